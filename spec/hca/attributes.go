@@ -1,0 +1,128 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// maxText bounds what is kept of an attribute; the kernel's own names and
+// states are below 64 bytes.
+const maxText = 128
+
+// attributes reads one folder of sysfs attributes. What cannot be read is ""
+// and becomes a problem.
+type attributes struct {
+	dir *os.Root
+	// in is the folder as it is named in problems, "" or "ports/1/".
+	in       string
+	problems *problems
+}
+
+// text reads an attribute that every kernel has.
+func (a attributes) text(name string) string {
+	s, err := readText(a.dir, name)
+	if err != nil {
+		a.problems.add("%s%s: %v", a.in, name, err)
+	}
+	return s
+}
+
+// optional reads an attribute that a driver may lack or may have no answer
+// for: rate of a port that is down, the netdev of an empty GID.
+func (a attributes) optional(name string) string {
+	s, err := readText(a.dir, name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.EINVAL), errors.Is(err, errEmpty):
+		return ""
+	case err != nil:
+		a.problems.add("%s%s: %v", a.in, name, err)
+	}
+	return s
+}
+
+// coded reads an attribute of the form "4: ACTIVE" and gives its word.
+func (a attributes) coded(name string) string {
+	s := a.text(name)
+	if s == "" {
+		return ""
+	}
+	code, word, ok := strings.Cut(s, ": ")
+	if _, err := strconv.ParseUint(code, 10, 32); !ok || err != nil || word == "" {
+		a.problems.add("%s%s: is %s, not of the form \"4: ACTIVE\"", a.in, name, quote(s))
+		return ""
+	}
+	return word
+}
+
+var errEmpty = errors.New("is empty")
+
+// readText reads an attribute of one line of printable ASCII, which all of
+// the kernel's RDMA attributes are.
+func readText(dir *os.Root, name string) (string, error) {
+	data, err := readFile(dir, name, maxAttribute)
+	if err != nil {
+		return "", err
+	}
+	s := strings.TrimSpace(string(data))
+	switch {
+	case s == "":
+		return "", errEmpty
+	case len(s) > maxText || !printable(s):
+		return "", fmt.Errorf("is %s, not a line of text", quote(s))
+	}
+	return s, nil
+}
+
+func printable(s string) bool {
+	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
+}
+
+// validName reports whether s can be the name of an HCA or of a netdev. Such
+// names come out of files and folders that a copy's author wrote: they are
+// names, never paths, and can be shown as they are.
+func validName(s string) bool {
+	return s != "" && len(s) < 64 && s != "." && s != ".." &&
+		printable(s) && !strings.ContainsAny(s, "/ \"'`\\")
+}
+
+// quote makes foreign text fit for a message: escaped, and short.
+func quote(s string) string {
+	const most = 40
+	if len(s) > most {
+		return strconv.QuoteToASCII(s[:most]) + "…"
+	}
+	return strconv.QuoteToASCII(s)
+}
+
+// maxProblems bounds the lines about one HCA, or about the node.
+const maxProblems = 16
+
+// problems collects lines for people.
+type problems struct {
+	lines []string
+	more  int
+}
+
+func (p *problems) add(format string, args ...any) {
+	if len(p.lines) == maxProblems {
+		p.more++
+		return
+	}
+	p.lines = append(p.lines, fmt.Sprintf(format, args...))
+}
+
+// all gives the lines, and how many were left out.
+func (p *problems) all() []string {
+	if p.more == 0 {
+		return p.lines
+	}
+	return append(p.lines, fmt.Sprintf("and %d more", p.more))
+}

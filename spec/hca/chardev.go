@@ -1,0 +1,178 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// devFolder is where the kernel puts all of the devices.
+const devFolder = "/dev/infiniband"
+
+// VerbsNumbers gives the verbs devices of the node at root by number. It is
+// the cheap question of the hot path, "is this number a verbs device here?":
+// it reads the class infiniband_verbs only, and does not look at the nodes in
+// /dev, so that Problem is always "" and Mode is the kernel's default. To
+// choose devices for a container, Scan.
+//
+// A verbs device whose HCA was moved to another network namespace counts; one
+// that cannot be read does not.
+func VerbsNumbers(root string) (map[Number]Device, error) {
+	t, err := openTree(root)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	names, err := t.list(classVerbs)
+	if err != nil {
+		return nil, fmt.Errorf("list verbs devices: %w", err)
+	}
+	found := make(map[Number]Device, len(names))
+	for _, name := range names {
+		if kindOf(name) != KindVerbs {
+			continue
+		}
+		d, err := t.classDevice(path.Join(classVerbs, name))
+		if err != nil {
+			continue // said by Scan; here it is a number that nobody has
+		}
+		if _, twice := found[d.Number]; !twice {
+			found[d.Number] = d
+		}
+	}
+	return found, nil
+}
+
+// classKinds says which devices a class can hold.
+var classKinds = map[string][]Kind{classVerbs: {KindVerbs}, classMAD: {KindUMAD, KindISSM}}
+
+// devices gives all character devices that sysfs names, checked against the
+// nodes in /dev.
+func (t *tree) devices(found *problems) []Device {
+	var all []Device
+	for _, class := range []string{classVerbs, classMAD} {
+		names, err := t.list(class)
+		if err != nil {
+			found.add("list devices: %v", err)
+			continue
+		}
+		for _, name := range names {
+			// guard: kinds of a class. Others are the class's own attributes
+			// (abi_version), or nothing that we know.
+			if !slices.Contains(classKinds[class], kindOf(name)) {
+				continue
+			}
+			d, err := t.classDevice(path.Join(class, name))
+			if err != nil {
+				found.add("%s: %v", path.Join(class, name), err)
+				continue
+			}
+			all = append(all, d)
+		}
+	}
+	cm, err := t.classDevice(miscRDMACM)
+	switch {
+	case err == nil:
+		all = append(all, cm)
+	case !errors.Is(err, fs.ErrNotExist):
+		found.add("%s: %v", miscRDMACM, err)
+	}
+	slices.SortFunc(all, byKind)
+
+	nodes := t.readNodes(found)
+	owner := map[Number]string{}
+	for i := range all {
+		nodes.check(&all[i])
+		// guard: one number, one device
+		if first, twice := owner[all[i].Number]; twice {
+			all[i].Missing = false
+			all[i].Problem = fmt.Sprintf("has the number %s of %s", all[i].Number, first)
+			continue
+		}
+		owner[all[i].Number] = all[i].Path
+	}
+	return all
+}
+
+// classDevice reads one device of a class. The name of its folder says the
+// kind.
+func (t *tree) classDevice(at string) (Device, error) {
+	dir, err := t.folder(at)
+	if err != nil {
+		return Device{}, err
+	}
+	defer dir.Close()
+	name := path.Base(at)
+	d := Device{Kind: kindOf(name), Path: path.Join(devFolder, name)}
+	d.Mode = kernelMode(d.Kind)
+	if d.Number, err = readNumber(dir); err != nil {
+		return Device{}, fmt.Errorf("dev: %w", err)
+	}
+	if d.Kind == KindRDMACM {
+		return d, nil
+	}
+	if d.HCA, err = readText(dir, "ibdev"); err != nil {
+		return Device{}, fmt.Errorf("ibdev: %w", err)
+	}
+	// guard: HCA names in ibdev
+	if !validName(d.HCA) {
+		return Device{}, fmt.Errorf("ibdev: is %s, which is no name of an HCA", quote(d.HCA))
+	}
+	if d.Kind == KindUMAD || d.Kind == KindISSM {
+		s, err := readText(dir, "port")
+		if err != nil {
+			return Device{}, fmt.Errorf("port: %w", err)
+		}
+		if d.Port, err = strconv.Atoi(s); err != nil || d.Port < 1 || d.Port > maxEntries {
+			return Device{}, fmt.Errorf("port: is %s, which is no port number", quote(s))
+		}
+	}
+	return d, nil
+}
+
+// readNumber reads a device number, "231:192". The kernel has 12 bits for the
+// major and 20 for the minor; 0:0 is what it calls no device.
+func readNumber(dir *os.Root) (Number, error) {
+	s, err := readText(dir, "dev")
+	if err != nil {
+		return Number{}, err
+	}
+	major, minor, _ := strings.Cut(s, ":")
+	ma, errMajor := strconv.ParseUint(major, 10, 12)
+	mi, errMinor := strconv.ParseUint(minor, 10, 20)
+	n := Number{Major: uint32(ma), Minor: uint32(mi)}
+	// guard: device numbers
+	if errMajor != nil || errMinor != nil || n == (Number{}) || n.String() != s {
+		return Number{}, fmt.Errorf("is %s, which is no device number", quote(s))
+	}
+	return n, nil
+}
+
+// kindOf tells the kind of a device by its name, "" if it is none of ours.
+func kindOf(name string) Kind {
+	if name == string(KindRDMACM) {
+		return KindRDMACM
+	}
+	for _, k := range []Kind{KindVerbs, KindUMAD, KindISSM} {
+		if index, ok := strings.CutPrefix(name, string(k)); ok && index != "" && len(index) <= 5 && digits(index) == len(index) {
+			return k
+		}
+	}
+	return ""
+}
+
+// kernelMode is the mode that the kernel makes the node of this kind with.
+func kernelMode(k Kind) os.FileMode {
+	if k == KindVerbs || k == KindRDMACM {
+		return 0o666
+	}
+	return 0o600
+}

@@ -1,0 +1,99 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// deviceNode is what lies at a path in /dev/infiniband.
+type deviceNode struct {
+	Mode     os.FileMode // type and permission bits
+	Number   Number      // of a device
+	UID, GID uint32
+}
+
+// deviceNodes knows what lies in a tree's /dev/infiniband.
+type deviceNodes struct {
+	lstat func(path string) (fs.FileInfo, error)
+	live  bool
+	// table describes the nodes of a copy, by path; see DeviceTable.
+	table map[string]deviceNode
+	// folder says what is wrong with /dev/infiniband itself.
+	folder string
+}
+
+func (t *tree) readNodes(found *problems) deviceNodes {
+	n := deviceNodes{lstat: t.lstat, live: t.live()}
+	// guard: no device table on the live node
+	if !t.live() {
+		n.table = readDeviceTable(t.copied, found)
+	}
+	// guard: /dev/infiniband is a folder
+	if fi, err := t.lstat(inTree(devFolder)); err == nil && !fi.IsDir() {
+		n.folder = fmt.Sprintf("%s is %s, not a folder", devFolder, typeName(fi.Mode()))
+	}
+	return n
+}
+
+// check compares a device with its node: it fills in mode and owner, or says
+// what is wrong. The number stays what sysfs said.
+func (n deviceNodes) check(d *Device) {
+	if n.folder != "" {
+		d.Problem = n.folder
+		return
+	}
+	node, err := n.at(d.Path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR):
+		d.Missing = true
+		d.Problem = fmt.Sprintf("%s is missing, sysfs has it as %s: is the node's /dev visible here?", d.Path, d.Number)
+	case err != nil:
+		d.Problem = fmt.Sprintf("%s: %v", d.Path, cause(err))
+	// guard: only character devices
+	case node.Mode.Type() != fs.ModeDevice|fs.ModeCharDevice:
+		d.Problem = fmt.Sprintf("%s is %s, not a character device", d.Path, typeName(node.Mode))
+	// guard: the number of sysfs
+	case node.Number != d.Number:
+		d.Problem = fmt.Sprintf("%s has the number %s, sysfs says %s", d.Path, node.Number, d.Number)
+	default:
+		d.Mode, d.UID, d.GID = node.Mode.Perm(), node.UID, node.GID
+	}
+}
+
+// at tells what lies at path. In a copy, a regular file stands for a node
+// that could not be copied.
+func (n deviceNodes) at(path string) (deviceNode, error) {
+	fi, err := n.lstat(inTree(path))
+	if !n.live && (errors.Is(err, fs.ErrNotExist) || err == nil && fi.Mode().IsRegular()) {
+		if row, ok := n.table[path]; ok {
+			return row, nil
+		}
+		return deviceNode{}, fs.ErrNotExist
+	}
+	if err != nil {
+		return deviceNode{}, err
+	}
+	return nodeOf(fi), nil
+}
+
+// nodeOf reads a device node's number and owner out of its stat.
+func nodeOf(fi fs.FileInfo) deviceNode {
+	node := deviceNode{Mode: fi.Mode()}
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		node.Number = Number{Major: unix.Major(uint64(st.Rdev)), Minor: unix.Minor(uint64(st.Rdev))}
+		node.UID, node.GID = st.Uid, st.Gid
+	}
+	return node
+}
+
+// inTree turns a path on the node into a path in its tree.
+func inTree(path string) string { return strings.TrimPrefix(path, "/") }

@@ -1,0 +1,156 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"fmt"
+	"os"
+	"slices"
+)
+
+// Kind says which of the kernel's RDMA interfaces a character device is.
+type Kind string
+
+const (
+	// KindVerbs is what RDMA programs open; meant for unprivileged processes.
+	KindVerbs Kind = "uverbs"
+	// KindUMAD sends raw management packets into the fabric; one for each port.
+	KindUMAD Kind = "umad"
+	// KindISSM marks its port as a subnet manager while it is open; one for each port.
+	KindISSM Kind = "issm"
+	// KindRDMACM is the connection manager, one for the whole node; meant for unprivileged processes.
+	KindRDMACM Kind = "rdma_cm"
+)
+
+// StateActive is the State of a port that carries traffic.
+const StateActive = "ACTIVE"
+
+// Number is the device number of a character device.
+type Number struct {
+	Major uint32 `json:"major"`
+	Minor uint32 `json:"minor"`
+}
+
+// String gives the number as sysfs writes it, "231:192".
+func (n Number) String() string { return fmt.Sprintf("%d:%d", n.Major, n.Minor) }
+
+// Device is one character device of an HCA, or the node's rdma_cm.
+type Device struct {
+	Kind Kind
+	// Path is where the node has it, such as /dev/infiniband/uverbs0: never
+	// with the root in front.
+	Path string
+	// Number is what sysfs says.
+	Number
+	// Mode holds the permission bits of the node; where there is no sound
+	// node, those that the kernel gives to this kind. UID and GID likewise.
+	Mode     os.FileMode
+	UID, GID uint32
+	// HCA is the name of the HCA, "" for rdma_cm.
+	HCA string
+	// Port is the port that a umad or issm belongs to, otherwise 0.
+	Port int
+	// Problem says why this device cannot be used, "" if it is sound.
+	Problem string
+	// Missing is true if the problem is only that there is no node at Path:
+	// in a copy, or in a container that does not see the host's /dev. The
+	// number is as good as ever then.
+	Missing bool
+}
+
+// Sound reports whether the node at Path is the device that sysfs says it is.
+func (d Device) Sound() bool { return d.Problem == "" }
+
+// String gives path and number, for messages.
+func (d Device) String() string { return fmt.Sprintf("%s (c %s)", d.Path, d.Number) }
+
+// Port is one port of an HCA. What could not be read is "".
+type Port struct {
+	// Number counts from 1, as in sysfs and in every RDMA tool.
+	Number int `json:"number"`
+	// State is the logical state: ACTIVE, DOWN, INIT, ARMED, …
+	State string `json:"state"`
+	// PhysState is the physical state: LinkUp, Polling, Disabled, …
+	PhysState string `json:"physState"`
+	// LinkLayer is InfiniBand or Ethernet; Unknown for EFA.
+	LinkLayer string `json:"linkLayer"`
+	// Rate is as the kernel prints it, "100 Gb/sec (4X EDR)".
+	Rate string `json:"rate"`
+	// Netdevs are the network interfaces on this port, in natural order.
+	Netdevs []string `json:"netdevs"`
+}
+
+// Active reports whether the port carries traffic.
+func (p Port) Active() bool { return p.State == StateActive }
+
+// HCA is one RDMA device of the node.
+type HCA struct {
+	Name string `json:"name"`
+	// NodeType is CA, RNIC, usNIC, …; "unspecified" for EFA.
+	NodeType string `json:"nodeType"`
+	// PCI is the address, "0000:5e:00.0"; "" for soft HCAs and for those that
+	// hang on another bus.
+	PCI string `json:"pci"`
+	// NUMANode is -1 if unknown.
+	NUMANode int `json:"numaNode"`
+	// NodeGUID is as sysfs prints it, "b859:9f03:00a9:5bd0".
+	NodeGUID string `json:"nodeGUID"`
+	Firmware string `json:"firmware"`
+	Ports    []Port `json:"ports"`
+	// Devices are in the order uverbs, umad, issm, each by its index.
+	Devices []Device `json:"devices"`
+	// Problems are lines for people: what of this HCA could not be read or
+	// will not work, and where there is one, the cure.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Active reports whether any port carries traffic.
+func (h HCA) Active() bool { return slices.ContainsFunc(h.Ports, Port.Active) }
+
+// Verbs gives the HCA's verbs device, sound or not: see Device.Problem. It
+// has none if ib_uverbs is not loaded.
+func (h HCA) Verbs() (Device, bool) {
+	for _, d := range h.Devices {
+		if d.Kind == KindVerbs {
+			return d, true
+		}
+	}
+	return Device{}, false
+}
+
+// Node is the inventory of a node.
+type Node struct {
+	// HCAs are in natural order: mlx5_2 before mlx5_10.
+	HCAs []HCA `json:"hcas"`
+	// RDMACM is nil if the module rdma_ucm is not loaded.
+	RDMACM *Device `json:"rdmaCM"`
+	// Problems are those that belong to no HCA of the list.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// Find gives the HCA of that name.
+func (n *Node) Find(name string) (HCA, bool) {
+	for _, h := range n.HCAs {
+		if h.Name == name {
+			return h, true
+		}
+	}
+	return HCA{}, false
+}
+
+// Lookup gives the device with that number, of any kind and sound or not: a
+// number that it does not know belongs to no HCA of this node.
+func (n *Node) Lookup(num Number) (Device, bool) {
+	for _, h := range n.HCAs {
+		for _, d := range h.Devices {
+			if d.Number == num {
+				return d, true
+			}
+		}
+	}
+	if n.RDMACM != nil && n.RDMACM.Number == num {
+		return *n.RDMACM, true
+	}
+	return Device{}, false
+}
