@@ -66,9 +66,8 @@ func Scan(root string) (*Node, error) {
 		}
 	}
 	for i := range node.HCAs {
-		if h := &node.HCAs[i]; len(h.Problems) < maxProblems {
-			h.Problems = append(h.Problems, diagnose(*h)...)
-		}
+		h := &node.HCAs[i]
+		h.Problems = append(h.Problems, diagnose(*h)...)
 	}
 	if node.RDMACM == nil && slices.ContainsFunc(node.HCAs, usesRDMACM) {
 		found.add("there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm")
@@ -83,7 +82,7 @@ func usesRDMACM(h HCA) bool { return h.NodeType != nodeTypeUnspecified }
 func diagnose(h HCA) []string {
 	var lines []string
 	if _, ok := h.Verbs(); !ok {
-		lines = append(lines, "there is no verbs device, programs cannot open the HCA: modprobe ib_uverbs")
+		lines = append(lines, "there is no usable verbs device, programs cannot open the HCA: is the module ib_uverbs loaded?")
 	}
 	if h.NodeGUID == zeroGUID && usesRDMACM(h) {
 		lines = append(lines, "node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): "+

@@ -1,0 +1,134 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hcatest
+
+import (
+	"fmt"
+	"testing"
+)
+
+const (
+	edr = "100 Gb/sec (4X EDR)"
+	hdr = "200 Gb/sec (4X HDR)"
+	ndr = "400 Gb/sec (4X NDR)"
+	sdr = "10 Gb/sec (4X SDR)"
+)
+
+// V100 has two InfiniBand HCAs, both up.
+func V100(t testing.TB) string { return V100Node().Files().Root(t) }
+
+// V100Node is V100 to be changed.
+func V100Node() Node {
+	return Node{HCAs: []HCA{
+		{Name: "mlx5_0", PCI: "0000:5e:00.0", NUMA: 0, Firmware: "16.35.2000", Ports: []Port{{Rate: edr, IPoIB: []string{"ib0"}}}},
+		{Name: "mlx5_1", PCI: "0000:86:00.0", NUMA: 1, Firmware: "16.35.2000", Ports: []Port{{Rate: edr, IPoIB: []string{"ib1"}}}},
+	}}
+}
+
+// A100 has an InfiniBand HCA that is down, one that is up, and a RoCE bond.
+func A100(t testing.TB) string { return A100Node().Files().Root(t) }
+
+// A100Node is A100 to be changed.
+func A100Node() Node {
+	return Node{HCAs: []HCA{
+		{Name: "mlx5_0", PCI: "0000:0c:00.0", NUMA: 0, Firmware: "20.36.1010", Ports: []Port{Port{Rate: sdr, IPoIB: []string{"ibp12s0"}}.Down()}},
+		{Name: "mlx5_1", PCI: "0000:4b:00.0", NUMA: 1, Firmware: "20.36.1010", Ports: []Port{{Rate: hdr, IPoIB: []string{"ibp75s0"}}}},
+		{Name: "mlx5_bond_0", PCI: "0000:e1:00.0", NUMA: 1, Firmware: "22.36.1010", Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"bond0"}}}},
+	}}
+}
+
+// EightHCA has eight HCAs for the GPUs (mlx5_0 to mlx5_7) and four for storage
+// (mlx5_8 to mlx5_11), on two NUMA nodes.
+func EightHCA(t testing.TB) string { return EightHCANode().Files().Root(t) }
+
+// EightHCANode is EightHCA to be changed.
+func EightHCANode() Node {
+	var n Node
+	for i := range 12 {
+		h := HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("0000:%02x:00.0", 0x18+8*i), NUMA: i / 4 % 2, Firmware: "28.39.2048"}
+		if i < 8 {
+			h.Ports = []Port{{Rate: ndr, IPoIB: []string{fmt.Sprintf("ib%d", i)}}}
+		} else {
+			h.NUMA = (i - 8) / 2
+			h.Ports = []Port{{LinkLayer: "Ethernet", Rate: hdr, Netdevs: []string{fmt.Sprintf("eth%d", i-8)}}}
+		}
+		n.HCAs = append(n.HCAs, h)
+	}
+	return n
+}
+
+// SRIOV has a physical function mlx5_0 and three VFs of it, of which mlx5_2
+// was never given a node GUID.
+func SRIOV(t testing.TB) string { return SRIOVNode().Files().Root(t) }
+
+// SRIOVNode is SRIOV to be changed.
+func SRIOVNode() Node {
+	n := Node{HCAs: []HCA{{Name: "mlx5_0", PCI: "0000:3b:00.0", Firmware: "20.36.1010", Ports: []Port{{Rate: hdr, IPoIB: []string{"ib0"}}}}}}
+	for i := 1; i <= 3; i++ {
+		h := HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("0000:3b:00.%d", i), Firmware: "20.36.1010", Ports: []Port{{Rate: hdr}}}
+		if i == 2 {
+			h.GUID = "0000:0000:0000:0000"
+		}
+		n.HCAs = append(n.HCAs, h)
+	}
+	return n
+}
+
+// Renamed has HCAs with the names that rdma-core's udev rules give them.
+func Renamed(t testing.TB) string { return RenamedNode().Files().Root(t) }
+
+// RenamedNode is Renamed to be changed.
+func RenamedNode() Node {
+	return Node{HCAs: []HCA{
+		{Name: "rocep34s0", PCI: "0000:22:00.0", NUMA: 1, Firmware: "22.36.1010", Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"enp34s0np0"}}}},
+		{Name: "ibp12s0", PCI: "0000:0c:00.0", NUMA: 0, Firmware: "20.36.1010", Ports: []Port{{Rate: hdr, IPoIB: []string{"ibp12s0"}}}},
+	}}
+}
+
+// EFA has two of Amazon's adapters, one with rdma-core's name: no management
+// devices, no link layer, no GUID, and rdma_ucm is not loaded.
+func EFA(t testing.TB) string { return EFANode().Files().Root(t) }
+
+// EFANode is EFA to be changed.
+func EFANode() Node {
+	efa := HCA{NodeType: "7: unspecified", GUID: "0000:0000:0000:0000", Firmware: "0.0.0.0", NoMAD: true,
+		Ports: []Port{{LinkLayer: "Unknown", Rate: edr}}}
+	first, second := efa, efa
+	first.Name, first.PCI, first.NUMA = "efa_0", "0000:10:1b.0", 0
+	second.Name, second.PCI, second.NUMA = "rdmap144s27", "0000:90:1b.0", 1
+	return Node{HCAs: []HCA{first, second}, NoRDMACM: true}
+}
+
+// SoftRoCE is a node without RDMA hardware that has three soft HCAs, one of
+// them down.
+func SoftRoCE(t testing.TB) string { return SoftRoCENode().Files().Root(t) }
+
+// SoftRoCENode is SoftRoCE to be changed.
+func SoftRoCENode() Node {
+	var n Node
+	for i, netdev := range []string{"eth0", "d1", "d2"} {
+		p := Port{LinkLayer: "Ethernet", Rate: "2.5 Gb/sec (1X SDR)", Netdevs: []string{netdev}}
+		if netdev == "d2" {
+			p = p.Down()
+		}
+		n.HCAs = append(n.HCAs, HCA{Name: fmt.Sprintf("rxe%d", i), Ports: []Port{p}})
+	}
+	return n
+}
+
+// NoRDMA has a sysfs and no RDMA at all.
+func NoRDMA(t testing.TB) string { return Node{NoRDMACM: true}.Files().Root(t) }
+
+// NoRDMACM is V100 without the module rdma_ucm.
+func NoRDMACM(t testing.TB) string {
+	n := V100Node()
+	n.NoRDMACM = true
+	return n.Files().Root(t)
+}
+
+// All are the named nodes, for tests that want each of them.
+var All = map[string]func(testing.TB) string{
+	"V100": V100, "A100": A100, "EightHCA": EightHCA, "SRIOV": SRIOV, "Renamed": Renamed, "EFA": EFA,
+	"SoftRoCE": SoftRoCE, "NoRDMA": NoRDMA, "NoRDMACM": NoRDMACM, "Broken": Broken,
+}
