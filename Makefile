@@ -1,0 +1,61 @@
+# Copyright The rdma-spec Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rdma-spec
+GOFLAGS  := -trimpath -buildvcs=false
+LDFLAGS  := -s -w -X main.version=$(VERSION)
+LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
+FUZZTIME ?= 10s
+
+export CGO_ENABLED = 0
+
+.PHONY: help build arm64 demo node test unit race fuzz e2e lint clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## static binaries of nri-rdma and rdma-spec in bin/
+	go build $(GOFLAGS) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/nri-rdma ./cmd/rdma-spec
+
+arm64: ## the same for arm64, in bin/arm64/
+	GOARCH=arm64 go build $(GOFLAGS) -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec
+
+demo: build ## the main job, told on a real RDMA node that boots in QEMU
+	@go run ./test/demo
+
+node: build ## an interactive shell on that node
+	@go run ./test/node/cmd/rdma-node --shell
+
+test: build arm64 unit race fuzz e2e ## all tests (needs root for the node)
+
+unit: ## tests that need no node
+	go vet -tags node ./...
+	go test -count=1 ./...
+
+race: ## the plugin's tests under the race detector
+	CGO_ENABLED=1 go test -race -count=1 ./plugin/...
+
+fuzz: ## every fuzz target, $(FUZZTIME) each
+	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
+	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
+	    echo "fuzz $$target"; go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) ./$$(dirname $$file); \
+	  done; done
+
+e2e: build ## tests on the real node
+	go test -tags node -count=1 -timeout 60m -v ./test/node/... ./test/e2e/...
+
+lint: $(LINTER) ## go vet and golangci-lint
+	go vet -tags node ./...
+	$(LINTER) run ./...
+
+$(LINTER):
+	mkdir -p $(@D)
+	GOBIN=$(@D)/tmp go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+	mv $(@D)/tmp/golangci-lint $@
+
+clean: ## remove what was built here; the cache in ~/.cache/rdma-spec stays
+	rm -rf bin
