@@ -1,0 +1,100 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package baseline knows the spec that a runtime starts every container from: containerd's default one, and what a file that
+// shall take its place (base_runtime_spec) must look like.
+//
+// It is a package of its own so that the plugin, which needs none of it, does not carry containerd's library.
+package baseline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+// ociVersion is what the default spec is labelled with. containerd's library writes a newer one, which runtimes of today's
+// distributions refuse ("unknown version specified"); nothing in the default spec is younger than 1.0.2.
+const ociVersion = "1.0.2"
+
+// maxSize bounds a spec that is read, in bytes.
+const maxSize = 16 << 20
+
+// Default gives the JSON text of containerd's default spec for this machine's architecture, fit to be a base_runtime_spec.
+//
+// RLIMIT_NOFILE is left out: containerd removes its own default of 1024 files only where no base_runtime_spec is set, so
+// it would cap every container. The cgroup path is left out as well: it belongs to a container.
+func Default() ([]byte, error) {
+	ctx := namespaces.WithNamespace(context.Background(), "k8s.io")
+	s, err := oci.GenerateSpecWithPlatform(ctx, nil, "linux/"+runtime.GOARCH, &containers.Container{})
+	if err != nil {
+		return nil, fmt.Errorf("containerd's default spec for linux/%s: %w", runtime.GOARCH, err)
+	}
+	s.Version = ociVersion
+	s.Process.Rlimits = slices.DeleteFunc(s.Process.Rlimits, func(l specs.POSIXRlimit) bool { return l.Type == "RLIMIT_NOFILE" })
+	s.Linux.CgroupsPath = ""
+	return json.Marshal(s)
+}
+
+// Read takes a spec from somebody else, and refuses what could not be one: nothing, no JSON object, no spec for Linux, more than 16 MiB.
+// Errors do not name the source.
+func Read(from io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(io.LimitReader(from, maxSize+1))
+	if err != nil {
+		return nil, err
+	}
+	text = bytes.TrimSpace(text)
+	switch {
+	case len(text) > maxSize:
+		return nil, errors.New("larger than 16 MiB: expected an OCI runtime spec, JSON")
+	case len(text) == 0:
+		return nil, errors.New("empty: expected an OCI runtime spec, JSON")
+	case !json.Valid(text):
+		return nil, fmt.Errorf("no JSON: %w: expected an OCI runtime spec", json.Unmarshal(text, &struct{}{}))
+	case text[0] != '{':
+		return nil, errors.New("no JSON object: expected an OCI runtime spec")
+	}
+	var s struct {
+		Version json.RawMessage `json:"ociVersion"`
+		Linux   json.RawMessage `json:"linux"`
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, err
+	}
+	switch {
+	case len(s.Version) == 0:
+		return nil, errors.New("no OCI runtime spec: it has no ociVersion")
+	case len(s.Linux) == 0 || s.Linux[0] != '{':
+		return nil, errors.New("no OCI runtime spec for Linux: it has no linux section")
+	}
+	return text, nil
+}
+
+// Indent gives a spec's text for people: two spaces a level, a newline at the end; strings and numbers stay as they are.
+func Indent(text []byte) ([]byte, error) {
+	var out bytes.Buffer
+	if err := json.Indent(&out, text, "", "  "); err != nil {
+		return nil, err
+	}
+	out.WriteByte('\n')
+	return out.Bytes(), nil
+}
+
+// CapsFiles says whether a spec holds every container to the 1024 open files of containerd's unadapted default.
+func CapsFiles(text []byte) bool {
+	var s specs.Spec
+	if json.Unmarshal(text, &s) != nil || s.Process == nil {
+		return false
+	}
+	return slices.ContainsFunc(s.Process.Rlimits, func(l specs.POSIXRlimit) bool { return l.Type == "RLIMIT_NOFILE" && l.Soft == 1024 })
+}

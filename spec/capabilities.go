@@ -1,0 +1,79 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// CapIPCLock is the capability's name in OCI runtime specs.
+const CapIPCLock = "CAP_IPC_LOCK"
+
+// CapabilitySets names sets of process.capabilities.
+type CapabilitySets []string
+
+var (
+	// BaseSets are those that a base spec can give: CRI clears inheritable and ambient.
+	BaseSets = CapabilitySets{"bounding", "effective", "permitted"}
+	// AllSets make a capability hold for users other than root and for every exec: a stored spec can give them.
+	AllSets = CapabilitySets{"bounding", "effective", "permitted", "inheritable", "ambient"}
+)
+
+// defaultCapabilities are those that containerd and CRI-O give a container whose author says nothing
+// (containerd, pkg/oci, defaultUnixCaps).
+var defaultCapabilities = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID",
+	"CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
+}
+
+// DroppedAll says whether a bounding set looks like that of a container whose author dropped all capabilities: fewer than half
+// of the runtime's default ones are left. A spec does not record what was dropped, only what is left; `drop: [ALL]` with some
+// added back is recognised, a `drop: [NET_RAW]` is not mistaken for it, and a lone `drop: [IPC_LOCK]` cannot be seen at all,
+// since IPC_LOCK is no default capability.
+func DroppedAll(bounding []string) bool {
+	left := 0
+	for _, c := range defaultCapabilities {
+		if slices.Contains(bounding, c) {
+			left++
+		}
+	}
+	return 2*left < len(defaultCapabilities)
+}
+
+// addIPCLock adds CAP_IPC_LOCK to the named sets of process.capabilities that do not have it.
+func addIPCLock(process *object, mode IPCLock, sets CapabilitySets) error {
+	return process.edit("capabilities", func(capabilities *object) error {
+		bounding, err := capabilities.names("bounding")
+		if err != nil {
+			return err
+		}
+		if mode == IPCLockUnlessDropped && DroppedAll(bounding) && !slices.Contains(bounding, CapIPCLock) {
+			return nil
+		}
+		for _, set := range sets {
+			names, err := capabilities.names(set)
+			if err != nil {
+				return err
+			}
+			if !slices.Contains(names, CapIPCLock) {
+				capabilities.set(set, encode(append(names, CapIPCLock)))
+			}
+		}
+		return nil
+	})
+}
+
+// names gives the strings of the array that stands at a key.
+func (o *object) names(key string) ([]string, error) {
+	value := o.get(key)
+	if value == nil {
+		return nil, nil
+	}
+	var names []string
+	if err := json.Unmarshal(value, &names); err != nil {
+		return nil, typeError(o.join(key), "array of names")
+	}
+	return names, nil
+}

@@ -1,0 +1,98 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package spec knows what an RDMA container gets, the Grant, and how an OCI runtime spec has to change for it.
+//
+// It works on the JSON text of a spec and not on Go types, so that fields which no type here knows, and numbers that do not
+// fit into a float64, come out as they went in. It knows nothing of NRI, of containerd and of who may have what.
+package spec
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// Grant is the one unit of change: all that makes a container an RDMA container. The zero Grant changes nothing.
+// It says what the container shall have in the end; whoever applies it leaves alone what is there already.
+type Grant struct {
+	// Memlock is the RLIMIT_MEMLOCK that the container's processes shall have at least, in bytes; 0 leaves it alone.
+	Memlock Limit `json:"memlock,omitempty"`
+	// IPCLock says whether CAP_IPC_LOCK is added.
+	IPCLock IPCLock `json:"ipcLock,omitempty"`
+	// Devices are the character devices that the container shall hold, with read and write access in its device cgroup.
+	Devices []hca.Device `json:"devices,omitempty"`
+}
+
+// IPCLock says whether a Grant adds CAP_IPC_LOCK.
+type IPCLock string
+
+// The values of IPCLock.
+const (
+	// IPCLockNo leaves the capabilities alone.
+	IPCLockNo IPCLock = ""
+	// IPCLockUnlessDropped adds it, except where the spec shows that its author dropped all capabilities; see DroppedAll.
+	IPCLockUnlessDropped IPCLock = "unless-dropped"
+	// IPCLockYes adds it in any case.
+	IPCLockYes IPCLock = "true"
+)
+
+// String gives the grant in the words of logs and of explain: "memlock=unlimited ipc_lock=unless-dropped devices=uverbs0,rdma_cm".
+func (g Grant) String() string {
+	var words []string
+	if g.Memlock != 0 {
+		words = append(words, "memlock="+g.Memlock.String())
+	}
+	if g.IPCLock != IPCLockNo {
+		words = append(words, "ipc_lock="+string(g.IPCLock))
+	}
+	if len(g.Devices) > 0 {
+		words = append(words, "devices="+g.DeviceNames())
+	}
+	if len(words) == 0 {
+		return "nothing"
+	}
+	return strings.Join(words, " ")
+}
+
+// DeviceNames gives the base names of the grant's devices, joined by commas: "uverbs0,rdma_cm".
+func (g Grant) DeviceNames() string {
+	names := make([]string, 0, len(g.Devices))
+	for _, d := range g.Devices {
+		names = append(names, d.Path[strings.LastIndexByte(d.Path, '/')+1:])
+	}
+	return strings.Join(names, ",")
+}
+
+// Apply changes the JSON text of an OCI runtime spec as the grant says, with CAP_IPC_LOCK in the capability sets that are named.
+// The text outside the changed arrays stays byte for byte; a spec that already has what the grant gives comes back unchanged,
+// so applying twice equals applying once. Errors name the place in the spec: not JSON, no object where one belongs,
+// a key given twice. Nothing is changed then.
+func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
+	root, err := parseObject("the spec", text)
+	if err != nil {
+		return nil, err
+	}
+	if g.Memlock != 0 {
+		if err := root.edit("process", func(process *object) error { return raiseMemlock(process, g.Memlock) }); err != nil {
+			return nil, err
+		}
+	}
+	if g.IPCLock != IPCLockNo {
+		if err := root.edit("process", func(process *object) error { return addIPCLock(process, g.IPCLock, sets) }); err != nil {
+			return nil, err
+		}
+	}
+	if len(g.Devices) > 0 {
+		if err := root.edit("linux", func(linux *object) error { return addDevices(linux, g.Devices) }); err != nil {
+			return nil, err
+		}
+	}
+	return root.text(), nil
+}
+
+// typeError is the error for a place in a spec that holds something else than it should.
+func typeError(place, want string) error {
+	return fmt.Errorf("%s is no %s: not an OCI runtime spec that can be changed", place, want)
+}
