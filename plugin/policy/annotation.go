@@ -1,0 +1,141 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/containerd/nri/pkg/api"
+	nri "github.com/containerd/nri/pkg/plugin"
+)
+
+// AnnotationKey is the annotation with which a pod's author opts in or out, by NRI's convention: AnnotationKey/container.NAME for
+// one container, else AnnotationKey/pod, else the bare key.
+const AnnotationKey = "rdma." + nri.AnnotationDomain
+
+// Annotation gives the value that counts for a container, and whether there is one.
+func Annotation(podAnnotations map[string]string, container string) (string, bool) {
+	return nri.GetEffectiveAnnotation(&api.PodSandbox{Annotations: podAnnotations}, AnnotationKey, container)
+}
+
+// maxAnnotation bounds an annotation's value in bytes. It leaves room for two dozen HCA names.
+const maxAnnotation = 1024
+
+// request is what a pod's author asks for. The zero request asks for what the policy gives.
+type request struct {
+	optOut  bool
+	memlock *memlock
+	ipcLock *bool
+	devices deviceRequest
+}
+
+// deviceRequest says which HCAs are asked for. The zero value leaves it to the policy.
+type deviceRequest struct {
+	none, all bool
+	names     []string
+}
+
+// given says that the author named devices.
+func (d deviceRequest) given() bool { return d.all || len(d.names) > 0 }
+
+// annotationValue is the annotation's YAML form.
+type annotationValue struct {
+	Memlock Scalar          `json:"memlock"`
+	IPCLock Scalar          `json:"ipcLock"`
+	Devices json.RawMessage `json:"devices"`
+}
+
+const annotationForm = `"true", "false", or YAML such as {memlock: 16Gi, ipcLock: false, devices: all}`
+
+// parseAnnotation reads an annotation's value. Errors never repeat more than a bounded, escaped part of it.
+func parseAnnotation(value string) (request, error) {
+	switch strings.TrimSpace(value) {
+	case "true":
+		return request{}, nil
+	case "false":
+		return request{optOut: true}, nil
+	case "":
+		return request{}, errors.New("it is empty: write " + annotationForm)
+	}
+	if len(value) > maxAnnotation {
+		return request{}, fmt.Errorf("it is %d bytes long, more than %d: write %s", len(value), maxAnnotation, annotationForm)
+	}
+	if strings.ContainsAny(value, "&*!") {
+		return request{}, errors.New("it has a YAML anchor, alias or tag (one of & * !), which are not taken: write " + annotationForm)
+	}
+	if !strings.Contains(value, ":") {
+		return request{}, fmt.Errorf("%s is not understood: write %s", quoted(value), annotationForm)
+	}
+	var written annotationValue
+	if err := decodeStrict([]byte(value), &written); err != nil {
+		return request{}, fmt.Errorf("%s: write %s", bounded(err.Error()), annotationForm)
+	}
+	return written.request()
+}
+
+func (v annotationValue) request() (request, error) {
+	var r request
+	if v.Memlock != "" {
+		m, err := parseMemlock(v.Memlock)
+		if err != nil {
+			return request{}, err
+		}
+		r.memlock = &m
+	}
+	switch v.IPCLock {
+	case "":
+	case "true", "false":
+		want := v.IPCLock == "true"
+		r.ipcLock = &want
+	default:
+		return request{}, fmt.Errorf("ipcLock %s is neither true nor false", quoted(string(v.IPCLock)))
+	}
+	var err error
+	r.devices, err = parseDeviceRequest(v.Devices)
+	return r, err
+}
+
+func parseDeviceRequest(value json.RawMessage) (deviceRequest, error) {
+	if len(value) == 0 {
+		return deviceRequest{}, nil
+	}
+	var word string
+	if json.Unmarshal(value, &word) == nil {
+		switch word {
+		case "all":
+			return deviceRequest{all: true}, nil
+		case "none":
+			return deviceRequest{none: true}, nil
+		}
+		return deviceRequest{}, fmt.Errorf("devices %s is neither all nor none nor a list of HCA names such as [mlx5_0]", quoted(word))
+	}
+	var names []string
+	if json.Unmarshal(value, &names) != nil || len(names) == 0 {
+		return deviceRequest{}, errors.New("devices is neither all nor none nor a list of HCA names such as [mlx5_0]")
+	}
+	for _, name := range names {
+		if !validHCAName.MatchString(name) {
+			return deviceRequest{}, fmt.Errorf("devices: %s is no name of an HCA such as mlx5_0 (a name, never a path)", quoted(name))
+		}
+	}
+	return deviceRequest{names: names}, nil
+}
+
+// validHCAName is what the kernel takes for an RDMA device's name, less what could be mistaken for a path.
+var validHCAName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$`)
+
+// bounded escapes and shortens an error text that may repeat what a pod's author wrote.
+func bounded(text string) string {
+	const limit = 200
+	escaped := strings.Trim(fmt.Sprintf("%+q", text), `"`)
+	escaped = strings.ReplaceAll(escaped, `\"`, `"`)
+	if len(escaped) > limit {
+		return escaped[:limit] + "…"
+	}
+	return escaped
+}

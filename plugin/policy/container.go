@@ -1,0 +1,99 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// Container is all that a decision about a container depends on.
+type Container struct {
+	Namespace, Pod, Name string
+	RuntimeHandler       string
+	Labels               map[string]string // the pod's
+	Annotations          map[string]string // the pod's, as they were when the sandbox was made
+
+	Devices       []Device // what device plugins, CDI and DRA drivers have given it
+	AllDevices    bool     // it may use every device of the host, as privileged containers may
+	MemoryLimit   int64    // bytes; 0 where it has none
+	MOFEDInjected bool     // its environment has NVIDIA_MOFED=enabled
+
+	// Resources gives the names of the resources that the container holds, in the words of the kubelet: rdma/hca_shared_devices_a.
+	// Decide calls it at most once. Nil where nobody can tell.
+	Resources func() ([]string, error)
+}
+
+// Device is a device of a container, before anything is injected.
+type Device struct {
+	Path         string
+	Type         string // c, b, u or p
+	Major, Minor int64
+}
+
+// Node gives the RDMA devices of the node. Decide calls each function at most once.
+type Node struct {
+	// Verbs gives the verbs devices by number; it is called for containers that hold character devices.
+	Verbs func() (map[hca.Number]hca.Device, error)
+	// Scan gives the whole inventory; it is called where devices are injected.
+	Scan func() (*hca.Node, error)
+}
+
+// LiveNode gives the RDMA devices found below a root: "/" for the node itself.
+func LiveNode(root string) Node {
+	return Node{
+		Verbs: func() (map[hca.Number]hca.Device, error) { return hca.VerbsNumbers(root) },
+		Scan:  func() (*hca.Node, error) { return hca.Scan(root) },
+	}
+}
+
+// Signal is why a container counts as an RDMA container.
+type Signal string
+
+// The signals.
+const (
+	SignalNone        Signal = "none"
+	SignalAnnotation  Signal = "annotation"  // its author opted in where the configuration lets an annotation do so
+	SignalDevice      Signal = "device"      // it holds a verbs device of this node
+	SignalEnvironment Signal = "environment" // NVIDIA's wrapper will inject verbs devices
+	SignalResource    Signal = "resource"    // it holds a resource that the configuration names
+)
+
+// Decision says what a container gets, or why it gets nothing, in the words of logs, metrics, explain and status.
+type Decision struct {
+	Signal   Signal `json:"signal"`
+	Evidence string `json:"evidence,omitempty"` // what the signal was: a device, a resource, an annotation's key
+	Rule     string `json:"rule,omitempty"`     // the rule that spoke; "default" where none matched
+
+	Grant   *spec.Grant `json:"grant,omitempty"`
+	Refusal *Refusal    `json:"refusal,omitempty"`
+	// Reason says why there is neither a grant nor a refusal, where there is more to say than that nothing asked for one.
+	Reason string `json:"reason,omitempty"`
+	// Warnings are what an administrator should know although the decision stands.
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Refusal is why a container's creation fails: one line that says what, why and what to do.
+type Refusal struct {
+	Cause   Cause  `json:"cause"`
+	Message string `json:"message"`
+}
+
+// Error gives the message.
+func (r *Refusal) Error() string { return r.Message }
+
+// Cause is a refusal's cause, one word of a fixed set.
+type Cause string
+
+// The causes.
+const (
+	CauseDenied      Cause = "denied"       // a rule denies
+	CauseUnreadable  Cause = "unreadable"   // the annotation cannot be read
+	CauseNamespace   Cause = "namespace"    // the namespace may not have what the annotation asks for
+	CauseCeiling     Cause = "ceiling"      // the annotation asks for more than the policy gives
+	CauseMemoryLimit Cause = "memory-limit" // memlock follows the memory limit and there is none
+	CauseHCA         Cause = "hca"          // no such HCA, or none that could be injected
+	CauseDevicePath  Cause = "device-path"  // another device has the path of one that would be injected
+	CauseKubelet     Cause = "kubelet"      // the kubelet did not tell which resources the container holds
+)
