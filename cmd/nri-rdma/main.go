@@ -1,0 +1,127 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command nri-rdma is the NRI plugin that gives RDMA containers the memlock, IPC_LOCK and devices that they need.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+
+	"github.com/rdma-spec/rdma-spec/plugin"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+// version is set when the program is built.
+var version = "devel"
+
+// defaultConfig is read if it exists and no other configuration is named.
+const defaultConfig = "/etc/rdma-spec/config.yaml"
+
+type options struct {
+	config, name, index, socket, root string
+	logLevel, logFormat               string
+	version                           bool
+}
+
+func main() {
+	o, err := parseFlags(os.Args[1:])
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return
+	case err != nil:
+		fmt.Fprintf(os.Stderr, "nri-rdma: %v; see 'nri-rdma --help'\n", err)
+		os.Exit(2)
+	case o.version:
+		fmt.Println("nri-rdma", version)
+		return
+	}
+	log, err := newLogger(o)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "nri-rdma: %v; see 'nri-rdma --help'\n", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := run(ctx, o, log); err != nil {
+		log.Error(err)
+		os.Exit(1) //nolint:gocritic // nothing is left to stop
+	}
+}
+
+func parseFlags(args []string) (options, error) {
+	var o options
+	f := pflag.NewFlagSet("nri-rdma", pflag.ContinueOnError)
+	f.SortFlags = false
+	f.StringVar(&o.config, "config", "", "configuration `FILE`; without it "+defaultConfig+" if it exists, else what the runtime hands over, else the defaults")
+	f.StringVar(&o.name, "name", "rdma", "the plugin's name, as pods name it in required-plugins.noderesource.dev")
+	f.StringVar(&o.index, "index", "90", "the plugin's place among others, two digits: after what injects devices")
+	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
+	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning or error")
+	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	f.BoolVar(&o.version, "version", false, "print the version and exit")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	switch {
+	case f.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
+	case !regexp.MustCompile(`^\d\d$`).MatchString(o.index):
+		return o, fmt.Errorf("--index %q is not two digits, as in 90", o.index)
+	}
+	return o, nil
+}
+
+func newLogger(o options) (*logrus.Logger, error) {
+	log := logrus.New()
+	level, err := logrus.ParseLevel(o.logLevel)
+	if err != nil {
+		return nil, fmt.Errorf("--log-level %q is none of debug, info, warning, error", o.logLevel)
+	}
+	log.SetLevel(level)
+	switch o.logFormat {
+	case "text":
+		log.SetFormatter(&logrus.TextFormatter{FullTimestamp: true, DisableColors: true})
+	case "json":
+		log.SetFormatter(&logrus.JSONFormatter{})
+	default:
+		return nil, fmt.Errorf("--log-format %q is neither text nor json", o.logFormat)
+	}
+	return log, nil
+}
+
+// run makes the plugin and keeps it registered until the context is done.
+func run(ctx context.Context, o options, log *logrus.Logger) error {
+	p, err := loadPolicy(o.config)
+	if err != nil {
+		return err
+	}
+	log.WithField("version", version).Info("nri-rdma starts")
+	defer log.Info("nri-rdma stopped")
+	return plugin.New(plugin.Options{
+		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: p,
+	}).Run(ctx)
+}
+
+// loadPolicy reads the configuration that is named, or the default one if it exists; nil means that the runtime's word counts.
+func loadPolicy(file string) (*policy.Policy, error) {
+	if file != "" {
+		return policy.Load(file)
+	}
+	p, err := policy.Load(defaultConfig)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return p, err
+}

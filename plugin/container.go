@@ -1,0 +1,58 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// containerOf gives what a decision about a container depends on, from the runtime's event.
+func containerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
+	c := policy.Container{
+		Namespace:      pod.GetNamespace(),
+		Pod:            pod.GetName(),
+		Name:           ctr.GetName(),
+		RuntimeHandler: pod.GetRuntimeHandler(),
+		Labels:         pod.GetLabels(),
+		Annotations:    pod.GetAnnotations(),
+		AllDevices:     allDevicesAllowed(ctr.GetLinux().GetResources().GetDevices()),
+		MemoryLimit:    ctr.GetLinux().GetResources().GetMemory().GetLimit().GetValue(),
+		MOFEDInjected:  slices.Contains(ctr.GetEnv(), "NVIDIA_MOFED=enabled"),
+	}
+	for _, d := range ctr.GetLinux().GetDevices() {
+		c.Devices = append(c.Devices, policy.Device{Path: d.GetPath(), Type: d.GetType(), Major: d.GetMajor(), Minor: d.GetMinor()})
+	}
+	return c
+}
+
+// allDevicesAllowed says whether the last device cgroup rule that is about every device allows it: so it is in a privileged container.
+func allDevicesAllowed(rules []*api.LinuxDeviceCgroup) bool {
+	allowed := false
+	for _, r := range rules {
+		everyType := r.GetType() == "" || r.GetType() == "a"
+		if everyType && wildcard(r.GetMajor()) && wildcard(r.GetMinor()) && strings.Contains(r.GetAccess(), "rw") {
+			allowed = r.GetAllow()
+		}
+	}
+	return allowed
+}
+
+func wildcard(n *api.OptionalInt64) bool { return n == nil || n.GetValue() < 0 }
+
+// reportedMemlock gives the RLIMIT_MEMLOCK that the runtime reports of a container; known is false where it reports none, as
+// runtimes before containerd 2.3 and CRI-O 1.36 do.
+func reportedMemlock(ctr *api.Container) (limit spec.Rlimit, known bool) {
+	for _, r := range ctr.GetRlimits() {
+		if r.GetType() == spec.RlimitMemlock {
+			limit, known = spec.Rlimit{Soft: spec.Limit(r.GetSoft()), Hard: spec.Limit(r.GetHard())}, true
+		}
+	}
+	return limit, known
+}

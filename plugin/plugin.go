@@ -1,0 +1,118 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package plugin is the NRI face of the project: container events come in, adjustments go out. It keeps the connection to the
+// runtime. Who may have what is decided in plugin/policy; what a grant changes is known to spec.
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// Options are what a Plugin is made of. Name, Index, Socket, Root and Log must be given.
+type Options struct {
+	Name   string // the plugin's name as the runtime knows it: "rdma"
+	Index  string // two digits; plugins are called in their order
+	Socket string // the runtime's NRI socket
+	Root   string // where sysfs and devices are found: "/"
+	Log    logrus.FieldLogger
+
+	// Policy is in force from the start and whatever the runtime hands over. Without one, the configuration that the runtime
+	// hands over is taken, or the defaults.
+	Policy *policy.Policy
+	// StoredSpecs carries CAP_IPC_LOCK into the specs that the runtime stores; nil where there is no way to.
+	StoredSpecs StoredSpecs
+}
+
+// StoredSpecs edits the specs that a runtime has stored.
+type StoredSpecs interface {
+	// Apply makes a container's stored spec hold what the grant says, and says whether that changed it. The container's task must not
+	// have been created yet. It returns within its own budget.
+	Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error)
+}
+
+// Plugin decides about containers as the runtime creates them. It is safe for concurrent use.
+type Plugin struct {
+	Options
+	node     policy.Node
+	policy   atomic.Pointer[policy.Policy]
+	pending  pending
+	refusals quieter      // refused containers that were told of
+	faults   quieter      // faults of the connection that were told of
+	serving  sync.RWMutex // held for reading by requests
+}
+
+// New makes a plugin. It does nothing until Run.
+func New(o Options) *Plugin {
+	p := &Plugin{Options: o, node: policy.LiveNode(o.Root)}
+	p.policy.Store(o.Policy)
+	return p
+}
+
+// createContainer is the CreateContainer event: one decision, carried out by NRI. An error fails the container's creation; only
+// refusals are errors, so that a fault of ours never costs a container.
+func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, error) {
+	log := p.logger(pod, ctr)
+	decision := p.policy.Load().Decide(containerOf(pod, ctr), p.node)
+	log = log.WithFields(logrus.Fields{"signal": decision.Signal, "evidence": decision.Evidence, "rule": decision.Rule})
+	for _, warning := range decision.Warnings {
+		log.Warn(warning)
+	}
+	switch {
+	case decision.Refusal != nil:
+		p.refusals.say(subject(pod, ctr)+decision.Refusal.Message, time.Now(), func(again int) {
+			log.WithFields(logrus.Fields{"cause": decision.Refusal.Cause, "again": again}).Error("refused: " + decision.Refusal.Message)
+		})
+		return nil, fmt.Errorf("%s: %s: %w", p.Name, subject(pod, ctr), decision.Refusal)
+	case decision.Grant == nil:
+		if decision.Reason != "" {
+			log.Info("left alone: " + decision.Reason)
+		}
+		return nil, nil
+	}
+	adjustment, given := adjust(ctr, *decision.Grant)
+	if decision.Grant.IPCLock != spec.IPCLockNo && p.StoredSpecs != nil {
+		p.pending.put(ctr.GetId(), spec.Grant{IPCLock: decision.Grant.IPCLock}, time.Now())
+	}
+	log.WithFields(given).Info("adjusted")
+	return adjustment, nil
+}
+
+// postCreateContainer is the PostCreateContainer event: the container is in the runtime's store, and its task is not made yet. What NRI
+// cannot express goes into the stored spec now. The container has its memlock all the same if that fails.
+func (p *Plugin) postCreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) {
+	grant, ok := p.pending.take(ctr.GetId())
+	if !ok {
+		return
+	}
+	log := p.logger(pod, ctr)
+	changed, err := p.StoredSpecs.Apply(ctx, ctr.GetId(), grant)
+	switch {
+	case err != nil:
+		log.WithError(err).Warn("no CAP_IPC_LOCK: the stored spec could not be changed; memlock is as granted, so RDMA works, " +
+			"but SHM_LOCK, huge-page shared memory and programs that check for the capability do not")
+	case changed:
+		log.Info("CAP_IPC_LOCK added to the stored spec")
+	default:
+		log.Debug("CAP_IPC_LOCK left as it is in the stored spec")
+	}
+}
+
+func (p *Plugin) logger(pod *api.PodSandbox, ctr *api.Container) logrus.FieldLogger {
+	return p.Log.WithFields(logrus.Fields{"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName()})
+}
+
+// subject names a container for the person who created it.
+func subject(pod *api.PodSandbox, ctr *api.Container) string {
+	return fmt.Sprintf("pod %s/%s, container %s", pod.GetNamespace(), pod.GetName(), ctr.GetName())
+}
