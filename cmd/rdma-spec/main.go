@@ -1,0 +1,80 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command rdma-spec is the tool of whoever runs RDMA nodes: it writes base specs for runtimes without NRI, lists HCAs, and
+// explains what the plugin nri-rdma would do with a pod.
+//
+// Results go to stdout, everything else to stderr. It exits with 0 when done, 1 when it failed or found a problem, 2 when it
+// was called wrongly.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set when the program is built.
+var version = "devel"
+
+// usageError is a wrong call.
+type usageError struct{ error }
+
+// errProblemFound makes the program exit with 1 although there is no more to say.
+var errProblemFound = errors.New("problem found")
+
+func main() {
+	root := newRootCommand()
+	command, err := root.ExecuteC()
+	switch {
+	case err == nil:
+		return
+	case isUsageError(err):
+		fmt.Fprintf(os.Stderr, "rdma-spec: %v; see '%s --help'\n", err, command.CommandPath())
+		os.Exit(2)
+	case !errors.Is(err, errProblemFound):
+		fmt.Fprintf(os.Stderr, "rdma-spec: %v\n", err)
+	}
+	os.Exit(1)
+}
+
+func newRootCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "rdma-spec",
+		Short: "Give RDMA containers the memlock, IPC_LOCK and devices that they need",
+		Long: "rdma-spec writes OCI base specs for runtimes without NRI, lists the node's HCAs, and explains what the plugin\n" +
+			"nri-rdma does with a pod.",
+		Args:          cobra.NoArgs,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand(newGenerateCommand(), newDevicesCommand(), newVersionCommand())
+	return root
+}
+
+func newVersionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "rdma-spec", version)
+			return err
+		},
+	}
+}
+
+// isUsageError says whether the program was called wrongly. Cobra's own complaints about commands and arguments have no type.
+func isUsageError(err error) bool {
+	var usage usageError
+	if errors.As(err, &usage) {
+		return true
+	}
+	text := err.Error()
+	return strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "requires ")
+}
