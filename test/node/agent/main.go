@@ -1,0 +1,113 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command agent runs inside the RDMA node: it opens the virtio serial port that
+// leads to the host, runs the jobs that the host sends, and hands out their
+// output and exit status. It knows nothing of RDMA; the guest's setup script
+// has prepared the node before it starts.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/rdma-spec/rdma-spec/test/node/wire"
+)
+
+func main() {
+	if err := serve(); err != nil {
+		fmt.Fprintln(os.Stderr, "rdma-node agent:", err)
+		os.Exit(1)
+	}
+}
+
+// serve reads frames from the host until it has gone.
+func serve() error {
+	path, err := findPort("/sys/class/virtio-ports", wire.PortName)
+	if err != nil {
+		return err
+	}
+	port, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer port.Close()
+
+	host := &sender{port: port}
+	host.send(wire.Ready, nil)
+
+	var current *job
+	frames := bufio.NewReaderSize(port, 64<<10)
+	for {
+		kind, payload, err := wire.Read(frames)
+		if err != nil {
+			return fmt.Errorf("read from the host: %w", err)
+		}
+		switch kind {
+		case wire.StartJob:
+			var order wire.Job
+			if err := json.Unmarshal(payload, &order); err != nil {
+				return fmt.Errorf("read a job: %w", err)
+			}
+			current = start(order, host)
+		case wire.Stdin:
+			current.input(payload)
+		case wire.StdinEnd:
+			current.inputEnd()
+		case wire.Resize:
+			var size wire.Size
+			if err := json.Unmarshal(payload, &size); err != nil {
+				return fmt.Errorf("read a terminal size: %w", err)
+			}
+			current.resize(size)
+		}
+	}
+}
+
+// findPort returns the device node of the virtio serial port of that name:
+// there is no udev in the guest that would have made a link.
+func findPort(class, name string) (string, error) {
+	files, err := filepath.Glob(filepath.Join(class, "*", "name"))
+	if err != nil {
+		return "", err
+	}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err == nil && strings.TrimSpace(string(content)) == name {
+			return filepath.Join("/dev", filepath.Base(filepath.Dir(file))), nil
+		}
+	}
+	return "", fmt.Errorf("no virtio serial port %q in %s: was the guest started by rdma-node?", name, class)
+}
+
+// sender lets several goroutines send frames, one at a time.
+type sender struct {
+	mutex sync.Mutex
+	port  *os.File
+}
+
+// send ends the agent where the host is gone: nobody is left to tell.
+func (s *sender) send(kind wire.Kind, payload []byte) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if err := wire.Write(s.port, kind, payload); err != nil {
+		fmt.Fprintln(os.Stderr, "rdma-node agent: write to the host:", err)
+		os.Exit(1)
+	}
+}
+
+// stream is an io.Writer whose writes become frames of one kind.
+type stream struct {
+	to   *sender
+	kind wire.Kind
+}
+
+func (s stream) Write(data []byte) (int, error) {
+	s.to.send(s.kind, data)
+	return len(data), nil
+}

@@ -1,0 +1,119 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// part is one thing that the node is made of, kept as a folder in the cache.
+type part struct {
+	name string
+	// recipe is everything that decides what build makes: two parts of the same
+	// name and recipe are the same part, whichever clone has built them.
+	recipe []string
+	// cost tells the reader how long a build takes, in words.
+	cost string
+	// build fills an empty folder.
+	build func(ctx context.Context, folder string) error
+}
+
+// folder is where the part lies in the cache, or would.
+func (p part) folder(cache string) string {
+	sum := sha256.Sum256([]byte(strings.Join(p.recipe, "\x00")))
+	return filepath.Join(cache, p.name+"-"+hex.EncodeToString(sum[:6]))
+}
+
+// cacheFolder is the folder that clones of the project share.
+func cacheFolder() (string, error) {
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("no folder for the node's parts: set XDG_CACHE_HOME: %w", err)
+	}
+	return filepath.Join(base, "rdma-spec"), nil
+}
+
+// ensure builds the part unless the cache has it. A part is built in a folder
+// of its own and renamed when it is whole, so a build that was interrupted
+// leaves nothing that looks like a part; a lock keeps a second clone waiting
+// instead of building it too.
+func ensure(ctx context.Context, cache string, p part, log io.Writer) error {
+	target := p.folder(cache)
+	if exists(target) {
+		return nil
+	}
+	unlock, err := lock(ctx, filepath.Join(cache, p.name+".lock"), log)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if exists(target) { // somebody else built it while we waited
+		return nil
+	}
+
+	scratch, err := os.MkdirTemp(cache, "."+p.name+"-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	if err := os.Chmod(scratch, 0o755); err != nil {
+		return err
+	}
+	fmt.Fprintf(log, "rdma-node: building %s (once, %s)\n", p.name, p.cost)
+	begin := time.Now()
+	if err := p.build(ctx, scratch); err != nil {
+		return fmt.Errorf("build %s for the node: %w", p.name, err)
+	}
+	if err := os.Rename(scratch, target); err != nil {
+		return err
+	}
+	fmt.Fprintf(log, "rdma-node: built %s in %.1f s\n", p.name, time.Since(begin).Seconds())
+	return nil
+}
+
+// lock holds a lock file until the function that it returns is called. The
+// kernel drops it when the process dies, so no lock outlives its holder.
+func lock(ctx context.Context, path string, log io.Writer) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for told := false; ; told = true {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { file.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			file.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if !told {
+			fmt.Fprintf(log, "rdma-node: waiting for another process that holds %s\n", path)
+		}
+		select {
+		case <-ctx.Done():
+			file.Close()
+			return nil, fmt.Errorf("waiting for %s: %w", path, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

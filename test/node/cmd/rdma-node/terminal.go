@@ -1,0 +1,78 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/node/wire"
+)
+
+// interact runs a command on our terminal; where standard input is none, on
+// plain streams.
+func interact(ctx context.Context, n *node.Node, command node.Command) (int, error) {
+	descriptor := int(os.Stdin.Fd())
+	before, err := unix.IoctlGetTermios(descriptor, unix.TCGETS)
+	if err != nil {
+		return n.Run(ctx, command)
+	}
+	raw := *before
+	// Every key goes to the guest's terminal, which does the echoing, the editing
+	// and the signals; what comes back is already fit for a screen.
+	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
+	raw.Oflag &^= unix.OPOST
+	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
+	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
+	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
+	if err := unix.IoctlSetTermios(descriptor, unix.TCSETS, &raw); err != nil {
+		return 0, err
+	}
+	defer func() { _ = unix.IoctlSetTermios(descriptor, unix.TCSETS, before) }()
+
+	size := terminalSize(descriptor)
+	command.Terminal = &size
+	command.Env = append(command.Env, "TERM="+os.Getenv("TERM"))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	command.Resized = resizes(ctx, descriptor)
+	return n.Run(ctx, command)
+}
+
+// resizes reports the terminal's size each time that it changes.
+func resizes(ctx context.Context, descriptor int) <-chan wire.Size {
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	sizes := make(chan wire.Size)
+	go func() {
+		defer signal.Stop(changed)
+		for {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return
+			}
+			select {
+			case sizes <- terminalSize(descriptor):
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return sizes
+}
+
+// terminalSize falls back on the size that terminals used to have.
+func terminalSize(descriptor int) wire.Size {
+	size, err := unix.IoctlGetWinsize(descriptor, unix.TIOCGWINSZ)
+	if err != nil || size.Row == 0 {
+		return wire.Size{Rows: 24, Columns: 80}
+	}
+	return wire.Size{Rows: size.Row, Columns: size.Col}
+}

@@ -1,0 +1,182 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/rdma-spec/rdma-spec/test/node/wire"
+)
+
+// consoleLines is how many of the console's last lines are kept.
+const consoleLines = 80
+
+// emulator is a running QEMU and the port that leads into its guest.
+type emulator struct {
+	process *os.Process
+	port    *os.File
+	console *console
+
+	sending sync.Mutex
+	ended   chan struct{}
+	err     error // how it ended; valid once ended is closed
+}
+
+// startEmulator starts QEMU. Its standard output is the guest's console.
+func startEmulator(parts PartSet, options Options) (*emulator, error) {
+	program, err := program("qemu-system-x86_64")
+	if err != nil {
+		return nil, err
+	}
+	args, err := arguments(parts, options)
+	if err != nil {
+		return nil, err
+	}
+	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make the port to the guest: %w", err)
+	}
+	theirs := os.NewFile(uintptr(ends[1]), "guest's end of the port")
+	defer theirs.Close()
+	e := &emulator{
+		port:    os.NewFile(uintptr(ends[0]), "host's end of the port"),
+		console: &console{also: options.Console},
+		ended:   make(chan struct{}),
+	}
+	command := exec.Command(program, args...)
+	command.ExtraFiles = []*os.File{theirs} // descriptor 3 in QEMU
+	command.Stdout, command.Stderr = e.console, e.console
+	// A group of its own keeps a terminal's Ctrl-C away from it: we end it. Should
+	// we die without doing so, the kernel does.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+
+	started := make(chan error)
+	go func() {
+		// The death signal comes when the thread that started the process ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := command.Start()
+		e.process = command.Process
+		started <- err
+		if err == nil {
+			e.err = command.Wait()
+			close(e.ended)
+		}
+	}()
+	if err := <-started; err != nil {
+		e.port.Close()
+		return nil, fmt.Errorf("start the emulator: %w", err)
+	}
+	return e, nil
+}
+
+// arguments are QEMU's.
+func arguments(parts PartSet, options Options) ([]string, error) {
+	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.folder, "kernel"))
+	if err != nil {
+		return nil, fmt.Errorf("the node is not prepared: %w", err)
+	}
+	kernelCommand := []string{
+		"console=ttyS0", "quiet", "panic=-1", "oops=panic", "net.ifnames=0", "mitigations=off", "random.trust_cpu=on",
+		"rdma_node.parts=" + parts.folder, "rdma_node.kernel=" + kernel, fmt.Sprintf("rdma_node.hcas=%d", options.HCAs),
+	}
+	cpu, accel := "max", "tcg,thread=multi"
+	if options.Accelerator == "kvm" {
+		cpu, accel = "host", "kvm"
+	}
+	args := []string{
+		"-name", "rdma-node", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-machine", "q35", "-accel", accel, "-cpu", cpu,
+		"-smp", fmt.Sprint(options.CPUs), "-m", fmt.Sprint(options.Memory),
+		"-kernel", filepath.Join(kernel, "vmlinuz"),
+		"-initrd", filepath.Join(parts.folder, "initramfs", "initramfs"),
+		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
+		"-device", "virtio-serial-pci",
+		"-chardev", "socket,id=port,fd=3", "-device", "virtserialport,chardev=port,name=" + wire.PortName,
+		"-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on",
+		"-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile=",
+		"-drive", "file=" + filepath.Join(parts.folder, "disk", "disk.img") + ",format=raw,if=virtio,snapshot=on,cache=unsafe",
+	}
+	if options.Share != "" {
+		share, err := filepath.Abs(options.Share)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "-virtfs", "local,path="+strings.ReplaceAll(share, ",", ",,")+",mount_tag=share,security_model=none,multidevs=remap")
+		kernelCommand = append(kernelCommand, "rdma_node.share=yes")
+	}
+	return append(args, "-append", strings.Join(kernelCommand, " ")), nil
+}
+
+func (e *emulator) send(kind wire.Kind, value any) error {
+	payload, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return e.sendBytes(kind, payload)
+}
+
+func (e *emulator) sendBytes(kind wire.Kind, payload []byte) error {
+	e.sending.Lock()
+	defer e.sending.Unlock()
+	return wire.Write(e.port, kind, payload)
+}
+
+// wait waits until QEMU has ended and returns how.
+func (e *emulator) wait() error {
+	<-e.ended
+	return e.err
+}
+
+// stop ends QEMU, whatever its guest does, and waits for its end.
+func (e *emulator) stop() error {
+	select {
+	case <-e.ended:
+	default:
+		if err := e.process.Kill(); err != nil && err != os.ErrProcessDone {
+			return fmt.Errorf("end the emulator: %w", err)
+		}
+		<-e.ended
+	}
+	return e.port.Close()
+}
+
+// console keeps the last lines that are written to it.
+type console struct {
+	also io.Writer
+
+	mutex sync.Mutex
+	lines []string
+	open  string // the last line as long as it has no end
+}
+
+func (c *console) Write(data []byte) (int, error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	lines := strings.Split(c.open+strings.ReplaceAll(string(data), "\r", ""), "\n")
+	c.open = lines[len(lines)-1]
+	c.lines = append(c.lines, lines[:len(lines)-1]...)
+	c.lines = c.lines[max(0, len(c.lines)-consoleLines):]
+	_, _ = c.also.Write(data) // a reader that is gone must not end the guest
+	return len(data), nil
+}
+
+func (c *console) last() []string {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	lines := append([]string(nil), c.lines...)
+	if c.open != "" {
+		lines = append(lines, c.open)
+	}
+	return lines
+}

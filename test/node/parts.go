@@ -1,0 +1,110 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"embed"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// partsVariable tells a command in the guest where the parts lie.
+const partsVariable = "RDMA_NODE_PARTS"
+
+// files are the parts' recipes that are no Go modules.
+//
+//go:embed guest image
+var files embed.FS
+
+// PartSet is the folder that leads to all parts of the node, by links with
+// names that do not change: containerd-2.4.2, runc, images, ... It has the same
+// path on the host and in the guest.
+type PartSet struct{ folder string }
+
+// Parts returns the parts of the node that this program runs in, or on the host
+// the parts that this clone's node has, or will have once Prepare has built
+// them.
+func Parts() (PartSet, error) {
+	if folder := os.Getenv(partsVariable); folder != "" {
+		return PartSet{folder}, nil
+	}
+	all, err := recipes()
+	if err != nil {
+		return PartSet{}, err
+	}
+	return PartSet{all.links().folder(all.cache)}, nil
+}
+
+// Folder is the folder itself, for what has no method.
+func (s PartSet) Folder() string { return s.folder }
+
+// Containerd returns the folder with containerd, containerd-shim-runc-v2 and
+// ctr of a version: "1.6" (Debian's), "1.7.35", "2.3.7" or "2.4.2".
+func (s PartSet) Containerd(version string) string {
+	return filepath.Join(s.folder, "containerd-"+version)
+}
+
+// Runtime returns the executable of an OCI runtime: "runc" or "crun".
+func (s PartSet) Runtime(name string) string {
+	if name == "crun" {
+		return "/usr/bin/crun" // Debian's, installed on the host
+	}
+	return filepath.Join(s.folder, name, name)
+}
+
+// Image returns the docker-archive of an image: "pause" or "busybox". Imported,
+// it is called ImageName(name).
+func (s PartSet) Image(name string) string {
+	return filepath.Join(s.folder, "images", name+".tar")
+}
+
+// ImageName is the reference that an image has once it is imported.
+func ImageName(name string) string { return "rdma-node.test/" + name + ":1" }
+
+// CNI returns the folder with the CNI plugins (bridge, host-local, loopback, ...).
+func (s PartSet) CNI() string { return filepath.Join(s.folder, "cni") }
+
+// Prepare installs and builds what the node needs and the cache does not have
+// yet, and returns the parts. It tells on log what it does; where nothing is
+// missing it says nothing and takes well under a second.
+func Prepare(ctx context.Context, log io.Writer) (PartSet, error) {
+	all, err := recipes()
+	if err != nil {
+		return PartSet{}, err
+	}
+	if err := installPackages(ctx, log); err != nil {
+		return PartSet{}, err
+	}
+	for _, p := range all.core() {
+		if err := ensure(ctx, all.cache, p, log); err != nil {
+			return PartSet{}, err
+		}
+	}
+	links := all.links()
+	if err := ensure(ctx, all.cache, links, io.Discard); err != nil {
+		return PartSet{}, err
+	}
+	return PartSet{links.folder(all.cache)}, nil
+}
+
+// links is the part that leads to all others. A link to a part that is not
+// built yet leads nowhere until it is.
+func (r recipeBook) links() part {
+	parts := r.all()
+	var recipe []string
+	for _, p := range parts {
+		recipe = append(recipe, p.name, p.folder(r.cache))
+	}
+	return part{name: "parts", recipe: recipe, build: func(_ context.Context, folder string) error {
+		for _, p := range parts {
+			if err := os.Symlink(p.folder(r.cache), filepath.Join(folder, p.name)); err != nil {
+				return fmt.Errorf("link %s: %w", p.name, err)
+			}
+		}
+		return nil
+	}}
+}

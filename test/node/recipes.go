@@ -1,0 +1,71 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// recipeBook holds a recipe for each part of the node.
+type recipeBook struct {
+	cache  string // the folder that clones share
+	source string // this package's folder in the clone
+	host   string // the host's distribution, which decides what Debian's parts are
+}
+
+// recipes finds the cache and this package's sources: the Go parts are modules
+// in the folder parts, and go:embed cannot reach into other modules.
+func recipes() (recipeBook, error) {
+	cache, err := cacheFolder()
+	if err != nil {
+		return recipeBook{}, err
+	}
+	_, file, _, _ := runtime.Caller(0)
+	source := filepath.Dir(file)
+	if !exists(filepath.Join(source, "parts")) {
+		return recipeBook{}, fmt.Errorf("no folder parts in %q: build without -trimpath, and keep the clone where it was when this program was built", source)
+	}
+	release, err := os.ReadFile("/etc/os-release")
+	if err != nil {
+		return recipeBook{}, err
+	}
+	return recipeBook{cache: cache, source: source, host: string(release)}, nil
+}
+
+// core is what the node needs to boot and to run containers, cheapest first.
+func (r recipeBook) core() []part {
+	kernel, agent := r.kernel(), r.agent()
+	return []part{
+		kernel, agent, r.initramfs(kernel, agent), r.disk(), r.images(),
+		r.debianContainerd(), r.cni(),
+		r.runc(),
+		r.goPart("containerd-2.4.2", "80 s on two cores", "no_btrfs", nil),
+		r.goPart("containerd-1.7.35", "80 s on two cores", "no_btrfs", nil),
+		r.goPart("containerd-2.3.7", "80 s on two cores", "no_btrfs", nil),
+	}
+}
+
+// all is every part that the folder of links leads to.
+func (r recipeBook) all() []part { return r.core() }
+
+// runc needs C for the moment between clone and exec, and libseccomp.
+func (r recipeBook) runc() part {
+	return r.goPart("runc", "20 s on two cores", "seccomp", []string{"CGO_ENABLED=1"})
+}
+
+// embedded returns the contents of files that are part of this program.
+func embedded(names ...string) []string {
+	var contents []string
+	for _, name := range names {
+		content, err := files.ReadFile(name)
+		if err != nil {
+			panic(err) // go:embed has put it there
+		}
+		contents = append(contents, string(content))
+	}
+	return contents
+}

@@ -1,0 +1,60 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// run runs a program on the host in a folder. Its output is shown only where
+// it fails, and then as part of the error.
+func run(ctx context.Context, folder string, env []string, name string, args ...string) error {
+	_, err := output(ctx, folder, env, name, args...)
+	return err
+}
+
+// output is run for a program whose standard output is wanted.
+func output(ctx context.Context, folder string, env []string, name string, args ...string) (string, error) {
+	path, err := program(name)
+	if err != nil {
+		return "", err
+	}
+	var stdout, all bytes.Buffer
+	command := exec.CommandContext(ctx, path, args...)
+	command.Dir = folder
+	command.Env = append(os.Environ(), env...)
+	command.Stdout = &stdout
+	command.Stderr = &all
+	if err := command.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err,
+			lastLines(all.String()+stdout.String(), 12))
+	}
+	return stdout.String(), nil
+}
+
+// program finds a program of the host, also in the folders for administrators,
+// which an ordinary user's PATH leaves out.
+func program(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	for _, folder := range []string{"/usr/sbin", "/sbin", "/usr/local/go/bin"} {
+		if path, err := exec.LookPath(filepath.Join(folder, name)); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("no program %q on this host: install it", name)
+}
+
+// lastLines returns the last few lines of a text.
+func lastLines(text string, count int) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(lines[max(0, len(lines)-count):], "\n")
+}

@@ -1,0 +1,115 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wire is what the host and the agent in the guest say to each other
+// over one virtio serial port: frames of a kind, a length and a payload.
+//
+// The guest opens with Ready. The host then sends a Job, and while it runs
+// Stdin, StdinEnd and Resize; the guest sends Stdout and Stderr in the order in
+// which they were written, and ends the job with Exit. One job runs at a time.
+package wire
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+)
+
+// PortName is the name of the virtio serial port that carries the frames.
+const PortName = "rdma-node"
+
+// maxPayload bounds one frame, so that a port that carries noise is seen as
+// such and not read as a frame of four gigabytes.
+const maxPayload = 4 << 20
+
+// Kind says what a frame carries.
+type Kind byte
+
+const (
+	// Ready: the guest has booted and waits for a job. No payload.
+	Ready Kind = iota + 1
+	// StartJob carries a Job.
+	StartJob
+	// Stdin carries bytes for the job's standard input.
+	Stdin
+	// StdinEnd: the job's standard input has ended. No payload.
+	StdinEnd
+	// Resize carries a Size: the terminal of the host has changed.
+	Resize
+	// Stdout carries bytes that the job wrote to its standard output, or to its
+	// terminal.
+	Stdout
+	// Stderr carries bytes that the job wrote to its standard error.
+	Stderr
+	// ExitJob carries an Exit, the last frame of a job.
+	ExitJob
+)
+
+// Job is a command to run in the guest.
+type Job struct {
+	Args []string `json:"args"`
+	// Env is added to the environment that every command in the guest has.
+	Env []string `json:"env,omitempty"`
+	// Dir is the folder to run in; empty is "/".
+	Dir string `json:"dir,omitempty"`
+	// Input says that Stdin frames follow; otherwise stdin is /dev/null.
+	Input bool `json:"input,omitempty"`
+	// Terminal, where set, gives the command a terminal of that size instead of
+	// three pipes.
+	Terminal *Size `json:"terminal,omitempty"`
+}
+
+// Size is that of a terminal, in characters.
+type Size struct {
+	Rows    uint16 `json:"rows"`
+	Columns uint16 `json:"columns"`
+}
+
+// Exit is how a job ended.
+type Exit struct {
+	// Status is the command's exit status, 128 plus the number for one that a
+	// signal ended, 127 for one that could not be started.
+	Status int `json:"status"`
+	// Problem says why the command could not be started; "" if it was.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Write sends one frame with one call of w.Write.
+func Write(w io.Writer, kind Kind, payload []byte) error {
+	frame := make([]byte, 5, 5+len(payload))
+	frame[0] = byte(kind)
+	binary.BigEndian.PutUint32(frame[1:], uint32(len(payload)))
+	_, err := w.Write(append(frame, payload...))
+	return err
+}
+
+// WriteJSON sends one frame that carries value as JSON.
+func WriteJSON(w io.Writer, kind Kind, value any) error {
+	payload, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return Write(w, kind, payload)
+}
+
+// Read receives one frame. It returns io.EOF where the other side has gone
+// between two frames, and io.ErrUnexpectedEOF where it has within one.
+func Read(r io.Reader) (Kind, []byte, error) {
+	var head [5]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return 0, nil, err
+	}
+	kind, size := Kind(head[0]), binary.BigEndian.Uint32(head[1:])
+	if kind < Ready || kind > ExitJob || size > maxPayload {
+		return 0, nil, fmt.Errorf("frame of kind %d and %d bytes on port %s: the other side is not rdma-node's", kind, size, PortName)
+	}
+	payload := make([]byte, size)
+	if _, err := io.ReadFull(r, payload); err != nil {
+		if err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return 0, nil, err
+	}
+	return kind, payload, nil
+}
