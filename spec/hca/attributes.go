@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,7 +19,7 @@ const maxText = 128
 // attributes reads one folder of sysfs attributes. What cannot be read is ""
 // and becomes a problem.
 type attributes struct {
-	dir *os.Root
+	dir folder
 	// in is the folder as it is named in problems, "" or "ports/1/".
 	in       string
 	problems *problems
@@ -66,8 +65,8 @@ var errEmpty = errors.New("is empty")
 
 // readText reads an attribute of one line of printable ASCII, which all of
 // the kernel's RDMA attributes are.
-func readText(dir *os.Root, name string) (string, error) {
-	data, err := readFile(dir, name, maxAttribute)
+func readText(dir folder, name string) (string, error) {
+	data, err := dir.read(name, maxAttribute)
 	if err != nil {
 		return "", err
 	}
@@ -75,6 +74,7 @@ func readText(dir *os.Root, name string) (string, error) {
 	switch {
 	case s == "":
 		return "", errEmpty
+	// guard: printable attributes
 	case len(s) > maxText || !printable(s):
 		return "", fmt.Errorf("is %s, not a line of text", quote(s))
 	}
@@ -112,6 +112,7 @@ type problems struct {
 }
 
 func (p *problems) add(format string, args ...any) {
+	// guard: number of problems
 	if len(p.lines) == maxProblems {
 		p.more++
 		return

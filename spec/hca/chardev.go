@@ -109,7 +109,7 @@ func (t *tree) classDevice(at string) (Device, error) {
 	if err != nil {
 		return Device{}, err
 	}
-	defer dir.Close()
+	defer dir.close()
 	name := path.Base(at)
 	d := Device{Kind: kindOf(name), Path: path.Join(devFolder, name)}
 	d.Mode = kernelMode(d.Kind)
@@ -140,7 +140,7 @@ func (t *tree) classDevice(at string) (Device, error) {
 
 // readNumber reads a device number, "231:192". The kernel has 12 bits for the
 // major and 20 for the minor; 0:0 is what it calls no device.
-func readNumber(dir *os.Root) (Number, error) {
+func readNumber(dir folder) (Number, error) {
 	s, err := readText(dir, "dev")
 	if err != nil {
 		return Number{}, err

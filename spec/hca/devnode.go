@@ -33,9 +33,8 @@ type deviceNodes struct {
 
 func (t *tree) readNodes(found *problems) deviceNodes {
 	n := deviceNodes{lstat: t.lstat, live: t.live()}
-	// guard: no device table on the live node
 	if !t.live() {
-		n.table = readDeviceTable(t.copied, found)
+		n.table = readDeviceTable(t, found)
 	}
 	// guard: /dev/infiniband is a folder
 	if fi, err := t.lstat(inTree(devFolder)); err == nil && !fi.IsDir() {
@@ -73,6 +72,7 @@ func (n deviceNodes) check(d *Device) {
 // that could not be copied.
 func (n deviceNodes) at(path string) (deviceNode, error) {
 	fi, err := n.lstat(inTree(path))
+	// guard: no device table on the live node
 	if !n.live && (errors.Is(err, fs.ErrNotExist) || err == nil && fi.Mode().IsRegular()) {
 		if row, ok := n.table[path]; ok {
 			return row, nil

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strconv"
 	"strings"
 )
@@ -21,8 +20,14 @@ const maxDeviceTable = 1 << 20
 
 // readDeviceTable reads the table of a copy, by path. Lines that it does not
 // understand are problems and name no device.
-func readDeviceTable(root *os.Root, found *problems) map[string]deviceNode {
-	data, err := readFile(root, DeviceTable, maxDeviceTable)
+func readDeviceTable(t *tree, found *problems) map[string]deviceNode {
+	top, err := t.folder(".")
+	if err != nil {
+		found.add("%s: %v", DeviceTable, err)
+		return nil
+	}
+	defer top.close()
+	data, err := top.read(DeviceTable, maxDeviceTable)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

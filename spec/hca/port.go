@@ -4,7 +4,6 @@
 package hca
 
 import (
-	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -17,9 +16,15 @@ const linkLayerInfiniBand = "InfiniBand"
 const maxNetdev = 15
 
 // ports reads the ports of the HCA at the path at, whose folder is dir.
-func (t *tree) ports(at string, dir *os.Root, found *problems) []Port {
+func (t *tree) ports(at string, dir folder, found *problems) []Port {
 	ports := []Port{}
-	names, err := listFolder(dir, "ports")
+	all, err := dir.folder("ports")
+	if err != nil {
+		found.add("ports: %v", err)
+		return ports
+	}
+	defer all.close()
+	names, err := all.list()
 	if err != nil {
 		found.add("ports: %v", err)
 		return ports
@@ -30,7 +35,7 @@ func (t *tree) ports(at string, dir *os.Root, found *problems) []Port {
 			found.add("ports: has an entry %s, which is no port number", quote(name))
 			continue
 		}
-		ports = append(ports, port(dir, n, found))
+		ports = append(ports, port(all, n, found))
 	}
 	if len(ports) == 0 && len(names) == 0 {
 		found.add("ports: there are none")
@@ -39,17 +44,17 @@ func (t *tree) ports(at string, dir *os.Root, found *problems) []Port {
 	return ports
 }
 
-// port reads one port. It always gives one, as hca does.
-func port(dir *os.Root, n int, found *problems) Port {
+// port reads one port out of the folder of all. It always gives one, as hca does.
+func port(all folder, n int, found *problems) Port {
 	p := Port{Number: n, Netdevs: []string{}}
 	in := "ports/" + strconv.Itoa(n)
-	folder, err := dir.OpenRoot(in + "/")
+	dir, err := all.folder(strconv.Itoa(n))
 	if err != nil {
-		found.add("%s: %v", in, cause(err))
+		found.add("%s: %v", in, err)
 		return p
 	}
-	defer folder.Close()
-	a := attributes{dir: folder, in: in + "/", problems: found}
+	defer dir.close()
+	a := attributes{dir: dir, in: in + "/", problems: found}
 	p.State = a.coded("state")
 	p.PhysState = a.coded("phys_state")
 	p.LinkLayer = a.text("link_layer")
@@ -62,17 +67,22 @@ func port(dir *os.Root, n int, found *problems) Port {
 // each GID has one; for a bond it is the bond. On InfiniBand none has.
 func gidNetdevs(a attributes) []string {
 	netdevs := []string{}
-	folder, err := a.dir.OpenRoot("gid_attrs/ndevs/")
+	gidAttrs, err := a.dir.folder("gid_attrs")
 	if err != nil {
-		return netdevs // older kernels, and drivers without GIDs
+		return netdevs // kernels before 4.5
 	}
-	defer folder.Close()
-	names, err := listFolder(folder, ".")
+	defer gidAttrs.close()
+	ndevs, err := gidAttrs.folder("ndevs")
+	if err != nil {
+		return netdevs
+	}
+	defer ndevs.close()
+	names, err := ndevs.list()
 	if err != nil {
 		a.problems.add("%sgid_attrs/ndevs: %v", a.in, err)
 		return netdevs
 	}
-	gids := attributes{dir: folder, in: a.in + "gid_attrs/ndevs/", problems: a.problems}
+	gids := attributes{dir: ndevs, in: a.in + "gid_attrs/ndevs/", problems: a.problems}
 	for _, name := range names {
 		if !validName(name) {
 			a.problems.add("%sgid_attrs/ndevs: has an entry %s, which is no GID", a.in, quote(name))
@@ -81,6 +91,7 @@ func gidNetdevs(a attributes) []string {
 		netdev := gids.optional(name)
 		switch {
 		case netdev == "" || slices.Contains(netdevs, netdev):
+		// guard: names of netdevs
 		case !validNetdev(netdev):
 			a.problems.add("%sgid_attrs/ndevs/%s: is %s, which is no name of a netdev", a.in, name, quote(netdev))
 		default:
@@ -95,14 +106,19 @@ func gidNetdevs(a attributes) []string {
 // function: the IPoIB interfaces. Where one function carries several ports,
 // as with ConnectX-3, dev_port says which: it counts from 0.
 func (t *tree) addIPoIB(at string, ports []Port, found *problems) {
-	wants := func(p Port) bool { return p.LinkLayer == linkLayerInfiniBand && len(p.Netdevs) == 0 }
-	if !slices.ContainsFunc(ports, wants) {
+	var silent []*Port
+	for i := range ports {
+		if p := &ports[i]; p.LinkLayer == linkLayerInfiniBand && len(p.Netdevs) == 0 {
+			silent = append(silent, p)
+		}
+	}
+	if len(silent) == 0 {
 		return
 	}
 	net := path.Join(at, "device/net")
 	names, err := t.list(net)
 	if err != nil {
-		found.add("device/net: %v", cause(err))
+		found.add("%v", err)
 		return
 	}
 	for _, name := range names {
@@ -110,13 +126,12 @@ func (t *tree) addIPoIB(at string, ports []Port, found *problems) {
 			found.add("device/net: has an entry %s, which is no name of a netdev", quote(name))
 			continue
 		}
-		number := 1
+		number := 0
 		if len(ports) > 1 {
 			number = t.devPort(path.Join(net, name)) + 1
 		}
-		for i := range ports {
-			p := &ports[i]
-			if only := len(ports) == 1; wants(*p) && (only || p.Number == number) {
+		for _, p := range silent {
+			if len(ports) == 1 || p.Number == number {
 				p.Netdevs = append(p.Netdevs, name)
 			}
 		}
@@ -129,7 +144,7 @@ func (t *tree) devPort(netdev string) int {
 	if err != nil {
 		return 0
 	}
-	defer dir.Close()
+	defer dir.close()
 	s, err := readText(dir, "dev_port")
 	if err != nil {
 		return 0

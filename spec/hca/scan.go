@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"regexp"
 	"slices"
@@ -112,7 +111,7 @@ func (t *tree) hca(name string) HCA {
 		h.Problems = []string{fmt.Sprintf("%s: %v", at, err)}
 		return h
 	}
-	defer dir.Close()
+	defer dir.close()
 
 	a := attributes{dir: dir, problems: &found}
 	h.NodeType = a.coded("node_type")
@@ -125,7 +124,7 @@ func (t *tree) hca(name string) HCA {
 	h.PCI = pciAddress(dir)
 	if bus, err := t.folder(path.Join(at, "device")); err == nil {
 		h.NUMANode = numaNode(attributes{dir: bus, in: "device/", problems: &found})
-		bus.Close()
+		bus.close()
 	}
 	h.Ports = t.ports(at, dir, &found)
 	h.Problems = found.all()
@@ -135,19 +134,19 @@ func (t *tree) hca(name string) HCA {
 // pciAddress is the name of the folder that the device link leads to. A copy
 // that follows links has a folder there instead, which has the address in
 // uevent. On another bus, as with scalable functions, there is none.
-func pciAddress(dir *os.Root) string {
-	if link, err := dir.Readlink("device"); err == nil {
+func pciAddress(dir folder) string {
+	if link, err := dir.link("device"); err == nil {
 		if base := path.Base(link); pciForm.MatchString(base) {
 			return base
 		}
 		return ""
 	}
-	bus, err := dir.OpenRoot("device/")
+	bus, err := dir.folder("device")
 	if err != nil {
 		return ""
 	}
-	defer bus.Close()
-	data, err := readFile(bus, "uevent", maxAttribute)
+	defer bus.close()
+	data, err := bus.read("uevent", maxAttribute)
 	if err != nil {
 		return ""
 	}

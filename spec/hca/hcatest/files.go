@@ -8,11 +8,11 @@ import (
 	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Files is a tree of files, by path from its top. A path that ends in a slash
@@ -28,34 +28,43 @@ const linkMark = "-> "
 // Link is the value of a symbolic link to target.
 func Link(target string) string { return linkMark + target }
 
-// Write makes the files below dir, which must be a folder that is there.
+// Write makes the files below dir, which must be a folder that is there. It
+// never writes outside of it, whatever the links say.
 func (f Files) Write(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
 	for _, p := range slices.Sorted(maps.Keys(f)) {
-		at := filepath.Join(dir, path.Clean("/"+p))
-		parent := at
-		if !strings.HasSuffix(p, "/") {
-			parent = filepath.Dir(at)
-		}
-		if err := os.MkdirAll(parent, 0o755); err != nil {
-			return err
-		}
-		if err := write(at, p, f[p]); err != nil {
+		if err := write(root, p, f[p]); err != nil {
 			return fmt.Errorf("make %s: %w", p, err)
 		}
 	}
 	return nil
 }
 
-func write(at, p, value string) error {
-	switch target, link := strings.CutPrefix(value, linkMark); {
-	case strings.HasSuffix(p, "/"):
-		return nil
+func write(root *os.Root, p, value string) error {
+	if strings.HasSuffix(p, "/") {
+		return root.MkdirAll(p, 0o755)
+	}
+	parent := path.Dir(p)
+	if err := root.MkdirAll(parent, 0o755); err != nil {
+		return err
+	}
+	target, link := strings.CutPrefix(value, linkMark)
+	switch {
 	case link:
-		return os.Symlink(target, at)
+		return root.Symlink(target, p)
 	case value == FIFO:
-		return syscall.Mkfifo(at, 0o644)
+		dir, err := root.Open(parent)
+		if err != nil {
+			return err
+		}
+		defer dir.Close()
+		return unix.Mkfifoat(int(dir.Fd()), path.Base(p), 0o644)
 	default:
-		return os.WriteFile(at, []byte(value), 0o644)
+		return root.WriteFile(p, []byte(value), 0o644)
 	}
 }
 

@@ -1,0 +1,220 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// fakeInfo is a stat that no test could have made without being root.
+type fakeInfo struct {
+	mode fs.FileMode
+	stat syscall.Stat_t
+}
+
+func (f fakeInfo) Name() string       { return "" }
+func (f fakeInfo) Size() int64        { return 0 }
+func (f fakeInfo) Mode() fs.FileMode  { return f.mode }
+func (f fakeInfo) ModTime() time.Time { return time.Time{} }
+func (f fakeInfo) IsDir() bool        { return f.mode.IsDir() }
+func (f fakeInfo) Sys() any           { return &f.stat }
+
+const charDevice = fs.ModeDevice | fs.ModeCharDevice
+
+// lies is an lstat that finds one thing at every path.
+func lies(mode fs.FileMode, major, minor uint32) func(string) (fs.FileInfo, error) {
+	return func(string) (fs.FileInfo, error) {
+		return fakeInfo{mode: mode, stat: syscall.Stat_t{Rdev: unix.Mkdev(major, minor), Uid: 1, Gid: 6}}, nil
+	}
+}
+
+func fails(err error) func(string) (fs.FileInfo, error) {
+	return func(path string) (fs.FileInfo, error) {
+		return nil, &fs.PathError{Op: "lstat", Path: path, Err: err}
+	}
+}
+
+func TestCheckNode(t *testing.T) {
+	const path = "/dev/infiniband/uverbs0"
+	const missing = path + " is missing, sysfs has it as 231:192: is the node's /dev visible here?"
+	row := map[string]deviceNode{path: {Mode: charDevice | 0o600, Number: Number{231, 192}, UID: 7, GID: 8}}
+	for _, tc := range []struct {
+		name    string
+		nodes   deviceNodes
+		problem string
+		missing bool
+		mode    fs.FileMode
+		owner   [2]uint32
+	}{
+		{name: "sound", nodes: deviceNodes{live: true, lstat: lies(charDevice|0o660, 231, 192)}, mode: 0o660, owner: [2]uint32{1, 6}},
+		{name: "sticky", nodes: deviceNodes{live: true, lstat: lies(charDevice|fs.ModeSticky|0o644, 231, 192)}, mode: 0o644, owner: [2]uint32{1, 6}},
+		{name: "link", nodes: deviceNodes{live: true, lstat: lies(fs.ModeSymlink|0o777, 231, 192)}, problem: path + " is a symbolic link, not a character device"},
+		{name: "block device", nodes: deviceNodes{live: true, lstat: lies(fs.ModeDevice|0o666, 231, 192)}, problem: path + " is a block device, not a character device"},
+		{name: "FIFO", nodes: deviceNodes{live: true, lstat: lies(fs.ModeNamedPipe, 0, 0)}, problem: path + " is a FIFO, not a character device"},
+		{name: "socket", nodes: deviceNodes{live: true, lstat: lies(fs.ModeSocket, 0, 0)}, problem: path + " is a socket, not a character device"},
+		{name: "unknown type", nodes: deviceNodes{live: true, lstat: lies(fs.ModeIrregular, 0, 0)}, problem: path + " is of an unknown type, not a character device"},
+		{name: "file on the live node", nodes: deviceNodes{live: true, lstat: lies(0o666, 0, 0), table: row}, problem: path + " is a regular file, not a character device"},
+		{name: "other minor", nodes: deviceNodes{live: true, lstat: lies(charDevice, 231, 193)}, problem: path + " has the number 231:193, sysfs says 231:192"},
+		{name: "other major", nodes: deviceNodes{live: true, lstat: lies(charDevice, 8, 192)}, problem: path + " has the number 8:192, sysfs says 231:192"},
+		{name: "missing", nodes: deviceNodes{live: true, lstat: fails(syscall.ENOENT)}, problem: missing, missing: true},
+		{name: "no /dev", nodes: deviceNodes{live: true, lstat: fails(syscall.ENOTDIR)}, problem: missing, missing: true},
+		{name: "denied", nodes: deviceNodes{live: true, lstat: fails(syscall.EACCES)}, problem: path + ": permission denied"},
+		{name: "copy without nodes", nodes: deviceNodes{lstat: fails(syscall.ENOENT)}, problem: missing, missing: true},
+		{name: "copy with a file for a node", nodes: deviceNodes{lstat: lies(0o644, 0, 0)}, problem: missing, missing: true},
+		{name: "copy with a table", nodes: deviceNodes{lstat: fails(syscall.ENOENT), table: row}, mode: 0o600, owner: [2]uint32{7, 8}},
+		{name: "copy with a file and a table", nodes: deviceNodes{lstat: lies(0o644, 0, 0), table: row}, mode: 0o600, owner: [2]uint32{7, 8}},
+		{name: "what lies there beats the table", nodes: deviceNodes{lstat: lies(fs.ModeSymlink, 0, 0), table: row}, problem: path + " is a symbolic link, not a character device"},
+		{name: "folder", nodes: deviceNodes{folder: "/dev/infiniband is a symbolic link, not a folder", lstat: lies(charDevice, 231, 192)}, problem: "/dev/infiniband is a symbolic link, not a folder"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := Device{Path: path, Number: Number{231, 192}, Mode: 0o666}
+			want := got
+			want.Problem, want.Missing = tc.problem, tc.missing
+			if tc.problem == "" {
+				want.Mode, want.UID, want.GID = tc.mode, tc.owner[0], tc.owner[1]
+			}
+			tc.nodes.check(&got)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRealNode reads the one device node that every Linux has, through both
+// kinds of tree: /proc/self/root is / under a name that makes it a copy.
+func TestRealNode(t *testing.T) {
+	for _, root := range []string{"/", "/proc/self/root"} {
+		tr, err := openTree(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.close()
+		var found problems
+		nodes := tr.readNodes(&found)
+		if nodes.live != (root == "/") {
+			t.Errorf("root %q: live is %v", root, nodes.live)
+		}
+		d := Device{Path: "/dev/null", Number: Number{1, 3}}
+		nodes.check(&d)
+		if want := (Device{Path: "/dev/null", Number: Number{1, 3}, Mode: 0o666}); d != want {
+			t.Errorf("root %q: /dev/null is %+v, want %+v", root, d, want)
+		}
+	}
+}
+
+// TestDevFolder: /dev/infiniband itself is a folder, or nothing in it is sound.
+func TestDevFolder(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change hcatest.Files
+		want   string
+	}{
+		"folder": {hcatest.Files{"dev/infiniband/": ""}, ""},
+		"link":   {hcatest.Files{"dev/infiniband": hcatest.Link("../elsewhere"), "elsewhere/": ""}, "/dev/infiniband is a symbolic link, not a folder"},
+		"file":   {hcatest.Files{"dev/infiniband": ""}, "/dev/infiniband is a regular file, not a folder"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, d := range scanOne(t, one().Files().With(tc.change)).Devices {
+				if d.Problem != tc.want {
+					t.Errorf("%s has problem %q, want %q", d, d.Problem, tc.want)
+				}
+			}
+		})
+	}
+}
+
+func TestDeviceTable(t *testing.T) {
+	const table = `
+# made by hand
+/dev/a c 0660 0 6 231 192
+/dev/b b 600 0 0 8 0 0 - -
+	/dev/c	f	644	0	0	0	0
+/dev/d
+/dev/e x 666 0 0 1 1
+/dev/f c 999 0 0 1 1
+/dev/g c 666 0 -1 1 1
+/dev/h c 666 0 0 1 99999999999
+/dev/a c 0600 0 0 231 193
+`
+	tr, err := openTree(hcatest.Files{DeviceTable: table}.Root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.close()
+	var found problems
+	got := readDeviceTable(tr, &found)
+	want := map[string]deviceNode{
+		"/dev/a": {Mode: charDevice | 0o600, Number: Number{231, 193}},
+		"/dev/b": {Mode: fs.ModeDevice | 0o600, Number: Number{8, 0}},
+		"/dev/c": {Mode: 0o644},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	wantProblems := []string{
+		`device-table.txt:6: is not "path type mode uid gid major minor"`,
+		`device-table.txt:7: has the type "x", not one of c, b, p, d, f`,
+		`device-table.txt:8: has the mode "999", not octal permission bits`,
+		`device-table.txt:9: has "-1" where a number belongs`,
+		`device-table.txt:10: has "99999999999" where a number belongs`,
+	}
+	if diff := cmp.Diff(wantProblems, found.all()); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+}
+
+func TestDeviceTableUnreadable(t *testing.T) {
+	node := scan(t, one().Files().With(hcatest.Files{DeviceTable + "/": ""}))
+	if diff := cmp.Diff([]string{"device-table.txt: is a folder, not a regular file"}, node.Problems); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	if d := node.HCAs[0].Devices[0]; !d.Missing {
+		t.Errorf("%s is not missing: %q", d, d.Problem)
+	}
+}
+
+func TestFileTypes(t *testing.T) {
+	for _, path := range []string{"/dev/null", "/dev", "/proc/self/exe", "/proc/self/status"} {
+		var st unix.Stat_t
+		if err := unix.Lstat(path, &st); err != nil {
+			t.Fatal(err)
+		}
+		fi, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fileType(st.Mode); got != fi.Mode().Type() {
+			t.Errorf("%s: type %v, want %v", path, got, fi.Mode().Type())
+		}
+	}
+	for mode, want := range map[uint32]fs.FileMode{unix.S_IFBLK: fs.ModeDevice, unix.S_IFSOCK: fs.ModeSocket, 0: fs.ModeIrregular} {
+		if got := fileType(mode); got != want {
+			t.Errorf("fileType(%o) = %v, want %v", mode, got, want)
+		}
+	}
+}
+
+func TestRetry(t *testing.T) {
+	calls := 0
+	err := retry(func() error {
+		calls++
+		if calls < 3 {
+			return unix.EINTR
+		}
+		return unix.EIO
+	})
+	if calls != 3 || !errors.Is(err, unix.EIO) {
+		t.Errorf("%d calls, error %v", calls, err)
+	}
+}

@@ -1,0 +1,114 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+func TestPorts(t *testing.T) {
+	const port = oneHCA + "/ports/1"
+	sound := Port{Number: 1, State: "ACTIVE", PhysState: "LinkUp", LinkLayer: "InfiniBand", Rate: "100 Gb/sec (4X EDR)", Netdevs: []string{"ib0"}}
+	with := func(change func(*Port)) []Port {
+		p := sound
+		change(&p)
+		return []Port{p}
+	}
+	for _, tc := range []struct {
+		name     string
+		change   hcatest.Files
+		without  string
+		want     []Port
+		problems []string
+	}{
+		{name: "as the kernel has it", want: []Port{sound}},
+		{name: "initialising", change: hcatest.Files{port + "/state": "2: INIT\n", port + "/phys_state": "4: PortConfigurationTraining\n"},
+			want: with(func(p *Port) { p.State, p.PhysState = "INIT", "PortConfigurationTraining" })},
+		{name: "unknown to the kernel", change: hcatest.Files{port + "/phys_state": "9: <unknown>\n"},
+			want: with(func(p *Port) { p.PhysState = "<unknown>" })},
+		{name: "no rate", without: port + "/rate", want: with(func(p *Port) { p.Rate = "" })},
+		{name: "no state", without: port + "/state", want: with(func(p *Port) { p.State = "" }),
+			problems: []string{"ports/1/state: no such file or directory"}},
+		{name: "empty state", change: hcatest.Files{port + "/state": "\n"}, want: with(func(p *Port) { p.State = "" }),
+			problems: []string{"ports/1/state: is empty"}},
+		{name: "state without code", change: hcatest.Files{port + "/state": "x: ACTIVE\n"}, want: with(func(p *Port) { p.State = "" }),
+			problems: []string{`ports/1/state: is "x: ACTIVE", not of the form "4: ACTIVE"`}},
+		{name: "no link layer", without: port + "/link_layer", want: with(func(p *Port) { p.LinkLayer, p.Netdevs = "", []string{} }),
+			problems: []string{"ports/1/link_layer: no such file or directory"}},
+		{name: "port is a file", change: hcatest.Files{port: ""}, want: []Port{{Number: 1, Netdevs: []string{}}},
+			problems: []string{"ports/1: not a directory"}},
+		{name: "no ports", change: hcatest.Files{oneHCA + "/ports/": ""}, want: []Port{}, problems: []string{"ports: there are none"}},
+		{name: "odd numbers", change: hcatest.Files{oneHCA + "/ports/0/state": "", oneHCA + "/ports/01/state": "", oneHCA + "/ports/-1/state": "", oneHCA + "/ports/5000/state": ""},
+			want: []Port{sound}, problems: []string{
+				`ports: has an entry "-1", which is no port number`, `ports: has an entry "0", which is no port number`,
+				`ports: has an entry "01", which is no port number`, `ports: has an entry "5000", which is no port number`}},
+		{name: "kernel without gid_attrs", without: port + "/gid_attrs", want: []Port{sound}},
+		{name: "gid_attrs without ndevs", change: hcatest.Files{port + "/gid_attrs/types/0": "IB/RoCE v1\n"}, without: port + "/gid_attrs/ndevs", want: []Port{sound}},
+		{name: "netdevs of GIDs, once each and in order",
+			change: hcatest.Files{port + "/gid_attrs/ndevs/0": "eth10\n", port + "/gid_attrs/ndevs/1": "eth2\n", port + "/gid_attrs/ndevs/7": "eth10\n"},
+			want:   with(func(p *Port) { p.Netdevs = []string{"eth2", "eth10"} })},
+		{name: "GID with an odd name", change: hcatest.Files{port + "/gid_attrs/ndevs/a b": "eth0\n"}, want: []Port{sound},
+			problems: []string{`ports/1/gid_attrs/ndevs: has an entry "a b", which is no GID`}},
+		{name: "no IPoIB", without: oneBus + "/net", want: with(func(p *Port) { p.Netdevs = []string{} })},
+		{name: "Ethernet takes no netdev of the function", change: hcatest.Files{port + "/link_layer": "Ethernet\n"},
+			want: with(func(p *Port) { p.LinkLayer, p.Netdevs = "Ethernet", []string{} })},
+		{name: "odd netdev", change: hcatest.Files{oneBus + "/net/sixteen-letters0/dev_port": "0\n"}, want: []Port{sound},
+			problems: []string{`device/net: has an entry "sixteen-letters0", which is no name of a netdev`}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := one().Files()
+			if tc.without != "" {
+				f.Without(tc.without)
+			}
+			h := scanOne(t, f.With(tc.change))
+			if diff := cmp.Diff(tc.want, h.Ports); diff != "" {
+				t.Errorf("ports (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.problems, h.Problems); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestTwoPorts is a ConnectX-3: one PCI function with two ports.
+func TestTwoPorts(t *testing.T) {
+	n := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx4_0", PCI: onePCI, Ports: []hcatest.Port{{IPoIB: []string{"ib0"}}, {IPoIB: []string{"ib1", "ib1.8001"}}}}}}
+	const net = oneBus + "/net/"
+	for _, tc := range []struct {
+		name   string
+		change hcatest.Files
+		want   [][]string
+	}{
+		{"by dev_port", nil, [][]string{{"ib0"}, {"ib1", "ib1.8001"}}},
+		{"unreadable dev_port counts as the first", hcatest.Files{net + "ib1/dev_port": "x\n", net + "ib1.8001/": "", net + "ib9": ""}, [][]string{{"ib0", "ib1", "ib1.8001", "ib9"}, {}}},
+		{"dev_port of no port", hcatest.Files{net + "ib1/dev_port": "7\n"}, [][]string{{"ib0"}, {"ib1.8001"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := scan(t, n.Files().With(tc.change)).HCAs[0]
+			var got [][]string
+			for _, p := range h.Ports {
+				got = append(got, p.Netdevs)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("netdevs of the ports (-want +got):\n%s", diff)
+			}
+			var paths []string
+			for _, d := range h.Devices {
+				paths = append(paths, d.Path)
+			}
+			want := []string{"/dev/infiniband/uverbs0", "/dev/infiniband/umad0", "/dev/infiniband/umad1", "/dev/infiniband/issm0", "/dev/infiniband/issm1"}
+			if diff := cmp.Diff(want, paths); diff != "" {
+				t.Errorf("devices (-want +got):\n%s", diff)
+			}
+			if h.Devices[2].Port != 2 || h.Devices[3].Port != 1 {
+				t.Errorf("umad1 is on port %d, issm0 on port %d", h.Devices[2].Port, h.Devices[3].Port)
+			}
+		})
+	}
+}

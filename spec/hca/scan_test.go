@@ -1,0 +1,208 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// one is the node that most tests change: one InfiniBand HCA.
+func one() hcatest.Node {
+	n := hcatest.V100Node()
+	n.HCAs = n.HCAs[:1]
+	return n
+}
+
+const (
+	onePCI   = "0000:5e:00.0"
+	oneHCA   = "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0"
+	oneBus   = "sys/devices/pci0000:5e/0000:5e:00.0"
+	oneVerbs = oneBus + "/infiniband_verbs/uverbs0"
+	classOne = "sys/class/infiniband/mlx5_0"
+)
+
+// scan scans a node of these files.
+func scan(t *testing.T, f hcatest.Files) *Node {
+	t.Helper()
+	node, err := Scan(f.Root(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// scanOne scans a node that has mlx5_0 and gives that.
+func scanOne(t *testing.T, f hcatest.Files) HCA {
+	t.Helper()
+	h, ok := scan(t, f).Find("mlx5_0")
+	if !ok {
+		t.Fatal("mlx5_0 is not in the inventory")
+	}
+	return h
+}
+
+func TestScanErrors(t *testing.T) {
+	dir := t.TempDir()
+	file, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "fifo")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(fifo, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	classIsFile := hcatest.Files{"sys/class/infiniband": "", "sys/class/infiniband_verbs": ""}.Root(t)
+	classEscapes := hcatest.Files{"sys/class/infiniband": hcatest.Link("/proc"), "sys/class/infiniband_verbs": hcatest.Link("/proc")}.Root(t)
+	for _, tc := range []struct{ name, root, want string }{
+		{"missing", filepath.Join(dir, "none"), "no such file or directory: give the folder that holds the node's sys and dev"},
+		{"file", file, "not a directory: give the folder"},
+		{"FIFO", fifo, "not a directory: give the folder"},
+		{"class is a file", classIsFile, ": sys/class/infiniband"},
+		{"class leads out", classEscapes, "path escapes from parent"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if node, err := Scan(tc.root); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("Scan: %v, error %v, want %q", node, err, tc.want)
+			}
+			if found, err := VerbsNumbers(tc.root); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("VerbsNumbers: %v, error %v, want %q", found, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestScanNothing(t *testing.T) {
+	node, err := Scan(t.TempDir())
+	if diff := cmp.Diff(&Node{HCAs: []HCA{}}, node); err != nil || diff != "" {
+		t.Errorf("an empty folder: error %v (-want +got):\n%s", err, diff)
+	}
+	found, err := VerbsNumbers(t.TempDir())
+	if err != nil || len(found) != 0 {
+		t.Errorf("an empty folder has verbs devices %v, error %v", found, err)
+	}
+}
+
+// TestScanLive runs on whatever this machine has: on a node with HCAs they
+// must be those that sysfs lists, elsewhere none.
+func TestScanLive(t *testing.T) {
+	entries, err := filepath.Glob("/sys/class/infiniband/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, root := range []string{"", "/", "//", "/proc/.."} {
+		node, err := Scan(root)
+		if err != nil {
+			t.Fatalf("Scan(%q): %v", root, err)
+		}
+		if len(node.HCAs) != len(entries) {
+			t.Errorf("Scan(%q) has %d HCAs, sysfs %d", root, len(node.HCAs), len(entries))
+		}
+	}
+	verbs, err := filepath.Glob("/sys/class/infiniband_verbs/uverbs*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := VerbsNumbers(""); err != nil || len(found) != len(verbs) {
+		t.Errorf("VerbsNumbers has %d devices, sysfs %d, error %v", len(found), len(verbs), err)
+	}
+}
+
+func TestPCIAndNUMA(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		change  hcatest.Files
+		without string
+		// followed: in place of the device link is a folder, as after cp -L
+		followed bool
+		pci      string
+		numa     int
+		problem  string
+	}{
+		{name: "as the kernel has it", pci: onePCI},
+		{name: "NUMA unknown to the firmware", change: hcatest.Files{oneBus + "/numa_node": "-1\n"}, pci: onePCI, numa: -1},
+		{name: "no NUMA in this kernel", without: oneBus + "/numa_node", pci: onePCI, numa: -1},
+		{name: "NUMA garbage", change: hcatest.Files{oneBus + "/numa_node": "zero\n"}, pci: onePCI, numa: -1, problem: `device/numa_node: is "zero", not a number`},
+		{name: "NUMA too small", change: hcatest.Files{oneBus + "/numa_node": "-2\n"}, pci: onePCI, numa: -1, problem: `device/numa_node: is "-2", not a number`},
+		{name: "soft HCA", without: oneHCA + "/device", numa: -1},
+		{name: "scalable function", change: hcatest.Files{oneHCA + "/device": hcatest.Link("../../../mlx5_core.sf.4")}, numa: -1},
+		{name: "copy without the bus", change: hcatest.Files{oneHCA + "/device": hcatest.Link("../../../gone/" + onePCI)}, pci: onePCI, numa: -1},
+		{name: "copy that followed links", followed: true, change: hcatest.Files{oneHCA + "/device/uevent": "DRIVER=x\nPCI_SLOT_NAME=0000:11:00.1\n", oneHCA + "/device/numa_node": "1\n"}, pci: "0000:11:00.1", numa: 1},
+		{name: "followed, another bus", followed: true, change: hcatest.Files{oneHCA + "/device/uevent": "DRIVER=x\n"}, numa: -1},
+		{name: "followed, garbage", followed: true, change: hcatest.Files{oneHCA + "/device/uevent": "PCI_SLOT_NAME=../../etc\n"}, numa: -1},
+		{name: "followed, no uevent", followed: true, change: hcatest.Files{oneHCA + "/device/": ""}, numa: -1},
+		{name: "device is a file", change: hcatest.Files{oneHCA + "/device": onePCI}, numa: -1, problem: classOne + "/device/net: not a directory"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := one().Files()
+			if tc.without != "" {
+				f.Without(tc.without)
+			}
+			if tc.followed {
+				f.Without(oneHCA + "/device")
+			}
+			h := scanOne(t, f.With(tc.change))
+			var problems []string
+			if tc.problem != "" {
+				problems = []string{tc.problem}
+			}
+			got := HCA{PCI: h.PCI, NUMANode: h.NUMANode, Problems: h.Problems}
+			if diff := cmp.Diff(HCA{PCI: tc.pci, NUMANode: tc.numa, Problems: problems}, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestCopyWithRealFolder is a copy in which class/infiniband holds the HCA
+// itself, not a link to it.
+func TestCopyWithRealFolder(t *testing.T) {
+	f := hcatest.Files{}
+	for p, content := range one().Files() {
+		p = strings.Replace(p, oneHCA, classOne, 1)
+		p = strings.Replace(p, oneVerbs, "sys/class/infiniband_verbs/uverbs0", 1)
+		if p != classOne && p != "sys/class/infiniband_verbs/uverbs0" {
+			f[p] = content
+		}
+	}
+	for p, content := range one().Files() {
+		if rest, ok := strings.CutPrefix(p, oneHCA+"/"); ok {
+			f[classOne+"/"+rest] = content
+		}
+		if rest, ok := strings.CutPrefix(p, oneVerbs+"/"); ok {
+			f["sys/class/infiniband_verbs/uverbs0/"+rest] = content
+		}
+	}
+	want := scanOne(t, one().Files())
+	want.NUMANode, want.Ports[0].Netdevs = -1, []string{} // the device link leads nowhere there
+	got := scanOne(t, f)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestZeroGUID(t *testing.T) {
+	for _, tc := range []struct {
+		name, guid, nodeType string
+		want                 bool
+	}{
+		{"VF without GUID", "0000:0000:0000:0000", "1: CA", true},
+		{"EFA", "0000:0000:0000:0000", "7: unspecified", false},
+		{"VF with GUID", "0000:0000:0000:0001", "1: CA", false},
+	} {
+		n := one()
+		n.HCAs[0].GUID, n.HCAs[0].NodeType = tc.guid, tc.nodeType
+		h := scanOne(t, n.Files())
+		got := strings.Contains(strings.Join(h.Problems, "\n"), "node_guid is zero, which crashes programs that use RDMA_CM")
+		if got != tc.want || h.NodeGUID != tc.guid {
+			t.Errorf("%s: problem %v, want %v (GUID %q, %q)", tc.name, got, tc.want, h.NodeGUID, h.Problems)
+		}
+	}
+}
