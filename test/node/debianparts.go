@@ -8,68 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 )
-
-// kernel is Debian's: it has soft-RoCE, which the cloud flavour has not.
-// The part holds vmlinuz and lib/modules/VERSION.
-func (r recipeBook) kernel() part {
-	const meta = "linux-image-amd64"
-	return part{name: "kernel", recipe: []string{"1", meta, r.host}, cost: "20 s", build: func(ctx context.Context, folder string) error {
-		name, err := dependency(ctx, meta, "linux-image-")
-		if err != nil {
-			return err
-		}
-		whole := filepath.Join(folder, "whole")
-		if err := unpack(ctx, name, whole); err != nil {
-			return err
-		}
-		version := strings.TrimPrefix(name, "linux-image-")
-		if err := os.Rename(filepath.Join(whole, "boot", "vmlinuz-"+version), filepath.Join(folder, "vmlinuz")); err != nil {
-			return err
-		}
-		if err := os.Rename(filepath.Join(whole, "lib"), filepath.Join(folder, "lib")); err != nil {
-			return err
-		}
-		// No part of the guest's hardware, and most of the package.
-		for _, unused := range []string{"sound", "drivers/gpu", "drivers/media", "drivers/net/wireless", "drivers/iio", "drivers/staging"} {
-			if err := os.RemoveAll(filepath.Join(folder, "lib/modules", version, "kernel", unused)); err != nil {
-				return err
-			}
-		}
-		if err := run(ctx, "/", nil, "depmod", "-b", folder, version); err != nil {
-			return err
-		}
-		return os.RemoveAll(whole)
-	}}
-}
-
-// kernelVersion is the version of the kernel in a kernel part's folder.
-func kernelVersion(folder string) (string, error) {
-	found, err := filepath.Glob(filepath.Join(folder, "lib/modules/*"))
-	if err != nil || len(found) != 1 {
-		return "", fmt.Errorf("%s has modules of %d kernels, want 1: remove the folder, it is built anew", folder, len(found))
-	}
-	return filepath.Base(found[0]), nil
-}
-
-// dependency returns the package that a meta package stands for.
-func dependency(ctx context.Context, meta, prefix string) (name string, err error) {
-	err = withFreshLists(ctx, os.Stderr, func() error {
-		text, err := output(ctx, "/", nil, "apt-cache", "depends", meta)
-		if err != nil {
-			return err
-		}
-		for _, word := range strings.Fields(text) {
-			if word != meta && strings.HasPrefix(word, prefix) {
-				name = word
-				return nil
-			}
-		}
-		return fmt.Errorf("package %s depends on no %s*", meta, prefix)
-	})
-	return name, err
-}
 
 // debianContainerd is containerd 1.6, the runtime before today's NRI.
 func (r recipeBook) debianContainerd() part {

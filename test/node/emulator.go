@@ -87,8 +87,11 @@ func arguments(parts PartSet, options Options) ([]string, error) {
 		return nil, fmt.Errorf("the node is not prepared: %w", err)
 	}
 	kernelCommand := []string{
-		"console=ttyS0", "quiet", "panic=-1", "oops=panic", "net.ifnames=0", "mitigations=off", "random.trust_cpu=on",
+		"console=ttyS0", "panic=-1", "oops=panic", "net.ifnames=0", "mitigations=off", "random.trust_cpu=on", "cryptomgr.notests", "no_timer_check",
 		"rdma_node.parts=" + parts.folder, "rdma_node.kernel=" + kernel, fmt.Sprintf("rdma_node.hcas=%d", options.HCAs),
+	}
+	if options.Console == io.Discard {
+		kernelCommand = append(kernelCommand, "quiet")
 	}
 	cpu, accel := "max", "tcg,thread=multi"
 	if options.Accelerator == "kvm" {
@@ -98,7 +101,7 @@ func arguments(parts PartSet, options Options) ([]string, error) {
 		"-name", "rdma-node", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-machine", "q35", "-accel", accel, "-cpu", cpu,
 		"-smp", fmt.Sprint(options.CPUs), "-m", fmt.Sprint(options.Memory),
-		"-kernel", filepath.Join(kernel, "vmlinuz"),
+		"-kernel", filepath.Join(kernel, "vmlinux"),
 		"-initrd", filepath.Join(parts.folder, "initramfs", "initramfs"),
 		"-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console",
 		"-device", "virtio-serial-pci",

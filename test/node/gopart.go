@@ -11,20 +11,36 @@ import (
 	"sort"
 )
 
-// goPart is what the module in the folder parts/NAME names as its tools, built.
+// goModule says how to build the tools of the module in the folder parts/NAME.
 // Its go.mod and go.sum pin every version by checksum.
-func (r recipeBook) goPart(name, cost, tags string, env []string) part {
-	module := filepath.Join(r.source, "parts", name)
-	if env == nil {
-		env = []string{"CGO_ENABLED=0"}
+type goModule struct {
+	name   string
+	cost   string
+	tags   string
+	needsC bool
+	// stamps are variables that its releases set when they are built, NAME=VALUE:
+	// without them a program does not know its own version.
+	stamps []string
+}
+
+// goPart is a module's tools, built.
+func (r recipeBook) goPart(m goModule) part {
+	folder := filepath.Join(r.source, "parts", m.name)
+	link := "-s -w"
+	for _, stamp := range m.stamps {
+		link += " -X " + stamp
 	}
-	recipe := append([]string{tags, runtime.GOARCH}, env...)
+	env := []string{"CGO_ENABLED=0"}
+	if m.needsC {
+		env = []string{"CGO_ENABLED=1"}
+	}
+	recipe := append([]string{m.tags, link, runtime.GOARCH}, env...)
 	for _, file := range []string{"go.mod", "go.sum"} {
-		recipe = append(recipe, readRecipe(filepath.Join(module, file)))
+		recipe = append(recipe, readRecipe(filepath.Join(folder, file)))
 	}
-	return part{name: name, recipe: recipe, cost: cost, build: func(ctx context.Context, folder string) error {
-		return run(ctx, module, env, "go", "build", "-mod=readonly", "-trimpath", "-ldflags=-s -w",
-			"-tags="+tags, "-o", folder+"/", "tool")
+	return part{name: m.name, recipe: recipe, cost: m.cost, build: func(ctx context.Context, target string) error {
+		return run(ctx, folder, env, "go", "build", "-mod=readonly", "-trimpath", "-ldflags="+link,
+			"-tags="+m.tags, "-o", target+"/", "tool")
 	}}
 }
 

@@ -68,10 +68,29 @@ func ImageName(name string) string { return "rdma-node.test/" + name + ":1" }
 // CNI returns the folder with the CNI plugins (bridge, host-local, loopback, ...).
 func (s PartSet) CNI() string { return filepath.Join(s.folder, "cni") }
 
-// Prepare installs and builds what the node needs and the cache does not have
-// yet, and returns the parts. It tells on log what it does; where nothing is
-// missing it says nothing and takes well under a second.
-func Prepare(ctx context.Context, log io.Writer) (PartSet, error) {
+// Kubernetes returns the folder with kubelet, kube-apiserver,
+// kube-controller-manager, kube-scheduler and kubectl.
+func (s PartSet) Kubernetes() string { return filepath.Join(s.folder, "kubernetes") }
+
+// Etcd returns etcd's executable.
+func (s PartSet) Etcd() string { return filepath.Join(s.folder, "etcd", "etcd") }
+
+// Selection is a group of parts that are built together.
+type Selection string
+
+const (
+	// Core boots the node and runs containers in it.
+	Core Selection = "core"
+	// Kubernetes is what makes a cluster of it, and takes minutes to build.
+	Kubernetes Selection = "kubernetes"
+	// All is both.
+	All Selection = "all"
+)
+
+// Prepare installs and builds what a selection needs and the cache does not
+// have yet, and returns the parts. It tells on log what it does; where nothing
+// is missing it says nothing and takes well under a second.
+func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, error) {
 	all, err := recipes()
 	if err != nil {
 		return PartSet{}, err
@@ -79,7 +98,11 @@ func Prepare(ctx context.Context, log io.Writer) (PartSet, error) {
 	if err := installPackages(ctx, log); err != nil {
 		return PartSet{}, err
 	}
-	for _, p := range all.core() {
+	selected, err := all.selected(selection)
+	if err != nil {
+		return PartSet{}, err
+	}
+	for _, p := range selected {
 		if err := ensure(ctx, all.cache, p, log); err != nil {
 			return PartSet{}, err
 		}
@@ -89,6 +112,18 @@ func Prepare(ctx context.Context, log io.Writer) (PartSet, error) {
 		return PartSet{}, err
 	}
 	return PartSet{links.folder(all.cache)}, nil
+}
+
+func (r recipeBook) selected(selection Selection) ([]part, error) {
+	switch selection {
+	case Core:
+		return r.core(), nil
+	case Kubernetes:
+		return r.kubernetes(), nil
+	case All:
+		return r.all(), nil
+	}
+	return nil, fmt.Errorf("no parts %q: choose core, kubernetes or all", selection)
 }
 
 // links is the part that leads to all others. A link to a part that is not

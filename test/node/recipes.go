@@ -41,20 +41,39 @@ func (r recipeBook) core() []part {
 	kernel, agent := r.kernel(), r.agent()
 	return []part{
 		kernel, agent, r.initramfs(kernel, agent), r.disk(), r.images(),
-		r.debianContainerd(), r.cni(),
-		r.runc(),
-		r.goPart("containerd-2.4.2", "80 s on two cores", "no_btrfs", nil),
-		r.goPart("containerd-1.7.35", "80 s on two cores", "no_btrfs", nil),
-		r.goPart("containerd-2.3.7", "80 s on two cores", "no_btrfs", nil),
+		r.debianContainerd(), r.cni(), r.runc(),
+		r.containerd("2.4.2", "github.com/containerd/containerd/v2"),
+		r.containerd("1.7.35", "github.com/containerd/containerd"),
+		r.containerd("2.3.7", "github.com/containerd/containerd/v2"),
+	}
+}
+
+// kubernetes is what makes the node one of a cluster.
+func (r recipeBook) kubernetes() []part {
+	const version = "k8s.io/component-base/version."
+	return []part{
+		r.goPart(goModule{name: "kubernetes", cost: "6 minutes on two cores", stamps: []string{
+			version + "gitVersion=v1.36.3", version + "gitMajor=1", version + "gitMinor=36",
+		}}),
+		r.programs("etcd", "etcd-server", "usr/bin"),
 	}
 }
 
 // all is every part that the folder of links leads to.
-func (r recipeBook) all() []part { return r.core() }
+func (r recipeBook) all() []part { return append(r.core(), r.kubernetes()...) }
 
-// runc needs C for the moment between clone and exec, and libseccomp.
+// containerd is a release of containerd: the daemon, the shim and ctr.
+func (r recipeBook) containerd(version, module string) part {
+	return r.goPart(goModule{
+		name: "containerd-" + version, cost: "80 s on two cores", tags: "no_btrfs",
+		stamps: []string{module + "/version.Version=v" + version},
+	})
+}
+
+// runc needs C for the moment between clone and exec, and libseccomp: without
+// the tag a kubelet's pods fail.
 func (r recipeBook) runc() part {
-	return r.goPart("runc", "20 s on two cores", "seccomp", []string{"CGO_ENABLED=1"})
+	return r.goPart(goModule{name: "runc", cost: "20 s on two cores", tags: "seccomp", needsC: true})
 }
 
 // embedded returns the contents of files that are part of this program.

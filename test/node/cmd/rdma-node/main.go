@@ -30,6 +30,7 @@ type flags struct {
 	options node.Options
 	timeout time.Duration
 	prepare bool
+	parts   string
 	shell   bool
 	quiet   bool
 	console bool
@@ -71,6 +72,7 @@ too long, ` + fmt.Sprint(exitFailed) + ` where it could not be built or has died
 	set.StringVar(&f.options.Share, "share", "", "folder of the host that is writable in the node, at /run/host-share")
 	set.StringVar(&f.options.Accelerator, "accelerator", "", "tcg or kvm (default: kvm where it has been seen to work)")
 	set.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command's environment; may be repeated")
+	set.StringVar(&f.parts, "parts", string(node.Core), "which parts to build first: core, kubernetes or all")
 	set.BoolVar(&f.prepare, "prepare", false, "build what is missing and boot nothing")
 	set.BoolVar(&f.shell, "shell", false, "an interactive shell (the default without a command)")
 	set.BoolVar(&f.console, "console", false, "show the guest's console on stderr while it runs")
@@ -90,7 +92,7 @@ func run(ctx context.Context, f flags, args []string) (int, error) {
 	if f.options.HCAs == 0 {
 		f.options.HCAs = -1
 	}
-	parts, err := node.Prepare(ctx, f.options.Log)
+	parts, err := node.Prepare(ctx, f.options.Log, node.Selection(f.parts))
 	if err != nil || f.prepare {
 		return statusOf(err), err
 	}
@@ -102,8 +104,8 @@ func run(ctx context.Context, f flags, args []string) (int, error) {
 	n, err := node.Boot(ctx, parts, f.options)
 	if err == nil {
 		var status int
-		if status, err = runCommand(ctx, n, f, args); err == nil {
-			return status, n.Close()
+		if status, err = runCommand(ctx, n, f, args); err == nil || status != 0 {
+			return status, errors.Join(err, n.Close())
 		}
 	}
 	if n != nil {

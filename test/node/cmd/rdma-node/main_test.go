@@ -1,0 +1,60 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestStatus runs the program itself: its exit status is what a Makefile sees.
+func TestStatus(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "rdma-node")
+	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, test := range []struct {
+		name     string
+		args     []string
+		status   int
+		out, err string // what the streams contain
+	}{
+		{"the command's", []string{"--", "sh", "-c", "pwd; exit 7"}, 7, "cmd/rdma-node\n", ""},
+		{"too long", []string{"--timeout", "15s", "--", "sh", "-c", "echo last words >/dev/console; sleep 1000"},
+			124, "", "last words"},
+		{"not there", []string{"--", "/no/such/program"}, 127, "", "no such file"},
+		{"prepared", []string{"--prepare"}, 0, "", ""},
+		{"wrong parts", []string{"--parts", "spare"}, 125, "", `no parts "spare"`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			command := exec.Command(program, test.args...)
+			command.Stdout, command.Stderr = &stdout, &stderr
+			err := command.Run()
+			var exit *exec.ExitError
+			if err != nil && !errors.As(err, &exit) {
+				t.Fatal(err)
+			}
+			if got := command.ProcessState.ExitCode(); got != test.status {
+				t.Errorf("exit status %d, want %d", got, test.status)
+			}
+			if !strings.Contains(stdout.String(), test.out) || !strings.Contains(stderr.String(), test.err) {
+				t.Errorf("stdout %q, stderr %q", stdout.String(), stderr.String())
+			}
+		})
+	}
+}
+
+func TestMain(m *testing.M) {
+	// The program inherits it: a terminal would change what it does.
+	os.Stdin, _ = os.Open(os.DevNull)
+	os.Exit(m.Run())
+}

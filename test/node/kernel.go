@@ -1,0 +1,111 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// kernel is Debian's: it has soft-RoCE, which the cloud flavour has not.
+// The part holds vmlinux and lib/modules/VERSION.
+func (r recipeBook) kernel() part {
+	const meta = "linux-image-amd64"
+	return part{name: "kernel", recipe: []string{"2", meta, r.host}, cost: "20 s", build: func(ctx context.Context, folder string) error {
+		name, err := dependency(ctx, meta, "linux-image-")
+		if err != nil {
+			return err
+		}
+		whole := filepath.Join(folder, "whole")
+		if err := unpack(ctx, name, whole); err != nil {
+			return err
+		}
+		version := strings.TrimPrefix(name, "linux-image-")
+		if err := decompress(ctx, filepath.Join(whole, "boot", "vmlinuz-"+version), filepath.Join(folder, "vmlinux")); err != nil {
+			return err
+		}
+		if err := os.Rename(filepath.Join(whole, "lib"), filepath.Join(folder, "lib")); err != nil {
+			return err
+		}
+		// No part of the guest's hardware, and most of the package.
+		for _, unused := range []string{"sound", "drivers/gpu", "drivers/media", "drivers/net/wireless", "drivers/iio", "drivers/staging"} {
+			if err := os.RemoveAll(filepath.Join(folder, "lib/modules", version, "kernel", unused)); err != nil {
+				return err
+			}
+		}
+		if err := run(ctx, "/", nil, "depmod", "-b", folder, version); err != nil {
+			return err
+		}
+		return os.RemoveAll(whole)
+	}}
+}
+
+// kernelVersion is the version of the kernel in a kernel part's folder.
+func kernelVersion(folder string) (string, error) {
+	found, err := filepath.Glob(filepath.Join(folder, "lib/modules/*"))
+	if err != nil || len(found) != 1 {
+		return "", fmt.Errorf("%s has modules of %d kernels, want 1: remove the folder, it is built anew", folder, len(found))
+	}
+	return filepath.Base(found[0]), nil
+}
+
+// dependency returns the package that a meta package stands for.
+func dependency(ctx context.Context, meta, prefix string) (name string, err error) {
+	err = withFreshLists(ctx, os.Stderr, func() error {
+		text, err := output(ctx, "/", nil, "apt-cache", "depends", meta)
+		if err != nil {
+			return err
+		}
+		for _, word := range strings.Fields(text) {
+			if word != meta && strings.HasPrefix(word, prefix) {
+				name = word
+				return nil
+			}
+		}
+		return fmt.Errorf("package %s depends on no %s*", meta, prefix)
+	})
+	return name, err
+}
+
+// decompress takes the kernel proper, an ELF file, out of a bzImage. QEMU can
+// start it directly (by PVH), which saves three seconds of each boot: an emulated
+// CPU takes that long to decompress it.
+func decompress(ctx context.Context, bzImage, vmlinux string) error {
+	image, err := os.ReadFile(bzImage)
+	if err != nil {
+		return err
+	}
+	payload, err := payload(image)
+	if err != nil {
+		return fmt.Errorf("read %s: %w", bzImage, err)
+	}
+	packed := vmlinux + ".xz"
+	if err := os.WriteFile(packed, payload, 0o644); err != nil {
+		return err
+	}
+	return run(ctx, "/", nil, "xz", "--decompress", packed)
+}
+
+// payload returns the xz stream in a bzImage. Where it lies is told in the setup
+// header (Documentation/arch/x86/boot.rst in Linux): setup_sects at 0x1f1, the
+// magic "HdrS" at 0x202, payload_offset and payload_length at 0x248. The last
+// four bytes of the payload are the size of what is packed in it.
+func payload(image []byte) ([]byte, error) {
+	if len(image) < 0x250 || string(image[0x202:0x206]) != "HdrS" {
+		return nil, errors.New("no bzImage: it has no setup header")
+	}
+	protected := (int(image[0x1f1]) + 1) * 512
+	begin := protected + int(binary.LittleEndian.Uint32(image[0x248:]))
+	end := begin + int(binary.LittleEndian.Uint32(image[0x24c:])) - 4
+	if begin > end || end > len(image) || !bytes.HasPrefix(image[begin:], []byte("\xfd7zXZ\x00")) {
+		return nil, errors.New("its payload is not packed with xz, as Debian 12's is")
+	}
+	return image[begin:end], nil
+}
