@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node boots a real RDMA node on any Linux machine: a virtual machine
+// Package node boots a real RDMA node on any amd64 Debian machine: a virtual one
 // with Debian's kernel, soft-RoCE HCAs, the host's own files (read-only, with a
 // writable layer that is lost at the end), and containerd, OCI runtimes and
 // container images to run pods with. It needs no HCA and no KVM.

@@ -4,7 +4,7 @@
 package node
 
 import (
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,23 +17,42 @@ type recipeBook struct {
 	host   string // the host's distribution, which decides what Debian's parts are
 }
 
-// recipes finds the cache and this package's sources: the Go parts are modules
-// in the folder parts, and go:embed cannot reach into other modules.
+// recipes finds the cache and this package's sources.
 func recipes() (recipeBook, error) {
 	cache, err := cacheFolder()
 	if err != nil {
 		return recipeBook{}, err
 	}
-	_, file, _, _ := runtime.Caller(0)
-	source := filepath.Dir(file)
-	if !exists(filepath.Join(source, "parts")) {
-		return recipeBook{}, fmt.Errorf("no folder parts in %q: build without -trimpath, and keep the clone where it was when this program was built", source)
+	source, err := sourceFolder()
+	if err != nil {
+		return recipeBook{}, err
 	}
 	release, err := os.ReadFile("/etc/os-release")
 	if err != nil {
 		return recipeBook{}, err
 	}
 	return recipeBook{cache: cache, source: source, host: string(release)}, nil
+}
+
+// sourceFolder is this package's folder in the clone: the Go parts are modules
+// in its folder parts, and go:embed cannot reach into other modules. The
+// compiler has noted where it was; with -trimpath it has not, and then the clone
+// is looked for around the working folder and the program.
+func sourceFolder() (string, error) {
+	_, file, _, _ := runtime.Caller(0)
+	if folder := filepath.Dir(file); exists(filepath.Join(folder, "parts")) {
+		return folder, nil
+	}
+	working, _ := os.Getwd() // "" finds nothing
+	program, _ := os.Executable()
+	for _, start := range []string{working, program} {
+		for folder := start; len(folder) > 1; folder = filepath.Dir(folder) {
+			if found := filepath.Join(folder, "test", "node"); exists(filepath.Join(found, "parts")) {
+				return found, nil
+			}
+		}
+	}
+	return "", errors.New("no folder test/node/parts around the working folder: run this in a clone of the project")
 }
 
 // core is what the node needs to boot and to run containers, cheapest first.
