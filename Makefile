@@ -11,9 +11,13 @@ LDFLAGS  := -s -w -X main.version=$(VERSION)
 LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
 FUZZTIME ?= 10s
 
+# What runs in the node, and the tests that are enough to know that a runtime other than the main one does its part.
+IN_NODE  := bin/rdma-node --timeout 20m --
+SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|NoGrant)$$
+
 export CGO_ENABLED = 0
 
-.PHONY: help build arm64 demo node test unit race fuzz e2e lint clean
+.PHONY: help build arm64 demo node test unit race fuzz e2e node-tools lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,8 +31,8 @@ arm64: ## the same for arm64, in bin/arm64/
 demo: build ## the main job, told on a real RDMA node that boots in QEMU
 	@go run ./test/demo
 
-node: build ## an interactive shell on that node
-	@go run ./test/node/cmd/rdma-node --shell
+node: build node-tools ## an interactive shell on that node
+	@bin/rdma-node --shell
 
 test: build arm64 unit race fuzz e2e ## all tests (needs root for the node)
 
@@ -45,8 +49,16 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 	    echo "fuzz $$target"; go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) ./$$(dirname $$file); \
 	  done; done
 
-e2e: build ## tests on the real node
-	go test -tags node -count=1 -timeout 60m -v ./test/node/... ./test/e2e/...
+e2e: node-tools ## tests on the real node
+	$(IN_NODE) bin/e2e.test -test.v
+	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35
+	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35 -runtime crun
+	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 2.3.7
+	$(IN_NODE) bin/e2e.test -test.v -test.run '^TestGenerate$$' -containerd 1.6
+
+node-tools: build
+	go build -o bin/ ./test/node/cmd/rdma-node
+	go test -c -tags node -o bin/e2e.test ./test/e2e
 
 lint: $(LINTER) ## go vet and golangci-lint
 	go vet -tags node ./...

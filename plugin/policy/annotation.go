@@ -132,8 +132,8 @@ var validHCAName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$`)
 // bounded escapes and shortens an error text that may repeat what a pod's author wrote.
 func bounded(text string) string {
 	const limit = 200
-	escaped := strings.Trim(fmt.Sprintf("%+q", text), `"`)
-	escaped = strings.ReplaceAll(escaped, `\"`, `"`)
+	escaped := fmt.Sprintf("%+q", text)
+	escaped = strings.ReplaceAll(escaped[1:len(escaped)-1], `\"`, `"`)
 	if len(escaped) > limit {
 		return escaped[:limit] + "…"
 	}

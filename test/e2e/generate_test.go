@@ -1,0 +1,87 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+// A runtime handler with the generated base spec gives unlimited memlock and IPC_LOCK, and not the 1024 files that the recipe of the
+// field, editing what `ctr oci spec` prints, gives beside it.
+func TestGenerate(t *testing.T) {
+	folder := t.TempDir()
+	generated := filepath.Join(folder, "rdma-spec.json")
+	if err := os.WriteFile(generated, rdmaSpec(t, "generate"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	handMade := filepath.Join(folder, "hand-made.json")
+	if err := os.WriteFile(handMade, handMadeSpec(t), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	restart(t, containerd.Options{
+		Version: *version, Runtime: *runtime, NoNRI: true,
+		Handlers: map[string]string{"rdma": generated, "hand-made": handMade},
+	})
+	for _, test := range []struct {
+		handler, memlock, files, ipcLock string
+	}{
+		{"rdma", "unlimited", "1048576", "1"},
+		{"hand-made", "unlimited", "1024", "1"},
+		{"", kernelDefault, "1048576", "0"},
+	} {
+		t.Run("handler "+test.handler, func(t *testing.T) {
+			id := runContainer(t, runPod(t, containerd.Pod{Handler: test.handler}), containerd.Container{})
+			expectMemlock(t, id, test.memlock)
+			if got := shell(t, id, "ulimit -Hn"); got != test.files {
+				t.Errorf("a process may open %s files, want %s", got, test.files)
+			}
+			if got := shell(t, id, `echo $(( 0x$(grep CapEff /proc/1/status | cut -f2) >> 14 & 1 ))`); got != test.ipcLock {
+				t.Errorf("IPC_LOCK is effective: %s, want %s", got, test.ipcLock)
+			}
+		})
+	}
+}
+
+// handMadeSpec does what the recipes of the field say: take what ctr prints, and add the rlimit and the capability.
+func handMadeSpec(t *testing.T) []byte {
+	t.Helper()
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	printed, err := exec.CommandContext(t.Context(), filepath.Join(parts.Containerd(*version), "ctr"), "oci", "spec").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	edited := strings.Replace(string(printed), `"rlimits": [`, `"rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 18446744073709551615, "soft": 18446744073709551615},`, 1)
+	edited = strings.ReplaceAll(edited, `"CAP_CHOWN",`, `"CAP_CHOWN", "CAP_IPC_LOCK",`)
+	if strings.Count(edited, "CAP_IPC_LOCK") < 3 || !strings.Contains(edited, "RLIMIT_MEMLOCK") {
+		t.Fatalf("ctr's spec has another form than the recipe expects:\n%s", printed)
+	}
+	return []byte(edited)
+}
+
+// restart has the tests that follow use another containerd, and gives them back the ordinary one in the end.
+func restart(t *testing.T, o containerd.Options) {
+	t.Helper()
+	change := func(o containerd.Options) {
+		ctrd.Stop()
+		var err error
+		if ctrd, err = containerd.Start(context.Background(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(o)
+	t.Cleanup(func() { change(options()) })
+}

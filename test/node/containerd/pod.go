@@ -1,0 +1,231 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node"
+)
+
+// Pod is what a pod's author writes.
+type Pod struct {
+	Namespace   string // "" is default
+	Name        string // "" is a name of its own
+	Labels      map[string]string
+	Annotations map[string]string
+	Handler     string // runtime handler
+	Privileged  bool   // it may have privileged containers
+}
+
+// Container is what a pod's author, and the kubelet for device plugins, say of a container.
+type Container struct {
+	Name        string   // "" is main
+	Args        []string // none: sleep for ever
+	Env         map[string]string
+	User        int64
+	Devices     []Device // as a device plugin gives them
+	Privileged  bool
+	MemoryLimit int64 // bytes; 0 is none
+	AddCaps     []string
+	DropCaps    []string
+	NoNewPrivs  bool
+}
+
+// Device is a device of the node that a container gets.
+type Device struct{ Host, Container string }
+
+// Verbs gives the devices that an RDMA device plugin gives for an HCA, less umad and issm.
+func Verbs(number int) []Device {
+	uverbs := fmt.Sprintf("/dev/infiniband/uverbs%d", number)
+	return []Device{{uverbs, uverbs}, {"/dev/infiniband/rdma_cm", "/dev/infiniband/rdma_cm"}}
+}
+
+// programs are the node's programs, and where a container finds them.
+var programs = []struct{ Host, Container string }{{"/usr", "/usr"}, {"/usr/lib", "/lib"}, {"/usr/lib64", "/lib64"}, {"/etc", "/etc"}}
+
+// Sandbox is a pod that runs.
+type Sandbox struct {
+	ID         string
+	containerd *Containerd
+	config     *cri.PodSandboxConfig
+}
+
+var podNumber atomic.Int64
+
+// RunPod makes a pod's sandbox, in the node's network.
+func (c *Containerd) RunPod(ctx context.Context, pod Pod) (*Sandbox, error) {
+	uid := fmt.Sprintf("pod-%d-%d", os.Getpid(), podNumber.Add(1))
+	config := &cri.PodSandboxConfig{
+		Metadata: &cri.PodSandboxMetadata{
+			Name: first(pod.Name, uid), Namespace: first(pod.Namespace, "default"), Uid: uid,
+		},
+		Labels:       pod.Labels,
+		Annotations:  pod.Annotations,
+		LogDirectory: filepath.Join("/run/pod-logs", uid),
+		Linux: &cri.LinuxPodSandboxConfig{
+			SecurityContext: &cri.LinuxSandboxSecurityContext{
+				Privileged:       pod.Privileged,
+				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE},
+			},
+		},
+	}
+	answer, err := c.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: pod.Handler})
+	if err != nil {
+		return nil, err
+	}
+	return &Sandbox{ID: answer.PodSandboxId, containerd: c, config: config}, nil
+}
+
+// Remove stops a pod and removes it with its containers.
+func (s *Sandbox) Remove(ctx context.Context) error {
+	runtime := s.containerd.runtime
+	if _, err := runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.ID}); err != nil {
+		return err
+	}
+	_, err := runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.ID})
+	return err
+}
+
+// Run creates a container and starts it. It gives the container's ID.
+func (s *Sandbox) Run(ctx context.Context, ctr Container) (string, error) {
+	id, err := s.Create(ctx, ctr)
+	if err != nil {
+		return "", err
+	}
+	_, err = s.containerd.runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: id})
+	return id, err
+}
+
+// Create creates a container, which has the node's programs at their places. The error is the one that a kubelet would see.
+func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
+	name := first(ctr.Name, "main")
+	config := &cri.ContainerConfig{
+		Metadata: &cri.ContainerMetadata{Name: name},
+		Image:    &cri.ImageSpec{Image: node.ImageName("busybox")},
+		Command:  ctr.Args,
+		LogPath:  name + ".log",
+		Linux: &cri.LinuxContainerConfig{
+			Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: ctr.MemoryLimit},
+			SecurityContext: &cri.LinuxContainerSecurityContext{
+				Privileged: ctr.Privileged,
+				NoNewPrivs: ctr.NoNewPrivs,
+				RunAsUser:  &cri.Int64Value{Value: ctr.User},
+				Capabilities: &cri.Capability{
+					AddCapabilities: ctr.AddCaps, DropCapabilities: ctr.DropCaps,
+				},
+				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER},
+			},
+		},
+	}
+	if len(ctr.Args) == 0 {
+		config.Command = []string{"/bin/busybox", "sleep", "1000000"}
+	}
+	for _, key := range slices.Sorted(maps.Keys(ctr.Env)) {
+		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: []byte(ctr.Env[key])})
+	}
+	for _, d := range ctr.Devices {
+		config.Devices = append(config.Devices, &cri.Device{HostPath: d.Host, ContainerPath: d.Container, Permissions: "rwm"})
+	}
+	for _, m := range programs {
+		config.Mounts = append(config.Mounts, &cri.Mount{ContainerPath: m.Container, HostPath: m.Host, Readonly: true})
+	}
+	answer, err := s.containerd.runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
+		PodSandboxId: s.ID, Config: config, SandboxConfig: s.config,
+	})
+	return answer.GetContainerId(), err
+}
+
+// Result is how a command in a container ended.
+type Result struct {
+	Out    string // stdout and stderr
+	Status int32
+}
+
+// Exec runs a command in a running container, as `kubectl exec` does.
+func (c *Containerd) Exec(ctx context.Context, id string, args ...string) (Result, error) {
+	answer, err := c.runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: args, Timeout: 120})
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Out: string(answer.Stdout) + string(answer.Stderr), Status: answer.ExitCode}, nil
+}
+
+// Shell runs a script in a running container.
+func (c *Containerd) Shell(ctx context.Context, id, script string) (Result, error) {
+	return c.Exec(ctx, id, "/bin/busybox", "sh", "-c", script)
+}
+
+// Wait waits until a container's process has ended, and gives what it said and its exit status.
+func (s *Sandbox) Wait(ctx context.Context, id string) (Result, error) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		answer, err := s.containerd.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+		if err != nil {
+			return Result{}, err
+		}
+		if answer.Status.State == cri.ContainerState_CONTAINER_EXITED {
+			return Result{Out: s.logOf(answer.Status.Metadata.Name), Status: answer.Status.ExitCode}, nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return Result{}, fmt.Errorf("container %s still runs: %w", id, ctx.Err())
+		}
+	}
+}
+
+// logOf gives what a container has said: CRI's log format has a time, a stream and a tag before each line.
+func (s *Sandbox) logOf(name string) string {
+	text, err := os.ReadFile(filepath.Join(s.config.LogDirectory, name+".log"))
+	if err != nil {
+		return ""
+	}
+	var out strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if fields := strings.SplitN(line, " ", 4); len(fields) == 4 {
+			out.WriteString(fields[3])
+		}
+	}
+	return out.String()
+}
+
+// PID gives the process ID, on the node, of a container's first process.
+func (c *Containerd) PID(ctx context.Context, id string) (int, error) {
+	answer, err := c.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})
+	if err != nil {
+		return 0, err
+	}
+	_, after, found := strings.Cut(answer.Info["info"], `"pid":`)
+	number, _, _ := strings.Cut(after, ",")
+	if !found {
+		return 0, fmt.Errorf("containerd tells no pid of container %s", id)
+	}
+	return strconv.Atoi(strings.TrimSpace(number))
+}
+
+func first(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
+}
+
+// RemoveContainer removes a container, also one that runs.
+func (c *Containerd) RemoveContainer(ctx context.Context, id string) error {
+	_, err := c.runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
+	return err
+}

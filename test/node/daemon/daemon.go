@@ -1,0 +1,112 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package daemon runs long-lived programs for tests and the demo: it keeps what they say, waits for what they promise, and leaves
+// none behind.
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Process is a running program.
+type Process struct {
+	command *exec.Cmd
+	log     buffer
+	exited  chan struct{}
+	err     error // valid once exited is closed
+}
+
+// Start runs a program with variables added to the environment. It is killed when this process ends.
+func Start(env []string, program string, args ...string) (*Process, error) {
+	p := &Process{command: exec.Command(program, args...), exited: make(chan struct{})}
+	p.command.Env = append(os.Environ(), env...)
+	p.command.Stdout, p.command.Stderr = &p.log, &p.log
+	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := p.command.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		p.err = p.command.Wait()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// Log gives what the program has said so far on stdout and stderr.
+func (p *Process) Log() string { return p.log.String() }
+
+// PID gives the program's process ID.
+func (p *Process) PID() int { return p.command.Process.Pid }
+
+// Exited is closed when the program has ended.
+func (p *Process) Exited() <-chan struct{} { return p.exited }
+
+// Err gives how the program ended. It waits for that.
+func (p *Process) Err() error {
+	<-p.exited
+	return p.err
+}
+
+// Signal sends a signal to the program.
+func (p *Process) Signal(s syscall.Signal) error { return p.command.Process.Signal(s) }
+
+// Stop ends the program: SIGTERM, and SIGKILL after ten seconds. It returns when the program has ended.
+func (p *Process) Stop() {
+	_ = p.Signal(syscall.SIGTERM) // it may have ended already
+	select {
+	case <-p.exited:
+	case <-time.After(10 * time.Second):
+		_ = p.Signal(syscall.SIGKILL) // as above
+		<-p.exited
+	}
+}
+
+// AwaitLog waits until the program has said a text. The error carries what it said instead.
+func (p *Process) AwaitLog(ctx context.Context, text string) error {
+	return p.Await(ctx, fmt.Sprintf("says %q", text), func() bool { return strings.Contains(p.Log(), text) })
+}
+
+// Await waits for a condition, as long as the program runs.
+func (p *Process) Await(ctx context.Context, what string, condition func() bool) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-p.exited:
+			return fmt.Errorf("%s ended (%v) before it %s:\n%s", p.command.Path, p.err, what, p.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w before it %s:\n%s", p.command.Path, ctx.Err(), what, p.Log())
+		}
+	}
+	return nil
+}
+
+// buffer is a bytes.Buffer for one writer and several readers.
+type buffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+// Write appends to the buffer.
+func (b *buffer) Write(text []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(text)
+}
+
+// String gives what was written.
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
