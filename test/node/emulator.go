@@ -55,6 +55,9 @@ func startEmulator(parts PartSet, options Options) (*emulator, error) {
 	}
 	command := exec.Command(program, args...)
 	command.ExtraFiles = []*os.File{theirs} // descriptor 3 in QEMU
+	if options.cable != nil {
+		command.ExtraFiles = append(command.ExtraFiles, options.cable.end) // 4
+	}
 	command.Stdout, command.Stderr = e.console, e.console
 	// A group of its own keeps a terminal's Ctrl-C away from it: we end it. Should
 	// we die without doing so, the kernel does.
@@ -109,6 +112,11 @@ func arguments(parts PartSet, options Options) ([]string, error) {
 		"-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on",
 		"-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile=",
 		"-drive", "file=" + filepath.Join(parts.folder, "disk", "disk.img") + ",format=raw,if=virtio,snapshot=on,cache=unsafe",
+	}
+	if options.cable != nil {
+		args = append(args, options.cable.netdev(4)...)
+		kernelCommand = append(kernelCommand, fmt.Sprintf("rdma_node.name=rdma-node-%d", options.cable.number),
+			"rdma_node.cable="+PairAddress(options.cable.number))
 	}
 	if options.Share != "" {
 		share, err := filepath.Abs(options.Share)

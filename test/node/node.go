@@ -45,6 +45,8 @@ type Options struct {
 	Console io.Writer
 	// Log is told what takes time on the host; nil is nobody.
 	Log io.Writer
+
+	cable *cable // nil: the node is alone
 }
 
 // Command is what to run in the guest.

@@ -9,6 +9,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,7 +54,16 @@ type result struct {
 // script runs a shell script in the node.
 func script(t *testing.T, n *node.Node, in, text string) result {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	got, err := runScript(t.Context(), n, in, text)
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", text, err, n.Console())
+	}
+	return got
+}
+
+// runScript is script for goroutines other than the test's own.
+func runScript(ctx context.Context, n *node.Node, in, text string) (result, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
 	command := node.Command{Args: []string{"sh", "-c", text}, Env: []string{"GREETING=good day"}, Out: &stdout, Err: &stderr}
@@ -61,10 +71,7 @@ func script(t *testing.T, n *node.Node, in, text string) result {
 		command.In = strings.NewReader(in)
 	}
 	status, err := n.Run(ctx, command)
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", text, err, n.Console())
-	}
-	return result{status, stdout.String(), stderr.String()}
+	return result{status, stdout.String(), stderr.String()}, err
 }
 
 func TestNode(t *testing.T) {
@@ -119,6 +126,40 @@ func TestNode(t *testing.T) {
 	_, err := n.Run(t.Context(), node.Command{Args: []string{"/no/such/program"}})
 	if err == nil || !strings.Contains(err.Error(), "/no/such/program") {
 		t.Errorf("a program that is not there: %v", err)
+	}
+}
+
+func TestPair(t *testing.T) {
+	parts, err := node.Prepare(t.Context(), os.Stderr, node.Core)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	pair, err := node.BootPair(ctx, parts, node.Options{Memory: 1024})
+	for _, n := range pair {
+		if n != nil {
+			defer n.Close()
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const program = "ib_write_bw -d rxe0 -x 1 -s 1M -n 20 -F "
+	served := make(chan error, 1)
+	go func() {
+		server, err := runScript(ctx, pair[0], "", program)
+		if err == nil && server.Status != 0 {
+			err = fmt.Errorf("%+v", server)
+		}
+		served <- err
+	}()
+	got := script(t, pair[1], "", "until "+program+node.PairAddress(1)+" 2>/dev/null; do sleep 0.2; done; hostname")
+	if err := <-served; err != nil {
+		t.Errorf("the server: %v", err)
+	}
+	if !strings.Contains(got.Out, "1048576    20") || !strings.HasSuffix(got.Out, "rdma-node-2\n") {
+		t.Errorf("the client: %+v", got)
 	}
 }
 
