@@ -35,7 +35,7 @@ func chooseAccelerator(ctx context.Context, parts PartSet, options Options) (str
 	if err != nil {
 		return "tcg", nil // no KVM for us
 	}
-	device.Close()
+	_ = device.Close() // opened only to see that we may
 
 	answer := kvmAnswer(filepath.Dir(parts.folder))
 	unlock, err := lock(ctx, filepath.Join(filepath.Dir(parts.folder), "kvm.lock"), options.Log)
@@ -78,7 +78,7 @@ func tryKVM(ctx context.Context, parts PartSet, options Options) (string, error)
 		}
 		return "", err
 	}
-	defer n.Close()
+	defer func() { _ = n.Close() }()
 	status, err := n.Run(trial, Command{Args: []string{"true"}})
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)

@@ -66,7 +66,7 @@ func ensure(ctx context.Context, cache string, p part, log io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(scratch)
+	defer func() { _ = os.RemoveAll(scratch) }() // renamed away, or of no use
 	if err := os.Chmod(scratch, 0o755); err != nil {
 		return err
 	}
@@ -92,13 +92,14 @@ func lock(ctx context.Context, path string, log io.Writer) (unlock func(), err e
 	if err != nil {
 		return nil, err
 	}
+	unlock = func() { _ = file.Close() } // nothing is written to it
 	for told := false; ; told = true {
 		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil {
-			return func() { file.Close() }, nil
+			return unlock, nil
 		}
 		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			file.Close()
+			unlock()
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 		if !told {
@@ -106,7 +107,7 @@ func lock(ctx context.Context, path string, log io.Writer) (unlock func(), err e
 		}
 		select {
 		case <-ctx.Done():
-			file.Close()
+			unlock()
 			return nil, fmt.Errorf("waiting for %s: %w", path, ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}

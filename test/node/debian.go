@@ -97,7 +97,7 @@ func unpack(ctx context.Context, name, folder string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(download)
+	defer func() { _ = os.RemoveAll(download) }()
 	// apt drops root's rights to fetch: its user has to reach the folder.
 	if err := os.Chmod(download, 0o777); err != nil {
 		return err

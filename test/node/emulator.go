@@ -5,6 +5,7 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -47,7 +48,7 @@ func startEmulator(parts PartSet, options Options) (*emulator, error) {
 		return nil, fmt.Errorf("make the port to the guest: %w", err)
 	}
 	theirs := os.NewFile(uintptr(ends[1]), "guest's end of the port")
-	defer theirs.Close()
+	defer func() { _ = theirs.Close() }() // QEMU has its own by then
 	e := &emulator{
 		port:    os.NewFile(uintptr(ends[0]), "host's end of the port"),
 		console: &console{also: options.Console},
@@ -77,7 +78,7 @@ func startEmulator(parts PartSet, options Options) (*emulator, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		e.port.Close()
+		_ = e.port.Close()
 		return nil, fmt.Errorf("start the emulator: %w", err)
 	}
 	return e, nil
@@ -154,7 +155,7 @@ func (e *emulator) stop() error {
 	select {
 	case <-e.ended:
 	default:
-		if err := e.process.Kill(); err != nil && err != os.ErrProcessDone {
+		if err := e.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 			return fmt.Errorf("end the emulator: %w", err)
 		}
 		<-e.ended

@@ -139,7 +139,7 @@ func boot(ctx context.Context, parts PartSet, options Options) (*Node, error) {
 	for {
 		next, err := n.next(ctx)
 		if err != nil {
-			n.Close()
+			_ = n.Close() // the error that counts is there already
 			return n, fmt.Errorf("boot the node: %w", err)
 		}
 		if next.kind == wire.Ready {

@@ -40,7 +40,7 @@ func boot(t *testing.T, options node.Options) *node.Node {
 		}
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { n.Close() })
+	t.Cleanup(func() { _ = n.Close() })
 	t.Logf("booted in %.1f s", n.BootTime.Seconds())
 	return n
 }
@@ -139,7 +139,7 @@ func TestPair(t *testing.T) {
 	pair, err := node.BootPair(ctx, parts, node.Options{Memory: 1024})
 	for _, n := range pair {
 		if n != nil {
-			defer n.Close()
+			defer func() { _ = n.Close() }()
 		}
 	}
 	if err != nil {

@@ -50,7 +50,7 @@ func BootPair(ctx context.Context, parts PartSet, options Options) (pair [2]*Nod
 		joined := options
 		joined.cable = &cable{number: i + 1, end: os.NewFile(uintptr(end), "cable")}
 		booting.Go(func() {
-			defer joined.cable.end.Close() // QEMU has its own by then
+			defer func() { _ = joined.cable.end.Close() }() // QEMU has its own by then
 			pair[i], problems[i] = boot(ctx, parts, joined)
 		})
 	}

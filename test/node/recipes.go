@@ -55,16 +55,22 @@ func sourceFolder() (string, error) {
 	return "", errors.New("no folder test/node/parts around the working folder: run this in a clone of the project")
 }
 
-// core is what the node needs to boot and to run containers, cheapest first.
-func (r recipeBook) core() []part {
+// main is what the node needs to boot and to run containers, cheapest first.
+func (r recipeBook) main() []part {
 	kernel, agent := r.kernel(), r.agent()
 	return []part{
-		kernel, agent, r.initramfs(kernel, agent), r.disk(), r.images(),
-		r.debianContainerd(), r.cni(), r.runc(),
+		kernel, agent, r.initramfs(kernel, agent), r.disk(), r.images(), r.runc(),
 		r.containerd("2.4.2", "github.com/containerd/containerd/v2"),
+	}
+}
+
+// core adds the other runtimes.
+func (r recipeBook) core() []part {
+	return append(r.main(),
+		r.debianContainerd(), r.cni(),
 		r.containerd("1.7.35", "github.com/containerd/containerd"),
 		r.containerd("2.3.7", "github.com/containerd/containerd/v2"),
-	}
+	)
 }
 
 // kubernetes is what makes the node one of a cluster.

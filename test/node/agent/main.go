@@ -36,7 +36,7 @@ func serve() error {
 	if err != nil {
 		return err
 	}
-	defer port.Close()
+	defer func() { _ = port.Close() }()
 
 	host := &sender{port: port}
 	host.send(wire.Ready, nil)
@@ -94,8 +94,9 @@ type sender struct {
 // send ends the agent where the host is gone: nobody is left to tell.
 func (s *sender) send(kind wire.Kind, payload []byte) {
 	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if err := wire.Write(s.port, kind, payload); err != nil {
+	err := wire.Write(s.port, kind, payload)
+	s.mutex.Unlock()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "rdma-node agent: write to the host:", err)
 		os.Exit(1)
 	}

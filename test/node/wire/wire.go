@@ -27,13 +27,13 @@ const maxPayload = 4 << 20
 type Kind byte
 
 const (
-	// Ready: the guest has booted and waits for a job. No payload.
+	// Ready says that the guest has booted and waits for a job. No payload.
 	Ready Kind = iota + 1
 	// StartJob carries a Job.
 	StartJob
 	// Stdin carries bytes for the job's standard input.
 	Stdin
-	// StdinEnd: the job's standard input has ended. No payload.
+	// StdinEnd says that the job's standard input has ended. No payload.
 	StdinEnd
 	// Resize carries a Size: the terminal of the host has changed.
 	Resize

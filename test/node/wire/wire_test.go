@@ -31,7 +31,7 @@ func TestFrames(t *testing.T) {
 	var received []frame
 	for {
 		kind, payload, err := wire.Read(&stream)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {

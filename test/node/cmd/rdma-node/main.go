@@ -37,7 +37,9 @@ type flags struct {
 	env     []string
 }
 
-func main() {
+func main() { os.Exit(mainStatus()) }
+
+func mainStatus() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	status := exitFailed
@@ -45,7 +47,7 @@ func main() {
 	if err := command.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "rdma-node:", err)
 	}
-	os.Exit(status)
+	return status
 }
 
 func newCommand(status *int) *cobra.Command {
@@ -72,7 +74,7 @@ too long, ` + fmt.Sprint(exitFailed) + ` where it could not be built or has died
 	set.StringVar(&f.options.Share, "share", "", "folder of the host that is writable in the node, at /run/host-share")
 	set.StringVar(&f.options.Accelerator, "accelerator", "", "tcg or kvm (default: kvm where it has been seen to work)")
 	set.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command's environment; may be repeated")
-	set.StringVar(&f.parts, "parts", string(node.Core), "which parts to build first: core, kubernetes or all")
+	set.StringVar(&f.parts, "parts", string(node.Core), "which parts to build first: main, core, kubernetes or all")
 	set.BoolVar(&f.prepare, "prepare", false, "build what is missing and boot nothing")
 	set.BoolVar(&f.shell, "shell", false, "an interactive shell (the default without a command)")
 	set.BoolVar(&f.console, "console", false, "show the guest's console on stderr while it runs")
@@ -109,7 +111,7 @@ func run(ctx context.Context, f flags, args []string) (int, error) {
 		}
 	}
 	if n != nil {
-		n.Close()
+		_ = n.Close() // the error that counts is there already
 		showConsole(n, err)
 	}
 	return statusOf(err), err
