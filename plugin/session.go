@@ -105,9 +105,11 @@ func (s *session) run(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return err
 	}
+	patience := time.NewTimer(st.RegistrationTimeout() + time.Second)
+	defer patience.Stop()
 	ended := make(chan error, 1)
 	go func() { ended <- st.Run(context.WithoutCancel(ctx)) }()
-	if err := s.awaitRegistration(ctx, st, watched, ended); err != nil {
+	if err := s.awaitRegistration(ctx, st, watched, patience.C, ended); err != nil {
 		return err
 	}
 	select {
@@ -125,16 +127,14 @@ func (s *session) run(ctx context.Context, conn net.Conn) error {
 //
 // Stub.Start waits for the runtime's Configure with its lock held. If the connection ends before that, it waits for ever, and so
 // would everybody who touches the stub; so here the Configure that cannot come any more is delivered, and refuses.
-func (s *session) awaitRegistration(ctx context.Context, st stub.Stub, conn *watchedConn, ended <-chan error) error {
-	timeout := time.NewTimer(st.RegistrationTimeout() + time.Second)
-	defer timeout.Stop()
+func (s *session) awaitRegistration(ctx context.Context, st stub.Stub, conn *watchedConn, patience <-chan time.Time, ended <-chan error) error {
 	select {
 	case <-s.registered:
 		return nil
 	case err := <-ended:
 		return errors.Join(s.given, err)
 	case <-conn.closed:
-	case <-timeout.C:
+	case <-patience:
 	case <-ctx.Done():
 	}
 	_ = conn.Close() // what its end would tell is known

@@ -1,0 +1,135 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nritest is a container runtime's side of NRI for tests, in process: NRI's own code for runtimes (pkg/adaptation),
+// which containerd and CRI-O run, behind a real socket.
+package nritest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	nrilog "github.com/containerd/nri/pkg/log"
+)
+
+func init() { nrilog.Set(silent{}) }
+
+// Runtime is a runtime that plugins can register with.
+type Runtime struct {
+	Socket string
+
+	name, version string
+	mu            sync.Mutex
+	proxy         *proxy
+	nri           *adaptation.Adaptation
+	existing      []*api.Container
+	synchronised  atomic.Int64
+	starting      atomic.Bool
+}
+
+// New makes a runtime with a socket in a folder of its own. It is not started.
+func New(t testing.TB, name, version string) *Runtime {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "nri") // a test's own folder has too long a name for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	r := &Runtime{Socket: filepath.Join(folder, "nri.sock"), name: name, version: version}
+	t.Cleanup(r.Stop)
+	return r
+}
+
+// SetExisting gives the containers that plugins are told of when they register.
+func (r *Runtime) SetExisting(containers []*api.Container) { r.existing = containers }
+
+// Start listens for plugins.
+func (r *Runtime) Start(t testing.TB) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	nri, err := adaptation.New(r.name, r.version, r.synchronise,
+		func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil },
+		adaptation.WithSocketPath(r.inner()), adaptation.WithPluginPath(filepath.Dir(r.Socket)+"/none"), adaptation.WithPluginConfigPath(filepath.Dir(r.Socket)+"/none"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.starting.Store(true) // NRI synchronises once by itself, with the plugins that it has started: none
+	if err := nri.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.starting.Store(false)
+	r.nri = nri
+	if r.proxy, err = listen(r.Socket, r.inner()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Stop closes the socket and all connections, as a runtime does that ends.
+func (r *Runtime) Stop() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.nri != nil {
+		r.proxy.close()
+		r.nri.Stop()
+		r.nri = nil
+	}
+}
+
+// inner is where NRI listens. Plugins reach it through a proxy, since NRI leaves the connections to the end of the process.
+func (r *Runtime) inner() string { return r.Socket + ".inner" }
+
+func (r *Runtime) synchronise(ctx context.Context, plugin adaptation.SyncCB) error {
+	pods := make([]*api.PodSandbox, 0, len(r.existing))
+	for _, c := range r.existing {
+		pods = append(pods, &api.PodSandbox{Id: c.GetPodSandboxId(), Name: c.GetPodSandboxId(), Namespace: "default"})
+	}
+	_, err := plugin(ctx, pods, r.existing)
+	if err == nil && !r.starting.Load() {
+		r.synchronised.Add(1)
+	}
+	return err
+}
+
+// Synchronised gives how often a plugin was taken in. Those that it counts are asked about every container from then on.
+func (r *Runtime) Synchronised() int {
+	n := int(r.synchronised.Load())
+	r.mu.Lock()
+	nri := r.nri
+	r.mu.Unlock()
+	if nri != nil {
+		// NRI lists a plugin after it has told it of the existing containers; this waits until it has.
+		nri.BlockPluginSync().Unblock()
+	}
+	return n
+}
+
+// Create creates a container as far as NRI is concerned: CreateContainer, and PostCreateContainer if that went well.
+func (r *Runtime) Create(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, error) {
+	r.mu.Lock()
+	nri := r.nri
+	r.mu.Unlock()
+	if nri == nil {
+		return nil, fmt.Errorf("the runtime does not run")
+	}
+	answer, err := nri.CreateContainer(ctx, &api.CreateContainerRequest{Pod: pod, Container: ctr})
+	if err != nil {
+		return nil, err
+	}
+	return answer.GetAdjust(), nri.PostCreateContainer(ctx, &api.PostCreateContainerRequest{Pod: pod, Container: ctr})
+}
+
+// silent keeps NRI's own words out of test logs.
+type silent struct{}
+
+func (silent) Debugf(context.Context, string, ...any) {}
+func (silent) Infof(context.Context, string, ...any)  {}
+func (silent) Warnf(context.Context, string, ...any)  {}
+func (silent) Errorf(context.Context, string, ...any) {}

@@ -1,0 +1,399 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus"
+	"google.golang.org/protobuf/testing/protocmp"
+
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// logBuffer keeps what the plugin says.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// running is a plugin that runs against a runtime.
+type running struct {
+	*Plugin
+	log   *logBuffer
+	stop  context.CancelFunc
+	ended chan error
+}
+
+func mustPolicy(t testing.TB, text string) *policy.Policy {
+	t.Helper()
+	p, err := policy.FromText([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// run starts a plugin; it ends with the test.
+func run(t testing.TB, o Options) *running {
+	t.Helper()
+	r := &running{log: &logBuffer{}, ended: make(chan error, 1)}
+	log := logrus.New()
+	log.SetOutput(r.log)
+	o.Log = log
+	o.Name, o.Index = "rdma", "90"
+	if o.Root == "" {
+		o.Root = hcatest.V100(t)
+	}
+	r.Plugin = New(o)
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	go func() { r.ended <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		<-r.ended
+	})
+	return r
+}
+
+// eventually waits for a condition.
+func eventually(t testing.TB, within time.Duration, what string, condition func() bool) {
+	t.Helper()
+	deadline := time.After(within)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("after %s still not: %s", within, what)
+		}
+	}
+}
+
+// registered starts a runtime and a plugin, and waits until they know each other.
+func registered(t testing.TB, o Options) (*nritest.Runtime, *running) {
+	t.Helper()
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	runtime.Start(t)
+	o.Socket = runtime.Socket
+	p := run(t, o)
+	eventually(t, 5*time.Second, "registered", func() bool { return runtime.Synchronised() == 1 })
+	return runtime, p
+}
+
+var pod = &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml"}
+
+// verbsContainer is a container to which a device plugin has given the first HCA of a node.
+func verbsContainer(t testing.TB, root string) *api.Container {
+	t.Helper()
+	verbs := firstVerbs(t, root)
+	return &api.Container{Id: "container", PodSandboxId: pod.Id, Name: "main", Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{
+		{Path: verbs.Path, Type: "c", Major: int64(verbs.Major), Minor: int64(verbs.Minor)},
+	}}}
+}
+
+func firstVerbs(t testing.TB, root string) hca.Device {
+	t.Helper()
+	node, err := hca.Scan(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verbs, ok := node.HCAs[0].Verbs()
+	if !ok {
+		t.Fatal("the fixture's first HCA has no verbs device")
+	}
+	return verbs
+}
+
+func TestGrantReachesTheRuntime(t *testing.T) {
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
+	got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}
+	if diff := cmp.Diff(want, got.GetRlimits(), protocmp.Transform()); diff != "" {
+		t.Errorf("rlimits (-want +got):\n%s", diff)
+	}
+	if n := strings.Count(p.log.String(), "pod=ml/train-0"); n != 1 {
+		t.Errorf("%d lines about the container, want one:\n%s", n, p.log)
+	}
+}
+
+func TestUnrelatedContainerIsUntouchedAndUnmentioned(t *testing.T) {
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
+	got, err := runtime.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// This is how NRI itself spells that no plugin adjusted anything.
+	nothing := &api.ContainerAdjustment{Linux: &api.LinuxContainerAdjustment{Resources: &api.LinuxResources{Memory: &api.LinuxMemory{}, Cpu: &api.LinuxCPU{}}}}
+	if diff := cmp.Diff(nothing, got, protocmp.Transform(), protocmp.IgnoreEmptyMessages()); diff != "" {
+		t.Errorf("adjustment (-want +got):\n%s", diff)
+	}
+	if strings.Contains(p.log.String(), "train-0") {
+		t.Errorf("the log speaks of it:\n%s", p.log)
+	}
+}
+
+func TestRefusalFailsTheCreationAndIsSaidOnce(t *testing.T) {
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
+	asking := &api.PodSandbox{Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: "true"}}
+	for range 1000 {
+		_, err := runtime.Create(t.Context(), asking, &api.Container{Id: "container", Name: "main"})
+		if err == nil || !strings.Contains(err.Error(), `rdma: pod ml/train-0, container main: namespace "ml" may not opt in by annotation`) {
+			t.Fatalf("creation: %v", err)
+		}
+	}
+	if n := strings.Count(p.log.String(), "refused"); n != 1 {
+		t.Errorf("%d lines for a thousand refusals, want one", n)
+	}
+}
+
+func TestWhatIsThereIsNotSetAgain(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := firstVerbs(t, root)
+	ctr := verbsContainer(t, root)
+	grant := *mustPolicy(t, "{}").Decide(containerOf(pod, ctr), policy.LiveNode(root)).Grant
+	grant.Devices = []hca.Device{verbs}
+	for _, test := range []struct {
+		name       string
+		soft, hard uint64
+		want       []*api.POSIXRlimit
+	}{
+		{"suffices", math.MaxUint64, math.MaxUint64, nil},
+		{"too low", 1 << 23, 1 << 23, []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}},
+		{"soft too low", 1 << 23, math.MaxUint64, []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1, Soft: 1}, {Type: "RLIMIT_MEMLOCK", Hard: test.hard, Soft: test.soft}}
+			got, _ := adjust(ctr, grant)
+			if diff := cmp.Diff(test.want, got.GetRlimits(), protocmp.Transform()); diff != "" {
+				t.Errorf("rlimits (-want +got):\n%s", diff)
+			}
+			if devices := got.GetLinux().GetDevices(); len(devices) > 0 {
+				t.Errorf("devices are set again: %v", devices)
+			}
+		})
+	}
+}
+
+func TestDevicesReachTheRuntime(t *testing.T) {
+	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs3", Number: hca.Number{Major: 231, Minor: 195}, Mode: 0o666 | os.ModeCharDevice, UID: 0, GID: 7}
+	p := mustPolicy(t, "{}")
+	grant := *p.Decide(containerOf(pod, verbsContainer(t, hcatest.V100(t))), policy.LiveNode(hcatest.V100(t))).Grant
+	grant.Devices = []hca.Device{verbs}
+	got, fields := adjust(&api.Container{}, grant)
+	want := []*api.LinuxDevice{{Path: verbs.Path, Type: "c", Major: 231, Minor: 195, FileMode: api.FileMode(uint32(0o666)), Uid: api.UInt32(uint32(0)), Gid: api.UInt32(uint32(7))}}
+	if diff := cmp.Diff(want, got.GetLinux().GetDevices(), protocmp.Transform()); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	if fields["devices"] != "uverbs3" || fields["memlock"] != "unlimited" {
+		t.Errorf("the log would say %v", fields)
+	}
+}
+
+func TestPrivilegedIsSeen(t *testing.T) {
+	all := &api.LinuxDeviceCgroup{Allow: true, Access: "rwm"}
+	none := &api.LinuxDeviceCgroup{Allow: false, Access: "rwm"}
+	one := &api.LinuxDeviceCgroup{Allow: true, Type: "c", Major: api.Int64(231), Minor: api.Int64(192), Access: "rwm"}
+	anyMinor := &api.LinuxDeviceCgroup{Allow: true, Type: "c", Major: api.Int64(231), Access: "rwm"}
+	for _, test := range []struct {
+		name  string
+		rules []*api.LinuxDeviceCgroup
+		want  bool
+	}{
+		{"no rules", nil, false},
+		{"privileged", []*api.LinuxDeviceCgroup{all}, true},
+		{"ordinary", []*api.LinuxDeviceCgroup{none, one}, false},
+		{"a whole major", []*api.LinuxDeviceCgroup{none, anyMinor}, false},
+		{"allowed last", []*api.LinuxDeviceCgroup{none, one, all}, true},
+		{"denied last", []*api.LinuxDeviceCgroup{all, none}, false},
+		{"written with -1", []*api.LinuxDeviceCgroup{{Allow: true, Type: "a", Major: api.Int64(-1), Minor: api.Int64(-1), Access: "rwm"}}, true},
+	} {
+		if got := allDevicesAllowed(test.rules); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
+		}
+	}
+}
+
+func TestRuntimesThatDropRlimitsAreRefused(t *testing.T) {
+	for _, test := range []struct {
+		name, version string
+		good          bool
+	}{
+		{"containerd", "v1.7.0", false},
+		{"containerd", "1.7.6", false},
+		{"containerd", "v1.7.7", true},
+		{"containerd", "v1.7.35", true},
+		{"containerd", "1.7.24~ds1", true},
+		{"containerd", "v2.4.2", true},
+		{"containerd", "v10.0.0", true},
+		{"containerd", "devel", true},
+		{"cri-o", "1.28.9", false},
+		{"cri-o", "1.29.0", true},
+		{"somebody-else", "0.0.1", true},
+	} {
+		if err := checkRuntime(test.name, test.version); (err == nil) != test.good {
+			t.Errorf("%s %s: %v", test.name, test.version, err)
+		}
+	}
+	runtime := nritest.New(t, "containerd", "v1.7.5")
+	runtime.Start(t)
+	p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, "{}")})
+	eventually(t, 5*time.Second, "said", func() bool { return strings.Contains(p.log.String(), "containerd v1.7.5 drops the rlimits") })
+	if runtime.Synchronised() != 0 {
+		t.Error("the plugin has registered all the same")
+	}
+}
+
+func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
+	if p, err := handedOver(""); err != nil || p.Config().Memlock != "unlimited" {
+		t.Errorf("nothing handed over: %v", err)
+	}
+	if p, err := handedOver("memlock: 1Gi"); err != nil || p.Config().Memlock != "1Gi" {
+		t.Errorf("a configuration handed over: %v", err)
+	}
+	if _, err := handedOver("memlok: 1Gi"); err == nil {
+		t.Error("an unknown key is taken")
+	}
+}
+
+func TestOnlyTheEventsThatArePaidFor(t *testing.T) {
+	var create, both api.EventMask
+	create.Set(api.Event_CREATE_CONTAINER)
+	both.Set(api.Event_CREATE_CONTAINER, api.Event_POST_CREATE_CONTAINER)
+	stored := unusedSpecs{}
+	for _, test := range []struct {
+		name   string
+		policy string
+		stored StoredSpecs
+		want   api.EventMask
+	}{
+		{"IPC_LOCK can be given", "{}", stored, both},
+		{"nowhere to write it", "{}", nil, create},
+		{"the policy gives none", "ipcLock: false", stored, create},
+		{"a finite memlock gives none", "memlock: 1Gi", stored, create},
+		{"but force does", "{memlock: 1Gi, ipcLock: force}", stored, both},
+		{"a rule does", "{ipcLock: false, rules: [{match: {namespaces: [a]}, ipcLock: true}]}", stored, both},
+		{"a rule that denies does not", "{ipcLock: false, rules: [{match: {namespaces: [a]}, deny: true}]}", stored, create},
+	} {
+		s := New(Options{Policy: mustPolicy(t, test.policy), StoredSpecs: test.stored}).newSession()
+		if got := s.events(); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got.PrettyString(), test.want.PrettyString())
+		}
+	}
+}
+
+func TestStopsWithinASecond(t *testing.T) {
+	_, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
+	p.stop()
+	select {
+	case err := <-p.ended:
+		if err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		p.ended <- nil
+	case <-time.After(time.Second):
+		t.Fatal("still running after a second")
+	}
+}
+
+func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
+	runtime, _ := registered(t, Options{Policy: mustPolicy(t, "{}")})
+	for i := range 10 {
+		runtime.Stop()
+		runtime.Start(t)
+		eventually(t, time.Second, fmt.Sprintf("registered %d times", i+2), func() bool { return runtime.Synchronised() == i+2 })
+	}
+}
+
+func TestRegistersWithARuntimeThatComesLate(t *testing.T) {
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, "{}")})
+	eventually(t, 5*time.Second, "waiting", func() bool { return strings.Contains(p.log.String(), "no NRI socket") })
+	runtime.Start(t)
+	eventually(t, time.Second, "registered", func() bool { return runtime.Synchronised() == 1 })
+}
+
+// A runtime that takes the registration and hangs up before Configure leaves NRI's stub waiting for ever; the plugin recovers.
+func TestConnectionClosedDuringRegistration(t *testing.T) {
+	socket := filepath.Join(filepath.Dir(nritest.New(t, "", "").Socket), "half.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempts := make(chan struct{}, 1000)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			// Read the registration, say nothing, hang up.
+			_, _ = io.ReadFull(conn, make([]byte, 16))
+			_ = conn.Close()
+			attempts <- struct{}{}
+		}
+	}()
+	t.Cleanup(func() { _ = listener.Close() })
+	p := New(Options{Name: "rdma", Index: "90", Socket: socket, Root: "/", Log: quiet(), Policy: mustPolicy(t, "{}")})
+	for range 100 {
+		done := make(chan error, 1)
+		go func() { done <- p.connect(t.Context()) }()
+		select {
+		case err := <-done:
+			if err == nil {
+				t.Fatal("the session ended well")
+			}
+		case <-time.After(3 * time.Second):
+			t.Fatal("the session hangs")
+		}
+	}
+	if len(attempts) != 100 {
+		t.Errorf("%d connections, want 100", len(attempts))
+	}
+}
+
+func quiet() *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
+}
+
+// unusedSpecs is a StoredSpecs that nobody asks.
+type unusedSpecs struct{}
+
+func (unusedSpecs) Apply(context.Context, string, spec.Grant) (bool, error) { panic("asked") }
