@@ -1,0 +1,94 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// TestVerbsNumbersAgreesWithScan: on each named node the cheap question has
+// the answer that the whole inventory gives.
+func TestVerbsNumbersAgreesWithScan(t *testing.T) {
+	for name, build := range hcatest.All {
+		t.Run(name, func(t *testing.T) {
+			root := build(t)
+			node, err := Scan(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := VerbsNumbers(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[Number]Device{}
+			for _, h := range node.HCAs {
+				if d, ok := h.Verbs(); ok {
+					d.Problem, d.Missing = "", false
+					want[d.Number] = d
+				}
+			}
+			if name == "Broken" { // its HCA is in no class
+				n := Number{231, 300}
+				want[n] = Device{Kind: KindVerbs, Path: "/dev/infiniband/uverbs99", Number: n, Mode: 0o666, HCA: "moved_away"}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-scan +numbers):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReadNumber(t *testing.T) {
+	for in, want := range map[string]Number{
+		"231:192\n": {231, 192}, "4095:1048575": {4095, 1<<20 - 1}, "0:1": {0, 1},
+		"0:0\n": {}, "4096:0": {}, "1:1048576": {}, "-1:3": {}, "+1:3": {}, "01:3": {}, "1: 3": {}, "1:3:5": {}, "13": {}, ":": {}, "": {}, "0x1:3": {}, "1:3\n1:4": {},
+	} {
+		root := hcatest.Files{"d/dev": in}.Root(t)
+		dir, err := openFolder(-1, root+"/d", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := readNumber(dir)
+		dir.close()
+		if got != want || (err == nil) != (want != Number{}) {
+			t.Errorf("%q: number %v, error %v, want %v", in, got, err, want)
+		}
+	}
+}
+
+// TestBrokenDevices changes one thing about a device.
+func TestBrokenDevices(t *testing.T) {
+	const umad, cm = oneBus + "/infiniband_mad/umad0", "sys/devices/virtual/misc/rdma_cm"
+	for _, tc := range []struct {
+		name, without string
+		change        hcatest.Files
+		want          []string
+	}{
+		{"no port", umad + "/port", nil, []string{"sys/class/infiniband_mad/umad0: port: no such file or directory"}},
+		{"odd port", "", hcatest.Files{umad + "/port": "0\n"}, []string{`sys/class/infiniband_mad/umad0: port: is "0", which is no port number`}},
+		{"no HCA", umad + "/ibdev", nil, []string{"sys/class/infiniband_mad/umad0: ibdev: no such file or directory"}},
+		{"class is a file", "", hcatest.Files{"sys/class/infiniband_mad": ""}, []string{"list devices: sys/class/infiniband_mad: not a directory"}},
+		{"rdma_cm without number", "", hcatest.Files{cm + "/dev": "x\n"}, []string{
+			`sys/class/misc/rdma_cm: dev: is "x", which is no device number`,
+			"there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := one().Files()
+			if tc.without != "" {
+				f.Without(tc.without)
+			}
+			node := scan(t, f.With(tc.change))
+			if diff := cmp.Diff(tc.want, node.Problems); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+			if d, ok := node.HCAs[0].Verbs(); !ok || !d.Sound() {
+				t.Errorf("the verbs device suffers: %v %q", ok, d.Problem)
+			}
+		})
+	}
+}

@@ -1,0 +1,152 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// canary stands in every file outside of the root: whoever reads one tells.
+const canary = "CANARY"
+
+// FuzzScan changes a node of one HCA in any way that files can be changed:
+// each line of the input is "path=content", where content may be a link or a
+// FIFO as in hcatest. It must never panic, hang or read outside of the root,
+// and whatever it gives must keep the promises of the types.
+func FuzzScan(f *testing.F) {
+	for _, seed := range []string{
+		"",
+		classOne + "/node_guid=0000:0000:0000:0000",
+		classOne + "/ports/1/state=4: ACTIVE\n" + classOne + "/ports/2/state=1: DOWN",
+		oneHCA + "/node_guid=|",
+		oneVerbs + "/dev=10:58",
+		oneVerbs + "/ibdev=../../etc",
+		classOne + "1=-> ../../../../outside\nsys/class/infiniband_verbs/uverbs1=-> /../outside",
+		"sys/class/infiniband/loop=-> loop\nsys/class/infiniband/up=-> ../../..",
+		"sys/class/infiniband_mad/umad1/dev=231:1\nsys/class/infiniband_mad/umad1/port=1\nsys/class/infiniband_mad/umad1/ibdev=mlx5_0",
+		"dev/infiniband/uverbs0=-> ../../../outside/dev\n" + DeviceTable + "=/dev/infiniband/umad0 b 0666 0 0 231 0",
+		DeviceTable + "=-> ../outside/dev",
+		oneBus + "/net/ib9/dev_port=1\n" + oneHCA + "/ports/1/gid_attrs/ndevs/3=eth0",
+		oneHCA + "/device=-> ../../../../../../../outside",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, changes string) {
+		dir := hcatest.Dir(t)
+		root := filepath.Join(dir, "root")
+		if err := os.Mkdir(root, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := outside().Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		tree := one().Files()
+		for line := range strings.Lines(changes) {
+			if path, content, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "="); ok {
+				tree.With(hcatest.Files{strings.TrimLeft(filepath.Clean("/"+path), "/"): content})
+			}
+		}
+		for path, content := range tree {
+			// What no file system could hold, it cannot.
+			_ = hcatest.Files{path: content}.Write(root)
+		}
+		node, err := Scan(root)
+		if err == nil {
+			checkPromises(t, node)
+		} else if strings.Contains(err.Error(), canary) {
+			t.Errorf("read outside of the root: %v", err)
+		}
+		verbs, err := VerbsNumbers(root)
+		for number, d := range verbs {
+			if err != nil || d.Number != number || d.Kind != KindVerbs || !validName(d.HCA) || d.HCA == canary {
+				t.Errorf("VerbsNumbers has %+v at %v, error %v", d, number, err)
+			}
+		}
+	})
+}
+
+// outside are files beside the root that would do for any that is read.
+func outside() hcatest.Files {
+	f := hcatest.Files{}
+	for name, content := range map[string]string{
+		"node_type": "1: " + canary, "node_guid": canary, "fw_ver": canary, "ibdev": canary, "dev": "77:77", "port": "1",
+		"ports/1/state": "4: " + canary, "ports/1/gid_attrs/ndevs/0": canary, "uevent": "PCI_SLOT_NAME=7777:77:77.7\n", "numa_node": "77",
+	} {
+		f["outside/"+name] = content
+	}
+	return f
+}
+
+func checkPromises(t *testing.T, node *Node) {
+	text, err := json.Marshal(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(text), canary) || strings.Contains(string(text), "7777:77") {
+		t.Errorf("read outside of the root: %s", text)
+	}
+	var back Node
+	if err := json.Unmarshal(text, &back); err != nil || !cmp.Equal(node, &back) {
+		t.Errorf("JSON does not give the same node back: %v", err)
+	}
+	lines := [][]string{node.Problems}
+	devices := []Device{}
+	if node.RDMACM != nil {
+		devices = append(devices, *node.RDMACM)
+	}
+	for i, h := range node.HCAs {
+		if !validName(h.Name) || i > 0 && compareNatural(node.HCAs[i-1].Name, h.Name) >= 0 {
+			t.Errorf("HCA %q is out of order or no name", h.Name)
+		}
+		if h.PCI != "" && !pciForm.MatchString(h.PCI) || h.NUMANode < -1 || h.NodeGUID != "" && !guidForm.MatchString(h.NodeGUID) {
+			t.Errorf("HCA %+v", h)
+		}
+		for _, p := range h.Ports {
+			if p.Number < 1 || !printable(p.State+p.PhysState+p.LinkLayer+p.Rate) {
+				t.Errorf("port %+v", p)
+			}
+			for _, netdev := range p.Netdevs {
+				if !validNetdev(netdev) {
+					t.Errorf("netdev %q", netdev)
+				}
+			}
+		}
+		devices = append(devices, h.Devices...)
+		lines = append(lines, h.Problems)
+	}
+	sound := map[Number]Device{}
+	for _, d := range devices {
+		if other, twice := sound[d.Number]; twice && d.Sound() {
+			t.Errorf("%+v and %+v have one number", other, d)
+		}
+		if kindOf(filepath.Base(d.Path)) != d.Kind || filepath.Dir(d.Path) != devFolder || d.Number == (Number{}) || d.Number == (Number{77, 77}) {
+			t.Errorf("device %+v", d)
+		}
+		if d.Sound() {
+			sound[d.Number] = d
+		}
+		if _, ok := node.Lookup(d.Number); !ok {
+			t.Errorf("%s cannot be looked up", d)
+		}
+		lines = append(lines, []string{d.Problem})
+	}
+	for _, l := range lines {
+		if len(l) > maxProblems+3 {
+			t.Errorf("%d problems", len(l))
+		}
+		for _, line := range l {
+			if strings.ContainsAny(line, "\n\x00\x1b") || len(line) > 400 {
+				t.Errorf("problem %q", line)
+			}
+		}
+	}
+}

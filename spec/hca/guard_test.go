@@ -1,0 +1,278 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// guards are the checks that this package's promises rest on, by the name
+// that the code gives them ("// guard: NAME"). Each test fails if its guard is
+// taken out.
+var guards = map[string]func(t *testing.T){
+	"HCA names": func(t *testing.T) {
+		for _, name := range []string{"a b", "mlx5_0\n", "mlх5_0", strings.Repeat("a", 64), `a"b`} {
+			node := scan(t, one().Files().With(hcatest.Files{"sys/class/infiniband/" + name: hcatest.Link("mlx5_0")}))
+			if len(node.HCAs) != 1 || !strings.Contains(problemsOf(node), "is no name of an HCA") {
+				t.Errorf("name %q: %d HCAs, problems %q", name, len(node.HCAs), node.Problems)
+			}
+		}
+	},
+	"HCA names in ibdev": func(t *testing.T) {
+		for _, name := range []string{"../../etc", "..", "a/b", "a b", "a\x01"} {
+			root := one().Files().With(hcatest.Files{oneVerbs + "/ibdev": name}).Root(t)
+			found, err := VerbsNumbers(root)
+			if err != nil || len(found) != 0 {
+				t.Errorf("HCA %q: VerbsNumbers %v, error %v", name, found, err)
+			}
+		}
+	},
+	"devices of no HCA": func(t *testing.T) {
+		node := scan(t, one().Files().With(hcatest.Files{oneVerbs + "/ibdev": "mlx5_7\n"}))
+		if d, ok := node.Lookup(Number{231, 192}); ok {
+			t.Errorf("%s is in the inventory, as %+v", d, d)
+		}
+		if want := "/dev/infiniband/uverbs0 (c 231:192) belongs to HCA mlx5_7, which is not in sys/class/infiniband"; !strings.Contains(problemsOf(node), want) {
+			t.Errorf("problems %q, want %q", node.Problems, want)
+		}
+	},
+	"kinds of a class": func(t *testing.T) {
+		node := scan(t, one().Files().With(hcatest.Files{
+			"sys/class/infiniband_verbs/umad9/dev":   "231:9\n",
+			"sys/class/infiniband_verbs/umad9/ibdev": "mlx5_0\n",
+			"sys/class/infiniband_verbs/umad9/port":  "1\n",
+			"sys/class/infiniband_verbs/rdma_cm/dev": "8:0\n",
+			"sys/class/infiniband_mad/uverbs9/dev":   "8:1\n",
+			"sys/class/infiniband_mad/uverbs9/ibdev": "mlx5_0\n",
+		}))
+		for _, n := range []Number{{231, 9}, {8, 0}, {8, 1}} {
+			if d, ok := node.Lookup(n); ok {
+				t.Errorf("%v is in the inventory, as %+v", n, d)
+			}
+		}
+	},
+	"one number, one device": func(t *testing.T) {
+		f := one().Files().With(hcatest.Files{oneBus + "/infiniband_mad/umad0/dev": "231:192\n"})
+		for range 2 {
+			d := scanOne(t, f).Devices[1]
+			if want := "has the number 231:192 of /dev/infiniband/uverbs0"; d.Kind != KindUMAD || d.Problem != want || d.Missing {
+				t.Errorf("%s has problem %q (missing: %v), want %q", d, d.Problem, d.Missing, want)
+			}
+			f.Without(DeviceTable) // nor is it only missing in a copy without nodes
+		}
+	},
+	"device numbers": func(t *testing.T) {
+		for _, number := range []string{"0:0", "4096:1", "x", "231:192:1", "0231:192"} {
+			root := one().Files().With(hcatest.Files{oneVerbs + "/dev": number}).Root(t)
+			if found, err := VerbsNumbers(root); err != nil || len(found) != 0 {
+				t.Errorf("%q: VerbsNumbers %v, error %v", number, found, err)
+			}
+		}
+	},
+	"no device table on the live node": func(t *testing.T) {
+		d := Device{Path: "/dev/infiniband/uverbs0", Number: Number{231, 192}}
+		deviceNodes{live: true, lstat: fails(os.ErrNotExist), table: map[string]deviceNode{
+			d.Path: {Mode: charDevice | 0o666, Number: d.Number},
+		}}.check(&d)
+		if d.Sound() || !d.Missing {
+			t.Errorf("the table made %s sound", d)
+		}
+	},
+	"/dev/infiniband is a folder": func(t *testing.T) {
+		f := one().Files().With(hcatest.Files{"dev/infiniband": hcatest.Link("../elsewhere"), "elsewhere/": ""})
+		if d, _ := scanOne(t, f).Verbs(); d.Sound() {
+			t.Errorf("%s is sound behind a link", d)
+		}
+	},
+	"only character devices": func(t *testing.T) {
+		f := one().Files().With(hcatest.Files{DeviceTable: "/dev/infiniband/uverbs0 b 0666 0 0 231 192\n"})
+		if d, _ := scanOne(t, f).Verbs(); d.Sound() || d.Missing {
+			t.Errorf("%s is a block device and has problem %q", d, d.Problem)
+		}
+		f = one().Files().With(hcatest.Files{"dev/infiniband/uverbs0": hcatest.Link("umad0")})
+		if d, _ := scanOne(t, f).Verbs(); d.Sound() || d.Missing {
+			t.Errorf("%s is a link and has problem %q", d, d.Problem)
+		}
+	},
+	"the number of sysfs": func(t *testing.T) {
+		f := one().Files().With(hcatest.Files{DeviceTable: "/dev/infiniband/uverbs0 c 0666 0 0 1 1\n"})
+		d, _ := scanOne(t, f).Verbs()
+		if d.Sound() || d.Number != (Number{231, 192}) {
+			t.Errorf("%s has problem %q", d, d.Problem)
+		}
+	},
+	"large folders": func(t *testing.T) {
+		root := one().Files().Root(t)
+		for i := range maxEntries {
+			if err := os.Mkdir(filepath.Join(root, fmt.Sprintf("sys/class/infiniband/x%d", i)), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if node, err := Scan(root); err == nil || !strings.Contains(err.Error(), "sys/class/infiniband: more than 4096 entries") {
+			t.Errorf("error %v, %v", err, node)
+		}
+	},
+	"regular files": func(t *testing.T) {
+		for kind, value := range map[string]string{"a FIFO": hcatest.FIFO, "a symbolic link": hcatest.Link("fw_ver")} {
+			h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/node_guid": value}))
+			if want := "node_guid: is " + kind + ", not a regular file"; !slices.Contains(h.Problems, want) {
+				t.Errorf("problems %q, want %q", h.Problems, want)
+			}
+		}
+	},
+	"long files": func(t *testing.T) {
+		h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/fw_ver": strings.Repeat(" ", 1<<20) + "1"}))
+		if want := []string{"fw_ver: is longer than 4096 bytes"}; !cmp.Equal(want, h.Problems) {
+			t.Errorf("problems %q, want %q", h.Problems, want)
+		}
+		h = scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/fw_ver": strings.Repeat(" ", maxAttribute-1) + "1"}))
+		if h.Firmware != "1" {
+			t.Errorf("a file of a page: firmware %q, problems %q", h.Firmware, h.Problems)
+		}
+	},
+	"links below a device": func(t *testing.T) {
+		f := one().Files()
+		f.With(hcatest.Files{oneHCA + "/ports": hcatest.Link("elsewhere"), oneHCA + "/elsewhere/1/state": "4: ACTIVE\n"})
+		h := scanOne(t, f)
+		if len(h.Ports) != 0 || !slices.Contains(h.Problems, "ports: not a directory") {
+			t.Errorf("ports %v, problems %q", h.Ports, h.Problems)
+		}
+	},
+	"links out of the root": func(t *testing.T) {
+		for _, link := range []string{"ABSOLUTE", "../../../../outside"} {
+			dir := t.TempDir()
+			f := one().Files()
+			outside := hcatest.Files{}
+			for _, p := range f.Under(oneHCA) {
+				outside[strings.TrimPrefix(p, oneHCA+"/")] = f[p]
+			}
+			if link == "ABSOLUTE" {
+				link = filepath.Join(dir, "outside")
+			}
+			all := hcatest.Files{}
+			for p, v := range outside {
+				all["outside/"+p] = v
+			}
+			for p, v := range f.With(hcatest.Files{classOne: hcatest.Link(link)}) {
+				all["root/"+p] = v
+			}
+			if err := all.Write(dir); err != nil {
+				t.Fatal(err)
+			}
+			node, err := Scan(filepath.Join(dir, "root"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			h, _ := node.Find("mlx5_0")
+			if h.NodeGUID != "" || len(h.Ports) != 0 || !strings.Contains(strings.Join(h.Problems, "\n"), "path escapes from parent") {
+				t.Errorf("link %s was followed: %+v", link, h)
+			}
+		}
+	},
+	"printable attributes": func(t *testing.T) {
+		for _, fw := range []string{"1\x1b[31m", "1\n2", "ü", strings.Repeat("9", maxText+1)} {
+			h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/fw_ver": fw}))
+			if h.Firmware != "" || len(h.Problems) != 1 || !printable(h.Problems[0]) && !strings.HasSuffix(h.Problems[0], "…, not a line of text") {
+				t.Errorf("firmware %q, problems %q", h.Firmware, h.Problems)
+			}
+		}
+	},
+	"names of netdevs": func(t *testing.T) {
+		for _, netdev := range []string{"../eth0", "sixteen-letters0", "eth 0", `e"`} {
+			h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/ports/1/gid_attrs/ndevs/0": netdev}))
+			if got := h.Ports[0].Netdevs; !cmp.Equal(got, []string{"ib0"}) || len(h.Problems) != 1 {
+				t.Errorf("%q: netdevs %q, problems %q", netdev, got, h.Problems)
+			}
+		}
+	},
+	"number of problems": func(t *testing.T) {
+		f := one().Files()
+		for i := range 100 {
+			f[fmt.Sprintf("%s/ports/x%d", oneHCA, i)] = ""
+			f[fmt.Sprintf("sys/class/infiniband/x %d", i)] = ""
+		}
+		node := scan(t, f)
+		for _, lines := range [][]string{node.Problems, node.HCAs[0].Problems} {
+			if want := "and 84 more"; len(lines) != maxProblems+1 || lines[maxProblems] != want {
+				t.Errorf("%d problems, want %d and %q", len(lines), maxProblems, want)
+			}
+		}
+	},
+}
+
+func problemsOf(n *Node) string { return strings.Join(n.Problems, "\n") }
+
+func TestGuard(t *testing.T) {
+	for name, test := range guards {
+		t.Run(name, test)
+	}
+}
+
+// TestGuardsAreNamed: each guard in the code has a test, and each test a guard.
+func TestGuardsAreNamed(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`(?m)// guard: ([^.\n]*)`).FindAllSubmatch(text, -1) {
+			named[string(m[1])] = true
+			if guards[string(m[1])] == nil {
+				t.Errorf("%s: guard %q has no test", file, m[1])
+			}
+		}
+	}
+	for name := range guards {
+		if !named[name] {
+			t.Errorf("test of guard %q, which is not in the code", name)
+		}
+	}
+}
+
+// TestBrokenHidesNothing: whatever is wrong with others, mlx5_0 of Broken
+// is what it is on a node of its own, but for where it is plugged in.
+func TestBrokenHidesNothing(t *testing.T) {
+	node, err := Scan(hcatest.Broken(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, ok := node.Find("mlx5_0")
+	if !ok || len(got.Problems) != 0 || !got.Active() || len(got.Devices) != 3 {
+		out, err := json.Marshal(got)
+		t.Errorf("mlx5_0 suffers: %s %v", out, err)
+	}
+	for _, d := range got.Devices {
+		if !d.Sound() {
+			t.Errorf("%s suffers: %s", d, d.Problem)
+		}
+	}
+	for _, h := range node.HCAs {
+		problem := len(h.Problems) > 0
+		for _, d := range h.Devices {
+			problem = problem || !d.Sound()
+		}
+		if h.Name != "mlx5_0" && !problem {
+			t.Errorf("%s is broken and nothing says so", h.Name)
+		}
+	}
+}

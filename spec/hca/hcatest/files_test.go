@@ -1,0 +1,80 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hcatest
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestWrite(t *testing.T) {
+	root := Files{"a/b/c": "text\n", "a/empty/": "", "a/link": Link("b/c"), "a/fifo": FIFO}.Root(t)
+	if data, err := os.ReadFile(filepath.Join(root, "a/link")); err != nil || string(data) != "text\n" {
+		t.Errorf("a/link reads %q, error %v", data, err)
+	}
+	for path, want := range map[string]fs.FileMode{"a/b/c": 0, "a/empty": fs.ModeDir, "a/link": fs.ModeSymlink, "a/fifo": fs.ModeNamedPipe} {
+		fi, err := os.Lstat(filepath.Join(root, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fi.Mode().Type(); got != want {
+			t.Errorf("%s has type %v, want %v", path, got, want)
+		}
+	}
+}
+
+// TestWriteStaysInside: a tree whose links lead out is written all the same,
+// but nothing through them.
+func TestWriteStaysInside(t *testing.T) {
+	outside := Dir(t)
+	for name, f := range map[string]Files{
+		"absolute": {"a": Link(outside), "a/b": "x"},
+		"relative": {"a": Link("../" + filepath.Base(outside)), "a/b/": ""},
+		"FIFO":     {"a": Link(outside), "a/b": FIFO},
+		"upwards":  {"../" + filepath.Base(outside) + "/b": "x"},
+	} {
+		if err := f.Write(Dir(t)); err == nil || !strings.HasPrefix(err.Error(), "make ") {
+			t.Errorf("%s: error %v, want one that names the path", name, err)
+		}
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) != 0 {
+		t.Errorf("written outside: %v, error %v", entries, err)
+	}
+	if err := (Files{}).Write(filepath.Join(outside, "none")); err == nil {
+		t.Error("written to a folder that is not there")
+	}
+}
+
+func TestWithWithout(t *testing.T) {
+	f := Files{"a/b": "1", "a/b2": "2", "c/d/e": "3", "c/d/": ""}
+	f.Without("a/b")
+	f.With(Files{"c/d": "a file now"})
+	if diff := cmp.Diff(Files{"a/b2": "2", "c/d": "a file now"}, f); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestLinksLead: in each named node but Broken, every link leads to something.
+func TestLinksLead(t *testing.T) {
+	for name, build := range All {
+		if name == "Broken" {
+			continue
+		}
+		root := build(t)
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err == nil && d.Type() == fs.ModeSymlink {
+				_, err = os.Stat(path)
+			}
+			return err
+		})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
