@@ -1,0 +1,155 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package storedspec makes the one edit that NRI cannot express: it changes the spec that containerd keeps of a container, from
+// which the container's task and every later exec take their process.
+//
+// It knows containerd's API for containers, and how to ask it without holding up the runtime: each call has a budget, and while
+// containerd is sick a breaker keeps calls from being made at all. What changes in a spec is known to package spec, who may
+// have it to package policy.
+package storedspec
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	containers "github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/sony/gobreaker/v2"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// What holds where Options say nothing.
+const (
+	DefaultNamespace = "k8s.io"               // where containerd's CRI keeps its containers
+	DefaultBudget    = 300 * time.Millisecond // NRI gives a plugin 2 s, and all other plugin calls wait meanwhile
+	DefaultRest      = 10 * time.Second
+)
+
+// failuresToOpen is how many failures in a row open the breaker.
+const failuresToOpen = 3
+
+// Errors that callers tell apart, by errors.Is.
+var (
+	// ErrResting means that containerd was not asked, because it failed three times in a row a moment ago.
+	ErrResting = errors.New("containerd is not asked")
+	// ErrNotFound means that containerd keeps no such container.
+	ErrNotFound = errors.New("containerd keeps no such container")
+	// ErrContended means that somebody else kept changing the spec.
+	ErrContended = errors.New("somebody else keeps changing the stored spec")
+)
+
+// Options say which containerd a Client edits, and how long it may take. The zero Options are those of a usual node.
+type Options struct {
+	// Address is containerd's socket, /path or unix:///path; empty: found by Find when it is needed.
+	Address string
+	// Namespace is containerd's namespace of the containers; empty: DefaultNamespace.
+	Namespace string
+	// Budget bounds each call, all tries together; 0: DefaultBudget. Where the caller's context has a deadline, a quarter of the time
+	// up to it is kept for the caller.
+	Budget time.Duration
+	// Rest is how long containerd is not asked after three failures in a row; then one call tries. 0: DefaultRest.
+	Rest time.Duration
+	// OnRest, if given, is told when such a rest begins, and when containerd has answered again. It must not call the Client.
+	OnRest func(resting bool)
+}
+
+// Client edits the specs that containerd keeps. It connects when it is first used. It is safe for concurrent use.
+type Client struct {
+	Options
+	links   links
+	breaker *gobreaker.CircuitBreaker[struct{}]
+	counts  struct{ changed, unchanged, failed, rested atomic.Uint64 }
+}
+
+// New makes a Client. It touches no socket.
+func New(o Options) *Client {
+	if o.Namespace == "" {
+		o.Namespace = DefaultNamespace
+	}
+	if o.Budget == 0 {
+		o.Budget = DefaultBudget
+	}
+	if o.Rest == 0 {
+		o.Rest = DefaultRest
+	}
+	c := &Client{Options: o}
+	c.links.address = o.Address
+	c.breaker = newBreaker(o)
+	return c
+}
+
+// Close lets go of the connection, once the calls in flight are done. A Client that is used afterwards connects again.
+func (c *Client) Close() { c.links.close() }
+
+// Possible says why no stored spec can be edited on this node: there is no socket of containerd, and no folder in which one
+// could appear. A socket that is not there yet is no reason.
+func (c *Client) Possible() error { return possible(c.Address, "/") }
+
+// Apply makes a container's stored spec hold what the grant says, capabilities in all five sets, and says whether that changed it.
+// Applying twice equals applying once. The container's task must not have been created: nobody else writes its spec then.
+//
+// Errors: ErrNotFound, ErrResting; a spec of another kind than the OCI runtime's, or one that cannot be edited; and containerd's own,
+// such as no answer within the budget. After an error the spec is as it was, unless containerd carried out the write and
+// its answer was lost.
+func (c *Client) Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error) {
+	e := edit{container: container, grant: grant}
+	return c.count(&e, c.within(ctx, container, e.apply))
+}
+
+// ApplyRunning is Apply for a container whose spec somebody else may write as well, as CRI does when a container is resized.
+//
+// The containers API has no conditional write: the last writer wins. So the spec is read again right before the write and the edit
+// begun anew if it changed meanwhile, and read again after it: if somebody wrote over the edit, the edit is made to what they
+// wrote. What is left is a write of theirs that falls between the last read and the write, one request of a fraction of a
+// millisecond; it would be undone, and containerd gives nobody a way to tell. ErrContended means that three rounds did not do;
+// the spec is then as the other side left it.
+func (c *Client) ApplyRunning(ctx context.Context, container string, grant spec.Grant) (changed bool, err error) {
+	e := edit{container: container, grant: grant}
+	return c.count(&e, c.within(ctx, container, e.applyRunning))
+}
+
+// Read gives the JSON text of a container's stored spec. Its errors are those of Apply.
+func (c *Client) Read(ctx context.Context, container string) ([]byte, error) {
+	var text []byte
+	err := c.within(ctx, container, func(ctx context.Context, api containers.ContainersClient) (err error) {
+		text, err = read(ctx, api, container)
+		return err
+	})
+	return text, err
+}
+
+// Stats are the outcomes of Apply and ApplyRunning so far, and whether containerd is left alone just now.
+type Stats struct {
+	Changed   uint64 // the spec was changed
+	Unchanged uint64 // it held what was granted already, or its author dropped all capabilities
+	Failed    uint64 // containerd was asked, and it did not work
+	Rested    uint64 // containerd was not asked: ErrResting
+	Resting   bool   // calls come back with ErrResting
+}
+
+// Stats gives the counts.
+func (c *Client) Stats() Stats {
+	return Stats{
+		Changed: c.counts.changed.Load(), Unchanged: c.counts.unchanged.Load(),
+		Failed: c.counts.failed.Load(), Rested: c.counts.rested.Load(),
+		Resting: c.breaker.State() == gobreaker.StateOpen,
+	}
+}
+
+// count counts the outcome of an edit, and gives it to the caller.
+func (c *Client) count(e *edit, err error) (changed bool, _ error) {
+	switch {
+	case errors.Is(err, ErrResting):
+		c.counts.rested.Add(1)
+	case err != nil:
+		c.counts.failed.Add(1)
+	case e.wrote:
+		c.counts.changed.Add(1)
+	default:
+		c.counts.unchanged.Add(1)
+	}
+	return err == nil && e.wrote, err
+}

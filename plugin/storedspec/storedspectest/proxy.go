@@ -1,0 +1,196 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package storedspectest
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Mode is how a Proxy behaves.
+type Mode int
+
+// The modes of a Proxy.
+const (
+	Pass    Mode = iota // every byte goes through
+	Slow                // answers are SlowBy late
+	Silent              // connections are taken, and nothing is ever answered
+	Garbage             // answers are bytes that mean nothing
+	Refuse              // the socket is there, and nobody listens
+	Gone                // the socket is not there
+)
+
+// SlowBy is how late answers are in mode Slow.
+const SlowBy = 3 * time.Second
+
+// Proxy stands before a unix socket. It begins with mode Pass.
+type Proxy struct {
+	Socket string // in front
+
+	behind   string
+	ended    chan struct{}
+	running  sync.WaitGroup
+	mu       sync.Mutex
+	mode     Mode
+	listener *net.UnixListener
+	conns    map[net.Conn]bool
+	accepted int
+}
+
+// NewProxy starts a proxy before a socket. It ends with the test.
+func NewProxy(t testing.TB, behind string) *Proxy {
+	t.Helper()
+	p := &Proxy{
+		Socket: filepath.Join(t.TempDir(), "front.sock"), behind: behind, ended: make(chan struct{}), conns: map[net.Conn]bool{},
+	}
+	if err := p.listen(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		close(p.ended)
+		p.silence(Gone)
+		p.running.Wait()
+	})
+	return p
+}
+
+// Set changes the mode, for connections that exist as well. Where the mode does not listen, they are cut.
+func (p *Proxy) Set(t testing.TB, mode Mode) {
+	t.Helper()
+	if mode == Refuse || mode == Gone {
+		p.silence(mode)
+		return
+	}
+	p.mu.Lock()
+	p.mode = mode
+	listening := p.listener != nil
+	p.mu.Unlock()
+	if listening {
+		return
+	}
+	if err := p.listen(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Accepted counts the connections that were made so far.
+func (p *Proxy) Accepted() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.accepted
+}
+
+// Open counts the connections that are open.
+func (p *Proxy) Open() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.conns) / 2
+}
+
+func (p *Proxy) listen() error {
+	if err := os.Remove(p.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: p.Socket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	p.listener = listener
+	p.mu.Unlock()
+	p.running.Go(func() {
+		for {
+			front, err := listener.AcceptUnix()
+			if err != nil {
+				return // closed by silence
+			}
+			p.connect(front)
+		}
+	})
+	return nil
+}
+
+func (p *Proxy) silence(mode Mode) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mode = mode
+	if p.listener != nil {
+		p.listener.SetUnlinkOnClose(mode == Gone)
+		_ = p.listener.Close() // nothing is lost with it
+		p.listener = nil
+	}
+	for c := range p.conns {
+		_ = c.Close() // nothing is lost with it
+	}
+}
+
+// connect carries the bytes of one connection both ways until either side ends it.
+func (p *Proxy) connect(front *net.UnixConn) {
+	back, err := net.Dial("unix", p.behind)
+	if err != nil {
+		_ = front.Close() // whoever called sees that nobody is there
+		return
+	}
+	p.mu.Lock()
+	p.accepted++
+	p.conns[front], p.conns[back] = true, true
+	if p.listener == nil { // silenced meanwhile
+		_, _ = front.Close(), back.Close()
+	}
+	p.mu.Unlock()
+	var both sync.WaitGroup
+	carry := func(to, from net.Conn, change func([]byte) []byte) {
+		buffer := make([]byte, 64<<10)
+		for {
+			n, err := from.Read(buffer)
+			if n > 0 {
+				if _, err := to.Write(change(buffer[:n])); err != nil {
+					break
+				}
+			}
+			if err != nil {
+				break
+			}
+		}
+		_, _ = to.Close(), from.Close() // nothing is lost with them
+	}
+	both.Go(func() { carry(back, front, func(request []byte) []byte { return request }) })
+	both.Go(func() { carry(front, back, p.answer) })
+	p.running.Go(func() {
+		both.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.conns, front)
+		delete(p.conns, back)
+	})
+}
+
+// answer gives what is answered in place of some bytes.
+func (p *Proxy) answer(honest []byte) []byte {
+	p.mu.Lock()
+	mode := p.mode
+	p.mu.Unlock()
+	switch mode {
+	case Slow:
+		select {
+		case <-time.After(SlowBy):
+		case <-p.ended:
+		}
+	case Silent:
+		return nil
+	case Garbage:
+		mad := make([]byte, len(honest))
+		for i := range mad {
+			mad[i] = byte(i*151 + 0xa5)
+		}
+		return mad
+	}
+	return honest
+}
