@@ -1,0 +1,137 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podresources
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+func encoded(t testing.TB, message proto.Message) []byte {
+	t.Helper()
+	text, err := proto.Marshal(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestReadAnswer(t *testing.T) {
+	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
+	good := encoded(t, &podresources.GetPodResourcesResponse{PodResources: trainer})
+	// The same container twice, with an entry that allots nothing.
+	double := pod("ml", "trainer", map[string][]string{"main": {"rdma/b", "rdma/a"}})
+	double.Containers = append(double.Containers, pod("", "", map[string][]string{"main": {"rdma/a"}}).Containers...)
+	double.Containers[0].Devices = append(double.Containers[0].Devices, &podresources.ContainerDevices{ResourceName: "rdma/none"})
+	// A message with fields that a later kubelet might add, before and after: a number, and bytes.
+	later := slices.Concat([]byte{0xf8, 0x07, 0x01}, good, []byte{0xfa, 0x07, 0x03, 1, 2, 3})
+
+	for name, tt := range map[string]struct {
+		text  []byte
+		want  answer
+		fails string
+	}{
+		"one pod":         {text: good, want: answer{"main": {"rdma/a"}}},
+		"later fields":    {text: later, want: answer{"main": {"rdma/a"}}},
+		"twice":           {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: double}), want: answer{"main": {"rdma/a", "rdma/b"}}},
+		"nothing":         {text: nil, fails: "it knows no pod ml/trainer"},
+		"another pod":     {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: pod("ml", "x", nil)}), fails: "it knows no pod ml/trainer"},
+		"another place":   {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: pod("x", "trainer", nil)}), fails: "it knows no pod ml/trainer"},
+		"two pods":        {text: slices.Concat(good, good), fails: "it lists two pods ml/trainer, one of which must be on its way out: try again"},
+		"cut short":       {text: good[:len(good)-1], fails: errMalformed.Error()},
+		"a name no UTF-8": {text: []byte{0x0a, 0x03, 0x0a, 0x01, 0xff}, fails: "it knows no pod ml/trainer"},
+		"no message":      {text: []byte("HTTP/1.1 400 Bad Request"), fails: errMalformed.Error()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := readAnswer(tt.text, "ml", "trainer")
+			if tt.fails != "" {
+				if err == nil || err.Error() != tt.fails {
+					t.Errorf("got %v, %v; want the error %q", got, err, tt.fails)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// FuzzAnswer reads answers as protobuf's own decoder does, or refuses them; it never finds a pod that is not there.
+func FuzzAnswer(f *testing.F) {
+	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a", "rdma/b"}, "sidecar": nil})
+	f.Add(encoded(f, &podresources.GetPodResourcesResponse{PodResources: trainer}))
+	f.Add(encoded(f, &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{pod("ml", "x", nil), trainer, trainer}}))
+	f.Add([]byte{})
+	f.Add([]byte{0x0a, 0x00})
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got, err := readAnswer(text, "ml", "trainer")
+		if (got == nil) == (err == nil) {
+			t.Fatalf("got %v, %v", got, err)
+		}
+		var all podresources.ListPodResourcesResponse
+		if proto.Unmarshal(text, &all) != nil {
+			return // what protobuf refuses as a whole may still have one sound pod
+		}
+		var matching []answer
+		for _, p := range all.GetPodResources() {
+			if p.GetNamespace() == "ml" && p.GetName() == "trainer" {
+				matching = append(matching, answerOf(p))
+			}
+		}
+		switch {
+		case len(matching) == 1 && err == nil:
+			if diff := cmp.Diff(matching[0], got); diff != "" {
+				t.Errorf("-protobuf +ours:\n%s", diff)
+			}
+		case len(matching) == 0 && errors.As(err, new(*unknownPodError)):
+		case len(matching) > 1 && err != nil && !errors.As(err, new(*unknownPodError)):
+		default:
+			t.Errorf("%d pods match, and got %v, %v", len(matching), got, err)
+		}
+	})
+}
+
+func TestCache(t *testing.T) {
+	var c cache
+	start := time.Unix(1_000_000, 0)
+	named := func(i int) string { return fmt.Sprintf("sandbox-%d", i) }
+	c.put(named(0), answer{"main": {"rdma/a"}}, start)
+	if _, ok := c.get(named(0), start.Add(keptFor-1)); !ok {
+		t.Error("an answer is gone before its time")
+	}
+	if _, ok := c.get(named(0), start.Add(keptFor)); ok {
+		t.Error("an answer is used after its time")
+	}
+	c.put(named(1), answer{}, start.Add(keptFor))
+	if len(c.entries) != 1 {
+		t.Errorf("%d entries are kept where one is old", len(c.entries))
+	}
+	for i := range 3 * keptMost {
+		c.put(named(i), answer{}, start.Add(keptFor+time.Duration(i)))
+		if len(c.entries) > keptMost {
+			t.Fatalf("%d entries are kept", len(c.entries))
+		}
+	}
+	now := start.Add(keptFor + 3*keptMost)
+	if _, ok := c.get(named(3*keptMost-1), now); !ok {
+		t.Error("the newest entry is gone")
+	}
+	if _, ok := c.get(named(2*keptMost-1), now); ok {
+		t.Error("the newest entry that must go is still there")
+	}
+	if _, ok := c.get(named(2*keptMost), now); !ok {
+		t.Error("the oldest entry that fits is gone")
+	}
+}

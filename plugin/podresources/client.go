@@ -1,0 +1,127 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package podresources asks the kubelet which resources a container holds: the names that its device plugins advertise, such as
+// rdma/hca_shared_devices_a. It knows the kubelet's pod resources API (version 1) and no policy.
+//
+// The kubelet looks pods up by namespace and name, tells nothing of ordinary init containers (restartable ones are there), and
+// takes 100 questions a second from the whole node. So there is one look-up a pod, within a budget, and what it gives is kept by
+// the pod's sandbox for a short while: a sandbox belongs to one pod for ever, a name does not. Devices of DRA drivers are
+// claims, not resources: they have no name here.
+package podresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/sony/gobreaker/v2"
+	"golang.org/x/sync/singleflight"
+	"google.golang.org/grpc"
+)
+
+// DefaultSocket is where the kubelet serves its pod resources API.
+const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
+const (
+	// defaultBudget is how long a look-up may take in all, with every retry. NRI serialises requests: what one waits, all wait.
+	defaultBudget = 300 * time.Millisecond
+	// failuresMost is how many look-ups in a row may fail before the kubelet is left alone.
+	failuresMost = 3
+	// leftAlone is how long the kubelet is not asked then.
+	leftAlone = 10 * time.Second
+)
+
+// Options are what a Client is made of. Socket must be given.
+type Options struct {
+	Socket string        // the kubelet's socket; DefaultSocket on the node itself
+	Budget time.Duration // how long a look-up may take in all; 0 is 300 ms
+}
+
+// Client asks one kubelet. It connects when it is first asked and is safe for concurrent use.
+type Client struct {
+	socket  string
+	budget  time.Duration
+	answers cache
+	flights singleflight.Group
+	breaker *gobreaker.CircuitBreaker[answer]
+	getless atomic.Bool // the kubelet has no Get: it is asked for the whole list at once
+}
+
+// New makes a client. Nothing is dialled.
+func New(o Options) *Client {
+	if o.Budget <= 0 {
+		o.Budget = defaultBudget
+	}
+	return &Client{
+		socket: o.Socket,
+		budget: o.Budget,
+		breaker: gobreaker.NewCircuitBreaker[answer](gobreaker.Settings{
+			Timeout:      leftAlone,
+			ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresMost },
+			IsSuccessful: func(err error) bool { return err == nil || errors.As(err, new(*unknownPodError)) },
+		}),
+	}
+}
+
+// Names gives the names of the resources that a container holds, sorted; none for a container that the kubelet does not tell
+// of, as an ordinary init container. The sandbox is the pod's in the runtime's words, "" if it is not known.
+//
+// It returns within the budget. An error means that the kubelet was not reached, did not answer in time, does not know the
+// pod, or has lately failed so often that it is left alone for a while.
+func (c *Client) Names(sandbox, namespace, pod, container string) ([]string, error) {
+	a, err := c.ofPod(sandbox, namespace, pod)
+	if err != nil {
+		return nil, err
+	}
+	return a[container], nil
+}
+
+func (c *Client) ofPod(sandbox, namespace, pod string) (answer, error) {
+	if sandbox == "" {
+		return c.lookUp(namespace, pod)
+	}
+	if a, ok := c.answers.get(sandbox, time.Now()); ok {
+		return a, nil
+	}
+	joined, err, _ := c.flights.Do(sandbox, func() (any, error) {
+		a, err := c.lookUp(namespace, pod)
+		if err == nil {
+			c.answers.put(sandbox, a, time.Now())
+		}
+		return a, err
+	})
+	return joined.(answer), err
+}
+
+// lookUp asks the kubelet, unless it has failed too often.
+func (c *Client) lookUp(namespace, pod string) (answer, error) {
+	a, err := c.breaker.Execute(func() (answer, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), c.budget)
+		defer cancel()
+		conn, err := dial(c.socket)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = conn.Close() }() // nothing is lost with it
+		return c.ask(ctx, conn, namespace, pod)
+	})
+	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
+		return nil, fmt.Errorf("%d look-ups in a row failed, so it is left alone for %s: see why the kubelet does not serve %s", failuresMost, leftAlone, c.socket)
+	}
+	return a, err
+}
+
+// ask gets one pod's answer, from the kubelet's list where it cannot be asked for a pod.
+func (c *Client) ask(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
+	if !c.getless.Load() {
+		a, err := get(ctx, conn, namespace, pod)
+		if !errors.Is(err, errNoGet) {
+			return a, err
+		}
+		c.getless.Store(true) // List is served by every kubelet, so this never needs to be taken back
+	}
+	return list(ctx, conn, namespace, pod)
+}

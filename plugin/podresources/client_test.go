@@ -1,0 +1,169 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// The words of kubelets, which give them no code.
+var errGetDisabled = errors.New("PodResources API Get method disabled")
+
+func notFound(namespace, pod string) error {
+	return fmt.Errorf("pod %s in namespace %s not found", pod, namespace)
+}
+
+func TestNames(t *testing.T) {
+	trainer := pod("ml", "trainer", map[string][]string{
+		"main":    {"rdma/rdma_v100", "nvidia.com/gpu", "nvidia.com/gpu"},
+		"sidecar": nil,
+	})
+	other := pod("ml", "trainer-2", map[string][]string{"main": {"rdma/other"}})
+	sameName := pod("guest", "trainer", map[string][]string{"main": {"rdma/guest"}})
+	all := []*podresources.PodResources{other, sameName, trainer}
+	listAll := func() ([]*podresources.PodResources, error) { return all, nil }
+
+	kubelets := map[string]*kubelet{
+		"Get":                       {get: knows(all...)},
+		"List where Get is unknown": {list: listAll},
+		"List where Get is off": {list: listAll, get: func(context.Context, string, string) (*podresources.PodResources, error) {
+			return nil, errGetDisabled
+		}},
+	}
+	for name, k := range kubelets {
+		t.Run(name, func(t *testing.T) {
+			socket := newSocket(t)
+			serve(t, socket, k)
+			c := New(Options{Socket: socket, Budget: aLongTime})
+			for _, tt := range []struct {
+				sandbox, container string
+				want               []string
+			}{
+				{"s1", "main", []string{"nvidia.com/gpu", "rdma/rdma_v100"}},
+				{"s1", "sidecar", nil},
+				{"s1", "ordinary-init", nil}, // the kubelet tells nothing of it
+			} {
+				got, err := c.Names(tt.sandbox, "ml", "trainer", tt.container)
+				if err != nil {
+					t.Fatalf("%s: %v", tt.container, err)
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tt.container, diff)
+				}
+			}
+			if asked := k.gets.Load() + k.lists.Load(); asked > 2 {
+				t.Errorf("asked %d times for one pod", asked)
+			}
+			if _, err := c.Names("s9", "ml", "unknown", "main"); err == nil || !strings.Contains(err.Error(), "it knows no pod ml/unknown") {
+				t.Errorf("an unknown pod: %v", err)
+			}
+			if k.get != nil && k.list == nil && k.lists.Load() > 0 {
+				t.Error("List was called although there is Get")
+			}
+			if k.list != nil && k.gets.Load() > 1 {
+				t.Errorf("Get was tried %d times although there is none", k.gets.Load())
+			}
+		})
+	}
+}
+
+// TestNoAnswerForAnotherPod: what the kubelet said of a pod is not used for the next one of the same name, nor what it says
+// of another pod than it was asked for.
+func TestNoAnswerForAnotherPod(t *testing.T) {
+	first := pod("ml", "db-0", map[string][]string{"main": {"rdma/a"}})
+	second := pod("ml", "db-0", map[string][]string{"main": {"rdma/b"}})
+	current := first
+	k := &kubelet{get: func(context.Context, string, string) (*podresources.PodResources, error) { return current, nil }}
+	socket := newSocket(t)
+	serve(t, socket, k)
+	c := New(Options{Socket: socket, Budget: aLongTime})
+
+	names := func(sandbox, pod string) []string {
+		t.Helper()
+		got, err := c.Names(sandbox, "ml", pod, "main")
+		if err != nil {
+			return []string{err.Error()}
+		}
+		return got
+	}
+	got := [][]string{names("s1", "db-0")}
+	current = second
+	got = append(got, names("s1", "db-0"), names("s2", "db-0"), names("", "db-0"))
+	current = first
+	got = append(got, names("", "db-0"), names("s3", "db-1"))
+	want := [][]string{{"rdma/a"}, {"rdma/a"}, {"rdma/b"}, {"rdma/b"}, {"rdma/a"}, {"it knows no pod ml/db-1"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestTwoPodsOfOneName: an old kubelet may list a pod that ends next to the one that takes its place.
+func TestTwoPodsOfOneName(t *testing.T) {
+	k := &kubelet{list: func() ([]*podresources.PodResources, error) {
+		return []*podresources.PodResources{
+			pod("ml", "db-0", map[string][]string{"main": {"rdma/a"}}),
+			pod("ml", "db-0", map[string][]string{"main": nil}),
+		}, nil
+	}}
+	socket := newSocket(t)
+	serve(t, socket, k)
+	got, err := New(Options{Socket: socket, Budget: aLongTime}).Names("s1", "ml", "db-0", "main")
+	if err == nil || !strings.Contains(err.Error(), "lists two pods ml/db-0") {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// TestJoined: containers of a pod that are created at once share a look-up.
+func TestJoined(t *testing.T) {
+	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
+	k := &kubelet{get: knows(trainer)}
+	socket := newSocket(t)
+	serve(t, socket, k)
+	c := New(Options{Socket: socket, Budget: aLongTime})
+	var group sync.WaitGroup
+	for range 50 {
+		group.Go(func() {
+			got, err := c.Names("s1", "ml", "trainer", "main")
+			if err != nil || len(got) != 1 {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+	group.Wait()
+	if n := k.gets.Load(); n != 1 {
+		t.Errorf("the kubelet was asked %d times", n)
+	}
+}
+
+// TestUnknownPodsAreNoFailures: a kubelet that does not know pods works, so it is asked again.
+func TestUnknownPodsAreNoFailures(t *testing.T) {
+	for name, k := range map[string]*kubelet{
+		"in its words": {get: knows()},
+		"with a code": {get: func(context.Context, string, string) (*podresources.PodResources, error) {
+			return nil, status.Error(codes.NotFound, "no such pod")
+		}},
+		"in a list": {list: func() ([]*podresources.PodResources, error) { return nil, nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			socket := newSocket(t)
+			serve(t, socket, k)
+			c := New(Options{Socket: socket, Budget: aLongTime})
+			for i := range 2 * failuresMost {
+				if _, err := c.Names("s1", "ml", "x", "main"); err == nil || !strings.Contains(err.Error(), "it knows no pod ml/x") {
+					t.Fatalf("time %d: %v", i, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,136 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podresources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+const (
+	// maxAnswer bounds an answer in bytes. A List of 10,000 pods with two containers each has 1.5 MB.
+	maxAnswer = 16 << 20
+	// firstPause and longestPause are between tries where the kubelet says that it is asked too often, or does not listen: it takes
+	// one question each 10 ms.
+	firstPause   = 10 * time.Millisecond
+	longestPause = 80 * time.Millisecond
+)
+
+// errNoGet says that the kubelet cannot be asked for one pod: before 1.34 it has to be switched on.
+var errNoGet = errors.New("the kubelet has no Get")
+
+// dial makes a connection for one look-up. Look-ups are rare and kubelets restart: nothing is kept that could go stale.
+func dial(socket string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///kubelet",
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(rawAnswers{})),
+		grpc.WithDisableServiceConfig(),
+	)
+}
+
+// get asks the kubelet for one pod. The error is errNoGet where it cannot be asked.
+func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
+	text, err := call(ctx, conn, podresources.PodResourcesLister_Get_FullMethodName,
+		&podresources.GetPodResourcesRequest{PodName: pod, PodNamespace: namespace})
+	switch {
+	case err == nil:
+		return readAnswer(text, namespace, pod)
+	case status.Code(err) == codes.Unimplemented, strings.Contains(status.Convert(err).Message(), "Get method disabled"):
+		return nil, errNoGet
+	case status.Code(err) == codes.NotFound, strings.HasSuffix(status.Convert(err).Message(), "not found"):
+		// Kubelets give no code: "pod x in namespace y not found".
+		return nil, &unknownPodError{namespace, pod}
+	}
+	return nil, plain(err)
+}
+
+// list asks the kubelet for all pods, and picks one.
+func list(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
+	text, err := call(ctx, conn, podresources.PodResourcesLister_List_FullMethodName, &podresources.ListPodResourcesRequest{})
+	if err != nil {
+		return nil, plain(err)
+	}
+	return readAnswer(text, namespace, pod)
+}
+
+// call gives the text of the kubelet's answer. While the kubelet is asked too often or does not listen, and there is time, it tries again.
+func call(ctx context.Context, conn *grpc.ClientConn, method string, request proto.Message) ([]byte, error) {
+	var before error
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
+		var text []byte
+		err := conn.Invoke(ctx, method, request, &text)
+		switch {
+		case err == nil:
+			return text, nil
+		case before != nil && ctx.Err() != nil:
+			return nil, before // says more than that time is up
+		case !passing(err):
+			return nil, err
+		}
+		before = err
+		again := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+		case <-again.C:
+		}
+		again.Stop()
+		conn.ResetConnectBackoff()
+	}
+}
+
+// passing says whether an error may be gone in a moment. gRPC gives an answer that is too large the code of a question too many.
+func passing(err error) bool {
+	s := status.Convert(err)
+	return s.Code() == codes.Unavailable || s.Code() == codes.ResourceExhausted && !strings.Contains(s.Message(), "larger than max")
+}
+
+// plain puts gRPC's error in the words of whoever runs the node.
+func plain(err error) error {
+	s := status.Convert(err)
+	switch s.Code() {
+	case codes.DeadlineExceeded:
+		return errors.New("it did not answer in time")
+	case codes.ResourceExhausted:
+		return fmt.Errorf("it is asked too often or has too much to say: %s", s.Message())
+	case codes.Unavailable:
+		return fmt.Errorf("it cannot be reached: %s", s.Message())
+	}
+	return errors.New(s.Message())
+}
+
+// rawAnswers hands answers over as they are, and encodes requests as gRPC does.
+type rawAnswers struct{}
+
+var _ encoding.CodecV2 = rawAnswers{}
+
+// Name gives the content subtype that gRPC's own codec has.
+func (rawAnswers) Name() string { return "proto" }
+
+// Marshal encodes a request.
+func (rawAnswers) Marshal(request any) (mem.BufferSlice, error) {
+	text, err := proto.Marshal(request.(proto.Message))
+	return mem.BufferSlice{mem.SliceBuffer(text)}, err
+}
+
+// Unmarshal copies an answer into a *[]byte.
+func (rawAnswers) Unmarshal(data mem.BufferSlice, into any) error {
+	*into.(*[]byte) = data.Materialize()
+	return nil
+}

@@ -1,0 +1,95 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podresources
+
+import (
+	"context"
+	"net"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/grpc"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// kubelet serves the pod resources API as the kubelet does, over a socket.
+type kubelet struct {
+	podresources.UnimplementedPodResourcesListerServer
+	get  func(ctx context.Context, namespace, pod string) (*podresources.PodResources, error) // nil: it has no Get
+	list func() ([]*podresources.PodResources, error)
+
+	gets, lists atomic.Int64
+}
+
+func (k *kubelet) Get(ctx context.Context, r *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+	k.gets.Add(1)
+	if k.get == nil {
+		return k.UnimplementedPodResourcesListerServer.Get(ctx, r)
+	}
+	pod, err := k.get(ctx, r.GetPodNamespace(), r.GetPodName())
+	return &podresources.GetPodResourcesResponse{PodResources: pod}, err
+}
+
+func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	k.lists.Add(1)
+	pods, err := k.list()
+	return &podresources.ListPodResourcesResponse{PodResources: pods}, err
+}
+
+// newSocket gives a path for a socket, short enough for one.
+func newSocket(t testing.TB) string { return filepath.Join(t.TempDir(), "s") }
+
+// serve starts a kubelet. What is returned stops it; it is stopped at the end of the test in any case.
+func serve(t testing.TB, socket string, k *kubelet) (stop func()) {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, k)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := server.Serve(listener); err != nil {
+			t.Error(err)
+		}
+	}()
+	stop = func() {
+		server.Stop()
+		<-ended
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// pod makes what a kubelet says of a pod: each container with the names of its resources.
+func pod(namespace, name string, containers map[string][]string) *podresources.PodResources {
+	p := &podresources.PodResources{Namespace: namespace, Name: name}
+	for container, names := range containers {
+		c := &podresources.ContainerResources{
+			Name:             container,
+			CpuIds:           []int64{2, 3},
+			DynamicResources: []*podresources.DynamicResource{{ClaimName: "nic", ClaimNamespace: namespace}},
+		}
+		for _, n := range names {
+			c.Devices = append(c.Devices, &podresources.ContainerDevices{ResourceName: n, DeviceIds: []string{"0"}})
+		}
+		p.Containers = append(p.Containers, c)
+	}
+	return p
+}
+
+// knows is a Get that knows the given pods.
+func knows(pods ...*podresources.PodResources) func(context.Context, string, string) (*podresources.PodResources, error) {
+	return func(_ context.Context, namespace, name string) (*podresources.PodResources, error) {
+		for _, p := range pods {
+			if p.GetNamespace() == namespace && p.GetName() == name {
+				return p, nil
+			}
+		}
+		return nil, notFound(namespace, name)
+	}
+}

@@ -1,0 +1,304 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podresources
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+const (
+	// aLongTime is a budget for tests that are not about the budget.
+	aLongTime = 10 * time.Second
+	// slack is what a look-up may take longer than its budget on a busy machine under the race detector.
+	slack = 200 * time.Millisecond
+)
+
+// timed asks, and says how long it took.
+func timed(c *Client, sandbox, pod string) (names []string, took time.Duration, err error) {
+	start := time.Now()
+	names, err = c.Names(sandbox, "ml", pod, "main")
+	return names, time.Since(start), err
+}
+
+// TestBudget: whatever the kubelet does, a look-up takes no longer than its budget, and after three in a row that failed the
+// kubelet is not asked at all.
+func TestBudget(t *testing.T) {
+	const budget = time.Second // the default leaves too little to tell one failure from another on a busy machine
+	never := make(chan struct{})
+	for name, tt := range map[string]struct {
+		start func(t *testing.T, socket string, asked *atomic.Int64)
+		fails string
+		waits bool // the whole budget
+	}{
+		"accepts and never answers": {
+			start: func(t *testing.T, socket string, asked *atomic.Int64) { acceptOnly(t, socket, asked) },
+			fails: "it did not answer in time", waits: true,
+		},
+		"takes the question and never answers": {
+			start: func(t *testing.T, socket string, asked *atomic.Int64) {
+				serve(t, socket, &kubelet{get: func(ctx context.Context, _, _ string) (*podresources.PodResources, error) {
+					asked.Add(1)
+					select {
+					case <-ctx.Done():
+					case <-never:
+					}
+					return nil, ctx.Err()
+				}})
+			},
+			fails: "it did not answer in time", waits: true,
+		},
+		"is asked too often all the time": {
+			start: func(t *testing.T, socket string, asked *atomic.Int64) {
+				serve(t, socket, &kubelet{get: func(context.Context, string, string) (*podresources.PodResources, error) {
+					asked.Add(1)
+					return nil, status.Error(codes.ResourceExhausted, "rejected by limit")
+				}})
+			},
+			fails: "it is asked too often", waits: true,
+		},
+		"does not listen": {
+			start: func(*testing.T, string, *atomic.Int64) {},
+			fails: "it cannot be reached", waits: true,
+		},
+		"fails": {
+			start: func(t *testing.T, socket string, asked *atomic.Int64) {
+				serve(t, socket, &kubelet{get: func(context.Context, string, string) (*podresources.PodResources, error) {
+					asked.Add(1)
+					return nil, status.Error(codes.Internal, "out of order")
+				}})
+			},
+			fails: "out of order",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			socket := newSocket(t)
+			var asked atomic.Int64
+			tt.start(t, socket, &asked)
+			c := New(Options{Socket: socket, Budget: budget})
+			for i := range failuresMost {
+				_, took, err := timed(c, fmt.Sprint("s", i), "trainer")
+				if err == nil || !strings.Contains(err.Error(), tt.fails) {
+					t.Errorf("look-up %d: %v", i, err)
+				}
+				if took > budget+slack {
+					t.Errorf("look-up %d took %s, more than %s", i, took, budget)
+				}
+				if tt.waits && took < budget/2 {
+					t.Errorf("look-up %d gave up after %s", i, took)
+				}
+			}
+			before := asked.Load()
+			for range 10 {
+				_, took, err := timed(c, "s9", "trainer")
+				if err == nil || !strings.Contains(err.Error(), "3 look-ups in a row failed") {
+					t.Errorf("after three failures: %v", err)
+				}
+				if took > slack/2 {
+					t.Errorf("after three failures it still took %s", took)
+				}
+			}
+			if asked.Load() != before {
+				t.Error("the kubelet was asked although it failed three times")
+			}
+		})
+	}
+}
+
+// TestDefaultBudget: who says nothing of a budget waits 300 ms at most.
+func TestDefaultBudget(t *testing.T) {
+	socket := newSocket(t)
+	var asked atomic.Int64
+	acceptOnly(t, socket, &asked)
+	_, took, err := timed(New(Options{Socket: socket}), "s1", "trainer")
+	if err == nil || took < 250*time.Millisecond || took > 300*time.Millisecond+slack {
+		t.Errorf("took %s: %v", took, err)
+	}
+}
+
+// acceptOnly takes connections, and nothing comes over them.
+func acceptOnly(t *testing.T, socket string, accepted *atomic.Int64) {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			accepted.Add(1)
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}()
+}
+
+// TestAskedTooOften: a kubelet that rejects some questions is asked again.
+func TestAskedTooOften(t *testing.T) {
+	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
+	for name, method := range map[string]codes.Code{"ResourceExhausted": codes.ResourceExhausted, "Unavailable": codes.Unavailable} {
+		t.Run(name, func(t *testing.T) {
+			left := 3
+			k := &kubelet{list: func() ([]*podresources.PodResources, error) {
+				if left--; left >= 0 {
+					return nil, status.Error(method, "rejected by limit")
+				}
+				return []*podresources.PodResources{trainer}, nil
+			}}
+			socket := newSocket(t)
+			serve(t, socket, k)
+			got, _, err := timed(New(Options{Socket: socket, Budget: aLongTime}), "s1", "trainer")
+			if err != nil || len(got) != 1 {
+				t.Errorf("got %v, %v", got, err)
+			}
+			if n := k.lists.Load(); n != 4 {
+				t.Errorf("asked %d times", n)
+			}
+		})
+	}
+}
+
+// TestRestart: a kubelet that comes back is found, both in the next look-up and in one that has begun.
+func TestRestart(t *testing.T) {
+	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
+	k := &kubelet{get: knows(trainer)}
+	socket := newSocket(t)
+	stop := serve(t, socket, k)
+	c := New(Options{Socket: socket, Budget: aLongTime})
+	if _, _, err := timed(c, "s1", "trainer"); err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	if _, _, err := timed(c, "s1", "trainer"); err != nil {
+		t.Errorf("what is known of a pod is not used while the kubelet is away: %v", err)
+	}
+	result := make(chan error)
+	go func() {
+		_, _, err := timed(c, "s2", "trainer")
+		result <- err
+	}()
+	time.Sleep(3 * firstPause) // so that it most likely has tried; if not, the test is only easier to pass
+	serve(t, socket, k)
+	if err := <-result; err != nil {
+		t.Errorf("a look-up that began while the kubelet was away: %v", err)
+	}
+	if _, _, err := timed(c, "s3", "trainer"); err != nil {
+		t.Errorf("a look-up after the kubelet came back: %v", err)
+	}
+}
+
+// TestAskedAgain: a kubelet that was left alone is asked again after a while.
+func TestAskedAgain(t *testing.T) {
+	socket := newSocket(t)
+	synctest.Test(t, func(t *testing.T) {
+		c := New(Options{Socket: socket})
+		for range failuresMost {
+			if _, err := c.Names("s1", "ml", "trainer", "main"); err == nil {
+				t.Fatal("no error although nobody listens")
+			}
+		}
+		_, err := c.Names("s1", "ml", "trainer", "main")
+		if err == nil || !strings.Contains(err.Error(), "left alone") {
+			t.Errorf("after three failures: %v", err)
+		}
+		time.Sleep(leftAlone + time.Second)
+		_, err = c.Names("s1", "ml", "trainer", "main")
+		if err == nil || !strings.Contains(err.Error(), "it cannot be reached") {
+			t.Errorf("after a while: %v", err)
+		}
+	})
+}
+
+// TestTenThousandPods: a pod is found in the list of a node with far too many.
+func TestTenThousandPods(t *testing.T) {
+	pods := tenThousandPods()
+	k := &kubelet{list: func() ([]*podresources.PodResources, error) { return pods, nil }}
+	socket := newSocket(t)
+	serve(t, socket, k)
+	c := New(Options{Socket: socket, Budget: aLongTime})
+	for _, i := range []int{0, 9_999} {
+		got, took, err := timed(c, fmt.Sprint("s", i), fmt.Sprintf("trainer-%05d", i))
+		if err != nil || len(got) != 3 || got[0] != fmt.Sprintf("example.com/own-%d", i) {
+			t.Errorf("pod %d: %v, %v", i, got, err)
+		}
+		t.Logf("pod %d: %s, most of it in the test's own kubelet", i, took)
+	}
+}
+
+// TestTenThousandPodsAreNotDecoded: memory goes with the pod that is asked for, not with the node's.
+func TestTenThousandPodsAreNotDecoded(t *testing.T) {
+	text := encoded(t, &podresources.ListPodResourcesResponse{PodResources: tenThousandPods()})
+	allocations := testing.AllocsPerRun(1, func() {
+		if _, err := readAnswer(text, "ml", "trainer-05000"); err != nil {
+			t.Error(err)
+		}
+	})
+	if allocations > 500 {
+		t.Errorf("%.0f allocations", allocations)
+	}
+}
+
+func BenchmarkTenThousandPods(b *testing.B) {
+	text := encoded(b, &podresources.ListPodResourcesResponse{PodResources: tenThousandPods()})
+	b.SetBytes(int64(len(text)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := readAnswer(text, "ml", "trainer-05000"); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+func tenThousandPods() []*podresources.PodResources {
+	var pods []*podresources.PodResources
+	for i := range 10_000 {
+		pods = append(pods, pod("ml", fmt.Sprintf("trainer-%05d", i), map[string][]string{
+			"main":    {"rdma/hca_shared_devices_a", "nvidia.com/gpu", fmt.Sprintf("example.com/own-%d", i)},
+			"sidecar": nil,
+		}))
+	}
+	return pods
+}
+
+// TestTooLarge: an answer over the bound is refused at once and not asked for again.
+func TestTooLarge(t *testing.T) {
+	k := &kubelet{get: func(context.Context, string, string) (*podresources.PodResources, error) {
+		return pod("ml", strings.Repeat("x", maxAnswer), nil), nil
+	}}
+	socket := newSocket(t)
+	serve(t, socket, k)
+	_, took, err := timed(New(Options{Socket: socket, Budget: aLongTime}), "s1", "trainer")
+	if err == nil || !strings.Contains(err.Error(), "larger than max") {
+		t.Error(err)
+	}
+	if n := k.gets.Load(); n != 1 || took > aLongTime/2 {
+		t.Errorf("asked %d times, took %s", n, took)
+	}
+}
+
+// TestLazy: nothing is dialled before somebody asks.
+func TestLazy(t *testing.T) {
+	socket := newSocket(t)
+	var accepted atomic.Int64
+	acceptOnly(t, socket, &accepted)
+	New(Options{Socket: socket})
+	if _, err := os.Stat(socket); err != nil || accepted.Load() != 0 {
+		t.Errorf("%d connections, %v", accepted.Load(), err)
+	}
+}
