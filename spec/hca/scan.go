@@ -80,7 +80,8 @@ func usesRDMACM(h HCA) bool { return h.NodeType != nodeTypeUnspecified }
 // diagnose names what will not work although everything could be read.
 func diagnose(h HCA) []string {
 	var lines []string
-	if _, ok := h.Verbs(); !ok {
+	// An HCA that could not be read at all has said enough.
+	if _, ok := h.Verbs(); !ok && h.NodeType != "" {
 		lines = append(lines, "there is no usable verbs device, programs cannot open the HCA: is the module ib_uverbs loaded?")
 	}
 	if h.NodeGUID == zeroGUID && usesRDMACM(h) {

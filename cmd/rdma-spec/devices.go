@@ -1,0 +1,178 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+func newDevicesCommand() *cobra.Command {
+	var root string
+	var format *formatFlag
+	cmd := &cobra.Command{
+		Use:   "devices",
+		Short: "List the node's HCAs, their ports and their character devices",
+		Long: `List the node's HCAs as sysfs has them: one line for each port, and one for the node's rdma_cm. A device that cannot be
+used is marked with "!". What is wrong with the node goes to standard error, below the table; with -o json or yaml it is part
+of the result.
+
+The exit status is 0 whenever the list could be made, also where there is no HCA and where something is wrong with one.`,
+		Example: `  rdma-spec devices
+  rdma-spec devices -o json | jq -r '.hcas[] | select(any(.ports[]; .state == "ACTIVE")).name'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return listDevices(cmd.OutOrStdout(), cmd.ErrOrStderr(), root, format.format)
+		},
+	}
+	cmd.Flags().StringVar(&root, "root", "/", "read the node's sys and dev below this `DIR`, such as a copy of another node")
+	format = addFormatFlag(cmd.Flags(), formatTable, formatJSON, formatYAML)
+	return cmd
+}
+
+// listDevices writes the inventory to stdout and what people should know of
+// it to stderr.
+func listDevices(stdout, stderr io.Writer, root, format string) error {
+	node, err := hca.Scan(root)
+	if err != nil {
+		return err
+	}
+	var notes []string
+	if len(node.HCAs) == 0 {
+		notes = append(notes, "no HCA on this node: sysfs has none in class/infiniband; is the driver loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)?")
+	}
+	if format == formatTable {
+		notes = append(notes, deviceNotes(node)...)
+		err = writeTable(stdout, deviceHeader, deviceRows(node))
+	} else {
+		err = writeStructured(stdout, format, node)
+	}
+	if err != nil {
+		return err
+	}
+	for _, note := range notes {
+		if _, err := fmt.Fprintf(stderr, "rdma-spec: %s\n", note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var deviceHeader = []string{"HCA", "PCI", "NUMA", "LINK LAYER", "PORT STATE", "RATE", "NETDEV", "DEVICES"}
+
+// deviceRows gives a row for each port, or for an HCA without one, and a last
+// one for rdma_cm, which belongs to the node.
+func deviceRows(node *hca.Node) [][]string {
+	var rows [][]string
+	for _, h := range node.HCAs {
+		numa := ""
+		if h.NUMANode >= 0 {
+			numa = strconv.Itoa(h.NUMANode)
+		}
+		if len(h.Ports) == 0 {
+			rows = append(rows, []string{h.Name, h.PCI, numa, "", "", "", "", deviceNames(h.Devices, 0)})
+		}
+		for _, p := range h.Ports {
+			name := h.Name
+			if len(h.Ports) > 1 {
+				name += "/" + strconv.Itoa(p.Number) // as iproute2's rdma has it
+			}
+			rows = append(rows, []string{name, h.PCI, numa, p.LinkLayer, portState(p), p.Rate, strings.Join(p.Netdevs, ","), deviceNames(h.Devices, p.Number)})
+		}
+	}
+	if cm := node.RDMACM; cm != nil {
+		rows = append(rows, []string{"(node)", "", "", "", "", "", "", deviceName(*cm)})
+	}
+	return rows
+}
+
+// portState adds to a port that carries no traffic what its cable says:
+// "DOWN (Polling)".
+func portState(p hca.Port) string {
+	if p.Active() || p.PhysState == "" {
+		return p.State
+	}
+	return fmt.Sprintf("%s (%s)", orUnknown(p.State), p.PhysState)
+}
+
+func orUnknown(s string) string {
+	if s == "" {
+		return "unknown"
+	}
+	return s
+}
+
+// deviceNames gives the devices that a port is used by: the HCA's verbs
+// device and its own others. Port 0 stands for all.
+func deviceNames(devices []hca.Device, port int) string {
+	var names []string
+	for _, d := range devices {
+		if port == 0 || d.Port == 0 || d.Port == port {
+			names = append(names, deviceName(d))
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+func deviceName(d hca.Device) string {
+	if !d.Sound() && !d.Missing {
+		return path.Base(d.Path) + "!"
+	}
+	return path.Base(d.Path)
+}
+
+// deviceNotes says what is wrong with the node. Nodes that are only missing
+// are one line: in a copy, or in a container, that is all of them.
+func deviceNotes(node *hca.Node) []string {
+	var notes []string
+	var missing []string
+	device := func(d hca.Device) {
+		switch {
+		case d.Missing:
+			missing = append(missing, path.Base(d.Path))
+		case !d.Sound():
+			notes = append(notes, orNode(d.HCA)+d.Problem)
+		}
+	}
+	for _, h := range node.HCAs {
+		for _, problem := range h.Problems {
+			notes = append(notes, orNode(h.Name)+problem)
+		}
+		for _, d := range h.Devices {
+			device(d)
+		}
+	}
+	if node.RDMACM != nil {
+		device(*node.RDMACM)
+	}
+	notes = append(notes, node.Problems...)
+	if len(missing) > 0 {
+		notes = append(notes, fmt.Sprintf("missing in /dev/infiniband: %s: is the node's /dev visible here? Their numbers are known from sysfs", few(missing)))
+	}
+	return notes
+}
+
+// orNode begins a note about an HCA, or about the node itself.
+func orNode(name string) string {
+	if name == "" {
+		return ""
+	}
+	return "HCA " + name + ": "
+}
+
+// few lists names, and how many more there are.
+func few(names []string) string {
+	const most = 4
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}

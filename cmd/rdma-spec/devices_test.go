@@ -1,0 +1,207 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// devices runs the subcommand and gives what it wrote.
+func devices(t *testing.T, args ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, notes bytes.Buffer
+	cmd := newDevicesCommand()
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&notes)
+	err = cmd.Execute()
+	return out.String(), notes.String(), err
+}
+
+func TestDevicesTable(t *testing.T) {
+	twoPorts := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx4_0", PCI: "0000:5e:00.0", Ports: []hcatest.Port{
+		{IPoIB: []string{"ib0"}}, {State: "2: INIT", PhysState: "5: LinkUp", IPoIB: []string{"ib1", "ib1.8001"}}}}}}
+	const links = "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports"
+	for _, tc := range []struct{ name, root, stdout, stderr string }{
+		{name: "A100", root: hcatest.A100(t), stdout: `
+HCA          PCI           NUMA  LINK LAYER  PORT STATE       RATE                 NETDEV   DEVICES
+mlx5_0       0000:0c:00.0  0     InfiniBand  DOWN (Disabled)  10 Gb/sec (4X SDR)   ibp12s0  uverbs0,umad0,issm0
+mlx5_1       0000:4b:00.0  1     InfiniBand  ACTIVE           200 Gb/sec (4X HDR)  ibp75s0  uverbs1,umad1,issm1
+mlx5_bond_0  0000:e1:00.0  1     Ethernet    ACTIVE           100 Gb/sec (4X EDR)  bond0    uverbs2,umad2,issm2
+(node)       -             -     -           -                -                    -        rdma_cm
+`},
+		{name: "soft HCAs", root: hcatest.SoftRoCE(t), stdout: `
+HCA     PCI  NUMA  LINK LAYER  PORT STATE       RATE                 NETDEV  DEVICES
+rxe0    -    -     Ethernet    ACTIVE           2.5 Gb/sec (1X SDR)  eth0    uverbs0,umad0,issm0
+rxe1    -    -     Ethernet    ACTIVE           2.5 Gb/sec (1X SDR)  d1      uverbs1,umad1,issm1
+rxe2    -    -     Ethernet    DOWN (Disabled)  2.5 Gb/sec (1X SDR)  d2      uverbs2,umad2,issm2
+(node)  -    -     -           -                -                    -       rdma_cm
+`},
+		{name: "EFA", root: hcatest.EFA(t), stdout: `
+HCA          PCI           NUMA  LINK LAYER  PORT STATE  RATE                 NETDEV  DEVICES
+efa_0        0000:10:1b.0  0     Unknown     ACTIVE      100 Gb/sec (4X EDR)  -       uverbs0
+rdmap144s27  0000:90:1b.0  1     Unknown     ACTIVE      100 Gb/sec (4X EDR)  -       uverbs1
+`},
+		{name: "two ports", root: twoPorts.Files().Root(t), stdout: `
+HCA       PCI           NUMA  LINK LAYER  PORT STATE     RATE                 NETDEV        DEVICES
+mlx4_0/1  0000:5e:00.0  0     InfiniBand  ACTIVE         100 Gb/sec (4X EDR)  ib0           uverbs0,umad0,issm0
+mlx4_0/2  0000:5e:00.0  0     InfiniBand  INIT (LinkUp)  100 Gb/sec (4X EDR)  ib1,ib1.8001  uverbs0,umad1,issm1
+(node)    -             -     -           -              -                    -             rdma_cm
+`},
+		{name: "no RDMA", root: hcatest.NoRDMA(t), stdout: `
+HCA  PCI  NUMA  LINK LAYER  PORT STATE  RATE  NETDEV  DEVICES
+`, stderr: `
+rdma-spec: no HCA on this node: sysfs has none in class/infiniband; is the driver loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)?
+`},
+		{name: "rdma_cm not loaded, a port that says little, no ports", root: func() string {
+			n := hcatest.V100Node()
+			n.NoRDMACM = true
+			return n.Files().Without(links+"/1/state", "sys/devices/pci0000:86/0000:86:00.0/infiniband/mlx5_1/ports").Root(t)
+		}(), stdout: `
+HCA     PCI           NUMA  LINK LAYER  PORT STATE        RATE                 NETDEV  DEVICES
+mlx5_0  0000:5e:00.0  0     InfiniBand  unknown (LinkUp)  100 Gb/sec (4X EDR)  ib0     uverbs0,umad0,issm0
+mlx5_1  0000:86:00.0  1     -           -                 -                    -       uverbs1,umad1,issm1
+`, stderr: `
+rdma-spec: HCA mlx5_0: ports/1/state: no such file or directory
+rdma-spec: HCA mlx5_1: ports: no such file or directory
+rdma-spec: there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm
+`},
+		{name: "a link, the others missing", root: hcatest.V100Node().Files().Without("device-table.txt").With(hcatest.Files{
+			"dev/infiniband/uverbs1": hcatest.Link("uverbs0"), "dev/infiniband/rdma_cm/": ""}).Root(t), stdout: `
+HCA     PCI           NUMA  LINK LAYER  PORT STATE  RATE                 NETDEV  DEVICES
+mlx5_0  0000:5e:00.0  0     InfiniBand  ACTIVE      100 Gb/sec (4X EDR)  ib0     uverbs0,umad0,issm0
+mlx5_1  0000:86:00.0  1     InfiniBand  ACTIVE      100 Gb/sec (4X EDR)  ib1     uverbs1!,umad1,issm1
+(node)  -             -     -           -           -                    -       rdma_cm!
+`, stderr: `
+rdma-spec: HCA mlx5_1: /dev/infiniband/uverbs1 is a symbolic link, not a character device
+rdma-spec: /dev/infiniband/rdma_cm is a folder, not a character device
+rdma-spec: missing in /dev/infiniband: uverbs0, umad0, issm0, umad1 and 1 more: is the node's /dev visible here? Their numbers are known from sysfs
+`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			stdout, stderr, err := devices(t, "--root", tc.root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.TrimPrefix(tc.stdout, "\n"), stdout); diff != "" {
+				t.Errorf("stdout (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(strings.TrimPrefix(tc.stderr, "\n"), stderr); diff != "" {
+				t.Errorf("stderr (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDevicesStructured(t *testing.T) {
+	for format, parse := range map[string]func([]byte, any) error{
+		"json": json.Unmarshal,
+		"yaml": func(text []byte, v any) error { return yaml.UnmarshalStrict(text, v) },
+	} {
+		for _, root := range []string{hcatest.EightHCA(t), hcatest.Broken(t)} {
+			stdout, stderr, err := devices(t, "--root", root, "-o", format)
+			if err != nil || stderr != "" {
+				t.Fatalf("error %v, stderr %q", err, stderr)
+			}
+			want, err := hca.Scan(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got hca.Node
+			if err := parse([]byte(stdout), &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, &got); diff != "" {
+				t.Errorf("%s does not give the node that was scanned (-want +got):\n%s", format, diff)
+			}
+		}
+	}
+	stdout, stderr, err := devices(t, "--root", hcatest.NoRDMA(t), "-o", "json")
+	if want := "{\n  \"hcas\": [],\n  \"rdmaCM\": null\n}\n"; err != nil || stdout != want || !strings.Contains(stderr, "no HCA on this node") {
+		t.Errorf("no RDMA: error %v, stdout %s, stderr %s", err, stdout, stderr)
+	}
+}
+
+// full is a disk without room.
+type full struct{ room int }
+
+var errFull = errors.New("no space left on device")
+
+func (f *full) Write(p []byte) (int, error) {
+	if f.room -= len(p); f.room < 0 {
+		return 0, errFull
+	}
+	return len(p), nil
+}
+
+func TestDevicesErrors(t *testing.T) {
+	_, _, err := devices(t, "--root", "/nonexistent")
+	if err == nil || !strings.Contains(err.Error(), `root "/nonexistent": no such file or directory`) {
+		t.Errorf("root that is not there: error %v", err)
+	}
+	_, _, err = devices(t, "-o", "xml")
+	if err == nil || !strings.Contains(err.Error(), "must be one of table, json, yaml") {
+		t.Errorf("unknown format: error %v", err)
+	}
+	if _, _, err = devices(t, "mlx5_0"); err == nil {
+		t.Error("an argument was taken")
+	}
+	for _, format := range []string{"table", "json", "yaml"} {
+		if err := listDevices(&full{}, &bytes.Buffer{}, hcatest.V100(t), format); !errors.Is(err, errFull) {
+			t.Errorf("%s on a full disk: error %v", format, err)
+		}
+	}
+	if err := listDevices(&bytes.Buffer{}, &full{}, hcatest.NoRDMA(t), "table"); !errors.Is(err, errFull) {
+		t.Errorf("notes on a full disk: error %v", err)
+	}
+}
+
+func TestWriteStructured(t *testing.T) {
+	v := map[string]any{"state": "<unknown> & 'more'", "limit": uint64(math.MaxUint64)}
+	for format, want := range map[string]string{
+		"json": "{\n  \"limit\": 18446744073709551615,\n  \"state\": \"<unknown> & 'more'\"\n}\n",
+		"yaml": "limit: 18446744073709551615\nstate: <unknown> & 'more'\n",
+	} {
+		var out bytes.Buffer
+		if err := writeStructured(&out, format, v); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, out.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", format, diff)
+		}
+	}
+	if err := writeStructured(&bytes.Buffer{}, "xml", v); err == nil || err.Error() != `output format "xml" is neither json nor yaml` {
+		t.Errorf("xml: error %v", err)
+	}
+	if err := writeStructured(&bytes.Buffer{}, "yaml", func() {}); err == nil {
+		t.Error("a function became YAML")
+	}
+}
+
+func TestWriteTable(t *testing.T) {
+	rows := [][]string{{"mlx5_0", "", "x"}, {"a", "long cell", ""}}
+	var out bytes.Buffer
+	if err := writeTable(&out, []string{"NAME", "PORT STATE", "Z"}, rows); err != nil {
+		t.Fatal(err)
+	}
+	want := "NAME    PORT STATE  Z\nmlx5_0  -           x\na       long cell   -\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if rows[0][1] != "" {
+		t.Error("the caller's rows were changed")
+	}
+}
