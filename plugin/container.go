@@ -13,7 +13,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// containerOf gives what a decision about a container depends on, from the runtime's event.
+// container gives all that a decision about a container depends on: the runtime's event and, only if it is asked for, the
+// kubelet's word.
+func (p *Plugin) container(pod *api.PodSandbox, ctr *api.Container) policy.Container {
+	c := containerOf(pod, ctr)
+	if p.Resources != nil {
+		c.Resources = func() ([]string, error) {
+			return p.Resources.Names(pod.GetId(), pod.GetNamespace(), pod.GetName(), ctr.GetName())
+		}
+	}
+	return c
+}
+
+// containerOf gives what a decision about a container depends on as far as the runtime's event tells.
 func containerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 	c := policy.Container{
 		Namespace:      pod.GetNamespace(),

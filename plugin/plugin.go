@@ -32,6 +32,8 @@ type Options struct {
 	Policy *policy.Policy
 	// StoredSpecs carries CAP_IPC_LOCK into the specs that the runtime stores; nil where there is no way to.
 	StoredSpecs StoredSpecs
+	// Resources tells which resources containers hold; nil where nobody can tell, which is as if they held none.
+	Resources Resources
 }
 
 // StoredSpecs edits the specs that a runtime has stored.
@@ -39,6 +41,13 @@ type StoredSpecs interface {
 	// Apply makes a container's stored spec hold what the grant says, and says whether that changed it. The container's task must not
 	// have been created yet. It returns within its own budget.
 	Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error)
+}
+
+// Resources tells which resources containers hold.
+type Resources interface {
+	// Names gives the names of the resources that a container holds. It is asked only where the policy needs to know, once a
+	// container, and returns within its own budget.
+	Names(sandbox, namespace, pod, container string) ([]string, error)
 }
 
 // Plugin decides about containers as the runtime creates them. It is safe for concurrent use.
@@ -63,7 +72,7 @@ func New(o Options) *Plugin {
 // refusals are errors, so that a fault of ours never costs a container.
 func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, error) {
 	log := p.logger(pod, ctr)
-	decision := p.policy.Load().Decide(containerOf(pod, ctr), p.node)
+	decision := p.policy.Load().Decide(p.container(pod, ctr), p.node)
 	log = log.WithFields(logrus.Fields{"signal": decision.Signal, "evidence": decision.Evidence, "rule": decision.Rule})
 	for _, warning := range decision.Warnings {
 		log.Warn(warning)

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"syscall"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rdma-spec/rdma-spec/plugin"
+	"github.com/rdma-spec/rdma-spec/plugin/podresources"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
@@ -30,6 +32,7 @@ const defaultConfig = "/etc/rdma-spec/config.yaml"
 
 type options struct {
 	config, name, index, socket, root string
+	podResourcesSocket                string
 	logLevel, logFormat               string
 	version                           bool
 }
@@ -68,6 +71,7 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.index, "index", "90", "the plugin's place among others, two digits: after what injects devices")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
+	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; without it "+podresources.DefaultSocket+" below the root")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	f.BoolVar(&o.version, "version", false, "print the version and exit")
@@ -79,6 +83,9 @@ func parseFlags(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case !regexp.MustCompile(`^\d\d$`).MatchString(o.index):
 		return o, fmt.Errorf("--index %q is not two digits, as in 90", o.index)
+	}
+	if o.podResourcesSocket == "" {
+		o.podResourcesSocket = filepath.Join(o.root, podresources.DefaultSocket)
 	}
 	return o, nil
 }
@@ -111,6 +118,7 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	defer log.Info("nri-rdma stopped")
 	return plugin.New(plugin.Options{
 		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: p,
+		Resources: podresources.New(podresources.Options{Socket: o.podResourcesSocket}),
 	}).Run(ctx)
 }
 

@@ -1,0 +1,111 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/plugin/podresources"
+)
+
+// byResource has one rule that opts in by a resource, in the namespaces ml-*.
+const byResource = "rules: [{name: training, match: {namespaces: [ml-*], resources: [rdma/*]}, memlock: 16Gi}]"
+
+// told is a kubelet's word on resources, which notes who asked.
+type told struct {
+	mu    sync.Mutex
+	names []string
+	err   error
+	asked [][]string
+}
+
+func (k *told) Names(sandbox, namespace, pod, container string) ([]string, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.asked = append(k.asked, []string{sandbox, namespace, pod, container})
+	return k.names, k.err
+}
+
+func TestResourcesAreAskedForOnlyWhereARuleNeedsThem(t *testing.T) {
+	for _, test := range []struct {
+		name, namespace string
+		kubelet         told
+		asked           bool
+		memlock         uint64
+		fails           string
+	}{
+		{"holds the resource", "ml-a", told{names: []string{"nvidia.com/gpu", "rdma/rdma_v100"}}, true, 16 << 30, ""},
+		{"holds another", "ml-a", told{names: []string{"nvidia.com/gpu"}}, true, 0, ""},
+		{"is not told", "ml-a", told{err: errors.New("it did not answer in time")}, true, 0, ""},
+		{"in another namespace", "web", told{names: []string{"rdma/rdma_v100"}}, false, 0, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			kubelet := &test.kubelet
+			runtime, _ := registered(t, Options{Policy: mustPolicy(t, byResource), Resources: kubelet})
+			pod := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: test.namespace}
+			got, err := runtime.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var memlock uint64
+			for _, r := range got.GetRlimits() {
+				memlock = r.GetSoft()
+			}
+			if memlock != test.memlock {
+				t.Errorf("memlock is %d, want %d", memlock, test.memlock)
+			}
+			var want [][]string
+			if test.asked {
+				want = [][]string{{"sandbox", test.namespace, "train-0", "main"}}
+			}
+			if diff := cmp.Diff(want, kubelet.asked); diff != "" {
+				t.Errorf("asked (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAKubeletThatHangsHoldsUpNobodyElse: whoever could be an RDMA container by resource waits for the budget at most, and nobody else does.
+func TestAKubeletThatHangsHoldsUpNobodyElse(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket) // accepts, as the kernel does, and never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, byResource), Resources: podresources.New(podresources.Options{Socket: socket})})
+	create := func(namespace, sandbox string) time.Duration {
+		t.Helper()
+		start := time.Now()
+		pod := &api.PodSandbox{Id: sandbox, Name: "train-0", Namespace: namespace}
+		if _, err := runtime.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"}); err != nil {
+			t.Fatal(err)
+		}
+		return time.Since(start)
+	}
+	const budget, slack = 300 * time.Millisecond, 150 * time.Millisecond
+	for _, sandbox := range []string{"s1", "s2", "s3"} {
+		if took := create("web", sandbox); took > slack {
+			t.Errorf("a container that no rule is about took %s", took)
+		}
+		if took := create("ml-a", sandbox); took < budget-slack || took > budget+slack {
+			t.Errorf("a container that a rule could be about took %s; the budget is %s", took, budget)
+		}
+	}
+	if took := create("ml-a", "s4"); took > slack {
+		t.Errorf("after three failures it took %s", took)
+	}
+	if !strings.Contains(p.log.String(), "the kubelet did not tell which resources the container holds: it did not answer in time") {
+		t.Errorf("the log does not say why:\n%s", p.log)
+	}
+}
