@@ -39,18 +39,18 @@ func (k *told) Names(sandbox, namespace, pod, container string) ([]string, error
 func TestResourcesAreAskedForOnlyWhereARuleNeedsThem(t *testing.T) {
 	for _, test := range []struct {
 		name, namespace string
-		kubelet         told
+		kubelet         *told
 		asked           bool
 		memlock         uint64
 		fails           string
 	}{
-		{"holds the resource", "ml-a", told{names: []string{"nvidia.com/gpu", "rdma/rdma_v100"}}, true, 16 << 30, ""},
-		{"holds another", "ml-a", told{names: []string{"nvidia.com/gpu"}}, true, 0, ""},
-		{"is not told", "ml-a", told{err: errors.New("it did not answer in time")}, true, 0, ""},
-		{"in another namespace", "web", told{names: []string{"rdma/rdma_v100"}}, false, 0, ""},
+		{"holds the resource", "ml-a", &told{names: []string{"nvidia.com/gpu", "rdma/rdma_v100"}}, true, 16 << 30, ""},
+		{"holds another", "ml-a", &told{names: []string{"nvidia.com/gpu"}}, true, 0, ""},
+		{"is not told", "ml-a", &told{err: errors.New("it did not answer in time")}, true, 0, ""},
+		{"in another namespace", "web", &told{names: []string{"rdma/rdma_v100"}}, false, 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			kubelet := &test.kubelet
+			kubelet := test.kubelet
 			runtime, _ := registered(t, Options{Policy: mustPolicy(t, byResource), Resources: kubelet})
 			pod := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: test.namespace}
 			got, err := runtime.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})
