@@ -25,6 +25,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/wire"
 )
 
+// bootLimit is how long a guest may take to be ready. It takes four seconds on
+// an idle machine, and ten times that on one that is badly overloaded.
+const bootLimit = 3 * time.Minute
+
 // Options describe a node. The zero value is the ordinary one.
 type Options struct {
 	// Memory is the guest's memory in MiB; 0 is 4096.
@@ -94,7 +98,7 @@ type frame struct {
 }
 
 // Boot starts a node and waits until it is ready for commands. Where ctx ends
-// before that, the node is ended; afterwards Close ends it. On an error the
+// before that, or after bootLimit, the node is ended; afterwards Close ends it. On an error the
 // node is not nil if there is a console to show.
 func Boot(ctx context.Context, parts PartSet, options Options) (*Node, error) {
 	options = options.withDefaults()
@@ -129,6 +133,8 @@ func (o Options) withDefaults() Options {
 }
 
 func boot(ctx context.Context, parts PartSet, options Options) (*Node, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit, ErrTimeout)
+	defer cancel()
 	begin := time.Now()
 	emulator, err := startEmulator(parts, options)
 	if err != nil {

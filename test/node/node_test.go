@@ -165,6 +165,12 @@ func TestPair(t *testing.T) {
 
 func TestHungCommand(t *testing.T) {
 	n := boot(t, node.Options{HCAs: 1})
+	script(t, n, "", "echo last words >/dev/console")
+	for begin := time.Now(); !strings.Contains(n.Console(), "last words"); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > limit {
+			t.Fatalf("the console does not have what was said on it:\n%s", n.Console())
+		}
+	}
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, node.ErrTimeout)
 	defer cancel()
 	if _, err := n.Run(ctx, node.Command{Args: []string{"sleep", "1000"}}); !errors.Is(err, node.ErrTimeout) {
@@ -172,6 +178,9 @@ func TestHungCommand(t *testing.T) {
 	}
 	if err := n.Close(); err != nil {
 		t.Error(err)
+	}
+	if !strings.Contains(n.Console(), "last words") {
+		t.Errorf("the console is lost with the node:\n%s", n.Console())
 	}
 }
 

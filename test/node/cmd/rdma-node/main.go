@@ -26,6 +26,9 @@ const (
 	exitFailed  = 125
 )
 
+// commandTimeout is the default: whatever a command does, it ends.
+const commandTimeout = 30 * time.Minute
+
 type flags struct {
 	options node.Options
 	timeout time.Duration
@@ -67,7 +70,8 @@ too long, ` + fmt.Sprint(exitFailed) + ` where it could not be built or has died
 	}
 	set := command.Flags()
 	set.SetInterspersed(false)
-	set.DurationVar(&f.timeout, "timeout", 0, "end the node after this time, not counting the building of its parts (0: never)")
+	set.DurationVar(&f.timeout, "timeout", 0, "end the node after this time, not counting the building of its parts (default: "+
+		commandTimeout.String()+" for a command, never for a shell)")
 	set.IntVar(&f.options.Memory, "memory", 4096, "memory in MiB")
 	set.IntVar(&f.options.CPUs, "cpus", 2, "virtual CPUs")
 	set.IntVar(&f.options.HCAs, "hcas", 3, "soft HCAs; the port of the last of several is down")
@@ -97,6 +101,9 @@ func run(ctx context.Context, f flags, args []string) (int, error) {
 	parts, err := node.Prepare(ctx, f.options.Log, node.Selection(f.parts))
 	if err != nil || f.prepare {
 		return statusOf(err), err
+	}
+	if f.timeout == 0 && len(args) > 0 && !f.shell {
+		f.timeout = commandTimeout
 	}
 	if f.timeout > 0 {
 		var cancel context.CancelFunc
