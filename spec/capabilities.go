@@ -45,7 +45,7 @@ func DroppedAll(bounding []string) bool {
 // addIPCLock adds CAP_IPC_LOCK to the named sets of process.capabilities that do not have it.
 func addIPCLock(process *object, mode IPCLock, sets CapabilitySets) error {
 	return process.edit("capabilities", func(capabilities *object) error {
-		bounding, err := capabilities.names("bounding")
+		_, bounding, err := names(capabilities, "bounding")
 		if err != nil {
 			return err
 		}
@@ -53,27 +53,25 @@ func addIPCLock(process *object, mode IPCLock, sets CapabilitySets) error {
 			return nil
 		}
 		for _, set := range sets {
-			names, err := capabilities.names(set)
+			texts, present, err := names(capabilities, set)
 			if err != nil {
 				return err
 			}
-			if !slices.Contains(names, CapIPCLock) {
-				capabilities.set(set, encode(append(names, CapIPCLock)))
+			if !slices.Contains(present, CapIPCLock) {
+				capabilities.setList(set, append(texts, encode(CapIPCLock)))
 			}
 		}
 		return nil
 	})
 }
 
-// names gives the strings of the array that stands at a key.
-func (o *object) names(key string) ([]string, error) {
-	value := o.get(key)
-	if value == nil {
-		return nil, nil
+// names gives the strings of the array that stands at a key, as their text and as what they say.
+func names(o *object, key string) (texts []json.RawMessage, said []string, err error) {
+	if texts, err = o.list(key); err != nil {
+		return nil, nil, err
 	}
-	var names []string
-	if err := json.Unmarshal(value, &names); err != nil {
-		return nil, typeError(o.join(key), "array of names")
+	if len(texts) > 0 && json.Unmarshal(o.get(key), &said) != nil {
+		return nil, nil, typeError(o.join(key), "array of names")
 	}
-	return names, nil
+	return texts, said, nil
 }

@@ -4,9 +4,9 @@
 package spec
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -16,29 +16,30 @@ import (
 // DeviceAccess is the device cgroup access that a granted device gets: no mknod.
 const DeviceAccess = "rw"
 
-// addDevices adds devices to linux.devices where their path is not taken, and the cgroup rules that allow them.
+// addDevices adds devices to linux.devices where they are not there already, and the cgroup rules that allow them.
 func addDevices(linux *object, devices []hca.Device) error {
-	present, err := linux.list("devices")
+	texts, present, err := objects[specs.LinuxDevice](linux, "devices", "device")
 	if err != nil {
 		return err
 	}
-	taken := map[string]bool{}
-	for i, raw := range present {
-		var d specs.LinuxDevice
-		if err := json.Unmarshal(raw, &d); err != nil {
-			return typeError(fmt.Sprintf("linux.devices[%d]", i), "device")
-		}
-		taken[d.Path] = true
+	taken := map[string]specs.LinuxDevice{}
+	for _, d := range present {
+		taken[d.Path] = d
 	}
-	before := len(present)
+	before := len(texts)
 	for _, d := range devices {
-		if !taken[d.Path] {
-			taken[d.Path] = true
-			present = append(present, encode(ociDevice(d)))
+		granted := ociDevice(d)
+		switch other, found := taken[d.Path]; {
+		case !found:
+			taken[d.Path] = granted
+			texts = append(texts, encode(granted))
+		case !sameDevice(other, granted):
+			return fmt.Errorf("linux.devices has another device at %s (type %s, %d:%d), where %s is granted: remove that one from the spec",
+				d.Path, other.Type, other.Major, other.Minor, d.Number)
 		}
 	}
-	if len(present) > before {
-		linux.setList("devices", present)
+	if len(texts) > before {
+		linux.setList("devices", texts)
 	}
 	return linux.edit("resources", func(resources *object) error { return allowDevices(resources, devices) })
 }
@@ -51,36 +52,37 @@ func ociDevice(d hca.Device) specs.LinuxDevice {
 	}
 }
 
+// sameDevice says whether an entry of a spec is the granted character device; "u" is OCI's other name for the type "c".
+func sameDevice(present, granted specs.LinuxDevice) bool {
+	return (present.Type == "c" || present.Type == "u") && present.Major == granted.Major && present.Minor == granted.Minor
+}
+
 // allowDevices appends the cgroup rules that the devices need and that are not there. Later rules win, so they stand last.
 func allowDevices(resources *object, devices []hca.Device) error {
-	rules, err := resources.list("devices")
+	texts, rules, err := objects[specs.LinuxDeviceCgroup](resources, "devices", "device rule")
 	if err != nil {
 		return err
 	}
-	allowed := map[hca.Number]bool{}
-	for i, raw := range rules {
-		var rule specs.LinuxDeviceCgroup
-		if err := json.Unmarshal(raw, &rule); err != nil {
-			return typeError(fmt.Sprintf("linux.resources.devices[%d]", i), "device rule")
-		}
+	type number struct{ major, minor int64 }
+	allowed := map[number]bool{}
+	for _, rule := range rules {
 		switch {
 		case !rule.Allow:
 			clear(allowed) // a later denial may take back what was allowed before it
-		case rule.Type == "c" && rule.Major != nil && rule.Minor != nil && (rule.Access == "rw" || rule.Access == "rwm"):
-			allowed[hca.Number{Major: uint32(*rule.Major), Minor: uint32(*rule.Minor)}] = true
+		case rule.Type == "c" && rule.Major != nil && rule.Minor != nil && strings.Contains(rule.Access, "r") && strings.Contains(rule.Access, "w"):
+			allowed[number{*rule.Major, *rule.Minor}] = true
 		}
 	}
-	before := len(rules)
+	before := len(texts)
 	for _, d := range devices {
-		if allowed[d.Number] {
-			continue
+		n := number{int64(d.Major), int64(d.Minor)}
+		if !allowed[n] {
+			allowed[n] = true
+			texts = append(texts, encode(specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &n.major, Minor: &n.minor, Access: DeviceAccess}))
 		}
-		allowed[d.Number] = true
-		major, minor := int64(d.Major), int64(d.Minor)
-		rules = append(rules, encode(specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: DeviceAccess}))
 	}
-	if len(rules) > before {
-		resources.setList("devices", rules)
+	if len(texts) > before {
+		resources.setList("devices", texts)
 	}
 	return nil
 }

@@ -68,9 +68,9 @@ func (g Grant) DeviceNames() string {
 // Apply changes the JSON text of an OCI runtime spec as the grant says, with CAP_IPC_LOCK in the capability sets that are named.
 // The text outside the changed arrays stays byte for byte; a spec that already has what the grant gives comes back unchanged,
 // so applying twice equals applying once. Errors name the place in the spec: not JSON, no object where one belongs,
-// a key given twice. Nothing is changed then.
+// a key given twice, another device at a granted one's path.
 func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
-	root, err := parseObject("the spec", text)
+	root, err := parseObject(wholeSpec, text)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +89,11 @@ func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return root.text(), nil
+	return root.text, nil
 }
+
+// wholeSpec is how errors name the outermost object.
+const wholeSpec = "the spec"
 
 // typeError is the error for a place in a spec that holds something else than it should.
 func typeError(place, want string) error {

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"regexp"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -17,36 +19,52 @@ type Limit uint64
 // Unlimited is RLIM_INFINITY, as the OCI runtime spec and NRI write it.
 const Unlimited Limit = math.MaxUint64
 
-// maxQuantityLength bounds what is handed to the quantity parser. The longest useful quantity, 2^63-1 with a suffix, is far shorter.
+// maxQuantityLength bounds what is handed to the quantity parser. The longest useful quantity is far shorter.
 const maxQuantityLength = 32
 
-// ParseLimit reads "unlimited" or a Kubernetes quantity of bytes: 65536, 500M, 16Gi.
-// The error says what is wrong with the value and what a good one looks like.
+// hugeExponent finds what keeps the quantity parser busy for minutes, such as 1e-99999999, and is no size that a node has.
+var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
+
+// ParseLimit reads "unlimited", a number of bytes up to 18446744073709551615 (which is unlimited), or a Kubernetes quantity of bytes
+// below 8Ei: 500M, 0.5Gi, 16Gi. The error says what is wrong with the value and what a good one looks like.
 func ParseLimit(text string) (Limit, error) {
+	fail := func(format string, args ...any) (Limit, error) {
+		return 0, fmt.Errorf("memlock "+format+": write unlimited, or bytes such as 16Gi or 500M", args...)
+	}
 	if text == "unlimited" {
 		return Unlimited, nil
 	}
 	if len(text) > maxQuantityLength {
-		return 0, fmt.Errorf("memlock is %d characters long: write unlimited, or bytes such as 16Gi or 500M", len(text))
+		return fail("is %d characters long", len(text))
+	}
+	if bytes, err := strconv.ParseUint(text, 10, 64); err == nil && bytes > 0 {
+		return Limit(bytes), nil
+	}
+	if hugeExponent.MatchString(text) {
+		return fail("%q is no size", text)
 	}
 	quantity, err := resource.ParseQuantity(text)
 	if err != nil {
-		return 0, fmt.Errorf("memlock %q is no size: write unlimited, or bytes such as 16Gi or 500M", text)
+		return fail("%q is no size", text)
 	}
-	bytes, exact := quantity.AsInt64()
 	switch {
 	case quantity.Sign() <= 0:
-		return 0, fmt.Errorf("memlock %q is not above zero: write unlimited, or bytes such as 16Gi or 500M", text)
-	case !exact:
-		return 0, fmt.Errorf("memlock %q is no whole number of bytes below 8Ei: write unlimited, or bytes such as 16Gi or 500M", text)
+		return fail("%q is not above zero", text)
+	case quantity.CmpInt64(math.MaxInt64) >= 0: // the parser makes MaxInt64 of some that are larger
+		return fail("%q is not below 8Ei", text)
+	case quantity.CmpInt64(quantity.Value()) != 0: // rounded up
+		return fail("%q is no whole number of bytes", text)
 	}
-	return Limit(bytes), nil
+	return Limit(quantity.Value()), nil
 }
 
-// String gives "unlimited", or the shortest exact quantity: "16Gi", "8Mi", "65537".
+// String gives what ParseLimit reads: "unlimited", or the shortest exact size: "16Gi", "8Mi", "65537".
 func (l Limit) String() string {
-	if l > math.MaxInt64 {
+	switch {
+	case l == Unlimited:
 		return "unlimited"
+	case l > math.MaxInt64:
+		return strconv.FormatUint(uint64(l), 10)
 	}
 	return resource.NewQuantity(int64(l), resource.BinarySI).String()
 }
@@ -66,10 +84,8 @@ type Rlimit struct {
 // Raise gives the RLIMIT_MEMLOCK of a process that has the current one and shall be able to lock at least want bytes,
 // and whether that differs from the current one. Neither soft nor hard is ever lowered.
 func (current Rlimit) Raise(want Limit) (Rlimit, bool) {
-	raised := Rlimit{Soft: max(current.Soft, want), Hard: max(current.Hard, want)}
-	if current.Soft >= want {
-		// The soft limit is what the kernel compares with: it suffices.
+	if current.Soft >= want { // the soft limit is what the kernel compares with
 		return current, false
 	}
-	return raised, true
+	return Rlimit{Soft: want, Hard: max(current.Hard, want)}, true
 }

@@ -11,29 +11,42 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 )
 
-// object is a JSON object of which only the members that are set change: order, white space inside values, unknown keys and
-// the text of numbers stay. As long as nothing is set, text gives back what was parsed, byte for byte.
+// object is the text of a JSON object, of which values are cut out and others put in their place. Whatever is not set stays byte for
+// byte: white space, order, unknown keys, and how keys, strings and numbers are spelled.
 type object struct {
 	place   string // where it stands in the spec, for errors: "process.capabilities"
-	source  []byte
-	members []member
+	text    []byte
+	values  map[string]span // by folded key
+	end     int             // where another member can be added
 	changed bool
 }
 
-type member struct {
-	key   string
-	value json.RawMessage
+// span is where a value stands in the text.
+type span struct{ start, end int }
+
+// fold gives one spelling to all keys that are equal but for case. Go programs such as runc take any of them for the same field.
+func fold(key string) string {
+	return strings.Map(func(r rune) rune {
+		for {
+			next := unicode.SimpleFold(r)
+			if next <= r { // once around: the smallest of them
+				return next
+			}
+			r = next
+		}
+	}, key)
 }
 
-// parseObject reads one JSON object. Two keys that are equal but for case are an error: Go programs such as runc take either
-// for the same field, so nobody could say which of them counts.
+// parseObject reads one JSON object. Two keys that are equal but for case are an error: nobody could say which of them counts.
 func parseObject(place string, text []byte) (*object, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return nil, fmt.Errorf("%s is empty: expected a JSON object", place)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber() // so that 1e400 is not a syntax error
 	start, err := decoder.Token()
 	if err != nil {
 		return nil, syntaxError(place, err)
@@ -41,20 +54,22 @@ func parseObject(place string, text []byte) (*object, error) {
 	if start != json.Delim('{') {
 		return nil, typeError(place, "JSON object")
 	}
-	o := &object{place: place, source: text}
+	o := &object{place: place, text: text, values: map[string]span{}, end: int(decoder.InputOffset())}
 	for decoder.More() {
 		key, err := decoder.Token()
 		if err != nil {
 			return nil, syntaxError(place, err)
 		}
-		m := member{key: key.(string)}
-		if err := decoder.Decode(&m.value); err != nil {
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
 			return nil, syntaxError(place, err)
 		}
-		if o.position(m.key) >= 0 {
-			return nil, fmt.Errorf("%s has the key %q twice: keep one of them", place, m.key)
+		folded := fold(key.(string))
+		if _, twice := o.values[folded]; twice {
+			return nil, fmt.Errorf("%s has the key %q twice: keep one of them", place, key)
 		}
-		o.members = append(o.members, m)
+		o.end = int(decoder.InputOffset())
+		o.values[folded] = span{o.end - len(value), o.end}
 	}
 	if _, err := decoder.Token(); err != nil {
 		return nil, syntaxError(place, err)
@@ -72,36 +87,50 @@ func syntaxError(place string, err error) error {
 	return fmt.Errorf("%s is no JSON: %w", place, err)
 }
 
-// position gives the index of a key, -1 if it is not there. Case is ignored, as by Go programs that read the spec.
-func (o *object) position(key string) int {
-	return slices.IndexFunc(o.members, func(m member) bool { return strings.EqualFold(m.key, key) })
-}
-
 // get gives the value of a key, nil where it is missing or null.
 func (o *object) get(key string) json.RawMessage {
-	if i := o.position(key); i >= 0 && !bytes.Equal(o.members[i].value, []byte("null")) {
-		return o.members[i].value
+	at, found := o.values[fold(key)]
+	if value := o.text[at.start:at.end]; found && !bytes.Equal(value, []byte("null")) {
+		return value
 	}
 	return nil
 }
 
+// set puts a value in the place of a key's former one, or adds the key behind all others.
 func (o *object) set(key string, value json.RawMessage) {
-	o.changed = true
-	if i := o.position(key); i >= 0 {
-		o.members[i].value = value
-		return
+	at, found := o.values[fold(key)]
+	if !found {
+		var comma []byte
+		if len(o.values) > 0 {
+			comma = []byte{','}
+		}
+		o.splice(span{o.end, o.end}, slices.Concat(comma, encode(key), []byte{':'}))
+		at = span{o.end, o.end}
 	}
-	o.members = append(o.members, member{key, value})
+	o.splice(at, value)
+	o.values[fold(key)] = span{at.start, at.start + len(value)}
+}
+
+// splice replaces a part of the text and moves what stands behind it.
+func (o *object) splice(at span, with []byte) {
+	o.changed = true
+	o.text = slices.Concat(o.text[:at.start], with, o.text[at.end:])
+	grown := len(with) - (at.end - at.start)
+	for key, s := range o.values {
+		if s.start >= at.end {
+			o.values[key] = span{s.start + grown, s.end + grown}
+		}
+	}
+	o.end += grown
 }
 
 // child gives the object that stands at a key, an empty one where there is none.
 func (o *object) child(key string) (*object, error) {
-	place := o.join(key)
 	value := o.get(key)
 	if value == nil {
-		return &object{place: place, source: []byte("{}")}, nil
+		value = []byte("{}")
 	}
-	return parseObject(place, value)
+	return parseObject(o.join(key), value)
 }
 
 // edit changes the object that stands at a key, and makes it where there is none and the change needs one.
@@ -114,61 +143,16 @@ func (o *object) edit(key string, change func(*object) error) error {
 		return err
 	}
 	if child.changed {
-		o.set(key, child.text())
+		o.set(key, child.text)
 	}
 	return nil
 }
 
-// list gives the elements of the array that stands at a key, none where there is none.
-func (o *object) list(key string) ([]json.RawMessage, error) {
-	value := o.get(key)
-	if value == nil {
-		return nil, nil
-	}
-	var elements []json.RawMessage
-	if err := json.Unmarshal(value, &elements); err != nil {
-		return nil, typeError(o.join(key), "JSON array")
-	}
-	return elements, nil
-}
-
-// setList replaces the array that stands at a key.
-func (o *object) setList(key string, elements []json.RawMessage) {
-	o.set(key, slices.Concat([]byte{'['}, bytes.Join(rawBytes(elements), []byte{','}), []byte{']'}))
-}
-
-func rawBytes(elements []json.RawMessage) [][]byte {
-	out := make([][]byte, len(elements))
-	for i, e := range elements {
-		out[i] = e
-	}
-	return out
-}
-
 func (o *object) join(key string) string {
-	if o.place == "the spec" {
+	if o.place == wholeSpec {
 		return key
 	}
 	return o.place + "." + key
-}
-
-// text gives the object's JSON.
-func (o *object) text() []byte {
-	if !o.changed {
-		return o.source
-	}
-	var out bytes.Buffer
-	out.WriteByte('{')
-	for i, m := range o.members {
-		if i > 0 {
-			out.WriteByte(',')
-		}
-		out.Write(encode(m.key))
-		out.WriteByte(':')
-		out.Write(m.value)
-	}
-	out.WriteByte('}')
-	return out.Bytes()
 }
 
 // encode gives a value's JSON without escaping HTML. Values are of this package's own types, which always encode.

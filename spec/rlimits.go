@@ -5,7 +5,6 @@ package spec
 
 import (
 	"encoding/json"
-	"fmt"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
@@ -13,53 +12,55 @@ import (
 // RlimitMemlock is the rlimit's type, in the one spelling that runc and crun accept.
 const RlimitMemlock = "RLIMIT_MEMLOCK"
 
+// rlimits gives process.rlimits.
+func rlimits(process *object) ([]json.RawMessage, []specs.POSIXRlimit, error) {
+	return objects[specs.POSIXRlimit](process, "rlimits", "rlimit with a type, and hard and soft from 0 to 18446744073709551615")
+}
+
 // raiseMemlock makes process.rlimits hold RLIMIT_MEMLOCK exactly once, soft and hard at least want.
 func raiseMemlock(process *object, want Limit) error {
-	limits, err := process.list("rlimits")
+	texts, limits, err := rlimits(process)
 	if err != nil {
 		return err
 	}
 	var (
-		kept  []json.RawMessage
-		found []specs.POSIXRlimit
-		at    int
+		kept    []json.RawMessage
+		current Rlimit
+		found   int
+		at      int // of the first one in kept
 	)
-	for i, raw := range limits {
-		var limit specs.POSIXRlimit
-		if err := json.Unmarshal(raw, &limit); err != nil {
-			return typeError(fmt.Sprintf("process.rlimits[%d]", i), "rlimit with a type, hard and soft")
-		}
-		if limit.Type != RlimitMemlock {
-			kept = append(kept, raw)
-			continue
-		}
-		if found == nil {
+	for i, limit := range limits {
+		if limit.Type == RlimitMemlock {
+			current = Rlimit{Soft: max(current.Soft, Limit(limit.Soft)), Hard: max(current.Hard, Limit(limit.Hard))}
+			if found++; found > 1 {
+				continue
+			}
 			at = len(kept)
-			kept = append(kept, raw)
 		}
-		found = append(found, limit)
-	}
-	var current Rlimit
-	for _, limit := range found {
-		current = Rlimit{Soft: max(current.Soft, Limit(limit.Soft)), Hard: max(current.Hard, Limit(limit.Hard))}
+		kept = append(kept, texts[i])
 	}
 	raised, changed := current.Raise(want)
-	if !changed && len(found) == 1 {
+	if !changed && found == 1 {
 		return nil
 	}
-	entry := encode(specs.POSIXRlimit{Type: RlimitMemlock, Hard: uint64(raised.Hard), Soft: uint64(raised.Soft)})
-	if found == nil {
-		kept = append(kept, entry)
-	} else {
-		kept[at] = entry
+	if found == 0 {
+		at = len(kept)
+		kept = append(kept, encode(map[string]string{"type": RlimitMemlock}))
 	}
+	entry, err := parseObject("process.rlimits", kept[at])
+	if err != nil {
+		return err
+	}
+	entry.set("hard", encode(uint64(raised.Hard)))
+	entry.set("soft", encode(uint64(raised.Soft)))
+	kept[at] = entry.text
 	process.setList("rlimits", kept)
 	return nil
 }
 
 // Memlock reads RLIMIT_MEMLOCK from the JSON text of an OCI runtime spec; known is false where the spec does not set it.
 func Memlock(text []byte) (limit Rlimit, known bool, err error) {
-	root, err := parseObject("the spec", text)
+	root, err := parseObject(wholeSpec, text)
 	if err != nil {
 		return Rlimit{}, false, err
 	}
@@ -67,18 +68,14 @@ func Memlock(text []byte) (limit Rlimit, known bool, err error) {
 	if err != nil {
 		return Rlimit{}, false, err
 	}
-	raw, err := process.list("rlimits")
+	_, limits, err := rlimits(process)
 	if err != nil {
 		return Rlimit{}, false, err
 	}
-	for i := range raw {
-		var entry specs.POSIXRlimit
-		if err := json.Unmarshal(raw[i], &entry); err != nil {
-			return Rlimit{}, false, typeError(fmt.Sprintf("process.rlimits[%d]", i), "rlimit with a type, hard and soft")
-		}
-		if entry.Type == RlimitMemlock {
+	for _, l := range limits {
+		if l.Type == RlimitMemlock {
 			// Runtimes apply one after the other: the last one wins.
-			limit, known = Rlimit{Soft: Limit(entry.Soft), Hard: Limit(entry.Hard)}, true
+			limit, known = Rlimit{Soft: Limit(l.Soft), Hard: Limit(l.Hard)}, true
 		}
 	}
 	return limit, known, nil

@@ -1,0 +1,103 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestIPCLockIsAdded(t *testing.T) {
+	defaults := list(defaultCapabilities...)
+	withIPCLock := list(append(slices.Clone(defaultCapabilities), CapIPCLock)...)
+	for name, test := range map[string]struct {
+		mode               IPCLock
+		sets               CapabilitySets
+		capabilities, want string
+	}{
+		"to the sets of a base spec": {
+			IPCLockYes, BaseSets,
+			`{"bounding":["CAP_CHOWN"],"inheritable":["CAP_CHOWN"]}`,
+			`{"bounding":["CAP_CHOWN","CAP_IPC_LOCK"],"inheritable":["CAP_CHOWN"],"effective":["CAP_IPC_LOCK"],"permitted":["CAP_IPC_LOCK"]}`,
+		},
+		"to the sets of a stored spec": {
+			IPCLockYes, AllSets,
+			`{}`,
+			`{"bounding":["CAP_IPC_LOCK"],"effective":["CAP_IPC_LOCK"],"permitted":["CAP_IPC_LOCK"],"inheritable":["CAP_IPC_LOCK"],"ambient":["CAP_IPC_LOCK"]}`,
+		},
+		"once to each set": {
+			IPCLockYes, BaseSets,
+			`{"bounding":["CAP_IPC_LOCK","CAP_CHOWN"],"effective":["CAP_IPC_LOCK"],"permitted":[]}`,
+			`{"bounding":["CAP_IPC_LOCK","CAP_CHOWN"],"effective":["CAP_IPC_LOCK"],"permitted":["CAP_IPC_LOCK"]}`,
+		},
+		"unless dropped: defaults": {
+			IPCLockUnlessDropped, CapabilitySets{"bounding", "ambient"},
+			`{"bounding":` + defaults + `}`,
+			`{"bounding":` + withIPCLock + `,"ambient":["CAP_IPC_LOCK"]}`,
+		},
+		"unless dropped: all dropped": {
+			IPCLockUnlessDropped, AllSets,
+			`{"bounding":[],"effective":[]}`,
+			`{"bounding":[],"effective":[]}`,
+		},
+		"unless dropped: all dropped, some added back": {
+			IPCLockUnlessDropped, AllSets,
+			`{"bounding":["CAP_NET_BIND_SERVICE","CAP_SYS_ADMIN"]}`,
+			`{"bounding":["CAP_NET_BIND_SERVICE","CAP_SYS_ADMIN"]}`,
+		},
+		"unless dropped: no sets at all": {
+			IPCLockUnlessDropped, AllSets,
+			`null`,
+			`null`,
+		},
+		"unless dropped: all dropped, IPC_LOCK added back": {
+			IPCLockUnlessDropped, CapabilitySets{"bounding", "ambient"},
+			`{"bounding":["CAP_IPC_LOCK"]}`,
+			`{"bounding":["CAP_IPC_LOCK"],"ambient":["CAP_IPC_LOCK"]}`,
+		},
+		"although dropped": {
+			IPCLockYes, CapabilitySets{"bounding"},
+			`{"bounding":[]}`,
+			`{"bounding":["CAP_IPC_LOCK"]}`,
+		},
+		"not": {
+			IPCLockNo, AllSets,
+			`{"bounding":["CAP_CHOWN"]}`,
+			`{"bounding":["CAP_CHOWN"]}`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := mustApply(t, Grant{IPCLock: test.mode}, `{"process":{"capabilities":`+test.capabilities+`}}`, test.sets)
+			if diff := cmp.Diff(`{"process":{"capabilities":`+test.want+`}}`, got); diff != "" {
+				t.Errorf("Apply (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The boundary lies at half of the 14 default capabilities.
+func TestDroppedAll(t *testing.T) {
+	for left := range len(defaultCapabilities) + 1 {
+		if got, want := DroppedAll(append([]string{"CAP_SYS_ADMIN", CapIPCLock}, defaultCapabilities[:left]...)), left < 7; got != want {
+			t.Errorf("DroppedAll of a set with %d default capabilities = %v, want %v", left, got, want)
+		}
+	}
+	// CRI-O gives nine of them.
+	if DroppedAll([]string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_KILL"}) {
+		t.Error("DroppedAll takes CRI-O's default capabilities for dropped ones")
+	}
+}
+
+// list gives names as a JSON array.
+func list(names ...string) string {
+	text, err := json.Marshal(names)
+	if err != nil {
+		panic(fmt.Sprint("names do not encode: ", err))
+	}
+	return string(text)
+}

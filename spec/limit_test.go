@@ -1,0 +1,167 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestParseLimit(t *testing.T) {
+	for text, want := range map[string]Limit{
+		"unlimited":            Unlimited,
+		"1":                    1,
+		"65536":                64 << 10,
+		"007":                  7,
+		"500M":                 500e6,
+		"16Gi":                 16 << 30,
+		"0.5Gi":                512 << 20,
+		"1.5k":                 1500,
+		"1e3":                  1000,
+		"1E":                   1e18,
+		"1000m":                1,
+		"7Ei":                  7 << 60,
+		"9223372036854775807":  math.MaxInt64,
+		"9223372036854775808":  math.MaxInt64 + 1,
+		"18446744073709551614": math.MaxUint64 - 1,
+		"18446744073709551615": Unlimited,
+	} {
+		if got, err := ParseLimit(text); err != nil || got != want {
+			t.Errorf("ParseLimit(%q) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+}
+
+func TestParseLimitRefuses(t *testing.T) {
+	const remedy = ": write unlimited, or bytes such as 16Gi or 500M"
+	for text, want := range map[string]string{
+		"":                             `memlock "" is no size`,
+		"lots":                         `memlock "lots" is no size`,
+		"Unlimited":                    `memlock "Unlimited" is no size`,
+		"16GB":                         `memlock "16GB" is no size`,
+		"1 Gi":                         `memlock "1 Gi" is no size`,
+		"1Gi\n":                        `memlock "1Gi\n" is no size`,
+		"0x10":                         `memlock "0x10" is no size`,
+		"0":                            `memlock "0" is not above zero`,
+		"0Gi":                          `memlock "0Gi" is not above zero`,
+		"-1":                           `memlock "-1" is not above zero`,
+		"-16Gi":                        `memlock "-16Gi" is not above zero`,
+		"1.5":                          `memlock "1.5" is no whole number of bytes`,
+		"100m":                         `memlock "100m" is no whole number of bytes`,
+		"1e-2":                         `memlock "1e-2" is no whole number of bytes`,
+		"8Ei":                          `memlock "8Ei" is not below 8Ei`,
+		"18446744073709551616":         `memlock "18446744073709551616" is not below 8Ei`,
+		"1e99":                         `memlock "1e99" is not below 8Ei`,
+		strings.Repeat("1", 32):        `memlock "11111111111111111111111111111111" is not below 8Ei`,
+		strings.Repeat("1", 33):        `memlock is 33 characters long`,
+		strings.Repeat("9", 1<<20):     `memlock is 1048576 characters long`,
+		"1." + strings.Repeat("0", 31): `memlock is 33 characters long`,
+	} {
+		got, err := ParseLimit(text)
+		if err == nil {
+			t.Errorf("ParseLimit(%q) = %d; want an error", text, got)
+		} else if err.Error() != want+remedy {
+			t.Errorf("ParseLimit(%q): %v; want %s", text, err, want+remedy)
+		}
+	}
+}
+
+// A container's annotation reaches ParseLimit: it must not keep the plugin busy.
+func TestParseLimitRefusesHugeExponents(t *testing.T) {
+	for _, text := range []string{"1e99999999", "1e-99999999", "1E+99999999", "-1e-99999999", ".1e999999999999999", "1e003"} {
+		done := make(chan error, 1)
+		go func() {
+			_, err := ParseLimit(text)
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err == nil || !strings.HasPrefix(err.Error(), `memlock "`+text+`" is no size`) {
+				t.Errorf("ParseLimit(%q): %v", text, err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("ParseLimit(%q) still computes after 5 s", text)
+		}
+	}
+}
+
+func TestLimitString(t *testing.T) {
+	for limit, want := range map[Limit]string{
+		1:                  "1",
+		65536:              "64Ki",
+		65537:              "65537",
+		8 << 20:            "8Mi",
+		500e6:              "500000000",
+		16 << 30:           "16Gi",
+		math.MaxInt64:      "9223372036854775807",
+		math.MaxInt64 + 1:  "9223372036854775808",
+		math.MaxUint64 - 1: "18446744073709551614",
+		Unlimited:          "unlimited",
+	} {
+		if got := limit.String(); got != want {
+			t.Errorf("Limit(%d).String() = %q, want %q", uint64(limit), got, want)
+		}
+		if finite := limit != Unlimited; limit.Finite() != finite {
+			t.Errorf("Limit(%d).Finite() = %v", uint64(limit), !finite)
+		}
+		if text, err := json.Marshal(limit); err != nil || string(text) != `"`+want+`"` {
+			t.Errorf("json.Marshal(Limit(%d)) = %s, %v; want %q", uint64(limit), text, err, want)
+		}
+	}
+}
+
+func TestRaise(t *testing.T) {
+	for name, test := range map[string]struct {
+		current Rlimit
+		want    Limit
+		raised  Rlimit
+		changed bool
+	}{
+		"nothing there":                {Rlimit{}, 5, Rlimit{5, 5}, true},
+		"both below":                   {Rlimit{1, 2}, 5, Rlimit{5, 5}, true},
+		"hard above is not lowered":    {Rlimit{1, 9}, 5, Rlimit{5, 9}, true},
+		"hard suffices":                {Rlimit{1, 5}, 5, Rlimit{5, 5}, true},
+		"soft suffices exactly":        {Rlimit{5, 5}, 5, Rlimit{5, 5}, false},
+		"soft above is not lowered":    {Rlimit{7, 9}, 5, Rlimit{7, 9}, false},
+		"unlimited is not lowered":     {Rlimit{Unlimited, Unlimited}, 5, Rlimit{Unlimited, Unlimited}, false},
+		"unlimited asked, one less":    {Rlimit{Unlimited - 1, Unlimited}, Unlimited, Rlimit{Unlimited, Unlimited}, true},
+		"unlimited asked, is there":    {Rlimit{Unlimited, Unlimited}, Unlimited, Rlimit{Unlimited, Unlimited}, false},
+		"nothing asked, nothing there": {Rlimit{}, 0, Rlimit{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			raised, changed := test.current.Raise(test.want)
+			if raised != test.raised || changed != test.changed {
+				t.Errorf("%v.Raise(%v) = %v, %v; want %v, %v", test.current, test.want, raised, changed, test.raised, test.changed)
+			}
+		})
+	}
+}
+
+// FuzzParseLimit: whatever is accepted is above zero, and what a limit is called means that limit.
+func FuzzParseLimit(f *testing.F) {
+	for _, seed := range []string{
+		"unlimited", "16Gi", "0.5Gi", "500M", "65537", "9223372036854775807", "18446744073709551615", "8Ei", "1e3", "1e99", "1e-99999999",
+		"-1", "0", "1.5", "1n", "+5", ".5Ki", "5.", "1e+3", "١٦Gi", "1_000", "0b1", "16gi", "\x00", "",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		limit, err := ParseLimit(text)
+		if err != nil {
+			if limit != 0 || strings.ContainsAny(err.Error(), "\n\r") || !strings.Contains(err.Error(), "write unlimited, or bytes") {
+				t.Errorf("ParseLimit(%q) = %d, %q: no clear refusal", text, limit, err)
+			}
+			return
+		}
+		if limit == 0 {
+			t.Errorf("ParseLimit(%q) = 0", text)
+		}
+		if again, err := ParseLimit(limit.String()); err != nil || again != limit {
+			t.Errorf("ParseLimit(%q) = %d, which is called %s, and that is read as %d, %v", text, limit, limit, again, err)
+		}
+	})
+}
