@@ -21,7 +21,7 @@ import (
 func TestImage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "image.tar")
 	var content layer
-	content.folder("bin")
+	content.folder("bin", 0o755)
 	content.file("bin/true", 0o755, []byte("program"))
 	content.link("bin/yes", "true")
 	if err := writeImage(path, "thing", content, imageConfig{Entrypoint: []string{"/bin/true"}}); err != nil {

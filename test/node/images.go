@@ -19,7 +19,7 @@ import (
 
 // images are the container images, as docker-archives: no registry is needed.
 func (r recipeBook) images() part {
-	recipe := append([]string{"1", runtime.GOARCH}, embedded("image/pause.c")...)
+	recipe := append([]string{"2", runtime.GOARCH}, embedded("image/pause.c")...)
 	return part{name: "images", recipe: recipe, cost: "a second", build: func(ctx context.Context, folder string) error {
 		source, program := filepath.Join(folder, "pause.c"), filepath.Join(folder, "pause")
 		if err := os.WriteFile(source, []byte(embedded("image/pause.c")[0]), 0o644); err != nil {
@@ -57,9 +57,10 @@ func busyboxImage(ctx context.Context, path string) error {
 		return err
 	}
 	var layer layer
-	for _, folder := range []string{"bin", "sbin", "etc", "proc", "sys", "dev", "root", "run", "tmp", "usr", "var", "lib", "lib64"} {
-		layer.folder(folder)
+	for _, folder := range []string{"bin", "sbin", "etc", "proc", "sys", "dev", "root", "run", "usr", "var", "lib", "lib64"} {
+		layer.folder(folder, 0o755)
 	}
+	layer.folder("tmp", 0o1777)
 	layer.file("bin/busybox", 0o755, content)
 	for _, name := range strings.Fields(names) {
 		if name != "busybox" {
@@ -79,8 +80,8 @@ type entry struct {
 	content []byte
 }
 
-func (l *layer) folder(name string) {
-	l.entries = append(l.entries, entry{header: tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: 0o755}})
+func (l *layer) folder(name string, mode int64) {
+	l.entries = append(l.entries, entry{header: tar.Header{Typeflag: tar.TypeDir, Name: name + "/", Mode: mode}})
 }
 
 func (l *layer) link(name, to string) {
