@@ -17,7 +17,7 @@ SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|NoGrant)$$
 
 export CGO_ENABLED = 0
 
-.PHONY: help build arm64 demo node test unit race fuzz e2e node-tools lint clean
+.PHONY: help build arm64 demo node test unit race fuzz e2e lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,10 +28,11 @@ build: ## static binaries of nri-rdma and rdma-spec in bin/
 arm64: ## the same for arm64, in bin/arm64/
 	GOARCH=arm64 go build $(GOFLAGS) -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec
 
-demo: build ## the main job, told on a real RDMA node that boots in QEMU
-	@go run ./test/demo
+demo: bin/rdma-node build ## the main job, told on a real RDMA node that boots in QEMU
+	@go build -o bin/ ./test/demo
+	@bin/rdma-node $(if $(MAKE_TERMOUT),--env DEMO_COLOR=1) --timeout 15m -- bin/demo
 
-node: build node-tools ## an interactive shell on that node
+node: bin/rdma-node build ## an interactive shell on that node
 	@bin/rdma-node --shell
 
 test: build arm64 unit race fuzz e2e ## all tests (needs root for the node)
@@ -49,16 +50,18 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 	    echo "fuzz $$target"; go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) ./$$(dirname $$file); \
 	  done; done
 
-e2e: node-tools ## tests on the real node
+e2e: bin/rdma-node bin/e2e.test build ## tests on the real node
 	$(IN_NODE) bin/e2e.test -test.v
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35 -runtime crun
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 2.3.7
 	$(IN_NODE) bin/e2e.test -test.v -test.run '^TestGenerate$$' -containerd 1.6
 
-node-tools: build
-	go build -o bin/ ./test/node/cmd/rdma-node
-	go test -c -tags node -o bin/e2e.test ./test/e2e
+.PHONY: bin/rdma-node bin/e2e.test
+bin/rdma-node:
+	@go build -o bin/ ./test/node/cmd/rdma-node
+bin/e2e.test:
+	@go test -c -tags node -o bin/e2e.test ./test/e2e
 
 lint: $(LINTER) ## go vet and golangci-lint
 	go vet -tags node ./...

@@ -1,0 +1,203 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command demo tells the project's main job on a real RDMA node: a pod that cannot register memory, and the same pod once it has
+// opted in. It runs inside the node; `make demo` boots one for it. It exits with 1 if anything is not as it tells.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+)
+
+const (
+	// bandwidth is what people run first on a new RDMA node. It registers 32 MiB.
+	bandwidth = "ib_write_bw -d rxe0 -x 1 -s 16M -n 5 -F"
+	timeout   = 10 * time.Minute
+	config    = "optIn:\n  annotation:\n    namespaces: [ml]\n"
+)
+
+func main() {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	if err := tell(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1) //nolint:gocritic // nothing is left to cancel
+	}
+}
+
+func tell(ctx context.Context) error {
+	executable, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	d := demo{bin: filepath.Dir(executable)}
+	if d.containerd, err = containerd.Start(ctx, containerd.Options{Version: "2.4.2", Runtime: "runc"}); err != nil {
+		return err
+	}
+	defer d.containerd.Stop()
+	for _, chapter := range []func(context.Context) error{d.node, d.without, d.with, d.generated} {
+		if err := chapter(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type demo struct {
+	bin        string
+	containerd *containerd.Containerd
+}
+
+func (d demo) node(ctx context.Context) error {
+	title("The node: real kernel, real verbs, software HCAs (soft-RoCE)")
+	return d.tool(ctx, "devices")
+}
+
+func (d demo) without(ctx context.Context) error {
+	title("A pod whose device plugin gave it rxe0, on a node like any other")
+	server, client, err := d.pod(ctx, containerd.Pod{Namespace: "ml", Name: "before"}, containerd.Verbs(0))
+	if err != nil {
+		return err
+	}
+	limit, err := d.say(ctx, client, "ulimit -l")
+	if err != nil {
+		return err
+	}
+	failure, err := d.measure(ctx, server, client)
+	if err != nil {
+		return err
+	}
+	plain(failure)
+	if limit == "unlimited" || !strings.Contains(failure, "Couldn't allocate MR") {
+		return errors.New("the pod should not have been able to register memory")
+	}
+	bad("RDMA does not work: the container may lock no more than " + limit + " KiB")
+	return nil
+}
+
+func (d demo) with(ctx context.Context) error {
+	title("The same pod with nri-rdma on the node, and one annotation")
+	file := filepath.Join(os.TempDir(), "rdma-spec-config.yaml")
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+		return err
+	}
+	plugin, err := daemon.Start(nil, filepath.Join(d.bin, "nri-rdma"), "--config", file, "--socket", containerd.NRISocket)
+	if err != nil {
+		return err
+	}
+	defer plugin.Stop()
+	if err := plugin.AwaitLog(ctx, "msg=registered"); err != nil {
+		return err
+	}
+	plain("# /etc/rdma-spec/config.yaml\n" + config)
+	plain("metadata:\n  annotations:\n    rdma.noderesource.dev: \"true\"\n")
+	server, client, err := d.pod(ctx, containerd.Pod{
+		Namespace: "ml", Name: "after", Annotations: map[string]string{"rdma.noderesource.dev": "true"},
+	}, nil)
+	if err != nil {
+		return err
+	}
+	limit, err := d.say(ctx, client, "ulimit -l")
+	if err != nil {
+		return err
+	}
+	if _, err := d.say(ctx, client, "ls /dev/infiniband"); err != nil {
+		return err
+	}
+	result, err := d.measure(ctx, server, client)
+	if err != nil {
+		return err
+	}
+	speed := average.FindStringSubmatch(result)
+	if speed == nil {
+		return fmt.Errorf("no transfer: %s", result)
+	}
+	plain(speed[0])
+	if limit != "unlimited" {
+		return fmt.Errorf("the limit of the pod is %s", limit)
+	}
+	good(speed[1] + " MB/s from one container to the other (this CPU is emulated)")
+	plain("Why, in the plugin's own words:")
+	for line := range strings.Lines(plugin.Log()) {
+		if strings.Contains(line, "container=client") {
+			plain("  " + line)
+		}
+	}
+	return nil
+}
+
+var average = regexp.MustCompile(`(?m)^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)`)
+
+// pod makes a pod of two containers, server and client, and gives their IDs.
+func (d demo) pod(ctx context.Context, pod containerd.Pod, devices []containerd.Device) (server, client string, err error) {
+	sandbox, err := d.containerd.RunPod(ctx, pod)
+	if err != nil {
+		return "", "", err
+	}
+	if server, err = sandbox.Run(ctx, containerd.Container{Name: "server", Devices: devices}); err != nil {
+		return "", "", err
+	}
+	client, err = sandbox.Run(ctx, containerd.Container{Name: "client", Devices: devices})
+	return server, client, err
+}
+
+// measure measures from the client's container to the server's, and gives what the client said, less what it says of its settings.
+func (d demo) measure(ctx context.Context, server, client string) (string, error) {
+	served := make(chan error, 1)
+	go func() {
+		_, err := d.containerd.Shell(ctx, server, "exec "+bandwidth)
+		served <- err
+	}()
+	command(bandwidth + " 127.0.0.1")
+	result, err := d.containerd.Shell(ctx, client, `i=0; while [ $i -lt 300 ]; do
+		out=$(`+bandwidth+` 127.0.0.1 2>&1) && break
+		case "$out" in *"Couldn't connect"*) i=$((i+1)); sleep 0.1;; *) break;; esac
+	done; echo "$out"`)
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(result.Out), <-served
+}
+
+func (d demo) generated(ctx context.Context) error {
+	title("A node whose runtime has no NRI")
+	if err := d.tool(ctx, "generate", "--output", "/etc/containerd/rdma-spec.json"); err != nil {
+		return err
+	}
+	plain("That file is the base_runtime_spec of a runtime handler of its own:\n" +
+		"  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.rdma]\n" +
+		"    runtime_type = \"io.containerd.runc.v2\"\n" +
+		"    base_runtime_spec = \"/etc/containerd/rdma-spec.json\"")
+	return nil
+}
+
+// tool runs rdma-spec and shows what it prints.
+func (d demo) tool(ctx context.Context, args ...string) error {
+	command("rdma-spec " + strings.Join(args, " "))
+	cmd := exec.CommandContext(ctx, filepath.Join(d.bin, "rdma-spec"), args...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stdout
+	return cmd.Run()
+}
+
+// say runs a command in a container, and shows the command and what it said.
+func (d demo) say(ctx context.Context, id, script string) (string, error) {
+	command(script)
+	result, err := d.containerd.Shell(ctx, id, script+" 2>&1")
+	if err != nil {
+		return "", err
+	}
+	out := strings.TrimSpace(result.Out)
+	plain(out)
+	return out, nil
+}
