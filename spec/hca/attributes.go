@@ -70,7 +70,7 @@ func readText(dir folder, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s := strings.TrimSpace(string(data))
+	s := strings.TrimSpace(strings.TrimRight(string(data), "\x00")) // zeros: see the package's documentation, copies
 	switch {
 	case s == "":
 		return "", errEmpty

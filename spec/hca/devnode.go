@@ -89,7 +89,7 @@ func (n deviceNodes) at(path string) (deviceNode, error) {
 func nodeOf(fi fs.FileInfo) deviceNode {
 	node := deviceNode{Mode: fi.Mode()}
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-		node.Number = Number{Major: unix.Major(uint64(st.Rdev)), Minor: unix.Minor(uint64(st.Rdev))}
+		node.Number = Number{Major: unix.Major(st.Rdev), Minor: unix.Minor(st.Rdev)}
 		node.UID, node.GID = st.Uid, st.Gid
 	}
 	return node

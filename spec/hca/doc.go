@@ -16,9 +16,12 @@
 // is a copy of one (or a mount of one, such as /host). In a copy nothing is
 // read from outside of it, whatever links it holds, and nothing but folders
 // and regular files is ever opened. Reads are bounded: an attribute by the
-// 4 KiB of a sysfs page, a folder by 4096 entries.
+// 64 KiB of the largest page, a folder by 4096 entries.
 //
-// A copy made by an unprivileged user has no device nodes. Then the numbers
+// A copy can be made with tar, of sys/class/infiniband*, sys/class/misc/rdma_cm
+// and the folders in sys/devices that those lead to. (tar believes the size
+// that sysfs claims and fills up each attribute with zeros; they are left out.)
+// One made by an unprivileged user has no device nodes. Then the numbers
 // still come from sysfs and each device says that its node is missing
 // (Device.Missing). A copy may describe the nodes instead, in a text file
 // called device-table.txt at its top, in the first seven columns of

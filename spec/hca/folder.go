@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// maxAttribute is the size of a sysfs page: no attribute is longer.
-	maxAttribute = 4096
+	// maxAttribute is the largest page that Linux has: no attribute of sysfs
+	// is longer than a page, and tar makes each one exactly that long.
+	maxAttribute = 1 << 16
 	// maxEntries bounds a folder. The largest that exist, nodes with a
 	// thousand VFs or ports with GID tables of 256, stay well below.
 	maxEntries = 4096
@@ -40,7 +41,7 @@ func openFolder(at int, name string, flags int) (folder, error) {
 	return folder{fd: fd}, err
 }
 
-func (f folder) close() { unix.Close(f.fd) }
+func (f folder) close() { _ = unix.Close(f.fd) }
 
 // folder opens the folder of that name in f.
 //
@@ -57,7 +58,7 @@ func (f folder) list() ([]string, error) {
 		return nil, err
 	}
 	dir := os.NewFile(uintptr(again.fd), "")
-	defer dir.Close()
+	defer func() { _ = dir.Close() }()
 	names, err := dir.Readdirnames(maxEntries + 1)
 	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, cause(err)
@@ -90,7 +91,7 @@ func (f folder) read(name string, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	data := make([]byte, 64)
 	for have := 0; ; data = append(data, make([]byte, len(data))...) {
 		n := 0

@@ -134,7 +134,7 @@ var guards = map[string]func(t *testing.T){
 	},
 	"long files": func(t *testing.T) {
 		h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/fw_ver": strings.Repeat(" ", 1<<20) + "1"}))
-		if want := []string{"fw_ver: is longer than 4096 bytes"}; !cmp.Equal(want, h.Problems) {
+		if want := []string{"fw_ver: is longer than 65536 bytes"}; !cmp.Equal(want, h.Problems) {
 			t.Errorf("problems %q, want %q", h.Problems, want)
 		}
 		h = scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/fw_ver": strings.Repeat(" ", maxAttribute-1) + "1"}))

@@ -63,6 +63,12 @@ func port(all folder, n int, found *problems) Port {
 	return p
 }
 
+// maxSilentGIDs is how many GIDs in a row without a netdev end the search for
+// more. The kernel puts a new GID into the first free place, and the tables
+// are large (soft-RoCE has 1024): reading all of them would take most of the
+// time of a Scan.
+const maxSilentGIDs = 64
+
 // gidNetdevs gives the netdevs that the port's GIDs belong to. On Ethernet
 // each GID has one; for a bond it is the bond. On InfiniBand none has.
 func gidNetdevs(a attributes) []string {
@@ -83,12 +89,19 @@ func gidNetdevs(a attributes) []string {
 		return netdevs
 	}
 	gids := attributes{dir: ndevs, in: a.in + "gid_attrs/ndevs/", problems: a.problems}
+	silent := 0
 	for _, name := range names {
 		if !validName(name) {
 			a.problems.add("%sgid_attrs/ndevs: has an entry %s, which is no GID", a.in, quote(name))
 			continue
 		}
 		netdev := gids.optional(name)
+		if silent++; netdev != "" {
+			silent = 0
+		}
+		if silent == maxSilentGIDs {
+			break
+		}
 		switch {
 		case netdev == "" || slices.Contains(netdevs, netdev):
 		// guard: names of netdevs

@@ -4,6 +4,8 @@
 package hca
 
 import (
+	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -52,6 +54,8 @@ func TestPorts(t *testing.T) {
 		{name: "netdevs of GIDs, once each and in order",
 			change: hcatest.Files{port + "/gid_attrs/ndevs/0": "eth10\n", port + "/gid_attrs/ndevs/1": "eth2\n", port + "/gid_attrs/ndevs/7": "eth10\n"},
 			want:   with(func(p *Port) { p.Netdevs = []string{"eth2", "eth10"} })},
+		{name: "GID after a hole", change: hole(63), want: with(func(p *Port) { p.Netdevs = []string{"eth0", "eth63"} })},
+		{name: "GID after an endless hole", change: hole(64), want: with(func(p *Port) { p.Netdevs = []string{"eth0"} })},
 		{name: "GID with an odd name", change: hcatest.Files{port + "/gid_attrs/ndevs/a b": "eth0\n"}, want: []Port{sound},
 			problems: []string{`ports/1/gid_attrs/ndevs: has an entry "a b", which is no GID`}},
 		{name: "no IPoIB", without: oneBus + "/net", want: with(func(p *Port) { p.Netdevs = []string{} })},
@@ -74,6 +78,18 @@ func TestPorts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// hole is a table of GIDs with a netdev at its beginning and one after n places
+// that have none.
+func hole(n int) hcatest.Files {
+	const gids = oneHCA + "/ports/1/gid_attrs/ndevs/"
+	f := hcatest.Files{gids + "0": "eth0\n"}
+	for i := range n {
+		f[gids+strconv.Itoa(1+i)] = ""
+	}
+	f[gids+strconv.Itoa(1+n)] = fmt.Sprintf("eth%d\n", n)
+	return f
 }
 
 // TestTwoPorts is a ConnectX-3: one PCI function with two ports.

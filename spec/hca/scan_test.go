@@ -188,6 +188,21 @@ func TestCopyWithRealFolder(t *testing.T) {
 	}
 }
 
+// TestCopyByTar: tar fills up each attribute with zeros to the size of a page.
+func TestCopyByTar(t *testing.T) {
+	for _, page := range []int{1 << 12, 1 << 16} {
+		f := one().Files()
+		for p, content := range f {
+			if strings.HasPrefix(p, "sys/devices/") && !strings.HasPrefix(content, "-> ") {
+				f[p] = content + strings.Repeat("\x00", page-len(content))
+			}
+		}
+		if diff := cmp.Diff(scan(t, one().Files()), scan(t, f)); diff != "" {
+			t.Errorf("page of %d (-node +copy):\n%s", page, diff)
+		}
+	}
+}
+
 func TestZeroGUID(t *testing.T) {
 	for _, tc := range []struct {
 		name, guid, nodeType string

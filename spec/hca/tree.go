@@ -36,7 +36,7 @@ func openTree(root string) (*tree, error) {
 
 func (t *tree) close() {
 	if t.copied != nil {
-		t.copied.Close()
+		_ = t.copied.Close()
 	}
 }
 
@@ -52,7 +52,7 @@ func (t *tree) folder(path string) (folder, error) {
 	if err != nil {
 		return folder{}, cause(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	return folder{fd: fd}, err
 }

@@ -35,7 +35,7 @@ func (f Files) Write(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }()
 	for _, p := range slices.Sorted(maps.Keys(f)) {
 		if err := write(root, p, f[p]); err != nil {
 			return fmt.Errorf("make %s: %w", p, err)
@@ -61,7 +61,7 @@ func write(root *os.Root, p, value string) error {
 		if err != nil {
 			return err
 		}
-		defer dir.Close()
+		defer func() { _ = dir.Close() }()
 		return unix.Mkfifoat(int(dir.Fd()), path.Base(p), 0o644)
 	default:
 		return root.WriteFile(p, []byte(value), 0o644)
