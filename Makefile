@@ -13,7 +13,7 @@ FUZZTIME ?= 10s
 
 # What runs in the node, and the tests that are enough to know that a runtime other than the main one does its part.
 IN_NODE  := bin/rdma-node --timeout 20m --
-SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|NoGrant)$$
+SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEveryUser)$$
 
 export CGO_ENABLED = 0
 
@@ -51,6 +51,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 	  done; done
 
 e2e: bin/rdma-node bin/e2e.test build ## tests on the real node
+	go test -tags node -count=1 ./test/node/...
 	$(IN_NODE) bin/e2e.test -test.v
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35 -runtime crun
@@ -62,6 +63,7 @@ bin/rdma-node:
 	@go build -o bin/ ./test/node/cmd/rdma-node
 bin/e2e.test:
 	@go test -c -tags node -o bin/e2e.test ./test/e2e
+	@go build -o bin/ ./test/e2e/locker
 
 lint: $(LINTER) ## go vet and golangci-lint
 	go vet -tags node ./...

@@ -42,7 +42,11 @@ type Container struct {
 	AddCaps     []string
 	DropCaps    []string
 	NoNewPrivs  bool
+	Mounts      []Mount // read-only, beside the node's programs
 }
+
+// Mount is a file or folder of the node and its place in a container.
+type Mount struct{ Host, Container string }
 
 // Device is a device of the node that a container gets.
 type Device struct{ Host, Container string }
@@ -54,7 +58,7 @@ func Verbs(number int) []Device {
 }
 
 // programs are the node's programs, and where a container finds them.
-var programs = []struct{ Host, Container string }{{"/usr", "/usr"}, {"/usr/lib", "/lib"}, {"/usr/lib64", "/lib64"}, {"/etc", "/etc"}}
+var programs = []Mount{{"/usr", "/usr"}, {"/usr/lib", "/lib"}, {"/usr/lib64", "/lib64"}, {"/etc", "/etc"}}
 
 // Sandbox is a pod that runs.
 type Sandbox struct {
@@ -139,7 +143,7 @@ func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 	for _, d := range ctr.Devices {
 		config.Devices = append(config.Devices, &cri.Device{HostPath: d.Host, ContainerPath: d.Container, Permissions: "rwm"})
 	}
-	for _, m := range programs {
+	for _, m := range slices.Concat(ctr.Mounts, programs) {
 		config.Mounts = append(config.Mounts, &cri.Mount{ContainerPath: m.Container, HostPath: m.Host, Readonly: true})
 	}
 	answer, err := s.containerd.runtime.CreateContainer(ctx, &cri.CreateContainerRequest{

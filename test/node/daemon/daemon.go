@@ -7,7 +7,9 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,7 +24,7 @@ type Process struct {
 	command *exec.Cmd
 	log     buffer
 	exited  chan struct{}
-	err     error // valid once exited is closed
+	err     error // valid once exited is closed; nil for a good end
 }
 
 // Start runs a program with variables added to the environment. It is killed when this process ends.
@@ -56,6 +58,11 @@ func (p *Process) Err() error {
 	return p.err
 }
 
+// errEndedWell stands for the end of a program that went well but too early.
+var errEndedWell = errors.New("exit status 0")
+
+func (p *Process) errOrDone() error { return cmp.Or(p.err, errEndedWell) }
+
 // Signal sends a signal to the program.
 func (p *Process) Signal(s syscall.Signal) error { return p.command.Process.Signal(s) }
 
@@ -83,7 +90,7 @@ func (p *Process) Await(ctx context.Context, what string, condition func() bool)
 		select {
 		case <-tick.C:
 		case <-p.exited:
-			return fmt.Errorf("%s ended (%v) before it %s:\n%s", p.command.Path, p.err, what, p.Log())
+			return fmt.Errorf("%s ended (%w) before it %s:\n%s", p.command.Path, p.errOrDone(), what, p.Log())
 		case <-ctx.Done():
 			return fmt.Errorf("%s: %w before it %s:\n%s", p.command.Path, ctx.Err(), what, p.Log())
 		}

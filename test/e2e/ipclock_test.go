@@ -1,0 +1,234 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+const capIPCLock = 14 // linux/capability.h
+
+// capabilities gives which of a process's capability sets hold IPC_LOCK: "CapInh CapPrm CapEff CapBnd CapAmb".
+func capabilities(t *testing.T, id, process string) string {
+	t.Helper()
+	var sets []string
+	for line := range strings.Lines(shell(t, id, "grep ^Cap /proc/"+process+"/status")) {
+		name, mask, _ := strings.Cut(strings.TrimSpace(line), ":")
+		bits, err := strconv.ParseUint(strings.TrimSpace(mask), 16, 64)
+		if err != nil {
+			t.Fatalf("capabilities of the process: %q", line)
+		}
+		if bits>>capIPCLock&1 == 1 {
+			sets = append(sets, name)
+		}
+	}
+	return strings.Join(sets, " ")
+}
+
+const everySet = "CapInh CapPrm CapEff CapBnd CapAmb"
+
+func expectCapabilities(t *testing.T, id, want string) {
+	t.Helper()
+	if got := capabilities(t, id, "1"); got != want {
+		t.Errorf("IPC_LOCK is in %q of the container's process, want %q", got, want)
+	}
+	if got := capabilities(t, id, "self"); got != want {
+		t.Errorf("IPC_LOCK is in %q of an exec, want %q", got, want)
+	}
+}
+
+// IPC_LOCK holds for every user, where privileges must not grow, and for exec.
+func TestIPCLockForEveryUser(t *testing.T) {
+	startPlugin(t, "{}")
+	pod := runPod(t, containerd.Pod{})
+	for name, ctr := range map[string]containerd.Container{
+		"root":     {},
+		"uid-1000": {User: 1000, NoNewPrivs: true},
+	} {
+		ctr.Name, ctr.Devices = name, containerd.Verbs(0)
+		expectCapabilities(t, runContainer(t, pod, ctr), everySet)
+	}
+	// An author who dropped everything keeps nothing.
+	dropped := runContainer(t, pod, containerd.Container{Name: "dropped", Devices: containerd.Verbs(0), DropCaps: []string{"ALL"}})
+	expectCapabilities(t, dropped, "")
+	expectMemlock(t, dropped, "unlimited")
+	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
+	expectCapabilities(t, unrelated, "")
+}
+
+// locker runs test/e2e/locker in a container and gives what it says.
+func locker(t *testing.T, id, kind string, size int) string {
+	t.Helper()
+	return shell(t, id, fmt.Sprintf("/opt/locker %s %d", kind, size))
+}
+
+func withLocker(ctr containerd.Container) containerd.Container {
+	ctr.Mounts = []containerd.Mount{{Host: *bin + "/locker", Container: "/opt/locker"}}
+	return ctr
+}
+
+// With a memlock of 64 KiB it can only be the capability that lets a process lock a megabyte.
+func TestIPCLockIsWhatCounts(t *testing.T) {
+	const enough, megabyte = "locked", 1 << 20
+	for mode, want := range map[string]string{"force": enough, "false": ""} {
+		t.Run(mode, func(t *testing.T) {
+			startPlugin(t, "{memlock: 64Ki, ipcLock: "+mode+"}")
+			pod := runPod(t, containerd.Pod{})
+			id := runContainer(t, pod, withLocker(containerd.Container{Devices: containerd.Verbs(0), User: 1000}))
+			expectMemlock(t, id, strconv.Itoa(64<<10))
+			for _, kind := range []string{"mmap", "shm"} {
+				got := locker(t, id, kind, megabyte)
+				if (got == enough) != (want == enough) {
+					t.Errorf("locking a megabyte by %s says %q", kind, got)
+				}
+			}
+		})
+	}
+}
+
+// A finite memlock is a limit that holds: no IPC_LOCK, which would void it.
+func TestFiniteMemlockHolds(t *testing.T) {
+	startPlugin(t, "rules: [{name: gig, match: {namespaces: [default]}, memlock: 1Gi}]")
+	pod := runPod(t, containerd.Pod{})
+	id := runContainer(t, pod, withLocker(containerd.Container{Devices: containerd.Verbs(0)}))
+	expectMemlock(t, id, strconv.Itoa(1<<30))
+	expectCapabilities(t, id, "")
+	if got := locker(t, id, "mmap", 64<<20); got != "locked" {
+		t.Errorf("locking 64 MiB under a limit of 1 GiB says %q", got)
+	}
+	if got := locker(t, id, "mmap", 2<<30); !strings.Contains(got, "resource temporarily unavailable") {
+		t.Errorf("locking 2 GiB under a limit of 1 GiB says %q", got)
+	}
+}
+
+// What was written stays: over a restart of containerd, and when CRI changes the container's resources.
+func TestIPCLockStays(t *testing.T) {
+	startPlugin(t, "{}")
+	pod := runPod(t, containerd.Pod{})
+	id := runContainer(t, pod, containerd.Container{Devices: containerd.Verbs(0), User: 1000, MemoryLimit: 256 << 20})
+	_, err := ctrd.CRI().UpdateContainerResources(within(t, patience), &cri.UpdateContainerResourcesRequest{
+		ContainerId: id, Linux: &cri.LinuxContainerResources{MemoryLimitInBytes: 512 << 20},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := shell(t, id, "cat /sys/fs/cgroup/memory.max"); got != strconv.Itoa(512<<20) {
+		t.Errorf("the memory limit is %s: the update did not take place, so this tests nothing", got)
+	}
+	expectCapabilities(t, id, everySet)
+	if err := ctrd.Restart(within(t, patience)); err != nil {
+		t.Fatal(err)
+	}
+	expectCapabilities(t, id, everySet)
+}
+
+// Of the stored spec nothing changes but process.capabilities.
+func TestOnlyCapabilitiesChange(t *testing.T) {
+	pod := runPod(t, containerd.Pod{})
+	stored := func(config string) map[string]any {
+		plugin := startPlugin(t, config)
+		defer plugin.Stop()
+		id, err := pod.Create(within(t, patience), containerd.Container{Devices: containerd.Verbs(0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := anyNamespace.ReplaceAll(anyID.ReplaceAll(storedSpec(t, id), []byte("ID")), []byte("/proc/PID/ns/"))
+		if err := ctrd.RemoveContainer(within(t, patience), id); err != nil {
+			t.Fatal(err)
+		}
+		decoder := json.NewDecoder(strings.NewReader(string(text)))
+		decoder.UseNumber()
+		var spec map[string]any
+		if err := decoder.Decode(&spec); err != nil {
+			t.Fatal(err)
+		}
+		return spec
+	}
+	without, with := stored("ipcLock: false"), stored("{}")
+	if cmp.Equal(without, with) {
+		t.Fatal("nothing changed")
+	}
+	delete(without["process"].(map[string]any), "capabilities")
+	delete(with["process"].(map[string]any), "capabilities")
+	if diff := cmp.Diff(without, with); diff != "" {
+		t.Errorf("more than process.capabilities differs:\n%s", diff)
+	}
+}
+
+// Many at once: all have the capability, none twice; and the spec of an unrelated container is never written.
+func TestManyAtOnce(t *testing.T) {
+	const clients, each = 4, 13
+	startPlugin(t, "{}")
+	pod := runPod(t, containerd.Pod{})
+	ctx := within(t, 4*patience)
+	ids := make(chan string, clients*each)
+	var wg sync.WaitGroup
+	for client := range clients {
+		wg.Go(func() {
+			for i := range each {
+				id, err := pod.Create(ctx, containerd.Container{Name: fmt.Sprintf("rdma-%d-%d", client, i), Devices: containerd.Verbs(0)})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ids <- id
+			}
+		})
+	}
+	unrelated, err := pod.Create(ctx, containerd.Container{Name: "unrelated"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wg.Wait()
+	close(ids)
+	count := 0
+	for id := range ids {
+		count++
+		if n := len(regexp.MustCompile("CAP_IPC_LOCK").FindAll(storedSpec(t, id), -1)); n != 5 {
+			t.Errorf("container %s has CAP_IPC_LOCK %d times, want once in each of five sets", id, n)
+		}
+	}
+	if count != clients*each {
+		t.Errorf("%d containers, want %d", count, clients*each)
+	}
+	c, err := ctrd.Stored(ctx, unrelated)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if created, updated := c.GetCreatedAt().AsTime(), c.GetUpdatedAt().AsTime(); !created.Equal(updated) {
+		t.Errorf("the unrelated container was created at %s and written again at %s", created, updated)
+	}
+	if strings.Contains(string(c.GetSpec().GetValue()), "CAP_IPC_LOCK") {
+		t.Error("the unrelated container has CAP_IPC_LOCK")
+	}
+}
+
+// Devices that the container holds are seen whatever name its resource has; --containerd-address names a containerd that is none.
+func TestContainerdAPIGone(t *testing.T) {
+	plugin := startPlugin(t, "{}", "--containerd-address", "/run/none/containerd.sock")
+	pod := runPod(t, containerd.Pod{})
+	id := runContainer(t, pod, containerd.Container{Devices: containerd.Verbs(0)})
+	expectMemlock(t, id, "unlimited")
+	expectCapabilities(t, id, "")
+	warned := slices.ContainsFunc(strings.Split(plugin.Log(), "\n"), func(line string) bool {
+		return strings.Contains(line, "level=warning") && strings.Contains(line, "IPC_LOCK")
+	})
+	if !warned {
+		t.Error("no warning says that there is no IPC_LOCK")
+	}
+}
