@@ -6,6 +6,7 @@ package storedspec
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,8 +20,10 @@ import (
 const (
 	// testPatience is how long a test waits for what should happen at once.
 	testPatience = 10 * time.Second
-	// lateness is what a busy machine may add to a budget. It is far below the 3 s of a slow containerd.
-	lateness = 400 * time.Millisecond
+	// lateness is what a busy machine may add to the fastest of three calls.
+	lateness = 200 * time.Millisecond
+	// patienceOfNRI is when a runtime gives a plugin up: no call may take as long, however busy the machine is.
+	patienceOfNRI = 2 * time.Second
 )
 
 // eventually waits until a condition holds.
@@ -85,18 +88,20 @@ func TestSickContainerd(t *testing.T) {
 				}
 				client.Budget = DefaultBudget
 				proxy.Set(t, test.mode)
+				var took []time.Duration
 				for n := range 3 {
 					start := time.Now()
 					changed, err := client.Apply(t.Context(), "train", ipcLock)
-					took := time.Since(start)
+					took = append(took, time.Since(start))
 					if changed || err == nil || errors.Is(err, ErrResting) || !strings.Contains(err.Error(), test.want) {
 						t.Fatalf("call %d: Apply gives %v, %v", n+1, changed, err)
 					}
-					if took > DefaultBudget+lateness || test.waits && took < DefaultBudget {
-						t.Errorf("call %d took %s", n+1, took)
-					}
 				}
 				opened := time.Now()
+				fastest, slowest := slices.Min(took), slices.Max(took)
+				if fastest > DefaultBudget+lateness || slowest >= patienceOfNRI || test.waits && fastest < DefaultBudget {
+					t.Errorf("the calls took %s, with a budget of %s", took, DefaultBudget)
+				}
 				if !client.Stats().Resting {
 					t.Error("three failures in a row, and the breaker is not open")
 				}

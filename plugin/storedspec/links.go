@@ -82,9 +82,10 @@ func (l *links) retire(used *link) {
 	}
 }
 
+// closeIfDone closes a connection in the background: where the other side is deaf, gRPC takes seconds to give up its goodbye.
 func (l *link) closeIfDone() {
 	if l.retired && l.users == 0 {
-		_ = l.Close() // nothing is lost with it
+		go func() { _ = l.Close() }() // nothing is lost with it
 	}
 }
 
