@@ -53,26 +53,25 @@ func Read(from io.Reader) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	text = bytes.TrimSpace(text)
-	switch {
-	case len(text) > maxSize:
+	if len(text) > maxSize {
 		return nil, errors.New("larger than 16 MiB: expected an OCI runtime spec, JSON")
-	case len(text) == 0:
+	}
+	text = bytes.Trim(text, " \t\r\n")
+	if len(text) == 0 {
 		return nil, errors.New("empty: expected an OCI runtime spec, JSON")
-	case !json.Valid(text):
-		return nil, fmt.Errorf("no JSON: %w: expected an OCI runtime spec", json.Unmarshal(text, &struct{}{}))
-	case text[0] != '{':
-		return nil, errors.New("no JSON object: expected an OCI runtime spec")
 	}
 	var s struct {
 		Version json.RawMessage `json:"ociVersion"`
 		Linux   json.RawMessage `json:"linux"`
 	}
-	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, err
-	}
+	err = json.Unmarshal(text, &s)
+	var syntax *json.SyntaxError
 	switch {
-	case len(s.Version) == 0:
+	case errors.As(err, &syntax):
+		return nil, fmt.Errorf("no JSON: %w: expected an OCI runtime spec", err)
+	case err != nil || text[0] != '{':
+		return nil, errors.New("no JSON object: expected an OCI runtime spec")
+	case len(s.Version) <= len(`""`) || s.Version[0] != '"':
 		return nil, errors.New("no OCI runtime spec: it has no ociVersion")
 	case len(s.Linux) == 0 || s.Linux[0] != '{':
 		return nil, errors.New("no OCI runtime spec for Linux: it has no linux section")
@@ -92,8 +91,12 @@ func Indent(text []byte) ([]byte, error) {
 
 // CapsFiles says whether a spec holds every container to the 1024 open files of containerd's unadapted default.
 func CapsFiles(text []byte) bool {
-	var s specs.Spec
-	if json.Unmarshal(text, &s) != nil || s.Process == nil {
+	var s struct {
+		Process struct {
+			Rlimits []specs.POSIXRlimit `json:"rlimits"`
+		} `json:"process"`
+	}
+	if json.Unmarshal(text, &s) != nil {
 		return false
 	}
 	return slices.ContainsFunc(s.Process.Rlimits, func(l specs.POSIXRlimit) bool { return l.Type == "RLIMIT_NOFILE" && l.Soft == 1024 })

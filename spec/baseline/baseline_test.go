@@ -1,0 +1,231 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package baseline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/containerd/containerd/v2/core/containers"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/containerd/v2/pkg/oci"
+	"github.com/google/go-cmp/cmp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+func parsed(t *testing.T, text []byte) *specs.Spec {
+	t.Helper()
+	var s specs.Spec
+	if err := json.Unmarshal(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	return &s
+}
+
+func mustDefault(t *testing.T) []byte {
+	t.Helper()
+	text, err := Default()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestDefaultGolden(t *testing.T) {
+	s := parsed(t, mustDefault(t))
+	// containerd masks a folder for each CPU of the machine that has one.
+	s.Linux.MaskedPaths = slices.DeleteFunc(s.Linux.MaskedPaths, func(p string) bool { return strings.HasPrefix(p, "/sys/devices/system/cpu/") })
+	got, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = append(got, '\n')
+	golden := filepath.Join("testdata", "default.json")
+	if *update {
+		if err := os.WriteFile(golden, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
+	}
+}
+
+// Default is containerd's, but for what its doc comment says.
+func TestDefaultIsContainerds(t *testing.T) {
+	want, err := oci.GenerateSpecWithPlatform(namespaces.WithNamespace(context.Background(), "k8s.io"), nil, "linux/"+runtime.GOARCH, &containers.Container{ID: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(want.Process.Rlimits) == 0 || want.Version == "1.0.2" || want.Linux.CgroupsPath == "" {
+		t.Fatal("containerd's default spec has changed: does Default still have anything to adapt?")
+	}
+	want.Version, want.Process.Rlimits, want.Linux.CgroupsPath = "1.0.2", nil, ""
+	if diff := cmp.Diff(want, parsed(t, mustDefault(t))); diff != "" {
+		t.Errorf("Default (-containerd's +ours):\n%s", diff)
+	}
+}
+
+func TestDefaultHasNoFileLimit(t *testing.T) {
+	if text := mustDefault(t); bytes.Contains(text, []byte("RLIMIT_NOFILE")) || CapsFiles(text) {
+		t.Error("the default spec limits open files")
+	}
+}
+
+func TestDefaultIsAlwaysTheSame(t *testing.T) {
+	first := mustDefault(t)
+	for range 20 {
+		if diff := cmp.Diff(string(first), string(mustDefault(t))); diff != "" {
+			t.Fatalf("Default (-first +later):\n%s", diff)
+		}
+	}
+	if text, err := Read(bytes.NewReader(first)); err != nil || !bytes.Equal(text, first) {
+		t.Errorf("Read does not take what Default gives: %v", err)
+	}
+}
+
+func TestRead(t *testing.T) {
+	for name, test := range map[string]struct{ text, want string }{
+		"smallest":                {text: `{"ociVersion":"1.0.2","linux":{}}`},
+		"white space around":      {" \t\r\n{\"ociVersion\":\"x\", \"linux\":{\"<\":1e400}}\r\n ", `{"ociVersion":"x", "linux":{"<":1e400}}`},
+		"keys as Go takes them":   {text: `{"OCIVERSION":"1.2.0","Linux":{"resources":null},"x":[18446744073709551615]}`},
+		"Linux on Windows":        {text: `{"linux":{},"ociVersion":"\u0031","windows":{}}`},
+		"bytes that are no UTF-8": {text: "{\"ociVersion\":\"1\",\"linux\":{},\"y\":\"\xff\u00a0\"}"},
+		"deep":                    {text: `{"ociVersion":"1","linux":{},"deep":` + strings.Repeat("[", 900) + strings.Repeat("]", 900) + `}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.want == "" {
+				test.want = test.text
+			}
+			got, err := Read(strings.NewReader(test.text))
+			if diff := cmp.Diff(test.want, string(got)); err != nil || diff != "" {
+				t.Errorf("Read: %v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	for name, test := range map[string]struct{ text, want string }{
+		"nothing":             {"", "empty: expected an OCI runtime spec, JSON"},
+		"white space":         {" \r\n\t", "empty: expected an OCI runtime spec, JSON"},
+		"YAML":                {"ociVersion: 1.0.2\n", "no JSON: invalid character 'o' looking for beginning of value: expected an OCI runtime spec"},
+		"half a spec":         {`{"ociVersion":"1.0.2","linux":{`, "no JSON: unexpected end of JSON input: expected an OCI runtime spec"},
+		"two specs":           {`{"ociVersion":"1","linux":{}}{"ociVersion":"1","linux":{}}`, "no JSON: invalid character '{' after top-level value: expected an OCI runtime spec"},
+		"a byte order mark":   {"\ufeff" + `{"ociVersion":"1","linux":{}}`, "no JSON: invalid character 'ï' looking for beginning of value: expected an OCI runtime spec"},
+		"a no-break space":    {"\u00a0" + `{"ociVersion":"1","linux":{}}`, "no JSON: invalid character 'Â' looking for beginning of value: expected an OCI runtime spec"},
+		"binary":              {"\x7fELF\x02\x01", `no JSON: invalid character '\x7f' looking for beginning of value: expected an OCI runtime spec`},
+		"too deep":            {`{"x":` + strings.Repeat("[", 1<<20), "no JSON: invalid character '[' exceeded max depth: expected an OCI runtime spec"},
+		"array":               {`[{"ociVersion":"1","linux":{}}]`, "no JSON object: expected an OCI runtime spec"},
+		"string":              {`"{}"`, "no JSON object: expected an OCI runtime spec"},
+		"number":              {`1e400`, "no JSON object: expected an OCI runtime spec"},
+		"null":                {`null`, "no JSON object: expected an OCI runtime spec"},
+		"empty object":        {`{}`, "no OCI runtime spec: it has no ociVersion"},
+		"a pod":               {`{"apiVersion":"v1","kind":"Pod"}`, "no OCI runtime spec: it has no ociVersion"},
+		"ociVersion null":     {`{"ociVersion":null,"linux":{}}`, "no OCI runtime spec: it has no ociVersion"},
+		"ociVersion empty":    {`{"ociVersion":"","linux":{}}`, "no OCI runtime spec: it has no ociVersion"},
+		"ociVersion a number": {`{"ociVersion":1.0,"linux":{}}`, "no OCI runtime spec: it has no ociVersion"},
+		"Windows":             {`{"ociVersion":"1.0.2","windows":{}}`, "no OCI runtime spec for Linux: it has no linux section"},
+		"linux null":          {`{"ociVersion":"1.0.2","linux":null}`, "no OCI runtime spec for Linux: it has no linux section"},
+		"linux an array":      {`{"ociVersion":"1.0.2","linux":[]}`, "no OCI runtime spec for Linux: it has no linux section"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := Read(strings.NewReader(test.text))
+			if err == nil || err.Error() != test.want {
+				t.Errorf("Read: %v; want %s", err, test.want)
+			}
+			if text != nil {
+				t.Errorf("Read gives an error and a text: %s", text)
+			}
+		})
+	}
+	broken := errors.New("cable pulled")
+	if _, err := Read(io.MultiReader(strings.NewReader(`{"ociVersion":`), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+		t.Errorf("Read from what breaks: %v", err)
+	}
+}
+
+// 16 MiB are read; one byte more is refused, also where that byte and those before it are white space, and an endless source ends.
+func TestReadRefusesMoreThan16MiB(t *testing.T) {
+	const want = "larger than 16 MiB: expected an OCI runtime spec, JSON"
+	text := []byte(`{"ociVersion":"1.0.2","linux":{},"x":"`)
+	text = append(append(text, bytes.Repeat([]byte("x"), 16<<20-len(text)-2)...), `"}`...)
+	if got, err := Read(bytes.NewReader(text)); err != nil || len(got) != 16<<20 {
+		t.Errorf("Read of 16 MiB: %d bytes, %v", len(got), err)
+	}
+	for name, source := range map[string]io.Reader{
+		"one byte more":             bytes.NewReader(slices.Insert(text, len(text)-2, 'x')),
+		"white space":               bytes.NewReader(append([]byte(`{"ociVersion":"1.0.2","linux":{}}`), bytes.Repeat([]byte(" "), 16<<20)...)),
+		"something far behind":      io.MultiReader(strings.NewReader(`{"ociVersion":"1.0.2","linux":{}}`), bytes.NewReader(bytes.Repeat([]byte("\n"), 17<<20)), strings.NewReader("rm -rf")),
+		"an endless one, as a disk": endless{},
+	} {
+		if _, err := Read(source); err == nil || err.Error() != want {
+			t.Errorf("%s: %v; want %s", name, err, want)
+		}
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestIndent(t *testing.T) {
+	const want = `{
+  "a": "<&>\u003c\/",
+  "b": [
+    1e400,
+    18446744073709551615,
+    -0.0
+  ],
+  "c": {}
+}
+`
+	got, err := Indent([]byte(`{"a":"<&>\u003c\/","b" : [1e400, 18446744073709551615,-0.0],"c":{ }}`))
+	if diff := cmp.Diff(want, string(got)); err != nil || diff != "" {
+		t.Errorf("Indent: %v (-want +got):\n%s", err, diff)
+	}
+	again, err := Indent(bytes.TrimSuffix(got, []byte("\n")))
+	if diff := cmp.Diff(string(got), string(again)); err != nil || diff != "" {
+		t.Errorf("Indent of its own result: %v (-want +got):\n%s", err, diff)
+	}
+	if _, err := Indent([]byte(`{`)); err == nil {
+		t.Error("Indent takes what is no JSON")
+	}
+}
+
+func TestCapsFiles(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}}`:                                    true,
+		`{"process":{"rlimits":[{"type":"RLIMIT_CORE"},{"type":"RLIMIT_NOFILE","hard":4096,"soft":1024}]}}`:             true,
+		`{"ociVersion":7,"linux":[],"process":{"env":{},"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}}`: true,
+		`{"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":65536,"soft":65536}]}}`:                                  false,
+		`{"process":{"rlimits":[{"type":"RLIMIT_NPROC","hard":1024,"soft":1024}]}}`:                                     false,
+		`{"process":{"rlimits":[]}}`: false,
+		`{"process":{"rlimits":{}}}`: false,
+		`{"process":null}`:           false,
+		`{}`:                         false,
+		``:                           false,
+	} {
+		if got := CapsFiles([]byte(text)); got != want {
+			t.Errorf("CapsFiles(%s) = %v, want %v", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,157 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package platform
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/baseline"
+)
+
+// containerd writes the file of a base_runtime_spec.
+func containerd(grant spec.Grant, base []byte) ([]byte, error) {
+	if base == nil {
+		var err error
+		if base, err = baseline.Default(); err != nil {
+			return nil, err
+		}
+	}
+	text, err := grant.Apply(base, spec.BaseSets)
+	if err != nil {
+		return nil, err
+	}
+	return baseline.Indent(text)
+}
+
+// nodeadm writes a NodeConfig, with the whole base spec where there is one, otherwise with what differs from nodeadm's own.
+// nodeadm lays it over its own spec, where a list takes the place of a list: so its RLIMIT_NOFILE is repeated.
+// (awslabs/amazon-eks-ami, nodeadm/internal/containerd/base-runtime-spec.json)
+func nodeadm(grant spec.Grant, base []byte) ([]byte, error) {
+	if base == nil {
+		var err error
+		if base, err = ownLists(grant, specs.POSIXRlimit{Type: "RLIMIT_NOFILE", Hard: 1048576, Soft: 65536}); err != nil {
+			return nil, err
+		}
+	}
+	overrides, err := signedSpec(grant, base)
+	if err != nil {
+		return nil, err
+	}
+	return commented(`EKS AL2023 (nodeadm): memlock for RDMA.
+Add it to the user data of the node as one more NodeConfig, beside the one that names the cluster.
+It affects every container of the node.
+A list here takes the place of nodeadm's own, so what that one has is repeated. Unlimited is written as 2^63-1, since nodeadm
+passes numbers through a floating-point type that does not hold 2^64-1.
+`, map[string]any{
+		"apiVersion": "node.eks.aws/v1alpha1",
+		"kind":       "NodeConfig",
+		"spec":       map[string]any{"containerd": map[string]any{"baseRuntimeSpec": overrides}},
+	})
+}
+
+// talos writes a document of the machine configuration with what differs from Talos's own base spec. Lists are given whole: entries
+// that stand there twice do no harm where Talos adds them to its own.
+func talos(grant spec.Grant, _ []byte) ([]byte, error) {
+	base, err := ownLists(grant)
+	if err != nil {
+		return nil, err
+	}
+	overrides, err := signedSpec(grant, base)
+	if err != nil {
+		return nil, err
+	}
+	return commented(`Talos Linux 1.14 and later: memlock for RDMA.
+Add it to the machine configuration: talosctl patch machineconfig --patch @FILE. Talos restarts the CRI by itself.
+Before 1.14: write what stands below overrides under machine.baseRuntimeSpecOverrides instead, and reboot the node.
+It affects every container of the node that starts from then on. Unlimited is written as 2^63-1.
+`, map[string]any{"apiVersion": "v1alpha1", "kind": "CRIBaseRuntimeSpecConfig", "overrides": overrides})
+}
+
+// ownLists gives a spec with no more than the lists that a grant adds to, as containerd's default spec and thus each platform's own
+// has them, and with the rlimits that the platform's own has.
+func ownLists(grant spec.Grant, rlimits ...specs.POSIXRlimit) ([]byte, error) {
+	text, err := baseline.Default()
+	if err != nil {
+		return nil, err
+	}
+	var whole specs.Spec
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return nil, err
+	}
+	process := map[string]any{"rlimits": rlimits}
+	lists := map[string]any{"process": process}
+	if grant.IPCLock != spec.IPCLockNo {
+		process["capabilities"] = whole.Process.Capabilities
+	}
+	if len(grant.Devices) > 0 {
+		lists["linux"] = map[string]any{"resources": map[string]any{"devices": whole.Linux.Resources.Devices}}
+	}
+	return json.Marshal(lists)
+}
+
+// signedSpec applies a grant to a spec for a platform that passes numbers through a float64. What is above 2^63-1 becomes that: as a
+// limit that is 8 EiB, more than any node can lock. Any other number that would change is an error.
+func signedSpec(grant spec.Grant, base []byte) (any, error) {
+	text, err := grant.Apply(base, spec.BaseSets)
+	if err != nil {
+		return nil, err
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var value any
+	if err := decoder.Decode(&value); err != nil {
+		return nil, err
+	}
+	return signedNumbers(value)
+}
+
+func signedNumbers(value any) (any, error) {
+	var err error
+	switch v := value.(type) {
+	case map[string]any:
+		for key := range v {
+			if v[key], err = signedNumbers(v[key]); err != nil {
+				return nil, err
+			}
+		}
+	case []any:
+		for i := range v {
+			if v[i], err = signedNumbers(v[i]); err != nil {
+				return nil, err
+			}
+		}
+	case json.Number:
+		if n, err := strconv.ParseUint(v.String(), 10, 64); err == nil && n >= math.MaxInt64 {
+			return int64(math.MaxInt64), nil
+		}
+		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil && int64(float64(n)) == n {
+			return n, nil
+		}
+		return nil, fmt.Errorf("the spec has the number %s, which this platform would change: write a whole number up to 2^53, or 9223372036854775807 for unlimited", v)
+	}
+	return value, nil
+}
+
+// commented gives a document's YAML below a comment.
+func commented(comment string, document any) ([]byte, error) {
+	text, err := yaml.Marshal(document)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	for line := range bytes.Lines([]byte(comment)) {
+		out.WriteString("# ")
+		out.Write(line)
+	}
+	return slices.Concat(out.Bytes(), text), nil
+}

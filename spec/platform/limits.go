@@ -1,0 +1,95 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package platform
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// docker writes a daemon.json.
+func docker(grant spec.Grant, _ []byte) ([]byte, error) {
+	type ulimit struct {
+		Name       string
+		Hard, Soft int64
+	}
+	daemon := struct {
+		DefaultUlimits map[string]ulimit `json:"default-ulimits"`
+	}{
+		map[string]ulimit{"memlock": {Name: "memlock", Hard: signed(grant.Memlock), Soft: signed(grant.Memlock)}},
+	}
+	text, err := json.MarshalIndent(daemon, "", "  ")
+	return append(text, '\n'), err
+}
+
+// crio writes a drop-in of crio.conf.
+func crio(grant spec.Grant, _ []byte) ([]byte, error) {
+	var out strings.Builder
+	out.WriteString(`# CRI-O: memlock for RDMA.
+# Put it into /etc/crio/crio.conf.d/90-rdma-spec.conf and restart CRI-O.
+# It affects every container of this node that starts from then on.
+# A list here takes the place of the same list in crio.conf and in the drop-ins before it: add what those have.
+[crio.runtime]
+`)
+	fmt.Fprintf(&out, "default_ulimits = [\"memlock=%[1]d:%[1]d\"]\n", signed(grant.Memlock))
+	if len(grant.Devices) > 0 {
+		out.WriteString("additional_devices = [\n")
+		for _, d := range grant.Devices {
+			fmt.Fprintf(&out, "  \"%[1]s:%[1]s:%[2]s\",\n", d.Path, spec.DeviceAccess)
+		}
+		out.WriteString("]\n")
+	}
+	return []byte(out.String()), nil
+}
+
+// bottlerocket writes user data.
+func bottlerocket(grant spec.Grant, _ []byte) ([]byte, error) {
+	limit := `"unlimited"`
+	if grant.Memlock <= math.MaxInt64 {
+		limit = fmt.Sprint(uint64(grant.Memlock))
+	}
+	text := `# Bottlerocket: memlock for RDMA.
+# Add it to the node's user data, or hand it to apiclient apply.
+# It affects every pod of this node that starts from then on; host containers keep what they have.
+`
+	if grant.IPCLock != spec.IPCLockNo {
+		text += `
+[settings.oci-defaults.capabilities]
+ipc-lock = true
+`
+	}
+	text += fmt.Sprintf(`
+[settings.oci-defaults.resource-limits.max-locked-memory]
+hard-limit = %[1]s
+soft-limit = %[1]s
+`, limit)
+	return []byte(text), nil
+}
+
+// systemd writes a drop-in of containerd.service.
+func systemd(grant spec.Grant, _ []byte) ([]byte, error) {
+	limit := "infinity"
+	if grant.Memlock.Finite() {
+		limit = fmt.Sprint(uint64(grant.Memlock))
+	}
+	return fmt.Appendf(nil, `# systemd: memlock for RDMA.
+# Put it into /etc/systemd/system/containerd.service.d/90-rdma-spec.conf, then
+#   systemctl daemon-reload && systemctl restart containerd
+# It affects containerd itself and every container of this node whose spec sets no memlock, from the restart on.
+[Service]
+LimitMEMLOCK=%s
+`, limit), nil
+}
+
+// signed gives a limit as those write it who know -1 for unlimited and no number above 2^63-1.
+func signed(limit spec.Limit) int64 {
+	if limit > math.MaxInt64 {
+		return -1
+	}
+	return int64(limit)
+}

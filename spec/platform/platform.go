@@ -1,0 +1,106 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package platform writes a Grant in the configuration language of a runtime or a node system.
+//
+// It knows each one's syntax and what it can express; it writes no file and restarts nothing. All of these configurations hold for
+// every container of a node or of a runtime handler: who may have what is no question here.
+package platform
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// Platform is a runtime or a node system whose configuration can give what a Grant says.
+type Platform struct {
+	Name string
+	// Note says where a configuration goes that has no room for comments, and what it affects; "" where the text says so itself.
+	Note string
+	// What to do instead where the configuration cannot start from another's base spec, give CAP_IPC_LOCK or give devices;
+	// "" where it can.
+	baseInstead, ipcLockInstead, devicesInstead string
+	// config writes the configuration of a grant that Allows let through. base is nil where the platform's own is meant.
+	config func(grant spec.Grant, base []byte) ([]byte, error)
+}
+
+// All are the platforms, the one that takes a base spec as it is first.
+var All = []Platform{
+	{Name: "containerd", config: containerd},
+	{
+		Name:           "docker",
+		Note:           "merge this into /etc/docker/daemon.json and restart docker: it affects every container that is run without a memlock of its own",
+		baseInstead:    "it has no base spec; leave --from out",
+		ipcLockInstead: "give it to a container with docker run --cap-add IPC_LOCK",
+		devicesInstead: "give them to a container with docker run --device /dev/infiniband",
+		config:         docker,
+	},
+	{
+		Name:           "crio",
+		baseInstead:    "it has no base spec; leave --from out",
+		ipcLockInstead: "its default_capabilities can only be replaced as a whole; add IPC_LOCK in the pod's securityContext",
+		config:         crio,
+	},
+	{Name: "nodeadm", config: nodeadm},
+	{Name: "talos", baseInstead: "it adds to its own base spec; leave --from out", config: talos},
+	{
+		Name:           "bottlerocket",
+		baseInstead:    "it makes its own base spec; leave --from out",
+		devicesInstead: "it has no setting for them; use a device plugin",
+		config:         bottlerocket,
+	},
+	{
+		Name:           "systemd",
+		baseInstead:    "a unit has no base spec; leave --from out",
+		ipcLockInstead: "containers do not inherit it from containerd; leave --ipc-lock out",
+		devicesInstead: "containers do not inherit them from containerd; use a device plugin",
+		config:         systemd,
+	},
+}
+
+// Find gives the platform of that name.
+func Find(name string) (Platform, error) {
+	names := make([]string, len(All))
+	for i, p := range All {
+		if p.Name == name {
+			return p, nil
+		}
+		names[i] = p.Name
+	}
+	return Platform{}, fmt.Errorf("no platform is called %q: write one of %s", name, strings.Join(names, ", "))
+}
+
+// GivesIPCLock says whether the configuration can add CAP_IPC_LOCK.
+func (p Platform) GivesIPCLock() bool { return p.ipcLockInstead == "" }
+
+// Allows gives an error for what the configuration cannot express: a base spec from elsewhere, CAP_IPC_LOCK, devices.
+func (p Platform) Allows(base, ipcLock, devices bool) error {
+	for _, wish := range []struct {
+		made          bool
+		what, instead string
+	}{
+		{base, "start from another base spec", p.baseInstead},
+		{ipcLock, "give CAP_IPC_LOCK", p.ipcLockInstead},
+		{devices, "give devices", p.devicesInstead},
+	} {
+		if wish.made && wish.instead != "" {
+			return fmt.Errorf("the configuration of %s cannot %s: %s", p.Name, wish.what, wish.instead)
+		}
+	}
+	return nil
+}
+
+// Config gives the text of the configuration that makes a platform's containers have what the grant says. base is the base spec to
+// start from, nil for the platform's own. Errors: those of Allows and of Grant.Apply.
+func (p Platform) Config(grant spec.Grant, base []byte) ([]byte, error) {
+	if grant.Memlock == 0 {
+		return nil, errors.New("a platform's configuration needs a memlock")
+	}
+	if err := p.Allows(base != nil, grant.IPCLock != spec.IPCLockNo, len(grant.Devices) > 0); err != nil {
+		return nil, err
+	}
+	return p.config(grant, base)
+}

@@ -1,0 +1,408 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package platform
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coreos/go-systemd/v22/unit"
+	"github.com/google/go-cmp/cmp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"github.com/pelletier/go-toml/v2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+var (
+	devices = []hca.Device{
+		{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs0", Number: hca.Number{Major: 231, Minor: 192}, Mode: 0o666, HCA: "mlx5_0"},
+		{Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}, Mode: 0o666},
+	}
+	memlock = spec.Grant{Memlock: spec.Unlimited}
+	// base has numbers that are large, and a list of each kind.
+	base = []byte(`{"ociVersion":"1.2.0","process":{"cwd":"/","rlimits":[{"type":"RLIMIT_CORE","hard":18446744073709551615,"soft":0}],` +
+		`"capabilities":{"bounding":["CAP_CHOWN"],"effective":["CAP_CHOWN"],"permitted":["CAP_CHOWN"]}},"hostname":"<b>: &x {y}",` +
+		`"linux":{"futureField":[9007199254740992,-5,9223372036854771712],"resources":{"devices":[{"allow":false,"access":"rwm"}]}}}`)
+)
+
+// cases are what is asked of each platform. Those that it refuses must say so.
+var cases = []struct {
+	name  string
+	grant spec.Grant
+	base  []byte
+}{
+	{"memlock", memlock, nil},
+	{"finite", spec.Grant{Memlock: 16 << 30}, nil},
+	{"largest", spec.Grant{Memlock: math.MaxInt64}, nil},
+	{"above-largest", spec.Grant{Memlock: math.MaxInt64 + 1}, nil},
+	{"ipc-lock", spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes}, nil},
+	{"devices", spec.Grant{Memlock: spec.Unlimited, Devices: devices}, nil},
+	{"base", spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes, Devices: devices}, base},
+}
+
+var refusals = map[string]string{
+	"docker/ipc-lock":      "the configuration of docker cannot give CAP_IPC_LOCK: give it to a container with docker run --cap-add IPC_LOCK",
+	"docker/devices":       "the configuration of docker cannot give devices: give them to a container with docker run --device /dev/infiniband",
+	"docker/base":          "the configuration of docker cannot start from another base spec: it has no base spec; leave --from out",
+	"crio/ipc-lock":        "the configuration of crio cannot give CAP_IPC_LOCK: its default_capabilities can only be replaced as a whole; add IPC_LOCK in the pod's securityContext",
+	"crio/base":            "the configuration of crio cannot start from another base spec: it has no base spec; leave --from out",
+	"talos/base":           "the configuration of talos cannot start from another base spec: it adds to its own base spec; leave --from out",
+	"bottlerocket/devices": "the configuration of bottlerocket cannot give devices: it has no setting for them; use a device plugin",
+	"bottlerocket/base":    "the configuration of bottlerocket cannot start from another base spec: it makes its own base spec; leave --from out",
+	"systemd/ipc-lock":     "the configuration of systemd cannot give CAP_IPC_LOCK: containers do not inherit it from containerd; leave --ipc-lock out",
+	"systemd/devices":      "the configuration of systemd cannot give devices: containers do not inherit them from containerd; use a device plugin",
+	"systemd/base":         "the configuration of systemd cannot start from another base spec: a unit has no base spec; leave --from out",
+}
+
+// parsers prove the syntax with what others wrote.
+var parsers = map[string]func(text []byte, into any) error{
+	"containerd":   strictJSON,
+	"docker":       strictJSON,
+	"crio":         strictTOML,
+	"bottlerocket": strictTOML,
+	"nodeadm":      func(text []byte, into any) error { return yaml.UnmarshalStrict(text, into) },
+	"talos":        func(text []byte, into any) error { return yaml.UnmarshalStrict(text, into) },
+	"systemd": func(text []byte, into any) error {
+		options, err := unit.DeserializeOptions(bytes.NewReader(text))
+		if err != nil {
+			return err
+		}
+		*into.(*any) = options
+		return nil
+	},
+}
+
+func strictJSON(text []byte, into any) error {
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode(into)
+}
+
+func strictTOML(text []byte, into any) error {
+	return toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(into)
+}
+
+func asJSON(value any) []byte {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+func TestConfigGolden(t *testing.T) {
+	for _, p := range All {
+		for _, c := range cases {
+			name := p.Name + "/" + c.name
+			t.Run(name, func(t *testing.T) {
+				got, err := p.Config(c.grant, c.base)
+				if refusal := refusals[name]; refusal != "" {
+					if err == nil || err.Error() != refusal {
+						t.Errorf("Config: %v; want %s", err, refusal)
+					}
+					if got != nil {
+						t.Errorf("Config gives an error and a text: %s", got)
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				var whatever any
+				if err := parsers[p.Name](got, &whatever); err != nil {
+					t.Errorf("%s cannot read this: %v\n%s", p.Name, err, got)
+				}
+				if p.Name == "containerd" && c.base == nil {
+					return // containerd's default is golden in its own package, and has paths of this machine's CPUs
+				}
+				golden := filepath.Join("testdata", p.Name+"-"+c.name+".golden")
+				if *update {
+					if err := os.WriteFile(golden, got, 0o644); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want, err := os.ReadFile(golden)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(string(want), string(got)); diff != "" {
+					t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
+				}
+			})
+		}
+	}
+}
+
+// Each golden file belongs to a case: one that is left over shows a case that is gone.
+func TestGoldenFilesAreUsed(t *testing.T) {
+	files, err := os.ReadDir("testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		platform, name, _ := strings.Cut(strings.TrimSuffix(file.Name(), ".golden"), "-")
+		if _, err := Find(platform); err != nil || !slices.ContainsFunc(cases, func(c struct {
+			name  string
+			grant spec.Grant
+			base  []byte
+		}) bool {
+			return c.name == name && refusals[platform+"/"+name] == ""
+		}) {
+			t.Errorf("testdata/%s belongs to no case", file.Name())
+		}
+	}
+}
+
+// What holds for every container of a node must say so, and say where it goes: in the text, or where that has no comments, in the note.
+func TestConfigSaysWhatItAffects(t *testing.T) {
+	for _, p := range All {
+		if p.Name == "containerd" {
+			continue // the administrator chooses the file and the handler; the text is a base spec and nothing else
+		}
+		text, err := p.Config(memlock, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var comments string
+		for line := range strings.Lines(string(text)) {
+			if strings.HasPrefix(line, "#") {
+				comments += line
+			}
+		}
+		if (comments == "") != (p.Note != "") {
+			t.Errorf("%s: comments %q and note %q: one of them", p.Name, comments, p.Note)
+		}
+		if said := comments + p.Note; !strings.Contains(said, "ffects ") || !strings.Contains(said, "every ") || !strings.ContainsAny(said, "/@") && !strings.Contains(said, "user data") {
+			t.Errorf("%s does not say where this goes and what it affects: %q", p.Name, said)
+		}
+	}
+}
+
+func TestContainerdAppliesTheGrantToItsOwnSpec(t *testing.T) {
+	text, err := All[0].Config(spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s specs.Spec
+	if err := strictJSON(text, &s); err != nil {
+		t.Fatal(err)
+	}
+	want := []specs.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}
+	if diff := cmp.Diff(want, s.Process.Rlimits); diff != "" || s.Version != "1.0.2" {
+		t.Errorf("ociVersion %s, rlimits (-want +got):\n%s", s.Version, diff)
+	}
+}
+
+// Docker's daemon.json, as dockerd reads it.
+func TestDockerReads(t *testing.T) {
+	for limit, want := range map[spec.Limit]int64{spec.Unlimited: -1, math.MaxInt64 + 1: -1, 16 << 30: 16 << 30} {
+		text, err := docker(spec.Grant{Memlock: limit}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		type ulimit struct {
+			Name       string
+			Hard, Soft int64
+		}
+		var got struct {
+			DefaultUlimits map[string]ulimit `json:"default-ulimits"`
+		}
+		if err := strictJSON(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]ulimit{"memlock": {"memlock", want, want}}, got.DefaultUlimits); diff != "" {
+			t.Errorf("memlock %v (-want +got):\n%s", limit, diff)
+		}
+	}
+}
+
+// CRI-O's drop-in, as CRI-O reads it: SOFT:HARD, and HOST:CONTAINER:ACCESS.
+func TestCRIOReads(t *testing.T) {
+	text, err := crio(spec.Grant{Memlock: 16 << 30, Devices: devices}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type runtime struct {
+		DefaultUlimits    []string `toml:"default_ulimits"`
+		AdditionalDevices []string `toml:"additional_devices"`
+	}
+	var got struct{ Crio struct{ Runtime runtime } }
+	if err := strictTOML(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := runtime{
+		[]string{"memlock=17179869184:17179869184"},
+		[]string{"/dev/infiniband/uverbs0:/dev/infiniband/uverbs0:rw", "/dev/infiniband/rdma_cm:/dev/infiniband/rdma_cm:rw"},
+	}
+	if diff := cmp.Diff(want, got.Crio.Runtime); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestBottlerocketReads(t *testing.T) {
+	for limit, want := range map[spec.Limit]any{spec.Unlimited: "unlimited", math.MaxInt64 + 1: "unlimited", math.MaxInt64: int64(math.MaxInt64), 16 << 30: int64(16 << 30)} {
+		text, err := bottlerocket(spec.Grant{Memlock: limit, IPCLock: spec.IPCLockYes}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got any
+		if err := strictTOML(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(map[string]any{"settings": map[string]any{"oci-defaults": map[string]any{
+			"capabilities":    map[string]any{"ipc-lock": true},
+			"resource-limits": map[string]any{"max-locked-memory": map[string]any{"hard-limit": want, "soft-limit": want}},
+		}}}, got); diff != "" {
+			t.Errorf("memlock %v (-want +got):\n%s", limit, diff)
+		}
+	}
+}
+
+func TestSystemdReads(t *testing.T) {
+	for limit, want := range map[spec.Limit]string{spec.Unlimited: "infinity", 16 << 30: "17179869184", math.MaxUint64 - 1: "18446744073709551614"} {
+		text, err := systemd(spec.Grant{Memlock: limit}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := unit.DeserializeOptions(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]*unit.UnitOption{{Section: "Service", Name: "LimitMEMLOCK", Value: want}}, got); diff != "" {
+			t.Errorf("memlock %v (-want +got):\n%s", limit, diff)
+		}
+	}
+}
+
+// What nodeadm and Talos make of it: lay it over the platform's own spec by way of float64. Neither may lose the limit.
+func TestOverridesSurviveFloatingPoint(t *testing.T) {
+	for name, find := range map[string]func(map[string]any) any{
+		"nodeadm": func(d map[string]any) any {
+			return d["spec"].(map[string]any)["containerd"].(map[string]any)["baseRuntimeSpec"]
+		},
+		"talos": func(d map[string]any) any { return d["overrides"] },
+	} {
+		p, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := p.Config(spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes, Devices: devices}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var document map[string]any // numbers are float64
+		if err := yaml.UnmarshalStrict(text, &document); err != nil {
+			t.Fatal(err)
+		}
+		var s specs.Spec
+		if err := strictJSON(asJSON(find(document)), &s); err != nil {
+			t.Errorf("%s: containerd would not read the spec: %v", name, err)
+			continue
+		}
+		for _, l := range s.Process.Rlimits {
+			if l.Type == "RLIMIT_MEMLOCK" && (l.Soft < math.MaxInt64 || l.Hard < math.MaxInt64) {
+				t.Errorf("%s: memlock became %d:%d", name, l.Soft, l.Hard)
+			}
+		}
+		for set, names := range map[string][]string{"bounding": s.Process.Capabilities.Bounding, "effective": s.Process.Capabilities.Effective, "permitted": s.Process.Capabilities.Permitted} {
+			if len(names) != 15 || !slices.Contains(names, "CAP_IPC_LOCK") || !slices.Contains(names, "CAP_CHOWN") {
+				t.Errorf("%s: a list that takes the place of the platform's own is not whole: %s %v", name, set, names)
+			}
+		}
+		if rules := s.Linux.Resources.Devices; len(rules) != 3 || rules[0].Allow || !rules[2].Allow {
+			t.Errorf("%s: device rules %v", name, rules)
+		}
+	}
+}
+
+// nodeadm's own RLIMIT_NOFILE would be lost with the list in which it stands.
+func TestNodeadmKeepsItsFileLimit(t *testing.T) {
+	text, err := nodeadm(memlock, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Spec struct {
+			Containerd struct {
+				BaseRuntimeSpec struct {
+					Process struct{ Rlimits []specs.POSIXRlimit }
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1048576, Soft: 65536}, {Type: "RLIMIT_MEMLOCK", Hard: math.MaxInt64, Soft: math.MaxInt64}}
+	if diff := cmp.Diff(want, got.Spec.Containerd.BaseRuntimeSpec.Process.Rlimits); diff != "" {
+		t.Errorf("rlimits (-want +got):\n%s", diff)
+	}
+}
+
+func TestNodeadmRefusesNumbersItCannotHold(t *testing.T) {
+	for _, number := range []string{"1e400", "0.5", "18446744073709551616", "-9223372036854775809", "1e3", "9007199254740993", "9223372036854775806"} {
+		for _, text := range []string{`{"x":` + number + `}`, `{"x":[{"y":[` + number + `]}]}`} {
+			_, err := nodeadm(memlock, []byte(text))
+			want := "the spec has the number " + number + ", which this platform would change: write a whole number up to 2^53, or 9223372036854775807 for unlimited"
+			if err == nil || err.Error() != want {
+				t.Errorf("%s: %v; want %s", text, err, want)
+			}
+		}
+	}
+}
+
+func TestConfigNeedsAMemlock(t *testing.T) {
+	for _, p := range All {
+		if text, err := p.Config(spec.Grant{IPCLock: spec.IPCLockYes}, nil); err == nil || err.Error() != "a platform's configuration needs a memlock" {
+			t.Errorf("%s: %v\n%s", p.Name, err, text)
+		}
+	}
+}
+
+func TestConfigRefusesABaseThatCannotBeChanged(t *testing.T) {
+	for _, name := range []string{"containerd", "nodeadm"} {
+		p, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{"", "[]", `{"process":[]}`, `{"process":{},"Process":{}}`} {
+			if out, err := p.Config(memlock, []byte(text)); err == nil || out != nil {
+				t.Errorf("%s: Config with the base %q: %v\n%s", name, text, err, out)
+			}
+		}
+	}
+}
+
+func TestFind(t *testing.T) {
+	for _, p := range All {
+		if got, err := Find(p.Name); err != nil || got.Name != p.Name {
+			t.Errorf("Find(%q) = %q, %v", p.Name, got.Name, err)
+		}
+	}
+	const want = `no platform is called "podman": write one of containerd, docker, crio, nodeadm, talos, bottlerocket, systemd`
+	if _, err := Find("podman"); err == nil || err.Error() != want {
+		t.Errorf("Find: %v; want %s", err, want)
+	}
+}
+
+func TestGivesIPCLock(t *testing.T) {
+	for _, p := range All {
+		_, refused := refusals[p.Name+"/ipc-lock"]
+		if p.GivesIPCLock() == refused {
+			t.Errorf("%s gives CAP_IPC_LOCK: %v", p.Name, p.GivesIPCLock())
+		}
+	}
+}
