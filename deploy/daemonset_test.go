@@ -1,0 +1,213 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// manifest holds the objects of daemonset.yaml.
+type manifest struct {
+	namespace corev1.Namespace
+	account   corev1.ServiceAccount
+	config    corev1.ConfigMap
+	daemonSet appsv1.DaemonSet
+}
+
+// decode reads daemonset.yaml. A field that Kubernetes does not know is an error.
+func decode(t *testing.T) manifest {
+	t.Helper()
+	var m manifest
+	kinds := map[string]any{"Namespace": &m.namespace, "ServiceAccount": &m.account, "ConfigMap": &m.config, "DaemonSet": &m.daemonSet}
+	for _, text := range strings.Split(read(t, "daemonset.yaml"), "\n---\n")[1:] {
+		var kind struct {
+			Kind string `json:"kind"`
+		}
+		if err := yaml.Unmarshal([]byte(text), &kind); err != nil {
+			t.Fatal(err)
+		}
+		into, ok := kinds[kind.Kind]
+		if !ok {
+			t.Fatalf("unexpected %q, or twice", kind.Kind)
+		}
+		delete(kinds, kind.Kind)
+		if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+			t.Fatalf("%s: %v", kind.Kind, err)
+		}
+	}
+	if len(kinds) > 0 {
+		t.Fatalf("objects that are missing: %v", kinds)
+	}
+	return m
+}
+
+func TestDaemonSetHoldsTogether(t *testing.T) {
+	m := decode(t)
+	pod := m.daemonSet.Spec.Template.Spec
+	type names struct{ Namespaces, Accounts, ConfigMaps []string }
+	want := names{
+		Namespaces: []string{m.namespace.Name, m.namespace.Name, m.namespace.Name},
+		Accounts:   []string{m.account.Name},
+		ConfigMaps: []string{m.config.Name},
+	}
+	got := names{
+		Namespaces: []string{m.account.Namespace, m.config.Namespace, m.daemonSet.Namespace},
+		Accounts:   []string{pod.ServiceAccountName},
+	}
+	for _, v := range pod.Volumes {
+		if v.ConfigMap != nil {
+			got.ConfigMaps = append(got.ConfigMaps, v.ConfigMap.Name)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("references, -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(m.daemonSet.Spec.Selector.MatchLabels, m.daemonSet.Spec.Template.Labels); diff != "" {
+		t.Errorf("selector and labels, -selector +labels:\n%s", diff)
+	}
+	ctr := pod.Containers[0]
+	line := "nri-rdma " + strings.Join(ctr.Args, " ")
+	if ours, problem := newPrograms(t).check(line); !ours || problem != "" {
+		t.Errorf("args: %s", problem)
+	}
+	for _, mount := range ctr.VolumeMounts {
+		if !mount.ReadOnly {
+			t.Errorf("volume %s is mounted for writing: the plugin writes nothing", mount.Name)
+		}
+	}
+	for flag, path := range map[string]string{"--config=": "/etc/rdma-spec/config.yaml", "--socket=": "/var/run/nri/nri.sock"} {
+		if !strings.Contains(line, flag+path) || !mounted(ctr, path) {
+			t.Errorf("%s%s: not among the arguments, or its folder not mounted", flag, path)
+		}
+	}
+}
+
+// mounted says whether a file lies in a folder that is mounted, not in the image and not mounted by itself: a socket and a
+// ConfigMap's file are replaced by new ones.
+func mounted(ctr corev1.Container, file string) bool {
+	for _, m := range ctr.VolumeMounts {
+		if filepath.Dir(file) == m.MountPath && m.SubPath == "" {
+			return true
+		}
+	}
+	return false
+}
+
+func TestDaemonSetConfigIsTheDefault(t *testing.T) {
+	got, err := policy.Parse([]byte(decode(t).config.Data["config.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(policy.Default(), got); diff != "" {
+		t.Errorf("the ConfigMap is not the defaults, -defaults +ConfigMap:\n%s", diff)
+	}
+	var written, all map[string]any
+	if err := yaml.Unmarshal([]byte(decode(t).config.Data["config.yaml"]), &written); err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(policy.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(all, written); diff != "" {
+		t.Errorf("the ConfigMap does not write out every key, -all +ConfigMap:\n%s", diff)
+	}
+}
+
+func TestDaemonSetPrivileges(t *testing.T) {
+	m := decode(t)
+	pod := m.daemonSet.Spec.Template.Spec
+	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.InitContainers) > 0 || len(pod.Containers) != 1 {
+		t.Error("the pod shares a namespace with the node, or has containers that nobody asked for")
+	}
+	for _, token := range []*bool{m.account.AutomountServiceAccountToken, pod.AutomountServiceAccountToken} {
+		if token == nil || *token {
+			t.Error("the pod gets a token for the API server")
+		}
+	}
+	no, yes := false, true
+	want := &corev1.SecurityContext{
+		AllowPrivilegeEscalation: &no,
+		ReadOnlyRootFilesystem:   &yes,
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+	if diff := cmp.Diff(want, pod.Containers[0].SecurityContext); diff != "" {
+		t.Errorf("the container's securityContext, -want +got:\n%s", diff)
+	}
+	if got := pod.SecurityContext.SeccompProfile; got == nil || got.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("seccomp profile %v, want RuntimeDefault", got)
+	}
+	paths := map[string]bool{}
+	for _, v := range pod.Volumes {
+		if v.HostPath != nil {
+			paths[v.HostPath.Path] = true
+		}
+	}
+	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/dev": true}
+	if diff := cmp.Diff(wantPaths, paths); diff != "" {
+		t.Errorf("folders of the node, -want +got:\n%s", diff)
+	}
+}
+
+func TestDaemonSetLeavesNoGap(t *testing.T) {
+	spec := decode(t).daemonSet.Spec
+	got, one, none := spec.UpdateStrategy, intstr.FromInt32(1), intstr.FromInt32(0)
+	want := appsv1.DaemonSetUpdateStrategy{
+		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
+		RollingUpdate: &appsv1.RollingUpdateDaemonSet{MaxSurge: &one, MaxUnavailable: &none},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("updateStrategy, -want +got:\n%s", diff)
+	}
+	if spec.MinReadySeconds < 1 {
+		t.Error("minReadySeconds is not set: the old plugin would go before the new one has registered")
+	}
+	for _, p := range spec.Template.Spec.Containers[0].Ports {
+		if p.HostPort != 0 {
+			t.Errorf("host port %d: two plugins could not run beside each other", p.HostPort)
+		}
+	}
+}
+
+// TestDaemonSetIsNoRDMAContainer: the plugin must not adjust itself, or it could not start where its own policy refuses it.
+func TestDaemonSetIsNoRDMAContainer(t *testing.T) {
+	m := decode(t)
+	p, err := policy.FromText([]byte(m.config.Data["config.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := m.daemonSet.Spec.Template
+	ctr := pod.Spec.Containers[0]
+	for _, list := range []corev1.ResourceList{ctr.Resources.Limits, ctr.Resources.Requests} {
+		for name := range list {
+			if strings.Contains(string(name), "/") {
+				t.Errorf("the plugin's container requests %s", name)
+			}
+		}
+	}
+	nobody := policy.Node{
+		Verbs: func() (map[hca.Number]hca.Device, error) { t.Error("asked for verbs devices"); return nil, nil },
+		Scan:  func() (*hca.Node, error) { t.Error("asked for the inventory"); return &hca.Node{}, nil },
+	}
+	got := p.Decide(policy.Container{
+		Namespace: m.daemonSet.Namespace, Pod: m.daemonSet.Name + "-x", Name: ctr.Name, Labels: pod.Labels, Annotations: pod.Annotations,
+	}, nobody)
+	if diff := cmp.Diff(policy.Decision{Signal: policy.SignalNone}, got); diff != "" {
+		t.Errorf("the decision about the plugin itself, -want +got:\n%s", diff)
+	}
+}
