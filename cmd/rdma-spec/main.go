@@ -11,6 +11,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -26,19 +27,26 @@ type usageError struct{ error }
 // errProblemFound makes the program exit with 1 although there is no more to say.
 var errProblemFound = errors.New("problem found")
 
-func main() {
+func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
+
+// run carries out a call and gives the exit status.
+func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
 	command, err := root.ExecuteC()
 	switch {
 	case err == nil:
-		return
+		return 0
 	case isUsageError(err):
-		fmt.Fprintf(os.Stderr, "rdma-spec: %v; see '%s --help'\n", err, command.CommandPath())
-		os.Exit(2)
+		fmt.Fprintf(stderr, "rdma-spec: %v; see '%s --help'\n", err, command.CommandPath())
+		return 2
 	case !errors.Is(err, errProblemFound):
-		fmt.Fprintf(os.Stderr, "rdma-spec: %v\n", err)
+		fmt.Fprintf(stderr, "rdma-spec: %v\n", err)
 	}
-	os.Exit(1)
+	return 1
 }
 
 func newRootCommand() *cobra.Command {
@@ -50,7 +58,9 @@ func newRootCommand() *cobra.Command {
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		// Suggestions would make an error several lines long.
+		DisableSuggestions: true,
+		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newGenerateCommand(), newDevicesCommand(), newVersionCommand())

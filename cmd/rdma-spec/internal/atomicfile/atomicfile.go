@@ -24,23 +24,27 @@ const BackupSuffix = ".rdma-spec.bak"
 // beside the new one as FILE.rdma-spec.bak; a new one gets mode 0644. A file that has the content already is left alone.
 // It gives the backup's name, "" where none was needed. On an error the file is as it was.
 func Replace(file string, content []byte) (backup string, err error) {
-	target, err := filepath.EvalSymlinks(file)
+	fail := func(err error) (string, error) { return "", fmt.Errorf("cannot replace %s: %w", file, err) }
+	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Lstat(file); err == nil { // also /dev/stdout, where it is a pipe
+			return fail(errors.New("it is a link to a file that is not there"))
+		}
 		return "", write(file, content, nil)
 	}
 	if err != nil {
-		return "", fmt.Errorf("cannot replace %s: %w", file, err)
+		return fail(err)
 	}
-	info, err := os.Stat(target)
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("cannot replace %s: %w", file, err)
-	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("cannot replace %s: it is no regular file", file)
+	if !info.Mode().IsRegular() {
+		return fail(errors.New("it is no regular file"))
+	}
+	target, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return fail(err)
 	}
 	old, err := os.ReadFile(target)
 	if err != nil {
-		return "", fmt.Errorf("cannot replace %s: %w", file, err)
+		return fail(err)
 	}
 	if bytes.Equal(old, content) {
 		return "", nil

@@ -1,0 +1,152 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+const minimal = `{"ociVersion":"1.0.2","linux":{}}`
+
+// Each refusal is one line, names the flag or the file, and leaves nothing on stdout and the old file as it was.
+func TestGenerateRefuses(t *testing.T) {
+	v100, broken := hcatest.V100(t), hcatest.Broken(t)
+	for name, test := range map[string]struct {
+		stdin  string
+		args   []string
+		status int
+		want   string
+	}{
+		"a size that is none":   {"", []string{"--memlock", "lots"}, 2, `memlock "lots" is no size: write unlimited, or bytes such as 16Gi or 500M; see 'rdma-spec generate --help'`},
+		"a size below zero":     {"", []string{"--memlock=-1"}, 2, `memlock "-1" is not above zero`},
+		"an empty size":         {"", []string{"--memlock="}, 2, `memlock "" is no size`},
+		"a platform unheard of": {"", []string{"--for", "podman"}, 2, `--for: no platform is called "podman": write one of containerd, docker, crio, nodeadm, talos, bottlerocket, systemd; see`},
+
+		"from nothing":             {"", []string{"--from", "-"}, 1, "--from -: empty: expected an OCI runtime spec, JSON"},
+		"from no JSON":             {"ociVersion: 1.0.2", []string{"--from", "-"}, 1, "--from -: no JSON: invalid character 'o'"},
+		"from no object":           {"[]", []string{"--from", "-"}, 1, "--from -: no JSON object: expected an OCI runtime spec"},
+		"from no spec":             {"{}", []string{"--from", "-"}, 1, "--from -: no OCI runtime spec: it has no ociVersion"},
+		"from a spec for Windows":  {`{"ociVersion":"1.0.2","windows":{}}`, []string{"--from", "-"}, 1, "--from -: no OCI runtime spec for Linux: it has no linux section"},
+		"from 16 MiB and a byte":   {minimal + strings.Repeat(" ", 16<<20), []string{"--from", "-"}, 1, "--from -: larger than 16 MiB"},
+		"from a broken spec":       {`{"ociVersion":"1.0.2","linux":{},"process":[]}`, []string{"--from", "-"}, 1, "--from -: process is no JSON object: not an OCI runtime spec that can be changed"},
+		"from a key given twice":   {`{"ociVersion":"1.0.2","linux":{},"Linux":{}}`, []string{"--from", "-"}, 1, `--from -: the spec has the key "Linux" twice: keep one of them`},
+		"from a file not there":    {"", []string{"--from", "/nonexistent/spec.json"}, 1, "--from /nonexistent/spec.json: no such file or directory"},
+		"from a folder":            {"", []string{"--from", v100}, 1, "--from " + v100 + ": is a directory"},
+		"from an empty name":       {"", []string{"--from="}, 1, "--from : no such file or directory"},
+		"from another's number":    {`{"ociVersion":"1.0.2","linux":{"x":1e400}}`, []string{"--from", "-", "--for", "nodeadm"}, 1, "--from -: the spec has the number 1e400, which this platform would change"},
+		"from a warning and worse": {"{}", []string{"--from", "-", "--memlock", "1Gi", "--ipc-lock"}, 1, "--from -: no OCI runtime spec"},
+
+		"an HCA that is not there":    {"", []string{"--root", v100, "--devices", "mlx5_7"}, 1, `--devices mlx5_7: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
+		"one that is, one that isn't": {"", []string{"--root", v100, "--devices", "mlx5_0,mlx5_7"}, 1, `--devices mlx5_0,mlx5_7: this node has no HCA "mlx5_7"`},
+		"no HCA named":                {"", []string{"--root", v100, "--devices="}, 2, `--devices is empty: write none, all, or names such as mlx5_0,mlx5_1`},
+		"an empty name":               {"", []string{"--root", v100, "--devices", "mlx5_0,"}, 1, `this node has no HCA ""`},
+		"none and more":               {"", []string{"--root", v100, "--devices", "none,mlx5_0"}, 1, `this node has no HCA "none"`},
+		"all, where there is none":    {"", []string{"--root", hcatest.NoRDMA(t), "--devices", "all"}, 1, "--devices all: no HCA of this node can be used; see 'rdma-spec devices'"},
+		"an HCA without verbs":        {"", []string{"--root", broken, "--devices", "no_verbs"}, 1, "--devices no_verbs: HCA no_verbs cannot be used: it has no verbs device: load the module ib_uverbs"},
+		"a link for a verbs device":   {"", []string{"--root", broken, "--devices", "node_is_link"}, 1, "--devices node_is_link: HCA node_is_link cannot be used: /dev/infiniband/uverbs10 is a symbolic link"},
+		"a block device for one":      {"", []string{"--root", broken, "--devices", "node_is_block"}, 1, "--devices node_is_block: HCA node_is_block cannot be used: /dev/infiniband/uverbs11 is a block device"},
+		"a root that is not there":    {"", []string{"--root", "/nonexistent", "--devices", "all"}, 1, `--devices all: root "/nonexistent": no such file or directory`},
+		"another device at the path": {
+			`{"ociVersion":"1.0.2","linux":{"devices":[{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":193}]}}`,
+			[]string{"--from", "-", "--root", v100, "--devices", "mlx5_0"}, 1,
+			"--from -: linux.devices has another device at /dev/infiniband/uverbs0 (type c, 231:193), where 231:192 is granted: remove that one from the spec",
+		},
+
+		"IPC_LOCK for docker":   {"", []string{"--for", "docker", "--ipc-lock"}, 2, "the configuration of docker cannot give CAP_IPC_LOCK: give it to a container with docker run --cap-add IPC_LOCK"},
+		"IPC_LOCK for crio":     {"", []string{"--for", "crio", "--ipc-lock=true"}, 2, "the configuration of crio cannot give CAP_IPC_LOCK"},
+		"devices for systemd":   {"", []string{"--for", "systemd", "--devices", "all", "--root", hcatest.NoRDMA(t)}, 2, "the configuration of systemd cannot give devices: containers do not inherit them from containerd; use a device plugin"},
+		"a base spec for talos": {minimal, []string{"--for", "talos", "--from", "-"}, 2, "the configuration of talos cannot start from another base spec: it adds to its own base spec; leave --from out"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "spec.json")
+			if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range [][]string{test.args, append(test.args, "--output", file)} {
+				got := call(test.stdin, append([]string{"generate"}, args...)...)
+				if got.Status != test.status || got.Stdout != "" {
+					t.Errorf("exit status %d, want %d; stdout %q", got.Status, test.status, got.Stdout)
+				}
+				if !strings.HasPrefix(got.Stderr, "rdma-spec: ") || !strings.Contains(got.Stderr, test.want) || strings.Count(got.Stderr, "\n") != 1 {
+					t.Errorf("stderr %q, want one line: %s", got.Stderr, test.want)
+				}
+			}
+			files(t, filepath.Dir(file), map[string]string{"spec.json": "old"})
+		})
+	}
+}
+
+// files compares all that is in a folder.
+func files(t *testing.T, dir string, want map[string]string) {
+	t.Helper()
+	got := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		content, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got[e.Name()] = string(content)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func TestGenerateOutput(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "spec.json")
+	unlimited, finite := generate(t, "", ""), generate(t, "", "", "--memlock", "1Gi")
+
+	if got := generate(t, "", "", "--output", file); got != "" {
+		t.Errorf("stdout %q beside --output", got)
+	}
+	files(t, dir, map[string]string{"spec.json": unlimited})
+
+	if err := os.Chmod(file, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	generate(t, "", "rdma-spec: the former "+file+" is kept as "+file+".rdma-spec.bak\n", "-o", file, "--memlock", "1Gi")
+	files(t, dir, map[string]string{"spec.json": finite, "spec.json.rdma-spec.bak": unlimited})
+	if info, err := os.Stat(file); err != nil || info.Mode() != 0o640 {
+		t.Errorf("mode %v, %v; want 0640", info.Mode(), err)
+	}
+
+	generate(t, "", "", "-o", file, "--memlock", "1Gi") // nothing to do
+	generate(t, "", "", "-o", file, "--memlock", "1Gi", "--from", file)
+	files(t, dir, map[string]string{"spec.json": finite, "spec.json.rdma-spec.bak": unlimited})
+}
+
+func TestGenerateOutputThatCannotBeWritten(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Symlink("nowhere", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	for output, want := range map[string]string{
+		dir:                                   "cannot replace " + dir + ": it is no regular file",
+		filepath.Join(dir, "missing", "file"): "no such file or directory",
+		filepath.Join(dir, "link"):            "it is a link to a file that is not there",
+		"/proc/rdma-spec.json":                "cannot write /proc/rdma-spec.json", // a folder in which not even root can make files
+	} {
+		got := call("", "generate", "--output", output)
+		if got.Status != 1 || got.Stdout != "" || !strings.Contains(got.Stderr, want) || strings.Count(got.Stderr, "\n") != 1 {
+			t.Errorf("--output %s: %+v; want %s", output, got, want)
+		}
+	}
+	var stderr bytes.Buffer
+	if status := run([]string{"generate", "--for", "docker"}, nil, &full{room: 10}, &stderr); status != 1 || stderr.String() != "rdma-spec: no space left on device\n" {
+		t.Errorf("a full disk behind stdout: exit status %d, stderr %q", status, stderr.String())
+	}
+}

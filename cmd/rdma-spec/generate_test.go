@@ -1,0 +1,266 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// generate runs the subcommand; it must succeed, and say no more than wanted.
+func generate(t *testing.T, stdin, stderr string, args ...string) string {
+	t.Helper()
+	got := call(stdin, append([]string{"generate"}, args...)...)
+	if got.Status != 0 || got.Stderr != stderr {
+		t.Fatalf("generate %v: exit status %d; stderr %q, want %q", args, got.Status, got.Stderr, stderr)
+	}
+	return got.Stdout
+}
+
+func parsedSpec(t *testing.T, text string) *specs.Spec {
+	t.Helper()
+	var s specs.Spec
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&s); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	return &s
+}
+
+// capable counts the sets of a spec that have CAP_IPC_LOCK.
+func capable(s *specs.Spec) (sets int) {
+	c := s.Process.Capabilities
+	for _, set := range [][]string{c.Bounding, c.Effective, c.Permitted, c.Inheritable, c.Ambient} {
+		if slices.Contains(set, "CAP_IPC_LOCK") {
+			sets++
+		}
+	}
+	return sets
+}
+
+func TestGenerateDefault(t *testing.T) {
+	text := generate(t, "", "")
+	s := parsedSpec(t, text)
+	if s.Version != "1.0.2" {
+		t.Errorf("ociVersion %s, want 1.0.2", s.Version)
+	}
+	want := []specs.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}
+	if diff := cmp.Diff(want, s.Process.Rlimits); diff != "" { // and no RLIMIT_NOFILE
+		t.Errorf("rlimits (-want +got):\n%s", diff)
+	}
+	if n := strings.Count(text, "18446744073709551615"); n != 2 {
+		t.Errorf("18446744073709551615 stands there %d times, want 2", n)
+	}
+	c := s.Process.Capabilities
+	if capable(s) != 3 || strings.Count(text, "CAP_IPC_LOCK") != 3 || !slices.Contains(c.Bounding, "CAP_IPC_LOCK") ||
+		!slices.Contains(c.Effective, "CAP_IPC_LOCK") || !slices.Contains(c.Permitted, "CAP_IPC_LOCK") {
+		t.Errorf("CAP_IPC_LOCK is not in bounding, effective and permitted, once each: %+v", c)
+	}
+	if len(s.Linux.Devices) != 0 || s.Linux.CgroupsPath != "" {
+		t.Errorf("devices %v, cgroup path %q: want none", s.Linux.Devices, s.Linux.CgroupsPath)
+	}
+	if !strings.HasPrefix(text, "{\n  \"ociVersion\"") || !strings.HasSuffix(text, "\n}\n") {
+		t.Errorf("not indented for people:\n%s", text)
+	}
+}
+
+func TestGenerateGivesTheSameBytes(t *testing.T) {
+	first := generate(t, "", "", "--root", hcatest.EightHCA(t), "--devices", "all")
+	for _, again := range []string{
+		generate(t, "", "", "--root", hcatest.EightHCA(t), "--devices", "all", "--for", "containerd", "--from", "default"),
+		generate(t, first, "", "--root", hcatest.EightHCA(t), "--devices", "all", "--from", "-"),
+		generate(t, first, "", "--from", "-"),
+	} {
+		if diff := cmp.Diff(first, again); diff != "" {
+			t.Errorf("(-first +again):\n%s", diff)
+		}
+	}
+}
+
+// The spec in testdata has what a library would lose: fields that no type knows, large numbers, HTML characters, escapes.
+func TestGenerateFromGolden(t *testing.T) {
+	const from = "testdata/strange.json"
+	text := generate(t, "", "", "--from", from, "--root", hcatest.A100(t), "--devices", "mlx5_1,mlx5_0,mlx5_1")
+	golden := filepath.Join("testdata", "strange.golden")
+	if *update {
+		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text); diff != "" {
+		t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
+	}
+	stdin, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again := generate(t, string(stdin), "", "--from", "-", "--root", hcatest.A100(t), "--devices", "mlx5_1,mlx5_0,mlx5_1")
+	if diff := cmp.Diff(text, again); diff != "" {
+		t.Errorf("standard input gives something else than the file (-file +stdin):\n%s", diff)
+	}
+	// Without what was granted it is what it was, line by line.
+	var before bytes.Buffer
+	if err := json.Indent(&before, stdin, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(text, "\n")
+	for line := range strings.Lines(before.String()) {
+		line = strings.TrimRight(line, ",\n")
+		if !slices.ContainsFunc(lines, func(l string) bool { return strings.TrimRight(l, ",") == line }) {
+			t.Errorf("lost: %s", line)
+		}
+	}
+}
+
+func TestGenerateMemlockAndIPCLock(t *testing.T) {
+	const voids = "rdma-spec: warning: CAP_IPC_LOCK voids the memlock of 16Gi for processes of root\n"
+	for name, test := range map[string]struct {
+		args    []string
+		stderr  string
+		memlock uint64
+		sets    int
+	}{
+		"unlimited":                       {nil, "", math.MaxUint64, 3},
+		"without IPC_LOCK":                {[]string{"--ipc-lock=false"}, "", math.MaxUint64, 0},
+		"a finite one means no IPC_LOCK":  {[]string{"--memlock", "16Gi"}, "", 16 << 30, 0},
+		"unless asked for":                {[]string{"--memlock", "16Gi", "--ipc-lock"}, voids, 16 << 30, 3},
+		"finite, without IPC_LOCK":        {[]string{"--memlock", "16Gi", "--ipc-lock=false"}, "", 16 << 30, 0},
+		"a number that is unlimited":      {[]string{"--memlock", "18446744073709551615"}, "", math.MaxUint64, 3},
+		"an existing higher one is kept":  {[]string{"--memlock", "1Gi", "--from", "testdata/unlimited.json"}, "", math.MaxUint64, 0},
+		"an existing lower one is raised": {[]string{"--memlock", "16Gi", "--from", "testdata/low.json"}, "", 16 << 30, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := parsedSpec(t, generate(t, "", test.stderr, test.args...))
+			want := []specs.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: test.memlock, Soft: test.memlock}}
+			if diff := cmp.Diff(want, s.Process.Rlimits); diff != "" {
+				t.Errorf("rlimits (-want +got):\n%s", diff)
+			}
+			if got := capable(s); got != test.sets {
+				t.Errorf("CAP_IPC_LOCK is in %d sets, want %d", got, test.sets)
+			}
+		})
+	}
+}
+
+// The recipe that many follow by hand caps every container at 1024 open files.
+func TestGenerateWarnsOf1024Files(t *testing.T) {
+	const text = `{"ociVersion":"1.0.2","process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]},"linux":{}}`
+	got := generate(t, text, "rdma-spec: warning: - sets RLIMIT_NOFILE to 1024: every container will be held to 1024 open files; remove that rlimit unless you mean it\n", "--from", "-")
+	if !strings.Contains(got, "RLIMIT_NOFILE") {
+		t.Error("the rlimit is gone: somebody may mean it")
+	}
+}
+
+func TestGenerateDevices(t *testing.T) {
+	const noRDMACM = "rdma-spec: warning: the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module rdma_ucm\n"
+	leftOut := func(name, why string) string {
+		return fmt.Sprintf("rdma-spec: warning: HCA %s is left out: %s; name it to insist\n", name, why)
+	}
+	broken := []string{"no_verbs: it has no verbs device: load the module ib_uverbs"}
+	for name, test := range map[string]struct {
+		root, devices string
+		want          []string
+		stderr        string
+	}{
+		"none":                      {hcatest.V100(t), "none", nil, ""},
+		"none, where there is none": {hcatest.NoRDMA(t), "none", nil, ""},
+		"all":                       {hcatest.V100(t), "all", []string{"uverbs0 231:192", "uverbs1 231:193", "rdma_cm 10:58"}, ""},
+		"all: those that are up":    {hcatest.A100(t), "all", []string{"uverbs1 231:193", "uverbs2 231:194", "rdma_cm 10:58"}, leftOut("mlx5_0", "it has no ACTIVE port")},
+		"one that is down":          {hcatest.A100(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
+		"by name, in that order":    {hcatest.EightHCA(t), "mlx5_10,mlx5_2", []string{"uverbs10 231:202", "uverbs2 231:194", "rdma_cm 10:58"}, ""},
+		"a name twice":              {hcatest.V100(t), "mlx5_1,mlx5_1", []string{"uverbs1 231:193", "rdma_cm 10:58"}, ""},
+		"no rdma_cm":                {hcatest.NoRDMACM(t), "mlx5_0", []string{"uverbs0 231:192"}, noRDMACM},
+		"EFA":                       {hcatest.EFA(t), "efa_0", []string{"uverbs0 231:192"}, noRDMACM},
+		"one works, others not":     {hcatest.Broken(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := parsedSpec(t, generate(t, "", test.stderr, "--root", test.root, "--devices", test.devices))
+			var got []string
+			for _, d := range s.Linux.Devices {
+				got = append(got, fmt.Sprintf("%s %d:%d", filepath.Base(d.Path), d.Major, d.Minor))
+				rule := specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &d.Major, Minor: &d.Minor, Access: "rw"}
+				if n := count(s.Linux.Resources.Devices, rule); n != 1 {
+					t.Errorf("%s is allowed by %d rules, want 1", d.Path, n)
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("devices (-want +got):\n%s", diff)
+			}
+			if first := s.Linux.Resources.Devices[0]; first.Allow || len(s.Linux.Resources.Devices) != 1+len(test.want) {
+				t.Errorf("device rules %v: want the denial of all, and one for each device", s.Linux.Resources.Devices)
+			}
+		})
+	}
+	got := call("", "generate", "--root", hcatest.Broken(t), "--devices", "all")
+	if got.Status != 0 || !strings.Contains(got.Stdout, `"/dev/infiniband/uverbs0"`) {
+		t.Errorf("broken HCAs hide the one that works: %+v", got)
+	}
+	for _, want := range broken {
+		name, why, _ := strings.Cut(want, ": ")
+		if !strings.Contains(got.Stderr, leftOut(name, why)) {
+			t.Errorf("stderr does not say that %s is left out: %s", name, got.Stderr)
+		}
+	}
+}
+
+func count(rules []specs.LinuxDeviceCgroup, rule specs.LinuxDeviceCgroup) (n int) {
+	for _, r := range rules {
+		if cmp.Equal(r, rule) {
+			n++
+		}
+	}
+	return n
+}
+
+// Each platform's text is golden in spec/platform; here is which flags reach it.
+func TestGenerateFor(t *testing.T) {
+	const dockerNote = "rdma-spec: merge this into /etc/docker/daemon.json and restart docker: it affects every container that is run without a memlock of its own\n"
+	for name, test := range map[string]struct {
+		args         []string
+		stderr       string
+		wants, lacks string
+	}{
+		"containerd":                      {[]string{"containerd"}, "", `"ociVersion": "1.0.2"`, "#"},
+		"docker, IPC_LOCK left out":       {[]string{"docker"}, dockerNote, `"Hard": -1`, "IPC_LOCK"},
+		"docker, finite":                  {[]string{"docker", "--memlock", "1Gi"}, dockerNote, `"Soft": 1073741824`, "-1"},
+		"crio, IPC_LOCK left out":         {[]string{"crio"}, "", "memlock=-1:-1", "IPC_LOCK"},
+		"crio, devices":                   {[]string{"crio", "--devices", "mlx5_0", "--root", hcatest.V100(t)}, "", `"/dev/infiniband/uverbs0:/dev/infiniband/uverbs0:rw"`, "uverbs1"},
+		"nodeadm":                         {[]string{"nodeadm"}, "", "CAP_IPC_LOCK", "18446744073709551615"},
+		"nodeadm, from":                   {[]string{"nodeadm", "--from", "testdata/unlimited.json"}, "", "hard: 9223372036854775807", "18446744073709551615"},
+		"nodeadm, without IPC_LOCK":       {[]string{"nodeadm", "--ipc-lock=false"}, "", "kind: NodeConfig", "CAP_"},
+		"talos":                           {[]string{"talos"}, "", "kind: CRIBaseRuntimeSpecConfig", "18446744073709551615"},
+		"bottlerocket":                    {[]string{"bottlerocket"}, "", "ipc-lock = true", "devices"},
+		"bottlerocket, without IPC_LOCK":  {[]string{"bottlerocket", "--ipc-lock=false"}, "", `soft-limit = "unlimited"`, "ipc-lock"},
+		"bottlerocket, finite":            {[]string{"bottlerocket", "--memlock", "1Gi"}, "", "soft-limit = 1073741824", "ipc-lock"},
+		"systemd, IPC_LOCK left out":      {[]string{"systemd"}, "", "LimitMEMLOCK=infinity", "IPC_LOCK"},
+		"systemd, IPC_LOCK not asked for": {[]string{"systemd", "--ipc-lock=false"}, "", "LimitMEMLOCK=infinity", "IPC_LOCK"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := generate(t, "", test.stderr, append([]string{"--for"}, test.args...)...)
+			if !strings.Contains(got, test.wants) || strings.Contains(got, test.lacks) {
+				t.Errorf("want %s and no %s in:\n%s", test.wants, test.lacks, got)
+			}
+		})
+	}
+}

@@ -1,0 +1,218 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package atomicfile
+
+import (
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// folder makes files in a folder of the test's own.
+func folder(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// check compares all that is in a folder: links are followed, folders and sockets left out.
+func check(t *testing.T, dir string, want map[string]string) {
+	t.Helper()
+	got := map[string]string{}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if content, err := os.ReadFile(filepath.Join(dir, e.Name())); err == nil {
+			got[e.Name()] = string(content)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func stat(t *testing.T, file string) (fs.FileMode, *syscall.Stat_t) {
+	t.Helper()
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Mode(), info.Sys().(*syscall.Stat_t)
+}
+
+func TestReplaceMakesANewFile(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077)) // the mode is the same for every administrator
+	dir := folder(t, nil)
+	file := filepath.Join(dir, "spec.json")
+	backup, err := Replace(file, []byte("new"))
+	if err != nil || backup != "" {
+		t.Errorf("Replace = %q, %v", backup, err)
+	}
+	check(t, dir, map[string]string{"spec.json": "new"})
+	if mode, _ := stat(t, file); mode != 0o644 {
+		t.Errorf("mode %v, want 0644", mode)
+	}
+}
+
+func TestReplaceKeepsABackup(t *testing.T) {
+	dir := folder(t, map[string]string{"spec.json": "old", "spec.json.rdma-spec.bak": "older"})
+	file := filepath.Join(dir, "spec.json")
+	backup, err := Replace(file, []byte("new"))
+	if err != nil || backup != file+".rdma-spec.bak" {
+		t.Errorf("Replace = %q, %v", backup, err)
+	}
+	check(t, dir, map[string]string{"spec.json": "new", "spec.json.rdma-spec.bak": "old"})
+}
+
+func TestReplaceKeepsModeAndOwner(t *testing.T) {
+	dir := folder(t, map[string]string{"spec.json": "old"})
+	file := filepath.Join(dir, "spec.json")
+	uid, gid := os.Getuid(), os.Getgid()
+	if uid == 0 { // only root can give files away
+		uid, gid = 12345, 54321
+	}
+	if err := os.Chown(file, uid, gid); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(file, 0o627); err != nil {
+		t.Fatal(err)
+	}
+	backup, err := Replace(file, []byte("new"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []string{file, backup} {
+		mode, owner := stat(t, f)
+		if mode != 0o627 || int(owner.Uid) != uid || int(owner.Gid) != gid {
+			t.Errorf("%s: mode %v, owner %d:%d; want 0627, %d:%d", filepath.Base(f), mode, owner.Uid, owner.Gid, uid, gid)
+		}
+	}
+}
+
+// Whoever has the file open when it is replaced has the old one, whole: it is another file that takes the name.
+func TestReplaceIsAtomic(t *testing.T) {
+	dir := folder(t, map[string]string{"spec.json": "old content"})
+	file := filepath.Join(dir, "spec.json")
+	reader, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = reader.Close() })
+	if _, err := Replace(file, []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	if old, err := io.ReadAll(reader); err != nil || string(old) != "old content" {
+		t.Errorf("who had it open reads %q, %v", old, err)
+	}
+}
+
+func TestReplaceLeavesEqualContentAlone(t *testing.T) {
+	dir := folder(t, map[string]string{"spec.json": "same"})
+	file := filepath.Join(dir, "spec.json")
+	_, before := stat(t, file)
+	backup, err := Replace(file, []byte("same"))
+	if err != nil || backup != "" {
+		t.Errorf("Replace = %q, %v", backup, err)
+	}
+	if _, after := stat(t, file); after.Ino != before.Ino {
+		t.Error("a file that had the content already was replaced")
+	}
+	check(t, dir, map[string]string{"spec.json": "same"})
+}
+
+func TestReplaceFollowsLinks(t *testing.T) {
+	dir, real := folder(t, nil), folder(t, map[string]string{"real.json": "old"})
+	target, link := filepath.Join(real, "real.json"), filepath.Join(dir, "spec.json")
+	if err := os.Symlink(target, link); err != nil {
+		t.Fatal(err)
+	}
+	backup, err := Replace(link, []byte("new"))
+	if err != nil || backup != target+BackupSuffix {
+		t.Errorf("Replace = %q, %v", backup, err)
+	}
+	if to, err := os.Readlink(link); err != nil || to != target {
+		t.Errorf("the link goes to %q, %v", to, err)
+	}
+	check(t, real, map[string]string{"real.json": "new", "real.json.rdma-spec.bak": "old"})
+	check(t, dir, map[string]string{"spec.json": "new"})
+}
+
+func TestReplaceRefuses(t *testing.T) {
+	dir := folder(t, map[string]string{"file": "old"})
+	at := func(name string) string { return filepath.Join(dir, name) }
+	if err := os.Symlink("nowhere", at("dangling")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("circle", at("circle")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(at("folder"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mkfifo(at("pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	socket, err := net.Listen("unix", at("socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	for name, want := range map[string]string{
+		"dangling":     "it is a link to a file that is not there",
+		"circle":       "too many levels of symbolic links",
+		"folder":       "it is no regular file",
+		"pipe":         "it is no regular file",
+		"socket":       "it is no regular file",
+		"file/below":   "not a directory",
+		"missing/file": "no such file or directory",
+	} {
+		backup, err := Replace(at(name), []byte("new"))
+		if err == nil || !strings.Contains(err.Error(), at(name)) || !strings.Contains(err.Error(), want) || backup != "" {
+			t.Errorf("Replace(%s) = %q, %v; want %s", name, backup, err, want)
+		}
+	}
+	if to, err := os.Readlink(at("dangling")); err != nil || to != "nowhere" {
+		t.Errorf("the dangling link became %q, %v", to, err)
+	}
+	if err := os.Remove(at("pipe")); err != nil { // reading it would block
+		t.Fatal(err)
+	}
+	check(t, dir, map[string]string{"file": "old"})
+}
+
+// `--output /dev/stdout` must not put a file in the place of that link, whatever it leads to.
+func TestReplaceLeavesDeviceLinksAlone(t *testing.T) {
+	read, written, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = read.Close() })
+	t.Cleanup(func() { _ = written.Close() })
+	dir := folder(t, nil)
+	link := filepath.Join(dir, "stdout")
+	// /proc/self/fd/N is a link whose text, pipe:[…], names no file.
+	if err := os.Symlink(filepath.Join("/proc/self/fd", fd(written)), link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Replace(link, []byte("new")); err == nil || !strings.Contains(err.Error(), "it is no regular file") {
+		t.Errorf("Replace: %v", err)
+	}
+	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != fs.ModeSymlink {
+		t.Errorf("the link became %v, %v", info, err)
+	}
+}

@@ -1,0 +1,128 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package atomicfile
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// Limits and users belong to a process: where one of these is set, this program runs as a process of its own that calls Replace in its
+// working folder, and says what came of it.
+const (
+	// fullDisk lets no file grow above 4 KiB: as on a full disk, a write gets through in part.
+	fullDisk = "full disk"
+	// nobody is a user to whom nothing belongs.
+	nobody = "nobody"
+)
+
+const childVariable = "ATOMICFILE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(childVariable) {
+	case "":
+		os.Exit(m.Run())
+	case fullDisk:
+		signal.Ignore(syscall.SIGXFSZ)
+		must(syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: 4096, Max: 4096}))
+	case nobody:
+		if os.Getuid() == 0 {
+			must(syscall.Setgroups(nil))
+			must(syscall.Setgid(65534))
+			must(syscall.Setuid(65534))
+		}
+	}
+	size, err := strconv.Atoi(os.Args[1])
+	must(err)
+	_, err = Replace("spec.json", []byte(strings.Repeat("n", size)))
+	fmt.Print(err)
+}
+
+func must(err error) {
+	if err != nil {
+		fmt.Print("the test is broken: ", err)
+		os.Exit(1)
+	}
+}
+
+// replaceAs replaces spec.json in a folder by that many bytes, and gives the error's text.
+func replaceAs(t *testing.T, child, dir string, size int) string {
+	t.Helper()
+	cmd := exec.Command("/proc/self/exe", strconv.Itoa(size))
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), childVariable+"="+child)
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return string(out)
+}
+
+func TestReplaceOnAFullDisk(t *testing.T) {
+	small, large := "old", strings.Repeat("old ", 5000)
+	for name, test := range map[string]struct{ before, after map[string]string }{
+		"the backup does not fit":   {map[string]string{"spec.json": large}, map[string]string{"spec.json": large}},
+		"the new file does not fit": {map[string]string{"spec.json": small}, map[string]string{"spec.json": small, "spec.json" + BackupSuffix: small}},
+		"there is no old file":      {nil, map[string]string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t, test.before)
+			if got := replaceAs(t, fullDisk, dir, 10000); !strings.HasPrefix(got, "cannot write spec.json") || !strings.HasSuffix(got, "file too large") {
+				t.Errorf("Replace: %s", got)
+			}
+			check(t, dir, test.after)
+		})
+	}
+}
+
+func TestReplaceInAReadOnlyFolder(t *testing.T) {
+	for name, files := range map[string]map[string]string{"an old file": {"spec.json": "old"}, "a new file": {}} {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t, files)
+			for file := range files {
+				if err := os.Chmod(dir+"/"+file, 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := os.Chmod(dir, 0o555); err != nil {
+				t.Fatal(err)
+			}
+			if got := replaceAs(t, nobody, dir, 3); !strings.HasPrefix(got, "cannot write spec.json") || !strings.HasSuffix(got, "permission denied") {
+				t.Errorf("Replace: %s", got)
+			}
+			check(t, dir, files)
+		})
+	}
+}
+
+// Somebody else's file would become one's own: its owner is kept or nothing is done.
+func TestReplaceOfAnothersFile(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Log("not root: the file is one's own, and is replaced")
+	}
+	dir := folder(t, map[string]string{"spec.json": "old"})
+	if err := os.Chmod(dir+"/spec.json", 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	got, want, after := replaceAs(t, nobody, dir, 3), "operation not permitted", map[string]string{"spec.json": "old"}
+	if os.Getuid() != 0 {
+		want, after = "<nil>", map[string]string{"spec.json": "nnn", "spec.json" + BackupSuffix: "old"}
+	}
+	if !strings.HasSuffix(got, want) {
+		t.Errorf("Replace: %s; want %s", got, want)
+	}
+	check(t, dir, after)
+}
+
+// fd gives a file's descriptor as text.
+func fd(file *os.File) string { return strconv.Itoa(int(file.Fd())) }

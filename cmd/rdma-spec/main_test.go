@@ -1,0 +1,80 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// outcome is what a call leaves behind.
+type outcome struct {
+	Status         int
+	Stdout, Stderr string
+}
+
+// call runs the program with something on standard input.
+func call(stdin string, args ...string) outcome {
+	var stdout, stderr bytes.Buffer
+	status := run(args, strings.NewReader(stdin), &stdout, &stderr)
+	return outcome{status, stdout.String(), stderr.String()}
+}
+
+func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
+	for args, want := range map[string]string{
+		"frobnicate":                  "rdma-spec: unknown command \"frobnicate\" for \"rdma-spec\"; see 'rdma-spec --help'\n",
+		"generat":                     "rdma-spec: unknown command \"generat\" for \"rdma-spec\"; see 'rdma-spec --help'\n", // cobra would suggest, in three lines more
+		"--frobnicate":                "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec --help'\n",
+		"generate --frobnicate":       "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec generate --help'\n",
+		"generate -x":                 "rdma-spec: unknown shorthand flag: 'x' in -x; see 'rdma-spec generate --help'\n",
+		"generate --memlock":          "rdma-spec: flag needs an argument: --memlock; see 'rdma-spec generate --help'\n",
+		"generate --ipc-lock=perhaps": "rdma-spec: invalid argument \"perhaps\" for \"--ipc-lock\" flag: strconv.ParseBool: parsing \"perhaps\": invalid syntax; see 'rdma-spec generate --help'\n",
+		"generate spec.json":          "rdma-spec: unknown command \"spec.json\" for \"rdma-spec generate\"; see 'rdma-spec generate --help'\n",
+		"version please":              "rdma-spec: unknown command \"please\" for \"rdma-spec version\"; see 'rdma-spec version --help'\n",
+	} {
+		if diff := cmp.Diff(outcome{2, "", want}, call("", strings.Fields(args)...)); diff != "" {
+			t.Errorf("rdma-spec %s (-want +got):\n%s", args, diff)
+		}
+	}
+}
+
+func TestRunHelps(t *testing.T) {
+	for _, args := range [][]string{{}, {"--help"}, {"help"}, {"generate", "--help"}} {
+		got := call("", args...)
+		if got.Status != 0 || got.Stderr != "" || !strings.Contains(got.Stdout, "Usage:\n  rdma-spec") {
+			t.Errorf("rdma-spec %v: %+v", args, got)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if diff := cmp.Diff(outcome{0, "rdma-spec " + version + "\n", ""}, call("", "version")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if status := run([]string{"version"}, nil, &full{}, &bytes.Buffer{}); status != 1 {
+		t.Errorf("exit status %d on a full disk, want 1", status)
+	}
+}
+
+func TestIsUsageError(t *testing.T) {
+	for err, want := range map[error]bool{
+		usageError{errors.New("memlock is no size")}:              true,
+		fmt.Errorf("generate: %w", usageError{errors.New("x")}):   true,
+		errors.New(`unknown command "x" for "rdma-spec"`):         true,
+		errors.New("accepts at most 1 arg(s), received 2"):        true,
+		errors.New("requires at least 1 arg(s), only received 0"): true,
+		errors.New("cannot write x: no space left on device"):     false,
+		fmt.Errorf("--from x: %w", errors.New("unknown command")): false,
+		errProblemFound: false,
+	} {
+		if got := isUsageError(err); got != want {
+			t.Errorf("isUsageError(%v) = %v, want %v", err, got, want)
+		}
+	}
+}
