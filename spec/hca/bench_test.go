@@ -17,8 +17,7 @@ func eight(b *testing.B) string {
 }
 
 // BenchmarkVerbsNumbers is what every container that holds a character device
-// costs. On the live node it is cheaper than in a copy, where each step of a
-// path is looked at.
+// costs. On the live node it is cheaper than here, in a copy.
 func BenchmarkVerbsNumbers(b *testing.B) {
 	root := eight(b)
 	for b.Loop() {

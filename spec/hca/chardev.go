@@ -31,6 +31,10 @@ func VerbsNumbers(root string) (map[Number]Device, error) {
 		return nil, err
 	}
 	defer t.close()
+	return t.verbsNumbers()
+}
+
+func (t *tree) verbsNumbers() (map[Number]Device, error) {
 	names, err := t.list(classVerbs)
 	if err != nil {
 		return nil, fmt.Errorf("list verbs devices: %w", err)

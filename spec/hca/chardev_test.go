@@ -43,6 +43,15 @@ func TestVerbsNumbersAgreesWithScan(t *testing.T) {
 	}
 }
 
+// TestVerbsNumbersTwice: where two devices claim a number, the first has it.
+func TestVerbsNumbersTwice(t *testing.T) {
+	root := hcatest.V100Node().Files().With(hcatest.Files{"sys/devices/pci0000:86/0000:86:00.0/infiniband_verbs/uverbs1/dev": "231:192\n"}).Root(t)
+	got, err := VerbsNumbers(root)
+	if err != nil || len(got) != 1 || got[Number{231, 192}].HCA != "mlx5_0" {
+		t.Errorf("%+v, error %v", got, err)
+	}
+}
+
 func TestReadNumber(t *testing.T) {
 	for in, want := range map[string]Number{
 		"231:192\n": {231, 192}, "4095:1048575": {4095, 1<<20 - 1}, "0:1": {0, 1},

@@ -65,6 +65,15 @@ func FuzzScan(f *testing.F) {
 		} else if strings.Contains(err.Error(), canary) {
 			t.Errorf("read outside of the root: %v", err)
 		}
+		tr, err := openTree(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.close()
+		tr.stepwise = true
+		if node, err := tr.scan(); err == nil {
+			checkPromises(t, node)
+		}
 		verbs, err := VerbsNumbers(root)
 		for number, d := range verbs {
 			if err != nil || d.Number != number || d.Kind != KindVerbs || !validName(d.HCA) || d.HCA == canary {

@@ -150,37 +150,8 @@ var guards = map[string]func(t *testing.T){
 			t.Errorf("ports %v, problems %q", h.Ports, h.Problems)
 		}
 	},
-	"links out of the root": func(t *testing.T) {
-		for _, link := range []string{"ABSOLUTE", "../../../../outside"} {
-			dir := t.TempDir()
-			f := one().Files()
-			outside := hcatest.Files{}
-			for _, p := range f.Under(oneHCA) {
-				outside[strings.TrimPrefix(p, oneHCA+"/")] = f[p]
-			}
-			if link == "ABSOLUTE" {
-				link = filepath.Join(dir, "outside")
-			}
-			all := hcatest.Files{}
-			for p, v := range outside {
-				all["outside/"+p] = v
-			}
-			for p, v := range f.With(hcatest.Files{classOne: hcatest.Link(link)}) {
-				all["root/"+p] = v
-			}
-			if err := all.Write(dir); err != nil {
-				t.Fatal(err)
-			}
-			node, err := Scan(filepath.Join(dir, "root"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			h, _ := node.Find("mlx5_0")
-			if h.NodeGUID != "" || len(h.Ports) != 0 || !strings.Contains(strings.Join(h.Problems, "\n"), "path escapes from parent") {
-				t.Errorf("link %s was followed: %+v", link, h)
-			}
-		}
-	},
+	"links out of the root":           func(t *testing.T) { linksOut(t, false) },
+	"links out of the root, stepwise": func(t *testing.T) { linksOut(t, true) },
 	"printable attributes": func(t *testing.T) {
 		for _, fw := range []string{"1\x1b[31m", "1\n2", "ü", strings.Repeat("9", maxText+1)} {
 			h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/fw_ver": fw}))
@@ -210,6 +181,45 @@ var guards = map[string]func(t *testing.T){
 			}
 		}
 	},
+}
+
+// linksOut has the HCA outside of the root, whole and sound, and a link to it.
+func linksOut(t *testing.T, stepwise bool) {
+	for _, link := range []string{"ABSOLUTE", "../../../../outside"} {
+		dir := t.TempDir()
+		f := one().Files()
+		outside := hcatest.Files{}
+		for _, p := range f.Under(oneHCA) {
+			outside[strings.TrimPrefix(p, oneHCA+"/")] = f[p]
+		}
+		if link == "ABSOLUTE" {
+			link = filepath.Join(dir, "outside")
+		}
+		all := hcatest.Files{}
+		for p, v := range outside {
+			all["outside/"+p] = v
+		}
+		for p, v := range f.With(hcatest.Files{classOne: hcatest.Link(link)}) {
+			all["root/"+p] = v
+		}
+		if err := all.Write(dir); err != nil {
+			t.Fatal(err)
+		}
+		tr, err := openTree(filepath.Join(dir, "root"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.close()
+		tr.stepwise = stepwise
+		node, err := tr.scan()
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, _ := node.Find("mlx5_0")
+		if h.NodeGUID != "" || len(h.Ports) != 0 || !strings.Contains(strings.Join(h.Problems, "\n"), "leads out of the root") {
+			t.Errorf("link %s was followed: %+v", link, h)
+		}
+	}
 }
 
 func problemsOf(n *Node) string { return strings.Join(n.Problems, "\n") }

@@ -34,7 +34,10 @@ func Scan(root string) (*Node, error) {
 		return nil, err
 	}
 	defer t.close()
+	return t.scan()
+}
 
+func (t *tree) scan() (*Node, error) {
 	names, err := t.list(classHCA)
 	if err != nil {
 		return nil, fmt.Errorf("list HCAs: %w", err)

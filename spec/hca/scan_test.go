@@ -66,7 +66,7 @@ func TestScanErrors(t *testing.T) {
 		{"file", file, "not a directory: give the folder"},
 		{"FIFO", fifo, "not a directory: give the folder"},
 		{"class is a file", classIsFile, ": sys/class/infiniband"},
-		{"class leads out", classEscapes, "path escapes from parent"},
+		{"class leads out", classEscapes, "leads out of the root"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if node, err := Scan(tc.root); err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -76,6 +76,35 @@ func TestScanErrors(t *testing.T) {
 				t.Errorf("VerbsNumbers: %v, error %v, want %q", found, err, tc.want)
 			}
 		})
+	}
+}
+
+// TestStepwise: without the kernel's help each named node is the same.
+func TestStepwise(t *testing.T) {
+	for name, build := range hcatest.All {
+		root := build(t)
+		want, err := Scan(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantVerbs, err := VerbsNumbers(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tr, err := openTree(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tr.close()
+		tr.stepwise = true
+		got, err := tr.scan()
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%s: error %v (-one step +stepwise):\n%s", name, err, diff)
+		}
+		gotVerbs, err := tr.verbsNumbers()
+		if diff := cmp.Diff(wantVerbs, gotVerbs); err != nil || diff != "" {
+			t.Errorf("%s: error %v (-one step +stepwise):\n%s", name, err, diff)
+		}
 	}
 }
 
