@@ -41,6 +41,8 @@ type StoredSpecs interface {
 	// Apply makes a container's stored spec hold what the grant says, and says whether that changed it. The container's task must not
 	// have been created yet. It returns within its own budget.
 	Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error)
+	// Possible says why no stored spec can be edited on this node, and what to do about it; nil where one can, or may soon.
+	Possible() error
 }
 
 // Resources tells which resources containers hold.
@@ -56,6 +58,7 @@ type Plugin struct {
 	node     policy.Node
 	policy   atomic.Pointer[policy.Policy]
 	pending  pending
+	editing  atomic.Bool  // the runtime keeps specs that are edited after CreateContainer
 	refusals quieter      // refused containers that were told of
 	faults   quieter      // faults of the connection that were told of
 	serving  sync.RWMutex // held for reading by requests
@@ -89,9 +92,13 @@ func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.
 		}
 		return nil, nil
 	}
-	adjustment, given := adjust(ctr, *decision.Grant)
-	if decision.Grant.IPCLock != spec.IPCLockNo && p.StoredSpecs != nil {
-		p.pending.put(ctr.GetId(), spec.Grant{IPCLock: decision.Grant.IPCLock}, time.Now())
+	grant := *decision.Grant
+	if !p.editing.Load() {
+		grant.IPCLock = spec.IPCLockNo
+	}
+	adjustment, given := adjust(ctr, grant)
+	if grant.IPCLock != spec.IPCLockNo {
+		p.pending.put(ctr.GetId(), spec.Grant{IPCLock: grant.IPCLock}, time.Now())
 	}
 	log.WithFields(given).Info("adjusted")
 	return adjustment, nil

@@ -23,6 +23,7 @@ type session struct {
 	*Plugin
 	registered chan struct{} // closed when the runtime has taken the plugin in
 	once       sync.Once
+	noSpecs    string      // why the runtime's stored specs cannot be edited
 	given      error       // why Configure refused
 	abandoned  atomic.Bool // nobody will configure this session any more
 }
@@ -50,6 +51,7 @@ func (s *session) configure(config, runtime, version string) error {
 		}
 		s.policy.Store(p)
 	}
+	s.noSpecs = whyNoSpecs(s.StoredSpecs, runtime)
 	s.Log.WithField("runtime", runtime+" "+version).Info("registering")
 	return nil
 }
@@ -66,9 +68,12 @@ func handedOver(config string) (*policy.Policy, error) {
 func (s *session) events() api.EventMask {
 	var events api.EventMask
 	events.Set(api.Event_CREATE_CONTAINER)
-	if p := s.policy.Load(); s.StoredSpecs != nil && p != nil && p.GivesIPCLock() {
+	p := s.policy.Load()
+	editing := p != nil && p.GivesIPCLock() && s.editsSpecs()
+	if editing {
 		events.Set(api.Event_POST_CREATE_CONTAINER)
 	}
+	s.editing.Store(editing)
 	return events
 }
 

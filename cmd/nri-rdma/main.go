@@ -33,8 +33,9 @@ const defaultConfig = "/etc/rdma-spec/config.yaml"
 type options struct {
 	config, name, index, socket, root string
 	podResourcesSocket                string
-	logLevel, logFormat               string
-	version                           bool
+	containerdOptions
+	logLevel, logFormat string
+	version             bool
 }
 
 func main() {
@@ -70,6 +71,7 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.name, "name", "rdma", "the plugin's name, as pods name it in required-plugins.noderesource.dev")
 	f.StringVar(&o.index, "index", "90", "the plugin's place among others, two digits: after what injects devices")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
+	o.containerdOptions.addTo(f)
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; without it "+podresources.DefaultSocket+" below the root")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning or error")
@@ -118,7 +120,8 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	defer log.Info("nri-rdma stopped")
 	return plugin.New(plugin.Options{
 		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: p,
-		Resources: podresources.New(podresources.Options{Socket: o.podResourcesSocket}),
+		StoredSpecs: newStoredSpecs(o, log),
+		Resources:   podresources.New(podresources.Options{Socket: o.podResourcesSocket}),
 	}).Run(ctx)
 }
 

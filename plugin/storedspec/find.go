@@ -19,11 +19,10 @@ var places = []string{
 	"/run/k0s/containerd.sock",                      // k0s
 }
 
-// Find gives the path of containerd's socket: the address, /path or unix:///path, if there is one, else the first of the usual
-// places that holds a socket. The error says where it was looked for; it is fs.ErrNotExist if there is nothing.
-func Find(address string) (socket string, err error) { return find(address, "/") }
-
-func find(address, root string) (string, error) {
+// Find gives the path of containerd's socket: the address, /path or unix:///path, if one is given, else the first of the usual
+// places below a root that holds a socket; the root of a live node is "/". The error says where it was looked for, and is
+// fs.ErrNotExist.
+func Find(address, root string) (socket string, err error) {
 	candidates := candidates(address, root)
 	for _, c := range candidates {
 		if info, err := os.Stat(c); err == nil && info.Mode().Type() == fs.ModeSocket {
@@ -33,7 +32,7 @@ func find(address, root string) (string, error) {
 	return "", missing(candidates)
 }
 
-// possible says why find cannot become successful: there is no folder for a socket to appear in.
+// possible says why Find cannot become successful: there is no folder for a socket to appear in.
 func possible(address, root string) error {
 	candidates := candidates(address, root)
 	for _, c := range candidates {

@@ -75,12 +75,12 @@ func TestFind(t *testing.T) {
 			if address != "" {
 				address = root + address
 			}
-			got, err := find(address, root)
+			got, err := Find(address, root)
 			if test.want != "" && (err != nil || got != root+test.want) {
-				t.Errorf("find gives %q, %v", got, err)
+				t.Errorf("Find gives %q, %v", got, err)
 			}
 			if test.want == "" && (!errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "--containerd-address")) {
-				t.Errorf("find gives %q, %v", got, err)
+				t.Errorf("Find gives %q, %v", got, err)
 			}
 			if err := possible(address, root); (err == nil) != test.possible {
 				t.Errorf("possible gives %v", err)

@@ -23,7 +23,8 @@ const (
 // links keeps one connection to containerd as long as it works. A connection that failed is never mended but thrown away with its
 // backoff and its reconnecting: nobody knocks at a containerd that is gone, and one that comes back is reached by the next call.
 type links struct {
-	address string
+	address, root string // as Find takes them
+
 	mu      sync.Mutex
 	current *link
 }
@@ -41,7 +42,7 @@ func (l *links) take() (*link, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.current == nil {
-		socket, err := Find(l.address)
+		socket, err := Find(l.address, l.root)
 		if err != nil {
 			return nil, err
 		}

@@ -43,8 +43,10 @@ var (
 
 // Options say which containerd a Client edits, and how long it may take. The zero Options are those of a usual node.
 type Options struct {
-	// Address is containerd's socket, /path or unix:///path; empty: found by Find when it is needed.
+	// Address is containerd's socket, /path or unix:///path; empty: looked for in the usual places when it is needed.
 	Address string
+	// Root is the folder below which the usual places are; empty: "/".
+	Root string
 	// Namespace is containerd's namespace of the containers; empty: DefaultNamespace.
 	Namespace string
 	// Budget bounds each call, all tries together; 0: DefaultBudget. Where the caller's context has a deadline, a quarter of the time
@@ -66,6 +68,9 @@ type Client struct {
 
 // New makes a Client. It touches no socket.
 func New(o Options) *Client {
+	if o.Root == "" {
+		o.Root = "/"
+	}
 	if o.Namespace == "" {
 		o.Namespace = DefaultNamespace
 	}
@@ -75,10 +80,7 @@ func New(o Options) *Client {
 	if o.Rest == 0 {
 		o.Rest = DefaultRest
 	}
-	c := &Client{Options: o}
-	c.links.address = o.Address
-	c.breaker = newBreaker(o)
-	return c
+	return &Client{Options: o, links: links{address: o.Address, root: o.Root}, breaker: newBreaker(o)}
 }
 
 // Close lets go of the connection, once the calls in flight are done. A Client that is used afterwards connects again.
@@ -86,7 +88,7 @@ func (c *Client) Close() { c.links.close() }
 
 // Possible says why no stored spec can be edited on this node: there is no socket of containerd, and no folder in which one
 // could appear. A socket that is not there yet is no reason.
-func (c *Client) Possible() error { return possible(c.Address, "/") }
+func (c *Client) Possible() error { return possible(c.Address, c.Root) }
 
 // Apply makes a container's stored spec hold what the grant says, capabilities in all five sets, and says whether that changed it.
 // Applying twice equals applying once. The container's task must not have been created: nobody else writes its spec then.

@@ -1,0 +1,229 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// recordedSpecs is a StoredSpecs that records what it is asked for.
+type recordedSpecs struct {
+	possible, fails error
+	unchanged       bool
+
+	mu       sync.Mutex
+	asked    []string // container and grant
+	deadline bool     // the last call had one
+}
+
+func (r *recordedSpecs) Apply(ctx context.Context, container string, grant spec.Grant) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = append(r.asked, container+" "+grant.String())
+	_, r.deadline = ctx.Deadline()
+	return r.fails == nil && !r.unchanged, r.fails
+}
+
+func (r *recordedSpecs) Possible() error { return r.possible }
+
+func TestPending(t *testing.T) {
+	var p pending
+	start := time.Unix(1000, 0)
+	lock, force := spec.Grant{IPCLock: spec.IPCLockUnlessDropped}, spec.Grant{IPCLock: spec.IPCLockYes}
+	take := func(container string, want spec.Grant, there bool) {
+		t.Helper()
+		if got, ok := p.take(container); ok != there || !cmp.Equal(got, want) {
+			t.Errorf("take %s gives %v, %v", container, got, ok)
+		}
+	}
+	take("nobody", spec.Grant{}, false)
+
+	p.put("a", lock, start)
+	take("b", spec.Grant{}, false)
+	take("a", lock, true)
+	take("a", spec.Grant{}, false)
+
+	p.put("a", lock, start)
+	p.put("a", force, start)
+	take("a", force, true)
+
+	// What no PostCreateContainer came for goes when its time is over.
+	p.put("old", lock, start)
+	p.put("young", lock, start.Add(time.Second))
+	p.put("now", lock, start.Add(pendingFor))
+	if len(p.grants) != 3 {
+		t.Errorf("%d grants are pending within %s, want 3", len(p.grants), pendingFor)
+	}
+	p.put("later", lock, start.Add(pendingFor+time.Second))
+	take("old", spec.Grant{}, false)
+	take("young", lock, true)
+	take("now", lock, true)
+	take("later", lock, true)
+}
+
+func TestOnlyGrantedContainersAreEdited(t *testing.T) {
+	annotated := func(value string) *api.PodSandbox {
+		return &api.PodSandbox{Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: value}}
+	}
+	tests := []struct {
+		name    string
+		policy  string
+		pod     *api.PodSandbox
+		plain   bool // the container holds no device
+		want    []string
+		refused bool
+	}{
+		{name: "RDMA", policy: "{}", pod: pod, want: []string{"container ipc_lock=unless-dropped"}},
+		{name: "in any case", policy: "ipcLock: true", pod: pod, want: []string{"container ipc_lock=true"}},
+		{name: "forced beside a limit", policy: "{memlock: 1Gi, ipcLock: force}", pod: pod, want: []string{"container ipc_lock=true"}},
+		{name: "no RDMA", policy: "{}", pod: pod, plain: true},
+		{name: "opted out", policy: "{}", pod: annotated("false")},
+		{name: "its author wants none", policy: "{}", pod: annotated("{ipcLock: false}")},
+		{name: "refused", policy: "{}", pod: annotated("true"), plain: true, refused: true},
+		{name: "the policy gives none", policy: "ipcLock: false", pod: pod},
+		{name: "a limit that holds", policy: "memlock: 1Gi", pod: pod},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			specs := &recordedSpecs{}
+			runtime, p := registered(t, Options{Policy: mustPolicy(t, test.policy), StoredSpecs: specs})
+			ctr := verbsContainer(t, p.Root)
+			if test.plain {
+				ctr.Linux = nil
+			}
+			if _, err := runtime.Create(t.Context(), test.pod, ctr); (err != nil) != test.refused {
+				t.Fatalf("creation: %v", err)
+			}
+			if diff := cmp.Diff(test.want, specs.asked); diff != "" {
+				t.Errorf("edits (-want +got):\n%s", diff)
+			}
+			if len(p.pending.grants) != 0 {
+				t.Errorf("still pending: %v", p.pending.grants)
+			}
+			if len(test.want) > 0 && !specs.deadline {
+				t.Error("the edit does not know when the runtime loses patience")
+			}
+			if said := strings.Contains(p.log.String(), "CAP_IPC_LOCK added to the stored spec"); said != (len(test.want) > 0) {
+				t.Errorf("the log says:\n%s", p.log)
+			}
+		})
+	}
+}
+
+func TestUnchangedSpecIsNotMentioned(t *testing.T) {
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: &recordedSpecs{unchanged: true}})
+	if _, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root)); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(p.log.String(), "CAP_IPC_LOCK") {
+		t.Errorf("the log says:\n%s", p.log)
+	}
+}
+
+// The container has its memlock all the same, so a failed edit costs it nothing but the capability.
+func TestFailedEditIsAWarning(t *testing.T) {
+	specs := &recordedSpecs{fails: errors.New("containerd did not answer within 300ms")}
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: specs})
+	adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root))
+	if err != nil || len(adjustment.GetRlimits()) != 1 {
+		t.Fatalf("creation: %v, %v", adjustment, err)
+	}
+	var warnings []string
+	for line := range strings.Lines(p.log.String()) {
+		if strings.Contains(line, "level=warning") || strings.Contains(line, "level=error") {
+			warnings = append(warnings, line)
+		}
+	}
+	if len(warnings) != 1 {
+		t.Fatalf("%d warnings, want one:\n%s", len(warnings), p.log)
+	}
+	for _, want := range []string{"level=warning", "pod=ml/train-0", "container=main", `error="containerd did not answer within 300ms"`, "no CAP_IPC_LOCK", "memlock is as granted"} {
+		if !strings.Contains(warnings[0], want) {
+			t.Errorf("the warning does not say %q: %s", want, warnings[0])
+		}
+	}
+}
+
+// Where no spec can be edited, the plugin says once what to do, asks for no event that is of no use, and grants the rest.
+func TestRuntimesWithoutStoredSpecs(t *testing.T) {
+	gone := &fs.PathError{Op: "find", Path: "/run/containerd/containerd.sock", Err: fs.ErrNotExist}
+	tests := []struct {
+		name, runtime, version string
+		policy                 string
+		possible               error
+		want                   []string // nil: nothing is said
+		edited                 bool
+	}{
+		{name: "CRI-O", runtime: "cri-o", version: "1.34.2", policy: "{}", want: []string{
+			"no CAP_IPC_LOCK: CRI-O has no API", "capabilities.add: [IPC_LOCK]", crioLine}},
+		{name: "CRI-O, and none is wanted", runtime: "cri-o", version: "1.34.2", policy: "ipcLock: false"},
+		{name: "another runtime", runtime: "podman", version: "6.0.0", policy: "{}", want: []string{"no CAP_IPC_LOCK: podman has no API"}},
+		{name: "containerd without a socket", runtime: "containerd", version: "v2.4.2", policy: "{}", possible: gone, want: []string{
+			"no CAP_IPC_LOCK: find /run/containerd/containerd.sock", "capabilities.add: [IPC_LOCK]"}},
+		{name: "containerd", runtime: "containerd", version: "v2.4.2", policy: "{}", edited: true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			specs := &recordedSpecs{possible: test.possible}
+			runtime := nritest.New(t, test.runtime, test.version)
+			runtime.Start(t)
+			p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, test.policy), StoredSpecs: specs})
+			eventually(t, 5*time.Second, "registered", func() bool { return runtime.Synchronised() == 1 })
+			runtime.Stop()
+			runtime.Start(t)
+			eventually(t, 5*time.Second, "registered again", func() bool { return runtime.Synchronised() == 2 })
+
+			adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root))
+			if err != nil || len(adjustment.GetRlimits()) != 1 {
+				t.Errorf("creation: %v, %v", adjustment, err)
+			}
+			if (len(specs.asked) > 0) != test.edited || len(p.pending.grants) != 0 {
+				t.Errorf("edits: %q, pending: %v", specs.asked, p.pending.grants)
+			}
+			log := p.log.String()
+			if n := strings.Count(log, "but no CAP_IPC_LOCK"); n != min(len(test.want), 1) {
+				t.Errorf("said %d times:\n%s", n, log)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(log, want) {
+					t.Errorf("the log does not say %q:\n%s", want, log)
+				}
+			}
+			if promised := strings.Contains(log, "ipc_lock="); promised != test.edited {
+				t.Errorf("the log promises an IPC_LOCK: %v\n%s", promised, log)
+			}
+		})
+	}
+}
+
+func TestLineForCRIO(t *testing.T) {
+	var config struct {
+		Crio struct {
+			Runtime struct {
+				Capabilities []string `toml:"default_capabilities"`
+			} `toml:"runtime"`
+		} `toml:"crio"`
+	}
+	if err := toml.Unmarshal([]byte(crioLine), &config); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE", "KILL", "IPC_LOCK"}
+	if diff := cmp.Diff(want, config.Crio.Runtime.Capabilities); diff != "" {
+		t.Error(diff)
+	}
+}
