@@ -6,7 +6,8 @@ SHELL := /bin/bash
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rdma-spec
-GOFLAGS  := -trimpath -buildvcs=false
+# grpcnotrace keeps gRPC's debug pages, and with them html/template, out of the binaries: 4 MB less.
+GOFLAGS  := -trimpath -buildvcs=false -tags grpcnotrace
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
 FUZZTIME ?= 10s
