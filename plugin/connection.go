@@ -68,11 +68,15 @@ func (p *Plugin) newSession() *session {
 
 // connect registers with the runtime and serves it until the connection ends.
 func (p *Plugin) connect(ctx context.Context) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", p.Socket)
+	conn, err := p.dial(ctx)
 	if err != nil {
 		return err
 	}
 	return p.newSession().run(ctx, conn)
+}
+
+func (p *Plugin) dial(ctx context.Context) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", p.Socket)
 }
 
 // explain says once what is wrong with the connection and what to do, and gives the time after which it is tried again.
@@ -131,21 +135,14 @@ func (p *Plugin) socketExists() bool {
 
 // watch tells when a file is created. It watches the file's folder; where that cannot be watched, it tells nothing.
 func watch(file string) (created <-chan struct{}, stop func()) {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, func() {}
-	}
-	stop = func() { _ = watcher.Close() } // nothing is lost with it
-	if err := watcher.Add(filepath.Dir(file)); err != nil {
-		return nil, stop
-	}
+	events, stop := watchFolder(filepath.Dir(file))
 	out := make(chan struct{}, 1)
 	go func() {
-		for event := range watcher.Events {
+		for event := range events {
 			if event.Has(fsnotify.Create) && filepath.Clean(event.Name) == filepath.Clean(file) {
 				select {
 				case out <- struct{}{}:
-				default:
+				default: // that is known already
 				}
 			}
 		}

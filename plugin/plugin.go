@@ -28,11 +28,11 @@ type Options struct {
 	Log    logrus.FieldLogger
 
 	// Policy is in force from the start and whatever the runtime hands over. Without one, the configuration that the runtime
-	// hands over is taken, or the defaults.
+	// hands over is taken, or the defaults, until FollowConfig finds a file.
 	Policy *policy.Policy
 	// StoredSpecs carries CAP_IPC_LOCK into the specs that the runtime stores; nil where there is no way to.
 	StoredSpecs StoredSpecs
-	// Resources tells which resources containers hold; nil where nobody can tell, which is as if they held none.
+	// Resources tells which resources containers hold; nil where there is nobody to ask.
 	Resources Resources
 }
 
@@ -62,20 +62,28 @@ type Plugin struct {
 	refusals quieter      // refused containers that were told of
 	faults   quieter      // faults of the connection that were told of
 	serving  sync.RWMutex // held for reading by requests
+	metrics  metrics
+	sessions atomic.Int32  // connections over which the runtime asks
+	fromFile atomic.Bool   // a configuration file is in force
+	changed  chan struct{} // another policy is in force than when the session registered
 }
 
 // New makes a plugin. It does nothing until Run.
 func New(o Options) *Plugin {
-	p := &Plugin{Options: o, node: policy.LiveNode(o.Root)}
-	p.policy.Store(o.Policy)
+	p := &Plugin{Options: o, node: policy.LiveNode(o.Root), metrics: newMetrics(), changed: make(chan struct{}, 1)}
+	if o.Policy != nil {
+		p.use(o.Policy)
+	}
+	p.metrics.configValid.Set(1)
 	return p
 }
 
 // createContainer is the CreateContainer event: one decision, carried out by NRI. An error fails the container's creation; only
 // refusals are errors, so that a fault of ours never costs a container.
 func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, error) {
-	log := p.logger(pod, ctr)
+	log, start := p.logger(pod, ctr), time.Now()
 	decision := p.policy.Load().Decide(p.container(pod, ctr), p.node)
+	p.metrics.count(decision, start)
 	log = log.WithFields(logrus.Fields{"signal": decision.Signal, "evidence": decision.Evidence, "rule": decision.Rule})
 	for _, warning := range decision.Warnings {
 		log.Warn(warning)
@@ -97,6 +105,9 @@ func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.
 		grant.IPCLock = spec.IPCLockNo
 	}
 	adjustment, given := adjust(ctr, grant)
+	if len(adjustment.GetRlimits()) == 0 {
+		p.metrics.memlockSkipped.Inc()
+	}
 	if grant.IPCLock != spec.IPCLockNo {
 		p.pending.put(ctr.GetId(), spec.Grant{IPCLock: grant.IPCLock}, time.Now())
 	}
@@ -115,11 +126,14 @@ func (p *Plugin) postCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	changed, err := p.StoredSpecs.Apply(ctx, ctr.GetId(), grant)
 	switch {
 	case err != nil:
+		p.metrics.ipcLock.WithLabelValues("failed").Inc()
 		log.WithError(err).Warn("no CAP_IPC_LOCK: the stored spec could not be changed; memlock is as granted, so RDMA works, " +
 			"but SHM_LOCK, huge-page shared memory and programs that check for the capability do not")
 	case changed:
+		p.metrics.ipcLock.WithLabelValues("changed").Inc()
 		log.Info("CAP_IPC_LOCK added to the stored spec")
 	default:
+		p.metrics.ipcLock.WithLabelValues("unchanged").Inc()
 		log.Debug("CAP_IPC_LOCK left as it is in the stored spec")
 	}
 }

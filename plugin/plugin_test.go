@@ -82,7 +82,9 @@ func run(t testing.TB, o Options) *running {
 	go func() { r.ended <- r.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
-		<-r.ended
+		if err := <-r.ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
 	})
 	return r
 }

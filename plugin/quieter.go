@@ -45,3 +45,10 @@ func (q *quieter) say(what string, now time.Time, speak func(again int)) {
 	speak(s.again)
 	s.last, s.again = now, 0
 }
+
+// forget has everything said again that comes again.
+func (q *quieter) forget() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	clear(q.said)
+}

@@ -23,6 +23,7 @@ type session struct {
 	*Plugin
 	registered chan struct{} // closed when the runtime has taken the plugin in
 	once       sync.Once
+	subscribed api.EventMask
 	noSpecs    string      // why the runtime's stored specs cannot be edited
 	given      error       // why Configure refused
 	abandoned  atomic.Bool // nobody will configure this session any more
@@ -37,14 +38,15 @@ func (s *session) Configure(_ context.Context, config, runtime, version string) 
 		return 0, errAbandoned
 	}
 	s.given = s.configure(config, runtime, version)
-	return s.events(), s.given
+	s.subscribed = s.events()
+	return s.subscribed, s.given
 }
 
 func (s *session) configure(config, runtime, version string) error {
 	if err := checkRuntime(runtime, version); err != nil {
 		return err
 	}
-	if s.Policy == nil {
+	if !s.fromFile.Load() {
 		p, err := handedOver(config)
 		if err != nil {
 			return fmt.Errorf("the configuration that %s hands over: %w", runtime, err)
@@ -117,14 +119,48 @@ func (s *session) run(ctx context.Context, conn net.Conn) error {
 	if err := s.awaitRegistration(ctx, st, watched, patience.C, ended); err != nil {
 		return err
 	}
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		s.serving.Lock()
-		defer s.serving.Unlock()
-		st.Stop()
-		return ctx.Err()
+	s.countSession(1)
+	next, err := s.serve(ctx, st, ended)
+	s.countSession(-1)
+	if next != nil {
+		return next.wait()
+	}
+	return err
+}
+
+// serve returns when the session has ended, or when another has taken over.
+func (s *session) serve(ctx context.Context, st stub.Stub, ended <-chan error) (*successor, error) {
+	for {
+		select {
+		case err := <-ended:
+			return nil, err
+		case <-ctx.Done():
+			s.drain(st)
+			return nil, ctx.Err()
+		case <-s.changed:
+			if next := s.succeed(ctx); next != nil {
+				s.drain(st)
+				return next, nil
+			}
+		}
+	}
+}
+
+// drain answers the requests in flight and ends the connection.
+func (s *session) drain(st stub.Stub) {
+	s.serving.Lock()
+	defer s.serving.Unlock()
+	st.Stop()
+}
+
+func (s *session) countSession(by int32) {
+	if s.sessions.Add(by) > 0 {
+		s.metrics.connected.Set(1)
+	} else {
+		s.metrics.connected.Set(0)
+	}
+	if by > 0 {
+		s.metrics.connections.Inc()
 	}
 }
 

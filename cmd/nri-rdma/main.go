@@ -32,7 +32,7 @@ const defaultConfig = "/etc/rdma-spec/config.yaml"
 
 type options struct {
 	config, name, index, socket, root string
-	podResourcesSocket                string
+	podResourcesSocket, http          string
 	containerdOptions
 	logLevel, logFormat string
 	version             bool
@@ -71,6 +71,7 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.name, "name", "rdma", "the plugin's name, as pods name it in required-plugins.noderesource.dev")
 	f.StringVar(&o.index, "index", "90", "the plugin's place among others, two digits: after what injects devices")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
+	f.StringVar(&o.http, "http", "", "serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797; without it nowhere")
 	o.containerdOptions.addTo(f)
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; without it "+podresources.DefaultSocket+" below the root")
@@ -112,27 +113,31 @@ func newLogger(o options) (*logrus.Logger, error) {
 
 // run makes the plugin and keeps it registered until the context is done.
 func run(ctx context.Context, o options, log *logrus.Logger) error {
-	p, err := loadPolicy(o.config)
-	if err != nil {
+	file := o.config
+	if file == "" {
+		file = defaultConfig
+	}
+	loaded, err := policy.Load(file)
+	if err != nil && (o.config != "" || !errors.Is(err, fs.ErrNotExist)) {
 		return err
 	}
 	log.WithField("version", version).Info("nri-rdma starts")
 	defer log.Info("nri-rdma stopped")
-	return plugin.New(plugin.Options{
-		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: p,
+	p := plugin.New(plugin.Options{
+		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: loaded,
 		StoredSpecs: newStoredSpecs(o, log),
 		Resources:   podresources.New(podresources.Options{Socket: o.podResourcesSocket}),
-	}).Run(ctx)
-}
-
-// loadPolicy reads the configuration that is named, or the default one if it exists; nil means that the runtime's word counts.
-func loadPolicy(file string) (*policy.Policy, error) {
-	if file != "" {
-		return policy.Load(file)
+	})
+	if o.http != "" {
+		stop, err := serveHTTP(o.http, p, log)
+		if err != nil {
+			return err
+		}
+		defer stop()
 	}
-	p, err := policy.Load(defaultConfig)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return p, err
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	go p.FollowConfig(ctx, file, hangup)
+	go tellSystemd(ctx, p, log)
+	return p.Run(ctx)
 }

@@ -1,0 +1,63 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin"
+)
+
+// serveHTTP serves what monitoring asks for: /metrics; /healthz, which says that the program is alive; and /readyz, which says that
+// it is registered with the runtime.
+func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger) (stop func(), err error) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(p.Collectors()...)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: log, ErrorHandling: promhttp.ContinueOnError}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !p.Registered() {
+			http.Error(w, "not registered with the runtime", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "registered")
+	})
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("--http: %w", err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.WithError(err).Error("metrics are not served any more")
+		}
+	}()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close() // somebody reads slowly: nothing is lost with it
+		}
+	}, nil
+}
+
+func buildInfo() prometheus.Collector {
+	info := prometheus.NewGauge(prometheus.GaugeOpts{
+		Namespace: "nri_rdma", Name: "build_info", Help: "1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version},
+	})
+	info.Set(1)
+	return info
+}

@@ -1,0 +1,154 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+)
+
+func TestWrongCalls(t *testing.T) {
+	for _, test := range []struct{ args, want string }{
+		{"--index 9", `--index "9" is not two digits, as in 90`},
+		{"--index abc", "is not two digits"},
+		{"extra", `unexpected argument "extra"`},
+		{"--no-such-flag", "unknown flag"},
+	} {
+		if _, err := parseFlags(strings.Fields(test.args)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.args, err, test.want)
+		}
+	}
+	for _, o := range []options{{logLevel: "loud", logFormat: "text"}, {logLevel: "info", logFormat: "xml"}} {
+		if _, err := newLogger(o); err == nil {
+			t.Errorf("%+v gives a logger", o)
+		}
+	}
+}
+
+func TestNamedConfigurationMustBeGood(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(bad, []byte("memlok: 1Gi"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{bad: "memlok", filepath.Join(t.TempDir(), "none.yaml"): "no such file"} {
+		if err := run(t.Context(), options{config: file}, silent()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", file, err, want)
+		}
+	}
+}
+
+func silent() *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
+}
+
+// The whole daemon: it serves metrics, says when it is ready, tells systemd, and ends within a second.
+func TestDaemon(t *testing.T) {
+	folder, err := os.MkdirTemp("", "rdma") // a test's own folder has too long a name for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(folder, "notify"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("NOTIFY_SOCKET", filepath.Join(folder, "notify"))
+	t.Setenv("WATCHDOG_USEC", "30000")
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	config := filepath.Join(folder, "config.yaml")
+	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address := freeAddress(t)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: "/", http: address}, silent())
+	}()
+
+	awaitStatus(t, address, "/healthz", http.StatusOK)
+	awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable)
+	runtime.Start(t)
+	awaitStatus(t, address, "/readyz", http.StatusOK)
+	metrics := awaitStatus(t, address, "/metrics", http.StatusOK)
+	for _, name := range []string{"nri_rdma_connected 1", "nri_rdma_config_valid 1", "nri_rdma_build_info{version=", "process_resident_memory_bytes"} {
+		if !strings.Contains(metrics, name) {
+			t.Errorf("/metrics does not tell %s", name)
+		}
+	}
+	for _, word := range []string{"READY=1", "WATCHDOG=1", "STATUS=registered"} {
+		awaitNotification(t, systemd, word)
+	}
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Second):
+		t.Error("still running a second after the signal")
+	}
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// awaitStatus asks until the answer has a status, and gives the answer.
+func awaitStatus(t *testing.T, address, path string, want int) string {
+	t.Helper()
+	last := ""
+	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+		answer, err := http.Get("http://" + address + path)
+		if err != nil {
+			last = err.Error()
+			continue
+		}
+		body, err := io.ReadAll(answer.Body)
+		_ = answer.Body.Close()
+		if err == nil && answer.StatusCode == want {
+			return string(body)
+		}
+		last = fmt.Sprint(answer.Status, err)
+	}
+	t.Fatalf("%s: %s, want %d", path, last, want)
+	return ""
+}
+
+func awaitNotification(t *testing.T, systemd *net.UnixConn, word string) {
+	t.Helper()
+	if err := systemd.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 4096)
+	for {
+		n, err := systemd.Read(buffer)
+		if err != nil {
+			t.Fatalf("systemd was not told %s: %v", word, err)
+		}
+		if strings.Contains(string(buffer[:n]), word) {
+			return
+		}
+	}
+}

@@ -1,0 +1,48 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin"
+)
+
+// tellSystemd tells systemd, where it has started the program, that it runs, and feeds its watchdog. The service is ready without
+// being registered: the runtime may start later, and waits for nobody.
+func tellSystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger) {
+	said, err := daemon.SdNotify(false, daemon.SdNotifyReady)
+	if err != nil {
+		log.WithError(err).Warn("cannot tell systemd that the service is ready")
+	}
+	every, err := daemon.SdWatchdogEnabled(false)
+	if err != nil {
+		log.WithError(err).Warn("cannot read systemd's watchdog settings: the watchdog is not fed")
+	}
+	if !said {
+		return
+	}
+	if every == 0 {
+		every = time.Minute
+	}
+	tick := time.NewTicker(every / 3)
+	defer tick.Stop()
+	for {
+		status := "STATUS=waiting for the runtime"
+		if p.Registered() {
+			status = "STATUS=registered with the runtime"
+		}
+		_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog+"\n"+status) // it was told before: the socket is there
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping) // as above
+			return
+		}
+	}
+}

@@ -1,0 +1,110 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// metrics are what the plugin counts. Labels have a small, fixed set of values; nothing that a pod's author writes is one.
+type metrics struct {
+	requests       *prometheus.CounterVec
+	duration       prometheus.Histogram
+	memlockSkipped prometheus.Counter
+	ipcLock        *prometheus.CounterVec
+	connected      prometheus.Gauge
+	connections    prometheus.Counter
+	configValid    prometheus.Gauge
+	configLoaded   prometheus.Gauge
+}
+
+const namespace = "nri_rdma"
+
+// Results of a request, as the label result has them.
+const (
+	resultAdjusted  = "adjusted"
+	resultUntouched = "untouched"
+	resultRefused   = "refused"
+)
+
+func newMetrics() metrics {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
+	}
+	return metrics{
+		requests: prometheus.NewCounterVec(counter("requests_total",
+			"Containers that the runtime asked about, by result (adjusted, untouched, refused) and signal."), []string{"result", "signal"}),
+		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "request_duration_seconds", Help: "Time to decide about a container.",
+			Buckets: []float64{.00001, .0001, .001, .01, .1, .3, 1},
+		}),
+		memlockSkipped: prometheus.NewCounter(counter("memlock_skipped_total", "RDMA containers that had a sufficient RLIMIT_MEMLOCK already.")),
+		ipcLock: prometheus.NewCounterVec(counter("ipc_lock_edits_total",
+			"Stored specs that were to get CAP_IPC_LOCK, by result (changed, unchanged, failed)."), []string{"result"}),
+		connected:    gauge("connected", "1 while the plugin is registered with the runtime."),
+		connections:  prometheus.NewCounter(counter("registrations_total", "Registrations with the runtime; more than one means that it was lost and came back.")),
+		configValid:  gauge("config_valid", "1 while the configuration file is the one in force; 0 while it is refused and the last good one stays."),
+		configLoaded: gauge("config_loaded_timestamp_seconds", "When the configuration in force was loaded."),
+	}
+}
+
+// Collectors gives all that can be told of the plugin, for a registry. Gauges that come from elsewhere are read when they are asked for.
+func (p *Plugin) Collectors() []prometheus.Collector {
+	m := p.metrics
+	return []prometheus.Collector{
+		m.requests, m.duration, m.memlockSkipped, m.ipcLock, m.connected, m.connections, m.configValid, m.configLoaded,
+		portStates{p.Root},
+	}
+}
+
+// Registered says whether the runtime asks the plugin about containers just now.
+func (p *Plugin) Registered() bool { return p.sessions.Load() > 0 }
+
+// count counts a decision.
+func (m metrics) count(d policy.Decision, since time.Time) {
+	result := resultUntouched
+	switch {
+	case d.Refusal != nil:
+		result = resultRefused
+	case d.Grant != nil:
+		result = resultAdjusted
+	}
+	m.requests.WithLabelValues(result, string(d.Signal)).Inc()
+	m.duration.Observe(time.Since(since).Seconds())
+}
+
+// portStates tells the state of each HCA port below a root, when it is asked for.
+type portStates struct{ root string }
+
+var portActive = prometheus.NewDesc(namespace+"_hca_port_active", "1 where the port of the HCA is ACTIVE.", []string{"hca", "port", "link_layer"}, nil)
+
+// Describe implements prometheus.Collector.
+func (portStates) Describe(out chan<- *prometheus.Desc) { out <- portActive }
+
+// Collect implements prometheus.Collector.
+func (s portStates) Collect(out chan<- prometheus.Metric) {
+	node, err := hca.Scan(s.root)
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(portActive, err)
+		return
+	}
+	for _, h := range node.HCAs {
+		for _, port := range h.Ports {
+			active := 0.0
+			if port.Active() {
+				active = 1
+			}
+			out <- prometheus.MustNewConstMetric(portActive, prometheus.GaugeValue, active, h.Name, strconv.Itoa(port.Number), port.LinkLayer)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+func (p *Plugin) memlockInForce() string { return string(p.policy.Load().Config().Memlock) }
+
+// following is a plugin that follows a configuration file.
+func following(t *testing.T, file string) (*running, chan os.Signal) {
+	t.Helper()
+	p, err := policy.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, r := registered(t, Options{Policy: p})
+	ctx, stop := context.WithCancel(t.Context())
+	ended, again := make(chan struct{}), make(chan os.Signal, 1)
+	go func() {
+		r.FollowConfig(ctx, file, again)
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	return r, again
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBadConfigurationNeverReplacesAGoodOne(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, file, "memlock: 1Gi")
+	p, _ := following(t, file)
+	for i, spoil := range []func(){
+		func() { write(t, file, "\x00garbage: [") },
+		func() { write(t, file, "") },
+		func() { write(t, file, "memlok: 1Gi") },
+		func() { must(t, os.Remove(file), os.Mkdir(file, 0o755)) },
+		func() { must(t, os.Remove(file)) },
+	} {
+		spoil()
+		eventually(t, 5*time.Second, "refused", func() bool { return testutil.ToFloat64(p.metrics.configValid) == 0 })
+		if got := p.memlockInForce(); got != fmt.Sprintf("%dGi", i+1) {
+			t.Errorf("memlock in force is %s, want the last good one, %dGi", got, i+1)
+		}
+		_ = os.RemoveAll(file)
+		write(t, file, fmt.Sprintf("memlock: %dGi", i+2))
+		eventually(t, 5*time.Second, "good again", func() bool { return p.memlockInForce() == fmt.Sprintf("%dGi", i+2) })
+		if testutil.ToFloat64(p.metrics.configValid) != 1 {
+			t.Error("the metric does not say that the configuration is valid again")
+		}
+	}
+	if n := strings.Count(p.log.String(), "the configuration is refused"); n < 4 {
+		t.Errorf("%d lines about refused configurations", n)
+	}
+}
+
+func must(t *testing.T, errs ...error) {
+	t.Helper()
+	for _, err := range errs {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A ConfigMap's files are links to a folder's link, which the kubelet swaps.
+func TestConfigMapSwaps(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "config.yaml")
+	version := func(i int) string { return filepath.Join(folder, fmt.Sprintf("..version%d", i)) }
+	swap := func(i int) {
+		must(t, os.Mkdir(version(i), 0o755))
+		write(t, filepath.Join(version(i), "config.yaml"), fmt.Sprintf("memlock: %dMi", i+1))
+		must(t, os.Symlink(version(i), filepath.Join(folder, "..tmp")), os.Rename(filepath.Join(folder, "..tmp"), filepath.Join(folder, "..data")))
+		if i > 0 {
+			must(t, os.RemoveAll(version(i-1)))
+		}
+	}
+	swap(0)
+	must(t, os.Symlink("..data/config.yaml", file))
+	p, _ := following(t, file)
+	const swaps = 1000
+	descriptors := openDescriptors(t)
+	for i := 1; i <= swaps; i++ {
+		swap(i)
+	}
+	eventually(t, 5*time.Second, "the last one in force", func() bool { return p.memlockInForce() == fmt.Sprintf("%dMi", swaps+1) })
+	if now := openDescriptors(t); now > descriptors+2 {
+		t.Errorf("%d descriptors are open, %d before", now, descriptors)
+	}
+}
+
+func openDescriptors(t *testing.T) int {
+	t.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(entries)
+}
+
+func TestHangupReadsAgain(t *testing.T) {
+	elsewhere, file := filepath.Join(t.TempDir(), "config.yaml"), filepath.Join(t.TempDir(), "config.yaml")
+	write(t, elsewhere, "memlock: 1Gi")
+	must(t, os.Symlink(elsewhere, file)) // a change behind the link is not seen in the link's folder
+	p, again := following(t, file)
+	write(t, elsewhere, "memlock: 2Gi")
+	again <- os.Interrupt
+	eventually(t, 5*time.Second, "read again", func() bool { return p.memlockInForce() == "2Gi" })
+}
+
+// Where a policy begins to give IPC_LOCK, the plugin must learn of PostCreateContainer, for which it has to register anew; it does so before it
+// lets go of its old registration.
+func TestReloadThatNeedsOtherEventsRegistersAnew(t *testing.T) {
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "ipcLock: false"), StoredSpecs: unusedSpecs{}})
+	p.use(mustPolicy(t, "{}"))
+	eventually(t, 5*time.Second, "registered anew", func() bool { return runtime.Synchronised() == 2 })
+	eventually(t, 5*time.Second, "one registration left", func() bool { return p.sessions.Load() == 1 })
+	p.use(mustPolicy(t, "memlock: 1Gi"))
+	eventually(t, 5*time.Second, "registered anew", func() bool { return runtime.Synchronised() == 3 })
+	p.use(mustPolicy(t, "memlock: 2Gi")) // the same events
+	eventually(t, 5*time.Second, "taken note of", func() bool { return len(p.changed) == 0 })
+	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root)); err != nil || got.GetRlimits()[0].GetSoft() != 2<<30 {
+		t.Errorf("adjustment %v, error %v", got, err)
+	}
+	if n := runtime.Synchronised(); n != 3 {
+		t.Errorf("registered %d times, want 3", n)
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Root: hcatest.A100(t)})
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(p.Collectors()...)
+	problems, err := testutil.GatherAndLint(registry)
+	if err != nil || len(problems) > 0 {
+		t.Errorf("metrics: %v %v", problems, err)
+	}
+	if _, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root)); err != nil {
+		t.Fatal(err)
+	}
+	want := `
+		# HELP nri_rdma_connected 1 while the plugin is registered with the runtime.
+		# TYPE nri_rdma_connected gauge
+		nri_rdma_connected 1
+		# HELP nri_rdma_hca_port_active 1 where the port of the HCA is ACTIVE.
+		# TYPE nri_rdma_hca_port_active gauge
+		nri_rdma_hca_port_active{hca="mlx5_0",link_layer="InfiniBand",port="1"} 0
+		nri_rdma_hca_port_active{hca="mlx5_1",link_layer="InfiniBand",port="1"} 1
+		nri_rdma_hca_port_active{hca="mlx5_bond_0",link_layer="Ethernet",port="1"} 1
+		# HELP nri_rdma_requests_total Containers that the runtime asked about, by result (adjusted, untouched, refused) and signal.
+		# TYPE nri_rdma_requests_total counter
+		nri_rdma_requests_total{result="adjusted",signal="device"} 1
+	`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "nri_rdma_connected", "nri_rdma_hca_port_active", "nri_rdma_requests_total"); err != nil {
+		t.Error(err)
+	}
+}
