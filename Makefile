@@ -48,7 +48,7 @@ race: ## the plugin's tests under the race detector
 fuzz: ## every fuzz target, $(FUZZTIME) each
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
 	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
-	    echo "fuzz $$target"; go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) ./$$(dirname $$file); \
+	    echo "fuzz $$target"; go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=10x ./$$(dirname $$file); \
 	  done; done
 
 e2e: bin/rdma-node bin/e2e.test build ## tests on the real node
