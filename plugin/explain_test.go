@@ -1,0 +1,145 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin/explain"
+	"github.com/rdma-spec/rdma-spec/plugin/manifest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// configurations make differences between what pods say.
+var configurations = []string{
+	"{}",
+	"optIn: {annotation: {namespaces: [ml-*, default]}}",
+	"optIn: {devices: false, resources: [rdma/*, nvidia.com/hostdev], annotation: {namespaces: [ml-a]}}",
+	"{memlock: memory-limit, optIn: {annotation: {namespaces: ['*']}}}",
+	"{memlock: 16Gi, optIn: {annotation: {namespaces: [ml-*]}}, devices: {linkLayers: [Ethernet]}, skipRuntimeHandlers: []}",
+	"{ipcLock: false, optIn: {resources: ['*/*'], onKubeletError: fail, nvidiaMOFED: {runtimeHandlers: [nvidia]}}}",
+	`
+optIn: {annotation: {namespaces: [ml-*, web]}, nvidiaMOFED: {runtimeHandlers: ["*"]}}
+rules:
+- {name: guests, match: {namespaces: [guest-*]}, deny: true, message: no RDMA here}
+- {name: team-b, match: {labels: {team: b}}, deny: true}
+- {name: v100, match: {resources: [rdma/rdma_v100]}, memlock: 64Gi}
+- {name: rest, match: {namespaces: [ml-*]}, memlock: memory-limit, ipcLock: force}
+`, `
+optIn: {annotation: {namespaces: [ml-a]}}
+rules:
+- {name: inject, match: {namespaces: [ml-*], resources: [nvidia.com/*]}, devices: {names: [mlx5_1, rxe0], management: true}}
+- {name: no-gpu, match: {resources: [nvidia.com/gpu]}, deny: true}
+- {name: nvidia, match: {namespaces: [web], runtimeHandlers: [nvidia]}, memlock: 1Gi}
+`,
+}
+
+// TestPluginAndExplainDecideAlike makes pods, explains each as a manifest, and lets the plugin decide about what containerd would say of it.
+func TestPluginAndExplainDecideAlike(t *testing.T) {
+	var policies []*policy.Policy
+	for _, text := range configurations {
+		policies = append(policies, mustPolicy(t, text))
+	}
+	var nodes []string
+	for _, build := range []func(testing.TB) string{hcatest.V100, hcatest.SoftRoCE, hcatest.A100} {
+		nodes = append(nodes, build(t))
+	}
+	seen := map[string]int{}
+	for i := range uint64(1000) {
+		r := rand.New(rand.NewPCG(i, 4))
+		decideAlike(t, fmt.Sprint("case ", i), randomPod(r), pick(r, policies...), pick(r, nodes...), seen)
+		if t.Failed() {
+			return
+		}
+	}
+	t.Log(seen)
+	for _, kind := range []string{
+		"grant by annotation", "grant by device", "grant by environment", "grant by resource", "nothing", "nothing: opted out", "open",
+		"refused: denied", "refused: unreadable", "refused: namespace", "refused: ceiling", "refused: memory-limit", "refused: hca", "refused: device-path",
+	} {
+		if seen[kind] < 5 {
+			t.Errorf("%d decisions of the kind %q: the cases prove too little", seen[kind], kind)
+		}
+	}
+}
+
+func decideAlike(t *testing.T, name string, model modelPod, p *policy.Policy, root string, seen map[string]int) {
+	t.Helper()
+	node, err := hca.Scan(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := model.manifest(t)
+	m, err := manifest.Read(bytes.NewReader(text))
+	if err != nil || len(m.Pods) != 1 || len(m.Pods[0].Containers) != len(model.containers) {
+		t.Fatalf("%s: read %+v, %v\n%s", name, m, err, text)
+	}
+	for _, c := range m.Pods[0].Containers {
+		model := model
+		for _, mc := range model.containers {
+			if mc.name != c.Name {
+				continue
+			}
+			plain, injected := decided(t, model, mc, p, root, node, false), decided(t, model, mc, p, root, node, true)
+			explained := func(assume []string) explain.Container {
+				e := explain.Explainer{Policy: p, Node: node, Assume: assume}
+				out, err := e.Container(m.Pods[0], c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return out
+			}
+			compare := func(what string, plugin, explain policy.Decision) {
+				if diff := cmp.Diff(plugin, explain); diff != "" {
+					t.Errorf("%s, container %s, %s (-plugin +explain):\n%s\n%s", name, c.Name, what, diff, text)
+				}
+			}
+			compare("no device plugin injects", plain, explained([]string{}).Decision)
+			compare("device plugins inject", injected, explained([]string{"*/*"}).Decision)
+			if open := explained(nil); open.Otherwise != nil {
+				compare("left open, if injected", injected, open.Decision)
+				compare("left open, otherwise", plain, *open.Otherwise)
+				seen["open"]++
+			} else {
+				compare("left open, all the same", plain, open.Decision)
+				if plain.Grant == nil && (injected.Grant != nil || kindOf(plain) != kindOf(injected)) {
+					t.Errorf("%s, container %s: what hangs on the device plugin is not left open\n%s", name, c.Name, text)
+				}
+			}
+			seen[kindOf(plain)]++
+			seen[kindOf(injected)]++
+		}
+	}
+}
+
+// decided is the plugin's decision about what containerd says of a container.
+func decided(t *testing.T, model modelPod, c modelContainer, p *policy.Policy, root string, node *hca.Node, injected bool) policy.Decision {
+	t.Helper()
+	kubelet := &told{}
+	if !c.init || c.sidecar { // it tells nothing of others
+		kubelet.names = c.holds()
+	}
+	plugin := New(Options{Root: root, Log: logrus.New(), Resources: kubelet})
+	return p.Decide(plugin.container(model.sandbox(), model.container(t, c, node, injected)), policy.LiveNode(root))
+}
+
+func kindOf(d policy.Decision) string {
+	switch {
+	case d.Refusal != nil:
+		return "refused: " + string(d.Refusal.Cause)
+	case d.Grant != nil:
+		return "grant by " + string(d.Signal)
+	case d.Reason == "opted out by annotation":
+		return "nothing: opted out"
+	}
+	return "nothing"
+}
