@@ -83,6 +83,9 @@ func TestDaemonSetHoldsTogether(t *testing.T) {
 		t.Errorf("args: %s", problem)
 	}
 	for _, mount := range ctr.VolumeMounts {
+		if propagated := mount.MountPropagation != nil && *mount.MountPropagation == corev1.MountPropagationHostToContainer; mount.Name == "containerd" && !propagated {
+			t.Error("/run/containerd is mounted without HostToContainer: it would hold on to the mounts of containers that are gone")
+		}
 		if !mount.ReadOnly {
 			t.Errorf("volume %s is mounted for writing: the plugin writes nothing", mount.Name)
 		}
@@ -158,7 +161,8 @@ func TestDaemonSetPrivileges(t *testing.T) {
 			paths[v.HostPath.Path] = true
 		}
 	}
-	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/dev": true}
+	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/dev": true,
+		"/run/containerd": true, "/var/lib/kubelet/pod-resources": true}
 	if diff := cmp.Diff(wantPaths, paths); diff != "" {
 		t.Errorf("folders of the node, -want +got:\n%s", diff)
 	}
@@ -174,10 +178,11 @@ func TestDaemonSetLeavesNoGap(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("updateStrategy, -want +got:\n%s", diff)
 	}
-	if spec.MinReadySeconds < 1 {
-		t.Error("minReadySeconds is not set: the old plugin would go before the new one has registered")
+	ctr := spec.Template.Spec.Containers[0]
+	if p := ctr.ReadinessProbe; p == nil || p.HTTPGet == nil || p.HTTPGet.Path != "/readyz" {
+		t.Error("the readiness probe does not ask /readyz: the old plugin would go before the new one has registered")
 	}
-	for _, p := range spec.Template.Spec.Containers[0].Ports {
+	for _, p := range ctr.Ports {
 		if p.HostPort != 0 {
 			t.Errorf("host port %d: two plugins could not run beside each other", p.HostPort)
 		}
