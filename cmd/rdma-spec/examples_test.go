@@ -1,0 +1,184 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const examples = "../../deploy/examples"
+
+// promise is what a comment of an example says that explain says: `# explain: CONTAINER: VERDICT`. Where several containers have
+// the name, the object stands before it, and where that does not suffice, the path of its pod template.
+type promise struct{ container, verdict string }
+
+// promises are the comments of an example.
+type promises struct {
+	config, hca, assume string
+	all                 []promise
+}
+
+var (
+	settingLine = regexp.MustCompile(`^\s*# (config|hca|assume-devices): (\S+)$`)
+	promiseLine = regexp.MustCompile(`^\s*# explain: (.+?): (.+)$`)
+)
+
+func readPromises(t *testing.T, file string) promises {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := promises{hca: "mlx5_0"}
+	given := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\n")
+		if m := promiseLine.FindStringSubmatch(line); m != nil {
+			p.all = append(p.all, promise{m[1], m[2]})
+			continue
+		}
+		m := settingLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		if given[m[1]] {
+			t.Errorf("%s is said twice", m[1])
+		}
+		given[m[1]] = true
+		switch m[1] {
+		case "config":
+			p.config = filepath.Join(examples, m[2])
+		case "hca":
+			p.hca = m[2]
+		case "assume-devices":
+			p.assume = m[2]
+		}
+	}
+	return p
+}
+
+// explained are the containers of an example and what explain says of each: the names that it may be called by, and the summary.
+type explained struct {
+	names   []string
+	summary string
+}
+
+func explainExample(t *testing.T, file string, p promises) []explained {
+	t.Helper()
+	config := p.config
+	if config == "" {
+		config = filepath.Join(t.TempDir(), "defaults.yaml")
+		if err := os.WriteFile(config, []byte("{}\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"explain", "-f", file, "--config", config, "--hca", p.hca, "-o", "json"}
+	if p.assume != "" {
+		args = append(args, "--assume-devices", p.assume)
+	}
+	var stdout, stderr bytes.Buffer
+	status := run(args, nil, &stdout, &stderr)
+	var result struct {
+		Problems []string
+		Pods     []struct {
+			Object, Path string
+			Problems     []string
+			Containers   []struct{ Name, Summary string }
+		}
+	}
+	if err := json.Unmarshal(stdout.Bytes(), &result); err != nil {
+		t.Fatalf("exit status %d: %v\n%s%s", status, err, stdout.String(), stderr.String())
+	}
+	problems := result.Problems
+	var all []explained
+	for _, pod := range result.Pods {
+		problems = append(problems, pod.Problems...)
+		for _, c := range pod.Containers {
+			all = append(all, explained{[]string{c.Name, pod.Object + " " + c.Name, pod.Object + " " + pod.Path + " " + c.Name}, c.Summary})
+		}
+	}
+	if len(problems) > 0 {
+		t.Errorf("explain finds problems: %q", problems)
+	}
+	return all
+}
+
+// keeps compares a promise, which may be a beginning followed by an ellipsis.
+func (p promise) keeps(summary string) bool {
+	if beginning, ok := strings.CutSuffix(p.verdict, "…"); ok {
+		return strings.HasPrefix(summary, beginning)
+	}
+	return p.verdict == summary
+}
+
+// TestExamples: each example gives what its comments promise, and each configuration is good.
+func TestExamples(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(examples, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples in %s: %v", examples, err)
+	}
+	kept := 0
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			p := readPromises(t, file)
+			if len(p.all) == 0 {
+				var stdout, stderr bytes.Buffer
+				if status := run([]string{"config", "check", file}, nil, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
+					t.Errorf("it promises nothing, so it is a configuration, and one with problems, exit status %d:\n%s", status, stderr.String())
+				}
+				return
+			}
+			left := slices.Clone(p.all)
+			for _, c := range explainExample(t, file, p) {
+				i := slices.IndexFunc(left, func(p promise) bool { return slices.Contains(c.names, p.container) })
+				if i < 0 {
+					t.Errorf("nothing is promised of %s: %s", c.names[2], c.summary)
+					continue
+				}
+				if !left[i].keeps(c.summary) {
+					t.Errorf("%s\npromised: %s\nexplain:  %s", c.names[2], left[i].verdict, c.summary)
+				}
+				left = slices.Delete(left, i, i+1)
+				kept++
+			}
+			for _, p := range left {
+				t.Errorf("there is no container for what is promised of %s", p.container)
+			}
+		})
+	}
+	if kept == 0 {
+		t.Error("no example promises anything")
+	}
+}
+
+// TestPromises: a comment that is wrong is noticed.
+func TestPromises(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "example.yaml")
+	text := "# config: x.yaml\n  # hca: a,b\n# assume-devices: rdma/*\n# explain: Job/a worker: RDMA by device, rule x: memlock=1Gi\n#explain: no: comment\n# Explain: no: either\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := readPromises(t, file)
+	want := promise{"Job/a worker", "RDMA by device, rule x: memlock=1Gi"}
+	if p.config != filepath.Join(examples, "x.yaml") || p.hca != "a,b" || p.assume != "rdma/*" || len(p.all) != 1 || p.all[0] != want {
+		t.Errorf("read %+v", p)
+	}
+	for summary, keeps := range map[string]bool{"RDMA": true, "RDMA by device": false} {
+		if (promise{"x", "RDMA"}).keeps(summary) != keeps {
+			t.Errorf("%q is taken for RDMA: %t", summary, !keeps)
+		}
+	}
+	for summary, keeps := range map[string]bool{"refused: because": true, "RDMA": false} {
+		if (promise{"x", "refused: …"}).keeps(summary) != keeps {
+			t.Errorf("%q is taken for a refusal: %t", summary, !keeps)
+		}
+	}
+}

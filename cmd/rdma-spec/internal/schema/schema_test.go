@@ -1,0 +1,231 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+var update = flag.Bool("update", false, "write deploy/config.schema.json anew")
+
+const file = "deploy/config.schema.json"
+
+// example is a configuration that says everything.
+const example = `
+memlock: unlimited
+ipcLock: unless-dropped    # true, false, force
+optIn:
+  devices: true
+  resources: []
+  onKubeletError: skip
+  annotation:
+    namespaces: []
+  nvidiaMOFED: {runtimeHandlers: [nvidia]}
+devices:
+  names: ["*"]
+  linkLayers: []
+  netdevs: []
+  numaNodes: []
+  management: false
+repair: {mode: report, every: 30s}
+skipRuntimeHandlers: ["kata*", "runsc*"]
+rules:
+- name: training
+  match: {namespaces: [ml-*], resources: [rdma/rdma_v100], runtimeHandlers: [nvidia], labels: {team: a}}
+  memlock: memory-limit
+- {match: {namespaces: [guest-*]}, deny: true, message: "no RDMA here; ask …"}
+- {match: {namespaces: [fabric]}, memlock: 68719476736, ipcLock: false, devices: {names: [mlx5_*], linkLayers: [InfiniBand], numaNodes: [0, 1], management: true}}
+`
+
+func inModuleRoot(t *testing.T) { t.Chdir("../../../..") }
+
+func TestSchemaIsUpToDate(t *testing.T) {
+	inModuleRoot(t)
+	want, err := generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(file, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s is not what the types of the configuration say (-types +file); write it anew with -update:\n%s", file, diff)
+	}
+}
+
+func TestSchemaTakesWhatThePolicyTakes(t *testing.T) {
+	inModuleRoot(t)
+	schema := readSchema(t)
+	texts := map[string]string{"the example": example, "nothing": "{}"}
+	configurations, err := filepath.Glob("deploy/examples/config*.yaml")
+	if err != nil || len(configurations) == 0 {
+		t.Fatalf("no configurations among the examples: %v", err)
+	}
+	for _, name := range configurations {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts[name] = string(text)
+	}
+	for name, text := range texts {
+		if _, err := policy.FromText([]byte(text)); err != nil {
+			t.Errorf("%s is no good configuration: %v", name, err)
+		}
+		for _, problem := range schema.check(parse(t, text)) {
+			t.Errorf("%s: %s", name, problem)
+		}
+	}
+	for text, want := range map[string]string{
+		"memlok: 1Gi":                           "memlok is unknown",
+		"memlock: [1]":                          "memlock is of none of the types",
+		"optIn: {devices: 'yes'}":               "optIn.devices is no boolean",
+		"optIn: {onKubeletError: ignore}":       "optIn.onKubeletError is none of the words",
+		"rules: {}":                             "rules is no array",
+		"rules: [{match: {namespace: [x]}}]":    "rules[0].match.namespace is unknown",
+		"rules: [{match: {labels: {a: 1}}}]":    "rules[0].match.labels.a is no string",
+		"devices: {linkLayers: [Infiniband]}":   "devices.linkLayers[0] is none of the words",
+		"devices: {numaNodes: [zero]}":          "devices.numaNodes[0] is no integer",
+		"rules: [{devices: {management: 'x'}}]": "rules[0].devices.management is no boolean",
+	} {
+		if got := schema.check(parse(t, text)); !slices.Contains(got, want) {
+			t.Errorf("%s: found %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestWords: the policy takes each of the words that the schema lists, and no other.
+func TestWords(t *testing.T) {
+	places := map[string]string{
+		"OptIn.onKubeletError": "optIn: {onKubeletError: %v}",
+		"Repair.mode":          "repair: {mode: %v}",
+		"Devices.linkLayers":   "devices: {linkLayers: [%v]}",
+		"Config.ipcLock":       "ipcLock: %v",
+		"Rule.ipcLock":         "rules: [{match: {namespaces: [x]}, ipcLock: %v}]",
+	}
+	for place, values := range words {
+		for _, value := range append(slices.Clone(values), "another") {
+			text := fmt.Sprintf(places[place], value)
+			if _, err := policy.FromText([]byte(text)); (err == nil) != (value != "another") {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+	}
+}
+
+// node is as much of a JSON schema as ours uses.
+type node struct {
+	Ref        string           `json:"$ref"`
+	Defs       map[string]*node `json:"$defs"`
+	Type       string           `json:"type"`
+	Enum       []any            `json:"enum"`
+	AnyOf      []*node          `json:"anyOf"`
+	Properties map[string]*node `json:"properties"`
+	Additional json.RawMessage  `json:"additionalProperties"`
+	Items      *node            `json:"items"`
+	all        map[string]*node
+}
+
+func readSchema(t *testing.T) *node {
+	t.Helper()
+	text, err := generate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n node
+	if err := json.Unmarshal(text, &n); err != nil {
+		t.Fatal(err)
+	}
+	n.all = n.Defs
+	return &n
+}
+
+func parse(t *testing.T, text string) any {
+	t.Helper()
+	var value any
+	if err := yaml.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// check gives what in a document is not as the schema says.
+func (n *node) check(document any) []string { return check(n, n.all, document, "") }
+
+func check(n *node, defs map[string]*node, value any, path string) []string {
+	if n.Ref != "" {
+		n = defs[strings.TrimPrefix(n.Ref, "#/$defs/")]
+	}
+	switch {
+	case len(n.Enum) > 0 && !slices.Contains(n.Enum, value):
+		return []string{path + " is none of the words"}
+	case len(n.AnyOf) > 0 && !slices.ContainsFunc(n.AnyOf, func(one *node) bool { return isA(one.Type, value) }):
+		return []string{path + " is of none of the types"}
+	case n.Type != "" && !isA(n.Type, value):
+		return []string{path + " is no " + n.Type}
+	}
+	var problems []string
+	switch value := value.(type) {
+	case []any:
+		for i, element := range value {
+			problems = append(problems, check(n.Items, defs, element, fmt.Sprintf("%s[%d]", path, i))...)
+		}
+	case map[string]any:
+		for key, element := range value {
+			at := strings.TrimPrefix(path+"."+key, ".")
+			var others node
+			switch property, known := n.Properties[key]; {
+			case known:
+				problems = append(problems, check(property, defs, element, at)...)
+			case json.Unmarshal(n.Additional, &others) == nil:
+				problems = append(problems, check(&others, defs, element, at)...)
+			default:
+				problems = append(problems, at+" is unknown")
+			}
+		}
+	}
+	return problems
+}
+
+func isA(kind string, value any) bool {
+	switch kind {
+	case "object":
+		_, ok := value.(map[string]any)
+		return ok
+	case "array":
+		_, ok := value.([]any)
+		return ok
+	case "string":
+		_, ok := value.(string)
+		return ok
+	case "boolean":
+		_, ok := value.(bool)
+		return ok
+	case "number":
+		_, ok := value.(float64)
+		return ok
+	case "integer":
+		number, ok := value.(float64)
+		return ok && number == float64(int64(number))
+	}
+	return false
+}
