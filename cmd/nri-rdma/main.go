@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"syscall"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
@@ -22,10 +23,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
 
 // version is set when the program is built.
 var version = "devel"
+
+// mostBudget leaves a plugin time to answer before NRI's request timeout of 2 s, after which it would be dropped.
+const mostBudget = 1500 * time.Millisecond
 
 // defaultConfig is read if it exists and no other configuration is named.
 const defaultConfig = "/etc/rdma-spec/config.yaml"
@@ -33,6 +38,7 @@ const defaultConfig = "/etc/rdma-spec/config.yaml"
 type options struct {
 	config, name, index, socket, root string
 	podResourcesSocket, http          string
+	budget                            time.Duration
 	containerdOptions
 	logLevel, logFormat string
 	version             bool
@@ -75,6 +81,7 @@ func parseFlags(args []string) (options, error) {
 	o.containerdOptions.addTo(f)
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; without it "+podresources.DefaultSocket+" below the root")
+	f.DurationVar(&o.budget, "budget", storedspec.DefaultBudget, "how long a container's creation may wait for containerd's and the kubelet's answers; more only where the node is slow")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	f.BoolVar(&o.version, "version", false, "print the version and exit")
@@ -86,6 +93,9 @@ func parseFlags(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case !regexp.MustCompile(`^\d\d$`).MatchString(o.index):
 		return o, fmt.Errorf("--index %q is not two digits, as in 90", o.index)
+	}
+	if o.budget <= 0 || o.budget > mostBudget {
+		return o, fmt.Errorf("--budget %s is not between 0 and %s: the runtime gives a plugin 2s for an answer", o.budget, mostBudget)
 	}
 	if o.podResourcesSocket == "" {
 		o.podResourcesSocket = filepath.Join(o.root, podresources.DefaultSocket)
@@ -126,7 +136,7 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	p := plugin.New(plugin.Options{
 		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: loaded,
 		StoredSpecs: newStoredSpecs(o, log),
-		Resources:   podresources.New(podresources.Options{Socket: o.podResourcesSocket}),
+		Resources:   podresources.New(podresources.Options{Socket: o.podResourcesSocket, Budget: o.budget}),
 	})
 	if o.http != "" {
 		stop, err := serveHTTP(o.http, p, log)

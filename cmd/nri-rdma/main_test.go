@@ -24,6 +24,7 @@ func TestWrongCalls(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--index 9", `--index "9" is not two digits, as in 90`},
 		{"--index abc", "is not two digits"},
+		{"--budget 2s", "--budget 2s is not between 0 and 1.5s"},
 		{"extra", `unexpected argument "extra"`},
 		{"--no-such-flag", "unknown flag"},
 	} {

@@ -21,7 +21,7 @@ func (o *containerdOptions) addTo(f *pflag.FlagSet) {
 // newStoredSpecs prepares the client of containerd. It connects when the first container is to get CAP_IPC_LOCK.
 func newStoredSpecs(o options, log logrus.FieldLogger) *storedspec.Client {
 	return storedspec.New(storedspec.Options{
-		Address: o.containerd, Root: o.root, Namespace: o.namespace, OnRest: func(resting bool) { sayRest(log, resting) },
+		Address: o.containerd, Root: o.root, Namespace: o.namespace, Budget: o.budget, OnRest: func(resting bool) { sayRest(log, resting) },
 	})
 }
 

@@ -36,6 +36,9 @@ var (
 // patience is how long a test waits for something that should come soon. The node's CPU is emulated.
 const patience = 60 * time.Second
 
+// budget is how long a creation may wait for containerd. The default is for nodes whose CPU is not emulated.
+const budget = "1500ms"
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	os.Exit(run(m))
@@ -67,7 +70,7 @@ func startPlugin(t *testing.T, config string, args ...string) *daemon.Process {
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return startPluginWith(t, append([]string{"--config", file, "--socket", containerd.NRISocket}, args...)...)
+	return startPluginWith(t, append([]string{"--config", file, "--socket", containerd.NRISocket, "--budget", budget}, args...)...)
 }
 
 func startPluginWith(t *testing.T, args ...string) *daemon.Process {
