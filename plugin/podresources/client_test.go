@@ -167,3 +167,16 @@ func TestUnknownPodsAreNoFailures(t *testing.T) {
 		})
 	}
 }
+
+// BenchmarkLookUp is what the first container of a pod waits for, connection included.
+func BenchmarkLookUp(b *testing.B) {
+	socket := newSocket(b)
+	serve(b, socket, &kubelet{get: knows(pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}}))})
+	c := New(Options{Socket: socket, Budget: aLongTime})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Names("", "ml", "trainer", "main"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
