@@ -20,7 +20,7 @@ const AnnotationKey = "rdma." + nri.AnnotationDomain
 
 // Annotation gives the value that counts for a container, and whether there is one.
 func Annotation(podAnnotations map[string]string, container string) (string, bool) {
-	return nri.GetEffectiveAnnotation(&api.PodSandbox{Annotations: podAnnotations}, AnnotationKey, container)
+	return nri.GetEffectiveAnnotation(&api.PodSandbox{Annotations: podAnnotations}, AnnotationKey, container) // guard: annotation-scope, else anyScope
 }
 
 // maxAnnotation bounds an annotation's value in bytes. It leaves room for two dozen HCA names.
@@ -52,8 +52,14 @@ type annotationValue struct {
 
 const annotationForm = `"true", "false", or YAML such as {memlock: 16Gi, ipcLock: false, devices: all}`
 
-// parseAnnotation reads an annotation's value. Errors never repeat more than a bounded, escaped part of it.
+// parseAnnotation reads an annotation's value. Errors are one line of ASCII and never repeat more than a bounded part of it.
 func parseAnnotation(value string) (request, error) {
+	if len(value) > maxAnnotation { // guard: annotation-size
+		return request{}, fmt.Errorf("it is %d bytes long, more than %d: write %s", len(value), maxAnnotation, annotationForm)
+	}
+	if strings.ContainsFunc(value, notPlain) { // guard: annotation-ascii
+		return request{}, errors.New("it has a character that is not plain ASCII: write " + annotationForm)
+	}
 	switch strings.TrimSpace(value) {
 	case "true":
 		return request{}, nil
@@ -62,20 +68,25 @@ func parseAnnotation(value string) (request, error) {
 	case "":
 		return request{}, errors.New("it is empty: write " + annotationForm)
 	}
-	if len(value) > maxAnnotation {
-		return request{}, fmt.Errorf("it is %d bytes long, more than %d: write %s", len(value), maxAnnotation, annotationForm)
-	}
-	if strings.ContainsAny(value, "&*!") {
-		return request{}, errors.New("it has a YAML anchor, alias or tag (one of & * !), which are not taken: write " + annotationForm)
+	if strings.ContainsAny(value, "&*!<") { // guard: yaml-alias
+		return request{}, errors.New("it has a YAML anchor, alias, tag or merge (one of & * ! <), which are not taken: write " + annotationForm)
 	}
 	if !strings.Contains(value, ":") {
 		return request{}, fmt.Errorf("%s is not understood: write %s", quoted(value), annotationForm)
 	}
 	var written annotationValue
-	if err := decodeStrict([]byte(value), &written); err != nil {
-		return request{}, fmt.Errorf("%s: write %s", bounded(err.Error()), annotationForm)
+	err := decodeStrict([]byte(value), &written)
+	if err == nil && written.Memlock == "" && written.IPCLock == "" && written.Devices == nil {
+		err = errNothing
 	}
-	return written.request()
+	if err != nil {
+		return request{}, fmt.Errorf("%s: write %s", oneLine(firstLine(err)), annotationForm)
+	}
+	asked, err := written.request()
+	if err != nil {
+		return request{}, errors.New(oneLine(err.Error()))
+	}
+	return asked, nil
 }
 
 func (v annotationValue) request() (request, error) {
@@ -119,7 +130,7 @@ func parseDeviceRequest(value json.RawMessage) (deviceRequest, error) {
 		return deviceRequest{}, errors.New("devices is neither all nor none nor a list of HCA names such as [mlx5_0]")
 	}
 	for _, name := range names {
-		if !validHCAName.MatchString(name) {
+		if !validHCAName.MatchString(name) { // guard: hca-name
 			return deviceRequest{}, fmt.Errorf("devices: %s is no name of an HCA such as mlx5_0 (a name, never a path)", quoted(name))
 		}
 	}
@@ -128,14 +139,3 @@ func parseDeviceRequest(value json.RawMessage) (deviceRequest, error) {
 
 // validHCAName is what the kernel takes for an RDMA device's name, less what could be mistaken for a path.
 var validHCAName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$`)
-
-// bounded escapes and shortens an error text that may repeat what a pod's author wrote.
-func bounded(text string) string {
-	const limit = 200
-	escaped := fmt.Sprintf("%+q", text)
-	escaped = strings.ReplaceAll(escaped[1:len(escaped)-1], `\"`, `"`)
-	if len(escaped) > limit {
-		return escaped[:limit] + "…"
-	}
-	return escaped
-}

@@ -67,8 +67,8 @@ type Devices struct {
 
 // Repair deals with containers that run below policy.
 type Repair struct {
-	// Mode is off, report or fix.
-	Mode string `json:"mode"`
+	// Mode is off, report or fix. YAML takes an off without quotes for false, which is off as well.
+	Mode Scalar `json:"mode"`
 	// Every is the time between two passes, as in 30s.
 	Every string `json:"every"`
 }
@@ -83,8 +83,8 @@ type Rule struct {
 	Memlock Scalar `json:"memlock,omitempty"`
 	// IPCLock replaces the general ipcLock.
 	IPCLock Scalar `json:"ipcLock,omitempty"`
-	// Devices replaces the general devices, and has them injected: into a container that holds no verbs device yet all of them,
-	// unless its annotation asks for less.
+	// Devices has devices injected: into a container that holds no verbs device yet all that its selectors pass, unless its annotation
+	// asks for less. A selector that is left out is the general one.
 	Devices *Devices `json:"devices,omitempty"`
 	// Deny refuses every RDMA container that the rule matches.
 	Deny bool `json:"deny,omitempty"`
@@ -92,11 +92,11 @@ type Rule struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Match says which containers a rule is about. What is left out matches all.
+// Match says which containers a rule is about. What is left out matches all; what is there may not be empty.
 type Match struct {
 	// Namespaces are globs of namespaces.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// Resources are globs of resource names, one of which the container must hold.
+	// Resources are globs of resource names, one of which the container must hold. That makes it an RDMA container, too.
 	Resources []string `json:"resources,omitempty"`
 	// RuntimeHandlers are globs of runtime handlers.
 	RuntimeHandlers []string `json:"runtimeHandlers,omitempty"`

@@ -21,7 +21,7 @@ type Container struct {
 	MOFEDInjected bool     // its environment has NVIDIA_MOFED=enabled
 
 	// Resources gives the names of the resources that the container holds, in the words of the kubelet: rdma/hca_shared_devices_a.
-	// Decide calls it at most once. Nil where nobody can tell.
+	// Decide calls it at most once. Nil where there is nobody to ask: what needs the answer is then decided as if the kubelet had failed.
 	Resources func() ([]string, error)
 }
 

@@ -5,7 +5,6 @@ package policy
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -16,10 +15,10 @@ import (
 // The order is that of the boundary: what an administrator forbids comes before anything that a pod's author wrote, and a
 // container that nothing names is left before anybody is asked about it.
 func (p *Policy) Decide(c Container, node Node) Decision {
-	d := &deciding{Policy: p, container: c, node: node, resources: onceResources(c)}
+	d := &deciding{Policy: p, container: c, node: node}
 	d.Signal = SignalNone
 	if err := d.decide(); err != nil {
-		d.Grant, d.Reason, d.Refusal = nil, "", err
+		return Decision{Signal: d.Signal, Evidence: d.Evidence, Rule: d.Rule, Refusal: err} // which says it all
 	}
 	return d.Decision
 }
@@ -30,18 +29,19 @@ type deciding struct {
 	Decision
 	container Container
 	node      Node
-	resources func() ([]string, error)
 
 	request    request
 	unreadable error // of the annotation
 	annotated  bool  // an annotation other than an opt-out
 	held       []hca.Device
+	blind      error // why nobody can tell which verbs devices it holds
+	kubelet    kubeletWord
 }
 
 func (d *deciding) decide() *Refusal {
-	c := d.container
+	c := &d.container
 	value, hasAnnotation := Annotation(c.Annotations, c.Name)
-	if matchesAny(d.config.SkipRuntimeHandlers, c.RuntimeHandler) {
+	if matchesAny(d.config.SkipRuntimeHandlers, c.RuntimeHandler) { // guard: skipped-handler
 		if hasAnnotation {
 			d.Reason = fmt.Sprintf("runtime handler %s is in skipRuntimeHandlers", quoted(c.RuntimeHandler))
 		}
@@ -51,13 +51,15 @@ func (d *deciding) decide() *Refusal {
 		d.request, d.unreadable = parseAnnotation(value)
 		d.annotated = d.unreadable != nil || !d.request.optOut
 	}
-	kubelet := d.findSignal()
-	if kubelet != nil && d.config.OptIn.OnKubeletError == "fail" {
-		return kubelet
+	if kubelet := d.findSignal(); kubelet != nil {
+		if d.annotated || d.config.OptIn.OnKubeletError == kubeletErrorFail { // guard: kubelet-signal
+			return kubelet
+		}
+		d.Warnings = append(d.Warnings, kubelet.Message)
 	}
-	if d.Signal == SignalNone && !d.annotated {
+	if d.Signal == SignalNone && !d.annotated { // guard: no-signal
 		if d.request.optOut {
-			d.Reason = "opted out by annotation"
+			d.Reason = optedOut
 		}
 		return nil
 	}
@@ -67,23 +69,30 @@ func (d *deciding) decide() *Refusal {
 	}
 	d.Rule = r.name
 	switch {
-	case r.deny:
+	case r.deny: // guard: deny
 		return denied(c, r)
-	case d.unreadable != nil:
+	case d.unreadable != nil: // guard: unreadable
 		return refuse(CauseUnreadable, "annotation %s cannot be read: %v", AnnotationKey, d.unreadable)
 	case d.request.optOut:
-		d.Signal, d.Evidence, d.Reason = SignalNone, "", "opted out by annotation"
+		d.Signal, d.Evidence, d.Reason = SignalNone, "", optedOut
 		return nil
-	case d.Signal == SignalNone:
-		return refuse(CauseNamespace, "namespace %s may not opt in by annotation, and the container holds no RDMA device: "+
+	case d.Signal == SignalNone && d.blind != nil:
+		return refuse(CauseHCA, blind, oneLine(d.blind.Error()))
+	case d.Signal == SignalNone: // guard: opt-in
+		return refuse(CauseNamespace, "namespace %s may not opt in by annotation, and nothing else makes the container an RDMA container: "+
 			"add the namespace to optIn.annotation.namespaces, or request the RDMA device plugin's resource", quoted(c.Namespace))
 	}
 	return d.grant(r)
 }
 
+const (
+	optedOut = "opted out by annotation"
+	blind    = "cannot tell whether the container holds verbs devices: %s: see rdma-spec devices on the node"
+)
+
 // withoutKubelet decides where a rule could match and the kubelet does not tell: an unknown ceiling is never taken for a high one.
 func (d *deciding) withoutKubelet(kubelet *Refusal) *Refusal {
-	if d.annotated || d.config.OptIn.OnKubeletError == "fail" {
+	if d.annotated || d.config.OptIn.OnKubeletError == kubeletErrorFail { // guard: kubelet-annotated
 		return kubelet
 	}
 	d.Reason = kubelet.Message
@@ -92,7 +101,7 @@ func (d *deciding) withoutKubelet(kubelet *Refusal) *Refusal {
 }
 
 // grant makes the grant that a rule gives within what was asked for.
-func (d *deciding) grant(r rule) *Refusal {
+func (d *deciding) grant(r *rule) *Refusal {
 	limit, refusal := d.memlock(r)
 	if refusal != nil {
 		return refusal
@@ -109,9 +118,9 @@ func (d *deciding) grant(r rule) *Refusal {
 	return nil
 }
 
-func (d *deciding) memlock(r rule) (spec.Limit, *Refusal) {
+func (d *deciding) memlock(r *rule) (spec.Limit, *Refusal) {
 	ceiling, ok := r.memlock.bytes(d.container.MemoryLimit)
-	if !ok {
+	if !ok { // guard: no-memory-limit
 		return 0, refuse(CauseMemoryLimit, "memlock is the container's memory limit (rule %q), and it has none: "+
 			"set resources.limits.memory", r.name)
 	}
@@ -120,16 +129,18 @@ func (d *deciding) memlock(r rule) (spec.Limit, *Refusal) {
 	}
 	asked, ok := d.request.memlock.bytes(d.container.MemoryLimit)
 	switch {
-	case !ok:
+	case !ok: // guard: asked-memory-limit
 		return 0, refuse(CauseMemoryLimit, "the annotation asks for memlock: memory-limit, and the container has none: "+
 			"set resources.limits.memory, or ask for a number of bytes")
-	case asked > ceiling:
+	case asked > ceiling: // guard: memlock-ceiling
 		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and rule %q gives %s: ask for that or less", asked, r.name, ceiling)
 	}
 	return asked, nil
 }
 
-func (d *deciding) ipcLock(r rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
+// ipcLock gives what the rule gives, or less. Where the rule leaves out containers that dropped all capabilities, asking does not
+// bring them back in: who dropped them may be the administrator, by Pod Security.
+func (d *deciding) ipcLock(r *rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
 	given := r.ipcLock.grant(limit)
 	asked := d.request.ipcLock
 	switch {
@@ -138,7 +149,7 @@ func (d *deciding) ipcLock(r rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
 	case !*asked:
 		return spec.IPCLockNo, nil
 	case given != spec.IPCLockNo:
-		return spec.IPCLockYes, nil
+		return given, nil // guard: ipc-lock-dropped, else spec.IPCLockYes
 	case r.ipcLock == ipcLockFalse:
 		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, and rule %q gives none: remove ipcLock from the annotation", r.name)
 	default:
@@ -146,7 +157,7 @@ func (d *deciding) ipcLock(r rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
 	}
 }
 
-func denied(c Container, r rule) *Refusal {
+func denied(c *Container, r *rule) *Refusal {
 	if r.message != "" {
 		return refuse(CauseDenied, "rule %q denies RDMA here: %s", r.name, r.message)
 	}
@@ -156,12 +167,4 @@ func denied(c Container, r rule) *Refusal {
 
 func refuse(cause Cause, format string, args ...any) *Refusal {
 	return &Refusal{Cause: cause, Message: fmt.Sprintf(format, args...)}
-}
-
-// onceResources asks for a container's resources at most once.
-func onceResources(c Container) func() ([]string, error) {
-	if c.Resources == nil {
-		return func() ([]string, error) { return nil, nil }
-	}
-	return sync.OnceValues(c.Resources)
 }

@@ -5,102 +5,119 @@ package policy
 
 import (
 	"fmt"
+	"path"
 	"slices"
-	"strings"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // devices gives the devices that are injected: those asked for, within those that the rule selects; where nothing is said, all of
 // them into a container that holds none yet.
-func (d *deciding) devices(r rule) ([]hca.Device, *Refusal) {
+func (d *deciding) devices(r *rule) ([]hca.Device, *Refusal) {
 	asked := d.request.devices
 	mayInject := d.namespaceListed() || r.inject
 	switch {
 	case asked.none:
 		return nil, nil
-	case asked.given() && !mayInject:
+	case asked.given() && !mayInject: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation asks for devices, and namespace %s may not have any injected: "+
 			"add the namespace to optIn.annotation.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
-	case !asked.given() && (len(d.held) > 0 || !r.inject && d.Signal != SignalAnnotation):
+	case !asked.given() && (len(d.held) > 0 || !r.inject && d.Signal != SignalAnnotation): // guard: inject-unasked
 		return nil, nil
 	}
 	node, err := d.node.Scan()
 	if err != nil {
-		return nil, refuse(CauseHCA, "cannot read the HCAs of this node: %v", err)
+		return nil, refuse(CauseHCA, "cannot read the HCAs of this node: %s: see rdma-spec devices on the node", oneLine(err.Error()))
 	}
 	chosen, refusal := d.chooseHCAs(node, r)
 	if refusal != nil {
 		return nil, refusal
 	}
-	var devices []hca.Device
+	var devices, management []hca.Device
 	for _, h := range chosen {
-		devices = append(devices, d.devicesOf(h, r)...)
+		for _, dev := range h.Devices {
+			switch {
+			case dev.Problem != "": // guard: device-problem
+			case dev.Kind == hca.KindVerbs:
+				devices = append(devices, dev)
+			case !r.devices.Management: // guard: management
+			default:
+				devices, management = append(devices, dev), append(management, dev)
+			}
+		}
 	}
-	if node.RDMACM != nil && node.RDMACM.Problem == "" {
-		devices = append(devices, *node.RDMACM)
-	} else {
-		d.Warnings = append(d.Warnings, "the node has no /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module rdma_ucm")
+	devices = append(devices, d.connectionManager(node, chosen)...)
+	if len(management) > 0 {
+		d.warn("rule %q gives management devices, with which the container can disturb the whole fabric: %s", r.name,
+			shortList(management, func(dev hca.Device) string { return path.Base(dev.Path) }))
 	}
 	return devices, d.pathTaken(devices)
 }
 
+// connectionManager gives the node's rdma_cm, if there is a sound one.
+func (d *deciding) connectionManager(node *hca.Node, chosen []hca.HCA) []hca.Device {
+	switch {
+	case node.RDMACM != nil && node.RDMACM.Problem == "": // guard: rdma-cm-problem, else node.RDMACM != nil
+		return []hca.Device{*node.RDMACM}
+	case node.RDMACM != nil:
+		d.warn("connections by RDMA_CM will fail, since the container gets no rdma_cm: %s", oneLine(node.RDMACM.Problem))
+	case slices.ContainsFunc(chosen, usesConnectionManager):
+		d.warn("connections by RDMA_CM will fail, since the node has no /dev/infiniband/rdma_cm: load the module rdma_ucm")
+	}
+	return nil
+}
+
+// usesConnectionManager tells HCAs from such as EFA, which sysfs calls unspecified and which know no RDMA_CM.
+func usesConnectionManager(h hca.HCA) bool { return h.NodeType != "unspecified" }
+
 // chooseHCAs gives the HCAs whose devices are injected, one at least.
-func (d *deciding) chooseHCAs(node *hca.Node, r rule) ([]hca.HCA, *Refusal) {
+func (d *deciding) chooseHCAs(node *hca.Node, r *rule) ([]hca.HCA, *Refusal) {
 	if names := d.request.devices.names; len(names) > 0 {
 		return namedHCAs(node, r, names)
 	}
-	var chosen []hca.HCA
+	var chosen, broken []hca.HCA
 	for _, h := range node.HCAs {
-		if !r.devices.passes(h, hca.Port.Active) {
-			continue
+		switch {
+		case !r.devices.passes(h, hca.Port.Active): // guard: selectors
+		case verbsProblem(h) != "": // guard: broken-hca
+			broken = append(broken, h)
+		default:
+			chosen = append(chosen, h)
 		}
-		if problem := verbsProblem(h); problem != "" {
-			d.Warnings = append(d.Warnings, fmt.Sprintf("HCA %s is left out: %s", h.Name, problem))
-			continue
-		}
-		chosen = append(chosen, h)
 	}
-	if len(chosen) == 0 {
+	left := ""
+	if len(broken) > 0 {
+		left = "left out: " + shortList(broken, func(h hca.HCA) string { return fmt.Sprintf("%s (%s)", h.Name, verbsProblem(h)) })
+	}
+	switch {
+	case len(chosen) == 0 && left != "":
+		return nil, refuse(CauseHCA, "no HCA of this node can be injected, %s: see rdma-spec devices on the node", left)
+	case len(chosen) == 0:
 		return nil, refuse(CauseHCA, "no HCA of this node can be injected: rule %q takes those that pass its devices selectors and have an ACTIVE port; "+
-			"the node has %s", r.name, inventory(node))
+			"the node has %s: choose a node with others, or have a port brought up", r.name, inventory(node))
+	case left != "":
+		d.warn("HCAs are %s", left)
 	}
 	return chosen, nil
 }
 
-func namedHCAs(node *hca.Node, r rule, names []string) ([]hca.HCA, *Refusal) {
+func namedHCAs(node *hca.Node, r *rule, names []string) ([]hca.HCA, *Refusal) {
 	var chosen []hca.HCA
 	for _, name := range names {
 		h, found := node.Find(name)
 		switch {
-		case slices.ContainsFunc(chosen, func(other hca.HCA) bool { return other.Name == name }):
+		case slices.ContainsFunc(chosen, func(other hca.HCA) bool { return other.Name == name }): // guard: hca-twice
 			continue
-		case !found:
+		case !found: // guard: hca-found
 			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which this node does not have: it has %s", quoted(name), inventory(node))
-		case !r.devices.passes(h, anyPort):
+		case !r.devices.passes(h, anyPort): // guard: named-selectors
 			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the devices selectors of rule %q do not pass: ask for another, or for devices: all", quoted(name), r.name)
-		case verbsProblem(h) != "":
-			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s", quoted(name), verbsProblem(h))
+		case verbsProblem(h) != "": // guard: named-broken-hca
+			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another", quoted(name), verbsProblem(h))
 		}
 		chosen = append(chosen, h)
 	}
 	return chosen, nil
-}
-
-// devicesOf gives the devices of an HCA that may leave the node: the verbs device, and umad and issm only where a rule says so.
-func (d *deciding) devicesOf(h hca.HCA, r rule) []hca.Device {
-	var devices []hca.Device
-	for _, dev := range h.Devices {
-		switch {
-		case dev.Problem != "":
-		case dev.Kind == hca.KindVerbs:
-			devices = append(devices, dev)
-		case r.devices.Management && (dev.Kind == hca.KindUMAD || dev.Kind == hca.KindISSM):
-			devices = append(devices, dev)
-			d.Warnings = append(d.Warnings, fmt.Sprintf("rule %q gives the management device %s, with which the container can disturb the whole fabric", r.name, dev.Path))
-		}
-	}
-	return devices
 }
 
 // pathTaken refuses to hide a device under the path of another: the container would hold something else than it was promised.
@@ -108,7 +125,7 @@ func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
 	for _, granted := range devices {
 		for _, present := range d.container.Devices {
 			same := isCharacter(present) && present.number() == granted.Number
-			if present.Path == granted.Path && !same {
+			if path.Clean(present.Path) == granted.Path && !same { // guard: path-taken
 				return refuse(CauseDevicePath, "the container has another device at %s (type %s, %d:%d), where %d:%d would be injected: give that one another path",
 					granted.Path, quoted(present.Type), present.Major, present.Minor, granted.Major, granted.Minor)
 			}
@@ -117,46 +134,15 @@ func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
 	return nil
 }
 
-// passes says whether the selectors let an HCA through, with one of its ports that also meets a condition.
-func (s Devices) passes(h hca.HCA, condition func(hca.Port) bool) bool {
-	if !matchesAny(s.Names, h.Name) || len(s.NUMANodes) > 0 && !slices.Contains(s.NUMANodes, h.NUMANode) {
-		return false
-	}
-	return slices.ContainsFunc(h.Ports, func(p hca.Port) bool {
-		linkLayer := len(s.LinkLayers) == 0 || slices.Contains(s.LinkLayers, p.LinkLayer)
-		netdev := len(s.Netdevs) == 0 || slices.ContainsFunc(p.Netdevs, func(n string) bool { return matchesAny(s.Netdevs, n) })
-		return linkLayer && netdev && condition(p)
-	})
-}
-
-func anyPort(hca.Port) bool { return true }
-
 // verbsProblem says why an HCA's verbs device cannot be injected, "" where it can.
 func verbsProblem(h hca.HCA) string {
 	verbs, ok := h.Verbs()
 	if !ok {
 		return "it has no verbs device: load the module ib_uverbs"
 	}
-	return verbs.Problem
+	return oneLine(verbs.Problem)
 }
 
-// inventory lists a node's HCAs for a refusal: "mlx5_0 (DOWN), mlx5_1 (ACTIVE)".
-func inventory(node *hca.Node) string {
-	const most = 16
-	var names []string
-	for i, h := range node.HCAs {
-		if i == most {
-			names = append(names, fmt.Sprintf("%d more", len(node.HCAs)-most))
-			break
-		}
-		state := "DOWN"
-		if h.Active() {
-			state = "ACTIVE"
-		}
-		names = append(names, fmt.Sprintf("%s (%s)", h.Name, state))
-	}
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
+func (d *deciding) warn(format string, args ...any) {
+	d.Warnings = append(d.Warnings, fmt.Sprintf(format, args...))
 }

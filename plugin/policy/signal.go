@@ -13,16 +13,16 @@ import (
 // findSignal sets why the container counts as an RDMA container. The kubelet is asked last, and only where its word could matter;
 // the refusal says that it was asked and did not tell.
 func (d *deciding) findSignal() *Refusal {
-	c := d.container
+	c := &d.container
 	d.held = d.heldVerbs()
 	switch {
-	case d.annotated && d.namespaceListed():
+	case d.annotated && d.namespaceListed(): // guard: annotation-namespace, else d.annotated
 		d.Signal, d.Evidence = SignalAnnotation, AnnotationKey
 	case d.config.OptIn.Devices && len(d.held) > 0:
 		d.Signal, d.Evidence = SignalDevice, fmt.Sprintf("%s (%s)", d.held[0].Path, d.held[0].HCA)
-	case c.MOFEDInjected && matchesAny(d.config.OptIn.NVIDIAMOFED.RuntimeHandlers, c.RuntimeHandler):
+	case c.MOFEDInjected && matchesAny(d.config.OptIn.NVIDIAMOFED.RuntimeHandlers, c.RuntimeHandler): // guard: mofed-handler, else c.MOFEDInjected
 		d.Signal, d.Evidence = SignalEnvironment, "NVIDIA_MOFED=enabled"
-	case d.request.optOut:
+	case d.request.optOut && !d.deniable():
 		return nil
 	default:
 		return d.findResource()
@@ -35,32 +35,47 @@ func (d *deciding) namespaceListed() bool {
 	return matchesAny(d.config.OptIn.Annotation.Namespaces, d.container.Namespace)
 }
 
+// deniable says whether some rule could deny: then opting out does not keep a container from being looked at.
+func (d *deciding) deniable() bool {
+	for i := range d.rules {
+		if d.rules[i].deny && d.rules[i].match.matchesPod(&d.container) { // guard: opt-out-denied
+			return true
+		}
+	}
+	return false
+}
+
 // heldVerbs gives the verbs devices of this node that the container holds, by number: a path proves nothing.
 // For a container that may use every device of the host they are no sign of anything.
 func (d *deciding) heldVerbs() []hca.Device {
-	c := d.container
-	if c.AllDevices || !slices.ContainsFunc(c.Devices, isCharacter) {
+	c := &d.container
+	if c.AllDevices || !slices.ContainsFunc(c.Devices, isCharacter) { // guard: privileged
 		return nil
 	}
 	verbs, err := d.node.Verbs()
 	if err != nil {
-		d.Warnings = append(d.Warnings, fmt.Sprintf("cannot tell whether the container holds verbs devices: %v", err))
+		d.blind = err
+		d.warn(blind, oneLine(err.Error()))
 	}
 	var held []hca.Device
 	for _, dev := range c.Devices {
-		if !isCharacter(dev) {
+		if !isCharacter(dev) { // guard: character-device
 			continue
 		}
-		if v, ok := verbs[dev.number()]; ok {
+		if v, ok := verbs[dev.number()]; ok { // guard: verbs-number, else true
 			held = append(held, v)
 		}
 	}
 	return held
 }
 
+// isCharacter says that a device is a character device with a number that fits the kernel's: larger ones would wrap around.
 func isCharacter(d Device) bool {
-	const max = int64(^uint32(0))
-	return (d.Type == "c" || d.Type == "u") && d.Major >= 0 && d.Minor >= 0 && d.Major <= max && d.Minor <= max
+	const most = int64(^uint32(0))
+	if d.Major < 0 || d.Minor < 0 || d.Major > most || d.Minor > most { // guard: device-number
+		return false
+	}
+	return d.Type == "c" || d.Type == "u"
 }
 
 func (d Device) number() hca.Number {
@@ -70,59 +85,54 @@ func (d Device) number() hca.Number {
 // findResource asks the kubelet, if a resource could make the container an RDMA container.
 func (d *deciding) findResource() *Refusal {
 	globs := slices.Clone(d.config.OptIn.Resources)
-	for _, r := range d.rules {
-		if !r.deny && r.match.matchesPod(d.container) {
-			globs = append(globs, r.match.Resources...)
+	for i := range d.rules {
+		if match := &d.rules[i].match; match.matchesPod(&d.container) {
+			globs = append(globs, match.Resources...)
 		}
 	}
 	if len(globs) == 0 {
 		return nil
 	}
-	names, err := d.resources()
-	if err != nil {
-		refusal := kubeletRefusal(err)
-		d.Warnings = append(d.Warnings, refusal.Message)
-		return refusal
-	}
+	names, refusal := d.resources()
 	for _, name := range names {
 		if matchesAny(globs, name) {
 			d.Signal, d.Evidence = SignalResource, name
 			return nil
 		}
 	}
-	return nil
+	return refusal
 }
 
 // findRule gives the first rule that matches. The kubelet is asked where all but a rule's resources matches.
-func (d *deciding) findRule() (rule, *Refusal) {
-	for _, r := range d.rules {
-		if !r.match.matchesPod(d.container) {
+func (d *deciding) findRule() (*rule, *Refusal) {
+	for i := range d.rules {
+		r := &d.rules[i]
+		if !r.match.matchesPod(&d.container) {
 			continue
 		}
 		if len(r.match.Resources) == 0 {
 			return r, nil
 		}
-		names, err := d.resources()
-		if err != nil {
-			return rule{}, kubeletRefusal(err)
+		names, refusal := d.resources()
+		if refusal != nil { // guard: kubelet-ceiling
+			return nil, refusal
 		}
 		if slices.ContainsFunc(names, func(name string) bool { return matchesAny(r.match.Resources, name) }) {
 			return r, nil
 		}
 	}
-	return d.otherwise, nil
+	return &d.otherwise, nil
 }
 
 // matchesPod says whether all but the resources matches.
-func (m Match) matchesPod(c Container) bool {
+func (m *Match) matchesPod(c *Container) bool {
 	for key, value := range m.Labels {
-		if got, ok := c.Labels[key]; !ok || got != value {
+		if got, ok := c.Labels[key]; !ok || got != value { // guard: rule-labels
 			return false
 		}
 	}
-	return matchesAnyOrAll(m.Namespaces, c.Namespace) && matchesAnyOrAll(m.RuntimeHandlers, c.RuntimeHandler)
-}
-
-func kubeletRefusal(err error) *Refusal {
-	return refuse(CauseKubelet, "the kubelet did not tell which resources the container holds: %v", err)
+	if !matchesAnyOrAll(m.Namespaces, c.Namespace) { // guard: rule-namespaces
+		return false
+	}
+	return matchesAnyOrAll(m.RuntimeHandlers, c.RuntimeHandler)
 }

@@ -54,7 +54,7 @@ func parseIPCLock(s Scalar) (ipcLock, error) {
 	case ipcLockUnlessDropped, ipcLockTrue, ipcLockFalse, ipcLockForce:
 		return mode, nil
 	}
-	return "", fmt.Errorf("ipcLock %s is none of unless-dropped, true, false, force", quoted(string(s)))
+	return "", fmt.Errorf("%s is none of unless-dropped, true, false, force", quoted(string(s)))
 }
 
 // grant gives what an ipcLock means next to a memlock limit: the capability would void a finite one.
@@ -62,22 +62,11 @@ func (m ipcLock) grant(limit spec.Limit) spec.IPCLock {
 	switch {
 	case m == ipcLockForce:
 		return spec.IPCLockYes
-	case m == ipcLockFalse || limit.Finite():
+	case m == ipcLockFalse || limit.Finite(): // guard: ipc-lock
 		return spec.IPCLockNo
 	case m == ipcLockTrue:
 		return spec.IPCLockYes
 	default:
 		return spec.IPCLockUnlessDropped
 	}
-}
-
-// maxQuoted bounds what a refusal repeats of what a pod's author wrote.
-const maxQuoted = 64
-
-// quoted gives a text that somebody else wrote for a log line: escaped, in quotes, and short.
-func quoted(text string) string {
-	if len(text) > maxQuoted {
-		return fmt.Sprintf("%+q…", text[:maxQuoted])
-	}
-	return fmt.Sprintf("%+q", text)
 }

@@ -1,0 +1,184 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+)
+
+var badConfigs = []string{
+	// no configuration at all
+	"", " \n\t\n", "5", "true", "memlock", "[]", "[memlock: 1Gi]", "memlock: [", "memlock: 1Gi\n foo: bar", "\tmemlock: 1Gi", "memlock: \x01", "? [a]\n: b",
+	strings.Repeat("[", 20_000), strings.Repeat("{a: ", 20_000),
+	// two of them
+	"memlock: 1Gi\n---\nrules: [{deny: true}]", "{memlock: 1Gi} rules:", "memlock: 1Gi\n...\nrules:\n- deny: true",
+	// keys
+	"memlok: 1Gi", "Memlock: 1Gi", "MEMLOCK: 1Gi", "\"mem lock\": 1", "optIn: {device: true}", "optIn: {annotation: {namespace: [a]}}", "devices: {name: [a]}", "repair: {evry: 1s}",
+	"rules:\n- match: {namespaces: [a]}\n- match: {namespace: [b]}", "rules: [{mach: {}, memlok: 1}]", "rules: [{deny: true, devices: {names: [a], numa: 1}}]", "1: 2",
+	"memlock: 1\nmemlock: 2", "optIn: {devices: true, devices: false}", "rules:\n- deny: true\n  deny: false", "rules: [{match: {labels: {a: b, a: c}}}]",
+	// types
+	"optIn: [1]", "optIn: yes", "optIn: {devices: 1}", "optIn: {devices: 'true'}", "optIn: {resources: rdma/*}", "optIn: {resources: [1, rdma/*, true]}", "optIn: {onKubeletError: 1}",
+	"devices: {numaNodes: [a, 1.5, '1', 99999999999999999999, true]}", "devices: {numaNodes: 1}", "devices: {management: 5}", "devices: all", "repair: {every: 30}", "repair: {mode: on}", "repair: {mode: 1}",
+	"skipRuntimeHandlers: kata", "rules: {a: b}", "rules: [a]", "rules: [{match: {namespaces: 5}}]", "rules: [{match: {namespaces: [a, 5]}}]", "rules: [{match: {labels: {a: 1, b.c/d: true}}}]",
+	"rules: [{match: {labels: [a]}}]", "rules: [{name: 5}]", "rules: [{deny: 'yes'}]",
+	// keys without a value
+	"memlock:", "optIn:", "optIn: {annotation: {namespaces: }}", "rules:", "rules: [null]", "rules: [{match: {namespaces: [a], resources: }}]", "rules: [{match: {namespaces: [~]}}]", "rules: [{memlock: ~, match: {labels: {a: }}}]",
+	// values
+	"memlock: 0", "memlock: -1", "memlock: 16GB", "memlock: ''", "memlock: .inf", "memlock: [1]", "memlock: true", "memlock: 1e-99999999", "memlock: Memory-Limit",
+	"ipcLock: maybe", "ipcLock: ''", "ipcLock: 1", "{memlock: 1Gi, ipcLock: true}", "{memlock: memory-limit, ipcLock: yes}", "{memlock: nonsense, ipcLock: true}",
+	"optIn: {onKubeletError: ignore}", "repair: {mode: 'on'}", "repair: {every: soon}", "repair: {every: 1ms}", "repair: {every: 25h}", "repair: {every: ''}",
+	"optIn: {resources: ['*']}", "optIn: {resources: [rdma]}", "optIn: {resources: [a/b/c]}", "optIn: {resources: ['rdma/[']}", "optIn: {resources: ['']}", "optIn: {resources: ['a /b']}",
+	"optIn: {annotation: {namespaces: ['ml-*', 'ml/*']}}", "optIn: {annotation: {namespaces: ['[!k]*']}}", "optIn: {annotation: {namespaces: ['ml-* ']}}", "optIn: {annotation: {namespaces: ['a\\']}}",
+	"optIn: {nvidiaMOFED: {runtimeHandlers: ['']}}", "skipRuntimeHandlers: ['a\x7fb']", "skipRuntimeHandlers: [\"a\\tb\"]",
+	"devices: {management: true}", "devices: {linkLayers: [InfiniBand, ethernet]}", "devices: {names: [/dev/infiniband/uverbs0]}", "devices: {netdevs: ['']}", "devices: {numaNodes: [0, -2]}",
+	// rules
+	"rules: [{}]", "rules: [{memlock: 1Gi}]", "rules: [{match: {labels: {a: b}}, memlock: unlimited}]", "rules: [{match: {runtimeHandlers: [a]}, devices: {}}]",
+	"rules: [{match: {namespaces: []}, deny: true}]", "rules: [{match: {namespaces: [a], resources: []}}]", "rules: [{match: {namespaces: [a], runtimeHandlers: []}}]", "rules: [{match: {namespaces: [a], labels: {}}}]",
+	"rules: [{match: {namespaces: ['']}}]", "rules: [{match: {resources: ['*']}, deny: true}]", "rules: [{match: {namespaces: ['a/b'], runtimeHandlers: ['[']}, deny: true}]",
+	"rules: [{match: {namespaces: [a]}, memlock: lots, ipcLock: perhaps, devices: {names: ['['], linkLayers: [x], netdevs: ['a/b'], numaNodes: [-5]}}]",
+	"rules: [{match: {namespaces: [a]}, memlock: 1Gi, ipcLock: true}]", "{memlock: 1Gi, rules: [{match: {namespaces: [a]}, ipcLock: true}]}",
+	"rules: [{match: {namespaces: [a]}, deny: true, memlock: 1Gi}]", "rules: [{match: {namespaces: [a]}, message: 'ask us'}]", "rules: [{match: {resources: [a/b]}, devices: {management: true}}]",
+	"rules: [{name: a, deny: true}, {name: a, deny: true}]", "rules: [{name: 'rules[1]', deny: true}, {deny: true}]", "rules: [{name: default, deny: true}]",
+	"rules: [{name: " + strings.Repeat("n", 64) + ", deny: true}]", "rules: [{deny: true, message: " + strings.Repeat("m", 501) + "}]",
+	"rules: [{name: \"a\\nb\", deny: true, message: \"a\\nb\"}]", "rules: [{name: \"a\\u202eb\", deny: true, message: \"\\e[31m\"}]",
+	"{memlock: x, ipcLock: x, optIn: {onKubeletError: x}, repair: {mode: x, every: x}, rules: [{deny: true}, {}]}",
+}
+
+// What a configuration cannot be, and what is said to that.
+func TestConfigIsRefused(t *testing.T) {
+	var got strings.Builder
+	for _, config := range badConfigs {
+		_, err := FromText([]byte(config))
+		if err == nil {
+			t.Errorf("taken: %s", config)
+			continue
+		}
+		name := strings.ReplaceAll(config, "\n", "⏎")
+		if len(name) > 300 {
+			name = name[:60] + "…"
+		}
+		fmt.Fprintf(&got, "%s\n    %s\n", name, strings.ReplaceAll(err.Error(), "\n", "\n    "))
+	}
+	if _, err := FromText([]byte(strings.Repeat("#", maxConfigSize+1))); err == nil {
+		t.Error("a configuration above the bound is taken")
+	} else {
+		fmt.Fprintf(&got, "more than a mebibyte\n    %v\n", err)
+	}
+	golden(t, "config.golden", got.String())
+}
+
+func TestConfigDefaults(t *testing.T) {
+	for _, text := range []string{"{}", "# a comment", "---", "---\n# a comment\n", "null", "memlock: unlimited", "optIn: {}", "\ufeff{}", "rules: []\n...\n"} {
+		got, err := Parse([]byte(text))
+		if err != nil {
+			t.Errorf("%q is refused: %v", text, err)
+		}
+		if diff := cmp.Diff(Default(), got); diff != "" {
+			t.Errorf("%q is not the default configuration (-want +got):\n%s", text, diff)
+		}
+	}
+	if got := policyOf(t, "").RepairEvery(); got != 30*time.Second {
+		t.Errorf("repair is every %s, want 30s", got)
+	}
+	for _, off := range []string{"off", "'off'", "no", "false"} {
+		if got := policyOf(t, "repair: {mode: "+off+"}").Config().Repair.Mode; got != RepairOff {
+			t.Errorf("repair.mode %s is %q, want off", off, got)
+		}
+	}
+}
+
+// What config show writes is a configuration that gives the same policy.
+func TestConfigRoundTrip(t *testing.T) {
+	all := Config{
+		Memlock: "16Gi", IPCLock: "force",
+		OptIn: OptIn{Devices: false, Resources: []string{"rdma/*"}, OnKubeletError: "fail",
+			Annotation: AnnotationOptIn{Namespaces: []string{"ml-*"}}, NVIDIAMOFED: MOFEDOptIn{RuntimeHandlers: []string{"nvidia"}}},
+		Devices:             Devices{Names: []string{"mlx5_*"}, LinkLayers: []string{"InfiniBand"}, Netdevs: []string{"ib*"}, NUMANodes: []int{0, -1}},
+		Repair:              Repair{Mode: "off", Every: "1m0s"},
+		SkipRuntimeHandlers: []string{"kata"},
+		Rules: []Rule{
+			{Name: "true", Match: Match{Namespaces: []string{"a"}, Resources: []string{"r/s"}, RuntimeHandlers: []string{"h"}, Labels: map[string]string{"l": "1"}},
+				Memlock: "65536", IPCLock: "false", Devices: &Devices{Names: []string{"x"}, LinkLayers: []string{}, Netdevs: []string{}, NUMANodes: []int{}, Management: true}},
+			{Match: Match{Namespaces: []string{"b"}}, Devices: &Devices{}},
+			{Deny: true, Message: "no: see {docs} # here"},
+		},
+	}
+	for name, config := range map[string]Config{"default": Default(), "all": all} {
+		t.Run(name, func(t *testing.T) {
+			first, err := New(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := yaml.Marshal(first.Config())
+			if err != nil {
+				t.Fatal(err)
+			}
+			second, err := FromText(text)
+			if err != nil {
+				t.Fatalf("%v in\n%s", err, text)
+			}
+			if diff := cmp.Diff(first.Config(), second.Config()); diff != "" {
+				t.Errorf("the configuration differs (-want +got):\n%s\n%s", diff, text)
+			}
+			if name == "default" {
+				golden(t, "default.yaml", string(text))
+			}
+		})
+	}
+	if all.Rules[1].Devices.Names != nil {
+		t.Error("New has changed the configuration that it was given")
+	}
+}
+
+func TestLoad(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	good := file("good.yaml", "memlock: 16Gi")
+	if p, err := Load(good); err != nil || p.Config().Memlock != "16Gi" {
+		t.Errorf("a good file gives %v, %v", p, err)
+	}
+	link := filepath.Join(dir, "link.yaml")
+	if err := os.Symlink(good, link); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(link); err != nil { // as a ConfigMap is mounted
+		t.Errorf("a link to a good file is refused: %v", err)
+	}
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		filepath.Join(dir, "none.yaml"): "cannot read the configuration: stat DIR/none.yaml: no such file or directory",
+		dir:                             "DIR is no regular file: expected the configuration, YAML",
+		fifo:                            "DIR/fifo is no regular file: expected the configuration, YAML",
+		file("large.yaml", strings.Repeat("#", maxConfigSize+1)): "DIR/large.yaml is larger than 1048576 bytes: expected the configuration, YAML",
+		file("bad.yaml", "memlok: 1Gi"):                          `DIR/bad.yaml: unknown field "memlok": expected memlock, ipcLock, optIn, devices, repair, skipRuntimeHandlers, rules`,
+		"/proc/self/mem":                                         "cannot read the configuration: read /proc/self/mem: input/output error",
+	} {
+		_, err := Load(path)
+		if err == nil {
+			t.Errorf("%s is taken", path)
+			continue
+		}
+		if got := strings.ReplaceAll(err.Error(), dir, "DIR"); got != want {
+			t.Errorf("%s: the error is\n%s\nwant\n%s", path, got, want)
+		}
+	}
+}

@@ -1,0 +1,143 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden compares a text with a file in testdata.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-want +got), go test -update rewrites it:\n%s", file, diff)
+	}
+}
+
+func policyOf(t testing.TB, config string) *Policy {
+	t.Helper()
+	p, err := FromText([]byte(config + "\n# a configuration may be comments alone\n"))
+	if err != nil {
+		t.Fatalf("the test's configuration is bad: %v", err)
+	}
+	return p
+}
+
+// Devices as a test container holds them.
+func heldVerbs(n int) Device {
+	return Device{Path: fmt.Sprintf("/dev/infiniband/uverbs%d", n), Type: "c", Major: hcatest.Major, Minor: int64(hcatest.FirstVerbs + n)}
+}
+
+func gpu(n int) Device {
+	return Device{Path: fmt.Sprintf("/dev/nvidia%d", n), Type: "c", Major: 195, Minor: int64(n)}
+}
+
+// Devices as a grant gives them.
+func verbs(n int, name string) hca.Device {
+	return hca.Device{
+		Kind: hca.KindVerbs, Path: fmt.Sprintf("/dev/infiniband/uverbs%d", n), HCA: name, Mode: 0o666,
+		Number: hca.Number{Major: hcatest.Major, Minor: uint32(hcatest.FirstVerbs + n)},
+	}
+}
+
+func umad(n int, name string) hca.Device {
+	return hca.Device{
+		Kind: hca.KindUMAD, Path: fmt.Sprintf("/dev/infiniband/umad%d", n), HCA: name, Port: 1, Mode: 0o600,
+		Number: hca.Number{Major: hcatest.Major, Minor: uint32(hcatest.FirstUMAD + n)},
+	}
+}
+
+func issm(n int, name string) hca.Device {
+	return hca.Device{
+		Kind: hca.KindISSM, Path: fmt.Sprintf("/dev/infiniband/issm%d", n), HCA: name, Port: 1, Mode: 0o600,
+		Number: hca.Number{Major: hcatest.Major, Minor: uint32(hcatest.FirstISSM + n)},
+	}
+}
+
+func rdmaCM() hca.Device {
+	return hca.Device{
+		Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Mode: 0o666,
+		Number: hca.Number{Major: hcatest.MajorMisc, Minor: hcatest.MinorRDMACM},
+	}
+}
+
+// nodes are the nodes that tests name, made once.
+type nodes map[string]Node
+
+func testNodes(t testing.TB) nodes {
+	n := nodes{
+		"unreadable": {
+			Verbs: func() (map[hca.Number]hca.Device, error) {
+				return nil, errors.New("list verbs devices: input/output error")
+			},
+			Scan: func() (*hca.Node, error) { return nil, errors.New("list HCAs: input/output error") },
+		},
+	}
+	for name, root := range hcatest.All {
+		n[name] = LiveNode(root(t))
+	}
+	return n
+}
+
+// Kubelets.
+func holds(names ...string) func() ([]string, error) {
+	return func() ([]string, error) { return names, nil }
+}
+
+func silent() ([]string, error) {
+	return nil, errors.New("context deadline exceeded")
+}
+
+// Annotations of a pod.
+func podAnnotation(value string) map[string]string {
+	return map[string]string{AnnotationKey + "/pod": value}
+}
+
+// maxMessage bounds what a pod's author can make the plugin say of one container at once, in bytes.
+const maxMessage = 2048
+
+// checkOneLine demands that a message is fit for a log: one bounded line of printable ASCII.
+func checkOneLine(t testing.TB, message string) {
+	t.Helper()
+	if len(message) > maxMessage {
+		t.Errorf("the message is %d bytes long: %.200q...", len(message), message)
+	}
+	if strings.ContainsFunc(message, func(r rune) bool { return r < ' ' || r > '~' }) {
+		t.Errorf("the message is not one line of ASCII: %.400q", message)
+	}
+}
+
+// restrictive is the policy that attacks are tried on: it gives a little to some, and to guests nothing.
+const restrictive = `
+memlock: 1Gi
+optIn: {resources: [rdma/*], annotation: {namespaces: [ml-*]}}
+devices: {names: [mlx5_0, mlx5_1]}
+rules:
+- {name: guests, match: {namespaces: [guest-*]}, deny: true}
+- {name: fabric, match: {namespaces: [fabric]}, devices: {management: true}}
+- {name: big, match: {namespaces: [ml-big], labels: {size: big}}, memlock: 4Gi, ipcLock: force}
+`

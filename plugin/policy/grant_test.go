@@ -1,0 +1,170 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// asking is a container that holds a verbs device, with an annotation, 2Gi of memory, in a namespace that is not listed.
+func asking(annotation string) Container {
+	c := Container{Namespace: "guest", Devices: []Device{heldVerbs(0)}, MemoryLimit: 2 << 30}
+	if annotation != "" {
+		c.Annotations = podAnnotation(annotation)
+	}
+	return c
+}
+
+// RLIMIT_MEMLOCK: what the policy gives, and less where the annotation asks for less.
+func TestMemlock(t *testing.T) {
+	tests := []struct {
+		config, annotation string
+		want               spec.Limit // 0: refused
+	}{
+		{"", "", spec.Unlimited},
+		{"", "true", spec.Unlimited},
+		{"", "{memlock: unlimited}", spec.Unlimited},
+		{"", "{memlock: 16Gi}", 16 << 30},
+		{"", "{memlock: memory-limit}", 2 << 30},
+		{"memlock: 16Gi", "", 16 << 30},
+		{"memlock: 16Gi", "{memlock: 16Gi}", 16 << 30},
+		{"memlock: 16Gi", "{memlock: 17179869184}", 16 << 30},
+		{"memlock: 16Gi", "{memlock: 1}", 1},
+		{"memlock: 16Gi", "{memlock: 17179869185}", 0},
+		{"memlock: 16Gi", "{memlock: unlimited}", 0},
+		{"memlock: 16Gi", "{memlock: memory-limit}", 2 << 30},
+		{"memlock: 1Gi", "{memlock: memory-limit}", 0},
+		{"memlock: memory-limit", "", 2 << 30},
+		{"memlock: memory-limit", "{memlock: memory-limit}", 2 << 30},
+		{"memlock: memory-limit", "{memlock: 500M}", 500_000_000},
+		{"memlock: memory-limit", "{memlock: 2147483649}", 0},
+		{"memlock: memory-limit", "{memlock: unlimited}", 0},
+		{"memlock: 65536", "", 65536},
+		{"memlock: 500M", "", 500_000_000},
+		{"memlock: 16777216.0", "", 16 << 20}, // YAML's floats
+		{"memlock: 1e9", "", 1_000_000_000},   // and exponents
+		{"memlock: 0x10000", "", 65536},       // hexadecimal
+		{"memlock: 65_536", "", 65536},        // underscores
+		{"memlock: 0200000", "", 65536},       // YAML 1.1: octal
+		{"memlock: '0200000'", "", 200000},    // text is a quantity: decimal
+		{"memlock: 18446744073709551615", "", spec.Unlimited},
+	}
+	node := testNodes(t)["V100"]
+	for _, test := range tests {
+		t.Run(test.config+" "+test.annotation, func(t *testing.T) {
+			got := policyOf(t, test.config).Decide(asking(test.annotation), node)
+			var limit spec.Limit
+			if got.Grant != nil {
+				limit = got.Grant.Memlock
+			} else if got.Refusal == nil || got.Refusal.Cause != CauseCeiling {
+				t.Errorf("neither a grant nor a refusal for the ceiling: %+v", got)
+			}
+			if limit != test.want {
+				t.Errorf("memlock is %s, want %s", limit, test.want)
+			}
+		})
+	}
+}
+
+// CAP_IPC_LOCK: each ipcLock next to each kind of memlock, and each with what an annotation can ask for.
+func TestIPCLock(t *testing.T) {
+	var got strings.Builder
+	node := testNodes(t)["V100"]
+	for _, ipcLock := range []string{"unless-dropped", "true", "false", "force"} {
+		for _, memlock := range []string{"unlimited", "1Gi", "memory-limit"} {
+			p, err := FromText(fmt.Appendf(nil, "{memlock: %s, ipcLock: %s}", memlock, ipcLock))
+			if err != nil {
+				fmt.Fprintf(&got, "ipcLock %s, memlock %s: %v\n", ipcLock, memlock, err)
+				continue
+			}
+			for _, annotation := range []string{"", "{ipcLock: true}", "{ipcLock: false}", "{memlock: 64Ki}", "{memlock: 64Ki, ipcLock: true}"} {
+				fmt.Fprintf(&got, "ipcLock %s, memlock %s, annotation %s: ", ipcLock, memlock, annotation)
+				switch d := p.Decide(asking(annotation), node); {
+				case d.Refusal != nil:
+					fmt.Fprintf(&got, "refused (%s)\n", d.Refusal.Cause)
+				case d.Grant.IPCLock == spec.IPCLockNo:
+					fmt.Fprintln(&got, "no")
+				default:
+					fmt.Fprintln(&got, d.Grant.IPCLock)
+					if !p.GivesIPCLock() {
+						t.Errorf("memlock %s, ipcLock %s: the policy says that it never gives the capability", memlock, ipcLock)
+					}
+				}
+			}
+			if p.GivesIPCLock() != (p.Decide(asking(""), node).Grant.IPCLock != spec.IPCLockNo) {
+				t.Errorf("memlock %s, ipcLock %s: GivesIPCLock is %v, and that is not what happens", memlock, ipcLock, p.GivesIPCLock())
+			}
+		}
+	}
+	golden(t, "ipclock.golden", got.String())
+}
+
+// Devices: what is injected on each of the named nodes.
+func TestDevices(t *testing.T) {
+	const rule = "rules: [{name: fabric, match: {namespaces: [net]}, devices: {management: true}}]"
+	wanting := func(annotation string) Container {
+		return Container{Namespace: "ml-a", Annotations: podAnnotation(annotation)}
+	}
+	withDevices := func(c Container, devices ...Device) Container { c.Devices = devices; return c }
+	list := func(devices ...hca.Device) []hca.Device { return devices }
+	tests := map[string]struct {
+		node, config string
+		container    Container
+		want         []hca.Device
+		wantWarnings []string
+	}{
+		"all-active":                {"A100", listed, wanting("true"), list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"all-asked-for":             {"A100", listed, wanting("{devices: all}"), list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"none":                      {"A100", listed, wanting("{devices: none}"), nil, nil},
+		"named":                     {"A100", listed, wanting("{devices: [mlx5_bond_0]}"), list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"named-though-down":         {"A100", listed, wanting("{devices: [mlx5_0]}"), list(verbs(0, "mlx5_0"), rdmaCM()), nil},
+		"named-twice":               {"A100", listed, wanting("{devices: [mlx5_1, mlx5_1]}"), list(verbs(1, "mlx5_1"), rdmaCM()), nil},
+		"named-renamed":             {"Renamed", listed, wanting("{devices: [ibp12s0]}"), list(verbs(1, "ibp12s0"), rdmaCM()), nil},
+		"holds-one-says-true":       {"A100", listed, withDevices(wanting("true"), heldVerbs(1)), nil, nil},
+		"holds-one-asks-for-all":    {"A100", listed, withDevices(wanting("{devices: all}"), heldVerbs(1)), list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"holds-another-at-dev-null": {"A100", listed, withDevices(wanting("true"), Device{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}), list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"by-name":                   {"EightHCA", "{devices: {names: ['mlx5_[0-1]']}, " + listed + "}", wanting("true"), list(verbs(0, "mlx5_0"), verbs(1, "mlx5_1"), rdmaCM()), nil},
+		"by-link-layer":             {"A100", "{devices: {linkLayers: [Ethernet]}, " + listed + "}", wanting("true"), list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"by-netdev":                 {"A100", "{devices: {netdevs: [bond*]}, " + listed + "}", wanting("true"), list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"by-numa-node":              {"V100", "{devices: {numaNodes: [1]}, " + listed + "}", wanting("true"), list(verbs(1, "mlx5_1"), rdmaCM()), nil},
+		"soft-hcas-by-numa-node":    {"SoftRoCE", "{devices: {numaNodes: [-1]}, " + listed + "}", wanting("true"), list(verbs(0, "rxe0"), verbs(1, "rxe1"), rdmaCM()), nil},
+		"no-rdma-cm":                {"NoRDMACM", listed, wanting("true"), list(verbs(0, "mlx5_0"), verbs(1, "mlx5_1")), []string{"connections by RDMA_CM will fail, since the node has no /dev/infiniband/rdma_cm: load the module rdma_ucm"}},
+		"efa-needs-no-rdma-cm":      {"EFA", listed, wanting("true"), list(verbs(0, "efa_0"), verbs(1, "rdmap144s27")), nil},
+		"management": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net", Resources: holds("rdma/ib")},
+			list(verbs(1, "mlx5_1"), umad(1, "mlx5_1"), issm(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), umad(2, "mlx5_bond_0"), issm(2, "mlx5_bond_0"), rdmaCM()),
+			[]string{`rule "fabric" gives management devices, with which the container can disturb the whole fabric: umad1, issm1, umad2, issm2`}},
+		"management-less": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net", Annotations: podAnnotation("{devices: [mlx5_0]}"), Resources: holds("rdma/ib")},
+			list(verbs(0, "mlx5_0"), umad(0, "mlx5_0"), issm(0, "mlx5_0"), rdmaCM()),
+			[]string{`rule "fabric" gives management devices, with which the container can disturb the whole fabric: umad0, issm0`}},
+		"rule-and-none": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net", Annotations: podAnnotation("{devices: none}"), Resources: holds("rdma/ib")}, nil, nil},
+		"rule-leaves-selectors-to-the-general-ones": {"A100", "{devices: {linkLayers: [InfiniBand]}, rules: [{match: {resources: [rdma/*]}, devices: {netdevs: []}}]}",
+			Container{Resources: holds("rdma/ib")}, list(verbs(1, "mlx5_1"), rdmaCM()), nil},
+		"rule-replaces-selectors": {"A100", "{devices: {linkLayers: [InfiniBand]}, rules: [{match: {resources: [rdma/*]}, devices: {linkLayers: []}}]}",
+			Container{Resources: holds("rdma/ib")}, list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"broken-are-left-out": {"Broken", "{devices: {names: ['mlx5_*', 'node_is_l*']}, " + listed + "}", wanting("true"), list(verbs(0, "mlx5_0"), rdmaCM()),
+			[]string{"HCAs are left out: node_is_link (/dev/infiniband/uverbs10 is a symbolic link, not a character device)"}},
+	}
+	nodes := testNodes(t)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := policyOf(t, test.config).Decide(test.container, nodes[test.node])
+			if got.Grant == nil {
+				t.Fatalf("no grant: %+v", got)
+			}
+			if diff := cmp.Diff(test.want, got.Grant.Devices); diff != "" {
+				t.Errorf("devices differ (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.wantWarnings, got.Warnings); diff != "" {
+				t.Errorf("warnings differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

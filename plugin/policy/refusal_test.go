@@ -1,0 +1,111 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// What is said to who may not have what they ask for: every refusal there is, on the node with mlx5_0 down, mlx5_1 up and the
+// Ethernet HCA mlx5_bond_0.
+func TestRefusals(t *testing.T) {
+	nodes := testNodes(t)
+	wanting := func(annotation string, devices ...Device) Container {
+		return Container{Namespace: "ml-a", Annotations: podAnnotation(annotation), Devices: devices}
+	}
+	many := Node{Scan: func() (*hca.Node, error) {
+		var n hca.Node
+		for i := range 40 {
+			n.HCAs = append(n.HCAs, hca.HCA{Name: fmt.Sprintf("mlx5_%d", i), Ports: []hca.Port{{State: hca.StateActive}}})
+		}
+		return &n, nil
+	}}
+	tests := map[string]struct {
+		config    string
+		container Container
+		node      Node
+	}{
+		"denied":                  {"rules: [{match: {namespaces: [guest]}, deny: true}]", asking(""), nodes["A100"]},
+		"denied with a message":   {"rules: [{name: guests, match: {namespaces: [guest]}, deny: true, message: no RDMA here; ask the fabric team}]", asking("true"), nodes["A100"]},
+		"unreadable":              {"", asking("{memlok: 1Gi}"), nodes["A100"]},
+		"namespace not listed":    {listed, Container{Namespace: "guest", Annotations: podAnnotation("true")}, nodes["A100"]},
+		"privileged, not listed":  {listed, Container{Namespace: "guest", AllDevices: true, Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true")}, nodes["A100"]},
+		"devices, not listed":     {listed, asking("{devices: all}"), nodes["A100"]},
+		"hostile namespace":       {listed, Container{Namespace: "a\n\u202e" + strings.Repeat("x", 1000), Annotations: podAnnotation("true")}, nodes["A100"]},
+		"memlock above":           {"memlock: 16Gi", asking("{memlock: 17Gi}"), nodes["A100"]},
+		"memlock unlimited":       {"{memlock: 16Gi, rules: [{name: small, match: {namespaces: [guest]}, memlock: 1Gi}]}", asking("{memlock: unlimited}"), nodes["A100"]},
+		"no memory limit":         {"memlock: memory-limit", Container{Devices: []Device{heldVerbs(0)}}, nodes["A100"]},
+		"asks for a memory limit": {"", Container{Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("{memlock: memory-limit}")}, nodes["A100"]},
+		"ipcLock not given":       {"ipcLock: false", asking("{ipcLock: true}"), nodes["A100"]},
+		"ipcLock voids memlock":   {"memlock: 16Gi", asking("{ipcLock: true}"), nodes["A100"]},
+		"no such HCA":             {listed, wanting("{devices: [mlx5_7]}"), nodes["A100"]},
+		"no such HCA of many":     {listed, wanting("{devices: [mlx5_70]}"), many},
+		"no HCA at all":           {listed, wanting("{devices: [mlx5_0]}"), nodes["NoRDMA"]},
+		"HCA not selected":        {"{" + listed + ", devices: {linkLayers: [InfiniBand]}}", wanting("{devices: [mlx5_bond_0]}"), nodes["A100"]},
+		"HCA broken":              {listed, wanting("{devices: [node_is_block]}"), nodes["Broken"]},
+		"HCA without verbs":       {listed, wanting("{devices: [no_verbs]}"), nodes["Broken"]},
+		"none passes":             {"{" + listed + ", devices: {names: [mlx5_0]}}", wanting("true"), nodes["A100"]},
+		"none on the node":        {listed, wanting("{devices: all}"), nodes["NoRDMA"]},
+		"all are broken":          {"{" + listed + ", devices: {names: [node_is_*]}}", wanting("true"), nodes["Broken"]},
+		"HCAs cannot be read":     {listed, wanting("true"), nodes["unreadable"]},
+		"verbs cannot be read":    {"", asking("true"), nodes["unreadable"]},
+		"path taken":              {listed, wanting("true", Device{Path: "/dev/infiniband/uverbs1", Type: "b", Major: 8, Minor: 16}), nodes["A100"]},
+		"path taken, written so":  {listed, wanting("true", Device{Path: "/dev//infiniband/./rdma_cm", Type: "c", Major: 1, Minor: 3}), nodes["A100"]},
+		"kubelet silent":          {"optIn: {onKubeletError: fail, resources: [rdma/*]}", Container{Resources: silent}, nodes["A100"]},
+		"kubelet silent, ceiling": {"rules: [{match: {resources: [rdma/*]}, memlock: 1Gi}]", Container{Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true"), Resources: silent}, nodes["A100"]},
+		"kubelet verbose": {"optIn: {onKubeletError: fail, resources: [rdma/*]}", Container{Resources: func() ([]string, error) {
+			return nil, errors.New("line one\nline two " + strings.Repeat("\u202e", 1000))
+		}}, nodes["A100"]},
+		"no kubelet": {"optIn: {onKubeletError: fail, resources: [rdma/*]}", Container{}, nodes["A100"]},
+	}
+	var got strings.Builder
+	causes := map[Cause]bool{}
+	for _, name := range slices.Sorted(maps.Keys(tests)) {
+		test := tests[name]
+		d := policyOf(t, test.config).Decide(test.container, test.node)
+		if d.Refusal == nil {
+			t.Errorf("%s: not refused: %+v", name, d)
+			continue
+		}
+		if d.Grant != nil || d.Reason != "" || d.Warnings != nil {
+			t.Errorf("%s: a refusal says it all, and here is more: %+v", name, d)
+		}
+		checkOneLine(t, d.Refusal.Error())
+		causes[d.Refusal.Cause] = true
+		fmt.Fprintf(&got, "%s (%s)\n    %v\n", name, d.Refusal.Cause, d.Refusal)
+	}
+	golden(t, "refusals.golden", got.String())
+	if len(causes) != 8 {
+		t.Errorf("the refusals have %d causes, want each of the 8: %v", len(causes), causes)
+	}
+}
+
+// What is said of a device under a verbs device's path must fit a log, too.
+func TestWarningsFitALog(t *testing.T) {
+	nodes := testNodes(t)
+	for config, c := range map[string]Container{
+		listed:                         {Namespace: "ml-a", Annotations: podAnnotation("true")},
+		"optIn: {resources: [rdma/*]}": {Resources: func() ([]string, error) { return nil, errors.New("\n" + strings.Repeat("\u202e", 1000)) }},
+		"skipRuntimeHandlers: ['*']":   {RuntimeHandler: strings.Repeat("\n", 1000), Annotations: podAnnotation("true")},
+		"rules: [{match: {resources: [a/b]}, memlock: 1Gi}]":                                                 {Devices: []Device{heldVerbs(0)}, Resources: silent},
+		"{optIn: {resources: [a/b]}, rules: [{match: {namespaces: [fabric]}, devices: {management: true}}]}": {Namespace: "fabric", Resources: holds("a/b")},
+	} {
+		for name, node := range nodes {
+			d := policyOf(t, config).Decide(c, node)
+			for _, line := range append(d.Warnings, d.Reason) {
+				checkOneLine(t, line)
+			}
+			if len(d.Warnings) > 2 {
+				t.Errorf("%s, node %s: %d warnings about one container: %q", config, name, len(d.Warnings), d.Warnings)
+			}
+		}
+	}
+}

@@ -1,0 +1,138 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// unlimited is the grant of the default configuration, without devices.
+func unlimited(devices ...hca.Device) *spec.Grant {
+	return &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockUnlessDropped, Devices: devices}
+}
+
+func byDevice(grant *spec.Grant) Decision {
+	return Decision{Signal: SignalDevice, Evidence: "/dev/infiniband/uverbs0 (mlx5_0)", Rule: "default", Grant: grant}
+}
+
+func byAnnotation(grant *spec.Grant) Decision {
+	return Decision{Signal: SignalAnnotation, Evidence: AnnotationKey, Rule: "default", Grant: grant}
+}
+
+const listed = "optIn: {annotation: {namespaces: [ml-*]}}"
+
+// Who is an RDMA container: the rows of the design, on a node with the HCAs mlx5_0 and mlx5_1, both up.
+func TestSignals(t *testing.T) {
+	both := []hca.Device{verbs(0, "mlx5_0"), verbs(1, "mlx5_1"), rdmaCM()}
+	nothing := Decision{Signal: SignalNone}
+	left := func(reason string) Decision { return Decision{Signal: SignalNone, Reason: reason} }
+	tests := map[string]struct {
+		config    string
+		container Container
+		want      Decision
+	}{
+		"nothing":                        {"", Container{}, nothing},
+		"other-devices":                  {"", Container{Devices: []Device{gpu(0), gpu(1)}}, nothing},
+		"device":                         {"", Container{Devices: []Device{gpu(0), heldVerbs(0)}}, byDevice(unlimited())},
+		"device-unbuffered":              {"", Container{Devices: []Device{{Path: "/dev/x", Type: "u", Major: 231, Minor: 192}}}, byDevice(unlimited())},
+		"device-at-another-path":         {"", Container{Devices: []Device{{Path: "/dev/x", Type: "c", Major: 231, Minor: 192}}}, byDevice(unlimited())},
+		"path-of-a-device":               {"", Container{Devices: []Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 1, Minor: 3}}}, nothing},
+		"block-device-at-path":           {"", Container{Devices: []Device{{Path: "/dev/infiniband/uverbs0", Type: "b", Major: 231, Minor: 192}}}, nothing},
+		"umad-alone":                     {"", Container{Devices: []Device{{Path: "/dev/infiniband/umad0", Type: "c", Major: 231, Minor: 0}}}, nothing},
+		"privileged":                     {"", Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}, nothing},
+		"device-does-not-count":          {"optIn: {devices: false}", Container{Devices: []Device{heldVerbs(0)}}, nothing},
+		"handler-skipped":                {"", Container{RuntimeHandler: "kata-qemu", Devices: []Device{heldVerbs(0)}}, nothing},
+		"handler-skipped-annotated":      {"", Container{RuntimeHandler: "runsc", Annotations: podAnnotation("true")}, left(`runtime handler "runsc" is in skipRuntimeHandlers`)},
+		"handler-not-skipped":            {"skipRuntimeHandlers: []", Container{RuntimeHandler: "kata", Devices: []Device{heldVerbs(0)}}, byDevice(unlimited())},
+		"annotation":                     {listed, Container{Namespace: "ml-a", Annotations: podAnnotation("true")}, byAnnotation(unlimited(both...))},
+		"annotation-bare":                {listed, Container{Namespace: "ml-a", Annotations: map[string]string{AnnotationKey: "true"}}, byAnnotation(unlimited(both...))},
+		"annotation-pod-beats-bare":      {listed, Container{Namespace: "ml-a", Annotations: map[string]string{AnnotationKey: "true", AnnotationKey + "/pod": "false"}}, left("opted out by annotation")},
+		"annotation-container-beats-pod": {listed, Container{Namespace: "ml-a", Name: "a", Annotations: map[string]string{AnnotationKey + "/container.a": "true", AnnotationKey + "/pod": "false"}}, byAnnotation(unlimited(both...))},
+		"annotation-of-another":          {listed, Container{Namespace: "ml-a", Name: "b", Annotations: map[string]string{AnnotationKey + "/container.a": "true"}}, nothing},
+		"annotation-beats-device":        {listed, Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true")}, byAnnotation(unlimited())},
+		"annotation-with-device":         {"", Container{Namespace: "guest", Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true")}, byDevice(unlimited())},
+		"opt-out":                        {"", Container{Annotations: podAnnotation("false")}, left("opted out by annotation")},
+		"opt-out-with-device":            {"", Container{Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("false")}, Decision{Signal: SignalNone, Rule: "default", Reason: "opted out by annotation"}},
+		"opt-out-not-asked-about":        {"optIn: {resources: [rdma/*]}", Container{Annotations: podAnnotation("false"), Resources: silent}, left("opted out by annotation")},
+		"resource":                       {"optIn: {resources: [rdma/*]}", Container{Resources: holds("nvidia.com/gpu", "rdma/ib")}, Decision{Signal: SignalResource, Evidence: "rdma/ib", Rule: "default", Grant: unlimited()}},
+		"resource-other":                 {"optIn: {resources: [rdma/*]}", Container{Resources: holds("nvidia.com/gpu")}, nothing},
+		"resource-nobody-names":          {"", Container{Resources: holds("rdma/ib")}, nothing},
+		"resource-of-a-rule": {"rules: [{name: hostdev, match: {resources: [nvidia.com/hostdev]}, memlock: 1Gi}]", Container{Resources: holds("nvidia.com/hostdev")},
+			Decision{Signal: SignalResource, Evidence: "nvidia.com/hostdev", Rule: "hostdev", Grant: &spec.Grant{Memlock: 1 << 30}}},
+		"resource-of-another-namespaces-rule": {"rules: [{match: {namespaces: [ml-*], resources: [rdma/*]}}]", Container{Namespace: "web", Resources: holds("rdma/ib")}, nothing},
+		"kubelet-not-asked-in-vain":           {"rules: [{match: {namespaces: [ml-*], resources: [rdma/*]}}]", Container{Namespace: "web", Resources: silent}, nothing},
+		"kubelet-silent": {"optIn: {resources: [rdma/*]}", Container{Resources: silent},
+			Decision{Signal: SignalNone, Warnings: []string{"the kubelet did not tell which resources the container holds (context deadline exceeded): the creation is tried again; if that does not help, see the kubelet's log on the node"}}},
+		"kubelet-absent": {"optIn: {resources: [rdma/*]}", Container{},
+			Decision{Signal: SignalNone, Warnings: []string{"the kubelet did not tell which resources the container holds (there is no kubelet to ask): the creation is tried again; if that does not help, see the kubelet's log on the node"}}},
+		"kubelet-silent-but-device": {"optIn: {resources: [rdma/*]}", Container{Devices: []Device{heldVerbs(0)}, Resources: silent}, byDevice(unlimited())},
+		"kubelet-silent-and-opt-out-deniable": {"{optIn: {resources: [rdma/*]}, rules: [{deny: true}]}", Container{Annotations: podAnnotation("false"), Resources: silent},
+			Decision{Signal: SignalNone, Reason: "opted out by annotation", Warnings: []string{"the kubelet did not tell which resources the container holds (context deadline exceeded): the creation is tried again; if that does not help, see the kubelet's log on the node"}}},
+		"mofed":               {"optIn: {nvidiaMOFED: {runtimeHandlers: [nvidia*]}}", Container{RuntimeHandler: "nvidia-cdi", MOFEDInjected: true}, Decision{Signal: SignalEnvironment, Evidence: "NVIDIA_MOFED=enabled", Rule: "default", Grant: unlimited()}},
+		"mofed-other-handler": {"optIn: {nvidiaMOFED: {runtimeHandlers: [nvidia*]}}", Container{MOFEDInjected: true}, nothing},
+		"mofed-not-listed":    {"", Container{RuntimeHandler: "nvidia", MOFEDInjected: true}, nothing},
+		"not-mofed":           {"optIn: {nvidiaMOFED: {runtimeHandlers: [nvidia*]}}", Container{RuntimeHandler: "nvidia"}, nothing},
+	}
+	node := testNodes(t)["V100"]
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := policyOf(t, test.config).Decide(test.container, node)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("decision differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A node whose sysfs cannot be read has no verbs devices, and says so.
+func TestSignalsOfAnUnreadableNode(t *testing.T) {
+	got := policyOf(t, "").Decide(Container{Devices: []Device{heldVerbs(0)}}, testNodes(t)["unreadable"])
+	want := Decision{Signal: SignalNone, Warnings: []string{"cannot tell whether the container holds verbs devices: list verbs devices: input/output error: see rdma-spec devices on the node"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("decision differs (-want +got):\n%s", diff)
+	}
+}
+
+// Nothing that costs a call is called for a container that cannot need it, nor twice for one that does.
+func TestDecideAsksSparingly(t *testing.T) {
+	tests := map[string]struct {
+		config                        string
+		container                     Container
+		wantVerbs, wantScan, wantKube int
+	}{
+		"nothing":            {"", Container{}, 0, 0, 0},
+		"block-devices-only": {"", Container{Devices: []Device{{Path: "/dev/sda", Type: "b", Major: 8}}}, 0, 0, 0},
+		"privileged":         {"", Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}, 0, 0, 0},
+		"ten-gpus":           {"", Container{Devices: []Device{gpu(0), gpu(1), gpu(2), gpu(3), gpu(4), gpu(5), gpu(6), gpu(7), gpu(8), gpu(9)}}, 1, 0, 0},
+		"rdma-device":        {"rules: [{match: {namespaces: [x], resources: [rdma/*]}}]", Container{Devices: []Device{heldVerbs(0), heldVerbs(1)}}, 1, 0, 0},
+		"skipped-handler":    {"optIn: {resources: [rdma/*]}", Container{RuntimeHandler: "kata", Devices: []Device{heldVerbs(0)}}, 0, 0, 0},
+		"injection":          {listed, Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true")}, 1, 1, 0},
+		"everything": {"{optIn: {resources: [rdma/*], annotation: {namespaces: [ml-*]}}, rules: [{match: {resources: [a/b]}}, {match: {resources: [c/d]}}]}",
+			Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true"), Resources: holds("x/y")}, 1, 1, 1},
+		"resources": {"{optIn: {resources: [rdma/*]}, rules: [{match: {resources: [a/b]}}, {match: {resources: [c/d]}}]}", Container{Resources: holds("x/y", "rdma/ib")}, 0, 0, 1},
+	}
+	live := testNodes(t)["V100"]
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var calls struct{ Verbs, Scan, Kubelet int }
+			node := Node{
+				Verbs: func() (map[hca.Number]hca.Device, error) { calls.Verbs++; return live.Verbs() },
+				Scan:  func() (*hca.Node, error) { calls.Scan++; return live.Scan() },
+			}
+			if answer := test.container.Resources; answer != nil {
+				test.container.Resources = func() ([]string, error) { calls.Kubelet++; return answer() }
+			}
+			policyOf(t, test.config).Decide(test.container, node)
+			want := struct{ Verbs, Scan, Kubelet int }{test.wantVerbs, test.wantScan, test.wantKube}
+			if diff := cmp.Diff(want, calls); diff != "" {
+				t.Errorf("calls differ (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
