@@ -1,0 +1,102 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// annotationAttacks are made with what an annotation's value or key looks like.
+func annotationAttacks() []attack {
+	const mebibyte = 1 << 20
+	unreadable := func(guard, name, says, annotation string) attack {
+		return attack{guard: guard, name: name, container: author(annotation), refused: CauseUnreadable, says: says}
+	}
+	bomb := "{a: &a [x,x,x,x,x,x,x,x,x]"
+	for _, name := range []string{"b", "c", "d", "e", "f", "g", "h", "i"} {
+		last := string(name[0] - 1)
+		bomb += ", " + name + ": &" + name + " [*" + strings.Repeat(last+", *", 8) + last + "]"
+	}
+	scoped := func(annotations map[string]string) Container {
+		return author("").with(func(c *Container) { c.Annotations = annotations })
+	}
+	return []attack{
+		unreadable("annotation-size", "mebibyte-of-text", "1048576 bytes long", strings.Repeat("x", mebibyte)),
+		unreadable("annotation-size", "mebibyte-of-hca-names", "bytes long", "{devices: ["+strings.Repeat("mlx5_0,", mebibyte/7)+"]}"),
+		unreadable("annotation-size", "mebibyte-of-brackets", "bytes long", strings.Repeat("[", mebibyte)+":"),
+		unreadable("annotation-size", "mebibyte-of-space-around-true", "bytes long", strings.Repeat(" ", mebibyte/2)+"true"+strings.Repeat(" ", mebibyte/2)),
+		unreadable("annotation-size", "comment-of-a-mebibyte", "bytes long", "{memlock: 1Mi} # "+strings.Repeat("x", mebibyte)),
+		unreadable("annotation-ascii", "cyrillic-look-alike-of-true", "not plain ASCII", "tru\u0435"),
+		unreadable("annotation-ascii", "byte-order-mark", "not plain ASCII", "\ufeff{memlock: 1Mi}"),
+		unreadable("annotation-ascii", "utf-16", "not plain ASCII", "\xff\xfe{\x00m\x00e\x00m\x00l\x00o\x00c\x00k\x00:\x00 \x001\x00M\x00i\x00}\x00"),
+		unreadable("annotation-ascii", "no-break-space-around-true", "not plain ASCII", "\u00a0true\u00a0"),
+		unreadable("annotation-ascii", "line-separator-of-unicode", "not plain ASCII", "memlock: 1Mi\u2028"),
+		unreadable("yaml-alias", "alias-bomb", "anchor, alias", bomb+"}"),
+		unreadable("yaml-alias", "anchor", "anchor, alias", "{memlock: &a 1Mi}"),
+		unreadable("yaml-alias", "tag", "anchor, alias", "{memlock: !!str 1Mi}"),
+		unreadable("yaml-alias", "merge", "merge", "{<<: {memlock: 1Mi}}"),
+		unreadable("yaml-documents", "second-document-unseen", "something follows", "memlock: 1Mi\n---\nmemlock: unlimited"),
+		unreadable("yaml-documents", "text-after-the-end", "something follows", "memlock: 1Mi\n...\ndevices: all"),
+		unreadable("yaml-documents", "text-after-the-bracket", "something follows", "{memlock: 1Mi} {devices: all}"),
+		unreadable("key-twice", "duplicate-key", "already set", "{memlock: 1Mi, memlock: 2Mi}"),
+		unreadable("key-twice", "duplicate-key-in-quotes", "already set", "{memlock: 1Mi, \"memlock\": 2Mi}"),
+		unreadable("unknown-key", "key-of-a-rule", "unknown field", "{memlock: 1Mi, management: true}"),
+		unreadable("unknown-key", "key-in-capitals", "unknown field", "{MEMLOCK: 1Mi}"),
+		unreadable("no-value", "key-without-value", "memlock has no value", "{memlock: }"),
+		unreadable("hca-name", "path-for-an-hca", "never a path", "{devices: [../../dev/infiniband/uverbs1]}"),
+		unreadable("hca-name", "device-node-for-an-hca", "never a path", "{devices: [/dev/infiniband/umad1]}"),
+		unreadable("hca-name", "line-break-in-an-hca", "never a path", "{devices: [\"mlx5_1\\n\"]}"),
+		unreadable("hca-name", "nul-in-an-hca", "never a path", "{devices: [\"mlx5_1\\0\"]}"),
+		unreadable("unreadable", "deep-nesting", "not YAML", strings.Repeat("[", 500)+":"+strings.Repeat("]", 500)),
+		unreadable("unreadable", "nonsense", "not understood", "yes please"),
+		unreadable("unreadable", "empty", "it is empty", ""),
+		unreadable("unreadable", "comment-alone", "it says nothing", "# memlock: 1Mi"),
+		{guard: "line-ascii", name: "letters-that-are-not-ascii-in-an-error", container: author("? [\"\\u00e9\"]\n: 1"), refused: CauseUnreadable, says: `"\u00e9"`},
+		{guard: "line-length", name: "error-of-a-mebibyte", config: "optIn: {onKubeletError: fail, resources: [rdma/*]}", refused: CauseKubelet, says: "...",
+			container: guest("true").with(func(c *Container) {
+				c.Resources = func() ([]string, error) { return nil, errors.New(strings.Repeat("x", mebibyte)) }
+			})},
+		{guard: "quoted-length", name: "namespace-of-a-mebibyte", refused: CauseNamespace, says: "...",
+			container: guest("true").with(func(c *Container) { c.Namespace = "web-\x1b[31m\n" + strings.Repeat("\u202e", mebibyte) })},
+
+		// keys: what is written for one container, or looks like it, is not for another
+		{guard: "annotation-scope", name: "another-containers-annotation", container: scoped(map[string]string{
+			AnnotationKey + "/container.d": "true", AnnotationKey + "/container.": "true", AnnotationKey + "/container.C": "true"})},
+		{guard: "annotation-scope", name: "container-name-with-a-scope", container: scoped(map[string]string{
+			AnnotationKey + "/container.c/pod": "true", AnnotationKey + "/pod/container.c": "true", AnnotationKey + "/": "true"})},
+		{guard: "annotation-scope", name: "look-alike-of-the-key", container: scoped(map[string]string{
+			"rdma.nri.io/pod": "true", "RDMA.noderesource.dev/pod": "true", AnnotationKey + "/pod ": "true", AnnotationKey + ".evil.example/pod": "true"})},
+		{guard: "annotation-scope", name: "both-scopes-at-once", gets: &spec.Grant{Memlock: 64 << 10}, container: scoped(map[string]string{
+			AnnotationKey: "{memlock: unlimited}", AnnotationKey + "/pod": "{devices: all}", AnnotationKey + "/container.c": "{memlock: 64Ki, devices: none}"})},
+		{guard: "no-signal", name: "annotation-in-another-pod", container: scoped(nil)},
+	}
+}
+
+// numberAttacks are made with numbers.
+func numberAttacks() []attack {
+	number := func(guard, name string, cause Cause, says, value string) attack {
+		return attack{guard: guard, name: name, container: author("{memlock: " + value + "}"), refused: cause, says: says}
+	}
+	return []attack{
+		number("memlock-ceiling", "unlimited", CauseCeiling, "asks for memlock: unlimited", "unlimited"),
+		number("memlock-ceiling", "one-byte-more", CauseCeiling, "gives 1Gi", "1073741825"),
+		number("memlock-ceiling", "largest-number", CauseCeiling, "asks for memlock: unlimited", "18446744073709551615"),
+		number("memlock-ceiling", "hexadecimal", CauseCeiling, "gives 1Gi", "0x40000001"),
+		number("memlock-ceiling", "octal", CauseCeiling, "gives 1Gi", "010000000001"),
+		number("memlock-ceiling", "exponent", CauseCeiling, "gives 1Gi", "1e10"),
+		number("memlock-ceiling", "underscores", CauseCeiling, "gives 1Gi", "1_073_741_825"),
+		number("memlock-ceiling", "memory-limit-above", CauseCeiling, "asks for memlock: 2Gi", "memory-limit"),
+		number("negative-size", "negative", CauseUnreadable, "not above zero", "-16Gi"),
+		number("negative-size", "negative-one-for-unlimited", CauseUnreadable, "not above zero", "-1"),
+		number("huge-exponent", "exponent-that-never-ends", CauseUnreadable, "no size", "'1e-2147483648'"),
+		number("huge-exponent", "exponent-that-ends-tomorrow", CauseUnreadable, "no size", "'9e-999999999'"),
+		number("huge-exponent", "exponent-in-a-float", CauseUnreadable, "no size", "1e2147483646"),
+		number("not-yaml", "not-a-number", CauseUnreadable, "unsupported value: NaN", ".nan"),
+		number("not-yaml", "infinity", CauseUnreadable, "unsupported value: +Inf", ".inf"),
+		number("quantity-length", "number-of-900-digits", CauseUnreadable, "900 characters long", strings.Repeat("9", 900)),
+	}
+}

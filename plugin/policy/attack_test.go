@@ -1,0 +1,142 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// attack is one way in which a pod's author, or an administrator who is off guard, could let more out than the policy means to
+// give. It names the guard that stands in the way: TestMutations takes each guard away and demands that its attacks succeed then.
+type attack struct {
+	guard, name string
+	config      string                // "": restrictive
+	node        func(testing.TB) Node // nil: A100, with mlx5_0 down, mlx5_1 up and the Ethernet HCA mlx5_bond_0
+	container   Container
+
+	refused   Cause       // how it ends: refused for this cause,
+	badConfig bool        // or as early as in the configuration,
+	says      string      // with this in the message;
+	gets      *spec.Grant // or with this and no more: nil is nothing at all
+}
+
+// attacks are all rows of the table.
+func attacks() []attack {
+	return slices.Concat(annotationAttacks(), numberAttacks(), signalAttacks(), ceilingAttacks(), deviceAttacks(), configAttacks())
+}
+
+// patience is how long a decision may take before it counts as stalled. It takes microseconds.
+const patience = 3 * time.Second
+
+func TestAttacks(t *testing.T) {
+	names := map[string]bool{}
+	for _, a := range attacks() {
+		if names[a.name] {
+			t.Errorf("two attacks are called %s", a.name)
+		}
+		names[a.name] = true
+		t.Run(a.name, func(t *testing.T) { a.fails(t) })
+	}
+	if len(names) < 40 {
+		t.Errorf("there are %d attacks, want 40 at least", len(names))
+	}
+}
+
+// fails demands that an attack fails as it should.
+func (a attack) fails(t *testing.T) {
+	config := a.config
+	if config == "" {
+		config = restrictive
+	}
+	p, err := FromText([]byte(config))
+	if a.badConfig != (err != nil) {
+		t.Fatalf("the configuration is refused: %v, want that: %v", err, a.badConfig)
+	}
+	if err != nil {
+		if !strings.Contains(err.Error(), a.says) {
+			t.Errorf("the configuration is refused with %q, want %q in it", err, a.says)
+		}
+		return
+	}
+	node := LiveNode
+	decided := make(chan Decision, 1)
+	on := a.node
+	if on == nil {
+		on = func(t testing.TB) Node { return node(hcatest.A100(t)) }
+	}
+	where := on(t)
+	go func() { decided <- p.Decide(a.container, where) }()
+	var d Decision
+	select {
+	case d = <-decided:
+	case <-time.After(patience):
+		t.Fatal("the decision is stalled")
+	}
+	if len(d.Warnings) > 1 {
+		t.Errorf("%d warnings about one container: %q", len(d.Warnings), d.Warnings)
+	}
+	for _, line := range append(d.Warnings, d.Reason) {
+		checkOneLine(t, line)
+	}
+	if d.Refusal != nil {
+		checkOneLine(t, d.Refusal.Message)
+		if d.Refusal.Cause != a.refused || !strings.Contains(d.Refusal.Message, a.says) {
+			t.Errorf("refused (%s) with %q, want %s with %q in it", d.Refusal.Cause, d.Refusal.Message, a.refused, a.says)
+		}
+	} else if a.refused != "" {
+		t.Errorf("not refused: %+v", d)
+	}
+	if diff := cmp.Diff(a.gets, d.Grant); diff != "" {
+		t.Errorf("the grant differs (-want +got):\n%s", diff)
+	}
+}
+
+// author is a container whose author may have devices injected, and wrote an annotation.
+func author(annotation string, devices ...Device) Container {
+	return Container{Namespace: "ml-a", Pod: "p", Name: "c", Annotations: podAnnotation(annotation), Devices: devices, MemoryLimit: 2 << 30, Resources: holds()}
+}
+
+// guest is a container whose author may have nothing injected, and wrote an annotation.
+func guest(annotation string, devices ...Device) Container {
+	c := author(annotation, devices...)
+	c.Namespace = "web"
+	return c
+}
+
+// with changes a container.
+func (c Container) with(change func(*Container)) Container {
+	change(&c)
+	return c
+}
+
+// little is what the restrictive policy gives: 1Gi, and so no capability.
+func little(devices ...hca.Device) *spec.Grant {
+	return &spec.Grant{Memlock: 1 << 30, Devices: devices}
+}
+
+// nodeWith is A100 with some files changed.
+func nodeWith(files hcatest.Files) func(testing.TB) Node {
+	return func(t testing.TB) Node { return LiveNode(hcatest.A100Node().Files().With(files).Root(t)) }
+}
+
+// nodeWithRow is A100 with one line of its table of device nodes replaced.
+func nodeWithRow(old, with string) func(testing.TB) Node {
+	return func(t testing.TB) Node {
+		files := hcatest.A100Node().Files()
+		if !strings.Contains(files["device-table.txt"], old) {
+			t.Fatalf("the node has no %q", old)
+		}
+		files["device-table.txt"] = strings.Replace(files["device-table.txt"], old, with, 1)
+		return LiveNode(files.Root(t))
+	}
+}
