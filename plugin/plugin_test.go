@@ -71,7 +71,9 @@ func run(t testing.TB, o Options) *running {
 	r := &running{log: &logBuffer{}, ended: make(chan error, 1)}
 	log := logrus.New()
 	log.SetOutput(r.log)
-	o.Log = log
+	if o.Log == nil {
+		o.Log = log
+	}
 	o.Name, o.Index = "rdma", "90"
 	if o.Root == "" {
 		o.Root = hcatest.V100(t)

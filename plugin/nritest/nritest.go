@@ -17,6 +17,7 @@ import (
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
 	nrilog "github.com/containerd/nri/pkg/log"
+	"google.golang.org/protobuf/proto"
 )
 
 func init() { nrilog.Set(silent{}) }
@@ -119,6 +120,7 @@ func (r *Runtime) Create(ctx context.Context, pod *api.PodSandbox, ctr *api.Cont
 	if nri == nil {
 		return nil, fmt.Errorf("the runtime does not run")
 	}
+	ctr = proto.Clone(ctr).(*api.Container) // NRI writes into it what plugins adjust
 	answer, err := nri.CreateContainer(ctx, &api.CreateContainerRequest{Pod: pod, Container: ctr})
 	if err != nil {
 		return nil, err

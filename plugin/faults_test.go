@@ -1,0 +1,162 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// asPlugin names, in the environment, the socket with which this test program registers as a plugin instead of running tests.
+const asPlugin = "NRI_RDMA_TEST_SOCKET"
+
+func TestMain(m *testing.M) {
+	if socket := os.Getenv(asPlugin); socket != "" {
+		p := New(Options{Name: "rdma", Index: "90", Socket: socket, Root: os.Getenv("NRI_RDMA_TEST_ROOT"), Log: quiet()})
+		if err := p.Run(context.Background()); err != nil {
+			os.Exit(1)
+		}
+		return
+	}
+	logrus.SetLevel(logrus.PanicLevel) // ttrpc's own words, on connections that tests cut
+	os.Exit(m.Run())
+}
+
+// footprint is what a leak would show in.
+type footprint struct {
+	goroutines, descriptors int
+	heap                    uint64
+}
+
+func measure(t *testing.T) footprint {
+	t.Helper()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return footprint{runtime.NumGoroutine(), openDescriptors(t), m.HeapAlloc}
+}
+
+func TestTwentyThousandCreationsLeaveNothing(t *testing.T) {
+	nri, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Log: quiet()})
+	unrelated, holder := &api.Container{Id: "unrelated", Name: "main"}, verbsContainer(t, p.Root)
+	create := func(n int) {
+		for i := range n {
+			holder.Id = fmt.Sprintf("container-%d", i)
+			for _, ctr := range []*api.Container{unrelated, holder} {
+				if _, err := nri.Create(t.Context(), pod, ctr); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	create(500)
+	before := measure(t)
+	create(9_750)
+	after := measure(t)
+	t.Logf("before %+v, after %+v", before, after)
+	if after.goroutines > before.goroutines+before.goroutines/10+1 || after.descriptors > before.descriptors+before.descriptors/10 {
+		t.Errorf("goroutines or descriptors grow: before %+v, after %+v", before, after)
+	}
+	if grown := int64(after.heap) - int64(before.heap); grown > int64(before.heap)/10 {
+		t.Errorf("memory grows by %d bytes", grown)
+	}
+}
+
+func TestFiveThousandExistingContainers(t *testing.T) {
+	nri := nritest.New(t, "containerd", "v2.4.2")
+	root := hcatest.V100(t)
+	var existing []*api.Container
+	for i := range 5000 {
+		ctr := verbsContainer(t, root)
+		ctr.Id, ctr.PodSandboxId = fmt.Sprintf("container-%d", i), fmt.Sprintf("sandbox-%d", i)
+		ctr.Env = []string{"SOME=environment", "THAT=a container has"}
+		existing = append(existing, ctr)
+	}
+	nri.SetExisting(existing)
+	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "repair: {mode: off}")})
+	before := measure(t)
+	nri.Start(t)
+	start := time.Now()
+	eventually(t, 10*time.Second, "synchronised", func() bool { return nri.Synchronised() == 1 })
+	took := time.Since(start)
+	t.Logf("synchronised in %s", took)
+	if took > time.Second && !raceDetector {
+		t.Errorf("synchronised in %s, want 1 s at most", took)
+	}
+	p.stop()
+	after := measure(t)
+	if grown := int64(after.heap) - int64(before.heap); grown > 5<<20 {
+		t.Errorf("memory has grown by %d bytes, want 5 MB at most", grown)
+	}
+}
+
+// A plugin that is killed at any moment fails no container, and is asked again as soon as it is back.
+func TestKilledUnderLoad(t *testing.T) {
+	const kills = 200
+	nri := nritest.New(t, "containerd", "v2.4.2")
+	nri.Start(t)
+	root := hcatest.V100(t)
+	holder := verbsContainer(t, root)
+	ctx, stop := context.WithCancel(t.Context())
+	var adjusted, without, failed atomic.Int64
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ctx.Err() == nil {
+			got, err := nri.Create(ctx, pod, holder)
+			switch {
+			case err != nil && ctx.Err() == nil:
+				failed.Add(1)
+				t.Logf("creation: %v", err)
+			case len(got.GetRlimits()) == 0:
+				without.Add(1)
+			case got.GetRlimits()[0].GetSoft() != math.MaxUint64:
+				failed.Add(1)
+			default:
+				adjusted.Add(1)
+			}
+		}
+	}()
+	for i := range kills {
+		plugin := exec.Command(os.Args[0])
+		plugin.Env = append(os.Environ(), asPlugin+"="+nri.Socket, "NRI_RDMA_TEST_ROOT="+root)
+		if err := plugin.Start(); err != nil {
+			t.Fatal(err)
+		}
+		registrations := nri.Synchronised()
+		if i%2 == 0 { // half of them die once they serve, the other half on the way there
+			eventually(t, 10*time.Second, "registered", func() bool { return nri.Synchronised() > registrations })
+		}
+		moment := time.NewTimer(rand.N(20 * time.Millisecond))
+		<-moment.C
+		if err := plugin.Process.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		_ = plugin.Wait() // killed
+	}
+	stop()
+	<-ended
+	t.Logf("%d kills: %d containers adjusted, %d created while no plugin was there, %d failed", kills, adjusted.Load(), without.Load(), failed.Load())
+	if failed.Load() > 0 {
+		t.Errorf("%d creations failed because of the plugin", failed.Load())
+	}
+	if adjusted.Load() == 0 || without.Load() == 0 {
+		t.Error("no container met a plugin, or none met none: this tests nothing")
+	}
+}
