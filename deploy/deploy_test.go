@@ -90,7 +90,7 @@ func (p programs) check(line string) (ours bool, problem string) {
 	known := strings.FieldsFunc(help, func(r rune) bool { return strings.ContainsRune(" \t\n,=[]()'\"`.:;", r) })
 	for _, w := range words {
 		flag, _, _ := strings.Cut(strings.Trim(w, "`'\""), "=")
-		if strings.HasPrefix(flag, "-") && flag != "-" && !slices.Contains(known, flag) {
+		if strings.HasPrefix(flag, "-") && flag != "-" && flag != "--help" && !slices.Contains(known, flag) {
 			return true, fmt.Sprintf("%q: %s %s has no flag %s", line, name, strings.Join(call, " "), flag)
 		}
 	}

@@ -1,0 +1,149 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+func TestConfigurationInReadme(t *testing.T) {
+	checked := map[string]bool{}
+	for _, b := range blocks(t) {
+		first, _, _ := strings.Cut(b.content, ":")
+		if b.file != "README.md" || b.language != "yaml" || first != "memlock" && first != "rules" {
+			continue
+		}
+		checked[first] = true
+		got, err := policy.Parse([]byte(b.content))
+		if err == nil {
+			_, err = policy.New(got)
+		}
+		if err != nil {
+			t.Errorf("%v:\n%s", err, b.content)
+		}
+		if first == "memlock" {
+			if diff := cmp.Diff(policy.Default(), got); diff != "" {
+				t.Errorf("the README's defaults, -real +README:\n%s", diff)
+			}
+		}
+	}
+	if len(checked) != 2 {
+		t.Errorf("found the blocks that begin with %v, want memlock and rules", checked)
+	}
+}
+
+func TestExampleConfigurations(t *testing.T) {
+	files, err := filepath.Glob("examples/config*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("files %v, %v", files, err)
+	}
+	for _, file := range files {
+		if _, err := policy.Load(file); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// refusals are the cases of the README's table, in its order.
+var refusals = []struct {
+	name       string
+	config     string
+	annotation string
+	holds      bool
+	namespace  string
+}{
+	{name: "namespace not listed", annotation: "true"},
+	{name: "more devices", annotation: "{devices: all}", holds: true},
+	{name: "more memlock", config: "memlock: 16Gi", annotation: "{memlock: 32Gi}", holds: true},
+	{name: "no memory limit", config: "memlock: memory-limit", holds: true},
+	{name: "no such HCA", config: "optIn: {annotation: {namespaces: [team-a]}}", annotation: "{devices: [mlx5_7]}"},
+	{name: "denied", config: "examples/config.yaml", holds: true, namespace: "guest-lab"},
+	{name: "unreadable", annotation: "yes", holds: true},
+}
+
+func TestRefusalsInReadme(t *testing.T) {
+	rows := regexp.MustCompile("(?m)^\\| [^|]* \\| `([^`]*)` \\|$").FindAllStringSubmatch(read(t, filepath.Join(root, "README.md")), -1)
+	if len(rows) != len(refusals) {
+		t.Fatalf("%d messages in the README, want %d", len(rows), len(refusals))
+	}
+	for i, test := range refusals {
+		got := decide(t, test.config, policy.Container{
+			Namespace: test.namespace, Pod: "p", Name: "c", Annotations: annotations(test.annotation), Devices: devices(test.holds),
+		})
+		switch {
+		case got.Refusal == nil:
+			t.Errorf("%s: not refused: %+v", test.name, got)
+		case got.Refusal.Message != rows[i][1]:
+			t.Errorf("%s:\n   said: %s\n README: %s", test.name, got.Refusal.Message, rows[i][1])
+		}
+	}
+}
+
+// TestAnnotationsInReadme: each value of the table can be read.
+func TestAnnotationsInReadme(t *testing.T) {
+	rows := regexp.MustCompile("(?m)^\\| `([^`]*)` \\| ").FindAllStringSubmatch(read(t, filepath.Join(root, "README.md")), -1)
+	if len(rows) < 5 {
+		t.Fatalf("%d values in the README, want 5 at least", len(rows))
+	}
+	for _, row := range rows {
+		got := decide(t, "optIn: {annotation: {namespaces: [team-a]}}", policy.Container{
+			Namespace: "team-a", Annotations: annotations(strings.Trim(row[1], `"`)),
+		})
+		if got.Refusal != nil {
+			t.Errorf("%s: %s", row[1], got.Refusal.Message)
+		}
+	}
+}
+
+// decide decides about a container, in namespace team-a if it has none, on a node with the HCA mlx5_0. config is a file of this
+// folder or a text, by which line it is told; "" is the defaults.
+func decide(t *testing.T, config string, c policy.Container) policy.Decision {
+	t.Helper()
+	load := func() (*policy.Policy, error) { return policy.FromText([]byte(config)) }
+	switch {
+	case config == "":
+		load = func() (*policy.Policy, error) { return policy.New(policy.Default()) }
+	case !strings.Contains(config, ":"):
+		load = func() (*policy.Policy, error) { return policy.Load(config) }
+	}
+	p, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Namespace == "" {
+		c.Namespace = "team-a"
+	}
+	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs0", Number: hca.Number{Major: 231, Minor: 192}, HCA: "mlx5_0"}
+	return p.Decide(c, policy.Node{
+		Verbs: func() (map[hca.Number]hca.Device, error) { return map[hca.Number]hca.Device{verbs.Number: verbs}, nil },
+		Scan: func() (*hca.Node, error) {
+			return &hca.Node{HCAs: []hca.HCA{{
+				Name: "mlx5_0", NUMANode: -1, Devices: []hca.Device{verbs},
+				Ports: []hca.Port{{Number: 1, State: "ACTIVE", LinkLayer: "InfiniBand"}},
+			}}}, nil
+		},
+	})
+}
+
+func annotations(value string) map[string]string {
+	if value == "" {
+		return nil
+	}
+	return map[string]string{policy.AnnotationKey: value}
+}
+
+func devices(holds bool) []policy.Device {
+	if !holds {
+		return nil
+	}
+	return []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}}
+}
