@@ -51,6 +51,7 @@ var badConfigs = []string{
 	"rules: [{name: a, deny: true}, {name: a, deny: true}]", "rules: [{name: 'rules[1]', deny: true}, {deny: true}]", "rules: [{name: default, deny: true}]",
 	"rules: [{name: " + strings.Repeat("n", 64) + ", deny: true}]", "rules: [{deny: true, message: " + strings.Repeat("m", 501) + "}]",
 	"rules: [{name: \"a\\nb\", deny: true, message: \"a\\nb\"}]", "rules: [{name: \"a\\u202eb\", deny: true, message: \"\\e[31m\"}]",
+	"rules: [" + strings.Repeat("1,", 10_000) + "]",
 	"{memlock: x, ipcLock: x, optIn: {onKubeletError: x}, repair: {mode: x, every: x}, rules: [{deny: true}, {}]}",
 }
 

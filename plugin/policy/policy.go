@@ -63,7 +63,7 @@ func New(config Config) (*Policy, error) {
 		named[compiled.name] = i
 		p.rules = append(p.rules, compiled)
 	}
-	if err := errors.Join(found...); err != nil {
+	if err := found.together(); err != nil {
 		return nil, err
 	}
 	return p, nil
@@ -105,6 +105,17 @@ func (p *problems) at(place string, err error) {
 	if err != nil {
 		*p = append(*p, fmt.Errorf("%s: %w", place, err))
 	}
+}
+
+// maxProblems bounds how many problems are told of at once. A file that is no configuration at all can have a hundred thousand.
+const maxProblems = 20
+
+// together gives the problems as one error, one a line.
+func (p problems) together() error {
+	if more := len(p) - maxProblems; more > 0 {
+		p = append(slices.Clone(p[:maxProblems]), fmt.Errorf("and %d more", more))
+	}
+	return errors.Join(p...)
 }
 
 func checkInterval(text string) (time.Duration, error) {

@@ -46,7 +46,7 @@ func decodeStrict(text []byte, into any) error {
 	if written == nil {
 		return errNothing
 	}
-	if err := errors.Join(mismatches("", written, reflect.TypeOf(into).Elem())...); err != nil {
+	if err := mismatches("", written, reflect.TypeOf(into).Elem()).together(); err != nil {
 		return err
 	}
 	return json.Unmarshal(asJSON, into)
@@ -63,9 +63,9 @@ func oneDocument(text []byte) bool {
 }
 
 // mismatches compares what was written at a place with the type that it is for. Types that read themselves are left to that.
-func mismatches(place string, written any, want reflect.Type) []error {
+func mismatches(place string, written any, want reflect.Type) problems {
 	if written == nil { // guard: no-value
-		return []error{fmt.Errorf("%s has no value: give it one, or remove it", place)}
+		return problems{fmt.Errorf("%s has no value: give it one, or remove it", place)}
 	}
 	if reflect.PointerTo(want).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return nil
@@ -79,19 +79,19 @@ func mismatches(place string, written any, want reflect.Type) []error {
 		}
 	case reflect.Map:
 		if members, ok := written.(map[string]any); ok {
-			var problems []error
+			var found problems
 			for _, key := range slices.Sorted(maps.Keys(members)) {
-				problems = append(problems, mismatches(join(place, key), members[key], want.Elem())...)
+				found = append(found, mismatches(join(place, key), members[key], want.Elem())...)
 			}
-			return problems
+			return found
 		}
 	case reflect.Slice:
 		if elements, ok := written.([]any); ok {
-			var problems []error
+			var found problems
 			for i, element := range elements {
-				problems = append(problems, mismatches(fmt.Sprintf("%s[%d]", place, i), element, want.Elem())...)
+				found = append(found, mismatches(fmt.Sprintf("%s[%d]", place, i), element, want.Elem())...)
 			}
-			return problems
+			return found
 		}
 	case reflect.Int:
 		if n, ok := written.(json.Number); ok && isInt(n) {
@@ -102,26 +102,26 @@ func mismatches(place string, written any, want reflect.Type) []error {
 			return nil
 		}
 	}
-	return []error{fmt.Errorf("%s is %s: expected %s", orIt(place), describe(written), expected[want.Kind()])}
+	return problems{fmt.Errorf("%s is %s: expected %s", orIt(place), describe(written), expected[want.Kind()])}
 }
 
 // keyMismatches compares the keys that were written at a place with a struct's.
-func keyMismatches(place string, members map[string]any, want reflect.Type) []error {
+func keyMismatches(place string, members map[string]any, want reflect.Type) problems {
 	fields, names := map[string]reflect.Type{}, []string{}
 	for i := range want.NumField() {
 		name, _, _ := strings.Cut(want.Field(i).Tag.Get("json"), ",")
 		fields[name], names = want.Field(i).Type, append(names, name)
 	}
-	var problems []error
+	var found problems
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		field, known := fields[key]
 		if !known { // guard: unknown-key
-			problems = append(problems, fmt.Errorf("unknown field %s: expected %s", strconv.Quote(join(place, key)), strings.Join(names, ", ")))
+			found = append(found, fmt.Errorf("unknown field %s: expected %s", strconv.Quote(join(place, key)), strings.Join(names, ", ")))
 			continue
 		}
-		problems = append(problems, mismatches(join(place, key), members[key], field)...)
+		found = append(found, mismatches(join(place, key), members[key], field)...)
 	}
-	return problems
+	return found
 }
 
 func isInt(n json.Number) bool {
