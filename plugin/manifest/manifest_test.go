@@ -150,6 +150,7 @@ func TestProblems(t *testing.T) {
 		{"beside the template of a List's item", `{apiVersion: v1, kind: List, items: [{apiVersion: batch/v1, kind: CronJob, metadata: {name: a}, spec: {jobTemplate: {metadata: {annotations: {rdma.noderesource.dev: "true"}}, spec: {template: {spec: {containers: [{name: main}]}}}}}}]}`,
 			"document 1, CronJob/a: annotation rdma.noderesource.dev at spec.jobTemplate.metadata.annotations has no effect, only those of the pod template have: move it to spec.jobTemplate.spec.template.metadata.annotations"},
 		{"on something else", `{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}`, ""},
+		{"on something else beside a pod", `{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}, {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}]}`, ""},
 		{"wrong types", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {runtimeClassName: 1, initContainers: {}, containers: [{name: main, env: x, resources: {limits: {memory: lots}}, securityContext: {privileged: 'yes'}}, {image: x}]}}}}",
 			"spec.template.spec.runtimeClassName is a number: expected a string\n" +
 				"spec.template.spec.initContainers is keys and values: expected a list\n" +
