@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 
 	"github.com/rdma-spec/rdma-spec/plugin/explain"
 )
@@ -37,11 +38,21 @@ func writeExplanation(w io.Writer, e explanation) error {
 			writeDetails(&details, name, c)
 		}
 	}
-	if err := writeTable(w, header, rows); err != nil {
+	var text strings.Builder
+	if err := writeTable(&text, header, rows); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s\nconfiguration: %s; HCAs: %s\n", details.String(), e.Configuration, cmp.Or(strings.Join(e.HCAs, ", "), "none"))
+	fmt.Fprintf(&text, "%s\nconfiguration: %s; HCAs: %s\n", details.String(), e.Configuration, cmp.Or(strings.Join(e.HCAs, ", "), "none"))
+	_, err := io.WriteString(w, strings.Map(printable, text.String()))
 	return err
+}
+
+// printable keeps what a manifest says from steering a terminal.
+func printable(r rune) rune {
+	if r == '\n' || unicode.IsPrint(r) {
+		return r
+	}
+	return unicode.ReplacementChar
 }
 
 func row(pod explainedPod, c explain.Container) []string {

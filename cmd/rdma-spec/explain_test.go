@@ -1,0 +1,106 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// TestExplainGolden compares all that explain says, and its exit status.
+func TestExplainGolden(t *testing.T) {
+	const (
+		training = "-f testdata/explain/training.yaml"
+		mistakes = "-f testdata/explain/mistakes.yaml"
+		defaults = " --config testdata/explain/defaults.yaml"
+		config   = " --config testdata/explain/config.yaml"
+	)
+	for name, test := range map[string]struct{ args, root string }{
+		"open":          {training + defaults + " --hca mlx5_0", ""},
+		"assumed":       {training + config + " --hca mlx5_0,mlx5_1 --assume-devices rdma/*,nvidia.com/hostdev", ""},
+		"json":          {training + config + " --hca mlx5_0 -o json", ""},
+		"node":          {training + config, hcatest.V100(t)},
+		"without-hcas":  {training + config, hcatest.NoRDMA(t)},
+		"mistakes":      {mistakes + config + " --hca mlx5_0", ""},
+		"mistakes-json": {mistakes + config + " --hca mlx5_0 -o json", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"explain"}, strings.Fields(test.args)...)
+			if test.root != "" {
+				args = append(args, "--root", test.root)
+			}
+			got := call("", args...)
+			text := fmt.Sprintf("# rdma-spec explain %s\n%s\n# on stderr\n%s\n# exit status %d\n", test.args, got.Stdout, got.Stderr, got.Status)
+			file := filepath.Join("testdata/explain", name+".golden")
+			if *update {
+				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), text); diff != "" {
+				t.Errorf("differs from %s (-want +got):\n%s", file, diff)
+			}
+		})
+	}
+}
+
+const plainPod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
+
+func TestExplainExitStatus(t *testing.T) {
+	broken := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(broken, []byte("memlok: 1Gi\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, manifest, args string
+		status               int
+		stderr               string
+	}{
+		{"nothing wrong", plainPod, "-f - --hca mlx5_0", 0, ""},
+		{"a JSON manifest", `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`, "-f - --hca mlx5_0", 0, ""},
+		{"no manifest", plainPod, "", 2, "rdma-spec: name a manifest with -f; see 'rdma-spec explain --help'\n"},
+		{"no HCA's name", plainPod, "-f - --hca ../x", 2, "rdma-spec: --hca \"../x\" is no name of an HCA such as mlx5_0; see 'rdma-spec explain --help'\n"},
+		{"no glob", plainPod, "-f - --assume-devices [", 2, "rdma-spec: --assume-devices \"[\" is no glob such as rdma/*; see 'rdma-spec explain --help'\n"},
+		{"no format", plainPod, "-f - -o yaml", 2, "rdma-spec: invalid argument \"yaml\" for \"-o, --output\" flag: must be one of table, json; see 'rdma-spec explain --help'\n"},
+		{"an argument", plainPod, "pod.yaml", 2, "rdma-spec: unknown command \"pod.yaml\" for \"rdma-spec explain\"; see 'rdma-spec explain --help'\n"},
+		{"no such manifest", "", "-f testdata/none.yaml", 1, "rdma-spec: cannot read the manifest: open testdata/none.yaml: no such file or directory\n"},
+		{"no YAML", plainPod + "\n---\na: [\n", "-f -", 1, "rdma-spec: -: document 2: no YAML: line 3: did not find expected node content\n"},
+		{"no pods", "{apiVersion: v1, kind: Service, metadata: {name: a}}", "-f -", 1,
+			"rdma-spec: -: no pod template in it: expected a Pod, or something with containers at template.spec.containers\n"},
+		{"nothing", "", "-f -", 1, "rdma-spec: -: no pod template in it: expected a Pod, or something with containers at template.spec.containers\n"},
+		{"no such configuration", plainPod, "-f - --config testdata/none.yaml", 1,
+			"rdma-spec: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n"},
+		{"no such root", plainPod, "-f - --root testdata/none", 1, "rdma-spec: root \"testdata/none\": no such file or directory: give the folder that holds the node's sys and dev\n"},
+		{"a bad configuration", plainPod, "-f - --config " + broken, 1, "rdma-spec: " + broken + ": unknown field \"memlok\": expected memlock, ipcLock, optIn, devices, repair, skipRuntimeHandlers, rules\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := call(test.manifest, append([]string{"explain"}, strings.Fields(test.args)...)...)
+			if got.Status != test.status || got.Stderr != test.stderr {
+				t.Errorf("exit status %d, want %d\n%q, want\n%q", got.Status, test.status, got.Stderr, test.stderr)
+			}
+			if (got.Stdout != "") != (test.status == 0) {
+				t.Errorf("on stdout:\n%s", got.Stdout)
+			}
+		})
+	}
+}
+
+// TestExplainDoesNotSteerTheTerminal: a chart that somebody else wrote is piped into it.
+func TestExplainDoesNotSteerTheTerminal(t *testing.T) {
+	got := call(`{apiVersion: v1, kind: Pod, metadata: {name: "\e[2J\r"}, spec: {containers: [{name: "\u009b31m", env: x}]}}`, "explain", "-f", "-", "--hca", "mlx5_0")
+	if strings.ContainsAny(got.Stdout, "\x1b\r\u009b") || !strings.Contains(got.Stdout, "\ufffd[2J\ufffd") {
+		t.Errorf("%q", got.Stdout)
+	}
+}
