@@ -78,7 +78,7 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.index, "index", "90", "the plugin's place among others, two digits: after what injects devices")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
 	f.StringVar(&o.http, "http", "", "serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797; without it nowhere")
-	o.containerdOptions.addTo(f)
+	o.addContainerdFlags(f)
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; without it "+podresources.DefaultSocket+" below the root")
 	f.DurationVar(&o.budget, "budget", storedspec.DefaultBudget, "how long a container's creation may wait for containerd's and the kubelet's answers; more only where the node is slow")

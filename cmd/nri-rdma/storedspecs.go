@@ -13,7 +13,7 @@ import (
 // containerdOptions say how containerd's own API is reached, through which CAP_IPC_LOCK is given.
 type containerdOptions struct{ containerd, namespace string }
 
-func (o *containerdOptions) addTo(f *pflag.FlagSet) {
+func (o *containerdOptions) addContainerdFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.containerd, "containerd-address", "", "containerd's socket `PATH`, for CAP_IPC_LOCK; without it the usual places below the root")
 	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace, "containerd's namespace of the pods' containers")
 }
