@@ -1,0 +1,139 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+const low, high, wanted = spec.Limit(64 << 10), spec.Limit(4 << 20), spec.Limit(1 << 20)
+
+// fakeProcess is a process of a fakeKernel.
+type fakeProcess struct {
+	container string
+	limit     spec.Rlimit
+	original  spec.Rlimit
+}
+
+func aProcess(container string, limit spec.Limit) *fakeProcess {
+	l := spec.Rlimit{Soft: limit, Hard: limit}
+	return &fakeProcess{container, l, l}
+}
+
+// fakeKernel is a table of processes in which things happen between two questions.
+type fakeKernel struct {
+	table   map[int]*fakeProcess
+	asked   int
+	happens func(k *fakeKernel, asked int) // before each question
+	lists   func(k *fakeKernel)            // before all processes are listed
+	refuse  error                          // what set says
+}
+
+func (k *fakeKernel) ask(pid int) *fakeProcess {
+	if k.happens != nil {
+		k.happens(k, k.asked)
+	}
+	k.asked++
+	return k.table[pid]
+}
+
+func (k *fakeKernel) processes() ([]int, error) {
+	k.ask(0)
+	if k.lists != nil {
+		k.lists(k)
+	}
+	return slices.Sorted(maps.Keys(k.table)), nil
+}
+
+func (k *fakeKernel) read(pid int, name string) ([]byte, error) {
+	p := k.ask(pid)
+	if p == nil {
+		return nil, errors.New("no such process")
+	}
+	if name == "cgroup" {
+		return []byte("0::/kubepods/" + p.container), nil
+	}
+	return fmt.Appendf(nil, "Max locked memory  %s %s bytes\n", words(p.limit.Soft), words(p.limit.Hard)), nil
+}
+
+func words(l spec.Limit) string {
+	if l == spec.Unlimited {
+		return "unlimited"
+	}
+	return fmt.Sprint(uint64(l))
+}
+
+func (k *fakeKernel) self() int         { return 1 }
+func (k *fakeKernel) changeable() error { return nil }
+
+func (k *fakeKernel) open(pid int) (holder, error) {
+	p := k.ask(pid)
+	if p == nil {
+		return nil, errGone
+	}
+	return fakeHolder{k, pid, p}, nil
+}
+
+func (k *fakeKernel) set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
+	p := k.ask(pid)
+	if p == nil {
+		return spec.Rlimit{}, errGone
+	}
+	if k.refuse != nil {
+		return spec.Rlimit{}, k.refuse
+	}
+	former := p.limit
+	p.limit = limit
+	return former, nil
+}
+
+type fakeHolder struct {
+	k   *fakeKernel
+	pid int
+	p   *fakeProcess
+}
+
+func (h fakeHolder) holds() bool { return h.k.ask(h.pid) == h.p }
+func (h fakeHolder) close()      {}
+
+// recyclingAtSet gives the ID to a stranger in the very moment of the first change.
+type recyclingAtSet struct {
+	*fakeKernel
+	stranger *fakeProcess
+	sets     *int
+}
+
+func (k *recyclingAtSet) set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
+	if *k.sets++; *k.sets == 1 {
+		k.table[pid] = k.stranger
+	}
+	return k.fakeKernel.set(pid, limit)
+}
+
+// specs is a runtime that keeps specs.
+type specs struct {
+	applied map[string]spec.Grant
+	then    func(container string)
+	err     error
+}
+
+func (s *specs) ApplyRunning(_ context.Context, container string, grant spec.Grant) (bool, error) {
+	if s.err != nil {
+		return false, s.err
+	}
+	if s.applied == nil {
+		s.applied = map[string]spec.Grant{}
+	}
+	s.applied[container] = grant
+	if s.then != nil {
+		s.then(container)
+	}
+	return true, nil
+}

@@ -1,0 +1,160 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// kernel is what the kernel is asked of processes.
+type kernel interface {
+	// processes gives the IDs of all processes, ascending.
+	processes() ([]int, error)
+	// read gives the text of a file in /proc/PID.
+	read(pid int, name string) ([]byte, error)
+	// self gives the ID of this process in /proc.
+	self() int
+	// changeable says why processes cannot be changed by the IDs that /proc shows.
+	changeable() error
+	// open holds on to a process. The error is errGone if there is none.
+	open(pid int) (holder, error)
+	// set sets RLIMIT_MEMLOCK of a process and gives the one that it had. The error is errGone if there is none.
+	set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error)
+}
+
+// holder holds on to one process, whatever becomes of its ID.
+type holder interface {
+	// holds says whether the process still has its ID: it runs, or has not been waited for. As long as it does, nobody else has it.
+	holds() bool
+	close()
+}
+
+// proc is the kernel of this node, with processes as the proc file system at a path shows them.
+type proc struct{ path string }
+
+func (p proc) processes() ([]int, error) {
+	folder, err := os.Open(p.path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = folder.Close() }() // it was only read
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil && pid > 0 {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids, nil
+}
+
+func (p proc) file(pid int, name string) string {
+	return filepath.Join(p.path, strconv.Itoa(pid), name)
+}
+
+// read is os.ReadFile without the runtime's poller, which thousands of small files need not go through.
+func (p proc) read(pid int, name string) ([]byte, error) {
+	file := p.file(pid, name)
+	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: file, Err: err}
+	}
+	defer func() { _ = unix.Close(fd) }() // it was only read
+	text := make([]byte, 0, 1024)
+	for {
+		n, err := unix.Read(fd, text[len(text):cap(text)])
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil:
+			return nil, &os.PathError{Op: "read", Path: file, Err: err}
+		case n == 0:
+			return text, nil
+		default:
+			text = text[:len(text)+n]
+			if len(text) == cap(text) {
+				text = slices.Grow(text, len(text))
+			}
+		}
+	}
+}
+
+func (p proc) self() int {
+	name, err := os.Readlink(filepath.Join(p.path, "self"))
+	if err != nil {
+		return 0
+	}
+	pid, err := strconv.Atoi(name)
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+// changeable refuses a proc whose process IDs are not those that this process's system calls mean: it is a copy of another node's,
+// or the proc of another PID namespace.
+func (p proc) changeable() error {
+	status, err := p.read(p.self(), "status")
+	if err == nil {
+		for line := range strings.Lines(string(status)) {
+			// One ID for each PID namespace, from that of the proc mount down to the process's own.
+			if ids, found := strings.CutPrefix(line, "NSpid:"); found && strings.TrimSpace(ids) == strconv.Itoa(os.Getpid()) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s is not of this process's PID namespace, so nothing can be changed by it: run on the node itself, or in a pod with hostPID: true", p.path)
+}
+
+func (proc) open(pid int) (holder, error) {
+	fd, err := unix.PidfdOpen(pid, 0)
+	switch {
+	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL): // EINVAL: it is a thread by now
+		return nil, errGone
+	case errors.Is(err, unix.ENOSYS):
+		return nil, errors.New("this kernel has no pidfd_open: limits of running processes cannot be raised safely before Linux 5.3")
+	case err != nil:
+		return nil, fmt.Errorf("pidfd_open of process %d: %w", pid, err)
+	}
+	return pidfd(fd), nil
+}
+
+func (proc) set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
+	var old unix.Rlimit
+	err = unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: uint64(limit.Soft), Max: uint64(limit.Hard)}, &old)
+	former = spec.Rlimit{Soft: spec.Limit(old.Cur), Hard: spec.Limit(old.Max)}
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return former, errGone
+	case errors.Is(err, unix.EPERM):
+		return former, fmt.Errorf("setting RLIMIT_MEMLOCK of process %d: %w: this needs the capability SYS_RESOURCE, not in a user namespace", pid, err)
+	case err != nil:
+		return former, fmt.Errorf("setting RLIMIT_MEMLOCK of process %d: %w", pid, err)
+	}
+	return former, nil
+}
+
+// pidfd is a pidfd.
+type pidfd int
+
+// holds asks with signal 0. EPERM is about a process that is there.
+func (fd pidfd) holds() bool {
+	err := unix.PidfdSendSignal(int(fd), 0, nil, 0)
+	return err == nil || errors.Is(err, unix.EPERM)
+}
+
+func (fd pidfd) close() { _ = unix.Close(int(fd)) }

@@ -1,0 +1,168 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package limits reads and raises RLIMIT_MEMLOCK of processes that run, as it is in force: a raised limit counts from the process's
+// next registration of memory on.
+//
+// Which processes are a container's is read from /proc/PID/cgroup, whose path bears the container's ID: that holds for cgroup v1
+// and v2, for both cgroup drivers, also from within a cgroup namespace, and needs nothing mounted but /proc. The processes of
+// other PID namespaces must be visible in it.
+//
+// A process ID is not a process: it may be another's a moment later. What is raised is held by a pidfd meanwhile, and what
+// hits a stranger all the same is undone. Who should have how much is known to package policy.
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// ErrHidden means that the processes of containers cannot be seen.
+var ErrHidden = errors.New("the processes of other containers are not visible here: run on the node itself, or in a pod with hostPID: true")
+
+// errGone means that a process has ended.
+var errGone = errors.New("the process has ended")
+
+// Processes are the processes of a node.
+type Processes struct{ kernel kernel }
+
+// New gives the processes that the proc below a root shows: "/" for the node itself. Nothing is read yet.
+func New(root string) *Processes { return &Processes{proc{filepath.Join(root, "proc")}} }
+
+// Process is what a process may lock, and why.
+type Process struct {
+	Memlock spec.Rlimit // RLIMIT_MEMLOCK
+	// IPCLock: it has CAP_IPC_LOCK in its effective set. In a user namespace other than the node's that is of no use for RDMA.
+	IPCLock bool
+	// UserNamespace: it runs in a user namespace other than the node's.
+	UserNamespace bool
+}
+
+// Process reads what a process may lock.
+func (p *Processes) Process(pid int) (Process, error) {
+	limit, err := p.Memlock(pid)
+	if err != nil {
+		return Process{}, err
+	}
+	status, err := p.kernel.read(pid, "status")
+	if err != nil {
+		return Process{}, err
+	}
+	effective, err := parseCapEff(status)
+	if err != nil {
+		return Process{}, fmt.Errorf("/proc/%d/status: %w", pid, err)
+	}
+	// A kernel without user namespaces has no such file.
+	uids, err := p.kernel.read(pid, "uid_map")
+	return Process{
+		Memlock:       limit,
+		IPCLock:       effective&(1<<capIPCLock) != 0,
+		UserNamespace: err == nil && !allUIDs(uids),
+	}, nil
+}
+
+// Memlock reads RLIMIT_MEMLOCK of a process.
+func (p *Processes) Memlock(pid int) (spec.Rlimit, error) { return memlock(p.kernel, pid) }
+
+func memlock(k kernel, pid int) (spec.Rlimit, error) {
+	text, err := k.read(pid, "limits")
+	if err != nil {
+		return spec.Rlimit{}, err
+	}
+	if len(text) == 0 { // as it is between a process's end and its being waited for
+		return spec.Rlimit{}, errGone
+	}
+	limit, err := parseMemlock(text)
+	if err != nil {
+		return spec.Rlimit{}, fmt.Errorf("/proc/%d/limits: %w", pid, err)
+	}
+	return limit, nil
+}
+
+// Containers gives the IDs of the processes of each container that has some, by the container's ID.
+func (p *Processes) Containers() (map[string][]int, error) {
+	pids, err := p.kernel.processes()
+	if err != nil {
+		return nil, err
+	}
+	found := map[string][]int{}
+	for _, pid := range pids {
+		text, err := p.kernel.read(pid, "cgroup")
+		if err != nil {
+			continue // it has ended
+		}
+		if id := containerOf(text); id != "" {
+			found[id] = append(found[id], pid)
+		}
+	}
+	return found, nil
+}
+
+// Visible says whether the processes of containers can be seen: ErrHidden if not.
+func (p *Processes) Visible() error {
+	// Only the node's own PID namespace has kernel threads.
+	if comm, err := p.kernel.read(2, "comm"); err == nil && string(comm) == "kthreadd\n" {
+		return nil
+	}
+	own, err := p.kernel.read(p.kernel.self(), "cgroup")
+	if err != nil {
+		return nil // a copy of some node's proc
+	}
+	// In a container with a PID namespace of its own, PID 1 is of the same container.
+	if first, err := p.kernel.read(1, "cgroup"); err == nil && string(first) == string(own) {
+		return ErrHidden
+	}
+	return nil
+}
+
+// parseMemlock finds RLIMIT_MEMLOCK in the text of /proc/PID/limits.
+func parseMemlock(text []byte) (spec.Rlimit, error) {
+	for line := range strings.Lines(string(text)) {
+		values, found := strings.CutPrefix(line, "Max locked memory ")
+		if !found {
+			continue
+		}
+		fields := strings.Fields(values)
+		if len(fields) < 2 {
+			return spec.Rlimit{}, fmt.Errorf("%q: expected a soft and a hard limit", line)
+		}
+		soft, err := parseBytes(fields[0])
+		if err != nil {
+			return spec.Rlimit{}, err
+		}
+		hard, err := parseBytes(fields[1])
+		return spec.Rlimit{Soft: soft, Hard: hard}, err
+	}
+	return spec.Rlimit{}, errors.New("it has no line for Max locked memory")
+}
+
+func parseBytes(text string) (spec.Limit, error) {
+	if text == "unlimited" {
+		return spec.Unlimited, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	return spec.Limit(n), err
+}
+
+// capIPCLock is CAP_IPC_LOCK's number (linux/capability.h).
+const capIPCLock = 14
+
+// parseCapEff finds the effective capabilities in the text of /proc/PID/status.
+func parseCapEff(text []byte) (uint64, error) {
+	for line := range strings.Lines(string(text)) {
+		if set, found := strings.CutPrefix(line, "CapEff:"); found {
+			return strconv.ParseUint(strings.TrimSpace(set), 16, 64)
+		}
+	}
+	return 0, errors.New("it has no line for CapEff")
+}
+
+// allUIDs says whether the text of /proc/PID/uid_map maps every user to itself, as in the node's own user namespace.
+func allUIDs(text []byte) bool {
+	return strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295"
+}

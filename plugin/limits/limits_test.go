@@ -1,0 +1,241 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package limits
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+var (
+	idA = strings.Repeat("a1", 32)
+	idB = strings.Repeat("b2", 32)
+)
+
+func TestContainerOf(t *testing.T) {
+	for name, test := range map[string]struct{ cgroup, want string }{
+		"containerd, cgroupfs driver":   {"0::/kubepods/burstable/pod8f3c/" + idA + "\n", idA},
+		"containerd, systemd driver":    {"0::/kubepods.slice/kubepods-pod8f3c.slice/cri-containerd-" + idA + ".scope\n", idA},
+		"containerd, drivers mixed up":  {"0::/system.slice/kubepods-pod8f3c.slice:cri-containerd:" + idA + "\n", idA},
+		"CRI-O":                         {"0::/kubepods.slice/crio-" + idA + ".scope/container\n", idA},
+		"CRI-O, its monitor":            {"0::/kubepods.slice/crio-conmon-" + idA + ".scope\n", ""},
+		"no pod":                        {"0::/k8s.io/" + idA + "\n", idA},
+		"version 1":                     {"12:pids:/kubepods/pod8f3c/" + idA + "\n11:memory:/kubepods/pod8f3c/" + idA + "\n0::/\n", idA},
+		"version 1 and 2":               {"2:cpu,cpuacct:/\n1:name=systemd:/kubepods/" + idA + "\n0::/kubepods/" + idA + "\n", idA},
+		"from within another namespace": {"0::/../../burstable/pod8f3c/cri-containerd-" + idA + ".scope\n", idA},
+		"a cgroup of its own":           {"0::/kubepods/" + idA + "/init.scope\n", idA},
+		"a container in the container":  {"0::/kubepods/" + idA + "/docker/" + idB + "\n", idA},
+		"removed":                       {"0::/kubepods/" + idA + " (deleted)\n", idA},
+		"no newline":                    {"0::/kubepods/" + idA, idA},
+		"a colon in the path":           {"0::/a:b/" + idA + "\n", idA},
+		"none":                          {"0::/system.slice/ssh.service\n", ""},
+		"the root":                      {"0::/\n", ""},
+		"nothing":                       {"", ""},
+		"nonsense":                      {"kubepods/" + idA, ""},
+		"too short":                     {"0::/kubepods/" + idA[1:] + "\n", ""},
+		"too long":                      {"0::/kubepods/0" + idA + "\n", ""},
+		"upper case":                    {"0::/kubepods/" + strings.ToUpper(idA) + "\n", ""},
+		"no hex":                        {"0::/kubepods/g" + idA[1:] + "\n", ""},
+		"another unit":                  {"0::/kubepods/" + idA + ".service\n", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := containerOf([]byte(test.cgroup)); got != test.want {
+				t.Errorf("container %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func FuzzContainerOf(f *testing.F) {
+	f.Add("0::/kubepods.slice/kubepods-pod8f3c.slice/cri-containerd-" + idA + ".scope\n")
+	f.Add("12:pids:/kubepods/pod8f3c/" + idA + "\n0::/\n")
+	f.Add("0::/../crio-conmon-" + idA + ".scope (deleted)")
+	f.Fuzz(func(t *testing.T, text string) {
+		id := containerOf([]byte(text))
+		if id == "" {
+			return
+		}
+		if len(id) != idLength || !strings.Contains(text, id) {
+			t.Errorf("container %q", id)
+		}
+		// What the container itself appends to its path changes nothing.
+		if below := strings.TrimSuffix(strings.TrimSuffix(text, "\n"), " (deleted)") + "/" + idB; strings.Count(text, "\n") <= 1 && containerOf([]byte(below)) != id {
+			t.Errorf("in a cgroup of its own: container %q, was %q", containerOf([]byte(below)), id)
+		}
+	})
+}
+
+const limitsText = `Limit                     Soft Limit           Hard Limit           Units     
+Max cpu time              unlimited            unlimited            seconds   
+Max locked memory         8388608              unlimited            bytes     
+Max address space         unlimited            unlimited            bytes     
+`
+
+func TestMemlockOfAText(t *testing.T) {
+	for text, want := range map[string]any{
+		limitsText: spec.Rlimit{Soft: 8 << 20, Hard: spec.Unlimited},
+		"Max locked memory         0                    65536                bytes     \n": spec.Rlimit{Hard: 65536},
+		"Max open files            1024                 65536                files     \n": "it has no line for Max locked memory",
+		"Max locked memory         65536\n":                                                "expected a soft and a hard limit",
+		"Max locked memory         -1 65536 bytes\n":                                       "invalid syntax",
+		"": "it has no line for Max locked memory",
+	} {
+		got, err := parseMemlock([]byte(text))
+		if message, bad := want.(string); bad {
+			if err == nil || !strings.Contains(err.Error(), message) {
+				t.Errorf("%q: error %v, want %q", text, err, message)
+			}
+		} else if err != nil || got != want {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add(limitsText)
+	f.Add("Name:\tsh\nCapEff:\t000001ffffffffff\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if limit, err := parseMemlock([]byte(text)); err != nil && limit.Hard != 0 {
+			t.Errorf("%v with error %v", limit, err)
+		}
+		if set, err := parseCapEff([]byte(text)); err == nil && set != 0 && !strings.Contains(text, "CapEff:") {
+			t.Errorf("capabilities %x of nothing", set)
+		}
+		allUIDs([]byte(text))
+	})
+}
+
+// files makes a proc of files.
+func files(t *testing.T, contents map[string]string) *Processes {
+	t.Helper()
+	root := t.TempDir()
+	for name, content := range contents {
+		file := filepath.Join(root, "proc", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if target, link := strings.CutPrefix(content, "-> "); link {
+			if err := os.Symlink(target, file); err != nil {
+				t.Fatal(err)
+			}
+		} else if err := os.WriteFile(file, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return New(root)
+}
+
+func TestProcessesOfACopy(t *testing.T) {
+	p := files(t, map[string]string{
+		"7/cgroup": "0::/kubepods/" + idA + "\n", "7/limits": limitsText, "7/status": "Name:\ta\nCapEff:\t0000000000004000\n", "7/uid_map": "         0          0 4294967295\n",
+		"10/cgroup": "0::/kubepods/" + idA + "/sub\n", "10/limits": limitsText, "10/status": "CapEff:\t00000000a80425fb\n", "10/uid_map": "0 100000 65536\n",
+		"9/cgroup": "0::/kubepods/" + idB + "\n", "9/limits": "",
+		"1/cgroup": "0::/init.scope\n", "self": "-> 44", "loadavg": "0",
+	})
+	found, err := p.Containers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string][]int{idA: {7, 10}, idB: {9}}, found); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+	limit := spec.Rlimit{Soft: 8 << 20, Hard: spec.Unlimited}
+	for pid, want := range map[int]Process{7: {Memlock: limit, IPCLock: true}, 10: {Memlock: limit, UserNamespace: true}} {
+		if got, err := p.Process(pid); err != nil || got != want {
+			t.Errorf("process %d: %+v, %v, want %+v", pid, got, err, want)
+		}
+	}
+	if _, err := p.Process(9); err == nil || err.Error() != "the process has ended" {
+		t.Errorf("an ended process: %v", err)
+	}
+	if _, err := p.Process(8); !os.IsNotExist(err) {
+		t.Errorf("no process: %v", err)
+	}
+	if err := p.Visible(); err != nil {
+		t.Errorf("a copy: %v", err)
+	}
+	outcome := p.Raise(t.Context(), map[string]spec.Limit{idA: spec.Unlimited})[idA]
+	if outcome.Raised != 0 || outcome.Err == nil || !strings.Contains(outcome.Err.Error(), "nothing can be changed by it") {
+		t.Errorf("processes of a copy were changed: %+v", outcome)
+	}
+	if _, err := New(t.TempDir()).Containers(); !os.IsNotExist(err) {
+		t.Errorf("no proc: %v", err)
+	}
+}
+
+func TestVisible(t *testing.T) {
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  error
+	}{
+		"on the node":                      {map[string]string{"2/comm": "kthreadd\n", "1/cgroup": "0::/\n", "self": "-> 5", "5/cgroup": "0::/\n"}, nil},
+		"in a node that is a container":    {map[string]string{"1/cgroup": "0::/init.scope\n", "self": "-> 5", "5/cgroup": "0::/kubelet/kubepods/x\n"}, nil},
+		"in a container of its own":        {map[string]string{"1/cgroup": "0::/\n", "self": "-> 5", "5/cgroup": "0::/\n"}, ErrHidden},
+		"in a container as the only one":   {map[string]string{"self": "-> 1", "1/cgroup": "0::/kubepods/" + idA + "\n"}, ErrHidden},
+		"with a shared namespace of a pod": {map[string]string{"1/cgroup": "0::/../" + idB + "\n", "self": "-> 5", "5/cgroup": "0::/\n"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := files(t, test.files).Visible(); err != test.want { //nolint:errorlint // it is the very error
+				t.Errorf("%v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+// What /proc says of this process is what the kernel says.
+func TestThisProcess(t *testing.T) {
+	p := New("/")
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		t.Fatal(err)
+	}
+	got, err := p.Process(os.Getpid())
+	if want := (spec.Rlimit{Soft: spec.Limit(limit.Cur), Hard: spec.Limit(limit.Max)}); err != nil || got.Memlock != want {
+		t.Errorf("%+v, %v, want %v", got, err, want)
+	}
+	if _, err := p.Containers(); err != nil {
+		t.Error(err)
+	}
+	if p.kernel.self() != os.Getpid() {
+		t.Errorf("self is %d", p.kernel.self())
+	}
+	if err := p.kernel.changeable(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A process of another PID namespace has another ID there.
+func TestProcOfAnotherNamespaceIsNotChanged(t *testing.T) {
+	inOwnPIDNamespace(t, func(t *testing.T) {
+		// The proc of the outer namespace is still mounted.
+		if err := New("/").kernel.changeable(); err == nil || !strings.Contains(err.Error(), "not of this process's PID namespace") {
+			t.Errorf("changeable: %v", err)
+		}
+	})
+}
+
+// inOwnPIDNamespace runs a test in a process that is the first of a PID namespace of its own.
+func inOwnPIDNamespace(t *testing.T, test func(*testing.T)) {
+	t.Helper()
+	const variable = "LIMITS_TEST_NAMESPACE"
+	if os.Getenv(variable) == t.Name() {
+		test(t)
+		return
+	}
+	command := exec.Command("/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.count=1")
+	command.Env = append(os.Environ(), variable+"="+t.Name())
+	command.SysProcAttr = namespaces()
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v:\n%s", err, out)
+	}
+}

@@ -1,0 +1,118 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package limits
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// raise raises one process, if it is low and belongs to the container.
+//
+// As long as the pidfd's process holds its ID, all that was asked and done by that ID was about that process. So that is asked
+// last; if it does not hold it any more, a stranger may have been hit. To tell whether one was, the limit is raised in two steps, and
+// first to a value that nobody else has.
+func (p *Processes) raise(id string, pid int, want spec.Limit) (raised bool, err error) {
+	process, err := p.kernel.open(pid)
+	if err != nil {
+		return false, err
+	}
+	defer process.close()
+	if !p.belongs(pid, id) {
+		return false, nil
+	}
+	current, err := memlock(p.kernel, pid)
+	if !process.holds() {
+		return false, errGone
+	}
+	if err != nil {
+		return false, err
+	}
+	given, low := current.Raise(want)
+	if !low {
+		return false, nil
+	}
+	mark := markOf(current, given)
+	former, err := p.kernel.set(pid, mark)
+	if err != nil {
+		return false, err
+	}
+	if !process.holds() {
+		return false, p.undo(id, pid, change{before: former, after: mark})
+	}
+	former, err = p.kernel.set(pid, given)
+	if err != nil {
+		return false, err
+	}
+	if former != mark && !process.holds() {
+		return false, p.undo(id, pid, change{before: former, after: given})
+	}
+	return true, nil
+}
+
+// markOf gives a limit between two others that nobody else has.
+func markOf(current, given spec.Rlimit) spec.Rlimit {
+	mark := given
+	if between := given.Soft - current.Soft; between > 1 {
+		mark.Soft -= 1 + rand.N(between-1) //nolint:gosec // it need only be rare
+	}
+	return mark
+}
+
+func (p *Processes) belongs(pid int, id string) bool {
+	text, err := p.kernel.read(pid, "cgroup")
+	return err == nil && containerOf(text) == id
+}
+
+// change is what happened to the limit of whoever had a process ID.
+type change struct{ before, after spec.Rlimit }
+
+// undo takes back a change that was made to the limit of whoever got the ID of a process that ended. It gives errGone when all is
+// as it was.
+func (p *Processes) undo(member string, pid int, made change) error {
+	for made.before != made.after {
+		left, err := p.setBack(member, pid, made)
+		if err != nil {
+			return fmt.Errorf("process %d got the ID of one that ended while it was raised, and its limit could not be set back from %s to %s: %w",
+				pid, made.after.Soft, made.before.Soft, err)
+		}
+		if left != made { // setting back has hit yet another one, whose limit must be as it was in any case
+			member = ""
+		}
+		made = left
+	}
+	return errGone
+}
+
+// setBack takes back a change, and gives what is left to be taken back then. Whoever belongs to the container may keep it.
+func (p *Processes) setBack(member string, pid int, made change) (left change, err error) {
+	process, err := p.kernel.open(pid)
+	if errors.Is(err, errGone) {
+		return change{}, nil // whoever was hit has ended as well
+	}
+	if err != nil {
+		return made, err
+	}
+	defer process.close()
+	current, err := memlock(p.kernel, pid)
+	if err != nil || current != made.after || member != "" && p.belongs(pid, member) {
+		if process.holds() {
+			return change{}, nil // not one that was hit
+		}
+		return made, nil // look again
+	}
+	former, err := p.kernel.set(pid, made.before)
+	switch {
+	case errors.Is(err, errGone):
+		return change{}, nil
+	case err != nil:
+		return made, err
+	case former == made.after || process.holds():
+		return change{}, nil
+	}
+	return change{before: former, after: made.before}, nil
+}

@@ -1,0 +1,233 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package limits
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// The soft limit of processes that are low here, and what it is raised to: a soft limit may be raised by anybody, up to the hard one.
+const softLow, softWanted = spec.Limit(64 << 10), spec.Limit(256 << 10)
+
+// sessions is the real kernel, but that a session's processes, and no cgroup's, are a container's.
+type sessions struct {
+	kernel
+	containers map[int]string // by session
+}
+
+func (s sessions) read(pid int, name string) ([]byte, error) {
+	if name != "cgroup" {
+		return s.kernel.read(pid, name)
+	}
+	session, err := unix.Getsid(pid)
+	if err != nil {
+		return nil, err
+	}
+	return []byte("0::/kubepods/" + s.containers[session]), nil
+}
+
+// start runs a script with a low soft limit in a session of its own, until the test ends, and waits for its first line.
+func start(t *testing.T, script string) (pid int, lines *bufio.Scanner) {
+	t.Helper()
+	command := exec.Command("sh", "-c", fmt.Sprintf("ulimit -S -l %d || exit 1\n", softLow>>10)+script)
+	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL) // it may have ended already
+		_ = command.Wait()                                      // killed
+	})
+	lines = bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Fatal("the script said nothing")
+	}
+	return command.Process.Pid, lines
+}
+
+func TestRealProcess(t *testing.T) {
+	pid, _ := start(t, "echo; sleep 1000")
+	other, _ := start(t, "echo; sleep 1000")
+	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA, other: idB}}}
+	before, err := p.Memlock(pid)
+	if err != nil || before.Soft != softLow {
+		t.Fatalf("%v, %v", before, err)
+	}
+	got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]
+	if got.Err != nil || got.Raised != 2 { // sh and sleep
+		t.Errorf("%+v", got)
+	}
+	if after, err := p.Memlock(pid); err != nil || after != (spec.Rlimit{Soft: softWanted, Hard: before.Hard}) {
+		t.Errorf("%v, %v", after, err)
+	}
+	if limit, err := p.Memlock(other); err != nil || limit != before {
+		t.Errorf("another container's process has %v, %v", limit, err)
+	}
+}
+
+// A process forks a thousand times while it is raised: none is left low.
+func TestForkingProcess(t *testing.T) {
+	const forks = 1000
+	pid, lines := start(t, fmt.Sprintf(`i=0
+		while [ $i -lt %d ]; do
+			i=$((i+1))
+			sleep 1000 &
+			[ $i -eq 50 ] && echo some
+		done
+		echo all
+		wait`, forks))
+	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA}}}
+	got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]
+	if got.Err != nil || got.Raised < 50 {
+		t.Errorf("%+v: there were 50 children and more to be raised", got)
+	}
+	if !lines.Scan() || lines.Text() != "all" {
+		t.Fatalf("the script did not go on: %q", lines.Text())
+	}
+	members, err := p.Containers()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(members[idA]) != forks+1 {
+		t.Errorf("%d processes, want %d", len(members[idA]), forks+1)
+	}
+	left := 0
+	for _, member := range members[idA] {
+		limit, err := p.Memlock(member)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if limit.Soft < softWanted {
+			left++
+		}
+	}
+	t.Logf("%d processes, %d raised, the others born raised, %d left low", len(members[idA]), got.Raised, left)
+	if left > 0 {
+		t.Errorf("%d processes are left low", left)
+	}
+}
+
+// recycling gives the ID of each process that is about to be changed to a stranger.
+type recycling struct {
+	sessions
+	t        *testing.T
+	recycled int
+	hit      int
+	stranger int
+}
+
+func (r *recycling) set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
+	recycle := r.containers[pid] == idA
+	if recycle {
+		r.recycle(pid)
+	}
+	former, err := r.sessions.set(pid, limit)
+	if recycle && err == nil && former.Soft == softLow {
+		r.hit++
+	}
+	return former, err
+}
+
+// recycle ends a process and starts another one that has its ID.
+func (r *recycling) recycle(pid int) {
+	delete(r.containers, pid)
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		r.t.Fatal(err)
+	}
+	if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
+		r.t.Fatal(err)
+	}
+	for r.stranger = 0; r.stranger != pid; { // a thread of this process may have been quicker
+		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0o644); err != nil {
+			r.t.Fatal(err)
+		}
+		r.stranger, _ = start(r.t, "echo; sleep 1000")
+	}
+	r.recycled++
+}
+
+// Process IDs are recycled on purpose, by the real kernel, just before the limit is set: no stranger is left raised.
+func TestReallyRecycledIDs(t *testing.T) {
+	inOwnPIDNamespace(t, func(t *testing.T) {
+		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+			t.Fatal(err)
+		}
+		r := &recycling{sessions: sessions{New("/").kernel, map[int]string{}}, t: t}
+		p := &Processes{r}
+		const times = 100
+		for range times {
+			pid, _ := start(t, "echo; exec sleep 1000")
+			r.containers[pid] = idA
+			before, err := p.Memlock(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]; got != (Outcome{}) {
+				t.Fatalf("%+v", got)
+			}
+			if limit, err := p.Memlock(r.stranger); err != nil || limit != before {
+				t.Fatalf("the stranger has %v, %v, and had %v", limit, err, before)
+			}
+		}
+		if r.recycled != times || r.hit != times {
+			t.Errorf("%d IDs recycled and %d strangers hit, want %d: the test tests nothing", r.recycled, r.hit, times)
+		}
+	})
+}
+
+// namespaces are a PID and a mount namespace; who is not root needs a user namespace for them.
+func namespaces() *syscall.SysProcAttr {
+	attributes := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
+	if uid := os.Getuid(); uid != 0 {
+		attributes.Cloneflags |= syscall.CLONE_NEWUSER
+		attributes.UidMappings = []syscall.SysProcIDMap{{HostID: uid, Size: 1}}
+		attributes.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getgid(), Size: 1}}
+	}
+	return attributes
+}
+
+// What this process may not do is said with the remedy. Root with every capability may: then there is nothing to be said.
+func TestRaisingTheHardLimit(t *testing.T) {
+	pid, _ := start(t, "ulimit -H -l 128; echo; sleep 1000")
+	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA}}}
+	own, err := p.kernel.read(os.Getpid(), "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	capabilities, err := parseCapEff(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const capSysResource = 24
+	got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]
+	limit, err := p.Memlock(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if capabilities&(1<<capSysResource) != 0 {
+		if got.Err != nil || limit.Hard != softWanted {
+			t.Errorf("with the capability: %+v, limit %v", got, limit)
+		}
+		return
+	}
+	if !errors.Is(got.Err, unix.EPERM) || !strings.Contains(got.Err.Error(), "this needs the capability SYS_RESOURCE") || limit.Hard != 128<<10 {
+		t.Errorf("without the capability: %+v, limit %v", got, limit)
+	}
+}
