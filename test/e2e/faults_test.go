@@ -1,0 +1,109 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+func onNode(t *testing.T, command string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), "sh", "-c", command).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v: %s", command, err, out)
+	}
+}
+
+// HCAs come and go; the next container sees those that are there, without a restart of the plugin.
+func TestHotplug(t *testing.T) {
+	startPlugin(t, listed)
+	pod := runPod(t, containerd.Pod{Namespace: "ml-train", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
+	holds := func(name, want string) {
+		t.Helper()
+		id := runContainer(t, pod, containerd.Container{Name: name})
+		if got := shell(t, id, "ls /dev/infiniband"); got != want {
+			t.Errorf("container %s holds %q, want %q", name, got, want)
+		}
+	}
+	holds("before", "rdma_cm\nuverbs0\nuverbs1")
+	onNode(t, "rdma link del rxe1")
+	t.Cleanup(func() { onNodeAfter(t, "rdma link show rxe1 >/dev/null 2>&1 || rdma link add rxe1 type rxe netdev dummy1") })
+	holds("unplugged", "rdma_cm\nuverbs0")
+	onNode(t, "rdma link add rxe1 type rxe netdev dummy1")
+	holds("plugged", "rdma_cm\nuverbs0\nuverbs1")
+}
+
+func onNodeAfter(t *testing.T, command string) {
+	t.Helper()
+	if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+		t.Errorf("%s: %v: %s", command, err, out)
+	}
+}
+
+// containerd restarts while clients create pods: the plugin is registered again each time, and fails nobody.
+func TestContainerdRestarts(t *testing.T) {
+	const restarts, clients = 10, 2
+	plugin := startPlugin(t, "ipcLock: false")
+	ctx, stop := context.WithCancel(within(t, 10*patience))
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var created, blamed int
+	for client := range clients {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				err := createAndRemove(ctx, fmt.Sprintf("restarts-%d-%d", client, i))
+				mu.Lock()
+				switch {
+				case err == nil:
+					created++
+				case strings.Contains(err.Error(), "rdma: pod"):
+					blamed++
+					t.Logf("creation: %v", err)
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	for i := range restarts {
+		if err := ctrd.Restart(within(t, patience)); err != nil {
+			t.Fatal(err)
+		}
+		up := time.Now()
+		registrations := func() int { return strings.Count(plugin.Log(), "msg=registered") }
+		if err := plugin.Await(within(t, patience), "is registered again", func() bool { return registrations() >= i+2 }); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(up); took > 5*time.Second {
+			t.Errorf("registered again %s after containerd was up, want 5 s at most", took)
+		}
+	}
+	stop()
+	wg.Wait()
+	t.Logf("%d restarts, %d containers created, %d failed because of the plugin", restarts, created, blamed)
+	if blamed > 0 {
+		t.Errorf("%d creations failed because of the plugin", blamed)
+	}
+	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
+	expectMemlock(t, id, "unlimited")
+}
+
+// createAndRemove makes a pod with a container that holds a verbs device, and removes it as far as containerd runs.
+func createAndRemove(ctx context.Context, name string) error {
+	pod, err := ctrd.RunPod(ctx, containerd.Pod{Name: name})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = pod.Remove(context.WithoutCancel(ctx)) }() // containerd may be down: the node ends with the tests
+	_, err = pod.Create(ctx, containerd.Container{Devices: containerd.Verbs(0)})
+	return err
+}
