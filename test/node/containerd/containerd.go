@@ -19,6 +19,7 @@ import (
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -57,6 +58,9 @@ type Containerd struct {
 	stored  containersapi.ContainersClient
 }
 
+// quickly has the client connect again as soon as containerd is back.
+var quickly = grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 50 * time.Millisecond}}
+
 //go:embed config-v2.toml.tmpl
 var configV2 string
 
@@ -72,7 +76,11 @@ func Start(ctx context.Context, o Options) (*Containerd, error) {
 	if err := writeConfig(parts, o); err != nil {
 		return nil, err
 	}
-	c := &Containerd{Options: o}
+	conn, err := grpc.NewClient("unix://"+Socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(quickly))
+	if err != nil {
+		return nil, err
+	}
+	c := &Containerd{Options: o, conn: conn, runtime: cri.NewRuntimeServiceClient(conn), stored: containersapi.NewContainersClient(conn)}
 	if err := c.start(ctx, parts); err != nil {
 		return nil, err
 	}
@@ -114,11 +122,6 @@ func (c *Containerd) start(ctx context.Context, parts node.PartSet) error {
 	if err != nil {
 		return err
 	}
-	c.conn, err = grpc.NewClient("unix://"+Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
-	}
-	c.runtime, c.stored = cri.NewRuntimeServiceClient(c.conn), containersapi.NewContainersClient(c.conn)
 	return c.process.Await(ctx, "answers CRI", func() bool {
 		_, err := c.runtime.Version(ctx, &cri.VersionRequest{})
 		return err == nil
@@ -131,9 +134,9 @@ func (c *Containerd) Stop() {
 	c.process.Stop()
 }
 
-// Restart stops containerd and starts it again.
+// Restart stops containerd and starts it again. Calls that are under way fail; others go to the new one.
 func (c *Containerd) Restart(ctx context.Context) error {
-	c.Stop()
+	c.process.Stop()
 	parts, err := node.Parts()
 	if err != nil {
 		return err
