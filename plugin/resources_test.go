@@ -93,16 +93,21 @@ func TestAKubeletThatHangsHoldsUpNobodyElse(t *testing.T) {
 		}
 		return time.Since(start)
 	}
-	const budget, slack = 300 * time.Millisecond, 150 * time.Millisecond
+	// The least of three, since a busy machine holds up everybody now and then.
+	const budget = 300 * time.Millisecond
+	could, other := time.Minute, time.Minute
 	for _, sandbox := range []string{"s1", "s2", "s3"} {
-		if took := create("web", sandbox); took > slack {
-			t.Errorf("a container that no rule is about took %s", took)
-		}
-		if took := create("ml-a", sandbox); took < budget-slack || took > budget+slack {
-			t.Errorf("a container that a rule could be about took %s; the budget is %s", took, budget)
-		}
+		other = min(other, create("web", sandbox))
+		could = min(could, create("ml-a", sandbox))
 	}
-	if took := create("ml-a", "s4"); took > slack {
+	t.Logf("a container that a rule could be about took %s, another %s", could, other)
+	if could < budget || could > 2*budget {
+		t.Errorf("a container that a rule could be about took %s; the budget is %s", could, budget)
+	}
+	if other > budget/3 {
+		t.Errorf("a container that no rule could be about took %s", other)
+	}
+	if took := min(create("ml-a", "s4"), create("ml-a", "s5"), create("ml-a", "s6")); took > budget/3 {
 		t.Errorf("after three failures it took %s", took)
 	}
 	if !strings.Contains(p.log.String(), "it did not answer in time") {

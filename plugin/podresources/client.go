@@ -14,6 +14,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,7 @@ type Options struct {
 // Client asks one kubelet. It connects when it is first asked and is safe for concurrent use.
 type Client struct {
 	socket  string
+	dial    func(context.Context) (net.Conn, error)
 	budget  time.Duration
 	answers cache
 	flights singleflight.Group
@@ -57,6 +59,9 @@ func New(o Options) *Client {
 	}
 	return &Client{
 		socket: o.Socket,
+		dial: func(ctx context.Context) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", o.Socket)
+		},
 		budget: o.Budget,
 		breaker: gobreaker.NewCircuitBreaker[answer](gobreaker.Settings{
 			Timeout:      leftAlone,
@@ -101,7 +106,7 @@ func (c *Client) lookUp(namespace, pod string) (answer, error) {
 	a, err := c.breaker.Execute(func() (answer, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), c.budget)
 		defer cancel()
-		conn, err := dial(c.socket)
+		conn, err := connect(c.dial)
 		if err != nil {
 			return nil, err
 		}

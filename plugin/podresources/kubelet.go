@@ -33,13 +33,11 @@ const (
 // errNoGet says that the kubelet cannot be asked for one pod: before 1.34 it has to be switched on.
 var errNoGet = errors.New("the kubelet has no Get")
 
-// dial makes a connection for one look-up. Look-ups are rare and kubelets restart: nothing is kept that could go stale.
-func dial(socket string) (*grpc.ClientConn, error) {
+// connect makes a connection for one look-up. Look-ups are rare and kubelets restart: nothing is kept that could go stale.
+func connect(dial func(context.Context) (net.Conn, error)) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///kubelet",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		}),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(rawAnswers{})),
 		grpc.WithDisableServiceConfig(),
 	)

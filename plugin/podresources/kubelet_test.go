@@ -48,6 +48,11 @@ func serve(t testing.TB, socket string, k *kubelet) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return serveOn(t, listener, k)
+}
+
+func serveOn(t testing.TB, listener net.Listener, k *kubelet) (stop func()) {
+	t.Helper()
 	server := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(server, k)
 	ended := make(chan struct{})
