@@ -191,6 +191,7 @@ func TestGenerateDevices(t *testing.T) {
 		"by name, in that order":    {hcatest.EightHCA(t), "mlx5_10,mlx5_2", []string{"uverbs10 231:202", "uverbs2 231:194", "rdma_cm 10:58"}, ""},
 		"a name twice":              {hcatest.V100(t), "mlx5_1,mlx5_1", []string{"uverbs1 231:193", "rdma_cm 10:58"}, ""},
 		"no rdma_cm":                {hcatest.NoRDMACM(t), "mlx5_0", []string{"uverbs0 231:192"}, noRDMACM},
+		"rdma_cm that is a folder":  {hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/rdma_cm/": ""}).Root(t), "mlx5_0", []string{"uverbs0 231:192"}, noRDMACM},
 		"EFA":                       {hcatest.EFA(t), "efa_0", []string{"uverbs0 231:192"}, noRDMACM},
 		"one works, others not":     {hcatest.Broken(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
 	} {
@@ -220,6 +221,16 @@ func TestGenerateDevices(t *testing.T) {
 		name, why, _ := strings.Cut(want, ": ")
 		if !strings.Contains(got.Stderr, leftOut(name, why)) {
 			t.Errorf("stderr does not say that %s is left out: %s", name, got.Stderr)
+		}
+	}
+}
+
+// CRI-O's list is written as it comes.
+func TestGenerateNamesADeviceOnce(t *testing.T) {
+	got := generate(t, "", "", "--for", "crio", "--root", hcatest.V100(t), "--devices", "mlx5_0,mlx5_1,mlx5_0")
+	for _, device := range []string{"uverbs0", "uverbs1", "rdma_cm"} {
+		if n := strings.Count(got, `"/dev/infiniband/`+device+`:`); n != 1 {
+			t.Errorf("%s stands there %d times, want 1:\n%s", device, n, got)
 		}
 	}
 }

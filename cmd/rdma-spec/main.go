@@ -58,9 +58,7 @@ func newRootCommand() *cobra.Command {
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		// Suggestions would make an error several lines long.
-		DisableSuggestions: true,
-		RunE:               func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newGenerateCommand(), newDevicesCommand(), newExplainCommand(), newConfigCommand(), newVersionCommand())

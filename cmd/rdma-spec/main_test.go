@@ -29,7 +29,7 @@ func call(stdin string, args ...string) outcome {
 func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
 	for args, want := range map[string]string{
 		"frobnicate":                  "rdma-spec: unknown command \"frobnicate\" for \"rdma-spec\"; see 'rdma-spec --help'\n",
-		"generat":                     "rdma-spec: unknown command \"generat\" for \"rdma-spec\"; see 'rdma-spec --help'\n", // cobra would suggest, in three lines more
+		"generat":                     "rdma-spec: unknown command \"generat\" for \"rdma-spec\"; see 'rdma-spec --help'\n",
 		"--frobnicate":                "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec --help'\n",
 		"generate --frobnicate":       "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec generate --help'\n",
 		"generate -x":                 "rdma-spec: unknown shorthand flag: 'x' in -x; see 'rdma-spec generate --help'\n",

@@ -69,7 +69,7 @@ func Read(from io.Reader) ([]byte, error) {
 	switch {
 	case errors.As(err, &syntax):
 		return nil, fmt.Errorf("no JSON: %w: expected an OCI runtime spec", err)
-	case err != nil || text[0] != '{':
+	case text[0] != '{':
 		return nil, errors.New("no JSON object: expected an OCI runtime spec")
 	case len(s.Version) <= len(`""`) || s.Version[0] != '"':
 		return nil, errors.New("no OCI runtime spec: it has no ociVersion")

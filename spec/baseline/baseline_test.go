@@ -175,7 +175,7 @@ func TestReadRefusesMoreThan16MiB(t *testing.T) {
 		"one byte more":             bytes.NewReader(slices.Insert(text, len(text)-2, 'x')),
 		"white space":               bytes.NewReader(append([]byte(`{"ociVersion":"1.0.2","linux":{}}`), bytes.Repeat([]byte(" "), 16<<20)...)),
 		"something far behind":      io.MultiReader(strings.NewReader(`{"ociVersion":"1.0.2","linux":{}}`), bytes.NewReader(bytes.Repeat([]byte("\n"), 17<<20)), strings.NewReader("rm -rf")),
-		"an endless one, as a disk": endless{},
+		"an endless one, as a disk": &endless{t: t},
 	} {
 		if _, err := Read(source); err == nil || err.Error() != want {
 			t.Errorf("%s: %v; want %s", name, err, want)
@@ -183,9 +183,19 @@ func TestReadRefusesMoreThan16MiB(t *testing.T) {
 	}
 }
 
-type endless struct{}
+// endless gives zeros, and fails the test when more is read than is needed to see that it is too much.
+type endless struct {
+	t    *testing.T
+	read int
+}
 
-func (endless) Read(p []byte) (int, error) { return len(p), nil }
+func (e *endless) Read(p []byte) (int, error) {
+	if e.read += len(p); e.read > 32<<20 {
+		e.t.Error("Read does not stop")
+		return 0, io.EOF
+	}
+	return len(p), nil
+}
 
 func TestIndent(t *testing.T) {
 	const want = `{
