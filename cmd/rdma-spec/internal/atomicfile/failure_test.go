@@ -94,6 +94,7 @@ func TestReplaceInAReadOnlyFolder(t *testing.T) {
 			if err := os.Chmod(dir, 0o555); err != nil {
 				t.Fatal(err)
 			}
+			t.Cleanup(func() { _ = os.Chmod(dir, 0o755) }) // so that it can be removed
 			if got := replaceAs(t, nobody, dir, 3); !strings.HasPrefix(got, "cannot write spec.json") || !strings.HasSuffix(got, "permission denied") {
 				t.Errorf("Replace: %s", got)
 			}
