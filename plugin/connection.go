@@ -32,6 +32,7 @@ const (
 // Run keeps the plugin registered with the runtime until the context is done, however often the runtime goes and comes back.
 // A plugin that the runtime has started itself runs for one connection. Requests in flight are answered before Run returns.
 func (p *Plugin) Run(ctx context.Context) error {
+	defer p.repair.start(ctx)()
 	if fd := os.Getenv(api.PluginSocketEnvVar); fd != "" {
 		return p.runLaunched(ctx, fd)
 	}

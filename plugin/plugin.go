@@ -34,6 +34,10 @@ type Options struct {
 	StoredSpecs StoredSpecs
 	// Resources tells which resources containers hold; nil where there is nobody to ask.
 	Resources Resources
+	// Limits reads and raises the limits of containers that run; nil leaves them alone.
+	Limits Limits
+	// RunningSpecs reads and raises the stored specs of containers that run; nil where there is no way to.
+	RunningSpecs RunningSpecs
 }
 
 // StoredSpecs edits the specs that a runtime has stored.
@@ -63,6 +67,7 @@ type Plugin struct {
 	faults   quieter      // faults of the connection that were told of
 	serving  sync.RWMutex // held for reading by requests
 	metrics  metrics
+	repair   *repair
 	sessions atomic.Int32  // connections over which the runtime asks
 	fromFile atomic.Bool   // a configuration file is in force
 	changed  chan struct{} // another policy is in force than when the session registered
@@ -71,6 +76,7 @@ type Plugin struct {
 // New makes a plugin. It does nothing until Run.
 func New(o Options) *Plugin {
 	p := &Plugin{Options: o, node: policy.LiveNode(o.Root), metrics: newMetrics(), changed: make(chan struct{}, 1)}
+	p.repair = newRepair(p)
 	if o.Policy != nil {
 		p.use(o.Policy)
 	}
@@ -111,6 +117,7 @@ func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.
 	if grant.IPCLock != spec.IPCLockNo {
 		p.pending.put(ctr.GetId(), spec.Grant{IPCLock: grant.IPCLock}, time.Now())
 	}
+	p.repair.created(pod, ctr, grant)
 	log.WithFields(given).Info("adjusted")
 	return adjustment, nil
 }

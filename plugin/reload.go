@@ -80,6 +80,7 @@ func (p *Plugin) use(loaded *policy.Policy) {
 	p.fromFile.Store(true)
 	p.policy.Store(loaded)
 	p.metrics.configLoaded.SetToCurrentTime()
+	p.repair.lookAgain()
 	select {
 	case p.changed <- struct{}{}:
 	default: // it is known that something has changed

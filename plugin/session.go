@@ -80,8 +80,9 @@ func (s *session) events() api.EventMask {
 }
 
 // Synchronize is called when the runtime has taken the plugin in. No container is created until it returns.
-func (s *session) Synchronize(_ context.Context, _ []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	s.once.Do(func() { close(s.registered) })
+	s.repair.registered(pods, containers, s.noSpecs == "")
 	s.Log.WithField("containers", len(containers)).Info("registered")
 	return nil, nil
 }

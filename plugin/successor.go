@@ -10,13 +10,14 @@ type successor struct{ ended chan error }
 
 func (n *successor) wait() error { return <-n.ended }
 
-// succeed makes another session, where the policy in force needs other events than this one has subscribed to. It returns when the runtime
-// has taken it in, so that no container is created in between without the plugin; nil means that this session stays.
+// succeed makes another session, where the policy in force needs other events than this one has subscribed to, or to know of running
+// containers that this one has not kept. It returns when the runtime has taken it in, so that no container is created in between
+// without the plugin; nil means that this session stays.
 func (s *session) succeed(ctx context.Context) *successor {
-	if s.events() == s.subscribed {
+	if s.events() == s.subscribed && !s.repair.outdated(s.policy.Load()) {
 		return nil
 	}
-	s.Log.Info("the configuration needs other events: registering anew")
+	s.Log.Info("the configuration needs other events, or to know of other containers: registering anew")
 	next := s.newSession()
 	n := &successor{ended: make(chan error, 1)}
 	go func() {
