@@ -146,47 +146,6 @@ func TestApplyInAnotherNamespace(t *testing.T) {
 	}
 }
 
-// What is wrong with one container says nothing of containerd: it must not cost the others.
-func TestApplyFaultsOfOneContainer(t *testing.T) {
-	server := storedspectest.NewServer(t)
-	server.Put("k8s.io", "sound", storedspectest.TrainingSpec())
-	server.Put("moby", "elsewhere", storedspectest.TrainingSpec())
-	server.Put("k8s.io", "no-json", []byte(`{"process":`))
-	server.Put("k8s.io", "no-object", []byte(`{"process":{"capabilities":[]}}`))
-	server.Put("k8s.io", "empty", nil)
-	server.PutContainer("k8s.io", &containers.Container{ID: "no-spec"})
-	server.PutContainer("k8s.io", &containers.Container{ID: "foreign", Spec: &anypb.Any{TypeUrl: "types.example/vm", Value: []byte(`{}`)}})
-	client := newClient(t, Options{Address: server.Socket})
-	tests := []struct {
-		id, want string
-		is       error
-	}{
-		{"nobody", "stored spec of container nobody: containerd keeps no such container", ErrNotFound},
-		{"elsewhere", "no such container", ErrNotFound},
-		{"no-json", "stored spec of container no-json: the spec is no JSON: it ends in the middle", nil},
-		{"no-object", "process.capabilities is no JSON object", nil},
-		{"empty", "the spec is empty", nil},
-		{"no-spec", `it is of type "", not an OCI runtime spec`, nil},
-		{"foreign", `it is of type "types.example/vm", not an OCI runtime spec`, nil},
-	}
-	for _, test := range tests {
-		before := server.Container("k8s.io", test.id)
-		changed, err := client.Apply(t.Context(), test.id, ipcLock)
-		if changed || err == nil || !strings.Contains(err.Error(), test.want) || test.is != nil && !errors.Is(err, test.is) {
-			t.Errorf("%s: Apply gives %v, %v", test.id, changed, err)
-		}
-		if server.Updates(test.id) != 0 || !proto.Equal(before, server.Container("k8s.io", test.id)) {
-			t.Errorf("%s was written", test.id)
-		}
-	}
-	if diff := cmp.Diff(Stats{Failed: uint64(len(tests))}, client.Stats()); diff != "" {
-		t.Error(diff)
-	}
-	if changed, err := client.Apply(t.Context(), "sound", ipcLock); !changed || err != nil {
-		t.Errorf("the sound container: Apply gives %v, %v", changed, err)
-	}
-}
-
 func TestApplyTriesAgainAfterReading(t *testing.T) {
 	unavailable := func(_ string, n int) error {
 		if n == 1 {

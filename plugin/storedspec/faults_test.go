@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 )
@@ -247,4 +249,38 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 	if n := proxy.Accepted(); n != 2 {
 		t.Errorf("%d connections were made", n)
 	}
+}
+
+// A call that fails takes the connection from those that come after it, not from those that use it.
+func TestFailedCallCutsNobodyOff(t *testing.T) {
+	server := storedspectest.NewServer(t)
+	server.Put("k8s.io", "patient", storedspectest.TrainingSpec())
+	asked, answer := make(chan struct{}), make(chan struct{})
+	server.BeforeGet = func(id string, _ int) error {
+		if id == "failing" {
+			return status.Error(codes.Internal, "broken")
+		}
+		close(asked)
+		<-answer
+		return nil
+	}
+	proxy := storedspectest.NewProxy(t, server.Socket)
+	client := newClient(t, Options{Address: proxy.Socket})
+	patient := make(chan error, 1)
+	go func() {
+		_, err := client.Apply(context.Background(), "patient", ipcLock)
+		patient <- err
+	}()
+	<-asked
+	if _, err := client.Apply(t.Context(), "failing", ipcLock); err == nil || !strings.Contains(err.Error(), "containerd: broken") {
+		t.Errorf("the failing call gives %v", err)
+	}
+	if n := proxy.Open(); n != 1 {
+		t.Errorf("%d connections are open, want that of the other call", n)
+	}
+	close(answer)
+	if err := <-patient; err != nil {
+		t.Errorf("the other call gives %v", err)
+	}
+	eventually(t, "the end of the connection", func() bool { return proxy.Open() == 0 })
 }
