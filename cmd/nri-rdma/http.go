@@ -19,11 +19,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin"
 )
 
-// serveHTTP serves what monitoring asks for: /metrics; /healthz, which says that the program is alive; and /readyz, which says that
+// serveHTTP serves what monitoring asks for: /metrics, with more collectors than the plugin's if given; /healthz, which says that the program is alive; and /readyz, which says that
 // it is registered with the runtime.
-func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger) (stop func(), err error) {
+func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) (stop func(), err error) {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(p.Collectors()...)
+	registry.MustRegister(append(p.Collectors(), more...)...)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: log, ErrorHandling: promhttp.ContinueOnError}))

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -121,6 +122,9 @@ func newLogger(o options) (*logrus.Logger, error) {
 	return log, nil
 }
 
+// collectOften is the percentage of garbage at which memory is collected: a daemon on every node saves memory before time.
+const collectOften = 50
+
 // run makes the plugin and keeps it registered until the context is done.
 func run(ctx context.Context, o options, log *logrus.Logger) error {
 	file := o.config
@@ -131,15 +135,19 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	if err != nil && (o.config != "" || !errors.Is(err, fs.ErrNotExist)) {
 		return err
 	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(collectOften)
+	}
 	log.WithField("version", version).Info("nri-rdma starts")
 	defer log.Info("nri-rdma stopped")
+	storedSpecs := newStoredSpecs(o, log)
 	p := plugin.New(plugin.Options{
 		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: loaded,
-		StoredSpecs: newStoredSpecs(o, log),
+		StoredSpecs: storedSpecs,
 		Resources:   podresources.New(podresources.Options{Socket: o.podResourcesSocket, Budget: o.budget}),
 	})
 	if o.http != "" {
-		stop, err := serveHTTP(o.http, p, log)
+		stop, err := serveHTTP(o.http, p, log, breakerOpen(storedSpecs))
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
 
@@ -33,4 +34,17 @@ func sayRest(log logrus.FieldLogger, resting bool) {
 		return
 	}
 	log.Info("containerd's API answers again: RDMA containers get CAP_IPC_LOCK")
+}
+
+// breakerOpen tells, when it is asked for, whether containerd's API is left alone.
+func breakerOpen(c *storedspec.Client) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "nri_rdma", Name: "breaker_open", ConstLabels: prometheus.Labels{"api": "containerd"},
+		Help: "1 while an API is left alone because it failed three times in a row.",
+	}, func() float64 {
+		if c.Stats().Resting {
+			return 1
+		}
+		return 0
+	})
 }
