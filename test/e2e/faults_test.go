@@ -8,9 +8,12 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -97,6 +100,82 @@ func TestContainerdRestarts(t *testing.T) {
 	}
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, "unlimited")
+}
+
+// A plugin that is killed at any moment fails no container. What was started without it is found and cured once it is back.
+func TestPluginKilled(t *testing.T) {
+	const kills, clients = 20, 2
+	ctx, stop := context.WithCancel(within(t, 10*patience))
+	pod := runPod(t, containerd.Pod{})
+	var wg sync.WaitGroup
+	started := make([][]string, clients)
+	for client := range clients {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				id, err := pod.Run(ctx, containerd.Container{Name: fmt.Sprintf("killed-%d-%d", client, i), Devices: containerd.Verbs(0)})
+				switch {
+				case err == nil:
+					started[client] = append(started[client], id)
+				case ctx.Err() == nil:
+					t.Errorf("a container was not started: %v", err)
+				}
+			}
+		})
+	}
+	const config = "{ipcLock: false, repair: {mode: fix, every: 1s}}"
+	for range kills {
+		plugin := startPlugin(t, config)
+		moment := time.NewTimer(rand.N(500 * time.Millisecond))
+		<-moment.C
+		if err := plugin.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-plugin.Exited()
+	}
+	stop()
+	wg.Wait()
+	ids := slices.Concat(started...)
+	low := 0
+	for _, id := range ids {
+		if memlock(t, id) != "unlimited" {
+			low++
+		}
+	}
+	t.Logf("%d kills, %d containers started, %d of them without the plugin", kills, len(ids), low)
+	plugin := startPlugin(t, config)
+	for _, id := range ids {
+		if err := plugin.Await(within(t, patience), "raises the limit of "+id, func() bool { return memlock(t, id) == "unlimited" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A plugin that hangs holds containers up no longer than the runtime waits for it, and is asked again once it goes on.
+func TestPluginStopped(t *testing.T) {
+	plugin := startPlugin(t, "ipcLock: false")
+	pod := runPod(t, containerd.Pod{})
+	if err := plugin.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
+	t.Logf("with the plugin stopped a container was created and started in %s", time.Since(start))
+	shell(t, unrelated, "true")
+	const stopped = 10 * time.Second
+	rest := time.NewTimer(stopped - time.Since(start))
+	<-rest.C
+	if err := plugin.Signal(syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	number := 0
+	err := plugin.Await(within(t, patience), "is asked again", func() bool {
+		number++
+		id := runContainer(t, pod, containerd.Container{Name: fmt.Sprintf("after-%d", number), Devices: containerd.Verbs(0)})
+		return memlock(t, id) == "unlimited"
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // createAndRemove makes a pod with a container that holds a verbs device, and removes it as far as containerd runs.
