@@ -135,10 +135,11 @@ func (r *repair) compare(ctx context.Context, found *findings, f finding, pids [
 		found.unknown = append(found.unknown, f)
 	case low:
 		found.below = append(found.below, f)
-	case s != nil:
-		if s.said = ""; s.specPending {
-			found.unspec = append(found.unspec, f)
-		}
+	case s == nil:
+	case s.specPending:
+		found.unspec = append(found.unspec, f)
+	default:
+		s.said = "" // should it be low again, that is news
 	}
 }
 

@@ -4,6 +4,7 @@
 package plugin
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -90,13 +91,10 @@ func (l *watchlist) all() []*watched {
 	all := slices.Collect(maps.Values(l.containers))
 	l.mu.Unlock()
 	slices.SortFunc(all, func(a, b *watched) int {
-		if a.evident != b.evident {
-			if a.evident {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.name()+a.id, b.name()+b.id)
+		return cmp.Or(
+			cmp.Compare(b.rank(), a.rank()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod),
+			strings.Compare(a.Name, b.Name), strings.Compare(a.id, b.id),
+		)
 	})
 	return all
 }
@@ -162,8 +160,12 @@ func characterDevices(w *watched) []policy.Device {
 	return slices.Clip(kept)
 }
 
-// name names a container for people.
-func (w *watched) name() string { return w.Namespace + "/" + w.Pod + " " + w.Name }
+func (w *watched) rank() int {
+	if w.evident {
+		return 1
+	}
+	return 0
+}
 
 // once gives a node whose devices are read at most once.
 func once(node policy.Node) policy.Node {

@@ -22,6 +22,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rdma-spec/rdma-spec/plugin"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
@@ -143,8 +144,8 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	storedSpecs := newStoredSpecs(o, log)
 	p := plugin.New(plugin.Options{
 		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: loaded,
-		StoredSpecs: storedSpecs,
-		Resources:   podresources.New(podresources.Options{Socket: o.podResourcesSocket, Budget: o.budget}),
+		StoredSpecs: storedSpecs, RunningSpecs: storedSpecs, Limits: limits.New(o.root),
+		Resources: podresources.New(podresources.Options{Socket: o.podResourcesSocket, Budget: o.budget}),
 	})
 	if o.http != "" {
 		stop, err := serveHTTP(o.http, p, log, breakerOpen(storedSpecs))

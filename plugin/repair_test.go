@@ -1,0 +1,364 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+const low = spec.Limit(8 << 20)
+
+// existing is a container that a runtime has: in a sandbox of its own, with the devices that were given.
+func existing(id string, devices ...*api.LinuxDevice) *api.Container {
+	return &api.Container{Id: id, PodSandboxId: "pod-" + id, Name: "main", Linux: &api.LinuxContainer{Devices: devices}}
+}
+
+// looking runs a plugin with repair among existing containers, and waits until it has looked at them.
+func looking(t *testing.T, config string, o Options, containers ...*api.Container) (*nritest.Runtime, *running) {
+	t.Helper()
+	nri := nritest.New(t, "containerd", "v2.4.2")
+	nri.SetExisting(containers)
+	nri.Start(t)
+	o.Socket, o.Policy = nri.Socket, mustPolicy(t, config)
+	p := run(t, o)
+	eventually(t, 10*time.Second, "looked at the containers", func() bool {
+		_, ok := p.RepairStats()
+		return ok && nri.Synchronised() == 1
+	})
+	return nri, p
+}
+
+func (p *running) expectStats(t *testing.T, want RepairStats) {
+	t.Helper()
+	var got RepairStats
+	differs := func() string { return cmp.Diff(want, got, cmpopts.IgnoreFields(RepairStats{}, "Looked")) }
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(time.Millisecond) {
+		if got, _ = p.RepairStats(); differs() == "" {
+			return
+		}
+		p.repair.lookAgain()
+	}
+	t.Fatalf("statistics (-want +got):\n%s\nThe log says:\n%s", differs(), p.log)
+}
+
+// passes has some passes made.
+func (p *running) passes(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		before := mustStats(p).Looked
+		p.repair.lookAgain()
+		eventually(t, 5*time.Second, "another pass", func() bool { return mustStats(p).Looked.After(before) })
+	}
+}
+
+func (p *running) expectLog(t *testing.T, times int, text string) {
+	t.Helper()
+	if got := strings.Count(p.log.String(), text); got != times {
+		t.Errorf("the log says %q %d times, want %d:\n%s", text, got, times, p.log)
+	}
+}
+
+func TestContainersBelowPolicyAreReported(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	disk := &api.LinuxDevice{Path: verbs.Path, Type: "b", Major: verbs.Major, Minor: verbs.Minor}
+	table := &processTable{containers: map[string][]spec.Limit{
+		"low": {low}, "child-low": {spec.Unlimited, low}, "good": {spec.Unlimited}, "unrelated": {low}, "disk": {low},
+	}}
+	_, p := looking(t, "{}", Options{Root: root, Limits: table},
+		existing("low", verbs), existing("child-low", verbs), existing("good", verbs), existing("unrelated"), existing("disk", disk), existing("ended", verbs))
+	p.expectStats(t, RepairStats{RDMA: 3, Below: 2})
+	p.passes(t, 3)
+	p.expectStats(t, RepairStats{RDMA: 3, Below: 2})
+	p.expectLog(t, 1, `pod=default/pod-low`)
+	p.expectLog(t, 1, `pod=default/pod-child-low`)
+	p.expectLog(t, 2, `msg="below policy: recreate the pod, set repair.mode: fix, or run rdma-spec repair" container=main memlock=8Mi`)
+	if len(table.repairs) > 0 || table.lowest("low") != low {
+		t.Errorf("something was raised: %v", table.repairs)
+	}
+	table.change(func() { table.containers["low"] = []spec.Limit{spec.Unlimited} })
+	p.expectStats(t, RepairStats{RDMA: 3, Below: 1})
+	table.change(func() { table.containers["low"] = []spec.Limit{low} })
+	p.expectStats(t, RepairStats{RDMA: 3, Below: 2})
+	p.expectLog(t, 2, `pod=default/pod-low`)
+}
+
+func TestContainersBelowPolicyAreRaised(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	table := &processTable{containers: map[string][]spec.Limit{"low": {low, spec.Unlimited, low}, "good": {spec.Unlimited}, "unrelated": {low}}}
+	specs := &storedSpecs{texts: map[string]string{"low": "{}", "good": "{}", "unrelated": "{}"}}
+	_, p := looking(t, "{memlock: 16Gi, repair: {mode: fix}}", Options{Root: root, Limits: table, RunningSpecs: specs},
+		existing("low", verbs), existing("good", verbs), existing("unrelated"))
+	p.expectStats(t, RepairStats{RDMA: 2, Repaired: 1})
+	if got := table.lowest("low"); got != 16<<30 {
+		t.Errorf("its limit is %s", got)
+	}
+	if got := table.lowest("unrelated"); got != low {
+		t.Errorf("an unrelated container has %s", got)
+	}
+	want := map[string]string{"low": `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":17179869184,"soft":17179869184}]}}`, "good": "{}", "unrelated": "{}"}
+	if diff := cmp.Diff(want, specs.texts); diff != "" {
+		t.Errorf("stored specs (-want +got):\n%s", diff)
+	}
+	p.expectLog(t, 1, `msg="was below policy, and is raised" container=main memlock=8Mi pod=default/pod-low processes=2 rule=default wanted=16Gi`)
+
+	// Another configuration gives more, to those that run as well.
+	p.use(mustPolicy(t, "{memlock: 32Gi, repair: {mode: fix}}"))
+	p.expectStats(t, RepairStats{RDMA: 2, Repaired: 2})
+	if got := table.lowest("low"); got != 32<<30 {
+		t.Errorf("its limit is %s", got)
+	}
+}
+
+func TestWhatCannotBeRaised(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	table := &processTable{containers: map[string][]spec.Limit{"low": {low}}, refuse: errors.New("setting it: this needs the capability SYS_RESOURCE")}
+	specs := &storedSpecs{texts: map[string]string{"low": "{}"}, err: errors.New("containerd did not answer")}
+	_, p := looking(t, "repair: {mode: fix, every: 1s}", Options{Root: root, Limits: table, RunningSpecs: specs}, existing("low", verbs))
+	failed := func() bool { s, _ := p.RepairStats(); return s.Below == 1 && s.Failed >= 3 && s.Repaired == 0 }
+	eventually(t, 10*time.Second, "tried again and again", func() bool { p.repair.lookAgain(); return failed() })
+	p.expectLog(t, 1, "below policy, and cannot be raised: setting it: this needs the capability SYS_RESOURCE")
+
+	// Its processes can be raised now, its stored spec cannot: that is tried again until it can.
+	table.change(func() { table.refuse = nil })
+	eventually(t, 10*time.Second, "raised", func() bool { p.repair.lookAgain(); s, _ := p.RepairStats(); return s.Repaired == 1 && s.Below == 0 })
+	p.expectLog(t, 1, "raised, but later execs into it are not: containerd did not answer")
+	specs.mu.Lock()
+	specs.err = nil
+	specs.mu.Unlock()
+	eventually(t, 10*time.Second, "its spec is raised as well", func() bool {
+		p.repair.lookAgain()
+		limit, known, err := spec.Memlock(must2(specs.Read(t.Context(), "low")))
+		return err == nil && known && limit.Soft == spec.Unlimited
+	})
+	p.expectStats(t, RepairStats{RDMA: 1, Repaired: 1, Failed: mustStats(p).Failed})
+}
+
+func must2(text []byte, err error) []byte {
+	if err != nil {
+		return []byte("{}")
+	}
+	return text
+}
+
+func mustStats(p *running) RepairStats {
+	s, _ := p.RepairStats()
+	return s
+}
+
+func TestWithoutStoredSpecsLaterExecsStayLow(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	table := &processTable{containers: map[string][]spec.Limit{"low": {low}}}
+	_, p := looking(t, "repair: {mode: fix}", Options{Root: root, Limits: table}, existing("low", verbs))
+	p.expectStats(t, RepairStats{RDMA: 1, Repaired: 1})
+	p.expectLog(t, 1, "later execs into it are not, since this runtime keeps no spec that could be changed")
+}
+
+func TestSandboxedRuntimesAreLeftAlone(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	table := &processTable{containers: map[string][]spec.Limit{"low": {low}}}
+	p := New(Options{Root: root, Log: quiet(), Limits: table, Policy: mustPolicy(t, "repair: {mode: fix}")})
+	pods := []*api.PodSandbox{{Id: "pod-low", Name: "vm", Namespace: "default", RuntimeHandler: "kata-qemu"}}
+	p.repair.registered(pods, []*api.Container{existing("low", verbs)}, true)
+	p.repair.pass(t.Context())
+	if s, ok := p.RepairStats(); !ok || s.RDMA != 0 || len(table.repairs) > 0 {
+		t.Errorf("%+v, repairs %v", s, table.repairs)
+	}
+}
+
+// Where processes cannot be seen, the stored spec tells, else what the runtime has reported, else nobody.
+func TestHiddenProcesses(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	reported := func(id string, soft uint64) *api.Container {
+		c := existing(id, verbs)
+		c.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Soft: soft, Hard: soft}}
+		return c
+	}
+	table := &processTable{hidden: limits.ErrHidden}
+	all := []*api.Container{reported("low", uint64(low)), reported("good", uint64(spec.Unlimited)), existing("unknown", verbs), existing("unrelated")}
+	nri, p := looking(t, "repair: {mode: fix}", Options{Root: root, Limits: table}, all...)
+	p.expectStats(t, RepairStats{RDMA: 3, Below: 1, Unknown: 1})
+	p.expectLog(t, 1, `msg="below policy: recreate the pod, or run rdma-spec repair on the node" container=main memlock=8Mi pod=default/pod-low`)
+	p.expectLog(t, 1, "the memlock of RDMA containers that run cannot be read: the processes of other containers are not visible here")
+	// Nobody would ever say that this one is gone.
+	if _, err := nri.Create(t.Context(), pod, verbsContainer(t, root)); err != nil {
+		t.Fatal(err)
+	}
+	p.expectStats(t, RepairStats{RDMA: 3, Below: 1, Unknown: 1})
+
+	specs := &storedSpecs{texts: map[string]string{
+		"low":     `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]}}`,
+		"unknown": `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":1,"soft":1}]}}`,
+	}}
+	_, p = looking(t, "{}", Options{Root: root, Limits: table, RunningSpecs: specs}, all...)
+	p.expectStats(t, RepairStats{RDMA: 2, Below: 1})
+	p.expectLog(t, 1, `memlock=1 pod=default/pod-unknown`)
+}
+
+func TestContainersThatAreCreatedAreWatched(t *testing.T) {
+	root := hcatest.V100(t)
+	table := &processTable{containers: map[string][]spec.Limit{}}
+	nri, p := looking(t, "memlock: 1Gi", Options{Root: root, Limits: table})
+	ctr := verbsContainer(t, root)
+	for i := range 3 {
+		ctr.Id = fmt.Sprintf("created-%d", i)
+		if _, err := nri.Create(t.Context(), pod, ctr); err != nil {
+			t.Fatal(err)
+		}
+		if i < 2 {
+			table.change(func() { table.containers[ctr.Id] = []spec.Limit{1 << 30} })
+		}
+	}
+	if _, err := nri.Create(t.Context(), pod, existing("unrelated")); err != nil {
+		t.Fatal(err)
+	}
+	p.expectStats(t, RepairStats{RDMA: 2}) // one was created, and is not started
+	p.use(mustPolicy(t, "memlock: 2Gi"))
+	p.expectStats(t, RepairStats{RDMA: 2, Below: 2})
+	p.use(mustPolicy(t, "repair: {mode: off}"))
+	eventually(t, 5*time.Second, "off", func() bool { _, ok := p.RepairStats(); return !ok })
+}
+
+func TestWhoIsGoneIsForgotten(t *testing.T) {
+	root := hcatest.V100(t)
+	table := &processTable{containers: map[string][]spec.Limit{"a": {low}}}
+	p := New(Options{Root: root, Log: quiet(), Limits: table, Policy: mustPolicy(t, "{}")})
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	long := time.Now().Add(-2 * startsWithin)
+	p.repair.list(p.policy.Load(), nil, []*api.Container{existing("a", verbs), existing("b", verbs)}, long)
+	p.repair.add(pod, existing("c", verbs), spec.Grant{Memlock: spec.Unlimited}, time.Now())
+	p.repair.pass(t.Context())
+	watching := func() string {
+		var ids []string
+		for _, w := range p.repair.all() {
+			ids = append(ids, w.id)
+		}
+		return strings.Join(ids, " ")
+	}
+	if got := watching(); got != "a c" {
+		t.Errorf("watching %q, want a, which runs, and c, which may start yet", got)
+	}
+	if len(p.repair.states) != 1 {
+		t.Errorf("%d states", len(p.repair.states))
+	}
+	delete(table.containers, "a")
+	p.repair.pass(t.Context())
+	p.repair.pass(t.Context())
+	if got := watching(); got != "c" || len(p.repair.states) != 0 {
+		t.Errorf("watching %q with %d states, want c", got, len(p.repair.states))
+	}
+	p.repair.registered(nil, nil, true)
+	if got := watching(); got != "" {
+		t.Errorf("watching %q, and the runtime has none", got)
+	}
+}
+
+// The kubelet is asked once about a container, and not at all about those that need it not.
+func TestRunningContainersByResource(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	table := &processTable{containers: map[string][]spec.Limit{"by-device": {low}, "by-resource": {low}, "unrelated": {low}}}
+	kubelet := &kubelet{names: map[string][]string{"pod-by-resource": {"rdma/hca"}}, down: true}
+	_, p := looking(t, "optIn: {resources: [rdma/*]}", Options{Root: root, Limits: table, Resources: kubelet},
+		existing("by-device", verbs), existing("by-resource"), existing("unrelated"))
+	p.expectStats(t, RepairStats{RDMA: 1, Below: 1})
+	kubelet.set(false)
+	p.expectStats(t, RepairStats{RDMA: 2, Below: 2})
+	p.passes(t, 3)
+	if got := kubelet.answered["pod-by-device"] + 10*kubelet.answered["pod-by-resource"] + 100*kubelet.answered["pod-unrelated"]; got != 110 {
+		t.Errorf("answered about %v, want once about each but by-device", kubelet.answered)
+	}
+	if n := len(p.repair.all()); n != 2 {
+		t.Errorf("%d containers are watched, want those 2 that can be RDMA containers", n)
+	}
+}
+
+// A configuration that asks about other resources may name containers that were not kept: the runtime lists them anew, without a gap.
+func TestOtherResourcesNeedAnotherList(t *testing.T) {
+	root := hcatest.V100(t)
+	table := &processTable{containers: map[string][]spec.Limit{"by-resource": {low}}}
+	kubelet := &kubelet{names: map[string][]string{"pod-by-resource": {"rdma/hca"}}}
+	nri, p := looking(t, "{}", Options{Root: root, Limits: table, Resources: kubelet}, existing("by-resource"))
+	p.expectStats(t, RepairStats{})
+	if n := len(p.repair.all()); n != 0 {
+		t.Errorf("%d containers are watched", n)
+	}
+	p.use(mustPolicy(t, "optIn: {resources: [rdma/*]}"))
+	eventually(t, 5*time.Second, "registered anew", func() bool { return nri.Synchronised() == 2 })
+	p.expectStats(t, RepairStats{RDMA: 1, Below: 1})
+	p.use(mustPolicy(t, "{memlock: 1Gi, ipcLock: unless-dropped, optIn: {resources: [rdma/*]}}"))
+	p.expectStats(t, RepairStats{RDMA: 1, Below: 1})
+	if nri.Synchronised() != 2 {
+		t.Error("registered anew for nothing")
+	}
+}
+
+func TestManyBelowPolicyAreFewLines(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	table := &processTable{containers: map[string][]spec.Limit{}}
+	var all []*api.Container
+	for i := range 70 {
+		id := fmt.Sprintf("low-%d", i)
+		table.containers[id] = []spec.Limit{low}
+		all = append(all, existing(id, verbs))
+	}
+	_, p := looking(t, "{}", Options{Root: root, Limits: table}, all...)
+	p.expectStats(t, RepairStats{RDMA: 70, Below: 70})
+	p.expectLog(t, repairLines, "below policy")
+	p.expectLog(t, 1, "is true of 50 more containers")
+}
+
+// Thousands of containers that the runtime has already, each of them one to be watched, cost next to nothing.
+func TestFiveThousandWatchedContainers(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	table := &processTable{containers: map[string][]spec.Limit{}}
+	var all []*api.Container
+	for i := range 5000 {
+		id := fmt.Sprintf("%064x", i)
+		table.containers[id] = []spec.Limit{spec.Unlimited}
+		ctr := existing(id, verbs)
+		for j := range 30 {
+			ctr.Env = append(ctr.Env, fmt.Sprintf("SERVICE_%d_PORT=tcp://10.0.0.%d:443", j, i%250))
+		}
+		all = append(all, ctr)
+	}
+	nri := nritest.New(t, "containerd", "v2.4.2")
+	nri.SetExisting(all)
+	nri.Start(t)
+	before := measure(t)
+	start := time.Now()
+	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Limits: table})
+	eventually(t, time.Minute, "synchronised", func() bool { return nri.Synchronised() == 1 })
+	took := time.Since(start)
+	p.expectStats(t, RepairStats{RDMA: 5000})
+	grown := func() int64 { return int64(measure(t).heap) - int64(before.heap) }
+	eventually(t, time.Minute, "memory is back to within 5 MB of before", func() bool { return grown() < 5<<20 }) // a pass may be under way
+	t.Logf("synchronised in %s, memory grown by %d KiB", took, grown()>>10)
+	if took > time.Second && !raceDetector {
+		t.Errorf("synchronised in %s, want 1 s at most", took)
+	}
+	runtime.KeepAlive(all)
+	p.stop()
+}
