@@ -63,7 +63,7 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	return []prometheus.Collector{
 		m.requests, m.duration, m.memlockSkipped, m.ipcLock, m.connected, m.connections, m.configValid, m.configLoaded,
-		portStates{p.Root},
+		portStates{p.Root}, repairMetrics{p.repair},
 	}
 }
 

@@ -6,7 +6,6 @@ package plugin
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -327,38 +326,4 @@ func TestManyBelowPolicyAreFewLines(t *testing.T) {
 	p.expectStats(t, RepairStats{RDMA: 70, Below: 70})
 	p.expectLog(t, repairLines, "below policy")
 	p.expectLog(t, 1, "is true of 50 more containers")
-}
-
-// Thousands of containers that the runtime has already, each of them one to be watched, cost next to nothing.
-func TestFiveThousandWatchedContainers(t *testing.T) {
-	root := hcatest.V100(t)
-	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-	table := &processTable{containers: map[string][]spec.Limit{}}
-	var all []*api.Container
-	for i := range 5000 {
-		id := fmt.Sprintf("%064x", i)
-		table.containers[id] = []spec.Limit{spec.Unlimited}
-		ctr := existing(id, verbs)
-		for j := range 30 {
-			ctr.Env = append(ctr.Env, fmt.Sprintf("SERVICE_%d_PORT=tcp://10.0.0.%d:443", j, i%250))
-		}
-		all = append(all, ctr)
-	}
-	nri := nritest.New(t, "containerd", "v2.4.2")
-	nri.SetExisting(all)
-	nri.Start(t)
-	before := measure(t)
-	start := time.Now()
-	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Limits: table})
-	eventually(t, time.Minute, "synchronised", func() bool { return nri.Synchronised() == 1 })
-	took := time.Since(start)
-	p.expectStats(t, RepairStats{RDMA: 5000})
-	grown := func() int64 { return int64(measure(t).heap) - int64(before.heap) }
-	eventually(t, time.Minute, "memory is back to within 5 MB of before", func() bool { return grown() < 5<<20 }) // a pass may be under way
-	t.Logf("synchronised in %s, memory grown by %d KiB", took, grown()>>10)
-	if took > time.Second && !raceDetector {
-		t.Errorf("synchronised in %s, want 1 s at most", took)
-	}
-	runtime.KeepAlive(all)
-	p.stop()
 }
