@@ -18,7 +18,7 @@ SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEver
 
 export CGO_ENABLED = 0
 
-.PHONY: help build arm64 demo node test unit race fuzz e2e lint clean
+.PHONY: help build arm64 demo node test deps unit race fuzz e2e lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,12 +38,17 @@ node: bin/rdma-node build ## an interactive shell on that node
 
 test: build arm64 unit race fuzz e2e ## all tests (needs root for the node)
 
-unit: ## tests that need no node
+# What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, and systemd-analyze.
+deps:
+	@command -v gcc systemd-analyze >/dev/null && [ "$$(command -v gcc systemd-analyze | wc -l)" = 2 ] || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev systemd; }
+
+unit: deps ## tests that need no node
 	go vet -tags node,mutation ./...
 	go test -count=1 ./...
 	go test -count=1 -tags mutation -run TestMutations ./plugin/policy
 
-race: ## the plugin's tests under the race detector
+race: deps ## the plugin's tests under the race detector
 	CGO_ENABLED=1 go test -race -count=1 ./plugin/...
 
 fuzz: ## every fuzz target, $(FUZZTIME) each
