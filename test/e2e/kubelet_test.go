@@ -1,0 +1,181 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"errors"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
+	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+)
+
+// Resources as clusters call them: of the RDMA shared device plugin, of the SR-IOV network device plugin, and one whose device
+// plugin gives its holders nothing, so that only the kubelet knows them.
+const (
+	shared     = "rdma/rdma_v100"
+	sriov      = "nvidia.com/hostdev"
+	deviceless = "spidernet.io/shared_cx5_gpu1"
+)
+
+// sayMemlock is what a container runs that ends: it says its soft RLIMIT_MEMLOCK in the kernel's words.
+const sayMemlock = `grep 'Max locked memory' /proc/self/limits | awk '{print $4}'`
+
+// TestKubelet runs static pods on a real kubelet, with a device plugin. It needs the node's Kubernetes parts.
+func TestKubelet(t *testing.T) {
+	k := startKubelet(t, deviceplugin.Shared(shared, 0), deviceplugin.SRIOV(sriov, 1), deviceplugin.Deviceless(deviceless))
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T, *kubelet.Kubelet)
+	}{
+		{"by device", testByDevice},
+		{"by resource", testByResource},
+		{"one question a pod", testQuestions},
+	} {
+		t.Run(test.name, func(t *testing.T) { test.run(t, k) })
+	}
+}
+
+// What a device plugin injects is signal enough, without a configuration, an annotation or a question to the kubelet. The device
+// plugins give umad and issm, too: what they gave stays. Where nothing is given, holding a resource that no rule names changes nothing.
+func testByDevice(t *testing.T, k *kubelet.Kubelet) {
+	relay := startRelay(t, k, nil)
+	plugin := startPluginWith(t, "--socket", containerd.NRISocket, "--pod-resources-socket", relay.socket)
+	pod := runStaticPod(t, k, kubelet.Pod{
+		Name: "by-device",
+		Init: []kubelet.Container{
+			{Name: "fetch", Script: sayMemlock, Resource: shared},
+			{Name: "prepare", Script: sayMemlock},
+		},
+		Containers: []kubelet.Container{
+			{Name: "server", Resource: shared},
+			{Name: "client", Resource: shared},
+			{Name: "virtual", Resource: sriov},
+			{Name: "worker", Resource: deviceless},
+			{Name: "web"},
+		},
+	})
+	pod.expectHolds(t, "server", "unlimited", "issm0", "rdma_cm", "umad0", "uverbs0")
+	pod.expectHolds(t, "client", "unlimited", "issm0", "rdma_cm", "umad0", "uverbs0")
+	pod.expectHolds(t, "virtual", "unlimited", "issm1", "rdma_cm", "umad1", "uverbs1")
+	pod.expectHolds(t, "worker", kernelDefault)
+	pod.expectHolds(t, "web", kernelDefault)
+	pod.expectSaid(t, "fetch", "unlimited")
+	pod.expectSaid(t, "prepare", kernelDefault)
+	for container, evidence := range map[string]string{
+		"fetch": "/dev/infiniband/uverbs0 (rxe0)", "server": "/dev/infiniband/uverbs0 (rxe0)",
+		"client": "/dev/infiniband/uverbs0 (rxe0)", "virtual": "/dev/infiniband/uverbs1 (rxe1)",
+	} {
+		pod.expectAdjusted(t, plugin, container, "signal=device", "rule=default", "memlock=unlimited", evidence)
+	}
+	pod.expectUntouched(t, plugin, "prepare", "worker", "web")
+	expectTransfer(t, pod.running(t, "server"), pod.running(t, "client"))
+	if asked := relay.Asked(); len(asked) > 0 {
+		t.Errorf("the kubelet was asked %q, want nothing: no rule names a resource", asked)
+	}
+}
+
+// Where nothing is injected, the kubelet's word counts where the configuration names the resource. The kubelet speaks of
+// restartable init containers and of no other ones: an ordinary init container is left alone, although it holds the resource.
+func testByResource(t *testing.T, k *kubelet.Kubelet) {
+	// With onKubeletError: skip an answer that comes too late, as it can on an emulated CPU, would leave a container alone.
+	plugin := startPlugin(t, "optIn: {resources: [spidernet.io/*], onKubeletError: fail}\n")
+	pod := runStaticPod(t, k, kubelet.Pod{
+		Name: "by-resource",
+		Init: []kubelet.Container{
+			{Name: "fetch", Script: sayMemlock, Resource: deviceless},
+			{Name: "sidecar", Resource: deviceless, Sidecar: true},
+			{Name: "proxy", Sidecar: true},
+		},
+		Containers: []kubelet.Container{
+			{Name: "worker", Resource: deviceless},
+			{Name: "web"},
+		},
+	})
+	for _, holder := range []string{"sidecar", "worker"} {
+		pod.expectHolds(t, holder, "unlimited")
+		pod.expectAdjusted(t, plugin, holder, "signal=resource", "evidence="+deviceless, "rule=default", "memlock=unlimited")
+	}
+	pod.expectSaid(t, "fetch", kernelDefault)
+	pod.expectHolds(t, "proxy", kernelDefault)
+	pod.expectHolds(t, "web", kernelDefault)
+	pod.expectUntouched(t, plugin, "fetch", "proxy", "web")
+
+	told, err := k.Told(within(t, patience), "by-resource")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{"sidecar": {deviceless}, "proxy": nil, "worker": {deviceless}, "web": nil}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("what the kubelet tells of the pod (-want +got):\n%s", diff)
+	}
+
+	unrelated := runStaticPod(t, k, kubelet.Pod{Name: "unrelated", Containers: []kubelet.Container{{Name: "main"}}})
+	unrelated.expectHolds(t, "main", kernelDefault)
+	unrelated.expectUntouched(t, plugin, "main")
+}
+
+// The kubelet is asked once a pod, however many of its containers hold a resource or none: for the pod itself or, where it does not
+// take that, for all pods. The repair of running containers would ask for the pods of earlier tests, too.
+func testQuestions(t *testing.T, k *kubelet.Kubelet) {
+	const config = `
+optIn: {onKubeletError: fail}
+repair: {mode: "off"}
+rules:
+- name: gpu-net
+  match: {resources: [spidernet.io/*]}
+  memlock: 1Gi
+`
+	for _, test := range []struct {
+		name  string
+		noGet error
+		asked []string
+	}{
+		{"get", nil, []string{"Get"}},
+		{"list-before-1.27", status.Error(codes.Unimplemented, "unknown method Get for service v1.PodResourcesLister"), []string{"Get", "List"}},
+		{"list-before-1.34", errors.New("PodResources API Get method disabled"), []string{"Get", "List"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			relay := startRelay(t, k, test.noGet)
+			plugin := startPlugin(t, config, "--pod-resources-socket", relay.socket)
+			pod := runStaticPod(t, k, kubelet.Pod{Name: test.name, Containers: []kubelet.Container{
+				{Name: "web"},
+				{Name: "worker", Resource: deviceless},
+			}})
+			pod.expectHolds(t, "worker", strconv.Itoa(1<<30))
+			pod.expectAdjusted(t, plugin, "worker", "signal=resource", "evidence="+deviceless, "rule=gpu-net", "memlock=1Gi")
+			pod.expectHolds(t, "web", kernelDefault)
+			pod.expectUntouched(t, plugin, "web")
+			if diff := cmp.Diff(test.asked, relay.Asked()); diff != "" {
+				t.Errorf("questions to the kubelet (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// startRelay puts a relay before the kubelet's pod resources, which notes the questions. It ends with the test.
+func startRelay(t *testing.T, k *kubelet.Kubelet, noGet error) relay {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "s")
+	r, err := k.Relay(socket, noGet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Stop)
+	return relay{r, socket}
+}
+
+type relay struct {
+	*kubelet.Relay
+	socket string
+}

@@ -1,0 +1,192 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
+	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+)
+
+// kubeletPatience is how long a test waits for a container of a static pod. The kubelet creates one after the other.
+const kubeletPatience = 5 * time.Minute
+
+// startKubelet runs a kubelet that has resources to give. It ends with the test.
+func startKubelet(t *testing.T, resources ...deviceplugin.Resource) *kubelet.Kubelet {
+	t.Helper()
+	k, err := kubelet.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Stop)
+	devices, err := deviceplugin.Start(within(t, kubeletPatience), resources...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(devices.Stop)
+	var names []string
+	for _, r := range resources {
+		names = append(names, r.Name)
+	}
+	if err := k.AwaitAdvertised(within(t, kubeletPatience), names...); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// staticPod is a pod that the kubelet runs.
+type staticPod struct {
+	kubelet *kubelet.Kubelet
+	name    string // in full
+}
+
+// runStaticPod has the kubelet run a pod, which goes with the test.
+func runStaticPod(t *testing.T, k *kubelet.Kubelet, pod kubelet.Pod) *staticPod {
+	t.Helper()
+	if err := k.Create(pod); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := k.Delete(pod.Name); err != nil {
+			t.Errorf("cannot delete the pod: %v", err)
+		}
+	})
+	return &staticPod{kubelet: k, name: k.FullName(pod.Name)}
+}
+
+// running gives the ID of a container, once it runs.
+func (p *staticPod) running(t *testing.T, container string) string {
+	t.Helper()
+	return p.await(t, container, cri.ContainerState_CONTAINER_RUNNING)
+}
+
+func (p *staticPod) await(t *testing.T, container string, state cri.ContainerState) (id string) {
+	t.Helper()
+	ctx := within(t, kubeletPatience)
+	filter := &cri.ContainerFilter{
+		State:         &cri.ContainerStateValue{State: state},
+		LabelSelector: map[string]string{"io.kubernetes.pod.name": p.name, "io.kubernetes.container.name": container},
+	}
+	err := p.kubelet.Await(ctx, "has container "+container+" of pod "+p.name+" in state "+state.String(), func() bool {
+		answer, err := ctrd.CRI().ListContainers(ctx, &cri.ListContainersRequest{Filter: filter})
+		if err != nil || len(answer.GetContainers()) == 0 {
+			return false
+		}
+		id = answer.GetContainers()[0].GetId()
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// expectHolds compares the soft RLIMIT_MEMLOCK of a container's first process, in the kernel's words, and the device files that it
+// finds in /dev/infiniband. It looks from the node, which costs less than an exec.
+func (p *staticPod) expectHolds(t *testing.T, container, memlock string, devices ...string) {
+	t.Helper()
+	id := p.running(t, container)
+	pid, err := ctrd.PID(within(t, patience), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := filepath.Join("/proc", strconv.Itoa(pid))
+	limits, err := os.ReadFile(filepath.Join(process, "limits"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, line, _ := strings.Cut(string(limits), "Max locked memory")
+	line, _, _ = strings.Cut(line, "\n")
+	if fields := strings.Fields(line); len(fields) == 0 || fields[0] != memlock {
+		t.Errorf("container %s: RLIMIT_MEMLOCK is %q, want %s", container, fields, memlock)
+	}
+	entries, err := os.ReadDir(filepath.Join(process, "root/dev/infiniband"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if diff := cmp.Diff(devices, got); diff != "" {
+		t.Errorf("container %s: devices (-want +got):\n%s", container, diff)
+	}
+}
+
+// expectSaid compares what a container said, one that ends.
+func (p *staticPod) expectSaid(t *testing.T, container, want string) {
+	t.Helper()
+	id := p.await(t, container, cri.ContainerState_CONTAINER_EXITED)
+	answer, err := ctrd.CRI().ContainerStatus(within(t, patience), &cri.ContainerStatusRequest{ContainerId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(answer.GetStatus().GetLogPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// CRI's log format has a time, a stream and a tag before each line.
+	if fields := strings.SplitN(strings.TrimSpace(string(text)), " ", 4); len(fields) != 4 || fields[3] != want {
+		t.Errorf("container %s said %q, want %s", container, text, want)
+	}
+}
+
+// expectAdjusted looks for the one line that tells of a container's adjustment, with some words.
+func (p *staticPod) expectAdjusted(t *testing.T, plugin *daemon.Process, container string, words ...string) {
+	t.Helper()
+	var lines []string
+	for _, line := range p.linesOn(plugin, container) {
+		if strings.Contains(line, "msg=adjusted") {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) != 1 {
+		t.Errorf("container %s was adjusted %d times, want once: %q", container, len(lines), lines)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(lines[0], word) {
+			t.Errorf("container %s: the log does not say %q: %s", container, word, lines[0])
+		}
+	}
+}
+
+// expectUntouched says that the plugin has said nothing of containers. A kubelet on an emulated CPU may answer too late: where the
+// configuration says onKubeletError: fail, the container is refused then, and created again.
+func (p *staticPod) expectUntouched(t *testing.T, plugin *daemon.Process, containers ...string) {
+	t.Helper()
+	for _, container := range containers {
+		for _, line := range p.linesOn(plugin, container) {
+			if !strings.Contains(line, "the kubelet did not tell") {
+				t.Errorf("container %s should have been left alone: %s", container, line)
+			}
+		}
+	}
+}
+
+// linesOn gives what the plugin has said of a container.
+func (p *staticPod) linesOn(plugin *daemon.Process, container string) []string {
+	var lines []string
+	for line := range strings.Lines(plugin.Log()) {
+		if words := strings.Fields(line); slices.Contains(words, "container="+container) && slices.Contains(words, "pod=default/"+p.name) {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}

@@ -1,0 +1,37 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deviceplugin
+
+import "fmt"
+
+// Resource is what a device plugin advertises, and what it gives to who holds one.
+type Resource struct {
+	Name        string   // as a pod requests it: rdma/rdma_v100
+	Count       int      // how many there are to hold
+	Devices     []string // device files of the node; a container finds them at the same paths
+	Permissions string   // of those in the container's device cgroup
+}
+
+// Shared is a resource of the RDMA shared device plugin: many containers hold one HCA, each with all of its character devices.
+func Shared(name string, hca int) Resource {
+	return Resource{Name: name, Count: 100, Devices: characterDevices(hca), Permissions: "rwm"}
+}
+
+// SRIOV is a resource of the SR-IOV network device plugin, whose devices are the same with narrower permissions. A virtual function
+// belongs to one container; there are a few, all on one HCA here.
+func SRIOV(name string, hca int) Resource {
+	return Resource{Name: name, Count: 8, Devices: characterDevices(hca), Permissions: "rw"}
+}
+
+// Deviceless is a resource whose holders get no device, so that only the kubelet can tell who they are.
+func Deviceless(name string) Resource { return Resource{Name: name, Count: 100} }
+
+// characterDevices gives what the device plugins give for an HCA with one port: umad and issm, too.
+func characterDevices(hca int) []string {
+	devices := []string{"/dev/infiniband/rdma_cm"}
+	for _, kind := range []string{"issm", "umad", "uverbs"} {
+		devices = append(devices, fmt.Sprintf("/dev/infiniband/%s%d", kind, hca))
+	}
+	return devices
+}

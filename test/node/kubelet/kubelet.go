@@ -1,0 +1,141 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubelet runs a kubelet of its own inside the node, with no cluster behind it, and static pods on it. It needs a containerd
+// that runs, and the node's Kubernetes parts. It knows nothing of what is tested.
+package kubelet
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	deviceplugin "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+)
+
+const (
+	// PodResourcesSocket is where the kubelet tells which resources containers hold.
+	PodResourcesSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
+
+	folder       = "/run/kubelet"
+	manifests    = folder + "/manifests"
+	startTimeout = 5 * time.Minute // 20 s on an emulated CPU with nothing else to do
+	pace         = 500 * time.Millisecond
+)
+
+//go:embed config.yaml
+var config []byte
+
+// Kubelet is a running kubelet.
+type Kubelet struct {
+	process *daemon.Process
+	conn    *grpc.ClientConn
+	asked   podresources.PodResourcesListerClient
+	node    string
+}
+
+// Start runs the kubelet and waits until device plugins can register.
+func Start(ctx context.Context) (*Kubelet, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	parts, err := node.Parts()
+	if err != nil {
+		return nil, err
+	}
+	program := filepath.Join(parts.Kubernetes(), "kubelet")
+	if _, err := os.Stat(program); err != nil {
+		return nil, fmt.Errorf("no kubelet: %w: run rdma-node with --parts all, which builds it", err)
+	}
+	k := &Kubelet{}
+	if k.node, err = os.Hostname(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(manifests, 0o755); err != nil {
+		return nil, err
+	}
+	file := filepath.Join(folder, "config.yaml")
+	if err := os.WriteFile(file, config, 0o644); err != nil {
+		return nil, err
+	}
+	if k.conn, err = grpc.NewClient("unix://"+PodResourcesSocket, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+		return nil, err
+	}
+	k.asked = podresources.NewPodResourcesListerClient(k.conn)
+	if k.process, err = daemon.Start(nil, program, "--config", file); err != nil {
+		return nil, err
+	}
+	err = k.Await(ctx, "takes device plugins", func() bool {
+		_, err := os.Stat(deviceplugin.KubeletSocket)
+		return err == nil
+	})
+	if err != nil {
+		k.Stop()
+		return nil, err
+	}
+	return k, nil
+}
+
+// Stop ends the kubelet. Its pods go on.
+func (k *Kubelet) Stop() {
+	_ = k.conn.Close() // nothing is lost with it
+	k.process.Stop()
+}
+
+// Await waits for a condition, as long as the kubelet runs. It looks now and then only: what it looks at costs the kubelet time.
+func (k *Kubelet) Await(ctx context.Context, what string, condition func() bool) error {
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-k.process.Exited():
+			return fmt.Errorf("the kubelet ended before it %s:\n%s", what, k.process.Log())
+		case <-ctx.Done():
+			return fmt.Errorf("the kubelet: %w before it %s:\n%s", ctx.Err(), what, k.process.Log())
+		}
+	}
+	return nil
+}
+
+// AwaitAdvertised waits until the kubelet has resources to give to pods. A static pod that comes earlier fails for good.
+func (k *Kubelet) AwaitAdvertised(ctx context.Context, resources ...string) error {
+	return k.Await(ctx, "has "+strings.Join(resources, ", "), func() bool {
+		answer, err := k.asked.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+		have := map[string]bool{}
+		for _, d := range answer.GetDevices() {
+			have[d.GetResourceName()] = true
+		}
+		for _, r := range resources {
+			if err != nil || !have[r] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// Told gives what the kubelet tells of a static pod: the containers it speaks of, each with the resources that it holds.
+func (k *Kubelet) Told(ctx context.Context, pod string) (map[string][]string, error) {
+	answer, err := k.asked.Get(ctx, &podresources.GetPodResourcesRequest{PodNamespace: Namespace, PodName: k.FullName(pod)})
+	if err != nil {
+		return nil, err
+	}
+	told := map[string][]string{}
+	for _, c := range answer.GetPodResources().GetContainers() {
+		told[c.GetName()] = nil
+		for _, d := range c.GetDevices() {
+			told[c.GetName()] = append(told[c.GetName()], d.GetResourceName())
+		}
+	}
+	return told, nil
+}

@@ -1,0 +1,79 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kubelet
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+)
+
+// Relay stands between the kubelet and who asks it for pod resources. It notes what is asked, and can be a kubelet that has no Get:
+// Get came with 1.27, could be switched off until 1.35, and cannot any more (the gate KubeletPodResourcesGet is locked).
+type Relay struct {
+	podresources.UnimplementedPodResourcesListerServer
+	kubelet podresources.PodResourcesListerClient
+	noGet   error
+	server  *grpc.Server
+	ended   chan struct{}
+
+	mu    sync.Mutex
+	asked []string
+}
+
+// Relay serves the kubelet's pod resources at another socket. Get fails with noGet, if that is given.
+func (k *Kubelet) Relay(socket string, noGet error) (*Relay, error) {
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, err
+	}
+	r := &Relay{kubelet: k.asked, noGet: noGet, server: grpc.NewServer(), ended: make(chan struct{})}
+	podresources.RegisterPodResourcesListerServer(r.server, r)
+	go func() {
+		defer close(r.ended)
+		_ = r.server.Serve(listener) // it ends with Stop; before, questions would fail and so would the tests
+	}()
+	return r, nil
+}
+
+// Stop ends the relay.
+func (r *Relay) Stop() {
+	r.server.Stop()
+	<-r.ended
+}
+
+// Asked gives the questions so far, in order: Get or List. Those whose asker did not wait for the answer are left out.
+func (r *Relay) Asked() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.asked)
+}
+
+func (r *Relay) note(ctx context.Context, question string) {
+	if ctx.Err() != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked = append(r.asked, question)
+}
+
+// Get relays a question for one pod.
+func (r *Relay) Get(ctx context.Context, q *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+	defer r.note(ctx, "Get")
+	if r.noGet != nil {
+		return nil, r.noGet
+	}
+	return r.kubelet.Get(ctx, q)
+}
+
+// List relays a question for all pods.
+func (r *Relay) List(ctx context.Context, q *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	defer r.note(ctx, "List")
+	return r.kubelet.List(ctx, q)
+}
