@@ -59,7 +59,8 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 
 e2e: bin/rdma-node bin/e2e.test build ## tests on the real node
 	go test -tags node -count=1 ./test/node/...
-	$(IN_NODE) bin/e2e.test -test.v
+	$(IN_NODE) bin/e2e.test -test.v -test.skip '^TestKubelet'
+	bin/rdma-node --parts all --timeout 20m -- bin/e2e.test -test.v -test.run '^TestKubelet'
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35 -runtime crun
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 2.3.7

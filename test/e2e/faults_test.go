@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -61,25 +62,26 @@ func TestContainerdRestarts(t *testing.T) {
 	plugin := startPlugin(t, "ipcLock: false")
 	ctx, stop := context.WithCancel(within(t, 10*patience))
 	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var created, blamed int
+	var created, blamed atomic.Int64
 	for client := range clients {
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				err := createAndRemove(ctx, fmt.Sprintf("restarts-%d-%d", client, i))
-				mu.Lock()
 				switch {
 				case err == nil:
-					created++
+					created.Add(1)
 				case strings.Contains(err.Error(), "rdma: pod"):
-					blamed++
+					blamed.Add(1)
 					t.Logf("creation: %v", err)
 				}
-				mu.Unlock()
 			}
 		})
 	}
 	for i := range restarts {
+		before := created.Load()
+		if err := plugin.Await(within(t, patience), "sees a container", func() bool { return created.Load() > before }); err != nil {
+			t.Fatal(err)
+		}
 		if err := ctrd.Restart(within(t, patience)); err != nil {
 			t.Fatal(err)
 		}
@@ -94,9 +96,9 @@ func TestContainerdRestarts(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
-	t.Logf("%d restarts, %d containers created, %d failed because of the plugin", restarts, created, blamed)
-	if blamed > 0 {
-		t.Errorf("%d creations failed because of the plugin", blamed)
+	t.Logf("%d restarts, %d containers created, %d failed because of the plugin", restarts, created.Load(), blamed.Load())
+	if blamed.Load() > 0 {
+		t.Errorf("%d creations failed because of the plugin", blamed.Load())
 	}
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, "unlimited")
@@ -104,10 +106,11 @@ func TestContainerdRestarts(t *testing.T) {
 
 // A plugin that is killed at any moment fails no container. What was started without it is found and cured once it is back.
 func TestPluginKilled(t *testing.T) {
-	const kills, clients = 20, 2
+	const kills, clients = 20, 1
 	ctx, stop := context.WithCancel(within(t, 10*patience))
 	pod := runPod(t, containerd.Pod{})
 	var wg sync.WaitGroup
+	var count atomic.Int64
 	started := make([][]string, clients)
 	for client := range clients {
 		wg.Go(func() {
@@ -116,6 +119,7 @@ func TestPluginKilled(t *testing.T) {
 				switch {
 				case err == nil:
 					started[client] = append(started[client], id)
+					count.Add(1)
 				case ctx.Err() == nil:
 					t.Errorf("a container was not started: %v", err)
 				}
@@ -131,6 +135,8 @@ func TestPluginKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-plugin.Exited()
+		before := count.Load()
+		awaitCount(ctx, &count, before+2) // one may have been under way; the next one has met no plugin
 	}
 	stop()
 	wg.Wait()
@@ -142,11 +148,23 @@ func TestPluginKilled(t *testing.T) {
 		}
 	}
 	t.Logf("%d kills, %d containers started, %d of them without the plugin", kills, len(ids), low)
+	if low == 0 {
+		t.Error("no container was started without the plugin: this tests nothing")
+	}
 	plugin := startPlugin(t, config)
 	for _, id := range ids {
 		if err := plugin.Await(within(t, patience), "raises the limit of "+id, func() bool { return memlock(t, id) == "unlimited" }); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// awaitCount waits until a count has been reached, or the context is done.
+func awaitCount(ctx context.Context, count *atomic.Int64, want int64) {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for count.Load() < want && ctx.Err() == nil {
+		<-tick.C
 	}
 }
 
