@@ -65,12 +65,14 @@ e2e: bin/rdma-node bin/e2e.test build ## tests on the real node
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35 -runtime crun
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 2.3.7
 	$(IN_NODE) bin/e2e.test -test.v -test.run '^TestGenerate$$' -containerd 1.6
+	$(IN_NODE) env -C deploy ../bin/deploy.test -test.v -test.run '^TestNode'
 
 .PHONY: bin/rdma-node bin/e2e.test
 bin/rdma-node:
 	@go build -o bin/ ./test/node/cmd/rdma-node
 bin/e2e.test:
 	@go test -c -tags node -o bin/e2e.test ./test/e2e
+	@go test -c -tags node -o bin/deploy.test ./deploy
 	@go build -o bin/ ./test/e2e/locker
 
 lint: $(LINTER) ## go vet and golangci-lint

@@ -106,7 +106,7 @@ func TestContainerdRestarts(t *testing.T) {
 
 // A plugin that is killed at any moment fails no container. What was started without it is found and cured once it is back.
 func TestPluginKilled(t *testing.T) {
-	const kills, clients = 20, 1
+	const kills, clients = 20, 2
 	ctx, stop := context.WithCancel(within(t, 10*patience))
 	pod := runPod(t, containerd.Pod{})
 	var wg sync.WaitGroup
@@ -136,7 +136,7 @@ func TestPluginKilled(t *testing.T) {
 		}
 		<-plugin.Exited()
 		before := count.Load()
-		awaitCount(ctx, &count, before+2) // one may have been under way; the next one has met no plugin
+		awaitCount(ctx, &count, before+clients+1) // those under way, and one that has met no plugin
 	}
 	stop()
 	wg.Wait()
