@@ -61,7 +61,8 @@ func newRootCommand() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newGenerateCommand(), newDevicesCommand(), newExplainCommand(), newConfigCommand(), newVersionCommand())
+	root.AddCommand(newGenerateCommand(), newDevicesCommand(), newExplainCommand(), newConfigCommand(),
+		newStatusCommand(), newRepairCommand(), newVersionCommand())
 	return root
 }
 

@@ -22,7 +22,7 @@ func (p *Processes) raise(id string, pid int, want spec.Limit) (raised bool, err
 		return false, err
 	}
 	defer process.close()
-	if !p.belongs(pid, id) {
+	if !p.Belongs(pid, id) {
 		return false, nil
 	}
 	current, err := memlock(p.kernel, pid)
@@ -63,7 +63,8 @@ func markOf(current, given spec.Rlimit) spec.Rlimit {
 	return mark
 }
 
-func (p *Processes) belongs(pid int, id string) bool {
+// Belongs says whether a process is one of a container's, given by its ID.
+func (p *Processes) Belongs(pid int, id string) bool {
 	text, err := p.kernel.read(pid, "cgroup")
 	return err == nil && containerOf(text) == id
 }
@@ -99,7 +100,7 @@ func (p *Processes) setBack(member string, pid int, made change) (left change, e
 	}
 	defer process.close()
 	current, err := memlock(p.kernel, pid)
-	if err != nil || current != made.after || member != "" && p.belongs(pid, member) {
+	if err != nil || current != made.after || member != "" && p.Belongs(pid, member) {
 		if process.holds() {
 			return change{}, nil // not one that was hit
 		}

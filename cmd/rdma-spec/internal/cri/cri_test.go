@@ -1,0 +1,161 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"context"
+	"math"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+func connected(t *testing.T, endpoint, root string) *Runtime {
+	t.Helper()
+	r, err := Connect(t.Context(), endpoint, root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	return r
+}
+
+func TestContainers(t *testing.T) {
+	minus, major, limit := int64(-1), int64(231), int64(1<<30)
+	rdma := specs.Spec{
+		Process: &specs.Process{
+			Env:     []string{"A=b", "NVIDIA_MOFED=enabled"},
+			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1, Hard: 1}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 23, Hard: 1 << 23}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 24, Hard: math.MaxUint64}},
+			Capabilities: &specs.LinuxCapabilities{
+				Bounding: []string{"CAP_CHOWN"}, Effective: []string{"CAP_CHOWN"},
+			},
+		},
+		Linux: &specs.Linux{
+			Devices: []specs.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}, {Path: "/dev/sda", Type: "b", Major: 8}},
+			Resources: &specs.LinuxResources{
+				Memory:  &specs.LinuxMemory{Limit: &limit},
+				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}, {Allow: true, Type: "c", Major: &major, Minor: &minus, Access: "rwm"}},
+			},
+		},
+	}
+	privileged := specs.Spec{Linux: &specs.Linux{Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}}}}
+	fake := critest.Serve(t, critest.Options{},
+		critest.Container{Namespace: "ml", Pod: "train-1", Name: "main", ID: "b", PID: 77, Spec: privileged},
+		critest.Container{Namespace: "ml", Pod: "train-0", Name: "main", ID: "a", Handler: "nvidia", PID: 42, Spec: rdma,
+			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"rdma.noderesource.dev": "true"}},
+		critest.Container{Namespace: "ml", Pod: "done", Name: "main", ID: "c", Exited: true},
+		critest.Container{Namespace: "ml", Pod: "gone", Name: "main", ID: "d", Gone: true},
+		critest.Container{Namespace: "a", Pod: "odd", Name: "main", ID: "e", Info: `{"pid": 5, "runtimeSpec": {"linux": 3}}`},
+		critest.Container{Namespace: "a", Pod: "old", Name: "main", ID: "f", Info: `{"pid": 6}`},
+	)
+	r := connected(t, "unix://"+fake.Socket, "/nowhere")
+	if r.Name != "containerd" || r.Version != "v2.4.2" {
+		t.Errorf("runtime %s %s", r.Name, r.Version)
+	}
+	got, err := r.Containers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Container{
+		{Container: policy.Container{Namespace: "a", Pod: "odd", Name: "main"}, ID: "e", SandboxID: "pod-of-e"},
+		{Container: policy.Container{Namespace: "a", Pod: "old", Name: "main"}, ID: "f", SandboxID: "pod-of-f", PID: 6},
+		{Container: policy.Container{
+			Namespace: "ml", Pod: "train-0", Name: "main", RuntimeHandler: "nvidia",
+			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"rdma.noderesource.dev": "true"},
+			Devices:     []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}, {Path: "/dev/sda", Type: "b", Major: 8}},
+			MemoryLimit: 1 << 30, MOFEDInjected: true,
+		}, ID: "a", SandboxID: "pod-of-a", PID: 42, Spec: Spec{
+			Memlock: spec.Rlimit{Soft: 1 << 24, Hard: spec.Unlimited}, MemlockKnown: true, Bounding: []string{"CAP_CHOWN"},
+		}},
+		{Container: policy.Container{Namespace: "ml", Pod: "train-1", Name: "main", AllDevices: true}, ID: "b", SandboxID: "pod-of-b", PID: 77},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Container{}, "Problem")); diff != "" {
+		t.Errorf("containers (-want +got):\n%s", diff)
+	}
+	for i, words := range []string{"cannot be read", "has no runtimeSpec", "", ""} {
+		if problem := got[i].Problem; (problem == nil) != (words == "") || problem != nil && !strings.Contains(problem.Error(), words) {
+			t.Errorf("%s: problem %v, want %q", got[i].Pod, problem, words)
+		}
+	}
+}
+
+func TestPrivilegedIsSeen(t *testing.T) {
+	minus, major, minor := int64(-1), int64(231), int64(192)
+	all := specs.LinuxDeviceCgroup{Allow: true, Access: "rwm"}
+	none := specs.LinuxDeviceCgroup{Allow: false, Access: "rwm"}
+	one := specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: "rwm"}
+	anyMinor := specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Access: "rwm"}
+	for name, test := range map[string]struct {
+		rules []specs.LinuxDeviceCgroup
+		want  bool
+	}{
+		"no rules":        {nil, false},
+		"privileged":      {[]specs.LinuxDeviceCgroup{all}, true},
+		"ordinary":        {[]specs.LinuxDeviceCgroup{none, one}, false},
+		"a whole major":   {[]specs.LinuxDeviceCgroup{none, anyMinor}, false},
+		"allowed last":    {[]specs.LinuxDeviceCgroup{none, one, all}, true},
+		"denied last":     {[]specs.LinuxDeviceCgroup{all, none}, false},
+		"written with -1": {[]specs.LinuxDeviceCgroup{{Allow: true, Type: "a", Major: &minus, Minor: &minus, Access: "rwm"}}, true},
+	} {
+		if got := allDevicesAllowed(test.rules); got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+// Where several sockets are there, the one that serves CRI counts: Docker's containerd does not.
+func TestConnectFindsTheRuntime(t *testing.T) {
+	withoutCRI := critest.Serve(t, critest.Options{NoCRI: true, Path: "run/containerd/containerd.sock"})
+	root := strings.TrimSuffix(withoutCRI.Socket, "/run/containerd/containerd.sock")
+	_, err := Connect(t.Context(), "", root)
+	if err == nil || !strings.Contains(err.Error(), withoutCRI.Socket+": it does not serve CRI") {
+		t.Errorf("no CRI: %v", err)
+	}
+	critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0", Root: root, Path: "run/crio/crio.sock"})
+	if r := connected(t, "", root); r.Name != "cri-o" {
+		t.Errorf("runtime %s", r.Name)
+	}
+	_, err = Connect(t.Context(), "", t.TempDir())
+	if err == nil || !strings.Contains(err.Error(), "run/crio/crio.sock") || !strings.Contains(err.Error(), "name it with --runtime-endpoint") {
+		t.Errorf("no socket: %v", err)
+	}
+	_, err = Connect(t.Context(), "/nonexistent.sock", "/")
+	if err == nil || !strings.Contains(err.Error(), "/nonexistent.sock: the runtime cannot be reached") {
+		t.Errorf("no socket where one was named: %v", err)
+	}
+}
+
+func TestRuntimeThatDoesNotAnswer(t *testing.T) {
+	silent, err := net.Listen("unix", t.TempDir()+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = silent.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := Connect(ctx, silent.Addr().String(), "/"); err == nil || !strings.Contains(err.Error(), "did not answer in time") {
+		t.Errorf("%v", err)
+	}
+}
+
+func FuzzVerboseStatus(f *testing.F) {
+	f.Add(`{"pid":42,"runtimeSpec":{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":1}]},"linux":{"devices":[{"path":"/dev/x","type":"c","major":1,"minor":2}],"resources":{"devices":[{"allow":true,"access":"rwm"}],"memory":{"limit":1}}}}}`)
+	f.Add(`{"pid":-1,"runtimeSpec":null}`)
+	f.Add(`{"runtimeSpec":{}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		var c Container
+		if err := c.read(map[string]string{"info": text}); err != nil && c.Devices != nil {
+			t.Errorf("devices of %q, which is refused: %v", text, err)
+		}
+	})
+}

@@ -1,0 +1,91 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// Spec is what the container's OCI spec says of limits and capabilities.
+type Spec struct {
+	Memlock      spec.Rlimit
+	MemlockKnown bool     // the spec sets it
+	Bounding     []string // capabilities: CAP_CHOWN …
+}
+
+// verbose is the part of a runtime's verbose status that is read. containerd and CRI-O both write it, under the key "info".
+type verbose struct {
+	PID         int `json:"pid"`
+	RuntimeSpec *struct {
+		Process struct {
+			Env          []string            `json:"env"`
+			Rlimits      []specs.POSIXRlimit `json:"rlimits"`
+			Capabilities struct {
+				Bounding []string `json:"bounding"`
+			} `json:"capabilities"`
+		} `json:"process"`
+		Linux struct {
+			Devices   []specs.LinuxDevice `json:"devices"`
+			Resources struct {
+				Devices []specs.LinuxDeviceCgroup `json:"devices"`
+				Memory  struct {
+					Limit int64 `json:"limit"`
+				} `json:"memory"`
+			} `json:"resources"`
+		} `json:"linux"`
+	} `json:"runtimeSpec"`
+}
+
+// read takes what a verbose status says of a container.
+func (c *Container) read(info map[string]string) error {
+	text, found := info["info"]
+	if !found {
+		return errors.New("the runtime gives no verbose status")
+	}
+	var said verbose
+	if err := json.Unmarshal([]byte(text), &said); err != nil {
+		return fmt.Errorf("the runtime's verbose status cannot be read: %w", err)
+	}
+	c.PID = said.PID
+	if said.RuntimeSpec == nil {
+		return errors.New("the runtime's verbose status has no runtimeSpec, so nobody can tell which devices the container holds")
+	}
+	process, linux := said.RuntimeSpec.Process, said.RuntimeSpec.Linux
+	c.AllDevices = allDevicesAllowed(linux.Resources.Devices)
+	c.MemoryLimit = linux.Resources.Memory.Limit
+	c.MOFEDInjected = slices.Contains(process.Env, "NVIDIA_MOFED=enabled")
+	for _, d := range linux.Devices {
+		c.Devices = append(c.Devices, policy.Device{Path: d.Path, Type: d.Type, Major: d.Major, Minor: d.Minor})
+	}
+	for _, r := range process.Rlimits {
+		if r.Type == spec.RlimitMemlock { // the last one wins
+			c.Spec.Memlock, c.Spec.MemlockKnown = spec.Rlimit{Soft: spec.Limit(r.Soft), Hard: spec.Limit(r.Hard)}, true
+		}
+	}
+	c.Spec.Bounding = process.Capabilities.Bounding
+	return nil
+}
+
+// allDevicesAllowed says whether the last device cgroup rule that is about every device allows it: so it is in a privileged container.
+func allDevicesAllowed(rules []specs.LinuxDeviceCgroup) bool {
+	allowed := false
+	for _, r := range rules {
+		everyType := r.Type == "" || r.Type == "a"
+		if everyType && wildcard(r.Major) && wildcard(r.Minor) && strings.Contains(r.Access, "rw") {
+			allowed = r.Allow
+		}
+	}
+	return allowed
+}
+
+func wildcard(n *int64) bool { return n == nil || *n < 0 }

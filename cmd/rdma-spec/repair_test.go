@@ -1,0 +1,227 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	api "github.com/containerd/containerd/api/services/containers/v1"
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// noProcesses is a node whose processes are in its memory: none, unless they are given. A container's processes are numbered from
+// ten times its own number on.
+type noProcesses struct {
+	soft   map[string][]spec.Limit // of each process of a container
+	hidden error
+	refuse error
+}
+
+func (n noProcesses) Visible() error { return n.hidden }
+
+func (n noProcesses) Belongs(pid int, id string) bool {
+	return pid > 0 && pid < 10 && containerID(pid) == id && len(n.soft[id]) > 0
+}
+
+func (n noProcesses) Process(pid int) (limits.Process, error) {
+	limit, err := n.Memlock(pid * 10)
+	return limits.Process{Memlock: limit}, err
+}
+
+func (n noProcesses) Containers() (map[string][]int, error) {
+	running := map[string][]int{}
+	for number := range 10 {
+		for i := range n.soft[containerID(number)] {
+			running[containerID(number)] = append(running[containerID(number)], number*10+i)
+		}
+	}
+	return running, nil
+}
+
+func (n noProcesses) Memlock(pid int) (spec.Rlimit, error) {
+	soft := n.soft[containerID(pid/10)][pid%10]
+	return spec.Rlimit{Soft: soft, Hard: spec.Unlimited}, nil
+}
+
+func (n noProcesses) Repair(ctx context.Context, wanted map[string]spec.Limit, stored limits.Specs) map[string]limits.Repaired {
+	outcomes := map[string]limits.Repaired{}
+	for id, want := range wanted {
+		r := limits.Repaired{}
+		if r.Err = n.refuse; r.Err == nil {
+			for i, soft := range n.soft[id] {
+				if soft < want {
+					n.soft[id][i] = want
+					r.Raised++
+				}
+			}
+			if stored != nil {
+				r.SpecChanged, r.SpecErr = stored.ApplyRunning(ctx, id, spec.Grant{Memlock: want})
+			}
+		}
+		outcomes[id] = r
+	}
+	return outcomes
+}
+
+const eightMiB = spec.Limit(8 << 20)
+
+// lowNode is a node with containers that are below policy, one that is not, and one that is no RDMA container.
+func lowNode() (processes noProcesses, containers []critest.Container) {
+	return noProcesses{soft: map[string][]spec.Limit{
+			containerID(1): {eightMiB, eightMiB, spec.Unlimited}, containerID(2): {spec.Unlimited}, containerID(3): {eightMiB}, containerID(4): {spec.Unlimited, eightMiB},
+			containerID(5): {spec.Unlimited},
+		}}, []critest.Container{
+			holder(1, 0, "low"), holder(2, 0, "good"), other(3, "unrelated"), holder(4, 1, "low-child", memlockOf(1<<64-1)), holder(5, 1, "low-spec", memlockOf(65536)),
+		}
+}
+
+// repairRun is a call of `rdma-spec repair` on a node in memory.
+func repairRun(t *testing.T, endpoint string, on noProcesses, dryRun bool, pods ...string) (stdout, stderr string, err error) {
+	t.Helper()
+	var out, notes bytes.Buffer
+	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "{}"), root: hcatest.V100(t), endpoint: endpoint}, dryRun: dryRun}
+	err = o.repair(t.Context(), &out, &notes, on, pods)
+	return out.String(), notes.String(), err
+}
+
+func expectTexts(t *testing.T, what, stdout, stderr, wantOut, wantErr string) {
+	t.Helper()
+	if diff := cmp.Diff(strings.TrimPrefix(wantOut, "\n"), stdout); diff != "" {
+		t.Errorf("%s: stdout (-want +got):\n%s", what, diff)
+	}
+	if diff := cmp.Diff(strings.TrimPrefix(wantErr, "\n"), stderr); diff != "" {
+		t.Errorf("%s: stderr (-want +got):\n%s", what, diff)
+	}
+}
+
+// containerdWith serves CRI and keeps specs, as containerd does, on one socket.
+func containerdWith(t *testing.T, running []critest.Container) (*critest.Runtime, *storedspectest.Server) {
+	t.Helper()
+	stored := storedspectest.NewServer(t)
+	for _, c := range running {
+		text, err := json.Marshal(c.Spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored.Put(storedspec.DefaultNamespace, c.ID, text)
+	}
+	return critest.Serve(t, critest.Options{Also: func(s *grpc.Server) { api.RegisterContainersServer(s, stored) }}, running...), stored
+}
+
+func TestRepair(t *testing.T) {
+	processes, running := lowNode()
+	runtime, stored := containerdWith(t, running)
+
+	stdout, stderr, err := repairRun(t, runtime.Socket, processes, true)
+	expectTexts(t, "dry run", stdout, stderr, `
+ml/low main: memlock would be raised to unlimited: 2 processes and the stored spec
+ml/low-child main: memlock would be raised to unlimited: 1 process
+ml/low-spec main: memlock would be raised to unlimited: 0 processes and the stored spec
+`, "")
+	if !errors.Is(err, errProblemFound) {
+		t.Errorf("dry run: %v", err)
+	}
+	if diff := cmp.Diff(processes.soft[containerID(1)], []spec.Limit{eightMiB, eightMiB, spec.Unlimited}); diff != "" || stored.Updates(containerID(1)) != 0 {
+		t.Errorf("the dry run has changed something: %s", diff)
+	}
+
+	stdout, stderr, err = repairRun(t, runtime.Socket, processes, false)
+	expectTexts(t, "repair", stdout, stderr, `
+ml/low main: memlock raised to unlimited: 2 processes and the stored spec
+ml/low-child main: memlock raised to unlimited: 1 process
+ml/low-spec main: memlock raised to unlimited: 0 processes and the stored spec
+`, "")
+	if err != nil {
+		t.Error(err)
+	}
+	for n, updates := range map[int]int{1: 1, 2: 0, 3: 0, 4: 0, 5: 1} {
+		if got := stored.Updates(containerID(n)); got != updates {
+			t.Errorf("the stored spec of container %d was written %d times, want %d", n, got, updates)
+		}
+	}
+	if processes.soft[containerID(3)][0] != eightMiB {
+		t.Error("an unrelated container was raised")
+	}
+	// The fake runtime's verbose status still has the old spec of low-spec.
+	stdout, _, err = repairRun(t, runtime.Socket, processes, false, "ml/low", "ml/low-child")
+	if err != nil || stdout != "nothing to raise: 2 RDMA containers looked at\n" {
+		t.Errorf("again: %v, %q", err, stdout)
+	}
+}
+
+func TestRepairOfNamedPods(t *testing.T) {
+	processes, running := lowNode()
+	denied := holder(6, 0, "denied")
+	denied.Namespace = "guest"
+	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, append(running, denied)...)
+	stdout, stderr, err := repairRun(t, runtime.Socket, processes, false, "ml/low-child", "ml/unrelated")
+	expectTexts(t, "CRI-O", stdout, stderr, `
+ml/low-child main: memlock raised to unlimited: 1 process
+`, `
+rdma-spec: ml/unrelated main: left alone: it is no RDMA container
+rdma-spec: cri-o keeps no spec that could be changed: later execs into these containers keep the old limit, until their pods are recreated
+`)
+	if err != nil || processes.soft[containerID(1)][0] != eightMiB {
+		t.Errorf("%v, or another pod was raised", err)
+	}
+	_, _, err = repairRun(t, runtime.Socket, processes, false, "ml/elsewhere")
+	if err == nil || err.Error() != "no container of pod ml/elsewhere runs on this node" {
+		t.Errorf("unknown pod: %v", err)
+	}
+	var out, notes bytes.Buffer
+	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "rules: [{match: {namespaces: [guest]}, deny: true}]"), root: hcatest.V100(t), endpoint: runtime.Socket}}
+	err = o.repair(t.Context(), &out, &notes, processes, []string{"guest/denied"})
+	expectTexts(t, "denied", out.String(), notes.String(), "nothing to raise: 0 RDMA containers looked at\n", `
+rdma-spec: guest/denied main: left alone: it runs, and would be refused now: rule "rules[0]" denies RDMA in namespace "guest": remove the annotation rdma.noderesource.dev and the RDMA resource, or ask the cluster's administrator
+`)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRepairFailures(t *testing.T) {
+	processes, running := lowNode()
+	runtime, stored := containerdWith(t, running)
+	processes.refuse = errors.New("setting RLIMIT_MEMLOCK of process 7: this needs the capability SYS_RESOURCE")
+	stdout, stderr, err := repairRun(t, runtime.Socket, processes, false, "ml/low")
+	expectTexts(t, "no capability", stdout, stderr, "", `
+rdma-spec: ml/low main: setting RLIMIT_MEMLOCK of process 7: this needs the capability SYS_RESOURCE
+`)
+	if !errors.Is(err, errProblemFound) {
+		t.Errorf("no capability: %v", err)
+	}
+	processes.refuse = nil
+	stored.BeforeUpdate = func(string, int) error { return errors.New("disk full") }
+	stdout, stderr, err = repairRun(t, runtime.Socket, processes, false, "ml/low")
+	if !errors.Is(err, errProblemFound) || stdout != "ml/low main: memlock raised to unlimited: 2 processes\n" ||
+		!strings.HasPrefix(stderr, "rdma-spec: ml/low main: later execs into it keep the old limit: stored spec of container ") {
+		t.Errorf("stored spec: %v, stdout %q, stderr %q", err, stdout, stderr)
+	}
+	processes.hidden = limits.ErrHidden
+	if _, _, err := repairRun(t, runtime.Socket, processes, false); !errors.Is(err, limits.ErrHidden) {
+		t.Errorf("hidden processes: %v", err)
+	}
+}
+
+func TestRepairCalledWrongly(t *testing.T) {
+	for _, name := range []string{"train-0", "ml/", "/train-0", "ml/train/0", "ML/train", "ml/train 0"} {
+		_, stderr, status := command(t, "repair", name)
+		if status != 2 || !strings.Contains(stderr, "write NAMESPACE/POD") {
+			t.Errorf("%q: exit status %d, %s", name, status, stderr)
+		}
+	}
+}

@@ -1,0 +1,253 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// containerID gives the ID of the container that has a number.
+func containerID(n int) string { return fmt.Sprintf("%064x", n) }
+
+// holder is a container with the verbs device of the V100 node's HCA that has a number, and with a process of that number.
+func holder(n, hca int, pod string, rlimits ...specs.POSIXRlimit) critest.Container {
+	c := other(n, pod)
+	c.Spec.Process.Rlimits = rlimits
+	c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: fmt.Sprintf("/dev/infiniband/uverbs%d", hca), Type: "c", Major: 231, Minor: int64(192 + hca)}}
+	return c
+}
+
+// other is a container without devices.
+func other(n int, pod string) critest.Container {
+	return critest.Container{Namespace: "ml", Pod: pod, Name: "main", ID: containerID(n), PID: n, Spec: specs.Spec{
+		Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: []string{
+			"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID",
+		}}},
+		Linux: &specs.Linux{Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}},
+	}}
+}
+
+func memlockOf(bytes uint64) specs.POSIXRlimit {
+	return specs.POSIXRlimit{Type: "RLIMIT_MEMLOCK", Soft: bytes, Hard: bytes}
+}
+
+// process adds a process of a container to a node's files.
+func process(files hcatest.Files, n int, memlock string, capabilities string) {
+	at := fmt.Sprintf("proc/%d/", n)
+	files[at+"cgroup"] = "0::/kubepods/" + containerID(n) + "\n"
+	files[at+"limits"] = "Max locked memory         " + memlock + " bytes     \n"
+	files[at+"status"] = "Name:\tmain\nCapEff:\t" + capabilities + "\n"
+	files[at+"uid_map"] = "         0          0 4294967295\n"
+}
+
+const ipcLocked, plain = "0000000000004000", "00000000a80425fb"
+
+// mixedNode is a node with a container of every kind, and the root with its files.
+func mixedNode() (root hcatest.Files, containers []critest.Container) {
+	files := hcatest.V100Node().Files()
+	add := func(c critest.Container, memlock, capabilities string) {
+		if memlock != "" {
+			process(files, c.PID, memlock, capabilities)
+		}
+		containers = append(containers, c)
+	}
+	add(holder(1, 0, "train-0"), "unlimited unlimited", ipcLocked)
+	add(holder(2, 1, "train-1"), "8388608 unlimited", plain)
+	both := holder(3, 0, "two-hcas")
+	both.Spec.Linux.Devices = append(both.Spec.Linux.Devices, holder(3, 1, "").Spec.Linux.Devices...)
+	add(both, "unlimited unlimited", plain)
+	inside := holder(4, 0, "user-namespace")
+	add(inside, "65536 65536", ipcLocked)
+	files["proc/4/uid_map"] = "0 100000 65536\n"
+	add(other(5, "unrelated"), "8388608 8388608", plain)
+	annotated := other(6, "annotated")
+	annotated.Annotations = map[string]string{"rdma.noderesource.dev": "true"}
+	add(annotated, "unlimited unlimited", plain)
+	optedOut := holder(7, 0, "opted-out")
+	optedOut.Annotations = map[string]string{"rdma.noderesource.dev": "false"}
+	add(optedOut, "8388608 8388608", plain)
+	denied := holder(8, 0, "guest")
+	denied.Namespace = "guest-a"
+	add(denied, "8388608 8388608", plain)
+	limited := holder(9, 0, "sixteen")
+	limited.Namespace = "small"
+	add(limited, "17179869184 17179869184", ipcLocked)
+	add(holder(10, 1, "unseen", memlockOf(math.MaxUint64)), "", "")
+	add(holder(11, 1, "unseen-low", memlockOf(65536)), "", "")
+	add(holder(12, 1, "nobody-knows"), "", "")
+	privileged := other(13, "privileged")
+	privileged.Annotations = map[string]string{"rdma.noderesource.dev": "true"}
+	privileged.Namespace = "listed"
+	privileged.Spec.Linux.Resources.Devices = []specs.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}
+	add(privileged, "8388608 8388608", plain)
+	empty := other(14, "without-devices")
+	empty.Annotations = privileged.Annotations
+	empty.Namespace = "listed"
+	add(empty, "unlimited unlimited", ipcLocked)
+	dropped := holder(15, 0, "dropped")
+	dropped.Spec.Process.Capabilities.Bounding = nil
+	add(dropped, "unlimited unlimited", "0000000000000000")
+	vm := holder(16, 0, "vm")
+	vm.Handler = "kata-qemu"
+	add(vm, "8388608 8388608", plain)
+	broken := other(17, "broken")
+	broken.Info = "{"
+	add(broken, "", "")
+	return files, containers
+}
+
+const mixedConfig = `
+optIn: {annotation: {namespaces: [listed]}}
+rules:
+- {name: guests, match: {namespaces: [guest-*]}, deny: true, message: "ask the network team"}
+- {name: small, match: {namespaces: [small]}, memlock: 16Gi}
+`
+
+func config(t *testing.T, text string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// golden compares a text with a golden file, less what differs from run to run.
+func golden(t *testing.T, file, got string, replace ...string) {
+	t.Helper()
+	got = strings.NewReplacer(replace...).Replace(got)
+	file = filepath.Join("testdata", file)
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("differs from %s (-want +got):\n%s", file, diff)
+	}
+}
+
+// command runs the program and gives what it wrote and its exit status.
+func command(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	var out, notes bytes.Buffer
+	status = run(args, strings.NewReader(""), &out, &notes)
+	return out.String(), notes.String(), status
+}
+
+func TestStatus(t *testing.T) {
+	files, containers := mixedNode()
+	root := files.Root(t)
+	runtime := critest.Serve(t, critest.Options{}, containers...)
+	file := config(t, mixedConfig)
+	for format, name := range map[string]string{"table": "status/mixed.txt", "json": "status/mixed.json"} {
+		stdout, stderr, status := command(t, "status", "-o", format, "--config", file, "--root", root, "--runtime-endpoint", runtime.Socket)
+		if status != 1 {
+			t.Errorf("%s: exit status %d, want 1: some are below", format, status)
+		}
+		golden(t, name, stdout+"--- stderr\n"+stderr, file, "CONFIG", root, "ROOT")
+	}
+}
+
+func TestStatusWhereAllIsWell(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	process(files, 1, "unlimited unlimited", ipcLocked)
+	root := files.Root(t)
+	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, holder(1, 0, "train-0"))
+	stdout, stderr, status := command(t, "status", "--config", config(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket)
+	want := "POD         CONTAINER  SIGNAL  MEMLOCK    IPC_LOCK  HCAS    STATE  WHY\n" +
+		"ml/train-0  main       device  unlimited  yes       mlx5_0  ok     -\n"
+	if status != 0 || stdout != want || stderr != "" {
+		t.Errorf("exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
+	}
+	none := critest.Serve(t, critest.Options{}, other(1, "unrelated"))
+	stdout, stderr, status = command(t, "status", "--config", config(t, "{}"), "--root", root, "--runtime-endpoint", none.Socket)
+	if status != 0 || strings.Count(stdout, "\n") != 1 || stderr != "rdma-spec: no RDMA container runs here\n" {
+		t.Errorf("none: exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
+	}
+	stdout, _, _ = command(t, "status", "-o", "json", "--config", config(t, "{}"), "--root", root, "--runtime-endpoint", none.Socket)
+	if !strings.Contains(stdout, `"containers": []`) {
+		t.Errorf("none: %s", stdout)
+	}
+}
+
+func TestStatusErrors(t *testing.T) {
+	for name, test := range map[string]struct {
+		args   []string
+		status int
+		words  string
+	}{
+		"no runtime":        {[]string{"--root", t.TempDir()}, 1, "name it with --runtime-endpoint"},
+		"runtime not there": {[]string{"--runtime-endpoint", "/nonexistent.sock"}, 1, "/nonexistent.sock: the runtime cannot be reached"},
+		"bad configuration": {[]string{"--config", config(t, "memlok: 1")}, 1, `unknown field "memlok"`},
+		"no configuration":  {[]string{"--config", "/nonexistent.yaml"}, 1, "cannot read the configuration"},
+		"unknown format":    {[]string{"-o", "xml"}, 2, "must be one of table, json, yaml"},
+		"argument":          {[]string{"ml/train-0"}, 2, "unknown command"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stdout, stderr, status := command(t, append([]string{"status"}, test.args...)...)
+			if status != test.status || stdout != "" || !strings.Contains(stderr, test.words) || strings.Count(stderr, "\n") != 1 {
+				t.Errorf("exit status %d, stdout %q, stderr %q; want %d and %q in one line", status, stdout, stderr, test.status, test.words)
+			}
+		})
+	}
+	files, containers := mixedNode()
+	runtime := critest.Serve(t, critest.Options{}, containers...)
+	o := nodeOptions{config: config(t, mixedConfig), root: files.Root(t), endpoint: runtime.Socket}
+	for _, format := range []string{"table", "json"} {
+		if err := showStatus(t.Context(), &full{}, &bytes.Buffer{}, o, noProcesses{}, format); !errors.Is(err, errFull) {
+			t.Errorf("%s on a full disk: %v", format, err)
+		}
+	}
+}
+
+func TestStatusOfFiveHundred(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	var containers []critest.Container
+	for n := 1; n <= 500; n++ {
+		process(files, n, "unlimited unlimited", ipcLocked)
+		c := holder(n, n%2, fmt.Sprintf("train-%d", n), memlockOf(math.MaxUint64))
+		for i := range 200 { // a spec as containerd writes it has 20 KB
+			c.Spec.Process.Env = append(c.Spec.Process.Env, fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.%d.%d:443/with/some/path/behind/it/that/takes/room", i, i/250, i%250))
+		}
+		containers = append(containers, c)
+	}
+	root := files.Root(t)
+	runtime := critest.Serve(t, critest.Options{}, containers...)
+	file := config(t, "{}")
+	start := time.Now()
+	stdout, stderr, status := command(t, "status", "--config", file, "--root", root, "--runtime-endpoint", runtime.Socket)
+	took := time.Since(start)
+	t.Logf("500 containers took %s", took)
+	if status != 0 || strings.Count(stdout, "\n") != 501 || stderr != "" {
+		t.Errorf("exit status %d, %d lines, stderr %q", status, strings.Count(stdout, "\n"), stderr)
+	}
+	if took > time.Second {
+		t.Errorf("took %s, want less than a second", took)
+	}
+	if runtime.Asked() != 500 {
+		t.Errorf("the runtime was asked about %d containers", runtime.Asked())
+	}
+}
