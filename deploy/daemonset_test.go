@@ -161,10 +161,29 @@ func TestDaemonSetPrivileges(t *testing.T) {
 			paths[v.HostPath.Path] = true
 		}
 	}
-	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/dev": true,
+	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/dev": true, "/proc": true,
 		"/run/containerd": true, "/var/lib/kubelet/pod-resources": true}
 	if diff := cmp.Diff(wantPaths, paths); diff != "" {
 		t.Errorf("folders of the node, -want +got:\n%s", diff)
+	}
+}
+
+// TestDaemonSetRepairPatch: the patch is about the DaemonSet's own container, and adds one capability and the PID namespace, no more.
+func TestDaemonSetRepairPatch(t *testing.T) {
+	var patch appsv1.DaemonSet
+	if err := yaml.UnmarshalStrict([]byte(read(t, "daemonset-repair.yaml")), &patch); err != nil {
+		t.Fatal(err)
+	}
+	var want appsv1.DaemonSet
+	want.Spec.Template.Spec = corev1.PodSpec{
+		HostPID: true,
+		Containers: []corev1.Container{{
+			Name:            decode(t).daemonSet.Spec.Template.Spec.Containers[0].Name,
+			SecurityContext: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"SYS_RESOURCE"}}},
+		}},
+	}
+	if diff := cmp.Diff(want, patch); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

@@ -8,11 +8,11 @@ package deploy_test
 import (
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,21 +28,44 @@ import (
 var bin = flag.String("bin", "../bin", "folder of nri-rdma")
 
 const (
-	units      = "/run/units"
-	pluginLog  = "/run/nri-rdma.log"
-	registered = "msg=registered"
+	// inside is the variable that says that the test runs in systemd's PID namespace.
+	inside = "DEPLOY_TEST_INSIDE"
+
+	units     = "/run/units"
+	pluginLog = "/run/nri-rdma.log"
+	config    = "/etc/rdma-spec/config.yaml"
 
 	// forTheNode lets the log be read without a journal. The node's CPU is emulated, hence the budget.
 	forTheNode = "[Service]\nStandardError=append:" + pluginLog + "\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget 1500ms\n"
 )
 
 // TestNodeService runs the service as installed, under a real systemd inside the node, and sees that the hardening leaves it all
-// that it needs: it is root without capabilities, registers, injects devices, reaches containerd, survives its own death and the
-// runtime's.
+// that it needs: it is root without capabilities, registers, injects devices, reaches containerd, sees the limits of containers,
+// survives its own death and the runtime's, and raises limits with the drop-in for that.
+//
+// systemd has to be the first process of its PID namespace, and the containers' processes have to be in that one as well: so this
+// test starts systemd and then itself in the namespace.
 func TestNodeService(t *testing.T) {
-	if os.Getenv("RDMA_NODE") == "" {
+	switch {
+	case os.Getenv("RDMA_NODE") == "":
 		t.Fatal("this test runs inside the RDMA node: call `make e2e`")
+	case os.Getenv(inside) == "":
+		pid := startSystemd(t)
+		self, err := filepath.Abs(os.Args[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("nsenter", "--target", strconv.Itoa(pid), "--pid", "--mount", "--wd=.", self, "-test.run=^TestNodeService$", "-bin", *bin)
+		cmd.Env = append(os.Environ(), inside+"=1")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("beside systemd: %v\n%s", err, out)
+		}
+	default:
+		testService(t)
 	}
+}
+
+func testService(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	ctrd, err := containerd.Start(ctx, containerd.Options{Version: "2.4.2", Runtime: "runc"})
@@ -50,31 +73,74 @@ func TestNodeService(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(ctrd.Stop)
-	write(t, "/etc/rdma-spec/config.yaml", "optIn: {annotation: {namespaces: [ml]}}\n", 0o644)
-	systemd := startSystemd(t)
-	awaitRegistrations(ctx, t, systemd, 1)
+	write(t, config, "optIn: {annotation: {namespaces: [ml]}}\n", 0o644)
+	older := lowContainer(ctx, t, ctrd)
 
-	first := processes(t, "nri-rdma")[0]
+	manage(t, "start", "nri-rdma")
+	awaitLog(ctx, t, "msg=registered", 1)
+	first := pluginPID(t)
 	wantNoPrivileges(t, first)
-	if got := manage(t, "show", "--property=ActiveState,StatusText", "nri-rdma"); !strings.Contains(got, "ActiveState=active") || !strings.Contains(got, "StatusText=") {
+	if got := manage(t, "show", "--property=ActiveState", "nri-rdma"); got != "ActiveState=active\n" {
 		t.Errorf("systemd does not know that the service is ready:\n%s", got)
 	}
 	wantRDMA(ctx, t, ctrd)
+	awaitLog(ctx, t, "below policy", 1)
 
 	manage(t, "reload", "nri-rdma")
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	awaitRegistrations(ctx, t, systemd, 2)
+	awaitLog(ctx, t, "msg=registered", 2)
 	if err := ctrd.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	awaitRegistrations(ctx, t, systemd, 3)
+	awaitLog(ctx, t, "msg=registered", 3)
 	wantRDMA(ctx, t, ctrd)
+
+	write(t, units+"/nri-rdma.service.d/repair.conf", read(t, "systemd/nri-rdma-repair.conf"), 0o644)
+	write(t, config, "repair: {mode: fix, every: 1s}\n", 0o644)
+	manage(t, "daemon-reload")
+	manage(t, "restart", "nri-rdma")
+	awaitLog(ctx, t, "is raised", 1)
+	if got := memlock(t, older); got != "unlimited" {
+		t.Errorf("the container that was there before the plugin may lock %s, want unlimited", got)
+	}
 }
 
-// startSystemd installs the service and starts a systemd with it and little else, in a PID namespace of its own.
-func startSystemd(t *testing.T) *daemon.Process {
+// lowContainer starts a container that holds an HCA, before there is a plugin, and gives its process.
+func lowContainer(ctx context.Context, t *testing.T, ctrd *containerd.Containerd) int {
+	t.Helper()
+	sandbox, err := ctrd.RunPod(ctx, containerd.Pod{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := sandbox.Run(ctx, containerd.Container{User: 1000, Devices: containerd.Verbs(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := ctrd.PID(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := memlock(t, pid); got == "unlimited" {
+		t.Fatal("the container may lock all there is without the plugin: nothing is left to be shown")
+	}
+	return pid
+}
+
+// memlock gives the soft limit of a process, as /proc has it.
+func memlock(t *testing.T, pid int) string {
+	t.Helper()
+	limits := read(t, filepath.Join("/proc", strconv.Itoa(pid), "limits"))
+	found := regexp.MustCompile(`(?m)^Max locked memory\s+(\S+)`).FindStringSubmatch(limits)
+	if found == nil {
+		t.Fatalf("no limit of locked memory in\n%s", limits)
+	}
+	return found[1]
+}
+
+// startSystemd installs the service, starts a systemd with little else to do in a PID namespace of its own, and gives its PID.
+func startSystemd(t *testing.T) int {
 	t.Helper()
 	program, err := os.ReadFile(filepath.Join(*bin, "nri-rdma"))
 	if err != nil {
@@ -86,78 +152,76 @@ func startSystemd(t *testing.T) *daemon.Process {
 	for _, target := range []string{"sysinit", "basic", "multi-user", "shutdown"} {
 		write(t, units+"/"+target+".target", "[Unit]\nDefaultDependencies=no\n", 0o644)
 	}
-	generators, err := os.ReadDir("/lib/systemd/system-generators")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll("/run/systemd/system-generators", 0o755); err != nil {
-		t.Fatal(err)
+	generators, err := filepath.Glob("/lib/systemd/system-generators/*")
+	if err != nil || len(generators) == 0 {
+		t.Fatalf("generators %v, %v", generators, err)
 	}
 	for _, g := range generators { // they would make units of the node's mounts
-		if err := os.Symlink(os.DevNull, filepath.Join("/run/systemd/system-generators", g.Name())); err != nil {
-			t.Fatal(err)
-		}
+		write(t, filepath.Join("/run/systemd/system-generators", filepath.Base(g)), "#!/bin/sh\n", 0o755)
 	}
-	systemd, err := daemon.Start([]string{"container=other", "SYSTEMD_UNIT_PATH=" + units},
-		"unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc", "--cgroup",
-		"/lib/systemd/systemd", "--system", "--unit=nri-rdma.service", "--log-target=kmsg", "--show-status=0")
+	unshare, err := daemon.Start([]string{"container=other", "SYSTEMD_UNIT_PATH=" + units},
+		"unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc",
+		"/lib/systemd/systemd", "--system", "--unit=basic.target", "--log-target=kmsg", "--show-status=0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = systemd.Signal(syscall.SIGKILL) // what it started ends with its PID namespace
-		<-systemd.Exited()
+		_ = unshare.Signal(syscall.SIGKILL) // what systemd has started ends with its PID namespace
+		<-unshare.Exited()
 		if t.Failed() {
 			kernelLog, _ := exec.Command("dmesg").Output() // what there is of it helps
 			t.Logf("systemd:\n%s", strings.Join(regexp.MustCompile(`(?m)^.*(systemd|nri-rdma).*$`).FindAllString(string(kernelLog), -1), "\n"))
 		}
 	})
-	return systemd
-}
-
-// awaitRegistrations waits until the plugin has registered that many times.
-func awaitRegistrations(ctx context.Context, t *testing.T, systemd *daemon.Process, count int) {
-	t.Helper()
-	err := systemd.Await(ctx, "has the plugin registered", func() bool {
-		log, err := os.ReadFile(pluginLog)
-		return err == nil && strings.Count(string(log), registered) >= count
-	})
-	if err != nil {
-		log, _ := os.ReadFile(pluginLog) // none is as good
-		t.Fatalf("%v\nthe plugin:\n%s", err, log)
-	}
-}
-
-// processes gives the PIDs of the processes of that name.
-func processes(t *testing.T, name string) []int {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/comm")
-	if err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	children := fmt.Sprintf("/proc/%d/task/%d/children", unshare.PID(), unshare.PID())
+	pid := 0
+	if err := unshare.Await(ctx, "has systemd listen", func() bool {
+		child, err := os.ReadFile(children)
+		if err == nil {
+			pid, _ = strconv.Atoi(strings.TrimSpace(string(child))) // 0: not yet
+		}
+		_, err = os.Stat("/run/systemd/private")
+		return err == nil && pid != 0
+	}); err != nil {
 		t.Fatal(err)
 	}
-	var pids []int
-	for _, file := range files {
-		comm, err := os.ReadFile(file)
-		if err != nil || strings.TrimSpace(string(comm)) != name {
-			continue // another, or gone
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pids = append(pids, pid)
-	}
-	if len(pids) == 0 {
-		t.Fatalf("no process is called %s", name)
-	}
-	return pids
+	return pid
 }
 
-// manage runs systemctl against the systemd inside the node, which answers only from its own PID namespace.
+// awaitLog waits until the plugin has said something that many times.
+func awaitLog(ctx context.Context, t *testing.T, text string, count int) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		log, err := os.ReadFile(pluginLog)
+		if err == nil && strings.Count(string(log), text) >= count {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("the plugin has not said %q %d times:\n%s", text, count, log)
+		}
+	}
+}
+
+// pluginPID gives the PID of the service's main process.
+func pluginPID(t *testing.T) int {
+	t.Helper()
+	pid, err := strconv.Atoi(strings.TrimSpace(manage(t, "show", "--property=MainPID", "--value", "nri-rdma")))
+	if err != nil || pid == 0 {
+		t.Fatalf("the service has no process: %v", err)
+	}
+	return pid
+}
+
+// manage runs systemctl.
 func manage(t *testing.T, args ...string) string {
 	t.Helper()
-	pid := strconv.Itoa(slices.Max(processes(t, "systemd")))
-	out, err := exec.Command("nsenter", append([]string{"--target", pid, "--pid", "--mount", "systemctl"}, args...)...).CombinedOutput()
+	out, err := exec.Command("systemctl", args...).CombinedOutput()
 	if err != nil {
 		t.Errorf("systemctl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}

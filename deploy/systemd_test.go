@@ -20,7 +20,7 @@ import (
 const maxExposure = 2.0
 
 func TestServiceIsHardened(t *testing.T) {
-	for _, dropIns := range [][]string{nil, {"systemd/nri-rdma-http.conf"}} {
+	for _, dropIns := range [][]string{nil, {"systemd/nri-rdma-http.conf"}, {"systemd/nri-rdma-http.conf", "systemd/nri-rdma-repair.conf"}} {
 		checkExposure(t, dropIns)
 	}
 }
