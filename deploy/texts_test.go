@@ -80,18 +80,18 @@ func TestCommandsInTextsExist(t *testing.T) {
 	}
 }
 
-// TestReadersInTextsRun runs the commands that only read and print, as they stand, from the repository's top folder.
+// TestReadersInTextsRun runs the commands that only read and print, as they stand, from the repository's top folder. Those that need a
+// runtime are run where they are tested.
 func TestReadersInTextsRun(t *testing.T) {
 	p, count := newPrograms(t), 0
 	for _, line := range commands(t) {
 		words := strings.Fields(line)
-		if words[0] != "rdma-spec" || strings.ContainsAny(line, "><|") || slices.Contains(words, "--output") {
+		if words[0] != "rdma-spec" || words[1] == "status" || words[1] == "repair" || strings.ContainsAny(line, "><|") {
 			continue
 		}
 		count++
 		cmd := exec.Command("sh", "-c", line)
-		cmd.Dir, cmd.Env = root, append(os.Environ(), "PATH="+p.folder)
-		cmd.Env = append(cmd.Env, "PATH="+p.folder+":"+os.Getenv("PATH"))
+		cmd.Dir, cmd.Env = root, append(os.Environ(), "PATH="+p.folder+":"+os.Getenv("PATH"))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%q: %v\n%s", line, err, out)
 		}
