@@ -6,7 +6,6 @@ package spec
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,9 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 var (
 	uverbs0 = hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs0", Number: hca.Number{Major: 231, Minor: 192}, Mode: 0o666, HCA: "mlx5_0"}
@@ -75,19 +73,7 @@ func TestApplyGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := indented(t, mustApply(t, test.grant, string(in), test.sets))
-			golden := filepath.Join("testdata", "apply", name+".golden")
-			if *update {
-				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
-			}
+			golden.Compare(t, filepath.Join("testdata", "apply", name+".golden"), got)
 		})
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rdma-spec/rdma-spec/test/golden"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
@@ -40,18 +40,7 @@ func TestExplainGolden(t *testing.T) {
 			got := call("", args...)
 			text := fmt.Sprintf("# rdma-spec explain %s\n%s\n# on stderr\n%s\n# exit status %d\n", test.args, got.Stdout, got.Stderr, got.Status)
 			file := filepath.Join("testdata/explain", name+".golden")
-			if *update {
-				if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), text); diff != "" {
-				t.Errorf("differs from %s (-want +got):\n%s", file, diff)
-			}
+			golden.Compare(t, file, text)
 		})
 	}
 }

@@ -6,7 +6,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math"
 	"os"
@@ -19,9 +18,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // generate runs the subcommand; it must succeed, and say no more than wanted.
 func generate(t *testing.T, stdin, stderr string, args ...string) string {
@@ -98,19 +96,7 @@ func TestGenerateGivesTheSameBytes(t *testing.T) {
 func TestGenerateFromGolden(t *testing.T) {
 	const from = "testdata/strange.json"
 	text := generate(t, "", "", "--from", from, "--root", hcatest.A100(t), "--devices", "mlx5_1,mlx5_0,mlx5_1")
-	golden := filepath.Join("testdata", "strange.golden")
-	if *update {
-		if err := os.WriteFile(golden, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
-	}
+	golden.Compare(t, filepath.Join("testdata", "strange.golden"), text)
 	stdin, err := os.ReadFile(from)
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rdma-spec/rdma-spec/test/golden"
+
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
@@ -127,28 +128,6 @@ func config(t *testing.T, text string) string {
 	return file
 }
 
-// golden compares a text with a golden file, less what differs from run to run.
-func golden(t *testing.T, file, got string, replace ...string) {
-	t.Helper()
-	got = strings.NewReplacer(replace...).Replace(got)
-	file = filepath.Join("testdata", file)
-	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("differs from %s (-want +got):\n%s", file, diff)
-	}
-}
-
 // command runs the program and gives what it wrote and its exit status.
 func command(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
@@ -167,7 +146,8 @@ func TestStatus(t *testing.T) {
 		if status != 1 {
 			t.Errorf("%s: exit status %d, want 1: some are below", format, status)
 		}
-		golden(t, name, stdout+"--- stderr\n"+stderr, file, "CONFIG", root, "ROOT")
+		text := strings.NewReplacer(file, "CONFIG", root, "ROOT").Replace(stdout + "--- stderr\n" + stderr)
+		golden.Compare(t, filepath.Join("testdata", name), text)
 	}
 }
 

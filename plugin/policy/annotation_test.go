@@ -5,8 +5,11 @@ package policy
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/golden"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -101,5 +104,5 @@ func TestAnnotationIsRefused(t *testing.T) {
 		checkOneLine(t, err.Error())
 		fmt.Fprintf(&got, "%s\n    %v\n", name, err)
 	}
-	golden(t, "annotation.golden", got.String())
+	golden.Compare(t, filepath.Join("testdata", "annotation.golden"), got.String())
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/test/golden"
+
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
@@ -75,7 +77,7 @@ func TestConfigIsRefused(t *testing.T) {
 	} else {
 		fmt.Fprintf(&got, "more than a mebibyte\n    %v\n", err)
 	}
-	golden(t, "config.golden", got.String())
+	golden.Compare(t, filepath.Join("testdata", "config.golden"), got.String())
 }
 
 func TestConfigDefaults(t *testing.T) {
@@ -132,7 +134,7 @@ func TestConfigRoundTrip(t *testing.T) {
 				t.Errorf("the configuration differs (-want +got):\n%s\n%s", diff, text)
 			}
 			if name == "default" {
-				golden(t, "default.yaml", string(text))
+				golden.Compare(t, filepath.Join("testdata", "default.yaml"), string(text))
 			}
 		})
 	}

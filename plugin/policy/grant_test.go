@@ -5,8 +5,11 @@ package policy
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/golden"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -104,7 +107,7 @@ func TestIPCLock(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "ipclock.golden", got.String())
+	golden.Compare(t, filepath.Join("testdata", "ipclock.golden"), got.String())
 }
 
 // Devices: what is injected on each of the named nodes.

@@ -7,9 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/golden"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -82,7 +85,7 @@ func TestRefusals(t *testing.T) {
 		causes[d.Refusal.Cause] = true
 		fmt.Fprintf(&got, "%s (%s)\n    %v\n", name, d.Refusal.Cause, d.Refusal)
 	}
-	golden(t, "refusals.golden", got.String())
+	golden.Compare(t, filepath.Join("testdata", "refusals.golden"), got.String())
 	if len(causes) != 8 {
 		t.Errorf("the refusals have %d causes, want each of the 8: %v", len(causes), causes)
 	}

@@ -8,9 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -23,9 +21,9 @@ import (
 	"github.com/containerd/containerd/v2/pkg/oci"
 	"github.com/google/go-cmp/cmp"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-)
 
-var update = flag.Bool("update", false, "write the golden files anew")
+	"github.com/rdma-spec/rdma-spec/test/golden"
+)
 
 func parsed(t *testing.T, text []byte) *specs.Spec {
 	t.Helper()
@@ -54,19 +52,7 @@ func TestDefaultGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	got = append(got, '\n')
-	golden := filepath.Join("testdata", "default.json")
-	if *update {
-		if err := os.WriteFile(golden, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(golden)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
-	}
+	golden.Compare(t, filepath.Join("testdata", "default.json"), string(got))
 }
 
 // Default is containerd's, but for what its doc comment says.

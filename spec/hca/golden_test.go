@@ -5,17 +5,15 @@ package hca
 
 import (
 	"encoding/json"
-	"flag"
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/golden"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // TestGolden scans each named node and compares the whole inventory.
 func TestGolden(t *testing.T) {
@@ -31,18 +29,7 @@ func TestGolden(t *testing.T) {
 			}
 			got = append(got, '\n')
 			file := filepath.Join("testdata", name+".json")
-			if *update {
-				if err := os.WriteFile(file, got, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("inventory differs from %s (-want +got):\n%s", file, diff)
-			}
+			golden.Compare(t, file, string(got))
 
 			var back Node
 			if err := json.Unmarshal(got, &back); err != nil {

@@ -6,7 +6,6 @@ package platform
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"math"
 	"os"
 	"path/filepath"
@@ -15,15 +14,13 @@ import (
 	"testing"
 
 	"github.com/coreos/go-systemd/v22/unit"
-	"github.com/google/go-cmp/cmp"
 	"github.com/pelletier/go-toml/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 var (
 	devices = []hca.Device{
@@ -129,19 +126,7 @@ func TestConfigGolden(t *testing.T) {
 				if p.Name == "containerd" && c.base == nil {
 					return // containerd's default is golden in its own package, and has paths of this machine's CPUs
 				}
-				golden := filepath.Join("testdata", p.Name+"-"+c.name+".golden")
-				if *update {
-					if err := os.WriteFile(golden, got, 0o644); err != nil {
-						t.Fatal(err)
-					}
-				}
-				want, err := os.ReadFile(golden)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if diff := cmp.Diff(string(want), string(got)); diff != "" {
-					t.Errorf("differs from %s (-want +got):\n%s", golden, diff)
-				}
+				golden.Compare(t, filepath.Join("testdata", p.Name+"-"+c.name+".golden"), string(got))
 			})
 		}
 	}

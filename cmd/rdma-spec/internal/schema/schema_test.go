@@ -5,7 +5,6 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,13 +12,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/rdma-spec/rdma-spec/test/golden"
+
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
-
-var update = flag.Bool("update", false, "write deploy/config.schema.json anew")
 
 const file = "deploy/config.schema.json"
 
@@ -58,18 +56,7 @@ func TestSchemaIsUpToDate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *update {
-		if err := os.WriteFile(file, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s is not what the types of the configuration say (-types +file); write it anew with -update:\n%s", file, diff)
-	}
+	golden.Compare(t, file, string(want))
 }
 
 func TestSchemaTakesWhatThePolicyTakes(t *testing.T) {
