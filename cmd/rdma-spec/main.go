@@ -62,7 +62,7 @@ func newRootCommand() *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newGenerateCommand(), newDevicesCommand(), newExplainCommand(), newConfigCommand(),
-		newStatusCommand(), newRepairCommand(), newVersionCommand())
+		newStatusCommand(), newRepairCommand(), newVerifyCommand(), newVersionCommand())
 	return root
 }
 
