@@ -31,7 +31,7 @@ arm64: ## the same for arm64, in bin/arm64/
 
 demo: bin/rdma-node build ## the main job, told on a real RDMA node that boots in QEMU
 	@go build -o bin/ ./test/demo
-	@bin/rdma-node $(if $(MAKE_TERMOUT),--env DEMO_COLOR=1) --timeout 15m -- bin/demo
+	@bin/rdma-node --parts main $(if $(MAKE_TERMOUT),--env DEMO_COLOR=1) --timeout 15m -- bin/demo
 
 node: bin/rdma-node build ## an interactive shell on that node
 	@bin/rdma-node --shell
