@@ -18,7 +18,7 @@ import (
 var hostPackages = []string{
 	"qemu-system-x86", "busybox-static", "kmod", "e2fsprogs", // boot
 	"gcc", "libc6-dev", "libseccomp-dev", "pkg-config", "xz-utils", // build
-	"rdma-core", "ibverbs-utils", "ibverbs-providers", "perftest", "iproute2", "crun", "iptables", "util-linux", // use
+	"rdma-core", "ibverbs-utils", "ibverbs-providers", "libibverbs-dev", "perftest", "iproute2", "crun", "iptables", "util-linux", // use
 }
 
 // installPackages installs what is missing of hostPackages.

@@ -1,0 +1,127 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+// A process forks a thousand times while it is repaired: none is left low.
+func TestRepairOfAForkingProcess(t *testing.T) {
+	const forks = 1000
+	pod := runPod(t, containerd.Pod{Name: "forking"})
+	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0), Args: []string{"/bin/busybox", "sh", "-c", fmt.Sprintf(`
+		i=0
+		while [ $i -lt %d ]; do
+			i=$((i+1))
+			sleep 100000 &
+			[ $i -eq 50 ] && echo > /some
+		done
+		echo > /all
+		wait`, forks)}})
+	awaitShell(t, id, "ls /some 2>/dev/null", "/some")
+	stdout, stderr, status := tool(t, "repair")
+	if status != 0 {
+		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
+	}
+	there := len(members(t, id))
+	awaitShell(t, id, "ls /all 2>/dev/null", "/all")
+	left, all := 0, members(t, id)
+	for _, member := range all {
+		if limitOf(t, member) != "unlimited" {
+			left++
+		}
+	}
+	t.Logf("%d processes when it was repaired, %d now, %d left low; %s", there, len(all), left, strings.TrimSpace(stdout))
+	if left > 0 || len(all) < forks+1 {
+		t.Errorf("%d of %d processes are left low", left, len(all))
+	}
+	if there >= forks {
+		t.Error("the forks were over before the repair was: the test tests nothing")
+	}
+}
+
+// Few process IDs, which short-lived processes of a container and of nobody give to each other all the time, while the container is
+// repaired again and again: no stranger's limit is ever touched.
+func TestRepairWithRecycledPIDs(t *testing.T) {
+	fewPIDs(t)
+	pod := runPod(t, containerd.Pod{Name: "churning"})
+	// Each child lowers its own limit, so that there is always something to raise.
+	runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0), Args: []string{"/bin/busybox", "sh", "-c",
+		`while :; do for i in 1 2 3 4; do (ulimit -S -l 64; exec sleep 0.02) & done; wait; done`}})
+	// A stranger says its limit when it ends, after whatever has happened to it.
+	folder := t.TempDir()
+	strangers := exec.Command("/bin/busybox", "sh", "-c",
+		`ulimit -S -l 4096; while :; do for i in 1 2 3 4; do sh -c 'sleep 0.02; echo $$ $(ulimit -S -l) $(ulimit -H -l)' & done; wait; done`)
+	said, err := os.Create(filepath.Join(folder, "said"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = said.Close() }() // it was only written
+	strangers.Stdout = said
+	if err := strangers.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = strangers.Process.Kill() // it runs
+		_ = strangers.Wait()         // killed
+	}()
+	raised, repairs := 0, 0
+	for start := time.Now(); time.Since(start) < 30*time.Second; repairs++ {
+		stdout, _, _ := tool(t, "repair", "default/churning") // whether the last child was raised before it ended is chance
+		if _, after, found := strings.Cut(stdout, "unlimited: "); found {
+			n, _ := strconv.Atoi(strings.Fields(after)[0])
+			raised += n
+		}
+	}
+	text, err := os.ReadFile(said.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, strangersSeen := map[string]int{}, 0
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) != 3 {
+			continue
+		}
+		strangersSeen++
+		ids[fields[0]]++
+		if fields[1] != "4096" || fields[2] != "8192" {
+			t.Errorf("a stranger's limit was touched: %s", line)
+		}
+	}
+	t.Logf("%d repairs raised %d short-lived processes beside %d strangers that had %d process IDs among them", repairs, raised, strangersSeen, len(ids))
+	if raised == 0 || strangersSeen < len(ids)+50 {
+		t.Error("nothing was raised, or no process ID was recycled: the test tests nothing")
+	}
+}
+
+// fewPIDs makes the kernel give only a few hundred process IDs, as long as the test runs.
+func fewPIDs(t *testing.T) {
+	t.Helper()
+	const file = "/proc/sys/kernel/pid_max"
+	before, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("700"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.WriteFile(file, before, 0o644); err != nil {
+			t.Error(err)
+		}
+	})
+}

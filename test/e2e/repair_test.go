@@ -1,0 +1,195 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"bytes"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+//go:embed testdata/register.c
+var registerSource string
+
+// register builds the program that registers 10 MB until it can.
+func register(t *testing.T) containerd.Mount {
+	t.Helper()
+	folder := t.TempDir()
+	source, program := filepath.Join(folder, "register.c"), filepath.Join(folder, "register")
+	if err := os.WriteFile(source, []byte(registerSource), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-o", program, source, "-libverbs").CombinedOutput(); err != nil {
+		t.Fatalf("cc: %v: %s", err, out)
+	}
+	return containerd.Mount{Host: program, Container: "/register"}
+}
+
+// tool runs rdma-spec and gives what it said, and its exit status.
+func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), filepath.Join(*bin, "rdma-spec"), args...)
+	var out, notes bytes.Buffer
+	command.Stdout, command.Stderr = &out, &notes
+	var exit *exec.ExitError
+	if err := command.Run(); errors.As(err, &exit) {
+		status = exit.ExitCode()
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), notes.String(), status
+}
+
+// expectTool runs rdma-spec, which shall exit with a status and say something on stdout.
+func expectTool(t *testing.T, status int, words string, args ...string) {
+	t.Helper()
+	stdout, stderr, got := tool(t, args...)
+	if got != status || !strings.Contains(stdout, words) {
+		t.Errorf("rdma-spec %s: exit status %d, want %d, and %q in\n%s%s", strings.Join(args, " "), got, status, words, stdout, stderr)
+	}
+}
+
+// awaitShell waits until a script in a container says something.
+func awaitShell(t *testing.T, id, script, want string) {
+	t.Helper()
+	got := ""
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+		if got = shell(t, id, script); got == want {
+			return
+		}
+	}
+	t.Fatalf("%s says %q, want %q", script, got, want)
+}
+
+func pid(t *testing.T, id string) int {
+	t.Helper()
+	n, err := ctrd.PID(within(t, patience), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A program that cannot register its memory, because its container was created without the plugin, is repaired and registers it: the
+// same process, with no restart.
+func TestRepair(t *testing.T) {
+	pod := runPod(t, containerd.Pod{Name: "broken"})
+	id := runContainer(t, pod, containerd.Container{
+		Name: "main", Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t), {Host: filepath.Join(*bin, "rdma-spec"), Container: "/rdma-spec"}},
+		Args: []string{"/register", "rxe0", "/result"},
+	})
+	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
+	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory")
+	expectMemlock(t, id, kernelDefault)
+	before := pid(t, id)
+	// One more process, in a user namespace of its own.
+	shell(t, id, "/usr/bin/unshare --user sleep 1000 >/dev/null 2>&1 & sleep 0.2")
+
+	expectTool(t, 1, "default/broken  main       device  8Mi      no        rxe0  below  memlock is 8Mi, the policy gives unlimited: rdma-spec repair default/broken", "status")
+	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 1 || !strings.Contains(result.Out, "FAIL  lock 64Mi: cannot allocate memory: memlock is 8Mi") {
+		t.Errorf("verify in the container: %v, exit status %d\n%s", err, result.Status, result.Out)
+	}
+	expectTool(t, 1, "default/broken main: memlock would be raised to unlimited: 2 processes and the stored spec\n", "repair", "--dry-run")
+	expectMemlock(t, id, kernelDefault)
+	expectTool(t, 0, "default/broken main: memlock raised to unlimited: 2 processes and the stored spec\n", "repair", "default/broken")
+
+	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory\n1 registered")
+	if after := pid(t, id); after != before {
+		t.Errorf("the program had PID %d and has %d", before, after)
+	}
+	expectMemlock(t, id, "unlimited")
+	expectMemlock(t, unrelated, kernelDefault)
+	for _, member := range members(t, id) {
+		if limit := limitOf(t, member); limit != "unlimited" {
+			t.Errorf("process %d has %s", member, limit)
+		}
+	}
+	if got := shell(t, id, "ulimit -l; ulimit -Hl"); got != "unlimited\nunlimited" {
+		t.Errorf("in an exec, ulimit -l says %q, want unlimited, soft and hard", got)
+	}
+	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 0 || !strings.Contains(result.Out, "ok    lock 64Mi: done") {
+		t.Errorf("verify in the container: %v, exit status %d\n%s", err, result.Status, result.Out)
+	}
+	expectTool(t, 0, "unlimited  no        rxe0  ok", "status")
+	expectTool(t, 0, "nothing to raise: 1 RDMA containers looked at\n", "repair")
+}
+
+// The plugin finds what was created without it, tells of it once, and raises it where it may.
+func TestPluginRepairs(t *testing.T) {
+	pod := runPod(t, containerd.Pod{Name: "earlier"})
+	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"}})
+	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
+	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory")
+
+	reporting := startPlugin(t, "repair: {mode: report, every: 1s}")
+	if err := reporting.AwaitLog(within(t, patience), `msg="below policy: recreate the pod`); err != nil {
+		t.Fatal(err)
+	}
+	expectMemlock(t, id, kernelDefault)
+	reporting.Stop()
+	if got := strings.Count(reporting.Log(), "below policy"); got != 1 {
+		t.Errorf("the plugin has told %d times of what is below policy, want once:\n%s", got, reporting.Log())
+	}
+
+	fixing := startPlugin(t, "repair: {mode: fix, every: 1s}")
+	start := time.Now()
+	if err := fixing.AwaitLog(within(t, patience), `msg="was below policy, and is raised"`); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("raised within %s of the registration", time.Since(start).Round(time.Millisecond))
+	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory\n1 registered")
+	if got := shell(t, id, "ulimit -l"); got != "unlimited" {
+		t.Errorf("in an exec, ulimit -l says %q", got)
+	}
+	expectMemlock(t, unrelated, kernelDefault)
+}
+
+// members gives the processes of a container.
+func members(t *testing.T, id string) []int {
+	t.Helper()
+	found, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, file := range found {
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(string(text), id) {
+			continue // it has ended, or is another's
+		}
+		n, err := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, n)
+	}
+	return pids
+}
+
+// limitOf gives the soft RLIMIT_MEMLOCK of a process; "" if it has ended.
+func limitOf(t *testing.T, pid int) string {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(text)) {
+		if after, found := strings.CutPrefix(line, "Max locked memory"); found {
+			return strings.Fields(after)[0]
+		}
+	}
+	return ""
+}
