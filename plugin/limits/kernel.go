@@ -151,10 +151,9 @@ func (proc) set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
 // pidfd is a pidfd.
 type pidfd int
 
-// holds asks with signal 0. EPERM is about a process that is there.
+// holds asks with signal 0. That it may not be sent, as AppArmor may say, is about a process that is there.
 func (fd pidfd) holds() bool {
-	err := unix.PidfdSendSignal(int(fd), 0, nil, 0)
-	return err == nil || errors.Is(err, unix.EPERM)
+	return !errors.Is(unix.PidfdSendSignal(int(fd), 0, nil, 0), unix.ESRCH)
 }
 
 func (fd pidfd) close() { _ = unix.Close(int(fd)) }
