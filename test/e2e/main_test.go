@@ -134,15 +134,25 @@ func shell(t *testing.T, id, script string) string {
 	return strings.TrimSpace(result.Out)
 }
 
-// memlock gives the soft RLIMIT_MEMLOCK, in the kernel's words, of a container's first process.
+// memlock gives the soft RLIMIT_MEMLOCK, in the kernel's words, of a container's first process. It is read on the node: a process in the
+// container takes seconds to start on an emulated CPU.
 func memlock(t *testing.T, id string) string {
 	t.Helper()
-	line := shell(t, id, "grep 'Max locked memory' /proc/1/limits")
-	fields := strings.Fields(line)
-	if len(fields) < 5 {
-		t.Fatalf("limits of the container's process: %q", line)
+	pid, err := ctrd.PID(within(t, patience), id)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return fields[3]
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(limits)) {
+		if fields := strings.Fields(line); strings.HasPrefix(line, "Max locked memory") && len(fields) > 3 {
+			return fields[3]
+		}
+	}
+	t.Fatalf("limits of the container's process: %q", limits)
+	return ""
 }
 
 // kernelDefault is the RLIMIT_MEMLOCK that the kernel gives where nobody says anything: 8 MiB.
