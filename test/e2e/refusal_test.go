@@ -57,11 +57,13 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	left, err := ctrd.CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(left.Containers) > 0 {
-		t.Errorf("containers are left behind: %v", left.Containers)
+	for namespace, pod := range pods {
+		left, err := ctrd.CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: pod.ID}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(left.Containers) > 0 {
+			t.Errorf("containers are left behind in %s: %v", namespace, left.Containers)
+		}
 	}
 }
