@@ -13,7 +13,7 @@ LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
 FUZZTIME ?= 10s
 
 # What runs in the node, and the tests that are enough to know that a runtime other than the main one does its part.
-IN_NODE  := bin/rdma-node --timeout 20m --
+IN_NODE  := bin/rdma-node --timeout 40m --
 SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEveryUser)$$
 
 export CGO_ENABLED = 0
@@ -60,7 +60,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 e2e: bin/rdma-node bin/e2e.test build ## tests on the real node
 	go test -tags node -count=1 ./test/node/...
 	$(IN_NODE) bin/e2e.test -test.v -test.skip '^TestKubelet'
-	bin/rdma-node --parts all --timeout 20m -- bin/e2e.test -test.v -test.run '^TestKubelet'
+	bin/rdma-node --parts all --timeout 40m -- bin/e2e.test -test.v -test.run '^TestKubelet'
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35 -runtime crun
 	$(IN_NODE) bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 2.3.7
