@@ -4,6 +4,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,11 +21,22 @@ type fakeProcess struct {
 	container string
 	limit     spec.Rlimit
 	original  spec.Rlimit
+	leader    int // its process ID, where the table has it under a thread's
 }
 
 func aProcess(container string, limit spec.Limit) *fakeProcess {
 	l := spec.Rlimit{Soft: limit, Hard: limit}
-	return &fakeProcess{container, l, l}
+	return &fakeProcess{container: container, limit: l, original: l}
+}
+
+// leader is the ID of the process that threads belong to.
+const leader = 9
+
+// aThread is a thread that has an ID of its own.
+func aThread(container string, limit spec.Limit) *fakeProcess {
+	p := aProcess(container, limit)
+	p.leader = leader
+	return p
 }
 
 // fakeKernel is a table of processes in which things happen between two questions.
@@ -57,7 +69,10 @@ func (k *fakeKernel) read(pid int, name string) ([]byte, error) {
 	if p == nil {
 		return nil, errors.New("no such process")
 	}
-	if name == "cgroup" {
+	switch name {
+	case "status":
+		return fmt.Appendf(nil, "Name:\ta\nTgid:\t%d\n", cmp.Or(p.leader, pid)), nil
+	case "cgroup":
 		return []byte("0::/kubepods/" + p.container), nil
 	}
 	return fmt.Appendf(nil, "Max locked memory  %s %s bytes\n", words(p.limit.Soft), words(p.limit.Hard)), nil
@@ -77,6 +92,9 @@ func (k *fakeKernel) open(pid int) (holder, error) {
 	p := k.ask(pid)
 	if p == nil {
 		return nil, errGone
+	}
+	if p.leader != 0 && p.leader != pid {
+		return nil, errThread
 	}
 	return fakeHolder{k, pid, p}, nil
 }

@@ -27,9 +27,9 @@ type kernel interface {
 	self() int
 	// changeable says why processes cannot be changed by the IDs that /proc shows.
 	changeable() error
-	// open holds on to a process. The error is errGone if there is none.
+	// open holds on to a process. The error is errGone if there is none, errThread if there is a thread.
 	open(pid int) (holder, error)
-	// set sets RLIMIT_MEMLOCK of a process and gives the one that it had. The error is errGone if there is none.
+	// set sets RLIMIT_MEMLOCK of a process, or of a thread's, and gives the one that it had. The error is errGone if there is none.
 	set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error)
 }
 
@@ -123,8 +123,10 @@ func (p proc) changeable() error {
 func (proc) open(pid int) (holder, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
-	case errors.Is(err, unix.ESRCH), errors.Is(err, unix.EINVAL): // EINVAL: it is a thread by now
+	case errors.Is(err, unix.ESRCH):
 		return nil, errGone
+	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // Linux 6.1 says the one, 6.18 the other
+		return nil, errThread
 	case errors.Is(err, unix.ENOSYS):
 		return nil, errors.New("this kernel has no pidfd_open: limits of running processes cannot be raised safely before Linux 5.3")
 	case err != nil:

@@ -25,8 +25,12 @@ import (
 // ErrHidden means that the processes of containers cannot be seen.
 var ErrHidden = errors.New("the processes of other containers are not visible here: run on the node itself, or in a pod with hostPID: true")
 
-// errGone means that a process has ended.
-var errGone = errors.New("the process has ended")
+var (
+	// errGone means that a process has ended.
+	errGone = errors.New("the process has ended")
+	// errThread means that a process has ended, and that its ID has become that of a thread.
+	errThread = fmt.Errorf("%w, its ID is a thread's now", errGone)
+)
 
 // Processes are the processes of a node.
 type Processes struct{ kernel kernel }
@@ -160,6 +164,16 @@ func parseCapEff(text []byte) (uint64, error) {
 		}
 	}
 	return 0, errors.New("it has no line for CapEff")
+}
+
+// parseTGID finds the process that a thread belongs to in the text of /proc/TID/status.
+func parseTGID(text []byte) (pid int, err error) {
+	for line := range strings.Lines(string(text)) {
+		if id, found := strings.CutPrefix(line, "Tgid:"); found {
+			return strconv.Atoi(strings.TrimSpace(id))
+		}
+	}
+	return 0, errors.New("it has no line for Tgid")
 }
 
 // allUIDs says whether the text of /proc/PID/uid_map maps every user to itself, as in the node's own user namespace.

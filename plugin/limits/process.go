@@ -69,6 +69,15 @@ func (p *Processes) Belongs(pid int, id string) bool {
 	return err == nil && containerOf(text) == id
 }
 
+// processOf gives the process that a thread belongs to.
+func (p *Processes) processOf(thread int) (pid int, err error) {
+	status, err := p.kernel.read(thread, "status")
+	if err != nil {
+		return 0, err
+	}
+	return parseTGID(status)
+}
+
 // change is what happened to the limit of whoever had a process ID.
 type change struct{ before, after spec.Rlimit }
 
@@ -92,6 +101,14 @@ func (p *Processes) undo(member string, pid int, made change) error {
 // setBack takes back a change, and gives what is left to be taken back then. Whoever belongs to the container may keep it.
 func (p *Processes) setBack(member string, pid int, made change) (left change, err error) {
 	process, err := p.kernel.open(pid)
+	if errors.Is(err, errThread) { // the limit that was hit is its process's
+		if pid, err = p.processOf(pid); err == nil {
+			process, err = p.kernel.open(pid)
+		}
+		if err != nil {
+			return made, nil //nolint:nilerr // it has ended just now: look again
+		}
+	}
 	if errors.Is(err, errGone) {
 		return change{}, nil // whoever was hit has ended as well
 	}

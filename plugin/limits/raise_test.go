@@ -110,6 +110,10 @@ func TestRecycledIDs(t *testing.T) {
 		"a stranger that is as low":     {aProcess(idB, low/2)},
 		"nobody, then a stranger":       {nil, aProcess(idB, low)},
 		"two strangers with equal ones": {aProcess(idB, low), aProcess("", low)},
+		"a stranger's thread":           {aThread(idB, low)},
+		"a thread, then a stranger":     {aThread(idB, low), aProcess("", high)},
+		"a stranger, then a thread":     {aProcess(idB, low), aThread("", 2*low)},
+		"a thread, then nobody":         {aThread(idB, low), nil},
 	} {
 		for first := range 40 {
 			for second := first; second < 40; second++ {
@@ -123,10 +127,13 @@ func TestRecycledIDs(t *testing.T) {
 					all = append(all, s)
 				}
 				become := func(p *fakeProcess) {
-					if p == nil {
-						delete(k.table, pid)
-					} else {
+					delete(k.table, leader)
+					delete(k.table, pid)
+					if p != nil {
 						k.table[pid] = p
+					}
+					if p != nil && p.leader != 0 {
+						k.table[p.leader] = p
 					}
 				}
 				k.happens = func(_ *fakeKernel, asked int) {

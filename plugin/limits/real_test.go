@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -128,9 +129,10 @@ func TestForkingProcess(t *testing.T) {
 type recycling struct {
 	sessions
 	t        *testing.T
-	recycled int
 	hit      int
-	stranger int
+	stranger int         // who got the last one
+	had      spec.Rlimit // and what it had then
+	threads  int         // how many of them were threads of this process
 }
 
 func (r *recycling) set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
@@ -139,13 +141,14 @@ func (r *recycling) set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
 		r.recycle(pid)
 	}
 	former, err := r.sessions.set(pid, limit)
-	if recycle && err == nil && former.Soft == softLow {
+	if recycle && err == nil && former == r.had {
 		r.hit++
 	}
 	return former, err
 }
 
-// recycle ends a process and starts another one that has its ID.
+// recycle ends a process and starts another one that has its ID. A thread of this process may be quicker: it is as good a stranger, and
+// will do until it ends.
 func (r *recycling) recycle(pid int) {
 	delete(r.containers, pid)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -154,13 +157,23 @@ func (r *recycling) recycle(pid int) {
 	if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
 		r.t.Fatal(err)
 	}
-	for r.stranger = 0; r.stranger != pid; { // a thread of this process may have been quicker
+	for r.stranger = 0; r.stranger != pid; {
+		// The ID that comes after this one is given next.
 		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0o644); err != nil {
 			r.t.Fatal(err)
 		}
 		r.stranger, _ = start(r.t, "echo; sleep 1000")
+		if of, err := (&Processes{r.sessions}).processOf(pid); err == nil && of == os.Getpid() {
+			r.stranger = of
+			r.threads++
+			break
+		}
 	}
-	r.recycled++
+	had, err := memlock(r.sessions, r.stranger)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.had = had
 }
 
 // Process IDs are recycled on purpose, by the real kernel, just before the limit is set: no stranger is left raised.
@@ -169,27 +182,54 @@ func TestReallyRecycledIDs(t *testing.T) {
 		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
 			t.Fatal(err)
 		}
+		if err := New("/").Visible(); !errors.Is(err, ErrHidden) {
+			t.Errorf("in a PID namespace of its own, other containers' processes are said to be visible: %v", err)
+		}
 		r := &recycling{sessions: sessions{New("/").kernel, map[int]string{}}, t: t}
 		p := &Processes{r}
 		const times = 100
 		for range times {
 			pid, _ := start(t, "echo; exec sleep 1000")
 			r.containers[pid] = idA
-			before, err := p.Memlock(pid)
-			if err != nil {
-				t.Fatal(err)
-			}
 			if got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]; got != (Outcome{}) {
 				t.Fatalf("%+v", got)
 			}
-			if limit, err := p.Memlock(r.stranger); err != nil || limit != before {
-				t.Fatalf("the stranger has %v, %v, and had %v", limit, err, before)
+			if limit, err := p.Memlock(r.stranger); err != nil || limit != r.had {
+				t.Fatalf("the stranger has %v, %v, and had %v", limit, err, r.had)
 			}
 		}
-		if r.recycled != times || r.hit != times {
-			t.Errorf("%d IDs recycled and %d strangers hit, want %d: the test tests nothing", r.recycled, r.hit, times)
+		if r.hit != times {
+			t.Errorf("%d strangers were hit, want %d: the test tests nothing", r.hit, times)
+		}
+		if r.threads > 0 {
+			t.Logf("%d of the strangers were threads", r.threads)
 		}
 	})
+}
+
+// The limit of a stranger's thread is its process's.
+func TestThreads(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	thread := make(chan int)
+	done := make(chan struct{})
+	go func() {
+		runtime.LockOSThread() // another thread than the test's
+		thread <- unix.Gettid()
+		<-done
+	}()
+	defer close(done)
+	id := <-thread
+	p := New("/")
+	if id == os.Getpid() {
+		id = unix.Gettid() // of the two threads one is not the process's first
+	}
+	if _, err := p.kernel.open(id); !errors.Is(err, errThread) {
+		t.Errorf("a thread: %v", err)
+	}
+	if pid, err := p.processOf(id); err != nil || pid != os.Getpid() {
+		t.Errorf("it belongs to process %d, %v", pid, err)
+	}
 }
 
 // namespaces are a PID and a mount namespace; who is not root needs a user namespace for them.
