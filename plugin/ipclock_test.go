@@ -19,11 +19,11 @@ import (
 )
 
 // withContainerd is a plugin between NRI's runtime side and a containerd's API, which a proxy can make sick.
-func withContainerd(t *testing.T) (*nritest.Runtime, *running, *storedspectest.Server, *storedspectest.Proxy) {
+func withContainerd(t *testing.T, budget time.Duration) (*nritest.Runtime, *running, *storedspectest.Server, *storedspectest.Proxy) {
 	t.Helper()
 	server := storedspectest.NewServer(t)
 	proxy := storedspectest.NewProxy(t, server.Socket)
-	specs := storedspec.New(storedspec.Options{Address: proxy.Socket})
+	specs := storedspec.New(storedspec.Options{Address: proxy.Socket, Budget: budget})
 	t.Cleanup(specs.Close)
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "repair: {mode: off}"), StoredSpecs: specs})
 	return runtime, p, server, proxy
@@ -32,7 +32,7 @@ func withContainerd(t *testing.T) (*nritest.Runtime, *running, *storedspectest.S
 // Through NRI and containerd's API, both over their real sockets: all have the capability, each by one write.
 func TestManyContainersGetIPCLock(t *testing.T) {
 	const count, clients = 200, 16
-	runtime, p, server, _ := withContainerd(t)
+	runtime, p, server, _ := withContainerd(t, time.Second) // it is not about time
 	ids := make(chan string, count)
 	for i := range count {
 		id := fmt.Sprintf("container-%d", i)
@@ -79,8 +79,11 @@ func TestSickContainerdHoldsUpFew(t *testing.T) {
 		"refusing": storedspectest.Refuse, "gone": storedspectest.Gone,
 	} {
 		t.Run(name, func(t *testing.T) {
-			const slack = 150 * time.Millisecond // for a machine that does other things as well
-			runtime, p, server, proxy := withContainerd(t)
+			slack := 150 * time.Millisecond // for a machine that does other things as well
+			if raceDetector {
+				slack *= 4
+			}
+			runtime, p, server, proxy := withContainerd(t, storedspec.DefaultBudget)
 			proxy.Set(t, mode)
 			holder := verbsContainer(t, p.Root)
 			server.Put("k8s.io", holder.Id, storedspectest.TrainingSpec())
