@@ -1,0 +1,74 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// otherPlugin sets unlimited memlock and injects a device, as others of the field do.
+type otherPlugin struct{ device *api.LinuxDevice }
+
+// CreateContainer is called by the runtime.
+func (o otherPlugin) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	adjustment := &api.ContainerAdjustment{}
+	adjustment.AddRlimit("RLIMIT_MEMLOCK", math.MaxUint64, math.MaxUint64)
+	adjustment.AddDevice(o.device)
+	return adjustment, nil, nil
+}
+
+// With another plugin before this one, what that has set is left alone; with one after it, the runtime refuses the container and names both.
+func TestOtherPluginsOfTheNode(t *testing.T) {
+	for _, test := range []struct{ index, want string }{{"10", ""}, {"95", `both tried to set`}} {
+		t.Run("index "+test.index, func(t *testing.T) {
+			runtime := nritest.New(t, "containerd", "v2.4.2")
+			runtime.Start(t)
+			root := hcatest.V100(t)
+			run(t, Options{Socket: runtime.Socket, Root: root, Policy: mustPolicy(t, "optIn: {annotation: {namespaces: [ml]}}")})
+			verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+			other, err := stub.New(otherPlugin{verbs}, stub.WithPluginName("other"), stub.WithPluginIdx(test.index),
+				stub.WithSocketPath(runtime.Socket), stub.WithLogger(stubLog{quiet()}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := other.Start(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(other.Stop)
+			eventually(t, 5*time.Second, "both registered", func() bool { return runtime.Synchronised() == 2 })
+			asking := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: "true"}}
+			got, err := runtime.Create(t.Context(), asking, &api.Container{Id: "container", Name: "main"})
+			if test.want != "" {
+				if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "90-rdma") || !strings.Contains(err.Error(), test.index+"-other") {
+					t.Errorf("the creation gives %v, want %q and the names of both", err, test.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := len(got.GetRlimits()); n != 1 {
+				t.Errorf("%d rlimits are set, want one", n)
+			}
+			paths := map[string]int{}
+			for _, d := range got.GetLinux().GetDevices() {
+				paths[d.GetPath()]++
+			}
+			if paths[verbs.GetPath()] != 1 {
+				t.Errorf("devices %v, want %s once", paths, verbs.GetPath())
+			}
+		})
+	}
+}
