@@ -65,6 +65,7 @@ type Plugin struct {
 	editing  atomic.Bool  // the runtime keeps specs that are edited after CreateContainer
 	refusals quieter      // refused containers that were told of
 	faults   quieter      // faults of the connection that were told of
+	misreads quieter      // configurations that were refused and told of
 	serving  sync.RWMutex // held for reading by requests
 	metrics  metrics
 	repair   *repair

@@ -61,13 +61,13 @@ func (p *Plugin) reload(file string) {
 		return // there has never been one
 	case err != nil:
 		p.metrics.configValid.Set(0)
-		p.faults.say(err.Error(), time.Now(), func(int) {
+		p.misreads.say(err.Error(), time.Now(), func(int) {
 			p.Log.WithError(err).Error("the configuration is refused: the last good one stays in force")
 		})
 		return
 	}
 	p.metrics.configValid.Set(1)
-	p.faults.forget()
+	p.misreads.forget()
 	if current := p.policy.Load(); current != nil && p.fromFile.Load() && reflect.DeepEqual(current.Config(), loaded.Config()) {
 		return
 	}

@@ -179,3 +179,17 @@ func TestMetrics(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A good configuration that is read again does not have the connection's faults told again.
+func TestReloadKeepsQuietAboutTheConnection(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	write(t, file, "{}")
+	p := run(t, Options{Socket: filepath.Join(t.TempDir(), "none.sock"), Policy: mustPolicy(t, "{}")})
+	said := func() int { return strings.Count(p.log.String(), "no NRI socket") }
+	eventually(t, 5*time.Second, "waiting for the runtime", func() bool { return said() == 1 })
+	p.reload(file)
+	p.explain(os.ErrNotExist)
+	if n := said(); n != 1 {
+		t.Errorf("said %d times that there is no socket, want once", n)
+	}
+}
