@@ -70,17 +70,15 @@ func handedOver(config string) (*policy.Policy, error) {
 func (s *session) events() api.EventMask {
 	var events api.EventMask
 	events.Set(api.Event_CREATE_CONTAINER)
-	p := s.policy.Load()
-	editing := p != nil && p.GivesIPCLock() && s.editsSpecs()
-	if editing {
+	if p := s.policy.Load(); p != nil && p.GivesIPCLock() && s.editsSpecs() {
 		events.Set(api.Event_POST_CREATE_CONTAINER)
 	}
-	s.editing.Store(editing)
 	return events
 }
 
 // Synchronize is called when the runtime has taken the plugin in. No container is created until it returns.
 func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	s.editing.Store(s.subscribed.IsSet(api.Event_POST_CREATE_CONTAINER))
 	s.once.Do(func() { close(s.registered) })
 	s.repair.registered(pods, containers, s.noSpecs == "")
 	s.Log.WithField("containers", len(containers)).Info("registered")
