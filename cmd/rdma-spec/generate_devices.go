@@ -43,7 +43,7 @@ func chooseDevices(root, choice string) (devices []hca.Device, notes []string, e
 
 func allDevices(node *hca.Node) (devices []hca.Device, notes []string, err error) {
 	for _, h := range node.HCAs {
-		verbs, err := verbsDevice(h)
+		verbs, err := h.SoundVerbs()
 		if err == nil && !h.Active() {
 			err = errors.New("it has no ACTIVE port")
 		}
@@ -65,7 +65,7 @@ func namedDevices(node *hca.Node, names []string) (devices []hca.Device, err err
 		if !found {
 			return nil, fmt.Errorf("this node has no HCA %q; see 'rdma-spec devices'", name)
 		}
-		verbs, err := verbsDevice(h)
+		verbs, err := h.SoundVerbs()
 		if err != nil {
 			return nil, fmt.Errorf("HCA %s cannot be used: %w", name, err)
 		}
@@ -74,16 +74,4 @@ func namedDevices(node *hca.Node, names []string) (devices []hca.Device, err err
 		}
 	}
 	return devices, nil
-}
-
-// verbsDevice gives an HCA's verbs device, and an error that says why it cannot be used.
-func verbsDevice(h hca.HCA) (hca.Device, error) {
-	verbs, found := h.Verbs()
-	switch {
-	case !found:
-		return hca.Device{}, errors.New("it has no verbs device: load the module ib_uverbs")
-	case !verbs.Sound():
-		return hca.Device{}, errors.New(verbs.Problem)
-	}
-	return verbs, nil
 }

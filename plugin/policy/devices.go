@@ -136,11 +136,10 @@ func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
 
 // verbsProblem says why an HCA's verbs device cannot be injected, "" where it can.
 func verbsProblem(h hca.HCA) string {
-	verbs, ok := h.Verbs()
-	if !ok {
-		return "it has no verbs device: load the module ib_uverbs"
+	if _, err := h.SoundVerbs(); err != nil {
+		return oneLine(err.Error())
 	}
-	return oneLine(verbs.Problem)
+	return ""
 }
 
 func (d *deciding) warn(format string, args ...any) {
