@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -45,6 +46,7 @@ type fakeKernel struct {
 	asked   int
 	happens func(k *fakeKernel, asked int) // before each question
 	lists   func(k *fakeKernel)            // before all processes are listed
+	pauses  func(k *fakeKernel)            // in each pause
 	refuse  error                          // what set says
 }
 
@@ -110,6 +112,12 @@ func (k *fakeKernel) set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
 	former := p.limit
 	p.limit = limit
 	return former, nil
+}
+
+func (k *fakeKernel) pause(context.Context, time.Duration) {
+	if k.pauses != nil {
+		k.pauses(k)
+	}
 }
 
 type fakeHolder struct {

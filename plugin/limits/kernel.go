@@ -4,6 +4,7 @@
 package limits
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,6 +33,8 @@ type kernel interface {
 	open(pid int) (holder, error)
 	// set sets RLIMIT_MEMLOCK of a process, or of a thread's, and gives the one that it had. The error is errGone if there is none.
 	set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error)
+	// pause lets processes go on for a time, or until the context is done.
+	pause(ctx context.Context, d time.Duration)
 }
 
 // holder holds on to one process, whatever becomes of its ID.
@@ -148,6 +152,15 @@ func (proc) set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
 		return former, fmt.Errorf("setting RLIMIT_MEMLOCK of process %d: %w", pid, err)
 	}
 	return former, nil
+}
+
+func (proc) pause(ctx context.Context, d time.Duration) {
+	over := time.NewTimer(d)
+	defer over.Stop()
+	select {
+	case <-over.C:
+	case <-ctx.Done():
+	}
 }
 
 // pidfd is a pidfd.

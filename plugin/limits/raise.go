@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -14,9 +15,12 @@ import (
 const (
 	// passesMost bounds how often all processes are gone through. Three passes are enough where nothing forks.
 	passesMost = 50
-	// cleanPasses is how many passes in a row must find nothing low. One is not enough: a process may fork when the processes have been
-	// listed, and end before it is looked at.
+	// cleanPasses is how many passes in a row must find nothing low, the last of them after a pause. One is not enough: a process may
+	// fork when the processes have been listed, and end before it is looked at.
 	cleanPasses = 2
+	// forkTime is that pause. A child gets its parent's limits early in the fork, and is listed at its end: in between, the kernel copies
+	// the parent's page tables, which takes long where they are large, and others may have the CPU.
+	forkTime = 500 * time.Millisecond
 )
 
 // Outcome is what became of a container's processes.
@@ -27,7 +31,8 @@ type Outcome struct {
 
 // Raise raises RLIMIT_MEMLOCK of every process of containers, given by ID, to at least what is wanted; no limit is lowered.
 //
-// The processes are gone through again until none is low: one that forks just before it is raised leaves a child that is low.
+// The processes are gone through again until none is low: one that forks just before it is raised leaves a child that is low. A
+// child is missed if its fork began before its parent was raised and takes more than half a second longer than all others.
 // The outcomes have every container that was given; one without processes is done.
 func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map[string]Outcome {
 	r := raising{Processes: p, wanted: wanted, outcomes: map[string]Outcome{}, open: map[string]int{}}
@@ -64,18 +69,23 @@ func (r *raising) all(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		forking := false
 		for id := range r.open {
-			r.pass(id, found[id])
+			forking = r.pass(id, found[id]) || forking
 		}
 		if len(r.open) == 0 {
 			return nil
+		}
+		if forking {
+			r.kernel.pause(ctx, forkTime)
 		}
 	}
 	return fmt.Errorf("its processes were gone through %d times and there were new ones with a low limit each time: try again when it forks less", passesMost)
 }
 
-// pass raises those processes of a container that are low, and closes the container if there has been none for long enough.
-func (r *raising) pass(id string, pids []int) {
+// pass raises those processes of a container that are low, and closes the container if there has been none for long enough. It says
+// whether there was none, but one may be on the way.
+func (r *raising) pass(id string, pids []int) (forking bool) {
 	raised := 0
 	var failed error
 	for _, pid := range pids {
@@ -98,7 +108,9 @@ func (r *raising) pass(id string, pids []int) {
 	}
 	if failed != nil || r.open[id] == 0 {
 		r.close(id, failed)
+		return false
 	}
+	return raised == 0
 }
 
 func (r *raising) close(id string, err error) {

@@ -92,6 +92,36 @@ func TestForksAreFollowed(t *testing.T) {
 	}
 }
 
+// A fork that had begun before its parent was raised, and takes longer than the passes do, leaves a child that no pass but one after a
+// pause can see. A container beside it that forks for ever keeps it from nothing.
+func TestSlowForkIsAwaited(t *testing.T) {
+	for name, restless := range map[string]bool{"alone": false, "beside a restless container": true} {
+		t.Run(name, func(t *testing.T) {
+			k := &fakeKernel{table: map[int]*fakeProcess{5: aProcess(idA, low)}}
+			child, paused := aProcess(idA, low), 0
+			k.pauses = func(k *fakeKernel) {
+				paused++
+				k.table[6] = child
+			}
+			wants := map[string]spec.Limit{idA: wanted}
+			if restless {
+				wants[idB] = wanted
+				k.lists = func(k *fakeKernel) { k.table[1000+len(k.table)] = aProcess(idB, low) }
+			}
+			got := (&Processes{k}).Raise(t.Context(), wants)
+			if got[idA] != (Outcome{Raised: 2}) || child.limit.Soft != wanted {
+				t.Errorf("%+v, the child has %v", got[idA], child.limit)
+			}
+			if paused != 2 { // after each pass that found none low, but the last
+				t.Errorf("%d pauses, want 2", paused)
+			}
+			if restless && got[idB].Err == nil {
+				t.Errorf("the restless one: %+v", got[idB])
+			}
+		})
+	}
+}
+
 // Whenever the process ends and its ID becomes another's, once or twice, in whatever moment: no stranger's limit differs in the end, and
 // no process of the container is left low.
 func TestRecycledIDs(t *testing.T) {

@@ -5,6 +5,7 @@ package limits
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -147,6 +149,9 @@ func (r *recycling) set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
 	return former, err
 }
 
+// pause is none: nothing forks here.
+func (*recycling) pause(context.Context, time.Duration) {}
+
 // recycle ends a process and starts another one that has its ID. A thread of this process may be quicker: it is as good a stranger, and
 // will do until it ends.
 func (r *recycling) recycle(pid int) {
@@ -157,12 +162,16 @@ func (r *recycling) recycle(pid int) {
 	if _, err := syscall.Wait4(pid, nil, 0, nil); err != nil {
 		r.t.Fatal(err)
 	}
-	for r.stranger = 0; r.stranger != pid; {
+	r.stranger = 0
+	for tries := 1; r.stranger != pid; tries++ {
+		if tries > 100 {
+			r.t.Fatalf("ID %d could not be had again", pid)
+		}
 		// The ID that comes after this one is given next.
 		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0o644); err != nil {
 			r.t.Fatal(err)
 		}
-		r.stranger, _ = start(r.t, "echo; sleep 1000")
+		r.stranger, _ = start(r.t, "echo; exec sleep 1000") // a shell's child could be given the ID instead
 		if of, err := (&Processes{r.sessions}).processOf(pid); err == nil && of == os.Getpid() {
 			r.stranger = of
 			r.threads++
