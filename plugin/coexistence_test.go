@@ -38,15 +38,7 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 			root := hcatest.V100(t)
 			run(t, Options{Socket: runtime.Socket, Root: root, Policy: mustPolicy(t, "optIn: {annotation: {namespaces: [ml]}}")})
 			verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-			other, err := stub.New(otherPlugin{verbs}, stub.WithPluginName("other"), stub.WithPluginIdx(test.index),
-				stub.WithSocketPath(runtime.Socket), stub.WithLogger(stubLog{quiet()}))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := other.Start(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(other.Stop)
+			startOther(t, runtime, test.index, otherPlugin{verbs})
 			eventually(t, 5*time.Second, "both registered", func() bool { return runtime.Synchronised() == 2 })
 			asking := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: "true"}}
 			got, err := runtime.Create(t.Context(), asking, &api.Container{Id: "container", Name: "main"})
@@ -71,4 +63,18 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 			}
 		})
 	}
+}
+
+// startOther registers a plugin of another make with a runtime; it ends with the test.
+func startOther(t *testing.T, runtime *nritest.Runtime, index string, plugin any) {
+	t.Helper()
+	other, err := stub.New(plugin, stub.WithPluginName("other"), stub.WithPluginIdx(index),
+		stub.WithSocketPath(runtime.Socket), stub.WithLogger(stubLog{quiet()}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Stop)
 }

@@ -92,7 +92,7 @@ func (p *Plugin) explain(err error) time.Duration {
 		p.faults.say(err.Error(), time.Now(), func(int) { log.Error("not registered: " + unsupported.Error()) })
 		return retryUnsupported
 	case errors.Is(err, fs.ErrNotExist):
-		say("no NRI socket: waiting for the runtime; if it runs, turn NRI on in its configuration (rdma-spec configure nri)")
+		say("no NRI socket: waiting for the runtime; if it runs, turn NRI on in its configuration (deploy/containerd has it for containerd 1.7)")
 	case errors.Is(err, fs.ErrPermission):
 		say("no permission to connect to the NRI socket: run as root, and where SELinux or AppArmor is on, let the plugin use it")
 	case err != nil:

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -21,14 +23,20 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
 // asPlugin names, in the environment, the socket with which this test program registers as a plugin instead of running tests.
 const asPlugin = "NRI_RDMA_TEST_SOCKET"
 
+// asValidator has it be a validator.
+const asValidator = "NRI_RDMA_TEST_VALIDATE"
+
 func TestMain(m *testing.M) {
 	if socket := os.Getenv(asPlugin); socket != "" {
-		p := New(Options{Name: "rdma", Index: "90", Socket: socket, Root: os.Getenv("NRI_RDMA_TEST_ROOT"), Log: quiet()})
+		p := New(Options{
+			Name: "rdma", Index: "90", Socket: socket, Root: os.Getenv("NRI_RDMA_TEST_ROOT"), Log: quiet(), Validate: os.Getenv(asValidator) != "",
+		})
 		if err := p.Run(context.Background()); err != nil {
 			os.Exit(1)
 		}
@@ -96,7 +104,7 @@ func TestFiveThousandExistingContainers(t *testing.T) {
 	eventually(t, 10*time.Second, "synchronised", func() bool { return nri.Synchronised() == 1 })
 	took := time.Since(start)
 	t.Logf("synchronised in %s", took)
-	if took > time.Second && !raceDetector {
+	if took > time.Second && !race.Detector {
 		t.Errorf("synchronised in %s, want 1 s at most", took)
 	}
 	p.stop()
@@ -106,22 +114,36 @@ func TestFiveThousandExistingContainers(t *testing.T) {
 	}
 }
 
-// A plugin that is killed at any moment fails no container, and is asked again as soon as it is back.
+// A plugin that is killed at any moment fails no container, and is asked again as soon as it is back. With a validator beside it, no
+// RDMA container is created without it, not even one that it was killed over; other containers are.
 func TestKilledUnderLoad(t *testing.T) {
+	for name, validated := range map[string]bool{"alone": false, "with a validator": true} {
+		t.Run(name, func(t *testing.T) { testKilledUnderLoad(t, validated) })
+	}
+}
+
+func testKilledUnderLoad(t *testing.T, validated bool) {
 	const kills = 200
 	nri := nritest.New(t, "containerd", "v2.4.2")
 	nri.Start(t)
 	root := hcatest.V100(t)
-	holder := verbsContainer(t, root)
+	if validated {
+		run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Log: quiet(), Validate: true})
+		eventually(t, 10*time.Second, "the validator is registered", func() bool { return nri.Synchronised() == 1 })
+	}
+	holder, unrelated := verbsContainer(t, root), &api.Container{Id: "unrelated", Name: "main"}
 	ctx, stop := context.WithCancel(t.Context())
-	var adjusted, without, failed atomic.Int64
+	var adjusted, without, refused, failed atomic.Int64
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for ctx.Err() == nil {
 			got, err := nri.Create(ctx, pod, holder)
 			switch {
-			case err != nil && ctx.Err() == nil:
+			case ctx.Err() != nil:
+			case err != nil && validated && strings.Contains(err.Error(), "would start without memlock unlimited"):
+				refused.Add(1)
+			case err != nil:
 				failed.Add(1)
 				t.Logf("creation: %v", err)
 			case len(got.GetRlimits()) == 0:
@@ -131,15 +153,15 @@ func TestKilledUnderLoad(t *testing.T) {
 			default:
 				adjusted.Add(1)
 			}
+			if _, err := nri.Create(ctx, pod, unrelated); err != nil && ctx.Err() == nil {
+				failed.Add(1)
+				t.Logf("creation of an unrelated container: %v", err)
+			}
 		}
 	}()
 	for i := range kills {
-		plugin := exec.Command(os.Args[0])
-		plugin.Env = append(os.Environ(), asPlugin+"="+nri.Socket, "NRI_RDMA_TEST_ROOT="+root)
-		if err := plugin.Start(); err != nil {
-			t.Fatal(err)
-		}
-		registrations := nri.Synchronised()
+		registrations := nri.Synchronised() // it may have registered when startProcess returns
+		plugin := startProcess(t, nri, root)
 		if i%2 == 0 { // half of them die once they serve, the other half on the way there
 			eventually(t, 10*time.Second, "registered", func() bool { return nri.Synchronised() > registrations })
 		}
@@ -152,11 +174,65 @@ func TestKilledUnderLoad(t *testing.T) {
 	}
 	stop()
 	<-ended
-	t.Logf("%d kills: %d containers adjusted, %d created while no plugin was there, %d failed", kills, adjusted.Load(), without.Load(), failed.Load())
+	t.Logf("%d kills: %d containers adjusted, %d created while no plugin was there, %d refused, %d failed",
+		kills, adjusted.Load(), without.Load(), refused.Load(), failed.Load())
 	if failed.Load() > 0 {
 		t.Errorf("%d creations failed because of the plugin", failed.Load())
 	}
-	if adjusted.Load() == 0 || without.Load() == 0 {
+	if validated && without.Load() > 0 {
+		t.Errorf("%d containers were created without the plugin, want none: the validator was there", without.Load())
+	}
+	if adjusted.Load() == 0 || without.Load()+refused.Load() == 0 {
 		t.Error("no container met a plugin, or none met none: this tests nothing")
+	}
+}
+
+// startProcess runs a plugin in a process of its own, with variables added to its environment.
+func startProcess(t *testing.T, nri *nritest.Runtime, root string, env ...string) *exec.Cmd {
+	t.Helper()
+	plugin := exec.Command(os.Args[0])
+	plugin.Env = slices.Concat(os.Environ(), []string{asPlugin + "=" + nri.Socket, "NRI_RDMA_TEST_ROOT=" + root}, env)
+	if err := plugin.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return plugin
+}
+
+// A validator that hangs costs one creation, after the time that the runtime waits for it; one that dies costs none that begins later.
+func TestValidatorThatFails(t *testing.T) {
+	for name, with := range map[string]syscall.Signal{"hangs": syscall.SIGSTOP, "dies": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) {
+			nri := nritest.New(t, "containerd", "v2.4.2")
+			nri.Start(t)
+			validator := startProcess(t, nri, hcatest.V100(t), asValidator+"=1")
+			t.Cleanup(func() {
+				_ = validator.Process.Kill() // it may be dead
+				_ = validator.Wait()
+			})
+			eventually(t, 10*time.Second, "registered", func() bool { return nri.Synchronised() == 1 })
+			if err := validator.Process.Signal(with); err != nil {
+				t.Fatal(err)
+			}
+			if with == syscall.SIGKILL {
+				_ = validator.Wait()
+			} else if _, err := syscall.Wait4(validator.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil { // it may answer until it has stopped
+				t.Fatal(err)
+			}
+			failed := 0
+			eventually(t, 10*time.Second, "containers are created", func() bool {
+				_, err := nri.Create(t.Context(), pod, &api.Container{Id: "unrelated", Name: "main"})
+				if err != nil {
+					failed++
+					t.Logf("creation: %v", err)
+				}
+				return err == nil
+			})
+			if failed > 1 {
+				t.Errorf("%d creations failed, want one at most", failed)
+			}
+			if with == syscall.SIGSTOP && failed == 0 {
+				t.Error("none failed: the validator was not asked")
+			}
+		})
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
+	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
 // withContainerd is a plugin between NRI's runtime side and a containerd's API, which a proxy can make sick.
@@ -80,7 +81,7 @@ func TestSickContainerdHoldsUpFew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			slack := 150 * time.Millisecond // for a machine that does other things as well
-			if raceDetector {
+			if race.Detector {
 				slack *= 4
 			}
 			runtime, p, server, proxy := withContainerd(t, storedspec.DefaultBudget)

@@ -27,6 +27,8 @@ type Options struct {
 	Root   string // where sysfs and devices are found: "/"
 	Log    logrus.FieldLogger
 
+	// Validate has the plugin change nothing, and refuse RDMA containers that would start without what the policy gives them.
+	Validate bool
 	// Policy is in force from the start and whatever the runtime hands over. Without one, the configuration that the runtime
 	// hands over is taken, or the defaults, until FollowConfig finds a file.
 	Policy *policy.Policy
@@ -70,6 +72,7 @@ type Plugin struct {
 	metrics  metrics
 	repair   *repair
 	sessions atomic.Int32  // connections over which the runtime asks
+	hangUps  atomic.Int32  // registrations in a row that the runtime has hung up on
 	fromFile atomic.Bool   // a configuration file is in force
 	changed  chan struct{} // another policy is in force than when the session registered
 }
@@ -91,19 +94,20 @@ func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.
 	log, start := p.logger(pod, ctr), time.Now()
 	decision := p.policy.Load().Decide(p.container(pod, ctr), p.node)
 	p.metrics.count(decision, start)
-	log = log.WithFields(logrus.Fields{"signal": decision.Signal, "evidence": decision.Evidence, "rule": decision.Rule})
+	log = inWords(log, decision)
 	for _, warning := range decision.Warnings {
 		log.Warn(warning)
 	}
 	switch {
 	case decision.Refusal != nil:
-		p.refusals.say(subject(pod, ctr)+decision.Refusal.Message, time.Now(), func(again int) {
-			log.WithFields(logrus.Fields{"cause": decision.Refusal.Cause, "again": again}).Error("refused: " + decision.Refusal.Message)
-		})
-		return nil, fmt.Errorf("%s: %s: %w", p.Name, subject(pod, ctr), decision.Refusal)
+		return nil, p.refuse(log, subject(pod, ctr), decision.Refusal)
 	case decision.Grant == nil:
-		if decision.Reason != "" {
+		switch {
+		case decision.Reason == "":
+		case decision.Signal == policy.SignalNone:
 			log.Info("left alone: " + decision.Reason)
+		default:
+			log.Warn("left alone, although it is an RDMA container: " + decision.Reason)
 		}
 		return nil, nil
 	}
@@ -144,6 +148,18 @@ func (p *Plugin) postCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 		p.metrics.ipcLock.WithLabelValues("unchanged").Inc()
 		log.Debug("CAP_IPC_LOCK left as it is in the stored spec")
 	}
+}
+
+// refuse gives the error that fails a container's creation, and logs it once however often the creation is tried again.
+func (p *Plugin) refuse(log logrus.FieldLogger, subject string, refusal *policy.Refusal) error {
+	p.refusals.say(subject+refusal.Message, time.Now(), func(again int) {
+		log.WithFields(logrus.Fields{"cause": refusal.Cause, "again": again}).Error("refused: " + refusal.Message)
+	})
+	return fmt.Errorf("%s: %s: %w", p.Name, subject, refusal)
+}
+
+func inWords(log logrus.FieldLogger, d policy.Decision) logrus.FieldLogger {
+	return log.WithFields(logrus.Fields{"signal": d.Signal, "evidence": d.Evidence, "rule": d.Rule})
 }
 
 func (p *Plugin) logger(pod *api.PodSandbox, ctr *api.Container) logrus.FieldLogger {

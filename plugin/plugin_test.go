@@ -75,6 +75,9 @@ func run(t testing.TB, o Options) *running {
 		o.Log = log
 	}
 	o.Name, o.Index = "rdma", "90"
+	if o.Validate {
+		o.Name = "rdma-validator"
+	}
 	if o.Root == "" {
 		o.Root = hcatest.V100(t)
 	}
@@ -253,33 +256,48 @@ func TestPrivilegedIsSeen(t *testing.T) {
 	}
 }
 
-func TestRuntimesThatDropRlimitsAreRefused(t *testing.T) {
+func TestRuntimesThatAreTooOldAreRefused(t *testing.T) {
 	for _, test := range []struct {
-		name, version string
-		good          bool
+		name, version         string
+		adjusting, validating bool
 	}{
-		{"containerd", "v1.7.0", false},
-		{"containerd", "1.7.6", false},
-		{"containerd", "v1.7.7", true},
-		{"containerd", "v1.7.35", true},
-		{"containerd", "1.7.24~ds1", true},
-		{"containerd", "v2.4.2", true},
-		{"containerd", "v10.0.0", true},
-		{"containerd", "devel", true},
-		{"cri-o", "1.28.9", false},
-		{"cri-o", "1.29.0", true},
-		{"somebody-else", "0.0.1", true},
+		{"containerd", "v1.7.0", false, false},
+		{"containerd", "1.7.6", false, false},
+		{"containerd", "v1.7.7", true, false},
+		{"containerd", "v1.7.35", true, false},
+		{"containerd", "1.7.24~ds1", true, false},
+		{"containerd", "v2.1.9", true, false},
+		{"containerd", "v2.2.0", true, true},
+		{"containerd", "v2.4.2", true, true},
+		{"containerd", "v10.0.0", true, true},
+		{"containerd", "devel", true, true},
+		{"cri-o", "1.28.9", false, false},
+		{"cri-o", "1.29.0", true, false},
+		{"cri-o", "1.34.0", true, true},
+		{"somebody-else", "0.0.1", true, true},
 	} {
-		if err := checkRuntime(test.name, test.version); (err == nil) != test.good {
-			t.Errorf("%s %s: %v", test.name, test.version, err)
+		if err := adjusting.check(test.name, test.version); (err == nil) != test.adjusting {
+			t.Errorf("to adjust under %s %s: %v", test.name, test.version, err)
+		}
+		if err := validating.check(test.name, test.version); (err == nil) != test.validating {
+			t.Errorf("to validate under %s %s: %v", test.name, test.version, err)
 		}
 	}
-	runtime := nritest.New(t, "containerd", "v1.7.5")
-	runtime.Start(t)
-	p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, "{}")})
-	eventually(t, 5*time.Second, "said", func() bool { return strings.Contains(p.log.String(), "containerd v1.7.5 drops the rlimits") })
-	if runtime.Synchronised() != 0 {
-		t.Error("the plugin has registered all the same")
+	for _, test := range []struct {
+		version  string
+		validate bool
+		says     string
+	}{
+		{"v1.7.5", false, "containerd v1.7.5 drops the rlimits that NRI plugins set, silently: upgrade to 1.7.7 or later, or use rdma-spec generate"},
+		{"v2.1.5", true, "containerd v2.1.5 does not ask NRI plugins to validate containers: upgrade to 2.2.0 or later"},
+	} {
+		runtime := nritest.New(t, "containerd", test.version)
+		runtime.Start(t)
+		p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, "{}"), Validate: test.validate})
+		eventually(t, 5*time.Second, "said", func() bool { return strings.Contains(p.log.String(), test.says) })
+		if runtime.Synchronised() != 0 {
+			t.Errorf("under %s it has registered all the same", test.version)
+		}
 	}
 }
 
@@ -296,7 +314,8 @@ func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
 }
 
 func TestOnlyTheEventsThatArePaidFor(t *testing.T) {
-	var create, both api.EventMask
+	var create, both, validate api.EventMask
+	validate.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
 	create.Set(api.Event_CREATE_CONTAINER)
 	both.Set(api.Event_CREATE_CONTAINER, api.Event_POST_CREATE_CONTAINER)
 	stored := unusedSpecs{}
@@ -318,6 +337,10 @@ func TestOnlyTheEventsThatArePaidFor(t *testing.T) {
 		if got := s.events(); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got.PrettyString(), test.want.PrettyString())
 		}
+	}
+	s := New(Options{Policy: mustPolicy(t, "{}"), StoredSpecs: stored, Validate: true}).newSession()
+	if got := s.events(); got != validate {
+		t.Errorf("a validator: %s, want %s", got.PrettyString(), validate.PrettyString())
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
 func TestRepairMetrics(t *testing.T) {
@@ -77,7 +78,7 @@ func TestFiveThousandWatchedContainers(t *testing.T) {
 	grown := func() int64 { return int64(measure(t).heap) - int64(before.heap) }
 	eventually(t, time.Minute, "memory is back to within 5 MB of before", func() bool { return grown() < 5<<20 }) // a pass may be under way
 	t.Logf("synchronised in %s, memory grown by %d KiB", took, grown()>>10)
-	if took > time.Second && !raceDetector {
+	if took > time.Second && !race.Detector {
 		t.Errorf("synchronised in %s, want 1 s at most", took)
 	}
 	runtime.KeepAlive(all)

@@ -21,7 +21,7 @@ type findings struct {
 	below    []finding
 	unknown  []finding
 	unspec   []finding // raised, but for the stored spec
-	settling bool      // some container is too young to be sure of
+	settling bool      // some container is too young for one to be sure
 	hidden   error     // why processes cannot be seen
 }
 
@@ -60,14 +60,14 @@ func (r *repair) look(ctx context.Context, p *policy.Policy) *findings {
 			if now.Sub(w.since) > startsWithin {
 				r.remove(w.id)
 			}
-			found.settling = found.settling || w.listed && now.Sub(w.since) < settling
+			found.settling = found.settling || w.listed && w.young()
 			continue
 		}
 		decision, sure := r.decide(ctx, p, w, node)
 		switch {
 		case decision.Grant != nil && decision.Grant.Memlock != 0:
 			r.compare(ctx, found, finding{watched: w, grant: *decision.Grant, rule: decision.Rule}, pids)
-			found.settling = found.settling || w.listed && now.Sub(w.since) < settling
+			found.settling = found.settling || w.listed && w.young()
 		case sure && !w.evident:
 			r.remove(w.id) // no configuration that is in force without another listing makes more of it
 		}
@@ -133,6 +133,8 @@ func (r *repair) compare(ctx context.Context, found *findings, f finding, pids [
 	switch {
 	case !known:
 		found.unknown = append(found.unknown, f)
+	case low && f.starting():
+		found.settling = true
 	case low:
 		found.below = append(found.below, f)
 	case s == nil:
@@ -141,6 +143,13 @@ func (r *repair) compare(ctx context.Context, found *findings, f finding, pids [
 	default:
 		s.said = "" // should it be low again, that is news
 	}
+}
+
+// starting says whether a container that was created with enough may just not have got it yet: a runtime sets the limit of a
+// container's first process a moment after the process is there.
+func (f finding) starting() bool {
+	_, low := f.reported.Raise(f.grant.Memlock)
+	return !low && f.young()
 }
 
 // lowest gives the lowest limit of processes; known is false where all have ended.

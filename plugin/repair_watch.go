@@ -160,6 +160,9 @@ func characterDevices(w *watched) []policy.Device {
 	return slices.Clip(kept)
 }
 
+// young says whether what is seen of the container may be about to change by itself.
+func (w *watched) young() bool { return time.Since(w.since) < settling }
+
 func (w *watched) rank() int {
 	if w.evident {
 		return 1

@@ -24,10 +24,14 @@ type session struct {
 	registered chan struct{} // closed when the runtime has taken the plugin in
 	once       sync.Once
 	subscribed api.EventMask
-	noSpecs    string      // why the runtime's stored specs cannot be edited
-	given      error       // why Configure refused
-	abandoned  atomic.Bool // nobody will configure this session any more
+	noSpecs    string                 // why the runtime's stored specs cannot be edited
+	given      error                  // why Configure refused
+	answered   atomic.Pointer[string] // the runtime that knows by now which events are wanted
+	abandoned  atomic.Bool            // nobody will configure this session any more
 }
+
+// hangUpsEnough is how often in a row a runtime hangs up on a validator before it is taken for one that has none.
+const hangUpsEnough = 3
 
 // errAbandoned ends a registration that can get no further.
 var errAbandoned = errors.New("the runtime closed the connection during registration")
@@ -39,11 +43,14 @@ func (s *session) Configure(_ context.Context, config, runtime, version string) 
 	}
 	s.given = s.configure(config, runtime, version)
 	s.subscribed = s.events()
+	if runtime += " " + version; s.given == nil {
+		s.answered.Store(&runtime)
+	}
 	return s.subscribed, s.given
 }
 
 func (s *session) configure(config, runtime, version string) error {
-	if err := checkRuntime(runtime, version); err != nil {
+	if err := s.needs().check(runtime, version); err != nil {
 		return err
 	}
 	if !s.fromFile.Load() {
@@ -69,6 +76,10 @@ func handedOver(config string) (*policy.Policy, error) {
 // events gives the fewest events that the policy can be carried out with: each costs every container of the node a round trip.
 func (s *session) events() api.EventMask {
 	var events api.EventMask
+	if s.Validate {
+		events.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
+		return events
+	}
 	events.Set(api.Event_CREATE_CONTAINER)
 	if p := s.policy.Load(); p != nil && p.GivesIPCLock() && s.editsSpecs() {
 		events.Set(api.Event_POST_CREATE_CONTAINER)
@@ -80,6 +91,7 @@ func (s *session) events() api.EventMask {
 func (s *session) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	s.editing.Store(s.subscribed.IsSet(api.Event_POST_CREATE_CONTAINER))
 	s.once.Do(func() { close(s.registered) })
+	s.hangUps.Store(0)
 	s.repair.registered(pods, containers, s.noSpecs == "")
 	s.Log.WithField("containers", len(containers)).Info("registered")
 	return nil, nil
@@ -101,13 +113,22 @@ func (s *session) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, 
 	return nil
 }
 
+// ValidateContainerAdjustment is called for every container that the runtime creates, when all plugins have been asked.
+func (s *session) ValidateContainerAdjustment(_ context.Context, request *api.ValidateContainerAdjustmentRequest) error {
+	s.serving.RLock()
+	defer s.serving.RUnlock()
+	return s.validateContainer(request.GetPod(), request.GetContainer(), request.GetAdjust())
+}
+
 // run registers with the runtime over a connection and serves it until the connection ends or the context is done.
 // Requests in flight when the context ends are answered first.
 func (s *session) run(ctx context.Context, conn net.Conn) error {
 	watched := &watchedConn{Conn: conn, closed: make(chan struct{})}
 	defer watched.Close() //nolint:errcheck // nothing is lost with it
+	// A plugin that hangs for a while is better kept. A validator is not: each container of the node would wait for it, and then fail.
+	policy := &api.FailurePolicy{KeepConnected: !s.Validate}
 	st, err := stub.New(s, stub.WithPluginName(s.Name), stub.WithPluginIdx(s.Index), stub.WithConnection(watched),
-		stub.WithLogger(stubLog{s.Log}), stub.WithFailurePolicy(&api.FailurePolicy{KeepConnected: true}))
+		stub.WithLogger(stubLog{s.Log}), stub.WithFailurePolicy(policy))
 	if err != nil {
 		return err
 	}
@@ -116,7 +137,7 @@ func (s *session) run(ctx context.Context, conn net.Conn) error {
 	ended := make(chan error, 1)
 	go func() { ended <- st.Run(context.WithoutCancel(ctx)) }()
 	if err := s.awaitRegistration(ctx, st, watched, patience.C, ended); err != nil {
-		return err
+		return s.notTaken(err)
 	}
 	s.countSession(1)
 	next, err := s.serve(ctx, st, ended)
@@ -175,6 +196,7 @@ func (s *session) awaitRegistration(ctx context.Context, st stub.Stub, conn *wat
 		return errors.Join(s.given, err)
 	case <-conn.closed:
 	case <-patience:
+		s.answered.Store(nil) // it was not the runtime that hung up
 	case <-ctx.Done():
 	}
 	_ = conn.Close() // what its end would tell is known
@@ -190,6 +212,16 @@ func (s *session) awaitRegistration(ctx context.Context, st stub.Stub, conn *wat
 		go func() { _, _ = stuck.Configure(context.Background(), &api.ConfigureRequest{}) }()
 	}
 	return errors.Join(errAbandoned, <-ended)
+}
+
+// notTaken gives why a session came to no registration. A runtime that hangs up on a validator whenever it hears which event is wanted
+// does not know that event: CRI-O as of May 2025, which calls itself 1.34.0 already. One that hangs up for once is being ended.
+func (s *session) notTaken(err error) error {
+	runtime := s.answered.Load()
+	if !s.Validate || runtime == nil || s.hangUps.Add(1) < hangUpsEnough {
+		return err
+	}
+	return &unsupportedRuntimeError{fmt.Sprintf("%s hangs up on a validator: whatever its version says, it %s: upgrade it", *runtime, validating.defect)}
 }
 
 // watchedConn tells when its connection ends, from either side.

@@ -37,7 +37,11 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ..
 	})
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("--http: %w", err)
+		var cause *net.OpError
+		if errors.As(err, &cause) {
+			err = cause.Err
+		}
+		return nil, fmt.Errorf("--http %s: %w: choose another ADDR, as in 127.0.0.1:9797", address, err)
 	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() {

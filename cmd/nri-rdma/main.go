@@ -13,7 +13,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -43,7 +42,7 @@ type options struct {
 	budget                            time.Duration
 	containerdOptions
 	logLevel, logFormat string
-	version             bool
+	validate, version   bool
 }
 
 func main() {
@@ -55,7 +54,10 @@ func main() {
 		fmt.Fprintf(os.Stderr, "nri-rdma: %v; see 'nri-rdma --help'\n", err)
 		os.Exit(2)
 	case o.version:
-		fmt.Println("nri-rdma", version)
+		if _, err := fmt.Println("nri-rdma", version); err != nil {
+			fmt.Fprintf(os.Stderr, "nri-rdma: cannot tell the version: %v\n", err)
+			os.Exit(1)
+		}
 		return
 	}
 	log, err := newLogger(o)
@@ -63,12 +65,23 @@ func main() {
 		fmt.Fprintf(os.Stderr, "nri-rdma: %v; see 'nri-rdma --help'\n", err)
 		os.Exit(2)
 	}
+	os.Exit(serve(o, log))
+}
+
+// serve runs the plugin until it is told to end, whatever becomes of its log, and gives the exit status.
+func serve(o options, log *logrus.Logger) (status int) {
+	signal.Ignore(syscall.SIGPIPE) // a log that nobody reads any more is no reason to die
+	out := newPatientLog(os.Stderr)
+	defer out.Close()
+	log.SetOutput(out)
+	logrus.SetOutput(out) // ttrpc's own words
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := run(ctx, o, log); err != nil {
 		log.Error(err)
-		os.Exit(1) //nolint:gocritic // nothing is left to stop
+		return 1
 	}
+	return 0
 }
 
 func parseFlags(args []string) (options, error) {
@@ -76,7 +89,7 @@ func parseFlags(args []string) (options, error) {
 	f := pflag.NewFlagSet("nri-rdma", pflag.ContinueOnError)
 	f.SortFlags = false
 	f.StringVar(&o.config, "config", "", "configuration `FILE`; without it "+defaultConfig+" if it exists, else what the runtime hands over, else the defaults")
-	f.StringVar(&o.name, "name", "rdma", "the plugin's name, as pods name it in required-plugins.noderesource.dev")
+	f.StringVar(&o.name, "name", "", "the plugin's `NAME`, as pods name it in required-plugins.noderesource.dev; without it rdma, with --validate rdma-validator")
 	f.StringVar(&o.index, "index", "90", "the plugin's place among others, two digits: after what injects devices")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
 	f.StringVar(&o.http, "http", "", "serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797; without it nowhere")
@@ -84,6 +97,7 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; without it "+podresources.DefaultSocket+" below the root")
 	f.DurationVar(&o.budget, "budget", storedspec.DefaultBudget, "how long a container's creation may wait for containerd's and the kubelet's answers; more only where the node is slow")
+	f.BoolVar(&o.validate, "validate", false, "change nothing, and refuse RDMA containers that would start without what the policy gives them: to be run beside the plugin")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	f.BoolVar(&o.version, "version", false, "print the version and exit")
@@ -98,6 +112,12 @@ func parseFlags(args []string) (options, error) {
 	}
 	if o.budget <= 0 || o.budget > mostBudget {
 		return o, fmt.Errorf("--budget %s is not between 0 and %s: the runtime gives a plugin 2s for an answer", o.budget, mostBudget)
+	}
+	if o.name == "" {
+		o.name = "rdma"
+		if o.validate {
+			o.name = "rdma-validator"
+		}
 	}
 	if o.podResourcesSocket == "" {
 		o.podResourcesSocket = filepath.Join(o.root, podresources.DefaultSocket)
@@ -123,9 +143,6 @@ func newLogger(o options) (*logrus.Logger, error) {
 	return log, nil
 }
 
-// collectOften is the percentage of garbage at which memory is collected: a daemon on every node saves memory before time.
-const collectOften = 50
-
 // run makes the plugin and keeps it registered until the context is done.
 func run(ctx context.Context, o options, log *logrus.Logger) error {
 	file := o.config
@@ -133,27 +150,30 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 		file = defaultConfig
 	}
 	loaded, err := policy.Load(file)
-	if err != nil && (o.config != "" || !errors.Is(err, fs.ErrNotExist)) {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: let user %d read it, who runs this", err, os.Geteuid())
+	case err != nil && (o.config != "" || !errors.Is(err, fs.ErrNotExist)):
 		return err
 	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(collectOften)
+	saveMemory()
+	storedSpecs, resources := newStoredSpecs(o, log), newResources(o, log)
+	with := plugin.Options{
+		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: loaded, Validate: o.validate, Resources: resources,
 	}
-	log.WithField("version", version).Info("nri-rdma starts")
-	defer log.Info("nri-rdma stopped")
-	storedSpecs := newStoredSpecs(o, log)
-	p := plugin.New(plugin.Options{
-		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: loaded,
-		StoredSpecs: storedSpecs, RunningSpecs: storedSpecs, Limits: limits.New(o.root),
-		Resources: podresources.New(podresources.Options{Socket: o.podResourcesSocket, Budget: o.budget}),
-	})
+	if !o.validate {
+		with.StoredSpecs, with.RunningSpecs, with.Limits = storedSpecs, storedSpecs, limits.New(o.root)
+	}
+	p := plugin.New(with)
 	if o.http != "" {
-		stop, err := serveHTTP(o.http, p, log, breakerOpen(storedSpecs))
+		stop, err := serveHTTP(o.http, p, log, breakerOpen("containerd", storedSpecs.Resting), breakerOpen("kubelet", resources.Resting))
 		if err != nil {
 			return err
 		}
 		defer stop()
 	}
+	log.WithField("version", version).Info("nri-rdma starts")
+	defer log.Info("nri-rdma stopped")
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	go p.FollowConfig(ctx, file, hangup)

@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"math"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -138,7 +140,7 @@ func TestDevicesStructured(t *testing.T) {
 // full is a disk without room.
 type full struct{ room int }
 
-var errFull = errors.New("no space left on device")
+var errFull = &fs.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
 
 func (f *full) Write(p []byte) (int, error) {
 	if f.room -= len(p); f.room < 0 {

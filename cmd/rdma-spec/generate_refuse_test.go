@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -144,9 +143,5 @@ func TestGenerateOutputThatCannotBeWritten(t *testing.T) {
 		if got.Status != 1 || got.Stdout != "" || !strings.Contains(got.Stderr, want) || strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("--output %s: %+v; want %s", output, got, want)
 		}
-	}
-	var stderr bytes.Buffer
-	if status := run([]string{"generate", "--for", "docker"}, nil, &full{room: 10}, &stderr); status != 1 || stderr.String() != "rdma-spec: no space left on device\n" {
-		t.Errorf("a full disk behind stdout: exit status %d, stderr %q", status, stderr.String())
 	}
 }

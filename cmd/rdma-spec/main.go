@@ -34,9 +34,13 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	result := &resultWriter{Writer: stdout}
+	root.SetOut(result)
 	root.SetErr(stderr)
 	command, err := root.ExecuteC()
+	if result.err != nil {
+		err = fmt.Errorf("cannot write to standard output: %w", withoutPath(result.err))
+	}
 	switch {
 	case err == nil:
 		return 0
@@ -44,7 +48,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "rdma-spec: %v; see '%s --help'\n", err, command.CommandPath())
 		return 2
 	case !errors.Is(err, errProblemFound):
-		fmt.Fprintf(stderr, "rdma-spec: %v\n", err)
+		fmt.Fprintf(stderr, "rdma-spec: %v%s\n", err, advice(err))
 	}
 	return 1
 }

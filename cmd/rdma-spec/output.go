@@ -51,6 +51,21 @@ func (f *formatFlag) Set(s string) error {
 	return nil
 }
 
+// resultWriter remembers the first write that failed, so that no result is lost with exit status 0: cobra, for one, does not look.
+type resultWriter struct {
+	io.Writer
+	err error
+}
+
+// Write implements io.Writer.
+func (w *resultWriter) Write(text []byte) (int, error) {
+	n, err := w.Writer.Write(text)
+	if w.err == nil {
+		w.err = err
+	}
+	return n, err
+}
+
 // writeStructured writes a result for programs: as JSON, indented and with
 // <, > and & as they are, or as YAML with the same names.
 func writeStructured(w io.Writer, format string, v any) error {

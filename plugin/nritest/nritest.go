@@ -7,6 +7,7 @@ package nritest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -33,6 +34,7 @@ type Runtime struct {
 	existing      []*api.Container
 	synchronised  atomic.Int64
 	starting      atomic.Bool
+	hangsUp       atomic.Bool
 }
 
 // New makes a runtime with a socket in a folder of its own. It is not started.
@@ -50,6 +52,9 @@ func New(t testing.TB, name, version string) *Runtime {
 
 // SetExisting gives the containers that plugins are told of when they register.
 func (r *Runtime) SetExisting(containers []*api.Container) { r.existing = containers }
+
+// HangUp has the runtime hang up on every plugin that has said which events it wants, as one does that does not know them.
+func (r *Runtime) HangUp() { r.hangsUp.Store(true) }
 
 // Start listens for plugins.
 func (r *Runtime) Start(t testing.TB) {
@@ -91,6 +96,9 @@ func (r *Runtime) synchronise(ctx context.Context, plugin adaptation.SyncCB) err
 	pods := make([]*api.PodSandbox, 0, len(r.existing))
 	for _, c := range r.existing {
 		pods = append(pods, &api.PodSandbox{Id: c.GetPodSandboxId(), Name: c.GetPodSandboxId(), Namespace: "default"})
+	}
+	if r.hangsUp.Load() && !r.starting.Load() {
+		return errors.New("the runtime hangs up")
 	}
 	_, err := plugin(ctx, pods, r.existing)
 	if err == nil && !r.starting.Load() {

@@ -18,27 +18,25 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sony/gobreaker/v2"
 	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
+
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 )
 
 // DefaultSocket is where the kubelet serves its pod resources API.
 const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
-const (
-	// defaultBudget is how long a look-up may take in all, with every retry. NRI serialises requests: what one waits, all wait.
-	defaultBudget = 300 * time.Millisecond
-	// failuresMost is how many look-ups in a row may fail before the kubelet is left alone.
-	failuresMost = 3
-	// leftAlone is how long the kubelet is not asked then.
-	leftAlone = 10 * time.Second
-)
+// defaultBudget is how long a look-up may take in all, with every retry. NRI serialises requests: what one waits, all wait.
+const defaultBudget = 300 * time.Millisecond
 
 // Options are what a Client is made of. Socket must be given.
 type Options struct {
 	Socket string        // the kubelet's socket; DefaultSocket on the node itself
 	Budget time.Duration // how long a look-up may take in all; 0 is 300 ms
+	// OnRest, if given, is told when the kubelet is left alone because look-ups failed, and when it has answered again. It must not
+	// call the Client.
+	OnRest func(resting bool)
 }
 
 // Client asks one kubelet. It connects when it is first asked and is safe for concurrent use.
@@ -48,7 +46,8 @@ type Client struct {
 	budget  time.Duration
 	answers cache
 	flights singleflight.Group
-	breaker *gobreaker.CircuitBreaker[answer]
+	breaker *breaker.Breaker[answer]
+	serving serving
 	getless atomic.Bool // the kubelet has no Get: it is asked for the whole list at once
 }
 
@@ -63,10 +62,9 @@ func New(o Options) *Client {
 			return (&net.Dialer{}).DialContext(ctx, "unix", o.Socket)
 		},
 		budget: o.Budget,
-		breaker: gobreaker.NewCircuitBreaker[answer](gobreaker.Settings{
-			Timeout:      leftAlone,
-			ReadyToTrip:  func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failuresMost },
-			IsSuccessful: func(err error) bool { return err == nil || errors.As(err, new(*unknownPodError)) },
+		breaker: breaker.New[answer](breaker.Options{
+			Failed: func(err error) bool { return err != nil && !errors.As(err, new(*unknownPodError)) },
+			OnRest: o.OnRest,
 		}),
 	}
 }
@@ -101,9 +99,13 @@ func (c *Client) ofPod(sandbox, namespace, pod string) (answer, error) {
 	return joined.(answer), err
 }
 
-// lookUp asks the kubelet, unless it has failed too often.
+// lookUp asks the kubelet, unless it has failed too often. A kubelet that was restarted is another one: the first containers that it
+// creates need the answer, and what failed while it was down, such as look-ups for containers that run, is none of its faults.
 func (c *Client) lookUp(namespace, pod string) (answer, error) {
-	a, err := c.breaker.Execute(func() (answer, error) {
+	if c.serving.changed(c.socket) {
+		c.breaker.Reset()
+	}
+	a, err := c.breaker.Do(func() (answer, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), c.budget)
 		defer cancel()
 		conn, err := connect(c.dial)
@@ -113,11 +115,14 @@ func (c *Client) lookUp(namespace, pod string) (answer, error) {
 		defer func() { _ = conn.Close() }() // nothing is lost with it
 		return c.ask(ctx, conn, namespace, pod)
 	})
-	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
-		return nil, fmt.Errorf("%d look-ups in a row failed, so it is left alone for %s: see why the kubelet does not serve %s", failuresMost, leftAlone, c.socket)
+	if errors.Is(err, breaker.ErrResting) {
+		return nil, fmt.Errorf("%d look-ups in a row failed, so it is left alone for %s: see why the kubelet does not serve %s", breaker.Failures, breaker.DefaultRest, c.socket)
 	}
 	return a, err
 }
+
+// Resting says whether the kubelet is left alone just now.
+func (c *Client) Resting() bool { return c.breaker.Resting() }
 
 // ask gets one pod's answer, from the kubelet's list where it cannot be asked for a pod.
 func (c *Client) ask(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {

@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 )
 
 // The words of kubelets, which give them no code.
@@ -159,7 +161,7 @@ func TestUnknownPodsAreNoFailures(t *testing.T) {
 			socket := newSocket(t)
 			serve(t, socket, k)
 			c := New(Options{Socket: socket, Budget: aLongTime})
-			for i := range 2 * failuresMost {
+			for i := range 2 * breaker.Failures {
 				if _, err := c.Names("s1", "ml", "x", "main"); err == nil || !strings.Contains(err.Error(), "it knows no pod ml/x") {
 					t.Fatalf("time %d: %v", i, err)
 				}

@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
 )
 
 const (
@@ -108,7 +110,7 @@ func plain(err error) error {
 	case codes.ResourceExhausted:
 		return fmt.Errorf("it is asked too often or has too much to say: %s", s.Message())
 	case codes.Unavailable:
-		return fmt.Errorf("it cannot be reached: %s", s.Message())
+		return fmt.Errorf("it cannot be reached: %s", rpcerror.Reason(err))
 	}
 	return errors.New(s.Message())
 }

@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/test/bufconn"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 )
 
 // aLongTime is a budget for tests that are not about the budget.
@@ -76,7 +78,7 @@ func TestBudget(t *testing.T) {
 					}
 					return listener.DialContext(ctx)
 				}
-				for i := range failuresMost {
+				for i := range breaker.Failures {
 					_, took, err := timed(c, fmt.Sprint("s", i), "trainer")
 					if err == nil || !strings.Contains(err.Error(), tt.fails) {
 						t.Errorf("look-up %d: %v", i, err)
@@ -95,7 +97,7 @@ func TestBudget(t *testing.T) {
 				if dialled != before {
 					t.Error("the kubelet was asked although it failed three times")
 				}
-				time.Sleep(leftAlone + time.Millisecond)
+				time.Sleep(breaker.DefaultRest + time.Millisecond)
 				if _, _, err := timed(c, "s9", "trainer"); err == nil || !strings.Contains(err.Error(), tt.fails) || dialled == before {
 					t.Errorf("after a while the kubelet was asked again: %t; %v", dialled != before, err)
 				}
@@ -158,35 +160,6 @@ func TestAskedTooOften(t *testing.T) {
 				t.Errorf("asked %d times", n)
 			}
 		})
-	}
-}
-
-// TestRestart: a kubelet that comes back is found, both in the next look-up and in one that has begun.
-func TestRestart(t *testing.T) {
-	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
-	k := &kubelet{get: knows(trainer)}
-	socket := newSocket(t)
-	stop := serve(t, socket, k)
-	c := New(Options{Socket: socket, Budget: aLongTime})
-	if _, _, err := timed(c, "s1", "trainer"); err != nil {
-		t.Fatal(err)
-	}
-	stop()
-	if _, _, err := timed(c, "s1", "trainer"); err != nil {
-		t.Errorf("what is known of a pod is not used while the kubelet is away: %v", err)
-	}
-	result := make(chan error)
-	go func() {
-		_, _, err := timed(c, "s2", "trainer")
-		result <- err
-	}()
-	time.Sleep(3 * firstPause) // so that it most likely has tried; if not, the test is only easier to pass
-	serve(t, socket, k)
-	if err := <-result; err != nil {
-		t.Errorf("a look-up that began while the kubelet was away: %v", err)
-	}
-	if _, _, err := timed(c, "s3", "trainer"); err != nil {
-		t.Errorf("a look-up after the kubelet came back: %v", err)
 	}
 }
 

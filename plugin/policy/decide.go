@@ -96,7 +96,6 @@ func (d *deciding) withoutKubelet(kubelet *Refusal) *Refusal {
 		return kubelet
 	}
 	d.Reason = kubelet.Message
-	d.Warnings = append(d.Warnings, kubelet.Message)
 	return nil
 }
 

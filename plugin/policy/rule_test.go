@@ -55,7 +55,7 @@ func TestRules(t *testing.T) {
 		"empty-label":        {"", Container{Namespace: "web", Devices: device, Labels: map[string]string{"rest": ""}}, Decision{Signal: SignalDevice, Evidence: "/dev/infiniband/uverbs0 (mlx5_0)", Rule: "rest", Refusal: &Refusal{CauseDenied, `rule "rest" denies RDMA in namespace "web": remove the annotation rdma.noderesource.dev and the RDMA resource, or ask the cluster's administrator`}}},
 		"label-missing":      {"", Container{Namespace: "web", Devices: device, Labels: map[string]string{"other": ""}}, by("default", unlimited())},
 		"kubelet-silent": {"", Container{Namespace: "ml-a", Devices: device, Resources: silent},
-			Decision{Signal: SignalDevice, Evidence: "/dev/infiniband/uverbs0 (mlx5_0)", Reason: silence, Warnings: []string{silence}}},
+			Decision{Signal: SignalDevice, Evidence: "/dev/infiniband/uverbs0 (mlx5_0)", Reason: silence}},
 		"kubelet-silent-and-annotated": {"", Container{Namespace: "ml-a", Devices: device, Annotations: podAnnotation("true"), Resources: silent},
 			Decision{Signal: SignalDevice, Evidence: "/dev/infiniband/uverbs0 (mlx5_0)", Refusal: &Refusal{CauseKubelet, silence}}},
 		"kubelet-silent-and-fail": {"{optIn: {onKubeletError: fail}, rules: [{match: {resources: [a/b]}}]}", Container{Namespace: "ml-a", Devices: device, Resources: silent},

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
-	"github.com/sony/gobreaker/v2"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
 )
 
 // work asks containerd something. It may be done anew.
@@ -22,22 +24,12 @@ type work func(context.Context, containers.ContainersClient) error
 // errGivenUp is a call that the caller gave up: it says nothing of how containerd does.
 var errGivenUp = fmt.Errorf("given up by the caller: %w", context.Canceled)
 
-func newBreaker(o Options) *gobreaker.CircuitBreaker[struct{}] {
-	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
-		MaxRequests:  1,
-		Timeout:      o.Rest,
-		ReadyToTrip:  func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= failuresToOpen },
-		IsSuccessful: func(err error) bool { return !containerdFailed(err) },
-		IsExcluded:   func(err error) bool { return errors.Is(err, errGivenUp) },
-		OnStateChange: func(_ string, from, to gobreaker.State) {
-			switch {
-			case o.OnRest == nil:
-			case from == gobreaker.StateClosed && to == gobreaker.StateOpen:
-				o.OnRest(true)
-			case to == gobreaker.StateClosed:
-				o.OnRest(false)
-			}
-		},
+func newBreaker(o Options) *breaker.Breaker[struct{}] {
+	return breaker.New[struct{}](breaker.Options{
+		Rest:     o.Rest,
+		Failed:   containerdFailed,
+		Excluded: func(err error) bool { return errors.Is(err, errGivenUp) },
+		OnRest:   o.OnRest,
 	})
 }
 
@@ -51,7 +43,7 @@ func (c *Client) within(ctx context.Context, container string, do work) error {
 	}
 	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", c.Namespace), budget)
 	defer cancel()
-	_, err := c.breaker.Execute(func() (struct{}, error) {
+	_, err := c.breaker.Do(func() (struct{}, error) {
 		err := c.do(ctx, do)
 		if err != nil && errors.Is(caller.Err(), context.Canceled) {
 			err = errGivenUp
@@ -99,8 +91,8 @@ func containerdFailed(err error) bool {
 
 func (c *Client) explain(err error, budget time.Duration) error {
 	switch {
-	case errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests):
-		return fmt.Errorf("%w: its API failed %d times in a row, and is tried again at most %s later", ErrResting, failuresToOpen, c.Rest)
+	case errors.Is(err, breaker.ErrResting):
+		return fmt.Errorf("%w: its API failed %d times in a row, and is tried again at most %s later", ErrResting, breaker.Failures, c.Rest)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("containerd did not answer within %s", budget.Round(time.Millisecond))
 	}
@@ -114,7 +106,7 @@ func (c *Client) explain(err error, budget time.Duration) error {
 	case codes.DeadlineExceeded:
 		return fmt.Errorf("containerd did not answer within %s", budget.Round(time.Millisecond))
 	case codes.Unavailable:
-		return fmt.Errorf("containerd cannot be reached: %s", s.Message())
+		return fmt.Errorf("containerd cannot be reached: %s", rpcerror.Reason(err))
 	default:
 		return fmt.Errorf("containerd: %s", s.Message())
 	}

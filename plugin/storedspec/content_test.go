@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 )
 
@@ -62,7 +63,7 @@ func TestApplyFaultsOfOneContainer(t *testing.T) {
 // Containers that come and go are no sign of a sick containerd, however many there are in a row.
 func TestApplyToManyThatAreGone(t *testing.T) {
 	client := newClient(t, Options{Address: storedspectest.NewServer(t).Socket})
-	for range 2 * failuresToOpen {
+	for range 2 * breaker.Failures {
 		if _, err := client.Apply(t.Context(), "nobody", ipcLock); !errors.Is(err, ErrNotFound) {
 			t.Errorf("Apply gives %v", err)
 		}

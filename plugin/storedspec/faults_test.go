@@ -104,7 +104,7 @@ func TestSickContainerd(t *testing.T) {
 				if fastest > DefaultBudget+lateness || slowest >= patienceOfNRI || test.waits && fastest < DefaultBudget {
 					t.Errorf("the calls took %s, with a budget of %s", took, DefaultBudget)
 				}
-				if !client.Stats().Resting {
+				if !client.Resting() {
 					t.Error("three failures in a row, and the breaker is not open")
 				}
 				connections, gets := proxy.Accepted(), server.Gets("train")
@@ -127,7 +127,7 @@ func TestSickContainerd(t *testing.T) {
 					changed, err := client.Apply(t.Context(), "train", ipcLock)
 					return changed && err == nil
 				})
-				if client.Stats().Resting {
+				if client.Resting() {
 					t.Error("containerd answered, and the breaker is open")
 				}
 				if diff := cmp.Diff([]bool{true, false}, rests.all()); diff != "" {
@@ -149,7 +149,7 @@ func TestOneCallTries(t *testing.T) {
 		}
 	}
 	client.Budget = testPatience // the trial lasts until the others are back
-	eventually(t, "the end of the rest", func() bool { return !client.Stats().Resting })
+	eventually(t, "the end of the rest", func() bool { return !client.Resting() })
 	ctx, giveUp := context.WithCancel(t.Context())
 	trial := make(chan error, 1)
 	connections := proxy.Accepted()

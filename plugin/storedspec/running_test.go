@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -103,7 +104,7 @@ func TestApplyRunningGivesWay(t *testing.T) {
 				server.AfterUpdate = again
 			}
 			client := newClient(t, Options{Address: server.Socket})
-			for range 2 * failuresToOpen { // it says nothing of how containerd does
+			for range 2 * breaker.Failures { // it says nothing of how containerd does
 				gets := server.Gets("train")
 				changed, err := client.ApplyRunning(t.Context(), "train", unlimited)
 				if changed || !errors.Is(err, ErrContended) {

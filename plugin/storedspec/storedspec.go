@@ -16,8 +16,8 @@ import (
 	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
-	"github.com/sony/gobreaker/v2"
 
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -25,11 +25,7 @@ import (
 const (
 	DefaultNamespace = "k8s.io"               // where containerd's CRI keeps its containers
 	DefaultBudget    = 300 * time.Millisecond // NRI gives a plugin 2 s, and all other plugin calls wait meanwhile
-	DefaultRest      = 10 * time.Second
 )
-
-// failuresToOpen is how many failures in a row open the breaker.
-const failuresToOpen = 3
 
 // Errors that callers tell apart, by errors.Is.
 var (
@@ -52,7 +48,7 @@ type Options struct {
 	// Budget bounds each call, all tries together; 0: DefaultBudget. Where the caller's context has a deadline, a quarter of the time
 	// up to it is kept for the caller.
 	Budget time.Duration
-	// Rest is how long containerd is not asked after three failures in a row; then one call tries. 0: DefaultRest.
+	// Rest is how long containerd is not asked after three failures in a row; then one call tries. 0: breaker.DefaultRest.
 	Rest time.Duration
 	// OnRest, if given, is told when such a rest begins, and when containerd has answered again. It must not call the Client.
 	OnRest func(resting bool)
@@ -62,7 +58,7 @@ type Options struct {
 type Client struct {
 	Options
 	links   links
-	breaker *gobreaker.CircuitBreaker[struct{}]
+	breaker *breaker.Breaker[struct{}]
 	counts  struct{ changed, unchanged, failed, rested atomic.Uint64 }
 }
 
@@ -78,7 +74,7 @@ func New(o Options) *Client {
 		o.Budget = DefaultBudget
 	}
 	if o.Rest == 0 {
-		o.Rest = DefaultRest
+		o.Rest = breaker.DefaultRest
 	}
 	return &Client{Options: o, links: links{address: o.Address, root: o.Root}, breaker: newBreaker(o)}
 }
@@ -123,13 +119,12 @@ func (c *Client) Read(ctx context.Context, container string) ([]byte, error) {
 	return text, err
 }
 
-// Stats are the outcomes of Apply and ApplyRunning so far, and whether containerd is left alone just now.
+// Stats are the outcomes of Apply and ApplyRunning so far.
 type Stats struct {
 	Changed   uint64 // the spec was changed
 	Unchanged uint64 // it held what was granted already, or its author dropped all capabilities
 	Failed    uint64 // containerd was asked, and it did not work
 	Rested    uint64 // containerd was not asked: ErrResting
-	Resting   bool   // calls come back with ErrResting
 }
 
 // Stats gives the counts.
@@ -137,9 +132,11 @@ func (c *Client) Stats() Stats {
 	return Stats{
 		Changed: c.counts.changed.Load(), Unchanged: c.counts.unchanged.Load(),
 		Failed: c.counts.failed.Load(), Rested: c.counts.rested.Load(),
-		Resting: c.breaker.State() == gobreaker.StateOpen,
 	}
 }
+
+// Resting says whether containerd is left alone just now: calls come back with ErrResting.
+func (c *Client) Resting() bool { return c.breaker.Resting() }
 
 // count counts the outcome of an edit, and gives it to the caller.
 func (c *Client) count(e *edit, err error) (changed bool, _ error) {

@@ -67,15 +67,18 @@ func replaceAs(t *testing.T, child, dir string, size int) string {
 
 func TestReplaceOnAFullDisk(t *testing.T) {
 	small, large := "old", strings.Repeat("old ", 5000)
-	for name, test := range map[string]struct{ before, after map[string]string }{
-		"the backup does not fit":   {map[string]string{"spec.json": large}, map[string]string{"spec.json": large}},
-		"the new file does not fit": {map[string]string{"spec.json": small}, map[string]string{"spec.json": small, "spec.json" + BackupSuffix: small}},
-		"there is no old file":      {nil, map[string]string{}},
+	for name, test := range map[string]struct {
+		before, after map[string]string
+		failed        string
+	}{
+		"the backup does not fit":   {map[string]string{"spec.json": large}, map[string]string{"spec.json": large}, "spec.json" + BackupSuffix},
+		"the new file does not fit": {map[string]string{"spec.json": small}, map[string]string{"spec.json": small, "spec.json" + BackupSuffix: small}, "spec.json"},
+		"there is no old file":      {nil, map[string]string{}, "spec.json"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := folder(t, test.before)
-			if got := replaceAs(t, fullDisk, dir, 10000); !strings.HasPrefix(got, "cannot write spec.json") || !strings.HasSuffix(got, "file too large") {
-				t.Errorf("Replace: %s", got)
+			if got, want := replaceAs(t, fullDisk, dir, 10000), "cannot write "+test.failed+": file too large"; got != want {
+				t.Errorf("Replace: %s; want %s", got, want)
 			}
 			check(t, dir, test.after)
 		})
@@ -83,8 +86,8 @@ func TestReplaceOnAFullDisk(t *testing.T) {
 }
 
 func TestReplaceInAReadOnlyFolder(t *testing.T) {
-	for name, files := range map[string]map[string]string{"an old file": {"spec.json": "old"}, "a new file": {}} {
-		t.Run(name, func(t *testing.T) {
+	for failed, files := range map[string]map[string]string{"spec.json" + BackupSuffix: {"spec.json": "old"}, "spec.json": {}} {
+		t.Run(failed, func(t *testing.T) {
 			dir := folder(t, files)
 			for file := range files {
 				if err := os.Chmod(dir+"/"+file, 0o666); err != nil {
@@ -95,8 +98,8 @@ func TestReplaceInAReadOnlyFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = os.Chmod(dir, 0o755) }) // so that it can be removed
-			if got := replaceAs(t, nobody, dir, 3); !strings.HasPrefix(got, "cannot write spec.json") || !strings.HasSuffix(got, "permission denied") {
-				t.Errorf("Replace: %s", got)
+			if got, want := replaceAs(t, nobody, dir, 3), "cannot write "+failed+": permission denied"; got != want {
+				t.Errorf("Replace: %s; want %s", got, want)
 			}
 			check(t, dir, files)
 		})

@@ -17,12 +17,15 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
 )
 
 // places are where runtimes usually serve CRI, with whose it is.
@@ -51,22 +54,26 @@ func Connect(ctx context.Context, endpoint, root string) (*Runtime, error) {
 	if endpoint != "" {
 		return connect(ctx, strings.TrimPrefix(endpoint, "unix://"))
 	}
-	var tried []error
+	var tried error
 	for _, p := range places {
 		socket := filepath.Join(root, p)
-		if info, err := os.Stat(socket); err != nil || info.Mode().Type() != fs.ModeSocket {
+		info, err := os.Stat(socket)
+		if !errors.Is(err, fs.ErrPermission) && (err != nil || info.Mode().Type() != fs.ModeSocket) {
 			continue
 		}
 		r, err := connect(ctx, socket)
 		if err == nil {
 			return r, nil
 		}
-		tried = append(tried, err)
+		if tried != nil {
+			err = fmt.Errorf("%w; %w", tried, err)
+		}
+		tried = err
 	}
 	if tried == nil {
-		tried = append(tried, fmt.Errorf("no container runtime's socket at %s: name it with --runtime-endpoint", strings.Join(below(root), ", ")))
+		tried = fmt.Errorf("no container runtime's socket at %s: name it with --runtime-endpoint", strings.Join(below(root), ", "))
 	}
-	return nil, errors.Join(tried...)
+	return nil, tried
 }
 
 func below(root string) []string {
@@ -77,7 +84,23 @@ func below(root string) []string {
 	return sockets
 }
 
+// reach says in the kernel's words why a socket cannot be connected to. gRPC's have more of its own inside than of the cause.
+func reach(ctx context.Context, socket string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	var refused syscall.Errno
+	switch {
+	case errors.As(err, &refused):
+		return fmt.Errorf("cannot connect to the runtime at %s: %w", socket, refused)
+	case err != nil:
+		return fmt.Errorf("cannot connect to the runtime at %s: %w", socket, err)
+	}
+	return conn.Close()
+}
+
 func connect(ctx context.Context, socket string) (*Runtime, error) {
+	if err := reach(ctx, socket); err != nil {
+		return nil, err
+	}
 	conn, err := grpc.NewClient("passthrough:///runtime",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
@@ -110,7 +133,7 @@ func plain(err error) error {
 	case codes.DeadlineExceeded:
 		return errors.New("the runtime did not answer in time")
 	case codes.Unavailable:
-		return fmt.Errorf("the runtime cannot be reached: %s", s.Message())
+		return fmt.Errorf("the runtime cannot be reached: %s", rpcerror.Reason(err))
 	case codes.Unimplemented:
 		return errors.New("it does not serve CRI: if it is containerd, see that cri is not in disabled_plugins")
 	}

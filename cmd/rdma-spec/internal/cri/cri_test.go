@@ -7,6 +7,8 @@ import (
 	"context"
 	"math"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +123,16 @@ func TestConnectFindsTheRuntime(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), withoutCRI.Socket+": it does not serve CRI") {
 		t.Errorf("no CRI: %v", err)
 	}
+	gone, err := net.Listen("unix", filepath.Join(mkdir(t, root, "run/k0s"), "containerd.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone.(*net.UnixListener).SetUnlinkOnClose(false)
+	_ = gone.Close() // its socket stays, as after a crash
+	_, err = Connect(t.Context(), "", root)
+	if err == nil || !strings.Contains(err.Error(), "does not serve CRI") || !strings.Contains(err.Error(), "run/k0s/containerd.sock: connection refused") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("two sockets that are of no use, in one line: %v", err)
+	}
 	critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0", Root: root, Path: "run/crio/crio.sock"})
 	if r := connected(t, "", root); r.Name != "cri-o" {
 		t.Errorf("runtime %s", r.Name)
@@ -130,9 +142,18 @@ func TestConnectFindsTheRuntime(t *testing.T) {
 		t.Errorf("no socket: %v", err)
 	}
 	_, err = Connect(t.Context(), "/nonexistent.sock", "/")
-	if err == nil || !strings.Contains(err.Error(), "/nonexistent.sock: the runtime cannot be reached") {
+	if err == nil || !strings.Contains(err.Error(), "cannot connect to the runtime at /nonexistent.sock: no such file or directory") {
 		t.Errorf("no socket where one was named: %v", err)
 	}
+}
+
+func mkdir(t *testing.T, root, folder string) string {
+	t.Helper()
+	path := filepath.Join(root, folder)
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 func TestRuntimeThatDoesNotAnswer(t *testing.T) {

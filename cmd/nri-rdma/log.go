@@ -1,0 +1,82 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+const (
+	// linesKept is how many lines wait for a log that takes none.
+	linesKept = 1000
+	// flushWithin is how long the program's end may wait for such a log.
+	flushWithin = 200 * time.Millisecond
+)
+
+// patientLog hands lines on to a writer that may block or fail: a pipe that nobody reads, a journal that hangs, a full disk. Whoever
+// logs waits for none of it, since whole nodes wait for whoever logs. What does not fit is counted, and told once there is room.
+type patientLog struct {
+	to    io.Writer
+	lines chan []byte
+	ended chan struct{}
+
+	mu     sync.Mutex
+	lost   int
+	closed bool
+}
+
+func newPatientLog(to io.Writer) *patientLog {
+	l := &patientLog{to: to, lines: make(chan []byte, linesKept), ended: make(chan struct{})}
+	go l.write()
+	return l
+}
+
+// Write implements io.Writer, for one line. It never fails.
+func (l *patientLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return len(line), nil
+	}
+	select {
+	case l.lines <- append([]byte(nil), line...):
+	default:
+		l.lost++
+	}
+	return len(line), nil
+}
+
+func (l *patientLog) write() {
+	defer close(l.ended)
+	for line := range l.lines {
+		_, err := l.to.Write(line)
+		l.mu.Lock()
+		if err != nil {
+			l.lost++
+		}
+		lost := l.lost
+		if err == nil {
+			l.lost = 0
+		}
+		l.mu.Unlock()
+		if err == nil && lost > 0 {
+			_, _ = fmt.Fprintf(l.to, "nri-rdma: %d lines of the log were lost: it took none for a while\n", lost) // they stay lost
+		}
+	}
+}
+
+// Close writes what is left, if the log takes it.
+func (l *patientLog) Close() {
+	l.mu.Lock()
+	l.closed = true
+	close(l.lines)
+	l.mu.Unlock()
+	select {
+	case <-l.ended:
+	case <-time.After(flushWithin):
+	}
+}

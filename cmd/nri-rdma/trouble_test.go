@@ -1,0 +1,265 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// asProgram, in the environment, has this test program be nri-rdma; as "nobody" it is so as a user to whom nothing belongs.
+const asProgram = "NRI_RDMA_TEST_PROGRAM"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(asProgram) {
+	case "":
+		os.Exit(m.Run())
+	case "nobody":
+		if os.Getuid() == 0 {
+			if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(65534), syscall.Setuid(65534)); err != nil {
+				panic(err)
+			}
+		}
+	}
+	main()
+}
+
+func program(t *testing.T, user string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
+	cmd.Env = append(os.Environ(), asProgram+"="+user)
+	return cmd
+}
+
+// What keeps the program from starting is told in one line, and it ends with 1.
+func TestWhatKeepsItFromStarting(t *testing.T) {
+	folder := t.TempDir()
+	secret := filepath.Join(folder, "config.yaml")
+	if err := os.WriteFile(secret, []byte("{}"), 0o000); err != nil {
+		t.Fatal(err)
+	}
+	for parent := folder; parent != "/tmp" && parent != "/"; parent = filepath.Dir(parent) {
+		_ = os.Chmod(parent, 0o755) // nobody may look into a test's folder, else; what is not ours is open already
+	}
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	socket := filepath.Join(folder, "no.sock")
+	for name, test := range map[string]struct {
+		user string
+		args []string
+		want string
+	}{
+		"configuration without permission": {"nobody", []string{"--config", secret}, `cannot read the configuration: .*config.yaml: permission denied: let user \d+ read it, who runs this`},
+		"no configuration":                 {"nobody", []string{"--config", filepath.Join(folder, "none", "config.yaml")}, "cannot read the configuration: .*: no such file or directory"},
+		"configuration is a folder":        {"nobody", []string{"--config", folder}, "is no regular file"},
+		"port taken":                       {"nobody", []string{"--http", taken.Addr().String()}, "--http 127.0.0.1:[0-9]+: bind: address already in use: choose another ADDR, as in 127.0.0.1:9797"},
+		"no port":                          {"nobody", []string{"--http", "127.0.0.1"}, "--http 127.0.0.1: address 127.0.0.1: missing port in address: choose another ADDR, as in 127.0.0.1:9797"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := program(t, test.user, append(test.args, "--socket", socket)...).CombinedOutput()
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 || bytes.Count(out, []byte("\n")) != 1 || !regexp.MustCompile(`level=error msg=".*`+test.want).Match(out) {
+				t.Errorf("%v, want exit status 1; it said:\n%s, want one line with %s", err, out, test.want)
+			}
+		})
+	}
+}
+
+func TestVersionOnAFullDisk(t *testing.T) {
+	cmd := program(t, "nobody", "--version")
+	var stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = deviceFull(t), &stderr
+	var exit *exec.ExitError
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.HasSuffix(stderr.String(), "no space left on device\n") {
+		t.Errorf("%v, want exit status 1; stderr %q", err, stderr.String())
+	}
+}
+
+func deviceFull(t *testing.T) *os.File {
+	t.Helper()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = full.Close() })
+	return full
+}
+
+// The runtime's folder is not there when the program starts, and comes later, with the socket. Waiting is told once.
+func TestRuntimeThatWasNeverThere(t *testing.T) {
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	folder := filepath.Join(filepath.Dir(runtime.Socket), "var", "run", "nri")
+	runtime.Socket = filepath.Join(folder, "nri.sock")
+	log := filepath.Join(t.TempDir(), "log")
+	end := start(t, file(t, log), "--socket", runtime.Socket, "--root", hcatest.V100(t))
+	said := func(text string) int {
+		content, err := os.ReadFile(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(content), text)
+	}
+	await(t, "waits", func() bool { return said("no NRI socket: waiting for the runtime") > 0 })
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	runtime.Start(t)
+	await(t, "registers", func() bool { return runtime.Synchronised() > 0 })
+	end()
+	if n := said("no NRI socket"); n != 1 {
+		t.Errorf("it told %d times that it waits, want once", n)
+	}
+}
+
+// A log that takes nothing neither ends the program nor holds up a container: each of these has a line for the log.
+func TestLogThatTakesNothing(t *testing.T) {
+	for name, stderr := range map[string]*os.File{"a full disk": deviceFull(t), "nobody reads": stuffedPipe(t), "the reader is gone": brokenPipe(t)} {
+		t.Run(name, func(t *testing.T) {
+			runtime := nritest.New(t, "containerd", "v2.4.2")
+			runtime.Start(t)
+			end := start(t, stderr, "--socket", runtime.Socket, "--root", hcatest.V100(t), "--log-level", "debug")
+			await(t, "registers", func() bool { return runtime.Synchronised() > 0 })
+			ctr := &api.Container{Id: "c", Name: "main", Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}}}}
+			for i := range linesKept + 200 { // more than are kept
+				ctr.Id = fmt.Sprint("c", i)
+				got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "s", Name: "p", Namespace: "ml"}, ctr)
+				if err != nil || len(got.GetRlimits()) != 1 {
+					t.Fatalf("container %d: %v, %v", i, got, err)
+				}
+			}
+			end()
+		})
+	}
+}
+
+// start runs the program. What is returned has it end, which it must do well and soon.
+func start(t *testing.T, stderr *os.File, args ...string) (end func()) {
+	t.Helper()
+	cmd := program(t, "as it is", args...)
+	cmd.Stderr = stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	return func() {
+		t.Helper()
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Error(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Error("it still runs ten seconds after the signal")
+		}
+	}
+}
+
+func file(t *testing.T, name string) *os.File {
+	t.Helper()
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+func pipe(t *testing.T) (read, written *os.File) {
+	t.Helper()
+	read, written, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = read.Close(), written.Close() })
+	return read, written
+}
+
+func brokenPipe(t *testing.T) *os.File {
+	t.Helper()
+	read, written := pipe(t)
+	_ = read.Close() // that is what it is for
+	return written
+}
+
+// stuffedPipe gives a pipe that takes no more, and whose other end is open.
+func stuffedPipe(t *testing.T) *os.File {
+	t.Helper()
+	_, written := pipe(t)
+	if err := written.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := written.Write(make([]byte, 4096)); errors.Is(err, os.ErrDeadlineExceeded) {
+			return written
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func await(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("it never %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// What a log did not take is counted, and told when it takes lines again, which come whole.
+func TestLostLinesAreCounted(t *testing.T) {
+	read, written := pipe(t)
+	log := newPatientLog(written)
+	const lines = 10 * linesKept
+	for i := range lines { // a pipe keeps 64 KiB
+		if n, err := fmt.Fprintf(log, "line %d %s\n", i, strings.Repeat("x", 100)); err != nil || n < 100 {
+			t.Fatal(n, err)
+		}
+	}
+	got := make(chan string)
+	go func() {
+		var text bytes.Buffer
+		_, _ = text.ReadFrom(read) // until the other end is closed
+		got <- text.String()
+	}()
+	log.Close()
+	_ = written.Close()
+	text := <-got
+	whole := regexp.MustCompile(`(?m)^line \d+ x{100}$`).FindAllString(text, -1)
+	lost := 0
+	for _, told := range regexp.MustCompile(`(?m)^nri-rdma: (\d+) lines of the log were lost`).FindAllStringSubmatch(text, -1) {
+		n, err := strconv.Atoi(told[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		lost += n
+	}
+	if lost == 0 || lost+len(whole) != lines || len(whole) < linesKept {
+		t.Errorf("%d of %d lines arrived whole, and it is told that %d were lost", len(whole), lines, lost)
+	}
+}

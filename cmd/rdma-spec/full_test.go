@@ -1,0 +1,80 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// No command's result is lost with exit status 0 where nothing can be written to standard output. The error is the
+// kernel's own, of /dev/full.
+func TestFullStandardOutput(t *testing.T) {
+	root, file := hcatest.V100(t), config(t, "{}")
+	_, containers := lowNode()
+	runtime := critest.Serve(t, critest.Options{}, containers...)
+	node := []string{"--config", file, "--root", root, "--runtime-endpoint", runtime.Socket}
+	calls := map[string][]string{
+		"generate":              {"--for", "docker"},
+		"devices":               {"--root", root},
+		"explain":               {"-f", "../../deploy/examples/device-plugin.yaml", "--hca", "mlx5_0"},
+		"config check":          {file},
+		"config show":           {file},
+		"status":                node,
+		"repair":                append([]string{"--dry-run"}, node...),
+		"verify":                {"--lock", "4Ki"},
+		"version":               nil,
+		"completion bash":       nil,
+		"completion zsh":        nil,
+		"completion fish":       nil,
+		"completion powershell": nil,
+		"help":                  nil,
+	}
+	for _, command := range leaves(newRootCommand()) {
+		args, known := calls[command]
+		if !known {
+			t.Errorf("rdma-spec %s is not tested here", command)
+		}
+		for name, args := range map[string][]string{command: append(strings.Fields(command), args...), command + " --help": append(strings.Fields(command), "--help")} {
+			t.Run(name, func(t *testing.T) {
+				full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer func() { _ = full.Close() }() // nothing was written
+				var stderr bytes.Buffer
+				status := run(args, strings.NewReader(""), full, &stderr)
+				lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
+				const want = "rdma-spec: cannot write to standard output: no space left on device: make room there, and try again"
+				if status != 1 || lines[len(lines)-1] != want || strings.Count(stderr.String(), "standard output") != 1 {
+					t.Errorf("exit status %d, want 1; stderr %q, want %q", status, lines, want)
+				}
+			})
+		}
+	}
+}
+
+// leaves gives the calls of the commands that do something.
+func leaves(parent *cobra.Command) []string {
+	if !parent.HasParent() { // those that cobra adds
+		parent.InitDefaultHelpCmd()
+		parent.InitDefaultCompletionCmd()
+	}
+	var calls []string
+	for _, c := range parent.Commands() {
+		if c.HasSubCommands() {
+			calls = append(calls, leaves(c)...)
+		} else {
+			calls = append(calls, strings.TrimPrefix(c.CommandPath(), "rdma-spec "))
+		}
+	}
+	return calls
+}

@@ -1,0 +1,29 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package podresources
+
+import (
+	"os"
+	"sync"
+)
+
+// serving is the socket at which a kubelet was last seen to serve. Each kubelet makes one of its own.
+type serving struct {
+	mu   sync.Mutex
+	seen os.FileInfo
+}
+
+// changed says whether there is a socket, and it is another one than last time. A file system may use an inode's number again at once,
+// but not with the same time.
+func (s *serving) changed(socket string) bool {
+	info, err := os.Stat(socket)
+	if err != nil {
+		return false // whoever asks it will see
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	same := s.seen != nil && os.SameFile(s.seen, info) && s.seen.ModTime().Equal(info.ModTime())
+	s.seen = info
+	return !same
+}

@@ -1,0 +1,58 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package rpcerror_test
+
+import (
+	"errors"
+	"net"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
+)
+
+// gRPC itself says these, so that a release that words them otherwise is noticed.
+func TestReasonOfNoConnection(t *testing.T) {
+	folder := t.TempDir()
+	missing, refusing := filepath.Join(folder, "missing.sock"), filepath.Join(folder, "refusing.sock")
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: refusing, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	_ = listener.Close()
+	for socket, want := range map[string]string{
+		missing:  "dial unix " + missing + ": connect: no such file or directory",
+		refusing: "dial unix " + refusing + ": connect: connection refused",
+	} {
+		conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = grpc_health_v1.NewHealthClient(conn).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		_ = conn.Close()
+		if got := rpcerror.Reason(err); got != want {
+			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+func TestReason(t *testing.T) {
+	for want, err := range map[string]error{
+		"shutting down":               status.Error(codes.Unavailable, "shutting down"),
+		"no gRPC":                     errors.New("no gRPC"),
+		"connection error: desc = 12": status.Error(codes.Unavailable, "connection error: desc = 12"),
+		"handshake failed":            status.Error(codes.Unavailable, `connection error: desc = "handshake failed"`),
+	} {
+		if got := rpcerror.Reason(err); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

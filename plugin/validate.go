@@ -1,0 +1,78 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+// causeUnadjusted is why a container is refused that the policy gives something which it would start without.
+const causeUnadjusted policy.Cause = "unadjusted"
+
+// validateContainer is the ValidateContainerAdjustment event: every plugin has been asked, and the container is about to be created.
+// It makes the decision that the plugin should have made, about the container as it would be: what a grant would still change is what
+// the container lacks. CAP_IPC_LOCK is not among it, since it is given later.
+func (p *Plugin) validateContainer(pod *api.PodSandbox, ctr *api.Container, adjustment *api.ContainerAdjustment) error {
+	start := time.Now()
+	carryOut(ctr, adjustment)
+	decision := p.policy.Load().Decide(p.container(pod, ctr), p.node)
+	if decision.Grant != nil {
+		decision.Refusal = unadjusted(ctr, decision)
+		decision.Grant = nil // nothing is given here
+	}
+	p.metrics.count(decision, start)
+	if decision.Refusal == nil {
+		return nil
+	}
+	return p.refuse(inWords(p.logger(pod, ctr), decision), subject(pod, ctr), decision.Refusal)
+}
+
+// unadjusted refuses a container that lacks something of its grant.
+func unadjusted(ctr *api.Container, d policy.Decision) *policy.Refusal {
+	missing, words := adjust(ctr, *d.Grant)
+	var lacks []string
+	if len(missing.GetRlimits()) > 0 {
+		lacks = append(lacks, "memlock "+d.Grant.Memlock.String())
+	}
+	if len(missing.GetLinux().GetDevices()) > 0 {
+		lacks = append(lacks, fmt.Sprintf("devices %s", words["devices"]))
+	}
+	if len(lacks) == 0 {
+		return nil
+	}
+	return &policy.Refusal{Cause: causeUnadjusted, Message: fmt.Sprintf("the RDMA container (%s: %s) would start without %s, which rule %q gives: "+
+		"see that nri-rdma is registered on this node, with the same configuration as its validator",
+		d.Signal, d.Evidence, strings.Join(lacks, " and "), d.Rule)}
+}
+
+// carryOut makes a container what it will be with an adjustment, in all that a decision depends on.
+func carryOut(ctr *api.Container, adjustment *api.ContainerAdjustment) {
+	ctr.Rlimits = append(ctr.GetRlimits(), adjustment.GetRlimits()...)
+	for _, e := range adjustment.GetEnv() {
+		ctr.Env = append(ctr.GetEnv(), e.GetKey()+"="+e.GetValue())
+	}
+	if ctr.Linux == nil {
+		ctr.Linux = &api.LinuxContainer{}
+	}
+	for _, d := range adjustment.GetLinux().GetDevices() {
+		path, removed := d.IsMarkedForRemoval()
+		ctr.Linux.Devices = slices.DeleteFunc(ctr.Linux.GetDevices(), func(had *api.LinuxDevice) bool { return had.GetPath() == path })
+		if !removed {
+			ctr.Linux.Devices = append(ctr.Linux.Devices, d)
+		}
+	}
+	if limit := adjustment.GetLinux().GetResources().GetMemory().GetLimit(); limit != nil {
+		if ctr.Linux.Resources == nil {
+			ctr.Linux.Resources = &api.LinuxResources{}
+		}
+		ctr.Linux.Resources.Memory = &api.LinuxMemory{Limit: limit}
+	}
+}

@@ -1,0 +1,154 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// With no plugin there to adjust them, the validator refuses the containers that it would have adjusted, and no others.
+func TestValidatorAlone(t *testing.T) {
+	nri := nritest.New(t, "containerd", "v2.4.2")
+	nri.Start(t)
+	p := run(t, Options{Socket: nri.Socket, Validate: true, Policy: mustPolicy(t, "{optIn: {annotation: {namespaces: [ml]}}, rules: [{name: guests, match: {namespaces: [guest]}, deny: true}]}")})
+	eventually(t, 5*time.Second, "registered", func() bool { return nri.Synchronised() == 1 })
+
+	holder := func(change func(*api.Container)) *api.Container {
+		ctr := verbsContainer(t, p.Root)
+		change(ctr)
+		return ctr
+	}
+	memlock := func(soft uint64) func(*api.Container) {
+		return func(ctr *api.Container) {
+			ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Soft: soft, Hard: soft}}
+		}
+	}
+	in := func(namespace, annotation string) *api.PodSandbox {
+		sandbox := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: namespace}
+		if annotation != "" {
+			sandbox.Annotations = map[string]string{policy.AnnotationKey: annotation}
+		}
+		return sandbox
+	}
+	asIs := func(*api.Container) {}
+	for _, test := range []struct {
+		name string
+		pod  *api.PodSandbox
+		ctr  *api.Container
+		want string // of the error; "" where it is created
+	}{
+		{"unrelated", in("web", ""), &api.Container{Id: "c", Name: "main"}, ""},
+		{"a verbs device", in("web", ""), holder(asIs), "pod web/train-0, container main: the RDMA container (device: /dev/infiniband/uverbs0 (mlx5_0)) " +
+			`would start without memlock unlimited, which rule "default" gives: see that nri-rdma is registered on this node`},
+		{"a verbs device and too low a limit", in("web", ""), holder(memlock(1 << 23)), "would start without memlock unlimited"},
+		{"a verbs device and a limit that suffices", in("web", ""), holder(memlock(1<<64 - 1)), ""},
+		{"privileged", in("web", ""), holder(func(ctr *api.Container) {
+			ctr.Linux.Resources = &api.LinuxResources{Devices: []*api.LinuxDeviceCgroup{{Allow: true, Access: "rwm"}}}
+		}), ""},
+		{"a block device at the path of a verbs device", in("web", ""), holder(func(ctr *api.Container) { ctr.Linux.Devices[0].Type = "b" }), ""},
+		{"opted out", in("web", "false"), holder(asIs), ""},
+		{"annotated", in("ml", "true"), &api.Container{Id: "c", Name: "main"}, "would start without memlock unlimited and devices uverbs"},
+		{"annotated where it may not be", in("web", "true"), &api.Container{Id: "c", Name: "main"}, `namespace "web" may not opt in by annotation`},
+		{"denied", in("guest", ""), holder(asIs), `rule "guests" denies RDMA`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := nri.Create(t.Context(), test.pod, test.ctr)
+			switch {
+			case test.want == "" && err != nil:
+				t.Errorf("refused: %v", err)
+			case test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
+				t.Errorf("the creation gives %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+// What the plugin has adjusted, whatever its policy gives, the validator has nothing to say about.
+func TestValidatorBesideThePlugin(t *testing.T) {
+	for name, config := range map[string]string{
+		"defaults":      "optIn: {annotation: {namespaces: [ml]}}",
+		"finite":        "{memlock: 1Gi, optIn: {annotation: {namespaces: [ml]}}}",
+		"memory-limit":  "{memlock: memory-limit, optIn: {annotation: {namespaces: [ml]}}}",
+		"a rule's HCAs": "{rules: [{name: r, match: {namespaces: [ml]}, devices: {names: [mlx5_*]}}], optIn: {annotation: {namespaces: [ml]}}}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			nri, p := registered(t, Options{Policy: mustPolicy(t, config)})
+			validator := run(t, Options{Socket: nri.Socket, Root: p.Root, Validate: true, Policy: mustPolicy(t, config)})
+			eventually(t, 5*time.Second, "both are registered", func() bool { return nri.Synchronised() == 2 })
+			limited := &api.LinuxResources{Memory: &api.LinuxMemory{Limit: api.Int64(1 << 30)}}
+			holder := verbsContainer(t, p.Root)
+			holder.Linux.Resources = limited
+			for _, annotation := range []string{"true", "{devices: all}", "{devices: [mlx5_1]}", "{devices: none}", "{memlock: 1Mi}"} {
+				sandbox := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: annotation}}
+				for _, ctr := range []*api.Container{holder, {Id: "bare", Name: "main", Linux: &api.LinuxContainer{Resources: limited}}} {
+					if _, err := nri.Create(t.Context(), sandbox, ctr); err != nil {
+						t.Errorf("%s, container %s: %v", annotation, ctr.GetId(), err)
+					}
+				}
+			}
+			if strings.Contains(validator.log.String(), "refused") {
+				t.Errorf("the validator said:\n%s", validator.log)
+			}
+		})
+	}
+}
+
+// A plugin that injects devices behind the plugin's back does not go past the validator.
+func TestValidatorSeesWhatOthersInject(t *testing.T) {
+	nri := nritest.New(t, "containerd", "v2.4.2")
+	nri.Start(t)
+	root := hcatest.V100(t)
+	run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}")})
+	run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Validate: true})
+	startOther(t, nri, "95", injector{verbsContainer(t, root).GetLinux().GetDevices()[0]})
+	eventually(t, 5*time.Second, "all are registered", func() bool { return nri.Synchronised() == 3 })
+	_, err := nri.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})
+	if err == nil || !strings.Contains(err.Error(), "would start without memlock unlimited") {
+		t.Errorf("the creation gives %v, want it refused", err)
+	}
+}
+
+// injector is a plugin that injects a device and does nothing else.
+type injector struct{ device *api.LinuxDevice }
+
+// CreateContainer is called by the runtime.
+func (i injector) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	adjustment := &api.ContainerAdjustment{}
+	adjustment.AddDevice(i.device)
+	return adjustment, nil, nil
+}
+
+// A runtime may have the version and not the validators. Then that is said, and it is left in peace for a while; for one that only ends
+// it is not taken, nor is one of a plugin that validates nothing.
+func TestValidatorThatTheRuntimeHangsUpOn(t *testing.T) {
+	nri := nritest.New(t, "cri-o", "1.34.0")
+	nri.HangUp()
+	nri.Start(t)
+	for _, validate := range []bool{true, false} {
+		var log logBuffer
+		logger := logrus.New()
+		logger.SetOutput(&log)
+		p := New(Options{Name: "rdma", Index: "90", Socket: nri.Socket, Root: "/", Log: logger, Validate: validate, Policy: mustPolicy(t, "{}")})
+		for try := range 2 * hangUpsEnough {
+			gaveUp := p.explain(p.connect(t.Context())) > retryMost
+			if want := validate && try+1 >= hangUpsEnough; gaveUp != want {
+				t.Errorf("validating: %t, try %d: it is left in peace: %t, want %t", validate, try+1, gaveUp, want)
+			}
+		}
+		const says = "not registered: cri-o 1.34.0 hangs up on a validator: whatever its version says, it does not ask NRI plugins to validate containers: upgrade it"
+		if got := log.String(); strings.Contains(got, says) != validate {
+			t.Errorf("validating: %t: it says\n%s", validate, got)
+		}
+	}
+}
