@@ -12,13 +12,15 @@ import (
 	"strings"
 )
 
-// hostPackages are the Debian packages that the host must have: to run the
-// node, to build its parts, and, since the guest sees the host's files, to be
-// used in the guest.
+// hostPackages are the packages that the host must have, by the names that
+// Debian and Ubuntu give them: to run the node, to build its parts, and, since
+// the guest sees the host's files, to be used in the guest.
 var hostPackages = []string{
+	"debian-archive-keyring",                                 // fetch
 	"qemu-system-x86", "busybox-static", "kmod", "e2fsprogs", // boot
 	"gcc", "libc6-dev", "libseccomp-dev", "pkg-config", "xz-utils", // build
 	"rdma-core", "ibverbs-utils", "ibverbs-providers", "libibverbs-dev", "perftest", "iproute2", "crun", "iptables", "util-linux", // use
+	"conmon", "skopeo", // use by CRI-O
 }
 
 // installPackages installs what is missing of hostPackages.
@@ -29,7 +31,7 @@ func installPackages(ctx context.Context, log io.Writer) error {
 	}
 	names := strings.Join(missing, " ")
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("the node needs the Debian packages %s: run this once as root, or `apt-get install --no-install-recommends %s`", names, names)
+		return fmt.Errorf("the node needs the packages %s: run this once as root, or `apt-get install --no-install-recommends %s`", names, names)
 	}
 	cache, err := cacheFolder()
 	if err != nil {
@@ -43,9 +45,9 @@ func installPackages(ctx context.Context, log io.Writer) error {
 	if missing, err = missingPackages(ctx); err != nil || len(missing) == 0 {
 		return err
 	}
-	fmt.Fprintf(log, "rdma-node: installing Debian packages: %s\n", strings.Join(missing, " "))
+	fmt.Fprintf(log, "rdma-node: installing packages: %s\n", strings.Join(missing, " "))
 	install := append([]string{"install", "-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"}, missing...)
-	return withFreshLists(ctx, log, func() error {
+	return archive{}.withFreshLists(ctx, log, func() error {
 		return run(ctx, "/", []string{"DEBIAN_FRONTEND=noninteractive"}, "apt-get", install...)
 	})
 }
@@ -57,7 +59,7 @@ func missingPackages(ctx context.Context) ([]string, error) {
 	// dpkg-query exits with 1 where it does not know one of them; what it knows it prints.
 	text, err := output(ctx, "/", nil, "sh", append([]string{"-c", `dpkg-query "$@" 2>/dev/null || :`, "sh"}, args...)...)
 	if err != nil {
-		return nil, fmt.Errorf("the node's parts come from Debian: %w", err)
+		return nil, fmt.Errorf("the node wants a Debian or an Ubuntu as its host: %w", err)
 	}
 	for _, line := range strings.Split(text, "\n") {
 		if name, ok := strings.CutSuffix(line, " installed"); ok {
@@ -72,45 +74,4 @@ func missingPackages(ctx context.Context) ([]string, error) {
 		}
 	}
 	return missing, nil
-}
-
-// withFreshLists tries what needs Debian's mirror, and once more with fresh
-// package lists: a host's lists are often missing, or name versions that the
-// mirror no longer has. Fetching them may fail for a source that we do not need,
-// so only the second try decides.
-func withFreshLists(ctx context.Context, log io.Writer, try func() error) error {
-	if try() == nil {
-		return nil
-	}
-	fmt.Fprintln(log, "rdma-node: fetching Debian's package lists")
-	_ = run(ctx, "/", nil, "apt-get", "update", "-q")
-	if err := try(); err != nil {
-		return fmt.Errorf("the Debian mirror did not serve what the node needs, try again later: %w", err)
-	}
-	return nil
-}
-
-// unpack fetches a Debian package and unpacks it into a folder; nothing is
-// installed on the host.
-func unpack(ctx context.Context, name, folder string) error {
-	download, err := os.MkdirTemp("", "rdma-node-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(download) }()
-	// apt drops root's rights to fetch: its user has to reach the folder.
-	if err := os.Chmod(download, 0o777); err != nil {
-		return err
-	}
-	err = withFreshLists(ctx, io.Discard, func() error {
-		return run(ctx, download, nil, "apt-get", "download", "-q", name)
-	})
-	if err != nil {
-		return err
-	}
-	archives, err := filepath.Glob(filepath.Join(download, "*.deb"))
-	if err != nil || len(archives) != 1 {
-		return fmt.Errorf("apt-get download %s left %d archives, want 1", name, len(archives))
-	}
-	return run(ctx, "/", nil, "dpkg-deb", "-x", archives[0], folder)
 }

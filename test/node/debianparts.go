@@ -22,9 +22,9 @@ func (r recipeBook) cni() part {
 
 // programs is one folder of a Debian package.
 func (r recipeBook) programs(name, pkg, inside string) part {
-	return part{name: name, recipe: []string{"1", pkg, inside, r.host}, cost: "10 s", build: func(ctx context.Context, folder string) error {
+	return part{name: name, recipe: []string{"1", pkg, inside}, cost: "10 s", build: func(ctx context.Context, folder string) error {
 		whole := filepath.Join(folder, "whole")
-		if err := unpack(ctx, pkg, whole); err != nil {
+		if err := r.debian.unpack(ctx, pkg, whole); err != nil {
 			return err
 		}
 		programs, err := os.ReadDir(filepath.Join(whole, inside))

@@ -15,12 +15,19 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/test/node/wire"
 )
 
-// consoleLines is how many of the console's last lines are kept.
-const consoleLines = 80
+// consoleLines is how many of the console's last lines are kept: a lockup's two traces and more.
+const consoleLines = 200
+
+// lockupLimit is for how long a CPU of the guest may run in its kernel without a break. After that the kernel panics.
+const lockupLimit = time.Minute
+
+// lockupSaid is what the guest's kernel says then.
+const lockupSaid = "Kernel panic - not syncing: softlockup"
 
 // emulator is a running QEMU and the port that leads into its guest.
 type emulator struct {
@@ -91,7 +98,7 @@ func arguments(parts PartSet, options Options) ([]string, error) {
 		return nil, fmt.Errorf("the node is not prepared: %w", err)
 	}
 	kernelCommand := []string{
-		"console=ttyS0", "panic=-1", "oops=panic", "net.ifnames=0", "mitigations=off", "random.trust_cpu=on", "cryptomgr.notests", "no_timer_check",
+		"console=ttyS0", "panic=-1", "oops=panic", "softlockup_panic=1", fmt.Sprintf("sysctl.kernel.watchdog_thresh=%d", int(lockupLimit.Seconds()/2)), "net.ifnames=0", "mitigations=off", "random.trust_cpu=on", "cryptomgr.notests", "no_timer_check",
 		"rdma_node.parts=" + parts.folder, "rdma_node.kernel=" + kernel, fmt.Sprintf("rdma_node.hcas=%d", options.HCAs),
 	}
 	if options.Console == io.Discard {

@@ -30,11 +30,13 @@ func (r recipeBook) goPart(m goModule) part {
 	for _, stamp := range m.stamps {
 		link += " -X " + stamp
 	}
+	recipe := []string{m.tags, link, runtime.GOARCH}
 	env := []string{"CGO_ENABLED=0"}
 	if m.needsC {
 		env = []string{"CGO_ENABLED=1"}
+		recipe = append(recipe, r.host)
 	}
-	recipe := append([]string{m.tags, link, runtime.GOARCH}, env...)
+	recipe = append(recipe, env...)
 	for _, file := range []string{"go.mod", "go.sum"} {
 		recipe = append(recipe, readRecipe(filepath.Join(folder, file)))
 	}

@@ -14,17 +14,17 @@ import (
 	"strings"
 )
 
-// kernel is Debian's: it has soft-RoCE, which the cloud flavour has not.
+// kernel is Debian 12's: it has soft-RoCE, which the cloud flavour has not.
 // The part holds vmlinux and lib/modules/VERSION.
 func (r recipeBook) kernel() part {
 	const meta = "linux-image-amd64"
-	return part{name: "kernel", recipe: []string{"2", meta, r.host}, cost: "20 s", build: func(ctx context.Context, folder string) error {
-		name, err := dependency(ctx, meta, "linux-image-")
+	return part{name: "kernel", recipe: []string{"2", meta}, cost: "20 s", build: func(ctx context.Context, folder string) error {
+		name, err := r.debian.dependency(ctx, meta, "linux-image-")
 		if err != nil {
 			return err
 		}
 		whole := filepath.Join(folder, "whole")
-		if err := unpack(ctx, name, whole); err != nil {
+		if err := r.debian.unpack(ctx, name, whole); err != nil {
 			return err
 		}
 		version := strings.TrimPrefix(name, "linux-image-")
@@ -54,24 +54,6 @@ func kernelVersion(folder string) (string, error) {
 		return "", fmt.Errorf("%s has modules of %d kernels, want 1: remove the folder, it is built anew", folder, len(found))
 	}
 	return filepath.Base(found[0]), nil
-}
-
-// dependency returns the package that a meta package stands for.
-func dependency(ctx context.Context, meta, prefix string) (name string, err error) {
-	err = withFreshLists(ctx, os.Stderr, func() error {
-		text, err := output(ctx, "/", nil, "apt-cache", "depends", meta)
-		if err != nil {
-			return err
-		}
-		for _, word := range strings.Fields(text) {
-			if word != meta && strings.HasPrefix(word, prefix) {
-				name = word
-				return nil
-			}
-		}
-		return fmt.Errorf("package %s depends on no %s*", meta, prefix)
-	})
-	return name, err
 }
 
 // decompress takes the kernel proper, an ELF file, out of a bzImage. QEMU can

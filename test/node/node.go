@@ -33,7 +33,8 @@ const bootLimit = 3 * time.Minute
 type Options struct {
 	// Memory is the guest's memory in MiB; 0 is 4096.
 	Memory int
-	// CPUs is the number of virtual CPUs; 0 is 2.
+	// CPUs is the number of virtual CPUs; 0 is 2. Emulated ones are a thread of the host each: where there are more of them than the
+	// host has idle cores, they wait for locks whose holders the host has put aside. Two of them have locked up once, and nobody knows why.
 	CPUs int
 	// HCAs is the number of soft HCAs; 0 is 3, a negative number none. They are
 	// called rxe0, rxe1, ...; the port of the last of several is down.
@@ -71,9 +72,15 @@ type Command struct {
 type DiedError struct {
 	// Cause is how the emulator ended, or nil where it said nothing.
 	Cause error
+	// LockedUp says that the guest's kernel has found a CPU to make no progress, and has panicked. That is a fault of the emulation or
+	// of the kernel, not of a program: the same once more may well succeed.
+	LockedUp bool
 }
 
 func (e *DiedError) Error() string {
+	if e.LockedUp {
+		return "the node's CPUs have locked up: its console says where"
+	}
 	if e.Cause == nil {
 		return "the node has ended by itself: its console says why"
 	}
@@ -164,7 +171,7 @@ func (n *Node) Run(ctx context.Context, command Command) (status int, err error)
 	defer n.running.Unlock()
 	job := wire.Job{Args: command.Args, Env: command.Env, Dir: command.Dir, Input: command.In != nil, Terminal: command.Terminal}
 	if err := n.emulator.send(wire.StartJob, job); err != nil {
-		return 0, &DiedError{err}
+		return 0, n.died(err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -218,12 +225,16 @@ func (n *Node) next(ctx context.Context) (frame, error) {
 	select {
 	case next, ok := <-n.frames:
 		if !ok {
-			return frame{}, &DiedError{n.emulator.wait()}
+			return frame{}, n.died(n.emulator.wait())
 		}
 		return next, nil
 	case <-ctx.Done():
 		return frame{}, context.Cause(ctx)
 	}
+}
+
+func (n *Node) died(cause error) *DiedError {
+	return &DiedError{Cause: cause, LockedUp: strings.Contains(n.Console(), lockupSaid)}
 }
 
 func (n *Node) sendInput(ctx context.Context, in io.Reader) {

@@ -90,6 +90,7 @@ func TestNode(t *testing.T) {
 		{"environment", "", `echo "$GREETING, $RDMA_NODE"`, result{Out: "good day, 1\n"}},
 		{"a daemon left behind does not hold the command", "", "sleep 1000 & echo gone", result{Out: "gone\n"}},
 		{"memlock is the kernel's default", "", "ulimit -l; ulimit -H -l", result{Out: "8192\n8192\n"}},
+		{"a CPU that locks up ends the node", "", "cat /proc/sys/kernel/softlockup_panic /proc/sys/kernel/watchdog_thresh", result{Out: "1\n30\n"}},
 		{"files are as many as containerd's unit allows", "", "ulimit -n", result{Out: "1048576\n"}},
 		{"cgroup controllers reach below the root", "",
 			"for c in cpu memory pids rdma; do grep -ow $c /sys/fs/cgroup/cgroup.subtree_control; done",
@@ -195,5 +196,8 @@ func TestPanic(t *testing.T) {
 	}
 	if !strings.Contains(n.Console(), "Kernel panic - not syncing: sysrq triggered crash") {
 		t.Errorf("the console does not say why:\n%s", n.Console())
+	}
+	if died.LockedUp {
+		t.Error("an ordinary panic counts as a lockup")
 	}
 }

@@ -48,6 +48,9 @@ func (s PartSet) Containerd(version string) string {
 	return filepath.Join(s.folder, "containerd-"+version)
 }
 
+// CRIO returns the folder with crio and pinns, of CRI-O 1.34.0.
+func (s PartSet) CRIO() string { return filepath.Join(s.folder, "crio-1.34.0") }
+
 // Runtime returns the executable of an OCI runtime: "runc" or "crun".
 func (s PartSet) Runtime(name string) string {
 	if name == "crun" {
@@ -82,7 +85,7 @@ const (
 	// Main boots the node and runs containers in it, with containerd 2.4.2 and
 	// runc: the least that is of use, built in two minutes.
 	Main Selection = "main"
-	// Core is Main and every other containerd, and the CNI plugins.
+	// Core is Main and every other containerd, CRI-O, and the CNI plugins.
 	Core Selection = "core"
 	// Kubernetes is what makes a cluster of it, and takes minutes to build.
 	Kubernetes Selection = "kubernetes"

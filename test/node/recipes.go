@@ -4,17 +4,20 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 )
 
 // recipeBook holds a recipe for each part of the node.
 type recipeBook struct {
 	cache  string // the folder that clones share
 	source string // this package's folder in the clone
-	host   string // the host's distribution, which decides what Debian's parts are
+	host   string // the host's os-release, which decides what programs in C are linked with
+	debian archive
 }
 
 // recipes finds the cache and this package's sources.
@@ -31,7 +34,7 @@ func recipes() (recipeBook, error) {
 	if err != nil {
 		return recipeBook{}, err
 	}
-	return recipeBook{cache: cache, source: source, host: string(release)}, nil
+	return recipeBook{cache: cache, source: source, host: string(release), debian: debian12(string(release), cache)}, nil
 }
 
 // sourceFolder is this package's folder in the clone: the Go parts are modules
@@ -70,6 +73,7 @@ func (r recipeBook) core() []part {
 		r.debianContainerd(), r.cni(),
 		r.containerd("1.7.35", "github.com/containerd/containerd"),
 		r.containerd("2.3.7", "github.com/containerd/containerd/v2"),
+		r.crio(),
 	)
 }
 
@@ -93,6 +97,33 @@ func (r recipeBook) containerd(version, module string) part {
 		name: "containerd-" + version, cost: "80 s on two cores", tags: "no_btrfs",
 		stamps: []string{module + "/version.Version=v" + version},
 	})
+}
+
+// crio is CRI-O, and pinns, a C program in the same module that holds a pod's
+// namespaces for it.
+func (r recipeBook) crio() part {
+	const module = "github.com/cri-o/cri-o"
+	p := r.goPart(goModule{
+		name: "crio-1.34.0", cost: "3 minutes on two cores", needsC: true,
+		tags: "containers_image_openpgp,exclude_graphdriver_btrfs,exclude_graphdriver_devicemapper,libdm_no_deferred_remove,seccomp",
+	})
+	tools, source := p.build, filepath.Join(r.source, "parts", p.name)
+	p.recipe = append(p.recipe, "pinns")
+	p.build = func(ctx context.Context, folder string) error {
+		if err := tools(ctx, folder); err != nil {
+			return err
+		}
+		unpacked, err := output(ctx, source, nil, "go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", module)
+		if err != nil {
+			return err
+		}
+		pinns, err := filepath.Glob(filepath.Join(strings.TrimSpace(unpacked), "pinns", "src", "*.c"))
+		if err != nil {
+			return err
+		}
+		return run(ctx, folder, nil, "gcc", append([]string{"-std=c99", "-static", "-Os", "-s", "-o", "pinns"}, pinns...)...)
+	}
+	return p
 }
 
 // runc needs C for the moment between clone and exec, and libseccomp: without

@@ -1,8 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package containerd runs a containerd of one's choice inside the node, and pods in it through CRI, as a kubelet would.
-// It knows nothing of what is tested.
+// Package containerd runs a containerd of one's choice inside the node, with pods in it. It knows nothing of what is tested.
 package containerd
 
 import (
@@ -15,17 +14,12 @@ import (
 	"path/filepath"
 	"strings"
 	"text/template"
-	"time"
 
 	containersapi "github.com/containerd/containerd/api/services/containers/v1"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node"
-	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/node/pods"
 )
 
 const (
@@ -33,8 +27,6 @@ const (
 	Socket = "/run/containerd/containerd.sock"
 	// NRISocket is where its NRI listens.
 	NRISocket = "/run/nri/nri.sock"
-
-	startTimeout = time.Minute
 )
 
 // Options say which containerd to run, and how.
@@ -52,14 +44,28 @@ type Options struct {
 // Containerd is a running containerd.
 type Containerd struct {
 	Options
-	process *daemon.Process
-	conn    *grpc.ClientConn
-	runtime cri.RuntimeServiceClient
-	stored  containersapi.ContainersClient
+	*pods.Server
+	stored containersapi.ContainersClient
 }
 
-// quickly has the client connect again as soon as containerd is back.
-var quickly = grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 50 * time.Millisecond}}
+// What pods are made of has its short names here; package pods tells of it.
+type (
+	// Pod is a pods.Pod.
+	Pod = pods.Pod
+	// Container is a pods.Container.
+	Container = pods.Container
+	// Mount is a pods.Mount.
+	Mount = pods.Mount
+	// Device is a pods.Device.
+	Device = pods.Device
+	// Sandbox is a pods.Sandbox.
+	Sandbox = pods.Sandbox
+	// Result is a pods.Result.
+	Result = pods.Result
+)
+
+// Verbs gives the devices that an RDMA device plugin gives for an HCA, less umad and issm.
+func Verbs(number int) []Device { return pods.Verbs(number) }
 
 //go:embed config-v2.toml.tmpl
 var configV2 string
@@ -76,22 +82,19 @@ func Start(ctx context.Context, o Options) (*Containerd, error) {
 	if err := writeConfig(parts, o); err != nil {
 		return nil, err
 	}
-	conn, err := grpc.NewClient("unix://"+Socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(quickly))
+	folder := parts.Containerd(o.Version)
+	server, err := pods.Serve(ctx, Socket, []string{"PATH=" + folder + ":" + os.Getenv("PATH")}, filepath.Join(folder, "containerd"))
 	if err != nil {
 		return nil, err
 	}
-	c := &Containerd{Options: o, conn: conn, runtime: cri.NewRuntimeServiceClient(conn), stored: containersapi.NewContainersClient(conn)}
-	if err := c.start(ctx, parts); err != nil {
-		return nil, err
-	}
 	for _, image := range []string{"pause", "busybox"} {
-		ctr := filepath.Join(parts.Containerd(o.Version), "ctr")
+		ctr := filepath.Join(folder, "ctr")
 		out, err := exec.CommandContext(ctx, ctr, "-n", "k8s.io", "images", "import", parts.Image(image)).CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("cannot import image %s: %w: %s", image, err, out)
 		}
 	}
-	return c, nil
+	return &Containerd{Options: o, Server: server, stored: containersapi.NewContainersClient(server.Conn())}, nil
 }
 
 func writeConfig(parts node.PartSet, o Options) error {
@@ -112,43 +115,6 @@ func writeConfig(parts node.PartSet, o Options) error {
 	}
 	return os.WriteFile("/etc/containerd/config.toml", out.Bytes(), 0o644)
 }
-
-func (c *Containerd) start(ctx context.Context, parts node.PartSet) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	folder := parts.Containerd(c.Version)
-	var err error
-	c.process, err = daemon.Start([]string{"PATH=" + folder + ":" + os.Getenv("PATH")}, filepath.Join(folder, "containerd"))
-	if err != nil {
-		return err
-	}
-	return c.process.Await(ctx, "answers CRI", func() bool {
-		_, err := c.runtime.Version(ctx, &cri.VersionRequest{})
-		return err == nil
-	})
-}
-
-// Stop ends containerd. Its containers go on.
-func (c *Containerd) Stop() {
-	_ = c.conn.Close() // nothing is lost with it
-	c.process.Stop()
-}
-
-// Restart stops containerd and starts it again. Calls that are under way fail; others go to the new one.
-func (c *Containerd) Restart(ctx context.Context) error {
-	c.process.Stop()
-	parts, err := node.Parts()
-	if err != nil {
-		return err
-	}
-	return c.start(ctx, parts)
-}
-
-// Log gives what containerd has said since it was started.
-func (c *Containerd) Log() string { return c.process.Log() }
-
-// CRI gives a client of containerd's CRI.
-func (c *Containerd) CRI() cri.RuntimeServiceClient { return c.runtime }
 
 // Stored gives a container as containerd stores it: its spec, labels and times.
 func (c *Containerd) Stored(ctx context.Context, id string) (*containersapi.Container, error) {

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelet runs a kubelet of its own inside the node, with no cluster behind it, and static pods on it. It needs a containerd
+// Package kubelet runs a kubelet inside the node, by itself with static pods on it, or as the node of a cluster. It needs a containerd
 // that runs, and the node's Kubernetes parts. It knows nothing of what is tested.
 package kubelet
 
@@ -44,8 +44,15 @@ type Kubelet struct {
 	node    string
 }
 
-// Start runs the kubelet and waits until device plugins can register.
-func Start(ctx context.Context) (*Kubelet, error) {
+// Start runs the kubelet, with no cluster behind it, and waits until device plugins can register.
+func Start(ctx context.Context) (*Kubelet, error) { return start(ctx) }
+
+// Join runs the kubelet as the node of a cluster, and waits as Start does. It runs static pods, too.
+func Join(ctx context.Context, kubeconfig string) (*Kubelet, error) {
+	return start(ctx, "--kubeconfig", kubeconfig)
+}
+
+func start(ctx context.Context, args ...string) (*Kubelet, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	parts, err := node.Parts()
@@ -71,7 +78,11 @@ func Start(ctx context.Context) (*Kubelet, error) {
 		return nil, err
 	}
 	k.asked = podresources.NewPodResourcesListerClient(k.conn)
-	if k.process, err = daemon.Start(nil, program, "--config", file); err != nil {
+	// What an earlier kubelet has left tells nothing of this one.
+	if err := os.RemoveAll(deviceplugin.KubeletSocket); err != nil {
+		return nil, err
+	}
+	if k.process, err = daemon.Start(nil, program, append([]string{"--config", file}, args...)...); err != nil {
 		return nil, err
 	}
 	err = k.Await(ctx, "takes device plugins", func() bool {

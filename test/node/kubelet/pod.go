@@ -35,11 +35,14 @@ type Container struct {
 }
 
 // FullName is a static pod's name in the kubelet's words: the node's is part of it.
-func (k *Kubelet) FullName(pod string) string { return pod + "-" + strings.ToLower(k.node) }
+func (k *Kubelet) FullName(pod string) string { return pod + "-" + k.NodeName() }
+
+// NodeName is what the kubelet calls the node.
+func (k *Kubelet) NodeName() string { return strings.ToLower(k.node) }
 
 // Create has the kubelet run a pod.
 func (k *Kubelet) Create(pod Pod) error {
-	text, err := json.MarshalIndent(pod.manifest(), "", "  ")
+	text, err := json.MarshalIndent(pod.Manifest(), "", "  ")
 	if err != nil {
 		return err
 	}
@@ -56,7 +59,8 @@ func (k *Kubelet) Delete(pod string) error { return os.Remove(manifestFile(pod))
 
 func manifestFile(pod string) string { return filepath.Join(manifests, pod+".json") }
 
-func (p Pod) manifest() *corev1.Pod {
+// Manifest is the pod in Kubernetes' words.
+func (p Pod) Manifest() *corev1.Pod {
 	grace := int64(1)
 	m := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},

@@ -60,7 +60,8 @@ func newCommand(status *int) *cobra.Command {
 		Short: "Boot an RDMA node and run a command in it, or a shell",
 		Long: `rdma-node boots a virtual machine with soft-RoCE HCAs on this host's own files,
 runs a command in it and exits with the command's status: ` + fmt.Sprint(exitTimeout) + ` where the node took
-too long, ` + fmt.Sprint(exitFailed) + ` where it could not be built or has died.`,
+too long, ` + fmt.Sprint(exitFailed) + ` where it could not be built or has died. Where its emulated CPUs
+lock up, which its kernel notices, it is booted once more and the command runs again.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE: func(command *cobra.Command, args []string) (err error) {
@@ -110,6 +111,17 @@ func run(ctx context.Context, f flags, args []string) (int, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, f.timeout, node.ErrTimeout)
 		defer cancel()
 	}
+	status, err := bootAndRun(ctx, parts, f, args)
+	var died *node.DiedError
+	if errors.As(err, &died) && died.LockedUp && len(args) > 0 && !f.shell {
+		fmt.Fprintf(os.Stderr, "rdma-node: %v. That is not the command's doing: once more, from the start\n", err)
+		status, err = bootAndRun(ctx, parts, f, args)
+	}
+	return status, err
+}
+
+// bootAndRun boots a node, runs the command or a shell on it and ends it.
+func bootAndRun(ctx context.Context, parts node.PartSet, f flags, args []string) (int, error) {
 	n, err := node.Boot(ctx, parts, f.options)
 	if err == nil {
 		var status int

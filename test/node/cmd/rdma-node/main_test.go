@@ -21,6 +21,9 @@ func TestStatus(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	// A panic that the kernel announces as it does a lockup's, the first time.
+	const lockup = `if mkdir /run/host-share/locked-up; then echo first; echo '<0>Kernel panic - not syncing: softlockup' >/dev/kmsg; ` +
+		`echo c >/proc/sysrq-trigger; else echo second; exit 7; fi`
 	for _, test := range []struct {
 		name     string
 		args     []string
@@ -29,6 +32,7 @@ func TestStatus(t *testing.T) {
 	}{
 		{"the command's", []string{"--", "sh", "-c", "pwd; exit 7"}, 7, "cmd/rdma-node\n", ""},
 		{"too long", []string{"--timeout", "1s", "--", "sleep", "1000"}, 124, "", "the console's last lines"},
+		{"locked up", []string{"--share", t.TempDir(), "--", "sh", "-c", lockup}, 7, "second\n", "once more, from the start"},
 		{"not there", []string{"--", "/no/such/program"}, 127, "", "no such file"},
 		{"prepared", []string{"--prepare"}, 0, "", ""},
 		{"wrong parts", []string{"--parts", "spare"}, 125, "", `no parts "spare"`},

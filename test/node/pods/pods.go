@@ -1,7 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package containerd
+// Package pods runs pods through CRI, as a kubelet would, on whatever runtime serves it, and such a runtime's daemon. It knows neither
+// how that is configured nor what is tested.
+package pods
 
 import (
 	"context"
@@ -15,10 +17,46 @@ import (
 	"sync/atomic"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 )
+
+// Client is a client of a container runtime that has the node's images.
+type Client struct {
+	conn    *grpc.ClientConn
+	runtime cri.RuntimeServiceClient
+}
+
+// quickly has the client connect again as soon as the runtime is back.
+var quickly = grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 50 * time.Millisecond}}
+
+// NewClient gives a client of the runtime that listens, or will, on a Unix socket.
+func NewClient(socket string) (*Client, error) {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(quickly))
+	if err != nil {
+		return nil, err
+	}
+	return &Client{conn: conn, runtime: cri.NewRuntimeServiceClient(conn)}, nil
+}
+
+// Close ends the connection.
+func (c *Client) Close() { _ = c.conn.Close() } // nothing is lost with it
+
+// Conn gives the connection, for what else the runtime serves on it.
+func (c *Client) Conn() *grpc.ClientConn { return c.conn }
+
+// CRI gives a client of the runtime's whole CRI.
+func (c *Client) CRI() cri.RuntimeServiceClient { return c.runtime }
+
+// Answers says whether the runtime serves CRI by now.
+func (c *Client) Answers(ctx context.Context) bool {
+	_, err := c.runtime.Version(ctx, &cri.VersionRequest{})
+	return err == nil
+}
 
 // Pod is what a pod's author writes.
 type Pod struct {
@@ -62,21 +100,21 @@ var programs = []Mount{{"/usr", "/usr"}, {"/usr/lib", "/lib"}, {"/usr/lib64", "/
 
 // Sandbox is a pod that runs.
 type Sandbox struct {
-	ID         string
-	containerd *Containerd
-	config     *cri.PodSandboxConfig
+	ID     string
+	client *Client
+	config *cri.PodSandboxConfig
 }
 
 var podNumber atomic.Int64
 
 // RunPod makes a pod's sandbox, in the node's network.
-func (c *Containerd) RunPod(ctx context.Context, pod Pod) (*Sandbox, error) {
+func (c *Client) RunPod(ctx context.Context, pod Pod) (*Sandbox, error) {
 	uid := fmt.Sprintf("pod-%d-%d", os.Getpid(), podNumber.Add(1))
+	name, namespace := first(pod.Name, uid), first(pod.Namespace, "default")
 	config := &cri.PodSandboxConfig{
-		Metadata: &cri.PodSandboxMetadata{
-			Name: first(pod.Name, uid), Namespace: first(pod.Namespace, "default"), Uid: uid,
-		},
-		Labels:       pod.Labels,
+		Metadata: &cri.PodSandboxMetadata{Name: name, Namespace: namespace, Uid: uid},
+		Labels: labels(pod.Labels,
+			"io.kubernetes.pod.name", name, "io.kubernetes.pod.namespace", namespace, "io.kubernetes.pod.uid", uid),
 		Annotations:  pod.Annotations,
 		LogDirectory: filepath.Join("/run/pod-logs", uid),
 		Linux: &cri.LinuxPodSandboxConfig{
@@ -90,16 +128,40 @@ func (c *Containerd) RunPod(ctx context.Context, pod Pod) (*Sandbox, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sandbox{ID: answer.PodSandboxId, containerd: c, config: config}, nil
+	return &Sandbox{ID: answer.PodSandboxId, client: c, config: config}, nil
+}
+
+// labels adds labels that the kubelet gives. CRI-O knows a container's name by them alone.
+func labels(own map[string]string, keysAndValues ...string) map[string]string {
+	all := maps.Clone(own)
+	if all == nil {
+		all = map[string]string{}
+	}
+	for pair := range slices.Chunk(keysAndValues, 2) {
+		all[pair[0]] = pair[1]
+	}
+	return all
 }
 
 // Remove stops a pod and removes it with its containers.
 func (s *Sandbox) Remove(ctx context.Context) error {
-	runtime := s.containerd.runtime
+	runtime := s.client.runtime
+	// Killed one by one, since CRI-O gives a container of a pod that is stopped ten seconds to end.
+	left, err := runtime.ListContainers(ctx, &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
+		PodSandboxId: s.ID, State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
+	}})
+	if err != nil {
+		return err
+	}
+	for _, c := range left.GetContainers() {
+		if _, err := runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: c.GetId()}); err != nil {
+			return err
+		}
+	}
 	if _, err := runtime.StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: s.ID}); err != nil {
 		return err
 	}
-	_, err := runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.ID})
+	_, err = runtime.RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: s.ID})
 	return err
 }
 
@@ -109,7 +171,7 @@ func (s *Sandbox) Run(ctx context.Context, ctr Container) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = s.containerd.runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: id})
+	_, err = s.client.runtime.StartContainer(ctx, &cri.StartContainerRequest{ContainerId: id})
 	return id, err
 }
 
@@ -118,7 +180,8 @@ func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 	name := first(ctr.Name, "main")
 	config := &cri.ContainerConfig{
 		Metadata: &cri.ContainerMetadata{Name: name},
-		Image:    &cri.ImageSpec{Image: node.ImageName("busybox")},
+		Labels:   labels(s.config.Labels, "io.kubernetes.container.name", name),
+		Image:    &cri.ImageSpec{Image: node.ImageName("busybox"), UserSpecifiedImage: node.ImageName("busybox")},
 		Command:  ctr.Args,
 		LogPath:  name + ".log",
 		Linux: &cri.LinuxContainerConfig{
@@ -146,7 +209,7 @@ func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 	for _, m := range slices.Concat(ctr.Mounts, programs) {
 		config.Mounts = append(config.Mounts, &cri.Mount{ContainerPath: m.Container, HostPath: m.Host, Readonly: true})
 	}
-	answer, err := s.containerd.runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
+	answer, err := s.client.runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
 		PodSandboxId: s.ID, Config: config, SandboxConfig: s.config,
 	})
 	return answer.GetContainerId(), err
@@ -159,7 +222,7 @@ type Result struct {
 }
 
 // Exec runs a command in a running container, as `kubectl exec` does.
-func (c *Containerd) Exec(ctx context.Context, id string, args ...string) (Result, error) {
+func (c *Client) Exec(ctx context.Context, id string, args ...string) (Result, error) {
 	answer, err := c.runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: args, Timeout: 120})
 	if err != nil {
 		return Result{}, err
@@ -168,7 +231,7 @@ func (c *Containerd) Exec(ctx context.Context, id string, args ...string) (Resul
 }
 
 // Shell runs a script in a running container.
-func (c *Containerd) Shell(ctx context.Context, id, script string) (Result, error) {
+func (c *Client) Shell(ctx context.Context, id, script string) (Result, error) {
 	return c.Exec(ctx, id, "/bin/busybox", "sh", "-c", script)
 }
 
@@ -177,7 +240,7 @@ func (s *Sandbox) Wait(ctx context.Context, id string) (Result, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		answer, err := s.containerd.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
+		answer, err := s.client.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
 		if err != nil {
 			return Result{}, err
 		}
@@ -208,7 +271,7 @@ func (s *Sandbox) logOf(name string) string {
 }
 
 // PID gives the process ID, on the node, of a container's first process.
-func (c *Containerd) PID(ctx context.Context, id string) (int, error) {
+func (c *Client) PID(ctx context.Context, id string) (int, error) {
 	answer, err := c.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
 		return 0, err
@@ -216,7 +279,7 @@ func (c *Containerd) PID(ctx context.Context, id string) (int, error) {
 	_, after, found := strings.Cut(answer.Info["info"], `"pid":`)
 	number, _, _ := strings.Cut(after, ",")
 	if !found {
-		return 0, fmt.Errorf("containerd tells no pid of container %s", id)
+		return 0, fmt.Errorf("the runtime tells no pid of container %s", id)
 	}
 	return strconv.Atoi(strings.TrimSpace(number))
 }
@@ -229,7 +292,7 @@ func first(a, b string) string {
 }
 
 // RemoveContainer removes a container, also one that runs.
-func (c *Containerd) RemoveContainer(ctx context.Context, id string) error {
+func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	_, err := c.runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
 	return err
 }

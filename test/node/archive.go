@@ -1,0 +1,132 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// archive is where packages come from. The zero value is what the host's own lists name.
+type archive struct {
+	// folder holds lists of our own, of Debian 12; "" is the host's.
+	folder string
+}
+
+// debian12 is where the node's own packages come from, whatever the host is: the kernel that has soft-RoCE, and programs of known
+// versions. A host that is Debian 12 has lists of it already, and a mirror that its administrator has chosen.
+func debian12(release, cache string) archive {
+	lines := strings.Split(strings.ReplaceAll(release, `"`, ""), "\n")
+	if slices.Contains(lines, "ID=debian") && slices.Contains(lines, "VERSION_ID=12") {
+		return archive{}
+	}
+	return archive{folder: filepath.Join(cache, "debian-12")}
+}
+
+// sources are what our own lists are made from. Ubuntu has the keyring in a package of the name that it has on Debian.
+const (
+	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+	sources = "deb [arch=amd64 signed-by=" + keyring + "] http://deb.debian.org/debian bookworm main\n"
+)
+
+// prepare makes the folder, without lists.
+func (a archive) prepare() error {
+	if a.folder == "" {
+		return nil
+	}
+	for _, folder := range []string{"state/lists/partial", "cache/archives/partial"} {
+		if err := os.MkdirAll(filepath.Join(a.folder, folder), 0o755); err != nil {
+			return err
+		}
+	}
+	for name, content := range map[string]string{"sources.list": sources, "status": ""} {
+		if err := os.WriteFile(filepath.Join(a.folder, name), []byte(content), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// apt runs one of apt's programs on the archive. Of the host's configuration what says how to reach a mirror stays in force, such as
+// a proxy.
+func (a archive) apt(ctx context.Context, folder, program string, args ...string) (string, error) {
+	if a.folder != "" {
+		args = append([]string{
+			"-o", "Dir::Etc::SourceList=" + filepath.Join(a.folder, "sources.list"), "-o", "Dir::Etc::SourceParts=/dev/null",
+			"-o", "Dir::State=" + filepath.Join(a.folder, "state"), "-o", "Dir::State::Status=" + filepath.Join(a.folder, "status"),
+			"-o", "Dir::Cache=" + filepath.Join(a.folder, "cache"),
+			"-o", "APT::Architecture=amd64", "-o", "APT::Architectures=amd64",
+			"-o", "APT::Sandbox::User=root", // apt's own user cannot reach root's cache
+		}, args...)
+	}
+	return output(ctx, folder, nil, program, args...)
+}
+
+// withFreshLists tries what needs the archive, and once more with fresh package
+// lists: a host's lists are often missing, or name versions that the mirror no
+// longer has. Fetching them may fail for a source that we do not need, so only
+// the second try decides.
+func (a archive) withFreshLists(ctx context.Context, log io.Writer, try func() error) error {
+	if err := a.prepare(); err != nil {
+		return err
+	}
+	if try() == nil {
+		return nil
+	}
+	fmt.Fprintln(log, "rdma-node: fetching Debian's package lists")
+	_, _ = a.apt(ctx, "/", "apt-get", "update", "-q")
+	if err := try(); err != nil {
+		return fmt.Errorf("the Debian mirror did not serve what the node needs, try again later: %w", err)
+	}
+	return nil
+}
+
+// dependency returns the package that a meta package stands for.
+func (a archive) dependency(ctx context.Context, meta, prefix string) (name string, err error) {
+	err = a.withFreshLists(ctx, os.Stderr, func() error {
+		text, err := a.apt(ctx, "/", "apt-cache", "depends", meta)
+		if err != nil {
+			return err
+		}
+		for _, word := range strings.Fields(text) {
+			if word != meta && strings.HasPrefix(word, prefix) {
+				name = word
+				return nil
+			}
+		}
+		return fmt.Errorf("package %s depends on no %s*", meta, prefix)
+	})
+	return name, err
+}
+
+// unpack fetches a package and unpacks it into a folder; nothing is installed
+// on the host.
+func (a archive) unpack(ctx context.Context, name, folder string) error {
+	download, err := os.MkdirTemp("", "rdma-node-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(download) }()
+	// apt drops root's rights to fetch: its user has to reach the folder.
+	if err := os.Chmod(download, 0o777); err != nil {
+		return err
+	}
+	err = a.withFreshLists(ctx, io.Discard, func() error {
+		_, err := a.apt(ctx, download, "apt-get", "download", "-q", name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	archives, err := filepath.Glob(filepath.Join(download, "*.deb"))
+	if err != nil || len(archives) != 1 {
+		return fmt.Errorf("apt-get download %s left %d archives, want 1", name, len(archives))
+	}
+	return run(ctx, "/", nil, "dpkg-deb", "-x", archives[0], folder)
+}

@@ -1,0 +1,168 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// connect makes the client, which trusts the certificate that the API server makes for itself.
+func (c *Cluster) connect() error {
+	if c.client != nil {
+		return nil
+	}
+	text, err := os.ReadFile(certificate)
+	if err != nil {
+		return err
+	}
+	trusted := x509.NewCertPool()
+	if !trusted.AppendCertsFromPEM(text) {
+		return errors.New("the API server's certificate is not written yet")
+	}
+	c.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}}
+	return nil
+}
+
+// request is what is asked of the API server; the method is GET without a body.
+type request struct {
+	method, path string
+	kind         string // of the body's content
+	body         []byte
+}
+
+// call asks the API server and reads its answer, which may be ignored. What the server refuses is an *apierrors.StatusError.
+func (c *Cluster) call(ctx context.Context, r request, answer any) error {
+	asked, err := http.NewRequestWithContext(ctx, r.method, address+r.path, bytes.NewReader(r.body))
+	if err != nil {
+		return err
+	}
+	asked.Header.Set("Authorization", "Bearer "+token)
+	asked.Header.Set("Content-Type", r.kind)
+	got, err := c.client.Do(asked)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = got.Body.Close() }() // it was read whole
+	text, err := io.ReadAll(got.Body)
+	if err != nil {
+		return err
+	}
+	if got.StatusCode >= http.StatusBadRequest {
+		refused := &apierrors.StatusError{}
+		if json.Unmarshal(text, &refused.ErrStatus) != nil {
+			return fmt.Errorf("%s: %s: %s", r.path, got.Status, text)
+		}
+		return refused
+	}
+	if answer == nil {
+		return nil
+	}
+	return json.Unmarshal(text, answer)
+}
+
+// paths says where objects of a kind are.
+var paths = map[string]string{
+	"MutatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/",
+	"MutatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/",
+}
+
+// Apply makes the objects of a text of YAML documents, or changes those that are there. A field that the server does not know is an
+// error.
+func (c *Cluster) Apply(ctx context.Context, text string) error {
+	return each(text, func(path, document string) error {
+		return c.call(ctx, request{
+			method: http.MethodPatch, path: path + "?fieldManager=test&force=true&fieldValidation=Strict",
+			kind: "application/apply-patch+yaml", body: []byte(document),
+		}, nil)
+	})
+}
+
+// Delete removes the objects of a text.
+func (c *Cluster) Delete(ctx context.Context, text string) error {
+	return each(text, func(path, _ string) error { return c.call(ctx, request{method: http.MethodDelete, path: path}, nil) })
+}
+
+func each(text string, do func(path, document string) error) error {
+	for document := range strings.SplitSeq(text, "\n---\n") {
+		var object metav1.PartialObjectMetadata
+		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
+			return err
+		}
+		path, ok := paths[object.Kind]
+		if !ok {
+			return fmt.Errorf("nobody has said where objects of kind %q are: add it to paths", object.Kind)
+		}
+		if err := do(path+object.Name, document); err != nil {
+			return fmt.Errorf("%s %s: %w", object.Kind, object.Name, err)
+		}
+	}
+	return nil
+}
+
+const (
+	pods   = "/api/v1/namespaces/" + metav1.NamespaceDefault + "/pods"
+	events = "/api/v1/namespaces/" + metav1.NamespaceDefault + "/events"
+)
+
+// Create makes a pod, and gives it as the server has taken it.
+func (c *Cluster) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	return c.post(ctx, pods, pod)
+}
+
+// Try gives a pod as the server would take it, and makes none.
+func (c *Cluster) Try(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	return c.post(ctx, pods+"?dryRun=All", pod)
+}
+
+func (c *Cluster) post(ctx context.Context, path string, pod *corev1.Pod) (*corev1.Pod, error) {
+	text, err := json.Marshal(pod)
+	if err != nil {
+		return nil, err
+	}
+	taken := &corev1.Pod{}
+	return taken, c.call(ctx, request{method: http.MethodPost, path: path, kind: "application/json", body: text}, taken)
+}
+
+// Pod gives a pod.
+func (c *Cluster) Pod(ctx context.Context, name string) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	return pod, c.call(ctx, request{path: pods + "/" + name}, pod)
+}
+
+// DeletePod has a pod's node end it, and waits until it is gone.
+func (c *Cluster) DeletePod(ctx context.Context, name string) error {
+	if err := c.call(ctx, request{method: http.MethodDelete, path: pods + "/" + name}, nil); err != nil {
+		return err
+	}
+	return c.Await(ctx, "has pod "+name+" gone", func() bool {
+		_, err := c.Pod(ctx, name)
+		return apierrors.IsNotFound(err)
+	})
+}
+
+// Told gives what the node has told of a pod: the messages of its events.
+func (c *Cluster) Told(ctx context.Context, pod string) ([]string, error) {
+	var list corev1.EventList
+	err := c.call(ctx, request{path: events + "?fieldSelector=involvedObject.name%3D" + pod}, &list)
+	var messages []string
+	for _, e := range list.Items {
+		messages = append(messages, e.Message)
+	}
+	return messages, err
+}

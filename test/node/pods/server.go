@@ -1,0 +1,58 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package pods
+
+import (
+	"context"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+)
+
+const startTimeout = 2 * time.Minute
+
+// Server is a runtime's daemon that runs in the node, and a client of it.
+type Server struct {
+	*Client
+	start   func() (*daemon.Process, error)
+	process *daemon.Process
+}
+
+// Serve runs a runtime's daemon, with variables added to its environment, and waits until it serves CRI on a socket.
+func Serve(ctx context.Context, socket string, env []string, program string, args ...string) (*Server, error) {
+	client, err := NewClient(socket)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{Client: client, start: func() (*daemon.Process, error) { return daemon.Start(env, program, args...) }}
+	if err := s.serve(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) serve(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	var err error
+	if s.process, err = s.start(); err != nil {
+		return err
+	}
+	return s.process.Await(ctx, "answers CRI", func() bool { return s.Answers(ctx) })
+}
+
+// Stop ends the daemon. Its containers go on.
+func (s *Server) Stop() {
+	s.Close()
+	s.process.Stop()
+}
+
+// Restart stops the daemon and starts it again. Calls that are under way fail; others go to the new one.
+func (s *Server) Restart(ctx context.Context) error {
+	s.process.Stop()
+	return s.serve(ctx)
+}
+
+// Log gives what the daemon has said since it was started.
+func (s *Server) Log() string { return s.process.Log() }
