@@ -33,7 +33,9 @@ const (
 
 	units     = "/run/units"
 	pluginLog = "/run/nri-rdma.log"
-	config    = "/etc/rdma-spec/config.yaml"
+	// validatorLog is the validator's.
+	validatorLog = "/run/nri-rdma-validator.log"
+	config       = "/etc/rdma-spec/config.yaml"
 
 	// forTheNode lets the log be read without a journal. The node's CPU is emulated, hence the budget.
 	forTheNode = "[Service]\nStandardError=append:" + pluginLog + "\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget 1500ms\n"
@@ -77,33 +79,55 @@ func testService(t *testing.T) {
 	older := lowContainer(ctx, t, ctrd)
 
 	manage(t, "start", "nri-rdma")
-	awaitLog(ctx, t, "msg=registered", 1)
+	awaitLog(ctx, t, pluginLog, "msg=registered", 1)
 	first := pluginPID(t)
 	wantNoPrivileges(t, first)
 	if got := manage(t, "show", "--property=ActiveState", "nri-rdma"); got != "ActiveState=active\n" {
 		t.Errorf("systemd does not know that the service is ready:\n%s", got)
 	}
 	wantRDMA(ctx, t, ctrd)
-	awaitLog(ctx, t, "below policy", 1)
+	awaitLog(ctx, t, pluginLog, "below policy", 1)
 
 	manage(t, "reload", "nri-rdma")
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	awaitLog(ctx, t, "msg=registered", 2)
+	awaitLog(ctx, t, pluginLog, "msg=registered", 2)
 	if err := ctrd.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	awaitLog(ctx, t, "msg=registered", 3)
+	awaitLog(ctx, t, pluginLog, "msg=registered", 3)
 	wantRDMA(ctx, t, ctrd)
 
 	write(t, units+"/nri-rdma.service.d/repair.conf", read(t, "systemd/nri-rdma-repair.conf"), 0o644)
 	write(t, config, "repair: {mode: fix, every: 1s}\n", 0o644)
 	manage(t, "daemon-reload")
 	manage(t, "restart", "nri-rdma")
-	awaitLog(ctx, t, "is raised", 1)
+	awaitLog(ctx, t, pluginLog, "is raised", 1)
 	if got := memlock(t, older); got != "unlimited" {
 		t.Errorf("the container that was there before the plugin may lock %s, want unlimited", got)
+	}
+	testValidatorService(ctx, t, ctrd)
+}
+
+// testValidatorService sees that the validator's service registers, and refuses an RDMA container while the plugin's service is stopped.
+func testValidatorService(ctx context.Context, t *testing.T, ctrd *containerd.Containerd) {
+	t.Helper()
+	manage(t, "start", "nri-rdma-validator")
+	awaitLog(ctx, t, validatorLog, "msg=registered", 1)
+	manage(t, "stop", "nri-rdma")
+	sandbox, err := ctrd.RunPod(ctx, containerd.Pod{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = sandbox.Run(ctx, containerd.Container{Devices: containerd.Verbs(0)})
+	if err == nil || !strings.Contains(err.Error(), "rdma-validator: pod default/") || !strings.Contains(err.Error(), "would start without memlock unlimited") {
+		t.Errorf("without the plugin's service the creation gives %v, want it refused by the validator", err)
+	}
+	manage(t, "start", "nri-rdma")
+	awaitLog(ctx, t, pluginLog, "msg=registered", 5)
+	if _, err := sandbox.Run(ctx, containerd.Container{Name: "again", Devices: containerd.Verbs(0)}); err != nil {
+		t.Errorf("with the plugin's service: %v", err)
 	}
 }
 
@@ -149,6 +173,8 @@ func startSystemd(t *testing.T) int {
 	write(t, "/usr/local/bin/nri-rdma", string(program), 0o755)
 	write(t, units+"/nri-rdma.service", read(t, "systemd/nri-rdma.service"), 0o644)
 	write(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
+	write(t, units+"/nri-rdma-validator.service", read(t, "systemd/nri-rdma-validator.service"), 0o644)
+	write(t, units+"/nri-rdma-validator.service.d/node.conf", "[Service]\nStandardError=append:"+validatorLog+"\n", 0o644)
 	for _, target := range []string{"sysinit", "basic", "multi-user", "shutdown"} {
 		write(t, units+"/"+target+".target", "[Unit]\nDefaultDependencies=no\n", 0o644)
 	}
@@ -190,20 +216,20 @@ func startSystemd(t *testing.T) int {
 	return pid
 }
 
-// awaitLog waits until the plugin has said something that many times.
-func awaitLog(ctx context.Context, t *testing.T, text string, count int) {
+// awaitLog waits until a log says something that many times.
+func awaitLog(ctx context.Context, t *testing.T, file, text string, count int) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		log, err := os.ReadFile(pluginLog)
+		log, err := os.ReadFile(file)
 		if err == nil && strings.Count(string(log), text) >= count {
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			t.Fatalf("the plugin has not said %q %d times:\n%s", text, count, log)
+			t.Fatalf("%s does not say %q %d times:\n%s", file, text, count, log)
 		}
 	}
 }
