@@ -8,15 +8,15 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
@@ -56,24 +56,35 @@ func onNodeAfter(t *testing.T, command string) {
 	}
 }
 
-// containerd restarts while clients create pods: the plugin is registered again each time, and fails nobody.
+// containerd restarts while clients create pods: the plugin is registered again each time, fails nobody, and tells of what was started
+// meanwhile.
 func TestContainerdRestarts(t *testing.T) {
 	const restarts, clients = 10, 2
-	plugin := startPlugin(t, "ipcLock: false")
+	early := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Name: "early", Devices: containerd.Verbs(0)})
+	expectMemlock(t, early, kernelDefault)
+	plugin, config := startReporter(t)
 	ctx, stop := context.WithCancel(within(t, 10*patience))
 	var wg sync.WaitGroup
+	t.Cleanup(func() {
+		stop()
+		wg.Wait()
+		removePods(t, "restarts-")
+	})
 	var created, blamed atomic.Int64
 	for client := range clients {
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				err := createAndRemove(ctx, fmt.Sprintf("restarts-%d-%d", client, i))
-				switch {
-				case err == nil:
+				err := startInPod(ctx, fmt.Sprintf("restarts-%d-%d", client, i))
+				if err == nil {
 					created.Add(1)
-				case strings.Contains(err.Error(), "rdma: pod"):
+					continue
+				}
+				if strings.Contains(err.Error(), "rdma: pod") {
 					blamed.Add(1)
 					t.Logf("creation: %v", err)
 				}
+				pause := time.NewTimer(200 * time.Millisecond) // containerd needs the CPU to come up
+				<-pause.C
 			}
 		})
 	}
@@ -86,90 +97,50 @@ func TestContainerdRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 		up := time.Now()
-		registrations := func() int { return strings.Count(plugin.Log(), "msg=registered") }
-		if err := plugin.Await(within(t, patience), "is registered again", func() bool { return registrations() >= i+2 }); err != nil {
-			t.Fatal(err)
-		}
-		if took := time.Since(up); took > 5*time.Second {
+		awaitRegistrations(t, plugin, i+2)
+		registered := time.Now()
+		if took := registered.Sub(up); took > 5*time.Second {
 			t.Errorf("registered again %s after containerd was up, want 5 s at most", took)
 		}
+		expectBelow(t, plugin, len(runningLow(t)), registered.Add(5*time.Second))
 	}
 	stop()
 	wg.Wait()
-	t.Logf("%d restarts, %d containers created, %d failed because of the plugin", restarts, created.Load(), blamed.Load())
+	low := runningLow(t)
+	t.Logf("%d restarts, %d containers started, %d failed because of the plugin; %d run without their limit, one of them older than the plugin",
+		restarts, created.Load(), blamed.Load(), len(low))
 	if blamed.Load() > 0 {
 		t.Errorf("%d creations failed because of the plugin", blamed.Load())
 	}
+	fixFromNowOn(t, config)
+	if err := plugin.Await(within(t, patience), "raises what is low", func() bool { return len(runningLow(t)) == 0 }); err != nil {
+		t.Error(err)
+	}
+	expectMemlock(t, early, "unlimited")
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, "unlimited")
 }
 
-// A plugin that is killed at any moment fails no container. What was started without it is found and cured once it is back.
-func TestPluginKilled(t *testing.T) {
-	const kills, clients = 20, 2
-	ctx, stop := context.WithCancel(within(t, 10*patience))
-	pod := runPod(t, containerd.Pod{})
-	var wg sync.WaitGroup
-	var count atomic.Int64
-	started := make([][]string, clients)
-	for client := range clients {
-		wg.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
-				id, err := pod.Run(ctx, containerd.Container{Name: fmt.Sprintf("killed-%d-%d", client, i), Devices: containerd.Verbs(0)})
-				switch {
-				case err == nil:
-					started[client] = append(started[client], id)
-					count.Add(1)
-				case ctx.Err() == nil:
-					t.Errorf("a container was not started: %v", err)
-				}
-			}
-		})
+// runningLow gives the containers that run with the kernel's limit and hold a verbs device: those of this file's tests all do.
+func runningLow(t *testing.T) []string {
+	t.Helper()
+	answer, err := ctrd.CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
+		State: &cri.ContainerStateValue{State: cri.ContainerState_CONTAINER_RUNNING},
+	}})
+	if err != nil {
+		t.Fatal(err)
 	}
-	const config = "{ipcLock: false, repair: {mode: fix, every: 1s}}"
-	for i := range kills {
-		plugin := startPlugin(t, config)
-		moment := time.NewTimer(rand.N(500 * time.Millisecond))
-		<-moment.C
-		if err := plugin.Signal(syscall.SIGKILL); err != nil {
-			t.Fatal(err)
+	var low []string
+	for _, c := range answer.GetContainers() {
+		pid, err := ctrd.PID(within(t, patience), c.GetId())
+		if err != nil {
+			continue // it was removed meanwhile
 		}
-		<-plugin.Exited()
-		before := count.Load()
-		want := before + 1
-		if i%4 == 3 { // the last one among them
-			want += clients // beyond those under way: that one has met no plugin
-		}
-		awaitCount(ctx, &count, want)
-	}
-	stop()
-	wg.Wait()
-	ids := slices.Concat(started...)
-	low := 0
-	for _, id := range ids {
-		if memlock(t, id) != "unlimited" {
-			low++
+		if limit, err := softMemlock(pid); err == nil && limit != "unlimited" {
+			low = append(low, c.GetMetadata().GetName())
 		}
 	}
-	t.Logf("%d kills, %d containers started, %d of them without the plugin", kills, len(ids), low)
-	if low == 0 {
-		t.Error("no container was started without the plugin: this tests nothing")
-	}
-	plugin := startPlugin(t, config)
-	for _, id := range ids {
-		if err := plugin.Await(within(t, patience), "raises the limit of "+id, func() bool { return memlock(t, id) == "unlimited" }); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// awaitCount waits until a count has been reached, or the context is done.
-func awaitCount(ctx context.Context, count *atomic.Int64, want int64) {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for count.Load() < want && ctx.Err() == nil {
-		<-tick.C
-	}
+	return low
 }
 
 // A plugin that hangs holds containers up no longer than the runtime waits for it, and is asked again once it goes on.
@@ -200,13 +171,35 @@ func TestPluginStopped(t *testing.T) {
 	}
 }
 
-// createAndRemove makes a pod with a container that holds a verbs device, and removes it as far as containerd runs.
-func createAndRemove(ctx context.Context, name string) error {
+// removePods removes the pods whose names begin with a prefix, also those whose creation seemed to fail.
+func removePods(t *testing.T, prefix string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	defer cancel()
+	answer, err := ctrd.CRI().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range answer.GetItems() {
+		if !strings.HasPrefix(pod.GetMetadata().GetName(), prefix) {
+			continue
+		}
+		_, err := ctrd.CRI().StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: pod.GetId()})
+		if err == nil {
+			_, err = ctrd.CRI().RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: pod.GetId()})
+		}
+		if err != nil {
+			t.Errorf("cannot remove pod %s: %v", pod.GetMetadata().GetName(), err)
+		}
+	}
+}
+
+// startInPod starts a container that holds a verbs device in a pod of its own, and leaves it running.
+func startInPod(ctx context.Context, name string) error {
 	pod, err := ctrd.RunPod(ctx, containerd.Pod{Name: name})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = pod.Remove(context.WithoutCancel(ctx)) }() // containerd may be down: the node ends with the tests
-	_, err = pod.Create(ctx, containerd.Container{Devices: containerd.Verbs(0)})
+	_, err = pod.Run(ctx, containerd.Container{Name: name, Devices: containerd.Verbs(0)})
 	return err
 }

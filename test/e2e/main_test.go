@@ -21,7 +21,9 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/crio"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/node/pods"
 )
 
 var (
@@ -31,6 +33,8 @@ var (
 
 	// ctrd is the containerd that the tests share.
 	ctrd *containerd.Containerd
+	// crioInstead is the CRI-O that TestCRIO runs in its place; otherwise there is none.
+	crioInstead *crio.CRIO
 )
 
 // patience is how long a test waits for something that should come soon. The node's CPU is emulated.
@@ -63,6 +67,14 @@ func run(m *testing.M) int {
 
 func options() containerd.Options { return containerd.Options{Version: *version, Runtime: *runtime} }
 
+// onRuntime gives a client of the runtime that the tests' pods run on.
+func onRuntime() *pods.Client {
+	if crioInstead != nil {
+		return crioInstead.Client
+	}
+	return ctrd.Client
+}
+
 // startPlugin runs nri-rdma with a configuration and waits until the runtime has taken it in. It ends with the test.
 func startPlugin(t *testing.T, config string, args ...string) *daemon.Process {
 	t.Helper()
@@ -91,6 +103,15 @@ func startPluginWith(t *testing.T, args ...string) *daemon.Process {
 	return p
 }
 
+// awaitRegistrations waits until a plugin has been registered so many times.
+func awaitRegistrations(t *testing.T, plugin *daemon.Process, times int) {
+	t.Helper()
+	err := plugin.Await(within(t, patience), "is registered again", func() bool { return strings.Count(plugin.Log(), "msg=registered") >= times })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // within gives a context that ends after a while, or with the test.
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
@@ -102,7 +123,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 // runPod makes a pod that goes with the test.
 func runPod(t *testing.T, pod containerd.Pod) *containerd.Sandbox {
 	t.Helper()
-	s, err := ctrd.RunPod(within(t, patience), pod)
+	s, err := onRuntime().RunPod(within(t, patience), pod)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +148,7 @@ func runContainer(t *testing.T, s *containerd.Sandbox, ctr containerd.Container)
 // shell runs a script in a container and gives what it said.
 func shell(t *testing.T, id, script string) string {
 	t.Helper()
-	result, err := ctrd.Shell(within(t, 2*patience), id, script)
+	result, err := onRuntime().Shell(within(t, 2*patience), id, script)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,21 +159,29 @@ func shell(t *testing.T, id, script string) string {
 // container takes seconds to start on an emulated CPU.
 func memlock(t *testing.T, id string) string {
 	t.Helper()
-	pid, err := ctrd.PID(within(t, patience), id)
+	pid, err := onRuntime().PID(within(t, patience), id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	limit, err := softMemlock(pid)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return limit
+}
+
+// softMemlock gives the soft RLIMIT_MEMLOCK of a process in the kernel's words.
+func softMemlock(pid int) (string, error) {
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
+	if err != nil {
+		return "", err
 	}
 	for line := range strings.Lines(string(limits)) {
 		if fields := strings.Fields(line); strings.HasPrefix(line, "Max locked memory") && len(fields) > 3 {
-			return fields[3]
+			return fields[3], nil
 		}
 	}
-	t.Fatalf("limits of the container's process: %q", limits)
-	return ""
+	return "", fmt.Errorf("limits of process %d: %q", pid, limits)
 }
 
 // kernelDefault is the RLIMIT_MEMLOCK that the kernel gives where nobody says anything: 8 MiB.

@@ -52,13 +52,16 @@ func TestRefusals(t *testing.T) {
 			if !strings.Contains(err.Error(), promised) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("the refusal is\n%s\nwant one line with %q and %q", err, promised, test.want)
 			}
+			if err := plugin.AwaitLog(within(t, patience), "container="+name); err != nil { // the runtime may have its answer first
+				t.Fatal(err)
+			}
 			if got := strings.Count(plugin.Log(), "container="+name); got != 1 {
 				t.Errorf("the plugin logged %d lines about it, want 1", got)
 			}
 		})
 	}
 	for namespace, pod := range pods {
-		left, err := ctrd.CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: pod.ID}})
+		left, err := onRuntime().CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: pod.ID}})
 		if err != nil {
 			t.Fatal(err)
 		}

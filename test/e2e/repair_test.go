@@ -9,7 +9,6 @@ import (
 	"bytes"
 	_ "embed"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,7 +75,7 @@ func awaitShell(t *testing.T, id, script, want string) {
 
 func pid(t *testing.T, id string) int {
 	t.Helper()
-	n, err := ctrd.PID(within(t, patience), id)
+	n, err := onRuntime().PID(within(t, patience), id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,14 +181,6 @@ func members(t *testing.T, id string) []int {
 // limitOf gives the soft RLIMIT_MEMLOCK of a process; "" if it has ended.
 func limitOf(t *testing.T, pid int) string {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
-	if err != nil {
-		return ""
-	}
-	for line := range strings.Lines(string(text)) {
-		if after, found := strings.CutPrefix(line, "Max locked memory"); found {
-			return strings.Fields(after)[0]
-		}
-	}
-	return ""
+	limit, _ := softMemlock(pid) // "" where the process is gone
+	return limit
 }

@@ -21,7 +21,7 @@ func transfer(t *testing.T, server, client string) string {
 	answered := make(chan containerd.Result, 1)
 	go func() {
 		// Its result does not matter where the client's is bad; where the client's is good, it was good.
-		result, _ := ctrd.Shell(within(t, 2*patience), server, pingpong+" -p 18600")
+		result, _ := onRuntime().Shell(within(t, 2*patience), server, pingpong+" -p 18600")
 		answered <- result
 	}()
 	out := shell(t, client, `i=0

@@ -1,0 +1,128 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
+	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+)
+
+// TestClusterRequired goes the whole way: under the policy, on a node whose runtime's validator is on, a pod whose author has written
+// nothing but a resource does not start without the plugin, tells why, and starts with it. A plain pod runs all the time.
+func TestClusterRequired(t *testing.T) {
+	restart(t, containerd.Options{Version: *version, Runtime: *runtime, Validator: true})
+	c := startCluster(t)
+	apply(t, c, admissionPolicy(t))
+	awaitAdmission(t, c, shared, true)
+	k := joinKubelet(t, c)
+
+	plain := runClusterPod(t, c, k, kubelet.Pod{Name: "plain", Containers: []kubelet.Container{{Name: "main"}}})
+	rdma := runClusterPod(t, c, k, kubelet.Pod{Name: "rdma", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
+	before := plain.running(t, "main")
+	const reason = `required plugin "rdma" not present`
+	err := c.Await(within(t, kubeletPatience), "says that the plugin is missing", func() bool {
+		pod, err := c.Pod(t.Context(), "rdma")
+		return err == nil && strings.Contains(waitsFor(pod), reason)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = c.Await(within(t, kubeletPatience), "has an event that says so", func() bool {
+		told, err := c.Told(t.Context(), "rdma")
+		return err == nil && slices.ContainsFunc(told, func(message string) bool { return strings.Contains(message, reason) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	expectNoContainer(t, "rdma")
+
+	plugin := startPluginWith(t, "--socket", containerd.NRISocket, "--budget", budget)
+	rdma.expectHolds(t, "main", "unlimited", "issm0", "rdma_cm", "umad0", "uverbs0")
+	rdma.expectAdjusted(t, plugin, "main", "signal=device", "memlock=unlimited")
+	err = c.Await(within(t, kubeletPatience), "has the pod running", func() bool {
+		pod, err := c.Pod(t.Context(), "rdma")
+		return err == nil && pod.Status.Phase == corev1.PodRunning
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain.expectHolds(t, "main", kernelDefault)
+	plain.expectUntouched(t, plugin, "main")
+	if after := plain.running(t, "main"); after != before {
+		t.Errorf("the plain pod's container was %s and is %s: it did not run all the time", before, after)
+	}
+}
+
+// joinKubelet runs a kubelet in a cluster, with a resource to give. It ends with the test.
+func joinKubelet(t *testing.T, c *cluster.Cluster) *kubelet.Kubelet {
+	t.Helper()
+	k, err := kubelet.Join(t.Context(), c.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Stop)
+	devices, err := deviceplugin.Start(within(t, kubeletPatience), deviceplugin.Shared(shared, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(devices.Stop)
+	if err := k.AwaitAdvertised(within(t, kubeletPatience), shared); err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// runClusterPod makes a pod on the kubelet's node through the API server. It goes with the test.
+func runClusterPod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod kubelet.Pod) *staticPod {
+	t.Helper()
+	manifest := pod.Manifest()
+	manifest.Spec.NodeName = k.NodeName()
+	if _, err := c.Create(within(t, patience), manifest); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), kubeletPatience)
+		defer cancel()
+		if err := c.DeletePod(ctx, pod.Name); err != nil {
+			t.Errorf("cannot delete the pod: %v", err)
+		}
+	})
+	return &staticPod{kubelet: k, name: pod.Name}
+}
+
+// waitsFor gives what a pod's first container waits for, in the kubelet's words.
+func waitsFor(pod *corev1.Pod) string {
+	for _, status := range pod.Status.ContainerStatuses {
+		if status.State.Waiting != nil {
+			return status.State.Waiting.Message
+		}
+	}
+	return ""
+}
+
+// expectNoContainer says that a pod has no container, not even one that is only created.
+func expectNoContainer(t *testing.T, pod string) {
+	t.Helper()
+	answer, err := ctrd.CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
+		LabelSelector: map[string]string{"io.kubernetes.pod.name": pod},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range answer.GetContainers() {
+		t.Errorf("pod %s has a container, %s", pod, c.GetState())
+	}
+}

@@ -1,0 +1,217 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+)
+
+// clusterPatience is how long a test waits until the API server goes by a policy that it has been given.
+const clusterPatience = 3 * time.Minute
+
+// Annotations: as a pod's author writes them, as the policy does for the author, and as the kubelet does.
+const (
+	asks     = "rdma.noderesource.dev"
+	requires = "required-plugins.noderesource.dev"
+	onlyRDMA = `["rdma"]`
+	mirror   = "kubernetes.io/config.mirror"
+)
+
+// TestClusterAdmission has a real API server admit pods under the admission policy. It needs the node's Kubernetes parts.
+func TestClusterAdmission(t *testing.T) {
+	c := startCluster(t)
+	policy := admissionPolicy(t)
+	apply(t, c, policy)
+	awaitAdmission(t, c, "rdma/a", true)
+	for _, test := range admissions {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := c.Try(within(t, patience), podOf(test.annotations, test.containers...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := maps.Clone(test.annotations)
+			if want == nil && test.adds != nil {
+				want = annotated{}
+			}
+			maps.Copy(want, test.adds)
+			if diff := cmp.Diff(want, annotated(got.Annotations)); diff != "" {
+				t.Errorf("annotations (-want +got):\n%s", diff)
+			}
+			again, err := c.Try(within(t, patience), podOf(got.Annotations, test.containers...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(got.Annotations, again.Annotations); diff != "" {
+				t.Errorf("the policy does not leave alone what it has written itself (-first +second):\n%s", diff)
+			}
+		})
+	}
+	t.Run("the list is edited", func(t *testing.T) { testListEdited(t, c, policy) })
+	t.Run("the list is wrong", func(t *testing.T) { testListWrong(t, c, policy) })
+	t.Run("another policy opts in", func(t *testing.T) { testReinvoked(t, c, policy) })
+	t.Run("the policy is removed", func(t *testing.T) { testPolicyRemoved(t, c, policy) })
+}
+
+// testListEdited: what is added to the list counts, and what is removed counts no more. All signs of globs are understood.
+func testListEdited(t *testing.T, c *cluster.Cluster, policy string) {
+	apply(t, c, edited(t, policy, `["spidernet.io/shared_*", "a.example/h?_[a-c]", "b.*"]`))
+	awaitAdmission(t, c, "spidernet.io/shared_cx5", true)
+	for resource, want := range map[string]bool{
+		"rdma/a": false, "spidernet.io/own_cx5": false,
+		"a.example/h1_b": true, "a.example/h1_d": false, "a.example/h_b": false, "axexample/h1_b": false, "b.example/x": false,
+	} {
+		got, err := insists(t, c, resource)
+		if err != nil || got != want {
+			t.Errorf("a pod with %s insists: %v, %v; want %v", resource, got, err, want)
+		}
+	}
+	apply(t, c, edited(t, policy, `[]`))
+	awaitAdmission(t, c, "spidernet.io/shared_cx5", false)
+	got, err := c.Try(within(t, patience), podOf(annotated{asks: "true"}))
+	if err != nil || got.Annotations[requires] != onlyRDMA {
+		t.Errorf("with an empty list an annotated pod has annotations %v, %v", got.Annotations, err)
+	}
+}
+
+// testListWrong: the server does not take a list that is none. Where a glob is none, pods that might be RDMA pods are refused, and
+// all others created.
+func testListWrong(t *testing.T, c *cluster.Cluster, policy string) {
+	for _, list := range []string{`[rdma/*]`, `["rdma/*", 5]`, `["rdma/*"`, `"rdma/*"`} {
+		if err := c.Apply(within(t, patience), edited(t, policy, list)); err == nil {
+			t.Errorf("the list %s was taken", list)
+		}
+	}
+	apply(t, c, edited(t, policy, `["rdma/["]`))
+	var refused error
+	err := c.Await(within(t, clusterPatience), "refuses a pod", func() bool {
+		_, refused = insists(t, c, "rdma/a")
+		return refused != nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(refused.Error(), "nri-rdma-required") {
+		t.Errorf("the refusal does not name the policy: %v", refused)
+	}
+	if _, err := c.Try(within(t, patience), podOf(nil, ctr{limits: "cpu"})); err != nil {
+		t.Errorf("a plain pod: %v", err)
+	}
+}
+
+// testReinvoked: what another policy makes of a pod afterwards counts, too.
+func testReinvoked(t *testing.T, c *cluster.Cluster, policy string) {
+	apply(t, c, policy)
+	apply(t, c, laterPolicy)
+	var got *corev1.Pod
+	err := c.Await(within(t, clusterPatience), "goes by another policy", func() bool {
+		var err error
+		got, err = c.Try(within(t, patience), podOf(nil))
+		return err == nil && got.Annotations[asks] != ""
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{asks: "true", requires: onlyRDMA}, got.Annotations); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	if err := c.Delete(within(t, patience), laterPolicy); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// laterPolicy opts pods in. By its name the API server asks it last.
+const laterPolicy = `apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: zz-opts-in}
+spec:
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  reinvocationPolicy: Never
+  mutations:
+    - patchType: ApplyConfiguration
+      applyConfiguration: {expression: 'Object{metadata: Object.metadata{annotations: {"rdma.noderesource.dev": "true"}}}'}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: zz-opts-in}
+spec: {policyName: zz-opts-in}
+`
+
+func testPolicyRemoved(t *testing.T, c *cluster.Cluster, policy string) {
+	apply(t, c, policy)
+	awaitAdmission(t, c, "rdma/a", true)
+	if err := c.Delete(within(t, patience), policy); err != nil {
+		t.Fatal(err)
+	}
+	awaitAdmission(t, c, "rdma/a", false)
+}
+
+// startCluster runs a cluster that ends with the test.
+func startCluster(t *testing.T) *cluster.Cluster {
+	t.Helper()
+	c, err := cluster.Start(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	return c
+}
+
+// admissionPolicy gives the policy that people install.
+func admissionPolicy(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(*bin, "../deploy/admission/mutating-admission-policy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// edited gives a policy with another list of resources.
+func edited(t *testing.T, policy, list string) string {
+	t.Helper()
+	const shipped = `["rdma/*", "nvidia.com/hostdev"]`
+	if strings.Count(policy, shipped) != 1 {
+		t.Fatalf("the policy does not have the list %s once", shipped)
+	}
+	return strings.Replace(policy, shipped, list, 1)
+}
+
+// apply gives the API server a policy. The test waits for it to be in force by awaitAdmission, or by what it expects.
+func apply(t *testing.T, c *cluster.Cluster, policy string) {
+	t.Helper()
+	if err := c.Apply(within(t, patience), policy); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// awaitAdmission waits until the policy has pods that request a resource insist, or not.
+func awaitAdmission(t *testing.T, c *cluster.Cluster, resource string, want bool) {
+	t.Helper()
+	err := c.Await(within(t, clusterPatience), "goes by the policy", func() bool {
+		got, err := insists(t, c, resource)
+		return err == nil && got == want
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func insists(t *testing.T, c *cluster.Cluster, resource string) (bool, error) {
+	t.Helper()
+	pod, err := c.Try(within(t, patience), podOf(nil, ctr{limits: resource}))
+	return pod.Annotations[requires] != "", err
+}

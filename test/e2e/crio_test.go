@@ -1,0 +1,190 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/crio"
+)
+
+// CRI-O does its part: the tests of what the plugin grants and refuses pass on it as they stand, and so do those of what is different there.
+func TestCRIO(t *testing.T) {
+	ctrd.Stop()
+	t.Cleanup(func() {
+		var err error
+		if ctrd, err = containerd.Start(context.Background(), options()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	started, err := crio.Start(within(t, 5*patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	crioInstead = started
+	t.Cleanup(func() {
+		crioInstead = nil
+		started.Stop()
+		if t.Failed() {
+			t.Logf("CRI-O said:\n%s", started.Log())
+		}
+	})
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"DeviceSignal", TestDeviceSignal},
+		{"AnnotationInjects", TestAnnotationInjects},
+		{"AnnotationScopes", TestAnnotationScopes},
+		{"NonRoot", TestNonRoot},
+		{"NoGrant", TestNoGrant},
+		{"Refusals", TestRefusals},
+		{"PluginStopped", TestPluginStopped},
+		{"Restart", testCRIORestart},
+		{"Validator", testCRIOValidator},
+		{"Repair", testCRIORepair},
+		{"PluginRepairs", testCRIOPluginRepairs},
+		{"Generate", testCRIOGenerate},
+		{"IPCLock", testCRIOIPCLock},
+	} {
+		t.Run(test.name, test.run)
+	}
+}
+
+func restartCRIO(t *testing.T) {
+	t.Helper()
+	if err := crioInstead.Restart(within(t, 2*patience)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dropIn has CRI-O read one more file, as long as the test lasts.
+func dropIn(t *testing.T, name, text string) {
+	t.Helper()
+	if err := crioInstead.DropIn(name, text); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := crioInstead.DropIn(name, ""); err != nil {
+			t.Error(err)
+		}
+		if err := crioInstead.Restart(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	restartCRIO(t)
+}
+
+// When CRI-O has restarted the plugin is registered again, and what runs goes on.
+func testCRIORestart(t *testing.T) {
+	plugin := startPlugin(t, "{}")
+	pod := runPod(t, containerd.Pod{})
+	before := runContainer(t, pod, containerd.Container{Name: "before", Devices: containerd.Verbs(0)})
+	first := pid(t, before)
+	restartCRIO(t)
+	awaitRegistrations(t, plugin, 2)
+	after := runContainer(t, pod, containerd.Container{Name: "after", Devices: containerd.Verbs(0)})
+	expectMemlock(t, after, "unlimited")
+	expectMemlock(t, before, "unlimited")
+	if again := pid(t, before); again != first {
+		t.Errorf("the container's process was %d and is %d", first, again)
+	}
+}
+
+// This CRI-O has the version of one that asks validators, and none of it: it was taken from the branch before NRI had them. The validator
+// says so, and nothing changes.
+func testCRIOValidator(t *testing.T) {
+	validator := startValidator(t)
+	const says = "not registered: cri-o 1.34.0 hangs up on a validator: whatever its version says, it does not ask NRI plugins to validate containers"
+	if err := validator.AwaitLog(within(t, patience), says); err != nil {
+		t.Error(err)
+	}
+	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
+	expectMemlock(t, id, kernelDefault)
+	if got := strings.Count(validator.Log(), "msg=registering"); got > 4 {
+		t.Errorf("the validator has tried %d times meanwhile, want three, and then one every half minute", got)
+	}
+}
+
+// What was created without the plugin is seen and raised; and it is told that CRI-O gives later execs the old limit.
+func testCRIORepair(t *testing.T) {
+	id := runContainer(t, runPod(t, containerd.Pod{Name: "broken"}), containerd.Container{
+		Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"},
+	})
+	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory")
+	expectTool(t, 1, "default/broken  main       device  8Mi      no        rxe0  below  memlock is 8Mi, the policy gives unlimited: rdma-spec repair default/broken", "status")
+	stdout, stderr, status := tool(t, "repair")
+	if want := "default/broken main: memlock raised to unlimited: 1 process\n"; status != 0 || stdout != want {
+		t.Errorf("rdma-spec repair: exit status %d, want 0, and %q, want %q", status, stdout, want)
+	}
+	if want := "cri-o keeps no spec that could be changed: later execs into these containers keep the old limit, until their pods are recreated"; !strings.Contains(stderr, want) {
+		t.Errorf("rdma-spec repair says %q, want %q", stderr, want)
+	}
+	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory\n1 registered")
+	expectMemlock(t, id, "unlimited")
+	if got := shell(t, id, "ulimit -l"); got != "8192" {
+		t.Errorf("in an exec, ulimit -l says %s, and we say that it keeps 8192", got)
+	}
+	expectTool(t, 0, "nothing to raise: 1 RDMA containers looked at\n", "repair")
+}
+
+// The plugin, too, raises what was created without it, and nothing else, and tells of the execs.
+func testCRIOPluginRepairs(t *testing.T) {
+	pod := runPod(t, containerd.Pod{Name: "earlier"})
+	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0)})
+	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
+	expectMemlock(t, id, kernelDefault)
+	plugin := startPlugin(t, "repair: {mode: fix, every: 1s}")
+	if err := plugin.AwaitLog(within(t, patience), `msg="was below policy, and is raised; later execs into it are not`); err != nil {
+		t.Fatal(err)
+	}
+	expectMemlock(t, id, "unlimited")
+	expectMemlock(t, unrelated, kernelDefault)
+}
+
+// CRI-O takes the generated drop-in, and every container has the limit, without the plugin.
+func testCRIOGenerate(t *testing.T) {
+	dropIn(t, "90-rdma-spec.conf", string(rdmaSpec(t, "generate", "--for", "crio")))
+	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{User: 1000})
+	expectMemlock(t, id, "unlimited")
+	if got := shell(t, id, "ulimit -l; ulimit -Hl"); got != "unlimited\nunlimited" {
+		t.Errorf("in an exec, ulimit -l says %q, want unlimited, soft and hard", got)
+	}
+}
+
+var crioLine = regexp.MustCompile(`crio\.runtime\.default_capabilities = \[[^]]*\]`)
+
+// The plugin can give no IPC_LOCK here, and tells of the line that can: with it root has the capability, with or without a device.
+func testCRIOIPCLock(t *testing.T) {
+	plugin := startPlugin(t, "{}")
+	pod := runPod(t, containerd.Pod{})
+	id := runContainer(t, pod, containerd.Container{Name: "before", Devices: containerd.Verbs(0)})
+	expectMemlock(t, id, "unlimited")
+	expectCapabilities(t, id, "")
+	line := crioLine.FindString(plugin.Log())
+	if line == "" {
+		t.Fatal("the log has no line for crio.conf.d")
+	}
+	asked := runContainer(t, pod, containerd.Container{Name: "asked", Devices: containerd.Verbs(0), AddCaps: []string{"IPC_LOCK"}})
+	expectCapabilities(t, asked, "CapPrm CapEff CapBnd")
+	dropIn(t, "91-rdma-ipc-lock.conf", line+"\n")
+	awaitRegistrations(t, plugin, 2)
+	for name, test := range map[string]struct {
+		user int64
+		want string
+	}{
+		"root":     {want: "CapPrm CapEff CapBnd"},
+		"uid-1000": {user: 1000, want: "CapBnd"},
+	} {
+		id := runContainer(t, pod, containerd.Container{Name: name, Devices: containerd.Verbs(0), User: test.user})
+		expectCapabilities(t, id, test.want)
+		expectMemlock(t, id, "unlimited")
+	}
+}

@@ -1,0 +1,182 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+)
+
+const kills = 20
+
+// death is a plugin's: when it was killed, and when the runtime had noticed.
+type death struct{ killed, dropped time.Time }
+
+// A plugin that is killed at any moment fails no container. What was started without it is told of and cured once it is back.
+func TestPluginKilled(t *testing.T) {
+	l := startLoad(t, runPod(t, containerd.Pod{}), 2, "")
+	killPlugins(t, l)
+	low := l.low()
+	t.Logf("%d kills, %d containers started, %d of them without the plugin", kills, len(l.started), len(low))
+	if len(low) == 0 || len(low) == len(l.started) {
+		t.Error("no container met a plugin, or none met none: this tests nothing")
+	}
+	expectListedAndRepaired(t, low)
+}
+
+// Where the pods insist on the plugin, none of their containers whose creation begins after the runtime has noticed that the plugin is
+// gone starts without it. Those that it died over count as adjusted for the runtime: they are told of, and cured.
+func TestPluginKilledUnderPodsThatInsist(t *testing.T) {
+	o := options()
+	o.Validator = true
+	restart(t, o)
+	pod := runPod(t, containerd.Pod{Annotations: map[string]string{"required-plugins.noderesource.dev": `["rdma"]`}})
+	l := startLoad(t, pod, 2, `required plugin "rdma" not present`)
+	deaths := killPlugins(t, l)
+	low := l.low()
+	t.Logf("%d kills, %d containers started, %d refused, %d started without the plugin since it died over them",
+		kills, len(l.started), l.refused.Load(), len(low))
+	l.expectBoth()
+	for _, c := range low {
+		if !inFlight(c, deaths) {
+			t.Errorf("container %s, created from %s to %s, was started without the plugin, and it was in flight at no death", c.name, c.began, c.ran)
+		}
+	}
+	expectListedAndRepaired(t, low)
+}
+
+// inFlight says whether a creation had begun before the runtime noticed a death, and ended after it.
+func inFlight(c creation, deaths []death) bool {
+	for _, d := range deaths {
+		if c.began.Before(d.dropped) && c.ran.After(d.killed) {
+			return true
+		}
+	}
+	return false
+}
+
+// With a validator beside the plugin no RDMA container starts without its limit, not even one that the plugin died over, and with no
+// word in any pod. Containers that have nothing to do with RDMA are created all the time.
+func TestPluginKilledBesideAValidator(t *testing.T) {
+	startPlugin(t, "ipcLock: false", "--validate")
+	l := startLoad(t, runPod(t, containerd.Pod{}), 2, "would start without memlock unlimited")
+	killPlugins(t, l)
+	t.Logf("%d kills, %d containers started, %d refused", kills, len(l.started), l.refused.Load())
+	l.expectBoth()
+	for _, c := range l.low() {
+		t.Errorf("container %s was started with a memlock of %s", c.name, c.memlock)
+	}
+}
+
+// killPlugins kills one plugin after the other at random moments, every other time with a pause in which there is none, and then stops the load.
+func killPlugins(t *testing.T, l *load) []death {
+	t.Helper()
+	const config = "{ipcLock: false, repair: {mode: 'off'}}"
+	var deaths []death
+	gone := strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`)
+	for i := range kills {
+		plugin := startPlugin(t, config)
+		moment := time.NewTimer(rand.N(2 * time.Second))
+		<-moment.C
+		d := death{killed: time.Now()}
+		if err := plugin.Signal(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		<-plugin.Exited()
+		gone++
+		awaitRuntime(t, "notices that the plugin is gone", func() bool { return strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`) >= gone })
+		d.dropped = time.Now()
+		if i%2 == 1 {
+			l.awaitTries() // those that no plugin sees at all are among them
+		}
+		deaths = append(deaths, d)
+	}
+	l.stop()
+	return deaths
+}
+
+func awaitRuntime(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !condition(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("containerd: not within %s: %s\n%s", patience, what, ctrd.Log())
+		}
+	}
+}
+
+// expectListedAndRepaired starts a plugin that shall count some containers as below policy within 5 s, and cure them when it may.
+func expectListedAndRepaired(t *testing.T, low []creation) {
+	t.Helper()
+	plugin, config := startReporter(t)
+	expectBelow(t, plugin, len(low), time.Now().Add(5*time.Second))
+	fixFromNowOn(t, config)
+	for _, c := range low {
+		if err := plugin.Await(within(t, patience), "raises the limit of "+c.name, func() bool { return memlock(t, c.id) == "unlimited" }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+const reporting = "{ipcLock: false, repair: {mode: report, every: 1s}}"
+
+// startReporter starts a plugin that reports containers below policy, and gives the file of its configuration.
+func startReporter(t *testing.T) (plugin *daemon.Process, config string) {
+	t.Helper()
+	config = filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte(reporting), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget, "--http", metricsAddress), config
+}
+
+func fixFromNowOn(t *testing.T, config string) {
+	t.Helper()
+	if err := os.WriteFile(config, []byte(strings.Replace(reporting, "report", "fix", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expectBelow waits until a plugin counts some running containers as below policy.
+func expectBelow(t *testing.T, plugin *daemon.Process, want int, deadline time.Time) {
+	t.Helper()
+	var n int
+	var unknown error
+	err := plugin.Await(within(t, time.Until(deadline)), fmt.Sprintf("counts %d containers below policy", want), func() bool {
+		n, unknown = below()
+		return unknown == nil && n == want
+	})
+	if err != nil {
+		t.Errorf("%d containers are counted as below policy (%v), want %d: %v", n, unknown, want, err)
+	}
+}
+
+var belowPolicy = regexp.MustCompile(`(?m)^nri_rdma_running_containers\{memlock="below"\} (\d+)$`)
+
+// below gives how many containers the plugin counts as below policy.
+func below() (int, error) {
+	text, err := metrics()
+	if err != nil {
+		return 0, err
+	}
+	match := belowPolicy.FindStringSubmatch(text)
+	if match == nil {
+		return 0, fmt.Errorf("no pass yet")
+	}
+	return strconv.Atoi(match[1])
+}

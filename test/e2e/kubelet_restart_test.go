@@ -1,0 +1,63 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
+	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+)
+
+// TestKubeletRestarts: the kubelet goes, the plugin leaves it alone after three failures, and says so; the kubelet comes back, and the
+// next container that holds a resource gets its grant, without a restart of the plugin. It needs the node's Kubernetes parts.
+func TestKubeletRestarts(t *testing.T) {
+	first := startKubelet(t, deviceplugin.Deviceless(deviceless))
+	plugin := startPlugin(t, "optIn: {resources: [spidernet.io/*], onKubeletError: fail}\nrepair: {mode: \"off\"}\n", "--http", metricsAddress)
+	before := runStaticPod(t, first, kubelet.Pod{Name: "before-restart", Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
+	before.expectHolds(t, "worker", "unlimited")
+	expectBreaker(t, 0)
+
+	first.Stop()
+	pod := runPod(t, containerd.Pod{})
+	for i := range 4 {
+		_, err := pod.Create(within(t, patience), containerd.Container{Name: fmt.Sprintf("down-%d", i)})
+		if err == nil || !strings.Contains(err.Error(), "the kubelet did not tell") {
+			t.Errorf("while the kubelet is down: %v, want that it did not tell", err)
+		}
+	}
+	if err := plugin.AwaitLog(within(t, patience), "the kubelet's pod resources API failed 3 times in a row: it is left alone"); err != nil {
+		t.Fatal(err)
+	}
+	expectBreaker(t, 1)
+
+	second := startKubelet(t, deviceplugin.Deviceless(deviceless))
+	after := runStaticPod(t, second, kubelet.Pod{Name: "after-restart", Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
+	after.expectHolds(t, "worker", "unlimited")
+	after.expectAdjusted(t, plugin, "worker", "signal=resource", "evidence="+deviceless, "memlock=unlimited")
+	expectBreaker(t, 0)
+	log := plugin.Log()
+	if registered, again := strings.Count(log, "msg=registered"), strings.Count(log, "the kubelet's pod resources API answers again"); registered != 1 || again != 1 {
+		t.Errorf("the plugin has registered %d times and said %d times that the kubelet answers again, want once each", registered, again)
+	}
+	for _, line := range after.linesOn(plugin, "worker") {
+		if strings.Contains(line, "left alone") {
+			t.Errorf("the kubelet was there and was not asked: %s", line)
+		}
+	}
+}
+
+// expectBreaker compares what monitoring is told of the kubelet's API: 1 while it is left alone.
+func expectBreaker(t *testing.T, want int) {
+	t.Helper()
+	text, err := metrics()
+	if line := fmt.Sprintf("\nnri_rdma_breaker_open{api=\"kubelet\"} %d\n", want); err != nil || !strings.Contains(text, line) {
+		t.Errorf("%v, metrics without%s%s", err, line, text)
+	}
+}

@@ -1,0 +1,254 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+)
+
+// nobody is a user to whom nothing belongs.
+const nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups"
+
+// openFolder gives a folder that everybody may look into, which goes with the test.
+func openFolder(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("/run", "trouble")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // the node ends with the tests
+	if err := os.Chmod(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// programs copies the programs to where everybody may run them.
+func programs(t *testing.T) string {
+	t.Helper()
+	folder := openFolder(t)
+	onNode(t, fmt.Sprintf("cp %s/nri-rdma %s/rdma-spec %s", *bin, *bin, folder))
+	return folder
+}
+
+// expectOneLine runs a command, which shall say one line and no result, and exit with 1.
+func expectOneLine(t *testing.T, command, want string) {
+	t.Helper()
+	cmd := exec.CommandContext(within(t, patience), "sh", "-c", "exec "+command)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	var exit *exec.ExitError
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		t.Errorf("%s: %v, want exit status 1", command, err)
+	}
+	if !regexp.MustCompile(want+"\n$").Match(stderr.Bytes()) || bytes.Count(stderr.Bytes(), []byte("\n")) != 1 || stdout.Len() > 0 {
+		t.Errorf("%s: stdout %q, stderr %q, want one line: %s", command, stdout.String(), stderr.String(), want)
+	}
+	t.Logf("%s", stderr.String())
+}
+
+// contents gives the files of a folder with what is in them, the hidden ones too.
+func contents(t *testing.T, folder string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(folder, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[e.Name()] = string(text)
+	}
+	return found
+}
+
+// Where a spec cannot be written, one line says why and what to do, and all is as it was.
+func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
+	tools := programs(t)
+	const room, noRoot = "no space left on device: make room there, and try again", "permission denied: run as root"
+	for _, test := range []struct {
+		name, options, prepare, as, file, why string
+	}{
+		{"full, a new file", "size=8k", "cat /dev/zero >fill 2>/dev/null || true", "", "new.json", room},
+		{"full, an old file", "size=8k", "cat /dev/zero >fill 2>/dev/null || true", "", "old.json", room},
+		{"full but for the backup", "size=12k", "head -c 4096 /dev/zero >fill", "", "old.json", room},
+		{"no inode left", "nr_inodes=3", "touch fill", "", "new.json", room},
+		{"read-only, a new file", "size=1m", "mount -o remount,ro .", "", "new.json", "read-only file system: name a place that can be written"},
+		{"read-only, an old file", "size=1m", "mount -o remount,ro .", "", "old.json", "read-only file system: name a place that can be written"},
+		{"no permission, a new file", "mode=755", "true", nobody, "new.json", noRoot},
+		{"no permission, an old file", "mode=755", "true", nobody, "old.json", noRoot},
+		{"no permission to look", "mode=700", "true", nobody, "old.json", noRoot},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			folder := openFolder(t)
+			onNode(t, fmt.Sprintf("mount -t tmpfs -o %s trouble %s", test.options, folder))
+			t.Cleanup(func() { onNodeAfter(t, "umount "+folder) })
+			onNode(t, fmt.Sprintf("cd %s && echo old >old.json && chmod 644 old.json && %s", folder, test.prepare))
+			before := contents(t, folder)
+			file := filepath.Join(folder, test.file)
+			expectOneLine(t, fmt.Sprintf("%s %s/rdma-spec generate --output %s", test.as, tools, file),
+				"^rdma-spec: cannot (write|replace) "+file+"(.rdma-spec.bak)?: "+test.why)
+			after := contents(t, folder)
+			if test.name == "full but for the backup" {
+				delete(after, "old.json.rdma-spec.bak") // of what is there still
+			}
+			if diff := cmp.Diff(before, after); diff != "" {
+				t.Errorf("files (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Whoever asks without the runtime, or without the right to, is told in one line.
+func TestStatusAndRepairWithoutRights(t *testing.T) {
+	id := runContainer(t, runPod(t, containerd.Pod{Name: "low"}), containerd.Container{Name: "main", Devices: containerd.Verbs(0)})
+	expectMemlock(t, id, kernelDefault)
+	tool := programs(t) + "/rdma-spec"
+	for _, test := range []struct{ command, want string }{
+		{"%s status --root /nonexistent", "no container runtime's socket at .*: name it with --runtime-endpoint"},
+		{"%s repair --root /nonexistent", "no container runtime's socket at .*: name it with --runtime-endpoint"},
+		{nobody + " %s status", "cannot connect to the runtime at " + containerd.Socket + ": permission denied: run as root"},
+		{nobody + " %s repair", "cannot connect to the runtime at " + containerd.Socket + ": permission denied: run as root"},
+		{"setpriv --bounding-set -sys_resource %s repair", "default/low main: setting RLIMIT_MEMLOCK of process [0-9]+: operation not permitted: this needs the capability SYS_RESOURCE, not in a user namespace"},
+		{"unshare --pid --fork --mount-proc %s repair", "the processes of other containers are not visible here: run on the node itself, or in a pod with hostPID: true"},
+	} {
+		expectOneLine(t, fmt.Sprintf(test.command, tool), "^rdma-spec: "+test.want)
+	}
+	expectMemlock(t, id, kernelDefault)
+}
+
+// What keeps the plugin from starting is one line.
+func TestPluginWithoutRights(t *testing.T) {
+	folder := programs(t)
+	onNode(t, fmt.Sprintf("echo '{}' >%s/config.yaml && chmod 600 %s/config.yaml", folder, folder))
+	for args, want := range map[string]string{
+		"--config " + folder + "/config.yaml": "cannot read the configuration: .*: permission denied: let user 65534 read it, who runs this",
+		"--http 127.0.0.1:80":                 "--http 127.0.0.1:80: bind: permission denied: choose another ADDR, as in 127.0.0.1:9797",
+	} {
+		expectOneLine(t, fmt.Sprintf("%s %s/nri-rdma --socket %s/none.sock %s", nobody, folder, folder, args), `level=error msg="`+want+`"`)
+	}
+}
+
+// startAnyhow runs a shell command that becomes nri-rdma, so that it can be ended, and does not wait until it is registered.
+func startAnyhow(t *testing.T, command string) *daemon.Process {
+	t.Helper()
+	p, err := daemon.Start(nil, "sh", "-c", "exec "+command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Stop()
+		if t.Failed() {
+			t.Logf("nri-rdma said:\n%s", p.Log())
+		}
+	})
+	return p
+}
+
+// A plugin that may not connect to the runtime says so once, goes on trying, and is registered when it may.
+func TestPluginThatMayNotConnect(t *testing.T) {
+	folder := filepath.Dir(containerd.NRISocket)
+	t.Cleanup(func() { onNodeAfter(t, fmt.Sprintf("chmod 700 %s; chmod 600 %s", folder, containerd.NRISocket)) })
+	onNode(t, fmt.Sprintf("chmod 755 %s; chmod 600 %s", folder, containerd.NRISocket))
+	plugin := startAnyhow(t, fmt.Sprintf("%s %s/nri-rdma --socket %s", nobody, programs(t), containerd.NRISocket))
+	if err := plugin.AwaitLog(within(t, patience), "no permission to connect to the NRI socket: run as root"); err != nil {
+		t.Fatal(err)
+	}
+	pod := runPod(t, containerd.Pod{}) // it tries again and again meanwhile
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "before", Devices: containerd.Verbs(0)}), kernelDefault)
+	onNode(t, "chmod 666 "+containerd.NRISocket)
+	if err := plugin.AwaitLog(within(t, patience), "msg=registered"); err != nil {
+		t.Fatal(err)
+	}
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "after", Devices: containerd.Verbs(0)}), "unlimited")
+	if n := strings.Count(plugin.Log(), "no permission to connect"); n != 1 {
+		t.Errorf("it told %d times that it may not connect, want once", n)
+	}
+}
+
+// The plugin needs no place to write to: the root and all that is mounted on it are read-only for it.
+func TestPluginOnAReadOnlyRoot(t *testing.T) {
+	const readOnly = "for at in / /run /var/lib /dev /dev/shm; do mount -o remount,bind,ro $at || exit 3; done; ! touch /run/x 2>/dev/null || exit 4; "
+	plugin := startAnyhow(t, fmt.Sprintf("unshare --mount sh -c '%s exec %s/nri-rdma --socket %s --budget %s'", readOnly, *bin, containerd.NRISocket, budget))
+	if err := plugin.AwaitLog(within(t, patience), "msg=registered"); err != nil {
+		t.Fatal(err)
+	}
+	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
+	expectMemlock(t, id, "unlimited")
+	expectCapabilities(t, id, everySet)
+	if log := plugin.Log(); strings.Contains(log, "level=error") || strings.Contains(log, "level=warning") {
+		t.Errorf("it complains:\n%s", log)
+	}
+}
+
+// The disk that its log goes to is full, from the start on.
+func TestPluginWhoseLogIsFull(t *testing.T) {
+	folder := openFolder(t)
+	onNode(t, fmt.Sprintf("mount -t tmpfs -o size=4k trouble %s && ! cat /dev/zero 2>/dev/null >%s/log", folder, folder))
+	t.Cleanup(func() { onNodeAfter(t, "umount "+folder) })
+	plugin := startAnyhow(t, fmt.Sprintf("%s/nri-rdma --log-level debug --socket %s 2>>%s/log", *bin, containerd.NRISocket, folder))
+	pod, number := runPod(t, containerd.Pod{}), 0
+	err := plugin.Await(within(t, patience), "is asked", func() bool {
+		number++
+		id := runContainer(t, pod, containerd.Container{Name: fmt.Sprintf("main-%d", number), Devices: containerd.Verbs(0)})
+		return memlock(t, id) == "unlimited"
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	plugin.Stop()
+	if err := plugin.Err(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// Where nothing can be watched, since the node has no inotify instance left, the plugin looks by itself: for the runtime's socket, and
+// for a change of the configuration.
+func TestPluginThatCannotWatch(t *testing.T) {
+	const instances = "/proc/sys/fs/inotify/max_user_instances"
+	before, err := os.ReadFile(instances)
+	if err != nil {
+		t.Fatal(err)
+	}
+	onNode(t, "echo 0 >"+instances)
+	t.Cleanup(func() { onNodeAfter(t, fmt.Sprintf("echo %s >%s", strings.TrimSpace(string(before)), instances)) })
+	folder := openFolder(t)
+	config, late := filepath.Join(folder, "config.yaml"), filepath.Join(folder, "run", "nri", "nri.sock")
+	if err := os.WriteFile(config, []byte("ipcLock: false\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	plugin := startAnyhow(t, fmt.Sprintf("%s/nri-rdma --config %s --socket %s", *bin, config, late))
+	if err := plugin.AwaitLog(within(t, patience), "no NRI socket: waiting for the runtime"); err != nil {
+		t.Fatal(err)
+	}
+	onNode(t, fmt.Sprintf("mkdir -p %s && ln -s %s %s", filepath.Dir(late), containerd.NRISocket, late))
+	if err := plugin.AwaitLog(within(t, patience), "msg=registered"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(config, []byte("{ipcLock: false, memlock: 1Gi}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := plugin.AwaitLog(within(t, patience), "the configuration has changed and is in force"); err != nil {
+		t.Fatal(err)
+	}
+	expectMemlock(t, runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)}), "1073741824")
+}
