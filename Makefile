@@ -62,8 +62,8 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 # Two nodes at a time, with a CPU each, take two thirds of the time on two cores that they take one after the other with two CPUs.
 # Where clients press on a containerd that comes up within seconds, the node has both CPUs and the host to itself.
 e2e: bin/rdma-node bin/e2e.test build ## tests on the real node
+	bin/rdma-node --parts all --timeout 5m -- true # installs and builds what is missing, before several want it
 	go test -tags node -count=1 ./test/node/...
-	bin/rdma-node --parts all --timeout 5m -- true # builds what is missing, before two nodes want it
 	@$(MAKE) --no-print-directory node-faults
 	@$(MAKE) --no-print-directory -j2 --output-sync=target $(PAIRED)
 
