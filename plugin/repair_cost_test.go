@@ -57,7 +57,7 @@ func TestFiveThousandWatchedContainers(t *testing.T) {
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
 	table := &processTable{containers: map[string][]spec.Limit{}}
 	var all []*api.Container
-	for i := range 5000 {
+	for i := range fiveThousand() {
 		id := fmt.Sprintf("%064x", i)
 		table.containers[id] = []spec.Limit{spec.Unlimited}
 		ctr := existing(id, verbs)
@@ -74,7 +74,7 @@ func TestFiveThousandWatchedContainers(t *testing.T) {
 	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Limits: table})
 	eventually(t, time.Minute, "synchronised", func() bool { return nri.Synchronised() == 1 })
 	took := time.Since(start)
-	p.expectStats(t, RepairStats{RDMA: 5000})
+	p.expectStats(t, RepairStats{RDMA: fiveThousand()})
 	grown := func() int64 { return int64(measure(t).heap) - int64(before.heap) }
 	eventually(t, time.Minute, "memory is back to within 5 MB of before", func() bool { return grown() < 5<<20 }) // a pass may be under way
 	t.Logf("synchronised in %s, memory grown by %d KiB", took, grown()>>10)
