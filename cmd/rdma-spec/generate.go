@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
 	"github.com/rdma-spec/rdma-spec/spec/platform"
@@ -135,20 +136,11 @@ func (o generateOptions) base(stdin io.Reader) ([]byte, error) {
 	}
 	file, err := os.Open(o.from)
 	if err != nil {
-		return nil, withoutPath(err)
+		return nil, oserror.Reason(err)
 	}
 	defer func() { _ = file.Close() }() // opened for reading
 	text, err := baseline.Read(file)
-	return text, withoutPath(err)
-}
-
-// withoutPath gives the reason of a failure with a file that the caller names.
-func withoutPath(err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
+	return text, oserror.Reason(err)
 }
 
 // write puts the text where --output says, and gives the name of the backup, "" where there is none.

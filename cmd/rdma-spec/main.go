@@ -16,6 +16,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 )
 
 // version is set when the program is built.
@@ -39,7 +41,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	command, err := root.ExecuteC()
 	if result.err != nil {
-		err = fmt.Errorf("cannot write to standard output: %w", withoutPath(result.err))
+		err = fmt.Errorf("cannot write to standard output: %w", oserror.Reason(result.err))
 	}
 	switch {
 	case err == nil:

@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/google/renameio/v2"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 )
 
 // BackupSuffix is what the backup's name ends with.
@@ -24,7 +26,9 @@ const BackupSuffix = ".rdma-spec.bak"
 // beside the new one as FILE.rdma-spec.bak; a new one gets mode 0644. A file that has the content already is left alone.
 // It gives the backup's name, "" where none was needed. On an error the file is as it was.
 func Replace(file string, content []byte) (backup string, err error) {
-	fail := func(err error) (string, error) { return "", fmt.Errorf("cannot replace %s: %w", file, reason(err)) }
+	fail := func(err error) (string, error) {
+		return "", fmt.Errorf("cannot replace %s: %w", file, oserror.Reason(err))
+	}
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Lstat(file); err == nil { // also /dev/stdout, where it is a pipe
@@ -58,7 +62,7 @@ func Replace(file string, content []byte) (backup string, err error) {
 
 // write puts content in place of a file, with the mode and owner of the one that info describes.
 func write(file string, content []byte, info fs.FileInfo) error {
-	fail := func(err error) error { return fmt.Errorf("cannot write %s: %w", file, reason(err)) }
+	fail := func(err error) error { return fmt.Errorf("cannot write %s: %w", file, oserror.Reason(err)) }
 	mode := fs.FileMode(0o644)
 	if info != nil {
 		mode = info.Mode().Perm()
@@ -90,17 +94,4 @@ func write(file string, content []byte, info fs.FileInfo) error {
 		return fail(err)
 	}
 	return nil
-}
-
-// reason leaves out of an error what tells nobody anything: the name of a temporary file, and what was done to it.
-func reason(err error) error {
-	var path *fs.PathError
-	var link *os.LinkError
-	switch {
-	case errors.As(err, &path):
-		return path.Err
-	case errors.As(err, &link):
-		return link.Err
-	}
-	return err
 }

@@ -17,7 +17,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -25,6 +24,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
 )
 
@@ -87,12 +87,8 @@ func below(root string) []string {
 // reach says in the kernel's words why a socket cannot be connected to. gRPC's have more of its own inside than of the cause.
 func reach(ctx context.Context, socket string) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	var refused syscall.Errno
-	switch {
-	case errors.As(err, &refused):
-		return fmt.Errorf("cannot connect to the runtime at %s: %w", socket, refused)
-	case err != nil:
-		return fmt.Errorf("cannot connect to the runtime at %s: %w", socket, err)
+	if err != nil {
+		return fmt.Errorf("cannot connect to the runtime at %s: %w", socket, oserror.Reason(err))
 	}
 	return conn.Close()
 }

@@ -1,0 +1,41 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package oserror
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestReason(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	_, opened := os.Open(none)
+	_, dialled := net.Dial("unix", none)
+	other := errors.New("another error")
+	for name, test := range map[string]struct {
+		err  error
+		want string
+	}{
+		"a file":   {opened, "no such file or directory"},
+		"two":      {os.Rename(none, none+"2"), "no such file or directory"},
+		"a socket": {dialled, "no such file or directory"},
+		"wrapped":  {fmt.Errorf("reading: %w", opened), "no such file or directory"},
+		"other":    {other, "another error"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Reason(test.err)
+			if got.Error() != test.want || errors.Is(got, fs.ErrNotExist) != errors.Is(test.err, fs.ErrNotExist) {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+	if got := Reason(nil); got != nil {
+		t.Errorf("nil gives %v", got)
+	}
+}
