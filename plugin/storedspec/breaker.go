@@ -92,7 +92,7 @@ func containerdFailed(err error) bool {
 func (c *Client) explain(err error, budget time.Duration) error {
 	switch {
 	case errors.Is(err, breaker.ErrResting):
-		return fmt.Errorf("%w: its API failed %d times in a row, and is tried again at most %s later", ErrResting, breaker.Failures, c.Rest)
+		return fmt.Errorf("%w: its API failed %d times in a row, and is tried again at most %s later", ErrResting, breaker.Failures, c.breaker.Rest)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("containerd did not answer within %s", budget.Round(time.Millisecond))
 	}

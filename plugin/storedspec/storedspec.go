@@ -73,9 +73,6 @@ func New(o Options) *Client {
 	if o.Budget == 0 {
 		o.Budget = DefaultBudget
 	}
-	if o.Rest == 0 {
-		o.Rest = breaker.DefaultRest
-	}
 	return &Client{Options: o, links: links{address: o.Address, root: o.Root}, breaker: newBreaker(o)}
 }
 
