@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 // otherPlugin sets unlimited memlock and injects a device, as others of the field do.
@@ -39,7 +40,7 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 			run(t, Options{Socket: runtime.Socket, Root: root, Policy: mustPolicy(t, "optIn: {annotation: {namespaces: [ml]}}")})
 			verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
 			startOther(t, runtime, test.index, otherPlugin{verbs})
-			eventually(t, 5*time.Second, "both registered", func() bool { return runtime.Synchronised() == 2 })
+			await.That(t, 5*time.Second, "both registered", func() bool { return runtime.Synchronised() == 2 })
 			asking := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: "true"}}
 			got, err := runtime.Create(t.Context(), asking, &api.Container{Id: "container", Name: "main"})
 			if test.want != "" {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
@@ -110,7 +111,7 @@ func TestFiveThousandExistingContainers(t *testing.T) {
 	before := measure(t)
 	nri.Start(t)
 	start := time.Now()
-	eventually(t, 10*time.Second, "synchronised", func() bool { return nri.Synchronised() == 1 })
+	await.That(t, 10*time.Second, "synchronised", func() bool { return nri.Synchronised() == 1 })
 	took := time.Since(start)
 	t.Logf("synchronised in %s", took)
 	if took > time.Second && !race.Detector {
@@ -138,7 +139,7 @@ func testKilledUnderLoad(t *testing.T, validated bool) {
 	root := hcatest.V100(t)
 	if validated {
 		run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Log: quiet(), Validate: true})
-		eventually(t, 10*time.Second, "the validator is registered", func() bool { return nri.Synchronised() == 1 })
+		await.That(t, 10*time.Second, "the validator is registered", func() bool { return nri.Synchronised() == 1 })
 	}
 	holder, unrelated := verbsContainer(t, root), &api.Container{Id: "unrelated", Name: "main"}
 	ctx, stop := context.WithCancel(t.Context())
@@ -172,7 +173,7 @@ func testKilledUnderLoad(t *testing.T, validated bool) {
 		registrations := nri.Synchronised() // it may have registered when startProcess returns
 		plugin := startProcess(t, nri, root)
 		if i%2 == 0 { // half of them die once they serve, the other half on the way there
-			eventually(t, 10*time.Second, "registered", func() bool { return nri.Synchronised() > registrations })
+			await.That(t, 10*time.Second, "registered", func() bool { return nri.Synchronised() > registrations })
 		}
 		moment := time.NewTimer(rand.N(20 * time.Millisecond))
 		<-moment.C
@@ -218,7 +219,7 @@ func TestValidatorThatFails(t *testing.T) {
 				_ = validator.Process.Kill() // it may be dead
 				_ = validator.Wait()
 			})
-			eventually(t, 10*time.Second, "registered", func() bool { return nri.Synchronised() == 1 })
+			await.That(t, 10*time.Second, "registered", func() bool { return nri.Synchronised() == 1 })
 			if err := validator.Process.Signal(with); err != nil {
 				t.Fatal(err)
 			}
@@ -228,7 +229,7 @@ func TestValidatorThatFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			failed := 0
-			eventually(t, 10*time.Second, "containers are created", func() bool {
+			await.That(t, 10*time.Second, "containers are created", func() bool {
 				_, err := nri.Create(t.Context(), pod, &api.Container{Id: "unrelated", Name: "main"})
 				if err != nil {
 					failed++

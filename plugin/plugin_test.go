@@ -28,6 +28,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 // logBuffer keeps what the plugin says.
@@ -94,21 +95,6 @@ func run(t testing.TB, o Options) *running {
 	return r
 }
 
-// eventually waits for a condition.
-func eventually(t testing.TB, within time.Duration, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.After(within)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("after %s still not: %s", within, what)
-		}
-	}
-}
-
 // registered starts a runtime and a plugin, and waits until they know each other.
 func registered(t testing.TB, o Options) (*nritest.Runtime, *running) {
 	t.Helper()
@@ -116,7 +102,7 @@ func registered(t testing.TB, o Options) (*nritest.Runtime, *running) {
 	runtime.Start(t)
 	o.Socket = runtime.Socket
 	p := run(t, o)
-	eventually(t, 5*time.Second, "registered", func() bool { return runtime.Synchronised() == 1 })
+	await.That(t, 5*time.Second, "registered", func() bool { return runtime.Synchronised() == 1 })
 	return runtime, p
 }
 
@@ -294,7 +280,7 @@ func TestRuntimesThatAreTooOldAreRefused(t *testing.T) {
 		runtime := nritest.New(t, "containerd", test.version)
 		runtime.Start(t)
 		p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, "{}"), Validate: test.validate})
-		eventually(t, 5*time.Second, "said", func() bool { return strings.Contains(p.log.String(), test.says) })
+		await.That(t, 5*time.Second, "said", func() bool { return strings.Contains(p.log.String(), test.says) })
 		if runtime.Synchronised() != 0 {
 			t.Errorf("under %s it has registered all the same", test.version)
 		}
@@ -363,16 +349,16 @@ func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
 	for i := range 10 {
 		runtime.Stop()
 		runtime.Start(t)
-		eventually(t, time.Second, fmt.Sprintf("registered %d times", i+2), func() bool { return runtime.Synchronised() == i+2 })
+		await.That(t, time.Second, fmt.Sprintf("registered %d times", i+2), func() bool { return runtime.Synchronised() == i+2 })
 	}
 }
 
 func TestRegistersWithARuntimeThatComesLate(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, "{}")})
-	eventually(t, 5*time.Second, "waiting", func() bool { return strings.Contains(p.log.String(), "no NRI socket") })
+	await.That(t, 5*time.Second, "waiting", func() bool { return strings.Contains(p.log.String(), "no NRI socket") })
 	runtime.Start(t)
-	eventually(t, time.Second, "registered", func() bool { return runtime.Synchronised() == 1 })
+	await.That(t, time.Second, "registered", func() bool { return runtime.Synchronised() == 1 })
 }
 
 // A runtime that takes the registration and hangs up before Configure leaves NRI's stub waiting for ever; the plugin recovers.

@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
@@ -72,11 +73,11 @@ func TestFiveThousandWatchedContainers(t *testing.T) {
 	before := measure(t)
 	start := time.Now()
 	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Limits: table})
-	eventually(t, time.Minute, "synchronised", func() bool { return nri.Synchronised() == 1 })
+	await.That(t, time.Minute, "synchronised", func() bool { return nri.Synchronised() == 1 })
 	took := time.Since(start)
 	p.expectStats(t, RepairStats{RDMA: fiveThousand()})
 	grown := func() int64 { return int64(measure(t).heap) - int64(before.heap) }
-	eventually(t, time.Minute, "memory is back to within 5 MB of before", func() bool { return grown() < 5<<20 }) // a pass may be under way
+	await.That(t, time.Minute, "memory is back to within 5 MB of before", func() bool { return grown() < 5<<20 }) // a pass may be under way
 	t.Logf("synchronised in %s, memory grown by %d KiB", took, grown()>>10)
 	if took > time.Second && !race.Detector {
 		t.Errorf("synchronised in %s, want 1 s at most", took)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 // The kubelet is asked once about a container, and not at all about those that need it not.
@@ -42,7 +43,7 @@ func TestOtherResourcesNeedAnotherList(t *testing.T) {
 		t.Errorf("%d containers are watched", n)
 	}
 	p.use(mustPolicy(t, "optIn: {resources: [rdma/*]}"))
-	eventually(t, 5*time.Second, "registered anew", func() bool { return nri.Synchronised() == 2 })
+	await.That(t, 5*time.Second, "registered anew", func() bool { return nri.Synchronised() == 2 })
 	p.expectStats(t, RepairStats{RDMA: 1, Below: 1})
 	p.use(mustPolicy(t, "{memlock: 1Gi, ipcLock: unless-dropped, optIn: {resources: [rdma/*]}}"))
 	p.expectStats(t, RepairStats{RDMA: 1, Below: 1})

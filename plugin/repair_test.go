@@ -18,6 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 const low = spec.Limit(8 << 20)
@@ -35,7 +36,7 @@ func looking(t *testing.T, config string, o Options, containers ...*api.Containe
 	nri.Start(t)
 	o.Socket, o.Policy = nri.Socket, mustPolicy(t, config)
 	p := run(t, o)
-	eventually(t, 10*time.Second, "looked at the containers", func() bool {
+	await.That(t, 10*time.Second, "looked at the containers", func() bool {
 		_, ok := p.RepairStats()
 		return ok && nri.Synchronised() == 1
 	})
@@ -61,7 +62,7 @@ func (p *running) passes(t *testing.T, n int) {
 	for range n {
 		before := mustStats(p).Looked
 		p.repair.lookAgain()
-		eventually(t, 5*time.Second, "another pass", func() bool { return mustStats(p).Looked.After(before) })
+		await.That(t, 5*time.Second, "another pass", func() bool { return mustStats(p).Looked.After(before) })
 	}
 }
 
@@ -132,17 +133,17 @@ func TestWhatCannotBeRaised(t *testing.T) {
 	specs := &storedSpecs{texts: map[string]string{"low": "{}"}, err: errors.New("containerd did not answer")}
 	_, p := looking(t, "repair: {mode: fix, every: 1s}", Options{Root: root, Limits: table, RunningSpecs: specs}, existing("low", verbs))
 	failed := func() bool { s, _ := p.RepairStats(); return s.Below == 1 && s.Failed >= 3 && s.Repaired == 0 }
-	eventually(t, 10*time.Second, "tried again and again", func() bool { p.repair.lookAgain(); return failed() })
+	await.That(t, 10*time.Second, "tried again and again", func() bool { p.repair.lookAgain(); return failed() })
 	p.expectLog(t, 1, "below policy, and cannot be raised: setting it: this needs the capability SYS_RESOURCE")
 
 	// Its processes can be raised now, its stored spec cannot: that is tried again until it can.
 	table.change(func() { table.refuse = nil })
-	eventually(t, 10*time.Second, "raised", func() bool { p.repair.lookAgain(); s, _ := p.RepairStats(); return s.Repaired == 1 && s.Below == 0 })
+	await.That(t, 10*time.Second, "raised", func() bool { p.repair.lookAgain(); s, _ := p.RepairStats(); return s.Repaired == 1 && s.Below == 0 })
 	p.expectLog(t, 1, "raised, but later execs into it are not: containerd did not answer")
 	specs.mu.Lock()
 	specs.err = nil
 	specs.mu.Unlock()
-	eventually(t, 10*time.Second, "its spec is raised as well", func() bool {
+	await.That(t, 10*time.Second, "its spec is raised as well", func() bool {
 		p.repair.lookAgain()
 		limit, known, err := spec.Memlock(must2(specs.Read(t.Context(), "low")))
 		return err == nil && known && limit.Soft == spec.Unlimited
@@ -235,7 +236,7 @@ func TestContainersThatAreCreatedAreWatched(t *testing.T) {
 	p.use(mustPolicy(t, "memlock: 2Gi"))
 	p.expectStats(t, RepairStats{RDMA: 2, Below: 2})
 	p.use(mustPolicy(t, "repair: {mode: off}"))
-	eventually(t, 5*time.Second, "off", func() bool { _, ok := p.RepairStats(); return !ok })
+	await.That(t, 5*time.Second, "off", func() bool { _, ok := p.RepairStats(); return !ok })
 }
 
 func TestWhoIsGoneIsForgotten(t *testing.T) {

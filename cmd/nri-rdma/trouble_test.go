@@ -22,6 +22,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 // asProgram, in the environment, has this test program be nri-rdma; as "nobody" it is so as a user to whom nothing belongs.
@@ -119,12 +120,12 @@ func TestRuntimeThatWasNeverThere(t *testing.T) {
 		}
 		return strings.Count(string(content), text)
 	}
-	await(t, "waits", func() bool { return said("no NRI socket: waiting for the runtime") > 0 })
+	await.That(t, 10*time.Second, "waits", func() bool { return said("no NRI socket: waiting for the runtime") > 0 })
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	runtime.Start(t)
-	await(t, "registers", func() bool { return runtime.Synchronised() > 0 })
+	await.That(t, 10*time.Second, "registers", func() bool { return runtime.Synchronised() > 0 })
 	end()
 	if n := said("no NRI socket"); n != 1 {
 		t.Errorf("it told %d times that it waits, want once", n)
@@ -138,7 +139,7 @@ func TestLogThatTakesNothing(t *testing.T) {
 			runtime := nritest.New(t, "containerd", "v2.4.2")
 			runtime.Start(t)
 			end := start(t, stderr, "--socket", runtime.Socket, "--root", hcatest.V100(t), "--log-level", "debug")
-			await(t, "registers", func() bool { return runtime.Synchronised() > 0 })
+			await.That(t, 10*time.Second, "registers", func() bool { return runtime.Synchronised() > 0 })
 			ctr := &api.Container{Id: "c", Name: "main", Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}}}}
 			for i := range linesKept + 200 { // more than are kept
 				ctr.Id = fmt.Sprint("c", i)
@@ -218,16 +219,6 @@ func stuffedPipe(t *testing.T) *os.File {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-func await(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !condition(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("it never %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 const (
@@ -27,17 +28,6 @@ const (
 	// patienceOfNRI is when a runtime gives a plugin up: no call may take as long, however busy the machine is.
 	patienceOfNRI = 2 * time.Second
 )
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(testPatience); !holds(); {
-		if time.Now().After(end) {
-			t.Fatalf("%s did not happen within %s", what, testPatience)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
 
 // rests records what OnRest is told.
 type rests struct {
@@ -123,7 +113,7 @@ func TestSickContainerd(t *testing.T) {
 
 				proxy.Set(t, storedspectest.Pass)
 				client.Budget = testPatience
-				eventually(t, "recovery", func() bool {
+				await.That(t, testPatience, "recovery", func() bool {
 					changed, err := client.Apply(t.Context(), "train", ipcLock)
 					return changed && err == nil
 				})
@@ -149,7 +139,7 @@ func TestOneCallTries(t *testing.T) {
 		}
 	}
 	client.Budget = testPatience // the trial lasts until the others are back
-	eventually(t, "the end of the rest", func() bool { return !client.Resting() })
+	await.That(t, testPatience, "the end of the rest", func() bool { return !client.Resting() })
 	ctx, giveUp := context.WithCancel(t.Context())
 	trial := make(chan error, 1)
 	connections := proxy.Accepted()
@@ -157,7 +147,7 @@ func TestOneCallTries(t *testing.T) {
 		_, err := client.Apply(ctx, "train", ipcLock)
 		trial <- err
 	}()
-	eventually(t, "the trial's connection", func() bool { return proxy.Accepted() == connections+1 })
+	await.That(t, testPatience, "the trial's connection", func() bool { return proxy.Accepted() == connections+1 })
 	for range 20 {
 		if _, err := client.Apply(t.Context(), "train", ipcLock); !errors.Is(err, ErrResting) {
 			t.Errorf("beside the trial: Apply gives %v", err)
@@ -235,7 +225,7 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 	if _, err := client.Apply(t.Context(), "train", ipcLock); err == nil {
 		t.Fatal("Apply succeeds")
 	}
-	eventually(t, "the end of the connection that failed", func() bool { return proxy.Open() == 0 })
+	await.That(t, testPatience, "the end of the connection that failed", func() bool { return proxy.Open() == 0 })
 	proxy.Set(t, storedspectest.Pass)
 	client.Budget = testPatience
 	if _, err := client.Apply(t.Context(), "train", ipcLock); err != nil {
@@ -245,7 +235,7 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 		t.Errorf("%d connections are open", n)
 	}
 	client.Close()
-	eventually(t, "the end of the connection", func() bool { return proxy.Open() == 0 })
+	await.That(t, testPatience, "the end of the connection", func() bool { return proxy.Open() == 0 })
 	if n := proxy.Accepted(); n != 2 {
 		t.Errorf("%d connections were made", n)
 	}
@@ -282,5 +272,5 @@ func TestFailedCallCutsNobodyOff(t *testing.T) {
 	if err := <-patient; err != nil {
 		t.Errorf("the other call gives %v", err)
 	}
-	eventually(t, "the end of the connection", func() bool { return proxy.Open() == 0 })
+	await.That(t, testPatience, "the end of the connection", func() bool { return proxy.Open() == 0 })
 }
