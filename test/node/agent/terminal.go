@@ -4,72 +4,34 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"github.com/creack/pty"
 
 	"github.com/rdma-spec/rdma-spec/test/node/wire"
 )
 
-// terminal is a pseudo terminal: the command holds one end, the agent the other.
-type terminal struct {
-	master, slave *os.File
-}
+// terminal is a pseudo terminal: the command holds the slave, the agent the master.
+type terminal struct{ master, slave *os.File }
 
 func openTerminal(size wire.Size) (*terminal, error) {
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
+	master, slave, err := pty.Open()
 	if err != nil {
 		return nil, err
 	}
-	t := &terminal{master: master}
-	if err := t.openSlave(size); err != nil {
+	t := &terminal{master, slave}
+	if err := t.resize(size); err != nil {
 		t.close()
-		return nil, fmt.Errorf("open a terminal: %w", err)
+		return nil, err
 	}
 	return t, nil
 }
 
-func (t *terminal) openSlave(size wire.Size) error {
-	var number int
-	err := t.control(func(fd int) (err error) {
-		if err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0); err != nil {
-			return err
-		}
-		number, err = unix.IoctlGetInt(fd, unix.TIOCGPTN)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	t.slave, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|syscall.O_NOCTTY, 0)
-	if err != nil {
-		return err
-	}
-	return t.resize(size)
-}
-
 func (t *terminal) resize(size wire.Size) error {
-	return t.control(func(fd int) error {
-		return unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: size.Rows, Col: size.Columns})
-	})
-}
-
-// control runs a call on the master's descriptor and leaves the file pollable,
-// which (*os.File).Fd would not.
-func (t *terminal) control(call func(fd int) error) error {
-	conn, err := t.master.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var result error
-	if err := conn.Control(func(fd uintptr) { result = call(int(fd)) }); err != nil {
-		return err
-	}
-	return result
+	return pty.Setsize(t.master, &pty.Winsize{Rows: size.Rows, Cols: size.Columns})
 }
 
 // attach makes the terminal the command's controlling terminal.
@@ -86,11 +48,7 @@ func (t *terminal) copyOutput(to io.Writer) {
 }
 
 func (t *terminal) close() {
-	if t == nil {
-		return
-	}
-	_ = t.master.Close()
-	if t.slave != nil {
-		_ = t.slave.Close()
+	if t != nil {
+		_, _ = t.master.Close(), t.slave.Close() // the command has ended
 	}
 }

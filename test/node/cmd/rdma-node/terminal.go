@@ -9,7 +9,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/wire"
@@ -19,22 +19,16 @@ import (
 // plain streams.
 func interact(ctx context.Context, n *node.Node, command node.Command) (int, error) {
 	descriptor := int(os.Stdin.Fd())
-	before, err := unix.IoctlGetTermios(descriptor, unix.TCGETS)
-	if err != nil {
+	if !term.IsTerminal(descriptor) {
 		return n.Run(ctx, command)
 	}
-	raw := *before
 	// Every key goes to the guest's terminal, which does the echoing, the editing
 	// and the signals; what comes back is already fit for a screen.
-	raw.Iflag &^= unix.IGNBRK | unix.BRKINT | unix.PARMRK | unix.ISTRIP | unix.INLCR | unix.IGNCR | unix.ICRNL | unix.IXON
-	raw.Oflag &^= unix.OPOST
-	raw.Lflag &^= unix.ECHO | unix.ECHONL | unix.ICANON | unix.ISIG | unix.IEXTEN
-	raw.Cflag = raw.Cflag&^(unix.CSIZE|unix.PARENB) | unix.CS8
-	raw.Cc[unix.VMIN], raw.Cc[unix.VTIME] = 1, 0
-	if err := unix.IoctlSetTermios(descriptor, unix.TCSETS, &raw); err != nil {
+	before, err := term.MakeRaw(descriptor)
+	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = unix.IoctlSetTermios(descriptor, unix.TCSETS, before) }()
+	defer func() { _ = term.Restore(descriptor, before) }()
 
 	size := terminalSize(descriptor)
 	command.Terminal = &size
@@ -70,9 +64,9 @@ func resizes(ctx context.Context, descriptor int) <-chan wire.Size {
 
 // terminalSize falls back on the size that terminals used to have.
 func terminalSize(descriptor int) wire.Size {
-	size, err := unix.IoctlGetWinsize(descriptor, unix.TIOCGWINSZ)
-	if err != nil || size.Row == 0 {
+	columns, rows, err := term.GetSize(descriptor)
+	if err != nil || rows == 0 {
 		return wire.Size{Rows: 24, Columns: 80}
 	}
-	return wire.Size{Rows: size.Row, Columns: size.Col}
+	return wire.Size{Rows: uint16(rows), Columns: uint16(columns)}
 }
