@@ -151,18 +151,5 @@ func (c *Cluster) Stop() {
 
 // Await waits for a condition, as long as the API server runs. It looks now and then only: what it looks at costs the server time.
 func (c *Cluster) Await(ctx context.Context, what string, condition func() bool) error {
-	tick := time.NewTicker(pace)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-c.server.Exited():
-			return fmt.Errorf("the API server ended before it %s:\n%s", what, c.server.Log())
-		case <-c.etcd.Exited():
-			return fmt.Errorf("etcd ended before the API server %s:\n%s", what, c.etcd.Log())
-		case <-ctx.Done():
-			return fmt.Errorf("the API server: %w before it %s:\n%s", ctx.Err(), what, c.server.Log())
-		}
-	}
-	return nil
+	return daemon.Await(ctx, pace, what, condition, c.server, c.etcd)
 }

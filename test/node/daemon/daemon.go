@@ -84,15 +84,26 @@ func (p *Process) AwaitLog(ctx context.Context, text string) error {
 
 // Await waits for a condition, as long as the program runs.
 func (p *Process) Await(ctx context.Context, what string, condition func() bool) error {
-	tick := time.NewTicker(20 * time.Millisecond)
+	return Await(ctx, 20*time.Millisecond, what, condition, p)
+}
+
+// Await waits for a condition, at a pace, as long as all of some programs run. The first of them is the one that shall do what is awaited.
+// The error carries what the program said instead.
+func Await(ctx context.Context, pace time.Duration, what string, condition func() bool, programs ...*Process) error {
+	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for !condition() {
+		for _, p := range programs {
+			select {
+			case <-p.exited:
+				return fmt.Errorf("%s ended (%w) before %s %s:\n%s", p.command.Path, p.errOrDone(), programs[0].command.Path, what, p.Log())
+			default:
+			}
+		}
 		select {
 		case <-tick.C:
-		case <-p.exited:
-			return fmt.Errorf("%s ended (%w) before it %s:\n%s", p.command.Path, p.errOrDone(), what, p.Log())
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %w before it %s:\n%s", p.command.Path, ctx.Err(), what, p.Log())
+			return fmt.Errorf("%s: %w before it %s:\n%s", programs[0].command.Path, ctx.Err(), what, programs[0].Log())
 		}
 	}
 	return nil

@@ -104,18 +104,7 @@ func (k *Kubelet) Stop() {
 
 // Await waits for a condition, as long as the kubelet runs. It looks now and then only: what it looks at costs the kubelet time.
 func (k *Kubelet) Await(ctx context.Context, what string, condition func() bool) error {
-	tick := time.NewTicker(pace)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-k.process.Exited():
-			return fmt.Errorf("the kubelet ended before it %s:\n%s", what, k.process.Log())
-		case <-ctx.Done():
-			return fmt.Errorf("the kubelet: %w before it %s:\n%s", ctx.Err(), what, k.process.Log())
-		}
-	}
-	return nil
+	return daemon.Await(ctx, pace, what, condition, k.process)
 }
 
 // AwaitAdvertised waits until the kubelet has resources to give to pods. A static pod that comes earlier fails for good.

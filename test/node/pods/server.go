@@ -54,5 +54,10 @@ func (s *Server) Restart(ctx context.Context) error {
 	return s.serve(ctx)
 }
 
+// Await waits for a condition, as long as the daemon runs.
+func (s *Server) Await(ctx context.Context, what string, condition func() bool) error {
+	return s.process.Await(ctx, what, condition)
+}
+
 // Log gives what the daemon has said since it was started.
 func (s *Server) Log() string { return s.process.Log() }
