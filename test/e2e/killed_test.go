@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,7 +20,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-const kills = 20
+// kills is enough to hit a plugin before, within and after a request: the load starts two containers a second and more. The tests in
+// process kill more often.
+const kills = 5
 
 // death is a plugin's: when it was killed, and when the runtime had noticed.
 type death struct{ killed, dropped time.Time }
@@ -82,7 +83,8 @@ func TestPluginKilledBesideAValidator(t *testing.T) {
 	}
 }
 
-// killPlugins kills one plugin after the other at random moments, every other time with a pause in which there is none, and then stops the load.
+// killPlugins kills one plugin after the other, each at a later moment after its registration, every other time with a pause in which
+// there is none, and then stops the load.
 func killPlugins(t *testing.T, l *load) []death {
 	t.Helper()
 	const config = "{ipcLock: false, repair: {mode: 'off'}}"
@@ -90,7 +92,10 @@ func killPlugins(t *testing.T, l *load) []death {
 	gone := strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`)
 	for i := range kills {
 		plugin := startPlugin(t, config)
-		moment := time.NewTimer(rand.N(2 * time.Second))
+		if i == 0 {
+			l.awaitTries() // those that a plugin sees are among them
+		}
+		moment := time.NewTimer(time.Duration(i) * 2 * time.Second / kills)
 		<-moment.C
 		d := death{killed: time.Now()}
 		if err := plugin.Signal(syscall.SIGKILL); err != nil {
@@ -98,7 +103,10 @@ func killPlugins(t *testing.T, l *load) []death {
 		}
 		<-plugin.Exited()
 		gone++
-		awaitRuntime(t, "notices that the plugin is gone", func() bool { return strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`) >= gone })
+		err := ctrd.Await(within(t, patience), "notices that the plugin is gone", func() bool { return strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`) >= gone })
+		if err != nil {
+			t.Fatal(err)
+		}
 		d.dropped = time.Now()
 		if i%2 == 1 {
 			l.awaitTries() // those that no plugin sees at all are among them
@@ -109,22 +117,11 @@ func killPlugins(t *testing.T, l *load) []death {
 	return deaths
 }
 
-func awaitRuntime(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for deadline := time.Now().Add(patience); !condition(); <-tick.C {
-		if time.Now().After(deadline) {
-			t.Fatalf("containerd: not within %s: %s\n%s", patience, what, ctrd.Log())
-		}
-	}
-}
-
 // expectListedAndRepaired starts a plugin that shall count some containers as below policy within 5 s, and cure them when it may.
 func expectListedAndRepaired(t *testing.T, low []creation) {
 	t.Helper()
 	plugin, config := startReporter(t)
-	expectBelow(t, plugin, len(low), time.Now().Add(5*time.Second))
+	expectBelow(t, plugin, func() int { return len(low) }, time.Now().Add(5*time.Second))
 	fixFromNowOn(t, config)
 	for _, c := range low {
 		if err := plugin.Await(within(t, patience), "raises the limit of "+c.name, func() bool { return memlock(t, c.id) == "unlimited" }); err != nil {
@@ -152,12 +149,13 @@ func fixFromNowOn(t *testing.T, config string) {
 	}
 }
 
-// expectBelow waits until a plugin counts some running containers as below policy.
-func expectBelow(t *testing.T, plugin *daemon.Process, want int, deadline time.Time) {
+// expectBelow waits until a plugin counts as many running containers as below policy as there are.
+func expectBelow(t *testing.T, plugin *daemon.Process, low func() int, deadline time.Time) {
 	t.Helper()
-	var n int
+	var n, want int
 	var unknown error
-	err := plugin.Await(within(t, time.Until(deadline)), fmt.Sprintf("counts %d containers below policy", want), func() bool {
+	err := plugin.Await(within(t, time.Until(deadline)), "counts the containers below policy", func() bool {
+		want = low()
 		n, unknown = below()
 		return unknown == nil && n == want
 	})

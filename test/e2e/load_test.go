@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
@@ -108,13 +109,11 @@ func (l *load) unrelated(pod *containerd.Sandbox, name string) {
 	}
 }
 
-// awaitTries waits until as many tries have ended as there are clients.
+// awaitTries waits until twice as many tries have ended as there are clients: as many as there are clients have begun meanwhile, then.
 func (l *load) awaitTries() {
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for want := l.tries.Load() + int64(l.clients); l.tries.Load() < want && l.ctx.Err() == nil; {
-		<-tick.C
-	}
+	l.t.Helper()
+	want := l.tries.Load() + 2*int64(l.clients)
+	await.That(l.t, 2*patience, "the clients try again", func() bool { return l.tries.Load() >= want })
 }
 
 // low gives the containers that ran with less than they should have. The load must have been stopped.

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
@@ -65,12 +66,10 @@ func expectTool(t *testing.T, status int, words string, args ...string) {
 func awaitShell(t *testing.T, id, script, want string) {
 	t.Helper()
 	got := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
-		if got = shell(t, id, script); got == want {
-			return
-		}
-	}
-	t.Fatalf("%s says %q, want %q", script, got, want)
+	await.That(t, patience, script+" says "+strconv.Quote(want), func() bool {
+		got = shell(t, id, script)
+		return got == want
+	})
 }
 
 func pid(t *testing.T, id string) int {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node"
 )
 
@@ -167,11 +168,7 @@ func TestPair(t *testing.T) {
 func TestHungCommand(t *testing.T) {
 	n := boot(t, node.Options{HCAs: 1})
 	script(t, n, "", "echo last words >/dev/console")
-	for begin := time.Now(); !strings.Contains(n.Console(), "last words"); time.Sleep(10 * time.Millisecond) {
-		if time.Since(begin) > limit {
-			t.Fatalf("the console does not have what was said on it:\n%s", n.Console())
-		}
-	}
+	await.That(t, limit, "the console has what is said on it", func() bool { return strings.Contains(n.Console(), "last words") })
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, node.ErrTimeout)
 	defer cancel()
 	if _, err := n.Run(ctx, node.Command{Args: []string{"sleep", "1000"}}); !errors.Is(err, node.ErrTimeout) {
