@@ -11,16 +11,16 @@ CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rdma-spec
 BUILD    := -trimpath -buildvcs=false -tags grpcnotrace
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
-FUZZTIME ?= 10s
+FUZZTIME ?= 1m
 
-# What runs in the node, and the tests that every runtime has to pass.
-NODE     := bin/rdma-node --timeout 30m
-IN_PAIR  := $(NODE) --cpus 1
+# What runs in the node, and the tests that every runtime has to pass. Two nodes with a CPU each take two thirds of the time on two cores
+# that they take one after the other with two CPUs.
+NODE     := bin/rdma-node --timeout 30m --cpus 1
 SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEveryUser|Validator)$$
 
 export CGO_ENABLED = 0
 
-.PHONY: help build arm64 demo node test deps unit race fuzz e2e lint clean
+.PHONY: help build arm64 demo node check test deps unit race mutations fuzz e2e kit lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,20 +38,29 @@ demo: bin/rdma-node build ## the main job, told on a real RDMA node that boots i
 node: bin/rdma-node build ## an interactive shell on that node
 	@bin/rdma-node --shell
 
-test: build arm64 unit race fuzz e2e ## all tests (needs root for the node)
+check: deps lint unit ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets
+
+# Each part with the cores that it keeps busy, the longest first, so that no core is idle at the end.
+PARTS := node-main=1 node-faults=1 node-kubernetes=1 node-crio=1 node-runtimes=1 race=1 node-service=1 kit=1 unit=1 mutations=1 lint=1 arm64=1
+test: deps build $(LINTER) bin/rdma-node bin/e2e.test ## all tests (needs root for the node), and a table of them at the end
+	bin/rdma-node --parts all --prepare
+	go run ./test/suite $(PARTS)
 
 # What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, and systemd-analyze.
 deps:
 	@command -v gcc systemd-analyze >/dev/null && [ "$$(command -v gcc systemd-analyze | wc -l)" = 2 ] || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev systemd; }
 
+# The suite counts tests, and runs all of them. Otherwise what has passed with the same sources is not run again.
+GOTEST := go test $(if $(SUITE),-v -count=1)
 unit: deps ## tests that need no node
-	go vet -tags node,mutation ./...
-	go test -count=1 ./...
-	go test -count=1 -tags mutation -run TestMutations ./plugin/policy
+	$(GOTEST) ./...
 
 race: deps ## the same tests under the race detector
-	CGO_ENABLED=1 go test -race -count=1 ./...
+	CGO_ENABLED=1 $(GOTEST) -race ./...
+
+mutations: ## each guard of the policy is taken away, and a row of the attack table must fail
+	$(GOTEST) -tags mutation -run TestMutations ./plugin/policy
 
 fuzz: ## every fuzz target, $(FUZZTIME) each
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
@@ -59,33 +68,35 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 	    echo "fuzz $$target"; go test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=10x ./$$(dirname $$file); \
 	  done; done
 
-# Two nodes at a time, with a CPU each, take two thirds of the time on two cores that they take one after the other with two CPUs.
-# Where clients press on a containerd that comes up within seconds, the node has both CPUs and the host to itself.
-e2e: bin/rdma-node bin/e2e.test build ## tests on the real node
-	bin/rdma-node --parts all --timeout 5m -- true # installs and builds what is missing, before several want it
-	go test -tags node -count=1 ./test/node/...
-	@$(MAKE) --no-print-directory node-faults
-	@$(MAKE) --no-print-directory -j2 --output-sync=target $(PAIRED)
+# What a single test needs of the node's parts: the cluster's take minutes to build.
+TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO%,$(TEST)),core,main))
+e2e: bin/rdma-node bin/e2e.test build ## tests on the real node; with TEST=TestName this one alone, on two CPUs
+	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
+	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(filter node-%,$(PARTS)))
 
-PAIRED     := node-kubernetes node-main node-runtimes node-service
+# The node itself is tested anew where its sources have changed, and in CI.
+kit: bin/rdma-node ## tests of the node itself
+	go test $(if $(SUITE),-v) $(if $(CI),-count=1) -tags node ./test/node/...
+
+# The parts of test/e2e, a node each.
 FAULTS     := ^Test(ContainerdRestarts|PluginKilled)
 CLUSTER    := ^Test(Kubelet|Cluster)
-.PHONY: node-faults $(PAIRED)
-node-faults $(PAIRED): bin/rdma-node bin/e2e.test build
+CRIO       := ^TestCRIO
+E2E        := bin/e2e.test -test.v
+.PHONY: node-faults node-kubernetes node-main node-runtimes node-crio node-service
 node-faults: # the plugin and containerd die, again and again
-	$(NODE) -- bin/e2e.test -test.v -test.run '$(FAULTS)'
+	$(NODE) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
-	$(IN_PAIR) --parts all -- bin/e2e.test -test.v -test.run '$(CLUSTER)'
+	$(NODE) --parts all -- $(E2E) -test.run '$(CLUSTER)'
 node-main: # all else, on the main runtime
-	$(IN_PAIR) -- bin/e2e.test -test.v -test.skip '$(FAULTS)|$(CLUSTER)|^TestCRIO'
-node-runtimes: # what is enough to know that another runtime does its part
-	$(IN_PAIR) -- bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35
-	$(IN_PAIR) -- bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 1.7.35 -runtime crun
-	$(IN_PAIR) -- bin/e2e.test -test.v -test.run '$(SMOKE)' -containerd 2.3.7
-	$(IN_PAIR) -- bin/e2e.test -test.v -test.run '^TestGenerate$$' -containerd 1.6
-	$(IN_PAIR) -- bin/e2e.test -test.v -test.run '^TestCRIO'
+	$(NODE) -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)'
+node-crio: # CRI-O
+	$(NODE) -- $(E2E) -test.run '$(CRIO)'
+node-runtimes: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays
+	$(NODE) -- sh -ec '$(E2E) -test.run "^TestGenerate$$" -containerd 1.6; \
+	  for runtime in 1.7.35 "1.7.35 -runtime crun" 2.3.7; do $(E2E) -test.run "$(SMOKE)" -containerd $$runtime; done'
 node-service: # under systemd
-	$(IN_PAIR) -- env -C deploy ../bin/deploy.test -test.v -test.run '^TestNode'
+	$(NODE) -- env -C deploy ../bin/deploy.test -test.v -test.run '^TestNode'
 
 .PHONY: bin/rdma-node bin/e2e.test
 bin/rdma-node:
@@ -95,8 +106,7 @@ bin/e2e.test:
 	@go test -c -tags node -o bin/deploy.test ./deploy
 	@go build -o bin/ ./test/e2e/locker
 
-lint: $(LINTER) ## go vet and golangci-lint
-	go vet -tags node,mutation ./...
+lint: $(LINTER) ## golangci-lint, with go vet in it
 	$(LINTER) run ./...
 
 $(LINTER):

@@ -1,0 +1,176 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command suite runs the parts of `make test`, as many at once as the host has cores for, and prints a table of them at the end.
+//
+// A part is a make target whose output is that of `go test -v` where SUITE is set, or of any other program, and the number of cores that
+// it keeps busy:
+//
+//	suite node-faults=2 node-main=1 unit=1
+//
+// Parts start in the order in which they are given as cores become free, so the longest belong first. What a part prints goes to
+// bin/log/PART.log, and to standard output where the part fails. suite knows nothing about what a part tests.
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+const logFolder = "bin/log"
+
+// part is one make target: what it needs, and what became of it.
+type part struct {
+	name   string
+	cores  int
+	tests  results
+	took   time.Duration
+	failed error
+}
+
+func main() {
+	parts, err := parseParts(os.Args[1:], runtime.NumCPU())
+	if err == nil {
+		err = os.MkdirAll(logFolder, 0o755)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "suite:", err)
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	begin := time.Now()
+	schedule(parts, runtime.NumCPU(), func(p *part) { p.run(ctx, os.Stdout) })
+	printTable(os.Stdout, parts, time.Since(begin))
+	if slices.ContainsFunc(parts, func(p *part) bool { return p.failed != nil }) {
+		os.Exit(1)
+	}
+}
+
+// parseParts reads NAME=CORES. A part that wants more cores than there are gets all of them.
+func parseParts(args []string, cores int) ([]*part, error) {
+	var parts []*part
+	for _, arg := range args {
+		name, wanted, found := strings.Cut(arg, "=")
+		n, err := strconv.Atoi(wanted)
+		if !found || err != nil || n < 1 || name == "" {
+			return nil, fmt.Errorf("%q is not a part: write TARGET=CORES, as in unit=1", arg)
+		}
+		parts = append(parts, &part{name: name, cores: min(n, cores)})
+	}
+	if len(parts) == 0 {
+		return nil, fmt.Errorf("no parts: write TARGET=CORES, as in unit=1")
+	}
+	return parts, nil
+}
+
+// schedule runs each part once, never on more cores than there are. The first part that fits into the free cores starts next.
+func schedule(parts []*part, free int, run func(*part)) {
+	waiting, ended := slices.Clone(parts), make(chan *part)
+	for running := 0; len(waiting) > 0 || running > 0; {
+		next := slices.IndexFunc(waiting, func(p *part) bool { return p.cores <= free })
+		if next < 0 {
+			free += (<-ended).cores
+			running--
+			continue
+		}
+		p := waiting[next]
+		waiting = slices.Delete(waiting, next, next+1)
+		free -= p.cores
+		running++
+		go func() {
+			run(p)
+			ended <- p
+		}()
+	}
+}
+
+// run runs the part and says on out how it went.
+func (p *part) run(ctx context.Context, out io.Writer) {
+	begin := time.Now()
+	log := filepath.Join(logFolder, p.name+".log")
+	p.failed = p.makeInto(ctx, log)
+	p.took = time.Since(begin)
+	if p.failed == nil {
+		fmt.Fprintf(out, "%s  %s ok, %d tests in %s\n", time.Now().Format(time.TimeOnly), p.name, p.tests.passed, p.took.Round(time.Second))
+		return
+	}
+	said, err := os.ReadFile(log)
+	if err != nil {
+		said = []byte(err.Error())
+	}
+	fmt.Fprintf(out, "%s  %s FAILED after %s: %v\n%s\n%s  %s FAILED: %v, %s\n", time.Now().Format(time.TimeOnly), p.name, p.took.Round(time.Second), p.failed,
+		said, time.Now().Format(time.TimeOnly), p.name, p.failed, strings.Join(p.tests.failed, ", "))
+}
+
+// makeInto makes the part's target, keeps what it prints in a file, and counts the tests in it.
+func (p *part) makeInto(ctx context.Context, file string) error {
+	log, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer log.Close() //nolint:errcheck // it only helps a reader
+	events, said := io.Pipe()
+	counted := make(chan error, 1)
+	go func() {
+		err := p.tests.count(ctx, events)
+		_, _ = io.Copy(io.Discard, events) // the target must never wait for a reader that is gone
+		counted <- err
+	}()
+	command := exec.CommandContext(ctx, "make", "--no-print-directory", p.name, "SUITE=yes")
+	command.Stdout = io.MultiWriter(log, said)
+	command.Stderr = command.Stdout
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
+	err = command.Run()
+	_ = said.Close() // a pipe in memory: cannot fail
+	counting := <-counted
+	if err == nil && len(p.tests.failed) > 0 {
+		err = fmt.Errorf("%d tests failed although the target succeeded", len(p.tests.failed))
+	}
+	return cmp.Or(err, counting)
+}
+
+// printTable prints the parts, the longest first, why tests were skipped, and the sum of all.
+func printTable(out io.Writer, parts []*part, took time.Duration) {
+	sorted := slices.SortedFunc(slices.Values(parts), func(a, b *part) int { return cmp.Compare(b.took, a.took) })
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nPART\tTESTS\tFAILED\tSKIPPED\tTIME\tCORES\tLONGEST")
+	var passed, failed, skipped int
+	for _, p := range sorted {
+		t := &p.tests
+		result := fmt.Sprint(len(t.failed))
+		if p.failed != nil {
+			result += " (" + p.failed.Error() + ")"
+		}
+		fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%s\t%d\t%s\n", p.name, t.passed, result, len(t.skipped), p.took.Round(time.Second), p.cores, t.longest())
+		passed, failed, skipped = passed+t.passed, failed+max(len(t.failed), count(p.failed != nil)), skipped+len(t.skipped)
+	}
+	_ = table.Flush() // out is standard output
+	for _, p := range sorted {
+		for _, s := range p.tests.skipped {
+			fmt.Fprintf(out, "skipped in %s: %s\n", p.name, s)
+		}
+	}
+	fmt.Fprintf(out, "\nin %s\n%d passed, %d failed, %d skipped\n", took.Round(time.Second), passed, failed, skipped)
+}
+
+func count(condition bool) int {
+	if condition {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,84 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+)
+
+// results are the tests in a part's output. Subtests belong to their test, but a skipped one is listed by itself.
+type results struct {
+	passed  int
+	failed  []string
+	skipped []string // each with its reason
+	slow    event    // the longest test
+}
+
+// event is a line of go tool test2json.
+type event struct {
+	Action, Test, Output string
+	Elapsed              float64 // seconds
+}
+
+// count reads the output of `go test -v` until it ends. Output of other programs counts as no test.
+func (r *results) count(ctx context.Context, output io.Reader) error {
+	convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t") // -t: with the time that each took
+	convert.Stdin = output
+	events, err := convert.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := convert.Start(); err != nil {
+		return fmt.Errorf("read the tests' output: %w", err)
+	}
+	said := map[string]string{} // the last line of each test: where it is skipped, the reason
+	for decoder := json.NewDecoder(events); ; {
+		var e event
+		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
+			return convert.Wait()
+		} else if err != nil {
+			return fmt.Errorf("read the tests' output: %w", err)
+		}
+		r.add(e, said)
+	}
+}
+
+func (r *results) add(e event, said map[string]string) {
+	if e.Test == "" {
+		return
+	}
+	subtest := strings.Contains(e.Test, "/")
+	switch e.Action {
+	case "output":
+		if line := strings.TrimSpace(e.Output); line != "" && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") {
+			said[e.Test] = line
+		}
+	case "skip":
+		r.skipped = append(r.skipped, fmt.Sprintf("%s (%s)", e.Test, said[e.Test]))
+	case "fail":
+		r.failed = append(r.failed, e.Test)
+	case "pass":
+		if subtest {
+			return
+		}
+		r.passed++
+		if e.Elapsed > r.slow.Elapsed {
+			r.slow = e
+		}
+	}
+}
+
+// longest names the longest test, and how long it took.
+func (r *results) longest() string {
+	if r.slow.Elapsed < 0.1 {
+		return ""
+	}
+	return fmt.Sprintf("%s %.1fs", r.slow.Test, r.slow.Elapsed)
+}

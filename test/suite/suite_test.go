@@ -1,0 +1,111 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseParts(t *testing.T) {
+	for _, args := range [][]string{nil, {"unit"}, {"unit="}, {"unit=0"}, {"unit=two"}, {"=1"}} {
+		if parts, err := parseParts(args, 2); err == nil {
+			t.Errorf("%q are the parts %v", args, parts)
+		}
+	}
+	parts, err := parseParts([]string{"big=9"}, 2)
+	if err != nil || parts[0].name != "big" || parts[0].cores != 2 {
+		t.Errorf("a part larger than the host: %+v, %v", parts, err)
+	}
+}
+
+// Every part runs once, the first one that fits first, and never more than fit.
+func TestSchedule(t *testing.T) {
+	parts, err := parseParts([]string{"one=1", "both=2", "two=1", "three=1"}, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var order []string
+	busy := 0
+	together := make(chan struct{}) // closed when one and two run at once
+	schedule(parts, 2, func(p *part) {
+		mu.Lock()
+		order = append(order, p.name)
+		busy += p.cores
+		if busy > 2 {
+			t.Errorf("%d cores are busy", busy)
+		}
+		if p.name == "two" {
+			close(together)
+		}
+		mu.Unlock()
+		if p.name == "one" {
+			<-together
+		}
+		mu.Lock()
+		busy -= p.cores
+		mu.Unlock()
+	})
+	// "both" waits for two free cores, so the smaller ones pass it; which of three and both comes last depends on who ends first.
+	if len(order) != 4 || order[0] != "one" && order[0] != "two" {
+		t.Errorf("the parts ran in the order %q", order)
+	}
+}
+
+func TestResults(t *testing.T) {
+	const output = `go build of something
+=== RUN   TestGood
+=== RUN   TestGood/sub
+--- PASS: TestGood (1.50s)
+    --- PASS: TestGood/sub (0.50s)
+=== RUN   TestSkipped
+    some_test.go:7: needs a node
+--- SKIP: TestSkipped (0.00s)
+=== RUN   TestBad
+    some_test.go:9: got 1, want 2
+--- FAIL: TestBad (0.10s)
+FAIL
+`
+	var got results
+	if err := got.count(t.Context(), strings.NewReader(output)); err != nil {
+		t.Fatal(err)
+	}
+	if got.passed != 1 || got.longest() != "TestGood 1.5s" {
+		t.Errorf("%d tests passed, the longest is %s", got.passed, got.longest())
+	}
+	if diff := cmp.Diff([]string{"TestBad"}, got.failed); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"TestSkipped (some_test.go:7: needs a node)"}, got.skipped); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestTable(t *testing.T) {
+	var out strings.Builder
+	printTable(&out, []*part{
+		{name: "short", cores: 1, took: time.Second, tests: results{passed: 3}},
+		{name: "long", cores: 2, took: time.Minute, tests: results{passed: 1, failed: []string{"TestBad"}, skipped: []string{"TestNot (why)"}}, failed: errors.New("exit status 2")},
+		{name: "build", cores: 1, took: 2 * time.Second, failed: errors.New("exit status 2")},
+	}, 90*time.Second)
+	const want = `
+PART   TESTS  FAILED             SKIPPED  TIME  CORES  LONGEST
+long   1      1 (exit status 2)  1        1m0s  2      
+build  0      0 (exit status 2)  0        2s    1      
+short  3      0                  0        1s    1      
+skipped in long: TestNot (why)
+
+in 1m30s
+4 passed, 2 failed, 1 skipped
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
