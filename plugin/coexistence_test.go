@@ -8,7 +8,6 @@ import (
 	"math"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/containerd/nri/pkg/stub"
@@ -40,7 +39,7 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 			run(t, Options{Socket: runtime.Socket, Root: root, Policy: mustPolicy(t, "optIn: {annotation: {namespaces: [ml]}}")})
 			verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
 			startOther(t, runtime, test.index, otherPlugin{verbs})
-			await.That(t, 5*time.Second, "both registered", func() bool { return runtime.Synchronised() == 2 })
+			await.That(t, await.Patience, "both registered", func() bool { return runtime.Synchronised() == 2 })
 			asking := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: "true"}}
 			got, err := runtime.Create(t.Context(), asking, &api.Container{Id: "container", Name: "main"})
 			if test.want != "" {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"runtime"
@@ -24,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/chance"
 	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
@@ -56,12 +56,14 @@ type footprint struct {
 func measure(t *testing.T) footprint {
 	t.Helper()
 	runtime.GC()
+	runtime.GC() // what the first one finalises, and what pools keep for one round
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return footprint{runtime.NumGoroutine(), openDescriptors(t), m.HeapAlloc}
 }
 
-func TestTwentyThousandCreationsLeaveNothing(t *testing.T) {
+// Each creation may leave next to nothing: two thousand of each kind that leave 50 bytes, a goroutine or a descriptor each are noticed.
+func TestCreationsLeaveNothing(t *testing.T) {
 	nri, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Log: quiet()})
 	unrelated, holder := &api.Container{Id: "unrelated", Name: "main"}, verbsContainer(t, p.Root)
 	create := func(n int) {
@@ -74,17 +76,18 @@ func TestTwentyThousandCreationsLeaveNothing(t *testing.T) {
 			}
 		}
 	}
-	create(500)
+	const creations = 2_000
+	create(creations / 4)
 	before := measure(t)
-	create(9_750)
-	after := measure(t)
-	t.Logf("before %+v, after %+v", before, after)
-	if after.goroutines > before.goroutines+before.goroutines/10+1 || after.descriptors > before.descriptors+before.descriptors/10 {
-		t.Errorf("goroutines or descriptors grow: before %+v, after %+v", before, after)
-	}
-	if grown := int64(after.heap) - int64(before.heap); grown > int64(before.heap)/10 {
-		t.Errorf("memory grows by %d bytes", grown)
-	}
+	create(creations)
+	await.Success(t, await.Patience, "as it was before", func() error { // requests may be under way to their end
+		after := measure(t)
+		if after.goroutines > before.goroutines+2 || after.descriptors > before.descriptors+2 ||
+			int64(after.heap)-int64(before.heap) > 2*creations*50 {
+			return fmt.Errorf("before %+v, after %+v", before, after)
+		}
+		return nil
+	})
 }
 
 // fiveThousand containers are what a runtime has in tests of what they cost. The race detector measures nothing, and on a host with
@@ -109,19 +112,27 @@ func TestFiveThousandExistingContainers(t *testing.T) {
 	nri.SetExisting(existing)
 	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "repair: {mode: off}")})
 	before := measure(t)
-	nri.Start(t)
-	start := time.Now()
-	await.That(t, 10*time.Second, "synchronised", func() bool { return nri.Synchronised() == 1 })
-	took := time.Since(start)
-	t.Logf("synchronised in %s", took)
-	if took > time.Second && !race.Detector {
+	if took := quickestRegistration(t, nri, 1); took > time.Second && !race.Detector {
 		t.Errorf("synchronised in %s, want 1 s at most", took)
 	}
 	p.stop()
-	after := measure(t)
-	if grown := int64(after.heap) - int64(before.heap); grown > 5<<20 {
-		t.Errorf("memory has grown by %d bytes, want 5 MB at most", grown)
+	await.That(t, await.Patience, "memory is back to within 5 MB of before", func() bool { return int64(measure(t).heap)-int64(before.heap) < 5<<20 })
+}
+
+// quickestRegistration starts a runtime three times, and gives the shortest time in which plugins have registered: a busy machine holds
+// up everybody now and then.
+func quickestRegistration(t *testing.T, nri *nritest.Runtime, plugins int) time.Duration {
+	t.Helper()
+	quickest := await.Patience
+	for range 3 {
+		nri.Stop()
+		before, start := nri.Synchronised(), time.Now()
+		nri.Start(t)
+		await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == before+plugins })
+		quickest = min(quickest, time.Since(start))
 	}
+	t.Logf("registered in %s", quickest)
+	return quickest
 }
 
 // A plugin that is killed at any moment fails no container, and is asked again as soon as it is back. With a validator beside it, no
@@ -133,13 +144,14 @@ func TestKilledUnderLoad(t *testing.T) {
 }
 
 func testKilledUnderLoad(t *testing.T, validated bool) {
-	const kills = 200
+	const kills = 20 // containers are created without a pause: a plugin that serves is killed over one nearly every time
+	random := chance.New(t)
 	nri := nritest.New(t, "containerd", "v2.4.2")
 	nri.Start(t)
 	root := hcatest.V100(t)
 	if validated {
 		run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Log: quiet(), Validate: true})
-		await.That(t, 10*time.Second, "the validator is registered", func() bool { return nri.Synchronised() == 1 })
+		await.That(t, await.Patience, "the validator is registered", func() bool { return nri.Synchronised() == 1 })
 	}
 	holder, unrelated := verbsContainer(t, root), &api.Container{Id: "unrelated", Name: "main"}
 	ctx, stop := context.WithCancel(t.Context())
@@ -173,9 +185,9 @@ func testKilledUnderLoad(t *testing.T, validated bool) {
 		registrations := nri.Synchronised() // it may have registered when startProcess returns
 		plugin := startProcess(t, nri, root)
 		if i%2 == 0 { // half of them die once they serve, the other half on the way there
-			await.That(t, 10*time.Second, "registered", func() bool { return nri.Synchronised() > registrations })
+			await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() > registrations })
 		}
-		moment := time.NewTimer(rand.N(20 * time.Millisecond))
+		moment := time.NewTimer(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
 		<-moment.C
 		if err := plugin.Process.Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -219,7 +231,7 @@ func TestValidatorThatFails(t *testing.T) {
 				_ = validator.Process.Kill() // it may be dead
 				_ = validator.Wait()
 			})
-			await.That(t, 10*time.Second, "registered", func() bool { return nri.Synchronised() == 1 })
+			await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
 			if err := validator.Process.Signal(with); err != nil {
 				t.Fatal(err)
 			}
@@ -229,7 +241,7 @@ func TestValidatorThatFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			failed := 0
-			await.That(t, 10*time.Second, "containers are created", func() bool {
+			await.That(t, await.Patience, "containers are created", func() bool {
 				_, err := nri.Create(t.Context(), pod, &api.Container{Id: "unrelated", Name: "main"})
 				if err != nil {
 					failed++

@@ -13,10 +13,11 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
-	"github.com/rdma-spec/rdma-spec/test/race"
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 // withContainerd is a plugin between NRI's runtime side and a containerd's API, which a proxy can make sick.
@@ -33,7 +34,7 @@ func withContainerd(t *testing.T, budget time.Duration) (*nritest.Runtime, *runn
 // Through NRI and containerd's API, both over their real sockets: all have the capability, each by one write.
 func TestManyContainersGetIPCLock(t *testing.T) {
 	const count, clients = 200, 16
-	runtime, p, server, _ := withContainerd(t, time.Second) // it is not about time
+	runtime, p, server, _ := withContainerd(t, await.Patience) // it is not about time
 	ids := make(chan string, count)
 	for i := range count {
 		id := fmt.Sprintf("container-%d", i)
@@ -80,10 +81,6 @@ func TestSickContainerdHoldsUpFew(t *testing.T) {
 		"refusing": storedspectest.Refuse, "gone": storedspectest.Gone,
 	} {
 		t.Run(name, func(t *testing.T) {
-			slack := 150 * time.Millisecond // for a machine that does other things as well
-			if race.Detector {
-				slack *= 4
-			}
 			runtime, p, server, proxy := withContainerd(t, storedspec.DefaultBudget)
 			proxy.Set(t, mode)
 			holder := verbsContainer(t, p.Root)
@@ -95,21 +92,26 @@ func TestSickContainerdHoldsUpFew(t *testing.T) {
 				}
 				return time.Since(start)
 			}
-			for i := range 3 {
+			// The least of three, since a busy machine holds up everybody now and then.
+			quickest, quickestBehind, quickestAfter := await.Patience, await.Patience, await.Patience
+			for range breaker.Failures {
 				behind := make(chan time.Duration, 1)
 				go func() { behind <- create(&api.Container{Id: "unrelated", Name: "main"}) }()
-				if took := create(holder); took > storedspec.DefaultBudget+slack {
-					t.Errorf("creation %d of an RDMA container took %s", i, took)
-				}
-				if took := <-behind; took > storedspec.DefaultBudget+slack {
-					t.Errorf("an unrelated container behind it took %s", took)
-				}
+				quickest = min(quickest, create(holder))
+				quickestBehind = min(quickestBehind, <-behind)
 			}
-			if took := create(holder); took > slack {
-				t.Errorf("after three failures an RDMA container still takes %s", took)
+			for range 3 {
+				quickestAfter = min(quickestAfter, create(holder))
 			}
-			if n := strings.Count(p.log.String(), "no CAP_IPC_LOCK"); n != 4 {
-				t.Errorf("%d warnings for 4 containers", n)
+			const budget = storedspec.DefaultBudget
+			if quickest > 2*budget || quickestBehind > 2*budget {
+				t.Errorf("creation of an RDMA container took %s, of an unrelated one behind it %s; the budget is %s", quickest, quickestBehind, budget)
+			}
+			if quickestAfter > budget/2 {
+				t.Errorf("after three failures an RDMA container still takes %s", quickestAfter)
+			}
+			if n := strings.Count(p.log.String(), "no CAP_IPC_LOCK"); n != breaker.Failures+3 {
+				t.Errorf("%d warnings for %d containers", n, breaker.Failures+3)
 			}
 		})
 	}

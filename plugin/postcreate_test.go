@@ -184,10 +184,10 @@ func TestRuntimesWithoutStoredSpecs(t *testing.T) {
 			runtime := nritest.New(t, test.runtime, test.version)
 			runtime.Start(t)
 			p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, test.policy), StoredSpecs: specs})
-			await.That(t, 5*time.Second, "registered", func() bool { return runtime.Synchronised() == 1 })
+			await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
 			runtime.Stop()
 			runtime.Start(t)
-			await.That(t, 5*time.Second, "registered again", func() bool { return runtime.Synchronised() == 2 })
+			await.That(t, await.Patience, "registered again", func() bool { return runtime.Synchronised() == 2 })
 
 			adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root))
 			if err != nil || len(adjustment.GetRlimits()) != 1 {

@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -62,13 +61,13 @@ func TestBadConfigurationNeverReplacesAGoodOne(t *testing.T) {
 		func() { must(t, os.Remove(file)) },
 	} {
 		spoil()
-		await.That(t, 5*time.Second, "refused", func() bool { return testutil.ToFloat64(p.metrics.configValid) == 0 })
+		await.That(t, await.Patience, "refused", func() bool { return testutil.ToFloat64(p.metrics.configValid) == 0 })
 		if got := p.memlockInForce(); got != fmt.Sprintf("%dGi", i+1) {
 			t.Errorf("memlock in force is %s, want the last good one, %dGi", got, i+1)
 		}
 		_ = os.RemoveAll(file)
 		write(t, file, fmt.Sprintf("memlock: %dGi", i+2))
-		await.That(t, 5*time.Second, "good again", func() bool { return p.memlockInForce() == fmt.Sprintf("%dGi", i+2) })
+		await.That(t, await.Patience, "good again", func() bool { return p.memlockInForce() == fmt.Sprintf("%dGi", i+2) })
 		if testutil.ToFloat64(p.metrics.configValid) != 1 {
 			t.Error("the metric does not say that the configuration is valid again")
 		}
@@ -108,7 +107,7 @@ func TestConfigMapSwaps(t *testing.T) {
 	for i := 1; i <= swaps; i++ {
 		swap(i)
 	}
-	await.That(t, 5*time.Second, "the last one in force", func() bool { return p.memlockInForce() == fmt.Sprintf("%dMi", swaps+1) })
+	await.That(t, await.Patience, "the last one in force", func() bool { return p.memlockInForce() == fmt.Sprintf("%dMi", swaps+1) })
 	if now := openDescriptors(t); now > descriptors+2 {
 		t.Errorf("%d descriptors are open, %d before", now, descriptors)
 	}
@@ -130,7 +129,7 @@ func TestHangupReadsAgain(t *testing.T) {
 	p, again := following(t, file)
 	write(t, elsewhere, "memlock: 2Gi")
 	again <- os.Interrupt
-	await.That(t, 5*time.Second, "read again", func() bool { return p.memlockInForce() == "2Gi" })
+	await.That(t, await.Patience, "read again", func() bool { return p.memlockInForce() == "2Gi" })
 }
 
 // Where a policy begins to give IPC_LOCK, the plugin must learn of PostCreateContainer, for which it has to register anew; it does so before it
@@ -138,12 +137,12 @@ func TestHangupReadsAgain(t *testing.T) {
 func TestReloadThatNeedsOtherEventsRegistersAnew(t *testing.T) {
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "ipcLock: false"), StoredSpecs: unusedSpecs{}})
 	p.use(mustPolicy(t, "{}"))
-	await.That(t, 5*time.Second, "registered anew", func() bool { return runtime.Synchronised() == 2 })
-	await.That(t, 5*time.Second, "one registration left", func() bool { return p.sessions.Load() == 1 })
+	await.That(t, await.Patience, "registered anew", func() bool { return runtime.Synchronised() == 2 })
+	await.That(t, await.Patience, "one registration left", func() bool { return p.sessions.Load() == 1 })
 	p.use(mustPolicy(t, "memlock: 1Gi"))
-	await.That(t, 5*time.Second, "registered anew", func() bool { return runtime.Synchronised() == 3 })
+	await.That(t, await.Patience, "registered anew", func() bool { return runtime.Synchronised() == 3 })
 	p.use(mustPolicy(t, "memlock: 2Gi")) // the same events
-	await.That(t, 5*time.Second, "taken note of", func() bool { return len(p.changed) == 0 })
+	await.That(t, await.Patience, "taken note of", func() bool { return len(p.changed) == 0 })
 	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root)); err != nil || got.GetRlimits()[0].GetSoft() != 2<<30 {
 		t.Errorf("adjustment %v, error %v", got, err)
 	}
@@ -187,7 +186,7 @@ func TestReloadKeepsQuietAboutTheConnection(t *testing.T) {
 	write(t, file, "{}")
 	p := run(t, Options{Socket: filepath.Join(t.TempDir(), "none.sock"), Policy: mustPolicy(t, "{}")})
 	said := func() int { return strings.Count(p.log.String(), "no NRI socket") }
-	await.That(t, 5*time.Second, "waiting for the runtime", func() bool { return said() == 1 })
+	await.That(t, await.Patience, "waiting for the runtime", func() bool { return said() == 1 })
 	p.reload(file)
 	p.explain(os.ErrNotExist)
 	if n := said(); n != 1 {

@@ -5,7 +5,6 @@ package plugin
 
 import (
 	"testing"
-	"time"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -43,7 +42,7 @@ func TestOtherResourcesNeedAnotherList(t *testing.T) {
 		t.Errorf("%d containers are watched", n)
 	}
 	p.use(mustPolicy(t, "optIn: {resources: [rdma/*]}"))
-	await.That(t, 5*time.Second, "registered anew", func() bool { return nri.Synchronised() == 2 })
+	await.That(t, await.Patience, "registered anew", func() bool { return nri.Synchronised() == 2 })
 	p.expectStats(t, RepairStats{RDMA: 1, Below: 1})
 	p.use(mustPolicy(t, "{memlock: 1Gi, ipcLock: unless-dropped, optIn: {resources: [rdma/*]}}"))
 	p.expectStats(t, RepairStats{RDMA: 1, Below: 1})

@@ -36,7 +36,7 @@ func looking(t *testing.T, config string, o Options, containers ...*api.Containe
 	nri.Start(t)
 	o.Socket, o.Policy = nri.Socket, mustPolicy(t, config)
 	p := run(t, o)
-	await.That(t, 10*time.Second, "looked at the containers", func() bool {
+	await.That(t, await.Patience, "looked at the containers", func() bool {
 		_, ok := p.RepairStats()
 		return ok && nri.Synchronised() == 1
 	})
@@ -45,15 +45,15 @@ func looking(t *testing.T, config string, o Options, containers ...*api.Containe
 
 func (p *running) expectStats(t *testing.T, want RepairStats) {
 	t.Helper()
-	var got RepairStats
-	differs := func() string { return cmp.Diff(want, got, cmpopts.IgnoreFields(RepairStats{}, "Looked")) }
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(time.Millisecond) {
-		if got, _ = p.RepairStats(); differs() == "" {
-			return
+	await.Success(t, await.Patience, "the statistics that are wanted", func() error {
+		got, _ := p.RepairStats()
+		diff := cmp.Diff(want, got, cmpopts.IgnoreFields(RepairStats{}, "Looked"))
+		if diff == "" {
+			return nil
 		}
 		p.repair.lookAgain()
-	}
-	t.Fatalf("statistics (-want +got):\n%s\nThe log says:\n%s", differs(), p.log)
+		return fmt.Errorf("statistics (-want +got):\n%s\nThe log says:\n%s", diff, p.log)
+	})
 }
 
 // passes has some passes made.
@@ -62,7 +62,7 @@ func (p *running) passes(t *testing.T, n int) {
 	for range n {
 		before := mustStats(p).Looked
 		p.repair.lookAgain()
-		await.That(t, 5*time.Second, "another pass", func() bool { return mustStats(p).Looked.After(before) })
+		await.That(t, await.Patience, "another pass", func() bool { return mustStats(p).Looked.After(before) })
 	}
 }
 
@@ -133,17 +133,17 @@ func TestWhatCannotBeRaised(t *testing.T) {
 	specs := &storedSpecs{texts: map[string]string{"low": "{}"}, err: errors.New("containerd did not answer")}
 	_, p := looking(t, "repair: {mode: fix, every: 1s}", Options{Root: root, Limits: table, RunningSpecs: specs}, existing("low", verbs))
 	failed := func() bool { s, _ := p.RepairStats(); return s.Below == 1 && s.Failed >= 3 && s.Repaired == 0 }
-	await.That(t, 10*time.Second, "tried again and again", func() bool { p.repair.lookAgain(); return failed() })
+	await.That(t, await.Patience, "tried again and again", func() bool { p.repair.lookAgain(); return failed() })
 	p.expectLog(t, 1, "below policy, and cannot be raised: setting it: this needs the capability SYS_RESOURCE")
 
 	// Its processes can be raised now, its stored spec cannot: that is tried again until it can.
 	table.change(func() { table.refuse = nil })
-	await.That(t, 10*time.Second, "raised", func() bool { p.repair.lookAgain(); s, _ := p.RepairStats(); return s.Repaired == 1 && s.Below == 0 })
+	await.That(t, await.Patience, "raised", func() bool { p.repair.lookAgain(); s, _ := p.RepairStats(); return s.Repaired == 1 && s.Below == 0 })
 	p.expectLog(t, 1, "raised, but later execs into it are not: containerd did not answer")
 	specs.mu.Lock()
 	specs.err = nil
 	specs.mu.Unlock()
-	await.That(t, 10*time.Second, "its spec is raised as well", func() bool {
+	await.That(t, await.Patience, "its spec is raised as well", func() bool {
 		p.repair.lookAgain()
 		limit, known, err := spec.Memlock(must2(specs.Read(t.Context(), "low")))
 		return err == nil && known && limit.Soft == spec.Unlimited
@@ -236,7 +236,7 @@ func TestContainersThatAreCreatedAreWatched(t *testing.T) {
 	p.use(mustPolicy(t, "memlock: 2Gi"))
 	p.expectStats(t, RepairStats{RDMA: 2, Below: 2})
 	p.use(mustPolicy(t, "repair: {mode: off}"))
-	await.That(t, 5*time.Second, "off", func() bool { _, ok := p.RepairStats(); return !ok })
+	await.That(t, await.Patience, "off", func() bool { _, ok := p.RepairStats(); return !ok })
 }
 
 func TestWhoIsGoneIsForgotten(t *testing.T) {

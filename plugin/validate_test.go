@@ -7,7 +7,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
@@ -23,7 +22,7 @@ func TestValidatorAlone(t *testing.T) {
 	nri := nritest.New(t, "containerd", "v2.4.2")
 	nri.Start(t)
 	p := run(t, Options{Socket: nri.Socket, Validate: true, Policy: mustPolicy(t, "{optIn: {annotation: {namespaces: [ml]}}, rules: [{name: guests, match: {namespaces: [guest]}, deny: true}]}")})
-	await.That(t, 5*time.Second, "registered", func() bool { return nri.Synchronised() == 1 })
+	await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
 
 	holder := func(change func(*api.Container)) *api.Container {
 		ctr := verbsContainer(t, p.Root)
@@ -86,7 +85,7 @@ func TestValidatorBesideThePlugin(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			nri, p := registered(t, Options{Policy: mustPolicy(t, config)})
 			validator := run(t, Options{Socket: nri.Socket, Root: p.Root, Validate: true, Policy: mustPolicy(t, config)})
-			await.That(t, 5*time.Second, "both are registered", func() bool { return nri.Synchronised() == 2 })
+			await.That(t, await.Patience, "both are registered", func() bool { return nri.Synchronised() == 2 })
 			limited := &api.LinuxResources{Memory: &api.LinuxMemory{Limit: api.Int64(1 << 30)}}
 			holder := verbsContainer(t, p.Root)
 			holder.Linux.Resources = limited
@@ -113,7 +112,7 @@ func TestValidatorSeesWhatOthersInject(t *testing.T) {
 	run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}")})
 	run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Validate: true})
 	startOther(t, nri, "95", injector{verbsContainer(t, root).GetLinux().GetDevices()[0]})
-	await.That(t, 5*time.Second, "all are registered", func() bool { return nri.Synchronised() == 3 })
+	await.That(t, await.Patience, "all are registered", func() bool { return nri.Synchronised() == 3 })
 	_, err := nri.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})
 	if err == nil || !strings.Contains(err.Error(), "would start without memlock unlimited") {
 		t.Errorf("the creation gives %v, want it refused", err)

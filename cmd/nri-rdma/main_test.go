@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -18,6 +19,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 func TestWrongCalls(t *testing.T) {
@@ -57,7 +59,7 @@ func silent() *logrus.Logger {
 	return log
 }
 
-// The whole daemon: it serves metrics, says when it is ready, tells systemd, and ends within a second.
+// The whole daemon: it serves metrics, says when it is ready, tells systemd, and ends when it is told to.
 func TestDaemon(t *testing.T) {
 	folder, err := os.MkdirTemp("", "rdma") // a test's own folder has too long a name for a socket
 	if err != nil {
@@ -96,13 +98,8 @@ func TestDaemon(t *testing.T) {
 		awaitNotification(t, systemd, word)
 	}
 	stop()
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(time.Second):
-		t.Error("still running a second after the signal")
+	if err := await.Receive(t, await.Patience, "the end after the signal", ended); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -119,27 +116,25 @@ func freeAddress(t *testing.T) string {
 // awaitStatus asks until the answer has a status, and gives the answer.
 func awaitStatus(t *testing.T, address, path string, want int) string {
 	t.Helper()
-	last := ""
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
+	var body []byte
+	await.Success(t, await.Patience, fmt.Sprintf("%s gives %d", path, want), func() error {
 		answer, err := http.Get("http://" + address + path)
 		if err != nil {
-			last = err.Error()
-			continue
+			return err
 		}
-		body, err := io.ReadAll(answer.Body)
-		_ = answer.Body.Close()
-		if err == nil && answer.StatusCode == want {
-			return string(body)
+		defer func() { _ = answer.Body.Close() }() // it was only read
+		if answer.StatusCode != want {
+			return errors.New(answer.Status)
 		}
-		last = fmt.Sprint(answer.Status, err)
-	}
-	t.Fatalf("%s: %s, want %d", path, last, want)
-	return ""
+		body, err = io.ReadAll(answer.Body)
+		return err
+	})
+	return string(body)
 }
 
 func awaitNotification(t *testing.T, systemd *net.UnixConn, word string) {
 	t.Helper()
-	if err := systemd.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
+	if err := systemd.SetReadDeadline(time.Now().Add(await.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	buffer := make([]byte, 4096)

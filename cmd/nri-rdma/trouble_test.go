@@ -120,12 +120,12 @@ func TestRuntimeThatWasNeverThere(t *testing.T) {
 		}
 		return strings.Count(string(content), text)
 	}
-	await.That(t, 10*time.Second, "waits", func() bool { return said("no NRI socket: waiting for the runtime") > 0 })
+	await.That(t, await.Patience, "waits", func() bool { return said("no NRI socket: waiting for the runtime") > 0 })
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	runtime.Start(t)
-	await.That(t, 10*time.Second, "registers", func() bool { return runtime.Synchronised() > 0 })
+	await.That(t, await.Patience, "registers", func() bool { return runtime.Synchronised() > 0 })
 	end()
 	if n := said("no NRI socket"); n != 1 {
 		t.Errorf("it told %d times that it waits, want once", n)
@@ -139,7 +139,7 @@ func TestLogThatTakesNothing(t *testing.T) {
 			runtime := nritest.New(t, "containerd", "v2.4.2")
 			runtime.Start(t)
 			end := start(t, stderr, "--socket", runtime.Socket, "--root", hcatest.V100(t), "--log-level", "debug")
-			await.That(t, 10*time.Second, "registers", func() bool { return runtime.Synchronised() > 0 })
+			await.That(t, await.Patience, "registers", func() bool { return runtime.Synchronised() > 0 })
 			ctr := &api.Container{Id: "c", Name: "main", Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}}}}
 			for i := range linesKept + 200 { // more than are kept
 				ctr.Id = fmt.Sprint("c", i)
@@ -168,13 +168,8 @@ func start(t *testing.T, stderr *os.File, args ...string) (end func()) {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
-		select {
-		case err := <-ended:
-			if err != nil {
-				t.Error(err)
-			}
-		case <-time.After(10 * time.Second):
-			t.Error("it still runs ten seconds after the signal")
+		if err := await.Receive(t, await.Patience, "the end after the signal", ended); err != nil {
+			t.Error(err)
 		}
 	}
 }
