@@ -19,35 +19,35 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// kernel is what the kernel is asked of processes.
-type kernel interface {
-	// processes gives the IDs of all processes, ascending.
-	processes() ([]int, error)
-	// read gives the text of a file in /proc/PID.
-	read(pid int, name string) ([]byte, error)
-	// self gives the ID of this process in /proc.
-	self() int
-	// changeable says why processes cannot be changed by the IDs that /proc shows.
-	changeable() error
-	// open holds on to a process. The error is errGone if there is none, errThread if there is a thread.
-	open(pid int) (holder, error)
-	// set sets RLIMIT_MEMLOCK of a process, or of a thread's, and gives the one that it had. The error is errGone if there is none.
-	set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error)
-	// pause lets processes go on for a time, or until the context is done.
-	pause(ctx context.Context, d time.Duration)
+// Kernel is what is asked and done about processes. Tests have one of their own, limitstest.
+type Kernel interface {
+	// PIDs gives the IDs of all processes, ascending.
+	PIDs() ([]int, error)
+	// Read gives the text of a file in /proc/PID.
+	Read(pid int, name string) ([]byte, error)
+	// Self gives the ID of this process in /proc.
+	Self() int
+	// Changeable says why processes cannot be changed by the IDs that /proc shows.
+	Changeable() error
+	// Open holds on to a process. The error is ErrGone if there is none, ErrThread if there is a thread.
+	Open(pid int) (Holder, error)
+	// Set sets RLIMIT_MEMLOCK of a process, or of a thread's, and gives the one that it had. The error is ErrGone if there is none.
+	Set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error)
+	// Pause lets processes go on for a time, or until the context is done.
+	Pause(ctx context.Context, d time.Duration)
 }
 
-// holder holds on to one process, whatever becomes of its ID.
-type holder interface {
-	// holds says whether the process still has its ID: it runs, or has not been waited for. As long as it does, nobody else has it.
-	holds() bool
-	close()
+// Holder holds on to one process, whatever becomes of its ID.
+type Holder interface {
+	// Holds says whether the process still has its ID: it runs, or has not been waited for. As long as it does, nobody else has it.
+	Holds() bool
+	Close()
 }
 
 // proc is the kernel of this node, with processes as the proc file system at a path shows them.
 type proc struct{ path string }
 
-func (p proc) processes() ([]int, error) {
+func (p proc) PIDs() ([]int, error) {
 	folder, err := os.Open(p.path)
 	if err != nil {
 		return nil, err
@@ -71,8 +71,8 @@ func (p proc) file(pid int, name string) string {
 	return filepath.Join(p.path, strconv.Itoa(pid), name)
 }
 
-// read is os.ReadFile without the runtime's poller, which thousands of small files need not go through.
-func (p proc) read(pid int, name string) ([]byte, error) {
+// Read is os.ReadFile without the runtime's poller, which thousands of small files need not go through.
+func (p proc) Read(pid int, name string) ([]byte, error) {
 	file := p.file(pid, name)
 	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -97,7 +97,7 @@ func (p proc) read(pid int, name string) ([]byte, error) {
 	}
 }
 
-func (p proc) self() int {
+func (p proc) Self() int {
 	name, err := os.Readlink(filepath.Join(p.path, "self"))
 	if err != nil {
 		return 0
@@ -109,10 +109,10 @@ func (p proc) self() int {
 	return pid
 }
 
-// changeable refuses a proc whose process IDs are not those that this process's system calls mean: it is a copy of another node's,
+// Changeable refuses a proc whose process IDs are not those that this process's system calls mean: it is a copy of another node's,
 // or the proc of another PID namespace.
-func (p proc) changeable() error {
-	status, err := p.read(p.self(), "status")
+func (p proc) Changeable() error {
+	status, err := p.Read(p.Self(), "status")
 	if err == nil {
 		for line := range strings.Lines(string(status)) {
 			// One ID for each PID namespace, from that of the proc mount down to the process's own.
@@ -124,13 +124,13 @@ func (p proc) changeable() error {
 	return fmt.Errorf("%s is not of this process's PID namespace, so nothing can be changed by it: run on the node itself, or in a pod with hostPID: true", p.path)
 }
 
-func (proc) open(pid int) (holder, error) {
+func (proc) Open(pid int) (Holder, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
 	case errors.Is(err, unix.ESRCH):
-		return nil, errGone
+		return nil, ErrGone
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // Linux 6.1 says the one, 6.18 the other
-		return nil, errThread
+		return nil, ErrThread
 	case errors.Is(err, unix.ENOSYS):
 		return nil, errors.New("this kernel has no pidfd_open: limits of running processes cannot be raised safely before Linux 5.3")
 	case err != nil:
@@ -139,13 +139,13 @@ func (proc) open(pid int) (holder, error) {
 	return pidfd(fd), nil
 }
 
-func (proc) set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
+func (proc) Set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
 	var old unix.Rlimit
 	err = unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: uint64(limit.Soft), Max: uint64(limit.Hard)}, &old)
 	former = spec.Rlimit{Soft: spec.Limit(old.Cur), Hard: spec.Limit(old.Max)}
 	switch {
 	case errors.Is(err, unix.ESRCH):
-		return former, errGone
+		return former, ErrGone
 	case errors.Is(err, unix.EPERM):
 		return former, fmt.Errorf("setting RLIMIT_MEMLOCK of process %d: %w: this needs the capability SYS_RESOURCE, not in a user namespace", pid, err)
 	case err != nil:
@@ -154,7 +154,7 @@ func (proc) set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
 	return former, nil
 }
 
-func (proc) pause(ctx context.Context, d time.Duration) {
+func (proc) Pause(ctx context.Context, d time.Duration) {
 	over := time.NewTimer(d)
 	defer over.Stop()
 	select {
@@ -166,9 +166,9 @@ func (proc) pause(ctx context.Context, d time.Duration) {
 // pidfd is a pidfd.
 type pidfd int
 
-// holds asks with signal 0. That it may not be sent, as AppArmor may say, is about a process that is there.
-func (fd pidfd) holds() bool {
+// Holds asks with signal 0. That it may not be sent, as AppArmor may say, is about a process that is there.
+func (fd pidfd) Holds() bool {
 	return !errors.Is(unix.PidfdSendSignal(int(fd), 0, nil, 0), unix.ESRCH)
 }
 
-func (fd pidfd) close() { _ = unix.Close(int(fd)) }
+func (fd pidfd) Close() { _ = unix.Close(int(fd)) }

@@ -25,18 +25,22 @@ import (
 // ErrHidden means that the processes of containers cannot be seen.
 var ErrHidden = errors.New("the processes of other containers are not visible here: run on the node itself, or in a pod with hostPID: true")
 
+// Errors of a Kernel.
 var (
-	// errGone means that a process has ended.
-	errGone = errors.New("the process has ended")
-	// errThread means that a process has ended, and that its ID has become that of a thread.
-	errThread = fmt.Errorf("%w, its ID is a thread's now", errGone)
+	// ErrGone means that a process has ended.
+	ErrGone = errors.New("the process has ended")
+	// ErrThread means that a process has ended, and that its ID has become that of a thread.
+	ErrThread = fmt.Errorf("%w, its ID is a thread's now", ErrGone)
 )
 
 // Processes are the processes of a node.
-type Processes struct{ kernel kernel }
+type Processes struct{ kernel Kernel }
 
 // New gives the processes that the proc below a root shows: "/" for the node itself. Nothing is read yet.
-func New(root string) *Processes { return &Processes{proc{filepath.Join(root, "proc")}} }
+func New(root string) *Processes { return On(proc{filepath.Join(root, "proc")}) }
+
+// On gives the processes of a kernel.
+func On(k Kernel) *Processes { return &Processes{k} }
 
 // Process is what a process may lock, and why.
 type Process struct {
@@ -53,7 +57,7 @@ func (p *Processes) Process(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	status, err := p.kernel.read(pid, "status")
+	status, err := p.kernel.Read(pid, "status")
 	if err != nil {
 		return Process{}, err
 	}
@@ -62,7 +66,7 @@ func (p *Processes) Process(pid int) (Process, error) {
 		return Process{}, fmt.Errorf("/proc/%d/status: %w", pid, err)
 	}
 	// A kernel without user namespaces has no such file.
-	uids, err := p.kernel.read(pid, "uid_map")
+	uids, err := p.kernel.Read(pid, "uid_map")
 	return Process{
 		Memlock:       limit,
 		IPCLock:       effective&(1<<capIPCLock) != 0,
@@ -73,13 +77,13 @@ func (p *Processes) Process(pid int) (Process, error) {
 // Memlock reads RLIMIT_MEMLOCK of a process.
 func (p *Processes) Memlock(pid int) (spec.Rlimit, error) { return memlock(p.kernel, pid) }
 
-func memlock(k kernel, pid int) (spec.Rlimit, error) {
-	text, err := k.read(pid, "limits")
+func memlock(k Kernel, pid int) (spec.Rlimit, error) {
+	text, err := k.Read(pid, "limits")
 	if err != nil {
 		return spec.Rlimit{}, err
 	}
 	if len(text) == 0 { // as it is between a process's end and its being waited for
-		return spec.Rlimit{}, errGone
+		return spec.Rlimit{}, ErrGone
 	}
 	limit, err := parseMemlock(text)
 	if err != nil {
@@ -90,13 +94,13 @@ func memlock(k kernel, pid int) (spec.Rlimit, error) {
 
 // Containers gives the IDs of the processes of each container that has some, by the container's ID.
 func (p *Processes) Containers() (map[string][]int, error) {
-	pids, err := p.kernel.processes()
+	pids, err := p.kernel.PIDs()
 	if err != nil {
 		return nil, err
 	}
 	found := map[string][]int{}
 	for _, pid := range pids {
-		text, err := p.kernel.read(pid, "cgroup")
+		text, err := p.kernel.Read(pid, "cgroup")
 		if err != nil {
 			continue // it has ended
 		}
@@ -110,15 +114,15 @@ func (p *Processes) Containers() (map[string][]int, error) {
 // Visible says whether the processes of containers can be seen: ErrHidden if not.
 func (p *Processes) Visible() error {
 	// Only the node's own PID namespace has kernel threads.
-	if comm, err := p.kernel.read(2, "comm"); err == nil && string(comm) == "kthreadd\n" {
+	if comm, err := p.kernel.Read(2, "comm"); err == nil && string(comm) == "kthreadd\n" {
 		return nil
 	}
-	own, err := p.kernel.read(p.kernel.self(), "cgroup")
+	own, err := p.kernel.Read(p.kernel.Self(), "cgroup")
 	if err != nil {
 		return nil // a copy of some node's proc
 	}
 	// In a container with a PID namespace of its own, PID 1 is of the same container.
-	if first, err := p.kernel.read(1, "cgroup"); err == nil && string(first) == string(own) {
+	if first, err := p.kernel.Read(1, "cgroup"); err == nil && string(first) == string(own) {
 		return ErrHidden
 	}
 	return nil

@@ -205,10 +205,10 @@ func TestThisProcess(t *testing.T) {
 	if _, err := p.Containers(); err != nil {
 		t.Error(err)
 	}
-	if p.kernel.self() != os.Getpid() {
-		t.Errorf("self is %d", p.kernel.self())
+	if p.kernel.Self() != os.Getpid() {
+		t.Errorf("self is %d", p.kernel.Self())
 	}
-	if err := p.kernel.changeable(); err != nil {
+	if err := p.kernel.Changeable(); err != nil {
 		t.Error(err)
 	}
 }
@@ -217,7 +217,7 @@ func TestThisProcess(t *testing.T) {
 func TestProcOfAnotherNamespaceIsNotChanged(t *testing.T) {
 	inOwnPIDNamespace(t, func(t *testing.T) {
 		// The proc of the outer namespace is still mounted.
-		if err := New("/").kernel.changeable(); err == nil || !strings.Contains(err.Error(), "not of this process's PID namespace") {
+		if err := New("/").kernel.Changeable(); err == nil || !strings.Contains(err.Error(), "not of this process's PID namespace") {
 			t.Errorf("changeable: %v", err)
 		}
 	})

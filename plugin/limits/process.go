@@ -17,17 +17,17 @@ import (
 // last; if it does not hold it any more, a stranger may have been hit. To tell whether one was, the limit is raised in two steps, and
 // first to a value that nobody else has.
 func (p *Processes) raise(id string, pid int, want spec.Limit) (raised bool, err error) {
-	process, err := p.kernel.open(pid)
+	process, err := p.kernel.Open(pid)
 	if err != nil {
 		return false, err
 	}
-	defer process.close()
+	defer process.Close()
 	if !p.Belongs(pid, id) {
 		return false, nil
 	}
 	current, err := memlock(p.kernel, pid)
-	if !process.holds() {
-		return false, errGone
+	if !process.Holds() {
+		return false, ErrGone
 	}
 	if err != nil {
 		return false, err
@@ -37,18 +37,18 @@ func (p *Processes) raise(id string, pid int, want spec.Limit) (raised bool, err
 		return false, nil
 	}
 	mark := markOf(current, given)
-	former, err := p.kernel.set(pid, mark)
+	former, err := p.kernel.Set(pid, mark)
 	if err != nil {
 		return false, err
 	}
-	if !process.holds() {
+	if !process.Holds() {
 		return false, p.undo(id, pid, change{before: former, after: mark})
 	}
-	former, err = p.kernel.set(pid, given)
+	former, err = p.kernel.Set(pid, given)
 	if err != nil {
 		return false, err
 	}
-	if former != mark && !process.holds() {
+	if former != mark && !process.Holds() {
 		return false, p.undo(id, pid, change{before: former, after: given})
 	}
 	return true, nil
@@ -65,13 +65,13 @@ func markOf(current, given spec.Rlimit) spec.Rlimit {
 
 // Belongs says whether a process is one of a container's, given by its ID.
 func (p *Processes) Belongs(pid int, id string) bool {
-	text, err := p.kernel.read(pid, "cgroup")
+	text, err := p.kernel.Read(pid, "cgroup")
 	return err == nil && containerOf(text) == id
 }
 
 // processOf gives the process that a thread belongs to.
 func (p *Processes) processOf(thread int) (pid int, err error) {
-	status, err := p.kernel.read(thread, "status")
+	status, err := p.kernel.Read(thread, "status")
 	if err != nil {
 		return 0, err
 	}
@@ -81,7 +81,7 @@ func (p *Processes) processOf(thread int) (pid int, err error) {
 // change is what happened to the limit of whoever had a process ID.
 type change struct{ before, after spec.Rlimit }
 
-// undo takes back a change that was made to the limit of whoever got the ID of a process that ended. It gives errGone when all is
+// undo takes back a change that was made to the limit of whoever got the ID of a process that ended. It gives ErrGone when all is
 // as it was.
 func (p *Processes) undo(member string, pid int, made change) error {
 	for made.before != made.after {
@@ -95,41 +95,41 @@ func (p *Processes) undo(member string, pid int, made change) error {
 		}
 		made = left
 	}
-	return errGone
+	return ErrGone
 }
 
 // setBack takes back a change, and gives what is left to be taken back then. Whoever belongs to the container may keep it.
 func (p *Processes) setBack(member string, pid int, made change) (left change, err error) {
-	process, err := p.kernel.open(pid)
-	if errors.Is(err, errThread) { // the limit that was hit is its process's
+	process, err := p.kernel.Open(pid)
+	if errors.Is(err, ErrThread) { // the limit that was hit is its process's
 		if pid, err = p.processOf(pid); err == nil {
-			process, err = p.kernel.open(pid)
+			process, err = p.kernel.Open(pid)
 		}
 		if err != nil {
 			return made, nil //nolint:nilerr // it has ended just now: look again
 		}
 	}
-	if errors.Is(err, errGone) {
+	if errors.Is(err, ErrGone) {
 		return change{}, nil // whoever was hit has ended as well
 	}
 	if err != nil {
 		return made, err
 	}
-	defer process.close()
+	defer process.Close()
 	current, err := memlock(p.kernel, pid)
 	if err != nil || current != made.after || member != "" && p.Belongs(pid, member) {
-		if process.holds() {
+		if process.Holds() {
 			return change{}, nil // not one that was hit
 		}
 		return made, nil // look again
 	}
-	former, err := p.kernel.set(pid, made.before)
+	former, err := p.kernel.Set(pid, made.before)
 	switch {
-	case errors.Is(err, errGone):
+	case errors.Is(err, ErrGone):
 		return change{}, nil
 	case err != nil:
 		return made, err
-	case former == made.after || process.holds():
+	case former == made.after || process.Holds():
 		return change{}, nil
 	}
 	return change{before: former, after: made.before}, nil

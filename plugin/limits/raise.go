@@ -58,7 +58,7 @@ type raising struct {
 
 // all makes passes until no container is open. The error is about all that still are.
 func (r *raising) all(ctx context.Context) error {
-	if err := r.kernel.changeable(); err != nil {
+	if err := r.kernel.Changeable(); err != nil {
 		return err
 	}
 	for range passesMost {
@@ -77,7 +77,7 @@ func (r *raising) all(ctx context.Context) error {
 			return nil
 		}
 		if forking {
-			r.kernel.pause(ctx, forkTime)
+			r.kernel.Pause(ctx, forkTime)
 		}
 	}
 	return fmt.Errorf("its processes were gone through %d times and there were new ones with a low limit each time: try again when it forks less", passesMost)
@@ -91,7 +91,7 @@ func (r *raising) pass(id string, pids []int) (forking bool) {
 	for _, pid := range pids {
 		was, err := r.raise(id, pid, r.wanted[id])
 		switch {
-		case errors.Is(err, errGone):
+		case errors.Is(err, ErrGone):
 		case err != nil:
 			failed = err
 		case was:

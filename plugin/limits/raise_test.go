@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package limits
+package limits_test
 
 import (
 	"context"
@@ -9,8 +9,64 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
+
+const low, high, wanted = spec.Limit(64 << 10), spec.Limit(4 << 20), spec.Limit(1 << 20)
+
+var idA, idB = limitstest.ID("a"), limitstest.ID("b")
+
+// aProcess makes a process of a container.
+var aProcess = limitstest.NewProcess
+
+// processes are a table of them, by ID.
+type processes = map[int]*limitstest.Process
+
+// leader is the ID of the process that threads belong to.
+const leader = 9
+
+// aThread is a thread that has an ID of its own.
+func aThread(container string, limit spec.Limit) *limitstest.Process {
+	p := aProcess(container, limit)
+	p.Leader = leader
+	return p
+}
+
+// recyclingAtSet gives the ID to a stranger in the very moment of the first change.
+type recyclingAtSet struct {
+	*limitstest.Kernel
+	stranger *limitstest.Process
+}
+
+func (k recyclingAtSet) Set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
+	if k.Sets() == 0 {
+		k.Table[pid] = k.stranger
+	}
+	return k.Kernel.Set(pid, limit)
+}
+
+// specs is a runtime that keeps specs.
+type specs struct {
+	applied map[string]spec.Grant
+	then    func(container string)
+	err     error
+}
+
+func (s *specs) ApplyRunning(_ context.Context, container string, grant spec.Grant) (bool, error) {
+	if s.err != nil {
+		return false, s.err
+	}
+	if s.applied == nil {
+		s.applied = map[string]spec.Grant{}
+	}
+	s.applied[container] = grant
+	if s.then != nil {
+		s.then(container)
+	}
+	return true, nil
+}
 
 func TestRaise(t *testing.T) {
 	unlimited := spec.Rlimit{Soft: spec.Unlimited, Hard: spec.Unlimited}
@@ -27,37 +83,37 @@ func TestRaise(t *testing.T) {
 		"enough but no more": {wanted, spec.Rlimit{Soft: wanted, Hard: high}, spec.Rlimit{Soft: wanted, Hard: high}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			member, stranger := &fakeProcess{container: idA, limit: test.current}, &fakeProcess{container: idB, limit: test.current}
-			p := &Processes{&fakeKernel{table: map[int]*fakeProcess{5: member, 6: stranger, 7: aProcess("", low)}}}
+			member, stranger := &limitstest.Process{Container: idA, Limit: test.current}, &limitstest.Process{Container: idB, Limit: test.current}
+			p := limits.On(&limitstest.Kernel{Table: processes{5: member, 6: stranger, 7: aProcess("", low)}})
 			got := p.Raise(t.Context(), map[string]spec.Limit{idA: test.want})
-			if want := (Outcome{Raised: test.raised}); len(got) != 1 || got[idA] != want {
+			if want := (limits.Outcome{Raised: test.raised}); len(got) != 1 || got[idA] != want {
 				t.Errorf("outcome %+v, want %+v", got, want)
 			}
-			if member.limit != test.then {
-				t.Errorf("limit %v, want %v", member.limit, test.then)
+			if member.Limit != test.then {
+				t.Errorf("limit %v, want %v", member.Limit, test.then)
 			}
-			if stranger.limit != test.current {
-				t.Errorf("another container's process was changed to %v", stranger.limit)
+			if stranger.Limit != test.current {
+				t.Errorf("another container's process was changed to %v", stranger.Limit)
 			}
 		})
 	}
 }
 
 func TestRaiseIsToldOfEachContainer(t *testing.T) {
-	k := &fakeKernel{table: map[int]*fakeProcess{5: aProcess(idA, low), 6: aProcess(idA, low), 7: aProcess(idA, high), 8: aProcess(idB, low)}}
+	k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low), 6: aProcess(idA, low), 7: aProcess(idA, high), 8: aProcess(idB, low)}}
 	ended := strings.Repeat("c3", 32)
-	got := (&Processes{k}).Raise(t.Context(), map[string]spec.Limit{idA: wanted, idB: spec.Unlimited, ended: wanted})
-	if len(got) != 3 || got[idA] != (Outcome{Raised: 2}) || got[idB] != (Outcome{Raised: 1}) || got[ended] != (Outcome{}) {
+	got := limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: wanted, idB: spec.Unlimited, ended: wanted})
+	if len(got) != 3 || got[idA] != (limits.Outcome{Raised: 2}) || got[idB] != (limits.Outcome{Raised: 1}) || got[ended] != (limits.Outcome{}) {
 		t.Errorf("%+v", got)
 	}
-	k.refuse = errors.New("no")
-	got = (&Processes{k}).Raise(t.Context(), map[string]spec.Limit{idA: spec.Unlimited, idB: wanted})
-	if got[idA].Err != k.refuse || got[idB] != (Outcome{}) { //nolint:errorlint // it is the very error
+	k.Refuse = errors.New("no")
+	got = limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: spec.Unlimited, idB: wanted})
+	if got[idA].Err != k.Refuse || got[idB] != (limits.Outcome{}) { //nolint:errorlint // it is the very error
 		t.Errorf("refused: %+v", got)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := (&Processes{k}).Raise(ctx, map[string]spec.Limit{idA: wanted}); !errors.Is(got[idA].Err, context.Canceled) {
+	if got := limits.On(k).Raise(ctx, map[string]spec.Limit{idA: wanted}); !errors.Is(got[idA].Err, context.Canceled) {
 		t.Errorf("cancelled: %+v", got)
 	}
 }
@@ -65,29 +121,29 @@ func TestRaiseIsToldOfEachContainer(t *testing.T) {
 // A process that forks just before it is raised leaves a child that the same pass may have missed.
 func TestForksAreFollowed(t *testing.T) {
 	next := 100
-	k := &fakeKernel{table: map[int]*fakeProcess{100: aProcess(idA, low)}}
-	k.happens = func(k *fakeKernel, asked int) {
+	k := &limitstest.Kernel{Table: processes{100: aProcess(idA, low)}}
+	k.Happens = func(asked int) {
 		if asked%5 == 1 && next > 80 { // to a lower ID, as after the IDs have wrapped around
 			next--
-			child := *k.table[next+1]
-			k.table[next] = &child
+			child := *k.Table[next+1]
+			k.Table[next] = &child
 		}
 	}
-	got := (&Processes{k}).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]
+	got := limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]
 	if got.Err != nil || got.Raised < 2 {
 		t.Errorf("%+v: want more than one process to have been low", got)
 	}
-	for pid, p := range k.table {
-		if p.limit.Soft < wanted {
-			t.Errorf("process %d is left with %v", pid, p.limit)
+	for pid, p := range k.Table {
+		if p.Limit.Soft < wanted {
+			t.Errorf("process %d is left with %v", pid, p.Limit)
 		}
 	}
-	k.happens = nil
-	k.lists = func(k *fakeKernel) { // for ever
+	k.Happens = nil
+	k.Lists = func() { // for ever
 		next--
-		k.table[next] = aProcess(idA, low)
+		k.Table[next] = aProcess(idA, low)
 	}
-	if got := (&Processes{k}).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]; got.Err == nil || !strings.Contains(got.Err.Error(), "gone through 50 times") {
+	if got := limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]; got.Err == nil || !strings.Contains(got.Err.Error(), "gone through 50 times") {
 		t.Errorf("endless new processes: %+v", got)
 	}
 }
@@ -97,20 +153,20 @@ func TestForksAreFollowed(t *testing.T) {
 func TestSlowForkIsAwaited(t *testing.T) {
 	for name, restless := range map[string]bool{"alone": false, "beside a restless container": true} {
 		t.Run(name, func(t *testing.T) {
-			k := &fakeKernel{table: map[int]*fakeProcess{5: aProcess(idA, low)}}
+			k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low)}}
 			child, paused := aProcess(idA, low), 0
-			k.pauses = func(k *fakeKernel) {
+			k.Pauses = func() {
 				paused++
-				k.table[6] = child
+				k.Table[6] = child
 			}
 			wants := map[string]spec.Limit{idA: wanted}
 			if restless {
 				wants[idB] = wanted
-				k.lists = func(k *fakeKernel) { k.table[1000+len(k.table)] = aProcess(idB, low) }
+				k.Lists = func() { k.Table[1000+len(k.Table)] = aProcess(idB, low) }
 			}
-			got := (&Processes{k}).Raise(t.Context(), wants)
-			if got[idA] != (Outcome{Raised: 2}) || child.limit.Soft != wanted {
-				t.Errorf("%+v, the child has %v", got[idA], child.limit)
+			got := limits.On(k).Raise(t.Context(), wants)
+			if got[idA] != (limits.Outcome{Raised: 2}) || child.Limit.Soft != wanted {
+				t.Errorf("%+v, the child has %v", got[idA], child.Limit)
 			}
 			if paused != 2 { // after each pass that found none low, but the last
 				t.Errorf("%d pauses, want 2", paused)
@@ -127,7 +183,7 @@ func TestSlowForkIsAwaited(t *testing.T) {
 func TestRecycledIDs(t *testing.T) {
 	const pid = 5
 	recycled, hit := 0, 0
-	for name, successors := range map[string][]*fakeProcess{
+	for name, successors := range map[string][]*limitstest.Process{
 		"stranger":                      {aProcess(idB, low)},
 		"stranger with more":            {aProcess(idB, high)},
 		"stranger with what is given":   {aProcess(idB, wanted)},
@@ -147,8 +203,8 @@ func TestRecycledIDs(t *testing.T) {
 	} {
 		for first := range 40 {
 			for second := first; second < 40; second++ {
-				k := &fakeKernel{table: map[int]*fakeProcess{pid: aProcess(idA, low)}}
-				var all []*fakeProcess
+				k := &limitstest.Kernel{Table: processes{pid: aProcess(idA, low)}}
+				var all []*limitstest.Process
 				for _, s := range successors {
 					if s != nil {
 						copied := *s
@@ -156,17 +212,17 @@ func TestRecycledIDs(t *testing.T) {
 					}
 					all = append(all, s)
 				}
-				become := func(p *fakeProcess) {
-					delete(k.table, leader)
-					delete(k.table, pid)
+				become := func(p *limitstest.Process) {
+					delete(k.Table, leader)
+					delete(k.Table, pid)
 					if p != nil {
-						k.table[pid] = p
+						k.Table[pid] = p
 					}
-					if p != nil && p.leader != 0 {
-						k.table[p.leader] = p
+					if p != nil && p.Leader != 0 {
+						k.Table[p.Leader] = p
 					}
 				}
-				k.happens = func(_ *fakeKernel, asked int) {
+				k.Happens = func(asked int) {
 					if asked == first {
 						become(all[0])
 						recycled++
@@ -175,26 +231,26 @@ func TestRecycledIDs(t *testing.T) {
 						become(all[1])
 					}
 				}
-				original := k.table[pid]
-				got := (&Processes{k}).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]
+				original := k.Table[pid]
+				got := limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]
 				if got.Err != nil {
 					t.Errorf("%s at %d and %d: %v", name, first, second, got.Err)
 				}
-				if original.limit.Soft < wanted && k.table[pid] == original {
+				if original.Limit.Soft < wanted && k.Table[pid] == original {
 					t.Errorf("%s at %d and %d: the process is left low", name, first, second)
 				}
 				for _, s := range all {
 					if s == nil {
 						continue
 					}
-					if s.container != idA && k.table[pid] == s && s.limit != s.original {
-						t.Errorf("%s at %d and %d: the stranger with %v has %v", name, first, second, s.original, s.limit)
+					if s.Container != idA && k.Table[pid] == s && s.Limit != s.Began {
+						t.Errorf("%s at %d and %d: the stranger with %v has %v", name, first, second, s.Began, s.Limit)
 					}
-					if s.container == idA && k.table[pid] == s && s.limit.Soft < wanted && second < 10 {
+					if s.Container == idA && k.Table[pid] == s && s.Limit.Soft < wanted && second < 10 {
 						t.Errorf("%s at %d and %d: the other member is left low", name, first, second)
 					}
 				}
-				if first < k.asked {
+				if first < k.Asked() {
 					hit++
 				}
 			}
@@ -206,39 +262,37 @@ func TestRecycledIDs(t *testing.T) {
 }
 
 func TestStrangerThatStaysRaisedIsToldOf(t *testing.T) {
-	k := &fakeKernel{table: map[int]*fakeProcess{5: aProcess(idA, low)}}
-	sets := 0
-	k.happens = func(k *fakeKernel, _ int) {
-		if k.table[5].container == idB && k.table[5].limit.Soft != low {
-			k.refuse = errors.New("no more")
+	k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low)}}
+	k.Happens = func(int) {
+		if k.Table[5].Container == idB && k.Table[5].Limit.Soft != low {
+			k.Refuse = errors.New("no more")
 		}
 	}
 	stranger := aProcess(idB, low)
-	k2 := &recyclingAtSet{fakeKernel: k, stranger: stranger, sets: &sets}
-	got := (&Processes{k2}).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]
+	got := limits.On(recyclingAtSet{Kernel: k, stranger: stranger}).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]
 	if got.Err == nil || !strings.Contains(got.Err.Error(), "process 5 got the ID of one that ended") || !strings.HasSuffix(got.Err.Error(), " to 64Ki: no more") {
 		t.Errorf("%+v", got)
 	}
 }
 
 func TestRepair(t *testing.T) {
-	k := &fakeKernel{table: map[int]*fakeProcess{5: aProcess(idA, low)}}
-	p := &Processes{k}
+	k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low)}}
+	p := limits.On(k)
 	// An exec that took its limits from the old spec begins just before that is changed.
-	stored := &specs{then: func(string) { k.table[6] = aProcess(idA, low) }}
+	stored := &specs{then: func(string) { k.Table[6] = aProcess(idA, low) }}
 	got := p.Repair(t.Context(), map[string]spec.Limit{idA: wanted}, stored)
-	if got[idA] != (Repaired{Outcome: Outcome{Raised: 2}, SpecChanged: true}) {
+	if got[idA] != (limits.Repaired{Outcome: limits.Outcome{Raised: 2}, SpecChanged: true}) {
 		t.Errorf("%+v", got)
 	}
 	if grant := stored.applied[idA]; len(stored.applied) != 1 || grant.Memlock != wanted || grant.IPCLock != spec.IPCLockNo || grant.Devices != nil {
 		t.Errorf("applied to stored specs: %v", stored.applied)
 	}
-	if k.table[6].limit.Soft < wanted {
+	if k.Table[6].Limit.Soft < wanted {
 		t.Error("the exec is left low")
 	}
 
-	k.table[7] = aProcess(idB, low)
-	if got := p.Repair(t.Context(), map[string]spec.Limit{idB: wanted}, nil)[idB]; got != (Repaired{Outcome: Outcome{Raised: 1}}) {
+	k.Table[7] = aProcess(idB, low)
+	if got := p.Repair(t.Context(), map[string]spec.Limit{idB: wanted}, nil)[idB]; got != (limits.Repaired{Outcome: limits.Outcome{Raised: 1}}) {
 		t.Errorf("without stored specs: %+v", got)
 	}
 	bad := errors.New("bad")
@@ -246,7 +300,7 @@ func TestRepair(t *testing.T) {
 	if got[idB].Err != nil || got[idB].SpecErr != bad { //nolint:errorlint // it is the very error
 		t.Errorf("with a stored spec that cannot be changed: %+v", got)
 	}
-	k.refuse = bad
+	k.Refuse = bad
 	untouched := &specs{}
 	got = p.Repair(t.Context(), map[string]spec.Limit{idB: spec.Unlimited}, untouched)
 	if got[idB].Err != bad || len(untouched.applied) > 0 { //nolint:errorlint // it is the very error

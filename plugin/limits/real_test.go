@@ -27,13 +27,13 @@ const softLow, softWanted = spec.Limit(64 << 10), spec.Limit(256 << 10)
 
 // sessions is the real kernel, but that a session's processes, and no cgroup's, are a container's.
 type sessions struct {
-	kernel
+	Kernel
 	containers map[int]string // by session
 }
 
-func (s sessions) read(pid int, name string) ([]byte, error) {
+func (s sessions) Read(pid int, name string) ([]byte, error) {
 	if name != "cgroup" {
-		return s.kernel.read(pid, name)
+		return s.Kernel.Read(pid, name)
 	}
 	session, err := unix.Getsid(pid)
 	if err != nil {
@@ -137,20 +137,20 @@ type recycling struct {
 	threads  int         // how many of them were threads of this process
 }
 
-func (r *recycling) set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
+func (r *recycling) Set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
 	recycle := r.containers[pid] == idA
 	if recycle {
 		r.recycle(pid)
 	}
-	former, err := r.sessions.set(pid, limit)
+	former, err := r.sessions.Set(pid, limit)
 	if recycle && err == nil && former == r.had {
 		r.hit++
 	}
 	return former, err
 }
 
-// pause is none: nothing forks here.
-func (*recycling) pause(context.Context, time.Duration) {}
+// Pause is none: nothing forks here.
+func (*recycling) Pause(context.Context, time.Duration) {}
 
 // recycle ends a process and starts another one that has its ID. A thread of this process may be quicker: it is as good a stranger, and
 // will do until it ends.
@@ -233,7 +233,7 @@ func TestThreads(t *testing.T) {
 	if id == os.Getpid() {
 		id = unix.Gettid() // of the two threads one is not the process's first
 	}
-	if _, err := p.kernel.open(id); !errors.Is(err, errThread) {
+	if _, err := p.kernel.Open(id); !errors.Is(err, ErrThread) {
 		t.Errorf("a thread: %v", err)
 	}
 	if pid, err := p.processOf(id); err != nil || pid != os.Getpid() {
@@ -256,7 +256,7 @@ func namespaces() *syscall.SysProcAttr {
 func TestRaisingTheHardLimit(t *testing.T) {
 	pid, _ := start(t, "ulimit -H -l 128; echo; sleep 1000")
 	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA}}}
-	own, err := p.kernel.read(os.Getpid(), "status")
+	own, err := p.kernel.Read(os.Getpid(), "status")
 	if err != nil {
 		t.Fatal(err)
 	}

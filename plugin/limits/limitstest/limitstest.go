@@ -1,0 +1,246 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package limitstest is a kernel for tests of limits of running processes: a table of processes in memory, in which things happen
+// between two questions. Package limits reads and raises them as it does those of a node.
+package limitstest
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// ID gives the container ID, as a runtime makes them, that stands for a name of at most 32 bytes. IDs sort as their names do.
+func ID(name string) string {
+	id := hex.EncodeToString([]byte(name))
+	return id + strings.Repeat("0", 64-len(id))
+}
+
+// Name gives the name that an ID stands for.
+func Name(id string) string {
+	name, err := hex.DecodeString(id)
+	if err != nil {
+		return id
+	}
+	return strings.TrimRight(string(name), "\x00")
+}
+
+// Process is a process of a Kernel.
+type Process struct {
+	Container string // the ID of its container; "" if it is in none
+	Limit     spec.Rlimit
+	Began     spec.Rlimit // what Limit was at first
+	Leader    int         // its process ID, where the table has it under a thread's
+}
+
+// NewProcess makes a process whose soft and hard limit are the same.
+func NewProcess(container string, limit spec.Limit) *Process {
+	l := spec.Rlimit{Soft: limit, Hard: limit}
+	return &Process{Container: container, Limit: l, Began: l}
+}
+
+// Kernel implements limits.Kernel.
+type Kernel struct {
+	Table map[int]*Process // by process ID
+	// Happens, Lists and Pauses, if set, are called before each question, before all processes are listed, and in each pause. They may
+	// change the fields, and call no method.
+	Happens func(asked int) // how often the kernel was asked before
+	Lists   func()
+	Pauses  func()
+	Refuse  error // the answer to Set; nil: the limit is set
+	Hidden  bool  // the processes of containers cannot be seen
+
+	mu    sync.Mutex
+	asked int
+	sets  int
+}
+
+// NewKernel makes a kernel with the processes of containers, given by ID: the soft limit of each.
+func NewKernel(containers map[string][]spec.Limit) *Kernel {
+	k := &Kernel{Table: map[int]*Process{}}
+	for _, id := range slices.Sorted(maps.Keys(containers)) {
+		k.Run(id, containers[id]...)
+	}
+	return k
+}
+
+// Run has a container run processes with these limits, and no others.
+func (k *Kernel) Run(container string, soft ...spec.Limit) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	maps.DeleteFunc(k.Table, func(_ int, p *Process) bool { return p.Container == container })
+	pid := 100 // below it are the node's own
+	for _, limit := range soft {
+		for k.Table[pid] != nil {
+			pid++
+		}
+		k.Table[pid] = NewProcess(container, limit)
+	}
+}
+
+// Soft gives the soft limits of a container's processes, in the order of their IDs.
+func (k *Kernel) Soft(container string) []spec.Limit {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	var soft []spec.Limit
+	for _, pid := range slices.Sorted(maps.Keys(k.Table)) {
+		if p := k.Table[pid]; p.Container == container {
+			soft = append(soft, p.Limit.Soft)
+		}
+	}
+	return soft
+}
+
+// Change changes the kernel's fields while it may be asked.
+func (k *Kernel) Change(change func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	change()
+}
+
+// Asked counts the questions so far.
+func (k *Kernel) Asked() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.asked
+}
+
+// Sets counts the calls of Set so far, refused ones as well.
+func (k *Kernel) Sets() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sets
+}
+
+func (k *Kernel) ask(pid int) *Process {
+	if k.Happens != nil {
+		k.Happens(k.asked)
+	}
+	k.asked++
+	if k.Hidden {
+		return nil
+	}
+	return k.Table[pid]
+}
+
+// PIDs implements limits.Kernel.
+func (k *Kernel) PIDs() ([]int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.ask(0)
+	if k.Lists != nil {
+		k.Lists()
+	}
+	if k.Hidden {
+		return []int{self}, nil
+	}
+	return slices.Sorted(maps.Keys(k.Table)), nil
+}
+
+// self is the ID of the process that asks.
+const self = 1
+
+// Read implements limits.Kernel: cgroup, limits, and what of status and of the other files is needed.
+func (k *Kernel) Read(pid int, name string) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.ask(pid)
+	switch {
+	case name == "comm" && pid == 2 && !k.Hidden: // as in the node's own PID namespace
+		return []byte("kthreadd\n"), nil
+	case name == "cgroup" && pid == self && k.Hidden: // as the first of a container
+		return []byte("0::/\n"), nil
+	case p == nil:
+		return nil, errors.New("no such process")
+	}
+	switch name {
+	case "cgroup":
+		return []byte("0::/kubepods/" + p.Container + "\n"), nil
+	case "limits":
+		return fmt.Appendf(nil, "Max locked memory  %s %s bytes\n", words(p.Limit.Soft), words(p.Limit.Hard)), nil
+	case "status":
+		return fmt.Appendf(nil, "Name:\ta\nTgid:\t%d\nCapEff:\t00000000a80425fb\n", cmp.Or(p.Leader, pid)), nil
+	case "uid_map":
+		return []byte("0 0 4294967295\n"), nil
+	}
+	return nil, fmt.Errorf("no file %s", name)
+}
+
+func words(l spec.Limit) string {
+	if l == spec.Unlimited {
+		return "unlimited"
+	}
+	return fmt.Sprint(uint64(l))
+}
+
+// Self implements limits.Kernel.
+func (*Kernel) Self() int { return self }
+
+// Changeable implements limits.Kernel.
+func (*Kernel) Changeable() error { return nil }
+
+// Open implements limits.Kernel.
+func (k *Kernel) Open(pid int) (limits.Holder, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.ask(pid)
+	if p == nil {
+		return nil, limits.ErrGone
+	}
+	if p.Leader != 0 && p.Leader != pid {
+		return nil, limits.ErrThread
+	}
+	return holder{k, pid, p}, nil
+}
+
+// Set implements limits.Kernel.
+func (k *Kernel) Set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sets++
+	p := k.ask(pid)
+	if p == nil {
+		return spec.Rlimit{}, limits.ErrGone
+	}
+	if k.Refuse != nil {
+		return spec.Rlimit{}, k.Refuse
+	}
+	former := p.Limit
+	p.Limit = limit
+	return former, nil
+}
+
+// Pause implements limits.Kernel. It takes no time.
+func (k *Kernel) Pause(context.Context, time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.Pauses != nil {
+		k.Pauses()
+	}
+}
+
+// holder holds on to a process of the table.
+type holder struct {
+	k   *Kernel
+	pid int
+	p   *Process
+}
+
+func (h holder) Holds() bool {
+	h.k.mu.Lock()
+	defer h.k.mu.Unlock()
+	return h.k.ask(h.pid) == h.p
+}
+
+func (holder) Close() {}
