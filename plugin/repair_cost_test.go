@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -23,8 +24,8 @@ import (
 func TestRepairMetrics(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-	table := &processTable{containers: map[string][]spec.Limit{"low": {low}, "good": {spec.Unlimited}}}
-	p := New(Options{Root: root, Log: quiet(), Limits: table, Policy: mustPolicy(t, "{}")})
+	table := node(map[string][]spec.Limit{"low": {low}, "good": {spec.Unlimited}})
+	p := New(Options{Root: root, Log: quiet(), Limits: limits.On(table), Policy: mustPolicy(t, "{}")})
 	if n := testutil.CollectAndCount(repairMetrics{p.repair}); n != 0 {
 		t.Errorf("%d metrics before anybody looked", n)
 	}
@@ -56,12 +57,12 @@ func TestRepairMetrics(t *testing.T) {
 func TestFiveThousandWatchedContainers(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-	table := &processTable{containers: map[string][]spec.Limit{}}
+	running := map[string][]spec.Limit{}
 	var all []*api.Container
 	for i := range fiveThousand() {
-		id := fmt.Sprintf("%064x", i)
-		table.containers[id] = []spec.Limit{spec.Unlimited}
-		ctr := existing(id, verbs)
+		name := fmt.Sprintf("watched-%d", i)
+		running[name] = []spec.Limit{spec.Unlimited}
+		ctr := existing(name, verbs)
 		for j := range 30 {
 			ctr.Env = append(ctr.Env, fmt.Sprintf("SERVICE_%d_PORT=tcp://10.0.0.%d:443", j, i%250))
 		}
@@ -70,7 +71,7 @@ func TestFiveThousandWatchedContainers(t *testing.T) {
 	nri := nritest.New(t, "containerd", "v2.4.2")
 	nri.SetExisting(all)
 	before := measure(t)
-	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Limits: table})
+	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Limits: limits.On(node(running))})
 	took := quickestRegistration(t, nri, 1)
 	p.expectStats(t, RepairStats{RDMA: fiveThousand()})
 	grown := func() int64 { return int64(measure(t).heap) - int64(before.heap) }

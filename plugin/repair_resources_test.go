@@ -6,6 +6,7 @@ package plugin
 import (
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
@@ -15,9 +16,9 @@ import (
 func TestRunningContainersByResource(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-	table := &processTable{containers: map[string][]spec.Limit{"by-device": {low}, "by-resource": {low}, "unrelated": {low}}}
+	table := node(map[string][]spec.Limit{"by-device": {low}, "by-resource": {low}, "unrelated": {low}})
 	kubelet := &kubelet{names: map[string][]string{"pod-by-resource": {"rdma/hca"}}, down: true}
-	_, p := looking(t, "optIn: {resources: [rdma/*]}", Options{Root: root, Limits: table, Resources: kubelet},
+	_, p := looking(t, "optIn: {resources: [rdma/*]}", Options{Root: root, Limits: limits.On(table), Resources: kubelet},
 		existing("by-device", verbs), existing("by-resource"), existing("unrelated"))
 	p.expectStats(t, RepairStats{RDMA: 1, Below: 1})
 	kubelet.set(false)
@@ -34,9 +35,9 @@ func TestRunningContainersByResource(t *testing.T) {
 // A configuration that asks about other resources may name containers that were not kept: the runtime lists them anew, without a gap.
 func TestOtherResourcesNeedAnotherList(t *testing.T) {
 	root := hcatest.V100(t)
-	table := &processTable{containers: map[string][]spec.Limit{"by-resource": {low}}}
+	table := node(map[string][]spec.Limit{"by-resource": {low}})
 	kubelet := &kubelet{names: map[string][]string{"pod-by-resource": {"rdma/hca"}}}
-	nri, p := looking(t, "{}", Options{Root: root, Limits: table, Resources: kubelet}, existing("by-resource"))
+	nri, p := looking(t, "{}", Options{Root: root, Limits: limits.On(table), Resources: kubelet}, existing("by-resource"))
 	p.expectStats(t, RepairStats{})
 	if n := len(p.repair.all()); n != 0 {
 		t.Errorf("%d containers are watched", n)

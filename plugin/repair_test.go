@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -23,9 +24,9 @@ import (
 
 const low = spec.Limit(8 << 20)
 
-// existing is a container that a runtime has: in a sandbox of its own, with the devices that were given.
-func existing(id string, devices ...*api.LinuxDevice) *api.Container {
-	return &api.Container{Id: id, PodSandboxId: "pod-" + id, Name: "main", Linux: &api.LinuxContainer{Devices: devices}}
+// existing is a container that a runtime has: in a sandbox of its own, with the devices that were given. The name is that of its ID.
+func existing(name string, devices ...*api.LinuxDevice) *api.Container {
+	return &api.Container{Id: limitstest.ID(name), PodSandboxId: "pod-" + name, Name: "main", Linux: &api.LinuxContainer{Devices: devices}}
 }
 
 // looking runs a plugin with repair among existing containers, and waits until it has looked at them.
@@ -77,10 +78,10 @@ func TestContainersBelowPolicyAreReported(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
 	disk := &api.LinuxDevice{Path: verbs.Path, Type: "b", Major: verbs.Major, Minor: verbs.Minor}
-	table := &processTable{containers: map[string][]spec.Limit{
+	table := node(map[string][]spec.Limit{
 		"low": {low}, "child-low": {spec.Unlimited, low}, "good": {spec.Unlimited}, "unrelated": {low}, "disk": {low},
-	}}
-	_, p := looking(t, "{}", Options{Root: root, Limits: table},
+	})
+	_, p := looking(t, "{}", Options{Root: root, Limits: limits.On(table)},
 		existing("low", verbs), existing("child-low", verbs), existing("good", verbs), existing("unrelated"), existing("disk", disk), existing("ended", verbs))
 	p.expectStats(t, RepairStats{RDMA: 3, Below: 2})
 	p.passes(t, 3)
@@ -88,12 +89,12 @@ func TestContainersBelowPolicyAreReported(t *testing.T) {
 	p.expectLog(t, 1, `pod=default/pod-low`)
 	p.expectLog(t, 1, `pod=default/pod-child-low`)
 	p.expectLog(t, 2, `msg="below policy: recreate the pod, set repair.mode: fix, or run rdma-spec repair" container=main memlock=8Mi`)
-	if len(table.repairs) > 0 || table.lowest("low") != low {
-		t.Errorf("something was raised: %v", table.repairs)
+	if n := table.Sets(); n > 0 {
+		t.Errorf("limits were set %d times", n)
 	}
-	table.change(func() { table.containers["low"] = []spec.Limit{spec.Unlimited} })
+	table.Run(limitstest.ID("low"), spec.Unlimited)
 	p.expectStats(t, RepairStats{RDMA: 3, Below: 1})
-	table.change(func() { table.containers["low"] = []spec.Limit{low} })
+	table.Run(limitstest.ID("low"), low)
 	p.expectStats(t, RepairStats{RDMA: 3, Below: 2})
 	p.expectLog(t, 2, `pod=default/pod-low`)
 }
@@ -101,16 +102,16 @@ func TestContainersBelowPolicyAreReported(t *testing.T) {
 func TestContainersBelowPolicyAreRaised(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-	table := &processTable{containers: map[string][]spec.Limit{"low": {low, spec.Unlimited, low}, "good": {spec.Unlimited}, "unrelated": {low}}}
+	table := node(map[string][]spec.Limit{"low": {low, spec.Unlimited, low}, "good": {spec.Unlimited}, "unrelated": {low}})
 	specs := &storedSpecs{texts: map[string]string{"low": "{}", "good": "{}", "unrelated": "{}"}}
-	_, p := looking(t, "{memlock: 16Gi, repair: {mode: fix}}", Options{Root: root, Limits: table, RunningSpecs: specs},
+	_, p := looking(t, "{memlock: 16Gi, repair: {mode: fix}}", Options{Root: root, Limits: limits.On(table), RunningSpecs: specs},
 		existing("low", verbs), existing("good", verbs), existing("unrelated"))
 	p.expectStats(t, RepairStats{RDMA: 2, Repaired: 1})
-	if got := table.lowest("low"); got != 16<<30 {
-		t.Errorf("its limit is %s", got)
+	if diff := cmp.Diff([]spec.Limit{16 << 30, spec.Unlimited, 16 << 30}, table.Soft(limitstest.ID("low"))); diff != "" {
+		t.Errorf("its limits (-want +got):\n%s", diff)
 	}
-	if got := table.lowest("unrelated"); got != low {
-		t.Errorf("an unrelated container has %s", got)
+	if diff := cmp.Diff([]spec.Limit{low}, table.Soft(limitstest.ID("unrelated"))); diff != "" {
+		t.Errorf("limits of an unrelated container (-want +got):\n%s", diff)
 	}
 	want := map[string]string{"low": `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":17179869184,"soft":17179869184}]}}`, "good": "{}", "unrelated": "{}"}
 	if diff := cmp.Diff(want, specs.texts); diff != "" {
@@ -121,23 +122,24 @@ func TestContainersBelowPolicyAreRaised(t *testing.T) {
 	// Another configuration gives more, to those that run as well.
 	p.use(mustPolicy(t, "{memlock: 32Gi, repair: {mode: fix}}"))
 	p.expectStats(t, RepairStats{RDMA: 2, Repaired: 2})
-	if got := table.lowest("low"); got != 32<<30 {
-		t.Errorf("its limit is %s", got)
+	if diff := cmp.Diff([]spec.Limit{32 << 30, spec.Unlimited, 32 << 30}, table.Soft(limitstest.ID("low"))); diff != "" {
+		t.Errorf("its limits (-want +got):\n%s", diff)
 	}
 }
 
 func TestWhatCannotBeRaised(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-	table := &processTable{containers: map[string][]spec.Limit{"low": {low}}, refuse: errors.New("setting it: this needs the capability SYS_RESOURCE")}
+	table := node(map[string][]spec.Limit{"low": {low}})
+	table.Refuse = errors.New("setting it: this needs the capability SYS_RESOURCE")
 	specs := &storedSpecs{texts: map[string]string{"low": "{}"}, err: errors.New("containerd did not answer")}
-	_, p := looking(t, "repair: {mode: fix, every: 1s}", Options{Root: root, Limits: table, RunningSpecs: specs}, existing("low", verbs))
+	_, p := looking(t, "repair: {mode: fix, every: 1s}", Options{Root: root, Limits: limits.On(table), RunningSpecs: specs}, existing("low", verbs))
 	failed := func() bool { s, _ := p.RepairStats(); return s.Below == 1 && s.Failed >= 3 && s.Repaired == 0 }
 	await.That(t, await.Patience, "tried again and again", func() bool { p.repair.lookAgain(); return failed() })
 	p.expectLog(t, 1, "below policy, and cannot be raised: setting it: this needs the capability SYS_RESOURCE")
 
 	// Its processes can be raised now, its stored spec cannot: that is tried again until it can.
-	table.change(func() { table.refuse = nil })
+	table.Change(func() { table.Refuse = nil })
 	await.That(t, await.Patience, "raised", func() bool { p.repair.lookAgain(); s, _ := p.RepairStats(); return s.Repaired == 1 && s.Below == 0 })
 	p.expectLog(t, 1, "raised, but later execs into it are not: containerd did not answer")
 	specs.mu.Lock()
@@ -145,7 +147,7 @@ func TestWhatCannotBeRaised(t *testing.T) {
 	specs.mu.Unlock()
 	await.That(t, await.Patience, "its spec is raised as well", func() bool {
 		p.repair.lookAgain()
-		limit, known, err := spec.Memlock(must2(specs.Read(t.Context(), "low")))
+		limit, known, err := spec.Memlock(must2(specs.Read(t.Context(), limitstest.ID("low"))))
 		return err == nil && known && limit.Soft == spec.Unlimited
 	})
 	p.expectStats(t, RepairStats{RDMA: 1, Repaired: 1, Failed: mustStats(p).Failed})
@@ -166,8 +168,8 @@ func mustStats(p *running) RepairStats {
 func TestWithoutStoredSpecsLaterExecsStayLow(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-	table := &processTable{containers: map[string][]spec.Limit{"low": {low}}}
-	_, p := looking(t, "repair: {mode: fix}", Options{Root: root, Limits: table}, existing("low", verbs))
+	table := node(map[string][]spec.Limit{"low": {low}})
+	_, p := looking(t, "repair: {mode: fix}", Options{Root: root, Limits: limits.On(table)}, existing("low", verbs))
 	p.expectStats(t, RepairStats{RDMA: 1, Repaired: 1})
 	p.expectLog(t, 1, "later execs into it are not, since this runtime keeps no spec that could be changed")
 }
@@ -175,13 +177,13 @@ func TestWithoutStoredSpecsLaterExecsStayLow(t *testing.T) {
 func TestSandboxedRuntimesAreLeftAlone(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-	table := &processTable{containers: map[string][]spec.Limit{"low": {low}}}
-	p := New(Options{Root: root, Log: quiet(), Limits: table, Policy: mustPolicy(t, "repair: {mode: fix}")})
+	table := node(map[string][]spec.Limit{"low": {low}})
+	p := New(Options{Root: root, Log: quiet(), Limits: limits.On(table), Policy: mustPolicy(t, "repair: {mode: fix}")})
 	pods := []*api.PodSandbox{{Id: "pod-low", Name: "vm", Namespace: "default", RuntimeHandler: "kata-qemu"}}
 	p.repair.registered(pods, []*api.Container{existing("low", verbs)}, true)
 	p.repair.pass(t.Context())
-	if s, ok := p.RepairStats(); !ok || s.RDMA != 0 || len(table.repairs) > 0 {
-		t.Errorf("%+v, repairs %v", s, table.repairs)
+	if s, ok := p.RepairStats(); !ok || s.RDMA != 0 || table.Sets() > 0 {
+		t.Errorf("%+v, limits were set %d times", s, table.Sets())
 	}
 }
 
@@ -194,9 +196,9 @@ func TestHiddenProcesses(t *testing.T) {
 		c.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Soft: soft, Hard: soft}}
 		return c
 	}
-	table := &processTable{hidden: limits.ErrHidden}
+	table := &limitstest.Kernel{Hidden: true}
 	all := []*api.Container{reported("low", uint64(low)), reported("good", uint64(spec.Unlimited)), existing("unknown", verbs), existing("unrelated")}
-	nri, p := looking(t, "repair: {mode: fix}", Options{Root: root, Limits: table}, all...)
+	nri, p := looking(t, "repair: {mode: fix}", Options{Root: root, Limits: limits.On(table)}, all...)
 	p.expectStats(t, RepairStats{RDMA: 3, Below: 1, Unknown: 1})
 	p.expectLog(t, 1, `msg="below policy: recreate the pod, or run rdma-spec repair on the node" container=main memlock=8Mi pod=default/pod-low`)
 	p.expectLog(t, 1, "the memlock of RDMA containers that run cannot be read: the processes of other containers are not visible here")
@@ -210,23 +212,23 @@ func TestHiddenProcesses(t *testing.T) {
 		"low":     `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]}}`,
 		"unknown": `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":1,"soft":1}]}}`,
 	}}
-	_, p = looking(t, "{}", Options{Root: root, Limits: table, RunningSpecs: specs}, all...)
+	_, p = looking(t, "{}", Options{Root: root, Limits: limits.On(table), RunningSpecs: specs}, all...)
 	p.expectStats(t, RepairStats{RDMA: 2, Below: 1})
 	p.expectLog(t, 1, `memlock=1 pod=default/pod-unknown`)
 }
 
 func TestContainersThatAreCreatedAreWatched(t *testing.T) {
 	root := hcatest.V100(t)
-	table := &processTable{containers: map[string][]spec.Limit{}}
-	nri, p := looking(t, "memlock: 1Gi", Options{Root: root, Limits: table})
+	table := node(nil)
+	nri, p := looking(t, "memlock: 1Gi", Options{Root: root, Limits: limits.On(table)})
 	ctr := verbsContainer(t, root)
 	for i := range 3 {
-		ctr.Id = fmt.Sprintf("created-%d", i)
+		ctr.Id = limitstest.ID(fmt.Sprintf("created-%d", i))
 		if _, err := nri.Create(t.Context(), pod, ctr); err != nil {
 			t.Fatal(err)
 		}
 		if i < 2 {
-			table.change(func() { table.containers[ctr.Id] = []spec.Limit{1 << 30} })
+			table.Run(ctr.GetId(), 1<<30)
 		}
 	}
 	if _, err := nri.Create(t.Context(), pod, existing("unrelated")); err != nil {
@@ -241,8 +243,8 @@ func TestContainersThatAreCreatedAreWatched(t *testing.T) {
 
 func TestWhoIsGoneIsForgotten(t *testing.T) {
 	root := hcatest.V100(t)
-	table := &processTable{containers: map[string][]spec.Limit{"a": {low}}}
-	p := New(Options{Root: root, Log: quiet(), Limits: table, Policy: mustPolicy(t, "{}")})
+	table := node(map[string][]spec.Limit{"a": {low}})
+	p := New(Options{Root: root, Log: quiet(), Limits: limits.On(table), Policy: mustPolicy(t, "{}")})
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
 	long := time.Now().Add(-2 * startsWithin)
 	p.repair.list(p.policy.Load(), nil, []*api.Container{existing("a", verbs), existing("b", verbs)}, long)
@@ -251,7 +253,7 @@ func TestWhoIsGoneIsForgotten(t *testing.T) {
 	watching := func() string {
 		var ids []string
 		for _, w := range p.repair.all() {
-			ids = append(ids, w.id)
+			ids = append(ids, limitstest.Name(w.id))
 		}
 		return strings.Join(ids, " ")
 	}
@@ -261,7 +263,7 @@ func TestWhoIsGoneIsForgotten(t *testing.T) {
 	if len(p.repair.states) != 1 {
 		t.Errorf("%d states", len(p.repair.states))
 	}
-	delete(table.containers, "a")
+	table.Run(limitstest.ID("a"))
 	p.repair.pass(t.Context())
 	p.repair.pass(t.Context())
 	if got := watching(); got != "c" || len(p.repair.states) != 0 {
@@ -276,14 +278,14 @@ func TestWhoIsGoneIsForgotten(t *testing.T) {
 func TestManyBelowPolicyAreFewLines(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-	table := &processTable{containers: map[string][]spec.Limit{}}
+	table := node(nil)
 	var all []*api.Container
 	for i := range 70 {
-		id := fmt.Sprintf("low-%d", i)
-		table.containers[id] = []spec.Limit{low}
-		all = append(all, existing(id, verbs))
+		name := fmt.Sprintf("low-%d", i)
+		table.Run(limitstest.ID(name), low)
+		all = append(all, existing(name, verbs))
 	}
-	_, p := looking(t, "{}", Options{Root: root, Limits: table}, all...)
+	_, p := looking(t, "{}", Options{Root: root, Limits: limits.On(table)}, all...)
 	p.expectStats(t, RepairStats{RDMA: 70, Below: 70})
 	p.expectLog(t, repairLines, "below policy")
 	p.expectLog(t, 1, "is true of 50 more containers")

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
@@ -16,6 +18,7 @@ import (
 func TestContainerThatIsBeingStarted(t *testing.T) {
 	root := hcatest.V100(t)
 	ctr := verbsContainer(t, root)
+	ctr.Id = limitstest.ID("young")
 	for _, test := range []struct {
 		name    string
 		granted spec.Limit // when it was created
@@ -27,8 +30,8 @@ func TestContainerThatIsBeingStarted(t *testing.T) {
 		{"just created with less", 1 << 20, 0, 1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			table := &processTable{containers: map[string][]spec.Limit{ctr.GetId(): {1 << 23}}}
-			p := New(Options{Name: "rdma", Root: root, Log: quiet(), Policy: mustPolicy(t, "{}"), Limits: table})
+			table := node(map[string][]spec.Limit{"young": {1 << 23}})
+			p := New(Options{Name: "rdma", Root: root, Log: quiet(), Policy: mustPolicy(t, "{}"), Limits: limits.On(table)})
 			p.repair.add(pod, ctr, spec.Grant{Memlock: test.granted}, time.Now().Add(-test.age))
 			found := p.repair.look(t.Context(), p.policy.Load())
 			if len(found.below) != test.below || found.rdma != 1 {

@@ -64,13 +64,14 @@ type Kernel struct {
 	mu    sync.Mutex
 	asked int
 	sets  int
+	made  int // by Run
 }
 
 // NewKernel makes a kernel with the processes of containers, given by ID: the soft limit of each.
 func NewKernel(containers map[string][]spec.Limit) *Kernel {
 	k := &Kernel{Table: map[int]*Process{}}
 	for _, id := range slices.Sorted(maps.Keys(containers)) {
-		k.Run(id, containers[id]...)
+		k.add(id, containers[id])
 	}
 	return k
 }
@@ -80,12 +81,16 @@ func (k *Kernel) Run(container string, soft ...spec.Limit) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	maps.DeleteFunc(k.Table, func(_ int, p *Process) bool { return p.Container == container })
-	pid := 100 // below it are the node's own
+	k.add(container, soft)
+}
+
+// firstPID is the ID of the first process that Run makes.
+const firstPID = 1000
+
+func (k *Kernel) add(container string, soft []spec.Limit) {
 	for _, limit := range soft {
-		for k.Table[pid] != nil {
-			pid++
-		}
-		k.Table[pid] = NewProcess(container, limit)
+		k.Table[firstPID+k.made] = NewProcess(container, limit)
+		k.made++
 	}
 }
 
