@@ -21,14 +21,6 @@ import (
 // editSpecWithin is how long containerd may take to edit one stored spec. Nobody waits for it here.
 const editSpecWithin = 5 * time.Second
 
-// changeableProcesses are processes whose limits can be raised.
-type changeableProcesses interface {
-	processes
-	Containers() (map[string][]int, error)
-	Memlock(pid int) (spec.Rlimit, error)
-	Repair(ctx context.Context, wanted map[string]spec.Limit, specs limits.Specs) map[string]limits.Repaired
-}
-
 // repairOptions are the flags of `rdma-spec repair`.
 type repairOptions struct {
 	nodeOptions
@@ -77,7 +69,7 @@ func checkPodNames(names []string) error {
 	return nil
 }
 
-func (o repairOptions) repair(ctx context.Context, stdout, stderr io.Writer, on changeableProcesses, pods []string) error {
+func (o repairOptions) repair(ctx context.Context, stdout, stderr io.Writer, on *limits.Processes, pods []string) error {
 	found, err := o.survey(ctx, on)
 	if err != nil {
 		return err
@@ -148,7 +140,7 @@ func (s *survey) choose(stderr io.Writer, pods []string) ([]runningContainer, er
 // repairer raises containers, or tells what it would raise.
 type repairer struct {
 	stdout, stderr io.Writer
-	processes      changeableProcesses
+	processes      *limits.Processes
 	specs          limits.Specs // nil where the runtime keeps none that could be changed
 	raised         int          // containers
 }

@@ -5,7 +5,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -17,84 +16,36 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// noProcesses is a node whose processes are in its memory: none, unless they are given. A container's processes are numbered from
-// ten times its own number on.
-type noProcesses struct {
-	soft   map[string][]spec.Limit // of each process of a container
-	hidden error
-	refuse error
-}
-
-func (n noProcesses) Visible() error { return n.hidden }
-
-func (n noProcesses) Belongs(pid int, id string) bool {
-	return pid > 0 && pid < 10 && containerID(pid) == id && len(n.soft[id]) > 0
-}
-
-func (n noProcesses) Process(pid int) (limits.Process, error) {
-	limit, err := n.Memlock(pid * 10)
-	return limits.Process{Memlock: limit}, err
-}
-
-func (n noProcesses) Containers() (map[string][]int, error) {
-	running := map[string][]int{}
-	for number := range 10 {
-		for i := range n.soft[containerID(number)] {
-			running[containerID(number)] = append(running[containerID(number)], number*10+i)
-		}
-	}
-	return running, nil
-}
-
-func (n noProcesses) Memlock(pid int) (spec.Rlimit, error) {
-	soft := n.soft[containerID(pid/10)][pid%10]
-	return spec.Rlimit{Soft: soft, Hard: spec.Unlimited}, nil
-}
-
-func (n noProcesses) Repair(ctx context.Context, wanted map[string]spec.Limit, stored limits.Specs) map[string]limits.Repaired {
-	outcomes := map[string]limits.Repaired{}
-	for id, want := range wanted {
-		r := limits.Repaired{}
-		if r.Err = n.refuse; r.Err == nil {
-			for i, soft := range n.soft[id] {
-				if soft < want {
-					n.soft[id][i] = want
-					r.Raised++
-				}
-			}
-			if stored != nil {
-				r.SpecChanged, r.SpecErr = stored.ApplyRunning(ctx, id, spec.Grant{Memlock: want})
-			}
-		}
-		outcomes[id] = r
-	}
-	return outcomes
-}
-
 const eightMiB = spec.Limit(8 << 20)
 
 // lowNode is a node with containers that are below policy, one that is not, and one that is no RDMA container.
-func lowNode() (processes noProcesses, containers []critest.Container) {
-	return noProcesses{soft: map[string][]spec.Limit{
-			containerID(1): {eightMiB, eightMiB, spec.Unlimited}, containerID(2): {spec.Unlimited}, containerID(3): {eightMiB}, containerID(4): {spec.Unlimited, eightMiB},
-			containerID(5): {spec.Unlimited},
-		}}, []critest.Container{
-			holder(1, 0, "low"), holder(2, 0, "good"), other(3, "unrelated"), holder(4, 1, "low-child", memlockOf(1<<64-1)), holder(5, 1, "low-spec", memlockOf(65536)),
+func lowNode() (processes *limitstest.Kernel, containers []critest.Container) {
+	processes = &limitstest.Kernel{Table: map[int]*limitstest.Process{}}
+	for n, soft := range map[int][]spec.Limit{
+		1: {eightMiB, eightMiB, spec.Unlimited}, 2: {spec.Unlimited}, 3: {eightMiB}, 4: {spec.Unlimited, eightMiB}, 5: {spec.Unlimited},
+	} {
+		for i, limit := range soft { // the first has the number of its container
+			processes.Table[n+100*i] = limitstest.NewProcess(containerID(n), limit)
 		}
+	}
+	return processes, []critest.Container{
+		holder(1, 0, "low"), holder(2, 0, "good"), other(3, "unrelated"), holder(4, 1, "low-child", memlockOf(1<<64-1)), holder(5, 1, "low-spec", memlockOf(65536)),
+	}
 }
 
 // repairRun is a call of `rdma-spec repair` on a node in memory.
-func repairRun(t *testing.T, endpoint string, on noProcesses, dryRun bool, pods ...string) (stdout, stderr string, err error) {
+func repairRun(t *testing.T, endpoint string, on limits.Kernel, dryRun bool, pods ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, notes bytes.Buffer
 	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "{}"), root: hcatest.V100(t), endpoint: endpoint}, dryRun: dryRun}
-	err = o.repair(t.Context(), &out, &notes, on, pods)
+	err = o.repair(t.Context(), &out, &notes, limits.On(on), pods)
 	return out.String(), notes.String(), err
 }
 
@@ -135,8 +86,8 @@ ml/low-spec main: memlock would be raised to unlimited: 0 processes and the stor
 	if !errors.Is(err, errProblemFound) {
 		t.Errorf("dry run: %v", err)
 	}
-	if diff := cmp.Diff(processes.soft[containerID(1)], []spec.Limit{eightMiB, eightMiB, spec.Unlimited}); diff != "" || stored.Updates(containerID(1)) != 0 {
-		t.Errorf("the dry run has changed something: %s", diff)
+	if processes.Sets() != 0 || stored.Updates(containerID(1)) != 0 {
+		t.Errorf("the dry run has set %d limits and written the stored spec %d times", processes.Sets(), stored.Updates(containerID(1)))
 	}
 
 	stdout, stderr, err = repairRun(t, runtime.Socket, processes, false)
@@ -153,8 +104,10 @@ ml/low-spec main: memlock raised to unlimited: 0 processes and the stored spec
 			t.Errorf("the stored spec of container %d was written %d times, want %d", n, got, updates)
 		}
 	}
-	if processes.soft[containerID(3)][0] != eightMiB {
-		t.Error("an unrelated container was raised")
+	for n, want := range map[int][]spec.Limit{1: {spec.Unlimited, spec.Unlimited, spec.Unlimited}, 3: {eightMiB}, 4: {spec.Unlimited, spec.Unlimited}} {
+		if diff := cmp.Diff(want, processes.Soft(containerID(n))); diff != "" {
+			t.Errorf("limits of container %d (-want +got):\n%s", n, diff)
+		}
 	}
 	// The fake runtime's verbose status still has the old spec of low-spec.
 	stdout, _, err = repairRun(t, runtime.Socket, processes, false, "ml/low", "ml/low-child")
@@ -175,7 +128,7 @@ ml/low-child main: memlock raised to unlimited: 1 process
 rdma-spec: ml/unrelated main: left alone: it is no RDMA container
 rdma-spec: cri-o keeps no spec that could be changed: later execs into these containers keep the old limit, until their pods are recreated
 `)
-	if err != nil || processes.soft[containerID(1)][0] != eightMiB {
+	if err != nil || processes.Soft(containerID(1))[0] != eightMiB {
 		t.Errorf("%v, or another pod was raised", err)
 	}
 	_, _, err = repairRun(t, runtime.Socket, processes, false, "ml/elsewhere")
@@ -184,7 +137,7 @@ rdma-spec: cri-o keeps no spec that could be changed: later execs into these con
 	}
 	var out, notes bytes.Buffer
 	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "rules: [{match: {namespaces: [guest]}, deny: true}]"), root: hcatest.V100(t), endpoint: runtime.Socket}}
-	err = o.repair(t.Context(), &out, &notes, processes, []string{"guest/denied"})
+	err = o.repair(t.Context(), &out, &notes, limits.On(processes), []string{"guest/denied"})
 	expectTexts(t, "denied", out.String(), notes.String(), "nothing to raise: 0 RDMA containers looked at\n", `
 rdma-spec: guest/denied main: left alone: it runs, and would be refused now: rule "rules[0]" denies RDMA in namespace "guest": remove the annotation rdma.noderesource.dev and the RDMA resource, or ask the cluster's administrator
 `)
@@ -196,7 +149,7 @@ rdma-spec: guest/denied main: left alone: it runs, and would be refused now: rul
 func TestRepairFailures(t *testing.T) {
 	processes, running := lowNode()
 	runtime, stored := containerdWith(t, running)
-	processes.refuse = errors.New("setting RLIMIT_MEMLOCK of process 7: this needs the capability SYS_RESOURCE")
+	processes.Refuse = errors.New("setting RLIMIT_MEMLOCK of process 7: this needs the capability SYS_RESOURCE")
 	stdout, stderr, err := repairRun(t, runtime.Socket, processes, false, "ml/low")
 	expectTexts(t, "no capability", stdout, stderr, "", `
 rdma-spec: ml/low main: setting RLIMIT_MEMLOCK of process 7: this needs the capability SYS_RESOURCE
@@ -204,14 +157,14 @@ rdma-spec: ml/low main: setting RLIMIT_MEMLOCK of process 7: this needs the capa
 	if !errors.Is(err, errProblemFound) {
 		t.Errorf("no capability: %v", err)
 	}
-	processes.refuse = nil
+	processes.Refuse = nil
 	stored.BeforeUpdate = func(string, int) error { return errors.New("disk full") }
 	stdout, stderr, err = repairRun(t, runtime.Socket, processes, false, "ml/low")
 	if !errors.Is(err, errProblemFound) || stdout != "ml/low main: memlock raised to unlimited: 2 processes\n" ||
 		!strings.HasPrefix(stderr, "rdma-spec: ml/low main: later execs into it keep the old limit: stored spec of container ") {
 		t.Errorf("stored spec: %v, stdout %q, stderr %q", err, stdout, stderr)
 	}
-	processes.hidden = limits.ErrHidden
+	processes.Hidden = true
 	if _, _, err := repairRun(t, runtime.Socket, processes, false); !errors.Is(err, limits.ErrHidden) {
 		t.Errorf("hidden processes: %v", err)
 	}

@@ -43,7 +43,7 @@ The exit status is 1 if some container is below or refused.`,
 	return cmd
 }
 
-func showStatus(ctx context.Context, stdout, stderr io.Writer, o nodeOptions, on processes, format string) error {
+func showStatus(ctx context.Context, stdout, stderr io.Writer, o nodeOptions, on *limits.Processes, format string) error {
 	result, err := o.survey(ctx, on)
 	if err != nil {
 		return err

@@ -33,13 +33,6 @@ func (o *nodeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.endpoint, "runtime-endpoint", "", "the runtime's CRI `SOCKET`; without it the usual places below the root")
 }
 
-// processes are the processes of the node.
-type processes interface {
-	Visible() error
-	Belongs(pid int, container string) bool
-	Process(pid int) (limits.Process, error)
-}
-
 // survey is what is known of the containers that run on a node.
 type survey struct {
 	Configuration string             `json:"configuration"` // the file, or "defaults"
@@ -57,14 +50,14 @@ type surveyor struct {
 	node      policy.Node
 	inventory func() (*hca.Node, error)
 	resources func(c cri.Container) ([]string, error)
-	processes processes
+	processes *limits.Processes
 	hidden    error
 	notes     []string
 }
 
 // survey asks the runtime which containers run, and compares what each has with what the policy gives it. The connection to the runtime
 // stays open.
-func (o nodeOptions) survey(ctx context.Context, on processes) (*survey, error) {
+func (o nodeOptions) survey(ctx context.Context, on *limits.Processes) (*survey, error) {
 	p, source, err := loadPolicy(o.config)
 	if err != nil {
 		return nil, err
@@ -102,7 +95,7 @@ func (o nodeOptions) survey(ctx context.Context, on processes) (*survey, error) 
 	return result, nil
 }
 
-func (o nodeOptions) surveyor(p *policy.Policy, on processes) *surveyor {
+func (o nodeOptions) surveyor(p *policy.Policy, on *limits.Processes) *surveyor {
 	live := policy.LiveNode(o.root)
 	verbs, scan := sync.OnceValues(live.Verbs), sync.OnceValues(live.Scan)
 	kubelet := podresources.New(podresources.Options{Socket: filepath.Join(o.root, podresources.DefaultSocket)})

@@ -19,6 +19,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/race"
 )
@@ -198,7 +200,7 @@ func TestStatusErrors(t *testing.T) {
 	runtime := critest.Serve(t, critest.Options{}, containers...)
 	o := nodeOptions{config: config(t, mixedConfig), root: files.Root(t), endpoint: runtime.Socket}
 	for _, format := range []string{"table", "json"} {
-		if err := showStatus(t.Context(), &full{}, &bytes.Buffer{}, o, noProcesses{}, format); !errors.Is(err, errFull) {
+		if err := showStatus(t.Context(), &full{}, &bytes.Buffer{}, o, limits.On(&limitstest.Kernel{}), format); !errors.Is(err, errFull) {
 			t.Errorf("%s on a full disk: %v", format, err)
 		}
 	}
