@@ -4,14 +4,17 @@
 package podresources
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 // TestRestart: a kubelet that comes back is found, both in the next look-up and in one that has begun.
@@ -28,12 +31,21 @@ func TestRestart(t *testing.T) {
 	if _, _, err := timed(c, "s1", "trainer"); err != nil {
 		t.Errorf("what is known of a pod is not used while the kubelet is away: %v", err)
 	}
+	var failed atomic.Int64
+	dial := c.dial
+	c.dial = func(ctx context.Context) (net.Conn, error) {
+		conn, err := dial(ctx)
+		if err != nil {
+			failed.Add(1)
+		}
+		return conn, err
+	}
 	result := make(chan error)
 	go func() {
 		_, _, err := timed(c, "s2", "trainer")
 		result <- err
 	}()
-	time.Sleep(3 * firstPause) // so that it most likely has tried; if not, the test is only easier to pass
+	await.That(t, aLongTime/2, "tried and tried again", func() bool { return failed.Load() > 1 })
 	serve(t, socket, k)
 	if err := <-result; err != nil {
 		t.Errorf("a look-up that began while the kubelet was away: %v", err)

@@ -21,10 +21,11 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 // aLongTime is a budget for tests that are not about the budget.
-const aLongTime = 10 * time.Second
+const aLongTime = await.Patience
 
 // timed asks, and says how long it took.
 func timed(c *Client, sandbox, pod string) (names []string, took time.Duration, err error) {
@@ -106,13 +107,13 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestRealKubeletThatHangs: the budget holds for a real socket as well, as far as a busy machine can tell.
+// TestRealKubeletThatHangs: a look-up over a real socket ends as well. TestBudget has when.
 func TestRealKubeletThatHangs(t *testing.T) {
 	socket := newSocket(t)
 	var asked atomic.Int64
 	acceptOnly(t, socket, &asked)
 	_, took, err := timed(New(Options{Socket: socket}), "s1", "trainer")
-	if err == nil || took < defaultBudget || took > 10*defaultBudget {
+	if err == nil || took < defaultBudget || took > aLongTime {
 		t.Errorf("took %s: %v", took, err)
 	}
 	t.Logf("took %s, the budget is %s", took, defaultBudget)
