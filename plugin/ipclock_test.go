@@ -18,13 +18,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/socketproxy"
 )
 
 // withContainerd is a plugin between NRI's runtime side and a containerd's API, which a proxy can make sick.
-func withContainerd(t *testing.T, budget time.Duration) (*nritest.Runtime, *running, *storedspectest.Server, *storedspectest.Proxy) {
+func withContainerd(t *testing.T, budget time.Duration) (*nritest.Runtime, *running, *storedspectest.Server, *socketproxy.Proxy) {
 	t.Helper()
 	server := storedspectest.NewServer(t)
-	proxy := storedspectest.NewProxy(t, server.Socket)
+	proxy := socketproxy.New(t, server.Socket)
 	specs := storedspec.New(storedspec.Options{Address: proxy.Socket, Budget: budget})
 	t.Cleanup(specs.Close)
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "repair: {mode: off}"), StoredSpecs: specs})
@@ -76,9 +77,9 @@ func TestManyContainersGetIPCLock(t *testing.T) {
 
 // A sick containerd delays an RDMA container by the budget, others by one such request that is ahead of them, and after three failures nobody.
 func TestSickContainerdHoldsUpFew(t *testing.T) {
-	for name, mode := range map[string]storedspectest.Mode{
-		"slow": storedspectest.Slow, "silent": storedspectest.Silent, "garbage": storedspectest.Garbage,
-		"refusing": storedspectest.Refuse, "gone": storedspectest.Gone,
+	for name, mode := range map[string]socketproxy.Mode{
+		"slow": socketproxy.Slow, "silent": socketproxy.Silent, "garbage": socketproxy.Garbage,
+		"refusing": socketproxy.Refuse, "gone": socketproxy.Gone,
 	} {
 		t.Run(name, func(t *testing.T) {
 			runtime, p, server, proxy := withContainerd(t, storedspec.DefaultBudget)

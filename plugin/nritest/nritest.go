@@ -19,6 +19,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	nrilog "github.com/containerd/nri/pkg/log"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/rdma-spec/rdma-spec/test/socketproxy"
 )
 
 func init() { nrilog.Set(silent{}) }
@@ -29,7 +31,7 @@ type Runtime struct {
 
 	name, version string
 	mu            sync.Mutex
-	proxy         *proxy
+	proxy         *socketproxy.Proxy
 	nri           *adaptation.Adaptation
 	existing      []*api.Container
 	synchronised  atomic.Int64
@@ -73,9 +75,7 @@ func (r *Runtime) Start(t testing.TB) {
 	}
 	r.starting.Store(false)
 	r.nri = nri
-	if r.proxy, err = listen(r.Socket, r.inner()); err != nil {
-		t.Fatal(err)
-	}
+	r.proxy = socketproxy.At(t, r.Socket, r.inner())
 }
 
 // Stop closes the socket and all connections, as a runtime does that ends.
@@ -83,7 +83,7 @@ func (r *Runtime) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.nri != nil {
-		r.proxy.close()
+		r.proxy.Close()
 		r.nri.Stop()
 		r.nri = nil
 	}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/socketproxy"
 )
 
 var ipcLock = spec.Grant{IPCLock: spec.IPCLockYes}
@@ -217,7 +218,7 @@ func TestApplyManyAtOnce(t *testing.T) {
 		ids <- id
 	}
 	close(ids)
-	proxy := storedspectest.NewProxy(t, server.Socket)
+	proxy := socketproxy.New(t, server.Socket)
 	client := newClient(t, Options{Address: proxy.Socket})
 	var all sync.WaitGroup
 	for range clients {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/socketproxy"
 )
 
 const (
@@ -51,15 +52,15 @@ func (r *rests) all() []bool {
 func TestSickContainerd(t *testing.T) {
 	tests := []struct {
 		name  string
-		mode  storedspectest.Mode
+		mode  socketproxy.Mode
 		waits bool // each failure takes the whole budget
 		want  string
 	}{
-		{"slow", storedspectest.Slow, true, "containerd did not answer within 300ms"},
-		{"silent", storedspectest.Silent, true, "containerd did not answer within 300ms"},
-		{"garbage", storedspectest.Garbage, false, ""}, // said by gRPC, and not always the same
-		{"refusing", storedspectest.Refuse, false, "connection refused"},
-		{"gone", storedspectest.Gone, false, "no socket of containerd at "},
+		{"slow", socketproxy.Slow, true, "containerd did not answer within 300ms"},
+		{"silent", socketproxy.Silent, true, "containerd did not answer within 300ms"},
+		{"garbage", socketproxy.Garbage, false, ""}, // said by gRPC, and not always the same
+		{"refusing", socketproxy.Refuse, false, "connection refused"},
+		{"gone", socketproxy.Gone, false, "no socket of containerd at "},
 	}
 	for _, test := range tests {
 		for _, before := range []string{"from the start", "after a good call"} {
@@ -69,7 +70,7 @@ func TestSickContainerd(t *testing.T) {
 				for _, id := range []string{"first", "train"} {
 					server.Put("k8s.io", id, storedspectest.TrainingSpec())
 				}
-				proxy := storedspectest.NewProxy(t, server.Socket)
+				proxy := socketproxy.New(t, server.Socket)
 				var rests rests
 				const rest = time.Second
 				client := newClient(t, Options{Address: proxy.Socket, Rest: rest, OnRest: rests.tell})
@@ -111,7 +112,7 @@ func TestSickContainerd(t *testing.T) {
 					t.Error("containerd was asked while the breaker was open")
 				}
 
-				proxy.Set(t, storedspectest.Pass)
+				proxy.Set(t, socketproxy.Pass)
 				client.Budget = testPatience
 				await.That(t, testPatience, "recovery", func() bool {
 					changed, err := client.Apply(t.Context(), "train", ipcLock)
@@ -130,8 +131,8 @@ func TestSickContainerd(t *testing.T) {
 
 // While nobody knows whether containerd is well again, one call finds out. The others wait for nothing.
 func TestOneCallTries(t *testing.T) {
-	proxy := storedspectest.NewProxy(t, storedspectest.NewServer(t).Socket)
-	proxy.Set(t, storedspectest.Silent)
+	proxy := socketproxy.New(t, storedspectest.NewServer(t).Socket)
+	proxy.Set(t, socketproxy.Silent)
 	client := newClient(t, Options{Address: proxy.Socket, Budget: 100 * time.Millisecond, Rest: 50 * time.Millisecond})
 	for range 3 {
 		if _, err := client.Apply(t.Context(), "train", ipcLock); errors.Is(err, ErrResting) {
@@ -160,8 +161,8 @@ func TestOneCallTries(t *testing.T) {
 }
 
 func TestBudgetBelowTheCallersDeadline(t *testing.T) {
-	proxy := storedspectest.NewProxy(t, storedspectest.NewServer(t).Socket)
-	proxy.Set(t, storedspectest.Silent)
+	proxy := socketproxy.New(t, storedspectest.NewServer(t).Socket)
+	proxy.Set(t, socketproxy.Silent)
 	client := newClient(t, Options{Address: proxy.Socket})
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
@@ -193,23 +194,23 @@ func TestRestartedContainerd(t *testing.T) {
 	for _, id := range []string{"before", "after"} {
 		server.Put("k8s.io", id, storedspectest.TrainingSpec())
 	}
-	proxy := storedspectest.NewProxy(t, server.Socket)
+	proxy := socketproxy.New(t, server.Socket)
 	client := newClient(t, Options{Address: proxy.Socket})
 	if changed, err := client.Apply(t.Context(), "before", ipcLock); !changed || err != nil {
 		t.Fatalf("Apply gives %v, %v", changed, err)
 	}
-	for _, down := range []storedspectest.Mode{storedspectest.Refuse, storedspectest.Gone} {
+	for _, down := range []socketproxy.Mode{socketproxy.Refuse, socketproxy.Gone} {
 		proxy.Set(t, down)
 		if _, err := client.Apply(t.Context(), "after", ipcLock); err == nil {
 			t.Error("Apply succeeds without containerd")
 		}
-		proxy.Set(t, storedspectest.Pass)
+		proxy.Set(t, socketproxy.Pass)
 		if _, err := client.Apply(t.Context(), "after", ipcLock); err != nil {
 			t.Errorf("the first call after it is back: Apply gives %v", err)
 		}
 	}
-	proxy.Set(t, storedspectest.Gone)
-	proxy.Set(t, storedspectest.Pass)
+	proxy.Set(t, socketproxy.Gone)
+	proxy.Set(t, socketproxy.Pass)
 	if _, err := client.Apply(t.Context(), "after", ipcLock); err != nil {
 		t.Errorf("the first call after a restart that nobody noticed: Apply gives %v", err)
 	}
@@ -219,14 +220,14 @@ func TestRestartedContainerd(t *testing.T) {
 func TestFailedConnectionsAreClosed(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	server.Put("k8s.io", "train", storedspectest.TrainingSpec())
-	proxy := storedspectest.NewProxy(t, server.Socket)
+	proxy := socketproxy.New(t, server.Socket)
 	client := newClient(t, Options{Address: proxy.Socket, Budget: 50 * time.Millisecond})
-	proxy.Set(t, storedspectest.Silent)
+	proxy.Set(t, socketproxy.Silent)
 	if _, err := client.Apply(t.Context(), "train", ipcLock); err == nil {
 		t.Fatal("Apply succeeds")
 	}
 	await.That(t, testPatience, "the end of the connection that failed", func() bool { return proxy.Open() == 0 })
-	proxy.Set(t, storedspectest.Pass)
+	proxy.Set(t, socketproxy.Pass)
 	client.Budget = testPatience
 	if _, err := client.Apply(t.Context(), "train", ipcLock); err != nil {
 		t.Fatal(err)
@@ -254,7 +255,7 @@ func TestFailedCallCutsNobodyOff(t *testing.T) {
 		<-answer
 		return nil
 	}
-	proxy := storedspectest.NewProxy(t, server.Socket)
+	proxy := socketproxy.New(t, server.Socket)
 	client := newClient(t, Options{Address: proxy.Socket})
 	patient := make(chan error, 1)
 	go func() {

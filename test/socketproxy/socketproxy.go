@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package storedspectest
+// Package socketproxy has tests make a unix socket sick: slow, dumb, mad or gone, and well again.
+package socketproxy
 
 import (
 	"errors"
@@ -30,7 +31,7 @@ const (
 // SlowBy is how late answers are in mode Slow.
 const SlowBy = 3 * time.Second
 
-// Proxy stands before a unix socket. It begins with mode Pass.
+// Proxy stands before a unix socket.
 type Proxy struct {
 	Socket string // in front
 
@@ -44,12 +45,16 @@ type Proxy struct {
 	accepted int
 }
 
-// NewProxy starts a proxy before a socket. It ends with the test.
-func NewProxy(t testing.TB, behind string) *Proxy {
+// New starts a proxy before a socket, with a socket in a folder of the test's. It ends with the test.
+func New(t testing.TB, behind string) *Proxy {
 	t.Helper()
-	p := &Proxy{
-		Socket: filepath.Join(t.TempDir(), "front.sock"), behind: behind, ended: make(chan struct{}), conns: map[net.Conn]bool{},
-	}
+	return At(t, filepath.Join(t.TempDir(), "front.sock"), behind)
+}
+
+// At starts a proxy with one socket in front of another. It begins with mode Pass, and ends with the test.
+func At(t testing.TB, front, behind string) *Proxy {
+	t.Helper()
+	p := &Proxy{Socket: front, behind: behind, ended: make(chan struct{}), conns: map[net.Conn]bool{}}
 	if err := p.listen(); err != nil {
 		t.Fatal(err)
 	}
@@ -60,6 +65,9 @@ func NewProxy(t testing.TB, behind string) *Proxy {
 	})
 	return p
 }
+
+// Close is mode Gone for ever.
+func (p *Proxy) Close() { p.silence(Gone) }
 
 // Set changes the mode, for connections that exist as well. Where the mode does not listen, they are cut.
 func (p *Proxy) Set(t testing.TB, mode Mode) {
@@ -111,7 +119,7 @@ func (p *Proxy) listen() error {
 			if err != nil {
 				return // closed by silence
 			}
-			p.connect(front)
+			p.connect(listener, front)
 		}
 	})
 	return nil
@@ -132,7 +140,7 @@ func (p *Proxy) silence(mode Mode) {
 }
 
 // connect carries the bytes of one connection both ways until either side ends it.
-func (p *Proxy) connect(front *net.UnixConn) {
+func (p *Proxy) connect(listener *net.UnixListener, front *net.UnixConn) {
 	back, err := net.Dial("unix", p.behind)
 	if err != nil {
 		_ = front.Close() // whoever called sees that nobody is there
@@ -141,7 +149,7 @@ func (p *Proxy) connect(front *net.UnixConn) {
 	p.mu.Lock()
 	p.accepted++
 	p.conns[front], p.conns[back] = true, true
-	if p.listener == nil { // silenced meanwhile
+	if p.listener != listener { // silenced meanwhile
 		_, _ = front.Close(), back.Close()
 	}
 	p.mu.Unlock()
