@@ -382,8 +382,8 @@ func TestConnectionClosedDuringRegistration(t *testing.T) {
 			}
 			// Read the registration, say nothing, hang up.
 			_, _ = io.ReadFull(conn, make([]byte, 16))
+			attempts <- struct{}{} // before the plugin can know
 			_ = conn.Close()
-			attempts <- struct{}{}
 		}
 	}()
 	t.Cleanup(func() { _ = listener.Close() })
