@@ -6,29 +6,28 @@ package storedspec
 import (
 	"context"
 	"errors"
-	"slices"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/socketproxy"
 )
 
-const (
-	// testPatience is how long a test waits for what should happen at once.
-	testPatience = 10 * time.Second
-	// lateness is what a busy machine may add to the fastest of three calls.
-	lateness = 200 * time.Millisecond
-	// patienceOfNRI is when a runtime gives a plugin up: no call may take as long, however busy the machine is.
-	patienceOfNRI = 2 * time.Second
-)
+// testPatience is a budget for tests that are not about the budget.
+const testPatience = await.Patience
 
 // rests records what OnRest is told.
 type rests struct {
@@ -48,82 +47,98 @@ func (r *rests) all() []bool {
 	return r.told
 }
 
+// inMemory is a client of a containerd that is reached without a socket, so that time need not be real. The proxy makes it sick.
+func inMemory(t *testing.T, o Options) (*Client, *storedspectest.Server, *socketproxy.Proxy) {
+	t.Helper()
+	listener := bufconn.Listen(1 << 16)
+	server := storedspectest.Serve(t, listener)
+	proxy := socketproxy.InMemory(t, listener.Dial)
+	o.Address = filepath.Join(t.TempDir(), "containerd.sock")
+	must(t, syscall.Mknod(o.Address, syscall.S_IFSOCK|0o600, 0)) // it is only looked for
+	client := newClient(t, o)
+	client.links.dial = proxy.Dial
+	return client, server, proxy
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// timed applies a grant, and says how long it took.
+func timed(ctx context.Context, c *Client, container string) (changed bool, took time.Duration, err error) {
+	start := time.Now()
+	changed, err = c.Apply(ctx, container, ipcLock)
+	return changed, time.Since(start), err
+}
+
 // A sick containerd delays a container by the budget at most, after three failures by nothing, and is used again when it is well.
 func TestSickContainerd(t *testing.T) {
-	tests := []struct {
-		name  string
-		mode  socketproxy.Mode
-		waits bool // each failure takes the whole budget
-		want  string
+	for _, test := range []struct {
+		name string
+		mode socketproxy.Mode
+		took time.Duration // by each failure
+		want string
 	}{
-		{"slow", socketproxy.Slow, true, "containerd did not answer within 300ms"},
-		{"silent", socketproxy.Silent, true, "containerd did not answer within 300ms"},
-		{"garbage", socketproxy.Garbage, false, ""}, // said by gRPC, and not always the same
-		{"refusing", socketproxy.Refuse, false, "connection refused"},
-		{"gone", socketproxy.Gone, false, "no socket of containerd at "},
-	}
-	for _, test := range tests {
+		{"slow", socketproxy.Slow, DefaultBudget, "containerd did not answer within 300ms"},
+		{"silent", socketproxy.Silent, DefaultBudget, "containerd did not answer within 300ms"},
+		{"garbage", socketproxy.Garbage, 0, ""}, // said by gRPC, and not always the same
+		{"refusing", socketproxy.Refuse, 0, "connection refused"},
+		{"gone", socketproxy.Gone, 0, "no socket of containerd at "},
+	} {
 		for _, before := range []string{"from the start", "after a good call"} {
 			t.Run(test.name+" "+before, func(t *testing.T) {
-				t.Parallel()
-				server := storedspectest.NewServer(t)
-				for _, id := range []string{"first", "train"} {
-					server.Put("k8s.io", id, storedspectest.TrainingSpec())
-				}
-				proxy := socketproxy.New(t, server.Socket)
-				var rests rests
-				const rest = time.Second
-				client := newClient(t, Options{Address: proxy.Socket, Rest: rest, OnRest: rests.tell})
-				if before == "after a good call" {
-					if changed, err := client.Apply(t.Context(), "first", ipcLock); !changed || err != nil {
-						t.Fatalf("Apply gives %v, %v", changed, err)
+				synctest.Test(t, func(t *testing.T) {
+					var rests rests
+					client, server, proxy := inMemory(t, Options{Budget: DefaultBudget, OnRest: rests.tell})
+					for _, id := range []string{"first", "train"} {
+						server.Put("k8s.io", id, storedspectest.TrainingSpec())
 					}
-				}
-				client.Budget = DefaultBudget
-				proxy.Set(t, test.mode)
-				var took []time.Duration
-				for n := range 3 {
-					start := time.Now()
-					changed, err := client.Apply(t.Context(), "train", ipcLock)
-					took = append(took, time.Since(start))
-					if changed || err == nil || errors.Is(err, ErrResting) || !strings.Contains(err.Error(), test.want) {
-						t.Fatalf("call %d: Apply gives %v, %v", n+1, changed, err)
+					if before == "after a good call" {
+						if changed, err := client.Apply(t.Context(), "first", ipcLock); !changed || err != nil {
+							t.Fatalf("Apply gives %v, %v", changed, err)
+						}
 					}
-				}
-				opened := time.Now()
-				fastest, slowest := slices.Min(took), slices.Max(took)
-				if fastest > DefaultBudget+lateness || slowest >= patienceOfNRI || test.waits && fastest < DefaultBudget {
-					t.Errorf("the calls took %s, with a budget of %s", took, DefaultBudget)
-				}
-				if !client.Resting() {
-					t.Error("three failures in a row, and the breaker is not open")
-				}
-				connections, gets := proxy.Accepted(), server.Gets("train")
-				calls := 0
-				for ; time.Since(opened) < rest/5; calls++ {
-					if _, err := client.Apply(t.Context(), "train", ipcLock); !errors.Is(err, ErrResting) {
-						t.Fatalf("call %d while the breaker is open: Apply gives %v", calls+1, err)
+					proxy.Set(t, test.mode)
+					if test.mode == socketproxy.Gone {
+						must(t, os.Remove(client.Address))
 					}
-				}
-				if calls < 20 {
-					t.Errorf("%d calls in %s while the breaker is open: they wait for something", calls, rest/5)
-				}
-				if proxy.Accepted() != connections || server.Gets("train") != gets {
-					t.Error("containerd was asked while the breaker was open")
-				}
+					for n := range breaker.Failures {
+						changed, took, err := timed(t.Context(), client, "train")
+						if changed || err == nil || errors.Is(err, ErrResting) || !strings.Contains(err.Error(), test.want) {
+							t.Fatalf("call %d: Apply gives %v, %v", n+1, changed, err)
+						}
+						if took != test.took {
+							t.Errorf("call %d took %s, want %s", n+1, took, test.took)
+						}
+					}
+					if !client.Resting() {
+						t.Error("three failures in a row, and the breaker is not open")
+					}
+					connections, gets := proxy.Accepted(), server.Gets("train")
+					for range 10 {
+						if _, took, err := timed(t.Context(), client, "train"); !errors.Is(err, ErrResting) || took > 0 {
+							t.Fatalf("while the breaker is open Apply gives %v after %s", err, took)
+						}
+					}
+					if proxy.Accepted() != connections || server.Gets("train") != gets {
+						t.Error("containerd was asked while the breaker was open")
+					}
 
-				proxy.Set(t, socketproxy.Pass)
-				client.Budget = testPatience
-				await.That(t, testPatience, "recovery", func() bool {
-					changed, err := client.Apply(t.Context(), "train", ipcLock)
-					return changed && err == nil
+					proxy.Set(t, socketproxy.Pass)
+					if test.mode == socketproxy.Gone {
+						must(t, syscall.Mknod(client.Address, syscall.S_IFSOCK|0o600, 0))
+					}
+					time.Sleep(breaker.DefaultRest + time.Millisecond)
+					if changed, err := client.Apply(t.Context(), "train", ipcLock); !changed || err != nil || client.Resting() {
+						t.Errorf("containerd is well: Apply gives %v, %v; the breaker is open: %t", changed, err, client.Resting())
+					}
+					if diff := cmp.Diff([]bool{true, false}, rests.all()); diff != "" {
+						t.Errorf("OnRest (-want +got):\n%s", diff)
+					}
 				})
-				if client.Resting() {
-					t.Error("containerd answered, and the breaker is open")
-				}
-				if diff := cmp.Diff([]bool{true, false}, rests.all()); diff != "" {
-					t.Errorf("OnRest (-want +got):\n%s", diff)
-				}
 			})
 		}
 	}
@@ -131,44 +146,48 @@ func TestSickContainerd(t *testing.T) {
 
 // While nobody knows whether containerd is well again, one call finds out. The others wait for nothing.
 func TestOneCallTries(t *testing.T) {
-	proxy := socketproxy.New(t, storedspectest.NewServer(t).Socket)
-	proxy.Set(t, socketproxy.Silent)
-	client := newClient(t, Options{Address: proxy.Socket, Budget: 100 * time.Millisecond, Rest: 50 * time.Millisecond})
-	for range 3 {
-		if _, err := client.Apply(t.Context(), "train", ipcLock); errors.Is(err, ErrResting) {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		client, _, proxy := inMemory(t, Options{})
+		proxy.Set(t, socketproxy.Silent)
+		for range breaker.Failures {
+			if _, err := client.Apply(t.Context(), "train", ipcLock); errors.Is(err, ErrResting) {
+				t.Fatal(err)
+			}
 		}
-	}
-	client.Budget = testPatience // the trial lasts until the others are back
-	await.That(t, testPatience, "the end of the rest", func() bool { return !client.Resting() })
-	ctx, giveUp := context.WithCancel(t.Context())
-	trial := make(chan error, 1)
-	connections := proxy.Accepted()
-	go func() {
-		_, err := client.Apply(ctx, "train", ipcLock)
-		trial <- err
-	}()
-	await.That(t, testPatience, "the trial's connection", func() bool { return proxy.Accepted() == connections+1 })
-	for range 20 {
-		if _, err := client.Apply(t.Context(), "train", ipcLock); !errors.Is(err, ErrResting) {
-			t.Errorf("beside the trial: Apply gives %v", err)
+		time.Sleep(breaker.DefaultRest + time.Millisecond)
+		ctx, giveUp := context.WithCancel(t.Context())
+		trial := make(chan error, 1)
+		connections := proxy.Accepted()
+		go func() {
+			_, err := client.Apply(ctx, "train", ipcLock)
+			trial <- err
+		}()
+		synctest.Wait()
+		if proxy.Accepted() != connections+1 {
+			t.Error("the trial has not connected")
 		}
-	}
-	giveUp()
-	if err := <-trial; errors.Is(err, ErrResting) || !errors.Is(err, context.Canceled) {
-		t.Errorf("the trial gives %v", err)
-	}
+		for range 20 {
+			if _, took, err := timed(t.Context(), client, "train"); !errors.Is(err, ErrResting) || took > 0 {
+				t.Errorf("beside the trial: Apply gives %v after %s", err, took)
+			}
+		}
+		giveUp()
+		if err := <-trial; errors.Is(err, ErrResting) || !errors.Is(err, context.Canceled) {
+			t.Errorf("the trial gives %v", err)
+		}
+	})
 }
 
 func TestBudgetBelowTheCallersDeadline(t *testing.T) {
-	proxy := socketproxy.New(t, storedspectest.NewServer(t).Socket)
-	proxy.Set(t, socketproxy.Silent)
-	client := newClient(t, Options{Address: proxy.Socket})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	if _, err := client.Apply(ctx, "train", ipcLock); err == nil || ctx.Err() != nil {
-		t.Errorf("Apply gives %v, and the caller's context %v: nothing is left to answer in", err, ctx.Err())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		client, _, proxy := inMemory(t, Options{})
+		proxy.Set(t, socketproxy.Silent)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if _, took, err := timed(ctx, client, "train"); err == nil || took != 1500*time.Millisecond {
+			t.Errorf("Apply gives %v after %s, want it to fail after three quarters of the caller's two seconds", err, took)
+		}
+	})
 }
 
 // What callers give up says nothing of containerd.

@@ -24,6 +24,7 @@ const (
 // backoff and its reconnecting: nobody knocks at a containerd that is gone, and one that comes back is reached by the next call.
 type links struct {
 	address, root string // as Find takes them
+	dial          func(ctx context.Context, socket string) (net.Conn, error)
 
 	mu      sync.Mutex
 	current *link
@@ -46,7 +47,7 @@ func (l *links) take() (*link, error) {
 		if err != nil {
 			return nil, err
 		}
-		conn, err := newConn(socket)
+		conn, err := l.newConn(socket)
 		if err != nil {
 			return nil, err
 		}
@@ -90,11 +91,15 @@ func (l *link) closeIfDone() {
 	}
 }
 
+func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+}
+
 // newConn prepares a connection; it is made by the first call.
-func newConn(socket string) (*grpc.ClientConn, error) {
+func (l *links) newConn(socket string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///containerd",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+			return l.dial(ctx, socket)
 		}),
 		grpc.WithNoProxy(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket

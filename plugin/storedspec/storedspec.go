@@ -73,7 +73,7 @@ func New(o Options) *Client {
 	if o.Budget == 0 {
 		o.Budget = DefaultBudget
 	}
-	return &Client{Options: o, links: links{address: o.Address, root: o.Root}, breaker: newBreaker(o)}
+	return &Client{Options: o, links: links{address: o.Address, root: o.Root, dial: dialUnix}, breaker: newBreaker(o)}
 }
 
 // Close lets go of the connection, once the calls in flight are done. A Client that is used afterwards connects again.

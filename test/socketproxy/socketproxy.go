@@ -5,12 +5,14 @@
 package socketproxy
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -35,12 +37,13 @@ const SlowBy = 3 * time.Second
 type Proxy struct {
 	Socket string // in front
 
-	behind   string
+	behind   func() (net.Conn, error)
 	ended    chan struct{}
 	running  sync.WaitGroup
 	mu       sync.Mutex
 	mode     Mode
-	listener *net.UnixListener
+	silenced int               // how often
+	listener *net.UnixListener // nil: it does not listen, or is in memory
 	conns    map[net.Conn]bool
 	accepted int
 }
@@ -54,16 +57,45 @@ func New(t testing.TB, behind string) *Proxy {
 // At starts a proxy with one socket in front of another. It begins with mode Pass, and ends with the test.
 func At(t testing.TB, front, behind string) *Proxy {
 	t.Helper()
-	p := &Proxy{Socket: front, behind: behind, ended: make(chan struct{}), conns: map[net.Conn]bool{}}
+	p := newProxy(t, func() (net.Conn, error) { return net.Dial("unix", behind) })
+	p.Socket = front
 	if err := p.listen(); err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+// InMemory starts a proxy without a socket, which Dial connects to. Time need not be real for it (testing/synctest).
+func InMemory(t testing.TB, behind func() (net.Conn, error)) *Proxy {
+	t.Helper()
+	return newProxy(t, behind)
+}
+
+func newProxy(t testing.TB, behind func() (net.Conn, error)) *Proxy {
+	t.Helper()
+	p := &Proxy{behind: behind, ended: make(chan struct{}), conns: map[net.Conn]bool{}}
 	t.Cleanup(func() {
 		close(p.ended)
 		p.silence(Gone)
 		p.running.Wait()
 	})
 	return p
+}
+
+// Dial connects to the proxy without its socket.
+func (p *Proxy) Dial(context.Context, string) (net.Conn, error) {
+	p.mu.Lock()
+	mode, silenced := p.mode, p.silenced
+	p.mu.Unlock()
+	switch mode {
+	case Refuse:
+		return nil, syscall.ECONNREFUSED
+	case Gone:
+		return nil, syscall.ENOENT
+	}
+	near, far := net.Pipe()
+	p.connect(silenced, far)
+	return near, nil
 }
 
 // Close is mode Gone for ever.
@@ -78,7 +110,7 @@ func (p *Proxy) Set(t testing.TB, mode Mode) {
 	}
 	p.mu.Lock()
 	p.mode = mode
-	listening := p.listener != nil
+	listening := p.listener != nil || p.Socket == ""
 	p.mu.Unlock()
 	if listening {
 		return
@@ -112,14 +144,15 @@ func (p *Proxy) listen() error {
 	}
 	p.mu.Lock()
 	p.listener = listener
+	silenced := p.silenced
 	p.mu.Unlock()
 	p.running.Go(func() {
 		for {
-			front, err := listener.AcceptUnix()
+			front, err := listener.Accept()
 			if err != nil {
 				return // closed by silence
 			}
-			p.connect(listener, front)
+			p.connect(silenced, front)
 		}
 	})
 	return nil
@@ -129,6 +162,7 @@ func (p *Proxy) silence(mode Mode) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mode = mode
+	p.silenced++
 	if p.listener != nil {
 		p.listener.SetUnlinkOnClose(mode == Gone)
 		_ = p.listener.Close() // nothing is lost with it
@@ -139,9 +173,9 @@ func (p *Proxy) silence(mode Mode) {
 	}
 }
 
-// connect carries the bytes of one connection both ways until either side ends it.
-func (p *Proxy) connect(listener *net.UnixListener, front *net.UnixConn) {
-	back, err := net.Dial("unix", p.behind)
+// connect carries the bytes of one connection both ways until either side ends it. It is cut if the proxy was silenced since it was made.
+func (p *Proxy) connect(silenced int, front net.Conn) {
+	back, err := p.behind()
 	if err != nil {
 		_ = front.Close() // whoever called sees that nobody is there
 		return
@@ -149,7 +183,7 @@ func (p *Proxy) connect(listener *net.UnixListener, front *net.UnixConn) {
 	p.mu.Lock()
 	p.accepted++
 	p.conns[front], p.conns[back] = true, true
-	if p.listener != listener { // silenced meanwhile
+	if p.silenced != silenced {
 		_, _ = front.Close(), back.Close()
 	}
 	p.mu.Unlock()

@@ -43,17 +43,23 @@ type Server struct {
 	AfterUpdate func(id string, n int) error
 }
 
-// NewServer starts a server that ends with the test.
+// NewServer starts a server at a socket. It ends with the test.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{
-		Socket: filepath.Join(t.TempDir(), "containerd.sock"),
-		kept:   map[string]map[string]*containers.Container{}, gets: map[string]int{}, updates: map[string]int{},
-	}
-	listener, err := net.Listen("unix", s.Socket)
+	socket := filepath.Join(t.TempDir(), "containerd.sock")
+	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := Serve(t, listener)
+	s.Socket = socket
+	return s
+}
+
+// Serve starts a server without a socket. It ends with the test.
+func Serve(t testing.TB, listener net.Listener) *Server {
+	t.Helper()
+	s := &Server{kept: map[string]map[string]*containers.Container{}, gets: map[string]int{}, updates: map[string]int{}}
 	server := grpc.NewServer()
 	containers.RegisterContainersServer(server, s)
 	served := make(chan error, 1)
