@@ -53,6 +53,10 @@ var admissions = []struct {
 
 	{name: "resource", containers: []ctr{{limits: "rdma/rdma_v100"}}, adds: annotated{requires: onlyRDMA}},
 	{name: "resource without a star", containers: []ctr{{limits: "nvidia.com/hostdev"}}, adds: annotated{requires: onlyRDMA}},
+	{name: "resource of Spiderpool", containers: []ctr{{limits: "spidernet.io/shared_cx5"}}, adds: annotated{requires: onlyRDMA}},
+	{name: "resource of the smarter-device-manager", containers: []ctr{{limits: "smarter-devices/infiniband"}}, adds: annotated{requires: onlyRDMA}},
+	{name: "resource of EFA", containers: []ctr{{limits: "vpc.amazonaws.com/efa"}}, adds: annotated{requires: onlyRDMA}},
+	{name: "resource of eRDMA", containers: []ctr{{limits: "aliyun/erdma"}}, adds: annotated{requires: onlyRDMA}},
 	{name: "resource in requests and limits", containers: []ctr{{requests: "rdma/a", limits: "rdma/a"}}, adds: annotated{requires: onlyRDMA}},
 	{name: "resource of the second container", containers: []ctr{{}, {name: "b", limits: "rdma/a"}}, adds: annotated{requires: onlyRDMA}},
 	{name: "resource of an init container", containers: []ctr{{}, {name: "b", init: true, limits: "rdma/a"}}, adds: annotated{requires: onlyRDMA}},

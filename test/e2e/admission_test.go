@@ -183,7 +183,7 @@ func admissionPolicy(t *testing.T) string {
 // edited gives a policy with another list of resources.
 func edited(t *testing.T, policy, list string) string {
 	t.Helper()
-	const shipped = `["rdma/*", "nvidia.com/hostdev"]`
+	const shipped = `["rdma/*", "nvidia.com/hostdev", "spidernet.io/*", "smarter-devices/infiniband", "vpc.amazonaws.com/efa", "aliyun/erdma"]`
 	if strings.Count(policy, shipped) != 1 {
 		t.Fatalf("the policy does not have the list %s once", shipped)
 	}
