@@ -25,7 +25,7 @@ import (
 func TestClusterRequired(t *testing.T) {
 	restart(t, containerd.Options{Version: *version, Runtime: *runtime, Validator: true})
 	c := startCluster(t)
-	apply(t, c, admissionPolicy(t))
+	apply(t, c, admissionFile(t, "mutating-admission-policy.yaml"))
 	awaitAdmission(t, c, shared, true)
 	k := joinKubelet(t, c)
 

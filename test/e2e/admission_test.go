@@ -33,7 +33,7 @@ const (
 // TestClusterAdmission has a real API server admit pods under the admission policy. It needs the node's Kubernetes parts.
 func TestClusterAdmission(t *testing.T) {
 	c := startCluster(t)
-	policy := admissionPolicy(t)
+	policy := admissionFile(t, "mutating-admission-policy.yaml")
 	apply(t, c, policy)
 	awaitAdmission(t, c, "rdma/a", true)
 	for _, test := range admissions {
@@ -63,6 +63,8 @@ func TestClusterAdmission(t *testing.T) {
 	t.Run("the list is wrong", func(t *testing.T) { testListWrong(t, c, policy) })
 	t.Run("another policy opts in", func(t *testing.T) { testReinvoked(t, c, policy) })
 	t.Run("the policy is removed", func(t *testing.T) { testPolicyRemoved(t, c, policy) })
+	t.Run("a quota", func(t *testing.T) { testQuota(t, c) })
+	t.Run("RDMA is forbidden", func(t *testing.T) { testForbidden(t, c) })
 }
 
 // testListEdited: what is added to the list counts, and what is removed counts no more. All signs of globs are understood.
@@ -170,10 +172,10 @@ func startCluster(t *testing.T) *cluster.Cluster {
 	return c
 }
 
-// admissionPolicy gives the policy that people install.
-func admissionPolicy(t *testing.T) string {
+// admissionFile gives a file of deploy/admission, as people install it.
+func admissionFile(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(*bin, "../deploy/admission/mutating-admission-policy.yaml"))
+	text, err := os.ReadFile(filepath.Join(*bin, "../deploy/admission", name))
 	if err != nil {
 		t.Fatal(err)
 	}

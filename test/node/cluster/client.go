@@ -76,21 +76,74 @@ func (c *Cluster) call(ctx context.Context, r request, answer any) error {
 	return json.Unmarshal(text, answer)
 }
 
+// namespace is where all pods and workloads are.
+const namespace = "/namespaces/" + metav1.NamespaceDefault
+
 // paths says where objects of a kind are.
 var paths = map[string]string{
-	"MutatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/",
-	"MutatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/",
+	"CronJob":                          "/apis/batch/v1" + namespace + "/cronjobs/",
+	"DaemonSet":                        "/apis/apps/v1" + namespace + "/daemonsets/",
+	"Deployment":                       "/apis/apps/v1" + namespace + "/deployments/",
+	"Job":                              "/apis/batch/v1" + namespace + "/jobs/",
+	"MutatingAdmissionPolicy":          "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies/",
+	"MutatingAdmissionPolicyBinding":   "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings/",
+	"Namespace":                        "/api/v1/namespaces/",
+	"Pod":                              pods + "/",
+	"ReplicaSet":                       "/apis/apps/v1" + namespace + "/replicasets/",
+	"ReplicationController":            "/api/v1" + namespace + "/replicationcontrollers/",
+	"ResourceQuota":                    "/api/v1" + namespace + "/resourcequotas/",
+	"RuntimeClass":                     "/apis/node.k8s.io/v1/runtimeclasses/",
+	"StatefulSet":                      "/apis/apps/v1" + namespace + "/statefulsets/",
+	"ValidatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/",
+	"ValidatingAdmissionPolicyBinding": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/",
 }
+
+const (
+	applied = "?fieldManager=test&force=true&fieldValidation=Strict"
+	dryRun  = "dryRun=All"
+)
 
 // Apply makes the objects of a text of YAML documents, or changes those that are there. A field that the server does not know is an
 // error.
-func (c *Cluster) Apply(ctx context.Context, text string) error {
+func (c *Cluster) Apply(ctx context.Context, text string) error { return c.apply(ctx, text, applied) }
+
+// TryApply does what Apply does, and changes nothing.
+func (c *Cluster) TryApply(ctx context.Context, text string) error {
+	return c.apply(ctx, text, applied+"&"+dryRun)
+}
+
+// ApplyStatus changes the status of the objects of a text, in place of the controllers that the cluster does not have.
+func (c *Cluster) ApplyStatus(ctx context.Context, text string) error {
+	return c.apply(ctx, text, "/status"+applied)
+}
+
+func (c *Cluster) apply(ctx context.Context, text, options string) error {
 	return each(text, func(path, document string) error {
 		return c.call(ctx, request{
-			method: http.MethodPatch, path: path + "?fieldManager=test&force=true&fieldValidation=Strict",
-			kind: "application/apply-patch+yaml", body: []byte(document),
+			method: http.MethodPatch, path: path + options, kind: "application/apply-patch+yaml", body: []byte(document),
 		}, nil)
 	})
+}
+
+// TryPatch says whether the server would take a strategic merge patch of an object, or of its subresource, as in name/status.
+func (c *Cluster) TryPatch(ctx context.Context, kind, name, patch string) error {
+	text, err := yaml.YAMLToJSON([]byte(patch))
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, request{
+		method: http.MethodPatch, path: paths[kind] + name + "?" + dryRun, kind: "application/strategic-merge-patch+json", body: text,
+	}, nil)
+}
+
+// TryBind says whether the server would take a pod's binding to a node, as a scheduler sends it.
+func (c *Cluster) TryBind(ctx context.Context, binding *corev1.Binding) error {
+	text, err := json.Marshal(binding)
+	if err != nil {
+		return err
+	}
+	path := pods + "/" + binding.Name + "/binding?" + dryRun
+	return c.call(ctx, request{method: http.MethodPost, path: path, kind: "application/json", body: text}, nil)
 }
 
 // Delete removes the objects of a text.
@@ -116,8 +169,8 @@ func each(text string, do func(path, document string) error) error {
 }
 
 const (
-	pods   = "/api/v1/namespaces/" + metav1.NamespaceDefault + "/pods"
-	events = "/api/v1/namespaces/" + metav1.NamespaceDefault + "/events"
+	pods   = "/api/v1" + namespace + "/pods"
+	events = "/api/v1" + namespace + "/events"
 )
 
 // Create makes a pod, and gives it as the server has taken it.
@@ -127,7 +180,7 @@ func (c *Cluster) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, err
 
 // Try gives a pod as the server would take it, and makes none.
 func (c *Cluster) Try(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
-	return c.post(ctx, pods+"?dryRun=All", pod)
+	return c.post(ctx, pods+"?"+dryRun, pod)
 }
 
 func (c *Cluster) post(ctx context.Context, path string, pod *corev1.Pod) (*corev1.Pod, error) {

@@ -1,0 +1,243 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+)
+
+// allowed is the label of a namespace that may use RDMA. Each refusal names it.
+const allowed = "rdma.noderesource.dev/allowed"
+
+// creations are pods that somebody creates in a namespace that may not use RDMA, and what the refusal says; "" is none.
+var creations = []struct {
+	name        string
+	annotations annotated
+	containers  []ctr
+	change      func(*corev1.PodSpec)
+	says        string
+}{
+	{name: "plain pod"},
+	{name: "CPU and memory only", containers: []ctr{{limits: "cpu"}, {name: "b", requests: "memory"}}},
+	{name: "annotations of others", annotations: annotated{"example.com/rdma": "true", asks + "s": "true", asks + "s/pod": "true"}},
+
+	{name: "annotated", annotations: annotated{asks: "true"}, says: `annotation rdma.noderesource.dev: "true"`},
+	{name: "annotated pod", annotations: annotated{asks + "/pod": "true"}, says: `annotation rdma.noderesource.dev/pod: "true"`},
+	{name: "annotated container", annotations: annotated{asks + "/container.main": "true"}, says: `/container.main: "true"`},
+	{name: "annotated for an ephemeral container", annotations: annotated{asks + "/container.debug": "true"}, says: "/container.debug"},
+	{name: "annotated, over two lines", annotations: annotated{asks: "memlock: 16Gi\nipcLock: false"}, says: `"memlock: 16Gi\nipcLock: false"`},
+	{name: "annotated with what cannot be read", annotations: annotated{asks: "yes"}, says: `annotation rdma.noderesource.dev: "yes"`},
+	{name: "annotated with more than a message holds", annotations: annotated{asks: strings.Repeat("x", 6000)}, says: "this namespace may not use RDMA"},
+	{name: "opted out", annotations: annotated{asks: "false", asks + "/pod": " false\n", asks + "/container.main": "false"}},
+	{name: "opted out, but one container", annotations: annotated{asks: "false", asks + "/container.main": "true"}, says: "/container.main"},
+
+	{name: "resource", containers: []ctr{{limits: "rdma/a"}}, says: "(container main requests rdma/a)"},
+	{name: "resource of NVIDIA's operator", containers: []ctr{{limits: "nvidia.com/hostdev"}}, says: "container main requests nvidia.com/hostdev"},
+	{name: "resource of Spiderpool", containers: []ctr{{limits: "spidernet.io/shared_cx5"}}, says: "spidernet.io/shared_cx5"},
+	{name: "resource of the smarter-device-manager", containers: []ctr{{limits: "smarter-devices/infiniband"}}, says: "smarter-devices/infiniband"},
+	{name: "resource of EFA", containers: []ctr{{limits: "vpc.amazonaws.com/efa"}}, says: "vpc.amazonaws.com/efa"},
+	{name: "resource of eRDMA", containers: []ctr{{limits: "aliyun/erdma"}}, says: "aliyun/erdma"},
+	{name: "resource of the second container", containers: []ctr{{}, {name: "b", limits: "rdma/a"}}, says: "(container b requests rdma/a)"},
+	{name: "resource of an init container", containers: []ctr{{}, {name: "b", init: true, limits: "rdma/a"}}, says: "(container b requests rdma/a)"},
+	{
+		name: "resource of a DeviceClass, which needs no limit", containers: []ctr{{limits: "cpu", requests: "deviceclass.resource.kubernetes.io/hca"}},
+		says: "(container main requests deviceclass.resource.kubernetes.io/hca)",
+	},
+	{name: "resource of an opted-out pod", annotations: annotated{asks: "false"}, containers: []ctr{{limits: "rdma/a"}}, says: "rdma/a"},
+	{name: "resource with a similar domain", containers: []ctr{{limits: "rdmax/foo"}}},
+	{name: "resource with a longer name", containers: []ctr{{limits: "nvidia.com/hostdev2"}}},
+	{name: "resource where the glob has a dot", containers: []ctr{{limits: "nvidiaxcom/hostdev"}}},
+	{name: "resource of another domain", containers: []ctr{{limits: "nvidia.com/gpu"}}},
+
+	{name: "claim", change: claims, says: "(resource claim hca)"},
+	{name: "runtime class", change: runtimeClass("rdma"), says: "(runtime class rdma)"},
+	{name: "another runtime class", change: runtimeClass("other")},
+	{
+		name: "all of it", annotations: annotated{asks: "true"}, containers: []ctr{{limits: "rdma/a"}}, change: claims,
+		says: `(annotation rdma.noderesource.dev: "true"; container main requests rdma/a; resource claim hca)`,
+	},
+}
+
+func claims(spec *corev1.PodSpec) {
+	name := "hca-0"
+	spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "hca", ResourceClaimName: &name}}
+}
+
+func runtimeClass(name string) func(*corev1.PodSpec) {
+	return func(spec *corev1.PodSpec) { spec.RuntimeClassName = &name }
+}
+
+// earlier is what exists before RDMA is forbidden.
+const earlier = `{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: rdma}, handler: rdma}
+---
+{apiVersion: node.k8s.io/v1, kind: RuntimeClass, metadata: {name: other}, handler: other}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: plain}, spec: {containers: [{name: main, image: example.com/none:1}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: rdma, annotations: {rdma.noderesource.dev: "true"}}
+spec: {containers: [{name: main, image: example.com/none:1, resources: {limits: {rdma/a: 1}}}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: rdma}
+spec:
+  selector: {matchLabels: {app: rdma}}
+  template:
+    metadata: {labels: {app: rdma}}
+    spec: {containers: [{name: main, image: example.com/none:1, resources: {limits: {rdma/a: 1}}}]}
+`
+
+// updates are patches of what existed before RDMA was forbidden, and what the refusal says.
+var updates = []struct{ name, kind, of, patch, says string }{
+	{"a plain pod is labelled", "Pod", "plain", `{metadata: {labels: {a: b}}}`, ""},
+	{"a plain pod is annotated", "Pod", "plain", `{metadata: {annotations: {rdma.noderesource.dev: "true"}}}`, `rdma.noderesource.dev: "true"`},
+	{"a plain pod opts out", "Pod", "plain", `{metadata: {annotations: {rdma.noderesource.dev: "false"}}}`, ""},
+	{"a plain pod's status changes", "Pod", "plain/status", `{status: {reason: test}}`, ""},
+	{"a plain pod's status annotates it", "Pod", "plain/status", `{metadata: {annotations: {rdma.noderesource.dev/pod: "true"}}}`, "dev/pod"},
+	{"a plain pod is debugged", "Pod", "plain/ephemeralcontainers", ephemeral, ""},
+	{"an RDMA pod is labelled", "Pod", "rdma", `{metadata: {labels: {a: b}}}`, ""},
+	{"an RDMA pod's status changes", "Pod", "rdma/status", `{status: {reason: test}}`, ""},
+	{"an RDMA pod loses its annotation", "Pod", "rdma", `{metadata: {annotations: {rdma.noderesource.dev: null}}}`, ""},
+	{
+		"an RDMA pod's annotation changes", "Pod", "rdma", `{metadata: {annotations: {rdma.noderesource.dev: "{memlock: 1Gi}"}}}`,
+		`(annotation rdma.noderesource.dev: "{memlock: 1Gi}")`,
+	},
+	{"an RDMA pod is debugged", "Pod", "rdma/ephemeralcontainers", ephemeral, `(annotation rdma.noderesource.dev: "true"; container main requests rdma/a)`},
+	{"an RDMA deployment is scaled", "Deployment", "rdma", `{spec: {replicas: 0}}`, ""},
+	{"an RDMA deployment has another image", "Deployment", "rdma", `{spec: {template: {spec: {containers: [{name: main, image: other}]}}}}`, ""},
+	{
+		"an RDMA deployment's pods are annotated", "Deployment", "rdma",
+		`{spec: {template: {metadata: {annotations: {rdma.noderesource.dev: "true"}}}}}`, `(annotation rdma.noderesource.dev: "true")`,
+	},
+}
+
+const ephemeral = `{spec: {ephemeralContainers: [{name: debug, image: "example.com/none:1"}]}}`
+
+// workloads are manifests with a place for what their pods request.
+var workloads = map[string]string{
+	"Deployment":            `{apiVersion: apps/v1, kind: Deployment, metadata: {name: test}, spec: {selector: {matchLabels: {a: b}}, template: %s}}`,
+	"StatefulSet":           `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: test}, spec: {selector: {matchLabels: {a: b}}, template: %s}}`,
+	"DaemonSet":             `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: test}, spec: {selector: {matchLabels: {a: b}}, template: %s}}`,
+	"ReplicaSet":            `{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: test}, spec: {selector: {matchLabels: {a: b}}, template: %s}}`,
+	"ReplicationController": `{apiVersion: v1, kind: ReplicationController, metadata: {name: test}, spec: {selector: {a: b}, template: %s}}`,
+	"Job":                   `{apiVersion: batch/v1, kind: Job, metadata: {name: test}, spec: {template: %s}}`,
+	"CronJob":               `{apiVersion: batch/v1, kind: CronJob, metadata: {name: test}, spec: {schedule: "0 0 * * *", jobTemplate: {spec: {template: %s}}}}`,
+}
+
+// testForbidden has the API server go by the policy that forbids RDMA, in a namespace that is not labelled and then in one that is.
+func testForbidden(t *testing.T, c *cluster.Cluster) {
+	apply(t, c, earlier)
+	apply(t, c, admissionFile(t, "validating-admission-policy.yaml"))
+	awaitForbidden(t, c, true)
+	for _, test := range creations {
+		t.Run(test.name, func(t *testing.T) {
+			pod := podOf(test.annotations, test.containers...)
+			if test.change != nil {
+				test.change(&pod.Spec)
+			}
+			_, err := c.Try(within(t, patience), pod)
+			expectForbidden(t, err, test.says)
+		})
+	}
+	for _, test := range updates {
+		t.Run(test.name, func(t *testing.T) {
+			expectForbidden(t, c.TryPatch(within(t, patience), test.kind, test.of, test.patch), test.says)
+		})
+	}
+	for kind, manifest := range workloads {
+		restart := "Always"
+		if strings.HasSuffix(kind, "Job") {
+			restart = "Never"
+		}
+		const template = `{metadata: {labels: {a: b}}, spec: {restartPolicy: %s, containers: [{name: main, image: example.com/none:1, resources: {limits: {%s: 1}}}]}}`
+		for resource, says := range map[string]string{"nvidia.com/gpu": "", "rdma/a": "(container main requests rdma/a)"} {
+			t.Run(kind+" with "+resource, func(t *testing.T) {
+				err := c.TryApply(within(t, patience), fmt.Sprintf(manifest, fmt.Sprintf(template, restart, resource)))
+				expectForbidden(t, err, says)
+			})
+		}
+	}
+	for says, annotations := range map[string]annotated{"": {asks: "false"}, `(annotation rdma.noderesource.dev: "true")`: {asks: "true"}} {
+		t.Run("bound with "+annotations[asks], func(t *testing.T) {
+			expectForbidden(t, c.TryBind(within(t, patience), &corev1.Binding{
+				ObjectMeta: metav1.ObjectMeta{Name: "plain", Annotations: annotations},
+				Target:     corev1.ObjectReference{Kind: "Node", Name: "node"},
+			}), says)
+		})
+	}
+
+	const namespace = `{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {` + allowed + `: "%s"}}}`
+	apply(t, c, fmt.Sprintf(namespace, "true"))
+	awaitForbidden(t, c, false)
+	apply(t, c, fmt.Sprintf(namespace, "yes"))
+	awaitForbidden(t, c, true)
+}
+
+// expectForbidden says that the policy has refused a request with words, and with what to do; "" is that it has not.
+func expectForbidden(t *testing.T, err error, says string) {
+	t.Helper()
+	switch {
+	case says == "" && err != nil:
+		t.Errorf("refused: %v", err)
+	case says == "": // as it should be
+	case !apierrors.IsForbidden(err):
+		t.Errorf("the error is %v, want a refusal that says %s", err, says)
+	case !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), allowed+"=true"):
+		t.Errorf("the refusal does not say %s, and what to do: %v", says, err)
+	}
+}
+
+// awaitForbidden waits until the API server refuses RDMA pods, or takes them.
+func awaitForbidden(t *testing.T, c *cluster.Cluster, want bool) {
+	t.Helper()
+	var err error
+	awaited := c.Await(within(t, clusterPatience), "forbids RDMA, or allows it", func() bool {
+		_, err = c.Try(within(t, patience), podOf(annotated{asks: "true"}))
+		return apierrors.IsForbidden(err) == want
+	})
+	if awaited != nil {
+		t.Fatalf("%v\nIts last answer: %v", awaited, err)
+	}
+	if !want && err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testQuota has the API server go by the quota. Its status comes from a controller, for which the test writes it.
+func testQuota(t *testing.T, c *cluster.Cluster) {
+	quota := admissionFile(t, "resource-quota.yaml")
+	apply(t, c, quota)
+	if err := c.ApplyStatus(within(t, patience), strings.Replace(quota, "\nspec:\n", "\nstatus:\n", 1)); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	awaited := c.Await(within(t, clusterPatience), "goes by the quota", func() bool {
+		_, err = c.Try(within(t, patience), podOf(nil, ctr{limits: "rdma/ib"}))
+		return err != nil
+	})
+	if awaited != nil {
+		t.Fatal(awaited)
+	}
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: rdma, requested: requests.rdma/ib=1") {
+		t.Errorf("the refusal does not say what is exceeded: %v", err)
+	}
+	if _, err := c.Try(within(t, patience), podOf(nil, ctr{limits: "nvidia.com/gpu"})); err != nil {
+		t.Errorf("a pod without RDMA: %v", err)
+	}
+	if err := c.Delete(within(t, patience), quota); err != nil {
+		t.Fatal(err)
+	}
+}
