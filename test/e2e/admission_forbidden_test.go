@@ -170,13 +170,15 @@ func testForbidden(t *testing.T, c *cluster.Cluster) {
 			})
 		}
 	}
-	for says, annotations := range map[string]annotated{"": {asks: "false"}, `(annotation rdma.noderesource.dev: "true")`: {asks: "true"}} {
-		t.Run("bound with "+annotations[asks], func(t *testing.T) {
-			expectForbidden(t, c.TryBind(within(t, patience), &corev1.Binding{
-				ObjectMeta: metav1.ObjectMeta{Name: "plain", Annotations: annotations},
-				Target:     corev1.ObjectReference{Kind: "Node", Name: "node"},
-			}), says)
-		})
+	for _, resource := range []string{"bindings", "pods/plain/binding"} {
+		for word, says := range map[string]string{"false": "", "true": `(annotation rdma.noderesource.dev: "true")`} {
+			t.Run(resource+" annotate with "+word, func(t *testing.T) {
+				expectForbidden(t, c.TryBind(within(t, patience), resource, &corev1.Binding{
+					ObjectMeta: metav1.ObjectMeta{Name: "plain", Annotations: annotated{asks: word}},
+					Target:     corev1.ObjectReference{Kind: "Node", Name: "node"},
+				}), says)
+			})
+		}
 	}
 
 	const namespace = `{apiVersion: v1, kind: Namespace, metadata: {name: default, labels: {` + allowed + `: "%s"}}}`

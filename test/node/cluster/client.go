@@ -136,13 +136,14 @@ func (c *Cluster) TryPatch(ctx context.Context, kind, name, patch string) error 
 	}, nil)
 }
 
-// TryBind says whether the server would take a pod's binding to a node, as a scheduler sends it.
-func (c *Cluster) TryBind(ctx context.Context, binding *corev1.Binding) error {
+// TryBind says whether the server would take a pod's binding to a node, as a scheduler sends it: to bindings, or to the pod's own
+// subresource, pods/NAME/binding.
+func (c *Cluster) TryBind(ctx context.Context, resource string, binding *corev1.Binding) error {
 	text, err := json.Marshal(binding)
 	if err != nil {
 		return err
 	}
-	path := pods + "/" + binding.Name + "/binding?" + dryRun
+	path := "/api/v1" + namespace + "/" + resource + "?" + dryRun
 	return c.call(ctx, request{method: http.MethodPost, path: path, kind: "application/json", body: text}, nil)
 }
 
