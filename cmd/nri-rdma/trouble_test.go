@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -16,7 +17,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -205,47 +206,53 @@ func brokenPipe(t *testing.T) *os.File {
 func stuffedPipe(t *testing.T) *os.File {
 	t.Helper()
 	_, written := pipe(t)
-	if err := written.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+	raw, err := written.SyscallConn()
+	if err != nil {
 		t.Fatal(err)
 	}
-	for {
-		if _, err := written.Write(make([]byte, 4096)); errors.Is(err, os.ErrDeadlineExceeded) {
-			return written
-		} else if err != nil {
-			t.Fatal(err)
+	var full error
+	if err := raw.Write(func(fd uintptr) (done bool) {
+		for full == nil {
+			_, full = syscall.Write(int(fd), make([]byte, 4096))
 		}
+		return true
+	}); err != nil || !errors.Is(full, syscall.EAGAIN) {
+		t.Fatal(err, full)
 	}
+	return written
 }
 
 // What a log did not take is counted, and told when it takes lines again, which come whole.
 func TestLostLinesAreCounted(t *testing.T) {
-	read, written := pipe(t)
-	log := newPatientLog(written)
-	const lines = 10 * linesKept
-	for i := range lines { // a pipe keeps 64 KiB
-		if n, err := fmt.Fprintf(log, "line %d %s\n", i, strings.Repeat("x", 100)); err != nil || n < 100 {
-			t.Fatal(n, err)
+	synctest.Test(t, func(t *testing.T) {
+		read, written := io.Pipe()
+		log := newPatientLog(written)
+		const lines = 10 * linesKept
+		for i := range lines {
+			if n, err := fmt.Fprintf(log, "line %d %s\n", i, strings.Repeat("x", 100)); err != nil || n < 100 {
+				t.Fatal(n, err)
+			}
 		}
-	}
-	got := make(chan string)
-	go func() {
-		var text bytes.Buffer
-		_, _ = text.ReadFrom(read) // until the other end is closed
-		got <- text.String()
-	}()
-	log.Close()
-	_ = written.Close()
-	text := <-got
-	whole := regexp.MustCompile(`(?m)^line \d+ x{100}$`).FindAllString(text, -1)
-	lost := 0
-	for _, told := range regexp.MustCompile(`(?m)^nri-rdma: (\d+) lines of the log were lost`).FindAllStringSubmatch(text, -1) {
-		n, err := strconv.Atoi(told[1])
-		if err != nil {
-			t.Fatal(err)
+		got := make(chan string)
+		go func() {
+			var text bytes.Buffer
+			_, _ = text.ReadFrom(read) // until the other end is closed
+			got <- text.String()
+		}()
+		log.Close()
+		_ = written.Close()
+		text := <-got
+		whole := regexp.MustCompile(`(?m)^line \d+ x{100}$`).FindAllString(text, -1)
+		lost := 0
+		for _, told := range regexp.MustCompile(`(?m)^nri-rdma: (\d+) lines of the log were lost`).FindAllStringSubmatch(text, -1) {
+			n, err := strconv.Atoi(told[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			lost += n
 		}
-		lost += n
-	}
-	if lost == 0 || lost+len(whole) != lines || len(whole) < linesKept {
-		t.Errorf("%d of %d lines arrived whole, and it is told that %d were lost", len(whole), lines, lost)
-	}
+		if lost == 0 || lost+len(whole) != lines || len(whole) < linesKept {
+			t.Errorf("%d of %d lines arrived whole, and it is told that %d were lost", len(whole), lines, lost)
+		}
+	})
 }
