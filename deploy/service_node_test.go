@@ -21,6 +21,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
@@ -79,31 +80,31 @@ func testService(t *testing.T) {
 	older := lowContainer(ctx, t, ctrd)
 
 	manage(t, "start", "nri-rdma")
-	awaitLog(ctx, t, pluginLog, "msg=registered", 1)
+	awaitLog(t, pluginLog, "msg=registered", 1)
 	first := pluginPID(t)
 	wantNoPrivileges(t, first)
 	if got := manage(t, "show", "--property=ActiveState", "nri-rdma"); got != "ActiveState=active\n" {
 		t.Errorf("systemd does not know that the service is ready:\n%s", got)
 	}
 	wantRDMA(ctx, t, ctrd)
-	awaitLog(ctx, t, pluginLog, "below policy", 1)
+	awaitLog(t, pluginLog, "below policy", 1)
 
 	manage(t, "reload", "nri-rdma")
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	awaitLog(ctx, t, pluginLog, "msg=registered", 2)
+	awaitLog(t, pluginLog, "msg=registered", 2)
 	if err := ctrd.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	awaitLog(ctx, t, pluginLog, "msg=registered", 3)
+	awaitLog(t, pluginLog, "msg=registered", 3)
 	wantRDMA(ctx, t, ctrd)
 
 	write(t, units+"/nri-rdma.service.d/repair.conf", read(t, "systemd/nri-rdma-repair.conf"), 0o644)
 	write(t, config, "repair: {mode: fix, every: 1s}\n", 0o644)
 	manage(t, "daemon-reload")
 	manage(t, "restart", "nri-rdma")
-	awaitLog(ctx, t, pluginLog, "is raised", 1)
+	awaitLog(t, pluginLog, "is raised", 1)
 	if got := memlock(t, older); got != "unlimited" {
 		t.Errorf("the container that was there before the plugin may lock %s, want unlimited", got)
 	}
@@ -114,7 +115,7 @@ func testService(t *testing.T) {
 func testValidatorService(ctx context.Context, t *testing.T, ctrd *containerd.Containerd) {
 	t.Helper()
 	manage(t, "start", "nri-rdma-validator")
-	awaitLog(ctx, t, validatorLog, "msg=registered", 1)
+	awaitLog(t, validatorLog, "msg=registered", 1)
 	manage(t, "stop", "nri-rdma")
 	sandbox, err := ctrd.RunPod(ctx, containerd.Pod{})
 	if err != nil {
@@ -125,7 +126,7 @@ func testValidatorService(ctx context.Context, t *testing.T, ctrd *containerd.Co
 		t.Errorf("without the plugin's service the creation gives %v, want it refused by the validator", err)
 	}
 	manage(t, "start", "nri-rdma")
-	awaitLog(ctx, t, pluginLog, "msg=registered", 5)
+	awaitLog(t, pluginLog, "msg=registered", 5)
 	if _, err := sandbox.Run(ctx, containerd.Container{Name: "again", Devices: containerd.Verbs(0)}); err != nil {
 		t.Errorf("with the plugin's service: %v", err)
 	}
@@ -217,21 +218,15 @@ func startSystemd(t *testing.T) int {
 }
 
 // awaitLog waits until a log says something that many times.
-func awaitLog(ctx context.Context, t *testing.T, file, text string, count int) {
+func awaitLog(t *testing.T, file, text string, count int) {
 	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	await.Success(t, 2*time.Minute, fmt.Sprintf("said %d times in %s: %s", count, file, text), func() error {
 		log, err := os.ReadFile(file)
-		if err == nil && strings.Count(string(log), text) >= count {
-			return
+		if err == nil && strings.Count(string(log), text) < count {
+			err = fmt.Errorf("it says:\n%s", log)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s does not say %q %d times:\n%s", file, text, count, log)
-		}
-	}
+		return err
+	})
 }
 
 // pluginPID gives the PID of the service's main process.
