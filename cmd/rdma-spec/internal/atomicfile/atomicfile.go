@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile replaces an administrator's file so that at every moment, also in a power cut, there is either the old one
-// or the new one, whole, and so that the old one can be had back.
+// Package atomicfile replaces an administrator's file. At every moment, also in a power cut, the file is either the old one or the
+// new one, whole, and nothing that it ever held is lost.
 package atomicfile
 
 import (
@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/google/renameio/v2"
@@ -19,79 +20,155 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 )
 
-// BackupSuffix is what the backup's name ends with.
+// BackupSuffix is what the name of the first backup ends with. Later ones have a number behind it: .rdma-spec.bak.2.
 const BackupSuffix = ".rdma-spec.bak"
 
-// Replace writes a file's new content. A link is followed to the file it names. An existing file keeps its mode and owner and is kept
-// beside the new one as FILE.rdma-spec.bak; a new one gets mode 0644. A file that has the content already is left alone.
-// It gives the backup's name, "" where none was needed. On an error the file is as it was.
+// Replace writes a file's new content. It follows a link to the file that the link names. A new file gets mode 0644. An existing file
+// keeps its mode and owner, and its old content stays as a backup beside it: FILE.rdma-spec.bak. No backup is ever overwritten.
+// A file that already has the content is left alone.
+//
+// A daemon may read every file of a drop-in folder, whatever the name (CRI-O does, below crio.conf.d), so nothing but the file itself
+// is ever in a folder whose name ends with ".d": the backup and the unfinished new file are in the folder above, which has to be on
+// the same file system.
+//
+// Replace returns the path of the backup that has the old content, "" where there was none or nothing changed.
+// After an error all files are as they were, unless only the last sync of the folder failed.
 func Replace(file string, content []byte) (backup string, err error) {
 	fail := func(err error) (string, error) {
-		return "", fmt.Errorf("cannot replace %s: %w", file, oserror.Reason(err))
+		return "", fmt.Errorf("cannot write %s: %w", file, oserror.Reason(err))
 	}
-	info, err := os.Stat(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Lstat(file); err == nil { // also /dev/stdout, where it is a pipe
-			return fail(errors.New("it is a link to a file that is not there"))
-		}
-		return "", write(file, content, nil)
-	}
+	target, info, err := resolve(file)
 	if err != nil {
 		return fail(err)
 	}
-	if !info.Mode().IsRegular() {
-		return fail(errors.New("it is no regular file"))
-	}
-	target, err := filepath.EvalSymlinks(file)
-	if err != nil {
-		return fail(err)
-	}
-	old, err := os.ReadFile(target)
-	if err != nil {
-		return fail(err)
-	}
-	if bytes.Equal(old, content) {
-		return "", nil
-	}
-	backup = target + BackupSuffix
-	if err := write(backup, old, info); err != nil {
-		return "", err
-	}
-	return backup, write(target, content, info)
-}
-
-// write puts content in place of a file, with the mode and owner of the one that info describes.
-func write(file string, content []byte, info fs.FileInfo) error {
-	fail := func(err error) error { return fmt.Errorf("cannot write %s: %w", file, oserror.Reason(err)) }
-	mode := fs.FileMode(0o644)
+	var old []byte
 	if info != nil {
-		mode = info.Mode().Perm()
+		if old, err = os.ReadFile(target); err != nil {
+			return fail(err)
+		}
+		if bytes.Equal(old, content) {
+			return "", nil
+		}
 	}
-	pending, err := renameio.NewPendingFile(file, renameio.WithTempDir(filepath.Dir(file)), renameio.WithStaticPermissions(mode))
+	folder, name := outsideDropIns(target)
+	pending, err := prepare(target, folder, content, info)
 	if err != nil {
 		return fail(err)
 	}
 	defer func() { _ = pending.Cleanup() }() // after a success there is nothing left to clean
+	undo := func() {}
 	if info != nil {
-		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
-			if err := pending.Chown(int(owner.Uid), int(owner.Gid)); err != nil {
-				return fail(err)
-			}
+		if backup, undo, err = keep(target, filepath.Join(folder, name+BackupSuffix), old); err != nil {
+			return "", fmt.Errorf("cannot make a backup of %s in %s: %w", file, folder, oserror.Reason(err))
 		}
 	}
-	if _, err := pending.Write(content); err != nil {
+	if err := pending.CloseAtomicallyReplace(); err != nil {
+		undo()
 		return fail(err)
 	}
-	if err := pending.CloseAtomicallyReplace(); err != nil { // syncs the file
+	if err := syncFolder(filepath.Dir(target)); err != nil {
 		return fail(err)
 	}
-	folder, err := os.Open(filepath.Dir(file))
+	return backup, nil
+}
+
+// resolve finds the file that is meant: its absolute path without links, and what it is, nil where it does not exist.
+func resolve(file string) (target string, info fs.FileInfo, err error) {
+	if !filepath.IsAbs(file) {
+		wd, err := os.Getwd()
+		if err != nil {
+			return "", nil, err
+		}
+		file = wd + "/" + file // not filepath.Join, which takes link/.. for nothing
+	}
+	info, err = os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Lstat(file); err == nil { // also /dev/stdout, where it is a pipe
+			return "", nil, errors.New("it is a link to a file that does not exist")
+		}
+		folder, name := filepath.Split(file)
+		folder, err = filepath.EvalSymlinks(folder)
+		return filepath.Join(folder, name), nil, err
+	case err != nil:
+		return "", nil, err
+	case !info.Mode().IsRegular():
+		return "", nil, errors.New("it is not a regular file")
+	}
+	target, err = filepath.EvalSymlinks(file)
+	return target, info, err
+}
+
+// outsideDropIns returns the folder where files may be that belong to target, which is target's own unless that is a drop-in folder,
+// and the name that stands for target there: "/etc/crio" and "crio.conf.d-90-rdma.conf" for /etc/crio/crio.conf.d/90-rdma.conf.
+func outsideDropIns(target string) (folder, name string) {
+	folder, name = filepath.Dir(target), filepath.Base(target)
+	for strings.HasSuffix(folder, ".d") {
+		folder, name = filepath.Dir(folder), filepath.Base(folder)+"-"+name
+	}
+	return folder, name
+}
+
+// prepare writes the new content to a file in a folder, with the mode and owner of the file that info describes.
+func prepare(target, folder string, content []byte, info fs.FileInfo) (*renameio.PendingFile, error) {
+	mode := fs.FileMode(0o644)
+	if info != nil {
+		mode = info.Mode().Perm()
+	}
+	pending, err := renameio.NewPendingFile(target, renameio.WithTempDir(folder), renameio.WithStaticPermissions(mode))
 	if err != nil {
-		return fail(err)
+		return nil, err
+	}
+	if info != nil {
+		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
+			err = pending.Chown(int(owner.Uid), int(owner.Gid))
+		}
+	}
+	if err == nil {
+		_, err = pending.Write(content)
+	}
+	if err == nil {
+		err = pending.Sync()
+	}
+	if err != nil {
+		_ = pending.Cleanup() // the error says more than a second one
+		return nil, err
+	}
+	return pending, nil
+}
+
+// keep gives the file at target, which has the old content, a second name, so that it is still there when another file takes its place:
+// backup, or, where an earlier backup has that name, backup.2 and so on. An earlier backup with the same content will do.
+// Where the file is not replaced after all, undo takes the second name away.
+func keep(target, backup string, old []byte) (path string, undo func(), err error) {
+	path = backup
+	for n := 2; ; n++ {
+		err := os.Link(target, path)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return "", nil, err
+		}
+		if earlier, err := os.ReadFile(path); err == nil && bytes.Equal(earlier, old) {
+			return path, func() {}, nil
+		}
+		path = fmt.Sprintf("%s.%d", backup, n)
+	}
+	undo = func() { _ = os.Remove(path) }
+	if err := syncFolder(filepath.Dir(path)); err != nil {
+		undo()
+		return "", nil, err
+	}
+	return path, undo, nil
+}
+
+// syncFolder makes the names in a folder outlast a power cut.
+func syncFolder(path string) error {
+	folder, err := os.Open(path)
+	if err != nil {
+		return err
 	}
 	defer func() { _ = folder.Close() }() // opened for reading
-	if err := folder.Sync(); err != nil {
-		return fail(err)
-	}
-	return nil
+	return folder.Sync()
 }

@@ -17,10 +17,20 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// reachable makes a folder that other users can reach: t.TempDir's is in one that they cannot pass.
+func reachable(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
 // folder makes files in a folder of the test's own.
 func folder(t *testing.T, files map[string]string) string {
 	t.Helper()
-	dir := t.TempDir()
+	dir := reachable(t)
 	for name, content := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
@@ -70,14 +80,37 @@ func TestReplaceMakesANewFile(t *testing.T) {
 	}
 }
 
-func TestReplaceKeepsABackup(t *testing.T) {
-	dir := folder(t, map[string]string{"spec.json": "old", "spec.json.rdma-spec.bak": "older"})
+// The first backup is the administrator's original. What stood there later may be the administrator's work as well.
+func TestReplaceOverwritesNoBackup(t *testing.T) {
+	dir := folder(t, map[string]string{"spec.json": "original"})
 	file := filepath.Join(dir, "spec.json")
-	backup, err := Replace(file, []byte("new"))
-	if err != nil || backup != file+".rdma-spec.bak" {
-		t.Errorf("Replace = %q, %v", backup, err)
+	for _, write := range []struct{ content, backup string }{
+		{"second", file + ".rdma-spec.bak"},
+		{"third", file + ".rdma-spec.bak.2"},
+		{"original", file + ".rdma-spec.bak.3"},
+		{"third", file + ".rdma-spec.bak"},
+		{"second", file + ".rdma-spec.bak.3"},
+	} {
+		if backup, err := Replace(file, []byte(write.content)); err != nil || backup != write.backup {
+			t.Errorf("Replace by %q = %q, %v; want %q", write.content, backup, err, write.backup)
+		}
 	}
-	check(t, dir, map[string]string{"spec.json": "new", "spec.json.rdma-spec.bak": "old"})
+	check(t, dir, map[string]string{
+		"spec.json": "second", "spec.json.rdma-spec.bak": "original", "spec.json.rdma-spec.bak.2": "second", "spec.json.rdma-spec.bak.3": "third",
+	})
+}
+
+// The backup is a file of its own: a later edit of the file does not reach it.
+func TestReplaceKeepsTheBackupApart(t *testing.T) {
+	dir := folder(t, map[string]string{"spec.json": "old"})
+	file := filepath.Join(dir, "spec.json")
+	if _, err := Replace(file, []byte("new")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("edited"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	check(t, dir, map[string]string{"spec.json": "edited", "spec.json.rdma-spec.bak": "old"})
 }
 
 func TestReplaceKeepsModeAndOwner(t *testing.T) {
@@ -191,11 +224,11 @@ func TestReplaceRefuses(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = socket.Close() })
 	for name, want := range map[string]string{
-		"dangling":     "it is a link to a file that is not there",
+		"dangling":     "it is a link to a file that does not exist",
 		"circle":       "too many levels of symbolic links",
-		"folder":       "it is no regular file",
-		"pipe":         "it is no regular file",
-		"socket":       "it is no regular file",
+		"folder":       "it is not a regular file",
+		"pipe":         "it is not a regular file",
+		"socket":       "it is not a regular file",
 		"file/below":   "not a directory",
 		"missing/file": "no such file or directory",
 	} {
@@ -227,7 +260,7 @@ func TestReplaceLeavesDeviceLinksAlone(t *testing.T) {
 	if err := os.Symlink(filepath.Join("/proc/self/fd", fd(written)), link); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := inTime(t, link); err == nil || !strings.Contains(err.Error(), "it is no regular file") {
+	if _, err := inTime(t, link); err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
 		t.Errorf("Replace: %v", err)
 	}
 	if info, err := os.Lstat(link); err != nil || info.Mode().Type() != fs.ModeSymlink {

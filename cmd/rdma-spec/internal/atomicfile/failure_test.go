@@ -5,6 +5,7 @@ package atomicfile
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -66,28 +67,20 @@ func replaceAs(t *testing.T, child, dir string, size int) string {
 }
 
 func TestReplaceOnAFullDisk(t *testing.T) {
-	small, large := "old", strings.Repeat("old ", 5000)
-	for name, test := range map[string]struct {
-		before, after map[string]string
-		failed        string
-	}{
-		"the backup does not fit":   {map[string]string{"spec.json": large}, map[string]string{"spec.json": large}, "spec.json" + BackupSuffix},
-		"the new file does not fit": {map[string]string{"spec.json": small}, map[string]string{"spec.json": small, "spec.json" + BackupSuffix: small}, "spec.json"},
-		"there is no old file":      {nil, map[string]string{}, "spec.json"},
-	} {
+	for name, files := range map[string]map[string]string{"an old file": {"spec.json": "old"}, "a new file": {}} {
 		t.Run(name, func(t *testing.T) {
-			dir := folder(t, test.before)
-			if got, want := replaceAs(t, fullDisk, dir, 10000), "cannot write "+test.failed+": file too large"; got != want {
+			dir := folder(t, files)
+			if got, want := replaceAs(t, fullDisk, dir, 10000), "cannot write spec.json: file too large"; got != want {
 				t.Errorf("Replace: %s; want %s", got, want)
 			}
-			check(t, dir, test.after)
+			check(t, dir, files)
 		})
 	}
 }
 
 func TestReplaceInAReadOnlyFolder(t *testing.T) {
-	for failed, files := range map[string]map[string]string{"spec.json" + BackupSuffix: {"spec.json": "old"}, "spec.json": {}} {
-		t.Run(failed, func(t *testing.T) {
+	for name, files := range map[string]map[string]string{"an old file": {"spec.json": "old"}, "a new file": {}} {
+		t.Run(name, func(t *testing.T) {
 			dir := folder(t, files)
 			for file := range files {
 				if err := os.Chmod(dir+"/"+file, 0o666); err != nil {
@@ -98,12 +91,37 @@ func TestReplaceInAReadOnlyFolder(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = os.Chmod(dir, 0o755) }) // so that it can be removed
-			if got, want := replaceAs(t, nobody, dir, 3), "cannot write "+failed+": permission denied"; got != want {
+			if got, want := replaceAs(t, nobody, dir, 3), "cannot write spec.json: permission denied"; got != want {
 				t.Errorf("Replace: %s; want %s", got, want)
 			}
 			check(t, dir, files)
 		})
 	}
+}
+
+// What is in the folder above a drop-in folder is gone again when the drop-in cannot be written.
+func TestReplaceInAReadOnlyDropInFolder(t *testing.T) {
+	above, folder := dropIns(t)
+	file := folder + "/spec.json"
+	if err := os.WriteFile(file, []byte("old"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range map[string]fs.FileMode{above: 0o777, folder: 0o555, file: 0o666} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if os.Getuid() == 0 {
+		if err := os.Chown(file, 65534, 65534); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { _ = os.Chmod(folder, 0o755) }) // so that it can be removed
+	if got, want := replaceAs(t, nobody, folder, 3), "cannot write spec.json: permission denied"; got != want {
+		t.Errorf("Replace: %s; want %s", got, want)
+	}
+	check(t, folder, map[string]string{"spec.json": "old"})
+	check(t, above, map[string]string{})
 }
 
 // Somebody else's file would become one's own: its owner is kept or nothing is done.
