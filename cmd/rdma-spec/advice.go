@@ -17,6 +17,8 @@ func advice(err error) string {
 		return ": make room there, and try again"
 	case errors.Is(err, syscall.EROFS):
 		return ": name a place that can be written"
+	case errors.Is(err, syscall.EXDEV): // internal/atomicfile, in a drop-in folder
+		return ": its folder is mounted separately: write the file elsewhere, and move it there"
 	case !errors.Is(err, fs.ErrPermission):
 		return ""
 	case os.Geteuid() != 0:

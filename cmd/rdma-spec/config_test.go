@@ -107,7 +107,7 @@ memlock: 16Gi
 	if diff := cmp.Diff(got, again); diff != "" {
 		t.Errorf("what it shows is not shown again (-first +second):\n%s", diff)
 	}
-	if got := call("", "config", "show", "testdata/none.yaml"); got.Status != 1 || got.Stdout != "" {
+	if got := call("", "config", "show", "testdata/none.yaml"); got.Status != 3 || got.Stdout != "" {
 		t.Errorf("no such file: %+v", got)
 	}
 }

@@ -64,15 +64,15 @@ func TestExplainExitStatus(t *testing.T) {
 		{"no glob", plainPod, "-f - --assume-devices [", 2, "rdma-spec: --assume-devices \"[\" is no glob such as rdma/*; see 'rdma-spec explain --help'\n"},
 		{"no format", plainPod, "-f - -o yaml", 2, "rdma-spec: invalid argument \"yaml\" for \"-o, --output\" flag: must be one of table, json; see 'rdma-spec explain --help'\n"},
 		{"an argument", plainPod, "pod.yaml", 2, "rdma-spec: unknown command \"pod.yaml\" for \"rdma-spec explain\"; see 'rdma-spec explain --help'\n"},
-		{"no such manifest", "", "-f testdata/none.yaml", 1, "rdma-spec: cannot read the manifest: open testdata/none.yaml: no such file or directory\n"},
-		{"no YAML", plainPod + "\n---\na: [\n", "-f -", 1, "rdma-spec: -: document 2: no YAML: line 3: did not find expected node content\n"},
-		{"no pods", "{apiVersion: v1, kind: Service, metadata: {name: a}}", "-f -", 1,
+		{"no such manifest", "", "-f testdata/none.yaml", 3, "rdma-spec: cannot read the manifest: open testdata/none.yaml: no such file or directory\n"},
+		{"no YAML", plainPod + "\n---\na: [\n", "-f -", 3, "rdma-spec: -: document 2: no YAML: line 3: did not find expected node content\n"},
+		{"no pods", "{apiVersion: v1, kind: Service, metadata: {name: a}}", "-f -", 3,
 			"rdma-spec: -: no pod template in it: expected a Pod, or something with containers at template.spec.containers\n"},
-		{"nothing", "", "-f -", 1, "rdma-spec: -: no pod template in it: expected a Pod, or something with containers at template.spec.containers\n"},
-		{"no such configuration", plainPod, "-f - --config testdata/none.yaml", 1,
+		{"nothing", "", "-f -", 3, "rdma-spec: -: no pod template in it: expected a Pod, or something with containers at template.spec.containers\n"},
+		{"no such configuration", plainPod, "-f - --config testdata/none.yaml", 3,
 			"rdma-spec: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n"},
-		{"no such root", plainPod, "-f - --root testdata/none", 1, "rdma-spec: root \"testdata/none\": no such file or directory: give the folder that holds the node's sys and dev\n"},
-		{"a bad configuration", plainPod, "-f - --config " + broken, 1, "rdma-spec: " + broken + ": unknown field \"memlok\": expected memlock, ipcLock, optIn, devices, repair, skipRuntimeHandlers, rules\n"},
+		{"no such root", plainPod, "-f - --root testdata/none", 3, "rdma-spec: root \"testdata/none\": no such file or directory: give the folder that holds the node's sys and dev\n"},
+		{"a bad configuration", plainPod, "-f - --config " + broken, 3, "rdma-spec: " + broken + ": unknown field \"memlok\": expected memlock, ipcLock, optIn, devices, repair, skipRuntimeHandlers, rules\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := call(test.manifest, append([]string{"explain"}, strings.Fields(test.args)...)...)

@@ -54,8 +54,8 @@ func TestFullStandardOutput(t *testing.T) {
 				status := run(args, strings.NewReader(""), full, &stderr)
 				lines := strings.Split(strings.TrimSuffix(stderr.String(), "\n"), "\n")
 				const want = "rdma-spec: cannot write to standard output: no space left on device: make room there, and try again"
-				if status != 1 || lines[len(lines)-1] != want || strings.Count(stderr.String(), "standard output") != 1 {
-					t.Errorf("exit status %d, want 1; stderr %q, want %q", status, lines, want)
+				if status != 3 || lines[len(lines)-1] != want || strings.Count(stderr.String(), "standard output") != 1 {
+					t.Errorf("exit status %d, want 3; stderr %q, want %q", status, lines, want)
 				}
 			})
 		}

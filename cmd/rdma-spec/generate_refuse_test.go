@@ -30,33 +30,33 @@ func TestGenerateRefuses(t *testing.T) {
 		"an empty size":         {"", []string{"--memlock="}, 2, `memlock "" is no size`},
 		"a platform unheard of": {"", []string{"--for", "podman"}, 2, `--for: no platform is called "podman": write one of containerd, docker, crio, nodeadm, talos, bottlerocket, systemd; see`},
 
-		"from nothing":             {"", []string{"--from", "-"}, 1, "--from -: empty: expected an OCI runtime spec, JSON"},
-		"from no JSON":             {"ociVersion: 1.0.2", []string{"--from", "-"}, 1, "--from -: no JSON: invalid character 'o'"},
-		"from no object":           {"[]", []string{"--from", "-"}, 1, "--from -: no JSON object: expected an OCI runtime spec"},
-		"from no spec":             {"{}", []string{"--from", "-"}, 1, "--from -: no OCI runtime spec: it has no ociVersion"},
-		"from a spec for Windows":  {`{"ociVersion":"1.0.2","windows":{}}`, []string{"--from", "-"}, 1, "--from -: no OCI runtime spec for Linux: it has no linux section"},
-		"from 16 MiB and a byte":   {minimal + strings.Repeat(" ", 16<<20), []string{"--from", "-"}, 1, "--from -: larger than 16 MiB"},
-		"from a broken spec":       {`{"ociVersion":"1.0.2","linux":{},"process":[]}`, []string{"--from", "-"}, 1, "--from -: process is no JSON object: not an OCI runtime spec that can be changed"},
-		"from a key given twice":   {`{"ociVersion":"1.0.2","linux":{},"Linux":{}}`, []string{"--from", "-"}, 1, `--from -: the spec has the key "Linux" twice: keep one of them`},
-		"from a file not there":    {"", []string{"--from", "/nonexistent/spec.json"}, 1, "--from /nonexistent/spec.json: no such file or directory"},
-		"from a folder":            {"", []string{"--from", v100}, 1, "--from " + v100 + ": is a directory"},
-		"from an empty name":       {"", []string{"--from="}, 1, "--from : no such file or directory"},
-		"from another's number":    {`{"ociVersion":"1.0.2","linux":{"x":1e400}}`, []string{"--from", "-", "--for", "nodeadm"}, 1, "--from -: the spec has the number 1e400, which this platform would change"},
-		"from a warning and worse": {"{}", []string{"--from", "-", "--memlock", "1Gi", "--ipc-lock"}, 1, "--from -: no OCI runtime spec"},
+		"from nothing":             {"", []string{"--from", "-"}, 3, "--from -: empty: expected an OCI runtime spec, JSON"},
+		"from no JSON":             {"ociVersion: 1.0.2", []string{"--from", "-"}, 3, "--from -: no JSON: invalid character 'o'"},
+		"from no object":           {"[]", []string{"--from", "-"}, 3, "--from -: no JSON object: expected an OCI runtime spec"},
+		"from no spec":             {"{}", []string{"--from", "-"}, 3, "--from -: no OCI runtime spec: it has no ociVersion"},
+		"from a spec for Windows":  {`{"ociVersion":"1.0.2","windows":{}}`, []string{"--from", "-"}, 3, "--from -: no OCI runtime spec for Linux: it has no linux section"},
+		"from 16 MiB and a byte":   {minimal + strings.Repeat(" ", 16<<20), []string{"--from", "-"}, 3, "--from -: larger than 16 MiB"},
+		"from a broken spec":       {`{"ociVersion":"1.0.2","linux":{},"process":[]}`, []string{"--from", "-"}, 3, "--from -: process is no JSON object: not an OCI runtime spec that can be changed"},
+		"from a key given twice":   {`{"ociVersion":"1.0.2","linux":{},"Linux":{}}`, []string{"--from", "-"}, 3, `--from -: the spec has the key "Linux" twice: keep one of them`},
+		"from a file not there":    {"", []string{"--from", "/nonexistent/spec.json"}, 3, "--from /nonexistent/spec.json: no such file or directory"},
+		"from a folder":            {"", []string{"--from", v100}, 3, "--from " + v100 + ": is a directory"},
+		"from an empty name":       {"", []string{"--from="}, 3, "--from : no such file or directory"},
+		"from another's number":    {`{"ociVersion":"1.0.2","linux":{"x":1e400}}`, []string{"--from", "-", "--for", "nodeadm"}, 3, "--from -: the spec has the number 1e400, which this platform would change"},
+		"from a warning and worse": {"{}", []string{"--from", "-", "--memlock", "1Gi", "--ipc-lock"}, 3, "--from -: no OCI runtime spec"},
 
-		"an HCA that is not there":    {"", []string{"--root", v100, "--devices", "mlx5_7"}, 1, `--devices mlx5_7: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
-		"one that is, one that isn't": {"", []string{"--root", v100, "--devices", "mlx5_0,mlx5_7"}, 1, `--devices mlx5_0,mlx5_7: this node has no HCA "mlx5_7"`},
+		"an HCA that is not there":    {"", []string{"--root", v100, "--devices", "mlx5_7"}, 3, `--devices mlx5_7: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
+		"one that is, one that isn't": {"", []string{"--root", v100, "--devices", "mlx5_0,mlx5_7"}, 3, `--devices mlx5_0,mlx5_7: this node has no HCA "mlx5_7"`},
 		"no HCA named":                {"", []string{"--root", v100, "--devices="}, 2, `--devices is empty: write none, all, or names such as mlx5_0,mlx5_1`},
-		"an empty name":               {"", []string{"--root", v100, "--devices", "mlx5_0,"}, 1, `this node has no HCA ""`},
-		"none and more":               {"", []string{"--root", v100, "--devices", "none,mlx5_0"}, 1, `this node has no HCA "none"`},
-		"all, where there is none":    {"", []string{"--root", hcatest.NoRDMA(t), "--devices", "all"}, 1, "--devices all: no HCA of this node can be used; see 'rdma-spec devices'"},
-		"an HCA without verbs":        {"", []string{"--root", broken, "--devices", "no_verbs"}, 1, "--devices no_verbs: HCA no_verbs cannot be used: it has no verbs device: load the module ib_uverbs"},
-		"a link for a verbs device":   {"", []string{"--root", broken, "--devices", "node_is_link"}, 1, "--devices node_is_link: HCA node_is_link cannot be used: /dev/infiniband/uverbs10 is a symbolic link"},
-		"a block device for one":      {"", []string{"--root", broken, "--devices", "node_is_block"}, 1, "--devices node_is_block: HCA node_is_block cannot be used: /dev/infiniband/uverbs11 is a block device"},
-		"a root that is not there":    {"", []string{"--root", "/nonexistent", "--devices", "all"}, 1, `--devices all: root "/nonexistent": no such file or directory`},
+		"an empty name":               {"", []string{"--root", v100, "--devices", "mlx5_0,"}, 3, `this node has no HCA ""`},
+		"none and more":               {"", []string{"--root", v100, "--devices", "none,mlx5_0"}, 3, `this node has no HCA "none"`},
+		"all, where there is none":    {"", []string{"--root", hcatest.NoRDMA(t), "--devices", "all"}, 3, "--devices all: no HCA of this node can be used; see 'rdma-spec devices'"},
+		"an HCA without verbs":        {"", []string{"--root", broken, "--devices", "no_verbs"}, 3, "--devices no_verbs: HCA no_verbs cannot be used: it has no verbs device: load the module ib_uverbs"},
+		"a link for a verbs device":   {"", []string{"--root", broken, "--devices", "node_is_link"}, 3, "--devices node_is_link: HCA node_is_link cannot be used: /dev/infiniband/uverbs10 is a symbolic link"},
+		"a block device for one":      {"", []string{"--root", broken, "--devices", "node_is_block"}, 3, "--devices node_is_block: HCA node_is_block cannot be used: /dev/infiniband/uverbs11 is a block device"},
+		"a root that is not there":    {"", []string{"--root", "/nonexistent", "--devices", "all"}, 3, `--devices all: root "/nonexistent": no such file or directory`},
 		"another device at the path": {
 			`{"ociVersion":"1.0.2","linux":{"devices":[{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":193}]}}`,
-			[]string{"--from", "-", "--root", v100, "--devices", "mlx5_0"}, 1,
+			[]string{"--from", "-", "--root", v100, "--devices", "mlx5_0"}, 3,
 			"--from -: linux.devices has another device at /dev/infiniband/uverbs0 (type c, 231:193), where 231:192 is granted: remove that one from the spec",
 		},
 
@@ -107,25 +107,41 @@ func files(t *testing.T, dir string, want map[string]string) {
 func TestGenerateOutput(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "spec.json")
-	unlimited, finite := generate(t, "", ""), generate(t, "", "", "--memlock", "1Gi")
-
-	if got := generate(t, "", "", "--output", file); got != "" {
-		t.Errorf("stdout %q beside --output", got)
-	}
-	files(t, dir, map[string]string{"spec.json": unlimited})
-
-	if err := os.Chmod(file, 0o640); err != nil {
+	if err := os.WriteFile(file, []byte("original"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	generate(t, "", "rdma-spec: the former "+file+" is kept as "+file+".rdma-spec.bak\n", "-o", file, "--memlock", "1Gi")
-	files(t, dir, map[string]string{"spec.json": finite, "spec.json.rdma-spec.bak": unlimited})
+	unlimited, finite := generate(t, "", ""), generate(t, "", "", "--memlock", "1Gi")
+	kept := func(backup string) string { return "rdma-spec: the former " + file + " is kept as " + backup + "\n" }
+
+	if got := generate(t, "", kept(file+".rdma-spec.bak"), "--output", file); got != "" {
+		t.Errorf("stdout %q beside --output", got)
+	}
+	generate(t, "", kept(file+".rdma-spec.bak.2"), "--output", file, "--memlock", "1Gi")
+	generate(t, "", "", "--output", file, "--memlock", "1Gi") // nothing to do
+	generate(t, "", "", "--output", file, "--memlock", "1Gi", "--from", file)
+	files(t, dir, map[string]string{"spec.json": finite, "spec.json.rdma-spec.bak": "original", "spec.json.rdma-spec.bak.2": unlimited})
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o640 {
 		t.Errorf("mode %v, %v; want 0640", info.Mode(), err)
 	}
+}
 
-	generate(t, "", "", "-o", file, "--memlock", "1Gi") // nothing to do
-	generate(t, "", "", "-o", file, "--memlock", "1Gi", "--from", file)
-	files(t, dir, map[string]string{"spec.json": finite, "spec.json.rdma-spec.bak": unlimited})
+// CRI-O reads every file of crio.conf.d, and the last one by name wins: a backup would.
+func TestGenerateOutputOfADropIn(t *testing.T) {
+	above := t.TempDir()
+	folder := filepath.Join(above, "crio.conf.d")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "90-rdma-spec.conf")
+	first, second := generate(t, "", "", "--for", "crio"), generate(t, "", "", "--for", "crio", "--memlock", "1Gi")
+	generate(t, "", "", "--for", "crio", "--output", file)
+	files(t, folder, map[string]string{"90-rdma-spec.conf": first})
+	backup := filepath.Join(above, "crio.conf.d-90-rdma-spec.conf.rdma-spec.bak")
+	generate(t, "", "rdma-spec: the former "+file+" is kept as "+backup+"\n", "--for", "crio", "--memlock", "1Gi", "--output", file)
+	files(t, folder, map[string]string{"90-rdma-spec.conf": second})
+	if got, err := os.ReadFile(backup); err != nil || string(got) != first {
+		t.Errorf("the backup: %v\n%s", err, got)
+	}
 }
 
 func TestGenerateOutputThatCannotBeWritten(t *testing.T) {
@@ -134,13 +150,13 @@ func TestGenerateOutputThatCannotBeWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	for output, want := range map[string]string{
-		dir:                                   "cannot replace " + dir + ": it is no regular file",
-		filepath.Join(dir, "missing", "file"): "no such file or directory",
-		filepath.Join(dir, "link"):            "it is a link to a file that is not there",
-		"/proc/rdma-spec.json":                "cannot write /proc/rdma-spec.json", // a folder in which not even root can make files
+		dir:                                   ": it is not a regular file",
+		filepath.Join(dir, "missing", "file"): ": no such file or directory",
+		filepath.Join(dir, "link"):            ": it is a link to a file that does not exist",
+		"/proc/rdma-spec.json":                "", // a folder in which not even root can make files
 	} {
 		got := call("", "generate", "--output", output)
-		if got.Status != 1 || got.Stdout != "" || !strings.Contains(got.Stderr, want) || strings.Count(got.Stderr, "\n") != 1 {
+		if got.Status != 3 || got.Stdout != "" || !strings.HasPrefix(got.Stderr, "rdma-spec: cannot write "+output+want) || strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("--output %s: %+v; want %s", output, got, want)
 		}
 	}

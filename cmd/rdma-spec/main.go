@@ -4,8 +4,8 @@
 // Command rdma-spec is the tool of whoever runs RDMA nodes: it writes base specs for runtimes without NRI, lists HCAs, and
 // explains what the plugin nri-rdma would do with a pod.
 //
-// Results go to stdout, everything else to stderr. It exits with 0 when done, 1 when it failed or found a problem, 2 when it
-// was called wrongly.
+// Results go to stdout, everything else to stderr. It exits with 0 when it is done and all is well, 1 when it found a problem,
+// 2 when it was called wrongly, and 3 when it could not look or could not do what it should.
 package main
 
 import (
@@ -46,13 +46,14 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	switch {
 	case err == nil:
 		return 0
+	case errors.Is(err, errProblemFound):
+		return 1
 	case isUsageError(err):
 		fmt.Fprintf(stderr, "rdma-spec: %v; see '%s --help'\n", err, command.CommandPath())
 		return 2
-	case !errors.Is(err, errProblemFound):
-		fmt.Fprintf(stderr, "rdma-spec: %v%s\n", err, advice(err))
 	}
-	return 1
+	fmt.Fprintf(stderr, "rdma-spec: %v%s\n", err, advice(err))
+	return 3
 }
 
 func newRootCommand() *cobra.Command {

@@ -182,10 +182,10 @@ func TestStatusErrors(t *testing.T) {
 		status int
 		words  string
 	}{
-		"no runtime":        {[]string{"--root", t.TempDir()}, 1, "name it with --runtime-endpoint"},
-		"runtime not there": {[]string{"--runtime-endpoint", "/nonexistent.sock"}, 1, "cannot connect to the runtime at /nonexistent.sock: no such file or directory"},
-		"bad configuration": {[]string{"--config", config(t, "memlok: 1")}, 1, `unknown field "memlok"`},
-		"no configuration":  {[]string{"--config", "/nonexistent.yaml"}, 1, "cannot read the configuration"},
+		"no runtime":        {[]string{"--root", t.TempDir()}, 3, "name it with --runtime-endpoint"},
+		"runtime not there": {[]string{"--runtime-endpoint", "/nonexistent.sock"}, 3, "cannot connect to the runtime at /nonexistent.sock: no such file or directory"},
+		"bad configuration": {[]string{"--config", config(t, "memlok: 1")}, 3, `unknown field "memlok"`},
+		"no configuration":  {[]string{"--config", "/nonexistent.yaml"}, 3, "cannot read the configuration"},
 		"unknown format":    {[]string{"-o", "xml"}, 2, "must be one of table, json, yaml"},
 		"argument":          {[]string{"ml/train-0"}, 2, "unknown command"},
 	} {
