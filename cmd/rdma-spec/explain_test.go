@@ -62,7 +62,7 @@ func TestExplainExitStatus(t *testing.T) {
 		{"no manifest", plainPod, "", 2, "rdma-spec: name a manifest with -f; see 'rdma-spec explain --help'\n"},
 		{"no HCA's name", plainPod, "-f - --hca ../x", 2, "rdma-spec: --hca \"../x\" is no name of an HCA such as mlx5_0; see 'rdma-spec explain --help'\n"},
 		{"no glob", plainPod, "-f - --assume-devices [", 2, "rdma-spec: --assume-devices \"[\" is no glob such as rdma/*; see 'rdma-spec explain --help'\n"},
-		{"no format", plainPod, "-f - -o yaml", 2, "rdma-spec: invalid argument \"yaml\" for \"-o, --output\" flag: must be one of table, json; see 'rdma-spec explain --help'\n"},
+		{"no format", plainPod, "-f - -o yaml", 2, "rdma-spec: invalid argument \"yaml\" for \"-o, --format\" flag: must be one of table, json; see 'rdma-spec explain --help'\n"},
 		{"an argument", plainPod, "pod.yaml", 2, "rdma-spec: unknown command \"pod.yaml\" for \"rdma-spec explain\"; see 'rdma-spec explain --help'\n"},
 		{"no such manifest", "", "-f testdata/none.yaml", 3, "rdma-spec: cannot read the manifest: open testdata/none.yaml: no such file or directory\n"},
 		{"no YAML", plainPod + "\n---\na: [\n", "-f -", 3, "rdma-spec: -: document 2: no YAML: line 3: did not find expected node content\n"},

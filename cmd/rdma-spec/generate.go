@@ -55,7 +55,7 @@ configuration says holds for every container of the node.`,
 	f.StringVar(&o.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; an existing higher one is kept")
 	f.BoolVar(&o.ipcLock, "ipc-lock", true, "add CAP_IPC_LOCK for root, where the platform can (with a finite memlock only if you say so: it voids the limit)")
 	f.StringVar(&o.devices, "devices", devicesNone, "`HCAs` whose devices are added: none, all that have an ACTIVE port, or names such as mlx5_0,mlx5_1; minors can change at boot")
-	f.StringVarP(&o.output, "output", "o", "", "write to a `FILE`, atomically, with a backup, instead of standard output")
+	f.StringVar(&o.output, "output", "", "write to a `FILE`, atomically, with a backup, instead of standard output")
 	f.StringVar(&o.root, "root", "/", "find the node's devices below this `DIR`")
 	return cmd
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // outcome is what a call leaves behind.
@@ -32,6 +34,7 @@ func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
 		"generat":                     "rdma-spec: unknown command \"generat\" for \"rdma-spec\"; see 'rdma-spec --help'\n",
 		"--frobnicate":                "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec --help'\n",
 		"generate --frobnicate":       "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec generate --help'\n",
+		"generate -o spec.json":       "rdma-spec: unknown shorthand flag: 'o' in -o; see 'rdma-spec generate --help'\n",
 		"generate -x":                 "rdma-spec: unknown shorthand flag: 'x' in -x; see 'rdma-spec generate --help'\n",
 		"generate --memlock":          "rdma-spec: flag needs an argument: --memlock; see 'rdma-spec generate --help'\n",
 		"generate --ipc-lock=perhaps": "rdma-spec: invalid argument \"perhaps\" for \"--ipc-lock\" flag: strconv.ParseBool: parsing \"perhaps\": invalid syntax; see 'rdma-spec generate --help'\n",
@@ -50,6 +53,30 @@ func TestRunHelps(t *testing.T) {
 		if got.Status != 0 || got.Stderr != "" || !strings.Contains(got.Stdout, "Usage:\n  rdma-spec") {
 			t.Errorf("rdma-spec %v: %+v", args, got)
 		}
+	}
+}
+
+// -o is the format of a result, and --output is a file, whatever the command.
+func TestOutputFlagsMeanOneThing(t *testing.T) {
+	formats := 0
+	var visit func(*cobra.Command)
+	visit = func(c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			_, format := f.Value.(*formatFlag)
+			if format {
+				formats++
+			}
+			if (f.Shorthand == "o") != format || (f.Name == "format") != format || f.Name == "output" && f.Shorthand != "" {
+				t.Errorf("%s has -%s, --%s: a format is %v", c.CommandPath(), f.Shorthand, f.Name, format)
+			}
+		})
+		for _, child := range c.Commands() {
+			visit(child)
+		}
+	}
+	visit(newRootCommand())
+	if formats == 0 {
+		t.Error("no command has a format")
 	}
 }
 

@@ -15,24 +15,24 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The formats of --output. A subcommand offers those that make sense for it.
+// The formats of results. A subcommand offers those that make sense for it.
 const (
 	formatTable = "table"
 	formatJSON  = "json"
 	formatYAML  = "yaml"
 )
 
-// formatFlag is the value of an --output flag: one of the formats on offer.
+// formatFlag is the value of a --format flag: one of the formats on offer.
 type formatFlag struct {
 	format string
 	offer  []string
 }
 
-// addFormatFlag gives a command its --output flag. The first format is the
-// default. A wrong one is a wrong call.
+// addFormatFlag adds the flag -o, --format to a command. The first format is the default; one that is not on offer is a wrong call.
+// --output, without a shorthand, names a file.
 func addFormatFlag(flags *pflag.FlagSet, offer ...string) *formatFlag {
 	f := &formatFlag{format: offer[0], offer: offer}
-	flags.VarP(f, "output", "o", "the `FORMAT` of the result: "+strings.Join(offer, ", "))
+	flags.VarP(f, "format", "o", "the `FORMAT` of the result: "+strings.Join(offer, ", "))
 	return f
 }
 
