@@ -36,9 +36,19 @@ func chooseDevices(root, choice string) (devices []hca.Device, notes []string, e
 		return nil, nil, err
 	}
 	if node.RDMACM == nil || !node.RDMACM.Sound() {
-		return devices, append(notes, "warning: the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module rdma_ucm"), nil
+		if slices.ContainsFunc(devices, func(d hca.Device) bool { return connectsByRDMACM(node, d.HCA) }) {
+			notes = append(notes, "warning: the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module rdma_ucm")
+		}
+		return devices, notes, nil
 	}
 	return append(devices, *node.RDMACM), notes, nil
+}
+
+// connectsByRDMACM reports whether programs can use RDMA_CM with an HCA. They cannot with EFA, which has no connection manager
+// (drivers/infiniband/hw/efa/efa_verbs.c, efa_get_port_immutable) and is the only kind whose node type is unspecified.
+func connectsByRDMACM(node *hca.Node, name string) bool {
+	h, found := node.Find(name)
+	return found && h.NodeType != "unspecified"
 }
 
 func allDevices(node *hca.Node) (devices []hca.Device, notes []string, err error) {

@@ -178,7 +178,7 @@ func TestGenerateDevices(t *testing.T) {
 		"a name twice":              {hcatest.V100(t), "mlx5_1,mlx5_1", []string{"uverbs1 231:193", "rdma_cm 10:58"}, ""},
 		"no rdma_cm":                {hcatest.NoRDMACM(t), "mlx5_0", []string{"uverbs0 231:192"}, noRDMACM},
 		"rdma_cm that is a folder":  {hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/rdma_cm/": ""}).Root(t), "mlx5_0", []string{"uverbs0 231:192"}, noRDMACM},
-		"EFA":                       {hcatest.EFA(t), "efa_0", []string{"uverbs0 231:192"}, noRDMACM},
+		"EFA, which has no RDMA_CM": {hcatest.EFA(t), "efa_0", []string{"uverbs0 231:192"}, ""},
 		"one works, others not":     {hcatest.Broken(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
