@@ -30,13 +30,20 @@ func newGenerateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate",
 		Short: "Print a base runtime spec whose containers can register RDMA memory",
-		Long: `Print an OCI runtime spec for containerd's base_runtime_spec: containerd's default one with memlock unlimited and CAP_IPC_LOCK,
-and without the default of 1024 open files that would otherwise cap every container. It is for runtimes without NRI; every
-container of the runtime handler that uses it gets what it says, so give it a handler and a RuntimeClass of its own.
+		Long: `Print an OCI runtime spec for containerd's base_runtime_spec: containerd's default spec with memlock unlimited and CAP_IPC_LOCK,
+and without the default limit of 1024 open files, which would cap every container. It is for runtimes without NRI. Every container
+of the runtime handler that uses it gets what it gives, so use a handler and a RuntimeClass of its own.
 
-With --for, print the same for another platform, in its own language and as far as that can express it. What such a
-configuration says holds for every container of the node.`,
-		Example: `  rdma-spec generate > /etc/containerd/rdma-spec.json
+With --for, print the same for another platform, in that platform's language and as far as it can express it. Such a configuration
+affects every container of the node.
+
+Write the file with --output: it is replaced atomically, and only if nothing fails. With "> FILE" the shell empties the file first;
+if the command then fails, the runtime finds an empty file, and with an empty base_runtime_spec its whole CRI does not start.
+What the file held before is kept as a backup beside it, or, for a drop-in such as crio.conf.d/90-rdma-spec.conf, in the folder
+above, since a daemon may read every file of a drop-in folder. No backup is overwritten.
+
+The exit status is 0 if the configuration is written, 2 for a wrong call, and 3 if it cannot be made or written.`,
+		Example: `  rdma-spec generate --output /etc/containerd/rdma-spec.json
   rdma-spec generate --from /etc/containerd/cri-base.json --memlock 64Gi --output /etc/containerd/rdma-spec.json
   rdma-spec generate --for crio --output /etc/crio/crio.conf.d/90-rdma-spec.conf`,
 		Args: cobra.NoArgs,
@@ -52,10 +59,10 @@ configuration says holds for every container of the node.`,
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", fromDefault, "the `SPEC` to start from: default, a file, or - for standard input")
 	f.StringVar(&o.platform, "for", "containerd", "the `PLATFORM` to write for: "+strings.Join(platforms, ", "))
-	f.StringVar(&o.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; an existing higher one is kept")
-	f.BoolVar(&o.ipcLock, "ipc-lock", true, "add CAP_IPC_LOCK for root, where the platform can (with a finite memlock only if you say so: it voids the limit)")
+	f.StringVar(&o.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; a higher one in the spec of --from is kept")
+	f.BoolVar(&o.ipcLock, "ipc-lock", true, "add CAP_IPC_LOCK for root, where the platform can; with a finite memlock only if set, since it voids the limit")
 	f.StringVar(&o.devices, "devices", devicesNone, "`HCAs` whose devices are added: none, all that have an ACTIVE port, or names such as mlx5_0,mlx5_1; minors can change at boot")
-	f.StringVar(&o.output, "output", "", "write to a `FILE`, atomically, with a backup, instead of standard output")
+	f.StringVar(&o.output, "output", "", "write to a `FILE` instead of standard output: atomically, with a backup")
 	f.StringVar(&o.root, "root", "/", "find the node's devices below this `DIR`")
 	return cmd
 }
@@ -80,10 +87,15 @@ func (o generateOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	if baseline.CapsFiles(base) {
 		notes = append(notes, fmt.Sprintf("warning: %s sets RLIMIT_NOFILE to 1024: every container will be held to 1024 open files; remove that rlimit unless you mean it", o.from))
 	}
+	void, err := o.void(grant, base)
+	if err != nil {
+		return fmt.Errorf("--from %s: %w", o.from, err)
+	}
 	text, err := target.Config(grant, base)
 	if err != nil {
 		return fmt.Errorf("--from %s: %w", o.from, err)
 	}
+	notes = append(notes, void...)
 	backup, err := o.write(text, stdout)
 	if err != nil {
 		return err
@@ -105,12 +117,8 @@ func (o generateOptions) grant(target platform.Platform) (grant spec.Grant, note
 	if grant.Memlock, err = spec.ParseLimit(o.memlock); err != nil {
 		return spec.Grant{}, nil, usageError{err}
 	}
-	finite := grant.Memlock.Finite()
-	if o.ipcLock && (o.ipcLockGiven || !finite && target.GivesIPCLock()) {
+	if o.ipcLock && (o.ipcLockGiven || !grant.Memlock.Finite() && target.GivesIPCLock()) {
 		grant.IPCLock = spec.IPCLockYes
-	}
-	if grant.IPCLock != spec.IPCLockNo && finite {
-		notes = append(notes, fmt.Sprintf("warning: CAP_IPC_LOCK voids the memlock of %s for processes of root", grant.Memlock))
 	}
 	if o.devices == "" {
 		return spec.Grant{}, nil, usageError{errors.New("--devices is empty: write none, all, or names such as mlx5_0,mlx5_1")}
@@ -124,6 +132,35 @@ func (o generateOptions) grant(target platform.Platform) (grant spec.Grant, note
 	}
 	grant.Devices = devices
 	return grant, append(notes, more...), nil
+}
+
+// void gives warnings where a finite memlock does not hold: a grant lowers no limit and takes no capability away.
+func (o generateOptions) void(grant spec.Grant, base []byte) (warnings []string, err error) {
+	if !grant.Memlock.Finite() {
+		return nil, nil
+	}
+	if base == nil { // the platform's own has neither
+		base = []byte("{}")
+	}
+	result, err := grant.Apply(base, spec.BaseSets)
+	if err != nil {
+		return nil, err
+	}
+	limit, _, err := spec.Memlock(result)
+	if err != nil {
+		return nil, err
+	}
+	if highest := max(limit.Soft, limit.Hard); highest > grant.Memlock {
+		warnings = append(warnings, fmt.Sprintf("warning: the memlock of %s does not hold: %s allows %s, which is kept; remove RLIMIT_MEMLOCK from it", grant.Memlock, o.from, highest))
+	}
+	if baseline.HasIPCLock(result) {
+		warning := fmt.Sprintf("warning: CAP_IPC_LOCK voids the memlock of %s for processes of root", grant.Memlock)
+		if baseline.HasIPCLock(base) {
+			warning += "; remove the capability from " + o.from
+		}
+		warnings = append(warnings, warning)
+	}
+	return warnings, nil
 }
 
 // base reads the base spec to start from, nil for the platform's own.

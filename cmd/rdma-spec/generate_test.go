@@ -120,7 +120,6 @@ func TestGenerateFromGolden(t *testing.T) {
 }
 
 func TestGenerateMemlockAndIPCLock(t *testing.T) {
-	const voids = "rdma-spec: warning: CAP_IPC_LOCK voids the memlock of 16Gi for processes of root\n"
 	for name, test := range map[string]struct {
 		args    []string
 		stderr  string
@@ -130,10 +129,9 @@ func TestGenerateMemlockAndIPCLock(t *testing.T) {
 		"unlimited":                       {nil, "", math.MaxUint64, 3},
 		"without IPC_LOCK":                {[]string{"--ipc-lock=false"}, "", math.MaxUint64, 0},
 		"a finite one means no IPC_LOCK":  {[]string{"--memlock", "16Gi"}, "", 16 << 30, 0},
-		"unless asked for":                {[]string{"--memlock", "16Gi", "--ipc-lock"}, voids, 16 << 30, 3},
+		"unless asked for":                {[]string{"--memlock", "16Gi", "--ipc-lock"}, "rdma-spec: warning: CAP_IPC_LOCK voids the memlock of 16Gi for processes of root\n", 16 << 30, 3},
 		"finite, without IPC_LOCK":        {[]string{"--memlock", "16Gi", "--ipc-lock=false"}, "", 16 << 30, 0},
 		"a number that is unlimited":      {[]string{"--memlock", "18446744073709551615"}, "", math.MaxUint64, 3},
-		"an existing higher one is kept":  {[]string{"--memlock", "1Gi", "--from", "testdata/unlimited.json"}, "", math.MaxUint64, 0},
 		"an existing lower one is raised": {[]string{"--memlock", "16Gi", "--from", "testdata/low.json"}, "", 16 << 30, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -145,6 +143,29 @@ func TestGenerateMemlockAndIPCLock(t *testing.T) {
 			if got := capable(s); got != test.sets {
 				t.Errorf("CAP_IPC_LOCK is in %d sets, want %d", got, test.sets)
 			}
+		})
+	}
+}
+
+// A finite memlock does not hold where the base spec gives more: neither limits nor capabilities are taken away.
+func TestGenerateWarnsOfALimitThatDoesNotHold(t *testing.T) {
+	const (
+		unlimited = "rdma-spec: warning: the memlock of 16Gi does not hold: - allows unlimited, which is kept; remove RLIMIT_MEMLOCK from it\n"
+		voids     = "rdma-spec: warning: CAP_IPC_LOCK voids the memlock of 16Gi for processes of root; remove the capability from -\n"
+	)
+	for name, test := range map[string]struct{ process, args, stderr string }{
+		"unlimited":                {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]`, "--memlock 16Gi", unlimited},
+		"a hard one":               {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":8388608}]`, "--memlock 16Gi", unlimited},
+		"the first of two":         {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":0},{"type":"RLIMIT_MEMLOCK","hard":0,"soft":0}]`, "--memlock 16Gi", unlimited},
+		"64Gi":                     {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":68719476736,"soft":68719476736}]`, "--memlock 16Gi", strings.Replace(unlimited, "unlimited", "64Gi", 1)},
+		"the same":                 {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":17179869184,"soft":17179869184}]`, "--memlock 16Gi", ""},
+		"unlimited is asked for":   {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":8388608,"soft":8388608}],"capabilities":{"bounding":["CAP_IPC_LOCK"]}`, "", ""},
+		"IPC_LOCK":                 {`"capabilities":{"bounding":["CAP_IPC_LOCK"]}`, "--memlock 16Gi", voids},
+		"IPC_LOCK, and not wanted": {`"capabilities":{"permitted":["CAP_IPC_LOCK"]}`, "--memlock 16Gi --ipc-lock=false", voids},
+		"both, for nodeadm":        {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}],"capabilities":{"effective":["CAP_IPC_LOCK"]}`, "--memlock 16Gi --for nodeadm", unlimited + voids},
+	} {
+		t.Run(name, func(t *testing.T) {
+			generate(t, `{"ociVersion":"1.0.2","process":{`+test.process+`},"linux":{}}`, test.stderr, append(strings.Fields(test.args), "--from", "-")...)
 		})
 	}
 }

@@ -101,3 +101,21 @@ func CapsFiles(text []byte) bool {
 	}
 	return slices.ContainsFunc(s.Process.Rlimits, func(l specs.POSIXRlimit) bool { return l.Type == "RLIMIT_NOFILE" && l.Soft == 1024 })
 }
+
+// HasIPCLock reports whether any capability set of a spec has CAP_IPC_LOCK.
+func HasIPCLock(text []byte) bool {
+	var s struct {
+		Process struct {
+			Capabilities map[string][]string `json:"capabilities"`
+		} `json:"process"`
+	}
+	if json.Unmarshal(text, &s) != nil {
+		return false
+	}
+	for _, set := range s.Process.Capabilities {
+		if slices.Contains(set, "CAP_IPC_LOCK") {
+			return true
+		}
+	}
+	return false
+}

@@ -207,6 +207,20 @@ func TestIndent(t *testing.T) {
 	}
 }
 
+func TestHasIPCLock(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{"process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_IPC_LOCK"]}}}`:   true,
+		`{"Process":{"Capabilities":{"Effective":["CAP_IPC_LOCK"]}}}`:              true,
+		`{"process":{"capabilities":{"bounding":["CAP_IPC_OWNER"],"ambient":[]}}}`: false,
+		`{"process":{}}`: false,
+		`{"process":`:    false,
+	} {
+		if got := HasIPCLock([]byte(text)); got != want {
+			t.Errorf("HasIPCLock(%s) = %v, want %v", text, got, want)
+		}
+	}
+}
+
 func TestCapsFiles(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}}`:                                    true,
