@@ -70,7 +70,7 @@ The exit status is 0 if the configuration is written, 2 for a wrong call, and 3 
 // fromDefault is the --from that stands for the platform's own base spec.
 const fromDefault = "default"
 
-// run writes the configuration, and only when that is done says what else there is to know.
+// run writes the configuration, and then warnings and notes, so that an error is a single line.
 func (o generateOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	target, err := platform.Find(o.platform)
 	if err != nil {
@@ -84,10 +84,7 @@ func (o generateOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--from %s: %w", o.from, err)
 	}
-	if baseline.CapsFiles(base) {
-		notes = append(notes, fmt.Sprintf("warning: %s sets RLIMIT_NOFILE to 1024: every container will be held to 1024 open files; remove that rlimit unless you mean it", o.from))
-	}
-	void, err := o.void(grant, base)
+	warnings, err := o.warnings(grant, base)
 	if err != nil {
 		return fmt.Errorf("--from %s: %w", o.from, err)
 	}
@@ -95,7 +92,7 @@ func (o generateOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("--from %s: %w", o.from, err)
 	}
-	notes = append(notes, void...)
+	notes = append(notes, warnings...)
 	backup, err := o.write(text, stdout)
 	if err != nil {
 		return err
@@ -126,21 +123,30 @@ func (o generateOptions) grant(target platform.Platform) (grant spec.Grant, note
 	if err := target.Allows(o.from != fromDefault, grant.IPCLock != spec.IPCLockNo, o.devices != devicesNone); err != nil {
 		return spec.Grant{}, nil, usageError{err}
 	}
-	devices, more, err := chooseDevices(o.root, o.devices)
-	if err != nil {
+	if grant.Devices, notes, err = chooseDevices(o.root, o.devices); err != nil {
 		return spec.Grant{}, nil, fmt.Errorf("--devices %s: %w", o.devices, err)
 	}
-	grant.Devices = devices
-	return grant, append(notes, more...), nil
+	return grant, notes, nil
 }
 
-// void gives warnings where a finite memlock does not hold: a grant lowers no limit and takes no capability away.
-func (o generateOptions) void(grant spec.Grant, base []byte) (warnings []string, err error) {
-	if !grant.Memlock.Finite() {
-		return nil, nil
+// warnings reports what gives containers more or less than the flags ask for: a grant lowers no limit and removes no capability.
+func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []string, err error) {
+	warn := func(format string, args ...any) {
+		warnings = append(warnings, "warning: "+fmt.Sprintf(format, args...))
 	}
-	if base == nil { // the platform's own has neither
-		base = []byte("{}")
+	if baseline.CapsFiles(base) {
+		warn("--from %s: RLIMIT_NOFILE is 1024, so every container is held to 1024 open files: remove that rlimit unless you mean it", o.from)
+	}
+	if !grant.Memlock.Finite() {
+		return warnings, nil
+	}
+	if grant.IPCLock != spec.IPCLockNo {
+		warn("CAP_IPC_LOCK voids the memlock of %s for processes of root", grant.Memlock)
+	} else if baseline.HasIPCLock(base) {
+		warn("--from %s: CAP_IPC_LOCK is there, and voids the memlock of %s for processes of root: remove the capability", o.from, grant.Memlock)
+	}
+	if base == nil {
+		return warnings, nil
 	}
 	result, err := grant.Apply(base, spec.BaseSets)
 	if err != nil {
@@ -151,14 +157,7 @@ func (o generateOptions) void(grant spec.Grant, base []byte) (warnings []string,
 		return nil, err
 	}
 	if highest := max(limit.Soft, limit.Hard); highest > grant.Memlock {
-		warnings = append(warnings, fmt.Sprintf("warning: the memlock of %s does not hold: %s allows %s, which is kept; remove RLIMIT_MEMLOCK from it", grant.Memlock, o.from, highest))
-	}
-	if baseline.HasIPCLock(result) {
-		warning := fmt.Sprintf("warning: CAP_IPC_LOCK voids the memlock of %s for processes of root", grant.Memlock)
-		if baseline.HasIPCLock(base) {
-			warning += "; remove the capability from " + o.from
-		}
-		warnings = append(warnings, warning)
+		warn("--from %s: RLIMIT_MEMLOCK is %s, which is not lowered, so the memlock of %s does not hold: remove that rlimit", o.from, highest, grant.Memlock)
 	}
 	return warnings, nil
 }

@@ -150,8 +150,8 @@ func TestGenerateMemlockAndIPCLock(t *testing.T) {
 // A finite memlock does not hold where the base spec gives more: neither limits nor capabilities are taken away.
 func TestGenerateWarnsOfALimitThatDoesNotHold(t *testing.T) {
 	const (
-		unlimited = "rdma-spec: warning: the memlock of 16Gi does not hold: - allows unlimited, which is kept; remove RLIMIT_MEMLOCK from it\n"
-		voids     = "rdma-spec: warning: CAP_IPC_LOCK voids the memlock of 16Gi for processes of root; remove the capability from -\n"
+		unlimited = "rdma-spec: warning: --from -: RLIMIT_MEMLOCK is unlimited, which is not lowered, so the memlock of 16Gi does not hold: remove that rlimit\n"
+		voids     = "rdma-spec: warning: --from -: CAP_IPC_LOCK is there, and voids the memlock of 16Gi for processes of root: remove the capability\n"
 	)
 	for name, test := range map[string]struct{ process, args, stderr string }{
 		"unlimited":                {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]`, "--memlock 16Gi", unlimited},
@@ -162,7 +162,7 @@ func TestGenerateWarnsOfALimitThatDoesNotHold(t *testing.T) {
 		"unlimited is asked for":   {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":8388608,"soft":8388608}],"capabilities":{"bounding":["CAP_IPC_LOCK"]}`, "", ""},
 		"IPC_LOCK":                 {`"capabilities":{"bounding":["CAP_IPC_LOCK"]}`, "--memlock 16Gi", voids},
 		"IPC_LOCK, and not wanted": {`"capabilities":{"permitted":["CAP_IPC_LOCK"]}`, "--memlock 16Gi --ipc-lock=false", voids},
-		"both, for nodeadm":        {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}],"capabilities":{"effective":["CAP_IPC_LOCK"]}`, "--memlock 16Gi --for nodeadm", unlimited + voids},
+		"both, for nodeadm":        {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}],"capabilities":{"effective":["CAP_IPC_LOCK"]}`, "--memlock 16Gi --for nodeadm", voids + unlimited},
 	} {
 		t.Run(name, func(t *testing.T) {
 			generate(t, `{"ociVersion":"1.0.2","process":{`+test.process+`},"linux":{}}`, test.stderr, append(strings.Fields(test.args), "--from", "-")...)
@@ -173,7 +173,7 @@ func TestGenerateWarnsOfALimitThatDoesNotHold(t *testing.T) {
 // The recipe that many follow by hand caps every container at 1024 open files.
 func TestGenerateWarnsOf1024Files(t *testing.T) {
 	const text = `{"ociVersion":"1.0.2","process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]},"linux":{}}`
-	got := generate(t, text, "rdma-spec: warning: - sets RLIMIT_NOFILE to 1024: every container will be held to 1024 open files; remove that rlimit unless you mean it\n", "--from", "-")
+	got := generate(t, text, "rdma-spec: warning: --from -: RLIMIT_NOFILE is 1024, so every container is held to 1024 open files: remove that rlimit unless you mean it\n", "--from", "-")
 	if !strings.Contains(got, "RLIMIT_NOFILE") {
 		t.Error("the rlimit is gone: somebody may mean it")
 	}
