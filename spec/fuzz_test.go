@@ -19,7 +19,7 @@ import (
 // what the grant does not speak of is as it was, and what it promises is there.
 func FuzzApply(f *testing.F) {
 	for _, text := range []string{
-		`{}`, ` { } `, `null`, `[]`, `{"process":{},"Process":{}}`, `{"proce\u017f\u017f":{"rlimits":[]}}`, `{"":{"":[]},"x":1e400}`,
+		``, `x`, `{`, `{x`, `{"a":x}`, `{"a":1`, `{}{}`, `{}`, ` { } `, `null`, `[]`, `{"process":{},"Process":{}}`, `{"proce\u017f\u017f":{"rlimits":[]}}`, `{"":{"":[]},"x":1e400}`,
 		`{"process":null,"linux":null}`, `{"process":[],"linux":{"resources":[]}}`, "{\"\\ud800\":\"\xff\",\"linux\":{}}",
 		`{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":65536,"x":[1e400]},{"type":"RLIMIT_MEMLOCK"}]}}`,
 		`{"process":{"rlimits":[{"Type":"RLIMIT_MEMLOCK","hard":1,"soft":2}],"capabilities":{"bounding":["CAP_\u0049PC_LOCK",null]}}}`,
@@ -30,6 +30,7 @@ func FuzzApply(f *testing.F) {
 	} {
 		f.Add([]byte(text), uint64(Unlimited), uint8(7))
 		f.Add([]byte(text), uint64(1<<20), uint8(2))
+		f.Add([]byte(text), uint64(0), uint8(17))
 	}
 	f.Fuzz(func(t *testing.T, text []byte, memlock uint64, choice uint8) {
 		grant := Grant{Memlock: Limit(memlock), IPCLock: []IPCLock{IPCLockNo, IPCLockUnlessDropped, IPCLockYes, IPCLockYes}[choice&3]}

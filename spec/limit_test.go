@@ -146,6 +146,7 @@ func FuzzParseLimit(f *testing.F) {
 	for _, seed := range []string{
 		"unlimited", "16Gi", "0.5Gi", "500M", "65537", "9223372036854775807", "18446744073709551615", "8Ei", "1e3", "1e99", "1e-999",
 		"-1", "0", "1.5", "1n", "+5", ".5Ki", "5.", "1e+3", "١٦Gi", "1_000", "0b1", "16gi", "\x00", "",
+		"10000000000000000000", strings.Repeat("0", maxQuantityLength+1),
 	} {
 		f.Add(seed)
 	}

@@ -73,8 +73,14 @@ func FuzzAnswer(f *testing.F) {
 	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a", "rdma/b"}, "sidecar": nil})
 	f.Add(encoded(f, &podresources.GetPodResourcesResponse{PodResources: trainer}))
 	f.Add(encoded(f, &podresources.ListPodResourcesResponse{PodResources: []*podresources.PodResources{pod("ml", "x", nil), trainer, trainer}}))
-	f.Add([]byte{})
-	f.Add([]byte{0x0a, 0x00})
+	for _, text := range []string{
+		"", "\x0a\x00", "\x0a", "\x0a\x01\x0a", "\xff", "\x0d", "\x0d1234", // cut short; a number of 32 bits
+		"\xf8\x07\x01\xfa\x07\x01x", "\x0a\x02\x08\x01", // other fields, and a number for the pod's name
+		"\x0a\x04\x12\x02ml\x0a\x09\x0a\x07trainer",  // halves of two pods
+		"\x0a\x10\x0a\x07trainer\x12\x02ml\x1a\x01x", // a container that cannot be read
+	} {
+		f.Add([]byte(text))
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		got, err := readAnswer(text, "ml", "trainer")
 		if (got == nil) == (err == nil) {
