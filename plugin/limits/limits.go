@@ -144,7 +144,10 @@ func parseMemlock(text []byte) (spec.Rlimit, error) {
 			return spec.Rlimit{}, err
 		}
 		hard, err := parseBytes(fields[1])
-		return spec.Rlimit{Soft: soft, Hard: hard}, err
+		if err != nil {
+			return spec.Rlimit{}, err
+		}
+		return spec.Rlimit{Soft: soft, Hard: hard}, nil
 	}
 	return spec.Rlimit{}, errors.New("it has no line for Max locked memory")
 }
@@ -153,8 +156,17 @@ func parseBytes(text string) (spec.Limit, error) {
 	if text == "unlimited" {
 		return spec.Unlimited, nil
 	}
-	n, err := strconv.ParseUint(text, 10, 64)
+	n, err := parseNumber(text, 10, 64)
 	return spec.Limit(n), err
+}
+
+// parseNumber reads a number, and returns 0 beside an error, where strconv returns the largest number.
+func parseNumber(text string, base, bits int) (uint64, error) {
+	n, err := strconv.ParseUint(text, base, bits)
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
 }
 
 // capIPCLock is CAP_IPC_LOCK's number (linux/capability.h).
@@ -164,7 +176,7 @@ const capIPCLock = 14
 func parseCapEff(text []byte) (uint64, error) {
 	for line := range strings.Lines(string(text)) {
 		if set, found := strings.CutPrefix(line, "CapEff:"); found {
-			return strconv.ParseUint(strings.TrimSpace(set), 16, 64)
+			return parseNumber(strings.TrimSpace(set), 16, 64)
 		}
 	}
 	return 0, errors.New("it has no line for CapEff")
@@ -174,7 +186,8 @@ func parseCapEff(text []byte) (uint64, error) {
 func parseTGID(text []byte) (pid int, err error) {
 	for line := range strings.Lines(string(text)) {
 		if id, found := strings.CutPrefix(line, "Tgid:"); found {
-			return strconv.Atoi(strings.TrimSpace(id))
+			n, err := parseNumber(strings.TrimSpace(id), 10, 31)
+			return int(n), err
 		}
 	}
 	return 0, errors.New("it has no line for Tgid")

@@ -4,6 +4,8 @@
 package limits
 
 import (
+	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,18 +102,57 @@ func TestMemlockOfAText(t *testing.T) {
 	}
 }
 
+// FuzzParse: a parser returns what the first line of its kind says, or an error and nothing.
 func FuzzParse(f *testing.F) {
-	f.Add(limitsText)
-	f.Add("Name:\tsh\nCapEff:\t000001ffffffffff\n")
+	for _, text := range []string{
+		limitsText, "Max locked memory         8388608              unlimited\n", "Max locked memory 1 99999999999999999999 bytes\n", "Max locked memory 1 x\nMax locked memory 1 2",
+		"Name:\tsh\nTgid:\t42\nCapEff:\t000001ffffffffff\n", "CapEff:\t1ffffffffffffffff\n", "CapEff: \nCapEff: 1\n", "Tgid:\t99999999999999999999", "Tgid:\t-1\n",
+		"         0          0 4294967295\n", "0 0 4294967295\n0 0 4294967295\n",
+	} {
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if limit, err := parseMemlock([]byte(text)); err != nil && limit.Hard != 0 {
-			t.Errorf("%v with error %v", limit, err)
+		limit, err := parseMemlock([]byte(text))
+		if words := strings.Fields(firstLine(text, "Max locked memory ")); err == nil && (len(words) < 2 || !means(words[0], limit.Soft) || !means(words[1], limit.Hard)) {
+			t.Errorf("memlock %v of %q", limit, words)
+		} else if err != nil && limit != (spec.Rlimit{}) {
+			t.Errorf("memlock %v with error %v", limit, err)
 		}
-		if set, err := parseCapEff([]byte(text)); err == nil && set != 0 && !strings.Contains(text, "CapEff:") {
-			t.Errorf("capabilities %x of nothing", set)
+		set, err := parseCapEff([]byte(text))
+		if value := firstLine(text, "CapEff:"); err == nil && !means(strings.ToLower(value), fmt.Sprintf("%x", set)) || err != nil && set != 0 {
+			t.Errorf("capabilities %x of %q, error %v", set, value, err)
 		}
-		allUIDs([]byte(text))
+		tgid, err := parseTGID([]byte(text))
+		if value := firstLine(text, "Tgid:"); err == nil && !means(value, tgid) || err != nil && tgid != 0 {
+			t.Errorf("process %d of %q, error %v", tgid, value, err)
+		}
+		var inside, outside, length uint64
+		if n, _ := fmt.Sscan(text, &inside, &outside, &length); allUIDs([]byte(text)) && (n != 3 || inside != 0 || outside != 0 || length != math.MaxUint32) {
+			t.Errorf("%q is taken for a map of all users to themselves", text)
+		}
 	})
+}
+
+// firstLine returns what follows a prefix in the first line that has it.
+func firstLine(text, prefix string) string {
+	_, rest, found := strings.Cut("\n"+text, "\n"+prefix)
+	if !found {
+		return ""
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
+}
+
+// means reports whether a word of the kernel's, perhaps with leading zeros, is how a value is written.
+func means(word string, value any) bool {
+	if limit, ok := value.(spec.Limit); ok {
+		if word == "unlimited" {
+			return limit == spec.Unlimited
+		}
+		value = uint64(limit)
+	}
+	trimmed := strings.TrimLeft(word, "0")
+	return trimmed == fmt.Sprint(value) || trimmed == "" && word != "" && fmt.Sprint(value) == "0"
 }
 
 // files makes a proc of files.
