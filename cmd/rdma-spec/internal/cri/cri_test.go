@@ -5,10 +5,12 @@ package cri
 
 import (
 	"context"
+	"encoding/json"
 	"math"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -169,14 +171,67 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// FuzzVerboseStatus: of a status that is refused, nothing of the spec is known; what a runtime writes from the types of the OCI runtime
+// spec is read as it was meant.
 func FuzzVerboseStatus(f *testing.F) {
-	f.Add(`{"pid":42,"runtimeSpec":{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":1}]},"linux":{"devices":[{"path":"/dev/x","type":"c","major":1,"minor":2}],"resources":{"devices":[{"allow":true,"access":"rwm"}],"memory":{"limit":1}}}}}`)
-	f.Add(`{"pid":-1,"runtimeSpec":null}`)
-	f.Add(`{"runtimeSpec":{}}`)
+	for _, text := range []string{
+		`{"pid":42,"runtimeSpec":{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":1},{"type":"RLIMIT_MEMLOCK","hard":2,"soft":2}],` +
+			`"capabilities":{"bounding":["CAP_CHOWN"]}},"linux":{"devices":[{"path":"/dev/x","type":"c","major":1,"minor":2}],"resources":{"devices":[{"allow":true,"access":"rwm"}],"memory":{"limit":1}}}}}`,
+		`{"pid":1,"runtimeSpec":{"linux":{"resources":{"devices":[{"allow":true,"access":"rwm"},{"allow":false,"access":"rwm"},{"allow":true,"type":"c","access":"rw"}]}}}}`,
+		`{"pid":1,"runtimeSpec":{"linux":{"devices":[{"path":"/dev/x"}],"resources":[]}}}`,
+		`{"runtimeSpec":{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}]}}}}`,
+		`{"pid":-1,"runtimeSpec":null}`, `{"runtimeSpec":{}}`, `{"runtimeSpec":{"linux":{"devices":[{}]}},"pid":"1"}`, `{}`, ``,
+	} {
+		f.Add(text)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
 		var c Container
-		if err := c.read(map[string]string{"info": text}); err != nil && c.Devices != nil {
-			t.Errorf("devices of %q, which is refused: %v", text, err)
+		if err := c.read(map[string]string{"info": text}); err != nil {
+			if diff := cmp.Diff(Container{PID: c.PID}, c); diff != "" {
+				t.Errorf("read from %q, which is refused: %s", text, diff)
+			}
+			return
+		}
+		var status struct {
+			PID         int         `json:"pid"`
+			RuntimeSpec *specs.Spec `json:"runtimeSpec"`
+		}
+		if json.Unmarshal([]byte(text), &status) != nil || status.RuntimeSpec == nil {
+			return // no runtime writes this
+		}
+		written, err := json.Marshal(status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c = Container{}
+		if err := c.read(map[string]string{"info": string(written)}); err != nil {
+			t.Fatalf("%v: %s", err, written)
+		}
+		want := c
+		want.PID, want.Spec, want.Devices, want.MemoryLimit = status.PID, Spec{}, nil, 0
+		if p := status.RuntimeSpec.Process; p != nil {
+			for _, l := range p.Rlimits {
+				if l.Type == "RLIMIT_MEMLOCK" {
+					want.Spec.Memlock, want.Spec.MemlockKnown = spec.Rlimit{Soft: spec.Limit(l.Soft), Hard: spec.Limit(l.Hard)}, true
+				}
+			}
+			if p.Capabilities != nil {
+				want.Spec.Bounding = p.Capabilities.Bounding
+			}
+		}
+		if l := status.RuntimeSpec.Linux; l != nil {
+			for _, d := range l.Devices {
+				want.Devices = append(want.Devices, policy.Device{Path: d.Path, Type: d.Type, Major: d.Major, Minor: d.Minor})
+			}
+			if l.Resources != nil && l.Resources.Memory != nil && l.Resources.Memory.Limit != nil {
+				want.MemoryLimit = *l.Resources.Memory.Limit
+			}
+			if c.AllDevices && (l.Resources == nil || !slices.ContainsFunc(l.Resources.Devices, func(r specs.LinuxDeviceCgroup) bool { return r.Allow })) {
+				t.Errorf("all devices are allowed in %q, by no rule", written)
+			}
+		}
+		if diff := cmp.Diff(want, c, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("(-meant +read):\n%s", diff)
 		}
 	})
 }
