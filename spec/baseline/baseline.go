@@ -68,13 +68,13 @@ func Read(from io.Reader) ([]byte, error) {
 	var syntax *json.SyntaxError
 	switch {
 	case errors.As(err, &syntax):
-		return nil, fmt.Errorf("no JSON: %w: expected an OCI runtime spec", err)
+		return nil, fmt.Errorf("not JSON: %w: expected an OCI runtime spec", err)
 	case text[0] != '{':
-		return nil, errors.New("no JSON object: expected an OCI runtime spec")
+		return nil, errors.New("not a JSON object: expected an OCI runtime spec")
 	case len(s.Version) <= len(`""`) || s.Version[0] != '"':
-		return nil, errors.New("no OCI runtime spec: it has no ociVersion")
+		return nil, errors.New("not an OCI runtime spec: it has no ociVersion")
 	case len(s.Linux) == 0 || s.Linux[0] != '{':
-		return nil, errors.New("no OCI runtime spec for Linux: it has no linux section")
+		return nil, errors.New("not an OCI runtime spec for Linux: it has no linux section")
 	}
 	return text, nil
 }

@@ -70,7 +70,7 @@ func Find(name string) (Platform, error) {
 		}
 		names[i] = p.Name
 	}
-	return Platform{}, fmt.Errorf("no platform is called %q: write one of %s", name, strings.Join(names, ", "))
+	return Platform{}, fmt.Errorf("unknown platform %q: write one of %s", name, strings.Join(names, ", "))
 }
 
 // GivesIPCLock says whether the configuration can add CAP_IPC_LOCK.
