@@ -7,6 +7,8 @@ package e2e
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -149,9 +151,17 @@ func testCRIOPluginRepairs(t *testing.T) {
 	expectMemlock(t, unrelated, kernelDefault)
 }
 
-// CRI-O takes the generated drop-in, and every container has the limit, without the plugin.
+// CRI-O takes the generated drop-in and not the backup of what it replaced, and every container has the limit, without the plugin.
 func testCRIOGenerate(t *testing.T) {
-	dropIn(t, "90-rdma-spec.conf", string(rdmaSpec(t, "generate", "--for", "crio")))
+	const name = "90-rdma-spec.conf"
+	file := filepath.Join(crio.DropIns, name)
+	rdmaSpec(t, "generate", "--for", "crio", "--memlock", "1Gi", "--output", file)
+	rdmaSpec(t, "generate", "--for", "crio", "--output", file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dropIn(t, name, string(text))
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{User: 1000})
 	expectMemlock(t, id, "unlimited")
 	if got := shell(t, id, "ulimit -l; ulimit -Hl"); got != "unlimited\nunlimited" {

@@ -23,10 +23,11 @@ const (
 	Socket = "/run/crio/crio.sock"
 	// NRISocket is where its NRI listens.
 	NRISocket = "/run/nri/nri.sock"
+	// DropIns is the folder of which it reads every file, whatever its name.
+	DropIns = folder + "/crio.conf.d"
 
 	folder  = "/etc/crio"
 	config  = folder + "/crio.conf"
-	dropIns = folder + "/crio.conf.d"
 	policy  = folder + "/policy.json"
 	storage = "/var/lib/containers/storage"
 	running = "/run/containers/storage"
@@ -59,7 +60,7 @@ func Start(ctx context.Context) (*CRIO, error) {
 			return nil, fmt.Errorf("cannot store image %s: %w: %s", image, err, out)
 		}
 	}
-	server, err := pods.Serve(ctx, Socket, nil, filepath.Join(parts.CRIO(), "crio"), "--config", config, "--config-dir", dropIns)
+	server, err := pods.Serve(ctx, Socket, nil, filepath.Join(parts.CRIO(), "crio"), "--config", config, "--config-dir", DropIns)
 	if err != nil {
 		return nil, err
 	}
@@ -75,10 +76,10 @@ func writeConfig(parts node.PartSet) error {
 	if err != nil {
 		return err
 	}
-	if err := os.RemoveAll(dropIns); err != nil {
+	if err := os.RemoveAll(DropIns); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(dropIns, 0o755); err != nil {
+	if err := os.MkdirAll(DropIns, 0o755); err != nil {
 		return err
 	}
 	if err := os.WriteFile(policy, []byte(acceptAll), 0o644); err != nil {
@@ -89,7 +90,7 @@ func writeConfig(parts node.PartSet) error {
 
 // DropIn writes a file of crio.conf.d, which counts from the next start on. Without text it takes the file away.
 func (c *CRIO) DropIn(name, text string) error {
-	path := filepath.Join(dropIns, name)
+	path := filepath.Join(DropIns, name)
 	if text == "" {
 		return os.Remove(path)
 	}
