@@ -225,8 +225,11 @@ func TestDaemonSetIsNoRDMAContainer(t *testing.T) {
 		}
 	}
 	nobody := policy.Node{
-		Verbs: func() (map[hca.Number]hca.Device, error) { t.Error("asked for verbs devices"); return nil, nil },
-		Scan:  func() (*hca.Node, error) { t.Error("asked for the inventory"); return &hca.Node{}, nil },
+		Verbs: func(hca.Number) (hca.Device, bool, error) {
+			t.Error("asked for verbs devices")
+			return hca.Device{}, false, nil
+		},
+		HCAs: func() (*hca.Node, error) { t.Error("asked for the inventory"); return &hca.Node{}, nil },
 	}
 	got := p.Decide(policy.Container{
 		Namespace: m.daemonSet.Namespace, Pod: m.daemonSet.Name + "-x", Name: ctr.Name, Labels: pod.Labels, Annotations: pod.Annotations,

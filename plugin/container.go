@@ -18,7 +18,7 @@ import (
 func (p *Plugin) container(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 	c := containerOf(pod, ctr)
 	if p.Resources != nil {
-		c.Resources = func() ([]string, error) {
+		c.Resources = func() ([]string, bool, error) {
 			return p.Resources.Names(pod.GetId(), pod.GetNamespace(), pod.GetName(), ctr.GetName())
 		}
 	}

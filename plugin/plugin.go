@@ -53,9 +53,9 @@ type StoredSpecs interface {
 
 // Resources tells which resources containers hold.
 type Resources interface {
-	// Names gives the names of the resources that a container holds. It is asked only where the policy needs to know, once a
+	// Names gives the names of the resources that a container holds; known is false where it may hold others. It is asked only where the policy needs to know, once a
 	// container, and returns within its own budget.
-	Names(sandbox, namespace, pod, container string) ([]string, error)
+	Names(sandbox, namespace, pod, container string) (names []string, known bool, err error)
 }
 
 // Plugin decides about containers as the runtime creates them. It is safe for concurrent use.

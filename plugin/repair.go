@@ -69,7 +69,8 @@ type repair struct {
 type repairState struct {
 	said        string   // about it, in the log
 	resources   []string // that it holds
-	known       bool     // resources is what the kubelet said
+	asked       bool     // resources is what the kubelet said
+	known       bool     // there are no others
 	specPending bool     // its processes were raised, and its stored spec was not
 }
 

@@ -65,15 +65,15 @@ func (k *kubelet) set(down bool) {
 	k.down = down
 }
 
-func (k *kubelet) Names(_, _, pod, _ string) ([]string, error) {
+func (k *kubelet) Names(_, _, pod, _ string) ([]string, bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.down {
-		return nil, errors.New("down")
+		return nil, false, errors.New("down")
 	}
 	if k.answered == nil {
 		k.answered = map[string]int{}
 	}
 	k.answered[pod]++
-	return k.names[pod], nil
+	return k.names[pod], true, nil
 }

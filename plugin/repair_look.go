@@ -79,10 +79,10 @@ func (r *repair) look(ctx context.Context, p *policy.Policy) *findings {
 func (r *repair) decide(ctx context.Context, p *policy.Policy, w *watched, node policy.Node) (d policy.Decision, sure bool) {
 	c, sure := w.Container, true
 	if r.Resources != nil {
-		c.Resources = func() ([]string, error) {
-			names, err := r.resources(ctx, w)
-			sure = err == nil
-			return names, err
+		c.Resources = func() ([]string, bool, error) {
+			names, known, err := r.resources(ctx, w)
+			sure = err == nil && known
+			return names, known, err
 		}
 	}
 	d = p.Decide(c, node)
@@ -90,25 +90,25 @@ func (r *repair) decide(ctx context.Context, p *policy.Policy, w *watched, node 
 }
 
 // resources asks the kubelet once about each container: what it holds was allotted for good when its pod was admitted.
-func (r *repair) resources(ctx context.Context, w *watched) ([]string, error) {
-	if s := r.states[w.id]; s != nil && s.known {
-		return s.resources, nil
+func (r *repair) resources(ctx context.Context, w *watched) (names []string, known bool, err error) {
+	if s := r.states[w.id]; s != nil && s.asked {
+		return s.resources, s.known, nil
 	}
 	if r.asked++; r.asked > kubeletBurst {
 		pause := time.NewTimer(kubeletPause)
 		defer pause.Stop()
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, false, ctx.Err()
 		case <-pause.C:
 		}
 	}
-	names, err := r.Resources.Names(w.sandbox, w.Namespace, w.Pod, w.Name)
+	names, known, err = r.Resources.Names(w.sandbox, w.Namespace, w.Pod, w.Name)
 	if err == nil {
 		s := r.state(w.id)
-		s.resources, s.known = names, true
+		s.resources, s.known, s.asked = names, known, true
 	}
-	return names, err
+	return names, known, err
 }
 
 // compare says whether a container has what it is given: by its processes where they can be seen, else by what its spec says.

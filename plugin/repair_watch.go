@@ -16,7 +16,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // watched is a container that may run below policy: what a decision about it depends on, and no more, since a node may have
@@ -170,11 +169,7 @@ func (w *watched) rank() int {
 	return 0
 }
 
-// once gives a node whose devices are read at most once.
+// once gives a node whose inventory is read at most once.
 func once(node policy.Node) policy.Node {
-	verbs, scan := sync.OnceValues(node.Verbs), sync.OnceValues(node.Scan)
-	return policy.Node{
-		Verbs: func() (map[hca.Number]hca.Device, error) { return verbs() },
-		Scan:  func() (*hca.Node, error) { return scan() },
-	}
+	return policy.Node{Verbs: node.Verbs, HCAs: sync.OnceValues(node.HCAs)}
 }

@@ -26,14 +26,16 @@ type told struct {
 	mu    sync.Mutex
 	names []string
 	err   error
-	asked [][]string
+
+	unknown bool // the names may not be all
+	asked   [][]string
 }
 
-func (k *told) Names(sandbox, namespace, pod, container string) ([]string, error) {
+func (k *told) Names(sandbox, namespace, pod, container string) ([]string, bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asked = append(k.asked, []string{sandbox, namespace, pod, container})
-	return k.names, k.err
+	return k.names, !k.unknown, k.err
 }
 
 func TestResourcesAreAskedForOnlyWhereARuleNeedsThem(t *testing.T) {

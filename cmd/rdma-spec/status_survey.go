@@ -49,7 +49,7 @@ type surveyor struct {
 	policy    *policy.Policy
 	node      policy.Node
 	inventory func() (*hca.Node, error)
-	resources func(c cri.Container) ([]string, error)
+	resources func(c cri.Container) (names []string, known bool, err error)
 	processes *limits.Processes
 	hidden    error
 	notes     []string
@@ -97,13 +97,15 @@ func (o nodeOptions) survey(ctx context.Context, on *limits.Processes) (*survey,
 
 func (o nodeOptions) surveyor(p *policy.Policy, on *limits.Processes) *surveyor {
 	live := policy.LiveNode(o.root)
-	verbs, scan := sync.OnceValues(live.Verbs), sync.OnceValues(live.Scan)
+	scan := sync.OnceValues(live.HCAs)
 	kubelet := podresources.New(podresources.Options{Socket: filepath.Join(o.root, podresources.DefaultSocket)})
 	return &surveyor{
 		policy:    p,
-		node:      policy.Node{Verbs: verbs, Scan: scan},
+		node:      policy.Node{Verbs: live.Verbs, HCAs: scan},
 		inventory: scan,
-		resources: func(c cri.Container) ([]string, error) { return kubelet.Names(c.SandboxID, c.Namespace, c.Pod, c.Name) },
+		resources: func(c cri.Container) ([]string, bool, error) {
+			return kubelet.Names(c.SandboxID, c.Namespace, c.Pod, c.Name)
+		},
 		processes: on,
 		hidden:    on.Visible(),
 	}
@@ -118,7 +120,7 @@ func (s *surveyor) note(text string) {
 
 // look decides about a container, and compares. It is false for one that is no RDMA container.
 func (s *surveyor) look(c cri.Container) (runningContainer, bool) {
-	c.Resources = func() ([]string, error) { return s.resources(c) }
+	c.Resources = func() ([]string, bool, error) { return s.resources(c) }
 	d := s.policy.Decide(c.Container, s.node)
 	r := runningContainer{
 		Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, ID: c.ID, PID: c.PID,

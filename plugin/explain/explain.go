@@ -99,10 +99,8 @@ func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 	}
 	return e.Policy.Decide(c, policy.Node{
 		// The manifest names no other character device than the one that is injected.
-		Verbs: func() (map[hca.Number]hca.Device, error) {
-			return map[hca.Number]hca.Device{device.Number: device}, nil
-		},
-		Scan: func() (*hca.Node, error) { return e.Node, nil },
+		Verbs: func(n hca.Number) (hca.Device, bool, error) { return device, n == device.Number, nil },
+		HCAs:  func() (*hca.Node, error) { return e.Node, nil },
 	})
 }
 

@@ -115,7 +115,7 @@ spec:
 	}
 	told := [][]string{nil, {"rdma/a"}, {"rdma/b"}}
 	for i := range pod.Containers {
-		names, err := pod.Containers[i].Resources()
+		names, _, err := pod.Containers[i].Resources()
 		if err != nil || !cmp.Equal(told[i], names) {
 			t.Errorf("%s: the kubelet would tell %v, %v; want %v", pod.Containers[i].Name, names, err, told[i])
 		}

@@ -109,7 +109,7 @@ func containerOf(at field, init bool, c policy.Container) Container {
 		out.Claims = append(out.Claims, claim.get("name").text())
 	}
 	slices.Sort(out.Claims)
-	out.Resources = func() ([]string, error) { return out.told(), nil }
+	out.Resources = func() ([]string, bool, error) { return out.told(), true, nil }
 	return out
 }
 

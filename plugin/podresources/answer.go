@@ -13,8 +13,14 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// answer is what the kubelet says of one pod: the sorted names of the resources that each of its containers holds.
-type answer map[string][]string
+// answer is what the kubelet says of one pod, by container.
+type answer map[string]held
+
+// held are the resources that a container holds.
+type held struct {
+	names   []string // sorted
+	dynamic bool     // others come from a DRA driver, and have no names here
+}
 
 // Field numbers of the API's messages. Both GetPodResourcesResponse and ListPodResourcesResponse have pods, of type PodResources,
 // in field 1: a Get's answer reads like a List's with one pod.
@@ -76,15 +82,17 @@ func readAnswer(text []byte, namespace, pod string) (answer, error) {
 func answerOf(pod *podresources.PodResources) answer {
 	a := answer{}
 	for _, container := range pod.GetContainers() {
-		names := a[container.GetName()]
+		h := a[container.GetName()]
+		h.dynamic = h.dynamic || len(container.GetDynamicResources()) > 0
 		for _, devices := range container.GetDevices() {
 			// An entry without device IDs allots nothing.
 			if name := devices.GetResourceName(); name != "" && len(devices.GetDeviceIds()) > 0 {
-				names = append(names, name)
+				h.names = append(h.names, name)
 			}
 		}
-		slices.Sort(names)
-		a[container.GetName()] = slices.Compact(names)
+		slices.Sort(h.names)
+		h.names = slices.Compact(h.names)
+		a[container.GetName()] = h
 	}
 	return a
 }

@@ -39,9 +39,9 @@ func TestReadAnswer(t *testing.T) {
 		want  answer
 		fails string
 	}{
-		"one pod":         {text: good, want: answer{"main": {"rdma/a"}}},
-		"later fields":    {text: later, want: answer{"main": {"rdma/a"}}},
-		"twice":           {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: double}), want: answer{"main": {"rdma/a", "rdma/b"}}},
+		"one pod":         {text: good, want: answer{"main": {names: []string{"rdma/a"}}}},
+		"later fields":    {text: later, want: answer{"main": {names: []string{"rdma/a"}}}},
+		"twice":           {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: double}), want: answer{"main": {names: []string{"rdma/a", "rdma/b"}}}},
 		"nothing":         {text: nil, fails: "it knows no pod ml/trainer"},
 		"another pod":     {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: pod("ml", "x", nil)}), fails: "it knows no pod ml/trainer"},
 		"another place":   {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: pod("x", "trainer", nil)}), fails: "it knows no pod ml/trainer"},
@@ -61,7 +61,7 @@ func TestReadAnswer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(held{})); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
@@ -98,7 +98,7 @@ func FuzzAnswer(f *testing.F) {
 		}
 		switch {
 		case len(matching) == 1 && err == nil:
-			if diff := cmp.Diff(matching[0], got); diff != "" {
+			if diff := cmp.Diff(matching[0], got, cmp.AllowUnexported(held{})); diff != "" {
 				t.Errorf("-protobuf +ours:\n%s", diff)
 			}
 		case len(matching) == 0 && errors.As(err, new(*unknownPodError)):
@@ -113,7 +113,7 @@ func TestCache(t *testing.T) {
 	var c cache
 	start := time.Unix(1_000_000, 0)
 	named := func(i int) string { return fmt.Sprintf("sandbox-%d", i) }
-	c.put(named(0), answer{"main": {"rdma/a"}}, start)
+	c.put(named(0), answer{"main": {names: []string{"rdma/a"}}}, start)
 	if _, ok := c.get(named(0), start.Add(keptFor-1)); !ok {
 		t.Error("an answer is gone before its time")
 	}

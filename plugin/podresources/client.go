@@ -4,10 +4,9 @@
 // Package podresources asks the kubelet which resources a container holds: the names that its device plugins advertise, such as
 // rdma/hca_shared_devices_a. It knows the kubelet's pod resources API (version 1) and no policy.
 //
-// The kubelet looks pods up by namespace and name, tells nothing of ordinary init containers (restartable ones are there), and
-// takes 100 questions a second from the whole node. So there is one look-up a pod, within a budget, and what it gives is kept by
-// the pod's sandbox for a short while: a sandbox belongs to one pod for ever, a name does not. Devices of DRA drivers are
-// claims, not resources: they have no name here.
+// The kubelet looks pods up by namespace and name and takes 100 questions a second from the whole node. So there is one look-up a pod,
+// within a budget, and what it gives is kept by the pod's sandbox for a short while: a sandbox belongs to one pod for ever, a name
+// does not.
 package podresources
 
 import (
@@ -69,17 +68,18 @@ func New(o Options) *Client {
 	}
 }
 
-// Names gives the names of the resources that a container holds, sorted; none for a container that the kubelet does not tell
-// of, as an ordinary init container. The sandbox is the pod's in the runtime's words, "" if it is not known.
+// Names gives the names of the resources that a container holds, sorted. Known is false where it may hold others: the kubelet does not
+// list ordinary init containers, and what a DRA driver has allotted, extended resources too, has no resource name in its answer. The sandbox is the pod's in the runtime's words, "" if it is not known.
 //
 // It returns within the budget. An error means that the kubelet was not reached, did not answer in time, does not know the
 // pod, or has lately failed so often that it is left alone for a while.
-func (c *Client) Names(sandbox, namespace, pod, container string) ([]string, error) {
+func (c *Client) Names(sandbox, namespace, pod, container string) (names []string, known bool, err error) {
 	a, err := c.ofPod(sandbox, namespace, pod)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	return a[container], nil
+	of, known := a[container]
+	return of.names, known && !of.dynamic, nil
 }
 
 func (c *Client) ofPod(sandbox, namespace, pod string) (answer, error) {

@@ -29,7 +29,7 @@ func notFound(namespace, pod string) error {
 func TestNames(t *testing.T) {
 	trainer := pod("ml", "trainer", map[string][]string{
 		"main":    {"rdma/rdma_v100", "nvidia.com/gpu", "nvidia.com/gpu"},
-		"sidecar": nil,
+		"sidecar": nil, "claimant": {"nvidia.com/gpu", "claim/nic"},
 	})
 	other := pod("ml", "trainer-2", map[string][]string{"main": {"rdma/other"}})
 	sameName := pod("guest", "trainer", map[string][]string{"main": {"rdma/guest"}})
@@ -51,14 +51,19 @@ func TestNames(t *testing.T) {
 			for _, tt := range []struct {
 				sandbox, container string
 				want               []string
+				known              bool
 			}{
-				{"s1", "main", []string{"nvidia.com/gpu", "rdma/rdma_v100"}},
-				{"s1", "sidecar", nil},
-				{"s1", "ordinary-init", nil}, // the kubelet tells nothing of it
+				{"s1", "main", []string{"nvidia.com/gpu", "rdma/rdma_v100"}, true},
+				{"s1", "sidecar", nil, true},
+				{"s1", "claimant", []string{"nvidia.com/gpu"}, false}, // a DRA driver has allotted something as well
+				{"s1", "ordinary-init", nil, false},                   // the kubelet does not list it
 			} {
-				got, err := c.Names(tt.sandbox, "ml", "trainer", tt.container)
+				got, known, err := c.Names(tt.sandbox, "ml", "trainer", tt.container)
 				if err != nil {
 					t.Fatalf("%s: %v", tt.container, err)
+				}
+				if known != tt.known {
+					t.Errorf("%s: known is %t", tt.container, known)
 				}
 				if diff := cmp.Diff(tt.want, got); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", tt.container, diff)
@@ -67,7 +72,7 @@ func TestNames(t *testing.T) {
 			if asked := k.gets.Load() + k.lists.Load(); asked > 2 {
 				t.Errorf("asked %d times for one pod", asked)
 			}
-			if _, err := c.Names("s9", "ml", "unknown", "main"); err == nil || !strings.Contains(err.Error(), "it knows no pod ml/unknown") {
+			if _, _, err := c.Names("s9", "ml", "unknown", "main"); err == nil || !strings.Contains(err.Error(), "it knows no pod ml/unknown") {
 				t.Errorf("an unknown pod: %v", err)
 			}
 			if k.get != nil && k.list == nil && k.lists.Load() > 0 {
@@ -93,7 +98,7 @@ func TestNoAnswerForAnotherPod(t *testing.T) {
 
 	names := func(sandbox, pod string) []string {
 		t.Helper()
-		got, err := c.Names(sandbox, "ml", pod, "main")
+		got, _, err := c.Names(sandbox, "ml", pod, "main")
 		if err != nil {
 			return []string{err.Error()}
 		}
@@ -120,7 +125,7 @@ func TestTwoPodsOfOneName(t *testing.T) {
 	}}
 	socket := newSocket(t)
 	serve(t, socket, k)
-	got, err := New(Options{Socket: socket, Budget: aLongTime}).Names("s1", "ml", "db-0", "main")
+	got, _, err := New(Options{Socket: socket, Budget: aLongTime}).Names("s1", "ml", "db-0", "main")
 	if err == nil || !strings.Contains(err.Error(), "lists two pods ml/db-0") {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -136,7 +141,7 @@ func TestJoined(t *testing.T) {
 	var group sync.WaitGroup
 	for range 50 {
 		group.Go(func() {
-			got, err := c.Names("s1", "ml", "trainer", "main")
+			got, _, err := c.Names("s1", "ml", "trainer", "main")
 			if err != nil || len(got) != 1 {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -162,7 +167,7 @@ func TestUnknownPodsAreNoFailures(t *testing.T) {
 			serve(t, socket, k)
 			c := New(Options{Socket: socket, Budget: aLongTime})
 			for i := range 2 * breaker.Failures {
-				if _, err := c.Names("s1", "ml", "x", "main"); err == nil || !strings.Contains(err.Error(), "it knows no pod ml/x") {
+				if _, _, err := c.Names("s1", "ml", "x", "main"); err == nil || !strings.Contains(err.Error(), "it knows no pod ml/x") {
 					t.Fatalf("time %d: %v", i, err)
 				}
 			}
@@ -177,7 +182,7 @@ func BenchmarkLookUp(b *testing.B) {
 	c := New(Options{Socket: socket, Budget: aLongTime})
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := c.Names("", "ml", "trainer", "main"); err != nil {
+		if _, _, err := c.Names("", "ml", "trainer", "main"); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"context"
 	"net"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -70,16 +71,19 @@ func serveOn(t testing.TB, listener net.Listener, k *kubelet) (stop func()) {
 	return stop
 }
 
-// pod makes what a kubelet says of a pod: each container with the names of its resources.
+// pod makes what a kubelet says of a pod: each container with the names of its resources, and its claims as claim/NAME.
 func pod(namespace, name string, containers map[string][]string) *podresources.PodResources {
 	p := &podresources.PodResources{Namespace: namespace, Name: name}
 	for container, names := range containers {
 		c := &podresources.ContainerResources{
-			Name:             container,
-			CpuIds:           []int64{2, 3},
-			DynamicResources: []*podresources.DynamicResource{{ClaimName: "nic", ClaimNamespace: namespace}},
+			Name:   container,
+			CpuIds: []int64{2, 3},
 		}
 		for _, n := range names {
+			if claim, ok := strings.CutPrefix(n, "claim/"); ok {
+				c.DynamicResources = append(c.DynamicResources, &podresources.DynamicResource{ClaimName: claim, ClaimNamespace: namespace})
+				continue
+			}
 			c.Devices = append(c.Devices, &podresources.ContainerDevices{ResourceName: n, DeviceIds: []string{"0"}})
 		}
 		p.Containers = append(p.Containers, c)

@@ -30,7 +30,7 @@ const aLongTime = await.Patience
 // timed asks, and says how long it took.
 func timed(c *Client, sandbox, pod string) (names []string, took time.Duration, err error) {
 	start := time.Now()
-	names, err = c.Names(sandbox, "ml", pod, "main")
+	names, _, err = c.Names(sandbox, "ml", pod, "main")
 	return names, time.Since(start), err
 }
 

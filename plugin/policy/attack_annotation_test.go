@@ -58,7 +58,7 @@ func annotationAttacks() []attack {
 		{guard: "line-ascii", name: "letters-that-are-not-ascii-in-an-error", container: author("? [\"\\u00e9\"]\n: 1"), refused: CauseUnreadable, says: `"\u00e9"`},
 		{guard: "line-length", name: "error-of-a-mebibyte", config: "optIn: {onKubeletError: fail, resources: [rdma/*]}", refused: CauseKubelet, says: "...",
 			container: guest("true").with(func(c *Container) {
-				c.Resources = func() ([]string, error) { return nil, errors.New(strings.Repeat("x", mebibyte)) }
+				c.Resources = func() ([]string, bool, error) { return nil, false, errors.New(strings.Repeat("x", mebibyte)) }
 			})},
 		{guard: "quoted-length", name: "namespace-of-a-mebibyte", refused: CauseNamespace, says: "...",
 			container: guest("true").with(func(c *Container) { c.Namespace = "web-\x1b[31m\n" + strings.Repeat("\u202e", mebibyte) })},

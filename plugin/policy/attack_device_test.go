@@ -82,8 +82,8 @@ func longNames(testing.TB) Node {
 		n.HCAs = append(n.HCAs, hca.HCA{Name: fmt.Sprintf("%s%03d", strings.Repeat("x", 60), i), Ports: []hca.Port{{State: hca.StateActive}}})
 	}
 	return Node{
-		Verbs: func() (map[hca.Number]hca.Device, error) { return nil, nil },
-		Scan:  func() (*hca.Node, error) { return &n, nil },
+		Verbs: func(hca.Number) (hca.Device, bool, error) { return hca.Device{}, false, nil },
+		HCAs:  func() (*hca.Node, error) { return &n, nil },
 	}
 }
 

@@ -14,6 +14,7 @@ type Container struct {
 	RuntimeHandler       string
 	Labels               map[string]string // the pod's
 	Annotations          map[string]string // the pod's, as they were when the sandbox was made
+	HostNetwork          bool              // it is in the host's network namespace
 
 	Devices       []Device // what device plugins, CDI and DRA drivers have given it
 	AllDevices    bool     // it may use every device of the host, as privileged containers may
@@ -21,8 +22,9 @@ type Container struct {
 	MOFEDInjected bool     // its environment has NVIDIA_MOFED=enabled
 
 	// Resources gives the names of the resources that the container holds, in the words of the kubelet: rdma/hca_shared_devices_a.
-	// Decide calls it at most once. Nil where there is nobody to ask: what needs the answer is then decided as if the kubelet had failed.
-	Resources func() ([]string, error)
+	// Known is false where the kubelet's answer does not cover the container's resources, as those of an ordinary init container; the
+	// names are then those that are certain. Decide calls it at most once. Nil where there is nobody to ask: what needs the answer is then decided as if the kubelet had failed.
+	Resources func() (names []string, known bool, err error)
 }
 
 // Device is a device of a container, before anything is injected.
@@ -32,19 +34,19 @@ type Device struct {
 	Major, Minor int64
 }
 
-// Node gives the RDMA devices of the node. Decide calls each function at most once.
+// Node gives the RDMA devices of the node.
 type Node struct {
-	// Verbs gives the verbs devices by number; it is called for containers that hold character devices.
-	Verbs func() (map[hca.Number]hca.Device, error)
-	// Scan gives the whole inventory; it is called where devices are injected.
-	Scan func() (*hca.Node, error)
+	// Verbs says whether a number is that of a verbs device; it is called for each character device of a container.
+	Verbs func(hca.Number) (hca.Device, bool, error)
+	// HCAs gives the inventory; it is called at most once, where devices are injected.
+	HCAs func() (*hca.Node, error)
 }
 
-// LiveNode gives the RDMA devices found below a root: "/" for the node itself.
+// LiveNode reads the RDMA devices below a root at once: "/" for the node itself.
 func LiveNode(root string) Node {
 	return Node{
-		Verbs: func() (map[hca.Number]hca.Device, error) { return hca.VerbsNumbers(root) },
-		Scan:  func() (*hca.Node, error) { return hca.Scan(root) },
+		Verbs: func(n hca.Number) (hca.Device, bool, error) { return hca.VerbsByNumber(root, n) },
+		HCAs:  func() (*hca.Node, error) { return hca.Scan(root) },
 	}
 }
 

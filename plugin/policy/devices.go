@@ -25,7 +25,7 @@ func (d *deciding) devices(r *rule) ([]hca.Device, *Refusal) {
 	case !asked.given() && (len(d.held) > 0 || !r.inject && d.Signal != SignalAnnotation): // guard: inject-unasked
 		return nil, nil
 	}
-	node, err := d.node.Scan()
+	node, err := d.node.HCAs()
 	if err != nil {
 		return nil, refuse(CauseHCA, "cannot read the HCAs of this node: %s: see rdma-spec devices on the node", oneLine(err.Error()))
 	}

@@ -66,10 +66,10 @@ type nodes map[string]Node
 func testNodes(t testing.TB) nodes {
 	n := nodes{
 		"unreadable": {
-			Verbs: func() (map[hca.Number]hca.Device, error) {
-				return nil, errors.New("list verbs devices: input/output error")
+			Verbs: func(hca.Number) (hca.Device, bool, error) {
+				return hca.Device{}, false, errors.New("list verbs devices: input/output error")
 			},
-			Scan: func() (*hca.Node, error) { return nil, errors.New("list HCAs: input/output error") },
+			HCAs: func() (*hca.Node, error) { return nil, errors.New("list HCAs: input/output error") },
 		},
 	}
 	for name, root := range hcatest.All {
@@ -79,12 +79,12 @@ func testNodes(t testing.TB) nodes {
 }
 
 // Kubelets.
-func holds(names ...string) func() ([]string, error) {
-	return func() ([]string, error) { return names, nil }
+func holds(names ...string) func() ([]string, bool, error) {
+	return func() ([]string, bool, error) { return names, true, nil }
 }
 
-func silent() ([]string, error) {
-	return nil, errors.New("context deadline exceeded")
+func silent() ([]string, bool, error) {
+	return nil, false, errors.New("context deadline exceeded")
 }
 
 // Annotations of a pod.

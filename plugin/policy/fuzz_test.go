@@ -73,11 +73,13 @@ func FuzzConfig(f *testing.F) {
 // fixedNode is A100, read once: mlx5_0 down, mlx5_1 up, mlx5_bond_0 Ethernet.
 func fixedNode(t testing.TB) Node {
 	live := LiveNode(hcatest.A100(t))
-	verbs, errVerbs := live.Verbs()
-	node, errScan := live.Scan()
+	node, errScan := live.HCAs()
 	return Node{
-		Verbs: func() (map[hca.Number]hca.Device, error) { return verbs, errVerbs },
-		Scan:  func() (*hca.Node, error) { return node, errScan },
+		Verbs: func(n hca.Number) (hca.Device, bool, error) {
+			d, ok := node.Lookup(n)
+			return d, ok && d.Kind == hca.KindVerbs, errScan
+		},
+		HCAs: func() (*hca.Node, error) { return node, errScan },
 	}
 }
 
@@ -130,7 +132,7 @@ func FuzzDecide(f *testing.F) {
 		case !listed && !fabric && len(d.Grant.Devices) > 0:
 			t.Errorf("devices in a namespace that may not have any: %v", d.Grant.Devices)
 		}
-		inventory, _ := node.Scan()
+		inventory, _ := node.HCAs()
 		for i, dev := range d.Grant.Devices {
 			known, ok := inventory.Lookup(dev.Number)
 			switch {

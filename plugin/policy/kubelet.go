@@ -22,7 +22,7 @@ func (d *deciding) resources() ([]string, *Refusal) {
 	k.asked = true
 	err := errors.New("there is no kubelet to ask")
 	if d.container.Resources != nil {
-		k.names, err = d.container.Resources()
+		k.names, _, err = d.container.Resources()
 	}
 	if err != nil {
 		k.names, k.refusal = nil, refuse(CauseKubelet, "the kubelet did not tell which resources the container holds (%s): "+

@@ -24,7 +24,7 @@ func TestRefusals(t *testing.T) {
 	wanting := func(annotation string, devices ...Device) Container {
 		return Container{Namespace: "ml-a", Annotations: podAnnotation(annotation), Devices: devices}
 	}
-	many := Node{Scan: func() (*hca.Node, error) {
+	many := Node{HCAs: func() (*hca.Node, error) {
 		var n hca.Node
 		for i := range 40 {
 			n.HCAs = append(n.HCAs, hca.HCA{Name: fmt.Sprintf("mlx5_%d", i), Ports: []hca.Port{{State: hca.StateActive}}})
@@ -64,8 +64,8 @@ func TestRefusals(t *testing.T) {
 		"path taken, written so":  {listed, wanting("true", Device{Path: "/dev//infiniband/./rdma_cm", Type: "c", Major: 1, Minor: 3}), nodes["A100"]},
 		"kubelet silent":          {"optIn: {onKubeletError: fail, resources: [rdma/*]}", Container{Resources: silent}, nodes["A100"]},
 		"kubelet silent, ceiling": {"rules: [{match: {resources: [rdma/*]}, memlock: 1Gi}]", Container{Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true"), Resources: silent}, nodes["A100"]},
-		"kubelet verbose": {"optIn: {onKubeletError: fail, resources: [rdma/*]}", Container{Resources: func() ([]string, error) {
-			return nil, errors.New("line one\nline two " + strings.Repeat("\u202e", 1000))
+		"kubelet verbose": {"optIn: {onKubeletError: fail, resources: [rdma/*]}", Container{Resources: func() ([]string, bool, error) {
+			return nil, false, errors.New("line one\nline two " + strings.Repeat("\u202e", 1000))
 		}}, nodes["A100"]},
 		"no kubelet": {"optIn: {onKubeletError: fail, resources: [rdma/*]}", Container{}, nodes["A100"]},
 	}
@@ -96,7 +96,7 @@ func TestWarningsFitALog(t *testing.T) {
 	nodes := testNodes(t)
 	for config, c := range map[string]Container{
 		listed:                         {Namespace: "ml-a", Annotations: podAnnotation("true")},
-		"optIn: {resources: [rdma/*]}": {Resources: func() ([]string, error) { return nil, errors.New("\n" + strings.Repeat("\u202e", 1000)) }},
+		"optIn: {resources: [rdma/*]}": {Resources: func() ([]string, bool, error) { return nil, false, errors.New("\n" + strings.Repeat("\u202e", 1000)) }},
 		"skipRuntimeHandlers: ['*']":   {RuntimeHandler: strings.Repeat("\n", 1000), Annotations: podAnnotation("true")},
 		"rules: [{match: {resources: [a/b]}, memlock: 1Gi}]":                                                 {Devices: []Device{heldVerbs(0)}, Resources: silent},
 		"{optIn: {resources: [a/b]}, rules: [{match: {namespaces: [fabric]}, devices: {management: true}}]}": {Namespace: "fabric", Resources: holds("a/b")},

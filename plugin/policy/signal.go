@@ -52,17 +52,17 @@ func (d *deciding) heldVerbs() []hca.Device {
 	if c.AllDevices || !slices.ContainsFunc(c.Devices, isCharacter) { // guard: privileged
 		return nil
 	}
-	verbs, err := d.node.Verbs()
-	if err != nil {
-		d.blind = err
-		d.warn(blind, oneLine(err.Error()))
-	}
 	var held []hca.Device
 	for _, dev := range c.Devices {
 		if !isCharacter(dev) { // guard: character-device
 			continue
 		}
-		if v, ok := verbs[dev.number()]; ok { // guard: verbs-number, else true
+		v, ok, err := d.node.Verbs(dev.number())
+		if err != nil && d.blind == nil {
+			d.blind = err
+			d.warn(blind, oneLine(err.Error()))
+		}
+		if ok { // guard: verbs-number, else true
 			held = append(held, v)
 		}
 	}

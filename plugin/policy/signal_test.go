@@ -109,8 +109,8 @@ func TestDecideAsksSparingly(t *testing.T) {
 		"nothing":            {"", Container{}, 0, 0, 0},
 		"block-devices-only": {"", Container{Devices: []Device{{Path: "/dev/sda", Type: "b", Major: 8}}}, 0, 0, 0},
 		"privileged":         {"", Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}, 0, 0, 0},
-		"ten-gpus":           {"", Container{Devices: []Device{gpu(0), gpu(1), gpu(2), gpu(3), gpu(4), gpu(5), gpu(6), gpu(7), gpu(8), gpu(9)}}, 1, 0, 0},
-		"rdma-device":        {"rules: [{match: {namespaces: [x], resources: [rdma/*]}}]", Container{Devices: []Device{heldVerbs(0), heldVerbs(1)}}, 1, 0, 0},
+		"ten-gpus":           {"", Container{Devices: []Device{gpu(0), gpu(1), gpu(2), gpu(3), gpu(4), gpu(5), gpu(6), gpu(7), gpu(8), gpu(9)}}, 10, 0, 0},
+		"rdma-device":        {"rules: [{match: {namespaces: [x], resources: [rdma/*]}}]", Container{Devices: []Device{heldVerbs(0), heldVerbs(1)}}, 2, 0, 0},
 		"skipped-handler":    {"optIn: {resources: [rdma/*]}", Container{RuntimeHandler: "kata", Devices: []Device{heldVerbs(0)}}, 0, 0, 0},
 		"injection":          {listed, Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true")}, 1, 1, 0},
 		"everything": {"{optIn: {resources: [rdma/*], annotation: {namespaces: [ml-*]}}, rules: [{match: {resources: [a/b]}}, {match: {resources: [c/d]}}]}",
@@ -122,11 +122,11 @@ func TestDecideAsksSparingly(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var calls struct{ Verbs, Scan, Kubelet int }
 			node := Node{
-				Verbs: func() (map[hca.Number]hca.Device, error) { calls.Verbs++; return live.Verbs() },
-				Scan:  func() (*hca.Node, error) { calls.Scan++; return live.Scan() },
+				Verbs: func(n hca.Number) (hca.Device, bool, error) { calls.Verbs++; return live.Verbs(n) },
+				HCAs:  func() (*hca.Node, error) { calls.Scan++; return live.HCAs() },
 			}
 			if answer := test.container.Resources; answer != nil {
-				test.container.Resources = func() ([]string, error) { calls.Kubelet++; return answer() }
+				test.container.Resources = func() ([]string, bool, error) { calls.Kubelet++; return answer() }
 			}
 			policyOf(t, test.config).Decide(test.container, node)
 			want := struct{ Verbs, Scan, Kubelet int }{test.wantVerbs, test.wantScan, test.wantKube}

@@ -104,6 +104,12 @@ type HCA struct {
 	// Problems are lines for people: what of this HCA could not be read or
 	// will not work, and where there is one, the cure.
 	Problems []string `json:"problems,omitempty"`
+
+	// Function says which kind of function of its card it is; Parent is the PCI address of the physical one that another belongs to.
+	Function Function `json:"-"`
+	Parent   string   `json:"-"`
+	// Unread says why nothing is known of it: its attributes have never been answered.
+	Unread string `json:"-"`
 }
 
 // Active reports whether any port carries traffic.
@@ -138,6 +144,8 @@ type Node struct {
 	HCAs []HCA `json:"hcas"`
 	// RDMACM is nil if the module rdma_ucm is not loaded.
 	RDMACM *Device `json:"rdmaCM"`
+	// NetNSExclusive: an HCA's devices can be opened in its own network namespace only.
+	NetNSExclusive bool `json:"-"`
 	// Problems are those that belong to no HCA of the list.
 	Problems []string `json:"problems,omitempty"`
 }
