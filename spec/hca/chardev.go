@@ -115,11 +115,11 @@ func (t *tree) classDevice(at string) (Device, error) {
 	}
 	defer dir.close()
 	name := path.Base(at)
-	d := Device{Kind: kindOf(name), Path: path.Join(devFolder, name)}
-	d.Mode = kernelMode(d.Kind)
-	if d.Number, err = readNumber(dir); err != nil {
+	number, err := readNumber(dir)
+	if err != nil {
 		return Device{}, fmt.Errorf("dev: %w", err)
 	}
+	d := newDevice(name, number)
 	if d.Kind == KindRDMACM {
 		return d, nil
 	}
@@ -140,6 +140,16 @@ func (t *tree) classDevice(at string) (Device, error) {
 		}
 	}
 	return d, nil
+}
+
+// newDevice makes a device of what its name and number say.
+func newDevice(name string, number Number) Device {
+	d := Device{Kind: kindOf(name), Path: path.Join(devFolder, name), Number: number}
+	if d.Kind == KindHFI1 {
+		d.Path = path.Join("/dev", name)
+	}
+	d.Mode = kernelMode(d.Kind)
+	return d
 }
 
 // readNumber reads a device number, "231:192". The kernel has 12 bits for the
@@ -165,8 +175,8 @@ func kindOf(name string) Kind {
 	if name == string(KindRDMACM) {
 		return KindRDMACM
 	}
-	for _, k := range []Kind{KindVerbs, KindUMAD, KindISSM} {
-		if index, ok := strings.CutPrefix(name, string(k)); ok && index != "" && len(index) <= 5 && digits(index) == len(index) {
+	for prefix, k := range map[string]Kind{"uverbs": KindVerbs, "umad": KindUMAD, "issm": KindISSM, "hfi1_": KindHFI1} {
+		if index, ok := strings.CutPrefix(name, prefix); ok && index != "" && len(index) <= 5 && digits(index) == len(index) {
 			return k
 		}
 	}
@@ -175,8 +185,8 @@ func kindOf(name string) Kind {
 
 // kernelMode is the mode that the kernel makes the node of this kind with.
 func kernelMode(k Kind) os.FileMode {
-	if k == KindVerbs || k == KindRDMACM {
-		return 0o666
+	if k == KindUMAD || k == KindISSM {
+		return 0o600
 	}
-	return 0o600
+	return 0o666
 }

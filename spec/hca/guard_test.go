@@ -30,6 +30,15 @@ var guards = map[string]func(t *testing.T){
 			}
 		}
 	},
+	"only ENOENT is no": func(t *testing.T) {
+		root := hcatest.Files{"sys/dev/char/1:3": hcatest.Link("null"), "sys/dev/char/231:192": "no link"}.Root(t)
+		if _, verbs, err := VerbsByNumber(root, Number{231, 192}); verbs || err == nil {
+			t.Errorf("%v, error %v, want an error", verbs, err)
+		}
+		if _, verbs, err := VerbsByNumber(root, Number{231, 193}); verbs || err != nil {
+			t.Errorf("%v, error %v, want no", verbs, err)
+		}
+	},
 	"HCA names in ibdev": func(t *testing.T) {
 		for _, name := range []string{"../../etc", "..", "a/b", "a b", "a\x01"} {
 			root := one().Files().With(hcatest.Files{oneVerbs + "/ibdev": name}).Root(t)

@@ -22,6 +22,8 @@ const (
 	KindISSM Kind = "issm"
 	// KindRDMACM is the connection manager, one for the whole node; meant for unprivileged processes.
 	KindRDMACM Kind = "rdma_cm"
+	// KindHFI1 is what Omni-Path's programs (PSM2, OPX) open in place of verbs, /dev/hfi1_0; meant for unprivileged processes.
+	KindHFI1 Kind = "hfi1"
 )
 
 // StateActive is the State of a port that carries traffic.
@@ -85,6 +87,16 @@ type Port struct {
 // Active reports whether the port carries traffic.
 func (p Port) Active() bool { return p.State == StateActive }
 
+// Function says which kind of function of its PCI card an HCA is.
+type Function string
+
+// The functions.
+const (
+	FunctionPhysical Function = "physical" // also soft HCAs, and those on other buses
+	FunctionVirtual  Function = "virtual"  // SR-IOV: its PCI device has a physfn
+	FunctionScalable Function = "scalable" // mlx5_core.sf.N on the auxiliary bus, which has no physfn
+)
+
 // HCA is one RDMA device of the node.
 type HCA struct {
 	Name string `json:"name"`
@@ -93,6 +105,10 @@ type HCA struct {
 	// PCI is the address, "0000:5e:00.0"; "" for soft HCAs and for those that
 	// hang on another bus.
 	PCI string `json:"pci"`
+	// Function is physical where nothing says that the HCA is a part of another.
+	Function Function `json:"function"`
+	// Parent is the PCI address of the physical function that a virtual or scalable one belongs to.
+	Parent string `json:"parent,omitempty"`
 	// NUMANode is -1 if unknown.
 	NUMANode int `json:"numaNode"`
 	// NodeGUID is as sysfs prints it, "b859:9f03:00a9:5bd0".
@@ -101,15 +117,11 @@ type HCA struct {
 	Ports    []Port `json:"ports"`
 	// Devices are in the order uverbs, umad, issm, each by its index.
 	Devices []Device `json:"devices"`
+	// Unread says why nothing is known of the HCA: its attributes have never been answered. It is "" normally.
+	Unread string `json:"unread,omitempty"`
 	// Problems are lines for people: what of this HCA could not be read or
 	// will not work, and where there is one, the cure.
 	Problems []string `json:"problems,omitempty"`
-
-	// Function says which kind of function of its card it is; Parent is the PCI address of the physical one that another belongs to.
-	Function Function `json:"-"`
-	Parent   string   `json:"-"`
-	// Unread says why nothing is known of it: its attributes have never been answered.
-	Unread string `json:"-"`
 }
 
 // Active reports whether any port carries traffic.
@@ -144,8 +156,9 @@ type Node struct {
 	HCAs []HCA `json:"hcas"`
 	// RDMACM is nil if the module rdma_ucm is not loaded.
 	RDMACM *Device `json:"rdmaCM"`
-	// NetNSExclusive: an HCA's devices can be opened in its own network namespace only.
-	NetNSExclusive bool `json:"-"`
+	// NetNSExclusive is true where an HCA can be used only in the network namespace that it was put into; a node with
+	// ib_core's netns_mode in its default has it false.
+	NetNSExclusive bool `json:"netnsExclusive"`
 	// Problems are those that belong to no HCA of the list.
 	Problems []string `json:"problems,omitempty"`
 }

@@ -62,6 +62,8 @@ const (
 // Files lays the node out as the kernel does.
 func (n Node) Files() Files {
 	b := builder{files: Files{"sys/class/net/": "", "proc/": "", "dev/": ""}}
+	b.files["sys/dev/char/1:3"] = Link("../../devices/virtual/mem/null")
+	b.files["sys/devices/virtual/mem/null/"] = ""
 	for i, h := range n.HCAs {
 		b.hca(i, h)
 	}
@@ -144,6 +146,7 @@ func (b *builder) classDevice(class, name, bus string, major, minor int, mode st
 	at := path.Join(bus, class, name)
 	b.files[path.Join("sys/class", class, name)] = Link("../../" + strings.TrimPrefix(at, "sys/"))
 	b.files[at+"/dev"] = fmt.Sprintf("%d:%d\n", major, minor)
+	b.files[fmt.Sprintf("sys/dev/char/%d:%d", major, minor)] = Link("../../" + strings.TrimPrefix(at, "sys/"))
 	for k, v := range attributes {
 		b.files[at+"/"+k] = v
 	}

@@ -1,0 +1,75 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+)
+
+// Numbers answers which character devices of a node are verbs devices, by number. The answer is the kernel's link in
+// /sys/dev/char: it is always up to date, and no HCA is asked for it.
+type Numbers struct{ char *os.Root }
+
+// nullDevice is /dev/null, which every Linux has.
+var nullDevice = Number{Major: 1, Minor: 3}
+
+// OpenNumbers opens sys/dev/char of the node at root. It fails where that folder does not even know /dev/null: without the
+// proof, a sysfs that is not mounted would look like a node without verbs devices.
+func OpenNumbers(root string) (*Numbers, error) {
+	const remedy = "mount the node's /sys/dev there, beside /sys/class and /sys/devices"
+	char, err := openBelow(root, "sys/dev/char")
+	if err != nil {
+		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, cause(err), remedy)
+	}
+	if _, err := char.Readlink(nullDevice.String()); err != nil {
+		_ = char.Close()
+		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char does not have %s, which is /dev/null: %w: %s",
+			root, nullDevice, cause(err), remedy)
+	}
+	return &Numbers{char}, nil
+}
+
+// Close releases the folder.
+func (n *Numbers) Close() error { return n.char.Close() }
+
+// Verbs says whether the character device with this number is a verbs device, or Omni-Path's counterpart. The device has its
+// Kind, Path, Number and the kernel's Mode; HCA is "", since the link does not say it. An error means that it cannot tell.
+func (n *Numbers) Verbs(number Number) (Device, bool, error) {
+	target, err := n.char.Readlink(number.String())
+	// guard: only ENOENT is no
+	if errors.Is(err, fs.ErrNotExist) {
+		return Device{}, false, nil
+	}
+	if err != nil {
+		return Device{}, false, fmt.Errorf("cannot tell what the character device %s is: %w", number, cause(err))
+	}
+	d := newDevice(path.Base(target), number)
+	return d, d.Kind == KindVerbs || d.Kind == KindHFI1, nil
+}
+
+// VerbsByNumber says whether a character device number is a verbs device (uverbs*, or Omni-Path's hfi1_N) of the node at
+// root. See OpenNumbers and Numbers.Verbs, which are cheaper for many questions.
+func VerbsByNumber(root string, number Number) (Device, bool, error) {
+	numbers, err := OpenNumbers(root)
+	if err != nil {
+		return Device{}, false, err
+	}
+	defer numbers.Close() //nolint:errcheck // nothing is written
+	return numbers.Verbs(number)
+}
+
+// openBelow opens a folder below root, following links that stay below root.
+func openBelow(root, name string) (*os.Root, error) {
+	// The slashes at the end have anything but a folder refused before it is opened: opening a FIFO would wait.
+	top, err := os.OpenRoot(root + "/")
+	if err != nil {
+		return nil, err
+	}
+	defer top.Close() //nolint:errcheck // nothing is written
+	return top.OpenRoot(name + "/")
+}
