@@ -23,7 +23,8 @@ func newDevicesCommand() *cobra.Command {
 		Short: "List the node's HCAs, their ports and their character devices",
 		Long: `List the node's HCAs as sysfs has them: one line for each port, and one for the node's rdma_cm. A device that cannot be
 used is marked with "!". What is wrong with the node goes to standard error, below the table; with -o json or yaml it is part
-of the result.
+of the result, which also has each HCA's function (physical, virtual or scalable) and its parent, driver and ABI version, LIDs,
+subnet prefixes and GIDs, and the node's network namespace mode.
 
 The exit status is 0 whenever the list could be made, also where there is no HCA and where something is wrong with one.`,
 		Example: `  rdma-spec devices
@@ -41,7 +42,11 @@ The exit status is 0 whenever the list could be made, also where there is no HCA
 // listDevices writes the inventory to stdout and what people should know of
 // it to stderr.
 func listDevices(stdout, stderr io.Writer, root, format string) error {
-	node, err := hca.Scan(root)
+	scan := hca.Scan
+	if format != formatTable {
+		scan = hca.ScanDetails
+	}
+	node, err := scan(root)
 	if err != nil {
 		return err
 	}
@@ -85,7 +90,7 @@ func deviceRows(node *hca.Node) [][]string {
 			if len(h.Ports) > 1 {
 				name += "/" + strconv.Itoa(p.Number) // as iproute2's rdma has it
 			}
-			rows = append(rows, []string{name, h.PCI, numa, p.LinkLayer, portState(p), p.Rate, strings.Join(p.Netdevs, ","), deviceNames(h.Devices, p.Number)})
+			rows = append(rows, []string{name, h.PCI, numa, p.LinkLayer, portState(p), p.Rate, netdevs(p), deviceNames(h.Devices, p.Number)})
 		}
 	}
 	if cm := node.RDMACM; cm != nil {
@@ -101,6 +106,15 @@ func portState(p hca.Port) string {
 		return p.State
 	}
 	return fmt.Sprintf("%s (%s)", orUnknown(p.State), p.PhysState)
+}
+
+// netdevs gives the first of a port's netdevs, and how many more there are: the table is to fit a screen.
+func netdevs(p hca.Port) string {
+	const most = 2
+	if more := len(p.Netdevs) - most; more > 0 {
+		return fmt.Sprintf("%s,+%d", strings.Join(p.Netdevs[:most], ","), more)
+	}
+	return strings.Join(p.Netdevs, ",")
 }
 
 func orUnknown(s string) string {

@@ -35,15 +35,15 @@ func devices(t *testing.T, args ...string) (stdout, stderr string, err error) {
 
 func TestDevicesTable(t *testing.T) {
 	twoPorts := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx4_0", PCI: "0000:5e:00.0", Ports: []hcatest.Port{
-		{IPoIB: []string{"ib0"}}, {State: "2: INIT", PhysState: "5: LinkUp", IPoIB: []string{"ib1", "ib1.8001"}}}}}}
+		{Netdevs: []string{"ib0"}}, {State: "2: INIT", PhysState: "5: LinkUp", Netdevs: []string{"ib1", "ib1.8001"}}}}}}
 	const links = "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports"
 	for _, tc := range []struct{ name, root, stdout, stderr string }{
 		{name: "A100", root: hcatest.A100(t), stdout: `
-HCA          PCI           NUMA  LINK LAYER  PORT STATE       RATE                 NETDEV   DEVICES
-mlx5_0       0000:0c:00.0  0     InfiniBand  DOWN (Disabled)  10 Gb/sec (4X SDR)   ibp12s0  uverbs0,umad0,issm0
-mlx5_1       0000:4b:00.0  1     InfiniBand  ACTIVE           200 Gb/sec (4X HDR)  ibp75s0  uverbs1,umad1,issm1
-mlx5_bond_0  0000:e1:00.0  1     Ethernet    ACTIVE           100 Gb/sec (4X EDR)  bond0    uverbs2,umad2,issm2
-(node)       -             -     -           -                -                    -        rdma_cm
+HCA          PCI           NUMA  LINK LAYER  PORT STATE       RATE                 NETDEV      DEVICES
+mlx5_0       0000:0c:00.0  0     InfiniBand  DOWN (Disabled)  10 Gb/sec (4X SDR)   ibp12s0     uverbs0,umad0,issm0
+mlx5_1       0000:4b:00.0  1     InfiniBand  ACTIVE           200 Gb/sec (4X HDR)  ibp75s0     uverbs1,umad1,issm1
+mlx5_bond_0  0000:e1:00.0  1     Ethernet    ACTIVE           100 Gb/sec (4X EDR)  bond0,eth0  uverbs2,umad2,issm2
+(node)       -             -     -           -                -                    -           rdma_cm
 `},
 		{name: "soft HCAs", root: hcatest.SoftRoCE(t), stdout: `
 HCA     PCI  NUMA  LINK LAYER  PORT STATE       RATE                 NETDEV  DEVICES
@@ -51,6 +51,12 @@ rxe0    -    -     Ethernet    ACTIVE           2.5 Gb/sec (1X SDR)  eth0    uve
 rxe1    -    -     Ethernet    ACTIVE           2.5 Gb/sec (1X SDR)  d1      uverbs1,umad1,issm1
 rxe2    -    -     Ethernet    DOWN (Disabled)  2.5 Gb/sec (1X SDR)  d2      uverbs2,umad2,issm2
 (node)  -    -     -           -                -                    -       rdma_cm
+`},
+		{name: "netdevs stacked on others", root: hcatest.RoCE(t), stdout: `
+HCA     PCI           NUMA  LINK LAYER  PORT STATE  RATE                 NETDEV            DEVICES
+mlx5_0  0000:18:00.0  0     Ethernet    ACTIVE      100 Gb/sec (4X EDR)  eth0,eth0.100,+1  uverbs0,umad0,issm0
+mlx5_1  0000:3b:00.0  0     Ethernet    ACTIVE      100 Gb/sec (4X EDR)  eth1              uverbs1,umad1,issm1
+(node)  -             -     -           -           -                    -                 rdma_cm
 `},
 		{name: "EFA", root: hcatest.EFA(t), stdout: `
 HCA          PCI           NUMA  LINK LAYER  PORT STATE  RATE                 NETDEV  DEVICES
@@ -118,7 +124,7 @@ func TestDevicesStructured(t *testing.T) {
 			if err != nil || stderr != "" {
 				t.Fatalf("error %v, stderr %q", err, stderr)
 			}
-			want, err := hca.Scan(root)
+			want, err := hca.ScanDetails(root)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +138,7 @@ func TestDevicesStructured(t *testing.T) {
 		}
 	}
 	stdout, stderr, err := devices(t, "--root", hcatest.NoRDMA(t), "-o", "json")
-	if want := "{\n  \"hcas\": [],\n  \"rdmaCM\": null\n}\n"; err != nil || stdout != want || !strings.Contains(stderr, "no HCA on this node") {
+	if want := "{\n  \"hcas\": [],\n  \"rdmaCM\": null,\n  \"netnsExclusive\": false\n}\n"; err != nil || stdout != want || !strings.Contains(stderr, "no HCA on this node") {
 		t.Errorf("no RDMA: error %v, stdout %s, stderr %s", err, stdout, stderr)
 	}
 }

@@ -4,6 +4,8 @@
 package policy
 
 import (
+	"sync"
+
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -44,9 +46,19 @@ type Node struct {
 
 // LiveNode reads the RDMA devices below a root at once: "/" for the node itself.
 func LiveNode(root string) Node {
+	list := sync.OnceValues(func() (*hca.Node, error) { return hca.List(root) })
 	return Node{
-		Verbs: func(n hca.Number) (hca.Device, bool, error) { return hca.VerbsByNumber(root, n) },
-		HCAs:  func() (*hca.Node, error) { return hca.Scan(root) },
+		Verbs: func(n hca.Number) (hca.Device, bool, error) {
+			verbs, ok, err := hca.VerbsByNumber(root, n)
+			if ok {
+				if node, err := list(); err == nil {
+					named, _ := node.Lookup(n)
+					verbs.HCA = named.HCA
+				}
+			}
+			return verbs, ok, err
+		},
+		HCAs: func() (*hca.Node, error) { return hca.Scan(root) },
 	}
 }
 

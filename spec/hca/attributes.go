@@ -19,7 +19,7 @@ const maxText = 128
 // attributes reads one folder of sysfs attributes. What cannot be read is ""
 // and becomes a problem.
 type attributes struct {
-	dir folder
+	dir tree
 	// in is the folder as it is named in problems, "" or "ports/1/".
 	in       string
 	problems *problems
@@ -35,7 +35,7 @@ func (a attributes) text(name string) string {
 }
 
 // optional reads an attribute that a driver may lack or may have no answer
-// for: rate of a port that is down, the netdev of an empty GID.
+// for: rate of a port that is down.
 func (a attributes) optional(name string) string {
 	s, err := readText(a.dir, name)
 	switch {
@@ -65,7 +65,7 @@ var errEmpty = errors.New("is empty")
 
 // readText reads an attribute of one line of printable ASCII, which all of
 // the kernel's RDMA attributes are.
-func readText(dir folder, name string) (string, error) {
+func readText(dir tree, name string) (string, error) {
 	data, err := dir.read(name, maxAttribute)
 	if err != nil {
 		return "", err

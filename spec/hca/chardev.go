@@ -17,52 +17,14 @@ import (
 // devFolder is where the kernel puts all of the devices.
 const devFolder = "/dev/infiniband"
 
-// VerbsNumbers gives the verbs devices of the node at root by number. It is
-// the cheap question of the hot path, "is this number a verbs device here?":
-// it reads the class infiniband_verbs only, and does not look at the nodes in
-// /dev, so that Problem is always "" and Mode is the kernel's default. To
-// choose devices for a container, Scan.
-//
-// A verbs device whose HCA was moved to another network namespace counts; one
-// that cannot be read does not.
-func VerbsNumbers(root string) (map[Number]Device, error) {
-	t, err := openTree(root)
-	if err != nil {
-		return nil, err
-	}
-	defer t.close()
-	return t.verbsNumbers()
-}
-
-func (t *tree) verbsNumbers() (map[Number]Device, error) {
-	names, err := t.list(classVerbs)
-	if err != nil {
-		return nil, fmt.Errorf("list verbs devices: %w", err)
-	}
-	found := make(map[Number]Device, len(names))
-	for _, name := range names {
-		if kindOf(name) != KindVerbs {
-			continue
-		}
-		d, err := t.classDevice(path.Join(classVerbs, name))
-		if err != nil {
-			continue // said by Scan; here it is a number that nobody has
-		}
-		if _, twice := found[d.Number]; !twice {
-			found[d.Number] = d
-		}
-	}
-	return found, nil
-}
-
 // classKinds says which devices a class can hold.
-var classKinds = map[string][]Kind{classVerbs: {KindVerbs}, classMAD: {KindUMAD, KindISSM}}
+var classKinds = map[string][]Kind{classVerbs: {KindVerbs}, classMAD: {KindUMAD, KindISSM}, classHFI1: {KindHFI1}}
 
 // devices gives all character devices that sysfs names, checked against the
 // nodes in /dev.
-func (t *tree) devices(found *problems) []Device {
-	var all []Device
-	for _, class := range []string{classVerbs, classMAD} {
+func (t tree) devices(found *problems) []Device {
+	all := []Device{}
+	for _, class := range []string{classVerbs, classMAD, classHFI1} {
 		names, err := t.list(class)
 		if err != nil {
 			found.add("list devices: %v", err)
@@ -108,7 +70,7 @@ func (t *tree) devices(found *problems) []Device {
 
 // classDevice reads one device of a class. The name of its folder says the
 // kind.
-func (t *tree) classDevice(at string) (Device, error) {
+func (t tree) classDevice(at string) (Device, error) {
 	dir, err := t.folder(at)
 	if err != nil {
 		return Device{}, err
@@ -120,7 +82,11 @@ func (t *tree) classDevice(at string) (Device, error) {
 		return Device{}, fmt.Errorf("dev: %w", err)
 	}
 	d := newDevice(name, number)
-	if d.Kind == KindRDMACM {
+	switch d.Kind {
+	case KindRDMACM:
+		return d, nil
+	case KindHFI1: // nothing but the name says whose it is, and udev's rules leave hfi1_N its name
+		d.HCA = name
 		return d, nil
 	}
 	if d.HCA, err = readText(dir, "ibdev"); err != nil {
@@ -128,7 +94,7 @@ func (t *tree) classDevice(at string) (Device, error) {
 	}
 	// guard: HCA names in ibdev
 	if !validName(d.HCA) {
-		return Device{}, fmt.Errorf("ibdev: is %s, which is no name of an HCA", quote(d.HCA))
+		return Device{}, fmt.Errorf("ibdev: is %s, which is not a name of an HCA", quote(d.HCA))
 	}
 	if d.Kind == KindUMAD || d.Kind == KindISSM {
 		s, err := readText(dir, "port")
@@ -136,7 +102,7 @@ func (t *tree) classDevice(at string) (Device, error) {
 			return Device{}, fmt.Errorf("port: %w", err)
 		}
 		if d.Port, err = strconv.Atoi(s); err != nil || d.Port < 1 || d.Port > maxEntries {
-			return Device{}, fmt.Errorf("port: is %s, which is no port number", quote(s))
+			return Device{}, fmt.Errorf("port: is %s, which is not a port number", quote(s))
 		}
 	}
 	return d, nil
@@ -154,7 +120,7 @@ func newDevice(name string, number Number) Device {
 
 // readNumber reads a device number, "231:192". The kernel has 12 bits for the
 // major and 20 for the minor; 0:0 is what it calls no device.
-func readNumber(dir folder) (Number, error) {
+func readNumber(dir tree) (Number, error) {
 	s, err := readText(dir, "dev")
 	if err != nil {
 		return Number{}, err
@@ -165,7 +131,7 @@ func readNumber(dir folder) (Number, error) {
 	n := Number{Major: uint32(ma), Minor: uint32(mi)}
 	// guard: device numbers
 	if errMajor != nil || errMinor != nil || n == (Number{}) || n.String() != s {
-		return Number{}, fmt.Errorf("is %s, which is no device number", quote(s))
+		return Number{}, fmt.Errorf("is %s, which is not a device number", quote(s))
 	}
 	return n, nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 	"syscall"
 
@@ -31,13 +32,13 @@ type deviceNodes struct {
 	folder string
 }
 
-func (t *tree) readNodes(found *problems) deviceNodes {
-	n := deviceNodes{lstat: t.lstat, live: t.live()}
-	if !t.live() {
+func (t tree) readNodes(found *problems) deviceNodes {
+	n := deviceNodes{lstat: t.Lstat, live: t.live}
+	if !t.live {
 		n.table = readDeviceTable(t, found)
 	}
 	// guard: /dev/infiniband is a folder
-	if fi, err := t.lstat(inTree(devFolder)); err == nil && !fi.IsDir() {
+	if fi, err := t.Lstat(inTree(devFolder)); err == nil && !fi.IsDir() {
 		n.folder = fmt.Sprintf("%s is %s, not a folder", devFolder, typeName(fi.Mode()))
 	}
 	return n
@@ -46,7 +47,7 @@ func (t *tree) readNodes(found *problems) deviceNodes {
 // check compares a device with its node: it fills in mode and owner, or says
 // what is wrong. The number stays what sysfs said.
 func (n deviceNodes) check(d *Device) {
-	if n.folder != "" {
+	if n.folder != "" && path.Dir(d.Path) == devFolder {
 		d.Problem = n.folder
 		return
 	}
@@ -68,13 +69,13 @@ func (n deviceNodes) check(d *Device) {
 	}
 }
 
-// at tells what lies at path. In a copy, a regular file stands for a node
+// at tells what lies at a path. In a copy, a regular file stands for a node
 // that could not be copied.
-func (n deviceNodes) at(path string) (deviceNode, error) {
-	fi, err := n.lstat(inTree(path))
+func (n deviceNodes) at(name string) (deviceNode, error) {
+	fi, err := n.lstat(inTree(name))
 	// guard: no device table on the live node
 	if !n.live && (errors.Is(err, fs.ErrNotExist) || err == nil && fi.Mode().IsRegular()) {
-		if row, ok := n.table[path]; ok {
+		if row, ok := n.table[name]; ok {
 			return row, nil
 		}
 		return deviceNode{}, fs.ErrNotExist

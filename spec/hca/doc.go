@@ -13,14 +13,16 @@
 // # Roots
 //
 // Every function takes a root: "" or "/" is the live node, any other folder
-// is a copy of one (or a mount of one, such as /host). In a copy nothing is
-// read from outside of it, whatever links it holds, and nothing but folders
-// and regular files is ever opened. Reads are bounded: an attribute by the
-// 64 KiB of the largest page, a folder by 4096 entries.
+// is a copy of one (or a mount of one, such as /host). Nothing is read from
+// outside of it, whatever links it holds, and nothing but folders and regular
+// files is ever opened. Reads are bounded: an attribute by the 64 KiB of the
+// largest page, a folder by 4096 entries.
 //
-// A copy can be made with tar, of sys/class/infiniband*, sys/class/misc/rdma_cm
-// and the folders in sys/devices that those lead to. (tar believes the size
-// that sysfs claims and fills up each attribute with zeros; they are left out.)
+// A copy can be made with tar, of sys/class/infiniband*, sys/class/net,
+// sys/class/misc/rdma_cm, sys/class/hfi1_user, sys/dev/char,
+// sys/module/ib_core/parameters and the folders in sys/devices that those lead
+// to. (tar believes the size that sysfs claims and fills up each attribute
+// with zeros; they are left out.)
 // One made by an unprivileged user has no device nodes. Then the numbers
 // still come from sysfs and each device says that its node is missing
 // (Device.Missing). A copy may describe the nodes instead, in a text file
@@ -33,6 +35,12 @@
 // The table speaks only where the copy has no special file of its own, and is
 // never looked at on the live node. It cannot make a device: it only says
 // what lay at the path of one that sysfs names.
+//
+// # What takes long
+//
+// Reading the state of a port asks the HCA's firmware, and a sick HCA can take
+// seconds. VerbsByNumber and List ask no HCA, Read asks one. Scan is all of
+// them, one after the other: for commands, not for a container's creation.
 //
 // # What is broken
 //

@@ -35,7 +35,11 @@ func FuzzScan(f *testing.F) {
 		"sys/class/infiniband_mad/umad1/dev=231:1\nsys/class/infiniband_mad/umad1/port=1\nsys/class/infiniband_mad/umad1/ibdev=mlx5_0",
 		"dev/infiniband/uverbs0=-> ../../../outside/dev\n" + DeviceTable + "=/dev/infiniband/umad0 b 0666 0 0 231 0",
 		DeviceTable + "=-> ../outside/dev",
-		oneBus + "/net/ib9/dev_port=1\n" + oneHCA + "/ports/1/gid_attrs/ndevs/3=eth0",
+		oneBus + "/net/ib9/dev_port=1\n" + oneBus + "/net/ib9/upper_bond0=-> ../../net/ib0\n" + oneBus + "/net/ib0/upper_ib9=-> ../ib9\n" + oneBus + "/net/ib9/uevent=DEVTYPE=bond",
+		oneBus + "/net/ib0/upper_up=-> ../../../../../../../outside",
+		oneHCA + "/ports/1/gids/0=fe80:0000:0000:0000:0000:0000:0000:0001\n" + oneHCA + "/ports/1/lid=0xffffffff",
+		"sys/dev/char/231:192=-> uverbs7\nsys/dev/char/1:3=|",
+		oneHCA + "/device=-> ../../../mlx5_core.sf.7\n" + oneBus + "/physfn=-> ../7777:77:77.7",
 		oneHCA + "/device=-> ../../../../../../../outside",
 	} {
 		f.Add(seed)
@@ -59,26 +63,17 @@ func FuzzScan(f *testing.F) {
 			// What no file system could hold, it cannot.
 			_ = hcatest.Files{path: content}.Write(root)
 		}
-		node, err := Scan(root)
+		node, err := ScanDetails(root)
 		if err == nil {
 			checkPromises(t, node)
 		} else if strings.Contains(err.Error(), canary) {
 			t.Errorf("read outside of the root: %v", err)
 		}
-		tr, err := openTree(root)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tr.close()
-		tr.stepwise = true
-		if node, err := tr.scan(); err == nil {
-			checkPromises(t, node)
-		}
-		verbs, err := VerbsNumbers(root)
-		for number, d := range verbs {
-			if err != nil || d.Number != number || d.Kind != KindVerbs || !validName(d.HCA) || d.HCA == canary {
-				t.Errorf("VerbsNumbers has %+v at %v, error %v", d, number, err)
-			}
+		link := filepath.Join(root, "sys/dev/char", "231:192")
+		d, verbs, err := VerbsByNumber(root, Number{231, 192})
+		target, errLink := os.Readlink(link)
+		if verbs && (err != nil || d.Kind != KindVerbs && d.Kind != KindHFI1 || d.Number != (Number{231, 192}) || filepath.Base(d.Path) != filepath.Base(target)) {
+			t.Errorf("231:192 is %+v, error %v, %v, link %q", d, err, errLink, target)
 		}
 	})
 }
@@ -88,7 +83,7 @@ func outside() hcatest.Files {
 	f := hcatest.Files{}
 	for name, content := range map[string]string{
 		"node_type": "1: " + canary, "node_guid": canary, "fw_ver": canary, "ibdev": canary, "dev": "77:77", "port": "1",
-		"ports/1/state": "4: " + canary, "ports/1/gid_attrs/ndevs/0": canary, "uevent": "PCI_SLOT_NAME=7777:77:77.7\n", "numa_node": "77",
+		"ports/1/state": "4: " + canary, "ports/1/gids/0": canary, "uevent": "DEVTYPE=bond\n", "numa_node": "77", "upper_" + canary + "/uevent": "DEVTYPE=bond\n",
 	} {
 		f["outside/"+name] = content
 	}
@@ -116,7 +111,7 @@ func checkPromises(t *testing.T, node *Node) {
 		if !validName(h.Name) || i > 0 && compareNatural(node.HCAs[i-1].Name, h.Name) >= 0 {
 			t.Errorf("HCA %q is out of order or no name", h.Name)
 		}
-		if h.PCI != "" && !pciForm.MatchString(h.PCI) || h.NUMANode < -1 || h.NodeGUID != "" && !guidForm.MatchString(h.NodeGUID) {
+		if h.Parent != "" && !pciForm.MatchString(h.Parent) || h.PCI != "" && !pciForm.MatchString(h.PCI) || h.NUMANode < -1 || h.NodeGUID != "" && !guidForm.MatchString(h.NodeGUID) {
 			t.Errorf("HCA %+v", h)
 		}
 		for _, p := range h.Ports {
@@ -137,7 +132,7 @@ func checkPromises(t *testing.T, node *Node) {
 		if other, twice := sound[d.Number]; twice && d.Sound() {
 			t.Errorf("%+v and %+v have one number", other, d)
 		}
-		if kindOf(filepath.Base(d.Path)) != d.Kind || filepath.Dir(d.Path) != devFolder || d.Number == (Number{}) || d.Number == (Number{77, 77}) {
+		if kindOf(filepath.Base(d.Path)) != d.Kind || (filepath.Dir(d.Path) != devFolder) != (d.Kind == KindHFI1) || d.Number == (Number{}) || d.Number == (Number{77, 77}) {
 			t.Errorf("device %+v", d)
 		}
 		if d.Sound() {

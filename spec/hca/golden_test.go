@@ -19,7 +19,7 @@ import (
 func TestGolden(t *testing.T) {
 	for name, build := range hcatest.All {
 		t.Run(name, func(t *testing.T) {
-			node, err := Scan(build(t))
+			node, err := ScanDetails(build(t))
 			if err != nil {
 				t.Fatal(err)
 			}

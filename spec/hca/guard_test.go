@@ -25,7 +25,7 @@ var guards = map[string]func(t *testing.T){
 	"HCA names": func(t *testing.T) {
 		for _, name := range []string{"a b", "mlx5_0\n", "mlх5_0", strings.Repeat("a", 64), `a"b`} {
 			node := scan(t, one().Files().With(hcatest.Files{"sys/class/infiniband/" + name: hcatest.Link("mlx5_0")}))
-			if len(node.HCAs) != 1 || !strings.Contains(problemsOf(node), "is no name of an HCA") {
+			if len(node.HCAs) != 1 || !strings.Contains(problemsOf(node), "is not a name of an HCA") {
 				t.Errorf("name %q: %d HCAs, problems %q", name, len(node.HCAs), node.Problems)
 			}
 		}
@@ -42,9 +42,9 @@ var guards = map[string]func(t *testing.T){
 	"HCA names in ibdev": func(t *testing.T) {
 		for _, name := range []string{"../../etc", "..", "a/b", "a b", "a\x01"} {
 			root := one().Files().With(hcatest.Files{oneVerbs + "/ibdev": name}).Root(t)
-			found, err := VerbsNumbers(root)
-			if err != nil || len(found) != 0 {
-				t.Errorf("HCA %q: VerbsNumbers %v, error %v", name, found, err)
+			node, err := Scan(root)
+			if err != nil || len(node.HCAs[0].Devices) != 2 || !strings.Contains(problemsOf(node), "ibdev: is ") {
+				t.Errorf("HCA %q: %v, error %v", name, node, err)
 			}
 		}
 	},
@@ -85,8 +85,8 @@ var guards = map[string]func(t *testing.T){
 	"device numbers": func(t *testing.T) {
 		for _, number := range []string{"0:0", "4096:1", "x", "231:192:1", "0231:192"} {
 			root := one().Files().With(hcatest.Files{oneVerbs + "/dev": number}).Root(t)
-			if found, err := VerbsNumbers(root); err != nil || len(found) != 0 {
-				t.Errorf("%q: VerbsNumbers %v, error %v", number, found, err)
+			if node, err := Scan(root); err != nil || len(node.HCAs[0].Devices) != 2 || !strings.Contains(problemsOf(node), "which is not a device number") {
+				t.Errorf("%q: %v, error %v", number, node, err)
 			}
 		}
 	},
@@ -151,16 +151,7 @@ var guards = map[string]func(t *testing.T){
 			t.Errorf("a file of a page: firmware %q, problems %q", h.Firmware, h.Problems)
 		}
 	},
-	"links below a device": func(t *testing.T) {
-		f := one().Files()
-		f.With(hcatest.Files{oneHCA + "/ports": hcatest.Link("elsewhere"), oneHCA + "/elsewhere/1/state": "4: ACTIVE\n"})
-		h := scanOne(t, f)
-		if len(h.Ports) != 0 || !slices.Contains(h.Problems, "ports: not a directory") {
-			t.Errorf("ports %v, problems %q", h.Ports, h.Problems)
-		}
-	},
-	"links out of the root":           func(t *testing.T) { linksOut(t, false) },
-	"links out of the root, stepwise": func(t *testing.T) { linksOut(t, true) },
+	"links out of the root": linksOut,
 	"printable attributes": func(t *testing.T) {
 		for _, fw := range []string{"1\x1b[31m", "1\n2", "ü", strings.Repeat("9", maxText+1)} {
 			h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/fw_ver": fw}))
@@ -170,10 +161,23 @@ var guards = map[string]func(t *testing.T){
 		}
 	},
 	"names of netdevs": func(t *testing.T) {
-		for _, netdev := range []string{"../eth0", "sixteen-letters0", "eth 0", `e"`} {
-			h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/ports/1/gid_attrs/ndevs/0": netdev}))
-			if got := h.Ports[0].Netdevs; !cmp.Equal(got, []string{"ib0"}) || len(h.Problems) != 1 {
+		for _, netdev := range []string{"sixteen-letters0", "eth 0", `e"`} {
+			h := scanOne(t, one().Files().With(hcatest.Files{
+				oneBus + "/net/" + netdev + "/dev_port": "0\n", oneBus + "/net/ib0/upper_" + netdev + "/uevent": "DEVTYPE=bond\n"}))
+			if got := h.Ports[0].Netdevs; !cmp.Equal(got, []string{"ib0"}) || len(h.Problems) != 2 {
 				t.Errorf("%q: netdevs %q, problems %q", netdev, got, h.Problems)
+			}
+		}
+		node := scan(t, hcatest.SoftRoCENode().Files().With(hcatest.Files{"sys/devices/virtual/infiniband/rxe0/parent": "../net\n"}))
+		if got := node.HCAs[0].Ports[0].Netdevs; len(got) != 0 || len(node.HCAs[0].Problems) != 1 {
+			t.Errorf("parent: netdevs %q, problems %q", got, node.HCAs[0].Problems)
+		}
+	},
+	"what may be stacked": func(t *testing.T) {
+		for kind, want := range map[string]int{"bond": 2, "vlan": 2, "macvlan": 2, "bridge": 1, "bonding": 1, "": 1} {
+			h := scanOne(t, one().Files().With(hcatest.Files{oneBus + "/net/ib0/upper_x0/uevent": "DEVTYPE=" + kind + "\nINTERFACE=x0\n"}))
+			if got := h.Ports[0].Netdevs; len(got) != want {
+				t.Errorf("%s: netdevs %q", kind, got)
 			}
 		}
 	},
@@ -193,7 +197,7 @@ var guards = map[string]func(t *testing.T){
 }
 
 // linksOut has the HCA outside of the root, whole and sound, and a link to it.
-func linksOut(t *testing.T, stepwise bool) {
+func linksOut(t *testing.T) {
 	for _, link := range []string{"ABSOLUTE", "../../../../outside"} {
 		dir := t.TempDir()
 		f := one().Files()
@@ -214,18 +218,12 @@ func linksOut(t *testing.T, stepwise bool) {
 		if err := all.Write(dir); err != nil {
 			t.Fatal(err)
 		}
-		tr, err := openTree(filepath.Join(dir, "root"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer tr.close()
-		tr.stepwise = stepwise
-		node, err := tr.scan()
+		node, err := Scan(filepath.Join(dir, "root"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		h, _ := node.Find("mlx5_0")
-		if h.NodeGUID != "" || len(h.Ports) != 0 || !strings.Contains(strings.Join(h.Problems, "\n"), "leads out of the root") {
+		if h.NodeGUID != "" || len(h.Ports) != 0 || !strings.Contains(strings.Join(h.Problems, "\n"), "path escapes from parent") {
 			t.Errorf("link %s was followed: %+v", link, h)
 		}
 	}

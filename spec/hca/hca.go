@@ -80,8 +80,27 @@ type Port struct {
 	LinkLayer string `json:"linkLayer"`
 	// Rate is as the kernel prints it, "100 Gb/sec (4X EDR)".
 	Rate string `json:"rate"`
-	// Netdevs are the network interfaces on this port, in natural order.
+	// Netdevs are the network interfaces below the HCA's own device, and what
+	// is stacked on those in this network namespace, in natural order.
 	Netdevs []string `json:"netdevs"`
+
+	// What follows is ScanDetails's.
+
+	// LID and SMLID, the subnet manager's, are 0 where there is none.
+	LID   uint32 `json:"lid,omitempty"`
+	SMLID uint32 `json:"smLID,omitempty"`
+	// SubnetPrefix is an InfiniBand port's, "fe80:0000:0000:0000".
+	SubnetPrefix string `json:"subnetPrefix,omitempty"`
+	GIDs         []GID  `json:"gids,omitempty"`
+}
+
+// GID is an entry of a port's table.
+type GID struct {
+	Index int `json:"index"`
+	// GID is as sysfs prints it, eight groups of four digits.
+	GID string `json:"gid"`
+	// Type is "RoCE v2", or "IB/RoCE v1" for the older RoCE and InfiniBand.
+	Type string `json:"type,omitempty"`
 }
 
 // Active reports whether the port carries traffic.
@@ -114,8 +133,12 @@ type HCA struct {
 	// NodeGUID is as sysfs prints it, "b859:9f03:00a9:5bd0".
 	NodeGUID string `json:"nodeGUID"`
 	Firmware string `json:"firmware"`
-	Ports    []Port `json:"ports"`
-	// Devices are in the order uverbs, umad, issm, each by its index.
+	// Driver is that of the PCI or auxiliary device; "" for soft HCAs.
+	Driver string `json:"driver,omitempty"`
+	// ABIVersion is that of the driver's verbs; only ScanDetails reads it.
+	ABIVersion int    `json:"abiVersion,omitempty"`
+	Ports      []Port `json:"ports"`
+	// Devices are in the order uverbs, hfi1, umad, issm, each by its index.
 	Devices []Device `json:"devices"`
 	// Unread says why nothing is known of the HCA: its attributes have never been answered. It is "" normally.
 	Unread string `json:"unread,omitempty"`

@@ -5,18 +5,16 @@ package hca
 
 import (
 	"path"
-	"slices"
+	"regexp"
 	"strconv"
+	"strings"
 )
 
-// linkLayerInfiniBand is what a port says whose GIDs name no netdev.
+// linkLayerInfiniBand is the link layer of ports that have a LID and a subnet.
 const linkLayerInfiniBand = "InfiniBand"
 
-// maxNetdev is the length of a netdev's name (IFNAMSIZ without its zero).
-const maxNetdev = 15
-
-// ports reads the ports of the HCA at the path at, whose folder is dir.
-func (t *tree) ports(at string, dir folder, found *problems) []Port {
+// ports reads the ports of the HCA with the folder dir, all but their netdevs.
+func ports(dir tree, details bool, found *problems) []Port {
 	ports := []Port{}
 	all, err := dir.folder("ports")
 	if err != nil {
@@ -24,7 +22,7 @@ func (t *tree) ports(at string, dir folder, found *problems) []Port {
 		return ports
 	}
 	defer all.close()
-	names, err := all.list()
+	names, err := all.list(".")
 	if err != nil {
 		found.add("ports: %v", err)
 		return ports
@@ -32,20 +30,19 @@ func (t *tree) ports(at string, dir folder, found *problems) []Port {
 	for _, name := range names {
 		n, err := strconv.Atoi(name)
 		if err != nil || n < 1 || n > maxEntries || strconv.Itoa(n) != name {
-			found.add("ports: has an entry %s, which is no port number", quote(name))
+			found.add("ports: has an entry %s, which is not a port number", quote(name))
 			continue
 		}
-		ports = append(ports, port(all, n, found))
+		ports = append(ports, port(all, n, details, found))
 	}
-	if len(ports) == 0 && len(names) == 0 {
+	if len(names) == 0 {
 		found.add("ports: there are none")
 	}
-	t.addIPoIB(at, ports, found)
 	return ports
 }
 
 // port reads one port out of the folder of all. It always gives one, as hca does.
-func port(all folder, n int, found *problems) Port {
+func port(all tree, n int, details bool, found *problems) Port {
 	p := Port{Number: n, Netdevs: []string{}}
 	in := "ports/" + strconv.Itoa(n)
 	dir, err := all.folder(strconv.Itoa(n))
@@ -59,114 +56,55 @@ func port(all folder, n int, found *problems) Port {
 	p.PhysState = a.coded("phys_state")
 	p.LinkLayer = a.text("link_layer")
 	p.Rate = a.optional("rate")
-	p.Netdevs = gidNetdevs(a)
+	if !details {
+		return p
+	}
+	p.GIDs = gids(a)
+	if p.LinkLayer == linkLayerInfiniBand {
+		p.LID, p.SMLID = a.lid("lid"), a.lid("sm_lid")
+		if len(p.GIDs) > 0 && p.GIDs[0].Index == 0 {
+			p.SubnetPrefix = p.GIDs[0].GID[:len(zeroGUID)]
+		}
+	}
 	return p
 }
 
-// maxSilentGIDs is how many GIDs in a row without a netdev end the search for
-// more. The kernel puts a new GID into the first free place, and the tables
-// are large (soft-RoCE has 1024): reading all of them would take most of the
-// time of a Scan.
-const maxSilentGIDs = 64
+// lid reads an attribute of the form "0x1a".
+func (a attributes) lid(name string) uint32 {
+	s := a.optional(name)
+	if s == "" {
+		return 0
+	}
+	n, err := strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, 32)
+	if err != nil {
+		a.problems.add("%s%s: is %s, not of the form \"0x1a\"", a.in, name, quote(s))
+	}
+	return uint32(n)
+}
 
-// gidNetdevs gives the netdevs that the port's GIDs belong to. On Ethernet
-// each GID has one; for a bond it is the bond. On InfiniBand none has.
-func gidNetdevs(a attributes) []string {
-	netdevs := []string{}
-	gidAttrs, err := a.dir.folder("gid_attrs")
+var gidForm = regexp.MustCompile(`^[0-9a-f]{4}(:[0-9a-f]{4}){7}$`)
+
+// gids gives the GIDs of a port, without the empty places of its table.
+func gids(a attributes) []GID {
+	names, err := a.dir.list("gids")
 	if err != nil {
-		return netdevs // kernels before 4.5
+		a.problems.add("%s%v", a.in, err)
 	}
-	defer gidAttrs.close()
-	ndevs, err := gidAttrs.folder("ndevs")
-	if err != nil {
-		return netdevs
-	}
-	defer ndevs.close()
-	names, err := ndevs.list()
-	if err != nil {
-		a.problems.add("%sgid_attrs/ndevs: %v", a.in, err)
-		return netdevs
-	}
-	gids := attributes{dir: ndevs, in: a.in + "gid_attrs/ndevs/", problems: a.problems}
-	silent := 0
+	var all []GID
 	for _, name := range names {
-		if !validName(name) {
-			a.problems.add("%sgid_attrs/ndevs: has an entry %s, which is no GID", a.in, quote(name))
+		index, err := strconv.Atoi(name)
+		if err != nil || index < 0 || strconv.Itoa(index) != name {
+			a.problems.add("%sgids: has an entry %s, which is not an index", a.in, quote(name))
 			continue
 		}
-		netdev := gids.optional(name)
-		if silent++; netdev != "" {
-			silent = 0
-		}
-		if silent == maxSilentGIDs {
-			break
-		}
+		gid := a.optional(path.Join("gids", name))
 		switch {
-		case netdev == "" || slices.Contains(netdevs, netdev):
-		// guard: names of netdevs
-		case !validNetdev(netdev):
-			a.problems.add("%sgid_attrs/ndevs/%s: is %s, which is no name of a netdev", a.in, name, quote(netdev))
+		case strings.Trim(gid, "0:") == "":
+		case !gidForm.MatchString(gid):
+			a.problems.add("%sgids/%d: is %s, which is not a GID", a.in, index, quote(gid))
 		default:
-			netdevs = append(netdevs, netdev)
+			all = append(all, GID{Index: index, GID: gid, Type: a.optional(path.Join("gid_attrs/types", name))})
 		}
 	}
-	slices.SortFunc(netdevs, compareNatural)
-	return netdevs
+	return all
 }
-
-// addIPoIB gives InfiniBand ports whose GIDs name no netdev those of the PCI
-// function: the IPoIB interfaces. Where one function carries several ports,
-// as with ConnectX-3, dev_port says which: it counts from 0.
-func (t *tree) addIPoIB(at string, ports []Port, found *problems) {
-	var silent []*Port
-	for i := range ports {
-		if p := &ports[i]; p.LinkLayer == linkLayerInfiniBand && len(p.Netdevs) == 0 {
-			silent = append(silent, p)
-		}
-	}
-	if len(silent) == 0 {
-		return
-	}
-	net := path.Join(at, "device/net")
-	names, err := t.list(net)
-	if err != nil {
-		found.add("%v", err)
-		return
-	}
-	for _, name := range names {
-		if !validNetdev(name) {
-			found.add("device/net: has an entry %s, which is no name of a netdev", quote(name))
-			continue
-		}
-		number := 0
-		if len(ports) > 1 {
-			number = t.devPort(path.Join(net, name)) + 1
-		}
-		for _, p := range silent {
-			if len(ports) == 1 || p.Number == number {
-				p.Netdevs = append(p.Netdevs, name)
-			}
-		}
-	}
-}
-
-// devPort reads which port of its PCI function a netdev is, 0 if it cannot.
-func (t *tree) devPort(netdev string) int {
-	dir, err := t.folder(netdev)
-	if err != nil {
-		return 0
-	}
-	defer dir.close()
-	s, err := readText(dir, "dev_port")
-	if err != nil {
-		return 0
-	}
-	n, err := strconv.ParseUint(s, 10, 16)
-	if err != nil {
-		return 0
-	}
-	return int(n)
-}
-
-func validNetdev(s string) bool { return validName(s) && len(s) <= maxNetdev }

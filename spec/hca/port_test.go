@@ -4,8 +4,6 @@
 package hca
 
 import (
-	"fmt"
-	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -40,29 +38,23 @@ func TestPorts(t *testing.T) {
 			problems: []string{"ports/1/state: is empty"}},
 		{name: "state without code", change: hcatest.Files{port + "/state": "x: ACTIVE\n"}, want: with(func(p *Port) { p.State = "" }),
 			problems: []string{`ports/1/state: is "x: ACTIVE", not of the form "4: ACTIVE"`}},
-		{name: "no link layer", without: port + "/link_layer", want: with(func(p *Port) { p.LinkLayer, p.Netdevs = "", []string{} }),
+		{name: "no link layer", without: port + "/link_layer", want: with(func(p *Port) { p.LinkLayer = "" }),
 			problems: []string{"ports/1/link_layer: no such file or directory"}},
-		{name: "port is a file", change: hcatest.Files{port: ""}, want: []Port{{Number: 1, Netdevs: []string{}}},
+		{name: "port is a file", change: hcatest.Files{port: ""}, want: []Port{{Number: 1, Netdevs: []string{"ib0"}}},
 			problems: []string{"ports/1: not a directory"}},
 		{name: "no ports", change: hcatest.Files{oneHCA + "/ports/": ""}, want: []Port{}, problems: []string{"ports: there are none"}},
 		{name: "odd numbers", change: hcatest.Files{oneHCA + "/ports/0/state": "", oneHCA + "/ports/01/state": "", oneHCA + "/ports/-1/state": "", oneHCA + "/ports/5000/state": ""},
 			want: []Port{sound}, problems: []string{
-				`ports: has an entry "-1", which is no port number`, `ports: has an entry "0", which is no port number`,
-				`ports: has an entry "01", which is no port number`, `ports: has an entry "5000", which is no port number`}},
+				`ports: has an entry "-1", which is not a port number`, `ports: has an entry "0", which is not a port number`,
+				`ports: has an entry "01", which is not a port number`, `ports: has an entry "5000", which is not a port number`}},
 		{name: "kernel without gid_attrs", without: port + "/gid_attrs", want: []Port{sound}},
-		{name: "gid_attrs without ndevs", change: hcatest.Files{port + "/gid_attrs/types/0": "IB/RoCE v1\n"}, without: port + "/gid_attrs/ndevs", want: []Port{sound}},
-		{name: "netdevs of GIDs, once each and in order",
-			change: hcatest.Files{port + "/gid_attrs/ndevs/0": "eth10\n", port + "/gid_attrs/ndevs/1": "eth2\n", port + "/gid_attrs/ndevs/7": "eth10\n"},
-			want:   with(func(p *Port) { p.Netdevs = []string{"eth2", "eth10"} })},
-		{name: "GID after a hole", change: hole(63), want: with(func(p *Port) { p.Netdevs = []string{"eth0", "eth63"} })},
-		{name: "GID after an endless hole", change: hole(64), want: with(func(p *Port) { p.Netdevs = []string{"eth0"} })},
-		{name: "GID with an odd name", change: hcatest.Files{port + "/gid_attrs/ndevs/a b": "eth0\n"}, want: []Port{sound},
-			problems: []string{`ports/1/gid_attrs/ndevs: has an entry "a b", which is no GID`}},
+		{name: "netdevs that only GIDs name", change: hcatest.Files{port + "/gid_attrs/ndevs/0": "eth10\n"}, want: []Port{sound}},
 		{name: "no IPoIB", without: oneBus + "/net", want: with(func(p *Port) { p.Netdevs = []string{} })},
-		{name: "Ethernet takes no netdev of the function", change: hcatest.Files{port + "/link_layer": "Ethernet\n"},
-			want: with(func(p *Port) { p.LinkLayer, p.Netdevs = "Ethernet", []string{} })},
+		{name: "Ethernet", change: hcatest.Files{port + "/link_layer": "Ethernet\n"}, want: with(func(p *Port) { p.LinkLayer = "Ethernet" })},
+		{name: "link layer of EFA", change: hcatest.Files{port + "/link_layer": "Unknown\n"}, want: with(func(p *Port) { p.LinkLayer = "Unknown" })},
+		{name: "representor of another function", change: hcatest.Files{oneBus + "/net/ib0_0/phys_port_name": "c1pf0vf3\n", oneBus + "/net/ib0/phys_port_name": "p0\n"}, want: []Port{sound}},
 		{name: "odd netdev", change: hcatest.Files{oneBus + "/net/sixteen-letters0/dev_port": "0\n"}, want: []Port{sound},
-			problems: []string{`device/net: has an entry "sixteen-letters0", which is no name of a netdev`}},
+			problems: []string{classOne + `/device/net: has "sixteen-letters0", which is not a name of a netdev`}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := one().Files()
@@ -80,21 +72,9 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// hole is a table of GIDs with a netdev at its beginning and one after n places
-// that have none.
-func hole(n int) hcatest.Files {
-	const gids = oneHCA + "/ports/1/gid_attrs/ndevs/"
-	f := hcatest.Files{gids + "0": "eth0\n"}
-	for i := range n {
-		f[gids+strconv.Itoa(1+i)] = ""
-	}
-	f[gids+strconv.Itoa(1+n)] = fmt.Sprintf("eth%d\n", n)
-	return f
-}
-
 // TestTwoPorts is a ConnectX-3: one PCI function with two ports.
 func TestTwoPorts(t *testing.T) {
-	n := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx4_0", PCI: onePCI, Ports: []hcatest.Port{{IPoIB: []string{"ib0"}}, {IPoIB: []string{"ib1", "ib1.8001"}}}}}}
+	n := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx4_0", PCI: onePCI, Ports: []hcatest.Port{{Netdevs: []string{"ib0"}}, {Netdevs: []string{"ib1", "ib1.8001"}}}}}}
 	const net = oneBus + "/net/"
 	for _, tc := range []struct {
 		name   string

@@ -18,6 +18,7 @@ const (
 	classHCA   = "sys/class/infiniband"
 	classVerbs = "sys/class/infiniband_verbs"
 	classMAD   = "sys/class/infiniband_mad"
+	classHFI1  = "sys/class/hfi1_user"
 	miscRDMACM = "sys/class/misc/rdma_cm"
 )
 
@@ -25,19 +26,61 @@ const (
 // management packets, no GUID to speak of and no RDMA_CM.
 const nodeTypeUnspecified = "unspecified"
 
-// Scan takes the whole inventory of the node at root (see the package's
+// Scan takes the inventory of the node at root (see the package's
 // documentation for roots). A node without RDMA hardware or without the
 // modules is an empty Node and no error; so is a folder that has no sys.
-func Scan(root string) (*Node, error) {
+func Scan(root string) (*Node, error) { return whole(root, false) }
+
+// ScanDetails is Scan with what takes long to read: LIDs and the subnet
+// prefix, for which the HCA asks its firmware, and the GIDs, which are up to
+// 1024 files a port.
+func ScanDetails(root string) (*Node, error) { return whole(root, true) }
+
+func whole(root string, details bool) (*Node, error) {
 	t, err := openTree(root)
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
-	return t.scan()
+	node, err := t.names()
+	if err != nil {
+		return nil, err
+	}
+	node = node.Complete(func(name string) HCA { return t.hca(name, details) })
+	for i := range node.HCAs {
+		if verbs, ok := node.HCAs[i].Verbs(); details && ok {
+			version, _ := readText(t, path.Join(classVerbs, path.Base(verbs.Path), "abi_version"))
+			node.HCAs[i].ABIVersion, _ = strconv.Atoi(version)
+		}
+	}
+	return node, nil
 }
 
-func (t *tree) scan() (*Node, error) {
+// List gives the node at root without reading any HCA: the names of the HCAs
+// and all character devices. Read reads an HCA, and Node.Complete puts both
+// together.
+func List(root string) (*Node, error) {
+	t, err := openTree(root)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	return t.names()
+}
+
+// Read reads the attributes of one HCA and its ports, which can take seconds
+// where the HCA is sick. It always gives an HCA: what is broken is in its
+// problems. Its devices are List's.
+func Read(root, name string) HCA {
+	t, err := openTree(root)
+	if err != nil {
+		return HCA{Name: name, NUMANode: -1, Problems: []string{err.Error()}}
+	}
+	defer t.close()
+	return t.hca(name, false)
+}
+
+func (t tree) names() (*Node, error) {
 	names, err := t.list(classHCA)
 	if err != nil {
 		return nil, fmt.Errorf("list HCAs: %w", err)
@@ -48,11 +91,11 @@ func (t *tree) scan() (*Node, error) {
 	for _, name := range names {
 		// guard: HCA names
 		if !validName(name) {
-			found.add("%s has an entry %s, which is no name of an HCA", classHCA, quote(name))
+			found.add("%s has an entry %s, which is not a name of an HCA", classHCA, quote(name))
 			continue
 		}
 		index[name] = len(node.HCAs)
-		node.HCAs = append(node.HCAs, t.hca(name))
+		node.HCAs = append(node.HCAs, HCA{Name: name, NUMANode: -1, Ports: []Port{}, Devices: []Device{}})
 	}
 	for _, d := range t.devices(&found) {
 		switch i, ok := index[d.HCA]; {
@@ -67,15 +110,27 @@ func (t *tree) scan() (*Node, error) {
 			found.add("%s belongs to HCA %s, which is not in %s: it may be in another network namespace", d, d.HCA, classHCA)
 		}
 	}
-	for i := range node.HCAs {
-		h := &node.HCAs[i]
-		h.Problems = append(h.Problems, diagnose(*h)...)
-	}
-	if node.RDMACM == nil && slices.ContainsFunc(node.HCAs, usesRDMACM) {
-		found.add("there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm")
-	}
+	mode, _ := readText(t, "sys/module/ib_core/parameters/netns_mode")
+	node.NetNSExclusive = mode == "N"
 	node.Problems = found.all()
 	return node, nil
+}
+
+// Complete gives a node of List's with each HCA as read gives it. A read HCA
+// has no devices of its own.
+func (n *Node) Complete(read func(name string) HCA) *Node {
+	all := *n
+	all.HCAs = make([]HCA, len(n.HCAs))
+	for i, named := range n.HCAs {
+		h := read(named.Name)
+		h.Devices = named.Devices
+		h.Problems = append(slices.Clip(h.Problems), diagnose(h)...)
+		all.HCAs[i] = h
+	}
+	if n.RDMACM == nil && slices.ContainsFunc(all.HCAs, usesRDMACM) {
+		all.Problems = append(slices.Clip(n.Problems), "there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm")
+	}
+	return &all
 }
 
 func usesRDMACM(h HCA) bool { return h.NodeType != nodeTypeUnspecified }
@@ -103,8 +158,8 @@ var (
 
 // hca reads one HCA, all but its devices. It always gives one: what is broken
 // is in its problems.
-func (t *tree) hca(name string) HCA {
-	h := HCA{Name: name, NUMANode: -1, Ports: []Port{}, Devices: []Device{}}
+func (t tree) hca(name string, details bool) HCA {
+	h := HCA{Name: name, NUMANode: -1, Function: FunctionPhysical, Ports: []Port{}, Devices: []Device{}}
 	var found problems
 	at := path.Join(classHCA, name)
 	dir, err := t.folder(at)
@@ -125,43 +180,48 @@ func (t *tree) hca(name string) HCA {
 		found.add("node_guid: is %s, not of the form \"b859:9f03:00a9:5bd0\"", quote(h.NodeGUID))
 		h.NodeGUID = ""
 	}
-	h.PCI = pciAddress(dir)
-	if bus, err := t.folder(path.Join(at, "device")); err == nil {
+	t.function(at, &h)
+	on := path.Join(at, "device")
+	if h.Function == FunctionScalable {
+		on += "/.." // the auxiliary bus knows no NUMA nodes
+	}
+	if bus, err := t.folder(on); err == nil {
 		h.NUMANode = numaNode(attributes{dir: bus, in: "device/", problems: &found})
 		bus.close()
 	}
-	h.Ports = t.ports(at, dir, &found)
+	h.Ports = ports(dir, details, &found)
+	t.addNetdevs(at, &h, &found)
 	h.Problems = found.all()
 	return h
 }
 
-// pciAddress is the name of the folder that the device link leads to. A copy
-// that follows links has a folder there instead, which has the address in
-// uevent. On another bus, as with scalable functions, there is none.
-func pciAddress(dir folder) string {
-	if link, err := dir.link("device"); err == nil {
-		if base := path.Base(link); pciForm.MatchString(base) {
-			return base
-		}
-		return ""
-	}
-	bus, err := dir.folder("device")
-	if err != nil {
-		return ""
-	}
-	defer bus.close()
-	data, err := bus.read("uevent", maxAttribute)
-	if err != nil {
-		return ""
-	}
-	m := pciSlot.FindSubmatch(data)
-	if m == nil || !pciForm.Match(m[1]) {
-		return ""
-	}
-	return string(m[1])
-}
+// scalableForm is a device of the auxiliary bus that is a scalable function.
+var scalableForm = regexp.MustCompile(`^[a-z0-9_]+\.sf\.[0-9]+$`)
 
-var pciSlot = regexp.MustCompile(`(?m)^PCI_SLOT_NAME=(.*)$`)
+// function says where on the node the HCA at the path at is, and what it is a
+// part of, by the names of the folders that its links lead to.
+func (t tree) function(at string, h *HCA) {
+	device := t.linkBase(path.Join(at, "device"))
+	physical := t.linkBase(path.Join(at, "device/physfn"))
+	switch {
+	case scalableForm.MatchString(device):
+		// The link of the class is .../PCI/mlx5_core.sf.N/infiniband/HCA.
+		link, _ := t.Readlink(at)
+		physical = path.Base(path.Join(link, "../../.."))
+		h.Function = FunctionScalable
+	case pciForm.MatchString(device):
+		h.PCI = device
+		if physical != "" {
+			h.Function = FunctionVirtual
+		}
+	}
+	if h.Function != FunctionPhysical && pciForm.MatchString(physical) {
+		h.Parent = physical
+	}
+	if driver := t.linkBase(path.Join(at, "device/driver")); validName(driver) {
+		h.Driver = driver
+	}
+}
 
 // numaNode is -1 where the firmware does not say, too.
 func numaNode(a attributes) int {
@@ -177,8 +237,8 @@ func numaNode(a attributes) int {
 	return int(n)
 }
 
-// byKind orders an HCA's devices: uverbs, umad, issm, each by its index.
+// byKind orders an HCA's devices: uverbs, hfi1, umad, issm, each by its index.
 func byKind(a, b Device) int {
-	rank := map[Kind]int{KindVerbs: 0, KindUMAD: 1, KindISSM: 2, KindRDMACM: 3}
+	rank := map[Kind]int{KindVerbs: 0, KindHFI1: 1, KindUMAD: 2, KindISSM: 3, KindRDMACM: 4}
 	return cmp.Or(cmp.Compare(rank[a.Kind], rank[b.Kind]), compareNatural(a.Path, b.Path))
 }

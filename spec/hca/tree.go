@@ -6,122 +6,122 @@ package hca
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"slices"
 )
 
-// tree is a node's file system: the live one, or a copy below a folder.
-// Paths in it have no leading slash.
+const (
+	// maxAttribute is the largest page that Linux has: no attribute of sysfs
+	// is longer than a page, and tar makes each one exactly that long.
+	maxAttribute = 1 << 16
+	// maxEntries bounds a folder. The largest that exist, nodes with a
+	// thousand VFs or ports with GID tables of 1024, stay well below.
+	maxEntries = 4096
+)
+
+// tree is a node's file system: the live one, or a copy below a folder. No
+// path and no link leads out of it.
 type tree struct {
-	// copied confines every path to the copy. It is nil for the live node,
-	// where sysfs is the kernel's own and / has no outside.
-	copied *os.Root
-	// top is the copy's folder.
-	top folder
-	// stepwise is set where the kernel cannot confine a path itself.
-	stepwise bool
+	*os.Root
+	live bool
 }
 
-func openTree(root string) (*tree, error) {
-	if root == "" || filepath.Clean(root) == "/" {
-		return &tree{}, nil
-	}
-	top, err := openFolder(unix.AT_FDCWD, root, 0)
+func openTree(root string) (tree, error) {
+	// The slash has anything but a folder refused: opening a FIFO would wait.
+	// guard: links out of the root
+	r, err := os.OpenRoot(root + "/")
 	if err != nil {
-		return nil, fmt.Errorf("root %q: %w: give the folder that holds the node's sys and dev", root, err)
+		return tree{}, fmt.Errorf("root %q: %w: give the folder that holds the node's sys and dev", root, cause(err))
 	}
-	copied, err := os.OpenRoot(root)
+	return tree{Root: r, live: root == "" || filepath.Clean(root) == "/"}, nil
+}
+
+func (t tree) close() { _ = t.Close() }
+
+// folder opens a folder as a tree of its own: its links to outside, such as
+// device, have to be followed from the top.
+func (t tree) folder(name string) (tree, error) {
+	r, err := t.OpenRoot(name + "/") // a slash as in openTree
 	if err != nil {
-		top.close()
-		return nil, fmt.Errorf("root %q: %w", root, cause(err))
+		return tree{}, cause(err)
 	}
-	return &tree{copied: copied, top: top}, nil
-}
-
-func (t *tree) close() {
-	if t.copied != nil {
-		_ = t.copied.Close()
-		t.top.close()
-	}
-}
-
-func (t *tree) live() bool { return t.copied == nil }
-
-var errOutside = errors.New("leads out of the root")
-
-// folder opens a folder, following links within the tree.
-func (t *tree) folder(path string) (folder, error) {
-	if t.live() {
-		return openFolder(unix.AT_FDCWD, "/"+path, 0)
-	}
-	if !t.stepwise {
-		f, err := openBeneath(t.top, path)
-		switch {
-		case errors.Is(err, unix.EXDEV):
-			return folder{}, errOutside
-		case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EPERM), errors.Is(err, unix.EAGAIN):
-			// A kernel before 5.6, a seccomp filter that does not know the
-			// call, a rename at the same time.
-		default:
-			return f, err
-		}
-	}
-	// guard: links out of the root, stepwise
-	f, err := t.copied.OpenFile(path, os.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		var errno unix.Errno
-		if !errors.As(err, &errno) {
-			return folder{}, errOutside
-		}
-		return folder{}, errno
-	}
-	defer func() { _ = f.Close() }()
-	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	return folder{fd: fd}, err
-}
-
-// openBeneath opens a folder below top in one step. A DaemonSet reads its node
-// through mounts, as a copy, for every container: package os looks at each
-// part of a path, which takes three times as long.
-func openBeneath(top folder, path string) (folder, error) {
-	var fd int
-	err := retry(func() (err error) {
-		fd, err = unix.Openat2(top.fd, path, &unix.OpenHow{
-			Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC,
-			// guard: links out of the root
-			Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS,
-		})
-		return err
-	})
-	return folder{fd: fd}, err
-}
-
-// lstat looks at what lies at path itself, following links only on the way.
-func (t *tree) lstat(path string) (fs.FileInfo, error) {
-	if t.live() {
-		return os.Lstat("/" + path)
-	}
-	return t.copied.Lstat(path)
+	return tree{Root: r, live: t.live}, nil
 }
 
 // list gives the names in a folder in natural order; none if it is not there.
-func (t *tree) list(path string) ([]string, error) {
-	dir, err := t.folder(path)
+func (t tree) list(name string) ([]string, error) {
+	dir, err := t.OpenFile(name+"/", os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", name, cause(err))
 	}
-	defer dir.close()
-	names, err := dir.list()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+	defer dir.Close() //nolint:errcheck // nothing is written
+	names, err := dir.Readdirnames(maxEntries + 1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", name, cause(err))
 	}
+	// guard: large folders
+	if len(names) > maxEntries {
+		return nil, fmt.Errorf("%s: more than %d entries", name, maxEntries)
+	}
+	slices.SortFunc(names, compareNatural)
 	return names, nil
+}
+
+// read reads a regular file of at most limit bytes. It opens nothing else:
+// opening a device can have effects (an issm makes its port a subnet manager).
+func (t tree) read(name string, limit int64) ([]byte, error) {
+	fi, err := t.Lstat(name)
+	if err != nil {
+		return nil, cause(err)
+	}
+	// guard: regular files
+	if !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("is %s, not a regular file", typeName(fi.Mode()))
+	}
+	f, err := t.Open(name)
+	if err != nil {
+		return nil, cause(err)
+	}
+	defer f.Close() //nolint:errcheck // nothing is written
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	// guard: long files
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("is longer than %d bytes", limit)
+	}
+	return data, cause(err)
+}
+
+// linkBase gives the last part of a link's target, "" where there is no link.
+func (t tree) linkBase(name string) string {
+	target, err := t.Readlink(name)
+	if err != nil {
+		return ""
+	}
+	return path.Base(target)
+}
+
+// typeName names what kind of file that is.
+func typeName(m fs.FileMode) string {
+	names := map[fs.FileMode]string{
+		0:                                 "a regular file",
+		fs.ModeDir:                        "a folder",
+		fs.ModeSymlink:                    "a symbolic link",
+		fs.ModeDevice | fs.ModeCharDevice: "a character device",
+		fs.ModeDevice:                     "a block device",
+		fs.ModeNamedPipe:                  "a FIFO",
+		fs.ModeSocket:                     "a socket",
+	}
+	if name, ok := names[m.Type()]; ok {
+		return name
+	}
+	return "of an unknown type"
 }
 
 // cause drops the operation and path of a file error: the caller names the

@@ -6,6 +6,7 @@ package hcatest
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,15 +19,20 @@ type Node struct {
 }
 
 // HCA describes one HCA. Its verbs device is uverbsN where N counts the HCAs,
-// with the number 231:192+N that the kernel gives to the first 32.
+// with the number 231:192+N that the kernel gives to the first 32. One that is
+// called hfi1_N has that device of Omni-Path too.
 type HCA struct {
 	Name     string
 	NodeType string // as in sysfs; "" is "1: CA"
 	PCI      string // "" makes a soft HCA
+	Parent   string // PCI address of its physical function, for a VF
+	SF       string // mlx5_core.sf.N, for a scalable function of the device PCI
+	Driver   string // "" has none
 	NUMA     int
 	GUID     string // "" makes one up from the index
 	Firmware string
 	NoMAD    bool // without umad and issm, as EFA
+	NoISSM   bool // without issm
 	Ports    []Port
 }
 
@@ -36,10 +42,18 @@ type Port struct {
 	PhysState string // "" is "5: LinkUp"
 	LinkLayer string // "" is "InfiniBand"
 	Rate      string // "" is "100 Gb/sec (4X EDR)"
-	// Netdevs are those that the GIDs name, as on Ethernet.
+	// Netdevs are those of the HCA's device, with this port's dev_port. A soft
+	// HCA has been made on the first.
 	Netdevs []string
-	// IPoIB are netdevs of the PCI function, with this port's dev_port.
-	IPoIB []string
+	// Stacked are netdevs on the first of Netdevs, in this namespace.
+	Stacked []Netdev
+	// Foreign are netdevs of other namespaces, which only the GIDs name.
+	Foreign []string
+}
+
+// Netdev is a netdev that is stacked on another.
+type Netdev struct {
+	Name, Kind string // bond, vlan, macvlan, bridge
 }
 
 // Down is a port that is physically off.
@@ -55,7 +69,9 @@ const (
 	FirstISSM  = 64
 	FirstVerbs = 192
 	// MajorMisc and MinorRDMACM are rdma_cm's; the minor is dynamic.
-	MajorMisc   = 10
+	MajorMisc = 10
+	// MajorHFI1 is dynamic, too.
+	MajorHFI1   = 242
 	MinorRDMACM = 58
 )
 
@@ -94,50 +110,98 @@ func bus(pci string) string {
 	return "sys/devices/pci" + pci[:len("0000:5e")] + "/" + pci
 }
 
+// folder is where the HCA's device has its files, from the top.
+func (h HCA) folder() string { return path.Join(bus(h.PCI), h.SF) }
+
 func (b *builder) hca(i int, h HCA) {
-	on, at := bus(h.PCI), Folder(h.Name, h.PCI)
+	on := h.folder()
+	at := path.Join(on, "infiniband", h.Name)
 	b.files[path.Join("sys/class/infiniband", h.Name)] = Link("../../" + strings.TrimPrefix(at, "sys/"))
 	if h.PCI != "" {
-		b.files[at+"/device"] = Link("../../../" + h.PCI)
-		b.files[on+"/numa_node"] = fmt.Sprintf("%d\n", h.NUMA)
-		b.files[on+"/uevent"] = "DRIVER=test\nPCI_CLASS=20700\nPCI_SLOT_NAME=" + h.PCI + "\n"
+		b.files[at+"/device"] = Link("../../../" + path.Base(on))
+		b.files[bus(h.PCI)+"/numa_node"] = fmt.Sprintf("%d\n", h.NUMA)
+	}
+	if h.Parent != "" {
+		b.files[on+"/physfn"] = Link("../" + h.Parent)
+	}
+	if h.Driver != "" {
+		b.files["sys/bus/drivers/"+h.Driver+"/"] = ""
+		b.files[on+"/driver"] = Link(strings.Repeat("../", strings.Count(on, "/")) + "bus/drivers/" + h.Driver)
 	}
 	b.files[at+"/node_type"] = or(h.NodeType, "1: CA") + "\n"
 	b.files[at+"/node_guid"] = or(h.GUID, fmt.Sprintf("b859:9f03:00a9:%04x", 0x5bd0+16*i)) + "\n"
 	b.files[at+"/fw_ver"] = h.Firmware + "\n"
 	for j, p := range h.Ports {
 		b.port(path.Join(at, "ports", strconv.Itoa(j+1)), p)
-		for _, netdev := range p.IPoIB {
-			b.files[path.Join(on, "net", netdev, "dev_port")] = fmt.Sprintf("%d\n", j)
+		for _, netdev := range p.Netdevs {
+			b.netdev(on, netdev, j, p.Stacked)
+			p.Stacked = nil
+		}
+		if h.PCI == "" && len(p.Netdevs) > 0 {
+			b.files[at+"/parent"] = p.Netdevs[0] + "\n"
 		}
 	}
-	b.classDevice("infiniband_verbs", fmt.Sprintf("uverbs%d", i), on, Major, FirstVerbs+i, "0666", Files{"ibdev": h.Name + "\n"})
+	b.classDevice("infiniband_verbs", fmt.Sprintf("uverbs%d", i), on, Major, FirstVerbs+i, "0666", Files{"ibdev": h.Name + "\n", "abi_version": "1\n"})
+	if unit, ok := strings.CutPrefix(h.Name, "hfi1_"); ok {
+		n, _ := strconv.Atoi(unit)
+		b.classDevice("hfi1_user", h.Name, "sys/devices/virtual", MajorHFI1, n, "0666", nil)
+	}
 	if h.NoMAD {
 		return
 	}
 	for j := range h.Ports {
 		of := Files{"ibdev": h.Name + "\n", "port": fmt.Sprintf("%d\n", j+1)}
 		b.classDevice("infiniband_mad", fmt.Sprintf("umad%d", b.mads), on, Major, FirstUMAD+b.mads, "0600", of)
-		b.classDevice("infiniband_mad", fmt.Sprintf("issm%d", b.mads), on, Major, FirstISSM+b.mads, "0600", of)
+		if !h.NoISSM {
+			b.classDevice("infiniband_mad", fmt.Sprintf("issm%d", b.mads), on, Major, FirstISSM+b.mads, "0600", of)
+		}
 		b.mads++
 	}
 }
 
+// netdev makes a netdev of a device, and those that are stacked on it.
+func (b *builder) netdev(on, name string, port int, stacked []Netdev) {
+	at := path.Join(on, "net", name)
+	b.files[at+"/dev_port"] = fmt.Sprintf("%d\n", port)
+	b.files[at+"/uevent"] = "INTERFACE=" + name + "\n"
+	b.files["sys/class/net/"+name] = Link("../../" + strings.TrimPrefix(at, "sys/"))
+	for _, upper := range stacked {
+		const virtual = "sys/devices/virtual/net/"
+		up := strings.Repeat("../", strings.Count(at, "/")+1)
+		b.files[at+"/upper_"+upper.Name] = Link(up + virtual + upper.Name)
+		b.files[virtual+upper.Name+"/uevent"] = "DEVTYPE=" + upper.Kind + "\nINTERFACE=" + upper.Name + "\n"
+		b.files[virtual+upper.Name+"/lower_"+name] = Link("../../../../../" + at)
+		b.files["sys/class/net/"+upper.Name] = Link("../../devices/virtual/net/" + upper.Name)
+	}
+}
+
 func (b *builder) port(at string, p Port) {
+	layer := or(p.LinkLayer, "InfiniBand")
 	b.files[at+"/state"] = or(p.State, "4: ACTIVE") + "\n"
 	b.files[at+"/phys_state"] = or(p.PhysState, "5: LinkUp") + "\n"
-	b.files[at+"/link_layer"] = or(p.LinkLayer, "InfiniBand") + "\n"
+	b.files[at+"/link_layer"] = layer + "\n"
 	b.files[at+"/rate"] = or(p.Rate, "100 Gb/sec (4X EDR)") + "\n"
-	// A netdev has several GIDs, and the table has empty places. On a node
-	// they give EINVAL when read; a copy has an empty file.
+	b.files[at+"/lid"], b.files[at+"/sm_lid"] = "0x0\n", "0x0\n"
 	gid := 0
-	for _, netdev := range p.Netdevs {
-		for range 2 {
-			b.files[at+"/gid_attrs/ndevs/"+strconv.Itoa(gid)] = netdev + "\n"
-			gid++
+	add := func(value, kind, netdev string) {
+		n := strconv.Itoa(gid)
+		b.files[at+"/gids/"+n] = value + "\n"
+		b.files[at+"/gid_attrs/types/"+n], b.files[at+"/gid_attrs/ndevs/"+n] = kind, netdev
+		gid++
+	}
+	if layer == "InfiniBand" {
+		b.files[at+"/lid"], b.files[at+"/sm_lid"] = "0x1a\n", "0x1\n"
+		add("fe80:0000:0000:0000:b859:9f03:00a9:5bd0", "IB/RoCE v1\n", "")
+	} else {
+		for i, netdev := range append(slices.Clone(p.Netdevs), p.Foreign...) {
+			for _, kind := range []string{"IB/RoCE v1\n", "RoCE v2\n"} {
+				add(fmt.Sprintf("fe80:0000:0000:0000:0202:02ff:fe02:%04x", i), kind, netdev+"\n")
+			}
 		}
 	}
-	b.files[at+"/gid_attrs/ndevs/"+strconv.Itoa(gid)] = ""
+	// The table has empty places. Type and netdev of one give EINVAL when
+	// read; a copy has an empty file.
+	add("0000:0000:0000:0000:0000:0000:0000:0000", "", "")
 }
 
 // classDevice makes a device on a bus, the link of its class, and its row in
@@ -150,7 +214,11 @@ func (b *builder) classDevice(class, name, bus string, major, minor int, mode st
 	for k, v := range attributes {
 		b.files[at+"/"+k] = v
 	}
-	b.table = append(b.table, fmt.Sprintf("/dev/infiniband/%s c %s 0 0 %d %d\n", name, mode, major, minor))
+	folder := "/dev/infiniband/"
+	if class == "hfi1_user" {
+		folder = "/dev/"
+	}
+	b.table = append(b.table, fmt.Sprintf("%s%s c %s 0 0 %d %d\n", folder, name, mode, major, minor))
 }
 
 func or(s, otherwise string) string {

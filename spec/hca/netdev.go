@@ -1,0 +1,160 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"fmt"
+	"net"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	classNet = "sys/class/net"
+	// maxNetdev is the length of a netdev's name (IFNAMSIZ without its zero).
+	maxNetdev = 15
+	// maxStacked bounds how many netdevs are stacked on one.
+	maxStacked = 64
+)
+
+// netdevs are read from where the kernel hangs them: below the HCA's own
+// device, and what is stacked on those. Never from the GID table: that names
+// netdevs of other network namespaces too, by names that pods choose, whereas
+// sysfs has only those of its own namespace, and links between them only.
+type netdevs struct {
+	tree
+	problems *problems
+}
+
+// addNetdevs gives the ports of the HCA at the path at their netdevs.
+func (t tree) addNetdevs(at string, h *HCA, found *problems) {
+	n := netdevs{t, found}
+	own := n.of(path.Join(at, "device/net"))
+	if len(own) == 0 && h.PCI == "" {
+		own = n.ofSoft(at, h.NodeGUID)
+	}
+	for _, dir := range own {
+		// Where one function carries several ports, as with ConnectX-3,
+		// dev_port says which: it counts from 0.
+		number := 0
+		if len(h.Ports) > 1 {
+			number, _ = strconv.Atoi(n.attribute(path.Join(dir, "dev_port")))
+			number++
+		}
+		names := n.stacked(dir, nil)
+		for i := range h.Ports {
+			if p := &h.Ports[i]; number == 0 || p.Number == number {
+				p.Netdevs = append(p.Netdevs, names...)
+			}
+		}
+	}
+	for i := range h.Ports {
+		p := &h.Ports[i]
+		slices.SortFunc(p.Netdevs, compareNatural)
+		p.Netdevs = slices.Compact(p.Netdevs)
+	}
+}
+
+// representor is the port name of a netdev that stands for another function
+// of the card, as the PCI device of a card in switchdev mode has them.
+var representor = regexp.MustCompile(`^(c\d+)?pf\d+((vf|sf)\d+|$)`)
+
+// of gives the folders of the netdevs in a folder net.
+func (n netdevs) of(net string) []string {
+	names, err := n.list(net)
+	if err != nil {
+		n.problems.add("%v", err)
+	}
+	var dirs []string
+	for _, name := range names {
+		if dir := path.Join(net, name); n.valid(dir, name) && !representor.MatchString(n.attribute(path.Join(dir, "phys_port_name"))) {
+			dirs = append(dirs, dir)
+		}
+	}
+	return dirs
+}
+
+// ofSoft gives the folder of the netdev that a soft HCA was made on. Soft-RoCE
+// names it in its attribute parent. Soft-iWARP does not since Linux 5.13, but
+// its node GUID is made of the netdev's address; netdevs that are stacked on
+// it may have that address too.
+func (n netdevs) ofSoft(at, guid string) []string {
+	if name := n.attribute(path.Join(at, "parent")); name != "" {
+		if dir := path.Join(classNet, name); n.valid(path.Join(at, "parent"), name) {
+			return []string{dir}
+		}
+		return nil
+	}
+	names, err := n.list(classNet)
+	if err != nil {
+		n.problems.add("%v", err)
+	}
+	for _, name := range names {
+		dir := path.Join(classNet, name)
+		if !validNetdev(name) || guid == "" || eui64(n.attribute(path.Join(dir, "address"))) != guid {
+			continue
+		}
+		entries, err := n.list(dir)
+		if err == nil && !slices.ContainsFunc(entries, func(e string) bool { return strings.HasPrefix(e, "lower_") }) {
+			return []string{dir}
+		}
+	}
+	return nil
+}
+
+// stackable are the kinds of netdevs that RDMA goes through. A bridge, for
+// one, has netdevs of all sorts below it and is none of an HCA's.
+var stackable = regexp.MustCompile(`(?m)^DEVTYPE=(bond|vlan|macvlan)$`)
+
+// stacked gives the netdev of a folder and those stacked on it.
+func (n netdevs) stacked(dir string, seen []string) []string {
+	name := strings.TrimPrefix(path.Base(dir), "upper_")
+	if slices.Contains(seen, name) || len(seen) == maxStacked {
+		return seen
+	}
+	seen = append(seen, name)
+	entries, err := n.list(dir)
+	if err != nil {
+		n.problems.add("%v", err)
+	}
+	for _, entry := range entries {
+		upper, ok := strings.CutPrefix(entry, "upper_")
+		if at := path.Join(dir, entry); ok && n.valid(at, upper) {
+			// guard: what may be stacked
+			if uevent, _ := n.read(path.Join(at, "uevent"), maxAttribute); stackable.Match(uevent) {
+				seen = n.stacked(at, seen)
+			}
+		}
+	}
+	return seen
+}
+
+// attribute reads an attribute that is not always there, nor always answers.
+func (n netdevs) attribute(name string) string {
+	s, _ := readText(n.tree, name)
+	return s
+}
+
+func (n netdevs) valid(at, name string) bool {
+	// guard: names of netdevs
+	if !validNetdev(name) {
+		n.problems.add("%s: has %s, which is not a name of a netdev", path.Dir(at), quote(name))
+		return false
+	}
+	return true
+}
+
+func validNetdev(s string) bool { return validName(s) && len(s) <= maxNetdev }
+
+// eui64 makes a GUID of a netdev's address as the kernel's soft HCAs do.
+func eui64(address string) string {
+	mac, err := net.ParseMAC(address)
+	if err != nil || len(mac) != 6 {
+		return ""
+	}
+	return fmt.Sprintf("%02x%02x:%02xff:fe%02x:%02x%02x", mac[0]^2, mac[1], mac[2], mac[3], mac[4], mac[5])
+}
