@@ -1,0 +1,324 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/sirupsen/logrus"
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// fake is a node whose HCAs answer when they like.
+type fake struct {
+	mu    sync.Mutex
+	names []string
+	err   error
+	sick  map[string]chan struct{} // closed when the HCA answers
+	reads map[string]int
+	state string
+}
+
+func (f *fake) set(change func(*fake)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change(f)
+}
+
+func (f *fake) list() (*hca.Node, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return nil, f.err
+	}
+	node := &hca.Node{}
+	for i, name := range f.names {
+		node.HCAs = append(node.HCAs, hca.HCA{Name: name, Devices: []hca.Device{{Kind: hca.KindVerbs, Number: hca.Number{Major: 231, Minor: uint32(192 + i)}, HCA: name}}})
+	}
+	return node, nil
+}
+
+func (f *fake) read(name string) hca.HCA {
+	f.mu.Lock()
+	f.reads[name]++
+	sick, state := f.sick[name], f.state
+	f.mu.Unlock()
+	if sick != nil {
+		<-sick
+	}
+	return hca.HCA{Name: name, NodeType: "CA", Ports: []hca.Port{{Number: 1, State: state, LinkLayer: "InfiniBand"}}}
+}
+
+func (f *fake) count(name string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.reads[name]
+}
+
+// of makes an inventory of a fake node, whose log is kept.
+func of(t *testing.T, names ...string) (*Inventory, *fake, *logtest.Hook) {
+	t.Helper()
+	f := &fake{names: names, sick: map[string]chan struct{}{}, reads: map[string]int{}, state: "ACTIVE"}
+	log, hook := logtest.NewNullLogger()
+	i := New(hcatest.NoRDMA(t), 300*time.Millisecond, log)
+	i.list, i.read = f.list, f.read
+	return i, f, hook
+}
+
+// follow runs an inventory until the test ends, and gives what tells it that devices have changed.
+func follow(t *testing.T, i *Inventory, f *fake) (changed chan<- struct{}) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	devices := &watcher{changed: make(chan struct{}, 1)}
+	t.Cleanup(synctest.Wait)
+	t.Cleanup(func() {
+		stop()
+		for _, sick := range f.sick {
+			select {
+			case <-sick:
+			default:
+				close(sick)
+			}
+		}
+	})
+	go i.follow(ctx, devices)
+	return devices.changed
+}
+
+func lines(hook *logtest.Hook) []string {
+	var all []string
+	for _, e := range hook.AllEntries() {
+		what, _, _ := strings.Cut(e.Message, ":")
+		all = append(all, fmt.Sprintf("%s %v %s", e.Level, e.Data["hca"], what))
+	}
+	return all
+}
+
+func states(t *testing.T, i *Inventory) map[string]string {
+	t.Helper()
+	node, err := i.HCAs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, h := range node.HCAs {
+		if all[h.Name] = "unread"; h.Unread == "" {
+			all[h.Name] = h.Ports[0].State
+		}
+	}
+	return all
+}
+
+// TestSickHCA: an HCA that does not answer holds up no other, is asked once, and is named once.
+func TestSickHCA(t *testing.T) {
+	for name, test := range map[string]struct {
+		sickFrom time.Duration // after how long it no longer answers
+		asked    int
+		want     string // its state while it does not answer
+		warning  string
+	}{
+		"from the start": {0, 1, "unread", "warning mlx5_1 the HCA does not answer and never did"},
+		"later":          {15 * time.Second, 3, "ACTIVE", "warning mlx5_1 the HCA does not answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i, f, hook := of(t, "mlx5_0", "mlx5_1", "mlx5_2")
+				sick := make(chan struct{})
+				if test.sickFrom == 0 {
+					f.sick["mlx5_1"] = sick
+				}
+				follow(t, i, f)
+				time.Sleep(test.sickFrom)
+				f.set(func(f *fake) { f.sick["mlx5_1"] = sick })
+				time.Sleep(10 * time.Second)
+				f.set(func(f *fake) { f.state = "DOWN" })
+				time.Sleep(time.Minute + time.Second)
+				if diff := cmp.Diff(map[string]string{"mlx5_0": "DOWN", "mlx5_1": test.want, "mlx5_2": "DOWN"}, states(t, i)); diff != "" {
+					t.Errorf("states (-want +got):\n%s", diff)
+				}
+				if got := f.count("mlx5_1"); got != test.asked {
+					t.Errorf("asked %d times, want %d", got, test.asked)
+				}
+				if got, least := f.count("mlx5_0"), 7; got < least {
+					t.Errorf("the other was asked %d times, want %d", got, least)
+				}
+				if diff := cmp.Diff([]string{test.warning}, lines(hook)); diff != "" {
+					t.Errorf("log (-want +got):\n%s", diff)
+				}
+				silent := time.Since(i.known["mlx5_1"].since)
+				want := fmt.Sprintf("# HELP nri_rdma_hca_reads_outstanding Reads of HCAs that have not been answered yet; at most one for each HCA.\n"+
+					"# TYPE nri_rdma_hca_reads_outstanding gauge\nnri_rdma_hca_reads_outstanding 1\n"+
+					"# HELP nri_rdma_hca_age_seconds Age of what is known of the HCA; where it never answered, time since it was first asked.\n"+
+					"# TYPE nri_rdma_hca_age_seconds gauge\nnri_rdma_hca_age_seconds{hca=\"mlx5_0\"} %v\nnri_rdma_hca_age_seconds{hca=\"mlx5_1\"} %v\nnri_rdma_hca_age_seconds{hca=\"mlx5_2\"} %v\n",
+					time.Since(i.known["mlx5_0"].since).Seconds(), silent.Seconds(), time.Since(i.known["mlx5_2"].since).Seconds())
+				if err := testutil.CollectAndCompare(i, strings.NewReader(want), "nri_rdma_hca_reads_outstanding", "nri_rdma_hca_age_seconds"); err != nil {
+					t.Error(err)
+				}
+				if silent < time.Minute {
+					t.Errorf("what is known is said to be %s old", silent)
+				}
+
+				close(sick)
+				synctest.Wait()
+				if got := states(t, i)["mlx5_1"]; got == "unread" {
+					t.Error("it answered, and is still unread")
+				}
+				time.Sleep(every + patience)
+				if got := states(t, i)["mlx5_1"]; got != "DOWN" {
+					t.Errorf("it answers again, and is %s", got)
+				}
+				if diff := cmp.Diff([]string{test.warning, "info mlx5_1 the HCA answers again"}, lines(hook)); diff != "" {
+					t.Errorf("log (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// TestManySickHCAs: however many do not answer, the others are read, in a time that is bounded.
+func TestManySickHCAs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var names []string
+		for n := range 41 {
+			names = append(names, fmt.Sprintf("mlx5_%d", n))
+		}
+		i, f, _ := of(t, names...)
+		for _, name := range names[:40] {
+			f.sick[name] = make(chan struct{})
+		}
+		began := time.Now()
+		follow(t, i, f)
+		<-i.first
+		if took := time.Since(began); took != 40/atOnce*patience {
+			t.Errorf("took %s", took)
+		}
+		time.Sleep(every)
+		f.set(func(f *fake) { f.state = "DOWN" })
+		time.Sleep(every + patience)
+		if got := states(t, i)["mlx5_40"]; got != "DOWN" {
+			t.Errorf("the sound one is %s", got)
+		}
+	})
+}
+
+// TestGoneWhileAsked: an HCA that comes back before it has answered is not asked a second time.
+func TestGoneWhileAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i, f, _ := of(t, "mlx5_0")
+		changed := follow(t, i, f)
+		synctest.Wait()
+		f.set(func(f *fake) { f.sick["mlx5_0"] = make(chan struct{}) })
+		for _, names := range [][]string{{"mlx5_0"}, {}, {"mlx5_0"}} {
+			f.set(func(f *fake) { f.names = names })
+			changed <- struct{}{}
+			time.Sleep(time.Second)
+			if got := len(states(t, i)); got != len(names) {
+				t.Errorf("%d HCAs, want %d", got, len(names))
+			}
+		}
+		if got := f.count("mlx5_0"); got != 2 {
+			t.Errorf("asked %d times, want 2", got)
+		}
+	})
+}
+
+// TestFirstInventory: who asks before the node was read waits, but not longer than the budget.
+func TestFirstInventory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log, _ := logtest.NewNullLogger()
+		i := New(hcatest.NoRDMA(t), 300*time.Millisecond, log)
+		began := time.Now()
+		if node, err := i.HCAs(); err == nil || !strings.Contains(err.Error(), "have not been read yet after 300ms") || time.Since(began) != 300*time.Millisecond {
+			t.Errorf("%v, error %v after %s", node, err, time.Since(began))
+		}
+		time.AfterFunc(200*time.Millisecond, i.readAll)
+		if node, err := i.HCAs(); err != nil || node == nil || time.Since(began) != 500*time.Millisecond {
+			t.Errorf("%v, error %v after %s", node, err, time.Since(began))
+		}
+	})
+}
+
+// TestNotListed: without a list of the HCAs there is an error at first, and later what was known.
+func TestNotListed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i, f, hook := of(t)
+		f.err = errors.New("input/output error")
+		changed := follow(t, i, f)
+		time.Sleep(3 * every)
+		if _, err := i.HCAs(); err == nil || err.Error() != "input/output error" {
+			t.Errorf("error %v", err)
+		}
+		f.set(func(f *fake) { f.err, f.names = nil, []string{"mlx5_0"} })
+		changed <- struct{}{}
+		time.Sleep(time.Second)
+		f.set(func(f *fake) { f.err = errors.New("no such device") })
+		changed <- struct{}{}
+		time.Sleep(time.Second)
+		if got := states(t, i); len(got) != 1 {
+			t.Errorf("HCAs %v", got)
+		}
+		if got := lines(hook); len(got) != 2 {
+			t.Errorf("log %q", got)
+		}
+	})
+}
+
+// TestVerbs: a number is looked up live, and the HCA's name comes from what is known.
+func TestVerbs(t *testing.T) {
+	log, _ := logtest.NewNullLogger()
+	i := New(hcatest.V100(t), time.Second, log)
+	number := hca.Number{Major: hcatest.Major, Minor: hcatest.FirstVerbs + 1}
+	for _, want := range []string{"", "mlx5_1"} {
+		if d, ok, err := i.Verbs(number); !ok || err != nil || d.HCA != want || d.Path != "/dev/infiniband/uverbs1" {
+			t.Errorf("%+v, %v, error %v, want HCA %q", d, ok, err, want)
+		}
+		i.readAll()
+	}
+	if d, ok, err := i.Verbs(hca.Number{Major: hcatest.Major, Minor: 7}); ok || err != nil || i.Blind() != nil {
+		t.Errorf("%+v, %v, error %v, blind: %v", d, ok, err, i.Blind())
+	}
+}
+
+// TestBlind: without /sys/dev no number is said to be none, the log says so once, and it is tried again.
+func TestBlind(t *testing.T) {
+	log, hook := logtest.NewNullLogger()
+	files := hcatest.V100Node().Files()
+	root := hcatest.V100Node().Files().Without("sys/dev").Root(t)
+	i := New(root, time.Second, log)
+	i.readAll()
+	number := hca.Number{Major: hcatest.Major, Minor: hcatest.FirstVerbs}
+	if _, ok, err := i.Verbs(number); ok || err == nil || i.Blind() == nil || !strings.Contains(err.Error(), "mount the node's /sys/dev") {
+		t.Errorf("%v, error %v", ok, err)
+	}
+	mounted := hcatest.Files{}
+	for _, p := range files.Under("sys/dev") {
+		mounted[p] = files[p]
+	}
+	if err := mounted.Write(root); err != nil {
+		t.Fatal(err)
+	}
+	i.readAll()
+	if d, ok, err := i.Verbs(number); !ok || err != nil || i.Blind() != nil || d.HCA != "mlx5_0" {
+		t.Errorf("%+v, %v, error %v", d, ok, err)
+	}
+	var levels []logrus.Level
+	for _, e := range hook.AllEntries() {
+		levels = append(levels, e.Level)
+	}
+	if diff := cmp.Diff([]logrus.Level{logrus.ErrorLevel, logrus.InfoLevel}, levels); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,60 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var (
+	portActive  = prometheus.NewDesc("nri_rdma_hca_port_active", "1 where the port of the HCA was ACTIVE when the HCA last answered.", []string{"hca", "port", "link_layer"}, nil)
+	age         = prometheus.NewDesc("nri_rdma_hca_age_seconds", "Age of what is known of the HCA; where it never answered, time since it was first asked.", []string{"hca"}, nil)
+	outstanding = prometheus.NewDesc("nri_rdma_hca_reads_outstanding", "Reads of HCAs that have not been answered yet; at most one for each HCA.", nil, nil)
+)
+
+// Describe implements prometheus.Collector.
+func (i *Inventory) Describe(out chan<- *prometheus.Desc) {
+	out <- portActive
+	out <- age
+	out <- outstanding
+}
+
+// Collect implements prometheus.Collector. It tells what is known, and reads nothing.
+func (i *Inventory) Collect(out chan<- prometheus.Metric) {
+	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
+	}
+	s := i.latest.Load()
+	if s == nil {
+		return
+	}
+	if s.err != nil {
+		out <- prometheus.NewInvalidMetric(portActive, s.err)
+		return
+	}
+	for _, h := range s.node.HCAs {
+		for _, port := range h.Ports {
+			active := 0.0
+			if port.Active() {
+				active = 1
+			}
+			gauge(portActive, active, h.Name, strconv.Itoa(port.Number), port.LinkLayer)
+		}
+	}
+	i.mu.Lock()
+	ages, waiting := map[string]time.Duration{}, 0
+	for name, k := range i.known {
+		if ages[name] = time.Since(k.since); k.asked {
+			waiting++
+		}
+	}
+	i.mu.Unlock()
+	for name, d := range ages {
+		gauge(age, d.Seconds(), name)
+	}
+	gauge(outstanding, float64(waiting))
+}

@@ -1,0 +1,116 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inventory
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/await"
+)
+
+// run runs an inventory of the files below root.
+func run(t *testing.T, root string) (*Inventory, *logtest.Hook) {
+	t.Helper()
+	log, hook := logtest.NewNullLogger()
+	i := New(root, time.Second, log)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		i.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	return i, hook
+}
+
+func reads(i *Inventory) int {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	n := 0
+	for _, k := range i.known {
+		if k.asked {
+			n++
+		}
+	}
+	return n
+}
+
+// TestBlockedPort: a port whose state blocks its reader holds up no other HCA, and is known as soon as it answers.
+func TestBlockedPort(t *testing.T) {
+	root := hcatest.V100(t)
+	unblock := hcatest.Block(t, root, hcatest.Folder("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
+	i, hook := run(t, root)
+	node, err := i.HCAs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sick, sound := node.HCAs[0], node.HCAs[1]; sick.Unread == "" || len(sick.Devices) != 3 || !sound.Active() || reads(i) != 1 {
+		t.Errorf("%+v, %+v, %d reads outstanding", sick, sound, reads(i))
+	}
+	await.That(t, 5*time.Second, "the log names mlx5_0", func() bool { return len(hook.AllEntries()) == 1 && hook.LastEntry().Data["hca"] == "mlx5_0" })
+	unblock()
+	await.That(t, 5*time.Second, "mlx5_0 is known", func() bool {
+		node, err := i.HCAs()
+		return err == nil && node.HCAs[0].Unread == "" && node.HCAs[0].Active() && reads(i) == 0
+	})
+}
+
+// TestDevicesChange: a device that comes or goes has the node read at once.
+func TestDevicesChange(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	root := files.With(hcatest.Files{"dev/infiniband/": ""}).Root(t)
+	i, _ := run(t, root)
+	if _, err := i.HCAs(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(root, "sys/class/infiniband/mlx5_1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "dev/infiniband/uverbs9"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	await.That(t, every/2, "mlx5_1 is gone", func() bool {
+		node, err := i.HCAs()
+		return err == nil && len(node.HCAs) == 1
+	})
+}
+
+// TestThousandHCAs: a node with a thousand HCAs takes no more than its share of time.
+func TestThousandHCAs(t *testing.T) {
+	log, _ := logtest.NewNullLogger()
+	took := func(root string, hcas int) time.Duration {
+		i := New(root, time.Second, log)
+		began := time.Now()
+		i.readAll()
+		spent := time.Since(began)
+		if node, err := i.HCAs(); err != nil || len(node.HCAs) != hcas || !node.HCAs[hcas-1].Active() {
+			t.Fatalf("%d HCAs: error %v", hcas, err)
+		}
+		return spent
+	}
+	few, many := hcatest.Many(50).Files().Root(t), hcatest.Many(1000).Files().Root(t)
+	ratio := 0.0
+	for range 5 { // the machine has others to serve: the best of a few counts
+		var short, long time.Duration
+		for range 3 {
+			short += took(few, 50)
+		}
+		long = took(many, 1000)
+		if ratio = float64(long) / float64(short/3); ratio <= 20 {
+			t.Logf("50 HCAs take %s, 1,000 take %s: %.1f times", short/3, long, ratio)
+			return
+		}
+	}
+	t.Errorf("1,000 HCAs take %.1f times as long as 50, want 20 at most", ratio)
+}
