@@ -20,7 +20,7 @@ SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEver
 
 export CGO_ENABLED = 0
 
-.PHONY: help build arm64 demo node check test deps unit race mutations fuzz e2e kit lint clean
+.PHONY: help build arm64 demo node check test deps unit race mutations fuzz e2e kit bench lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,6 +105,10 @@ bin/e2e.test:
 	@go test -c -tags node -o bin/e2e.test ./test/e2e
 	@go test -c -tags node -o bin/deploy.test ./deploy
 	@go build -o bin/ ./test/e2e/locker
+
+# BENCHFLAGS=-strict fails where a target is missed; -pairs and -batch say how much is measured.
+bench: ## what nri-rdma costs a node, beside other plugins (needs root)
+	go test -count=1 -v -timeout 30m -run '^TestSpeed$$' ./test/bench -args -speed $(BENCHFLAGS)
 
 lint: $(LINTER) ## golangci-lint, with go vet in it
 	$(LINTER) run ./...

@@ -89,6 +89,9 @@ func (r *Runtime) Stop() {
 	}
 }
 
+// Unproxied is a socket that leads to NRI itself, for plugins that are measured: what connects there outlives Stop.
+func (r *Runtime) Unproxied() string { return r.inner() }
+
 // inner is where NRI listens. Plugins reach it through a proxy, since NRI leaves the connections to the end of the process.
 func (r *Runtime) inner() string { return r.Socket + ".inner" }
 
@@ -122,13 +125,17 @@ func (r *Runtime) Synchronised() int {
 
 // Create creates a container as far as NRI is concerned: CreateContainer, and PostCreateContainer if that went well.
 func (r *Runtime) Create(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, error) {
+	return r.CreateInPlace(ctx, pod, proto.Clone(ctr).(*api.Container))
+}
+
+// CreateInPlace is Create for a container that nobody needs again: NRI writes into it what plugins adjust.
+func (r *Runtime) CreateInPlace(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, error) {
 	r.mu.Lock()
 	nri := r.nri
 	r.mu.Unlock()
 	if nri == nil {
 		return nil, fmt.Errorf("the runtime does not run")
 	}
-	ctr = proto.Clone(ctr).(*api.Container) // NRI writes into it what plugins adjust
 	answer, err := nri.CreateContainer(ctx, &api.CreateContainerRequest{Pod: pod, Container: ctr})
 	if err != nil {
 		return nil, err

@@ -97,6 +97,13 @@ func (s *Server) PutContainer(namespace string, c *containers.Container) {
 	s.kept[namespace][c.GetID()] = c
 }
 
+// Remove removes a container, if there is one.
+func (s *Server) Remove(namespace, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.kept[namespace], id)
+}
+
 // Container gives a container as it is kept; nil if there is none.
 func (s *Server) Container(namespace, id string) *containers.Container {
 	s.mu.Lock()

@@ -1,0 +1,104 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"google.golang.org/protobuf/proto"
+)
+
+// side is one side of a comparison: some plugins, and the container that they are asked about.
+type side struct {
+	*plugins
+	order
+}
+
+// create creates containers one after another and gives the time that NRI adds to each: CreateContainer and PostCreateContainer.
+func (s side) create(t testing.TB, count int) []time.Duration {
+	t.Helper()
+	copies := make([]*api.Container, count)
+	for i := range copies {
+		copies[i] = proto.Clone(s.ctr).(*api.Container)
+		copies[i].Id = newID()
+	}
+	took := make([]time.Duration, count)
+	for i, ctr := range copies {
+		if s.stored != nil {
+			s.stored(ctr)
+		}
+		began := time.Now()
+		if _, err := s.runtime.CreateInPlace(t.Context(), s.pod, ctr); err != nil {
+			t.Fatalf("%v; the plugins' log: %s", err, s.lastWords())
+		}
+		took[i] = time.Since(began)
+	}
+	return took
+}
+
+// pair is what the two sides took for a batch each, in order of length.
+type pair struct{ ours, theirs []time.Duration }
+
+// compare has both sides create a batch of containers in turn, as often as there are to be pairs. Who begins takes turns as well, so that
+// neither gains by what the batch before has left behind.
+func compare(t testing.TB, ours, theirs side, pairs, batch int) []pair {
+	t.Helper()
+	const warmUp = 100
+	ours.create(t, warmUp)
+	theirs.create(t, warmUp)
+	measured := make([]pair, pairs)
+	for i := range measured {
+		if i%2 == 0 {
+			measured[i].ours = ours.batch(t, batch)
+			measured[i].theirs = theirs.batch(t, batch)
+		} else {
+			measured[i].theirs = theirs.batch(t, batch)
+			measured[i].ours = ours.batch(t, batch)
+		}
+	}
+	return measured
+}
+
+// batch creates containers and gives the times in order of length. This process is the runtime's side of NRI: it collects its garbage
+// before a batch, and none meanwhile, so that the tail is the plugins'.
+func (s side) batch(t testing.TB, count int) []time.Duration {
+	t.Helper()
+	runtime.GC()
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	took := s.create(t, count)
+	slices.Sort(took)
+	return took
+}
+
+// spread is a value that was measured several times: its median and its quartiles.
+type spread struct{ least, low, median, high float64 }
+
+func spreadOf(values []float64) spread {
+	slices.Sort(values)
+	return spread{least: values[0], low: at(values, .25), median: at(values, .5), high: at(values, .75)}
+}
+
+// at gives a quantile of sorted values.
+func at[T any](sorted []T, quantile float64) T {
+	return sorted[min(int(quantile*float64(len(sorted))), len(sorted)-1)]
+}
+
+// quantile compares a quantile of both sides, pair by pair.
+func (r result) quantile(pairs []pair, name string, quantile, target float64) result {
+	var ours, theirs, ratios []float64
+	for _, p := range pairs {
+		o, t := at(p.ours, quantile), at(p.theirs, quantile)
+		ours, theirs = append(ours, micros(o)), append(theirs, micros(t))
+		ratios = append(ratios, float64(o)/float64(t))
+	}
+	r.unit, r.ours, r.theirs, r.compared, r.target = name+" µs", spreadOf(ours).median, spreadOf(theirs).median, spreadOf(ratios), target
+	return r
+}
+
+func micros(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

@@ -1,0 +1,88 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command peers does the work of one of two plugins from github.com/containerd/nri/plugins that people combine for RDMA:
+// ulimit-adjuster sets the rlimits, and device-injector the devices, that a pod's annotation lists as YAML. Their modules are not
+// available from the Go module proxy. They log what theirs log by default: device-injector a line for each device, ulimit-adjuster
+// nothing.
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/stub"
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+type (
+	ulimitAdjuster struct{ log *logrus.Entry }
+	deviceInjector struct{}
+)
+
+func main() {
+	socket := pflag.String("socket", api.DefaultSocketPath, "the runtime's NRI socket")
+	name := pflag.String("name", "", "ulimit-adjuster or device-injector")
+	pflag.Parse()
+	logrus.SetFormatter(&logrus.TextFormatter{PadLevelText: true})
+	plugins := map[string]any{
+		"ulimit-adjuster": &ulimitAdjuster{log: logrus.WithField("name", *name)},
+		"device-injector": deviceInjector{},
+	}
+	index := map[string]string{"ulimit-adjuster": "10", "device-injector": "20"}
+	s, err := stub.New(plugins[*name], stub.WithPluginName(*name), stub.WithPluginIdx(index[*name]), stub.WithSocketPath(*socket))
+	if err != nil {
+		logrus.Fatal(err)
+	}
+	if err := s.Run(context.Background()); err != nil {
+		logrus.Fatal(err)
+	}
+}
+
+// CreateContainer sets the rlimits that the annotation for the container lists.
+func (p *ulimitAdjuster) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	p.log = p.log.WithField("pod", pod.GetName()).WithField("container", ctr.GetName())
+	p.log.Debug("create container")
+	var ulimits []struct {
+		Type       string
+		Hard, Soft uint64
+	}
+	text := pod.GetAnnotations()["ulimits.noderesource.dev/container."+ctr.GetName()]
+	if err := yaml.Unmarshal([]byte(text), &ulimits); err != nil {
+		return nil, nil, err
+	}
+	adjustment := &api.ContainerAdjustment{}
+	for _, u := range ulimits {
+		if u.Hard < u.Soft {
+			return nil, nil, fmt.Errorf("%s: the hard limit is below the soft one", u.Type)
+		}
+		p.log.WithField("type", u.Type).WithField("hard", u.Hard).WithField("soft", u.Soft).Debug("adjust rlimit")
+		adjustment.AddRlimit("RLIMIT_"+strings.TrimPrefix(strings.ToUpper(u.Type), "RLIMIT_"), u.Hard, u.Soft)
+	}
+	return adjustment, nil, nil
+}
+
+// CreateContainer gives the devices that the annotation lists.
+func (deviceInjector) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	var devices []struct {
+		Path, Type   string
+		Major, Minor int64
+		FileMode     uint32 `json:"file_mode"`
+	}
+	of := pod.GetName() + "/" + ctr.GetName()
+	annotation := pod.GetAnnotations()["devices.noderesource.dev/container."+ctr.GetName()]
+	if err := yaml.Unmarshal([]byte(annotation), &devices); err != nil {
+		return nil, nil, err
+	}
+	adjustment := &api.ContainerAdjustment{}
+	for _, d := range devices {
+		adjustment.AddDevice(&api.LinuxDevice{Path: d.Path, Type: d.Type, Major: d.Major, Minor: d.Minor, FileMode: api.FileMode(d.FileMode)})
+		logrus.Infof("%s: injected device %q...", of, d.Path)
+	}
+	logrus.Infof("%s: no mounts annotated...", of)
+	return adjustment, nil, nil
+}

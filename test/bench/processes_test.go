@@ -1,0 +1,136 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/test/await"
+)
+
+// programs is the folder with the programs that are measured, built as releases are.
+var programs = sync.OnceValues(func() (string, error) {
+	folder, err := os.MkdirTemp("", "bench")
+	if err != nil {
+		return "", err
+	}
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", folder,
+		"../../cmd/nri-rdma", "./reference", "./peers")
+	if out, err := build.CombinedOutput(); err != nil {
+		return folder, fmt.Errorf("build: %w\n%s", err, out)
+	}
+	return folder, nil
+})
+
+// removePrograms removes what programs has built.
+func removePrograms() {
+	if folder, _ := programs(); folder != "" {
+		_ = os.RemoveAll(folder)
+	}
+}
+
+// plugins are processes that are registered with a runtime of their own, so that it asks them and nobody else.
+type plugins struct {
+	runtime   *nritest.Runtime
+	processes []*exec.Cmd
+	ended     []<-chan struct{} // closed when the process has ended
+	log       string            // the file that has what the processes say
+}
+
+// start starts plugins, a command line each, and waits until they are registered. They end with the test.
+func start(t testing.TB, commands ...string) *plugins {
+	t.Helper()
+	folder, err := programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &plugins{runtime: nritest.New(t, "containerd", "v2.4.2"), log: filepath.Join(t.TempDir(), "log")}
+	p.runtime.Start(t)
+	log, err := os.Create(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = log.Close() })
+	t.Cleanup(p.end)
+	for i, command := range commands {
+		words := strings.Fields(command)
+		process := exec.Command(filepath.Join(folder, words[0]), append(words[1:], "--socket", p.runtime.Unproxied())...)
+		process.Stdout, process.Stderr = log, log
+		if err := process.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			_ = process.Wait() // its log says why it ended
+			close(ended)
+		}()
+		p.processes, p.ended = append(p.processes, process), append(p.ended, ended)
+		await.That(t, 30*time.Second, "registered: "+command, func() bool {
+			select {
+			case <-ended:
+				t.Fatalf("%s has ended: %s", command, p.lastWords())
+			default:
+			}
+			return p.runtime.Synchronised() > i
+		})
+	}
+	return p
+}
+
+// end ends the processes, if they have not been ended before.
+func (p *plugins) end() {
+	for i, process := range p.processes {
+		_ = process.Process.Kill() // it may have ended already
+		<-p.ended[i]
+	}
+	p.processes, p.ended = nil, nil
+}
+
+// answer gives the adjustment that the plugins make of a container.
+func (p *plugins) answer(t testing.TB, o order) *api.ContainerAdjustment {
+	t.Helper()
+	adjustment, err := p.runtime.Create(t.Context(), o.pod, o.ctr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return adjustment
+}
+
+// lastWords gives the end of the plugins' log.
+func (p *plugins) lastWords() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-2000):])
+}
+
+// anonymous gives the anonymous memory of all processes in MB.
+func (p *plugins) anonymous(t testing.TB) float64 {
+	t.Helper()
+	var kB int
+	for _, process := range p.processes {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", process.Process.Pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(status), "RssAnon:")
+		var n int
+		if _, err := fmt.Sscan(after, &n); err != nil {
+			t.Fatalf("RssAnon of %d: %v", process.Process.Pid, err)
+		}
+		kB += n
+	}
+	return float64(kB) * 1024 / 1e6
+}

@@ -1,0 +1,149 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench measures what nri-rdma costs a node: the time that it adds to the creation of a container, and its memory. The plugins are
+// processes, as on a node; the runtime's side of NRI is this process. What counts is the ratio to another plugin that was asked in turn in
+// the same run, since a busy machine slows down both.
+package bench
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
+)
+
+var (
+	speed  = flag.Bool("speed", false, "measure, and print a table")
+	pairs  = flag.Int("pairs", 21, "how often both sides of a comparison take turns")
+	batch  = flag.Int("batch", 500, "how many containers a side creates in its turn")
+	strict = flag.Bool("strict", false, "fail where a target is missed")
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	removePrograms()
+	os.Exit(code)
+}
+
+// Configurations with a namespace whose pods may ask for HCAs. Others cannot give CAP_IPC_LOCK, so what they do is compared without it; the
+// events are those of a plugin that gives it.
+const (
+	config         = "optIn: {annotation: {namespaces: [ml]}}\n"
+	withoutIPCLock = config + "ipcLock: false\nrules: [{name: other, match: {namespaces: [other]}, ipcLock: force}]\n"
+)
+
+// setting is what the comparisons share: a node with eight HCAs, and the containers that are created on it.
+type setting struct {
+	root                          string
+	containerd                    *storedspectest.Server
+	spec                          []byte // of a container that containerd has stored
+	plain, holding, asking, peers order
+}
+
+func newSetting(t testing.TB) *setting {
+	root, devices := node(t)
+	return &setting{
+		root: root, containerd: storedspectest.NewServer(t), spec: storedspectest.TrainingSpec(),
+		plain: plain(), holding: holding(devices), asking: asking(), peers: askingPeers(devices),
+	}
+}
+
+// nriRDMA starts nri-rdma with a configuration.
+func (s *setting) nriRDMA(t testing.TB, config string) *plugins {
+	t.Helper()
+	return start(t, fmt.Sprintf("nri-rdma --root %s --containerd-address %s --config %s", s.root, s.containerd.Socket, write(t, "config.yaml", []byte(config))))
+}
+
+// edited is a container whose stored spec gets CAP_IPC_LOCK.
+func (s *setting) edited() order {
+	o, last := s.holding, ""
+	o.stored = func(ctr *api.Container) {
+		s.containerd.Remove("k8s.io", last)
+		s.containerd.Put("k8s.io", ctr.Id, s.spec)
+		last = ctr.Id
+	}
+	return o
+}
+
+// comparison is one of nri-rdma with other plugins.
+type comparison struct {
+	what, against string
+	config        string
+	order         order
+	others        func(t testing.TB) side
+	p50, p99      float64 // what the ratios are to be at most; 0 where they are only shown
+}
+
+func (s *setting) comparisons() []comparison {
+	// fixed is a plugin that answers at once what nri-rdma answers.
+	fixed := func(o order) func(testing.TB) side {
+		return func(t testing.TB) side {
+			answer := s.nriRDMA(t, withoutIPCLock).answer(t, o)
+			if len(answer.GetRlimits()) != 1 {
+				t.Fatalf("nri-rdma gives no memlock: %v", answer)
+			}
+			return side{start(t, "reference --post --adjustment "+fixedAdjustment(t, answer)), o}
+		}
+	}
+	plugins := func(o order, commands ...string) func(testing.TB) side {
+		return func(t testing.TB) side { return side{start(t, commands...), o} }
+	}
+	const ulimits, devices = "peers --name ulimit-adjuster", "peers --name device-injector"
+	return []comparison{
+		{"plain pod", "a plugin that does nothing, same events", config, s.plain, plugins(s.plain, "reference --post"), 1.05, 1.3},
+		{"plain pod", "the same, CreateContainer alone", config, s.plain, plugins(s.plain, "reference"), 0, 0},
+		{"pod holds 8 HCAs", "a fixed adjustment", withoutIPCLock, s.holding, fixed(s.holding), 1.15, 0},
+		{"pod holds 8 HCAs, IPC_LOCK", "a fixed adjustment", config, s.edited(), fixed(s.holding), 0, 0},
+		{"8 HCAs injected", "a fixed adjustment", withoutIPCLock, s.asking, fixed(s.asking), 1.15, 0},
+		{"8 HCAs injected", "ulimit-adjuster and device-injector", withoutIPCLock, s.asking, plugins(s.peers, ulimits, devices), .5, 0},
+		{"pod holds 8 HCAs", "ulimit-adjuster", withoutIPCLock, s.holding, plugins(s.peers, ulimits), 0, 0},
+	}
+}
+
+// TestSpeed prints how nri-rdma compares, and which targets it reaches.
+func TestSpeed(t *testing.T) {
+	if !*speed {
+		t.Skip("takes minutes: make bench")
+	}
+	s := newSetting(t)
+	var results []result
+	for _, c := range s.comparisons() {
+		t.Run(c.what+", "+c.against, func(t *testing.T) {
+			measured := compare(t, side{s.nriRDMA(t, c.config), c.order}, c.others(t), *pairs, *batch)
+			r := result{what: c.what, against: c.against}
+			results = append(results, r.quantile(measured, "p50", .5, c.p50), r.quantile(measured, "p99", .99, c.p99))
+		})
+	}
+	t.Run("a port blocks", func(t *testing.T) { results = append(results, s.blocked(t)) })
+	for _, o := range []struct {
+		what string
+		order
+	}{{"plain pods", s.plain}, {"pods that hold 8 HCAs", s.holding}} {
+		t.Run("memory, "+o.what, func(t *testing.T) { results = append(results, s.memory(t, o.what, o.order)) })
+	}
+	print(t, os.Stdout, results)
+}
+
+// memory compares the anonymous memory of nri-rdma and of a plugin that does nothing after many creations.
+func (s *setting) memory(t testing.TB, what string, o order) result {
+	const rounds, creations = 3, 10_000
+	r := result{what: fmt.Sprintf("%d %s", creations, what), against: "a plugin that does nothing", unit: "RssAnon MB", difference: true, target: 5}
+	var ours, theirs, more []float64
+	for range rounds {
+		us, them := s.nriRDMA(t, withoutIPCLock), start(t, "reference --post")
+		side{us, o}.create(t, creations)
+		side{them, o}.create(t, creations)
+		ours, theirs = append(ours, us.anonymous(t)), append(theirs, them.anonymous(t))
+		more = append(more, ours[len(ours)-1]-theirs[len(theirs)-1])
+		us.end()
+		them.end()
+	}
+	r.ours, r.theirs, r.compared = spreadOf(ours).median, spreadOf(theirs).median, spreadOf(more)
+	return r
+}
