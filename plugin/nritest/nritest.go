@@ -20,10 +20,22 @@ import (
 	nrilog "github.com/containerd/nri/pkg/log"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/socketproxy"
 )
 
-func init() { nrilog.Set(silent{}) }
+func init() {
+	nrilog.Set(silent{})
+	adaptation.SetPluginRequestTimeout(await.Patience)
+}
+
+// LosePatience has runtimes wait for a plugin's answer as long as they do outside of tests, which is two seconds, until the test ends.
+// Else they wait a minute: a busy machine has a plugin take longer.
+func LosePatience(t testing.TB) {
+	t.Helper()
+	adaptation.SetPluginRequestTimeout(adaptation.DefaultPluginRequestTimeout)
+	t.Cleanup(func() { adaptation.SetPluginRequestTimeout(await.Patience) })
+}
 
 // Runtime is a runtime that plugins can register with.
 type Runtime struct {
