@@ -113,23 +113,23 @@ func TestFiveThousandExistingContainers(t *testing.T) {
 	nri.SetExisting(existing)
 	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "repair: {mode: off}")})
 	before := measure(t)
-	if took := quickestRegistration(t, nri, 1); took > time.Second && !race.Detector {
+	if took := quickestRegistration(t, nri); took > time.Second && !race.Detector {
 		t.Errorf("synchronised in %s, want 1 s at most", took)
 	}
 	p.stop()
 	await.That(t, await.Patience, "memory is back to within 5 MB of before", func() bool { return int64(measure(t).heap)-int64(before.heap) < 5<<20 })
 }
 
-// quickestRegistration starts a runtime three times, and gives the shortest time in which plugins have registered: a busy machine holds
-// up everybody now and then.
-func quickestRegistration(t *testing.T, nri *nritest.Runtime, plugins int) time.Duration {
+// quickestRegistration starts a runtime three times, and gives the shortest time in which the plugin has registered: a busy machine
+// holds up everybody now and then.
+func quickestRegistration(t *testing.T, nri *nritest.Runtime) time.Duration {
 	t.Helper()
 	quickest := await.Patience
 	for range 3 {
 		nri.Stop()
 		before, start := nri.Synchronised(), time.Now()
 		nri.Start(t)
-		await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == before+plugins })
+		await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() > before })
 		quickest = min(quickest, time.Since(start))
 	}
 	t.Logf("registered in %s", quickest)

@@ -72,7 +72,7 @@ func TestFiveThousandWatchedContainers(t *testing.T) {
 	nri.SetExisting(all)
 	before := measure(t)
 	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Limits: limits.On(node(running))})
-	took := quickestRegistration(t, nri, 1)
+	took := quickestRegistration(t, nri)
 	p.expectStats(t, RepairStats{RDMA: fiveThousand()})
 	grown := func() int64 { return int64(measure(t).heap) - int64(before.heap) }
 	await.That(t, await.Patience, "memory is back to within 5 MB of before", func() bool { return grown() < 5<<20 }) // a pass may be under way
