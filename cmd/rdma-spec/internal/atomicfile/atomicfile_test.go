@@ -12,9 +12,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 // reachable makes a folder that other users can reach: t.TempDir's is in one that they cannot pass.
@@ -194,13 +195,8 @@ func inTime(t *testing.T, file string) (backup string, err error) {
 		defer close(done)
 		backup, err = Replace(file, []byte("new"))
 	}()
-	select {
-	case <-done:
-		return backup, err
-	case <-time.After(10 * time.Second):
-		t.Fatalf("Replace(%s) still waits after 10 s", file)
-		return "", nil
-	}
+	await.Receive(t, await.Patience, "the end of Replace of "+file, done)
+	return backup, err
 }
 
 func TestReplaceRefuses(t *testing.T) {
