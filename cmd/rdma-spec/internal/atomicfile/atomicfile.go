@@ -20,8 +20,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 )
 
-// BackupSuffix is what the name of the first backup ends with. Later ones have a number behind it: .rdma-spec.bak.2.
-const BackupSuffix = ".rdma-spec.bak"
+// backupSuffix is what the name of the first backup ends with. Later ones have a number behind it: .rdma-spec.bak.2.
+const backupSuffix = ".rdma-spec.bak"
 
 // Replace writes a file's new content. It follows a link to the file that the link names. A new file gets mode 0644. An existing file
 // keeps its mode and owner, and its old content stays as a backup beside it: FILE.rdma-spec.bak. No backup is ever overwritten.
@@ -58,7 +58,7 @@ func Replace(file string, content []byte) (backup string, err error) {
 	defer func() { _ = pending.Cleanup() }() // after a success there is nothing left to clean
 	undo := func() {}
 	if info != nil {
-		if backup, undo, err = keep(target, filepath.Join(folder, name+BackupSuffix), old); err != nil {
+		if backup, undo, err = keep(target, filepath.Join(folder, name+backupSuffix), old); err != nil {
 			return "", fmt.Errorf("cannot make a backup of %s in %s: %w", file, folder, oserror.Reason(err))
 		}
 	}

@@ -177,7 +177,7 @@ func TestReplaceFollowsLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	backup, err := Replace(link, []byte("new"))
-	if err != nil || backup != target+BackupSuffix {
+	if err != nil || backup != target+backupSuffix {
 		t.Errorf("Replace = %q, %v", backup, err)
 	}
 	if to, err := os.Readlink(link); err != nil || to != target {

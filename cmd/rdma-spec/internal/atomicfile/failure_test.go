@@ -138,7 +138,7 @@ func TestReplaceOfAnothersFile(t *testing.T) {
 	}
 	got, want, after := replaceAs(t, nobody, dir, 3), "operation not permitted", map[string]string{"spec.json": "old"}
 	if os.Getuid() != 0 {
-		want, after = "<nil>", map[string]string{"spec.json": "nnn", "spec.json" + BackupSuffix: "old"}
+		want, after = "<nil>", map[string]string{"spec.json": "nnn", "spec.json" + backupSuffix: "old"}
 	}
 	if !strings.HasSuffix(got, want) {
 		t.Errorf("Replace: %s; want %s", got, want)
