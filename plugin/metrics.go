@@ -4,13 +4,11 @@
 package plugin
 
 import (
-	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // metrics are what the plugin counts. Labels have a small, fixed set of values; nothing that a pod's author writes is one.
@@ -61,10 +59,14 @@ func newMetrics() metrics {
 // Collectors gives all that can be told of the plugin, for a registry. Gauges that come from elsewhere are read when they are asked for.
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
-	return []prometheus.Collector{
+	all := []prometheus.Collector{
 		m.requests, m.duration, m.memlockSkipped, m.ipcLock, m.connected, m.connections, m.configValid, m.configLoaded,
-		portStates{p.Root}, repairMetrics{p.repair},
+		repairMetrics{p.repair},
 	}
+	if p.Inventory != nil {
+		all = append(all, p.Inventory)
+	}
+	return all
 }
 
 // Registered says whether the runtime asks the plugin about containers just now.
@@ -81,30 +83,4 @@ func (m metrics) count(d policy.Decision, since time.Time) {
 	}
 	m.requests.WithLabelValues(result, string(d.Signal)).Inc()
 	m.duration.Observe(time.Since(since).Seconds())
-}
-
-// portStates tells the state of each HCA port below a root, when it is asked for.
-type portStates struct{ root string }
-
-var portActive = prometheus.NewDesc(namespace+"_hca_port_active", "1 where the port of the HCA is ACTIVE.", []string{"hca", "port", "link_layer"}, nil)
-
-// Describe implements prometheus.Collector.
-func (portStates) Describe(out chan<- *prometheus.Desc) { out <- portActive }
-
-// Collect implements prometheus.Collector.
-func (s portStates) Collect(out chan<- prometheus.Metric) {
-	node, err := hca.Scan(s.root)
-	if err != nil {
-		out <- prometheus.NewInvalidMetric(portActive, err)
-		return
-	}
-	for _, h := range node.HCAs {
-		for _, port := range h.Ports {
-			active := 0.0
-			if port.Active() {
-				active = 1
-			}
-			out <- prometheus.MustNewConstMetric(portActive, prometheus.GaugeValue, active, h.Name, strconv.Itoa(port.Number), port.LinkLayer)
-		}
-	}
 }

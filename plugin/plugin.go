@@ -7,6 +7,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -27,6 +29,8 @@ type Options struct {
 	Root   string // where sysfs and devices are found: "/"
 	Log    logrus.FieldLogger
 
+	// Inventory is what is known of the node's HCAs; whoever made it runs it. Nil has them read within the requests.
+	Inventory *inventory.Inventory
 	// Validate has the plugin change nothing, and refuse RDMA containers that would start without what the policy gives them.
 	Validate bool
 	// Policy is in force from the start and whatever the runtime hands over. Without one, the configuration that the runtime
@@ -79,13 +83,33 @@ type Plugin struct {
 
 // New makes a plugin. It does nothing until Run.
 func New(o Options) *Plugin {
-	p := &Plugin{Options: o, node: policy.LiveNode(o.Root), metrics: newMetrics(), changed: make(chan struct{}, 1)}
+	p := &Plugin{Options: o, node: nodeOf(o), metrics: newMetrics(), changed: make(chan struct{}, 1)}
 	p.repair = newRepair(p)
 	if o.Policy != nil {
 		p.use(o.Policy)
 	}
 	p.metrics.configValid.Set(1)
 	return p
+}
+
+// nodeOf gives what decisions are made from.
+func nodeOf(o Options) policy.Node {
+	node := policy.LiveNode(o.Root)
+	if o.Inventory != nil {
+		node.Verbs, node.HCAs = o.Inventory.Verbs, o.Inventory.HCAs
+	}
+	return node
+}
+
+// Ready says why the plugin could not do its work as the runtime asks; nil where it can.
+func (p *Plugin) Ready() error {
+	if !p.Registered() {
+		return errors.New("not registered with the runtime")
+	}
+	if p.Inventory != nil {
+		return p.Inventory.Blind()
+	}
+	return nil
 }
 
 // createContainer is the CreateContainer event: one decision, carried out by NRI. An error fails the container's creation; only

@@ -10,10 +10,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	logtest "github.com/sirupsen/logrus/hooks/test"
 
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
@@ -152,7 +155,16 @@ func TestReloadThatNeedsOtherEventsRegistersAnew(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Root: hcatest.A100(t)})
+	root := hcatest.A100(t)
+	log, _ := logtest.NewNullLogger()
+	hcas := inventory.New(root, await.Patience, log)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	go hcas.Run(ctx)
+	if _, err := hcas.HCAs(); err != nil {
+		t.Fatal(err)
+	}
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Root: root, Inventory: hcas})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(p.Collectors()...)
 	problems, err := testutil.GatherAndLint(registry)
@@ -166,7 +178,7 @@ func TestMetrics(t *testing.T) {
 		# HELP nri_rdma_connected 1 while the plugin is registered with the runtime.
 		# TYPE nri_rdma_connected gauge
 		nri_rdma_connected 1
-		# HELP nri_rdma_hca_port_active 1 where the port of the HCA is ACTIVE.
+		# HELP nri_rdma_hca_port_active 1 where the port of the HCA was ACTIVE when the HCA last answered.
 		# TYPE nri_rdma_hca_port_active gauge
 		nri_rdma_hca_port_active{hca="mlx5_0",link_layer="InfiniBand",port="1"} 0
 		nri_rdma_hca_port_active{hca="mlx5_1",link_layer="InfiniBand",port="1"} 1

@@ -19,18 +19,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin"
 )
 
-// serveHTTP serves what monitoring asks for: /metrics, with more collectors than the plugin's if given; /healthz, which says that the program is alive; and /readyz, which says that
-// it is registered with the runtime.
+// serveHTTP serves what monitoring asks for: /metrics, with more collectors than the plugin's if given; /healthz, which says that the
+// program is alive; and /readyz, which says that it is registered with the runtime and can recognise devices.
 func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) (stop func(), err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(append(p.Collectors(), more...)...)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: log, ErrorHandling: promhttp.ContinueOnError}))
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog: log, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 1, // who may ask is not ours to choose
+	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if !p.Registered() {
-			http.Error(w, "not registered with the runtime", http.StatusServiceUnavailable)
+		if err := p.Ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "registered")

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rdma-spec/rdma-spec/plugin"
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -96,7 +97,7 @@ func parseFlags(args []string) (options, error) {
 	o.addContainerdFlags(f)
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; without it "+podresources.DefaultSocket+" below the root")
-	f.DurationVar(&o.budget, "budget", storedspec.DefaultBudget, "how long a container's creation may wait for containerd's and the kubelet's answers; more only where the node is slow")
+	f.DurationVar(&o.budget, "budget", storedspec.DefaultBudget, "how long a container's creation may wait for the answers of containerd and the kubelet, and for the first inventory of HCAs; more only where the node is slow")
 	f.BoolVar(&o.validate, "validate", false, "change nothing, and refuse RDMA containers that would start without what the policy gives them: to be run beside the plugin")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
@@ -158,8 +159,10 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	}
 	saveMemory()
 	storedSpecs, resources := newStoredSpecs(o, log), newResources(o, log)
+	hcas := inventory.New(o.root, o.budget, log)
+	go hcas.Run(ctx)
 	with := plugin.Options{
-		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: loaded, Validate: o.validate, Resources: resources,
+		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: loaded, Validate: o.validate, Resources: resources, Inventory: hcas,
 	}
 	if !o.validate {
 		with.StoredSpecs, with.RunningSpecs, with.Limits = storedSpecs, storedSpecs, limits.New(o.root)

@@ -22,7 +22,9 @@ const (
 	// every is the time between two readings where nothing changes in /dev/infiniband.
 	every = 10 * time.Second
 	// patience is how long a reading waits for an HCA before it goes on without it.
-	patience = 100 * time.Millisecond
+	patience = 200 * time.Millisecond
+	// silence is after how long an HCA is said not to answer: less may be the node's load.
+	silence = 2 * time.Second
 	// atOnce is how many HCAs are asked at once, without those that do not answer.
 	atOnce = 4
 )
@@ -62,6 +64,7 @@ type known struct {
 	since    time.Time // when it was read, or, where it never was, first asked
 	answered bool
 	asked    bool // a read is outstanding
+	late     bool // a reading has gone on without it
 	told     bool // the log says that it does not answer
 }
 
@@ -186,7 +189,12 @@ func (i *Inventory) readAll() {
 	_ = reads.Wait()
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.tell()
+	for _, k := range i.known {
+		if k.asked && !k.late {
+			k.late = true
+			time.AfterFunc(silence, i.tell)
+		}
+	}
 	i.publish()
 }
 
@@ -232,23 +240,26 @@ func (i *Inventory) answer(name string, h hca.HCA) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	k := i.known[name]
-	late := k.told
+	late, told := k.late, k.told
 	*k = known{hca: h, since: time.Now(), answered: true}
-	if late {
+	if told {
 		i.log.WithField("hca", name).Info("the HCA answers again")
+	}
+	if late {
 		i.publish()
 	}
 }
 
 // tell says once of each HCA that it does not answer.
 func (i *Inventory) tell() {
-	for _, h := range i.listed.HCAs {
-		k := i.known[h.Name]
-		if !k.asked || k.told {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for name, k := range i.known {
+		if !k.late || k.told || time.Since(k.since) < silence {
 			continue
 		}
 		k.told = true
-		log := i.log.WithFields(logrus.Fields{"hca": h.Name, "age": time.Since(k.since).Round(time.Millisecond)})
+		log := i.log.WithFields(logrus.Fields{"hca": name, "age": time.Since(k.since).Round(time.Millisecond)})
 		if k.answered {
 			log.Warn("the HCA does not answer: it counts as it was when it last did; see the kernel's log")
 		} else {
