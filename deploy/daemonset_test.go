@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 
@@ -23,6 +24,7 @@ type manifest struct {
 	namespace corev1.Namespace
 	account   corev1.ServiceAccount
 	config    corev1.ConfigMap
+	network   networkingv1.NetworkPolicy
 	daemonSet appsv1.DaemonSet
 }
 
@@ -30,7 +32,7 @@ type manifest struct {
 func decode(t *testing.T) manifest {
 	t.Helper()
 	var m manifest
-	kinds := map[string]any{"Namespace": &m.namespace, "ServiceAccount": &m.account, "ConfigMap": &m.config, "DaemonSet": &m.daemonSet}
+	kinds := map[string]any{"Namespace": &m.namespace, "ServiceAccount": &m.account, "ConfigMap": &m.config, "NetworkPolicy": &m.network, "DaemonSet": &m.daemonSet}
 	for _, text := range strings.Split(read(t, "daemonset.yaml"), "\n---\n")[1:] {
 		var kind struct {
 			Kind string `json:"kind"`
@@ -58,12 +60,12 @@ func TestDaemonSetHoldsTogether(t *testing.T) {
 	pod := m.daemonSet.Spec.Template.Spec
 	type names struct{ Namespaces, Accounts, ConfigMaps []string }
 	want := names{
-		Namespaces: []string{m.namespace.Name, m.namespace.Name, m.namespace.Name},
+		Namespaces: []string{m.namespace.Name, m.namespace.Name, m.namespace.Name, m.namespace.Name},
 		Accounts:   []string{m.account.Name},
 		ConfigMaps: []string{m.config.Name},
 	}
 	got := names{
-		Namespaces: []string{m.account.Namespace, m.config.Namespace, m.daemonSet.Namespace},
+		Namespaces: []string{m.account.Namespace, m.config.Namespace, m.network.Namespace, m.daemonSet.Namespace},
 		Accounts:   []string{pod.ServiceAccountName},
 	}
 	for _, v := range pod.Volumes {
@@ -161,10 +163,70 @@ func TestDaemonSetPrivileges(t *testing.T) {
 			paths[v.HostPath.Path] = true
 		}
 	}
-	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/dev": true, "/proc": true,
+	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/sys/dev": true, "/sys/module": true, "/dev": true, "/proc": true,
 		"/run/containerd": true, "/var/lib/kubelet/pod-resources": true}
 	if diff := cmp.Diff(wantPaths, paths); diff != "" {
 		t.Errorf("folders of the node, -want +got:\n%s", diff)
+	}
+}
+
+// TestDaemonSetNetworkPolicy: it is about the DaemonSet's pods, and opens the metrics ports of plugin and validator to one namespace,
+// nothing to the rest.
+func TestDaemonSetNetworkPolicy(t *testing.T) {
+	m := decode(t)
+	if diff := cmp.Diff(m.daemonSet.Spec.Template.Labels, m.network.Spec.PodSelector.MatchLabels); diff != "" {
+		t.Errorf("the pods it is about, -the DaemonSet's +its:\n%s", diff)
+	}
+	if got, want := m.network.Spec.PolicyTypes, []networkingv1.PolicyType{"Ingress", "Egress"}; !cmp.Equal(want, got) {
+		t.Errorf("policy types %v, want %v", got, want)
+	}
+	if len(m.network.Spec.Egress) > 0 || len(m.network.Spec.Ingress) != 1 {
+		t.Fatalf("%d rules for egress, %d for ingress, want none and one", len(m.network.Spec.Egress), len(m.network.Spec.Ingress))
+	}
+	var ports []int32
+	for _, ctr := range append(m.daemonSet.Spec.Template.Spec.Containers, validator(t)) {
+		for _, p := range ctr.Ports {
+			ports = append(ports, p.ContainerPort)
+		}
+	}
+	var open []int32
+	for _, p := range m.network.Spec.Ingress[0].Ports {
+		if p.Port == nil || p.EndPort != nil {
+			t.Fatalf("port %+v is not one port", p)
+		}
+		open = append(open, p.Port.IntVal)
+	}
+	if diff := cmp.Diff(ports, open); diff != "" {
+		t.Errorf("ports, -that are served +that are open:\n%s", diff)
+	}
+	from := m.network.Spec.Ingress[0].From
+	if len(from) != 1 || from[0].NamespaceSelector == nil || len(from[0].NamespaceSelector.MatchLabels) != 1 || from[0].IPBlock != nil {
+		t.Errorf("open to %+v, want one namespace", from)
+	}
+}
+
+// validator is the container that daemonset-validator.yaml adds.
+func validator(t *testing.T) corev1.Container {
+	t.Helper()
+	var patch appsv1.DaemonSet
+	if err := yaml.UnmarshalStrict([]byte(read(t, "daemonset-validator.yaml")), &patch); err != nil {
+		t.Fatal(err)
+	}
+	return patch.Spec.Template.Spec.Containers[0]
+}
+
+// TestDaemonSetSeesTheNode: what the plugin reads below its root is mounted, in plugin and validator.
+func TestDaemonSetSeesTheNode(t *testing.T) {
+	for _, ctr := range append(decode(t).daemonSet.Spec.Template.Spec.Containers, validator(t)) {
+		paths := map[string]bool{}
+		for _, m := range ctr.VolumeMounts {
+			paths[m.MountPath] = true
+		}
+		for _, folder := range []string{"/sys/class", "/sys/devices", "/sys/dev", "/sys/module", "/dev"} {
+			if !paths["/host"+folder] {
+				t.Errorf("container %s: %s of the node is not mounted", ctr.Name, folder)
+			}
+		}
 	}
 }
 
