@@ -198,8 +198,10 @@ func TestGenerateDevices(t *testing.T) {
 		"by name, in that order":    {hcatest.EightHCA(t), "mlx5_10,mlx5_2", []string{"uverbs10 231:202", "uverbs2 231:194", "rdma_cm 10:58"}, ""},
 		"a name twice":              {hcatest.V100(t), "mlx5_1,mlx5_1", []string{"uverbs1 231:193", "rdma_cm 10:58"}, ""},
 		"no rdma_cm":                {hcatest.NoRDMACM(t), "mlx5_0", []string{"uverbs0 231:192"}, noRDMACM},
-		"rdma_cm that is a folder":  {hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/rdma_cm/": ""}).Root(t), "mlx5_0", []string{"uverbs0 231:192"}, noRDMACM},
+		"rdma_cm that is a folder": {hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/rdma_cm/": ""}).Root(t), "mlx5_0", []string{"uverbs0 231:192"},
+			strings.Replace(noRDMACM, "load the module rdma_ucm", "/dev/infiniband/rdma_cm is a folder, not a character device", 1)},
 		"EFA, which has no RDMA_CM": {hcatest.EFA(t), "efa_0", []string{"uverbs0 231:192"}, ""},
+		"Omni-Path":                 {hcatest.OmniPath(t), "hfi1_1", []string{"uverbs1 231:193", "hfi1_1 242:1", "rdma_cm 10:58"}, ""},
 		"one works, others not":     {hcatest.Broken(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

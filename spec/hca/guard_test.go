@@ -39,6 +39,18 @@ var guards = map[string]func(t *testing.T){
 			t.Errorf("%v, error %v, want no", verbs, err)
 		}
 	},
+	"unread HCAs": func(t *testing.T) {
+		h := scanOne(t, one().Files())
+		h.Unread = "never answered"
+		if devices, err := h.Usable(false); err == nil || err.Error() != h.Unread {
+			t.Errorf("%v, error %v", devices, err)
+		}
+	},
+	"management devices": func(t *testing.T) {
+		if devices, err := scanOne(t, one().Files()).Usable(false); err != nil || len(devices) != 1 {
+			t.Errorf("%v, error %v", devices, err)
+		}
+	},
 	"HCA names in ibdev": func(t *testing.T) {
 		for _, name := range []string{"../../etc", "..", "a/b", "a b", "a\x01"} {
 			root := one().Files().With(hcatest.Files{oneVerbs + "/ibdev": name}).Root(t)

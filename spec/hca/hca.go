@@ -4,7 +4,6 @@
 package hca
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -159,18 +158,6 @@ func (h HCA) Verbs() (Device, bool) {
 		}
 	}
 	return Device{}, false
-}
-
-// SoundVerbs gives the HCA's verbs device, or an error that says why it cannot be used.
-func (h HCA) SoundVerbs() (Device, error) {
-	verbs, found := h.Verbs()
-	switch {
-	case !found:
-		return Device{}, errors.New("it has no verbs device: load the module ib_uverbs")
-	case !verbs.Sound():
-		return Device{}, errors.New(verbs.Problem)
-	}
-	return verbs, nil
 }
 
 // Node is the inventory of a node.

@@ -1,0 +1,64 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Usable gives the devices that a container gets of an HCA: its verbs device and, with Omni-Path, its hfi1; with management its
+// sound umad and issm devices too, with which a container can disturb the whole fabric. An error says why the HCA cannot be
+// used by a container.
+func (h HCA) Usable(management bool) ([]Device, error) {
+	// guard: unread HCAs
+	if h.Unread != "" {
+		return nil, errors.New(h.Unread)
+	}
+	verbs, err := h.SoundVerbs()
+	if err != nil {
+		return nil, err
+	}
+	usable := []Device{verbs}
+	for _, d := range h.Devices {
+		switch {
+		case d.Kind == KindHFI1 && !d.Sound(): // its programs open nothing else
+			return nil, errors.New(d.Problem)
+		// guard: management devices
+		case d.Kind == KindHFI1, management && d.Sound() && (d.Kind == KindUMAD || d.Kind == KindISSM):
+			usable = append(usable, d)
+		}
+	}
+	return usable, nil
+}
+
+// SoundVerbs gives the HCA's verbs device, or an error that says why it cannot be used.
+func (h HCA) SoundVerbs() (Device, error) {
+	verbs, found := h.Verbs()
+	switch {
+	case !found:
+		return Device{}, errors.New("it has no verbs device: load the module ib_uverbs")
+	case !verbs.Sound():
+		return Device{}, errors.New(verbs.Problem)
+	}
+	return verbs, nil
+}
+
+// ConnectionManager gives the device with which a container that gets these HCAs connects by RDMA_CM; ok is false where there is
+// none. The error says so if one of the HCAs would use it: EFA does not.
+func (n *Node) ConnectionManager(hcas []HCA) (device Device, ok bool, err error) {
+	if n.RDMACM != nil && n.RDMACM.Sound() {
+		return *n.RDMACM, true, nil
+	}
+	for _, h := range hcas {
+		switch {
+		case !usesRDMACM(h):
+		case n.RDMACM == nil:
+			return Device{}, false, errors.New("the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module rdma_ucm")
+		default:
+			return Device{}, false, fmt.Errorf("the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: %s", n.RDMACM.Problem)
+		}
+	}
+	return Device{}, false, nil
+}

@@ -1,0 +1,71 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hca
+
+import (
+	"path"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+func TestUsable(t *testing.T) {
+	const broken = "is a symbolic link, not a character device"
+	link := func(files hcatest.Files, device string) hcatest.Files {
+		return files.With(hcatest.Files{device: hcatest.Link("other")})
+	}
+	for name, test := range map[string]struct {
+		files      hcatest.Files
+		management bool
+		want, err  string
+	}{
+		"verbs alone":          {files: one().Files(), want: "uverbs0"},
+		"management":           {files: one().Files(), management: true, want: "uverbs0 umad0 issm0"},
+		"a broken umad":        {files: link(one().Files(), "dev/infiniband/umad0"), management: true, want: "uverbs0 issm0"},
+		"no issm":              {files: hcatest.GB300Node().Files(), management: true, want: "uverbs0 umad0"},
+		"broken verbs":         {files: link(one().Files(), "dev/infiniband/uverbs0"), err: broken},
+		"no verbs":             {files: one().Files().Without(oneVerbs, "sys/class/infiniband_verbs/uverbs0"), err: "load the module ib_uverbs"},
+		"Omni-Path":            {files: hcatest.OmniPathNode().Files(), want: "uverbs0 hfi1_0"},
+		"Omni-Path, broken":    {files: link(hcatest.OmniPathNode().Files(), "dev/hfi1_0"), err: broken},
+		"Omni-Path, no module": {files: hcatest.OmniPathNode().Files().Without("sys/class/hfi1_user"), want: "uverbs0"},
+		"EFA, management":      {files: hcatest.EFANode().Files(), management: true, want: "uverbs0"},
+	} {
+		devices, err := scan(t, test.files).HCAs[0].Usable(test.management)
+		var names []string
+		for _, d := range devices {
+			names = append(names, path.Base(d.Path))
+		}
+		if diff := cmp.Diff(test.want, strings.Join(names, " ")); diff != "" || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: error %v, want %q (-want +got):\n%s", name, err, test.err, diff)
+		}
+	}
+}
+
+func TestConnectionManager(t *testing.T) {
+	sound := scan(t, hcatest.V100Node().Files())
+	efa := scan(t, hcatest.EFANode().Files())
+	missing := scan(t, hcatest.V100Node().Files().Without("sys/class/misc/rdma_cm"))
+	broken := scan(t, hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/rdma_cm/": ""}))
+	for name, test := range map[string]struct {
+		node *Node
+		hcas []HCA
+		ok   bool
+		err  string
+	}{
+		"there is one":    {sound, sound.HCAs, true, ""},
+		"EFA has none":    {efa, efa.HCAs, false, ""},
+		"EFA and another": {efa, append(sound.HCAs[:1:1], efa.HCAs...), false, "load the module rdma_ucm"},
+		"not loaded":      {missing, missing.HCAs, false, "load the module rdma_ucm"},
+		"broken":          {broken, broken.HCAs, false, "/dev/infiniband/rdma_cm is a folder"},
+		"broken, and EFA": {broken, efa.HCAs, false, ""},
+	} {
+		d, ok, err := test.node.ConnectionManager(test.hcas)
+		if ok != test.ok || ok != (d.Kind == KindRDMACM) || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+			t.Errorf("%s: %+v, %v, error %v, want %v and %q", name, d, ok, err, test.ok, test.err)
+		}
+	}
+}
