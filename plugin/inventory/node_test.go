@@ -20,7 +20,7 @@ import (
 func run(t *testing.T, root string) (*Inventory, *logtest.Hook) {
 	t.Helper()
 	log, hook := logtest.NewNullLogger()
-	i := New(root, time.Second, log)
+	i := New(root, await.Patience, log)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -58,9 +58,9 @@ func TestBlockedPort(t *testing.T) {
 	if sick, sound := node.HCAs[0], node.HCAs[1]; sick.Unread == "" || len(sick.Devices) != 3 || !sound.Active() || reads(i) != 1 {
 		t.Errorf("%+v, %+v, %d reads outstanding", sick, sound, reads(i))
 	}
-	await.That(t, 5*time.Second, "the log names mlx5_0", func() bool { return len(hook.AllEntries()) == 1 && hook.LastEntry().Data["hca"] == "mlx5_0" })
+	await.That(t, await.Patience, "the log names mlx5_0", func() bool { return len(hook.AllEntries()) == 1 && hook.LastEntry().Data["hca"] == "mlx5_0" })
 	unblock()
-	await.That(t, 5*time.Second, "mlx5_0 is known", func() bool {
+	await.That(t, await.Patience, "mlx5_0 is known", func() bool {
 		node, err := i.HCAs()
 		return err == nil && node.HCAs[0].Unread == "" && node.HCAs[0].Active() && reads(i) == 0
 	})
@@ -90,7 +90,7 @@ func TestDevicesChange(t *testing.T) {
 func TestThousandHCAs(t *testing.T) {
 	log, _ := logtest.NewNullLogger()
 	took := func(root string, hcas int) time.Duration {
-		i := New(root, time.Second, log)
+		i := New(root, await.Patience, log)
 		began := time.Now()
 		i.readAll()
 		spent := time.Since(began)
