@@ -294,7 +294,7 @@ func TestDaemonSetIsNoRDMAContainer(t *testing.T) {
 		HCAs: func() (*hca.Node, error) { t.Error("asked for the inventory"); return &hca.Node{}, nil },
 	}
 	got := p.Decide(policy.Container{
-		Namespace: m.daemonSet.Namespace, Pod: m.daemonSet.Name + "-x", Name: ctr.Name, Labels: pod.Labels, Annotations: pod.Annotations,
+		Namespace: m.daemonSet.Namespace, Pod: m.daemonSet.Name + "-x", Name: ctr.Name, Annotations: pod.Annotations,
 	}, nobody)
 	if diff := cmp.Diff(policy.Decision{Signal: policy.SignalNone}, got); diff != "" {
 		t.Errorf("the decision about the plugin itself, -want +got:\n%s", diff)

@@ -62,11 +62,10 @@ var refusals = []struct {
 	namespace  string
 }{
 	{name: "namespace not listed", annotation: "true"},
-	{name: "more devices", annotation: "{devices: all}", holds: true},
+	{name: "another HCA", annotation: "{devices: [mlx5_1]}", holds: true},
 	{name: "more memlock", config: "memlock: 16Gi", annotation: "{memlock: 32Gi}", holds: true},
 	{name: "no memory limit", config: "memlock: memory-limit", holds: true},
-	{name: "no such HCA", config: "optIn: {annotation: {namespaces: [team-a]}}", annotation: "{devices: [mlx5_7]}"},
-	{name: "denied", config: "examples/config.yaml", holds: true, namespace: "guest-lab"},
+	{name: "no such HCA", config: "inject: {namespaces: [team-a]}", annotation: "{devices: [mlx5_7]}"},
 	{name: "unreadable", annotation: "yes", holds: true},
 }
 
@@ -95,7 +94,7 @@ func TestAnnotationsInReadme(t *testing.T) {
 		t.Fatalf("%d values in the README, want 5 at least", len(rows))
 	}
 	for _, row := range rows {
-		got := decide(t, "optIn: {annotation: {namespaces: [team-a]}}", policy.Container{
+		got := decide(t, "inject: {namespaces: [team-a]}", policy.Container{
 			Namespace: "team-a", Annotations: annotations(strings.Trim(row[1], `"`)),
 		})
 		if got.Refusal != nil {

@@ -76,7 +76,7 @@ func testService(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(ctrd.Stop)
-	write(t, config, "optIn: {annotation: {namespaces: [ml]}}\n", 0o644)
+	write(t, config, "inject: {namespaces: [ml]}\n", 0o644)
 	older := lowContainer(ctx, t, ctrd)
 
 	manage(t, "start", "nri-rdma")

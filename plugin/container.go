@@ -32,16 +32,20 @@ func containerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 		Pod:            pod.GetName(),
 		Name:           ctr.GetName(),
 		RuntimeHandler: pod.GetRuntimeHandler(),
-		Labels:         pod.GetLabels(),
-		Annotations:    pod.GetAnnotations(),
+		Annotations:    policy.Annotations(pod.GetAnnotations(), ctr.GetName()),
+		HostNetwork:    hostNetwork(pod.GetLinux().GetNamespaces()),
 		AllDevices:     allDevicesAllowed(ctr.GetLinux().GetResources().GetDevices()),
 		MemoryLimit:    ctr.GetLinux().GetResources().GetMemory().GetLimit().GetValue(),
-		MOFEDInjected:  slices.Contains(ctr.GetEnv(), "NVIDIA_MOFED=enabled"),
 	}
 	for _, d := range ctr.GetLinux().GetDevices() {
 		c.Devices = append(c.Devices, policy.Device{Path: d.GetPath(), Type: d.GetType(), Major: d.GetMajor(), Minor: d.GetMinor()})
 	}
 	return c
+}
+
+// hostNetwork reports whether a sandbox with these namespaces is in the host's network namespace: the others have one of their own.
+func hostNetwork(namespaces []*api.LinuxNamespace) bool {
+	return len(namespaces) > 0 && !slices.ContainsFunc(namespaces, func(n *api.LinuxNamespace) bool { return n.GetType() == "network" })
 }
 
 // allDevicesAllowed says whether the last device cgroup rule that is about every device allows it: so it is in a privileged container.

@@ -19,12 +19,12 @@ import (
 
 // modelPod is a pod from which both a manifest and the objects of an NRI event are made.
 type modelPod struct {
-	kind                string
-	namespace           string
-	runtimeClass        string
-	labels, annotations map[string]string
-	memory              string // the pod's own limit
-	containers          []modelContainer
+	kind         string
+	namespace    string
+	runtimeClass string
+	annotations  map[string]string
+	memory       string // the pod's own limit
+	containers   []modelContainer
 }
 
 type modelContainer struct {
@@ -34,7 +34,6 @@ type modelContainer struct {
 	held          map[string]string // extended resources and others, by name
 	claims        []string
 	privileged    bool
-	env           [][2]string
 	blockDevice   string // a path
 }
 
@@ -46,7 +45,6 @@ func randomPod(r *rand.Rand) modelPod {
 		kind:         pick(r, "Pod", "Deployment", "CronJob", "MPIJob", "List"),
 		namespace:    pick(r, "", "ml-a", "ml-b", "guest-1", "web"),
 		runtimeClass: pick(r, "", "", "nvidia", "kata-qemu"),
-		labels:       pick(r, nil, map[string]string{"team": "a"}, map[string]string{"team": "b", "rdma": "true"}),
 		memory:       pick(r, "", "", "", "8Gi"),
 		annotations:  map[string]string{"example.com/other": "x"},
 	}
@@ -78,9 +76,6 @@ func randomContainer(r *rand.Rand, name string) modelContainer {
 	}
 	if r.IntN(8) == 0 {
 		c.claims = []string{"nic"}
-	}
-	for range pick(r, 0, 0, 1, 2) {
-		c.env = append(c.env, [2]string{pick(r, "NVIDIA_MOFED", "PATH"), pick(r, "enabled", "enabled", "disabled")})
 	}
 	return c
 }
@@ -122,7 +117,7 @@ func (p modelPod) manifest(t *testing.T) []byte {
 	if p.memory != "" {
 		spec["resources"] = map[string]any{"limits": map[string]any{"memory": p.memory}}
 	}
-	template := map[string]any{"metadata": map[string]any{"labels": p.labels, "annotations": p.annotations}, "spec": spec}
+	template := map[string]any{"metadata": map[string]any{"annotations": p.annotations}, "spec": spec}
 	text, err := yaml.Marshal(p.wrap(template))
 	if err != nil {
 		t.Fatal(err)
@@ -172,11 +167,6 @@ func (c modelContainer) manifest() map[string]any {
 		resources["claims"] = claims
 	}
 	m := map[string]any{"name": c.name, "resources": resources, "securityContext": map[string]any{"privileged": c.privileged}}
-	var env []any
-	for _, e := range c.env {
-		env = append(env, map[string]any{"name": e[0], "value": e[1]})
-	}
-	m["env"] = env
 	if c.sidecar {
 		m["restartPolicy"] = "Always"
 	}
@@ -196,7 +186,6 @@ func (p modelPod) sandbox() *api.PodSandbox {
 	if pod.Namespace == "" {
 		pod.Namespace = "default"
 	}
-	maps.Copy(pod.Labels, p.labels)
 	maps.Copy(pod.Annotations, p.annotations)
 	return pod
 }
@@ -207,13 +196,6 @@ func (p modelPod) container(t *testing.T, c modelContainer, node *hca.Node, inje
 	ctr := &api.Container{Id: "container", PodSandboxId: "sandbox", Name: c.name, Env: []string{"PATH=/usr/bin"}, Linux: &api.LinuxContainer{
 		Resources: &api.LinuxResources{Devices: []*api.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
 	}}
-	env := map[string]string{}
-	for _, e := range c.env {
-		env[e[0]] = e[1]
-	}
-	for name, value := range env {
-		ctr.Env = append(ctr.Env, name+"="+value)
-	}
 	memory := c.memory
 	if memory == "" {
 		memory = p.memory

@@ -22,24 +22,23 @@ import (
 // configurations make differences between what pods say.
 var configurations = []string{
 	"{}",
-	"optIn: {annotation: {namespaces: [ml-*, default]}}",
-	"optIn: {devices: false, resources: [rdma/*, nvidia.com/hostdev], annotation: {namespaces: [ml-a]}}",
-	"{memlock: memory-limit, optIn: {annotation: {namespaces: ['*']}}}",
-	"{memlock: 16Gi, optIn: {annotation: {namespaces: [ml-*]}}, devices: {linkLayers: [Ethernet]}, skipRuntimeHandlers: []}",
-	"{ipcLock: false, optIn: {resources: ['*/*'], onKubeletError: fail, nvidiaMOFED: {runtimeHandlers: [nvidia]}}}",
+	"inject: {namespaces: [ml-*, default]}",
+	"{optIn: {devices: false, resources: [rdma/*, nvidia.com/hostdev]}, inject: {namespaces: [ml-a]}}",
+	"{memlock: memory-limit, optIn: {namespaces: ['*']}}",
+	"{memlock: 16Gi, inject: {namespaces: [ml-*], linkLayers: [Ethernet]}, skipRuntimeHandlers: ['']}",
+	"{ipcLock: false, optIn: {resources: ['*/*']}}",
 	`
-optIn: {annotation: {namespaces: [ml-*, web]}, nvidiaMOFED: {runtimeHandlers: ["*"]}}
+inject: {namespaces: [ml-*, web]}
 rules:
-- {name: guests, match: {namespaces: [guest-*]}, deny: true, message: no RDMA here}
-- {name: team-b, match: {labels: {team: b}}, deny: true}
+- {name: guests, match: {namespaces: [guest-*]}, memlock: unchanged}
 - {name: v100, match: {resources: [rdma/rdma_v100]}, memlock: 64Gi}
-- {name: rest, match: {namespaces: [ml-*]}, memlock: memory-limit, ipcLock: force}
+- {name: rest, match: {namespaces: [ml-*]}, memlock: memory-limit, ipcLock: always}
 `, `
-optIn: {annotation: {namespaces: [ml-a]}}
+inject: {namespaces: [ml-a]}
 rules:
-- {name: inject, match: {namespaces: [ml-*], resources: [nvidia.com/*]}, devices: {names: [mlx5_1, rxe0], management: true}}
-- {name: no-gpu, match: {resources: [nvidia.com/gpu]}, deny: true}
-- {name: nvidia, match: {namespaces: [web], runtimeHandlers: [nvidia]}, memlock: 1Gi}
+- {name: inject, match: {namespaces: [ml-*], resources: [nvidia.com/*]}, inject: {names: [mlx5_1, rxe0], management: true, always: true}}
+- {name: no-gpu, match: {resources: [nvidia.com/gpu]}, ipcLock: false}
+- {name: web, match: {namespaces: [web]}, memlock: 1Gi}
 `,
 }
 
@@ -63,8 +62,8 @@ func TestPluginAndExplainDecideAlike(t *testing.T) {
 	}
 	t.Log(seen)
 	for _, kind := range []string{
-		"grant by annotation", "grant by device", "grant by environment", "grant by resource", "nothing", "nothing: opted out", "open",
-		"refused: denied", "refused: unreadable", "refused: namespace", "refused: ceiling", "refused: memory-limit", "refused: hca", "refused: device-path",
+		"grant by annotation", "grant by device", "grant by resource", "nothing", "nothing: opted out", "open",
+		"refused: unreadable", "refused: namespace", "refused: ceiling", "refused: memory-limit", "refused: hca", "refused: device-path",
 	} {
 		if seen[kind] < 5 {
 			t.Errorf("%d decisions of the kind %q: the cases prove too little", seen[kind], kind)
@@ -125,9 +124,10 @@ func decideAlike(t *testing.T, name string, model modelPod, p *policy.Policy, ro
 func decided(t *testing.T, model modelPod, c modelContainer, p *policy.Policy, root string, node *hca.Node, injected bool) policy.Decision {
 	t.Helper()
 	kubelet := &told{}
-	if !c.init || c.sidecar { // it tells nothing of others
+	if !c.init || c.sidecar { // it does not list others
 		kubelet.names = c.holds()
 	}
+	kubelet.unknown = c.init && !c.sidecar || len(c.claims) > 0
 	plugin := New(Options{Root: root, Log: logrus.New(), Resources: kubelet})
 	return p.Decide(plugin.container(model.sandbox(), model.container(t, c, node, injected)), policy.LiveNode(root))
 }

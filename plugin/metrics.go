@@ -16,6 +16,7 @@ type metrics struct {
 	requests       *prometheus.CounterVec
 	duration       prometheus.Histogram
 	memlockSkipped prometheus.Counter
+	unknown        prometheus.Counter
 	ipcLock        *prometheus.CounterVec
 	connected      prometheus.Gauge
 	connections    prometheus.Counter
@@ -47,6 +48,8 @@ func newMetrics() metrics {
 			Buckets: []float64{.00001, .0001, .001, .01, .1, .3, 1},
 		}),
 		memlockSkipped: prometheus.NewCounter(counter("memlock_skipped_total", "RDMA containers that had a sufficient RLIMIT_MEMLOCK already.")),
+		unknown: prometheus.NewCounter(counter("unknown_resources_total",
+			"Containers that were left alone, or given less, because the kubelet did not tell which resources they hold.")),
 		ipcLock: prometheus.NewCounterVec(counter("ipc_lock_edits_total",
 			"Stored specs that were to get CAP_IPC_LOCK, by result (changed, unchanged, failed)."), []string{"result"}),
 		connected:    gauge("connected", "1 while the plugin is registered with the runtime."),
@@ -60,7 +63,7 @@ func newMetrics() metrics {
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
-		m.requests, m.duration, m.memlockSkipped, m.ipcLock, m.connected, m.connections, m.configValid, m.configLoaded,
+		m.requests, m.duration, m.memlockSkipped, m.unknown, m.ipcLock, m.connected, m.connections, m.configValid, m.configLoaded,
 		repairMetrics{p.repair},
 	}
 	if p.Inventory != nil {
@@ -80,6 +83,9 @@ func (m metrics) count(d policy.Decision, since time.Time) {
 		result = resultRefused
 	case d.Grant != nil:
 		result = resultAdjusted
+	}
+	if d.Unknown && d.Refusal == nil {
+		m.unknown.Inc()
 	}
 	m.requests.WithLabelValues(result, string(d.Signal)).Inc()
 	m.duration.Observe(time.Since(since).Seconds())

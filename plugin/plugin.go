@@ -133,6 +133,9 @@ func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.
 		default:
 			log.Warn("left alone, although it is an RDMA container: " + decision.Reason)
 		}
+		if decision.Unknown {
+			p.repair.created(pod, ctr, spec.Grant{})
+		}
 		return nil, nil
 	}
 	grant := *decision.Grant

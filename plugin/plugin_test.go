@@ -315,9 +315,9 @@ func TestOnlyTheEventsThatArePaidFor(t *testing.T) {
 		{"nowhere to write it", "{}", nil, create},
 		{"the policy gives none", "ipcLock: false", stored, create},
 		{"a finite memlock gives none", "memlock: 1Gi", stored, create},
-		{"but force does", "{memlock: 1Gi, ipcLock: force}", stored, both},
+		{"but always does", "{memlock: 1Gi, ipcLock: always}", stored, both},
 		{"a rule does", "{ipcLock: false, rules: [{match: {namespaces: [a]}, ipcLock: true}]}", stored, both},
-		{"a rule that denies does not", "{ipcLock: false, rules: [{match: {namespaces: [a]}, deny: true}]}", stored, create},
+		{"a rule that leaves memlock unchanged does not", "{memlock: 1Gi, rules: [{match: {namespaces: [a]}, memlock: unchanged}]}", stored, create},
 	} {
 		s := New(Options{Policy: mustPolicy(t, test.policy), StoredSpecs: test.stored}).newSession()
 		if got := s.events(); got != test.want {

@@ -90,8 +90,8 @@ func TestOnlyGrantedContainersAreEdited(t *testing.T) {
 		refused bool
 	}{
 		{name: "RDMA", policy: "{}", pod: pod, want: []string{"container ipc_lock=unless-dropped"}},
-		{name: "in any case", policy: "ipcLock: true", pod: pod, want: []string{"container ipc_lock=true"}},
-		{name: "forced beside a limit", policy: "{memlock: 1Gi, ipcLock: force}", pod: pod, want: []string{"container ipc_lock=true"}},
+		{name: "in any case", policy: "ipcLock: always", pod: pod, want: []string{"container ipc_lock=true"}},
+		{name: "always beside a limit", policy: "{memlock: 1Gi, ipcLock: always}", pod: pod, want: []string{"container ipc_lock=true"}},
 		{name: "no RDMA", policy: "{}", pod: pod, plain: true},
 		{name: "opted out", policy: "{}", pod: annotated("false")},
 		{name: "its author wants none", policy: "{}", pod: annotated("{ipcLock: false}")},

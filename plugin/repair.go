@@ -128,7 +128,7 @@ func (r *repair) lookAgain() {
 	}
 }
 
-// created is told of each container that is created with a grant.
+// created is told of each container that is created with a grant, or without one because the kubelet did not tell.
 func (r *repair) created(pod *api.PodSandbox, ctr *api.Container, grant spec.Grant) {
 	if r.Limits != nil {
 		r.add(pod, ctr, grant, time.Now())

@@ -45,7 +45,7 @@ func TestOtherResourcesNeedAnotherList(t *testing.T) {
 	p.use(mustPolicy(t, "optIn: {resources: [rdma/*]}"))
 	await.That(t, await.Patience, "registered anew", func() bool { return nri.Synchronised() == 2 })
 	p.expectStats(t, RepairStats{RDMA: 1, Below: 1})
-	p.use(mustPolicy(t, "{memlock: 1Gi, ipcLock: unless-dropped, optIn: {resources: [rdma/*]}}"))
+	p.use(mustPolicy(t, "{memlock: 1Gi, optIn: {resources: [rdma/*]}}"))
 	p.expectStats(t, RepairStats{RDMA: 1, Below: 1})
 	if nri.Synchronised() != 2 {
 		t.Error("registered anew for nothing")

@@ -6,6 +6,7 @@ package plugin
 import (
 	"cmp"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -59,10 +60,11 @@ func (l *watchlist) list(p *policy.Policy, pods []*api.PodSandbox, containers []
 	l.containers, l.listed = found, p
 }
 
-// add puts a container on the list that is created with a grant: another configuration may give it more while it runs.
+// add puts a container on the list that is created with a grant, since another configuration may give it more while it runs, or
+// without one because the kubelet did not tell what it holds.
 func (l *watchlist) add(pod *api.PodSandbox, ctr *api.Container, grant spec.Grant, now time.Time) {
 	w := watchedOf(pod, ctr, now)
-	w.evident = true
+	w.evident = w.evident || !reflect.DeepEqual(grant, spec.Grant{})
 	w.reported, _ = w.reported.Raise(grant.Memlock)
 	for _, d := range grant.Devices {
 		w.Devices = append(w.Devices, policy.Device{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)})
@@ -120,28 +122,13 @@ func resourceGlobs(p *policy.Policy) []string {
 func watchedOf(pod *api.PodSandbox, ctr *api.Container, now time.Time) *watched {
 	w := &watched{Container: containerOf(pod, ctr), id: ctr.GetId(), sandbox: ctr.GetPodSandboxId(), since: now}
 	w.reported, _ = reportedMemlock(ctr)
-	w.Annotations = ours(w.Annotations)
 	w.Devices = characterDevices(w)
 	// Thousands of containers have few different words for these.
 	for _, text := range []*string{&w.Namespace, &w.RuntimeHandler, &w.Name} {
 		*text = unique.Make(*text).Value()
 	}
-	w.evident = len(w.Annotations) > 0 || len(w.Devices) > 0 || w.MOFEDInjected
+	w.evident = len(w.Annotations) > 0 || len(w.Devices) > 0
 	return w
-}
-
-// ours gives those of a pod's annotations that a decision reads.
-func ours(annotations map[string]string) map[string]string {
-	var kept map[string]string
-	for key, value := range annotations {
-		if strings.HasPrefix(key, policy.AnnotationKey) {
-			if kept == nil {
-				kept = map[string]string{}
-			}
-			kept[key] = value
-		}
-	}
-	return kept
 }
 
 // characterDevices gives the devices that may be a signal. A container with every device of the host has none.
@@ -171,5 +158,5 @@ func (w *watched) rank() int {
 
 // once gives a node whose inventory is read at most once.
 func once(node policy.Node) policy.Node {
-	return policy.Node{Verbs: node.Verbs, HCAs: sync.OnceValues(node.HCAs)}
+	return policy.Node{Verbs: node.Verbs, HCAs: sync.OnceValues(node.HCAs), Memory: node.Memory}
 }

@@ -56,9 +56,6 @@ func unadjusted(ctr *api.Container, d policy.Decision) *policy.Refusal {
 // carryOut makes a container what it will be with an adjustment, in all that a decision depends on.
 func carryOut(ctr *api.Container, adjustment *api.ContainerAdjustment) {
 	ctr.Rlimits = append(ctr.GetRlimits(), adjustment.GetRlimits()...)
-	for _, e := range adjustment.GetEnv() {
-		ctr.Env = append(ctr.GetEnv(), e.GetKey()+"="+e.GetValue())
-	}
 	if ctr.Linux == nil {
 		ctr.Linux = &api.LinuxContainer{}
 	}

@@ -21,7 +21,7 @@ import (
 func TestValidatorAlone(t *testing.T) {
 	nri := nritest.New(t, "containerd", "v2.4.2")
 	nri.Start(t)
-	p := run(t, Options{Socket: nri.Socket, Validate: true, Policy: mustPolicy(t, "{optIn: {annotation: {namespaces: [ml]}}, rules: [{name: guests, match: {namespaces: [guest]}, deny: true}]}")})
+	p := run(t, Options{Socket: nri.Socket, Validate: true, Policy: mustPolicy(t, "{inject: {namespaces: [ml]}, rules: [{name: guests, match: {namespaces: [guest]}, memlock: memory-limit}]}")})
 	await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
 
 	holder := func(change func(*api.Container)) *api.Container {
@@ -60,7 +60,7 @@ func TestValidatorAlone(t *testing.T) {
 		{"opted out", in("web", "false"), holder(asIs), ""},
 		{"annotated", in("ml", "true"), &api.Container{Id: "c", Name: "main"}, "would start without memlock unlimited and devices uverbs"},
 		{"annotated where it may not be", in("web", "true"), &api.Container{Id: "c", Name: "main"}, `namespace "web" may not opt in by annotation`},
-		{"denied", in("guest", ""), holder(asIs), `rule "guests" denies RDMA`},
+		{"without the memory limit that its rule wants", in("guest", ""), holder(asIs), `(rule "guests"), and it has none`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			_, err := nri.Create(t.Context(), test.pod, test.ctr)
@@ -77,10 +77,10 @@ func TestValidatorAlone(t *testing.T) {
 // What the plugin has adjusted, whatever its policy gives, the validator has nothing to say about.
 func TestValidatorBesideThePlugin(t *testing.T) {
 	for name, config := range map[string]string{
-		"defaults":      "optIn: {annotation: {namespaces: [ml]}}",
-		"finite":        "{memlock: 1Gi, optIn: {annotation: {namespaces: [ml]}}}",
-		"memory-limit":  "{memlock: memory-limit, optIn: {annotation: {namespaces: [ml]}}}",
-		"a rule's HCAs": "{rules: [{name: r, match: {namespaces: [ml]}, devices: {names: [mlx5_*]}}], optIn: {annotation: {namespaces: [ml]}}}",
+		"defaults":      "inject: {namespaces: [ml]}",
+		"finite":        "{memlock: 1Gi, inject: {namespaces: [ml]}}",
+		"memory-limit":  "{memlock: memory-limit, inject: {namespaces: [ml]}}",
+		"a rule's HCAs": "{rules: [{name: r, match: {namespaces: [ml]}, inject: {names: [mlx5_*], always: true}}], inject: {namespaces: [ml]}}",
 	} {
 		t.Run(name, func(t *testing.T) {
 			nri, p := registered(t, Options{Policy: mustPolicy(t, config)})
@@ -89,7 +89,7 @@ func TestValidatorBesideThePlugin(t *testing.T) {
 			limited := &api.LinuxResources{Memory: &api.LinuxMemory{Limit: api.Int64(1 << 30)}}
 			holder := verbsContainer(t, p.Root)
 			holder.Linux.Resources = limited
-			for _, annotation := range []string{"true", "{devices: all}", "{devices: [mlx5_1]}", "{devices: none}", "{memlock: 1Mi}"} {
+			for _, annotation := range []string{"true", "{devices: all}", "{devices: [mlx5_0]}", "{devices: none}", "{memlock: 1Mi}"} {
 				sandbox := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: annotation}}
 				for _, ctr := range []*api.Container{holder, {Id: "bare", Name: "main", Linux: &api.LinuxContainer{Resources: limited}}} {
 					if _, err := nri.Create(t.Context(), sandbox, ctr); err != nil {

@@ -33,7 +33,7 @@ func newStoredSpecs(o options, log logrus.FieldLogger) *storedspec.Client {
 func newResources(o options, log logrus.FieldLogger) *podresources.Client {
 	return podresources.New(podresources.Options{
 		Socket: o.podResourcesSocket, Budget: o.budget,
-		OnRest: sayRest(log, "the kubelet's pod resources API", "until it answers, optIn.onKubeletError decides about containers that a resource makes RDMA containers"),
+		OnRest: sayRest(log, "the kubelet's pod resources API", "until it answers, RDMA containers that a rule by resource might be about are refused, and containers without another signal are left alone"),
 	})
 }
 

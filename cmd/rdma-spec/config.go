@@ -32,7 +32,8 @@ func newConfigCommand() *cobra.Command {
 		Use:   "check [FILE]",
 		Short: "Say what is wrong with a configuration",
 		Long: "Check a configuration, " + defaultConfig + ` without a FILE, as the plugin does when it reads it. Every problem is a line with the path of
-what is wrong. Rules that can never match, since an earlier one matches all that they do, are warned of.`,
+what is wrong. A rule that can never match, since one earlier rule matches all that it does, is a problem as well; what takes several
+earlier rules together, or globs with ? or [ ] in both, is not found out.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return checkConfig(cmd.OutOrStdout(), cmd.ErrOrStderr(), cmp.Or(named(args), defaultConfig))
@@ -77,9 +78,6 @@ func checkConfig(stdout, stderr io.Writer, file string) error {
 		return errProblemFound
 	}
 	rules := p.Config().Rules
-	for _, warning := range unreachable(rules) {
-		fmt.Fprintf(stderr, "%s: warning: %s\n", file, warning)
-	}
 	word := "rules"
 	if len(rules) == 1 {
 		word = "rule"

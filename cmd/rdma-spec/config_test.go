@@ -31,13 +31,13 @@ func TestConfigCheck(t *testing.T) {
 	}{
 		{"the defaults", "{}", outcome{0, "FILE is good: 0 rules\n", ""}},
 		{"a rule", "rules: [{match: {namespaces: [a]}}]", outcome{0, "FILE is good: 1 rule\n", ""}},
-		{"several problems", "{memlock: much, optIn: {onKubeletError: cry}}", outcome{1, "",
+		{"several problems", "{memlock: much, ipcLock: force}", outcome{1, "",
 			"FILE: memlock: memlock \"much\" is no size: write unlimited, or bytes such as 16Gi or 500M, or memory-limit\n" +
-				"FILE: optIn.onKubeletError: \"cry\" is none of [skip fail]\n"}},
+				"FILE: ipcLock: \"force\" is none of true, false, always\n"}},
 		{"an unknown key", "memlok: 1Gi", outcome{1, "",
-			"FILE: unknown field \"memlok\": expected memlock, ipcLock, optIn, devices, repair, skipRuntimeHandlers, rules\n"}},
-		{"a rule that is never reached", "rules: [{name: all, match: {namespaces: ['*']}}, {match: {namespaces: [ml]}, deny: true}]", outcome{0, "FILE is good: 2 rules\n",
-			"FILE: warning: rules[1] can never match: rules[0] (all) matches all that it does and comes first: change their order, or remove one\n"}},
+			"FILE: unknown field \"memlok\"\n"}},
+		{"a rule that is never reached", "rules: [{name: all, match: {namespaces: ['*']}}, {match: {namespaces: [ml]}}]", outcome{1, "",
+			"FILE: rules[1]: it can never match, since rules[0] matches all that it does and comes first: change their order, or remove one\n"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			file := written(t, test.config)
@@ -66,17 +66,15 @@ func TestConfigCheck(t *testing.T) {
 
 func TestConfigShow(t *testing.T) {
 	const text = `memlock: 16Gi
-ipcLock: "false"
+ipcLock: false
 optIn:
   devices: true
   resources: [rdma/*, "*/hostdev"]
-  onKubeletError: skip
-  annotation:
-    namespaces: []
-  nvidiaMOFED:
-    runtimeHandlers: []
-devices:
+  namespaces: []
+inject:
+  namespaces: []
   names: ['*']
+  functions: [physical]
   linkLayers: []
   netdevs: []
   numaNodes: []
@@ -89,13 +87,11 @@ rules:
   - name: "true"
     match:
       namespaces: [ml-*]
-      labels:
-        a: "1"
     memlock: memory-limit
 `
 	want := strings.ReplaceAll(text, `"*/hostdev"`, "'*/hostdev'")
 	got := call("", "config", "show", written(t, `
-rules: [{memlock: memory-limit, match: {labels: {a: "1"}, namespaces: [ml-*]}, name: "true"}]
+rules: [{memlock: memory-limit, match: {namespaces: [ml-*]}, name: "true"}]
 optIn: {resources: [rdma/*, "*/hostdev"]}
 ipcLock: false
 memlock: 16Gi
@@ -121,33 +117,5 @@ func TestConfigShowTakesWhatItShows(t *testing.T) {
 	}
 	if diff := cmp.Diff(policy.Default(), config); diff != "" {
 		t.Errorf("-default +shown:\n%s", diff)
-	}
-}
-
-func TestUnreachable(t *testing.T) {
-	for _, test := range []struct {
-		earlier, later policy.Match
-		covers         bool
-	}{
-		{policy.Match{Namespaces: []string{"ml-*"}}, policy.Match{Namespaces: []string{"ml-a", "ml-b*"}}, true},
-		{policy.Match{Namespaces: []string{"ml-*"}}, policy.Match{Namespaces: []string{"ml-a", "web"}}, false},
-		{policy.Match{Namespaces: []string{"ml-*"}}, policy.Match{Namespaces: []string{"ml*"}}, false},
-		{policy.Match{Namespaces: []string{"ml-*"}}, policy.Match{}, false},
-		{policy.Match{}, policy.Match{}, true},
-		{policy.Match{}, policy.Match{Namespaces: []string{"a"}, Labels: map[string]string{"a": "b"}}, true},
-		{policy.Match{Namespaces: []string{"a"}, Labels: map[string]string{"a": "b"}}, policy.Match{Namespaces: []string{"a"}}, false},
-		{policy.Match{Labels: map[string]string{"a": "b"}}, policy.Match{Labels: map[string]string{"a": "b", "c": "d"}}, true},
-		{policy.Match{Labels: map[string]string{"a": "b"}}, policy.Match{Labels: map[string]string{"a": "c"}}, false},
-		{policy.Match{Resources: []string{"rdma/*"}}, policy.Match{Resources: []string{"rdma/a"}, RuntimeHandlers: []string{"x"}}, true},
-		{policy.Match{Resources: []string{"*"}}, policy.Match{Resources: []string{"rdma/a"}}, false}, // * stands for no slash
-		{policy.Match{Resources: []string{"*"}}, policy.Match{Resources: []string{"rdma/*"}}, false}, // nor here
-		{policy.Match{Namespaces: []string{"a[b]"}}, policy.Match{Namespaces: []string{"ab"}}, true},
-		{policy.Match{Namespaces: []string{"a[bc]*"}}, policy.Match{Namespaces: []string{"a[bc]x*"}}, false}, // true, but not told
-		{policy.Match{Namespaces: []string{"a?"}}, policy.Match{Namespaces: []string{"a?"}}, true},
-	} {
-		rules := []policy.Rule{{Match: test.earlier}, {Match: test.later}}
-		if got := len(unreachable(rules)) > 0; got != test.covers {
-			t.Errorf("%+v covers %+v: %t, want %t", test.earlier, test.later, got, test.covers)
-		}
 	}
 }

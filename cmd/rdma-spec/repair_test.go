@@ -136,10 +136,10 @@ rdma-spec: cri-o keeps no spec that could be changed: later execs into these con
 		t.Errorf("unknown pod: %v", err)
 	}
 	var out, notes bytes.Buffer
-	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "rules: [{match: {namespaces: [guest]}, deny: true}]"), root: hcatest.V100(t), endpoint: runtime.Socket}}
+	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "rules: [{match: {namespaces: [guest]}, memlock: memory-limit}]"), root: hcatest.V100(t), endpoint: runtime.Socket}}
 	err = o.repair(t.Context(), &out, &notes, limits.On(processes), []string{"guest/denied"})
 	expectTexts(t, "denied", out.String(), notes.String(), "nothing to raise: 0 RDMA containers looked at\n", `
-rdma-spec: guest/denied main: left alone: it runs, and would be refused now: rule "rules[0]" denies RDMA in namespace "guest": remove the annotation rdma.noderesource.dev and the RDMA resource, or ask the cluster's administrator
+rdma-spec: guest/denied main: left alone: it runs, and would be refused now: memlock is the container's memory limit (rule "rules[0]"), and it has none: set resources.limits.memory
 `)
 	if err != nil {
 		t.Error(err)

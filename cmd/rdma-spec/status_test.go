@@ -116,9 +116,9 @@ func mixedNode() (root hcatest.Files, containers []critest.Container) {
 }
 
 const mixedConfig = `
-optIn: {annotation: {namespaces: [listed]}}
+inject: {namespaces: [listed]}
 rules:
-- {name: guests, match: {namespaces: [guest-*]}, deny: true, message: "ask the network team"}
+- {name: guests, match: {namespaces: [guest-*]}, memlock: memory-limit}
 - {name: small, match: {namespaces: [small]}, memlock: 16Gi}
 `
 

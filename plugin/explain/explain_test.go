@@ -20,7 +20,7 @@ const base = `{"ociVersion":"1.0.2","process":{"capabilities":{"bounding":["CAP_
 "linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}]}}}`
 
 const (
-	listed   = "optIn: {annotation: {namespaces: [ml]}}"
+	listed   = "inject: {namespaces: [ml]}"
 	optedIn  = `metadata: {name: a, namespace: ml, annotations: {rdma.noderesource.dev: "true"}}`
 	plainPod = "metadata: {name: a, namespace: ml}"
 )
@@ -88,8 +88,6 @@ func TestVerdicts(t *testing.T) {
 		{name: "privileged, left open", config: "{}", metadata: plainPod, spec: privileged, verdict: NotRDMA, summary: "not RDMA"},
 		{name: "no HCA to inject", config: listed, metadata: optedIn, spec: nothing, explainer: Explainer{Node: &hca.Node{}}, verdict: Refused, fails: true,
 			summary: "refused: no HCA of this node can be injected"},
-		{name: "denied", config: "rules: [{match: {namespaces: [ml]}, deny: true, message: ask us}]", metadata: optedIn, spec: resource, verdict: Refused, fails: true,
-			summary: `refused: rule "rules[0]" denies RDMA here: ask us`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := container(t, tt.explainer, tt.config, tt.metadata, tt.spec)
@@ -128,7 +126,7 @@ func TestChanges(t *testing.T) {
 			`+ linux.resources.devices[1]: {"access":"rw","allow":true,"major":231,"minor":192,"type":"c"}`,
 			`+ linux.resources.devices[2]: {"access":"rw","allow":true,"major":10,"minor":58,"type":"c"}`,
 		}, append(capabilities("8", "1"), unlimited)...)},
-		{"all capabilities dropped", base, listed + "\nrules: [{match: {namespaces: [ml]}, devices: {names: [mlx5_0]}}]", "{containers: [{name: main, securityContext: {capabilities: {drop: [ALL]}}}]}", []string{
+		{"all capabilities dropped", base, listed + "\nrules: [{match: {namespaces: [ml]}, inject: {names: [mlx5_0]}}]", "{containers: [{name: main, securityContext: {capabilities: {drop: [ALL]}}}]}", []string{
 			`+ linux.devices[0]: {"fileMode":438,"gid":0,"major":231,"minor":192,"path":"/dev/infiniband/uverbs0","type":"c","uid":0}`,
 			`+ linux.devices[1]: {"fileMode":438,"gid":0,"major":10,"minor":58,"path":"/dev/infiniband/rdma_cm","type":"c","uid":0}`,
 			`+ linux.resources.devices[1]: {"access":"rw","allow":true,"major":231,"minor":192,"type":"c"}`,
@@ -165,7 +163,7 @@ func TestChanges(t *testing.T) {
 
 // optedInOr opts in where the configuration lets an annotation do so.
 func optedInOr(config string) string {
-	if strings.Contains(config, "annotation") {
+	if strings.Contains(config, "namespaces: [ml]") {
 		return optedIn
 	}
 	return plainPod
@@ -176,14 +174,14 @@ func TestNotes(t *testing.T) {
 		{"own users", listed, optedIn, "{hostUsers: false, containers: [{name: main}]}", "hostUsers: false: the kernel asks"},
 		{"own users without IPC_LOCK", listed + "\nipcLock: false", optedIn, "{hostUsers: false, containers: [{name: main}]}", ""},
 		{"all dropped", listed, optedIn, "{containers: [{name: main, securityContext: {capabilities: {drop: [ALL]}}}]}", "no CAP_IPC_LOCK: the manifest drops all"},
-		{"all dropped, and yet", listed + "\nrules: [{match: {namespaces: [ml]}, ipcLock: force}]", optedIn, "{containers: [{name: main, securityContext: {capabilities: {drop: [ALL]}}}]}", ""},
+		{"all dropped, and yet", listed + "\nrules: [{match: {namespaces: [ml]}, ipcLock: always}]", optedIn, "{containers: [{name: main, securityContext: {capabilities: {drop: [ALL]}}}]}", ""},
 		{"own IPC_LOCK", listed + "\nmemlock: 1Gi", optedIn, "{containers: [{name: main, securityContext: {capabilities: {add: [IPC_LOCK]}}}]}", "the manifest itself adds IPC_LOCK, which voids the memlock of 1Gi"},
 		{"own IPC_LOCK, unlimited", listed + "\nipcLock: false", optedIn, "{containers: [{name: main, securityContext: {capabilities: {add: [IPC_LOCK]}}}]}", ""},
 		{"init container", "optIn: {resources: [rdma/*]}", plainPod, "{initContainers: [{name: main, resources: {limits: {rdma/hca: 1}}}], containers: [{name: x}]}", "the kubelet does not tell the resources of ordinary init containers"},
 		{"init container, no rule by resource", "{}", plainPod, "{initContainers: [{name: main, resources: {limits: {rdma/hca: 1}}}], containers: [{name: x}]}", ""},
 		{"sidecar", "optIn: {resources: [rdma/*]}", plainPod, "{initContainers: [{name: main, restartPolicy: Always, resources: {limits: {rdma/hca: 1}}}], containers: [{name: x}]}", ""},
 		{"privileged", "{}", plainPod, "{containers: [{name: main, securityContext: {privileged: true}, resources: {limits: {rdma/hca: 1}}}]}", "it is privileged and holds every device"},
-		{"injected as well", "optIn: {resources: [rdma/*]}\nrules: [{match: {resources: [rdma/*]}, devices: {names: ['*']}}]", plainPod, "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}",
+		{"injected as well", "optIn: {resources: [rdma/*]}\nrules: [{match: {resources: [rdma/*]}, inject: {always: true}}]", plainPod, "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}",
 			"if its device plugin injects verbs devices (rdma/hca): RDMA by device, rule rules[0]: memlock=unlimited ipc_lock=unless-dropped"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -209,7 +207,7 @@ func TestSyntheticNode(t *testing.T) {
 		}
 	}
 	for _, layer := range []string{"InfiniBand", "Ethernet"} {
-		got := container(t, Explainer{}, listed+"\ndevices: {linkLayers: ["+layer+"]}", optedIn, "{containers: [{name: main}]}")
+		got := container(t, Explainer{}, "inject: {namespaces: [ml], linkLayers: ["+layer+"]}", optedIn, "{containers: [{name: main}]}")
 		if got.Verdict != RDMA {
 			t.Errorf("%s: %s", layer, got.Summary)
 		}

@@ -83,7 +83,6 @@ spec:
   - {name: proxy, restartPolicy: Always, resources: {requests: {rdma/a: 1}, limits: {rdma/a: 1, memory: 1e3}}}
   containers:
   - name: main
-    env: [{name: NVIDIA_MOFED, value: disabled}, {name: NVIDIA_MOFED, value: enabled}, {name: X, valueFrom: {}}]
     securityContext: {privileged: true, capabilities: {add: [IPC_LOCK], drop: [ALL]}}
     volumeDevices: [{name: data, devicePath: /dev/infiniband/uverbs0}]
     resources:
@@ -101,12 +100,11 @@ spec:
 	common := func(name string, memory int64) policy.Container {
 		return policy.Container{
 			Namespace: "ml", Pod: "a", Name: name, RuntimeHandler: "nvidia", MemoryLimit: memory,
-			Labels:      map[string]string{"team": "a"},
 			Annotations: map[string]string{"rdma.noderesource.dev/pod": "true", "other": "x"},
 		}
 	}
 	main := common("main", 3<<29)
-	main.AllDevices, main.MOFEDInjected = true, true
+	main.AllDevices = true
 	main.Devices = []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "b"}}
 	want := []Container{
 		{Container: common("prepare", 8<<30), Init: true},
@@ -151,12 +149,11 @@ func TestProblems(t *testing.T) {
 			"document 1, CronJob/a: annotation rdma.noderesource.dev at spec.jobTemplate.metadata.annotations has no effect, only those of the pod template have: move it to spec.jobTemplate.spec.template.metadata.annotations"},
 		{"on something else", `{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}`, ""},
 		{"on something else beside a pod", `{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}, {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}]}`, ""},
-		{"wrong types", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {runtimeClassName: 1, initContainers: {}, containers: [{name: main, env: x, resources: {limits: {memory: lots}}, securityContext: {privileged: 'yes'}}, {image: x}]}}}}",
+		{"wrong types", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {runtimeClassName: 1, initContainers: {}, containers: [{name: main, resources: {limits: {memory: lots}}, securityContext: {privileged: 'yes'}}, {image: x}]}}}}",
 			"spec.template.spec.runtimeClassName is a number: expected a string\n" +
 				"spec.template.spec.initContainers is keys and values: expected a list\n" +
 				"spec.template.spec.containers[0].resources.limits.memory is no quantity such as 16Gi\n" +
 				"spec.template.spec.containers[0].securityContext.privileged is a string: expected true or false\n" +
-				"spec.template.spec.containers[0].env is a string: expected a list\n" +
 				"spec.template.spec.containers[1] has no name: a container needs one"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

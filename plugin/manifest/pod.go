@@ -54,13 +54,13 @@ func (f *finder) pod(at field, in object) Pod {
 	spec := at.get("spec")
 	p.RuntimeClass = spec.get("runtimeClassName").text()
 	p.OwnUsers = spec.get("hostUsers").value == false
-	labels := at.get("metadata").get("labels").strings()
 	annotations := at.get("metadata").get("annotations").strings()
 	memory := spec.get("resources").get("limits").get("memory").quantity()
 	add := func(list string, init bool) {
 		for _, c := range spec.get(list).list() {
 			p.Containers = append(p.Containers, containerOf(c, init, policy.Container{
-				Namespace: p.Namespace, Pod: in.name, RuntimeHandler: p.RuntimeClass, Labels: labels, Annotations: annotations, MemoryLimit: memory,
+				Namespace: p.Namespace, Pod: in.name, RuntimeHandler: p.RuntimeClass, Annotations: annotations, MemoryLimit: memory,
+				HostNetwork: spec.get("hostNetwork").boolean(),
 			}))
 		}
 	}
@@ -91,11 +91,6 @@ func containerOf(at field, init bool, c policy.Container) Container {
 	}
 	security := at.get("securityContext")
 	c.AllDevices = security.get("privileged").boolean()
-	for _, e := range at.get("env").list() {
-		if e.get("name").text() == "NVIDIA_MOFED" { // the last one counts
-			c.MOFEDInjected = e.get("value").value == "enabled"
-		}
-	}
 	for _, v := range at.get("volumeDevices").list() {
 		c.Devices = append(c.Devices, policy.Device{Path: v.get("devicePath").text(), Type: "b"}) // the number is known on a node only
 	}
@@ -109,7 +104,9 @@ func containerOf(at field, init bool, c policy.Container) Container {
 		out.Claims = append(out.Claims, claim.get("name").text())
 	}
 	slices.Sort(out.Claims)
-	out.Resources = func() ([]string, bool, error) { return out.told(), true, nil }
+	out.Resources = func() ([]string, bool, error) {
+		return out.told(), (!out.Init || out.Restartable) && len(out.Claims) == 0, nil
+	}
 	return out
 }
 

@@ -18,10 +18,28 @@ import (
 // one container, else AnnotationKey/pod, else the bare key.
 const AnnotationKey = "rdma." + nri.AnnotationDomain
 
-// Annotation gives the value that counts for a container, and whether there is one.
-func Annotation(podAnnotations map[string]string, container string) (string, bool) {
-	return nri.GetEffectiveAnnotation(&api.PodSandbox{Annotations: podAnnotations}, AnnotationKey, container) // guard: annotation-scope, else anyScope
+// Annotations gives those of a pod's annotations that a decision about a container reads: one at most, and of its value no more than
+// it takes to see that it is too long. A pod's author can write a quarter of a megabyte of them.
+func Annotations(pod map[string]string, container string) map[string]string {
+	value, own, found := annotation(pod, container)
+	if !found {
+		return nil
+	}
+	key := AnnotationKey
+	if own {
+		key = ownKey(container)
+	}
+	return map[string]string{key: strings.Clone(value[:min(len(value), maxAnnotation+1)])}
 }
+
+// annotation gives the value that counts for a container, and whether it was written for that very container.
+func annotation(pod map[string]string, container string) (value string, own, found bool) {
+	value, found = nri.GetEffectiveAnnotation(&api.PodSandbox{Annotations: pod}, AnnotationKey, container) // guard: annotation-scope, else anyScope
+	_, own = pod[ownKey(container)]
+	return value, own, found
+}
+
+func ownKey(container string) string { return AnnotationKey + "/container." + container }
 
 // maxAnnotation bounds an annotation's value in bytes. It leaves room for two dozen HCA names.
 const maxAnnotation = 1024
@@ -40,8 +58,14 @@ type deviceRequest struct {
 	names     []string
 }
 
-// given says that the author named devices.
+// given reports whether the author asked for devices.
 func (d deviceRequest) given() bool { return d.all || len(d.names) > 0 }
+
+// less reports whether a request only lowers what a container would have without it.
+func (r request) less() bool {
+	lowers := r.memlock != nil || r.ipcLock != nil || r.devices.none
+	return lowers && !r.devices.given() && (r.ipcLock == nil || !*r.ipcLock) && (r.memlock == nil || !r.memlock.unlimited())
+}
 
 // annotationValue is the annotation's YAML form.
 type annotationValue struct {
@@ -55,7 +79,7 @@ const annotationForm = `"true", "false", or YAML such as {memlock: 16Gi, ipcLock
 // parseAnnotation reads an annotation's value. Errors are one line of ASCII and never repeat more than a bounded part of it.
 func parseAnnotation(value string) (request, error) {
 	if len(value) > maxAnnotation { // guard: annotation-size
-		return request{}, fmt.Errorf("it is %d bytes long, more than %d: write %s", len(value), maxAnnotation, annotationForm)
+		return request{}, fmt.Errorf("it is longer than %d bytes: write %s", maxAnnotation, annotationForm)
 	}
 	if strings.ContainsFunc(value, notPlain) { // guard: annotation-ascii
 		return request{}, errors.New("it has a character that is not plain ASCII: write " + annotationForm)
@@ -75,7 +99,7 @@ func parseAnnotation(value string) (request, error) {
 		return request{}, fmt.Errorf("%s is not understood: write %s", quoted(value), annotationForm)
 	}
 	var written annotationValue
-	err := decodeStrict([]byte(value), &written)
+	err := decodeStrict([]byte(value), &written, &annotationValue{})
 	if err == nil && written.Memlock == "" && written.IPCLock == "" && written.Devices == nil {
 		err = errNothing
 	}

@@ -84,7 +84,7 @@ var unreadableAnnotations = []string{
 	"{memlock: 1e30}", "{memlock: 1e400}", "{memlock: 1e2147483647}", "{memlock: '1e-2147483648'}", "{memlock: 18446744073709551616}", "{memlock: 8Ei}",
 	"{memlock: 2001-01-01}", "{memlock: 1:30}", "{memlock: 1K}", "{memlock: 1 Gi}", "{memlock: Unlimited}", "{memlock: true}", "{memlock: [1Gi]}", "{memlock: {a: b}}",
 	"{memlock: \"\\u202e1\"}", "{memlock: \"a\\nb\"}", "{memlock: " + strings.Repeat("9", 900) + "}",
-	"{ipcLock: 1}", "{ipcLock: force}", "{ipcLock: unless-dropped}", "{ipcLock: [true]}", "{ipcLock: {}}",
+	"{ipcLock: 1}", "{ipcLock: always}", "{memlock: unchanged}", "{ipcLock: [true]}", "{ipcLock: {}}",
 	"{devices: true}", "{devices: 1}", "{devices: mlx5_0}", "{devices: All}", "{devices: {names: [a]}}", "{devices: [1]}", "{devices: [[a]]}", "{devices: ['']}", "{devices: ['*']}",
 	"{devices: [../mlx5_0]}", "{devices: [/dev/infiniband/uverbs0]}", "{devices: ['mlx5 0']}", "{devices: [.]}", "{devices: [..]}", "{devices: [-a]}", "{devices: [\"mlx5_0\\u0000\"]}",
 	"{devices: [\"mlx5_\\u0660\"]}", "{devices: [" + strings.Repeat("a", 64) + "]}", "{devices: [\"" + strings.Repeat("\\u202e", 100) + "\"]}",

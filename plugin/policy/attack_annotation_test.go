@@ -25,11 +25,11 @@ func annotationAttacks() []attack {
 		return author("").with(func(c *Container) { c.Annotations = annotations })
 	}
 	return []attack{
-		unreadable("annotation-size", "mebibyte-of-text", "1048576 bytes long", strings.Repeat("x", mebibyte)),
-		unreadable("annotation-size", "mebibyte-of-hca-names", "bytes long", "{devices: ["+strings.Repeat("mlx5_0,", mebibyte/7)+"]}"),
-		unreadable("annotation-size", "mebibyte-of-brackets", "bytes long", strings.Repeat("[", mebibyte)+":"),
-		unreadable("annotation-size", "mebibyte-of-space-around-true", "bytes long", strings.Repeat(" ", mebibyte/2)+"true"+strings.Repeat(" ", mebibyte/2)),
-		unreadable("annotation-size", "comment-of-a-mebibyte", "bytes long", "{memlock: 1Mi} # "+strings.Repeat("x", mebibyte)),
+		unreadable("annotation-size", "mebibyte-of-text", "longer than 1024 bytes", strings.Repeat("x", mebibyte)),
+		unreadable("annotation-size", "mebibyte-of-hca-names", "longer than", "{devices: ["+strings.Repeat("mlx5_0,", mebibyte/7)+"]}"),
+		unreadable("annotation-size", "mebibyte-of-brackets", "longer than", strings.Repeat("[", mebibyte)+":"),
+		unreadable("annotation-size", "mebibyte-of-space-around-true", "longer than", strings.Repeat(" ", mebibyte/2)+"true"+strings.Repeat(" ", mebibyte/2)),
+		unreadable("annotation-size", "comment-of-a-mebibyte", "longer than", "{memlock: 1Mi} # "+strings.Repeat("x", mebibyte)),
 		unreadable("annotation-ascii", "cyrillic-look-alike-of-true", "not plain ASCII", "tru\u0435"),
 		unreadable("annotation-ascii", "byte-order-mark", "not plain ASCII", "\ufeff{memlock: 1Mi}"),
 		unreadable("annotation-ascii", "utf-16", "not plain ASCII", "\xff\xfe{\x00m\x00e\x00m\x00l\x00o\x00c\x00k\x00:\x00 \x001\x00M\x00i\x00}\x00"),
@@ -56,7 +56,7 @@ func annotationAttacks() []attack {
 		unreadable("unreadable", "empty", "it is empty", ""),
 		unreadable("unreadable", "comment-alone", "it says nothing", "# memlock: 1Mi"),
 		{guard: "line-ascii", name: "letters-that-are-not-ascii-in-an-error", container: author("? [\"\\u00e9\"]\n: 1"), refused: CauseUnreadable, says: `"\u00e9"`},
-		{guard: "line-length", name: "error-of-a-mebibyte", config: "optIn: {onKubeletError: fail, resources: [rdma/*]}", refused: CauseKubelet, says: "...",
+		{guard: "line-length", name: "error-of-a-mebibyte", refused: CauseKubelet, says: "...",
 			container: guest("true").with(func(c *Container) {
 				c.Resources = func() ([]string, bool, error) { return nil, false, errors.New(strings.Repeat("x", mebibyte)) }
 			})},
@@ -73,6 +73,11 @@ func annotationAttacks() []attack {
 		{guard: "annotation-scope", name: "both-scopes-at-once", gets: &spec.Grant{Memlock: 64 << 10}, container: scoped(map[string]string{
 			AnnotationKey: "{memlock: unlimited}", AnnotationKey + "/pod": "{devices: all}", AnnotationKey + "/container.c": "{memlock: 64Ki, devices: none}"})},
 		{guard: "no-signal", name: "annotation-in-another-pod", container: scoped(nil)},
+		{guard: "opt-out", name: "opt-out-in-a-listed-namespace", container: author("false")},
+		{guard: "opt-out", name: "opt-out-with-a-device", container: guest("false", heldVerbs(1))},
+		{guard: "own-annotation", name: "less-for-this-very-container", refused: CauseNamespace, container: guest("").with(func(c *Container) {
+			c.Annotations = map[string]string{AnnotationKey + "/container.c": "{memlock: 1Mi}"}
+		})},
 	}
 }
 

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,9 +16,10 @@ import (
 // deviceAttacks are made to have devices injected, or others than the policy means to give.
 func deviceAttacks() []attack {
 	const (
-		fabric   = "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [fabric]}, devices: {names: [mlx5_1], management: true}}]}"
-		anyHCA   = "{memlock: 1Gi, optIn: {annotation: {namespaces: [ml-*]}}}"
-		onlyThat = "{memlock: 1Gi, optIn: {annotation: {namespaces: [ml-*]}}, devices: {names: [mlx5_1]}}"
+		fabric   = "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [fabric]}, inject: {names: [mlx5_1], management: true, always: true}}]}"
+		anyHCA   = "{memlock: 1Gi, inject: {namespaces: [ml-*]}}"
+		onlyThat = "{memlock: 1Gi, inject: {namespaces: [ml-*], names: [mlx5_1]}}"
+		selects  = "{memlock: 1Gi, optIn: {resources: [rdma/*]}, inject: {namespaces: [ml-*]}, rules: [{match: {namespaces: [web]}, inject: {names: [mlx5_1]}}]}"
 	)
 	one := little(verbs(1, "mlx5_1"), rdmaCM())
 	inFabric := author("").with(func(c *Container) { c.Namespace, c.Annotations, c.Resources = "fabric", nil, holds("rdma/ib") })
@@ -27,17 +29,49 @@ func deviceAttacks() []attack {
 	uverbs1 := "/dev/infiniband/uverbs1 c 0666 0 0 231 193"
 	return []attack{
 		// where nothing may be injected
-		{guard: "inject-namespace", name: "more-hcas-than-one-holds", container: guest("{devices: all}", heldVerbs(1)), refused: CauseNamespace, says: "may not have any injected"},
-		{guard: "inject-namespace", name: "hca-by-name", container: guest("{devices: [mlx5_0]}", heldVerbs(1)), refused: CauseNamespace},
-		{guard: "inject-namespace", name: "the-hca-that-one-holds", container: guest("{devices: [mlx5_1]}", heldVerbs(1)), refused: CauseNamespace},
-		{guard: "inject-namespace", name: "hca-by-resource", container: guest("{devices: all}").with(func(c *Container) { c.Resources = holds("rdma/ib") }), refused: CauseNamespace},
+		{guard: "inject-namespace", name: "hca-by-resource", container: guest("{devices: all}").with(func(c *Container) { c.Resources = holds("rdma/ib") }), refused: CauseNamespace, says: "may not have any injected"},
+		{guard: "inject-namespace", name: "hca-by-name", container: guest("{devices: [mlx5_0]}").with(func(c *Container) { c.Resources = holds("rdma/ib") }), refused: CauseNamespace},
+		{guard: "inject-namespace", name: "hcas-where-an-annotation-opts-in-alone", container: guest("{devices: all}").with(func(c *Container) { c.Namespace = "opt-a" }), refused: CauseNamespace},
+		{guard: "inject-namespace", name: "hcas-of-a-rule-that-selects", config: selects, container: guest("{devices: all}").with(func(c *Container) { c.Resources = holds("rdma/ib") }), refused: CauseNamespace},
+		{guard: "inject-unasked", name: "true-where-an-annotation-opts-in-alone", container: guest("true").with(func(c *Container) { c.Namespace = "opt-a" }), gets: little()},
 		{guard: "inject-unasked", name: "resource-without-devices", gets: little(),
 			container: guest("").with(func(c *Container) { c.Annotations, c.Resources = nil, holds("rdma/ib") })},
-		{guard: "inject-unasked", name: "device-and-true", container: guest("true", heldVerbs(1)), gets: little()},
+		{guard: "inject-unasked", name: "resource-in-a-listed-namespace", gets: little(),
+			container: author("").with(func(c *Container) { c.Annotations, c.Resources = nil, holds("rdma/ib") })},
+
+		// more than a device plugin has allotted
+		{guard: "allotment", name: "device-and-true", container: author("true", heldVerbs(0)), gets: little()},
+		{guard: "allotment", name: "device-and-all", container: author("{devices: all}", heldVerbs(0)), gets: little()},
+		{guard: "allotment", name: "more-hcas-than-one-holds", container: guest("{devices: all}", heldVerbs(0)), gets: little()},
+		{guard: "allotment", name: "device-of-ones-own-where-all-are-injected", config: fabric, container: inFabric.with(func(c *Container) { c.Devices = []Device{heldVerbs(0)} }), gets: unlimited()},
+		{guard: "allotment", name: "vf-and-all", node: withFunctions, container: author("{devices: all}", heldVerbs(0)), gets: little()},
+		{guard: "allotment", name: "all-though-one-holds-another", container: author("{devices: all}", heldVerbs(2)), gets: little()},
+		{guard: "allotment", name: "device-that-does-not-count-as-a-signal", config: "{memlock: 1Gi, optIn: {devices: false}, inject: {namespaces: [ml-*]}}", container: author("true", heldVerbs(0)), gets: little()},
+		{guard: "not-held", name: "another-hca-than-the-one-held", container: author("{devices: [mlx5_1]}", heldVerbs(0)), refused: CauseCeiling, says: "to which none is added"},
+		{guard: "not-held", name: "another-hca-beside-the-one-held", container: author("{devices: [mlx5_0, mlx5_1]}", heldVerbs(0)), refused: CauseCeiling, says: `HCA "mlx5_1"`},
+		{guard: "not-held", name: "hca-by-name-elsewhere", container: guest("{devices: [mlx5_0]}", heldVerbs(1)), refused: CauseCeiling},
+		{guard: "not-held", name: "hca-that-is-not-there-beside-one-that-is-held", container: author("{devices: [mlx5_9]}", heldVerbs(0)), refused: CauseCeiling},
+		{guard: "allotment", name: "the-hca-that-one-holds", container: guest("{devices: [mlx5_1]}", heldVerbs(1)), gets: little()},
+		{guard: "blind", name: "allotment-that-cannot-be-seen", node: blindNode, container: author("true", gpu(0)), refused: CauseHCA, says: "cannot tell whether"},
+		{guard: "blind", name: "allotment-that-cannot-be-seen-and-a-name", node: blindNode, container: author("{devices: [mlx5_1]}", gpu(0)), refused: CauseHCA},
+
+		// functions that belong to other pods
+		{guard: "functions", name: "virtual-function-among-all", config: anyHCA, node: withFunctions, container: author("{devices: all}"), gets: little(verbs(2, "mlx5_bond_0"), rdmaCM())},
+		{guard: "functions", name: "virtual-functions-by-true", config: anyHCA, node: withFunctions, container: author("true"), gets: little(verbs(2, "mlx5_bond_0"), rdmaCM())},
+		{guard: "functions", name: "virtual-function-by-name", config: anyHCA, node: withFunctions, container: author("{devices: [mlx5_1]}"), refused: CauseCeiling, says: "do not pass"},
+		{guard: "functions", name: "scalable-function-by-name", config: anyHCA, node: withFunctions, container: author("{devices: [mlx5_0]}"), refused: CauseCeiling, says: "do not pass"},
+		{guard: "functions", name: "virtual-functions-by-a-rule", config: "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [fabric]}, inject: {always: true}}]}", node: withFunctions, container: inFabric, gets: unlimited(verbs(2, "mlx5_bond_0"), rdmaCM())},
+
+		// HCAs that cannot be opened, or of which nothing is known
+		{guard: "netns-exclusive", name: "hcas-of-the-hosts-network-namespace", node: exclusive, container: author("true"), refused: CauseHCA, says: "netns_mode is exclusive"},
+		{guard: "netns-exclusive", name: "hca-of-the-hosts-network-namespace-by-name", node: exclusive, container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "hostNetwork: true"},
+		{guard: "netns-exclusive", name: "hcas-of-the-hosts-network-namespace-unasked", config: fabric, node: exclusive, container: inFabric, gets: unlimited()},
+		{guard: "unread", name: "hca-that-never-answered-among-all", config: anyHCA, node: unread, container: author("{devices: all}"), refused: CauseHCA, says: "HCA mlx5_0"},
+		{guard: "unread", name: "hca-that-never-answered-by-true", config: anyHCA, node: unread, container: author("true"), refused: CauseHCA},
+		{guard: "named-unread", name: "hca-that-never-answered-by-name", config: anyHCA, node: unread, container: author("{devices: [mlx5_0]}"), refused: CauseHCA, says: "of which nothing is known"},
 
 		// others than those that may
 		{guard: "selectors", name: "all-of-them", container: author("{devices: all}"), gets: one},
-		{guard: "selectors", name: "all-though-one-holds-another", container: author("{devices: all}", heldVerbs(2)), gets: one},
 		{guard: "named-selectors", name: "storage-hca-by-name", container: author("{devices: [mlx5_bond_0]}"), refused: CauseCeiling, says: "do not pass"},
 		{guard: "named-selectors", name: "storage-hca-among-others", container: author("{devices: [mlx5_1, mlx5_bond_0]}"), refused: CauseCeiling},
 		{guard: "hca-found", name: "hca-that-is-not-there", container: author("{devices: [mlx5_9]}"), refused: CauseHCA, says: "does not have"},
@@ -81,10 +115,40 @@ func longNames(testing.TB) Node {
 	for i := range 100 {
 		n.HCAs = append(n.HCAs, hca.HCA{Name: fmt.Sprintf("%s%03d", strings.Repeat("x", 60), i), Ports: []hca.Port{{State: hca.StateActive}}})
 	}
-	return Node{
-		Verbs: func(hca.Number) (hca.Device, bool, error) { return hca.Device{}, false, nil },
-		HCAs:  func() (*hca.Node, error) { return &n, nil },
+	return fixed(&n)
+}
+
+// withFunctions is A100 where mlx5_0 is a scalable function of mlx5_bond_0's card and mlx5_1 a virtual one, both up.
+func withFunctions(t testing.TB) Node {
+	return changed(func(n *hca.Node) {
+		n.HCAs[0].Function, n.HCAs[0].Parent = hca.FunctionScalable, n.HCAs[2].PCI
+		n.HCAs[0].Ports[0].State = hca.StateActive
+		n.HCAs[1].Function, n.HCAs[1].Parent = hca.FunctionVirtual, n.HCAs[2].PCI
+	})(t)
+}
+
+// exclusive is A100 in exclusive netns mode.
+func exclusive(t testing.TB) Node { return changed(func(n *hca.Node) { n.NetNSExclusive = true })(t) }
+
+// unread is A100 where mlx5_0 has never answered.
+func unread(t testing.TB) Node {
+	return changed(func(n *hca.Node) { n.HCAs[0].Ports, n.HCAs[0].Unread = nil, "its port 1 does not answer" })(t)
+}
+
+// blindNode is A100 where a number cannot be looked up.
+func blindNode(t testing.TB) Node {
+	n := changed(func(*hca.Node) {})(t)
+	n.Verbs = func(hca.Number) (hca.Device, bool, error) {
+		return hca.Device{}, false, errors.New("read sys/dev/char/195:0: input/output error")
 	}
+	return n
+}
+
+// unreadable is a node that cannot be read at all.
+func unreadable(t testing.TB) Node {
+	n := blindNode(t)
+	n.HCAs = func() (*hca.Node, error) { return nil, errors.New("list HCAs: input/output error") }
+	return n
 }
 
 // configAttacks are policies that would let pod authors in unseen.
@@ -93,13 +157,21 @@ func configAttacks() []attack {
 		return attack{guard: guard, name: name, config: config, badConfig: true, says: says}
 	}
 	return []attack{
-		trap("grant-scope", "grant-by-a-label-alone", "chosen by the pod's author", "rules: [{match: {labels: {rdma: yes-please}}, memlock: unlimited}]"),
-		trap("grant-scope", "grant-by-a-handler-alone", "chosen by the pod's author", "rules: [{match: {runtimeHandlers: [nvidia]}, devices: {}}]"),
-		trap("management-scope", "management-by-resource", "say in match.namespaces", "rules: [{match: {resources: [rdma/*]}, devices: {management: true}}]"),
-		trap("management-general", "management-for-all", "never to everybody", "devices: {management: true}"),
-		trap("yaml-documents", "deny-in-a-second-document", "something follows", "memlock: 1Gi\n---\nrules: [{deny: true}]"),
-		trap("unknown-key", "deny-misspelt", "rules[0].denny", "rules: [{denny: true, match: {namespaces: [guest]}}]"),
+		trap("match-nothing", "rule-for-all", "neither match.namespaces nor match.resources", "rules: [{memlock: unlimited}]"),
+		trap("match-nothing", "rule-for-all-that-injects", "neither match.namespaces nor match.resources", "rules: [{match: {}, inject: {always: true}}]"),
+		trap("match-empty", "rule-for-no-namespace", "would match everything", "rules: [{match: {namespaces: [], resources: [rdma/*]}, inject: {always: true}}]"),
+		trap("match-empty", "rule-for-no-resource", "would match everything", "rules: [{match: {namespaces: [a], resources: []}}]"),
+		trap("rule-shadowed", "limit-behind-a-rule-for-all-namespaces", "can never match, since rules[0]", "rules: [{match: {namespaces: ['*']}}, {match: {namespaces: [guest]}, memlock: 1Mi}]"),
+		trap("rule-shadowed", "limit-behind-a-rule-without-resources", "can never match", "rules: [{match: {namespaces: [ml-*]}}, {match: {namespaces: [ml-a*], resources: [rdma/a]}, memlock: 1Mi}]"),
+		trap("management-scope", "management-by-resource", "say in match.namespaces", "rules: [{match: {resources: [rdma/*]}, inject: {management: true}}]"),
+		trap("management-general", "management-for-all", "never to everybody", "inject: {management: true}"),
+		trap("yaml-documents", "rule-in-a-second-document", "something follows", "memlock: unlimited\n---\nrules: [{match: {namespaces: [a]}, memlock: 1Mi}]"),
+		trap("unknown-key", "memlock-misspelt", "rules[0].memlok", "rules: [{memlok: 1Mi, match: {namespaces: [guest]}}]"),
+		trap("unknown-key", "deny", "rules[0].deny", "rules: [{deny: true, match: {namespaces: [guest]}}]"),
+		trap("unknown-key", "match-by-labels", "rules[0].match.labels", "rules: [{match: {namespaces: [a], labels: {rdma: yes-please}}}]"),
+		trap("unknown-key", "namespaces-of-a-rules-injection", "rules[0].inject.namespaces", "rules: [{match: {resources: [rdma/*]}, inject: {namespaces: ['*']}}]"),
+		trap("unknown-key", "always-for-everybody", "inject.always", "inject: {always: true}"),
 		trap("no-value", "namespaces-left-empty", "rules[0].match.namespaces has no value", "rules: [{match: {resources: [rdma/*], namespaces: }, memlock: unlimited}]"),
-		trap("key-twice", "rules-twice", "already set", "rules: [{deny: true}]\nrules: []"),
+		trap("key-twice", "rules-twice", "already set", "rules: [{match: {namespaces: [a]}, memlock: 1Mi}]\nrules: []"),
 	}
 }

@@ -4,20 +4,22 @@
 package policy
 
 import (
+	"testing"
+
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// signalAttacks are made to count as an RDMA container, or not to where that is denied.
+// signalAttacks are made to count as an RDMA container.
 func signalAttacks() []attack {
-	const noMOFED = "optIn: {nvidiaMOFED: {runtimeHandlers: [nvidia]}}"
-	const denyResource = "rules: [{name: no-rdma, match: {resources: [rdma/*]}, deny: true}]"
+	const smaller = "rules: [{match: {resources: [rdma/small]}, memlock: 1Mi}]"
 	in := func(namespace string, c Container) Container { c.Namespace = namespace; return c }
 	on := func(handler string, c Container) Container { c.RuntimeHandler = handler; return c }
 	privileged := func(c Container) Container { c.AllDevices = true; return c }
-	holding := func(resource string, c Container) Container { c.Resources = holds(resource); return c }
-	plain := func(devices ...Device) Container {
+	asking := func(kubelet func() ([]string, bool, error), c Container) Container { c.Resources = kubelet; return c }
+	own := func(annotation string, devices ...Device) Container {
 		c := guest("", devices...)
-		c.Annotations = nil
+		c.Annotations = map[string]string{AnnotationKey + "/container.c": annotation}
 		return c
 	}
 	at := func(path, kind string, major, minor int64) Device {
@@ -27,12 +29,18 @@ func signalAttacks() []attack {
 		// to opt in where an annotation does not count
 		{guard: "opt-in", name: "opt-in-elsewhere", container: guest("true"), refused: CauseNamespace, says: "may not opt in"},
 		{guard: "opt-in", name: "opt-in-privileged", container: privileged(guest("true", heldVerbs(1))), refused: CauseNamespace, says: "may not opt in"},
+		{guard: "opt-in", name: "opt-in-by-devices", container: guest("{devices: all}"), refused: CauseNamespace, says: "may not opt in"},
+		{guard: "opt-in", name: "opt-in-by-a-name", container: guest("{devices: [mlx5_1], memlock: 1}"), refused: CauseNamespace, says: "may not opt in"},
+		{guard: "opt-in", name: "opt-in-by-the-capability", container: guest("{ipcLock: true, memlock: 1}"), refused: CauseNamespace, says: "may not opt in"},
+		{guard: "opt-in", name: "opt-in-by-unlimited", container: guest("{memlock: unlimited}"), refused: CauseNamespace, says: "may not opt in"},
+		{guard: "opt-in", name: "opt-in-in-an-init-container", container: asking(unlisted(), guest("true")), refused: CauseNamespace, says: "may not opt in"},
 		{guard: "annotation-namespace", name: "namespace-that-ends-like-a-listed-one", container: in("not-ml-a", guest("true")), refused: CauseNamespace, says: "may not opt in"},
 		{guard: "annotation-namespace", name: "namespace-in-capitals", container: in("ML-a", guest("true")), refused: CauseNamespace, says: "may not opt in"},
 		{guard: "annotation-namespace", name: "namespace-look-alike", container: in("m\u217c-a", guest("true")), refused: CauseNamespace, says: "may not opt in"},
 		{guard: "annotation-namespace", name: "namespace-with-a-slash", container: in("ml-a/b", guest("true")), refused: CauseNamespace, says: "may not opt in"},
-		{guard: "annotation-namespace", name: "listed-namespace-as-a-label", container: guest("true").with(func(c *Container) { c.Labels = map[string]string{"namespace": "ml-a"} }), refused: CauseNamespace, says: "may not opt in"},
-		{guard: "mofed-handler", name: "mofed-on-another-handler", config: noMOFED, container: on("runc", plain()).with(func(c *Container) { c.MOFEDInjected = true })},
+		{guard: "annotation-namespace", name: "namespace-of-a-rule-alone", container: in("fabric", guest("true")), refused: CauseNamespace, says: "may not opt in"},
+		{guard: "annotation-namespace", name: "less-is-no-opt-in", container: guest("{memlock: 1Mi}")},
+		{guard: "annotation-namespace", name: "less-is-no-opt-in-in-an-init-container", container: asking(unlisted(), guest("{ipcLock: false}"))},
 
 		// to hold something that looks like a verbs device
 		{guard: "character-device", name: "block-device-with-a-verbs-number", container: plain(gpu(0), at("/dev/infiniband/uverbs1", "b", 231, 193))},
@@ -43,35 +51,74 @@ func signalAttacks() []attack {
 		{guard: "verbs-number", name: "umad-for-verbs", container: plain(at("/dev/infiniband/umad1", "c", 231, 1))},
 		{guard: "verbs-number", name: "rdma-cm-for-verbs", container: plain(at("/dev/infiniband/rdma_cm", "c", 10, 58))},
 		{guard: "verbs-number", name: "verbs-number-that-the-node-has-not", container: plain(at("/dev/infiniband/uverbs9", "c", 231, 201))},
+		{guard: "verbs-number", name: "number-that-cannot-be-looked-up", node: unreadable, container: plain(heldVerbs(1))},
 		{guard: "device-number", name: "minor-that-wraps-around", container: plain(at("/dev/infiniband/uverbs1", "c", 231, 1<<32+193))},
 		{guard: "device-number", name: "major-that-wraps-around", container: plain(at("/dev/infiniband/uverbs1", "c", 3<<32+231, 193))},
 		{guard: "device-number", name: "negative-minor", container: plain(at("/dev/infiniband/uverbs1", "c", 231, 193-1<<32))},
 		{guard: "privileged", name: "privileged", container: privileged(plain(gpu(0), heldVerbs(0), heldVerbs(1)))},
 		{guard: "verbs-number", name: "device-that-hides-in-a-thousand", container: plain(thousandGPUs()...)},
 
-		// to get out of a deny
-		{guard: "deny", name: "denied-device", container: in("guest-1", plain(heldVerbs(1))), refused: CauseDenied, says: `"guests" denies`},
-		{guard: "deny", name: "denied-annotation", container: in("guest-1", author("true")), refused: CauseDenied},
-		{guard: "deny", name: "denied-resource", container: in("guest-1", holding("rdma/ib", plain())), refused: CauseDenied},
-		{guard: "deny", name: "opt-out-to-escape", container: in("guest-1", author("false", heldVerbs(1))), refused: CauseDenied},
-		{guard: "deny", name: "nonsense-to-escape", container: in("guest-1", author("{{{", heldVerbs(1))), refused: CauseDenied},
-		{guard: "deny", name: "asks-for-less-to-escape", container: in("guest-1", author("{memlock: 1, ipcLock: false, devices: none}", heldVerbs(1))), refused: CauseDenied},
-		{guard: "deny", name: "label-to-escape", container: in("guest-1", plain(heldVerbs(1))).with(func(c *Container) { c.Labels = map[string]string{"size": "big"} }), refused: CauseDenied},
-		{guard: "deny", name: "handler-to-escape", container: on("runc", in("guest-1", plain(heldVerbs(1)))), refused: CauseDenied},
-		{guard: "opt-out-denied", name: "opt-out-to-escape-by-resource", config: denyResource, container: holding("rdma/ib", guest("false")), refused: CauseDenied},
 		{guard: "skipped-handler", name: "skipped-handler-with-a-device", container: on("kata-clh", plain(heldVerbs(1)))},
 		{guard: "skipped-handler", name: "skipped-handler-with-an-annotation", container: on("runsc", author("{devices: all}"))},
+		{guard: "skipped-handler", name: "no-handler-is-skipped", config: "skipRuntimeHandlers: [\"\"]", container: on("", plain(heldVerbs(1)))},
 
 		// to have the kubelet say nothing
-		{guard: "kubelet-signal", name: "silent-kubelet-to-opt-in", container: guest("true").with(func(c *Container) { c.Resources = silent }), refused: CauseKubelet},
-		{guard: "kubelet-ceiling", name: "silent-kubelet-to-lift-a-ceiling", config: "rules: [{match: {resources: [rdma/small]}, memlock: 1Mi}]",
-			container: guest("true", heldVerbs(1)).with(func(c *Container) { c.Resources = silent }), refused: CauseKubelet},
-		{guard: "kubelet-ceiling", name: "silent-kubelet-to-escape-a-deny", config: denyResource,
-			container: guest("true", heldVerbs(1)).with(func(c *Container) { c.Resources = silent }), refused: CauseKubelet},
-		{guard: "kubelet-ceiling", name: "silent-kubelet-without-an-annotation", config: "rules: [{match: {resources: [rdma/small]}, memlock: 1Mi}]",
-			container: plain(heldVerbs(1)).with(func(c *Container) { c.Resources = silent })},
-		{guard: "kubelet-annotated", name: "silent-kubelet-to-start-without-what-was-asked", config: "rules: [{match: {resources: [rdma/small]}, memlock: 1Mi}]",
-			container: guest("{memlock: 1Gi}", heldVerbs(1)).with(func(c *Container) { c.Resources = silent }), refused: CauseKubelet},
+		{guard: "kubelet-signal", name: "silent-kubelet-to-opt-in", container: asking(silent, guest("true")), refused: CauseKubelet},
+		{guard: "kubelet-signal", name: "silent-kubelet-and-less-for-this-very-container", container: asking(silent, own("{memlock: 1Mi}")), refused: CauseKubelet},
+		{guard: "kubelet-ceiling", name: "silent-kubelet-to-lift-a-ceiling", config: smaller, container: asking(silent, guest("true", heldVerbs(1))), refused: CauseKubelet},
+		{guard: "kubelet-ceiling", name: "silent-kubelet-without-an-annotation", config: smaller, container: asking(silent, plain(heldVerbs(1))), refused: CauseKubelet},
+		{guard: "kubelet-ceiling", name: "silent-kubelet-to-start-without-what-was-asked", config: smaller, container: asking(silent, guest("{memlock: 1Gi}", heldVerbs(1))), refused: CauseKubelet},
+		{guard: "kubelet-ceiling", name: "silent-kubelet-in-a-listed-namespace", container: asking(silent, in("ml-big", author("true"))), refused: CauseKubelet},
+		{guard: "kubelet-ceiling", name: "no-kubelet-to-ask", config: smaller, container: asking(nil, plain(heldVerbs(1))), refused: CauseKubelet, says: "no kubelet to ask"},
+	}
+}
+
+// plain is a container whose author wrote nothing.
+func plain(devices ...Device) Container {
+	c := guest("", devices...)
+	c.Annotations = nil
+	return c
+}
+
+// unknownAttacks are made to have more where the kubelet does not tell which resources a container holds: in an ordinary init container,
+// or by a DRA claim. What a container gets then is the least of what the rules give that might match.
+func unknownAttacks() []attack {
+	rule := func(gives string) string { return "rules: [{name: a, match: {resources: [rdma/a]}, " + gives + "}]" }
+	listed := func(gives string) string { return rule(gives) + "\ninject: {namespaces: [ml-*]}" }
+	always := "inject: {always: true, names: ['mlx5_*']}"
+	init := func(c Container) Container { c.Resources = unlisted(); return c }
+	limited := func(bytes int64, c Container) Container { c.MemoryLimit = bytes; return c }
+	one := func(memlock spec.Limit) *spec.Grant {
+		return &spec.Grant{Memlock: memlock, Devices: []hca.Device{verbs(1, "mlx5_1"), rdmaCM()}}
+	}
+	open := func(devices ...hca.Device) *spec.Grant { return unlimited(devices...) }
+	return []attack{
+		{guard: "candidate", name: "init-container-above-a-rule", config: rule("memlock: 1Mi"), container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 1 << 20}},
+		{guard: "candidate", name: "init-container-above-a-rule-without-the-capability", config: rule("ipcLock: false"), container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: spec.Unlimited}},
+		{guard: "candidate", name: "init-container-above-an-unchanged-memlock", config: rule("memlock: unchanged"), container: init(plain(heldVerbs(1))), gets: &spec.Grant{}},
+		{guard: "candidate", name: "init-container-above-its-memory-limit", config: rule("memlock: memory-limit"), container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 2 << 30}},
+		{guard: "no-memory-limit", name: "init-container-without-a-memory-limit-starts", config: "rules: [{match: {namespaces: [web]}, memlock: memory-limit}]",
+			container: limited(0, init(plain(heldVerbs(1)))), refused: CauseMemoryLimit},
+		{guard: "candidate", name: "init-container-without-a-memory-limit", config: rule("memlock: memory-limit"), container: limited(0, init(plain(heldVerbs(1)))), gets: &spec.Grant{}},
+		{guard: "candidate", name: "init-container-that-asks-for-more", config: rule("memlock: 1Mi"), container: init(guest("{memlock: 2Mi}", heldVerbs(1))), refused: CauseCeiling, says: "gives 1Mi"},
+		{guard: "candidate", name: "init-container-that-asks-for-the-capability", config: rule("ipcLock: false"), container: init(guest("{ipcLock: true}", heldVerbs(1))), refused: CauseCeiling},
+		{guard: "candidate", name: "claim-beside-another-resource", config: rule("memlock: 1Mi"),
+			container: plain(heldVerbs(1)).with(func(c *Container) { c.Resources = unlisted("nvidia.com/gpu") }), gets: &spec.Grant{Memlock: 1 << 20}},
+		{guard: "candidate", name: "init-container-with-other-hcas", config: listed("inject: {names: [mlx5_1]}"), container: init(author("{devices: [mlx5_bond_0]}")), refused: CauseCeiling, says: "do not pass"},
+		{guard: "candidate", name: "init-container-of-a-rule-that-passes-no-hca", config: listed("inject: {names: [mlx5_9]}"), container: init(author("{devices: all}")), refused: CauseHCA},
+		{guard: "candidate", name: "init-container-of-a-rule-that-passes-no-hca-says-true", config: listed("inject: {names: [mlx5_9]}"), container: init(author("true")), gets: open()},
+		{guard: "least-memlock", name: "rule-for-resources-that-gives-more", config: "memlock: 1Mi\n" + rule("memlock: 1Gi"), container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 1 << 20}},
+		{guard: "least-memlock", name: "least-of-three", config: "memlock: 3Mi\nrules: [{match: {resources: [a/b]}, memlock: 2Mi}, {match: {resources: [c/d]}, memlock: 4Mi}]",
+			container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 2 << 20}},
+		{guard: "least-ipc-lock", name: "rule-for-resources-that-always-gives-the-capability", config: rule("ipcLock: always"), container: init(plain(heldVerbs(1))), gets: open()},
+		{guard: "least-ipc-lock", name: "capability-beside-the-lower-limit", config: rule("memlock: 1Mi, ipcLock: always"),
+			container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 1 << 20}},
+		{guard: "least-always", name: "rule-that-injects-unasked", config: rule(always) + "\noptIn: {namespaces: [web]}", container: init(guest("true")), gets: open()},
+		{guard: "least-always", name: "rule-that-opens-injection", config: rule(always) + "\noptIn: {namespaces: [web]}", container: init(guest("{devices: all}")), refused: CauseNamespace},
+		{guard: "least-selectors", name: "rule-that-passes-more-hcas", config: "{memlock: 1Mi, inject: {namespaces: [ml-*], names: [mlx5_1]}, rules: [{match: {resources: [a/b]}, inject: {names: [mlx5_1]}}, {match: {namespaces: [ml-*]}, inject: {names: ['*']}}]}",
+			container: init(author("{devices: all}")), gets: &spec.Grant{Memlock: 1 << 20, Devices: []hca.Device{verbs(1, "mlx5_1"), rdmaCM()}}},
+		{guard: "management", name: "management-of-one-candidate", config: "{memlock: 1Mi, optIn: {namespaces: [ml-*]}, inject: {names: [mlx5_1]}, rules: [{match: {namespaces: [ml-*], resources: [a/b]}, inject: {always: true}}, {match: {namespaces: [ml-*]}, inject: {management: true, always: true}}]}",
+			container: init(author("true")), gets: one(1 << 20)},
 	}
 }
 
@@ -87,10 +134,11 @@ func thousandGPUs() []Device {
 func ceilingAttacks() []attack {
 	const byMemory = "memlock: memory-limit"
 	limited := func(bytes int64, c Container) Container { c.MemoryLimit = bytes; return c }
-	labelled := func(namespace, size string, c Container) Container {
-		c.Namespace, c.Labels = namespace, map[string]string{"size": size}
+	big := func(resource string, c Container) Container {
+		c.Namespace, c.Resources = "ml-big", holds(resource)
 		return c
 	}
+	const unchanged = "rules: [{match: {namespaces: [web]}, memlock: unchanged}]"
 	held := func(annotation string) Container {
 		c := guest(annotation, heldVerbs(1))
 		if annotation == "" {
@@ -105,13 +153,27 @@ func ceilingAttacks() []attack {
 		{guard: "asked-memory-limit", name: "wish-for-a-memory-limit-that-is-not-there", container: limited(0, held("{memlock: memory-limit}")), refused: CauseMemoryLimit},
 		{guard: "memlock-ceiling", name: "more-than-the-memory-limit", config: byMemory, container: held("{memlock: 2147483649}"), refused: CauseCeiling},
 		{guard: "memlock-ceiling", name: "more-by-a-device-of-ones-own", container: held("{memlock: 2Gi}"), refused: CauseCeiling},
-		{guard: "rule-namespaces", name: "label-of-a-rule-for-others", container: labelled("ml-a", "big", author("{memlock: 4Gi, devices: none}")), refused: CauseCeiling, says: "gives 1Gi"},
-		{guard: "rule-labels", name: "namespace-of-a-rule-for-others", container: labelled("ml-big", "small", author("{memlock: 4Gi, devices: none}")), refused: CauseCeiling, says: "gives 1Gi"},
-		{guard: "rule-labels", name: "label-without-its-value", container: labelled("ml-big", "", author("{ipcLock: true, devices: none}")), refused: CauseCeiling},
+		{guard: "rule-namespaces", name: "resource-of-a-rule-for-others", config: "{memlock: 1Gi, inject: {namespaces: [ml-*]}, rules: [{match: {namespaces: [ml-big], resources: [rdma/big]}, memlock: 4Gi}]}", refused: CauseCeiling, says: "gives 1Gi",
+			container: author("{memlock: 4Gi, devices: none}").with(func(c *Container) { c.Resources = holds("rdma/big") })},
+		{guard: "least-memlock", name: "namespace-of-a-rule-for-others", container: big("", author("{memlock: 4Gi, devices: none}")).with(func(c *Container) { c.Resources = unlisted() }), refused: CauseCeiling, says: "gives 1Gi"},
+		{guard: "least-ipc-lock", name: "capability-of-a-rule-for-others", container: author("{ipcLock: true, devices: none}").with(func(c *Container) { c.Namespace, c.Resources = "ml-big", unlisted() }), refused: CauseCeiling},
+		{guard: "memlock-unchanged", name: "memlock-where-it-is-left-as-it-is", config: unchanged, container: held("{memlock: 1}"), refused: CauseCeiling, says: "leaves memlock as it is"},
+		{guard: "ipc-lock", name: "capability-beside-an-unchanged-memlock", config: unchanged, container: held(""), gets: &spec.Grant{}},
+		{guard: "ipc-lock", name: "capability-asked-for-beside-an-unchanged-memlock", config: unchanged, container: held("{ipcLock: true}"), refused: CauseCeiling, says: "leaves memlock as it is"},
+		{guard: "node-memory", name: "memory-limit-of-a-pebibyte", config: byMemory, node: smallNode, container: limited(1<<50, held("")), gets: &spec.Grant{Memlock: 64 << 30}},
+		{guard: "node-memory", name: "memory-limit-of-a-pebibyte-in-the-annotation", config: "{}", node: smallNode, container: limited(1<<50, held("{memlock: memory-limit}")), gets: &spec.Grant{Memlock: 64 << 30}},
+		{guard: "memlock-ceiling", name: "memlock-above-the-nodes-memory", config: byMemory, node: smallNode, container: limited(1<<50, held("{memlock: 65Gi}")), refused: CauseCeiling, says: "gives 64Gi"},
 		{guard: "ipc-lock", name: "capability-next-to-a-limit", container: held("{ipcLock: true}"), refused: CauseCeiling, says: "would void the memlock"},
 		{guard: "ipc-lock", name: "capability-next-to-a-limit-of-ones-own", config: "{}", container: held("{memlock: 1Mi, ipcLock: true}"), refused: CauseCeiling},
 		{guard: "ipc-lock", name: "capability-unasked-next-to-a-limit", container: held(""), gets: little()},
 		{guard: "ipc-lock", name: "capability-that-the-policy-never-gives", config: "ipcLock: false", container: held("{ipcLock: true}"), refused: CauseCeiling, says: "gives none"},
 		{guard: "ipc-lock-dropped", name: "capability-in-spite-of-drop-all", config: "{}", container: held("{ipcLock: true}"), gets: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockUnlessDropped}},
 	}
+}
+
+// smallNode is A100 with 64 GiB of memory.
+func smallNode(t testing.TB) Node {
+	n := changed(func(*hca.Node) {})(t)
+	n.Memory = 64 << 30
+	return n
 }

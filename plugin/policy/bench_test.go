@@ -21,7 +21,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 	var many string
 	for i := range 50 {
-		many += fmt.Sprintf("- {match: {namespaces: [team-%d-*], labels: {a: b}}, memlock: 1Gi}\n", i)
+		many += fmt.Sprintf("- {match: {namespaces: [team-%d-*], resources: [rdma/a]}, memlock: 1Gi}\n", i)
 	}
 	fixed, live := fixedNode(b), testNodes(b)["EightHCA"]
 	for _, c := range []struct {

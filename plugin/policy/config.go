@@ -5,17 +5,19 @@ package policy
 
 // Config is the administrator's configuration, as it is written in /etc/rdma-spec/config.yaml. New turns it into a Policy.
 type Config struct {
-	// Memlock is the RLIMIT_MEMLOCK that an RDMA container gets: unlimited, memory-limit, or bytes such as 16Gi.
+	// Memlock is the RLIMIT_MEMLOCK that an RDMA container gets: unlimited, memory-limit, or bytes such as 16Gi. A memory limit above
+	// the node's memory counts as the node's memory.
 	Memlock Scalar `json:"memlock"`
-	// IPCLock says whether an RDMA container gets CAP_IPC_LOCK: unless-dropped, true, false or force.
+	// IPCLock says whether an RDMA container gets CAP_IPC_LOCK: true, unless its author dropped all capabilities; false; or always, also
+	// then and beside a finite memlock. A memlock other than unlimited comes without it, always aside, since the capability voids the limit.
 	IPCLock Scalar `json:"ipcLock"`
 	// OptIn says what makes a container an RDMA container.
 	OptIn OptIn `json:"optIn"`
-	// Devices are the HCAs that an annotation can have injected.
-	Devices Devices `json:"devices"`
+	// Inject says which HCAs are injected into containers that hold none, and where an annotation may ask for them.
+	Inject Inject `json:"inject"`
 	// Repair deals with containers that run below policy.
 	Repair Repair `json:"repair"`
-	// SkipRuntimeHandlers are globs of runtime handlers whose containers are left alone altogether.
+	// SkipRuntimeHandlers are globs of runtime handlers whose containers are left alone; "" stands for pods without a RuntimeClass.
 	SkipRuntimeHandlers []string `json:"skipRuntimeHandlers"`
 	// Rules set other values for the containers that they match; the first match wins.
 	Rules []Rule `json:"rules"`
@@ -27,38 +29,29 @@ type OptIn struct {
 	Devices bool `json:"devices"`
 	// Resources are globs of resource names, as in rdma/*; a container that holds such a resource is an RDMA container.
 	Resources []string `json:"resources"`
-	// OnKubeletError says what happens where the kubelet does not tell which resources a container holds: skip leaves the container
-	// alone, fail refuses its creation.
-	OnKubeletError string `json:"onKubeletError"`
-	// Annotation says where an annotation counts.
-	Annotation AnnotationOptIn `json:"annotation"`
-	// NVIDIAMOFED says where the environment variable NVIDIA_MOFED=enabled counts: NVIDIA's runtime wrapper then injects verbs
-	// devices after NRI, where no plugin can see them.
-	NVIDIAMOFED MOFEDOptIn `json:"nvidiaMOFED"`
-}
-
-// AnnotationOptIn says where an annotation counts.
-type AnnotationOptIn struct {
-	// Namespaces are globs of the namespaces in which an annotation alone opts in and can have devices injected.
+	// Namespaces are globs of the namespaces in which an annotation alone makes a container an RDMA container.
 	Namespaces []string `json:"namespaces"`
 }
 
-// MOFEDOptIn says where the environment variable NVIDIA_MOFED=enabled counts.
-type MOFEDOptIn struct {
-	// RuntimeHandlers are globs of the runtime handlers that run NVIDIA's wrapper.
-	RuntimeHandlers []string `json:"runtimeHandlers"`
+// Inject says which HCAs are injected into containers that hold none.
+type Inject struct {
+	// Namespaces are globs of the namespaces in which an annotation may ask for HCAs; it opts in there as well.
+	Namespaces []string `json:"namespaces"`
+	Selectors
 }
 
-// Devices selects HCAs. An HCA passes where its name passes, its NUMA node passes, and one of its ports passes both as to
-// link layer and as to netdev. An empty list passes all, but for Names, where it passes none.
-type Devices struct {
+// Selectors choose HCAs. An HCA passes where its name, its function and its NUMA node pass, and one of its ports passes both as to
+// link layer and as to netdev. An empty list of link layers, netdevs or NUMA nodes passes all.
+type Selectors struct {
 	// Names are globs of HCA names.
 	Names []string `json:"names"`
+	// Functions are physical, virtual and scalable. A device plugin may have given virtual and scalable functions to another pod.
+	Functions []string `json:"functions"`
 	// LinkLayers are InfiniBand, Ethernet, or both.
 	LinkLayers []string `json:"linkLayers"`
 	// Netdevs are globs of network interface names.
 	Netdevs []string `json:"netdevs"`
-	// NUMANodes are numbers of NUMA nodes.
+	// NUMANodes are numbers of NUMA nodes; -1 stands for HCAs that belong to none.
 	NUMANodes []int `json:"numaNodes"`
 	// Management adds the HCA's umad and issm devices, with which a process can disturb the whole fabric.
 	// Only a rule that names namespaces may say so.
@@ -73,23 +66,25 @@ type Repair struct {
 	Every string `json:"every"`
 }
 
-// Rule sets other values for the containers that it matches.
+// Rule sets other values for the containers that it matches. What it does not say is taken from the general values.
 type Rule struct {
 	// Name is what logs, metrics and explain call the rule; rules[N] without one.
 	Name string `json:"name,omitempty"`
 	// Match says which containers the rule is about; all that is given must match.
 	Match Match `json:"match"`
-	// Memlock replaces the general memlock.
+	// Memlock replaces the general memlock; it may be unchanged as well.
 	Memlock Scalar `json:"memlock,omitempty"`
 	// IPCLock replaces the general ipcLock.
 	IPCLock Scalar `json:"ipcLock,omitempty"`
-	// Devices has devices injected: into a container that holds no verbs device yet all that its selectors pass, unless its annotation
-	// asks for less. A selector that is left out is the general one.
-	Devices *Devices `json:"devices,omitempty"`
-	// Deny refuses every RDMA container that the rule matches.
-	Deny bool `json:"deny,omitempty"`
-	// Message is said to who is denied.
-	Message string `json:"message,omitempty"`
+	// Inject replaces the general selectors. It opens no namespace.
+	Inject *RuleInject `json:"inject,omitempty"`
+}
+
+// RuleInject says which HCAs are injected into the containers that a rule matches and that hold none.
+type RuleInject struct {
+	Selectors
+	// Always injects them without being asked.
+	Always bool `json:"always"`
 }
 
 // Match says which containers a rule is about. What is left out matches all; what is there may not be empty.
@@ -98,31 +93,20 @@ type Match struct {
 	Namespaces []string `json:"namespaces,omitempty"`
 	// Resources are globs of resource names, one of which the container must hold. That makes it an RDMA container, too.
 	Resources []string `json:"resources,omitempty"`
-	// RuntimeHandlers are globs of runtime handlers.
-	RuntimeHandlers []string `json:"runtimeHandlers,omitempty"`
-	// Labels are labels that the pod must have. The pod's author chooses them.
-	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // Default is the configuration that is in force where no other is given.
 func Default() Config {
 	return Config{
 		Memlock: "unlimited",
-		IPCLock: "unless-dropped",
-		OptIn: OptIn{
-			Devices:        true,
-			Resources:      []string{},
-			OnKubeletError: "skip",
-			Annotation:     AnnotationOptIn{Namespaces: []string{}},
-			NVIDIAMOFED:    MOFEDOptIn{RuntimeHandlers: []string{}},
+		IPCLock: "true",
+		OptIn:   OptIn{Devices: true, Resources: []string{}, Namespaces: []string{}},
+		Inject: Inject{
+			Namespaces: []string{},
+			Selectors:  Selectors{Names: []string{"*"}, Functions: []string{"physical"}, LinkLayers: []string{}, Netdevs: []string{}, NUMANodes: []int{}},
 		},
-		Devices:             anyDevice(),
-		Repair:              Repair{Mode: "report", Every: "30s"},
+		Repair:              Repair{Mode: RepairReport, Every: "30s"},
 		SkipRuntimeHandlers: []string{"kata*", "runsc*"},
 		Rules:               []Rule{},
 	}
-}
-
-func anyDevice() Devices {
-	return Devices{Names: []string{"*"}, LinkLayers: []string{}, Netdevs: []string{}, NUMANodes: []int{}}
 }

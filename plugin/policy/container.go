@@ -6,6 +6,8 @@ package policy
 import (
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -13,19 +15,18 @@ import (
 // Container is all that a decision about a container depends on.
 type Container struct {
 	Namespace, Pod, Name string
-	RuntimeHandler       string
-	Labels               map[string]string // the pod's
-	Annotations          map[string]string // the pod's, as they were when the sandbox was made
+	RuntimeHandler       string            // "" where the pod has no RuntimeClass
+	Annotations          map[string]string // the pod's, as they were when the sandbox was made; see Annotations
 	HostNetwork          bool              // it is in the host's network namespace
 
-	Devices       []Device // what device plugins, CDI and DRA drivers have given it
-	AllDevices    bool     // it may use every device of the host, as privileged containers may
-	MemoryLimit   int64    // bytes; 0 where it has none
-	MOFEDInjected bool     // its environment has NVIDIA_MOFED=enabled
+	Devices     []Device // what device plugins, CDI and DRA drivers have given it
+	AllDevices  bool     // it may use every device of the host, as privileged containers may
+	MemoryLimit int64    // bytes; 0 where it has none
 
 	// Resources gives the names of the resources that the container holds, in the words of the kubelet: rdma/hca_shared_devices_a.
 	// Known is false where the kubelet's answer does not cover the container's resources, as those of an ordinary init container; the
-	// names are then those that are certain. Decide calls it at most once. Nil where there is nobody to ask: what needs the answer is then decided as if the kubelet had failed.
+	// names are then those that are certain. Decide calls it at most once. Nil where there is nobody to ask: what needs the answer is
+	// then decided as if the kubelet had failed.
 	Resources func() (names []string, known bool, err error)
 }
 
@@ -36,12 +37,14 @@ type Device struct {
 	Major, Minor int64
 }
 
-// Node gives the RDMA devices of the node.
+// Node gives what a decision depends on of the node.
 type Node struct {
 	// Verbs says whether a number is that of a verbs device; it is called for each character device of a container.
 	Verbs func(hca.Number) (hca.Device, bool, error)
 	// HCAs gives the inventory; it is called at most once, where devices are injected.
 	HCAs func() (*hca.Node, error)
+	// Memory is the node's memory in bytes: a container's memory limit above it counts as this much. 0 is not known.
+	Memory int64
 }
 
 // LiveNode reads the RDMA devices below a root at once: "/" for the node itself.
@@ -58,8 +61,18 @@ func LiveNode(root string) Node {
 			}
 			return verbs, ok, err
 		},
-		HCAs: func() (*hca.Node, error) { return hca.Scan(root) },
+		HCAs:   func() (*hca.Node, error) { return hca.Scan(root) },
+		Memory: LiveMemory(),
 	}
+}
+
+// LiveMemory gives the node's memory in bytes, MemTotal; 0 where the kernel does not tell.
+func LiveMemory() int64 {
+	var info unix.Sysinfo_t
+	if unix.Sysinfo(&info) != nil {
+		return 0
+	}
+	return int64(info.Totalram) * int64(info.Unit)
 }
 
 // Signal is why a container counts as an RDMA container.
@@ -67,23 +80,24 @@ type Signal string
 
 // The signals.
 const (
-	SignalNone        Signal = "none"
-	SignalAnnotation  Signal = "annotation"  // its author opted in where the configuration lets an annotation do so
-	SignalDevice      Signal = "device"      // it holds a verbs device of this node
-	SignalEnvironment Signal = "environment" // NVIDIA's wrapper will inject verbs devices
-	SignalResource    Signal = "resource"    // it holds a resource that the configuration names
+	SignalNone       Signal = "none"
+	SignalAnnotation Signal = "annotation" // its author opted in where the configuration lets an annotation do so
+	SignalDevice     Signal = "device"     // it holds a verbs device of this node
+	SignalResource   Signal = "resource"   // it holds a resource that the configuration names
 )
 
 // Decision says what a container gets, or why it gets nothing, in the words of logs, metrics, explain and status.
 type Decision struct {
 	Signal   Signal `json:"signal"`
 	Evidence string `json:"evidence,omitempty"` // what the signal was: a device, a resource, an annotation's key
-	Rule     string `json:"rule,omitempty"`     // the rule that spoke; "default" where none matched
+	Rule     string `json:"rule,omitempty"`     // the rule that spoke; "default" where none matched; all candidates where nobody knows which
 
 	Grant   *spec.Grant `json:"grant,omitempty"`
 	Refusal *Refusal    `json:"refusal,omitempty"`
 	// Reason says why there is neither a grant nor a refusal, where there is more to say than that nothing asked for one.
 	Reason string `json:"reason,omitempty"`
+	// Unknown: the container might hold resources that would make more of it, and the kubelet did not tell.
+	Unknown bool `json:"unknown,omitempty"`
 	// Warnings are what an administrator should know although the decision stands.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -102,7 +116,6 @@ type Cause string
 
 // The causes.
 const (
-	CauseDenied      Cause = "denied"       // a rule denies
 	CauseUnreadable  Cause = "unreadable"   // the annotation cannot be read
 	CauseNamespace   Cause = "namespace"    // the namespace may not have what the annotation asks for
 	CauseCeiling     Cause = "ceiling"      // the annotation asks for more than the policy gives

@@ -10,15 +10,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Decide says what a container gets. It is the only place that does.
-//
-// The order is that of the boundary: what an administrator forbids comes before anything that a pod's author wrote, and a
-// container that nothing names is left before anybody is asked about it.
+// Decide says what a container gets. It is the only place that does. A container that nothing names is left before anybody is asked
+// about it.
 func (p *Policy) Decide(c Container, node Node) Decision {
 	d := &deciding{Policy: p, container: c, node: node}
 	d.Signal = SignalNone
 	if err := d.decide(); err != nil {
-		return Decision{Signal: d.Signal, Evidence: d.Evidence, Rule: d.Rule, Refusal: err} // which says it all
+		return Decision{Signal: d.Signal, Evidence: d.Evidence, Rule: d.Rule, Refusal: err, Unknown: d.Unknown}
 	}
 	return d.Decision
 }
@@ -30,86 +28,77 @@ type deciding struct {
 	container Container
 	node      Node
 
-	request    request
-	unreadable error // of the annotation
-	annotated  bool  // an annotation other than an opt-out
-	held       []hca.Device
-	blind      error // why nobody can tell which verbs devices it holds
-	kubelet    kubeletWord
+	annotated, own bool // there is an annotation; it was written for this very container
+	request        request
+	held           []hca.Device
+	blind          error // why nobody can tell which verbs devices it holds
+	resources      resources
 }
 
 func (d *deciding) decide() *Refusal {
 	c := &d.container
-	value, hasAnnotation := Annotation(c.Annotations, c.Name)
+	var value string
+	value, d.own, d.annotated = annotation(c.Annotations, c.Name)
 	if matchesAny(d.config.SkipRuntimeHandlers, c.RuntimeHandler) { // guard: skipped-handler
-		if hasAnnotation {
+		if d.annotated || len(d.heldVerbs()) > 0 {
 			d.Reason = fmt.Sprintf("runtime handler %s is in skipRuntimeHandlers", quoted(c.RuntimeHandler))
 		}
 		return nil
 	}
-	if hasAnnotation {
-		d.request, d.unreadable = parseAnnotation(value)
-		d.annotated = d.unreadable != nil || !d.request.optOut
-	}
-	if kubelet := d.findSignal(); kubelet != nil {
-		if d.annotated || d.config.OptIn.OnKubeletError == kubeletErrorFail { // guard: kubelet-signal
-			return kubelet
+	if d.annotated {
+		asked, err := parseAnnotation(value)
+		switch {
+		case err != nil: // guard: unreadable
+			return refuse(CauseUnreadable, "annotation %s cannot be read: %v", AnnotationKey, err)
+		case asked.optOut: // guard: opt-out
+			d.Reason = "opted out by annotation"
+			return nil
 		}
-		d.Warnings = append(d.Warnings, kubelet.Message)
+		d.request = asked
 	}
-	if d.Signal == SignalNone && !d.annotated { // guard: no-signal
-		if d.request.optOut {
-			d.Reason = optedOut
-		}
-		return nil
+	if d.findSignal(); d.Signal == SignalNone { // guard: no-signal
+		return d.withoutSignal()
 	}
-	r, kubelet := d.findRule()
-	if kubelet != nil {
-		return d.withoutKubelet(kubelet)
+	candidates, refusal := d.candidates()
+	if refusal != nil {
+		return refusal
 	}
-	d.Rule = r.name
-	switch {
-	case r.deny: // guard: deny
-		return denied(c, r)
-	case d.unreadable != nil: // guard: unreadable
-		return refuse(CauseUnreadable, "annotation %s cannot be read: %v", AnnotationKey, d.unreadable)
-	case d.request.optOut:
-		d.Signal, d.Evidence, d.Reason = SignalNone, "", optedOut
-		return nil
-	case d.Signal == SignalNone && d.blind != nil:
-		return refuse(CauseHCA, blind, oneLine(d.blind.Error()))
-	case d.Signal == SignalNone: // guard: opt-in
-		return refuse(CauseNamespace, "namespace %s may not opt in by annotation, and nothing else makes the container an RDMA container: "+
-			"add the namespace to optIn.annotation.namespaces, or request the RDMA device plugin's resource", quoted(c.Namespace))
-	}
-	return d.grant(r)
+	return d.grant(candidates)
 }
 
-const (
-	optedOut = "opted out by annotation"
-	blind    = "cannot tell whether the container holds verbs devices: %s: see rdma-spec devices on the node"
-)
-
-// withoutKubelet decides where a rule could match and the kubelet does not tell: an unknown ceiling is never taken for a high one.
-func (d *deciding) withoutKubelet(kubelet *Refusal) *Refusal {
-	if d.annotated || d.config.OptIn.OnKubeletError == kubeletErrorFail { // guard: kubelet-annotated
-		return kubelet
+// withoutSignal decides about a container that nothing names. It is left alone, unless its author asked for something.
+func (d *deciding) withoutSignal() *Refusal {
+	switch {
+	case d.annotated && d.blind != nil:
+		return refuse(CauseHCA, blind, oneLine(d.blind.Error()))
+	case !d.annotated && d.resources.err != nil:
+		d.Reason = d.resources.problem()
+	case !d.annotated:
+	case d.request.less() && !d.own: // guard: own-annotation, else d.request.less()
+		d.Reason = "its pod's annotation only asks for less, and nothing makes it an RDMA container"
+	case d.resources.err != nil: // guard: kubelet-signal
+		return d.resources.refusal()
+	case d.annotated: // guard: opt-in
+		return refuse(CauseNamespace, "namespace %s may not opt in by annotation, and nothing else makes the container an RDMA container: "+
+			"add the namespace to optIn.namespaces, or request the RDMA device plugin's resource", quoted(d.container.Namespace))
 	}
-	d.Reason = kubelet.Message
 	return nil
 }
 
-// grant makes the grant that a rule gives within what was asked for.
-func (d *deciding) grant(r *rule) *Refusal {
-	limit, refusal := d.memlock(r)
+const blind = "cannot tell whether the container holds verbs devices: %s: see rdma-spec devices on the node"
+
+// grant makes the grant of what the candidates give within what was asked for: field by field the least, since any of them may be
+// the rule that matches.
+func (d *deciding) grant(candidates []*rule) *Refusal {
+	limit, refusal := d.memlock(candidates)
 	if refusal != nil {
 		return refusal
 	}
-	ipcLock, refusal := d.ipcLock(r, limit)
+	ipcLock, refusal := d.ipcLock(candidates, limit)
 	if refusal != nil {
 		return refusal
 	}
-	devices, refusal := d.devices(r)
+	devices, refusal := d.devices(candidates)
 	if refusal != nil {
 		return refusal
 	}
@@ -117,30 +106,58 @@ func (d *deciding) grant(r *rule) *Refusal {
 	return nil
 }
 
-func (d *deciding) memlock(r *rule) (spec.Limit, *Refusal) {
-	ceiling, ok := r.memlock.bytes(d.container.MemoryLimit)
-	if !ok { // guard: no-memory-limit
-		return 0, refuse(CauseMemoryLimit, "memlock is the container's memory limit (rule %q), and it has none: "+
-			"set resources.limits.memory", r.name)
+// memlock gives 0 where the limit is left as it is, which is the least there is.
+func (d *deciding) memlock(candidates []*rule) (spec.Limit, *Refusal) {
+	ceiling := spec.Unlimited
+	for _, r := range candidates {
+		limit, ok := d.bytes(r.memlock)
+		if !ok && len(candidates) == 1 { // guard: no-memory-limit
+			return 0, refuse(CauseMemoryLimit, "memlock is the container's memory limit (rule %q), and it has none: "+
+				"set resources.limits.memory", r.name)
+		}
+		if limit < ceiling { // guard: least-memlock
+			ceiling = limit
+		}
 	}
 	if d.request.memlock == nil {
 		return ceiling, nil
 	}
-	asked, ok := d.request.memlock.bytes(d.container.MemoryLimit)
+	asked, ok := d.bytes(*d.request.memlock)
 	switch {
 	case !ok: // guard: asked-memory-limit
 		return 0, refuse(CauseMemoryLimit, "the annotation asks for memlock: memory-limit, and the container has none: "+
 			"set resources.limits.memory, or ask for a number of bytes")
+	case asked > ceiling && ceiling == 0: // guard: memlock-unchanged
+		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and %s leaves memlock as it is: remove memlock from the annotation", asked, d.who(candidates))
 	case asked > ceiling: // guard: memlock-ceiling
-		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and rule %q gives %s: ask for that or less", asked, r.name, ceiling)
+		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and %s gives %s: ask for that or less", asked, d.who(candidates), ceiling)
 	}
 	return asked, nil
 }
 
+// bytes gives the limit that a memlock means for the container, and whether it means one: memory-limit does not where there is no
+// memory limit. One above the node's memory counts as the node's: its author can write what they like.
+func (d *deciding) bytes(m memlock) (limit spec.Limit, ok bool) {
+	if !m.memoryLimit {
+		return m.limit, true
+	}
+	bytes := max(d.container.MemoryLimit, 0)
+	if d.node.Memory > 0 && bytes > d.node.Memory { // guard: node-memory
+		bytes = d.node.Memory
+	}
+	return spec.Limit(bytes), bytes > 0
+}
+
 // ipcLock gives what the rule gives, or less. Where the rule leaves out containers that dropped all capabilities, asking does not
 // bring them back in: who dropped them may be the administrator, by Pod Security.
-func (d *deciding) ipcLock(r *rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
-	given := r.ipcLock.grant(limit)
+func (d *deciding) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
+	mode := ipcLockAlways
+	for _, r := range candidates {
+		if r.ipcLock < mode { // guard: least-ipc-lock
+			mode = r.ipcLock
+		}
+	}
+	given := mode.grant(limit)
 	asked := d.request.ipcLock
 	switch {
 	case asked == nil:
@@ -149,21 +166,19 @@ func (d *deciding) ipcLock(r *rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
 		return spec.IPCLockNo, nil
 	case given != spec.IPCLockNo:
 		return given, nil // guard: ipc-lock-dropped, else spec.IPCLockYes
-	case r.ipcLock == ipcLockFalse:
-		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, and rule %q gives none: remove ipcLock from the annotation", r.name)
+	case mode == ipcLockFalse:
+		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, and %s gives none: remove ipcLock from the annotation", d.who(candidates))
+	case limit == 0:
+		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, and %s leaves memlock as it is, which it would void: remove ipcLock from the annotation", d.who(candidates))
 	default:
 		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, which would void the memlock of %s: remove ipcLock from the annotation", limit)
 	}
 }
 
-func denied(c *Container, r *rule) *Refusal {
-	if r.message != "" {
-		return refuse(CauseDenied, "rule %q denies RDMA here: %s", r.name, r.message)
-	}
-	return refuse(CauseDenied, "rule %q denies RDMA in namespace %s: remove the annotation %s and the RDMA resource, or ask the cluster's administrator",
-		r.name, quoted(c.Namespace), AnnotationKey)
-}
-
 func refuse(cause Cause, format string, args ...any) *Refusal {
 	return &Refusal{Cause: cause, Message: fmt.Sprintf(format, args...)}
+}
+
+func (d *deciding) warn(format string, args ...any) {
+	d.Warnings = append(d.Warnings, fmt.Sprintf(format, args...))
 }

@@ -11,28 +11,76 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// devices gives the devices that are injected: those asked for, within those that the rule selects; where nothing is said, all of
-// them into a container that holds none yet.
-func (d *deciding) devices(r *rule) ([]hca.Device, *Refusal) {
+// devices gives the devices that are injected: those of the HCAs that are asked for, within those that every candidate selects. What a
+// device plugin has allotted is never added to.
+func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	asked := d.request.devices
-	mayInject := d.namespaceListed() || r.inject
+	unasked := !slices.ContainsFunc(candidates, func(r *rule) bool { return !r.always }) // guard: least-always, else candidates[0].always
 	switch {
 	case asked.none:
 		return nil, nil
-	case asked.given() && !mayInject: // guard: inject-namespace
+	case len(d.held) > 0: // guard: allotment
+		return nil, d.notHeld(asked.names)
+	case asked.given() && !d.mayAsk() && !unasked: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation asks for devices, and namespace %s may not have any injected: "+
-			"add the namespace to optIn.annotation.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
-	case !asked.given() && (len(d.held) > 0 || !r.inject && d.Signal != SignalAnnotation): // guard: inject-unasked
+			"add the namespace to inject.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
+	case !asked.given() && !unasked && !(d.mayAsk() && d.annotated): // guard: inject-unasked
 		return nil, nil
+	case d.blind != nil: // guard: blind
+		return nil, refuse(CauseHCA, blind, oneLine(d.blind.Error()))
 	}
+	node, refusal := d.inventory()
+	if refusal != nil {
+		return nil, refusal
+	}
+	if node.NetNSExclusive && !d.container.HostNetwork { // guard: netns-exclusive
+		const why = "the node's RDMA devices belong to network namespaces (netns_mode is exclusive), so an HCA of the host's cannot be opened in the container's"
+		if unasked && !asked.given() {
+			d.warn("no HCAs are injected: %s", why)
+			return nil, nil
+		}
+		return nil, refuse(CauseHCA, "the annotation asks for devices, and %s: set hostNetwork: true, have an HCA moved into the pod by CNI, or remove devices from the annotation", why)
+	}
+	chosen, refusal := d.chooseHCAs(node, candidates)
+	if refusal != nil || len(chosen) == 0 {
+		return nil, refusal
+	}
+	devices := d.devicesOf(node, chosen, candidates)
+	return devices, d.pathTaken(devices)
+}
+
+func (d *deciding) inventory() (*hca.Node, *Refusal) {
 	node, err := d.node.HCAs()
 	if err != nil {
 		return nil, refuse(CauseHCA, "cannot read the HCAs of this node: %s: see rdma-spec devices on the node", oneLine(err.Error()))
 	}
-	chosen, refusal := d.chooseHCAs(node, r)
-	if refusal != nil {
-		return nil, refusal
+	return node, nil
+}
+
+// notHeld refuses a container that holds verbs devices and asks for an HCA that is not among theirs.
+func (d *deciding) notHeld(names []string) *Refusal {
+	if len(names) == 0 {
+		return nil
 	}
+	node, refusal := d.inventory()
+	if refusal != nil {
+		return refusal
+	}
+	for _, name := range names {
+		h, _ := node.Find(name)
+		held := slices.ContainsFunc(d.held, func(dev hca.Device) bool {
+			return slices.ContainsFunc(h.Devices, func(of hca.Device) bool { return of.Number == dev.Number })
+		})
+		if !held { // guard: not-held
+			return refuse(CauseCeiling, "the annotation asks for HCA %s, and the container holds other verbs devices, to which none is added: "+
+				"remove devices from the annotation, or request that HCA from its device plugin", quoted(name))
+		}
+	}
+	return nil
+}
+
+// devicesOf gives the devices of HCAs, and the node's rdma_cm.
+func (d *deciding) devicesOf(node *hca.Node, chosen []hca.HCA, candidates []*rule) []hca.Device {
 	var devices, management []hca.Device
 	for _, h := range chosen {
 		for _, dev := range h.Devices {
@@ -40,45 +88,67 @@ func (d *deciding) devices(r *rule) ([]hca.Device, *Refusal) {
 			case dev.Problem != "": // guard: device-problem
 			case dev.Kind == hca.KindVerbs:
 				devices = append(devices, dev)
-			case !r.devices.Management: // guard: management
+			case slices.ContainsFunc(candidates, func(r *rule) bool { return !r.selectors.Management }): // guard: management
 			default:
 				devices, management = append(devices, dev), append(management, dev)
 			}
 		}
 	}
-	devices = append(devices, d.connectionManager(node, chosen)...)
 	if len(management) > 0 {
-		d.warn("rule %q gives management devices, with which the container can disturb the whole fabric: %s", r.name,
+		d.warn("rule %q gives management devices, with which the container can disturb the whole fabric: %s", d.Rule,
 			shortList(management, func(dev hca.Device) string { return path.Base(dev.Path) }))
 	}
-	return devices, d.pathTaken(devices)
-}
-
-// connectionManager gives the node's rdma_cm, if there is a sound one.
-func (d *deciding) connectionManager(node *hca.Node, chosen []hca.HCA) []hca.Device {
 	switch {
 	case node.RDMACM != nil && node.RDMACM.Problem == "": // guard: rdma-cm-problem, else node.RDMACM != nil
-		return []hca.Device{*node.RDMACM}
+		devices = append(devices, *node.RDMACM)
 	case node.RDMACM != nil:
 		d.warn("connections by RDMA_CM will fail, since the container gets no rdma_cm: %s", oneLine(node.RDMACM.Problem))
 	case slices.ContainsFunc(chosen, usesConnectionManager):
 		d.warn("connections by RDMA_CM will fail, since the node has no /dev/infiniband/rdma_cm: load the module rdma_ucm")
 	}
-	return nil
+	return devices
 }
 
 // usesConnectionManager tells HCAs from such as EFA, which sysfs calls unspecified and which know no RDMA_CM.
 func usesConnectionManager(h hca.HCA) bool { return h.NodeType != "unspecified" }
 
-// chooseHCAs gives the HCAs whose devices are injected, one at least.
-func (d *deciding) chooseHCAs(node *hca.Node, r *rule) ([]hca.HCA, *Refusal) {
-	if names := d.request.devices.names; len(names) > 0 {
-		return namedHCAs(node, r, names)
+// chooseHCAs gives the HCAs whose devices are injected: one at least, except where the candidates alone leave none.
+func (d *deciding) chooseHCAs(node *hca.Node, candidates []*rule) (chosen []hca.HCA, refusal *Refusal) {
+	names := d.request.devices.names
+	if len(names) > 0 {
+		chosen, refusal = d.namedHCAs(node, candidates, names)
+	} else {
+		chosen, refusal = d.allHCAs(node, candidates)
 	}
+	var physical, down []hca.HCA
+	for _, h := range chosen {
+		others := func(other hca.HCA) bool { return other.Name != h.Name && other.Parent != "" && other.Parent == h.PCI }
+		if slices.ContainsFunc(node.HCAs, others) {
+			physical = append(physical, h)
+		}
+		if !h.Active() {
+			down = append(down, h)
+		}
+	}
+	name := func(h hca.HCA) string { return h.Name }
+	if len(physical) > 0 {
+		d.warn("the container gets physical functions whose virtual or scalable ones may belong to other pods: %s", shortList(physical, name))
+	}
+	if len(down) > 0 {
+		d.warn("the container gets HCAs that it asks for and that have no ACTIVE port: %s", shortList(down, name))
+	}
+	return chosen, refusal
+}
+
+// allHCAs gives every HCA that all candidates' selectors pass and that has an ACTIVE port.
+func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refusal) {
 	var chosen, broken []hca.HCA
 	for _, h := range node.HCAs {
 		switch {
-		case !r.devices.passes(h, hca.Port.Active): // guard: selectors
+		case h.Unread != "" && all(candidates, func(s Selectors) bool { return matchesAny(s.Names, h.Name) }): // guard: unread
+			return nil, refuse(CauseHCA, "HCA %s is one of those that rule %q selects by name, and nothing is known of it: %s: name other HCAs in the annotation, or see rdma-spec devices on the node",
+				h.Name, d.Rule, oneLine(h.Unread))
+		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }): // guard: selectors
 		case verbsProblem(h) != "": // guard: broken-hca
 			broken = append(broken, h)
 		default:
@@ -90,18 +160,20 @@ func (d *deciding) chooseHCAs(node *hca.Node, r *rule) ([]hca.HCA, *Refusal) {
 		left = "left out: " + shortList(broken, func(h hca.HCA) string { return fmt.Sprintf("%s (%s)", h.Name, verbsProblem(h)) })
 	}
 	switch {
+	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // never refused because of a candidate
+		return nil, nil
 	case len(chosen) == 0 && left != "":
 		return nil, refuse(CauseHCA, "no HCA of this node can be injected, %s: see rdma-spec devices on the node", left)
 	case len(chosen) == 0:
-		return nil, refuse(CauseHCA, "no HCA of this node can be injected: rule %q takes those that pass its devices selectors and have an ACTIVE port; "+
-			"the node has %s: choose a node with others, or have a port brought up", r.name, inventory(node))
+		return nil, refuse(CauseHCA, "no HCA of this node can be injected: rule %q takes those that pass its selectors and have an ACTIVE port; "+
+			"the node has %s: choose a node with others, or have a port brought up", d.Rule, inventory(node))
 	case left != "":
 		d.warn("HCAs are %s", left)
 	}
 	return chosen, nil
 }
 
-func namedHCAs(node *hca.Node, r *rule, names []string) ([]hca.HCA, *Refusal) {
+func (d *deciding) namedHCAs(node *hca.Node, candidates []*rule, names []string) ([]hca.HCA, *Refusal) {
 	var chosen []hca.HCA
 	for _, name := range names {
 		h, found := node.Find(name)
@@ -110,14 +182,21 @@ func namedHCAs(node *hca.Node, r *rule, names []string) ([]hca.HCA, *Refusal) {
 			continue
 		case !found: // guard: hca-found
 			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which this node does not have: it has %s", quoted(name), inventory(node))
-		case !r.devices.passes(h, anyPort): // guard: named-selectors
-			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the devices selectors of rule %q do not pass: ask for another, or for devices: all", quoted(name), r.name)
+		case h.Unread != "": // guard: named-unread
+			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, of which nothing is known: %s: ask for another, or see rdma-spec devices on the node", quoted(name), oneLine(h.Unread))
+		case !all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }): // guard: named-selectors
+			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the selectors of %s do not pass: ask for another, or for devices: all", quoted(name), d.who(candidates))
 		case verbsProblem(h) != "": // guard: named-broken-hca
 			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another", quoted(name), verbsProblem(h))
 		}
 		chosen = append(chosen, h)
 	}
 	return chosen, nil
+}
+
+// all reports whether a condition holds for the selectors of each candidate.
+func all(candidates []*rule, condition func(Selectors) bool) bool {
+	return !slices.ContainsFunc(candidates, func(r *rule) bool { return !condition(r.selectors) }) // guard: least-selectors, else condition(candidates[len(candidates)-1].selectors)
 }
 
 // pathTaken refuses to hide a device under the path of another: the container would hold something else than it was promised.
@@ -140,8 +219,4 @@ func verbsProblem(h hca.HCA) string {
 		return oneLine(err.Error())
 	}
 	return ""
-}
-
-func (d *deciding) warn(format string, args ...any) {
-	d.Warnings = append(d.Warnings, fmt.Sprintf(format, args...))
 }

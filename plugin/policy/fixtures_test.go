@@ -78,9 +78,37 @@ func testNodes(t testing.TB) nodes {
 	return n
 }
 
+// changed is A100 with another inventory.
+func changed(change func(*hca.Node)) func(testing.TB) Node {
+	return func(t testing.TB) Node {
+		inventory, err := hca.Scan(hcatest.A100(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(inventory)
+		return fixed(inventory)
+	}
+}
+
+// fixed is a node with an inventory, held in memory.
+func fixed(inventory *hca.Node) Node {
+	return Node{
+		Verbs: func(n hca.Number) (hca.Device, bool, error) {
+			d, ok := inventory.Lookup(n)
+			return d, ok && d.Kind == hca.KindVerbs, nil
+		},
+		HCAs: func() (*hca.Node, error) { return inventory, nil },
+	}
+}
+
 // Kubelets.
 func holds(names ...string) func() ([]string, bool, error) {
 	return func() ([]string, bool, error) { return names, true, nil }
+}
+
+// unlisted holds resources, and may hold others: it is an ordinary init container, or has a DRA claim.
+func unlisted(names ...string) func() ([]string, bool, error) {
+	return func() ([]string, bool, error) { return names, false, nil }
 }
 
 func silent() ([]string, bool, error) {
@@ -106,13 +134,12 @@ func checkOneLine(t testing.TB, message string) {
 	}
 }
 
-// restrictive is the policy that attacks are tried on: it gives a little to some, and to guests nothing.
+// restrictive is the policy that attacks are tried on: it gives a little to some, and more to few.
 const restrictive = `
 memlock: 1Gi
-optIn: {resources: [rdma/*], annotation: {namespaces: [ml-*]}}
-devices: {names: [mlx5_0, mlx5_1]}
+optIn: {resources: [rdma/*], namespaces: [opt-*]}
+inject: {namespaces: [ml-*], names: [mlx5_0, mlx5_1]}
 rules:
-- {name: guests, match: {namespaces: [guest-*]}, deny: true}
-- {name: fabric, match: {namespaces: [fabric]}, devices: {management: true}}
-- {name: big, match: {namespaces: [ml-big], labels: {size: big}}, memlock: 4Gi, ipcLock: force}
+- {name: fabric, match: {namespaces: [fabric]}, inject: {management: true, always: true}}
+- {name: big, match: {namespaces: [ml-big], resources: [rdma/big]}, memlock: 4Gi, ipcLock: always}
 `

@@ -11,7 +11,7 @@ import (
 	"unicode"
 )
 
-// checkNameGlobs refuses globs of names that match nothing, or else than they seem to: a deny rule that never matches helps nobody.
+// checkNameGlobs refuses globs of names that match nothing, or other names than they seem to.
 func checkNameGlobs(globs []string) error {
 	for _, g := range globs {
 		if err := checkGlob(g); err != nil {
@@ -41,14 +41,14 @@ func checkGlob(g string) error {
 	_, err := path.Match(g, "")
 	switch {
 	case err != nil || g == "" || strings.ContainsFunc(g, unicode.IsSpace) || strings.ContainsFunc(g, unicode.IsControl):
-		return fmt.Errorf("%q is no glob: write a name in which * stands for any characters but /, as in ml-* or rdma/*", g)
+		return fmt.Errorf("%q is not a glob: write a name in which * stands for any characters but /, as in ml-* or rdma/*", g)
 	case strings.Contains(g, "[!"):
-		return fmt.Errorf("%q is no glob for all but those characters: write [^...] for that", g)
+		return fmt.Errorf("%q is not a glob for all but those characters: write [^...] for that", g)
 	}
 	return nil
 }
 
-// matchesAny says whether a name matches one of the globs. Globs have been checked: a bad one matches nothing.
+// matchesAny reports whether a name matches one of the globs. Globs have been checked: a bad one matches nothing.
 func matchesAny(globs []string, name string) bool {
 	return slices.ContainsFunc(globs, func(g string) bool {
 		ok, err := path.Match(g, name)
@@ -56,7 +56,20 @@ func matchesAny(globs []string, name string) bool {
 	})
 }
 
-// matchesAnyOrAll is matchesAny, but no globs match all.
-func matchesAnyOrAll(globs []string, name string) bool {
-	return len(globs) == 0 || matchesAny(globs, name)
+// coverGlobs reports whether some globs surely match every name that others match. No globs match all.
+func coverGlobs(wide, narrow []string) bool {
+	return len(wide) == 0 || len(narrow) > 0 && !slices.ContainsFunc(narrow, func(n string) bool {
+		return !slices.ContainsFunc(wide, func(w string) bool { return coversGlob(w, n) })
+	})
+}
+
+// coversGlob compares two globs: equal ones, any and a plain name, and two that have no other special characters than * and, in the
+// narrow one, ?. For those the narrow one's own text is enough: only a * of the wide one matches a * or a ? in it.
+func coversGlob(wide, narrow string) bool {
+	plain := !strings.ContainsAny(narrow, `*?[\`)
+	if plain || !strings.ContainsAny(wide, `?[\`) && !strings.ContainsAny(narrow, `[\`) {
+		matches, err := path.Match(wide, narrow)
+		return err == nil && matches
+	}
+	return wide == narrow
 }

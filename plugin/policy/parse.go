@@ -8,17 +8,26 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	yamldocs "go.yaml.in/yaml/v2"
+	strictjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 )
 
 // maxConfigSize bounds a configuration file. The longest sensible one has a few hundred rules.
 const maxConfigSize = 1 << 20
 
-// Scalar is a YAML value that may be written as a string, a number or a boolean. It keeps the text; what the text means is
-// told where the value is used, together with its place. It is "" only where nothing was written.
+// Scalar is a YAML value that may be written as a string, a number or a boolean. It keeps the text, which is read where the value is
+// used, so that an error can name the place. It is "" only where nothing was written.
 type Scalar string
 
-// UnmarshalJSON takes any JSON value: what is no scalar is found out where the value is used.
+// UnmarshalJSON takes any JSON value: one that is not a scalar is an error where the value is used.
 func (s *Scalar) UnmarshalJSON(text []byte) error {
 	var str string
 	if err := json.Unmarshal(text, &str); err != nil || str == "" {
@@ -26,6 +35,14 @@ func (s *Scalar) UnmarshalJSON(text []byte) error {
 	}
 	*s = Scalar(str)
 	return nil
+}
+
+// MarshalJSON writes true and false as they are written by hand, and all else as text.
+func (s Scalar) MarshalJSON() ([]byte, error) {
+	if s == "true" || s == "false" {
+		return []byte(s), nil
+	}
+	return json.Marshal(string(s))
 }
 
 // Parse reads a configuration: YAML, on top of the defaults. It is strict: a key that is unknown, given twice, of another type or
@@ -39,7 +56,7 @@ func Parse(text []byte) (Config, error) {
 		return Config{}, errors.New("the configuration is empty: to run with the defaults, remove the file or write `{}` into it")
 	}
 	config := Default()
-	if err := decodeStrict(text, &config); err != nil && !errors.Is(err, errNothing) {
+	if err := decodeStrict(text, &config, &Config{}); err != nil && !errors.Is(err, errNothing) {
 		return Config{}, err
 	}
 	return config, nil
@@ -82,4 +99,102 @@ func readFile(file string) ([]byte, error) {
 		return nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}
 	return text, nil
+}
+
+// errNothing reports that a YAML text has nothing but white space and comments in it.
+var errNothing = errors.New("it says nothing")
+
+// decodeStrict reads YAML into a value on top of what it holds: one document, without a key that is unknown, given twice, of another
+// type, or without a value. Errors name the path of what is wrong, one a line; a key given twice is named by its line, since only the
+// YAML parser ever sees both. The scratch value is another of the same type.
+func decodeStrict(text []byte, into, scratch any) error {
+	asJSON, err := yaml.YAMLToJSONStrict(text) // guard: key-twice, else yaml.YAMLToJSON
+	if givenTwice := new(yamldocs.TypeError); errors.As(err, &givenTwice) {
+		return errors.New(firstLine(err))
+	}
+	if err != nil { // guard: not-yaml
+		return fmt.Errorf("not YAML: %s", firstLine(err))
+	}
+	if !oneDocument(text) { // guard: yaml-documents
+		return errors.New("something follows the end of the YAML document, after ---, ... or a closing bracket: remove it")
+	}
+	var written any
+	if err := json.Unmarshal(asJSON, &written); err != nil {
+		return fmt.Errorf("not YAML: %s", firstLine(err))
+	}
+	if written == nil {
+		return errNothing
+	}
+	if empty := withoutValue("", written); len(empty) > 0 { // guard: no-value
+		return empty.together()
+	}
+	unknown, err := strictjson.UnmarshalStrict(asJSON, scratch, strictjson.DisallowUnknownFields)
+	if len(unknown) > 0 { // guard: unknown-key
+		return problems(unknown).together()
+	}
+	if err == nil {
+		return json.Unmarshal(asJSON, into)
+	}
+	if mismatch := new(json.UnmarshalTypeError); errors.As(json.Unmarshal(asJSON, scratch), &mismatch) {
+		place := strings.ReplaceAll(mismatch.Field, "Selectors.", "") // embedded in the types, not in the text
+		return fmt.Errorf("%s is of the type %s: expected %s", orIt(place), mismatch.Value, expected[mismatch.Type.Kind()])
+	}
+	return errors.New(firstLine(err))
+}
+
+// oneDocument reports whether nothing follows a YAML text's first document. The YAML library reads the first one and drops the rest.
+func oneDocument(text []byte) bool {
+	documents := yamldocs.NewDecoder(bytes.NewReader(text))
+	var content struct{}
+	if errors.Is(documents.Decode(&content), io.EOF) {
+		return true
+	}
+	return errors.Is(documents.Decode(&content), io.EOF)
+}
+
+// withoutValue finds the keys and list elements that have no value, which a decoder would take for ones that are not there.
+func withoutValue(place string, written any) (found problems) {
+	switch written := written.(type) {
+	case nil:
+		found = problems{fmt.Errorf("%s has no value: give it one, or remove it", place)}
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(written)) {
+			at := quotedKey(key)
+			if place != "" {
+				at = place + "." + at
+			}
+			found = append(found, withoutValue(at, written[key])...)
+		}
+	case []any:
+		for i, element := range written {
+			found = append(found, withoutValue(fmt.Sprintf("%s[%d]", place, i), element)...)
+		}
+	}
+	return found
+}
+
+// expected names kinds for the person who wrote something else.
+var expected = map[reflect.Kind]string{
+	reflect.Struct: "keys and values",
+	reflect.Slice:  "a list",
+	reflect.String: "text, in quotes if it looks like something else",
+	reflect.Bool:   "true or false",
+	reflect.Int:    "a whole number",
+}
+
+func orIt(place string) string {
+	if place == "" {
+		return "it"
+	}
+	return place
+}
+
+// firstLine gives an error's text without the libraries' prefixes, on one line.
+func firstLine(err error) string {
+	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
+	text = strings.TrimPrefix(text, "yaml: ")
+	text = strings.TrimPrefix(text, "unmarshal errors:\n")
+	text = strings.TrimPrefix(text, "json: ")
+	text, _, _ = strings.Cut(text, "\n")
+	return strings.TrimSpace(text)
 }

@@ -5,7 +5,7 @@
 // that the plugin, explain, status and repair carry out or show.
 //
 // It takes values and returns values. What costs a call, the node's devices and the kubelet's word on resources, comes in as
-// functions that Decide calls at most once and only if it has to.
+// functions that Decide calls only if it has to.
 //
 // What stands between a pod's author and more than the policy gives is marked as a guard where it stands. Each guard has rows in
 // the attack table, and a run that takes the guards away one by one makes their rows fail.
@@ -34,34 +34,36 @@ func New(config Config) (*Policy, error) {
 	}
 	p := &Policy{config: config}
 	var found problems
-	p.otherwise = rule{name: defaultRule, devices: config.Devices}
+	p.otherwise = rule{name: defaultRule, gives: gives{selectors: config.Inject.Selectors}}
 	var err error
 	p.otherwise.memlock, err = parseMemlock(config.Memlock)
 	found.at("memlock", err)
 	p.otherwise.ipcLock, err = parseIPCLock(config.IPCLock)
 	found.at("ipcLock", err)
-	found.at("ipcLock", p.otherwise.contradiction())
-	config.Devices.check("devices", &found)
-	if config.Devices.Management { // guard: management-general
-		found.at("devices.management", errors.New("umad and issm are given by a rule with match.namespaces only, never to everybody: move it into such a rule"))
+	config.Inject.Selectors.check("inject", &found)
+	if config.Inject.Management { // guard: management-general
+		found.at("inject.management", errors.New("umad and issm are given by a rule with match.namespaces only, never to everybody: move it into such a rule"))
 	}
 	found.at("optIn.resources", checkResourceGlobs(config.OptIn.Resources))
-	found.at("optIn.annotation.namespaces", checkNameGlobs(config.OptIn.Annotation.Namespaces))
-	found.at("optIn.nvidiaMOFED.runtimeHandlers", checkNameGlobs(config.OptIn.NVIDIAMOFED.RuntimeHandlers))
-	found.at("optIn.onKubeletError", oneOf(config.OptIn.OnKubeletError, kubeletErrorSkip, kubeletErrorFail))
-	found.at("skipRuntimeHandlers", checkNameGlobs(config.SkipRuntimeHandlers))
+	found.at("optIn.namespaces", checkNameGlobs(config.OptIn.Namespaces))
+	found.at("inject.namespaces", checkNameGlobs(config.Inject.Namespaces))
+	isNoHandler := func(glob string) bool { return glob == "" }
+	found.at("skipRuntimeHandlers", checkNameGlobs(slices.DeleteFunc(slices.Clone(config.SkipRuntimeHandlers), isNoHandler)))
 	found.at("repair.mode", oneOf(string(config.Repair.Mode), RepairOff, RepairReport, RepairFix))
 	p.repairEvery, err = checkInterval(config.Repair.Every)
 	found.at("repair.every", err)
 	named := map[string]int{}
 	for i := range config.Rules {
 		place := fmt.Sprintf("rules[%d]", i)
-		compiled := p.compile(&config.Rules[i], place, &found)
-		if j, twice := named[compiled.name]; twice {
-			found.at(place+".name", fmt.Errorf("%q is the name of rules[%d] as well: logs could not tell them apart", compiled.name, j))
+		r := p.compile(&config.Rules[i], place, &found)
+		if j, twice := named[r.name]; twice {
+			found.at(place+".name", fmt.Errorf("%q is the name of rules[%d] as well: logs could not tell them apart", r.name, j))
 		}
-		named[compiled.name] = i
-		p.rules = append(p.rules, compiled)
+		named[r.name] = i
+		if j := slices.IndexFunc(p.rules, func(earlier rule) bool { return earlier.match.covers(r.match) }); j >= 0 { // guard: rule-shadowed
+			found.at(place, fmt.Errorf("it can never match, since rules[%d] matches all that it does and comes first: change their order, or remove one", j))
+		}
+		p.rules = append(p.rules, r)
 	}
 	if err := found.together(); err != nil {
 		return nil, err
@@ -76,24 +78,18 @@ const (
 	RepairFix    = "fix"
 )
 
-// What optIn.onKubeletError can be.
-const (
-	kubeletErrorSkip = "skip"
-	kubeletErrorFail = "fail"
-)
-
-// Config gives the configuration with its defaults, also those of the rules' devices.
+// Config gives the configuration with its defaults, also those of the rules' selectors.
 func (p *Policy) Config() Config { return p.config }
 
 // RepairEvery gives the time between two passes over the running containers.
 func (p *Policy) RepairEvery() time.Duration { return p.repairEvery }
 
-// GivesIPCLock says whether some container can get CAP_IPC_LOCK under the policy.
+// GivesIPCLock reports whether some container can get CAP_IPC_LOCK under the policy.
 func (p *Policy) GivesIPCLock() bool {
 	return p.otherwise.givesIPCLock() || slices.ContainsFunc(p.rules, rule.givesIPCLock)
 }
 
-// NeedsResources says whether some decision under the policy can need the kubelet's word on resources.
+// NeedsResources reports whether some decision under the policy can need the kubelet's word on resources.
 func (p *Policy) NeedsResources() bool {
 	return len(p.config.OptIn.Resources) > 0 || slices.ContainsFunc(p.rules, func(r rule) bool { return len(r.match.Resources) > 0 })
 }
@@ -107,7 +103,7 @@ func (p *problems) at(place string, err error) {
 	}
 }
 
-// maxProblems bounds how many problems are told of at once. A file that is no configuration at all can have a hundred thousand.
+// maxProblems bounds how many problems are reported at once. A file that is not a configuration at all can have a hundred thousand.
 const maxProblems = 20
 
 // together gives the problems as one error, one a line.
@@ -121,7 +117,7 @@ func (p problems) together() error {
 func checkInterval(text string) (time.Duration, error) {
 	every, err := time.ParseDuration(text)
 	if err != nil || every < time.Second || every > 24*time.Hour {
-		return 0, fmt.Errorf("%q is no time between 1s and 24h, such as 30s", text)
+		return 0, fmt.Errorf("%q is not a time between 1s and 24h, such as 30s", text)
 	}
 	return every, nil
 }

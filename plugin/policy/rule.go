@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"unicode"
@@ -11,103 +12,80 @@ import (
 
 // rule is a Rule with its values read, and those that it does not set taken from the configuration's general ones.
 type rule struct {
-	name    string
-	match   Match
-	memlock memlock
-	ipcLock ipcLock
-	devices Devices
-	inject  bool // the rule names devices: they are injected without being asked for
-	deny    bool
-	message string
+	name  string
+	match Match
+	gives
+}
+
+// gives is what the containers get that a rule speaks about.
+type gives struct {
+	memlock   memlock
+	ipcLock   ipcLock
+	selectors Selectors
+	always    bool // HCAs are injected without being asked for
 }
 
 // defaultRule is what the general values are called as a rule: it applies where no other matches.
 const defaultRule = "default"
 
-// Bounds of what an administrator writes for logs, metrics and the people who are denied, in bytes.
-const (
-	maxRuleName    = 63
-	maxRuleMessage = 500
-)
+// maxRuleName bounds what an administrator writes for logs and metrics, in bytes.
+const maxRuleName = 63
 
-// compile reads a rule's values and checks them, and fills in the devices' selectors that it leaves to the general ones.
+// compile reads a rule's values and checks them, and fills in the selectors that it leaves to the general ones.
 func (p *Policy) compile(written *Rule, place string, found *problems) rule {
-	r := p.otherwise
-	r.name, r.match, r.deny, r.message = written.Name, written.Match, written.Deny, written.Message
-	found.at(place+".name", checkText(r.name, maxRuleName))
-	found.at(place+".message", checkText(r.message, maxRuleMessage))
-	switch r.name {
-	case "":
-		r.name = place
-	case defaultRule:
-		found.at(place+".name", fmt.Errorf("%q is what the general values are called in logs: choose another name", defaultRule))
-	}
+	r := rule{name: cmp.Or(written.Name, place), match: written.Match, gives: p.otherwise.gives}
+	found.at(place+".name", checkRuleName(written.Name))
 	found.at(place+".match.namespaces", checkNameGlobs(r.match.Namespaces))
 	found.at(place+".match.resources", checkResourceGlobs(r.match.Resources))
-	found.at(place+".match.runtimeHandlers", checkNameGlobs(r.match.RuntimeHandlers))
 	var err error
 	if written.Memlock != "" {
-		r.memlock, err = parseMemlock(written.Memlock)
+		r.memlock, err = parseRuleMemlock(written.Memlock)
 		found.at(place+".memlock", err)
 	}
 	if written.IPCLock != "" {
 		r.ipcLock, err = parseIPCLock(written.IPCLock)
 		found.at(place+".ipcLock", err)
-		found.at(place+".ipcLock", r.contradiction())
 	}
-	if written.Devices != nil {
-		devices := written.Devices.or(p.config.Devices)
-		devices.check(place+".devices", found)
-		written.Devices, r.devices, r.inject = &devices, devices, true
+	if written.Inject != nil {
+		written.Inject = &RuleInject{written.Inject.or(p.config.Inject.Selectors), written.Inject.Always}
+		written.Inject.check(place+".inject", found)
+		r.selectors, r.always = written.Inject.Selectors, written.Inject.Always
 	}
 	found.at(place, written.checkShape())
 	return r
 }
 
-// checkShape refuses rules that say two things at once, that match more than they seem to, or that would let pod authors in.
+// checkShape refuses rules that match more than they seem to, or that would let pod authors in.
 func (r Rule) checkShape() error {
 	m := r.Match
-	grants := r.Memlock != "" || r.IPCLock != "" || r.Devices != nil
 	switch {
-	case m.hasEmptyList():
+	case m.Namespaces != nil && len(m.Namespaces) == 0 || m.Resources != nil && len(m.Resources) == 0: // guard: match-empty
 		return errors.New("an empty list in match would match everything: write what it shall match, or remove it")
-	case r.Deny && grants:
-		return errors.New("a rule that denies gives nothing: remove deny, or memlock, ipcLock and devices")
-	case !r.Deny && r.Message != "":
-		return errors.New("message is said to who is denied: add deny: true, or remove the message")
-	case !r.Deny && len(m.Namespaces) == 0 && len(m.Resources) == 0: // guard: grant-scope
-		return errors.New("a rule that grants must say match.namespaces or match.resources: labels and runtime handlers are chosen by the pod's author")
-	case r.Devices != nil && r.Devices.Management && len(m.Namespaces) == 0: // guard: management-scope
-		return errors.New("devices.management gives umad and issm, which can disturb the whole fabric: say in match.namespaces who may have them")
+	case len(m.Namespaces) == 0 && len(m.Resources) == 0: // guard: match-nothing
+		return errors.New("it has neither match.namespaces nor match.resources: write one, or change the general values, which are for all others")
+	case r.Inject != nil && r.Inject.Management && len(m.Namespaces) == 0: // guard: management-scope
+		return errors.New("inject.management gives umad and issm, which can disturb the whole fabric: say in match.namespaces who may have them")
 	}
 	return nil
 }
 
-func (m Match) hasEmptyList() bool {
-	for _, list := range [][]string{m.Namespaces, m.Resources, m.RuntimeHandlers} {
-		if list != nil && len(list) == 0 {
-			return true
-		}
-	}
-	return m.Labels != nil && len(m.Labels) == 0
-}
-
-// contradiction refuses what would look like a limit and be none.
-func (r rule) contradiction() error {
-	if r.ipcLock == ipcLockTrue && r.memlock.finite() && r.memlock != (memlock{}) {
-		return errors.New("true contradicts a finite memlock, which the capability voids: write false, or force if the limit need not hold")
-	}
-	return nil
+// covers reports whether a rule that says something matches all that a later one does, as far as globs show it one by one: each of the later rule's globs
+// must be covered by one glob here, and where the later one leaves out namespaces or resources, they must be left out here.
+func (m Match) covers(later Match) bool {
+	return len(m.Namespaces)+len(m.Resources) > 0 && coverGlobs(m.Namespaces, later.Namespaces) && coverGlobs(m.Resources, later.Resources)
 }
 
 func (r rule) givesIPCLock() bool {
-	return !r.deny && (r.ipcLock == ipcLockForce || r.ipcLock != ipcLockFalse && !r.memlock.finite())
+	return r.ipcLock == ipcLockAlways || r.ipcLock == ipcLockTrue && r.memlock.unlimited()
 }
 
 // or gives the selectors with what they do not say taken from general ones. An empty list says something.
-func (s Devices) or(general Devices) Devices {
+func (s Selectors) or(general Selectors) Selectors {
 	if s.Names == nil {
 		s.Names = general.Names
+	}
+	if s.Functions == nil {
+		s.Functions = general.Functions
 	}
 	if s.LinkLayers == nil {
 		s.LinkLayers = general.LinkLayers
@@ -121,25 +99,37 @@ func (s Devices) or(general Devices) Devices {
 	return s
 }
 
-func (s Devices) check(place string, found *problems) {
+func (s Selectors) check(place string, found *problems) {
 	found.at(place+".names", checkNameGlobs(s.Names))
+	if len(s.Names) == 0 {
+		found.at(place+".names", errors.New("an empty list would pass no HCA: write \"*\" for all, or remove it"))
+	}
+	if len(s.Functions) == 0 {
+		found.at(place+".functions", errors.New("an empty list would pass no HCA: write physical, virtual or scalable, or remove it"))
+	}
+	for i, function := range s.Functions {
+		found.at(fmt.Sprintf("%s.functions[%d]", place, i), oneOf(function, "physical", "virtual", "scalable"))
+	}
 	for i, layer := range s.LinkLayers {
 		found.at(fmt.Sprintf("%s.linkLayers[%d]", place, i), oneOf(layer, "InfiniBand", "Ethernet"))
 	}
 	found.at(place+".netdevs", checkNameGlobs(s.Netdevs))
 	for i, n := range s.NUMANodes {
 		if n < -1 {
-			found.at(fmt.Sprintf("%s.numaNodes[%d]", place, i), fmt.Errorf("%d is no NUMA node: they count from 0, and -1 stands for HCAs that belong to none", n))
+			found.at(fmt.Sprintf("%s.numaNodes[%d]", place, i), fmt.Errorf("%d is not a NUMA node: they count from 0, and -1 stands for HCAs that belong to none", n))
 		}
 	}
 }
 
-// checkText refuses what would break a log line.
-func checkText(text string, most int) error {
-	if len(text) > most {
-		return fmt.Errorf("it is %d bytes long: write at most %d", len(text), most)
+// checkRuleName refuses what would break or mislead a log line.
+func checkRuleName(name string) error {
+	if name == defaultRule {
+		return fmt.Errorf("%q is what the general values are called in logs: choose another name", defaultRule)
 	}
-	for _, r := range text {
+	if len(name) > maxRuleName {
+		return fmt.Errorf("it is %d bytes long: write at most %d", len(name), maxRuleName)
+	}
+	for _, r := range name {
 		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
 			return fmt.Errorf("it has the character %+q, which cannot be printed: write one line of text", r)
 		}

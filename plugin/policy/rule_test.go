@@ -15,13 +15,12 @@ import (
 const rules = `
 optIn: {resources: [rdma/*]}
 rules:
-- {name: guests, match: {namespaces: [guest-*]}, deny: true, message: "no RDMA here; ask the fabric team"}
-- {name: gold, match: {namespaces: [ml-*], resources: [rdma/gold]}, memlock: unlimited, ipcLock: "true"}
-- {name: team-a, match: {namespaces: [ml-*], labels: {team: a}}, memlock: 64Gi}
-- {name: vm, match: {namespaces: [ml-*], runtimeHandlers: [vm*]}, memlock: 1Gi}
+- {name: gold, match: {namespaces: [ml-*], resources: [rdma/gold]}, memlock: unlimited, ipcLock: always}
+- {name: team-a, match: {namespaces: [ml-team-a]}, memlock: 64Gi}
+- {name: vf, match: {resources: [rdma/vf*]}, memlock: 1Gi}
 - {match: {namespaces: [ml-*]}, memlock: memory-limit}
 - {name: exempt, match: {namespaces: [infra]}}
-- {name: rest, match: {labels: {rest: ""}}, deny: true}
+- {name: untouched, match: {namespaces: [legacy]}, memlock: unchanged}
 `
 
 func TestRules(t *testing.T) {
@@ -31,38 +30,44 @@ func TestRules(t *testing.T) {
 		d.Rule = rule
 		return d
 	}
+	less := func(rules string, grant *spec.Grant) Decision {
+		d := by(rules, grant)
+		d.Unknown = true
+		d.Warnings = []string{"less, because unknown: the kubelet does not tell all resources of this container, so it gets the least of what the rules " + rules + " give"}
+		return d
+	}
+	silenced := func(rules string) Decision {
+		d := by(rules, nil)
+		d.Refusal = &Refusal{CauseKubelet, "the kubelet did not tell which resources the container holds (context deadline exceeded): the creation is tried again; if that does not help, see the kubelet's log on the node"}
+		return d
+	}
 	none := holds()
-	const silence = "the kubelet did not tell which resources the container holds (context deadline exceeded): the creation is tried again; if that does not help, see the kubelet's log on the node"
 	tests := map[string]struct {
 		config    string
 		container Container
 		want      Decision
 	}{
-		"no-rule":                    {"", Container{Namespace: "web", Devices: device, Resources: none}, by("default", unlimited())},
-		"denied":                     {"", Container{Namespace: "guest-1", Devices: device}, Decision{Signal: SignalDevice, Evidence: "/dev/infiniband/uverbs0 (mlx5_0)", Rule: "guests", Refusal: &Refusal{CauseDenied, `rule "guests" denies RDMA here: no RDMA here; ask the fabric team`}}},
-		"not-an-rdma-container":      {"", Container{Namespace: "guest-1", Devices: []Device{gpu(0)}, Resources: holds("nvidia.com/gpu")}, Decision{Signal: SignalNone}},
-		"denied-opt-out":             {"", Container{Namespace: "guest-1", Devices: device, Annotations: podAnnotation("false")}, Decision{Signal: SignalDevice, Evidence: "/dev/infiniband/uverbs0 (mlx5_0)", Rule: "guests", Refusal: &Refusal{CauseDenied, `rule "guests" denies RDMA here: no RDMA here; ask the fabric team`}}},
-		"denied-resource-opt-out":    {"", Container{Namespace: "guest-1", Resources: holds("rdma/ib"), Annotations: podAnnotation("false")}, Decision{Signal: SignalResource, Evidence: "rdma/ib", Rule: "guests", Refusal: &Refusal{CauseDenied, `rule "guests" denies RDMA here: no RDMA here; ask the fabric team`}}},
-		"denied-whatever-is-written": {"", Container{Namespace: "guest-1", Resources: none, Annotations: podAnnotation("{")}, Decision{Signal: SignalNone, Rule: "guests", Refusal: &Refusal{CauseDenied, `rule "guests" denies RDMA here: no RDMA here; ask the fabric team`}}},
-		"denied-by-resource": {"rules: [{match: {resources: [rdma/*]}, deny: true}]", Container{Namespace: "web", Resources: holds("rdma/ib")},
-			Decision{Signal: SignalResource, Evidence: "rdma/ib", Rule: "rules[0]", Refusal: &Refusal{CauseDenied, `rule "rules[0]" denies RDMA in namespace "web": remove the annotation rdma.noderesource.dev and the RDMA resource, or ask the cluster's administrator`}}},
-		"first-match-wins":   {"", Container{Namespace: "ml-a", Devices: device, Labels: map[string]string{"team": "a"}, Resources: holds("rdma/gold")}, by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
-		"second":             {"", Container{Namespace: "ml-a", Devices: device, Labels: map[string]string{"team": "a"}, Resources: none}, by("team-a", &spec.Grant{Memlock: 64 << 30})},
-		"other-label":        {"", Container{Namespace: "ml-a", Devices: device, Labels: map[string]string{"team": "b"}, RuntimeHandler: "vm-1", Resources: none}, by("vm", &spec.Grant{Memlock: 1 << 30})},
-		"unnamed":            {"", Container{Namespace: "ml-a", Devices: device, MemoryLimit: 1 << 20, Resources: none}, by("rules[4]", &spec.Grant{Memlock: 1 << 20})},
-		"label-of-elsewhere": {"", Container{Namespace: "web", Devices: device, Labels: map[string]string{"team": "a"}}, by("default", unlimited())},
-		"exempt":             {"", Container{Namespace: "infra", Devices: device, Labels: map[string]string{"rest": ""}}, by("exempt", unlimited())},
-		"empty-label":        {"", Container{Namespace: "web", Devices: device, Labels: map[string]string{"rest": ""}}, Decision{Signal: SignalDevice, Evidence: "/dev/infiniband/uverbs0 (mlx5_0)", Rule: "rest", Refusal: &Refusal{CauseDenied, `rule "rest" denies RDMA in namespace "web": remove the annotation rdma.noderesource.dev and the RDMA resource, or ask the cluster's administrator`}}},
-		"label-missing":      {"", Container{Namespace: "web", Devices: device, Labels: map[string]string{"other": ""}}, by("default", unlimited())},
-		"kubelet-silent": {"", Container{Namespace: "ml-a", Devices: device, Resources: silent},
-			Decision{Signal: SignalDevice, Evidence: "/dev/infiniband/uverbs0 (mlx5_0)", Reason: silence}},
-		"kubelet-silent-and-annotated": {"", Container{Namespace: "ml-a", Devices: device, Annotations: podAnnotation("true"), Resources: silent},
-			Decision{Signal: SignalDevice, Evidence: "/dev/infiniband/uverbs0 (mlx5_0)", Refusal: &Refusal{CauseKubelet, silence}}},
-		"kubelet-silent-and-fail": {"{optIn: {onKubeletError: fail}, rules: [{match: {resources: [a/b]}}]}", Container{Namespace: "ml-a", Devices: device, Resources: silent},
-			Decision{Signal: SignalDevice, Evidence: "/dev/infiniband/uverbs0 (mlx5_0)", Refusal: &Refusal{CauseKubelet, silence}}},
-		"kubelet-silent-no-signal-and-fail": {"{optIn: {onKubeletError: fail, resources: [a/b]}}", Container{Namespace: "ml-a", Resources: silent},
-			Decision{Signal: SignalNone, Refusal: &Refusal{CauseKubelet, silence}}},
-		"kubelet-silent-elsewhere": {"", Container{Namespace: "infra", Devices: device, Resources: silent}, by("exempt", unlimited())},
+		"no-rule":               {"", Container{Namespace: "web", Devices: device, Resources: none}, by("default", unlimited())},
+		"not-an-rdma-container": {"", Container{Namespace: "ml-1", Devices: []Device{gpu(0)}, Resources: holds("nvidia.com/gpu")}, Decision{Signal: SignalNone}},
+		"first-match-wins":      {"", Container{Namespace: "ml-team-a", Devices: device, Resources: holds("rdma/gold")}, by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
+		"second":                {"", Container{Namespace: "ml-team-a", Devices: device, Resources: none}, by("team-a", &spec.Grant{Memlock: 64 << 30})},
+		"by-resource":           {"", Container{Namespace: "web", Devices: device, Resources: holds("a/b", "rdma/vf1")}, by("vf", &spec.Grant{Memlock: 1 << 30})},
+		"unnamed":               {"", Container{Namespace: "ml-b", Devices: device, MemoryLimit: 1 << 20, Resources: none}, by("rules[3]", &spec.Grant{Memlock: 1 << 20})},
+		"exempt":                {"", Container{Namespace: "infra", Devices: device, Resources: none}, by("exempt", unlimited())},
+		"unchanged":             {"", Container{Namespace: "legacy", Devices: device, Resources: none}, by("untouched", &spec.Grant{})},
+		"unchanged-and-always": {"rules: [{name: r, match: {namespaces: [legacy]}, memlock: unchanged, ipcLock: always}]", Container{Namespace: "legacy", Devices: device},
+			by("r", &spec.Grant{IPCLock: spec.IPCLockYes})},
+
+		"unknown":                         {"", Container{Namespace: "web", Devices: device, Resources: unlisted()}, less("vf, default", &spec.Grant{Memlock: 1 << 30})},
+		"unknown-up-to-the-certain-one":   {"", Container{Namespace: "ml-team-a", Devices: device, Resources: unlisted()}, less("gold, team-a", &spec.Grant{Memlock: 64 << 30})},
+		"unknown-and-no-memory-limit":     {"", Container{Namespace: "ml-b", Devices: device, Resources: unlisted()}, less("gold, vf, rules[3]", &spec.Grant{})},
+		"unknown-beside-what-is-known":    {"", Container{Namespace: "ml-b", Devices: device, Resources: unlisted("rdma/gold")}, by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
+		"unknown-and-all-the-same":        {"rules: [{match: {resources: [a/b]}}]", Container{Devices: device, Resources: unlisted()}, by("rules[0]", unlimited())},
+		"unknown-elsewhere":               {"rules: [{match: {namespaces: [ml-*], resources: [a/b]}, memlock: 1}]", Container{Namespace: "web", Devices: device, Resources: unlisted()}, by("default", unlimited())},
+		"kubelet-silent":                  {"", Container{Namespace: "web", Devices: device, Resources: silent}, silenced("vf, default")},
+		"kubelet-silent-and-annotated":    {"", Container{Namespace: "web", Devices: device, Annotations: podAnnotation("true"), Resources: silent}, silenced("vf, default")},
+		"kubelet-silent-and-all-the-same": {"rules: [{match: {resources: [a/b]}}]", Container{Devices: device, Resources: silent}, by("rules[0]", unlimited())},
+		"kubelet-silent-elsewhere":        {"rules: [{match: {namespaces: [ml-*], resources: [a/b]}, memlock: 1}]", Container{Namespace: "web", Devices: device, Resources: silent}, by("default", unlimited())},
 	}
 	node := testNodes(t)["V100"]
 	for name, test := range tests {
@@ -82,17 +87,16 @@ func TestRules(t *testing.T) {
 // What a policy can need decides which events the plugin asks for, and whether it dials the kubelet.
 func TestNeeds(t *testing.T) {
 	tests := map[string]struct{ ipcLock, resources bool }{
-		"":                               {true, false},
-		"memlock: 1Gi":                   {false, false},
-		"ipcLock: false":                 {false, false},
-		"{memlock: 1Gi, ipcLock: force}": {true, false},
-		"optIn: {resources: [rdma/*]}":   {true, true},
-		"{ipcLock: false, rules: [{match: {namespaces: [a]}, ipcLock: true}]}":                        {true, false},
-		"{ipcLock: false, rules: [{match: {resources: [a/b]}, memlock: 1Gi}]}":                        {false, true},
-		"{memlock: 1Gi, rules: [{match: {namespaces: [a]}, memlock: unlimited}]}":                     {true, false},
-		"{memlock: 1Gi, rules: [{match: {namespaces: [a]}, memlock: memory-limit}]}":                  {false, false},
-		"{ipcLock: false, rules: [{match: {resources: [a/b]}, deny: true}]}":                          {false, true},
-		"{memlock: 1Gi, rules: [{match: {namespaces: [a]}, deny: true}, {match: {namespaces: [b]}}]}": {false, false},
+		"":                                {true, false},
+		"memlock: 1Gi":                    {false, false},
+		"ipcLock: false":                  {false, false},
+		"{memlock: 1Gi, ipcLock: always}": {true, false},
+		"optIn: {resources: [rdma/*]}":    {true, true},
+		"{ipcLock: false, rules: [{match: {namespaces: [a]}, ipcLock: true}]}":       {true, false},
+		"{ipcLock: false, rules: [{match: {resources: [a/b]}, memlock: 1Gi}]}":       {false, true},
+		"{memlock: 1Gi, rules: [{match: {namespaces: [a]}, memlock: unlimited}]}":    {true, false},
+		"{memlock: 1Gi, rules: [{match: {namespaces: [a]}, memlock: memory-limit}]}": {false, false},
+		"{memlock: 1Gi, rules: [{match: {namespaces: [a]}, memlock: unchanged}]}":    {false, false},
 	}
 	for config, want := range tests {
 		t.Run(config, func(t *testing.T) {
@@ -121,4 +125,36 @@ func TestPolicyIsSafeForConcurrentUse(t *testing.T) {
 		})
 	}
 	wait.Wait()
+}
+
+// Which earlier rules are known to match all that a later one does.
+func TestCovers(t *testing.T) {
+	namespaces := func(globs ...string) Match { return Match{Namespaces: globs} }
+	resources := func(globs ...string) Match { return Match{Resources: globs} }
+	for _, test := range []struct {
+		earlier, later Match
+		covers         bool
+	}{
+		{namespaces("ml-*"), namespaces("ml-a", "ml-b*"), true},
+		{namespaces("ml-*"), namespaces("ml-a", "web"), false},
+		{namespaces("ml-*", "web"), namespaces("ml-a", "web"), true},
+		{namespaces("ml-*"), namespaces("ml*"), false},
+		{namespaces("ml-*"), resources("a/b"), false},
+		{namespaces("a"), Match{Namespaces: []string{"a"}, Resources: []string{"a/b"}}, true},
+		{Match{Namespaces: []string{"a"}, Resources: []string{"a/b"}}, namespaces("a"), false},
+		{resources("rdma/*"), Match{Namespaces: []string{"a"}, Resources: []string{"rdma/a"}}, true},
+		{resources("*"), resources("rdma/a"), false}, // * stands for no slash
+		{resources("*/*"), resources("rdma/*"), true},
+		{resources("rdma/*"), resources("*/*"), false},
+		{namespaces("*-a*"), namespaces("ml-a?"), true},
+		{namespaces("a?"), namespaces("a*"), false},
+		{namespaces("a?"), namespaces("a?"), true},
+		{namespaces("a[b]"), namespaces("ab"), true},
+		{namespaces("a*"), namespaces("a[*"), false},
+		{namespaces("a[bc]*"), namespaces("a[bc]x*"), false}, // true, but not found out
+	} {
+		if got := test.earlier.covers(test.later); got != test.covers {
+			t.Errorf("%+v covers %+v: %t, want %t", test.earlier, test.later, got, test.covers)
+		}
+	}
 }

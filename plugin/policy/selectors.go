@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +12,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// passes says whether the selectors let an HCA through, with one of its ports that also meets a condition.
-func (s Devices) passes(h hca.HCA, condition func(hca.Port) bool) bool {
+// passes reports whether the selectors let an HCA through, with one of its ports that also meets a condition.
+func (s Selectors) passes(h hca.HCA, condition func(hca.Port) bool) bool {
 	if !matchesAny(s.Names, h.Name) || len(s.NUMANodes) > 0 && !slices.Contains(s.NUMANodes, h.NUMANode) {
+		return false
+	}
+	if !slices.Contains(s.Functions, string(cmp.Or(h.Function, hca.FunctionPhysical))) { // guard: functions
 		return false
 	}
 	return slices.ContainsFunc(h.Ports, func(p hca.Port) bool {

@@ -4,56 +4,44 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// findSignal sets why the container counts as an RDMA container. The kubelet is asked last, and only where its word could matter;
-// the refusal says that it was asked and did not tell.
-func (d *deciding) findSignal() *Refusal {
+// findSignal sets why the container counts as an RDMA container. The kubelet is asked last, and only where its word could matter.
+func (d *deciding) findSignal() {
 	c := &d.container
 	d.held = d.heldVerbs()
 	switch {
-	case d.annotated && d.namespaceListed(): // guard: annotation-namespace, else d.annotated
+	case d.annotated && (matchesAny(d.config.OptIn.Namespaces, c.Namespace) || d.mayAsk()): // guard: annotation-namespace, else d.annotated
 		d.Signal, d.Evidence = SignalAnnotation, AnnotationKey
 	case d.config.OptIn.Devices && len(d.held) > 0:
-		d.Signal, d.Evidence = SignalDevice, fmt.Sprintf("%s (%s)", d.held[0].Path, d.held[0].HCA)
-	case c.MOFEDInjected && matchesAny(d.config.OptIn.NVIDIAMOFED.RuntimeHandlers, c.RuntimeHandler): // guard: mofed-handler, else c.MOFEDInjected
-		d.Signal, d.Evidence = SignalEnvironment, "NVIDIA_MOFED=enabled"
-	case d.request.optOut && !d.deniable():
-		return nil
-	default:
-		return d.findResource()
-	}
-	return nil
-}
-
-// namespaceListed says whether an annotation counts in the container's namespace.
-func (d *deciding) namespaceListed() bool {
-	return matchesAny(d.config.OptIn.Annotation.Namespaces, d.container.Namespace)
-}
-
-// deniable says whether some rule could deny: then opting out does not keep a container from being looked at.
-func (d *deciding) deniable() bool {
-	for i := range d.rules {
-		if d.rules[i].deny && d.rules[i].match.matchesPod(&d.container) { // guard: opt-out-denied
-			return true
+		d.Signal, d.Evidence = SignalDevice, d.held[0].Path
+		if d.held[0].HCA != "" {
+			d.Evidence += " (" + d.held[0].HCA + ")"
 		}
+	default:
+		d.findResource()
 	}
-	return false
+}
+
+// mayAsk reports whether an annotation may ask for HCAs in the container's namespace.
+func (d *deciding) mayAsk() bool {
+	return matchesAny(d.config.Inject.Namespaces, d.container.Namespace)
 }
 
 // heldVerbs gives the verbs devices of this node that the container holds, by number: a path proves nothing.
 // For a container that may use every device of the host they are no sign of anything.
 func (d *deciding) heldVerbs() []hca.Device {
-	c := &d.container
-	if c.AllDevices || !slices.ContainsFunc(c.Devices, isCharacter) { // guard: privileged
+	if d.container.AllDevices { // guard: privileged
 		return nil
 	}
 	var held []hca.Device
-	for _, dev := range c.Devices {
+	for _, dev := range d.container.Devices {
 		if !isCharacter(dev) { // guard: character-device
 			continue
 		}
@@ -69,7 +57,7 @@ func (d *deciding) heldVerbs() []hca.Device {
 	return held
 }
 
-// isCharacter says that a device is a character device with a number that fits the kernel's: larger ones would wrap around.
+// isCharacter reports whether a device is a character device with a number that fits the kernel's: larger ones would wrap around.
 func isCharacter(d Device) bool {
 	const most = int64(^uint32(0))
 	if d.Major < 0 || d.Minor < 0 || d.Major > most || d.Minor > most { // guard: device-number
@@ -82,57 +70,102 @@ func (d Device) number() hca.Number {
 	return hca.Number{Major: uint32(d.Major), Minor: uint32(d.Minor)}
 }
 
-// findResource asks the kubelet, if a resource could make the container an RDMA container.
-func (d *deciding) findResource() *Refusal {
+// findResource asks the kubelet, if a resource could make the container an RDMA container. What it does not tell makes nobody one.
+func (d *deciding) findResource() {
 	globs := slices.Clone(d.config.OptIn.Resources)
 	for i := range d.rules {
-		if match := &d.rules[i].match; match.matchesPod(&d.container) {
+		if match := &d.rules[i].match; match.namespace(&d.container) {
 			globs = append(globs, match.Resources...)
 		}
 	}
 	if len(globs) == 0 {
-		return nil
+		return
 	}
-	names, refusal := d.resources()
-	for _, name := range names {
-		if matchesAny(globs, name) {
-			d.Signal, d.Evidence = SignalResource, name
-			return nil
-		}
+	held := d.askKubelet()
+	if i := slices.IndexFunc(held.names, func(name string) bool { return matchesAny(globs, name) }); i >= 0 {
+		d.Signal, d.Evidence = SignalResource, held.names[i]
+		return
 	}
-	return refusal
+	d.Unknown = !held.known
 }
 
-// findRule gives the first rule that matches. The kubelet is asked where all but a rule's resources matches.
-func (d *deciding) findRule() (*rule, *Refusal) {
-	for i := range d.rules {
+// candidates gives the rules that might match, up to the first that certainly does: more than one where the kubelet does not tell which
+// resources the container holds. Where it does not answer at all and they differ, the container is refused, since it will answer soon.
+func (d *deciding) candidates() ([]*rule, *Refusal) {
+	var might []*rule
+	certain := false
+	for i := 0; i < len(d.rules) && !certain; i++ {
 		r := &d.rules[i]
-		if !r.match.matchesPod(&d.container) {
+		if !r.match.namespace(&d.container) {
 			continue
 		}
-		if len(r.match.Resources) == 0 {
-			return r, nil
+		certain = len(r.match.Resources) == 0
+		if !certain {
+			held := d.askKubelet()
+			certain = slices.ContainsFunc(held.names, func(name string) bool { return matchesAny(r.match.Resources, name) })
+			if !certain && held.known { // guard: candidate, else !certain
+				continue
+			}
 		}
-		names, refusal := d.resources()
-		if refusal != nil { // guard: kubelet-ceiling
-			return nil, refusal
-		}
-		if slices.ContainsFunc(names, func(name string) bool { return matchesAny(r.match.Resources, name) }) {
-			return r, nil
-		}
+		might = append(might, r)
 	}
-	return &d.otherwise, nil
+	if !certain {
+		might = append(might, &d.otherwise)
+	}
+	might = slices.CompactFunc(might, func(a, b *rule) bool { return reflect.DeepEqual(a.gives, b.gives) })
+	d.Rule = shortList(might, func(r *rule) string { return r.name })
+	switch {
+	case len(might) == 1:
+	case d.resources.err != nil: // guard: kubelet-ceiling
+		return nil, d.resources.refusal()
+	default:
+		d.Unknown = true
+		d.warn("less, because unknown: the kubelet does not tell all resources of this container, so it gets the least of what the rules %s give", d.Rule)
+	}
+	return might, nil
 }
 
-// matchesPod says whether all but the resources matches.
-func (m *Match) matchesPod(c *Container) bool {
-	for key, value := range m.Labels {
-		if got, ok := c.Labels[key]; !ok || got != value { // guard: rule-labels
-			return false
-		}
+// who names the rules that set a ceiling.
+func (d *deciding) who(candidates []*rule) string {
+	if len(candidates) == 1 {
+		return fmt.Sprintf("rule %q", d.Rule)
 	}
-	if !matchesAnyOrAll(m.Namespaces, c.Namespace) { // guard: rule-namespaces
-		return false
+	return fmt.Sprintf("one of the rules %s, of which nobody can tell which is meant,", d.Rule)
+}
+
+// namespace reports whether the container's namespace matches.
+func (m *Match) namespace(c *Container) bool {
+	return len(m.Namespaces) == 0 || matchesAny(m.Namespaces, c.Namespace) // guard: rule-namespaces, else true
+}
+
+// resources are what the kubelet says of a container's resources.
+type resources struct {
+	asked bool
+	names []string
+	known bool // there are no others
+	err   error
+}
+
+// askKubelet asks once. A kubelet that cannot be asked at all is one that does not answer.
+func (d *deciding) askKubelet() *resources {
+	r := &d.resources
+	if r.asked {
+		return r
 	}
-	return matchesAnyOrAll(m.RuntimeHandlers, c.RuntimeHandler)
+	r.asked, r.err = true, errors.New("there is no kubelet to ask")
+	if d.container.Resources != nil {
+		r.names, r.known, r.err = d.container.Resources()
+	}
+	if r.err != nil {
+		r.names, r.known = nil, false
+	}
+	return r
+}
+
+func (r *resources) problem() string {
+	return fmt.Sprintf("the kubelet did not tell which resources the container holds (%s)", oneLine(r.err.Error()))
+}
+
+func (r *resources) refusal() *Refusal {
+	return refuse(CauseKubelet, "%s: the creation is tried again; if that does not help, see the kubelet's log on the node", r.problem())
 }

@@ -25,7 +25,7 @@ func byAnnotation(grant *spec.Grant) Decision {
 	return Decision{Signal: SignalAnnotation, Evidence: AnnotationKey, Rule: "default", Grant: grant}
 }
 
-const listed = "optIn: {annotation: {namespaces: [ml-*]}}"
+const listed = "inject: {namespaces: [ml-*]}"
 
 // Who is an RDMA container: the rows of the design, on a node with the HCAs mlx5_0 and mlx5_1, both up.
 func TestSignals(t *testing.T) {
@@ -47,7 +47,10 @@ func TestSignals(t *testing.T) {
 		"umad-alone":                     {"", Container{Devices: []Device{{Path: "/dev/infiniband/umad0", Type: "c", Major: 231, Minor: 0}}}, nothing},
 		"privileged":                     {"", Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}, nothing},
 		"device-does-not-count":          {"optIn: {devices: false}", Container{Devices: []Device{heldVerbs(0)}}, nothing},
-		"handler-skipped":                {"", Container{RuntimeHandler: "kata-qemu", Devices: []Device{heldVerbs(0)}}, nothing},
+		"handler-skipped":                {"", Container{RuntimeHandler: "kata-qemu", Devices: []Device{heldVerbs(0)}}, left(`runtime handler "kata-qemu" is in skipRuntimeHandlers`)},
+		"handler-skipped-other":          {"", Container{RuntimeHandler: "kata-qemu", Devices: []Device{gpu(0)}}, nothing},
+		"no-handler-skipped":             {"skipRuntimeHandlers: ['']", Container{Annotations: podAnnotation("true")}, left(`runtime handler "" is in skipRuntimeHandlers`)},
+		"no-handler-skipped-other":       {"skipRuntimeHandlers: ['']", Container{RuntimeHandler: "runc", Devices: []Device{heldVerbs(0)}}, byDevice(unlimited())},
 		"handler-skipped-annotated":      {"", Container{RuntimeHandler: "runsc", Annotations: podAnnotation("true")}, left(`runtime handler "runsc" is in skipRuntimeHandlers`)},
 		"handler-not-skipped":            {"skipRuntimeHandlers: []", Container{RuntimeHandler: "kata", Devices: []Device{heldVerbs(0)}}, byDevice(unlimited())},
 		"annotation":                     {listed, Container{Namespace: "ml-a", Annotations: podAnnotation("true")}, byAnnotation(unlimited(both...))},
@@ -58,7 +61,7 @@ func TestSignals(t *testing.T) {
 		"annotation-beats-device":        {listed, Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true")}, byAnnotation(unlimited())},
 		"annotation-with-device":         {"", Container{Namespace: "guest", Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("true")}, byDevice(unlimited())},
 		"opt-out":                        {"", Container{Annotations: podAnnotation("false")}, left("opted out by annotation")},
-		"opt-out-with-device":            {"", Container{Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("false")}, Decision{Signal: SignalNone, Rule: "default", Reason: "opted out by annotation"}},
+		"opt-out-with-device":            {"", Container{Devices: []Device{heldVerbs(0)}, Annotations: podAnnotation("false")}, left("opted out by annotation")},
 		"opt-out-not-asked-about":        {"optIn: {resources: [rdma/*]}", Container{Annotations: podAnnotation("false"), Resources: silent}, left("opted out by annotation")},
 		"resource":                       {"optIn: {resources: [rdma/*]}", Container{Resources: holds("nvidia.com/gpu", "rdma/ib")}, Decision{Signal: SignalResource, Evidence: "rdma/ib", Rule: "default", Grant: unlimited()}},
 		"resource-other":                 {"optIn: {resources: [rdma/*]}", Container{Resources: holds("nvidia.com/gpu")}, nothing},
@@ -68,16 +71,19 @@ func TestSignals(t *testing.T) {
 		"resource-of-another-namespaces-rule": {"rules: [{match: {namespaces: [ml-*], resources: [rdma/*]}}]", Container{Namespace: "web", Resources: holds("rdma/ib")}, nothing},
 		"kubelet-not-asked-in-vain":           {"rules: [{match: {namespaces: [ml-*], resources: [rdma/*]}}]", Container{Namespace: "web", Resources: silent}, nothing},
 		"kubelet-silent": {"optIn: {resources: [rdma/*]}", Container{Resources: silent},
-			Decision{Signal: SignalNone, Warnings: []string{"the kubelet did not tell which resources the container holds (context deadline exceeded): the creation is tried again; if that does not help, see the kubelet's log on the node"}}},
+			Decision{Signal: SignalNone, Unknown: true, Reason: "the kubelet did not tell which resources the container holds (context deadline exceeded)"}},
 		"kubelet-absent": {"optIn: {resources: [rdma/*]}", Container{},
-			Decision{Signal: SignalNone, Warnings: []string{"the kubelet did not tell which resources the container holds (there is no kubelet to ask): the creation is tried again; if that does not help, see the kubelet's log on the node"}}},
-		"kubelet-silent-but-device": {"optIn: {resources: [rdma/*]}", Container{Devices: []Device{heldVerbs(0)}, Resources: silent}, byDevice(unlimited())},
-		"kubelet-silent-and-opt-out-deniable": {"{optIn: {resources: [rdma/*]}, rules: [{deny: true}]}", Container{Annotations: podAnnotation("false"), Resources: silent},
-			Decision{Signal: SignalNone, Reason: "opted out by annotation", Warnings: []string{"the kubelet did not tell which resources the container holds (context deadline exceeded): the creation is tried again; if that does not help, see the kubelet's log on the node"}}},
-		"mofed":               {"optIn: {nvidiaMOFED: {runtimeHandlers: [nvidia*]}}", Container{RuntimeHandler: "nvidia-cdi", MOFEDInjected: true}, Decision{Signal: SignalEnvironment, Evidence: "NVIDIA_MOFED=enabled", Rule: "default", Grant: unlimited()}},
-		"mofed-other-handler": {"optIn: {nvidiaMOFED: {runtimeHandlers: [nvidia*]}}", Container{MOFEDInjected: true}, nothing},
-		"mofed-not-listed":    {"", Container{RuntimeHandler: "nvidia", MOFEDInjected: true}, nothing},
-		"not-mofed":           {"optIn: {nvidiaMOFED: {runtimeHandlers: [nvidia*]}}", Container{RuntimeHandler: "nvidia"}, nothing},
+			Decision{Signal: SignalNone, Unknown: true, Reason: "the kubelet did not tell which resources the container holds (there is no kubelet to ask)"}},
+		"kubelet-silent-and-less": {"optIn: {resources: [rdma/*]}", Container{Resources: silent, Annotations: podAnnotation("{memlock: 1Gi}")},
+			Decision{Signal: SignalNone, Unknown: true, Reason: "its pod's annotation only asks for less, and nothing makes it an RDMA container"}},
+		"init-container":                   {"optIn: {resources: [rdma/*]}", Container{Resources: unlisted()}, Decision{Signal: SignalNone, Unknown: true}},
+		"claim-beside-a-resource":          {"optIn: {resources: [rdma/*]}", Container{Resources: unlisted("rdma/ib")}, Decision{Signal: SignalResource, Evidence: "rdma/ib", Rule: "default", Grant: unlimited()}},
+		"init-container-nobody-asks-about": {"", Container{Resources: unlisted()}, nothing},
+		"less":                             {"", Container{Annotations: podAnnotation("{memlock: 1Gi, ipcLock: false, devices: none}")}, left("its pod's annotation only asks for less, and nothing makes it an RDMA container")},
+		"less-of-the-memory-limit":         {"memlock: 1Mi", Container{Annotations: podAnnotation("{memlock: memory-limit}")}, left("its pod's annotation only asks for less, and nothing makes it an RDMA container")},
+		"less-in-a-listed-namespace":       {listed, Container{Namespace: "ml-a", Annotations: podAnnotation("{memlock: 1Gi, devices: none}")}, byAnnotation(&spec.Grant{Memlock: 1 << 30})},
+		"annotation-without-injection":     {"optIn: {namespaces: [ml-*]}", Container{Namespace: "ml-a", Annotations: podAnnotation("true")}, byAnnotation(unlimited())},
+		"kubelet-silent-but-device":        {"optIn: {resources: [rdma/*]}", Container{Devices: []Device{heldVerbs(0)}, Resources: silent}, byDevice(unlimited())},
 	}
 	node := testNodes(t)["V100"]
 	for name, test := range tests {
@@ -111,9 +117,9 @@ func TestDecideAsksSparingly(t *testing.T) {
 		"privileged":         {"", Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}, 0, 0, 0},
 		"ten-gpus":           {"", Container{Devices: []Device{gpu(0), gpu(1), gpu(2), gpu(3), gpu(4), gpu(5), gpu(6), gpu(7), gpu(8), gpu(9)}}, 10, 0, 0},
 		"rdma-device":        {"rules: [{match: {namespaces: [x], resources: [rdma/*]}}]", Container{Devices: []Device{heldVerbs(0), heldVerbs(1)}}, 2, 0, 0},
-		"skipped-handler":    {"optIn: {resources: [rdma/*]}", Container{RuntimeHandler: "kata", Devices: []Device{heldVerbs(0)}}, 0, 0, 0},
+		"skipped-handler":    {"optIn: {resources: [rdma/*]}", Container{RuntimeHandler: "kata", Devices: []Device{heldVerbs(0)}}, 1, 0, 0},
 		"injection":          {listed, Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true")}, 1, 1, 0},
-		"everything": {"{optIn: {resources: [rdma/*], annotation: {namespaces: [ml-*]}}, rules: [{match: {resources: [a/b]}}, {match: {resources: [c/d]}}]}",
+		"everything": {"{optIn: {resources: [rdma/*]}, inject: {namespaces: [ml-*]}, rules: [{match: {resources: [a/b]}, memlock: 1Gi}, {match: {resources: [c/d]}}]}",
 			Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true"), Resources: holds("x/y")}, 1, 1, 1},
 		"resources": {"{optIn: {resources: [rdma/*]}, rules: [{match: {resources: [a/b]}}, {match: {resources: [c/d]}}]}", Container{Resources: holds("x/y", "rdma/ib")}, 0, 0, 1},
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// memlock is what a configuration or an annotation says of RLIMIT_MEMLOCK.
+// memlock is what a configuration or an annotation says of RLIMIT_MEMLOCK. The zero value leaves it unchanged.
 type memlock struct {
 	limit       spec.Limit // where memoryLimit is false
 	memoryLimit bool       // the container's own memory limit
@@ -28,44 +28,49 @@ func parseMemlock(s Scalar) (memlock, error) {
 	return memlock{limit: limit}, nil
 }
 
-// finite says that a process is held to a number of bytes.
-func (m memlock) finite() bool { return m.memoryLimit || m.limit.Finite() }
-
-// bytes gives the limit for a container with a memory limit in bytes, 0 for none; ok is false where it needs one.
-func (m memlock) bytes(memoryLimit int64) (limit spec.Limit, ok bool) {
-	if !m.memoryLimit {
-		return m.limit, true
+// parseRuleMemlock also reads what a rule alone may say.
+func parseRuleMemlock(s Scalar) (memlock, error) {
+	if s == "unchanged" {
+		return memlock{}, nil
 	}
-	return spec.Limit(max(memoryLimit, 0)), memoryLimit > 0
+	m, err := parseMemlock(s)
+	if err != nil {
+		err = fmt.Errorf("%w, or unchanged", err)
+	}
+	return m, err
 }
 
-// ipcLock is what a configuration says of CAP_IPC_LOCK.
-type ipcLock string
+// unlimited reports whether a process is not held to a number of bytes.
+func (m memlock) unlimited() bool { return !m.memoryLimit && m.limit == spec.Unlimited }
+
+// ipcLock is what a configuration says of CAP_IPC_LOCK. What gives less comes first.
+type ipcLock int
 
 const (
-	ipcLockUnlessDropped ipcLock = "unless-dropped"
-	ipcLockTrue          ipcLock = "true"
-	ipcLockFalse         ipcLock = "false"
-	ipcLockForce         ipcLock = "force"
+	ipcLockFalse  ipcLock = iota
+	ipcLockTrue           // unless all capabilities were dropped
+	ipcLockAlways         // also then, and beside a finite memlock
 )
 
 func parseIPCLock(s Scalar) (ipcLock, error) {
-	switch mode := ipcLock(s); mode {
-	case ipcLockUnlessDropped, ipcLockTrue, ipcLockFalse, ipcLockForce:
-		return mode, nil
+	switch s {
+	case "false":
+		return ipcLockFalse, nil
+	case "true":
+		return ipcLockTrue, nil
+	case "always":
+		return ipcLockAlways, nil
 	}
-	return "", fmt.Errorf("%s is none of unless-dropped, true, false, force", quoted(string(s)))
+	return 0, fmt.Errorf("%s is none of true, false, always", quoted(string(s)))
 }
 
-// grant gives what an ipcLock means next to a memlock limit: the capability would void a finite one.
+// grant gives what an ipcLock means next to a memlock limit: the capability would void any that is not unlimited.
 func (m ipcLock) grant(limit spec.Limit) spec.IPCLock {
 	switch {
-	case m == ipcLockForce:
+	case m == ipcLockAlways:
 		return spec.IPCLockYes
-	case m == ipcLockFalse || limit.Finite(): // guard: ipc-lock
+	case m == ipcLockFalse || limit != spec.Unlimited: // guard: ipc-lock
 		return spec.IPCLockNo
-	case m == ipcLockTrue:
-		return spec.IPCLockYes
 	default:
 		return spec.IPCLockUnlessDropped
 	}

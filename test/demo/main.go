@@ -24,7 +24,7 @@ const (
 	// bandwidth is what people run first on a new RDMA node. It registers 32 MiB.
 	bandwidth = "ib_write_bw -d rxe0 -x 1 -s 16M -n 5 -F"
 	timeout   = 10 * time.Minute
-	config    = "optIn:\n  annotation:\n    namespaces: [ml]\n"
+	config    = "inject:\n  namespaces: [ml]\n"
 )
 
 func main() {

@@ -19,7 +19,7 @@ import (
 )
 
 // listed is a configuration that lets annotations opt in, in namespaces called ml-*.
-const listed = "optIn: {annotation: {namespaces: [ml-*]}}\n"
+const listed = "inject: {namespaces: [ml-*]}\n"
 
 // A container that a device plugin has given a verbs device can register what it likes, with no annotation and no namespace listed.
 func TestDeviceSignal(t *testing.T) {

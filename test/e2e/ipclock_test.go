@@ -85,7 +85,7 @@ func withLocker(ctr containerd.Container) containerd.Container {
 // With a memlock of 64 KiB it can only be the capability that lets a process lock a megabyte.
 func TestIPCLockIsWhatCounts(t *testing.T) {
 	const enough, megabyte = "locked", 1 << 20
-	for mode, want := range map[string]string{"force": enough, "false": ""} {
+	for mode, want := range map[string]string{"always": enough, "false": ""} {
 		t.Run(mode, func(t *testing.T) {
 			startPlugin(t, "{memlock: 64Ki, ipcLock: "+mode+"}")
 			pod := runPod(t, containerd.Pod{})

@@ -15,11 +15,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
 
-// TestKubeletRestarts: the kubelet goes, the plugin leaves it alone after three failures, and says so; the kubelet comes back, and the
+// TestKubeletRestarts: the kubelet goes, an RDMA container that a rule by resource might be about is refused, an unrelated one is not, and
+// the plugin leaves the kubelet alone after three failures, and says so; the kubelet comes back, and the
 // next container that holds a resource gets its grant, without a restart of the plugin. It needs the node's Kubernetes parts.
 func TestKubeletRestarts(t *testing.T) {
 	first := startKubelet(t, deviceplugin.Deviceless(deviceless))
-	plugin := startPlugin(t, "optIn: {resources: [spidernet.io/*], onKubeletError: fail}\nrepair: {mode: \"off\"}\n", "--http", metricsAddress)
+	plugin := startPlugin(t, "rules: [{match: {resources: [spidernet.io/*]}, ipcLock: false}]\nrepair: {mode: \"off\"}\n", "--http", metricsAddress, "--budget", "1500ms")
 	before := runStaticPod(t, first, kubelet.Pod{Name: "before-restart", Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
 	before.expectHolds(t, "worker", "unlimited")
 	expectBreaker(t, 0)
@@ -27,11 +28,13 @@ func TestKubeletRestarts(t *testing.T) {
 	first.Stop()
 	pod := runPod(t, containerd.Pod{})
 	for i := range 4 {
-		_, err := pod.Create(within(t, patience), containerd.Container{Name: fmt.Sprintf("down-%d", i)})
+		_, err := pod.Create(within(t, patience), containerd.Container{Name: fmt.Sprintf("down-%d", i), Devices: containerd.Verbs(0)})
 		if err == nil || !strings.Contains(err.Error(), "the kubelet did not tell") {
 			t.Errorf("while the kubelet is down: %v, want that it did not tell", err)
 		}
 	}
+	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
+	expectMemlock(t, unrelated, kernelDefault)
 	if err := plugin.AwaitLog(within(t, patience), "the kubelet's pod resources API failed 3 times in a row: it is left alone"); err != nil {
 		t.Fatal(err)
 	}

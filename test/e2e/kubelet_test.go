@@ -85,11 +85,11 @@ func testByDevice(t *testing.T, k *kubelet.Kubelet) {
 	}
 }
 
-// Where nothing is injected, the kubelet's word counts where the configuration names the resource. The kubelet speaks of
-// restartable init containers and of no other ones: an ordinary init container is left alone, although it holds the resource.
+// Where nothing is injected, the kubelet's word counts where the configuration names the resource. The kubelet lists
+// restartable init containers and no others: what an ordinary one holds is unknown, and it is left alone.
 func testByResource(t *testing.T, k *kubelet.Kubelet) {
-	// With onKubeletError: skip an answer that comes too late, as it can on an emulated CPU, would leave a container alone.
-	plugin := startPlugin(t, "optIn: {resources: [spidernet.io/*], onKubeletError: fail}\n")
+	// An answer that comes too late leaves a container alone, and comes late on an emulated CPU.
+	plugin := startPlugin(t, "optIn: {resources: [spidernet.io/*]}\n", "--budget", "1500ms")
 	pod := runStaticPod(t, k, kubelet.Pod{
 		Name: "by-resource",
 		Init: []kubelet.Container{
@@ -129,7 +129,6 @@ func testByResource(t *testing.T, k *kubelet.Kubelet) {
 // take that, for all pods. The repair of running containers would ask for the pods of earlier tests, too.
 func testQuestions(t *testing.T, k *kubelet.Kubelet) {
 	const config = `
-optIn: {onKubeletError: fail}
 repair: {mode: "off"}
 rules:
 - name: gpu-net
@@ -147,7 +146,7 @@ rules:
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			relay := startRelay(t, k, test.noGet)
-			plugin := startPlugin(t, config, "--pod-resources-socket", relay.socket)
+			plugin := startPlugin(t, config, "--pod-resources-socket", relay.socket, "--budget", "1500ms")
 			pod := runStaticPod(t, k, kubelet.Pod{Name: test.name, Containers: []kubelet.Container{
 				{Name: "web"},
 				{Name: "worker", Resource: deviceless},

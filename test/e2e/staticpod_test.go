@@ -167,8 +167,7 @@ func (p *staticPod) expectAdjusted(t *testing.T, plugin *daemon.Process, contain
 	}
 }
 
-// expectUntouched says that the plugin has said nothing of containers. A kubelet on an emulated CPU may answer too late: where the
-// configuration says onKubeletError: fail, the container is refused then, and created again.
+// expectUntouched says that the plugin has said nothing of containers, but for a kubelet that answers too late on an emulated CPU.
 func (p *staticPod) expectUntouched(t *testing.T, plugin *daemon.Process, containers ...string) {
 	t.Helper()
 	for _, container := range containers {

@@ -38,7 +38,6 @@ func TestContainers(t *testing.T) {
 	minus, major, limit := int64(-1), int64(231), int64(1<<30)
 	rdma := specs.Spec{
 		Process: &specs.Process{
-			Env:     []string{"A=b", "NVIDIA_MOFED=enabled"},
 			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1, Hard: 1}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 23, Hard: 1 << 23}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 24, Hard: math.MaxUint64}},
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding: []string{"CAP_CHOWN"}, Effective: []string{"CAP_CHOWN"},
@@ -56,7 +55,7 @@ func TestContainers(t *testing.T) {
 	fake := critest.Serve(t, critest.Options{},
 		critest.Container{Namespace: "ml", Pod: "train-1", Name: "main", ID: "b", PID: 77, Spec: privileged},
 		critest.Container{Namespace: "ml", Pod: "train-0", Name: "main", ID: "a", Handler: "nvidia", PID: 42, Spec: rdma,
-			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"rdma.noderesource.dev": "true"}},
+			Annotations: map[string]string{"rdma.noderesource.dev": "true", "another": "x"}},
 		critest.Container{Namespace: "ml", Pod: "done", Name: "main", ID: "c", Exited: true},
 		critest.Container{Namespace: "ml", Pod: "gone", Name: "main", ID: "d", Gone: true},
 		critest.Container{Namespace: "a", Pod: "odd", Name: "main", ID: "e", Info: `{"pid": 5, "runtimeSpec": {"linux": 3}}`},
@@ -75,9 +74,9 @@ func TestContainers(t *testing.T) {
 		{Container: policy.Container{Namespace: "a", Pod: "old", Name: "main"}, ID: "f", SandboxID: "pod-of-f", PID: 6},
 		{Container: policy.Container{
 			Namespace: "ml", Pod: "train-0", Name: "main", RuntimeHandler: "nvidia",
-			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"rdma.noderesource.dev": "true"},
+			Annotations: map[string]string{"rdma.noderesource.dev": "true"},
 			Devices:     []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}, {Path: "/dev/sda", Type: "b", Major: 8}},
-			MemoryLimit: 1 << 30, MOFEDInjected: true,
+			MemoryLimit: 1 << 30,
 		}, ID: "a", SandboxID: "pod-of-a", PID: 42, Spec: Spec{
 			Memlock: spec.Rlimit{Soft: 1 << 24, Hard: spec.Unlimited}, MemlockKnown: true, Bounding: []string{"CAP_CHOWN"},
 		}},

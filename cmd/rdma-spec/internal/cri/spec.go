@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -28,7 +27,6 @@ type verbose struct {
 	PID         int `json:"pid"`
 	RuntimeSpec *struct {
 		Process struct {
-			Env          []string            `json:"env"`
 			Rlimits      []specs.POSIXRlimit `json:"rlimits"`
 			Capabilities struct {
 				Bounding []string `json:"bounding"`
@@ -63,7 +61,6 @@ func (c *Container) read(info map[string]string) error {
 	process, linux := said.RuntimeSpec.Process, said.RuntimeSpec.Linux
 	c.AllDevices = allDevicesAllowed(linux.Resources.Devices)
 	c.MemoryLimit = linux.Resources.Memory.Limit
-	c.MOFEDInjected = slices.Contains(process.Env, "NVIDIA_MOFED=enabled")
 	for _, d := range linux.Devices {
 		c.Devices = append(c.Devices, policy.Device{Path: d.Path, Type: d.Type, Major: d.Major, Minor: d.Minor})
 	}

@@ -28,14 +28,20 @@ const (
 
 // words are the values of properties that take no others.
 var words = map[string][]any{
-	"OptIn.onKubeletError": {"skip", "fail"},
-	"Repair.mode":          {policy.RepairOff, policy.RepairReport, policy.RepairFix, false}, // YAML reads an off without quotes as false
-	"Devices.linkLayers":   {"InfiniBand", "Ethernet"},
-	"Config.ipcLock":       ipcLockWords,
-	"Rule.ipcLock":         ipcLockWords,
+	"Repair.mode":           {policy.RepairOff, policy.RepairReport, policy.RepairFix, false}, // YAML reads an off without quotes as false
+	"Inject.functions":      functions,
+	"RuleInject.functions":  functions,
+	"Inject.linkLayers":     linkLayers,
+	"RuleInject.linkLayers": linkLayers,
+	"Config.ipcLock":        ipcLockWords,
+	"Rule.ipcLock":          ipcLockWords,
 }
 
-var ipcLockWords = []any{"unless-dropped", true, false, "force"}
+var (
+	ipcLockWords = []any{true, false, "always"}
+	functions    = []any{"physical", "virtual", "scalable"}
+	linkLayers   = []any{"InfiniBand", "Ethernet"}
+)
 
 func main() {
 	text, err := generate()
@@ -105,8 +111,7 @@ func restrict(name string, definition *jsonschema.Schema) {
 	}
 }
 
-// addDefaults writes the values of the default configuration to the properties of a schema, down to the scalars and lists. Devices are
-// left out: a rule's and the general ones share a schema, and not their defaults.
+// addDefaults writes the values of the default configuration to the properties of a schema, down to the scalars and lists.
 func addDefaults(schema *jsonschema.Schema, definitions jsonschema.Definitions, defaults any) error {
 	text, err := json.Marshal(defaults)
 	if err != nil {
@@ -121,7 +126,7 @@ func addDefaults(schema *jsonschema.Schema, definitions jsonschema.Definitions, 
 		switch {
 		case !isObject:
 			p.Value.Default = values[p.Key]
-		case p.Value.Ref != "#/$defs/Devices":
+		default:
 			if err := addDefaults(definition, definitions, values[p.Key]); err != nil {
 				return err
 			}

@@ -24,16 +24,15 @@ const file = "deploy/config.schema.json"
 // example is a configuration that says everything.
 const example = `
 memlock: unlimited
-ipcLock: unless-dropped    # true, false, force
+ipcLock: true              # false, always
 optIn:
   devices: true
   resources: []
-  onKubeletError: skip
-  annotation:
-    namespaces: []
-  nvidiaMOFED: {runtimeHandlers: [nvidia]}
-devices:
+  namespaces: []
+inject:
+  namespaces: []
   names: ["*"]
+  functions: [physical]
   linkLayers: []
   netdevs: []
   numaNodes: []
@@ -42,10 +41,10 @@ repair: {mode: report, every: 30s}
 skipRuntimeHandlers: ["kata*", "runsc*"]
 rules:
 - name: training
-  match: {namespaces: [ml-*], resources: [rdma/rdma_v100], runtimeHandlers: [nvidia], labels: {team: a}}
+  match: {namespaces: [ml-*], resources: [rdma/rdma_v100]}
   memlock: memory-limit
-- {match: {namespaces: [guest-*]}, deny: true, message: "no RDMA here; ask …"}
-- {match: {namespaces: [fabric]}, memlock: 68719476736, ipcLock: false, devices: {names: [mlx5_*], linkLayers: [InfiniBand], numaNodes: [0, 1], management: true}}
+- {match: {resources: [example.com/rdma]}, memlock: unchanged, inject: {always: true}}
+- {match: {namespaces: [fabric]}, memlock: 68719476736, ipcLock: false, inject: {names: [mlx5_*], functions: [virtual], linkLayers: [InfiniBand], numaNodes: [0, 1], management: true}}
 `
 
 func inModuleRoot(t *testing.T) { t.Chdir("../../../..") }
@@ -83,16 +82,19 @@ func TestSchemaTakesWhatThePolicyTakes(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"memlok: 1Gi":                           "memlok is unknown",
-		"memlock: [1]":                          "memlock is of none of the types",
-		"optIn: {devices: 'yes'}":               "optIn.devices is no boolean",
-		"optIn: {onKubeletError: ignore}":       "optIn.onKubeletError is none of the words",
-		"rules: {}":                             "rules is no array",
-		"rules: [{match: {namespace: [x]}}]":    "rules[0].match.namespace is unknown",
-		"rules: [{match: {labels: {a: 1}}}]":    "rules[0].match.labels.a is no string",
-		"devices: {linkLayers: [Infiniband]}":   "devices.linkLayers[0] is none of the words",
-		"devices: {numaNodes: [zero]}":          "devices.numaNodes[0] is no integer",
-		"rules: [{devices: {management: 'x'}}]": "rules[0].devices.management is no boolean",
+		"memlok: 1Gi":                          "memlok is unknown",
+		"memlock: [1]":                         "memlock is of none of the types",
+		"optIn: {devices: 'yes'}":              "optIn.devices is no boolean",
+		"ipcLock: force":                       "ipcLock is none of the words",
+		"rules: {}":                            "rules is no array",
+		"rules: [{match: {namespace: [x]}}]":   "rules[0].match.namespace is unknown",
+		"rules: [{match: {namespaces: [1]}}]":  "rules[0].match.namespaces[0] is no string",
+		"rules: [{inject: {namespaces: [x]}}]": "rules[0].inject.namespaces is unknown",
+		"inject: {always: true}":               "inject.always is unknown",
+		"inject: {linkLayers: [Infiniband]}":   "inject.linkLayers[0] is none of the words",
+		"inject: {functions: [vf]}":            "inject.functions[0] is none of the words",
+		"inject: {numaNodes: [zero]}":          "inject.numaNodes[0] is no integer",
+		"rules: [{inject: {management: 'x'}}]": "rules[0].inject.management is no boolean",
 	} {
 		if got := schema.check(parse(t, text)); !slices.Contains(got, want) {
 			t.Errorf("%s: found %q, want %q", text, got, want)
@@ -103,11 +105,13 @@ func TestSchemaTakesWhatThePolicyTakes(t *testing.T) {
 // TestWords: the policy takes each of the words that the schema lists, and no other.
 func TestWords(t *testing.T) {
 	places := map[string]string{
-		"OptIn.onKubeletError": "optIn: {onKubeletError: %v}",
-		"Repair.mode":          "repair: {mode: %v}",
-		"Devices.linkLayers":   "devices: {linkLayers: [%v]}",
-		"Config.ipcLock":       "ipcLock: %v",
-		"Rule.ipcLock":         "rules: [{match: {namespaces: [x]}, ipcLock: %v}]",
+		"Repair.mode":           "repair: {mode: %v}",
+		"Inject.functions":      "inject: {functions: [%v]}",
+		"RuleInject.functions":  "rules: [{match: {namespaces: [x]}, inject: {functions: [%v]}}]",
+		"Inject.linkLayers":     "inject: {linkLayers: [%v]}",
+		"RuleInject.linkLayers": "rules: [{match: {namespaces: [x]}, inject: {linkLayers: [%v]}}]",
+		"Config.ipcLock":        "ipcLock: %v",
+		"Rule.ipcLock":          "rules: [{match: {namespaces: [x]}, ipcLock: %v}]",
 	}
 	for place, values := range words {
 		for _, value := range append(slices.Clone(values), "another") {
