@@ -6,6 +6,7 @@ package spec
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 )
 
 // CapIPCLock is the capability's name in OCI runtime specs.
@@ -42,6 +43,32 @@ func DroppedAll(bounding []string) bool {
 	return 2*left < len(defaultCapabilities)
 }
 
+// BoundingSet gives the capabilities of a container whose securityContext adds and drops some, as far as DroppedAll and IPC_LOCK need
+// them, that is, ALL adds no others. containerd and CRI-O alike compare names case-insensitively, drop after they add, and take ALL
+// first (containerd, internal/cri/opts, WithCapabilities; CRI-O, setupCapabilities).
+func BoundingSet(add, drop []string) []string {
+	all := func(name string) bool { return strings.EqualFold(name, "ALL") }
+	set := slices.Clone(defaultCapabilities)
+	if slices.ContainsFunc(add, all) {
+		set = append(set, CapIPCLock)
+	}
+	if slices.ContainsFunc(drop, all) {
+		set = nil
+	}
+	for _, name := range add {
+		set = append(set, "CAP_"+strings.ToUpper(name))
+	}
+	return slices.DeleteFunc(set, func(name string) bool {
+		return slices.ContainsFunc(drop, func(dropped string) bool { return strings.EqualFold("CAP_"+dropped, name) })
+	})
+}
+
+// Adds says whether CAP_IPC_LOCK is added to a container with the given bounding set.
+func (mode IPCLock) Adds(bounding []string) bool {
+	unlessDropped := mode == IPCLockUnlessDropped && (!DroppedAll(bounding) || slices.Contains(bounding, CapIPCLock))
+	return unlessDropped || mode == IPCLockYes
+}
+
 // addIPCLock adds CAP_IPC_LOCK to the named sets of process.capabilities that do not have it.
 func addIPCLock(process *object, mode IPCLock, sets CapabilitySets) error {
 	return process.edit("capabilities", func(capabilities *object) error {
@@ -49,7 +76,7 @@ func addIPCLock(process *object, mode IPCLock, sets CapabilitySets) error {
 		if err != nil {
 			return err
 		}
-		if mode == IPCLockUnlessDropped && DroppedAll(bounding) && !slices.Contains(bounding, CapIPCLock) {
+		if !mode.Adds(bounding) {
 			return nil
 		}
 		for _, set := range sets {

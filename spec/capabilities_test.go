@@ -101,3 +101,29 @@ func list(names ...string) string {
 	}
 	return string(text)
 }
+
+// TestBoundingSet: as containerd and CRI-O do it, in whatever letters the manifest has the names.
+func TestBoundingSet(t *testing.T) {
+	for _, tt := range []struct {
+		name            string
+		add, drop       []string
+		droppedAll, own bool
+	}{
+		{"nothing said", nil, nil, false, false},
+		{"all dropped", nil, []string{"ALL"}, true, false},
+		{"all dropped, small letters", nil, []string{"all"}, true, false},
+		{"all dropped, one added", []string{"net_bind_service"}, []string{"All"}, true, false},
+		{"all dropped, IPC_LOCK added", []string{"ipc_lock"}, []string{"all"}, true, true},
+		{"all added", []string{"all"}, nil, false, true},
+		{"all added but one", []string{"ALL"}, []string{"ipc_lock"}, false, false},
+		{"a few dropped", nil, []string{"chown", "KILL"}, false, false},
+		{"most dropped by name", nil, []string{"chown", "dac_override", "fsetid", "fowner", "mknod", "net_raw", "setgid", "setuid"}, true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			set := BoundingSet(tt.add, tt.drop)
+			if own := slices.Contains(set, CapIPCLock); DroppedAll(set) != tt.droppedAll || own != tt.own {
+				t.Errorf("%q: dropped all %t, own IPC_LOCK %t; want %t, %t", set, DroppedAll(set), own, tt.droppedAll, tt.own)
+			}
+		})
+	}
+}
