@@ -24,12 +24,14 @@ type modelPod struct {
 	runtimeClass string
 	annotations  map[string]string
 	memory       string // the pod's own limit
+	claim        bool   // it has a DRA claim that no container names
 	containers   []modelContainer
 }
 
 type modelContainer struct {
 	name          string
 	init, sidecar bool
+	ephemeral     bool
 	memory        string
 	held          map[string]string // extended resources and others, by name
 	claims        []string
@@ -51,7 +53,8 @@ func randomPod(r *rand.Rand) modelPod {
 	for i := range 1 + r.IntN(3) {
 		p.containers = append(p.containers, randomContainer(r, fmt.Sprintf("c%d", i)))
 	}
-	p.containers[0].init, p.containers[0].sidecar = false, false // a pod has an ordinary one
+	p.claim = r.IntN(10) == 0
+	p.containers[0].init, p.containers[0].sidecar, p.containers[0].ephemeral = false, false, false // a pod has an ordinary one
 	for range pick(r, 0, 1, 1, 2) {
 		key := "rdma.noderesource.dev" + pick(r, "", "/pod", "/container.c0", "/container.c1")
 		p.annotations[key] = pick(r, "true", "true", "true", "false", "", "yes", "{memlock: 1Gi}", "{memlock: unlimited}", "{memlock: memory-limit}",
@@ -66,18 +69,29 @@ func randomContainer(r *rand.Rand, name string) modelContainer {
 		name:        name,
 		memory:      pick(r, "", "4Gi", "128M", "1.5Gi"),
 		privileged:  r.IntN(8) == 0,
-		blockDevice: pick(r, "", "", "", "", "/dev/infiniband/uverbs0", "/dev/xvda"),
+		blockDevice: pick(r, "", "", "/dev/infiniband/uverbs0", "/dev/xvda"),
 		held:        map[string]string{},
 	}
 	c.init = r.IntN(4) == 0
 	c.sidecar = c.init && r.IntN(2) == 0
+	if c.ephemeral = !c.init && r.IntN(8) == 0; c.ephemeral {
+		return c // which can hold nothing
+	}
 	for range pick(r, 0, 0, 1, 2) {
-		c.held[pick(r, "rdma/rdma_v100", "nvidia.com/hostdev", "nvidia.com/gpu", "example.com/none", "pod.alpha.kubernetes.io/x", "hugepages-2Mi")] = pick(r, "1", "2", "0")
+		c.held[pick(r, "rdma/rdma_v100", "nvidia.com/hostdev", "nvidia.com/gpu", "example.com/none", "pod.alpha.kubernetes.io/x", "hugepages-2Mi", deviceClass)] = pick(r, "1", "2", "0")
 	}
 	if r.IntN(8) == 0 {
 		c.claims = []string{"nic"}
 	}
 	return c
+}
+
+// deviceClass is a resource that asks for a DRA driver's devices.
+const deviceClass = "deviceclass.resource.kubernetes.io/nic.example.com"
+
+// dynamic says whether DRA drivers give the container devices of its own.
+func (c modelContainer) dynamic() bool {
+	return len(c.claims) > 0 || c.held[deviceClass] != "" && c.held[deviceClass] != "0"
 }
 
 // extended says whether device plugins advertise a resource of that name.
@@ -106,10 +120,16 @@ func (p modelPod) manifest(t *testing.T) []byte {
 		if c.init {
 			list = "initContainers"
 		}
+		if c.ephemeral {
+			list = "ephemeralContainers"
+		}
 		lists[list] = append(lists[list], c.manifest())
 	}
 	for list, containers := range lists {
 		spec[list] = containers
+	}
+	if p.claim {
+		spec["resourceClaims"] = []any{map[string]any{"name": "shared"}}
 	}
 	if p.runtimeClass != "" {
 		spec["runtimeClassName"] = p.runtimeClass
@@ -216,7 +236,7 @@ func (p modelPod) container(t *testing.T, c modelContainer, node *hca.Node, inje
 		for _, h := range node.HCAs {
 			ctr.Linux.Devices = append(ctr.Linux.Devices, nriDevices(h.Devices)...)
 		}
-	case injected && len(c.holds())+len(c.claims) > 0: // all that belongs to the first HCA, as device plugins do
+	case injected && (p.claim || c.dynamic() || len(c.holds()) > 0): // all that belongs to the first HCA, as device plugins do
 		ctr.Linux.Devices = append(ctr.Linux.Devices, nriDevices(node.HCAs[0].Devices)...)
 		ctr.Linux.Devices = append(ctr.Linux.Devices, nriDevices([]hca.Device{*node.RDMACM})...)
 	}

@@ -102,8 +102,8 @@ func decideAlike(t *testing.T, name string, model modelPod, p *policy.Policy, ro
 					t.Errorf("%s, container %s, %s (-plugin +explain):\n%s\n%s", name, c.Name, what, diff, text)
 				}
 			}
-			compare("no device plugin injects", plain, explained([]string{}).Decision)
-			compare("device plugins inject", injected, explained([]string{"*/*"}).Decision)
+			compare("no device plugin injects", plain, explained([]string{"none", "claim/none"}).Decision)
+			compare("device plugins inject", injected, explained([]string{"*/*", "claim/*"}).Decision)
 			if open := explained(nil); open.Otherwise != nil {
 				compare("left open, if injected", injected, open.Decision)
 				compare("left open, otherwise", plain, *open.Otherwise)
@@ -123,11 +123,10 @@ func decideAlike(t *testing.T, name string, model modelPod, p *policy.Policy, ro
 // decided is the plugin's decision about what containerd says of a container.
 func decided(t *testing.T, model modelPod, c modelContainer, p *policy.Policy, root string, node *hca.Node, injected bool) policy.Decision {
 	t.Helper()
-	kubelet := &told{}
-	if !c.init || c.sidecar { // it does not list others
-		kubelet.names = c.holds()
+	kubelet := &told{unknown: true}
+	if (!c.init || c.sidecar) && !c.ephemeral { // it does not list others
+		kubelet.names, kubelet.unknown = c.holds(), c.dynamic()
 	}
-	kubelet.unknown = c.init && !c.sidecar || len(c.claims) > 0
 	plugin := New(Options{Root: root, Log: logrus.New(), Resources: kubelet})
 	return p.Decide(plugin.container(model.sandbox(), model.container(t, c, node, injected)), policy.LiveNode(root))
 }

@@ -4,18 +4,18 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
-	"regexp"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/plugin/explain"
 	"github.com/rdma-spec/rdma-spec/plugin/manifest"
-	"github.com/rdma-spec/rdma-spec/spec/baseline"
+	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -32,14 +32,17 @@ func newExplainCommand() *cobra.Command {
 		Use:   "explain -f MANIFEST",
 		Short: "Say what the plugin would do with the containers of a manifest",
 		Long: `Say what nri-rdma would do with each container of a manifest: whether it is an RDMA container, by which signal, which rule
-speaks, what it gets and what that changes in its OCI spec, or the very error that its creation would end with. The decision is
-the plugin's own. Anything with a pod template is understood: Pods, Deployments, Jobs, Volcano Jobs, MPIJobs, Lists …
+applies and what it gets, or the error that its creation would fail with. The decision is the plugin's own. -o json also has what
+is added to each container's OCI spec. Anything with a pod template can be read: Pods, Deployments, Jobs, Volcano Jobs, MPIJobs,
+Lists …
 
-A container that requests an extended resource is an RDMA container if its device plugin injects a verbs device, which only the
-node knows. --assume-devices says which resources do; without it the verdict is left open, and both ways are told.
+There are three verdicts: RDMA, not RDMA, and RDMA if its device plugin (or DRA driver) injects verbs devices, which only the node
+knows. The third is for containers with an extended resource or a DRA claim. --assume-devices decides it: globs of resources for
+extended resources, and globs that begin with claim/ for DRA claims. What matches is taken to bring verbs devices, and the rest to
+bring none.
 
 The exit status is 1 if a container would be refused or something is wrong with the manifest. Where the verdict is left open, a
-refusal counts if it comes when the device plugin does inject verbs devices.`,
+refusal counts if the container is refused with verbs devices injected.`,
 		Example: `  rdma-spec explain -f pod.yaml
   rdma-spec explain -f pod.yaml --config config.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
   helm template ./chart | rdma-spec explain -f - --hca mlx5_0 -o json`,
@@ -53,9 +56,9 @@ refusal counts if it comes when the device plugin does inject verbs devices.`,
 	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST`, YAML or JSON; - for standard input")
 	f.StringVar(&o.config, "config", "", "configuration `FILE`; without it "+defaultConfig+" if it exists, else the defaults")
 	f.StringSliceVar(&o.hcas, "hca", nil, "explain for a node with HCAs of these `NAMES`, all ACTIVE, instead of this one")
-	f.StringSliceVar(&o.assume, "assume-devices", nil, "assume that resources that match these `GLOBS` (and DRA claims, as claim/NAME) bring verbs devices, and others do not")
+	f.StringSliceVar(&o.assume, "assume-devices", nil, "assume that resources that match these `GLOBS` bring verbs devices and others do not; claim/NAME is for DRA claims")
 	f.StringVar(&o.root, "root", "/", "read the node's HCAs below this `DIR`, such as a copy of another node")
-	o.format = addFormatFlag(f, formatTable, formatJSON)
+	o.format = addFormatFlag(f, formatTable, formatJSON, formatYAML)
 	return cmd
 }
 
@@ -65,17 +68,15 @@ type explanation struct {
 	HCAs          []string       `json:"hcas"`
 	Pods          []explainedPod `json:"pods"`
 	Problems      []string       `json:"problems,omitempty"`
+	Notes         []string       `json:"notes,omitempty"`
+
+	fails bool // a container would be refused, or the manifest has a problem
 }
 
-// explainedPod is a pod template of the manifest.
+// explainedPod is a pod template of the manifest, and what becomes of its containers.
 type explainedPod struct {
-	Document   int                 `json:"document"`
-	Object     string              `json:"object"`
-	Path       string              `json:"path,omitempty"`
-	Namespace  string              `json:"namespace"`
+	manifest.Pod
 	Containers []explain.Container `json:"containers"`
-	Notes      []string            `json:"notes,omitempty"`
-	Problems   []string            `json:"problems,omitempty"`
 }
 
 func (o explainOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
@@ -95,26 +96,19 @@ func (o explainOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	} else {
 		err = writeStructured(stdout, o.format.format, result)
 	}
-	if err == nil && result.fails() {
+	if err == nil && result.fails {
 		return errProblemFound
 	}
 	return err
 }
 
-var hcaName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$`)
-
 func (o explainOptions) check() error {
 	if o.manifest == "" {
 		return errors.New("name a manifest with -f")
 	}
-	for _, name := range o.hcas {
-		if !hcaName.MatchString(name) {
-			return fmt.Errorf("--hca %q is no name of an HCA such as mlx5_0", name)
-		}
-	}
 	for _, glob := range o.assume {
 		if _, err := path.Match(glob, ""); err != nil || glob == "" {
-			return fmt.Errorf("--assume-devices %q is no glob such as rdma/*", glob)
+			return fmt.Errorf("--assume-devices %q is not a glob such as rdma/*", glob)
 		}
 	}
 	return nil
@@ -149,23 +143,27 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 	if e.Node, err = o.node(stderr); err != nil {
 		return explanation{}, err
 	}
-	if e.Base, err = baseline.Default(); err != nil {
-		return explanation{}, err
-	}
-	result := explanation{Configuration: source, HCAs: []string{}, Pods: []explainedPod{}, Problems: m.Problems}
+	result := explanation{Configuration: source, HCAs: []string{}, Problems: m.Problems, fails: len(m.Problems) > 0}
 	for _, h := range e.Node.HCAs {
 		result.HCAs = append(result.HCAs, h.Name)
 	}
+	locks := false
 	for _, pod := range m.Pods {
-		out := explainedPod{Document: pod.Document, Object: pod.Object, Path: pod.Path, Namespace: pod.Namespace, Notes: podNotes(pod), Problems: pod.Problems}
+		out := explainedPod{Pod: pod, Containers: []explain.Container{}}
+		result.fails = result.fails || len(pod.Problems) > 0
 		for _, c := range pod.Containers {
 			explained, err := e.Container(pod, c)
 			if err != nil {
 				return explanation{}, err
 			}
 			out.Containers = append(out.Containers, explained)
+			result.fails = result.fails || explained.Fails()
+			locks = locks || bytes.Contains(explained.Spec, []byte(spec.CapIPCLock))
 		}
 		result.Pods = append(result.Pods, out)
+	}
+	if locks {
+		result.Notes = append(result.Notes, onlyContainerd)
 	}
 	return result, nil
 }
@@ -179,30 +177,10 @@ func (o explainOptions) node(stderr io.Writer) (*hca.Node, error) {
 		return nil, err
 	}
 	if len(node.HCAs) == 0 {
-		fmt.Fprintln(stderr, "rdma-spec: there is no HCA here, and this is explained for a node without any: for a node that has some, name them, as in --hca mlx5_0,mlx5_1")
+		fmt.Fprintln(stderr, "rdma-spec: this node has no HCA, and so the explanation is for a node without any: for another one name its HCAs, as in --hca mlx5_0,mlx5_1")
 	}
 	return node, nil
 }
 
-func podNotes(pod manifest.Pod) []string {
-	var notes []string
-	if pod.Unplaced {
-		notes = append(notes, "the manifest names no namespace: explained for "+pod.Namespace)
-	}
-	if pod.RuntimeClass != "" {
-		notes = append(notes, fmt.Sprintf("runtimeClassName: %s: its handler is taken to have the same name", pod.RuntimeClass))
-	}
-	return notes
-}
-
-// fails says whether a container would be refused or the manifest has a problem.
-func (e explanation) fails() bool {
-	bad := len(e.Problems) > 0
-	for _, pod := range e.Pods {
-		bad = bad || len(pod.Problems) > 0
-		for _, c := range pod.Containers {
-			bad = bad || c.Fails()
-		}
-	}
-	return bad
-}
+const onlyContainerd = "the plugin gives IPC_LOCK where the runtime is containerd; under CRI-O a container has it from its pod " +
+	"(securityContext.capabilities.add: [IPC_LOCK]) or from CRI-O's configuration; memlock and devices are the same under both"

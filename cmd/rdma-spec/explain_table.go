@@ -7,37 +7,32 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/rdma-spec/rdma-spec/plugin/explain"
 )
 
-// verdictWords are the verdicts in the table.
-var verdictWords = map[explain.Verdict]string{
-	explain.RDMA: "RDMA", explain.NotRDMA: "not RDMA", explain.IfInjected: "if injected", explain.Refused: "REFUSED",
-}
-
-// writeExplanation writes a line for each container, and below what there is to say of it.
+// writeExplanation writes a line for each container, and below what else there is to say of it.
 func writeExplanation(w io.Writer, e explanation) error {
-	header := []string{"OBJECT", "CONTAINER", "VERDICT", "SIGNAL", "RULE", "GETS"}
+	header := []string{"OBJECT", "CONTAINER", "VERDICT", "SIGNAL", "RULE", "MEMLOCK", "IPC_LOCK", "DEVICES"}
 	var rows [][]string
 	var details strings.Builder
-	for _, problem := range e.Problems {
-		fmt.Fprintf(&details, "\nproblem: %s\n", problem)
-	}
+	writeDetails(&details, "", prefixed("problem: ", e.Problems))
 	for _, pod := range e.Pods {
-		name := strings.TrimSuffix(pod.Object+" "+pod.Path, " ")
-		if len(pod.Notes)+len(pod.Problems) > 0 {
-			fmt.Fprintf(&details, "\n%s\n", name)
-			writeLines(&details, "problem", pod.Problems)
-			writeLines(&details, "note", pod.Notes)
-		}
+		name := pod.String()
+		writeDetails(&details, name, prefixed("problem: ", pod.Problems), prefixed("note: ", pod.Notes))
 		for _, c := range pod.Containers {
 			rows = append(rows, row(pod, c))
-			writeDetails(&details, name, c)
+			var verdict []string
+			if c.Decision.Grant == nil && c.Summary != "not RDMA" || c.Otherwise != nil {
+				verdict = []string{c.Summary}
+			}
+			writeDetails(&details, fmt.Sprintf("%s, %s %s", name, c.Kind, c.Name), verdict, prefixed("warning: ", c.Decision.Warnings), prefixed("note: ", c.Notes))
 		}
 	}
+	writeDetails(&details, "", prefixed("note: ", e.Notes))
 	var text strings.Builder
 	if err := writeTable(&text, header, rows); err != nil {
 		return err
@@ -56,41 +51,41 @@ func printable(r rune) rune {
 }
 
 func row(pod explainedPod, c explain.Container) []string {
-	signal, gets, d := string(c.Decision.Signal), "", c.Decision
-	if d.Grant == nil && d.Refusal == nil {
-		signal = ""
-	}
-	switch {
-	case d.Grant != nil:
-		gets = d.Grant.String()
+	verdict, signal, memlock, ipcLock, devices := "not RDMA", "", "", "", ""
+	switch d := c.Decision; {
 	case d.Refusal != nil:
-		gets = "error: " + string(d.Refusal.Cause)
+		verdict = "REFUSED (" + string(d.Refusal.Cause) + ")"
+	case d.Grant != nil:
+		verdict, signal, ipcLock, devices = "RDMA", string(d.Signal), string(d.Grant.IPCLock), d.Grant.DeviceNames()
+		if d.Grant.Memlock != 0 {
+			memlock = d.Grant.Memlock.String()
+		}
 	}
-	return []string{pod.Object, c.Name, verdictWords[c.Verdict], signal, d.Rule, gets}
+	if c.Verdict == explain.IfInjected {
+		verdict += " if injected"
+	}
+	return []string{pod.Object, c.Name, verdict, signal, c.Decision.Rule, memlock, ipcLock, devices}
 }
 
-// writeDetails writes what the line of a container leaves out; nothing where that is nothing.
-func writeDetails(w io.Writer, pod string, c explain.Container) {
-	d := c.Decision
-	if c.Verdict == explain.NotRDMA && d.Reason == "" && len(d.Warnings)+len(c.Notes) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "\n%s, %s %s\n  verdict: %s\n", pod, c.Kind, c.Name, c.Summary)
-	if d.Evidence != "" && c.Verdict != explain.IfInjected {
-		fmt.Fprintf(w, "  signal: %s %s\n", d.Signal, d.Evidence)
-	}
-	writeLines(w, "warning", d.Warnings)
-	writeLines(w, "note", c.Notes)
-	if len(c.Changes) > 0 {
-		fmt.Fprintln(w, "  changes its OCI spec:")
-	}
-	for _, change := range c.Changes {
-		fmt.Fprintf(w, "    %s\n", strings.ReplaceAll(change.String(), "\n", "\n    "))
-	}
-}
-
-func writeLines(w io.Writer, word string, lines []string) {
+func prefixed(word string, lines []string) []string {
+	var all []string
 	for _, line := range lines {
-		fmt.Fprintf(w, "  %s: %s\n", word, line)
+		all = append(all, word+line)
+	}
+	return all
+}
+
+// writeDetails writes lines below what they are about, if there are any.
+func writeDetails(w io.Writer, about string, lines ...[]string) {
+	indent := ""
+	for i, line := range slices.Concat(lines...) {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		if i == 0 && about != "" {
+			fmt.Fprintln(w, about)
+			indent = "  "
+		}
+		fmt.Fprintln(w, indent+line)
 	}
 }

@@ -2,10 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package explain says what the plugin would do with the containers of a manifest: the same decision, asked of what the manifest
-// says. What only a node knows, whether a device plugin injects verbs devices, is assumed or left open.
+// says. What only a node knows, whether a device plugin or a DRA driver injects verbs devices, is assumed or left open.
 package explain
 
 import (
+	"cmp"
+	"encoding/json"
+	"fmt"
 	"path"
 	"reflect"
 	"slices"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/manifest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -23,75 +27,114 @@ type Verdict string
 const (
 	RDMA    Verdict = "rdma"
 	NotRDMA Verdict = "not-rdma"
-	// IfInjected hangs on the device plugin: Decision is what holds if it injects verbs devices, Otherwise what holds if not.
+	// IfInjected depends on the device plugin or DRA driver: Decision holds if it injects verbs devices, Otherwise if it does not.
 	IfInjected Verdict = "if-injected"
 	Refused    Verdict = "refused"
 )
 
 // Container is what the plugin would do with a container.
 type Container struct {
-	Name string `json:"name"`
-	// Kind is container, init or sidecar, which is an init container that is restartable.
-	Kind    string  `json:"kind"`
-	Verdict Verdict `json:"verdict"`
-	// Summary is all of it on one line.
+	Name    string        `json:"name"`
+	Kind    manifest.Kind `json:"kind"`
+	Verdict Verdict       `json:"verdict"`
+	// Summary is the verdict on one line.
 	Summary string `json:"summary"`
 	// Decision is the plugin's.
 	Decision  policy.Decision  `json:"decision"`
 	Otherwise *policy.Decision `json:"otherwise,omitempty"`
 	// Sources are the extended resources and DRA claims that could bring verbs devices: rdma/hca_shared_devices_a, claim/nic.
 	Sources []string `json:"sources,omitempty"`
-	// Changes are what the decision's grant changes in the container's OCI spec.
-	Changes []Change `json:"changes,omitempty"`
+	// Spec is what the decision's grant adds to the container's OCI spec, in the form of one.
+	Spec json.RawMessage `json:"spec,omitempty"`
 	// Notes are what else its author should know.
 	Notes []string `json:"notes,omitempty"`
 }
 
 // Fails says whether the container's creation fails, as far as can be told: where the verdict is left open, whether it fails if
-// its device plugin does inject verbs devices.
+// verbs devices are injected.
 func (c Container) Fails() bool { return c.Decision.Refusal != nil }
 
 // Explainer holds what all containers are explained with.
 type Explainer struct {
 	Policy *policy.Policy
 	Node   *hca.Node
-	// Assume are globs: a container that requests a resource or has a claim that matches is assumed to be given the node's first verbs
-	// device, and others none. Nil leaves it open.
+	// Assume are globs of resources and, where they begin with claim/, of DRA claims. Sources that match one bring the node's first verbs
+	// device, and others of the same sort bring none. What no glob is about is left open: a glob of resources does not decide claims.
 	Assume []string
-	// Base is the OCI spec that containers start from, JSON; without it no changes are given.
-	Base []byte
 }
 
 // Container explains a container of a pod.
 func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container, error) {
-	out := Container{Name: c.Name, Kind: kind(c), Sources: sources(c)}
-	given := e.decide(c.Container, e.assumed(out.Sources))
-	var note string
-	switch injected := e.decide(c.Container, true); {
-	case e.Assume != nil || len(out.Sources) == 0 || alike(given, injected):
-		out.Decision = given
-	case given.Grant != nil:
-		out.Decision = given
-		note = "if its device plugin injects verbs devices (" + strings.Join(out.Sources, ", ") + "): " + summary(injected)
-	default:
-		out.Decision, out.Otherwise = injected, &given
+	out := e.verdict(c)
+	if c.AllDevices && len(out.Sources) > 0 {
+		out.Notes = append(out.Notes, "it is privileged and holds every device of the node, so devices are no signal")
 	}
-	out.Verdict, out.Summary = verdict(out)
-	var err error
-	out.Changes, err = e.changes(c, out.Decision.Grant)
-	if note != "" {
-		out.Notes = append(out.Notes, note)
+	if len(c.Held) > 0 {
+		c.Resources = func() ([]string, bool, error) { return nil, false, nil }
+		if unlisted := e.verdict(c); unlisted.Summary != out.Summary {
+			out.Notes = append(out.Notes, "if DRA backs "+strings.Join(c.Held, ", ")+", the kubelet does not list it: "+unlisted.Summary)
+		}
 	}
-	out.Notes = append(out.Notes, e.notes(pod, c, out)...)
+	if out.Decision.Grant == nil {
+		return out, nil
+	}
+	notes, err := out.grant(pod, c)
+	out.Notes = append(out.Notes, notes...)
 	return out, err
 }
 
-// alike says whether two decisions come to the same for the container, whatever led to them.
-func alike(a, b policy.Decision) bool {
-	return a.Reason == b.Reason && reflect.DeepEqual(a.Grant, b.Grant) && reflect.DeepEqual(a.Refusal, b.Refusal)
+// verdict decides about a container, twice where it is open whether verbs devices are injected.
+func (e Explainer) verdict(c manifest.Container) Container {
+	out := Container{Name: c.Name, Kind: c.Kind, Sources: slices.Clone(c.Held)}
+	for _, claim := range c.Claims {
+		out.Sources = append(out.Sources, claimPrefix+claim)
+	}
+	injected, open := e.assumed(out.Sources)
+	out.Decision = e.decide(c.Container, injected)
+	out.Verdict, out.Summary = verdictOf(out.Decision), summary(out.Decision, "")
+	with := e.decide(c.Container, true)
+	if !open || alike(out.Decision, with) {
+		return out
+	}
+	condition := "if its device plugin injects verbs devices (" + strings.Join(out.Sources, ", ") + ")"
+	if len(c.Claims) > 0 {
+		condition = strings.Replace(condition, "plugin", "plugin or DRA driver", 1)
+	}
+	if out.Decision.Grant != nil {
+		out.Notes = append(out.Notes, condition+": "+summary(with, ""))
+		return out
+	}
+	without := out.Summary
+	otherwise := out.Decision
+	out.Decision, out.Otherwise = with, &otherwise
+	out.Verdict, out.Summary = IfInjected, summary(with, condition)
+	if without != "not RDMA" {
+		out.Summary += "; otherwise " + without
+	}
+	return out
 }
 
-// decide is the plugin's decision, where injected with a verbs device that a device plugin has put into the container.
+const claimPrefix = "claim/"
+
+// assumed says whether one of the sources is assumed to bring a verbs device and, if none is, whether one is left open.
+func (e Explainer) assumed(sources []string) (injected, open bool) {
+	for _, source := range sources {
+		decided := false
+		for _, glob := range e.Assume {
+			if strings.HasPrefix(glob, claimPrefix) != strings.HasPrefix(source, claimPrefix) {
+				continue
+			}
+			if ok, err := path.Match(glob, source); ok && err == nil {
+				return true, false
+			}
+			decided = true
+		}
+		open = open || !decided
+	}
+	return false, open
+}
+
+// decide is the plugin's decision; where injected, about the container with a verbs device that is put into it.
 func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 	device := e.firstVerbs()
 	if injected {
@@ -104,7 +147,7 @@ func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 	})
 }
 
-// firstVerbs gives the verbs device that a device plugin is taken to inject: the node's first, one made up where it has none.
+// firstVerbs gives the verbs device that is taken to be injected: the node's first, one made up where it has none.
 func (e Explainer) firstVerbs() hca.Device {
 	for _, h := range e.Node.HCAs {
 		if d, ok := h.Verbs(); ok {
@@ -114,33 +157,49 @@ func (e Explainer) firstVerbs() hca.Device {
 	return SyntheticNode([]string{"an HCA"}).HCAs[0].Devices[0]
 }
 
-func (e Explainer) assumed(sources []string) bool {
-	return slices.ContainsFunc(sources, func(source string) bool {
-		return slices.ContainsFunc(e.Assume, func(glob string) bool {
-			ok, err := path.Match(glob, source)
-			return ok && err == nil
-		})
-	})
-}
-
-// sources gives what could bring verbs devices into a container. For a privileged one they would be no signal.
-func sources(c manifest.Container) []string {
-	if c.AllDevices {
-		return nil
-	}
-	all := slices.Clone(c.Held)
-	for _, claim := range c.Claims {
-		all = append(all, "claim/"+claim)
-	}
-	return all
-}
-
-func kind(c manifest.Container) string {
+// grant sets what the grant adds to the container's OCI spec, and gives notes on it.
+func (out *Container) grant(pod manifest.Pod, c manifest.Container) (notes []string, err error) {
+	grant := *out.Decision.Grant
+	bounding := spec.BoundingSet(c.AddCapabilities, c.DropCapabilities)
+	adds, own := grant.IPCLock.Adds(bounding), slices.Contains(bounding, spec.CapIPCLock)
 	switch {
-	case c.Restartable:
-		return "sidecar"
-	case c.Init:
-		return "init"
+	case adds && pod.OwnUsers:
+		notes = append(notes, "hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so here it does nothing; memlock works")
+	case !adds && own && grant.Memlock.Finite() && grant.Memlock != 0:
+		notes = append(notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+" for processes of root")
+	case !adds && grant.IPCLock != spec.IPCLockNo:
+		notes = append(notes, "no CAP_IPC_LOCK: the manifest drops all capabilities; memlock suffices for RDMA")
 	}
-	return "container"
+	grant.IPCLock = spec.IPCLockNo
+	if adds {
+		grant.IPCLock = spec.IPCLockYes
+	}
+	out.Spec, err = grant.Apply([]byte("{}"), spec.AllSets)
+	return notes, err
+}
+
+// alike says whether two decisions come to the same for the container, whatever led to them.
+func alike(a, b policy.Decision) bool {
+	return a.Reason == b.Reason && reflect.DeepEqual(a.Grant, b.Grant) && reflect.DeepEqual(a.Refusal, b.Refusal)
+}
+
+func verdictOf(d policy.Decision) Verdict {
+	switch {
+	case d.Refusal != nil:
+		return Refused
+	case d.Grant != nil:
+		return RDMA
+	}
+	return NotRDMA
+}
+
+// summary gives a decision on one line, with the condition that it holds under where there is one.
+func summary(d policy.Decision, condition string) string {
+	switch {
+	case d.Refusal != nil:
+		return strings.TrimSpace("refused "+condition) + ": " + d.Refusal.Message
+	case d.Grant != nil:
+		return fmt.Sprintf("RDMA %s, rule %s: %s", cmp.Or(condition, "by "+string(d.Signal)), d.Rule, d.Grant)
+	}
+	return strings.TrimSuffix(strings.TrimSpace("not RDMA "+condition)+": "+d.Reason, ": ")
 }

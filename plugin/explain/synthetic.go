@@ -18,7 +18,7 @@ const (
 )
 
 // SyntheticNode gives a node with HCAs of the given names, in their order, for where there is none. All are sound and ACTIVE. They
-// pass any selector of link layers, having a port of each, and none of netdevs or NUMA nodes.
+// are physical functions, have a port of each link layer, and neither netdevs nor a NUMA node.
 func SyntheticNode(names []string) *hca.Node {
 	node := &hca.Node{RDMACM: &hca.Device{
 		Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: majorMisc, Minor: minorRDMACM}, Mode: 0o666,
@@ -29,7 +29,7 @@ func SyntheticNode(names []string) *hca.Node {
 			ports = append(ports, hca.Port{Number: j + 1, State: hca.StateActive, PhysState: "LinkUp", LinkLayer: layer})
 		}
 		node.HCAs = append(node.HCAs, hca.HCA{
-			Name: name, NodeType: "CA", NUMANode: -1, Ports: ports,
+			Name: name, NodeType: "CA", Function: hca.FunctionPhysical, NUMANode: -1, Ports: ports,
 			Devices: []hca.Device{{
 				Kind: hca.KindVerbs, Path: fmt.Sprintf("/dev/infiniband/uverbs%d", i),
 				Number: hca.Number{Major: majorVerbs, Minor: uint32(firstVerbs + i)}, Mode: 0o666, HCA: name,

@@ -15,20 +15,15 @@ import (
 const (
 	forPod       = policy.AnnotationKey + "/pod"
 	forContainer = policy.AnnotationKey + "/container."
+	formerKey    = "rdma.nri.io"
 	// maxKeyName is how many characters Kubernetes allows after the slash of an annotation's key.
 	maxKeyName = 63
 )
 
-// ours says whether an annotation's key is meant for us, well written or not.
+// ours says whether an annotation's key is meant for us, well written or not. rdma.nri.io is how NRI's convention had it formerly.
 func ours(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
-	return domain == policy.AnnotationKey || misspelt(domain)
-}
-
-// misspelt says whether a domain looks like ours. rdma.nri.io is how NRI's convention had it formerly.
-func misspelt(domain string) bool {
-	lower := strings.ToLower(domain)
-	return domain != policy.AnnotationKey && strings.HasPrefix(lower, "rdma.") && (strings.Contains(lower, "noderes") || strings.Contains(lower, "nri."))
+	return domain == policy.AnnotationKey || domain == formerKey
 }
 
 // annotationProblems gives what is wrong with the keys of our annotations on a pod with containers of the given names.
@@ -36,7 +31,7 @@ func annotationProblems(annotations map[string]string, containers []string) []st
 	var problems []string
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if problem := keyProblem(key, containers); problem != "" {
-			problems = append(problems, problem)
+			problems = append(problems, key+" "+problem)
 		}
 	}
 	return problems
@@ -46,19 +41,19 @@ func keyProblem(key string, containers []string) string {
 	domain, name, scoped := strings.Cut(key, "/")
 	container, single := strings.CutPrefix(key, forContainer)
 	switch {
-	case misspelt(domain):
-		return fmt.Sprintf("%s has no effect: write %s", key, policy.AnnotationKey+strings.TrimPrefix(key, domain))
+	case domain == formerKey:
+		return "has no effect: write " + policy.AnnotationKey + strings.TrimPrefix(key, domain)
 	case domain != policy.AnnotationKey || !scoped || key == forPod:
 		return ""
 	case len(name) > maxKeyName:
-		return fmt.Sprintf("%s has %d characters after the slash, Kubernetes allows %d: write %s, which is for all containers of the pod, "+
-			"or give the container a name of at most %d", key, len(name), maxKeyName, forPod, maxKeyName-len("container."))
+		return fmt.Sprintf("has %d characters after the slash, Kubernetes allows %d: write %s, which is for all containers of the pod, "+
+			"or give the container a name of at most %d", len(name), maxKeyName, forPod, maxKeyName-len("container."))
 	case single && slices.Contains(containers, container):
 		return ""
 	case single:
-		return fmt.Sprintf("%s has no effect, there is no container %s: the pod has %s", key, container, strings.Join(containers, ", "))
+		return fmt.Sprintf("has no effect, there is no container %s: the pod has %s", container, strings.Join(containers, ", "))
 	case slices.Contains(containers, name):
-		return fmt.Sprintf("%s has no effect: write %s%s", key, forContainer, name)
+		return "has no effect: write " + forContainer + name
 	}
-	return fmt.Sprintf("%s has no effect: write %s, %s or %sNAME", key, policy.AnnotationKey, forPod, forContainer)
+	return fmt.Sprintf("has no effect: write %s, %s or %sNAME", policy.AnnotationKey, forPod, forContainer)
 }

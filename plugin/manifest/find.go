@@ -4,6 +4,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,105 +13,66 @@ import (
 
 // object is the Kubernetes object that a pod template belongs to.
 type object struct {
-	path       string // in the document; "" but for a List's items
-	kind, name string
-	namespace  string
+	document        int
+	name, namespace string   // the name is KIND/NAME
+	templates       []string // the paths of its pod templates
+	strays          []string // our annotations outside of them
 }
 
-// finder finds the pod templates of one document.
-type finder struct {
-	document int
-	pods     []Pod
-	strays   []stray
-}
+// maxPath bounds a path in bytes, and with it how deep pod templates are looked for. It is far more than any kind of Kubernetes needs.
+const maxPath = 1024
 
-// stray is one of our annotations outside of a pod template.
-type stray struct {
-	object
-	path, key string
-}
-
-// walk looks for pod templates at and below a field.
-func (f *finder) walk(at field, in object) {
-	switch value := at.value.(type) {
+// walk looks for pod templates at and below a value that stands at a path of an object.
+func (m *Manifest) walk(value any, path string, in *object) {
+	if len(path) > maxPath {
+		return
+	}
+	switch value := value.(type) {
 	case []any:
-		for _, element := range at.list() {
-			f.walk(element, in)
+		for i, element := range value {
+			m.walk(element, fmt.Sprintf("%s[%d]", path, i), in)
 		}
 	case map[string]any:
-		if isObject(value) {
-			meta := at.get("metadata")
-			in = object{path: at.path, kind: at.get("kind").text(), name: meta.get("name").text(), namespace: meta.get("namespace").text()}
-			if in.name == "" {
-				in.name = meta.get("generateName").text()
-			}
+		if kind := at[string](value, "kind"); kind != "" && at[string](value, "apiVersion") != "" {
+			name := cmp.Or(at[string](value, "metadata", "name"), at[string](value, "metadata", "generateName"))
+			in, path = &object{document: in.document, name: kind + "/" + name, namespace: at[string](value, "metadata", "namespace")}, ""
+			defer func() { m.Problems = append(m.Problems, in.misplaced()...) }()
 		}
-		if isPodTemplate(value) {
-			f.pods = append(f.pods, f.pod(at, in))
+		if containers := at[[]any](value, "spec", "containers"); len(containers) > 0 && at[map[string]any](containers[0]) != nil {
+			in.templates = append(in.templates, path)
+			m.Pods = append(m.Pods, newPod(value, path, in))
 			return
 		}
-		f.noteStrays(at, in)
-		for _, key := range at.keys() {
-			f.walk(at.get(key), in)
-		}
-	}
-}
-
-func isObject(mapping map[string]any) bool {
-	_, kind := mapping["kind"].(string)
-	_, version := mapping["apiVersion"].(string)
-	return kind && version
-}
-
-func isPodTemplate(mapping map[string]any) bool {
-	spec, ok := mapping["spec"].(map[string]any)
-	if !ok {
-		return false
-	}
-	containers, ok := spec["containers"].([]any)
-	if !ok || len(containers) == 0 {
-		return false
-	}
-	for _, c := range containers {
-		if _, ok := c.(map[string]any); !ok {
-			return false
-		}
-	}
-	return true
-}
-
-// noteStrays keeps our annotations in the metadata of something that is no pod template.
-func (f *finder) noteStrays(at field, in object) {
-	meta, ok := at.value.(map[string]any)["metadata"].(map[string]any)
-	if !ok {
-		return
-	}
-	annotations, ok := meta["annotations"].(map[string]any)
-	if !ok {
-		return
-	}
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if ours(key) {
-			f.strays = append(f.strays, stray{in, f.within(at, in), key})
-		}
-	}
-}
-
-// within gives a field's path in its object.
-func (f *finder) within(at field, in object) string {
-	return strings.TrimPrefix(strings.TrimPrefix(at.path, in.path), ".")
-}
-
-// misplaced gives the problems of annotations that stand where nobody reads them, in objects that have a pod template.
-func (f *finder) misplaced() []string {
-	var problems []string
-	for _, s := range f.strays {
-		for _, pod := range f.pods {
-			if pod.object == s.object {
-				problems = append(problems, fmt.Sprintf("document %d, %s/%s: annotation %s at %s has no effect, only those of the pod template have: move it to %s",
-					f.document, s.kind, s.name, s.key, join(s.path, "metadata.annotations"), join(pod.Path, "metadata.annotations")))
-				break
+		for _, key := range slices.Sorted(maps.Keys(at[map[string]any](value, "metadata", "annotations"))) {
+			if ours(key) {
+				in.strays = append(in.strays, key+" at "+join(path, "metadata.annotations"))
 			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			m.walk(value[key], join(path, key), in)
+		}
+	}
+}
+
+// at gives what stands at a path of keys below a value; nothing where it is of another type.
+func at[T any](value any, path ...string) (found T) {
+	for _, key := range path {
+		mapping, _ := value.(map[string]any)
+		value = mapping[key]
+	}
+	found, _ = value.(T)
+	return found
+}
+
+func join(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }
+
+// misplaced gives the problems of annotations that stand where nobody reads them, if the object has a pod template.
+func (o *object) misplaced() []string {
+	var problems []string
+	for _, stray := range o.strays {
+		if len(o.templates) > 0 {
+			problems = append(problems, fmt.Sprintf("document %d, %s: annotation %s has no effect, since only those of a pod template count: move it to %s",
+				o.document, o.name, stray, join(o.templates[0], "metadata.annotations")))
 		}
 	}
 	return problems

@@ -12,12 +12,13 @@ package manifest
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"strings"
 
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -31,8 +32,8 @@ type Manifest struct {
 	Problems []string
 }
 
-// Read reads a manifest of any number of documents. The error is one line that names the document and, where it is no YAML, the
-// line of the file. What is wrong inside a pod is a problem of the pod, and no error.
+// Read reads a manifest of any number of documents. The error is one line that names the document and, where it is not YAML, the
+// line of the file. What is wrong inside a pod is a problem of the pod and not an error.
 func Read(from io.Reader) (Manifest, error) {
 	text, err := io.ReadAll(io.LimitReader(from, maxSize+1))
 	switch {
@@ -42,67 +43,75 @@ func Read(from io.Reader) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("larger than %d MiB: expected Kubernetes manifests", maxSize>>20)
 	}
 	var m Manifest
-	for i, document := range documents(text) {
-		value, err := decode(document)
+	for d := range documents(text) {
+		value, err := d.decode()
 		if err != nil {
-			return Manifest{}, fmt.Errorf("document %d: %w", i+1, err)
+			return Manifest{}, fmt.Errorf("document %d: %w", d.number, err)
 		}
-		f := finder{document: i + 1}
-		f.walk(field{value: value}, object{})
-		m.Pods = append(m.Pods, f.pods...)
-		m.Problems = append(m.Problems, f.misplaced()...)
+		m.walk(value, "", &object{document: d.number})
 	}
 	return m, nil
 }
 
-// documents splits YAML at the lines that begin a document. Each keeps its place in the file, so that errors name lines of the file.
-func documents(text []byte) [][]byte {
-	var all [][]byte
-	var current []byte
-	lines := 0
-	begin := func() {
-		if len(bytes.TrimSpace(current)) > 0 {
-			all = append(all, current)
-		}
-		current = bytes.Repeat([]byte{'\n'}, lines)
-	}
-	for line := range bytes.Lines(text) {
-		rest, separator := bytes.CutPrefix(line, []byte("---"))
-		if separator && bytes.IndexAny(rest, " \t\r\n") <= 0 {
-			begin()
-		}
-		current = append(current, line...)
-		lines++
-	}
-	begin()
-	return all
+// document is a YAML document of a file.
+type document struct {
+	number int // from 1
+	line   int // how many lines of the file lie before it
+	text   []byte
 }
 
-// decode gives a document as maps, lists and scalars; numbers keep their text.
-func decode(document []byte) (any, error) {
-	asJSON, err := yaml.YAMLToJSONStrict(document)
+// documents splits YAML at the lines that begin a document. It leaves out documents of comments alone, of which there may be many.
+func documents(text []byte) iter.Seq[document] {
+	return func(yield func(document) bool) {
+		d, begin, end, line, content := document{number: 1}, 0, 0, 0, false
+		for whole := range bytes.Lines(text) {
+			rest, separates := bytes.CutPrefix(whole, []byte("---"))
+			if separates && bytes.IndexAny(rest, " \t\r\n") <= 0 {
+				if d.text = text[begin:end]; content && !yield(d) {
+					return
+				}
+				if end > 0 {
+					d.number++
+				}
+				d.line, begin, content = line, end, false
+			} else {
+				rest = whole
+			}
+			rest = bytes.TrimSpace(rest)
+			content = content || len(rest) > 0 && rest[0] != '#'
+			end += len(whole)
+			line++
+		}
+		if d.text = text[begin:]; content {
+			yield(d)
+		}
+	}
+}
+
+// decode gives a document as maps, lists and scalars.
+func (d document) decode() (map[string]any, error) {
+	asJSON, err := yaml.YAMLToJSONStrict(d.text)
 	if err != nil {
-		return nil, errors.New(firstLine(err))
+		return nil, d.notYAML(err)
 	}
-	decoder := json.NewDecoder(bytes.NewReader(asJSON))
-	decoder.UseNumber()
-	var value any
-	if err := decoder.Decode(&value); err != nil {
-		return nil, errors.New(firstLine(err))
+	var value map[string]any
+	if err := json.UnmarshalCaseSensitivePreserveInts(asJSON, &value); err != nil {
+		return nil, errors.New("expected a Kubernetes object, keys and values")
 	}
-	switch value.(type) {
-	case map[string]any, nil:
-		return value, nil
-	}
-	return nil, fmt.Errorf("it is %s: expected a Kubernetes object, keys and values", kindOf(value))
+	return value, nil
 }
 
-// firstLine gives the first thing that a YAML parser complains of, without its prefixes.
-func firstLine(err error) string {
+// notYAML gives the first thing that the YAML parser complains of, with the line of the file.
+func (d document) notYAML(err error) error {
 	text := err.Error()
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:\n"} {
 		text = strings.TrimPrefix(text, prefix)
 	}
-	text, _, _ = strings.Cut(text, "\n")
-	return "no YAML: " + strings.TrimSpace(text)
+	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	var line int
+	if _, err := fmt.Sscanf(text, "line %d:", &line); err == nil {
+		_, text, _ = strings.Cut(text, ":")
+		text = fmt.Sprintf("line %d:%s", d.line+line, text)
+	}
+	return errors.New("not YAML: " + text)
 }
