@@ -17,6 +17,7 @@ import (
 	"io"
 	"iter"
 	"strings"
+	"unicode/utf8"
 
 	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -41,6 +42,8 @@ func Read(from io.Reader) (Manifest, error) {
 		return Manifest{}, err
 	case len(text) > maxSize:
 		return Manifest{}, fmt.Errorf("larger than %d MiB: expected Kubernetes manifests", maxSize>>20)
+	case !utf8.Valid(text): // YAML may be UTF-16, in which no document would be found but the first
+		return Manifest{}, errors.New("not UTF-8: save it as UTF-8")
 	}
 	var m Manifest
 	for d := range documents(text) {

@@ -195,6 +195,7 @@ func TestBroken(t *testing.T) {
 		{"a list", "- a\n", "document 1: expected a Kubernetes object, keys and values"},
 		{"a word", "---\nhello\n---\n", "document 1: expected a Kubernetes object, keys and values"},
 		{"a template language", "a: {{ .Values.x }}\n", `document 1: not YAML: invalid map key: map[interface {}]interface {}{".Values.x":interface {}(nil)}`},
+		{"UTF-16", "\xff\xfea\x00:\x00 \x001\x00\n\x00", "not UTF-8: save it as UTF-8"},
 		{"too large", strings.Repeat("#\n", maxSize), "larger than 16 MiB: expected Kubernetes manifests"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
