@@ -69,7 +69,7 @@ func documents(text []byte) iter.Seq[document] {
 		d, begin, end, line, content := document{number: 1}, 0, 0, 0, false
 		for whole := range bytes.Lines(text) {
 			rest, separates := bytes.CutPrefix(whole, []byte("---"))
-			if separates && bytes.IndexAny(rest, " \t\r\n") <= 0 {
+			if separates && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0) {
 				if d.text = text[begin:end]; content && !yield(d) {
 					return
 				}
