@@ -69,10 +69,10 @@ func TestClusterAdmission(t *testing.T) {
 
 // testListEdited: what is added to the list counts, and what is removed counts no more. All signs of globs are understood.
 func testListEdited(t *testing.T, c *cluster.Cluster, policy string) {
-	apply(t, c, edited(t, policy, `["spidernet.io/shared_*", "a.example/h?_[a-c]", "b.*"]`))
-	awaitAdmission(t, c, "spidernet.io/shared_cx5", true)
+	apply(t, c, edited(t, policy, `["c.example/shared_*", "a.example/h?_[a-c]", "b.*"]`))
+	awaitAdmission(t, c, "c.example/shared_cx5", true)
 	for resource, want := range map[string]bool{
-		"rdma/a": false, "spidernet.io/own_cx5": false,
+		"rdma/a": false, "c.example/own_cx5": false,
 		"a.example/h1_b": true, "a.example/h1_d": false, "a.example/h_b": false, "axexample/h1_b": false, "b.example/x": false,
 	} {
 		got, err := insists(t, c, resource)
@@ -81,7 +81,7 @@ func testListEdited(t *testing.T, c *cluster.Cluster, policy string) {
 		}
 	}
 	apply(t, c, edited(t, policy, `[]`))
-	awaitAdmission(t, c, "spidernet.io/shared_cx5", false)
+	awaitAdmission(t, c, "c.example/shared_cx5", false)
 	got, err := c.Try(within(t, patience), podOf(annotated{asks: "true"}))
 	if err != nil || got.Annotations[requires] != onlyRDMA {
 		t.Errorf("with an empty list an annotated pod has annotations %v, %v", got.Annotations, err)
