@@ -140,7 +140,8 @@ var workloads = map[string]string{
 // testForbidden has the API server go by the policy that forbids RDMA, in a namespace that is not labelled and then in one that is.
 func testForbidden(t *testing.T, c *cluster.Cluster) {
 	apply(t, c, earlier)
-	apply(t, c, admissionFile(t, "validating-admission-policy.yaml"))
+	policy := admissionFile(t, "validating-admission-policy.yaml")
+	apply(t, c, policy)
 	awaitForbidden(t, c, true)
 	for _, test := range creations {
 		t.Run(test.name, func(t *testing.T) {
@@ -186,6 +187,26 @@ func testForbidden(t *testing.T, c *cluster.Cluster) {
 	awaitForbidden(t, c, false)
 	apply(t, c, fmt.Sprintf(namespace, "yes"))
 	awaitForbidden(t, c, true)
+	t.Run("the list is wrong", func(t *testing.T) { testForbiddenWrong(t, c, policy) })
+}
+
+// testForbiddenWrong: where a glob is none, pods that might be RDMA pods are refused, and all others created.
+func testForbiddenWrong(t *testing.T, c *cluster.Cluster, policy string) {
+	apply(t, c, strings.Replace(policy, `"rdma/*"`, `"rdma/("`, 1))
+	var err error
+	awaited := c.Await(within(t, clusterPatience), "refuses a pod for the list's sake", func() bool {
+		_, err = c.Try(within(t, patience), podOf(nil, ctr{limits: "nvidia.com/gpu"}))
+		return err != nil
+	})
+	if awaited != nil {
+		t.Fatal(awaited)
+	}
+	if !strings.Contains(err.Error(), "rdma-forbidden") {
+		t.Errorf("the refusal does not name the policy: %v", err)
+	}
+	if _, err := c.Try(within(t, patience), podOf(nil, ctr{limits: "cpu"})); err != nil {
+		t.Errorf("a plain pod: %v", err)
+	}
 }
 
 // expectForbidden says that the policy has refused a request with words, and with what to do; "" is that it has not.
@@ -222,19 +243,17 @@ func awaitForbidden(t *testing.T, c *cluster.Cluster, want bool) {
 func testQuota(t *testing.T, c *cluster.Cluster) {
 	quota := admissionFile(t, "resource-quota.yaml")
 	apply(t, c, quota)
-	if err := c.ApplyStatus(within(t, patience), strings.Replace(quota, "\nspec:\n", "\nstatus:\n", 1)); err != nil {
+	head, none, _ := strings.Cut(quota, "spec:\n  hard:\n")
+	if err := c.ApplyStatus(within(t, patience), head+"status:\n  hard:\n"+none+"  used:\n"+none); err != nil {
 		t.Fatal(err)
 	}
 	var err error
 	awaited := c.Await(within(t, clusterPatience), "goes by the quota", func() bool {
 		_, err = c.Try(within(t, patience), podOf(nil, ctr{limits: "rdma/ib"}))
-		return err != nil
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: rdma, requested: requests.rdma/ib=1")
 	})
 	if awaited != nil {
-		t.Fatal(awaited)
-	}
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota: rdma, requested: requests.rdma/ib=1") {
-		t.Errorf("the refusal does not say what is exceeded: %v", err)
+		t.Fatalf("%v\nIts last answer: %v", awaited, err)
 	}
 	if _, err := c.Try(within(t, patience), podOf(nil, ctr{limits: "nvidia.com/gpu"})); err != nil {
 		t.Errorf("a pod without RDMA: %v", err)
