@@ -74,7 +74,7 @@ func TestNotReadyWithoutNumbers(t *testing.T) {
 		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: root, http: address}, silent())
 	}()
 	awaitStatus(t, address, "/healthz", http.StatusOK)
-	for !strings.Contains(awaitStatus(t, address, "/metrics", http.StatusOK), "nri_rdma_connected 1") {
+	for !strings.Contains(awaitStatus(t, address, "/metrics", http.StatusOK), "\nnri_rdma_connected 1") {
 		t.Log("not registered yet")
 	}
 	if why := awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable); !strings.Contains(why, "mount the node's /sys/dev") {
