@@ -8,6 +8,7 @@ package inventory
 import (
 	"context"
 	"fmt"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -219,12 +220,9 @@ func (i *Inventory) take(node *hca.Node) (names []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.listed, i.failed = node, ""
-	for name, k := range i.known {
-		if _, there := node.Find(name); !there && !k.asked {
-			delete(i.known, name)
-		}
-	}
+	gone := maps.Clone(i.known)
 	for _, h := range node.HCAs {
+		delete(gone, h.Name)
 		k := i.known[h.Name]
 		if k == nil {
 			k = &known{since: time.Now()}
@@ -233,6 +231,11 @@ func (i *Inventory) take(node *hca.Node) (names []string) {
 		if !k.asked { // guard: one read outstanding
 			k.asked = true
 			names = append(names, h.Name)
+		}
+	}
+	for name, k := range gone {
+		if !k.asked {
+			delete(i.known, name)
 		}
 	}
 	return names

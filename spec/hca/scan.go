@@ -239,6 +239,8 @@ func numaNode(a attributes) int {
 
 // byKind orders an HCA's devices: uverbs, hfi1, umad, issm, each by its index.
 func byKind(a, b Device) int {
-	rank := map[Kind]int{KindVerbs: 0, KindHFI1: 1, KindUMAD: 2, KindISSM: 3, KindRDMACM: 4}
-	return cmp.Or(cmp.Compare(rank[a.Kind], rank[b.Kind]), compareNatural(a.Path, b.Path))
+	rank := func(d Device) int { return slices.Index(kindsInOrder, d.Kind) }
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), compareNatural(a.Path, b.Path))
 }
+
+var kindsInOrder = []Kind{KindVerbs, KindHFI1, KindUMAD, KindISSM, KindRDMACM}

@@ -19,7 +19,7 @@ type Node struct {
 }
 
 // HCA describes one HCA. Its verbs device is uverbsN where N counts the HCAs,
-// with the number 231:192+N that the kernel gives to the first 32. One that is
+// with the number 231:192+N for the first 32. One that is
 // called hfi1_N has that device of Omni-Path too.
 type HCA struct {
 	Name     string
@@ -88,7 +88,7 @@ func (n Node) Files() Files {
 		b.files["sys/class/infiniband_mad/abi_version"] = "5\n"
 	}
 	if !n.NoRDMACM {
-		b.classDevice("misc", "rdma_cm", "sys/devices/virtual", MajorMisc, MinorRDMACM, "0666", nil)
+		b.classDevice("misc", "rdma_cm", "sys/devices/virtual", [2]int{MajorMisc, MinorRDMACM}, "0666", nil)
 	}
 	b.files["device-table.txt"] = strings.Join(b.table, "")
 	return b.files
@@ -141,19 +141,19 @@ func (b *builder) hca(i int, h HCA) {
 			b.files[at+"/parent"] = p.Netdevs[0] + "\n"
 		}
 	}
-	b.classDevice("infiniband_verbs", fmt.Sprintf("uverbs%d", i), on, Major, FirstVerbs+i, "0666", Files{"ibdev": h.Name + "\n", "abi_version": "1\n"})
+	b.classDevice("infiniband_verbs", fmt.Sprintf("uverbs%d", i), on, number(FirstVerbs, 32, i), "0666", Files{"ibdev": h.Name + "\n", "abi_version": "1\n"})
 	if unit, ok := strings.CutPrefix(h.Name, "hfi1_"); ok {
 		n, _ := strconv.Atoi(unit)
-		b.classDevice("hfi1_user", h.Name, "sys/devices/virtual", MajorHFI1, n, "0666", nil)
+		b.classDevice("hfi1_user", h.Name, "sys/devices/virtual", [2]int{MajorHFI1, n}, "0666", nil)
 	}
 	if h.NoMAD {
 		return
 	}
 	for j := range h.Ports {
 		of := Files{"ibdev": h.Name + "\n", "port": fmt.Sprintf("%d\n", j+1)}
-		b.classDevice("infiniband_mad", fmt.Sprintf("umad%d", b.mads), on, Major, FirstUMAD+b.mads, "0600", of)
+		b.classDevice("infiniband_mad", fmt.Sprintf("umad%d", b.mads), on, number(FirstUMAD, 64, b.mads), "0600", of)
 		if !h.NoISSM {
-			b.classDevice("infiniband_mad", fmt.Sprintf("issm%d", b.mads), on, Major, FirstISSM+b.mads, "0600", of)
+			b.classDevice("infiniband_mad", fmt.Sprintf("issm%d", b.mads), on, number(FirstISSM, 64, b.mads), "0600", of)
 		}
 		b.mads++
 	}
@@ -204,9 +204,19 @@ func (b *builder) port(at string, p Port) {
 	add("0000:0000:0000:0000:0000:0000:0000:0000", "", "")
 }
 
+// number is the number of a kind's device: the kernel has a fixed range for the first of them, and takes a major of its own choice
+// for the others.
+func number(first, fixed, index int) [2]int {
+	if index < fixed {
+		return [2]int{Major, first + index}
+	}
+	return [2]int{500 + first, index - fixed}
+}
+
 // classDevice makes a device on a bus, the link of its class, and its row in
 // the table of device nodes.
-func (b *builder) classDevice(class, name, bus string, major, minor int, mode string, attributes Files) {
+func (b *builder) classDevice(class, name, bus string, number [2]int, mode string, attributes Files) {
+	major, minor := number[0], number[1]
 	at := path.Join(bus, class, name)
 	b.files[path.Join("sys/class", class, name)] = Link("../../" + strings.TrimPrefix(at, "sys/"))
 	b.files[at+"/dev"] = fmt.Sprintf("%d:%d\n", major, minor)
