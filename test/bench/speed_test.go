@@ -34,8 +34,8 @@ func TestMain(m *testing.M) {
 // Configurations with a namespace whose pods may ask for HCAs. Others cannot give CAP_IPC_LOCK, so what they do is compared without it; the
 // events are those of a plugin that gives it.
 const (
-	config         = "optIn: {annotation: {namespaces: [ml]}}\n"
-	withoutIPCLock = config + "ipcLock: false\nrules: [{name: other, match: {namespaces: [other]}, ipcLock: force}]\n"
+	config         = "inject: {namespaces: [ml]}\n"
+	withoutIPCLock = config + "ipcLock: false\nrules: [{name: other, match: {namespaces: [other]}, ipcLock: always}]\n"
 )
 
 // setting is what the comparisons share: a node with eight HCAs, and the containers that are created on it.
