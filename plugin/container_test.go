@@ -1,0 +1,61 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+// Of a pod's labels and annotations no more is kept than decisions read: its author can write a quarter of a megabyte, and a node has
+// thousands of containers.
+func TestLittleIsKeptOfAPod(t *testing.T) {
+	const much = 1 << 18
+	sandbox := &api.PodSandbox{Labels: map[string]string{}, Annotations: map[string]string{
+		policy.AnnotationKey:                  strings.Repeat("x", much),
+		policy.AnnotationKey + "/container.b": strings.Repeat("y", much),
+		"other":                               strings.Repeat("z", much),
+	}}
+	for i := range 13_000 {
+		sandbox.Labels[fmt.Sprint("label-", i)] = strings.Repeat("v", 63)
+	}
+	w := watchedOf(sandbox, &api.Container{Name: "a"}, time.Now())
+	kept := 0
+	for key, value := range w.Annotations {
+		kept += len(key) + len(value)
+	}
+	if len(w.Annotations) != 1 || kept > 2048 {
+		t.Errorf("%d annotations of %d bytes are kept, want one of 2 KiB at most", len(w.Annotations), kept)
+	}
+	short := containerOf(&api.PodSandbox{Annotations: map[string]string{policy.AnnotationKey + "/pod": "false", policy.AnnotationKey + "/container.a": "true", "b": "c"}}, &api.Container{Name: "a"})
+	if diff := cmp.Diff(map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations); diff != "" {
+		t.Errorf("annotations, -want +got:\n%s", diff)
+	}
+}
+
+func TestHostNetwork(t *testing.T) {
+	for name, test := range map[string]struct {
+		namespaces []string
+		want       bool
+	}{
+		"its own":       {[]string{"pid", "ipc", "uts", "mount", "network"}, false},
+		"the host's":    {[]string{"pid", "ipc", "uts", "mount"}, true},
+		"none reported": {nil, false},
+	} {
+		sandbox := &api.PodSandbox{Linux: &api.LinuxPodSandbox{}}
+		for _, kind := range test.namespaces {
+			sandbox.Linux.Namespaces = append(sandbox.Linux.Namespaces, &api.LinuxNamespace{Type: kind})
+		}
+		if got := containerOf(sandbox, &api.Container{}).HostNetwork; got != test.want {
+			t.Errorf("%s: in the host's network namespace: %t, want %t", name, got, test.want)
+		}
+	}
+}
