@@ -4,6 +4,8 @@
 package policy
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -91,38 +93,58 @@ func fixedNode(t testing.TB) Node {
 	return changed(func(*hca.Node) {})(t)
 }
 
-// What the kubelet does not tell never gives more than any answer that it might have given, and refuses nobody who asks for nothing.
+// What the kubelet does not tell never gives more than any answer that it might have given. Whoever asks for nothing is refused only
+// where every answer refuses.
 func FuzzUnknown(f *testing.F) {
-	f.Add("{memlock: 1Gi, rules: [{match: {resources: [rdma/a]}, memlock: memory-limit, ipcLock: always}]}", "web", "", "rdma/a", int64(1<<20))
-	f.Add("{inject: {namespaces: [ml-*]}, rules: [{match: {resources: [rdma/a]}, inject: {names: [mlx5_1]}}]}", "ml-a", "{devices: all}", "rdma/a", int64(0))
-	f.Add("{optIn: {namespaces: [a]}, rules: [{match: {resources: [a/b]}, inject: {always: true, functions: [virtual]}}, {match: {resources: [c/d]}, memlock: unchanged}]}", "a", "true", "c/d", int64(5))
-	f.Add(restrictive, "fabric", "", "rdma/a", int64(0))
-	f.Add(rules, "ml-b", "", "rdma/gold", int64(0))
+	for seed := range uint64(500) {
+		f.Add(seed, "")
+		f.Add(seed, "true")
+		f.Add(seed, "{devices: all}")
+		f.Add(seed, "{memlock: 1Mi, ipcLock: true}")
+	}
 	node := fixedNode(f)
-	f.Fuzz(func(t *testing.T, config, namespace, annotation, resource string, memory int64) {
-		p, err := FromText([]byte(config))
-		if err != nil {
-			return
-		}
-		c := Container{Namespace: namespace, Name: "c", Devices: []Device{heldVerbs(1)}, MemoryLimit: memory, Resources: unlisted()}
+	f.Fuzz(func(t *testing.T, seed uint64, annotation string) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		config := randomConfig(r)
+		p := policyOf(t, config)
+		c := Container{Namespace: pick(r, "ml-a", "web"), Name: "c", MemoryLimit: pick[int64](r, 0, 1<<20), Resources: unlisted()}
 		if annotation != "" {
-			c.Annotations, c.Devices = podAnnotation(annotation), nil
+			c.Annotations = podAnnotation(annotation)
 		}
-		unknown := p.Decide(c, node)
-		if unknown.Unknown && unknown.Refusal != nil && annotation == "" {
-			t.Errorf("refused because of a candidate: %v", unknown.Refusal)
+		if r.IntN(2) == 0 {
+			c.Devices = []Device{heldVerbs(1)}
 		}
-		if unknown.Grant == nil {
-			return
-		}
-		for _, told := range [][]string{nil, {resource}} {
+		unknown, refused := p.Decide(c, node), true
+		for _, told := range [][]string{nil, {"a/a"}, {"a/b"}, {"a/a", "a/b"}} {
 			c.Resources = holds(told...)
 			known := p.Decide(c, node)
-			if known.Grant != nil && !atMost(*unknown.Grant, *known.Grant) {
-				t.Errorf("unknown gives %s, and %q gives %s", unknown.Grant, told, known.Grant)
+			refused = refused && known.Refusal != nil
+			if unknown.Grant != nil && known.Grant != nil && !atMost(*unknown.Grant, *known.Grant) {
+				t.Errorf("unknown gives %s, and %q gives %s, by %s", unknown.Grant, told, known.Grant, config)
 			}
 		}
+		if annotation == "" && unknown.Refusal != nil && !refused {
+			t.Errorf("refused because of a candidate: %v, by %s", unknown.Refusal, config)
+		}
 	})
+}
+
+func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+
+// randomConfig makes a policy with rules by resource.
+func randomConfig(r *rand.Rand) string {
+	gives := func(memlocks ...string) string {
+		return fmt.Sprintf("memlock: %s, ipcLock: %s, inject: {names: [%s], functions: [%s], linkLayers: [%s]",
+			pick(r, memlocks...), pick(r, "true", "false", "always"), pick(r, "'*'", "mlx5_1", "mlx5_bond_0"), pick(r, "physical", "virtual, physical"), pick(r, "", "InfiniBand"))
+	}
+	config := "{optIn: {namespaces: [" + pick(r, "", "ml-*", "web") + "]}, " + gives("unlimited", "1Gi", "64Ki", "memory-limit") +
+		", namespaces: [" + pick(r, "", "ml-*", "'*'") + "]}, rules: ["
+	for i, match := range []string{"namespaces: [ml-*], resources: [a/a]", "resources: [a/b]", "namespaces: [ml-*]", "resources: [a/*]"} {
+		if r.IntN(2) == 0 {
+			config += fmt.Sprintf("{name: r%d, match: {%s}, %s, always: %t}}, ", i, match, gives("unlimited", "1Gi", "memory-limit", "unchanged"), r.IntN(2) == 0)
+		}
+	}
+	return config + "]}"
 }
 
 // atMost reports whether a grant gives no more than another.
