@@ -80,37 +80,27 @@ func (d *deciding) notHeld(names []string) *Refusal {
 }
 
 // devicesOf gives the devices of HCAs, and the node's rdma_cm.
-func (d *deciding) devicesOf(node *hca.Node, chosen []hca.HCA, candidates []*rule) []hca.Device {
-	var devices, management []hca.Device
+func (d *deciding) devicesOf(node *hca.Node, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
+	management := true
+	if !all(candidates, func(s Selectors) bool { return s.Management }) { // guard: management
+		management = false
+	}
 	for _, h := range chosen {
-		for _, dev := range h.Devices {
-			switch {
-			case dev.Problem != "": // guard: device-problem
-			case dev.Kind == hca.KindVerbs:
-				devices = append(devices, dev)
-			case slices.ContainsFunc(candidates, func(r *rule) bool { return !r.selectors.Management }): // guard: management
-			default:
-				devices, management = append(devices, dev), append(management, dev)
-			}
-		}
+		usable, _ := h.Usable(management) // chosen HCAs are
+		devices = append(devices, usable...)
 	}
-	if len(management) > 0 {
-		d.warn("rule %q gives management devices, with which the container can disturb the whole fabric: %s", d.Rule,
-			shortList(management, func(dev hca.Device) string { return path.Base(dev.Path) }))
+	if management {
+		d.warn("rule %q gives the management devices of %s, with which the container can disturb the whole fabric", d.Rule, shortList(chosen, nameOf))
 	}
-	switch {
-	case node.RDMACM != nil && node.RDMACM.Problem == "": // guard: rdma-cm-problem, else node.RDMACM != nil
-		devices = append(devices, *node.RDMACM)
-	case node.RDMACM != nil:
-		d.warn("connections by RDMA_CM will fail, since the container gets no rdma_cm: %s", oneLine(node.RDMACM.Problem))
-	case slices.ContainsFunc(chosen, usesConnectionManager):
-		d.warn("connections by RDMA_CM will fail, since the node has no /dev/infiniband/rdma_cm: load the module rdma_ucm")
+	manager, ok, err := node.ConnectionManager(chosen)
+	if err != nil {
+		d.warn("%s", oneLine(err.Error()))
+	}
+	if ok {
+		devices = append(devices, manager)
 	}
 	return devices
 }
-
-// usesConnectionManager tells HCAs from such as EFA, which sysfs calls unspecified and which know no RDMA_CM.
-func usesConnectionManager(h hca.HCA) bool { return h.NodeType != "unspecified" }
 
 // chooseHCAs gives the HCAs whose devices are injected: one at least, except where the candidates alone leave none.
 func (d *deciding) chooseHCAs(node *hca.Node, candidates []*rule) (chosen []hca.HCA, refusal *Refusal) {
@@ -130,12 +120,11 @@ func (d *deciding) chooseHCAs(node *hca.Node, candidates []*rule) (chosen []hca.
 			down = append(down, h)
 		}
 	}
-	name := func(h hca.HCA) string { return h.Name }
 	if len(physical) > 0 {
-		d.warn("the container gets physical functions whose virtual or scalable ones may belong to other pods: %s", shortList(physical, name))
+		d.warn("the container gets physical functions whose virtual or scalable ones may belong to other pods: %s", shortList(physical, nameOf))
 	}
 	if len(down) > 0 {
-		d.warn("the container gets HCAs that it asks for and that have no ACTIVE port: %s", shortList(down, name))
+		d.warn("the container gets HCAs that it asks for and that have no ACTIVE port: %s", shortList(down, nameOf))
 	}
 	return chosen, refusal
 }
@@ -149,7 +138,7 @@ func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refu
 			return nil, refuse(CauseHCA, "HCA %s is one of those that rule %q selects by name, and nothing is known of it: %s: name other HCAs in the annotation, or see rdma-spec devices on the node",
 				h.Name, d.Rule, oneLine(h.Unread))
 		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }): // guard: selectors
-		case verbsProblem(h) != "": // guard: broken-hca
+		case problem(h) != "": // guard: broken-hca
 			broken = append(broken, h)
 		default:
 			chosen = append(chosen, h)
@@ -157,7 +146,7 @@ func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refu
 	}
 	left := ""
 	if len(broken) > 0 {
-		left = "left out: " + shortList(broken, func(h hca.HCA) string { return fmt.Sprintf("%s (%s)", h.Name, verbsProblem(h)) })
+		left = "left out: " + shortList(broken, func(h hca.HCA) string { return fmt.Sprintf("%s (%s)", h.Name, problem(h)) })
 	}
 	switch {
 	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // never refused because of a candidate
@@ -182,12 +171,10 @@ func (d *deciding) namedHCAs(node *hca.Node, candidates []*rule, names []string)
 			continue
 		case !found: // guard: hca-found
 			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which this node does not have: it has %s", quoted(name), inventory(node))
-		case h.Unread != "": // guard: named-unread
-			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, of which nothing is known: %s: ask for another, or see rdma-spec devices on the node", quoted(name), oneLine(h.Unread))
+		case problem(h) != "": // guard: named-broken-hca
+			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another", quoted(name), problem(h))
 		case !all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }): // guard: named-selectors
 			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the selectors of %s do not pass: ask for another, or for devices: all", quoted(name), d.who(candidates))
-		case verbsProblem(h) != "": // guard: named-broken-hca
-			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another", quoted(name), verbsProblem(h))
 		}
 		chosen = append(chosen, h)
 	}
@@ -213,9 +200,11 @@ func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
 	return nil
 }
 
-// verbsProblem says why an HCA's verbs device cannot be injected, "" where it can.
-func verbsProblem(h hca.HCA) string {
-	if _, err := h.SoundVerbs(); err != nil {
+func nameOf(h hca.HCA) string { return h.Name }
+
+// problem says why an HCA cannot be injected, "" where it can.
+func problem(h hca.HCA) string {
+	if _, err := h.Usable(false); err != nil {
 		return oneLine(err.Error())
 	}
 	return ""

@@ -107,7 +107,7 @@ func FuzzUnknown(f *testing.F) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		config := randomConfig(r)
 		p := policyOf(t, config)
-		c := Container{Namespace: pick(r, "ml-a", "web"), Name: "c", MemoryLimit: pick[int64](r, 0, 1<<20), Resources: unlisted()}
+		c := Container{Namespace: draw(r, "ml-a", "web"), Name: "c", MemoryLimit: draw[int64](r, 0, 1<<20), Resources: unlisted()}
 		if annotation != "" {
 			c.Annotations = podAnnotation(annotation)
 		}
@@ -129,16 +129,16 @@ func FuzzUnknown(f *testing.F) {
 	})
 }
 
-func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
+func draw[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 // randomConfig makes a policy with rules by resource.
 func randomConfig(r *rand.Rand) string {
 	gives := func(memlocks ...string) string {
 		return fmt.Sprintf("memlock: %s, ipcLock: %s, inject: {names: [%s], functions: [%s], linkLayers: [%s]",
-			pick(r, memlocks...), pick(r, "true", "false", "always"), pick(r, "'*'", "mlx5_1", "mlx5_bond_0"), pick(r, "physical", "virtual, physical"), pick(r, "", "InfiniBand"))
+			draw(r, memlocks...), draw(r, "true", "false", "always"), draw(r, "'*'", "mlx5_1", "mlx5_bond_0"), draw(r, "physical", "virtual, physical"), draw(r, "", "InfiniBand"))
 	}
-	config := "{optIn: {namespaces: [" + pick(r, "", "ml-*", "web") + "]}, " + gives("unlimited", "1Gi", "64Ki", "memory-limit") +
-		", namespaces: [" + pick(r, "", "ml-*", "'*'") + "]}, rules: ["
+	config := "{optIn: {namespaces: [" + draw(r, "", "ml-*", "web") + "]}, " + gives("unlimited", "1Gi", "64Ki", "memory-limit") +
+		", namespaces: [" + draw(r, "", "ml-*", "'*'") + "]}, rules: ["
 	for i, match := range []string{"namespaces: [ml-*], resources: [a/a]", "resources: [a/b]", "namespaces: [ml-*]", "resources: [a/*]"} {
 		if r.IntN(2) == 0 {
 			config += fmt.Sprintf("{name: r%d, match: {%s}, %s, always: %t}}, ", i, match, gives("unlimited", "1Gi", "memory-limit", "unchanged"), r.IntN(2) == 0)

@@ -81,22 +81,16 @@ func (r rule) givesIPCLock() bool {
 
 // or gives the selectors with what they do not say taken from general ones. An empty list says something.
 func (s Selectors) or(general Selectors) Selectors {
-	if s.Names == nil {
-		s.Names = general.Names
-	}
-	if s.Functions == nil {
-		s.Functions = general.Functions
-	}
-	if s.LinkLayers == nil {
-		s.LinkLayers = general.LinkLayers
-	}
-	if s.Netdevs == nil {
-		s.Netdevs = general.Netdevs
-	}
-	if s.NUMANodes == nil {
-		s.NUMANodes = general.NUMANodes
-	}
+	s.Names, s.Functions, s.LinkLayers = or(s.Names, general.Names), or(s.Functions, general.Functions), or(s.LinkLayers, general.LinkLayers)
+	s.Netdevs, s.NUMANodes = or(s.Netdevs, general.Netdevs), or(s.NUMANodes, general.NUMANodes)
 	return s
+}
+
+func or[T any](list, general []T) []T {
+	if list == nil {
+		return general
+	}
+	return list
 }
 
 func (s Selectors) check(place string, found *problems) {
