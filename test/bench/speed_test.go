@@ -15,6 +15,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
+	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
 var (
@@ -128,6 +129,27 @@ func TestSpeed(t *testing.T) {
 		t.Run("memory, "+o.what, func(t *testing.T) { results = append(results, s.memory(t, o.what, o.order)) })
 	}
 	print(t, os.Stdout, results)
+}
+
+// TestSpeedIsNotLost notices when a request takes twice the time that it is to take. It goes by the best of several pairs: what the code
+// itself costs, it costs in each, however busy the machine is.
+func TestSpeedIsNotLost(t *testing.T) {
+	const pairs, batch, most = 7, 60, 1.6
+	if *speed || race.Detector || testing.Short() {
+		t.Skip("measured in full, or not worth measuring")
+	}
+	s := newSetting(t)
+	for _, c := range s.comparisons() {
+		if c.p50 < 1 {
+			continue
+		}
+		measured := compare(t, side{s.nriRDMA(t, c.config), c.order}, c.others(t), pairs, batch)
+		r := result{}.quantile(measured, "p50", .5, most)
+		t.Logf("%s: %.2f times as long as %s", c.what, r.compared.median, c.against)
+		if r.compared.least > most {
+			t.Errorf("%s: %.2f times as long as %s in the best of %d tries", c.what, r.compared.least, c.against, pairs)
+		}
+	}
 }
 
 // memory compares the anonymous memory of nri-rdma and of a plugin that does nothing after many creations.
