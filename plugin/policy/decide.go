@@ -30,8 +30,8 @@ type deciding struct {
 
 	annotated, own bool // there is an annotation; it was written for this very container
 	request        request
-	held           []hca.Device
-	blind          error // why nobody can tell which verbs devices it holds
+	held           *hca.Device // a verbs device that it holds
+	blind          error       // why nobody can tell which verbs devices it holds
 	resources      resources
 }
 
@@ -40,7 +40,7 @@ func (d *deciding) decide() *Refusal {
 	var value string
 	value, d.own, d.annotated = annotation(c.Annotations, c.Name)
 	if matchesAny(d.config.SkipRuntimeHandlers, c.RuntimeHandler) { // guard: skipped-handler
-		if d.annotated || len(d.heldVerbs()) > 0 {
+		if d.annotated || d.heldVerbs() != nil {
 			d.Reason = fmt.Sprintf("runtime handler %s is in skipRuntimeHandlers", quoted(c.RuntimeHandler))
 		}
 		return nil

@@ -19,7 +19,7 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	switch {
 	case asked.none:
 		return nil, nil
-	case len(d.held) > 0: // guard: allotment
+	case d.held != nil: // guard: allotment
 		return nil, d.notHeld(asked.names)
 	case asked.given() && !d.mayAsk() && !unasked: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation asks for devices, and namespace %s may not have any injected: "+
@@ -68,15 +68,19 @@ func (d *deciding) notHeld(names []string) *Refusal {
 	}
 	for _, name := range names {
 		h, _ := node.Find(name)
-		held := slices.ContainsFunc(d.held, func(dev hca.Device) bool {
-			return slices.ContainsFunc(h.Devices, func(of hca.Device) bool { return of.Number == dev.Number })
-		})
-		if !held { // guard: not-held
+		if !slices.ContainsFunc(h.Devices, d.holds) { // guard: not-held
 			return refuse(CauseCeiling, "the annotation asks for HCA %s, and the container holds other verbs devices, to which none is added: "+
 				"remove devices from the annotation, or request that HCA from its device plugin", quoted(name))
 		}
 	}
 	return nil
+}
+
+// holds reports whether the container holds a device, if it is one by which programs reach the HCA.
+func (d *deciding) holds(dev hca.Device) bool {
+	return (dev.Kind == hca.KindVerbs || dev.Kind == hca.KindHFI1) && slices.ContainsFunc(d.container.Devices, func(held Device) bool {
+		return isCharacter(held) && held.number() == dev.Number
+	})
 }
 
 // devicesOf gives the devices of HCAs, and the node's rdma_cm.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -19,10 +20,10 @@ func (d *deciding) findSignal() {
 	switch {
 	case d.annotated && (matchesAny(d.config.OptIn.Namespaces, c.Namespace) || d.mayAsk()): // guard: annotation-namespace, else d.annotated
 		d.Signal, d.Evidence = SignalAnnotation, AnnotationKey
-	case d.config.OptIn.Devices && len(d.held) > 0:
-		d.Signal, d.Evidence = SignalDevice, d.held[0].Path
-		if d.held[0].HCA != "" {
-			d.Evidence += " (" + d.held[0].HCA + ")"
+	case d.config.OptIn.Devices && d.held != nil:
+		d.Signal, d.Evidence = SignalDevice, d.held.Path
+		if d.held.HCA != "" {
+			d.Evidence += " (" + d.held.HCA + ")"
 		}
 	default:
 		d.findResource()
@@ -34,27 +35,31 @@ func (d *deciding) mayAsk() bool {
 	return matchesAny(d.config.Inject.Namespaces, d.container.Namespace)
 }
 
-// heldVerbs gives the verbs devices of this node that the container holds, by number: a path proves nothing.
-// For a container that may use every device of the host they are no sign of anything.
-func (d *deciding) heldVerbs() []hca.Device {
+// heldVerbs gives a verbs device of this node that the container holds, nil where it holds none. The number decides: a path proves
+// nothing, but it says where to look first. For a container that may use every device of the host they are no sign of anything.
+func (d *deciding) heldVerbs() *hca.Device {
 	if d.container.AllDevices { // guard: privileged
 		return nil
 	}
-	var held []hca.Device
-	for _, dev := range d.container.Devices {
-		if !isCharacter(dev) { // guard: character-device
-			continue
-		}
-		v, ok, err := d.node.Verbs(dev.number())
-		if err != nil && d.blind == nil {
-			d.blind = err
-			d.warn(blind, oneLine(err.Error()))
-		}
-		if ok { // guard: verbs-number, else true
-			held = append(held, v)
+	for _, likely := range []bool{true, false} {
+		for _, dev := range d.container.Devices {
+			if strings.HasPrefix(dev.Path, "/dev/infiniband/uverbs") != likely {
+				continue
+			}
+			if !isCharacter(dev) { // guard: character-device
+				continue
+			}
+			v, ok, err := d.node.Verbs(dev.number())
+			if err != nil && d.blind == nil {
+				d.blind = err
+				d.warn(blind, oneLine(err.Error()))
+			}
+			if ok { // guard: verbs-number, else true
+				return &v
+			}
 		}
 	}
-	return held
+	return nil
 }
 
 // isCharacter reports whether a device is a character device with a number that fits the kernel's: larger ones would wrap around.

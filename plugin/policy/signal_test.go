@@ -112,13 +112,15 @@ func TestDecideAsksSparingly(t *testing.T) {
 		container                     Container
 		wantVerbs, wantScan, wantKube int
 	}{
-		"nothing":            {"", Container{}, 0, 0, 0},
-		"block-devices-only": {"", Container{Devices: []Device{{Path: "/dev/sda", Type: "b", Major: 8}}}, 0, 0, 0},
-		"privileged":         {"", Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}, 0, 0, 0},
-		"ten-gpus":           {"", Container{Devices: []Device{gpu(0), gpu(1), gpu(2), gpu(3), gpu(4), gpu(5), gpu(6), gpu(7), gpu(8), gpu(9)}}, 10, 0, 0},
-		"rdma-device":        {"rules: [{match: {namespaces: [x], resources: [rdma/*]}}]", Container{Devices: []Device{heldVerbs(0), heldVerbs(1)}}, 2, 0, 0},
-		"skipped-handler":    {"optIn: {resources: [rdma/*]}", Container{RuntimeHandler: "kata", Devices: []Device{heldVerbs(0)}}, 1, 0, 0},
-		"injection":          {listed, Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true")}, 1, 1, 0},
+		"nothing":               {"", Container{}, 0, 0, 0},
+		"block-devices-only":    {"", Container{Devices: []Device{{Path: "/dev/sda", Type: "b", Major: 8}}}, 0, 0, 0},
+		"privileged":            {"", Container{AllDevices: true, Devices: []Device{heldVerbs(0)}}, 0, 0, 0},
+		"ten-gpus":              {"", Container{Devices: []Device{gpu(0), gpu(1), gpu(2), gpu(3), gpu(4), gpu(5), gpu(6), gpu(7), gpu(8), gpu(9)}}, 10, 0, 0},
+		"rdma-device":           {"rules: [{match: {namespaces: [x], resources: [rdma/*]}}]", Container{Devices: []Device{heldVerbs(0), heldVerbs(1)}}, 1, 0, 0},
+		"rdma-device-and-gpus":  {"", Container{Devices: []Device{gpu(0), gpu(1), heldVerbs(0), heldVerbs(1)}}, 1, 0, 0},
+		"rdma-device-elsewhere": {"", Container{Devices: []Device{gpu(0), {Path: "/dev/x", Type: "c", Major: 231, Minor: 192}, {Path: "/dev/y", Type: "c", Major: 231, Minor: 193}}}, 2, 0, 0},
+		"skipped-handler":       {"optIn: {resources: [rdma/*]}", Container{RuntimeHandler: "kata", Devices: []Device{heldVerbs(0)}}, 1, 0, 0},
+		"injection":             {listed, Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true")}, 1, 1, 0},
 		"everything": {"{optIn: {resources: [rdma/*]}, inject: {namespaces: [ml-*]}, rules: [{match: {resources: [a/b]}, memlock: 1Gi}, {match: {resources: [c/d]}}]}",
 			Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true"), Resources: holds("x/y")}, 1, 1, 1},
 		"resources": {"{optIn: {resources: [rdma/*]}, rules: [{match: {resources: [a/b]}}, {match: {resources: [c/d]}}]}", Container{Resources: holds("x/y", "rdma/ib")}, 0, 0, 1},
