@@ -70,6 +70,11 @@ func deviceAttacks() []attack {
 		{guard: "unread", name: "hca-that-never-answered-by-true", config: anyHCA, node: unread, container: author("true"), refused: CauseHCA},
 		{guard: "named-broken-hca", name: "hca-that-never-answered-by-name", config: anyHCA, node: unread, container: author("{devices: [mlx5_0]}"), refused: CauseHCA, says: "its port 1 does not answer"},
 
+		// HCAs that the inventory remembers and the node no longer has
+		{guard: "removed", name: "hca-that-is-gone-by-name", node: withoutVerbs(nil), container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "just been removed"},
+		{guard: "removed", name: "hcas-that-are-gone", node: withoutVerbs(nil), container: author("true"), refused: CauseHCA, says: "just been removed"},
+		{guard: "cannot-tell", name: "hca-that-may-be-gone", node: withoutVerbs(errors.New("input/output error")), container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "input/output error"},
+
 		// others than those that may
 		{guard: "selectors", name: "all-of-them", container: author("{devices: all}"), gets: one},
 		{guard: "named-selectors", name: "storage-hca-by-name", container: author("{devices: [mlx5_bond_0]}"), refused: CauseCeiling, says: "do not pass"},
@@ -131,18 +136,22 @@ func unread(t testing.TB) Node {
 	return changed(func(n *hca.Node) { n.HCAs[0].Ports, n.HCAs[0].Unread = nil, "its port 1 does not answer" })(t)
 }
 
-// blindNode is A100 where a number cannot be looked up.
+// blindNode is A100 where the number of a GPU cannot be looked up.
 func blindNode(t testing.TB) Node {
 	n := changed(func(*hca.Node) {})(t)
-	n.Verbs = func(hca.Number) (hca.Device, bool, error) {
-		return hca.Device{}, false, errors.New("read sys/dev/char/195:0: input/output error")
+	verbs := n.Verbs
+	n.Verbs = func(number hca.Number) (hca.Device, bool, error) {
+		if number == gpu(0).number() {
+			return hca.Device{}, false, errors.New("read sys/dev/char/195:0: input/output error")
+		}
+		return verbs(number)
 	}
 	return n
 }
 
 // unreadable is a node that cannot be read at all.
 func unreadable(t testing.TB) Node {
-	n := blindNode(t)
+	n := withoutVerbs(errors.New("input/output error"))(t)
 	n.HCAs = func() (*hca.Node, error) { return nil, errors.New("list HCAs: input/output error") }
 	return n
 }
@@ -169,5 +178,14 @@ func configAttacks() []attack {
 		trap("unknown-key", "always-for-everybody", "inject.always", "inject: {always: true}"),
 		trap("no-value", "namespaces-left-empty", "rules[0].match.namespaces has no value", "rules: [{match: {resources: [rdma/*], namespaces: }, memlock: unlimited}]"),
 		trap("key-twice", "rules-twice", "already set", "rules: [{match: {namespaces: [a]}, memlock: 1Mi}]\nrules: []"),
+	}
+}
+
+// withoutVerbs is A100, whose inventory is older than the removal of its HCAs.
+func withoutVerbs(err error) func(testing.TB) Node {
+	return func(t testing.TB) Node {
+		node := LiveNode(hcatest.A100(t))
+		node.Verbs = func(hca.Number) (hca.Device, bool, error) { return hca.Device{}, false, err }
+		return node
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
@@ -28,25 +29,32 @@ func onNode(t *testing.T, command string) {
 	}
 }
 
-// HCAs come and go; the next container sees those that are there, without a restart of the plugin.
+// HCAs come and go without a restart of the plugin: one that is gone is given to nobody, and one that comes is given within a second.
 func TestHotplug(t *testing.T) {
 	startPlugin(t, listed)
 	pod := runPod(t, containerd.Pod{Namespace: "ml-train", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
+	held := func(name string) string {
+		return shell(t, runContainer(t, pod, containerd.Container{Name: name}), "ls /dev/infiniband")
+	}
 	holds := func(name, want string) {
 		t.Helper()
-		id := runContainer(t, pod, containerd.Container{Name: name})
-		if got := shell(t, id, "ls /dev/infiniband"); got != want {
+		if got := held(name); got != want {
 			t.Errorf("container %s holds %q, want %q", name, got, want)
 		}
 	}
-	holds("before", "rdma_cm\nuverbs0\nuverbs1")
+	const both = "rdma_cm\nuverbs0\nuverbs1"
+	holds("before", both)
 	onNode(t, "rdma link del rxe1")
 	t.Cleanup(func() {
 		onNodeAfter(t, "test -e /sys/class/infiniband/rxe1 || rdma link add rxe1 type rxe netdev dummy1")
 	})
 	holds("unplugged", "rdma_cm\nuverbs0")
 	onNode(t, "rdma link add rxe1 type rxe netdev dummy1")
-	holds("plugged", "rdma_cm\nuverbs0\nuverbs1")
+	number := 0
+	await.That(t, patience, "a container holds the HCA that has come", func() bool {
+		number++
+		return held(fmt.Sprintf("plugged-%d", number)) == both
+	})
 }
 
 func onNodeAfter(t *testing.T, command string) {
@@ -102,7 +110,7 @@ func TestContainerdRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 		missed := created.Load()
-		if err := ctrd.Await(within(t, patience), "starts a container without the plugin", func() bool { return created.Load() > missed+clients }); err != nil {
+		if err := ctrd.Await(within(t, 2*patience), "starts a container without the plugin", func() bool { return created.Load() > missed+clients }); err != nil {
 			t.Fatal(err)
 		}
 		if err := plugin.Signal(syscall.SIGCONT); err != nil {
