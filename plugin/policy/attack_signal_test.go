@@ -159,7 +159,7 @@ func ceilingAttacks() []attack {
 		{guard: "least-ipc-lock", name: "capability-of-a-rule-for-others", container: author("{ipcLock: true, devices: none}").with(func(c *Container) { c.Namespace, c.Resources = "ml-big", unlisted() }), refused: CauseCeiling},
 		{guard: "memlock-unchanged", name: "memlock-where-it-is-left-as-it-is", config: unchanged, container: held("{memlock: 1}"), refused: CauseCeiling, says: "leaves memlock as it is"},
 		{guard: "ipc-lock", name: "capability-beside-an-unchanged-memlock", config: unchanged, container: held(""), gets: &spec.Grant{}},
-		{guard: "ipc-lock", name: "capability-asked-for-beside-an-unchanged-memlock", config: unchanged, container: held("{ipcLock: true}"), refused: CauseCeiling, says: "leaves memlock as it is"},
+		{guard: "ipc-lock", name: "capability-asked-for-beside-an-unchanged-memlock", config: unchanged, container: held("{ipcLock: true}"), refused: CauseCeiling, says: "gives none"},
 		{guard: "node-memory", name: "memory-limit-of-a-pebibyte", config: byMemory, node: smallNode, container: limited(1<<50, held("")), gets: &spec.Grant{Memlock: 64 << 30}},
 		{guard: "node-memory", name: "memory-limit-of-a-pebibyte-in-the-annotation", config: "{}", node: smallNode, container: limited(1<<50, held("{memlock: memory-limit}")), gets: &spec.Grant{Memlock: 64 << 30}},
 		{guard: "memlock-ceiling", name: "memlock-above-the-nodes-memory", config: byMemory, node: smallNode, container: limited(1<<50, held("{memlock: 65Gi}")), refused: CauseCeiling, says: "gives 64Gi"},

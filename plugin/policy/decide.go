@@ -166,10 +166,8 @@ func (d *deciding) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock, 
 		return spec.IPCLockNo, nil
 	case given != spec.IPCLockNo:
 		return given, nil // guard: ipc-lock-dropped, else spec.IPCLockYes
-	case mode == ipcLockFalse:
+	case mode == ipcLockFalse || limit == 0:
 		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, and %s gives none: remove ipcLock from the annotation", d.who(candidates))
-	case limit == 0:
-		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, and %s leaves memlock as it is, which it would void: remove ipcLock from the annotation", d.who(candidates))
 	default:
 		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, which would void the memlock of %s: remove ipcLock from the annotation", limit)
 	}

@@ -5,6 +5,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -137,7 +138,7 @@ func decodeStrict(text []byte, into, scratch any) error {
 	}
 	if mismatch := new(json.UnmarshalTypeError); errors.As(json.Unmarshal(asJSON, scratch), &mismatch) {
 		place := strings.ReplaceAll(mismatch.Field, "Selectors.", "") // embedded in the types, not in the text
-		return fmt.Errorf("%s is of the type %s: expected %s", orIt(place), mismatch.Value, expected[mismatch.Type.Kind()])
+		return fmt.Errorf("%s is of the type %s: expected %s", cmp.Or(place, "it"), mismatch.Value, expected[mismatch.Type.Kind()])
 	}
 	return errors.New(firstLine(err))
 }
@@ -146,9 +147,7 @@ func decodeStrict(text []byte, into, scratch any) error {
 func oneDocument(text []byte) bool {
 	documents := yamldocs.NewDecoder(bytes.NewReader(text))
 	var content struct{}
-	if errors.Is(documents.Decode(&content), io.EOF) {
-		return true
-	}
+	_ = documents.Decode(&content) // which fails where the text is a list, and that is found elsewhere
 	return errors.Is(documents.Decode(&content), io.EOF)
 }
 
@@ -159,10 +158,7 @@ func withoutValue(place string, written any) (found problems) {
 		found = problems{fmt.Errorf("%s has no value: give it one, or remove it", place)}
 	case map[string]any:
 		for _, key := range slices.Sorted(maps.Keys(written)) {
-			at := quotedKey(key)
-			if place != "" {
-				at = place + "." + at
-			}
+			at := strings.TrimPrefix(place+"."+strings.Trim(quoted(key), `"`), ".")
 			found = append(found, withoutValue(at, written[key])...)
 		}
 	case []any:
@@ -180,13 +176,6 @@ var expected = map[reflect.Kind]string{
 	reflect.String: "text, in quotes if it looks like something else",
 	reflect.Bool:   "true or false",
 	reflect.Int:    "a whole number",
-}
-
-func orIt(place string) string {
-	if place == "" {
-		return "it"
-	}
-	return place
 }
 
 // firstLine gives an error's text without the libraries' prefixes, on one line.

@@ -21,14 +21,6 @@ func quoted(text string) string {
 	return fmt.Sprintf("%+q", text)
 }
 
-// quotedKey gives a key for the path of an error, in quotes where it would not look like one.
-func quotedKey(key string) string {
-	if q := quoted(key); q != `"`+key+`"` || strings.ContainsAny(key, ". []") {
-		return q
-	}
-	return key
-}
-
 // oneLine gives a message that may repeat what somebody else wrote for a log line: what is not plain ASCII escaped, and short.
 func oneLine(message string) string {
 	var line strings.Builder

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strings"
 	"unicode"
 )
 
@@ -123,10 +124,8 @@ func checkRuleName(name string) error {
 	if len(name) > maxRuleName {
 		return fmt.Errorf("it is %d bytes long: write at most %d", len(name), maxRuleName)
 	}
-	for _, r := range name {
-		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
-			return fmt.Errorf("it has the character %+q, which cannot be printed: write one line of text", r)
-		}
+	if strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) || r == unicode.ReplacementChar }) {
+		return fmt.Errorf("%+q has a character that cannot be printed: write one line of text", name)
 	}
 	return nil
 }
