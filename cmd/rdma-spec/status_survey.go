@@ -97,12 +97,12 @@ func (o nodeOptions) survey(ctx context.Context, on *limits.Processes) (*survey,
 
 func (o nodeOptions) surveyor(p *policy.Policy, on *limits.Processes) *surveyor {
 	live := policy.LiveNode(o.root)
-	scan := sync.OnceValues(live.HCAs)
+	live.HCAs = sync.OnceValues(live.HCAs)
 	kubelet := podresources.New(podresources.Options{Socket: filepath.Join(o.root, podresources.DefaultSocket)})
 	return &surveyor{
 		policy:    p,
-		node:      policy.Node{Verbs: live.Verbs, HCAs: scan},
-		inventory: scan,
+		node:      live,
+		inventory: live.HCAs,
 		resources: func(c cri.Container) ([]string, bool, error) {
 			return kubelet.Names(c.SandboxID, c.Namespace, c.Pod, c.Name)
 		},

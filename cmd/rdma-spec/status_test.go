@@ -18,9 +18,12 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/race"
 )
@@ -236,5 +239,21 @@ func TestStatusOfFiveHundred(t *testing.T) {
 	}
 	if runtime.Asked() != tries*500 {
 		t.Errorf("the runtime was asked about %d containers", runtime.Asked())
+	}
+}
+
+// A memory limit above the node's memory counts as the node's memory, for status and repair as for the plugin.
+func TestStatusKnowsTheNodesMemory(t *testing.T) {
+	p, err := policy.FromText([]byte("memlock: memory-limit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := nodeOptions{root: hcatest.V100(t)}.surveyor(p, limits.On(&limitstest.Kernel{}))
+	r, ok := s.look(cri.Container{Container: policy.Container{
+		Namespace: "ml", Pod: "train-0", Name: "main", MemoryLimit: 1 << 50,
+		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}},
+	}})
+	if want := spec.Limit(policy.LiveMemory()); !ok || r.wanted.Memlock != want {
+		t.Errorf("an RDMA container: %t, which shall have %s, want %s", ok, r.wanted.Memlock, want)
 	}
 }
