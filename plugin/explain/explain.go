@@ -148,7 +148,7 @@ func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 			d, found := e.Node.Lookup(n)
 			return d, found && d.Kind == hca.KindVerbs, nil
 		},
-		HCAs:  func() (*hca.Node, error) { return e.Node, nil },
+		HCAs: func() (*hca.Node, error) { return e.Node, nil },
 	})
 }
 

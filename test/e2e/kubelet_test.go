@@ -40,6 +40,7 @@ func TestKubelet(t *testing.T) {
 	}{
 		{"by device", testByDevice},
 		{"by resource", testByResource},
+		{"init containers", testInitContainers},
 		{"one question a pod", testQuestions},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, k) })
