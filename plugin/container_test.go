@@ -27,7 +27,8 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 	for i := range 13_000 {
 		sandbox.Labels[fmt.Sprint("label-", i)] = strings.Repeat("v", 63)
 	}
-	w := watchedOf(sandbox, &api.Container{Name: "a"}, time.Now())
+	ctr := &api.Container{Name: "a"}
+	w := watchedOf(containerOf(sandbox, ctr), ctr, nil, time.Now())
 	kept := 0
 	for key, value := range w.Annotations {
 		kept += len(key) + len(value)

@@ -116,7 +116,8 @@ func (p *Plugin) Ready() error {
 // refusals are errors, so that a fault of ours never costs a container.
 func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, error) {
 	log, start := p.logger(pod, ctr), time.Now()
-	decision := p.policy.Load().Decide(p.container(pod, ctr), p.node)
+	c := p.container(pod, ctr)
+	decision := p.policy.Load().Decide(c, p.node)
 	p.metrics.count(decision, start)
 	log = inWords(log, decision)
 	for _, warning := range decision.Warnings {
@@ -134,7 +135,7 @@ func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.
 			log.Warn("left alone, although it is an RDMA container: " + decision.Reason)
 		}
 		if decision.Unknown {
-			p.repair.created(pod, ctr, spec.Grant{})
+			p.repair.created(c, ctr, spec.Grant{})
 		}
 		return nil, nil
 	}
@@ -149,7 +150,7 @@ func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.
 	if grant.IPCLock != spec.IPCLockNo {
 		p.pending.put(ctr.GetId(), spec.Grant{IPCLock: grant.IPCLock}, time.Now())
 	}
-	p.repair.created(pod, ctr, grant)
+	p.repair.created(c, ctr, grant)
 	log.WithFields(given).Info("adjusted")
 	return adjustment, nil
 }

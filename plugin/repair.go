@@ -129,9 +129,9 @@ func (r *repair) lookAgain() {
 }
 
 // created is told of each container that is created with a grant, or without one because the kubelet did not tell.
-func (r *repair) created(pod *api.PodSandbox, ctr *api.Container, grant spec.Grant) {
+func (r *repair) created(c policy.Container, ctr *api.Container, grant spec.Grant) {
 	if r.Limits != nil {
-		r.add(pod, ctr, grant, time.Now())
+		r.add(c, ctr, grant, time.Now())
 	}
 }
 

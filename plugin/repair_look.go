@@ -77,7 +77,7 @@ func (r *repair) look(ctx context.Context, p *policy.Policy) *findings {
 
 // decide decides about a container that runs. It is not sure where the kubelet did not tell what the decision depends on.
 func (r *repair) decide(ctx context.Context, p *policy.Policy, w *watched, node policy.Node) (d policy.Decision, sure bool) {
-	c, sure := w.Container, true
+	c, sure := w.container(), true
 	if r.Resources != nil {
 		c.Resources = func() ([]string, bool, error) {
 			names, known, err := r.resources(ctx, w)

@@ -248,7 +248,7 @@ func TestWhoIsGoneIsForgotten(t *testing.T) {
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
 	long := time.Now().Add(-2 * startsWithin)
 	p.repair.list(p.policy.Load(), nil, []*api.Container{existing("a", verbs), existing("b", verbs)}, long)
-	p.repair.add(pod, existing("c", verbs), spec.Grant{Memlock: spec.Unlimited}, time.Now())
+	p.repair.add(containerOf(pod, existing("c", verbs)), existing("c", verbs), spec.Grant{Memlock: spec.Unlimited}, time.Now())
 	p.repair.pass(t.Context())
 	watching := func() string {
 		var ids []string

@@ -17,17 +17,19 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // watched is a container that may run below policy: what a decision about it depends on, and no more, since a node may have
 // thousands. It is never changed.
 type watched struct {
-	policy.Container
-	id, sandbox string
-	reported    spec.Rlimit // the memlock that the runtime has reported or was told; zero where it was neither
-	since       time.Time
-	listed      bool // the runtime had it already when the plugin registered
-	evident     bool // it has a signal of its own: only the policy decides whether that counts
+	policy.Container // without its devices
+	packed           deviceList
+	id, sandbox      string
+	reported         spec.Rlimit // the memlock that the runtime has reported or was told; zero where it was neither
+	since            time.Time
+	listed           bool // the runtime had it already when the plugin registered
+	evident          bool // it has a signal of its own: only the policy decides whether that counts
 }
 
 // watchMost bounds how many containers are kept of those that are created while the plugin is registered.
@@ -49,7 +51,7 @@ func (l *watchlist) list(p *policy.Policy, pods []*api.PodSandbox, containers []
 	}
 	found := map[string]*watched{}
 	for _, ctr := range containers {
-		w := watchedOf(byID[ctr.GetPodSandboxId()], ctr, now)
+		w := watchedOf(containerOf(byID[ctr.GetPodSandboxId()], ctr), ctr, nil, now)
 		w.listed = true
 		if w.evident || p.NeedsResources() {
 			found[w.id] = w
@@ -62,13 +64,10 @@ func (l *watchlist) list(p *policy.Policy, pods []*api.PodSandbox, containers []
 
 // add puts a container on the list that is created with a grant, since another configuration may give it more while it runs, or
 // without one because the kubelet did not tell what it holds.
-func (l *watchlist) add(pod *api.PodSandbox, ctr *api.Container, grant spec.Grant, now time.Time) {
-	w := watchedOf(pod, ctr, now)
+func (l *watchlist) add(c policy.Container, ctr *api.Container, grant spec.Grant, now time.Time) {
+	w := watchedOf(c, ctr, grant.Devices, now)
 	w.evident = w.evident || !reflect.DeepEqual(grant, spec.Grant{})
 	w.reported, _ = w.reported.Raise(grant.Memlock)
-	for _, d := range grant.Devices {
-		w.Devices = append(w.Devices, policy.Device{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)})
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.containers == nil {
@@ -118,32 +117,36 @@ func resourceGlobs(p *policy.Policy) []string {
 	return globs
 }
 
-// watchedOf keeps of a container what a decision depends on.
-func watchedOf(pod *api.PodSandbox, ctr *api.Container, now time.Time) *watched {
-	w := &watched{Container: containerOf(pod, ctr), id: ctr.GetId(), sandbox: ctr.GetPodSandboxId(), since: now}
+// watchedOf keeps of a container what a decision depends on; injected are the devices that it has beside its own.
+func watchedOf(c policy.Container, ctr *api.Container, injected []hca.Device, now time.Time) *watched {
+	w := &watched{Container: c, id: ctr.GetId(), sandbox: ctr.GetPodSandboxId(), since: now}
 	w.reported, _ = reportedMemlock(ctr)
-	w.Devices = characterDevices(w)
+	devices := characterDevices(c)
+	w.evident = len(w.Annotations) > 0 || len(devices) > 0
+	for _, d := range injected {
+		devices = append(devices, policy.Device{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)})
+	}
+	w.packed, w.Devices, w.Resources = pack(devices), nil, nil
 	// Thousands of containers have few different words for these.
 	for _, text := range []*string{&w.Namespace, &w.RuntimeHandler, &w.Name} {
 		*text = unique.Make(*text).Value()
 	}
-	w.evident = len(w.Annotations) > 0 || len(w.Devices) > 0
 	return w
 }
 
 // characterDevices gives the devices that may be a signal. A container with every device of the host has none.
-func characterDevices(w *watched) []policy.Device {
-	if w.AllDevices {
+func characterDevices(c policy.Container) []policy.Device {
+	if c.AllDevices {
 		return nil
 	}
-	var kept []policy.Device
-	for _, d := range w.Devices {
-		if d.Type == "c" || d.Type == "u" {
-			d.Path, d.Type = unique.Make(d.Path).Value(), unique.Make(d.Type).Value()
-			kept = append(kept, d)
-		}
-	}
-	return slices.Clip(kept)
+	return slices.DeleteFunc(slices.Clone(c.Devices), func(d policy.Device) bool { return d.Type != "c" && d.Type != "u" })
+}
+
+// container gives what a decision about the container depends on.
+func (w *watched) container() policy.Container {
+	c := w.Container
+	c.Devices = w.packed.devices()
+	return c
 }
 
 // young says whether what is seen of the container may be about to change by itself.
