@@ -115,24 +115,24 @@ func (p *Plugin) Ready() error {
 // createContainer is the CreateContainer event: one decision, carried out by NRI. An error fails the container's creation; only
 // refusals are errors, so that a fault of ours never costs a container.
 func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, error) {
-	log, start := p.logger(pod, ctr), time.Now()
-	c := p.container(pod, ctr)
+	c, start := p.container(pod, ctr), time.Now()
 	decision := p.policy.Load().Decide(c, p.node)
 	p.metrics.count(decision, start)
-	log = inWords(log, decision)
+	// Made where there is something to say: for nearly all containers of a node there is nothing.
+	log := func() logrus.FieldLogger { return p.decided(pod, ctr, decision) }
 	for _, warning := range decision.Warnings {
-		log.Warn(warning)
+		log().Warn(warning)
 	}
 	switch {
 	case decision.Refusal != nil:
-		return nil, p.refuse(log, subject(pod, ctr), decision.Refusal)
+		return nil, p.refuse(log(), subject(pod, ctr), decision.Refusal)
 	case decision.Grant == nil:
 		switch {
 		case decision.Reason == "":
 		case decision.Signal == policy.SignalNone:
-			log.Info("left alone: " + decision.Reason)
+			log().Info("left alone: " + decision.Reason)
 		default:
-			log.Warn("left alone, although it is an RDMA container: " + decision.Reason)
+			log().Warn("left alone, although it is an RDMA container: " + decision.Reason)
 		}
 		if decision.Unknown {
 			p.repair.created(c, ctr, spec.Grant{})
@@ -151,7 +151,7 @@ func (p *Plugin) createContainer(pod *api.PodSandbox, ctr *api.Container) (*api.
 		p.pending.put(ctr.GetId(), spec.Grant{IPCLock: grant.IPCLock}, time.Now())
 	}
 	p.repair.created(c, ctr, grant)
-	log.WithFields(given).Info("adjusted")
+	log().WithFields(given).Info("adjusted")
 	return adjustment, nil
 }
 
@@ -186,8 +186,9 @@ func (p *Plugin) refuse(log logrus.FieldLogger, subject string, refusal *policy.
 	return fmt.Errorf("%s: %s: %w", p.Name, subject, refusal)
 }
 
-func inWords(log logrus.FieldLogger, d policy.Decision) logrus.FieldLogger {
-	return log.WithFields(logrus.Fields{"signal": d.Signal, "evidence": d.Evidence, "rule": d.Rule})
+// decided gives a logger for what was decided about a container.
+func (p *Plugin) decided(pod *api.PodSandbox, ctr *api.Container, d policy.Decision) logrus.FieldLogger {
+	return p.logger(pod, ctr).WithFields(logrus.Fields{"signal": d.Signal, "evidence": d.Evidence, "rule": d.Rule})
 }
 
 func (p *Plugin) logger(pod *api.PodSandbox, ctr *api.Container) logrus.FieldLogger {

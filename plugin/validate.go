@@ -32,7 +32,7 @@ func (p *Plugin) validateContainer(pod *api.PodSandbox, ctr *api.Container, adju
 	if decision.Refusal == nil {
 		return nil
 	}
-	return p.refuse(inWords(p.logger(pod, ctr), decision), subject(pod, ctr), decision.Refusal)
+	return p.refuse(p.decided(pod, ctr, decision), subject(pod, ctr), decision.Refusal)
 }
 
 // unadjusted refuses a container that lacks something of its grant.
