@@ -110,9 +110,9 @@ func (t tree) classDevice(at string) (Device, error) {
 
 // newDevice makes a device of what its name and number say.
 func newDevice(name string, number Number) Device {
-	d := Device{Kind: kindOf(name), Path: path.Join(devFolder, name), Number: number}
+	d := Device{Kind: kindOf(name), Path: devFolder + "/" + name, Number: number}
 	if d.Kind == KindHFI1 {
-		d.Path = path.Join("/dev", name)
+		d.Path = "/dev/" + name
 	}
 	d.Mode = kernelMode(d.Kind)
 	return d
@@ -141,13 +141,19 @@ func kindOf(name string) Kind {
 	if name == string(KindRDMACM) {
 		return KindRDMACM
 	}
-	for prefix, k := range map[string]Kind{"uverbs": KindVerbs, "umad": KindUMAD, "issm": KindISSM, "hfi1_": KindHFI1} {
-		if index, ok := strings.CutPrefix(name, prefix); ok && index != "" && len(index) <= 5 && digits(index) == len(index) {
-			return k
+	for _, indexed := range indexedKinds {
+		if index, ok := strings.CutPrefix(name, indexed.prefix); ok && index != "" && len(index) <= 5 && digits(index) == len(index) {
+			return indexed.kind
 		}
 	}
 	return ""
 }
+
+// indexedKinds are the kinds of which a node has many, uverbs0 and so on. It is no map, since requests go through it for each device.
+var indexedKinds = []struct {
+	prefix string
+	kind   Kind
+}{{"uverbs", KindVerbs}, {"umad", KindUMAD}, {"issm", KindISSM}, {"hfi1_", KindHFI1}}
 
 // kernelMode is the mode that the kernel makes the node of this kind with.
 func kernelMode(k Kind) os.FileMode {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 )
 
 // Kind says which of the kernel's RDMA interfaces a character device is.
@@ -35,7 +36,10 @@ type Number struct {
 }
 
 // String gives the number as sysfs writes it, "231:192".
-func (n Number) String() string { return fmt.Sprintf("%d:%d", n.Major, n.Minor) }
+func (n Number) String() string {
+	text := strconv.AppendUint(make([]byte, 0, 21), uint64(n.Major), 10)
+	return string(strconv.AppendUint(append(text, ':'), uint64(n.Minor), 10))
+}
 
 // Device is one character device of an HCA, or the node's rdma_cm.
 type Device struct {
