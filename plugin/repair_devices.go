@@ -47,8 +47,8 @@ func (l deviceList) devices() []policy.Device {
 		}
 		text := func() string {
 			length, n := binary.Uvarint(b)
-			s := string(b[n : n+int(length)]) //nolint:gosec // pack has written it
-			b = b[n+int(length):]             //nolint:gosec // the same
+			s := string(b[n : n+int(length)])
+			b = b[n+int(length):]
 			return s
 		}
 		list = append(list, policy.Device{Major: number(), Minor: number(), Type: text(), Path: text()})

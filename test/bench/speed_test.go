@@ -127,7 +127,7 @@ func TestSpeed(t *testing.T) {
 	for _, hold := range []int{0, 1_000, 10_000} {
 		t.Run(fmt.Sprintf("memory, %d pods hold HCAs", hold), func(t *testing.T) { results = append(results, s.memory(t, hold)) })
 	}
-	print(t, os.Stdout, results)
+	printTable(t, os.Stdout, results)
 }
 
 // TestSpeedIsNotLost notices when a request takes twice the time that it is to take. It goes by the best of several pairs: what the code

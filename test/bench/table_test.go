@@ -41,8 +41,8 @@ func (r result) show(compared float64) string {
 	return fmt.Sprintf("%.2f ×", compared)
 }
 
-// print prints results, and fails the test for those that have missed their target if they are to be reached.
-func print(t *testing.T, to io.Writer, results []result) {
+// printTable prints results, and fails the test for those that have missed their target if they are to be reached.
+func printTable(t *testing.T, to io.Writer, results []result) {
 	t.Helper()
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nwhat\tagainst\tunit\tnri-rdma\tother\tmedian\tquartiles\tat most\t")
