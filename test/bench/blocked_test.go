@@ -82,7 +82,7 @@ const (
 
 // blocked compares the creation of containers while a port's state blocks with that of as many while it does not.
 func (s *setting) blocked(t testing.TB) result {
-	const rounds, count = 3, 1000
+	const rounds, count = 5, 1000
 	ours := s.nriRDMA(t, withoutIPCLock)
 	createAll := func() (took []time.Duration) {
 		for _, o := range []order{s.plain, s.holding, s.asking} {
