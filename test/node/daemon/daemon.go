@@ -52,6 +52,16 @@ func (p *Process) PID() int { return p.command.Process.Pid }
 // Exited is closed when the program has ended.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
+// Ended reports whether the program has ended.
+func (p *Process) Ended() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
+	}
+}
+
 // Err gives how the program ended. It waits for that.
 func (p *Process) Err() error {
 	<-p.exited
@@ -94,10 +104,8 @@ func Await(ctx context.Context, pace time.Duration, what string, condition func(
 	defer tick.Stop()
 	for !condition() {
 		for _, p := range programs {
-			select {
-			case <-p.exited:
+			if p.Ended() {
 				return fmt.Errorf("%s ended (%w) before %s %s:\n%s", p.command.Path, p.errOrDone(), programs[0].command.Path, what, p.Log())
-			default:
 			}
 		}
 		select {
