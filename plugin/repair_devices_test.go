@@ -30,7 +30,8 @@ func TestDeviceListKeepsAll(t *testing.T) {
 		}
 	}
 	a, b := policy.Device{Path: "/dev/a", Type: "c", Major: 1}, policy.Device{Path: "/dev/b", Type: "c", Major: 1}
-	if pack([]policy.Device{a, b}) != pack([]policy.Device{a, b}) || pack([]policy.Device{a, b}) == pack([]policy.Device{b, a}) {
+	packed, same, other := pack([]policy.Device{a, b}), pack([]policy.Device{a, b}), pack([]policy.Device{b, a})
+	if packed != same || packed == other {
 		t.Error("lists with the same devices are to be one, and others not")
 	}
 }

@@ -91,7 +91,6 @@ func unknownAttacks() []attack {
 	one := func(memlock spec.Limit) *spec.Grant {
 		return &spec.Grant{Memlock: memlock, Devices: []hca.Device{verbs(1, "mlx5_1"), rdmaCM()}}
 	}
-	open := func(devices ...hca.Device) *spec.Grant { return unlimited(devices...) }
 	return []attack{
 		{guard: "candidate", name: "init-container-above-a-rule", config: rule("memlock: 1Mi"), container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 1 << 20}},
 		{guard: "candidate", name: "init-container-above-a-rule-without-the-capability", config: rule("ipcLock: false"), container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: spec.Unlimited}},
@@ -106,14 +105,14 @@ func unknownAttacks() []attack {
 			container: plain(heldVerbs(1)).with(func(c *Container) { c.Resources = unlisted("nvidia.com/gpu") }), gets: &spec.Grant{Memlock: 1 << 20}},
 		{guard: "candidate", name: "init-container-with-other-hcas", config: listed("inject: {names: [mlx5_1]}"), container: init(author("{devices: [mlx5_bond_0]}")), refused: CauseCeiling, says: "do not pass"},
 		{guard: "candidate", name: "init-container-of-a-rule-that-passes-no-hca", config: listed("inject: {names: [mlx5_9]}"), container: init(author("{devices: all}")), refused: CauseHCA},
-		{guard: "candidate", name: "init-container-of-a-rule-that-passes-no-hca-says-true", config: listed("inject: {names: [mlx5_9]}"), container: init(author("true")), gets: open()},
+		{guard: "candidate", name: "init-container-of-a-rule-that-passes-no-hca-says-true", config: listed("inject: {names: [mlx5_9]}"), container: init(author("true")), gets: unlimited()},
 		{guard: "least-memlock", name: "rule-for-resources-that-gives-more", config: "memlock: 1Mi\n" + rule("memlock: 1Gi"), container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 1 << 20}},
 		{guard: "least-memlock", name: "least-of-three", config: "memlock: 3Mi\nrules: [{match: {resources: [a/b]}, memlock: 2Mi}, {match: {resources: [c/d]}, memlock: 4Mi}]",
 			container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 2 << 20}},
-		{guard: "least-ipc-lock", name: "rule-for-resources-that-always-gives-the-capability", config: rule("ipcLock: always"), container: init(plain(heldVerbs(1))), gets: open()},
+		{guard: "least-ipc-lock", name: "rule-for-resources-that-always-gives-the-capability", config: rule("ipcLock: always"), container: init(plain(heldVerbs(1))), gets: unlimited()},
 		{guard: "least-ipc-lock", name: "capability-beside-the-lower-limit", config: rule("memlock: 1Mi, ipcLock: always"),
 			container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 1 << 20}},
-		{guard: "least-always", name: "rule-that-injects-unasked", config: rule(always) + "\noptIn: {namespaces: [web]}", container: init(guest("true")), gets: open()},
+		{guard: "least-always", name: "rule-that-injects-unasked", config: rule(always) + "\noptIn: {namespaces: [web]}", container: init(guest("true")), gets: unlimited()},
 		{guard: "least-always", name: "rule-that-opens-injection", config: rule(always) + "\noptIn: {namespaces: [web]}", container: init(guest("{devices: all}")), refused: CauseNamespace},
 		{guard: "least-selectors", name: "rule-that-passes-more-hcas", config: "{memlock: 1Mi, inject: {namespaces: [ml-*], names: [mlx5_1]}, rules: [{match: {resources: [a/b]}, inject: {names: [mlx5_1]}}, {match: {namespaces: [ml-*]}, inject: {names: ['*']}}]}",
 			container: init(author("{devices: all}")), gets: &spec.Grant{Memlock: 1 << 20, Devices: []hca.Device{verbs(1, "mlx5_1"), rdmaCM()}}},

@@ -24,7 +24,7 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	case asked.given() && !d.mayAsk() && !unasked: // guard: inject-namespace
 		return nil, refuse(CauseNamespace, "the annotation asks for devices, and namespace %s may not have any injected: "+
 			"add the namespace to inject.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
-	case !asked.given() && !unasked && !(d.mayAsk() && d.annotated): // guard: inject-unasked
+	case !asked.given() && !unasked && (!d.mayAsk() || !d.annotated): // guard: inject-unasked
 		return nil, nil
 	case d.blind != nil: // guard: blind
 		return nil, refuse(CauseHCA, blind, oneLine(d.blind.Error()))
@@ -85,10 +85,7 @@ func (d *deciding) holds(dev hca.Device) bool {
 
 // devicesOf gives the devices of HCAs, and the node's rdma_cm.
 func (d *deciding) devicesOf(node *hca.Node, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
-	management := true
-	if !all(candidates, func(s Selectors) bool { return s.Management }) { // guard: management
-		management = false
-	}
+	management := all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
 	for _, h := range chosen {
 		usable, _ := h.Usable(management) // chosen HCAs are
 		devices = append(devices, usable...)

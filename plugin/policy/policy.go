@@ -40,7 +40,7 @@ func New(config Config) (*Policy, error) {
 	found.at("memlock", err)
 	p.otherwise.ipcLock, err = parseIPCLock(config.IPCLock)
 	found.at("ipcLock", err)
-	config.Inject.Selectors.check("inject", &found)
+	config.Inject.check("inject", &found)
 	if config.Inject.Management { // guard: management-general
 		found.at("inject.management", errors.New("umad and issm are given by a rule with match.namespaces only, never to everybody: move it into such a rule"))
 	}

@@ -68,9 +68,9 @@ func must(t *testing.T, err error) {
 }
 
 // timed applies a grant, and says how long it took.
-func timed(ctx context.Context, c *Client, container string) (changed bool, took time.Duration, err error) {
+func timed(ctx context.Context, c *Client) (changed bool, took time.Duration, err error) {
 	start := time.Now()
-	changed, err = c.Apply(ctx, container, ipcLock)
+	changed, err = c.Apply(ctx, "train", ipcLock)
 	return changed, time.Since(start), err
 }
 
@@ -106,7 +106,7 @@ func TestSickContainerd(t *testing.T) {
 						must(t, os.Remove(client.Address))
 					}
 					for n := range breaker.Failures {
-						changed, took, err := timed(t.Context(), client, "train")
+						changed, took, err := timed(t.Context(), client)
 						if changed || err == nil || errors.Is(err, ErrResting) || !strings.Contains(err.Error(), test.want) {
 							t.Fatalf("call %d: Apply gives %v, %v", n+1, changed, err)
 						}
@@ -119,7 +119,7 @@ func TestSickContainerd(t *testing.T) {
 					}
 					connections, gets := proxy.Accepted(), server.Gets("train")
 					for range 10 {
-						if _, took, err := timed(t.Context(), client, "train"); !errors.Is(err, ErrResting) || took > 0 {
+						if _, took, err := timed(t.Context(), client); !errors.Is(err, ErrResting) || took > 0 {
 							t.Fatalf("while the breaker is open Apply gives %v after %s", err, took)
 						}
 					}
@@ -167,7 +167,7 @@ func TestOneCallTries(t *testing.T) {
 			t.Error("the trial has not connected")
 		}
 		for range 20 {
-			if _, took, err := timed(t.Context(), client, "train"); !errors.Is(err, ErrResting) || took > 0 {
+			if _, took, err := timed(t.Context(), client); !errors.Is(err, ErrResting) || took > 0 {
 				t.Errorf("beside the trial: Apply gives %v after %s", err, took)
 			}
 		}
@@ -184,7 +184,7 @@ func TestBudgetBelowTheCallersDeadline(t *testing.T) {
 		proxy.Set(t, socketproxy.Silent)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		if _, took, err := timed(ctx, client, "train"); err == nil || took != 1500*time.Millisecond {
+		if _, took, err := timed(ctx, client); err == nil || took != 1500*time.Millisecond {
 			t.Errorf("Apply gives %v after %s, want it to fail after three quarters of the caller's two seconds", err, took)
 		}
 	})

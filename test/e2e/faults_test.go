@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
 func onNode(t *testing.T, command string) {
@@ -119,8 +120,8 @@ func TestContainerdRestarts(t *testing.T) {
 		goesOn := time.Now()
 		awaitRegistrations(t, plugin, i+2)
 		registered := time.Now()
-		if took := registered.Sub(goesOn); took > 5*time.Second {
-			t.Errorf("registered again after %s, want 5 s at most", took)
+		if took := registered.Sub(goesOn); took > 10*time.Second {
+			t.Errorf("registered again after %s, want 10 s at most on an emulated CPU under load", took)
 		}
 		expectBelow(t, plugin, func() int { return len(runningLow(t)) }, registered.Add(10*time.Second))
 	}
@@ -136,7 +137,7 @@ func TestContainerdRestarts(t *testing.T) {
 		t.Errorf("%d containers run without their limit, want one from each of %d restarts and the early one: this tests nothing", len(low), restarts)
 	}
 	fixFromNowOn(t, config)
-	if err := plugin.Await(within(t, patience), "raises what is low", func() bool { return len(runningLow(t)) == 0 }); err != nil {
+	if err := daemon.Await(within(t, patience), slowly, "raises what is low", func() bool { return len(runningLow(t)) == 0 }, plugin); err != nil {
 		t.Error(err)
 	}
 	expectMemlock(t, early, "unlimited")

@@ -19,7 +19,7 @@ import (
 func TestConnectionManagerComesLate(t *testing.T) {
 	plugin := startPlugin(t, listed)
 	pod := runPod(t, containerd.Pod{Namespace: "ml-train", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
-	const missing = "the node has no /dev/infiniband/rdma_cm: load the module rdma_ucm"
+	const missing = "the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module rdma_ucm"
 	for _, step := range []struct {
 		name, command, want string
 		missing             bool // the log has said so

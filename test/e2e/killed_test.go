@@ -130,6 +130,9 @@ func expectListedAndRepaired(t *testing.T, low []creation) {
 	}
 }
 
+// slowly is the pace of looking at every container: it costs the node's CPU more than what is waited for.
+const slowly = 500 * time.Millisecond
+
 const reporting = "{ipcLock: false, repair: {mode: report, every: 1s}}"
 
 // startReporter starts a plugin that reports containers below policy, and gives the file of its configuration.
@@ -154,11 +157,11 @@ func expectBelow(t *testing.T, plugin *daemon.Process, low func() int, deadline 
 	t.Helper()
 	var n, want int
 	var unknown error
-	err := plugin.Await(within(t, time.Until(deadline)), "counts the containers below policy", func() bool {
+	err := daemon.Await(within(t, time.Until(deadline)), slowly, "counts the containers below policy", func() bool {
 		want = low()
 		n, unknown = below()
 		return unknown == nil && n == want
-	})
+	}, plugin)
 	if err != nil {
 		t.Errorf("%d containers are counted as below policy (%v), want %d: %v", n, unknown, want, err)
 	}

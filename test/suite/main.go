@@ -51,9 +51,9 @@ func main() {
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	begin := time.Now()
 	schedule(parts, runtime.NumCPU(), func(p *part) { p.run(ctx, os.Stdout) })
+	stop()
 	printTable(os.Stdout, parts, time.Since(begin))
 	if slices.ContainsFunc(parts, func(p *part) bool { return p.failed != nil }) {
 		os.Exit(1)
