@@ -47,6 +47,7 @@ type Inventory struct {
 
 	mu     sync.Mutex
 	listed *hca.Node // the HCAs that there are, and their devices
+	stamp  time.Time // of the devices when they were listed
 	known  map[string]*known
 	blind  error // why numbers cannot be looked up
 	failed string
@@ -55,6 +56,7 @@ type Inventory struct {
 // snapshot is never changed.
 type snapshot struct {
 	node  *hca.Node
+	stamp time.Time             // of the devices, as they were listed
 	owner map[hca.Number]string // the HCA of each device
 	err   error                 // there is no node
 }
@@ -108,7 +110,8 @@ func (i *Inventory) follow(ctx context.Context, devices *watcher) {
 }
 
 // HCAs gives the node as it was last read; nobody may change it. An HCA that does not answer is as it last was, and has Unread
-// where it never answered. Before the node is read for the first time, HCAs waits for that within the budget.
+// where it never answered. The node is Stale where a device has come or gone since. Before the node is read for the first time, HCAs
+// waits for that within the budget.
 func (i *Inventory) HCAs() (*hca.Node, error) {
 	s := i.latest.Load()
 	if s == nil {
@@ -118,6 +121,11 @@ func (i *Inventory) HCAs() (*hca.Node, error) {
 		case <-time.After(i.budget):
 			return nil, fmt.Errorf("the HCAs of this node have not been read yet after %s: try again", i.budget)
 		}
+	}
+	if s.err == nil && !s.stamp.Equal(devicesChanged(i.root)) {
+		stale := *s.node
+		stale.Stale = true
+		return &stale, nil
 	}
 	return s.node, s.err
 }
@@ -168,12 +176,13 @@ func (i *Inventory) openNumbers() {
 // readAll reads the node. HCAs that do not answer within their time are left behind, and asked again once they have answered.
 func (i *Inventory) readAll() {
 	i.openNumbers()
+	stamp := devicesChanged(i.root)
 	node, err := i.list()
 	if err != nil {
 		i.notListed(err)
 		return
 	}
-	names := i.take(node)
+	names := i.take(node, stamp)
 	var reads errgroup.Group
 	reads.SetLimit(atOnce)
 	for _, name := range names {
@@ -216,10 +225,10 @@ func (i *Inventory) notListed(err error) {
 }
 
 // take takes over which HCAs there are, and gives those that are to be asked: all of which no read is outstanding.
-func (i *Inventory) take(node *hca.Node) (names []string) {
+func (i *Inventory) take(node *hca.Node, stamp time.Time) (names []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.listed, i.failed = node, ""
+	i.listed, i.stamp, i.failed = node, stamp, ""
 	gone := maps.Clone(i.known)
 	for _, h := range node.HCAs {
 		delete(gone, h.Name)
@@ -289,7 +298,7 @@ func (i *Inventory) publish() {
 			owner[d.Number] = h.Name
 		}
 	}
-	i.put(&snapshot{node: node, owner: owner})
+	i.put(&snapshot{node: node, stamp: i.stamp, owner: owner})
 }
 
 func (i *Inventory) put(s *snapshot) {

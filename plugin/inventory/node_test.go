@@ -88,6 +88,40 @@ func TestDevicesChange(t *testing.T) {
 	})
 }
 
+// TestStale: from the moment that a device comes or goes until the node is read again, what is known says that it may be wrong.
+func TestStale(t *testing.T) {
+	root := hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/": ""}).Root(t)
+	folder := filepath.Join(root, "dev/infiniband")
+	long := time.Now().Add(-time.Hour) // file systems tell times of a few milliseconds apart
+	if err := os.Chtimes(folder, long, long); err != nil {
+		t.Fatal(err)
+	}
+	log, _ := logtest.NewNullLogger()
+	i := New(root, await.Patience, log)
+	stale := func() bool {
+		t.Helper()
+		node, err := i.HCAs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return node.Stale
+	}
+	i.readAll()
+	if stale() {
+		t.Error("what was just read is stale")
+	}
+	if err := os.WriteFile(filepath.Join(folder, "uverbs9"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !stale() {
+		t.Error("a device has come, and what is known is not stale")
+	}
+	i.readAll()
+	if stale() {
+		t.Error("what was read again is stale")
+	}
+}
+
 // TestThousandHCAs: an HCA among a thousand takes no longer to read than one among fifty, in CPU time: the machine has others to serve.
 func TestThousandHCAs(t *testing.T) {
 	log, _ := logtest.NewNullLogger()

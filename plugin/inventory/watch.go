@@ -4,10 +4,24 @@
 package inventory
 
 import (
+	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/fsnotify/fsnotify"
 )
+
+const devices = "/dev/infiniband"
+
+// devicesChanged gives when a device last came or went, by the time stamp of the folder that holds them all: one call of the kernel. It
+// is the zero time where there is no folder.
+func devicesChanged(root string) time.Time {
+	info, err := os.Stat(filepath.Join(root, devices))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
 
 // watcher tells when the devices in /dev/infiniband change. Where they cannot be watched it never does.
 type watcher struct {
@@ -17,7 +31,7 @@ type watcher struct {
 }
 
 func watch(root string) *watcher {
-	w := &watcher{folder: filepath.Join(root, "/dev/infiniband"), changed: make(chan struct{}, 1)}
+	w := &watcher{folder: filepath.Join(root, devices), changed: make(chan struct{}, 1)}
 	notify, err := fsnotify.NewWatcher()
 	if err != nil {
 		return w // no inotify instance is left: the next reading comes by itself

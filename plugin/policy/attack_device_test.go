@@ -184,7 +184,7 @@ func configAttacks() []attack {
 // withoutVerbs is A100, whose inventory is older than the removal of its HCAs.
 func withoutVerbs(err error) func(testing.TB) Node {
 	return func(t testing.TB) Node {
-		node := LiveNode(hcatest.A100(t))
+		node := changed(func(n *hca.Node) { n.Stale = true })(t)
 		node.Verbs = func(hca.Number) (hca.Device, bool, error) { return hca.Device{}, false, err }
 		return node
 	}

@@ -139,7 +139,7 @@ func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refu
 			return nil, refuse(CauseHCA, "HCA %s is one of those that rule %q selects by name, and nothing is known of it: %s: name other HCAs in the annotation, or see rdma-spec devices on the node",
 				h.Name, d.Rule, oneLine(h.Unread))
 		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }): // guard: selectors
-		case d.problem(h) != "": // guard: broken-hca
+		case d.problem(node, h) != "": // guard: broken-hca
 			broken = append(broken, h)
 		default:
 			chosen = append(chosen, h)
@@ -147,7 +147,7 @@ func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refu
 	}
 	left := ""
 	if len(broken) > 0 {
-		left = "left out: " + shortList(broken, func(h hca.HCA) string { return fmt.Sprintf("%s (%s)", h.Name, d.problem(h)) })
+		left = "left out: " + shortList(broken, func(h hca.HCA) string { return fmt.Sprintf("%s (%s)", h.Name, d.problem(node, h)) })
 	}
 	switch {
 	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // never refused because of a candidate
@@ -172,8 +172,8 @@ func (d *deciding) namedHCAs(node *hca.Node, candidates []*rule, names []string)
 			continue
 		case !found: // guard: hca-found
 			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which this node does not have: it has %s", quoted(name), inventory(node))
-		case d.problem(h) != "": // guard: named-broken-hca
-			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another", quoted(name), d.problem(h))
+		case d.problem(node, h) != "": // guard: named-broken-hca
+			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another", quoted(name), d.problem(node, h))
 		case !all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }): // guard: named-selectors
 			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the selectors of %s do not pass: ask for another, or for devices: all", quoted(name), d.who(candidates))
 		}
@@ -203,12 +203,15 @@ func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
 
 func nameOf(h hca.HCA) string { return h.Name }
 
-// problem says why an HCA cannot be injected, "" where it can. The inventory may be older than the last change: that the HCA is still
-// there is read from the kernel, which asks no HCA.
-func (d *deciding) problem(h hca.HCA) string {
+// problem says why an HCA cannot be injected, "" where it can. Where the inventory is older than the last change of the node's devices, it
+// is read from the kernel, which asks no HCA, that the HCA is still there.
+func (d *deciding) problem(node *hca.Node, h hca.HCA) string {
 	usable, err := h.Usable(false)
 	if err != nil {
 		return oneLine(err.Error())
+	}
+	if !node.Stale {
+		return ""
 	}
 	_, there, err := d.node.Verbs(usable[0].Number)
 	switch {

@@ -105,8 +105,7 @@ func TestSignalsOfAnUnreadableNode(t *testing.T) {
 	}
 }
 
-// Nothing that costs a call is called for a container that cannot need it, nor twice for one that does. An HCA that is injected is looked
-// up, too: the inventory may remember one that is gone.
+// Nothing that costs a call is called for a container that cannot need it, nor twice for one that does.
 func TestDecideAsksSparingly(t *testing.T) {
 	tests := map[string]struct {
 		config                        string
@@ -121,9 +120,9 @@ func TestDecideAsksSparingly(t *testing.T) {
 		"rdma-device-and-gpus":  {"", Container{Devices: []Device{gpu(0), gpu(1), heldVerbs(0), heldVerbs(1)}}, 1, 0, 0},
 		"rdma-device-elsewhere": {"", Container{Devices: []Device{gpu(0), {Path: "/dev/x", Type: "c", Major: 231, Minor: 192}, {Path: "/dev/y", Type: "c", Major: 231, Minor: 193}}}, 2, 0, 0},
 		"skipped-handler":       {"optIn: {resources: [rdma/*]}", Container{RuntimeHandler: "kata", Devices: []Device{heldVerbs(0)}}, 1, 0, 0},
-		"injection":             {listed, Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true")}, 3, 1, 0},
+		"injection":             {listed, Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true")}, 1, 1, 0},
 		"everything": {"{optIn: {resources: [rdma/*]}, inject: {namespaces: [ml-*]}, rules: [{match: {resources: [a/b]}, memlock: 1Gi}, {match: {resources: [c/d]}}]}",
-			Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true"), Resources: holds("x/y")}, 3, 1, 1},
+			Container{Namespace: "ml-a", Devices: []Device{gpu(0)}, Annotations: podAnnotation("true"), Resources: holds("x/y")}, 1, 1, 1},
 		"resources": {"{optIn: {resources: [rdma/*]}, rules: [{match: {resources: [a/b]}}, {match: {resources: [c/d]}}]}", Container{Resources: holds("x/y", "rdma/ib")}, 0, 0, 1},
 	}
 	live := testNodes(t)["V100"]
