@@ -65,25 +65,28 @@ func onNodeAfter(t *testing.T, command string) {
 	}
 }
 
-// containerd restarts while clients create pods: the plugin is registered again each time, fails nobody, and tells of what was started
+// containerd restarts while clients start containers: the plugin is registered again each time, fails nobody, and tells of what was started
 // meanwhile.
 func TestContainerdRestarts(t *testing.T) {
 	const restarts, clients = 3, 2
 	early := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Name: "early", Devices: containerd.Verbs(0)})
 	expectMemlock(t, early, kernelDefault)
 	plugin, config := startReporter(t)
+	var pods []*containerd.Sandbox
+	for range clients {
+		pods = append(pods, runPod(t, containerd.Pod{}))
+	}
 	ctx, stop := context.WithCancel(within(t, 10*patience))
 	var wg sync.WaitGroup
 	t.Cleanup(func() {
 		stop()
 		wg.Wait()
-		removePods(t, "restarts-")
 	})
 	var created, blamed atomic.Int64
-	for client := range clients {
+	for _, pod := range pods {
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				err := startInPod(ctx, fmt.Sprintf("restarts-%d-%d", client, i))
+				_, err := pod.Run(ctx, containerd.Container{Name: fmt.Sprintf("restarts-%d", i), Devices: containerd.Verbs(0)})
 				if err == nil {
 					created.Add(1)
 					continue
@@ -190,37 +193,4 @@ func TestPluginStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// removePods removes the pods whose names begin with a prefix, also those whose creation seemed to fail.
-func removePods(t *testing.T, prefix string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
-	defer cancel()
-	answer, err := ctrd.CRI().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, pod := range answer.GetItems() {
-		if !strings.HasPrefix(pod.GetMetadata().GetName(), prefix) {
-			continue
-		}
-		_, err := ctrd.CRI().StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: pod.GetId()})
-		if err == nil {
-			_, err = ctrd.CRI().RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: pod.GetId()})
-		}
-		if err != nil {
-			t.Errorf("cannot remove pod %s: %v", pod.GetMetadata().GetName(), err)
-		}
-	}
-}
-
-// startInPod starts a container that holds a verbs device in a pod of its own, and leaves it running.
-func startInPod(ctx context.Context, name string) error {
-	pod, err := ctrd.RunPod(ctx, containerd.Pod{Name: name})
-	if err != nil {
-		return err
-	}
-	_, err = pod.Run(ctx, containerd.Container{Name: name, Devices: containerd.Verbs(0)})
-	return err
 }
