@@ -126,10 +126,12 @@ func testValidatorService(ctx context.Context, t *testing.T, ctrd *containerd.Co
 		t.Errorf("without the plugin's service the creation gives %v, want it refused by the validator", err)
 	}
 	manage(t, "start", "nri-rdma")
-	awaitLog(t, pluginLog, "msg=registered", 5)
-	if _, err := sandbox.Run(ctx, containerd.Container{Name: "again", Devices: containerd.Verbs(0)}); err != nil {
-		t.Errorf("with the plugin's service: %v", err)
-	}
+	again := 0 // as the kubelet does, which does not know when the plugin is registered
+	await.Success(t, await.Patience, "with the plugin's service: a container is started", func() error {
+		again++
+		_, err := sandbox.Run(ctx, containerd.Container{Name: fmt.Sprintf("again-%d", again), Devices: containerd.Verbs(0)})
+		return err
+	})
 }
 
 // lowContainer starts a container that holds an HCA, before there is a plugin, and gives its process.
