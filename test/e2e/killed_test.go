@@ -117,11 +117,11 @@ func killPlugins(t *testing.T, l *load) []death {
 	return deaths
 }
 
-// expectListedAndRepaired starts a plugin that shall count some containers as below policy within 5 s, and cure them when it may.
+// expectListedAndRepaired starts a plugin that shall count some containers as below policy, and cure them when it may.
 func expectListedAndRepaired(t *testing.T, low []creation) {
 	t.Helper()
 	plugin, config := startReporter(t)
-	expectBelow(t, plugin, func() int { return len(low) }, time.Now().Add(5*time.Second))
+	expectBelow(t, plugin, func() int { return len(low) }, time.Now().Add(patience))
 	fixFromNowOn(t, config)
 	for _, c := range low {
 		if err := plugin.Await(within(t, patience), "raises the limit of "+c.name, func() bool { return memlock(t, c.id) == "unlimited" }); err != nil {
