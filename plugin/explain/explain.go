@@ -141,14 +141,9 @@ func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 		c.Devices = append(slices.Clip(c.Devices), policy.Device{Path: device.Path, Type: "c", Major: int64(device.Major), Minor: int64(device.Minor)})
 	}
 	return e.Policy.Decide(c, policy.Node{
-		Verbs: func(n hca.Number) (hca.Device, bool, error) {
-			if n == device.Number {
-				return device, true, nil
-			}
-			d, found := e.Node.Lookup(n)
-			return d, found && d.Kind == hca.KindVerbs, nil
-		},
-		HCAs: func() (*hca.Node, error) { return e.Node, nil },
+		// The manifest names no other character device than the one that is injected.
+		Verbs: func(n hca.Number) (hca.Device, bool, error) { return device, n == device.Number, nil },
+		HCAs:  func() (*hca.Node, error) { return e.Node, nil },
 	})
 }
 
