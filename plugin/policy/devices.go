@@ -78,7 +78,7 @@ func (d *deciding) notHeld(names []string) *Refusal {
 
 // holds reports whether the container holds a device, if it is one by which programs reach the HCA.
 func (d *deciding) holds(dev hca.Device) bool {
-	return (dev.Kind == hca.KindVerbs || dev.Kind == hca.KindHFI1) && slices.ContainsFunc(d.container.Devices, func(held Device) bool {
+	return dev.Kind.Verbs() && slices.ContainsFunc(d.container.Devices, func(held Device) bool {
 		return isCharacter(held) && held.number() == dev.Number
 	})
 }

@@ -26,6 +26,9 @@ const (
 	KindHFI1 Kind = "hfi1"
 )
 
+// Verbs reports whether RDMA programs open devices of this kind: a container that holds one uses RDMA. Omni-Path's hfi1 counts.
+func (k Kind) Verbs() bool { return k == KindVerbs || k == KindHFI1 }
+
 // StateActive is the State of a port that carries traffic.
 const StateActive = "ACTIVE"
 

@@ -65,7 +65,7 @@ func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 		return Device{}, false, fmt.Errorf("cannot tell what the character device %s is: %w", number, cause(err))
 	}
 	d := newDevice(path.Base(target), number)
-	return d, d.Kind == KindVerbs || d.Kind == KindHFI1, nil
+	return d, d.Kind.Verbs(), nil
 }
 
 // VerbsByNumber says whether a character device number is a verbs device (uverbs*, or Omni-Path's hfi1_N) of the node at
