@@ -69,7 +69,7 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 func startOther(t *testing.T, runtime *nritest.Runtime, index string, plugin any) {
 	t.Helper()
 	other, err := stub.New(plugin, stub.WithPluginName("other"), stub.WithPluginIdx(index),
-		stub.WithSocketPath(runtime.Socket), stub.WithLogger(stubLog{quiet()}))
+		stub.WithSocketPath(runtime.Socket))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,12 +14,12 @@ import (
 // metrics are what the plugin counts. Labels have a small, fixed set of values; nothing that a pod's author writes is one.
 type metrics struct {
 	requests       *prometheus.CounterVec
+	refusals       *prometheus.CounterVec
 	duration       prometheus.Histogram
 	memlockSkipped prometheus.Counter
 	unknown        prometheus.Counter
-	ipcLock        *prometheus.CounterVec
-	connected      prometheus.Gauge
-	connections    prometheus.Counter
+	edits          *prometheus.CounterVec
+	editDuration   prometheus.Histogram
 	configValid    prometheus.Gauge
 	configLoaded   prometheus.Gauge
 }
@@ -33,37 +33,54 @@ const (
 	resultRefused   = "refused"
 )
 
-func newMetrics() metrics {
+func newMetrics() *metrics {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}
 	}
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
 	}
-	return metrics{
+	histogram := func(name, help string) prometheus.Histogram {
+		return prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Name: name, Help: help, Buckets: []float64{.00001, .0001, .001, .01, .1, .3, 1},
+		})
+	}
+	m := &metrics{
 		requests: prometheus.NewCounterVec(counter("requests_total",
 			"Containers that the runtime asked about, by result (adjusted, untouched, refused) and signal."), []string{"result", "signal"}),
-		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "request_duration_seconds", Help: "Time to decide about a container.",
-			Buckets: []float64{.00001, .0001, .001, .01, .1, .3, 1},
-		}),
+		refusals: prometheus.NewCounterVec(counter("refusals_total",
+			"Containers that were refused, by cause. A kubelet tries each again and again."), []string{"cause"}),
+		duration:       histogram("request_duration_seconds", "Time to decide about a container."),
 		memlockSkipped: prometheus.NewCounter(counter("memlock_skipped_total", "RDMA containers that had a sufficient RLIMIT_MEMLOCK already.")),
 		unknown: prometheus.NewCounter(counter("unknown_resources_total",
 			"Containers that were left alone, or given less, because the kubelet did not tell which resources they hold.")),
-		ipcLock: prometheus.NewCounterVec(counter("ipc_lock_edits_total",
+		edits: prometheus.NewCounterVec(counter("ipc_lock_edits_total",
 			"Stored specs that were to get CAP_IPC_LOCK, by result (changed, unchanged, failed)."), []string{"result"}),
-		connected:    gauge("connected", "1 while the plugin is registered with the runtime."),
-		connections:  prometheus.NewCounter(counter("registrations_total", "Registrations with the runtime; more than one means that it was lost and came back.")),
-		configValid:  gauge("config_valid", "1 while the configuration file is the one in force; 0 while it is refused and the last good one stays."),
+		editDuration: histogram("ipc_lock_edit_duration_seconds", "Time that the creation of a container waited for the edit of its stored spec."),
+		configValid:  gauge("config_valid", "1 while the configuration that is there is the one in force; 0 while it is refused."),
 		configLoaded: gauge("config_loaded_timestamp_seconds", "When the configuration in force was loaded."),
 	}
+	m.configValid.Set(1)
+	return m
 }
 
-// Collectors gives all that can be told of the plugin, for a registry. Gauges that come from elsewhere are read when they are asked for.
+// Collectors gives all metrics of the plugin, for a registry. Gauges that come from elsewhere are read when they are asked for.
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
-		m.requests, m.duration, m.memlockSkipped, m.unknown, m.ipcLock, m.connected, m.connections, m.configValid, m.configLoaded,
+		m.requests, m.refusals, m.duration, m.memlockSkipped, m.unknown, m.edits, m.editDuration, m.configValid, m.configLoaded,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "connected", Help: "1 while the plugin is registered with the runtime.",
+		}, func() float64 {
+			if p.Registered() {
+				return 1
+			}
+			return 0
+		}),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: namespace, Name: "registrations_total",
+			Help: "Registrations with the runtime; more than one means that it was lost and came back.",
+		}, func() float64 { return float64(p.registration.Count()) }),
 		repairMetrics{p.repair},
 	}
 	if p.Inventory != nil {
@@ -72,15 +89,13 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 	return all
 }
 
-// Registered says whether the runtime asks the plugin about containers just now.
-func (p *Plugin) Registered() bool { return p.sessions.Load() > 0 }
-
 // count counts a decision.
-func (m metrics) count(d policy.Decision, since time.Time) {
+func (m *metrics) count(d policy.Decision, since time.Time) {
 	result := resultUntouched
 	switch {
 	case d.Refusal != nil:
 		result = resultRefused
+		m.refusals.WithLabelValues(string(d.Refusal.Cause)).Inc()
 	case d.Grant != nil:
 		result = resultAdjusted
 	}

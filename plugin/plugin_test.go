@@ -6,13 +6,9 @@ package plugin
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"math"
-	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -52,9 +48,10 @@ func (b *logBuffer) String() string {
 // running is a plugin that runs against a runtime.
 type running struct {
 	*Plugin
-	log   *logBuffer
-	stop  context.CancelFunc
-	ended chan error
+	runtime *nritest.Runtime // that it has registered with; nil where the test did not ask for one
+	log     *logBuffer
+	stop    context.CancelFunc
+	ended   chan error
 }
 
 func mustPolicy(t testing.TB, text string) *policy.Policy {
@@ -103,6 +100,7 @@ func registered(t testing.TB, o Options) (*nritest.Runtime, *running) {
 	o.Socket = runtime.Socket
 	p := run(t, o)
 	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
+	p.runtime = runtime
 	return runtime, p
 }
 
@@ -287,49 +285,6 @@ func TestRuntimesThatAreTooOldAreRefused(t *testing.T) {
 	}
 }
 
-func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
-	if p, err := handedOver(""); err != nil || p.Config().Memlock != "unlimited" {
-		t.Errorf("nothing handed over: %v", err)
-	}
-	if p, err := handedOver("memlock: 1Gi"); err != nil || p.Config().Memlock != "1Gi" {
-		t.Errorf("a configuration handed over: %v", err)
-	}
-	if _, err := handedOver("memlok: 1Gi"); err == nil {
-		t.Error("an unknown key is taken")
-	}
-}
-
-func TestOnlyTheEventsThatArePaidFor(t *testing.T) {
-	var create, both, validate api.EventMask
-	validate.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
-	create.Set(api.Event_CREATE_CONTAINER)
-	both.Set(api.Event_CREATE_CONTAINER, api.Event_POST_CREATE_CONTAINER)
-	stored := unusedSpecs{}
-	for _, test := range []struct {
-		name   string
-		policy string
-		stored StoredSpecs
-		want   api.EventMask
-	}{
-		{"IPC_LOCK can be given", "{}", stored, both},
-		{"nowhere to write it", "{}", nil, create},
-		{"the policy gives none", "ipcLock: false", stored, create},
-		{"a finite memlock gives none", "memlock: 1Gi", stored, create},
-		{"but always does", "{memlock: 1Gi, ipcLock: always}", stored, both},
-		{"a rule does", "{ipcLock: false, rules: [{match: {namespaces: [a]}, ipcLock: true}]}", stored, both},
-		{"a rule that leaves memlock unchanged does not", "{memlock: 1Gi, rules: [{match: {namespaces: [a]}, memlock: unchanged}]}", stored, create},
-	} {
-		s := New(Options{Policy: mustPolicy(t, test.policy), StoredSpecs: test.stored}).newSession()
-		if got := s.events(); got != test.want {
-			t.Errorf("%s: %s, want %s", test.name, got.PrettyString(), test.want.PrettyString())
-		}
-	}
-	s := New(Options{Policy: mustPolicy(t, "{}"), StoredSpecs: stored, Validate: true}).newSession()
-	if got := s.events(); got != validate {
-		t.Errorf("a validator: %s, want %s", got.PrettyString(), validate.PrettyString())
-	}
-}
-
 // A plugin stops within a second: at least one of three does, since a busy machine holds up everybody now and then.
 func TestStopsWithinASecond(t *testing.T) {
 	quickest := await.Patience
@@ -348,64 +303,6 @@ func TestStopsWithinASecond(t *testing.T) {
 	}
 }
 
-func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
-	runtime, _ := registered(t, Options{Policy: mustPolicy(t, "{}")})
-	for i := range 10 {
-		runtime.Stop()
-		runtime.Start(t)
-		await.That(t, retryUnsupported/2, fmt.Sprintf("registered %d times", i+2), func() bool { return runtime.Synchronised() == i+2 })
-	}
-}
-
-func TestRegistersWithARuntimeThatComesLate(t *testing.T) {
-	runtime := nritest.New(t, "containerd", "v2.4.2")
-	p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, "{}")})
-	await.That(t, await.Patience, "waiting", func() bool { return strings.Contains(p.log.String(), "no NRI socket") })
-	runtime.Start(t)
-	await.That(t, retryUnsupported/2, "registered", func() bool { return runtime.Synchronised() == 1 })
-}
-
-// A runtime that takes the registration and hangs up before Configure leaves NRI's stub waiting for ever; the plugin recovers, and
-// does not wait for the end of the time that a registration may take.
-func TestConnectionClosedDuringRegistration(t *testing.T) {
-	socket := filepath.Join(filepath.Dir(nritest.New(t, "", "").Socket), "half.sock")
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	attempts := make(chan struct{}, 1000)
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			// Read the registration, say nothing, hang up.
-			_, _ = io.ReadFull(conn, make([]byte, 16))
-			attempts <- struct{}{} // before the plugin can know
-			_ = conn.Close()
-		}
-	}()
-	t.Cleanup(func() { _ = listener.Close() })
-	p := New(Options{Name: "rdma", Index: "90", Socket: socket, Root: "/", Log: quiet(), Policy: mustPolicy(t, "{}")})
-	const times = 20 // the stub waits in most of them
-	quickest := await.Patience
-	for range times {
-		start, done := time.Now(), make(chan error, 1)
-		go func() { done <- p.connect(t.Context()) }()
-		if err := await.Receive(t, await.Patience, "the end of the session", done); err == nil {
-			t.Fatal("the session ended well")
-		}
-		quickest = min(quickest, time.Since(start))
-	}
-	if len(attempts) != times {
-		t.Errorf("%d connections, want %d", len(attempts), times)
-	}
-	if quickest >= api.DefaultPluginRegistrationTimeout {
-		t.Errorf("the quickest of %d sessions took %s to end", times, quickest)
-	}
-}
-
 func quiet() *logrus.Logger {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
@@ -417,4 +314,48 @@ type unusedSpecs struct{}
 
 func (unusedSpecs) Apply(context.Context, string, spec.Grant) (bool, error) { panic("asked") }
 
-func (unusedSpecs) Possible() error { return nil }
+// A configuration that the runtime hands over holds until a file says something else; one that cannot be read refuses RDMA containers.
+func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
+	for _, test := range []struct {
+		handed  string
+		missing bool
+		memlock string
+	}{{"", false, "unlimited"}, {"memlock: 1Gi", false, "1Gi"}, {"memlok: 1Gi", true, "unlimited"}} {
+		p := New(Options{Root: "/", Log: quiet()})
+		if _, err := p.Configure(t.Context(), test.handed, "containerd", "v2.4.2"); err != nil {
+			t.Errorf("%q: not registered: %v", test.handed, err)
+		}
+		if got := p.policy(); (got.Missing() != nil) != test.missing || string(got.Config().Memlock) != test.memlock {
+			t.Errorf("%q: missing: %v, memlock %s", test.handed, got.Missing(), got.Config().Memlock)
+		}
+		p.Use(mustPolicy(t, "memlock: 2Gi"), "a file", nil)
+		if _, err := p.Configure(t.Context(), test.handed, "containerd", "v2.4.2"); err != nil || p.policy().Config().Memlock != "2Gi" {
+			t.Errorf("%q beside a file: %v, memlock %s", test.handed, err, p.policy().Config().Memlock)
+		}
+	}
+}
+
+// The events depend on the runtime alone, so that no configuration needs another registration.
+func TestAlwaysTheSameEvents(t *testing.T) {
+	var create, both, validate api.EventMask
+	validate.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
+	create.Set(api.Event_CREATE_CONTAINER)
+	both.Set(api.Event_CREATE_CONTAINER, api.Event_POST_CREATE_CONTAINER)
+	for _, test := range []struct {
+		name, runtime, policy string
+		stored                StoredSpecs
+		validate              bool
+		want                  api.EventMask
+	}{
+		{name: "containerd", runtime: "containerd", policy: "{}", stored: unusedSpecs{}, want: both},
+		{name: "a policy without IPC_LOCK", runtime: "containerd", policy: "ipcLock: false", stored: unusedSpecs{}, want: both},
+		{name: "CRI-O", runtime: "cri-o", policy: "{}", stored: unusedSpecs{}, want: create},
+		{name: "nothing that could edit", runtime: "containerd", policy: "{}", want: create},
+		{name: "a validator", runtime: "containerd", policy: "{}", validate: true, want: validate},
+	} {
+		p := New(Options{Root: "/", Log: quiet(), Policy: mustPolicy(t, test.policy), StoredSpecs: test.stored, Validate: test.validate})
+		if got, err := p.Configure(t.Context(), "", test.runtime, "v2.4.2"); err != nil || got != test.want {
+			t.Errorf("%s: %s, %v, want %s", test.name, got.PrettyString(), err, test.want.PrettyString())
+		}
+	}
+}

@@ -6,11 +6,9 @@ package plugin
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
@@ -24,8 +22,8 @@ import (
 
 // recordedSpecs is a StoredSpecs that records what it is asked for.
 type recordedSpecs struct {
-	possible, fails error
-	unchanged       bool
+	fails     error
+	unchanged bool
 
 	mu       sync.Mutex
 	asked    []string // container and grant
@@ -38,43 +36,6 @@ func (r *recordedSpecs) Apply(ctx context.Context, container string, grant spec.
 	r.asked = append(r.asked, container+" "+grant.String())
 	_, r.deadline = ctx.Deadline()
 	return r.fails == nil && !r.unchanged, r.fails
-}
-
-func (r *recordedSpecs) Possible() error { return r.possible }
-
-func TestPending(t *testing.T) {
-	var p pending
-	start := time.Unix(1000, 0)
-	lock, force := spec.Grant{IPCLock: spec.IPCLockUnlessDropped}, spec.Grant{IPCLock: spec.IPCLockYes}
-	take := func(container string, want spec.Grant, there bool) {
-		t.Helper()
-		if got, ok := p.take(container); ok != there || !cmp.Equal(got, want) {
-			t.Errorf("take %s gives %v, %v", container, got, ok)
-		}
-	}
-	take("nobody", spec.Grant{}, false)
-
-	p.put("a", lock, start)
-	take("b", spec.Grant{}, false)
-	take("a", lock, true)
-	take("a", spec.Grant{}, false)
-
-	p.put("a", lock, start)
-	p.put("a", force, start)
-	take("a", force, true)
-
-	// What no PostCreateContainer came for goes when its time is over.
-	p.put("old", lock, start)
-	p.put("young", lock, start.Add(time.Second))
-	p.put("now", lock, start.Add(pendingFor))
-	if len(p.grants) != 3 {
-		t.Errorf("%d grants are pending within %s, want 3", len(p.grants), pendingFor)
-	}
-	p.put("later", lock, start.Add(pendingFor+time.Second))
-	take("old", spec.Grant{}, false)
-	take("young", lock, true)
-	take("now", lock, true)
-	take("later", lock, true)
 }
 
 func TestOnlyGrantedContainersAreEdited(t *testing.T) {
@@ -113,8 +74,8 @@ func TestOnlyGrantedContainersAreEdited(t *testing.T) {
 			if diff := cmp.Diff(test.want, specs.asked); diff != "" {
 				t.Errorf("edits (-want +got):\n%s", diff)
 			}
-			if len(p.pending.grants) != 0 {
-				t.Errorf("still pending: %v", p.pending.grants)
+			if left := p.edits.grants.Keys(); len(left) != 0 {
+				t.Errorf("edits are left: %v", left)
 			}
 			if len(test.want) > 0 && !specs.deadline {
 				t.Error("the edit does not know when the runtime loses patience")
@@ -162,25 +123,20 @@ func TestFailedEditIsAWarning(t *testing.T) {
 
 // Where no spec can be edited, the plugin says once what to do, asks for no event that is of no use, and grants the rest.
 func TestRuntimesWithoutStoredSpecs(t *testing.T) {
-	gone := &fs.PathError{Op: "find", Path: "/run/containerd/containerd.sock", Err: fs.ErrNotExist}
 	tests := []struct {
 		name, runtime, version string
 		policy                 string
-		possible               error
 		want                   []string // nil: nothing is said
 		edited                 bool
 	}{
 		{name: "CRI-O", runtime: "cri-o", version: "1.34.2", policy: "{}", want: []string{
 			"no CAP_IPC_LOCK: CRI-O has no API", "capabilities.add: [IPC_LOCK]", crioLine}},
-		{name: "CRI-O, and none is wanted", runtime: "cri-o", version: "1.34.2", policy: "ipcLock: false"},
-		{name: "another runtime", runtime: "podman", version: "6.0.0", policy: "{}", want: []string{"no CAP_IPC_LOCK: podman has no API"}},
-		{name: "containerd without a socket", runtime: "containerd", version: "v2.4.2", policy: "{}", possible: gone, want: []string{
-			"no CAP_IPC_LOCK: find /run/containerd/containerd.sock", "capabilities.add: [IPC_LOCK]"}},
+		{name: "another runtime", runtime: "podman", version: "6.0.0", policy: "{}", want: []string{"no CAP_IPC_LOCK: podman has no known API"}},
 		{name: "containerd", runtime: "containerd", version: "v2.4.2", policy: "{}", edited: true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			specs := &recordedSpecs{possible: test.possible}
+			specs := &recordedSpecs{}
 			runtime := nritest.New(t, test.runtime, test.version)
 			runtime.Start(t)
 			p := run(t, Options{Socket: runtime.Socket, Policy: mustPolicy(t, test.policy), StoredSpecs: specs})
@@ -193,8 +149,8 @@ func TestRuntimesWithoutStoredSpecs(t *testing.T) {
 			if err != nil || len(adjustment.GetRlimits()) != 1 {
 				t.Errorf("creation: %v, %v", adjustment, err)
 			}
-			if (len(specs.asked) > 0) != test.edited || len(p.pending.grants) != 0 {
-				t.Errorf("edits: %q, pending: %v", specs.asked, p.pending.grants)
+			if left := p.edits.grants.Keys(); (len(specs.asked) > 0) != test.edited || len(left) != 0 {
+				t.Errorf("edits: %q, left: %v", specs.asked, left)
 			}
 			log := p.log.String()
 			if n := strings.Count(log, "but no CAP_IPC_LOCK"); n != min(len(test.want), 1) {

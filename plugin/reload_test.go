@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/containerd/nri/pkg/api"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	logtest "github.com/sirupsen/logrus/hooks/test"
@@ -21,20 +22,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
-func (p *Plugin) memlockInForce() string { return string(p.policy.Load().Config().Memlock) }
+func (p *Plugin) memlockInForce() string { return string(p.policy().Config().Memlock) }
 
 // following is a plugin that follows a configuration file.
 func following(t *testing.T, file string) (*running, chan os.Signal) {
 	t.Helper()
-	p, err := policy.Load(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, r := registered(t, Options{Policy: p})
+	_, r := registered(t, Options{})
+	config := policy.File{Path: file}
+	r.use(t, &config)
 	ctx, stop := context.WithCancel(t.Context())
 	ended, again := make(chan struct{}), make(chan os.Signal, 1)
 	go func() {
-		r.FollowConfig(ctx, file, again)
+		config.Follow(ctx, again, func(p *policy.Policy, err error) { r.Use(p, file, err) })
 		close(ended)
 	}()
 	t.Cleanup(func() {
@@ -42,6 +41,13 @@ func following(t *testing.T, file string) (*running, chan os.Signal) {
 		<-ended
 	})
 	return r, again
+}
+
+// use puts in force what is in a file now.
+func (r *running) use(t *testing.T, config *policy.File) {
+	t.Helper()
+	p, err := config.Read()
+	r.Use(p, config.Path, err)
 }
 
 func write(t *testing.T, file, text string) {
@@ -134,25 +140,6 @@ func TestHangupReadsAgain(t *testing.T) {
 	await.That(t, await.Patience, "read again", func() bool { return p.memlockInForce() == "2Gi" })
 }
 
-// Where a policy begins to give IPC_LOCK, the plugin must learn of PostCreateContainer, for which it has to register anew; it does so before it
-// lets go of its old registration.
-func TestReloadThatNeedsOtherEventsRegistersAnew(t *testing.T) {
-	runtime, p := registered(t, Options{Policy: mustPolicy(t, "ipcLock: false"), StoredSpecs: unusedSpecs{}})
-	p.use(mustPolicy(t, "{}"))
-	await.That(t, await.Patience, "registered anew", func() bool { return runtime.Synchronised() == 2 })
-	await.That(t, await.Patience, "one registration left", func() bool { return p.sessions.Load() == 1 })
-	p.use(mustPolicy(t, "memlock: 1Gi"))
-	await.That(t, await.Patience, "registered anew", func() bool { return runtime.Synchronised() == 3 })
-	p.use(mustPolicy(t, "memlock: 2Gi")) // the same events
-	await.That(t, await.Patience, "taken note of", func() bool { return len(p.changed) == 0 })
-	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root)); err != nil || got.GetRlimits()[0].GetSoft() != 2<<30 {
-		t.Errorf("adjustment %v, error %v", got, err)
-	}
-	if n := runtime.Synchronised(); n != 3 {
-		t.Errorf("registered %d times, want 3", n)
-	}
-}
-
 func TestMetrics(t *testing.T) {
 	root := hcatest.A100(t)
 	log, _ := logtest.NewNullLogger()
@@ -191,16 +178,41 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// A good configuration that is read again does not have the connection's faults told again.
-func TestReloadKeepsQuietAboutTheConnection(t *testing.T) {
+// However often the configuration changes, and whatever it says, the registration stays.
+func TestReloadsKeepTheRegistration(t *testing.T) {
+	runtime, p := registered(t, Options{StoredSpecs: unusedSpecs{}})
+	policies := []*policy.Policy{mustPolicy(t, "ipcLock: false"), mustPolicy(t, "{}"), mustPolicy(t, "memlock: 1Gi"), mustPolicy(t, "optIn: {resources: [rdma/*]}"), mustPolicy(t, "memlock: 2Gi")}
+	const reloads = 10_000
+	for i := range reloads {
+		p.Use(policies[i%len(policies)], "test", nil)
+	}
+	if n := runtime.Synchronised(); n != 1 || runtime.Connections() != 1 {
+		t.Errorf("%d registrations over %d connections, want one", n, runtime.Connections())
+	}
+	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root)); err != nil || got.GetRlimits()[0].GetSoft() != 2<<30 {
+		t.Errorf("adjustment %v, error %v", got, err)
+	}
+}
+
+// Started with a file that cannot be read, the plugin registers all the same and refuses RDMA containers alone, until the file is mended.
+func TestStartedWithABadFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	write(t, file, "{}")
-	p := run(t, Options{Socket: filepath.Join(t.TempDir(), "none.sock"), Policy: mustPolicy(t, "{}")})
-	said := func() int { return strings.Count(p.log.String(), "no NRI socket") }
-	await.That(t, await.Patience, "waiting for the runtime", func() bool { return said() == 1 })
-	p.reload(file)
-	p.explain(os.ErrNotExist)
-	if n := said(); n != 1 {
-		t.Errorf("said %d times that there is no socket, want once", n)
+	write(t, file, "memlok: 1Gi")
+	p, _ := following(t, file)
+	runtime := p.runtime
+	_, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root))
+	if err == nil || !strings.Contains(err.Error(), "the plugin has no configuration: "+file) || !strings.Contains(err.Error(), "memlok") {
+		t.Errorf("creation of an RDMA container: %v", err)
+	}
+	if _, err := runtime.Create(t.Context(), pod, &api.Container{Id: "plain", Name: "main"}); err != nil {
+		t.Errorf("creation of another one: %v", err)
+	}
+	if p.Ready() == nil || testutil.ToFloat64(p.metrics.configValid) != 0 {
+		t.Errorf("ready: %v; valid: %v", p.Ready(), testutil.ToFloat64(p.metrics.configValid))
+	}
+	write(t, file, "memlock: 1Gi")
+	await.That(t, await.Patience, "the file in force", func() bool { return p.memlockInForce() == "1Gi" })
+	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root)); err != nil || got.GetRlimits()[0].GetSoft() != 1<<30 {
+		t.Errorf("adjustment %v, error %v", got, err)
 	}
 }

@@ -111,7 +111,7 @@ func (r *repair) loop(ctx context.Context) {
 
 // registered takes over the runtime's list of containers. It copies and returns: the runtime creates no container meanwhile.
 func (r *repair) registered(pods []*api.PodSandbox, containers []*api.Container, specsUsable bool) {
-	p := r.policy.Load()
+	p := r.Plugin.policy()
 	if r.Limits == nil || p == nil {
 		return
 	}
@@ -137,7 +137,7 @@ func (r *repair) created(c policy.Container, ctr *api.Container, grant spec.Gran
 
 // pass looks at every container once, and gives the time until the next pass.
 func (r *repair) pass(ctx context.Context) time.Duration {
-	p := r.policy.Load()
+	p := r.Plugin.policy()
 	if p == nil || p.Config().Repair.Mode == policy.RepairOff {
 		r.stats.Store(nil)
 		return repairIdle

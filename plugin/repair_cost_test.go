@@ -45,7 +45,7 @@ func TestRepairMetrics(t *testing.T) {
 	if err := testutil.CollectAndCompare(repairMetrics{p.repair}, strings.NewReader(want)); err != nil {
 		t.Error(err)
 	}
-	p.use(mustPolicy(t, "repair: {mode: fix}"))
+	p.Use(mustPolicy(t, "repair: {mode: fix}"), "test", nil)
 	p.repair.pass(t.Context())
 	want = strings.NewReplacer(`"raised"} 0`, `"raised"} 1`, `"below"} 1`, `"below"} 0`, `"sufficient"} 1`, `"sufficient"} 2`).Replace(want)
 	if err := testutil.CollectAndCompare(repairMetrics{p.repair}, strings.NewReader(want)); err != nil {

@@ -100,7 +100,9 @@ func (r *repair) publish(found *findings) {
 	lines.end()
 	if len(found.unknown) > 0 {
 		message := fmt.Sprintf("the memlock of RDMA containers that run cannot be read: %v", found.hidden)
-		r.faults.say(message, time.Now(), func(int) { r.Log.WithField("containers", len(found.unknown)).Warn(message) })
+		if r.told.due(message) {
+			r.Log.WithField("containers", len(found.unknown)).Warn(message)
+		}
 	}
 	r.stats.Store(&RepairStats{
 		RDMA: found.rdma, Below: len(found.below), Unknown: len(found.unknown),

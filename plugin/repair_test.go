@@ -120,7 +120,7 @@ func TestContainersBelowPolicyAreRaised(t *testing.T) {
 	p.expectLog(t, 1, `msg="was below policy, and is raised" container=main memlock=8Mi pod=default/pod-low processes=2 rule=default wanted=16Gi`)
 
 	// Another configuration gives more, to those that run as well.
-	p.use(mustPolicy(t, "{memlock: 32Gi, repair: {mode: fix}}"))
+	p.Use(mustPolicy(t, "{memlock: 32Gi, repair: {mode: fix}}"), "test", nil)
 	p.expectStats(t, RepairStats{RDMA: 2, Repaired: 2})
 	if diff := cmp.Diff([]spec.Limit{32 << 30, spec.Unlimited, 32 << 30}, table.Soft(limitstest.ID("low"))); diff != "" {
 		t.Errorf("its limits (-want +got):\n%s", diff)
@@ -235,9 +235,9 @@ func TestContainersThatAreCreatedAreWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.expectStats(t, RepairStats{RDMA: 2}) // one was created, and is not started
-	p.use(mustPolicy(t, "memlock: 2Gi"))
+	p.Use(mustPolicy(t, "memlock: 2Gi"), "test", nil)
 	p.expectStats(t, RepairStats{RDMA: 2, Below: 2})
-	p.use(mustPolicy(t, "repair: {mode: off}"))
+	p.Use(mustPolicy(t, "repair: {mode: off}"), "test", nil)
 	await.That(t, await.Patience, "off", func() bool { _, ok := p.RepairStats(); return !ok })
 }
 
@@ -247,7 +247,7 @@ func TestWhoIsGoneIsForgotten(t *testing.T) {
 	p := New(Options{Root: root, Log: quiet(), Limits: limits.On(table), Policy: mustPolicy(t, "{}")})
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
 	long := time.Now().Add(-2 * startsWithin)
-	p.repair.list(p.policy.Load(), nil, []*api.Container{existing("a", verbs), existing("b", verbs)}, long)
+	p.repair.list(p.policy(), nil, []*api.Container{existing("a", verbs), existing("b", verbs)}, long)
 	p.repair.add(containerOf(pod, existing("c", verbs)), existing("c", verbs), spec.Grant{Memlock: spec.Unlimited}, time.Now())
 	p.repair.pass(t.Context())
 	watching := func() string {

@@ -33,7 +33,7 @@ func TestContainerThatIsBeingStarted(t *testing.T) {
 			table := node(map[string][]spec.Limit{"young": {1 << 23}})
 			p := New(Options{Name: "rdma", Root: root, Log: quiet(), Policy: mustPolicy(t, "{}"), Limits: limits.On(table)})
 			p.repair.add(containerOf(pod, ctr), ctr, spec.Grant{Memlock: test.granted}, time.Now().Add(-test.age))
-			found := p.repair.look(t.Context(), p.policy.Load())
+			found := p.repair.look(t.Context(), p.policy())
 			if len(found.below) != test.below || found.rdma != 1 {
 				t.Errorf("%d of %d containers are below policy, want %d of 1", len(found.below), found.rdma, test.below)
 			}

@@ -4,6 +4,7 @@
 package plugin
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,13 +18,13 @@ import (
 // causeUnadjusted is why a container is refused that the policy gives something which it would start without.
 const causeUnadjusted policy.Cause = "unadjusted"
 
-// validateContainer is the ValidateContainerAdjustment event: every plugin has been asked, and the container is about to be created.
+// ValidateContainerAdjustment is called for every container when all plugins have been asked and the container is about to be created.
 // It makes the decision that the plugin should have made, about the container as it would be: what a grant would still change is what
 // the container lacks. CAP_IPC_LOCK is not among it, since it is given later.
-func (p *Plugin) validateContainer(pod *api.PodSandbox, ctr *api.Container, adjustment *api.ContainerAdjustment) error {
-	start := time.Now()
-	carryOut(ctr, adjustment)
-	decision := p.policy.Load().Decide(p.container(pod, ctr), p.node)
+func (p *Plugin) ValidateContainerAdjustment(_ context.Context, request *api.ValidateContainerAdjustmentRequest) error {
+	start, pod, ctr := time.Now(), request.GetPod(), request.GetContainer()
+	carryOut(ctr, request.GetAdjust())
+	_, decision := p.decide(pod, ctr)
 	if decision.Grant != nil {
 		decision.Refusal = unadjusted(ctr, decision)
 		decision.Grant = nil // nothing is given here

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
-	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -127,28 +126,4 @@ func (i injector) CreateContainer(context.Context, *api.PodSandbox, *api.Contain
 	adjustment := &api.ContainerAdjustment{}
 	adjustment.AddDevice(i.device)
 	return adjustment, nil, nil
-}
-
-// A runtime may have the version and not the validators. Then that is said, and it is left in peace for a while; for one that only ends
-// it is not taken, nor is one of a plugin that validates nothing.
-func TestValidatorThatTheRuntimeHangsUpOn(t *testing.T) {
-	nri := nritest.New(t, "cri-o", "1.34.0")
-	nri.HangUp()
-	nri.Start(t)
-	for _, validate := range []bool{true, false} {
-		var log logBuffer
-		logger := logrus.New()
-		logger.SetOutput(&log)
-		p := New(Options{Name: "rdma", Index: "90", Socket: nri.Socket, Root: "/", Log: logger, Validate: validate, Policy: mustPolicy(t, "{}")})
-		for try := range 2 * hangUpsEnough {
-			gaveUp := p.explain(p.connect(t.Context())) > retryMost
-			if want := validate && try+1 >= hangUpsEnough; gaveUp != want {
-				t.Errorf("validating: %t, try %d: it is left in peace: %t, want %t", validate, try+1, gaveUp, want)
-			}
-		}
-		const says = "not registered: cri-o 1.34.0 hangs up on a validator: whatever its version says, it does not ask NRI plugins to validate containers: upgrade it"
-		if got := log.String(); strings.Contains(got, says) != validate {
-			t.Errorf("validating: %t: it says\n%s", validate, got)
-		}
-	}
 }

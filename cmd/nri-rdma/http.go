@@ -20,7 +20,7 @@ import (
 )
 
 // serveHTTP serves what monitoring asks for: /metrics, with more collectors than the plugin's if given; /healthz, which says that the
-// program is alive; and /readyz, which says that it is registered with the runtime and can recognise devices.
+// plugin answers requests; and /readyz, which says that it is registered with the runtime, has a configuration, and recognises devices.
 func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) (stop func(), err error) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(append(p.Collectors(), more...)...)
@@ -29,14 +29,17 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ..
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog: log, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 1, // who may ask is not ours to choose
 	}))
-	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "alive") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := p.Ready(); err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
+	answer := func(healthy func() error, well string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if err := healthy(); err != nil {
+				http.Error(w, err.Error(), http.StatusServiceUnavailable)
+				return
+			}
+			fmt.Fprintln(w, well)
 		}
-		fmt.Fprintln(w, "registered")
-	})
+	}
+	mux.HandleFunc("GET /healthz", answer(p.Alive, "alive"))
+	mux.HandleFunc("GET /readyz", answer(p.Ready, "registered"))
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		var cause *net.OpError

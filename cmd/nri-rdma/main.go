@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -25,6 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/registration"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
 
@@ -114,7 +114,10 @@ func parseFlags(args []string) (options, error) {
 	if o.budget <= 0 || o.budget > mostBudget {
 		return o, fmt.Errorf("--budget %s is not between 0 and %s: the runtime gives a plugin 2s for an answer", o.budget, mostBudget)
 	}
-	if o.name == "" {
+	switch {
+	case registration.Launched(): // the runtime takes both from the name of the file
+		o.name, o.index = os.Getenv(api.PluginNameEnvVar), os.Getenv(api.PluginIdxEnvVar)
+	case o.name == "":
 		o.name = "rdma"
 		if o.validate {
 			o.name = "rdma-validator"
@@ -146,23 +149,12 @@ func newLogger(o options) (*logrus.Logger, error) {
 
 // run makes the plugin and keeps it registered until the context is done.
 func run(ctx context.Context, o options, log *logrus.Logger) error {
-	file := o.config
-	if file == "" {
-		file = defaultConfig
-	}
-	loaded, err := policy.Load(file)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: let user %d read it, who runs this", err, os.Geteuid())
-	case err != nil && (o.config != "" || !errors.Is(err, fs.ErrNotExist)):
-		return err
-	}
 	saveMemory()
 	storedSpecs, resources := newStoredSpecs(o, log), newResources(o, log)
 	hcas := inventory.New(o.root, o.budget, log)
 	go hcas.Run(ctx)
 	with := plugin.Options{
-		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Policy: loaded, Validate: o.validate, Resources: resources, Inventory: hcas,
+		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Validate: o.validate, Resources: resources, Inventory: hcas,
 	}
 	if !o.validate {
 		with.StoredSpecs, with.RunningSpecs, with.Limits = storedSpecs, storedSpecs, limits.New(o.root)
@@ -177,9 +169,17 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	}
 	log.WithField("version", version).Info("nri-rdma starts")
 	defer log.Info("nri-rdma stopped")
+	config := policy.File{Path: o.config}
+	if o.config == "" {
+		config = policy.File{Path: defaultConfig, Optional: true}
+	}
+	use := func(loaded *policy.Policy, err error) { p.Use(loaded, config.Path, err) }
+	if loaded, err := config.Read(); loaded != nil || err != nil {
+		use(loaded, err)
+	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
-	go p.FollowConfig(ctx, file, hangup)
+	go config.Follow(ctx, hangup, use)
 	go tellSystemd(ctx, p, log)
 	return p.Run(ctx)
 }

@@ -41,15 +41,40 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-func TestNamedConfigurationMustBeGood(t *testing.T) {
-	bad := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(bad, []byte("memlok: 1Gi"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for file, want := range map[string]string{bad: "memlok", filepath.Join(t.TempDir(), "none.yaml"): "no such file"} {
-		if err := run(t.Context(), options{config: file}, silent()); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", file, err, want)
-		}
+// Started with a configuration that cannot be read, the daemon registers all the same, says so, and takes the file once it is mended.
+func TestStartedWithABadConfiguration(t *testing.T) {
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	runtime.Start(t)
+	for name, spoil := range map[string]func(file string) error{
+		"unknown key": func(file string) error { return os.WriteFile(file, []byte("memlok: 1Gi"), 0o600) },
+		"missing":     func(string) error { return nil },
+		"a folder":    func(file string) error { return os.Mkdir(file, 0o755) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			config, address := filepath.Join(t.TempDir(), "config.yaml"), freeAddress(t)
+			if err := spoil(config); err != nil {
+				t.Fatal(err)
+			}
+			ctx, stop := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: "/", http: address}, silent())
+			}()
+			await.That(t, await.Patience, "registered", func() bool {
+				return strings.Contains(awaitStatus(t, address, "/metrics", http.StatusOK), "\nnri_rdma_connected 1")
+			})
+			if why := awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable); !strings.Contains(why, config) {
+				t.Errorf("/readyz says %q, want %s in it", why, config)
+			}
+			if err := errors.Join(os.RemoveAll(config), os.WriteFile(config, []byte("memlock: 1Gi"), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+			awaitStatus(t, address, "/readyz", http.StatusOK)
+			stop()
+			if err := await.Receive(t, await.Patience, "the end", ended); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -33,11 +33,17 @@ func tellSystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger) 
 	tick := time.NewTicker(every / 3)
 	defer tick.Stop()
 	for {
-		status := "STATUS=waiting for the runtime"
+		state := "STATUS=waiting for the runtime"
 		if p.Registered() {
-			status = "STATUS=registered with the runtime"
+			state = "STATUS=registered with the runtime"
 		}
-		_, _ = daemon.SdNotify(false, daemon.SdNotifyWatchdog+"\n"+status) // it was told before: the socket is there
+		if err := p.Alive(); err != nil {
+			log.WithError(err).Error("the plugin does not answer: the watchdog is not fed")
+			state = "STATUS=" + err.Error()
+		} else {
+			state += "\n" + daemon.SdNotifyWatchdog
+		}
+		_, _ = daemon.SdNotify(false, state) // it was told before: the socket is there
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -101,6 +101,21 @@ func (r *Runtime) Stop() {
 	}
 }
 
+// StopContainer has the runtime stop a container: it takes no plugin in until goOn is called.
+func (r *Runtime) StopContainer() (goOn func()) {
+	r.mu.Lock()
+	nri := r.nri
+	r.mu.Unlock()
+	return nri.BlockPluginSync().Unblock
+}
+
+// Connections gives how many connections plugins have made since the runtime was started.
+func (r *Runtime) Connections() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.proxy.Accepted()
+}
+
 // Unproxied is a socket that leads to NRI itself, for plugins that are measured: what connects there outlives Stop.
 func (r *Runtime) Unproxied() string { return r.inner() }
 

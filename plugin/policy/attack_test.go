@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -23,6 +24,7 @@ type attack struct {
 	config      string                // "": restrictive
 	node        func(testing.TB) Node // nil: A100, with mlx5_0 down, mlx5_1 up and the Ethernet HCA mlx5_bond_0
 	container   Container
+	missing     bool // the configuration cannot be read
 
 	refused   Cause       // how it ends: refused for this cause,
 	badConfig bool        // or as early as in the configuration,
@@ -32,7 +34,7 @@ type attack struct {
 
 // attacks are all rows of the table.
 func attacks() []attack {
-	return slices.Concat(annotationAttacks(), numberAttacks(), signalAttacks(), ceilingAttacks(), unknownAttacks(), deviceAttacks(), configAttacks())
+	return slices.Concat(annotationAttacks(), numberAttacks(), signalAttacks(), ceilingAttacks(), unknownAttacks(), deviceAttacks(), configAttacks(), noPolicyAttacks())
 }
 
 // patience is how long a decision may take before it counts as stalled. It takes microseconds.
@@ -61,6 +63,9 @@ func (a attack) fails(t *testing.T) {
 	p, err := FromText([]byte(config))
 	if a.badConfig != (err != nil) {
 		t.Fatalf("the configuration is refused: %v, want that: %v", err, a.badConfig)
+	}
+	if a.missing {
+		p = Missing(errors.New("/etc/rdma-spec/config.yaml: memlok: unknown key"))
 	}
 	if err != nil {
 		if !strings.Contains(err.Error(), a.says) {

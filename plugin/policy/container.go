@@ -123,4 +123,5 @@ const (
 	CauseHCA         Cause = "hca"          // no such HCA, or none that could be injected
 	CauseDevicePath  Cause = "device-path"  // another device has the path of one that would be injected
 	CauseKubelet     Cause = "kubelet"      // the kubelet did not tell which resources the container holds
+	CauseNoPolicy    Cause = "no-policy"    // there is no configuration that could be read
 )

@@ -39,6 +39,9 @@ func (d *deciding) decide() *Refusal {
 	c := &d.container
 	var value string
 	value, d.own, d.annotated = annotation(c.Annotations, c.Name)
+	if d.missing != nil { // guard: no-policy
+		return d.withoutPolicy()
+	}
 	if matchesAny(d.config.SkipRuntimeHandlers, c.RuntimeHandler) { // guard: skipped-handler
 		if d.annotated || d.heldVerbs() != nil {
 			d.Reason = fmt.Sprintf("runtime handler %s is in skipRuntimeHandlers", quoted(c.RuntimeHandler))
@@ -64,6 +67,20 @@ func (d *deciding) decide() *Refusal {
 		return refusal
 	}
 	return d.grant(candidates)
+}
+
+// withoutPolicy decides where there is no configuration to decide by.
+func (d *deciding) withoutPolicy() *Refusal {
+	held := d.heldVerbs()
+	switch {
+	case d.annotated:
+		d.Signal, d.Evidence = SignalAnnotation, AnnotationKey
+	case held != nil:
+		d.Signal, d.Evidence = SignalDevice, held.Path
+	default:
+		return nil
+	}
+	return refuse(CauseNoPolicy, "it is an RDMA container, and the plugin has no configuration: %s: mend the file, which is read again when it changes", oneLine(d.missing.Error()))
 }
 
 // withoutSignal decides about a container that nothing names. It is left alone, unless its author asked for something.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"reflect"
@@ -96,7 +97,10 @@ func readFile(file string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is larger than %d bytes: expected the configuration, YAML", file, maxConfigSize)
 	}
 	text, err := os.ReadFile(file)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("cannot read the configuration: %w: let user %d read it, who runs this", err, os.Geteuid())
+	case err != nil:
 		return nil, fmt.Errorf("cannot read the configuration: %w", err)
 	}
 	return text, nil

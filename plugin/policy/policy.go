@@ -24,7 +24,19 @@ type Policy struct {
 	rules       []rule
 	otherwise   rule
 	repairEvery time.Duration
+	missing     error // why there is no configuration; nil where there is one
 }
+
+// Missing makes the policy of a node whose configuration cannot be read. It gives nothing to anybody, and refuses containers that hold
+// a verbs device or carry the annotation: they would start without what the configuration means them to have.
+func Missing(why error) *Policy {
+	config := Default()
+	config.Repair.Mode = RepairOff
+	return &Policy{config: config, missing: why}
+}
+
+// Missing says why there is no configuration; nil where there is one.
+func (p *Policy) Missing() error { return p.missing }
 
 // New checks a configuration. The error names every problem with its path, one a line.
 func New(config Config) (*Policy, error) {

@@ -1,0 +1,97 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/containerd/nri/pkg/api"
+	"k8s.io/apimachinery/pkg/util/version"
+)
+
+// requirement is what a runtime must be for a plugin to do its part under it.
+type requirement struct {
+	from   map[string]string // the first version of each runtime that will do
+	defect string            // of earlier ones
+	remedy string            // beside an upgrade; "" where there is none
+}
+
+// adjusting takes a runtime whose NRI hands rlimits on to the container. Earlier ones take an adjustment of rlimits and drop it
+// without a word, so every grant would be a promise that nobody keeps.
+var adjusting = requirement{
+	from:   map[string]string{"containerd": "1.7.7", "cri-o": "1.29.0"},
+	defect: "drops the rlimits that NRI plugins set, silently",
+	remedy: ", or use rdma-spec generate instead of the plugin",
+}
+
+// validating takes a runtime whose NRI has what plugins have adjusted validated.
+var validating = requirement{
+	from:   map[string]string{"containerd": "2.2.0", "cri-o": "1.34.0"},
+	defect: "does not ask NRI plugins to validate containers",
+}
+
+// check refuses runtimes that are too old. A version that cannot be read, as that of a development build, counts as a new one.
+func (q requirement) check(runtime, running string) error {
+	first, known := q.from[runtime]
+	got, err := version.ParseGeneric(running)
+	if !known || err != nil || got.AtLeast(version.MustParseGeneric(first)) {
+		return nil
+	}
+	return fmt.Errorf("%s %s %s: upgrade to %s or later%s", runtime, running, q.defect, first, q.remedy)
+}
+
+// Configure is called by the runtime first. The events that it returns are those that every container of the node then waits for: always
+// the same, so that another configuration never needs another registration.
+func (p *Plugin) Configure(ctx context.Context, config, runtime, running string) (api.EventMask, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	needs := adjusting
+	if p.Validate {
+		needs = validating
+	}
+	if err := needs.check(runtime, running); err != nil {
+		return 0, err
+	}
+	p.takeHandedOver(config, runtime)
+	p.keepsSpecs.Store(runtime == "containerd")
+	if without := "RDMA containers get memlock and devices here, but no CAP_IPC_LOCK: " + withoutStoredSpecs(runtime); p.StoredSpecs != nil && p.specs() == nil && p.told.due(without) {
+		p.Log.Warn(without)
+	}
+	p.Log.WithField("runtime", runtime+" "+running).Info("registering")
+	var events api.EventMask
+	switch {
+	case p.Validate:
+		events.Set(api.Event_VALIDATE_CONTAINER_ADJUSTMENT)
+	case p.specs() != nil:
+		events.Set(api.Event_CREATE_CONTAINER, api.Event_POST_CREATE_CONTAINER)
+	default:
+		events.Set(api.Event_CREATE_CONTAINER)
+	}
+	return events, nil
+}
+
+// Synchronize is called when the runtime has taken the plugin in. No container is created until it returns, so it copies and returns.
+func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+	p.repair.registered(pods, containers, p.keepsSpecs.Load())
+	p.requestPublish()
+	p.Log.WithField("containers", len(containers)).Info("registered")
+	return nil, nil
+}
+
+// crioLine gives IPC_LOCK to every container of a CRI-O node. It repeats CRI-O's own list (internal/config/capabilities, Default),
+// which it replaces; TOML's quotes are single ones, so that they come through a log's double ones.
+const crioLine = "crio.runtime.default_capabilities = ['CHOWN', 'DAC_OVERRIDE', 'FSETID', 'FOWNER', 'SETGID', 'SETUID', 'SETPCAP', " +
+	"'NET_BIND_SERVICE', 'KILL', 'IPC_LOCK']"
+
+// withoutStoredSpecs says why no stored spec can be edited under a runtime, and what to do.
+func withoutStoredSpecs(runtime string) string {
+	const inPod = "a container that needs it asks for it in its pod, securityContext.capabilities.add: [IPC_LOCK]"
+	if runtime == "cri-o" {
+		return "CRI-O has no API to change a container's spec; " + inPod + ", or every container of the node gets it from CRI-O, by this line " +
+			"in a file of its own, /etc/crio/crio.conf.d/91-rdma-ipc-lock.conf, in place of CRI-O's list: " + crioLine
+	}
+	return fmt.Sprintf("%s has no known API to change a container's spec; %s", runtime, inPod)
+}

@@ -1,0 +1,105 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// CreateContainer is called for every container that the runtime creates: one decision, carried out by NRI. An error fails the
+// container's creation; only refusals are errors, so that a fault of the plugin never costs a container.
+func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	start := time.Now()
+	c, decision := p.decide(pod, ctr)
+	p.metrics.count(decision, start)
+	// Made where there is something to say: for nearly all containers of a node there is nothing.
+	log := func() logrus.FieldLogger { return p.decided(pod, ctr, decision) }
+	for _, warning := range decision.Warnings {
+		log().Warn(warning)
+	}
+	switch {
+	case decision.Refusal != nil:
+		return nil, nil, p.refuse(log(), subject(pod, ctr), decision.Refusal)
+	case decision.Grant == nil:
+		switch {
+		case decision.Reason == "":
+		case decision.Signal == policy.SignalNone:
+			log().Info("left alone: " + decision.Reason)
+		default:
+			log().Warn("left alone, although it is an RDMA container: " + decision.Reason)
+		}
+		if decision.Unknown {
+			p.repair.created(c, ctr, spec.Grant{})
+		}
+		return nil, nil, nil
+	}
+	grant := *decision.Grant
+	if p.specs() == nil {
+		grant.IPCLock = spec.IPCLockNo
+	}
+	adjustment, given := adjust(ctr, grant)
+	if len(adjustment.GetRlimits()) == 0 {
+		p.metrics.memlockSkipped.Inc()
+	}
+	if grant.IPCLock != spec.IPCLockNo {
+		p.edits.put(ctr.GetId(), spec.Grant{IPCLock: grant.IPCLock})
+	}
+	p.repair.created(c, ctr, grant)
+	log().WithFields(given).Info("adjusted")
+	return adjustment, nil, nil
+}
+
+// PostCreateContainer is called for every container that the runtime has created: it is in the runtime's store, and its task is not
+// made yet. What NRI cannot express goes into the stored spec now. Where that fails, the container has its memlock all the same, and
+// the runtime would only log an error.
+func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
+	grant, ok := p.edits.take(ctr.GetId())
+	if !ok {
+		return nil
+	}
+	start := time.Now()
+	changed, err := p.StoredSpecs.Apply(ctx, ctr.GetId(), grant)
+	p.metrics.editDuration.Observe(time.Since(start).Seconds())
+	log, result := p.logger(pod, ctr), "unchanged"
+	switch {
+	case err != nil:
+		result = "failed"
+		log.WithError(err).Warn("no CAP_IPC_LOCK: the stored spec could not be changed; memlock is as granted, so RDMA works, " +
+			"but SHM_LOCK, huge-page shared memory and programs that check for the capability do not")
+	case changed:
+		result = "changed"
+		log.Info("CAP_IPC_LOCK added to the stored spec")
+	default:
+		log.Debug("CAP_IPC_LOCK left as it is in the stored spec")
+	}
+	p.metrics.edits.WithLabelValues(result).Inc()
+	return nil
+}
+
+// decide makes the one decision about a container, from the runtime's event.
+func (p *Plugin) decide(pod *api.PodSandbox, ctr *api.Container) (policy.Container, policy.Decision) {
+	c := p.container(pod, ctr)
+	return c, p.policy().Decide(c, p.node)
+}
+
+// refuse gives the error that fails a container's creation, and logs it once however often the creation is tried again.
+func (p *Plugin) refuse(log logrus.FieldLogger, subject string, refusal *policy.Refusal) error {
+	if p.told.due(subject + refusal.Message) {
+		log.WithField("cause", refusal.Cause).Error("refused: " + refusal.Message)
+	}
+	return fmt.Errorf("%s: %s: %w", p.Name, subject, refusal)
+}
+
+// decided gives a logger for what was decided about a container.
+func (p *Plugin) decided(pod *api.PodSandbox, ctr *api.Container, d policy.Decision) logrus.FieldLogger {
+	return p.logger(pod, ctr).WithFields(logrus.Fields{"signal": d.Signal, "evidence": d.Evidence, "rule": d.Rule})
+}

@@ -1,0 +1,327 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/chance"
+)
+
+func TestMain(m *testing.M) {
+	logrus.SetLevel(logrus.PanicLevel) // ttrpc's own words, on connections that tests cut
+	os.Exit(m.Run())
+}
+
+// adjuster is a plugin that gives every container an environment variable, once it may.
+type adjuster struct {
+	refuses error
+	before  func() // an answer
+}
+
+func (a *adjuster) Configure(ctx context.Context, _, _, _ string) (api.EventMask, error) {
+	return api.EventMask(0), errors.Join(ctx.Err(), a.refuses)
+}
+
+func (*adjuster) Synchronize(context.Context, []*api.PodSandbox, []*api.Container) ([]*api.ContainerUpdate, error) {
+	return nil, nil
+}
+
+func (a *adjuster) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+	if a.before != nil {
+		a.before()
+	}
+	adjustment := &api.ContainerAdjustment{}
+	adjustment.AddEnv("ADJUSTED", strings.Repeat("x", 8<<10)) // more than ttrpc writes at once
+	return adjustment, nil, nil
+}
+
+// running is a registration that runs until stop.
+type running struct {
+	*Registration
+	log  *logBuffer
+	end  context.CancelFunc
+	over chan error
+}
+
+// run keeps a plugin registered; it ends with the test.
+func run(t *testing.T, p Plugin, socket, name string) *running {
+	t.Helper()
+	r := &running{log: &logBuffer{}, over: make(chan error, 1)}
+	log := logrus.New()
+	log.SetOutput(r.log)
+	r.Registration = New(p, Options{Name: name, Index: "90", Socket: socket, Log: log})
+	ctx, end := context.WithCancel(context.Background())
+	r.end = end
+	go func() {
+		r.over <- r.Run(ctx)
+		close(r.over)
+	}()
+	t.Cleanup(func() { r.stop(t) })
+	return r
+}
+
+// stop ends it, and waits until it has ended.
+func (r *running) stop(t *testing.T) {
+	t.Helper()
+	r.end()
+	if err := await.Receive(t, await.Patience, "the end", r.over); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+// started is a runtime that listens.
+func started(t *testing.T) *nritest.Runtime {
+	t.Helper()
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	runtime.Start(t)
+	return runtime
+}
+
+func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
+	runtime := started(t)
+	r := run(t, &adjuster{}, runtime.Socket, "rdma")
+	for i := range 10 {
+		await.That(t, registerRarely/2, fmt.Sprintf("registered %d times", i+1), func() bool { return runtime.Synchronised() == i+1 && r.Registered() })
+		runtime.Stop()
+		await.That(t, await.Patience, "not registered", func() bool { return !r.Registered() })
+		runtime.Start(t)
+	}
+	await.That(t, registerRarely/2, "registered", r.Registered)
+	if n := r.Count(); n != 11 {
+		t.Errorf("it counts %d registrations, want 11", n)
+	}
+}
+
+func TestRegistersWithARuntimeThatComesLate(t *testing.T) {
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	r := run(t, &adjuster{}, runtime.Socket, "rdma")
+	await.That(t, await.Patience, "waiting", func() bool { return strings.Contains(r.log.String(), "no NRI socket") })
+	runtime.Start(t)
+	await.That(t, registerRarely/2, "registered", r.Registered)
+	if n := strings.Count(r.log.String(), "no NRI socket"); n != 1 {
+		t.Errorf("the log says %d times that there is no socket, want once:\n%s", n, r.log)
+	}
+}
+
+// While a container is being stopped the runtime takes no plugin in (containerd#14083), and it takes in one after another. A plugin and
+// a validator that start meanwhile wait on one connection each, and are registered as soon as the runtime goes on.
+func TestWaitsForARuntimeThatStopsAContainer(t *testing.T) {
+	runtime := started(t)
+	resume := runtime.StopContainer()
+	plugins := []*running{run(t, &adjuster{}, runtime.Socket, "rdma"), run(t, &adjuster{}, runtime.Socket, "rdma-validator")}
+	time.Sleep(slow + 2*time.Second) // longer than NRI's stub gives a registration
+	for _, p := range plugins {
+		if !strings.Contains(p.log.String(), "takes no plugin in while it stops a container") {
+			t.Errorf("the log of %s does not say what it waits for:\n%s", p.Name, p.log)
+		}
+	}
+	resume()
+	resumed := time.Now()
+	for _, p := range plugins {
+		await.That(t, await.Patience, p.Name+" is registered", p.Registered)
+	}
+	if took := time.Since(resumed); took > time.Second {
+		t.Errorf("both are registered %s after the runtime went on, want one second at most", took)
+	}
+	if n := runtime.Connections(); n != 2 {
+		t.Errorf("%d connections for two plugins", n)
+	}
+}
+
+// An answer that the plugin gave reaches the runtime, also where the plugin is told to end meanwhile.
+func TestNoAnswerIsLost(t *testing.T) {
+	runtime, random := started(t), chance.New(t)
+	const ends = 200
+	delivered := 0
+	for i := range ends {
+		asked, given := make(chan struct{}), atomic.Bool{}
+		delay := time.Duration(random.Int64N(int64(time.Millisecond)))
+		r := run(t, &adjuster{before: func() {
+			close(asked)
+			<-time.After(delay)
+			given.Store(true)
+		}}, runtime.Socket, "rdma")
+		await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == i+1 })
+		type answer struct {
+			*api.ContainerAdjustment
+			error
+		}
+		answers := make(chan answer, 1)
+		go func() {
+			got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "container"})
+			answers <- answer{got, err}
+		}()
+		await.Receive(t, await.Patience, "the request", asked)
+		r.stop(t)
+		got := await.Receive(t, await.Patience, "the runtime's answer", answers)
+		if got.error != nil {
+			t.Fatal(got.error)
+		}
+		if given.Load() != (len(got.GetEnv()) == 1) {
+			t.Fatalf("end %d: the plugin has answered: %t; the runtime has %d adjustments", i, given.Load(), len(got.GetEnv()))
+		}
+		if given.Load() {
+			delivered++
+		}
+	}
+	if delivered < ends {
+		t.Errorf("%d of %d requests were answered before the end, want all: Run waits for them", delivered, ends)
+	}
+}
+
+func TestWaiting(t *testing.T) {
+	runtime := started(t)
+	goOn := make(chan struct{})
+	r := run(t, &adjuster{before: func() { <-goOn }}, runtime.Socket, "rdma")
+	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
+	await.That(t, await.Patience, "the runtime has its answers", func() bool { return r.Waiting() == 0 })
+	created := make(chan error, 1)
+	go func() {
+		_, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "container"})
+		created <- err
+	}()
+	await.That(t, await.Patience, "the runtime waits", func() bool { return r.Waiting() > 20*time.Millisecond })
+	close(goOn)
+	if err := await.Receive(t, await.Patience, "the creation", created); err != nil {
+		t.Error(err)
+	}
+	await.That(t, await.Patience, "the runtime waits no longer", func() bool { return r.Waiting() == 0 })
+}
+
+func TestRuntimeThatThePluginRefuses(t *testing.T) {
+	runtime := started(t)
+	r := run(t, &adjuster{refuses: errors.New("too old")}, runtime.Socket, "rdma")
+	await.That(t, await.Patience, "tried three times", func() bool { return runtime.Connections() >= 3 })
+	if n := strings.Count(r.log.String(), "not registered: too old"); n != 1 || r.Registered() {
+		t.Errorf("registered: %t; the log says %d times why:\n%s", r.Registered(), n, r.log)
+	}
+}
+
+// A runtime that hangs up on every plugin that has said which events it wants does not know one of them: CRI-O as of May 2025, which calls
+// itself 1.34.0 already, and validators.
+func TestRuntimeThatHangsUp(t *testing.T) {
+	runtime := nritest.New(t, "cri-o", "1.34.0")
+	runtime.HangUp()
+	runtime.Start(t)
+	r := run(t, &adjuster{}, runtime.Socket, "rdma")
+	const says = "it does not know one of them, whatever its version says: upgrade the runtime"
+	await.That(t, await.Patience, "said", func() bool { return strings.Contains(r.log.String(), says) })
+	if n := runtime.Connections(); n < hangUpsEnough {
+		t.Errorf("said after %d connections, want %d", n, hangUpsEnough)
+	}
+}
+
+// A runtime that takes the registration and hangs up before Configure leaves NRI's stub waiting for ever. The plugin recovers at once.
+func TestConnectionClosedDuringRegistration(t *testing.T) {
+	socket := filepath.Join(filepath.Dir(nritest.New(t, "", "").Socket), "half.sock")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			answerRegistration(conn) // say nothing more, hang up
+			_ = conn.Close()
+		}
+	}()
+	r := New(&adjuster{}, Options{Name: "rdma", Index: "90", Socket: socket, Log: quiet()})
+	for range 20 {
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan error, 1)
+		go func() { done <- r.serve(t.Context(), conn) }()
+		if err := await.Receive(t, await.Patience, "the end of the connection", done); !errors.Is(err, errEarly) {
+			t.Fatalf("the connection ended with %v, want %v", err, errEarly)
+		}
+	}
+}
+
+// answerRegistration reads a registration and answers it, as the runtime's ttrpc does: an empty response to stream 1, on the logical
+// connection of the runtime's service.
+func answerRegistration(conn net.Conn) {
+	_, _ = conn.Read(make([]byte, 8))
+	_, _ = conn.Read(make([]byte, 4096))
+	_, _ = conn.Write([]byte{0, 0, 0, 2, 0, 0, 0, 10, 0, 0, 0, 0, 0, 0, 0, 1, 2, 0})
+}
+
+// Messages are counted however the bytes arrive.
+func TestMessages(t *testing.T) {
+	random := chance.New(t)
+	message := func(payload int) []byte {
+		m := make([]byte, 10+payload)
+		m[2], m[3], m[8] = byte(payload>>8), byte(payload), 2
+		return m
+	}
+	frame := func(conn byte, payload []byte) []byte {
+		return append([]byte{0, 0, 0, conn, 0, 0, byte(len(payload) >> 8), byte(len(payload))}, payload...)
+	}
+	var text []byte
+	const count = 300
+	for range count {
+		text = append(text, frame(2, message(random.IntN(100)))...) // the runtime's service: it does not count
+		m := message(random.IntN(3) * 2500)
+		cut := random.IntN(len(m))
+		text = append(append(text, frame(1, m[:cut])...), frame(1, m[cut:])...)
+	}
+	for _, most := range []int{1, 7, 5000} {
+		var got messages
+		for rest := text; len(rest) > 0; {
+			n := min(1+random.IntN(most), len(rest))
+			got.pass(rest[:n])
+			rest = rest[n:]
+		}
+		if got.complete != count {
+			t.Errorf("in pieces of at most %d bytes: %d messages, want %d", most, got.complete, count)
+		}
+	}
+}
+
+func quiet() *logrus.Logger {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	return log
+}
+
+// logBuffer keeps a log.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
