@@ -1,0 +1,135 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// SecondLookAfter is how long after the first look the processes that were low are read again. A runtime puts the process of an exec
+// into the container's cgroup a moment before it sets the limits: who looks in between sees those of the runtime.
+const SecondLookAfter = time.Second
+
+// Verdict compares what a container has with what the policy gives.
+type Verdict string
+
+// The verdicts.
+const (
+	Sufficient Verdict = "sufficient"
+	// Lowered: the container was given enough, and its program has lowered the soft limit of its own processes. It can raise it again.
+	Lowered Verdict = "lowered"
+	// Below: processes have less.
+	Below Verdict = "below"
+	// SpecBelow: the processes have enough, and the stored spec says less: processes of later execs will have less.
+	SpecBelow Verdict = "spec-below"
+	// Unknown: neither processes nor a spec can be read.
+	Unknown Verdict = "unknown"
+)
+
+// Processes reads processes of the node. limits.Processes does.
+type Processes interface {
+	// Memlock reads RLIMIT_MEMLOCK of a process.
+	Memlock(pid int) (spec.Rlimit, error)
+	// Belongs says whether a process is one of a container's, given by its ID.
+	Belongs(pid int, id string) bool
+}
+
+// Reading is the memlock of all processes of a container, and of its spec. The plugin, rdma-spec status and rdma-spec repair judge by it.
+type Reading struct {
+	Processes []Process // those that could be read; none where processes cannot be seen
+	Spec      spec.Rlimit
+	SpecRead  bool // what the spec says is known
+	SpecSets  bool // the spec sets memlock, to Spec; where it does not, processes of execs have the runtime's own limit
+}
+
+// Process is one process of a container.
+type Process struct {
+	PID     int
+	Memlock spec.Rlimit
+}
+
+// Read reads the processes of a container. Those that have ended are left out.
+func Read(from Processes, pids []int) Reading {
+	var r Reading
+	for _, pid := range pids {
+		if limit, err := from.Memlock(pid); err == nil {
+			r.Processes = append(r.Processes, Process{pid, limit})
+		}
+	}
+	return r
+}
+
+// ReadAgain reads those processes again that have less than is wanted, SecondLookAfter the first look, and gives what counts. Other
+// processes that were made meanwhile do not count: they may be about to get their limits.
+func (r Reading) ReadAgain(from Processes, id string, want spec.Limit) Reading {
+	var again []Process
+	for _, p := range r.Processes {
+		if p.Memlock.Soft < want {
+			limit, err := from.Memlock(p.PID)
+			if err != nil || !from.Belongs(p.PID, id) {
+				continue // it has ended
+			}
+			p.Memlock = limit
+		}
+		again = append(again, p)
+	}
+	r.Processes = again
+	return r
+}
+
+// WithSpec adds what the container's spec sets, to the reading; sets is false where it sets no memlock.
+func (r Reading) WithSpec(memlock spec.Rlimit, sets bool) Reading {
+	r.Spec, r.SpecRead, r.SpecSets = memlock, true, sets
+	return r
+}
+
+// Low counts the processes that have less than is wanted.
+func (r Reading) Low(want spec.Limit) int {
+	low := 0
+	for _, p := range r.Processes {
+		if p.Memlock.Soft < want {
+			low++
+		}
+	}
+	return low
+}
+
+// Lowest gives the lowest soft and the lowest hard limit of the processes, which need not be of one process; where no process was read,
+// what the spec sets. It is false where neither is known.
+func (r Reading) Lowest() (spec.Rlimit, bool) {
+	if len(r.Processes) == 0 {
+		return r.Spec, r.SpecSets
+	}
+	lowest := r.Processes[0].Memlock
+	for _, p := range r.Processes[1:] {
+		lowest = spec.Rlimit{Soft: min(lowest.Soft, p.Memlock.Soft), Hard: min(lowest.Hard, p.Memlock.Hard)}
+	}
+	return lowest, true
+}
+
+// Judge compares the reading with the memlock that the policy gives; 0 is none.
+//
+// A program can lower its soft limit and leave the hard one. That looks like a runtime that gives a low soft limit and a high hard one,
+// except that the spec sets enough. Where the spec is not known, a high hard limit counts as enough.
+func (r Reading) Judge(want spec.Limit) Verdict {
+	specEnough := r.SpecSets && r.Spec.Soft >= want
+	hardLow := slices.ContainsFunc(r.Processes, func(p Process) bool { return p.Memlock.Hard < want })
+	switch lowest, known := r.Lowest(); {
+	case want == 0:
+		return Sufficient
+	case !known:
+		return Unknown
+	case lowest.Soft >= want && r.SpecSets && !specEnough:
+		return SpecBelow
+	case lowest.Soft >= want:
+		return Sufficient
+	case len(r.Processes) == 0 || hardLow || r.SpecRead && !specEnough:
+		return Below
+	default:
+		return Lowered
+	}
+}
