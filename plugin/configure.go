@@ -75,7 +75,7 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 
 // Synchronize is called when the runtime has taken the plugin in. No container is created until it returns, so it copies and returns.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
-	p.repair.registered(pods, containers, p.keepsSpecs.Load())
+	p.repair.Listed(listed(pods, containers), p.keepsSpecs.Load())
 	p.requestPublish()
 	p.Log.WithField("containers", len(containers)).Info("registered")
 	return nil, nil

@@ -7,12 +7,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 // Of a pod's labels and annotations no more is kept than decisions read: its author can write a quarter of a megabyte, and a node has
@@ -28,13 +28,13 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 		sandbox.Labels[fmt.Sprint("label-", i)] = strings.Repeat("v", 63)
 	}
 	ctr := &api.Container{Name: "a"}
-	w := watchedOf(containerOf(sandbox, ctr), ctr, nil, time.Now())
+	c := recorded(containerOf(sandbox, ctr), ctr, spec.Grant{})
 	kept := 0
-	for key, value := range w.Annotations {
+	for key, value := range c.Annotations {
 		kept += len(key) + len(value)
 	}
-	if len(w.Annotations) != 1 || kept > 2048 {
-		t.Errorf("%d annotations of %d bytes are kept, want one of 2 KiB at most", len(w.Annotations), kept)
+	if len(c.Annotations) != 1 || kept > 2048 {
+		t.Errorf("%d annotations of %d bytes are kept, want one of 2 KiB at most", len(c.Annotations), kept)
 	}
 	short := containerOf(&api.PodSandbox{Annotations: map[string]string{policy.AnnotationKey + "/pod": "false", policy.AnnotationKey + "/container.a": "true", "b": "c"}}, &api.Container{Name: "a"})
 	if diff := cmp.Diff(map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations); diff != "" {

@@ -37,9 +37,7 @@ func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *ap
 		default:
 			log().Warn("left alone, although it is an RDMA container: " + decision.Reason)
 		}
-		if decision.Unknown {
-			p.repair.created(c, ctr, spec.Grant{})
-		}
+		p.repair.Created(recorded(c, ctr, spec.Grant{}))
 		return nil, nil, nil
 	}
 	grant := *decision.Grant
@@ -53,7 +51,7 @@ func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *ap
 	if grant.IPCLock != spec.IPCLockNo {
 		p.edits.put(ctr.GetId(), spec.Grant{IPCLock: grant.IPCLock})
 	}
-	p.repair.created(c, ctr, grant)
+	p.repair.Created(recorded(c, ctr, grant))
 	log().WithFields(given).Info("adjusted")
 	return adjustment, nil, nil
 }
@@ -73,6 +71,7 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	switch {
 	case err != nil:
 		result = "failed"
+		p.repair.Unfinished(ctr.GetId(), grant)
 		log.WithError(err).Warn("no CAP_IPC_LOCK: the stored spec could not be changed; memlock is as granted, so RDMA works, " +
 			"but SHM_LOCK, huge-page shared memory and programs that check for the capability do not")
 	case changed:

@@ -70,7 +70,7 @@ func (p *Plugin) takeHandedOver(config, runtime string) {
 
 func (p *Plugin) put(next *inForce) {
 	p.inForce.Store(next)
-	p.repair.lookAgain()
+	p.repair.Use(next.policy)
 	p.requestPublish()
 }
 

@@ -81,7 +81,9 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 			Namespace: namespace, Name: "registrations_total",
 			Help: "Registrations with the runtime; more than one means that it was lost and came back.",
 		}, func() float64 { return float64(p.registration.Count()) }),
-		repairMetrics{p.repair},
+	}
+	if p.repair != nil {
+		all = append(all, p.repair)
 	}
 	if p.Inventory != nil {
 		all = append(all, p.Inventory)

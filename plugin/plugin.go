@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
+	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -41,9 +43,11 @@ type Options struct {
 	// Resources tells which resources containers hold; nil where there is nobody to ask.
 	Resources Resources
 	// Limits reads and raises the limits of containers that run; nil leaves them alone.
-	Limits Limits
-	// RunningSpecs reads and raises the stored specs of containers that run; nil where there is no way to.
-	RunningSpecs RunningSpecs
+	Limits repair.Limits
+	// RunningSpecs and RunningResources are StoredSpecs and Resources for containers that run: clients of their own, so that those that
+	// fail there do not rest when a container is created.
+	RunningSpecs     repair.Specs
+	RunningResources repair.Resources
 	// Publish is given the policy in force and where it came from, while the plugin is registered and whenever the policy changes. Nil
 	// publishes nothing.
 	Publish func(p *policy.Policy, source string) error
@@ -74,7 +78,7 @@ type Plugin struct {
 	edits        edits
 	told         throttle
 	metrics      *metrics
-	repair       *repair
+	repair       *repair.Repair // nil where running containers are left alone
 }
 
 // New makes a plugin with the default policy. It does nothing until Run.
@@ -85,8 +89,10 @@ func New(o Options) *Plugin {
 		// A plugin that hangs for a while is better kept. A validator is not: each container of the node would wait for it, and then fail.
 		KeepConnected: !o.Validate,
 	})
-	p.repair = newRepair(p)
-	p.inForce.Store(initial(o.Policy))
+	if o.Limits != nil {
+		p.repair = repair.New(repair.Options{Log: o.Log, Node: p.node, Limits: o.Limits, Specs: o.RunningSpecs, Resources: o.RunningResources})
+	}
+	p.put(initial(o.Policy))
 	return p
 }
 
@@ -102,16 +108,13 @@ func nodeOf(o Options) policy.Node {
 // Run keeps the plugin registered with the runtime until the context is done, however often the runtime goes and comes back. Requests
 // in flight are answered before Run returns. A plugin that the runtime has launched runs for one connection.
 func (p *Plugin) Run(ctx context.Context) error {
-	defer p.repair.start(ctx)()
 	ctx, stop := context.WithCancel(ctx)
-	published := make(chan struct{})
-	go func() {
-		p.publishAll(ctx)
-		close(published)
-	}()
+	var beside sync.WaitGroup
+	beside.Go(func() { p.repair.Run(ctx) })
+	beside.Go(func() { p.publishAll(ctx) })
 	err := p.registration.Run(ctx)
 	stop()
-	<-published
+	beside.Wait()
 	return err
 }
 

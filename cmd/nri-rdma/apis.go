@@ -4,6 +4,8 @@
 package main
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
@@ -21,20 +23,36 @@ func (o *containerdOptions) addContainerdFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace, "containerd's namespace of the pods' containers")
 }
 
-// newStoredSpecs prepares the client of containerd. It connects when the first container is to get CAP_IPC_LOCK.
-func newStoredSpecs(o options, log logrus.FieldLogger) *storedspec.Client {
-	return storedspec.New(storedspec.Options{
-		Address: o.containerd, Root: o.root, Namespace: o.namespace, Budget: o.budget,
-		OnRest: sayRest(log, "containerd's API", "RDMA containers get no CAP_IPC_LOCK until it answers"),
-	})
+// apis are the clients of the APIs of containerd and the kubelet, for one kind of work: each has breakers of its own, so that a pass over
+// the containers that run, whose calls fail, does not keep containers that are created from CAP_IPC_LOCK and from rules by resource.
+type apis struct {
+	path      string // creation or repair
+	specs     *storedspec.Client
+	resources *podresources.Client
 }
 
-// newResources prepares the client of the kubelet. It connects when the policy first needs to know what a container holds.
-func newResources(o options, log logrus.FieldLogger) *podresources.Client {
-	return podresources.New(podresources.Options{
-		Socket: o.podResourcesSocket, Budget: o.budget,
-		OnRest: sayRest(log, "the kubelet's pod resources API", "until it answers, RDMA containers that a rule by resource might be about are refused, and containers without another signal are left alone"),
-	})
+// repairBudget is how long a call of the passes may take: no container waits for it.
+const repairBudget = 2 * time.Second
+
+// newAPIs prepares the clients for containers that are created, and for those that run. They connect when they are first used.
+func newAPIs(o options, log logrus.FieldLogger) (creation, repair apis) {
+	clients := func(path string, budget time.Duration, withoutSpecs, withoutResources string) apis {
+		return apis{path, storedspec.New(storedspec.Options{
+			Address: o.containerd, Root: o.root, Namespace: o.namespace, Budget: budget, OnRest: sayRest(log, "containerd's API", withoutSpecs),
+		}), podresources.New(podresources.Options{
+			Socket: o.podResourcesSocket, Budget: budget, OnRest: sayRest(log, "the kubelet's pod resources API", withoutResources),
+		})}
+	}
+	creation = clients("creation", o.budget, "RDMA containers get no CAP_IPC_LOCK until it answers",
+		"until it answers, RDMA containers that a rule by resource might be about are refused, and containers without another signal are left alone")
+	repair = clients("repair", repairBudget, "until it answers, the stored specs of containers that run are not compared with the policy",
+		"until it answers, containers that run and that only a rule by resource might be about are not compared with the policy")
+	return creation, repair
+}
+
+// collectors tells, when they are asked for, whether the APIs are left alone.
+func (a apis) collectors() []prometheus.Collector {
+	return []prometheus.Collector{breakerOpen("containerd", a.path, a.specs.Resting), breakerOpen("kubelet", a.path, a.resources.Resting)}
 }
 
 // sayRest gives what tells when an API is left alone because it does not answer, what that means, and when it has answered again.
@@ -50,10 +68,10 @@ func sayRest(log logrus.FieldLogger, api, meanwhile string) func(resting bool) {
 }
 
 // breakerOpen tells, when it is asked for, whether an API is left alone.
-func breakerOpen(api string, resting func() bool) prometheus.Collector {
+func breakerOpen(api, path string, resting func() bool) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "nri_rdma", Name: "breaker_open", ConstLabels: prometheus.Labels{"api": api},
-		Help: "1 while an API is left alone because it failed three times in a row.",
+		Namespace: "nri_rdma", Name: "breaker_open", ConstLabels: prometheus.Labels{"api": api, "path": path},
+		Help: "1 while an API is left alone because it failed three times in a row, by what it is used for (creation, repair).",
 	}, func() float64 {
 		if resting() {
 			return 1

@@ -150,18 +150,18 @@ func newLogger(o options) (*logrus.Logger, error) {
 // run makes the plugin and keeps it registered until the context is done.
 func run(ctx context.Context, o options, log *logrus.Logger) error {
 	saveMemory()
-	storedSpecs, resources := newStoredSpecs(o, log), newResources(o, log)
+	creation, repair := newAPIs(o, log)
 	hcas := inventory.New(o.root, o.budget, log)
 	go hcas.Run(ctx)
 	with := plugin.Options{
-		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Validate: o.validate, Resources: resources, Inventory: hcas,
+		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Validate: o.validate, Resources: creation.resources, Inventory: hcas,
 	}
 	if !o.validate {
-		with.StoredSpecs, with.RunningSpecs, with.Limits = storedSpecs, storedSpecs, limits.New(o.root)
+		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs, repair.resources, limits.New(o.root)
 	}
 	p := plugin.New(with)
 	if o.http != "" {
-		stop, err := serveHTTP(o.http, p, log, breakerOpen("containerd", storedSpecs.Resting), breakerOpen("kubelet", resources.Resting))
+		stop, err := serveHTTP(o.http, p, log, append(creation.collectors(), repair.collectors()...)...)
 		if err != nil {
 			return err
 		}

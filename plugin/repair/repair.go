@@ -2,6 +2,206 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package repair finds the containers of a node that run below policy, because they were created without the plugin or under another
-// configuration: it keeps a record of each container, compares, raises and reports. It knows nothing of NRI and decides nothing: who
-// should have what is known to package policy.
+// configuration. It keeps a record of each container, compares what the container has with what the policy gives, and reports it or
+// raises the container without a restart.
+//
+// It works beside the plugin's requests, with clients of its own, and holds none of them up. It knows nothing of NRI and decides
+// nothing: who may have what is known to package policy, and how processes are raised to package limits.
 package repair
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+const (
+	// settling is how long after a listing a pass is made each settlingEvery: containers that were created without the plugin may start.
+	settling      = 10 * time.Second
+	settlingEvery = time.Second
+	// idle is the time between two passes that find no policy to compare with. Use wakes them.
+	idle = time.Hour
+)
+
+// Container is what is known of a container when the runtime lists or creates it.
+type Container struct {
+	policy.Container             // with the devices that were injected into it; Resources is not used
+	ID, Sandbox      string      // as the runtime calls them; an ID that is not 32 bytes in hex has no processes that can be found
+	Memlock          spec.Rlimit // what the runtime has reported, or was told; zero where it was neither
+}
+
+// Limits reads and raises the processes of the node. *limits.Processes does.
+type Limits interface {
+	Processes
+	// Visible says why the processes of containers cannot be seen; nil where they can.
+	Visible() error
+	// Containers gives the processes of each container that has some, by the container's ID.
+	Containers() (map[string][]int, error)
+	// Repair raises the processes of containers, and their stored specs, to at least what is wanted.
+	Repair(ctx context.Context, wanted map[string]spec.Limit, specs limits.Specs) map[string]limits.Repaired
+}
+
+// Specs reads and edits the specs that the runtime stores of containers that run. A storedspec.Client does.
+type Specs interface {
+	limits.Specs
+	// Read gives the JSON text of a container's stored spec; storedspec.ErrNotFound where there is none.
+	Read(ctx context.Context, container string) ([]byte, error)
+}
+
+// Resources tells which resources containers hold. A podresources.Client does.
+type Resources interface {
+	// Names gives the names of the resources that a container holds; known is false where it may hold others. What is given as the
+	// sandbox is a word that differs between sandboxes.
+	Names(sandbox, namespace, pod, container string) (names []string, known bool, err error)
+}
+
+// Options are what a Repair is made of. Log, Node and Limits must be given. Specs and Resources are clients of its own: a pass that fails
+// must not open the breakers of the requests.
+type Options struct {
+	Log       logrus.FieldLogger
+	Node      policy.Node
+	Limits    Limits
+	Specs     Specs     // nil where no runtime stores specs that can be edited
+	Resources Resources // nil where there is nobody to ask
+}
+
+// Repair compares the containers of a node with the policy. It is safe for concurrent use. A nil Repair does nothing.
+type Repair struct {
+	Options
+	record      record
+	edits       edits
+	policy      atomic.Pointer[policy.Policy]
+	listedAt    atomic.Pointer[time.Time]
+	specsUsable atomic.Bool
+	wake        chan struct{}
+	stats       atomic.Pointer[Stats]
+	raised      atomic.Uint64
+	failed      atomic.Uint64
+
+	// Of the pass alone:
+	states     map[containerID]*state
+	answers    map[containerID]answer
+	askFrom    int       // where the questions to the kubelet go on
+	forgotten  time.Time // when the containers that are gone were looked for
+	saidHidden string    // why processes cannot be seen, as the log says
+}
+
+// New makes a Repair. It does nothing until Run.
+func New(o Options) *Repair {
+	r := &Repair{Options: o, record: record{began: time.Now()}, wake: make(chan struct{}, 1)}
+	r.listedAt.Store(&time.Time{})
+	return r
+}
+
+// Use puts a policy in force and has a pass made. A policy that turns repair off drops the record, and nothing is kept while it is in
+// force. Without a policy, containers are recorded and not compared.
+func (r *Repair) Use(p *policy.Policy) {
+	if r == nil {
+		return
+	}
+	former := r.policy.Swap(p)
+	switch {
+	case isOff(p):
+		r.record.turn(false)
+	case isOff(former):
+		r.record.turn(true)
+		r.Log.Info("repair is on: it knows the containers that are created from now on; restart the plugin to have it know those that run")
+	}
+	r.passNow()
+}
+
+func isOff(p *policy.Policy) bool { return p != nil && p.Config().Repair.Mode == policy.RepairOff }
+
+// Listed takes over the runtime's list of containers: all that it has. It copies and returns. specsUsable says whether the runtime
+// stores specs that Specs can edit.
+func (r *Repair) Listed(containers []Container, specsUsable bool) {
+	if r == nil {
+		return
+	}
+	now := time.Now()
+	r.specsUsable.Store(specsUsable)
+	r.listedAt.Store(&now)
+	r.sayFull(r.record.list(containers))
+	r.passNow()
+}
+
+// Created takes over a container that the runtime creates.
+func (r *Repair) Created(c Container) {
+	if r != nil {
+		r.sayFull(r.record.add(c))
+	}
+}
+
+// Unfinished says that a grant could not be carried into a container's stored spec at its creation. The passes try again; until
+// then the container counts as one without CAP_IPC_LOCK.
+func (r *Repair) Unfinished(id string, grant spec.Grant) {
+	if r == nil {
+		return
+	}
+	r.edits.add(id, grant)
+	r.passNow()
+}
+
+func (r *Repair) sayFull(full bool) {
+	if full {
+		r.Log.Warnf("the record of containers is full (%d MiB): repair does not know the containers that are created from now on, until others end", recordBytesMost>>20)
+	}
+}
+
+// Run makes passes until the context is done.
+func (r *Repair) Run(ctx context.Context) {
+	if r == nil {
+		return
+	}
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+		case <-r.wake:
+		}
+		next.Reset(r.pass(ctx))
+	}
+}
+
+func (r *Repair) passNow() {
+	select {
+	case r.wake <- struct{}{}:
+	default: // one is due already
+	}
+}
+
+// pass compares all containers with the policy once, and gives the time until the next pass.
+func (r *Repair) pass(ctx context.Context) time.Duration {
+	p := r.policy.Load()
+	if p == nil || isOff(p) {
+		if p != nil {
+			r.states, r.answers = nil, nil
+			r.edits.clear()
+		}
+		r.stats.Store(nil)
+		return idle
+	}
+	found := r.look(ctx, p)
+	if ctx.Err() != nil || r.policy.Load() != p { // then another pass is due
+		return idle
+	}
+	notices := &notices{log: r.Log}
+	if p.Config().Repair.Mode == policy.RepairFix {
+		r.fix(ctx, found, notices)
+	}
+	r.report(found, notices)
+	r.publish(found, r.finishEdits(ctx, found))
+	if found.unasked || time.Since(*r.listedAt.Load()) < settling {
+		return min(settlingEvery, p.RepairEvery())
+	}
+	return p.RepairEvery()
+}

@@ -60,7 +60,7 @@ func TestKubeletRestarts(t *testing.T) {
 func expectBreaker(t *testing.T, want int) {
 	t.Helper()
 	text, err := metrics()
-	if line := fmt.Sprintf("\nnri_rdma_breaker_open{api=\"kubelet\"} %d\n", want); err != nil || !strings.Contains(text, line) {
+	if line := fmt.Sprintf("\nnri_rdma_breaker_open{api=\"kubelet\",path=\"creation\"} %d\n", want); err != nil || !strings.Contains(text, line) {
 		t.Errorf("%v, metrics without%s%s", err, line, text)
 	}
 }

@@ -1,0 +1,36 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// However often the calls about containers that run fail, those about containers that are created are made.
+func TestFailuresOfRepairLeaveCreationsAlone(t *testing.T) {
+	creation, repair := newAPIs(options{root: t.TempDir(), containerdOptions: containerdOptions{containerd: "/nonexistent.sock"}, podResourcesSocket: "/nonexistent.sock"}, silent())
+	for range 2 * breaker.Failures {
+		if _, err := repair.specs.Read(t.Context(), "a"); err == nil {
+			t.Fatal("a spec was read")
+		}
+		if _, _, err := repair.resources.Names("", "ml", "train-0", "main"); err == nil {
+			t.Fatal("the kubelet has answered")
+		}
+	}
+	if !repair.specs.Resting() || !repair.resources.Resting() {
+		t.Error("the failing APIs are not left alone")
+	}
+	if creation.specs.Resting() || creation.resources.Resting() {
+		t.Error("they are left alone for containers that are created, too")
+	}
+	for range breaker.Failures {
+		_, _ = creation.specs.Apply(t.Context(), "a", spec.Grant{IPCLock: spec.IPCLockYes})
+	}
+	if !creation.specs.Resting() {
+		t.Error("failures of creations are not counted")
+	}
+}

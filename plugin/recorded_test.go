@@ -1,0 +1,139 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/repair"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/race"
+)
+
+// existing is a container that a runtime has: in a sandbox of its own, with the devices that were given. The name is that of its ID.
+func existing(name string, devices ...*api.LinuxDevice) *api.Container {
+	return &api.Container{Id: limitstest.ID(name), PodSandboxId: "pod-" + name, Name: "main", Linux: &api.LinuxContainer{Devices: devices}}
+}
+
+// expectMemlock waits until repair has found so many containers.
+func (p *running) expectMemlock(t *testing.T, want map[repair.Verdict]int) {
+	t.Helper()
+	await.Success(t, await.Patience, "the containers that are wanted", func() error {
+		got, _ := p.repair.Stats()
+		if diff := cmp.Diff(want, got.Memlock, cmpopts.EquateEmpty()); diff != "" {
+			return fmt.Errorf("memlock (-want +got):\n%s\nThe log says:\n%s", diff, p.log)
+		}
+		return nil
+	})
+}
+
+// What the runtime lists and what it creates is compared with the policy that is in force.
+func TestRunningContainersAreCompared(t *testing.T) {
+	const low = spec.Limit(8 << 20)
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	table := limitstest.NewKernel(map[string][]spec.Limit{
+		limitstest.ID("listed"): {low}, limitstest.ID("plain"): {low}, limitstest.ID("vm"): {low},
+		limitstest.ID("created"): {spec.Unlimited}, limitstest.ID("injected"): {spec.Unlimited}, limitstest.ID("later"): {spec.Unlimited}, limitstest.ID("refused"): {low},
+	})
+	nri := nritest.New(t, "containerd", "v2.4.2")
+	nri.SetExisting([]*api.Container{existing("listed", verbs), existing("plain")})
+	nri.Start(t)
+	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "inject: {namespaces: [asking]}"), Limits: limits.On(table)})
+	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
+	asking := &api.PodSandbox{Id: "asking", Name: "train-0", Namespace: "asking", Annotations: map[string]string{policy.AnnotationKey: "true"}}
+	for name, in := range map[string]struct {
+		pod *api.PodSandbox
+		ctr *api.Container
+	}{"created": {pod, existing("created", verbs)}, "injected": {asking, existing("injected")}, "later": {pod, existing("later")}} {
+		if _, err := nri.Create(t.Context(), in.pod, in.ctr); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+	}
+	other := &api.PodSandbox{Id: "other", Name: "train-1", Namespace: "other", Annotations: map[string]string{policy.AnnotationKey: "true"}}
+	if _, err := nri.Create(t.Context(), other, existing("refused")); err == nil {
+		t.Fatal("it is not refused")
+	}
+	p.Use(mustPolicy(t, "{memlock: 1Gi, inject: {namespaces: [asking]}}"), "test", nil)
+	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1, repair.Sufficient: 2})
+	p.Use(mustPolicy(t, "{memlock: 2Gi, optIn: {namespaces: [other], devices: false}}"), "test", nil)
+	p.expectMemlock(t, nil)
+	p.Use(mustPolicy(t, "inject: {namespaces: [asking]}"), "test", nil)
+	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1, repair.Sufficient: 2})
+}
+
+// What was given to a container at its creation is the container's.
+func TestRecorded(t *testing.T) {
+	ctr := existing("a", &api.LinuxDevice{Path: "/dev/null", Type: "c", Major: 1, Minor: 3})
+	ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Soft: 1 << 20, Hard: 1 << 40}}
+	got := recorded(containerOf(pod, ctr), ctr, spec.Grant{Memlock: 1 << 30, Devices: []hca.Device{{Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}}}})
+	want := repair.Container{
+		Container: policy.Container{Namespace: "ml", Pod: "train-0", Name: "main", Devices: []policy.Device{
+			{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}, {Path: "/dev/infiniband/rdma_cm", Type: "c", Major: 10, Minor: 58},
+		}},
+		ID: limitstest.ID("a"), Sandbox: "pod-a", Memlock: spec.Rlimit{Soft: 1 << 30, Hard: 1 << 40},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// A container whose edit failed when it was created is counted, and gets CAP_IPC_LOCK later.
+func TestFailedEditIsTriedAgain(t *testing.T) {
+	root := hcatest.V100(t)
+	nri, p := registered(t, Options{
+		Root: root, Policy: mustPolicy(t, "{}"), StoredSpecs: &recordedSpecs{fails: errors.New("down")}, Limits: limits.On(limitstest.NewKernel(nil)),
+	})
+	ctr := verbsContainer(t, root)
+	ctr.Id = limitstest.ID("a")
+	if _, err := nri.Create(t.Context(), pod, ctr); err != nil {
+		t.Fatal(err)
+	}
+	await.That(t, await.Patience, "counted", func() bool { s, _ := p.repair.Stats(); return s.WithoutIPCLock == 1 })
+}
+
+// Thousands of containers that the runtime has already, each of them an RDMA container, cost next to nothing.
+func TestFiveThousandComparedContainers(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	processes := map[string][]spec.Limit{}
+	var all []*api.Container
+	for i := range fiveThousand() {
+		name := fmt.Sprintf("compared-%d", i)
+		processes[limitstest.ID(name)] = []spec.Limit{spec.Unlimited}
+		ctr := existing(name, verbs)
+		for j := range 30 {
+			ctr.Env = append(ctr.Env, fmt.Sprintf("SERVICE_%d_PORT=tcp://10.0.0.%d:443", j, i%250))
+		}
+		all = append(all, ctr)
+	}
+	nri := nritest.New(t, "containerd", "v2.4.2")
+	nri.SetExisting(all)
+	before := measure(t)
+	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Limits: limits.On(limitstest.NewKernel(processes))})
+	took := registrationCost(t, nri)
+	p.expectMemlock(t, map[repair.Verdict]int{repair.Sufficient: fiveThousand()})
+	grown := func() int64 { return int64(measure(t).heap) - int64(before.heap) }
+	await.That(t, await.Patience, "memory is back to within 5 MB of before", func() bool { return grown() < 5<<20 }) // a pass may be under way
+	if took > 500*time.Millisecond && !race.Detector {
+		t.Errorf("registration took %s of CPU time, want 500 ms at most: 100 µs a container", took)
+	}
+	runtime.KeepAlive(all)
+	p.stop()
+}

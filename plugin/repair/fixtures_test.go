@@ -1,0 +1,183 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// bench is a Repair on a node in memory. Its passes are made by hand.
+type bench struct {
+	*Repair
+	t       *testing.T
+	kernel  *limitstest.Kernel
+	specs   *storedSpecs
+	kubelet *kubelet
+	log     *bytes.Buffer
+}
+
+// newBench makes a bench whose containers, given by name, run processes with these soft limits.
+func newBench(t *testing.T, config string, running map[string][]spec.Limit) *bench {
+	t.Helper()
+	byID := map[string][]spec.Limit{}
+	for name, soft := range running {
+		byID[limitstest.ID(name)] = soft
+	}
+	b := &bench{
+		t: t, kernel: limitstest.NewKernel(byID), specs: &storedSpecs{texts: map[string]string{}}, kubelet: &kubelet{}, log: &bytes.Buffer{},
+	}
+	log := logrus.New()
+	log.SetOutput(b.log)
+	b.Repair = New(Options{
+		Log: log, Limits: limits.On(b.kernel), Specs: b.specs, Resources: b.kubelet,
+		Node: policy.Node{
+			Verbs: func(n hca.Number) (hca.Device, bool, error) {
+				return hca.Device{}, n == hca.Number{Major: 231, Minor: 192}, nil
+			},
+			HCAs: func() (*hca.Node, error) { return &hca.Node{}, nil },
+		},
+	})
+	b.use(config)
+	return b
+}
+
+func (b *bench) use(config string) {
+	b.t.Helper()
+	p, err := policy.FromText([]byte(config))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.Use(p)
+}
+
+var verbs = policy.Device{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}
+
+// container is a container of a pod of its own, with devices.
+func container(name string, devices ...policy.Device) Container {
+	return Container{
+		Container: policy.Container{Namespace: "default", Pod: "pod-" + name, Name: "main", Devices: devices},
+		ID:        limitstest.ID(name), Sandbox: "sandbox-" + name,
+	}
+}
+
+// passes makes passes, and gives what the log says of them.
+func (b *bench) passes(n int) string {
+	b.t.Helper()
+	b.log.Reset()
+	for range n {
+		b.pass(b.t.Context())
+	}
+	return b.log.String()
+}
+
+// expect makes a pass and compares its outcome.
+func (b *bench) expect(want Stats) {
+	b.t.Helper()
+	b.pass(b.t.Context())
+	got, ok := b.Stats()
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Stats{}, "Looked"), cmpopts.EquateEmpty()); diff != "" || !ok {
+		b.t.Errorf("statistics, %t (-want +got):\n%s\nThe log says:\n%s", ok, diff, b.log)
+	}
+}
+
+// expectSoft compares the soft limits of a container's processes.
+func (b *bench) expectSoft(name string, want ...spec.Limit) {
+	b.t.Helper()
+	if diff := cmp.Diff(want, b.kernel.Soft(limitstest.ID(name))); diff != "" {
+		b.t.Errorf("soft limits of %s (-want +got):\n%s", name, diff)
+	}
+}
+
+func expectWords(t *testing.T, text string, times int, words string) {
+	t.Helper()
+	if got := strings.Count(text, words); got != times {
+		t.Errorf("the log says %q %d times, want %d:\n%s", words, got, times, text)
+	}
+}
+
+// recorded gives the names of the recorded containers.
+func (b *bench) recorded() string {
+	var names []string
+	all, _ := b.record.all()
+	for _, e := range all {
+		names = append(names, limitstest.Name(e.id.String()))
+	}
+	return strings.Join(names, " ")
+}
+
+// storedSpecs are the specs that a runtime keeps of containers, by name.
+type storedSpecs struct {
+	mu    sync.Mutex
+	texts map[string]string
+	err   error
+	reads int
+}
+
+func (s *storedSpecs) ApplyRunning(_ context.Context, container string, grant spec.Grant) (changed bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := limitstest.Name(container)
+	former, ok := s.texts[name]
+	switch {
+	case s.err != nil:
+		return false, s.err
+	case !ok:
+		return false, storedspec.ErrNotFound
+	}
+	text, err := grant.Apply([]byte(former), spec.AllSets)
+	s.texts[name] = string(text)
+	return string(text) != former, err
+}
+
+func (s *storedSpecs) Read(_ context.Context, container string) ([]byte, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reads++
+	text, ok := s.texts[limitstest.Name(container)]
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case !ok:
+		return nil, storedspec.ErrNotFound
+	}
+	return []byte(text), nil
+}
+
+// kubelet tells which resources pods hold.
+type kubelet struct {
+	mu       sync.Mutex
+	names    map[string][]string // by pod
+	unlisted map[string]bool     // pods whose resources it does not tell all
+	down     bool
+	asked    map[string]int
+}
+
+func (k *kubelet) Names(_, _, pod, _ string) ([]string, bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.asked == nil {
+		k.asked = map[string]int{}
+	}
+	k.asked[pod]++
+	if k.down {
+		return nil, false, errors.New("down")
+	}
+	return k.names[pod], !k.unlisted[pod], nil
+}

@@ -1,0 +1,74 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+const (
+	// kubeletBurst questions are asked at once, and then one each kubeletPause: the kubelet takes a hundred a second, and those about
+	// containers that are created come first.
+	kubeletBurst = 10
+	kubeletPause = 50 * time.Millisecond
+	// kubeletMost bounds the questions of a pass, which take 5 s.
+	kubeletMost = 100
+)
+
+// answer is what the kubelet said of a container's resources: what it holds was allotted for good when its pod was admitted.
+type answer struct {
+	names []string
+	known bool // there are no others
+}
+
+var errNotAsked = errors.New("the kubelet has not answered yet")
+
+// decide decides about a container by what is known; asks says that the kubelet's word is needed and not known.
+func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded) (c policy.Container, d policy.Decision, asks bool) {
+	c = e.container()
+	if s := r.states[e.id]; s != nil && s.spec.known {
+		c.MemoryLimit = s.spec.memoryLimit
+	}
+	if r.Resources != nil {
+		c.Resources = func() ([]string, bool, error) {
+			a, ok := r.answers[e.id]
+			if !ok {
+				asks = true
+				return nil, false, errNotAsked
+			}
+			return a.names, a.known, nil
+		}
+	}
+	d = p.Decide(c, node)
+	return c, d, asks
+}
+
+// askKubelet asks the kubelet once about each container whose decision needs it, and leaves out those that the policy gives nothing. A pass
+// goes on where the last one stopped.
+func (r *Repair) askKubelet(ctx context.Context, found *findings, decide func(*finding)) {
+	var asking []*finding
+	for _, f := range found.containers {
+		if f.asks {
+			asking = append(asking, f)
+		}
+	}
+	n := min(len(asking), kubeletMost)
+	for i := range n {
+		if i >= kubeletBurst && !pause(ctx, kubeletPause) {
+			return
+		}
+		f := asking[(r.askFrom+i)%len(asking)]
+		if names, known, err := r.Resources.Names(f.sandboxKey(), f.Namespace, f.Pod, f.Name); err == nil {
+			r.answers[f.id] = answer{names, known}
+			found.unasked = n < len(asking)
+			decide(f)
+		}
+	}
+	r.askFrom += n
+	found.keep((*finding).wantsSomething)
+}

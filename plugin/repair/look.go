@@ -1,0 +1,201 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// forgetEvery is how often the containers that are gone are looked for where the policy gives nothing to any.
+const forgetEvery = 10 * time.Minute
+
+// findings are what a pass has found.
+type findings struct {
+	containers []*finding
+	hidden     error // why processes cannot be seen
+	unasked    bool  // there are more questions to the kubelet, and it answers
+	omitted    uint64
+}
+
+// finding is a container that the policy gives memlock or CAP_IPC_LOCK, or may give some.
+type finding struct {
+	*recorded
+	policy.Container
+	decision policy.Decision
+	asks     bool // the decision needs the kubelet's word
+	reading  Reading
+	verdict  Verdict
+}
+
+// wants gives what the policy gives; nothing where it refuses the container or leaves it alone.
+func (f *finding) wants() spec.Grant {
+	if f.decision.Grant == nil {
+		return spec.Grant{}
+	}
+	return *f.decision.Grant
+}
+
+func (f *finding) wantsSomething() bool {
+	return f.wants().Memlock != 0 || f.wants().IPCLock != spec.IPCLockNo
+}
+
+// state is what is remembered of a container from one pass to the next.
+type state struct {
+	said        string     // in the log
+	raisedTo    spec.Limit // by a pass
+	specPending bool       // its processes were raised, and its stored spec was not
+	spec        storedSpec
+}
+
+// look decides about every container, and compares those that the policy gives something.
+func (r *Repair) look(ctx context.Context, p *policy.Policy) *findings {
+	found := &findings{hidden: r.Limits.Visible()}
+	all, omitted := r.record.all()
+	found.omitted = omitted
+	r.forgetOthers(all)
+	node := r.Node
+	node.HCAs = sync.OnceValues(node.HCAs)
+	decide := func(f *finding) {
+		f.Container, f.decision, f.asks = r.decide(p, node, f.recorded)
+	}
+	for _, e := range all {
+		f := &finding{recorded: e}
+		if decide(f); f.asks || f.wantsSomething() {
+			found.containers = append(found.containers, f)
+		}
+	}
+	slices.SortFunc(found.containers, inOrder)
+	r.readProcesses(found, all)
+	r.askKubelet(ctx, found, decide)
+	r.readSpecs(ctx, found, decide)
+	r.readAgain(ctx, found)
+	for _, f := range found.containers {
+		f.judge(r.state(f.id))
+	}
+	return found
+}
+
+// inOrder sorts by name. Those that have a signal whatever the kubelet says come first.
+func inOrder(a, b *finding) int {
+	rank := func(f *finding) int { return min(1, len(f.Devices)+len(f.Annotations)) }
+	return cmp.Or(
+		cmp.Compare(rank(b), rank(a)), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Pod, b.Pod),
+		strings.Compare(a.Name, b.Name), slices.Compare(a.id[:], b.id[:]),
+	)
+}
+
+// readProcesses reads the processes of the containers, and leaves out those without. The record forgets what is gone.
+func (r *Repair) readProcesses(found *findings, all []*recorded) {
+	if len(found.containers) == 0 && time.Since(r.forgotten) < forgetEvery {
+		return
+	}
+	gone := map[*recorded]bool{}
+	var running map[string][]int
+	hidden := found.hidden != nil
+	if !hidden {
+		if running, found.hidden = r.Limits.Containers(); found.hidden != nil {
+			return
+		}
+	}
+	for _, e := range all {
+		if hidden {
+			gone[e] = !e.listed // nobody would ever say that it is gone; it was created as the policy wants
+		} else if r.record.overdue(e) && len(pidsOf(running, e)) == 0 {
+			gone[e] = true
+		}
+	}
+	for _, f := range found.containers {
+		if hidden && r.specs() != nil {
+			gone[f.recorded] = false // its stored spec says when it is gone
+		}
+		f.reading = Read(r.Limits, pidsOf(running, f.recorded))
+	}
+	r.forgotten = time.Now()
+	r.record.forget(gone)
+	found.keep(func(f *finding) bool { return !gone[f.recorded] && (hidden || len(f.reading.Processes) > 0) })
+}
+
+// pidsOf finds a container's processes, without making its ID's text for each of thousands.
+func pidsOf(running map[string][]int, e *recorded) []int {
+	var id [2 * len(e.id)]byte
+	hex.Encode(id[:], e.id[:])
+	return running[string(id[:])]
+}
+
+func (f *findings) keep(which func(*finding) bool) {
+	f.containers = slices.DeleteFunc(f.containers, func(c *finding) bool { return !which(c) })
+}
+
+// readAgain reads those processes once more that have less than the policy gives: what is about to get its limits does not count.
+func (r *Repair) readAgain(ctx context.Context, found *findings) {
+	low := func(f *finding) bool { return f.reading.Low(f.wants().Memlock) > 0 }
+	if !slices.ContainsFunc(found.containers, low) || !pause(ctx, SecondLookAfter) {
+		return
+	}
+	found.keep(func(f *finding) bool {
+		if !low(f) {
+			return true
+		}
+		f.reading = f.reading.ReadAgain(r.Limits, f.id.String(), f.wants().Memlock)
+		return len(f.reading.Processes) > 0
+	})
+}
+
+// judge compares what the container has with what the policy gives it. Where the stored spec is not known, what the container was given
+// stands for it: for processes that cannot be seen, and to tell whether a program has lowered its limit itself.
+func (f *finding) judge(s *state) {
+	want, given := f.wants().Memlock, f.facts.Value().given
+	given.Soft = max(given.Soft, s.raisedTo)
+	switch {
+	case s.spec.known:
+		f.reading = f.reading.WithSpec(s.spec.memlock, s.spec.setsMemlock)
+	case given != spec.Rlimit{} && (len(f.reading.Processes) == 0 || f.reading.Low(want) > 0):
+		f.reading = f.reading.WithSpec(given, true)
+	}
+	f.verdict = f.reading.Judge(want)
+}
+
+// forgetOthers forgets what was remembered of containers that are not recorded any more.
+func (r *Repair) forgetOthers(all []*recorded) {
+	states, answers := map[containerID]*state{}, map[containerID]answer{}
+	for _, e := range all {
+		if s, ok := r.states[e.id]; ok {
+			states[e.id] = s
+		}
+		if a, ok := r.answers[e.id]; ok {
+			answers[e.id] = a
+		}
+	}
+	r.states, r.answers = states, answers
+}
+
+func (r *Repair) state(id containerID) *state {
+	s := r.states[id]
+	if s == nil {
+		s = &state{}
+		r.states[id] = s
+	}
+	return s
+}
+
+// pause waits, and says whether it could.
+func pause(ctx context.Context, d time.Duration) bool {
+	over := time.NewTimer(d)
+	defer over.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-over.C:
+		return true
+	}
+}

@@ -1,0 +1,48 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import "github.com/prometheus/client_golang/prometheus"
+
+func desc(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("nri_rdma_"+name, help, labels, nil)
+}
+
+var (
+	runningContainers = desc("running_containers",
+		"RDMA containers that run, by memlock: sufficient, lowered (by the program itself), below policy, spec-below (later execs are), unknown.", "memlock")
+	withoutIPCLock = desc("containers_without_ipc_lock", "Containers whose stored spec lacks the CAP_IPC_LOCK that the policy gives.")
+	repairsTotal   = desc("repairs_total", "Running containers that were to be raised to policy, by result (raised, failed).", "result")
+	unrecorded     = desc("unrecorded_containers_total", "Containers that repair does not know, because its record was full.")
+	lastPass       = desc("last_pass_timestamp_seconds", "When the containers that run were last compared with the policy.")
+)
+
+// Describe implements prometheus.Collector.
+func (*Repair) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{runningContainers, withoutIPCLock, repairsTotal, unrecorded, lastPass} {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector. Before the first pass, and where repair is off, there are no metrics.
+func (r *Repair) Collect(out chan<- prometheus.Metric) {
+	s, ok := r.Stats()
+	if !ok {
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	count := func(d *prometheus.Desc, value uint64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
+	}
+	for _, verdict := range []Verdict{Sufficient, Lowered, Below, SpecBelow, Unknown} {
+		gauge(runningContainers, float64(s.Memlock[verdict]), string(verdict))
+	}
+	gauge(withoutIPCLock, float64(s.WithoutIPCLock))
+	gauge(lastPass, float64(s.Looked.UnixMilli())/1000)
+	count(repairsTotal, s.Raised, "raised")
+	count(repairsTotal, s.Failed, "failed")
+	count(unrecorded, s.Unrecorded)
+}

@@ -1,0 +1,179 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"hash/maphash"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unique"
+	"unsafe"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+const (
+	// recordBytesMost bounds the record. It is enough for 30,000 plain containers, or for 7,000 with two dozen devices each.
+	recordBytesMost = 16 << 20
+	// startsWithin is how long after its creation a container without processes counts as one that has not been started yet.
+	startsWithin = time.Minute
+)
+
+// containerID is a container's ID: runtimes write 32 random bytes in hex.
+type containerID [32]byte
+
+func (id containerID) String() string { return hex.EncodeToString(id[:]) }
+
+// recorded is a container of the record: what a decision about it depends on, in 80 bytes and the pod's name. It is never changed.
+type recorded struct {
+	id      containerID
+	sandbox uint64 // a hash of the sandbox's ID
+	pod     string
+	facts   unique.Handle[facts]
+	since   uint32 // seconds from the record's beginning to its creation or listing
+	listed  bool   // the runtime had it when the plugin registered
+}
+
+// facts are what containers have in common: the workers of a job hold the same HCAs and GPUs. They are kept once for all.
+type facts struct {
+	container string // a policy.Container as JSON, without its pod
+	given     spec.Rlimit
+}
+
+// withoutResources is what JSON keeps of a container.
+type withoutResources struct {
+	policy.Container
+	Resources *struct{} `json:",omitempty"` // hides the function, which has no JSON
+}
+
+var seed = maphash.MakeSeed()
+
+// newRecorded gives nil for a container whose processes cannot be found, because its ID is another kind of ID.
+func newRecorded(c Container, since uint32, listed bool) *recorded {
+	e := &recorded{sandbox: maphash.String(seed, c.Sandbox), pod: strings.Clone(c.Pod), since: since, listed: listed}
+	if n, err := hex.Decode(e.id[:], []byte(c.ID[:min(len(c.ID), 2*len(e.id))])); err != nil || 2*n != len(c.ID) || n != len(e.id) {
+		return nil
+	}
+	c.Pod, c.Resources, c.Devices = "", nil, characterDevices(c.Container)
+	text, err := json.Marshal(withoutResources{Container: c.Container})
+	if err != nil {
+		return nil
+	}
+	e.facts = unique.Make(facts{string(text), c.Memlock})
+	return e
+}
+
+// characterDevices gives the devices that may be a signal. A container that may use every device of the host has none.
+func characterDevices(c policy.Container) []policy.Device {
+	if c.AllDevices {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(c.Devices), func(d policy.Device) bool { return d.Type != "c" && d.Type != "u" })
+}
+
+// container gives what a decision about the container depends on, without its resources.
+func (e *recorded) container() policy.Container {
+	var c withoutResources
+	_ = json.Unmarshal([]byte(e.facts.Value().container), &c) // newRecorded has made it
+	c.Pod = e.pod
+	return c.Container
+}
+
+// sandboxKey gives a word that differs between sandboxes.
+func (e *recorded) sandboxKey() string { return strconv.FormatUint(e.sandbox, 36) }
+
+// bytes gives what the container takes at most: its facts may be shared, and count in full.
+func (e *recorded) bytes() int {
+	f := e.facts.Value()
+	const place = 16 // in the record
+	return int(unsafe.Sizeof(*e)+unsafe.Sizeof(f)) + place + len(e.pod) + len(f.container)
+}
+
+// record holds the containers that were listed or created, whatever the policy says of them, since a later policy may say more. The
+// runtime does not tell when one is gone: the pass forgets it when it has no processes.
+type record struct {
+	began      time.Time
+	mu         sync.Mutex
+	off        bool
+	containers []*recorded
+	bytes      int
+	omitted    uint64 // containers that did not fit
+	full       bool   // as the log says
+}
+
+// age gives the whole seconds from the record's beginning to now.
+func (r *record) age() uint32 { return uint32(time.Since(r.began) / time.Second) }
+
+// overdue says whether a container would have been started by now.
+func (r *record) overdue(e *recorded) bool { return r.age() > e.since+uint32(startsWithin/time.Second) }
+
+// turn says whether containers are recorded from now on.
+func (r *record) turn(on bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.off = !on
+	if r.off {
+		r.containers, r.bytes, r.full = nil, 0, false
+	}
+}
+
+// list replaces the record by what the runtime lists. The result says that the record has become full.
+func (r *record) list(containers []Container) (full bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.containers, r.bytes = nil, 0
+	for _, c := range containers {
+		full = r.put(newRecorded(c, r.age(), true)) || full
+	}
+	return full
+}
+
+// add records a container that is created. The result says that the record has become full.
+func (r *record) add(c Container) (full bool) {
+	e := newRecorded(c, r.age(), false)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.put(e)
+}
+
+func (r *record) put(e *recorded) (full bool) {
+	if r.off || e == nil {
+		return false
+	}
+	size := e.bytes()
+	if r.bytes+size > recordBytesMost {
+		r.omitted++
+		full, r.full = !r.full, true
+		return full
+	}
+	r.containers = append(r.containers, e)
+	r.bytes += size
+	return false
+}
+
+// all gives the containers, and counts those that did not fit.
+func (r *record) all() (containers []*recorded, omitted uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.containers), r.omitted
+}
+
+// forget removes containers that are gone. One that was listed or created anew meanwhile is another one and stays, be its ID the same.
+func (r *record) forget(gone map[*recorded]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.containers = slices.DeleteFunc(r.containers, func(e *recorded) bool {
+		if gone[e] {
+			r.bytes -= e.bytes()
+		}
+		return gone[e]
+	})
+	r.full = r.full && r.bytes > recordBytesMost*9/10
+}

@@ -1,0 +1,325 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+func TestContainersBelowPolicyAreReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := policy.Device{Path: verbs.Path, Type: "b", Major: verbs.Major, Minor: verbs.Minor}
+		b := newBench(t, "{}", map[string][]spec.Limit{
+			"low": {low}, "child-low": {unlimited, low}, "good": {unlimited}, "unrelated": {low}, "disk": {low},
+		})
+		b.Listed([]Container{
+			container("low", verbs), container("child-low", verbs), container("good", verbs), container("unrelated"), container("disk", disk), container("ended", verbs),
+		}, true)
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1, Below: 2}})
+		text := b.log.String()
+		expectWords(t, text, 1, `pod=default/pod-low`)
+		expectWords(t, text, 1, `pod=default/pod-child-low`)
+		expectWords(t, text, 2, `msg="below policy: recreate the pod, set repair.mode: fix, or run rdma-spec repair" container=main memlock=8Mi`)
+		if text := b.passes(3); text != "" {
+			t.Errorf("the log says it again: %s", text)
+		}
+		if n := b.kernel.Sets(); n > 0 {
+			t.Errorf("limits were set %d times", n)
+		}
+		b.kernel.Run(limitstest.ID("low"), unlimited)
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 2, Below: 1}})
+		b.kernel.Run(limitstest.ID("low"), low)
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1, Below: 2}})
+		expectWords(t, b.log.String(), 1, `pod=default/pod-low`)
+	})
+}
+
+func TestContainersBelowPolicyAreRaised(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{memlock: 16Gi, repair: {mode: fix}}", map[string][]spec.Limit{"low": {low, unlimited, low}, "good": {unlimited}, "unrelated": {low}})
+		b.specs.texts = map[string]string{"low": "{}", "good": "{}", "unrelated": "{}"}
+		b.Listed([]Container{container("low", verbs), container("good", verbs), container("unrelated")}, true)
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 2}, Raised: 1})
+		b.expectSoft("low", 16<<30, unlimited, 16<<30)
+		b.expectSoft("unrelated", low)
+		want := map[string]string{"low": `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":17179869184,"soft":17179869184}]}}`, "good": "{}", "unrelated": "{}"}
+		if diff := cmp.Diff(want, b.specs.texts); diff != "" {
+			t.Errorf("stored specs (-want +got):\n%s", diff)
+		}
+		expectWords(t, b.log.String(), 1, `msg="was below policy, and is raised" container=main memlock=8Mi pod=default/pod-low processes=2 rule=default wanted=16Gi`)
+
+		// Another configuration gives more, to those that run as well.
+		b.use("{memlock: 32Gi, repair: {mode: fix}}")
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 2}, Raised: 2})
+		b.expectSoft("low", 32<<30, unlimited, 32<<30)
+	})
+}
+
+func TestWhatCannotBeRaised(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"low": {low}})
+		b.specs.texts = map[string]string{"low": "{}"}
+		b.specs.err = errors.New("containerd did not answer")
+		b.kernel.Refuse = errors.New("setting it: this needs the capability SYS_RESOURCE")
+		b.Listed([]Container{container("low", verbs)}, true)
+		expectWords(t, b.passes(2), 1, "below policy, and cannot be raised: setting it: this needs the capability SYS_RESOURCE")
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}, Failed: 3})
+
+		// Its processes can be raised now, its stored spec cannot: that is tried again until it can.
+		b.kernel.Refuse = nil
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1, Failed: 4})
+		expectWords(t, b.log.String(), 1, "raised, but later execs into it are not: containerd did not answer")
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1, Failed: 5})
+		b.specs.err = nil
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1, Failed: 5})
+		if limit, known, err := spec.Memlock([]byte(b.specs.texts["low"])); err != nil || !known || limit.Soft != unlimited {
+			t.Errorf("its stored spec is %s", b.specs.texts["low"])
+		}
+		if text := b.passes(1); text != "" {
+			t.Errorf("the log goes on: %s", text)
+		}
+	})
+}
+
+func TestWithoutStoredSpecsLaterExecsStayLow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"low": {low}})
+		b.Listed([]Container{container("low", verbs)}, false)
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1})
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1})
+		expectWords(t, b.log.String(), 1, "later execs into it are not, since this runtime keeps no spec that could be changed")
+		if b.specs.reads > 0 {
+			t.Error("stored specs were read")
+		}
+	})
+}
+
+func TestSandboxedRuntimesAreLeftAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"low": {low}})
+		vm := container("low", verbs)
+		vm.RuntimeHandler = "kata-qemu"
+		b.Listed([]Container{vm}, true)
+		b.expect(Stats{})
+		if b.kernel.Sets() > 0 {
+			t.Errorf("limits were set %d times", b.kernel.Sets())
+		}
+	})
+}
+
+// Where processes cannot be seen, the stored spec tells, else what the runtime has reported, else nobody.
+func TestHiddenProcesses(t *testing.T) {
+	reported := func(name string, soft spec.Limit) Container {
+		c := container(name, verbs)
+		c.Memlock = both(soft)
+		return c
+	}
+	all := []Container{reported("low", low), reported("good", unlimited), container("unknown", verbs), container("unrelated")}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {mode: fix}", nil)
+		b.kernel.Hidden = true
+		b.Listed(all, false)
+		want := Stats{Memlock: map[Verdict]int{Sufficient: 1, Below: 1, Unknown: 1}}
+		b.expect(want)
+		b.expect(want)
+		expectWords(t, b.log.String(), 1, `msg="below policy: recreate the pod, or run rdma-spec repair on the node" container=main memlock=8Mi pod=default/pod-low`)
+		expectWords(t, b.log.String(), 1, "the memlock of RDMA containers that run cannot be read: the processes of other containers are not visible here")
+		// Nobody would ever say that this one is gone.
+		b.Created(reported("created", unlimited))
+		b.expect(want)
+		if got := b.recorded(); got != "low good unknown unrelated" {
+			t.Errorf("recorded: %s", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", nil)
+		b.kernel.Hidden = true
+		b.specs.texts = map[string]string{
+			"low":     `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]}}`,
+			"unknown": `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":1,"soft":1}]}}`,
+			"created": `{}`,
+		}
+		b.Listed(all, true)
+		b.Created(container("created", verbs))
+		b.Created(container("plain"))
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1, Below: 1, Unknown: 1}, WithoutIPCLock: 0})
+		expectWords(t, b.log.String(), 1, `memlock=1 pod=default/pod-unknown`)
+		if got := b.recorded(); got != "low unknown unrelated created" { // the runtime says that good is gone
+			t.Errorf("recorded: %s", got)
+		}
+	})
+}
+
+func TestCreatedContainersAreCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "memlock: 1Gi", map[string][]spec.Limit{"a": {1 << 30}, "b": {1 << 30}, "unrelated": {low}})
+		for _, name := range []string{"a", "b", "not-started"} {
+			b.Created(container(name, verbs))
+		}
+		b.Created(container("unrelated"))
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 2}})
+		b.use("memlock: 2Gi")
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 2}})
+	})
+}
+
+func TestWhoIsGoneIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+		b.Listed([]Container{container("a", verbs), container("b", verbs), container("plain")}, true)
+		b.passes(1)
+		if got := b.recorded(); got != "a b plain" {
+			t.Errorf("recorded: %q, want those that may start yet, too", got)
+		}
+		time.Sleep(startsWithin + 2*time.Second)
+		b.Created(container("c", verbs))
+		b.passes(1)
+		if got := b.recorded(); got != "a c" || len(b.states) != 1 {
+			t.Errorf("recorded: %q with %d states, want a, which runs, and c, which may start yet", got, len(b.states))
+		}
+		b.kernel.Run(limitstest.ID("a"))
+		b.passes(2)
+		if got := b.recorded(); got != "c" || len(b.states) != 0 {
+			t.Errorf("recorded: %q with %d states, want c", got, len(b.states))
+		}
+		b.Listed(nil, true)
+		if got := b.recorded(); got != "" || b.record.bytes != 0 {
+			t.Errorf("recorded: %q with %d bytes, and the runtime has none", got, b.record.bytes)
+		}
+	})
+}
+
+// A node whose containers the policy gives nothing is not read in each pass; those that are gone are forgotten all the same.
+func TestPlainContainersAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+		b.Listed([]Container{container("a"), container("b")}, true)
+		b.passes(1)
+		asked := b.kernel.Asked()
+		time.Sleep(startsWithin + 2*time.Second)
+		b.passes(10)
+		if n := b.kernel.Asked() - asked; n > 10 { // whether processes can be seen
+			t.Errorf("the kernel was asked %d times in 10 passes", n)
+		}
+		time.Sleep(forgetEvery)
+		b.passes(1)
+		if got := b.recorded(); got != "a" {
+			t.Errorf("recorded: %q, want a", got)
+		}
+	})
+}
+
+func TestManyBelowPolicyAreFewLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", nil)
+		var all []Container
+		for i := range 70 {
+			name := fmt.Sprintf("low-%d", i)
+			b.kernel.Run(limitstest.ID(name), low)
+			all = append(all, container(name, verbs))
+		}
+		b.Listed(all, true)
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 70}})
+		expectWords(t, b.log.String(), linesMost, "below policy")
+		expectWords(t, b.log.String(), 1, "is true of 50 more containers")
+	})
+}
+
+// With repair off nothing is kept, however much is created.
+func TestRepairOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+		b.Listed([]Container{container("a", verbs)}, true)
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
+		b.Unfinished(limitstest.ID("a"), spec.Grant{IPCLock: spec.IPCLockYes})
+		b.use("repair: {mode: off}")
+		b.Listed([]Container{container("a", verbs)}, true)
+		b.Created(container("b", verbs))
+		b.Unfinished(limitstest.ID("b"), spec.Grant{IPCLock: spec.IPCLockYes})
+		b.passes(1)
+		if _, ok := b.Stats(); ok || b.recorded() != "" || b.record.bytes+len(b.states)+len(b.edits.grants) > 0 {
+			t.Errorf("statistics: %t; recorded: %q, %d bytes, %d states, %d edits", ok, b.recorded(), b.record.bytes, len(b.states), len(b.edits.grants))
+		}
+		b.log.Reset()
+		b.use("{}")
+		b.Created(container("a", verbs))
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
+		expectWords(t, b.log.String(), 1, "repair is on: it knows the containers that are created from now on")
+	})
+}
+
+// Before there is a policy, containers are recorded.
+func TestPolicyComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+		b.Use(nil)
+		b.Listed([]Container{container("a", verbs)}, true)
+		b.passes(1)
+		if _, ok := b.Stats(); ok {
+			t.Error("statistics without a policy")
+		}
+		b.use("{}")
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
+	})
+}
+
+// Run makes passes as often as the policy says, more often after a listing, and at once where another policy is in force.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {every: 20s}", map[string][]spec.Limit{"a": {unlimited}})
+		go b.Run(t.Context())
+		b.Listed([]Container{container("a", verbs)}, true)
+		looked := func(after time.Duration) time.Duration {
+			time.Sleep(after)
+			synctest.Wait()
+			s, ok := b.Stats()
+			if !ok {
+				t.Fatal("no pass")
+			}
+			return time.Since(s.Looked)
+		}
+		for range 9 {
+			if ago := looked(time.Second); ago > 0 {
+				t.Errorf("after the listing: looked %s ago", ago)
+			}
+		}
+		looked(2 * time.Second)
+		before := looked(0)
+		if ago := looked(18 * time.Second); ago != before+18*time.Second {
+			t.Errorf("looked %s ago, want %s", ago, before+18*time.Second)
+		}
+		b.use("{memlock: 1Gi, repair: {every: 1h}}")
+		if ago := looked(0); ago != 0 {
+			t.Errorf("looked %s ago, and the policy is another one", ago)
+		}
+		if ago := looked(59 * time.Minute); ago != 59*time.Minute {
+			t.Errorf("looked %s ago, want 59m", ago)
+		}
+		if ago := looked(time.Minute); ago != 0 {
+			t.Errorf("looked %s ago after an hour", ago)
+		}
+	})
+}
+
+func TestNilRepair(t *testing.T) {
+	var r *Repair
+	r.Use(nil)
+	r.Listed([]Container{container("a")}, true)
+	r.Created(container("b"))
+	r.Unfinished(limitstest.ID("b"), spec.Grant{})
+	r.Run(t.Context())
+	if _, ok := r.Stats(); ok {
+		t.Error("it has statistics")
+	}
+}

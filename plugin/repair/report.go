@@ -1,0 +1,180 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// linesMost bounds how many lines about single containers a pass writes into the log.
+const linesMost = 20
+
+// Stats are what is known of the containers that run: the first ones from the last pass, the others since the start.
+type Stats struct {
+	Memlock        map[Verdict]int // containers that the policy gives memlock
+	WithoutIPCLock int             // containers whose stored spec lacks the CAP_IPC_LOCK that the policy gives
+	Looked         time.Time
+	Raised         uint64 // containers
+	Failed         uint64 // attempts to raise one
+	Unrecorded     uint64 // containers that did not fit into the record
+}
+
+// Stats gives the outcome of the last pass; ok is false where there was none, or where repair is off.
+func (r *Repair) Stats() (stats Stats, ok bool) {
+	if r == nil {
+		return Stats{}, false
+	}
+	if s := r.stats.Load(); s != nil {
+		return *s, true
+	}
+	return Stats{}, false
+}
+
+func (r *Repair) publish(found *findings, withoutIPCLock int) {
+	s := &Stats{
+		Memlock: map[Verdict]int{}, WithoutIPCLock: withoutIPCLock, Looked: time.Now(),
+		Raised: r.raised.Load(), Failed: r.failed.Load(), Unrecorded: found.omitted,
+	}
+	for _, f := range found.containers {
+		if f.wants().Memlock != 0 {
+			s.Memlock[f.verdict]++
+		}
+	}
+	r.stats.Store(s)
+}
+
+// fix raises what is below policy. The verdict of what could be raised becomes Sufficient. A limit that a program has lowered itself is
+// left alone.
+func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) {
+	wanted := map[string]spec.Limit{}
+	for _, f := range found.containers {
+		if f.verdict == Below || f.verdict == SpecBelow || f.verdict == Sufficient && r.state(f.id).specPending {
+			wanted[f.id.String()] = f.wants().Memlock
+		}
+	}
+	if found.hidden != nil || len(wanted) == 0 {
+		return
+	}
+	var specs limits.Specs // a nil Specs would not be nil here
+	if s := r.specs(); s != nil {
+		specs = s
+	}
+	outcomes := r.Limits.Repair(ctx, wanted, specs)
+	for _, f := range found.containers {
+		if o, ok := outcomes[f.id.String()]; ok {
+			r.fixed(f, o, specs != nil, notices)
+		}
+	}
+}
+
+// fixed reports what became of a container that was to be raised.
+func (r *Repair) fixed(f *finding, o limits.Repaired, withSpec bool, notices *notices) {
+	s := r.state(f.id)
+	log := r.logger(f).WithField("processes", o.Raised)
+	if o.Err != nil || o.SpecErr != nil {
+		r.failed.Add(1)
+	}
+	if o.Err != nil {
+		notices.write(s, log.Error, "below policy, and cannot be raised: "+o.Err.Error())
+		return
+	}
+	specWasLow := f.verdict == SpecBelow
+	if o.Raised > 0 || specWasLow && o.SpecChanged {
+		r.raised.Add(1)
+	}
+	s.raisedTo, s.specPending, s.spec = f.wants().Memlock, o.SpecErr != nil, storedSpec{} // which is to be read again
+	switch {
+	case o.SpecErr != nil:
+		notices.write(s, log.Warn, "raised, but later execs into it are not: "+o.SpecErr.Error())
+		if specWasLow {
+			return
+		}
+	case !withSpec:
+		notices.write(s, log.Info, "was below policy, and is raised; later execs into it are not, since this runtime keeps no spec that could be changed")
+	case specWasLow:
+		notices.write(s, log.Info, "its stored spec was below policy, and is raised")
+	default:
+		notices.write(s, log.Info, "was below policy, and is raised")
+	}
+	f.verdict = Sufficient
+}
+
+// report writes into the log what is not sufficient: once about each container, until that changes.
+func (r *Repair) report(found *findings, notices *notices) {
+	remedy := "recreate the pod, set repair.mode: fix, or run rdma-spec repair"
+	if found.hidden != nil {
+		remedy = "recreate the pod, or run rdma-spec repair on the node"
+	}
+	unknown := 0
+	for _, f := range found.containers {
+		s, log := r.state(f.id), r.logger(f)
+		switch f.verdict {
+		case Below:
+			if s.said == "" { // else why it cannot be raised
+				notices.write(s, log.Warn, "below policy: "+remedy)
+			}
+		case SpecBelow:
+			if s.said == "" {
+				notices.write(s, log.WithField("spec", f.reading.Spec.Soft.String()).Warn, "its stored spec is below policy, and so are later execs into it: "+remedy)
+			}
+		case Lowered:
+			notices.write(s, log.Info, "its program has lowered its own memlock, and can raise it again: left alone")
+		case Unknown:
+			unknown++
+			notices.write(s, log.Debug, "its memlock is not known")
+		case Sufficient:
+			if !s.specPending && s.said != "" {
+				s.said = "" // should it be low again, that is news
+			}
+		}
+	}
+	notices.end()
+	hidden := ""
+	if unknown > 0 {
+		hidden = fmt.Sprintf("the memlock of RDMA containers that run cannot be read: %v", found.hidden)
+		if hidden != r.saidHidden {
+			r.Log.WithField("containers", unknown).Warn(hidden)
+		}
+	}
+	r.saidHidden = hidden
+}
+
+func (r *Repair) logger(f *finding) logrus.FieldLogger {
+	lowest, _ := f.reading.Lowest()
+	return r.Log.WithFields(logrus.Fields{"pod": f.Namespace + "/" + f.Pod, "container": f.Name, "rule": f.decision.Rule,
+		"memlock": lowest.Soft.String(), "wanted": f.wants().Memlock.String()})
+}
+
+// notices keeps what a pass says of single containers within bounds.
+type notices struct {
+	log              logrus.FieldLogger
+	written, omitted int
+}
+
+// write writes a line about a container, unless it is the last one that was written about it.
+func (n *notices) write(s *state, write func(...any), line string) {
+	if s.said == line {
+		return
+	}
+	s.said = line
+	if n.written++; n.written > linesMost {
+		n.omitted++
+		return
+	}
+	write(line)
+}
+
+// end says how many lines were omitted.
+func (n *notices) end() {
+	if n.omitted > 0 {
+		n.log.Warnf("the same, or something like it, is true of %d more containers: rdma-spec status lists them", n.omitted)
+	}
+}

@@ -1,0 +1,93 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+const (
+	// specsMost bounds how many stored specs a pass reads: one has 20 KB, and a read takes a millisecond.
+	specsMost = 20
+	// specAgain is how long after it was read a stored spec is read again: the runtime writes it when a container is resized.
+	specAgain = time.Minute
+)
+
+// storedSpec is what a container's stored spec said when it was read last. The zero storedSpec is to be read.
+type storedSpec struct {
+	tried        time.Time
+	known        bool
+	memlock      spec.Rlimit
+	setsMemlock  bool
+	memoryLimit  int64
+	lacksIPCLock bool // which the policy gives
+}
+
+// specs gives the client of the stored specs; nil where the runtime stores none that can be edited.
+func (r *Repair) specs() Specs {
+	if r.Specs == nil || !r.specsUsable.Load() {
+		return nil
+	}
+	return r.Specs
+}
+
+// readSpecs reads the stored specs of some containers, first those that were not read for the longest time. A container that was
+// resized is decided about anew.
+func (r *Repair) readSpecs(ctx context.Context, found *findings, decide func(*finding)) {
+	specs := r.specs()
+	if specs == nil {
+		return
+	}
+	now := time.Now()
+	due := slices.DeleteFunc(slices.Clone(found.containers), func(f *finding) bool { return now.Sub(r.state(f.id).spec.tried) < specAgain })
+	slices.SortStableFunc(due, func(a, b *finding) int { return r.state(a.id).spec.tried.Compare(r.state(b.id).spec.tried) })
+	gone := map[*recorded]bool{}
+	for _, f := range due[:min(len(due), specsMost)] {
+		s := &r.state(f.id).spec
+		s.tried = now
+		text, err := specs.Read(ctx, f.id.String())
+		gone[f.recorded] = found.hidden != nil && errors.Is(err, storedspec.ErrNotFound)
+		if err == nil {
+			err = s.parse(text, f.wants().IPCLock)
+		}
+		if err != nil {
+			r.logger(f).WithError(err).Debug("its stored spec cannot be read")
+		} else if s.memoryLimit != f.MemoryLimit {
+			decide(f)
+		}
+	}
+	r.record.forget(gone)
+	found.keep(func(f *finding) bool { return !gone[f.recorded] && f.wantsSomething() })
+}
+
+// parse takes what matters from a stored spec.
+func (s *storedSpec) parse(text []byte, ipcLock spec.IPCLock) error {
+	memlock, sets, err := spec.Memlock(text)
+	if err != nil {
+		return err
+	}
+	var has struct {
+		Linux struct {
+			Resources struct{ Memory struct{ Limit int64 } }
+		}
+	}
+	if err := json.Unmarshal(text, &has); err != nil {
+		return err
+	}
+	with, err := spec.Grant{IPCLock: ipcLock}.Apply(text, spec.BaseSets)
+	if err != nil {
+		return err
+	}
+	s.known, s.memlock, s.setsMemlock = true, memlock, sets
+	s.memoryLimit, s.lacksIPCLock = max(0, has.Linux.Resources.Memory.Limit), !bytes.Equal(text, with)
+	return nil
+}
