@@ -96,16 +96,6 @@ func (p *Policy) Config() Config { return p.config }
 // RepairEvery gives the time between two passes over the running containers.
 func (p *Policy) RepairEvery() time.Duration { return p.repairEvery }
 
-// GivesIPCLock reports whether some container can get CAP_IPC_LOCK under the policy.
-func (p *Policy) GivesIPCLock() bool {
-	return p.otherwise.givesIPCLock() || slices.ContainsFunc(p.rules, rule.givesIPCLock)
-}
-
-// NeedsResources reports whether some decision under the policy can need the kubelet's word on resources.
-func (p *Policy) NeedsResources() bool {
-	return len(p.config.OptIn.Resources) > 0 || slices.ContainsFunc(p.rules, func(r rule) bool { return len(r.match.Resources) > 0 })
-}
-
 // problems are what is wrong with a configuration, each with its path.
 type problems []error
 

@@ -76,10 +76,6 @@ func (m Match) covers(later Match) bool {
 	return len(m.Namespaces)+len(m.Resources) > 0 && coverGlobs(m.Namespaces, later.Namespaces) && coverGlobs(m.Resources, later.Resources)
 }
 
-func (r rule) givesIPCLock() bool {
-	return r.ipcLock == ipcLockAlways || r.ipcLock == ipcLockTrue && r.memlock.unlimited()
-}
-
 // or gives the selectors with what they do not say taken from general ones. An empty list says something.
 func (s Selectors) or(general Selectors) Selectors {
 	s.Names, s.Functions, s.LinkLayers = or(s.Names, general.Names), or(s.Functions, general.Functions), or(s.LinkLayers, general.LinkLayers)

@@ -4,6 +4,7 @@
 package policy
 
 import (
+	"reflect"
 	"sync"
 	"testing"
 
@@ -84,42 +85,18 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// What a policy can need decides which events the plugin asks for, and whether it dials the kubelet.
-func TestNeeds(t *testing.T) {
-	tests := map[string]struct{ ipcLock, resources bool }{
-		"":                                {true, false},
-		"memlock: 1Gi":                    {false, false},
-		"ipcLock: false":                  {false, false},
-		"{memlock: 1Gi, ipcLock: always}": {true, false},
-		"optIn: {resources: [rdma/*]}":    {true, true},
-		"{ipcLock: false, rules: [{match: {namespaces: [a]}, ipcLock: true}]}":       {true, false},
-		"{ipcLock: false, rules: [{match: {resources: [a/b]}, memlock: 1Gi}]}":       {false, true},
-		"{memlock: 1Gi, rules: [{match: {namespaces: [a]}, memlock: unlimited}]}":    {true, false},
-		"{memlock: 1Gi, rules: [{match: {namespaces: [a]}, memlock: memory-limit}]}": {false, false},
-		"{memlock: 1Gi, rules: [{match: {namespaces: [a]}, memlock: unchanged}]}":    {false, false},
-	}
-	for config, want := range tests {
-		t.Run(config, func(t *testing.T) {
-			p := policyOf(t, config)
-			got := struct{ ipcLock, resources bool }{p.GivesIPCLock(), p.NeedsResources()}
-			if got != want {
-				t.Errorf("GivesIPCLock, NeedsResources: %v, want %v", got, want)
-			}
-		})
-	}
-}
-
 // A Policy is used by every request at once: the race detector looks on.
 func TestPolicyIsSafeForConcurrentUse(t *testing.T) {
 	p := policyOf(t, rules)
 	node := testNodes(t)["V100"]
+	want := p.Decide(Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}, Resources: holds("rdma/ib")}, node)
 	var wait sync.WaitGroup
 	for range 8 {
 		wait.Go(func() {
 			for range 20 {
-				p.Decide(Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}, Resources: holds("rdma/ib")}, node)
-				if !p.GivesIPCLock() || !p.NeedsResources() {
-					t.Error("the policy has changed")
+				d := p.Decide(Container{Namespace: "ml-a", Devices: []Device{heldVerbs(0)}, Resources: holds("rdma/ib")}, node)
+				if !reflect.DeepEqual(d, want) {
+					t.Errorf("the decision is %+v, and was %+v", d, want)
 				}
 			}
 		})
