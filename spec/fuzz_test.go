@@ -54,7 +54,22 @@ func FuzzApply(f *testing.F) {
 			t.Errorf("Apply changed what the grant does not speak of:\n%s", diff)
 		}
 		promised(t, grant, sets, text, out)
+		readBack(t, grant, sets, text, out)
 	})
+}
+
+// readBack checks that what reads specs agrees with what changes them, and refuses no spec that it takes.
+func readBack(t *testing.T, grant Grant, sets CapabilitySets, before, after []byte) {
+	if memlock, known, err := Memlock(after); grant.Memlock != 0 && (err != nil || !known || memlock.Soft < grant.Memlock) {
+		t.Errorf("Memlock gives %v, %v, %v; granted %d", memlock, known, err, uint64(grant.Memlock))
+	}
+	if has, err := HasIPCLock(after, sets); grant.IPCLock == IPCLockYes && (err != nil || !has) {
+		t.Errorf("HasIPCLock gives %v, %v", has, err)
+	}
+	was, errBefore := MemoryLimit(before)
+	if is, err := MemoryLimit(after); is != was || (err == nil) != (errBefore == nil) || is < 0 {
+		t.Errorf("MemoryLimit gives %d, %v; before %d, %v", is, err, was, errBefore)
+	}
 }
 
 // untouched gives what a spec says besides that of which a grant may speak, numbers as they are written.

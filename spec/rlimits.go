@@ -57,26 +57,3 @@ func raiseMemlock(process *object, want Limit) error {
 	process.setList("rlimits", kept)
 	return nil
 }
-
-// Memlock reads RLIMIT_MEMLOCK from the JSON text of an OCI runtime spec; known is false where the spec does not set it.
-func Memlock(text []byte) (limit Rlimit, known bool, err error) {
-	root, err := parseObject(wholeSpec, text)
-	if err != nil {
-		return Rlimit{}, false, err
-	}
-	process, err := root.child("process")
-	if err != nil {
-		return Rlimit{}, false, err
-	}
-	_, limits, err := rlimits(process)
-	if err != nil {
-		return Rlimit{}, false, err
-	}
-	for _, l := range limits {
-		if l.Type == RlimitMemlock {
-			// Runtimes apply one after the other: the last one wins.
-			limit, known = Rlimit{Soft: Limit(l.Soft), Hard: Limit(l.Hard)}, true
-		}
-	}
-	return limit, known, nil
-}

@@ -4,7 +4,6 @@
 package spec
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -73,35 +72,5 @@ func TestMemlockIsSet(t *testing.T) {
 				t.Errorf("Apply (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestMemlock(t *testing.T) {
-	for text, want := range map[string]*Rlimit{
-		`{}`:                         nil,
-		`{"process":null}`:           nil,
-		`{"process":{"rlimits":[]}}`: nil,
-		`{"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":7,"soft":5}]}}`:                                                           nil,
-		`{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":7,"soft":5}]}}`:                                                          {Soft: 5, Hard: 7},
-		`{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK"}]}}`:                                                                            {},
-		`{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":5},{"type":"RLIMIT_MEMLOCK","soft":3}]}}`:    {Soft: 3},
-		`{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]},"process2":"1e400"}`: {Soft: Unlimited, Hard: Unlimited},
-	} {
-		limit, known, err := Memlock([]byte(text))
-		if err != nil || known != (want != nil) || want != nil && limit != *want || want == nil && limit != (Rlimit{}) {
-			t.Errorf("Memlock(%s) = %v, %v, %v; want %v", text, limit, known, err, want)
-		}
-	}
-	for text, want := range map[string]string{
-		``:                                      "the spec is empty",
-		`{"process":[]}`:                        "process is no JSON object",
-		`{"process":{"rlimits":{}}}`:            "process.rlimits is no JSON array",
-		`{"process":{"rlimits":[7]}}`:           "process.rlimits[0] is no JSON object",
-		`{"process":{},"Process":{}}`:           `the spec has the key "Process" twice`,
-		`{"process":{"rlimits":[{"hard":-1}]}}`: "process.rlimits[0] is no rlimit",
-	} {
-		if _, _, err := Memlock([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("Memlock(%s): %v; want %s", text, err, want)
-		}
 	}
 }

@@ -1,0 +1,68 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"encoding/json"
+	"slices"
+)
+
+// Memlock reads RLIMIT_MEMLOCK from the JSON text of an OCI runtime spec; known is false where the spec does not set it.
+func Memlock(text []byte) (limit Rlimit, known bool, err error) {
+	process, err := descend(text, "process")
+	if err != nil {
+		return Rlimit{}, false, err
+	}
+	_, limits, err := rlimits(process)
+	if err != nil {
+		return Rlimit{}, false, err
+	}
+	for _, l := range limits {
+		if l.Type == RlimitMemlock {
+			// Runtimes apply one after the other: the last one wins.
+			limit, known = Rlimit{Soft: Limit(l.Soft), Hard: Limit(l.Hard)}, true
+		}
+	}
+	return limit, known, nil
+}
+
+// MemoryLimit reads the container's memory limit in bytes from the JSON text of an OCI runtime spec; 0 where it has none.
+func MemoryLimit(text []byte) (int64, error) {
+	memory, err := descend(text, "linux", "resources", "memory")
+	if err != nil {
+		return 0, err
+	}
+	var limit int64
+	if value := memory.get("limit"); value != nil && json.Unmarshal(value, &limit) != nil {
+		return 0, typeError(memory.join("limit"), "whole number of bytes")
+	}
+	return max(limit, 0), nil // -1 is no limit
+}
+
+// HasIPCLock reads from the JSON text of an OCI runtime spec whether each of the capability sets has CAP_IPC_LOCK.
+func HasIPCLock(text []byte, sets CapabilitySets) (bool, error) {
+	capabilities, err := descend(text, "process", "capabilities")
+	if err != nil {
+		return false, err
+	}
+	for _, set := range sets {
+		_, present, err := names(capabilities, set)
+		if err != nil || !slices.Contains(present, CapIPCLock) {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// descend gives the object at the end of a path of keys, an empty one where there is none.
+func descend(text []byte, keys ...string) (*object, error) {
+	o, err := parseObject(wholeSpec, text)
+	for _, key := range keys {
+		if err != nil {
+			return nil, err
+		}
+		o, err = o.child(key)
+	}
+	return o, err
+}

@@ -1,0 +1,102 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestMemlock(t *testing.T) {
+	for text, want := range map[string]*Rlimit{
+		`{}`:                         nil,
+		`{"process":null}`:           nil,
+		`{"process":{"rlimits":[]}}`: nil,
+		`{"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":7,"soft":5}]}}`:                                                           nil,
+		`{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":7,"soft":5}]}}`:                                                          {Soft: 5, Hard: 7},
+		`{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK"}]}}`:                                                                            {},
+		`{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":5},{"type":"RLIMIT_MEMLOCK","soft":3}]}}`:    {Soft: 3},
+		`{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]},"process2":"1e400"}`: {Soft: Unlimited, Hard: Unlimited},
+	} {
+		limit, known, err := Memlock([]byte(text))
+		if err != nil || known != (want != nil) || want != nil && limit != *want || want == nil && limit != (Rlimit{}) {
+			t.Errorf("Memlock(%s) = %v, %v, %v; want %v", text, limit, known, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		``:                                      "the spec is empty",
+		`{"process":[]}`:                        "process is no JSON object",
+		`{"process":{"rlimits":{}}}`:            "process.rlimits is no JSON array",
+		`{"process":{"rlimits":[7]}}`:           "process.rlimits[0] is no JSON object",
+		`{"process":{},"Process":{}}`:           `the spec has the key "Process" twice`,
+		`{"process":{"rlimits":[{"hard":-1}]}}`: "process.rlimits[0] is no rlimit",
+	} {
+		if _, _, err := Memlock([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("Memlock(%s): %v; want %s", text, err, want)
+		}
+	}
+}
+
+func TestMemoryLimit(t *testing.T) {
+	for text, want := range map[string]int64{
+		`{}`: 0,
+		`{"linux":{"resources":{"memory":null}}}`:                                                 0,
+		`{"linux":{"resources":{"memory":{"swap":7}}}}`:                                           0,
+		`{"linux":{"resources":{"memory":{"limit":null}}}}`:                                       0,
+		`{"linux":{"resources":{"memory":{"limit":-1}}}}`:                                         0,
+		`{"linux":{"resources":{"memory":{"limit":17179869184,"swap":7}}},"process":{"limit":5}}`: 16 << 30,
+		`{"linux":{"resources":{"memory":{"limit":9223372036854775807}}}}`:                        1<<63 - 1,
+	} {
+		if got, err := MemoryLimit([]byte(text)); err != nil || got != want {
+			t.Errorf("MemoryLimit(%s) = %d, %v; want %d", text, got, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		``:                                      "the spec is empty",
+		`{"linux":{"resources":{"memory":[]}}}`: "linux.resources.memory is no JSON object",
+		`{"linux":{"resources":{"memory":{"limit":"1Gi"}}}}`:               "linux.resources.memory.limit is no whole number of bytes",
+		`{"linux":{"resources":{"memory":{"limit":9223372036854775808}}}}`: "linux.resources.memory.limit is no whole number of bytes",
+	} {
+		if got, err := MemoryLimit([]byte(text)); got != 0 || err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("MemoryLimit(%s) = %d, %v; want %s", text, got, err, want)
+		}
+	}
+}
+
+func TestHasIPCLock(t *testing.T) {
+	for text, want := range map[string]struct{ base, all bool }{
+		`{}`:                                {},
+		`{"process":{"capabilities":null}}`: {},
+		`{"process":{"capabilities":{"bounding":["CAP_CHOWN"],"effective":["CAP_CHOWN"],"permitted":["CAP_CHOWN"]}}}`:                                  {},
+		`{"process":{"capabilities":{"bounding":["CAP_IPC_LOCK"],"effective":["CAP_IPC_LOCK"]}}}`:                                                      {},
+		`{"process":{"capabilities":{"bounding":["CAP_IPC_LOCK"],"effective":["CAP_IPC_LOCK"],"permitted":["CAP_CHOWN","CAP_IPC_LOCK"]}}}`:             {base: true},
+		string(must(Grant{IPCLock: IPCLockYes}.Apply([]byte(`{}`), AllSets))):                                                                          {base: true, all: true},
+		`{"process":{"capabilities":{"bounding":["IPC_LOCK"],"effective":["IPC_LOCK"],"permitted":["IPC_LOCK"],"inheritable":["x"],"ambient":["y"]}}}`: {},
+	} {
+		for name, of := range map[string]struct {
+			sets CapabilitySets
+			want bool
+		}{"BaseSets": {BaseSets, want.base}, "AllSets": {AllSets, want.all}} {
+			if got, err := HasIPCLock([]byte(text), of.sets); err != nil || got != of.want {
+				t.Errorf("HasIPCLock(%s, %s) = %v, %v; want %v", text, name, got, err, of.want)
+			}
+		}
+	}
+	for text, want := range map[string]string{
+		``:                                "the spec is empty",
+		`{"process":{"capabilities":[]}}`: "process.capabilities is no JSON object",
+		`{"process":{"capabilities":{"bounding":"ALL"}}}`: "process.capabilities.bounding is no JSON array",
+	} {
+		if got, err := HasIPCLock([]byte(text), AllSets); got || err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("HasIPCLock(%s) = %v, %v; want %s", text, got, err, want)
+		}
+	}
+}
+
+func must(text []byte, err error) []byte {
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
