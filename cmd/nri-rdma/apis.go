@@ -38,9 +38,9 @@ const repairBudget = 2 * time.Second
 func newAPIs(o options, log logrus.FieldLogger) (creation, repair apis) {
 	clients := func(path string, budget time.Duration, withoutSpecs, withoutResources string) apis {
 		return apis{path, storedspec.New(storedspec.Options{
-			Address: o.containerd, Root: o.root, Namespace: o.namespace, Budget: budget, OnRest: sayRest(log, "containerd's API", withoutSpecs),
+			Address: o.containerd, Root: o.root, Namespace: o.namespace, Budget: budget, OnChange: sayRest(log, "containerd's API", withoutSpecs),
 		}), podresources.New(podresources.Options{
-			Socket: o.podResourcesSocket, Budget: budget, OnRest: sayRest(log, "the kubelet's pod resources API", withoutResources),
+			Socket: o.podResourcesSocket, Budget: budget, OnChange: sayRest(log, "the kubelet's pod resources API", withoutResources),
 		})}
 	}
 	creation = clients("creation", o.budget, "RDMA containers get no CAP_IPC_LOCK until it answers",
@@ -52,7 +52,7 @@ func newAPIs(o options, log logrus.FieldLogger) (creation, repair apis) {
 
 // collectors tells, when they are asked for, whether the APIs are left alone.
 func (a apis) collectors() []prometheus.Collector {
-	return []prometheus.Collector{breakerOpen("containerd", a.path, a.specs.Resting), breakerOpen("kubelet", a.path, a.resources.Resting)}
+	return []prometheus.Collector{breakerOpen("containerd", a.path, a.specs.Open), breakerOpen("kubelet", a.path, a.resources.Open)}
 }
 
 // sayRest gives what tells when an API is left alone because it does not answer, what that means, and when it has answered again.
@@ -60,7 +60,7 @@ func sayRest(log logrus.FieldLogger, api, meanwhile string) func(resting bool) {
 	return func(resting bool) {
 		if resting {
 			log.Warnf("%s failed %d times in a row: it is left alone and tried again after %s, so that no container waits for it; %s",
-				api, breaker.Failures, breaker.DefaultRest, meanwhile)
+				api, breaker.Failures, breaker.OpenFor, meanwhile)
 			return
 		}
 		log.Infof("%s answers again", api)

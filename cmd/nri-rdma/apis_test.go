@@ -21,16 +21,16 @@ func TestFailuresOfRepairLeaveCreationsAlone(t *testing.T) {
 			t.Fatal("the kubelet has answered")
 		}
 	}
-	if !repair.specs.Resting() || !repair.resources.Resting() {
+	if !repair.specs.Open() || !repair.resources.Open() {
 		t.Error("the failing APIs are not left alone")
 	}
-	if creation.specs.Resting() || creation.resources.Resting() {
+	if creation.specs.Open() || creation.resources.Open() {
 		t.Error("they are left alone for containers that are created, too")
 	}
 	for range breaker.Failures {
 		_, _ = creation.specs.Apply(t.Context(), "a", spec.Grant{IPCLock: spec.IPCLockYes})
 	}
-	if !creation.specs.Resting() {
+	if !creation.specs.Open() {
 		t.Error("failures of creations are not counted")
 	}
 }

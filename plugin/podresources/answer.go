@@ -13,7 +13,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// answer is what the kubelet says of one pod, by container.
+// answer is what the kubelet says about one pod, by container.
 type answer map[string]held
 
 // held are the resources that a container holds.
@@ -34,14 +34,14 @@ const (
 type unknownPodError struct{ namespace, pod string }
 
 func (e *unknownPodError) Error() string {
-	return fmt.Sprintf("it knows no pod %s/%s", e.namespace, e.pod)
+	return fmt.Sprintf("the kubelet does not know pod %s/%s", e.namespace, e.pod)
 }
 
 // errMalformed is an answer that is no message of the API.
-var errMalformed = errors.New("its answer is not in the form of the pod resources API, version 1")
+var errMalformed = errors.New("the kubelet's answer is not in the form of the pod resources API, version 1")
 
 // readAnswer finds a pod in the text of an answer to Get or List. Only that pod is decoded: a node can have thousands. Two pods
-// of one name, as there could be while one takes the place of another, are an error: nobody could say which is meant.
+// of one name, as there can be while one takes the place of another, are an error: nothing says which one is meant.
 func readAnswer(text []byte, namespace, pod string) (answer, error) {
 	var found []byte
 	for len(text) > 0 {
@@ -64,7 +64,7 @@ func readAnswer(text []byte, namespace, pod string) (answer, error) {
 		switch {
 		case string(name) != pod || string(in) != namespace:
 		case found != nil:
-			return nil, fmt.Errorf("it lists two pods %s/%s, one of which must be on its way out: try again", namespace, pod)
+			return nil, fmt.Errorf("the kubelet lists two pods %s/%s, because one takes the place of the other: try again", namespace, pod)
 		default:
 			found = value
 		}

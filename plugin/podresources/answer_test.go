@@ -5,10 +5,8 @@ package podresources
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/protobuf/proto"
@@ -42,12 +40,12 @@ func TestReadAnswer(t *testing.T) {
 		"one pod":         {text: good, want: answer{"main": {names: []string{"rdma/a"}}}},
 		"later fields":    {text: later, want: answer{"main": {names: []string{"rdma/a"}}}},
 		"twice":           {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: double}), want: answer{"main": {names: []string{"rdma/a", "rdma/b"}}}},
-		"nothing":         {text: nil, fails: "it knows no pod ml/trainer"},
-		"another pod":     {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: pod("ml", "x", nil)}), fails: "it knows no pod ml/trainer"},
-		"another place":   {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: pod("x", "trainer", nil)}), fails: "it knows no pod ml/trainer"},
-		"two pods":        {text: slices.Concat(good, good), fails: "it lists two pods ml/trainer, one of which must be on its way out: try again"},
+		"nothing":         {text: nil, fails: "the kubelet does not know pod ml/trainer"},
+		"another pod":     {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: pod("ml", "x", nil)}), fails: "the kubelet does not know pod ml/trainer"},
+		"another place":   {text: encoded(t, &podresources.GetPodResourcesResponse{PodResources: pod("x", "trainer", nil)}), fails: "the kubelet does not know pod ml/trainer"},
+		"two pods":        {text: slices.Concat(good, good), fails: "the kubelet lists two pods ml/trainer, because one takes the place of the other: try again"},
 		"cut short":       {text: good[:len(good)-1], fails: errMalformed.Error()},
-		"a name no UTF-8": {text: []byte{0x0a, 0x03, 0x0a, 0x01, 0xff}, fails: "it knows no pod ml/trainer"},
+		"a name no UTF-8": {text: []byte{0x0a, 0x03, 0x0a, 0x01, 0xff}, fails: "the kubelet does not know pod ml/trainer"},
 		"no message":      {text: []byte("HTTP/1.1 400 Bad Request"), fails: errMalformed.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -107,37 +105,4 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("%d pods match, and got %v, %v", len(matching), got, err)
 		}
 	})
-}
-
-func TestCache(t *testing.T) {
-	var c cache
-	start := time.Unix(1_000_000, 0)
-	named := func(i int) string { return fmt.Sprintf("sandbox-%d", i) }
-	c.put(named(0), answer{"main": {names: []string{"rdma/a"}}}, start)
-	if _, ok := c.get(named(0), start.Add(keptFor-1)); !ok {
-		t.Error("an answer is gone before its time")
-	}
-	if _, ok := c.get(named(0), start.Add(keptFor)); ok {
-		t.Error("an answer is used after its time")
-	}
-	c.put(named(1), answer{}, start.Add(keptFor))
-	if len(c.entries) != 1 {
-		t.Errorf("%d entries are kept where one is old", len(c.entries))
-	}
-	for i := range 3 * keptMost {
-		c.put(named(i), answer{}, start.Add(keptFor+time.Duration(i)))
-		if len(c.entries) > keptMost {
-			t.Fatalf("%d entries are kept", len(c.entries))
-		}
-	}
-	now := start.Add(keptFor + 3*keptMost)
-	if _, ok := c.get(named(3*keptMost-1), now); !ok {
-		t.Error("the newest entry is gone")
-	}
-	if _, ok := c.get(named(2*keptMost-1), now); ok {
-		t.Error("the newest entry that must go is still there")
-	}
-	if _, ok := c.get(named(2*keptMost), now); !ok {
-		t.Error("the oldest entry that fits is gone")
-	}
 }

@@ -5,7 +5,7 @@
 // rdma/hca_shared_devices_a. It knows the kubelet's pod resources API (version 1) and no policy.
 //
 // The kubelet looks pods up by namespace and name and takes 100 questions a second from the whole node. So there is one look-up a pod,
-// within a budget, and what it gives is kept by the pod's sandbox for a short while: a sandbox belongs to one pod for ever, a name
+// within a budget, and the answer is kept by the pod's sandbox for a short while: a sandbox belongs to one pod for ever, a name
 // does not.
 package podresources
 
@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
+	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 )
@@ -26,24 +27,31 @@ import (
 // DefaultSocket is where the kubelet serves its pod resources API.
 const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
-// defaultBudget is how long a look-up may take in all, with every retry. NRI serialises requests: what one waits, all wait.
-const defaultBudget = 300 * time.Millisecond
+const (
+	// defaultBudget is how long a look-up may take in all, with every retry. NRI serialises requests: what one waits, all wait.
+	defaultBudget = 300 * time.Millisecond
+	// keptFor is how long an answer is kept: long enough for the containers of a pod to be created one after the other.
+	keptFor = 2 * time.Minute
+	// keptMost bounds how many answers are kept.
+	keptMost = 1024
+)
 
 // Options are what a Client is made of. Socket must be given.
 type Options struct {
 	Socket string        // the kubelet's socket; DefaultSocket on the node itself
 	Budget time.Duration // how long a look-up may take in all; 0 is 300 ms
-	// OnRest, if given, is told when the kubelet is left alone because look-ups failed, and when it has answered again. It must not
-	// call the Client.
-	OnRest func(resting bool)
+	// OnChange, if given, is called when the kubelet is not asked any more because look-ups failed, and when it has answered again.
+	// It must not call the Client.
+	OnChange func(open bool)
 }
 
-// Client asks one kubelet. It connects when it is first asked and is safe for concurrent use.
+// Client asks one kubelet. It connects for each look-up, and is safe for concurrent use. Clients share nothing: failures that one sees
+// do not keep another from asking.
 type Client struct {
 	socket  string
 	dial    func(context.Context) (net.Conn, error)
 	budget  time.Duration
-	answers cache
+	answers *cache.LRUExpireCache // of type answer, by sandbox
 	flights singleflight.Group
 	breaker *breaker.Breaker[answer]
 	serving serving
@@ -60,19 +68,21 @@ func New(o Options) *Client {
 		dial: func(ctx context.Context) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", o.Socket)
 		},
-		budget: o.Budget,
+		budget:  o.Budget,
+		answers: cache.NewLRUExpireCache(keptMost),
 		breaker: breaker.New[answer](breaker.Options{
-			Failed: func(err error) bool { return err != nil && !errors.As(err, new(*unknownPodError)) },
-			OnRest: o.OnRest,
+			Failed:   func(err error) bool { return err != nil && !errors.As(err, new(*unknownPodError)) },
+			OnChange: o.OnChange,
 		}),
 	}
 }
 
 // Names gives the names of the resources that a container holds, sorted. Known is false where it may hold others: the kubelet does not
-// list ordinary init containers, and what a DRA driver has allotted, extended resources too, has no resource name in its answer. The sandbox is the pod's in the runtime's words, "" if it is not known.
+// list ordinary init containers, and what a DRA driver has allotted, extended resources too, has no resource name in its answer. The
+// sandbox is the ID of the pod's sandbox in the runtime, "" if it is not known.
 //
 // It returns within the budget. An error means that the kubelet was not reached, did not answer in time, does not know the
-// pod, or has lately failed so often that it is left alone for a while.
+// pod, or is not asked for a while because it failed three times in a row.
 func (c *Client) Names(sandbox, namespace, pod, container string) (names []string, known bool, err error) {
 	a, err := c.ofPod(sandbox, namespace, pod)
 	if err != nil {
@@ -86,21 +96,21 @@ func (c *Client) ofPod(sandbox, namespace, pod string) (answer, error) {
 	if sandbox == "" {
 		return c.lookUp(namespace, pod)
 	}
-	if a, ok := c.answers.get(sandbox, time.Now()); ok {
-		return a, nil
+	if a, ok := c.answers.Get(sandbox); ok {
+		return a.(answer), nil
 	}
 	joined, err, _ := c.flights.Do(sandbox, func() (any, error) {
 		a, err := c.lookUp(namespace, pod)
 		if err == nil {
-			c.answers.put(sandbox, a, time.Now())
+			c.answers.Add(sandbox, a, keptFor)
 		}
 		return a, err
 	})
 	return joined.(answer), err
 }
 
-// lookUp asks the kubelet, unless it has failed too often. A kubelet that was restarted is another one: the first containers that it
-// creates need the answer, and what failed while it was down, such as look-ups for containers that run, is none of its faults.
+// lookUp asks the kubelet, unless the breaker is open. A kubelet that has restarted is another one: the first containers that it
+// creates need the answer, and the look-ups that failed while it was down say nothing of it.
 func (c *Client) lookUp(namespace, pod string) (answer, error) {
 	if c.serving.changed(c.socket) {
 		c.breaker.Reset()
@@ -115,14 +125,14 @@ func (c *Client) lookUp(namespace, pod string) (answer, error) {
 		defer func() { _ = conn.Close() }() // nothing is lost with it
 		return c.ask(ctx, conn, namespace, pod)
 	})
-	if errors.Is(err, breaker.ErrResting) {
-		return nil, fmt.Errorf("%d look-ups in a row failed, so it is left alone for %s: see why the kubelet does not serve %s", breaker.Failures, breaker.DefaultRest, c.socket)
+	if errors.Is(err, breaker.ErrOpen) {
+		return nil, fmt.Errorf("%d look-ups in a row failed, so the kubelet is not asked for %s: see why it does not serve %s", breaker.Failures, breaker.OpenFor, c.socket)
 	}
 	return a, err
 }
 
-// Resting says whether the kubelet is left alone just now.
-func (c *Client) Resting() bool { return c.breaker.Resting() }
+// Open says whether the kubelet is not asked just now, because look-ups failed.
+func (c *Client) Open() bool { return c.breaker.Open() }
 
 // ask gets one pod's answer, from the kubelet's list where it cannot be asked for a pod.
 func (c *Client) ask(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {

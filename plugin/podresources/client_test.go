@@ -72,7 +72,7 @@ func TestNames(t *testing.T) {
 			if asked := k.gets.Load() + k.lists.Load(); asked > 2 {
 				t.Errorf("asked %d times for one pod", asked)
 			}
-			if _, _, err := c.Names("s9", "ml", "unknown", "main"); err == nil || !strings.Contains(err.Error(), "it knows no pod ml/unknown") {
+			if _, _, err := c.Names("s9", "ml", "unknown", "main"); err == nil || !strings.Contains(err.Error(), "the kubelet does not know pod ml/unknown") {
 				t.Errorf("an unknown pod: %v", err)
 			}
 			if k.get != nil && k.list == nil && k.lists.Load() > 0 {
@@ -109,7 +109,7 @@ func TestNoAnswerForAnotherPod(t *testing.T) {
 	got = append(got, names("s1", "db-0"), names("s2", "db-0"), names("", "db-0"))
 	current = first
 	got = append(got, names("", "db-0"), names("s3", "db-1"))
-	want := [][]string{{"rdma/a"}, {"rdma/a"}, {"rdma/b"}, {"rdma/b"}, {"rdma/a"}, {"it knows no pod ml/db-1"}}
+	want := [][]string{{"rdma/a"}, {"rdma/a"}, {"rdma/b"}, {"rdma/b"}, {"rdma/a"}, {"the kubelet does not know pod ml/db-1"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -167,7 +167,7 @@ func TestUnknownPodsAreNoFailures(t *testing.T) {
 			serve(t, socket, k)
 			c := New(Options{Socket: socket, Budget: aLongTime})
 			for i := range 2 * breaker.Failures {
-				if _, _, err := c.Names("s1", "ml", "x", "main"); err == nil || !strings.Contains(err.Error(), "it knows no pod ml/x") {
+				if _, _, err := c.Names("s1", "ml", "x", "main"); err == nil || !strings.Contains(err.Error(), "the kubelet does not know pod ml/x") {
 					t.Fatalf("time %d: %v", i, err)
 				}
 			}

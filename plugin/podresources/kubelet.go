@@ -32,7 +32,7 @@ const (
 	longestPause = 80 * time.Millisecond
 )
 
-// errNoGet says that the kubelet cannot be asked for one pod: before 1.34 it has to be switched on.
+// errNoGet means that the kubelet cannot be asked for one pod: before 1.34 Get is off by default.
 var errNoGet = errors.New("the kubelet has no Get")
 
 // connect makes a connection for one look-up. Look-ups are rare and kubelets restart: nothing is kept that could go stale.
@@ -58,19 +58,19 @@ func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (ans
 		// Kubelets give no code: "pod x in namespace y not found".
 		return nil, &unknownPodError{namespace, pod}
 	}
-	return nil, plain(err)
+	return nil, explain(err)
 }
 
 // list asks the kubelet for all pods, and picks one.
 func list(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
 	text, err := call(ctx, conn, podresources.PodResourcesLister_List_FullMethodName, &podresources.ListPodResourcesRequest{})
 	if err != nil {
-		return nil, plain(err)
+		return nil, explain(err)
 	}
 	return readAnswer(text, namespace, pod)
 }
 
-// call gives the text of the kubelet's answer. While the kubelet is asked too often or does not listen, and there is time, it tries again.
+// call gives the text of the kubelet's answer. While the kubelet does not listen or is asked too often, and there is time, it tries again.
 func call(ctx context.Context, conn *grpc.ClientConn, method string, request proto.Message) ([]byte, error) {
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -81,7 +81,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, request pro
 			return text, nil
 		case before != nil && ctx.Err() != nil:
 			return nil, before // says more than that time is up
-		case !passing(err):
+		case !temporary(err):
 			return nil, err
 		}
 		before = err
@@ -95,24 +95,25 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, request pro
 	}
 }
 
-// passing says whether an error may be gone in a moment. gRPC gives an answer that is too large the code of a question too many.
-func passing(err error) bool {
+// temporary says whether the same question may be answered a moment later. gRPC has one code for an answer that is too large and for a
+// server that is asked too often.
+func temporary(err error) bool {
 	s := status.Convert(err)
 	return s.Code() == codes.Unavailable || s.Code() == codes.ResourceExhausted && !strings.Contains(s.Message(), "larger than max")
 }
 
-// plain puts gRPC's error in the words of whoever runs the node.
-func plain(err error) error {
+// explain says what went wrong in the words of an administrator of the node.
+func explain(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
 	case codes.DeadlineExceeded:
-		return errors.New("it did not answer in time")
+		return errors.New("the kubelet did not answer in time")
 	case codes.ResourceExhausted:
-		return fmt.Errorf("it is asked too often or has too much to say: %s", s.Message())
+		return fmt.Errorf("the kubelet refuses: it is asked too often, or its answer is too large: %s", s.Message())
 	case codes.Unavailable:
-		return fmt.Errorf("it cannot be reached: %s", rpcerror.Reason(err))
+		return fmt.Errorf("the kubelet cannot be reached: %s", rpcerror.Reason(err))
 	}
-	return errors.New(s.Message())
+	return fmt.Errorf("the kubelet failed: %s", s.Message())
 }
 
 // rawAnswers hands answers over as they are, and encodes requests as gRPC does.

@@ -61,8 +61,8 @@ func TestRestartAfterFailures(t *testing.T) {
 	k := &kubelet{get: knows(pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}}))}
 	socket := newSocket(t)
 	stop := serve(t, socket, k)
-	var rests []bool
-	c := New(Options{Socket: socket, Budget: aLongTime, OnRest: func(resting bool) { rests = append(rests, resting) }})
+	var changes []bool
+	c := New(Options{Socket: socket, Budget: aLongTime, OnChange: func(open bool) { changes = append(changes, open) }})
 	if _, _, err := timed(c, "s0", "trainer"); err != nil {
 		t.Fatal(err)
 	}
@@ -73,15 +73,15 @@ func TestRestartAfterFailures(t *testing.T) {
 			t.Fatal("nobody serves, and there is an answer")
 		}
 	}
-	if _, _, err := timed(c, "s9", "trainer"); err == nil || !strings.Contains(err.Error(), "3 look-ups in a row failed") || !c.Resting() {
+	if _, _, err := timed(c, "s9", "trainer"); err == nil || !strings.Contains(err.Error(), "3 look-ups in a row failed") || !c.Open() {
 		t.Fatalf("after three failures: %v", err)
 	}
 	c.budget = aLongTime
 	serve(t, socket, k)
-	if _, _, err := timed(c, "s9", "trainer"); err != nil || c.Resting() {
+	if _, _, err := timed(c, "s9", "trainer"); err != nil || c.Open() {
 		t.Errorf("after the restart: %v", err)
 	}
-	if diff := cmp.Diff([]bool{true, false}, rests); diff != "" {
-		t.Errorf("OnRest (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]bool{true, false}, changes); diff != "" {
+		t.Errorf("OnChange (-want +got):\n%s", diff)
 	}
 }

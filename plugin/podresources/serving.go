@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// serving is the socket at which a kubelet was last seen to serve. Each kubelet makes one of its own.
+// serving remembers the socket at which a kubelet was last seen. Each kubelet makes a socket of its own.
 type serving struct {
 	mu   sync.Mutex
 	seen os.FileInfo
 }
 
-// changed says whether there is a socket, and it is another one than last time. A file system may use an inode's number again at once,
+// changed says whether there is a socket that is not the one of the last time. A file system may use an inode's number again at once,
 // but not with the same time.
 func (s *serving) changed(socket string) bool {
 	info, err := os.Stat(socket)
 	if err != nil {
-		return false // whoever asks it will see
+		return false // the look-up fails and says why
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -52,15 +52,15 @@ func TestBudget(t *testing.T) {
 	}{
 		"accepts and never answers": {
 			dial:  func() (net.Conn, error) { conn, _ := net.Pipe(); return conn, nil },
-			fails: "it did not answer in time", waits: true,
+			fails: "the kubelet did not answer in time", waits: true,
 		},
 		"does not accept": {
 			dial:  func() (net.Conn, error) { return nil, syscall.ECONNREFUSED },
-			fails: "it cannot be reached", waits: true,
+			fails: "the kubelet cannot be reached", waits: true,
 		},
-		"takes the question and never answers": {kubelet: hangs, fails: "it did not answer in time", waits: true},
+		"takes the question and never answers": {kubelet: hangs, fails: "the kubelet did not answer in time", waits: true},
 		"is asked too often all the time": {
-			kubelet: answers(status.Error(codes.ResourceExhausted, "rejected by limit")), fails: "it is asked too often", waits: true,
+			kubelet: answers(status.Error(codes.ResourceExhausted, "rejected by limit")), fails: "the kubelet refuses: it is asked too often", waits: true,
 		},
 		"fails": {kubelet: answers(status.Error(codes.Internal, "out of order")), fails: "out of order"},
 	} {
@@ -98,7 +98,7 @@ func TestBudget(t *testing.T) {
 				if dialled != before {
 					t.Error("the kubelet was asked although it failed three times")
 				}
-				time.Sleep(breaker.DefaultRest + time.Millisecond)
+				time.Sleep(breaker.OpenFor + time.Millisecond)
 				if _, _, err := timed(c, "s9", "trainer"); err == nil || !strings.Contains(err.Error(), tt.fails) || dialled == before {
 					t.Errorf("after a while the kubelet was asked again: %t; %v", dialled != before, err)
 				}

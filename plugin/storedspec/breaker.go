@@ -26,10 +26,10 @@ var errGivenUp = fmt.Errorf("given up by the caller: %w", context.Canceled)
 
 func newBreaker(o Options) *breaker.Breaker[struct{}] {
 	return breaker.New[struct{}](breaker.Options{
-		Rest:     o.Rest,
+
 		Failed:   containerdFailed,
 		Excluded: func(err error) bool { return errors.Is(err, errGivenUp) },
-		OnRest:   o.OnRest,
+		OnChange: o.OnChange,
 	})
 }
 
@@ -91,8 +91,8 @@ func containerdFailed(err error) bool {
 
 func (c *Client) explain(err error, budget time.Duration) error {
 	switch {
-	case errors.Is(err, breaker.ErrResting):
-		return fmt.Errorf("%w: its API failed %d times in a row, and is tried again at most %s later", ErrResting, breaker.Failures, c.breaker.Rest)
+	case errors.Is(err, breaker.ErrOpen):
+		return fmt.Errorf("%w: its API failed %d times in a row, and is tried again at most %s later", ErrResting, breaker.Failures, breaker.OpenFor)
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("containerd did not answer within %s", budget.Round(time.Millisecond))
 	}

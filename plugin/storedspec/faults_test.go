@@ -29,16 +29,16 @@ import (
 // testPatience is a budget for tests that are not about the budget.
 const testPatience = await.Patience
 
-// rests records what OnRest is told.
+// rests records what OnChange is called with.
 type rests struct {
 	mu   sync.Mutex
 	told []bool
 }
 
-func (r *rests) tell(resting bool) {
+func (r *rests) tell(open bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.told = append(r.told, resting)
+	r.told = append(r.told, open)
 }
 
 func (r *rests) all() []bool {
@@ -92,7 +92,7 @@ func TestSickContainerd(t *testing.T) {
 			t.Run(test.name+" "+before, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var rests rests
-					client, server, proxy := inMemory(t, Options{Budget: DefaultBudget, OnRest: rests.tell})
+					client, server, proxy := inMemory(t, Options{Budget: DefaultBudget, OnChange: rests.tell})
 					for _, id := range []string{"first", "train"} {
 						server.Put("k8s.io", id, storedspectest.TrainingSpec())
 					}
@@ -114,7 +114,7 @@ func TestSickContainerd(t *testing.T) {
 							t.Errorf("call %d took %s, want %s", n+1, took, test.took)
 						}
 					}
-					if !client.Resting() {
+					if !client.Open() {
 						t.Error("three failures in a row, and the breaker is not open")
 					}
 					connections, gets := proxy.Accepted(), server.Gets("train")
@@ -131,12 +131,12 @@ func TestSickContainerd(t *testing.T) {
 					if test.mode == socketproxy.Gone {
 						must(t, syscall.Mknod(client.Address, syscall.S_IFSOCK|0o600, 0))
 					}
-					time.Sleep(breaker.DefaultRest + time.Millisecond)
-					if changed, err := client.Apply(t.Context(), "train", ipcLock); !changed || err != nil || client.Resting() {
-						t.Errorf("containerd is well: Apply gives %v, %v; the breaker is open: %t", changed, err, client.Resting())
+					time.Sleep(breaker.OpenFor + time.Millisecond)
+					if changed, err := client.Apply(t.Context(), "train", ipcLock); !changed || err != nil || client.Open() {
+						t.Errorf("containerd is well: Apply gives %v, %v; the breaker is open: %t", changed, err, client.Open())
 					}
 					if diff := cmp.Diff([]bool{true, false}, rests.all()); diff != "" {
-						t.Errorf("OnRest (-want +got):\n%s", diff)
+						t.Errorf("OnChange (-want +got):\n%s", diff)
 					}
 				})
 			})
@@ -154,7 +154,7 @@ func TestOneCallTries(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		time.Sleep(breaker.DefaultRest + time.Millisecond)
+		time.Sleep(breaker.OpenFor + time.Millisecond)
 		ctx, giveUp := context.WithCancel(t.Context())
 		trial := make(chan error, 1)
 		connections := proxy.Accepted()

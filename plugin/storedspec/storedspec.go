@@ -48,10 +48,9 @@ type Options struct {
 	// Budget bounds each call, all tries together; 0: DefaultBudget. Where the caller's context has a deadline, a quarter of the time
 	// up to it is kept for the caller.
 	Budget time.Duration
-	// Rest is how long containerd is not asked after three failures in a row; then one call tries. 0: breaker.DefaultRest.
-	Rest time.Duration
-	// OnRest, if given, is told when such a rest begins, and when containerd has answered again. It must not call the Client.
-	OnRest func(resting bool)
+	// OnChange, if given, is called when containerd is not asked any more because it failed three times in a row, and when it has
+	// answered again. It must not call the Client.
+	OnChange func(open bool)
 }
 
 // Client edits the specs that containerd keeps. It connects when it is first used. It is safe for concurrent use.
@@ -132,8 +131,8 @@ func (c *Client) Stats() Stats {
 	}
 }
 
-// Resting says whether containerd is left alone just now: calls come back with ErrResting.
-func (c *Client) Resting() bool { return c.breaker.Resting() }
+// Open says whether containerd is not asked just now, because it failed: calls give ErrResting.
+func (c *Client) Open() bool { return c.breaker.Open() }
 
 // count counts the outcome of an edit, and gives it to the caller.
 func (c *Client) count(e *edit, err error) (changed bool, _ error) {
