@@ -9,6 +9,8 @@ import (
 	"fmt"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
@@ -21,34 +23,33 @@ const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 // runningRounds is how often the spec of a running container is edited anew because somebody else wrote it meanwhile.
 const runningRounds = 3
 
-// edit is one grant on its way into one container's stored spec. Its work can be begun anew at any time.
+// edit is one grant for one container's stored spec.
 type edit struct {
 	container string
 	grant     spec.Grant
-	wrote     bool // a write was sent, be its answer lost
 }
 
 // apply reads the spec, edits it, and writes it if that changed it.
-func (e *edit) apply(ctx context.Context, api containers.ContainersClient) error {
+func (e edit) apply(ctx context.Context, api containers.ContainersClient, done *result) error {
 	text, err := read(ctx, api, e.container)
 	if err != nil {
 		return err
 	}
-	edited, err := e.edited(text)
+	edited, err := e.grant.Apply(text, spec.AllSets)
 	if err != nil || bytes.Equal(text, edited) {
 		return err
 	}
-	return e.write(ctx, api, edited)
+	return e.write(ctx, api, edited, done)
 }
 
 // applyRunning goes on until a read shows that nothing is left to change.
-func (e *edit) applyRunning(ctx context.Context, api containers.ContainersClient) error {
+func (e edit) applyRunning(ctx context.Context, api containers.ContainersClient, done *result) error {
 	for round := 0; ; round++ {
 		text, err := read(ctx, api, e.container)
 		if err != nil {
 			return err
 		}
-		edited, err := e.edited(text)
+		edited, err := e.grant.Apply(text, spec.AllSets)
 		if err != nil || bytes.Equal(text, edited) {
 			return err
 		}
@@ -62,23 +63,14 @@ func (e *edit) applyRunning(ctx context.Context, api containers.ContainersClient
 		if !bytes.Equal(text, now) {
 			continue
 		}
-		if err := e.write(ctx, api, edited); err != nil {
+		if err := e.write(ctx, api, edited, done); err != nil {
 			return err
 		}
 	}
 }
 
-// edited gives the text of the spec with what the grant says.
-func (e *edit) edited(text []byte) ([]byte, error) {
-	edited, err := e.grant.Apply(text, spec.AllSets)
-	if err != nil {
-		return nil, &contentError{err}
-	}
-	return edited, nil
-}
-
-func (e *edit) write(ctx context.Context, api containers.ContainersClient, text []byte) error {
-	e.wrote = true
+func (e edit) write(ctx context.Context, api containers.ContainersClient, text []byte, done *result) error {
+	done.wrote = true
 	_, err := api.Update(ctx, &containers.UpdateContainerRequest{
 		Container:  &containers.Container{ID: e.container, Spec: &anypb.Any{TypeUrl: specType, Value: text}},
 		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"spec"}},
@@ -94,15 +86,10 @@ func read(ctx context.Context, api containers.ContainersClient, container string
 	}
 	got := response.GetContainer()
 	if got.GetID() != container {
-		return nil, fmt.Errorf("asked for it, containerd answered with container %q", got.GetID())
+		return nil, status.Errorf(codes.Internal, "asked for it, containerd answered with container %q", got.GetID())
 	}
 	if kind := got.GetSpec().GetTypeUrl(); kind != specType {
-		return nil, &contentError{fmt.Errorf("it is of type %q, not an OCI runtime spec (%s): left as it is", kind, specType)}
+		return nil, fmt.Errorf("it is of type %q, not an OCI runtime spec (%s): left as it is", kind, specType)
 	}
 	return got.GetSpec().GetValue(), nil
 }
-
-// contentError is about one container's spec: it says nothing of how containerd does.
-type contentError struct{ error }
-
-func (e *contentError) Unwrap() error { return e.error }

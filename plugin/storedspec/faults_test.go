@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -29,24 +28,6 @@ import (
 // testPatience is a budget for tests that are not about the budget.
 const testPatience = await.Patience
 
-// rests records what OnChange is called with.
-type rests struct {
-	mu   sync.Mutex
-	told []bool
-}
-
-func (r *rests) tell(open bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.told = append(r.told, open)
-}
-
-func (r *rests) all() []bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.told
-}
-
 // inMemory is a client of a containerd that is reached without a socket, so that time need not be real. The proxy makes it sick.
 func inMemory(t *testing.T, o Options) (*Client, *storedspectest.Server, *socketproxy.Proxy) {
 	t.Helper()
@@ -56,7 +37,8 @@ func inMemory(t *testing.T, o Options) (*Client, *storedspectest.Server, *socket
 	o.Address = filepath.Join(t.TempDir(), "containerd.sock")
 	must(t, syscall.Mknod(o.Address, syscall.S_IFSOCK|0o600, 0)) // it is only looked for
 	client := newClient(t, o)
-	client.links.dial = proxy.Dial
+	client.connections.dial = proxy.Dial
+	t.Cleanup(func() { time.Sleep(client.Budget + time.Millisecond) }) // connections that failed are closed by then
 	return client, server, proxy
 }
 
@@ -82,8 +64,8 @@ func TestSickContainerd(t *testing.T) {
 		took time.Duration // by each failure
 		want string
 	}{
-		{"slow", socketproxy.Slow, DefaultBudget, "containerd did not answer within 300ms"},
-		{"silent", socketproxy.Silent, DefaultBudget, "containerd did not answer within 300ms"},
+		{"slow", socketproxy.Slow, DefaultBudget, " did not answer within 300ms"},
+		{"silent", socketproxy.Silent, DefaultBudget, " did not answer within 300ms"},
 		{"garbage", socketproxy.Garbage, 0, ""}, // said by gRPC, and not always the same
 		{"refusing", socketproxy.Refuse, 0, "connection refused"},
 		{"gone", socketproxy.Gone, 0, "no socket of containerd at "},
@@ -91,8 +73,8 @@ func TestSickContainerd(t *testing.T) {
 		for _, before := range []string{"from the start", "after a good call"} {
 			t.Run(test.name+" "+before, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					var rests rests
-					client, server, proxy := inMemory(t, Options{Budget: DefaultBudget, OnChange: rests.tell})
+					var changes []bool
+					client, server, proxy := inMemory(t, Options{Budget: DefaultBudget, OnChange: func(open bool) { changes = append(changes, open) }})
 					for _, id := range []string{"first", "train"} {
 						server.Put("k8s.io", id, storedspectest.TrainingSpec())
 					}
@@ -107,7 +89,7 @@ func TestSickContainerd(t *testing.T) {
 					}
 					for n := range breaker.Failures {
 						changed, took, err := timed(t.Context(), client)
-						if changed || err == nil || errors.Is(err, ErrResting) || !strings.Contains(err.Error(), test.want) {
+						if changed || err == nil || errors.Is(err, breaker.ErrOpen) || !strings.Contains(err.Error(), test.want) {
 							t.Fatalf("call %d: Apply gives %v, %v", n+1, changed, err)
 						}
 						if took != test.took {
@@ -119,7 +101,7 @@ func TestSickContainerd(t *testing.T) {
 					}
 					connections, gets := proxy.Accepted(), server.Gets("train")
 					for range 10 {
-						if _, took, err := timed(t.Context(), client); !errors.Is(err, ErrResting) || took > 0 {
+						if _, took, err := timed(t.Context(), client); !errors.Is(err, breaker.ErrOpen) || took > 0 {
 							t.Fatalf("while the breaker is open Apply gives %v after %s", err, took)
 						}
 					}
@@ -135,7 +117,7 @@ func TestSickContainerd(t *testing.T) {
 					if changed, err := client.Apply(t.Context(), "train", ipcLock); !changed || err != nil || client.Open() {
 						t.Errorf("containerd is well: Apply gives %v, %v; the breaker is open: %t", changed, err, client.Open())
 					}
-					if diff := cmp.Diff([]bool{true, false}, rests.all()); diff != "" {
+					if diff := cmp.Diff([]bool{true, false}, changes); diff != "" {
 						t.Errorf("OnChange (-want +got):\n%s", diff)
 					}
 				})
@@ -150,7 +132,7 @@ func TestOneCallTries(t *testing.T) {
 		client, _, proxy := inMemory(t, Options{})
 		proxy.Set(t, socketproxy.Silent)
 		for range breaker.Failures {
-			if _, err := client.Apply(t.Context(), "train", ipcLock); errors.Is(err, ErrResting) {
+			if _, err := client.Apply(t.Context(), "train", ipcLock); errors.Is(err, breaker.ErrOpen) {
 				t.Fatal(err)
 			}
 		}
@@ -167,12 +149,12 @@ func TestOneCallTries(t *testing.T) {
 			t.Error("the trial has not connected")
 		}
 		for range 20 {
-			if _, took, err := timed(t.Context(), client); !errors.Is(err, ErrResting) || took > 0 {
+			if _, took, err := timed(t.Context(), client); !errors.Is(err, breaker.ErrOpen) || took > 0 {
 				t.Errorf("beside the trial: Apply gives %v after %s", err, took)
 			}
 		}
 		giveUp()
-		if err := <-trial; errors.Is(err, ErrResting) || !errors.Is(err, context.Canceled) {
+		if err := <-trial; errors.Is(err, breaker.ErrOpen) || !errors.Is(err, context.Canceled) {
 			t.Errorf("the trial gives %v", err)
 		}
 	})
@@ -263,34 +245,35 @@ func TestFailedConnectionsAreClosed(t *testing.T) {
 
 // A call that fails takes the connection from those that come after it, not from those that use it.
 func TestFailedCallCutsNobodyOff(t *testing.T) {
-	server := storedspectest.NewServer(t)
-	server.Put("k8s.io", "patient", storedspectest.TrainingSpec())
-	asked, answer := make(chan struct{}), make(chan struct{})
-	server.BeforeGet = func(id string, _ int) error {
-		if id == "failing" {
-			return status.Error(codes.Internal, "broken")
+	synctest.Test(t, func(t *testing.T) {
+		client, server, proxy := inMemory(t, Options{Budget: DefaultBudget})
+		server.Put("k8s.io", "patient", storedspectest.TrainingSpec())
+		server.BeforeGet = func(id string, _ int) error {
+			if id == "failing" {
+				return status.Error(codes.Internal, "broken")
+			}
+			time.Sleep(DefaultBudget * 2 / 3)
+			return nil
 		}
-		close(asked)
-		<-answer
-		return nil
-	}
-	proxy := socketproxy.New(t, server.Socket)
-	client := newClient(t, Options{Address: proxy.Socket})
-	patient := make(chan error, 1)
-	go func() {
-		_, err := client.Apply(context.Background(), "patient", ipcLock)
-		patient <- err
-	}()
-	<-asked
-	if _, err := client.Apply(t.Context(), "failing", ipcLock); err == nil || !strings.Contains(err.Error(), "containerd: broken") {
-		t.Errorf("the failing call gives %v", err)
-	}
-	if n := proxy.Open(); n != 1 {
-		t.Errorf("%d connections are open, want that of the other call", n)
-	}
-	close(answer)
-	if err := <-patient; err != nil {
-		t.Errorf("the other call gives %v", err)
-	}
-	await.That(t, testPatience, "the end of the connection", func() bool { return proxy.Open() == 0 })
+		patient := make(chan error, 1)
+		go func() {
+			_, err := client.Apply(context.Background(), "patient", ipcLock)
+			patient <- err
+		}()
+		synctest.Wait()
+		if _, err := client.Apply(t.Context(), "failing", ipcLock); err == nil || !strings.HasSuffix(err.Error(), "containerd at "+client.Address+": broken") {
+			t.Errorf("the failing call gives %v", err)
+		}
+		if n := proxy.Open(); n != 1 {
+			t.Errorf("%d connections are open, want the one of the other call", n)
+		}
+		if err := <-patient; err != nil {
+			t.Errorf("the other call gives %v", err)
+		}
+		time.Sleep(DefaultBudget)
+		synctest.Wait()
+		if n := proxy.Open(); n != 0 {
+			t.Errorf("%d connections are open, although one failed and nobody uses it", n)
+		}
+	})
 }

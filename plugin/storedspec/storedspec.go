@@ -5,8 +5,8 @@
 // which the container's task and every later exec take their process.
 //
 // It knows containerd's API for containers, and how to ask it without holding up the runtime: each call has a budget, and while
-// containerd is sick a breaker keeps calls from being made at all. What changes in a spec is known to package spec, who may
-// have it to package policy.
+// containerd fails a breaker keeps calls from being made at all. Where a node has several containerds, such as k3s's beside Docker's, it
+// finds the one that keeps the container. What changes in a spec is known to package spec, who may have it to package policy.
 package storedspec
 
 import (
@@ -16,6 +16,7 @@ import (
 	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
+	"google.golang.org/grpc"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -29,8 +30,6 @@ const (
 
 // Errors that callers tell apart, by errors.Is.
 var (
-	// ErrResting means that containerd was not asked, because it failed three times in a row a moment ago.
-	ErrResting = errors.New("containerd is not asked")
 	// ErrNotFound means that containerd keeps no such container.
 	ErrNotFound = errors.New("containerd keeps no such container")
 	// ErrContended means that somebody else kept changing the spec.
@@ -39,7 +38,7 @@ var (
 
 // Options say which containerd a Client edits, and how long it may take. The zero Options are those of a usual node.
 type Options struct {
-	// Address is containerd's socket, /path or unix:///path; empty: looked for in the usual places when it is needed.
+	// Address is containerd's socket, /path or unix:///path; empty: every call looks in the usual places.
 	Address string
 	// Root is the folder below which the usual places are; empty: "/".
 	Root string
@@ -53,12 +52,13 @@ type Options struct {
 	OnChange func(open bool)
 }
 
-// Client edits the specs that containerd keeps. It connects when it is first used. It is safe for concurrent use.
+// Client edits the specs that containerd keeps. It connects when it is first used. It is safe for concurrent use. Clients share nothing:
+// failures that one sees do not keep another from asking.
 type Client struct {
 	Options
-	links   links
-	breaker *breaker.Breaker[struct{}]
-	counts  struct{ changed, unchanged, failed, rested atomic.Uint64 }
+	connections connections
+	breaker     *breaker.Breaker[result]
+	keeper      atomic.Pointer[string] // the socket of the containerd that kept the last container that was found
 }
 
 // New makes a Client. It touches no socket.
@@ -72,11 +72,15 @@ func New(o Options) *Client {
 	if o.Budget == 0 {
 		o.Budget = DefaultBudget
 	}
-	return &Client{Options: o, links: links{address: o.Address, root: o.Root, dial: dialUnix}, breaker: newBreaker(o)}
+	return &Client{
+		Options:     o,
+		connections: connections{dial: dialUnix, bySocket: map[string]*grpc.ClientConn{}},
+		breaker:     newBreaker(o.OnChange),
+	}
 }
 
-// Close lets go of the connection, once the calls in flight are done. A Client that is used afterwards connects again.
-func (c *Client) Close() { c.links.close() }
+// Close closes the connections; calls in flight fail. A Client that is used afterwards connects again.
+func (c *Client) Close() { c.connections.close() }
 
 // Possible says why no stored spec can be edited on this node: there is no socket of containerd, and no folder in which one
 // could appear. A socket that is not there yet is no reason.
@@ -85,12 +89,12 @@ func (c *Client) Possible() error { return possible(c.Address, c.Root) }
 // Apply makes a container's stored spec hold what the grant says, capabilities in all five sets, and says whether that changed it.
 // Applying twice equals applying once. The container's task must not have been created: nobody else writes its spec then.
 //
-// Errors: ErrNotFound, ErrResting; a spec of another kind than the OCI runtime's, or one that cannot be edited; and containerd's own,
-// such as no answer within the budget. After an error the spec is as it was, unless containerd carried out the write and
+// Errors: ErrNotFound; breaker.ErrOpen; a spec of another kind than the OCI runtime's, or one that cannot be edited; and containerd's
+// own, such as no answer within the budget. After an error the spec is as it was, unless containerd carried out the write and
 // its answer was lost.
 func (c *Client) Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error) {
-	e := edit{container: container, grant: grant}
-	return c.count(&e, c.within(ctx, container, e.apply))
+	done, err := c.call(ctx, container, edit{container, grant}.apply)
+	return done.wrote, err
 }
 
 // ApplyRunning is Apply for a container whose spec somebody else may write as well, as CRI does when a container is resized.
@@ -101,50 +105,18 @@ func (c *Client) Apply(ctx context.Context, container string, grant spec.Grant) 
 // millisecond; it would be undone, and containerd gives nobody a way to tell. ErrContended means that three rounds did not do;
 // the spec is then as the other side left it.
 func (c *Client) ApplyRunning(ctx context.Context, container string, grant spec.Grant) (changed bool, err error) {
-	e := edit{container: container, grant: grant}
-	return c.count(&e, c.within(ctx, container, e.applyRunning))
+	done, err := c.call(ctx, container, edit{container, grant}.applyRunning)
+	return done.wrote, err
 }
 
 // Read gives the JSON text of a container's stored spec. Its errors are those of Apply.
 func (c *Client) Read(ctx context.Context, container string) ([]byte, error) {
-	var text []byte
-	err := c.within(ctx, container, func(ctx context.Context, api containers.ContainersClient) (err error) {
-		text, err = read(ctx, api, container)
+	done, err := c.call(ctx, container, func(ctx context.Context, api containers.ContainersClient, done *result) (err error) {
+		done.text, err = read(ctx, api, container)
 		return err
 	})
-	return text, err
+	return done.text, err
 }
 
-// Stats are the outcomes of Apply and ApplyRunning so far.
-type Stats struct {
-	Changed   uint64 // the spec was changed
-	Unchanged uint64 // it held what was granted already, or its author dropped all capabilities
-	Failed    uint64 // containerd was asked, and it did not work
-	Rested    uint64 // containerd was not asked: ErrResting
-}
-
-// Stats gives the counts.
-func (c *Client) Stats() Stats {
-	return Stats{
-		Changed: c.counts.changed.Load(), Unchanged: c.counts.unchanged.Load(),
-		Failed: c.counts.failed.Load(), Rested: c.counts.rested.Load(),
-	}
-}
-
-// Open says whether containerd is not asked just now, because it failed: calls give ErrResting.
+// Open says whether containerd is not asked just now, because it failed: calls give breaker.ErrOpen.
 func (c *Client) Open() bool { return c.breaker.Open() }
-
-// count counts the outcome of an edit, and gives it to the caller.
-func (c *Client) count(e *edit, err error) (changed bool, _ error) {
-	switch {
-	case errors.Is(err, ErrResting):
-		c.counts.rested.Add(1)
-	case err != nil:
-		c.counts.failed.Add(1)
-	case e.wrote:
-		c.counts.changed.Add(1)
-	default:
-		c.counts.unchanged.Add(1)
-	}
-	return err == nil && e.wrote, err
-}

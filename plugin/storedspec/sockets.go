@@ -8,31 +8,43 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// places are where containerd's socket usually is, with whose containerd it is.
+// places are where containerd's socket usually is. A node can have several containerds: k3s, RKE2, MicroK8s and k0s bring their own,
+// and Docker uses containerd's.
 var places = []string{
-	"/run/containerd/containerd.sock",               // containerd itself
+	"/run/containerd/containerd.sock",               // containerd itself, also Docker's
 	"/run/k3s/containerd/containerd.sock",           // k3s, RKE2
 	"/var/snap/microk8s/common/run/containerd.sock", // MicroK8s
 	"/run/k0s/containerd.sock",                      // k0s
 }
 
-// Find gives the path of containerd's socket: the address, /path or unix:///path, if one is given, else the first of the usual
-// places below a root that holds a socket; the root of a live node is "/". The error says where it was looked for, and is
-// fs.ErrNotExist.
-func Find(address, root string) (socket string, err error) {
+// findSockets gives the paths of containerd's sockets that are there: the address, /path or unix:///path, if one is given, else all of
+// the usual places below a root; the root of a live node is "/". There is at least one: the error says where it was looked for, and
+// is fs.ErrNotExist.
+func findSockets(address, root string) (sockets []string, err error) {
 	candidates := candidates(address, root)
+	var found []fs.FileInfo
 	for _, c := range candidates {
-		if info, err := os.Stat(c); err == nil && info.Mode().Type() == fs.ModeSocket {
-			return c, nil
+		info, err := os.Stat(c)
+		if err != nil || info.Mode().Type() != fs.ModeSocket {
+			continue
 		}
+		if slices.ContainsFunc(found, func(other fs.FileInfo) bool { return os.SameFile(info, other) }) {
+			continue // a link to another place
+		}
+		found = append(found, info)
+		sockets = append(sockets, c)
 	}
-	return "", missing(candidates)
+	if sockets == nil {
+		return nil, missing(candidates)
+	}
+	return sockets, nil
 }
 
-// possible says why Find cannot become successful: there is no folder for a socket to appear in.
+// possible says why no socket can appear: there is no folder for one.
 func possible(address, root string) error {
 	candidates := candidates(address, root)
 	for _, c := range candidates {

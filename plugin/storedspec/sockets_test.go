@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // listen makes a socket, below a root that must be short: a socket's path has 107 bytes at most.
@@ -26,7 +28,7 @@ func listen(t *testing.T, path string) {
 	t.Cleanup(func() { _ = listener.Close() })
 }
 
-func TestFind(t *testing.T) {
+func TestFindSockets(t *testing.T) {
 	const (
 		usual = "/run/containerd/containerd.sock"
 		k3s   = "/run/k3s/containerd/containerd.sock"
@@ -37,19 +39,21 @@ func TestFind(t *testing.T) {
 		name     string
 		sockets  []string
 		files    []string
+		link     string // to the first socket
 		address  string // below the root
-		want     string
+		want     []string
 		possible bool
 	}{
 		{name: "nothing"},
-		{name: "usual", sockets: []string{usual}, want: usual, possible: true},
-		{name: "k3s or RKE2", sockets: []string{k3s}, want: k3s, possible: true},
-		{name: "MicroK8s", sockets: []string{snap}, want: snap, possible: true},
-		{name: "k0s", sockets: []string{k0s}, want: k0s, possible: true},
-		{name: "usual before others", sockets: []string{k3s, usual}, want: usual, possible: true},
-		{name: "a file is no socket", files: []string{usual}, sockets: []string{k3s}, want: k3s, possible: true},
+		{name: "usual", sockets: []string{usual}, want: []string{usual}, possible: true},
+		{name: "k3s or RKE2", sockets: []string{k3s}, want: []string{k3s}, possible: true},
+		{name: "MicroK8s", sockets: []string{snap}, want: []string{snap}, possible: true},
+		{name: "k0s", sockets: []string{k0s}, want: []string{k0s}, possible: true},
+		{name: "several", sockets: []string{k0s, k3s, usual}, want: []string{usual, k3s, k0s}, possible: true},
+		{name: "a link to another", sockets: []string{k3s}, link: usual, want: []string{usual}, possible: true},
+		{name: "a file is no socket", files: []string{usual}, sockets: []string{k3s}, want: []string{k3s}, possible: true},
 		{name: "not there yet", files: []string{"/run/k3s/containerd/config"}, possible: true},
-		{name: "the address wins", sockets: []string{usual, "/opt/c.sock"}, address: "/opt/c.sock", want: "/opt/c.sock", possible: true},
+		{name: "the address wins", sockets: []string{usual, "/opt/c.sock"}, address: "/opt/c.sock", want: []string{"/opt/c.sock"}, possible: true},
 		{name: "the address alone counts", sockets: []string{usual}, address: "/opt/c.sock"},
 		{name: "the address, not there yet", files: []string{"/opt/x"}, address: "/opt/c.sock", possible: true},
 	}
@@ -63,6 +67,11 @@ func TestFind(t *testing.T) {
 			for _, s := range test.sockets {
 				listen(t, root+s)
 			}
+			if test.link != "" {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(root+test.link), 0o755), os.Symlink(root+test.sockets[0], root+test.link)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			for _, f := range test.files {
 				if err := os.MkdirAll(filepath.Dir(root+f), 0o755); err != nil {
 					t.Fatal(err)
@@ -75,12 +84,15 @@ func TestFind(t *testing.T) {
 			if address != "" {
 				address = root + address
 			}
-			got, err := Find(address, root)
-			if test.want != "" && (err != nil || got != root+test.want) {
-				t.Errorf("Find gives %q, %v", got, err)
+			got, err := findSockets(address, root)
+			for i := range got {
+				got[i] = strings.TrimPrefix(got[i], root)
 			}
-			if test.want == "" && (!errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "--containerd-address")) {
-				t.Errorf("Find gives %q, %v", got, err)
+			if diff := cmp.Diff(test.want, got); diff != "" || (err == nil) != (test.want != nil) {
+				t.Errorf("findSockets gives %v (-want +got):\n%s", err, diff)
+			}
+			if err != nil && (!errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "--containerd-address")) {
+				t.Errorf("findSockets gives %v", err)
 			}
 			if err := possible(address, root); (err == nil) != test.possible {
 				t.Errorf("possible gives %v", err)

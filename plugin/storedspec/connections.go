@@ -1,0 +1,76 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package storedspec
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+)
+
+const (
+	// idleAfter is when a connection that nobody uses is closed. RDMA containers come in bursts, with hours in between.
+	idleAfter = time.Minute
+	// largestAnswer is what containerd's own client takes.
+	largestAnswer = 16 << 20
+)
+
+// connections keeps a connection to each socket as long as it works. A connection that failed is replaced and not mended: gRPC would
+// knock at a containerd that is gone, and would let calls wait for its backoff when containerd is back.
+type connections struct {
+	dial func(ctx context.Context, socket string) (net.Conn, error)
+
+	mu       sync.Mutex
+	bySocket map[string]*grpc.ClientConn
+}
+
+// get gives the connection to a socket. A new one connects with its first call.
+func (c *connections) get(socket string) (*grpc.ClientConn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn := c.bySocket[socket]; conn != nil {
+		return conn, nil
+	}
+	conn, err := grpc.NewClient("passthrough:///containerd",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.dial(ctx, socket) }),
+		grpc.WithNoProxy(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(idleAfter),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(largestAnswer), grpc.MaxCallSendMsgSize(largestAnswer)),
+	)
+	if err == nil {
+		c.bySocket[socket] = conn
+	}
+	return conn, err
+}
+
+// replace has later calls make another connection to a socket. The one that failed stays open until the calls that use it have ended,
+// so that no call ends because another one failed.
+func (c *connections) replace(socket string, failed *grpc.ClientConn, longestCall time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.bySocket[socket] == failed {
+		delete(c.bySocket, socket)
+		time.AfterFunc(longestCall, func() { _ = failed.Close() }) // nothing is lost with it
+	}
+}
+
+// close closes all connections, in the background: where the other side is deaf, gRPC takes seconds to give up its goodbye.
+func (c *connections) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.bySocket {
+		go func() { _ = conn.Close() }() // nothing is lost with it
+	}
+	clear(c.bySocket)
+}
+
+func dialUnix(ctx context.Context, socket string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+}

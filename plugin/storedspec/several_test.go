@@ -1,0 +1,194 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package storedspec
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
+	"github.com/rdma-spec/rdma-spec/test/socketproxy"
+)
+
+// Two containerds of a node with k3s and Docker, by their places. Docker's comes first.
+const docker, k3s = "/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock"
+
+// aContainerd is one of several.
+type aContainerd struct {
+	*storedspectest.Server
+	*socketproxy.Proxy
+}
+
+// severalContainerds makes a client on a node with containerds at these places, in memory.
+func severalContainerds(t *testing.T, o Options, places ...string) (*Client, map[string]aContainerd) {
+	t.Helper()
+	o.Root = t.TempDir()
+	byPlace := map[string]aContainerd{}
+	for _, place := range places {
+		listener := bufconn.Listen(1 << 16)
+		byPlace[place] = aContainerd{storedspectest.Serve(t, listener), socketproxy.InMemory(t, listener.Dial)}
+		must(t, os.MkdirAll(filepath.Dir(o.Root+place), 0o755))
+		must(t, syscall.Mknod(o.Root+place, syscall.S_IFSOCK|0o600, 0)) // it is only looked for
+	}
+	client := newClient(t, o)
+	client.connections.dial = func(ctx context.Context, socket string) (net.Conn, error) {
+		return byPlace[strings.TrimPrefix(socket, o.Root)].Dial(ctx, socket)
+	}
+	t.Cleanup(func() { time.Sleep(client.Budget + time.Millisecond) }) // connections that failed are closed by then
+	return client, byPlace
+}
+
+// On a node with k3s and Docker the container is found, whatever Docker's containerd does, and whether or not it is asked first.
+func TestSeveralContainerds(t *testing.T) {
+	for name, mode := range map[string]socketproxy.Mode{
+		"well": socketproxy.Pass, "silent": socketproxy.Silent, "slow": socketproxy.Slow, "refusing": socketproxy.Refuse, "garbage": socketproxy.Garbage,
+	} {
+		for of, places := range map[string][2]string{"Docker's": {docker, k3s}, "k3s's": {k3s, docker}} {
+			t.Run(of+" "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					other, keeper := places[0], places[1]
+					client, containerds := severalContainerds(t, Options{Budget: DefaultBudget}, docker, k3s)
+					containerds[other].Put("moby", "train", storedspectest.TrainingSpec())
+					containerds[other].Set(t, mode)
+					for range 2 * breaker.Failures {
+						containerds[keeper].Put("k8s.io", "train", storedspectest.TrainingSpec())
+						if changed, took, err := timed(t.Context(), client); !changed || err != nil || took > 0 {
+							t.Errorf("Apply gives %v, %v after %s", changed, err, took)
+						}
+					}
+					if n := containerds[keeper].Updates("train"); n != 2*breaker.Failures {
+						t.Errorf("the container was written %d times", n)
+					}
+					if n := containerds[other].Updates("train"); n != 0 {
+						t.Errorf("a container of another namespace was written %d times", n)
+					}
+					// It is known by now which containerd keeps containers: what is gone there is gone.
+					for range breaker.Failures + 1 {
+						if _, err := client.Apply(t.Context(), "gone", ipcLock); !errors.Is(err, ErrNotFound) {
+							t.Errorf("Apply to a container that is gone gives %v", err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// As long as no containerd has kept a container, a containerd that fails may be the one that keeps this one.
+func TestNotFoundAtSeveralContainerds(t *testing.T) {
+	for name, test := range map[string]struct {
+		docker, k3s socketproxy.Mode
+		took        time.Duration
+		want        []string // in the error
+	}{
+		"both well":       {socketproxy.Pass, socketproxy.Pass, 0, []string{"containerd keeps no such container at ROOT" + docker + ", ROOT" + k3s}},
+		"one silent":      {socketproxy.Pass, socketproxy.Silent, DefaultBudget, []string{"containerd at ROOT" + k3s + " did not answer within 300ms"}},
+		"one refusing":    {socketproxy.Pass, socketproxy.Refuse, 0, []string{"containerd at ROOT" + k3s + " cannot be reached: connection refused"}},
+		"both fail":       {socketproxy.Silent, socketproxy.Refuse, DefaultBudget, []string{"ROOT" + docker + " did not answer within 300ms", "; ", "ROOT" + k3s + " cannot be reached"}},
+		"the other fails": {socketproxy.Refuse, socketproxy.Pass, 0, []string{"containerd at ROOT" + docker + " cannot be reached: connection refused"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client, containerds := severalContainerds(t, Options{Budget: DefaultBudget}, docker, k3s)
+				containerds[docker].Set(t, test.docker)
+				containerds[k3s].Set(t, test.k3s)
+				well := test.docker == socketproxy.Pass && test.k3s == socketproxy.Pass
+				for range breaker.Failures {
+					_, took, err := timed(t.Context(), client)
+					if err == nil || took != test.took || errors.Is(err, ErrNotFound) != well {
+						t.Fatalf("Apply gives %v after %s, want %s", err, took, test.took)
+					}
+					for _, want := range test.want {
+						if want = strings.ReplaceAll(want, "ROOT", client.Root); !strings.Contains(err.Error(), want) {
+							t.Errorf("Apply gives %v, want %q", err, want)
+						}
+					}
+				}
+				if client.Open() == well {
+					t.Errorf("the breaker is open: %v", client.Open())
+				}
+			})
+		})
+	}
+}
+
+// What is wrong with the container's spec is said by the containerd that keeps it, and ends the call.
+func TestSpecThatCannotBeEditedAtSeveralContainerds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, containerds := severalContainerds(t, Options{Budget: DefaultBudget}, docker, k3s)
+		containerds[docker].Set(t, socketproxy.Silent)
+		containerds[k3s].Put("k8s.io", "train", []byte(`{"process":`))
+		for range 2 * breaker.Failures {
+			if _, took, err := timed(t.Context(), client); err == nil || took > 0 || !strings.Contains(err.Error(), "the spec is no JSON") {
+				t.Errorf("Apply gives %v after %s", err, took)
+			}
+		}
+	})
+}
+
+// With an address no other containerd is asked.
+func TestAddressIsTheOnlyContainerd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, containerds := severalContainerds(t, Options{Budget: DefaultBudget}, docker, k3s)
+		containerds[k3s].Put("k8s.io", "train", storedspectest.TrainingSpec())
+		client.Address = client.Root + docker
+		if _, err := client.Apply(t.Context(), "train", ipcLock); !errors.Is(err, ErrNotFound) || !strings.HasSuffix(err.Error(), "at "+client.Address) {
+			t.Errorf("Apply gives %v", err)
+		}
+		if n := containerds[k3s].Accepted(); n != 0 {
+			t.Errorf("%d connections to another containerd", n)
+		}
+	})
+}
+
+// A socket that comes later is found by the first call that needs it.
+func TestContainerdThatComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client, containerds := severalContainerds(t, Options{Budget: DefaultBudget}, docker, k3s)
+		containerds[k3s].Put("k8s.io", "train", storedspectest.TrainingSpec())
+		must(t, os.Remove(client.Root+k3s))
+		if _, err := client.Apply(t.Context(), "train", ipcLock); !errors.Is(err, ErrNotFound) {
+			t.Errorf("Apply gives %v", err)
+		}
+		must(t, syscall.Mknod(client.Root+k3s, syscall.S_IFSOCK|0o600, 0))
+		if changed, err := client.Apply(t.Context(), "train", ipcLock); !changed || err != nil {
+			t.Errorf("Apply gives %v, %v", changed, err)
+		}
+	})
+}
+
+// Clients do not share a breaker: failures that a pass over all containers sees keep no container's creation from its edit.
+func TestClientsShareNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		creations, containerds := severalContainerds(t, Options{Budget: DefaultBudget}, docker)
+		background := newClient(t, Options{Root: creations.Root, Budget: DefaultBudget})
+		background.connections.dial = creations.connections.dial
+		containerds[docker].Put("k8s.io", "train", storedspectest.TrainingSpec())
+		containerds[docker].Set(t, socketproxy.Silent)
+		for range breaker.Failures {
+			if _, err := background.Read(t.Context(), "train"); err == nil {
+				t.Fatal("Read succeeds")
+			}
+		}
+		containerds[docker].Set(t, socketproxy.Pass)
+		if diff := cmp.Diff([]bool{true, false}, []bool{background.Open(), creations.Open()}); diff != "" {
+			t.Errorf("open (-want +got):\n%s", diff)
+		}
+		if changed, err := creations.Apply(t.Context(), "train", ipcLock); !changed || err != nil {
+			t.Errorf("Apply gives %v, %v", changed, err)
+		}
+	})
+}
