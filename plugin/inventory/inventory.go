@@ -30,7 +30,7 @@ const (
 	atOnce = 4
 )
 
-// neverAnswered is what is said of an HCA of which nothing is known.
+// neverAnswered says why nothing is known about an HCA.
 const neverAnswered = "it has not answered since the plugin started: it may be hung, see the kernel's log"
 
 // Inventory is what is known of a node's HCAs. It is safe for concurrent use.
@@ -41,7 +41,7 @@ type Inventory struct {
 	list   func() (*hca.Node, error)
 	read   func(name string) hca.HCA
 
-	numbers atomic.Pointer[hca.Numbers]
+	numbers numbers
 	latest  atomic.Pointer[snapshot]
 	first   chan struct{} // closed once there is a snapshot
 
@@ -49,8 +49,7 @@ type Inventory struct {
 	listed *hca.Node // the HCAs that there are, and their devices
 	stamp  time.Time // of the devices when they were listed
 	known  map[string]*known
-	blind  error // why numbers cannot be looked up
-	failed string
+	failed string // why the HCAs could not be listed, as the log says; "" when they were
 }
 
 // snapshot is never changed.
@@ -68,17 +67,18 @@ type known struct {
 	answered bool
 	asked    bool // a read is outstanding
 	late     bool // a reading has gone on without it
-	told     bool // the log says that it does not answer
+	logged   bool // the log says that it does not answer
 }
 
 // New makes an inventory of the node at root. It is empty until Run; HCAs waits no longer than the budget for it to be read.
 func New(root string, budget time.Duration, log logrus.FieldLogger) *Inventory {
 	i := &Inventory{
 		root: root, budget: budget, log: log, first: make(chan struct{}), known: map[string]*known{},
-		list: func() (*hca.Node, error) { return hca.List(root) },
-		read: func(name string) hca.HCA { return hca.Read(root, name) },
+		numbers: numbers{root: root, log: log},
+		list:    func() (*hca.Node, error) { return hca.List(root) },
+		read:    func(name string) hca.HCA { return hca.Read(root, name) },
 	}
-	i.openNumbers()
+	i.numbers.prove()
 	return i
 }
 
@@ -130,59 +130,16 @@ func (i *Inventory) HCAs() (*hca.Node, error) {
 	return s.node, s.err
 }
 
-// Verbs says whether a character device number is a verbs device of this node. It reads one link and asks no HCA. The
-// device's HCA is "" where it is not known yet.
-func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
-	numbers := i.numbers.Load()
-	if numbers == nil {
-		return hca.Device{}, false, i.Blind()
-	}
-	d, ok, err := numbers.Verbs(n)
-	if s := i.latest.Load(); ok && s != nil {
-		d.HCA = s.owner[n]
-	}
-	return d, ok, err
-}
-
-// Blind says why device numbers cannot be looked up on this node; nil where they can.
-func (i *Inventory) Blind() error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.blind
-}
-
-// openNumbers proves that device numbers can be looked up, if that has not been proved yet.
-func (i *Inventory) openNumbers() {
-	if i.numbers.Load() != nil {
-		return
-	}
-	numbers, err := hca.OpenNumbers(i.root)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if err != nil {
-		if i.blind == nil || i.blind.Error() != err.Error() {
-			i.log.Errorf("not ready, since no container's devices can be recognised: %v", err)
-		}
-		i.blind = err
-		return
-	}
-	if i.blind != nil {
-		i.log.Info("device numbers can be looked up now")
-	}
-	i.blind = nil
-	i.numbers.Store(numbers)
-}
-
-// readAll reads the node. HCAs that do not answer within their time are left behind, and asked again once they have answered.
+// readAll reads the node. It does not wait longer than its patience for an HCA, and asks that one again once it has answered.
 func (i *Inventory) readAll() {
-	i.openNumbers()
+	i.numbers.prove()
 	stamp := devicesChanged(i.root)
 	node, err := i.list()
 	if err != nil {
 		i.notListed(err)
 		return
 	}
-	names := i.take(node, stamp)
+	names := i.relist(node, stamp)
 	var reads errgroup.Group
 	reads.SetLimit(atOnce)
 	for _, name := range names {
@@ -205,13 +162,13 @@ func (i *Inventory) readAll() {
 	for _, k := range i.known {
 		if k.asked && !k.late {
 			k.late = true
-			time.AfterFunc(silence, i.tell)
+			time.AfterFunc(silence, i.logSilent)
 		}
 	}
 	i.publish()
 }
 
-// notListed keeps what was known where the HCAs cannot be listed.
+// notListed logs why the HCAs cannot be listed. What was known stays.
 func (i *Inventory) notListed(err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -224,8 +181,8 @@ func (i *Inventory) notListed(err error) {
 	}
 }
 
-// take takes over which HCAs there are, and gives those that are to be asked: all of which no read is outstanding.
-func (i *Inventory) take(node *hca.Node, stamp time.Time) (names []string) {
+// relist keeps which HCAs there are, and gives the names of those to ask: all that have no read outstanding.
+func (i *Inventory) relist(node *hca.Node, stamp time.Time) (names []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.listed, i.stamp, i.failed = node, stamp, ""
@@ -250,14 +207,14 @@ func (i *Inventory) take(node *hca.Node, stamp time.Time) (names []string) {
 	return names
 }
 
-// answer takes in what was read of an HCA.
+// answer keeps what was read of an HCA.
 func (i *Inventory) answer(name string, h hca.HCA) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	k := i.known[name]
-	late, told := k.late, k.told
+	late, logged := k.late, k.logged
 	*k = known{hca: h, since: time.Now(), answered: true}
-	if told {
+	if logged {
 		i.log.WithField("hca", name).Info("the HCA answers again")
 	}
 	if late {
@@ -265,25 +222,25 @@ func (i *Inventory) answer(name string, h hca.HCA) {
 	}
 }
 
-// tell says once of each HCA that it does not answer.
-func (i *Inventory) tell() {
+// logSilent logs each HCA that does not answer, once.
+func (i *Inventory) logSilent() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for name, k := range i.known {
-		if !k.late || k.told || time.Since(k.since) < silence {
+		if !k.late || k.logged || time.Since(k.since) < silence {
 			continue
 		}
-		k.told = true
+		k.logged = true
 		log := i.log.WithFields(logrus.Fields{"hca": name, "age": time.Since(k.since).Round(time.Millisecond)})
 		if k.answered {
-			log.Warn("the HCA does not answer: it counts as it was when it last did; see the kernel's log")
+			log.Warn("the HCA does not answer: what it last answered still counts; see the kernel's log")
 		} else {
 			log.Warn("the HCA does not answer and never did: containers that ask for all HCAs are refused; see the kernel's log")
 		}
 	}
 }
 
-// publish makes what is known what HCAs gives.
+// publish has HCAs give what is known now.
 func (i *Inventory) publish() {
 	node := i.listed.Complete(func(name string) hca.HCA {
 		k := i.known[name]

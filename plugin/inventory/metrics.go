@@ -23,7 +23,7 @@ func (i *Inventory) Describe(out chan<- *prometheus.Desc) {
 	out <- outstanding
 }
 
-// Collect implements prometheus.Collector. It tells what is known, and reads nothing.
+// Collect implements prometheus.Collector. It gives what is known, and reads nothing.
 func (i *Inventory) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)

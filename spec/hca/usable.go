@@ -16,7 +16,7 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	if h.Unread != "" {
 		return nil, errors.New(h.Unread)
 	}
-	verbs, err := h.SoundVerbs()
+	verbs, err := h.soundVerbs()
 	if err != nil {
 		return nil, err
 	}
@@ -33,8 +33,8 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	return usable, nil
 }
 
-// SoundVerbs gives the HCA's verbs device, or an error that says why it cannot be used.
-func (h HCA) SoundVerbs() (Device, error) {
+// soundVerbs gives the HCA's verbs device, or an error that says why it cannot be used.
+func (h HCA) soundVerbs() (Device, error) {
 	verbs, found := h.Verbs()
 	switch {
 	case !found:

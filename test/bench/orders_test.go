@@ -33,11 +33,11 @@ func node(t testing.TB) (root string, devices []hca.Device) {
 		t.Fatal(err)
 	}
 	for _, h := range found.HCAs {
-		verbs, err := h.SoundVerbs()
+		verbs, err := h.Usable(false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		devices = append(devices, verbs)
+		devices = append(devices, verbs...)
 	}
 	return root, append(devices, *found.RDMACM)
 }
