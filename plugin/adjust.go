@@ -50,6 +50,6 @@ func adjust(ctr *api.Container, grant spec.Grant) (*api.ContainerAdjustment, log
 func nriDevice(d hca.Device) *api.LinuxDevice {
 	return &api.LinuxDevice{
 		Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor),
-		FileMode: api.FileMode(uint32(d.Mode & os.ModePerm)), Uid: api.UInt32(d.UID), Gid: api.UInt32(d.GID),
+		FileMode: api.FileMode(uint32(os.FileMode(d.Mode).Perm())), Uid: api.UInt32(d.UID), Gid: api.UInt32(d.GID),
 	}
 }

@@ -202,7 +202,7 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 }
 
 func TestDevicesReachTheRuntime(t *testing.T) {
-	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs3", Number: hca.Number{Major: 231, Minor: 195}, Mode: 0o666 | os.ModeCharDevice, UID: 0, GID: 7}
+	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs3", Number: hca.Number{Major: 231, Minor: 195}, Mode: hca.Mode(0o666 | os.ModeCharDevice), UID: 0, GID: 7}
 	p := mustPolicy(t, "{}")
 	grant := *p.Decide(containerOf(pod, verbsContainer(t, hcatest.V100(t))), policy.LiveNode(hcatest.V100(t))).Grant
 	grant.Devices = []hca.Device{verbs}

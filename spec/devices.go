@@ -45,7 +45,7 @@ func addDevices(linux *object, devices []hca.Device) error {
 }
 
 func ociDevice(d hca.Device) specs.LinuxDevice {
-	mode := d.Mode & os.ModePerm
+	mode := os.FileMode(d.Mode).Perm()
 	return specs.LinuxDevice{
 		Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor),
 		FileMode: &mode, UID: &d.UID, GID: &d.GID,

@@ -23,7 +23,7 @@ func TestDevicesAreAdded(t *testing.T) {
 	other := uverbs0
 	other.Path = "/dev/infiniband/uverbs<0>" // another name of the same device
 	setuid := uverbs0
-	setuid.Mode, setuid.UID, setuid.GID = 0o640|os.ModeSetuid|os.ModeDevice|os.ModeCharDevice, 7, 8
+	setuid.Mode, setuid.UID, setuid.GID = hca.Mode(0o640|os.ModeSetuid|os.ModeDevice|os.ModeCharDevice), 7, 8
 	for name, test := range map[string]struct {
 		devices                []hca.Device
 		present, rules         string

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path"
 	"slices"
 	"strconv"
@@ -156,7 +155,7 @@ var indexedKinds = []struct {
 }{{"uverbs", KindVerbs}, {"umad", KindUMAD}, {"issm", KindISSM}, {"hfi1_", KindHFI1}}
 
 // kernelMode is the mode that the kernel makes the node of this kind with.
-func kernelMode(k Kind) os.FileMode {
+func kernelMode(k Kind) Mode {
 	if k == KindUMAD || k == KindISSM {
 		return 0o600
 	}

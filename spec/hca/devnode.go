@@ -65,7 +65,7 @@ func (n deviceNodes) check(d *Device) {
 	case node.Number != d.Number:
 		d.Problem = fmt.Sprintf("%s has the number %s, sysfs says %s", d.Path, node.Number, d.Number)
 	default:
-		d.Mode, d.UID, d.GID = node.Mode.Perm(), node.UID, node.GID
+		d.Mode, d.UID, d.GID = Mode(node.Mode.Perm()), node.UID, node.GID
 	}
 }
 

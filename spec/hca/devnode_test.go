@@ -52,7 +52,7 @@ func TestCheckNode(t *testing.T) {
 		nodes   deviceNodes
 		problem string
 		missing bool
-		mode    fs.FileMode
+		mode    Mode
 		owner   [2]uint32
 	}{
 		{name: "sound", nodes: deviceNodes{live: true, lstat: lies(charDevice|0o660, 231, 192)}, mode: 0o660, owner: [2]uint32{1, 6}},

@@ -44,28 +44,47 @@ func (n Number) String() string {
 	return string(strconv.AppendUint(append(text, ':'), uint64(n.Minor), 10))
 }
 
+// Mode holds permission bits. JSON has it as people read modes, "0666".
+type Mode os.FileMode
+
+// MarshalText implements encoding.TextMarshaler.
+func (m Mode) MarshalText() ([]byte, error) {
+	return fmt.Appendf(nil, "%04o", os.FileMode(m).Perm()), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (m *Mode) UnmarshalText(text []byte) error {
+	mode, err := strconv.ParseUint(string(text), 8, 9)
+	if err != nil {
+		return fmt.Errorf("mode %q is not octal permission bits such as \"0666\"", text)
+	}
+	*m = Mode(mode)
+	return nil
+}
+
 // Device is one character device of an HCA, or the node's rdma_cm.
 type Device struct {
-	Kind Kind
+	Kind Kind `json:"kind"`
 	// Path is where the node has it, such as /dev/infiniband/uverbs0: never
 	// with the root in front.
-	Path string
+	Path string `json:"path"`
 	// Number is what sysfs says.
 	Number
-	// Mode holds the permission bits of the node; where there is no sound
-	// node, those that the kernel gives to this kind. UID and GID likewise.
-	Mode     os.FileMode
-	UID, GID uint32
+	// Mode is the one of the node; where there is no sound node, the one that
+	// the kernel gives to this kind. UID and GID likewise.
+	Mode Mode   `json:"mode"`
+	UID  uint32 `json:"uid"`
+	GID  uint32 `json:"gid"`
 	// HCA is the name of the HCA, "" for rdma_cm.
-	HCA string
+	HCA string `json:"hca,omitempty"`
 	// Port is the port that a umad or issm belongs to, otherwise 0.
-	Port int
+	Port int `json:"port,omitempty"`
 	// Problem says why this device cannot be used, "" if it is sound.
-	Problem string
+	Problem string `json:"problem,omitempty"`
 	// Missing is true if the problem is only that there is no node at Path:
 	// in a copy, or in a container that does not see the host's /dev. The
 	// number is as good as ever then.
-	Missing bool
+	Missing bool `json:"missing,omitempty"`
 }
 
 // Sound reports whether the node at Path is the device that sysfs says it is.
