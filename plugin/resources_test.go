@@ -48,7 +48,7 @@ func TestResourcesAreAskedForOnlyWhereARuleNeedsThem(t *testing.T) {
 	}{
 		{"holds the resource", "ml-a", &told{names: []string{"nvidia.com/gpu", "rdma/rdma_v100"}}, true, 16 << 30, ""},
 		{"holds another", "ml-a", &told{names: []string{"nvidia.com/gpu"}}, true, 0, ""},
-		{"is not told", "ml-a", &told{err: errors.New("it did not answer in time")}, true, 0, ""},
+		{"is not told", "ml-a", &told{err: errors.New("the kubelet did not answer in time")}, true, 0, ""},
 		{"in another namespace", "web", &told{names: []string{"rdma/rdma_v100"}}, false, 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -112,7 +112,7 @@ func TestAKubeletThatHangsHoldsUpNobodyElse(t *testing.T) {
 	if took := min(create("ml-a", "s4"), create("ml-a", "s5"), create("ml-a", "s6")); took > budget/3 {
 		t.Errorf("after three failures it took %s", took)
 	}
-	if !strings.Contains(p.log.String(), "it did not answer in time") {
+	if !strings.Contains(p.log.String(), "the kubelet did not answer in time") {
 		t.Errorf("the log does not say why:\n%s", p.log)
 	}
 }

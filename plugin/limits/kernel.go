@@ -23,6 +23,8 @@ import (
 type Kernel interface {
 	// PIDs gives the IDs of all processes, ascending.
 	PIDs() ([]int, error)
+	// Threads gives the IDs of a process's threads, ascending.
+	Threads(pid int) ([]int, error)
 	// Read gives the text of a file in /proc/PID.
 	Read(pid int, name string) ([]byte, error)
 	// Self gives the ID of this process in /proc.
@@ -47,8 +49,13 @@ type Holder interface {
 // proc is the kernel of this node, with processes as the proc file system at a path shows them.
 type proc struct{ path string }
 
-func (p proc) PIDs() ([]int, error) {
-	folder, err := os.Open(p.path)
+func (p proc) PIDs() ([]int, error) { return ids(p.path) }
+
+func (p proc) Threads(pid int) ([]int, error) { return ids(p.file(pid, "task")) }
+
+// ids gives the names in a folder that are numbers above zero.
+func ids(path string) ([]int, error) {
+	folder, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
@@ -57,14 +64,14 @@ func (p proc) PIDs() ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	pids := make([]int, 0, len(names))
+	found := make([]int, 0, len(names))
 	for _, name := range names {
-		if pid, err := strconv.Atoi(name); err == nil && pid > 0 {
-			pids = append(pids, pid)
+		if id, err := strconv.Atoi(name); err == nil && id > 0 {
+			found = append(found, id)
 		}
 	}
-	slices.Sort(pids)
-	return pids, nil
+	slices.Sort(found)
+	return found, nil
 }
 
 func (p proc) file(pid int, name string) string {

@@ -107,6 +107,7 @@ func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		limitsText, "Max locked memory         8388608              unlimited\n", "Max locked memory 1 99999999999999999999 bytes\n", "Max locked memory 1 x\nMax locked memory 1 2",
 		"Name:\tsh\nTgid:\t42\nCapEff:\t000001ffffffffff\n", "CapEff:\t1ffffffffffffffff\n", "CapEff: \nCapEff: 1\n", "Tgid:\t99999999999999999999", "Tgid:\t-1\n",
+		"7 (a) R 1) D 1 1 1 0 -1 4194560 0 0 0 0 310 21 0 0 20 0 1 0 1\n", "7 (a) R 1 1 1 0 -1 4194560 0 0 0 0", ") R 1 2 3 4 5 6 7 8 9 10 -1", "(",
 		"         0          0 4294967295\n", "0 0 4294967295\n0 0 4294967295\n",
 	} {
 		f.Add(text)
@@ -125,6 +126,11 @@ func FuzzParse(f *testing.F) {
 		tgid, err := parseTGID([]byte(text))
 		if value := firstLine(text, "Tgid:"); err == nil && !means(value, tgid) || err != nil && tgid != 0 {
 			t.Errorf("process %d of %q, error %v", tgid, value, err)
+		}
+		state, user, err := parseStat([]byte(text))
+		fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+		if err == nil && (state != fields[0][0] || !means(fields[11], uint64(user/tick))) || err != nil && user != 0 {
+			t.Errorf("state %c and %s of %q, error %v", state, user, fields, err)
 		}
 		var inside, outside, length uint64
 		if n, _ := fmt.Sscan(text, &inside, &outside, &length); allUIDs([]byte(text)) && (n != 3 || inside != 0 || outside != 0 || length != math.MaxUint32) {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -15,12 +14,9 @@ import (
 const (
 	// passesMost bounds how often all processes are gone through. Three passes are enough where nothing forks.
 	passesMost = 50
-	// cleanPasses is how many passes in a row must find nothing low, the last of them after a pause. One is not enough: a process may
-	// fork when the processes have been listed, and end before it is looked at.
+	// cleanPasses is how many passes in a row must find nothing low, the last of them when forks have ended. One is not enough: a
+	// process may fork when the processes have been listed, and end before it is looked at.
 	cleanPasses = 2
-	// forkTime is that pause. A child gets its parent's limits early in the fork, and is listed at its end: in between, the kernel copies
-	// the parent's page tables, which takes long where they are large, and others may have the CPU.
-	forkTime = 500 * time.Millisecond
 )
 
 // Outcome is what became of a container's processes.
@@ -31,11 +27,11 @@ type Outcome struct {
 
 // Raise raises RLIMIT_MEMLOCK of every process of containers, given by ID, to at least what is wanted; no limit is lowered.
 //
-// The processes are gone through again until none is low: one that forks just before it is raised leaves a child that is low. A
-// child is missed if its fork began before its parent was raised and takes more than half a second longer than all others.
+// The processes are gone through again until none is low: one that forks just before it is raised leaves a child that is low. Raise
+// waits for forks that may have begun before; a child is missed only where the fork takes more than ten seconds.
 // The outcomes have every container that was given; one without processes is done.
 func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map[string]Outcome {
-	r := raising{Processes: p, wanted: wanted, outcomes: map[string]Outcome{}, open: map[string]int{}}
+	r := raising{Processes: p, wanted: wanted, outcomes: map[string]Outcome{}, open: map[string]int{}, forks: map[string][]thread{}}
 	for id := range wanted {
 		r.outcomes[id] = Outcome{}
 		r.open[id] = cleanPasses
@@ -53,7 +49,8 @@ type raising struct {
 	*Processes
 	wanted   map[string]spec.Limit
 	outcomes map[string]Outcome
-	open     map[string]int // clean passes to go, of the containers of which some process may be low
+	open     map[string]int      // clean passes to go, of the containers of which some process may be low
+	forks    map[string][]thread // of processes that were raised, by container: those that may be in a fork
 }
 
 // all makes passes until no container is open. The error is about all that still are.
@@ -69,23 +66,24 @@ func (r *raising) all(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		forking := false
+		var forks []thread
 		for id := range r.open {
-			forking = r.pass(id, found[id]) || forking
+			if r.pass(id, found[id]) {
+				forks = append(forks, r.forks[id]...)
+				delete(r.forks, id)
+			}
 		}
 		if len(r.open) == 0 {
 			return nil
 		}
-		if forking {
-			r.kernel.Pause(ctx, forkTime)
-		}
+		r.awaitForks(ctx, forks)
 	}
 	return fmt.Errorf("its processes were gone through %d times and there were new ones with a low limit each time: try again when it forks less", passesMost)
 }
 
-// pass raises those processes of a container that are low, and closes the container if there has been none for long enough. It says
-// whether there was none, but one may be on the way.
-func (r *raising) pass(id string, pids []int) (forking bool) {
+// pass raises those processes of a container that are low, and closes the container if there was none in enough passes. It says whether
+// there was none now.
+func (r *raising) pass(id string, pids []int) (clean bool) {
 	raised := 0
 	var failed error
 	for _, pid := range pids {
@@ -96,6 +94,7 @@ func (r *raising) pass(id string, pids []int) (forking bool) {
 			failed = err
 		case was:
 			raised++
+			r.forks[id] = append(r.forks[id], r.forking(pid)...)
 		}
 	}
 	o := r.outcomes[id]
@@ -108,7 +107,6 @@ func (r *raising) pass(id string, pids []int) (forking bool) {
 	}
 	if failed != nil || r.open[id] == 0 {
 		r.close(id, failed)
-		return false
 	}
 	return raised == 0
 }

@@ -99,7 +99,7 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-func TestRaiseIsToldOfEachContainer(t *testing.T) {
+func TestRaiseReportsEachContainer(t *testing.T) {
 	k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low), 6: aProcess(idA, low), 7: aProcess(idA, high), 8: aProcess(idB, low)}}
 	ended := strings.Repeat("c3", 32)
 	got := limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: wanted, idB: spec.Unlimited, ended: wanted})
@@ -145,36 +145,6 @@ func TestForksAreFollowed(t *testing.T) {
 	}
 	if got := limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]; got.Err == nil || !strings.Contains(got.Err.Error(), "gone through 50 times") {
 		t.Errorf("endless new processes: %+v", got)
-	}
-}
-
-// A fork that had begun before its parent was raised, and takes longer than the passes do, leaves a child that no pass but one after a
-// pause can see. A container beside it that forks for ever keeps it from nothing.
-func TestSlowForkIsAwaited(t *testing.T) {
-	for name, restless := range map[string]bool{"alone": false, "beside a restless container": true} {
-		t.Run(name, func(t *testing.T) {
-			k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low)}}
-			child, paused := aProcess(idA, low), 0
-			k.Pauses = func() {
-				paused++
-				k.Table[6] = child
-			}
-			wants := map[string]spec.Limit{idA: wanted}
-			if restless {
-				wants[idB] = wanted
-				k.Lists = func() { k.Table[1000+len(k.Table)] = aProcess(idB, low) }
-			}
-			got := limits.On(k).Raise(t.Context(), wants)
-			if got[idA] != (limits.Outcome{Raised: 2}) || child.Limit.Soft != wanted {
-				t.Errorf("%+v, the child has %v", got[idA], child.Limit)
-			}
-			if paused != 2 { // after each pass that found none low, but the last
-				t.Errorf("%d pauses, want 2", paused)
-			}
-			if restless && got[idB].Err == nil {
-				t.Errorf("the restless one: %+v", got[idB])
-			}
-		})
 	}
 }
 
@@ -261,7 +231,7 @@ func TestRecycledIDs(t *testing.T) {
 	}
 }
 
-func TestStrangerThatStaysRaisedIsToldOf(t *testing.T) {
+func TestStrangerThatStaysRaisedIsReported(t *testing.T) {
 	k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low)}}
 	k.Happens = func(int) {
 		if k.Table[5].Container == idB && k.Table[5].Limit.Soft != low {

@@ -40,8 +40,15 @@ func Name(id string) string {
 type Process struct {
 	Container string // the ID of its container; "" if it is in none
 	Limit     spec.Rlimit
-	Began     spec.Rlimit // what Limit was at first
-	Leader    int         // its process ID, where the table has it under a thread's
+	Began     spec.Rlimit    // what Limit was at first
+	Leader    int            // its process ID, where the table has it under a thread's
+	Threads   map[int]Thread // by ID; nil: one that sleeps
+}
+
+// Thread is what a thread does.
+type Thread struct {
+	State byte          // as in /proc/PID/stat: R, S, D
+	User  time.Duration // its time in user mode
 }
 
 // NewProcess makes a process whose soft and hard limit are the same.
@@ -57,7 +64,7 @@ type Kernel struct {
 	// change the fields, and call no method.
 	Happens func(asked int) // how often the kernel was asked before
 	Lists   func()
-	Pauses  func()
+	Pauses  func(time.Duration)
 	Refuse  error // the answer to Set; nil: the limit is set
 	Hidden  bool  // the processes of containers cannot be seen
 
@@ -153,10 +160,24 @@ func (k *Kernel) PIDs() ([]int, error) {
 	return slices.Sorted(maps.Keys(k.Table)), nil
 }
 
+// Threads implements limits.Kernel.
+func (k *Kernel) Threads(pid int) ([]int, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	p := k.ask(pid)
+	switch {
+	case p == nil:
+		return nil, errors.New("no such process")
+	case p.Threads == nil:
+		return []int{pid}, nil
+	}
+	return slices.Sorted(maps.Keys(p.Threads)), nil
+}
+
 // self is the ID of the process that asks.
 const self = 1
 
-// Read implements limits.Kernel: cgroup, limits, and what of status and of the other files is needed.
+// Read implements limits.Kernel: cgroup, limits, a thread's stat, and the lines of the other files that are needed.
 func (k *Kernel) Read(pid int, name string) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -169,6 +190,9 @@ func (k *Kernel) Read(pid int, name string) ([]byte, error) {
 	case p == nil:
 		return nil, errors.New("no such process")
 	}
+	if thread, found := strings.CutPrefix(name, "task/"); found {
+		return p.stat(thread)
+	}
 	switch name {
 	case "cgroup":
 		return []byte("0::/kubepods/" + p.Container + "\n"), nil
@@ -180,6 +204,22 @@ func (k *Kernel) Read(pid int, name string) ([]byte, error) {
 		return []byte("0 0 4294967295\n"), nil
 	}
 	return nil, fmt.Errorf("no file %s", name)
+}
+
+// stat gives the text of TID/stat.
+func (p *Process) stat(name string) ([]byte, error) {
+	var tid int
+	if _, err := fmt.Sscanf(name, "%d/stat", &tid); err != nil {
+		return nil, err
+	}
+	t, found := p.Threads[tid]
+	switch {
+	case p.Threads == nil:
+		t.State = 'S'
+	case !found:
+		return nil, errors.New("no such thread")
+	}
+	return fmt.Appendf(nil, "%d (a ) R 1) %c 1 1 1 0 -1 4194304 0 0 0 0 %d 1 0 0 20 0 1 0 1 0\n", tid, t.State, t.User/(10*time.Millisecond)), nil
 }
 
 func words(l spec.Limit) string {
@@ -227,11 +267,11 @@ func (k *Kernel) Set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
 }
 
 // Pause implements limits.Kernel. It takes no time.
-func (k *Kernel) Pause(context.Context, time.Duration) {
+func (k *Kernel) Pause(_ context.Context, d time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.Pauses != nil {
-		k.Pauses()
+		k.Pauses(d)
 	}
 }
 
