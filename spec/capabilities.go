@@ -32,7 +32,7 @@ var defaultCapabilities = []string{
 // DroppedAll says whether a bounding set looks like that of a container whose author dropped all capabilities: fewer than half
 // of the runtime's default ones are left. A spec does not record what was dropped, only what is left; `drop: [ALL]` with some
 // added back is recognised, a `drop: [NET_RAW]` is not mistaken for it, and a lone `drop: [IPC_LOCK]` cannot be seen at all,
-// since IPC_LOCK is no default capability.
+// since IPC_LOCK is not a default capability.
 func DroppedAll(bounding []string) bool {
 	left := 0
 	for _, c := range defaultCapabilities {
@@ -92,13 +92,13 @@ func addIPCLock(process *object, mode IPCLock, sets CapabilitySets) error {
 	})
 }
 
-// names gives the strings of the array that stands at a key, as their text and as what they say.
-func names(o *object, key string) (texts []json.RawMessage, said []string, err error) {
+// names gives the strings of the array that stands at a key, as their text and decoded.
+func names(o *object, key string) (texts []json.RawMessage, decoded []string, err error) {
 	if texts, err = o.list(key); err != nil {
 		return nil, nil, err
 	}
-	if len(texts) > 0 && json.Unmarshal(o.get(key), &said) != nil {
-		return nil, nil, typeError(o.join(key), "array of names")
+	if len(texts) > 0 && json.Unmarshal(o.get(key), &decoded) != nil {
+		return nil, nil, typeError(o.join(key), "an array of names")
 	}
-	return texts, said, nil
+	return texts, decoded, nil
 }

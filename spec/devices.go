@@ -18,7 +18,7 @@ const DeviceAccess = "rw"
 
 // addDevices adds devices to linux.devices where they are not there already, and the cgroup rules that allow them.
 func addDevices(linux *object, devices []hca.Device) error {
-	texts, present, err := objects[specs.LinuxDevice](linux, "devices", "device")
+	texts, present, err := objects[specs.LinuxDevice](linux, "devices", "a device")
 	if err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func sameDevice(present, granted specs.LinuxDevice) bool {
 
 // allowDevices appends the cgroup rules that the devices need and that are not there. Later rules win, so they stand last.
 func allowDevices(resources *object, devices []hca.Device) error {
-	texts, rules, err := objects[specs.LinuxDeviceCgroup](resources, "devices", "device rule")
+	texts, rules, err := objects[specs.LinuxDeviceCgroup](resources, "devices", "a device rule")
 	if err != nil {
 		return err
 	}

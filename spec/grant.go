@@ -95,7 +95,7 @@ func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 // wholeSpec is how errors name the outermost object.
 const wholeSpec = "the spec"
 
-// typeError is the error for a place in a spec that holds something else than it should.
+// typeError is the error for a place in a spec that does not hold what it should.
 func typeError(place, want string) error {
-	return fmt.Errorf("%s is no %s: not an OCI runtime spec that can be changed", place, want)
+	return fmt.Errorf("%s is not %s: not an OCI runtime spec that can be changed", place, want)
 }

@@ -22,7 +22,7 @@ const Unlimited Limit = math.MaxUint64
 // maxQuantityLength bounds what is handed to the quantity parser. The longest useful quantity is far shorter.
 const maxQuantityLength = 32
 
-// hugeExponent finds what keeps the quantity parser busy for minutes, such as 1e-99999999, and is no size that a node has.
+// hugeExponent finds what keeps the quantity parser busy for minutes, such as 1e-99999999, and cannot be the size of anything on a node.
 var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
 
 // ParseLimit reads "unlimited", a number of bytes up to 18446744073709551615 (which is unlimited), or a Kubernetes quantity of bytes
@@ -41,11 +41,11 @@ func ParseLimit(text string) (Limit, error) {
 		return Limit(bytes), nil
 	}
 	if hugeExponent.MatchString(text) {
-		return fail("%q is no size", text)
+		return fail("%q is not a size", text)
 	}
 	quantity, err := resource.ParseQuantity(text)
 	if err != nil {
-		return fail("%q is no size", text)
+		return fail("%q is not a size", text)
 	}
 	switch {
 	case quantity.Sign() <= 0:
@@ -53,7 +53,7 @@ func ParseLimit(text string) (Limit, error) {
 	case quantity.CmpInt64(math.MaxInt64) >= 0: // the parser makes MaxInt64 of some that are larger
 		return fail("%q is not below 8Ei", text)
 	case quantity.CmpInt64(quantity.Value()) != 0: // rounded up
-		return fail("%q is no whole number of bytes", text)
+		return fail("%q is not a whole number of bytes", text)
 	}
 	return Limit(quantity.Value()), nil
 }

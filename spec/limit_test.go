@@ -40,20 +40,20 @@ func TestParseLimit(t *testing.T) {
 func TestParseLimitRefuses(t *testing.T) {
 	const remedy = ": write unlimited, or bytes such as 16Gi or 500M"
 	for text, want := range map[string]string{
-		"":                             `memlock "" is no size`,
-		"lots":                         `memlock "lots" is no size`,
-		"Unlimited":                    `memlock "Unlimited" is no size`,
-		"16GB":                         `memlock "16GB" is no size`,
-		"1 Gi":                         `memlock "1 Gi" is no size`,
-		"1Gi\n":                        `memlock "1Gi\n" is no size`,
-		"0x10":                         `memlock "0x10" is no size`,
+		"":                             `memlock "" is not a size`,
+		"lots":                         `memlock "lots" is not a size`,
+		"Unlimited":                    `memlock "Unlimited" is not a size`,
+		"16GB":                         `memlock "16GB" is not a size`,
+		"1 Gi":                         `memlock "1 Gi" is not a size`,
+		"1Gi\n":                        `memlock "1Gi\n" is not a size`,
+		"0x10":                         `memlock "0x10" is not a size`,
 		"0":                            `memlock "0" is not above zero`,
 		"0Gi":                          `memlock "0Gi" is not above zero`,
 		"-1":                           `memlock "-1" is not above zero`,
 		"-16Gi":                        `memlock "-16Gi" is not above zero`,
-		"1.5":                          `memlock "1.5" is no whole number of bytes`,
-		"100m":                         `memlock "100m" is no whole number of bytes`,
-		"1e-2":                         `memlock "1e-2" is no whole number of bytes`,
+		"1.5":                          `memlock "1.5" is not a whole number of bytes`,
+		"100m":                         `memlock "100m" is not a whole number of bytes`,
+		"1e-2":                         `memlock "1e-2" is not a whole number of bytes`,
 		"8Ei":                          `memlock "8Ei" is not below 8Ei`,
 		"18446744073709551616":         `memlock "18446744073709551616" is not below 8Ei`,
 		"1e99":                         `memlock "1e99" is not below 8Ei`,
@@ -80,7 +80,7 @@ func TestParseLimitRefusesHugeExponents(t *testing.T) {
 			done <- err
 		}()
 		err := await.Receive(t, await.Patience, "the end of ParseLimit of "+text, done)
-		if err == nil || !strings.HasPrefix(err.Error(), `memlock "`+text+`" is no size`) {
+		if err == nil || !strings.HasPrefix(err.Error(), `memlock "`+text+`" is not a size`) {
 			t.Errorf("ParseLimit(%q): %v", text, err)
 		}
 	}

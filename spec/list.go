@@ -18,7 +18,7 @@ func (o *object) list(key string) ([]json.RawMessage, error) {
 	}
 	var elements []json.RawMessage
 	if err := json.Unmarshal(value, &elements); err != nil {
-		return nil, typeError(o.join(key), "JSON array")
+		return nil, typeError(o.join(key), "a JSON array")
 	}
 	return elements, nil
 }
@@ -32,20 +32,20 @@ func (o *object) setList(key string, elements []json.RawMessage) {
 	o.set(key, slices.Concat([]byte{'['}, bytes.Join(texts, []byte{','}), []byte{']'}))
 }
 
-// objects gives the objects of the array that stands at a key, each as its text and as what it says.
-func objects[T any](o *object, key, want string) (texts []json.RawMessage, said []T, err error) {
+// objects gives the objects of the array that stands at a key, each as its text and decoded.
+func objects[T any](o *object, key, want string) (texts []json.RawMessage, decoded []T, err error) {
 	if texts, err = o.list(key); err != nil {
 		return nil, nil, err
 	}
-	said = make([]T, len(texts))
+	decoded = make([]T, len(texts))
 	for i, text := range texts {
 		place := fmt.Sprintf("%s[%d]", o.join(key), i)
 		if _, err := parseObject(place, text); err != nil {
 			return nil, nil, err
 		}
-		if err := json.Unmarshal(text, &said[i]); err != nil {
+		if err := json.Unmarshal(text, &decoded[i]); err != nil {
 			return nil, nil, typeError(place, want)
 		}
 	}
-	return texts, said, nil
+	return texts, decoded, nil
 }

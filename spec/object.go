@@ -40,7 +40,7 @@ func fold(key string) string {
 	}, key)
 }
 
-// parseObject reads one JSON object. Two keys that are equal but for case are an error: nobody could say which of them counts.
+// parseObject reads one JSON object. Two keys that are equal but for case are an error: nothing says which of them counts.
 func parseObject(place string, text []byte) (*object, error) {
 	if json.Valid(text) {
 		return members(place, text)
@@ -51,9 +51,9 @@ func parseObject(place string, text []byte) (*object, error) {
 	case len(bytes.TrimSpace(text)) == 0:
 		return nil, fmt.Errorf("%s is empty: expected a JSON object", place)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return nil, fmt.Errorf("%s is no JSON: it ends in the middle", place)
+		return nil, fmt.Errorf("%s is not JSON: it ends in the middle", place)
 	case err != nil:
-		return nil, fmt.Errorf("%s is no JSON: %w", place, err)
+		return nil, fmt.Errorf("%s is not JSON: %w", place, err)
 	}
 	return nil, fmt.Errorf("%s is followed by something else: expected one JSON object", place)
 }
@@ -63,7 +63,7 @@ func parseObject(place string, text []byte) (*object, error) {
 func members(place string, text []byte) (*object, error) {
 	at := skipSpace(text, 0)
 	if text[at] != '{' {
-		return nil, typeError(place, "JSON object")
+		return nil, typeError(place, "a JSON object")
 	}
 	o := &object{place: place, text: text, values: map[string]span{}, end: at + 1}
 	for at = skipSpace(text, at+1); text[at] != '}'; {
@@ -74,7 +74,7 @@ func members(place string, text []byte) (*object, error) {
 		at = skipValue(text, start)
 		var key string
 		if err := json.Unmarshal(text[start:at], &key); err != nil {
-			return nil, fmt.Errorf("%s is no JSON: %w", place, err)
+			return nil, fmt.Errorf("%s is not JSON: %w", place, err)
 		}
 		folded := fold(key)
 		if _, twice := o.values[folded]; twice {
@@ -88,7 +88,7 @@ func members(place string, text []byte) (*object, error) {
 	return o, nil
 }
 
-// skipSpace gives the place of the first byte from at on that is no white space.
+// skipSpace gives the place of the first byte from at on that is not white space.
 func skipSpace(text []byte, at int) int {
 	for at < len(text) && strings.IndexByte(" \t\r\n", text[at]) >= 0 {
 		at++

@@ -35,7 +35,7 @@ func MemoryLimit(text []byte) (int64, error) {
 	}
 	var limit int64
 	if value := memory.get("limit"); value != nil && json.Unmarshal(value, &limit) != nil {
-		return 0, typeError(memory.join("limit"), "whole number of bytes")
+		return 0, typeError(memory.join("limit"), "a whole number of bytes")
 	}
 	return max(limit, 0), nil // -1 is no limit
 }

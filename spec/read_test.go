@@ -26,11 +26,11 @@ func TestMemlock(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		``:                                      "the spec is empty",
-		`{"process":[]}`:                        "process is no JSON object",
-		`{"process":{"rlimits":{}}}`:            "process.rlimits is no JSON array",
-		`{"process":{"rlimits":[7]}}`:           "process.rlimits[0] is no JSON object",
+		`{"process":[]}`:                        "process is not a JSON object",
+		`{"process":{"rlimits":{}}}`:            "process.rlimits is not a JSON array",
+		`{"process":{"rlimits":[7]}}`:           "process.rlimits[0] is not a JSON object",
 		`{"process":{},"Process":{}}`:           `the spec has the key "Process" twice`,
-		`{"process":{"rlimits":[{"hard":-1}]}}`: "process.rlimits[0] is no rlimit",
+		`{"process":{"rlimits":[{"hard":-1}]}}`: "process.rlimits[0] is not an rlimit",
 	} {
 		if _, _, err := Memlock([]byte(text)); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("Memlock(%s): %v; want %s", text, err, want)
@@ -54,9 +54,9 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		``:                                      "the spec is empty",
-		`{"linux":{"resources":{"memory":[]}}}`: "linux.resources.memory is no JSON object",
-		`{"linux":{"resources":{"memory":{"limit":"1Gi"}}}}`:               "linux.resources.memory.limit is no whole number of bytes",
-		`{"linux":{"resources":{"memory":{"limit":9223372036854775808}}}}`: "linux.resources.memory.limit is no whole number of bytes",
+		`{"linux":{"resources":{"memory":[]}}}`: "linux.resources.memory is not a JSON object",
+		`{"linux":{"resources":{"memory":{"limit":"1Gi"}}}}`:               "linux.resources.memory.limit is not a whole number of bytes",
+		`{"linux":{"resources":{"memory":{"limit":9223372036854775808}}}}`: "linux.resources.memory.limit is not a whole number of bytes",
 	} {
 		if got, err := MemoryLimit([]byte(text)); got != 0 || err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("MemoryLimit(%s) = %d, %v; want %s", text, got, err, want)
@@ -85,8 +85,8 @@ func TestHasIPCLock(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		``:                                "the spec is empty",
-		`{"process":{"capabilities":[]}}`: "process.capabilities is no JSON object",
-		`{"process":{"capabilities":{"bounding":"ALL"}}}`: "process.capabilities.bounding is no JSON array",
+		`{"process":{"capabilities":[]}}`: "process.capabilities is not a JSON object",
+		`{"process":{"capabilities":{"bounding":"ALL"}}}`: "process.capabilities.bounding is not a JSON array",
 	} {
 		if got, err := HasIPCLock([]byte(text), AllSets); got || err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("HasIPCLock(%s) = %v, %v; want %s", text, got, err, want)

@@ -32,7 +32,7 @@ func TestConfigCheck(t *testing.T) {
 		{"the defaults", "{}", outcome{0, "FILE is good: 0 rules\n", ""}},
 		{"a rule", "rules: [{match: {namespaces: [a]}}]", outcome{0, "FILE is good: 1 rule\n", ""}},
 		{"several problems", "{memlock: much, ipcLock: force}", outcome{1, "",
-			"FILE: memlock: memlock \"much\" is no size: write unlimited, or bytes such as 16Gi or 500M, or memory-limit\n" +
+			"FILE: memlock: memlock \"much\" is not a size: write unlimited, or bytes such as 16Gi or 500M, or memory-limit\n" +
 				"FILE: ipcLock: \"force\" is none of true, false, always\n"}},
 		{"an unknown key", "memlok: 1Gi", outcome{1, "",
 			"FILE: unknown field \"memlok\"\n"}},

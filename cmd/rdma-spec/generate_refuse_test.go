@@ -25,9 +25,9 @@ func TestGenerateRefuses(t *testing.T) {
 		status int
 		want   string
 	}{
-		"a size that is none":   {"", []string{"--memlock", "lots"}, 2, `memlock "lots" is no size: write unlimited, or bytes such as 16Gi or 500M; see 'rdma-spec generate --help'`},
+		"a size that is none":   {"", []string{"--memlock", "lots"}, 2, `memlock "lots" is not a size: write unlimited, or bytes such as 16Gi or 500M; see 'rdma-spec generate --help'`},
 		"a size below zero":     {"", []string{"--memlock=-1"}, 2, `memlock "-1" is not above zero`},
-		"an empty size":         {"", []string{"--memlock="}, 2, `memlock "" is no size`},
+		"an empty size":         {"", []string{"--memlock="}, 2, `memlock "" is not a size`},
 		"a platform unheard of": {"", []string{"--for", "podman"}, 2, `--for: unknown platform "podman": write one of containerd, docker, crio, nodeadm, talos, bottlerocket, systemd; see`},
 
 		"from nothing":             {"", []string{"--from", "-"}, 3, "--from -: empty: expected an OCI runtime spec, JSON"},
@@ -36,7 +36,7 @@ func TestGenerateRefuses(t *testing.T) {
 		"from no spec":             {"{}", []string{"--from", "-"}, 3, "--from -: not an OCI runtime spec: it has no ociVersion"},
 		"from a spec for Windows":  {`{"ociVersion":"1.0.2","windows":{}}`, []string{"--from", "-"}, 3, "--from -: not an OCI runtime spec for Linux: it has no linux section"},
 		"from 16 MiB and a byte":   {minimal + strings.Repeat(" ", 16<<20), []string{"--from", "-"}, 3, "--from -: larger than 16 MiB"},
-		"from a broken spec":       {`{"ociVersion":"1.0.2","linux":{},"process":[]}`, []string{"--from", "-"}, 3, "--from -: process is no JSON object: not an OCI runtime spec that can be changed"},
+		"from a broken spec":       {`{"ociVersion":"1.0.2","linux":{},"process":[]}`, []string{"--from", "-"}, 3, "--from -: process is not a JSON object: not an OCI runtime spec that can be changed"},
 		"from a key given twice":   {`{"ociVersion":"1.0.2","linux":{},"Linux":{}}`, []string{"--from", "-"}, 3, `--from -: the spec has the key "Linux" twice: keep one of them`},
 		"from a file not there":    {"", []string{"--from", "/nonexistent/spec.json"}, 3, "--from /nonexistent/spec.json: no such file or directory"},
 		"from a folder":            {"", []string{"--from", v100}, 3, "--from " + v100 + ": is a directory"},

@@ -35,8 +35,8 @@ func TestApplyFaultsOfOneContainer(t *testing.T) {
 	}{
 		{"nobody", "stored spec of container nobody: containerd keeps no such container", ErrNotFound},
 		{"elsewhere", "no such container", ErrNotFound},
-		{"no-json", "stored spec of container no-json: the spec is no JSON: it ends in the middle", nil},
-		{"no-object", "process.capabilities is no JSON object", nil},
+		{"no-json", "stored spec of container no-json: the spec is not JSON: it ends in the middle", nil},
+		{"no-object", "process.capabilities is not a JSON object", nil},
 		{"empty", "the spec is empty", nil},
 		{"no-spec", `it is of type "", not an OCI runtime spec`, nil},
 		{"foreign", `it is of type "types.example/vm", not an OCI runtime spec`, nil},

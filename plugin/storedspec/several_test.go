@@ -132,7 +132,7 @@ func TestSpecThatCannotBeEditedAtSeveralContainerds(t *testing.T) {
 		containerds[docker].Set(t, socketproxy.Silent)
 		containerds[k3s].Put("k8s.io", "train", []byte(`{"process":`))
 		for range 2 * breaker.Failures {
-			if _, took, err := timed(t.Context(), client); err == nil || took > 0 || !strings.Contains(err.Error(), "the spec is no JSON") {
+			if _, took, err := timed(t.Context(), client); err == nil || took > 0 || !strings.Contains(err.Error(), "the spec is not JSON") {
 				t.Errorf("Apply gives %v after %s", err, took)
 			}
 		}

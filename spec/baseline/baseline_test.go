@@ -203,7 +203,7 @@ func TestIndent(t *testing.T) {
 		t.Errorf("Indent of its own result: %v (-want +got):\n%s", err, diff)
 	}
 	if _, err := Indent([]byte(`{`)); err == nil {
-		t.Error("Indent takes what is no JSON")
+		t.Error("Indent takes what is not JSON")
 	}
 }
 
