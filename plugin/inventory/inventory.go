@@ -9,6 +9,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/rdma-spec/rdma-spec/plugin/watch"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -84,22 +87,22 @@ func New(root string, budget time.Duration, log logrus.FieldLogger) *Inventory {
 
 // Run reads the node's HCAs until the context is done: at once, when /dev/infiniband changes, and every 10 s.
 func (i *Inventory) Run(ctx context.Context) {
-	devices := watch(i.root)
-	defer devices.close()
-	i.follow(ctx, devices)
+	folder := watch.New(filepath.Join(i.root, devices), watch.Names)
+	defer folder.Close()
+	i.follow(ctx, folder.Changed, folder.Renew)
 }
 
-func (i *Inventory) follow(ctx context.Context, devices *watcher) {
+func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew func()) {
 	again := time.NewTicker(every)
 	defer again.Stop()
 	for {
-		devices.look()
+		renew()
 		i.readAll()
 		select {
 		case <-ctx.Done():
 			return
 		case <-again.C:
-		case <-devices.changed:
+		case <-changed:
 			select { // one change seldom comes alone
 			case <-ctx.Done():
 				return
@@ -262,4 +265,16 @@ func (i *Inventory) put(s *snapshot) {
 	if i.latest.Swap(s) == nil {
 		close(i.first)
 	}
+}
+
+const devices = "/dev/infiniband"
+
+// devicesChanged gives when a device last came or went, by the time stamp of the folder that holds them all: one call of the kernel. It
+// is the zero time where there is no folder.
+func devicesChanged(root string) time.Time {
+	info, err := os.Stat(filepath.Join(root, devices))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }

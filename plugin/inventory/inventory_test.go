@@ -82,7 +82,7 @@ func of(t *testing.T, names ...string) (*Inventory, *fake, *logtest.Hook) {
 func follow(t *testing.T, i *Inventory, f *fake) (changed chan<- struct{}) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	devices := &watcher{changed: make(chan struct{}, 1)}
+	devices := make(chan struct{}, 1)
 	t.Cleanup(synctest.Wait)
 	t.Cleanup(func() {
 		stop()
@@ -94,8 +94,8 @@ func follow(t *testing.T, i *Inventory, f *fake) (changed chan<- struct{}) {
 			}
 		}
 	})
-	go i.follow(ctx, devices)
-	return devices.changed
+	go i.follow(ctx, devices, func() {})
+	return devices
 }
 
 func lines(hook *logtest.Hook) []string {

@@ -101,7 +101,7 @@ func (r *Registration) Run(ctx context.Context) error {
 	if Launched() {
 		return r.runLaunched(ctx)
 	}
-	folder := watch.New(filepath.Dir(r.Socket))
+	folder := watch.New(filepath.Dir(r.Socket), watch.Names)
 	defer folder.Close()
 	patience := backoff.NewExponentialBackOff()
 	patience.InitialInterval, patience.Multiplier, patience.MaxInterval = registerAgain, 2, registerRarely

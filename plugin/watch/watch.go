@@ -13,15 +13,21 @@ import (
 
 // Folder reports changes in one folder, also after the folder was removed and made again.
 type Folder struct {
-	// Changed holds one value once files were created, removed, renamed or written since it was last read.
+	// Changed holds one value once something of what is watched for has happened since it was last read.
 	Changed <-chan struct{}
 
 	path   string
 	notify *fsnotify.Watcher // nil where there is none
 }
 
-// New watches a folder until Close. The folder need not exist.
-func New(path string) *Folder {
+// What is watched for.
+const (
+	Names    = fsnotify.Create | fsnotify.Remove | fsnotify.Rename // files come and go
+	Contents = Names | fsnotify.Write                              // or are written
+)
+
+// New watches a folder for what happens in it, until Close. The folder need not exist.
+func New(path string, what fsnotify.Op) *Folder {
 	changed := make(chan struct{}, 1)
 	f := &Folder{Changed: changed, path: path}
 	notify, err := fsnotify.NewWatcher()
@@ -32,7 +38,7 @@ func New(path string) *Folder {
 	f.Renew()
 	go func() {
 		for event := range notify.Events {
-			if event.Op == fsnotify.Chmod {
+			if event.Op&what == 0 {
 				continue
 			}
 			select {
