@@ -16,8 +16,8 @@ const (
 	// containers that are created come first.
 	kubeletBurst = 10
 	kubeletPause = 50 * time.Millisecond
-	// kubeletMost bounds the questions of a pass, which take 5 s.
-	kubeletMost = 100
+	// kubeletWithin bounds the time that a pass spends on questions.
+	kubeletWithin = 5 * time.Second
 )
 
 // answer is what the kubelet said of a container's resources: what it holds was allotted for good when its pod was admitted.
@@ -29,8 +29,7 @@ type answer struct {
 var errNotAsked = errors.New("the kubelet has not answered yet")
 
 // decide decides about a container by what is known; asks says that the kubelet's word is needed and not known.
-func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded) (c policy.Container, d policy.Decision, asks bool) {
-	c = e.container()
+func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded, c policy.Container) (d policy.Decision, asks bool) {
 	if s := r.states[e.id]; s != nil && s.spec.known {
 		c.MemoryLimit = s.spec.memoryLimit
 	}
@@ -45,7 +44,7 @@ func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded) (c poli
 		}
 	}
 	d = p.Decide(c, node)
-	return c, d, asks
+	return d, asks
 }
 
 // askKubelet asks the kubelet once about each container whose decision needs it, and leaves out those that the policy gives nothing. A pass
@@ -57,18 +56,18 @@ func (r *Repair) askKubelet(ctx context.Context, found *findings, decide func(*f
 			asking = append(asking, f)
 		}
 	}
-	n := min(len(asking), kubeletMost)
-	for i := range n {
-		if i >= kubeletBurst && !pause(ctx, kubeletPause) {
+	asked, answered, start := 0, false, time.Now()
+	for ; asked < len(asking) && time.Since(start) < kubeletWithin; asked++ {
+		if asked >= kubeletBurst && !pause(ctx, kubeletPause) {
 			return
 		}
-		f := asking[(r.askFrom+i)%len(asking)]
+		f := asking[(r.askFrom+asked)%len(asking)]
 		if names, known, err := r.Resources.Names(f.sandboxKey(), f.Namespace, f.Pod, f.Name); err == nil {
-			r.answers[f.id] = answer{names, known}
-			found.unasked = n < len(asking)
+			r.answers[f.id], answered = answer{names, known}, true
 			decide(f)
 		}
 	}
-	r.askFrom += n
+	r.askFrom += asked
+	found.unasked = answered && asked < len(asking)
 	found.keep((*finding).wantsSomething)
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unique"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -65,13 +66,19 @@ func (r *Repair) look(ctx context.Context, p *policy.Policy) *findings {
 	r.forgetOthers(all)
 	node := r.Node
 	node.HCAs = sync.OnceValues(node.HCAs)
-	decide := func(f *finding) {
-		f.Container, f.decision, f.asks = r.decide(p, node, f.recorded)
-	}
+	decide := func(f *finding) { f.decision, f.asks = r.decide(p, node, f.recorded, f.Container) }
+	read := map[unique.Handle[facts]]policy.Container{}
+	var f finding
 	for _, e := range all {
-		f := &finding{recorded: e}
-		if decide(f); f.asks || f.wantsSomething() {
-			found.containers = append(found.containers, f)
+		c, ok := read[e.facts]
+		if !ok {
+			c = e.container()
+			read[e.facts] = c
+		}
+		c.Pod = e.pod
+		f = finding{recorded: e, Container: c}
+		if decide(&f); f.asks || f.wantsSomething() {
+			found.containers = append(found.containers, new(f))
 		}
 	}
 	slices.SortFunc(found.containers, inOrder)

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// recordBytesMost bounds the record. It is enough for 30,000 plain containers, or for 7,000 with two dozen devices each.
+	// recordBytesMost bounds the record. It is enough for 30,000 plain containers, or for 8,000 with two dozen devices each.
 	recordBytesMost = 16 << 20
 	// startsWithin is how long after its creation a container without processes counts as one that has not been started yet.
 	startsWithin = time.Minute

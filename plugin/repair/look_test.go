@@ -1,0 +1,223 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+func sleepUntilOverdue() { time.Sleep(startsWithin + 2*time.Second) }
+func sleepAMoment()      { time.Sleep(10 * time.Millisecond) }
+func sleepAPass()        { time.Sleep(30 * time.Second); synctest.Wait() }
+
+// A later policy finds containers that an earlier one left alone.
+func TestLaterPolicyFindsContainers(t *testing.T) {
+	opted := map[string]string{policy.AnnotationKey: "true"}
+	for name, test := range map[string]struct {
+		before, after string
+		annotations   map[string]string
+	}{
+		"optIn.devices":        {before: "optIn: {devices: false}", after: "{}"},
+		"optIn.namespaces":     {before: "optIn: {devices: false}", after: "optIn: {devices: false, namespaces: [default]}", annotations: opted},
+		"optIn.resources":      {before: "optIn: {devices: false}", after: "optIn: {devices: false, resources: [rdma/*]}"},
+		"another resource":     {before: "optIn: {devices: false, resources: [other/*]}", after: "optIn: {devices: false, resources: [rdma/*]}"},
+		"a rule by namespace":  {before: "memlock: 1Mi", after: "{memlock: 1Mi, rules: [{match: {namespaces: [default]}, memlock: 1Gi}]}"},
+		"a rule by resource":   {before: "optIn: {devices: false}", after: "{optIn: {devices: false}, rules: [{match: {resources: [rdma/*]}}]}"},
+		"a rule less":          {before: "rules: [{match: {namespaces: [default]}, memlock: unchanged, ipcLock: false}]", after: "{}"},
+		"skipRuntimeHandlers":  {before: "skipRuntimeHandlers: ['']", after: "{}"},
+		"refused, and no more": {before: "optIn: {devices: false}", after: "inject: {namespaces: [default]}", annotations: opted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, test.before, map[string][]spec.Limit{"listed": {low}, "created": {low}})
+				b.kubelet.names = map[string][]string{"pod-listed": {"rdma/hca"}, "pod-created": {"rdma/hca"}}
+				listed, created := container("listed", verbs), container("created", verbs)
+				listed.Annotations, created.Annotations = test.annotations, test.annotations
+				b.Listed([]Container{listed}, true)
+				b.Created(created)
+				b.passes(1)
+				sleepUntilOverdue()
+				b.passes(1)
+				if s, _ := b.Stats(); s.Memlock[Below] != 0 {
+					t.Errorf("before: %+v", s)
+				}
+				b.use(test.after)
+				b.expect(Stats{Memlock: map[Verdict]int{Below: 2}})
+			})
+		})
+	}
+}
+
+// The kubelet is asked once about a container that runs, and not at all about one that needs it not.
+func TestRunningContainersByResource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "optIn: {resources: [rdma/*]}", map[string][]spec.Limit{"by-device": {low}, "by-resource": {low}, "unrelated": {low}, "init": {low}})
+		b.kubelet.names = map[string][]string{"pod-by-resource": {"rdma/hca"}}
+		b.kubelet.unlisted = map[string]bool{"pod-init": true}
+		b.kubelet.down = true
+		all := []Container{container("by-device", verbs), container("by-resource"), container("unrelated"), container("init"), container("not-started")}
+		b.Listed(all, true)
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
+		b.kubelet.down = false
+		b.kubelet.asked = nil
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 2}})
+		b.passes(3)
+		b.Listed(all, true) // the runtime has restarted
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 2}})
+		if got := fmt.Sprint(b.kubelet.asked); got != "map[pod-by-resource:1 pod-init:1 pod-unrelated:1]" {
+			t.Errorf("asked about %s, want once about each that runs but by-device", got)
+		}
+	})
+}
+
+// A pass asks a bounded number of questions, and the next one soon goes on where it stopped, also where some are never answered.
+func TestManyQuestionsToTheKubelet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const each = kubeletBurst + int(kubeletWithin/kubeletPause)
+		const count = 5 * each / 2
+		b := newBench(t, "{repair: {every: 1h}, optIn: {resources: [rdma/*]}}", nil)
+		b.kubelet.names = map[string][]string{}
+		var all []Container
+		for i := range count {
+			name := fmt.Sprintf("worker-%03d", i)
+			b.kernel.Run(limitstest.ID(name), unlimited)
+			b.kubelet.names["pod-"+name] = []string{"rdma/hca"}
+			all = append(all, container(name))
+		}
+		b.Listed(all, true)
+		start := time.Now()
+		for pass := range 3 {
+			took := time.Now()
+			next := b.pass(t.Context())
+			if s, _ := b.Stats(); s.Memlock[Sufficient] != min(count, (pass+1)*each) {
+				t.Errorf("pass %d: %v", pass, s.Memlock)
+			}
+			if d := time.Since(took); d > kubeletWithin {
+				t.Errorf("pass %d took %s", pass, d)
+			}
+			if pass == 2 {
+				continue
+			}
+			if next > time.Second {
+				t.Errorf("the pass after %d comes in %s", pass, next)
+			}
+		}
+		if took := time.Since(start); took < time.Duration(count-3*kubeletBurst)*kubeletPause {
+			t.Errorf("%d questions within %s: too many for the kubelet", count, took)
+		}
+		b.kubelet.down = true
+		b.Listed(append(all, container("z")), true)
+		b.kernel.Run(limitstest.ID("z"), unlimited)
+		time.Sleep(settling)
+		if next := b.pass(t.Context()); next != time.Hour {
+			t.Errorf("the kubelet is down, and the next pass comes in %s", next)
+		}
+	})
+}
+
+// A runtime puts the process of an exec into the container's cgroup a moment before it sets the limits.
+func TestExecIsNotBelowPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {mode: fix, every: 1s}", map[string][]spec.Limit{"a": {unlimited}})
+		b.Listed([]Container{container("a", verbs)}, true)
+		const execs = 1000
+		exec := func(pid int) {
+			process := limitstest.NewProcess(limitstest.ID("a"), low)
+			b.kernel.Change(func() { b.kernel.Table[pid] = process })
+			time.Sleep(300 * time.Millisecond)
+			b.kernel.Change(func() { process.Limit = both(unlimited) })
+			time.Sleep(100 * time.Millisecond)
+			b.kernel.Change(func() { delete(b.kernel.Table, pid) })
+		}
+		go b.Run(t.Context())
+		for i := range execs { // so that some process is low at any time
+			go exec(5000 + i)
+			time.Sleep(100 * time.Millisecond)
+			if s, ok := b.Stats(); ok && s.Memlock[Below]+s.Memlock[Unknown] > 0 {
+				t.Fatalf("below policy: %v", s.Memlock)
+			}
+		}
+		if s, _ := b.Stats(); s.Memlock[Sufficient] != 1 || s.Raised > 0 {
+			t.Errorf("%+v", s)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+// A container that is being started gets its limits a moment later; one that does not get them is below policy.
+func TestContainerThatIsBeingStarted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}, "b": {low}, "c": {low}})
+		for _, name := range []string{"a", "b", "c"} {
+			c := container(name, verbs)
+			c.Memlock = both(unlimited)
+			b.Created(c)
+		}
+		go func() {
+			time.Sleep(SecondLookAfter / 2)
+			b.kernel.Run(limitstest.ID("c"))
+			b.kernel.Change(func() {
+				for _, p := range b.kernel.Table {
+					if p.Container == limitstest.ID("a") {
+						p.Limit = both(unlimited)
+					}
+				}
+			})
+		}()
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1, Below: 1}})
+		expectWords(t, b.log.String(), 1, "pod=default/pod-b")
+	})
+}
+
+// A program may lower its own soft limit. That is told apart, and left as the program wants it.
+func TestLoweredByTheProgram(t *testing.T) {
+	softLow := spec.Rlimit{Soft: low, Hard: unlimited}
+	enough := `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]}}`
+	for name, test := range map[string]struct {
+		stored  string // "": the runtime stores none
+		given   spec.Limit
+		verdict Verdict
+	}{
+		"its spec gives enough":       {enough, 0, Lowered},
+		"its creation gave enough":    {"", unlimited, Lowered},
+		"nobody knows what was given": {"", 0, Lowered},
+		"its spec sets none":          {"{}", 0, Below},
+		"its creation gave less":      {"", low, Below},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+				b.specs.texts["a"] = test.stored
+				b.kernel.Table[1000].Limit = softLow
+				c := container("a", verbs)
+				c.Memlock = both(test.given)
+				b.Listed([]Container{c}, test.stored != "")
+				b.expect(Stats{Memlock: map[Verdict]int{test.verdict: 1}})
+				b.passes(1)
+				b.use("repair: {mode: fix}")
+				raised := uint64(0)
+				if test.verdict == Below {
+					raised = 1
+					b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1})
+					b.kernel.Change(func() { b.kernel.Table[1000].Limit = softLow }) // the program lowers it
+				}
+				b.log.Reset()
+				for range 3 {
+					b.expect(Stats{Memlock: map[Verdict]int{Lowered: 1}, Raised: raised})
+				}
+				b.expectSoft("a", low)
+				if test.verdict == Below {
+					expectWords(t, b.log.String(), 1, "its program has lowered its own memlock, and can raise it again: left alone")
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,63 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+func TestMetrics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"low": {low}, "good": {spec.Unlimited}, "lowered": {low}, "spec": {unlimited}})
+		b.specs.texts = map[string]string{"spec": storedText(low, 0), "lowered": storedText(unlimited, 0), "low": "{}"}
+		b.kernel.Table[1002].Limit.Hard = unlimited // lowered's: IDs sort as names do
+		if n := testutil.CollectAndCount(b); n != 0 {
+			t.Errorf("%d metrics before the first pass", n)
+		}
+		b.Listed([]Container{container("low", verbs), container("good", verbs), container("lowered", verbs), container("spec", verbs)}, true)
+		b.passes(1)
+		want := `
+			# HELP nri_rdma_containers_without_ipc_lock Containers whose stored spec lacks the CAP_IPC_LOCK that the policy gives.
+			# TYPE nri_rdma_containers_without_ipc_lock gauge
+			nri_rdma_containers_without_ipc_lock 0
+			# HELP nri_rdma_last_pass_timestamp_seconds When the containers that run were last compared with the policy.
+			# TYPE nri_rdma_last_pass_timestamp_seconds gauge
+			nri_rdma_last_pass_timestamp_seconds 946684801
+			# HELP nri_rdma_repairs_total Running containers that were to be raised to policy, by result (raised, failed).
+			# TYPE nri_rdma_repairs_total counter
+			nri_rdma_repairs_total{result="failed"} 0
+			nri_rdma_repairs_total{result="raised"} 0
+			# HELP nri_rdma_running_containers RDMA containers that run, by memlock: sufficient, lowered (by the program itself), below policy, spec-below (later execs are), unknown.
+			# TYPE nri_rdma_running_containers gauge
+			nri_rdma_running_containers{memlock="below"} 1
+			nri_rdma_running_containers{memlock="lowered"} 1
+			nri_rdma_running_containers{memlock="spec-below"} 1
+			nri_rdma_running_containers{memlock="sufficient"} 1
+			nri_rdma_running_containers{memlock="unknown"} 0
+			# HELP nri_rdma_unrecorded_containers_total Containers that repair does not know, because its record was full.
+			# TYPE nri_rdma_unrecorded_containers_total counter
+			nri_rdma_unrecorded_containers_total 0
+		`
+		if err := testutil.CollectAndCompare(b, strings.NewReader(want)); err != nil {
+			t.Error(err)
+		}
+		b.use("repair: {mode: fix}")
+		b.passes(1)
+		want = strings.NewReplacer(`"raised"} 0`, `"raised"} 2`, `below"} 1`, `below"} 0`, `"sufficient"} 1`, `"sufficient"} 3`, "46684801", "46684802").Replace(want)
+		if err := testutil.CollectAndCompare(b, strings.NewReader(want)); err != nil {
+			t.Error(err)
+		}
+		b.use("repair: {mode: off}")
+		b.passes(1)
+		if n := testutil.CollectAndCount(b); n != 0 {
+			t.Errorf("%d metrics where repair is off", n)
+		}
+	})
+}

@@ -1,0 +1,164 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// stored is the text of a spec with a memlock and a memory limit.
+func storedText(memlock spec.Limit, memory int64) string {
+	return fmt.Sprintf(`{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":%[1]d,"soft":%[1]d}]},"linux":{"resources":{"memory":{"limit":%d}}}}`, uint64(memlock), memory)
+}
+
+// CRI may write its own old copy of a spec over ours: processes have enough, and later execs would not.
+func TestStoredSpecThatIsWrittenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"a": {unlimited}})
+		b.specs.texts["a"] = storedText(unlimited, 0)
+		b.Listed([]Container{container("a", verbs)}, true)
+		want := Stats{Memlock: map[Verdict]int{Sufficient: 1}, WithoutIPCLock: 0}
+		b.expect(want)
+		b.specs.texts["a"] = storedText(low, 0)
+		b.expect(want) // it was read a moment ago
+		time.Sleep(specAgain)
+		below := Stats{Memlock: map[Verdict]int{SpecBelow: 1}}
+		b.expect(below)
+		b.expect(below)
+		expectWords(t, b.log.String(), 1, "its stored spec is below policy, and so are later execs into it: recreate the pod, set repair.mode: fix, or run rdma-spec repair")
+		expectWords(t, b.log.String(), 1, "memlock=unlimited pod=default/pod-a rule=default spec=8Mi wanted=unlimited")
+
+		b.use("repair: {mode: fix}")
+		b.specs.err = errors.New("containerd did not answer")
+		b.expect(Stats{Memlock: map[Verdict]int{SpecBelow: 1}, Failed: 1})
+		b.specs.err = nil
+		fixed := Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1, Failed: 1}
+		b.expect(fixed)
+		expectWords(t, b.log.String(), 1, "its stored spec was below policy, and is raised")
+		if got := b.specs.texts["a"]; got != storedText(unlimited, 0) {
+			t.Errorf("its stored spec is %s", got)
+		}
+		b.expect(fixed)
+	})
+}
+
+// A container's memory limit is what its stored spec says: a pod may be resized in place.
+func TestMemoryLimitAfterResize(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{memlock: memory-limit, repair: {mode: fix}}", map[string][]spec.Limit{"a": {1 << 30}})
+		b.specs.texts["a"] = storedText(1<<30, 1<<30)
+		c := container("a", verbs)
+		c.MemoryLimit = 1 << 30
+		b.Listed([]Container{c}, true)
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}})
+		b.specs.texts["a"] = storedText(1<<30, 2<<30)
+		time.Sleep(specAgain)
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1})
+		b.expectSoft("a", 2<<30)
+		if got := b.specs.texts["a"]; got != storedText(2<<30, 2<<30) {
+			t.Errorf("its stored spec is %s", got)
+		}
+		b.specs.texts["a"] = storedText(2<<30, 1<<30) // smaller again: nothing is lowered
+		time.Sleep(specAgain)
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1})
+		b.expectSoft("a", 2<<30)
+	})
+}
+
+// A pass reads few stored specs, and each has its turn, also where some cannot be read.
+func TestStoredSpecsAreReadInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const count = 3 * specsMost
+		b := newBench(t, "{}", nil)
+		var all []Container
+		for i := range count {
+			name := fmt.Sprintf("a-%02d", i)
+			b.kernel.Run(limitstest.ID(name), unlimited)
+			b.specs.texts[name] = "not a spec"
+			if i >= specsMost {
+				b.specs.texts[name] = storedText(low, 0)
+			}
+			all = append(all, container(name, verbs))
+		}
+		for i := range 100 {
+			all = append(all, container(fmt.Sprintf("plain-%d", i)))
+		}
+		b.Listed(all, true)
+		for pass := range 5 {
+			b.passes(1)
+			if want := min((pass+1)*specsMost, count); b.specs.reads != want {
+				t.Errorf("after pass %d: %d specs were read, want %d", pass, b.specs.reads, want)
+			}
+		}
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: specsMost, SpecBelow: 2 * specsMost}})
+		time.Sleep(specAgain)
+		for range 5 {
+			b.passes(1)
+		}
+		if b.specs.reads != 2*count {
+			t.Errorf("%d specs were read, want each twice: %d", b.specs.reads, 2*count)
+		}
+	})
+}
+
+// Containers whose stored specs lack the CAP_IPC_LOCK that the policy gives are counted. One whose author dropped all is given none.
+func TestContainersWithoutIPCLock(t *testing.T) {
+	has := func(capabilities string) string {
+		return strings.ReplaceAll(`{"process":{"capabilities":{"bounding":[C],"effective":[C],"permitted":[C]}}}`, "C", capabilities)
+	}
+	const usual = `"CAP_CHOWN","CAP_DAC_OVERRIDE","CAP_FSETID","CAP_FOWNER","CAP_MKNOD","CAP_NET_RAW","CAP_SETGID","CAP_SETUID"`
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"lacks": {unlimited}, "has": {unlimited}, "dropped": {unlimited}, "plain": {unlimited}})
+		b.specs.texts = map[string]string{"lacks": has(usual), "has": has(usual + `,"CAP_IPC_LOCK"`), "dropped": has(`"CAP_CHOWN"`), "plain": has(usual)}
+		b.Listed([]Container{container("lacks", verbs), container("has", verbs), container("dropped", verbs), container("plain")}, true)
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 3}, WithoutIPCLock: 1})
+		b.use("ipcLock: false")
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 3}})
+	})
+}
+
+// An edit that failed when the container was created is tried again until it holds, or the container is gone.
+func TestUnfinishedEdits(t *testing.T) {
+	grant := spec.Grant{IPCLock: spec.IPCLockYes}
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {mode: report, every: 30s}", map[string][]spec.Limit{"a": {unlimited}})
+		b.specs.texts = map[string]string{"a": "{}", "b": "{}"}
+		b.specs.err = errors.New("containerd did not answer")
+		b.Listed(nil, true)
+		for _, name := range []string{"a", "b", "gone"} { // b is not started yet
+			b.Created(container(name, verbs))
+			b.Unfinished(limitstest.ID(name), grant)
+		}
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, WithoutIPCLock: 3})
+		b.specs.err = nil
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}})
+		expectWords(t, b.log.String(), 2, "CAP_IPC_LOCK added to the stored spec after the creation")
+		want, err := grant.Apply([]byte("{}"), spec.AllSets)
+		if err != nil || b.specs.texts["a"] != string(want) || b.specs.texts["b"] != string(want) {
+			t.Errorf("stored specs: %s", b.specs.texts)
+		}
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}})
+		if len(b.edits.grants) != 0 {
+			t.Errorf("still to be tried: %v", b.edits.grants)
+		}
+	})
+}
+
+func TestUnfinishedEditsAreBounded(t *testing.T) {
+	var e edits
+	for i := range 2 * unfinishedMost {
+		e.add(fmt.Sprint(i), spec.Grant{})
+	}
+	if len(e.all()) != unfinishedMost {
+		t.Errorf("%d edits are kept", len(e.all()))
+	}
+}
