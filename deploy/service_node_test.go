@@ -90,15 +90,15 @@ func testService(t *testing.T) {
 	awaitLog(t, pluginLog, "below policy", 1)
 
 	manage(t, "reload", "nri-rdma")
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	awaitLog(t, pluginLog, "msg=registered", 2)
+	testDeaths(t)
+	registered := 1 + len(deaths) + 1
 	if err := ctrd.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	awaitLog(t, pluginLog, "msg=registered", 3)
+	awaitLog(t, pluginLog, "msg=registered", registered)
 	wantRDMA(ctx, t, ctrd)
+	testOrder(t)
+	testRuntimeDirectory(t)
 
 	write(t, units+"/nri-rdma.service.d/repair.conf", read(t, "systemd/nri-rdma-repair.conf"), 0o644)
 	write(t, config, "repair: {mode: fix, every: 1s}\n", 0o644)
@@ -109,6 +109,8 @@ func testService(t *testing.T) {
 		t.Errorf("the container that was there before the plugin may lock %s, want unlimited", got)
 	}
 	testValidatorService(ctx, t, ctrd)
+	testWrongCall(t, "nri-rdma")
+	testWrongCall(t, "nri-rdma-validator")
 }
 
 // testValidatorService sees that the validator's service registers, and refuses an RDMA container while the plugin's service is stopped.

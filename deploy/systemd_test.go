@@ -6,6 +6,8 @@ package deploy_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,6 +94,25 @@ func TestServiceFlagsExist(t *testing.T) {
 		}
 		if ours, problem := p.check(start[1]); !ours || problem != "" {
 			t.Errorf("%s: %s: %s", file, start[0], problem)
+		}
+	}
+}
+
+// TestWrongCallIsNoPanic: the exit status of a wrong call is the one after which systemd starts nothing again, and not the one with which
+// Go ends a program that panics.
+func TestWrongCallIsNoPanic(t *testing.T) {
+	var ended *exec.ExitError
+	err := exec.Command(filepath.Join(newPrograms(t).folder, "nri-rdma"), "--wrong").Run()
+	if !errors.As(err, &ended) {
+		t.Fatalf("nri-rdma --wrong: %v, want an exit status", err)
+	}
+	const panics = 2
+	if ended.ExitCode() == panics {
+		t.Errorf("nri-rdma --wrong exits with %d, as a panic does", panics)
+	}
+	for _, unit := range []string{"systemd/nri-rdma.service", "systemd/nri-rdma-validator.service"} {
+		if want := fmt.Sprintf("\nRestartPreventExitStatus=%d\n", ended.ExitCode()); !strings.Contains(read(t, unit), want) {
+			t.Errorf("%s does not say %q", unit, want)
 		}
 	}
 }

@@ -33,6 +33,8 @@ func TestValidatorServiceIsAsThePlugins(t *testing.T) {
 		t.Fatal("the plugin's service is started in another way")
 	}
 	want[start] += " --validate"
+	// A validator writes nothing.
+	want = slices.DeleteFunc(want, func(line string) bool { return strings.HasPrefix(line, "RuntimeDirectory") })
 	if diff := cmp.Diff(want, settings("systemd/nri-rdma-validator.service")); diff != "" {
 		t.Errorf("-as the plugin's +as it is:\n%s", diff)
 	}

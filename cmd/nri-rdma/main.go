@@ -37,6 +37,9 @@ const mostBudget = 1500 * time.Millisecond
 // defaultConfig is read if it exists and no other configuration is named.
 const defaultConfig = "/etc/rdma-spec/config.yaml"
 
+// exitWrongCall is the exit status of a wrong call, sysexits.h's EX_USAGE. It is not 2, with which Go ends a program that panics.
+const exitWrongCall = 64
+
 type options struct {
 	config, name, index, socket, root string
 	podResourcesSocket, http          string
@@ -53,7 +56,7 @@ func main() {
 		return
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "nri-rdma: %v; see 'nri-rdma --help'\n", err)
-		os.Exit(2)
+		os.Exit(exitWrongCall)
 	case o.version:
 		if _, err := fmt.Println("nri-rdma", version); err != nil {
 			fmt.Fprintf(os.Stderr, "nri-rdma: cannot tell the version: %v\n", err)
@@ -64,7 +67,7 @@ func main() {
 	log, err := newLogger(o)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "nri-rdma: %v; see 'nri-rdma --help'\n", err)
-		os.Exit(2)
+		os.Exit(exitWrongCall)
 	}
 	os.Exit(serve(o, log))
 }

@@ -1,0 +1,92 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// deaths are signals that end the plugin. Go ends a program with status 2 on SIGABRT, which systemd's watchdog sends, and on SIGQUIT, as
+// it does where a program panics.
+var deaths = []syscall.Signal{syscall.SIGKILL, syscall.SIGABRT, syscall.SIGQUIT}
+
+// testDeaths: systemd starts the plugin again, however it ended.
+func testDeaths(t *testing.T) {
+	t.Helper()
+	for i, signal := range deaths {
+		before := pluginPID(t)
+		if err := syscall.Kill(before, signal); err != nil {
+			t.Fatal(err)
+		}
+		awaitLog(t, pluginLog, "msg=registered", i+2)
+		if after := pluginPID(t); after == before {
+			t.Errorf("after %v the plugin's process is still %d", signal, before)
+		}
+	}
+}
+
+// testWrongCall: systemd does not start again what is called in a wrong way.
+func testWrongCall(t *testing.T, service string) {
+	t.Helper()
+	manage(t, "stop", service)
+	write(t, filepath.Join(units, service+".service.d/wrong.conf"), "[Service]\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --wrong\n", 0o644)
+	manage(t, "daemon-reload")
+	if out, err := exec.Command("systemctl", "start", service).CombinedOutput(); err == nil {
+		t.Errorf("systemctl start %s succeeds with a wrong flag:\n%s", service, out)
+	}
+	got := manage(t, "show", "--property=ActiveState,ExecMainStatus,NRestarts", service)
+	lines := strings.Fields(got)
+	slices.Sort(lines)
+	if diff := cmp.Diff([]string{"ActiveState=failed", "ExecMainStatus=64", "NRestarts=0"}, lines); diff != "" {
+		t.Errorf("%s with a wrong flag, -want +got:\n%s", service, diff)
+	}
+}
+
+// testOrder: both services start before the services that bring pods.
+func testOrder(t *testing.T) {
+	t.Helper()
+	for _, service := range []string{"nri-rdma", "nri-rdma-validator"} {
+		before := strings.Fields(manage(t, "show", "--property=Before", "--value", service))
+		for _, runtime := range []string{
+			"containerd", "crio", "kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scontroller", "k0sworker",
+			"snap.microk8s.daemon-containerd",
+		} {
+			if !slices.Contains(before, runtime+".service") {
+				t.Errorf("%s.service does not start before %s.service, only before %v", service, runtime, before)
+			}
+		}
+	}
+}
+
+// testRuntimeDirectory: the plugin can write to its runtime directory, and what it writes outlives it.
+func testRuntimeDirectory(t *testing.T) {
+	t.Helper()
+	const folder = "/run/rdma-spec"
+	mounts := read(t, filepath.Join("/proc", strconv.Itoa(pluginPID(t)), "mountinfo"))
+	writable := map[string]bool{} // by mount point
+	for _, mount := range regexp.MustCompile(`(?m)^(?:\S+ ){4}(\S+) (rw|ro)`).FindAllStringSubmatch(mounts, -1) {
+		writable[mount[1]] = mount[2] == "rw"
+	}
+	if !writable[folder] || writable["/"] {
+		t.Errorf("%s must be writable, and / must not be:\n%s", folder, mounts)
+	}
+	kept := filepath.Join(folder, "kept")
+	write(t, kept, "", 0o600)
+	manage(t, "stop", "nri-rdma")
+	if _, err := os.Stat(kept); err != nil {
+		t.Errorf("after systemctl stop: %v", err)
+	}
+}
