@@ -67,7 +67,9 @@ func TestValidatorPatch(t *testing.T) {
 	}
 	want.Ports = []corev1.ContainerPort{{Name: "validator", ContainerPort: port + 1}}
 	want.ReadinessProbe.HTTPGet.Port.StrVal, want.LivenessProbe.HTTPGet.Port.StrVal = "validator", "validator"
-	want.VolumeMounts = slices.DeleteFunc(want.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "proc" || m.Name == "containerd" })
+	want.VolumeMounts = slices.DeleteFunc(want.VolumeMounts, func(m corev1.VolumeMount) bool {
+		return slices.Contains([]string{"proc", "containerd", "policy"}, m.Name)
+	})
 	if diff := cmp.Diff(want, patch.Spec.Template.Spec.Containers[0]); diff != "" {
 		t.Errorf("the container, -as the plugin's +as it is:\n%s", diff)
 	}
