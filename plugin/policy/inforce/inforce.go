@@ -1,0 +1,131 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package inforce keeps the policy in force where other programs of the node find it: the registered plugin writes it, and rdma-spec
+// judges running containers by it.
+//
+// The file says who wrote it. A reader refuses a file whose writer has ended, so nobody has to remove it, and one that somebody other
+// than root can change.
+package inforce
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+// File is the path of the policy in force, below the node's root.
+const File = "/run/rdma-spec/policy.yaml"
+
+const (
+	apiVersion = "rdma-spec/v1alpha1"
+	// maxSize bounds the file. It has a configuration, which has 1 MiB at most, with its defaults filled in.
+	maxSize = 4 << 20
+)
+
+// document is the file.
+type document struct {
+	APIVersion string          `json:"apiVersion"`
+	Source     string          `json:"source"`
+	Writer     process         `json:"writer"`
+	Policy     json.RawMessage `json:"policy"`
+}
+
+// InForce is a policy in force.
+type InForce struct {
+	Policy *policy.Policy
+	Source string // where its writer has it from: a file, the runtime, or the defaults
+	Path   string // the file that it was read from
+	PID    int    // its writer
+}
+
+// Read reads the policy in force on the node whose proc and run are below a root. The error is a single line. It is fs.ErrNotExist
+// where no plugin has written one.
+func Read(root string) (*InForce, error) {
+	path := filepath.Join(root, File)
+	text, err := readTrusted(path)
+	if err != nil {
+		return nil, err
+	}
+	var d document
+	if err := yaml.UnmarshalStrict(text, &d); err != nil {
+		return nil, unreadable(path, err)
+	}
+	if d.APIVersion != apiVersion {
+		return nil, unreadable(path, fmt.Errorf("its apiVersion is %q, not %s", d.APIVersion, apiVersion))
+	}
+	if err := d.Writer.runs(root); err != nil {
+		return nil, fmt.Errorf("%s is out of date: the plugin that wrote it, process %d, has ended: %w", path, d.Writer.PID, err)
+	}
+	p, err := policy.FromText(d.Policy)
+	if err != nil {
+		return nil, unreadable(path, err)
+	}
+	return &InForce{Policy: p, Source: d.Source, Path: path, PID: d.Writer.PID}, nil
+}
+
+func unreadable(path string, err error) error {
+	return fmt.Errorf("%s cannot be read as a policy: %w", path, oneLine{err})
+}
+
+// readTrusted reads a file that nobody but root, or whoever asks, can have written.
+func readTrusted(path string) ([]byte, error) {
+	folder, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: reason(err)})
+	}
+	defer func() { _ = folder.Close() }() // opened for reading
+	info, err := folder.Stat(".")
+	if err == nil {
+		err = trusted(filepath.Dir(path), info)
+	}
+	if err != nil {
+		return nil, err
+	}
+	file, err := folder.OpenFile(filepath.Base(path), os.O_RDONLY|syscall.O_NONBLOCK, 0) // it might be a pipe
+	if err != nil {
+		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: reason(err)})
+	}
+	defer func() { _ = file.Close() }() // opened for reading
+	if info, err = file.Stat(); err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > maxSize {
+		return nil, unreadable(path, fmt.Errorf("it is not a regular file of at most %d bytes", maxSize))
+	}
+	if err := trusted(path, info); err != nil {
+		return nil, err
+	}
+	return io.ReadAll(file)
+}
+
+// trusted refuses what somebody other than root, or whoever asks, can write.
+func trusted(path string, info fs.FileInfo) error {
+	owner, ok := info.Sys().(*syscall.Stat_t)
+	switch {
+	case !ok:
+		return fmt.Errorf("%s is not trusted: its owner is unknown", path)
+	case owner.Uid != 0 && int(owner.Uid) != os.Geteuid():
+		return fmt.Errorf("%s is not trusted: it belongs to user %d, not to root", path, owner.Uid)
+	case info.Mode().Perm()&0o022 != 0:
+		return fmt.Errorf("%s is not trusted: users other than root can write to it (mode %04o)", path, info.Mode().Perm())
+	}
+	return nil
+}
+
+// reason gives the system call's error without the path that was tried.
+func reason(err error) error {
+	if on := new(fs.PathError); errors.As(err, &on) {
+		return on.Err
+	}
+	return err
+}
