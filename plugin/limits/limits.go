@@ -13,11 +13,13 @@
 package limits
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -121,12 +123,21 @@ func (p *Processes) Visible() error {
 	if err != nil {
 		return nil // a copy of some node's proc
 	}
-	// In a container with a PID namespace of its own, PID 1 is of the same container.
-	if first, err := p.kernel.Read(1, "cgroup"); err == nil && string(first) == string(own) {
+	// In a container with a PID namespace of its own, PID 1 is of the same container, and no other container has processes. A node of kind
+	// or k3d is a container, too, and others run in it.
+	if first, err := p.kernel.Read(1, "cgroup"); err != nil || string(first) != string(own) {
+		return nil
+	}
+	containers, err := p.Containers()
+	delete(containers, containerOf(own))
+	if err != nil || len(containers) == 0 {
 		return ErrHidden
 	}
 	return nil
 }
+
+// Pause lets processes go on for a time, or until the context is done.
+func (p *Processes) Pause(ctx context.Context, d time.Duration) { p.kernel.Pause(ctx, d) }
 
 // parseMemlock finds RLIMIT_MEMLOCK in the text of /proc/PID/limits.
 func parseMemlock(text []byte) (spec.Rlimit, error) {

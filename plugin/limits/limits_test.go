@@ -227,6 +227,13 @@ func TestVisible(t *testing.T) {
 		"on the node":                      {map[string]string{"2/comm": "kthreadd\n", "1/cgroup": "0::/\n", "self": "-> 5", "5/cgroup": "0::/\n"}, nil},
 		"in a node that is a container":    {map[string]string{"1/cgroup": "0::/init.scope\n", "self": "-> 5", "5/cgroup": "0::/kubelet/kubepods/x\n"}, nil},
 		"in a container of its own":        {map[string]string{"1/cgroup": "0::/\n", "self": "-> 5", "5/cgroup": "0::/\n"}, ErrHidden},
+		"on a node that is a container (kind, k3d)": {map[string]string{
+			"1/cgroup": "0::/init.scope\n", "self": "-> 5", "5/cgroup": "0::/init.scope\n",
+			"7/cgroup": "0::/kubelet.slice/kubelet-kubepods.slice/cri-containerd-" + idA + ".scope\n",
+		}, nil},
+		"in a container among its children": {map[string]string{
+			"1/cgroup": "0::/kubepods/" + idA + "\n", "self": "-> 5", "5/cgroup": "0::/kubepods/" + idA + "\n", "6/cgroup": "0::/kubepods/" + idA + "/x\n",
+		}, ErrHidden},
 		"in a container as the only one":   {map[string]string{"self": "-> 1", "1/cgroup": "0::/kubepods/" + idA + "\n"}, ErrHidden},
 		"with a shared namespace of a pod": {map[string]string{"1/cgroup": "0::/../" + idB + "\n", "self": "-> 5", "5/cgroup": "0::/\n"}, nil},
 	} {
