@@ -76,6 +76,7 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 // Synchronize is called when the runtime has taken the plugin in. No container is created until it returns, so it copies and returns.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.repair.Listed(listed(pods, containers), p.keepsSpecs.Load())
+	p.anew.Store(true)
 	p.requestPublish()
 	p.Log.WithField("containers", len(containers)).Info("registered")
 	return nil, nil

@@ -5,8 +5,8 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
@@ -82,20 +82,35 @@ func (p *Plugin) requestPublish() {
 	}
 }
 
-// publishAll publishes the policy in force whenever that is requested, until the context is done.
+// publishAgain is the time after which the policy is published again where another plugin has written its own, and has ended.
+const publishAgain = 30 * time.Second
+
+// publishAll publishes the policy in force, whenever that is requested and now and then, until the context is done.
 func (p *Plugin) publishAll(ctx context.Context) {
+	if p.Publisher == nil {
+		return
+	}
+	again := time.NewTicker(publishAgain)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-p.publish:
+		case <-again.C:
 		}
-		current := p.inForce.Load()
-		if p.Publish == nil || !p.Registered() || current.policy.Missing() != nil {
+		current, write := p.inForce.Load(), p.Publisher.Keep
+		switch {
+		case p.anew.Swap(false):
+			write = p.Publisher.Write
+		case !p.Registered():
 			continue
 		}
-		if err := p.Publish(current.policy, current.source); err != nil && !errors.Is(err, context.Canceled) {
-			p.Log.WithError(err).Warn("the policy in force cannot be published: rdma-spec status and repair need --config until it can")
+		if current.policy.Missing() != nil {
+			continue
+		}
+		if err := write(current.policy, current.source); err != nil && p.told.due(err.Error()) {
+			p.Log.WithError(err).Warn("the policy in force cannot be written for rdma-spec: its status and repair need --config here")
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -48,9 +49,8 @@ type Options struct {
 	// fail there do not rest when a container is created.
 	RunningSpecs     repair.Specs
 	RunningResources repair.Resources
-	// Publish is given the policy in force and where it came from, while the plugin is registered and whenever the policy changes. Nil
-	// publishes nothing.
-	Publish func(p *policy.Policy, source string) error
+	// Publisher writes the policy in force for other programs of the node, while the plugin is registered; nil: nobody is to know.
+	Publisher *inforce.Writer
 }
 
 // StoredSpecs edits the specs that a runtime has stored.
@@ -74,6 +74,7 @@ type Plugin struct {
 	registration *registration.Registration
 	inForce      atomic.Pointer[inForce]
 	publish      chan struct{} // another policy is in force, or the plugin has registered
+	anew         atomic.Bool   // it has registered
 	keepsSpecs   atomic.Bool   // the runtime keeps specs that can be edited
 	edits        edits
 	told         throttle

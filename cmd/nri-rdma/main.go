@@ -24,6 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
@@ -161,6 +162,7 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	}
 	if !o.validate {
 		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs, repair.resources, limits.New(o.root)
+		with.Publisher = &inforce.Writer{Root: o.root}
 	}
 	p := plugin.New(with)
 	if o.http != "" {

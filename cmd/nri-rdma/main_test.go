@@ -19,6 +19,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
@@ -58,7 +59,7 @@ func TestStartedWithABadConfiguration(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
-				ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: "/", http: address}, silent())
+				ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: hcatest.V100(t), http: address}, silent())
 			}()
 			await.That(t, await.Patience, "registered", func() bool {
 				return strings.Contains(awaitStatus(t, address, "/metrics", http.StatusOK), "\nnri_rdma_connected 1")
@@ -106,7 +107,7 @@ func TestDaemon(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: "/", http: address}, silent())
+		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: hcatest.V100(t), http: address}, silent())
 	}()
 
 	awaitStatus(t, address, "/healthz", http.StatusOK)

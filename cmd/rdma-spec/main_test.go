@@ -88,7 +88,7 @@ func TestVersion(t *testing.T) {
 
 func TestIsUsageError(t *testing.T) {
 	for err, want := range map[error]bool{
-		usageError{errors.New("memlock is not a size")}:              true,
+		usageError{errors.New("memlock is not a size")}:           true,
 		fmt.Errorf("generate: %w", usageError{errors.New("x")}):   true,
 		errors.New(`unknown command "x" for "rdma-spec"`):         true,
 		errors.New("accepts at most 1 arg(s), received 2"):        true,

@@ -224,9 +224,9 @@ func TestVisible(t *testing.T) {
 		files map[string]string
 		want  error
 	}{
-		"on the node":                      {map[string]string{"2/comm": "kthreadd\n", "1/cgroup": "0::/\n", "self": "-> 5", "5/cgroup": "0::/\n"}, nil},
-		"in a node that is a container":    {map[string]string{"1/cgroup": "0::/init.scope\n", "self": "-> 5", "5/cgroup": "0::/kubelet/kubepods/x\n"}, nil},
-		"in a container of its own":        {map[string]string{"1/cgroup": "0::/\n", "self": "-> 5", "5/cgroup": "0::/\n"}, ErrHidden},
+		"on the node":                   {map[string]string{"2/comm": "kthreadd\n", "1/cgroup": "0::/\n", "self": "-> 5", "5/cgroup": "0::/\n"}, nil},
+		"in a node that is a container": {map[string]string{"1/cgroup": "0::/init.scope\n", "self": "-> 5", "5/cgroup": "0::/kubelet/kubepods/x\n"}, nil},
+		"in a container of its own":     {map[string]string{"1/cgroup": "0::/\n", "self": "-> 5", "5/cgroup": "0::/\n"}, ErrHidden},
 		"on a node that is a container (kind, k3d)": {map[string]string{
 			"1/cgroup": "0::/init.scope\n", "self": "-> 5", "5/cgroup": "0::/init.scope\n",
 			"7/cgroup": "0::/kubelet.slice/kubelet-kubepods.slice/cri-containerd-" + idA + ".scope\n",

@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"sigs.k8s.io/yaml"
@@ -36,7 +37,7 @@ const (
 type document struct {
 	APIVersion string          `json:"apiVersion"`
 	Source     string          `json:"source"`
-	Writer     process         `json:"writer"`
+	PID        int             `json:"pid"` // of the writer, in its PID namespace
 	Policy     json.RawMessage `json:"policy"`
 }
 
@@ -45,14 +46,19 @@ type InForce struct {
 	Policy *policy.Policy
 	Source string // where its writer has it from: a file, the runtime, or the defaults
 	Path   string // the file that it was read from
-	PID    int    // its writer
+	PID    int    // its writer's, in the writer's PID namespace
 }
 
-// Read reads the policy in force on the node whose proc and run are below a root. The error is a single line. It is fs.ErrNotExist
-// where no plugin has written one.
+// Read reads the policy in force on the node whose run is below a root. The error is a single line. It is fs.ErrNotExist where no plugin
+// has written one.
 func Read(root string) (*InForce, error) {
 	path := filepath.Join(root, File)
-	text, err := readTrusted(path)
+	file, err := openTrusted(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // opened for reading
+	text, err := io.ReadAll(file)
 	if err != nil {
 		return nil, err
 	}
@@ -63,22 +69,25 @@ func Read(root string) (*InForce, error) {
 	if d.APIVersion != apiVersion {
 		return nil, unreadable(path, fmt.Errorf("its apiVersion is %q, not %s", d.APIVersion, apiVersion))
 	}
-	if err := d.Writer.runs(root); err != nil {
-		return nil, fmt.Errorf("%s is out of date: the plugin that wrote it, process %d, has ended: %w", path, d.Writer.PID, err)
+	switch lives, err := isLocked(file); {
+	case err != nil:
+		return nil, err
+	case !lives:
+		return nil, fmt.Errorf("%s is out of date: the plugin that wrote it, process %d, has ended", path, d.PID)
 	}
 	p, err := policy.FromText(d.Policy)
 	if err != nil {
 		return nil, unreadable(path, err)
 	}
-	return &InForce{Policy: p, Source: d.Source, Path: path, PID: d.Writer.PID}, nil
+	return &InForce{Policy: p, Source: d.Source, Path: path, PID: d.PID}, nil
 }
 
 func unreadable(path string, err error) error {
 	return fmt.Errorf("%s cannot be read as a policy: %w", path, oneLine{err})
 }
 
-// readTrusted reads a file that nobody but root, or whoever asks, can have written.
-func readTrusted(path string) ([]byte, error) {
+// openTrusted opens a file that nobody but root, or whoever asks, can have written.
+func openTrusted(path string) (*os.File, error) {
 	folder, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
 		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: reason(err)})
@@ -95,17 +104,22 @@ func readTrusted(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: reason(err)})
 	}
-	defer func() { _ = file.Close() }() // opened for reading
-	if info, err = file.Stat(); err != nil {
+	if err := checkFile(path, file); err != nil {
+		_ = file.Close() // it was not used
 		return nil, err
+	}
+	return file, nil
+}
+
+func checkFile(path string, file *os.File) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxSize {
-		return nil, unreadable(path, fmt.Errorf("it is not a regular file of at most %d bytes", maxSize))
+		return unreadable(path, fmt.Errorf("it is not a regular file of at most %d bytes", maxSize))
 	}
-	if err := trusted(path, info); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(file)
+	return trusted(path, info)
 }
 
 // trusted refuses what somebody other than root, or whoever asks, can write.
@@ -129,3 +143,10 @@ func reason(err error) error {
 	}
 	return err
 }
+
+// oneLine is an error on a single line.
+type oneLine struct{ error }
+
+func (e oneLine) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }
+
+func (e oneLine) Unwrap() error { return e.error }

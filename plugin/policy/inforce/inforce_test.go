@@ -4,8 +4,10 @@
 package inforce
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -14,15 +16,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// node is a root with this machine's proc and an empty run.
+// node is a root with an empty run.
 func node(t *testing.T) (root string) {
 	t.Helper()
 	root = t.TempDir()
-	if err := errors.Join(os.Symlink("/proc", filepath.Join(root, "proc")), os.Mkdir(filepath.Join(root, "run"), 0o755)); err != nil {
+	if err := os.Mkdir(filepath.Join(root, "run"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	return root
@@ -37,19 +40,67 @@ func parsed(t *testing.T, text string) *policy.Policy {
 	return p
 }
 
-// plugin is the writer of another process, which runs until end is called.
-func plugin(t *testing.T, root string) (w *Writer, end func()) {
+// asPlugin names, in the environment, the root below which this test program writes policies instead of running tests: each line that it
+// reads is a call, a source and a configuration.
+const asPlugin = "RDMA_SPEC_TEST_ROOT"
+
+func TestMain(m *testing.M) {
+	root := os.Getenv(asPlugin)
+	if root == "" {
+		os.Exit(m.Run())
+	}
+	w := &Writer{Root: root}
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		fields := strings.SplitN(lines.Text(), "|", 3)
+		p, err := policy.FromText([]byte(fields[2]))
+		if err == nil {
+			err = map[string]func(*policy.Policy, string) error{"write": w.Write, "keep": w.Keep}[fields[0]](p, fields[1])
+		}
+		fmt.Println(err)
+	}
+}
+
+// other is a plugin in another process.
+type other struct {
+	*exec.Cmd
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+func plugin(t *testing.T, root string) *other {
 	t.Helper()
-	sleep := exec.Command("sleep", "1000")
-	if err := sleep.Start(); err != nil {
+	o := &other{Cmd: exec.Command("/proc/self/exe")}
+	o.Env = append(os.Environ(), asPlugin+"="+root)
+	in, err := o.StdinPipe()
+	if err != nil {
 		t.Fatal(err)
 	}
-	end = func() {
-		_ = sleep.Process.Kill()
-		_ = sleep.Wait()
+	out, err := o.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Cleanup(end)
-	return &Writer{Root: root, me: func(root string) (process, error) { return find(root, sleep.Process.Pid) }}, end
+	o.in, o.out = in, bufio.NewScanner(out)
+	if err := o.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(o.end)
+	return o
+}
+
+// end kills it.
+func (o *other) end() {
+	_ = o.Process.Kill()
+	_ = o.Wait()
+}
+
+func (o *other) do(t *testing.T, call, source, config string) {
+	t.Helper()
+	if _, err := fmt.Fprintf(o.in, "%s|%s|%s\n", call, source, config); err != nil {
+		t.Fatal(err)
+	}
+	if !o.out.Scan() || o.out.Text() != "<nil>" {
+		t.Errorf("%s: %s", call, o.out.Text())
+	}
 }
 
 // expect reads the policy in force and compares where it is from.
@@ -114,31 +165,30 @@ func TestNobodyHasWritten(t *testing.T) {
 // Two plugins are registered during an update: the one that registered last is in force, whatever the other does, and the other's end
 // changes nothing.
 func TestUpdate(t *testing.T) {
-	root, p := node(t), parsed(t, "{}")
-	old, endOld := plugin(t, root)
-	do(t, old.Write(p, "old"))
+	root := node(t)
+	old := plugin(t, root)
+	old.do(t, "write", "old", "{}")
 	expect(t, "the old one alone", root, "old")
-	young, endYoung := plugin(t, root)
-	do(t, young.Write(p, "young"))
+	young := plugin(t, root)
+	young.do(t, "write", "young", "{}")
 	expect(t, "both", root, "young")
-	do(t, old.Keep(p, "old, reloaded"))
+	old.do(t, "keep", "old, reloaded", "{}")
 	expect(t, "the old one reloads", root, "young")
-	endOld()
+	old.end()
 	expect(t, "the old one has ended", root, "young")
 
 	// The runtime has restarted, and the one that registered last is the one that ends.
-	other, endOther := plugin(t, root)
-	do(t, young.Write(p, "young"))
-	do(t, other.Write(p, "other"))
-	endOther()
+	last := plugin(t, root)
+	young.do(t, "write", "young", "{}")
+	last.do(t, "write", "last", "{}")
+	last.end()
 	if _, err := Read(root); err == nil || !strings.Contains(err.Error(), "is out of date: the plugin that wrote it, process ") {
 		t.Errorf("the writer has ended: %v", err)
 	}
-	do(t, young.Keep(p, "young"))
+	young.do(t, "keep", "young", "{}")
 	expect(t, "the one that is left keeps its policy in force", root, "young")
-	do(t, young.Keep(parsed(t, "memlock: 1Gi"), "young, reloaded"))
+	young.do(t, "keep", "young, reloaded", "memlock: 1Gi")
 	expect(t, "it reloads", root, "young, reloaded")
-	endYoung()
 }
 
 // A plugin that asks again and again whether its policy is in force writes nothing while it is.
@@ -218,12 +268,17 @@ func TestRefused(t *testing.T) {
 			"FILE cannot be read as a policy: error unmarshaling JSON: while decoding JSON: json: unknown field \"memlock\""},
 		"another version": {replace("v1alpha1", "v9"), "FILE cannot be read as a policy: its apiVersion is \"rdma-spec/v9\", not rdma-spec/v1alpha1"},
 		"a bad policy":    {replace("memlock: unlimited", "memlock: much\n  ipcLok: 1"), "FILE cannot be read as a policy: unknown field \"ipcLok\""},
-		"another boot": {replace("bootID: ", "bootID: x"),
-			fmt.Sprintf("FILE is out of date: the plugin that wrote it, process %d, has ended: the node has booted since", os.Getpid())},
-		"another process with its ID": {replace("startTime: ", "startTime: 1"),
-			fmt.Sprintf("FILE is out of date: the plugin that wrote it, process %d, has ended: another process has its ID", os.Getpid())},
-		"no such process": {replace("pid: ", "pid: 99999"),
-			fmt.Sprintf("FILE is out of date: the plugin that wrote it, process 99999%d, has ended: no such process", os.Getpid())},
+		"a copy": {func(_ *testing.T, root string) error {
+			text, err := os.ReadFile(filepath.Join(root, File))
+			return errors.Join(err, os.Remove(filepath.Join(root, File)), write(root, string(text)))
+		}, fmt.Sprintf("FILE is out of date: the plugin that wrote it, process %d, has ended", os.Getpid())},
+		"a copy that somebody who may only read it has locked": {func(t *testing.T, root string) error {
+			text, err := os.ReadFile(filepath.Join(root, File))
+			err = errors.Join(err, os.Remove(filepath.Join(root, File)), write(root, string(text)))
+			reader, openErr := os.Open(filepath.Join(root, File))
+			t.Cleanup(func() { _ = reader.Close() })
+			return errors.Join(err, openErr, unix.FcntlFlock(reader.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK}), unix.Flock(int(reader.Fd()), unix.LOCK_EX))
+		}, fmt.Sprintf("FILE is out of date: the plugin that wrote it, process %d, has ended", os.Getpid())},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := node(t)
@@ -239,38 +294,6 @@ func TestRefused(t *testing.T) {
 				t.Errorf("%s\nwant %s", text, test.want)
 			}
 		})
-	}
-}
-
-// A process that has ended and has not been waited for is not one that runs.
-func TestZombie(t *testing.T) {
-	root := t.TempDir()
-	files := map[string]string{
-		"proc/sys/kernel/random/boot_id": "b\n",
-		"proc/7/stat":                    "7 (a ) S b) Z 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n",
-		"proc/8/stat":                    "8 (a ) S b) S 1 7 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4711 0 0\n",
-		"proc/9/stat":                    "9 (a) S\n",
-	}
-	for name, text := range files {
-		path := filepath.Join(root, name)
-		do(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
-	}
-	for pid, want := range map[int]error{7: errEnded, 8: nil, 9: errEnded, 10: errEnded} {
-		if got, err := find(root, pid); !errors.Is(err, want) || err == nil && got != (process{8, 4711, "b"}) {
-			t.Errorf("process %d: %+v, %v, want %v", pid, got, err, want)
-		}
-	}
-}
-
-// The writer is named by the ID that it has on the node, and not written where that is unknown.
-func TestWriterWithoutProc(t *testing.T) {
-	root := t.TempDir()
-	err := (&Writer{Root: root}).Write(parsed(t, "{}"), "defaults")
-	if err == nil || !strings.Contains(err.Error(), "the ID of this process on the node is unknown") {
-		t.Errorf("%v", err)
-	}
-	if _, err := os.Stat(filepath.Join(root, "run")); err == nil {
-		t.Error("something was written")
 	}
 }
 

@@ -6,27 +6,26 @@ package inforce
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 
-	"github.com/google/renameio/v2"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Writer writes the policy in force of this process. Only a registered plugin may use one: a validator has none, and a nil Writer
-// writes nothing.
+// Writer writes the policy in force. Only a registered plugin may use one: a validator has none, and a nil Writer writes nothing. It is
+// for one goroutine at a time.
 //
 // Where two plugins are registered, as during an update, the file is that of the one that registered last. Nobody removes the file:
 // readers refuse it once its writer has ended.
 type Writer struct {
-	// Root is the folder that has the node's proc and run: "/" on the node itself.
+	// Root is the folder that has the node's run: "/" on the node itself.
 	Root string
 
-	// me describes this process; nil stands for self.
-	me func(root string) (process, error)
+	file *os.File // that was written last, and is locked; nil before
 }
 
 // Write writes the policy and where it comes from, whoever wrote the file before. Call it when the plugin has registered.
@@ -34,7 +33,7 @@ func (w *Writer) Write(p *policy.Policy, source string) error {
 	if w == nil {
 		return nil
 	}
-	_, text, err := w.document(p, source)
+	text, err := document{APIVersion: apiVersion, Source: source, PID: os.Getpid()}.with(p)
 	if err != nil {
 		return err
 	}
@@ -47,46 +46,52 @@ func (w *Writer) Keep(p *policy.Policy, source string) error {
 	if w == nil {
 		return nil
 	}
-	me, text, err := w.document(p, source)
+	text, err := document{APIVersion: apiVersion, Source: source, PID: os.Getpid()}.with(p)
 	if err != nil {
 		return err
 	}
-	var there document
-	if old, err := readTrusted(w.path()); err == nil {
-		if bytes.Equal(old, text) {
-			return nil
-		}
-		if yaml.Unmarshal(old, &there) == nil && there.Writer != me && there.Writer.runs(w.Root) == nil {
-			return nil
+	if there, err := openTrusted(w.path()); err == nil {
+		defer func() { _ = there.Close() }() // opened for reading
+		locked, err := isLocked(there)
+		if err == nil && locked {
+			if !w.wrote(there) {
+				return nil
+			}
+			if old, err := io.ReadAll(there); err == nil && bytes.Equal(old, text) {
+				return nil
+			}
 		}
 	}
 	return w.replace(text)
 }
 
-func (w *Writer) path() string { return filepath.Join(w.Root, File) }
-
-// document gives this process, and the text of the file that it writes.
-func (w *Writer) document(p *policy.Policy, source string) (me process, text []byte, err error) {
-	identify := w.me
-	if identify == nil {
-		identify = self
+// wrote reports whether a file is the one that this Writer wrote last.
+func (w *Writer) wrote(file *os.File) bool {
+	if w.file == nil {
+		return false
 	}
-	if me, err = identify(w.Root); err != nil {
-		return me, nil, fmt.Errorf("cannot write %s: the ID of this process on the node is unknown: %w", w.path(), err)
-	}
-	config, err := json.Marshal(p.Config())
+	mine, err := w.file.Stat()
 	if err != nil {
-		return me, nil, err
+		return false
 	}
-	text, err = yaml.Marshal(document{APIVersion: apiVersion, Source: source, Writer: me, Policy: config})
-	return me, text, err
+	its, err := file.Stat()
+	return err == nil && os.SameFile(mine, its)
 }
 
-// replace replaces the file. Its folder is made where there is none, and must be root's alone: readers would not trust it.
+func (w *Writer) path() string { return filepath.Join(w.Root, File) }
+
+func (d document) with(p *policy.Policy) (text []byte, err error) {
+	if d.Policy, err = json.Marshal(p.Config()); err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(d)
+}
+
+// replace replaces the file by one that is locked already when it appears. Its folder is made where there is none, and must be root's
+// alone: readers would not trust it.
 func (w *Writer) replace(text []byte) error {
 	folder := filepath.Dir(w.path())
-	err := os.Mkdir(folder, 0o755)
-	if err != nil && !os.IsExist(err) {
+	if err := os.Mkdir(folder, 0o755); err != nil && !os.IsExist(err) {
 		return err
 	}
 	info, err := os.Stat(folder)
@@ -96,5 +101,21 @@ func (w *Writer) replace(text []byte) error {
 	if err := trusted(folder, info); err != nil {
 		return err
 	}
-	return renameio.WriteFile(w.path(), text, 0o644, renameio.WithTempDir(folder), renameio.WithStaticPermissions(0o644))
+	file, err := os.CreateTemp(folder, ".policy-*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err = errors.Join(err, file.Chmod(0o644), lock(file)); err == nil {
+		err = os.Rename(file.Name(), w.path())
+	}
+	if err != nil {
+		_, _ = os.Remove(file.Name()), file.Close() // it is of no use
+		return err
+	}
+	if w.file != nil {
+		_ = w.file.Close() // another one is in its place
+	}
+	w.file = file
+	return nil
 }
