@@ -22,11 +22,8 @@ import (
 // serveHTTP serves what monitoring asks for: /metrics, with more collectors than the plugin's if given; /healthz, which says that the
 // plugin answers requests; and /readyz, which says that it is registered with the runtime, has a configuration, and recognises devices.
 func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) (stop func(), err error) {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(append(p.Collectors(), more...)...)
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(p, more...), promhttp.HandlerOpts{
 		ErrorLog: log, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 1, // who may ask is not ours to choose
 	}))
 	answer := func(healthy func() error, well string) http.HandlerFunc {
@@ -61,6 +58,14 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ..
 			_ = server.Close() // somebody reads slowly: nothing is lost with it
 		}
 	}, nil
+}
+
+// newRegistry registers the metrics of the plugin, of the process, and more.
+func newRegistry(p *plugin.Plugin, more ...prometheus.Collector) *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(append(p.Collectors(), more...)...)
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	return registry
 }
 
 func buildInfo() prometheus.Collector {

@@ -1,0 +1,144 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/rdma-spec/rdma-spec/plugin"
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/golden"
+)
+
+// metricsPage is the page that lists the metrics.
+const metricsPage = "../../docs/metrics.md"
+
+// TestMetricsPage checks that the page's table has every metric that the program registers, and no other. -update writes the table.
+func TestMetricsPage(t *testing.T) {
+	page := readText(t, metricsPage)
+	table := regexp.MustCompile(`(?s)(<!-- metrics: [^\n]* -->\n).*(<!-- end -->\n)`)
+	if !table.MatchString(page) {
+		t.Fatalf("%s has no table of metrics between its two comments", metricsPage)
+	}
+	var rows strings.Builder
+	rows.WriteString("\n| metric | labels | meaning |\n|---|---|---|\n")
+	for _, m := range registeredMetrics(t) {
+		fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", m.name, m.labels, m.help)
+	}
+	golden.Compare(t, metricsPage, table.ReplaceAllString(page, "${1}"+strings.ReplaceAll(rows.String(), "$", "$$")+"\n${2}"))
+}
+
+// TestMetricsInPagesExist checks that each metric that a page names is one that the program registers.
+func TestMetricsInPagesExist(t *testing.T) {
+	var names []string
+	for _, m := range registeredMetrics(t) {
+		names = append(names, m.name)
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range append(pages, "../../README.md") {
+		for _, name := range regexp.MustCompile(`nri_rdma_[a-z_]*[a-z]`).FindAllString(readText(t, page), -1) {
+			if found++; !slices.Contains(names, name) {
+				t.Errorf("%s: there is no metric %s", page, name)
+			}
+		}
+	}
+	if found <= len(names) {
+		t.Errorf("%d names found, want those of the table and of the alerts", found)
+	}
+}
+
+// TestMetricsServed checks that what a running program serves is among what the other tests compare the page with.
+func TestMetricsServed(t *testing.T) {
+	var names []string
+	for _, m := range registeredMetrics(t) {
+		names = append(names, m.name)
+	}
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	address, socket, root := freeAddress(t), filepath.Join(t.TempDir(), "nri.sock"), hcatest.V100(t)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(t.Context(), options{config: config, name: "rdma", index: "90", socket: socket, root: root, http: address}, silent())
+	}()
+	t.Cleanup(func() { <-ended })
+	served := regexp.MustCompile(`(?m)^# TYPE (nri_rdma_\S+)`).FindAllStringSubmatch(awaitStatus(t, address, "/metrics", http.StatusOK), -1)
+	if len(served) == 0 {
+		t.Error("no metrics are served")
+	}
+	for _, m := range served {
+		if !slices.Contains(names, m[1]) {
+			t.Errorf("%s is served, and registeredMetrics does not have it", m[1])
+		}
+	}
+}
+
+type metric struct{ name, labels, help string }
+
+// registeredMetrics gives the program's own metrics, in the order of their names.
+func registeredMetrics(t *testing.T) []metric {
+	t.Helper()
+	p := plugin.New(plugin.Options{
+		Name: "rdma", Index: "90", Root: "/", Log: silent(), Inventory: inventory.New("/", 0, silent()),
+	})
+	never := func() bool { return false }
+	registry := newRegistry(p, breakerOpen("containerd", never), breakerOpen("kubelet", never))
+	descs := make(chan *prometheus.Desc, 1000)
+	registry.Describe(descs)
+	close(descs)
+	form := regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"),(?: unit: "[^"]*",)? constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+	var all []metric
+	for desc := range descs {
+		m := form.FindStringSubmatch(desc.String())
+		if m == nil {
+			t.Fatalf("%s is not understood", desc)
+		}
+		name, help := unquote(t, m[1]), unquote(t, m[2])
+		if !strings.HasPrefix(name, "nri_rdma_") {
+			continue
+		}
+		var labels []string
+		for _, label := range strings.FieldsFunc(m[3]+","+m[4], func(r rune) bool { return r == ',' }) {
+			label, _, _ = strings.Cut(label, "=")
+			labels = append(labels, "`"+label+"`")
+		}
+		all = append(all, metric{name, strings.Join(labels, ", "), help})
+	}
+	slices.SortFunc(all, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	return slices.Compact(all)
+}
+
+func unquote(t *testing.T, text string) string {
+	t.Helper()
+	text, err := strconv.Unquote(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func readText(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
