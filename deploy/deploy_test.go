@@ -69,7 +69,7 @@ func newPrograms(t *testing.T) programs {
 func (p programs) check(line string) (ours bool, problem string) {
 	words := strings.Fields(line)
 	at := slices.IndexFunc(words, func(w string) bool { return filepath.Base(w) == "rdma-spec" || filepath.Base(w) == "nri-rdma" })
-	if at < 0 || at > 0 && !precedes(words[:at]) {
+	if at < 0 || at > 0 && words[at-1] != "--" && !precedes(words[:at]) {
 		return false, ""
 	}
 	name, words := filepath.Base(words[at]), words[at+1:]
@@ -141,6 +141,8 @@ func TestCheckFindsMistakes(t *testing.T) {
 		{line: "rdma-spec generate --memlock 64Gi > /etc/x.json", ours: true},
 		{line: "sudo /usr/local/bin/nri-rdma --index 90", ours: true},
 		{line: "rdma-spec version # which one", ours: true},
+		{line: "kubectl exec my-pod -- /tmp/rdma-spec verify --lock 1Gi", ours: true},
+		{line: "kubectl exec my-pod -- /tmp/rdma-spec verify --look 1Gi", ours: true, problem: "rdma-spec verify has no flag --look"},
 		{line: "rdma-spec frobnicate", ours: true, problem: `rdma-spec has no command "frobnicate"`},
 		{line: "rdma-spec generate --memlok 64Gi", ours: true, problem: "rdma-spec generate has no flag --memlok"},
 		{line: "nri-rdma --index=90 --sokcet=x", ours: true, problem: "nri-rdma  has no flag --sokcet"},

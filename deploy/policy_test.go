@@ -15,11 +15,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-func TestConfigurationInReadme(t *testing.T) {
+func TestConfigurationPage(t *testing.T) {
 	checked := map[string]bool{}
 	for _, b := range blocks(t) {
 		first, _, _ := strings.Cut(b.content, ":")
-		if b.file != "README.md" || b.language != "yaml" || first != "memlock" && first != "rules" {
+		if b.file != "docs/configuration.md" || b.language != "yaml" || first != "memlock" && first != "rules" {
 			continue
 		}
 		checked[first] = true
@@ -30,13 +30,13 @@ func TestConfigurationInReadme(t *testing.T) {
 		if err != nil {
 			t.Errorf("%v:\n%s", err, b.content)
 		}
-		if first == "memlock" {
+		if strings.Contains(b.content, "\nrules:") {
 			if diff := cmp.Diff(policy.Default(), got); diff != "" {
-				t.Errorf("the README's defaults, -real +README:\n%s", diff)
+				t.Errorf("the page's defaults, -real +page:\n%s", diff)
 			}
 		}
 	}
-	if len(checked) != 2 {
+	if !checked["memlock"] || !checked["rules"] {
 		t.Errorf("found the blocks that begin with %v, want memlock and rules", checked)
 	}
 }
@@ -53,7 +53,7 @@ func TestExampleConfigurations(t *testing.T) {
 	}
 }
 
-// refusals are the cases of the README's table, in its order.
+// refusals are the cases of the table in docs/pods.md, in its order.
 var refusals = []struct {
 	name       string
 	config     string
@@ -69,10 +69,10 @@ var refusals = []struct {
 	{name: "unreadable", annotation: "yes", holds: true},
 }
 
-func TestRefusalsInReadme(t *testing.T) {
-	rows := regexp.MustCompile("(?m)^\\| [^|]* \\| `([^`]*)` \\|$").FindAllStringSubmatch(read(t, filepath.Join(root, "README.md")), -1)
+func TestRefusalsPage(t *testing.T) {
+	rows := regexp.MustCompile("(?m)^\\| [^|]* \\| `([^`]*)` \\|$").FindAllStringSubmatch(read(t, filepath.Join(root, "docs/pods.md")), -1)
 	if len(rows) != len(refusals) {
-		t.Fatalf("%d messages in the README, want %d", len(rows), len(refusals))
+		t.Fatalf("%d messages in docs/pods.md, want %d", len(rows), len(refusals))
 	}
 	for i, test := range refusals {
 		got := decide(t, test.config, policy.Container{
@@ -82,23 +82,23 @@ func TestRefusalsInReadme(t *testing.T) {
 		case got.Refusal == nil:
 			t.Errorf("%s: not refused: %+v", test.name, got)
 		case got.Refusal.Message != rows[i][1]:
-			t.Errorf("%s:\n   said: %s\n README: %s", test.name, got.Refusal.Message, rows[i][1])
+			t.Errorf("%s:\nsaid: %s\npage: %s", test.name, got.Refusal.Message, rows[i][1])
 		}
 	}
 }
 
-// TestAnnotationsInReadme: each value of the table can be read.
-func TestAnnotationsInReadme(t *testing.T) {
-	rows := regexp.MustCompile("(?m)^\\| `([^`]*)` \\| ").FindAllStringSubmatch(read(t, filepath.Join(root, "README.md")), -1)
-	if len(rows) < 5 {
-		t.Fatalf("%d values in the README, want 5 at least", len(rows))
-	}
-	for _, row := range rows {
-		got := decide(t, "inject: {namespaces: [team-a]}", policy.Container{
-			Namespace: "team-a", Annotations: annotations(strings.Trim(row[1], `"`)),
-		})
-		if got.Refusal != nil {
-			t.Errorf("%s: %s", row[1], got.Refusal.Message)
+// TestAnnotationsInTexts checks that the policy understands each value of the tables in README.md and docs/pods.md.
+func TestAnnotationsInTexts(t *testing.T) {
+	for _, file := range []string{"README.md", "docs/pods.md"} {
+		rows := regexp.MustCompile("(?m)^\\| `([^`]*)` \\| ").FindAllStringSubmatch(read(t, filepath.Join(root, file)), -1)
+		if len(rows) < 5 {
+			t.Errorf("%d values in %s, want 5 at least", len(rows), file)
+		}
+		for _, row := range rows {
+			got := decide(t, "inject: {namespaces: [team-a]}", policy.Container{Annotations: annotations(strings.Trim(row[1], `"`))})
+			if got.Refusal != nil {
+				t.Errorf("%s: %s: %s", file, row[1], got.Refusal.Message)
+			}
 		}
 	}
 }
