@@ -110,3 +110,19 @@ func checkYAML(t *testing.T, text string) error {
 	_, err := policy.FromText([]byte(text))
 	return err
 }
+
+// TestSchemaIsPublished checks that the address that docs/configuration.md gives for editors is the schema's own, and leads to its file.
+func TestSchemaIsPublished(t *testing.T) {
+	var schema struct {
+		ID string `json:"$id"`
+	}
+	if err := json.Unmarshal([]byte(read(t, "config.schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(schema.ID, "https://raw.githubusercontent.com/rdma-spec/rdma-spec/") || !strings.HasSuffix(schema.ID, "/deploy/config.schema.json") {
+		t.Errorf("the schema's $id %q is not the address of its file", schema.ID)
+	}
+	if line := "\n# yaml-language-server: $schema=" + schema.ID + "\n"; !strings.Contains(read(t, filepath.Join(root, "docs", "configuration.md")), line) {
+		t.Errorf("docs/configuration.md does not have the line %q", line)
+	}
+}

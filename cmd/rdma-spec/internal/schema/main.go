@@ -23,7 +23,7 @@ import (
 const (
 	module  = "github.com/rdma-spec/rdma-spec"
 	sources = "plugin/policy" // in the module's root
-	id      = "https://" + module + "/deploy/config.schema.json"
+	id      = "https://raw.githubusercontent.com/rdma-spec/rdma-spec/main/deploy/config.schema.json" // where editors get it
 )
 
 // words are the values of properties that take no others.
