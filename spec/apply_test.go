@@ -88,7 +88,7 @@ const strange = "\t{ \"ociVersion\" :\t\"1.0.2-dev\",\r\n" +
 	`"linux":{ "resources" : {"devices":RULES, "memory":{"limit":9223372036854775807,"kernel":18446744073709551615} , "unified":{}},` +
 	`"devices":DEVICES,"seccomp":{"architectures":["\u0053CMP"],"syscalls":null}},"vm":[],"windows":null}` + " \n"
 
-// changing gives strange with what stands in capitals filled in.
+// changing returns strange with what stands in capitals filled in.
 func changing(lists map[string]string) string {
 	text := strange
 	for list, with := range lists {

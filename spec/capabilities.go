@@ -22,14 +22,14 @@ var (
 	AllSets = CapabilitySets{"bounding", "effective", "permitted", "inheritable", "ambient"}
 )
 
-// defaultCapabilities are those that containerd and CRI-O give a container whose author says nothing
+// defaultCapabilities are those that containerd and CRI-O give a container whose author sets none
 // (containerd, pkg/oci, defaultUnixCaps).
 var defaultCapabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID",
 	"CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
 }
 
-// DroppedAll says whether a bounding set looks like that of a container whose author dropped all capabilities: fewer than half
+// DroppedAll reports whether a bounding set looks like that of a container whose author dropped all capabilities: fewer than half
 // of the runtime's default ones are left. A spec does not record what was dropped, only what is left; `drop: [ALL]` with some
 // added back is recognised, a `drop: [NET_RAW]` is not mistaken for it, and a lone `drop: [IPC_LOCK]` cannot be seen at all,
 // since IPC_LOCK is not a default capability.
@@ -43,7 +43,7 @@ func DroppedAll(bounding []string) bool {
 	return 2*left < len(defaultCapabilities)
 }
 
-// BoundingSet gives the capabilities of a container whose securityContext adds and drops some, as far as DroppedAll and IPC_LOCK need
+// BoundingSet returns the capabilities of a container whose securityContext adds and drops some, as far as DroppedAll and IPC_LOCK need
 // them, that is, ALL adds no others. containerd and CRI-O alike compare names case-insensitively, drop after they add, and take ALL
 // first (containerd, internal/cri/opts, WithCapabilities; CRI-O, setupCapabilities).
 func BoundingSet(add, drop []string) []string {
@@ -63,7 +63,7 @@ func BoundingSet(add, drop []string) []string {
 	})
 }
 
-// Adds says whether CAP_IPC_LOCK is added to a container with the given bounding set.
+// Adds reports whether CAP_IPC_LOCK is added to a container with the given bounding set.
 func (mode IPCLock) Adds(bounding []string) bool {
 	unlessDropped := mode == IPCLockUnlessDropped && (!DroppedAll(bounding) || slices.Contains(bounding, CapIPCLock))
 	return unlessDropped || mode == IPCLockYes

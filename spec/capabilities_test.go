@@ -93,7 +93,7 @@ func TestDroppedAll(t *testing.T) {
 	}
 }
 
-// list gives names as a JSON array.
+// list returns names as a JSON array.
 func list(names ...string) string {
 	text, err := json.Marshal(names)
 	if err != nil {

@@ -52,7 +52,7 @@ func ociDevice(d hca.Device) specs.LinuxDevice {
 	}
 }
 
-// sameDevice says whether an entry of a spec is the granted character device; "u" is OCI's other name for the type "c".
+// sameDevice reports whether an entry of a spec is the granted character device; "u" is OCI's other name for the type "c".
 func sameDevice(present, granted specs.LinuxDevice) bool {
 	return (present.Type == "c" || present.Type == "u") && present.Major == granted.Major && present.Minor == granted.Minor
 }

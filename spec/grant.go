@@ -15,17 +15,17 @@ import (
 )
 
 // Grant is the one unit of change: all that makes a container an RDMA container. The zero Grant changes nothing.
-// It says what the container shall have in the end; whoever applies it leaves alone what is there already.
+// It describes what the container has in the end: applying it leaves alone what is there already.
 type Grant struct {
-	// Memlock is the RLIMIT_MEMLOCK that the container's processes shall have at least, in bytes; 0 leaves it alone.
+	// Memlock is the RLIMIT_MEMLOCK that the container's processes have at least, in bytes; 0 leaves it alone.
 	Memlock Limit `json:"memlock,omitempty"`
-	// IPCLock says whether CAP_IPC_LOCK is added.
+	// IPCLock is whether CAP_IPC_LOCK is added.
 	IPCLock IPCLock `json:"ipcLock,omitempty"`
-	// Devices are the character devices that the container shall hold, with read and write access in its device cgroup.
+	// Devices are the character devices that the container holds, with read and write access in its device cgroup.
 	Devices []hca.Device `json:"devices,omitempty"`
 }
 
-// IPCLock says whether a Grant adds CAP_IPC_LOCK.
+// IPCLock is whether a Grant adds CAP_IPC_LOCK.
 type IPCLock string
 
 // The values of IPCLock.
@@ -38,7 +38,7 @@ const (
 	IPCLockYes IPCLock = "true"
 )
 
-// String gives the grant in the words of logs and of explain: "memlock=unlimited ipc_lock=unless-dropped devices=uverbs0,rdma_cm".
+// String returns the grant in the words of logs and of explain: "memlock=unlimited ipc_lock=unless-dropped devices=uverbs0,rdma_cm".
 func (g Grant) String() string {
 	var words []string
 	if g.Memlock != 0 {
@@ -56,7 +56,7 @@ func (g Grant) String() string {
 	return strings.Join(words, " ")
 }
 
-// DeviceNames gives the base names of the grant's devices, joined by commas: "uverbs0,rdma_cm".
+// DeviceNames returns the base names of the grant's devices, joined by commas: "uverbs0,rdma_cm".
 func (g Grant) DeviceNames() string {
 	names := make([]string, 0, len(g.Devices))
 	for _, d := range g.Devices {
@@ -65,9 +65,9 @@ func (g Grant) DeviceNames() string {
 	return strings.Join(names, ",")
 }
 
-// Apply changes the JSON text of an OCI runtime spec as the grant says, with CAP_IPC_LOCK in the capability sets that are named.
+// Apply changes the JSON text of an OCI runtime spec as the grant describes, with CAP_IPC_LOCK in the capability sets that are named.
 // The text outside the changed arrays stays byte for byte; a spec that already has what the grant gives comes back unchanged,
-// so applying twice equals applying once. Errors name the place in the spec: not JSON, no object where one belongs,
+// so applying twice equals applying once. Errors name the place in the spec: not JSON, something else where an object belongs,
 // a key given twice, another device at a granted one's path.
 func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 	root, err := parseObject(wholeSpec, text)

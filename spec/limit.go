@@ -58,7 +58,7 @@ func ParseLimit(text string) (Limit, error) {
 	return Limit(quantity.Value()), nil
 }
 
-// String gives what ParseLimit reads: "unlimited", or the shortest exact size: "16Gi", "8Mi", "65537".
+// String returns what ParseLimit reads: "unlimited", or the shortest exact size: "16Gi", "8Mi", "65537".
 func (l Limit) String() string {
 	switch {
 	case l == Unlimited:
@@ -69,19 +69,19 @@ func (l Limit) String() string {
 	return resource.NewQuantity(int64(l), resource.BinarySI).String()
 }
 
-// Finite says that the limit is a number of bytes.
+// Finite reports whether the limit is a number of bytes.
 func (l Limit) Finite() bool { return l != Unlimited }
 
 // MarshalJSON writes the limit as String does.
 func (l Limit) MarshalJSON() ([]byte, error) { return json.Marshal(l.String()) }
 
-// Rlimit is what a process is held to: soft is in force, hard is how far the process itself may raise it.
+// Rlimit is a limit of a process: soft is in force, and the process itself can raise it up to hard.
 type Rlimit struct {
 	Soft Limit `json:"soft"`
 	Hard Limit `json:"hard"`
 }
 
-// Raise gives the RLIMIT_MEMLOCK of a process that has the current one and shall be able to lock at least want bytes,
+// Raise returns the RLIMIT_MEMLOCK of a process that has the current one and must be able to lock at least want bytes,
 // and whether that differs from the current one. Neither soft nor hard is ever lowered.
 func (current Rlimit) Raise(want Limit) (Rlimit, bool) {
 	if current.Soft >= want { // the soft limit is what the kernel compares with

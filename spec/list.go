@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// list gives the elements of the array that stands at a key, none where there is none.
+// list returns the elements of the array that stands at a key, none where there is none.
 func (o *object) list(key string) ([]json.RawMessage, error) {
 	value := o.get(key)
 	if value == nil {

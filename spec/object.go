@@ -27,7 +27,7 @@ type object struct {
 // span is where a value stands in the text.
 type span struct{ start, end int }
 
-// fold gives one spelling to all keys that are equal but for case. Go programs such as runc take any of them for the same field.
+// fold returns one spelling to all keys that are equal but for case. Go programs such as runc read all of them as the same field.
 func fold(key string) string {
 	return strings.Map(func(r rune) rune {
 		for {
@@ -96,7 +96,7 @@ func skipSpace(text []byte, at int) int {
 	return at
 }
 
-// skipValue gives the place behind the value that begins at a place in valid JSON.
+// skipValue returns the place behind the value that begins at a place in valid JSON.
 func skipValue(text []byte, at int) int {
 	for depth := 0; ; at++ {
 		switch text[at] {
@@ -125,7 +125,7 @@ func skipValue(text []byte, at int) int {
 	}
 }
 
-// get gives the value of a key, nil where it is missing or null.
+// get returns the value of a key, nil where it is missing or null.
 func (o *object) get(key string) json.RawMessage {
 	at, found := o.values[fold(key)]
 	if value := o.text[at.start:at.end]; found && !bytes.Equal(value, []byte("null")) {
@@ -162,7 +162,7 @@ func (o *object) splice(at span, with []byte) {
 	o.end += grown
 }
 
-// child gives the object that stands at a key, an empty one where there is none.
+// child returns the object that stands at a key, an empty one where there is none.
 func (o *object) child(key string) (*object, error) {
 	value := o.get(key)
 	if value == nil {
@@ -193,7 +193,7 @@ func (o *object) join(key string) string {
 	return o.place + "." + key
 }
 
-// encode gives a value's JSON without escaping HTML. Values are of this package's own types, which always encode.
+// encode returns a value's JSON without escaping HTML. Values are of this package's own types, which always encode.
 func encode(value any) json.RawMessage {
 	var out bytes.Buffer
 	encoder := json.NewEncoder(&out)

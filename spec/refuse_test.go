@@ -72,7 +72,7 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// Of two keys that are equal, or equal but for case, nobody could say which one a runtime takes.
+// Of two keys that are equal, or equal but for case, it is unknown which one a runtime uses.
 func TestApplyRefusesAKeyGivenTwice(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"process":{},"process":{}}`:                                            `the spec has the key "process" twice`,

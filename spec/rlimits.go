@@ -12,7 +12,7 @@ import (
 // RlimitMemlock is the rlimit's type, in the one spelling that runc and crun accept.
 const RlimitMemlock = "RLIMIT_MEMLOCK"
 
-// rlimits gives process.rlimits.
+// rlimits returns process.rlimits.
 func rlimits(process *object) ([]json.RawMessage, []specs.POSIXRlimit, error) {
 	return objects[specs.POSIXRlimit](process, "rlimits", "an rlimit with a type, and hard and soft from 0 to 18446744073709551615")
 }

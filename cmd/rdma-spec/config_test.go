@@ -33,7 +33,7 @@ func TestConfigCheck(t *testing.T) {
 		{"a rule", "rules: [{match: {namespaces: [a]}}]", outcome{0, "FILE is good: 1 rule\n", ""}},
 		{"several problems", "{memlock: much, ipcLock: force}", outcome{1, "",
 			"FILE: memlock: memlock \"much\" is not a size: write unlimited, or bytes such as 16Gi or 500M, or memory-limit\n" +
-				"FILE: ipcLock: \"force\" is none of true, false, always\n"}},
+				"FILE: ipcLock: \"force\" is not one of true, false, always\n"}},
 		{"an unknown key", "memlok: 1Gi", outcome{1, "",
 			"FILE: unknown field \"memlok\"\n"}},
 		{"a rule that is never reached", "rules: [{name: all, match: {namespaces: ['*']}}, {match: {namespaces: [ml]}}]", outcome{1, "",
@@ -51,7 +51,7 @@ func TestConfigCheck(t *testing.T) {
 	folder := t.TempDir()
 	for file, want := range map[string]string{
 		"testdata/none.yaml": "testdata/none.yaml: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n",
-		folder:               folder + ": is no regular file: expected the configuration, YAML\n",
+		folder:               folder + ": is not a regular file: expected the configuration, YAML\n",
 	} {
 		if diff := cmp.Diff(outcome{1, "", want}, call("", "config", "check", file)); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)

@@ -18,8 +18,8 @@ import (
 // one container, else AnnotationKey/pod, else the bare key.
 const AnnotationKey = "rdma." + nri.AnnotationDomain
 
-// Annotations gives those of a pod's annotations that a decision about a container reads: one at most, and of its value no more than
-// it takes to see that it is too long. A pod's author can write a quarter of a megabyte of them.
+// Annotations returns the annotation of a pod that a decision about a container reads, if any. It cuts a value that is too long, since
+// a pod's author can write a quarter of a megabyte.
 func Annotations(pod map[string]string, container string) map[string]string {
 	value, own, found := annotation(pod, container)
 	if !found {
@@ -32,7 +32,7 @@ func Annotations(pod map[string]string, container string) map[string]string {
 	return map[string]string{key: strings.Clone(value[:min(len(value), maxAnnotation+1)])}
 }
 
-// annotation gives the value that counts for a container, and whether it was written for that very container.
+// annotation returns the value that counts for a container, and whether it was written for that very container.
 func annotation(pod map[string]string, container string) (value string, own, found bool) {
 	value, found = nri.GetEffectiveAnnotation(&api.PodSandbox{Annotations: pod}, AnnotationKey, container) // guard: annotation-scope, else anyScope
 	_, own = pod[ownKey(container)]
@@ -52,7 +52,7 @@ type request struct {
 	devices deviceRequest
 }
 
-// deviceRequest says which HCAs are asked for. The zero value leaves it to the policy.
+// deviceRequest is the HCAs that are asked for. The zero value leaves it to the policy.
 type deviceRequest struct {
 	none, all bool
 	names     []string
@@ -61,7 +61,7 @@ type deviceRequest struct {
 // given reports whether the author asked for devices.
 func (d deviceRequest) given() bool { return d.all || len(d.names) > 0 }
 
-// less reports whether a request only lowers what a container would have without it.
+// less reports whether a request only lowers what a container gets without it.
 func (r request) less() bool {
 	lowers := r.memlock != nil || r.ipcLock != nil || r.devices.none
 	return lowers && !r.devices.given() && (r.ipcLock == nil || !*r.ipcLock) && (r.memlock == nil || !r.memlock.unlimited())
@@ -93,7 +93,7 @@ func parseAnnotation(value string) (request, error) {
 		return request{}, errors.New("it is empty: write " + annotationForm)
 	}
 	if strings.ContainsAny(value, "&*!<") { // guard: yaml-alias
-		return request{}, errors.New("it has a YAML anchor, alias, tag or merge (one of & * ! <), which are not taken: write " + annotationForm)
+		return request{}, errors.New("it has a YAML anchor, alias, tag or merge (one of & * ! <), which are not allowed: write " + annotationForm)
 	}
 	if !strings.Contains(value, ":") {
 		return request{}, fmt.Errorf("%s is not understood: write %s", quoted(value), annotationForm)
@@ -155,11 +155,11 @@ func parseDeviceRequest(value json.RawMessage) (deviceRequest, error) {
 	}
 	for _, name := range names {
 		if !validHCAName.MatchString(name) { // guard: hca-name
-			return deviceRequest{}, fmt.Errorf("devices: %s is no name of an HCA such as mlx5_0 (a name, never a path)", quoted(name))
+			return deviceRequest{}, fmt.Errorf("devices: %s is not the name of an HCA such as mlx5_0 (a name, never a path)", quoted(name))
 		}
 	}
 	return deviceRequest{names: names}, nil
 }
 
-// validHCAName is what the kernel takes for an RDMA device's name, less what could be mistaken for a path.
+// validHCAName matches the names that the kernel accepts for an RDMA device, except those that look like a path.
 var validHCAName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$`)

@@ -54,7 +54,7 @@ func annotationAttacks() []attack {
 		unreadable("unreadable", "deep-nesting", "not YAML", strings.Repeat("[", 500)+":"+strings.Repeat("]", 500)),
 		unreadable("unreadable", "nonsense", "not understood", "yes please"),
 		unreadable("unreadable", "empty", "it is empty", ""),
-		unreadable("unreadable", "comment-alone", "it says nothing", "# memlock: 1Mi"),
+		unreadable("unreadable", "comment-alone", "it contains nothing", "# memlock: 1Mi"),
 		{guard: "line-ascii", name: "letters-that-are-not-ascii-in-an-error", container: author("? [\"\\u00e9\"]\n: 1"), refused: CauseUnreadable, says: `"\u00e9"`},
 		{guard: "line-length", name: "error-of-a-mebibyte", refused: CauseKubelet, says: "...",
 			container: guest("true").with(func(c *Container) {

@@ -58,8 +58,8 @@ func deviceAttacks() []attack {
 		// functions that belong to other pods
 		{guard: "functions", name: "virtual-function-among-all", config: anyHCA, node: withFunctions, container: author("{devices: all}"), gets: little(verbs(2, "mlx5_bond_0"), rdmaCM())},
 		{guard: "functions", name: "virtual-functions-by-true", config: anyHCA, node: withFunctions, container: author("true"), gets: little(verbs(2, "mlx5_bond_0"), rdmaCM())},
-		{guard: "functions", name: "virtual-function-by-name", config: anyHCA, node: withFunctions, container: author("{devices: [mlx5_1]}"), refused: CauseCeiling, says: "do not pass"},
-		{guard: "functions", name: "scalable-function-by-name", config: anyHCA, node: withFunctions, container: author("{devices: [mlx5_0]}"), refused: CauseCeiling, says: "do not pass"},
+		{guard: "functions", name: "virtual-function-by-name", config: anyHCA, node: withFunctions, container: author("{devices: [mlx5_1]}"), refused: CauseCeiling, says: "exclude"},
+		{guard: "functions", name: "scalable-function-by-name", config: anyHCA, node: withFunctions, container: author("{devices: [mlx5_0]}"), refused: CauseCeiling, says: "exclude"},
 		{guard: "functions", name: "virtual-functions-by-a-rule", config: "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [fabric]}, inject: {always: true}}]}", node: withFunctions, container: inFabric, gets: unlimited(verbs(2, "mlx5_bond_0"), rdmaCM())},
 
 		// HCAs that cannot be opened, or of which nothing is known
@@ -77,7 +77,7 @@ func deviceAttacks() []attack {
 
 		// others than those that may
 		{guard: "selectors", name: "all-of-them", container: author("{devices: all}"), gets: one},
-		{guard: "named-selectors", name: "storage-hca-by-name", container: author("{devices: [mlx5_bond_0]}"), refused: CauseCeiling, says: "do not pass"},
+		{guard: "named-selectors", name: "storage-hca-by-name", container: author("{devices: [mlx5_bond_0]}"), refused: CauseCeiling, says: "exclude"},
 		{guard: "named-selectors", name: "storage-hca-among-others", container: author("{devices: [mlx5_1, mlx5_bond_0]}"), refused: CauseCeiling},
 		{guard: "hca-found", name: "hca-that-is-not-there", container: author("{devices: [mlx5_9]}"), refused: CauseHCA, says: "does not have"},
 		{guard: "hca-found", name: "hca-called-all", container: author("{devices: [all]}"), refused: CauseHCA, says: "does not have"},
@@ -168,7 +168,7 @@ func configAttacks() []attack {
 		trap("match-empty", "rule-for-no-resource", "would match everything", "rules: [{match: {namespaces: [a], resources: []}}]"),
 		trap("rule-shadowed", "limit-behind-a-rule-for-all-namespaces", "can never match, since rules[0]", "rules: [{match: {namespaces: ['*']}}, {match: {namespaces: [guest]}, memlock: 1Mi}]"),
 		trap("rule-shadowed", "limit-behind-a-rule-without-resources", "can never match", "rules: [{match: {namespaces: [ml-*]}}, {match: {namespaces: [ml-a*], resources: [rdma/a]}, memlock: 1Mi}]"),
-		trap("management-scope", "management-by-resource", "say in match.namespaces", "rules: [{match: {resources: [rdma/*]}, inject: {management: true}}]"),
+		trap("management-scope", "management-by-resource", "name in match.namespaces", "rules: [{match: {resources: [rdma/*]}, inject: {management: true}}]"),
 		trap("management-general", "management-for-all", "never to everybody", "inject: {management: true}"),
 		trap("yaml-documents", "rule-in-a-second-document", "something follows", "memlock: unlimited\n---\nrules: [{match: {namespaces: [a]}, memlock: 1Mi}]"),
 		trap("unknown-key", "memlock-misspelt", "rules[0].memlok", "rules: [{memlok: 1Mi, match: {namespaces: [guest]}}]"),

@@ -103,7 +103,7 @@ func unknownAttacks() []attack {
 		{guard: "candidate", name: "init-container-that-asks-for-the-capability", config: rule("ipcLock: false"), container: init(guest("{ipcLock: true}", heldVerbs(1))), refused: CauseCeiling},
 		{guard: "candidate", name: "claim-beside-another-resource", config: rule("memlock: 1Mi"),
 			container: plain(heldVerbs(1)).with(func(c *Container) { c.Resources = unlisted("nvidia.com/gpu") }), gets: &spec.Grant{Memlock: 1 << 20}},
-		{guard: "candidate", name: "init-container-with-other-hcas", config: listed("inject: {names: [mlx5_1]}"), container: init(author("{devices: [mlx5_bond_0]}")), refused: CauseCeiling, says: "do not pass"},
+		{guard: "candidate", name: "init-container-with-other-hcas", config: listed("inject: {names: [mlx5_1]}"), container: init(author("{devices: [mlx5_bond_0]}")), refused: CauseCeiling, says: "exclude"},
 		{guard: "candidate", name: "init-container-of-a-rule-that-passes-no-hca", config: listed("inject: {names: [mlx5_9]}"), container: init(author("{devices: all}")), refused: CauseHCA},
 		{guard: "candidate", name: "init-container-of-a-rule-that-passes-no-hca-says-true", config: listed("inject: {names: [mlx5_9]}"), container: init(author("true")), gets: unlimited()},
 		{guard: "least-memlock", name: "rule-for-resources-that-gives-more", config: "memlock: 1Mi\n" + rule("memlock: 1Gi"), container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 1 << 20}},

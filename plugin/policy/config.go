@@ -8,14 +8,14 @@ type Config struct {
 	// Memlock is the RLIMIT_MEMLOCK that an RDMA container gets: unlimited, memory-limit, or bytes such as 16Gi. A memory limit above
 	// the node's memory counts as the node's memory.
 	Memlock Scalar `json:"memlock"`
-	// IPCLock says whether an RDMA container gets CAP_IPC_LOCK: true, unless its author dropped all capabilities; false; or always, also
-	// then and beside a finite memlock. A memlock other than unlimited comes without it, always aside, since the capability voids the limit.
+	// IPCLock is whether an RDMA container gets CAP_IPC_LOCK: true (unless its author dropped all capabilities), false, or always (also in
+	// that case, and with a finite memlock). Without always, a memlock other than unlimited comes without the capability, which overrides it.
 	IPCLock Scalar `json:"ipcLock"`
-	// OptIn says what makes a container an RDMA container.
+	// OptIn is what makes a container an RDMA container.
 	OptIn OptIn `json:"optIn"`
-	// Inject says which HCAs are injected into containers that hold none, and where an annotation may ask for them.
+	// Inject selects the HCAs that are injected into containers that hold none, and where an annotation can ask for them.
 	Inject Inject `json:"inject"`
-	// Repair deals with containers that run below policy.
+	// Repair is what happens to containers that run below policy.
 	Repair Repair `json:"repair"`
 	// SkipRuntimeHandlers are globs of runtime handlers whose containers are left alone; "" stands for pods without a RuntimeClass.
 	SkipRuntimeHandlers []string `json:"skipRuntimeHandlers"`
@@ -23,7 +23,7 @@ type Config struct {
 	Rules []Rule `json:"rules"`
 }
 
-// OptIn says what makes a container an RDMA container.
+// OptIn is what makes a container an RDMA container.
 type OptIn struct {
 	// Devices: a container that holds a verbs device of the node is an RDMA container.
 	Devices bool `json:"devices"`
@@ -33,15 +33,15 @@ type OptIn struct {
 	Namespaces []string `json:"namespaces"`
 }
 
-// Inject says which HCAs are injected into containers that hold none.
+// Inject selects the HCAs that are injected into containers that hold none.
 type Inject struct {
-	// Namespaces are globs of the namespaces in which an annotation may ask for HCAs; it opts in there as well.
+	// Namespaces are globs of the namespaces in which an annotation can ask for HCAs; it opts in there as well.
 	Namespaces []string `json:"namespaces"`
 	Selectors
 }
 
-// Selectors choose HCAs. An HCA passes where its name, its function and its NUMA node pass, and one of its ports passes both as to
-// link layer and as to netdev. An empty list of link layers, netdevs or NUMA nodes passes all.
+// Selectors choose HCAs. An HCA is selected if its name, its function and its NUMA node match, and one of its ports matches both
+// in link layer and in netdev. An empty list of link layers, netdevs or NUMA nodes matches all.
 type Selectors struct {
 	// Names are globs of HCA names.
 	Names []string `json:"names"`
@@ -54,25 +54,25 @@ type Selectors struct {
 	// NUMANodes are numbers of NUMA nodes; -1 stands for HCAs that belong to none.
 	NUMANodes []int `json:"numaNodes"`
 	// Management adds the HCA's umad and issm devices, with which a process can disturb the whole fabric.
-	// Only a rule that names namespaces may say so.
+	// Only a rule that names namespaces can set it.
 	Management bool `json:"management"`
 }
 
-// Repair deals with containers that run below policy.
+// Repair is what happens to containers that run below policy.
 type Repair struct {
-	// Mode is off, report or fix. YAML takes an off without quotes for false, which is off as well.
+	// Mode is off, report or fix. YAML reads off without quotes as false, which means off as well.
 	Mode Scalar `json:"mode"`
 	// Every is the time between two passes, as in 30s.
 	Every string `json:"every"`
 }
 
-// Rule sets other values for the containers that it matches. What it does not say is taken from the general values.
+// Rule sets other values for the containers that it matches. Keys that it omits have the general values.
 type Rule struct {
-	// Name is what logs, metrics and explain call the rule; rules[N] without one.
+	// Name is the rule's name in logs, metrics and explain; without one it is rules[N].
 	Name string `json:"name,omitempty"`
-	// Match says which containers the rule is about; all that is given must match.
+	// Match selects the containers that the rule applies to; all keys that are set must match.
 	Match Match `json:"match"`
-	// Memlock replaces the general memlock; it may be unchanged as well.
+	// Memlock replaces the general memlock; it can also be unchanged, which sets no limit.
 	Memlock Scalar `json:"memlock,omitempty"`
 	// IPCLock replaces the general ipcLock.
 	IPCLock Scalar `json:"ipcLock,omitempty"`
@@ -80,22 +80,22 @@ type Rule struct {
 	Inject *RuleInject `json:"inject,omitempty"`
 }
 
-// RuleInject says which HCAs are injected into the containers that a rule matches and that hold none.
+// RuleInject selects the HCAs that are injected into the containers that a rule matches and that hold none.
 type RuleInject struct {
 	Selectors
 	// Always injects them without being asked.
 	Always bool `json:"always"`
 }
 
-// Match says which containers a rule is about. What is left out matches all; what is there may not be empty.
+// Match selects the containers that a rule applies to. A key that is omitted matches all; a list must not be empty.
 type Match struct {
 	// Namespaces are globs of namespaces.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// Resources are globs of resource names, one of which the container must hold. That makes it an RDMA container, too.
+	// Resources are globs of resource names, one of which the container must hold. This also makes it an RDMA container.
 	Resources []string `json:"resources,omitempty"`
 }
 
-// Default is the configuration that is in force where no other is given.
+// Default is the configuration that is in force if no other is given.
 func Default() Config {
 	return Config{
 		Memlock: "unlimited",

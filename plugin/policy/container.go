@@ -23,10 +23,10 @@ type Container struct {
 	AllDevices  bool     // it may use every device of the host, as privileged containers may
 	MemoryLimit int64    // bytes; 0 where it has none
 
-	// Resources gives the names of the resources that the container holds, in the words of the kubelet: rdma/hca_shared_devices_a.
+	// Resources returns the names of the resources that the container holds, as the kubelet names them: rdma/hca_shared_devices_a.
 	// Known is false where the kubelet's answer does not cover the container's resources, as those of an ordinary init container; the
-	// names are then those that are certain. Decide calls it at most once. Nil where there is nobody to ask: what needs the answer is
-	// then decided as if the kubelet had failed.
+	// names are then those that are certain. Decide calls it at most once. Nil if there is no kubelet: a decision that needs
+	// the answer is then made as if the kubelet had failed.
 	Resources func() (names []string, known bool, err error)
 }
 
@@ -37,13 +37,13 @@ type Device struct {
 	Major, Minor int64
 }
 
-// Node gives what a decision depends on of the node.
+// Node is what a decision depends on of the node.
 type Node struct {
-	// Verbs says whether a number is that of a verbs device; it is called for each character device of a container.
+	// Verbs reports whether a number is that of a verbs device; it is called for each character device of a container.
 	Verbs func(hca.Number) (hca.Device, bool, error)
-	// HCAs gives the inventory; it is called at most once, where devices are injected.
+	// HCAs returns the inventory; it is called at most once, where devices are injected.
 	HCAs func() (*hca.Node, error)
-	// Memory is the node's memory in bytes: a container's memory limit above it counts as this much. 0 is not known.
+	// Memory is the node's memory in bytes: a container's memory limit above it counts as this much. 0 means unknown.
 	Memory int64
 }
 
@@ -66,7 +66,7 @@ func LiveNode(root string) Node {
 	}
 }
 
-// LiveMemory gives the node's memory in bytes, MemTotal; 0 where the kernel does not tell.
+// LiveMemory returns the node's memory in bytes, MemTotal; 0 if it is unknown.
 func LiveMemory() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -86,29 +86,29 @@ const (
 	SignalResource   Signal = "resource"   // it holds a resource that the configuration names
 )
 
-// Decision says what a container gets, or why it gets nothing, in the words of logs, metrics, explain and status.
+// Decision is what a container gets, or why it gets nothing, in the words of logs, metrics, explain and status.
 type Decision struct {
 	Signal   Signal `json:"signal"`
 	Evidence string `json:"evidence,omitempty"` // what the signal was: a device, a resource, an annotation's key
-	Rule     string `json:"rule,omitempty"`     // the rule that spoke; "default" where none matched; all candidates where nobody knows which
+	Rule     string `json:"rule,omitempty"`     // the rule that applies; "default" if none matched; all candidates if it is unknown which applies
 
 	Grant   *spec.Grant `json:"grant,omitempty"`
 	Refusal *Refusal    `json:"refusal,omitempty"`
-	// Reason says why there is neither a grant nor a refusal, where there is more to say than that nothing asked for one.
+	// Reason is why there is neither a grant nor a refusal; "" if nothing asked for one.
 	Reason string `json:"reason,omitempty"`
-	// Unknown: the container might hold resources that would make more of it, and the kubelet did not tell.
+	// Unknown is true if the container might hold resources that give it more, and the kubelet did not report them.
 	Unknown bool `json:"unknown,omitempty"`
 	// Warnings are what an administrator should know although the decision stands.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Refusal is why a container's creation fails: one line that says what, why and what to do.
+// Refusal is why a container's creation fails: one line with what, why, and what to do.
 type Refusal struct {
 	Cause   Cause  `json:"cause"`
 	Message string `json:"message"`
 }
 
-// Error gives the message.
+// Error returns the message.
 func (r *Refusal) Error() string { return r.Message }
 
 // Cause is a refusal's cause, one word of a fixed set.
@@ -117,11 +117,11 @@ type Cause string
 // The causes.
 const (
 	CauseUnreadable  Cause = "unreadable"   // the annotation cannot be read
-	CauseNamespace   Cause = "namespace"    // the namespace may not have what the annotation asks for
+	CauseNamespace   Cause = "namespace"    // the policy does not allow the namespace what the annotation asks for
 	CauseCeiling     Cause = "ceiling"      // the annotation asks for more than the policy gives
 	CauseMemoryLimit Cause = "memory-limit" // memlock follows the memory limit and there is none
-	CauseHCA         Cause = "hca"          // no such HCA, or none that could be injected
+	CauseHCA         Cause = "hca"          // there is no such HCA, or none that can be injected
 	CauseDevicePath  Cause = "device-path"  // another device has the path of one that would be injected
-	CauseKubelet     Cause = "kubelet"      // the kubelet did not tell which resources the container holds
-	CauseNoPolicy    Cause = "no-policy"    // there is no configuration that could be read
+	CauseKubelet     Cause = "kubelet"      // the kubelet did not report which resources the container holds
+	CauseNoPolicy    Cause = "no-policy"    // there is no configuration that can be read
 )

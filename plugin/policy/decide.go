@@ -10,8 +10,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Decide says what a container gets. It is the only place that does. A container that nothing names is left before anybody is asked
-// about it.
+// Decide decides what a container gets. No other code does. It returns early, without a call, for a container without any signal.
 func (p *Policy) Decide(c Container, node Node) Decision {
 	d := &deciding{Policy: p, container: c, node: node}
 	d.Signal = SignalNone
@@ -21,7 +20,7 @@ func (p *Policy) Decide(c Container, node Node) Decision {
 	return d.Decision
 }
 
-// deciding is one decision in the making.
+// deciding is a decision that is being made.
 type deciding struct {
 	*Policy
 	Decision
@@ -31,7 +30,7 @@ type deciding struct {
 	annotated, own bool // there is an annotation; it was written for this very container
 	request        request
 	held           *hca.Device // a verbs device that it holds
-	blind          error       // why nobody can tell which verbs devices it holds
+	blind          error       // why it is unknown which verbs devices it holds
 	resources      resources
 }
 
@@ -83,7 +82,7 @@ func (d *deciding) withoutPolicy() *Refusal {
 	return refuse(CauseNoPolicy, "it is an RDMA container, and the plugin has no configuration: %s: mend the file, which is read again when it changes", oneLine(d.missing.Error()))
 }
 
-// withoutSignal decides about a container that nothing names. It is left alone, unless its author asked for something.
+// withoutSignal decides about a container without a signal. It is left alone, unless its author asked for something.
 func (d *deciding) withoutSignal() *Refusal {
 	switch {
 	case d.annotated && d.blind != nil:
@@ -104,8 +103,8 @@ func (d *deciding) withoutSignal() *Refusal {
 
 const blind = "cannot tell whether the container holds verbs devices: %s: see rdma-spec devices on the node"
 
-// grant makes the grant of what the candidates give within what was asked for: field by field the least, since any of them may be
-// the rule that matches.
+// grant makes the grant from what the candidates give and what was asked for: field by field the least, since any candidate may be the
+// rule that matches.
 func (d *deciding) grant(candidates []*rule) *Refusal {
 	limit, refusal := d.memlock(candidates)
 	if refusal != nil {
@@ -123,7 +122,7 @@ func (d *deciding) grant(candidates []*rule) *Refusal {
 	return nil
 }
 
-// memlock gives 0 where the limit is left as it is, which is the least there is.
+// memlock returns 0 if the limit is left unchanged, which is the least.
 func (d *deciding) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 	ceiling := spec.Unlimited
 	for _, r := range candidates {
@@ -152,8 +151,8 @@ func (d *deciding) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 	return asked, nil
 }
 
-// bytes gives the limit that a memlock means for the container, and whether it means one: memory-limit does not where there is no
-// memory limit. One above the node's memory counts as the node's: its author can write what they like.
+// bytes returns the limit that a memlock means for the container, and whether it means one: memory-limit does not if there is no
+// memory limit. One above the node's memory counts as the node's, since its author can write any number.
 func (d *deciding) bytes(m memlock) (limit spec.Limit, ok bool) {
 	if !m.memoryLimit {
 		return m.limit, true
@@ -165,8 +164,8 @@ func (d *deciding) bytes(m memlock) (limit spec.Limit, ok bool) {
 	return spec.Limit(bytes), bytes > 0
 }
 
-// ipcLock gives what the rule gives, or less. Where the rule leaves out containers that dropped all capabilities, asking does not
-// bring them back in: who dropped them may be the administrator, by Pod Security.
+// ipcLock returns what the rule gives, or less. If the rule excludes containers that dropped all capabilities, asking does not
+// include them: an administrator may have dropped the capabilities, by Pod Security.
 func (d *deciding) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
 	mode := ipcLockAlways
 	for _, r := range candidates {

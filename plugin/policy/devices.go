@@ -11,8 +11,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// devices gives the devices that are injected: those of the HCAs that are asked for, within those that every candidate selects. What a
-// device plugin has allotted is never added to.
+// devices returns the devices that are injected: those of the HCAs that are asked for, within those that every candidate selects. A
+// container that holds devices of a device plugin gets no others.
 func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	asked := d.request.devices
 	unasked := !slices.ContainsFunc(candidates, func(r *rule) bool { return !r.always }) // guard: least-always, else candidates[0].always
@@ -57,7 +57,7 @@ func (d *deciding) inventory() (*hca.Node, *Refusal) {
 	return node, nil
 }
 
-// notHeld refuses a container that holds verbs devices and asks for an HCA that is not among theirs.
+// notHeld refuses a container that holds verbs devices and asks for an HCA that it does not hold.
 func (d *deciding) notHeld(names []string) *Refusal {
 	if len(names) == 0 {
 		return nil
@@ -83,7 +83,7 @@ func (d *deciding) holds(dev hca.Device) bool {
 	})
 }
 
-// devicesOf gives the devices of HCAs, and the node's rdma_cm.
+// devicesOf returns the devices of HCAs, and the node's rdma_cm.
 func (d *deciding) devicesOf(node *hca.Node, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
 	management := all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
 	for _, h := range chosen {
@@ -103,7 +103,7 @@ func (d *deciding) devicesOf(node *hca.Node, chosen []hca.HCA, candidates []*rul
 	return devices
 }
 
-// chooseHCAs gives the HCAs whose devices are injected: one at least, except where the candidates alone leave none.
+// chooseHCAs returns the HCAs whose devices are injected: one at least, except where the candidates alone leave none.
 func (d *deciding) chooseHCAs(node *hca.Node, candidates []*rule) (chosen []hca.HCA, refusal *Refusal) {
 	names := d.request.devices.names
 	if len(names) > 0 {
@@ -130,7 +130,7 @@ func (d *deciding) chooseHCAs(node *hca.Node, candidates []*rule) (chosen []hca.
 	return chosen, refusal
 }
 
-// allHCAs gives every HCA that all candidates' selectors pass and that has an ACTIVE port.
+// allHCAs returns every HCA that all candidates' selectors pass and that has an ACTIVE port.
 func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refusal) {
 	var chosen, broken []hca.HCA
 	for _, h := range node.HCAs {
@@ -175,7 +175,7 @@ func (d *deciding) namedHCAs(node *hca.Node, candidates []*rule, names []string)
 		case d.problem(node, h) != "": // guard: named-broken-hca
 			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another", quoted(name), d.problem(node, h))
 		case !all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }): // guard: named-selectors
-			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the selectors of %s do not pass: ask for another, or for devices: all", quoted(name), d.who(candidates))
+			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the selectors of %s exclude: ask for another, or for devices: all", quoted(name), d.who(candidates))
 		}
 		chosen = append(chosen, h)
 	}
@@ -187,7 +187,7 @@ func all(candidates []*rule, condition func(Selectors) bool) bool {
 	return !slices.ContainsFunc(candidates, func(r *rule) bool { return !condition(r.selectors) }) // guard: least-selectors, else condition(candidates[len(candidates)-1].selectors)
 }
 
-// pathTaken refuses to hide a device under the path of another: the container would hold something else than it was promised.
+// pathTaken refuses to hide a device under the path of another: the container would hold another device than it asked for.
 func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
 	for _, granted := range devices {
 		for _, present := range d.container.Devices {
@@ -203,8 +203,8 @@ func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
 
 func nameOf(h hca.HCA) string { return h.Name }
 
-// problem says why an HCA cannot be injected, "" where it can. Where the inventory is older than the last change of the node's devices, it
-// is read from the kernel, which asks no HCA, that the HCA is still there.
+// problem returns why an HCA cannot be injected, "" if it can. Where the inventory is older than the last change of the node's devices, it
+// it asks the kernel, and no HCA, whether the HCA is still there.
 func (d *deciding) problem(node *hca.Node, h hca.HCA) string {
 	usable, err := h.Usable(false)
 	if err != nil {

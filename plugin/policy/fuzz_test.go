@@ -52,7 +52,7 @@ func FuzzAnnotation(f *testing.F) {
 	})
 }
 
-// worked gives the processor time that this thread has had: what else the machine does is not in it.
+// worked returns the processor time that this thread has had: what else the machine does is not in it.
 func worked(t *testing.T) time.Duration {
 	runtime.LockOSThread()
 	var now unix.Timespec

@@ -11,7 +11,7 @@ import (
 	"unicode"
 )
 
-// checkNameGlobs refuses globs of names that match nothing, or other names than they seem to.
+// checkNameGlobs refuses globs of names that match nothing, or that match other names than they appear to.
 func checkNameGlobs(globs []string) error {
 	for _, g := range globs {
 		if err := checkGlob(g); err != nil {
@@ -24,7 +24,7 @@ func checkNameGlobs(globs []string) error {
 	return nil
 }
 
-// checkResourceGlobs does so for globs of resources, which have a domain. Stars do not stand for the / after it.
+// checkResourceGlobs does the same for globs of resources, which have a domain. A star does not match the / after it.
 func checkResourceGlobs(globs []string) error {
 	for _, g := range globs {
 		if err := checkGlob(g); err != nil {

@@ -119,7 +119,7 @@ func mutate(t *testing.T, file string) mutation {
 	return m
 }
 
-// conditionOf gives the condition of an if or of a case without a tag.
+// conditionOf returns the condition of an if or of a case without a tag.
 func conditionOf(n ast.Node) ast.Expr {
 	switch s := n.(type) {
 	case *ast.IfStmt:
@@ -132,7 +132,7 @@ func conditionOf(n ast.Node) ast.Expr {
 	return nil
 }
 
-// valueOf gives what a mark replaces of a return or an assignment.
+// valueOf returns what a mark replaces of a return or an assignment.
 func valueOf(n ast.Node) ast.Expr {
 	var values []ast.Expr
 	switch s := n.(type) {

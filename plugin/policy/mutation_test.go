@@ -62,7 +62,7 @@ func runAttacks(binary, guard, rows string) (string, error) {
 	return string(out), err
 }
 
-// compileMutants gives the test binary that holds all mutants, and the place of each guard.
+// compileMutants returns the test binary that holds all mutants, and the place of each guard.
 func compileMutants(t *testing.T) (binary string, guards map[string]string) {
 	dir := t.TempDir()
 	overlay := struct{ Replace map[string]string }{map[string]string{}}

@@ -29,7 +29,7 @@ const maxConfigSize = 1 << 20
 // used, so that an error can name the place. It is "" only where nothing was written.
 type Scalar string
 
-// UnmarshalJSON takes any JSON value: one that is not a scalar is an error where the value is used.
+// UnmarshalJSON accepts any JSON value: a value that is not a scalar is an error where the value is used.
 func (s *Scalar) UnmarshalJSON(text []byte) error {
 	var str string
 	if err := json.Unmarshal(text, &str); err != nil || str == "" {
@@ -39,7 +39,7 @@ func (s *Scalar) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// MarshalJSON writes true and false as they are written by hand, and all else as text.
+// MarshalJSON writes true and false as booleans, and everything else as text.
 func (s Scalar) MarshalJSON() ([]byte, error) {
 	if s == "true" || s == "false" {
 		return []byte(s), nil
@@ -49,7 +49,7 @@ func (s Scalar) MarshalJSON() ([]byte, error) {
 
 // Parse reads a configuration: YAML, on top of the defaults. It is strict: a key that is unknown, given twice, of another type or
 // without a value is an error that names its path. An empty text is an error as well, since a file that has lost its content
-// would otherwise silently become the defaults; a file with comments alone gives the defaults.
+// would otherwise silently become the defaults. A file with only comments gives the defaults.
 func Parse(text []byte) (Config, error) {
 	if len(text) > maxConfigSize {
 		return Config{}, fmt.Errorf("the configuration is larger than %d bytes", maxConfigSize)
@@ -92,7 +92,7 @@ func readFile(file string) ([]byte, error) {
 	case err != nil:
 		return nil, fmt.Errorf("cannot read the configuration: %w", err)
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file: expected the configuration, YAML", file)
+		return nil, fmt.Errorf("%s is not a regular file: expected the configuration, YAML", file)
 	case info.Size() > maxConfigSize:
 		return nil, fmt.Errorf("%s is larger than %d bytes: expected the configuration, YAML", file, maxConfigSize)
 	}
@@ -107,7 +107,7 @@ func readFile(file string) ([]byte, error) {
 }
 
 // errNothing reports that a YAML text has nothing but white space and comments in it.
-var errNothing = errors.New("it says nothing")
+var errNothing = errors.New("it contains nothing")
 
 // decodeStrict reads YAML into a value on top of what it holds: one document, without a key that is unknown, given twice, of another
 // type, or without a value. Errors name the path of what is wrong, one a line; a key given twice is named by its line, since only the
@@ -155,7 +155,7 @@ func oneDocument(text []byte) bool {
 	return errors.Is(documents.Decode(&content), io.EOF)
 }
 
-// withoutValue finds the keys and list elements that have no value, which a decoder would take for ones that are not there.
+// withoutValue finds the keys and list elements that have no value, which a decoder would treat as absent.
 func withoutValue(place string, written any) (found problems) {
 	switch written := written.(type) {
 	case nil:
@@ -182,7 +182,7 @@ var expected = map[reflect.Kind]string{
 	reflect.Int:    "a whole number",
 }
 
-// firstLine gives an error's text without the libraries' prefixes, on one line.
+// firstLine returns an error's text without the libraries' prefixes, on one line.
 func firstLine(err error) string {
 	text := strings.TrimPrefix(err.Error(), "error converting YAML to JSON: ")
 	text = strings.TrimPrefix(text, "yaml: ")

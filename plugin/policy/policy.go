@@ -4,10 +4,10 @@
 // Package policy decides who may have what: it holds the administrator's configuration and, for each container, the one decision
 // that the plugin, explain, status and repair carry out or show.
 //
-// It takes values and returns values. What costs a call, the node's devices and the kubelet's word on resources, comes in as
-// functions that Decide calls only if it has to.
+// It takes values and returns values. Facts that cost a call, the node's devices and the kubelet's resources, come in as functions
+// that Decide calls only if it has to.
 //
-// What stands between a pod's author and more than the policy gives is marked as a guard where it stands. Each guard has rows in
+// Each check that keeps a pod's author from getting more than the policy gives is marked as a guard. Each guard has rows in
 // the attack table, and a run that takes the guards away one by one makes their rows fail.
 package policy
 
@@ -90,10 +90,10 @@ const (
 	RepairFix    = "fix"
 )
 
-// Config gives the configuration with its defaults, also those of the rules' selectors.
+// Config returns the configuration with its defaults, also those of the rules' selectors.
 func (p *Policy) Config() Config { return p.config }
 
-// RepairEvery gives the time between two passes over the running containers.
+// RepairEvery returns the time between two passes over the running containers.
 func (p *Policy) RepairEvery() time.Duration { return p.repairEvery }
 
 // problems are what is wrong with a configuration, each with its path.
@@ -108,7 +108,7 @@ func (p *problems) at(place string, err error) {
 // maxProblems bounds how many problems are reported at once. A file that is not a configuration at all can have a hundred thousand.
 const maxProblems = 20
 
-// together gives the problems as one error, one a line.
+// together returns the problems as one error, one a line.
 func (p problems) together() error {
 	if more := len(p) - maxProblems; more > 0 {
 		p = append(slices.Clone(p[:maxProblems]), fmt.Errorf("and %d more", more))
@@ -128,5 +128,5 @@ func oneOf(value string, words ...string) error {
 	if slices.Contains(words, value) {
 		return nil
 	}
-	return fmt.Errorf("%q is none of %v", value, words)
+	return fmt.Errorf("%q is not one of %v", value, words)
 }

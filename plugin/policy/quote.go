@@ -13,7 +13,7 @@ const (
 	maxLine   = 240 // characters that a message repeats of somebody else's message
 )
 
-// quoted gives a text that somebody else wrote for a log line: escaped, in quotes, and short.
+// quoted prepares a text that somebody else wrote for a log line: escaped, in quotes, and short.
 func quoted(text string) string {
 	if len(text) > maxQuoted { // guard: quoted-length
 		return fmt.Sprintf("%+q...", text[:maxQuoted])
@@ -21,7 +21,7 @@ func quoted(text string) string {
 	return fmt.Sprintf("%+q", text)
 }
 
-// oneLine gives a message that may repeat what somebody else wrote for a log line: what is not plain ASCII escaped, and short.
+// oneLine prepares a message that may repeat what somebody else wrote for a log line: short, and escaped where it is not plain ASCII.
 func oneLine(message string) string {
 	var line strings.Builder
 	for _, r := range message {

@@ -18,7 +18,7 @@ type rule struct {
 	gives
 }
 
-// gives is what the containers get that a rule speaks about.
+// gives is what a rule gives to the containers that it matches.
 type gives struct {
 	memlock   memlock
 	ipcLock   ipcLock
@@ -26,7 +26,7 @@ type gives struct {
 	always    bool // HCAs are injected without being asked for
 }
 
-// defaultRule is what the general values are called as a rule: it applies where no other matches.
+// defaultRule is the name of the general values as a rule: it applies if no other rule matches.
 const defaultRule = "default"
 
 // maxRuleName bounds what an administrator writes for logs and metrics, in bytes.
@@ -56,27 +56,27 @@ func (p *Policy) compile(written *Rule, place string, found *problems) rule {
 	return r
 }
 
-// checkShape refuses rules that match more than they seem to, or that would let pod authors in.
+// checkShape refuses rules that match more than they appear to, or that open the policy to pod authors.
 func (r Rule) checkShape() error {
 	m := r.Match
 	switch {
 	case m.Namespaces != nil && len(m.Namespaces) == 0 || m.Resources != nil && len(m.Resources) == 0: // guard: match-empty
-		return errors.New("an empty list in match would match everything: write what it shall match, or remove it")
+		return errors.New("an empty list in match would match everything: write what it must match, or remove it")
 	case len(m.Namespaces) == 0 && len(m.Resources) == 0: // guard: match-nothing
 		return errors.New("it has neither match.namespaces nor match.resources: write one, or change the general values, which are for all others")
 	case r.Inject != nil && r.Inject.Management && len(m.Namespaces) == 0: // guard: management-scope
-		return errors.New("inject.management gives umad and issm, which can disturb the whole fabric: say in match.namespaces who may have them")
+		return errors.New("inject.management gives umad and issm, which can disturb the whole fabric: name in match.namespaces who may have them")
 	}
 	return nil
 }
 
-// covers reports whether a rule that says something matches all that a later one does, as far as globs show it one by one: each of the later rule's globs
+// covers reports whether a rule matches everything that a later one does, as far as single globs show it: each of the later rule's globs
 // must be covered by one glob here, and where the later one leaves out namespaces or resources, they must be left out here.
 func (m Match) covers(later Match) bool {
 	return len(m.Namespaces)+len(m.Resources) > 0 && coverGlobs(m.Namespaces, later.Namespaces) && coverGlobs(m.Resources, later.Resources)
 }
 
-// or gives the selectors with what they do not say taken from general ones. An empty list says something.
+// or returns the selectors, with the general ones for those that are not set. An empty list is set.
 func (s Selectors) or(general Selectors) Selectors {
 	s.Names, s.Functions, s.LinkLayers = or(s.Names, general.Names), or(s.Functions, general.Functions), or(s.LinkLayers, general.LinkLayers)
 	s.Netdevs, s.NUMANodes = or(s.Netdevs, general.Netdevs), or(s.NUMANodes, general.NUMANodes)

@@ -34,12 +34,12 @@ func TestRules(t *testing.T) {
 	less := func(rules string, grant *spec.Grant) Decision {
 		d := by(rules, grant)
 		d.Unknown = true
-		d.Warnings = []string{"less, because unknown: the kubelet does not tell all resources of this container, so it gets the least of what the rules " + rules + " give"}
+		d.Warnings = []string{"less, because unknown: the kubelet does not report all resources of this container, so it gets the least of what the rules " + rules + " give"}
 		return d
 	}
 	silenced := func(rules string) Decision {
 		d := by(rules, nil)
-		d.Refusal = &Refusal{CauseKubelet, "the kubelet did not tell which resources the container holds (context deadline exceeded): the creation is tried again; if that does not help, see the kubelet's log on the node"}
+		d.Refusal = &Refusal{CauseKubelet, "the kubelet did not report which resources the container holds (context deadline exceeded): the creation is tried again; if that does not help, see the kubelet's log on the node"}
 		return d
 	}
 	none := holds()

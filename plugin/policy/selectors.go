@@ -12,7 +12,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// passes reports whether the selectors let an HCA through, with one of its ports that also meets a condition.
+// passes reports whether the selectors select an HCA, with a port that also meets a condition.
 func (s Selectors) passes(h hca.HCA, condition func(hca.Port) bool) bool {
 	if !matchesAny(s.Names, h.Name) || len(s.NUMANodes) > 0 && !slices.Contains(s.NUMANodes, h.NUMANode) {
 		return false

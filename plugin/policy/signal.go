@@ -13,7 +13,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// findSignal sets why the container counts as an RDMA container. The kubelet is asked last, and only where its word could matter.
+// findSignal sets why the container counts as an RDMA container. It asks the kubelet last, and only if the answer can matter.
 func (d *deciding) findSignal() {
 	c := &d.container
 	d.held = d.heldVerbs()
@@ -35,8 +35,8 @@ func (d *deciding) mayAsk() bool {
 	return matchesAny(d.config.Inject.Namespaces, d.container.Namespace)
 }
 
-// heldVerbs gives a verbs device of this node that the container holds, nil where it holds none. The number decides: a path proves
-// nothing, but it says where to look first. For a container that may use every device of the host they are no sign of anything.
+// heldVerbs returns a verbs device of this node that the container holds, nil where it holds none. The number decides: a path proves
+// nothing, and only sets where to look first. The devices of a container that may use every device of the host do not count.
 func (d *deciding) heldVerbs() *hca.Device {
 	if d.container.AllDevices { // guard: privileged
 		return nil
@@ -75,7 +75,7 @@ func (d Device) number() hca.Number {
 	return hca.Number{Major: uint32(d.Major), Minor: uint32(d.Minor)}
 }
 
-// findResource asks the kubelet, if a resource could make the container an RDMA container. What it does not tell makes nobody one.
+// findResource asks the kubelet if a resource can make the container an RDMA container. Unknown resources do not make it one.
 func (d *deciding) findResource() {
 	globs := slices.Clone(d.config.OptIn.Resources)
 	for i := range d.rules {
@@ -94,8 +94,8 @@ func (d *deciding) findResource() {
 	d.Unknown = !held.known
 }
 
-// candidates gives the rules that might match, up to the first that certainly does: more than one where the kubelet does not tell which
-// resources the container holds. Where it does not answer at all and they differ, the container is refused, since it will answer soon.
+// candidates returns the rules that might match, up to the first that certainly does: more than one if the kubelet does not report which
+// resources the container holds. If it does not answer at all and they differ, the container is refused, since it will answer soon.
 func (d *deciding) candidates() ([]*rule, *Refusal) {
 	var might []*rule
 	certain := false
@@ -125,7 +125,7 @@ func (d *deciding) candidates() ([]*rule, *Refusal) {
 		return nil, d.resources.refusal()
 	default:
 		d.Unknown = true
-		d.warn("less, because unknown: the kubelet does not tell all resources of this container, so it gets the least of what the rules %s give", d.Rule)
+		d.warn("less, because unknown: the kubelet does not report all resources of this container, so it gets the least of what the rules %s give", d.Rule)
 	}
 	return might, nil
 }
@@ -135,7 +135,7 @@ func (d *deciding) who(candidates []*rule) string {
 	if len(candidates) == 1 {
 		return fmt.Sprintf("rule %q", d.Rule)
 	}
-	return fmt.Sprintf("one of the rules %s, of which nobody can tell which is meant,", d.Rule)
+	return fmt.Sprintf("one of the rules %s (it is unknown which)", d.Rule)
 }
 
 // namespace reports whether the container's namespace matches.
@@ -143,15 +143,15 @@ func (m *Match) namespace(c *Container) bool {
 	return len(m.Namespaces) == 0 || matchesAny(m.Namespaces, c.Namespace) // guard: rule-namespaces, else true
 }
 
-// resources are what the kubelet says of a container's resources.
+// resources are the kubelet's answer about a container's resources.
 type resources struct {
 	asked bool
 	names []string
-	known bool // there are no others
+	known bool // the container holds no others
 	err   error
 }
 
-// askKubelet asks once. A kubelet that cannot be asked at all is one that does not answer.
+// askKubelet asks once. A kubelet that does not exist counts as one that does not answer.
 func (d *deciding) askKubelet() *resources {
 	r := &d.resources
 	if r.asked {
@@ -168,7 +168,7 @@ func (d *deciding) askKubelet() *resources {
 }
 
 func (r *resources) problem() string {
-	return fmt.Sprintf("the kubelet did not tell which resources the container holds (%s)", oneLine(r.err.Error()))
+	return fmt.Sprintf("the kubelet did not report which resources the container holds (%s)", oneLine(r.err.Error()))
 }
 
 func (r *resources) refusal() *Refusal {

@@ -9,7 +9,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// memlock is what a configuration or an annotation says of RLIMIT_MEMLOCK. The zero value leaves it unchanged.
+// memlock is RLIMIT_MEMLOCK in a configuration or an annotation. The zero value leaves it unchanged.
 type memlock struct {
 	limit       spec.Limit // where memoryLimit is false
 	memoryLimit bool       // the container's own memory limit
@@ -28,7 +28,7 @@ func parseMemlock(s Scalar) (memlock, error) {
 	return memlock{limit: limit}, nil
 }
 
-// parseRuleMemlock also reads what a rule alone may say.
+// parseRuleMemlock also reads the values that only a rule can have.
 func parseRuleMemlock(s Scalar) (memlock, error) {
 	if s == "unchanged" {
 		return memlock{}, nil
@@ -40,10 +40,10 @@ func parseRuleMemlock(s Scalar) (memlock, error) {
 	return m, err
 }
 
-// unlimited reports whether a process is not held to a number of bytes.
+// unlimited reports whether a memlock is not a number of bytes.
 func (m memlock) unlimited() bool { return !m.memoryLimit && m.limit == spec.Unlimited }
 
-// ipcLock is what a configuration says of CAP_IPC_LOCK. What gives less comes first.
+// ipcLock is CAP_IPC_LOCK in a configuration. Values that give less come first.
 type ipcLock int
 
 const (
@@ -61,10 +61,10 @@ func parseIPCLock(s Scalar) (ipcLock, error) {
 	case "always":
 		return ipcLockAlways, nil
 	}
-	return 0, fmt.Errorf("%s is none of true, false, always", quoted(string(s)))
+	return 0, fmt.Errorf("%s is not one of true, false, always", quoted(string(s)))
 }
 
-// grant gives what an ipcLock means next to a memlock limit: the capability would void any that is not unlimited.
+// grant returns what an ipcLock means next to a memlock limit: the capability overrides any limit that is not unlimited.
 func (m ipcLock) grant(limit spec.Limit) spec.IPCLock {
 	switch {
 	case m == ipcLockAlways:

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package baseline knows the spec that a runtime starts every container from: containerd's default one, and what a file that
-// shall take its place (base_runtime_spec) must look like.
+// replaces it (base_runtime_spec) must look like.
 //
 // It is a package of its own so that the plugin, which needs none of it, does not carry containerd's library.
 package baseline
@@ -30,7 +30,7 @@ const ociVersion = "1.0.2"
 // maxSize bounds a spec that is read, in bytes.
 const maxSize = 16 << 20
 
-// Default gives the JSON text of containerd's default spec for this machine's architecture, fit to be a base_runtime_spec.
+// Default returns the JSON text of containerd's default spec for this machine's architecture, fit to be a base_runtime_spec.
 //
 // RLIMIT_NOFILE is left out: containerd removes its own default of 1024 files only where no base_runtime_spec is set, so
 // it would cap every container. The cgroup path is left out as well: it belongs to a container.
@@ -46,7 +46,7 @@ func Default() ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// Read takes a spec from somebody else, and refuses what could not be one: nothing, no JSON object, no spec for Linux, more than 16 MiB.
+// Read takes a spec from somebody else, and refuses what cannot be one: nothing, something else than a JSON object, a spec that is not for Linux, more than 16 MiB.
 // Errors do not name the source.
 func Read(from io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(from, maxSize+1))
@@ -79,7 +79,7 @@ func Read(from io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// Indent gives a spec's text for people: two spaces a level, a newline at the end; strings and numbers stay as they are.
+// Indent returns a spec's text for people: two spaces a level, a newline at the end; strings and numbers stay as they are.
 func Indent(text []byte) ([]byte, error) {
 	var out bytes.Buffer
 	if err := json.Indent(&out, text, "", "  "); err != nil {
@@ -89,7 +89,7 @@ func Indent(text []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// CapsFiles says whether a spec holds every container to the 1024 open files of containerd's unadapted default.
+// CapsFiles reports whether a spec limits every container to the 1024 open files of containerd's unadapted default.
 func CapsFiles(text []byte) bool {
 	var s struct {
 		Process struct {

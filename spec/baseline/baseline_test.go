@@ -90,12 +90,12 @@ func TestDefaultIsAlwaysTheSame(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
-		"smallest":                {text: `{"ociVersion":"1.0.2","linux":{}}`},
-		"white space around":      {" \t\r\n{\"ociVersion\":\"x\", \"linux\":{\"<\":1e400}}\r\n ", `{"ociVersion":"x", "linux":{"<":1e400}}`},
-		"keys as Go takes them":   {text: `{"OCIVERSION":"1.2.0","Linux":{"resources":null},"x":[18446744073709551615]}`},
-		"Linux on Windows":        {text: `{"linux":{},"ociVersion":"\u0031","windows":{}}`},
-		"bytes that are no UTF-8": {text: "{\"ociVersion\":\"1\",\"linux\":{},\"y\":\"\xff\u00a0\"}"},
-		"deep":                    {text: `{"ociVersion":"1","linux":{},"deep":` + strings.Repeat("[", 900) + strings.Repeat("]", 900) + `}`},
+		"smallest":                 {text: `{"ociVersion":"1.0.2","linux":{}}`},
+		"white space around":       {" \t\r\n{\"ociVersion\":\"x\", \"linux\":{\"<\":1e400}}\r\n ", `{"ociVersion":"x", "linux":{"<":1e400}}`},
+		"keys as Go takes them":    {text: `{"OCIVERSION":"1.2.0","Linux":{"resources":null},"x":[18446744073709551615]}`},
+		"Linux on Windows":         {text: `{"linux":{},"ociVersion":"\u0031","windows":{}}`},
+		"bytes that are not UTF-8": {text: "{\"ociVersion\":\"1\",\"linux\":{},\"y\":\"\xff\u00a0\"}"},
+		"deep":                     {text: `{"ociVersion":"1","linux":{},"deep":` + strings.Repeat("[", 900) + strings.Repeat("]", 900) + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.want == "" {

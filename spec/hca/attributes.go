@@ -34,8 +34,8 @@ func (a attributes) text(name string) string {
 	return s
 }
 
-// optional reads an attribute that a driver may lack or may have no answer
-// for: rate of a port that is down.
+// optional reads an attribute that a driver may lack or may not answer
+// for now: rate of a port that is down.
 func (a attributes) optional(name string) string {
 	s, err := readText(a.dir, name)
 	switch {
@@ -47,7 +47,7 @@ func (a attributes) optional(name string) string {
 	return s
 }
 
-// coded reads an attribute of the form "4: ACTIVE" and gives its word.
+// coded reads an attribute of the form "4: ACTIVE" and returns its word.
 func (a attributes) coded(name string) string {
 	s := a.text(name)
 	if s == "" {
@@ -120,7 +120,7 @@ func (p *problems) add(format string, args ...any) {
 	p.lines = append(p.lines, fmt.Sprintf(format, args...))
 }
 
-// all gives the lines, and how many were left out.
+// all returns the lines, and how many were left out.
 func (p *problems) all() []string {
 	if p.more == 0 {
 		return p.lines

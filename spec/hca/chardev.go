@@ -16,10 +16,10 @@ import (
 // devFolder is where the kernel puts all of the devices.
 const devFolder = "/dev/infiniband"
 
-// classKinds says which devices a class can hold.
+// classKinds are the kinds of devices that a class can hold.
 var classKinds = map[string][]Kind{classVerbs: {KindVerbs}, classMAD: {KindUMAD, KindISSM}, classHFI1: {KindHFI1}}
 
-// devices gives all character devices that sysfs names, checked against the
+// devices returns all character devices that sysfs names, checked against the
 // nodes in /dev.
 func (t tree) devices(found *problems) []Device {
 	all := []Device{}
@@ -67,8 +67,8 @@ func (t tree) devices(found *problems) []Device {
 	return all
 }
 
-// classDevice reads one device of a class. The name of its folder says the
-// kind.
+// classDevice reads one device of a class. The name of its folder determines
+// the kind.
 func (t tree) classDevice(at string) (Device, error) {
 	dir, err := t.folder(at)
 	if err != nil {
@@ -84,7 +84,7 @@ func (t tree) classDevice(at string) (Device, error) {
 	switch d.Kind {
 	case KindRDMACM:
 		return d, nil
-	case KindHFI1: // nothing but the name says whose it is, and udev's rules leave hfi1_N its name
+	case KindHFI1: // only the name shows which HCA it belongs to, and udev's rules do not rename hfi1_N
 		d.HCA = name
 		return d, nil
 	}
@@ -107,7 +107,7 @@ func (t tree) classDevice(at string) (Device, error) {
 	return d, nil
 }
 
-// newDevice makes a device of what its name and number say.
+// newDevice makes a device from its name and number.
 func newDevice(name string, number Number) Device {
 	d := Device{Kind: kindOf(name), Path: devFolder + "/" + name, Number: number}
 	if d.Kind == KindHFI1 {
@@ -118,7 +118,7 @@ func newDevice(name string, number Number) Device {
 }
 
 // readNumber reads a device number, "231:192". The kernel has 12 bits for the
-// major and 20 for the minor; 0:0 is what it calls no device.
+// major and 20 for the minor; it uses 0:0 for "no device".
 func readNumber(dir tree) (Number, error) {
 	s, err := readText(dir, "dev")
 	if err != nil {
@@ -135,7 +135,7 @@ func readNumber(dir tree) (Number, error) {
 	return n, nil
 }
 
-// kindOf tells the kind of a device by its name, "" if it is none of ours.
+// kindOf returns the kind of a device by its name, "" if it is not an RDMA device.
 func kindOf(name string) Kind {
 	if name == string(KindRDMACM) {
 		return KindRDMACM
@@ -148,7 +148,7 @@ func kindOf(name string) Kind {
 	return ""
 }
 
-// indexedKinds are the kinds of which a node has many, uverbs0 and so on. It is no map, since requests go through it for each device.
+// indexedKinds are the kinds of which a node has many, uverbs0 and so on. It is not a map, since requests go through it for each device.
 var indexedKinds = []struct {
 	prefix string
 	kind   Kind

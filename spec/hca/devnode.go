@@ -28,7 +28,7 @@ type deviceNodes struct {
 	live  bool
 	// table describes the nodes of a copy, by path; see DeviceTable.
 	table map[string]deviceNode
-	// folder says what is wrong with /dev/infiniband itself.
+	// folder describes what is wrong with /dev/infiniband itself.
 	folder string
 }
 
@@ -44,8 +44,8 @@ func (t tree) readNodes(found *problems) deviceNodes {
 	return n
 }
 
-// check compares a device with its node: it fills in mode and owner, or says
-// what is wrong. The number stays what sysfs said.
+// check compares a device with its node: it fills in mode and owner, or
+// describes what is wrong. The number stays the one from sysfs.
 func (n deviceNodes) check(d *Device) {
 	if n.folder != "" && path.Dir(d.Path) == devFolder {
 		d.Problem = n.folder
@@ -69,7 +69,7 @@ func (n deviceNodes) check(d *Device) {
 	}
 }
 
-// at tells what lies at a path. In a copy, a regular file stands for a node
+// at returns what lies at a path. In a copy, a regular file stands for a node
 // that could not be copied.
 func (n deviceNodes) at(name string) (deviceNode, error) {
 	fi, err := n.lstat(inTree(name))

@@ -5,7 +5,7 @@
 // ports and the character devices that belong to them.
 //
 // It knows sysfs and /dev/infiniband, nothing else: no containers, no policy.
-// The kernel's word is sysfs. A device's number is what sysfs says it is, and
+// sysfs is authoritative. A device's number is the one in sysfs, and
 // what lies in /dev/infiniband is only compared with that: a link, a block
 // device or another number there shows as a problem of the device and never
 // changes the number.
@@ -24,7 +24,7 @@
 // to. (tar believes the size that sysfs claims and fills up each attribute
 // with zeros; they are left out.)
 // One made by an unprivileged user has no device nodes. Then the numbers
-// still come from sysfs and each device says that its node is missing
+// still come from sysfs and each device records that its node is missing
 // (Device.Missing). A copy may describe the nodes instead, in a text file
 // called device-table.txt at its top, in the first seven columns of
 // makedevs(8):
@@ -32,9 +32,9 @@
 //	# path                   type mode uid gid major minor
 //	/dev/infiniband/uverbs0  c    0666 0   0   231   192
 //
-// The table speaks only where the copy has no special file of its own, and is
-// never looked at on the live node. It cannot make a device: it only says
-// what lay at the path of one that sysfs names.
+// The table counts only where the copy has no special file of its own, and is
+// never read on the live node. It cannot add a device: it only describes
+// what lay at the path of a device that sysfs names.
 //
 // # What takes long
 //

@@ -15,7 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// canary stands in every file outside of the root: whoever reads one tells.
+// canary stands in every file outside of the root, so that a result with it shows a read there.
 const canary = "CANARY"
 
 // FuzzScan changes a node of one HCA in any way that files can be changed:

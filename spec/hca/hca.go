@@ -10,7 +10,7 @@ import (
 	"strconv"
 )
 
-// Kind says which of the kernel's RDMA interfaces a character device is.
+// Kind is the RDMA interface of the kernel that a character device provides.
 type Kind string
 
 const (
@@ -38,7 +38,7 @@ type Number struct {
 	Minor uint32 `json:"minor"`
 }
 
-// String gives the number as sysfs writes it, "231:192".
+// String returns the number as sysfs writes it, "231:192".
 func (n Number) String() string {
 	text := strconv.AppendUint(make([]byte, 0, 21), uint64(n.Major), 10)
 	return string(strconv.AppendUint(append(text, ':'), uint64(n.Minor), 10))
@@ -87,10 +87,10 @@ type Device struct {
 	Missing bool `json:"missing,omitempty"`
 }
 
-// Sound reports whether the node at Path is the device that sysfs says it is.
+// Sound reports whether the node at Path is the device that sysfs names.
 func (d Device) Sound() bool { return d.Problem == "" }
 
-// String gives path and number, for messages.
+// String returns path and number, for messages.
 func (d Device) String() string { return fmt.Sprintf("%s (c %s)", d.Path, d.Number) }
 
 // Port is one port of an HCA. What could not be read is "".
@@ -131,7 +131,7 @@ type GID struct {
 // Active reports whether the port carries traffic.
 func (p Port) Active() bool { return p.State == StateActive }
 
-// Function says which kind of function of its PCI card an HCA is.
+// Function is the kind of function of its PCI card that an HCA is.
 type Function string
 
 // The functions.
@@ -149,7 +149,7 @@ type HCA struct {
 	// PCI is the address, "0000:5e:00.0"; "" for soft HCAs and for those that
 	// hang on another bus.
 	PCI string `json:"pci"`
-	// Function is physical where nothing says that the HCA is a part of another.
+	// Function is physical unless sysfs shows that the HCA is a part of another.
 	Function Function `json:"function"`
 	// Parent is the PCI address of the physical function that a virtual or scalable one belongs to.
 	Parent string `json:"parent,omitempty"`
@@ -165,7 +165,7 @@ type HCA struct {
 	Ports      []Port `json:"ports"`
 	// Devices are in the order uverbs, hfi1, umad, issm, each by its index.
 	Devices []Device `json:"devices"`
-	// Unread says why nothing is known of the HCA: its attributes have never been answered. It is "" normally.
+	// Unread is why nothing is known of the HCA: its attributes have never been answered. It is "" normally.
 	Unread string `json:"unread,omitempty"`
 	// Problems are lines for people: what of this HCA could not be read or
 	// will not work, and where there is one, the cure.
@@ -175,7 +175,7 @@ type HCA struct {
 // Active reports whether any port carries traffic.
 func (h HCA) Active() bool { return slices.ContainsFunc(h.Ports, Port.Active) }
 
-// Verbs gives the HCA's verbs device, sound or not: see Device.Problem. It
+// Verbs returns the HCA's verbs device, sound or not: see Device.Problem. It
 // has none if ib_uverbs is not loaded.
 func (h HCA) Verbs() (Device, bool) {
 	for _, d := range h.Devices {
@@ -201,7 +201,7 @@ type Node struct {
 	Stale bool `json:"-"`
 }
 
-// Find gives the HCA of that name.
+// Find returns the HCA of that name.
 func (n *Node) Find(name string) (HCA, bool) {
 	for _, h := range n.HCAs {
 		if h.Name == name {
@@ -211,7 +211,7 @@ func (n *Node) Find(name string) (HCA, bool) {
 	return HCA{}, false
 }
 
-// Lookup gives the device with that number, of any kind and sound or not: a
+// Lookup returns the device with that number, of any kind and sound or not: a
 // number that it does not know belongs to no HCA of this node.
 func (n *Node) Lookup(num Number) (Device, bool) {
 	for _, h := range n.HCAs {

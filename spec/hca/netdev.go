@@ -30,7 +30,7 @@ type netdevs struct {
 	problems *problems
 }
 
-// addNetdevs gives the ports of the HCA at the path at their netdevs.
+// addNetdevs sets the netdevs of the ports of the HCA at the path at.
 func (t tree) addNetdevs(at string, h *HCA, found *problems) {
 	n := netdevs{t, found}
 	own := n.of(path.Join(at, "device/net"))
@@ -39,7 +39,7 @@ func (t tree) addNetdevs(at string, h *HCA, found *problems) {
 	}
 	for _, dir := range own {
 		// Where one function carries several ports, as with ConnectX-3,
-		// dev_port says which: it counts from 0.
+		// dev_port has the port: it counts from 0.
 		number := 0
 		if len(h.Ports) > 1 {
 			number, _ = strconv.Atoi(n.attribute(path.Join(dir, "dev_port")))
@@ -63,7 +63,7 @@ func (t tree) addNetdevs(at string, h *HCA, found *problems) {
 // of the card, as the PCI device of a card in switchdev mode has them.
 var representor = regexp.MustCompile(`^(c\d+)?pf\d+((vf|sf)\d+|$)`)
 
-// of gives the folders of the netdevs in a folder net.
+// of returns the folders of the netdevs in a folder net.
 func (n netdevs) of(net string) []string {
 	names, err := n.list(net)
 	if err != nil {
@@ -78,7 +78,7 @@ func (n netdevs) of(net string) []string {
 	return dirs
 }
 
-// ofSoft gives the folder of the netdev that a soft HCA was made on. Soft-RoCE
+// ofSoft returns the folder of the netdev that a soft HCA was made on. Soft-RoCE
 // names it in its attribute parent. Soft-iWARP does not since Linux 5.13, but
 // its node GUID is made of the netdev's address; netdevs that are stacked on
 // it may have that address too.
@@ -107,10 +107,10 @@ func (n netdevs) ofSoft(at, guid string) []string {
 }
 
 // stackable are the kinds of netdevs that RDMA goes through. A bridge, for
-// one, has netdevs of all sorts below it and is none of an HCA's.
+// one, has netdevs of all sorts below it and does not belong to an HCA.
 var stackable = regexp.MustCompile(`(?m)^DEVTYPE=(bond|vlan|macvlan)$`)
 
-// stacked gives the netdev of a folder and those stacked on it.
+// stacked returns the netdev of a folder and those stacked on it.
 func (n netdevs) stacked(dir string, seen []string) []string {
 	name := strings.TrimPrefix(path.Base(dir), "upper_")
 	if slices.Contains(seen, name) || len(seen) == maxStacked {
@@ -133,7 +133,7 @@ func (n netdevs) stacked(dir string, seen []string) []string {
 	return seen
 }
 
-// attribute reads an attribute that is not always there, nor always answers.
+// attribute reads an attribute that may be missing, or may not answer.
 func (n netdevs) attribute(name string) string {
 	s, _ := readText(n.tree, name)
 	return s

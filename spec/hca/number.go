@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numbers answers which character devices of a node are verbs devices, by number. The answer is the kernel's link in
+// Numbers recognizes a node's verbs devices by their numbers. The answer is the kernel's link in
 // /sys/dev/char: it is always up to date, and no HCA is asked for it.
 type Numbers struct{ char *os.File }
 
@@ -46,15 +46,15 @@ func OpenNumbers(root string) (*Numbers, error) {
 func (n *Numbers) Close() error { return n.char.Close() }
 
 // link reads the link of a number. It calls the kernel directly: requests wait for it, for each device of a container, and os.Root takes
-// a third longer to find that a number is no way out of a folder.
+// a third longer to check that a number does not lead out of a folder.
 func (n *Numbers) link(number Number) (string, error) {
 	var target [unix.PathMax]byte
 	length, err := unix.Readlinkat(int(n.char.Fd()), number.String(), target[:])
 	return string(target[:max(length, 0)]), err
 }
 
-// Verbs says whether the character device with this number is a verbs device, or Omni-Path's counterpart. The device has its
-// Kind, Path, Number and the kernel's Mode; HCA is "", since the link does not say it. An error means that it cannot tell.
+// Verbs reports whether the character device with this number is a verbs device, or Omni-Path's counterpart. The device has its
+// Kind, Path, Number and the kernel's Mode; HCA is "", since the link does not contain it. An error means that the answer is unknown.
 func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 	target, err := n.link(number)
 	// guard: only ENOENT is no
@@ -68,8 +68,8 @@ func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 	return d, d.Kind.Verbs(), nil
 }
 
-// VerbsByNumber says whether a character device number is a verbs device (uverbs*, or Omni-Path's hfi1_N) of the node at
-// root. See OpenNumbers and Numbers.Verbs, which are cheaper for many questions.
+// VerbsByNumber reports whether a character device number is a verbs device (uverbs*, or Omni-Path's hfi1_N) of the node at
+// root. See OpenNumbers and Numbers.Verbs, which are cheaper for many numbers.
 func VerbsByNumber(root string, number Number) (Device, bool, error) {
 	numbers, err := OpenNumbers(root)
 	if err != nil {

@@ -41,7 +41,7 @@ func ports(dir tree, details bool, found *problems) []Port {
 	return ports
 }
 
-// port reads one port out of the folder of all. It always gives one, as hca does.
+// port reads one port out of the folder of all. It always returns one, as hca does.
 func port(all tree, n int, details bool, found *problems) Port {
 	p := Port{Number: n, Netdevs: []string{}}
 	in := "ports/" + strconv.Itoa(n)
@@ -84,7 +84,7 @@ func (a attributes) lid(name string) uint32 {
 
 var gidForm = regexp.MustCompile(`^[0-9a-f]{4}(:[0-9a-f]{4}){7}$`)
 
-// gids gives the GIDs of a port, without the empty places of its table.
+// gids returns the GIDs of a port, without the empty places of its table.
 func gids(a attributes) []GID {
 	names, err := a.dir.list("gids")
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 	miscRDMACM = "sys/class/misc/rdma_cm"
 )
 
-// nodeTypeUnspecified is what sysfs says of EFA, which has verbs but no
-// management packets, no GUID to speak of and no RDMA_CM.
+// nodeTypeUnspecified is the node type of EFA in sysfs. EFA has verbs, but no
+// management packets, no useful GUID and no RDMA_CM.
 const nodeTypeUnspecified = "unspecified"
 
 // Scan takes the inventory of the node at root (see the package's
@@ -56,7 +56,7 @@ func whole(root string, details bool) (*Node, error) {
 	return node, nil
 }
 
-// List gives the node at root without reading any HCA: the names of the HCAs
+// List returns the node at root without reading any HCA: the names of the HCAs
 // and all character devices. Read reads an HCA, and Node.Complete puts both
 // together.
 func List(root string) (*Node, error) {
@@ -69,7 +69,7 @@ func List(root string) (*Node, error) {
 }
 
 // Read reads the attributes of one HCA and its ports, which can take seconds
-// where the HCA is sick. It always gives an HCA: what is broken is in its
+// where the HCA is sick. It always returns an HCA: what is broken is in its
 // problems. Its devices are List's.
 func Read(root, name string) HCA {
 	t, err := openTree(root)
@@ -116,8 +116,8 @@ func (t tree) names() (*Node, error) {
 	return node, nil
 }
 
-// Complete gives a node of List's with each HCA as read gives it. A read HCA
-// has no devices of its own.
+// Complete returns a node from List with each HCA as read returns it. A read
+// HCA has no devices of its own.
 func (n *Node) Complete(read func(name string) HCA) *Node {
 	all := *n
 	all.HCAs = make([]HCA, len(n.HCAs))
@@ -138,7 +138,7 @@ func usesRDMACM(h HCA) bool { return h.NodeType != nodeTypeUnspecified }
 // diagnose names what will not work although everything could be read.
 func diagnose(h HCA) []string {
 	var lines []string
-	// An HCA that could not be read at all has said enough.
+	// An HCA that could not be read at all has a problem already.
 	if _, ok := h.Verbs(); !ok && h.NodeType != "" {
 		lines = append(lines, "there is no usable verbs device, programs cannot open the HCA: is the module ib_uverbs loaded?")
 	}
@@ -156,7 +156,7 @@ var (
 	pciForm  = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 )
 
-// hca reads one HCA, all but its devices. It always gives one: what is broken
+// hca reads one HCA, all but its devices. It always returns one: what is broken
 // is in its problems.
 func (t tree) hca(name string, details bool) HCA {
 	h := HCA{Name: name, NUMANode: -1, Function: FunctionPhysical, Ports: []Port{}, Devices: []Device{}}
@@ -198,7 +198,7 @@ func (t tree) hca(name string, details bool) HCA {
 // scalableForm is a device of the auxiliary bus that is a scalable function.
 var scalableForm = regexp.MustCompile(`^[a-z0-9_]+\.sf\.[0-9]+$`)
 
-// function says where on the node the HCA at the path at is, and what it is a
+// function sets where on the node the HCA at the path at is, and what it is a
 // part of, by the names of the folders that its links lead to.
 func (t tree) function(at string, h *HCA) {
 	device := t.linkBase(path.Join(at, "device"))
@@ -223,7 +223,7 @@ func (t tree) function(at string, h *HCA) {
 	}
 }
 
-// numaNode is -1 where the firmware does not say, too.
+// numaNode is -1 also where the firmware does not name one.
 func numaNode(a attributes) int {
 	s := a.optional("numa_node")
 	if s == "" {

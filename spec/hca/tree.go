@@ -52,7 +52,7 @@ func (t tree) folder(name string) (tree, error) {
 	return tree{Root: r, live: t.live}, nil
 }
 
-// list gives the names in a folder in natural order; none if it is not there.
+// list returns the names in a folder in natural order; none if it is not there.
 func (t tree) list(name string) ([]string, error) {
 	dir, err := t.OpenFile(name+"/", os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -98,7 +98,7 @@ func (t tree) read(name string, limit int64) ([]byte, error) {
 	return data, cause(err)
 }
 
-// linkBase gives the last part of a link's target, "" where there is no link.
+// linkBase returns the last part of a link's target, "" where there is no link.
 func (t tree) linkBase(name string) string {
 	target, err := t.Readlink(name)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"fmt"
 )
 
-// Usable gives the devices that a container gets of an HCA: its verbs device and, with Omni-Path, its hfi1; with management its
-// sound umad and issm devices too, with which a container can disturb the whole fabric. An error says why the HCA cannot be
-// used by a container.
+// Usable returns the devices that a container gets of an HCA: its verbs device and, with Omni-Path, its hfi1; with management its
+// sound umad and issm devices too, with which a container can disturb the whole fabric. An error means that a container
+// cannot use the HCA.
 func (h HCA) Usable(management bool) ([]Device, error) {
 	// guard: unread HCAs
 	if h.Unread != "" {
@@ -45,7 +45,7 @@ func (h HCA) soundVerbs() (Device, error) {
 	return verbs, nil
 }
 
-// ConnectionManager gives the device with which a container that gets these HCAs connects by RDMA_CM; ok is false where there is
+// ConnectionManager returns the device with which a container that gets these HCAs connects by RDMA_CM; ok is false where there is
 // none. The error says so if one of the HCAs would use it: EFA does not.
 func (n *Node) ConnectionManager(hcas []HCA) (device Device, ok bool, err error) {
 	if n.RDMACM != nil && n.RDMACM.Sound() {

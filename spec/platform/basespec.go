@@ -77,7 +77,7 @@ It affects every container of the node that starts from then on. Unlimited is wr
 `, map[string]any{"apiVersion": "v1alpha1", "kind": "CRIBaseRuntimeSpecConfig", "overrides": overrides})
 }
 
-// ownLists gives a spec with no more than the lists that a grant adds to, as containerd's default spec and thus each platform's own
+// ownLists returns a spec with no more than the lists that a grant adds to, as containerd's default spec and thus each platform's own
 // has them, and with the rlimits that the platform's own has.
 func ownLists(grant spec.Grant, rlimits ...specs.POSIXRlimit) ([]byte, error) {
 	text, err := baseline.Default()
@@ -142,7 +142,7 @@ func signedNumbers(value any) (any, error) {
 	return value, nil
 }
 
-// commented gives a document's YAML below a comment.
+// commented returns a document's YAML below a comment.
 func commented(comment string, document any) ([]byte, error) {
 	text, err := yaml.Marshal(document)
 	if err != nil {

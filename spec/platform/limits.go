@@ -86,7 +86,7 @@ LimitMEMLOCK=%s
 `, limit), nil
 }
 
-// signed gives a limit as those write it who know -1 for unlimited and no number above 2^63-1.
+// signed returns a limit for platforms that write unlimited as -1 and have no number above 2^63-1.
 func signed(limit spec.Limit) int64 {
 	if limit > math.MaxInt64 {
 		return -1

@@ -4,7 +4,7 @@
 // Package platform writes a Grant in the configuration language of a runtime or a node system.
 //
 // It knows each one's syntax and what it can express; it writes no file and restarts nothing. All of these configurations hold for
-// every container of a node or of a runtime handler: who may have what is no question here.
+// every container of a node or of a runtime handler: this package does not decide who gets what.
 package platform
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Platform is a runtime or a node system whose configuration can give what a Grant says.
+// Platform is a runtime or a node system whose configuration can express a Grant.
 type Platform struct {
 	Name string
-	// Note says where a configuration goes that has no room for comments, and what it affects; "" where the text says so itself.
+	// Note says where the configuration goes and what it affects; "" where comments in the configuration say so.
 	Note string
 	// What to do instead where the configuration cannot start from another's base spec, give CAP_IPC_LOCK or give devices;
 	// "" where it can.
@@ -61,7 +61,7 @@ var All = []Platform{
 	},
 }
 
-// Find gives the platform of that name.
+// Find returns the platform of that name.
 func Find(name string) (Platform, error) {
 	names := make([]string, len(All))
 	for i, p := range All {
@@ -73,10 +73,10 @@ func Find(name string) (Platform, error) {
 	return Platform{}, fmt.Errorf("unknown platform %q: write one of %s", name, strings.Join(names, ", "))
 }
 
-// GivesIPCLock says whether the configuration can add CAP_IPC_LOCK.
+// GivesIPCLock reports whether the configuration can add CAP_IPC_LOCK.
 func (p Platform) GivesIPCLock() bool { return p.ipcLockInstead == "" }
 
-// Allows gives an error for what the configuration cannot express: a base spec from elsewhere, CAP_IPC_LOCK, devices.
+// Allows returns an error for what the configuration cannot express: a base spec from elsewhere, CAP_IPC_LOCK, devices.
 func (p Platform) Allows(base, ipcLock, devices bool) error {
 	for _, wish := range []struct {
 		made          bool
@@ -93,7 +93,7 @@ func (p Platform) Allows(base, ipcLock, devices bool) error {
 	return nil
 }
 
-// Config gives the text of the configuration that makes a platform's containers have what the grant says. base is the base spec to
+// Config returns the text of the configuration that gives a platform's containers what the grant describes. base is the base spec to
 // start from, nil for the platform's own. Errors: those of Allows and of Grant.Apply.
 func (p Platform) Config(grant spec.Grant, base []byte) ([]byte, error) {
 	if grant.Memlock == 0 {

@@ -10,7 +10,7 @@ import (
 )
 
 // Broken has one HCA that works, mlx5_0, and others that are each broken in
-// the way that their name says.
+// the way that their name describes.
 func Broken(t testing.TB) string { return BrokenFiles().Root(t) }
 
 // brokenNames are the HCAs of Broken, in the order of their verbs devices.

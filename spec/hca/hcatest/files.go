@@ -29,7 +29,7 @@ const linkMark = "-> "
 func Link(target string) string { return linkMark + target }
 
 // Write makes the files below dir, which must be a folder that is there. It
-// never writes outside of it, whatever the links say.
+// never writes outside of it, wherever the links lead.
 func (f Files) Write(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -68,7 +68,7 @@ func write(root *os.Root, p, value string) error {
 	}
 }
 
-// Under gives the paths at and below folder.
+// Under returns the paths at and below folder.
 func (f Files) Under(folder string) []string {
 	var found []string
 	for _, p := range slices.Sorted(maps.Keys(f)) {
@@ -99,7 +99,7 @@ func (f Files) With(other Files) Files {
 	return f
 }
 
-// Dir gives a folder of the test's own, in memory where the machine has
+// Dir returns a folder of the test's own, in memory where the machine has
 // /dev/shm: a node is a hundred small files, which on a busy disk take longer
 // than the test.
 func Dir(t testing.TB) string {

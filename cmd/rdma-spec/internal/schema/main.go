@@ -22,7 +22,7 @@ import (
 
 const (
 	module  = "github.com/rdma-spec/rdma-spec"
-	sources = "plugin/policy" // in the module's root
+	sources = "plugin/policy"                                                                        // in the module's root
 	id      = "https://raw.githubusercontent.com/rdma-spec/rdma-spec/main/deploy/config.schema.json" // where editors get it
 )
 
