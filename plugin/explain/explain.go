@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package explain says what the plugin would do with the containers of a manifest: the same decision, asked of what the manifest
-// says. What only a node knows, whether a device plugin or a DRA driver injects verbs devices, is assumed or left open.
+// Package explain shows what the plugin would do with the containers of a manifest: it makes the same decision from the manifest.
+// Only a node knows whether a device plugin or a DRA driver injects verbs devices, so that is assumed or left open.
 package explain
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Verdict is what becomes of a container, one word of a fixed set.
+// Verdict is what happens to a container, one word of a fixed set.
 type Verdict string
 
 // The verdicts.
@@ -46,12 +46,12 @@ type Container struct {
 	Sources []string `json:"sources,omitempty"`
 	// Spec is what the decision's grant adds to the container's OCI spec, in the form of one.
 	Spec json.RawMessage `json:"spec,omitempty"`
-	// Notes are what else its author should know.
+	// Notes are further facts for its author.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Fails says whether the container's creation fails, as far as can be told: where the verdict is left open, whether it fails if
-// verbs devices are injected.
+// Fails reports whether the container's creation fails. If the verdict is left open, it reports whether it fails if verbs devices are
+// injected.
 func (c Container) Fails() bool { return c.Decision.Refusal != nil }
 
 // Explainer holds what all containers are explained with.
@@ -59,7 +59,7 @@ type Explainer struct {
 	Policy *policy.Policy
 	Node   *hca.Node
 	// Assume are globs of resources and, where they begin with claim/, of DRA claims. Sources that match one bring the node's first verbs
-	// device, and others of the same sort bring none. What no glob is about is left open: a glob of resources does not decide claims.
+	// device, and others of the same sort bring none. Sources that no glob is for are left open: a glob of resources does not decide claims.
 	Assume []string
 }
 
@@ -67,7 +67,7 @@ type Explainer struct {
 func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container, error) {
 	out := e.verdict(c)
 	if c.AllDevices && len(out.Sources) > 0 {
-		out.Notes = append(out.Notes, "it is privileged and holds every device of the node, so devices are no signal")
+		out.Notes = append(out.Notes, "it is privileged and holds every device of the node, so its devices are not a signal")
 	}
 	if len(c.Held) > 0 {
 		c.Resources = func() ([]string, bool, error) { return nil, false, nil }
@@ -116,7 +116,7 @@ func (e Explainer) verdict(c manifest.Container) Container {
 
 const claimPrefix = "claim/"
 
-// assumed says whether one of the sources is assumed to bring a verbs device and, if none is, whether one is left open.
+// assumed reports whether a source is assumed to bring a verbs device and, if not, whether one is left open.
 func (e Explainer) assumed(sources []string) (injected, open bool) {
 	for _, source := range sources {
 		decided := false
@@ -147,7 +147,7 @@ func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 	})
 }
 
-// firstVerbs gives the verbs device that is taken to be injected: the node's first, one made up where it has none.
+// firstVerbs returns the verbs device that is assumed to be injected: the node's first, or an invented one if it has none.
 func (e Explainer) firstVerbs() hca.Device {
 	for _, h := range e.Node.HCAs {
 		if d, ok := h.Verbs(); ok {
@@ -157,14 +157,14 @@ func (e Explainer) firstVerbs() hca.Device {
 	return SyntheticNode([]string{"an HCA"}).HCAs[0].Devices[0]
 }
 
-// grant sets what the grant adds to the container's OCI spec, and gives notes on it.
+// grant sets what the grant adds to the container's OCI spec, and returns notes on it.
 func (out *Container) grant(pod manifest.Pod, c manifest.Container) (notes []string, err error) {
 	grant := *out.Decision.Grant
 	bounding := spec.BoundingSet(c.AddCapabilities, c.DropCapabilities)
 	adds, own := grant.IPCLock.Adds(bounding), slices.Contains(bounding, spec.CapIPCLock)
 	switch {
 	case adds && pod.OwnUsers:
-		notes = append(notes, "hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so here it does nothing; memlock works")
+		notes = append(notes, "hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so it has no effect here; memlock works")
 	case !adds && own && grant.Memlock.Finite() && grant.Memlock != 0:
 		notes = append(notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+" for processes of root")
 	case !adds && grant.IPCLock != spec.IPCLockNo:
@@ -178,7 +178,7 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (notes []str
 	return notes, err
 }
 
-// alike says whether two decisions come to the same for the container, whatever led to them.
+// alike reports whether two decisions have the same effect on the container, whatever their reasons.
 func alike(a, b policy.Decision) bool {
 	return a.Reason == b.Reason && reflect.DeepEqual(a.Grant, b.Grant) && reflect.DeepEqual(a.Refusal, b.Refusal)
 }
@@ -193,7 +193,7 @@ func verdictOf(d policy.Decision) Verdict {
 	return NotRDMA
 }
 
-// summary gives a decision on one line, with the condition that it holds under where there is one.
+// summary returns a decision on one line, with the condition that it holds under where there is one.
 func summary(d policy.Decision, condition string) string {
 	switch {
 	case d.Refusal != nil:

@@ -17,7 +17,7 @@ const (
 	minorRDMACM = 58
 )
 
-// SyntheticNode gives a node with HCAs of the given names, in their order, for where there is none. All are sound and ACTIVE. They
+// SyntheticNode returns a node with HCAs of the given names, in their order, for use without a node. All are sound and ACTIVE. They
 // are physical functions, have a port of each link layer, and neither netdevs nor a NUMA node.
 func SyntheticNode(names []string) *hca.Node {
 	node := &hca.Node{RDMACM: &hca.Device{

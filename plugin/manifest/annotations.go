@@ -20,13 +20,13 @@ const (
 	maxKeyName = 63
 )
 
-// ours says whether an annotation's key is meant for us, well written or not. rdma.nri.io is how NRI's convention had it formerly.
+// ours reports whether an annotation's key is meant for this project, well written or not. rdma.nri.io follows NRI's former convention.
 func ours(key string) bool {
 	domain, _, _ := strings.Cut(key, "/")
 	return domain == policy.AnnotationKey || domain == formerKey
 }
 
-// annotationProblems gives what is wrong with the keys of our annotations on a pod with containers of the given names.
+// annotationProblems returns what is wrong with the keys of our annotations on a pod with containers of the given names.
 func annotationProblems(annotations map[string]string, containers []string) []string {
 	var problems []string
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {

@@ -54,7 +54,7 @@ func (m *Manifest) walk(value any, path string, in *object) {
 	}
 }
 
-// at gives what stands at a path of keys below a value; nothing where it is of another type.
+// at returns the value at a path of keys below a value; the zero value if it has another type.
 func at[T any](value any, path ...string) (found T) {
 	for _, key := range path {
 		mapping, _ := value.(map[string]any)
@@ -66,7 +66,7 @@ func at[T any](value any, path ...string) (found T) {
 
 func join(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }
 
-// misplaced gives the problems of annotations that stand where nobody reads them, if the object has a pod template.
+// misplaced returns the problems of annotations outside of pod templates, where they have no effect, if the object has a pod template.
 func (o *object) misplaced() []string {
 	var problems []string
 	for _, stray := range o.strays {

@@ -1,13 +1,13 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifest reads Kubernetes manifests: what they say of containers, as far as a decision of plugin/policy depends on it.
+// Package manifest reads Kubernetes manifests: what a decision of plugin/policy needs to know of their containers.
 //
 // It knows no kinds. A pod template is whatever has a list at spec.containers: a Pod itself, the template of a Deployment, each of
-// a Volcano Job's tasks, the replicas of an MPIJob. So it can read kinds that nobody has thought of yet, and nothing here has
-// to follow their versions.
+// a Volcano Job's tasks, the replicas of an MPIJob. So it can read kinds that do not exist yet, and does not have to follow
+// their versions.
 //
-// It lies beside the plugin and not in the tool that prints what it finds, so that a test can compare it with what the plugin sees.
+// It is a package of the plugin and not of the tool, so that a test can compare its results with what the plugin sees.
 package manifest
 
 import (
@@ -26,10 +26,10 @@ import (
 // maxSize bounds a manifest in bytes.
 const maxSize = 16 << 20
 
-// Manifest is what one or several YAML or JSON documents say.
+// Manifest is the content of one or several YAML or JSON documents.
 type Manifest struct {
 	Pods []Pod
-	// Problems are those that belong to no pod: annotations where nobody reads them.
+	// Problems are those that do not belong to a pod: annotations in places where they have no effect.
 	Problems []string
 }
 
@@ -91,7 +91,7 @@ func documents(text []byte) iter.Seq[document] {
 	}
 }
 
-// decode gives a document as maps, lists and scalars.
+// decode returns a document as maps, lists and scalars.
 func (d document) decode() (map[string]any, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(d.text)
 	if err != nil {
@@ -104,7 +104,7 @@ func (d document) decode() (map[string]any, error) {
 	return value, nil
 }
 
-// notYAML gives the first thing that the YAML parser complains of, with the line of the file.
+// notYAML returns the first thing that the YAML parser complains of, with the line of the file.
 func (d document) notYAML(err error) error {
 	text := err.Error()
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:\n"} {

@@ -26,7 +26,7 @@ type Pod struct {
 	OwnUsers  bool   `json:"-"`              // it has a user namespace of its own (hostUsers: false)
 	// Containers are all that it has, those of init first and ephemeral ones last; none where Kubernetes refuses the pod.
 	Containers []Container `json:"-"`
-	Notes      []string    `json:"notes,omitempty"`    // what is taken for granted
+	Notes      []string    `json:"notes,omitempty"`    // what is assumed
 	Problems   []string    `json:"problems,omitempty"` // with paths below the object
 }
 
@@ -44,10 +44,10 @@ const (
 	KindEphemeral Kind = "ephemeral"
 )
 
-// Container is a container of a pod template, and what is known of it before there is a node.
+// Container is a container of a pod template, and what is known of it without a node.
 type Container struct {
-	// Container is what the plugin would see, less what device plugins and DRA drivers put into it. Its Resources are as the kubelet
-	// tells them where device plugins bring the extended resources.
+	// Container is what the plugin would see, without what device plugins and DRA drivers add. Its Resources are those that the
+	// kubelet reports if device plugins bring the extended resources.
 	policy.Container
 	Kind Kind
 	// Held are the extended resources that it requests; device plugins or DRA drivers bring them. Claims are the DRA claims of the
@@ -105,7 +105,7 @@ type named struct {
 	Name string `json:"name"`
 }
 
-// memory gives the memory limit in bytes, 0 where there is none.
+// memory returns the memory limit in bytes, 0 where there is none.
 func (r resources) memory() int64 {
 	q := r.Limits["memory"]
 	return max(q.Value(), 0)
@@ -128,7 +128,7 @@ func newPod(value map[string]any, path string, in *object) Pod {
 	}
 	class := t.Spec.RuntimeClassName
 	if class != "" {
-		p.Notes = append(p.Notes, "runtimeClassName: "+class+": its handler is taken to have the same name, as nearly everywhere")
+		p.Notes = append(p.Notes, "runtimeClassName: "+class+": its handler is assumed to have the same name")
 	}
 	p.OwnUsers = t.Spec.HostUsers != nil && !*t.Spec.HostUsers
 	var names []string
@@ -152,7 +152,7 @@ func newPod(value map[string]any, path string, in *object) Pod {
 	return p
 }
 
-// refusal gives the problem of a pod template at a path that cannot be read, and so not by Kubernetes either.
+// refusal returns the problem of a pod template at a path that cannot be read, and so not by Kubernetes either.
 func refusal(err error, path string) string {
 	text := err.Error()
 	if wrong := (*stdjson.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
@@ -161,7 +161,7 @@ func refusal(err error, path string) string {
 	return "Kubernetes refuses this pod: " + text
 }
 
-// container gives a container of the template; what its pod gives it is in decided.
+// container returns a container of the template; what its pod gives it is in decided.
 func (t *template) container(c container, kind Kind, decided policy.Container) Container {
 	if kind == KindInit && c.RestartPolicy == "Always" {
 		kind = KindSidecar
@@ -187,17 +187,17 @@ func (t *template) container(c container, kind Kind, decided policy.Container) C
 	out.Claims = slices.Compact(out.Claims)
 	listed := kind == KindContainer || kind == KindSidecar // the kubelet lists no others
 	known := listed && len(c.Resources.Claims) == 0 && !slices.ContainsFunc(out.Held, isImplicitClaim)
-	var told []string
+	var reported []string
 	if listed {
-		told = slices.DeleteFunc(slices.Clone(out.Held), isImplicitClaim)
+		reported = slices.DeleteFunc(slices.Clone(out.Held), isImplicitClaim)
 	}
-	out.Resources = func() ([]string, bool, error) { return told, known, nil }
+	out.Resources = func() ([]string, bool, error) { return reported, known, nil }
 	return out
 }
 
 func isImplicitClaim(resource string) bool { return strings.HasPrefix(resource, implicitClaim) }
 
-// extended gives the names of the extended resources in limits, sorted; requests of them cannot differ. Those are the ones with a
+// extended returns the names of the extended resources in limits, sorted; requests of them cannot differ. Those are the ones with a
 // domain that is not Kubernetes' own, and those that name a DeviceClass.
 func extended(limits map[string]resource.Quantity) []string {
 	var names []string
