@@ -93,7 +93,7 @@ func TestForbidHoldsTogether(t *testing.T) {
 	}
 }
 
-// admissionList gives a policy's list of resources, which the plugin's configuration would take as optIn.resources.
+// admissionList returns a policy's list of resources, which the plugin's configuration would take as optIn.resources.
 func admissionList(t *testing.T, variables []admissionv1.Variable) []string {
 	t.Helper()
 	for _, v := range variables {

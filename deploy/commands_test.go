@@ -39,7 +39,7 @@ func (b block) problem() error {
 	return nil
 }
 
-// lines gives a block's commands.
+// lines returns a block's commands.
 func (b block) lines() []string { return strings.Split(strings.TrimSpace(b.content), "\n") }
 
 // TestCommandsInTextsRun runs each block of commands that has no mark, from the repository's top folder. Files below /etc are written
@@ -159,7 +159,7 @@ func (c checker) problems(line string) (all []string) {
 	return all
 }
 
-// declared says whether the test files of a package declare a test or fuzz target.
+// declared reports whether the test files of a package declare a test or fuzz target.
 func declared(folder, name string) error {
 	files, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
 	if err != nil {

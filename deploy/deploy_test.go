@@ -19,7 +19,7 @@ import (
 // root is the repository's top folder, seen from this package.
 const root = ".."
 
-// read gives a file of the deploy folder.
+// read returns a file of the deploy folder.
 func read(t *testing.T, file string) string {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -64,7 +64,7 @@ func newPrograms(t *testing.T) programs {
 	return programs{built.folder}
 }
 
-// check says whether a command line is about one of the programs, and what is wrong with it: a subcommand or a flag that the
+// check reports whether a command line is about one of the programs, and what is wrong with it: a subcommand or a flag that the
 // program's help does not list. It looks at the words behind the program's name up to a pipe or a redirection.
 func (p programs) check(line string) (ours bool, problem string) {
 	words := strings.Fields(line)
@@ -97,7 +97,7 @@ func (p programs) check(line string) (ours bool, problem string) {
 	return true, ""
 }
 
-// precedes says whether words before a program's name leave it the program that is run: sudo, variables, the command's exec form.
+// precedes reports whether words before a program's name leave it the program that is run: sudo, variables, the command's exec form.
 func precedes(words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return w != "sudo" && !strings.Contains(w, "=") })
 }

@@ -16,7 +16,7 @@ import (
 // link is a link from one text to a file, or to a heading of a text. The file is relative to the repository's top folder.
 type link struct{ from, file, anchor string }
 
-// links gives the links of a text to files of the repository.
+// links returns the links of a text to files of the repository.
 func links(file, text string) (all []link) {
 	for _, found := range regexp.MustCompile(`\]\(([^)]+)\)`).FindAllStringSubmatch(text, -1) {
 		target, anchor, _ := strings.Cut(found[1], "#")
@@ -52,7 +52,7 @@ func TestLinksInTextsLead(t *testing.T) {
 	}
 }
 
-// anchors gives the names under which GitHub links a text's headings.
+// anchors returns the names under which GitHub links a text's headings.
 func anchors(text string) []string {
 	var names []string
 	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {

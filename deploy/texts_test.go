@@ -17,7 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// texts gives the documentation: README.md, CONTRIBUTING.md, and the pages in docs.
+// texts returns the documentation: README.md, CONTRIBUTING.md, and the pages in docs.
 func texts(t *testing.T) []string {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))

@@ -46,7 +46,7 @@ func node(t testing.TB) (root string, devices []hca.Device) {
 type order struct {
 	pod    *api.PodSandbox
 	ctr    *api.Container
-	stored func(*api.Container) // puts it into containerd's store before NRI is asked; nil where nobody reads it there
+	stored func(*api.Container) // puts it into containerd's store before NRI is asked; nil if it is not read there
 }
 
 // with is the order with more annotations.
@@ -60,7 +60,7 @@ func (o order) with(annotations map[string]string) order {
 
 var containers atomic.Uint64
 
-// newID gives a new ID of a container or sandbox, as long as containerd's.
+// newID returns a new ID of a container or sandbox, as long as containerd's.
 func newID() string { return fmt.Sprintf("%064x", containers.Add(1)) }
 
 // plain is a container that has nothing to do with RDMA, with about what the kubelet gives to every container.

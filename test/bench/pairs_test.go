@@ -35,7 +35,7 @@ func (s side) create(t testing.TB, count int) []time.Duration {
 		}
 		began := time.Now()
 		if _, err := s.runtime.CreateInPlace(t.Context(), s.pod, ctr); err != nil {
-			t.Fatalf("%v; the plugins' log: %s", err, s.lastWords())
+			t.Fatalf("%v; the plugins' log: %s", err, s.lastLines())
 		}
 		took[i] = time.Since(began)
 	}
@@ -84,7 +84,7 @@ func spreadOf(values []float64) spread {
 	return spread{least: values[0], low: at(values, .25), median: at(values, .5), high: at(values, .75)}
 }
 
-// at gives a quantile of sorted values.
+// at returns a quantile of sorted values.
 func at[T any](sorted []T, quantile float64) T {
 	return sorted[min(int(quantile*float64(len(sorted))), len(sorted)-1)]
 }

@@ -40,12 +40,12 @@ func removePrograms() {
 	}
 }
 
-// plugins are processes that are registered with a runtime of their own, so that it asks them and nobody else.
+// plugins are processes that are registered with a runtime of their own, so that it asks only them.
 type plugins struct {
 	runtime   *nritest.Runtime
 	processes []*exec.Cmd
 	ended     []<-chan struct{} // closed when the process has ended
-	log       string            // the file that has what the processes say
+	log       string            // the file with the output of the processes
 }
 
 // start starts plugins, a command line each, and waits until they are registered. They end with the test.
@@ -72,14 +72,14 @@ func start(t testing.TB, commands ...string) *plugins {
 		}
 		ended := make(chan struct{})
 		go func() {
-			_ = process.Wait() // its log says why it ended
+			_ = process.Wait() // its log has the reason
 			close(ended)
 		}()
 		p.processes, p.ended = append(p.processes, process), append(p.ended, ended)
 		await.That(t, 30*time.Second, "registered: "+command, func() bool {
 			select {
 			case <-ended:
-				t.Fatalf("%s has ended: %s", command, p.lastWords())
+				t.Fatalf("%s has ended: %s", command, p.lastLines())
 			default:
 			}
 			return p.runtime.Synchronised() > i
@@ -97,7 +97,7 @@ func (p *plugins) end() {
 	p.processes, p.ended = nil, nil
 }
 
-// answer gives the adjustment that the plugins make of a container.
+// answer returns the adjustment that the plugins make of a container.
 func (p *plugins) answer(t testing.TB, o order) *api.ContainerAdjustment {
 	t.Helper()
 	adjustment, err := p.runtime.Create(t.Context(), o.pod, o.ctr)
@@ -107,8 +107,8 @@ func (p *plugins) answer(t testing.TB, o order) *api.ContainerAdjustment {
 	return adjustment
 }
 
-// lastWords gives the end of the plugins' log.
-func (p *plugins) lastWords() string {
+// lastLines returns the end of the plugins' log.
+func (p *plugins) lastLines() string {
 	text, err := os.ReadFile(p.log)
 	if err != nil {
 		return err.Error()
@@ -116,7 +116,7 @@ func (p *plugins) lastWords() string {
 	return string(text[max(0, len(text)-2000):])
 }
 
-// anonymous gives the anonymous memory of all processes in MB.
+// anonymous returns the anonymous memory of all processes in MB.
 func (p *plugins) anonymous(t testing.TB) float64 {
 	t.Helper()
 	var kB int

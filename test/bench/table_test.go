@@ -19,7 +19,7 @@ type result struct {
 	target              float64 // what compared's median is to be at most; 0 where it is only shown
 }
 
-// missed says that the target was not reached.
+// missed means that the target was not reached.
 func (r result) missed() bool { return r.target != 0 && r.compared.median > r.target }
 
 func (r result) verdict() string {
@@ -33,7 +33,7 @@ func (r result) verdict() string {
 	}
 }
 
-// show gives a ratio or a difference in words.
+// show returns a ratio or a difference as text.
 func (r result) show(compared float64) string {
 	if r.difference {
 		return fmt.Sprintf("%+.1f", compared)

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo tells the project's main job on a real RDMA node: a pod that cannot register memory, and the same pod once it has
-// opted in. It runs inside the node; `make demo` boots one for it. It exits with 1 if anything is not as it tells.
+// Command demo shows the project's main job on a real RDMA node: a pod that cannot register memory, and the same pod once it has
+// opted in. It runs inside the node; `make demo` boots one for it. It exits with 1 if anything differs.
 package main
 
 import (
@@ -30,13 +30,13 @@ const (
 func main() {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	if err := tell(ctx); err != nil {
+	if err := show(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1) //nolint:gocritic // nothing is left to cancel
 	}
 }
 
-func tell(ctx context.Context) error {
+func show(ctx context.Context) error {
 	executable, err := os.Executable()
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func (d demo) without(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limit, err := d.say(ctx, client, "ulimit -l")
+	limit, err := d.shell(ctx, client, "ulimit -l")
 	if err != nil {
 		return err
 	}
@@ -108,11 +108,11 @@ func (d demo) with(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	limit, err := d.say(ctx, client, "ulimit -l")
+	limit, err := d.shell(ctx, client, "ulimit -l")
 	if err != nil {
 		return err
 	}
-	if _, err := d.say(ctx, client, "ls /dev/infiniband"); err != nil {
+	if _, err := d.shell(ctx, client, "ls /dev/infiniband"); err != nil {
 		return err
 	}
 	result, err := d.measure(ctx, server, client)
@@ -128,7 +128,7 @@ func (d demo) with(ctx context.Context) error {
 		return fmt.Errorf("the limit of the pod is %s", limit)
 	}
 	good(speed[1] + " MB/s from one container to the other (this CPU is emulated)")
-	plain("Why, in the plugin's own words:")
+	plain("The plugin's log gives the reason:")
 	for line := range strings.Lines(plugin.Log()) {
 		if strings.Contains(line, "container=client") {
 			plain("  " + line)
@@ -152,7 +152,7 @@ func (d demo) pod(ctx context.Context, pod containerd.Pod, devices []containerd.
 	return server, client, err
 }
 
-// measure measures from the client's container to the server's, and gives what the client said, less what it says of its settings.
+// measure measures from the client's container to the server's, and returns the client's output without its settings.
 func (d demo) measure(ctx context.Context, server, client string) (string, error) {
 	served := make(chan error, 1)
 	go func() {
@@ -190,8 +190,8 @@ func (d demo) tool(ctx context.Context, args ...string) error {
 	return cmd.Run()
 }
 
-// say runs a command in a container, and shows the command and what it said.
-func (d demo) say(ctx context.Context, id, script string) (string, error) {
+// shell runs a command in a container, and shows the command and its output.
+func (d demo) shell(ctx context.Context, id, script string) (string, error) {
 	command(script)
 	result, err := d.containerd.Shell(ctx, id, script+" 2>&1")
 	if err != nil {

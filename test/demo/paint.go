@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// painted says that the demo is told on a terminal. The node has none, so `make demo` tells.
+// painted is whether the demo's output goes to a terminal. The node has none, so `make demo` sets it.
 var painted = os.Getenv("DEMO_COLOR") == "1" && os.Getenv("NO_COLOR") == ""
 
 func paint(code, text string) {

@@ -209,7 +209,7 @@ func testForbiddenWrong(t *testing.T, c *cluster.Cluster, policy string) {
 	}
 }
 
-// expectForbidden says that the policy has refused a request with words, and with what to do; "" is that it has not.
+// expectForbidden checks that the policy refused a request with words, and with what to do; "" checks that it did not.
 func expectForbidden(t *testing.T, err error, says string) {
 	t.Helper()
 	switch {

@@ -21,7 +21,7 @@ import (
 )
 
 // TestClusterRequired goes the whole way: under the policy, on a node whose runtime's validator is on, a pod whose author has written
-// nothing but a resource does not start without the plugin, tells why, and starts with it. A plain pod runs all the time.
+// nothing but a resource does not start without the plugin, with the reason in its events, and starts with it. A plain pod runs all the time.
 func TestClusterRequired(t *testing.T) {
 	restart(t, containerd.Options{Version: *version, Runtime: *runtime, Validator: true})
 	c := startCluster(t)
@@ -41,8 +41,8 @@ func TestClusterRequired(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = c.Await(within(t, kubeletPatience), "has an event that says so", func() bool {
-		told, err := c.Told(t.Context(), "rdma")
-		return err == nil && slices.ContainsFunc(told, func(message string) bool { return strings.Contains(message, reason) })
+		messages, err := c.Events(t.Context(), "rdma")
+		return err == nil && slices.ContainsFunc(messages, func(message string) bool { return strings.Contains(message, reason) })
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func runClusterPod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod kub
 	return &staticPod{kubelet: k, name: pod.Name}
 }
 
-// waitsFor gives what a pod's first container waits for, in the kubelet's words.
+// waitsFor returns the kubelet's reason why a pod's first container waits.
 func waitsFor(pod *corev1.Pod) string {
 	for _, status := range pod.Status.ContainerStatuses {
 		if status.State.Waiting != nil {
@@ -113,7 +113,7 @@ func waitsFor(pod *corev1.Pod) string {
 	return ""
 }
 
-// expectNoContainer says that a pod has no container, not even one that is only created.
+// expectNoContainer checks that a pod has no container, not even one that is only created.
 func expectNoContainer(t *testing.T, pod string) {
 	t.Helper()
 	answer, err := ctrd.CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{

@@ -17,7 +17,7 @@ type (
 	ctr struct {
 		name             string // "" is main
 		init             bool
-		requests, limits string // a resource of which it wants one; the API server takes a limit for a request, too
+		requests, limits string // a resource of which it wants one; for the API server, a limit is a request as well
 	}
 )
 
@@ -89,7 +89,7 @@ var admissions = []struct {
 	{name: "requires it already", annotations: annotated{requires: `["rdma"]`}, containers: []ctr{{limits: "rdma/a"}}},
 	{name: "requires it among others", annotations: annotated{requires: `[other,rdma, 'third']`}, containers: []ctr{{limits: "rdma/a"}}},
 	{name: "requires it among others, one a line", annotations: annotated{requires: "- other\n- 'rdma'\n- third"}, containers: []ctr{{limits: "rdma/a"}}},
-	{name: "requires what is no list", annotations: annotated{requires: "other"}, containers: []ctr{{limits: "rdma/a"}}},
+	{name: "requires what is not a list", annotations: annotated{requires: "other"}, containers: []ctr{{limits: "rdma/a"}}},
 	{
 		name: "requires another for the pod", annotations: annotated{requires: `["x"]`, requires + "/pod": `["other"]`},
 		containers: []ctr{{limits: "rdma/a"}}, adds: annotated{requires + "/pod": `["rdma", "other"]`},

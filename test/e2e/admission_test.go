@@ -172,7 +172,7 @@ func startCluster(t *testing.T) *cluster.Cluster {
 	return c
 }
 
-// admissionFile gives a file of deploy/admission, as people install it.
+// admissionFile returns a file of deploy/admission, as people install it.
 func admissionFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(*bin, "../deploy/admission", name))
@@ -182,7 +182,7 @@ func admissionFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// edited gives a policy with another list of resources.
+// edited returns a policy with another list of resources.
 func edited(t *testing.T, policy, list string) string {
 	t.Helper()
 	const shipped = `["rdma/*", "nvidia.com/hostdev", "spidernet.io/*", "smarter-devices/infiniband", "vpc.amazonaws.com/efa", "aliyun/erdma"]`
@@ -192,7 +192,7 @@ func edited(t *testing.T, policy, list string) string {
 	return strings.Replace(policy, shipped, list, 1)
 }
 
-// apply gives the API server a policy. The test waits for it to be in force by awaitAdmission, or by what it expects.
+// apply sends a policy to the API server. The test waits for it to be in force by awaitAdmission, or by what it expects.
 func apply(t *testing.T, c *cluster.Cluster, policy string) {
 	t.Helper()
 	if err := c.Apply(within(t, patience), policy); err != nil {

@@ -115,7 +115,7 @@ func testCRIOValidator(t *testing.T) {
 	}
 }
 
-// What was created without the plugin is seen and raised; and it is told that CRI-O gives later execs the old limit.
+// Containers that were created without the plugin are found and raised, and repair reports that CRI-O gives later execs the old limit.
 func testCRIORepair(t *testing.T) {
 	id := runContainer(t, runPod(t, containerd.Pod{Name: "broken"}), containerd.Container{
 		Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"},
@@ -137,7 +137,7 @@ func testCRIORepair(t *testing.T) {
 	expectTool(t, 0, "nothing to raise: 1 RDMA containers looked at\n", "repair")
 }
 
-// The plugin, too, raises what was created without it, and nothing else, and tells of the execs.
+// The plugin also raises what was created without it, and nothing else, and reports the execs.
 func testCRIOPluginRepairs(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "earlier"})
 	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0)})
@@ -171,7 +171,7 @@ func testCRIOGenerate(t *testing.T) {
 
 var crioLine = regexp.MustCompile(`crio\.runtime\.default_capabilities = \[[^]]*\]`)
 
-// The plugin can give no IPC_LOCK here, and tells of the line that can: with it root has the capability, with or without a device.
+// The plugin cannot give IPC_LOCK here, and logs the line that can: with it, root has the capability, with or without a device.
 func testCRIOIPCLock(t *testing.T) {
 	plugin := startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{})

@@ -30,7 +30,7 @@ func onNode(t *testing.T, command string) {
 	}
 }
 
-// HCAs come and go without a restart of the plugin: one that is gone is given to nobody, and one that comes is given within a second.
+// HCAs come and go without a restart of the plugin: one that is gone is not given to a container, and one that comes is given within a second.
 func TestHotplug(t *testing.T) {
 	startPlugin(t, listed)
 	pod := runPod(t, containerd.Pod{Namespace: "ml-train", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
@@ -65,7 +65,7 @@ func onNodeAfter(t *testing.T, command string) {
 	}
 }
 
-// containerd restarts while clients start containers: the plugin is registered again each time, fails nobody, and tells of what was started
+// containerd restarts while clients start containers: the plugin is registered again each time, fails no container, and reports what was started
 // meanwhile.
 func TestContainerdRestarts(t *testing.T) {
 	const restarts, clients = 3, 1
@@ -153,7 +153,7 @@ func TestContainerdRestarts(t *testing.T) {
 	expectMemlock(t, id, "unlimited")
 }
 
-// runningLow gives the containers that run with the kernel's limit and hold a verbs device: those of this file's tests all do.
+// runningLow returns the containers that run with the kernel's limit and hold a verbs device: those of this file's tests all do.
 func runningLow(t *testing.T) []string {
 	t.Helper()
 	answer, err := ctrd.CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{

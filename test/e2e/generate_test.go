@@ -53,7 +53,7 @@ func TestGenerate(t *testing.T) {
 	}
 }
 
-// handMadeSpec does what the recipes of the field say: take what ctr prints, and add the rlimit and the capability.
+// handMadeSpec follows the usual recipe: take what ctr prints, and add the rlimit and the capability.
 func handMadeSpec(t *testing.T) []byte {
 	t.Helper()
 	parts, err := node.Parts()

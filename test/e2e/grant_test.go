@@ -78,7 +78,7 @@ func TestAnnotationScopes(t *testing.T) {
 	if got := shell(t, other, "ls /dev/infiniband 2>&1"); !strings.Contains(got, "No such file") {
 		t.Errorf("the other container holds %q, want nothing", got)
 	}
-	// The pod says "false": a container that holds a device stays as it is.
+	// The annotation is "false": a container that holds a device stays as it is.
 	optedOut := runContainer(t, pod, containerd.Container{Name: "opted-out", Devices: containerd.Verbs(0)})
 	expectMemlock(t, optedOut, kernelDefault)
 }
@@ -124,7 +124,7 @@ var (
 	anyNamespace = regexp.MustCompile(`/proc/\d+/ns/`)
 )
 
-// A container that has nothing to do with RDMA is stored by containerd as if there were no plugin.
+// A container that has nothing to do with RDMA is stored by containerd as without the plugin.
 func TestUntouched(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "unrelated"})
 	ctr := containerd.Container{Name: "unrelated", Env: map[string]string{"A": "b"}, Devices: []containerd.Device{{Host: "/dev/null", Container: "/dev/null2"}}}

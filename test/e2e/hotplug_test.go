@@ -14,7 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-// The module of RDMA_CM goes and comes back: within a second containers get what is there, the log says what is missing and what to do, and
+// The module of RDMA_CM goes and comes back: within a second containers get what is there, the log has what is missing and what to do, and
 // containers have it again, without a restart of the plugin.
 func TestConnectionManagerComesLate(t *testing.T) {
 	plugin := startPlugin(t, listed)

@@ -23,7 +23,7 @@ import (
 
 const capIPCLock = 14 // linux/capability.h
 
-// capabilities gives which of a process's capability sets hold IPC_LOCK: "CapInh CapPrm CapEff CapBnd CapAmb".
+// capabilities returns which of a process's capability sets hold IPC_LOCK: "CapInh CapPrm CapEff CapBnd CapAmb".
 func capabilities(t *testing.T, id, process string) string {
 	t.Helper()
 	var sets []string
@@ -71,7 +71,7 @@ func TestIPCLockForEveryUser(t *testing.T) {
 	expectCapabilities(t, unrelated, "")
 }
 
-// locker runs test/e2e/locker in a container and gives what it says.
+// locker runs test/e2e/locker in a container and returns its output.
 func locker(t *testing.T, id, kind string, size int) string {
 	t.Helper()
 	return shell(t, id, fmt.Sprintf("/opt/locker %s %d", kind, size))

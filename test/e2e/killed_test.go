@@ -27,7 +27,7 @@ const kills = 5
 // death is a plugin's: when it was killed, and when the runtime had noticed.
 type death struct{ killed, dropped time.Time }
 
-// A plugin that is killed at any moment fails no container. What was started without it is told of and cured once it is back.
+// A plugin that is killed at any moment fails no container. Containers that started without it are reported and raised once it is back.
 func TestPluginKilled(t *testing.T) {
 	l := startLoad(t, runPod(t, containerd.Pod{}), 2, "")
 	killPlugins(t, l)
@@ -40,7 +40,7 @@ func TestPluginKilled(t *testing.T) {
 }
 
 // Where the pods insist on the plugin, none of their containers whose creation begins after the runtime has noticed that the plugin is
-// gone starts without it. Those that it died over count as adjusted for the runtime: they are told of, and cured.
+// gone starts without it. Those that it died over count as adjusted for the runtime: they are reported, and raised.
 func TestPluginKilledUnderPodsThatInsist(t *testing.T) {
 	o := options()
 	o.Validator = true
@@ -60,7 +60,7 @@ func TestPluginKilledUnderPodsThatInsist(t *testing.T) {
 	expectListedAndRepaired(t, low)
 }
 
-// inFlight says whether a creation had begun before the runtime noticed a death, and ended after it.
+// inFlight reports whether a creation had begun before the runtime noticed a death, and ended after it.
 func inFlight(c creation, deaths []death) bool {
 	for _, d := range deaths {
 		if c.began.Before(d.dropped) && c.ran.After(d.killed) {
@@ -117,7 +117,7 @@ func killPlugins(t *testing.T, l *load) []death {
 	return deaths
 }
 
-// expectListedAndRepaired starts a plugin that shall count some containers as below policy, and cure them when it may.
+// expectListedAndRepaired starts a plugin that must count some containers as below policy, and raise them when it may.
 func expectListedAndRepaired(t *testing.T, low []creation) {
 	t.Helper()
 	plugin, config := startReporter(t)
@@ -169,7 +169,7 @@ func expectBelow(t *testing.T, plugin *daemon.Process, low func() int, deadline 
 
 var belowPolicy = regexp.MustCompile(`(?m)^nri_rdma_running_containers\{memlock="below"\} (\d+)$`)
 
-// below gives how many containers the plugin counts as below policy.
+// below returns how many containers the plugin counts as below policy.
 func below() (int, error) {
 	text, err := metrics()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // TestKubeletRestarts: the kubelet goes, an RDMA container that a rule by resource might be about is refused, an unrelated one is not, and
-// the plugin leaves the kubelet alone after three failures, and says so; the kubelet comes back, and the
+// the plugin does not ask the kubelet after three failures, and logs it; the kubelet comes back, and the
 // next container that holds a resource gets its grant, without a restart of the plugin. It needs the node's Kubernetes parts.
 func TestKubeletRestarts(t *testing.T) {
 	first := startKubelet(t, deviceplugin.Deviceless(deviceless))
@@ -29,8 +29,8 @@ func TestKubeletRestarts(t *testing.T) {
 	pod := runPod(t, containerd.Pod{})
 	for i := range 4 {
 		_, err := pod.Create(within(t, patience), containerd.Container{Name: fmt.Sprintf("down-%d", i), Devices: containerd.Verbs(0)})
-		if err == nil || !strings.Contains(err.Error(), "the kubelet did not tell") {
-			t.Errorf("while the kubelet is down: %v, want that it did not tell", err)
+		if err == nil || !strings.Contains(err.Error(), "the kubelet did not report") {
+			t.Errorf("while the kubelet is down: %v, want that it did not report", err)
 		}
 	}
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
@@ -56,7 +56,7 @@ func TestKubeletRestarts(t *testing.T) {
 	}
 }
 
-// expectBreaker compares what monitoring is told of the kubelet's API: 1 while it is left alone.
+// expectBreaker compares the metric of the kubelet's breaker: 1 while the plugin does not ask it.
 func expectBreaker(t *testing.T, want int) {
 	t.Helper()
 	text, err := metrics()

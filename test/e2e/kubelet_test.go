@@ -28,7 +28,7 @@ const (
 	deviceless = "spidernet.io/shared_cx5_gpu1"
 )
 
-// sayMemlock is what a container runs that ends: it says its soft RLIMIT_MEMLOCK in the kernel's words.
+// sayMemlock is what a container runs that ends: it prints its soft RLIMIT_MEMLOCK as the kernel does.
 const sayMemlock = `grep 'Max locked memory' /proc/self/limits | awk '{print $4}'`
 
 // TestKubelet runs static pods on a real kubelet, with a device plugin. It needs the node's Kubernetes parts.
@@ -112,13 +112,13 @@ func testByResource(t *testing.T, k *kubelet.Kubelet) {
 	pod.expectHolds(t, "web", kernelDefault)
 	pod.expectUntouched(t, plugin, "fetch", "proxy", "web")
 
-	told, err := k.Told(within(t, patience), "by-resource")
+	reported, err := k.Reported(within(t, patience), "by-resource")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := map[string][]string{"sidecar": {deviceless}, "proxy": nil, "worker": {deviceless}, "web": nil}
-	if diff := cmp.Diff(want, told); diff != "" {
-		t.Errorf("what the kubelet tells of the pod (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, reported); diff != "" {
+		t.Errorf("what the kubelet reports of the pod (-want +got):\n%s", diff)
 	}
 
 	unrelated := runStaticPod(t, k, kubelet.Pod{Name: "unrelated", Containers: []kubelet.Container{{Name: "main"}}})

@@ -116,7 +116,7 @@ func (l *load) awaitTries() {
 	await.That(l.t, 2*patience, "the clients try again", func() bool { return l.tries.Load() >= want })
 }
 
-// low gives the containers that ran with less than they should have. The load must have been stopped.
+// low returns the containers that ran with less than they should have. The load must have been stopped.
 func (l *load) low() []creation {
 	var low []creation
 	for _, c := range l.started {

@@ -67,7 +67,7 @@ func run(m *testing.M) int {
 
 func options() containerd.Options { return containerd.Options{Version: *version, Runtime: *runtime} }
 
-// onRuntime gives a client of the runtime that the tests' pods run on.
+// onRuntime returns a client of the runtime that the tests' pods run on.
 func onRuntime() *pods.Client {
 	if crioInstead != nil {
 		return crioInstead.Client
@@ -112,7 +112,7 @@ func awaitRegistrations(t *testing.T, plugin *daemon.Process, times int) {
 	}
 }
 
-// within gives a context that ends after a while, or with the test.
+// within returns a context that ends after a while, or with the test.
 func within(t *testing.T, d time.Duration) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -145,7 +145,7 @@ func runContainer(t *testing.T, s *containerd.Sandbox, ctr containerd.Container)
 	return id
 }
 
-// shell runs a script in a container and gives what it said.
+// shell runs a script in a container and returns its output.
 func shell(t *testing.T, id, script string) string {
 	t.Helper()
 	result, err := onRuntime().Shell(within(t, 2*patience), id, script)
@@ -155,7 +155,7 @@ func shell(t *testing.T, id, script string) string {
 	return strings.TrimSpace(result.Out)
 }
 
-// memlock gives the soft RLIMIT_MEMLOCK, in the kernel's words, of a container's first process. It is read on the node: a process in the
+// memlock returns the soft RLIMIT_MEMLOCK, as the kernel prints it, of a container's first process. It is read on the node: a process in the
 // container takes seconds to start on an emulated CPU.
 func memlock(t *testing.T, id string) string {
 	t.Helper()
@@ -170,7 +170,7 @@ func memlock(t *testing.T, id string) string {
 	return limit
 }
 
-// softMemlock gives the soft RLIMIT_MEMLOCK of a process in the kernel's words.
+// softMemlock returns the soft RLIMIT_MEMLOCK of a process as the kernel prints it.
 func softMemlock(pid int) (string, error) {
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
 	if err != nil {
@@ -184,7 +184,7 @@ func softMemlock(pid int) (string, error) {
 	return "", fmt.Errorf("limits of process %d: %q", pid, limits)
 }
 
-// kernelDefault is the RLIMIT_MEMLOCK that the kernel gives where nobody says anything: 8 MiB.
+// kernelDefault is the RLIMIT_MEMLOCK that the kernel gives by default: 8 MiB.
 const kernelDefault = "8388608"
 
 func expectMemlock(t *testing.T, id, want string) {
@@ -194,7 +194,7 @@ func expectMemlock(t *testing.T, id, want string) {
 	}
 }
 
-// storedSpec gives the spec that containerd stores for a container.
+// storedSpec returns the spec that containerd stores for a container.
 func storedSpec(t *testing.T, id string) []byte {
 	t.Helper()
 	c, err := ctrd.Stored(within(t, patience), id)
@@ -204,7 +204,7 @@ func storedSpec(t *testing.T, id string) []byte {
 	return c.GetSpec().GetValue()
 }
 
-// normalised gives a spec's JSON with what differs from one container to the next replaced, indented.
+// normalised returns a spec's JSON with what differs from one container to the next replaced, indented.
 func normalised(t *testing.T, text []byte, replace ...string) string {
 	t.Helper()
 	var out bytes.Buffer

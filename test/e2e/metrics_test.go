@@ -13,7 +13,7 @@ import (
 // metricsAddress is where a test's plugin serves its metrics, if it does.
 const metricsAddress = "127.0.0.1:9797"
 
-// metrics gives what monitoring is told by the plugin.
+// metrics returns the plugin's metrics.
 func metrics() (string, error) {
 	answer, err := http.Get("http://" + metricsAddress + "/metrics")
 	if err != nil {

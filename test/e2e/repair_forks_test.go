@@ -53,7 +53,7 @@ func TestRepairOfAForkingProcess(t *testing.T) {
 	}
 }
 
-// Few process IDs, which short-lived processes of a container and of nobody give to each other all the time, while the container is
+// Few process IDs, which short-lived processes inside and outside of a container reuse all the time, while the container is
 // repaired again and again: no stranger's limit is ever touched.
 func TestRepairWithRecycledPIDs(t *testing.T) {
 	fewPIDs(t)
@@ -61,7 +61,7 @@ func TestRepairWithRecycledPIDs(t *testing.T) {
 	// Each child lowers its own limit, so that there is always something to raise.
 	runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0), Args: []string{"/bin/busybox", "sh", "-c",
 		`while :; do for i in 1 2 3 4; do (ulimit -S -l 64; exec sleep 0.02) & done; wait; done`}})
-	// A stranger says its limit when it ends, after whatever has happened to it.
+	// A stranger prints its limit when it ends, whatever happened to it before.
 	folder := t.TempDir()
 	strangers := exec.Command("/bin/busybox", "sh", "-c",
 		`ulimit -S -l 4096; while :; do for i in 1 2 3 4; do sh -c 'sleep 0.02; echo $$ $(ulimit -S -l) $(ulimit -H -l)' & done; wait; done`)
@@ -78,7 +78,7 @@ func TestRepairWithRecycledPIDs(t *testing.T) {
 		_ = strangers.Process.Kill() // it runs
 		_ = strangers.Wait()         // killed
 	}()
-	// strangersSaid gives how many there were, and how many process IDs they had among them.
+	// strangersSaid returns how many there were, and how many process IDs they had among them.
 	strangersSaid := func() (count, ids int) {
 		text, err := os.ReadFile(said.Name())
 		if err != nil {

@@ -38,7 +38,7 @@ func register(t *testing.T) containerd.Mount {
 	return containerd.Mount{Host: program, Container: "/register"}
 }
 
-// tool runs rdma-spec and gives what it said, and its exit status.
+// tool runs rdma-spec and returns its output and its exit status.
 func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), filepath.Join(*bin, "rdma-spec"), args...)
@@ -53,7 +53,7 @@ func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	return out.String(), notes.String(), status
 }
 
-// expectTool runs rdma-spec, which shall exit with a status and say something on stdout.
+// expectTool runs rdma-spec, which must exit with a status and print something to stdout.
 func expectTool(t *testing.T, status int, words string, args ...string) {
 	t.Helper()
 	stdout, stderr, got := tool(t, args...)
@@ -62,7 +62,7 @@ func expectTool(t *testing.T, status int, words string, args ...string) {
 	}
 }
 
-// awaitShell waits until a script in a container says something.
+// awaitShell waits until a script in a container prints something.
 func awaitShell(t *testing.T, id, script, want string) {
 	t.Helper()
 	got := ""
@@ -125,7 +125,7 @@ func TestRepair(t *testing.T) {
 	expectTool(t, 0, "nothing to raise: 1 RDMA containers looked at\n", "repair")
 }
 
-// The plugin finds what was created without it, tells of it once, and raises it where it may.
+// The plugin finds what was created without it, reports it once, and raises it if it may.
 func TestPluginRepairs(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "earlier"})
 	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"}})
@@ -139,7 +139,7 @@ func TestPluginRepairs(t *testing.T) {
 	expectMemlock(t, id, kernelDefault)
 	reporting.Stop()
 	if got := strings.Count(reporting.Log(), "below policy"); got != 1 {
-		t.Errorf("the plugin has told %d times of what is below policy, want once:\n%s", got, reporting.Log())
+		t.Errorf("the plugin has reported %d times what is below policy, want once:\n%s", got, reporting.Log())
 	}
 
 	fixing := startPlugin(t, "repair: {mode: fix, every: 1s}")
@@ -155,7 +155,7 @@ func TestPluginRepairs(t *testing.T) {
 	expectMemlock(t, unrelated, kernelDefault)
 }
 
-// members gives the processes of a container.
+// members returns the processes of a container.
 func members(t *testing.T, id string) []int {
 	t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*/cgroup")
@@ -177,7 +177,7 @@ func members(t *testing.T, id string) []int {
 	return pids
 }
 
-// limitOf gives the soft RLIMIT_MEMLOCK of a process; "" if it has ended.
+// limitOf returns the soft RLIMIT_MEMLOCK of a process; "" if it has ended.
 func limitOf(t *testing.T, pid int) string {
 	t.Helper()
 	limit, _ := softMemlock(pid) // "" where the process is gone

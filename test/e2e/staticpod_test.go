@@ -70,7 +70,7 @@ func runStaticPod(t *testing.T, k *kubelet.Kubelet, pod kubelet.Pod) *staticPod 
 	return &staticPod{kubelet: k, name: k.FullName(pod.Name)}
 }
 
-// running gives the ID of a container, once it runs.
+// running returns the ID of a container, once it runs.
 func (p *staticPod) running(t *testing.T, container string) string {
 	t.Helper()
 	return p.await(t, container, cri.ContainerState_CONTAINER_RUNNING)
@@ -129,7 +129,7 @@ func (p *staticPod) expectHolds(t *testing.T, container, memlock string, devices
 	}
 }
 
-// expectSaid compares what a container said, one that ends.
+// expectSaid compares the output of a container that ends.
 func (p *staticPod) expectSaid(t *testing.T, container, want string) {
 	t.Helper()
 	id := p.await(t, container, cri.ContainerState_CONTAINER_EXITED)
@@ -147,7 +147,7 @@ func (p *staticPod) expectSaid(t *testing.T, container, want string) {
 	}
 }
 
-// expectAdjusted looks for the one line that tells of a container's adjustment, with some words.
+// expectAdjusted looks for the one line about a container's adjustment, with some words.
 func (p *staticPod) expectAdjusted(t *testing.T, plugin *daemon.Process, container string, words ...string) {
 	t.Helper()
 	var lines []string
@@ -167,19 +167,19 @@ func (p *staticPod) expectAdjusted(t *testing.T, plugin *daemon.Process, contain
 	}
 }
 
-// expectUntouched says that the plugin has said nothing of containers, but for a kubelet that answers too late on an emulated CPU.
+// expectUntouched checks that the plugin has logged nothing about containers, except that the kubelet answers too late on an emulated CPU.
 func (p *staticPod) expectUntouched(t *testing.T, plugin *daemon.Process, containers ...string) {
 	t.Helper()
 	for _, container := range containers {
 		for _, line := range p.linesOn(plugin, container) {
-			if !strings.Contains(line, "the kubelet did not tell") {
+			if !strings.Contains(line, "the kubelet did not report") {
 				t.Errorf("container %s should have been left alone: %s", container, line)
 			}
 		}
 	}
 }
 
-// linesOn gives what the plugin has said of a container.
+// linesOn returns the plugin's log lines about a container.
 func (p *staticPod) linesOn(plugin *daemon.Process, container string) []string {
 	var lines []string
 	for line := range strings.Lines(plugin.Log()) {

@@ -15,7 +15,7 @@ import (
 // pingpong is the verbs program that registers 10 MB, more than the 8 MiB that the kernel lets a process lock.
 const pingpong = "/usr/bin/ibv_rc_pingpong -d rxe0 -g 1 -s 10000000 -n 2"
 
-// transfer has one container send 10 MB messages to another and back, and gives what the sender said.
+// transfer has one container send 10 MB messages to another and back, and returns the sender's output.
 func transfer(t *testing.T, server, client string) string {
 	t.Helper()
 	answered := make(chan containerd.Result, 1)
@@ -43,7 +43,7 @@ func expectTransfer(t *testing.T, server, client string) {
 	}
 }
 
-// expectNoRegistration says that a container cannot register 10 MB.
+// expectNoRegistration checks that a container cannot register 10 MB.
 func expectNoRegistration(t *testing.T, id string) {
 	t.Helper()
 	if out := shell(t, id, pingpong+" -p 18601 2>&1"); !strings.Contains(out, "Couldn't register MR") {

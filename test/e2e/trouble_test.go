@@ -22,10 +22,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// nobody is a user to whom nothing belongs.
+// nobody is a user who owns nothing.
 const nobody = "setpriv --reuid 65534 --regid 65534 --clear-groups"
 
-// openFolder gives a folder that everybody may look into, which goes with the test.
+// openFolder returns a folder that everybody may look into, which goes with the test.
 func openFolder(t *testing.T) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("/run", "trouble")
@@ -63,7 +63,7 @@ func expectOneLine(t *testing.T, status int, command, want string) {
 	t.Logf("%s", stderr.String())
 }
 
-// contents gives the files of a folder with what is in them, the hidden ones too.
+// contents returns the files of a folder with what is in them, the hidden ones too.
 func contents(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(folder)
@@ -81,7 +81,7 @@ func contents(t *testing.T, folder string) map[string]string {
 	return found
 }
 
-// Where a spec cannot be written, one line says why and what to do, and all is as it was.
+// Where a spec cannot be written, one line has the reason and what to do, and nothing changes.
 func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 	tools := programs(t)
 	const room, noRoot = "no space left on device: make room there, and try again", "permission denied: run as root"
@@ -113,7 +113,7 @@ func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 	}
 }
 
-// Whoever asks without the runtime, or without the right to, is told in one line.
+// Without the runtime, or without the right to connect to it, the error is one line.
 func TestStatusAndRepairWithoutRights(t *testing.T) {
 	id := runContainer(t, runPod(t, containerd.Pod{Name: "low"}), containerd.Container{Name: "main", Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)
@@ -162,7 +162,7 @@ func startAnyhow(t *testing.T, command string) *daemon.Process {
 	return p
 }
 
-// A plugin that may not connect to the runtime says so once, goes on trying, and is registered when it may.
+// A plugin that may not connect to the runtime logs that once, goes on trying, and is registered when it may.
 func TestPluginThatMayNotConnect(t *testing.T) {
 	folder := filepath.Dir(containerd.NRISocket)
 	t.Cleanup(func() { onNodeAfter(t, fmt.Sprintf("chmod 700 %s; chmod 600 %s", folder, containerd.NRISocket)) })
@@ -179,7 +179,7 @@ func TestPluginThatMayNotConnect(t *testing.T) {
 	}
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "after", Devices: containerd.Verbs(0)}), "unlimited")
 	if n := strings.Count(plugin.Log(), "no permission to connect"); n != 1 {
-		t.Errorf("it told %d times that it may not connect, want once", n)
+		t.Errorf("it logged %d times that it may not connect, want once", n)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 )
 
 // While no plugin is registered, the validator refuses RDMA containers and no others, and what the plugin has adjusted goes past it. A
-// runtime that asks no validators is told of, and nothing changes under it.
+// runtime that asks no validators is reported, and nothing changes under it.
 func TestValidator(t *testing.T) {
 	if strings.HasPrefix(*version, "1.") {
 		validator := startValidator(t)
@@ -61,7 +61,7 @@ func startValidator(t *testing.T) *daemon.Process {
 
 var privateMemory = regexp.MustCompile(`(?m)^Private_\w+:\s+(\d+) kB$`)
 
-// ownMemory gives the memory, in MB, that a process shares with no other.
+// ownMemory returns the memory, in MB, that a process shares with no other.
 func ownMemory(t *testing.T, p *daemon.Process) float64 {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.PID()))

@@ -53,7 +53,7 @@ func (a archive) prepare() error {
 	return nil
 }
 
-// apt runs one of apt's programs on the archive. Of the host's configuration what says how to reach a mirror stays in force, such as
+// apt runs one of apt's programs on the archive. Of the host's configuration, the part about how to reach a mirror stays in force, such as
 // a proxy.
 func (a archive) apt(ctx context.Context, folder, program string, args ...string) (string, error) {
 	if a.folder != "" {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A host that is no Debian 12 gets Debian 12's packages all the same, and keeps its own lists.
+// A host that is not Debian 12 also gets Debian 12's packages, and keeps its own lists.
 func TestArchiveOnAnotherHost(t *testing.T) {
 	const lists = "/var/lib/apt/lists"
 	before := listing(t, lists)
@@ -35,7 +35,7 @@ func TestArchiveOnAnotherHost(t *testing.T) {
 	}
 }
 
-// listing tells the files of a folder and when they were written. Folders in it are left out: apt writes in passing there.
+// listing returns the files of a folder and when they were written. Folders in it are left out: apt writes in passing there.
 func listing(t *testing.T, folder string) string {
 	t.Helper()
 	entries, err := os.ReadDir(folder)

@@ -23,7 +23,7 @@ type part struct {
 	// recipe is everything that decides what build makes: two parts of the same
 	// name and recipe are the same part, whichever clone has built them.
 	recipe []string
-	// cost tells the reader how long a build takes, in words.
+	// cost is how long a build takes, in words.
 	cost string
 	// build fills an empty folder.
 	build func(ctx context.Context, folder string) error

@@ -26,7 +26,7 @@ const consoleLines = 200
 // lockupLimit is for how long a CPU of the guest may run in its kernel without a break. After that the kernel panics.
 const lockupLimit = time.Minute
 
-// lockupSaid is what the guest's kernel says then.
+// lockupSaid is the message of the guest's kernel then.
 const lockupSaid = "Kernel panic - not syncing: softlockup"
 
 // emulatedOnly makes an emulated CPU do half of the work for each program that starts. It carries out rep stosb and rep movsb byte by byte,

@@ -11,7 +11,7 @@ import (
 	"sort"
 )
 
-// goModule says how to build the tools of the module in the folder parts/NAME.
+// goModule is how to build the tools of the module in the folder parts/NAME.
 // Its go.mod and go.sum pin every version by checksum.
 type goModule struct {
 	name   string

@@ -110,7 +110,7 @@ func (l *layer) archive() ([]byte, error) {
 	return packed.Bytes(), err
 }
 
-// imageConfig is what the image says about the process that it is for.
+// imageConfig is the image's configuration of its process.
 type imageConfig struct {
 	Entrypoint []string `json:",omitempty"`
 	Cmd        []string `json:",omitempty"`

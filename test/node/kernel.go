@@ -75,7 +75,7 @@ func decompress(ctx context.Context, bzImage, vmlinux string) error {
 	return run(ctx, "/", nil, "xz", "--decompress", packed)
 }
 
-// payload returns the xz stream in a bzImage. Where it lies is told in the setup
+// payload returns the xz stream in a bzImage. Its place is in the setup
 // header (Documentation/arch/x86/boot.rst in Linux): setup_sects at 0x1f1, the
 // magic "HdrS" at 0x202, payload_offset and payload_length at 0x248. The last
 // four bytes of the payload are the size of what is packed in it.

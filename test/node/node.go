@@ -34,7 +34,7 @@ type Options struct {
 	// Memory is the guest's memory in MiB; 0 is 4096.
 	Memory int
 	// CPUs is the number of virtual CPUs; 0 is 2. Emulated ones are a thread of the host each: where there are more of them than the
-	// host has idle cores, they wait for locks whose holders the host has put aside. Two of them have locked up once, and nobody knows why.
+	// host has idle cores, they wait for locks whose holders the host has put aside. Two of them have locked up once, for an unknown reason.
 	CPUs int
 	// HCAs is the number of soft HCAs; 0 is 3, a negative number none. They are
 	// called rxe0, rxe1, ...; the port of the last of several is down.
@@ -45,10 +45,10 @@ type Options struct {
 	// Accelerator is "tcg" or "kvm"; "" is KVM where a boot under it has been
 	// seen to work on this host, otherwise TCG.
 	Accelerator string
-	// Console receives what the guest's kernel says; nil is nobody. The last
+	// Console receives the messages of the guest's kernel, if it is not nil. The last
 	// lines are kept in any case.
 	Console io.Writer
-	// Log is told what takes time on the host; nil is nobody.
+	// Log receives what takes time on the host, if it is not nil.
 	Log io.Writer
 
 	cable *cable // nil: the node is alone
@@ -68,11 +68,11 @@ type Command struct {
 	Resized <-chan wire.Size
 }
 
-// DiedError says that the guest or its emulator ended when it should not have.
+// DiedError means that the guest or its emulator ended when it should not have.
 type DiedError struct {
-	// Cause is how the emulator ended, or nil where it said nothing.
+	// Cause is how the emulator ended, or nil if that is unknown.
 	Cause error
-	// LockedUp says that the guest's kernel has found a CPU to make no progress, and has panicked. That is a fault of the emulation or
+	// LockedUp means that the guest's kernel found a CPU without progress, and panicked. That is a fault of the emulation or
 	// of the kernel, not of a program: the same once more may well succeed.
 	LockedUp bool
 }
@@ -203,7 +203,7 @@ func (n *Node) Close() error {
 	return n.emulator.stop()
 }
 
-// Console returns the last lines that the guest's kernel and its emulator said.
+// Console returns the last lines of the guest's kernel and its emulator.
 func (n *Node) Console() string {
 	return strings.Join(n.emulator.console.last(), "\n")
 }

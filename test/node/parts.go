@@ -12,10 +12,10 @@ import (
 	"path/filepath"
 )
 
-// partsVariable tells a command in the guest where the parts lie.
+// partsVariable has the parts' folder, for commands in the guest.
 const partsVariable = "RDMA_NODE_PARTS"
 
-// files are the parts' recipes that are no Go modules.
+// files are the parts' recipes that are not Go modules.
 //
 //go:embed guest image
 var files embed.FS
@@ -94,8 +94,8 @@ const (
 )
 
 // Prepare installs and builds what a selection needs and the cache does not
-// have yet, and returns the parts. It tells on log what it does; where nothing
-// is missing it says nothing and takes well under a second.
+// have yet, and returns the parts. It logs what it does; if nothing
+// is missing, it logs nothing and takes well under a second.
 func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, error) {
 	all, err := recipes()
 	if err != nil {

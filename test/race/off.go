@@ -3,7 +3,7 @@
 
 //go:build !race
 
-// Package race tells tests that measure whether the race detector is at work.
+// Package race has a constant for tests that measure: whether the race detector is on.
 package race
 
 // Detector makes everything several times slower.

@@ -26,7 +26,7 @@ const (
 	Slow                // answers are SlowBy late
 	Silent              // connections are taken, and nothing is ever answered
 	Garbage             // answers are bytes that mean nothing
-	Refuse              // the socket is there, and nobody listens
+	Refuse              // the socket exists, and no process listens
 	Gone                // the socket is not there
 )
 
@@ -177,7 +177,7 @@ func (p *Proxy) silence(mode Mode) {
 func (p *Proxy) connect(silenced int, front net.Conn) {
 	back, err := p.behind()
 	if err != nil {
-		_ = front.Close() // whoever called sees that nobody is there
+		_ = front.Close() // the caller sees that the daemon is gone
 		return
 	}
 	p.mu.Lock()
@@ -214,7 +214,7 @@ func (p *Proxy) connect(silenced int, front net.Conn) {
 	})
 }
 
-// answer gives what is answered in place of some bytes.
+// answer returns what is answered in place of some bytes.
 func (p *Proxy) answer(honest []byte) []byte {
 	p.mu.Lock()
 	mode := p.mode

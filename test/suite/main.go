@@ -98,7 +98,7 @@ func schedule(parts []*part, free int, run func(*part)) {
 	}
 }
 
-// run runs the part and says on out how it went.
+// run runs the part and reports on out how it went.
 func (p *part) run(ctx context.Context, out io.Writer) {
 	begin := time.Now()
 	log := filepath.Join(logFolder, p.name+".log")

@@ -66,7 +66,7 @@ func (p *ulimitAdjuster) CreateContainer(_ context.Context, pod *api.PodSandbox,
 	return adjustment, nil, nil
 }
 
-// CreateContainer gives the devices that the annotation lists.
+// CreateContainer returns the devices that the annotation lists.
 func (deviceInjector) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) { //nolint:unparam // as the stub wants it
 	var devices []struct {
 		Path, Type   string

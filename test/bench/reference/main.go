@@ -50,12 +50,12 @@ func main() {
 	}
 }
 
-// Configure says which events are wanted.
+// Configure subscribes to events.
 func (p *plugin) Configure(context.Context, string, string, string) (api.EventMask, error) { //nolint:unparam // as the stub wants it
 	return p.events, nil
 }
 
-// CreateContainer gives the fixed adjustment.
+// CreateContainer returns the fixed adjustment.
 func (p *plugin) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) { //nolint:unparam // as the stub wants it
 	return p.adjustment, nil, nil
 }

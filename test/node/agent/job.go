@@ -58,7 +58,7 @@ func start(order wire.Job, host *sender) *job {
 	return run
 }
 
-// connect gives the command its three streams.
+// connect connects the command's three streams.
 func (j *job) connect(command *exec.Cmd, order wire.Job, host *sender) error {
 	if order.Terminal != nil {
 		terminal, err := openTerminal(*order.Terminal)

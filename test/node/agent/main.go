@@ -70,7 +70,7 @@ func serve() error {
 }
 
 // findPort returns the device node of the virtio serial port of that name:
-// there is no udev in the guest that would have made a link.
+// the guest has no udev that makes a link.
 func findPort(class, name string) (string, error) {
 	files, err := filepath.Glob(filepath.Join(class, "*", "name"))
 	if err != nil {
@@ -91,7 +91,7 @@ type sender struct {
 	port  *os.File
 }
 
-// send ends the agent where the host is gone: nobody is left to tell.
+// send ends the agent if the host is gone.
 func (s *sender) send(kind wire.Kind, payload []byte) {
 	s.mutex.Lock()
 	err := wire.Write(s.port, kind, payload)

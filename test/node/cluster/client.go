@@ -79,7 +79,7 @@ func (c *Cluster) call(ctx context.Context, r request, answer any) error {
 // namespace is where all pods and workloads are.
 const namespace = "/namespaces/" + metav1.NamespaceDefault
 
-// paths says where objects of a kind are.
+// paths are the API paths of the kinds of objects.
 var paths = map[string]string{
 	"CronJob":                          "/apis/batch/v1" + namespace + "/cronjobs/",
 	"DaemonSet":                        "/apis/apps/v1" + namespace + "/daemonsets/",
@@ -125,7 +125,7 @@ func (c *Cluster) apply(ctx context.Context, text, options string) error {
 	})
 }
 
-// TryPatch says whether the server would take a strategic merge patch of an object, or of its subresource, as in name/status.
+// TryPatch reports whether the server would take a strategic merge patch of an object, or of its subresource, as in name/status.
 func (c *Cluster) TryPatch(ctx context.Context, kind, name, patch string) error {
 	text, err := yaml.YAMLToJSON([]byte(patch))
 	if err != nil {
@@ -136,7 +136,7 @@ func (c *Cluster) TryPatch(ctx context.Context, kind, name, patch string) error 
 	}, nil)
 }
 
-// TryBind says whether the server would take a pod's binding to a node, as a scheduler sends it: to bindings, or to the pod's own
+// TryBind reports whether the server would take a pod's binding to a node, as a scheduler sends it: to bindings, or to the pod's own
 // subresource, pods/NAME/binding.
 func (c *Cluster) TryBind(ctx context.Context, resource string, binding *corev1.Binding) error {
 	text, err := json.Marshal(binding)
@@ -160,7 +160,7 @@ func each(text string, do func(path, document string) error) error {
 		}
 		path, ok := paths[object.Kind]
 		if !ok {
-			return fmt.Errorf("nobody has said where objects of kind %q are: add it to paths", object.Kind)
+			return fmt.Errorf("the API path of kind %q is unknown: add it to paths", object.Kind)
 		}
 		if err := do(path+object.Name, document); err != nil {
 			return fmt.Errorf("%s %s: %w", object.Kind, object.Name, err)
@@ -179,7 +179,7 @@ func (c *Cluster) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, err
 	return c.post(ctx, pods, pod)
 }
 
-// Try gives a pod as the server would take it, and makes none.
+// Try returns a pod as the server would take it, and makes none.
 func (c *Cluster) Try(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	return c.post(ctx, pods+"?"+dryRun, pod)
 }
@@ -193,7 +193,7 @@ func (c *Cluster) post(ctx context.Context, path string, pod *corev1.Pod) (*core
 	return taken, c.call(ctx, request{method: http.MethodPost, path: path, kind: "application/json", body: text}, taken)
 }
 
-// Pod gives a pod.
+// Pod returns a pod.
 func (c *Cluster) Pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	return pod, c.call(ctx, request{path: pods + "/" + name}, pod)
@@ -210,8 +210,8 @@ func (c *Cluster) DeletePod(ctx context.Context, name string) error {
 	})
 }
 
-// Told gives what the node has told of a pod: the messages of its events.
-func (c *Cluster) Told(ctx context.Context, pod string) ([]string, error) {
+// Events returns the messages of a pod's events.
+func (c *Cluster) Events(ctx context.Context, pod string) ([]string, error) {
 	var list corev1.EventList
 	err := c.call(ctx, request{path: events + "?fieldSelector=involvedObject.name%3D" + pod}, &list)
 	var messages []string

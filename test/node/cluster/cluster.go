@@ -31,7 +31,7 @@ const (
 	pace         = 500 * time.Millisecond
 )
 
-// Files in the folder: of ours, and what the API server writes.
+// Files in the folder: this package's, and those that the API server writes.
 var (
 	certificate = filepath.Join(folder, "certs/apiserver.crt")
 	kubeconfig  = filepath.Join(folder, "kubeconfig")
@@ -68,7 +68,7 @@ func Start(ctx context.Context) (*Cluster, error) {
 		if c.server, err = startServer(program); err != nil {
 			break
 		}
-		// On a slow machine the server gives up on parts of its own after a minute, and ends; whoever runs one starts it again.
+		// On a slow machine the server gives up on parts of its own after a minute, and ends, and has to be started again.
 		if err = c.awaitReady(ctx); err == nil || ctx.Err() != nil || !c.server.Ended() {
 			break
 		}
@@ -82,7 +82,7 @@ func Start(ctx context.Context) (*Cluster, error) {
 
 func startServer(program string) (*daemon.Process, error) {
 	return daemon.Start(nil, program,
-		// Debian's etcd does not tell the server's cache how far it is; the server then waits, and fills its log.
+		// Debian's etcd does not report its progress to the server's cache; the server then waits, and fills its log.
 		"--etcd-servers="+etcdAddress, "--watch-cache=false",
 		"--bind-address=127.0.0.1", "--cert-dir="+filepath.Dir(certificate),
 		"--token-auth-file="+tokens, "--authorization-mode=AlwaysAllow",
@@ -91,7 +91,7 @@ func startServer(program string) (*daemon.Process, error) {
 		"--service-cluster-ip-range=10.96.0.0/24",
 		// No controller makes the accounts that it would look for.
 		"--disable-admission-plugins=ServiceAccount",
-		// Nobody competes for it.
+		// There is no other candidate.
 		"--enable-priority-and-fairness=false",
 	)
 }

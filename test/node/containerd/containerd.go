@@ -29,7 +29,7 @@ const (
 	NRISocket = "/run/nri/nri.sock"
 )
 
-// Options say which containerd to run, and how.
+// Options select the containerd to run, and how.
 type Options struct {
 	Version string // 1.6, 1.7.35, 2.3.7 or 2.4.2
 	Runtime string // runc or crun
@@ -48,7 +48,7 @@ type Containerd struct {
 	stored containersapi.ContainersClient
 }
 
-// What pods are made of has its short names here; package pods tells of it.
+// What pods are made of has its short names here; package pods describes it.
 type (
 	// Pod is a pods.Pod.
 	Pod = pods.Pod
@@ -64,7 +64,7 @@ type (
 	Result = pods.Result
 )
 
-// Verbs gives the devices that an RDMA device plugin gives for an HCA, less umad and issm.
+// Verbs returns the devices that an RDMA device plugin gives for an HCA, less umad and issm.
 func Verbs(number int) []Device { return pods.Verbs(number) }
 
 //go:embed config-v2.toml.tmpl
@@ -116,7 +116,7 @@ func writeConfig(parts node.PartSet, o Options) error {
 	return os.WriteFile("/etc/containerd/config.toml", out.Bytes(), 0o644)
 }
 
-// Stored gives a container as containerd stores it: its spec, labels and times.
+// Stored returns a container as containerd stores it: its spec, labels and times.
 func (c *Containerd) Stored(ctx context.Context, id string) (*containersapi.Container, error) {
 	ctx = metadata.AppendToOutgoingContext(ctx, "containerd-namespace", "k8s.io")
 	answer, err := c.stored.Get(ctx, &containersapi.GetContainerRequest{ID: id})

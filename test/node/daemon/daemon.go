@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon runs long-lived programs for tests and the demo: it keeps what they say, waits for what they promise, and leaves
+// Package daemon runs long-lived programs for tests and the demo: it keeps their output, waits for conditions, and leaves
 // none behind.
 package daemon
 
@@ -43,10 +43,10 @@ func Start(env []string, program string, args ...string) (*Process, error) {
 	return p, nil
 }
 
-// Log gives what the program has said so far on stdout and stderr.
+// Log returns the program's output so far on stdout and stderr.
 func (p *Process) Log() string { return p.log.String() }
 
-// PID gives the program's process ID.
+// PID returns the program's process ID.
 func (p *Process) PID() int { return p.command.Process.Pid }
 
 // Exited is closed when the program has ended.
@@ -62,7 +62,7 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Err gives how the program ended. It waits for that.
+// Err returns how the program ended. It waits for that.
 func (p *Process) Err() error {
 	<-p.exited
 	return p.err
@@ -87,7 +87,7 @@ func (p *Process) Stop() {
 	}
 }
 
-// AwaitLog waits until the program has said a text. The error carries what it said instead.
+// AwaitLog waits until the program's output has a text. The error contains the output.
 func (p *Process) AwaitLog(ctx context.Context, text string) error {
 	return p.Await(ctx, fmt.Sprintf("says %q", text), func() bool { return strings.Contains(p.Log(), text) })
 }
@@ -97,8 +97,8 @@ func (p *Process) Await(ctx context.Context, what string, condition func() bool)
 	return Await(ctx, 20*time.Millisecond, what, condition, p)
 }
 
-// Await waits for a condition, at a pace, as long as all of some programs run. The first of them is the one that shall do what is awaited.
-// The error carries what the program said instead.
+// Await waits for a condition, at a pace, as long as all of some programs run. The first of them is the one that makes the condition true.
+// The error contains its output.
 func Await(ctx context.Context, pace time.Duration, what string, condition func() bool, programs ...*Process) error {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
@@ -130,7 +130,7 @@ func (b *buffer) Write(text []byte) (int, error) {
 	return b.buf.Write(text)
 }
 
-// String gives what was written.
+// String returns what was written.
 func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

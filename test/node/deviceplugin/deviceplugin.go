@@ -79,7 +79,7 @@ func serve(r Resource) (*server, error) {
 	return s, nil
 }
 
-// register tells the kubelet of the resource. The kubelet calls back before it answers.
+// register registers the resource with the kubelet. The kubelet calls back before it answers.
 func (s *server) register(ctx context.Context) error {
 	conn, err := grpc.NewClient("unix://"+api.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -92,12 +92,12 @@ func (s *server) register(ctx context.Context) error {
 	return err
 }
 
-// GetDevicePluginOptions says that nothing beyond Allocate is wanted.
+// GetDevicePluginOptions asks for no calls except Allocate.
 func (s *server) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
 	return &api.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch says once how many there are; that never changes.
+// ListAndWatch sends the devices once; they never change.
 func (s *server) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	all := &api.ListAndWatchResponse{}
 	for i := range s.resource.Count {
@@ -110,7 +110,7 @@ func (s *server) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 	return nil
 }
 
-// Allocate gives each container the resource's device files, whichever of the resource it holds.
+// Allocate returns the resource's device files for each container, whichever of the resource it holds.
 func (s *server) Allocate(_ context.Context, request *api.AllocateRequest) (*api.AllocateResponse, error) {
 	answer := &api.AllocateResponse{}
 	for range request.GetContainerRequests() {

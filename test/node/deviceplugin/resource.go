@@ -24,10 +24,10 @@ func SRIOV(name string, hca int) Resource {
 	return Resource{Name: name, Count: 8, Devices: characterDevices(hca), Permissions: "rw"}
 }
 
-// Deviceless is a resource whose holders get no device, so that only the kubelet can tell who they are.
+// Deviceless is a resource whose holders get no device, so that only the kubelet knows who they are.
 func Deviceless(name string) Resource { return Resource{Name: name, Count: 100} }
 
-// characterDevices gives what the device plugins give for an HCA with one port: umad and issm, too.
+// characterDevices returns the devices that device plugins give for an HCA with one port, also umad and issm.
 func characterDevices(hca int) []string {
 	devices := []string{"/dev/infiniband/rdma_cm"}
 	for _, kind := range []string{"issm", "umad", "uverbs"} {

@@ -24,7 +24,7 @@ import (
 )
 
 const (
-	// PodResourcesSocket is where the kubelet tells which resources containers hold.
+	// PodResourcesSocket is where the kubelet serves which resources containers hold.
 	PodResourcesSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 	folder       = "/run/kubelet"
@@ -78,7 +78,7 @@ func start(ctx context.Context, args ...string) (*Kubelet, error) {
 		return nil, err
 	}
 	k.asked = podresources.NewPodResourcesListerClient(k.conn)
-	// What an earlier kubelet has left tells nothing of this one.
+	// Files of an earlier kubelet are not this one's.
 	if err := os.RemoveAll(deviceplugin.KubeletSocket); err != nil {
 		return nil, err
 	}
@@ -124,8 +124,8 @@ func (k *Kubelet) AwaitAdvertised(ctx context.Context, resources ...string) erro
 	})
 }
 
-// Told gives what the kubelet tells of a static pod: the containers it speaks of, each with the resources that it holds.
-func (k *Kubelet) Told(ctx context.Context, pod string) (map[string][]string, error) {
+// Reported returns what the kubelet reports of a static pod: its containers, each with the resources that it holds.
+func (k *Kubelet) Reported(ctx context.Context, pod string) (map[string][]string, error) {
 	answer, err := k.asked.Get(ctx, &podresources.GetPodResourcesRequest{PodNamespace: Namespace, PodName: k.FullName(pod)})
 	if err != nil {
 		return nil, err

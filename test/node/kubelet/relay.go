@@ -47,7 +47,7 @@ func (r *Relay) Stop() {
 	<-r.ended
 }
 
-// Asked gives the questions so far, in order: Get or List. Those whose asker did not wait for the answer are left out.
+// Asked returns the questions so far, in order: Get or List. Those whose asker did not wait for the answer are left out.
 func (r *Relay) Asked() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

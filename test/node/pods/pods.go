@@ -34,7 +34,7 @@ type Client struct {
 // quickly has the client connect again as soon as the runtime is back.
 var quickly = grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 50 * time.Millisecond}}
 
-// NewClient gives a client of the runtime that listens, or will, on a Unix socket.
+// NewClient returns a client of the runtime that listens, or will, on a Unix socket.
 func NewClient(socket string) (*Client, error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(quickly))
 	if err != nil {
@@ -46,13 +46,13 @@ func NewClient(socket string) (*Client, error) {
 // Close ends the connection.
 func (c *Client) Close() { _ = c.conn.Close() } // nothing is lost with it
 
-// Conn gives the connection, for what else the runtime serves on it.
+// Conn returns the connection, for what else the runtime serves on it.
 func (c *Client) Conn() *grpc.ClientConn { return c.conn }
 
-// CRI gives a client of the runtime's whole CRI.
+// CRI returns a client of the runtime's whole CRI.
 func (c *Client) CRI() cri.RuntimeServiceClient { return c.runtime }
 
-// Answers says whether the runtime serves CRI by now.
+// Answers reports whether the runtime serves CRI by now.
 func (c *Client) Answers(ctx context.Context) bool {
 	_, err := c.runtime.Version(ctx, &cri.VersionRequest{})
 	return err == nil
@@ -68,7 +68,7 @@ type Pod struct {
 	Privileged  bool   // it may have privileged containers
 }
 
-// Container is what a pod's author, and the kubelet for device plugins, say of a container.
+// Container is what a pod's author sets for a container, and the kubelet for device plugins.
 type Container struct {
 	Name        string   // "" is main
 	Args        []string // none: sleep for ever
@@ -89,7 +89,7 @@ type Mount struct{ Host, Container string }
 // Device is a device of the node that a container gets.
 type Device struct{ Host, Container string }
 
-// Verbs gives the devices that an RDMA device plugin gives for an HCA, less umad and issm.
+// Verbs returns the devices that an RDMA device plugin gives for an HCA, less umad and issm.
 func Verbs(number int) []Device {
 	uverbs := fmt.Sprintf("/dev/infiniband/uverbs%d", number)
 	return []Device{{uverbs, uverbs}, {"/dev/infiniband/rdma_cm", "/dev/infiniband/rdma_cm"}}
@@ -235,7 +235,7 @@ func (c *Client) Shell(ctx context.Context, id, script string) (Result, error) {
 	return c.Exec(ctx, id, "/bin/busybox", "sh", "-c", script)
 }
 
-// Wait waits until a container's process has ended, and gives what it said and its exit status.
+// Wait waits until a container's process has ended, and returns its output and its exit status.
 func (s *Sandbox) Wait(ctx context.Context, id string) (Result, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -255,7 +255,7 @@ func (s *Sandbox) Wait(ctx context.Context, id string) (Result, error) {
 	}
 }
 
-// logOf gives what a container has said: CRI's log format has a time, a stream and a tag before each line.
+// logOf returns a container's output: CRI's log format has a time, a stream and a tag before each line.
 func (s *Sandbox) logOf(name string) string {
 	text, err := os.ReadFile(filepath.Join(s.config.LogDirectory, name+".log"))
 	if err != nil {
@@ -270,7 +270,7 @@ func (s *Sandbox) logOf(name string) string {
 	return out.String()
 }
 
-// PID gives the process ID, on the node, of a container's first process.
+// PID returns the process ID, on the node, of a container's first process.
 func (c *Client) PID(ctx context.Context, id string) (int, error) {
 	answer, err := c.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})
 	if err != nil {
@@ -279,7 +279,7 @@ func (c *Client) PID(ctx context.Context, id string) (int, error) {
 	_, after, found := strings.Cut(answer.Info["info"], `"pid":`)
 	number, _, _ := strings.Cut(after, ",")
 	if !found {
-		return 0, fmt.Errorf("the runtime tells no pid of container %s", id)
+		return 0, fmt.Errorf("the runtime reports no pid of container %s", id)
 	}
 	return strconv.Atoi(strings.TrimSpace(number))
 }

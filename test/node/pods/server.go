@@ -59,5 +59,5 @@ func (s *Server) Await(ctx context.Context, what string, condition func() bool) 
 	return s.process.Await(ctx, what, condition)
 }
 
-// Log gives what the daemon has said since it was started.
+// Log returns the daemon's output since it was started.
 func (s *Server) Log() string { return s.process.Log() }

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wire is what the host and the agent in the guest say to each other
+// Package wire is the protocol between the host and the agent in the guest
 // over one virtio serial port: frames of a kind, a length and a payload.
 //
 // The guest opens with Ready. The host then sends a Job, and while it runs
@@ -23,17 +23,17 @@ const PortName = "rdma-node"
 // such and not read as a frame of four gigabytes.
 const maxPayload = 4 << 20
 
-// Kind says what a frame carries.
+// Kind is what a frame carries.
 type Kind byte
 
 const (
-	// Ready says that the guest has booted and waits for a job. No payload.
+	// Ready means that the guest has booted and waits for a job. No payload.
 	Ready Kind = iota + 1
 	// StartJob carries a Job.
 	StartJob
 	// Stdin carries bytes for the job's standard input.
 	Stdin
-	// StdinEnd says that the job's standard input has ended. No payload.
+	// StdinEnd means that the job's standard input has ended. No payload.
 	StdinEnd
 	// Resize carries a Size: the terminal of the host has changed.
 	Resize
@@ -53,7 +53,7 @@ type Job struct {
 	Env []string `json:"env,omitempty"`
 	// Dir is the folder to run in; empty is "/".
 	Dir string `json:"dir,omitempty"`
-	// Input says that Stdin frames follow; otherwise stdin is /dev/null.
+	// Input means that Stdin frames follow; otherwise stdin is /dev/null.
 	Input bool `json:"input,omitempty"`
 	// Terminal, where set, gives the command a terminal of that size instead of
 	// three pipes.
@@ -71,7 +71,7 @@ type Exit struct {
 	// Status is the command's exit status, 128 plus the number for one that a
 	// signal ended, 127 for one that could not be started.
 	Status int `json:"status"`
-	// Problem says why the command could not be started; "" if it was.
+	// Problem is why the command could not be started; "" if it was.
 	Problem string `json:"problem,omitempty"`
 }
 

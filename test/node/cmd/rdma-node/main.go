@@ -87,7 +87,7 @@ lock up, which its kernel notices, it is booted once more and the command runs a
 	return command
 }
 
-// run returns the exit status, and the error to show where it is one of ours.
+// run returns the exit status, and the error to show if rdma-node itself failed.
 func run(ctx context.Context, f flags, args []string) (int, error) {
 	f.options.Log = os.Stderr
 	if f.quiet {
