@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// marks say what the commands of a block need that a unit test does not have. A block without a mark is run. The expression is for
+// marks are what the commands of a block need and a unit test does not have. A block without a mark is run. The expression is for
 // commands that justify the mark.
 var marks = map[string]*regexp.Regexp{
 	"cluster": regexp.MustCompile(`^(kubectl|podman) |\| kubectl `),
@@ -23,7 +23,7 @@ var marks = map[string]*regexp.Regexp{
 	"build":   regexp.MustCompile(`^(make|go|git|bin/rdma-node) `),
 }
 
-// problem says what is wrong with a block's mark.
+// problem returns what is wrong with a block's mark.
 func (b block) problem() error {
 	justifies, known := marks[b.mark]
 	switch {

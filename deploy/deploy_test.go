@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deploy_test checks what people install and what they are told: the files in deploy, and the commands and messages in the
-// project's texts. It has no code of its own; the programs that it asks are built from the tree.
+// Package deploy_test checks what administrators install, the files in deploy, and the documentation. It has no code of its own; the
+// programs that it runs are built from the tree.
 package deploy_test
 
 import (

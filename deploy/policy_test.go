@@ -104,7 +104,7 @@ func TestAnnotationsInTexts(t *testing.T) {
 }
 
 // decide decides about a container, in namespace team-a if it has none, on a node with the HCA mlx5_0. config is a file of this
-// folder or a text, by which line it is told; "" is the defaults.
+// folder, or a text, which has a colon; "" is the defaults.
 func decide(t *testing.T, config string, c policy.Container) policy.Decision {
 	t.Helper()
 	load := func() (*policy.Policy, error) { return policy.FromText([]byte(config)) }

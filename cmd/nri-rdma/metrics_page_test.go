@@ -78,7 +78,11 @@ func TestMetricsServed(t *testing.T) {
 	go func() {
 		ended <- run(t.Context(), options{config: config, name: "rdma", index: "90", socket: socket, root: root, http: address}, silent())
 	}()
-	t.Cleanup(func() { <-ended })
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 	served := regexp.MustCompile(`(?m)^# TYPE (nri_rdma_\S+)`).FindAllStringSubmatch(awaitStatus(t, address, "/metrics", http.StatusOK), -1)
 	if len(served) == 0 {
 		t.Error("no metrics are served")
