@@ -18,6 +18,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin"
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/golden"
 )
@@ -100,10 +101,10 @@ type metric struct{ name, labels, help string }
 func registeredMetrics(t *testing.T) []metric {
 	t.Helper()
 	p := plugin.New(plugin.Options{
-		Name: "rdma", Index: "90", Root: "/", Log: silent(), Inventory: inventory.New("/", 0, silent()),
+		Name: "rdma", Index: "90", Root: "/", Log: silent(), Inventory: inventory.New("/", 0, silent()), Limits: limits.New("/"),
 	})
 	never := func() bool { return false }
-	registry := newRegistry(p, breakerOpen("containerd", never), breakerOpen("kubelet", never))
+	registry := newRegistry(p, breakerOpen("containerd", "creation", never), breakerOpen("kubelet", "creation", never))
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)
