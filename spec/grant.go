@@ -8,6 +8,7 @@
 package spec
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -37,6 +38,16 @@ const (
 	// IPCLockYes adds it in any case.
 	IPCLockYes IPCLock = "true"
 )
+
+// MarshalJSON writes memlock in words and in bytes; unlimited is the largest number, as for the kernel.
+func (g Grant) MarshalJSON() ([]byte, error) {
+	type fields Grant
+	return json.Marshal(struct {
+		Memlock      Limit  `json:"memlock,omitempty"`
+		MemlockBytes uint64 `json:"memlockBytes,omitempty"`
+		fields
+	}{g.Memlock, uint64(g.Memlock), fields(g)})
+}
 
 // String returns the grant in the words of logs and of explain: "memlock=unlimited ipc_lock=unless-dropped devices=uverbs0,rdma_cm".
 func (g Grant) String() string {

@@ -18,7 +18,7 @@ func TestGrantSays(t *testing.T) {
 		text, json string
 	}{
 		{Grant{}, "nothing", `{}`},
-		{Grant{Memlock: 16 << 30}, "memlock=16Gi", `{"memlock":"16Gi"}`},
+		{Grant{Memlock: 16 << 30}, "memlock=16Gi", `{"memlock":"16Gi","memlockBytes":17179869184}`},
 		{Grant{IPCLock: IPCLockUnlessDropped}, "ipc_lock=unless-dropped", `{"ipcLock":"unless-dropped"}`},
 		{Grant{Devices: []hca.Device{{Path: "uverbs7"}}}, "devices=uverbs7", ``},
 		{

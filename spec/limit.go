@@ -76,9 +76,16 @@ func (l Limit) Finite() bool { return l != Unlimited }
 func (l Limit) MarshalJSON() ([]byte, error) { return json.Marshal(l.String()) }
 
 // Rlimit is a limit of a process: soft is in force, and the process itself can raise it up to hard.
-type Rlimit struct {
-	Soft Limit `json:"soft"`
-	Hard Limit `json:"hard"`
+type Rlimit struct{ Soft, Hard Limit }
+
+// MarshalJSON writes both limits in words and in bytes; unlimited is the largest number, as for the kernel.
+func (l Rlimit) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Soft      Limit  `json:"soft"`
+		SoftBytes uint64 `json:"softBytes"`
+		Hard      Limit  `json:"hard"`
+		HardBytes uint64 `json:"hardBytes"`
+	}{l.Soft, uint64(l.Soft), l.Hard, uint64(l.Hard)})
 }
 
 // Raise returns the RLIMIT_MEMLOCK of a process that has the current one and must be able to lock at least want bytes,
