@@ -74,13 +74,6 @@ func Replace(file string, content []byte) (backup string, err error) {
 
 // resolve finds the file that is meant: its absolute path without links, and what it is, nil where it does not exist.
 func resolve(file string) (target string, info fs.FileInfo, err error) {
-	if !filepath.IsAbs(file) {
-		wd, err := os.Getwd()
-		if err != nil {
-			return "", nil, err
-		}
-		file = wd + "/" + file // not filepath.Join, which takes link/.. for nothing
-	}
 	info, err = os.Stat(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -89,13 +82,16 @@ func resolve(file string) (target string, info fs.FileInfo, err error) {
 		}
 		folder, name := filepath.Split(file)
 		folder, err = filepath.EvalSymlinks(folder)
-		return filepath.Join(folder, name), nil, err
-	case err != nil:
-		return "", nil, err
-	case !info.Mode().IsRegular():
+		target = filepath.Join(folder, name)
+	case err == nil && !info.Mode().IsRegular():
 		return "", nil, errors.New("it is not a regular file")
+	case err == nil:
+		target, err = filepath.EvalSymlinks(file)
 	}
-	target, err = filepath.EvalSymlinks(file)
+	if err != nil {
+		return "", nil, err
+	}
+	target, err = filepath.Abs(target) // only without links: it takes link/.. for nothing
 	return target, info, err
 }
 
@@ -126,9 +122,6 @@ func prepare(target, folder string, content []byte, info fs.FileInfo) (*renameio
 	}
 	if err == nil {
 		_, err = pending.Write(content)
-	}
-	if err == nil {
-		err = pending.Sync()
 	}
 	if err != nil {
 		_ = pending.Cleanup() // the error says more than a second one
