@@ -111,7 +111,7 @@ func (p programs) isSubcommand(words []string) bool {
 	if err != nil {
 		return false
 	}
-	_, commands, _ := strings.Cut(help, "Available Commands:")
+	_, commands, _ := strings.Cut(help, "\nExamples:\n")
 	for _, l := range strings.Split(commands, "\n") {
 		if fields := strings.Fields(l); strings.HasPrefix(l, "  ") && len(fields) > 0 && fields[0] == name {
 			return true

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// advice says what to do about an error for which the node is to blame, whatever was tried; nothing where the error says enough.
+// advice gives the remedy for an error of the node's files; none where the error says enough.
 func advice(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
@@ -24,5 +24,5 @@ func advice(err error) string {
 	case os.Geteuid() != 0:
 		return ": run as root"
 	}
-	return ": root may not either, so look at its attributes (lsattr) and at what SELinux or AppArmor say"
+	return ": root is refused as well: check its attributes (lsattr), and SELinux or AppArmor"
 }

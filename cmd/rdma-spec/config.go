@@ -18,34 +18,50 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// defaultConfig is where the plugin looks for its configuration.
+// defaultConfig is the plugin's configuration file where it is not given another.
 const defaultConfig = "/etc/rdma-spec/config.yaml"
 
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
 		Short: "Check or show the plugin's configuration",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  rdma-spec config check config.yaml
+  rdma-spec config show`,
+		Args:    cobra.NoArgs,
+		GroupID: groupConfiguration,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(&cobra.Command{
-		Use:   "check [FILE]",
-		Short: "Say what is wrong with a configuration",
-		Long: "Check a configuration, " + defaultConfig + ` without a FILE, as the plugin does when it reads it. Every problem is a line with the path of
-what is wrong. A rule that can never match, since one earlier rule matches all that it does, is a problem as well; what takes several
-earlier rules together, or globs with ? or [ ] in both, is not found out.`,
+	var format *formatFlag
+	check := &cobra.Command{
+		Use:   "check [FILE|-]",
+		Short: "Find the problems of a configuration",
+		Long: `Check a configuration as the plugin does when it reads one: a file, - for standard input, or
+` + defaultConfig + `. Each problem is one line with the path of the key.
+
+A rule that can never match, because an earlier rule matches all its containers, is a problem
+as well. That is not found where several earlier rules together match all of them, or where
+both rules have globs with ? or [ ].
+
+The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`,
+		Example: `  rdma-spec config check
+  rdma-spec config check config.yaml
+  rdma-spec config check - < config.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return checkConfig(cmd.OutOrStdout(), cmd.ErrOrStderr(), cmp.Or(named(args), defaultConfig))
+			return checkConfig(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmp.Or(named(args), defaultConfig), format.format)
 		},
-	}, &cobra.Command{
-		Use:   "show [FILE]",
-		Short: "Print the configuration that is in force, with its defaults",
-		Long: "Print a configuration with every default filled in, as YAML. Without a FILE it is " + defaultConfig + `, or the
-defaults alone where there is none.`,
+	}
+	format = addFormatFlag(check, formatText, formatJSON, formatYAML)
+	cmd.AddCommand(check, &cobra.Command{
+		Use:   "show [FILE|-]",
+		Short: "Print a configuration with its defaults",
+		Long: `Print a configuration as YAML, with every default filled in: a file, - for standard input, or
+` + defaultConfig + `. Where that file does not exist, print the defaults.`,
+		Example: `  rdma-spec config show
+  rdma-spec config show config.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, _, err := loadPolicy(named(args))
+			p, _, err := readPolicy(cmd.InOrStdin(), named(args))
 			if err != nil {
 				return err
 			}
@@ -55,10 +71,30 @@ defaults alone where there is none.`,
 	return cmd
 }
 
-// named gives the file that is named, "" where none is.
+// named gives the file among the arguments, "" where there is none.
 func named(args []string) string { return strings.Join(args, "") }
 
-// loadPolicy reads the configuration that is named, else the default one if it exists, else takes the defaults; the source says which.
+// readPolicy is loadPolicy with - for standard input.
+func readPolicy(stdin io.Reader, file string) (p *policy.Policy, source string, err error) {
+	if file != "-" {
+		return loadPolicy(file)
+	}
+	text, err := io.ReadAll(io.LimitReader(stdin, stdinMost))
+	if err == nil {
+		p, err = policy.FromText(text)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", standardInput, err)
+	}
+	return p, standardInput, err
+}
+
+const (
+	standardInput = "standard input" // as results call it
+	stdinMost     = 4 << 20          // bytes; the largest configuration has 1 MiB
+)
+
+// loadPolicy reads a configuration file, else the default one if it exists, else takes the defaults; source names what was read.
 func loadPolicy(file string) (p *policy.Policy, source string, err error) {
 	source = cmp.Or(file, defaultConfig)
 	p, err = policy.Load(source)
@@ -69,20 +105,42 @@ func loadPolicy(file string) (p *policy.Policy, source string, err error) {
 	return p, source, err
 }
 
-func checkConfig(stdout, stderr io.Writer, file string) error {
-	p, err := policy.Load(file)
-	if err != nil {
+// checked is the result of `rdma-spec config check`.
+type checked struct {
+	APIVersion string   `json:"apiVersion"`
+	File       string   `json:"file"`
+	Valid      bool     `json:"valid"`
+	Rules      int      `json:"rules"`
+	Problems   []string `json:"problems"`
+}
+
+func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string) error {
+	p, source, err := readPolicy(stdin, file)
+	if onFile := new(fs.PathError); errors.As(err, &onFile) {
+		return err
+	}
+	result := checked{APIVersion: apiVersion, File: source, Problems: []string{}}
+	if err == nil {
+		result.Valid, result.Rules = true, len(p.Config().Rules)
+	} else {
 		for problem := range strings.Lines(err.Error()) {
-			fmt.Fprintf(stderr, "%s: %s\n", file, strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(problem, file), ":")))
+			result.Problems = append(result.Problems, strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(problem, source), ":")))
 		}
+	}
+	switch {
+	case format != formatText:
+		err = writeStructured(stdout, format, result)
+	case result.Valid:
+		_, err = fmt.Fprintf(stdout, "%s is valid: %s\n", result.File, counted(result.Rules, "rule", "rules"))
+	default:
+		for _, problem := range result.Problems {
+			fmt.Fprintf(stderr, "%s: %s\n", result.File, problem)
+		}
+		err = nil
+	}
+	if err == nil && !result.Valid {
 		return errProblemFound
 	}
-	rules := p.Config().Rules
-	word := "rules"
-	if len(rules) == 1 {
-		word = "rule"
-	}
-	_, err = fmt.Fprintf(stdout, "%s is good: %d %s\n", file, len(rules), word)
 	return err
 }
 
@@ -103,7 +161,7 @@ func showConfig(w io.Writer, config policy.Config) error {
 	return encoder.Encode(&document)
 }
 
-// plainStyle takes the style of JSON from a document, but for lists of words, which stay on one line.
+// plainStyle removes JSON's style from a document. Lists of words stay on one line.
 func plainStyle(n *yaml.Node) {
 	onOneLine := n.Kind == yaml.SequenceNode
 	for _, child := range n.Content {

@@ -29,8 +29,8 @@ func TestConfigCheck(t *testing.T) {
 		name, config string
 		want         outcome // FILE stands for the file
 	}{
-		{"the defaults", "{}", outcome{0, "FILE is good: 0 rules\n", ""}},
-		{"a rule", "rules: [{match: {namespaces: [a]}}]", outcome{0, "FILE is good: 1 rule\n", ""}},
+		{"the defaults", "{}", outcome{0, "FILE is valid: 0 rules\n", ""}},
+		{"a rule", "rules: [{match: {namespaces: [a]}}]", outcome{0, "FILE is valid: 1 rule\n", ""}},
 		{"several problems", "{memlock: much, ipcLock: force}", outcome{1, "",
 			"FILE: memlock: memlock \"much\" is not a size: write unlimited, or bytes such as 16Gi or 500M, or memory-limit\n" +
 				"FILE: ipcLock: \"force\" is not one of true, false, always\n"}},
@@ -49,11 +49,11 @@ func TestConfigCheck(t *testing.T) {
 		})
 	}
 	folder := t.TempDir()
-	for file, want := range map[string]string{
-		"testdata/none.yaml": "testdata/none.yaml: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n",
-		folder:               folder + ": is not a regular file: expected the configuration, YAML\n",
+	for file, want := range map[string]outcome{
+		"testdata/none.yaml": {3, "", "rdma-spec: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n"},
+		folder:               {1, "", folder + ": is not a regular file: expected the configuration, YAML\n"},
 	} {
-		if diff := cmp.Diff(outcome{1, "", want}, call("", "config", "check", file)); diff != "" {
+		if diff := cmp.Diff(want, call("", "config", "check", file)); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	}
@@ -105,6 +105,39 @@ memlock: 16Gi
 	}
 	if got := call("", "config", "show", "testdata/none.yaml"); got.Status != 3 || got.Stdout != "" {
 		t.Errorf("no such file: %+v", got)
+	}
+}
+
+func TestConfigOfStandardInput(t *testing.T) {
+	for _, test := range []struct {
+		stdin, args string
+		want        outcome
+	}{
+		{"rules: []", "config check -", outcome{0, "standard input is valid: 0 rules\n", ""}},
+		{"memlok: 1Gi", "config check -", outcome{1, "", "standard input: unknown field \"memlok\"\n"}},
+		{"memlok: 1Gi", "config show -", outcome{3, "", "rdma-spec: standard input: unknown field \"memlok\"\n"}},
+		{"rules: []", "config check - -o json", outcome{0, `{
+  "apiVersion": "rdma-spec/v1alpha1",
+  "file": "standard input",
+  "valid": true,
+  "rules": 0,
+  "problems": []
+}
+`, ""}},
+		{"memlok: 1Gi", "config check - -o yaml", outcome{1, `apiVersion: rdma-spec/v1alpha1
+file: standard input
+problems:
+- unknown field "memlok"
+rules: 0
+valid: false
+`, ""}},
+	} {
+		if diff := cmp.Diff(test.want, call(test.stdin, strings.Fields(test.args)...)); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", test.args, diff)
+		}
+	}
+	if got := call("memlock: 16Gi", "config", "show", "-"); got.Status != 0 || !strings.HasPrefix(got.Stdout, "memlock: 16Gi\nipcLock: true\n") {
+		t.Errorf("show: %+v", got)
 	}
 }
 

@@ -21,26 +21,36 @@ func newDevicesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "devices",
 		Short: "List the node's HCAs, their ports and their character devices",
-		Long: `List the node's HCAs as sysfs has them: one line for each port, and one for the node's rdma_cm. A device that cannot be
-used is marked with "!". What is wrong with the node goes to standard error, below the table; with -o json or yaml it is part
-of the result, which also has each HCA's function (physical, virtual or scalable) and its parent, driver and ABI version, LIDs,
-subnet prefixes and GIDs, and the node's network namespace mode.
+		Long: `List the node's HCAs as sysfs has them: one line for each port, and one for the node's
+rdma_cm. "!" marks a device that cannot be used. What is wrong with the node goes to standard
+error, below the table.
 
-The exit status is 0 whenever the list could be made, also where there is no HCA and where something is wrong with one.`,
+-o json and -o yaml have that in the result, and for each HCA its function (physical, virtual
+or scalable) and its parent, driver and ABI version, LIDs, subnet prefixes and GIDs, and the
+node's network namespace mode.
+
+The exit status is 0 if the list could be made, even if it is empty or something is wrong with
+an HCA, and 3 if not.`,
 		Example: `  rdma-spec devices
   rdma-spec devices -o json | jq -r '.hcas[] | select(any(.ports[]; .state == "ACTIVE")).name'`,
-		Args: cobra.NoArgs,
+		GroupID: groupNode,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return listDevices(cmd.OutOrStdout(), cmd.ErrOrStderr(), root, format.format)
 		},
 	}
 	cmd.Flags().StringVar(&root, "root", "/", "read the node's sys and dev below this `DIR`, such as a copy of another node")
-	format = addFormatFlag(cmd.Flags(), formatTable, formatJSON, formatYAML)
+	format = addFormatFlag(cmd, formatTable, formatJSON, formatYAML)
 	return cmd
 }
 
-// listDevices writes the inventory to stdout and what people should know of
-// it to stderr.
+// inventory is the result for programs.
+type inventory struct {
+	APIVersion string `json:"apiVersion"`
+	*hca.Node
+}
+
+// listDevices writes the HCAs to stdout, and notes about the node to stderr.
 func listDevices(stdout, stderr io.Writer, root, format string) error {
 	scan := hca.Scan
 	if format != formatTable {
@@ -52,13 +62,13 @@ func listDevices(stdout, stderr io.Writer, root, format string) error {
 	}
 	var notes []string
 	if len(node.HCAs) == 0 {
-		notes = append(notes, "no HCA on this node: sysfs has none in class/infiniband; is the driver loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)?")
+		notes = append(notes, "this node has no HCA: see that its driver is loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)")
 	}
 	if format == formatTable {
 		notes = append(notes, deviceNotes(node)...)
 		err = writeTable(stdout, deviceHeader, deviceRows(node))
 	} else {
-		err = writeStructured(stdout, format, node)
+		err = writeStructured(stdout, format, inventory{apiVersion, node})
 	}
 	if err != nil {
 		return err
@@ -73,8 +83,7 @@ func listDevices(stdout, stderr io.Writer, root, format string) error {
 
 var deviceHeader = []string{"HCA", "PCI", "NUMA", "LINK LAYER", "PORT STATE", "RATE", "NETDEV", "DEVICES"}
 
-// deviceRows gives a row for each port, or for an HCA without one, and a last
-// one for rdma_cm, which belongs to the node.
+// deviceRows gives a row for each port, one for each HCA without ports, and a last one for rdma_cm, which belongs to the node.
 func deviceRows(node *hca.Node) [][]string {
 	var rows [][]string
 	for _, h := range node.HCAs {
@@ -99,8 +108,7 @@ func deviceRows(node *hca.Node) [][]string {
 	return rows
 }
 
-// portState adds to a port that carries no traffic what its cable says:
-// "DOWN (Polling)".
+// portState adds the physical state of a port that is not ACTIVE: "DOWN (Polling)".
 func portState(p hca.Port) string {
 	if p.Active() || p.PhysState == "" {
 		return p.State
@@ -108,7 +116,7 @@ func portState(p hca.Port) string {
 	return fmt.Sprintf("%s (%s)", orUnknown(p.State), p.PhysState)
 }
 
-// netdevs gives the first of a port's netdevs, and how many more there are: the table is to fit a screen.
+// netdevs gives the first of a port's netdevs, and how many more there are, so that the table fits a screen.
 func netdevs(p hca.Port) string {
 	const most = 2
 	if more := len(p.Netdevs) - most; more > 0 {
@@ -124,8 +132,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// deviceNames gives the devices that a port is used by: the HCA's verbs
-// device and its own others. Port 0 stands for all.
+// deviceNames gives the devices of a port: the HCA's verbs device, and those of the port itself. Port 0 stands for all.
 func deviceNames(devices []hca.Device, port int) string {
 	var names []string
 	for _, d := range devices {
@@ -143,8 +150,8 @@ func deviceName(d hca.Device) string {
 	return path.Base(d.Path)
 }
 
-// deviceNotes says what is wrong with the node. Nodes that are only missing
-// are one line: in a copy, or in a container, that is all of them.
+// deviceNotes gives what is wrong with the node. Device nodes that are only missing share one line: in a copy, or in a container, all
+// of them are.
 func deviceNotes(node *hca.Node) []string {
 	var notes []string
 	var missing []string
@@ -169,12 +176,12 @@ func deviceNotes(node *hca.Node) []string {
 	}
 	notes = append(notes, node.Problems...)
 	if len(missing) > 0 {
-		notes = append(notes, fmt.Sprintf("missing in /dev/infiniband: %s: is the node's /dev visible here? Their numbers are known from sysfs", few(missing)))
+		notes = append(notes, fmt.Sprintf("missing in /dev/infiniband: %s: see that the node's /dev is visible here; sysfs has their numbers", few(missing)))
 	}
 	return notes
 }
 
-// orNode begins a note about an HCA, or about the node itself.
+// orNode is how a note about an HCA begins; without a name, one about the node.
 func orNode(name string) string {
 	if name == "" {
 		return ""
@@ -182,7 +189,7 @@ func orNode(name string) string {
 	return "HCA " + name + ": "
 }
 
-// few lists names, and how many more there are.
+// few gives the first names, and how many more there are.
 func few(names []string) string {
 	const most = 4
 	if len(names) <= most {

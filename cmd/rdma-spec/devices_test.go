@@ -72,7 +72,7 @@ mlx4_0/2  0000:5e:00.0  0     InfiniBand  INIT (LinkUp)  100 Gb/sec (4X EDR)  ib
 		{name: "no RDMA", root: hcatest.NoRDMA(t), stdout: `
 HCA  PCI  NUMA  LINK LAYER  PORT STATE  RATE  NETDEV  DEVICES
 `, stderr: `
-rdma-spec: no HCA on this node: sysfs has none in class/infiniband; is the driver loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)?
+rdma-spec: this node has no HCA: see that its driver is loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)
 `},
 		{name: "rdma_cm not loaded, a port that says little, no ports", root: func() string {
 			n := hcatest.V100Node()
@@ -96,7 +96,7 @@ mlx5_1  0000:86:00.0  1     InfiniBand  ACTIVE      100 Gb/sec (4X EDR)  ib1    
 `, stderr: `
 rdma-spec: HCA mlx5_1: /dev/infiniband/uverbs1 is a symbolic link, not a character device
 rdma-spec: /dev/infiniband/rdma_cm is a folder, not a character device
-rdma-spec: missing in /dev/infiniband: uverbs0, umad0, issm0, umad1 and 1 more: is the node's /dev visible here? Their numbers are known from sysfs
+rdma-spec: missing in /dev/infiniband: uverbs0, umad0, issm0, umad1 and 1 more: see that the node's /dev is visible here; sysfs has their numbers
 `},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -128,17 +128,17 @@ func TestDevicesStructured(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var got hca.Node
+			got := inventory{Node: &hca.Node{}}
 			if err := parse([]byte(stdout), &got); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, &got); diff != "" {
+			if diff := cmp.Diff(inventory{apiVersion, want}, got); diff != "" {
 				t.Errorf("%s does not give the node that was scanned (-want +got):\n%s", format, diff)
 			}
 		}
 	}
 	stdout, stderr, err := devices(t, "--root", hcatest.NoRDMA(t), "-o", "json")
-	if want := "{\n  \"hcas\": [],\n  \"rdmaCM\": null,\n  \"netnsExclusive\": false\n}\n"; err != nil || stdout != want || !strings.Contains(stderr, "no HCA on this node") {
+	if want := "{\n  \"apiVersion\": \"rdma-spec/v1alpha1\",\n  \"hcas\": [],\n  \"rdmaCM\": null,\n  \"netnsExclusive\": false\n}\n"; err != nil || stdout != want || !strings.Contains(stderr, "this node has no HCA") {
 		t.Errorf("no RDMA: error %v, stdout %s, stderr %s", err, stdout, stderr)
 	}
 }

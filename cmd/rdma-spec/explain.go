@@ -30,23 +30,26 @@ func newExplainCommand() *cobra.Command {
 	var o explainOptions
 	cmd := &cobra.Command{
 		Use:   "explain -f MANIFEST",
-		Short: "Say what the plugin would do with the containers of a manifest",
-		Long: `Say what nri-rdma would do with each container of a manifest: whether it is an RDMA container, by which signal, which rule
-applies and what it gets, or the error that its creation would fail with. The decision is the plugin's own. -o json also has what
-is added to each container's OCI spec. Anything with a pod template can be read: Pods, Deployments, Jobs, Volcano Jobs, MPIJobs,
-Lists …
+		Short: "Explain what the plugin does with the containers of a manifest",
+		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container,
+by which signal, which rule applies and what it gets, or the error that its creation fails
+with. The decision is the plugin's own. -o json also has what is added to each container's OCI
+spec. The manifest may hold anything with a pod template: Pods, Deployments, Jobs, Volcano
+Jobs, MPIJobs, Lists …
 
-There are three verdicts: RDMA, not RDMA, and RDMA if its device plugin (or DRA driver) injects verbs devices, which only the node
-knows. The third is for containers with an extended resource or a DRA claim. --assume-devices decides it: globs of resources for
-extended resources, and globs that begin with claim/ for DRA claims. What matches is taken to bring verbs devices, and the rest to
-bring none.
+There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA driver injects
+verbs devices, which only the node knows. The third is for containers with an extended resource
+or a DRA claim. --assume-devices decides it: globs of resources for extended resources, and
+globs that begin with claim/ for DRA claims. What matches is assumed to bring verbs devices,
+and the rest to bring none.
 
-The exit status is 1 if a container would be refused or something is wrong with the manifest. Where the verdict is left open, a
-refusal counts if the container is refused with verbs devices injected.`,
+The exit status is 1 if a container would be refused or the manifest has a problem. Where the
+verdict is open, a refusal counts if the container is refused with verbs devices injected.`,
 		Example: `  rdma-spec explain -f pod.yaml
-  rdma-spec explain -f pod.yaml --config config.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
+  rdma-spec explain -f pod.yaml --hca mlx5_0,mlx5_1 --assume-devices 'rdma/*'
   helm template ./chart | rdma-spec explain -f - --hca mlx5_0 -o json`,
-		Args: cobra.NoArgs,
+		GroupID: groupPod,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -55,15 +58,17 @@ refusal counts if the container is refused with verbs devices injected.`,
 	f.SortFlags = false
 	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST`, YAML or JSON; - for standard input")
 	f.StringVar(&o.config, "config", "", "configuration `FILE`; without it "+defaultConfig+" if it exists, else the defaults")
-	f.StringSliceVar(&o.hcas, "hca", nil, "explain for a node with HCAs of these `NAMES`, all ACTIVE, instead of this one")
-	f.StringSliceVar(&o.assume, "assume-devices", nil, "assume that resources that match these `GLOBS` bring verbs devices and others do not; claim/NAME is for DRA claims")
+	f.StringSliceVar(&o.hcas, "hca", nil, "explain for a node with HCAs of these `NAMES`, all ACTIVE, instead of this node")
+	f.StringSliceVar(&o.assume, "assume-devices", nil, "assume that resources that match these `GLOBS` bring verbs devices, and others none; claim/NAME is for DRA claims")
 	f.StringVar(&o.root, "root", "/", "read the node's HCAs below this `DIR`, such as a copy of another node")
-	o.format = addFormatFlag(f, formatTable, formatJSON, formatYAML)
+	o.format = addFormatFlag(cmd, formatTable, formatJSON, formatYAML)
+	complete(cmd, "hca", hcaNames(&o.root))
 	return cmd
 }
 
-// explanation is the result: what would become of each container.
+// explanation is the result: what becomes of each container.
 type explanation struct {
+	APIVersion    string         `json:"apiVersion"`
 	Configuration string         `json:"configuration"` // the file, or "defaults"
 	HCAs          []string       `json:"hcas"`
 	Pods          []explainedPod `json:"pods"`
@@ -133,7 +138,7 @@ func (o explainOptions) read(from io.Reader) (manifest.Manifest, error) {
 	return m, nil
 }
 
-// explain explains every container of a manifest. What a person at a terminal should know beside the result goes to stderr.
+// explain explains every container of a manifest. Notes for a person at a terminal go to stderr.
 func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanation, error) {
 	p, source, err := loadPolicy(o.config)
 	if err != nil {
@@ -143,7 +148,7 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 	if e.Node, err = o.node(stderr); err != nil {
 		return explanation{}, err
 	}
-	result := explanation{Configuration: source, HCAs: []string{}, Problems: m.Problems, fails: len(m.Problems) > 0}
+	result := explanation{APIVersion: apiVersion, Configuration: source, HCAs: []string{}, Problems: m.Problems, fails: len(m.Problems) > 0}
 	for _, h := range e.Node.HCAs {
 		result.HCAs = append(result.HCAs, h.Name)
 	}
@@ -177,10 +182,10 @@ func (o explainOptions) node(stderr io.Writer) (*hca.Node, error) {
 		return nil, err
 	}
 	if len(node.HCAs) == 0 {
-		fmt.Fprintln(stderr, "rdma-spec: this node has no HCA, and so the explanation is for a node without any: for another one name its HCAs, as in --hca mlx5_0,mlx5_1")
+		fmt.Fprintln(stderr, "rdma-spec: this node has no HCA, and the explanation is for a node without one: name the HCAs of another node with --hca, as in --hca mlx5_0,mlx5_1")
 	}
 	return node, nil
 }
 
-const onlyContainerd = "the plugin gives IPC_LOCK where the runtime is containerd; under CRI-O a container has it from its pod " +
+const onlyContainerd = "the plugin gives IPC_LOCK under containerd only; under CRI-O a container has it from its pod " +
 	"(securityContext.capabilities.add: [IPC_LOCK]) or from CRI-O's configuration; memlock and devices are the same under both"

@@ -14,7 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/explain"
 )
 
-// writeExplanation writes a line for each container, and below what else there is to say of it.
+// writeExplanation writes a line for each container, and details below the table.
 func writeExplanation(w io.Writer, e explanation) error {
 	header := []string{"OBJECT", "CONTAINER", "VERDICT", "SIGNAL", "RULE", "MEMLOCK", "IPC_LOCK", "DEVICES"}
 	var rows [][]string
@@ -42,7 +42,7 @@ func writeExplanation(w io.Writer, e explanation) error {
 	return err
 }
 
-// printable keeps what a manifest says from steering a terminal.
+// printable replaces the characters that steer a terminal: somebody else may have written the manifest.
 func printable(r rune) rune {
 	if r == '\n' || unicode.IsPrint(r) {
 		return r
@@ -75,7 +75,7 @@ func prefixed(word string, lines []string) []string {
 	return all
 }
 
-// writeDetails writes lines below what they are about, if there are any.
+// writeDetails writes lines below their subject, if there are any.
 func writeDetails(w io.Writer, about string, lines ...[]string) {
 	indent := ""
 	for i, line := range slices.Concat(lines...) {

@@ -30,23 +30,28 @@ func newGenerateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "generate",
 		Short: "Print a base runtime spec whose containers can register RDMA memory",
-		Long: `Print an OCI runtime spec for containerd's base_runtime_spec: containerd's default spec with memlock unlimited and CAP_IPC_LOCK,
-and without the default limit of 1024 open files, which would cap every container. It is for runtimes without NRI. Every container
-of the runtime handler that uses it gets what it gives, so use a handler and a RuntimeClass of its own.
+		Long: `Print an OCI runtime spec for containerd's base_runtime_spec: containerd's default spec with
+memlock unlimited and CAP_IPC_LOCK, and without the default limit of 1024 open files, which
+would hold for every container. It is for runtimes without NRI. Every container of a runtime
+handler that uses it gets what it gives, so use a handler and a RuntimeClass of its own.
 
-With --for, print the same for another platform, in that platform's language and as far as it can express it. Such a configuration
-affects every container of the node.
+With --for, print the same for another platform, in that platform's language and as far as the
+platform supports it. Such a configuration affects every container of the node.
 
-Write the file with --output: it is replaced atomically, and only if nothing fails. With "> FILE" the shell empties the file first;
-if the command then fails, the runtime finds an empty file, and with an empty base_runtime_spec its whole CRI does not start.
-What the file held before is kept as a backup beside it, or, for a drop-in such as crio.conf.d/90-rdma-spec.conf, in the folder
-above, since a daemon may read every file of a drop-in folder. No backup is overwritten.
+Write the file with --output: it replaces the file atomically, and only if nothing fails. With
+"> FILE" the shell empties the file first; if the command then fails, the runtime finds an
+empty file, and with an empty base_runtime_spec its whole CRI plugin does not start. The former
+content is kept as a backup beside the file, or, for a drop-in such as
+crio.conf.d/90-rdma-spec.conf, in the folder above, because a daemon may read every file of a
+drop-in folder. No backup is overwritten.
 
-The exit status is 0 if the configuration is written, 2 for a wrong call, and 3 if it cannot be made or written.`,
+The exit status is 0 if the configuration is written, 2 for a wrong call, and 3 if it cannot be
+made or written.`,
 		Example: `  rdma-spec generate --output /etc/containerd/rdma-spec.json
-  rdma-spec generate --from /etc/containerd/cri-base.json --memlock 64Gi --output /etc/containerd/rdma-spec.json
+  rdma-spec generate --from cri-base.json --memlock 64Gi --output /etc/containerd/rdma-spec.json
   rdma-spec generate --for crio --output /etc/crio/crio.conf.d/90-rdma-spec.conf`,
-		Args: cobra.NoArgs,
+		GroupID: groupConfiguration,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.ipcLockGiven = cmd.Flags().Changed("ipc-lock")
 			return o.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -64,13 +69,15 @@ The exit status is 0 if the configuration is written, 2 for a wrong call, and 3 
 	f.StringVar(&o.devices, "devices", devicesNone, "`HCAs` whose devices are added: none, all that have an ACTIVE port, or names such as mlx5_0,mlx5_1; minors can change at boot")
 	f.StringVar(&o.output, "output", "", "write to a `FILE` instead of standard output: atomically, with a backup")
 	f.StringVar(&o.root, "root", "/", "find the node's devices below this `DIR`")
+	complete(cmd, "for", func(string) []string { return platforms })
+	complete(cmd, "devices", hcaNames(&o.root, devicesNone, devicesAll))
 	return cmd
 }
 
-// fromDefault is the --from that stands for the platform's own base spec.
+// fromDefault is the --from for the platform's own base spec.
 const fromDefault = "default"
 
-// run writes the configuration, and then warnings and notes, so that an error is a single line.
+// run writes the configuration first, and warnings and notes after it, so that an error is a single line.
 func (o generateOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	target, err := platform.Find(o.platform)
 	if err != nil {
@@ -135,7 +142,7 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		warnings = append(warnings, "warning: "+fmt.Sprintf(format, args...))
 	}
 	if baseline.CapsFiles(base) {
-		warn("--from %s: RLIMIT_NOFILE is 1024, so every container is held to 1024 open files: remove that rlimit unless you mean it", o.from)
+		warn("--from %s: RLIMIT_NOFILE is 1024, so no container can open more than 1024 files: remove that rlimit unless you want this", o.from)
 	}
 	if !grant.Memlock.Finite() {
 		return warnings, nil
@@ -143,7 +150,7 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 	if grant.IPCLock != spec.IPCLockNo {
 		warn("CAP_IPC_LOCK voids the memlock of %s for processes of root", grant.Memlock)
 	} else if baseline.HasIPCLock(base) {
-		warn("--from %s: CAP_IPC_LOCK is there, and voids the memlock of %s for processes of root: remove the capability", o.from, grant.Memlock)
+		warn("--from %s: it has CAP_IPC_LOCK, which voids the memlock of %s for processes of root: remove the capability", o.from, grant.Memlock)
 	}
 	if base == nil {
 		return warnings, nil
@@ -179,7 +186,7 @@ func (o generateOptions) base(stdin io.Reader) ([]byte, error) {
 	return text, oserror.Reason(err)
 }
 
-// write puts the text where --output says, and gives the name of the backup, "" where there is none.
+// write writes to the file of --output, or to standard output. It gives the name of the backup, "" where there is none.
 func (o generateOptions) write(text []byte, stdout io.Writer) (backup string, err error) {
 	if o.output != "" {
 		return atomicfile.Replace(o.output, text)

@@ -18,7 +18,7 @@ const (
 )
 
 // chooseDevices gives the devices of the HCAs that --devices names, and rdma_cm. As in an annotation, all are those that have an
-// ACTIVE port; which ones are left out stands in the notes, whereas a named HCA that cannot be used is an error.
+// ACTIVE port. The notes name the HCAs that are left out; a named HCA that cannot be used is an error.
 func chooseDevices(root, choice string) (devices []hca.Device, notes []string, err error) {
 	if choice == devicesNone {
 		return nil, nil, nil
@@ -57,10 +57,10 @@ func allHCAs(node *hca.Node) (chosen []hca.HCA, notes []string, err error) {
 	for _, h := range node.HCAs {
 		_, err := h.Usable(false)
 		if err == nil && !h.Active() {
-			err = errors.New("it has no ACTIVE port")
+			err = errors.New("it has no ACTIVE port: name it to include it")
 		}
 		if err != nil {
-			notes = append(notes, fmt.Sprintf("warning: HCA %s is left out: %v; name it to insist", h.Name, err))
+			notes = append(notes, fmt.Sprintf("warning: HCA %s is left out: %v", h.Name, err))
 			continue
 		}
 		chosen = append(chosen, h)

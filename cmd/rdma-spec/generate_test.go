@@ -151,7 +151,7 @@ func TestGenerateMemlockAndIPCLock(t *testing.T) {
 func TestGenerateWarnsOfALimitThatDoesNotHold(t *testing.T) {
 	const (
 		unlimited = "rdma-spec: warning: --from -: RLIMIT_MEMLOCK is unlimited, which is not lowered, so the memlock of 16Gi does not hold: remove that rlimit\n"
-		voids     = "rdma-spec: warning: --from -: CAP_IPC_LOCK is there, and voids the memlock of 16Gi for processes of root: remove the capability\n"
+		voids     = "rdma-spec: warning: --from -: it has CAP_IPC_LOCK, which voids the memlock of 16Gi for processes of root: remove the capability\n"
 	)
 	for name, test := range map[string]struct{ process, args, stderr string }{
 		"unlimited":                {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]`, "--memlock 16Gi", unlimited},
@@ -173,7 +173,7 @@ func TestGenerateWarnsOfALimitThatDoesNotHold(t *testing.T) {
 // The recipe that many follow by hand caps every container at 1024 open files.
 func TestGenerateWarnsOf1024Files(t *testing.T) {
 	const text = `{"ociVersion":"1.0.2","process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]},"linux":{}}`
-	got := generate(t, text, "rdma-spec: warning: --from -: RLIMIT_NOFILE is 1024, so every container is held to 1024 open files: remove that rlimit unless you mean it\n", "--from", "-")
+	got := generate(t, text, "rdma-spec: warning: --from -: RLIMIT_NOFILE is 1024, so no container can open more than 1024 files: remove that rlimit unless you want this\n", "--from", "-")
 	if !strings.Contains(got, "RLIMIT_NOFILE") {
 		t.Error("the rlimit is gone: somebody may mean it")
 	}
@@ -182,7 +182,7 @@ func TestGenerateWarnsOf1024Files(t *testing.T) {
 func TestGenerateDevices(t *testing.T) {
 	const noRDMACM = "rdma-spec: warning: the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module rdma_ucm\n"
 	leftOut := func(name, why string) string {
-		return fmt.Sprintf("rdma-spec: warning: HCA %s is left out: %s; name it to insist\n", name, why)
+		return fmt.Sprintf("rdma-spec: warning: HCA %s is left out: %s\n", name, why)
 	}
 	broken := []string{"no_verbs: it has no verbs device: load the module ib_uverbs"}
 	for name, test := range map[string]struct {
@@ -193,7 +193,7 @@ func TestGenerateDevices(t *testing.T) {
 		"none":                      {hcatest.V100(t), "none", nil, ""},
 		"none, where there is none": {hcatest.NoRDMA(t), "none", nil, ""},
 		"all":                       {hcatest.V100(t), "all", []string{"uverbs0 231:192", "uverbs1 231:193", "rdma_cm 10:58"}, ""},
-		"all: those that are up":    {hcatest.A100(t), "all", []string{"uverbs1 231:193", "uverbs2 231:194", "rdma_cm 10:58"}, leftOut("mlx5_0", "it has no ACTIVE port")},
+		"all: those that are up":    {hcatest.A100(t), "all", []string{"uverbs1 231:193", "uverbs2 231:194", "rdma_cm 10:58"}, leftOut("mlx5_0", "it has no ACTIVE port: name it to include it")},
 		"one that is down":          {hcatest.A100(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
 		"by name, in that order":    {hcatest.EightHCA(t), "mlx5_10,mlx5_2", []string{"uverbs10 231:202", "uverbs2 231:194", "rdma_cm 10:58"}, ""},
 		"a name twice":              {hcatest.V100(t), "mlx5_1,mlx5_1", []string{"uverbs1 231:193", "rdma_cm 10:58"}, ""},

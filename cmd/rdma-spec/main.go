@@ -1,11 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rdma-spec is the tool of whoever runs RDMA nodes: it writes base specs for runtimes without NRI, lists HCAs, and
-// explains what the plugin nri-rdma would do with a pod.
+// Command rdma-spec is the tool of whoever runs RDMA nodes: it lists HCAs and running RDMA containers, repairs containers, explains what
+// the plugin nri-rdma does with a pod, checks its configuration, and writes base specs for runtimes without NRI.
 //
-// Results go to stdout, everything else to stderr. It exits with 0 when it is done and all is well, 1 when it found a problem,
-// 2 when it was called wrongly, and 3 when it could not look or could not do what it should.
+// Results go to stdout, everything else to stderr. The exit status is 0 when all is well, 1 when it found a problem, 2 for a wrong call,
+// and 3 when it could not look or could not do what it was asked for.
 package main
 
 import (
@@ -26,7 +26,7 @@ var version = "devel"
 // usageError is a wrong call.
 type usageError struct{ error }
 
-// errProblemFound makes the program exit with 1 although there is no more to say.
+// errProblemFound makes the program exit with 1 and without another message.
 var errProblemFound = errors.New("problem found")
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
@@ -56,28 +56,53 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return 3
 }
 
+// The groups of commands.
+const (
+	groupNode          = "node"
+	groupPod           = "pod"
+	groupConfiguration = "configuration"
+)
+
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rdma-spec",
 		Short: "Give RDMA containers the memlock, IPC_LOCK and devices that they need",
-		Long: "rdma-spec writes OCI base specs for runtimes without NRI, lists the node's HCAs, and explains what the plugin\n" +
-			"nri-rdma does with a pod.",
+		Long: `rdma-spec shows the HCAs and the RDMA containers of a node, explains what the plugin nri-rdma
+does with a pod, and writes base specs for runtimes without NRI.
+
+Exit status: 0 if all is well, 1 if a problem was found, 2 for a wrong call, and 3 if
+rdma-spec could not look or could not do what it was asked for.`,
+		Example: `  rdma-spec devices
+  rdma-spec status
+  rdma-spec explain -f pod.yaml`,
+		Version:       version,
 		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("rdma-spec {{.Version}}\n")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |", fmt.Sprintf("FlagUsagesWrapped %d |", helpColumns)))
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newGenerateCommand(), newDevicesCommand(), newExplainCommand(), newConfigCommand(),
-		newStatusCommand(), newRepairCommand(), newVerifyCommand(), newVersionCommand())
+	root.AddGroup(
+		&cobra.Group{ID: groupNode, Title: "On a node:"},
+		&cobra.Group{ID: groupPod, Title: "For a pod:"},
+		&cobra.Group{ID: groupConfiguration, Title: "Configuration:"},
+	)
+	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newExplainCommand(), newVerifyCommand(),
+		newConfigCommand(), newGenerateCommand(), newVersionCommand())
 	return root
 }
 
+// helpColumns bounds the lines of help.
+const helpColumns = 96
+
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version",
+		Example: "  rdma-spec version",
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "rdma-spec", version)
 			return err
@@ -85,7 +110,7 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// isUsageError says whether the program was called wrongly. Cobra's own complaints about commands and arguments have no type.
+// isUsageError reports whether an error is a wrong call. Cobra's own errors about commands and arguments have no type.
 func isUsageError(err error) bool {
 	var usage usageError
 	if errors.As(err, &usage) {

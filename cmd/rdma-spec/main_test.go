@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -14,6 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
+
+func TestMain(m *testing.M) {
+	secondLookAfter = 0
+	os.Exit(m.Run())
+}
 
 // outcome is what a call leaves behind.
 type outcome struct {
@@ -81,8 +87,10 @@ func TestOutputFlagsMeanOneThing(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	if diff := cmp.Diff(outcome{0, "rdma-spec " + version + "\n", ""}, call("", "version")); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	for _, how := range []string{"version", "--version"} {
+		if diff := cmp.Diff(outcome{0, "rdma-spec " + version + "\n", ""}, call("", how)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", how, diff)
+		}
 	}
 }
 

@@ -11,13 +11,14 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 )
 
 // The formats of results. A subcommand offers those that make sense for it.
 const (
 	formatTable = "table"
+	formatText  = "text"
 	formatJSON  = "json"
 	formatYAML  = "yaml"
 )
@@ -30,11 +31,15 @@ type formatFlag struct {
 
 // addFormatFlag adds the flag -o, --format to a command. The first format is the default; one that is not on offer is a wrong call.
 // --output, without a shorthand, names a file.
-func addFormatFlag(flags *pflag.FlagSet, offer ...string) *formatFlag {
+func addFormatFlag(cmd *cobra.Command, offer ...string) *formatFlag {
 	f := &formatFlag{format: offer[0], offer: offer}
-	flags.VarP(f, "format", "o", "the `FORMAT` of the result: "+strings.Join(offer, ", "))
+	cmd.Flags().VarP(f, "format", "o", "the `FORMAT` of the result: "+strings.Join(offer, ", "))
+	complete(cmd, "format", func(string) []string { return offer })
 	return f
 }
+
+// apiVersion is the version of all results for programs.
+const apiVersion = "rdma-spec/v1alpha1"
 
 // String implements pflag.Value.
 func (f *formatFlag) String() string { return f.format }
@@ -51,7 +56,7 @@ func (f *formatFlag) Set(s string) error {
 	return nil
 }
 
-// resultWriter remembers the first write that failed, so that no result is lost with exit status 0: cobra, for one, does not look.
+// resultWriter remembers the first write that failed, so that no result is lost with exit status 0. Cobra ignores such errors.
 type resultWriter struct {
 	io.Writer
 	err error
@@ -66,8 +71,7 @@ func (w *resultWriter) Write(text []byte) (int, error) {
 	return n, err
 }
 
-// writeStructured writes a result for programs: as JSON, indented and with
-// <, > and & as they are, or as YAML with the same names.
+// writeStructured writes a result for programs: as JSON, indented and with <, > and & as they are, or as YAML with the same keys.
 func writeStructured(w io.Writer, format string, v any) error {
 	switch format {
 	case formatJSON:
@@ -86,9 +90,8 @@ func writeStructured(w io.Writer, format string, v any) error {
 	return fmt.Errorf("output format %q is neither json nor yaml", format)
 }
 
-// writeTable writes a result for people: a header in capitals and a line for
-// each row, in columns that are two spaces apart. An empty cell shows as "-",
-// so that every line has as many fields as the header.
+// writeTable writes a result for people: a header in capitals and a line for each row, in columns that are two spaces apart. An empty
+// cell shows as "-", so that every line has as many fields as the header.
 func writeTable(w io.Writer, header []string, rows [][]string) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range slices.Concat([][]string{header}, rows) {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"time"
 
@@ -18,210 +17,212 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// editSpecWithin is how long containerd may take to edit one stored spec. Nobody waits for it here.
+// editSpecWithin is how long containerd may take to edit one stored spec. No container's creation waits for it here.
 const editSpecWithin = 5 * time.Second
 
 // repairOptions are the flags of `rdma-spec repair`.
 type repairOptions struct {
 	nodeOptions
 	dryRun bool
+	format string
 }
 
 func newRepairCommand() *cobra.Command {
 	var o repairOptions
+	var format *formatFlag
 	cmd := &cobra.Command{
 		Use:   "repair [NAMESPACE/POD…]",
-		Short: "Raise the memlock of RDMA containers that run, without a restart",
-		Long: `Raise RLIMIT_MEMLOCK of every process of the RDMA containers that run on this node, or of those in the pods that are named, to
-what the policy gives them, and then the specs that containerd keeps of them, so that later execs have it as well. No process is
-restarted: what it registers from then on has the new limit. Nothing is lowered.
+		Short: "Raise the memlock of running RDMA containers without a restart",
+		Long: `Raise RLIMIT_MEMLOCK of every process of the RDMA containers that run on this node, or of
+those in the named pods, to what the policy gives them. Then raise it in the specs that
+containerd stores, so that processes of later execs have it as well. No process is restarted:
+the new limit counts from its next memory registration on. No limit is lowered.
 
-The policy is the plugin's, and so is the decision; the plugin need not run. Capabilities and devices of a container that runs cannot
-be changed: for those the pod has to be recreated.
+repair does not change capabilities and devices of a running container: recreate the pod.
 
-It needs the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1 if something could not be raised, or, with
---dry-run, if there is something to raise.`,
+` + whichPolicy + `
+
+` + whichRuntime + `
+
+repair needs the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1 if
+something could not be raised or, with --dry-run, if there is something to raise. It is 3 if
+the node, or one of its containers, cannot be looked at.`,
 		Example: `  rdma-spec repair --dry-run
   rdma-spec repair
   rdma-spec repair ml/train-0 ml/train-1`,
+		Args:              podArgs,
+		ValidArgsFunction: o.completePods,
+		GroupID:           groupNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := checkPodNames(args); err != nil {
-				return usageError{err}
-			}
+			o.format = format.format
 			return o.repair(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), limits.New(o.root), args)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.BoolVar(&o.dryRun, "dry-run", false, "say what would be raised, and change nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print what would be raised, and change nothing")
 	o.addFlags(f)
+	format = addFormatFlag(cmd, formatText, formatJSON, formatYAML)
 	return cmd
 }
 
-var podName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+// repairs is the result: what was raised, or would be.
+type repairs struct {
+	APIVersion string              `json:"apiVersion"`
+	Policy     judgedBy            `json:"policy"`
+	Runtimes   []servingRuntime    `json:"runtimes"`
+	DryRun     bool                `json:"dryRun"`
+	LookedAt   int                 `json:"lookedAt"` // RDMA containers
+	Containers []repairedContainer `json:"containers"`
+	Notes      []string            `json:"notes,omitempty"`
 
-func checkPodNames(names []string) error {
-	for _, name := range names {
-		if !podName.MatchString(name) {
-			return fmt.Errorf("%q is no pod as in ml/train-0: write NAMESPACE/POD", name)
-		}
-	}
-	return nil
+	unraised bool // some container is low, and cannot be raised
+}
+
+// repairedContainer is a container that was, or would be, raised.
+type repairedContainer struct {
+	Namespace    string     `json:"namespace"`
+	Pod          string     `json:"pod"`
+	Container    string     `json:"container"`
+	ID           string     `json:"id"`
+	Memlock      spec.Limit `json:"memlock"` // what it is raised to
+	MemlockBytes uint64     `json:"memlockBytes"`
+	Processes    int        `json:"processes"`
+	StoredSpec   bool       `json:"storedSpec"`
+	Errors       []string   `json:"errors,omitempty"`
 }
 
 func (o repairOptions) repair(ctx context.Context, stdout, stderr io.Writer, on *limits.Processes, pods []string) error {
-	found, err := o.survey(ctx, on)
+	found, err := o.survey(ctx, on, pods)
 	if err != nil {
 		return err
 	}
-	defer found.runtime.Close()
 	if err := on.Visible(); err != nil {
 		return err
 	}
-	chosen, err := found.choose(stderr, pods)
+	result := repairs{
+		APIVersion: apiVersion, Policy: found.Policy, Runtimes: found.Runtimes, DryRun: o.dryRun,
+		Containers: []repairedContainer{}, Notes: found.Notes,
+	}
+	low := result.choose(found.Containers)
+	if !o.dryRun {
+		result.raise(ctx, on, low)
+	}
+	if o.format == formatText {
+		writeNotes(stderr, append(found.sources(), result.Notes...))
+		err = result.write(stdout, stderr)
+	} else {
+		err = writeStructured(stdout, o.format, result)
+	}
 	if err != nil {
 		return err
 	}
-	writeNotes(stderr, found.Notes)
-	r := repairer{stdout: stdout, stderr: stderr, processes: on}
-	if found.runtime.Name == "containerd" {
-		client := storedspec.New(storedspec.Options{Address: found.runtime.Socket, Budget: editSpecWithin})
-		defer client.Close()
-		r.specs = client
+	failed := func(c repairedContainer) bool { return o.dryRun || len(c.Errors) > 0 }
+	if result.unraised || slices.ContainsFunc(result.Containers, failed) {
+		return errProblemFound
 	}
-	low, err := r.low(chosen)
-	if err != nil {
-		return err
+	return found.incomplete()
+}
+
+// choose takes the containers that have less than the policy gives, and notes why others are left alone.
+func (result *repairs) choose(found []runningContainer) (low []runningContainer) {
+	for _, r := range found {
+		if r.Wanted == nil || r.Wanted.Memlock == 0 {
+			for _, problem := range r.Problems {
+				result.note("%s %s: left alone: %s", r.pod(), r.Container, problem)
+			}
+			continue
+		}
+		result.LookedAt++
+		if !r.isLow() {
+			continue
+		}
+		processes, stored := r.toRaise()
+		if processes == 0 && !stored {
+			result.unraised = true
+			result.note("%s %s: left alone: %s", r.pod(), r.Container, r.Problems[0])
+			continue
+		}
+		low = append(low, r)
+		result.Containers = append(result.Containers, repairedContainer{
+			Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, ID: r.ID,
+			Memlock: r.Wanted.Memlock, MemlockBytes: uint64(r.Wanted.Memlock), Processes: processes, StoredSpec: stored,
+		})
 	}
-	if len(low) == 0 {
-		_, err := fmt.Fprintf(stdout, "nothing to raise: %d RDMA containers looked at\n", len(chosen))
-		return err
+	return low
+}
+
+func (result *repairs) note(format string, args ...any) {
+	result.Notes = append(result.Notes, fmt.Sprintf(format, args...))
+}
+
+// raise raises the chosen containers, and replaces what would be raised by what was.
+func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []runningContainer) {
+	specs, clients, wanted := storedSpecs{}, storedSpecs{}, map[string]spec.Limit{}
+	for _, r := range low {
+		wanted[r.ID] = r.Wanted.Memlock
+		if !editable(r.found) {
+			continue
+		}
+		socket := r.found.Runtime.Socket
+		if clients[socket] == nil {
+			clients[socket] = storedspec.New(storedspec.Options{Address: socket, Budget: editSpecWithin})
+			defer clients[socket].Close()
+		}
+		specs[r.ID] = clients[socket]
 	}
-	if o.dryRun {
-		return r.tell(low)
+	outcomes := on.Repair(ctx, wanted, specs)
+	for i := range result.Containers {
+		c := &result.Containers[i]
+		outcome := outcomes[c.ID]
+		c.Processes, c.StoredSpec = outcome.Raised, outcome.SpecChanged
+		if outcome.Err != nil {
+			c.Errors = append(c.Errors, outcome.Err.Error())
+		}
+		if outcome.SpecErr != nil {
+			c.Errors = append(c.Errors, fmt.Sprintf("processes of later execs have the old limit: %v", outcome.SpecErr))
+		}
+		if c.Processes > 0 && specs[c.ID] == nil {
+			result.note("%s/%s %s: %s stores no spec that can be changed: processes of later execs have the old limit until the pod is recreated",
+				c.Namespace, c.Pod, c.Container, low[i].found.Runtime.Name)
+		}
 	}
-	err = r.repair(ctx, low)
-	if r.specs == nil && r.raised > 0 {
-		fmt.Fprintf(stderr, "rdma-spec: %s keeps no spec that could be changed: later execs into these containers keep the old limit, until their pods are recreated\n", found.runtime.Name)
+}
+
+// write writes a line for each container, and one for each error.
+func (result *repairs) write(stdout, stderr io.Writer) error {
+	verb := "raised to"
+	if result.DryRun {
+		verb = "would be raised to"
 	}
+	for _, c := range result.Containers {
+		if c.Processes > 0 || c.StoredSpec {
+			what := counted(c.Processes, "process", "processes")
+			if c.StoredSpec {
+				what += " and the stored spec"
+			}
+			if _, err := fmt.Fprintf(stdout, "%s/%s %s: memlock %s %s: %s\n", c.Namespace, c.Pod, c.Container, verb, c.Memlock, what); err != nil {
+				return err
+			}
+		}
+		for _, text := range c.Errors {
+			fmt.Fprintf(stderr, "rdma-spec: %s/%s %s: %s\n", c.Namespace, c.Pod, c.Container, text)
+		}
+	}
+	if len(result.Containers) > 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(stdout, "nothing to raise: looked at %s\n", counted(result.LookedAt, "RDMA container", "RDMA containers"))
 	return err
 }
 
-// choose gives the containers that are to be raised: all that the policy gives memlock, or those of the pods that are named. What is named
-// and left alone is told.
-func (s *survey) choose(stderr io.Writer, pods []string) ([]runningContainer, error) {
-	for _, pod := range pods {
-		others := 0
-		for _, c := range s.others {
-			if c.Namespace+"/"+c.Pod == pod {
-				others++
-				fmt.Fprintf(stderr, "rdma-spec: %s %s: left alone: it is no RDMA container\n", pod, c.Name)
-			}
-		}
-		if others == 0 && !slices.ContainsFunc(s.Containers, func(r runningContainer) bool { return r.pod() == pod }) {
-			return nil, fmt.Errorf("no container of pod %s runs on this node", pod)
-		}
-	}
-	var chosen []runningContainer
-	for _, r := range s.Containers {
-		switch {
-		case len(pods) > 0 && !slices.Contains(pods, r.pod()):
-		case r.wanted.Memlock == 0:
-			for _, problem := range r.Problems {
-				fmt.Fprintf(stderr, "rdma-spec: %s %s: left alone: %s\n", r.pod(), r.Container, problem)
-			}
-		default:
-			chosen = append(chosen, r)
-		}
-	}
-	return chosen, nil
-}
+// storedSpecs edits the stored specs of containers, given by ID: each by the containerd that runs it. The others have none.
+type storedSpecs map[string]*storedspec.Client
 
-// repairer raises containers, or tells what it would raise.
-type repairer struct {
-	stdout, stderr io.Writer
-	processes      *limits.Processes
-	specs          limits.Specs // nil where the runtime keeps none that could be changed
-	raised         int          // containers
-}
-
-// lowContainer is a container of which something is below what the policy gives.
-type lowContainer struct {
-	runningContainer
-	processes int
-	spec      bool
-}
-
-// low finds the containers that are to be raised.
-func (r *repairer) low(containers []runningContainer) ([]lowContainer, error) {
-	running, err := r.processes.Containers()
-	if err != nil {
-		return nil, err
+// ApplyRunning implements limits.Specs.
+func (s storedSpecs) ApplyRunning(ctx context.Context, id string, grant spec.Grant) (changed bool, err error) {
+	if client := s[id]; client != nil {
+		return client.ApplyRunning(ctx, id, grant)
 	}
-	var found []lowContainer
-	for _, c := range containers {
-		l := lowContainer{runningContainer: c}
-		for _, pid := range running[c.ID] {
-			if limit, err := r.processes.Memlock(pid); err == nil && limit.Soft < c.wanted.Memlock {
-				l.processes++
-			}
-		}
-		// A spec that says nothing of memlock leaves later execs what the runtime itself has.
-		saysLess := c.spec.MemlockKnown && c.spec.Memlock.Soft < c.wanted.Memlock
-		l.spec = r.specs != nil && (saysLess || !c.spec.MemlockKnown && l.processes > 0)
-		if l.processes > 0 || l.spec {
-			found = append(found, l)
-		}
-	}
-	return found, nil
-}
-
-// tell says what repair would do.
-func (r *repairer) tell(low []lowContainer) error {
-	for _, c := range low {
-		r.say(c.runningContainer, "would be raised to", c.processes, c.spec)
-	}
-	if len(low) > 0 {
-		return errProblemFound
-	}
-	return nil
-}
-
-// repair raises containers.
-func (r *repairer) repair(ctx context.Context, low []lowContainer) error {
-	wanted := map[string]spec.Limit{}
-	for _, c := range low {
-		wanted[c.ID] = c.wanted.Memlock
-	}
-	outcomes := r.processes.Repair(ctx, wanted, r.specs)
-	failed := false
-	for _, c := range low {
-		o := outcomes[c.ID]
-		if o.Raised > 0 || o.SpecChanged {
-			r.raised++
-			r.say(c.runningContainer, "raised to", o.Raised, o.SpecChanged)
-		}
-		if o.Err != nil {
-			fmt.Fprintf(r.stderr, "rdma-spec: %s %s: %v\n", c.pod(), c.Container, o.Err)
-		}
-		if o.SpecErr != nil {
-			fmt.Fprintf(r.stderr, "rdma-spec: %s %s: later execs into it keep the old limit: %v\n", c.pod(), c.Container, o.SpecErr)
-		}
-		failed = failed || o.Err != nil || o.SpecErr != nil
-	}
-	if failed {
-		return errProblemFound
-	}
-	return nil
-}
-
-func (r *repairer) say(c runningContainer, verb string, processes int, withSpec bool) {
-	what := "1 process"
-	if processes != 1 {
-		what = fmt.Sprintf("%d processes", processes)
-	}
-	if withSpec {
-		what += " and the stored spec"
-	}
-	fmt.Fprintf(r.stdout, "%s %s: memlock %s %s: %s\n", c.pod(), c.Container, verb, c.wanted.Memlock, what)
+	return false, nil
 }

@@ -44,9 +44,20 @@ func lowNode() (processes *limitstest.Kernel, containers []critest.Container) {
 func repairRun(t *testing.T, endpoint string, on limits.Kernel, dryRun bool, pods ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, notes bytes.Buffer
-	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "{}"), root: hcatest.V100(t), endpoint: endpoint}, dryRun: dryRun}
+	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "{}"), root: hcatest.V100(t), endpoint: endpoint}, dryRun: dryRun, format: formatText}
 	err = o.repair(t.Context(), &out, &notes, limits.On(on), pods)
-	return out.String(), notes.String(), err
+	return out.String(), withoutSources(notes.String()), err
+}
+
+// withoutSources leaves out the lines that name the policy and the runtimes.
+func withoutSources(stderr string) string {
+	left := ""
+	for line := range strings.Lines(stderr) {
+		if !strings.HasPrefix(line, "rdma-spec: policy: ") && !strings.HasPrefix(line, "rdma-spec: runtime: ") {
+			left += line
+		}
+	}
+	return left
 }
 
 func expectTexts(t *testing.T, what, stdout, stderr, wantOut, wantErr string) {
@@ -111,7 +122,7 @@ ml/low-spec main: memlock raised to unlimited: 0 processes and the stored spec
 	}
 	// The fake runtime's verbose status still has the old spec of low-spec.
 	stdout, _, err = repairRun(t, runtime.Socket, processes, false, "ml/low", "ml/low-child")
-	if err != nil || stdout != "nothing to raise: 2 RDMA containers looked at\n" {
+	if err != nil || stdout != "nothing to raise: looked at 2 RDMA containers\n" {
 		t.Errorf("again: %v, %q", err, stdout)
 	}
 }
@@ -125,8 +136,8 @@ func TestRepairOfNamedPods(t *testing.T) {
 	expectTexts(t, "CRI-O", stdout, stderr, `
 ml/low-child main: memlock raised to unlimited: 1 process
 `, `
-rdma-spec: ml/unrelated main: left alone: it is no RDMA container
-rdma-spec: cri-o keeps no spec that could be changed: later execs into these containers keep the old limit, until their pods are recreated
+rdma-spec: ml/unrelated main is not an RDMA container
+rdma-spec: ml/low-child main: cri-o stores no spec that can be changed: processes of later execs have the old limit until the pod is recreated
 `)
 	if err != nil || processes.Soft(containerID(1))[0] != eightMiB {
 		t.Errorf("%v, or another pod was raised", err)
@@ -136,10 +147,10 @@ rdma-spec: cri-o keeps no spec that could be changed: later execs into these con
 		t.Errorf("unknown pod: %v", err)
 	}
 	var out, notes bytes.Buffer
-	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "rules: [{match: {namespaces: [guest]}, memlock: memory-limit}]"), root: hcatest.V100(t), endpoint: runtime.Socket}}
+	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "rules: [{match: {namespaces: [guest]}, memlock: memory-limit}]"), root: hcatest.V100(t), endpoint: runtime.Socket}, format: formatText}
 	err = o.repair(t.Context(), &out, &notes, limits.On(processes), []string{"guest/denied"})
-	expectTexts(t, "denied", out.String(), notes.String(), "nothing to raise: 0 RDMA containers looked at\n", `
-rdma-spec: guest/denied main: left alone: it runs, and would be refused now: memlock is the container's memory limit (rule "rules[0]"), and it has none: set resources.limits.memory
+	expectTexts(t, "denied", out.String(), withoutSources(notes.String()), "nothing to raise: looked at 0 RDMA containers\n", `
+rdma-spec: guest/denied main: left alone: a new container would be refused: memlock is the container's memory limit (rule "rules[0]"), and it has none: set resources.limits.memory
 `)
 	if err != nil {
 		t.Error(err)
@@ -161,7 +172,7 @@ rdma-spec: ml/low main: setting RLIMIT_MEMLOCK of process 7: this needs the capa
 	stored.BeforeUpdate = func(string, int) error { return errors.New("disk full") }
 	stdout, stderr, err = repairRun(t, runtime.Socket, processes, false, "ml/low")
 	if !errors.Is(err, errProblemFound) || stdout != "ml/low main: memlock raised to unlimited: 2 processes\n" ||
-		!strings.HasPrefix(stderr, "rdma-spec: ml/low main: later execs into it keep the old limit: stored spec of container ") {
+		!strings.HasPrefix(stderr, "rdma-spec: ml/low main: processes of later execs have the old limit: stored spec of container ") {
 		t.Errorf("stored spec: %v, stdout %q, stderr %q", err, stdout, stderr)
 	}
 	processes.Hidden = true

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -19,42 +18,55 @@ func newStatusCommand() *cobra.Command {
 	var o nodeOptions
 	var format *formatFlag
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "List the RDMA containers that run, and what is not as the policy wants",
-		Long: `List every RDMA container that runs on this node: what makes it one, the memlock and CAP_IPC_LOCK of its first process, and the
-HCAs that it holds. The policy is the plugin's, and so is the decision; the plugin need not run.
+		Use:   "status [NAMESPACE/POD…]",
+		Short: "List the running RDMA containers and what they lack",
+		Long: `List the RDMA containers that run on this node, or those of the named pods: what makes each
+one an RDMA container, the lowest memlock of its processes, whether CAP_IPC_LOCK is
+effective in its first process, and the HCAs that it holds.
 
-The state is ok; below, where a container has less than the policy gives; refused, where the policy would refuse what runs; or
-unknown. Memlock is one limit where soft and hard are equal, else SOFT/HARD. IPC_LOCK is "no" in a user namespace, where the
-kernel does not count it.
+The states are:
+  ok       the container has what the policy gives
+  below    the container, or its stored spec, has less than the policy gives
+  refused  the policy would refuse the container if it were created now
+  unknown  the runtime or the kubelet does not say enough
 
-The exit status is 1 if some container is below or refused.`,
+MEMLOCK is one limit where the soft and the hard limit are equal, else SOFT/HARD. IPC_LOCK
+is "no" in a user namespace, where the kernel does not count it.
+
+` + whichPolicy + `
+
+` + whichRuntime + `
+
+The exit status is 1 if a container is below or refused, and 3 if the node, or one of its
+containers, cannot be looked at.`,
 		Example: `  rdma-spec status
-  rdma-spec status -o json | jq -r '.containers[] | select(.state != "ok") | "\(.namespace)/\(.pod) \(.problems[])"'`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return showStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), o, limits.New(o.root), format.format)
+  rdma-spec status ml/train-0
+  rdma-spec status -o json | jq '.containers[] | select(.state != "ok")'`,
+		Args:              podArgs,
+		ValidArgsFunction: o.completePods,
+		GroupID:           groupNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return showStatus(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), o, limits.New(o.root), format.format, args...)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	o.addFlags(f)
-	format = addFormatFlag(f, formatTable, formatJSON, formatYAML)
+	format = addFormatFlag(cmd, formatTable, formatJSON, formatYAML)
 	return cmd
 }
 
-func showStatus(ctx context.Context, stdout, stderr io.Writer, o nodeOptions, on *limits.Processes, format string) error {
-	result, err := o.survey(ctx, on)
+func showStatus(ctx context.Context, stdout, stderr io.Writer, o nodeOptions, on *limits.Processes, format string, pods ...string) error {
+	result, err := o.survey(ctx, on, pods)
 	if err != nil {
 		return err
 	}
-	result.runtime.Close()
 	if format == formatTable {
 		err = writeTable(stdout, statusHeader, statusRows(result.Containers))
 		if len(result.Containers) == 0 {
 			result.Notes = append(result.Notes, "no RDMA container runs here")
 		}
-		writeNotes(stderr, result.Notes)
+		writeNotes(stderr, append(result.sources(), result.Notes...))
 	} else {
 		err = writeStructured(stdout, format, result)
 	}
@@ -64,19 +76,7 @@ func showStatus(ctx context.Context, stdout, stderr io.Writer, o nodeOptions, on
 	if slices.ContainsFunc(result.Containers, func(r runningContainer) bool { return r.State == stateBelow || r.State == stateRefused }) {
 		return errProblemFound
 	}
-	return nil
-}
-
-// writeNotes says what is to be said about the node, a few lines of it.
-func writeNotes(stderr io.Writer, notes []string) {
-	const most = 10
-	for i, note := range notes {
-		if i == most {
-			fmt.Fprintf(stderr, "rdma-spec: and %d more such lines\n", len(notes)-most)
-			return
-		}
-		fmt.Fprintf(stderr, "rdma-spec: %s\n", note)
-	}
+	return result.incomplete()
 }
 
 var statusHeader = []string{"POD", "CONTAINER", "SIGNAL", "MEMLOCK", "IPC_LOCK", "HCAS", "STATE", "WHY"}

@@ -152,7 +152,7 @@ func TestStatus(t *testing.T) {
 		if status != 1 {
 			t.Errorf("%s: exit status %d, want 1: some are below", format, status)
 		}
-		text := strings.NewReplacer(file, "CONFIG", root, "ROOT").Replace(stdout + "--- stderr\n" + stderr)
+		text := strings.NewReplacer(file, "CONFIG", root, "ROOT", runtime.Socket, "SOCKET").Replace(stdout + "--- stderr\n" + stderr)
 		golden.Compare(t, filepath.Join("testdata", name), text)
 	}
 }
@@ -162,15 +162,17 @@ func TestStatusWhereAllIsWell(t *testing.T) {
 	process(files, 1, "unlimited unlimited", ipcLocked)
 	root := files.Root(t)
 	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, holder(1, 0, "train-0"))
-	stdout, stderr, status := command(t, "status", "--config", config(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket)
+	file := config(t, "{}")
+	stdout, stderr, status := command(t, "status", "--config", file, "--root", root, "--runtime-endpoint", runtime.Socket)
+	sources := "rdma-spec: policy: " + file + "\nrdma-spec: runtime: cri-o 1.36.0 at " + runtime.Socket + "\n"
 	want := "POD         CONTAINER  SIGNAL  MEMLOCK    IPC_LOCK  HCAS    STATE  WHY\n" +
 		"ml/train-0  main       device  unlimited  yes       mlx5_0  ok     -\n"
-	if status != 0 || stdout != want || stderr != "" {
+	if status != 0 || stdout != want || stderr != sources {
 		t.Errorf("exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
 	none := critest.Serve(t, critest.Options{}, other(1, "unrelated"))
 	stdout, stderr, status = command(t, "status", "--config", config(t, "{}"), "--root", root, "--runtime-endpoint", none.Socket)
-	if status != 0 || strings.Count(stdout, "\n") != 1 || stderr != "rdma-spec: no RDMA container runs here\n" {
+	if status != 0 || strings.Count(stdout, "\n") != 1 || !strings.HasSuffix(stderr, "\nrdma-spec: no RDMA container runs here\n") {
 		t.Errorf("none: exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
 	stdout, _, _ = command(t, "status", "-o", "json", "--config", config(t, "{}"), "--root", root, "--runtime-endpoint", none.Socket)
@@ -185,12 +187,13 @@ func TestStatusErrors(t *testing.T) {
 		status int
 		words  string
 	}{
-		"no runtime":        {[]string{"--root", t.TempDir()}, 3, "name it with --runtime-endpoint"},
-		"runtime not there": {[]string{"--runtime-endpoint", "/nonexistent.sock"}, 3, "cannot connect to the runtime at /nonexistent.sock: no such file or directory"},
+		"no runtime":        {[]string{"--config", config(t, "{}"), "--root", t.TempDir()}, 3, "name it with --runtime-endpoint"},
+		"no policy":         {[]string{"--root", t.TempDir()}, 3, "no such file or directory: start nri-rdma, or name a configuration with --config"},
+		"runtime not there": {[]string{"--config", config(t, "{}"), "--runtime-endpoint", "/nonexistent.sock"}, 3, "cannot connect to the runtime at /nonexistent.sock: no such file or directory"},
 		"bad configuration": {[]string{"--config", config(t, "memlok: 1")}, 3, `unknown field "memlok"`},
 		"no configuration":  {[]string{"--config", "/nonexistent.yaml"}, 3, "cannot read the configuration"},
 		"unknown format":    {[]string{"-o", "xml"}, 2, "must be one of table, json, yaml"},
-		"argument":          {[]string{"ml/train-0"}, 2, "unknown command"},
+		"argument":          {[]string{"train-0"}, 2, "write NAMESPACE/POD"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, status := command(t, append([]string{"status"}, test.args...)...)
@@ -229,7 +232,7 @@ func TestStatusOfFiveHundred(t *testing.T) {
 		start := time.Now()
 		stdout, stderr, status := command(t, "status", "--config", file, "--root", root, "--runtime-endpoint", runtime.Socket)
 		fastest = min(fastest, time.Since(start))
-		if status != 0 || strings.Count(stdout, "\n") != 501 || stderr != "" {
+		if status != 0 || strings.Count(stdout, "\n") != 501 || strings.Count(stderr, "\n") != 2 {
 			t.Errorf("exit status %d, %d lines, stderr %q", status, strings.Count(stdout, "\n"), stderr)
 		}
 	}
@@ -253,7 +256,7 @@ func TestStatusKnowsTheNodesMemory(t *testing.T) {
 		Namespace: "ml", Pod: "train-0", Name: "main", MemoryLimit: 1 << 50,
 		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}},
 	}})
-	if want := spec.Limit(policy.LiveMemory()); !ok || r.wanted.Memlock != want {
-		t.Errorf("an RDMA container: %t, which shall have %s, want %s", ok, r.wanted.Memlock, want)
+	if want := spec.Limit(policy.LiveMemory()); !ok || r.Wanted.Memlock != want {
+		t.Errorf("an RDMA container: %t, which gets %s, want %s", ok, r.Wanted.Memlock, want)
 	}
 }

@@ -121,12 +121,12 @@ func testCRIORepair(t *testing.T) {
 		Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"},
 	})
 	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory")
-	expectTool(t, 1, "default/broken  main       device  8Mi      no        rxe0  below  memlock is 8Mi, the policy gives unlimited: rdma-spec repair default/broken", "status")
+	expectTool(t, 1, "default/broken  main       device  8Mi      no        rxe0  below  memlock is 8Mi, the policy gives unlimited: rdma-spec repair --config ", "status")
 	stdout, stderr, status := tool(t, "repair")
 	if want := "default/broken main: memlock raised to unlimited: 1 process\n"; status != 0 || stdout != want {
 		t.Errorf("rdma-spec repair: exit status %d, want 0, and %q, want %q", status, stdout, want)
 	}
-	if want := "cri-o keeps no spec that could be changed: later execs into these containers keep the old limit, until their pods are recreated"; !strings.Contains(stderr, want) {
+	if want := "default/broken main: cri-o stores no spec that can be changed: processes of later execs have the old limit until the pod is recreated"; !strings.Contains(stderr, want) {
 		t.Errorf("rdma-spec repair says %q, want %q", stderr, want)
 	}
 	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory\n1 registered")
@@ -134,7 +134,7 @@ func testCRIORepair(t *testing.T) {
 	if got := shell(t, id, "ulimit -l"); got != "8192" {
 		t.Errorf("in an exec, ulimit -l says %s, and we say that it keeps 8192", got)
 	}
-	expectTool(t, 0, "nothing to raise: 1 RDMA containers looked at\n", "repair")
+	expectTool(t, 0, "nothing to raise: looked at 1 RDMA container\n", "repair")
 }
 
 // The plugin also raises what was created without it, and nothing else, and reports the execs.

@@ -58,9 +58,10 @@ func TestRepairOfAForkingProcess(t *testing.T) {
 func TestRepairWithRecycledPIDs(t *testing.T) {
 	fewPIDs(t)
 	pod := runPod(t, containerd.Pod{Name: "churning"})
-	// Each child lowers its own limit, so that there is always something to raise.
+	// One process lowers its own limits again and again, so that there is always something to raise, and so does each short-lived child.
 	runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0), Args: []string{"/bin/busybox", "sh", "-c",
-		`while :; do for i in 1 2 3 4; do (ulimit -S -l 64; exec sleep 0.02) & done; wait; done`}})
+		`(while :; do ulimit -l 64; sleep 0.1; done) &
+		/bin/busybox sh -c 'while :; do for i in 1 2 3 4; do (ulimit -S -l 64; exec sleep 0.02) & done; wait; done'`}})
 	// A stranger prints its limit when it ends, whatever happened to it before.
 	folder := t.TempDir()
 	strangers := exec.Command("/bin/busybox", "sh", "-c",

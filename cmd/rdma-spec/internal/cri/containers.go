@@ -6,7 +6,9 @@ package cri
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc/codes"
@@ -16,20 +18,51 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// askAtOnce is how many containers the runtime is asked about at a time.
-const askAtOnce = 8
+const (
+	// askAtOnce is how many containers the runtime is asked about at a time.
+	askAtOnce = 8
+	// containerWithin is how long the runtime may take to answer for one container.
+	containerWithin = 5 * time.Second
+)
 
 // Container is a container that runs.
 type Container struct {
 	policy.Container
+	Runtime       *Runtime
 	ID, SandboxID string
-	PID           int // of its first process, in the runtime's PID namespace; 0 where the runtime does not tell
+	PID           int // of its first process, in the runtime's PID namespace; 0 where it is unknown
 	Spec          Spec
-	Problem       error // why the runtime does not tell what it holds
+	Problem       error // why it is unknown what the container holds
 }
 
-// Containers gives the containers that run, in the order of their names. One that ends meanwhile is left out.
-func (r *Runtime) Containers(ctx context.Context) ([]Container, error) {
+// Pods gives the pods of the node, as NAMESPACE/POD.
+func (r *Runtime) Pods(ctx context.Context) ([]string, error) {
+	pods, err := r.pods(ctx)
+	var names []string
+	for _, pod := range pods {
+		names = append(names, podName(pod))
+	}
+	return names, err
+}
+
+// Containers gives the containers of runtimes that run, in the order of their names: those of the pods NAMESPACE/POD or, where none is
+// given, all. One that ends meanwhile is left out.
+func Containers(ctx context.Context, runtimes []*Runtime, only ...string) ([]Container, error) {
+	var running []Container
+	for _, r := range runtimes {
+		containers, err := r.containers(ctx, only)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.Socket, err)
+		}
+		running = append(running, containers...)
+	}
+	slices.SortFunc(running, func(a, b Container) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+	})
+	return running, nil
+}
+
+func (r *Runtime) containers(ctx context.Context, only []string) ([]Container, error) {
 	pods, err := r.pods(ctx)
 	if err != nil {
 		return nil, err
@@ -45,16 +78,16 @@ func (r *Runtime) Containers(ctx context.Context) ([]Container, error) {
 	asking.SetLimit(askAtOnce)
 	for i, c := range listed.GetContainers() {
 		pod, known := pods[c.GetPodSandboxId()]
-		if !known {
-			continue // it has come with its pod since those were listed
+		if !known || len(only) > 0 && !slices.Contains(only, podName(pod)) {
+			continue // where it is unknown, it has come with its pod since those were listed
 		}
-		asking.Go(func() (err error) {
-			found[i], err = r.container(ctx, pod, c)
-			return err
+		asking.Go(func() error {
+			found[i] = r.container(ctx, pod, c)
+			return ctx.Err()
 		})
 	}
 	if err := asking.Wait(); err != nil {
-		return nil, plain(err)
+		return nil, plain(status.FromContextError(err).Err())
 	}
 	var running []Container
 	for _, c := range found {
@@ -62,10 +95,11 @@ func (r *Runtime) Containers(ctx context.Context) ([]Container, error) {
 			running = append(running, *c)
 		}
 	}
-	slices.SortFunc(running, func(a, b Container) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
-	})
 	return running, nil
+}
+
+func podName(pod *runtime.PodSandbox) string {
+	return pod.GetMetadata().GetNamespace() + "/" + pod.GetMetadata().GetName()
 }
 
 func (r *Runtime) pods(ctx context.Context) (map[string]*runtime.PodSandbox, error) {
@@ -80,17 +114,13 @@ func (r *Runtime) pods(ctx context.Context) (map[string]*runtime.PodSandbox, err
 	return pods, nil
 }
 
-// container asks about one container; nil if it is gone.
-func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed *runtime.Container) (*Container, error) {
+// container asks about one container; nil if it has ended. A runtime that does not answer for it is that container's problem.
+func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed *runtime.Container) *Container {
+	ctx, cancel := context.WithTimeout(ctx, containerWithin)
+	defer cancel()
 	answer, err := r.api.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: listed.GetId(), Verbose: true})
-	if status.Code(err) == codes.NotFound {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	if answer.GetStatus().GetState() != runtime.ContainerState_CONTAINER_RUNNING {
-		return nil, nil
+	if status.Code(err) == codes.NotFound || err == nil && answer.GetStatus().GetState() != runtime.ContainerState_CONTAINER_RUNNING {
+		return nil
 	}
 	c := &Container{
 		Container: policy.Container{
@@ -100,9 +130,14 @@ func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed
 			RuntimeHandler: pod.GetRuntimeHandler(),
 			Annotations:    policy.Annotations(pod.GetAnnotations(), listed.GetMetadata().GetName()),
 		},
+		Runtime:   r,
 		ID:        listed.GetId(),
 		SandboxID: pod.GetId(),
 	}
-	c.Problem = c.read(answer.GetInfo())
-	return c, nil
+	if err != nil {
+		c.Problem = plain(err)
+	} else {
+		c.Problem = c.read(answer.GetInfo())
+	}
+	return c
 }

@@ -1,22 +1,19 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cri asks a container runtime, through the interface that the kubelet uses, which containers run, and tells of each what a
-// decision about it depends on, in the words of package policy.
+// Package cri lists the containers that run on a node. It asks the container runtimes through the interface that the kubelet uses, and
+// gives for each container what a decision about it depends on, in the words of package policy.
 //
-// It decides nothing. What a container holds is read from the OCI spec that the runtime gives in its verbose status: so it is what an
-// NRI plugin sees of it.
+// It decides nothing. What a container holds is read from the OCI spec in the runtime's verbose status, which is what an NRI plugin
+// sees.
 package cri
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"os"
-	"path/filepath"
-	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -28,18 +25,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
 )
 
-// places are where runtimes usually serve CRI, with whose it is.
-var places = []string{
-	"run/containerd/containerd.sock",               // containerd itself
-	"run/crio/crio.sock",                           // CRI-O
-	"run/k3s/containerd/containerd.sock",           // k3s, RKE2
-	"var/snap/microk8s/common/run/containerd.sock", // MicroK8s
-	"run/k0s/containerd.sock",                      // k0s
-}
-
-// largestAnswer is what the kubelet takes.
-const largestAnswer = 16 << 20
-
 // Runtime is a container runtime that answers.
 type Runtime struct {
 	Name, Version string // as it calls itself: containerd, cri-o
@@ -48,43 +33,14 @@ type Runtime struct {
 	api           runtime.RuntimeServiceClient
 }
 
-// Connect connects to the runtime at an endpoint, /path or unix:///path. Without one, it is the first of the usual places below a root
-// at which a runtime serves CRI. The error says where it was looked for.
-func Connect(ctx context.Context, endpoint, root string) (*Runtime, error) {
-	if endpoint != "" {
-		return connect(ctx, strings.TrimPrefix(endpoint, "unix://"))
-	}
-	var tried error
-	for _, p := range places {
-		socket := filepath.Join(root, p)
-		info, err := os.Stat(socket)
-		if !errors.Is(err, fs.ErrPermission) && (err != nil || info.Mode().Type() != fs.ModeSocket) {
-			continue
-		}
-		r, err := connect(ctx, socket)
-		if err == nil {
-			return r, nil
-		}
-		if tried != nil {
-			err = fmt.Errorf("%w; %w", tried, err)
-		}
-		tried = err
-	}
-	if tried == nil {
-		tried = fmt.Errorf("no container runtime's socket at %s: name it with --runtime-endpoint", strings.Join(below(root), ", "))
-	}
-	return nil, tried
-}
+const (
+	// answersWithin is how long a runtime may take to say its version.
+	answersWithin = 2 * time.Second
+	// largestAnswer is what the kubelet takes.
+	largestAnswer = 16 << 20
+)
 
-func below(root string) []string {
-	var sockets []string
-	for _, p := range places {
-		sockets = append(sockets, filepath.Join(root, p))
-	}
-	return sockets
-}
-
-// reach says in the kernel's words why a socket cannot be connected to. gRPC's have more of its own inside than of the cause.
+// reach gives the kernel's reason why nothing can connect to a socket. gRPC's own errors hide it.
 func reach(ctx context.Context, socket string) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -94,6 +50,8 @@ func reach(ctx context.Context, socket string) error {
 }
 
 func connect(ctx context.Context, socket string) (*Runtime, error) {
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
 	if err := reach(ctx, socket); err != nil {
 		return nil, err
 	}

@@ -4,16 +4,12 @@
 package cri
 
 import (
-	"context"
 	"encoding/json"
+	"errors"
 	"math"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -26,12 +22,12 @@ import (
 
 func connected(t *testing.T, endpoint, root string) *Runtime {
 	t.Helper()
-	r, err := Connect(t.Context(), endpoint, root)
-	if err != nil {
-		t.Fatal(err)
+	all, _, err := Connect(t.Context(), endpoint, root)
+	if err != nil || len(all) != 1 {
+		t.Fatalf("%d runtimes, %v", len(all), err)
 	}
-	t.Cleanup(r.Close)
-	return r
+	t.Cleanup(all[0].Close)
+	return all[0]
 }
 
 func TestContainers(t *testing.T) {
@@ -60,18 +56,20 @@ func TestContainers(t *testing.T) {
 		critest.Container{Namespace: "ml", Pod: "gone", Name: "main", ID: "d", Gone: true},
 		critest.Container{Namespace: "a", Pod: "odd", Name: "main", ID: "e", Info: `{"pid": 5, "runtimeSpec": {"linux": 3}}`},
 		critest.Container{Namespace: "a", Pod: "old", Name: "main", ID: "f", Info: `{"pid": 6}`},
+		critest.Container{Namespace: "a", Pod: "sick", Name: "main", ID: "g", Fails: errors.New("its shim does not answer")},
 	)
 	r := connected(t, "unix://"+fake.Socket, "/nowhere")
 	if r.Name != "containerd" || r.Version != "v2.4.2" {
 		t.Errorf("runtime %s %s", r.Name, r.Version)
 	}
-	got, err := r.Containers(t.Context())
+	got, err := Containers(t.Context(), []*Runtime{r})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Container{
 		{Container: policy.Container{Namespace: "a", Pod: "odd", Name: "main"}, ID: "e", SandboxID: "pod-of-e"},
 		{Container: policy.Container{Namespace: "a", Pod: "old", Name: "main"}, ID: "f", SandboxID: "pod-of-f", PID: 6},
+		{Container: policy.Container{Namespace: "a", Pod: "sick", Name: "main"}, ID: "g", SandboxID: "pod-of-g"},
 		{Container: policy.Container{
 			Namespace: "ml", Pod: "train-0", Name: "main", RuntimeHandler: "nvidia",
 			Annotations: map[string]string{"rdma.noderesource.dev": "true"},
@@ -82,10 +80,10 @@ func TestContainers(t *testing.T) {
 		}},
 		{Container: policy.Container{Namespace: "ml", Pod: "train-1", Name: "main", AllDevices: true}, ID: "b", SandboxID: "pod-of-b", PID: 77},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Container{}, "Problem")); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Container{}, "Problem", "Runtime")); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
-	for i, words := range []string{"cannot be read", "has no runtimeSpec", "", ""} {
+	for i, words := range []string{"cannot be read", "has no runtimeSpec", "its shim does not answer", "", ""} {
 		if problem := got[i].Problem; (problem == nil) != (words == "") || problem != nil && !strings.Contains(problem.Error(), words) {
 			t.Errorf("%s: problem %v, want %q", got[i].Pod, problem, words)
 		}
@@ -113,60 +111,6 @@ func TestPrivilegedIsSeen(t *testing.T) {
 		if got := allDevicesAllowed(test.rules); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
-	}
-}
-
-// Where several sockets are there, the one that serves CRI counts: Docker's containerd does not.
-func TestConnectFindsTheRuntime(t *testing.T) {
-	withoutCRI := critest.Serve(t, critest.Options{NoCRI: true, Path: "run/containerd/containerd.sock"})
-	root := strings.TrimSuffix(withoutCRI.Socket, "/run/containerd/containerd.sock")
-	_, err := Connect(t.Context(), "", root)
-	if err == nil || !strings.Contains(err.Error(), withoutCRI.Socket+": it does not serve CRI") {
-		t.Errorf("no CRI: %v", err)
-	}
-	gone, err := net.Listen("unix", filepath.Join(mkdir(t, root, "run/k0s"), "containerd.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone.(*net.UnixListener).SetUnlinkOnClose(false)
-	_ = gone.Close() // its socket stays, as after a crash
-	_, err = Connect(t.Context(), "", root)
-	if err == nil || !strings.Contains(err.Error(), "does not serve CRI") || !strings.Contains(err.Error(), "run/k0s/containerd.sock: connection refused") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("two sockets that are of no use, in one line: %v", err)
-	}
-	critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0", Root: root, Path: "run/crio/crio.sock"})
-	if r := connected(t, "", root); r.Name != "cri-o" {
-		t.Errorf("runtime %s", r.Name)
-	}
-	_, err = Connect(t.Context(), "", t.TempDir())
-	if err == nil || !strings.Contains(err.Error(), "run/crio/crio.sock") || !strings.Contains(err.Error(), "name it with --runtime-endpoint") {
-		t.Errorf("no socket: %v", err)
-	}
-	_, err = Connect(t.Context(), "/nonexistent.sock", "/")
-	if err == nil || !strings.Contains(err.Error(), "cannot connect to the runtime at /nonexistent.sock: no such file or directory") {
-		t.Errorf("no socket where one was named: %v", err)
-	}
-}
-
-func mkdir(t *testing.T, root, folder string) string {
-	t.Helper()
-	path := filepath.Join(root, folder)
-	if err := os.MkdirAll(path, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func TestRuntimeThatDoesNotAnswer(t *testing.T) {
-	silent, err := net.Listen("unix", t.TempDir()+"/s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = silent.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := Connect(ctx, silent.Addr().String(), "/"); err == nil || !strings.Contains(err.Error(), "did not answer in time") {
-		t.Errorf("%v", err)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Spec is what the container's OCI spec says of limits and capabilities.
+// Spec has the limits and capabilities of a container's OCI spec.
 type Spec struct {
 	Memlock      spec.Rlimit
 	MemlockKnown bool     // the spec sets it
@@ -44,7 +44,7 @@ type verbose struct {
 	} `json:"runtimeSpec"`
 }
 
-// read takes what a verbose status says of a container.
+// read reads a verbose status.
 func (c *Container) read(info map[string]string) error {
 	text, found := info["info"]
 	if !found {
@@ -56,7 +56,7 @@ func (c *Container) read(info map[string]string) error {
 	}
 	c.PID = said.PID
 	if said.RuntimeSpec == nil {
-		return errors.New("the runtime's verbose status has no runtimeSpec, so nobody can tell which devices the container holds")
+		return errors.New("the runtime's verbose status has no runtimeSpec, which names the container's devices")
 	}
 	process, linux := said.RuntimeSpec.Process, said.RuntimeSpec.Linux
 	c.AllDevices = allDevicesAllowed(linux.Resources.Devices)
@@ -73,7 +73,7 @@ func (c *Container) read(info map[string]string) error {
 	return nil
 }
 
-// allDevicesAllowed says whether the last device cgroup rule that is about every device allows it: so it is in a privileged container.
+// allDevicesAllowed reports whether the last device cgroup rule for all devices allows them, as in a privileged container.
 func allDevicesAllowed(rules []specs.LinuxDeviceCgroup) bool {
 	allowed := false
 	for _, r := range rules {

@@ -31,6 +31,7 @@ type Container struct {
 	Exited                   bool
 	Gone                     bool   // it is listed, and gone when it is asked about
 	Info                     string // its verbose status, instead of what PID and Spec say
+	Fails                    error  // the answer when it is asked about
 }
 
 // Runtime is a runtime that serves CRI.
@@ -134,6 +135,9 @@ func (r *Runtime) ContainerStatus(_ context.Context, request *runtime.ContainerS
 	for _, c := range r.containers {
 		if c.ID != request.GetContainerId() || c.Gone {
 			continue
+		}
+		if c.Fails != nil {
+			return nil, c.Fails
 		}
 		answer := &runtime.ContainerStatusResponse{Status: &runtime.ContainerStatus{Id: c.ID, State: c.state()}}
 		if request.GetVerbose() {

@@ -1,0 +1,138 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cri
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Where else an endpoint may be named, as for crictl.
+const (
+	endpointVariable = "CONTAINER_RUNTIME_ENDPOINT"
+	crictlConfig     = "/etc/crictl.yaml"
+)
+
+// places are where runtimes usually serve CRI.
+var places = []string{
+	"run/containerd/containerd.sock",               // containerd itself
+	"run/crio/crio.sock",                           // CRI-O
+	"run/k3s/containerd/containerd.sock",           // k3s, RKE2
+	"var/snap/microk8s/common/run/containerd.sock", // MicroK8s
+	"run/k0s/containerd.sock",                      // k0s
+}
+
+// Connect connects to the runtimes that serve CRI on a node: to the one at the endpoint, /path or unix:///path. Without an endpoint,
+// CONTAINER_RUNTIME_ENDPOINT names it, else /etc/crictl.yaml below the root, whose path is below the root as well. Where nothing names
+// one, all usual places below the root are tried at once; skipped has an error for each that does not serve CRI. The caller closes the
+// runtimes.
+func Connect(ctx context.Context, endpoint, root string) (runtimes []*Runtime, skipped []error, err error) {
+	socket, err := named(endpoint, root)
+	if err != nil {
+		return nil, nil, err
+	}
+	if socket != "" {
+		r, err := connect(ctx, socket)
+		if err != nil {
+			return nil, nil, err
+		}
+		return []*Runtime{r}, nil, nil
+	}
+	sockets := present(root)
+	if len(sockets) == 0 {
+		return nil, nil, fmt.Errorf("no container runtime has a socket at %s: name it with --runtime-endpoint", strings.Join(below(root), ", "))
+	}
+	found, failed := make([]*Runtime, len(sockets)), make([]error, len(sockets))
+	var all sync.WaitGroup
+	for i, socket := range sockets {
+		all.Go(func() { found[i], failed[i] = connect(ctx, socket) })
+	}
+	all.Wait()
+	runtimes = slices.DeleteFunc(found, func(r *Runtime) bool { return r == nil })
+	skipped = slices.DeleteFunc(failed, func(err error) bool { return err == nil })
+	if len(runtimes) == 0 {
+		return nil, nil, oneLine(skipped)
+	}
+	return runtimes, skipped, nil
+}
+
+// named gives the socket that somebody names; "" where nobody does.
+func named(endpoint, root string) (socket string, err error) {
+	if endpoint != "" {
+		return path(endpoint, "--runtime-endpoint")
+	}
+	if endpoint = os.Getenv(endpointVariable); endpoint != "" {
+		return path(endpoint, endpointVariable)
+	}
+	file := filepath.Join(root, crictlConfig)
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	var config struct {
+		Endpoint string `json:"runtime-endpoint"`
+	}
+	if err == nil {
+		err = yaml.Unmarshal(text, &config)
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", file, err)
+	}
+	if config.Endpoint == "" {
+		return "", nil
+	}
+	socket, err = path(config.Endpoint, file)
+	return filepath.Join(root, socket), err
+}
+
+// path gives the path of an endpoint that somebody names.
+func path(endpoint, by string) (string, error) {
+	path := strings.TrimPrefix(endpoint, "unix://")
+	if !strings.HasPrefix(path, "/") {
+		return "", fmt.Errorf("%s names %q: write a socket's path, as in unix:///run/containerd/containerd.sock", by, endpoint)
+	}
+	return path, nil
+}
+
+// present gives the usual places below a root that have a socket, or that may not be looked at; each socket once.
+func present(root string) (sockets []string) {
+	var seen []fs.FileInfo
+	for _, socket := range below(root) {
+		info, err := os.Stat(socket)
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			sockets = append(sockets, socket)
+		case err != nil || info.Mode().Type() != fs.ModeSocket:
+		case !slices.ContainsFunc(seen, func(other fs.FileInfo) bool { return os.SameFile(info, other) }):
+			seen = append(seen, info)
+			sockets = append(sockets, socket)
+		}
+	}
+	return sockets
+}
+
+func below(root string) []string {
+	var sockets []string
+	for _, p := range places {
+		sockets = append(sockets, filepath.Join(root, p))
+	}
+	return sockets
+}
+
+func oneLine(all []error) error {
+	together := all[0]
+	for _, err := range all[1:] {
+		together = fmt.Errorf("%w; %w", together, err)
+	}
+	return together
+}

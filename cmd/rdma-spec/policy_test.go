@@ -1,0 +1,105 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// sixteenNode is a node whose only RDMA container has the 16Gi that its policy gives.
+func sixteenNode(t *testing.T) (root, socket string) {
+	t.Helper()
+	files := hcatest.V100Node().Files()
+	process(files, 1, "17179869184 17179869184", plain)
+	root = files.Root(t)
+	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0", memlockOf(16<<30)))
+	return root, runtime.Socket
+}
+
+// Without a policy in force and without --config, nothing is judged by the defaults, which give more than any policy.
+func TestNothingIsJudgedByTheDefaults(t *testing.T) {
+	root, socket := sixteenNode(t)
+	for _, args := range []string{"status", "repair --dry-run", "repair"} {
+		stdout, stderr, status := command(t, append(strings.Fields(args), "--root", root, "--runtime-endpoint", socket)...)
+		if status != 3 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "or name a configuration with --config") {
+			t.Errorf("%s: exit status %d, stdout %q, stderr %q; want 3 and one line", args, status, stdout, stderr)
+		}
+	}
+}
+
+// register has a plugin on the node at a root write its policy, and gives what ends the plugin.
+func register(t *testing.T, root, text, source string) (end func()) {
+	t.Helper()
+	p, err := policy.FromText([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := hcatest.Files{
+		"proc/4242/stat":                 "4242 (nri-rdma) S 1 4242 4242 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 777 0 0\n",
+		"proc/sys/kernel/random/boot_id": "5a1e\n",
+	}
+	err = errors.Join(files.Write(root), os.Symlink("4242", filepath.Join(root, "proc/self")), os.Mkdir(filepath.Join(root, "run"), 0o755))
+	if err == nil {
+		err = (&inforce.Writer{Root: root}).Write(p, source)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.RemoveAll(filepath.Join(root, "proc/4242")); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// status and repair judge by the policy in force and name it, and refuse one whose writer has ended.
+func TestPolicyInForce(t *testing.T) {
+	root, socket := sixteenNode(t)
+	end := register(t, root, "memlock: 16Gi", "/etc/rdma-spec/config.yaml")
+	node := []string{"--root", root, "--runtime-endpoint", socket}
+	stdout, stderr, status := command(t, append([]string{"status"}, node...)...)
+	names := "rdma-spec: policy: " + root + "/run/rdma-spec/policy.yaml, in force in process 4242 from /etc/rdma-spec/config.yaml\n" +
+		"rdma-spec: runtime: containerd v2.4.2 at " + socket + "\n"
+	if status != 0 || !strings.Contains(stdout, "16Gi") || stderr != names {
+		t.Errorf("status: exit status %d, stderr %q, want %q\n%s", status, stderr, names, stdout)
+	}
+	stdout, stderr, status = command(t, append([]string{"repair", "--dry-run"}, node...)...)
+	if status != 0 || stdout != "nothing to raise: looked at 1 RDMA container\n" || stderr != names {
+		t.Errorf("repair: exit status %d, stdout %q, stderr %q, want %q", status, stdout, stderr, names)
+	}
+	for _, args := range []string{"status -o json", "repair --dry-run -o json"} {
+		stdout, stderr, status = command(t, append(strings.Fields(args), node...)...)
+		var result struct {
+			Policy   struct{ File, Source string }
+			Runtimes []struct{ Name, Socket string }
+		}
+		if err := json.Unmarshal([]byte(stdout), &result); err != nil || status != 0 || stderr != "" {
+			t.Fatalf("%s: exit status %d, %v, stderr %q\n%s", args, status, err, stderr, stdout)
+		}
+		if result.Policy.File != root+inforce.File || result.Policy.Source != "/etc/rdma-spec/config.yaml" || len(result.Runtimes) != 1 || result.Runtimes[0].Socket != socket {
+			t.Errorf("%s: %+v", args, result)
+		}
+	}
+	end()
+	for _, args := range []string{"status", "repair --dry-run"} {
+		_, stderr, status = command(t, append(strings.Fields(args), node...)...)
+		if status != 3 || !strings.Contains(stderr, "is out of date: the plugin that wrote it, process 4242, has ended: no such process: name a configuration with --config\n") {
+			t.Errorf("%s: exit status %d, %s", args, status, stderr)
+		}
+		stdout, _, status = command(t, append(append(strings.Fields(args), "--config", config(t, "memlock: 1Gi")), node...)...)
+		if status != 0 {
+			t.Errorf("%s --config: exit status %d, %s", args, status, stdout)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// nodeWithRuntimes is a short root, for sockets, with HCAs and a process of container 1 that has enough memlock.
+func nodeWithRuntimes(t *testing.T) (root string) {
+	t.Helper()
+	files := hcatest.V100Node().Files()
+	process(files, 1, "unlimited unlimited", ipcLocked)
+	root, err := os.MkdirTemp("", "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	if err := files.Write(root); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CONTAINER_RUNTIME_ENDPOINT", "")
+	return root
+}
+
+// The containers of all runtimes count: those of k3s beside Docker's containerd, whether that serves CRI or not.
+func TestStatusAsksAllRuntimes(t *testing.T) {
+	for name, docker := range map[string]critest.Options{
+		"Docker's containerd serves CRI and has no pods": {Path: "run/containerd/containerd.sock"},
+		"Docker's containerd does not serve CRI":         {Path: "run/containerd/containerd.sock", NoCRI: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := nodeWithRuntimes(t)
+			docker.Root = root
+			critest.Serve(t, docker)
+			k3s := critest.Serve(t, critest.Options{Root: root, Path: "run/k3s/containerd/containerd.sock"}, holder(1, 0, "train-0"))
+			for _, args := range []string{"status", "repair --dry-run"} {
+				stdout, stderr, status := command(t, append(strings.Fields(args), "--config", config(t, "{}"), "--root", root)...)
+				want := map[string]string{"status": "ml/train-0  main", "repair --dry-run": "looked at 1 RDMA container\n"}[args]
+				if status != 0 || !strings.Contains(stdout, want) || !strings.Contains(stderr, "rdma-spec: runtime: containerd v2.4.2 at "+k3s.Socket+"\n") {
+					t.Errorf("%s: exit status %d\n%s%s", args, status, stdout, stderr)
+				}
+				said := map[bool]string{
+					true:  "rdma-spec: skipped: " + root + "/run/containerd/containerd.sock: it does not serve CRI",
+					false: "rdma-spec: runtime: containerd v2.4.2 at " + root + "/run/containerd/containerd.sock\n",
+				}[docker.NoCRI]
+				if !strings.Contains(stderr, said) {
+					t.Errorf("%s says %q, want %q", args, stderr, said)
+				}
+			}
+		})
+	}
+}
+
+// A runtime that does not answer for one container says nothing about the others. It is unknown whether that one is as it should be.
+func TestStatusWhereOneContainerFails(t *testing.T) {
+	root := nodeWithRuntimes(t)
+	sick := holder(2, 0, "sick")
+	sick.Fails = errors.New("its shim does not answer")
+	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"), sick)
+	node := []string{"--config", config(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket}
+	stdout, stderr, status := command(t, append([]string{"status"}, node...)...)
+	want := "ml/sick     main       none    -          -         -       unknown  its shim does not answer\n" +
+		"ml/train-0  main       device  unlimited  yes       mlx5_0  ok       -\n"
+	if status != 3 || !strings.HasSuffix(stdout, want) || !strings.HasSuffix(stderr, "rdma-spec: cannot look at 1 container\n") {
+		t.Errorf("status: exit status %d, stderr %q\n%s", status, stderr, stdout)
+	}
+	stdout, stderr, status = command(t, append([]string{"repair", "--dry-run"}, node...)...)
+	if status != 3 || stdout != "nothing to raise: looked at 1 RDMA container\n" || !strings.Contains(stderr, "rdma-spec: ml/sick main: left alone: its shim does not answer\n") {
+		t.Errorf("repair: exit status %d, stdout %q, stderr %q", status, stdout, stderr)
+	}
+	stdout, _, status = command(t, append([]string{"status", "ml/train-0"}, node...)...)
+	if status != 0 || strings.Count(stdout, "\n") != 2 || !strings.Contains(stdout, "ml/train-0") {
+		t.Errorf("of the other pod: exit status %d\n%s", status, stdout)
+	}
+	_, stderr, status = command(t, append([]string{"status", "ml/train-0", "ml/elsewhere"}, node...)...)
+	if status != 3 || stderr != "rdma-spec: no container of pod ml/elsewhere runs on this node\n" {
+		t.Errorf("of an unknown pod: exit status %d, %s", status, stderr)
+	}
+	other := critest.Serve(t, critest.Options{}, other(1, "unrelated"))
+	stdout, stderr, status = command(t, "status", "ml/unrelated", "--config", config(t, "{}"), "--root", root, "--runtime-endpoint", other.Socket)
+	if status != 0 || strings.Count(stdout, "\n") != 1 || !strings.Contains(stderr, "rdma-spec: ml/unrelated main is not an RDMA container\n") {
+		t.Errorf("of a pod without RDMA: exit status %d, stderr %q\n%s", status, stderr, stdout)
+	}
+}
+
+// What a new container would lack as well is not advised.
+func TestAdviceOnIPCLock(t *testing.T) {
+	p, err := policy.FromText([]byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := hcatest.V100Node().Files()
+	process(files, 1, "unlimited unlimited", plain)
+	root := files.Root(t)
+	usual := other(1, "").Spec.Process.Capabilities.Bounding
+	for name, test := range map[string]struct {
+		runtime  string
+		bounding []string
+		want     string
+	}{
+		"created without the plugin":                  {"containerd", usual, "no CAP_IPC_LOCK: recreate the pod to get it"},
+		"CRI-O":                                       {"cri-o", usual, "no CAP_IPC_LOCK: with cri-o a container has it from its pod or from the runtime's configuration"},
+		"the entrypoint changes the user":             {"containerd", append(slices.Clone(usual), spec.CapIPCLock), "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user"},
+		"CRI-O, and the entrypoint changes the user":  {"cri-o", append(slices.Clone(usual), spec.CapIPCLock), "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user"},
+		"its author dropped all capabilities":         {"containerd", nil, ""},
+		"its author dropped all but what is IPC_LOCK": {"containerd", []string{spec.CapIPCLock}, "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user"},
+	} {
+		s := nodeOptions{root: root}.surveyor(p, limits.New(root))
+		c := cri.Container{
+			Container: policy.Container{Namespace: "ml", Pod: "a", Name: "main", Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}}},
+			Runtime:   &cri.Runtime{Name: test.runtime}, ID: containerID(1), PID: 1, Spec: cri.Spec{Bounding: test.bounding},
+		}
+		r, isRDMA := s.look(c)
+		all := []runningContainer{r}
+		s.judge(t.Context(), all)
+		if !isRDMA || strings.Join(all[0].Notes, "; ") != test.want || all[0].State != stateOK {
+			t.Errorf("%s: %s, %q, want %q", name, all[0].State, all[0].Notes, test.want)
+		}
+	}
+}
