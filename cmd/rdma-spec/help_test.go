@@ -1,0 +1,187 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// commands gives the root command and all commands below it but cobra's own.
+func commands(c *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{c}
+	for _, child := range c.Commands() {
+		all = append(all, commands(child)...)
+	}
+	return all
+}
+
+// Help fits a terminal, and each command has an example that is a call of it.
+func TestHelp(t *testing.T) {
+	for _, c := range commands(newRootCommand()) {
+		help := call("", append(strings.Fields(c.CommandPath())[1:], "--help")...)
+		for line := range strings.Lines(help.Stdout) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n >= 100 {
+				t.Errorf("%s --help has a line of %d columns: %s", c.CommandPath(), n, line)
+			}
+		}
+		if !strings.Contains(c.Example, c.CommandPath()+" ") && !strings.HasSuffix(c.Example, c.CommandPath()) && !strings.Contains(c.Example, c.CommandPath()+"\n") {
+			t.Errorf("%s has no example", c.CommandPath())
+		}
+	}
+}
+
+// The help of the program has its commands in groups.
+func TestCommandsAreInGroups(t *testing.T) {
+	help := call("", "--help").Stdout
+	for title, names := range map[string]string{
+		"On a node:": "devices repair status", "For a pod:": "explain verify", "Configuration:": "config generate",
+	} {
+		_, rest, found := strings.Cut(help, "\n"+title+"\n")
+		group, _, _ := strings.Cut(rest, "\n\n")
+		var got []string
+		for line := range strings.Lines(group) {
+			got = append(got, strings.Fields(line)[0])
+		}
+		if !found || strings.Join(got, " ") != names {
+			t.Errorf("%s has %v, want %s", title, got, names)
+		}
+	}
+}
+
+// Phrases that a native reader stumbled over.
+var riddles = regexp.MustCompile(`(?i)\b(is no|are no|has no more|looks? whether|tells? of|says the|which says|that run already|any more|shall)\b`)
+
+func TestHelpIsPlainEnglish(t *testing.T) {
+	for _, c := range commands(newRootCommand()) {
+		help := call("", append(strings.Fields(c.CommandPath())[1:], "--help")...).Stdout
+		if found := riddles.FindAllString(help, -1); len(found) > 0 {
+			t.Errorf("%s --help has %q", c.CommandPath(), found)
+		}
+	}
+}
+
+// Every result for programs says which version it has.
+func TestEveryResultHasAnAPIVersion(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	process(files, 1, "8388608 8388608", plain)
+	root, file := files.Root(t), config(t, "{}")
+	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"))
+	node := " --root " + root + " --config " + file + " --runtime-endpoint " + runtime.Socket
+	results := map[string]string{
+		"devices":      "devices --root " + root,
+		"status":       "status" + node,
+		"repair":       "repair --dry-run" + node,
+		"explain":      "explain -f ../../deploy/examples/device-plugin.yaml --hca mlx5_0 --config " + file,
+		"verify":       "verify --lock 4Ki",
+		"config check": "config check " + file,
+	}
+	for _, c := range commands(newRootCommand()) {
+		if c.Flags().Lookup("format") == nil {
+			continue
+		}
+		args, known := results[strings.TrimPrefix(c.CommandPath(), "rdma-spec ")]
+		if !known {
+			t.Errorf("%s is not tested here", c.CommandPath())
+			continue
+		}
+		for _, format := range []string{"json", "yaml"} {
+			got := call("", append(strings.Fields(args), "-o", format)...)
+			if got.Status > 1 || strings.Count(got.Stdout, "rdma-spec/v1alpha1") != 1 {
+				t.Errorf("%s -o %s: %+v", args, format, got)
+			}
+			var result struct{ APIVersion string }
+			if err := json.Unmarshal([]byte(got.Stdout), &result); format == "json" && (err != nil || result.APIVersion != apiVersion) {
+				t.Errorf("%s: apiVersion %q, %v", args, result.APIVersion, err)
+			}
+		}
+	}
+}
+
+// completions are what a shell offers at the end of a command line.
+func completions(t *testing.T, args ...string) string {
+	t.Helper()
+	got := call("", append([]string{"__complete"}, args...)...)
+	words, _, _ := strings.Cut(got.Stdout, "\n:")
+	return strings.ReplaceAll(words, "\n", " ")
+}
+
+func TestCompletion(t *testing.T) {
+	t.Setenv("CONTAINER_RUNTIME_ENDPOINT", "")
+	root := hcatest.V100(t)
+	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-1"), holder(2, 0, "train-0"), other(3, "web"))
+	for want, args := range map[string][]string{
+		"table json yaml":              {"status", "-o", ""},
+		"text json yaml":               {"config", "check", "--format", ""},
+		"ml/train-0 ml/train-1 ml/web": {"repair", "--runtime-endpoint", runtime.Socket, ""},
+		"ml/train-1 ml/web":            {"status", "--runtime-endpoint", runtime.Socket, "ml/train-0", ""},
+		"mlx5_0 mlx5_1":                {"explain", "--root", root, "--hca", ""},
+		"mlx5_1,mlx5_0":                {"explain", "--root", root, "--hca", "mlx5_1,"},
+		"none all mlx5_0 mlx5_1":       {"generate", "--root", root, "--devices", ""},
+		"containerd docker crio nodeadm talos bottlerocket systemd": {"generate", "--for", ""},
+	} {
+		if got := completions(t, args...); !strings.HasPrefix(got, want) {
+			t.Errorf("%v: %q, want %q", args, got, want)
+		}
+	}
+	if got := completions(t, "status", "--root", t.TempDir(), ""); strings.Contains(got, "/") {
+		t.Errorf("without a runtime: %q", got)
+	}
+}
+
+// A program reads what verify and repair found.
+func TestStructuredResults(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	process(files, 1, "8388608 8388608", plain)
+	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"))
+	file := config(t, "memlock: 16Gi")
+	got := call("", "repair", "--dry-run", "-o", "json", "--config", file, "--root", files.Root(t), "--runtime-endpoint", runtime.Socket)
+	want := `{
+  "apiVersion": "rdma-spec/v1alpha1",
+  "policy": {
+    "file": "` + file + `"
+  },
+  "runtimes": [
+    {
+      "name": "containerd",
+      "version": "v2.4.2",
+      "socket": "` + runtime.Socket + `"
+    }
+  ],
+  "dryRun": true,
+  "lookedAt": 1,
+  "containers": [
+    {
+      "namespace": "ml",
+      "pod": "train-0",
+      "container": "main",
+      "id": "` + containerID(1) + `",
+      "memlock": "16Gi",
+      "memlockBytes": 17179869184,
+      "processes": 1,
+      "storedSpec": true
+    }
+  ]
+}
+`
+	if got != (outcome{1, want, ""}) {
+		t.Errorf("repair: %d, %q\n%s", got.Status, got.Stderr, got.Stdout)
+	}
+	got = call("", "verify", "--lock", "4Ki", "-o", "json")
+	var verified struct {
+		Fails bool
+		Facts []struct{ Verdict, Text string }
+	}
+	if err := json.Unmarshal([]byte(got.Stdout), &verified); err != nil || len(verified.Facts) < 4 || verified.Fails != (got.Status == 1) {
+		t.Errorf("verify: %d, %v\n%s", got.Status, err, got.Stdout)
+	}
+}
