@@ -309,3 +309,28 @@ func TestWriterRefusesAFolderOfOthers(t *testing.T) {
 		t.Errorf("written: %v", found)
 	}
 }
+
+// FuzzRead: whatever the file has, it is a policy, or refused in one line.
+func FuzzRead(f *testing.F) {
+	f.Add("apiVersion: rdma-spec/v1alpha1\nsource: x\nwriter: {pid: 1, startTime: 1, bootID: a}\npolicy: {memlock: 1Gi}\n")
+	f.Add("apiVersion: rdma-spec/v1alpha1\nwriter: {pid: -1}\npolicy: []\n")
+	f.Add("policy: {rules: [{}, {}]}\napiVersion: [\n")
+	f.Add("")
+	root := f.TempDir()
+	files := map[string]string{"proc/sys/kernel/random/boot_id": "a\n", "proc/1/stat": "1 (a) S" + strings.Repeat(" 1", 40), File: ""}
+	for name, text := range files {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		if err := os.WriteFile(filepath.Join(root, File), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Read(root)
+		if err == nil && got.Policy == nil || err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("%+v, %q", got, err)
+		}
+	})
+}
