@@ -63,7 +63,7 @@ func showStatus(ctx context.Context, stdout, stderr io.Writer, o nodeOptions, on
 	}
 	if format == formatTable {
 		err = writeTable(stdout, statusHeader, statusRows(result.Containers))
-		if len(result.Containers) == 0 {
+		if len(result.Containers)+result.failed == 0 {
 			result.Notes = append(result.Notes, "no RDMA container runs here")
 		}
 		writeNotes(stderr, append(result.sources(), result.Notes...))

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -34,7 +33,7 @@ type survey struct {
 	Containers []runningContainer `json:"containers"` // the RDMA containers, and those that cannot be looked at
 	Notes      []string           `json:"notes,omitempty"`
 
-	failed int // containers that cannot be looked at
+	failed int // containers that are unknown
 }
 
 // servingRuntime is a runtime that was asked.
@@ -55,6 +54,8 @@ type surveyor struct {
 	hidden    error            // why the processes of containers cannot be seen
 	running   map[string][]int // the IDs of the processes of each container
 	notes     []string
+	// unanswered counts the containers without another signal for which the kubelet does not answer: their resources may be one.
+	unanswered int
 }
 
 // survey asks the runtimes which containers run, and compares what each has with what the policy gives it. Where pods are named, only
@@ -89,9 +90,6 @@ func (o nodeOptions) survey(ctx context.Context, on *limits.Processes, pods []st
 		s.note("skipped: " + err.Error())
 	}
 	for _, c := range containers {
-		if c.Problem != nil {
-			result.failed++
-		}
 		if r, counts := s.look(c); counts {
 			result.Containers = append(result.Containers, r)
 		} else if len(pods) > 0 {
@@ -99,7 +97,12 @@ func (o nodeOptions) survey(ctx context.Context, on *limits.Processes, pods []st
 		}
 	}
 	s.judge(ctx, result.Containers)
-	result.Notes = s.notes
+	result.Notes, result.failed = s.notes, s.unanswered
+	for _, r := range result.Containers {
+		if r.State == stateUnknown {
+			result.failed++
+		}
+	}
 	return result, nil
 }
 
@@ -158,7 +161,11 @@ func (s *surveyor) look(c cri.Container) (runningContainer, bool) {
 		r.is(stateUnknown, c.Problem.Error())
 		return r, true
 	}
-	c.Resources = func() ([]string, bool, error) { return s.resources(c) }
+	var silent error
+	c.Resources = func() (names []string, known bool, err error) {
+		names, known, silent = s.resources(c)
+		return names, known, silent
+	}
 	d := s.policy.Decide(c.Container, s.node)
 	r.Signal, r.Evidence, r.Rule, r.Wanted = d.Signal, d.Evidence, d.Rule, d.Grant
 	for _, warning := range d.Warnings {
@@ -170,9 +177,11 @@ func (s *surveyor) look(c cri.Container) (runningContainer, bool) {
 		r.is(stateUnknown, d.Refusal.Message)
 	case d.Refusal != nil:
 		r.is(stateRefused, "a new container would be refused: "+d.Refusal.Message)
-	case d.Signal != policy.SignalNone:
-		r.is(stateUnknown, cmp.Or(d.Reason, "the policy gives it nothing"))
 	default:
+		if silent != nil {
+			s.note(d.Reason)
+			s.unanswered++
+		}
 		return runningContainer{}, false
 	}
 	s.hcas(&r)
