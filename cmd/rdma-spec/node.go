@@ -44,14 +44,13 @@ CONTAINER_RUNTIME_ENDPOINT or /etc/crictl.yaml names one.`
 type judgedBy struct {
 	File   string `json:"file"`
 	Source string `json:"source,omitempty"` // where the plugin has a policy in force from
-	PID    int    `json:"pid,omitempty"`    // the plugin
 }
 
 func (j judgedBy) String() string {
-	if j.PID == 0 {
+	if j.Source == "" {
 		return j.File
 	}
-	return fmt.Sprintf("%s, in force in process %d from %s", j.File, j.PID, j.Source)
+	return fmt.Sprintf("%s, in force, from %s", j.File, j.Source)
 }
 
 // policy gives the configuration that is named, else the policy in force.
@@ -67,7 +66,7 @@ func (o nodeOptions) policy() (*policy.Policy, judgedBy, error) {
 	case err != nil:
 		return nil, judgedBy{}, fmt.Errorf("%w: name a configuration with --config", err)
 	}
-	return current.Policy, judgedBy{File: current.Path, Source: current.Source, PID: current.PID}, nil
+	return current.Policy, judgedBy{File: current.Path, Source: current.Source}, nil
 }
 
 // command gives the command line that does something else with the same node and policy.

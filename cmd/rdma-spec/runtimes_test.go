@@ -102,7 +102,7 @@ func TestStatusWhereTheKubeletDoesNotAnswer(t *testing.T) {
 	runtime := critest.Serve(t, critest.Options{}, other(1, "a"), other(2, "b"))
 	for _, args := range []string{"status", "repair"} {
 		stdout, stderr, status := command(t, args, "--config", config(t, "optIn: {resources: [rdma/*]}"), "--root", root, "--runtime-endpoint", runtime.Socket)
-		if status != 3 || strings.Count(stdout, "\n") != 1 || strings.Count(stderr, "the kubelet did not tell") != 1 || !strings.HasSuffix(stderr, "rdma-spec: cannot look at 2 containers\n") {
+		if status != 3 || strings.Count(stdout, "\n") != 1 || strings.Count(stderr, "the kubelet did not report") != 1 || !strings.HasSuffix(stderr, "rdma-spec: cannot look at 2 containers\n") {
 			t.Errorf("%s: exit status %d\n%s%s", args, status, stdout, stderr)
 		}
 	}

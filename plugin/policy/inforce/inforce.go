@@ -46,7 +46,6 @@ type InForce struct {
 	Policy *policy.Policy
 	Source string // where its writer has it from: a file, the runtime, or the defaults
 	Path   string // the file that it was read from
-	PID    int    // its writer's, in the writer's PID namespace
 }
 
 // Read reads the policy in force on the node whose run is below a root. The error is a single line. It is fs.ErrNotExist where no plugin
@@ -73,13 +72,13 @@ func Read(root string) (*InForce, error) {
 	case err != nil:
 		return nil, err
 	case !lives:
-		return nil, fmt.Errorf("%s is out of date: the plugin that wrote it, process %d, has ended", path, d.PID)
+		return nil, fmt.Errorf("%s is out of date: the plugin that wrote it has ended", path)
 	}
 	p, err := policy.FromText(d.Policy)
 	if err != nil {
 		return nil, unreadable(path, err)
 	}
-	return &InForce{Policy: p, Source: d.Source, Path: path, PID: d.PID}, nil
+	return &InForce{Policy: p, Source: d.Source, Path: path}, nil
 }
 
 func unreadable(path string, err error) error {

@@ -65,6 +65,13 @@ func (w *Writer) Keep(p *policy.Policy, source string) error {
 	return w.replace(text)
 }
 
+// Close ends the Writer as the end of its process does: what it wrote is in force no longer.
+func (w *Writer) Close() {
+	if w != nil && w.file != nil {
+		_ = w.file.Close() // it was written, and the lock goes with it
+	}
+}
+
 // wrote reports whether a file is the one that this Writer wrote last.
 func (w *Writer) wrote(file *os.File) bool {
 	if w.file == nil {
