@@ -5,6 +5,7 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -18,27 +19,36 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
-// otherPlugin sets unlimited memlock and injects a device, as others of the field do.
-type otherPlugin struct{ device *api.LinuxDevice }
+// otherPlugin sets memlock and injects a device, as others of the field do.
+type otherPlugin struct {
+	device  *api.LinuxDevice
+	memlock uint64
+}
 
 // CreateContainer is called by the runtime.
 func (o otherPlugin) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	adjustment := &api.ContainerAdjustment{}
-	adjustment.AddRlimit("RLIMIT_MEMLOCK", math.MaxUint64, math.MaxUint64)
+	adjustment.AddRlimit("RLIMIT_MEMLOCK", o.memlock, o.memlock)
 	adjustment.AddDevice(o.device)
 	return adjustment, nil, nil
 }
 
-// With another plugin before this one, what that has set is left alone; with one after it, the runtime refuses the container and names both.
+// With another plugin before this one, what that has set is left alone where it suffices. Where it does not, and with another plugin after this
+// one, the runtime refuses the container and names both: NRI lets only one plugin set a limit.
 func TestOtherPluginsOfTheNode(t *testing.T) {
-	for _, test := range []struct{ index, want string }{{"10", ""}, {"95", `both tried to set`}} {
-		t.Run("index "+test.index, func(t *testing.T) {
+	const both = "both tried to set"
+	for _, test := range []struct {
+		index   string
+		memlock uint64
+		want    string
+	}{{"10", math.MaxUint64, ""}, {"10", 1 << 30, both}, {"95", math.MaxUint64, both}} {
+		t.Run(fmt.Sprintf("index %s, memlock %d", test.index, test.memlock), func(t *testing.T) {
 			runtime := nritest.New(t, "containerd", "v2.4.2")
 			runtime.Start(t)
 			root := hcatest.V100(t)
 			run(t, Options{Socket: runtime.Socket, Root: root, Policy: mustPolicy(t, "inject: {namespaces: [ml]}")})
 			verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
-			startOther(t, runtime, test.index, otherPlugin{verbs})
+			startOther(t, runtime, test.index, otherPlugin{verbs, test.memlock})
 			await.That(t, await.Patience, "both registered", func() bool { return runtime.Synchronised() == 2 })
 			asking := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: "true"}}
 			got, err := runtime.Create(t.Context(), asking, &api.Container{Id: "container", Name: "main"})

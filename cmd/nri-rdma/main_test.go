@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -16,9 +17,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
 )
@@ -172,5 +175,35 @@ func awaitNotification(t *testing.T, systemd *net.UnixConn, word string) {
 		if strings.Contains(string(buffer[:n]), word) {
 			return
 		}
+	}
+}
+
+// Launched by the runtime, the plugin is there before the first container, under the name and with the configuration that the runtime gives
+// it.
+func TestLaunchedByTheRuntime(t *testing.T) {
+	program, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := hcatest.V100(t)
+	node, err := hca.Scan(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verbs, _ := node.HCAs[0].Verbs()
+	device := &api.LinuxDevice{Path: verbs.Path, Type: "c", Major: int64(verbs.Major), Minor: int64(verbs.Minor)}
+	script := filepath.Join(t.TempDir(), "90-rdma") // the runtime passes neither arguments nor its environment
+	if err := os.WriteFile(script, []byte(fmt.Sprintf("#!/bin/sh\n%s=launched exec %s --root %s\n", asProgram, program, root)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for config, want := range map[string]uint64{"memlock: 1Gi": 1 << 30, "": math.MaxUint64} {
+		runtime := nritest.New(t, "containerd", "v2.4.2")
+		runtime.Launch(t, script, config)
+		runtime.Start(t)
+		got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "first", Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{device}}})
+		if err != nil || len(got.GetRlimits()) != 1 || got.GetRlimits()[0].GetSoft() != want {
+			t.Errorf("configuration %q: the first container gets %v, %v", config, got.GetRlimits(), err)
+		}
+		runtime.Stop()
 	}
 }

@@ -48,6 +48,7 @@ type Runtime struct {
 	existing      []*api.Container
 	synchronised  atomic.Int64
 	starting      atomic.Bool
+	launches      string // the folder of the plugins that it launches
 	hangsUp       atomic.Bool
 }
 
@@ -59,13 +60,23 @@ func New(t testing.TB, name, version string) *Runtime {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	r := &Runtime{Socket: filepath.Join(folder, "nri.sock"), name: name, version: version}
+	r := &Runtime{Socket: filepath.Join(folder, "nri.sock"), name: name, version: version, launches: filepath.Join(folder, "plugins")}
 	t.Cleanup(r.Stop)
 	return r
 }
 
 // SetExisting gives the containers that plugins are told of when they register.
 func (r *Runtime) SetExisting(containers []*api.Container) { r.existing = containers }
+
+// Launch has the runtime launch a program as a plugin when it starts, "90-rdma", and hand a configuration over to it.
+func (r *Runtime) Launch(t testing.TB, program, config string) {
+	t.Helper()
+	err := errors.Join(os.MkdirAll(r.launches+"/conf.d", 0o755), os.Symlink(program, r.launches+"/90-rdma"),
+		os.WriteFile(r.launches+"/conf.d/90-rdma.conf", []byte(config), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // HangUp has the runtime hang up on every plugin that has said which events it wants, as one does that does not know them.
 func (r *Runtime) HangUp() { r.hangsUp.Store(true) }
@@ -77,7 +88,7 @@ func (r *Runtime) Start(t testing.TB) {
 	defer r.mu.Unlock()
 	nri, err := adaptation.New(r.name, r.version, r.synchronise,
 		func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil },
-		adaptation.WithSocketPath(r.inner()), adaptation.WithPluginPath(filepath.Dir(r.Socket)+"/none"), adaptation.WithPluginConfigPath(filepath.Dir(r.Socket)+"/none"))
+		adaptation.WithSocketPath(r.inner()), adaptation.WithPluginPath(r.launches), adaptation.WithPluginConfigPath(r.launches+"/conf.d"))
 	if err != nil {
 		t.Fatal(err)
 	}
