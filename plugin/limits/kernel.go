@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -119,13 +118,10 @@ func (p proc) Self() int {
 // Changeable refuses a proc whose process IDs are not those that this process's system calls mean: it is a copy of another node's,
 // or the proc of another PID namespace.
 func (p proc) Changeable() error {
-	status, err := p.Read(p.Self(), "status")
-	if err == nil {
-		for line := range strings.Lines(string(status)) {
-			// One ID for each PID namespace, from that of the proc mount down to the process's own.
-			if ids, found := strings.CutPrefix(line, "NSpid:"); found && strings.TrimSpace(ids) == strconv.Itoa(os.Getpid()) {
-				return nil
-			}
+	if status, err := p.Read(p.Self(), "status"); err == nil {
+		// One ID for each PID namespace, from that of the proc mount down to the process's own.
+		if ids, err := lineAfter(status, "NSpid:"); err == nil && ids == strconv.Itoa(os.Getpid()) {
+			return nil
 		}
 	}
 	return fmt.Errorf("%s is not of this process's PID namespace, so nothing can be changed by it: run on the node itself, or in a pod with hostPID: true", p.path)

@@ -13,6 +13,7 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,26 +142,30 @@ func (p *Processes) Pause(ctx context.Context, d time.Duration) { p.kernel.Pause
 
 // parseMemlock finds RLIMIT_MEMLOCK in the text of /proc/PID/limits.
 func parseMemlock(text []byte) (spec.Rlimit, error) {
-	for line := range strings.Lines(string(text)) {
-		values, found := strings.CutPrefix(line, "Max locked memory ")
-		if !found {
-			continue
-		}
-		fields := strings.Fields(values)
-		if len(fields) < 2 {
-			return spec.Rlimit{}, fmt.Errorf("%q: expected a soft and a hard limit", line)
-		}
-		soft, err := parseBytes(fields[0])
-		if err != nil {
-			return spec.Rlimit{}, err
-		}
-		hard, err := parseBytes(fields[1])
-		if err != nil {
-			return spec.Rlimit{}, err
-		}
-		return spec.Rlimit{Soft: soft, Hard: hard}, nil
+	values, err := lineAfter(text, "Max locked memory ")
+	if err != nil {
+		return spec.Rlimit{}, err
 	}
-	return spec.Rlimit{}, errors.New("it has no line for Max locked memory")
+	fields := strings.Fields(values)
+	if len(fields) < 2 {
+		return spec.Rlimit{}, fmt.Errorf("%q: expected a soft and a hard limit", values)
+	}
+	soft, errSoft := parseBytes(fields[0])
+	hard, errHard := parseBytes(fields[1])
+	if err := cmp.Or(errSoft, errHard); err != nil {
+		return spec.Rlimit{}, err
+	}
+	return spec.Rlimit{Soft: soft, Hard: hard}, nil
+}
+
+// lineAfter gives what follows a prefix in the first line that has it.
+func lineAfter(text []byte, prefix string) (string, error) {
+	for line := range strings.Lines(string(text)) {
+		if rest, found := strings.CutPrefix(line, prefix); found {
+			return strings.TrimSpace(rest), nil
+		}
+	}
+	return "", fmt.Errorf("it has no line for %s", strings.TrimRight(prefix, ": "))
 }
 
 func parseBytes(text string) (spec.Limit, error) {
@@ -185,23 +190,21 @@ const capIPCLock = 14
 
 // parseCapEff finds the effective capabilities in the text of /proc/PID/status.
 func parseCapEff(text []byte) (uint64, error) {
-	for line := range strings.Lines(string(text)) {
-		if set, found := strings.CutPrefix(line, "CapEff:"); found {
-			return parseNumber(strings.TrimSpace(set), 16, 64)
-		}
+	set, err := lineAfter(text, "CapEff:")
+	if err != nil {
+		return 0, err
 	}
-	return 0, errors.New("it has no line for CapEff")
+	return parseNumber(set, 16, 64)
 }
 
 // parseTGID finds the process that a thread belongs to in the text of /proc/TID/status.
 func parseTGID(text []byte) (pid int, err error) {
-	for line := range strings.Lines(string(text)) {
-		if id, found := strings.CutPrefix(line, "Tgid:"); found {
-			n, err := parseNumber(strings.TrimSpace(id), 10, 31)
-			return int(n), err
-		}
+	id, err := lineAfter(text, "Tgid:")
+	if err != nil {
+		return 0, err
 	}
-	return 0, errors.New("it has no line for Tgid")
+	n, err := parseNumber(id, 10, 31)
+	return int(n), err
 }
 
 // allUIDs says whether the text of /proc/PID/uid_map maps every user to itself, as in the node's own user namespace.
