@@ -78,6 +78,17 @@ func TestRunningContainersAreCompared(t *testing.T) {
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1, repair.Sufficient: 2})
 }
 
+// Without a configuration file, running containers are compared with the policy that the runtime hands over, or the default one.
+func TestRunningContainersWithoutAFile(t *testing.T) {
+	root := hcatest.V100(t)
+	nri := nritest.New(t, "containerd", "v2.4.2")
+	nri.SetExisting([]*api.Container{existing("a", verbsContainer(t, root).GetLinux().GetDevices()[0])})
+	nri.Start(t)
+	table := limitstest.NewKernel(map[string][]spec.Limit{limitstest.ID("a"): {1}})
+	p := run(t, Options{Socket: nri.Socket, Root: root, Limits: limits.On(table)})
+	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
+}
+
 // What was given to a container at its creation is the container's.
 func TestRecorded(t *testing.T) {
 	ctr := existing("a", &api.LinuxDevice{Path: "/dev/null", Type: "c", Major: 1, Minor: 3})

@@ -13,12 +13,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// unfinishedMost bounds how many edits are tried again.
-const unfinishedMost = 1000
+// editsMost bounds how many edits are tried again.
+const editsMost = 1000
 
 var errNoSpecs = errors.New("the runtime keeps no specs that can be edited")
 
-// edits are those that failed when a container was created, by the container's ID.
+// edits are those that failed when a container was created: what its stored spec lacks, by its ID.
 type edits struct {
 	mu     sync.Mutex
 	grants map[string]spec.Grant
@@ -27,18 +27,9 @@ type edits struct {
 func (e *edits) add(id string, grant spec.Grant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.grants == nil {
-		e.grants = map[string]spec.Grant{}
-	}
-	if len(e.grants) < unfinishedMost {
+	if len(e.grants) < editsMost {
 		e.grants[id] = grant
 	}
-}
-
-func (e *edits) remove(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.grants, id)
 }
 
 func (e *edits) all() map[string]spec.Grant {
@@ -47,15 +38,15 @@ func (e *edits) all() map[string]spec.Grant {
 	return maps.Clone(e.grants)
 }
 
-func (e *edits) clear() {
+func (e *edits) forget(which func(id string, grant spec.Grant) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	clear(e.grants)
+	maps.DeleteFunc(e.grants, which)
 }
 
 // finishEdits tries the edits again that failed, and counts the containers that lack CAP_IPC_LOCK all the same.
 func (r *Repair) finishEdits(ctx context.Context, found *findings) (lacking int) {
-	tried, specs := r.edits.all(), r.specs()
+	tried, done, specs := r.edits.all(), map[string]bool{}, r.specs()
 	for id, grant := range tried {
 		err := errNoSpecs
 		if specs != nil {
@@ -65,14 +56,15 @@ func (r *Repair) finishEdits(ctx context.Context, found *findings) (lacking int)
 		switch {
 		case err == nil:
 			log.Info("CAP_IPC_LOCK added to the stored spec after the creation: processes of later execs have it; if those that run need it, recreate the pod")
-			r.edits.remove(id)
+			done[id] = true
 		case errors.Is(err, storedspec.ErrNotFound):
-			r.edits.remove(id)
+			done[id] = true
 		default:
 			log.WithError(err).Debug("still no CAP_IPC_LOCK: the stored spec could not be changed")
 			lacking++
 		}
 	}
+	r.edits.forget(func(id string, _ spec.Grant) bool { return done[id] })
 	for _, f := range found.containers {
 		s := r.state(f.id)
 		if _, now := tried[f.id.String()]; now {

@@ -166,6 +166,7 @@ type kubelet struct {
 	names    map[string][]string // by pod
 	unlisted map[string]bool     // pods whose resources it does not tell all
 	down     bool
+	unknown  map[string]bool // pods that it does not know
 	asked    map[string]int
 }
 
@@ -176,7 +177,7 @@ func (k *kubelet) Names(_, _, pod, _ string) ([]string, bool, error) {
 		k.asked = map[string]int{}
 	}
 	k.asked[pod]++
-	if k.down {
+	if k.down || k.unknown[pod] {
 		return nil, false, errors.New("down")
 	}
 	return k.names[pod], !k.unlisted[pod], nil

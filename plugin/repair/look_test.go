@@ -123,6 +123,28 @@ func TestManyQuestionsToTheKubelet(t *testing.T) {
 	})
 }
 
+// Containers about which the kubelet never answers do not keep it from being asked about the others.
+func TestQuestionsThatAreNeverAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const unknown = 200
+		b := newBench(t, "optIn: {resources: [rdma/*]}", map[string][]spec.Limit{"z": {low}})
+		b.kubelet.names = map[string][]string{"pod-z": {"rdma/hca"}}
+		b.kubelet.unknown = map[string]bool{}
+		var all []Container
+		for i := range unknown {
+			name := fmt.Sprintf("a-%03d", i)
+			b.kernel.Run(limitstest.ID(name), low)
+			b.kubelet.unknown["pod-"+name] = true
+			all = append(all, container(name))
+		}
+		b.Listed(append(all, container("z")), true)
+		b.passes(2)
+		if s, _ := b.Stats(); s.Memlock[Below] != 1 {
+			t.Errorf("%+v, and the kubelet was asked about %d pods", s, len(b.kubelet.asked))
+		}
+	})
+}
+
 // A runtime puts the process of an exec into the container's cgroup a moment before it sets the limits.
 func TestExecIsNotBelowPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

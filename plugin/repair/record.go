@@ -105,7 +105,6 @@ type record struct {
 	containers []*recorded
 	bytes      int
 	omitted    uint64 // containers that did not fit
-	full       bool   // as the log says
 }
 
 // age gives the whole seconds from the record's beginning to now.
@@ -120,11 +119,11 @@ func (r *record) turn(on bool) {
 	defer r.mu.Unlock()
 	r.off = !on
 	if r.off {
-		r.containers, r.bytes, r.full = nil, 0, false
+		r.containers, r.bytes = nil, 0
 	}
 }
 
-// list replaces the record by what the runtime lists. The result says that the record has become full.
+// list replaces the record by what the runtime lists. The result says that a container did not fit, for the first time.
 func (r *record) list(containers []Container) (full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +134,7 @@ func (r *record) list(containers []Container) (full bool) {
 	return full
 }
 
-// add records a container that is created. The result says that the record has become full.
+// add records a container that is created. The result is that of list.
 func (r *record) add(c Container) (full bool) {
 	e := newRecorded(c, r.age(), false)
 	r.mu.Lock()
@@ -150,8 +149,7 @@ func (r *record) put(e *recorded) (full bool) {
 	size := e.bytes()
 	if r.bytes+size > recordBytesMost {
 		r.omitted++
-		full, r.full = !r.full, true
-		return full
+		return r.omitted == 1
 	}
 	r.containers = append(r.containers, e)
 	r.bytes += size
@@ -175,5 +173,4 @@ func (r *record) forget(gone map[*recorded]bool) {
 		}
 		return gone[e]
 	})
-	r.full = r.full && r.bytes > recordBytesMost*9/10
 }

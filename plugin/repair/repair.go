@@ -94,7 +94,7 @@ type Repair struct {
 
 // New makes a Repair. It does nothing until Run.
 func New(o Options) *Repair {
-	r := &Repair{Options: o, record: record{began: time.Now()}, wake: make(chan struct{}, 1)}
+	r := &Repair{Options: o, record: record{began: time.Now()}, edits: edits{grants: map[string]spec.Grant{}}, wake: make(chan struct{}, 1)}
 	r.listedAt.Store(&time.Time{})
 	return r
 }
@@ -185,7 +185,7 @@ func (r *Repair) pass(ctx context.Context) time.Duration {
 	if p == nil || isOff(p) {
 		if p != nil {
 			r.states, r.answers = nil, nil
-			r.edits.clear()
+			r.edits.forget(func(string, spec.Grant) bool { return true })
 		}
 		r.stats.Store(nil)
 		return idle

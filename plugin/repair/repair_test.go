@@ -274,6 +274,25 @@ func TestPolicyComesLater(t *testing.T) {
 	})
 }
 
+// A pass that ends under another policy than it began with raises nothing and says nothing.
+func TestPolicyChangesDuringAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"a": {low}})
+		b.Listed([]Container{container("a", verbs)}, true)
+		go func() {
+			time.Sleep(SecondLookAfter / 2)
+			b.use("{memlock: 1Mi, repair: {mode: fix}}")
+		}()
+		if text := b.passes(1); text != "" {
+			t.Errorf("the log says: %s", text)
+		}
+		if _, ok := b.Stats(); ok || b.kernel.Sets() > 0 {
+			t.Errorf("statistics: %t, limits were set %d times", ok, b.kernel.Sets())
+		}
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}})
+	})
+}
+
 // Run makes passes as often as the policy says, more often after a listing, and at once where another policy is in force.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -130,12 +130,19 @@ func TestContainersWithoutIPCLock(t *testing.T) {
 func TestUnfinishedEdits(t *testing.T) {
 	grant := spec.Grant{IPCLock: spec.IPCLockYes}
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "repair: {mode: report, every: 30s}", map[string][]spec.Limit{"a": {unlimited}})
+		b := newBench(t, "ipcLock: always", map[string][]spec.Limit{"a": {unlimited}})
 		b.specs.texts = map[string]string{"a": "{}", "b": "{}"}
 		b.specs.err = errors.New("containerd did not answer")
 		b.Listed(nil, true)
 		for _, name := range []string{"a", "b", "gone"} { // b is not started yet
 			b.Created(container(name, verbs))
+		}
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}})
+		b.specs.err = nil
+		time.Sleep(specAgain)
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, WithoutIPCLock: 1}) // its stored spec says so
+		b.specs.err = errors.New("containerd did not answer")
+		for _, name := range []string{"a", "b", "gone"} {
 			b.Unfinished(limitstest.ID(name), grant)
 		}
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, WithoutIPCLock: 3})
@@ -154,11 +161,11 @@ func TestUnfinishedEdits(t *testing.T) {
 }
 
 func TestUnfinishedEditsAreBounded(t *testing.T) {
-	var e edits
-	for i := range 2 * unfinishedMost {
+	e := edits{grants: map[string]spec.Grant{}}
+	for i := range 2 * editsMost {
 		e.add(fmt.Sprint(i), spec.Grant{})
 	}
-	if len(e.all()) != unfinishedMost {
+	if len(e.all()) != editsMost {
 		t.Errorf("%d edits are kept", len(e.all()))
 	}
 }
