@@ -38,16 +38,16 @@ func (e *edits) all() map[string]spec.Grant {
 	return maps.Clone(e.grants)
 }
 
-func (e *edits) forget(which func(id string, grant spec.Grant) bool) {
+func (e *edits) forget(grants map[string]spec.Grant) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	maps.DeleteFunc(e.grants, which)
+	maps.DeleteFunc(e.grants, func(id string, _ spec.Grant) bool { _, ok := grants[id]; return ok })
 }
 
 // finishEdits tries the edits again that failed, and counts the containers that lack CAP_IPC_LOCK all the same.
-func (r *Repair) finishEdits(ctx context.Context, found *findings) (lacking int) {
-	tried, done, specs := r.edits.all(), map[string]bool{}, r.specs()
-	for id, grant := range tried {
+func (r *Repair) finishEdits(ctx context.Context, found *findings, unfinished map[string]spec.Grant) (lacking int) {
+	done, specs := map[string]spec.Grant{}, r.specs()
+	for id, grant := range unfinished {
 		err := errNoSpecs
 		if specs != nil {
 			_, err = specs.ApplyRunning(ctx, id, grant)
@@ -56,18 +56,18 @@ func (r *Repair) finishEdits(ctx context.Context, found *findings) (lacking int)
 		switch {
 		case err == nil:
 			log.Info("CAP_IPC_LOCK added to the stored spec after the creation: processes of later execs have it; if those that run need it, recreate the pod")
-			done[id] = true
+			done[id] = grant
 		case errors.Is(err, storedspec.ErrNotFound):
-			done[id] = true
+			done[id] = grant
 		default:
 			log.WithError(err).Debug("still no CAP_IPC_LOCK: the stored spec could not be changed")
 			lacking++
 		}
 	}
-	r.edits.forget(func(id string, _ spec.Grant) bool { return done[id] })
+	r.edits.forget(done)
 	for _, f := range found.containers {
 		s := r.state(f.id)
-		if _, now := tried[f.id.String()]; now {
+		if _, tried := unfinished[f.id.String()]; tried {
 			s.spec = storedSpec{} // it may have changed
 		} else if f.wants().IPCLock != spec.IPCLockNo && s.spec.lacksIPCLock {
 			lacking++

@@ -115,8 +115,7 @@ func expectWords(t *testing.T, text string, times int, words string) {
 // recorded gives the names of the recorded containers.
 func (b *bench) recorded() string {
 	var names []string
-	all, _ := b.record.all()
-	for _, e := range all {
+	for _, e := range b.record.all() {
 		names = append(names, limitstest.Name(e.id.String()))
 	}
 	return strings.Join(names, " ")

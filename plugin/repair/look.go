@@ -25,7 +25,6 @@ type findings struct {
 	containers []*finding
 	hidden     error // why processes cannot be seen
 	unasked    bool  // there are more questions to the kubelet, and it answers
-	omitted    uint64
 }
 
 // finding is a container that the policy gives memlock or CAP_IPC_LOCK, or may give some.
@@ -52,17 +51,16 @@ func (f *finding) wantsSomething() bool {
 
 // state is what is remembered of a container from one pass to the next.
 type state struct {
-	said        string     // in the log
+	said        string     // in the log, of the verdict
+	verdict     Verdict    // of the last pass
 	raisedTo    spec.Limit // by a pass
 	specPending bool       // its processes were raised, and its stored spec was not
 	spec        storedSpec
 }
 
 // look decides about every container, and compares those that the policy gives something.
-func (r *Repair) look(ctx context.Context, p *policy.Policy) *findings {
+func (r *Repair) look(ctx context.Context, p *policy.Policy, all []*recorded) *findings {
 	found := &findings{hidden: r.Limits.Visible()}
-	all, omitted := r.record.all()
-	found.omitted = omitted
 	r.forgetOthers(all)
 	node := r.Node
 	node.HCAs = sync.OnceValues(node.HCAs)
@@ -106,30 +104,31 @@ func (r *Repair) readProcesses(found *findings, all []*recorded) {
 	if len(found.containers) == 0 && time.Since(r.forgotten) < forgetEvery {
 		return
 	}
-	gone := map[*recorded]bool{}
-	var running map[string][]int
-	hidden := found.hidden != nil
-	if !hidden {
-		if running, found.hidden = r.Limits.Containers(); found.hidden != nil {
-			return
-		}
+	r.forgotten = time.Now()
+	if found.hidden != nil {
+		r.forgetUnseen(found, all)
+		return
 	}
-	for _, e := range all {
-		if hidden {
-			gone[e] = !e.listed // nobody would ever say that it is gone; it was created as the policy wants
-		} else if r.record.overdue(e) && len(pidsOf(running, e)) == 0 {
-			gone[e] = true
-		}
+	var running map[string][]int
+	if running, found.hidden = r.Limits.Containers(); found.hidden != nil {
+		return
 	}
 	for _, f := range found.containers {
-		if hidden && r.specs() != nil {
-			gone[f.recorded] = false // its stored spec says when it is gone
-		}
 		f.reading = Read(r.Limits, pidsOf(running, f.recorded))
 	}
-	r.forgotten = time.Now()
-	r.record.forget(gone)
-	found.keep(func(f *finding) bool { return !gone[f.recorded] && (hidden || len(f.reading.Processes) > 0) })
+	found.keep(func(f *finding) bool { return len(f.reading.Processes) > 0 })
+	r.record.forget(slices.DeleteFunc(all, func(e *recorded) bool { return !r.record.overdue(e) || len(pidsOf(running, e)) > 0 }))
+}
+
+// forgetUnseen forgets the containers that were created since the plugin registered, where processes cannot be seen: only a stored spec
+// that is read says when one is gone. They were created as the policy wants.
+func (r *Repair) forgetUnseen(found *findings, all []*recorded) {
+	kept := map[*recorded]bool{}
+	for _, f := range found.containers {
+		kept[f.recorded] = f.listed || r.specs() != nil
+	}
+	found.keep(func(f *finding) bool { return kept[f.recorded] })
+	r.record.forget(slices.DeleteFunc(all, func(e *recorded) bool { return e.listed || kept[e] }))
 }
 
 // pidsOf finds a container's processes, without making its ID's text for each of thousands.
@@ -150,9 +149,6 @@ func (r *Repair) readAgain(ctx context.Context, found *findings) {
 		return
 	}
 	found.keep(func(f *finding) bool {
-		if !low(f) {
-			return true
-		}
 		f.reading = f.reading.ReadAgain(r.Limits, f.id.String(), f.wants().Memlock)
 		return len(f.reading.Processes) > 0
 	})
@@ -170,6 +166,10 @@ func (f *finding) judge(s *state) {
 		f.reading = f.reading.WithSpec(given, true)
 	}
 	f.verdict = f.reading.Judge(want)
+	if f.verdict != s.verdict && !s.specPending {
+		s.said = "" // this is news
+	}
+	s.verdict = f.verdict
 }
 
 // forgetOthers forgets what was remembered of containers that are not recorded any more.

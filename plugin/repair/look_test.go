@@ -5,6 +5,7 @@ package repair
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,6 +197,30 @@ func TestContainerThatIsBeingStarted(t *testing.T) {
 		}()
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1, Below: 1}})
 		expectWords(t, b.log.String(), 1, "pod=default/pod-b")
+	})
+}
+
+// The log says what a container has become, also where it said something else of it before.
+func TestVerdictsChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+		b.Listed([]Container{container("a", verbs)}, false)
+		for _, step := range []struct {
+			limit spec.Rlimit
+			words string // "": nothing
+		}{
+			{spec.Rlimit{Soft: low, Hard: unlimited}, "its program has lowered its own memlock"},
+			{both(low), "below policy"},
+			{both(low), ""},
+			{spec.Rlimit{Soft: low, Hard: unlimited}, "its program has lowered its own memlock"},
+			{both(unlimited), ""},
+			{both(low), "below policy"},
+		} {
+			b.kernel.Table[1000].Limit = step.limit
+			if text := b.passes(1); (text == "") != (step.words == "") || !strings.Contains(text, step.words) {
+				t.Errorf("%v: the log says %q, want %q", step.limit, text, step.words)
+			}
+		}
 	})
 }
 

@@ -101,7 +101,6 @@ func (e *recorded) bytes() int {
 type record struct {
 	began      time.Time
 	mu         sync.Mutex
-	off        bool
 	containers []*recorded
 	bytes      int
 	omitted    uint64 // containers that did not fit
@@ -112,16 +111,6 @@ func (r *record) age() uint32 { return uint32(time.Since(r.began) / time.Second)
 
 // overdue says whether a container would have been started by now.
 func (r *record) overdue(e *recorded) bool { return r.age() > e.since+uint32(startsWithin/time.Second) }
-
-// turn says whether containers are recorded from now on.
-func (r *record) turn(on bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.off = !on
-	if r.off {
-		r.containers, r.bytes = nil, 0
-	}
-}
 
 // list replaces the record by what the runtime lists. The result says that a container did not fit, for the first time.
 func (r *record) list(containers []Container) (full bool) {
@@ -143,7 +132,7 @@ func (r *record) add(c Container) (full bool) {
 }
 
 func (r *record) put(e *recorded) (full bool) {
-	if r.off || e == nil {
+	if e == nil {
 		return false
 	}
 	size := e.bytes()
@@ -156,21 +145,32 @@ func (r *record) put(e *recorded) (full bool) {
 	return false
 }
 
-// all gives the containers, and counts those that did not fit.
-func (r *record) all() (containers []*recorded, omitted uint64) {
+// all gives the containers.
+func (r *record) all() []*recorded {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.containers), r.omitted
+	return slices.Clone(r.containers)
 }
 
-// forget removes containers that are gone. One that was listed or created anew meanwhile is another one and stays, be its ID the same.
-func (r *record) forget(gone map[*recorded]bool) {
+// left counts the containers that did not fit.
+func (r *record) left() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.omitted
+}
+
+// forget removes containers. One that was listed or created anew meanwhile is another one and stays, although its ID may be the same.
+func (r *record) forget(gone []*recorded) {
+	set := make(map[*recorded]bool, len(gone))
+	for _, e := range gone {
+		set[e] = true
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.containers = slices.DeleteFunc(r.containers, func(e *recorded) bool {
-		if gone[e] {
+		if set[e] {
 			r.bytes -= e.bytes()
 		}
-		return gone[e]
+		return set[e]
 	})
 }

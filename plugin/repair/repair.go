@@ -99,18 +99,13 @@ func New(o Options) *Repair {
 	return r
 }
 
-// Use puts a policy in force and has a pass made. A policy that turns repair off drops the record, and nothing is kept while it is in
-// force. Without a policy, containers are recorded and not compared.
+// Use puts a policy in force and has a pass made. With a policy that turns repair off the pass drops what is recorded, and nothing is
+// recorded until another is in force. Without a policy, containers are recorded and not compared.
 func (r *Repair) Use(p *policy.Policy) {
 	if r == nil {
 		return
 	}
-	former := r.policy.Swap(p)
-	switch {
-	case isOff(p):
-		r.record.turn(false)
-	case isOff(former):
-		r.record.turn(true)
+	if isOff(r.policy.Swap(p)) && !isOff(p) {
 		r.Log.Info("repair is on: it knows the containers that are created from now on; restart the plugin to have it know those that run")
 	}
 	r.passNow()
@@ -118,14 +113,20 @@ func (r *Repair) Use(p *policy.Policy) {
 
 func isOff(p *policy.Policy) bool { return p != nil && p.Config().Repair.Mode == policy.RepairOff }
 
+// off says whether there is no use in recording anything.
+func (r *Repair) off() bool { return r == nil || isOff(r.policy.Load()) }
+
 // Listed takes over the runtime's list of containers: all that it has. It copies and returns. specsUsable says whether the runtime
 // stores specs that Specs can edit.
 func (r *Repair) Listed(containers []Container, specsUsable bool) {
 	if r == nil {
 		return
 	}
-	now := time.Now()
 	r.specsUsable.Store(specsUsable)
+	if r.off() {
+		return
+	}
+	now := time.Now()
 	r.listedAt.Store(&now)
 	r.sayFull(r.record.list(containers))
 	r.passNow()
@@ -133,7 +134,7 @@ func (r *Repair) Listed(containers []Container, specsUsable bool) {
 
 // Created takes over a container that the runtime creates.
 func (r *Repair) Created(c Container) {
-	if r != nil {
+	if !r.off() {
 		r.sayFull(r.record.add(c))
 	}
 }
@@ -141,11 +142,10 @@ func (r *Repair) Created(c Container) {
 // Unfinished says that a grant could not be carried into a container's stored spec at its creation. The passes try again; until
 // then the container counts as one without CAP_IPC_LOCK.
 func (r *Repair) Unfinished(id string, grant spec.Grant) {
-	if r == nil {
-		return
+	if !r.off() {
+		r.edits.add(id, grant)
+		r.passNow()
 	}
-	r.edits.add(id, grant)
-	r.passNow()
 }
 
 func (r *Repair) sayFull(full bool) {
@@ -181,16 +181,18 @@ func (r *Repair) passNow() {
 
 // pass compares all containers with the policy once, and gives the time until the next pass.
 func (r *Repair) pass(ctx context.Context) time.Duration {
-	p := r.policy.Load()
+	all, unfinished := r.record.all(), r.edits.all()
+	p := r.policy.Load() // after all is seen: what is recorded under a later policy stays
+	if isOff(p) {
+		r.states, r.answers = nil, nil
+		r.record.forget(all)
+		r.edits.forget(unfinished)
+	}
 	if p == nil || isOff(p) {
-		if p != nil {
-			r.states, r.answers = nil, nil
-			r.edits.forget(func(string, spec.Grant) bool { return true })
-		}
 		r.stats.Store(nil)
 		return idle
 	}
-	found := r.look(ctx, p)
+	found := r.look(ctx, p, all)
 	if ctx.Err() != nil || r.policy.Load() != p { // then another pass is due
 		return idle
 	}
@@ -199,7 +201,7 @@ func (r *Repair) pass(ctx context.Context) time.Duration {
 		r.fix(ctx, found, notices)
 	}
 	r.report(found, notices)
-	r.publish(found, r.finishEdits(ctx, found))
+	r.publish(found, r.finishEdits(ctx, found, unfinished))
 	if found.unasked || time.Since(*r.listedAt.Load()) < settling {
 		return min(settlingEvery, p.RepairEvery())
 	}

@@ -41,7 +41,7 @@ func (r *Repair) Stats() (stats Stats, ok bool) {
 func (r *Repair) publish(found *findings, withoutIPCLock int) {
 	s := &Stats{
 		Memlock: map[Verdict]int{}, WithoutIPCLock: withoutIPCLock, Looked: time.Now(),
-		Raised: r.raised.Load(), Failed: r.failed.Load(), Unrecorded: found.omitted,
+		Raised: r.raised.Load(), Failed: r.failed.Load(), Unrecorded: r.record.left(),
 	}
 	for _, f := range found.containers {
 		if f.wants().Memlock != 0 {
@@ -130,10 +130,6 @@ func (r *Repair) report(found *findings, notices *notices) {
 		case Unknown:
 			unknown++
 			notices.write(s, log.Debug, "its memlock is not known")
-		case Sufficient:
-			if !s.specPending && s.said != "" {
-				s.said = "" // should it be low again, that is news
-			}
 		}
 	}
 	notices.end()

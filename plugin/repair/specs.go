@@ -50,23 +50,25 @@ func (r *Repair) readSpecs(ctx context.Context, found *findings, decide func(*fi
 	now := time.Now()
 	due := slices.DeleteFunc(slices.Clone(found.containers), func(f *finding) bool { return now.Sub(r.state(f.id).spec.tried) < specAgain })
 	slices.SortStableFunc(due, func(a, b *finding) int { return r.state(a.id).spec.tried.Compare(r.state(b.id).spec.tried) })
-	gone := map[*recorded]bool{}
+	var gone []*recorded
 	for _, f := range due[:min(len(due), specsMost)] {
 		s := &r.state(f.id).spec
 		s.tried = now
 		text, err := specs.Read(ctx, f.id.String())
-		gone[f.recorded] = found.hidden != nil && errors.Is(err, storedspec.ErrNotFound)
 		if err == nil {
 			err = s.parse(text, f.wants().IPCLock)
 		}
-		if err != nil {
+		switch {
+		case found.hidden != nil && errors.Is(err, storedspec.ErrNotFound):
+			gone = append(gone, f.recorded) // nothing else would say so
+		case err != nil:
 			r.logger(f).WithError(err).Debug("its stored spec cannot be read")
-		} else if s.memoryLimit != f.MemoryLimit {
+		case s.memoryLimit != f.MemoryLimit:
 			decide(f)
 		}
 	}
 	r.record.forget(gone)
-	found.keep(func(f *finding) bool { return !gone[f.recorded] && f.wantsSomething() })
+	found.keep(func(f *finding) bool { return !slices.Contains(gone, f.recorded) && f.wantsSomething() })
 }
 
 // parse takes what matters from a stored spec.
