@@ -33,6 +33,7 @@ func TestNodeDropIns(t *testing.T) {
 		validator     bool
 	}{
 		{version: "1.7.35", main: v2, dropIns: []string{"nri-v2.toml"}},
+		{version: "2.2.9", main: v3 + off, dropIns: validator, validator: true},
 		{version: "2.3.7", main: v3 + off, dropIns: nri},
 		{version: "2.3.7", main: v2, dropIns: validator, validator: true},
 		{version: "2.4.2", main: v3 + off, dropIns: nri},

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sort"
 )
 
@@ -17,6 +18,7 @@ type goModule struct {
 	name   string
 	cost   string
 	tags   string
+	testOf string // the package whose tests are the tool; "" builds the tools that go.mod names
 	needsC bool
 	// stamps are variables that its releases set when they are built, NAME=VALUE:
 	// without them a program does not know its own version.
@@ -40,9 +42,14 @@ func (r recipeBook) goPart(m goModule) part {
 	for _, file := range []string{"go.mod", "go.sum"} {
 		recipe = append(recipe, readRecipe(filepath.Join(folder, file)))
 	}
+	command, what := []string{"build"}, "tool"
+	if m.testOf != "" {
+		command, what = []string{"test", "-c"}, m.testOf
+		recipe = append(recipe, m.testOf)
+	}
 	return part{name: m.name, recipe: recipe, cost: m.cost, build: func(ctx context.Context, target string) error {
-		return run(ctx, folder, env, "go", "build", "-mod=readonly", "-trimpath", "-ldflags="+link,
-			"-tags="+m.tags, "-o", target+"/", "tool")
+		flags := []string{"-mod=readonly", "-trimpath", "-ldflags=" + link, "-tags=" + m.tags, "-o", target + "/", what}
+		return run(ctx, folder, env, "go", slices.Concat(command, flags)...)
 	}}
 }
 

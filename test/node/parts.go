@@ -43,13 +43,16 @@ func Parts() (PartSet, error) {
 func (s PartSet) Folder() string { return s.folder }
 
 // Containerd returns the folder with containerd, containerd-shim-runc-v2 and
-// ctr of a version: "1.6" (Debian's), "1.7.35", "2.3.7" or "2.4.2".
+// ctr of a version: "1.6" (Debian's), "1.7.35", "2.2.9", "2.3.7" or "2.4.2".
 func (s PartSet) Containerd(version string) string {
 	return filepath.Join(s.folder, "containerd-"+version)
 }
 
 // CRIO returns the folder with crio and pinns, of CRI-O 1.34.0.
 func (s PartSet) CRIO() string { return filepath.Join(s.folder, "crio-1.34.0") }
+
+// Critest returns the program critest, of cri-tools 1.36.0.
+func (s PartSet) Critest() string { return filepath.Join(s.folder, "critest-1.36.0", "critest.test") }
 
 // Runtime returns the executable of an OCI runtime: "runc" or "crun".
 func (s PartSet) Runtime(name string) string {
@@ -85,7 +88,7 @@ const (
 	// Main boots the node and runs containers in it, with containerd 2.4.2 and
 	// runc: the least that is of use, built in two minutes.
 	Main Selection = "main"
-	// Core is Main and every other containerd, CRI-O, and the CNI plugins.
+	// Core is Main and every other containerd, CRI-O, critest, and the CNI plugins.
 	Core Selection = "core"
 	// Kubernetes is what makes a cluster of it, and takes minutes to build.
 	Kubernetes Selection = "kubernetes"

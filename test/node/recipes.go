@@ -67,13 +67,14 @@ func (r recipeBook) main() []part {
 	}
 }
 
-// core adds the other runtimes.
+// core adds the other runtimes, and their tests.
 func (r recipeBook) core() []part {
 	return append(r.main(),
 		r.debianContainerd(), r.cni(),
 		r.containerd("1.7.35", "github.com/containerd/containerd"),
+		r.containerd("2.2.9", "github.com/containerd/containerd/v2"),
 		r.containerd("2.3.7", "github.com/containerd/containerd/v2"),
-		r.crio(),
+		r.crio(), r.critest(),
 	)
 }
 
@@ -124,6 +125,11 @@ func (r recipeBook) crio() part {
 		return run(ctx, folder, nil, "gcc", append([]string{"-std=c99", "-static", "-Os", "-s", "-o", "pinns"}, pinns...)...)
 	}
 	return p
+}
+
+// critest is Kubernetes' tests of runtimes.
+func (r recipeBook) critest() part {
+	return r.goPart(goModule{name: "critest-1.36.0", cost: "100 s on two cores", testOf: "sigs.k8s.io/cri-tools/cmd/critest"})
 }
 
 // runc needs C for the moment between clone and exec, and libseccomp: without
