@@ -71,7 +71,7 @@ The exit status is 1 if the configuration has a problem, and 3 if it cannot be r
 	return cmd
 }
 
-// named gives the file among the arguments, "" where there is none.
+// named returns the file among the arguments, "" where there is none.
 func named(args []string) string { return strings.Join(args, "") }
 
 // readPolicy is loadPolicy with - for standard input.

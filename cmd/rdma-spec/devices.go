@@ -83,7 +83,7 @@ func listDevices(stdout, stderr io.Writer, root, format string) error {
 
 var deviceHeader = []string{"HCA", "PCI", "NUMA", "LINK LAYER", "PORT STATE", "RATE", "NETDEV", "DEVICES"}
 
-// deviceRows gives a row for each port, one for each HCA without ports, and a last one for rdma_cm, which belongs to the node.
+// deviceRows returns a row for each port, one for each HCA without ports, and a last one for rdma_cm, which belongs to the node.
 func deviceRows(node *hca.Node) [][]string {
 	var rows [][]string
 	for _, h := range node.HCAs {
@@ -116,7 +116,7 @@ func portState(p hca.Port) string {
 	return fmt.Sprintf("%s (%s)", orUnknown(p.State), p.PhysState)
 }
 
-// netdevs gives the first of a port's netdevs, and how many more there are, so that the table fits a screen.
+// netdevs returns the first of a port's netdevs, and how many more there are, so that the table fits a screen.
 func netdevs(p hca.Port) string {
 	const most = 2
 	if more := len(p.Netdevs) - most; more > 0 {
@@ -132,7 +132,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// deviceNames gives the devices of a port: the HCA's verbs device, and those of the port itself. Port 0 stands for all.
+// deviceNames returns the devices of a port: the HCA's verbs device, and those of the port itself. Port 0 stands for all.
 func deviceNames(devices []hca.Device, port int) string {
 	var names []string
 	for _, d := range devices {
@@ -150,7 +150,7 @@ func deviceName(d hca.Device) string {
 	return path.Base(d.Path)
 }
 
-// deviceNotes gives what is wrong with the node. Device nodes that are only missing share one line: in a copy, or in a container, all
+// deviceNotes returns what is wrong with the node. Device nodes that are only missing share one line: in a copy, or in a container, all
 // of them are.
 func deviceNotes(node *hca.Node) []string {
 	var notes []string
@@ -189,7 +189,7 @@ func orNode(name string) string {
 	return "HCA " + name + ": "
 }
 
-// few gives the first names, and how many more there are.
+// few returns the first names, and how many more there are.
 func few(names []string) string {
 	const most = 4
 	if len(names) <= most {

@@ -62,7 +62,7 @@ func TestFullStandardOutput(t *testing.T) {
 	}
 }
 
-// leaves gives the calls of the commands that do something.
+// leaves returns the calls of the commands that do something.
 func leaves(parent *cobra.Command) []string {
 	if !parent.HasParent() { // those that cobra adds
 		parent.InitDefaultHelpCmd()

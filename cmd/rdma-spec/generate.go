@@ -186,7 +186,7 @@ func (o generateOptions) base(stdin io.Reader) ([]byte, error) {
 	return text, oserror.Reason(err)
 }
 
-// write writes to the file of --output, or to standard output. It gives the name of the backup, "" where there is none.
+// write writes to the file of --output, or to standard output. It returns the name of the backup, "" where there is none.
 func (o generateOptions) write(text []byte, stdout io.Writer) (backup string, err error) {
 	if o.output != "" {
 		return atomicfile.Replace(o.output, text)

@@ -17,7 +17,7 @@ const (
 	devicesAll  = "all"
 )
 
-// chooseDevices gives the devices of the HCAs that --devices names, and rdma_cm. As in an annotation, all are those that have an
+// chooseDevices returns the devices of the HCAs that --devices names, and rdma_cm. As in an annotation, all are those that have an
 // ACTIVE port. The notes name the HCAs that are left out; a named HCA that cannot be used is an error.
 func chooseDevices(root, choice string) (devices []hca.Device, notes []string, err error) {
 	if choice == devicesNone {

@@ -16,7 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// commands gives the root command and all commands below it but cobra's own.
+// commands returns the root command and all commands below it but cobra's own.
 func commands(c *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{c}
 	for _, child := range c.Commands() {

@@ -31,7 +31,7 @@ var errProblemFound = errors.New("problem found")
 
 func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 
-// run carries out a call and gives the exit status.
+// run carries out a call and returns the exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	root.SetArgs(args)

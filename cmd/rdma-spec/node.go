@@ -53,7 +53,7 @@ func (j judgedBy) String() string {
 	return fmt.Sprintf("%s, in force, from %s", j.File, j.Source)
 }
 
-// policy gives the configuration that is named, else the policy in force.
+// policy returns the configuration that is named, else the policy in force.
 func (o nodeOptions) policy() (*policy.Policy, judgedBy, error) {
 	if o.config != "" {
 		p, err := policy.Load(o.config)
@@ -69,7 +69,7 @@ func (o nodeOptions) policy() (*policy.Policy, judgedBy, error) {
 	return current.Policy, judgedBy{File: current.Path, Source: current.Source}, nil
 }
 
-// command gives the command line that does something else with the same node and policy.
+// command returns the command line that does something else with the same node and policy.
 func (o nodeOptions) command(words ...string) string {
 	line := []string{"rdma-spec", words[0]}
 	for _, flag := range [][2]string{{"--config", o.config}, {"--root", o.root}, {"--runtime-endpoint", o.endpoint}} {

@@ -13,7 +13,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// state says whether a container is as the policy wants.
+// state reports whether a container is as the policy wants.
 type state string
 
 const (
@@ -64,7 +64,7 @@ func (r *runningContainer) isLow() bool {
 	return verdict == repair.Below || verdict == repair.SpecBelow
 }
 
-// toRaise gives what rdma-spec repair raises: how many processes, and whether the stored spec.
+// toRaise returns what rdma-spec repair raises: how many processes, and whether the stored spec.
 func (r *runningContainer) toRaise() (processes int, stored bool) {
 	want := r.Wanted.Memlock
 	processes = r.reading.Low(want)

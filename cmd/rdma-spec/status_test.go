@@ -28,7 +28,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
-// containerID gives the ID of the container that has a number.
+// containerID returns the ID of the container that has a number.
 func containerID(n int) string { return fmt.Sprintf("%064x", n) }
 
 // holder is a container with the verbs device of the V100 node's HCA that has a number, and with a process of that number.

@@ -252,7 +252,7 @@ func (s *surveyor) judge(ctx context.Context, containers []runningContainer) {
 	}
 }
 
-// counted gives a number and what is counted, in the singular or plural.
+// counted returns a number and what is counted, in the singular or plural.
 func counted(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -96,7 +96,7 @@ var memoryFiles = []struct{ limit, used, stat, cache string }{
 	{"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"},
 }
 
-// memoryRoom gives how much memory the container may still use, where a cgroup limits it: a process that uses more is killed. Page cache
+// memoryRoom returns how much memory the container may still use, where a cgroup limits it: a process that uses more is killed. Page cache
 // and kernel memory that the kernel reclaims first are not in use.
 func memoryRoom(cgroup string) (bytes uint64, known bool) {
 	for _, files := range memoryFiles {

@@ -135,7 +135,7 @@ func ownerOf(node *hca.Node, device string) (hca.HCA, bool) {
 	return hca.HCA{}, false
 }
 
-// portsOf gives the states of an HCA's ports: "port 1 ACTIVE, port 2 DOWN".
+// portsOf returns the states of an HCA's ports: "port 1 ACTIVE, port 2 DOWN".
 func portsOf(h hca.HCA) string {
 	var ports []string
 	for _, p := range h.Ports {
@@ -147,7 +147,7 @@ func portsOf(h hca.HCA) string {
 	return strings.Join(ports, ", ")
 }
 
-// openRemedy gives the reason why a device cannot be opened, and the remedy. elsewhere: its HCA is in another network namespace, and HCAs are
+// openRemedy returns the reason why a device cannot be opened, and the remedy. elsewhere: its HCA is in another network namespace, and HCAs are
 // exclusive to theirs.
 func openRemedy(err error, elsewhere bool) string {
 	switch {

@@ -135,7 +135,7 @@ func trusted(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// reason gives the system call's error without the path that was tried.
+// reason returns the system call's error without the path that was tried.
 func reason(err error) error {
 	if on := new(fs.PathError); errors.As(err, &on) {
 		return on.Err

@@ -130,7 +130,7 @@ func prepare(target, folder string, content []byte, info fs.FileInfo) (*renameio
 	return pending, nil
 }
 
-// keep gives the file at target, which has the old content, a second name, so that it is still there when another file takes its place:
+// keep returns the file at target, which has the old content, a second name, so that it is still there when another file takes its place:
 // backup, or, where an earlier backup has that name, backup.2 and so on. An earlier backup with the same content will do.
 // Where the file is not replaced after all, undo takes the second name away.
 func keep(target, backup string, old []byte) (path string, undo func(), err error) {

@@ -146,5 +146,5 @@ func TestReplaceOfAnothersFile(t *testing.T) {
 	check(t, dir, after)
 }
 
-// fd gives a file's descriptor as text.
+// fd returns a file's descriptor as text.
 func fd(file *os.File) string { return strconv.Itoa(int(file.Fd())) }

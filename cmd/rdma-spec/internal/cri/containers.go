@@ -35,7 +35,7 @@ type Container struct {
 	Problem       error // why it is unknown what the container holds
 }
 
-// Pods gives the pods of the node, as NAMESPACE/POD.
+// Pods returns the pods of the node, as NAMESPACE/POD.
 func (r *Runtime) Pods(ctx context.Context) ([]string, error) {
 	pods, err := r.pods(ctx)
 	var names []string
@@ -45,7 +45,7 @@ func (r *Runtime) Pods(ctx context.Context) ([]string, error) {
 	return names, err
 }
 
-// Containers gives the containers of runtimes that run, in the order of their names: those of the pods NAMESPACE/POD or, where none is
+// Containers returns the containers of runtimes that run, in the order of their names: those of the pods NAMESPACE/POD or, where none is
 // given, all. One that ends meanwhile is left out.
 func Containers(ctx context.Context, runtimes []*Runtime, only ...string) ([]Container, error) {
 	var running []Container

@@ -40,7 +40,7 @@ const (
 	largestAnswer = 16 << 20
 )
 
-// reach gives the kernel's reason why nothing can connect to a socket. gRPC's own errors hide it.
+// reach returns the kernel's reason why nothing can connect to a socket. gRPC's own errors hide it.
 func reach(ctx context.Context, socket string) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	if err != nil {

@@ -66,7 +66,7 @@ func Connect(ctx context.Context, endpoint, root string) (runtimes []*Runtime, s
 	return runtimes, skipped, nil
 }
 
-// named gives the socket that somebody names; "" where nobody does.
+// named returns the socket that somebody names; "" where nobody does.
 func named(endpoint, root string) (socket string, err error) {
 	if endpoint != "" {
 		return path(endpoint, "--runtime-endpoint")
@@ -95,7 +95,7 @@ func named(endpoint, root string) (socket string, err error) {
 	return filepath.Join(root, socket), err
 }
 
-// path gives the path of an endpoint that somebody names.
+// path returns the path of an endpoint that somebody names.
 func path(endpoint, by string) (string, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
@@ -104,7 +104,7 @@ func path(endpoint, by string) (string, error) {
 	return path, nil
 }
 
-// present gives the usual places below a root that have a socket, or that may not be looked at; each socket once.
+// present returns the usual places below a root that have a socket, or that may not be looked at; each socket once.
 func present(root string) (sockets []string) {
 	var seen []fs.FileInfo
 	for _, socket := range below(root) {

@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// generate gives the schema's JSON text. The working directory must be the module's root, for the comments.
+// generate returns the schema's JSON text. The working directory must be the module's root, for the comments.
 func generate() ([]byte, error) {
 	r := &jsonschema.Reflector{
 		Anonymous:                  true, // no $id made of a package's path
@@ -97,7 +97,7 @@ func scalar(t reflect.Type) *jsonschema.Schema {
 	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
 }
 
-// restrict gives a type's properties the words that they take.
+// restrict returns a type's properties the words that they take.
 func restrict(name string, definition *jsonschema.Schema) {
 	for p := definition.Properties.Oldest(); p != nil; p = p.Next() {
 		values, ok := words[name+"."+p.Key]

@@ -159,7 +159,7 @@ func parse(t *testing.T, text string) any {
 	return value
 }
 
-// check gives what in a document is not as the schema says.
+// check returns what in a document is not as the schema says.
 func (n *node) check(document any) []string { return check(n, n.all, document, "") }
 
 func check(n *node, defs map[string]*node, value any, path string) []string {

@@ -90,7 +90,7 @@ func Serve(t testing.TB, o Options, containers ...Container) *Runtime {
 	return r
 }
 
-// Asked gives how often the runtime was asked about one container.
+// Asked returns how often the runtime was asked about one container.
 func (r *Runtime) Asked() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +159,7 @@ func (c Container) state() runtime.ContainerState {
 	return runtime.ContainerState_CONTAINER_RUNNING
 }
 
-// info gives the verbose status, with the keys that containerd writes.
+// info returns the verbose status, with the keys that containerd writes.
 func (c Container) info() (string, error) {
 	if c.Info != "" {
 		return c.Info, nil
