@@ -55,7 +55,8 @@ func (r *Repair) finishEdits(ctx context.Context, found *findings, unfinished ma
 		log := r.Log.WithField("id", id)
 		switch {
 		case err == nil:
-			log.Info("CAP_IPC_LOCK added to the stored spec after the creation: processes of later execs have it; if those that run need it, recreate the pod")
+			log.Info("CAP_IPC_LOCK added to the stored spec after the creation: processes of later execs have it; " +
+				"if those that run need it, recreate the pod")
 			done[id] = grant
 		case errors.Is(err, storedspec.ErrNotFound):
 			done[id] = grant

@@ -11,7 +11,8 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	runningContainers = desc("running_containers",
-		"RDMA containers that run, by memlock: sufficient, lowered (by the program itself), below policy, spec-below (later execs are), unknown.", "memlock")
+		"RDMA containers that run, by memlock: sufficient, lowered (by the program itself), below policy, "+
+			"spec-below (later execs are), unknown.", "memlock")
 	withoutIPCLock = desc("containers_without_ipc_lock", "Containers whose stored spec lacks the CAP_IPC_LOCK that the policy gives.")
 	repairsTotal   = desc("repairs_total", "Running containers that were to be raised to policy, by result (raised, failed).", "result")
 	unrecorded     = desc("unrecorded_containers_total", "Containers that repair does not know, because its record was full.")

@@ -150,7 +150,8 @@ func (r *Repair) Unfinished(id string, grant spec.Grant) {
 
 func (r *Repair) sayFull(full bool) {
 	if full {
-		r.Log.Warnf("the record of containers is full (%d MiB): repair does not know the containers that are created from now on, until others end", recordBytesMost>>20)
+		r.Log.Warnf("the record of containers is full (%d MiB): repair does not know the containers that are created from now on, "+
+			"until others end", recordBytesMost>>20)
 	}
 }
 

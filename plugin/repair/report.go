@@ -98,7 +98,8 @@ func (r *Repair) fixed(f *finding, o limits.Repaired, withSpec bool, notices *no
 			return
 		}
 	case !withSpec:
-		notices.write(s, log.Info, "was below policy, and is raised; later execs into it are not, since this runtime keeps no spec that could be changed")
+		notices.write(s, log.Info, "was below policy, and is raised; later execs into it are not, "+
+			"since this runtime keeps no spec that could be changed")
 	case specWasLow:
 		notices.write(s, log.Info, "its stored spec was below policy, and is raised")
 	default:
@@ -123,7 +124,8 @@ func (r *Repair) report(found *findings, notices *notices) {
 			}
 		case SpecBelow:
 			if s.said == "" {
-				notices.write(s, log.WithField("spec", f.reading.Spec.Soft.String()).Warn, "its stored spec is below policy, and so are later execs into it: "+remedy)
+				log = log.WithField("spec", f.reading.Spec.Soft.String())
+				notices.write(s, log.Warn, "its stored spec is below policy, and so are later execs into it: "+remedy)
 			}
 		case Lowered:
 			notices.write(s, log.Info, "its program has lowered its own memlock, and can raise it again: left alone")
