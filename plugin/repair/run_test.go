@@ -1,0 +1,120 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repair
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// With repair off nothing is kept, however much is created.
+func TestRepairOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+		b.Listed([]Container{container("a", verbs)}, true)
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
+		b.Unfinished(limitstest.ID("a"), spec.Grant{IPCLock: spec.IPCLockYes})
+		b.use("repair: {mode: off}")
+		b.passes(1)
+		b.Listed([]Container{container("a", verbs)}, true)
+		b.Created(container("b", verbs))
+		b.Unfinished(limitstest.ID("b"), spec.Grant{IPCLock: spec.IPCLockYes})
+		if _, ok := b.Stats(); ok || b.recorded() != "" || b.record.bytes+len(b.states)+len(b.edits.grants) > 0 {
+			t.Errorf("statistics: %t; recorded: %q, %d bytes, %d states, %d edits", ok, b.recorded(), b.record.bytes, len(b.states), len(b.edits.grants))
+		}
+		b.log.Reset()
+		b.use("{}")
+		b.Created(container("a", verbs))
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
+		expectWords(t, b.log.String(), 1, "repair is on: it knows the containers that are created from now on")
+	})
+}
+
+// Before there is a policy, containers are recorded.
+func TestPolicyComesLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+		b.Use(nil)
+		b.Listed([]Container{container("a", verbs)}, true)
+		b.passes(1)
+		if _, ok := b.Stats(); ok {
+			t.Error("statistics without a policy")
+		}
+		b.use("{}")
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
+	})
+}
+
+// A pass that ends under another policy than it began with raises nothing and says nothing.
+func TestPolicyChangesDuringAPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"a": {low}})
+		b.Listed([]Container{container("a", verbs)}, true)
+		go func() {
+			time.Sleep(SecondLookAfter / 2)
+			b.use("{memlock: 1Mi, repair: {mode: fix}}")
+		}()
+		if text := b.passes(1); text != "" {
+			t.Errorf("the log says: %s", text)
+		}
+		if _, ok := b.Stats(); ok || b.kernel.Sets() > 0 {
+			t.Errorf("statistics: %t, limits were set %d times", ok, b.kernel.Sets())
+		}
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}})
+	})
+}
+
+// Run makes passes as often as the policy says, more often after a listing, and at once where another policy is in force.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {every: 20s}", map[string][]spec.Limit{"a": {unlimited}})
+		go b.Run(t.Context())
+		b.Listed([]Container{container("a", verbs)}, true)
+		looked := func(after time.Duration) time.Duration {
+			time.Sleep(after)
+			synctest.Wait()
+			s, ok := b.Stats()
+			if !ok {
+				t.Fatal("no pass")
+			}
+			return time.Since(s.Looked)
+		}
+		for range 9 {
+			if ago := looked(time.Second); ago > 0 {
+				t.Errorf("after the listing: looked %s ago", ago)
+			}
+		}
+		looked(2 * time.Second)
+		before := looked(0)
+		if ago := looked(18 * time.Second); ago != before+18*time.Second {
+			t.Errorf("looked %s ago, want %s", ago, before+18*time.Second)
+		}
+		b.use("{memlock: 1Gi, repair: {every: 1h}}")
+		if ago := looked(0); ago != 0 {
+			t.Errorf("looked %s ago, and the policy is another one", ago)
+		}
+		if ago := looked(59 * time.Minute); ago != 59*time.Minute {
+			t.Errorf("looked %s ago, want 59m", ago)
+		}
+		if ago := looked(time.Minute); ago != 0 {
+			t.Errorf("looked %s ago after an hour", ago)
+		}
+	})
+}
+
+func TestNilRepair(t *testing.T) {
+	var r *Repair
+	r.Use(nil)
+	r.Listed([]Container{container("a")}, true)
+	r.Created(container("b"))
+	r.Unfinished(limitstest.ID("b"), spec.Grant{})
+	r.Run(t.Context())
+	if _, ok := r.Stats(); ok {
+		t.Error("it has statistics")
+	}
+}
