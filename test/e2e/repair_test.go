@@ -38,7 +38,7 @@ func register(t *testing.T) containerd.Mount {
 	return containerd.Mount{Host: program, Container: "/register"}
 }
 
-// tool runs rdma-spec and returns its output and its exit status. No plugin runs, so status and repair judge by the defaults, which
+// tool is call where no plugin runs, so status and repair judge by the defaults, which
 // must be named.
 func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
@@ -49,6 +49,12 @@ func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
 		}
 		args = append(args, "--config", defaults)
 	}
+	return call(t, args...)
+}
+
+// call runs rdma-spec and returns its output and its exit status.
+func call(t *testing.T, args ...string) (stdout, stderr string, status int) {
+	t.Helper()
 	command := exec.CommandContext(t.Context(), filepath.Join(*bin, "rdma-spec"), args...)
 	var out, notes bytes.Buffer
 	command.Stdout, command.Stderr = &out, &notes
