@@ -27,8 +27,10 @@ import (
 )
 
 const (
-	// dialAgain is the time between two tries to connect. A try that fails costs nobody anything.
-	dialAgain = time.Second
+	// dialAgain is the least and dialRarely the longest time between two tries to connect, which cost nobody anything. A runtime makes
+	// its socket a moment before it listens.
+	dialAgain  = 10 * time.Millisecond
+	dialRarely = time.Second
 	// registerAgain is the least and registerRarely the longest time after which a registration that failed is tried again: the
 	// runtime handles each one, and containers wait for it.
 	registerAgain  = 100 * time.Millisecond
@@ -103,21 +105,18 @@ func (r *Registration) Run(ctx context.Context) error {
 	}
 	folder := watch.New(filepath.Dir(r.Socket), watch.Names)
 	defer folder.Close()
-	patience := backoff.NewExponentialBackOff()
-	patience.InitialInterval, patience.Multiplier, patience.MaxInterval = registerAgain, 2, registerRarely
+	dialing, registering := between(dialAgain, dialRarely), between(registerAgain, registerRarely)
 	for {
-		before := r.Count()
-		wait, err := dialAgain, error(nil)
-		if conn, dialErr := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket); dialErr != nil {
-			err = dialErr
-		} else {
-			err = r.serve(ctx, conn)
+		before, retry := r.Count(), dialing
+		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
+		if err == nil {
+			err, retry = r.serve(ctx, conn), registering
+			dialing.Reset()
 			if r.Count() > before {
-				patience.Reset()
+				registering.Reset()
 				r.hangUps = 0
 				clear(r.told)
 			}
-			wait = patience.NextBackOff()
 		}
 		if ctx.Err() != nil {
 			return nil
@@ -128,9 +127,17 @@ func (r *Registration) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-folder.Changed:
-		case <-time.After(wait):
+			dialing.Reset()
+		case <-time.After(retry.NextBackOff()):
 		}
 	}
+}
+
+// between gives times that double, with jitter, from a least one to about a longest one.
+func between(least, longest time.Duration) *backoff.ExponentialBackOff {
+	b := backoff.NewExponentialBackOff()
+	b.InitialInterval, b.Multiplier, b.MaxInterval = least, 2, longest
+	return b
 }
 
 func (r *Registration) runLaunched(ctx context.Context) error {
