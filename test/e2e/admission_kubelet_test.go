@@ -41,7 +41,7 @@ func TestClusterRequired(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = c.Await(within(t, kubeletPatience), "has an event that says so", func() bool {
-		messages, err := c.Events(t.Context(), "rdma")
+		messages, err := c.PodEvents(t.Context(), "rdma")
 		return err == nil && slices.ContainsFunc(messages, func(message string) bool { return strings.Contains(message, reason) })
 	})
 	if err != nil {

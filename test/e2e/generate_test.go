@@ -75,13 +75,16 @@ func handMadeSpec(t *testing.T) []byte {
 // restart has the tests that follow use another containerd, and gives them back the ordinary one in the end.
 func restart(t *testing.T, o containerd.Options) {
 	t.Helper()
-	change := func(o containerd.Options) {
-		ctrd.Stop()
-		var err error
-		if ctrd, err = containerd.Start(context.Background(), o); err != nil {
-			t.Fatal(err)
-		}
+	replaceContainerd(t, o)
+	t.Cleanup(func() { replaceContainerd(t, options()) })
+}
+
+// replaceContainerd stops the containerd that runs, and starts another.
+func replaceContainerd(t *testing.T, o containerd.Options) {
+	t.Helper()
+	ctrd.Stop()
+	var err error
+	if ctrd, err = containerd.Start(context.Background(), o); err != nil {
+		t.Fatal(err)
 	}
-	change(o)
-	t.Cleanup(func() { change(options()) })
 }

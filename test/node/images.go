@@ -10,9 +10,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -42,7 +44,7 @@ func pauseImage(program, path string) error {
 	}
 	var layer layer
 	layer.file("pause", 0o755, content)
-	return writeImage(path, "pause", layer, imageConfig{Entrypoint: []string{"/pause"}})
+	return writeImage(path, ImageName("pause"), layer, imageConfig{Entrypoint: []string{"/pause"}})
 }
 
 // busyboxImage has busybox under all its names, and folders to mount the host's
@@ -69,7 +71,21 @@ func busyboxImage(ctx context.Context, path string) error {
 	}
 	layer.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/:/bin/sh\n"))
 	layer.file("etc/group", 0o644, []byte("root:x:0:\nuser:x:1000:\n"))
-	return writeImage(path, "busybox", layer, imageConfig{Cmd: []string{"sh"}, Env: []string{"PATH=/bin:/sbin:/usr/sbin:/usr/bin"}})
+	return writeImage(path, ImageName("busybox"), layer, imageConfig{Cmd: []string{"sh"}, Env: []string{"PATH=/bin:/sbin:/usr/sbin:/usr/bin"}})
+}
+
+// WriteImage writes a docker-archive of an image FROM scratch with programs of this machine, by their places in the image. Imported, it
+// has the name.
+func WriteImage(path, name string, programs map[string]string, entrypoint ...string) error {
+	var layer layer
+	for _, place := range slices.Sorted(maps.Keys(programs)) {
+		content, err := os.ReadFile(programs[place])
+		if err != nil {
+			return err
+		}
+		layer.file(strings.TrimPrefix(place, "/"), 0o755, content)
+	}
+	return writeImage(path, name, layer, imageConfig{Entrypoint: entrypoint})
 }
 
 // layer collects the files of an image's only layer.
@@ -134,7 +150,7 @@ func writeImage(path, name string, files layer, process imageConfig) error {
 		return err
 	}
 	manifest, err := json.Marshal([]map[string]any{{
-		"Config": digest(config) + ".json", "RepoTags": []string{ImageName(name)}, "Layers": []string{"layer.tar"},
+		"Config": digest(config) + ".json", "RepoTags": []string{name}, "Layers": []string{"layer.tar"},
 	}})
 	if err != nil {
 		return err

@@ -210,10 +210,19 @@ func (c *Cluster) DeletePod(ctx context.Context, name string) error {
 	})
 }
 
-// Events returns the messages of a pod's events.
-func (c *Cluster) Events(ctx context.Context, pod string) ([]string, error) {
+// PodEvents returns the messages of a pod's events.
+func (c *Cluster) PodEvents(ctx context.Context, pod string) ([]string, error) {
+	return c.messages(ctx, events+"?fieldSelector=involvedObject.name%3D"+pod)
+}
+
+// Events returns the messages of a namespace's events.
+func (c *Cluster) Events(ctx context.Context, namespace string) ([]string, error) {
+	return c.messages(ctx, "/api/v1/namespaces/"+namespace+"/events")
+}
+
+func (c *Cluster) messages(ctx context.Context, path string) ([]string, error) {
 	var list corev1.EventList
-	err := c.call(ctx, request{path: events + "?fieldSelector=involvedObject.name%3D" + pod}, &list)
+	err := c.call(ctx, request{path: path}, &list)
 	var messages []string
 	for _, e := range list.Items {
 		messages = append(messages, e.Message)

@@ -31,12 +31,16 @@ const (
 
 // Options select the containerd to run, and how.
 type Options struct {
-	Version string // 1.6, 1.7.35, 2.3.7 or 2.4.2
+	Version string // 1.6, 1.7.35, 2.2.9, 2.3.7 or 2.4.2
 	Runtime string // runc or crun
 	// NoNRI turns NRI off. containerd 1.6 has none of today's.
 	NoNRI bool
 	// Validator turns NRI's default validator on.
 	Validator bool
+	// RegistrationTimeout is how long NRI waits for a plugin that it launches, as in 1m; "" is containerd's default, 5s.
+	RegistrationTimeout string
+	// Network gives pods that are not in the node's network one of their own, behind a bridge.
+	Network bool
 	// Handlers are runtime handlers beside the default one, each with the path of its base_runtime_spec, "" for none.
 	Handlers map[string]string
 }
@@ -45,6 +49,7 @@ type Options struct {
 type Containerd struct {
 	Options
 	*pods.Server
+	ctr    string // its command line
 	stored containersapi.ContainersClient
 }
 
@@ -87,14 +92,22 @@ func Start(ctx context.Context, o Options) (*Containerd, error) {
 	if err != nil {
 		return nil, err
 	}
+	c := &Containerd{Options: o, Server: server, ctr: filepath.Join(folder, "ctr"), stored: containersapi.NewContainersClient(server.Conn())}
 	for _, image := range []string{"pause", "busybox"} {
-		ctr := filepath.Join(folder, "ctr")
-		out, err := exec.CommandContext(ctx, ctr, "-n", "k8s.io", "images", "import", parts.Image(image)).CombinedOutput()
-		if err != nil {
-			return nil, fmt.Errorf("cannot import image %s: %w: %s", image, err, out)
+		if err := c.Import(ctx, parts.Image(image)); err != nil {
+			return nil, err
 		}
 	}
-	return &Containerd{Options: o, Server: server, stored: containersapi.NewContainersClient(server.Conn())}, nil
+	return c, nil
+}
+
+// Import takes a docker-archive in, for pods.
+func (c *Containerd) Import(ctx context.Context, image string) error {
+	out, err := exec.CommandContext(ctx, c.ctr, "-n", "k8s.io", "images", "import", image).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("cannot import image %s: %w: %s", image, err, out)
+	}
+	return nil
 }
 
 func writeConfig(parts node.PartSet, o Options) error {
@@ -105,15 +118,34 @@ func writeConfig(parts node.PartSet, o Options) error {
 	var out bytes.Buffer
 	err := template.Must(template.New("config").Parse(text)).Execute(&out, map[string]any{
 		"Options": o, "Runtime": parts.Runtime(o.Runtime), "Pause": node.ImageName("pause"),
-		"NRI": !o.NoNRI && o.Version != "1.6", "NRISocket": NRISocket, "Socket": Socket,
+		"NRI": !o.NoNRI && o.Version != "1.6", "NRISocket": NRISocket, "Socket": Socket, "CNI": parts.CNI(),
 	})
 	if err != nil {
+		return err
+	}
+	if err := writeNetwork(o.Network); err != nil {
 		return err
 	}
 	if err := os.MkdirAll("/etc/containerd", 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile("/etc/containerd/config.toml", out.Bytes(), 0o644)
+}
+
+// network is where CNI's configuration is.
+const network = "/etc/cni/net.d/10-node.conflist"
+
+//go:embed network.conflist
+var bridge []byte
+
+func writeNetwork(wanted bool) error {
+	if !wanted {
+		return os.RemoveAll(network)
+	}
+	if err := os.MkdirAll(filepath.Dir(network), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(network, bridge, 0o644)
 }
 
 // Stored returns a container as containerd stores it: its spec, labels and times.

@@ -47,9 +47,10 @@ type Kubelet struct {
 // Start runs the kubelet, with no cluster behind it, and waits until device plugins can register.
 func Start(ctx context.Context) (*Kubelet, error) { return start(ctx) }
 
-// Join runs the kubelet as the node of a cluster, and waits as Start does. It runs static pods, too.
+// Join runs the kubelet as the node of a cluster, and waits as Start does. It runs static pods, too. The cluster's API server can ask it
+// for execs into containers.
 func Join(ctx context.Context, kubeconfig string) (*Kubelet, error) {
-	return start(ctx, "--kubeconfig", kubeconfig)
+	return start(ctx, "--kubeconfig", kubeconfig, "--enable-server")
 }
 
 func start(ctx context.Context, args ...string) (*Kubelet, error) {
