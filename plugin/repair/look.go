@@ -25,6 +25,7 @@ type findings struct {
 	containers []*finding
 	hidden     error // why processes cannot be seen
 	unasked    bool  // there are more questions to the kubelet, and it answers
+	starting   bool  // some process may be about to get its limits
 }
 
 // finding is a container that the policy gives memlock or CAP_IPC_LOCK, or may give some.
@@ -56,6 +57,29 @@ type state struct {
 	raisedTo    spec.Limit // by a pass
 	specPending bool       // its processes were raised, and its stored spec was not
 	spec        storedSpec
+	low         map[int]time.Time // since when its processes are seen to have less, by PID, where its spec gives enough
+}
+
+// limitedWithin is how long a runtime may take to set the limits of a process that it has put into the container's cgroup, of the first
+// one or of an exec's. On a node that is busy it takes seconds.
+const limitedWithin = 10 * time.Second
+
+// staysLow reports whether some process had less than is wanted for longer than a start takes.
+func (s *state) staysLow(r Reading, want spec.Limit, now time.Time) bool {
+	low, stays := map[int]time.Time{}, false
+	for _, p := range r.Processes {
+		if p.Memlock.Soft >= want {
+			continue
+		}
+		since, seen := s.low[p.PID]
+		if !seen {
+			since = now
+		}
+		low[p.PID] = since
+		stays = stays || now.Sub(since) >= limitedWithin
+	}
+	s.low = low
+	return stays
 }
 
 // look decides about every container, and compares those that the policy gives something.
@@ -84,8 +108,9 @@ func (r *Repair) look(ctx context.Context, p *policy.Policy, all []*recorded) *f
 	r.askKubelet(ctx, found, decide)
 	r.readSpecs(ctx, found, decide)
 	r.readAgain(ctx, found)
+	now := time.Now()
 	for _, f := range found.containers {
-		f.judge(r.state(f.id))
+		found.starting = f.judge(r.state(f.id), now) || found.starting
 	}
 	return found
 }
@@ -155,8 +180,9 @@ func (r *Repair) readAgain(ctx context.Context, found *findings) {
 }
 
 // judge compares what the container has with what the policy gives it. Where the stored spec is not known, what the container was given
-// stands for it: for processes that cannot be seen, and to tell whether a program has lowered its limit itself.
-func (f *finding) judge(s *state) {
+// stands for it: for processes that cannot be seen, and to tell whether a program has lowered its limit itself. It reports whether
+// processes that have less may be about to get what the spec gives.
+func (f *finding) judge(s *state, now time.Time) (starting bool) {
 	want, given := f.wants().Memlock, f.facts.Value().given
 	given.Soft = max(given.Soft, s.raisedTo)
 	switch {
@@ -166,10 +192,18 @@ func (f *finding) judge(s *state) {
 		f.reading = f.reading.WithSpec(given, true)
 	}
 	f.verdict = f.reading.Judge(want)
+	if f.verdict == Below && f.reading.SpecSets && f.reading.Spec.Soft >= want && len(f.reading.Processes) > 0 {
+		if starting = !s.staysLow(f.reading, want, now); starting {
+			f.verdict = Sufficient
+		}
+	} else {
+		s.low = nil
+	}
 	if f.verdict != s.verdict && !s.specPending {
 		s.said = "" // this is news
 	}
 	s.verdict = f.verdict
+	return starting
 }
 
 // forgetOthers forgets what was remembered of containers that are not recorded any more.

@@ -203,7 +203,7 @@ func (r *Repair) pass(ctx context.Context) time.Duration {
 	}
 	r.report(found, notices)
 	r.publish(found, r.finishEdits(ctx, found, unfinished))
-	if found.unasked || time.Since(*r.listedAt.Load()) < settling {
+	if found.unasked || found.starting || time.Since(*r.listedAt.Load()) < settling {
 		return min(settlingEvery, p.RepairEvery())
 	}
 	return p.RepairEvery()

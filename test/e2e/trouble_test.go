@@ -50,6 +50,12 @@ func programs(t *testing.T) string {
 // expectOneLine runs a command that must fail with an exit status, one line on stderr and no result.
 func expectOneLine(t *testing.T, status int, command, want string) {
 	t.Helper()
+	expectLines(t, status, 1, command, want)
+}
+
+// expectLines runs a command that must fail with an exit status, no result, and some lines on stderr of which the last is wanted.
+func expectLines(t *testing.T, status, lines int, command, want string) {
+	t.Helper()
 	cmd := exec.CommandContext(within(t, patience), "sh", "-c", "exec "+command)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
@@ -57,8 +63,8 @@ func expectOneLine(t *testing.T, status int, command, want string) {
 	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != status {
 		t.Errorf("%s: %v, want exit status %d", command, err, status)
 	}
-	if !regexp.MustCompile(want+"\n$").Match(stderr.Bytes()) || bytes.Count(stderr.Bytes(), []byte("\n")) != 1 || stdout.Len() > 0 {
-		t.Errorf("%s: stdout %q, stderr %q, want one line: %s", command, stdout.String(), stderr.String(), want)
+	if !regexp.MustCompile(want+"\n$").Match(stderr.Bytes()) || bytes.Count(stderr.Bytes(), []byte("\n")) != lines || stdout.Len() > 0 {
+		t.Errorf("%s: stdout %q, stderr %q, want %d lines, and the last: %s", command, stdout.String(), stderr.String(), lines, want)
 	}
 	t.Logf("%s", stderr.String())
 }
@@ -122,17 +128,17 @@ func TestStatusAndRepairWithoutRights(t *testing.T) {
 	onNode(t, fmt.Sprintf("echo '{}' >%s/config.yaml", folder))
 	const judged = " --config $(dirname %[1]s)/config.yaml"
 	for _, test := range []struct {
-		status        int
+		status, lines int
 		command, want string
 	}{
-		{3, "%[1]s status --root /nonexistent" + judged, "no container runtime's socket at .*: name it with --runtime-endpoint"},
-		{3, "%[1]s repair --root /nonexistent" + judged, "no container runtime's socket at .*: name it with --runtime-endpoint"},
-		{3, nobody + " %[1]s status" + judged, "cannot connect to the runtime at " + containerd.Socket + ": permission denied: run as root"},
-		{3, nobody + " %[1]s repair" + judged, "cannot connect to the runtime at " + containerd.Socket + ": permission denied: run as root"},
-		{1, "setpriv --bounding-set -sys_resource %[1]s repair" + judged, "default/low main: setting RLIMIT_MEMLOCK of process [0-9]+: operation not permitted: this needs the capability SYS_RESOURCE, not in a user namespace"},
-		{3, "unshare --pid --fork --mount-proc %[1]s repair" + judged, "the processes of other containers are not visible here: run on the node itself, or in a pod with hostPID: true"},
+		{3, 1, "%[1]s status --root /nonexistent" + judged, "no container runtime has a socket at .*: name it with --runtime-endpoint"},
+		{3, 1, "%[1]s repair --root /nonexistent" + judged, "no container runtime has a socket at .*: name it with --runtime-endpoint"},
+		{3, 1, nobody + " %[1]s status" + judged, "cannot connect to the runtime at " + containerd.Socket + ": permission denied: run as root"},
+		{3, 1, nobody + " %[1]s repair" + judged, "cannot connect to the runtime at " + containerd.Socket + ": permission denied: run as root"},
+		{1, 3, "setpriv --bounding-set -sys_resource %[1]s repair" + judged, "default/low main: setting RLIMIT_MEMLOCK of process [0-9]+: operation not permitted: this needs the capability SYS_RESOURCE, not in a user namespace"},
+		{3, 1, "unshare --pid --fork --mount-proc %[1]s repair" + judged, "the processes of other containers are not visible here: run on the node itself, or in a pod with hostPID: true"},
 	} {
-		expectOneLine(t, test.status, fmt.Sprintf(test.command, tool), "^rdma-spec: "+test.want)
+		expectLines(t, test.status, test.lines, fmt.Sprintf(test.command, tool), "(?m)^rdma-spec: "+test.want)
 	}
 	expectMemlock(t, id, kernelDefault)
 }
