@@ -16,6 +16,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -79,7 +80,8 @@ type Plugin struct {
 	edits        edits
 	told         throttle
 	metrics      *metrics
-	repair       *repair.Repair // nil where running containers are left alone
+	checks       singleflight.Group // of Alive
+	repair       *repair.Repair     // nil where running containers are left alone
 }
 
 // New makes a plugin with the default policy. It does nothing until Run.
@@ -139,17 +141,16 @@ func (p *Plugin) Ready() error {
 // aliveWithin is how long a request may take before the plugin counts as hung: longer than any budget, and than the runtime waits.
 const aliveWithin = 5 * time.Second
 
-// Alive says why the plugin does not answer requests; nil where it does. It has a decision made about a container of its own, on the
-// way that requests take.
+// harmless is a container that no policy makes an RDMA container.
+var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}}}
+
+// Alive says why the plugin does not answer requests; nil where it does. It makes a decision about a container of its own, as requests
+// do, but does not ask the kubelet. Callers that come at the same time share one decision.
 func (p *Plugin) Alive() error {
 	if waiting := p.registration.Waiting(); waiting > aliveWithin {
 		return fmt.Errorf("the runtime has been waiting for an answer for %s", waiting.Round(time.Second))
 	}
-	decided := make(chan struct{})
-	go func() {
-		p.decide(&api.PodSandbox{}, &api.Container{Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}}}})
-		close(decided)
-	}()
+	decided := p.checks.DoChan("", func() (any, error) { return p.policy().Decide(harmless, p.node), nil })
 	select {
 	case <-decided:
 		return nil

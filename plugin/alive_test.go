@@ -1,0 +1,57 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// A health check does not ask the kubelet: its failures would open the breaker that guards creations.
+func TestAliveDoesNotAskTheKubelet(t *testing.T) {
+	kubelet := &told{err: errors.New("the kubelet did not answer in time")}
+	p := New(Options{Root: "/", Log: quiet(), Policy: mustPolicy(t, "optIn: {resources: [rdma/*]}"), Resources: kubelet})
+	if err := p.Alive(); err != nil {
+		t.Error(err)
+	}
+	if len(kubelet.asked) > 0 {
+		t.Errorf("the kubelet is asked about %q", kubelet.asked)
+	}
+}
+
+// While a decision hangs, every health check fails, and all of them wait for one decision: their number does not add up.
+func TestAliveWhileDecisionsHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{Root: "/", Log: quiet(), Policy: mustPolicy(t, "{}")})
+		goOn, decisions := make(chan struct{}), atomic.Int32{}
+		p.node.Verbs = func(hca.Number) (hca.Device, bool, error) {
+			decisions.Add(1)
+			<-goOn
+			return hca.Device{}, false, nil
+		}
+		var checks sync.WaitGroup
+		for range 100 {
+			checks.Go(func() {
+				if start := time.Now(); p.Alive() == nil || time.Since(start) != aliveWithin {
+					t.Errorf("it is alive, or says that it is not after %s", time.Since(start))
+				}
+			})
+		}
+		checks.Wait()
+		if p.Alive() == nil || decisions.Load() != 1 {
+			t.Errorf("%d decisions hang, want 1", decisions.Load())
+		}
+		close(goOn)
+		synctest.Wait()
+		if err := p.Alive(); err != nil {
+			t.Error(err)
+		}
+	})
+}
