@@ -11,66 +11,85 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// inForce is a policy and where it came from.
+// inForce is a policy and where it comes from.
 type inForce struct {
 	policy *policy.Policy
 	source string
-	file   bool // a configuration file says it, or should
+	origin origin
 }
+
+// origin is the kind of a policy's source. A later one has precedence.
+type origin int
+
+const (
+	fromDefaults origin = iota
+	fromRuntime
+	fromFile // or from a file that should be there
+)
 
 func initial(given *policy.Policy) *inForce {
 	if given != nil {
-		return &inForce{policy: given, source: "given at the start", file: true}
+		return &inForce{given, "given at the start", fromFile}
 	}
 	p, err := policy.New(policy.Default())
 	if err != nil {
 		panic(fmt.Sprintf("the default configuration is not valid: %v", err))
 	}
-	return &inForce{policy: p, source: "the defaults"}
+	return &inForce{p, "the defaults", fromDefaults}
 }
 
 // policy gives the policy in force.
 func (p *Plugin) policy() *policy.Policy { return p.inForce.Load().policy }
 
 // Use puts a configuration file's policy in force, for containers that are created from now on. With an error, the file could not be
-// read: the last policy stays in force, and where there was none, RDMA containers are refused until the file is mended.
+// read: the last policy of a file stays in force. If there was none, RDMA containers are refused until the file is mended.
 func (p *Plugin) Use(loaded *policy.Policy, source string, err error) {
-	log := p.Log.WithField("config", source)
+	p.use(&inForce{loaded, source, fromFile}, err)
+}
+
+// takeHandedOver puts in force what the runtime hands over, unless there is a configuration file. It treats errors as Use does.
+func (p *Plugin) takeHandedOver(config, runtime string) {
+	if config == "" {
+		return
+	}
+	source := "the configuration that " + runtime + " hands over when it starts"
+	handed, err := policy.FromText([]byte(config))
+	if err != nil {
+		err = fmt.Errorf("%s: %w", source, err)
+	}
+	p.use(&inForce{handed, source, fromRuntime}, err)
+}
+
+func (p *Plugin) use(next *inForce, err error) {
+	p.using.Lock()
+	defer p.using.Unlock()
+	log, current := p.Log.WithField("config", next.source), p.inForce.Load()
 	switch {
+	case current.origin > next.origin:
+		return
 	case err == nil:
 		p.metrics.configValid.Set(1)
 		p.metrics.configLoaded.SetToCurrentTime()
-		p.put(&inForce{loaded, source, true})
+		p.put(next)
 		log.Info("the configuration is in force")
-	case p.inForce.Load().file && p.policy().Missing() == nil:
-		p.metrics.configValid.Set(0)
+		return
+	case current.origin == next.origin && current.policy.Missing() == nil:
 		log.WithError(err).Error("the configuration is refused: the last good one stays in force")
 	default:
-		p.metrics.configValid.Set(0)
-		p.put(&inForce{policy.Missing(err), source, true})
+		next.policy = policy.Missing(err)
+		p.put(next)
 		log.WithError(err).Error("the configuration cannot be read: until it can, RDMA containers are refused and all others are left alone")
 	}
-}
-
-// takeHandedOver puts in force what the runtime hands over to a plugin that it launches, unless there is a configuration file.
-func (p *Plugin) takeHandedOver(config, runtime string) {
-	if p.inForce.Load().file || config == "" {
-		return
-	}
-	source := "the configuration that " + runtime + " hands over"
-	handed, err := policy.FromText([]byte(config))
-	if err != nil {
-		p.metrics.configValid.Set(0)
-		err = fmt.Errorf("%s: %w", source, err)
-		handed = policy.Missing(err)
-		p.Log.WithError(err).Error("the configuration cannot be read: until it is mended and the runtime restarted, RDMA containers are refused and all others are left alone")
-	}
-	p.put(&inForce{handed, source, false})
+	p.metrics.configValid.Set(0)
 }
 
 func (p *Plugin) put(next *inForce) {
 	p.inForce.Store(next)
-	p.repair.Use(next.policy)
+	if next.policy.Missing() != nil {
+		p.repair.Use(nil) // there is nothing to compare with, but containers are recorded
+	} else {
+		p.repair.Use(next.policy)
+	}
 	p.requestPublish()
 }
 

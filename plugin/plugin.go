@@ -74,6 +74,7 @@ type Plugin struct {
 	node         policy.Node
 	registration *registration.Registration
 	inForce      atomic.Pointer[inForce]
+	using        sync.Mutex    // held while another policy is put in force
 	publish      chan struct{} // another policy is in force, or the plugin has registered
 	anew         atomic.Bool   // it has registered
 	keepsSpecs   atomic.Bool   // the runtime keeps specs that can be edited

@@ -16,6 +16,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/sirupsen/logrus"
 	"google.golang.org/protobuf/testing/protocmp"
 
@@ -332,6 +333,30 @@ func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
 		if _, err := p.Configure(t.Context(), test.handed, "containerd", "v2.4.2"); err != nil || p.policy().Config().Memlock != "2Gi" {
 			t.Errorf("%q beside a file: %v, memlock %s", test.handed, err, p.policy().Config().Memlock)
 		}
+	}
+}
+
+// A runtime that restarts hands over what its configuration says by then. As with a file, a bad one never replaces a good one.
+func TestConfigurationThatTheRuntimeHandsOverAgain(t *testing.T) {
+	p := New(Options{Root: "/", Log: quiet()})
+	for _, step := range []struct {
+		handed  string
+		valid   float64
+		memlock string // "": RDMA containers are refused
+	}{{"memlok: 1Gi", 0, ""}, {"memlock: 1Gi", 1, "1Gi"}, {"memlok: 2Gi", 0, "1Gi"}, {"memlock: 2Gi", 1, "2Gi"}} {
+		if _, err := p.Configure(t.Context(), step.handed, "containerd", "v2.4.2"); err != nil {
+			t.Fatal(err)
+		}
+		memlock := p.memlockInForce()
+		if p.policy().Missing() != nil {
+			memlock = ""
+		}
+		if valid := testutil.ToFloat64(p.metrics.configValid); valid != step.valid || memlock != step.memlock {
+			t.Errorf("%q: the metric says %v, want %v; memlock %q, want %q", step.handed, valid, step.valid, memlock, step.memlock)
+		}
+	}
+	if testutil.ToFloat64(p.metrics.configLoaded) == 0 {
+		t.Error("the metric does not say when the configuration was loaded")
 	}
 }
 

@@ -89,6 +89,23 @@ func TestRunningContainersWithoutAFile(t *testing.T) {
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
 }
 
+// Containers that the runtime lists before there is a configuration are compared with it once there is one.
+func TestRunningContainersBeforeTheConfiguration(t *testing.T) {
+	root := hcatest.V100(t)
+	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
+	nri := nritest.New(t, "containerd", "v2.4.2")
+	nri.SetExisting([]*api.Container{existing("listed", verbs)})
+	nri.Start(t)
+	table := limitstest.NewKernel(map[string][]spec.Limit{limitstest.ID("listed"): {1}})
+	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: policy.Missing(errors.New("a bad file")), Limits: limits.On(table)})
+	await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
+	if s, ok := p.repair.Stats(); ok {
+		t.Errorf("without a configuration there are results: %+v", s)
+	}
+	p.Use(mustPolicy(t, "{}"), "test", nil)
+	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
+}
+
 // What was given to a container at its creation is the container's.
 func TestRecorded(t *testing.T) {
 	ctr := existing("a", &api.LinuxDevice{Path: "/dev/null", Type: "c", Major: 1, Minor: 3})

@@ -29,11 +29,7 @@ type Policy struct {
 
 // Missing makes the policy of a node whose configuration cannot be read. It gives nothing to anybody, and refuses containers that hold
 // a verbs device or carry the annotation: they would start without what the configuration means them to have.
-func Missing(why error) *Policy {
-	config := Default()
-	config.Repair.Mode = RepairOff
-	return &Policy{config: config, missing: why}
-}
+func Missing(why error) *Policy { return &Policy{config: Default(), missing: why} }
 
 // Missing says why there is no configuration; nil where there is one.
 func (p *Policy) Missing() error { return p.missing }
