@@ -167,6 +167,7 @@ type kubelet struct {
 	down     bool
 	unknown  map[string]bool // pods that it does not know
 	asked    map[string]int
+	before   func() // an answer
 }
 
 func (k *kubelet) Names(_, _, pod, _ string) ([]string, bool, error) {
@@ -176,6 +177,9 @@ func (k *kubelet) Names(_, _, pod, _ string) ([]string, bool, error) {
 		k.asked = map[string]int{}
 	}
 	k.asked[pod]++
+	if k.before != nil {
+		k.before()
+	}
 	if k.down || k.unknown[pod] {
 		return nil, false, errors.New("down")
 	}

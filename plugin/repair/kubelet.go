@@ -30,8 +30,8 @@ var errNotAsked = errors.New("the kubelet has not answered yet")
 
 // decide decides about a container by what is known; asks says that the kubelet's word is needed and not known.
 func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded, c policy.Container) (d policy.Decision, asks bool) {
-	if s := r.states[e.id]; s != nil && s.spec.known {
-		c.MemoryLimit = s.spec.memoryLimit
+	if s := r.states[e.id]; s != nil {
+		c.MemoryLimit = s.spec.limitOf(&c)
 	}
 	if r.Resources != nil {
 		c.Resources = func() ([]string, bool, error) {
@@ -58,7 +58,7 @@ func (r *Repair) askKubelet(ctx context.Context, found *findings, decide func(*f
 	}
 	asked, answered, start := 0, false, time.Now()
 	for ; asked < len(asking) && time.Since(start) < kubeletWithin; asked++ {
-		if asked >= kubeletBurst && !pause(ctx, kubeletPause) {
+		if ctx.Err() != nil || asked >= kubeletBurst && !pause(ctx, kubeletPause) {
 			return
 		}
 		f := asking[(r.askFrom+asked)%len(asking)]

@@ -4,6 +4,7 @@
 package repair
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -142,6 +143,26 @@ func TestQuestionsThatAreNeverAnswered(t *testing.T) {
 		b.passes(2)
 		if s, _ := b.Stats(); s.Memlock[Below] != 1 {
 			t.Errorf("%+v, and the kubelet was asked about %d pods", s, len(b.kubelet.asked))
+		}
+	})
+}
+
+// The end of the program does not wait for the kubelet: at most for the answer that is under way.
+func TestEndDuringQuestions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "optIn: {resources: [rdma/*]}", nil)
+		var all []Container
+		for i := range kubeletBurst {
+			name := fmt.Sprintf("a-%d", i)
+			b.kernel.Run(limitstest.ID(name), low)
+			all = append(all, container(name))
+		}
+		b.Listed(all, true)
+		ctx, end := context.WithCancel(t.Context())
+		b.kubelet.before = end
+		b.pass(ctx)
+		if n := len(b.kubelet.asked); n != 1 {
+			t.Errorf("the kubelet was asked about %d pods, want 1", n)
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -54,6 +55,7 @@ func (r *Repair) readSpecs(ctx context.Context, found *findings, decide func(*fi
 	for _, f := range due[:min(len(due), specsMost)] {
 		s := &r.state(f.id).spec
 		s.tried = now
+		limit := s.limitOf(&f.Container) // that the decision is about
 		text, err := specs.Read(ctx, f.id.String())
 		if err == nil {
 			err = s.parse(text, f.wants().IPCLock)
@@ -63,12 +65,20 @@ func (r *Repair) readSpecs(ctx context.Context, found *findings, decide func(*fi
 			gone = append(gone, f.recorded) // nothing else would say so
 		case err != nil:
 			r.logger(f).WithError(err).Debug("its stored spec cannot be read")
-		case s.memoryLimit != f.MemoryLimit:
+		case s.memoryLimit != limit:
 			decide(f)
 		}
 	}
 	r.record.forget(gone)
 	found.keep(func(f *finding) bool { return !slices.Contains(gone, f.recorded) && f.wantsSomething() })
+}
+
+// limitOf gives a container's memory limit: the spec's if that was read, otherwise the one that was recorded.
+func (s *storedSpec) limitOf(c *policy.Container) int64 {
+	if s.known {
+		return s.memoryLimit
+	}
+	return c.MemoryLimit
 }
 
 // parse takes what matters from a stored spec.

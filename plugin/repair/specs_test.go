@@ -74,6 +74,21 @@ func TestMemoryLimitAfterResize(t *testing.T) {
 	})
 }
 
+// A pass that reads another memory limit judges by it, also where it is the one that the container was created with.
+func TestMemoryLimitAsItWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "memlock: memory-limit", map[string][]spec.Limit{"a": {1 << 30}})
+		b.specs.texts["a"] = storedText(1<<30, 2<<30)
+		c := container("a", verbs)
+		c.MemoryLimit = 1 << 30
+		b.Listed([]Container{c}, true)
+		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
+		b.specs.texts["a"] = storedText(1<<30, 1<<30)
+		time.Sleep(specAgain)
+		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}})
+	})
+}
+
 // A pass reads few stored specs, and each has its turn, also where some cannot be read.
 func TestStoredSpecsAreReadInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
