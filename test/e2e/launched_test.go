@@ -1,0 +1,125 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/pods"
+)
+
+// Where containerd looks for the plugins that it launches, and for their configurations.
+const (
+	launchedPlugin = "/opt/nri/plugins/90-rdma"
+	launchedConfig = "/etc/nri/conf.d/90-rdma.conf"
+	launchedLog    = "/run/launched.log"
+)
+
+// A plugin that containerd launches is registered before containerd serves CRI: the very first container, of a client that tries from
+// before containerd starts, has memlock, IPC_LOCK and the HCAs that only the configuration in conf.d lets it have. After a restart of
+// containerd there is one plugin again.
+//
+// containerd launches a plugin without flags, drops what it writes, and goes on without one that takes five seconds. The node's CPU is
+// emulated: a script gives the plugin a budget and keeps its log, and containerd is told to wait longer.
+func TestLaunchedByContainerd(t *testing.T) {
+	program, patient := filepath.Join(*bin, "nri-rdma"), options()
+	patient.RegistrationTimeout = "1m"
+	ctrd.Stop()
+	t.Cleanup(func() {
+		for _, file := range []string{launchedPlugin, launchedConfig} {
+			if err := os.Remove(file); err != nil {
+				t.Error(err)
+			}
+		}
+		replaceContainerd(t, options())
+	})
+	install(t, launchedPlugin, "#!/bin/sh\nexec "+program+" --budget "+budget+" 2>>"+launchedLog+"\n", 0o755)
+	install(t, launchedConfig, "inject: {namespaces: [ml]}\n", 0o644)
+
+	early, err := pods.NewClient(containerd.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(early.Close)
+	started := make(chan error, 1)
+	go func() {
+		c, err := containerd.Start(t.Context(), patient)
+		if err == nil {
+			ctrd = c
+		}
+		started <- err
+	}()
+	var pod *containerd.Sandbox
+	await.Success(t, 2*patience, "made: the first pod", func() (err error) {
+		pod, err = early.RunPod(t.Context(), containerd.Pod{Namespace: "ml", Annotations: map[string]string{asks: "true"}})
+		return err
+	})
+	first, runs := pod.Run(within(t, patience), containerd.Container{User: 1000})
+	if err := <-started; err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := pod.Remove(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			said, err := os.ReadFile(launchedLog)
+			t.Logf("the plugin said: %s, %v\ncontainerd said:\n%s", said, err, ctrd.Log())
+		}
+	})
+	if runs != nil {
+		t.Fatal(runs)
+	}
+	expectLaunchedGrant(t, first)
+	if err := ctrd.Restart(within(t, 2*patience)); err != nil {
+		t.Fatal(err)
+	}
+	expectLaunchedGrant(t, runContainer(t, pod, containerd.Container{Name: "again", User: 1000}))
+	if got := processes(t, program); got != 1 {
+		t.Errorf("%d processes of the plugin run, want 1", got)
+	}
+}
+
+func expectLaunchedGrant(t *testing.T, id string) {
+	t.Helper()
+	expectMemlock(t, id, "unlimited")
+	expectCapabilities(t, id, everySet)
+	if got, want := shell(t, id, "echo $(ls /dev/infiniband)"), "rdma_cm uverbs0 uverbs1"; got != want {
+		t.Errorf("the container has %q, want %q", got, want)
+	}
+}
+
+// install writes a file of the node.
+func install(t *testing.T, file, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// processes counts the processes of a program.
+func processes(t *testing.T, program string) (count int) {
+	t.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, link := range links {
+		if to, err := os.Readlink(link); err == nil && strings.TrimSuffix(to, " (deleted)") == program {
+			count++
+		}
+	}
+	return count
+}
