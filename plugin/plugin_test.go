@@ -4,13 +4,11 @@
 package plugin
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"math"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,31 +24,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/output"
 )
-
-// logBuffer keeps what the plugin says.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
-}
 
 // running is a plugin that runs against a runtime.
 type running struct {
 	*Plugin
 	runtime *nritest.Runtime // that it has registered with; nil where the test did not ask for one
-	log     *logBuffer
+	log     *output.Buffer
 	stop    context.CancelFunc
 	ended   chan error
 }
@@ -67,7 +48,7 @@ func mustPolicy(t testing.TB, text string) *policy.Policy {
 // run starts a plugin; it ends with the test.
 func run(t testing.TB, o Options) *running {
 	t.Helper()
-	r := &running{log: &logBuffer{}, ended: make(chan error, 1)}
+	r := &running{log: &output.Buffer{}, ended: make(chan error, 1)}
 	log := logrus.New()
 	log.SetOutput(r.log)
 	if o.Log == nil {

@@ -4,7 +4,6 @@
 package registration
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/chance"
+	"github.com/rdma-spec/rdma-spec/test/output"
 )
 
 func TestMain(m *testing.M) {
@@ -58,7 +57,7 @@ func (a *adjuster) CreateContainer(context.Context, *api.PodSandbox, *api.Contai
 // running is a registration that runs until stop.
 type running struct {
 	*Registration
-	log  *logBuffer
+	log  *output.Buffer
 	end  context.CancelFunc
 	over chan error
 }
@@ -66,7 +65,7 @@ type running struct {
 // run keeps a plugin registered; it ends with the test.
 func run(t *testing.T, p Plugin, socket, name string) *running {
 	t.Helper()
-	r := &running{log: &logBuffer{}, over: make(chan error, 1)}
+	r := &running{log: &output.Buffer{}, over: make(chan error, 1)}
 	log := logrus.New()
 	log.SetOutput(r.log)
 	r.Registration = New(p, Options{Name: name, Index: "90", Socket: socket, Log: log})
@@ -307,24 +306,6 @@ func quiet() *logrus.Logger {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	return log
-}
-
-// logBuffer keeps a log.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 // A runtime makes its socket a moment before it listens there. The plugin connects soon after that, at least in one of three times: a busy

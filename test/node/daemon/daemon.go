@@ -6,7 +6,6 @@
 package daemon
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -14,15 +13,16 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/output"
 )
 
 // Process is a running program.
 type Process struct {
 	command *exec.Cmd
-	log     buffer
+	log     output.Buffer
 	exited  chan struct{}
 	err     error // valid once exited is closed; nil for a good end
 }
@@ -115,24 +115,4 @@ func Await(ctx context.Context, pace time.Duration, what string, condition func(
 		}
 	}
 	return nil
-}
-
-// buffer is a bytes.Buffer for one writer and several readers.
-type buffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-// Write appends to the buffer.
-func (b *buffer) Write(text []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(text)
-}
-
-// String returns what was written.
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }

@@ -1,0 +1,30 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package output keeps what a program or a log writes, for tests that read it meanwhile.
+package output
+
+import (
+	"bytes"
+	"sync"
+)
+
+// Buffer is a bytes.Buffer that several goroutines can write and read. The zero Buffer is empty.
+type Buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write appends to the buffer. It never fails.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// String returns what was written.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
