@@ -19,9 +19,34 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin"
 )
 
-// serveHTTP serves what monitoring asks for: /metrics, with more collectors than the plugin's if given; /healthz, which says that the
-// plugin answers requests; and /readyz, which says that it is registered with the runtime, has a configuration, and recognises devices.
+// serveHTTP serves what monitoring asks for at an address, until stop.
 func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) (stop func(), err error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		var cause *net.OpError
+		if errors.As(err, &cause) {
+			err = cause.Err
+		}
+		return nil, fmt.Errorf("--http %s: %w: choose another ADDR, as in 127.0.0.1:9797", address, err)
+	}
+	server := newServer(p, log, more...)
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.WithError(err).Error("metrics are not served any more")
+		}
+	}()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+		defer cancel()
+		if server.Shutdown(ctx) != nil {
+			_ = server.Close() // somebody reads slowly: nothing is lost with it
+		}
+	}, nil
+}
+
+// newServer serves /metrics, with the plugin's collectors and more; /healthz, which fails when the plugin does not answer requests; and
+// /readyz, which fails until it is registered with the runtime, has a configuration, and recognises devices.
+func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(p, more...), promhttp.HandlerOpts{
 		ErrorLog: log, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 1, // who may ask is not ours to choose
@@ -37,27 +62,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ..
 	}
 	mux.HandleFunc("GET /healthz", answer(p.Alive, "alive"))
 	mux.HandleFunc("GET /readyz", answer(p.Ready, "registered"))
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		var cause *net.OpError
-		if errors.As(err, &cause) {
-			err = cause.Err
-		}
-		return nil, fmt.Errorf("--http %s: %w: choose another ADDR, as in 127.0.0.1:9797", address, err)
-	}
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
-	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.WithError(err).Error("metrics are not served any more")
-		}
-	}()
-	return func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-		defer cancel()
-		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // somebody reads slowly: nothing is lost with it
-		}
-	}, nil
+	return &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute}
 }
 
 // newRegistry registers the metrics of the plugin, of the process, and more.

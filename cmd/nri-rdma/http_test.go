@@ -4,12 +4,18 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"errors"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -55,6 +61,60 @@ func TestMetricsOneAtATime(t *testing.T) {
 	if got := <-first; got != http.StatusOK {
 		t.Errorf("the first was answered with %d", got)
 	}
+}
+
+// pipes is a listener whose connections hold nothing: who does not read keeps the other side from writing.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if conn, ok := <-p; ok {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (pipes) Close() error { return nil }
+
+func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+// dial connects, and sends a request for metrics.
+func (p pipes) dial(t *testing.T) net.Conn {
+	t.Helper()
+	client, server := net.Pipe()
+	p <- server
+	if _, err := io.WriteString(client, "GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// Whoever asks and does not read, or stays connected and does not ask again, is cut off. Otherwise one such client would keep the
+// metrics from everybody.
+func TestSlowClientsAreCutOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, listener := newServer(plugin.New(plugin.Options{Name: "rdma", Index: "90", Root: "/", Log: silent()}), silent()), make(pipes)
+		ended := make(chan error)
+		go func() { ended <- server.Serve(listener) }()
+		defer func() {
+			close(listener)
+			_ = server.Close()
+			<-ended
+		}()
+		deaf := listener.dial(t)
+		time.Sleep(time.Minute)
+		idle := listener.dial(t)
+		answer, err := http.ReadResponse(bufio.NewReader(idle), nil)
+		if err != nil || answer.StatusCode != http.StatusOK {
+			t.Fatalf("beside one that does not read: %v, %v", answer, err)
+		}
+		go func() { _, _ = io.Copy(io.Discard, idle) }()
+		time.Sleep(10 * time.Minute)
+		for name, conn := range map[string]net.Conn{"deaf": deaf, "idle": idle} {
+			if _, err := io.WriteString(conn, "G"); !errors.Is(err, io.ErrClosedPipe) {
+				t.Errorf("the %s client is still connected: %v", name, err)
+			}
+		}
+	})
 }
 
 // TestNotReadyWithoutNumbers: registered, but without /sys/dev every container would look like one without RDMA devices.
