@@ -113,7 +113,8 @@ func (w *Writer) replace(text []byte) error {
 		return err
 	}
 	_, err = file.Write(text)
-	if err = errors.Join(err, file.Chmod(0o644), lock(file)); err == nil {
+	// Until it is locked, nobody but root can open it: a read lock of somebody else would keep it from being locked.
+	if err = errors.Join(err, lock(file), file.Chmod(0o644)); err == nil {
 		err = os.Rename(file.Name(), w.path())
 	}
 	if err != nil {
