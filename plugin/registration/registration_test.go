@@ -188,6 +188,30 @@ func TestNoAnswerIsLost(t *testing.T) {
 	}
 }
 
+// A request that is never answered does not keep the program from its end: the runtime waits no longer for it either.
+func TestEndsBesideARequestThatHangs(t *testing.T) {
+	runtime := started(t)
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	r := run(t, &adjuster{before: func() {
+		close(asked)
+		<-goOn
+	}}, runtime.Socket, "rdma")
+	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
+	created := make(chan error, 1)
+	go func() {
+		_, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "container"})
+		created <- err
+	}()
+	await.Receive(t, await.Patience, "the request", asked)
+	start := time.Now()
+	r.stop(t)
+	if took := time.Since(start); took > 3*time.Second {
+		t.Errorf("it ended after %s, want 3 s at most: a runtime waits 2 s for an answer", took)
+	}
+	close(goOn)
+	await.Receive(t, await.Patience, "the runtime goes on without the plugin", created)
+}
+
 func TestWaiting(t *testing.T) {
 	runtime := started(t)
 	goOn := make(chan struct{})
