@@ -46,7 +46,7 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 			runtime := nritest.New(t, "containerd", "v2.4.2")
 			runtime.Start(t)
 			root := hcatest.V100(t)
-			run(t, Options{Socket: runtime.Socket, Root: root, Policy: mustPolicy(t, "inject: {namespaces: [ml]}")})
+			run(t, Options{Socket: runtime.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "inject: {namespaces: [ml]}")})
 			verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
 			startOther(t, runtime, test.index, otherPlugin{verbs, test.memlock})
 			await.That(t, await.Patience, "both registered", func() bool { return runtime.Synchronised() == 2 })

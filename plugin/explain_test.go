@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/explain"
 	"github.com/rdma-spec/rdma-spec/plugin/manifest"
@@ -127,7 +126,7 @@ func decided(t *testing.T, model modelPod, c modelContainer, p *policy.Policy, r
 	if (!c.init || c.sidecar) && !c.ephemeral { // it does not list others
 		kubelet.names, kubelet.unknown = c.holds(), c.dynamic()
 	}
-	plugin := New(Options{Root: root, Log: logrus.New(), Resources: kubelet})
+	plugin := &Plugin{Options: Options{Resources: kubelet}}
 	return p.Decide(plugin.container(model.sandbox(), model.container(t, c, node, injected)), policy.LiveNode(root))
 }
 

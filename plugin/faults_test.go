@@ -21,6 +21,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
@@ -36,9 +37,9 @@ const asValidator = "NRI_RDMA_TEST_VALIDATE"
 
 func TestMain(m *testing.M) {
 	if socket := os.Getenv(asPlugin); socket != "" {
-		p := New(Options{
-			Name: "rdma", Index: "90", Socket: socket, Root: os.Getenv("NRI_RDMA_TEST_ROOT"), Log: quiet(), Validate: os.Getenv(asValidator) != "",
-		})
+		hcas := inventory.New(os.Getenv("NRI_RDMA_TEST_ROOT"), await.Patience, quiet())
+		go hcas.Run(context.Background())
+		p := New(Options{Name: "rdma", Index: "90", Socket: socket, Inventory: hcas, Log: quiet(), Validate: os.Getenv(asValidator) != ""})
 		if err := p.Run(context.Background()); err != nil {
 			os.Exit(1)
 		}
@@ -66,7 +67,7 @@ func measure(t *testing.T) footprint {
 // Each creation may leave next to nothing: two thousand of each kind that leave 50 bytes, a goroutine or a descriptor each are noticed.
 func TestCreationsLeaveNothing(t *testing.T) {
 	nri, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Log: quiet()})
-	unrelated, holder := &api.Container{Id: "unrelated", Name: "main"}, verbsContainer(t, p.Root)
+	unrelated, holder := &api.Container{Id: "unrelated", Name: "main"}, verbsContainer(t, p.root)
 	create := func(n int) {
 		for i := range n {
 			holder.Id = fmt.Sprintf("container-%d", i)
@@ -111,7 +112,7 @@ func TestFiveThousandExistingContainers(t *testing.T) {
 		existing = append(existing, ctr)
 	}
 	nri.SetExisting(existing)
-	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "repair: {mode: off}")})
+	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "repair: {mode: off}")})
 	before := measure(t)
 	if took := registrationCost(t, nri); took > 500*time.Millisecond && !race.Detector {
 		t.Errorf("registration took %s of CPU time, want 500 ms at most: 100 µs a container", took)
@@ -161,7 +162,7 @@ func testKilledUnderLoad(t *testing.T, validated bool) {
 	nri.Start(t)
 	root := hcatest.V100(t)
 	if validated {
-		run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Log: quiet(), Validate: true})
+		run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"), Log: quiet(), Validate: true})
 		await.That(t, await.Patience, "the validator is registered", func() bool { return nri.Synchronised() == 1 })
 	}
 	holder, unrelated := verbsContainer(t, root), &api.Container{Id: "unrelated", Name: "main"}

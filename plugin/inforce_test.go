@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/test/await"
@@ -26,7 +27,7 @@ func TestPolicyInForceIsPublished(t *testing.T) {
 			return err == nil && got.Source == source && string(got.Policy.Config().Memlock) == memlock
 		})
 	}
-	p := New(Options{Root: "/", Log: quiet(), Publisher: &inforce.Writer{Root: root}})
+	p := New(Options{Inventory: inventory.New("/", 0, quiet()), Log: quiet(), Publisher: &inforce.Writer{Root: root}})
 	go p.publishAll(t.Context())
 	p.Use(nil, "a file", errors.New("it cannot be read"))
 	if _, err := p.Synchronize(t.Context(), nil, nil); err != nil {

@@ -44,7 +44,7 @@ func TestManyContainersGetIPCLock(t *testing.T) {
 	}
 	close(ids)
 	server.Put("k8s.io", "unrelated", storedspectest.TrainingSpec())
-	holder := verbsContainer(t, p.Root)
+	holder := verbsContainer(t, p.root)
 	var wg sync.WaitGroup
 	for range clients {
 		wg.Go(func() {
@@ -84,7 +84,7 @@ func TestSickContainerdHoldsUpFew(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runtime, p, server, proxy := withContainerd(t, storedspec.DefaultBudget)
 			proxy.Set(t, mode)
-			holder := verbsContainer(t, p.Root)
+			holder := verbsContainer(t, p.root)
 			server.Put("k8s.io", holder.Id, storedspectest.TrainingSpec())
 			create := func(ctr *api.Container) time.Duration {
 				start := time.Now()

@@ -68,7 +68,7 @@ func newMetrics() *metrics {
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
-		m.requests, m.refusals, m.duration, m.memlockSkipped, m.unknown, m.edits, m.editDuration, m.configValid, m.configLoaded,
+		m.requests, m.refusals, m.duration, m.memlockSkipped, m.unknown, m.edits, m.editDuration, m.configValid, m.configLoaded, p.Inventory,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "connected", Help: "1 while the plugin is registered with the runtime.",
 		}, func() float64 {
@@ -84,9 +84,6 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 	}
 	if p.repair != nil {
 		all = append(all, p.repair)
-	}
-	if p.Inventory != nil {
-		all = append(all, p.Inventory)
 	}
 	return all
 }

@@ -26,15 +26,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Options are what a Plugin is made of. Name, Index, Socket, Root and Log must be given.
+// Options are what a Plugin is made of. Name, Index, Socket, Inventory and Log must be given.
 type Options struct {
 	Name   string // the plugin's name as the runtime knows it: "rdma"
 	Index  string // two digits; plugins are called in their order
 	Socket string // the runtime's NRI socket
-	Root   string // where sysfs and devices are found: "/"
 	Log    logrus.FieldLogger
 
-	// Inventory is what is known of the node's HCAs; whoever made it runs it. Nil has them read within the requests.
+	// Inventory is what is known of the node's HCAs; whoever made it runs it.
 	Inventory *inventory.Inventory
 	// Validate has the plugin change nothing, and refuse RDMA containers that would start without what the policy gives them.
 	Validate bool
@@ -87,7 +86,11 @@ type Plugin struct {
 
 // New makes a plugin with the default policy. It does nothing until Run.
 func New(o Options) *Plugin {
-	p := &Plugin{Options: o, node: nodeOf(o), publish: make(chan struct{}, 1), edits: newEdits(), told: newThrottle(), metrics: newMetrics()}
+	p := &Plugin{
+		Options: o,
+		node:    policy.Node{Verbs: o.Inventory.Verbs, HCAs: o.Inventory.HCAs, Memory: policy.LiveMemory()},
+		publish: make(chan struct{}, 1), edits: newEdits(), told: newThrottle(), metrics: newMetrics(),
+	}
 	p.registration = registration.New(p, registration.Options{
 		Name: o.Name, Index: o.Index, Socket: o.Socket, Log: o.Log,
 		// A plugin that hangs for a while is better kept. A validator is not: each container of the node would wait for it, and then fail.
@@ -98,15 +101,6 @@ func New(o Options) *Plugin {
 	}
 	p.put(initial(o.Policy))
 	return p
-}
-
-// nodeOf gives what decisions are made from.
-func nodeOf(o Options) policy.Node {
-	node := policy.LiveNode(o.Root)
-	if o.Inventory != nil {
-		node.Verbs, node.HCAs = o.Inventory.Verbs, o.Inventory.HCAs
-	}
-	return node
 }
 
 // Run keeps the plugin registered with the runtime until the context is done, however often the runtime goes and comes back. Requests
@@ -133,10 +127,7 @@ func (p *Plugin) Ready() error {
 	if err := p.policy().Missing(); err != nil {
 		return fmt.Errorf("no configuration: RDMA containers are refused: %w", err)
 	}
-	if p.Inventory != nil {
-		return p.Inventory.Blind()
-	}
-	return nil
+	return p.Inventory.Blind()
 }
 
 // aliveWithin is how long a request may take before the plugin counts as hung: longer than any budget, and than the runtime waits.

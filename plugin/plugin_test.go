@@ -18,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"google.golang.org/protobuf/testing/protocmp"
 
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -30,10 +31,31 @@ import (
 // running is a plugin that runs against a runtime.
 type running struct {
 	*Plugin
+	root    string           // of the node; "" where the test gave an inventory
 	runtime *nritest.Runtime // that it has registered with; nil where the test did not ask for one
 	log     *output.Buffer
 	stop    context.CancelFunc
 	ended   chan error
+}
+
+// inventoryOf makes the inventory of a node, which has been read, and follows the node until the test ends.
+func inventoryOf(t testing.TB, root string) *inventory.Inventory {
+	t.Helper()
+	hcas := inventory.New(root, await.Patience, quiet())
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		hcas.Run(ctx)
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
+	if _, err := hcas.HCAs(); err != nil {
+		t.Fatal(err)
+	}
+	return hcas
 }
 
 func mustPolicy(t testing.TB, text string) *policy.Policy {
@@ -58,8 +80,9 @@ func run(t testing.TB, o Options) *running {
 	if o.Validate {
 		o.Name = "rdma-validator"
 	}
-	if o.Root == "" {
-		o.Root = hcatest.V100(t)
+	if o.Inventory == nil {
+		r.root = hcatest.V100(t)
+		o.Inventory = inventoryOf(t, r.root)
 	}
 	r.Plugin = New(o)
 	ctx, stop := context.WithCancel(context.Background())
@@ -112,7 +135,7 @@ func firstVerbs(t testing.TB, root string) hca.Device {
 
 func TestGrantReachesTheRuntime(t *testing.T) {
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
-	got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root))
+	got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +326,7 @@ func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
 		missing bool
 		memlock string
 	}{{"", false, "unlimited"}, {"memlock: 1Gi", false, "1Gi"}, {"memlok: 1Gi", true, "unlimited"}} {
-		p := New(Options{Root: "/", Log: quiet()})
+		p := New(Options{Inventory: inventory.New("/", 0, quiet()), Log: quiet()})
 		if _, err := p.Configure(t.Context(), test.handed, "containerd", "v2.4.2"); err != nil {
 			t.Errorf("%q: not registered: %v", test.handed, err)
 		}
@@ -319,7 +342,7 @@ func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
 
 // A runtime that restarts hands over what its configuration says by then. As with a file, a bad one never replaces a good one.
 func TestConfigurationThatTheRuntimeHandsOverAgain(t *testing.T) {
-	p := New(Options{Root: "/", Log: quiet()})
+	p := New(Options{Inventory: inventory.New("/", 0, quiet()), Log: quiet()})
 	for _, step := range []struct {
 		handed  string
 		valid   float64
@@ -359,7 +382,7 @@ func TestAlwaysTheSameEvents(t *testing.T) {
 		{name: "nothing that could edit", runtime: "containerd", policy: "{}", want: create},
 		{name: "a validator", runtime: "containerd", policy: "{}", validate: true, want: validate},
 	} {
-		p := New(Options{Root: "/", Log: quiet(), Policy: mustPolicy(t, test.policy), StoredSpecs: test.stored, Validate: test.validate})
+		p := New(Options{Inventory: inventory.New("/", 0, quiet()), Log: quiet(), Policy: mustPolicy(t, test.policy), StoredSpecs: test.stored, Validate: test.validate})
 		if got, err := p.Configure(t.Context(), "", test.runtime, "v2.4.2"); err != nil || got != test.want {
 			t.Errorf("%s: %s, %v, want %s", test.name, got.PrettyString(), err, test.want.PrettyString())
 		}

@@ -64,7 +64,7 @@ func TestOnlyGrantedContainersAreEdited(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			specs := &recordedSpecs{}
 			runtime, p := registered(t, Options{Policy: mustPolicy(t, test.policy), StoredSpecs: specs})
-			ctr := verbsContainer(t, p.Root)
+			ctr := verbsContainer(t, p.root)
 			if test.plain {
 				ctr.Linux = nil
 			}
@@ -89,7 +89,7 @@ func TestOnlyGrantedContainersAreEdited(t *testing.T) {
 
 func TestUnchangedSpecIsNotMentioned(t *testing.T) {
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: &recordedSpecs{unchanged: true}})
-	if _, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root)); err != nil {
+	if _, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(p.log.String(), "CAP_IPC_LOCK") {
@@ -101,7 +101,7 @@ func TestUnchangedSpecIsNotMentioned(t *testing.T) {
 func TestFailedEditIsAWarning(t *testing.T) {
 	specs := &recordedSpecs{fails: errors.New("containerd did not answer within 300ms")}
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: specs})
-	adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root))
+	adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
 	if err != nil || len(adjustment.GetRlimits()) != 1 {
 		t.Fatalf("creation: %v, %v", adjustment, err)
 	}
@@ -145,7 +145,7 @@ func TestRuntimesWithoutStoredSpecs(t *testing.T) {
 			runtime.Start(t)
 			await.That(t, await.Patience, "registered again", func() bool { return runtime.Synchronised() == 2 })
 
-			adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root))
+			adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
 			if err != nil || len(adjustment.GetRlimits()) != 1 {
 				t.Errorf("creation: %v, %v", adjustment, err)
 			}

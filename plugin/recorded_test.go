@@ -55,7 +55,7 @@ func TestRunningContainersAreCompared(t *testing.T) {
 	nri := nritest.New(t, "containerd", "v2.4.2")
 	nri.SetExisting([]*api.Container{existing("listed", verbs), existing("plain")})
 	nri.Start(t)
-	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "inject: {namespaces: [asking]}"), Limits: limits.On(table)})
+	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "inject: {namespaces: [asking]}"), Limits: limits.On(table)})
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
 	asking := &api.PodSandbox{Id: "asking", Name: "train-0", Namespace: "asking", Annotations: map[string]string{policy.AnnotationKey: "true"}}
 	for name, in := range map[string]struct {
@@ -85,7 +85,7 @@ func TestRunningContainersWithoutAFile(t *testing.T) {
 	nri.SetExisting([]*api.Container{existing("a", verbsContainer(t, root).GetLinux().GetDevices()[0])})
 	nri.Start(t)
 	table := limitstest.NewKernel(map[string][]spec.Limit{limitstest.ID("a"): {1}})
-	p := run(t, Options{Socket: nri.Socket, Root: root, Limits: limits.On(table)})
+	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Limits: limits.On(table)})
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
 }
 
@@ -97,7 +97,7 @@ func TestRunningContainersBeforeTheConfiguration(t *testing.T) {
 	nri.SetExisting([]*api.Container{existing("listed", verbs)})
 	nri.Start(t)
 	table := limitstest.NewKernel(map[string][]spec.Limit{limitstest.ID("listed"): {1}})
-	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: policy.Missing(errors.New("a bad file")), Limits: limits.On(table)})
+	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: policy.Missing(errors.New("a bad file")), Limits: limits.On(table)})
 	await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
 	if s, ok := p.repair.Stats(); ok {
 		t.Errorf("without a configuration there are results: %+v", s)
@@ -126,7 +126,7 @@ func TestRecorded(t *testing.T) {
 func TestFailedEditIsTriedAgain(t *testing.T) {
 	root := hcatest.V100(t)
 	nri, p := registered(t, Options{
-		Root: root, Policy: mustPolicy(t, "{}"), StoredSpecs: &recordedSpecs{fails: errors.New("down")}, Limits: limits.On(limitstest.NewKernel(nil)),
+		Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"), StoredSpecs: &recordedSpecs{fails: errors.New("down")}, Limits: limits.On(limitstest.NewKernel(nil)),
 	})
 	ctr := verbsContainer(t, root)
 	ctr.Id = limitstest.ID("a")
@@ -154,7 +154,7 @@ func TestFiveThousandComparedContainers(t *testing.T) {
 	nri := nritest.New(t, "containerd", "v2.4.2")
 	nri.SetExisting(all)
 	before := measure(t)
-	p := run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Limits: limits.On(limitstest.NewKernel(processes))})
+	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"), Limits: limits.On(limitstest.NewKernel(processes))})
 	took := registrationCost(t, nri)
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Sufficient: fiveThousand()})
 	grown := func() int64 { return int64(measure(t).heap) - int64(before.heap) }

@@ -14,9 +14,7 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	logtest "github.com/sirupsen/logrus/hooks/test"
 
-	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
@@ -142,22 +140,14 @@ func TestHangupReadsAgain(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	root := hcatest.A100(t)
-	log, _ := logtest.NewNullLogger()
-	hcas := inventory.New(root, await.Patience, log)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	go hcas.Run(ctx)
-	if _, err := hcas.HCAs(); err != nil {
-		t.Fatal(err)
-	}
-	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Root: root, Inventory: hcas})
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Inventory: inventoryOf(t, root)})
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(p.Collectors()...)
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("metrics: %v %v", problems, err)
 	}
-	if _, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root)); err != nil {
+	if _, err := runtime.Create(t.Context(), pod, verbsContainer(t, root)); err != nil {
 		t.Fatal(err)
 	}
 	want := `
@@ -189,7 +179,7 @@ func TestReloadsKeepTheRegistration(t *testing.T) {
 	if n := runtime.Synchronised(); n != 1 || runtime.Connections() != 1 {
 		t.Errorf("%d registrations over %d connections, want one", n, runtime.Connections())
 	}
-	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root)); err != nil || got.GetRlimits()[0].GetSoft() != 2<<30 {
+	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil || got.GetRlimits()[0].GetSoft() != 2<<30 {
 		t.Errorf("adjustment %v, error %v", got, err)
 	}
 }
@@ -200,7 +190,7 @@ func TestStartedWithABadFile(t *testing.T) {
 	write(t, file, "memlok: 1Gi")
 	p, _ := following(t, file)
 	runtime := p.runtime
-	_, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root))
+	_, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
 	if err == nil || !strings.Contains(err.Error(), "the plugin has no configuration: "+file) || !strings.Contains(err.Error(), "memlok") {
 		t.Errorf("creation of an RDMA container: %v", err)
 	}
@@ -212,7 +202,7 @@ func TestStartedWithABadFile(t *testing.T) {
 	}
 	write(t, file, "memlock: 1Gi")
 	await.That(t, await.Patience, "the file in force", func() bool { return p.memlockInForce() == "1Gi" })
-	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.Root)); err != nil || got.GetRlimits()[0].GetSoft() != 1<<30 {
+	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil || got.GetRlimits()[0].GetSoft() != 1<<30 {
 		t.Errorf("adjustment %v, error %v", got, err)
 	}
 }

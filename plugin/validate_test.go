@@ -24,7 +24,7 @@ func TestValidatorAlone(t *testing.T) {
 	await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
 
 	holder := func(change func(*api.Container)) *api.Container {
-		ctr := verbsContainer(t, p.Root)
+		ctr := verbsContainer(t, p.root)
 		change(ctr)
 		return ctr
 	}
@@ -83,10 +83,10 @@ func TestValidatorBesideThePlugin(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			nri, p := registered(t, Options{Policy: mustPolicy(t, config)})
-			validator := run(t, Options{Socket: nri.Socket, Root: p.Root, Validate: true, Policy: mustPolicy(t, config)})
+			validator := run(t, Options{Socket: nri.Socket, Inventory: p.Inventory, Validate: true, Policy: mustPolicy(t, config)})
 			await.That(t, await.Patience, "both are registered", func() bool { return nri.Synchronised() == 2 })
 			limited := &api.LinuxResources{Memory: &api.LinuxMemory{Limit: api.Int64(1 << 30)}}
-			holder := verbsContainer(t, p.Root)
+			holder := verbsContainer(t, p.root)
 			holder.Linux.Resources = limited
 			for _, annotation := range []string{"true", "{devices: all}", "{devices: [mlx5_0]}", "{devices: none}", "{memlock: 1Mi}"} {
 				sandbox := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: annotation}}
@@ -108,8 +108,8 @@ func TestValidatorSeesWhatOthersInject(t *testing.T) {
 	nri := nritest.New(t, "containerd", "v2.4.2")
 	nri.Start(t)
 	root := hcatest.V100(t)
-	run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}")})
-	run(t, Options{Socket: nri.Socket, Root: root, Policy: mustPolicy(t, "{}"), Validate: true})
+	run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}")})
+	run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"), Validate: true})
 	startOther(t, nri, "95", injector{verbsContainer(t, root).GetLinux().GetDevices()[0]})
 	await.That(t, await.Patience, "all are registered", func() bool { return nri.Synchronised() == 3 })
 	_, err := nri.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})

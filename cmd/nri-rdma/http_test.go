@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdma-spec/rdma-spec/plugin"
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
@@ -38,7 +39,7 @@ func (s slow) Collect(chan<- prometheus.Metric) {
 func TestMetricsOneAtATime(t *testing.T) {
 	s := slow{make(chan struct{}), make(chan struct{})}
 	address := freeAddress(t)
-	p := plugin.New(plugin.Options{Name: "rdma", Index: "90", Root: "/", Log: silent()})
+	p := plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", 0, silent()), Log: silent()})
 	stop, err := serveHTTP(address, p, silent(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +93,7 @@ func (p pipes) dial(t *testing.T) net.Conn {
 // metrics from everybody.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, listener := newServer(plugin.New(plugin.Options{Name: "rdma", Index: "90", Root: "/", Log: silent()}), silent()), make(pipes)
+		server, listener := newServer(plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", 0, silent()), Log: silent()}), silent()), make(pipes)
 		ended := make(chan error)
 		go func() { ended <- server.Serve(listener) }()
 		defer func() {

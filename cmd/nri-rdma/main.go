@@ -158,7 +158,7 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	hcas := inventory.New(o.root, o.budget, log)
 	go hcas.Run(ctx)
 	with := plugin.Options{
-		Name: o.name, Index: o.index, Socket: o.socket, Root: o.root, Log: log, Validate: o.validate, Resources: creation.resources, Inventory: hcas,
+		Name: o.name, Index: o.index, Socket: o.socket, Log: log, Validate: o.validate, Resources: creation.resources, Inventory: hcas,
 	}
 	if !o.validate {
 		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs, repair.resources, limits.New(o.root)

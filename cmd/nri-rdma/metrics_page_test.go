@@ -101,7 +101,7 @@ type metric struct{ name, labels, help string }
 func registeredMetrics(t *testing.T) []metric {
 	t.Helper()
 	p := plugin.New(plugin.Options{
-		Name: "rdma", Index: "90", Root: "/", Log: silent(), Inventory: inventory.New("/", 0, silent()), Limits: limits.New("/"),
+		Name: "rdma", Index: "90", Log: silent(), Inventory: inventory.New("/", 0, silent()), Limits: limits.New("/"),
 	})
 	never := func() bool { return false }
 	registry := newRegistry(p, breakerOpen("containerd", "creation", never), breakerOpen("kubelet", "creation", never))
