@@ -44,17 +44,6 @@ func findSockets(address, root string) (sockets []string, err error) {
 	return sockets, nil
 }
 
-// possible says why no socket can appear: there is no folder for one.
-func possible(address, root string) error {
-	candidates := candidates(address, root)
-	for _, c := range candidates {
-		if info, err := os.Stat(filepath.Dir(c)); err == nil && info.IsDir() {
-			return nil
-		}
-	}
-	return missing(candidates)
-}
-
 func candidates(address, root string) []string {
 	if address != "" {
 		return []string{strings.TrimPrefix(address, "unix://")}

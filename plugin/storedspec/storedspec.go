@@ -82,10 +82,6 @@ func New(o Options) *Client {
 // Close closes the connections; calls in flight fail. A Client that is used afterwards connects again.
 func (c *Client) Close() { c.connections.close() }
 
-// Possible says why no stored spec can be edited on this node: there is no socket of containerd, and no folder in which one
-// could appear. A socket that is not there yet is no reason.
-func (c *Client) Possible() error { return possible(c.Address, c.Root) }
-
 // Apply makes a container's stored spec hold what the grant says, capabilities in all five sets, and says whether that changed it.
 // Applying twice equals applying once. The container's task must not have been created: nobody else writes its spec then.
 //
