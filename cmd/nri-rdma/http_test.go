@@ -99,7 +99,9 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		defer func() {
 			close(listener)
 			_ = server.Close()
-			<-ended
+			if err := <-ended; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, io.EOF) {
+				t.Error(err)
+			}
 		}()
 		deaf := listener.dial(t)
 		time.Sleep(time.Minute)
@@ -108,6 +110,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 		if err != nil || answer.StatusCode != http.StatusOK {
 			t.Fatalf("beside one that does not read: %v, %v", answer, err)
 		}
+		defer func() { _ = answer.Body.Close() }() // its status was wanted
 		go func() { _, _ = io.Copy(io.Discard, idle) }()
 		time.Sleep(10 * time.Minute)
 		for name, conn := range map[string]net.Conn{"deaf": deaf, "idle": idle} {

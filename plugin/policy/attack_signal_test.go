@@ -179,17 +179,17 @@ func smallNode(t testing.TB) Node {
 
 // noPolicyAttacks are tried on a node whose configuration cannot be read.
 func noPolicyAttacks() []attack {
-	row := func(name string, refused Cause, c Container) attack {
-		return attack{guard: "no-policy", name: "no-policy-" + name, missing: true, container: c, refused: refused, says: ""}
+	row := func(name string, c Container) attack {
+		return attack{guard: "no-policy", name: "no-policy-" + name, missing: true, container: c, refused: CauseNoPolicy}
 	}
 	unasked := func(d Device) Container {
 		return guest("", d).with(func(c *Container) { c.Annotations = nil })
 	}
 	return []attack{
-		row("device", CauseNoPolicy, unasked(heldVerbs(1))),
-		row("annotation", CauseNoPolicy, guest("true")),
-		row("less", CauseNoPolicy, guest("{memlock: 1Mi}", heldVerbs(1))),
-		row("opt-out", CauseNoPolicy, guest("false", heldVerbs(1))),
+		row("device", unasked(heldVerbs(1))),
+		row("annotation", guest("true")),
+		row("less", guest("{memlock: 1Mi}", heldVerbs(1))),
+		row("opt-out", guest("false", heldVerbs(1))),
 		{guard: "privileged", name: "no-policy-privileged", missing: true, container: unasked(heldVerbs(1)).with(func(c *Container) { c.AllDevices = true })},
 		{guard: "verbs-number", name: "no-policy-look-alike", missing: true, container: unasked(Device{Path: "/dev/infiniband/uverbs1", Type: "c", Major: 1, Minor: 3})},
 	}

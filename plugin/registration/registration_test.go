@@ -209,7 +209,9 @@ func TestEndsBesideARequestThatHangs(t *testing.T) {
 		t.Errorf("it ended after %s, want 3 s at most: a runtime waits 2 s for an answer", took)
 	}
 	close(goOn)
-	await.Receive(t, await.Patience, "the runtime goes on without the plugin", created)
+	if err := await.Receive(t, await.Patience, "the runtime goes on without the plugin", created); err != nil {
+		t.Errorf("creation: %v", err)
+	}
 }
 
 func TestWaiting(t *testing.T) {

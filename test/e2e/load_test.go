@@ -42,19 +42,20 @@ type load struct {
 // no other. One more client starts containers that have nothing to do with RDMA, in a pod of their own, which may not fail at all.
 func startLoad(t *testing.T, pod *containerd.Sandbox, clients int, refusal string) *load {
 	t.Helper()
-	ctx, cancel := context.WithCancel(within(t, 15*patience))
-	l := &load{t: t, ctx: ctx, clients: clients}
+	// Nobody begins a creation after the stop; those that have begun end, since containerd would go on with them anyway.
+	l := &load{t: t, ctx: within(t, 15*patience), clients: clients}
+	going, cancel := context.WithCancel(l.ctx)
 	var wg sync.WaitGroup
 	for client := range clients {
 		wg.Go(func() {
-			for i := 0; ctx.Err() == nil; i++ {
+			for i := 0; going.Err() == nil; i++ {
 				l.holder(pod, fmt.Sprintf("holder-%d-%d", client, i), refusal)
 			}
 		})
 	}
 	other := runPod(t, containerd.Pod{})
 	wg.Go(func() {
-		for i := 0; ctx.Err() == nil; i++ {
+		for i := 0; going.Err() == nil; i++ {
 			l.unrelated(other, fmt.Sprintf("unrelated-%d", i))
 		}
 	})
