@@ -13,7 +13,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// container gives all that a decision about a container depends on: the runtime's event and, only if it is asked for, the
+// container returns all that a decision about a container depends on: the runtime's event and, only if it is asked for, the
 // kubelet's word.
 func (p *Plugin) container(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 	c := containerOf(pod, ctr)
@@ -25,7 +25,7 @@ func (p *Plugin) container(pod *api.PodSandbox, ctr *api.Container) policy.Conta
 	return c
 }
 
-// containerOf gives what a decision about a container depends on as far as the runtime's event tells.
+// containerOf returns what a decision about a container depends on as far as the runtime's event tells.
 func containerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 	c := policy.Container{
 		Namespace:      pod.GetNamespace(),
@@ -48,7 +48,7 @@ func hostNetwork(namespaces []*api.LinuxNamespace) bool {
 	return len(namespaces) > 0 && !slices.ContainsFunc(namespaces, func(n *api.LinuxNamespace) bool { return n.GetType() == "network" })
 }
 
-// allDevicesAllowed says whether the last device cgroup rule that is about every device allows it: so it is in a privileged container.
+// allDevicesAllowed reports whether the last device cgroup rule that is about every device allows it: so it is in a privileged container.
 func allDevicesAllowed(rules []*api.LinuxDeviceCgroup) bool {
 	allowed := false
 	for _, r := range rules {
@@ -62,7 +62,7 @@ func allDevicesAllowed(rules []*api.LinuxDeviceCgroup) bool {
 
 func wildcard(n *api.OptionalInt64) bool { return n == nil || n.GetValue() < 0 }
 
-// reportedMemlock gives the RLIMIT_MEMLOCK that the runtime reports of a container; known is false where it reports none, as
+// reportedMemlock returns the RLIMIT_MEMLOCK that the runtime reports of a container; known is false where it reports none, as
 // runtimes before containerd 2.3 and CRI-O 1.36 do.
 func reportedMemlock(ctr *api.Container) (limit spec.Rlimit, known bool) {
 	for _, r := range ctr.GetRlimits() {

@@ -90,7 +90,7 @@ func (p *Plugin) decide(pod *api.PodSandbox, ctr *api.Container) (policy.Contain
 	return c, p.policy().Decide(c, p.node)
 }
 
-// refuse gives the error that fails a container's creation, and logs it once however often the creation is tried again.
+// refuse returns the error that fails a container's creation, and logs it once however often the creation is tried again.
 func (p *Plugin) refuse(log logrus.FieldLogger, subject string, refusal *policy.Refusal) error {
 	if p.told.due(subject + refusal.Message) {
 		log.WithField("cause", refusal.Cause).Error("refused: " + refusal.Message)
@@ -98,7 +98,7 @@ func (p *Plugin) refuse(log logrus.FieldLogger, subject string, refusal *policy.
 	return fmt.Errorf("%s: %s: %w", p.Name, subject, refusal)
 }
 
-// decided gives a logger for what was decided about a container.
+// decided returns a logger for what was decided about a container.
 func (p *Plugin) decided(pod *api.PodSandbox, ctr *api.Container, d policy.Decision) logrus.FieldLogger {
 	return p.logger(pod, ctr).WithFields(logrus.Fields{"signal": d.Signal, "evidence": d.Evidence, "rule": d.Rule})
 }

@@ -38,7 +38,7 @@ func initial(given *policy.Policy) *inForce {
 	return &inForce{p, "the defaults", fromDefaults}
 }
 
-// policy gives the policy in force.
+// policy returns the policy in force.
 func (p *Plugin) policy() *policy.Policy { return p.inForce.Load().policy }
 
 // Use puts a configuration file's policy in force, for containers that are created from now on. With an error, the file could not be

@@ -64,7 +64,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// Collectors gives all metrics of the plugin, for a registry. Gauges that come from elsewhere are read when they are asked for.
+// Collectors returns all metrics of the plugin, for a registry. Gauges that come from elsewhere are read when they are asked for.
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{

@@ -62,7 +62,7 @@ type StoredSpecs interface {
 
 // Resources tells which resources containers hold.
 type Resources interface {
-	// Names gives the names of the resources that a container holds; known is false where it may hold others. It is asked only where the
+	// Names returns the names of the resources that a container holds; known is false where it may hold others. It is asked only where the
 	// policy needs to know, once a container, and returns within its own budget.
 	Names(sandbox, namespace, pod, container string) (names []string, known bool, err error)
 }
@@ -151,7 +151,7 @@ func (p *Plugin) Alive() error {
 	}
 }
 
-// specs gives what edits the specs that the runtime keeps; nil where there is no way to.
+// specs returns what edits the specs that the runtime keeps; nil where there is no way to.
 func (p *Plugin) specs() StoredSpecs {
 	if !p.keepsSpecs.Load() {
 		return nil
@@ -159,7 +159,7 @@ func (p *Plugin) specs() StoredSpecs {
 	return p.StoredSpecs
 }
 
-// logger gives a logger for what concerns one container.
+// logger returns a logger for what concerns one container.
 func (p *Plugin) logger(pod *api.PodSandbox, ctr *api.Container) logrus.FieldLogger {
 	return p.Log.WithFields(logrus.Fields{"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName()})
 }

@@ -55,7 +55,7 @@ func (a apis) collectors() []prometheus.Collector {
 	return []prometheus.Collector{breakerOpen("containerd", a.path, a.specs.Open), breakerOpen("kubelet", a.path, a.resources.Open)}
 }
 
-// sayRest gives what tells when an API is left alone because it does not answer, what that means, and when it has answered again.
+// sayRest returns what tells when an API is left alone because it does not answer, what that means, and when it has answered again.
 func sayRest(log logrus.FieldLogger, api, meanwhile string) func(resting bool) {
 	return func(resting bool) {
 		if resting {

@@ -73,7 +73,7 @@ func main() {
 	os.Exit(serve(o, log))
 }
 
-// serve runs the plugin until it is told to end, whatever becomes of its log, and gives the exit status.
+// serve runs the plugin until it is told to end, whatever becomes of its log, and returns the exit status.
 func serve(o options, log *logrus.Logger) (status int) {
 	signal.Ignore(syscall.SIGPIPE) // a log that nobody reads any more is no reason to die
 	out := newPatientLog(os.Stderr)

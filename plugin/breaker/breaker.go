@@ -26,9 +26,9 @@ var ErrOpen = errors.New("not asked, because it failed three times in a row")
 
 // Options say what a failure is, and who follows the state of the breaker.
 type Options struct {
-	// Failed says whether the outcome of a call, nil included, is a fault of the API.
+	// Failed reports whether the outcome of a call, nil included, is a fault of the API.
 	Failed func(err error) bool
-	// Excluded says whether an outcome says nothing of the API; nil: every outcome says something.
+	// Excluded reports whether an outcome says nothing of the API; nil: every outcome says something.
 	Excluded func(err error) bool
 	// OnChange, if given, is called when the breaker opens, and when the API has answered again. It must not use the breaker.
 	OnChange func(open bool)
@@ -86,5 +86,5 @@ func (b *Breaker[T]) Do(call func() (T, error)) (T, error) {
 	return result, err
 }
 
-// Open says whether calls give ErrOpen now.
+// Open reports whether calls give ErrOpen now.
 func (b *Breaker[T]) Open() bool { return b.gate.Load().State() == gobreaker.StateOpen }

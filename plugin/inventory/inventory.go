@@ -112,7 +112,7 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 	}
 }
 
-// HCAs gives the node as it was last read; nobody may change it. An HCA that does not answer is as it last was, and has Unread
+// HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was, and has Unread
 // where it never answered. The node is Stale where a device has come or gone since. Before the node is read for the first time, HCAs
 // waits for that within the budget.
 func (i *Inventory) HCAs() (*hca.Node, error) {
@@ -184,7 +184,7 @@ func (i *Inventory) notListed(err error) {
 	}
 }
 
-// relist keeps which HCAs there are, and gives the names of those to ask: all that have no read outstanding.
+// relist keeps which HCAs there are, and returns the names of those to ask: all that have no read outstanding.
 func (i *Inventory) relist(node *hca.Node, stamp time.Time) (names []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -269,7 +269,7 @@ func (i *Inventory) put(s *snapshot) {
 
 const devices = "/dev/infiniband"
 
-// devicesChanged gives when a device last came or went, by the time stamp of the folder that holds them all: one call of the kernel. It
+// devicesChanged returns when a device last came or went, by the time stamp of the folder that holds them all: one call of the kernel. It
 // is the zero time where there is no folder.
 func devicesChanged(root string) time.Time {
 	info, err := os.Stat(filepath.Join(root, devices))

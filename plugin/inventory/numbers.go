@@ -21,7 +21,7 @@ type numbers struct {
 	blind  error        // why there is no proof
 }
 
-// state gives the proof, or why there is none.
+// state returns the proof, or why there is none.
 func (n *numbers) state() (*hca.Numbers, error) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -47,7 +47,7 @@ func (n *numbers) prove() {
 	n.proved, n.blind = proved, err
 }
 
-// Verbs says whether a character device number is a verbs device of this node. It reads one link and asks no HCA. The
+// Verbs reports whether a character device number is a verbs device of this node. It reads one link and asks no HCA. The
 // device's HCA is "" where it is not known yet.
 func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
 	proved, err := i.numbers.state()

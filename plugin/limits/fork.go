@@ -34,7 +34,7 @@ type thread struct {
 	user     time.Duration // its time in user mode when the process had been raised
 }
 
-// forking gives the threads of a process that may be in a fork now.
+// forking returns the threads of a process that may be in a fork now.
 func (p *Processes) forking(pid int) []thread {
 	tids, err := p.kernel.Threads(pid)
 	if err != nil {
@@ -62,7 +62,7 @@ func (p *Processes) awaitForks(ctx context.Context, threads []thread) {
 	}
 }
 
-// state says whether a thread is in a state in which no thread forks, and gives its time in user mode.
+// state reports whether a thread is in a state in which no thread forks, and returns its time in user mode.
 func (p *Processes) state(t thread) (asleep bool, user time.Duration, err error) {
 	text, err := p.kernel.Read(t.pid, path.Join("task", strconv.Itoa(t.tid), "stat"))
 	if err != nil {

@@ -20,19 +20,19 @@ import (
 
 // Kernel is what is asked and done about processes. Tests have one of their own, limitstest.
 type Kernel interface {
-	// PIDs gives the IDs of all processes, ascending.
+	// PIDs returns the IDs of all processes, ascending.
 	PIDs() ([]int, error)
-	// Threads gives the IDs of a process's threads, ascending.
+	// Threads returns the IDs of a process's threads, ascending.
 	Threads(pid int) ([]int, error)
-	// Read gives the text of a file in /proc/PID.
+	// Read returns the text of a file in /proc/PID.
 	Read(pid int, name string) ([]byte, error)
-	// Self gives the ID of this process in /proc.
+	// Self returns the ID of this process in /proc.
 	Self() int
 	// Changeable says why processes cannot be changed by the IDs that /proc shows.
 	Changeable() error
 	// Open holds on to a process. The error is ErrGone if there is none, ErrThread if there is a thread.
 	Open(pid int) (Holder, error)
-	// Set sets RLIMIT_MEMLOCK of a process, or of a thread's, and gives the one that it had. The error is ErrGone if there is none.
+	// Set sets RLIMIT_MEMLOCK of a process, or of a thread's, and returns the one that it had. The error is ErrGone if there is none.
 	Set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error)
 	// Pause lets processes go on for a time, or until the context is done.
 	Pause(ctx context.Context, d time.Duration)
@@ -40,7 +40,7 @@ type Kernel interface {
 
 // Holder holds on to one process, whatever becomes of its ID.
 type Holder interface {
-	// Holds says whether the process still has its ID: it runs, or has not been waited for. As long as it does, nobody else has it.
+	// Holds reports whether the process still has its ID: it runs, or has not been waited for. As long as it does, nobody else has it.
 	Holds() bool
 	Close()
 }
@@ -52,7 +52,7 @@ func (p proc) PIDs() ([]int, error) { return ids(p.path) }
 
 func (p proc) Threads(pid int) ([]int, error) { return ids(p.file(pid, "task")) }
 
-// ids gives the names in a folder that are numbers above zero.
+// ids returns the names in a folder that are numbers above zero.
 func ids(path string) ([]int, error) {
 	folder, err := os.Open(path)
 	if err != nil {

@@ -39,10 +39,10 @@ var (
 // Processes are the processes of a node.
 type Processes struct{ kernel Kernel }
 
-// New gives the processes that the proc below a root shows: "/" for the node itself. Nothing is read yet.
+// New returns the processes that the proc below a root shows: "/" for the node itself. Nothing is read yet.
 func New(root string) *Processes { return On(proc{filepath.Join(root, "proc")}) }
 
-// On gives the processes of a kernel.
+// On returns the processes of a kernel.
 func On(k Kernel) *Processes { return &Processes{k} }
 
 // Process is what a process may lock, and why.
@@ -95,7 +95,7 @@ func memlock(k Kernel, pid int) (spec.Rlimit, error) {
 	return limit, nil
 }
 
-// Containers gives the IDs of the processes of each container that has some, by the container's ID.
+// Containers returns the IDs of the processes of each container that has some, by the container's ID.
 func (p *Processes) Containers() (map[string][]int, error) {
 	pids, err := p.kernel.PIDs()
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *Processes) Containers() (map[string][]int, error) {
 	return found, nil
 }
 
-// Visible says whether the processes of containers can be seen: ErrHidden if not.
+// Visible reports whether the processes of containers can be seen: ErrHidden if not.
 func (p *Processes) Visible() error {
 	// Only the node's own PID namespace has kernel threads.
 	if comm, err := p.kernel.Read(2, "comm"); err == nil && string(comm) == "kthreadd\n" {
@@ -158,7 +158,7 @@ func parseMemlock(text []byte) (spec.Rlimit, error) {
 	return spec.Rlimit{Soft: soft, Hard: hard}, nil
 }
 
-// lineAfter gives what follows a prefix in the first line that has it.
+// lineAfter returns what follows a prefix in the first line that has it.
 func lineAfter(text []byte, prefix string) (string, error) {
 	for line := range strings.Lines(string(text)) {
 		if rest, found := strings.CutPrefix(line, prefix); found {
@@ -207,7 +207,7 @@ func parseTGID(text []byte) (pid int, err error) {
 	return int(n), err
 }
 
-// allUIDs says whether the text of /proc/PID/uid_map maps every user to itself, as in the node's own user namespace.
+// allUIDs reports whether the text of /proc/PID/uid_map maps every user to itself, as in the node's own user namespace.
 func allUIDs(text []byte) bool {
 	return strings.Join(strings.Fields(string(text)), " ") == "0 0 4294967295"
 }

@@ -54,7 +54,7 @@ func (p *Processes) raise(id string, pid int, want spec.Limit) (raised bool, err
 	return true, nil
 }
 
-// markOf gives a limit between two others that nobody else has.
+// markOf returns a limit between two others that nobody else has.
 func markOf(current, given spec.Rlimit) spec.Rlimit {
 	mark := given
 	if between := given.Soft - current.Soft; between > 1 {
@@ -63,13 +63,13 @@ func markOf(current, given spec.Rlimit) spec.Rlimit {
 	return mark
 }
 
-// Belongs says whether a process is one of a container's, given by its ID.
+// Belongs reports whether a process is one of a container's, given by its ID.
 func (p *Processes) Belongs(pid int, id string) bool {
 	text, err := p.kernel.Read(pid, "cgroup")
 	return err == nil && containerOf(text) == id
 }
 
-// processOf gives the process that a thread belongs to.
+// processOf returns the process that a thread belongs to.
 func (p *Processes) processOf(thread int) (pid int, err error) {
 	status, err := p.kernel.Read(thread, "status")
 	if err != nil {
@@ -98,7 +98,7 @@ func (p *Processes) undo(member string, pid int, made change) error {
 	return ErrGone
 }
 
-// setBack takes back a change, and gives what is left to be taken back then. Whoever belongs to the container may keep it.
+// setBack takes back a change, and returns what is left to be taken back then. Whoever belongs to the container may keep it.
 func (p *Processes) setBack(member string, pid int, made change) (left change, err error) {
 	process, err := p.kernel.Open(pid)
 	if errors.Is(err, ErrThread) { // the limit that was hit is its process's

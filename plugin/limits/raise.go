@@ -81,7 +81,7 @@ func (r *raising) all(ctx context.Context) error {
 	return fmt.Errorf("its processes were gone through %d times and there were new ones with a low limit each time: try again when it forks less", passesMost)
 }
 
-// pass raises those processes of a container that are low, and closes the container if there was none in enough passes. It says whether
+// pass raises those processes of a container that are low, and closes the container if there was none in enough passes. It reports whether
 // there was none now.
 func (r *raising) pass(id string, pids []int) (clean bool) {
 	raised := 0

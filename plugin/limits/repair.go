@@ -11,7 +11,7 @@ import (
 
 // Specs edits the specs that a runtime keeps of containers that run, from which later execs take their limits.
 type Specs interface {
-	// ApplyRunning makes a container's stored spec hold what the grant says, and says whether that changed it.
+	// ApplyRunning makes a container's stored spec hold what the grant says, and reports whether that changed it.
 	ApplyRunning(ctx context.Context, container string, grant spec.Grant) (changed bool, err error)
 }
 

@@ -118,7 +118,7 @@ func nextField(text []byte) (field protowire.Number, value, rest []byte, err err
 	return field, value, text[n:], nil
 }
 
-// bytesField gives what stands in a message's field; the last one counts, as for every reader of protobuf.
+// bytesField returns what stands in a message's field; the last one counts, as for every reader of protobuf.
 func bytesField(message []byte, field protowire.Number) (found []byte, err error) {
 	for len(message) > 0 {
 		f, value, rest, err := nextField(message)

@@ -77,7 +77,7 @@ func New(o Options) *Client {
 	}
 }
 
-// Names gives the names of the resources that a container holds, sorted. Known is false where it may hold others: the kubelet does not
+// Names returns the names of the resources that a container holds, sorted. Known is false where it may hold others: the kubelet does not
 // list ordinary init containers, and what a DRA driver has allotted, extended resources too, has no resource name in its answer. The
 // sandbox is the ID of the pod's sandbox in the runtime, "" if it is not known.
 //
@@ -131,7 +131,7 @@ func (c *Client) lookUp(namespace, pod string) (answer, error) {
 	return a, err
 }
 
-// Open says whether the kubelet is not asked just now, because look-ups failed.
+// Open reports whether the kubelet is not asked just now, because look-ups failed.
 func (c *Client) Open() bool { return c.breaker.Open() }
 
 // ask gets one pod's answer, from the kubelet's list where it cannot be asked for a pod.

@@ -70,7 +70,7 @@ func list(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (an
 	return readAnswer(text, namespace, pod)
 }
 
-// call gives the text of the kubelet's answer. While the kubelet does not listen or is asked too often, and there is time, it tries again.
+// call returns the text of the kubelet's answer. While the kubelet does not listen or is asked too often, and there is time, it tries again.
 func call(ctx context.Context, conn *grpc.ClientConn, method string, request proto.Message) ([]byte, error) {
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
@@ -95,7 +95,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, request pro
 	}
 }
 
-// temporary says whether the same question may be answered a moment later. gRPC has one code for an answer that is too large and for a
+// temporary reports whether the same question may be answered a moment later. gRPC has one code for an answer that is too large and for a
 // server that is asked too often.
 func temporary(err error) bool {
 	s := status.Convert(err)
@@ -121,7 +121,7 @@ type rawAnswers struct{}
 
 var _ encoding.CodecV2 = rawAnswers{}
 
-// Name gives the content subtype that gRPC's own codec has.
+// Name returns the content subtype that gRPC's own codec has.
 func (rawAnswers) Name() string { return "proto" }
 
 // Marshal encodes a request.

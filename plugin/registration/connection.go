@@ -27,7 +27,7 @@ const (
 
 var (
 	// errEarly means that the runtime ended a connection before Configure.
-	errEarly = errors.New("the runtime closed the connection before it took the plugin in")
+	errEarly = errors.New("the runtime closed the connection before it configured the plugin")
 	// errHungUp means that the runtime ended a connection after Configure.
 	errHungUp = errors.New("the runtime closed the connection during registration")
 )
@@ -47,7 +47,7 @@ type connection struct {
 	once         sync.Once     // the plugin configures once a connection
 	refused      error         // by the plugin, in Configure
 
-	registered, over bool // the runtime has taken the plugin in; the connection has ended. The registration's lock guards them
+	registered, over bool // the runtime has registered the plugin; the connection has ended. The registration's lock guards them
 }
 
 func newConnection(r *Registration, conn net.Conn) (*connection, error) {
@@ -68,9 +68,9 @@ func newConnection(r *Registration, conn net.Conn) (*connection, error) {
 	return c, err
 }
 
-// ask waits for the runtime as long as it takes. The stub gives RegisterPlugin five seconds, but the runtime takes in one plugin after
-// another, none while a container is being stopped, and a container may take minutes to stop (containerd#14083). Who gives up
-// and comes back only lengthens the queue.
+// ask waits for the runtime as long as it takes. The stub waits five seconds for RegisterPlugin. But the runtime registers plugins one
+// after another, and none while it stops a container, which may take minutes (containerd#14083). A plugin that gives up and comes back
+// only lengthens the queue.
 func (c *connection) ask(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
 	err := invoke(context.WithoutCancel(ctx), req, resp)
 	if err == nil && req.Method == "RegisterPlugin" {
@@ -79,7 +79,7 @@ func (c *connection) ask(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Re
 	return err
 }
 
-// answer hands a request to the plugin, and notes how far the registration has come.
+// answer hands a request to the plugin, and records the steps of the registration.
 func (c *connection) answer(ctx context.Context, get ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
 	if c.conn.isFinished() { // the runtime goes on without the plugin, as it does without one that has ended
 		<-c.conn.closed
@@ -100,13 +100,13 @@ func (c *connection) answer(ctx context.Context, get ttrpc.Unmarshaler, info *tt
 	return result, err
 }
 
-// run serves the connection until it ends. The requests in flight when the context ends are answered first.
+// run serves the connection until it ends. When the context ends, it first answers the requests in flight.
 func (c *connection) run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- c.stub.Run(context.WithoutCancel(ctx)) }()
 	late := time.AfterFunc(slow, func() {
 		if !c.registration.wasRegistered(c) {
-			c.registration.Log.Warn("connected, and not registered yet: the runtime takes no plugin in while it stops a container or registers another plugin; waiting")
+			c.registration.Log.Warn("connected but not registered yet: the runtime registers no plugin while it stops a container or registers another plugin: waiting")
 		}
 	})
 	defer late.Stop()
@@ -133,10 +133,10 @@ func (c *connection) run(ctx context.Context) error {
 	}
 }
 
-// deliver returns when the runtime has every answer that the plugin gave, and none is given any more.
+// deliver returns when the runtime has every answer of the plugin, and the plugin gives no more.
 //
-// The runtime can lose an answer that arrives just before the end of the connection: ttrpc's client then takes either. So here the
-// runtime is asked to update no containers. It does so once the request that it works on is over, since NRI's lock is held until then.
+// The runtime can lose an answer that arrives just before the end of the connection: ttrpc's client then takes either. So deliver asks
+// the runtime to update no containers. The runtime answers after the request that it works on is over, since it holds NRI's lock until then.
 func (c *connection) deliver() {
 	if !c.registration.wasRegistered(c) {
 		return
@@ -150,7 +150,7 @@ func (c *connection) deliver() {
 		}
 		over := make(chan struct{})
 		go func() {
-			_, _ = c.stub.UpdateContainers(nil) // whatever it answers, it has answered
+			_, _ = c.stub.UpdateContainers(nil) // any answer will do
 			close(over)
 		}()
 		select {
@@ -168,10 +168,10 @@ func (c *connection) deliver() {
 
 // end closes the connection and waits until the stub has noticed.
 //
-// Stub.Start waits for the runtime's Configure with its lock held. Where the connection ends between RegisterPlugin and Configure it
-// waits for ever (containerd/nri#298), so here the Configure that cannot come any more comes from this side.
+// Stub.Start waits for the runtime's Configure with its lock held. If the connection ends between RegisterPlugin and Configure, it
+// waits for ever (containerd/nri#298). So end calls Configure in the runtime's place.
 func (c *connection) end(ended <-chan error) error {
-	_ = c.conn.Close() // the end is what is wanted
+	_ = c.conn.Close() // whatever it returns, the connection has ended
 	select {
 	case err := <-ended:
 		return err
@@ -183,13 +183,13 @@ func (c *connection) end(ended <-chan error) error {
 		if waits, ok := c.stub.(api.PluginService); ok {
 			over, cancel := context.WithCancel(context.Background())
 			cancel()
-			go func() { _, _ = waits.Configure(over, &api.ConfigureRequest{}) }() // it tells the stub; nobody else wants its answer
+			go func() { _, _ = waits.Configure(over, &api.ConfigureRequest{}) }() // the stub notices; nobody else needs the answer
 		}
 	}
 	return <-ended
 }
 
-// stubLog logs NRI's own messages at debug level: what an administrator needs to know, this package says itself.
+// stubLog logs NRI's own messages at debug level: this package logs what an administrator needs to know.
 type stubLog struct{ log logrus.FieldLogger }
 
 func (l stubLog) Debugf(_ context.Context, format string, args ...any) { l.log.Debugf(format, args...) }

@@ -12,18 +12,18 @@ import (
 	"github.com/containerd/nri/pkg/net/multiplex"
 )
 
-// countedConn counts the requests and the answers that pass over a connection. ttrpc writes an answer some time after the plugin gave
-// it, and tells nobody when.
+// countedConn counts the requests and the answers that pass over a connection. ttrpc writes an answer some time after the plugin has
+// returned it, and does not report when.
 type countedConn struct {
 	net.Conn
 	closed   chan struct{} // closed when the connection has ended, from either side
-	answered chan struct{} // receives when each request has its answer
+	answered chan struct{} // receives when every request has its answer
 	once     sync.Once
 
 	mu                sync.Mutex
 	requests, answers messages
 	since             time.Time // when the runtime began to wait; zero while it does not
-	finished          bool      // no request is answered any more
+	finished          bool      // later requests get no answer
 }
 
 func count(conn net.Conn) *countedConn {
@@ -61,7 +61,7 @@ func (c *countedConn) Close() error {
 
 func (c *countedConn) end() { c.once.Do(func() { close(c.closed) }) }
 
-// note takes note of what was read or written.
+// note records since when the runtime waits, after bytes were read or written. The lock must be held.
 func (c *countedConn) note() {
 	switch waits := c.requests.complete > c.answers.complete; {
 	case waits && c.since.IsZero():
@@ -70,12 +70,12 @@ func (c *countedConn) note() {
 		c.since = time.Time{}
 		select {
 		case c.answered <- struct{}{}:
-		default: // nobody has looked since the last time
+		default: // the last one was not received yet
 		}
 	}
 }
 
-// waiting gives how long the runtime has been waiting for an answer.
+// waiting returns how long the runtime has been waiting for an answer; 0 if it waits for none.
 func (c *countedConn) waiting() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +85,7 @@ func (c *countedConn) waiting() time.Duration {
 	return time.Since(c.since)
 }
 
-// settle waits until each request has its answer, and gives how many requests there were; -1 where the connection or the patience ends.
+// settle waits until every request has its answer, and returns how many requests there were; -1 if the connection or the patience ends.
 func (c *countedConn) settle(enough <-chan time.Time) int {
 	for {
 		c.mu.Lock()
@@ -104,7 +104,7 @@ func (c *countedConn) settle(enough <-chan time.Time) int {
 	}
 }
 
-// finish has no further request answered, unless more than a number of them were read, and reports whether it did.
+// finish ends the answers if no more than a number of requests were read, and reports whether it did.
 func (c *countedConn) finish(requests int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

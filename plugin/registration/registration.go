@@ -27,12 +27,12 @@ import (
 )
 
 const (
-	// dialAgain is the least and dialRarely the longest time between two tries to connect, which cost nobody anything. A runtime makes
-	// its socket a moment before it listens.
+	// A connection that failed is tried again after dialAgain at first, and after dialRarely at last, which costs nobody anything. A
+	// runtime makes its socket a moment before it listens.
 	dialAgain  = 10 * time.Millisecond
 	dialRarely = time.Second
-	// registerAgain is the least and registerRarely the longest time after which a registration that failed is tried again: the
-	// runtime handles each one, and containers wait for it.
+	// A registration that failed is tried again after registerAgain at first, and after registerRarely at last: the runtime
+	// handles each one, and containers wait for it.
 	registerAgain  = 100 * time.Millisecond
 	registerRarely = 30 * time.Second
 	// hangUpsEnough is how often in a row a runtime hangs up on a configured plugin before the log names the likely cause. A
@@ -40,10 +40,10 @@ const (
 	hangUpsEnough = 3
 )
 
-// Plugin is what registers. The stub calls its other methods too, one for each NRI event that it implements.
+// Plugin is a plugin that registers. The stub also calls its other methods, one for each NRI event that it implements.
 type Plugin interface {
-	// Configure gives the events that the plugin wants. An error ends the registration; it is tried again later. Once the context is
-	// done nobody reads the answer, and Configure must change nothing.
+	// Configure returns the events that the plugin wants. An error ends the registration; it is tried again later. Once the context is
+	// done, nobody reads the answer, and Configure must change nothing.
 	stub.ConfigureInterface
 	// Synchronize takes over the runtime's containers. The runtime creates no container until it returns.
 	stub.SynchronizeInterface
@@ -51,7 +51,7 @@ type Plugin interface {
 
 // Options say how a plugin registers.
 type Options struct {
-	Name, Index string // as pods and the runtime know it: "rdma", "90". A runtime that launches the plugin chooses them itself
+	Name, Index string // as pods and the runtime know it: "rdma", "90". A runtime that launches the plugin sets its own
 	Socket      string // the runtime's NRI socket
 	// KeepConnected asks the runtime to keep the plugin when a request times out.
 	KeepConnected bool
@@ -68,25 +68,25 @@ type Registration struct {
 	count   uint64
 
 	hangUps int             // of the runtime, in a row, after Configure
-	told    map[string]bool // what the log says already since the last registration
+	logged  map[string]bool // problems that were logged since the last registration
 }
 
 // New makes a Registration. It does nothing until Run.
 func New(plugin Plugin, o Options) *Registration {
-	return &Registration{Options: o, plugin: plugin, told: map[string]bool{}}
+	return &Registration{Options: o, plugin: plugin, logged: map[string]bool{}}
 }
 
 // Registered reports whether the runtime asks the plugin about containers now.
 func (r *Registration) Registered() bool { return r.serving() != nil }
 
-// Count gives how often the plugin was registered.
+// Count returns how often the plugin was registered.
 func (r *Registration) Count() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.count
 }
 
-// Waiting gives how long the runtime has been waiting for an answer of the plugin; 0 where it waits for none.
+// Waiting returns how long the runtime has been waiting for the plugin's answer; 0 if it waits for none.
 func (r *Registration) Waiting() time.Duration {
 	if c := r.serving(); c != nil {
 		return c.conn.waiting()
@@ -97,8 +97,8 @@ func (r *Registration) Waiting() time.Duration {
 // Launched reports whether the runtime has started this program as a plugin of its own.
 func Launched() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
 
-// Run keeps the plugin registered until the context is done. It returns nil then, after every request in flight was answered and every
-// answer was delivered. A plugin that the runtime has launched serves the one connection that it was given; Run returns when that ends.
+// Run keeps the plugin registered until the context is done. Then it returns nil, after all requests in flight are answered and all
+// answers delivered. A plugin that the runtime has launched serves the one connection that it was given; Run returns when that ends.
 func (r *Registration) Run(ctx context.Context) error {
 	if Launched() {
 		return r.runLaunched(ctx)
@@ -115,13 +115,13 @@ func (r *Registration) Run(ctx context.Context) error {
 			if r.Count() > before {
 				registering.Reset()
 				r.hangUps = 0
-				clear(r.told)
+				clear(r.logged)
 			}
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		r.tell(err)
+		r.logProblem(err)
 		folder.Renew()
 		select {
 		case <-ctx.Done():
@@ -173,7 +173,7 @@ func (r *Registration) serving() *connection {
 	return r.current
 }
 
-// registered notes that the runtime has taken the plugin in over a connection.
+// registered records that the runtime has registered the plugin over a connection.
 func (r *Registration) registered(c *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +183,7 @@ func (r *Registration) registered(c *connection) {
 	}
 }
 
-// over notes that a connection has ended.
+// over records that a connection has ended.
 func (r *Registration) over(c *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,8 +199,8 @@ func (r *Registration) wasRegistered(c *connection) bool {
 	return c.registered
 }
 
-// tell logs once what is wrong with the connection and what to do about it, until the plugin has registered again.
-func (r *Registration) tell(err error) {
+// logProblem logs what is wrong with the connection and what to do about it: each problem once, until the plugin has registered again.
+func (r *Registration) logProblem(err error) {
 	log, what := r.Log.WithField("socket", r.Socket), ""
 	var refused *refusedError
 	switch {
@@ -222,8 +222,8 @@ func (r *Registration) tell(err error) {
 	default:
 		what = "the runtime closed the connection: trying again"
 	}
-	if !r.told[what] {
-		r.told[what] = true
+	if !r.logged[what] {
+		r.logged[what] = true
 		log.Warn(what)
 	}
 }

@@ -130,7 +130,7 @@ func TestWaitsForARuntimeThatStopsAContainer(t *testing.T) {
 	plugins := []*running{run(t, &adjuster{}, runtime.Socket, "rdma"), run(t, &adjuster{}, runtime.Socket, "rdma-validator")}
 	time.Sleep(slow + 2*time.Second) // longer than NRI's stub gives a registration
 	for _, p := range plugins {
-		if !strings.Contains(p.log.String(), "takes no plugin in while it stops a container") {
+		if !strings.Contains(p.log.String(), "registers no plugin while it stops a container") {
 			t.Errorf("the log of %s does not say what it waits for:\n%s", p.Name, p.log)
 		}
 	}

@@ -38,7 +38,7 @@ type finding struct {
 	verdict  Verdict
 }
 
-// wants gives what the policy gives; nothing where it refuses the container or leaves it alone.
+// wants returns what the policy gives; nothing where it refuses the container or leaves it alone.
 func (f *finding) wants() spec.Grant {
 	if f.decision.Grant == nil {
 		return spec.Grant{}
@@ -229,7 +229,7 @@ func (r *Repair) state(id containerID) *state {
 	return s
 }
 
-// pause waits, and says whether it could.
+// pause waits, and reports whether it could.
 func pause(ctx context.Context, d time.Duration) bool {
 	over := time.NewTimer(d)
 	defer over.Stop()

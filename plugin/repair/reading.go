@@ -34,7 +34,7 @@ const (
 type Processes interface {
 	// Memlock reads RLIMIT_MEMLOCK of a process.
 	Memlock(pid int) (spec.Rlimit, error)
-	// Belongs says whether a process is one of a container's, given by its ID.
+	// Belongs reports whether a process is one of a container's, given by its ID.
 	Belongs(pid int, id string) bool
 }
 
@@ -63,7 +63,7 @@ func Read(from Processes, pids []int) Reading {
 	return r
 }
 
-// ReadAgain reads those processes again that have less than is wanted, SecondLookAfter the first look, and gives what counts. Other
+// ReadAgain reads those processes again that have less than is wanted, SecondLookAfter the first look, and returns what counts. Other
 // processes that were made meanwhile do not count: they may be about to get their limits.
 func (r Reading) ReadAgain(from Processes, id string, want spec.Limit) Reading {
 	var again []Process
@@ -98,7 +98,7 @@ func (r Reading) Low(want spec.Limit) int {
 	return low
 }
 
-// Lowest gives the lowest soft and the lowest hard limit of the processes, which need not be of one process; where no process was read,
+// Lowest returns the lowest soft and the lowest hard limit of the processes, which need not be of one process; where no process was read,
 // what the spec sets. It is false where neither is known.
 func (r Reading) Lowest() (spec.Rlimit, bool) {
 	if len(r.Processes) == 0 {

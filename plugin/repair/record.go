@@ -55,7 +55,7 @@ type withoutResources struct {
 
 var seed = maphash.MakeSeed()
 
-// newRecorded gives nil for a container whose processes cannot be found, because its ID is another kind of ID.
+// newRecorded returns nil for a container whose processes cannot be found, because its ID is another kind of ID.
 func newRecorded(c Container, since uint32, listed bool) *recorded {
 	e := &recorded{sandbox: maphash.String(seed, c.Sandbox), pod: strings.Clone(c.Pod), since: since, listed: listed}
 	if n, err := hex.Decode(e.id[:], []byte(c.ID[:min(len(c.ID), 2*len(e.id))])); err != nil || 2*n != len(c.ID) || n != len(e.id) {
@@ -70,7 +70,7 @@ func newRecorded(c Container, since uint32, listed bool) *recorded {
 	return e
 }
 
-// characterDevices gives the devices that may be a signal. A container that may use every device of the host has none.
+// characterDevices returns the devices that may be a signal. A container that may use every device of the host has none.
 func characterDevices(c policy.Container) []policy.Device {
 	if c.AllDevices {
 		return nil
@@ -78,7 +78,7 @@ func characterDevices(c policy.Container) []policy.Device {
 	return slices.DeleteFunc(slices.Clone(c.Devices), func(d policy.Device) bool { return d.Type != "c" && d.Type != "u" })
 }
 
-// container gives what a decision about the container depends on, without its resources.
+// container returns what a decision about the container depends on, without its resources.
 func (e *recorded) container() policy.Container {
 	var c withoutResources
 	_ = json.Unmarshal([]byte(e.facts.Value().container), &c) // newRecorded has made it
@@ -86,10 +86,10 @@ func (e *recorded) container() policy.Container {
 	return c.Container
 }
 
-// sandboxKey gives a word that differs between sandboxes.
+// sandboxKey returns a word that differs between sandboxes.
 func (e *recorded) sandboxKey() string { return strconv.FormatUint(e.sandbox, 36) }
 
-// bytes gives what the container takes at most: its facts may be shared, and count in full.
+// bytes returns what the container takes at most: its facts may be shared, and count in full.
 func (e *recorded) bytes() int {
 	f := e.facts.Value()
 	const place = 16 // in the record
@@ -106,10 +106,10 @@ type record struct {
 	omitted    uint64 // containers that did not fit
 }
 
-// age gives the whole seconds from the record's beginning to now.
+// age returns the whole seconds from the record's beginning to now.
 func (r *record) age() uint32 { return uint32(time.Since(r.began) / time.Second) }
 
-// overdue says whether a container would have been started by now.
+// overdue reports whether a container would have been started by now.
 func (r *record) overdue(e *recorded) bool { return r.age() > e.since+uint32(startsWithin/time.Second) }
 
 // list replaces the record by what the runtime lists. The result says that a container did not fit, for the first time.
@@ -145,7 +145,7 @@ func (r *record) put(e *recorded) (full bool) {
 	return false
 }
 
-// all gives the containers.
+// all returns the containers.
 func (r *record) all() []*recorded {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -41,7 +41,7 @@ type Limits interface {
 	Processes
 	// Visible says why the processes of containers cannot be seen; nil where they can.
 	Visible() error
-	// Containers gives the processes of each container that has some, by the container's ID.
+	// Containers returns the processes of each container that has some, by the container's ID.
 	Containers() (map[string][]int, error)
 	// Repair raises the processes of containers, and their stored specs, to at least what is wanted.
 	Repair(ctx context.Context, wanted map[string]spec.Limit, specs limits.Specs) map[string]limits.Repaired
@@ -50,13 +50,13 @@ type Limits interface {
 // Specs reads and edits the specs that the runtime stores of containers that run. A storedspec.Client does.
 type Specs interface {
 	limits.Specs
-	// Read gives the JSON text of a container's stored spec; storedspec.ErrNotFound where there is none.
+	// Read returns the JSON text of a container's stored spec; storedspec.ErrNotFound where there is none.
 	Read(ctx context.Context, container string) ([]byte, error)
 }
 
 // Resources tells which resources containers hold. A podresources.Client does.
 type Resources interface {
-	// Names gives the names of the resources that a container holds; known is false where it may hold others. What is given as the
+	// Names returns the names of the resources that a container holds; known is false where it may hold others. What is given as the
 	// sandbox is a word that differs between sandboxes.
 	Names(sandbox, namespace, pod, container string) (names []string, known bool, err error)
 }
@@ -113,10 +113,10 @@ func (r *Repair) Use(p *policy.Policy) {
 
 func isOff(p *policy.Policy) bool { return p != nil && p.Config().Repair.Mode == policy.RepairOff }
 
-// off says whether there is no use in recording anything.
+// off reports whether there is no use in recording anything.
 func (r *Repair) off() bool { return r == nil || isOff(r.policy.Load()) }
 
-// Listed takes over the runtime's list of containers: all that it has. It copies and returns. specsUsable says whether the runtime
+// Listed takes over the runtime's list of containers: all that it has. It copies and returns. specsUsable reports whether the runtime
 // stores specs that Specs can edit.
 func (r *Repair) Listed(containers []Container, specsUsable bool) {
 	if r == nil {
@@ -180,7 +180,7 @@ func (r *Repair) passNow() {
 	}
 }
 
-// pass compares all containers with the policy once, and gives the time until the next pass.
+// pass compares all containers with the policy once, and returns the time until the next pass.
 func (r *Repair) pass(ctx context.Context) time.Duration {
 	all, unfinished := r.record.all(), r.edits.all()
 	p := r.policy.Load() // after all is seen: what is recorded under a later policy stays

@@ -27,7 +27,7 @@ type Stats struct {
 	Unrecorded     uint64 // containers that did not fit into the record
 }
 
-// Stats gives the outcome of the last pass; ok is false where there was none, or where repair is off.
+// Stats returns the outcome of the last pass; ok is false where there was none, or where repair is off.
 func (r *Repair) Stats() (stats Stats, ok bool) {
 	if r == nil {
 		return Stats{}, false

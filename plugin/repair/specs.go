@@ -33,7 +33,7 @@ type storedSpec struct {
 	lacksIPCLock bool // which the policy gives
 }
 
-// specs gives the client of the stored specs; nil where the runtime stores none that can be edited.
+// specs returns the client of the stored specs; nil where the runtime stores none that can be edited.
 func (r *Repair) specs() Specs {
 	if r.Specs == nil || !r.specsUsable.Load() {
 		return nil
@@ -73,7 +73,7 @@ func (r *Repair) readSpecs(ctx context.Context, found *findings, decide func(*fi
 	found.keep(func(f *finding) bool { return !slices.Contains(gone, f.recorded) && f.wantsSomething() })
 }
 
-// limitOf gives a container's memory limit: the spec's if that was read, otherwise the one that was recorded.
+// limitOf returns a container's memory limit: the spec's if that was read, otherwise the one that was recorded.
 func (s *storedSpec) limitOf(c *policy.Container) int64 {
 	if s.known {
 		return s.memoryLimit

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Reason gives what the server has said, or why it could not be reached, in one line and without what gRPC puts around the latter:
+// Reason returns what the server has said, or why it could not be reached, in one line and without what gRPC puts around the latter:
 // "dial unix /run/containerd/containerd.sock: connect: connection refused". Where gRPC words it otherwise one day, all of it is given.
 func Reason(err error) string {
 	message := status.Convert(err).Message()

@@ -130,7 +130,7 @@ func (c *Client) at(ctx context.Context, socket string, do work) (done result, e
 	return done, err
 }
 
-// atFault says whether an error of work is a fault of containerd or of the way to it: no answer in time, nobody there, or an answer that
+// atFault reports whether an error of work is a fault of containerd or of the way to it: no answer in time, nobody there, or an answer that
 // makes no sense. What an answer says about one container is not, and neither is what its spec says.
 func atFault(err error) bool {
 	s, fromAPI := status.FromError(err)

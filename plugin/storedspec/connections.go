@@ -29,7 +29,7 @@ type connections struct {
 	bySocket map[string]*grpc.ClientConn
 }
 
-// get gives the connection to a socket. A new one connects with its first call.
+// get returns the connection to a socket. A new one connects with its first call.
 func (c *connections) get(socket string) (*grpc.ClientConn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

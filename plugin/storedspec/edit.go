@@ -78,7 +78,7 @@ func (e edit) write(ctx context.Context, api containers.ContainersClient, text [
 	return err
 }
 
-// read gives the JSON text of a container's stored spec.
+// read returns the JSON text of a container's stored spec.
 func read(ctx context.Context, api containers.ContainersClient, container string) ([]byte, error) {
 	response, err := api.Get(ctx, &containers.GetContainerRequest{ID: container})
 	if err != nil {

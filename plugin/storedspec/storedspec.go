@@ -82,7 +82,7 @@ func New(o Options) *Client {
 // Close closes the connections; calls in flight fail. A Client that is used afterwards connects again.
 func (c *Client) Close() { c.connections.close() }
 
-// Apply makes a container's stored spec hold what the grant says, capabilities in all five sets, and says whether that changed it.
+// Apply makes a container's stored spec hold what the grant says, capabilities in all five sets, and reports whether that changed it.
 // Applying twice equals applying once. The container's task must not have been created: nobody else writes its spec then.
 //
 // Errors: ErrNotFound; breaker.ErrOpen; a spec of another kind than the OCI runtime's, or one that cannot be edited; and containerd's
@@ -105,7 +105,7 @@ func (c *Client) ApplyRunning(ctx context.Context, container string, grant spec.
 	return done.wrote, err
 }
 
-// Read gives the JSON text of a container's stored spec. Its errors are those of Apply.
+// Read returns the JSON text of a container's stored spec. Its errors are those of Apply.
 func (c *Client) Read(ctx context.Context, container string) ([]byte, error) {
 	done, err := c.call(ctx, container, func(ctx context.Context, api containers.ContainersClient, done *result) (err error) {
 		done.text, err = read(ctx, api, container)
@@ -114,5 +114,5 @@ func (c *Client) Read(ctx context.Context, container string) ([]byte, error) {
 	return done.text, err
 }
 
-// Open says whether containerd is not asked just now, because it failed: calls give breaker.ErrOpen.
+// Open reports whether containerd is not asked just now, because it failed: calls give breaker.ErrOpen.
 func (c *Client) Open() bool { return c.breaker.Open() }

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch reports changes in a folder. It is a hint that saves time, not a guarantee: where a node has no inotify instance left,
-// or a folder cannot be watched, nothing is reported. Who depends on a file looks at it now and then as well.
+// Package watch reports changes in a folder. It is a hint that saves time, not a guarantee: if a node has no inotify instance left, or a
+// folder cannot be watched, nothing is reported. Code that depends on a file also reads it now and then.
 package watch
 
 import (
@@ -13,20 +13,20 @@ import (
 
 // Folder reports changes in one folder, also after the folder was removed and made again.
 type Folder struct {
-	// Changed holds one value once something of what is watched for has happened since it was last read.
+	// Changed holds one value if something has happened since the last one was received.
 	Changed <-chan struct{}
 
 	path   string
-	notify *fsnotify.Watcher // nil where there is none
+	notify *fsnotify.Watcher // nil if the node has none left
 }
 
-// What is watched for.
+// Kinds of changes.
 const (
-	Names    = fsnotify.Create | fsnotify.Remove | fsnotify.Rename // files come and go
-	Contents = Names | fsnotify.Write                              // or are written
+	Names    = fsnotify.Create | fsnotify.Remove | fsnotify.Rename // files appear and disappear
+	Contents = Names | fsnotify.Write                              // or are written to
 )
 
-// New watches a folder for what happens in it, until Close. The folder need not exist.
+// New watches a folder for changes of some kinds, until Close. The folder need not exist.
 func New(path string, what fsnotify.Op) *Folder {
 	changed := make(chan struct{}, 1)
 	f := &Folder{Changed: changed, path: path}
@@ -43,22 +43,22 @@ func New(path string, what fsnotify.Op) *Folder {
 			}
 			select {
 			case changed <- struct{}{}:
-			default: // one is reported already
+			default: // a change is reported already
 			}
 		}
 	}()
 	go func() {
 		for range notify.Errors {
-			continue // a lost event; nobody relies on it
+			continue // an event was lost; nobody relies on it
 		}
 	}()
 	return f
 }
 
-// Renew watches the folder that is there now: another one may have taken its place.
+// Renew watches the folder that has the path now: it may be another one.
 func (f *Folder) Renew() {
 	if f.notify != nil {
-		_ = f.notify.Add(f.path) // where it fails nothing is reported, as the package says
+		_ = f.notify.Add(f.path) // if it fails, nothing is reported, as the package says
 	}
 }
 
