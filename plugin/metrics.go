@@ -49,22 +49,22 @@ func newMetrics() *metrics {
 		requests: prometheus.NewCounterVec(counter("requests_total",
 			"Containers that the runtime asked about, by result (adjusted, untouched, refused) and signal."), []string{"result", "signal"}),
 		refusals: prometheus.NewCounterVec(counter("refusals_total",
-			"Containers that were refused, by cause. A kubelet tries each again and again."), []string{"cause"}),
+			"Refused creations of containers, by cause. The kubelet tries each container again and again."), []string{"cause"}),
 		duration:       histogram("request_duration_seconds", "Time to decide about a container."),
-		memlockSkipped: prometheus.NewCounter(counter("memlock_skipped_total", "RDMA containers that had a sufficient RLIMIT_MEMLOCK already.")),
+		memlockSkipped: prometheus.NewCounter(counter("memlock_skipped_total", "RDMA containers that already had a sufficient RLIMIT_MEMLOCK.")),
 		unknown: prometheus.NewCounter(counter("unknown_resources_total",
-			"Containers that were left alone, or given less, because the kubelet did not tell which resources they hold.")),
+			"Containers that got nothing, or less, because the kubelet did not report which resources they hold.")),
 		edits: prometheus.NewCounterVec(counter("ipc_lock_edits_total",
-			"Stored specs that were to get CAP_IPC_LOCK, by result (changed, unchanged, failed)."), []string{"result"}),
-		editDuration: histogram("ipc_lock_edit_duration_seconds", "Time that the creation of a container waited for the edit of its stored spec."),
-		configValid:  gauge("config_valid", "1 while the configuration that is there is the one in force; 0 while it is refused."),
+			"Edits that add CAP_IPC_LOCK to a stored spec, by result (changed, unchanged, failed)."), []string{"result"}),
+		editDuration: histogram("ipc_lock_edit_duration_seconds", "Time that the creation of a container waits for the edit of its stored spec."),
+		configValid:  gauge("config_valid", "1 if the last configuration that was read is in force; 0 if it has an error."),
 		configLoaded: gauge("config_loaded_timestamp_seconds", "When the configuration in force was loaded."),
 	}
 	m.configValid.Set(1)
 	return m
 }
 
-// Collectors returns all metrics of the plugin, for a registry. Gauges that come from elsewhere are read when they are asked for.
+// Collectors returns all metrics of the plugin, for a registry. Those of other packages are read when they are collected.
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
@@ -79,7 +79,7 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 		}),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: namespace, Name: "registrations_total",
-			Help: "Registrations with the runtime; more than one means that it was lost and came back.",
+			Help: "Registrations with the runtime. More than one means that the connection was lost and made again.",
 		}, func() float64 { return float64(p.registration.Count()) }),
 	}
 	if p.repair != nil {

@@ -154,7 +154,7 @@ func TestMetrics(t *testing.T) {
 		# HELP nri_rdma_connected 1 while the plugin is registered with the runtime.
 		# TYPE nri_rdma_connected gauge
 		nri_rdma_connected 1
-		# HELP nri_rdma_hca_port_active 1 where the port of the HCA was ACTIVE when the HCA last answered.
+		# HELP nri_rdma_hca_port_active 1 if the port of the HCA was ACTIVE when the HCA last answered.
 		# TYPE nri_rdma_hca_port_active gauge
 		nri_rdma_hca_port_active{hca="mlx5_0",link_layer="InfiniBand",port="1"} 0
 		nri_rdma_hca_port_active{hca="mlx5_1",link_layer="InfiniBand",port="1"} 1

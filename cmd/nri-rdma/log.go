@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// linesKept is how many lines wait for a log that takes none.
+	// linesKept is how many lines wait for a log that blocks.
 	linesKept = 1000
 	// flushWithin is how long the program's end may wait for such a log.
 	flushWithin = 200 * time.Millisecond
 )
 
-// patientLog hands lines on to a writer that may block or fail: a pipe that nobody reads, a journal that hangs, a full disk. Whoever
-// logs waits for none of it, since whole nodes wait for whoever logs. What does not fit is counted, and told once there is room.
+// patientLog passes lines on to a writer that may block or fail: a pipe that nobody reads, a journal that hangs, a full disk. Its callers
+// never wait, since the node's containers wait for them. Lines that do not fit are counted, and the log reports their number later.
 type patientLog struct {
 	to    io.Writer
 	lines chan []byte
@@ -64,7 +64,7 @@ func (l *patientLog) write() {
 		}
 		l.mu.Unlock()
 		if err == nil && lost > 0 {
-			_, _ = fmt.Fprintf(l.to, "nri-rdma: %d lines of the log were lost: it took none for a while\n", lost) // they stay lost
+			_, _ = fmt.Fprintf(l.to, "nri-rdma: %d lines of the log were lost while it could not be written\n", lost) // they stay lost
 		}
 	}
 }

@@ -73,13 +73,13 @@ func main() {
 	os.Exit(serve(o, log))
 }
 
-// serve runs the plugin until it is told to end, whatever becomes of its log, and returns the exit status.
+// serve runs the plugin until a signal ends it, and returns the exit status.
 func serve(o options, log *logrus.Logger) (status int) {
-	signal.Ignore(syscall.SIGPIPE) // a log that nobody reads any more is no reason to die
+	signal.Ignore(syscall.SIGPIPE) // the plugin outlives the reader of its log
 	out := newPatientLog(os.Stderr)
 	defer out.Close()
 	log.SetOutput(out)
-	logrus.SetOutput(out) // ttrpc's own words
+	logrus.SetOutput(out) // ttrpc logs there
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if err := run(ctx, o, log); err != nil {
@@ -137,7 +137,7 @@ func newLogger(o options) (*logrus.Logger, error) {
 	log := logrus.New()
 	level, err := logrus.ParseLevel(o.logLevel)
 	if err != nil {
-		return nil, fmt.Errorf("--log-level %q is none of debug, info, warning, error", o.logLevel)
+		return nil, fmt.Errorf("--log-level %q is not debug, info, warning, or error", o.logLevel)
 	}
 	log.SetLevel(level)
 	switch o.logFormat {
@@ -146,7 +146,7 @@ func newLogger(o options) (*logrus.Logger, error) {
 	case "json":
 		log.SetFormatter(&logrus.JSONFormatter{})
 	default:
-		return nil, fmt.Errorf("--log-format %q is neither text nor json", o.logFormat)
+		return nil, fmt.Errorf("--log-format %q is not text or json", o.logFormat)
 	}
 	return log, nil
 }
@@ -185,6 +185,6 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	go config.Follow(ctx, hangup, use)
-	go tellSystemd(ctx, p, log)
+	go notifySystemd(ctx, p, log)
 	return p.Run(ctx)
 }

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// collectAt is the percentage of garbage at which memory is collected. Go's default lets the heap of a small program grow to 4 MB before
-// it collects; what this one keeps leaves less of that for requests than a plugin has that does nothing, and every collection makes some
-// requests slow. With 6 MB they meet one as seldom, for 2 MB more memory.
+// collectAt is the percentage of garbage at which Go collects memory. By default, the heap of a small program grows to 4 MB before a
+// collection, which makes some requests slow. This program keeps more than a plugin that does nothing, so less of the 4 MB is left for
+// requests. With 6 MB, collections are as rare as there, for 2 MB more memory.
 const collectAt = 150
 
-// saveMemory keeps the program small. Where the kernel gives huge pages unasked, a heap of two megabytes takes six; so it gives none
-// from here on, and takes back what the start has left unused.
+// saveMemory keeps the program small. With transparent huge pages, a heap of two megabytes takes six: they are turned off from here on,
+// and the memory that the start has left unused is returned.
 func saveMemory() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(collectAt)

@@ -13,18 +13,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin"
 )
 
-// tellSystemd tells systemd, where it has started the program, that it runs, and feeds its watchdog. The service is ready without
-// being registered: the runtime may start later, and waits for nobody.
-func tellSystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger) {
-	said, err := daemon.SdNotify(false, daemon.SdNotifyReady)
+// notifySystemd reports to systemd, if that has started the program, that it runs, and feeds the watchdog. The service is ready before
+// it is registered: the runtime may start later.
+func notifySystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger) {
+	notified, err := daemon.SdNotify(false, daemon.SdNotifyReady)
 	if err != nil {
-		log.WithError(err).Warn("cannot tell systemd that the service is ready")
+		log.WithError(err).Warn("cannot notify systemd that the service is ready")
 	}
 	every, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		log.WithError(err).Warn("cannot read systemd's watchdog settings: the watchdog is not fed")
 	}
-	if !said {
+	if !notified {
 		return
 	}
 	if every == 0 {
@@ -43,7 +43,7 @@ func tellSystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger) 
 		} else {
 			state += "\n" + daemon.SdNotifyWatchdog
 		}
-		_, _ = daemon.SdNotify(false, state) // it was told before: the socket is there
+		_, _ = daemon.SdNotify(false, state) // the socket worked before
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

@@ -124,7 +124,7 @@ func TestRuntimeThatWasNeverThere(t *testing.T) {
 }
 
 // A log that takes nothing neither ends the program nor holds up a container: each of these has a line for the log.
-func TestLogThatTakesNothing(t *testing.T) {
+func TestLogThatBlocks(t *testing.T) {
 	for name, stderr := range map[string]*os.File{"a full disk": deviceFull(t), "nobody reads": stuffedPipe(t), "the reader is gone": brokenPipe(t)} {
 		t.Run(name, func(t *testing.T) {
 			runtime := nritest.New(t, "containerd", "v2.4.2")

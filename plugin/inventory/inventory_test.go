@@ -159,9 +159,9 @@ func TestSickHCA(t *testing.T) {
 					t.Errorf("log (-want +got):\n%s", diff)
 				}
 				silent := time.Since(i.known["mlx5_1"].since)
-				want := fmt.Sprintf("# HELP nri_rdma_hca_reads_outstanding Reads of HCAs that have not been answered yet; at most one for each HCA.\n"+
+				want := fmt.Sprintf("# HELP nri_rdma_hca_reads_outstanding Reads that HCAs have not answered yet; at most one for each HCA.\n"+
 					"# TYPE nri_rdma_hca_reads_outstanding gauge\nnri_rdma_hca_reads_outstanding 1\n"+
-					"# HELP nri_rdma_hca_age_seconds Age of what is known of the HCA; where it never answered, time since it was first asked.\n"+
+					"# HELP nri_rdma_hca_age_seconds Time since the HCA last answered; if it never did, time since it was first read.\n"+
 					"# TYPE nri_rdma_hca_age_seconds gauge\nnri_rdma_hca_age_seconds{hca=\"mlx5_0\"} %v\nnri_rdma_hca_age_seconds{hca=\"mlx5_1\"} %v\nnri_rdma_hca_age_seconds{hca=\"mlx5_2\"} %v\n",
 					time.Since(i.known["mlx5_0"].since).Seconds(), silent.Seconds(), time.Since(i.known["mlx5_2"].since).Seconds())
 				if err := testutil.CollectAndCompare(i, strings.NewReader(want), "nri_rdma_hca_reads_outstanding", "nri_rdma_hca_age_seconds"); err != nil {

@@ -11,9 +11,9 @@ import (
 )
 
 var (
-	portActive  = prometheus.NewDesc("nri_rdma_hca_port_active", "1 where the port of the HCA was ACTIVE when the HCA last answered.", []string{"hca", "port", "link_layer"}, nil)
-	age         = prometheus.NewDesc("nri_rdma_hca_age_seconds", "Age of what is known of the HCA; where it never answered, time since it was first asked.", []string{"hca"}, nil)
-	outstanding = prometheus.NewDesc("nri_rdma_hca_reads_outstanding", "Reads of HCAs that have not been answered yet; at most one for each HCA.", nil, nil)
+	portActive  = prometheus.NewDesc("nri_rdma_hca_port_active", "1 if the port of the HCA was ACTIVE when the HCA last answered.", []string{"hca", "port", "link_layer"}, nil)
+	age         = prometheus.NewDesc("nri_rdma_hca_age_seconds", "Time since the HCA last answered; if it never did, time since it was first read.", []string{"hca"}, nil)
+	outstanding = prometheus.NewDesc("nri_rdma_hca_reads_outstanding", "Reads that HCAs have not answered yet; at most one for each HCA.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.
@@ -23,7 +23,7 @@ func (i *Inventory) Describe(out chan<- *prometheus.Desc) {
 	out <- outstanding
 }
 
-// Collect implements prometheus.Collector. It gives what is known, and reads nothing.
+// Collect implements prometheus.Collector. It reads no file of an HCA.
 func (i *Inventory) Collect(out chan<- prometheus.Metric) {
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)

@@ -27,21 +27,21 @@ func TestMetrics(t *testing.T) {
 			# HELP nri_rdma_containers_without_ipc_lock Containers whose stored spec lacks the CAP_IPC_LOCK that the policy gives.
 			# TYPE nri_rdma_containers_without_ipc_lock gauge
 			nri_rdma_containers_without_ipc_lock 0
-			# HELP nri_rdma_last_pass_timestamp_seconds When the containers that run were last compared with the policy.
+			# HELP nri_rdma_last_pass_timestamp_seconds When repair last compared the running containers with the policy.
 			# TYPE nri_rdma_last_pass_timestamp_seconds gauge
 			nri_rdma_last_pass_timestamp_seconds 946684801
-			# HELP nri_rdma_repairs_total Running containers that were to be raised to policy, by result (raised, failed).
+			# HELP nri_rdma_repairs_total Attempts to raise a running container to policy, by result (raised, failed).
 			# TYPE nri_rdma_repairs_total counter
 			nri_rdma_repairs_total{result="failed"} 0
 			nri_rdma_repairs_total{result="raised"} 0
-			# HELP nri_rdma_running_containers RDMA containers that run, by memlock: sufficient, lowered (by the program itself), below policy, spec-below (later execs are), unknown.
+			# HELP nri_rdma_running_containers Running RDMA containers, by memlock: sufficient, lowered (by the program itself), below (policy), spec-below (later execs are below policy), unknown.
 			# TYPE nri_rdma_running_containers gauge
 			nri_rdma_running_containers{memlock="below"} 1
 			nri_rdma_running_containers{memlock="lowered"} 1
 			nri_rdma_running_containers{memlock="spec-below"} 1
 			nri_rdma_running_containers{memlock="sufficient"} 1
 			nri_rdma_running_containers{memlock="unknown"} 0
-			# HELP nri_rdma_unrecorded_containers_total Containers that repair does not know, because its record was full.
+			# HELP nri_rdma_unrecorded_containers_total Containers that repair does not know because its record was full.
 			# TYPE nri_rdma_unrecorded_containers_total counter
 			nri_rdma_unrecorded_containers_total 0
 		`

@@ -35,7 +35,7 @@ func TestKubeletRestarts(t *testing.T) {
 	}
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	expectMemlock(t, unrelated, kernelDefault)
-	if err := plugin.AwaitLog(within(t, patience), "the kubelet's pod resources API failed 3 times in a row: it is left alone"); err != nil {
+	if err := plugin.AwaitLog(within(t, patience), "the kubelet's pod resources API failed 3 times in a row: it is not called"); err != nil {
 		t.Fatal(err)
 	}
 	expectBreaker(t, 1)
