@@ -11,28 +11,27 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// requirement is what a runtime must be for a plugin to do its part under it.
+// requirement is the runtime's version that a plugin needs.
 type requirement struct {
-	from   map[string]string // the first version of each runtime that will do
-	defect string            // of earlier ones
-	remedy string            // beside an upgrade; "" where there is none
+	from   map[string]string // the first version that meets it, by runtime
+	defect string            // of earlier versions
+	remedy string            // other than an upgrade; "" if there is none
 }
 
-// adjusting takes a runtime whose NRI hands rlimits on to the container. Earlier ones take an adjustment of rlimits and drop it
-// without a word, so every grant would be a promise that nobody keeps.
+// adjusting is the requirement of a plugin that adjusts: NRI passes rlimits on to the container. Earlier runtimes drop them silently.
 var adjusting = requirement{
 	from:   map[string]string{"containerd": "1.7.7", "cri-o": "1.29.0"},
 	defect: "drops the rlimits that NRI plugins set, silently",
 	remedy: ", or use rdma-spec generate instead of the plugin",
 }
 
-// validating takes a runtime whose NRI has what plugins have adjusted validated.
+// validating is the requirement of a validator: NRI asks plugins to validate adjustments.
 var validating = requirement{
 	from:   map[string]string{"containerd": "2.2.0", "cri-o": "1.34.0"},
 	defect: "does not ask NRI plugins to validate containers",
 }
 
-// check refuses runtimes that are too old. A version that cannot be read, as that of a development build, counts as a new one.
+// check refuses runtimes that are too old. A version that cannot be read, such as that of a development build, counts as new.
 func (q requirement) check(runtime, running string) error {
 	first, known := q.from[runtime]
 	got, err := version.ParseGeneric(running)
@@ -42,8 +41,8 @@ func (q requirement) check(runtime, running string) error {
 	return fmt.Errorf("%s %s %s: upgrade to %s or later%s", runtime, running, q.defect, first, q.remedy)
 }
 
-// Configure is called by the runtime first. The events that it returns are those that every container of the node then waits for: always
-// the same, so that another configuration never needs another registration.
+// Configure is the runtime's first call. It returns the events that the plugin subscribes to, for which every container of the node waits.
+// They depend on the runtime alone, so that another configuration never needs another registration.
 func (p *Plugin) Configure(ctx context.Context, config, runtime, running string) (api.EventMask, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -57,7 +56,7 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	}
 	p.takeHandedOver(config, runtime)
 	p.keepsSpecs.Store(runtime == "containerd")
-	if without := "RDMA containers get memlock and devices here, but no CAP_IPC_LOCK: " + withoutStoredSpecs(runtime); p.StoredSpecs != nil && p.specs() == nil && p.told.due(without) {
+	if without := "RDMA containers get memlock and devices here, but no CAP_IPC_LOCK: " + withoutStoredSpecs(runtime); p.StoredSpecs != nil && p.specs() == nil && p.throttle.due(without) {
 		p.Log.Warn(without)
 	}
 	p.Log.WithField("runtime", runtime+" "+running).Info("registering")
@@ -73,7 +72,7 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	return events, nil
 }
 
-// Synchronize is called when the runtime has taken the plugin in. No container is created until it returns, so it copies and returns.
+// Synchronize is called when the runtime registers the plugin. The runtime creates no container until it returns, so it only copies.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.repair.Listed(listed(pods, containers), p.keepsSpecs.Load())
 	p.anew.Store(true)
@@ -82,12 +81,12 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containe
 	return nil, nil
 }
 
-// crioLine gives IPC_LOCK to every container of a CRI-O node. It repeats CRI-O's own list (internal/config/capabilities, Default),
-// which it replaces; TOML's quotes are single ones, so that they come through a log's double ones.
+// crioLine gives IPC_LOCK to every container of a CRI-O node. It replaces CRI-O's own list (internal/config/capabilities, Default), and
+// so repeats it. The quotes are single, since logs escape double ones.
 const crioLine = "crio.runtime.default_capabilities = ['CHOWN', 'DAC_OVERRIDE', 'FSETID', 'FOWNER', 'SETGID', 'SETUID', 'SETPCAP', " +
 	"'NET_BIND_SERVICE', 'KILL', 'IPC_LOCK']"
 
-// withoutStoredSpecs says why no stored spec can be edited under a runtime, and what to do.
+// withoutStoredSpecs explains why stored specs cannot be edited under a runtime, and what to do.
 func withoutStoredSpecs(runtime string) string {
 	const inPod = "a container that needs it asks for it in its pod, securityContext.capabilities.add: [IPC_LOCK]"
 	if runtime == "cri-o" {

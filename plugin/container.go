@@ -13,8 +13,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// container returns all that a decision about a container depends on: the runtime's event and, only if it is asked for, the
-// kubelet's word.
+// container returns all that a decision about a container depends on: the runtime's event and, on demand, the kubelet's answer.
 func (p *Plugin) container(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 	c := containerOf(pod, ctr)
 	if p.Resources != nil {
@@ -25,7 +24,7 @@ func (p *Plugin) container(pod *api.PodSandbox, ctr *api.Container) policy.Conta
 	return c
 }
 
-// containerOf returns what a decision about a container depends on as far as the runtime's event tells.
+// containerOf returns what a decision depends on and the runtime's event contains.
 func containerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 	c := policy.Container{
 		Namespace:      pod.GetNamespace(),
@@ -48,7 +47,7 @@ func hostNetwork(namespaces []*api.LinuxNamespace) bool {
 	return len(namespaces) > 0 && !slices.ContainsFunc(namespaces, func(n *api.LinuxNamespace) bool { return n.GetType() == "network" })
 }
 
-// allDevicesAllowed reports whether the last device cgroup rule that is about every device allows it: so it is in a privileged container.
+// allDevicesAllowed reports whether the last device cgroup rule for all devices allows them, as in a privileged container.
 func allDevicesAllowed(rules []*api.LinuxDeviceCgroup) bool {
 	allowed := false
 	for _, r := range rules {
@@ -62,8 +61,8 @@ func allDevicesAllowed(rules []*api.LinuxDeviceCgroup) bool {
 
 func wildcard(n *api.OptionalInt64) bool { return n == nil || n.GetValue() < 0 }
 
-// reportedMemlock returns the RLIMIT_MEMLOCK that the runtime reports of a container; known is false where it reports none, as
-// runtimes before containerd 2.3 and CRI-O 1.36 do.
+// reportedMemlock returns the RLIMIT_MEMLOCK that the runtime reports of a container; known is false if it reports none:
+// runtimes do from containerd 2.3 and CRI-O 1.36 on.
 func reportedMemlock(ctr *api.Container) (limit spec.Rlimit, known bool) {
 	for _, r := range ctr.GetRlimits() {
 		if r.GetType() == spec.RlimitMemlock {

@@ -15,13 +15,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// CreateContainer is called for every container that the runtime creates: one decision, carried out by NRI. An error fails the
-// container's creation; only refusals are errors, so that a fault of the plugin never costs a container.
+// CreateContainer is called for every container that the runtime creates. It makes one decision and returns its adjustment. An error
+// fails the container's creation; only refusals are errors, so that a fault of the plugin never costs a container.
 func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	start := time.Now()
 	c, decision := p.decide(pod, ctr)
 	p.metrics.count(decision, start)
-	// Made where there is something to say: for nearly all containers of a node there is nothing.
+	// A function, since nearly all containers of a node need no logger.
 	log := func() logrus.FieldLogger { return p.decided(pod, ctr, decision) }
 	for _, warning := range decision.Warnings {
 		log().Warn(warning)
@@ -35,7 +35,7 @@ func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *ap
 		case decision.Signal == policy.SignalNone:
 			log().Info("left alone: " + decision.Reason)
 		default:
-			log().Warn("left alone, although it is an RDMA container: " + decision.Reason)
+			log().Warn("left alone although it is an RDMA container: " + decision.Reason)
 		}
 		p.repair.Created(recorded(c, ctr, spec.Grant{}))
 		return nil, nil, nil
@@ -56,9 +56,9 @@ func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *ap
 	return adjustment, nil, nil
 }
 
-// PostCreateContainer is called for every container that the runtime has created: it is in the runtime's store, and its task is not
-// made yet. What NRI cannot express goes into the stored spec now. Where that fails, the container has its memlock all the same, and
-// the runtime would only log an error.
+// PostCreateContainer is called for every container that the runtime has created: the runtime has stored it, and its task does not exist
+// yet. Now the stored spec gets what NRI cannot express. If that fails, the container still has its memlock. No error is returned, since
+// the runtime would only log it.
 func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
 	grant, ok := p.edits.take(ctr.GetId())
 	if !ok {
@@ -72,13 +72,13 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	case err != nil:
 		result = "failed"
 		p.repair.Unfinished(ctr.GetId(), grant)
-		log.WithError(err).Warn("no CAP_IPC_LOCK: the stored spec could not be changed; memlock is as granted, so RDMA works, " +
-			"but SHM_LOCK, huge-page shared memory and programs that check for the capability do not")
+		log.WithError(err).Warn("no CAP_IPC_LOCK: the stored spec could not be changed; RDMA works, since memlock is as granted, " +
+			"but SHM_LOCK, huge-page shared memory, and programs that check for the capability do not")
 	case changed:
 		result = "changed"
 		log.Info("CAP_IPC_LOCK added to the stored spec")
 	default:
-		log.Debug("CAP_IPC_LOCK left as it is in the stored spec")
+		log.Debug("the stored spec needs no change for CAP_IPC_LOCK")
 	}
 	p.metrics.edits.WithLabelValues(result).Inc()
 	return nil
@@ -90,15 +90,15 @@ func (p *Plugin) decide(pod *api.PodSandbox, ctr *api.Container) (policy.Contain
 	return c, p.policy().Decide(c, p.node)
 }
 
-// refuse returns the error that fails a container's creation, and logs it once however often the creation is tried again.
+// refuse returns the error that fails a container's creation. It logs it once, although the creation is tried again and again.
 func (p *Plugin) refuse(log logrus.FieldLogger, subject string, refusal *policy.Refusal) error {
-	if p.told.due(subject + refusal.Message) {
+	if p.throttle.due(subject + refusal.Message) {
 		log.WithField("cause", refusal.Cause).Error("refused: " + refusal.Message)
 	}
 	return fmt.Errorf("%s: %s: %w", p.Name, subject, refusal)
 }
 
-// decided returns a logger for what was decided about a container.
+// decided returns a logger with a container's name and the decision about it.
 func (p *Plugin) decided(pod *api.PodSandbox, ctr *api.Container, d policy.Decision) logrus.FieldLogger {
 	return p.logger(pod, ctr).WithFields(logrus.Fields{"signal": d.Signal, "evidence": d.Evidence, "rule": d.Rule})
 }

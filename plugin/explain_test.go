@@ -122,7 +122,7 @@ func decideAlike(t *testing.T, name string, model modelPod, p *policy.Policy, ro
 // decided is the plugin's decision about what containerd says of a container.
 func decided(t *testing.T, model modelPod, c modelContainer, p *policy.Policy, root string, node *hca.Node, injected bool) policy.Decision {
 	t.Helper()
-	kubelet := &told{unknown: true}
+	kubelet := &fakeKubelet{unknown: true}
 	if (!c.init || c.sidecar) && !c.ephemeral { // it does not list others
 		kubelet.names, kubelet.unknown = c.holds(), c.dynamic()
 	}

@@ -86,14 +86,14 @@ func (p *Plugin) use(next *inForce, err error) {
 func (p *Plugin) put(next *inForce) {
 	p.inForce.Store(next)
 	if next.policy.Missing() != nil {
-		p.repair.Use(nil) // there is nothing to compare with, but containers are recorded
+		p.repair.Use(nil) // it records containers, and compares none
 	} else {
 		p.repair.Use(next.policy)
 	}
 	p.requestPublish()
 }
 
-// requestPublish has the policy in force published soon.
+// requestPublish makes publishAll publish the policy in force.
 func (p *Plugin) requestPublish() {
 	select {
 	case p.publish <- struct{}{}:
@@ -101,10 +101,10 @@ func (p *Plugin) requestPublish() {
 	}
 }
 
-// publishAgain is the time after which the policy is published again where another plugin has written its own, and has ended.
+// publishAgain is how often the policy is published again: another plugin may have written its own, and ended.
 const publishAgain = 30 * time.Second
 
-// publishAll publishes the policy in force, whenever that is requested and now and then, until the context is done.
+// publishAll publishes the policy in force on request, and every publishAgain, until the context is done.
 func (p *Plugin) publishAll(ctx context.Context) {
 	if p.Publisher == nil {
 		return
@@ -128,7 +128,7 @@ func (p *Plugin) publishAll(ctx context.Context) {
 		if current.policy.Missing() != nil {
 			continue
 		}
-		if err := write(current.policy, current.source); err != nil && p.told.due(err.Error()) {
+		if err := write(current.policy, current.source); err != nil && p.throttle.due(err.Error()) {
 			p.Log.WithError(err).Warn("the policy in force cannot be written for rdma-spec: its status and repair need --config here")
 		}
 	}

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin is the NRI face of the project: it says what each NRI event means for a container. It carries decisions out and makes
-// none: plugin/policy decides, spec knows what a grant changes, plugin/registration keeps the connection to the runtime, and
-// plugin/repair looks after containers that run.
+// Package plugin handles NRI events: it knows what each event means for a container. It carries out decisions and makes none:
+// plugin/policy decides, spec knows what a grant changes, plugin/registration keeps the connection to the runtime, and plugin/repair
+// compares running containers with the policy.
 package plugin
 
 import (
@@ -33,23 +33,23 @@ type Options struct {
 	Socket string // the runtime's NRI socket
 	Log    logrus.FieldLogger
 
-	// Inventory is what is known of the node's HCAs; whoever made it runs it.
+	// Inventory is what is known of the node's HCAs. The caller runs it.
 	Inventory *inventory.Inventory
-	// Validate has the plugin change nothing, and refuse RDMA containers that would start without what the policy gives them.
+	// Validate makes the plugin a validator: it changes nothing, and refuses RDMA containers that would start without what the policy gives.
 	Validate bool
-	// Policy is in force until Use gives another, whatever the runtime hands over; nil: the defaults, until the runtime hands over others.
+	// Policy is in force until Use replaces it. If it is nil, the defaults are, until the runtime hands over a configuration.
 	Policy *policy.Policy
-	// StoredSpecs carries CAP_IPC_LOCK into the specs that the runtime stores; nil where there is no way to.
+	// StoredSpecs adds CAP_IPC_LOCK to the specs that the runtime stores; nil if nothing can.
 	StoredSpecs StoredSpecs
-	// Resources tells which resources containers hold; nil where there is nobody to ask.
+	// Resources reports which resources containers hold; nil if there is no kubelet.
 	Resources Resources
-	// Limits reads and raises the limits of containers that run; nil leaves them alone.
+	// Limits reads and raises the limits of running containers; nil turns repair off.
 	Limits repair.Limits
-	// RunningSpecs and RunningResources are StoredSpecs and Resources for containers that run: clients of their own, so that those that
-	// fail there do not rest when a container is created.
+	// RunningSpecs and RunningResources are StoredSpecs and Resources for running containers. They are other clients, so that calls that
+	// fail there open no breaker of requests.
 	RunningSpecs     repair.Specs
 	RunningResources repair.Resources
-	// Publisher writes the policy in force for other programs of the node, while the plugin is registered; nil: nobody is to know.
+	// Publisher writes the policy in force for rdma-spec while the plugin is registered; nil: it is not written.
 	Publisher *inforce.Writer
 }
 
@@ -60,10 +60,10 @@ type StoredSpecs interface {
 	Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error)
 }
 
-// Resources tells which resources containers hold.
+// Resources reports which resources containers hold.
 type Resources interface {
-	// Names returns the names of the resources that a container holds; known is false where it may hold others. It is asked only where the
-	// policy needs to know, once a container, and returns within its own budget.
+	// Names returns the names of the resources that a container holds; known is false if it may hold others. It is called only if the
+	// policy needs them, once for each container, and returns within its own budget.
 	Names(sandbox, namespace, pod, container string) (names []string, known bool, err error)
 }
 
@@ -74,14 +74,14 @@ type Plugin struct {
 	registration *registration.Registration
 	inForce      atomic.Pointer[inForce]
 	using        sync.Mutex    // held while another policy is put in force
-	publish      chan struct{} // another policy is in force, or the plugin has registered
-	anew         atomic.Bool   // it has registered
-	keepsSpecs   atomic.Bool   // the runtime keeps specs that can be edited
+	publish      chan struct{} // receives when another policy is in force, or the plugin has registered
+	anew         atomic.Bool   // the plugin has registered, and the policy was not written since
+	keepsSpecs   atomic.Bool   // the runtime stores specs that can be edited
 	edits        edits
-	told         throttle
+	throttle     throttle
 	metrics      *metrics
 	checks       singleflight.Group // of Alive
-	repair       *repair.Repair     // nil where running containers are left alone
+	repair       *repair.Repair     // nil if running containers are not compared
 }
 
 // New makes a plugin with the default policy. It does nothing until Run.
@@ -89,7 +89,7 @@ func New(o Options) *Plugin {
 	p := &Plugin{
 		Options: o,
 		node:    policy.Node{Verbs: o.Inventory.Verbs, HCAs: o.Inventory.HCAs, Memory: policy.LiveMemory()},
-		publish: make(chan struct{}, 1), edits: newEdits(), told: newThrottle(), metrics: newMetrics(),
+		publish: make(chan struct{}, 1), edits: newEdits(), throttle: newThrottle(), metrics: newMetrics(),
 	}
 	p.registration = registration.New(p, registration.Options{
 		Name: o.Name, Index: o.Index, Socket: o.Socket, Log: o.Log,
@@ -119,7 +119,7 @@ func (p *Plugin) Run(ctx context.Context) error {
 // Registered reports whether the runtime asks the plugin about containers now.
 func (p *Plugin) Registered() bool { return p.registration.Registered() }
 
-// Ready says why the plugin could not do its work as the runtime asks; nil where it can.
+// Ready returns nil if the plugin can do its work, otherwise an error that says why not.
 func (p *Plugin) Ready() error {
 	if !p.Registered() {
 		return errors.New("not registered with the runtime")
@@ -136,7 +136,7 @@ const aliveWithin = 5 * time.Second
 // harmless is a container that no policy makes an RDMA container.
 var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}}}
 
-// Alive says why the plugin does not answer requests; nil where it does. It makes a decision about a container of its own, as requests
+// Alive returns nil if the plugin answers requests, otherwise an error that says what hangs. It makes a decision about a container of its own, as requests
 // do, but does not ask the kubelet. Callers that come at the same time share one decision.
 func (p *Plugin) Alive() error {
 	if waiting := p.registration.Waiting(); waiting > aliveWithin {
@@ -151,7 +151,7 @@ func (p *Plugin) Alive() error {
 	}
 }
 
-// specs returns what edits the specs that the runtime keeps; nil where there is no way to.
+// specs returns the client that edits the specs that the runtime stores; nil if nothing can.
 func (p *Plugin) specs() StoredSpecs {
 	if !p.keepsSpecs.Load() {
 		return nil
@@ -159,7 +159,7 @@ func (p *Plugin) specs() StoredSpecs {
 	return p.StoredSpecs
 }
 
-// logger returns a logger for what concerns one container.
+// logger returns a logger with the container's name.
 func (p *Plugin) logger(pod *api.PodSandbox, ctr *api.Container) logrus.FieldLogger {
 	return p.Log.WithFields(logrus.Fields{"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName()})
 }

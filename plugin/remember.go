@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// editWithin is how long an edit waits for its container's PostCreateContainer. Where a creation fails in between, none comes.
+	// editWithin is how long an edit waits for its container's PostCreateContainer. If the creation fails in between, none comes.
 	editWithin = time.Minute
-	// tellAgain is the time after which what is refused again and again is logged again.
-	tellAgain = 10 * time.Minute
+	// logAgain is the time after which the same line is logged again.
+	logAgain = 10 * time.Minute
 	// remembered bounds what is kept of either.
 	remembered = 1024
 )
 
-// edits holds what is to be written into stored specs, from CreateContainer to PostCreateContainer, by container.
+// edits holds the grants for stored specs from CreateContainer to PostCreateContainer, by container.
 type edits struct{ grants *cache.LRUExpireCache }
 
 func newEdits() edits { return edits{cache.NewLRUExpireCache(remembered)} }
@@ -36,16 +36,16 @@ func (e edits) take(container string) (spec.Grant, bool) {
 	return grant.(spec.Grant), true
 }
 
-// throttle keeps what is tried again and again, as a kubelet does with a refused container, from filling the log.
-type throttle struct{ told *cache.LRUExpireCache }
+// throttle keeps repeated lines from filling the log: a kubelet tries a refused container again and again.
+type throttle struct{ logged *cache.LRUExpireCache }
 
 func newThrottle() throttle { return throttle{cache.NewLRUExpireCache(remembered)} }
 
-// due reports whether a line is to be logged now.
+// due reports whether a line should be logged: it was not in the last ten minutes.
 func (t throttle) due(line string) bool {
-	if _, told := t.told.Get(line); told {
+	if _, logged := t.logged.Get(line); logged {
 		return false
 	}
-	t.told.Add(line, true, tellAgain)
+	t.logged.Add(line, true, logAgain)
 	return true
 }

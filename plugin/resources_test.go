@@ -21,8 +21,8 @@ import (
 // byResource has one rule that opts in by a resource, in the namespaces ml-*.
 const byResource = "rules: [{name: training, match: {namespaces: [ml-*], resources: [rdma/*]}, memlock: 16Gi}]"
 
-// told is a kubelet's word on resources, which notes who asked.
-type told struct {
+// fakeKubelet is a kubelet that records what it is asked.
+type fakeKubelet struct {
 	mu    sync.Mutex
 	names []string
 	err   error
@@ -31,7 +31,7 @@ type told struct {
 	asked   [][]string
 }
 
-func (k *told) Names(sandbox, namespace, pod, container string) ([]string, bool, error) {
+func (k *fakeKubelet) Names(sandbox, namespace, pod, container string) ([]string, bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asked = append(k.asked, []string{sandbox, namespace, pod, container})
@@ -41,15 +41,15 @@ func (k *told) Names(sandbox, namespace, pod, container string) ([]string, bool,
 func TestResourcesAreAskedForOnlyWhereARuleNeedsThem(t *testing.T) {
 	for _, test := range []struct {
 		name, namespace string
-		kubelet         *told
+		kubelet         *fakeKubelet
 		asked           bool
 		memlock         uint64
 		fails           string
 	}{
-		{"holds the resource", "ml-a", &told{names: []string{"nvidia.com/gpu", "rdma/rdma_v100"}}, true, 16 << 30, ""},
-		{"holds another", "ml-a", &told{names: []string{"nvidia.com/gpu"}}, true, 0, ""},
-		{"is not told", "ml-a", &told{err: errors.New("the kubelet did not answer in time")}, true, 0, ""},
-		{"in another namespace", "web", &told{names: []string{"rdma/rdma_v100"}}, false, 0, ""},
+		{"holds the resource", "ml-a", &fakeKubelet{names: []string{"nvidia.com/gpu", "rdma/rdma_v100"}}, true, 16 << 30, ""},
+		{"holds another", "ml-a", &fakeKubelet{names: []string{"nvidia.com/gpu"}}, true, 0, ""},
+		{"is not told", "ml-a", &fakeKubelet{err: errors.New("the kubelet did not answer in time")}, true, 0, ""},
+		{"in another namespace", "web", &fakeKubelet{names: []string{"rdma/rdma_v100"}}, false, 0, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			kubelet := test.kubelet

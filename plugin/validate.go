@@ -15,19 +15,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// causeUnadjusted is why a container is refused that the policy gives something which it would start without.
+// causeUnadjusted is the cause of a refusal: the container would start without what the policy gives.
 const causeUnadjusted policy.Cause = "unadjusted"
 
-// ValidateContainerAdjustment is called for every container when all plugins have been asked and the container is about to be created.
-// It makes the decision that the plugin should have made, about the container as it would be: what a grant would still change is what
-// the container lacks. CAP_IPC_LOCK is not among it, since it is given later.
+// ValidateContainerAdjustment is called for every container after all plugins have adjusted it. It makes the decision that the plugin
+// should have made, about the adjusted container: what the grant would still change is what the container lacks. CAP_IPC_LOCK does not
+// count, since the container gets it later.
 func (p *Plugin) ValidateContainerAdjustment(_ context.Context, request *api.ValidateContainerAdjustmentRequest) error {
 	start, pod, ctr := time.Now(), request.GetPod(), request.GetContainer()
 	carryOut(ctr, request.GetAdjust())
 	_, decision := p.decide(pod, ctr)
 	if decision.Grant != nil {
 		decision.Refusal = unadjusted(ctr, decision)
-		decision.Grant = nil // nothing is given here
+		decision.Grant = nil // a validator gives nothing
 	}
 	p.metrics.count(decision, start)
 	if decision.Refusal == nil {
@@ -54,7 +54,7 @@ func unadjusted(ctr *api.Container, d policy.Decision) *policy.Refusal {
 		d.Signal, d.Evidence, strings.Join(lacks, " and "), d.Rule)}
 }
 
-// carryOut makes a container what it will be with an adjustment, in all that a decision depends on.
+// carryOut applies an adjustment to a container, in all that a decision depends on.
 func carryOut(ctr *api.Container, adjustment *api.ContainerAdjustment) {
 	ctr.Rlimits = append(ctr.GetRlimits(), adjustment.GetRlimits()...)
 	if ctr.Linux == nil {

@@ -28,8 +28,8 @@ type File struct {
 	// Optional says that the file need not exist. One that was there and is gone is an error all the same.
 	Optional bool
 
-	last *Config // that was read; nil where none was
-	said string  // the error that was returned last, "" since the file was good
+	last   *Config // that was read; nil where none was
+	failed string  // the last error that was returned; "" if the file has been good since
 }
 
 // Read reads the file. It returns what is new since the last time: another policy, another error, or nil and nil.
@@ -38,17 +38,17 @@ func (f *File) Read() (*Policy, error) {
 	switch {
 	case err == nil:
 		config := p.Config()
-		if f.last != nil && f.said == "" && reflect.DeepEqual(config, *f.last) {
+		if f.last != nil && f.failed == "" && reflect.DeepEqual(config, *f.last) {
 			return nil, nil
 		}
-		f.last, f.said = &config, ""
+		f.last, f.failed = &config, ""
 		return p, nil
-	case f.Optional && f.last == nil && f.said == "" && errors.Is(err, fs.ErrNotExist):
+	case f.Optional && f.last == nil && f.failed == "" && errors.Is(err, fs.ErrNotExist):
 		return nil, nil
-	case err.Error() == f.said:
+	case err.Error() == f.failed:
 		return nil, nil
 	}
-	f.said = err.Error()
+	f.failed = err.Error()
 	return nil, err
 }
 

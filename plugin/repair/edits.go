@@ -16,9 +16,9 @@ import (
 // editsMost bounds how many edits are tried again.
 const editsMost = 1000
 
-var errNoSpecs = errors.New("the runtime keeps no specs that can be edited")
+var errNoSpecs = errors.New("the runtime stores no specs that can be edited")
 
-// edits are those that failed when a container was created: what its stored spec lacks, by its ID.
+// edits are those that failed when containers were created: what a stored spec lacks, by the container's ID.
 type edits struct {
 	mu     sync.Mutex
 	grants map[string]spec.Grant
@@ -44,7 +44,7 @@ func (e *edits) forget(grants map[string]spec.Grant) {
 	maps.DeleteFunc(e.grants, func(id string, _ spec.Grant) bool { _, ok := grants[id]; return ok })
 }
 
-// finishEdits tries the edits again that failed, and counts the containers that lack CAP_IPC_LOCK all the same.
+// finishEdits tries the failed edits again, and counts the containers that still lack CAP_IPC_LOCK.
 func (r *Repair) finishEdits(ctx context.Context, found *findings, unfinished map[string]spec.Grant) (lacking int) {
 	done, specs := map[string]spec.Grant{}, r.specs()
 	for id, grant := range unfinished {
@@ -56,7 +56,7 @@ func (r *Repair) finishEdits(ctx context.Context, found *findings, unfinished ma
 		switch {
 		case err == nil:
 			log.Info("CAP_IPC_LOCK added to the stored spec after the creation: processes of later execs have it; " +
-				"if those that run need it, recreate the pod")
+				"if running processes need it, recreate the pod")
 			done[id] = grant
 		case errors.Is(err, storedspec.ErrNotFound):
 			done[id] = grant

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// kubeletBurst questions are asked at once, and then one each kubeletPause: the kubelet takes a hundred a second, and those about
-	// containers that are created come first.
+	// A pass sends kubeletBurst requests at once, and then one every kubeletPause: the kubelet accepts a hundred a second, and those
+	// about containers that are created come first.
 	kubeletBurst = 10
 	kubeletPause = 50 * time.Millisecond
-	// kubeletWithin bounds the time that a pass spends on questions.
+	// kubeletWithin bounds the time that a pass spends on requests.
 	kubeletWithin = 5 * time.Second
 )
 
-// answer is what the kubelet said of a container's resources: what it holds was allotted for good when its pod was admitted.
+// answer is the kubelet's answer about a container's resources. It never changes: resources are allotted when the pod is admitted.
 type answer struct {
 	names []string
 	known bool // there are no others
@@ -28,7 +28,7 @@ type answer struct {
 
 var errNotAsked = errors.New("the kubelet has not answered yet")
 
-// decide decides about a container by what is known; asks says that the kubelet's word is needed and not known.
+// decide decides about a container by what is known; asks is true if the kubelet's answer is needed and not known.
 func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded, c policy.Container) (d policy.Decision, asks bool) {
 	if s := r.states[e.id]; s != nil {
 		c.MemoryLimit = s.spec.limitOf(&c)
@@ -47,8 +47,8 @@ func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded, c polic
 	return d, asks
 }
 
-// askKubelet asks the kubelet once about each container whose decision needs it, and leaves out those that the policy gives nothing. A pass
-// goes on where the last one stopped.
+// askKubelet asks the kubelet once about each container whose decision needs it, and removes those that the policy gives nothing. A pass
+// continues where the last one stopped.
 func (r *Repair) askKubelet(ctx context.Context, found *findings, decide func(*finding)) {
 	var asking []*finding
 	for _, f := range found.containers {

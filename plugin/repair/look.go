@@ -17,15 +17,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// forgetEvery is how often the containers that are gone are looked for where the policy gives nothing to any.
+// forgetEvery is how often ended containers are removed from the record if the policy gives nothing to any container.
 const forgetEvery = 10 * time.Minute
 
 // findings are what a pass has found.
 type findings struct {
 	containers []*finding
 	hidden     error // why processes cannot be seen
-	unasked    bool  // there are more questions to the kubelet, and it answers
-	starting   bool  // some process may be about to get its limits
+	unasked    bool  // the kubelet answers, and was not asked about all containers
+	starting   bool  // some process may still get its limits
 }
 
 // finding is a container that the policy gives memlock or CAP_IPC_LOCK, or may give some.
@@ -33,12 +33,12 @@ type finding struct {
 	*recorded
 	policy.Container
 	decision policy.Decision
-	asks     bool // the decision needs the kubelet's word
+	asks     bool // the decision needs the kubelet's answer
 	reading  Reading
 	verdict  Verdict
 }
 
-// wants returns what the policy gives; nothing where it refuses the container or leaves it alone.
+// wants returns what the policy gives: nothing if it refuses the container or leaves it alone.
 func (f *finding) wants() spec.Grant {
 	if f.decision.Grant == nil {
 		return spec.Grant{}
@@ -52,7 +52,7 @@ func (f *finding) wantsSomething() bool {
 
 // state is what is remembered of a container from one pass to the next.
 type state struct {
-	said        string     // in the log, of the verdict
+	logged      string     // the last line about the container
 	verdict     Verdict    // of the last pass
 	raisedTo    spec.Limit // by a pass
 	specPending bool       // its processes were raised, and its stored spec was not
@@ -115,7 +115,7 @@ func (r *Repair) look(ctx context.Context, p *policy.Policy, all []*recorded) *f
 	return found
 }
 
-// inOrder sorts by name. Those that have a signal whatever the kubelet says come first.
+// inOrder sorts by name. Containers that may have a signal without the kubelet come first.
 func inOrder(a, b *finding) int {
 	rank := func(f *finding) int { return min(1, len(f.Devices)+len(f.Annotations)) }
 	return cmp.Or(
@@ -124,7 +124,7 @@ func inOrder(a, b *finding) int {
 	)
 }
 
-// readProcesses reads the processes of the containers, and leaves out those without. The record forgets what is gone.
+// readProcesses reads the processes of the containers, and removes containers without any. The record forgets ended containers.
 func (r *Repair) readProcesses(found *findings, all []*recorded) {
 	if len(found.containers) == 0 && time.Since(r.forgotten) < forgetEvery {
 		return
@@ -167,7 +167,7 @@ func (f *findings) keep(which func(*finding) bool) {
 	f.containers = slices.DeleteFunc(f.containers, func(c *finding) bool { return !which(c) })
 }
 
-// readAgain reads those processes once more that have less than the policy gives: what is about to get its limits does not count.
+// readAgain reads processes again that have less than the policy gives: those that are about to get their limits do not count.
 func (r *Repair) readAgain(ctx context.Context, found *findings) {
 	low := func(f *finding) bool { return f.reading.Low(f.wants().Memlock) > 0 }
 	if !slices.ContainsFunc(found.containers, low) || !pause(ctx, SecondLookAfter) {
@@ -200,13 +200,13 @@ func (f *finding) judge(s *state, now time.Time) (starting bool) {
 		s.low = nil
 	}
 	if f.verdict != s.verdict && !s.specPending {
-		s.said = "" // this is news
+		s.logged = "" // this is news
 	}
 	s.verdict = f.verdict
 	return starting
 }
 
-// forgetOthers forgets what was remembered of containers that are not recorded any more.
+// forgetOthers drops what is remembered of containers that are no longer recorded.
 func (r *Repair) forgetOthers(all []*recorded) {
 	states, answers := map[containerID]*state{}, map[containerID]answer{}
 	for _, e := range all {
@@ -229,7 +229,7 @@ func (r *Repair) state(id containerID) *state {
 	return s
 }
 
-// pause waits, and reports whether it could.
+// pause waits, and reports whether it did: it does not if the context is done.
 func pause(ctx context.Context, d time.Duration) bool {
 	over := time.NewTimer(d)
 	defer over.Stop()

@@ -252,7 +252,7 @@ func TestVerdictsChange(t *testing.T) {
 	})
 }
 
-// A program may lower its own soft limit. That is told apart, and left as the program wants it.
+// A program may lower its own soft limit. Repair recognises that, and leaves it as it is.
 func TestLoweredByTheProgram(t *testing.T) {
 	softLow := spec.Rlimit{Soft: low, Hard: unlimited}
 	enough := `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]}}`

@@ -120,7 +120,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// The record is bounded in bytes, whatever is recorded; what does not fit is counted, and told once.
+// The record is bounded in bytes, whatever is recorded; what does not fit is counted, and logged once.
 func TestRecordIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "{}", map[string][]spec.Limit{"first": {low}})

@@ -5,8 +5,8 @@
 // configuration. It keeps a record of each container, compares what the container has with what the policy gives, and reports it or
 // raises the container without a restart.
 //
-// It works beside the plugin's requests, with clients of its own, and holds none of them up. It knows nothing of NRI and decides
-// nothing: who may have what is known to package policy, and how processes are raised to package limits.
+// It works in the background with its own clients, and delays no request. It knows nothing of NRI and decides nothing: package policy
+// knows who may have what, and package limits how processes are raised.
 package repair
 
 import (
@@ -22,10 +22,10 @@ import (
 )
 
 const (
-	// settling is how long after a listing a pass is made each settlingEvery: containers that were created without the plugin may start.
+	// For settling after a listing, passes come every settlingEvery: containers that were created without the plugin may start.
 	settling      = 10 * time.Second
 	settlingEvery = time.Second
-	// idle is the time between two passes that find no policy to compare with. Use wakes them.
+	// idle is the time until the next pass if there is nothing to compare. Use starts one before.
 	idle = time.Hour
 )
 
@@ -33,13 +33,13 @@ const (
 type Container struct {
 	policy.Container             // with the devices that were injected into it; Resources is not used
 	ID, Sandbox      string      // as the runtime calls them; an ID that is not 32 bytes in hex has no processes that can be found
-	Memlock          spec.Rlimit // what the runtime has reported, or was told; zero where it was neither
+	Memlock          spec.Rlimit // what the runtime reported, or the plugin granted; zero if it is unknown
 }
 
 // Limits reads and raises the processes of the node. *limits.Processes does.
 type Limits interface {
 	Processes
-	// Visible says why the processes of containers cannot be seen; nil where they can.
+	// Visible returns nil if the processes of containers can be seen, otherwise an error that says why not.
 	Visible() error
 	// Containers returns the processes of each container that has some, by the container's ID.
 	Containers() (map[string][]int, error)
@@ -54,21 +54,21 @@ type Specs interface {
 	Read(ctx context.Context, container string) ([]byte, error)
 }
 
-// Resources tells which resources containers hold. A podresources.Client does.
+// Resources reports which resources containers hold. A podresources.Client does.
 type Resources interface {
-	// Names returns the names of the resources that a container holds; known is false where it may hold others. What is given as the
-	// sandbox is a word that differs between sandboxes.
+	// Names returns the names of the resources that a container holds; known is false if it may hold others. The sandbox is a word that
+	// differs between sandboxes.
 	Names(sandbox, namespace, pod, container string) (names []string, known bool, err error)
 }
 
-// Options are what a Repair is made of. Log, Node and Limits must be given. Specs and Resources are clients of its own: a pass that fails
-// must not open the breakers of the requests.
+// Options are what a Repair is made of. Log, Node and Limits must be given. Requests use other Specs and Resources: a pass
+// that fails must not open their breakers.
 type Options struct {
 	Log       logrus.FieldLogger
 	Node      policy.Node
 	Limits    Limits
-	Specs     Specs     // nil where no runtime stores specs that can be edited
-	Resources Resources // nil where there is nobody to ask
+	Specs     Specs     // nil if nothing can edit stored specs
+	Resources Resources // nil if there is no kubelet
 }
 
 // Repair compares the containers of a node with the policy. It is safe for concurrent use. A nil Repair does nothing.
@@ -85,11 +85,11 @@ type Repair struct {
 	failed      atomic.Uint64
 
 	// Of the pass alone:
-	states     map[containerID]*state
-	answers    map[containerID]answer
-	askFrom    int       // where the questions to the kubelet go on
-	forgotten  time.Time // when the containers that are gone were looked for
-	saidHidden string    // why processes cannot be seen, as the log says
+	states       map[containerID]*state
+	answers      map[containerID]answer
+	askFrom      int       // where the questions to the kubelet go on
+	forgotten    time.Time // when the containers that are gone were looked for
+	loggedHidden string    // why processes cannot be seen, as the log says
 }
 
 // New makes a Repair. It does nothing until Run.
@@ -99,25 +99,25 @@ func New(o Options) *Repair {
 	return r
 }
 
-// Use puts a policy in force and has a pass made. With a policy that turns repair off the pass drops what is recorded, and nothing is
-// recorded until another is in force. Without a policy, containers are recorded and not compared.
+// Use puts a policy in force and starts a pass. With a policy that turns repair off, the pass drops the record, and nothing is recorded
+// until another policy is in force. Without a policy, containers are recorded and not compared.
 func (r *Repair) Use(p *policy.Policy) {
 	if r == nil {
 		return
 	}
 	if isOff(r.policy.Swap(p)) && !isOff(p) {
-		r.Log.Info("repair is on: it knows the containers that are created from now on; restart the plugin to have it know those that run")
+		r.Log.Info("repair is on, for containers that are created from now on: to include those that run already, restart the plugin")
 	}
 	r.passNow()
 }
 
 func isOff(p *policy.Policy) bool { return p != nil && p.Config().Repair.Mode == policy.RepairOff }
 
-// off reports whether there is no use in recording anything.
+// off reports whether containers are not recorded.
 func (r *Repair) off() bool { return r == nil || isOff(r.policy.Load()) }
 
-// Listed takes over the runtime's list of containers: all that it has. It copies and returns. specsUsable reports whether the runtime
-// stores specs that Specs can edit.
+// Listed records the runtime's list of all its containers. It only copies. specsUsable says that the runtime stores specs that Specs can
+// edit.
 func (r *Repair) Listed(containers []Container, specsUsable bool) {
 	if r == nil {
 		return
@@ -128,19 +128,19 @@ func (r *Repair) Listed(containers []Container, specsUsable bool) {
 	}
 	now := time.Now()
 	r.listedAt.Store(&now)
-	r.sayFull(r.record.list(containers))
+	r.warnFull(r.record.list(containers))
 	r.passNow()
 }
 
-// Created takes over a container that the runtime creates.
+// Created records a container that the runtime creates.
 func (r *Repair) Created(c Container) {
 	if !r.off() {
-		r.sayFull(r.record.add(c))
+		r.warnFull(r.record.add(c))
 	}
 }
 
-// Unfinished says that a grant could not be carried into a container's stored spec at its creation. The passes try again; until
-// then the container counts as one without CAP_IPC_LOCK.
+// Unfinished records that a container's stored spec could not be edited at its creation. Passes try again. Until one succeeds, the
+// container counts as one without CAP_IPC_LOCK.
 func (r *Repair) Unfinished(id string, grant spec.Grant) {
 	if !r.off() {
 		r.edits.add(id, grant)
@@ -148,9 +148,9 @@ func (r *Repair) Unfinished(id string, grant spec.Grant) {
 	}
 }
 
-func (r *Repair) sayFull(full bool) {
+func (r *Repair) warnFull(full bool) {
 	if full {
-		r.Log.Warnf("the record of containers is full (%d MiB): repair does not know the containers that are created from now on, "+
+		r.Log.Warnf("the record of containers is full (%d MiB): repair ignores containers that are created from now on, "+
 			"until others end", recordBytesMost>>20)
 	}
 }
@@ -176,14 +176,14 @@ func (r *Repair) Run(ctx context.Context) {
 func (r *Repair) passNow() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // one is due already
+	default: // a pass is due already
 	}
 }
 
 // pass compares all containers with the policy once, and returns the time until the next pass.
 func (r *Repair) pass(ctx context.Context) time.Duration {
 	all, unfinished := r.record.all(), r.edits.all()
-	p := r.policy.Load() // after all is seen: what is recorded under a later policy stays
+	p := r.policy.Load() // after the record was read: what is recorded under a later policy stays
 	if isOff(p) {
 		r.states, r.answers = nil, nil
 		r.record.forget(all)

@@ -98,7 +98,7 @@ func TestWithoutStoredSpecsLaterExecsStayLow(t *testing.T) {
 		b.Listed([]Container{container("low", verbs)}, false)
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1})
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1})
-		expectWords(t, b.log.String(), 1, "later execs into it are not, since this runtime keeps no spec that could be changed")
+		expectWords(t, b.log.String(), 1, "later execs into it are not, since this runtime stores no spec that can be changed")
 		if b.specs.reads > 0 {
 			t.Error("stored specs were read")
 		}
@@ -232,6 +232,6 @@ func TestManyBelowPolicyAreFewLines(t *testing.T) {
 		b.Listed(all, true)
 		b.expect(Stats{Memlock: map[Verdict]int{Below: 70}})
 		expectWords(t, b.log.String(), linesMost, "below policy")
-		expectWords(t, b.log.String(), 1, "is true of 50 more containers")
+		expectWords(t, b.log.String(), 1, "50 more containers have similar problems")
 	})
 }

@@ -17,7 +17,7 @@ import (
 // linesMost bounds how many lines about single containers a pass writes into the log.
 const linesMost = 20
 
-// Stats are what is known of the containers that run: the first ones from the last pass, the others since the start.
+// Stats are statistics of running containers: the first three fields are of the last pass, the others since the start.
 type Stats struct {
 	Memlock        map[Verdict]int // containers that the policy gives memlock
 	WithoutIPCLock int             // containers whose stored spec lacks the CAP_IPC_LOCK that the policy gives
@@ -27,7 +27,7 @@ type Stats struct {
 	Unrecorded     uint64 // containers that did not fit into the record
 }
 
-// Stats returns the outcome of the last pass; ok is false where there was none, or where repair is off.
+// Stats returns the outcome of the last pass; ok is false if there was none, or if repair is off.
 func (r *Repair) Stats() (stats Stats, ok bool) {
 	if r == nil {
 		return Stats{}, false
@@ -51,8 +51,8 @@ func (r *Repair) publish(found *findings, withoutIPCLock int) {
 	r.stats.Store(s)
 }
 
-// fix raises what is below policy. The verdict of what could be raised becomes Sufficient. A limit that a program has lowered itself is
-// left alone.
+// fix raises what is below policy. The verdict of what could be raised becomes Sufficient. It leaves
+// alone a limit that a program has lowered itself.
 func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) {
 	wanted := map[string]spec.Limit{}
 	for _, f := range found.containers {
@@ -99,7 +99,7 @@ func (r *Repair) fixed(f *finding, o limits.Repaired, withSpec bool, notices *no
 		}
 	case !withSpec:
 		notices.write(s, log.Info, "was below policy, and is raised; later execs into it are not, "+
-			"since this runtime keeps no spec that could be changed")
+			"since this runtime stores no spec that can be changed")
 	case specWasLow:
 		notices.write(s, log.Info, "its stored spec was below policy, and is raised")
 	default:
@@ -108,7 +108,7 @@ func (r *Repair) fixed(f *finding, o limits.Repaired, withSpec bool, notices *no
 	f.verdict = Sufficient
 }
 
-// report writes into the log what is not sufficient: once about each container, until that changes.
+// report logs containers that are not sufficient: each once, until its verdict changes.
 func (r *Repair) report(found *findings, notices *notices) {
 	remedy := "recreate the pod, set repair.mode: fix, or run rdma-spec repair"
 	if found.hidden != nil {
@@ -119,11 +119,11 @@ func (r *Repair) report(found *findings, notices *notices) {
 		s, log := r.state(f.id), r.logger(f)
 		switch f.verdict {
 		case Below:
-			if s.said == "" { // else why it cannot be raised
+			if s.logged == "" { // otherwise the log says why it cannot be raised
 				notices.write(s, log.Warn, "below policy: "+remedy)
 			}
 		case SpecBelow:
-			if s.said == "" {
+			if s.logged == "" {
 				log = log.WithField("spec", f.reading.Spec.Soft.String())
 				notices.write(s, log.Warn, "its stored spec is below policy, and so are later execs into it: "+remedy)
 			}
@@ -138,11 +138,11 @@ func (r *Repair) report(found *findings, notices *notices) {
 	hidden := ""
 	if unknown > 0 {
 		hidden = fmt.Sprintf("the memlock of RDMA containers that run cannot be read: %v", found.hidden)
-		if hidden != r.saidHidden {
+		if hidden != r.loggedHidden {
 			r.Log.WithField("containers", unknown).Warn(hidden)
 		}
 	}
-	r.saidHidden = hidden
+	r.loggedHidden = hidden
 }
 
 func (r *Repair) logger(f *finding) logrus.FieldLogger {
@@ -151,18 +151,18 @@ func (r *Repair) logger(f *finding) logrus.FieldLogger {
 		"memlock": lowest.Soft.String(), "wanted": f.wants().Memlock.String()})
 }
 
-// notices keeps what a pass says of single containers within bounds.
+// notices bounds how many lines a pass logs about single containers.
 type notices struct {
 	log              logrus.FieldLogger
 	written, omitted int
 }
 
-// write writes a line about a container, unless it is the last one that was written about it.
+// write logs a line about a container, unless it is the last one that was logged about it.
 func (n *notices) write(s *state, write func(...any), line string) {
-	if s.said == line {
+	if s.logged == line {
 		return
 	}
-	s.said = line
+	s.logged = line
 	if n.written++; n.written > linesMost {
 		n.omitted++
 		return
@@ -170,9 +170,9 @@ func (n *notices) write(s *state, write func(...any), line string) {
 	write(line)
 }
 
-// end says how many lines were omitted.
+// end logs how many lines were omitted.
 func (n *notices) end() {
 	if n.omitted > 0 {
-		n.log.Warnf("the same, or something like it, is true of %d more containers: rdma-spec status lists them", n.omitted)
+		n.log.Warnf("%d more containers have similar problems: rdma-spec status lists them", n.omitted)
 	}
 }

@@ -31,7 +31,7 @@ func TestRepairOff(t *testing.T) {
 		b.use("{}")
 		b.Created(container("a", verbs))
 		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
-		expectWords(t, b.log.String(), 1, "repair is on: it knows the containers that are created from now on")
+		expectWords(t, b.log.String(), 1, "repair is on, for containers that are created from now on")
 	})
 }
 
