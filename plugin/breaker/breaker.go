@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package breaker keeps callers from an API that fails, so that no container waits for it: three failures in a row open the
-// breaker, and ten seconds later one caller tries the API. The package knows nothing of what is asked, and sets no time limit to a
-// call.
+// breaker, and ten seconds later one caller tries the API. The package knows nothing of what callers ask, and sets no time limit
+// for a call.
 package breaker
 
 import (
@@ -24,17 +24,17 @@ const (
 // ErrOpen means that the API was not asked.
 var ErrOpen = errors.New("not asked, because it failed three times in a row")
 
-// Options say what a failure is, and who follows the state of the breaker.
+// Options say which outcomes are failures, and what is called when the state changes.
 type Options struct {
 	// Failed reports whether the outcome of a call, nil included, is a fault of the API.
 	Failed func(err error) bool
-	// Excluded reports whether an outcome says nothing of the API; nil: every outcome says something.
+	// Excluded reports whether an outcome says nothing about the API. If it is nil, every outcome counts.
 	Excluded func(err error) bool
 	// OnChange, if given, is called when the breaker opens, and when the API has answered again. It must not use the breaker.
 	OnChange func(open bool)
 }
 
-// Breaker stands before an API. It is safe for concurrent use. Breakers share nothing.
+// Breaker guards an API. It is safe for concurrent use. Breakers share nothing.
 type Breaker[T any] struct {
 	Options
 	gate     atomic.Pointer[gobreaker.CircuitBreaker[T]]
@@ -70,14 +70,14 @@ func (b *Breaker[T]) Reset() {
 	}))
 }
 
-// report calls OnChange where that is news. A breaker that was reset is closed, but only an answer is reported.
+// report calls OnChange if the state is another one. A breaker that was reset is closed, but only an answer is reported.
 func (b *Breaker[T]) report(open bool) {
 	if b.reported.Swap(open) != open && b.OnChange != nil {
 		b.OnChange(open)
 	}
 }
 
-// Do calls the API, unless the breaker is open: then it gives ErrOpen.
+// Do calls the API, unless the breaker is open: then it returns ErrOpen.
 func (b *Breaker[T]) Do(call func() (T, error)) (T, error) {
 	result, err := b.gate.Load().Execute(call)
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
@@ -86,5 +86,5 @@ func (b *Breaker[T]) Do(call func() (T, error)) (T, error) {
 	return result, err
 }
 
-// Open reports whether calls give ErrOpen now.
+// Open reports whether calls return ErrOpen now.
 func (b *Breaker[T]) Open() bool { return b.gate.Load().State() == gobreaker.StateOpen }

@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// every is the time between two readings where nothing changes in /dev/infiniband.
+	// every is the time between two readings if nothing changes in /dev/infiniband.
 	every = 10 * time.Second
 	// patience is how long a reading waits for an HCA before it goes on without it.
 	patience = 200 * time.Millisecond
-	// silence is after how long an HCA is said not to answer: less may be the node's load.
+	// silence is the time after which the log says that an HCA does not answer: less may be the node's load.
 	silence = 2 * time.Second
 	// atOnce is how many HCAs are asked at once, without those that do not answer.
 	atOnce = 4
 )
 
-// neverAnswered says why nothing is known about an HCA.
+// neverAnswered explains why nothing is known about an HCA.
 const neverAnswered = "it has not answered since the plugin started: it may be hung, see the kernel's log"
 
 // Inventory is what is known of a node's HCAs. It is safe for concurrent use.
@@ -49,10 +49,10 @@ type Inventory struct {
 	first   chan struct{} // closed once there is a snapshot
 
 	mu     sync.Mutex
-	listed *hca.Node // the HCAs that there are, and their devices
+	listed *hca.Node // the node's HCAs, and their devices
 	stamp  time.Time // of the devices when they were listed
 	known  map[string]*known
-	failed string // why the HCAs could not be listed, as the log says; "" when they were
+	failed string // the logged reason why the HCAs could not be listed; "" if they were
 }
 
 // snapshot is never changed.
@@ -70,7 +70,7 @@ type known struct {
 	answered bool
 	asked    bool // a read is outstanding
 	late     bool // a reading has gone on without it
-	logged   bool // the log says that it does not answer
+	logged   bool // the log has that it does not answer
 }
 
 // New makes an inventory of the node at root. It is empty until Run; HCAs waits no longer than the budget for it to be read.
@@ -103,7 +103,7 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 			return
 		case <-again.C:
 		case <-changed:
-			select { // one change seldom comes alone
+			select { // changes seldom come alone
 			case <-ctx.Done():
 				return
 			case <-time.After(patience):
@@ -113,7 +113,7 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 }
 
 // HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was, and has Unread
-// where it never answered. The node is Stale where a device has come or gone since. Before the node is read for the first time, HCAs
+// if it never answered. The node is Stale where a device has come or gone since. Before the node is read for the first time, HCAs
 // waits for that within the budget.
 func (i *Inventory) HCAs() (*hca.Node, error) {
 	s := i.latest.Load()
@@ -184,7 +184,7 @@ func (i *Inventory) notListed(err error) {
 	}
 }
 
-// relist keeps which HCAs there are, and returns the names of those to ask: all that have no read outstanding.
+// relist keeps the list of HCAs, and returns the names of those to read: all without an outstanding read.
 func (i *Inventory) relist(node *hca.Node, stamp time.Time) (names []string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -236,14 +236,14 @@ func (i *Inventory) logSilent() {
 		k.logged = true
 		log := i.log.WithFields(logrus.Fields{"hca": name, "age": time.Since(k.since).Round(time.Millisecond)})
 		if k.answered {
-			log.Warn("the HCA does not answer: what it last answered still counts; see the kernel's log")
+			log.Warn("the HCA does not answer: its last answer still counts; see the kernel's log")
 		} else {
 			log.Warn("the HCA does not answer and never did: containers that ask for all HCAs are refused; see the kernel's log")
 		}
 	}
 }
 
-// publish has HCAs give what is known now.
+// publish makes HCAs return what is known now.
 func (i *Inventory) publish() {
 	node := i.listed.Complete(func(name string) hca.HCA {
 		k := i.known[name]
@@ -269,8 +269,8 @@ func (i *Inventory) put(s *snapshot) {
 
 const devices = "/dev/infiniband"
 
-// devicesChanged returns when a device last came or went, by the time stamp of the folder that holds them all: one call of the kernel. It
-// is the zero time where there is no folder.
+// devicesChanged returns when a device was last added or removed: the time stamp of their folder, for one system call. It is the zero
+// time if there is no folder.
 func devicesChanged(root string) time.Time {
 	info, err := os.Stat(filepath.Join(root, devices))
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// numbers looks up device numbers of the node at root, once it has been proved that they can be looked up there.
+// numbers looks up device numbers of the node at root, after a proof that this works there.
 type numbers struct {
 	root string
 	log  logrus.FieldLogger
 
 	mu     sync.RWMutex
 	proved *hca.Numbers // nil until then
-	blind  error        // why there is no proof
+	blind  error        // the reason why there is no proof
 }
 
 // state returns the proof, or why there is none.
@@ -40,7 +40,7 @@ func (n *numbers) prove() {
 	case err == nil && before != nil:
 		n.log.Info("device numbers can be looked up now")
 	case err != nil && (before == nil || before.Error() != err.Error()):
-		n.log.Errorf("not ready, because the devices of containers cannot be recognised: %v", err)
+		n.log.Errorf("not ready because devices of containers cannot be recognised: %v", err)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -48,7 +48,7 @@ func (n *numbers) prove() {
 }
 
 // Verbs reports whether a character device number is a verbs device of this node. It reads one link and asks no HCA. The
-// device's HCA is "" where it is not known yet.
+// device's HCA is "" if it is not known yet.
 func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
 	proved, err := i.numbers.state()
 	if proved == nil {
@@ -61,7 +61,7 @@ func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
 	return d, ok, err
 }
 
-// Blind says why device numbers cannot be looked up on this node; nil where they can.
+// Blind returns nil if device numbers can be looked up on this node, otherwise an error that says why not.
 func (i *Inventory) Blind() error {
 	_, err := i.numbers.state()
 	return err

@@ -28,7 +28,7 @@ import (
 const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 const (
-	// defaultBudget is how long a look-up may take in all, with every retry. NRI serialises requests: what one waits, all wait.
+	// defaultBudget is how long a look-up may take in all, with every retry. NRI serialises requests: all wait while one waits.
 	defaultBudget = 300 * time.Millisecond
 	// keptFor is how long an answer is kept: long enough for the containers of a pod to be created one after the other.
 	keptFor = 2 * time.Minute
@@ -77,7 +77,7 @@ func New(o Options) *Client {
 	}
 }
 
-// Names returns the names of the resources that a container holds, sorted. Known is false where it may hold others: the kubelet does not
+// Names returns the names of the resources that a container holds, sorted. Known is false if it may hold others: the kubelet does not
 // list ordinary init containers, and what a DRA driver has allotted, extended resources too, has no resource name in its answer. The
 // sandbox is the ID of the pod's sandbox in the runtime, "" if it is not known.
 //
@@ -126,12 +126,12 @@ func (c *Client) lookUp(namespace, pod string) (answer, error) {
 		return c.ask(ctx, conn, namespace, pod)
 	})
 	if errors.Is(err, breaker.ErrOpen) {
-		return nil, fmt.Errorf("%d look-ups in a row failed, so the kubelet is not asked for %s: see why it does not serve %s", breaker.Failures, breaker.OpenFor, c.socket)
+		return nil, fmt.Errorf("%d look-ups in a row failed, so the kubelet is not asked again for %s: see why it does not serve %s", breaker.Failures, breaker.OpenFor, c.socket)
 	}
 	return a, err
 }
 
-// Open reports whether the kubelet is not asked just now, because look-ups failed.
+// Open reports whether the kubelet is not asked now because look-ups failed.
 func (c *Client) Open() bool { return c.breaker.Open() }
 
 // ask gets one pod's answer, from the kubelet's list where it cannot be asked for a pod.

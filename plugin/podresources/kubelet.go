@@ -26,8 +26,8 @@ import (
 const (
 	// maxAnswer bounds an answer in bytes. A List of 10,000 pods with two containers each has 1.5 MB.
 	maxAnswer = 16 << 20
-	// firstPause and longestPause are between tries where the kubelet says that it is asked too often, or does not listen: it takes
-	// one question each 10 ms.
+	// firstPause and longestPause are between tries if the kubelet is asked too often, or does not listen: it accepts one request every
+	// 10 ms.
 	firstPause   = 10 * time.Millisecond
 	longestPause = 80 * time.Millisecond
 )
@@ -70,7 +70,7 @@ func list(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (an
 	return readAnswer(text, namespace, pod)
 }
 
-// call returns the text of the kubelet's answer. While the kubelet does not listen or is asked too often, and there is time, it tries again.
+// call returns the text of the kubelet's answer. If the kubelet does not listen or is asked too often, it tries again until time is up.
 func call(ctx context.Context, conn *grpc.ClientConn, method string, request proto.Message) ([]byte, error) {
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {

@@ -14,7 +14,7 @@ type serving struct {
 	seen os.FileInfo
 }
 
-// changed reports whether there is a socket that is not the one of the last time. A file system may use an inode's number again at once,
+// changed reports whether the socket is another one than the last time. A file system may use an inode's number again at once,
 // but not with the same time.
 func (s *serving) changed(socket string) bool {
 	info, err := os.Stat(socket)

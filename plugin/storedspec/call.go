@@ -19,16 +19,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
 )
 
-// work asks one containerd about a container, or changes it there. Work can be begun anew, with what it has come to so far.
+// work asks one containerd about a container, or changes it there. It can be started again, with its result so far.
 type work func(ctx context.Context, api containers.ContainersClient, result *result) error
 
-// result is what work has come to.
+// result is the result of work.
 type result struct {
 	text  []byte // the spec
 	wrote bool   // a write was sent, even if its answer was lost
 }
 
-// errGivenUp is a call that the caller gave up: it says nothing about containerd.
+// errGivenUp means that the caller gave up: the call says nothing about containerd.
 var errGivenUp = fmt.Errorf("given up by the caller: %w", context.Canceled)
 
 // apiError is a fault of containerd, or of the way to it.
@@ -68,7 +68,7 @@ func (c *Client) call(ctx context.Context, container string, do work) (result, e
 }
 
 // everywhere does work at all containerds of the node at once: only one of them keeps the container, and its answer counts. So one that
-// hangs, such as Docker's beside k3s's, holds up nothing that another one answers.
+// hangs, such as Docker's beside k3s's, does not delay the answer of another.
 func (c *Client) everywhere(ctx context.Context, do work, budget time.Duration) (result, error) {
 	sockets, err := findSockets(c.Address, c.Root)
 	if err != nil {

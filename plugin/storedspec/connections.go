@@ -61,7 +61,7 @@ func (c *connections) replace(socket string, failed *grpc.ClientConn, longestCal
 	}
 }
 
-// close closes all connections, in the background: where the other side is deaf, gRPC takes seconds to give up its goodbye.
+// close closes all connections, in the background: if the other side does not read, gRPC takes seconds to close.
 func (c *connections) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,9 +21,8 @@ var places = []string{
 	"/run/k0s/containerd.sock",                      // k0s
 }
 
-// findSockets returns the paths of containerd's sockets that are there: the address, /path or unix:///path, if one is given, else all of
-// the usual places below a root; the root of a live node is "/". There is at least one: the error says where it was looked for, and
-// is fs.ErrNotExist.
+// findSockets returns the paths of containerd's sockets that exist: the address, /path or unix:///path, if one is given, otherwise all of
+// the usual places below a root; the root of a live node is "/". If there is none, the error names the places, and is fs.ErrNotExist.
 func findSockets(address, root string) (sockets []string, err error) {
 	candidates := candidates(address, root)
 	var found []fs.FileInfo

@@ -6,7 +6,7 @@
 //
 // It knows containerd's API for containers, and how to ask it without holding up the runtime: each call has a budget, and while
 // containerd fails a breaker keeps calls from being made at all. Where a node has several containerds, such as k3s's beside Docker's, it
-// finds the one that keeps the container. What changes in a spec is known to package spec, who may have it to package policy.
+// finds the one that keeps the container. Package spec knows what changes in a spec, and package policy who may have it.
 package storedspec
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// What holds where Options say nothing.
+// Defaults of Options.
 const (
 	DefaultNamespace = "k8s.io"               // where containerd's CRI keeps its containers
-	DefaultBudget    = 300 * time.Millisecond // NRI gives a plugin 2 s, and all other plugin calls wait meanwhile
+	DefaultBudget    = 300 * time.Millisecond // NRI waits 2 s for a plugin, and all other plugin calls wait meanwhile
 )
 
-// Errors that callers tell apart, by errors.Is.
+// Errors that callers recognise, by errors.Is.
 var (
 	// ErrNotFound means that containerd keeps no such container.
 	ErrNotFound = errors.New("containerd keeps no such container")
@@ -98,7 +98,7 @@ func (c *Client) Apply(ctx context.Context, container string, grant spec.Grant) 
 // The containers API has no conditional write: the last writer wins. So the spec is read again right before the write and the edit
 // begun anew if it changed meanwhile, and read again after it: if somebody wrote over the edit, the edit is made to what they
 // wrote. What is left is a write of theirs that falls between the last read and the write, one request of a fraction of a
-// millisecond; it would be undone, and containerd gives nobody a way to tell. ErrContended means that three rounds did not do;
+// millisecond; it would be undone, and nobody can notice. ErrContended means that three rounds were not enough;
 // the spec is then as the other side left it.
 func (c *Client) ApplyRunning(ctx context.Context, container string, grant spec.Grant) (changed bool, err error) {
 	done, err := c.call(ctx, container, edit{container, grant}.applyRunning)
@@ -114,5 +114,5 @@ func (c *Client) Read(ctx context.Context, container string) ([]byte, error) {
 	return done.text, err
 }
 
-// Open reports whether containerd is not asked just now, because it failed: calls give breaker.ErrOpen.
+// Open reports whether containerd is not asked now because it failed: calls return breaker.ErrOpen.
 func (c *Client) Open() bool { return c.breaker.Open() }
