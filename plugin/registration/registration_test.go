@@ -109,6 +109,9 @@ func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
 	if n := r.Count(); n != 11 {
 		t.Errorf("it counts %d registrations, want 11", n)
 	}
+	if n := strings.Count(r.log.String(), "the runtime closed the connection: trying again"); n != 10 {
+		t.Errorf("the log has %d of 10 ends:\n%s", n, r.log)
+	}
 }
 
 func TestRegistersWithARuntimeThatComesLate(t *testing.T) {
@@ -122,8 +125,8 @@ func TestRegistersWithARuntimeThatComesLate(t *testing.T) {
 	}
 }
 
-// While a container is being stopped the runtime takes no plugin in (containerd#14083), and it takes in one after another. A plugin and
-// a validator that start meanwhile wait on one connection each, and are registered as soon as the runtime goes on.
+// While a container is being stopped, the runtime registers no plugin (containerd#14083), and later one after another. A plugin and a
+// validator that start meanwhile wait on one connection each, and are registered as soon as the runtime goes on.
 func TestWaitsForARuntimeThatStopsAContainer(t *testing.T) {
 	runtime := started(t)
 	resume := runtime.StopContainer()
