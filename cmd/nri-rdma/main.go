@@ -76,7 +76,7 @@ func main() {
 // serve runs the plugin until a signal ends it, and returns the exit status.
 func serve(o options, log *logrus.Logger) (status int) {
 	signal.Ignore(syscall.SIGPIPE) // the plugin outlives the reader of its log
-	out := newPatientLog(os.Stderr)
+	out := newPatientLog(logOutput())
 	defer out.Close()
 	log.SetOutput(out)
 	logrus.SetOutput(out) // ttrpc logs there
