@@ -36,7 +36,7 @@ const pluginNamespace = "rdma-spec"
 // allDevices are what the shared device plugin gives.
 var allDevices = []string{"issm0", "rdma_cm", "umad0", "uverbs0"}
 
-// TestClusterDaemonSet installs the plugin as README.md says: the image, daemonset.yaml and its patches, on a cluster with a real
+// TestClusterDaemonSet installs the plugin as the documentation says: the image, daemonset.yaml and its patches, on a cluster with a real
 // DaemonSet controller, by kubectl.
 func TestClusterDaemonSet(t *testing.T) {
 	withoutNRI := containerd.Options{Version: *version, Runtime: *runtime, Network: true, NoNRI: true}
@@ -82,7 +82,7 @@ func TestClusterDaemonSet(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	status := d.kubectl(t, readmeCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...)
+	status := d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...)
 	for _, pod := range []string{"early", "late"} {
 		if line := regexp.MustCompile(`(?m)^default/` + pod + ` +main .*$`).FindString(status); !strings.Contains(line, " ok") {
 			t.Errorf("rdma-spec status in the plugin's pod says %q, want that %s is ok:\n%s", line, pod, status)
@@ -178,16 +178,16 @@ func deployFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// readmeCommand gives the arguments of README.md's kubectl command, from where its namespace has been named, with these words in it.
-func readmeCommand(t *testing.T, words string) []string {
+// documentedCommand returns the arguments of the kubectl command in docs/looking-at-a-node.md, from where its namespace has been named, with these words in it.
+func documentedCommand(t *testing.T, words string) []string {
 	t.Helper()
 	const kubectl = "kubectl -n " + pluginNamespace + " "
-	for line := range strings.Lines(deployFile(t, "../README.md")) {
+	for line := range strings.Lines(deployFile(t, "../docs/looking-at-a-node.md")) {
 		if args, found := strings.CutPrefix(line, kubectl); found && strings.HasPrefix(args, words) {
 			return strings.Fields(args)
 		}
 	}
-	t.Fatalf("README.md has no line that begins with %s%s", kubectl, words)
+	t.Fatalf("docs/looking-at-a-node.md has no line that begins with %s%s", kubectl, words)
 	return nil
 }
 
