@@ -69,7 +69,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 	  done; done
 
 # What a single test needs of the node's parts: the cluster's take minutes to build.
-TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestCritest,$(TEST)),core,main))
+TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO%,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
 e2e: bin/rdma-node bin/e2e.test build ## tests on the real node; with TEST=TestName this one alone, on two CPUs
 	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
 	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(filter node-%,$(PARTS)))
@@ -105,7 +105,7 @@ node-service: # under systemd
 # A spec takes 8 s on an emulated CPU and is run twice: too much for make test.
 FOCUS ?= .
 critest: bin/rdma-node bin/e2e.test build ## Kubernetes' own tests of a runtime, without the plugin and with it; FOCUS=REGEXP chooses
-	bin/rdma-node --timeout 90m --parts core -- $(E2E) -test.timeout 90m -test.run '$(CRITEST)' -critest-focus '$(FOCUS)'
+	bin/rdma-node --timeout 90m --parts critest -- $(E2E) -test.timeout 90m -test.run '$(CRITEST)' -critest-focus '$(FOCUS)'
 
 .PHONY: bin/rdma-node bin/e2e.test
 bin/rdma-node:

@@ -88,12 +88,14 @@ const (
 	// Main boots the node and runs containers in it, with containerd 2.4.2 and
 	// runc: the least that is of use, built in two minutes.
 	Main Selection = "main"
-	// Core is Main and every other containerd, CRI-O, critest, and the CNI plugins.
+	// Core is Main and every other containerd, CRI-O, and the CNI plugins.
 	Core Selection = "core"
 	// Kubernetes is what makes a cluster of it, and takes minutes to build.
 	Kubernetes Selection = "kubernetes"
 	// All is Core and Kubernetes.
 	All Selection = "all"
+	// Critest is Main and Kubernetes' tests of a runtime.
+	Critest Selection = "critest"
 )
 
 // Prepare installs and builds what a selection needs and the cache does not
@@ -133,14 +135,16 @@ func (r recipeBook) selected(selection Selection) ([]part, error) {
 		return r.kubernetes(), nil
 	case All:
 		return r.all(), nil
+	case Critest:
+		return r.tests(), nil
 	}
-	return nil, fmt.Errorf("no parts %q: choose main, core, kubernetes or all", selection)
+	return nil, fmt.Errorf("no parts %q: choose main, core, kubernetes, all, or critest", selection)
 }
 
 // links is the part that leads to all others. A link to a part that is not
 // built yet leads nowhere until it is.
 func (r recipeBook) links() part {
-	parts := r.all()
+	parts := append(r.all(), r.critest())
 	var recipe []string
 	for _, p := range parts {
 		recipe = append(recipe, p.name, p.folder(r.cache))

@@ -67,14 +67,14 @@ func (r recipeBook) main() []part {
 	}
 }
 
-// core adds the other runtimes, and their tests.
+// core adds the other runtimes.
 func (r recipeBook) core() []part {
 	return append(r.main(),
 		r.debianContainerd(), r.cni(),
 		r.containerd("1.7.35", "github.com/containerd/containerd"),
 		r.containerd("2.2.9", "github.com/containerd/containerd/v2"),
 		r.containerd("2.3.7", "github.com/containerd/containerd/v2"),
-		r.crio(), r.critest(),
+		r.crio(),
 	)
 }
 
@@ -89,7 +89,10 @@ func (r recipeBook) kubernetes() []part {
 	}
 }
 
-// all is every part that the folder of links leads to.
+// tests are Kubernetes' tests of a runtime, with what they run on.
+func (r recipeBook) tests() []part { return append(r.main(), r.critest()) }
+
+// all is what the tests of this repository run on.
 func (r recipeBook) all() []part { return append(r.core(), r.kubernetes()...) }
 
 // containerd is a release of containerd: the daemon, the shim and ctr.

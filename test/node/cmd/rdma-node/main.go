@@ -79,7 +79,7 @@ lock up, which its kernel notices, it is booted once more and the command runs a
 	set.StringVar(&f.options.Share, "share", "", "folder of the host that is writable in the node, at /run/host-share")
 	set.StringVar(&f.options.Accelerator, "accelerator", "", "tcg or kvm (default: kvm where it has been seen to work)")
 	set.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command's environment; may be repeated")
-	set.StringVar(&f.parts, "parts", string(node.Core), "which parts to build first: main, core, kubernetes or all")
+	set.StringVar(&f.parts, "parts", string(node.Core), "which parts to build first: main, core, kubernetes, all, or critest")
 	set.BoolVar(&f.prepare, "prepare", false, "build what is missing and boot nothing")
 	set.BoolVar(&f.shell, "shell", false, "an interactive shell (the default without a command)")
 	set.BoolVar(&f.console, "console", false, "show the guest's console on stderr while it runs")
