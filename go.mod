@@ -35,6 +35,8 @@ require (
 
 require github.com/cenkalti/backoff/v5 v5.0.3
 
+require github.com/aymanbagabas/go-udiff v0.4.1
+
 require (
 	github.com/Microsoft/go-winio v0.6.3-0.20251027160822-ad3df93bed29 // indirect
 	github.com/Microsoft/hcsshim v0.15.0-rc.4 // indirect

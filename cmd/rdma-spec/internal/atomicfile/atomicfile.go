@@ -51,7 +51,7 @@ func Replace(file string, content []byte) (backup string, err error) {
 		}
 	}
 	folder, name := outsideDropIns(target)
-	pending, err := prepare(target, folder, content, info)
+	pending, err := prepare(target, folder, content, info, 0o644)
 	if err != nil {
 		return fail(err)
 	}
@@ -70,6 +70,33 @@ func Replace(file string, content []byte) (backup string, err error) {
 		return fail(err)
 	}
 	return backup, nil
+}
+
+// Write writes a file's new content as Replace does, but keeps no backup: it is for a caller that has kept the old content. A new file
+// gets the mode. The parent folder has to exist.
+func Write(file string, content []byte, mode fs.FileMode) error {
+	err := write(file, content, mode)
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", file, oserror.Reason(err))
+	}
+	return nil
+}
+
+func write(file string, content []byte, mode fs.FileMode) error {
+	target, info, err := resolve(file)
+	if err != nil {
+		return err
+	}
+	folder, _ := outsideDropIns(target)
+	pending, err := prepare(target, folder, content, info, mode)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = pending.Cleanup() }() // after a success there is nothing left to clean
+	if err := pending.CloseAtomicallyReplace(); err != nil {
+		return err
+	}
+	return syncFolder(filepath.Dir(target))
 }
 
 // resolve finds the file that is meant: its absolute path without links, and what it is, nil where it does not exist.
@@ -105,9 +132,9 @@ func outsideDropIns(target string) (folder, name string) {
 	return folder, name
 }
 
-// prepare writes the new content to a file in a folder, with the mode and owner of the file that info describes.
-func prepare(target, folder string, content []byte, info fs.FileInfo) (*renameio.PendingFile, error) {
-	mode := fs.FileMode(0o644)
+// prepare writes the new content to a file in a folder, with the mode and owner of the file that info describes, or with the mode where
+// there is none.
+func prepare(target, folder string, content []byte, info fs.FileInfo, mode fs.FileMode) (*renameio.PendingFile, error) {
 	if info != nil {
 		mode = info.Mode().Perm()
 	}

@@ -1,0 +1,253 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// node is a folder of files, and a ledger beside it.
+type node struct {
+	t           *testing.T
+	dir, ledger string
+}
+
+func newNode(t *testing.T, files map[string]string) node {
+	t.Helper()
+	n := node{t, filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "ledger")}
+	n.set(files)
+	return n
+}
+
+func (n node) path(name string) string { return filepath.Join(n.dir, name) }
+
+func (n node) set(files map[string]string) {
+	n.t.Helper()
+	if err := os.MkdirAll(n.dir, 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	for name, content := range files {
+		if err := os.WriteFile(n.path(name), []byte(content), 0o640); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// check checks that the node has these files and folders, a folder's name ending with a slash, and no others.
+func (n node) check(want map[string]string) {
+	n.t.Helper()
+	got := map[string]string{}
+	err := filepath.WalkDir(n.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == n.dir {
+			return err
+		}
+		name, err := filepath.Rel(n.dir, path)
+		if err == nil && entry.IsDir() {
+			got[name+"/"] = ""
+			return nil
+		}
+		content, readErr := os.ReadFile(path)
+		got[name] = string(content)
+		return errors.Join(err, readErr)
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		n.t.Errorf("the node's files (-want +got):\n%s", diff)
+	}
+}
+
+func (n node) open() *Ledger {
+	n.t.Helper()
+	l, err := Open(n.ledger)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(l.Close)
+	return l
+}
+
+// apply opens the ledger, applies a plan of names and contents, two by two, and closes it.
+func (n node) apply(feature string, files ...string) {
+	n.t.Helper()
+	l := n.open()
+	defer l.Close()
+	if err := l.Apply(feature, n.plan(files...), nil); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n node) plan(files ...string) (p Plan) {
+	for i := 0; i < len(files); i += 2 {
+		p = append(p, File{Path: n.path(files[i]), Content: []byte(files[i+1])})
+	}
+	return p
+}
+
+func (n node) revert(features ...string) error {
+	n.t.Helper()
+	l := n.open()
+	defer l.Close()
+	return l.Revert(nil, features...)
+}
+
+func TestApplyAndRevert(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old a"})
+	if err := os.Chmod(n.path("a"), 0o604); err != nil {
+		t.Fatal(err)
+	}
+	n.apply("nri", "new/folder/b", "new b", "a", "new a")
+	n.check(map[string]string{"a": "new a", "new/": "", "new/folder/": "", "new/folder/b": "new b"})
+	if info, err := os.Stat(n.path("a")); err != nil || info.Mode() != 0o604 {
+		t.Errorf("the mode is %v, %v; want that of the old file", info.Mode(), err)
+	}
+	n.apply("nri", "a", "newer a")
+	if err := n.revert("nri"); err != nil {
+		t.Fatal(err)
+	}
+	n.check(map[string]string{"a": "old a"})
+	if info, err := os.Stat(n.path("a")); err != nil || info.Mode() != 0o604 {
+		t.Errorf("the mode is %v, %v; want that of the old file", info.Mode(), err)
+	}
+	kept, err := os.ReadDir(filepath.Join(n.ledger, "contents"))
+	if err != nil || len(kept) > 0 {
+		t.Errorf("contents are kept that nobody needs: %v, %v", kept, err)
+	}
+	if l := n.open(); len(l.Features()) > 0 {
+		t.Errorf("features are left: %q", l.Features())
+	}
+}
+
+func TestApplyAgainChangesNothing(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old"})
+	n.apply("nri", "a", "new")
+	before, err := os.ReadFile(n.open().record())
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(n.path("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n2 := node{t, n.dir, n.ledger}
+	l, err := Read(n2.ledger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Apply("nri", n.plan("a", "new"), func() error { return errors.New("checked") }); err != nil {
+		t.Errorf("Apply of what is there: %v", err)
+	}
+	after, err := os.ReadFile(l.record())
+	if err != nil || string(after) != string(before) {
+		t.Errorf("the record has changed: %v\n%s", err, after)
+	}
+	if again, err := os.Stat(n.path("a")); err != nil || !os.SameFile(info, again) {
+		t.Errorf("the file was replaced, %v", err)
+	}
+}
+
+func TestRevertFollowsLinks(t *testing.T) {
+	n := newNode(t, map[string]string{"target": "old"})
+	if err := os.Symlink("target", n.path("link")); err != nil {
+		t.Fatal(err)
+	}
+	n.apply("nri", "link", "new")
+	n.check(map[string]string{"target": "new", "link": "new"})
+	if err := n.revert("nri"); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(n.path("link")); err != nil || to != "target" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	n.check(map[string]string{"target": "old", "link": "old"})
+}
+
+func TestRevertRefusesWhatOthersChanged(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old\n", "b": "old\n"})
+	n.apply("nri", "a", "old\nours\n", "b", "ours\n")
+	n.set(map[string]string{"a": "old\nours\ntheirs\n"})
+	err := n.revert("nri")
+	var changed *Changed
+	if !errors.As(err, &changed) || changed.Path != n.path("a") || !strings.Contains(changed.Diff, "+theirs\n") || strings.Contains(changed.Diff, "+ours") {
+		t.Errorf("Revert: %v, %+v; want their change", err, changed)
+	}
+	n.check(map[string]string{"a": "old\nours\ntheirs\n", "b": "ours\n"})
+	if err := os.Remove(n.path("a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.revert("nri"); !errors.As(err, &changed) || !strings.Contains(changed.Diff, "/dev/null") {
+		t.Errorf("Revert of a file that was removed: %v", err)
+	}
+}
+
+// What others change between two runs stays: the second run starts from it.
+func TestRevertKeepsWhatOthersChangedBetween(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old"})
+	n.apply("nri", "a", "old ours")
+	n.set(map[string]string{"a": "theirs"})
+	n.apply("nri", "a", "theirs ours")
+	if err := n.revert("nri"); err != nil {
+		t.Fatal(err)
+	}
+	n.check(map[string]string{"a": "theirs"})
+}
+
+func TestRevertInOrder(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old"})
+	n.apply("nri", "a", "nri")
+	n.apply("handler rdma", "a", "nri, handler", "b", "spec")
+	if err := n.revert("nri"); err == nil || !strings.Contains(err.Error(), "revert handler rdma first") {
+		t.Errorf("Revert: %v", err)
+	}
+	n.check(map[string]string{"a": "nri, handler", "b": "spec"})
+	if diff := cmp.Diff([]string{"handler rdma", "nri"}, n.open().Features()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRevertOfOneAndOfAll(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old"})
+	n.apply("nri", "a", "nri")
+	n.apply("handler rdma", "a", "nri, handler", "b", "spec")
+	if err := n.revert("handler rdma"); err != nil {
+		t.Fatal(err)
+	}
+	n.check(map[string]string{"a": "nri"})
+	n.apply("handler rdma", "a", "nri, handler", "b", "spec")
+	if err := n.revert("handler rdma", "nri"); err != nil {
+		t.Fatal(err)
+	}
+	n.check(map[string]string{"a": "old"})
+}
+
+func TestOpenTwice(t *testing.T) {
+	n := newNode(t, nil)
+	l := n.open()
+	if _, err := Open(n.ledger); err == nil || !strings.Contains(err.Error(), "another rdma-spec configure is running (PID ") {
+		t.Errorf("Open: %v", err)
+	}
+	l.Close()
+	n.open()
+}
+
+func TestDiff(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "one\ntwo\n", "same": "x"})
+	got, err := append(n.plan("a", "one\n2\n", "same", "x", "new", "n\n"), File{Path: n.path("program"), Content: []byte("\x7fELF\x00")}).Diff()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "--- A\n+++ A\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n--- /dev/null\n+++ NEW\n@@ -0,0 +1 @@\n+n\nBinary files /dev/null and PROGRAM differ\n"
+	want = strings.NewReplacer("A\n", n.path("a")+"\n", "NEW", n.path("new"), "PROGRAM", n.path("program")).Replace(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Diff (-want +got):\n%s", diff)
+	}
+}

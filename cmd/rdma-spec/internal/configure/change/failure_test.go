@@ -1,0 +1,195 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// failingFiles fails at one operation.
+type failingFiles struct{ at, now int }
+
+var errFull = errors.New("no space left on device")
+
+func (f *failingFiles) Write(path string, content []byte, mode fs.FileMode) error {
+	if f.now++; f.now == f.at {
+		return errFull
+	}
+	return nodeFiles{}.Write(path, content, mode)
+}
+
+func (f *failingFiles) Remove(path string) error {
+	if f.now++; f.now == f.at {
+		return errFull
+	}
+	return nodeFiles{}.Remove(path)
+}
+
+func TestApplyPutsBackWhereSomethingFails(t *testing.T) {
+	old := map[string]string{"a": "old a", "b": "old b"}
+	for at := 1; at <= 4; at++ {
+		t.Run(strconv.Itoa(at), func(t *testing.T) {
+			n := newNode(t, old)
+			l := n.open()
+			l.files = &failingFiles{at: at % 4} // the fourth failure is that of the check
+			check := func() error {
+				if at == 4 {
+					return errFull
+				}
+				return nil
+			}
+			if err := l.Apply("nri", n.plan("new/c", "c", "a", "new a", "b", "new b"), check); err == nil || err.Error() != errFull.Error() {
+				t.Errorf("Apply: %v, want only %v", err, errFull)
+			}
+			n.check(old)
+			if len(l.Features()) > 0 {
+				t.Errorf("features are left: %q", l.Features())
+			}
+		})
+	}
+}
+
+func TestRevertIsWholeOrNothing(t *testing.T) {
+	old := map[string]string{"a": "old a", "b": "old b"}
+	changed := map[string]string{"a": "new a", "b": "new b", "new/": "", "new/c": "c"}
+	for at := 1; at <= 4; at++ {
+		t.Run(strconv.Itoa(at), func(t *testing.T) {
+			n := newNode(t, old)
+			n.apply("nri", "new/c", "c", "a", "new a", "b", "new b")
+			l := n.open()
+			l.files = &failingFiles{at: at % 4} // the fourth failure is that of the check
+			check := func() error {
+				if at == 4 {
+					return errFull
+				}
+				return nil
+			}
+			if err := l.Revert(check, "nri"); err == nil || err.Error() != errFull.Error() {
+				t.Errorf("Revert: %v, want only %v", err, errFull)
+			}
+			n.check(changed)
+			l.Close()
+			if err := n.revert("nri"); err != nil {
+				t.Error(err)
+			}
+			n.check(old)
+		})
+	}
+}
+
+// A file that cannot be read or replaced changes nothing, and the error is one line.
+func TestApplyToWhatIsNoFile(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old"})
+	if err := os.Mkdir(n.path("folder"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	err := n.open().Apply("nri", n.plan("a", "new", "folder", "x"), nil)
+	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), n.path("folder")) {
+		t.Errorf("Apply: %v", err)
+	}
+	n.check(map[string]string{"a": "old", "folder/": ""})
+}
+
+const childVariable = "CHANGE_TEST_CHILD"
+
+// TestMain runs this program as a child that applies or reverts, and can be killed.
+func TestMain(m *testing.M) {
+	what := os.Getenv(childVariable)
+	if what == "" {
+		os.Exit(m.Run())
+	}
+	runtime.LockOSThread() // strace counts the system calls of each thread
+	dir := os.Args[1]
+	l, err := Open(filepath.Join(dir, "ledger"))
+	if err == nil && what == "apply" {
+		path := func(name string) string { return filepath.Join(dir, "node", name) }
+		err = l.Apply("nri", Plan{
+			{Path: path("new.d/c"), Content: []byte("new c")}, {Path: path("a"), Content: []byte("new a")}, {Path: path("b"), Content: []byte("new b")},
+		}, nil)
+	} else if err == nil {
+		err = l.Revert(nil, "nri")
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// TestKilledAtEverySystemCall kills a run at each system call that changes a file. Each file is old or new, whole; the next run completes
+// what was begun; and a revert gives the original.
+func TestKilledAtEverySystemCall(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Skip("strace is not installed")
+	}
+	old := map[string]string{"a": "old a", "b": "old b"}
+	kills := 0
+	for _, what := range []string{"apply", "revert"} {
+		for _, call := range []string{"openat", "write", "pwrite64", "ftruncate", "fchmod", "fchmodat", "fchown", "fsync", "mkdirat", "renameat", "unlinkat"} {
+			for when := 1; ; when++ {
+				n := newNode(t, old)
+				dir := t.TempDir()
+				n.dir, n.ledger = filepath.Join(dir, "node"), filepath.Join(dir, "ledger")
+				n.set(old)
+				run := func(what string, with ...string) error {
+					cmd := exec.Command("/proc/self/exe", dir)
+					if len(with) > 0 {
+						exe, err := os.Executable()
+						if err != nil {
+							t.Fatal(err)
+						}
+						cmd = exec.Command(with[0], append(with[1:], exe, dir)...)
+					}
+					cmd.Env = append(os.Environ(), childVariable+"="+what)
+					out, err := cmd.CombinedOutput()
+					if err != nil && len(with) == 0 {
+						t.Errorf("%s after a kill at %s %d: %v\n%s", what, call, when, err, out)
+					}
+					return err
+				}
+				if what == "revert" && run("apply") != nil {
+					return
+				}
+				err := run(what, strace, "-qq", "-o", "/dev/null", "-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", call, when))
+				for name, contents := range map[string][]string{"a": {"old a", "new a"}, "b": {"old b", "new b"}, "new.d/c": {"", "new c"}} {
+					got, readErr := os.ReadFile(n.path(name))
+					if errors.Is(readErr, fs.ErrNotExist) && contents[0] == "" {
+						continue
+					}
+					if readErr != nil || string(got) != contents[0] && string(got) != contents[1] || len(got) == 0 {
+						t.Errorf("killed at %s %d of %s: %s is %q, %v", call, when, what, name, got, readErr)
+					}
+				}
+				if run(what) == nil && what == "apply" {
+					_ = run("revert")
+				}
+				for name, content := range old {
+					if got, readErr := os.ReadFile(n.path(name)); readErr != nil || string(got) != content {
+						t.Errorf("reverted after a kill at %s %d of %s: %s is %q, %v", call, when, what, name, got, readErr)
+					}
+				}
+				if _, statErr := os.Stat(n.path("new.d")); statErr == nil {
+					t.Errorf("reverted after a kill at %s %d of %s: new.d is still there", call, when, what)
+				}
+				if err == nil {
+					break
+				}
+				kills++
+			}
+		}
+	}
+	t.Logf("killed %d times", kills)
+	if kills < 50 {
+		t.Errorf("killed %d times, want more: does the list name the calls?", kills)
+	}
+}

@@ -1,0 +1,203 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+)
+
+// Ledger is the record of changes, in a folder of its own: changes.json, and the contents of files by their hashes. One process at a
+// time has it open for writing.
+//
+// A change is recorded before the file is replaced. So after a power cut or a kill, a file has the content before or after the last
+// change that is recorded for it, and both are kept.
+type Ledger struct {
+	dir   string
+	lock  *os.File // nil: for reading
+	steps []step
+	files files
+}
+
+// step is one change of one file.
+type step struct {
+	Feature string    `json:"feature"` // on whose behalf, such as nri
+	Path    string    `json:"path"`
+	Time    time.Time `json:"time"`
+	Before  string    `json:"before,omitempty"` // SHA-256 of the content, empty where there was no file
+	After   string    `json:"after"`
+	Mode    uint32    `json:"mode"`
+	Folders []string  `json:"folders,omitempty"` // that were made for the file, the outermost first
+}
+
+// files writes files. Tests let it fail.
+type files interface {
+	Write(path string, content []byte, mode fs.FileMode) error
+	Remove(path string) error
+}
+
+type nodeFiles struct{}
+
+func (nodeFiles) Write(path string, content []byte, mode fs.FileMode) error {
+	return atomicfile.Write(path, content, mode)
+}
+
+func (nodeFiles) Remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove %s: %w", path, oserror.Reason(err))
+	}
+	return nil
+}
+
+// Open opens the ledger in a folder, which it makes if need be. It fails at once where another process has it open. The caller closes it.
+func Open(dir string) (*Ledger, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "contents"), 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make %s: %w", dir, oserror.Reason(err))
+	}
+	name := filepath.Join(dir, "lock")
+	lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open %s: %w", name, oserror.Reason(err))
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a file descriptor
+		holder := make([]byte, 20)
+		n, _ := lock.Read(holder) // unknown: the message does without
+		_ = lock.Close()          // nothing was written
+		return nil, fmt.Errorf("another rdma-spec configure is running (PID %s): wait for it, and try again", strings.TrimSpace(string(holder[:n])))
+	}
+	l, err := Read(dir)
+	if err == nil {
+		err = errors.Join(lock.Truncate(0), writeAt(lock, strconv.Itoa(os.Getpid())))
+	}
+	if err != nil {
+		_ = lock.Close() // the error says more
+		return nil, err
+	}
+	l.lock = lock
+	return l, nil
+}
+
+func writeAt(file *os.File, text string) error {
+	_, err := file.WriteAt([]byte(text+"\n"), 0)
+	return err
+}
+
+// Read reads the ledger in a folder, to look at it. There is nothing in a ledger that does not exist.
+func Read(dir string) (*Ledger, error) {
+	l := &Ledger{dir: dir, files: nodeFiles{}}
+	text, exists, err := read(l.record())
+	if err != nil || !exists {
+		return l, err
+	}
+	var kept struct{ Changes []step }
+	if err := json.Unmarshal(text, &kept); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.record(), err)
+	}
+	l.steps = kept.Changes
+	return l, nil
+}
+
+// Close lets others open the ledger.
+func (l *Ledger) Close() {
+	if l.lock != nil {
+		_ = l.lock.Close() // the lock goes with it
+	}
+}
+
+func (l *Ledger) record() string { return filepath.Join(l.dir, "changes.json") }
+
+func (l *Ledger) content(hash string) string { return filepath.Join(l.dir, "contents", hash) }
+
+// Features returns on whose behalf files are changed, the last one first.
+func (l *Ledger) Features() []string {
+	var all []string
+	for _, s := range slices.Backward(l.steps) {
+		if !slices.Contains(all, s.Feature) {
+			all = append(all, s.Feature)
+		}
+	}
+	return all
+}
+
+// save writes the record.
+func (l *Ledger) save() error {
+	text, err := json.MarshalIndent(struct {
+		Changes []step `json:"changes"`
+	}{l.steps}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(l.record(), append(text, '\n'), 0o600)
+}
+
+// keep keeps a content, and returns its hash.
+func (l *Ledger) keep(content []byte) (string, error) {
+	hash := sum(content)
+	if _, err := os.Stat(l.content(hash)); err == nil {
+		return hash, nil
+	}
+	return hash, atomicfile.Write(l.content(hash), content, 0o600)
+}
+
+// kept returns a content that was kept.
+func (l *Ledger) kept(hash string) ([]byte, error) {
+	content, exists, err := read(l.content(hash))
+	if err == nil && (!exists || sum(content) != hash) {
+		err = fmt.Errorf("%s is lost or damaged", l.content(hash))
+	}
+	return content, err
+}
+
+// sum returns a content's hash.
+func sum(content []byte) string {
+	hash := sha256.Sum256(content)
+	return hex.EncodeToString(hash[:])
+}
+
+// current returns the hash of a file, empty where there is none.
+func current(path string) (string, error) {
+	content, exists, err := read(path)
+	if err != nil || !exists {
+		return "", err
+	}
+	return sum(content), nil
+}
+
+// prune removes contents that no change needs any more.
+func (l *Ledger) prune() {
+	all, err := os.ReadDir(filepath.Join(l.dir, "contents"))
+	if err != nil {
+		return // they do no harm
+	}
+	for _, entry := range all {
+		if !slices.ContainsFunc(l.steps, func(s step) bool { return s.Before == entry.Name() || s.After == entry.Name() }) {
+			_ = os.Remove(l.content(entry.Name())) // it does no harm
+		}
+	}
+}
+
+// missingFolders returns the folders that have to be made for a file, the outermost first.
+func missingFolders(path string) (missing []string) {
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			slices.Reverse(missing)
+			return missing
+		}
+		missing = append(missing, dir)
+	}
+}

@@ -1,0 +1,145 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Changed is the error where somebody else has changed a file since.
+type Changed struct {
+	Path string
+	Diff string // what they changed
+}
+
+// Error implements error.
+func (c *Changed) Error() string {
+	return fmt.Sprintf("%s was changed since rdma-spec wrote it: take this difference back, or remove the lines of rdma-spec by hand", c.Path)
+}
+
+// Reversal is what a Revert does: the files, and what they become.
+type Reversal struct {
+	steps []step // what each file becomes, in the order in which that happens: Before, instead of After
+	Diff  string
+}
+
+// Empty reports whether there is nothing to put back.
+func (r Reversal) Empty() bool { return len(r.steps) == 0 }
+
+// Paths returns the files that are put back.
+func (r Reversal) Paths() []string {
+	var all []string
+	for _, s := range r.steps {
+		all = append(all, s.Path)
+	}
+	return all
+}
+
+// Reversal returns what takes back the changes on behalf of features. It fails with Changed where somebody else has changed one of the
+// files since, and where another feature has.
+func (l *Ledger) Reversal(features ...string) (Reversal, error) {
+	var all Reversal
+	var text strings.Builder
+	for i, s := range slices.Backward(l.steps) {
+		if !slices.Contains(features, s.Feature) {
+			continue
+		}
+		if later := l.laterFeature(i, features); later != "" {
+			return Reversal{}, fmt.Errorf("%s was changed for %s after it was changed for %s: revert %s first", s.Path, later, s.Feature, later)
+		}
+		if j := slices.IndexFunc(all.steps, func(r step) bool { return r.Path == s.Path }); j >= 0 {
+			if all.steps[j].Before == s.After { // else somebody else has changed the file between the two steps: it is put back to that
+				all.steps[j].Before, all.steps[j].Folders = s.Before, s.Folders
+			}
+			continue
+		}
+		all.steps = append(all.steps, s)
+	}
+	all.steps = slices.Clone(all.steps)
+	for _, s := range all.steps {
+		part, err := l.compare(s)
+		if err != nil {
+			return Reversal{}, err
+		}
+		text.WriteString(part)
+	}
+	all.Diff = text.String()
+	return all, nil
+}
+
+// laterFeature returns another feature that has changed a step's file after it.
+func (l *Ledger) laterFeature(i int, features []string) string {
+	for _, s := range l.steps[i+1:] {
+		if s.Path == l.steps[i].Path && !slices.Contains(features, s.Feature) {
+			return s.Feature
+		}
+	}
+	return ""
+}
+
+// compare returns the diff of putting a file back.
+func (l *Ledger) compare(s step) (string, error) {
+	now, exists, err := read(s.Path)
+	if err != nil {
+		return "", err
+	}
+	var before []byte
+	if s.Before != "" {
+		if before, err = l.kept(s.Before); err != nil {
+			return "", err
+		}
+	}
+	if exists == (s.Before != "") && bytes.Equal(now, before) {
+		return "", nil
+	}
+	if !exists || sum(now) != s.After {
+		written, err := l.kept(s.After)
+		if err != nil {
+			return "", err
+		}
+		return "", &Changed{Path: s.Path, Diff: diff(s.Path, written, now, true, exists)}
+	}
+	return diff(s.Path, now, before, true, s.Before != ""), nil
+}
+
+// Revert takes back the changes on behalf of features: every file becomes what it was before the first of them, the last one first.
+// Where something fails, also the check that follows, the files become again what they were.
+func (l *Ledger) Revert(check func() error, features ...string) error {
+	back, err := l.Reversal(features...)
+	if err != nil {
+		return err
+	}
+	for i, s := range back.steps {
+		err := l.putBack(s)
+		if err == nil && check != nil && i == len(back.steps)-1 {
+			err = check()
+		}
+		if err != nil {
+			return l.redo(back.steps[:i+1], err)
+		}
+	}
+	l.steps = slices.DeleteFunc(l.steps, func(s step) bool { return slices.Contains(features, s.Feature) })
+	if err := l.save(); err != nil {
+		return err
+	}
+	l.prune()
+	return nil
+}
+
+// redo makes files again what they were before a Revert that failed.
+func (l *Ledger) redo(steps []step, because error) error {
+	for _, s := range slices.Backward(steps) {
+		content, err := l.kept(s.After)
+		if err == nil {
+			err = l.write(Plan{{Path: s.Path, Content: content}}, []step{s})
+		}
+		if err != nil {
+			return fmt.Errorf("%w; and %w", because, err)
+		}
+	}
+	return because
+}
