@@ -22,6 +22,7 @@ func TestFullStandardOutput(t *testing.T) {
 	_, containers := lowNode()
 	runtime := critest.Serve(t, critest.Options{}, containers...)
 	node := []string{"--config", file, "--root", root, "--runtime-endpoint", runtime.Socket}
+	reverted := []string{"--revert", "--root", t.TempDir()}
 	calls := map[string][]string{
 		"generate":              {"--for", "docker"},
 		"devices":               {"--root", root},
@@ -31,6 +32,10 @@ func TestFullStandardOutput(t *testing.T) {
 		"status":                node,
 		"repair":                append([]string{"--dry-run"}, node...),
 		"verify":                {"--lock", "4Ki"},
+		"configure nri":         reverted,
+		"configure handler":     append([]string{"rdma"}, reverted...),
+		"configure limits":      reverted,
+		"configure plugin":      reverted,
 		"version":               nil,
 		"completion bash":       nil,
 		"completion zsh":        nil,

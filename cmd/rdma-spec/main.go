@@ -90,7 +90,7 @@ rdma-spec could not look or could not do what it was asked for.`,
 		&cobra.Group{ID: groupConfiguration, Title: "Configuration:"},
 	)
 	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newExplainCommand(), newVerifyCommand(),
-		newConfigCommand(), newGenerateCommand(), newVersionCommand())
+		newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newVersionCommand())
 	return root
 }
 

@@ -119,3 +119,34 @@ func HasIPCLock(text []byte) bool {
 	}
 	return false
 }
+
+// WithoutFileLimit returns a spec without the limit of 1024 open files that containerd's unadapted default has. All else stays as it is,
+// numbers that no float64 holds too.
+func WithoutFileLimit(text []byte) ([]byte, error) {
+	if !CapsFiles(text) {
+		return text, nil
+	}
+	var whole, process map[string]json.RawMessage
+	var rlimits []json.RawMessage
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(whole["process"], &process); err != nil {
+		return nil, fmt.Errorf("process: %w", err)
+	}
+	if err := json.Unmarshal(process["rlimits"], &rlimits); err != nil {
+		return nil, fmt.Errorf("process.rlimits: %w", err)
+	}
+	rlimits = slices.DeleteFunc(rlimits, func(one json.RawMessage) bool {
+		var limit specs.POSIXRlimit
+		return json.Unmarshal(one, &limit) == nil && limit.Type == "RLIMIT_NOFILE"
+	})
+	var err error
+	if process["rlimits"], err = json.Marshal(rlimits); err != nil {
+		return nil, err
+	}
+	if whole["process"], err = json.Marshal(process); err != nil {
+		return nil, err
+	}
+	return json.Marshal(whole)
+}

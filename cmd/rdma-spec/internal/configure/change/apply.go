@@ -75,7 +75,7 @@ func (l *Ledger) later(i int) bool {
 // prepare keeps the contents of a file before and after a change.
 func (l *Ledger) prepare(feature string, f File) (s step, err error) {
 	s = step{
-		Feature: feature, Path: f.Path, Time: time.Now().UTC().Truncate(time.Second),
+		Feature: cmp.Or(f.Feature, feature), Path: f.Path, Time: time.Now().UTC().Truncate(time.Second),
 		Mode: uint32(cmp.Or(f.Mode, 0o644)), Folders: missingFolders(f.Path),
 	}
 	now, exists, err := read(f.Path)

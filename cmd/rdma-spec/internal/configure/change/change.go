@@ -22,6 +22,7 @@ import (
 
 // File is what a file is to become.
 type File struct {
+	Feature string // on whose behalf, where it is not that of the whole plan
 	Path    string
 	Content []byte
 	Mode    fs.FileMode // of a file that does not exist; 0 for 0644

@@ -9,10 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -100,7 +102,56 @@ func TestApplyToWhatIsNoFile(t *testing.T) {
 	n.check(map[string]string{"a": "old", "folder/": ""})
 }
 
-const childVariable = "CHANGE_TEST_CHILD"
+const (
+	childVariable = "CHANGE_TEST_CHILD"
+	// limitVariable is how large a file of the child can become: as on a full disk, a write gets through in part.
+	limitVariable = "CHANGE_TEST_LIMIT"
+)
+
+// On a full disk, nothing is changed, wherever it happens.
+func TestFullDisk(t *testing.T) {
+	old := map[string]string{"a": "old a", "b": "old b"}
+	for size := 0; size < 2000; size += 100 {
+		n := newNode(t, old)
+		dir := t.TempDir()
+		n.dir, n.ledger = filepath.Join(dir, "node"), filepath.Join(dir, "ledger")
+		n.set(old)
+		cmd := exec.Command("/proc/self/exe", dir)
+		cmd.Env = append(os.Environ(), childVariable+"=apply", limitVariable+"="+strconv.Itoa(size))
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			if size < 200 {
+				t.Errorf("%d bytes are enough", size)
+			}
+			continue
+		}
+		if text := string(out); strings.Count(text, "\n") != 1 || !strings.Contains(text, "file too large") {
+			t.Errorf("%d bytes: %s", size, text)
+		}
+		n.check(old)
+	}
+}
+
+// A file in a folder that cannot be written leaves the others as they were.
+func TestReadOnlyFolder(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("chattr needs root")
+	}
+	n := newNode(t, map[string]string{"a": "old a"})
+	locked := n.path("locked")
+	if err := os.Mkdir(locked, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("chattr", "+i", locked).CombinedOutput(); err != nil {
+		t.Skipf("chattr: %v: %s", err, out)
+	}
+	t.Cleanup(func() { _ = exec.Command("chattr", "-i", locked).Run() }) // so that it can be removed
+	err := n.open().Apply("nri", n.plan("a", "new a", "locked/c", "c"), nil)
+	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "locked/c: operation not permitted") {
+		t.Errorf("Apply: %v", err)
+	}
+	n.check(map[string]string{"a": "old a", "locked/": ""})
+}
 
 // TestMain runs this program as a child that applies or reverts, and can be killed.
 func TestMain(m *testing.M) {
@@ -110,6 +161,14 @@ func TestMain(m *testing.M) {
 	}
 	runtime.LockOSThread() // strace counts the system calls of each thread
 	dir := os.Args[1]
+	if os.Getenv(limitVariable) != "" {
+		signal.Ignore(syscall.SIGXFSZ)
+		size, err := strconv.ParseUint(os.Getenv(limitVariable), 10, 64)
+		if err = errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: size})); err != nil {
+			fmt.Println("the test is broken:", err)
+			os.Exit(1)
+		}
+	}
 	l, err := Open(filepath.Join(dir, "ledger"))
 	if err == nil && what == "apply" {
 		path := func(name string) string { return filepath.Join(dir, "node", name) }

@@ -206,7 +206,9 @@ func (d *document) space(position int) string {
 	return line[:len(line)-len(strings.TrimLeft(line, " \t"))]
 }
 
-func (d *document) lineStart(position int) int { return bytes.LastIndexByte(d.text[:position], '\n') + 1 }
+func (d *document) lineStart(position int) int {
+	return bytes.LastIndexByte(d.text[:position], '\n') + 1
+}
 
 // newline returns how the document's first line ends.
 func (d *document) newline() string {

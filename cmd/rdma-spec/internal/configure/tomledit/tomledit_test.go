@@ -156,7 +156,9 @@ func common(a, b []byte) (prefix, suffix int) {
 func randomDocument(random *rand.Rand) []byte {
 	newline := []string{"\n", "\n", "\r\n"}[random.IntN(3)]
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
-	key := func() string { return pick("plugins", "nri", `"nri"`, "'nri'", "disable", "other", `"a.b"`, "x", "y", "z") }
+	key := func() string {
+		return pick("plugins", "nri", `"nri"`, "'nri'", "disable", "other", `"a.b"`, "x", "y", "z")
+	}
 	var value func(depth int) string
 	value = func(depth int) string {
 		switch n := random.IntN(10); {

@@ -1,0 +1,246 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/containerd"
+)
+
+// configureOptions are the flags that all subcommands of `rdma-spec configure` have.
+type configureOptions struct {
+	config, root            string
+	dryRun, restart, revert bool
+
+	restarts func(unit string) *configure.Restart // tests replace it
+}
+
+// ledgerFolder is where configure remembers what it has changed.
+const ledgerFolder = "var/lib/rdma-spec/configure"
+
+func newConfigureCommand() *cobra.Command {
+	o := &configureOptions{restarts: nodeRestart}
+	var all bool
+	var service serviceOptions
+	cmd := &cobra.Command{
+		Use:   "configure",
+		Short: "Set a node up for RDMA containers, and put it back",
+		Long: `Change the files of a node that decide whether RDMA containers work: NRI in containerd or CRI-O,
+runtime handlers, the limits of units, and the plugin nri-rdma. With --all, turn NRI on and
+install the plugin as a service.
+
+A change keeps every byte of a file outside its own lines. containerd loads a copy of the new
+configuration before a file is replaced, and the change is made only if it affects nothing else
+in containerd's effective configuration. Files are replaced atomically, and keep mode and owner.
+
+No daemon is restarted without --restart. With it, the runtime must answer within 30 seconds and
+list the containers that ran before. Otherwise all files are put back, and the daemon is
+restarted once more.
+
+--revert puts back exactly what was there, also after several runs. It refuses if somebody has
+changed a file since, and prints their change. configure keeps what it needs for that in
+/var/lib/rdma-spec/configure.
+
+The exit status is 0 if the node is configured, 1 if --revert is refused, 2 for a wrong call, and
+3 if something fails; then nothing is changed.`,
+		Example: `  rdma-spec configure --all --dry-run
+  rdma-spec configure --all --restart
+  rdma-spec configure --revert`,
+		GroupID: groupConfiguration,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case o.revert:
+				return o.takeBack(cmd)
+			case all:
+				return o.configureAll(cmd, service)
+			}
+			return usageError{errors.New("name what to configure, or use --all")}
+		},
+	}
+	f := cmd.PersistentFlags()
+	f.SortFlags = false
+	f.StringVar(&o.config, "config", "", "the containerd configuration `FILE` to change, where the node has several")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
+	f.BoolVar(&o.restart, "restart", false, "restart the daemon, and put everything back if its containers are not there after 30 s")
+	f.BoolVar(&o.revert, "revert", false, "put back what was there before")
+	f.StringVar(&o.root, "root", "/", "change the node below this `DIR`")
+	cmd.Flags().BoolVar(&all, "all", false, "turn NRI on, and install the plugin as a service")
+	service.addFlags(cmd)
+	cmd.AddCommand(newConfigureNRICommand(o), newConfigureHandlerCommand(o), newConfigureLimitsCommand(o), newConfigurePluginCommand(o))
+	return cmd
+}
+
+// configured is what a subcommand plans.
+type configured struct {
+	feature string
+	plan    change.Plan
+	unit    string                // to restart
+	check   func() error          // of the files as they are on the node; nil for none
+	next    []string              // what to do next
+	start   func(io.Writer) error // prints more; nil for nothing
+}
+
+// carryOut prints or makes a change.
+func (o *configureOptions) carryOut(cmd *cobra.Command, c configured) error {
+	diff, err := c.plan.Diff()
+	if err != nil {
+		return err
+	}
+	stdout := cmd.OutOrStdout()
+	switch {
+	case o.dryRun:
+		_, err = io.WriteString(stdout, diff)
+		return err
+	case diff == "":
+		if _, err := fmt.Fprintf(stdout, "%s: nothing to change\n", c.feature); err != nil {
+			return err
+		}
+	default:
+		if err := o.apply(cmd.Context(), c); err != nil {
+			return err
+		}
+		for _, f := range c.plan {
+			if _, err := fmt.Fprintln(stdout, "wrote", f.Path); err != nil {
+				return err
+			}
+		}
+		if !o.restart {
+			for _, line := range c.next {
+				fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: next:", line)
+			}
+		}
+	}
+	if c.start != nil {
+		return c.start(stdout)
+	}
+	return nil
+}
+
+func (o *configureOptions) apply(ctx context.Context, c configured) error {
+	ledger, err := change.Open(filepath.Join(o.root, ledgerFolder))
+	if err != nil {
+		return err
+	}
+	defer ledger.Close()
+	return o.withRestart(ctx, c.unit, c.check, func(check func() error) error { return ledger.Apply(c.feature, c.plan, check) })
+}
+
+// withRestart makes a change that ends with a check and, where the flag says so, with a restart.
+func (o *configureOptions) withRestart(ctx context.Context, unit string, check func() error, makeChange func(check func() error) error) error {
+	if !o.restart {
+		return makeChange(check)
+	}
+	if unit == "" {
+		return usageError{errors.New("--restart: rdma-spec does not know which unit to restart: restart it yourself")}
+	}
+	restart := o.restarts(unit)
+	if err := restart.Prepare(ctx); err != nil {
+		return err
+	}
+	err := makeChange(func() error {
+		if check != nil {
+			if err := check(); err != nil {
+				return err
+			}
+		}
+		return restart.Do(ctx)
+	})
+	if err != nil {
+		return restart.Undone(ctx, err)
+	}
+	return nil
+}
+
+// takeBack reverts features, all where none is named.
+func (o *configureOptions) takeBack(cmd *cobra.Command, features ...string) error {
+	dir, stdout := filepath.Join(o.root, ledgerFolder), cmd.OutOrStdout()
+	ledger, err := change.Read(dir)
+	if err != nil {
+		return err
+	}
+	if len(features) == 0 {
+		features = ledger.Features()
+	}
+	back, err := ledger.Reversal(features...)
+	var changed *change.Changed
+	if errors.As(err, &changed) {
+		if _, err := io.WriteString(stdout, changed.Diff); err != nil {
+			return err
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec:", err)
+		return errProblemFound
+	}
+	switch {
+	case err != nil:
+		return err
+	case o.dryRun:
+		_, err = io.WriteString(stdout, back.Diff)
+		return err
+	case back.Empty():
+		_, err = fmt.Fprintln(stdout, "nothing to put back")
+		return err
+	}
+	if ledger, err = change.Open(dir); err != nil {
+		return err
+	}
+	defer ledger.Close()
+	unit := ""
+	if o.restart {
+		if unit, err = o.unit(back.Paths()); err != nil {
+			return err
+		}
+	}
+	err = o.withRestart(cmd.Context(), unit, nil, func(check func() error) error { return ledger.Revert(check, features...) })
+	if err != nil {
+		return err
+	}
+	for _, path := range back.Paths() {
+		if _, err := fmt.Fprintln(stdout, "put back", path); err != nil {
+			return err
+		}
+	}
+	if !o.restart {
+		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: next: restart the daemon that reads these files")
+	}
+	return nil
+}
+
+// unit returns the unit of the daemon that reads files.
+func (o *configureOptions) unit(paths []string) (string, error) {
+	crio := func(path string) bool { return filepath.Base(filepath.Dir(path)) == "crio.conf.d" }
+	if slices.ContainsFunc(paths, crio) {
+		return crioUnit, nil
+	}
+	daemon, err := o.daemon()
+	if err != nil {
+		return "", err
+	}
+	return activeUnit(o.root, daemon), nil
+}
+
+// daemon returns the containerd that is meant.
+func (o *configureOptions) daemon() (containerd.Daemon, error) {
+	return containerd.Choose(containerd.Find(o.root), o.config)
+}
+
+// activeUnit returns the unit that runs a containerd; empty where it is unknown.
+func activeUnit(root string, d containerd.Daemon) string {
+	for _, unit := range d.Units {
+		if configure.HasUnit(root, unit) {
+			return unit
+		}
+	}
+	return ""
+}

@@ -1,0 +1,98 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
+)
+
+// The runtimes that --runtime names.
+const (
+	runtimeContainerd = "containerd"
+	runtimeCRIO       = "crio"
+)
+
+const crioUnit = "crio.service"
+
+func newConfigureNRICommand(o *configureOptions) *cobra.Command {
+	var required bool
+	var runtime string
+	cmd := &cobra.Command{
+		Use:   "nri",
+		Short: "Turn NRI on in containerd or CRI-O",
+		Long: `Turn NRI on, so that plugins such as nri-rdma can adjust containers. It needs containerd 1.7.7 or
+later, or CRI-O. Nothing is changed if NRI is on.
+
+In containerd 2.x, the change is a drop-in file where the configuration imports a folder or can
+import a file. In containerd 1.x, a drop-in replaces whole sections, so the change is a line in
+the file that decides. On K3s and RKE2 it is a drop-in or a template, and on k0s a drop-in.
+
+With --required, turn on NRI's default validator too, so that a pod can insist on a plugin with
+the annotation required-plugins.noderesource.dev. It needs containerd 2.2 or later. The
+validator's own list, which affects all containers of the node, is not changed.`,
+		Example: `  rdma-spec configure nri --dry-run
+  rdma-spec configure nri --required --restart
+  rdma-spec configure nri --runtime crio
+  rdma-spec configure nri --revert`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.revert {
+				return o.takeBack(cmd, featureNRI)
+			}
+			c, err := o.nri(cmd.Context(), runtime, required)
+			if err != nil {
+				return err
+			}
+			return o.carryOut(cmd, c)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.BoolVar(&required, "required", false, "turn on the default validator, so that a pod can insist on a plugin")
+	f.StringVar(&runtime, "runtime", runtimeContainerd, "the `RUNTIME`: containerd, crio")
+	complete(cmd, "runtime", func(string) []string { return []string{runtimeContainerd, runtimeCRIO} })
+	return cmd
+}
+
+const featureNRI = "nri"
+
+// nri plans NRI.
+func (o *configureOptions) nri(ctx context.Context, runtime string, required bool) (configured, error) {
+	c := configured{feature: featureNRI}
+	switch runtime {
+	case runtimeContainerd:
+	case runtimeCRIO:
+		if required {
+			return c, usageError{errors.New("--required is for containerd: in CRI-O, set it by hand as its version documents it")}
+		}
+		plan, err := configure.CRIONRI(o.root)
+		c.plan, c.unit, c.next = plan, crioUnit, []string{"systemctl restart crio"}
+		return c, err
+	default:
+		return c, usageError{fmt.Errorf("--runtime %s: write containerd or crio", runtime)}
+	}
+	daemon, err := o.daemon()
+	if err != nil {
+		return c, err
+	}
+	c.plan, err = daemon.NRI(ctx, required)
+	c.check = func() error { return daemon.Check(ctx) }
+	c.unit = activeUnit(o.root, daemon)
+	c.next = restartNext(c.unit)
+	return c, err
+}
+
+// restartNext says how to restart a unit.
+func restartNext(unit string) []string {
+	if unit == "" {
+		return []string{"restart the container runtime"}
+	}
+	return []string{"systemctl restart " + unit}
+}

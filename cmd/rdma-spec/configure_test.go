@@ -1,0 +1,277 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+)
+
+// fakeContainerd is a containerd 2.4.2 without built-in defaults: the last file that sets disable decides.
+const fakeContainerd = `#!/bin/sh
+[ "$1" = --version ] && echo containerd fake v2.4.2 && exit
+grep -q broken "$2" && echo "containerd: failed to load TOML" >&2 && exit 1
+files="$2 $(sed -n "s/^imports = \[\(.*\)\]$/\1/p" "$2" | tr -d "\"',")"
+echo "[plugins.'io.containerd.nri.v1.nri']"
+cat $files 2>/dev/null | sed -n 's/^ *disable = /disable = /p' | tail -n 1
+echo 'disable_connections = false'
+echo "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]"
+cat $files 2>/dev/null | sed -n 's/^ *base_runtime_spec = /base_runtime_spec = /p' | tail -n 1
+echo 'runtime_type = "io.containerd.runc.v2"'
+`
+
+// configureNode returns a node with a containerd whose NRI is off, and its files.
+func configureNode(t *testing.T) (root string, files map[string]string) {
+	t.Helper()
+	root = t.TempDir()
+	for name, content := range map[string]string{
+		"etc/containerd/config.toml":                "version = 3\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true # why\n",
+		"usr/bin/containerd":                        fakeContainerd,
+		"usr/lib/systemd/system/containerd.service": "[Service]\n",
+		"nri-rdma": "\x7fELF\x00",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o755); err != nil { //nolint:gosec // one is a program
+			t.Fatal(err)
+		}
+	}
+	return root, nodeFiles(t, root)
+}
+
+// nodeFiles returns the files of a node but for the ledger.
+func nodeFiles(t *testing.T, root string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if path == filepath.Join(root, "var") {
+			return fs.SkipDir
+		}
+		if entry.IsDir() {
+			all[strings.TrimPrefix(path, root)+"/"] = ""
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		all[strings.TrimPrefix(path, root)] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestConfigure(t *testing.T) {
+	for name, test := range map[string]struct {
+		args, wrote string
+		stderr      string
+	}{
+		"nri":      {"nri", "/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml", "next: systemctl restart containerd.service"},
+		"limits":   {"limits", "/etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf", "next: systemctl daemon-reload"},
+		"handler":  {"handler runc --in-place", "/etc/containerd/rdma-spec-runc.json /etc/containerd/conf.d/90-rdma-spec-handler-runc.toml /etc/containerd/config.toml", "next: systemctl restart"},
+		"plugin":   {"plugin --program ROOT/nri-rdma", "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service", "next: systemctl enable --now nri-rdma"},
+		"launched": {"plugin --launched --program ROOT/nri-rdma", "/etc/rdma-spec/config.yaml /opt/nri/plugins/90-rdma", "next: restart the container runtime"},
+		"all": {
+			"--all --program ROOT/nri-rdma",
+			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service /etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml",
+			"next: systemctl enable --now nri-rdma",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, before := configureNode(t)
+			args := append([]string{"configure"}, strings.Fields(strings.ReplaceAll(test.args, "ROOT", root))...)
+			args = append(args, "--root", root)
+			dry := call("", append(args, "--dry-run")...)
+			if dry.Status != 0 || dry.Stderr != "" || !strings.Contains(dry.Stdout, "+++ "+root) {
+				t.Errorf("--dry-run: %+v", dry)
+			}
+			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+				t.Fatalf("--dry-run (-before +after):\n%s", diff)
+			}
+			var want strings.Builder
+			for _, path := range strings.Fields(test.wrote) {
+				want.WriteString("wrote " + root + path + "\n")
+			}
+			if got := call("", args...); got.Status != 0 || got.Stdout != want.String() || !strings.Contains(got.Stderr, test.stderr) {
+				t.Fatalf("%+v, want %s", got, want.String())
+			}
+			if got := call("", args...); got.Status != 0 || !strings.HasSuffix(got.Stdout, ": nothing to change\n") {
+				t.Errorf("a second run: %+v", got)
+			}
+			back := []string{"configure", "--revert", "--root", root}
+			if name != "all" {
+				back = append(strings.Fields(strings.SplitN(strings.Join(args, " "), " --", 2)[0]), "--revert", "--root", root)
+			}
+			if got := call("", back...); got.Status != 0 || strings.Count(got.Stdout, "put back ") != len(strings.Fields(test.wrote)) {
+				t.Errorf("--revert: %+v", got)
+			}
+			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+				t.Errorf("--revert (-before +after):\n%s", diff)
+			}
+			if got := call("", back...); got != (outcome{0, "nothing to put back\n", ""}) {
+				t.Errorf("a second --revert: %+v", got)
+			}
+		})
+	}
+}
+
+func TestConfigureRefuses(t *testing.T) {
+	for args, want := range map[string]outcome{
+		"":                              {2, "", "name what to configure, or use --all; see 'rdma-spec configure --help'"},
+		"nri --runtime docker":          {2, "", "--runtime docker: write containerd or crio; see"},
+		"nri --runtime crio":            {3, "", "CRI-O is not installed"},
+		"nri --runtime crio --required": {2, "", "--required is for containerd"},
+		"handler rdma":                  {2, "", "write either --like RUNTIME or --in-place"},
+		"handler rdma --like nvidia":    {3, "", `has no handler "nvidia": it has runc`},
+		"handler Rdma --like runc":      {3, "", `"Rdma" is not a handler's name`},
+		"limits sshd":                   {3, "", "is not a unit of a container runtime"},
+		"plugin --restart":              {2, "", "start the plugin with systemctl"},
+		"plugin --program /nowhere":     {3, "", "/nowhere does not exist"},
+	} {
+		root, before := configureNode(t)
+		got := call("", append(append([]string{"configure"}, strings.Fields(args)...), "--root", root)...)
+		if got.Status != want.Status || got.Stdout != "" || !strings.Contains(got.Stderr, want.Stderr) || strings.Count(got.Stderr, "\n") != 1 {
+			t.Errorf("configure %s: %+v, want %+v", args, got, want)
+		}
+		if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+			t.Errorf("configure %s (-before +after):\n%s", args, diff)
+		}
+	}
+}
+
+// --revert refuses what others have changed since, and prints their change.
+func TestConfigureRevertRefuses(t *testing.T) {
+	root, _ := configureNode(t)
+	file := filepath.Join(root, "etc/containerd/config.toml")
+	if got := call("", "configure", "nri", "--root", root); got.Status != 0 {
+		t.Fatalf("%+v", got)
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, append(text, "# theirs\n"...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := nodeFiles(t, root)
+	got := call("", "configure", "nri", "--revert", "--root", root)
+	if got.Status != 1 || !strings.Contains(got.Stdout, "\n+# theirs\n") || !strings.Contains(got.Stderr, file+" was changed since") {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Errorf("files (-before +after):\n%s", diff)
+	}
+}
+
+// What stops a change is one line, and nothing is changed.
+func TestConfigureFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare func(t *testing.T, root string)
+		want    string
+	}{
+		"while another one runs": {func(t *testing.T, root string) {
+			t.Helper()
+			ledger, err := change.Open(filepath.Join(root, ledgerFolder))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(ledger.Close)
+		}, "another rdma-spec configure is running (PID "},
+		"without a folder for its memory": {func(t *testing.T, root string) {
+			t.Helper()
+			if err := os.WriteFile(filepath.Join(root, "var"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "cannot make " /* …/var/lib/rdma-spec/configure: not a directory */},
+		"with a configuration that containerd cannot load": {func(t *testing.T, root string) {
+			t.Helper()
+			if err := os.WriteFile(filepath.Join(root, "etc/containerd/config.toml"), []byte("broken = true\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "config.toml: failed to load TOML: correct it first"},
+		"without a daemon": {func(t *testing.T, root string) {
+			t.Helper()
+			if err := os.Remove(filepath.Join(root, "usr/bin/containerd")); err != nil {
+				t.Fatal(err)
+			}
+		}, "no program containerd of containerd is installed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, _ := configureNode(t)
+			test.prepare(t, root)
+			before := nodeFiles(t, root)
+			got := call("", "configure", "nri", "--root", root)
+			if got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr, test.want) || strings.Count(got.Stderr, "\n") != 1 {
+				t.Errorf("%+v, want %s", got, test.want)
+			}
+			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+				t.Errorf("files (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// fakeRuntime answers as long as its configuration can be loaded.
+type fakeRuntime struct {
+	file     string
+	breaks   bool // each restart but the first finds a good file, the first one a broken file
+	restarts int
+}
+
+func (f *fakeRuntime) Reload(context.Context) error { return nil }
+
+func (f *fakeRuntime) Restart(context.Context, string) error {
+	f.restarts++
+	return nil
+}
+
+func (f *fakeRuntime) Running(context.Context) ([]string, error) {
+	text, err := os.ReadFile(f.file)
+	if err == nil && f.breaks && strings.Contains(string(text), "rdma-spec") {
+		err = errors.New("connection refused")
+	}
+	return []string{"a", "b"}, err
+}
+
+// A runtime that does not come back has its files put back, and is restarted once more.
+func TestConfigureRestart(t *testing.T) {
+	for name, breaks := range map[string]bool{"comes back": false, "does not come back": true} {
+		t.Run(name, func(t *testing.T) {
+			root, before := configureNode(t)
+			runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), breaks: breaks}
+			o := &configureOptions{root: root, restart: true, restarts: func(unit string) *configure.Restart {
+				return &configure.Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: 50e6, Every: 1e6}
+			}}
+			c, err := o.nri(t.Context(), runtimeContainerd, false)
+			if err == nil {
+				err = o.apply(t.Context(), c)
+			}
+			switch {
+			case !breaks && (err != nil || runtime.restarts != 1):
+				t.Errorf("%d restarts, %v", runtime.restarts, err)
+			case breaks && (err == nil || runtime.restarts != 2 || !strings.HasSuffix(err.Error(), "the files are put back, and containerd.service runs as before")):
+				t.Errorf("%d restarts, %v", runtime.restarts, err)
+			case breaks:
+				if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+					t.Errorf("files (-before +after):\n%s", diff)
+				}
+			}
+		})
+	}
+}

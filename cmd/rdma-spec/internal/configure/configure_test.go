@@ -1,0 +1,129 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+)
+
+// node returns a folder with files.
+func node(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// paths returns the files of a plan, relative to the root.
+func paths(root string, plan change.Plan) string {
+	var all []string
+	for _, f := range plan {
+		all = append(all, strings.TrimPrefix(f.Path, root+"/"))
+	}
+	return strings.Join(all, " ")
+}
+
+// check compares a plan and an error with what is wanted: files, or a part of the error.
+func check(t *testing.T, root string, plan change.Plan, err error, want string) {
+	t.Helper()
+	if wanted, isError := strings.CutPrefix(want, "error: "); isError {
+		if err == nil || !strings.Contains(err.Error(), wanted) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("error %v, want %s", err, wanted)
+		}
+		return
+	}
+	if got := paths(root, plan); err != nil || got != want {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+}
+
+func TestCRIONRI(t *testing.T) {
+	const ours = "etc/crio/crio.conf.d/90-rdma-spec-nri.conf"
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"no CRI-O":         {nil, "error: CRI-O is not installed"},
+		"a bare one":       {map[string]string{"etc/crio/crio.conf": ""}, ours},
+		"off in crio.conf": {map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"}, ours},
+		"off before ours":  {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio.nri]\nenable_nri = false\n"}, ours},
+		"off after ours":   {map[string]string{"etc/crio/crio.conf.d/99-x.conf": "[crio.nri]\nenable_nri = false\n"}, "error: 99-x.conf says enable_nri = false, and CRI-O reads it after"},
+		"on after ours":    {map[string]string{"etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, ours},
+		"not TOML":         {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := node(t, test.files)
+			plan, err := CRIONRI(root)
+			check(t, root, plan, err, test.want)
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for name, test := range map[string]struct {
+		units      []string
+		unit, want string
+	}{
+		"containerd":      {[]string{"usr/lib/systemd/system/containerd.service"}, "", "etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"},
+		"docker by name":  {[]string{"lib/systemd/system/docker.service", "lib/systemd/system/containerd.service"}, "docker.service", "etc/systemd/system/docker.service.d/90-rdma-spec-memlock.conf"},
+		"two":             {[]string{"lib/systemd/system/docker.service", "etc/systemd/system/containerd.service"}, "", "error: name the unit that the kubelet uses: containerd, docker"},
+		"none":            {nil, "", "error: systemd has no unit of a container runtime"},
+		"one that is not": {nil, "docker", "error: systemd has no unit docker.service"},
+		"another unit":    {nil, "sshd", `error: "sshd" is not a unit of a container runtime`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{}
+			for _, unit := range test.units {
+				files[unit] = "[Service]\n"
+			}
+			root := node(t, files)
+			plan, unit, err := Limits(root, test.unit)
+			check(t, root, plan, err, test.want)
+			if err == nil && !strings.Contains(plan[0].Path, unit+".d") {
+				t.Errorf("the unit is %s", unit)
+			}
+		})
+	}
+}
+
+func TestPlugin(t *testing.T) {
+	const config, program, unit, launched = "etc/rdma-spec/config.yaml", "usr/local/bin/nri-rdma", "etc/systemd/system/nri-rdma.service", "opt/nri/plugins/90-rdma"
+	for name, test := range map[string]struct {
+		files map[string]string
+		plan  func(root, program string) (change.Plan, error)
+		want  string
+	}{
+		"a service on a bare node":    {nil, PluginService, strings.Join([]string{config, program, unit}, " ")},
+		"a service":                   {map[string]string{config: "memlock: 1Gi"}, PluginService, program + " " + unit},
+		"a service beside a launched": {map[string]string{launched: ""}, PluginService, "error: the runtime launches"},
+		"launched on a bare node":     {nil, PluginLaunched, config + " " + launched},
+		"launched beside a service":   {map[string]string{unit: ""}, PluginLaunched, "error: runs the plugin already"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, from := node(t, test.files), node(t, map[string]string{"nri-rdma": "\x7fELF"})
+			plan, err := test.plan(root, filepath.Join(from, "nri-rdma"))
+			check(t, root, plan, err, test.want)
+			for _, f := range plan {
+				if isProgram := string(f.Content) == "\x7fELF"; isProgram != (f.Mode == 0o755) {
+					t.Errorf("%s has mode %o", f.Path, f.Mode)
+				}
+			}
+		})
+	}
+	_, err := PluginService(t.TempDir(), "/nowhere/nri-rdma")
+	check(t, "", nil, err, "error: /nowhere/nri-rdma does not exist")
+}

@@ -1,0 +1,167 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Daemon is a containerd of the node.
+type Daemon struct {
+	Name    string // of the platform: containerd, k3s, …
+	File    string // the configuration that it loads, which may not exist
+	Program Program
+
+	// Template is the file from which the platform renders File each time it starts; empty where File itself is the configuration. A
+	// template that does not exist begins with TemplateBase.
+	Template, TemplateBase string
+	// DropIns is the folder whose files the platform loads; empty where File names folders.
+	DropIns string
+	// Units are the systemd units of which one runs the daemon.
+	Units []string
+}
+
+// template is what a K3s or RKE2 template begins with, so that it adds to the platform's own configuration.
+const template = "{{ template \"base\" . }}\n"
+
+// platform is where a platform's containerd is.
+type platform struct {
+	name, file, template, dropIns string
+	programs, units               []string
+}
+
+var platforms = []platform{
+	{
+		name: "containerd", file: "etc/containerd/config.toml", units: []string{"containerd.service"},
+		programs: []string{"usr/bin/containerd", "usr/local/bin/containerd", "opt/containerd/bin/containerd"},
+	},
+	{
+		name: "k3s", file: "var/lib/rancher/k3s/agent/etc/containerd/config.toml", template: "config-v3.toml.tmpl", units: []string{"k3s.service", "k3s-agent.service"},
+		programs: []string{"var/lib/rancher/k3s/data/current/bin/containerd"},
+	},
+	{
+		name: "rke2", file: "var/lib/rancher/rke2/agent/etc/containerd/config.toml", template: "config-v3.toml.tmpl", units: []string{"rke2-server.service", "rke2-agent.service"},
+		programs: []string{"var/lib/rancher/rke2/bin/containerd"},
+	},
+	{
+		name: "microk8s", file: "var/snap/microk8s/current/args/containerd-template.toml", units: []string{"snap.microk8s.daemon-containerd.service"},
+		programs: []string{"snap/microk8s/current/bin/containerd"},
+	},
+	{
+		name: "k0s", file: "etc/k0s/containerd.toml", dropIns: "etc/k0s/containerd.d", units: []string{"k0sworker.service", "k0scontroller.service"},
+		programs: []string{"var/lib/k0s/bin/containerd"},
+	},
+}
+
+// Find returns the containerds of the node below a root: those that are installed in a place that a platform documents, and those that
+// run with another configuration.
+func Find(root string) []Daemon {
+	var found []Daemon
+	for _, p := range platforms {
+		d := Daemon{Name: p.name, File: filepath.Join(root, p.file), Units: p.units}
+		if p.dropIns != "" {
+			d.DropIns = filepath.Join(root, p.dropIns)
+		}
+		if p.template != "" {
+			d.Template, d.TemplateBase = filepath.Join(filepath.Dir(d.File), p.template), template
+		}
+		for _, program := range p.programs {
+			if exists(filepath.Join(root, program)) {
+				d.Program = Binary(filepath.Join(root, program))
+				break
+			}
+		}
+		if d.Program != nil || exists(d.File) {
+			found = append(found, d)
+		}
+	}
+	for _, running := range processes(root) {
+		if !slices.ContainsFunc(found, func(d Daemon) bool { return d.File == running.File || rendered(d) == running.File }) {
+			found = append(found, running)
+		}
+	}
+	return found
+}
+
+// rendered returns what MicroK8s makes of its template, which is the daemon's --config.
+func rendered(d Daemon) string { return strings.TrimSuffix(d.File, "-template.toml") + ".toml" }
+
+// processes returns the containerds that run with a --config.
+func processes(root string) (running []Daemon) {
+	commands, _ := filepath.Glob(filepath.Join(root, "proc/[0-9]*/cmdline")) // a bad pattern is the only error
+	for _, file := range commands {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		args := strings.Split(string(text), "\x00")
+		if filepath.Base(args[0]) != "containerd" {
+			continue
+		}
+		for i, arg := range args[1:] {
+			value, isConfig := strings.CutPrefix(arg, "--config=")
+			if (arg == "--config" || arg == "-c") && i+2 < len(args) {
+				value, isConfig = args[i+2], true
+			}
+			if !isConfig || !filepath.IsAbs(value) {
+				continue
+			}
+			d := Daemon{Name: "containerd", File: filepath.Join(root, value)}
+			if exe, err := os.Readlink(filepath.Join(filepath.Dir(file), "exe")); err == nil {
+				d.Program = Binary(filepath.Join(root, exe))
+			}
+			running = append(running, d)
+		}
+	}
+	return running
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Choose returns the one containerd that is meant: the one with the configuration in file, or the only one.
+func Choose(found []Daemon, file string) (Daemon, error) {
+	if file != "" {
+		absolute, err := filepath.Abs(file)
+		if err != nil {
+			return Daemon{}, err
+		}
+		for _, d := range found {
+			if slices.Contains([]string{d.File, d.Template, rendered(d)}, absolute) {
+				return d.usable()
+			}
+		}
+		for _, d := range found { // an ordinary containerd with its configuration elsewhere
+			if d.Name == "containerd" && d.Program != nil {
+				return Daemon{Name: d.Name, File: absolute, Program: d.Program, Units: d.Units}, nil
+			}
+		}
+		return Daemon{}, fmt.Errorf("no containerd is installed that could load %s", file)
+	}
+	switch len(found) {
+	case 0:
+		return Daemon{}, errors.New("no containerd is installed in a place that rdma-spec knows: name its configuration with --config")
+	case 1:
+		return found[0].usable()
+	}
+	var named []string
+	for _, d := range found {
+		named = append(named, fmt.Sprintf("%s (--config %s)", d.Name, d.File))
+	}
+	return Daemon{}, fmt.Errorf("the node has %d containerds: %s: name the one that the kubelet uses with --config", len(found), strings.Join(named, ", "))
+}
+
+func (d Daemon) usable() (Daemon, error) {
+	if d.Program == nil {
+		return Daemon{}, fmt.Errorf("%s is there, but no program containerd of %s is installed: install it first", d.File, d.Name)
+	}
+	return d, nil
+}

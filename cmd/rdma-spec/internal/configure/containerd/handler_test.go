@@ -1,0 +1,103 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+	"github.com/rdma-spec/rdma-spec/test/golden"
+)
+
+// someSpec makes a base spec that says what it was made of.
+func someSpec(base []byte) ([]byte, error) {
+	return []byte(`{"ociVersion": "1.0.2", "linux": {}, "made of": "` + strings.ReplaceAll(string(base), `"`, "'") + "\"}\n"), nil
+}
+
+func TestHandler(t *testing.T) {
+	for _, test := range []struct{ config, name, like string }{
+		{"1.6/default", "rdma", "runc"},
+		{"1.7/default", "rdma", "runc"},
+		{"1.7/default", "runc", "runc"},
+		{"1.7/missing", "rdma", "runc"},
+		{"1.7/gpu-operator", "rdma-nvidia", "nvidia"},
+		{"1.7/aks", "runc", "runc"},
+		{"1.7/version-1", "rdma", "runc"},
+		{"1.7/k3s", "rdma", "runc"},
+		{"1.7/kubeadm", "runc", "nvidia"},
+		{"2.2/nri-off-version-2", "rdma", "runc"},
+		{"2.2/nri-off-version-2", "runc", "runc"},
+		{"2.2/k3s", "rdma", "runc"},
+		{"2.2/k3s-template", "rdma", "runc"},
+		{"2.2/drop-in-off", "rdma", "crun"},
+		{"2.3/nvidia-drop-in", "rdma-nvidia", "nvidia"},
+		{"2.3/nvidia-drop-in", "nvidia", "nvidia"},
+		{"2.4/kubespray", "rdma", "runc"},
+		{"2.4/missing", "rdma", "runc"},
+	} {
+		name := strings.Join([]string{test.config, test.name, test.like}, ".")
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, test.config)
+			handler := func() (change.Plan, error) { return n.daemon.Handler(t.Context(), test.name, test.like, someSpec) }
+			plan, err := handler()
+			text := ""
+			if err != nil {
+				text = "error: " + err.Error() + "\n"
+			} else if text, err = plan.Diff(); err != nil {
+				t.Fatal(err)
+			}
+			golden.Compare(t, filepath.Join("testdata", name+".golden"), n.withoutRoot(text))
+			if strings.HasPrefix(text, "error: ") {
+				return
+			}
+			n.applied(t, plan, func(effective map[string]any) {
+				plugin, all := handlers(effective)
+				wanted := copied(all[test.like].(map[string]any)) //nolint:forcetypeassert // a test's
+				wanted[baseSpecKey] = filepath.Join(filepath.Dir(n.daemon.File), "rdma-spec-"+test.name+".json")
+				put(effective, wanted, "plugins", plugin, "containerd", "runtimes", test.name)
+			}, func() (change.Plan, error) {
+				plan, err := handler()
+				if err != nil {
+					return nil, err
+				}
+				return unwritten(t, plan), nil
+			})
+		})
+	}
+}
+
+// unwritten returns the files of a plan that are not yet as planned.
+func unwritten(t *testing.T, plan change.Plan) (left change.Plan) {
+	t.Helper()
+	for _, f := range plan {
+		if diff, err := (change.Plan{f}).Diff(); err != nil {
+			t.Fatal(err)
+		} else if diff != "" {
+			left = append(left, f)
+		}
+	}
+	return left
+}
+
+// A handler keeps what its model's base spec has.
+func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
+	n := newNode(t, "2.2/eks-al2023")
+	base := filepath.Join(filepath.Dir(n.daemon.File), "base-runtime-spec.json")
+	if _, err := n.daemon.Handler(t.Context(), "rdma", "nvidia", someSpec); err == nil {
+		t.Error("a base spec that is missing: no error")
+	}
+	if err := os.WriteFile(base, []byte(`{"ociVersion":"1.1.0","linux":{}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := n.daemon.Handler(t.Context(), "rdma", "nvidia", someSpec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(plan[0].Content), "{'ociVersion':'1.1.0','linux':{}}") {
+		t.Errorf("the base spec is made of something else: %s", plan[0].Content)
+	}
+}

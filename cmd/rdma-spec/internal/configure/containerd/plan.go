@@ -1,0 +1,264 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/tomledit"
+)
+
+// set is a value that a file gets, and where.
+type set struct {
+	path  []string
+	value any
+}
+
+// goal is a change of the effective configuration.
+type goal struct {
+	file string // the name of a drop-in file, without folder
+	// sets returns what to write into a file of a configuration version: ways to do it, the best one first.
+	sets func(version int) [][]set
+	// want is the effective configuration afterwards.
+	want map[string]any
+	// handlers is the path of the handlers in want, which say nothing where containerd prints a zero; nil where want has them as printed.
+	handlers []string
+}
+
+// plan returns the change of files that reaches a goal, and nothing else. It tries the places for a change in turn, and takes the first
+// whose effective configuration is the wanted one.
+func (d Daemon) plan(ctx context.Context, g goal) (change.Plan, error) {
+	text, err := contents{}.read(d.File)
+	if err != nil {
+		return nil, err
+	}
+	version, err := d.fileVersion(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	places, err := d.places(ctx, text, g.file)
+	if err != nil {
+		return nil, err
+	}
+	var problems []string
+	for _, p := range places {
+		for _, sets := range g.sets(version) {
+			planned, staged, err := p.write(d, version, sets)
+			if err == nil {
+				err = d.reaches(ctx, staged, g)
+			}
+			if err == nil {
+				return planned, nil
+			}
+			if problem := p.path + ": " + err.Error(); !slices.Contains(problems, problem) {
+				problems = append(problems, problem)
+			}
+		}
+	}
+	return nil, fmt.Errorf("containerd does not take the change: %s", strings.Join(problems, "; "))
+}
+
+// reaches reports an error where planned files do not give the wanted effective configuration.
+func (d Daemon) reaches(ctx context.Context, planned contents, g goal) error {
+	got, err := d.effective(ctx, planned)
+	if err != nil {
+		return err
+	}
+	if all, exists := tomledit.Lookup(got, g.handlers...); exists && g.handlers != nil {
+		table, _ := all.(map[string]any) // containerd prints a table
+		put(got, notZero(table), g.handlers...)
+	}
+	if path := difference(got, g.want); path != "" {
+		return fmt.Errorf("the effective configuration would not be right at %s", path)
+	}
+	return nil
+}
+
+// difference returns the dotted path of a value in which two trees differ, empty where they are the same.
+func difference(a, b map[string]any) string {
+	for _, key := range slices.Sorted(func(yield func(string) bool) {
+		for _, tree := range []map[string]any{a, b} {
+			for key := range tree {
+				if !yield(key) {
+					return
+				}
+			}
+		}
+	}) {
+		tableA, isTableA := a[key].(map[string]any)
+		tableB, isTableB := b[key].(map[string]any)
+		switch {
+		case isTableA && isTableB:
+			if path := difference(tableA, tableB); path != "" {
+				return key + "." + path
+			}
+		case fmt.Sprintf("%T %[1]v", a[key]) != fmt.Sprintf("%T %[1]v", b[key]):
+			return key
+		}
+	}
+	return ""
+}
+
+// fileVersion returns the configuration version that the containerd's file has, or gets where it says nothing yet.
+func (d Daemon) fileVersion(ctx context.Context, text []byte) (int, error) {
+	tree, err := tomledit.Parse(text)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", d.File, err)
+	}
+	if version, written := tree["version"].(int64); written {
+		return int(version), nil
+	}
+	if len(tree) > 0 {
+		return 1, nil
+	}
+	native, err := d.effective(ctx, contents{d.File: nil})
+	if err != nil {
+		return 0, err
+	}
+	version, _ := native["version"].(int64)
+	return int(max(version, 2)), nil
+}
+
+// place is a file that can take a change.
+type place struct {
+	path   string
+	dropIn bool // a file of our own, which only says what differs
+	named  bool // a drop-in that the main file does not import yet
+	append bool // a template: the change goes to its end
+}
+
+// places returns the files that can take a change, the best one first. containerd 1.x does not merge what it imports, so there a
+// drop-in would take away the rest of a section.
+func (d Daemon) places(ctx context.Context, text []byte, dropIn string) (all []place, err error) {
+	version, err := d.Program.Version(ctx)
+	if err != nil {
+		return nil, err
+	}
+	patterns, err := imports(d.File, text)
+	if err != nil {
+		return nil, err
+	}
+	if !strings.HasPrefix(version, "1.") {
+		folder := d.DropIns
+		for _, pattern := range patterns {
+			if folder == "" && filepath.Base(pattern) == "*.toml" && !strings.ContainsAny(filepath.Dir(pattern), "*?[") {
+				folder = filepath.Dir(pattern)
+			}
+		}
+		switch {
+		case folder != "":
+			all = append(all, place{path: filepath.Join(folder, dropIn), dropIn: true})
+		case d.Template == "":
+			file := filepath.Join(filepath.Dir(d.File), "conf.d", dropIn)
+			all = append(all, place{path: file, dropIn: true, named: !slices.Contains(patterns, file)})
+		}
+	}
+	if d.Template != "" {
+		return append(all, place{path: d.template(version), append: true}), nil
+	}
+	all = append(all, place{path: d.File})
+	files, err := contents{}.imported(d.File, text)
+	for _, file := range slices.Backward(files) {
+		all = append(all, place{path: file})
+	}
+	return all, err
+}
+
+// template returns the template of a version of containerd: K3s and RKE2 read config.toml.tmpl for containerd 1.x.
+func (d Daemon) template(version string) string {
+	if strings.HasPrefix(version, "1.") {
+		return filepath.Join(filepath.Dir(d.Template), "config.toml.tmpl")
+	}
+	return d.Template
+}
+
+// write returns what the files become, and what containerd is to load to see it.
+func (p place) write(d Daemon, version int, sets []set) (planned change.Plan, staged contents, err error) {
+	staged = contents{}
+	if p.append {
+		return p.writeTemplate(d, sets)
+	}
+	text, err := contents{}.read(p.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(text) == 0 && p.dropIn {
+		text = []byte("# Written by rdma-spec configure; rdma-spec configure --revert removes it.\n")
+	}
+	if text, err = versioned(text, version); err != nil {
+		return nil, nil, err
+	}
+	if text, err = setAll(text, sets); err != nil {
+		return nil, nil, err
+	}
+	planned, staged[p.path] = change.Plan{{Path: p.path, Content: text}}, text
+	if !p.named {
+		return planned, staged, nil
+	}
+	main, err := contents{}.read(d.File)
+	if err == nil {
+		main, err = versioned(main, version)
+	}
+	if err == nil {
+		main, err = tomledit.Add(main, p.path, "imports")
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", d.File, err)
+	}
+	staged[d.File] = main
+	return append(planned, change.File{Path: d.File, Content: main}), staged, nil
+}
+
+// versioned returns a text with its version; one that has keys keeps what it says, or does not say.
+func versioned(text []byte, version int) ([]byte, error) {
+	tree, err := tomledit.Parse(text)
+	if err != nil || len(tree) > 0 {
+		return text, err
+	}
+	return tomledit.Set(text, int64(version), "version")
+}
+
+// writeTemplate adds sections to the end of a template. containerd loads what the platform has rendered last, with the same sections.
+func (p place) writeTemplate(d Daemon, sets []set) (change.Plan, contents, error) {
+	now, err := contents{}.read(p.path)
+	if err != nil {
+		return nil, nil, err
+	}
+	rendered, err := contents{}.read(d.File)
+	if err != nil {
+		return nil, nil, err
+	}
+	after, err := setAll(rendered, sets)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(now) == 0 {
+		now = []byte(d.TemplateBase)
+	}
+	added, isAdded := bytes.CutPrefix(after, rendered)
+	if !isAdded {
+		return nil, nil, errors.New("the template sets the key: change it there")
+	}
+	if now[len(now)-1] != '\n' {
+		added = append([]byte("\n"), bytes.TrimLeft(added, "\n")...)
+	}
+	return change.Plan{{Path: p.path, Content: slices.Concat(now, added)}}, contents{d.File: after}, nil
+}
+
+func setAll(text []byte, sets []set) ([]byte, error) {
+	for _, s := range sets {
+		var err error
+		if text, err = tomledit.Set(text, s.value, s.path...); err != nil {
+			return nil, err
+		}
+	}
+	return text, nil
+}

@@ -1,0 +1,160 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/tomledit"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+)
+
+// contents are files that differ from those of the node, by their paths.
+type contents map[string][]byte
+
+// read reads a file of the node, or what it is to become. A file that does not exist is empty.
+func (c contents) read(path string) ([]byte, error) {
+	if text, planned := c[path]; planned {
+		return text, nil
+	}
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", path, oserror.Reason(err))
+	}
+	return text, nil
+}
+
+// imported returns the files that a file of the node imports, in the order in which containerd loads them.
+func (c contents) imported(file string, text []byte) ([]string, error) {
+	patterns, err := imports(file, text)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, pattern := range patterns {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("%s: imports: %q: %w", file, pattern, err)
+		}
+		for planned := range c {
+			if matches, _ := filepath.Match(pattern, planned); matches && !slices.Contains(files, planned) {
+				files = append(files, planned)
+			}
+		}
+		if !strings.ContainsAny(pattern, `*?[\`) { // containerd stops where such a file is missing, and loads none of those behind it
+			files = []string{pattern}
+		}
+		slices.Sort(files)
+		all = append(all, files...)
+	}
+	return all, nil
+}
+
+// imports returns the patterns of the files that a file imports, absolute.
+func imports(file string, text []byte) (patterns []string, err error) {
+	tree, err := tomledit.Parse(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	list, _ := tree["imports"].([]any) // else there are none; containerd refuses another type
+	for _, element := range list {
+		pattern, _ := element.(string)
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(filepath.Dir(file), pattern)
+		}
+		patterns = append(patterns, pattern)
+	}
+	return patterns, nil
+}
+
+// effective returns the configuration that containerd makes of a file and its imports with planned contents. The program loads copies in
+// a temporary folder.
+func (d Daemon) effective(ctx context.Context, planned contents) (map[string]any, error) {
+	if len(planned) == 0 && exists(d.File) {
+		return d.dump(ctx, d.File)
+	}
+	folder, err := os.MkdirTemp("", "rdma-spec-configure-")
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a temporary folder: %w", oserror.Reason(err))
+	}
+	defer func() { _ = os.RemoveAll(folder) }() // copies
+	text, err := planned.read(d.File)
+	if err != nil {
+		return nil, err
+	}
+	files, err := planned.imported(d.File, text)
+	if err != nil {
+		return nil, err
+	}
+	if d.DropIns != "" { // the platform names these files when it starts
+		for path := range planned {
+			if filepath.Dir(path) == d.DropIns && !slices.Contains(files, path) {
+				files = append(files, path)
+			}
+		}
+	}
+	for i, file := range files {
+		copied, isPlanned := planned[file]
+		if !isPlanned {
+			continue
+		}
+		files[i] = filepath.Join(folder, fmt.Sprintf("import-%d.toml", i))
+		if err := os.WriteFile(files[i], copied, 0o600); err != nil {
+			return nil, fmt.Errorf("cannot write %s: %w", files[i], oserror.Reason(err))
+		}
+	}
+	if len(files) > 0 {
+		if text, err = tomledit.Set(text, anyList(files), "imports"); err != nil {
+			return nil, fmt.Errorf("%s: %w", d.File, err)
+		}
+	}
+	main := filepath.Join(folder, "config.toml")
+	if err := os.WriteFile(main, text, 0o600); err != nil {
+		return nil, fmt.Errorf("cannot write %s: %w", main, oserror.Reason(err))
+	}
+	return d.dump(ctx, main)
+}
+
+func anyList(texts []string) (list []any) {
+	for _, text := range texts {
+		list = append(list, text)
+	}
+	return list
+}
+
+// dump returns the effective configuration of a file, without the list of files that it was made of.
+func (d Daemon) dump(ctx context.Context, file string) (map[string]any, error) {
+	text, err := d.Program.Dump(ctx, file)
+	if err != nil {
+		return nil, err
+	}
+	tree, err := tomledit.Parse(bytes.TrimSpace(text))
+	if err != nil {
+		return nil, fmt.Errorf("the effective configuration is not TOML: %w", err)
+	}
+	delete(tree, "imports")
+	return tree, nil
+}
+
+// Check reports an error where containerd cannot load the files of the node as they are.
+func (d Daemon) Check(ctx context.Context) error {
+	if !exists(d.File) {
+		return nil
+	}
+	if _, err := d.dump(ctx, d.File); err != nil {
+		return fmt.Errorf("containerd cannot load %s: %w", d.File, err)
+	}
+	return nil
+}

@@ -1,0 +1,63 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/deploy/systemd"
+)
+
+// Where the plugin and what belongs to it are.
+const (
+	pluginProgram  = "usr/local/bin/nri-rdma"
+	pluginUnit     = "etc/systemd/system/nri-rdma.service"
+	pluginLaunched = "opt/nri/plugins/90-rdma"
+	pluginConfig   = "etc/rdma-spec/config.yaml"
+)
+
+const pluginDefaults = `# The configuration of nri-rdma. Every key that is left out has its default: see docs/configuration.md.
+# The plugin reads the file again when it changes.
+{}
+`
+
+// PluginService plans that the plugin is a systemd service of the node below a root. program is the file of nri-rdma.
+func PluginService(root, program string) (change.Plan, error) {
+	if _, err := os.Stat(filepath.Join(root, pluginLaunched)); err == nil {
+		return nil, fmt.Errorf("the runtime launches %s already: remove it first, since two plugins cannot both set memlock", filepath.Join(root, pluginLaunched))
+	}
+	plan, err := pluginFiles(root, program, pluginProgram)
+	return append(plan, change.File{Path: filepath.Join(root, pluginUnit), Content: systemd.Service}), err
+}
+
+// PluginLaunched plans that the runtime launches the plugin on the node below a root.
+func PluginLaunched(root, program string) (change.Plan, error) {
+	if _, err := os.Stat(filepath.Join(root, pluginUnit)); err == nil {
+		return nil, fmt.Errorf("%s runs the plugin already: remove it first, since two plugins cannot both set memlock", filepath.Join(root, pluginUnit))
+	}
+	return pluginFiles(root, program, pluginLaunched)
+}
+
+// pluginFiles plans the program, and the configuration where there is none.
+func pluginFiles(root, program, to string) (change.Plan, error) {
+	content, err := os.ReadFile(program)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s does not exist: put nri-rdma beside rdma-spec, or name it with --program", program)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", program, oserror.Reason(err))
+	}
+	plan := change.Plan{{Path: filepath.Join(root, to), Content: content, Mode: 0o755}}
+	config := filepath.Join(root, pluginConfig)
+	if _, err := os.Stat(config); errors.Is(err, fs.ErrNotExist) {
+		plan = append(change.Plan{{Path: config, Content: []byte(pluginDefaults)}}, plan...)
+	}
+	return plan, nil
+}

@@ -1,0 +1,97 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Systemd restarts units.
+type Systemd interface {
+	// Reload makes systemd read its units again.
+	Reload(ctx context.Context) error
+	// Restart restarts a unit.
+	Restart(ctx context.Context, unit string) error
+}
+
+// CRI is the node's runtime.
+type CRI interface {
+	// Running returns the IDs of the containers that run.
+	Running(ctx context.Context) ([]string, error)
+}
+
+// Restart restarts the daemon of a unit. Within says how long CRI may take to answer and to list the containers that ran before; Every
+// is how long it waits between two questions.
+type Restart struct {
+	Unit          string
+	Systemd       Systemd
+	CRI           CRI
+	Within, Every time.Duration
+
+	before []string
+	tried  bool
+}
+
+// Prepare asks which containers run. Nothing is restarted where CRI does not answer.
+func (r *Restart) Prepare(ctx context.Context) error {
+	var err error
+	if r.before, err = r.CRI.Running(ctx); err != nil {
+		return fmt.Errorf("not restarted: the containers that run are unknown: %w", err)
+	}
+	return nil
+}
+
+// Do restarts the daemon, and waits until CRI lists the containers that ran before.
+func (r *Restart) Do(ctx context.Context) error {
+	r.tried = true
+	if err := r.Systemd.Reload(ctx); err != nil {
+		return err
+	}
+	if err := r.Systemd.Restart(ctx, r.Unit); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.Within)
+	defer cancel()
+	for {
+		now, err := r.CRI.Running(ctx)
+		if err == nil {
+			if err = r.missing(now); err == nil {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s was restarted, and after %v: %w", r.Unit, r.Within, err)
+		case <-time.After(r.Every):
+		}
+	}
+}
+
+func (r *Restart) missing(now []string) error {
+	lost := 0
+	for _, id := range r.before {
+		if !slices.Contains(now, id) {
+			lost++
+		}
+	}
+	if lost > 0 {
+		return fmt.Errorf("%d of %d containers do not run any longer", lost, len(r.before))
+	}
+	return nil
+}
+
+// Undone restarts the daemon once more, after the files were put back because of an error. It returns the error, with what came of it.
+func (r *Restart) Undone(ctx context.Context, because error) error {
+	if !r.tried {
+		return because
+	}
+	if err := r.Do(ctx); err != nil {
+		return errors.Join(because, fmt.Errorf("with the files put back: %w", err))
+	}
+	return fmt.Errorf("%w: the files are put back, and %s runs as before", because, r.Unit)
+}

@@ -1,0 +1,114 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// daemon is a fake container runtime and its systemd: it runs after a restart if its configuration is good, and takes a while to answer.
+type daemon struct {
+	good, refuses bool
+	forgets       int // how many containers it loses where its configuration is not good
+	containers    []string
+	after         time.Duration
+	ready         time.Time
+	calls         []string
+}
+
+func (d *daemon) Reload(context.Context) error {
+	d.calls = append(d.calls, "reload")
+	return nil
+}
+
+func (d *daemon) Restart(_ context.Context, unit string) error {
+	d.calls = append(d.calls, "restart "+unit)
+	if d.refuses && !d.good {
+		return errors.New("systemctl restart: exit status 1")
+	}
+	d.ready = time.Now().Add(d.after)
+	return nil
+}
+
+func (d *daemon) Running(context.Context) ([]string, error) {
+	if time.Now().Before(d.ready) || d.forgets == 0 && !d.good {
+		return nil, errors.New("connection refused")
+	}
+	if !d.good {
+		return d.containers[d.forgets:], nil
+	}
+	return d.containers, nil
+}
+
+func TestRestart(t *testing.T) {
+	for name, test := range map[string]struct {
+		becomes daemon // after the change
+		want    string // of the error; "" for none
+		calls   string
+	}{
+		"well":                          {daemon{good: true, after: 20 * time.Second}, "", "reload, restart x.service"},
+		"too slowly":                    {daemon{good: true, after: 31 * time.Second}, "x.service was restarted, and after 30s: connection refused", "reload, restart x.service, reload, restart x.service"},
+		"never":                         {daemon{}, "x.service was restarted, and after 30s: connection refused: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
+		"refused by systemd":            {daemon{refuses: true}, "systemctl restart: exit status 1: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
+		"with containers that are lost": {daemon{forgets: 1}, "1 of 2 containers do not run any longer: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				now := &daemon{good: true, containers: []string{"a", "b"}}
+				r := &Restart{Unit: "x.service", Systemd: now, CRI: now, Within: 30 * time.Second, Every: time.Second}
+				if err := r.Prepare(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				now.good, now.refuses, now.forgets, now.after = test.becomes.good, test.becomes.refuses, test.becomes.forgets, test.becomes.after
+				err := r.Do(t.Context())
+				if err != nil {
+					now.good, now.after = true, 0 // the files are put back
+					err = r.Undone(t.Context(), err)
+				}
+				if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+					t.Errorf("error %v, want %q", err, test.want)
+				}
+				if diff := cmp.Diff(test.calls, strings.Join(now.calls, ", ")); diff != "" {
+					t.Errorf("calls (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// Where the containers are unknown, or nothing was restarted, no daemon is touched.
+func TestRestartTouchesNoDaemonForNothing(t *testing.T) {
+	silent := &daemon{}
+	r := &Restart{Unit: "x.service", Systemd: silent, CRI: silent}
+	if err := r.Prepare(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "not restarted: ") {
+		t.Errorf("Prepare: %v", err)
+	}
+	because := errors.New("no space left on device")
+	if err := r.Undone(t.Context(), because); !errors.Is(err, because) || len(silent.calls) > 0 {
+		t.Errorf("Undone: %v, %q", err, silent.calls)
+	}
+}
+
+// A daemon that does not come back with the files put back either: both are said.
+func TestRestartSaysThatTheDaemonDoesNotComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := &daemon{good: true, containers: []string{"a"}}
+		r := &Restart{Unit: "x.service", Systemd: gone, CRI: gone, Within: 30 * time.Second, Every: time.Second}
+		if err := r.Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		gone.good = false
+		err := r.Undone(t.Context(), r.Do(t.Context()))
+		if err == nil || !strings.Contains(err.Error(), "with the files put back: x.service was restarted") {
+			t.Errorf("Undone: %v", err)
+		}
+	})
+}
