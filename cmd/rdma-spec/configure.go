@@ -108,6 +108,9 @@ func (o *configureOptions) carryOut(cmd *cobra.Command, c configured) error {
 			return err
 		}
 	default:
+		if c.plan, err = c.plan.Changed(); err != nil {
+			return err
+		}
 		if err := o.apply(cmd.Context(), c); err != nil {
 			return err
 		}

@@ -239,3 +239,16 @@ func TestCapsFiles(t *testing.T) {
 		}
 	}
 }
+
+func TestWithoutFileLimit(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"ociVersion":"1.1.0","process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024},{"type":"RLIMIT_CORE","hard":18446744073709551615,"soft":0}],"x":1e400}}`: `{"ociVersion":"1.1.0","process":{"rlimits":[{"type":"RLIMIT_CORE","hard":18446744073709551615,"soft":0}],"x":1e400}}`,
+		`{"process": {"rlimits": [{"type":"RLIMIT_NOFILE","hard":65536,"soft":65536}]}}`:                                                                                        `{"process": {"rlimits": [{"type":"RLIMIT_NOFILE","hard":65536,"soft":65536}]}}`,
+		`{ "ociVersion": "1.1.0" }`: `{ "ociVersion": "1.1.0" }`,
+	} {
+		got, err := WithoutFileLimit([]byte(text))
+		if err != nil || string(got) != want || CapsFiles(got) {
+			t.Errorf("%s, %v; want %s", got, err, want)
+		}
+	}
+}

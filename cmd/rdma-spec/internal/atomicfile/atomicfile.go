@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 )
@@ -146,6 +147,9 @@ func prepare(target, folder string, content []byte, info fs.FileInfo, mode fs.Fi
 		if owner, ok := info.Sys().(*syscall.Stat_t); ok {
 			err = pending.Chown(int(owner.Uid), int(owner.Gid))
 		}
+		if err == nil {
+			err = copyAttributes(target, pending)
+		}
 	}
 	if err == nil {
 		_, err = pending.Write(content)
@@ -155,6 +159,33 @@ func prepare(target, folder string, content []byte, info fs.FileInfo, mode fs.Fi
 		return nil, err
 	}
 	return pending, nil
+}
+
+// copyAttributes copies to the new file the extended attributes of the old one: SELinux' label, and access control lists.
+func copyAttributes(target string, pending *renameio.PendingFile) error {
+	names := make([]byte, 64<<10) // the kernel's own limit, as for a value
+	n, err := unix.Listxattr(target, names)
+	if errors.Is(err, unix.ENOTSUP) || n == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	value, already := make([]byte, 64<<10), make([]byte, 64<<10)
+	for name := range strings.SplitSeq(strings.TrimSuffix(string(names[:n]), "\x00"), "\x00") {
+		size, err := unix.Getxattr(target, name, value)
+		if err != nil {
+			return err
+		}
+		given, err := unix.Fgetxattr(int(pending.Fd()), name, already) //nolint:gosec // a file descriptor
+		if err == nil && bytes.Equal(already[:given], value[:size]) {
+			continue // SELinux has given the label, which not everybody may set
+		}
+		if err := unix.Fsetxattr(int(pending.Fd()), name, value[:size], 0); err != nil { //nolint:gosec // a file descriptor
+			return err
+		}
+	}
+	return nil
 }
 
 // keep returns the file at target, which has the old content, a second name, so that it is still there when another file takes its place:

@@ -19,7 +19,7 @@ import (
 // something fails, also the check that follows the changes, all files become again what they were. A file that is already as planned
 // is left alone.
 func (l *Ledger) Apply(feature string, plan Plan, check func() error) error {
-	plan, err := plan.changed()
+	plan, err := plan.Changed()
 	if err != nil || len(plan) == 0 {
 		return err
 	}

@@ -46,8 +46,8 @@ func (p Plan) Diff() (string, error) {
 	return all.String(), nil
 }
 
-// changed returns the files of a plan that are not yet what they are to become.
-func (p Plan) changed() (Plan, error) {
+// Changed returns the files of a plan that are not yet what they are to become.
+func (p Plan) Changed() (Plan, error) {
 	var left Plan
 	for _, f := range p {
 		now, exists, err := read(f.Path)

@@ -172,10 +172,12 @@ func (d Daemon) places(ctx context.Context, text []byte, dropIn string) (all []p
 	return all, err
 }
 
-// template returns the template of a version of containerd: K3s and RKE2 read config.toml.tmpl for containerd 1.x.
+// template returns the template that K3s and RKE2 read: for containerd 2.x config-v3.toml.tmpl, or config.toml.tmpl where only that exists;
+// for containerd 1.x config.toml.tmpl.
 func (d Daemon) template(version string) string {
-	if strings.HasPrefix(version, "1.") {
-		return filepath.Join(filepath.Dir(d.Template), "config.toml.tmpl")
+	older := filepath.Join(filepath.Dir(d.Template), "config.toml.tmpl")
+	if strings.HasPrefix(version, "1.") || exists(older) && !exists(d.Template) {
+		return older
 	}
 	return d.Template
 }

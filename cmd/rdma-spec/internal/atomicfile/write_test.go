@@ -1,0 +1,54 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package atomicfile
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestWrite(t *testing.T) {
+	dir := folder(t, map[string]string{"old": "old"})
+	if err := os.Chmod(dir+"/old", 0o604); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]os.FileMode{"old": 0o604, "new": 0o755} {
+		if err := Write(dir+"/"+name, []byte("new"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(dir + "/" + name); err != nil || info.Mode() != mode {
+			t.Errorf("%s has mode %v, %v; want %v", name, info.Mode(), err, mode)
+		}
+	}
+	check(t, dir, map[string]string{"old": "new", "new": "new"})
+	if err := Write(dir, nil, 0o755); err == nil {
+		t.Error("a folder is written")
+	}
+}
+
+// A file keeps its extended attributes, such as SELinux' label, whichever function replaces it.
+func TestExtendedAttributesAreKept(t *testing.T) {
+	dir := folder(t, map[string]string{"old": "old"})
+	file := dir + "/old"
+	err := unix.Setxattr(file, "user.test", []byte("value"), 0)
+	if errors.Is(err, unix.ENOTSUP) {
+		t.Skip("the file system of temporary files has no extended attributes")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func() error { _, err := Replace(file, []byte("newer")); return err }
+	for name, replace := range map[string]func() error{"Write": func() error { return Write(file, []byte("new"), 0o644) }, "Replace": replace} {
+		if err := replace(); err != nil {
+			t.Fatal(err)
+		}
+		value := make([]byte, 100)
+		if n, err := unix.Getxattr(file, "user.test", value); err != nil || string(value[:max(n, 0)]) != "value" {
+			t.Errorf("%s: the attribute is %q, %v", name, value[:max(n, 0)], err)
+		}
+	}
+}
