@@ -101,3 +101,41 @@ func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 		t.Errorf("the base spec is made of something else: %s", plan[0].Content)
 	}
 }
+
+// K3s reads config.toml.tmpl where there is no config-v3.toml.tmpl: a new one would take its place.
+func TestTemplatesThatExist(t *testing.T) {
+	for name, test := range map[string]struct {
+		files   map[string]string
+		version loader
+		want    string // the file and its new beginning, or a part of the error
+	}{
+		"none, containerd 2.x":     {nil, "2.4.2", "config-v3.toml.tmpl " + template},
+		"none, containerd 1.7":     {nil, "1.7.35", "config.toml.tmpl " + template},
+		"an old one":               {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]"}, "2.4.2", "config.toml.tmpl {{ template \"base\" . }}\n[debug]\n["},
+		"both":                     {map[string]string{"config.toml.tmpl": "old\n", "config-v3.toml.tmpl": "new\n"}, "2.4.2", "config-v3.toml.tmpl new\n"},
+		"one that sets the key":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, "2.4.2", "error: the template sets the key: change it there"},
+		"one that has the section": {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n[debug]\n"}, "2.4.2", "error: the template sets the key: change it there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{"config.toml": "version = 2\n"}
+			for name, content := range test.files {
+				files[name] = content
+			}
+			root := tree(t, files)
+			d := Daemon{Name: "k3s", File: root + "/config.toml", Program: test.version, Template: root + "/config-v3.toml.tmpl", TemplateBase: template}
+			plan, err := d.NRI(t.Context(), false)
+			if wanted, isError := strings.CutPrefix(test.want, "error: "); isError {
+				if err == nil || !strings.Contains(err.Error(), wanted) {
+					t.Errorf("error %v, want %s", err, wanted)
+				}
+				return
+			}
+			if err != nil || len(plan) != 1 {
+				t.Fatalf("%v, %v", plan, err)
+			}
+			if got := filepath.Base(plan[0].Path) + " " + string(plan[0].Content); !strings.HasPrefix(got, test.want) || !strings.HasSuffix(got, "  disable = false\n") {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}
