@@ -3,6 +3,7 @@ module github.com/rdma-spec/rdma-spec
 go 1.26.6
 
 require (
+	github.com/aymanbagabas/go-udiff v0.4.1
 	github.com/containerd/containerd/api v1.12.0
 	github.com/containerd/containerd/v2 v2.4.2
 	github.com/containerd/nri v0.12.5
@@ -34,8 +35,6 @@ require (
 )
 
 require github.com/cenkalti/backoff/v5 v5.0.3
-
-require github.com/aymanbagabas/go-udiff v0.4.1
 
 require (
 	github.com/Microsoft/go-winio v0.6.3-0.20251027160822-ad3df93bed29 // indirect
