@@ -24,7 +24,7 @@ func TestImage(t *testing.T) {
 	content.folder("bin", 0o755)
 	content.file("bin/true", 0o755, []byte("program"))
 	content.link("bin/yes", "true")
-	if err := writeImage(path, "thing", content, imageConfig{Entrypoint: []string{"/bin/true"}}); err != nil {
+	if err := writeImage(path, ImageName("thing"), content, imageConfig{Entrypoint: []string{"/bin/true"}}); err != nil {
 		t.Fatal(err)
 	}
 	packed, err := os.ReadFile(path)
