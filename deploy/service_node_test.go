@@ -69,7 +69,7 @@ func TestNodeService(t *testing.T) {
 }
 
 func testService(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // an emulated CPU on a busy host
 	defer cancel()
 	ctrd, err := containerd.Start(ctx, containerd.Options{Version: "2.4.2", Runtime: "runc"})
 	if err != nil {
