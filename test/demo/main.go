@@ -130,7 +130,7 @@ func (d demo) with(ctx context.Context) error {
 	good(speed[1] + " MB/s from one container to the other (this CPU is emulated)")
 	plain("The plugin's log gives the reason:")
 	for line := range strings.Lines(plugin.Log()) {
-		if strings.Contains(line, "container=client") {
+		if strings.Contains(line, "container=client") && strings.Contains(line, "pod=ml/after") {
 			plain("  " + line)
 		}
 	}
