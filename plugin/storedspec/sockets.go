@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// places are where containerd's socket usually is. A node can have several containerds: k3s, RKE2, MicroK8s and k0s bring their own,
+// Places are where containerd's socket usually is. A node can have several containerds: k3s, RKE2, MicroK8s and k0s bring their own,
 // and Docker uses containerd's.
-var places = []string{
+var Places = []string{
 	"/run/containerd/containerd.sock",               // containerd itself, also Docker's
 	"/run/k3s/containerd/containerd.sock",           // k3s, RKE2
 	"/var/snap/microk8s/common/run/containerd.sock", // MicroK8s
@@ -47,8 +47,8 @@ func candidates(address, root string) []string {
 	if address != "" {
 		return []string{strings.TrimPrefix(address, "unix://")}
 	}
-	below := make([]string, 0, len(places))
-	for _, p := range places {
+	below := make([]string, 0, len(Places))
+	for _, p := range Places {
 		below = append(below, filepath.Join(root, p))
 	}
 	return below

@@ -15,6 +15,8 @@ import (
 	"sync"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
 
 // Where else an endpoint may be named, as for crictl.
@@ -23,14 +25,8 @@ const (
 	crictlConfig     = "/etc/crictl.yaml"
 )
 
-// places are where runtimes usually serve CRI.
-var places = []string{
-	"run/containerd/containerd.sock",               // containerd itself
-	"run/crio/crio.sock",                           // CRI-O
-	"run/k3s/containerd/containerd.sock",           // k3s, RKE2
-	"var/snap/microk8s/common/run/containerd.sock", // MicroK8s
-	"run/k0s/containerd.sock",                      // k0s
-}
+// places are where runtimes usually serve CRI: containerd itself, CRI-O, and the containerds that platforms bring.
+var places = slices.Insert(slices.Clone(storedspec.Places), 1, "/run/crio/crio.sock")
 
 // Connect connects to the runtimes that serve CRI on a node: to the one at the endpoint, /path or unix:///path. Without an endpoint,
 // CONTAINER_RUNTIME_ENDPOINT names it, else /etc/crictl.yaml below the root, whose path is below the root as well. Where nothing names
