@@ -33,7 +33,7 @@ func (w *Writer) Write(p *policy.Policy, source string) error {
 	if w == nil {
 		return nil
 	}
-	text, err := document{APIVersion: apiVersion, Source: source, PID: os.Getpid()}.with(p)
+	text, err := textOf(p, source)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (w *Writer) Keep(p *policy.Policy, source string) error {
 	if w == nil {
 		return nil
 	}
-	text, err := document{APIVersion: apiVersion, Source: source, PID: os.Getpid()}.with(p)
+	text, err := textOf(p, source)
 	if err != nil {
 		return err
 	}
@@ -87,11 +87,13 @@ func (w *Writer) wrote(file *os.File) bool {
 
 func (w *Writer) path() string { return filepath.Join(w.Root, File) }
 
-func (d document) with(p *policy.Policy) (text []byte, err error) {
-	if d.Policy, err = json.Marshal(p.Config()); err != nil {
+// textOf returns what this process writes into the file.
+func textOf(p *policy.Policy, source string) ([]byte, error) {
+	config, err := json.Marshal(p.Config())
+	if err != nil {
 		return nil, err
 	}
-	return yaml.Marshal(d)
+	return yaml.Marshal(document{APIVersion: apiVersion, Source: source, PID: os.Getpid(), Policy: config})
 }
 
 // replace replaces the file by one that is locked already when it appears. Its folder is made where there is none, and must be root's
