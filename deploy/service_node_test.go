@@ -80,9 +80,7 @@ func testService(t *testing.T) {
 	older := lowContainer(ctx, t, ctrd)
 
 	manage(t, "start", "nri-rdma")
-	awaitLog(t, pluginLog, "msg=registered", 1)
-	first := pluginPID(t)
-	wantNoPrivileges(t, first)
+	wantNoPrivileges(t, awaitRegistered(t, 0))
 	if got := manage(t, "show", "--property=ActiveState", "nri-rdma"); got != "ActiveState=active\n" {
 		t.Errorf("systemd does not know that the service is ready:\n%s", got)
 	}
@@ -91,11 +89,11 @@ func testService(t *testing.T) {
 
 	manage(t, "reload", "nri-rdma")
 	testDeaths(t)
-	registered := 1 + len(deaths) + 1
+	registered := strings.Count(read(t, pluginLog), "msg=registered")
 	if err := ctrd.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
-	awaitLog(t, pluginLog, "msg=registered", registered)
+	awaitLog(t, pluginLog, "msg=registered", registered+1)
 	wantRDMA(ctx, t, ctrd)
 	testOrder(t)
 	testRuntimeDirectory(t)
@@ -231,16 +229,6 @@ func awaitLog(t *testing.T, file, text string, count int) {
 		}
 		return err
 	})
-}
-
-// pluginPID gives the PID of the service's main process.
-func pluginPID(t *testing.T) int {
-	t.Helper()
-	pid, err := strconv.Atoi(strings.TrimSpace(manage(t, "show", "--property=MainPID", "--value", "nri-rdma")))
-	if err != nil || pid == 0 {
-		t.Fatalf("the service has no process: %v", err)
-	}
-	return pid
 }
 
 // manage runs systemctl.

@@ -6,6 +6,7 @@
 package deploy_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,8 +16,11 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 // deaths are signals that end the plugin. Go ends a program with status 2 on SIGABRT, which systemd's watchdog sends, and on SIGQUIT, as
@@ -26,16 +30,33 @@ var deaths = []syscall.Signal{syscall.SIGKILL, syscall.SIGABRT, syscall.SIGQUIT}
 // testDeaths: systemd starts the plugin again, however it ended.
 func testDeaths(t *testing.T) {
 	t.Helper()
-	for i, signal := range deaths {
-		before := pluginPID(t)
+	for _, signal := range deaths {
+		before := awaitRegistered(t, 0)
 		if err := syscall.Kill(before, signal); err != nil {
 			t.Fatal(err)
 		}
-		awaitLog(t, pluginLog, "msg=registered", i+2)
-		if after := pluginPID(t); after == before {
-			t.Errorf("after %v the plugin's process is still %d", signal, before)
-		}
+		awaitRegistered(t, before)
 	}
+}
+
+// awaitRegistered waits until the service's main process is another one than before and has told systemd that it is registered, and
+// returns its PID.
+func awaitRegistered(t *testing.T, before int) int {
+	t.Helper()
+	pid := 0
+	await.Success(t, 2*time.Minute, fmt.Sprintf("registered: the service, with another process than %d", before), func() error {
+		state := manage(t, "show", "--property=MainPID,StatusText", "nri-rdma")
+		found := regexp.MustCompile(`(?m)^MainPID=(\d+)$`).FindStringSubmatch(state)
+		if found == nil {
+			return fmt.Errorf("systemd does not name its process:\n%s", state)
+		}
+		pid, _ = strconv.Atoi(found[1]) // digits
+		if pid == 0 || pid == before || !strings.Contains(state, "StatusText=registered") {
+			return fmt.Errorf("systemd says:\n%s", state)
+		}
+		return nil
+	})
+	return pid
 }
 
 // testWrongCall: systemd does not start again what is called in a wrong way.
@@ -75,7 +96,7 @@ func testOrder(t *testing.T) {
 func testRuntimeDirectory(t *testing.T) {
 	t.Helper()
 	const folder = "/run/rdma-spec"
-	mounts := read(t, filepath.Join("/proc", strconv.Itoa(pluginPID(t)), "mountinfo"))
+	mounts := read(t, filepath.Join("/proc", strconv.Itoa(awaitRegistered(t, 0)), "mountinfo"))
 	writable := map[string]bool{} // by mount point
 	for _, mount := range regexp.MustCompile(`(?m)^(?:\S+ ){4}(\S+) (rw|ro)`).FindAllStringSubmatch(mounts, -1) {
 		writable[mount[1]] = mount[2] == "rw"
