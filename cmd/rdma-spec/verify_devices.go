@@ -9,6 +9,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -76,7 +77,7 @@ func (v *verification) devices() []heldHCA {
 			policy.AnnotationKey)
 		return nil
 	}
-	node, err := hca.ScanDetails(v.root)
+	node, err := hca.Scan(v.root)
 	if err != nil {
 		node = &hca.Node{}
 	}
@@ -85,6 +86,7 @@ func (v *verification) devices() []heldHCA {
 	for _, file := range files {
 		h := heldHCA{file: file, device: path.Join("/dev/infiniband", path.Base(file))}
 		h.hca, h.known = ownerOf(node, h.device)
+		h.hca.ABIVersion, _ = strconv.Atoi(attribute(filepath.Join(v.root, "sys/class/infiniband_verbs", path.Base(file), "abi_version")))
 		v.openVerbs(&h, node.NetNSExclusive)
 		held = append(held, h)
 	}

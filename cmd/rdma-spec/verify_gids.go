@@ -4,13 +4,15 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
-	"slices"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
-
-	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // namespaceAddresses returns the addresses of the network namespace's interfaces, and the link-local addresses that the kernel makes of
@@ -46,57 +48,64 @@ func linkLocal(mac [6]byte) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
 }
 
-// gidsOf says which of a port's GIDs belong to the network namespace. Those of RoCE are addresses of its interfaces. The names of netdevs
-// in the GID table prove nothing: interfaces of other namespaces may have the same.
-type gidsOf struct {
-	name string // of HCA and port
-	own  []string
+// portGIDs are the GIDs of a port that belong to the network namespace.
+type portGIDs struct {
+	port string   // with its HCA
+	own  []string // each with its index and its type
 }
 
-// gids finds the GIDs that the container's network namespace has with RoCE. An InfiniBand port's belong to no namespace, and not all
-// kernels list an iWARP HCA's.
+// gids finds the GIDs that the container's network namespace has with RoCE. They are addresses of its interfaces. The names of netdevs in
+// the GID table prove nothing: interfaces of other namespaces may have the same. An InfiniBand port's GIDs belong to no namespace, and not
+// all kernels list those of an iWARP HCA.
 func (v *verification) gids(held []heldHCA) {
-	var ports []gidsOf
-	others := false
+	addresses, err := v.addresses()
+	if err != nil {
+		v.add(checkGID, unknown, "GIDs: the interfaces of this network namespace cannot be read: %v", err)
+		return
+	}
+	var ports []portGIDs
+	usable := false // as far as can be told
 	for _, h := range held {
+		usable = usable || !h.known
 		for _, p := range h.hca.Ports {
 			switch {
 			case !p.Active():
 			case p.LinkLayer != "Ethernet" || h.hca.NodeType != "CA":
-				others = true
+				usable = true
 			default:
-				ports = append(ports, gidsOf{name: fmt.Sprintf("%s port %d", h.hca.Name, p.Number)})
-				if !v.ownGIDs(p.GIDs, &ports[len(ports)-1]) {
-					return
-				}
+				folder := filepath.Join(v.root, "sys/class/infiniband", h.hca.Name, "ports", strconv.Itoa(p.Number))
+				found := portGIDs{fmt.Sprintf("%s port %d", h.hca.Name, p.Number), ownGIDs(folder, addresses)}
+				ports, usable = append(ports, found), usable || len(found.own) > 0
 			}
 		}
-		others = others || !h.known
 	}
-	usable := others || slices.ContainsFunc(ports, func(p gidsOf) bool { return len(p.own) > 0 })
 	for _, p := range ports {
 		switch {
 		case len(p.own) > 0:
-			v.add(checkGID, good, "GIDs of %s in this network namespace: %s", p.name, strings.Join(p.own, ", "))
+			v.add(checkGID, good, "GIDs of %s in this network namespace: %s", p.port, strings.Join(p.own, ", "))
 		case usable:
-			v.add(checkGID, note, "GIDs of %s: none belongs to this network namespace", p.name)
+			v.add(checkGID, note, "GIDs of %s: none belongs to this network namespace", p.port)
 		default:
-			v.fails(checkGID, causeNamespace, "GIDs of %s: none belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report Failed to query GID: give the pod the HCA's netdev by macvlan or SR-IOV, or use hostNetwork", p.name)
+			v.fails(checkGID, causeNamespace, "GIDs of %s: none belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report Failed to query GID: give the pod the HCA's netdev by macvlan or SR-IOV, or use hostNetwork", p.port)
 		}
 	}
 }
 
-// ownGIDs finds those of a port's GIDs that belong to the network namespace. It reports whether it could look.
-func (v *verification) ownGIDs(all []hca.GID, port *gidsOf) bool {
-	addresses, err := v.addresses()
-	if err != nil {
-		v.add(checkGID, unknown, "GIDs: the interfaces of this network namespace cannot be read: %v", err)
-		return false
-	}
-	for _, g := range all {
-		if address, err := netip.ParseAddr(g.GID); err == nil && addresses[address.Unmap()] {
-			port.own = append(port.own, fmt.Sprintf("%d (%s, %s)", g.Index, address.Unmap(), orUnknown(g.Type)))
+// mostGIDs bounds how many entries of a port's table are read. Soft-RoCE's has 1024.
+const mostGIDs = 4096
+
+// ownGIDs returns those GIDs of a port that are among some addresses. The kernel numbers a table's entries without a gap.
+func ownGIDs(port string, addresses map[netip.Addr]bool) (own []string) {
+	for i := range mostGIDs {
+		index := strconv.Itoa(i)
+		gid, err := os.ReadFile(filepath.Join(port, "gids", index))
+		if errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		address, err := netip.ParseAddr(strings.TrimSpace(string(gid)))
+		if err == nil && addresses[address.Unmap()] {
+			own = append(own, fmt.Sprintf("%d (%s, %s)", i, address.Unmap(), orUnknown(attribute(filepath.Join(port, "gid_attrs/types", index)))))
 		}
 	}
-	return true
+	return own
 }

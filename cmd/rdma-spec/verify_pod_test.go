@@ -24,7 +24,7 @@ func TestVerifyGIDs(t *testing.T) {
 	roce := hcatest.RoCENode().Files()
 	second := hcatest.Folder("mlx5_1", "0000:3b:00.0") + "/ports/1/"
 	ipv4 := hcatest.RoCENode().Files().With(hcatest.Files{
-		second + "gids/7": "0000:0000:0000:0000:0000:ffff:0a00:0009\n", second + "gid_attrs/types/7": "RoCE v2\n",
+		second + "gids/4": "0000:0000:0000:0000:0000:ffff:0a00:0009\n", second + "gid_attrs/types/4": "RoCE v2\n",
 	})
 	for name, test := range map[string]struct {
 		node      hcatest.Files
@@ -38,7 +38,7 @@ ok    GIDs of mlx5_1 port 1 in this network namespace: 0 (fe80::202:2ff:fe02:0, 
 ` + well},
 		"an address of one HCA's netdev": {ipv4, []string{other}, nil, `
 -     GIDs of mlx5_0 port 1: none belongs to this network namespace
-ok    GIDs of mlx5_1 port 1 in this network namespace: 7 (10.0.0.9, RoCE v2)
+ok    GIDs of mlx5_1 port 1 in this network namespace: 4 (10.0.0.9, RoCE v2)
 ` + well},
 		"none": {roce, []string{other}, nil, `
 FAIL  GIDs of mlx5_0 port 1: none belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report Failed to query GID: give the pod the HCA's netdev by macvlan or SR-IOV, or use hostNetwork
