@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/pelletier/go-toml/v2"
+	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"sigs.k8s.io/yaml"
 
@@ -81,12 +82,14 @@ func TestBlocksInTextsAreChecked(t *testing.T) {
 	}
 }
 
-// checkYAML checks a block that is a RuntimeClass, annotations of a pod, or a configuration.
+// checkYAML checks a block that is a RuntimeClass, the spec or annotations of a pod, or a configuration.
 func checkYAML(t *testing.T, text string) error {
 	t.Helper()
 	switch {
 	case strings.Contains(text, "\nkind: RuntimeClass\n"):
 		return yaml.UnmarshalStrict([]byte(text), &nodev1.RuntimeClass{})
+	case strings.HasPrefix(text, "spec:\n"):
+		return yaml.UnmarshalStrict([]byte(text), &corev1.Pod{})
 	case strings.HasPrefix(text, "metadata:\n"):
 		var pod struct {
 			Metadata struct {

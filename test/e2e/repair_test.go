@@ -111,7 +111,7 @@ func TestRepair(t *testing.T) {
 	shell(t, id, "/usr/bin/unshare --user sleep 1000 >/dev/null 2>&1 & sleep 0.2")
 
 	expectTool(t, 1, "default/broken  main       device  8Mi      no        rxe0  below  memlock is 8Mi, the policy gives unlimited: rdma-spec repair --config ", "status")
-	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 1 || !strings.Contains(result.Out, "FAIL  lock 64Mi: cannot allocate memory: memlock is 8Mi") {
+	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 1 || !strings.Contains(result.Out, "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory: memlock is 8Mi") {
 		t.Errorf("verify in the container: %v, exit status %d\n%s", err, result.Status, result.Out)
 	}
 	expectTool(t, 1, "default/broken main: memlock would be raised to unlimited: 2 processes and the stored spec\n", "repair", "--dry-run")
@@ -132,7 +132,7 @@ func TestRepair(t *testing.T) {
 	if got := shell(t, id, "ulimit -l; ulimit -Hl"); got != "unlimited\nunlimited" {
 		t.Errorf("in an exec, ulimit -l says %q, want unlimited, soft and hard", got)
 	}
-	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 0 || !strings.Contains(result.Out, "ok    lock 64Mi: done") {
+	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 0 || !strings.Contains(result.Out, "ok    register 64Mi with rxe0: done") {
 		t.Errorf("verify in the container: %v, exit status %d\n%s", err, result.Status, result.Out)
 	}
 	expectTool(t, 0, "unlimited  no        rxe0  ok", "status")

@@ -66,12 +66,15 @@ type Pod struct {
 	Annotations map[string]string
 	Handler     string // runtime handler
 	Privileged  bool   // it may have privileged containers
+	OwnNetwork  bool   // it has a network namespace of its own, which CNI makes; otherwise it is in the node's
 }
 
 // Container is what a pod's author sets for a container, and the kubelet for device plugins.
 type Container struct {
 	Name        string   // "" is main
-	Args        []string // none: sleep for ever
+	Image       string   // one that the runtime has imported, run without the node's programs; "" is busybox with them
+	Args        []string // none: sleep for ever, or what the image runs
+	Target      string   // the ID of a container whose processes it sees, as an ephemeral container does
 	Env         map[string]string
 	User        int64
 	Devices     []Device // as a device plugin gives them
@@ -80,7 +83,7 @@ type Container struct {
 	AddCaps     []string
 	DropCaps    []string
 	NoNewPrivs  bool
-	Mounts      []Mount // read-only, beside the node's programs
+	Mounts      []Mount // read-only, beside the node's programs where it has them
 }
 
 // Mount is a file or folder of the node and its place in a container.
@@ -107,7 +110,7 @@ type Sandbox struct {
 
 var podNumber atomic.Int64
 
-// RunPod makes a pod's sandbox, in the node's network.
+// RunPod makes a pod's sandbox.
 func (c *Client) RunPod(ctx context.Context, pod Pod) (*Sandbox, error) {
 	uid := fmt.Sprintf("pod-%d-%d", os.Getpid(), podNumber.Add(1))
 	name, namespace := first(pod.Name, uid), first(pod.Namespace, "default")
@@ -123,6 +126,9 @@ func (c *Client) RunPod(ctx context.Context, pod Pod) (*Sandbox, error) {
 				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE},
 			},
 		},
+	}
+	if pod.OwnNetwork {
+		config.Linux.SecurityContext.NamespaceOptions.Network = cri.NamespaceMode_POD
 	}
 	answer, err := c.runtime.RunPodSandbox(ctx, &cri.RunPodSandboxRequest{Config: config, RuntimeHandler: pod.Handler})
 	if err != nil {
@@ -175,13 +181,13 @@ func (s *Sandbox) Run(ctx context.Context, ctr Container) (string, error) {
 	return id, err
 }
 
-// Create creates a container, which has the node's programs at their places. The error is the one that a kubelet would see.
+// Create creates a container. One without an image of its own has the node's programs at their places. The error is the one that a kubelet would see.
 func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 	name := first(ctr.Name, "main")
 	config := &cri.ContainerConfig{
 		Metadata: &cri.ContainerMetadata{Name: name},
 		Labels:   labels(s.config.Labels, "io.kubernetes.container.name", name),
-		Image:    &cri.ImageSpec{Image: node.ImageName("busybox"), UserSpecifiedImage: node.ImageName("busybox")},
+		Image:    &cri.ImageSpec{Image: first(ctr.Image, node.ImageName("busybox")), UserSpecifiedImage: first(ctr.Image, node.ImageName("busybox"))},
 		Command:  ctr.Args,
 		LogPath:  name + ".log",
 		Linux: &cri.LinuxContainerConfig{
@@ -193,12 +199,22 @@ func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 				Capabilities: &cri.Capability{
 					AddCapabilities: ctr.AddCaps, DropCapabilities: ctr.DropCaps,
 				},
-				NamespaceOptions: &cri.NamespaceOption{Network: cri.NamespaceMode_NODE, Pid: cri.NamespaceMode_CONTAINER},
+				NamespaceOptions: &cri.NamespaceOption{
+					Network: s.config.Linux.SecurityContext.NamespaceOptions.Network, Pid: cri.NamespaceMode_CONTAINER,
+				},
 			},
 		},
 	}
-	if len(ctr.Args) == 0 {
+	mounts := ctr.Mounts
+	if ctr.Image == "" {
+		mounts = slices.Concat(mounts, programs)
+	}
+	if len(ctr.Args) == 0 && ctr.Image == "" {
 		config.Command = []string{"/bin/busybox", "sleep", "1000000"}
+	}
+	if ctr.Target != "" {
+		namespaces := config.Linux.SecurityContext.NamespaceOptions
+		namespaces.Pid, namespaces.TargetId = cri.NamespaceMode_TARGET, ctr.Target
 	}
 	for _, key := range slices.Sorted(maps.Keys(ctr.Env)) {
 		config.Envs = append(config.Envs, &cri.KeyValue{Key: key, Value: []byte(ctr.Env[key])})
@@ -206,7 +222,7 @@ func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 	for _, d := range ctr.Devices {
 		config.Devices = append(config.Devices, &cri.Device{HostPath: d.Host, ContainerPath: d.Container, Permissions: "rwm"})
 	}
-	for _, m := range slices.Concat(ctr.Mounts, programs) {
+	for _, m := range mounts {
 		config.Mounts = append(config.Mounts, &cri.Mount{ContainerPath: m.Container, HostPath: m.Host, Readonly: true})
 	}
 	answer, err := s.client.runtime.CreateContainer(ctx, &cri.CreateContainerRequest{

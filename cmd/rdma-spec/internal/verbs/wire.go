@@ -1,0 +1,104 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package verbs
+
+import "encoding/binary"
+
+// command is a command of enum ib_uverbs_write_cmds in include/uapi/rdma/ib_user_verbs.h.
+type command uint32
+
+const (
+	getContext command = 0
+	allocPD    command = 3
+	deallocPD  command = 4
+	regMR      command = 9
+	deregMR    command = 13
+)
+
+// String returns the command as the header names it, without its prefix.
+func (c command) String() string {
+	switch c {
+	case getContext:
+		return "GET_CONTEXT"
+	case allocPD:
+		return "ALLOC_PD"
+	case deallocPD:
+		return "DEALLOC_PD"
+	case regMR:
+		return "REG_MR"
+	case deregMR:
+		return "DEREG_MR"
+	}
+	return "unknown command"
+}
+
+// Sizes in bytes. A command begins with struct ib_uverbs_cmd_hdr: u32 command, u16 in_words, u16 out_words, in words of 4 bytes, where
+// in_words counts the header as well. If there is a response, a u64 pointer to it follows.
+const (
+	headerSize     = 8
+	pointerSize    = 8
+	wordSize       = 4
+	contextSize    = 8  // ib_uverbs_get_context_resp: u32 async_fd, u32 num_comp_vectors
+	pdSize         = 4  // ib_uverbs_alloc_pd_resp: u32 pd_handle
+	mrSize         = 12 // ib_uverbs_reg_mr_resp: u32 mr_handle, u32 lkey, u32 rkey
+	localWrite     = 1  // IB_ACCESS_LOCAL_WRITE: the HCA may write into the memory
+	responseOffset = headerSize
+)
+
+// encode returns a command in the kernel's byte order, which is the machine's. The pointer to a response of a size is 0 in it: see point.
+func encode(c command, response int, input ...uint32) []byte {
+	size := headerSize + len(input)*wordSize
+	if response > 0 {
+		size += pointerSize
+	}
+	text := binary.NativeEndian.AppendUint32(make([]byte, 0, size), uint32(c))
+	text = binary.NativeEndian.AppendUint16(text, uint16(size/wordSize))
+	text = binary.NativeEndian.AppendUint16(text, uint16(response/wordSize))
+	if response > 0 {
+		text = binary.NativeEndian.AppendUint64(text, 0)
+	}
+	for _, word := range input {
+		text = binary.NativeEndian.AppendUint32(text, word)
+	}
+	return text
+}
+
+// point sets the pointer to the response in a command that has one.
+func point(text []byte, response uintptr) {
+	binary.NativeEndian.PutUint64(text[responseOffset:], uint64(response))
+}
+
+// words returns a 64-bit field as the two words that it takes up.
+func words(field uint64) (first, second uint32) {
+	text := binary.NativeEndian.AppendUint64(nil, field)
+	return binary.NativeEndian.Uint32(text), binary.NativeEndian.Uint32(text[wordSize:])
+}
+
+// registration returns REG_MR's input for memory at an address: start, length, hca_va, pd_handle, access_flags, and what the driver adds.
+func registration(address, length uint64, pd uint32, driver []uint32) []uint32 {
+	start0, start1 := words(address)
+	length0, length1 := words(length)
+	return append([]uint32{start0, start1, length0, length1, start0, start1, pd, localWrite}, driver...)
+}
+
+// unwritten fills a response before the kernel does. It is no handle and no file descriptor.
+const unwritten = 0xffffffff
+
+// empty returns a response to be filled.
+func empty(size int) []byte {
+	text := make([]byte, size)
+	for i := range text {
+		text[i] = unwritten & 0xff
+	}
+	return text
+}
+
+// firstWord returns the first word of a response: a handle or a file descriptor. It is missing where the kernel has not written it.
+func firstWord(response []byte) (word uint32, found bool) {
+	if len(response) < wordSize {
+		return 0, false
+	}
+	word = binary.NativeEndian.Uint32(response)
+	return word, word != unwritten
+}

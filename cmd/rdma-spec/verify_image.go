@@ -1,0 +1,93 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// libraryFolders are where the loader finds libraries, as Debian and others with a folder for each architecture have it, and as Fedora
+// and others have it.
+var libraryFolders = []string{
+	"usr/lib/*-linux-gnu", "lib/*-linux-gnu", "usr/lib64", "lib64", "usr/lib", "lib", "usr/local/lib", "usr/local/lib64", "usr/local/lib/*-linux-gnu",
+}
+
+// abiVersions are the versions of a driver's ABI that rdma-core's provider supports: match_min_abi_version and match_max_abi_version in
+// its providers folder. Vendors ship drivers and providers with others.
+var abiVersions = map[string]struct{ least, most int }{"mlx4": {2, 4}, "mlx5": {1, 1}, "rxe": {1, 2}, "siw": {1, 1}}
+
+// libraries finds libibverbs in the image, and its providers for the container's HCAs. Where there are none, a program may still have its own.
+func (v *verification) libraries(held []heldHCA) {
+	if v.elsewhere && len(held) == 0 {
+		return
+	}
+	library := v.find("libibverbs.so.1*")
+	if library == "" {
+		v.add(checkLibrary, note, "libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it statically")
+		return
+	}
+	v.add(checkLibrary, good, "libibverbs: %s", library)
+	told := map[string]bool{}
+	for _, h := range held {
+		driver := h.driver(v.parentOf(h))
+		if driver == "" || told[driver] {
+			continue
+		}
+		told[driver] = true
+		provider := v.find("libibverbs/lib" + driver + "-rdmav*.so")
+		switch abi, known := abiVersions[driver]; {
+		case provider == "":
+			v.add(checkLibrary, unknown, "provider %s for %s: not beside libibverbs, which then reports No IB devices found: install it (ibverbs-providers, libibverbs, rdma-core)", driver, h.name())
+		case !known || h.hca.ABIVersion == 0:
+			v.add(checkLibrary, note, "provider %s for %s: %s; which versions of the kernel's ABI (%d) it supports is not known here", driver, h.name(), provider, h.hca.ABIVersion)
+		case h.hca.ABIVersion < abi.least || h.hca.ABIVersion > abi.most:
+			v.add(checkLibrary, unknown, "provider %s for %s: %s; the kernel's ABI is %d, and rdma-core's provider supports %d to %d, or else reports does not support the kernel ABI: use the provider of who made the kernel's driver",
+				driver, h.name(), provider, h.hca.ABIVersion, abi.least, abi.most)
+		default:
+			v.add(checkLibrary, good, "provider %s for %s: %s, for the kernel's ABI %d", driver, h.name(), provider, h.hca.ABIVersion)
+		}
+	}
+}
+
+// find returns the place in the image of the first file of a pattern that can be followed, "" if there is none.
+func (v *verification) find(pattern string) string {
+	for _, folder := range libraryFolders {
+		files, _ := filepath.Glob(filepath.Join(v.image, folder, pattern)) // the patterns are well-formed
+		for _, file := range files {
+			if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {
+				place, _ := strings.CutPrefix(file, filepath.Clean(v.image))
+				return "/" + strings.TrimPrefix(place, "/")
+			}
+		}
+	}
+	return ""
+}
+
+// sharedMemory tells how large /dev/shm is, for NCCL and others who pass messages through it.
+func (v *verification) sharedMemory() {
+	const little = 64 << 20 // what runtimes make it
+	size, mounted := v.shared(filepath.Join(v.image, "dev/shm"))
+	switch {
+	case !mounted && v.elsewhere:
+	case !mounted:
+		v.add(checkShared, note, "/dev/shm: not mounted: NCCL and others may need it")
+	case size <= little:
+		v.add(checkShared, note, "/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory there", spec.Limit(size))
+	default:
+		v.add(checkShared, good, "/dev/shm: %s", spec.Limit(size))
+	}
+}
+
+// attribute returns the text of an attribute of sysfs, "" where there is none.
+func attribute(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
+}
