@@ -59,6 +59,14 @@ var platforms = []platform{
 	},
 }
 
+// Units returns the systemd units of all platforms, of which one runs a node's containerd.
+func Units() (all []string) {
+	for _, p := range platforms {
+		all = append(all, p.units...)
+	}
+	return all
+}
+
 // Find returns the containerds of the node below a root: those that are installed in a place that a platform documents, and those that
 // run with another configuration.
 func Find(root string) []Daemon {
