@@ -26,9 +26,6 @@ type configureOptions struct {
 	restarts func(unit string) *configure.Restart // tests replace it
 }
 
-// ledgerFolder is where configure remembers what it has changed.
-const ledgerFolder = "var/lib/rdma-spec/configure"
-
 func newConfigureCommand() *cobra.Command {
 	o := &configureOptions{restarts: nodeRestart}
 	var all bool
@@ -132,7 +129,7 @@ func (o *configureOptions) carryOut(cmd *cobra.Command, c configured) error {
 }
 
 func (o *configureOptions) apply(ctx context.Context, c configured) error {
-	ledger, err := change.Open(filepath.Join(o.root, ledgerFolder))
+	ledger, err := change.Open(o.root)
 	if err != nil {
 		return err
 	}
@@ -168,8 +165,8 @@ func (o *configureOptions) withRestart(ctx context.Context, unit string, check f
 
 // takeBack reverts features, all where none is named.
 func (o *configureOptions) takeBack(cmd *cobra.Command, features ...string) error {
-	dir, stdout := filepath.Join(o.root, ledgerFolder), cmd.OutOrStdout()
-	ledger, err := change.Read(dir)
+	stdout := cmd.OutOrStdout()
+	ledger, err := change.Read(o.root)
 	if err != nil {
 		return err
 	}
@@ -195,7 +192,7 @@ func (o *configureOptions) takeBack(cmd *cobra.Command, features ...string) erro
 		_, err = fmt.Fprintln(stdout, "nothing to put back")
 		return err
 	}
-	if ledger, err = change.Open(dir); err != nil {
+	if ledger, err = change.Open(o.root); err != nil {
 		return err
 	}
 	defer ledger.Close()

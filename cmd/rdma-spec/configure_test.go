@@ -187,7 +187,7 @@ func TestConfigureFails(t *testing.T) {
 	}{
 		"while another one runs": {func(t *testing.T, root string) {
 			t.Helper()
-			ledger, err := change.Open(filepath.Join(root, ledgerFolder))
+			ledger, err := change.Open(root)
 			if err != nil {
 				t.Fatal(err)
 			}
