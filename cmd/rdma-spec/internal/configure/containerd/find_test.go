@@ -57,7 +57,11 @@ func TestChoose(t *testing.T) {
 		"one elsewhere, by its name":   {map[string]string{program: ""}, "opt/x.toml", "opt/x.toml " + program},
 		"one that runs with its file":  {map[string]string{program: "", "proc/7/cmdline": strings.Replace(command, "/opt/x.toml", "/"+plain, 1)}, "", plain + " " + program},
 		"one that runs with another":   {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/exe": "-> /usr/bin/containerd"}, "", "error: containerd (--config /opt/x.toml)"},
-		"one that runs, and is meant":  {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/exe": "-> /opt/containerd"}, "opt/x.toml", "opt/x.toml opt/containerd"},
+		"one that runs, and is meant":  {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/exe": "-> /opt/containerd", "opt/containerd": ""}, "opt/x.toml", "opt/x.toml opt/containerd"},
+		"one that runs from elsewhere": {map[string]string{plain: "", "proc/7/cmdline": "containerd\x00--config\x00/" + plain + "\x00", "proc/7/exe": "-> /opt/bin/containerd", "opt/bin/containerd": ""}, "", plain + " opt/bin/containerd"},
+		"one that runs beside another": {map[string]string{program: "", "proc/7/cmdline": "containerd\x00", "proc/7/exe": "-> /opt/bin/containerd", "opt/bin/containerd": ""}, "", plain + " opt/bin/containerd"},
+		"one that was upgraded":        {map[string]string{program: "", "proc/7/cmdline": "containerd\x00", "proc/7/exe": "-> /usr/bin/containerd (deleted)"}, "", plain + " " + program},
+		"one of a container":           {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/root": "-> /proc"}, "", plain + " " + program},
 		"a shim and another that runs": {map[string]string{program: "", "proc/7/cmdline": "/usr/bin/containerd-shim-runc-v2\x00-c\x00/x\x00", "proc/8/cmdline": "/bin/sh\x00--config=/y\x00"}, "", plain + " " + program},
 	} {
 		t.Run(name, func(t *testing.T) {
