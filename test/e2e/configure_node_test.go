@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -91,9 +92,18 @@ func runBesideSystemd(t *testing.T) {
 	}
 	cmd := s.Command(self, "-test.v", "-containerd=", "-test.run=^"+t.Name()+"$", "-bin", *bin)
 	cmd.Env = append(os.Environ(), besideSystemd+"=1")
-	out, err := cmd.CombinedOutput()
-	t.Logf("beside systemd:\n%s", out)
+	out, err := cmd.StdoutPipe()
 	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		t.Log("|", lines.Text()) // with the bar, it is not taken for the results of this test
+	}
+	if err := cmd.Wait(); err != nil {
 		t.Errorf("%v\nsystemd:\n%s", err, systemd.Log("containerd"))
 	}
 }
@@ -191,11 +201,14 @@ func (n *bareNode) expectKept(t *testing.T) {
 	}
 }
 
-// nodeFiles returns what the files of the node are that configure may change: mode, owner, and content, by their paths.
-func nodeFiles(t *testing.T) map[string]string {
+// configured are the folders of the node in which configure may change files.
+var configured = []string{"/etc", "/opt", "/usr/local/bin", "/usr/local/lib/systemd", systemd.Units}
+
+// nodeFiles returns what is in folders of the node: mode, owner, and content, by path.
+func nodeFiles(t *testing.T, folders ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, folder := range []string{"/etc", "/opt", "/usr/local/bin", "/usr/local/lib/systemd", systemd.Units} {
+	for _, folder := range folders {
 		err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil

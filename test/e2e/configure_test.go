@@ -54,7 +54,7 @@ func TestConfigure(t *testing.T) {
 func testAll(t *testing.T, n *bareNode) {
 	n.configure(t, n.bare)
 	manage(t, "restart", "containerd")
-	before := nodeFiles(t)
+	before := nodeFiles(t, configured...)
 	pair := runPod(t, containerd.Pod{})
 	low := runContainer(t, pair, containerd.Container{Name: "before", Devices: containerd.Verbs(0)})
 	expectMemlock(t, low, kernelDefault)
@@ -78,7 +78,7 @@ func testAll(t *testing.T, n *bareNode) {
 
 	manage(t, "disable", "--now", "nri-rdma")
 	succeed(t, "configure", "--revert", "--restart")
-	if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {
+	if diff := cmp.Diff(before, nodeFiles(t, configured...)); diff != "" {
 		t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
 	}
 	n.expectKept(t)
@@ -99,12 +99,12 @@ func testPutBack(t *testing.T, n *bareNode) {
 			t.Error(err)
 		}
 	})
-	before := nodeFiles(t)
+	before := nodeFiles(t, configured...)
 	stdout, stderr, status := call(t, "configure", "nri", "--restart")
 	if status != 3 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasSuffix(stderr, ": the files are put back, and containerd.service runs as before\n") {
 		t.Errorf("rdma-spec configure nri --restart: exit status %d, %s%s", status, stdout, stderr)
 	}
-	if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {
+	if diff := cmp.Diff(before, nodeFiles(t, configured...)); diff != "" {
 		t.Errorf("the node's files (-before +after):\n%s", diff)
 	}
 	n.expectKept(t)
@@ -123,7 +123,7 @@ func testHandMadeSpec(t *testing.T, n *bareNode) {
 	}
 	install(t, config, edited, 0o644)
 	manage(t, "restart", "containerd")
-	before := nodeFiles(t)
+	before := nodeFiles(t, configured...)
 	pod := runPod(t, containerd.Pod{})
 	capped := runContainer(t, pod, containerd.Container{Name: "capped"})
 	if got := shell(t, capped, "ulimit -Hn"); got != "1024" {
@@ -136,7 +136,7 @@ func testHandMadeSpec(t *testing.T, n *bareNode) {
 	}
 	expectMemlock(t, cured, "unlimited")
 	succeed(t, "configure", "--revert", "--restart")
-	if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {
+	if diff := cmp.Diff(before, nodeFiles(t, configured...)); diff != "" {
 		t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
 	}
 	n.expectKept(t)
@@ -153,14 +153,14 @@ func testConfigurations(t *testing.T, n *bareNode, names []string) {
 	for i, name := range names {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			n.configure(t, name)
-			before := nodeFiles(t)
+			before := nodeFiles(t, configured...)
 			succeed(t, "configure", "nri", "--restart")
 			awaitRegistrations(t, plugin, i+1)
 			id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 			expectMemlock(t, id, "unlimited")
 			n.expectKept(t)
 			succeed(t, "configure", "nri", "--revert")
-			if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {
+			if diff := cmp.Diff(before, nodeFiles(t, configured...)); diff != "" {
 				t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
 			}
 		})
