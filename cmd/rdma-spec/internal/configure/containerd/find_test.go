@@ -96,6 +96,7 @@ func TestProgramsThatFail(t *testing.T) {
 		"no TOML":               {"[ $1 = --version ] && echo containerd x v2.4.2 || echo '<html>'", "not TOML"},
 		"no configuration":      {"[ $1 = --version ] && echo containerd x v2.4.2 || true", "empty configuration"},
 		"no word":               {"[ $1 = --version ] && echo containerd x v2.4.2", "config.toml: exit status 1: correct it first"},
+		"a missing import":      {`[ $1 = --version ] && echo containerd x v2.4.2 || echo '[plugins]'`, "config.toml imports /nowhere/x.toml, which does not exist, and containerd does not start without it: correct it first"},
 		"CRI off":               {`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["cri"]'`, "turns the plugin cri off in disabled_plugins"},
 		"too old":               {"echo containerd x v1.7.6", "containerd 1.7.6 has no NRI that can set limits"},
 		"a change is not taken": {`[ $1 = --version ] && echo containerd x v2.4.2 || printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "containerd does not take the change: "},
@@ -106,7 +107,11 @@ printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "containerd do
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := tree(t, map[string]string{"etc/containerd/config.toml": "version = 3\n", "usr/bin/containerd": "#!/bin/sh\n" + test.script + "\n"})
+			config := "version = 3\nimports = ['/nowhere/*.toml']\n"
+			if name == "a missing import" {
+				config = "version = 3\nimports = ['/nowhere/*.toml', '/nowhere/x.toml']\n"
+			}
+			root := tree(t, map[string]string{"etc/containerd/config.toml": config, "usr/bin/containerd": "#!/bin/sh\n" + test.script + "\n"})
 			if err := os.Chmod(filepath.Join(root, "usr/bin/containerd"), 0o755); err != nil { //nolint:gosec // a program
 				t.Fatal(err)
 			}
