@@ -110,9 +110,8 @@ func runBesideSystemd(t *testing.T) {
 
 // bareNode is a node with a containerd as it is installed from its release, which systemd runs, and with a container.
 type bareNode struct {
-	version, bare string
-	kept          string // a container that runs all the time
-	keptPID       int
+	kept    string // a container that holds an HCA and runs all the time
+	keptPID int
 }
 
 // startBare installs and starts a containerd. Its state is not that of other containerds of the node, but of the one before.
@@ -130,7 +129,7 @@ func startBare(t *testing.T, version, bare string) *bareNode {
 	}
 	install(t, "/usr/local/lib/systemd/system/containerd.service", containerdUnit, 0o644)
 	onNode(t, "ln -sf "+filepath.Join(parts.Containerd(version), "containerd")+" /usr/local/bin/containerd")
-	n := &bareNode{version: version, bare: bare}
+	n := &bareNode{}
 	n.configure(t, bare)
 	manage(t, "daemon-reload")
 	manage(t, "start", "containerd")
@@ -150,8 +149,9 @@ func startBare(t *testing.T, version, bare string) *bareNode {
 		client.Close()
 		ctrd = nil
 	})
+	awaitCRI(t)
 	importImages(t, filepath.Join(parts.Containerd(version), "ctr"), parts)
-	n.kept = runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{})
+	n.kept = runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	n.keptPID = pid(t, n.kept)
 	return n
 }
@@ -280,8 +280,14 @@ func succeed(t *testing.T, args ...string) {
 	}
 }
 
+// awaitCRI waits until the containerd that systemd runs answers.
+func awaitCRI(t *testing.T) {
+	t.Helper()
+	await.That(t, patience, "answering CRI", func() bool { return ctrd.Answers(within(t, patience)) })
+}
+
 // awaitRegisteredService waits until the service's log says so many times that the plugin is registered.
 func awaitRegisteredService(t *testing.T, times int) {
 	t.Helper()
-	await.That(t, patience, "the service is registered", func() bool { return strings.Count(readLog(pluginLog), "msg=registered") >= times })
+	await.That(t, patience, "registered: the service", func() bool { return strings.Count(readLog(pluginLog), "msg=registered") >= times })
 }

@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -24,27 +25,29 @@ func TestConfigure(t *testing.T) {
 		runBesideSystemd(t)
 		return
 	}
+	type subtest struct {
+		name string
+		run  func(*testing.T, *bareNode)
+	}
 	for _, test := range []struct {
-		version, bare  string
-		configurations []string
-		then           map[string]func(*testing.T, *bareNode)
+		version, bare string
+		subtests      []subtest
 	}{
-		{
-			version: "1.7.35", bare: debians,
-			configurations: []string{"1.7/default", "1.7/imports", "1.7/quoting", "1.7/version-1"},
-		},
-		{
-			version: "2.4.2", bare: "2.4/nri-off",
-			configurations: []string{"2.4/inline", "2.4/crlf-imports", "2.4/missing-import", "2.4/version-1"},
-			then:           map[string]func(*testing.T, *bareNode){"DaemonThatDoesNotComeBack": testPutBack, "HandMadeSpec": testHandMadeSpec},
-		},
+		{version: "1.7.35", bare: debians, subtests: []subtest{
+			{"All", testAll},
+			{"Configurations", configurations("1.7/default", "1.7/imports", "1.7/quoting", "1.7/version-1")},
+		}},
+		{version: "2.4.2", bare: "2.4/nri-off", subtests: []subtest{
+			{"All", testAll},
+			{"DaemonThatDoesNotComeBack", testPutBack},
+			{"Configurations", configurations("2.4/crlf-imports", "2.4/inline", "2.4/version-1")},
+			{"HandMadeSpec", testHandMadeSpec},
+		}},
 	} { // the older first, since a newer one's state stays
 		t.Run(test.version, func(t *testing.T) {
 			n := startBare(t, test.version, test.bare)
-			t.Run("All", func(t *testing.T) { testAll(t, n) })
-			t.Run("Configurations", func(t *testing.T) { testConfigurations(t, n, test.configurations) })
-			for name, run := range test.then {
-				t.Run(name, func(t *testing.T) { run(t, n) })
+			for _, sub := range test.subtests {
+				t.Run(sub.name, func(t *testing.T) { sub.run(t, n) })
 			}
 		})
 	}
@@ -52,12 +55,8 @@ func TestConfigure(t *testing.T) {
 
 // One command, and what it prints as next, make a bare node one whose RDMA containers transfer. --revert gives the node its files again.
 func testAll(t *testing.T, n *bareNode) {
-	n.configure(t, n.bare)
-	manage(t, "restart", "containerd")
 	before := nodeFiles(t, configured...)
-	pair := runPod(t, containerd.Pod{})
-	low := runContainer(t, pair, containerd.Container{Name: "before", Devices: containerd.Verbs(0)})
-	expectMemlock(t, low, kernelDefault)
+	expectMemlock(t, n.kept, kernelDefault)
 
 	registered := strings.Count(readLog(pluginLog), "msg=registered")
 	_, next, status := call(t, "configure", "--all", "--restart")
@@ -72,6 +71,8 @@ func testAll(t *testing.T, n *bareNode) {
 		onNode(t, command)
 	}
 	awaitRegisteredService(t, registered+1)
+	awaitCRI(t)
+	pair := runPod(t, containerd.Pod{})
 	server := runContainer(t, pair, containerd.Container{Name: "server", Devices: containerd.Verbs(0)})
 	client := runContainer(t, pair, containerd.Container{Name: "client", Devices: containerd.Verbs(0), User: 1000})
 	expectTransfer(t, server, client)
@@ -81,17 +82,17 @@ func testAll(t *testing.T, n *bareNode) {
 	if diff := cmp.Diff(before, nodeFiles(t, configured...)); diff != "" {
 		t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
 	}
+	awaitCRI(t)
 	n.expectKept(t)
-	if _, err := os.Stat(containerd.NRISocket); err == nil {
-		t.Errorf("NRI is still on: %s", containerd.NRISocket)
+	if connection, err := net.Dial("unix", containerd.NRISocket); err == nil {
+		_ = connection.Close() // nothing was sent
+		t.Error("NRI still serves")
 	}
 }
 
 // A plugin that has no index is no harm as long as NRI is off; with NRI on, CRI does not start because of it, and no check of the
 // configuration shows that. configure puts everything back, and the daemon serves as before.
 func testPutBack(t *testing.T, n *bareNode) {
-	n.configure(t, n.bare)
-	manage(t, "restart", "containerd")
 	const harmful = "/opt/nri/plugins/logger"
 	install(t, harmful, "#!/bin/sh\n", 0o755)
 	t.Cleanup(func() {
@@ -107,8 +108,9 @@ func testPutBack(t *testing.T, n *bareNode) {
 	if diff := cmp.Diff(before, nodeFiles(t, configured...)); diff != "" {
 		t.Errorf("the node's files (-before +after):\n%s", diff)
 	}
+	awaitCRI(t)
 	n.expectKept(t)
-	runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{})
+	runPod(t, containerd.Pod{})
 }
 
 // Who follows the usual recipe by hand, edit what ctr prints and let the handler use it, has containers with 1024 files. configure cures it.
@@ -123,6 +125,7 @@ func testHandMadeSpec(t *testing.T, n *bareNode) {
 	}
 	install(t, config, edited, 0o644)
 	manage(t, "restart", "containerd")
+	awaitCRI(t)
 	before := nodeFiles(t, configured...)
 	pod := runPod(t, containerd.Pod{})
 	capped := runContainer(t, pod, containerd.Container{Name: "capped"})
@@ -130,16 +133,17 @@ func testHandMadeSpec(t *testing.T, n *bareNode) {
 		t.Errorf("with the recipe, a process may open %s files, and we say that it is 1024", got)
 	}
 	succeed(t, "configure", "handler", "runc", "--in-place", "--restart")
+	awaitCRI(t)
 	cured := runContainer(t, pod, containerd.Container{Name: "cured"})
 	if got := shell(t, cured, "ulimit -Hn"); got != strconv.Itoa(filesOfUnit) {
 		t.Errorf("a process may open %s files, want %d, as the unit says", got, filesOfUnit)
 	}
 	expectMemlock(t, cured, "unlimited")
-	succeed(t, "configure", "--revert", "--restart")
+	n.expectKept(t)
+	succeed(t, "configure", "--revert")
 	if diff := cmp.Diff(before, nodeFiles(t, configured...)); diff != "" {
 		t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
 	}
-	n.expectKept(t)
 }
 
 // corpus is the folder of configuration files that the tests of package containerd have.
@@ -147,22 +151,25 @@ func corpus(name string) string {
 	return filepath.Join(*bin, "../cmd/rdma-spec/internal/configure/containerd/testdata", name)
 }
 
-// testConfigurations turns NRI on in files of the corpus, and lets the daemon run a pod with each.
-func testConfigurations(t *testing.T, n *bareNode, names []string) {
-	plugin := startAnyhow(t, filepath.Join(*bin, "nri-rdma")+" --budget "+budget)
-	for i, name := range names {
-		t.Run(filepath.Base(name), func(t *testing.T) {
-			n.configure(t, name)
-			before := nodeFiles(t, configured...)
-			succeed(t, "configure", "nri", "--restart")
-			awaitRegistrations(t, plugin, i+1)
-			id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
-			expectMemlock(t, id, "unlimited")
-			n.expectKept(t)
-			succeed(t, "configure", "nri", "--revert")
-			if diff := cmp.Diff(before, nodeFiles(t, configured...)); diff != "" {
-				t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
-			}
-		})
+// configurations turns NRI on in files of the corpus, one after another, and lets the daemon run a pod with each.
+func configurations(names ...string) func(*testing.T, *bareNode) {
+	return func(t *testing.T, n *bareNode) {
+		plugin := startAnyhow(t, filepath.Join(*bin, "nri-rdma")+" --budget "+budget)
+		for i, name := range names {
+			t.Run(filepath.Base(name), func(t *testing.T) {
+				n.configure(t, name)
+				before := nodeFiles(t, configured...)
+				succeed(t, "configure", "nri", "--restart")
+				awaitRegistrations(t, plugin, i+1)
+				awaitCRI(t)
+				id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
+				expectMemlock(t, id, "unlimited")
+				n.expectKept(t)
+				succeed(t, "configure", "nri", "--revert")
+				if diff := cmp.Diff(before, nodeFiles(t, configured...)); diff != "" {
+					t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
+				}
+			})
+		}
 	}
 }

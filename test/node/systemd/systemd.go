@@ -22,6 +22,9 @@ import (
 // Units is a folder of which systemd reads units.
 const Units = "/run/units"
 
+// private is where systemd listens.
+const private = "/run/systemd/private"
+
 // Systemd is a systemd that runs.
 type Systemd struct {
 	unshare *daemon.Process
@@ -34,6 +37,9 @@ func Start(ctx context.Context, folders ...string) (*Systemd, error) {
 		return nil, err
 	}
 	if err := maskGenerators(); err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(private); err != nil { // an earlier one listened there
 		return nil, err
 	}
 	path := "SYSTEMD_UNIT_PATH=" + strings.Join(append(folders, Units), ":")
@@ -50,7 +56,7 @@ func Start(ctx context.Context, folders ...string) (*Systemd, error) {
 		if err == nil {
 			s.pid, _ = strconv.Atoi(strings.TrimSpace(string(child))) // 0: not yet
 		}
-		_, err = os.Stat("/run/systemd/private")
+		_, err = os.Stat(private)
 		return err == nil && s.pid != 0
 	})
 	if err != nil {
