@@ -23,7 +23,7 @@ func testCRIOConfigure(t *testing.T) {
 		_ = connection.Close() // nothing was sent
 		t.Fatal("NRI serves although it is off")
 	}
-	files := func() map[string]string { return nodeFiles(t, filepath.Dir(crio.DropIns)) }
+	files := func() map[string]string { return filesIn(t, filepath.Dir(crio.DropIns)) }
 	before := files()
 	succeed(t, "configure", "nri", "--runtime", "crio")
 	restartCRIO(t)

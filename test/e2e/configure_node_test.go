@@ -8,13 +8,13 @@ package e2e
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,17 +36,6 @@ const (
 	// filesOfUnit is how many files the unit lets containerd open, and containers without a limit of their own.
 	filesOfUnit = 524288
 
-	// debians is Debian's configuration file.
-	debians = `version = 2
-
-[plugins]
-  [plugins."io.containerd.grpc.v1.cri"]
-    [plugins."io.containerd.grpc.v1.cri".cni]
-      bin_dir = "/usr/lib/cni"
-      conf_dir = "/etc/cni/net.d"
-  [plugins."io.containerd.internal.v1.opt"]
-    path = "/var/lib/containerd"
-`
 	// containerdUnit is the unit of containerd's own releases.
 	containerdUnit = `[Unit]
 Description=containerd container runtime
@@ -74,13 +63,7 @@ WantedBy=multi-user.target
 // namespace, and the containers' processes are in that one as well.
 func runBesideSystemd(t *testing.T) {
 	t.Helper()
-	for unit, text := range map[string]string{
-		"nri-rdma": "StandardError=append:" + pluginLog + "\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget " + budget,
-		"containerd": "StandardError=append:" + containerdLog + "\nExecStart=\nExecStart=/usr/local/bin/containerd --config /etc/containerd/config.toml\n" +
-			"Environment=PATH=" + os.Getenv("PATH") + "\nLimitNOFILE=" + strconv.Itoa(filesOfUnit),
-	} {
-		install(t, systemd.Units+"/"+unit+".service.d/node.conf", "[Service]\n"+text+"\n", 0o644)
-	}
+	installDropIn(t, "nri-rdma", "ExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget "+budget, pluginLog)
 	s, err := systemd.Start(within(t, 2*patience), "/etc/systemd/system", "/usr/local/lib/systemd/system")
 	if err != nil {
 		t.Fatal(err)
@@ -108,6 +91,12 @@ func runBesideSystemd(t *testing.T) {
 	}
 }
 
+// installDropIn adds lines to a service, and lets it write its log into a file: the node has no journal.
+func installDropIn(t *testing.T, unit, lines, log string) {
+	t.Helper()
+	install(t, filepath.Join(systemd.Units, unit+".service.d/node.conf"), "[Service]\nStandardError=append:"+log+"\n"+lines+"\n", 0o644)
+}
+
 // bareNode is a node with a containerd as it is installed from its release, which systemd runs, and with a container.
 type bareNode struct {
 	kept    string // a container that holds an HCA and runs all the time
@@ -121,13 +110,17 @@ func startBare(t *testing.T, version, bare string) *bareNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := os.Stat("/var/lib/configure"); err != nil {
+	_, err = os.Stat("/var/lib/configure")
+	first := errors.Is(err, fs.ErrNotExist)
+	if first {
 		onNode(t, `set -e
 			mkdir -p /var/lib/configure /var/lib/containerd /run/containerd /run/nri
 			mount --bind /var/lib/configure /var/lib/containerd
 			for each in /run/containerd /run/nri; do mount -t tmpfs -o mode=0755 tmpfs $each; done`)
 	}
 	install(t, "/usr/local/lib/systemd/system/containerd.service", containerdUnit, 0o644)
+	installDropIn(t, "containerd", "ExecStart=\nExecStart=/usr/local/bin/containerd --config /etc/containerd/config.toml\n"+
+		"Environment=PATH="+parts.Containerd(version)+":"+os.Getenv("PATH")+"\nLimitNOFILE="+strconv.Itoa(filesOfUnit), containerdLog)
 	onNode(t, "ln -sf "+filepath.Join(parts.Containerd(version), "containerd")+" /usr/local/bin/containerd")
 	n := &bareNode{}
 	n.configure(t, bare)
@@ -150,7 +143,9 @@ func startBare(t *testing.T, version, bare string) *bareNode {
 		ctrd = nil
 	})
 	awaitCRI(t)
-	importImages(t, filepath.Join(parts.Containerd(version), "ctr"), parts)
+	if first {
+		importImages(t, filepath.Join(parts.Containerd(version), "ctr"), parts)
+	}
 	n.kept = runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	n.keptPID = pid(t, n.kept)
 	return n
@@ -167,23 +162,20 @@ func importImages(t *testing.T, ctr string, parts node.PartSet) {
 	onNode(t, script)
 }
 
-// configure replaces the node's configuration by one of the corpus, or by a text.
+// configure replaces the node's configuration by one of the corpus.
 func (n *bareNode) configure(t *testing.T, configuration string) {
 	t.Helper()
 	const folder = "/etc/containerd"
 	if err := os.RemoveAll(folder); err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{"config.toml": configuration}
-	if !strings.Contains(configuration, "\n") {
-		files = map[string]string{"config.toml": readFile(t, corpus(configuration+".toml"))}
-		dropIns, err := filepath.Glob(corpus(configuration + ".conf.d/*"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, file := range dropIns {
-			files["conf.d/"+filepath.Base(file)] = readFile(t, file)
-		}
+	files := map[string]string{"config.toml": readFile(t, corpus(configuration+".toml"))}
+	dropIns, err := filepath.Glob(corpus(configuration + ".conf.d/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range dropIns {
+		files["conf.d/"+filepath.Base(file)] = readFile(t, file)
 	}
 	for name, text := range files {
 		install(t, filepath.Join(folder, name), text, 0o640)
@@ -201,11 +193,17 @@ func (n *bareNode) expectKept(t *testing.T) {
 	}
 }
 
-// configured are the folders of the node in which configure may change files.
-var configured = []string{"/etc", "/opt", "/usr/local/bin", "/usr/local/lib/systemd", systemd.Units}
+// changed are the folders of the node in which configure changes files. Their files are compared byte by byte.
+var changed = []string{"/etc/containerd", "/etc/systemd", "/etc/rdma-spec", "/etc/nri", "/etc/crio", "/opt/nri", "/usr/local/lib/systemd", systemd.Units}
 
-// nodeFiles returns what is in folders of the node: mode, owner, and content, by path.
-func nodeFiles(t *testing.T, folders ...string) map[string]string {
+// nodeFiles returns the files and folders of the node: mode, owner, and content or at least size and time, by path.
+func nodeFiles(t *testing.T) map[string]string {
+	t.Helper()
+	return filesIn(t, "/etc", "/opt", "/usr/local/bin", "/usr/local/lib/systemd", systemd.Units)
+}
+
+// filesIn returns the same of some folders.
+func filesIn(t *testing.T, folders ...string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for _, folder := range folders {
@@ -226,9 +224,6 @@ func nodeFiles(t *testing.T, folders ...string) map[string]string {
 	return all
 }
 
-// small is up to which size files are compared by their content.
-const small = 1 << 20
-
 func describe(path string, entry fs.DirEntry) (string, error) {
 	info, err := entry.Info()
 	if err != nil {
@@ -236,15 +231,16 @@ func describe(path string, entry fs.DirEntry) (string, error) {
 	}
 	owner, _ := info.Sys().(*syscall.Stat_t) // that is what Linux has
 	text := fmt.Sprintf("%v %d:%d", info.Mode(), owner.Uid, owner.Gid)
+	inside := func(folder string) bool { return strings.HasPrefix(path, folder+"/") }
 	switch {
 	case info.Mode()&fs.ModeSymlink != 0:
 		to, err := os.Readlink(path)
 		return text + " -> " + to, err
-	case info.Mode().IsRegular() && info.Size() > small:
-		return fmt.Sprintf("%s %d bytes of %v", text, info.Size(), info.ModTime()), nil
-	case info.Mode().IsRegular():
+	case info.Mode().IsRegular() && slices.ContainsFunc(changed, inside):
 		content, err := os.ReadFile(path)
-		return fmt.Sprintf("%s %x", text, sha256.Sum256(content)), err
+		return text + "\n" + string(content), err
+	case info.Mode().IsRegular():
+		return fmt.Sprintf("%s %d bytes of %v", text, info.Size(), info.ModTime()), nil
 	}
 	return text, nil
 }
