@@ -15,7 +15,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,7 +22,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
-	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 )
 
 var bin = flag.String("bin", "../bin", "folder of nri-rdma")
@@ -32,7 +31,7 @@ const (
 	// inside is the variable that says that the test runs in systemd's PID namespace.
 	inside = "DEPLOY_TEST_INSIDE"
 
-	units     = "/run/units"
+	units     = systemd.Units
 	pluginLog = "/run/nri-rdma.log"
 	// validatorLog is the validator's.
 	validatorLog = "/run/nri-rdma-validator.log"
@@ -53,12 +52,12 @@ func TestNodeService(t *testing.T) {
 	case os.Getenv("RDMA_NODE") == "":
 		t.Fatal("this test runs inside the RDMA node: call `make e2e`")
 	case os.Getenv(inside) == "":
-		pid := startSystemd(t)
+		beside := startSystemd(t)
 		self, err := filepath.Abs(os.Args[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("nsenter", "--target", strconv.Itoa(pid), "--pid", "--mount", "--wd=.", self, "-test.run=^TestNodeService$", "-bin", *bin)
+		cmd := beside.Command(self, "-test.run=^TestNodeService$", "-bin", *bin)
 		cmd.Env = append(os.Environ(), inside+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("beside systemd: %v\n%s", err, out)
@@ -166,8 +165,8 @@ func memlock(t *testing.T, pid int) string {
 	return found[1]
 }
 
-// startSystemd installs the service, starts a systemd with little else to do in a PID namespace of its own, and gives its PID.
-func startSystemd(t *testing.T) int {
+// startSystemd installs the service, and starts a systemd with little else to do.
+func startSystemd(t *testing.T) *systemd.Systemd {
 	t.Helper()
 	program, err := os.ReadFile(filepath.Join(*bin, "nri-rdma"))
 	if err != nil {
@@ -178,45 +177,19 @@ func startSystemd(t *testing.T) int {
 	write(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
 	write(t, units+"/nri-rdma-validator.service", read(t, "systemd/nri-rdma-validator.service"), 0o644)
 	write(t, units+"/nri-rdma-validator.service.d/node.conf", "[Service]\nStandardError=append:"+validatorLog+"\n", 0o644)
-	for _, target := range []string{"sysinit", "basic", "multi-user", "shutdown"} {
-		write(t, units+"/"+target+".target", "[Unit]\nDefaultDependencies=no\n", 0o644)
-	}
-	generators, err := filepath.Glob("/lib/systemd/system-generators/*")
-	if err != nil || len(generators) == 0 {
-		t.Fatalf("generators %v, %v", generators, err)
-	}
-	for _, g := range generators { // they would make units of the node's mounts
-		write(t, filepath.Join("/run/systemd/system-generators", filepath.Base(g)), "#!/bin/sh\n", 0o755)
-	}
-	unshare, err := daemon.Start([]string{"container=other", "SYSTEMD_UNIT_PATH=" + units},
-		"unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc",
-		"/lib/systemd/systemd", "--system", "--unit=basic.target", "--log-target=kmsg", "--show-status=0")
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	s, err := systemd.Start(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = unshare.Signal(syscall.SIGKILL) // what systemd has started ends with its PID namespace
-		<-unshare.Exited()
+		s.Stop()
 		if t.Failed() {
-			kernelLog, _ := exec.Command("dmesg").Output() // what there is of it helps
-			t.Logf("systemd:\n%s", strings.Join(regexp.MustCompile(`(?m)^.*(systemd|nri-rdma).*$`).FindAllString(string(kernelLog), -1), "\n"))
+			t.Logf("systemd:\n%s", systemd.Log("nri-rdma"))
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	children := fmt.Sprintf("/proc/%d/task/%d/children", unshare.PID(), unshare.PID())
-	pid := 0
-	if err := unshare.Await(ctx, "has systemd listen", func() bool {
-		child, err := os.ReadFile(children)
-		if err == nil {
-			pid, _ = strconv.Atoi(strings.TrimSpace(string(child))) // 0: not yet
-		}
-		_, err = os.Stat("/run/systemd/private")
-		return err == nil && pid != 0
-	}); err != nil {
-		t.Fatal(err)
-	}
-	return pid
+	return s
 }
 
 // awaitLog waits until a log says something that many times.

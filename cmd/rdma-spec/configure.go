@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -25,9 +23,6 @@ type configureOptions struct {
 
 	restarts func(unit string) *configure.Restart // tests replace it
 }
-
-// ledgerFolder is where configure remembers what it has changed.
-const ledgerFolder = "var/lib/rdma-spec/configure"
 
 func newConfigureCommand() *cobra.Command {
 	o := &configureOptions{restarts: nodeRestart}
@@ -88,7 +83,8 @@ type configured struct {
 	plan    change.Plan
 	unit    string                // to restart
 	check   func() error          // of the files as they are on the node; nil for none
-	next    []string              // what to do next
+	next    []string              // what to do next, whether or not the daemon is restarted
+	restart []string              // what to do next without --restart
 	start   func(io.Writer) error // prints more; nil for nothing
 }
 
@@ -120,9 +116,10 @@ func (o *configureOptions) carryOut(cmd *cobra.Command, c configured) error {
 			}
 		}
 		if !o.restart {
-			for _, line := range c.next {
-				fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: next:", line)
-			}
+			c.next = append(c.next, c.restart...)
+		}
+		for _, line := range c.next {
+			fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: next:", line)
 		}
 	}
 	if c.start != nil {
@@ -132,7 +129,7 @@ func (o *configureOptions) carryOut(cmd *cobra.Command, c configured) error {
 }
 
 func (o *configureOptions) apply(ctx context.Context, c configured) error {
-	ledger, err := change.Open(filepath.Join(o.root, ledgerFolder))
+	ledger, err := change.Open(o.root)
 	if err != nil {
 		return err
 	}
@@ -146,7 +143,7 @@ func (o *configureOptions) withRestart(ctx context.Context, unit string, check f
 		return makeChange(check)
 	}
 	if unit == "" {
-		return usageError{errors.New("--restart: rdma-spec does not know which unit to restart: restart it yourself")}
+		return errUnitUnknown
 	}
 	restart := o.restarts(unit)
 	if err := restart.Prepare(ctx); err != nil {
@@ -168,8 +165,8 @@ func (o *configureOptions) withRestart(ctx context.Context, unit string, check f
 
 // takeBack reverts features, all where none is named.
 func (o *configureOptions) takeBack(cmd *cobra.Command, features ...string) error {
-	dir, stdout := filepath.Join(o.root, ledgerFolder), cmd.OutOrStdout()
-	ledger, err := change.Read(dir)
+	stdout := cmd.OutOrStdout()
+	ledger, err := change.Read(o.root)
 	if err != nil {
 		return err
 	}
@@ -195,17 +192,25 @@ func (o *configureOptions) takeBack(cmd *cobra.Command, features ...string) erro
 		_, err = fmt.Fprintln(stdout, "nothing to put back")
 		return err
 	}
-	if ledger, err = change.Open(dir); err != nil {
+	if err := configure.PluginDisabled(o.root, back.Paths()); err != nil {
 		return err
 	}
-	defer ledger.Close()
 	unit := ""
 	if o.restart {
 		if unit, err = o.unit(back.Paths()); err != nil {
 			return err
 		}
 	}
-	err = o.withRestart(cmd.Context(), unit, nil, func(check func() error) error { return ledger.Revert(check, features...) })
+	if ledger, err = change.Open(o.root); err != nil {
+		return err
+	}
+	defer ledger.Close()
+	revert := func(check func() error) error { return ledger.Revert(check, features...) }
+	if unit == "" && o.restart { // no daemon reads the files
+		err = revert(nil)
+	} else {
+		err = o.withRestart(cmd.Context(), unit, nil, revert)
+	}
 	if err != nil {
 		return err
 	}
@@ -218,19 +223,6 @@ func (o *configureOptions) takeBack(cmd *cobra.Command, features ...string) erro
 		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: next: restart the daemon that reads these files")
 	}
 	return nil
-}
-
-// unit returns the unit of the daemon that reads files.
-func (o *configureOptions) unit(paths []string) (string, error) {
-	crio := func(path string) bool { return filepath.Base(filepath.Dir(path)) == "crio.conf.d" }
-	if slices.ContainsFunc(paths, crio) {
-		return crioUnit, nil
-	}
-	daemon, err := o.daemon()
-	if err != nil {
-		return "", err
-	}
-	return activeUnit(o.root, daemon), nil
 }
 
 // daemon returns the containerd that is meant.

@@ -57,7 +57,7 @@ container.`,
 				return err
 			}
 			c := configured{feature: feature, check: func() error { return daemon.Check(cmd.Context()) }, unit: activeUnit(o.root, daemon)}
-			c.next = restartNext(c.unit)
+			c.restart = restartNext(c.unit)
 			if !inPlace {
 				c.start = func(w io.Writer) error {
 					_, err := fmt.Fprintf(w, "---\n"+runtimeClass, name)
@@ -111,7 +111,7 @@ memlock.`,
 			if c.plan, c.unit, err = configure.Limits(o.root, append(args, "")[0]); err != nil {
 				return err
 			}
-			c.next = append([]string{"systemctl daemon-reload"}, restartNext(c.unit)...)
+			c.restart = append([]string{"systemctl daemon-reload"}, restartNext(c.unit)...)
 			return o.carryOut(cmd, c)
 		},
 	}

@@ -73,7 +73,7 @@ func (o *configureOptions) nri(ctx context.Context, runtime string, required boo
 			return c, usageError{errors.New("--required is for containerd: in CRI-O, set it by hand as its version documents it")}
 		}
 		plan, err := configure.CRIONRI(o.root)
-		c.plan, c.unit, c.next = plan, crioUnit, []string{"systemctl restart crio"}
+		c.plan, c.unit, c.restart = plan, crioUnit, restartNext(crioUnit)
 		return c, err
 	default:
 		return c, usageError{fmt.Errorf("--runtime %s: write containerd or crio", runtime)}
@@ -85,7 +85,7 @@ func (o *configureOptions) nri(ctx context.Context, runtime string, required boo
 	c.plan, err = daemon.NRI(ctx, required)
 	c.check = func() error { return daemon.Check(ctx) }
 	c.unit = activeUnit(o.root, daemon)
-	c.next = restartNext(c.unit)
+	c.restart = restartNext(c.unit)
 	return c, err
 }
 

@@ -97,14 +97,10 @@ func (o *configureOptions) configureAll(cmd *cobra.Command, service serviceOptio
 		for _, f := range c.plan {
 			both.plan = append(both.plan, change.File{Feature: c.feature, Path: f.Path, Content: f.Content, Mode: f.Mode})
 		}
-		both.next = append(both.next, c.next...)
+		both.next, both.restart = append(both.next, c.next...), append(both.restart, c.restart...)
 	}
 	if len(nri.plan) == 0 { // NRI is on: nothing to restart the runtime for
-		both.next, both.unit = plugin.next, ""
-		o.restart = false
+		o.restart, both.unit, both.restart = false, "", nil
 	}
-	if err := o.carryOut(cmd, both); err != nil {
-		return err
-	}
-	return nil
+	return o.carryOut(cmd, both)
 }

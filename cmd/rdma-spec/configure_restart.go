@@ -5,8 +5,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,9 +17,43 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
 )
 
+var errUnitUnknown = usageError{errors.New("--restart: rdma-spec does not know which unit to restart: restart it yourself")}
+
 // nodeRestart restarts a unit of the node.
 func nodeRestart(unit string) *configure.Restart {
 	return &configure.Restart{Unit: unit, Systemd: systemctl{}, CRI: nodeCRI{}, Within: 30 * time.Second, Every: 500 * time.Millisecond}
+}
+
+// unit returns the unit of the daemon that reads files; empty where none does.
+func (o *configureOptions) unit(paths []string) (string, error) {
+	var units []string
+	for _, path := range paths {
+		unit := ""
+		switch folder := filepath.Base(filepath.Dir(path)); {
+		case configure.OfService(o.root, path):
+			continue
+		case folder == "crio.conf.d":
+			unit = crioUnit
+		case strings.HasSuffix(folder, ".service.d"):
+			unit = strings.TrimSuffix(folder, ".d")
+		default:
+			daemon, err := o.daemon()
+			if err != nil {
+				return "", err
+			}
+			if unit = activeUnit(o.root, daemon); unit == "" {
+				return "", errUnitUnknown
+			}
+		}
+		if !slices.Contains(units, unit) {
+			units = append(units, unit)
+		}
+	}
+	if len(units) > 1 {
+		slices.Sort(units)
+		return "", usageError{fmt.Errorf("--restart: the files belong to %s: revert the changes one by one", strings.Join(units, ", "))}
+	}
+	return strings.Join(units, ""), nil
 }
 
 // systemctl is the node's systemd.

@@ -53,6 +53,7 @@ func TestCRIO(t *testing.T) {
 		{"Validator", testCRIOValidator},
 		{"Repair", testCRIORepair},
 		{"PluginRepairs", testCRIOPluginRepairs},
+		{"Configure", testCRIOConfigure},
 		{"Generate", testCRIOGenerate},
 		{"IPCLock", testCRIOIPCLock},
 	} {

@@ -60,7 +60,7 @@ func handMadeSpec(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	printed, err := exec.CommandContext(t.Context(), filepath.Join(parts.Containerd(*version), "ctr"), "oci", "spec").Output()
+	printed, err := exec.CommandContext(t.Context(), filepath.Join(parts.Containerd(ctrd.Version), "ctr"), "oci", "spec").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

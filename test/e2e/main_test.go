@@ -27,11 +27,11 @@ import (
 )
 
 var (
-	version = flag.String("containerd", "2.4.2", "the containerd to test with")
+	version = flag.String("containerd", "2.4.2", "the containerd to test with; empty for none but the tests' own")
 	runtime = flag.String("runtime", "runc", "the OCI runtime to test with")
 	bin     = flag.String("bin", "bin", "folder of nri-rdma and rdma-spec")
 
-	// ctrd is the containerd that the tests share.
+	// ctrd is the containerd that the tests share; nil where each has its own.
 	ctrd *containerd.Containerd
 	// crioInstead is the CRI-O that TestCRIO runs in its place; otherwise there is none.
 	crioInstead *crio.CRIO
@@ -54,14 +54,18 @@ func run(m *testing.M) int {
 		return 2
 	}
 	var err error
-	if *bin, err = filepath.Abs(*bin); err == nil {
+	if *bin, err = filepath.Abs(*bin); err == nil && *version != "" {
 		ctrd, err = containerd.Start(context.Background(), options())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1
 	}
-	defer func() { ctrd.Stop() }()
+	defer func() {
+		if ctrd != nil {
+			ctrd.Stop()
+		}
+	}()
 	return m.Run()
 }
 

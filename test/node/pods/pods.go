@@ -31,8 +31,11 @@ type Client struct {
 	runtime cri.RuntimeServiceClient
 }
 
-// quickly has the client connect again as soon as the runtime is back.
-var quickly = grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 50 * time.Millisecond}}
+// quickly has the client connect again as soon as the runtime is back. A runtime that has just started takes a while to answer.
+var quickly = grpc.ConnectParams{
+	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 50 * time.Millisecond},
+	MinConnectTimeout: 10 * time.Second,
+}
 
 // NewClient returns a client of the runtime that listens, or will, on a Unix socket.
 func NewClient(socket string) (*Client, error) {

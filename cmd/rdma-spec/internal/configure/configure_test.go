@@ -80,10 +80,11 @@ func TestLimits(t *testing.T) {
 	}{
 		"containerd":      {[]string{"usr/lib/systemd/system/containerd.service"}, "", "etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"},
 		"docker by name":  {[]string{"lib/systemd/system/docker.service", "lib/systemd/system/containerd.service"}, "docker.service", "etc/systemd/system/docker.service.d/90-rdma-spec-memlock.conf"},
-		"two":             {[]string{"lib/systemd/system/docker.service", "etc/systemd/system/containerd.service"}, "", "error: name the unit that the kubelet uses: containerd, docker"},
+		"two":             {[]string{"lib/systemd/system/docker.service", "etc/systemd/system/containerd.service"}, "", "error: name the unit that the kubelet uses: containerd.service, docker.service"},
+		"MicroK8s":        {[]string{"etc/systemd/system/snap.microk8s.daemon-containerd.service"}, "", "etc/systemd/system/snap.microk8s.daemon-containerd.service.d/90-rdma-spec-memlock.conf"},
 		"none":            {nil, "", "error: systemd has no unit of a container runtime"},
 		"one that is not": {nil, "docker", "error: systemd has no unit docker.service"},
-		"another unit":    {nil, "sshd", `error: "sshd" is not a unit of a container runtime`},
+		"another unit":    {nil, "sshd", `error: "sshd.service" is not a unit of a container runtime`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := map[string]string{}

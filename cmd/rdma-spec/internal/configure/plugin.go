@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
@@ -60,4 +61,20 @@ func pluginFiles(root, program, to string) (change.Plan, error) {
 		plan = append(change.Plan{{Path: config, Content: []byte(pluginDefaults)}}, plan...)
 	}
 	return plan, nil
+}
+
+// OfService reports whether a file of the node below a root belongs to the plugin's service, and not to a container runtime.
+func OfService(root, path string) bool {
+	return slices.ContainsFunc([]string{pluginProgram, pluginUnit, pluginConfig}, func(name string) bool { return path == filepath.Join(root, name) })
+}
+
+// PluginDisabled reports an error where the plugin's unit is one of the files that are about to be removed, and is enabled: systemd would
+// keep links to it.
+func PluginDisabled(root string, paths []string) error {
+	unit := filepath.Join(root, pluginUnit)
+	links, _ := filepath.Glob(filepath.Join(filepath.Dir(unit), "*.wants", filepath.Base(unit))) // a bad pattern is the only error
+	if len(links) > 0 && slices.Contains(paths, unit) {
+		return errors.New("the service nri-rdma is enabled: run systemctl disable --now nri-rdma first")
+	}
+	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -74,6 +75,9 @@ func (l *Ledger) later(i int) bool {
 
 // prepare keeps the contents of a file before and after a change.
 func (l *Ledger) prepare(feature string, f File) (s step, err error) {
+	if filepath.Join(l.root, l.onNode(f.Path)) != f.Path {
+		return step{}, fmt.Errorf("%s is not below %s", f.Path, l.root)
+	}
 	s = step{
 		Feature: cmp.Or(f.Feature, feature), Path: f.Path, Time: time.Now().UTC().Truncate(time.Second),
 		Mode: uint32(cmp.Or(f.Mode, 0o644)), Folders: missingFolders(f.Path),

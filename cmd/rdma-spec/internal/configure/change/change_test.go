@@ -16,13 +16,19 @@ import (
 
 // node is a folder of files, and a ledger beside it.
 type node struct {
-	t           *testing.T
-	dir, ledger string
+	t         *testing.T
+	root, dir string
 }
 
 func newNode(t *testing.T, files map[string]string) node {
 	t.Helper()
-	n := node{t, filepath.Join(t.TempDir(), "node"), filepath.Join(t.TempDir(), "ledger")}
+	return nodeBelow(t, t.TempDir(), files)
+}
+
+// nodeBelow returns a node with files below a root.
+func nodeBelow(t *testing.T, root string, files map[string]string) node {
+	t.Helper()
+	n := node{t, root, filepath.Join(root, "node")}
 	n.set(files)
 	return n
 }
@@ -68,7 +74,7 @@ func (n node) check(want map[string]string) {
 
 func (n node) open() *Ledger {
 	n.t.Helper()
-	l, err := Open(n.ledger)
+	l, err := Open(n.root)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -118,7 +124,7 @@ func TestApplyAndRevert(t *testing.T) {
 	if info, err := os.Stat(n.path("a")); err != nil || info.Mode() != 0o604 {
 		t.Errorf("the mode is %v, %v; want that of the old file", info.Mode(), err)
 	}
-	kept, err := os.ReadDir(filepath.Join(n.ledger, "contents"))
+	kept, err := os.ReadDir(filepath.Join(n.root, folder, "contents"))
 	if err != nil || len(kept) > 0 {
 		t.Errorf("contents are kept that nobody needs: %v, %v", kept, err)
 	}
@@ -138,8 +144,7 @@ func TestApplyAgainChangesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n2 := node{t, n.dir, n.ledger}
-	l, err := Read(n2.ledger)
+	l, err := Read(n.root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +237,7 @@ func TestRevertOfOneAndOfAll(t *testing.T) {
 func TestOpenTwice(t *testing.T) {
 	n := newNode(t, nil)
 	l := n.open()
-	if _, err := Open(n.ledger); err == nil || !strings.Contains(err.Error(), "another rdma-spec configure is running (PID ") {
+	if _, err := Open(n.root); err == nil || !strings.Contains(err.Error(), "another rdma-spec configure is running (PID ") {
 		t.Errorf("Open: %v", err)
 	}
 	l.Close()

@@ -114,10 +114,8 @@ const (
 func TestFullDisk(t *testing.T) {
 	old := map[string]string{"a": "old a", "b": "old b"}
 	for size := 0; size < 2000; size += 100 {
-		n := newNode(t, old)
 		dir := t.TempDir()
-		n.dir, n.ledger = filepath.Join(dir, "node"), filepath.Join(dir, "ledger")
-		n.set(old)
+		n := nodeBelow(t, dir, old)
 		cmd := exec.Command("/proc/self/exe", dir)
 		cmd.Env = append(os.Environ(), childVariable+"=apply", limitVariable+"="+strconv.Itoa(size))
 		out, err := cmd.CombinedOutput()
@@ -171,7 +169,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	l, err := Open(filepath.Join(dir, "ledger"))
+	l, err := Open(dir)
 	if err == nil && what == "apply" {
 		path := func(name string) string { return filepath.Join(dir, "node", name) }
 		err = l.Apply("nri", Plan{
@@ -201,10 +199,8 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 	for _, what := range []string{"apply", "revert"} {
 		for _, call := range []string{"openat", "write", "pwrite64", "ftruncate", "fchmod", "fchmodat", "fchown", "fsync", "mkdirat", "renameat", "unlinkat"} {
 			for when := 1; ; when++ {
-				n := newNode(t, old)
 				dir := t.TempDir()
-				n.dir, n.ledger = filepath.Join(dir, "node"), filepath.Join(dir, "ledger")
-				n.set(old)
+				n := nodeBelow(t, dir, old)
 				run := func(what string, with ...string) error {
 					cmd := exec.Command("/proc/self/exe", dir)
 					if len(with) > 0 {

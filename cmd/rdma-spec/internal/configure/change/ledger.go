@@ -22,13 +22,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 )
 
-// Ledger is the record of changes, in a folder of its own: changes.json, and the contents of files by their hashes. One process at a
-// time has it open for writing.
+// folder is where the ledger is on a node.
+const folder = "var/lib/rdma-spec/configure"
+
+// Ledger is the record of changes of a node, in a folder of its own: changes.json, and the contents of files by their hashes. One process
+// at a time has it open for writing. The record has the paths that the files have on the node itself, so a copy of a node can be read.
 //
 // A change is recorded before the file is replaced. So after a power cut or a kill, a file has the content before or after the last
 // change that is recorded for it, and both are kept.
 type Ledger struct {
-	dir   string
+	root  string   // of the node
 	lock  *os.File // nil: for reading
 	steps []step
 	files files
@@ -37,12 +40,12 @@ type Ledger struct {
 // step is one change of one file.
 type step struct {
 	Feature string    `json:"feature"` // on whose behalf, such as nri
-	Path    string    `json:"path"`
+	Path    string    `json:"path"`    // below the ledger's root; in the record, on the node
 	Time    time.Time `json:"time"`
 	Before  string    `json:"before,omitempty"` // SHA-256 of the content, empty where there was no file
 	After   string    `json:"after"`
 	Mode    uint32    `json:"mode"`
-	Folders []string  `json:"folders,omitempty"` // that were made for the file, the outermost first
+	Folders []string  `json:"folders,omitempty"` // that were made for the file, the outermost first; as Path
 }
 
 // files writes files. Tests let it fail.
@@ -64,8 +67,9 @@ func (nodeFiles) Remove(path string) error {
 	return nil
 }
 
-// Open opens the ledger in a folder, which it makes if need be. It fails at once where another process has it open. The caller closes it.
-func Open(dir string) (*Ledger, error) {
+// Open opens the ledger of the node below a root. It fails at once where another process has it open. The caller closes it.
+func Open(root string) (*Ledger, error) {
+	dir := filepath.Join(root, folder)
 	if err := os.MkdirAll(filepath.Join(dir, "contents"), 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make %s: %w", dir, oserror.Reason(err))
 	}
@@ -80,7 +84,7 @@ func Open(dir string) (*Ledger, error) {
 		_ = lock.Close()          // nothing was written
 		return nil, fmt.Errorf("another rdma-spec configure is running (PID %s): wait for it, and try again", strings.TrimSpace(string(holder[:n])))
 	}
-	l, err := Read(dir)
+	l, err := Read(root)
 	if err == nil {
 		err = errors.Join(lock.Truncate(0), writeAt(lock, strconv.Itoa(os.Getpid())))
 	}
@@ -97,9 +101,9 @@ func writeAt(file *os.File, text string) error {
 	return err
 }
 
-// Read reads the ledger in a folder, to look at it. There is nothing in a ledger that does not exist.
-func Read(dir string) (*Ledger, error) {
-	l := &Ledger{dir: dir, files: nodeFiles{}}
+// Read reads the ledger of the node below a root, to look at it. There is nothing in a ledger that does not exist.
+func Read(root string) (*Ledger, error) {
+	l := &Ledger{root: root, files: nodeFiles{}}
 	text, exists, err := read(l.record())
 	if err != nil || !exists {
 		return l, err
@@ -108,7 +112,9 @@ func Read(dir string) (*Ledger, error) {
 	if err := json.Unmarshal(text, &kept); err != nil {
 		return nil, fmt.Errorf("%s: %w", l.record(), err)
 	}
-	l.steps = kept.Changes
+	for _, s := range kept.Changes {
+		l.steps = append(l.steps, s.at(func(path string) string { return filepath.Join(root, path) }))
+	}
 	return l, nil
 }
 
@@ -119,9 +125,19 @@ func (l *Ledger) Close() {
 	}
 }
 
-func (l *Ledger) record() string { return filepath.Join(l.dir, "changes.json") }
+// at returns a step whose paths are elsewhere.
+func (s step) at(place func(path string) string) step {
+	s.Path = place(s.Path)
+	s.Folders = slices.Clone(s.Folders)
+	for i, dir := range s.Folders {
+		s.Folders[i] = place(dir)
+	}
+	return s
+}
 
-func (l *Ledger) content(hash string) string { return filepath.Join(l.dir, "contents", hash) }
+func (l *Ledger) record() string { return filepath.Join(l.root, folder, "changes.json") }
+
+func (l *Ledger) content(hash string) string { return filepath.Join(l.root, folder, "contents", hash) }
 
 // Features returns on whose behalf files are changed, the last one first.
 func (l *Ledger) Features() []string {
@@ -136,13 +152,22 @@ func (l *Ledger) Features() []string {
 
 // save writes the record.
 func (l *Ledger) save() error {
-	text, err := json.MarshalIndent(struct {
+	var kept struct {
 		Changes []step `json:"changes"`
-	}{l.steps}, "", "  ")
+	}
+	for _, s := range l.steps {
+		kept.Changes = append(kept.Changes, s.at(l.onNode))
+	}
+	text, err := json.MarshalIndent(kept, "", "  ")
 	if err != nil {
 		return err
 	}
 	return atomicfile.Write(l.record(), append(text, '\n'), 0o600)
+}
+
+// onNode returns the path that a file below the root has on the node itself.
+func (l *Ledger) onNode(path string) string {
+	return "/" + strings.TrimLeft(strings.TrimPrefix(path, filepath.Clean(l.root)), "/")
 }
 
 // keep keeps a content, and returns its hash.
@@ -180,7 +205,7 @@ func current(path string) (string, error) {
 
 // prune removes contents that no change needs any more.
 func (l *Ledger) prune() {
-	all, err := os.ReadDir(filepath.Join(l.dir, "contents"))
+	all, err := os.ReadDir(filepath.Dir(l.content("any")))
 	if err != nil {
 		return // they do no harm
 	}

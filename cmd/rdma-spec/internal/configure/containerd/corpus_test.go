@@ -196,7 +196,7 @@ func TestNRI(t *testing.T) {
 func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[string]any), again func() (change.Plan, error)) {
 	t.Helper()
 	before := n.effective(t)
-	ledger, err := change.Open(t.TempDir())
+	ledger, err := change.Open(n.root)
 	if err != nil {
 		t.Fatal(err)
 	}

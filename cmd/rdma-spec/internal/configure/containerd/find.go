@@ -59,8 +59,16 @@ var platforms = []platform{
 	},
 }
 
+// Units returns the systemd units of all platforms, of which one runs a node's containerd.
+func Units() (all []string) {
+	for _, p := range platforms {
+		all = append(all, p.units...)
+	}
+	return all
+}
+
 // Find returns the containerds of the node below a root: those that are installed in a place that a platform documents, and those that
-// run with another configuration.
+// run. Of one that is both, the program that runs counts.
 func Find(root string) []Daemon {
 	var found []Daemon
 	for _, p := range platforms {
@@ -82,8 +90,12 @@ func Find(root string) []Daemon {
 		}
 	}
 	for _, running := range processes(root) {
-		if !slices.ContainsFunc(found, func(d Daemon) bool { return d.File == running.File || rendered(d) == running.File }) {
+		i := slices.IndexFunc(found, func(d Daemon) bool { return d.File == running.File || rendered(d) == running.File })
+		switch {
+		case i < 0:
 			found = append(found, running)
+		case running.Program != nil:
+			found[i].Program = running.Program
 		}
 	}
 	return found
@@ -92,7 +104,7 @@ func Find(root string) []Daemon {
 // rendered returns what MicroK8s makes of its template, which is the daemon's --config.
 func rendered(d Daemon) string { return strings.TrimSuffix(d.File, "-template.toml") + ".toml" }
 
-// processes returns the containerds that run with a --config.
+// processes returns the containerds that run on the node itself, not in a container.
 func processes(root string) (running []Daemon) {
 	commands, _ := filepath.Glob(filepath.Join(root, "proc/[0-9]*/cmdline")) // a bad pattern is the only error
 	for _, file := range commands {
@@ -100,26 +112,45 @@ func processes(root string) (running []Daemon) {
 		if err != nil {
 			continue // it has ended
 		}
-		args := strings.Split(string(text), "\x00")
-		if filepath.Base(args[0]) != "containerd" {
+		args, process := strings.Split(string(text), "\x00"), filepath.Dir(file)
+		if filepath.Base(args[0]) != "containerd" || !sameRoot(root, process) {
 			continue
 		}
-		for i, arg := range args[1:] {
-			value, isConfig := strings.CutPrefix(arg, "--config=")
-			if (arg == "--config" || arg == "-c") && i+2 < len(args) {
-				value, isConfig = args[i+2], true
-			}
-			if !isConfig || !filepath.IsAbs(value) {
-				continue
-			}
-			d := Daemon{Name: "containerd", File: filepath.Join(root, value)}
-			if exe, err := os.Readlink(filepath.Join(filepath.Dir(file), "exe")); err == nil {
-				d.Program = Binary(filepath.Join(root, exe))
-			}
-			running = append(running, d)
+		config := configArgument(args[1:])
+		if !filepath.IsAbs(config) {
+			continue
 		}
+		d := Daemon{Name: "containerd", File: filepath.Join(root, config)}
+		exe, err := os.Readlink(filepath.Join(process, "exe"))
+		if err == nil && exists(filepath.Join(root, exe)) { // else it was upgraded since
+			d.Program = Binary(filepath.Join(root, exe))
+		}
+		running = append(running, d)
 	}
 	return running
+}
+
+// sameRoot reports whether a process has the node's root. In a copy of a node, every process has.
+func sameRoot(root, process string) bool {
+	its, err := os.Stat(filepath.Join(process, "root"))
+	if err != nil {
+		return true
+	}
+	nodes, err := os.Stat(root)
+	return err == nil && os.SameFile(its, nodes)
+}
+
+// configArgument returns the configuration that a containerd was started with.
+func configArgument(args []string) string {
+	for i, arg := range args {
+		if value, isConfig := strings.CutPrefix(arg, "--config="); isConfig {
+			return value
+		}
+		if (arg == "--config" || arg == "-c") && i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return "/" + platforms[0].file
 }
 
 func exists(path string) bool {

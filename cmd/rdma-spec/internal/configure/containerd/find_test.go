@@ -57,7 +57,11 @@ func TestChoose(t *testing.T) {
 		"one elsewhere, by its name":   {map[string]string{program: ""}, "opt/x.toml", "opt/x.toml " + program},
 		"one that runs with its file":  {map[string]string{program: "", "proc/7/cmdline": strings.Replace(command, "/opt/x.toml", "/"+plain, 1)}, "", plain + " " + program},
 		"one that runs with another":   {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/exe": "-> /usr/bin/containerd"}, "", "error: containerd (--config /opt/x.toml)"},
-		"one that runs, and is meant":  {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/exe": "-> /opt/containerd"}, "opt/x.toml", "opt/x.toml opt/containerd"},
+		"one that runs, and is meant":  {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/exe": "-> /opt/containerd", "opt/containerd": ""}, "opt/x.toml", "opt/x.toml opt/containerd"},
+		"one that runs from elsewhere": {map[string]string{plain: "", "proc/7/cmdline": "containerd\x00--config\x00/" + plain + "\x00", "proc/7/exe": "-> /opt/bin/containerd", "opt/bin/containerd": ""}, "", plain + " opt/bin/containerd"},
+		"one that runs beside another": {map[string]string{program: "", "proc/7/cmdline": "containerd\x00", "proc/7/exe": "-> /opt/bin/containerd", "opt/bin/containerd": ""}, "", plain + " opt/bin/containerd"},
+		"one that was upgraded":        {map[string]string{program: "", "proc/7/cmdline": "containerd\x00", "proc/7/exe": "-> /usr/bin/containerd (deleted)"}, "", plain + " " + program},
+		"one of a container":           {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/root": "-> /proc"}, "", plain + " " + program},
 		"a shim and another that runs": {map[string]string{program: "", "proc/7/cmdline": "/usr/bin/containerd-shim-runc-v2\x00-c\x00/x\x00", "proc/8/cmdline": "/bin/sh\x00--config=/y\x00"}, "", plain + " " + program},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -92,6 +96,7 @@ func TestProgramsThatFail(t *testing.T) {
 		"no TOML":               {"[ $1 = --version ] && echo containerd x v2.4.2 || echo '<html>'", "not TOML"},
 		"no configuration":      {"[ $1 = --version ] && echo containerd x v2.4.2 || true", "empty configuration"},
 		"no word":               {"[ $1 = --version ] && echo containerd x v2.4.2", "config.toml: exit status 1: correct it first"},
+		"a missing import":      {`[ $1 = --version ] && echo containerd x v2.4.2 || echo '[plugins]'`, "config.toml imports /nowhere/x.toml, which does not exist, and containerd does not start without it: correct it first"},
 		"CRI off":               {`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["cri"]'`, "turns the plugin cri off in disabled_plugins"},
 		"too old":               {"echo containerd x v1.7.6", "containerd 1.7.6 has no NRI that can set limits"},
 		"a change is not taken": {`[ $1 = --version ] && echo containerd x v2.4.2 || printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "containerd does not take the change: "},
@@ -102,7 +107,11 @@ printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "containerd do
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := tree(t, map[string]string{"etc/containerd/config.toml": "version = 3\n", "usr/bin/containerd": "#!/bin/sh\n" + test.script + "\n"})
+			config := "version = 3\nimports = ['/nowhere/*.toml']\n"
+			if name == "a missing import" {
+				config = "version = 3\nimports = ['/nowhere/*.toml', '/nowhere/x.toml']\n"
+			}
+			root := tree(t, map[string]string{"etc/containerd/config.toml": config, "usr/bin/containerd": "#!/bin/sh\n" + test.script + "\n"})
 			if err := os.Chmod(filepath.Join(root, "usr/bin/containerd"), 0o755); err != nil { //nolint:gosec // a program
 				t.Fatal(err)
 			}

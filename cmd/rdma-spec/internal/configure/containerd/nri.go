@@ -87,6 +87,9 @@ func older(version string, than ...int) bool {
 
 // now returns the effective configuration of the node as it is.
 func (d Daemon) now(ctx context.Context) (map[string]any, error) {
+	if err := d.importsExist(); err != nil {
+		return nil, err
+	}
 	tree, err := d.effective(ctx, contents{})
 	if err != nil {
 		return nil, fmt.Errorf("containerd cannot load %s: %w: correct it first", d.File, err)

@@ -99,7 +99,7 @@ func TestNRIInRandomConfigurations(t *testing.T) {
 			t.Errorf("NRI: %v\n%s", err, text)
 			continue
 		}
-		ledger, err := change.Open(t.TempDir())
+		ledger, err := change.Open(filepath.Dir(d.File))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -53,7 +53,7 @@ func (c contents) imported(file string, text []byte) ([]string, error) {
 				files = append(files, planned)
 			}
 		}
-		if !strings.ContainsAny(pattern, `*?[\`) { // containerd stops where such a file is missing, and loads none of those behind it
+		if !strings.ContainsAny(pattern, `*?[\`) { // containerd does not start where such a file is missing
 			files = []string{pattern}
 		}
 		slices.Sort(files)
@@ -77,6 +77,25 @@ func imports(file string, text []byte) (patterns []string, err error) {
 		patterns = append(patterns, pattern)
 	}
 	return patterns, nil
+}
+
+// importsExist reports an error where a file that is imported by its name does not exist. The daemon does not start then, although
+// `containerd config dump` ignores it, and whatever is imported behind it.
+func (d Daemon) importsExist() error {
+	text, err := contents{}.read(d.File)
+	if err != nil {
+		return err
+	}
+	files, err := contents{}.imported(d.File, text)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if !exists(file) {
+			return fmt.Errorf("%s imports %s, which does not exist, and containerd does not start without it: correct it first", d.File, file)
+		}
+	}
+	return nil
 }
 
 // effective returns the configuration that containerd makes of a file and its imports with planned contents. The program loads copies in

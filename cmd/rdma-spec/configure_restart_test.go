@@ -1,0 +1,160 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
+)
+
+// fakeRuntime answers as long as its configuration can be loaded.
+type fakeRuntime struct {
+	file     string
+	breaks   bool // each restart but the first finds a good file, the first one a broken file
+	restarts int
+}
+
+func (f *fakeRuntime) Reload(context.Context) error { return nil }
+
+func (f *fakeRuntime) Restart(context.Context, string) error {
+	f.restarts++
+	return nil
+}
+
+func (f *fakeRuntime) Running(context.Context) ([]string, error) {
+	text, err := os.ReadFile(f.file)
+	if err == nil && f.breaks && strings.Contains(string(text), "rdma-spec") {
+		err = errors.New("connection refused")
+	}
+	return []string{"a", "b"}, err
+}
+
+// A runtime that does not come back has its files put back, and is restarted once more.
+func TestConfigureRestart(t *testing.T) {
+	for name, breaks := range map[string]bool{"comes back": false, "does not come back": true} {
+		t.Run(name, func(t *testing.T) {
+			root, before := configureNode(t)
+			runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), breaks: breaks}
+			o := &configureOptions{root: root, restart: true, restarts: func(unit string) *configure.Restart {
+				return &configure.Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: 50e6, Every: 1e6}
+			}}
+			c, err := o.nri(t.Context(), runtimeContainerd, false)
+			if err == nil {
+				err = o.apply(t.Context(), c)
+			}
+			switch {
+			case !breaks && (err != nil || runtime.restarts != 1):
+				t.Errorf("%d restarts, %v", runtime.restarts, err)
+			case breaks && (err == nil || runtime.restarts != 2 || !strings.HasSuffix(err.Error(), "the files are put back, and containerd.service runs as before")):
+				t.Errorf("%d restarts, %v", runtime.restarts, err)
+			case breaks:
+				if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+					t.Errorf("files (-before +after):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// With --restart, what is left to do is what a restart of the runtime does not do.
+func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		root, _ := configureNode(t)
+		runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml")}
+		o := &configureOptions{root: root, restart: restart, restarts: func(unit string) *configure.Restart {
+			return &configure.Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: 50e6, Every: 1e6}
+		}}
+		var stdout, stderr strings.Builder
+		cmd := &cobra.Command{}
+		cmd.SetContext(t.Context())
+		cmd.SetOut(&stdout)
+		cmd.SetErr(&stderr)
+		if err := o.configureAll(cmd, serviceOptions{program: filepath.Join(root, "nri-rdma")}); err != nil {
+			t.Fatal(err)
+		}
+		want, restarts := "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable --now nri-rdma\n", 1
+		if !restart {
+			want, restarts = want+"rdma-spec: next: systemctl restart containerd.service\n", 0
+		}
+		if diff := cmp.Diff(want, stderr.String()); diff != "" || runtime.restarts != restarts {
+			t.Errorf("--restart=%t: %d restarts (-want +got):\n%s", restart, runtime.restarts, diff)
+		}
+	}
+}
+
+// --revert --restart restarts the daemon that reads the files, and no other.
+func TestConfigureRevertRestarts(t *testing.T) {
+	for name, test := range map[string]struct {
+		configured []string
+		unit       string
+	}{
+		"nri":            {[]string{"nri"}, "containerd.service"},
+		"limits":         {[]string{"limits docker"}, "docker.service"},
+		"nri and limits": {[]string{"nri", "limits containerd"}, "containerd.service"},
+		"plugin":         {[]string{"plugin --program ROOT/nri-rdma"}, ""},
+		"all":            {[]string{"--all --program ROOT/nri-rdma"}, "containerd.service"},
+		"launched":       {[]string{"plugin --launched --program ROOT/nri-rdma"}, "containerd.service"},
+		"two daemons":    {[]string{"nri", "limits docker"}, "error: --restart: the files belong to containerd.service, docker.service"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, _ := configureNode(t)
+			if err := os.WriteFile(filepath.Join(root, "usr/lib/systemd/system/docker.service"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range test.configured {
+				args = strings.ReplaceAll(args, "ROOT", root)
+				if got := call("", append(append([]string{"configure"}, strings.Fields(args)...), "--root", root)...); got.Status != 0 {
+					t.Fatalf("configure %s: %+v", args, got)
+				}
+			}
+			runtime, restarted := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml")}, ""
+			o := &configureOptions{root: root, revert: true, restart: true, restarts: func(unit string) *configure.Restart {
+				restarted = unit
+				return &configure.Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: 50e6, Every: 1e6}
+			}}
+			cmd := &cobra.Command{}
+			cmd.SetContext(t.Context())
+			cmd.SetOut(io.Discard)
+			err := o.takeBack(cmd)
+			if wanted, isError := strings.CutPrefix(test.unit, "error: "); isError {
+				if err == nil || !strings.Contains(err.Error(), wanted) || restarted != "" {
+					t.Errorf("%s is restarted, %v; want %s", restarted, err, wanted)
+				}
+			} else if err != nil || restarted != test.unit || runtime.restarts != min(1, len(test.unit)) {
+				t.Errorf("%q is restarted %d times, %v; want %q", restarted, runtime.restarts, err, test.unit)
+			}
+		})
+	}
+}
+
+// A service that is enabled is disabled first: else systemd keeps a link to a unit that is gone.
+func TestConfigureRevertRefusesAnEnabledService(t *testing.T) {
+	root, _ := configureNode(t)
+	if got := call("", "configure", "plugin", "--program", filepath.Join(root, "nri-rdma"), "--root", root); got.Status != 0 {
+		t.Fatalf("%+v", got)
+	}
+	wants := filepath.Join(root, "etc/systemd/system/multi-user.target.wants")
+	if err := errors.Join(os.Mkdir(wants, 0o755), os.Symlink("/etc/systemd/system/nri-rdma.service", filepath.Join(wants, "nri-rdma.service"))); err != nil {
+		t.Fatal(err)
+	}
+	before := nodeFiles(t, filepath.Join(root, "usr"))
+	got := call("", "configure", "--revert", "--root", root)
+	want := outcome{3, "", "rdma-spec: the service nri-rdma is enabled: run systemctl disable --now nri-rdma first\n"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, filepath.Join(root, "usr"))); diff != "" {
+		t.Errorf("files (-before +after):\n%s", diff)
+	}
+}

@@ -1,0 +1,289 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/pods"
+	"github.com/rdma-spec/rdma-spec/test/node/systemd"
+)
+
+const (
+	// besideSystemd is the variable that says that the test runs in systemd's namespaces.
+	besideSystemd = "E2E_BESIDE_SYSTEMD"
+
+	pluginLog, containerdLog = "/run/nri-rdma.log", "/run/containerd.log"
+
+	// filesOfUnit is how many files the unit lets containerd open, and containers without a limit of their own.
+	filesOfUnit = 524288
+
+	// containerdUnit is the unit of containerd's own releases.
+	containerdUnit = `[Unit]
+Description=containerd container runtime
+Documentation=https://containerd.io
+After=network.target dbus.service local-fs.target
+
+[Service]
+ExecStart=/usr/local/bin/containerd
+Type=notify
+Delegate=yes
+KillMode=process
+Restart=always
+RestartSec=5
+LimitNPROC=infinity
+LimitCORE=infinity
+TasksMax=infinity
+OOMScoreAdjust=-999
+
+[Install]
+WantedBy=multi-user.target
+`
+)
+
+// runBesideSystemd starts a systemd, and the test that calls it once more in systemd's namespaces: systemd is the first process of its PID
+// namespace, and the containers' processes are in that one as well.
+func runBesideSystemd(t *testing.T) {
+	t.Helper()
+	installDropIn(t, "nri-rdma", "ExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget "+budget, pluginLog)
+	s, err := systemd.Start(within(t, 2*patience), "/etc/systemd/system", "/usr/local/lib/systemd/system")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Stop)
+	self, err := filepath.Abs(os.Args[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := s.Command(self, "-test.v", "-containerd=", "-test.run=^"+t.Name()+"$", "-bin", *bin)
+	cmd.Env = append(os.Environ(), besideSystemd+"=1")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = cmd.Stdout
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		t.Log("|", lines.Text()) // with the bar, it is not taken for the results of this test
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\nsystemd:\n%s", err, systemd.Log("containerd"))
+	}
+}
+
+// installDropIn adds lines to a service, and lets it write its log into a file: the node has no journal.
+func installDropIn(t *testing.T, unit, lines, log string) {
+	t.Helper()
+	install(t, filepath.Join(systemd.Units, unit+".service.d/node.conf"), "[Service]\nStandardError=append:"+log+"\n"+lines+"\n", 0o644)
+}
+
+// bareNode is a node with a containerd as it is installed from its release, which systemd runs, and with a container.
+type bareNode struct {
+	kept    string // a container that holds an HCA and runs all the time
+	keptPID int
+}
+
+// startBare installs and starts a containerd. Its state is not that of other containerds of the node, but of the one before.
+func startBare(t *testing.T, version, bare string) *bareNode {
+	t.Helper()
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = os.Stat("/var/lib/configure")
+	first := errors.Is(err, fs.ErrNotExist)
+	if first {
+		onNode(t, `set -e
+			mkdir -p /var/lib/configure /var/lib/containerd /run/containerd /run/nri
+			mount --bind /var/lib/configure /var/lib/containerd
+			for each in /run/containerd /run/nri; do mount -t tmpfs -o mode=0755 tmpfs $each; done`)
+	}
+	install(t, "/usr/local/lib/systemd/system/containerd.service", containerdUnit, 0o644)
+	installDropIn(t, "containerd", "ExecStart=\nExecStart=/usr/local/bin/containerd --config /etc/containerd/config.toml\n"+
+		"Environment=PATH="+parts.Containerd(version)+":"+os.Getenv("PATH")+"\nLimitNOFILE="+strconv.Itoa(filesOfUnit), containerdLog)
+	onNode(t, "ln -sf "+filepath.Join(parts.Containerd(version), "containerd")+" /usr/local/bin/containerd")
+	n := &bareNode{}
+	n.configure(t, bare)
+	manage(t, "daemon-reload")
+	manage(t, "start", "containerd")
+	t.Cleanup(func() {
+		manage(t, "stop", "containerd")
+		if t.Failed() {
+			t.Logf("containerd said:\n%s\nnri-rdma said:\n%s", readLog(containerdLog), readLog(pluginLog))
+		}
+		_ = os.Remove(containerdLog) // the next one says something else
+	})
+	client, err := pods.NewClient(containerd.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctrd = &containerd.Containerd{Options: containerd.Options{Version: version}, Server: &pods.Server{Client: client}}
+	t.Cleanup(func() {
+		client.Close()
+		ctrd = nil
+	})
+	awaitCRI(t)
+	if first {
+		importImages(t, filepath.Join(parts.Containerd(version), "ctr"), parts)
+	}
+	n.kept = runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
+	n.keptPID = pid(t, n.kept)
+	return n
+}
+
+// importImages has containerd take the images in, and gives the pause image all names that the configurations have for it.
+func importImages(t *testing.T, ctr string, parts node.PartSet) {
+	t.Helper()
+	script := ctr + " -n k8s.io images import " + parts.Image("pause") + " && " + ctr + " -n k8s.io images import " + parts.Image("busybox") +
+		" && " + ctr + " -n k8s.io images tag --force " + node.ImageName("pause")
+	for _, tag := range []string{"3.8", "3.9", "3.10", "3.10.1", "3.10.2"} {
+		script += " registry.k8s.io/pause:" + tag
+	}
+	onNode(t, script)
+}
+
+// configure replaces the node's configuration by one of the corpus.
+func (n *bareNode) configure(t *testing.T, configuration string) {
+	t.Helper()
+	const folder = "/etc/containerd"
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{"config.toml": readFile(t, corpus(configuration+".toml"))}
+	dropIns, err := filepath.Glob(corpus(configuration + ".conf.d/*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range dropIns {
+		files["conf.d/"+filepath.Base(file)] = readFile(t, file)
+	}
+	for name, text := range files {
+		install(t, filepath.Join(folder, name), text, 0o640)
+	}
+}
+
+// expectKept checks that the container that runs all the time is the one that was started.
+func (n *bareNode) expectKept(t *testing.T) {
+	t.Helper()
+	if got := pid(t, n.kept); got != n.keptPID {
+		t.Errorf("the process of the container that runs all the time is %d, it was %d", got, n.keptPID)
+	}
+	if err := syscall.Kill(n.keptPID, 0); err != nil {
+		t.Errorf("the container that runs all the time: %v", err)
+	}
+}
+
+// changed are the folders of the node in which configure changes files. Their files are compared byte by byte.
+var changed = []string{"/etc/containerd", "/etc/systemd", "/etc/rdma-spec", "/etc/nri", "/etc/crio", "/opt/nri", "/usr/local/lib/systemd", systemd.Units}
+
+// nodeFiles returns the files and folders of the node: mode, owner, and content or at least size and time, by path.
+func nodeFiles(t *testing.T) map[string]string {
+	t.Helper()
+	return filesIn(t, "/etc", "/opt", "/usr/local/bin", "/usr/local/lib/systemd", systemd.Units)
+}
+
+// filesIn returns the same of some folders.
+func filesIn(t *testing.T, folders ...string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, folder := range folders {
+		err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			all[path], err = describe(path, entry)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+func describe(path string, entry fs.DirEntry) (string, error) {
+	info, err := entry.Info()
+	if err != nil {
+		return "", err
+	}
+	owner, _ := info.Sys().(*syscall.Stat_t) // that is what Linux has
+	text := fmt.Sprintf("%v %d:%d", info.Mode(), owner.Uid, owner.Gid)
+	inside := func(folder string) bool { return strings.HasPrefix(path, folder+"/") }
+	switch {
+	case info.Mode()&fs.ModeSymlink != 0:
+		to, err := os.Readlink(path)
+		return text + " -> " + to, err
+	case info.Mode().IsRegular() && slices.ContainsFunc(changed, inside):
+		content, err := os.ReadFile(path)
+		return text + "\n" + string(content), err
+	case info.Mode().IsRegular():
+		return fmt.Sprintf("%s %d bytes of %v", text, info.Size(), info.ModTime()), nil
+	}
+	return text, nil
+}
+
+func readFile(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// readLog returns what a log has, if there is one.
+func readLog(file string) string {
+	text, _ := os.ReadFile(file) // none is as good
+	return string(text)
+}
+
+// manage runs systemctl.
+func manage(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "systemctl", args...).CombinedOutput(); err != nil {
+		t.Errorf("systemctl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// succeed runs rdma-spec, which must exit with 0.
+func succeed(t *testing.T, args ...string) {
+	t.Helper()
+	if stdout, stderr, status := call(t, args...); status != 0 {
+		t.Fatalf("rdma-spec %s: exit status %d\n%s%s", strings.Join(args, " "), status, stdout, stderr)
+	}
+}
+
+// awaitCRI waits until the containerd that systemd runs answers.
+func awaitCRI(t *testing.T) {
+	t.Helper()
+	await.That(t, patience, "answering CRI", func() bool { return ctrd.Answers(within(t, patience)) })
+}
+
+// awaitRegisteredService waits until the service's log says so many times that the plugin is registered.
+func awaitRegisteredService(t *testing.T, times int) {
+	t.Helper()
+	await.That(t, patience, "registered: the service", func() bool { return strings.Count(readLog(pluginLog), "msg=registered") >= times })
+}

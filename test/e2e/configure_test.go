@@ -1,0 +1,175 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+// TestConfigure sets nodes up with rdma-spec configure, and puts them back. A systemd runs the containerd, with the configuration files
+// that packages and platforms have.
+func TestConfigure(t *testing.T) {
+	if os.Getenv(besideSystemd) == "" {
+		runBesideSystemd(t)
+		return
+	}
+	type subtest struct {
+		name string
+		run  func(*testing.T, *bareNode)
+	}
+	for _, test := range []struct {
+		version, bare string
+		subtests      []subtest
+	}{
+		{version: "1.7.35", bare: "1.7/debian", subtests: []subtest{
+			{"All", testAll},
+			{"Configurations", configurations("1.7/imports", "1.7/quoting", "1.7/version-1")},
+		}},
+		{version: "2.4.2", bare: "2.4/nri-off", subtests: []subtest{
+			{"All", testAll},
+			{"DaemonThatDoesNotComeBack", testPutBack},
+			{"Configurations", configurations("2.4/crlf-imports", "2.4/version-1")},
+			{"HandMadeSpec", testHandMadeSpec},
+		}},
+	} { // the older first, since a newer one's state stays
+		t.Run(test.version, func(t *testing.T) {
+			n := startBare(t, test.version, test.bare)
+			for _, sub := range test.subtests {
+				t.Run(sub.name, func(t *testing.T) { sub.run(t, n) })
+			}
+		})
+	}
+}
+
+// One command, and what it prints as next, make a bare node one whose RDMA containers transfer. --revert gives the node its files again.
+func testAll(t *testing.T, n *bareNode) {
+	before := nodeFiles(t)
+	expectMemlock(t, n.kept, kernelDefault)
+
+	registered := strings.Count(readLog(pluginLog), "msg=registered")
+	_, next, status := call(t, "configure", "--all", "--restart")
+	if status != 0 {
+		t.Fatalf("rdma-spec configure --all --restart: exit status %d: %s", status, next)
+	}
+	for line := range strings.Lines(next) {
+		command, isNext := strings.CutPrefix(strings.TrimSpace(line), "rdma-spec: next: ")
+		if !isNext {
+			t.Fatalf("rdma-spec configure --all --restart says %s", next)
+		}
+		onNode(t, command)
+	}
+	awaitRegisteredService(t, registered+1)
+	awaitCRI(t)
+	pair := runPod(t, containerd.Pod{})
+	server := runContainer(t, pair, containerd.Container{Name: "server", Devices: containerd.Verbs(0)})
+	client := runContainer(t, pair, containerd.Container{Name: "client", Devices: containerd.Verbs(0), User: 1000})
+	expectTransfer(t, server, client)
+
+	manage(t, "disable", "--now", "nri-rdma")
+	succeed(t, "configure", "--revert", "--restart")
+	if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {
+		t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
+	}
+	awaitCRI(t)
+	n.expectKept(t)
+	if connection, err := net.Dial("unix", containerd.NRISocket); err == nil {
+		_ = connection.Close() // nothing was sent
+		t.Error("NRI still serves")
+	}
+}
+
+// A plugin that has no index is no harm as long as NRI is off; with NRI on, CRI does not start because of it, and no check of the
+// configuration shows that. configure puts everything back, and the daemon serves as before.
+func testPutBack(t *testing.T, n *bareNode) {
+	const harmful = "/opt/nri/plugins/logger"
+	install(t, harmful, "#!/bin/sh\n", 0o755)
+	t.Cleanup(func() {
+		if err := os.Remove(harmful); err != nil {
+			t.Error(err)
+		}
+	})
+	before := nodeFiles(t)
+	stdout, stderr, status := call(t, "configure", "nri", "--restart")
+	if status != 3 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasSuffix(stderr, ": the files are put back, and containerd.service runs as before\n") {
+		t.Errorf("rdma-spec configure nri --restart: exit status %d, %s%s", status, stdout, stderr)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {
+		t.Errorf("the node's files (-before +after):\n%s", diff)
+	}
+	awaitCRI(t)
+	n.expectKept(t)
+	runPod(t, containerd.Pod{})
+}
+
+// Who follows the usual recipe by hand, edit what ctr prints and let the handler use it, has containers with 1024 files. configure cures it.
+func testHandMadeSpec(t *testing.T, n *bareNode) {
+	n.configure(t, "2.4/default")
+	const spec, config = "/etc/containerd/cri-base.json", "/etc/containerd/config.toml"
+	install(t, spec, string(handMadeSpec(t)), 0o644)
+	text := readLog(config)
+	edited := strings.Replace(text, "base_runtime_spec = ''", "base_runtime_spec = '"+spec+"'", 1)
+	if edited == text {
+		t.Fatalf("the default configuration has no base_runtime_spec:\n%s", text)
+	}
+	install(t, config, edited, 0o644)
+	manage(t, "restart", "containerd")
+	awaitCRI(t)
+	before := filesIn(t, "/etc/containerd")
+	pod := runPod(t, containerd.Pod{})
+	capped := runContainer(t, pod, containerd.Container{Name: "capped"})
+	if got := shell(t, capped, "ulimit -Hn"); got != "1024" {
+		t.Errorf("with the recipe, a process may open %s files, and we say that it is 1024", got)
+	}
+	succeed(t, "configure", "handler", "runc", "--in-place", "--restart")
+	awaitCRI(t)
+	cured := runContainer(t, pod, containerd.Container{Name: "cured"})
+	if got := shell(t, cured, "ulimit -Hn"); got != strconv.Itoa(filesOfUnit) {
+		t.Errorf("a process may open %s files, want %d, as the unit says", got, filesOfUnit)
+	}
+	expectMemlock(t, cured, "unlimited")
+	n.expectKept(t)
+	succeed(t, "configure", "--revert")
+	if diff := cmp.Diff(before, filesIn(t, "/etc/containerd")); diff != "" {
+		t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
+	}
+}
+
+// corpus is the folder of configuration files that the tests of package containerd have.
+func corpus(name string) string {
+	return filepath.Join(*bin, "../cmd/rdma-spec/internal/configure/containerd/testdata", name)
+}
+
+// configurations turns NRI on in files of the corpus, one after another, and lets the daemon run a pod with each.
+func configurations(names ...string) func(*testing.T, *bareNode) {
+	return func(t *testing.T, n *bareNode) {
+		plugin := startAnyhow(t, filepath.Join(*bin, "nri-rdma")+" --budget "+budget)
+		for i, name := range names {
+			t.Run(filepath.Base(name), func(t *testing.T) {
+				n.configure(t, name)
+				before := filesIn(t, "/etc/containerd")
+				succeed(t, "configure", "nri", "--restart")
+				awaitRegistrations(t, plugin, i+1)
+				awaitCRI(t)
+				id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
+				expectMemlock(t, id, "unlimited")
+				n.expectKept(t)
+				succeed(t, "configure", "nri", "--revert")
+				if diff := cmp.Diff(before, filesIn(t, "/etc/containerd")); diff != "" {
+					t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
+				}
+			})
+		}
+	}
+}

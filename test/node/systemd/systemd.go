@@ -1,0 +1,115 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package systemd runs a systemd inside the node, in PID and mount namespaces of its own. It knows neither the services that it runs nor
+// what is tested.
+package systemd
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+)
+
+// Units is a folder of which systemd reads units.
+const Units = "/run/units"
+
+// private is where systemd listens.
+const private = "/run/systemd/private"
+
+// Systemd is a systemd that runs.
+type Systemd struct {
+	unshare *daemon.Process
+	pid     int
+}
+
+// Start starts a systemd that reads the units of Units and of other folders, those of the first folder first, and waits until it listens.
+func Start(ctx context.Context, folders ...string) (*Systemd, error) {
+	if err := writeTargets(); err != nil {
+		return nil, err
+	}
+	if err := maskGenerators(); err != nil {
+		return nil, err
+	}
+	if err := os.RemoveAll(private); err != nil { // an earlier one listened there
+		return nil, err
+	}
+	path := "SYSTEMD_UNIT_PATH=" + strings.Join(append(folders, Units), ":")
+	unshare, err := daemon.Start([]string{"container=other", path},
+		"unshare", "--fork", "--kill-child", "--pid", "--mount", "--mount-proc",
+		"/lib/systemd/systemd", "--system", "--unit=basic.target", "--log-target=kmsg", "--show-status=0")
+	if err != nil {
+		return nil, err
+	}
+	s := &Systemd{unshare: unshare}
+	children := fmt.Sprintf("/proc/%d/task/%d/children", unshare.PID(), unshare.PID())
+	err = unshare.Await(ctx, "has systemd listen", func() bool {
+		child, err := os.ReadFile(children)
+		if err == nil {
+			s.pid, _ = strconv.Atoi(strings.TrimSpace(string(child))) // 0: not yet
+		}
+		_, err = os.Stat(private)
+		return err == nil && s.pid != 0
+	})
+	if err != nil {
+		s.Stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// writeTargets writes the targets that services depend on, with nothing in them.
+func writeTargets() error {
+	for _, target := range []string{"sysinit", "basic", "multi-user", "shutdown"} {
+		if err := write(filepath.Join(Units, target+".target"), "[Unit]\nDefaultDependencies=no\n", 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maskGenerators keeps systemd's generators from making units of the node's mounts.
+func maskGenerators() error {
+	generators, err := filepath.Glob("/lib/systemd/system-generators/*")
+	if err != nil || len(generators) == 0 {
+		return fmt.Errorf("systemd's generators: %v, %w", generators, err)
+	}
+	for _, g := range generators {
+		if err := write(filepath.Join("/run/systemd/system-generators", filepath.Base(g)), "#!/bin/sh\n", 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func write(file, text string, mode os.FileMode) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(file, []byte(text), mode)
+}
+
+// Command returns a command that runs in systemd's namespaces, where its services are.
+func (s *Systemd) Command(program string, args ...string) *exec.Cmd {
+	return exec.Command("nsenter", append([]string{"--target", strconv.Itoa(s.pid), "--pid", "--mount", "--wd=.", program}, args...)...)
+}
+
+// Stop ends systemd, and with its PID namespace everything that it has started.
+func (s *Systemd) Stop() {
+	_ = s.unshare.Signal(syscall.SIGKILL) // it may have ended already
+	<-s.unshare.Exited()
+}
+
+// Log returns the lines of the kernel's log that systemd has written, and those that name a unit.
+func Log(unit string) string {
+	log, _ := exec.Command("dmesg").Output() // what there is of it helps
+	return strings.Join(regexp.MustCompile(`(?m)^.*(systemd|`+regexp.QuoteMeta(unit)+`).*$`).FindAllString(string(log), -1), "\n")
+}
