@@ -25,11 +25,11 @@ export CGO_ENABLED = 0
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## static binaries of nri-rdma and rdma-spec in bin/
-	go build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/nri-rdma ./cmd/rdma-spec
+build: ## static binaries of nri-rdma, rdma-spec and rdma-hook in bin/
+	go build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
 
 arm64: ## the same for arm64, in bin/arm64/
-	GOARCH=arm64 go build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec
+	GOARCH=arm64 go build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
 
 demo: bin/rdma-node build ## the main job, told on a real RDMA node that boots in QEMU
 	@go build -o bin/ ./test/demo
