@@ -25,14 +25,14 @@ type bundle struct {
 	VM json.RawMessage `json:"vm"`
 }
 
-// decided reports whether somebody else decides about the container's memlock.
+// decided reports whether somebody else decides about the container's memlock, whoever made the container.
 func (b bundle) decided() bool {
 	for _, limit := range b.Process.Rlimits {
 		if limit.Type == "RLIMIT_MEMLOCK" {
 			return true
 		}
 	}
-	return b.VM != nil || fromKubernetes(b.Annotations) || annotatedSandbox(b.Annotations)
+	return b.VM != nil || annotatedSandbox(b.Annotations)
 }
 
 const crioPrefix = "io.kubernetes.cri-o."

@@ -6,7 +6,7 @@
 //
 // Every container with a CDI device pays for its start, so this package imports little. It knows nothing of HCAs and of policy: where
 // somebody else decides about a container's memlock, it leaves the container alone. That is the spec's author where the bundle's
-// config.json names RLIMIT_MEMLOCK, and under Kubernetes the plugin. It also leaves sandboxed runtimes alone, whose process is a virtual
+// config.json names RLIMIT_MEMLOCK, and under Kubernetes the plugin, unless an administrator says that the node has none. It also leaves sandboxed runtimes alone, whose process is a virtual
 // machine's monitor.
 package hook
 
@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -36,15 +37,19 @@ const (
 
 // Options are the flags of the hook.
 type Options struct {
-	memlock  string
-	required bool
-	within   time.Duration
+	memlock    string
+	kubernetes bool
+	required   bool
+	within     time.Duration
+
+	inForce string // the file; tests have one of their own
 }
 
 // AddFlags adds the flags of the hook to a set.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&o.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK at least: unlimited, or a `SIZE` such as 16Gi")
+	f.BoolVar(&o.kubernetes, "kubernetes", false, "raise containers of Kubernetes, too, on a node where nri-rdma has never run since boot")
 	f.BoolVar(&o.required, "required", false, "exit with 1 where memlock cannot be raised: then the runtime does not start the container")
 	f.DurationVar(&o.within, "within", 200*time.Millisecond, "give up after this `TIME`")
 }
@@ -72,13 +77,23 @@ func (o Options) raise(in io.Reader, processes *limits.Processes) error {
 		return err
 	}
 	b, err := readBundle(s.Bundle)
-	if err == nil && !b.decided() && !fromKubernetes(s.Annotations) {
+	kubernetes := fromKubernetes(b.Annotations) || fromKubernetes(s.Annotations)
+	if err == nil && !b.decided() && !(kubernetes && o.leavesKubernetesAlone()) {
 		err = s.raise(b, processes, want)
 	}
 	if err != nil {
 		return fmt.Errorf("container %s: %w", strconv.Quote(s.ID[:min(len(s.ID), idMost)]), err)
 	}
 	return nil
+}
+
+// inForce is the policy that a registered plugin writes.
+const inForce = "/run/rdma-spec/policy.yaml"
+
+// leavesKubernetesAlone reports whether somebody else decides about containers of Kubernetes: by default the plugin, whether it runs or not.
+func (o Options) leavesKubernetesAlone() bool {
+	_, err := os.Lstat(o.inForce)
+	return !o.kubernetes || !errors.Is(err, fs.ErrNotExist)
 }
 
 // idMost bounds how much of a container's ID a message has.

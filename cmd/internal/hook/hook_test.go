@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -61,7 +62,7 @@ func configOf(id, fields string) string {
 // call runs the hook in a kernel, and returns its exit status and its lines in the journal.
 func call(k limits.Kernel, stdin io.Reader, args ...string) (status int, journal []string) {
 	var stderr bytes.Buffer
-	status = run(args, stdin, &stderr, limits.On(k), func(line string) error {
+	status = run(args, stdin, &stderr, "/none/policy.yaml", limits.On(k), func(line string) error {
 		journal = append(journal, line)
 		return nil
 	})
@@ -140,6 +141,36 @@ func TestLeavesAlone(t *testing.T) {
 				t.Errorf("memlock is %s after %d changes", got, k.Sets())
 			}
 		})
+	}
+}
+
+// With --kubernetes, containers of Kubernetes are raised where no plugin has written its policy since boot.
+func TestKubernetes(t *testing.T) {
+	if inForce != inforce.File {
+		t.Errorf("the policy in force is %s, and the hook looks for %s", inforce.File, inForce)
+	}
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(policy, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		policy, fields, args string
+		want                 spec.Limit
+	}{
+		{"/none", "", "", low},
+		{"/none", "", "--kubernetes", spec.Unlimited},
+		{policy, "", "--kubernetes", low},
+		{policy + "/none", "", "--kubernetes", low}, // not a folder: cannot tell
+		{"/none", `,"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":8388608,"soft":8388608}]}`, "--kubernetes", low},
+		{"/none", `,"vm":{}`, "--kubernetes", low},
+	} {
+		k := limitstest.NewKernel(map[string][]spec.Limit{ours: {low}})
+		bundle := newBundle(t, configOf(ours, `,"annotations":{"io.kubernetes.cri.container-type":"container"}`+test.fields))
+		var stderr bytes.Buffer
+		status := run(strings.Fields(test.args), strings.NewReader(stateOf("web", pid, bundle)), &stderr, test.policy, limits.On(k), func(string) error { return nil })
+		if got := k.Soft(ours)[0]; got != test.want || status != 0 || stderr.Len() > 0 {
+			t.Errorf("%+v: memlock is %s, exit status %d, %s", test, got, status, &stderr)
+		}
 	}
 }
 

@@ -21,11 +21,11 @@ const Program = "rdma-hook"
 // Main runs the hook memlock with its flags and returns the exit status. A status other than 0 keeps the container from starting, so only
 // --required makes an error one. A runtime discards what a hook writes where its status is 0: an error is a line in the journal as well.
 func Main(args []string, stdin io.Reader, stderr io.Writer) int {
-	return run(args, stdin, stderr, limits.New("/"), journal.New(Program).Error)
+	return run(args, stdin, stderr, inForce, limits.New("/"), journal.New(Program).Error)
 }
 
-func run(args []string, stdin io.Reader, stderr io.Writer, processes *limits.Processes, log func(line string) error) int {
-	var o Options
+func run(args []string, stdin io.Reader, stderr io.Writer, policy string, processes *limits.Processes, log func(line string) error) int {
+	o := Options{inForce: policy}
 	flags := pflag.NewFlagSet(Program, pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.Usage = func() {}

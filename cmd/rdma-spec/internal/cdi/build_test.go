@@ -179,7 +179,7 @@ func TestHook(t *testing.T) {
 		want    string
 	}{
 		{defaults, "/usr/local/bin/rdma-hook: rdma-hook memlock --memlock unlimited"},
-		{Options{Devices: []string{all}, Memlock: 16 << 30, Hook: "/opt/rdma-hook", Required: true}, "/opt/rdma-hook: rdma-hook memlock --memlock 16Gi --required"},
+		{Options{Devices: []string{all}, Memlock: 16 << 30, Hook: "/opt/rdma-hook", Required: true, Kubernetes: true}, "/opt/rdma-hook: rdma-hook memlock --memlock 16Gi --required --kubernetes"},
 		{Options{Devices: []string{all}, Memlock: spec.Unlimited, Hook: "/usr/bin/rdma-spec"}, "/usr/bin/rdma-spec: rdma-spec hook memlock --memlock unlimited"},
 		{Options{Devices: []string{all}}, ""},
 	} {

@@ -28,13 +28,14 @@ type Options struct {
 	Memlock    spec.Limit // 0: no hook
 	Hook       string
 	Required   bool // a container whose memlock cannot be raised does not start
+	Kubernetes bool // the hook raises containers of Kubernetes, too
 	Management bool // umad and issm devices, too
 }
 
 // Flags are the options as they are typed.
 type Flags struct {
-	devices, memlock, hook string
-	required, management   bool
+	devices, memlock, hook           string
+	required, kubernetes, management bool
 }
 
 // AddFlags adds the flags to a set.
@@ -43,17 +44,18 @@ func (f *Flags) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK of containers: unlimited, a `SIZE` such as 16Gi, or none for no hook")
 	set.StringVar(&f.hook, "hook", DefaultHook, "the `PROGRAM` that raises memlock: rdma-hook or rdma-spec")
 	set.BoolVar(&f.required, "required", false, "start no container whose memlock cannot be raised")
+	set.BoolVar(&f.kubernetes, "kubernetes", false, "raise memlock of containers of Kubernetes, too, on a node where nri-rdma does not run")
 	set.BoolVar(&f.management, "management", false, "add umad and issm, with which a container can disturb the whole fabric")
 }
 
 // Options reads the flags. An error is a wrong call.
 func (f *Flags) Options() (o Options, err error) {
-	o = Options{Devices: strings.Split(f.devices, ","), Hook: f.hook, Required: f.required, Management: f.management}
+	o = Options{Devices: strings.Split(f.devices, ","), Hook: f.hook, Required: f.required, Kubernetes: f.kubernetes, Management: f.management}
 	switch {
 	case slices.Contains(o.Devices, ""):
 		return o, errors.New("--devices has an empty name: write all, or names such as mlx5_0,mlx5_1")
 	case f.memlock == memlockNone:
-		o.Hook, o.Required = "", false
+		o.Hook, o.Required, o.Kubernetes = "", false, false
 		return o, nil
 	case !filepath.IsAbs(f.hook) || strings.ContainsAny(f.hook, " \t\n"):
 		return o, fmt.Errorf("--hook %q is not an absolute path without spaces", f.hook)
@@ -75,6 +77,9 @@ func (o Options) hookArgs() []string {
 	if o.Required {
 		args = append(args, "--required")
 	}
+	if o.Kubernetes {
+		args = append(args, "--kubernetes")
+	}
 	return args
 }
 
@@ -91,6 +96,9 @@ func (o Options) command() string {
 	}
 	if o.Required {
 		words = append(words, "--required")
+	}
+	if o.Kubernetes {
+		words = append(words, "--kubernetes")
 	}
 	if o.Management {
 		words = append(words, "--management")
