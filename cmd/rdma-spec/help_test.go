@@ -79,6 +79,7 @@ func TestEveryResultHasAnAPIVersion(t *testing.T) {
 	node := " --root " + root + " --config " + file + " --runtime-endpoint " + runtime.Socket
 	results := map[string]string{
 		"devices":      "devices --root " + root,
+		"cdi list":     "cdi list --root " + root,
 		"status":       "status" + node,
 		"repair":       "repair --dry-run" + node,
 		"explain":      "explain -f ../../deploy/examples/device-plugin.yaml --hca mlx5_0 --config " + file,
