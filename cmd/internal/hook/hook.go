@@ -78,7 +78,7 @@ func (o Options) raise(in io.Reader, processes *limits.Processes) error {
 	}
 	b, err := readBundle(s.Bundle)
 	kubernetes := fromKubernetes(b.Annotations) || fromKubernetes(s.Annotations)
-	if err == nil && !b.decided() && !(kubernetes && o.leavesKubernetesAlone()) {
+	if err == nil && !b.decided() && (!kubernetes || o.raisesKubernetes()) {
 		err = s.raise(b, processes, want)
 	}
 	if err != nil {
@@ -90,10 +90,10 @@ func (o Options) raise(in io.Reader, processes *limits.Processes) error {
 // inForce is the policy that a registered plugin writes.
 const inForce = "/run/rdma-spec/policy.yaml"
 
-// leavesKubernetesAlone reports whether somebody else decides about containers of Kubernetes: by default the plugin, whether it runs or not.
-func (o Options) leavesKubernetesAlone() bool {
+// raisesKubernetes reports whether nobody else decides about containers of Kubernetes. By default the plugin does, whether it runs or not.
+func (o Options) raisesKubernetes() bool {
 	_, err := os.Lstat(o.inForce)
-	return !o.kubernetes || !errors.Is(err, fs.ErrNotExist)
+	return o.kubernetes && errors.Is(err, fs.ErrNotExist)
 }
 
 // idMost bounds how much of a container's ID a message has.
