@@ -4,7 +4,7 @@
 package main
 
 import (
-	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -93,11 +93,20 @@ func (o *cdiGenerate) run(stdout, stderr io.Writer) error {
 	if hookMissing != nil && filepath.Clean(o.root) == "/" {
 		return hookMissing
 	}
+	var notes []string
 	for range rounds {
 		before := devicesChanged(o.root)
-		err = o.once(options, hookMissing, stdout, stderr)
+		notes, err = o.once(options, stdout)
 		if o.output == "" || devicesChanged(o.root).Equal(before) {
 			break
+		}
+	}
+	if hookMissing != nil {
+		notes = append(notes, hookMissing.Error())
+	}
+	if err == nil || errors.Is(err, errProblemFound) {
+		for _, note := range notes {
+			fmt.Fprintln(stderr, "rdma-spec: warning:", note)
 		}
 	}
 	return err
@@ -112,55 +121,41 @@ func devicesChanged(root string) time.Time {
 	return info.ModTime()
 }
 
-// once makes the file, or prints it.
-func (o *cdiGenerate) once(options cdi.Options, hookMissing error, stdout, stderr io.Writer) error {
+// once writes the file, or prints it, and returns what to say about it. Where no HCA can be used, it removes the file.
+func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []string, err error) {
 	node, err := hca.Scan(o.root)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	built, notes, missing := cdi.Build(node, options)
-	if hookMissing != nil {
-		notes = append(notes, hookMissing.Error())
-	}
 	for _, name := range missing {
 		notes = append(notes, fmt.Sprintf("this node has no HCA %q; see 'rdma-spec devices'", name))
 	}
 	if built == nil {
 		notes = append(notes, "no HCA of this node can be used; see 'rdma-spec devices'")
-	}
-	if err := o.write(built != nil, func() ([]byte, error) { return cdi.Text(built, options) }, stdout, stderr); err != nil {
-		return err
-	}
-	for _, note := range notes {
-		fmt.Fprintln(stderr, "rdma-spec: warning:", note)
-	}
-	if built == nil || len(missing) > 0 {
-		return errProblemFound
-	}
-	return nil
-}
-
-// write writes the text where there is one, and otherwise removes the file.
-func (o *cdiGenerate) write(any bool, text func() ([]byte, error), stdout, stderr io.Writer) error {
-	if !any {
-		if o.output == "" {
-			return nil
+		if o.output != "" {
+			removed, err := cdi.Remove(o.output)
+			if err != nil {
+				return nil, err
+			}
+			if removed {
+				notes = append(notes, o.output+" is removed")
+			}
 		}
-		removed, err := cdi.Remove(o.output)
-		if removed {
-			fmt.Fprintln(stderr, "rdma-spec: removed", o.output)
-		}
-		return err
+		return notes, errProblemFound
 	}
-	made, err := text()
-	if err != nil {
-		return err
+	text, err := cdi.Text(built, options)
+	switch {
+	case err != nil:
+	case o.output != "":
+		err = cdi.Write(o.output, text)
+	default:
+		_, err = stdout.Write(text)
 	}
-	if o.output != "" {
-		return cdi.Write(o.output, made)
+	if err == nil && len(missing) > 0 {
+		err = errProblemFound
 	}
-	_, err = io.Copy(stdout, bytes.NewReader(made))
-	return err
+	return notes, err
 }
 
 func newCDIListCommand() *cobra.Command {

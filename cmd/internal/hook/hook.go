@@ -19,6 +19,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -77,7 +78,7 @@ func (o Options) raise(in io.Reader, processes *limits.Processes) error {
 		return err
 	}
 	b, err := readBundle(s.Bundle)
-	kubernetes := fromKubernetes(b.Annotations) || fromKubernetes(s.Annotations)
+	kubernetes := fromKubernetes(b.Annotations) || fromKubernetes(s.Annotations) || strings.Contains(b.Linux.CgroupsPath, "kubepods")
 	if err == nil && !b.decided() && (!kubernetes || o.raisesKubernetes()) {
 		err = s.raise(b, processes, want)
 	}

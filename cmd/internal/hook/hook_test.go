@@ -27,7 +27,7 @@ import (
 const (
 	low    = spec.Limit(8 << 20)
 	pid    = 1000
-	parent = "/kubepods/" // of the cgroups of limitstest
+	parent = "/" // limitstest has the cgroups below another one
 )
 
 var (
@@ -121,6 +121,7 @@ func TestLeavesAlone(t *testing.T) {
 		"CRI-O":                  {fields: annotated(`"io.kubernetes.cri-o.Metadata":"{}"`)},
 		"CRI-O as Podman":        {fields: annotated(podman + `,"io.kubernetes.cri-o.Labels":"{}"`)},
 		"CRI in the state alone": {state: annotated(`"io.kubernetes.cri.sandbox-id":"a"`)},
+		"cri-dockerd":            {fields: `,"linux":{"cgroupsPath":"/kubepods/` + ours + `"}`},
 		"a virtual machine":      {fields: `,"vm":{"kernel":{"path":"/vmlinux"}}`},
 		"Kata by annotation":     {fields: annotated(`"io.katacontainers.pkg.oci.container_type":"pod_sandbox"`)},
 		"gVisor by annotation":   {fields: annotated(`"dev.gvisor.spec.mount.a":"b"`)},
