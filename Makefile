@@ -16,7 +16,7 @@ FUZZTIME ?= 1m
 # What runs in the node, and the tests that every runtime has to pass. Two nodes with a CPU each take two thirds of the time on two cores
 # that they take one after the other with two CPUs. A cluster wants both, and so does a containerd that clients press on while it comes up.
 NODE     := bin/rdma-node --timeout 30m --cpus 1
-SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEveryUser|Validator)$$
+SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEveryUser|Validator|CDI)$$
 
 export CGO_ENABLED = 0
 
@@ -25,11 +25,11 @@ export CGO_ENABLED = 0
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## static binaries of nri-rdma and rdma-spec in bin/
-	go build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/nri-rdma ./cmd/rdma-spec
+build: ## static binaries of nri-rdma, rdma-spec and rdma-hook in bin/
+	go build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
 
 arm64: ## the same for arm64, in bin/arm64/
-	GOARCH=arm64 go build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec
+	GOARCH=arm64 go build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
 
 demo: bin/rdma-node build ## the main job, told on a real RDMA node that boots in QEMU
 	@go build -o bin/ ./test/demo
@@ -69,7 +69,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 	  done; done
 
 # What a single test needs of the node's parts: the cluster's take minutes to build.
-TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure%,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
+TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure% TestPodman,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
 e2e: bin/rdma-node bin/e2e.test build ## tests on the real node; with TEST=TestName this one alone, on two CPUs
 	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
 	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(filter node-%,$(PARTS)))

@@ -73,7 +73,7 @@ The exit status is 0 if the node is configured, 1 if --revert is refused, 2 for 
 	f.StringVar(&o.root, "root", "/", "change the node below this `DIR`")
 	cmd.Flags().BoolVar(&all, "all", false, "turn NRI on, and install the plugin as a service")
 	service.addFlags(cmd)
-	cmd.AddCommand(newConfigureNRICommand(o), newConfigureHandlerCommand(o), newConfigureLimitsCommand(o), newConfigurePluginCommand(o))
+	cmd.AddCommand(newConfigureNRICommand(o), newConfigureHandlerCommand(o), newConfigureLimitsCommand(o), newConfigurePluginCommand(o), newConfigureCDICommand(o))
 	return cmd
 }
 

@@ -36,6 +36,10 @@ func TestFullStandardOutput(t *testing.T) {
 		"configure handler":     append([]string{"rdma"}, reverted...),
 		"configure limits":      reverted,
 		"configure plugin":      reverted,
+		"configure cdi":         reverted,
+		"cdi generate":          {"--root", root},
+		"cdi list":              {"--root", root},
+		"hook memlock":          {"--help"}, // it has no result
 		"version":               nil,
 		"completion bash":       nil,
 		"completion zsh":        nil,

@@ -54,16 +54,9 @@ func chooseDevices(root, choice string) (devices []hca.Device, notes []string, e
 }
 
 func allHCAs(node *hca.Node) (chosen []hca.HCA, notes []string, err error) {
-	for _, h := range node.HCAs {
-		_, err := h.Usable(false)
-		if err == nil && !h.Active() {
-			err = errors.New("it has no ACTIVE port: name it to include it")
-		}
-		if err != nil {
-			notes = append(notes, fmt.Sprintf("warning: HCA %s is left out: %v", h.Name, err))
-			continue
-		}
-		chosen = append(chosen, h)
+	chosen, left := node.Active()
+	for _, line := range left {
+		notes = append(notes, "warning: "+line)
 	}
 	if len(chosen) == 0 {
 		return nil, nil, errors.New("no HCA of this node can be used; see 'rdma-spec devices'")

@@ -44,7 +44,7 @@ func TestHelp(t *testing.T) {
 func TestCommandsAreInGroups(t *testing.T) {
 	help := call("", "--help").Stdout
 	for title, names := range map[string]string{
-		"On a node:": "devices repair status", "For a pod:": "explain verify", "Configuration:": "config configure generate",
+		"On a node:": "devices repair status", "For a pod:": "explain verify", "Configuration:": "cdi config configure generate",
 	} {
 		_, rest, found := strings.Cut(help, "\n"+title+"\n")
 		group, _, _ := strings.Cut(rest, "\n\n")
@@ -79,6 +79,7 @@ func TestEveryResultHasAnAPIVersion(t *testing.T) {
 	node := " --root " + root + " --config " + file + " --runtime-endpoint " + runtime.Socket
 	results := map[string]string{
 		"devices":      "devices --root " + root,
+		"cdi list":     "cdi list --root " + root,
 		"status":       "status" + node,
 		"repair":       "repair --dry-run" + node,
 		"explain":      "explain -f ../../deploy/examples/device-plugin.yaml --hca mlx5_0 --config " + file,

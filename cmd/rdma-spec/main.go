@@ -90,7 +90,7 @@ rdma-spec could not look or could not do what it was asked for.`,
 		&cobra.Group{ID: groupConfiguration, Title: "Configuration:"},
 	)
 	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newExplainCommand(), newVerifyCommand(),
-		newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newVersionCommand())
+		newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newCDICommand(), newHookCommand(), newVersionCommand())
 	return root
 }
 

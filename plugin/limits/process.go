@@ -11,18 +11,34 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// raise raises one process, if it is low and belongs to the container.
+// Membership reports whether a process belongs to a container. read returns the text of a file in the process's /proc/PID.
+type Membership func(read func(name string) ([]byte, error)) bool
+
+// inContainer is membership of the container with an ID, as its cgroup's name has it.
+func inContainer(id string) Membership {
+	return func(read func(name string) ([]byte, error)) bool {
+		text, err := read("cgroup")
+		return err == nil && containerOf(text) == id
+	}
+}
+
+func (p *Processes) is(pid int, member Membership) bool {
+	return member(func(name string) ([]byte, error) { return p.kernel.Read(pid, name) })
+}
+
+// RaiseOne raises RLIMIT_MEMLOCK of one process to at least what is wanted, if the process is low and belongs to a container. The error is
+// ErrGone if there is no such process.
 //
 // As long as the pidfd's process holds its ID, all that was asked and done by that ID was about that process. So that is asked
 // last; if it does not hold it any more, a stranger may have been hit. To tell whether one was, the limit is raised in two steps, and
 // first to a value that nobody else has.
-func (p *Processes) raise(id string, pid int, want spec.Limit) (raised bool, err error) {
+func (p *Processes) RaiseOne(pid int, want spec.Limit, member Membership) (raised bool, err error) {
 	process, err := p.kernel.Open(pid)
 	if err != nil {
 		return false, err
 	}
 	defer process.Close()
-	if !p.Belongs(pid, id) {
+	if !p.is(pid, member) {
 		return false, nil
 	}
 	current, err := memlock(p.kernel, pid)
@@ -42,14 +58,14 @@ func (p *Processes) raise(id string, pid int, want spec.Limit) (raised bool, err
 		return false, err
 	}
 	if !process.Holds() {
-		return false, p.undo(id, pid, change{before: former, after: mark})
+		return false, p.undo(member, pid, change{before: former, after: mark})
 	}
 	former, err = p.kernel.Set(pid, given)
 	if err != nil {
 		return false, err
 	}
 	if former != mark && !process.Holds() {
-		return false, p.undo(id, pid, change{before: former, after: given})
+		return false, p.undo(member, pid, change{before: former, after: given})
 	}
 	return true, nil
 }
@@ -65,8 +81,7 @@ func markOf(current, given spec.Rlimit) spec.Rlimit {
 
 // Belongs reports whether a process is one of a container's, given by its ID.
 func (p *Processes) Belongs(pid int, id string) bool {
-	text, err := p.kernel.Read(pid, "cgroup")
-	return err == nil && containerOf(text) == id
+	return p.is(pid, inContainer(id))
 }
 
 // processOf returns the process that a thread belongs to.
@@ -78,12 +93,15 @@ func (p *Processes) processOf(thread int) (pid int, err error) {
 	return parseTGID(status)
 }
 
+// nobody is the membership of a container without processes.
+func nobody(func(name string) ([]byte, error)) bool { return false }
+
 // change is what happened to the limit of whoever had a process ID.
 type change struct{ before, after spec.Rlimit }
 
 // undo takes back a change that was made to the limit of whoever got the ID of a process that ended. It gives ErrGone when all is
 // as it was.
-func (p *Processes) undo(member string, pid int, made change) error {
+func (p *Processes) undo(member Membership, pid int, made change) error {
 	for made.before != made.after {
 		left, err := p.setBack(member, pid, made)
 		if err != nil {
@@ -91,7 +109,7 @@ func (p *Processes) undo(member string, pid int, made change) error {
 				pid, made.after.Soft, made.before.Soft, err)
 		}
 		if left != made { // setting back has hit yet another one, whose limit must be as it was in any case
-			member = ""
+			member = nobody
 		}
 		made = left
 	}
@@ -99,7 +117,7 @@ func (p *Processes) undo(member string, pid int, made change) error {
 }
 
 // setBack takes back a change, and returns what is left to be taken back then. Whoever belongs to the container may keep it.
-func (p *Processes) setBack(member string, pid int, made change) (left change, err error) {
+func (p *Processes) setBack(member Membership, pid int, made change) (left change, err error) {
 	process, err := p.kernel.Open(pid)
 	if errors.Is(err, ErrThread) { // the limit that was hit is its process's
 		if pid, err = p.processOf(pid); err == nil {
@@ -117,7 +135,7 @@ func (p *Processes) setBack(member string, pid int, made change) (left change, e
 	}
 	defer process.Close()
 	current, err := memlock(p.kernel, pid)
-	if err != nil || current != made.after || member != "" && p.Belongs(pid, member) {
+	if err != nil || current != made.after || p.is(pid, member) {
 		if process.Holds() {
 			return change{}, nil // not one that was hit
 		}

@@ -87,7 +87,7 @@ func (r *raising) pass(id string, pids []int) (clean bool) {
 	raised := 0
 	var failed error
 	for _, pid := range pids {
-		was, err := r.raise(id, pid, r.wanted[id])
+		was, err := r.RaiseOne(pid, r.wanted[id], inContainer(id))
 		switch {
 		case errors.Is(err, ErrGone):
 		case err != nil:

@@ -33,6 +33,23 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	return usable, nil
 }
 
+// Active returns the HCAs that a container can use and that have an ACTIVE port, and for each of the others a line that says why it is left
+// out.
+func (n *Node) Active() (usable []HCA, leftOut []string) {
+	for _, h := range n.HCAs {
+		_, err := h.Usable(false)
+		if err == nil && !h.Active() {
+			err = errors.New("it has no ACTIVE port: name it to include it")
+		}
+		if err != nil {
+			leftOut = append(leftOut, fmt.Sprintf("HCA %s is left out: %v", h.Name, err))
+			continue
+		}
+		usable = append(usable, h)
+	}
+	return usable, leftOut
+}
+
 // soundVerbs gives the HCA's verbs device, or an error that says why it cannot be used.
 func (h HCA) soundVerbs() (Device, error) {
 	verbs, found := h.Verbs()

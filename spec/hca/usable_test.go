@@ -45,6 +45,23 @@ func TestUsable(t *testing.T) {
 	}
 }
 
+func TestActiveHCAs(t *testing.T) {
+	broken := one()
+	broken.HCAs = append(broken.HCAs, hcatest.A100Node().HCAs[0])
+	broken.HCAs[1].Name = "down"
+	usable, leftOut := scan(t, broken.Files()).Active()
+	if len(usable) != 1 || usable[0].Name == "down" {
+		t.Errorf("usable: %+v", usable)
+	}
+	if diff := cmp.Diff([]string{"HCA down is left out: it has no ACTIVE port: name it to include it"}, leftOut); diff != "" {
+		t.Errorf("left out (-want +got):\n%s", diff)
+	}
+	usable, leftOut = scan(t, one().Files().Without(oneVerbs, "sys/class/infiniband_verbs/uverbs0")).Active()
+	if len(usable) != 0 || len(leftOut) != 1 || !strings.Contains(leftOut[0], "load the module ib_uverbs") {
+		t.Errorf("without a verbs device: %+v, %q", usable, leftOut)
+	}
+}
+
 func TestConnectionManager(t *testing.T) {
 	sound := scan(t, hcatest.V100Node().Files())
 	efa := scan(t, hcatest.EFANode().Files())

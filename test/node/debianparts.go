@@ -20,6 +20,18 @@ func (r recipeBook) cni() part {
 	return r.programs("cni", "containernetworking-plugins", "usr/lib/cni")
 }
 
+// podman is Podman 4.3, and the library that it needs and that the host may lack.
+func (r recipeBook) podman() part {
+	return part{name: "podman", recipe: []string{"1"}, cost: "10 s", build: func(ctx context.Context, folder string) error {
+		for _, pkg := range []string{"podman", "libsubid4"} {
+			if err := r.debian.unpack(ctx, pkg, folder); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
 // programs is one folder of a Debian package.
 func (r recipeBook) programs(name, pkg, inside string) part {
 	return part{name: name, recipe: []string{"1", pkg, inside}, cost: "10 s", build: func(ctx context.Context, folder string) error {

@@ -51,6 +51,12 @@ func (s PartSet) Containerd(version string) string {
 // CRIO returns the folder with crio and pinns, of CRI-O 1.34.0.
 func (s PartSet) CRIO() string { return filepath.Join(s.folder, "crio-1.34.0") }
 
+// Podman returns a Podman's program, and the variable of its environment with which it finds its libraries.
+func (s PartSet) Podman() (program, variable string) {
+	folder := filepath.Join(s.folder, "podman", "usr")
+	return filepath.Join(folder, "bin", "podman"), "LD_LIBRARY_PATH=" + filepath.Join(folder, "lib", "x86_64-linux-gnu")
+}
+
 // Critest returns the program critest, of cri-tools 1.36.0.
 func (s PartSet) Critest() string { return filepath.Join(s.folder, "critest-1.36.0", "critest.test") }
 

@@ -43,6 +43,7 @@ type Process struct {
 	Began     spec.Rlimit    // what Limit was at first
 	Leader    int            // its process ID, where the table has it under a thread's
 	Threads   map[int]Thread // by ID; nil: one that sleeps
+	Command   string         // its program
 }
 
 // Thread is what a thread does.
@@ -200,6 +201,8 @@ func (k *Kernel) Read(pid int, name string) ([]byte, error) {
 		return fmt.Appendf(nil, "Max locked memory  %s %s bytes\n", words(p.Limit.Soft), words(p.Limit.Hard)), nil
 	case "status":
 		return fmt.Appendf(nil, "Name:\ta\nTgid:\t%d\nCapEff:\t00000000a80425fb\n", cmp.Or(p.Leader, pid)), nil
+	case "cmdline":
+		return []byte(p.Command + "\x00"), nil
 	case "uid_map":
 		return []byte("0 0 4294967295\n"), nil
 	}

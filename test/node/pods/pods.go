@@ -81,6 +81,7 @@ type Container struct {
 	Env         map[string]string
 	User        int64
 	Devices     []Device // as a device plugin gives them
+	CDIDevices  []string // qualified names, as a device plugin or a DRA driver gives them
 	Privileged  bool
 	MemoryLimit int64 // bytes; 0 is none
 	AddCaps     []string
@@ -224,6 +225,9 @@ func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 	}
 	for _, d := range ctr.Devices {
 		config.Devices = append(config.Devices, &cri.Device{HostPath: d.Host, ContainerPath: d.Container, Permissions: "rwm"})
+	}
+	for _, name := range ctr.CDIDevices {
+		config.CDIDevices = append(config.CDIDevices, &cri.CDIDevice{Name: name})
 	}
 	for _, m := range mounts {
 		config.Mounts = append(config.Mounts, &cri.Mount{ContainerPath: m.Container, HostPath: m.Host, Readonly: true})

@@ -1,0 +1,174 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package hook is what an OCI runtime runs between a container's creation and its start: it raises RLIMIT_MEMLOCK of the container's first
+// process. A CDI file names it as a createRuntime hook, since CDI has no rlimits.
+//
+// Every container with a CDI device pays for its start, so this package imports little. It knows nothing of HCAs and of policy: where
+// somebody else decides about a container's memlock, it leaves the container alone. That is the spec's author where the bundle's
+// config.json names RLIMIT_MEMLOCK, and under Kubernetes the plugin, unless an administrator says that the node has none. It also leaves sandboxed runtimes alone, whose process is a virtual
+// machine's monitor.
+package hook
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+const (
+	// stateMost bounds the OCI state. It has the container's annotations, which users write.
+	stateMost = 1 << 20
+	// configMost bounds config.json.
+	configMost = 16 << 20
+)
+
+// Options are the flags of the hook.
+type Options struct {
+	memlock    string
+	kubernetes bool
+	required   bool
+	within     time.Duration
+
+	inForce string // the file; tests have one of their own
+}
+
+// AddFlags adds the flags of the hook to a set.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
+	f.SortFlags = false
+	f.StringVar(&o.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK at least: unlimited, or a `SIZE` such as 16Gi")
+	f.BoolVar(&o.kubernetes, "kubernetes", false, "raise containers of Kubernetes, too, on a node where nri-rdma has never run since boot")
+	f.BoolVar(&o.required, "required", false, "exit with 1 where memlock cannot be raised: then the runtime does not start the container")
+	f.DurationVar(&o.within, "within", 200*time.Millisecond, "give up after this `TIME`")
+}
+
+// inTime carries out what a hook does, and waits for it no longer than --within.
+func (o Options) inTime(do func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- do() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(o.within):
+		return fmt.Errorf("not done after %s", o.within)
+	}
+}
+
+// raise raises the process that the OCI state on a reader names.
+func (o Options) raise(in io.Reader, processes *limits.Processes) error {
+	s, err := readState(in)
+	if err != nil {
+		return err
+	}
+	want, err := spec.ParseLimit(o.memlock)
+	if err != nil {
+		return err
+	}
+	b, err := readBundle(s.Bundle)
+	kubernetes := fromKubernetes(b.Annotations) || fromKubernetes(s.Annotations) || strings.Contains(b.Linux.CgroupsPath, "kubepods")
+	if err == nil && !b.decided() && (!kubernetes || o.raisesKubernetes()) {
+		err = s.raise(b, processes, want)
+	}
+	if err != nil {
+		return fmt.Errorf("container %s: %w", strconv.Quote(s.ID[:min(len(s.ID), idMost)]), err)
+	}
+	return nil
+}
+
+// inForce is the policy that a registered plugin writes.
+const inForce = "/run/rdma-spec/policy.yaml"
+
+// raisesKubernetes reports whether nobody else decides about containers of Kubernetes. By default the plugin does, whether it runs or not.
+func (o Options) raisesKubernetes() bool {
+	_, err := os.Lstat(o.inForce)
+	return o.kubernetes && errors.Is(err, fs.ErrNotExist)
+}
+
+// idMost bounds how much of a container's ID a message has.
+const idMost = 64
+
+// state is what the hook needs of an OCI state.
+type state struct {
+	ID          string            `json:"id"`
+	PID         int               `json:"pid"`
+	Bundle      string            `json:"bundle"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// readState reads the whole input, since a runtime may fail where it cannot write all of it.
+func readState(in io.Reader) (s state, err error) {
+	text, err := io.ReadAll(io.LimitReader(in, stateMost+1))
+	if err != nil {
+		return s, fmt.Errorf("cannot read the OCI state: %w", err)
+	}
+	if len(text) > stateMost {
+		_, err = io.Copy(io.Discard, in)
+		return s, errors.Join(fmt.Errorf("the OCI state on standard input is longer than %d bytes", stateMost), err)
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return s, errors.New("standard input is not an OCI state: run this as a createRuntime hook")
+	}
+	switch {
+	case s.PID <= 1:
+		return s, errors.New("the OCI state names no process: run this as a createRuntime hook")
+	case !filepath.IsAbs(s.Bundle):
+		return s, errors.New("the OCI state names no bundle")
+	}
+	return s, nil
+}
+
+// readBundle reads the config.json of a bundle.
+func readBundle(folder string) (b bundle, err error) {
+	name := filepath.Join(folder, "config.json")
+	file, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not block
+	if err != nil {
+		return b, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return b, fmt.Errorf("%s is not a regular file", name)
+	}
+	text, err := io.ReadAll(io.LimitReader(file, configMost+1))
+	switch {
+	case err != nil:
+		return b, err
+	case len(text) > configMost:
+		return b, fmt.Errorf("%s is longer than %d bytes", name, configMost)
+	}
+	if err := json.Unmarshal(text, &b); err != nil {
+		return b, fmt.Errorf("%s is not an OCI spec: %w", name, err)
+	}
+	return b, nil
+}
+
+// raise raises the container's process, which must be in the container's cgroup.
+func (s state) raise(b bundle, processes *limits.Processes, want spec.Limit) error {
+	stranger, sandboxed := false, false
+	_, err := processes.RaiseOne(s.PID, want, func(read func(name string) ([]byte, error)) bool {
+		// An error leaves the text empty: it is in no cgroup.
+		cgroup, _ := read("cgroup")
+		command, _ := read("cmdline")
+		stranger, sandboxed = !b.inCgroup(cgroup, s.ID), isSandbox(command)
+		return !stranger && !sandboxed
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("memlock is not raised: %w", err)
+	case stranger && !sandboxed:
+		return fmt.Errorf("memlock is not raised: process %d is not in the container's cgroup %q", s.PID, b.Linux.CgroupsPath)
+	}
+	return nil
+}

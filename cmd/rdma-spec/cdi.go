@@ -1,0 +1,229 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cdi"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+func newCDICommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cdi",
+		Short: "Make HCAs available to Podman, Docker and others by one --device flag",
+		Long: `Make and check CDI files, by which Podman, Docker, nerdctl, containerd and CRI-O know a node's HCAs
+by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container with such a device
+gets the HCA's device nodes, rdma_cm, and memlock.`,
+		Example: `  rdma-spec cdi generate --output /etc/cdi/rdma.yaml
+  rdma-spec cdi list`,
+		GroupID: groupConfiguration,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCDIGenerateCommand(), newCDIListCommand())
+	return cmd
+}
+
+// cdiGenerate are the flags of `rdma-spec cdi generate`.
+type cdiGenerate struct {
+	cdi.Flags
+	output, root string
+}
+
+func newCDIGenerateCommand() *cobra.Command {
+	var o cdiGenerate
+	cmd := &cobra.Command{
+		Use:   "generate",
+		Short: "Write the CDI file of the node's HCAs",
+		Long: `Write a CDI file in which each HCA that a container can use is a device, by its name, PCI address
+and netdevs: rdma.noderesource.dev/hca=mlx5_0. The device "all" stands for every physical HCA that
+has an ACTIVE port, or, with names in --devices, for those of them that have one.
+
+CDI has no rlimits. So the file names a hook, which runtimes run when they have made a container:
+it raises memlock of the container's first process, for root and for other users. It changes
+nothing where the container's spec names memlock, and nothing under Kubernetes, where the plugin
+nri-rdma decides. A process that is started later with exec has the runtime's own limit.
+
+--output replaces the file atomically, and removes it where no HCA can be used. The same node
+gives the same bytes.
+
+The exit status is 0 if the file is written, 1 if no HCA can be used or one that is named does
+not exist, 2 for a wrong call, and 3 if the file cannot be made or written.`,
+		Example: `  rdma-spec cdi generate
+  rdma-spec cdi generate --output /etc/cdi/rdma.yaml
+  rdma-spec cdi generate --devices mlx5_0,mlx5_1 --memlock 64Gi`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.output, "output", "", "write to a `FILE` instead of standard output, such as "+cdi.File)
+	o.AddFlags(f)
+	f.StringVar(&o.root, "root", "/", "find the node's sys and dev below this `DIR`")
+	complete(cmd, "devices", hcaNames(&o.root, devicesAll))
+	return cmd
+}
+
+// rounds bounds how often the file is made again because devices came or went meanwhile.
+const rounds = 5
+
+func (o *cdiGenerate) run(stdout, stderr io.Writer) error {
+	options, err := o.Options()
+	if err != nil {
+		return usageError{err}
+	}
+	if filepath.Ext(o.output) != ".yaml" && o.output != "" {
+		return usageError{fmt.Errorf("--output %s: a CDI file that is YAML has a name that ends with .yaml", o.output)}
+	}
+	var hookMissing error
+	if options.Hook != "" {
+		hookMissing = cdi.HookMissing(o.root, options.Hook)
+	}
+	if hookMissing != nil && filepath.Clean(o.root) == "/" {
+		return hookMissing
+	}
+	var notes []string
+	for range rounds {
+		before := devicesChanged(o.root)
+		notes, err = o.once(options, stdout)
+		if o.output == "" || devicesChanged(o.root).Equal(before) {
+			break
+		}
+	}
+	if hookMissing != nil {
+		notes = append(notes, hookMissing.Error())
+	}
+	if err == nil || errors.Is(err, errProblemFound) {
+		for _, note := range notes {
+			fmt.Fprintln(stderr, "rdma-spec: warning:", note)
+		}
+	}
+	return err
+}
+
+// devicesChanged returns when a device node of an HCA has come or gone. Whoever waits for that has the command run while others come and go.
+func devicesChanged(root string) time.Time {
+	info, err := os.Stat(filepath.Join(root, "dev/infiniband"))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
+
+// once writes the file, or prints it, and returns what to say about it. Where no HCA can be used, it removes the file.
+func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []string, err error) {
+	node, err := hca.Scan(o.root)
+	if err != nil {
+		return nil, err
+	}
+	built, notes, missing := cdi.Build(node, options)
+	for _, name := range missing {
+		notes = append(notes, fmt.Sprintf("this node has no HCA %q; see 'rdma-spec devices'", name))
+	}
+	if built == nil {
+		notes = append(notes, "no HCA of this node can be used; see 'rdma-spec devices'")
+		if o.output != "" {
+			removed, err := cdi.Remove(o.output)
+			if err != nil {
+				return nil, err
+			}
+			if removed {
+				notes = append(notes, o.output+" is removed")
+			}
+		}
+		return notes, errProblemFound
+	}
+	text, err := cdi.Text(built, options)
+	switch {
+	case err != nil:
+	case o.output != "":
+		err = cdi.Write(o.output, text)
+	default:
+		_, err = stdout.Write(text)
+	}
+	if err == nil && len(missing) > 0 {
+		err = errProblemFound
+	}
+	return notes, err
+}
+
+func newCDIListCommand() *cobra.Command {
+	var root string
+	var format *formatFlag
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the node's CDI devices, and what is wrong with them",
+		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, whoever wrote them, and compare them
+with the node: device nodes that are gone or have another number, names that stand for another
+HCA now, hooks that are missing, and devices that several files have.
+
+The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list cannot be made.`,
+		Example: `  rdma-spec cdi list
+  rdma-spec cdi list -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return listCDI(cmd.OutOrStdout(), cmd.ErrOrStderr(), root, format.format)
+		},
+	}
+	cmd.Flags().StringVar(&root, "root", "/", "find the node's sys, dev, etc and run below this `DIR`")
+	format = addFormatFlag(cmd, formatTable, formatJSON, formatYAML)
+	return cmd
+}
+
+// cdiFiles is the result for programs.
+type cdiFiles struct {
+	APIVersion string      `json:"apiVersion"`
+	Files      []cdi.Found `json:"files"`
+}
+
+func listCDI(stdout, stderr io.Writer, root, format string) error {
+	files, err := cdi.Look(root)
+	if err != nil {
+		return err
+	}
+	sound := true
+	var notes []string
+	var rows [][]string
+	for _, f := range files {
+		sound = sound && f.Sound()
+		if f.Problem != "" {
+			notes = append(notes, f.Path+": "+f.Problem)
+		}
+		for _, d := range f.Devices {
+			rows = append(rows, []string{d.Name, f.Path, baseNames(d.Nodes), baseNames(d.Hooks), d.Problem})
+		}
+	}
+	if format == formatTable {
+		err = writeTable(stdout, []string{"DEVICE", "FILE", "NODES", "HOOKS", "PROBLEM"}, rows)
+		if len(files) == 0 {
+			notes = append(notes, "this node has no CDI files: write one with 'rdma-spec cdi generate --output "+cdi.File+"'")
+		}
+	} else {
+		err = writeStructured(stdout, format, cdiFiles{apiVersion, append([]cdi.Found{}, files...)})
+		notes = nil
+	}
+	writeNotes(stderr, notes)
+	if err == nil && !sound {
+		return errProblemFound
+	}
+	return err
+}
+
+func baseNames(paths []string) string {
+	var names []string
+	for _, p := range paths {
+		names = append(names, filepath.Base(p))
+	}
+	return strings.Join(names, ",")
+}

@@ -1,0 +1,135 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cdi"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// withHook adds the hook's program to a node.
+func withHook(files hcatest.Files) hcatest.Files {
+	return files.With(hcatest.Files{"usr/local/bin/rdma-hook": "#!"})
+}
+
+// hookRoot makes a node that has the hook's program.
+func hookRoot(t *testing.T, files hcatest.Files) string {
+	t.Helper()
+	root := withHook(files).Root(t)
+	if err := os.Chmod(filepath.Join(root, "usr/local/bin/rdma-hook"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func TestCDIGenerate(t *testing.T) {
+	root := hookRoot(t, hcatest.V100Node().Files())
+	for args, want := range map[string]struct {
+		status         int
+		stdout, stderr string // what they contain; "" for nothing
+	}{
+		"":                               {0, "- name: mlx5_1\n", ""},
+		"--devices mlx5_1":               {0, "# Made with: rdma-spec cdi generate --devices mlx5_1 --memlock unlimited", ""},
+		"--memlock 16Gi --required":      {0, "- 16Gi\n        - --required\n", ""},
+		"--memlock none":                 {0, "--memlock none\n", ""},
+		"--management":                   {0, "path: /dev/infiniband/umad0\n", ""},
+		"--hook /none --memlock none":    {0, "--memlock none\n", ""},
+		"--hook /none":                   {0, "path: /none\n", "warning: the hook /none does not exist, and containers would not start"},
+		"--devices mlx5_1,mlx5_7":        {1, "- name: mlx5_1\n", `warning: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
+		"--devices mlx5_7":               {1, "", "warning: no HCA of this node can be used"},
+		"--devices mlx5_1,":              {2, "", "--devices has an empty name"},
+		"--memlock much":                 {2, "", `memlock "much" is not a size`},
+		"--hook rdma-hook":               {2, "", `--hook "rdma-hook" is not an absolute path`},
+		"--output /tmp/rdma-spec-x.json": {2, "", "a CDI file that is YAML"},
+		"mlx5_0":                         {2, "", "unknown command"},
+		"--root /none":                   {3, "", "no such file or directory"},
+	} {
+		if !strings.Contains(args, "--root") {
+			args += " --root " + root
+		}
+		got := call("", append([]string{"cdi", "generate"}, strings.Fields(args)...)...)
+		if got.Status != want.status || !strings.Contains(got.Stdout, want.stdout) || (want.stdout == "") != (got.Stdout == "") ||
+			!strings.Contains(got.Stderr, want.stderr) || (want.stderr == "") != (got.Stderr == "") {
+			t.Errorf("cdi generate %s: %+v\nwant %+v", args, got, want)
+		}
+	}
+}
+
+// The file follows the node: an HCA that goes is out of it, and without any there is no file.
+func TestCDIFileFollowsTheNode(t *testing.T) {
+	two := hcatest.V100Node()
+	one := hcatest.V100Node()
+	one.HCAs = one.HCAs[:1]
+	none := hcatest.Node{}
+	file := filepath.Join(t.TempDir(), "cdi/rdma.yaml")
+	for _, step := range []struct {
+		node    hcatest.Node
+		status  int
+		devices string
+		stderr  string
+	}{
+		{two, 0, "mlx5_0 mlx5_1", ""},
+		{one, 0, "mlx5_0", ""},
+		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; see 'rdma-spec devices'\nrdma-spec: warning: " + file + " is removed\n"},
+		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; see 'rdma-spec devices'\n"},
+		{two, 0, "mlx5_0 mlx5_1", ""},
+	} {
+		got := call("", "cdi", "generate", "--output", file, "--root", hookRoot(t, step.node.Files()))
+		text, err := os.ReadFile(file)
+		var devices []string
+		for line := range strings.Lines(string(text)) {
+			if name, found := strings.CutPrefix(strings.TrimSpace(line), "- name: mlx"); found {
+				devices = append(devices, "mlx"+name)
+			}
+		}
+		if got.Status != step.status || got.Stdout != "" || strings.Join(devices, " ") != step.devices || (err != nil) != (step.devices == "") || got.Stderr != step.stderr {
+			t.Errorf("%d HCAs: %+v, %v\n%s", len(step.node.HCAs), got, err, text)
+		}
+	}
+}
+
+func TestCDIList(t *testing.T) {
+	root := hookRoot(t, hcatest.V100Node().Files())
+	if got := call("", "cdi", "list", "--root", root); got.Status != 0 || !strings.Contains(got.Stderr, "this node has no CDI files") {
+		t.Errorf("no files: %+v", got)
+	}
+	file := filepath.Join(root, cdi.File)
+	if got := call("", "cdi", "generate", "--output", file, "--devices", "mlx5_1", "--root", root); got.Status != 0 {
+		t.Fatalf("%+v", got)
+	}
+	got := call("", "cdi", "list", "--root", root)
+	if got.Status != 0 || got.Stderr != "" || !strings.Contains(got.Stdout, "rdma.noderesource.dev/hca=mlx5_1        /etc/cdi/rdma.yaml  uverbs1,rdma_cm  rdma-hook  -\n") {
+		t.Errorf("sound: %+v", got)
+	}
+	if err := os.Remove(filepath.Join(root, "usr/local/bin/rdma-hook")); err != nil {
+		t.Fatal(err)
+	}
+	if got := call("", "cdi", "list", "--root", root); got.Status != 1 || !strings.Contains(got.Stderr, "/etc/cdi/rdma.yaml: the hook /usr/local/bin/rdma-hook does not exist") {
+		t.Errorf("without the hook: %+v", got)
+	}
+	var result struct {
+		APIVersion string
+		Files      []cdi.Found
+	}
+	got = call("", "cdi", "list", "-o", "json", "--root", root)
+	if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil || got.Status != 1 || got.Stderr != "" || result.APIVersion != apiVersion || len(result.Files) != 1 || result.Files[0].Sound() {
+		t.Errorf("%v: %+v", err, got)
+	}
+}
+
+// The hook as a subcommand exits with 0 whatever is wrong, unless it is required.
+func TestHookCommand(t *testing.T) {
+	for args, want := range map[string]int{"": 0, "--required": 1, "--wrong": 0, "--required extra": 1, "--memlock 1": 0} {
+		got := call("garbage", append([]string{"hook", "memlock"}, strings.Fields(args)...)...)
+		if got.Status != want || got.Stdout != "" || !strings.HasPrefix(got.Stderr, "rdma-hook: ") || strings.Count(got.Stderr, "\n") != 1 {
+			t.Errorf("hook memlock %s: %+v, want status %d", args, got, want)
+		}
+	}
+}

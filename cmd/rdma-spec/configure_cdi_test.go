@@ -1,0 +1,108 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// cdiNode returns a node with files, and a folder of programs.
+func cdiNode(t *testing.T, files ...string) (root, programs string) {
+	t.Helper()
+	root, programs = t.TempDir(), t.TempDir()
+	for _, file := range append(files, "etc/hostname") {
+		path := filepath.Join(root, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("[Service]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"rdma-spec", "rdma-hook"} {
+		if err := os.WriteFile(filepath.Join(programs, name), []byte("\x7fELF "+name), 0o755); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	return root, programs
+}
+
+func TestConfigureCDI(t *testing.T) {
+	root, programs := cdiNode(t)
+	before := nodeFiles(t, root)
+	args := []string{"configure", "cdi", "--programs", programs, "--root", root}
+	if dry := call("", append(args, "--dry-run")...); dry.Status != 0 || !strings.Contains(dry.Stdout, "+PathChanged=/dev/infiniband") {
+		t.Errorf("--dry-run: %+v", dry)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Fatalf("--dry-run (-before +after):\n%s", diff)
+	}
+	got := call("", args...)
+	wrote := ""
+	for _, file := range []string{
+		"/usr/local/bin/rdma-hook", "/usr/local/bin/rdma-spec",
+		"/etc/systemd/system/rdma-spec-cdi.service", "/etc/systemd/system/rdma-spec-cdi.path", "/etc/systemd/system/rdma-spec-cdi.timer",
+	} {
+		wrote += "wrote " + root + file + "\n"
+	}
+	if got.Status != 0 || got.Stdout != wrote || !strings.Contains(got.Stderr, "next: systemctl enable --now rdma-spec-cdi.service rdma-spec-cdi.path rdma-spec-cdi.timer\n") {
+		t.Errorf("%+v, want\n%s", got, wrote)
+	}
+	if info, err := os.Stat(filepath.Join(root, "usr/local/bin/rdma-hook")); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the hook: %v, %v", info, err)
+	}
+	if again := call("", args...); again.Status != 0 || again.Stdout != "cdi: nothing to change\n" {
+		t.Errorf("again: %+v", again)
+	}
+	if got := call("", "configure", "cdi", "--revert", "--root", root); got.Status != 0 {
+		t.Errorf("--revert: %+v", got)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Errorf("--revert (-before +after):\n%s", diff)
+	}
+}
+
+// A node with a kubelet is refused, since a pod could get HCAs past NRI.
+func TestConfigureCDIRefusesAKubeletsNode(t *testing.T) {
+	for _, file := range []string{
+		"usr/lib/systemd/system/kubelet.service", "etc/systemd/system/k3s-agent.service", "etc/systemd/system/rke2-server.service",
+		"var/lib/kubelet/config.yaml", "etc/kubernetes/kubelet.conf",
+	} {
+		root, programs := cdiNode(t, file)
+		before := nodeFiles(t, root)
+		args := []string{"configure", "cdi", "--programs", programs, "--root", root}
+		got := call("", args...)
+		if got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr, "NVIDIA_VISIBLE_DEVICES") || !strings.Contains(got.Stderr, "this node has a kubelet (") || strings.Count(got.Stderr, "\n") != 1 {
+			t.Errorf("%s: %+v", file, got)
+		}
+		if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", file, diff)
+		}
+		if got := call("", append(args, "--kubernetes")...); got.Status != 0 {
+			t.Errorf("%s --kubernetes: %+v", file, got)
+		}
+	}
+}
+
+func TestConfigureCDIErrors(t *testing.T) {
+	root, programs := cdiNode(t)
+	for _, test := range []struct {
+		args   string
+		status int
+		want   string
+	}{
+		{"--programs " + root, 3, "/rdma-hook does not exist: put rdma-hook and rdma-spec into one folder"},
+		{"--restart --programs " + programs, 2, "--restart is for a container runtime"},
+	} {
+		got := call("", append([]string{"configure", "cdi", "--root", root}, strings.Fields(test.args)...)...)
+		if got.Status != test.status || !strings.Contains(got.Stderr, test.want) {
+			t.Errorf("%s: %+v, want %s", test.args, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// Folders are where runtimes look for CDI files, relative to a node's root. The later ones have priority.
+var Folders = []string{"etc/cdi", "run/cdi"}
+
+// fileMost bounds a file. One with hundreds of devices has less.
+const fileMost = 4 << 20
+
+// Found is a CDI file of a node.
+type Found struct {
+	Path string `json:"path"`           // on the node: without the root
+	Kind string `json:"kind,omitempty"` // empty where the file cannot be read
+	// Problem is what is wrong with the file as a whole: it cannot be read, its hook is missing, or it lacks devices.
+	Problem string   `json:"problem,omitempty"`
+	Devices []Device `json:"devices,omitempty"`
+}
+
+// Ours reports whether it is a file as Build makes it, whoever wrote it.
+func (f Found) Ours() bool { return f.Kind == Kind }
+
+// Sound reports whether nothing is wrong with the file and its devices.
+func (f Found) Sound() bool {
+	return f.Problem == "" && !slices.ContainsFunc(f.Devices, func(d Device) bool { return d.Problem != "" })
+}
+
+// Device is a device of a CDI file.
+type Device struct {
+	Name    string   `json:"name"`              // qualified: rdma.noderesource.dev/hca=mlx5_0
+	Nodes   []string `json:"nodes"`             // the paths of its device nodes, those that all devices of the file share last
+	Hooks   []string `json:"hooks,omitempty"`   // the paths of its hooks
+	Problem string   `json:"problem,omitempty"` // why a container does not get what the name stands for
+}
+
+// Look reads all CDI files of the node below a root, in the order of their priority, and compares them with the node's devices. It
+// changes nothing. Nothing found is no error.
+func Look(root string) ([]Found, error) {
+	node, err := hca.Scan(root)
+	if err != nil {
+		return nil, err
+	}
+	var files []Found
+	for _, folder := range Folders {
+		entries, err := os.ReadDir(filepath.Join(root, folder))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("cannot read %s: %w", filepath.Join(root, folder), oserror.Reason(err))
+		}
+		for _, entry := range entries {
+			if extension := filepath.Ext(entry.Name()); !entry.IsDir() && (extension == ".yaml" || extension == ".json") {
+				files = append(files, look(root, path.Join("/", folder, entry.Name()), node))
+			}
+		}
+	}
+	markConflicts(files)
+	return files, nil
+}
+
+// look reads a file.
+func look(root, name string, node *hca.Node) Found {
+	found := Found{Path: name}
+	text, err := readRegular(filepath.Join(root, name))
+	if err != nil {
+		found.Problem = err.Error()
+		return found
+	}
+	read, err := cdi.ReadSpec(filepath.Join(root, name), 0)
+	if err != nil {
+		found.Problem = "runtimes ignore it: " + strings.ReplaceAll(err.Error(), root, "/")
+		return found
+	}
+	found.Kind = read.Kind
+	l := looking{root: root, node: node}
+	shared := &read.ContainerEdits
+	for _, d := range read.Devices {
+		device := Device{Name: read.Kind + "=" + d.Name}
+		for _, edits := range []*specs.ContainerEdits{&d.ContainerEdits, shared} {
+			for _, n := range edits.DeviceNodes {
+				device.Nodes = append(device.Nodes, n.Path)
+				if device.Problem == "" {
+					device.Problem = l.nodeProblem(n)
+				}
+			}
+			for _, h := range edits.Hooks {
+				device.Hooks = append(device.Hooks, h.Path)
+			}
+		}
+		found.Devices = append(found.Devices, device)
+	}
+	if found.Ours() {
+		l.compare(&found, read.Spec, string(text))
+	}
+	return found
+}
+
+func readRegular(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return nil, oserror.Reason(err)
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case info.Size() > fileMost:
+		return nil, fmt.Errorf("it is longer than %d bytes", fileMost)
+	}
+	text, err := os.ReadFile(name)
+	return text, oserror.Reason(err)
+}
+
+type looking struct {
+	root string
+	node *hca.Node
+}
+
+// nodeProblem says why a device node is not the one that the file means. Of nodes that belong to no HCA it is only known whether they are
+// there, and only on the node itself.
+func (l looking) nodeProblem(n *specs.DeviceNode) string {
+	name := n.HostPath
+	if name == "" {
+		name = n.Path
+	}
+	known, found := l.device(name)
+	switch {
+	case found && n.Major != 0 && (n.Major != int64(known.Major) || n.Minor != int64(known.Minor)):
+		return fmt.Sprintf("%s is %s on this node, and the file has %d:%d", name, known.Number, n.Major, n.Minor)
+	case found && !known.Sound():
+		return known.Problem
+	case found:
+		return ""
+	case strings.HasPrefix(name, "/dev/infiniband/"):
+		return fmt.Sprintf("this node has no %s", name)
+	}
+	if _, err := os.Lstat(name); filepath.Clean(l.root) == "/" && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Sprintf("this node has no %s", name)
+	}
+	return ""
+}
+
+// device returns the device at a path.
+func (l looking) device(name string) (hca.Device, bool) {
+	devices := []hca.Device{}
+	for _, h := range l.node.HCAs {
+		devices = append(devices, h.Devices...)
+	}
+	if l.node.RDMACM != nil {
+		devices = append(devices, *l.node.RDMACM)
+	}
+	at := slices.IndexFunc(devices, func(d hca.Device) bool { return d.Path == path.Clean(name) })
+	if at < 0 {
+		return hca.Device{}, false
+	}
+	return devices[at], true
+}
+
+// compare compares one of our files with what would be written now.
+func (l looking) compare(found *Found, file *specs.Spec, text string) {
+	for _, h := range file.ContainerEdits.Hooks {
+		if err := HookMissing(l.root, h.Path); err != nil {
+			found.Problem = err.Error()
+		}
+	}
+	o, known := optionsOf(text)
+	if !known {
+		o = Options{Devices: []string{all}, Management: strings.Contains(text, "/umad")}
+	}
+	now, _, _ := Build(l.node, o)
+	if now == nil {
+		now = &specs.Spec{}
+	}
+	for i := range found.Devices {
+		d := &found.Devices[i]
+		at := indexOf(now.Devices, file.Devices[i].Name)
+		switch {
+		case d.Problem != "":
+		case at < 0:
+			d.Problem = "no usable HCA of this node has this name now"
+		default:
+			d.Problem = differs(file.Devices[i].ContainerEdits.DeviceNodes, now.Devices[at].ContainerEdits.DeviceNodes)
+		}
+	}
+	for _, d := range now.Devices {
+		if known && found.Problem == "" && indexOf(file.Devices, d.Name) < 0 {
+			found.Problem = fmt.Sprintf("it does not have %s yet: run '%s --output %s'", d.Name, o.command(), found.Path)
+		}
+	}
+}
+
+func indexOf(devices []specs.Device, name string) int {
+	return slices.IndexFunc(devices, func(d specs.Device) bool { return d.Name == name })
+}
+
+// differs says what a device has now where a file has something else.
+func differs(file, now []*specs.DeviceNode) string {
+	paths := func(nodes []*specs.DeviceNode) string {
+		var all []string
+		for _, n := range nodes {
+			all = append(all, path.Base(n.Path))
+		}
+		return strings.Join(all, ",")
+	}
+	if had, has := paths(file), paths(now); had != has {
+		return fmt.Sprintf("it has %s now, and the file has %s", has, had)
+	}
+	return ""
+}
+
+// markConflicts marks devices that several files have. Of two in one folder runtimes take neither; a later folder hides an earlier one.
+func markConflicts(files []Found) {
+	first := map[string]*Device{}
+	from := map[string]string{}
+	for i := range files {
+		for j := range files[i].Devices {
+			d := &files[i].Devices[j]
+			if earlier, twice := first[d.Name]; twice {
+				if path.Dir(from[d.Name]) == path.Dir(files[i].Path) {
+					earlier.Problem = "runtimes refuse it: " + files[i].Path + " has it, too"
+					d.Problem = "runtimes refuse it: " + from[d.Name] + " has it, too"
+				} else {
+					earlier.Problem = files[i].Path + " is taken instead"
+				}
+			}
+			first[d.Name], from[d.Name] = d, files[i].Path
+		}
+	}
+}

@@ -1,0 +1,74 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/deploy/systemd"
+)
+
+// cdiPrograms are what the CDI file and its units need, and where.
+var cdiPrograms = map[string]string{"rdma-spec": "usr/local/bin/rdma-spec", "rdma-hook": "usr/local/bin/rdma-hook"}
+
+// kubelets are what only a node with a kubelet has: units, and files.
+var (
+	kubeletUnits = []string{"kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller"}
+	kubeletFiles = []string{"var/lib/kubelet/config.yaml", "var/lib/kubelet/kubeconfig", "var/lib/kubelet/pods", "etc/kubernetes/kubelet.conf", "var/snap/microk8s"}
+)
+
+// Kubelet returns what shows that the node below a root has a kubelet; "" if nothing does.
+func Kubelet(root string) string {
+	for _, unit := range kubeletUnits {
+		if HasUnit(root, unit) {
+			return "the unit " + unit + ".service"
+		}
+	}
+	for _, file := range kubeletFiles {
+		if _, err := os.Stat(filepath.Join(root, file)); err == nil {
+			return "/" + file
+		}
+	}
+	return ""
+}
+
+// CDI plans that the node below a root has a CDI file of its HCAs that stays right: the hook, and the units that write the file. folder has
+// the programs.
+func CDI(root, folder string) (change.Plan, error) {
+	var plan change.Plan
+	for _, name := range []string{"rdma-hook", "rdma-spec"} {
+		from := filepath.Join(folder, name)
+		content, err := os.ReadFile(from)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s does not exist: put rdma-hook and rdma-spec into one folder, or name it with --programs", from)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("cannot read %s: %w", from, oserror.Reason(err))
+		}
+		plan = append(plan, change.File{Path: filepath.Join(root, cdiPrograms[name]), Content: content, Mode: 0o755})
+	}
+	for _, unit := range CDIUnits {
+		content, err := systemd.CDI.ReadFile(unit)
+		if err != nil {
+			return nil, err
+		}
+		plan = append(plan, change.File{Path: filepath.Join(root, "etc/systemd/system", unit), Content: content})
+	}
+	return plan, nil
+}
+
+// CDIUnits are the units that keep the CDI file right.
+var CDIUnits = []string{"rdma-spec-cdi.service", "rdma-spec-cdi.path", "rdma-spec-cdi.timer"}
+
+// CDINext says how to start the units.
+func CDINext() []string {
+	return []string{"systemctl daemon-reload", "systemctl enable --now " + strings.Join(CDIUnits, " ")}
+}

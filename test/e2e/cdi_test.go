@@ -1,0 +1,169 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+const (
+	cdiFile   = "/etc/cdi/rdma.yaml"
+	cdiDevice = "rdma.noderesource.dev/hca=rxe0"
+	// lockInside has a container say what it may lock, and lock 64 MiB.
+	lockInside = "ulimit -l; /opt/locker mmap 67108864"
+	enough     = "unlimited\nlocked\n"
+	// tooLittle is what lockInside says with the kernel's default limit.
+	tooLittle = "8192\nresource temporarily unavailable\n"
+)
+
+// writeCDI installs the hook, and writes the node's CDI file with flags. It goes with the test. The node's CPU is emulated, so the hook has
+// more time than by default.
+func writeCDI(t *testing.T, flags ...string) {
+	t.Helper()
+	program, err := os.ReadFile(filepath.Join(*bin, "rdma-hook"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook := filepath.Join(t.TempDir(), "rdma-hook")
+	if err := os.WriteFile(hook, program, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { onNodeAfter(t, "rm -f "+cdiFile) })
+	rdmaSpec(t, append([]string{"cdi", "generate", "--output", cdiFile, "--hook", hook}, flags...)...)
+	rdmaSpec(t, "cdi", "list") // fails where something is wrong
+	text, err := os.ReadFile(cdiFile)
+	if err == nil {
+		err = os.WriteFile(cdiFile, bytes.Replace(text, []byte("      - memlock\n"), []byte("      - memlock\n        - --within=10s\n"), 1), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, _ := os.ReadFile(cdiFile); len(flags) == 0 && !strings.Contains(string(text), "--within=10s") {
+		t.Fatalf("the file has no hook:\n%s", text)
+	}
+}
+
+// ctrRun runs lockInside in a container of ctr, and returns its output.
+func ctrRun(t *testing.T, user int) string {
+	t.Helper()
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := fmt.Sprintf("cdi-%d", user)
+	return runOnNode(t, nil, filepath.Join(parts.Containerd(*version), "ctr"), "-n", "k8s.io", "run", "--rm", "--net-host", "--user", strconv.Itoa(user),
+		"--runc-binary", parts.Runtime(*runtime), "--mount", "type=bind,src="+*bin+"/locker,dst=/opt/locker,options=rbind:ro",
+		"--device", cdiDevice, node.ImageName("busybox"), name, "/bin/busybox", "sh", "-c", lockInside)
+}
+
+// runOnNode runs a program, and returns its standard output. That it exits with 1 is no error: so does a container that could not lock.
+func runOnNode(t *testing.T, env []string, name string, args ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(within(t, 2*patience), name, args...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), env...), &stdout, &stderr
+	var ended *exec.ExitError
+	if err := cmd.Run(); err != nil && (!errors.As(err, &ended) || ended.ExitCode() != 1 || stdout.Len() == 0) {
+		t.Fatalf("%s %s: %v: %s", name, strings.Join(args, " "), err, &stderr)
+	}
+	return stdout.String()
+}
+
+// A container with a CDI device can lock memory, as root and as another user, and without the hook it cannot. Containers of Kubernetes get
+// what the plugin's policy gives them, on every runtime, and without a plugin only where an administrator said so.
+func TestCDI(t *testing.T) {
+	t.Run("ctr", func(t *testing.T) {
+		writeCDI(t)
+		for _, user := range []int{0, 1000} {
+			if got := ctrRun(t, user); got != enough {
+				t.Errorf("user %d: a container says %q, want %q", user, got, enough)
+			}
+		}
+	})
+	t.Run("ctr without the hook", func(t *testing.T) {
+		writeCDI(t, "--memlock", "none")
+		if got := ctrRun(t, 0); got != tooLittle {
+			t.Errorf("a container says %q, want %q", got, tooLittle)
+		}
+	})
+	t.Run("CRI", func(t *testing.T) {
+		onNode(t, "rm -f /run/rdma-spec/policy.yaml") // as on a node without NRI: an earlier test's plugin has left it
+		pod := runPod(t, containerd.Pod{})
+		writeCDI(t, "--kubernetes")
+		for _, user := range []int64{0, 1000} {
+			id := runContainer(t, pod, withLocker(containerd.Container{Name: fmt.Sprintf("on-%d", user), User: user, CDIDevices: []string{cdiDevice}}))
+			expectMemlock(t, id, "unlimited")
+			if got := locker(t, id, "mmap", 64<<20); user == 0 && !strings.Contains(got, "unavailable") {
+				t.Errorf("an exec, which has the daemon's limit, says %q", got)
+			}
+		}
+		locks := runContainer(t, pod, withLocker(containerd.Container{Name: "locks", User: 1000, CDIDevices: []string{cdiDevice}, Args: []string{"/opt/locker", "mmap", "67108864"}}))
+		if got, err := pod.Wait(within(t, patience), locks); err != nil || strings.TrimSpace(got.Out) != "locked" {
+			t.Errorf("the container says %q, %v", got.Out, err)
+		}
+		writeCDI(t)
+		expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "off", CDIDevices: []string{cdiDevice}}), kernelDefault)
+	})
+	t.Run("beside the plugin", func(t *testing.T) {
+		writeCDI(t, "--kubernetes")
+		startPlugin(t, "memlock: 16Gi")
+		pod := runPod(t, containerd.Pod{Annotations: map[string]string{"rdma.noderesource.dev/container.out": `false`}})
+		expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "policy", CDIDevices: []string{cdiDevice}}), strconv.Itoa(16<<30))
+		expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "out", CDIDevices: []string{cdiDevice}}), kernelDefault)
+	})
+	t.Run("in a handler that the plugin skips", func(t *testing.T) {
+		writeCDI(t, "--kubernetes")
+		startPlugin(t, `skipRuntimeHandlers: [""]`)
+		expectMemlock(t, runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{CDIDevices: []string{cdiDevice}}), kernelDefault)
+	})
+}
+
+// Debian's Podman gives a container with a CDI device what it needs, on crun and on runc.
+func TestPodman(t *testing.T) {
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, library := parts.Podman()
+	if _, err := os.Stat(program); err != nil {
+		t.Fatalf("%v: call rdma-node with --parts core", err)
+	}
+	podman := func(args ...string) string {
+		t.Helper()
+		global := []string{"--root", "/var/lib/podman", "--runroot", "/run/podman", "--cgroup-manager", "cgroupfs", "--events-backend", "none"}
+		return runOnNode(t, []string{library}, program, append(global, args...)...)
+	}
+	podman("load", "-q", "-i", parts.Image("busybox"))
+	run := func(runtime string, user int) string {
+		t.Helper()
+		return podman("--runtime", parts.Runtime(runtime), "run", "--rm", "--network", "host", "--user", strconv.Itoa(user), "--log-driver", "none",
+			"--volume", *bin+"/locker:/opt/locker:ro", "--device", cdiDevice, node.ImageName("busybox"), "/bin/busybox", "sh", "-c", lockInside)
+	}
+	writeCDI(t)
+	for _, test := range []struct {
+		runtime string
+		user    int
+	}{{"crun", 0}, {"crun", 1000}, {"runc", 1000}} {
+		if got := run(test.runtime, test.user); got != enough {
+			t.Errorf("%s, user %d: a container says %q, want %q", test.runtime, test.user, got, enough)
+		}
+	}
+	writeCDI(t, "--memlock", "none")
+	if got := run("crun", 0); got != tooLittle {
+		t.Errorf("without the hook a container says %q, want %q", got, tooLittle)
+	}
+}
