@@ -7,5 +7,11 @@ import "slices"
 
 // Checks returns all checks: those of each family, from the hardware up to the containers.
 func Checks() []Check {
-	return slices.Concat[[]Check]()
+	return slices.Concat(hcaChecks(), portChecks(), pciChecks(), moduleChecks(), deviceChecks(), netnsChecks(), gpuChecks(), kernelChecks(),
+		memoryChecks())
+}
+
+// Questions returns how a live node's questions are answered.
+func Questions() map[Question]Ask {
+	return map[Question]Ask{KernelLog: kernelLogLines}
 }
