@@ -7,11 +7,12 @@ import "slices"
 
 // Checks returns all checks: those of each family, from the hardware up to the containers.
 func Checks() []Check {
-	return slices.Concat(hcaChecks(), portChecks(), pciChecks(), moduleChecks(), deviceChecks(), netnsChecks(), gpuChecks(), kernelChecks(),
-		memoryChecks())
+	return slices.Concat(hardware(), runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), containerChecks(),
+		containerSightChecks(), kubeletChecks())
 }
 
-// Questions returns how a live node's questions are answered.
-func Questions() map[Question]Ask {
-	return map[Question]Ask{KernelLog: kernelLogLines}
+// hardware are the checks of the node's devices and its kernel.
+func hardware() []Check {
+	return slices.Concat(hcaChecks(), portChecks(), pciChecks(), moduleChecks(), deviceChecks(), netnsChecks(), gpuChecks(), kernelChecks(),
+		memoryChecks())
 }

@@ -63,16 +63,13 @@ func badNodes(v *View) []Finding {
 			found = append(found, wrong(on, "Its node is missing.", "mkdir -p "+path.Dir(d.Path)+" && "+make))
 			continue
 		}
-		found = append(found, wrong(on, sentence(d.Problem), "rm -rf "+d.Path+" && "+make))
+		found = append(found, wrong(on, d.Problem+".", "rm -rf "+d.Path+" && "+make))
 	}
 	if folder, err := v.Exists("dev/infiniband"); missing == len(all) && (!folder || err != nil) {
 		return []Finding{unknown("", "No device node is there: the node's /dev is not visible here.")}
 	}
 	return found
 }
-
-// sentence makes a sentence of an error's text.
-func sentence(text string) string { return strings.TrimSuffix(text, ".") + "." }
 
 // cgroupReads are the limits and the use of cgroups of pods and containers, as systemd and cgroupfs lay them out.
 var cgroupReads = func() []string {

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KernelLog asks for the lines of the kernel's log that are about RDMA.
-const KernelLog Question = "kernel-log"
+// QuestionKernelLog asks for the lines of the kernel's log that are about RDMA.
+const QuestionKernelLog Question = "kernel-log.json"
 
 // kernelLog is the answer. Times are seconds since boot.
 type kernelLog struct {
@@ -39,14 +39,14 @@ func kernelChecks() []Check {
 		Messages: []string{"could not insert 'nvidia_peermem': Invalid argument", "disagrees about version of symbol"},
 		Why:      "A module that was built against another ib_core is not loaded.",
 		Reads:    []string{"sys/module/*"},
-		Asks:     []Question{KernelLog},
+		Asks:     []Question{QuestionKernelLog},
 		Look:     refusedModules,
 	}, {
 		ID: "security-denials", Family: "kernel log",
 		Title:    "Neither SELinux nor AppArmor denied RDMA within the last hour.",
 		Messages: []string{"avc: denied { ipc_lock }", `apparmor="DENIED" operation="open" name="/dev/infiniband/uverbs0"`},
 		Why:      "A security module refuses what the device's mode and the container's capabilities allow.",
-		Asks:     []Question{KernelLog},
+		Asks:     []Question{QuestionKernelLog},
 		Look:     denials,
 	}}
 }
@@ -54,8 +54,8 @@ func kernelChecks() []Check {
 // aboutRDMA are the lines that the answer has.
 var aboutRDMA = regexp.MustCompile(`(?i)infiniband|rdma|\bmlx[45]|\bib_[a-z]|uverbs|peermem|\bbnxt_re|\befa\b|\bhfi1|\bsiw\b|\brxe\b|disagrees about version|ipc_lock`)
 
-// kernelLogLines answers KernelLog from /dev/kmsg: each read returns a record, "priority,sequence,microseconds,flags;text".
-func kernelLogLines(context.Context) ([]byte, error) {
+// KernelLog answers QuestionKernelLog from /dev/kmsg: each read returns a record, "priority,sequence,microseconds,flags;text".
+func KernelLog(context.Context) ([]byte, error) {
 	file, err := os.OpenFile("/dev/kmsg", os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ var refusedModule = regexp.MustCompile(`(?:^|\s)([a-z0-9_]+): disagrees about ve
 // refusedModules finds modules that the kernel refused and that are still not loaded.
 func refusedModules(v *View) []Finding {
 	var log kernelLog
-	if err := v.Ask(KernelLog, &log); err != nil {
+	if err := v.Ask(QuestionKernelLog, &log); err != nil {
 		return []Finding{unknown("", fmt.Sprintf("The kernel's log cannot be read: %v.", err))}
 	}
 	var found []Finding
@@ -139,7 +139,7 @@ var denial = regexp.MustCompile(`(?i)(avc:\s+denied|apparmor="DENIED").*(infinib
 func denials(v *View) []Finding {
 	const recent = float64(60 * 60)
 	var log kernelLog
-	if err := v.Ask(KernelLog, &log); err != nil {
+	if err := v.Ask(QuestionKernelLog, &log); err != nil {
 		return []Finding{unknown("", fmt.Sprintf("The kernel's log cannot be read: %v.", err))}
 	}
 	last, count := "", 0

@@ -184,25 +184,25 @@ var plantedKernel = []plant{
 		name: "nvidia_peermem built for another ib_core", check: "module-symbols", object: "module nvidia_peermem",
 		with: hcatest.Files{
 			"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.183.01\n",
-			AnswersFolder + "/kernel-log": `{"answer": {"now": 9000, "lines": [{"at": 5, "text": "nvidia_peermem: disagrees about version of symbol ib_register_peer_memory_client"},
+			AnswersFolder + "/kernel-log.json": `{"answer": {"now": 9000, "lines": [{"at": 5, "text": "nvidia_peermem: disagrees about version of symbol ib_register_peer_memory_client"},
 				{"at": 5, "text": "nvidia_peermem: Unknown symbol ib_register_peer_memory_client (err -22)"}]}}`,
 		},
 		text: "ib_register_peer_memory_client", cure: "modprobe nvidia_peermem",
 	},
 	{
 		name: "SELinux denies", check: "security-denials", cure: "setsebool -P container_use_devices on",
-		with: hcatest.Files{AnswersFolder + "/kernel-log": `{"answer": {"now": 9000, "lines": [
+		with: hcatest.Files{AnswersFolder + "/kernel-log.json": `{"answer": {"now": 9000, "lines": [
 			{"at": 8000, "text": "audit: type=1400 audit(1.2:3): avc:  denied  { read write } for  pid=7 comm=\"ib_write_bw\" path=\"/dev/infiniband/uverbs0\" tclass=chr_file"}]}}`},
 		text: "1 denials",
 	},
 	{
 		name: "AppArmor denies", check: "security-denials", cure: "appArmorProfile",
-		with: hcatest.Files{AnswersFolder + "/kernel-log": `{"answer": {"now": 9000, "lines": [
+		with: hcatest.Files{AnswersFolder + "/kernel-log.json": `{"answer": {"now": 9000, "lines": [
 			{"at": 8000, "text": "audit: type=1400 apparmor=\"DENIED\" operation=\"open\" name=\"/dev/infiniband/uverbs0\""}]}}`},
 	},
 	{
 		name: "a log that cannot be read", check: "security-denials", status: Unknown,
-		with: hcatest.Files{AnswersFolder + "/kernel-log": `{"error": "open /dev/kmsg: operation not permitted"}`}, text: "operation not permitted",
+		with: hcatest.Files{AnswersFolder + "/kernel-log.json": `{"error": "open /dev/kmsg: operation not permitted"}`}, text: "operation not permitted",
 	},
 }
 
