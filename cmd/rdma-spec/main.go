@@ -92,8 +92,8 @@ rdma-spec could not look or could not do what it was asked for.`,
 		&cobra.Group{ID: groupPod, Title: "For a pod:"},
 		&cobra.Group{ID: groupConfiguration, Title: "Configuration:"},
 	)
-	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newDoctorCommand(), newExplainCommand(), newVerifyCommand(),
-		newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newVersionCommand())
+	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newDoctorCommand(), newReadHCAsCommand(), newExplainCommand(),
+		newVerifyCommand(), newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newVersionCommand())
 	return root
 }
 
