@@ -30,6 +30,7 @@ type finding struct {
 // clinic is a node whose faults are planted, found, and cured.
 type clinic struct {
 	*testing.T
+	before []byte // containerd's configuration
 	plugin *daemon.Process
 	table  []string
 }
@@ -79,15 +80,14 @@ func (c *clinic) open() {
 	if err != nil {
 		c.Fatal(err)
 	}
-	onNode(c.T, "ip link set dummy2 up && ln -sf "+filepath.Join(parts.Containerd(*version), "containerd")+" /usr/local/bin/containerd")
-	before, err := os.ReadFile(containerdFile)
-	if err != nil {
+	onNode(c.T, "ln -sf "+filepath.Join(parts.Containerd(*version), "containerd")+" /usr/local/bin/containerd")
+	if c.before, err = os.ReadFile(containerdFile); err != nil {
 		c.Fatal(err)
 	}
 	c.systemd()
 	c.Cleanup(func() {
-		onNodeAfter(c.T, "ip link set dummy2 down; rm -rf /run/rdma-spec /var/lib/rdma-spec "+unitFile+" "+pluginFile+" /usr/local/bin/containerd /usr/local/bin/nri-rdma")
-		if err := os.WriteFile(containerdFile, before, 0o644); err != nil {
+		onNodeAfter(c.T, "rm -rf /run/rdma-spec /var/lib/rdma-spec "+unitFile+" "+pluginFile+" /usr/local/bin/containerd /usr/local/bin/nri-rdma")
+		if err := os.WriteFile(containerdFile, c.before, 0o644); err != nil {
 			c.Error(err)
 		}
 		replaceContainerd(c.T, options())
@@ -218,76 +218,6 @@ func (c *clinic) addHandler(name, program, spec string) {
 	}
 	if err != nil {
 		c.Fatal(err)
-	}
-}
-
-func (c *clinic) faults() []fault {
-	parts, err := node.Parts()
-	if err != nil {
-		c.Fatal(err)
-	}
-	folder := c.TempDir()
-	spec := func(name, text string) string {
-		file := filepath.Join(folder, name)
-		install(c.T, file, text, 0o644)
-		return file
-	}
-	generated := string(rdmaSpec(c.T, "generate"))
-	pod := runPod(c.T, containerd.Pod{Namespace: "ml", Name: "train-0"})
-	remove := func(id *string) func(c *clinic) {
-		return func(c *clinic) {
-			if err := ctrd.RemoveContainer(within(c.T, patience), *id); err != nil {
-				c.Error(err)
-			}
-		}
-	}
-	var ephemeral string
-	var second *daemon.Process
-	return []fault{
-		{"a configuration that does not parse", func(c *clinic) { c.edit("version = 3", "version = = 3") }, "runtime-config", func(c *clinic) { c.edit("version = = 3", "version = 3") }},
-		{"a base spec that is missing", func(c *clinic) { c.addHandler("lost", parts.Runtime("runc"), folder+"/lost.json") }, "base-spec", nil},
-		{"1024 files, by hand", func(c *clinic) { c.addHandler("hand-made", parts.Runtime("runc"), spec("hand-made.json", string(handMadeSpec(c.T)))) }, "base-spec-files", nil},
-		{"an ociVersion that crun refuses", func(c *clinic) {
-			c.addHandler("crun", parts.Runtime("crun"), spec("crun.json", strings.Replace(generated, `"ociVersion": "1.0.2"`, `"ociVersion": "1.3.0"`, 1)))
-		}, "oci-version", nil},
-		{"NRI is off", func(c *clinic) {
-			c.edit("disable = false", "disable = true")
-			if err := ctrd.Restart(within(c.T, 2*patience)); err != nil {
-				c.Fatal(err)
-			}
-		}, "nri-on", nil},
-		{"the socket of NRI is gone", func(c *clinic) { onNode(c.T, "rm "+containerd.NRISocket) }, "nri-socket", nil},
-		{"plugins are required globally", func(c *clinic) {
-			c.edit("[plugins.'io.containerd.nri.v1.nri']", "[plugins.'io.containerd.nri.v1.nri'.default_validator]\n  enable = true\n  required_plugins = ['rdma']\n[plugins.'io.containerd.nri.v1.nri']")
-		}, "nri-required-plugins", func(c *clinic) { c.edit("  required_plugins = ['rdma']\n", "") }},
-		{"two containerds", func(c *clinic) { second = c.secondContainerd(parts) }, "nri-owner", func(c *clinic) {
-			second.Stop()
-			c.run("systemctl restart containerd && systemctl restart nri-rdma")
-		}},
-		{"ulimit-adjuster beside the plugin", func(c *clinic) { install(c.T, "/opt/nri/plugins/10-ulimit-adjuster", "", 0o644) }, "nri-rivals", nil},
-		{"the plugin is killed", func(c *clinic) { c.stopPlugin() }, "plugin-runs", nil},
-		{"the plugin's configuration is garbage", func(c *clinic) { install(c.T, pluginFile, "memlok: 1Gi\n", 0o644) }, "plugin-config", func(c *clinic) { install(c.T, pluginFile, "memlock: unlimited\n", 0o644) }},
-		{"the policy in force is garbage", func(c *clinic) { install(c.T, policyFile, "garbage", 0o644) }, "policy-readable", nil},
-		{"a container below policy", func(c *clinic) {
-			c.stopPlugin()
-			runContainer(c.T, pod, containerd.Container{Name: "below", Devices: containerd.Verbs(0)})
-			c.run("systemctl restart nri-rdma")
-		}, "container-memlock", nil},
-		{"a user without the IPC_LOCK of the pod", func(c *clinic) {
-			c.stopPlugin()
-			runContainer(c.T, pod, containerd.Container{Name: "user", Devices: containerd.Verbs(0), User: 1000, AddCaps: []string{"IPC_LOCK"}})
-			c.run("systemctl restart nri-rdma")
-		}, "container-ipc-lock", nil},
-		{"no netdev in the pod", func(c *clinic) {
-			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "alone", Devices: containerd.Verbs(0), AddCaps: []string{"SYS_ADMIN"}, Args: []string{"/usr/bin/unshare", "--net", "sleep", "1000000"}})
-		}, "container-netdev", remove(&ephemeral)},
-		{"a hostPath of /dev/infiniband", func(c *clinic) {
-			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "hostpath", Mounts: []containerd.Mount{{Host: "/dev/infiniband", Container: "/dev/infiniband"}}})
-		}, "container-hostpath", remove(&ephemeral)},
-		{"a memlock of 64Ki by a hand-made spec, and no plugin", func(c *clinic) {
-			c.uninstall()
-			c.addHandler("small", parts.Runtime("runc"), spec("small.json", strings.ReplaceAll(generated, "18446744073709551615", "65536")))
-		}, "base-spec-memlock", nil},
 	}
 }
 
