@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,6 +26,7 @@ func newDoctorCommand() *cobra.Command {
 	var o nodeOptions
 	var only []string
 	var list bool
+	var patience time.Duration
 	var format *formatFlag
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -54,13 +56,14 @@ The exit status is 1 if something is wrong, and 3 if nothing could be looked at.
 			if list {
 				return listChecks(cmd.OutOrStdout())
 			}
-			return o.doctor(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), only, format.format)
+			return o.doctor(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), patience, only, format.format)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, and those that they need")
 	f.BoolVar(&list, "list", false, "list the checks, and run none")
+	f.DurationVar(&patience, "patience", doctor.Patience, "how long a check may take before its result is unknown; longer for a slow node")
 	o.addFlags(f)
 	format = addFormatFlag(cmd, formatTable, formatJSON, formatNPD, formatPrometheus)
 	complete(cmd, "only", checkNames)
@@ -94,8 +97,8 @@ type diagnosis struct {
 }
 
 // doctor runs the checks and writes what they find.
-func (o nodeOptions) doctor(ctx context.Context, stdout, stderr io.Writer, only []string, format string) error {
-	findings, err := o.diagnose(ctx, only)
+func (o nodeOptions) doctor(ctx context.Context, stdout, stderr io.Writer, patience time.Duration, only []string, format string) error {
+	findings, err := o.diagnose(ctx, patience, only)
 	switch {
 	case err != nil && format == formatNPD && !isUsageError(err):
 		return writeNPD(stdout, nil, err)
@@ -119,7 +122,7 @@ func (o nodeOptions) doctor(ctx context.Context, stdout, stderr io.Writer, only 
 }
 
 // diagnose runs the checks that are named, or all, and returns what those find.
-func (o nodeOptions) diagnose(ctx context.Context, only []string) ([]doctor.Finding, error) {
+func (o nodeOptions) diagnose(ctx context.Context, patience time.Duration, only []string) ([]doctor.Finding, error) {
 	checks := doctor.Checks()
 	if len(only) > 0 {
 		var err error
@@ -132,7 +135,7 @@ func (o nodeOptions) diagnose(ctx context.Context, only []string) ([]doctor.Find
 		return nil, err
 	}
 	defer func() { _ = node.Close() }() // it was only read
-	node.HCAs = apart(o.root)
+	node.HCAs, node.Patience = apart(o.root), patience
 	findings := doctor.Run(ctx, node, checks)
 	if len(only) == 0 {
 		return findings, nil

@@ -55,6 +55,8 @@ type Node struct {
 	// hcas reads the inventory, once.
 	hcas func() (*hca.Node, error)
 
+	// Patience is how long an HCA, a question and a check may take: the constant, unless the caller knows that the node is slow.
+	Patience time.Duration
 	// undeclared hears of what a check reads without declaring it; nil in programs.
 	undeclared func(error)
 
@@ -71,7 +73,7 @@ func Open(root string, ask map[Question]Ask) (*Node, error) {
 	if _, err := t.Stat(AnswersFolder); err == nil {
 		ask = nil
 	}
-	n := &Node{root: root, tree: t, ask: ask, answers: map[Question]func() Answer{}}
+	n := &Node{root: root, tree: t, ask: ask, answers: map[Question]func() Answer{}, Patience: Patience}
 	n.hcas = sync.OnceValues(n.readHCAs)
 	return n, nil
 }
@@ -104,7 +106,7 @@ func (n *Node) question(q Question) Answer {
 		}
 		return a
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), n.Patience)
 	defer cancel()
 	answer := make(chan Answer, 1)
 	go func() {
@@ -119,7 +121,7 @@ func (n *Node) question(q Question) Answer {
 	case a := <-answer:
 		return a
 	case <-ctx.Done():
-		return Answer{Error: fmt.Sprintf("there is no answer about %s within %s", q, Patience)}
+		return Answer{Error: fmt.Sprintf("there is no answer about %s within %s", q, n.Patience)}
 	}
 }
 
@@ -153,7 +155,7 @@ func (n *Node) readHCAs() (*hca.Node, error) {
 	if read == nil {
 		read = readHere(n.root)
 	}
-	answers, late := read(names), time.After(Patience)
+	answers, late := read(names), time.After(n.Patience)
 	got := map[string]hca.HCA{}
 	for h, ok := next(answers, late); ok; h, ok = next(answers, late) {
 		got[h.Name] = h
@@ -162,7 +164,7 @@ func (n *Node) readHCAs() (*hca.Node, error) {
 		if h, ok := got[name]; ok {
 			return h
 		}
-		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", Patience)}
+		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", n.Patience)}
 	}), nil
 }
 
