@@ -43,11 +43,14 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if result.err != nil {
 		err = fmt.Errorf("cannot write to standard output: %w", oserror.Reason(result.err))
 	}
+	var status exitStatus
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, errProblemFound):
 		return 1
+	case errors.As(err, &status):
+		return int(status)
 	case isUsageError(err):
 		fmt.Fprintf(stderr, "rdma-spec: %v; see '%s --help'\n", err, command.CommandPath())
 		return 2
@@ -83,14 +86,16 @@ rdma-spec could not look or could not do what it was asked for.`,
 	}
 	root.SetVersionTemplate("rdma-spec {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |", fmt.Sprintf("FlagUsagesWrapped %d |", helpColumns)))
+	root.AddCommand(newReadHCAsCommand())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddGroup(
 		&cobra.Group{ID: groupNode, Title: "On a node:"},
 		&cobra.Group{ID: groupPod, Title: "For a pod:"},
 		&cobra.Group{ID: groupConfiguration, Title: "Configuration:"},
 	)
-	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newExplainCommand(), newVerifyCommand(),
-		newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newCDICommand(), newHookCommand(), newVersionCommand())
+	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newDoctorCommand(), newExplainCommand(),
+		newVerifyCommand(), newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newCDICommand(), newHookCommand(),
+		newVersionCommand())
 	return root
 }
 

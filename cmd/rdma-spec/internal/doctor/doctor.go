@@ -1,0 +1,182 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package doctor finds what is wrong with an RDMA node and names what cures it.
+//
+// A check is data: what it is called, what it reads, what it depends on, and a pure function from a node to findings. A file holds the
+// checks of a family. The package reads: it changes nothing, and it decides nothing about containers, which is package policy's.
+//
+// A check that cannot know says unknown, and unknown is not a fault. One cause is one alarm: what depends on something that is wrong is
+// skipped and says so.
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Status is what a check finds.
+type Status string
+
+// The statuses.
+const (
+	OK         Status = "ok"
+	Wrong      Status = "wrong"
+	Unknown    Status = "unknown"
+	NotApplied Status = "not applicable" // there is nothing on this node to look at
+	Skipped    Status = "skipped"        // what the check depends on is wrong, or unknown for this object
+)
+
+// Patience is how long an HCA, a question and a check may take. What takes longer is unknown, and costs the others nothing.
+const Patience = 2 * time.Second
+
+// grace is what a check may need beside what it waits for, as a part of the patience.
+const grace = 4
+
+// Check looks at one thing that can be wrong with a node.
+type Check struct {
+	ID     string // stable: "port-active"
+	Family string // "hca": the file that it is in
+	Title  string // what holds where it is ok: "Each port is ACTIVE."
+	// Messages are what people see and search for. They are headings of docs/faults.md.
+	Messages []string
+	// Unheard is why there are no messages, where there are none.
+	Unheard string
+	Why     string // why it matters
+	// Reads are the files and folders below the root that it reads beside those of Inventory, as patterns of path.Match. It can read no
+	// others, and collect copies them.
+	Reads []string
+	Asks  []Question // what it asks beside files
+	Needs []string   // the checks without which its findings mean nothing
+	// Look returns what it finds. Nothing means that all is well.
+	Look func(*View) []Finding
+}
+
+// Finding is what a check says about an object.
+type Finding struct {
+	Check  string `json:"check"`
+	Status Status `json:"status"`
+	// Object is what is wrong: "HCA mlx5_0 port 1", "container ml/train-0 worker"; "" is the node. What is wrong with an object is also
+	// wrong with those whose name begins with it and a space.
+	Object string `json:"object,omitempty"`
+	Text   string `json:"text,omitempty"` // one sentence
+	Why    string `json:"why,omitempty"`
+	Cure   string `json:"cure,omitempty"` // a command that can be pasted, else what to do
+	Docs   string `json:"docs,omitempty"` // the anchor in docs/faults.md
+}
+
+// wrong, unknown and notApplied make findings.
+func wrong(object, text, cure string) Finding {
+	return Finding{Status: Wrong, Object: object, Text: text, Cure: cure}
+}
+
+func unknown(object, text string) Finding {
+	return Finding{Status: Unknown, Object: object, Text: text}
+}
+
+func notApplied(text string) []Finding { return []Finding{{Status: NotApplied, Text: text}} }
+
+// With returns the checks with these identifiers and those that they need, in the order of all.
+func With(all []Check, ids ...string) ([]Check, error) {
+	wanted := map[string]bool{}
+	for len(ids) > 0 {
+		i := slices.IndexFunc(all, func(c Check) bool { return c.ID == ids[0] })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no check %q", ids[0])
+		}
+		if ids = ids[1:]; !wanted[all[i].ID] {
+			wanted[all[i].ID] = true
+			ids = append(ids, all[i].Needs...)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(c Check) bool { return !wanted[c.ID] }), nil
+}
+
+// Run runs checks on a node and returns their findings, in the order of the checks: at least one for each.
+func Run(ctx context.Context, node *Node, checks []Check) []Finding {
+	results := make(map[string]*result, len(checks))
+	for _, c := range checks {
+		results[c.ID] = &result{done: make(chan struct{})}
+	}
+	var group sync.WaitGroup
+	for _, c := range checks {
+		group.Go(func() {
+			mine := results[c.ID]
+			defer close(mine.done)
+			mine.findings = c.run(ctx, node, results)
+		})
+	}
+	group.Wait()
+	var all []Finding
+	for _, c := range checks {
+		all = append(all, results[c.ID].findings...)
+	}
+	return all
+}
+
+// result is what a check found, once it is done.
+type result struct {
+	done     chan struct{}
+	findings []Finding
+}
+
+// run waits for the checks that this one needs, and looks. A needed check that is not among the results counts as ok.
+func (c *Check) run(ctx context.Context, node *Node, results map[string]*result) []Finding {
+	var causes []Finding
+	for _, id := range c.Needs {
+		needed, ok := results[id]
+		if !ok {
+			continue
+		}
+		<-needed.done
+		for _, f := range needed.findings {
+			switch {
+			case f.Object != "" && (f.Status == Wrong || f.Status == Unknown || f.Status == Skipped):
+				causes = append(causes, f)
+			case f.Status == Wrong, f.Status == Skipped:
+				return []Finding{{Check: c.ID, Status: Skipped, Text: fmt.Sprintf("It depends on %s.", id)}}
+			}
+		}
+	}
+	found := make(chan []Finding, 1)
+	go func() { found <- c.Look(&View{node: node, check: c}) }()
+	patience := time.NewTimer(node.Patience + node.Patience/grace)
+	defer patience.Stop()
+	select {
+	case findings := <-found:
+		return c.complete(findings, causes)
+	case <-patience.C:
+		return []Finding{{Check: c.ID, Status: Unknown, Text: fmt.Sprintf("It did not end within %s.", node.Patience)}}
+	case <-ctx.Done():
+		return []Finding{{Check: c.ID, Status: Unknown, Text: "It was interrupted."}}
+	}
+}
+
+// complete gives findings what they have from their check, and skips those whose cause another check has found.
+func (c *Check) complete(findings, causes []Finding) []Finding {
+	var kept []Finding
+	for _, f := range findings {
+		i := slices.IndexFunc(causes, func(cause Finding) bool { return cause.explains(f) })
+		if i >= 0 && (f.Status == Wrong || f.Status == Unknown) {
+			f = Finding{Status: Skipped, Object: f.Object, Text: fmt.Sprintf("It depends on %s.", causes[i].Check)}
+		}
+		f.Check = c.ID
+		if f.Status == Wrong {
+			f.Why, f.Docs = c.Why, "docs/faults.md#"+c.ID
+		}
+		kept = append(kept, f)
+	}
+	if len(kept) == 0 {
+		return []Finding{{Check: c.ID, Status: OK, Text: c.Title}}
+	}
+	return kept
+}
+
+// explains reports whether what is wrong with one object is wrong with another too: an HCA with its ports.
+func (f Finding) explains(other Finding) bool {
+	return other.Object == f.Object || strings.HasPrefix(other.Object, f.Object+" ")
+}
