@@ -28,11 +28,14 @@ const (
 	Wrong      Status = "wrong"
 	Unknown    Status = "unknown"
 	NotApplied Status = "not applicable" // there is nothing on this node to look at
-	Skipped    Status = "skipped"        // what the check depends on is wrong
+	Skipped    Status = "skipped"        // what the check depends on is wrong, or unknown for this object
 )
 
-// Patience is how long a check may take. What takes longer is unknown, and costs the others nothing.
+// Patience is how long an HCA, a question and a check may take. What takes longer is unknown, and costs the others nothing.
 const Patience = 2 * time.Second
+
+// grace is what a check may need beside what it waits for.
+const grace = Patience / 4
 
 // Check looks at one thing that can be wrong with a node.
 type Check struct {
@@ -41,24 +44,56 @@ type Check struct {
 	Title  string // what holds where it is ok: "Each port is ACTIVE."
 	// Messages are what people see and search for. They are headings of docs/faults.md.
 	Messages []string
-	Why      string // why it matters
-	// Reads are the files and folders below the root that it reads, as patterns of path.Match. It can read no others, and collect copies them.
+	// Unheard is why there are no messages, where there are none.
+	Unheard string
+	Why     string // why it matters
+	// Reads are the files and folders below the root that it reads beside those of Inventory, as patterns of path.Match. It can read no
+	// others, and collect copies them.
 	Reads []string
 	Asks  []Question // what it asks beside files
 	Needs []string   // the checks without which its findings mean nothing
-	Look  func(*View) []Finding
+	// Look returns what it finds. Nothing means that all is well.
+	Look func(*View) []Finding
 }
 
 // Finding is what a check says about an object.
 type Finding struct {
 	Check  string `json:"check"`
 	Status Status `json:"status"`
-	// Object is what is wrong: "HCA mlx5_0 port 1", "container ml/train-0 worker"; "" is the node.
+	// Object is what is wrong: "HCA mlx5_0 port 1", "container ml/train-0 worker"; "" is the node. What is wrong with an object is also
+	// wrong with those whose name begins with it and a space.
 	Object string `json:"object,omitempty"`
 	Text   string `json:"text,omitempty"` // one sentence
 	Why    string `json:"why,omitempty"`
 	Cure   string `json:"cure,omitempty"` // a command that can be pasted, else what to do
 	Docs   string `json:"docs,omitempty"` // the anchor in docs/faults.md
+}
+
+// wrong, unknown and notApplied make findings.
+func wrong(object, text, cure string) Finding {
+	return Finding{Status: Wrong, Object: object, Text: text, Cure: cure}
+}
+
+func unknown(object, text string) Finding {
+	return Finding{Status: Unknown, Object: object, Text: text}
+}
+
+func notApplied(text string) []Finding { return []Finding{{Status: NotApplied, Text: text}} }
+
+// With returns the checks with these identifiers and those that they need, in the order of all.
+func With(all []Check, ids ...string) ([]Check, error) {
+	wanted := map[string]bool{}
+	for len(ids) > 0 {
+		i := slices.IndexFunc(all, func(c Check) bool { return c.ID == ids[0] })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no check %q", ids[0])
+		}
+		if ids = ids[1:]; !wanted[all[i].ID] {
+			wanted[all[i].ID] = true
+			ids = append(ids, all[i].Needs...)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(c Check) bool { return !wanted[c.ID] }), nil
 }
 
 // Run runs checks on a node and returns their findings, in the order of the checks: at least one for each.
@@ -100,31 +135,34 @@ func (c *Check) run(ctx context.Context, node *Node, results map[string]*result)
 		<-needed.done
 		for _, f := range needed.findings {
 			switch {
-			case f.Status == Wrong && f.Object != "":
+			case f.Object != "" && (f.Status == Wrong || f.Status == Unknown || f.Status == Skipped):
 				causes = append(causes, f)
 			case f.Status == Wrong, f.Status == Skipped:
 				return []Finding{{Check: c.ID, Status: Skipped, Text: fmt.Sprintf("It depends on %s.", id)}}
 			}
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, Patience)
-	defer cancel()
 	found := make(chan []Finding, 1)
-	go func() { found <- c.Look(&View{node: node, check: c, ctx: ctx}) }()
+	go func() { found <- c.Look(&View{node: node, check: c}) }()
+	patience := time.NewTimer(Patience + grace)
+	defer patience.Stop()
 	select {
 	case findings := <-found:
 		return c.complete(findings, causes)
-	case <-ctx.Done():
+	case <-patience.C:
 		return []Finding{{Check: c.ID, Status: Unknown, Text: fmt.Sprintf("It did not end within %s.", Patience)}}
+	case <-ctx.Done():
+		return []Finding{{Check: c.ID, Status: Unknown, Text: "It was interrupted."}}
 	}
 }
 
-// complete gives findings what they have from their check, and leaves out those whose cause another check has found.
+// complete gives findings what they have from their check, and skips those whose cause another check has found.
 func (c *Check) complete(findings, causes []Finding) []Finding {
 	var kept []Finding
 	for _, f := range findings {
-		if slices.ContainsFunc(causes, func(cause Finding) bool { return cause.explains(f) }) {
-			f = Finding{Status: Skipped, Object: f.Object, Text: "Another check has found the cause."}
+		i := slices.IndexFunc(causes, func(cause Finding) bool { return cause.explains(f) })
+		if i >= 0 && (f.Status == Wrong || f.Status == Unknown) {
+			f = Finding{Status: Skipped, Object: f.Object, Text: fmt.Sprintf("It depends on %s.", causes[i].Check)}
 		}
 		f.Check = c.ID
 		if f.Status == Wrong {

@@ -8,95 +8,175 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
 	"path"
+	"slices"
 	"sync"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // Question is what a node is asked that no file of it answers: a runtime's containers, a daemon's effective configuration. Its name is
 // that of the file in which collect keeps the answer.
 type Question string
 
-// answersFolder is where a copy of a node has the answers, each a file named after its question.
-const answersFolder = "rdma-spec/answers"
+// Answer is the answer to a question: JSON, or why there is none. The files in AnswersFolder have this form.
+type Answer struct {
+	JSON  json.RawMessage `json:"answer,omitempty"`
+	Error string          `json:"error,omitempty"`
+}
 
-// maxFile bounds what is read of a file.
-const maxFile = 4 << 20
+// Ask answers a question on a live node, in JSON.
+type Ask func(context.Context) ([]byte, error)
 
-// errUndeclared means that a check reads what it does not say that it reads, so that collect would not copy it.
-var errUndeclared = errors.New("the check does not declare that it reads this")
+// AnswersFolder is where a copy of a node has the answers, each a file named after its question.
+const AnswersFolder = "rdma-spec/answers"
+
+// Inventory are the files from which View.HCAs has what it returns, as patterns. Every check may use it, so collect copies them always.
+var Inventory = []string{
+	"dev/infiniband/*", "dev/hfi1_*", hca.DeviceTable,
+	"sys/class/infiniband/*", "sys/class/infiniband/*/*", "sys/class/infiniband/*/ports/*/*",
+	"sys/class/infiniband/*/device/driver", "sys/class/infiniband/*/device/physfn", "sys/class/infiniband/*/device/numa_node",
+	"sys/class/infiniband/*/device/net/*/*",
+	"sys/class/infiniband_verbs/*/*", "sys/class/infiniband_mad/*/*", "sys/class/hfi1_user/*/dev", "sys/class/misc/rdma_cm/dev",
+	"sys/class/net/*/*", "sys/module/ib_core/parameters/netns_mode",
+}
 
 // Node is a node to be looked at: live, or a copy.
 type Node struct {
-	Root  string // "/" is the live node
-	files *os.Root
-	// ask answers questions on the live node. It returns JSON.
-	ask map[Question]func(context.Context) ([]byte, error)
+	root string
+	tree tree
+	// ask answers questions on a live node.
+	ask map[Question]Ask
+	// hcas reads the inventory, once.
+	hcas func() (*hca.Node, error)
 
 	mu      sync.Mutex
-	answers map[Question]func() ([]byte, error) // asked at most once
+	answers map[Question]func() Answer // asked at most once
 }
 
-// Open opens the node below a root. On a live node, ask answers the questions; a copy has the answers with it.
-func Open(root string, ask map[Question]func(context.Context) ([]byte, error)) (*Node, error) {
-	files, err := os.OpenRoot(root)
+// Open opens the node below a root. On a live node, ask answers the questions; a copy, which has an AnswersFolder, has the answers with it.
+func Open(root string, ask map[Question]Ask) (*Node, error) {
+	t, err := openTree(root)
 	if err != nil {
 		return nil, err
 	}
-	return &Node{Root: root, files: files, ask: ask, answers: map[Question]func() ([]byte, error){}}, nil
+	if _, err := t.Stat(AnswersFolder); err == nil {
+		ask = nil
+	}
+	n := &Node{root: root, tree: t, ask: ask, answers: map[Question]func() Answer{}}
+	n.hcas = sync.OnceValues(n.readHCAs)
+	return n, nil
 }
 
 // Close closes the node.
-func (n *Node) Close() error { return n.files.Close() }
+func (n *Node) Close() error { return n.tree.Close() }
 
-// answer asks a question, once.
-func (n *Node) answer(ctx context.Context, q Question) ([]byte, error) {
+// Answer asks a question, once, however many checks want to know. No asker's patience ends it for the others.
+func (n *Node) Answer(q Question) Answer {
 	n.mu.Lock()
 	once, ok := n.answers[q]
 	if !ok {
-		once = sync.OnceValues(func() ([]byte, error) {
-			if ask, live := n.ask[q]; live {
-				return ask(ctx)
-			}
-			return n.read(path.Join(answersFolder, string(q)))
-		})
+		once = sync.OnceValue(func() Answer { return n.question(q) })
 		n.answers[q] = once
 	}
 	n.mu.Unlock()
 	return once()
 }
 
-// read reads a file, up to maxFile bytes.
-func (n *Node) read(name string) ([]byte, error) {
-	file, err := n.files.Open(name)
+func (n *Node) question(q Question) Answer {
+	ask, live := n.ask[q]
+	if !live {
+		var a Answer
+		text, err := n.tree.read(path.Join(AnswersFolder, string(q)))
+		if err == nil {
+			err = json.Unmarshal(text, &a)
+		}
+		if err != nil {
+			return Answer{Error: fmt.Sprintf("there is no answer about %s", q)}
+		}
+		return a
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	answer := make(chan Answer, 1)
+	go func() {
+		text, err := ask(ctx)
+		if err != nil {
+			answer <- Answer{Error: err.Error()}
+			return
+		}
+		answer <- Answer{JSON: text}
+	}()
+	select {
+	case a := <-answer:
+		return a
+	case <-ctx.Done():
+		return Answer{Error: fmt.Sprintf("there is no answer about %s within %s", q, Patience)}
+	}
+}
+
+// readHCAs reads all HCAs at once. Each has the same patience: one that does not answer in time is unread.
+func (n *Node) readHCAs() (*hca.Node, error) {
+	listed, err := hca.List(n.root)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = file.Close() }() // it was only read
-	return io.ReadAll(io.LimitReader(file, maxFile))
+	read := make(map[string]chan hca.HCA, len(listed.HCAs))
+	for _, h := range listed.HCAs {
+		answer := make(chan hca.HCA, 1)
+		read[h.Name] = answer
+		go func() { answer <- hca.Read(n.root, h.Name) }()
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	return listed.Complete(func(name string) hca.HCA {
+		select {
+		case h := <-read[name]:
+			return h
+		case <-ctx.Done():
+		}
+		select {
+		case h := <-read[name]: // it came in time, but after one that did not
+			return h
+		default:
+			return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", Patience)}
+		}
+	}), nil
 }
 
-// View is what a check sees of a node: the files and answers that it declares.
+// View is what a check sees of a node: its HCAs, and the files and answers that the check declares.
 type View struct {
 	node  *Node
 	check *Check
-	ctx   context.Context
 }
+
+// HCAs returns the inventory of the node's HCAs. One that does not answer is Unread.
+func (v *View) HCAs() (*hca.Node, error) { return v.node.hcas() }
 
 // Read returns a file's text. Names are below the root, without a leading slash.
 func (v *View) Read(name string) (string, error) {
 	if err := v.declared(name); err != nil {
 		return "", err
 	}
-	text, err := v.node.read(name)
+	text, err := v.node.tree.read(name)
 	return string(text), err
 }
 
-// Glob returns the names that match a pattern, sorted.
+// Glob returns the names that match a pattern, sorted. The error means that a folder could not be listed.
 func (v *View) Glob(pattern string) ([]string, error) {
-	return fs.Glob(v.node.files.FS(), pattern)
+	if err := v.declared(pattern); err != nil {
+		return nil, err
+	}
+	return v.node.tree.glob(pattern)
+}
+
+// Readlink returns where a link leads, as the link has it.
+func (v *View) Readlink(name string) (string, error) {
+	if err := v.declared(name); err != nil {
+		return "", err
+	}
+	return v.node.tree.readlink(name)
 }
 
 // Exists reports whether there is a file or folder. The error says that it cannot be told.
@@ -104,7 +184,7 @@ func (v *View) Exists(name string) (bool, error) {
 	if err := v.declared(name); err != nil {
 		return false, err
 	}
-	_, err := v.node.files.Lstat(name)
+	_, err := v.node.tree.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -113,19 +193,12 @@ func (v *View) Exists(name string) (bool, error) {
 
 // Ask decodes the answer to a question.
 func (v *View) Ask(q Question, into any) error {
-	text, err := v.node.answer(v.ctx, q)
-	if err != nil {
-		return err
+	if !slices.Contains(v.check.Asks, q) {
+		return fmt.Errorf("%s: %s: %w", v.check.ID, q, errUndeclared)
 	}
-	return json.Unmarshal(text, into)
-}
-
-// declared fails for what the check does not say that it reads.
-func (v *View) declared(name string) error {
-	for _, pattern := range v.check.Reads {
-		if ok, err := path.Match(pattern, name); ok && err == nil {
-			return nil
-		}
+	a := v.node.Answer(q)
+	if a.Error != "" {
+		return errors.New(a.Error)
 	}
-	return fmt.Errorf("%s: %s: %w", v.check.ID, name, errUndeclared)
+	return json.Unmarshal(a.JSON, into)
 }
