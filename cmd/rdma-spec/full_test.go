@@ -36,6 +36,7 @@ func TestFullStandardOutput(t *testing.T) {
 		"configure handler":     append([]string{"rdma"}, reverted...),
 		"configure limits":      reverted,
 		"configure plugin":      reverted,
+		"collect":               {"--root", root},
 		"version":               nil,
 		"completion bash":       nil,
 		"completion zsh":        nil,

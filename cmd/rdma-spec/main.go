@@ -34,12 +34,20 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 // run carries out a call and returns the exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
+	release := func() error { return nil }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		release, err = openRoot(cmd)
+		return err
+	}
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	result := &resultWriter{Writer: stdout}
 	root.SetOut(result)
 	root.SetErr(stderr)
 	command, err := root.ExecuteC()
+	if removed := release(); err == nil {
+		err = removed
+	}
 	if result.err != nil {
 		err = fmt.Errorf("cannot write to standard output: %w", oserror.Reason(result.err))
 	}
@@ -90,7 +98,7 @@ rdma-spec could not look or could not do what it was asked for.`,
 		&cobra.Group{ID: groupConfiguration, Title: "Configuration:"},
 	)
 	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newExplainCommand(), newVerifyCommand(),
-		newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newVersionCommand())
+		newCollectCommand(), newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newVersionCommand())
 	return root
 }
 
