@@ -33,7 +33,8 @@ type survey struct {
 	Containers []runningContainer `json:"containers"` // the RDMA containers, and those that cannot be looked at
 	Notes      []string           `json:"notes,omitempty"`
 
-	failed int // containers that are unknown
+	failed int             // containers that are unknown
+	listed []cri.Container // all containers that were looked at
 }
 
 // servingRuntime is a runtime that was asked.
@@ -65,6 +66,11 @@ func (o nodeOptions) survey(ctx context.Context, on *limits.Processes, pods []st
 	if err != nil {
 		return nil, err
 	}
+	return o.surveyBy(ctx, p, source, on, pods)
+}
+
+// surveyBy is survey by a policy.
+func (o nodeOptions) surveyBy(ctx context.Context, p *policy.Policy, source judgedBy, on *limits.Processes, pods []string) (*survey, error) {
 	asking, cancel := context.WithTimeout(ctx, askRuntimesFor)
 	defer cancel()
 	runtimes, skipped, err := cri.Connect(asking, o.endpoint, o.root)
@@ -97,7 +103,7 @@ func (o nodeOptions) survey(ctx context.Context, on *limits.Processes, pods []st
 		}
 	}
 	s.judge(ctx, result.Containers)
-	result.Notes, result.failed = s.notes, s.unanswered
+	result.Notes, result.failed, result.listed = s.notes, s.unanswered, containers
 	for _, r := range result.Containers {
 		if r.State == stateUnknown {
 			result.failed++

@@ -33,6 +33,9 @@ const (
 	maxSize = 4 << 20
 )
 
+// ErrEnded means that the plugin that wrote the policy has ended.
+var ErrEnded = errors.New("the plugin that wrote it has ended")
+
 // document is the file.
 type document struct {
 	APIVersion string          `json:"apiVersion"`
@@ -72,7 +75,7 @@ func Read(root string) (*InForce, error) {
 	case err != nil:
 		return nil, err
 	case !lives:
-		return nil, fmt.Errorf("%s is out of date: the plugin that wrote it has ended", path)
+		return nil, fmt.Errorf("%s is out of date: %w", path, ErrEnded)
 	}
 	p, err := policy.FromText(d.Policy)
 	if err != nil {

@@ -1,0 +1,95 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/tomledit"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// CRIOSettings are what RDMA containers depend on in CRI-O's files. NRI is on where they do not say otherwise, as in CRI-O 1.30.
+type CRIOSettings struct {
+	Socket    string // "" where they do not say
+	NRIOff    string // the setting that turns NRI off
+	NRISocket string
+	Memlock   *spec.Limit // the soft limit in default_ulimits
+}
+
+// CRIO reads the files of the CRI-O below a root: crio.conf, and then all files of crio.conf.d in the order of their names. The last word
+// counts.
+func CRIO(root string) (CRIOSettings, error) {
+	folder := filepath.Join(root, "etc/crio")
+	entries, err := os.ReadDir(filepath.Join(folder, "crio.conf.d"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return CRIOSettings{}, fmt.Errorf("cannot read %s: %w", filepath.Join(folder, "crio.conf.d"), oserror.Reason(err))
+	}
+	files := []string{filepath.Join(folder, "crio.conf")}
+	for _, entry := range entries {
+		if !entry.IsDir() {
+			files = append(files, filepath.Join(folder, "crio.conf.d", entry.Name()))
+		}
+	}
+	var s CRIOSettings
+	off := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return CRIOSettings{}, fmt.Errorf("cannot read %s: %w", file, oserror.Reason(err))
+		}
+		tree, err := tomledit.Parse(text)
+		if err != nil {
+			return CRIOSettings{}, fmt.Errorf("%s: %w", file, err)
+		}
+		s.read(tree, off)
+	}
+	switch {
+	case off["enable_nri"]:
+		s.NRIOff = "enable_nri = false"
+	case off["nri_disable_connections"]:
+		s.NRIOff = "nri_disable_connections = true"
+	}
+	return s, nil
+}
+
+// read reads one file. off has the settings that turn NRI off.
+func (s *CRIOSettings) read(tree map[string]any, off map[string]bool) {
+	text := func(to *string, path ...string) {
+		if value, said := tomledit.Lookup(tree, path...); said {
+			*to, _ = value.(string) // CRI-O refuses another type
+		}
+	}
+	text(&s.Socket, "crio", "api", "listen")
+	text(&s.NRISocket, "crio", "nri", "nri_listen")
+	for key, value := range map[string]bool{"enable_nri": false, "nri_disable_connections": true} {
+		if said, isSaid := tomledit.Lookup(tree, "crio", "nri", key); isSaid {
+			off[key] = said == value
+		}
+	}
+	list, said := tomledit.Lookup(tree, "crio", "runtime", "default_ulimits")
+	if !said {
+		return
+	}
+	s.Memlock = nil
+	elements, _ := list.([]any) // CRI-O refuses another type
+	for _, element := range elements {
+		name, limits, _ := strings.Cut(fmt.Sprint(element), "=") // memlock=SOFT:HARD
+		soft, _, _ := strings.Cut(limits, ":")
+		if bytes, err := strconv.ParseInt(soft, 10, 64); err == nil && strings.EqualFold(name, "memlock") {
+			memlock := spec.Limit(bytes) //nolint:gosec // -1 is unlimited
+			s.Memlock = &memlock
+		}
+	}
+}

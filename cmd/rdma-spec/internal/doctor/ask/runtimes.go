@@ -1,0 +1,209 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ask
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+)
+
+// Where the runtimes listen, and what they load, unless they are told otherwise.
+const (
+	containerdSocket = "/run/containerd/containerd.sock"
+	containerdConfig = "/etc/containerd/config.toml"
+	crioSocket       = "/run/crio/crio.sock"
+	nriSocket        = "/var/run/nri/nri.sock"
+)
+
+// The names of the runtimes' programs and processes.
+const (
+	nameContainerd = "containerd"
+	nameCRIO       = "crio"
+)
+
+// Runtimes answers which container runtimes the node below a root has.
+func Runtimes(root string) doctor.Ask {
+	return func(ctx context.Context) ([]byte, error) {
+		n := node{root: root, processes: processes(root, called(nameContainerd, nameCRIO))}
+		n.processes = slices.DeleteFunc(n.processes, func(p process) bool { return !p.onNode })
+		answer := doctor.Runtimes{Runtimes: []doctor.Runtime{}}
+		var asked sync.WaitGroup
+		for _, look := range n.looks() {
+			answer.Runtimes = append(answer.Runtimes, doctor.Runtime{})
+			i := len(answer.Runtimes) - 1
+			asked.Go(func() {
+				r := look(ctx)
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				answer.Runtimes[i] = r
+			})
+		}
+		asked.Wait()
+		return json.Marshal(answer)
+	}
+}
+
+// node is a node whose runtimes are asked.
+type node struct {
+	root      string
+	processes []process
+	mu        sync.Mutex
+}
+
+// looks returns functions that look at a runtime each.
+func (n *node) looks() (all []func(context.Context) doctor.Runtime) {
+	known := containerd.Find(n.root)
+	var left []process
+	for _, p := range n.processes {
+		if p.comm == nameCRIO {
+			all = append(all, func(ctx context.Context) doctor.Runtime { return n.crio(ctx, p) })
+			continue
+		}
+		left = append(left, p)
+	}
+	for _, d := range known {
+		p, _ := n.runs(d, &left) // else it is installed, and does not run
+		all = append(all, func(ctx context.Context) doctor.Runtime { return n.containerd(ctx, d, p) })
+	}
+	for _, p := range left { // it runs without a configuration of its own
+		d := containerd.Daemon{Name: nameContainerd, File: filepath.Join(n.root, containerdConfig)}
+		all = append(all, func(ctx context.Context) doctor.Runtime { return n.containerd(ctx, d, p) })
+	}
+	return all
+}
+
+// runs takes the process that runs a daemon from those that are left.
+func (n *node) runs(d containerd.Daemon, left *[]process) (process, bool) {
+	i := slices.IndexFunc(*left, func(p process) bool {
+		return d.Loads(filepath.Join(n.root, cmp.Or(p.flag("--config", "-c"), containerdConfig)))
+	})
+	if i < 0 {
+		return process{}, false
+	}
+	p := (*left)[i]
+	*left = slices.Delete(*left, i, i+1)
+	return p, true
+}
+
+// containerd looks at a containerd; p is its process, if it runs.
+func (n *node) containerd(ctx context.Context, d containerd.Daemon, p process) doctor.Runtime {
+	r := doctor.Runtime{Name: nameContainerd, PID: p.pid, Config: n.onNode(d.File)}
+	if p.exe != "" && !strings.HasSuffix(p.exe, deleted) {
+		d.Program = containerd.Binary(filepath.Join(n.root, p.exe))
+	}
+	n.daemon(&r, p, d.Units)
+	settings, err := d.Settings(ctx)
+	if notRun := new(containerd.NotRun); err != nil && !errors.As(err, notRun) {
+		r.ConfigError = err.Error()
+	}
+	r.Known = err == nil
+	r.Socket = cmp.Or(p.flag("--address", "-a"), settings.Socket)
+	if r.Socket == "" && p.pid > 0 {
+		r.Socket = containerdSocket
+	}
+	r.CRIDisabled = settings.CRIDisabled
+	r.DefaultHandler = settings.DefaultHandler
+	for _, s := range settings.Handlers {
+		r.Handlers = append(r.Handlers, n.handler(ctx, s))
+	}
+	r.NRI = doctor.NRI{
+		On: r.Known && settings.NRIOff == "", Off: settings.NRIOff, Socket: cmp.Or(settings.NRISocket, nriSocket),
+		Validator: settings.Validator, Required: settings.Required,
+		RegistrationTimeout: settings.RegistrationTimeout, RequestTimeout: settings.RequestTimeout,
+	}
+	if !r.CRIDisabled {
+		n.serves(ctx, &r)
+	}
+	if r.Version == "" && d.Program != nil {
+		r.Version, _ = d.Program.Version(ctx) // "" is unknown
+	}
+	n.nri(&r)
+	return r
+}
+
+// crio looks at CRI-O.
+func (n *node) crio(ctx context.Context, p process) doctor.Runtime {
+	r := doctor.Runtime{Name: "cri-o", PID: p.pid, Socket: crioSocket, Config: "/etc/crio/crio.conf"}
+	n.daemon(&r, p, []string{"crio.service"})
+	settings, err := configure.CRIO(n.root)
+	switch {
+	case err != nil:
+		r.ConfigError = err.Error()
+	default:
+		r.Known, r.Socket = true, cmp.Or(settings.Socket, r.Socket)
+		if settings.Memlock != nil {
+			memlock := doctor.Bytes(*settings.Memlock)
+			r.DefaultMemlock = &memlock
+		}
+		r.NRI = doctor.NRI{On: settings.NRIOff == "", Off: settings.NRIOff, Socket: cmp.Or(settings.NRISocket, nriSocket)}
+	}
+	n.serves(ctx, &r)
+	n.nri(&r)
+	return r
+}
+
+// onNode returns the path, on the node, of a file below the root.
+func (n *node) onNode(file string) string {
+	return filepath.Join("/", strings.TrimPrefix(file, filepath.Clean(n.root)))
+}
+
+// daemon fills in what is known of a daemon's process.
+func (n *node) daemon(r *doctor.Runtime, p process, units []string) {
+	if p.pid > 0 {
+		r.Unit = p.unit(n.root)
+		if limit, err := limits.New(n.root).Memlock(p.pid); err == nil {
+			memlock := doctor.Bytes(limit.Soft)
+			r.Memlock = &memlock
+		}
+	}
+	for _, unit := range units {
+		if r.Unit == "" && configure.HasUnit(n.root, unit) {
+			r.Unit = unit
+		}
+	}
+}
+
+// serves asks a runtime over CRI.
+func (n *node) serves(ctx context.Context, r *doctor.Runtime) {
+	if r.Socket == "" {
+		return
+	}
+	answering, _, err := cri.Connect(ctx, filepath.Join(n.root, r.Socket), n.root)
+	if err != nil {
+		r.Error = err.Error()
+		if r.PID == 0 {
+			r.Socket = "" // it does not run, and the socket is what it would listen at
+		}
+		return
+	}
+	defer answering[0].Close()
+	r.Serves, r.Name, r.Version = true, answering[0].Name, answering[0].Version
+}
+
+// nri looks at the socket of NRI.
+func (n *node) nri(r *doctor.Runtime) {
+	info, err := os.Stat(filepath.Join(n.root, r.NRI.Socket))
+	r.NRI.SocketExists = err == nil && info.Mode().Type() == os.ModeSocket
+	inodes := listening(n.root, r.NRI.Socket)
+	var last process
+	for _, p := range n.processes { // of several that listened there, the last one that started has the socket
+		if len(inodes) > 0 && p.holds(n.root, inodes) && (last.pid == 0 || !p.started(n.root).Before(last.started(n.root))) {
+			last = p
+		}
+	}
+	r.NRI.Listener = last.pid
+}

@@ -1,0 +1,189 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// smallSharedMemory is the size of /dev/shm that a runtime gives by default.
+const smallSharedMemory = Bytes(64 << 20)
+
+// containerSightChecks are the checks of what the processes of containers see.
+func containerSightChecks() []Check {
+	asks := []Question{QuestionContainers}
+	return []Check{
+		{
+			ID: "container-hostpath", Family: "containers", Title: "No container has /dev/infiniband from a hostPath without the right to open it.",
+			Messages: []string{"fi_getinfo: -61", "libibverbs: Warning: couldn't open config directory"},
+			Why:      "Libraries find devices that the container may not open, and give up.",
+			Asks:     asks, Look: eachContainer(containerHostPath),
+		},
+		{
+			ID: "container-netdev", Family: "containers", Title: "Each container with a network of its own has an interface of the RoCE HCAs that it holds.",
+			Messages: []string{"Failed to query GID", "No data available", "rdma_create_ep: No such device"},
+			Why:      "Without such an interface no GID can be used, and no connection be made.",
+			Asks:     asks, Reads: []string{ndevsPattern}, Needs: []string{"port-active", "container-hca"}, Look: eachContainer(containerNetdev),
+		},
+		{
+			ID: "container-provider", Family: "containers", Title: "Each image with libibverbs has the provider for the HCAs of its container.",
+			Messages: []string{"No IB devices found", "does not support the kernel ABI of 6"},
+			Why:      "libibverbs does not see an HCA without the provider for its driver.",
+			Asks:     asks, Look: eachContainer(containerProvider),
+		},
+		{
+			ID: "container-devices", Family: "containers", Title: "Each RDMA container holds all HCAs that it sees.",
+			Messages: []string{"ibv_open_device failed", "NET/IB : No device found", "Using network Socket"},
+			Why:      "sysfs shows all HCAs to every container, and libraries may try one that the container does not hold.",
+			Asks:     asks, Look: eachContainer(containerDevices),
+		},
+		{
+			ID: "container-gid-index", Family: "containers", Title: "No container relies on a GID index.",
+			Messages: []string{"vendor err 129"},
+			Why:      "The index of a pod's GID differs from pod to pod.",
+			Asks:     asks, Look: eachContainer(containerGIDIndex),
+		},
+		{
+			ID: "container-shm", Family: "containers", Title: "Each RDMA container has more than 64 MiB in /dev/shm.",
+			Messages: []string{"Error while creating shared memory segment /dev/shm/nccl"},
+			Why:      "Programs such as NCCL need more for several processes.",
+			Asks:     asks, Look: eachContainer(containerSharedMemory),
+		},
+	}
+}
+
+func containerHostPath(_ *View, c Container, _ Containers) []Finding {
+	if len(c.HostPaths) == 0 || c.AllDevices {
+		return nil
+	}
+	switch {
+	case len(c.HCAs) == 0:
+		text := fmt.Sprintf("%s is mounted from the node, and the container may open none of its HCAs.", strings.Join(c.HostPaths, ", "))
+		return []Finding{wrong(c.object(), text, "remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead")}
+	}
+	text := fmt.Sprintf("%s is mounted from the node, and the container may open only %s.", strings.Join(c.HostPaths, ", "), strings.Join(c.HCAs, ", "))
+	return []Finding{wrong(c.object(), text, "remove the hostPath volume from the pod: the device plugin gives the devices")}
+}
+
+// ndevsPattern are the interfaces of GIDs. A name is that in the network namespace of the interface.
+const ndevsPattern = "sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*"
+
+// containerNetdev compares names, which other namespaces can have as well: where they agree it knows nothing, and where they do not, the
+// container has no interface of the HCA.
+func containerNetdev(v *View, c Container, _ Containers) (found []Finding) {
+	if !c.Seen || !c.OwnNetwork {
+		return nil
+	}
+	for _, h := range held(v, c) {
+		for _, p := range h.Ports {
+			if p.LinkLayer != "Ethernet" || !p.Active() {
+				continue
+			}
+			object := fmt.Sprintf("%s HCA %s", c.object(), h.Name)
+			names, err := gidInterfaces(v, h.Name, p.Number)
+			switch {
+			case err != nil:
+				found = append(found, unknown(object, "The interfaces of its GIDs are unknown: "+err.Error()+"."))
+			case len(names) == 0:
+				found = append(found, unknown(object, "The driver does not say which interfaces its GIDs belong to."))
+			case !slices.ContainsFunc(c.Links, func(link string) bool { return slices.Contains(names, link) }):
+				has := strings.Join(c.Links, ", ")
+				if has == "" {
+					has = "none but lo"
+				}
+				text := fmt.Sprintf("None of its interfaces (%s) is one of the HCA, whose GIDs belong to %s.", has, strings.Join(names, ", "))
+				found = append(found, wrong(object, text, "give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"))
+			}
+		}
+	}
+	return found
+}
+
+// gidInterfaces returns the names of the interfaces that a port has GIDs for.
+func gidInterfaces(v *View, name string, port int) (names []string, err error) {
+	files, err := v.Glob(strings.Replace(strings.Replace(ndevsPattern, "*", name, 1), "*", fmt.Sprint(port), 1))
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(files, func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) })
+	for _, file := range files {
+		text, err := v.Read(file)
+		if text = strings.TrimSpace(text); err == nil && text != "" && !slices.Contains(names, text) {
+			names = append(names, text)
+		} else if errors.Is(err, fs.ErrPermission) {
+			return nil, err // the others say that the entry is empty
+		}
+	}
+	return names, nil
+}
+
+// providers are the providers of libibverbs by the kernel's driver of the HCA's device.
+var providers = map[string]string{
+	"mlx5_core": "mlx5", "mlx4_core": "mlx4", "bnxt_en": "bnxt_re", "irdma": "irdma", "ice": "irdma", "i40e": "irdma", "efa": "efa", "erdma": "erdma",
+	"hns3": "hns", "cxgb4": "cxgb4", "qede": "qedr", "hfi1": "hfi1verbs", "mana": "mana", "vmw_pvrdma": "vmw_pvrdma", "ionic": "ionic",
+}
+
+func containerProvider(v *View, c Container, _ Containers) (found []Finding) {
+	if !c.Seen {
+		return nil
+	}
+	for _, h := range held(v, c) {
+		want, known := providers[h.Driver]
+		for _, soft := range []string{"rxe", "siw"} { // they have no device with a driver
+			if h.Driver == "" && strings.HasPrefix(h.Name, soft) {
+				want, known = soft, true
+			}
+		}
+		object := fmt.Sprintf("%s HCA %s", c.object(), h.Name)
+		switch {
+		case !c.LibVerbs:
+			return []Finding{unknown(c.object(), "Its image has no libibverbs in the usual places, so its providers are unknown.")}
+		case !known:
+			found = append(found, unknown(object, fmt.Sprintf("Which provider is for the driver %q is unknown.", h.Driver)))
+		case !slices.Contains(c.Providers, want):
+			text := fmt.Sprintf("Its image has libibverbs with the providers %s, and not %s.", strings.Join(c.Providers, ", "), want)
+			found = append(found, wrong(object, text, "install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
+		}
+	}
+	return found
+}
+
+// containerDevices tells: it is no fault.
+func containerDevices(v *View, c Container, _ Containers) []Finding {
+	node, err := v.HCAs()
+	if err != nil || !c.RDMA || c.AllDevices || len(c.HCAs) == 0 || len(c.HCAs) >= len(node.HCAs) {
+		return nil
+	}
+	text := fmt.Sprintf("It holds %d of the node's %d HCAs: NCCL_IB_HCA=%s keeps NCCL from the others.", len(c.HCAs), len(node.HCAs), strings.Join(c.HCAs, ","))
+	return []Finding{{Status: OK, Object: c.object(), Text: text}}
+}
+
+// containerGIDIndex does not read the environment of processes.
+func containerGIDIndex(v *View, c Container, _ Containers) []Finding {
+	if !c.Seen || !c.OwnNetwork {
+		return nil
+	}
+	for _, h := range held(v, c) {
+		for _, p := range h.Ports {
+			if p.LinkLayer == "Ethernet" {
+				return []Finding{unknown(c.object(), "Whether it sets NCCL_IB_GID_INDEX is unknown; it should not, with NCCL 2.26 or later.")}
+			}
+		}
+	}
+	return nil
+}
+
+// containerSharedMemory tells: it is no fault.
+func containerSharedMemory(_ *View, c Container, _ Containers) []Finding {
+	if !c.Seen || !c.RDMA || c.SharedMem == nil || *c.SharedMem > smallSharedMemory {
+		return nil
+	}
+	text := fmt.Sprintf("Its /dev/shm has %s; an emptyDir with medium: Memory at /dev/shm gives more.", c.SharedMem)
+	return []Finding{{Status: OK, Object: c.object(), Text: text}}
+}

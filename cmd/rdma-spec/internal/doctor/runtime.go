@@ -1,0 +1,244 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// QuestionRuntimes asks for the node's container runtimes. The answer is a Runtimes.
+const QuestionRuntimes Question = "runtimes.json"
+
+// The runtimes as they call themselves over CRI.
+const (
+	runtimeContainerd = "containerd"
+	runtimeCRIO       = "cri-o"
+)
+
+// kernelDefault is the highest memlock that a kernel gives without being asked. Older kernels give 64 KiB.
+const kernelDefault = spec.Limit(8 << 20)
+
+// Runtimes are the container runtimes that run on a node, or are installed.
+type Runtimes struct {
+	Runtimes []Runtime `json:"runtimes"`
+}
+
+// Runtime is a container runtime: a daemon, its effective configuration, and how it answers.
+type Runtime struct {
+	Name    string `json:"name"`              // containerd, cri-o
+	Version string `json:"version,omitempty"` // as the daemon or its program says
+	PID     int    `json:"pid,omitempty"`     // 0 where no process was found
+	Unit    string `json:"unit,omitempty"`    // of systemd, where it is known
+	Memlock *Bytes `json:"memlock,omitempty"` // the daemon's own soft limit, which containers inherit
+
+	Socket string `json:"socket,omitempty"`
+	Serves bool   `json:"serves"`          // CRI
+	Error  string `json:"error,omitempty"` // why CRI does not answer
+
+	Config         string    `json:"config,omitempty"`      // the file
+	ConfigError    string    `json:"configError,omitempty"` // why the runtime cannot load it
+	Known          bool      `json:"known"`                 // the effective configuration is known: what follows is from it
+	CRIDisabled    bool      `json:"criDisabled,omitempty"` // as in a containerd that is Docker's
+	DefaultHandler string    `json:"defaultHandler,omitempty"`
+	DefaultMemlock *Bytes    `json:"defaultMemlock,omitempty"` // what CRI-O's default_ulimits say
+	Handlers       []Handler `json:"handlers,omitempty"`
+	NRI            NRI       `json:"nri"`
+}
+
+// Bytes is a limit in bytes. Unlimited is 2^64-1.
+type Bytes uint64
+
+// low reports whether a limit is known, and no more than a kernel gives.
+func (b *Bytes) low() bool { return b != nil && spec.Limit(*b) <= kernelDefault }
+
+func (b *Bytes) String() string { return spec.Limit(*b).String() }
+
+// object names a runtime in findings.
+func (r Runtime) object() string { return "runtime " + cmp.Or(r.Socket, r.Config, r.Name) }
+
+// forPods reports whether Kubernetes could use the runtime.
+func (r Runtime) forPods() bool { return !r.CRIDisabled }
+
+// restart is the command that restarts the runtime.
+func (r Runtime) restart() string {
+	return "systemctl restart " + strings.TrimSuffix(cmp.Or(r.Unit, map[string]string{runtimeCRIO: "crio"}[r.Name], r.Name), ".service")
+}
+
+// configure is a command that changes the runtime's configuration, and restarts it.
+func (r Runtime) configure(all []Runtime, what string) string {
+	line := "rdma-spec configure " + what
+	containerds := 0
+	for _, other := range all {
+		if other.Name == runtimeContainerd {
+			containerds++
+		}
+	}
+	switch {
+	case r.Name == runtimeCRIO:
+		line += " --runtime crio"
+	case containerds > 1 && r.Config != "":
+		line += " --config " + r.Config
+	}
+	return line + " && " + r.restart()
+}
+
+// dropsRlimits reports whether a version of the runtime ignores the rlimits that an NRI plugin sets, and which one does not.
+func (r Runtime) dropsRlimits() (drops bool, since string) {
+	switch {
+	case r.Version == "":
+		return false, ""
+	case r.Name == runtimeCRIO:
+		return olderThan(r.Version, 1, 29), "1.29"
+	}
+	return olderThan(r.Version, 1, 7, 7), "1.7.7"
+}
+
+// olderThan compares versions such as v1.7.35 or 1.29.0+git.
+func olderThan(version string, than ...int) bool {
+	var numbers []int
+	for part := range strings.SplitSeq(strings.TrimPrefix(version, "v"), ".") {
+		digits := len(part) - len(strings.TrimLeft(part, "0123456789"))
+		n, err := strconv.Atoi(part[:digits])
+		if err != nil {
+			break
+		}
+		numbers = append(numbers, n)
+	}
+	return len(numbers) > 0 && slices.Compare(numbers, than) < 0
+}
+
+// eachRuntime looks at the runtimes that are for pods, one by one.
+func eachRuntime(look func(v *View, r Runtime, all []Runtime) []Finding) func(*View) []Finding {
+	return func(v *View) []Finding {
+		var answer Runtimes
+		if err := v.Ask(QuestionRuntimes, &answer); err != nil {
+			return []Finding{unknown("", "The runtimes are unknown: "+err.Error()+".")}
+		}
+		var found []Finding
+		looked := false
+		for _, r := range answer.Runtimes {
+			if r.forPods() {
+				looked = true
+				found = append(found, look(v, r, answer.Runtimes)...)
+			}
+		}
+		if !looked {
+			return notApplied("No container runtime that serves pods was found.")
+		}
+		return found
+	}
+}
+
+// runtimeChecks are the checks of the runtimes themselves.
+func runtimeChecks() []Check {
+	return []Check{
+		{
+			ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration.",
+			Messages: []string{"failed to load TOML", "invalid disabled plugin URI"},
+			Why:      "The runtime does not start again with this file, and the node is NotReady.",
+			Asks:     []Question{QuestionRuntimes}, Look: eachRuntime(runtimeConfig),
+		},
+		{
+			ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
+			Messages: []string{"unknown service runtime.v1.RuntimeService"},
+			Why:      "The kubelet cannot create containers.",
+			Asks:     []Question{QuestionRuntimes, QuestionKubelet}, Needs: []string{"runtime-config", "base-spec"}, Look: criServes,
+		},
+		{
+			ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
+			Messages: []string{"ulimit -l is 64 although the NRI plugin is registered"},
+			Why:      "Containers start without the memlock that the plugin gives them, and nothing reports it.",
+			Asks:     []Question{QuestionRuntimes}, Look: eachRuntime(runtimeRlimits),
+		},
+		{
+			ID: "memlock-source", Family: "runtime", Title: "Something gives RDMA containers more memlock than the runtime's own limit.",
+			Messages: []string{"Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory"},
+			Why:      "RDMA containers cannot register their memory.",
+			Asks:     []Question{QuestionRuntimes, QuestionPlugin}, Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
+			Look: memlockSource,
+		},
+	}
+}
+
+func runtimeConfig(_ *View, r Runtime, _ []Runtime) []Finding {
+	if r.ConfigError == "" {
+		return nil
+	}
+	return []Finding{wrong(r.object(), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config, r.ConfigError), "correct "+r.Config+", and then: "+r.restart())}
+}
+
+// criServes needs all runtimes: a containerd without CRI is no fault where another runtime serves it.
+func criServes(v *View) []Finding {
+	var answer Runtimes
+	if err := v.Ask(QuestionRuntimes, &answer); err != nil {
+		return []Finding{unknown("", "The runtimes are unknown: "+err.Error()+".")}
+	}
+	serves := slices.ContainsFunc(answer.Runtimes, func(r Runtime) bool { return r.Serves })
+	var kubelet Kubelet
+	used := v.Ask(QuestionKubelet, &kubelet) == nil && kubelet.PID > 0
+	var found []Finding
+	for _, r := range answer.Runtimes {
+		running := r.PID > 0 || r.Socket != ""
+		switch {
+		case r.Serves || r.CRIDisabled && (serves || !used) || !running && (serves || !used):
+		case r.CRIDisabled:
+			cure := fmt.Sprintf("remove cri from disabled_plugins in %s, and then: %s", r.Config, r.restart())
+			found = append(found, wrong(r.object(), fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), cure))
+		default:
+			found = append(found, wrong(r.object(), fmt.Sprintf("%s does not serve CRI: %s.", r.Name, cmp.Or(r.Error, "it does not run")), r.restart()))
+		}
+	}
+	if len(found) == 0 && !serves {
+		return notApplied("No runtime serves CRI, and no kubelet needs one.")
+	}
+	return found
+}
+
+func runtimeRlimits(_ *View, r Runtime, all []Runtime) []Finding {
+	drops, since := r.dropsRlimits()
+	switch {
+	case r.Version == "":
+		return []Finding{unknown(r.object(), "Its version is unknown.")}
+	case !drops || r.givesMemlock():
+		return nil
+	}
+	cure := r.configure(all, "handler "+cmp.Or(r.DefaultHandler, "runc")+" --in-place")
+	if r.Name == runtimeCRIO {
+		cure = "rdma-spec generate --for crio --output /etc/crio/crio.conf.d/90-rdma-spec.conf && " + r.restart()
+	}
+	return []Finding{wrong(r.object(), fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set; %s and later apply them.", r.Name, r.Version, since), cure)}
+}
+
+// givesMemlock reports whether the runtime's configuration raises memlock for some containers.
+func (r Runtime) givesMemlock() bool {
+	return r.DefaultMemlock != nil && !r.DefaultMemlock.low() ||
+		slices.ContainsFunc(r.Handlers, func(h Handler) bool { return h.Memlock != nil && !h.Memlock.low() })
+}
+
+// memlockSource looks at whatever can raise memlock, on a node with HCAs.
+func memlockSource(v *View) []Finding {
+	if hcas, err := v.HCAs(); err != nil || len(hcas.HCAs) == 0 {
+		return notApplied("The node has no HCA.")
+	}
+	var plugin Plugin
+	if err := v.Ask(QuestionPlugin, &plugin); err != nil {
+		return []Finding{unknown("", "Whether the plugin is installed is unknown: "+err.Error()+".")}
+	}
+	if plugin.installed() {
+		return nil
+	}
+	return eachRuntime(func(_ *View, r Runtime, all []Runtime) []Finding {
+		if !r.Memlock.low() || r.givesMemlock() || !r.Known {
+			return nil
+		}
+		cure := r.configure(all, "nri") + " && " + installPlugin
+		return []Finding{wrong(r.object(), fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock), cure)}
+	})(v)
+}
