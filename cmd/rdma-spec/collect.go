@@ -121,7 +121,7 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 		patterns = append(patterns, c.Reads...)
 		questions = append(questions, c.Asks...)
 	}
-	node, err := doctor.Open(o.root, nil)
+	node, err := doctor.Open(o.root, o.questions())
 	if err != nil {
 		return nil, nil, err
 	}
