@@ -16,6 +16,16 @@ type Node struct {
 	HCAs []HCA
 	// NoRDMACM leaves the module rdma_ucm unloaded.
 	NoRDMACM bool
+	// PCI are devices that are not HCAs, such as bridges and GPUs.
+	PCI []PCI
+}
+
+// PCI describes a PCI device.
+type PCI struct {
+	Address string
+	Above   string // the bridges above it, "0000:5d:00.0/0000:5e:00.0"
+	Driver  string // "" has none
+	Files   Files  // its attributes
 }
 
 // HCA describes one HCA. Its verbs device is uverbsN where N counts the HCAs,
@@ -25,6 +35,7 @@ type HCA struct {
 	Name     string
 	NodeType string // as in sysfs; "" is "1: CA"
 	PCI      string // "" makes a soft HCA
+	Above    string // the PCI bridges above it, as PCI.Above
 	Parent   string // PCI address of its physical function, for a VF
 	SF       string // mlx5_core.sf.N, for a scalable function of the device PCI
 	Driver   string // "" has none
@@ -77,7 +88,7 @@ const (
 
 // Files lays the node out as the kernel does.
 func (n Node) Files() Files {
-	b := builder{files: Files{"sys/class/net/": "", "proc/": "", "dev/": ""}}
+	b := builder{functions: map[string]int{}, files: Files{"sys/class/net/": "", "proc/": "", "dev/": ""}}
 	b.files["sys/dev/char/1:3"] = Link("../../devices/virtual/mem/null")
 	b.files["sys/devices/virtual/mem/null/"] = ""
 	for i, h := range n.HCAs {
@@ -86,6 +97,9 @@ func (n Node) Files() Files {
 	if len(n.HCAs) > 0 {
 		b.files["sys/class/infiniband_verbs/abi_version"] = "6\n"
 		b.files["sys/class/infiniband_mad/abi_version"] = "5\n"
+	}
+	for _, p := range n.PCI {
+		b.pci(p)
 	}
 	if !n.NoRDMACM {
 		b.classDevice("misc", "rdma_cm", "sys/devices/virtual", [2]int{MajorMisc, MinorRDMACM}, "0666", nil)
@@ -98,6 +112,8 @@ type builder struct {
 	files Files
 	table []string
 	mads  int // ports seen so far: umad and issm have an index each
+	// functions counts the virtual functions of physical ones.
+	functions map[string]int
 }
 
 // Folder is where an HCA with this PCI address has its files.
@@ -107,11 +123,37 @@ func bus(pci string) string {
 	if pci == "" {
 		return "sys/devices/virtual"
 	}
-	return "sys/devices/pci" + pci[:len("0000:5e")] + "/" + pci
+	return PCIFolder(pci, "")
+}
+
+// PCIFolder is where a PCI device has its files, below the bridges above it.
+func PCIFolder(address, above string) string {
+	way := path.Join(above, address)
+	return path.Join("sys/devices/pci"+way[:len("0000:5e")], way)
 }
 
 // folder is where the HCA's device has its files, from the top.
-func (h HCA) folder() string { return path.Join(bus(h.PCI), h.SF) }
+func (h HCA) folder() string {
+	if h.PCI == "" {
+		return bus("")
+	}
+	return path.Join(PCIFolder(h.PCI, h.Above), h.SF)
+}
+
+// pci makes a PCI device.
+func (b *builder) pci(p PCI) {
+	at := PCIFolder(p.Address, p.Above)
+	up := strings.Repeat("../", strings.Count(at, "/"))
+	b.files["sys/bus/pci/devices/"+p.Address] = Link("../../../" + strings.TrimPrefix(at, "sys/"))
+	b.files[at+"/"] = ""
+	for name, value := range p.Files {
+		b.files[at+"/"+name] = value
+	}
+	if p.Driver != "" {
+		b.files[at+"/driver"] = Link(up + "bus/pci/drivers/" + p.Driver)
+		b.files["sys/bus/pci/drivers/"+p.Driver+"/"+p.Address] = Link("../../../../" + strings.TrimPrefix(at, "sys/"))
+	}
+}
 
 func (b *builder) hca(i int, h HCA) {
 	on := h.folder()
@@ -119,14 +161,19 @@ func (b *builder) hca(i int, h HCA) {
 	b.files[path.Join("sys/class/infiniband", h.Name)] = Link("../../" + strings.TrimPrefix(at, "sys/"))
 	if h.PCI != "" {
 		b.files[at+"/device"] = Link("../../../" + path.Base(on))
-		b.files[bus(h.PCI)+"/numa_node"] = fmt.Sprintf("%d\n", h.NUMA)
+		p := PCI{Address: h.PCI, Above: h.Above, Files: Files{"numa_node": fmt.Sprintf("%d\n", h.NUMA)}}
+		if h.SF == "" {
+			p.Driver = h.Driver
+		} else if h.Driver != "" {
+			b.files["sys/bus/auxiliary/drivers/"+h.Driver+"/"] = ""
+			b.files[on+"/driver"] = Link(strings.Repeat("../", strings.Count(on, "/")) + "bus/auxiliary/drivers/" + h.Driver)
+		}
+		b.pci(p)
 	}
 	if h.Parent != "" {
 		b.files[on+"/physfn"] = Link("../" + h.Parent)
-	}
-	if h.Driver != "" {
-		b.files["sys/bus/drivers/"+h.Driver+"/"] = ""
-		b.files[on+"/driver"] = Link(strings.Repeat("../", strings.Count(on, "/")) + "bus/drivers/" + h.Driver)
+		b.files[fmt.Sprintf("%s/virtfn%d", PCIFolder(h.Parent, h.Above), b.functions[h.Parent])] = Link("../" + h.PCI)
+		b.functions[h.Parent]++
 	}
 	b.files[at+"/node_type"] = or(h.NodeType, "1: CA") + "\n"
 	b.files[at+"/node_guid"] = or(h.GUID, fmt.Sprintf("b859:9f03:00a9:%04x", 0x5bd0+16*i)) + "\n"
@@ -134,7 +181,7 @@ func (b *builder) hca(i int, h HCA) {
 	for j, p := range h.Ports {
 		b.port(path.Join(at, "ports", strconv.Itoa(j+1)), p)
 		for _, netdev := range p.Netdevs {
-			b.netdev(on, netdev, j, p.Stacked)
+			b.netdev(on, netdev, j, p)
 			p.Stacked = nil
 		}
 		if h.PCI == "" && len(p.Netdevs) > 0 {
@@ -159,19 +206,26 @@ func (b *builder) hca(i int, h HCA) {
 	}
 }
 
-// netdev makes a netdev of a device, and those that are stacked on it.
-func (b *builder) netdev(on, name string, port int, stacked []Netdev) {
+// netdev makes a netdev of a device's port, and those that are stacked on it. It is turned off where the port is disabled.
+func (b *builder) netdev(on, name string, number int, p Port) {
 	at := path.Join(on, "net", name)
-	b.files[at+"/dev_port"] = fmt.Sprintf("%d\n", port)
+	b.files[at+"/dev_port"] = fmt.Sprintf("%d\n", number)
+	b.files[at+"/flags"], b.files[at+"/mtu"] = "0x1003\n", "4200\n"
+	if strings.HasSuffix(p.PhysState, "Disabled") {
+		b.files[at+"/flags"] = "0x1002\n"
+	}
 	b.files[at+"/uevent"] = "INTERFACE=" + name + "\n"
 	b.files["sys/class/net/"+name] = Link("../../" + strings.TrimPrefix(at, "sys/"))
-	for _, upper := range stacked {
+	for _, upper := range p.Stacked {
 		const virtual = "sys/devices/virtual/net/"
 		up := strings.Repeat("../", strings.Count(at, "/")+1)
 		b.files[at+"/upper_"+upper.Name] = Link(up + virtual + upper.Name)
 		b.files[virtual+upper.Name+"/uevent"] = "DEVTYPE=" + upper.Kind + "\nINTERFACE=" + upper.Name + "\n"
 		b.files[virtual+upper.Name+"/lower_"+name] = Link("../../../../../" + at)
 		b.files["sys/class/net/"+upper.Name] = Link("../../devices/virtual/net/" + upper.Name)
+		if upper.Kind == "bond" {
+			b.files[at+"/bonding_slave/state"] = "ACTIVE\n"
+		}
 	}
 }
 

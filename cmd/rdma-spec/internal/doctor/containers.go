@@ -5,6 +5,7 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -54,7 +55,9 @@ type Container struct {
 	Providers  []string `json:"providers,omitempty"` // of libibverbs: mlx5, rxe
 }
 
-func (c Container) object() string { return fmt.Sprintf("container %s/%s %s", c.Namespace, c.Pod, c.Name) }
+func (c Container) object() string {
+	return fmt.Sprintf("container %s/%s %s", c.Namespace, c.Pod, c.Name)
+}
 
 // repair is the command that raises the container's memlock.
 func (c Container) repair() string { return fmt.Sprintf("rdma-spec repair %s/%s", c.Namespace, c.Pod) }
@@ -119,7 +122,7 @@ func containerChecks() []Check {
 			ID: "container-port", Family: "containers", Title: "No container holds an HCA whose ports are all down.",
 			Messages: []string{"Port number 1 state is Down"},
 			Why:      "Programs of the container have no connection.",
-			Asks:     asks, Needs: []string{"port-active"}, Look: eachContainer(containerPort),
+			Asks:     asks, Needs: []string{"port-active"}, Look: containerPort,
 		},
 	}
 }
@@ -171,19 +174,24 @@ func containerHCA(c Container) []Finding {
 	return []Finding{wrong(c.object(), sentence(c.Problems), fmt.Sprintf("kubectl -n %s delete pod %s (its controller creates it again)", c.Namespace, c.Pod))}
 }
 
-// containerPort names the HCA first, so that what is wrong with its port explains it.
-func containerPort(v *View, c Container, _ Containers) (found []Finding) {
-	if c.AllDevices {
-		return nil // it holds what the node has
-	}
-	for _, h := range held(v, c) {
-		down := slices.DeleteFunc(slices.Clone(h.Ports), hca.Port.Active)
-		if len(down) == 0 || len(down) < len(h.Ports) {
-			continue
+// containerPort names the HCA and not its containers, so that what is wrong with its port explains it.
+func containerPort(v *View) []Finding {
+	holders, why := map[string][]string{}, map[string]string{}
+	found := eachContainer(func(v *View, c Container, _ Containers) []Finding {
+		if c.AllDevices {
+			return nil // it holds what the node has
 		}
-		object := fmt.Sprintf("HCA %s port %d", h.Name, down[0].Number)
-		text := fmt.Sprintf("Container %s of pod %s/%s holds the HCA, and the port is %s.", c.Name, c.Namespace, c.Pod, down[0].State)
-		found = append(found, wrong(object, text, fmt.Sprintf("kubectl -n %s delete pod %s, once the port is up or the HCA is taken from the device plugin", c.Namespace, c.Pod)))
+		for _, h := range held(v, c) {
+			if len(h.Ports) > 0 && !h.Active() {
+				object := fmt.Sprintf("HCA %s port %d", h.Name, h.Ports[0].Number)
+				holders[object], why[object] = append(holders[object], c.Namespace+"/"+c.Pod+" "+c.Name), h.Ports[0].State
+			}
+		}
+		return nil
+	})(v)
+	for _, object := range slices.Sorted(maps.Keys(holders)) {
+		text := fmt.Sprintf("The port is %s, and containers hold the HCA: %s.", why[object], strings.Join(holders[object], ", "))
+		found = append(found, wrong(object, text, "bring the port up, or give the pods another HCA: delete them when the device plugin no longer offers this one"))
 	}
 	return found
 }

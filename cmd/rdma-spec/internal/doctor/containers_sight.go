@@ -74,8 +74,8 @@ func containerHostPath(_ *View, c Container, _ Containers) []Finding {
 // ndevsPattern are the interfaces of GIDs. A name is that in the network namespace of the interface.
 const ndevsPattern = "sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*"
 
-// containerNetdev compares names, which other namespaces can have as well: where they agree it knows nothing, and where they do not, the
-// container has no interface of the HCA.
+// containerNetdev compares names. Where none agrees, the container has no interface of the HCA. Where one does, it is the HCA's unless the
+// node's own interface has that name.
 func containerNetdev(v *View, c Container, _ Containers) (found []Finding) {
 	if !c.Seen || !c.OwnNetwork {
 		return nil
@@ -87,22 +87,36 @@ func containerNetdev(v *View, c Container, _ Containers) (found []Finding) {
 			}
 			object := fmt.Sprintf("%s HCA %s", c.object(), h.Name)
 			names, err := gidInterfaces(v, h.Name, p.Number)
-			switch {
-			case err != nil:
+			if err != nil {
 				found = append(found, unknown(object, "The interfaces of its GIDs are unknown: "+err.Error()+"."))
-			case len(names) == 0:
-				found = append(found, unknown(object, "The driver does not say which interfaces its GIDs belong to."))
-			case !slices.ContainsFunc(c.Links, func(link string) bool { return slices.Contains(names, link) }):
-				has := strings.Join(c.Links, ", ")
-				if has == "" {
-					has = "none but lo"
-				}
-				text := fmt.Sprintf("None of its interfaces (%s) is one of the HCA, whose GIDs belong to %s.", has, strings.Join(names, ", "))
-				found = append(found, wrong(object, text, "give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"))
+				continue
+			}
+			if f := interfaceOf(c.Links, names, p.Netdevs); f.Status != "" {
+				f.Object = object
+				found = append(found, f)
 			}
 		}
 	}
 	return found
+}
+
+// interfaceOf judges the interfaces of a network namespace by those of a port's GIDs and by the node's own of that HCA.
+func interfaceOf(links, gids, own []string) Finding {
+	shared := slices.DeleteFunc(slices.Clone(links), func(link string) bool { return !slices.Contains(gids, link) })
+	switch {
+	case len(gids) == 0:
+		return unknown("", "The driver does not say which interfaces its GIDs belong to.")
+	case slices.ContainsFunc(shared, func(link string) bool { return !slices.Contains(own, link) }):
+		return Finding{}
+	case len(shared) > 0:
+		return unknown("", fmt.Sprintf("Its interface %s may be the HCA's: the node's own has the same name.", shared[0]))
+	}
+	has := strings.Join(links, ", ")
+	if has == "" {
+		has = "none but lo"
+	}
+	text := fmt.Sprintf("None of its interfaces (%s) is one of the HCA, whose GIDs belong to %s.", has, strings.Join(gids, ", "))
+	return wrong("", text, "give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true")
 }
 
 // gidInterfaces returns the names of the interfaces that a port has GIDs for.
@@ -125,7 +139,7 @@ func gidInterfaces(v *View, name string, port int) (names []string, err error) {
 
 // providers are the providers of libibverbs by the kernel's driver of the HCA's device.
 var providers = map[string]string{
-	"mlx5_core": "mlx5", "mlx4_core": "mlx4", "bnxt_en": "bnxt_re", "irdma": "irdma", "ice": "irdma", "i40e": "irdma", "efa": "efa", "erdma": "erdma",
+	"mlx5_core": "mlx5", "mlx5_core.sf": "mlx5", "mlx4_core": "mlx4", "bnxt_en": "bnxt_re", "irdma": "irdma", "ice": "irdma", "i40e": "irdma", "efa": "efa", "erdma": "erdma",
 	"hns3": "hns", "cxgb4": "cxgb4", "qede": "qedr", "hfi1": "hfi1verbs", "mana": "mana", "vmw_pvrdma": "vmw_pvrdma", "ionic": "ionic",
 }
 

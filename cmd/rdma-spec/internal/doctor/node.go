@@ -51,6 +51,9 @@ type Node struct {
 	// hcas reads the inventory, once.
 	hcas func() (*hca.Node, error)
 
+	// undeclared hears of what a check reads without declaring it; nil in programs.
+	undeclared func(error)
+
 	mu      sync.Mutex
 	answers map[Question]func() Answer // asked at most once
 }
@@ -194,7 +197,7 @@ func (v *View) Exists(name string) (bool, error) {
 // Ask decodes the answer to a question.
 func (v *View) Ask(q Question, into any) error {
 	if !slices.Contains(v.check.Asks, q) {
-		return fmt.Errorf("%s: %s: %w", v.check.ID, q, errUndeclared)
+		return v.refuse(string(q))
 	}
 	a := v.node.Answer(q)
 	if a.Error != "" {

@@ -194,10 +194,8 @@ func nriRivals(v *View) (found []Finding) {
 func restartRuntimes(v *View) string {
 	var answer Runtimes
 	_ = v.Ask(QuestionRuntimes, &answer) // without an answer, it is containerd's usual unit
-	for _, r := range answer.Runtimes {
-		if r.forPods() {
-			return r.restart()
-		}
+	if runtimes := answer.forPods(); len(runtimes) > 0 {
+		return runtimes[0].restart()
 	}
 	return "systemctl restart containerd"
 }

@@ -146,8 +146,8 @@ func pluginRegistered(v *View, p Plugin) []Finding {
 	var answer Runtimes
 	_ = v.Ask(QuestionRuntimes, &answer) // without an answer, the finding is about the node
 	object := ""
-	if i := slices.IndexFunc(answer.Runtimes, Runtime.forPods); i >= 0 {
-		object = answer.Runtimes[i].object()
+	if runtimes := answer.forPods(); len(runtimes) > 0 {
+		object = runtimes[0].object()
 	}
 	text := fmt.Sprintf("nri-rdma (PID %d) is not registered with the runtime: no policy is in force.", first[0].PID)
 	return []Finding{wrong(object, text, p.restart(v))}

@@ -63,8 +63,11 @@ func (b *Bytes) String() string { return spec.Limit(*b).String() }
 // object names a runtime in findings.
 func (r Runtime) object() string { return "runtime " + cmp.Or(r.Socket, r.Config, r.Name) }
 
-// forPods reports whether Kubernetes could use the runtime.
-func (r Runtime) forPods() bool { return !r.CRIDisabled }
+// forPods returns the runtimes that Kubernetes could use: those that run and, where none serves CRI, those that are installed.
+func (all Runtimes) forPods() []Runtime {
+	serves := slices.ContainsFunc(all.Runtimes, func(r Runtime) bool { return r.Serves })
+	return slices.DeleteFunc(slices.Clone(all.Runtimes), func(r Runtime) bool { return r.CRIDisabled || serves && !r.Serves && r.PID == 0 })
+}
 
 // restart is the command that restarts the runtime.
 func (r Runtime) restart() string {
@@ -121,16 +124,13 @@ func eachRuntime(look func(v *View, r Runtime, all []Runtime) []Finding) func(*V
 		if err := v.Ask(QuestionRuntimes, &answer); err != nil {
 			return []Finding{unknown("", "The runtimes are unknown: "+err.Error()+".")}
 		}
-		var found []Finding
-		looked := false
-		for _, r := range answer.Runtimes {
-			if r.forPods() {
-				looked = true
-				found = append(found, look(v, r, answer.Runtimes)...)
-			}
-		}
-		if !looked {
+		runtimes := answer.forPods()
+		if len(runtimes) == 0 {
 			return notApplied("No container runtime that serves pods was found.")
+		}
+		var found []Finding
+		for _, r := range runtimes {
+			found = append(found, look(v, r, answer.Runtimes)...)
 		}
 		return found
 	}
@@ -235,7 +235,8 @@ func memlockSource(v *View) []Finding {
 		return nil
 	}
 	return eachRuntime(func(_ *View, r Runtime, all []Runtime) []Finding {
-		if !r.Memlock.low() || r.givesMemlock() || !r.Known {
+		limited := slices.ContainsFunc(r.Handlers, func(h Handler) bool { return h.Memlock.low() }) // base-spec-memlock says so
+		if !r.Memlock.low() || r.givesMemlock() || limited || !r.Known {
 			return nil
 		}
 		cure := r.configure(all, "nri") + " && " + installPlugin

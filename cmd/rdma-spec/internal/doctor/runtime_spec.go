@@ -63,7 +63,7 @@ func baseSpecChecks() []Check {
 			ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of the specs that it gets.",
 			Messages: []string{"unknown version specified"},
 			Why:      "No container of the handler starts.",
-			Asks:     []Question{QuestionRuntimes}, Needs: []string{"base-spec"}, Look: eachHandler(ociVersion),
+			Asks:     []Question{QuestionRuntimes}, Needs: []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
 		},
 	}
 }

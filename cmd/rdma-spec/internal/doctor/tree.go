@@ -33,7 +33,15 @@ func (v *View) declared(name string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s: %s: %w", v.check.ID, name, errUndeclared)
+	return v.refuse(name)
+}
+
+func (v *View) refuse(what string) error {
+	err := fmt.Errorf("%s: %s: %w", v.check.ID, what, errUndeclared)
+	if v.node.undeclared != nil {
+		v.node.undeclared(err)
+	}
+	return err
 }
 
 // tree is a node's files. Names are below its root, without a leading slash, and links lead where they lead on the node: none leads out.

@@ -1,0 +1,190 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+const auxDevices = "sys/bus/auxiliary/devices/"
+
+// moduleChecks are about the kernel's modules for RDMA.
+func moduleChecks() []Check {
+	return []Check{{
+		ID: "hca-driver", Family: "modules",
+		Title:    "Each RDMA card has its driver.",
+		Messages: []string{"Failed loading kernel module mlx5_ib", "No IB devices found"},
+		Why:      "Without its driver, a card is no HCA.",
+		Reads: []string{
+			auxDevices + "*", auxDevices + "*/driver", "sys/module/*",
+			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/physfn", pciDevices + "*/vendor", pciDevices + "*/device", pciDevices + "*/class",
+		},
+		Look: unboundCards,
+	}, {
+		ID: "uverbs-module", Family: "modules",
+		Title:    "The module ib_uverbs is loaded.",
+		Messages: []string{"Failed to get IB devices list: Function not implemented"},
+		Why:      "Programs open HCAs through ib_uverbs.",
+		Reads:    []string{"sys/class/infiniband_verbs"},
+		Look: func(v *View) []Finding {
+			return ofHCAs(v, func(hcas []hca.HCA) []Finding {
+				if there, err := v.Exists("sys/class/infiniband_verbs"); there || err != nil || len(hcas) == 0 {
+					return nil
+				}
+				return []Finding{wrong("", "The module ib_uverbs is not loaded.", load("ib_uverbs"))}
+			})
+		},
+	}, {
+		ID: "rdma-cm-module", Family: "modules",
+		Title:    "The module rdma_ucm is loaded.",
+		Messages: []string{`RDMA device "rdma_cm" not found`, "rdma_create_event_channel: No such device"},
+		Why:      "Programs that connect by RDMA_CM open /dev/infiniband/rdma_cm, and device plugins want to hand it out.",
+		Look: func(v *View) []Finding {
+			return ofHCAs(v, func(hcas []hca.HCA) []Finding {
+				node, err := v.HCAs()
+				if err != nil || node.RDMACM != nil || !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return !isEFA(h) }) {
+					return nil
+				}
+				return []Finding{wrong("", "The module rdma_ucm is not loaded.", load("rdma_ucm"))}
+			})
+		},
+	}, {
+		ID: "modules-of-one-build", Family: "modules",
+		Title:    "All RDMA modules are of one build.",
+		Messages: []string{"mlx5_core: driver is in use", "modprobe: FATAL: Module mlx5_core is in use.", "Unknown symbol ib_register_device"},
+		Why:      "Modules of OFED or DOCA do not work with those of the kernel's own, which stay loaded while others use them.",
+		Reads:    []string{"sys/module/*/holders/*"},
+		Look:     mixedModules,
+	}}
+}
+
+// load returns the command that loads a module now and at each boot.
+func load(module string) string {
+	return fmt.Sprintf("modprobe %s && echo %s > /etc/modules-load.d/%s.conf", module, module, module)
+}
+
+// auxFunction is an auxiliary device that stands for a card's RDMA: mlx5_core.rdma.0, ice.iwarp.1.
+var auxFunction = regexp.MustCompile(`^([a-z0-9_]+)\.(rdma|roce|iwarp|ib)\.[0-9]+$`)
+
+// auxModules are the modules that drive the RDMA of another module's cards.
+var auxModules = map[string]string{
+	"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib", "ice": "irdma", "i40e": "irdma", "idpf": "irdma", "bnxt_en": "bnxt_re", "mana": "mana_ib",
+}
+
+// cardModules are the modules of cards that do nothing but RDMA, or are bought for it, by vendor and the beginning of the device.
+var cardModules = []struct{ vendor, device, module string }{
+	{"0x15b3", "0x10", "mlx5_core"}, {"0x15b3", "0xa2", "mlx5_core"}, {"0x1d0f", "0xefa", "efa"}, {"0x8086", "0x24f", "hfi1"},
+}
+
+// unboundCards finds cards and their RDMA functions that no driver is bound to.
+func unboundCards(v *View) []Finding {
+	missing := map[string][]string{} // by module
+	functions, err := v.Glob(auxDevices + "*")
+	if err != nil {
+		return []Finding{unknown("", fmt.Sprintf("The devices cannot be listed: %v.", err))}
+	}
+	for _, at := range functions {
+		form := auxFunction.FindStringSubmatch(path.Base(at))
+		if form == nil || auxModules[form[1]] == "" {
+			continue
+		}
+		if bound, err := v.Exists(at + "/driver"); !bound && err == nil {
+			missing[auxModules[form[1]]] = append(missing[auxModules[form[1]]], path.Base(at))
+		}
+	}
+	cards, err := v.Glob(pciDevices + "*")
+	if err != nil {
+		return []Finding{unknown("", fmt.Sprintf("The PCI devices cannot be listed: %v.", err))}
+	}
+	for _, at := range cards {
+		if module := cardModule(v, at); module != "" {
+			missing[module] = append(missing[module], path.Base(at))
+		}
+	}
+	var found []Finding
+	for _, module := range slices.Sorted(maps.Keys(missing)) {
+		devices := missing[module]
+		text := fmt.Sprintf("It drives nothing, and %s has no driver.", strings.Join(devices, ", "))
+		loaded, _ := v.Exists("sys/module/" + module)
+		switch {
+		case module == "irdma" || module == "bnxt_re" || module == "mana_ib": // Ethernet cards, which are often not used for RDMA
+			found = append(found, unknown("module "+module, text+" If it is to be used for RDMA: modprobe "+module))
+		case loaded:
+			found = append(found, wrong("module "+module, fmt.Sprintf("It is loaded, and %s is not bound to it.", strings.Join(devices, ", ")),
+				"See why: dmesg | grep -e "+module+" -e "+devices[0]))
+		default:
+			found = append(found, wrong("module "+module, fmt.Sprintf("It is not loaded, and %s needs it.", strings.Join(devices, ", ")), load(module)))
+		}
+	}
+	return found
+}
+
+// cardModule returns the module that a PCI device without a driver needs, "" if it is not an RDMA card or has a driver. Virtual functions
+// may be kept without one.
+func cardModule(v *View, at string) string {
+	vendor := attribute(v, at+"/vendor")
+	if !slices.ContainsFunc(cardModules, func(c struct{ vendor, device, module string }) bool { return c.vendor == vendor }) {
+		return ""
+	}
+	device, class := attribute(v, at+"/device"), attribute(v, at+"/class")
+	if network := strings.HasPrefix(class, "0x02"); !network && vendor != "0x8086" {
+		return ""
+	}
+	for _, link := range []string{"/driver", "/physfn"} {
+		if there, err := v.Exists(at + link); there || err != nil {
+			return ""
+		}
+	}
+	for _, c := range cardModules {
+		if c.vendor == vendor && strings.HasPrefix(device, c.device) {
+			return c.module
+		}
+	}
+	return ""
+}
+
+// mixedModules finds modules of the kernel's own that are loaded beside those of OFED or DOCA, which all hold mlx_compat.
+func mixedModules(v *View) []Finding {
+	holders := func(module string) []string {
+		names, _ := v.Glob("sys/module/" + module + "/holders/*")
+		for i := range names {
+			names[i] = path.Base(names[i])
+		}
+		return names
+	}
+	compat := holders("mlx_compat")
+	if len(compat) == 0 {
+		return nil
+	}
+	var order []string // the holders of a module come before it
+	var visit func(module string)
+	visit = func(module string) {
+		if slices.Contains(order, module) {
+			return
+		}
+		for _, holder := range holders(module) {
+			visit(holder)
+		}
+		order = append(order, module)
+	}
+	var own []string
+	for _, module := range []string{"ib_core", "mlx5_core", "mlx5_ib", "ib_uverbs"} {
+		if users := holders(module); len(users) > 0 && !slices.Contains(compat, module) {
+			own = append(own, module)
+			visit(module)
+		}
+	}
+	if own == nil {
+		return nil
+	}
+	return []Finding{wrong("", fmt.Sprintf("%s is the kernel's own, and %s is of OFED or DOCA.", strings.Join(own, ", "), strings.Join(compat, ", ")),
+		"modprobe -r "+strings.Join(order, " ")+" && /etc/init.d/openibd restart")}
+}

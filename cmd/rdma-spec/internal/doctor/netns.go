@@ -1,0 +1,133 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// netnsChecks are about HCAs and network namespaces.
+func netnsChecks() []Check {
+	return []Check{{
+		ID: "netns-mode", Family: "netns",
+		Title:    "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
+		Messages: []string{"incorrect RDMA subsystem network namespace"},
+		Why: "In exclusive mode, an HCA works only in the network namespace that it was put into: all pods but those that rdma-cni gives one " +
+			"are refused it. In shared mode, rdma-cni cannot give one to a pod.",
+		Reads: []string{"sys/module/ib_core/parameters/netns_mode", "etc/cni/net.d/*", "opt/cni/bin/rdma"},
+		Look:  netnsMode,
+	}, {
+		ID: "hca-present", Family: "netns",
+		Title:    "Each RDMA function that has a driver shows an HCA.",
+		Messages: []string{`RDMA device "issm" not found`, "RDMA device not found for netdev"},
+		Why:      "An HCA that its pod did not hand back, or whose driver gave up, is lost to the node until it is bound anew.",
+		Reads: []string{
+			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
+			pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*", pciDevices + "*/physfn",
+			"sys/bus/pci/drivers/mlx5_core/*", "sys/bus/pci/drivers/efa/*", "sys/bus/pci/drivers/hfi1/*",
+		},
+		Needs: []string{"hca-driver"},
+		Look:  lostHCAs,
+	}}
+}
+
+// rdmaCNI is a network configuration that names the plugin rdma-cni.
+var rdmaCNI = regexp.MustCompile(`"type"\s*:\s*"rdma"`)
+
+func netnsMode(v *View) []Finding {
+	mode, err := v.Read("sys/module/ib_core/parameters/netns_mode")
+	if err != nil {
+		return notApplied("The module ib_core is not loaded.")
+	}
+	set := func(n int, mode string) string {
+		return fmt.Sprintf("echo 'options ib_core netns_mode=%d' > /etc/modprobe.d/ib_core.conf && rdma system set netns %s || echo 'restart the node'", n, mode)
+	}
+	installed, _ := v.Exists("opt/cni/bin/rdma")
+	configured := ""
+	files, _ := v.Glob("etc/cni/net.d/*")
+	for _, name := range files {
+		if text, _ := v.Read(name); rdmaCNI.MatchString(text) {
+			configured = name
+		}
+	}
+	switch exclusive := strings.HasPrefix(mode, "N"); {
+	case exclusive && !installed && configured == "":
+		return []Finding{wrong("", "It is exclusive, and rdma-cni is not installed.", set(1, "shared"))}
+	case !exclusive && configured != "":
+		return []Finding{wrong("", "It is shared, and /"+configured+" names rdma-cni, which needs it to be exclusive.", set(0, "exclusive"))}
+	case exclusive:
+		return []Finding{{Status: OK, Text: "It is exclusive, as rdma-cni needs it: only pods that rdma-cni gives an HCA can use one."}}
+	}
+	return nil
+}
+
+// lostHCAs finds RDMA functions with a driver and without an HCA.
+func lostHCAs(v *View) []Finding {
+	functions, err := v.Glob(auxDevices + "*")
+	if err != nil {
+		return []Finding{unknown("", fmt.Sprintf("The devices cannot be listed: %v.", err))}
+	}
+	var found []Finding
+	withRDMA := map[string]bool{}
+	for _, at := range functions {
+		if !auxFunction.MatchString(path.Base(at)) {
+			continue
+		}
+		to, err := v.Readlink(at)
+		if err != nil {
+			continue
+		}
+		parent := path.Base(path.Dir(to))
+		withRDMA[parent] = true
+		bus := auxDevices
+		if pciForm.MatchString(parent) {
+			bus = pciDevices
+		}
+		if bound, err := v.Exists(at + "/driver"); bound && err == nil {
+			found = append(found, hcaBelow(v, bus+parent, rebind("auxiliary", path.Base(at)))...)
+		}
+	}
+	for _, driver := range []string{"efa", "hfi1", "mlx5_core"} {
+		cards, _ := v.Glob("sys/bus/pci/drivers/" + driver + "/*")
+		for _, card := range cards {
+			address := path.Base(card)
+			switch {
+			case !pciForm.MatchString(address) || withRDMA[address]:
+			case driver != "mlx5_core":
+				found = append(found, hcaBelow(v, pciDevices+address, rebind("pci", address))...)
+			case slices.ContainsFunc([]string{"/physfn", "/infiniband"}, func(child string) bool { return has(v, pciDevices+address, child) }):
+			default:
+				found = append(found, Finding{Status: OK, Object: "PCI device " + address,
+					Text: "It has no RDMA: a device plugin's selector must leave it out."})
+			}
+		}
+	}
+	return found
+}
+
+// has reports whether a device has a link physfn, or entries in a folder infiniband.
+func has(v *View, at, child string) bool {
+	if child == "/physfn" {
+		there, _ := v.Exists(at + child)
+		return there
+	}
+	names, _ := v.Glob(at + child + "/*")
+	return len(names) > 0
+}
+
+// hcaBelow finds a device without an HCA below it. sysfs hides HCAs of other network namespaces, but not their verbs devices.
+func hcaBelow(v *View, at, cure string) []Finding {
+	on := "PCI device " + path.Base(at)
+	switch {
+	case has(v, at, "/infiniband"):
+		return nil
+	case has(v, at, "/infiniband_verbs"):
+		return []Finding{{Status: OK, Object: on, Text: "Its HCA is in another network namespace."}}
+	}
+	return []Finding{wrong(on, "It has a driver for RDMA, and no HCA.", cure)}
+}

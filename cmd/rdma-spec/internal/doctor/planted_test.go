@@ -1,0 +1,377 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// software are the checks of this file's nodes.
+func software() []Check {
+	return slices.Concat(runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), containerChecks(), containerSightChecks(), kubeletChecks())
+}
+
+// sick is a node with its answers, to be changed.
+type sick struct {
+	runtimes   Runtimes
+	plugin     Plugin
+	configured Configured
+	containers Containers
+	kubelet    Kubelet
+	files      hcatest.Files
+	unanswered []Question
+}
+
+func bytesOf(n Bytes) *Bytes { return &n }
+
+func yes(is bool) *bool { return &is }
+
+const unlimited = Bytes(1<<64 - 1)
+
+// healthy is a node with two RoCE HCAs, containerd with two handlers, the plugin as a service, two RDMA containers, and a kubelet.
+func healthy() *sick {
+	trainer := Container{
+		Namespace: "ml", Pod: "train-0", Name: "worker", RDMA: true, State: "ok", Memlock: bytesOf(unlimited), Wanted: bytesOf(unlimited), User: 1000,
+		IPCLock: yes(true), AddsLock: true, HostUsers: true, HCAs: []string{"mlx5_0"}, ConnectionManager: true, Seen: true,
+		SharedMem: bytesOf(8 << 30), LibVerbs: true, Providers: []string{"mlx5", "rxe"},
+	}
+	other := trainer
+	other.Pod = "train-1"
+	return &sick{
+		runtimes: Runtimes{[]Runtime{{
+			Name: "containerd", Version: "2.4.2", PID: 100, Unit: "containerd.service", Memlock: bytesOf(8 << 20),
+			Socket: "/run/containerd/containerd.sock", Serves: true, Config: "/etc/containerd/config.toml", Known: true, DefaultHandler: "runc",
+			Handlers: []Handler{{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json", Memlock: bytesOf(unlimited), OCIVersion: "1.0.2", Program: "crun 1.8.1"}, {Name: "runc", Program: "runc"}},
+			NRI:      NRI{On: true, Socket: "/var/run/nri/nri.sock", SocketExists: true, Listener: 100, Validator: true, RegistrationTimeout: 5 * time.Second, RequestTimeout: 2 * time.Second},
+		}}},
+		plugin: Plugin{
+			Unit: true, Processes: []PluginProcess{{Name: "nri-rdma", PID: 200, Config: "/etc/rdma-spec/config.yaml"}, {Name: "nri-rdma", PID: 201, Validator: true}},
+			Policy: PolicyInForce{Exists: true, Lives: true, Source: "/etc/rdma-spec/config.yaml"},
+		},
+		containers: Containers{Policy: "/run/rdma-spec/policy.yaml", Containers: []Container{trainer, other}},
+		kubelet:    Kubelet{PID: 300, Root: "/var/lib/kubelet", DevicePlugins: true, PodResources: true, Allocatable: map[string]int{"cpu": 0, "rdma/hca": 8}},
+		files:      hcatest.RoCENode().Files(),
+	}
+}
+
+// look runs the checks on a copy of the node.
+func (s *sick) look(t *testing.T, checks []Check) []Finding {
+	t.Helper()
+	files := maps.Clone(s.files)
+	for q, answer := range map[Question]any{
+		QuestionRuntimes: s.runtimes, QuestionPlugin: s.plugin, QuestionConfigured: s.configured, QuestionContainers: s.containers, QuestionKubelet: s.kubelet,
+	} {
+		text, err := json.Marshal(answer)
+		if err == nil {
+			text, err = json.Marshal(Answer{JSON: text})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(s.unanswered, q) {
+			files[AnswersFolder+"/"+string(q)] = string(text)
+		}
+	}
+	return Run(t.Context(), open(t, files, nil), checks)
+}
+
+func (s *sick) runtime() *Runtime { return &s.runtimes.Runtimes[0] }
+
+func (s *sick) container() *Container { return &s.containers.Containers[0] }
+
+const (
+	theRuntime = "runtime /run/containerd/containerd.sock"
+	theTrainer = "container ml/train-0 worker"
+)
+
+// planted are faults, each with the one check that finds it, the object, and a part of the cure.
+var planted = map[string]struct {
+	plant               func(s *sick)
+	check, object, cure string
+}{
+	"a configuration that does not parse": {func(s *sick) {
+		r := s.runtime()
+		r.ConfigError, r.Known, r.Handlers, r.NRI = "toml: line 3: expected =", false, nil, NRI{Socket: r.NRI.Socket, SocketExists: true}
+	}, "runtime-config", theRuntime, "correct /etc/containerd/config.toml, and then: systemctl restart containerd"},
+	"CRI is not loaded": {func(s *sick) {
+		s.runtime().Serves, s.runtime().Error = false, "it does not serve CRI"
+	}, "cri-serves", theRuntime, "systemctl restart containerd"},
+	"CRI is disabled": {func(s *sick) {
+		s.runtime().Serves, s.runtime().CRIDisabled = false, true
+	}, "cri-serves", theRuntime, "remove cri from disabled_plugins in /etc/containerd/config.toml, and then: systemctl restart containerd"},
+	"containerd 1.7.5": {func(s *sick) {
+		s.runtime().Version, s.runtime().Handlers = "1.7.5", s.runtime().Handlers[1:]
+	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler runc --in-place && systemctl restart containerd"},
+	"CRI-O 1.28": {func(s *sick) {
+		*s.runtime() = Runtime{Name: "cri-o", Version: "1.28.4", PID: 100, Socket: "/run/crio/crio.sock", Serves: true, Known: true, NRI: s.runtime().NRI}
+	}, "runtime-rlimits", "runtime /run/crio/crio.sock", "rdma-spec generate --for crio --output /etc/crio/crio.conf.d/90-rdma-spec.conf && systemctl restart crio"},
+	"nothing gives memlock": {func(s *sick) {
+		s.plugin, s.runtime().Handlers = Plugin{}, s.runtime().Handlers[1:]
+	}, "memlock-source", theRuntime, "rdma-spec configure nri && systemctl restart containerd && rdma-spec configure plugin && "},
+	"a base spec that is missing": {func(s *sick) {
+		s.runtime().Handlers[0] = Handler{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json", Error: "no such file or directory"}
+		s.runtime().Serves = false
+	}, "base-spec", theRuntime, "rdma-spec generate --output /etc/containerd/rdma.json && systemctl restart containerd"},
+	"a base spec with 1024 files": {func(s *sick) {
+		s.runtime().Handlers[0].CapsFiles = true
+	}, "base-spec-files", theRuntime + " handler rdma", "rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
+	"a base spec with 1024 files, written by configure": {func(s *sick) {
+		s.runtime().Handlers[0].CapsFiles, s.runtime().Handlers[0].BaseSpec = true, "/etc/containerd/rdma-spec-rdma.json"
+	}, "base-spec-files", theRuntime + " handler rdma", "rdma-spec generate --output /etc/containerd/rdma-spec-rdma.json && systemctl restart containerd"},
+	"a base spec with a low memlock": {func(s *sick) {
+		s.plugin, s.runtime().Handlers[0].Memlock = Plugin{}, bytesOf(64<<10)
+	}, "base-spec-memlock", theRuntime + " handler rdma", "rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
+	"a base spec of a version that crun refuses": {func(s *sick) {
+		s.runtime().Handlers[0].OCIVersion = "1.3.0"
+	}, "oci-version", theRuntime + " handler rdma", `"ociVersion": "1.0.2"/' /etc/containerd/rdma.json && systemctl restart containerd`},
+	"a default spec of a version that crun refuses": {func(s *sick) {
+		s.runtime().Handlers[1].Program = "crun 1.8.1"
+	}, "oci-version", theRuntime + " handler runc", "rdma-spec configure handler runc --in-place && systemctl restart containerd"},
+	"NRI is off": {func(s *sick) {
+		s.runtime().NRI.On, s.runtime().NRI.Off, s.runtime().NRI.SocketExists, s.plugin.Policy = false, "disable = true", false, PolicyInForce{}
+	}, "nri-on", theRuntime, "rdma-spec configure nri && systemctl restart containerd"},
+	"NRI is off beside another containerd": {func(s *sick) {
+		s.runtime().NRI.On, s.runtime().NRI.Off = false, "disable = true"
+		s.runtimes.Runtimes = append(s.runtimes.Runtimes, Runtime{Name: "containerd", Config: "/run/docker/containerd.toml", PID: 101, Known: true, CRIDisabled: true})
+	}, "nri-on", theRuntime, "rdma-spec configure nri --config /etc/containerd/config.toml && systemctl restart containerd"},
+	"NRI is off since another tool rewrote the file": {func(s *sick) {
+		s.runtime().NRI.On, s.runtime().NRI.SocketExists, s.plugin.Policy = false, false, PolicyInForce{}
+		s.configured.Overwritten = []Overwritten{{Path: "/etc/containerd/config.toml", Feature: "nri"}, {Path: "/etc/containerd/conf.d/nri.toml", Feature: "nri", Missing: true}}
+	}, "configuration-kept", theRuntime, "rdma-spec configure nri && systemctl restart containerd"},
+	"another tool removed a handler": {func(s *sick) {
+		s.runtime().Handlers = s.runtime().Handlers[1:]
+		s.configured.Overwritten = []Overwritten{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+	}, "configuration-kept", theRuntime + " handler rdma", "rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
+	"another tool removed a base spec": {func(s *sick) {
+		s.runtime().Handlers[0].BaseSpec = ""
+		s.configured.Overwritten = []Overwritten{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+	}, "configuration-kept", theRuntime + " handler rdma", "rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
+	"the socket of NRI is gone": {func(s *sick) {
+		s.runtime().NRI.SocketExists, s.plugin.Policy.Lives = false, false
+	}, "nri-socket", theRuntime, "systemctl restart containerd"},
+	"two containerds, and the other one has NRI's socket": {func(s *sick) {
+		s.runtimes.Runtimes = append(s.runtimes.Runtimes, Runtime{Name: "containerd", Socket: "/run/docker/c.sock", Config: "/run/docker/c.toml", PID: 101, Known: true, CRIDisabled: true})
+		s.runtime().NRI.Listener = 101
+	}, "nri-owner", theRuntime, "of /run/docker/c.toml, restart that runtime"},
+	"plugins are required globally": {func(s *sick) {
+		s.runtime().NRI.Required = []string{"rdma"}
+	}, "nri-required-plugins", theRuntime, "remove required_plugins from /etc/containerd/config.toml"},
+	"a short timeout": {func(s *sick) {
+		s.runtime().NRI.RequestTimeout = 100 * time.Millisecond
+	}, "nri-timeouts", theRuntime, `set plugin_request_timeout = "2s" in /etc/containerd/config.toml`},
+	"ulimit-adjuster is launched": {func(s *sick) {
+		s.files["opt/nri/plugins/10-ulimit-adjuster"] = "#!"
+		s.plugin.Processes = append(s.plugin.Processes, PluginProcess{Name: "ulimit-adjuster", PID: 400})
+	}, "nri-rivals", "plugin ulimit-adjuster", "rm /opt/nri/plugins/10-ulimit-adjuster && systemctl restart containerd"},
+	"device-injector runs": {func(s *sick) {
+		s.plugin.Processes = append(s.plugin.Processes, PluginProcess{Name: "device-injector", PID: 400})
+	}, "nri-rivals", "plugin device-injector", "kill 400"},
+	"the plugin runs twice": {func(s *sick) {
+		s.plugin.Processes = append(s.plugin.Processes, PluginProcess{Name: "nri-rdma", PID: 400})
+	}, "nri-rivals", "plugin nri-rdma", "keep one of"},
+	"the service is down": {func(s *sick) {
+		s.plugin.Processes, s.plugin.Policy.Lives, s.containers.Policy = s.plugin.Processes[1:], false, ""
+	}, "plugin-runs", "", "systemctl restart nri-rdma"},
+	"the launched plugin is down": {func(s *sick) {
+		s.plugin = Plugin{Launched: "/opt/nri/plugins/90-rdma"}
+	}, "plugin-runs", "", "systemctl restart containerd"},
+	"the plugin is gone": {func(s *sick) {
+		s.plugin = Plugin{Policy: PolicyInForce{Exists: true}}
+	}, "plugin-runs", "", "rdma-spec configure plugin && systemctl daemon-reload && systemctl enable --now nri-rdma"},
+	"the plugin's configuration is garbage": {func(s *sick) {
+		s.plugin.Processes[0].ConfigError, s.plugin.Policy = `unknown field "memlok"`, PolicyInForce{}
+	}, "plugin-config", "", "rdma-spec config check /etc/rdma-spec/config.yaml"},
+	"the plugin is not registered": {func(s *sick) {
+		s.plugin.Policy.Lives = false
+	}, "plugin-registered", theRuntime, "systemctl restart nri-rdma"},
+	"the policy in force is garbage": {func(s *sick) {
+		s.plugin.Policy = PolicyInForce{Exists: true, Error: "/run/rdma-spec/policy.yaml cannot be read as a policy: it is empty"}
+		s.containers.Policy = ""
+	}, "policy-readable", "", "systemctl restart nri-rdma"},
+	"the plugin was upgraded": {func(s *sick) {
+		s.plugin.Processes[0].Replaced = true
+	}, "plugin-current", "", "systemctl restart nri-rdma"},
+	"a container below policy": {func(s *sick) {
+		s.container().State, s.container().Memlock, s.container().Problems = "below", bytesOf(8<<20), []string{"memlock is 8Mi, the policy gives unlimited"}
+	}, "container-memlock", theTrainer, "rdma-spec repair ml/train-0"},
+	"a user without the IPC_LOCK of its pod": {func(s *sick) {
+		s.container().State, s.container().Memlock, s.container().IPCLock = "below", bytesOf(8<<20), yes(false)
+	}, "container-ipc-lock", theTrainer, "rdma-spec repair ml/train-0"},
+	"a container that would be refused": {func(s *sick) {
+		s.container().State, s.container().Problems = "refused", []string{`a new container would be refused: namespace "ml" may not opt in by annotation`}
+	}, "container-refused", theTrainer, "rdma-spec config show"},
+	"a container without the HCA of its annotation": {func(s *sick) {
+		s.container().State, s.container().Lacks, s.container().HCAs = "below", true, nil
+	}, "container-hca", theTrainer, "kubectl -n ml delete pod train-0"},
+	"a container with a port that is down": {func(s *sick) {
+		node := hcatest.RoCENode()
+		node.HCAs[0].Ports[0] = node.HCAs[0].Ports[0].Down()
+		s.files = node.Files()
+	}, "container-port", "HCA mlx5_0 port 1", "bring the port up"},
+	"a hostPath and no device": {func(s *sick) {
+		s.containers.Containers = append(s.containers.Containers, Container{Namespace: "ml", Pod: "efa-0", Name: "worker", State: "ok", HostPaths: []string{"/dev/infiniband"}})
+	}, "container-hostpath", "container ml/efa-0 worker", "remove the hostPath volume"},
+	"a hostPath beside the device plugin": {func(s *sick) {
+		s.container().HostPaths = []string{"/dev/infiniband"}
+	}, "container-hostpath", theTrainer, "remove the hostPath volume"},
+	"no interface of the HCA": {func(s *sick) {
+		s.container().OwnNetwork, s.container().Links = true, []string{"eth5"}
+	}, "container-netdev", theTrainer + " HCA mlx5_0", "hostNetwork: true"},
+	"no interface but lo": {func(s *sick) {
+		s.container().OwnNetwork = true
+	}, "container-netdev", theTrainer + " HCA mlx5_0", "hostNetwork: true"},
+	"no provider in the image": {func(s *sick) {
+		s.container().Providers = []string{"rxe"}
+	}, "container-provider", theTrainer + " HCA mlx5_0", "apt-get install ibverbs-providers"},
+	"the kubelet's folder is elsewhere": {func(s *sick) {
+		s.kubelet.Root = "/data/kubelet"
+	}, "kubelet-root", "kubelet", "mount --bind /data/kubelet /var/lib/kubelet"},
+	"the kubelet's socket is gone": {func(s *sick) {
+		s.kubelet.DevicePlugins, s.kubelet.Allocatable["rdma/hca"] = false, 0
+	}, "kubelet-device-plugins", "kubelet", "systemctl restart kubelet"},
+	"the pod resources socket is gone": {func(s *sick) {
+		s.kubelet.PodResources, s.kubelet.Allocatable = false, nil
+	}, "kubelet-pod-resources", "kubelet", "systemctl restart kubelet"},
+	"the kubelet does not answer": {func(s *sick) {
+		s.kubelet.Error, s.kubelet.Allocatable = "connection refused", nil
+	}, "kubelet-pod-resources", "kubelet", "systemctl restart kubelet"},
+	"the device plugin did not register again": {func(s *sick) {
+		s.kubelet.Allocatable["rdma/hca"] = 0
+	}, "kubelet-allocatable", "kubelet resource rdma/hca", "delete the pod of the device plugin"},
+}
+
+// Each planted fault is found by its check, with its cure, and no other check finds anything wrong.
+func TestPlantedFaults(t *testing.T) {
+	found := map[string]bool{}
+	for name, test := range planted {
+		t.Run(name, func(t *testing.T) {
+			s := healthy()
+			test.plant(s)
+			var bad []Finding
+			for _, f := range s.look(t, software()) {
+				if f.Status == Wrong {
+					bad = append(bad, f)
+				}
+			}
+			if len(bad) != 1 || bad[0].Check != test.check || bad[0].Object != test.object || !strings.Contains(bad[0].Cure, test.cure) {
+				t.Errorf("want %s about %q, with the cure %q, got %+v", test.check, test.object, test.cure, bad)
+			}
+		})
+		found[test.check] = true
+	}
+	for _, c := range software() {
+		told := []string{"container-devices", "container-gid-index", "container-shm"} // they find no fault
+		if !found[c.ID] && !slices.Contains(told, c.ID) {
+			t.Errorf("no fault is planted for %s", c.ID)
+		}
+	}
+}
+
+// Nothing is wrong with nodes that are well, and nothing is unknown where everything is told.
+func TestHealthyNodes(t *testing.T) {
+	for name, change := range map[string]func(s *sick){
+		"as it should be": func(*sick) {},
+		"no plugin, but a base spec": func(s *sick) {
+			s.plugin, s.containers = Plugin{}, Containers{}
+			s.runtime().NRI = NRI{Off: "disable = true", Socket: "/var/run/nri/nri.sock"}
+		},
+		"no HCA and no plugin": func(s *sick) {
+			s.plugin, s.containers, s.files = Plugin{}, Containers{}, hcatest.Node{NoRDMACM: true}.Files()
+			s.runtime().Handlers = nil
+		},
+		"an unlimited daemon": func(s *sick) {
+			s.plugin, s.containers = Plugin{}, Containers{}
+			s.runtime().Handlers, s.runtime().Memlock = nil, bytesOf(unlimited)
+		},
+		"an old containerd with a base spec": func(s *sick) {
+			s.plugin, s.containers = Plugin{}, Containers{}
+			s.runtime().Version = "1.6.20"
+		},
+		"Docker's containerd beside it": func(s *sick) {
+			s.runtimes.Runtimes = append(s.runtimes.Runtimes, Runtime{Name: "containerd", Config: "/run/docker/c.toml", PID: 101, Known: true, CRIDisabled: true, NRI: NRI{Off: "disabled_plugins has it"}})
+		},
+		"CRI-O beside a containerd that is only installed": func(s *sick) {
+			crio := *s.runtime()
+			crio.Name, crio.Version, crio.Socket, crio.Handlers = "cri-o", "1.34.0", "/run/crio/crio.sock", nil
+			s.runtimes.Runtimes = []Runtime{crio, {Name: "containerd", Version: "1.7.2", Config: "/etc/containerd/config.toml", Known: true, Handlers: []Handler{{Name: "runc", Program: "runc"}}, NRI: NRI{Off: "disable = true"}}}
+		},
+		"no runtime and no kubelet": func(s *sick) {
+			*s = sick{files: hcatest.RoCENode().Files()}
+		},
+		"files that administrators edited": func(s *sick) {
+			s.configured.Overwritten = []Overwritten{{Path: "/etc/containerd/config.toml", Feature: "nri"}, {Path: "/etc/rdma-spec/config.yaml", Feature: "plugin"}, {Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+		},
+		"a finite memlock that the policy gives": func(s *sick) {
+			s.container().Memlock, s.container().Wanted, s.container().IPCLock = bytesOf(16<<30), bytesOf(16<<30), yes(false)
+		},
+		"a privileged container with a hostPath": func(s *sick) {
+			s.container().AllDevices, s.container().HostPaths = true, []string{"/dev/infiniband"}
+		},
+		"a macvlan of the HCA": func(s *sick) {
+			s.container().OwnNetwork, s.container().Links = true, []string{"eth0", "net1"}
+			node := hcatest.RoCENode()
+			for i := range node.HCAs {
+				node.HCAs[i].Ports[0].Foreign = []string{"net1"}
+			}
+			s.files = node.Files()
+		},
+		"a kubelet elsewhere, with a link": func(s *sick) {
+			s.kubelet.Root = "/data/kubelet"
+			s.files["var/lib/kubelet/device-plugins/kubelet.sock"] = ""
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy()
+			change(s)
+			for _, f := range s.look(t, software()) {
+				if f.Status == Wrong || f.Status == Skipped || f.Status == Unknown && f.Check != "container-gid-index" {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
+	}
+}
+
+// What cannot be known is unknown, and no fault.
+func TestUnknownIsNoFault(t *testing.T) {
+	for name, change := range map[string]func(s *sick){
+		"no answers": func(s *sick) {
+			s.unanswered = []Question{QuestionRuntimes, QuestionPlugin, QuestionContainers, QuestionKubelet, QuestionConfigured}
+		},
+		"no answer of runtimes": func(s *sick) { s.unanswered = []Question{QuestionRuntimes} },
+		"no answer of plugins":  func(s *sick) { s.unanswered = []Question{QuestionPlugin} },
+		"an unread configuration": func(s *sick) {
+			*s.runtime() = Runtime{Name: "containerd", PID: 100, Socket: "/run/containerd/containerd.sock", Serves: true}
+		},
+		"a newer crun":           func(s *sick) { s.runtime().Handlers[1].Program = "crun 1.15" },
+		"no policy":              func(s *sick) { s.containers.Policy = "" },
+		"a container unread":     func(s *sick) { s.container().State, s.container().Seen = "unknown", false },
+		"an image unlike others": func(s *sick) { s.container().LibVerbs, s.container().Providers = false, nil },
+		"a pod's own network": func(s *sick) {
+			s.container().OwnNetwork, s.container().Links = true, []string{"eth0"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy()
+			change(s)
+			known := true
+			for _, f := range s.look(t, software()) {
+				known = known && f.Status != Unknown
+				if f.Status == Wrong {
+					t.Errorf("%+v", f)
+				}
+			}
+			if known {
+				t.Error("nothing is unknown")
+			}
+		})
+	}
+}

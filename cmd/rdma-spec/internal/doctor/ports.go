@@ -1,0 +1,227 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// portChecks are about the ports of HCAs.
+func portChecks() []Check {
+	return []Check{{
+		ID: "port-active", Family: "hca",
+		Title:    "Each port that is turned on is ACTIVE.",
+		Messages: []string{"Port number 1 state is Down", "PORT_DOWN", "Failed to modify QP to INIT"},
+		Why:      "A port carries traffic only when it is ACTIVE.",
+		Reads:    []string{"sys/class/net/*/flags", "sys/class/infiniband/*/ports/*/sm_lid", "sys/bus/pci/devices/*/virtfn*"},
+		Needs:    []string{"hca-answers", "guid-valid"},
+		Look:     eachPort(portState),
+	}, {
+		ID: "port-rate", Family: "hca",
+		Title:   "Each port has the rate of the others of its board.",
+		Unheard: "a slow link shows in bandwidth tests alone",
+		Why:     "A job is as slow as its slowest port.",
+		Reads:   slices.Concat(boardReads, []string{"sys/class/net/*/bonding_slave"}),
+		Needs:   []string{"hca-answers", "port-active"},
+		Look:    slowPorts,
+	}, {
+		ID: "gids-free", Family: "hca",
+		Title:    "Each RoCE port has room for more GIDs.",
+		Messages: []string{"Failed to query GID", "__ib_cache_gid_add: unable to add gid"},
+		Why:      "Each address of each netdev on a port takes a GID, and pods that come when none is left get none.",
+		Reads:    []string{"sys/class/infiniband/*/ports/*/gids/*"},
+		Needs:    []string{"hca-answers"},
+		Look:     eachPort(fullGIDTable),
+	}, {
+		ID: "mtu-same", Family: "hca",
+		Title:    "RoCE ports of the same board have the same MTU.",
+		Messages: []string{"IBV_WC_LOC_LEN_ERR", "Got completion with error 1, opcode 0, len 0, vendor err 105"},
+		Why:      "Two ends with different MTUs hang, or fail with a length error. Compare nodes by node_exporter's node_network_mtu_bytes.",
+		Reads:    slices.Concat(boardReads, []string{"sys/class/net/*/mtu"}),
+		Needs:    []string{"hca-answers"},
+		Look:     differentMTUs,
+	}}
+}
+
+// eachPort looks at each port of the HCAs that answer.
+func eachPort(look func(*View, hca.HCA, hca.Port) []Finding) func(*View) []Finding {
+	return eachHCA(func(v *View, h hca.HCA) []Finding {
+		var found []Finding
+		for _, p := range h.Ports {
+			found = append(found, look(v, h, p)...)
+		}
+		return found
+	})
+}
+
+// portState finds ports that should carry traffic and do not. One that an administrator has turned off is not a fault.
+func portState(v *View, h hca.HCA, p hca.Port) []Finding {
+	at := portObject(h, p)
+	off := func(why string) []Finding {
+		return []Finding{{Status: OK, Object: at, Text: fmt.Sprintf("It is %s because %s.", p.State, why)}}
+	}
+	switch p.State {
+	case hca.StateActive:
+		return nil
+	case "":
+		return []Finding{unknown(at, "Its state cannot be read.")}
+	case "INIT", "ARMED":
+		text := fmt.Sprintf("It is in state %s: no subnet manager has set it up.", p.State)
+		return []Finding{wrong(at, text, "Start a subnet manager in the fabric (opensm, UFM, or the switch's own), and see: sminfo -C "+h.Name+" -P "+
+			strconv.Itoa(p.Number))}
+	}
+	if h.Function != hca.FunctionPhysical {
+		return []Finding{unknown(at, fmt.Sprintf("It is %s. A %s function that no pod uses may be so; if one does, see its link: ip link show", p.State,
+			h.Function))}
+	}
+	if p.LinkLayer == "InfiniBand" {
+		if p.PhysState == "Disabled" {
+			return off("it is disabled")
+		}
+		return []Finding{wrong(at, fmt.Sprintf("It is %s (%s).", p.State, p.PhysState),
+			"Check the cable and the switch's port, and see: mlxlink -d "+orWord(h.PCI, h.Name)+" -p "+strconv.Itoa(p.Number))}
+	}
+	up, known := netdevUp(v, p)
+	switch {
+	case !known:
+		return []Finding{unknown(at, fmt.Sprintf("It is %s, and its netdev is not in this network namespace.", p.State))}
+	case up == "":
+		return off("netdev " + p.Netdevs[0] + " is turned off: ip link set " + p.Netdevs[0] + " up")
+	}
+	return []Finding{wrong(at, fmt.Sprintf("It is %s although netdev %s is turned on: there is no link.", p.State, up),
+		"Check the cable and the switch's port, and see: ip link show "+up)}
+}
+
+// netdevUp returns a netdev of the port that an administrator has turned on, "" for none. Nothing is known of netdevs that are elsewhere.
+func netdevUp(v *View, p hca.Port) (up string, known bool) {
+	for _, name := range p.Netdevs {
+		flags, err := strconv.ParseUint(strings.TrimPrefix(attribute(v, "sys/class/net/"+name+"/flags"), "0x"), 16, 32)
+		if err != nil {
+			continue
+		}
+		known = true
+		if flags&1 != 0 && up == "" { // IFF_UP
+			up = name
+		}
+	}
+	return up, known
+}
+
+func orWord(word, otherwise string) string {
+	if word == "" {
+		return otherwise
+	}
+	return word
+}
+
+// speed returns the Gb/s of a rate such as "100 Gb/sec (4X EDR)", and its lanes.
+func speed(rate string) (gigabits float64, lanes int) {
+	_, _ = fmt.Sscanf(rate, "%g Gb/sec (%dX", &gigabits, &lanes)
+	return gigabits, lanes
+}
+
+// slowPorts finds ports that are slower than most ports of their board and link layer, and links of InfiniBand on one lane.
+func slowPorts(v *View) []Finding {
+	return ofHCAs(v, func(hcas []hca.HCA) []Finding {
+		var found []Finding
+		type port struct {
+			at, see string
+			rate    string
+			speed   float64
+		}
+		for _, group := range byBoard(v, hcas) {
+			layers := map[string][]port{}
+			var order []string
+			for _, h := range group {
+				for _, p := range h.Ports {
+					gigabits, lanes := speed(p.Rate)
+					this := port{portObject(h, p), "mlxlink -d " + h.PCI + " -p " + strconv.Itoa(p.Number), p.Rate, gigabits}
+					if p.LinkLayer == "InfiniBand" && lanes == 1 {
+						found = append(found, wrong(this.at, fmt.Sprintf("Its link has one lane (%s).", p.Rate), "Reseat or replace the cable, and see: "+this.see))
+						continue
+					}
+					if !p.Active() || gigabits == 0 || bonded(v, p) {
+						continue
+					}
+					if layers[p.LinkLayer] == nil {
+						order = append(order, p.LinkLayer)
+					}
+					layers[p.LinkLayer] = append(layers[p.LinkLayer], this)
+				}
+			}
+			for _, layer := range order {
+				ports := layers[layer]
+				best := slices.MaxFunc(ports, func(a, b port) int { return int(a.speed - b.speed) })
+				slower := slices.DeleteFunc(slices.Clone(ports), func(p port) bool { return p.speed >= best.speed })
+				for _, p := range slower {
+					text := fmt.Sprintf("Its rate is %s, and %s of the same board has %s.", p.rate, best.at, best.rate)
+					if 2*len(slower) < len(ports) {
+						found = append(found, wrong(p.at, text, "Reseat or replace the cable, check the switch's port, and see: "+p.see))
+					} else {
+						found = append(found, unknown(p.at, text))
+					}
+				}
+			}
+		}
+		return found
+	})
+}
+
+// bonded reports whether a port is one of several that make an HCA together: its rate is that of all.
+func bonded(v *View, p hca.Port) bool {
+	return slices.ContainsFunc(p.Netdevs, func(netdev string) bool {
+		slave, _ := v.Exists("sys/class/net/" + netdev + "/bonding_slave")
+		return slave
+	})
+}
+
+// fullGIDTable finds RoCE ports whose table has no empty place.
+func fullGIDTable(v *View, h hca.HCA, p hca.Port) []Finding {
+	if p.LinkLayer != "Ethernet" || isEFA(h) {
+		return nil
+	}
+	names, err := v.Glob(fmt.Sprintf("sys/class/infiniband/%s/ports/%d/gids/*", h.Name, p.Number))
+	if err != nil || len(names) < 16 { // soft HCAs and iWARP have small tables
+		return nil
+	}
+	for _, name := range names {
+		if strings.Trim(attribute(v, name), "0:") == "" {
+			return nil
+		}
+	}
+	return []Finding{wrong(portObject(h, p), fmt.Sprintf("All %d places of its GID table are taken.", len(names)),
+		"Let fewer pods share the HCA: lower rdmaHcaMax in the configuration of k8s-rdma-shared-dev-plugin.")}
+}
+
+// differentMTUs finds RoCE ports of one board with several MTUs. Which one is right depends on the network.
+func differentMTUs(v *View) []Finding {
+	return ofHCAs(v, func(hcas []hca.HCA) []Finding {
+		var found []Finding
+		for _, group := range byBoard(v, hcas) {
+			first, firstMTU := "", ""
+			for _, h := range group {
+				for _, p := range h.Ports {
+					if p.LinkLayer != "Ethernet" || len(p.Netdevs) == 0 {
+						continue
+					}
+					mtu := attribute(v, "sys/class/net/"+p.Netdevs[0]+"/mtu")
+					switch {
+					case mtu == "":
+					case first == "":
+						first, firstMTU = p.Netdevs[0], mtu
+					case mtu != firstMTU:
+						found = append(found, unknown(portObject(h, p), fmt.Sprintf("Netdev %s has MTU %s, and %s of the same board has %s. If both are on one network: "+
+							"ip link set %s mtu %s", p.Netdevs[0], mtu, first, firstMTU, p.Netdevs[0], firstMTU)))
+					}
+				}
+			}
+		}
+		return found
+	})
+}
