@@ -4,6 +4,7 @@
 package main
 
 import (
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -161,4 +163,46 @@ func readFile(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// findings are what the doctor finds on the node below a root, in JSON.
+func findings(t *testing.T, o nodeOptions) string {
+	t.Helper()
+	node, err := doctor.Open(o.root, o.questions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = node.Close() }() // it was only read
+	text, err := json.MarshalIndent(doctor.Run(t.Context(), node, doctor.Checks()), "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The doctor finds elsewhere what it finds there, byte for byte.
+func TestCollectedFindings(t *testing.T) {
+	mixed, containers := mixedNode()
+	roots := map[string]string{"mixed": mixed.Root(t), "Broken": hcatest.Broken(t)}
+	for name, node := range map[string]func(testing.TB) string{
+		"A100": hcatest.A100, "SRIOV": hcatest.SRIOV, "Scalable": hcatest.Scalable, "DualPort": hcatest.DualPort, "NoRDMA": hcatest.NoRDMA, "EFA": hcatest.EFA,
+	} {
+		roots[name] = node(t)
+	}
+	runtime := critest.Serve(t, critest.Options{}, containers...)
+	for name, root := range roots {
+		t.Run(name, func(t *testing.T) {
+			o := nodeOptions{root: root, config: config(t, "{}"), endpoint: runtime.Socket}
+			there := findings(t, o)
+			unpacked, remove, err := archive.Open(collected(t, root, "--config", o.config, "--runtime-endpoint", o.endpoint))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = remove() }() // in a temporary folder
+			if diff := cmp.Diff(there, findings(t, nodeOptions{root: unpacked})); diff != "" {
+				t.Errorf("-there +here:\n%s", diff)
+			}
+			t.Logf("%d wrong, %d unknown", strings.Count(there, `"status": "wrong"`), strings.Count(there, `"status": "unknown"`))
+		})
+	}
 }
