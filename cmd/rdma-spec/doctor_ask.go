@@ -20,7 +20,7 @@ import (
 // questions answers what the doctor asks about a live node.
 func (o nodeOptions) questions() map[doctor.Question]doctor.Ask {
 	return map[doctor.Question]doctor.Ask{
-		doctor.QuestionKernelLog: doctor.KernelLog,
+		doctor.QuestionKernelLog: doctor.KernelLog(o.root),
 		doctor.QuestionRuntimes:  ask.Runtimes(o.root),
 		doctor.QuestionPlugin:    ask.Plugin(o.root),
 		doctor.QuestionKubelet:   ask.Kubelet(o.root),

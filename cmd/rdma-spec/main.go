@@ -51,11 +51,14 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	if result.err != nil {
 		err = fmt.Errorf("cannot write to standard output: %w", oserror.Reason(result.err))
 	}
+	var status exitStatus
 	switch {
 	case err == nil:
 		return 0
 	case errors.Is(err, errProblemFound):
 		return 1
+	case errors.As(err, &status):
+		return int(status)
 	case isUsageError(err):
 		fmt.Fprintf(stderr, "rdma-spec: %v; see '%s --help'\n", err, command.CommandPath())
 		return 2
@@ -97,8 +100,8 @@ rdma-spec could not look or could not do what it was asked for.`,
 		&cobra.Group{ID: groupPod, Title: "For a pod:"},
 		&cobra.Group{ID: groupConfiguration, Title: "Configuration:"},
 	)
-	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newExplainCommand(), newVerifyCommand(),
-		newCollectCommand(), newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newVersionCommand())
+	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newDoctorCommand(), newCollectCommand(), newExplainCommand(),
+		newVerifyCommand(), newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newVersionCommand())
 	return root
 }
 

@@ -69,9 +69,9 @@ func mapped(names []string, by func(string) string) []string {
 
 // gpuNode returns the GPUs and the HCAs of cards. The findings are why there is nothing to look at.
 func gpuNode(v *View) ([]string, []hca.HCA, []Finding) {
-	node, err := v.HCAs()
-	if err != nil {
-		return nil, nil, []Finding{unknown("", fmt.Sprintf("The HCAs cannot be listed: %v.", err))}
+	node, nothing := inventory(v)
+	if nothing != nil {
+		return nil, nil, nothing
 	}
 	hcas := slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool { return h.PCI == "" })
 	found := gpus(v)

@@ -69,14 +69,23 @@ func eachHCA(look func(*View, hca.HCA) []Finding) func(*View) []Finding {
 	}
 }
 
-// ofHCAs looks at the HCAs that answer.
-func ofHCAs(v *View, look func([]hca.HCA) []Finding) []Finding {
+// inventory returns the node's HCAs. The findings are why there is nothing to look at.
+func inventory(v *View) (*hca.Node, []Finding) {
 	node, err := v.HCAs()
 	switch {
 	case err != nil:
-		return []Finding{unknown("", fmt.Sprintf("The HCAs cannot be listed: %v.", err))}
+		return nil, []Finding{unknown("", fmt.Sprintf("The HCAs cannot be listed: %v.", err))}
 	case len(node.HCAs) == 0:
-		return notApplied("The node has no HCA.")
+		return nil, notApplied("The node has no HCA.")
+	}
+	return node, nil
+}
+
+// ofHCAs looks at the HCAs that answer.
+func ofHCAs(v *View, look func([]hca.HCA) []Finding) []Finding {
+	node, nothing := inventory(v)
+	if nothing != nil {
+		return nothing
 	}
 	var found []Finding
 	var answered []hca.HCA

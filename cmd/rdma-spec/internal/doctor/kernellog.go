@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -54,8 +55,27 @@ func kernelChecks() []Check {
 // aboutRDMA are the lines that the answer has.
 var aboutRDMA = regexp.MustCompile(`(?i)infiniband|rdma|\bmlx[45]|\bib_[a-z]|uverbs|peermem|\bbnxt_re|\befa\b|\bhfi1|\bsiw\b|\brxe\b|disagrees about version|ipc_lock`)
 
-// KernelLog answers QuestionKernelLog from /dev/kmsg: each read returns a record, "priority,sequence,microseconds,flags;text".
-func KernelLog(context.Context) ([]byte, error) {
+// KernelLog answers QuestionKernelLog for the node below a root, if it is this one.
+func KernelLog(root string) Ask {
+	return func(context.Context) ([]byte, error) {
+		const bootID = "/proc/sys/kernel/random/boot_id"
+		here, err := os.ReadFile(bootID)
+		if err != nil {
+			return nil, err
+		}
+		if there, err := os.ReadFile(filepath.Join(root, bootID)); err != nil || string(there) != string(here) {
+			return nil, errors.New("it is another node's")
+		}
+		log, err := readKernelLog()
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(log)
+	}
+}
+
+// readKernelLog reads /dev/kmsg: each read returns a record, "priority,sequence,microseconds,flags;text".
+func readKernelLog() (*kernelLog, error) {
 	file, err := os.OpenFile("/dev/kmsg", os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
@@ -65,7 +85,7 @@ func KernelLog(context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	log := kernelLog{Lines: []kernelLine{}}
+	log := &kernelLog{Lines: []kernelLine{}}
 	record := make([]byte, 8<<10)
 	err = connection.Control(func(fd uintptr) {
 		for {
@@ -91,7 +111,7 @@ func KernelLog(context.Context) ([]byte, error) {
 		return nil, err
 	}
 	log.Now = time.Duration(now.Nano()).Seconds()
-	return json.Marshal(log)
+	return log, nil
 }
 
 func parseRecord(record string) (kernelLine, bool) {

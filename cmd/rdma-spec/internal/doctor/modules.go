@@ -34,28 +34,13 @@ func moduleChecks() []Check {
 		Messages: []string{"Failed to get IB devices list: Function not implemented"},
 		Why:      "Programs open HCAs through ib_uverbs.",
 		Reads:    []string{"sys/class/infiniband_verbs"},
-		Look: func(v *View) []Finding {
-			return ofHCAs(v, func(hcas []hca.HCA) []Finding {
-				if there, err := v.Exists("sys/class/infiniband_verbs"); there || err != nil || len(hcas) == 0 {
-					return nil
-				}
-				return []Finding{wrong("", "The module ib_uverbs is not loaded.", load("ib_uverbs"))}
-			})
-		},
+		Look:     noVerbs,
 	}, {
 		ID: "rdma-cm-module", Family: "modules",
 		Title:    "The module rdma_ucm is loaded.",
 		Messages: []string{`RDMA device "rdma_cm" not found`, "rdma_create_event_channel: No such device"},
 		Why:      "Programs that connect by RDMA_CM open /dev/infiniband/rdma_cm, and device plugins want to hand it out.",
-		Look: func(v *View) []Finding {
-			return ofHCAs(v, func(hcas []hca.HCA) []Finding {
-				node, err := v.HCAs()
-				if err != nil || node.RDMACM != nil || !slices.ContainsFunc(hcas, func(h hca.HCA) bool { return !isEFA(h) }) {
-					return nil
-				}
-				return []Finding{wrong("", "The module rdma_ucm is not loaded.", load("rdma_ucm"))}
-			})
-		},
+		Look:     noConnectionManager,
 	}, {
 		ID: "modules-of-one-build", Family: "modules",
 		Title:    "All RDMA modules are of one build.",
@@ -64,6 +49,28 @@ func moduleChecks() []Check {
 		Reads:    []string{"sys/module/*/holders/*"},
 		Look:     mixedModules,
 	}}
+}
+
+func noVerbs(v *View) []Finding {
+	if _, nothing := inventory(v); nothing != nil {
+		return nothing
+	}
+	if there, err := v.Exists("sys/class/infiniband_verbs"); there || err != nil {
+		return nil
+	}
+	return []Finding{wrong("", "The module ib_uverbs is not loaded.", load("ib_uverbs"))}
+}
+
+func noConnectionManager(v *View) []Finding {
+	node, nothing := inventory(v)
+	if nothing != nil {
+		return nothing
+	}
+	uses := func(h hca.HCA) bool { return h.Unread == "" && !isEFA(h) }
+	if node.RDMACM != nil || !slices.ContainsFunc(node.HCAs, uses) {
+		return nil
+	}
+	return []Finding{wrong("", "The module rdma_ucm is not loaded.", load("rdma_ucm"))}
 }
 
 // load returns the command that loads a module now and at each boot.

@@ -1,0 +1,184 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"golang.org/x/term"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+)
+
+// exitStatus makes the program exit with it, and without another message.
+type exitStatus int
+
+// Error implements error.
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// statuses are in the order in which people want to see them, with their signs on a terminal.
+var statuses = []struct {
+	status doctor.Status
+	sign   string
+}{{doctor.Wrong, "✗"}, {doctor.Unknown, "?"}, {doctor.Skipped, "-"}, {doctor.OK, "✓"}, {doctor.NotApplied, "·"}}
+
+func rank(f doctor.Finding) int {
+	for i, s := range statuses {
+		if s.status == f.Status {
+			return i
+		}
+	}
+	return len(statuses)
+}
+
+func isTerminal(w io.Writer) bool {
+	if result, ok := w.(*resultWriter); ok {
+		w = result.Writer
+	}
+	file, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// writeFindings writes findings for people, faults first, each with why it matters and its cure, and counts them on stderr. What several
+// checks say in the same words is one line.
+func writeFindings(stdout, stderr io.Writer, findings []doctor.Finding, terminal bool) error {
+	count := map[doctor.Status]int{}
+	checks := map[doctor.Finding][]string{}
+	var lines []doctor.Finding
+	for _, f := range findings {
+		count[f.Status]++
+		same := doctor.Finding{Status: f.Status, Object: f.Object, Text: f.Text, Why: f.Why, Cure: f.Cure, Docs: f.Docs}
+		if checks[same] == nil {
+			lines = append(lines, same)
+		}
+		checks[same] = append(checks[same], f.Check)
+	}
+	slices.SortStableFunc(lines, func(a, b doctor.Finding) int { return cmp.Compare(rank(a), rank(b)) })
+	var text strings.Builder
+	for _, f := range lines {
+		status := string(f.Status)
+		if i := rank(f); terminal && i < len(statuses) {
+			status = statuses[i].sign
+		}
+		fmt.Fprintf(&text, "%s %s: %s\n", status, strings.Join(checks[f], ", "), plainText(said(f)))
+		if f.Status == doctor.Wrong {
+			fmt.Fprintf(&text, "    why:  %s\n    cure: %s\n    see:  %s\n", f.Why, plainText(f.Cure), f.Docs)
+		}
+	}
+	if _, err := io.WriteString(stdout, text.String()); err != nil {
+		return err
+	}
+	var counts []string
+	for _, s := range statuses {
+		if count[s.status] > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", count[s.status], s.status))
+		}
+	}
+	_, err := fmt.Fprintf(stderr, "rdma-spec: %s\n", strings.Join(counts, ", "))
+	return err
+}
+
+// said is what a finding says about its object.
+func said(f doctor.Finding) string {
+	if f.Object == "" {
+		return f.Text
+	}
+	return f.Object + ": " + f.Text
+}
+
+// plainText makes one line of a text without what could move the cursor: texts have what files and containers have.
+func plainText(text string) string {
+	return strings.Map(printable, strings.ReplaceAll(text, "\n", " "))
+}
+
+// maxNPD is what node-problem-detector keeps of a custom plugin's line by default: max_output_length, in bytes.
+const maxNPD = 80
+
+// writeNPD writes the one line of a custom plugin of node-problem-detector, and returns its exit status: 0 if all is well, 1 if something
+// is wrong, 2 if that is unknown.
+func writeNPD(stdout io.Writer, findings []doctor.Finding, failed error) error {
+	var faults []doctor.Finding
+	for _, f := range findings {
+		if f.Status == doctor.Wrong {
+			faults = append(faults, f)
+		}
+	}
+	err, line := concluded(findings), "RDMA is well"
+	switch {
+	case failed != nil:
+		err, line = exitStatus(2), failed.Error()
+	case len(faults) == 1:
+		line = faults[0].Check + ": " + said(faults[0])
+	case len(faults) > 1:
+		var names []string
+		for _, f := range faults {
+			if !slices.Contains(names, f.Check) {
+				names = append(names, f.Check)
+			}
+		}
+		line = fmt.Sprintf("%d faults: %s", len(faults), strings.Join(names, ", "))
+	case err != nil:
+		err, line = exitStatus(2), "nothing could be looked at: run rdma-spec doctor as root"
+	}
+	if _, failed := fmt.Fprintln(stdout, cut(plainText(line), maxNPD)); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// cut cuts a text to a number of bytes.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	const dots = "..."
+	end := most - len(dots)
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + dots
+}
+
+// writePrometheus writes metrics for node_exporter's textfile collector. A check has its series whatever it finds, so that alerts end; what
+// is wrong or unknown is named beside.
+func writePrometheus(stdout io.Writer, findings []doctor.Finding) error {
+	counts := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "rdma_spec_doctor_findings", Help: "What a check of rdma-spec doctor finds, by status.",
+	}, []string{"check", "status"})
+	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "rdma_spec_doctor_finding", Help: "An object that is wrong or unknown.",
+	}, []string{"check", "status", "object"})
+	registry := prometheus.NewRegistry()
+	if err := errors.Join(registry.Register(counts), registry.Register(objects)); err != nil {
+		return err
+	}
+	for _, f := range findings {
+		for _, status := range []doctor.Status{doctor.Wrong, doctor.Unknown} {
+			this := counts.WithLabelValues(f.Check, string(status))
+			if f.Status == status {
+				this.Inc()
+				objects.WithLabelValues(f.Check, string(status), strings.ToValidUTF8(f.Object, "?")).Set(1)
+			}
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		return err
+	}
+	for _, family := range families {
+		if _, err := expfmt.MetricFamilyToText(stdout, family); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/creack/pty"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+const port = "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/"
+
+// doctorNode has two HCAs, one of whose ports has this state.
+func doctorNode(t *testing.T, state string) string {
+	t.Helper()
+	files := hcatest.V100Node().Files().With(hcatest.Files{port + "state": state + "\n", doctor.AnswersFolder + "/": ""})
+	if strings.HasPrefix(state, "1:") {
+		files[port+"phys_state"] = "2: Polling\n"
+	}
+	return files.Root(t)
+}
+
+const why = `    why:  A port carries traffic only when it is ACTIVE.
+    cure: Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1
+    see:  docs/faults.md#port-active
+`
+
+func TestDoctor(t *testing.T) {
+	healthy, down, unread := doctorNode(t, "4: ACTIVE"), doctorNode(t, "1: DOWN"), doctorNode(t, "garbage")
+	two := hcatest.V100Node().Files().With(hcatest.Files{
+		port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n", "sys/module/ib_core/parameters/netns_mode": "N\n", doctor.AnswersFolder + "/": "",
+	}).Root(t)
+	for _, c := range []struct {
+		name, args string
+		want       outcome
+	}{
+		{"healthy", "--root " + healthy + " --only port-active", outcome{0, "ok port-active: Each port that is turned on is ACTIVE.\n", "rdma-spec: 1 ok\n"}},
+		{"a fault first", "--root " + down + " --only hca-answers,port-active", outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n" + why +
+			"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 wrong, 1 ok\n"}},
+		{"unknown is not known", "--root " + unread + " --only port-active", outcome{3, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n",
+			"rdma-spec: 1 unknown\nrdma-spec: nothing could be looked at: see what is unknown\n"}},
+		{"unknown is not a fault", "--root " + unread + " --only port-active,hca-answers", outcome{0, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n" +
+			"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 unknown, 1 ok\n"}},
+		{"no such check", "--only ports", outcome{2, "", "rdma-spec: --only: there is no check \"ports\": rdma-spec doctor --list has them; see 'rdma-spec doctor --help'\n"}},
+		{"no such node", "--root /nowhere", outcome{3, "", "rdma-spec: open /nowhere/: no such file or directory\n"}},
+
+		{"npd: healthy", "-o npd --root " + healthy, outcome{0, "RDMA is well\n", ""}},
+		{"npd: one fault", "-o npd --root " + down, outcome{1, "port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n", ""}},
+		{"npd: two faults", "-o npd --root " + two, outcome{1, "2 faults: port-active, netns-mode\n", ""}},
+		{"npd: unknown", "-o npd --root " + unread + " --only port-active", outcome{2, "nothing could be looked at: run rdma-spec doctor as root\n", ""}},
+		{"npd: no such node", "-o npd --root /nowhere", outcome{2, "open /nowhere/: no such file or directory\n", ""}},
+
+		{"prometheus", "-o prometheus --root " + down + " --only port-active,hca-answers", outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong or unknown.
+# TYPE rdma_spec_doctor_finding gauge
+rdma_spec_doctor_finding{check="port-active",object="HCA mlx5_0 port 1",status="wrong"} 1
+# HELP rdma_spec_doctor_findings What a check of rdma-spec doctor finds, by status.
+# TYPE rdma_spec_doctor_findings gauge
+rdma_spec_doctor_findings{check="hca-answers",status="unknown"} 0
+rdma_spec_doctor_findings{check="hca-answers",status="wrong"} 0
+rdma_spec_doctor_findings{check="port-active",status="unknown"} 0
+rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
+`, ""}},
+		{"json", "-o json --root " + down + " --only port-active", outcome{1, `{
+  "apiVersion": "rdma-spec/v1alpha1",
+  "findings": [
+    {
+      "check": "port-active",
+      "status": "wrong",
+      "object": "HCA mlx5_0 port 1",
+      "text": "It is DOWN (Polling).",
+      "why": "A port carries traffic only when it is ACTIVE.",
+      "cure": "Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1",
+      "docs": "docs/faults.md#port-active"
+    }
+  ]
+}
+`, ""}},
+	} {
+		if diff := cmp.Diff(c.want, call("", append([]string{"doctor"}, strings.Fields(c.args)...)...)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}
+
+// A check that is named alone shows what it was skipped for.
+func TestDoctorOnlySkipped(t *testing.T) {
+	root := doctorNode(t, "1: DOWN")
+	at := "sys/class/infiniband/mlx5_0/board_id"
+	if err := os.WriteFile(root+"/"+at, []byte("MT_0000000838\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(root+"/"+port+"rate", []byte("10 Gb/sec (1X SDR)\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := call("", "doctor", "--root", root, "--only", "port-rate")
+	want := outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n" + why + "skipped port-rate: HCA mlx5_0 port 1: It depends on port-active.\n",
+		"rdma-spec: 1 wrong, 1 skipped\n"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Metrics can be read, and a check has its series whatever it finds.
+func TestDoctorMetrics(t *testing.T) {
+	for _, state := range []string{"4: ACTIVE", "1: DOWN", "garbage"} {
+		got := call("", "doctor", "-o", "prometheus", "--root", doctorNode(t, state))
+		parser := expfmt.NewTextParser(model.UTF8Validation)
+		families, err := parser.TextToMetricFamilies(strings.NewReader(got.Stdout))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(families["rdma_spec_doctor_findings"].GetMetric()); n != 2*len(doctor.Checks()) {
+			t.Errorf("%s: %d series", state, n)
+		}
+		wrong := 0.0
+		for _, m := range families["rdma_spec_doctor_findings"].GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetValue() == "wrong" {
+					wrong += m.GetGauge().GetValue()
+				}
+			}
+		}
+		if want := map[string]float64{"1: DOWN": 1}[state]; wrong != want {
+			t.Errorf("%s: %v wrong, want %v", state, wrong, want)
+		}
+	}
+}
+
+// node-problem-detector keeps 80 bytes of one line.
+func TestNPDLine(t *testing.T) {
+	for _, object := range []string{strings.Repeat("x", 200), strings.Repeat("é", 100), "a\nb\x1b[2J", "ok"} {
+		var out strings.Builder
+		err := writeNPD(&out, []doctor.Finding{{Check: "c", Status: doctor.Wrong, Object: object, Text: "It is wrong."}}, nil)
+		line, ended := strings.CutSuffix(out.String(), "\n")
+		if err != errProblemFound || !ended || len(line) > 80 || strings.ContainsAny(line, "\n\x1b") || strings.ToValidUTF8(line, "") != line {
+			t.Errorf("%q: %q, %v", object, line, err)
+		}
+	}
+}
+
+// A terminal shows signs, and a pipe words.
+func TestDoctorOnATerminal(t *testing.T) {
+	leader, terminal, err := pty.Open()
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _, _ = leader.Close(), terminal.Close() })
+	if !isTerminal(&resultWriter{Writer: terminal}) || isTerminal(&resultWriter{Writer: &strings.Builder{}}) {
+		t.Error("a terminal is not told from a pipe")
+	}
+	var out strings.Builder
+	all := []doctor.Finding{
+		{Check: "a", Status: doctor.OK, Text: "A."}, {Check: "b", Status: doctor.NotApplied, Text: "B."}, {Check: "c", Status: doctor.Unknown, Text: "C."},
+		{Check: "d", Status: doctor.Skipped, Text: "D."}, {Check: "e", Status: doctor.Unknown, Text: "C."}, {Check: "f", Status: doctor.Wrong, Text: "F.", Cure: "x\x1b"},
+	}
+	if err := writeFindings(&out, &strings.Builder{}, all, true); err != nil {
+		t.Fatal(err)
+	}
+	want := "✗ f: F.\n    why:  \n    cure: x\uFFFD\n    see:  \n? c, e: C.\n- d: D.\n✓ a: A.\n· b: B.\n"
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestDoctorLists(t *testing.T) {
+	got := call("", "doctor", "--list")
+	if n := strings.Count(got.Stdout, "\n"); got.Status != 0 || n != len(doctor.Checks())+1 || !strings.Contains(got.Stdout, "\nport-active ") {
+		t.Errorf("%+v", got)
+	}
+	if words := completions(t, "doctor", "--only", "hca-answers,port-a"); !strings.Contains(words, "hca-answers,port-active\t") || strings.Contains(words, "hca-answers,hca-answers") {
+		t.Errorf("%q", words)
+	}
+	for _, c := range doctor.Checks() {
+		if _, err := json.Marshal(doctor.Finding{Check: c.ID}); err != nil || strings.ContainsAny(c.ID, " ,_/") || strings.ToLower(c.ID) != c.ID {
+			t.Errorf("%q is not an identifier: %v", c.ID, err)
+		}
+	}
+}

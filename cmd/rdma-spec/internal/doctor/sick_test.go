@@ -1,0 +1,75 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/race"
+)
+
+// An HCA that does not answer costs its own patience. It is unknown, what depends on it is skipped, and the others are looked at.
+func TestHCAThatDoesNotAnswer(t *testing.T) {
+	files := healthyNode().With(hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n"})
+	root := files.Root(t)
+	unblock := hcatest.Block(t, root, at(1)+"/ports/1/state")
+	node, err := Open(root, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Close() })
+	start := time.Now()
+	all := Run(t.Context(), node, Checks())
+	took := time.Since(start)
+	unblock()
+	if took < Patience || took > 2*Patience {
+		t.Errorf("it took %s", took)
+	}
+	var of []string
+	for _, f := range all {
+		if strings.HasPrefix(f.Object, "HCA mlx5_1") || f.Status == Wrong {
+			of = append(of, f.Check+" "+string(f.Status)+" "+f.Object)
+		}
+	}
+	if of[0] != "hca-answers unknown HCA mlx5_1" || !slices.Contains(of, "port-active wrong HCA mlx5_3 port 1") || !slices.Contains(of, "port-active skipped HCA mlx5_1") {
+		t.Errorf("%q", of)
+	}
+	for _, line := range of[1:] {
+		if strings.HasSuffix(line, "HCA mlx5_1") != strings.Contains(line, " skipped ") {
+			t.Error(line)
+		}
+	}
+}
+
+// A node with eight HCAs is looked at within 300 ms and 40 MB: with room for a slow host here, in copies, which are slower than sysfs.
+func TestCosts(t *testing.T) {
+	if race.Detector {
+		t.Skip("the race detector takes its own time and memory")
+	}
+	root := hcatest.EightHCANode().Files().Root(t)
+	best := time.Hour
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 3 {
+		node, err := Open(root, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		Run(t.Context(), node, Checks())
+		best = min(best, time.Since(start))
+		_ = node.Close()
+	}
+	runtime.ReadMemStats(&after)
+	allocated := (after.TotalAlloc - before.TotalAlloc) / 3
+	t.Logf("%s, %d KiB allocated", best, allocated>>10)
+	if best > 300*time.Millisecond || allocated > 20<<20 {
+		t.Errorf("%s, %d KiB", best, allocated>>10)
+	}
+}
