@@ -17,7 +17,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
@@ -78,10 +77,8 @@ var alwaysCollected = []string{
 }
 
 func (o collectOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
-	if f, ok := stdout.(*resultWriter); ok && o.output == "" && !o.list {
-		if file, ok := f.Writer.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-			return usageError{errors.New("the archive does not go to a terminal: name a file with --output, or list its content with --list")}
-		}
+	if o.output == "" && !o.list && isTerminal(stdout) {
+		return usageError{errors.New("the archive does not go to a terminal: name a file with --output, or list its content with --list")}
 	}
 	entries, missing, err := o.collect(ctx)
 	if err != nil {

@@ -6,6 +6,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -184,5 +185,27 @@ func TestDoctorLists(t *testing.T) {
 		if _, err := json.Marshal(doctor.Finding{Check: c.ID}); err != nil || strings.ContainsAny(c.ID, " ,_/") || strings.ToLower(c.ID) != c.ID {
 			t.Errorf("%q is not an identifier: %v", c.ID, err)
 		}
+	}
+}
+
+// --output replaces a file at once, also where something is wrong, and writes nothing where it cannot look.
+func TestDoctorOutput(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rdma-spec.prom")
+	for _, tc := range []struct {
+		root   string
+		status int
+		want   string
+	}{
+		{doctorNode(t, "1: DOWN"), 1, `rdma_spec_doctor_findings{check="port-active",status="wrong"} 1`},
+		{doctorNode(t, "4: ACTIVE"), 0, `rdma_spec_doctor_findings{check="port-active",status="wrong"} 0`},
+		{"/nonexistent", 3, `rdma_spec_doctor_findings{check="port-active",status="wrong"} 0`},
+	} {
+		got := call("", "doctor", "--root", tc.root, "-o", "prometheus", "--only", "port-active", "--output", file)
+		if got.Status != tc.status || got.Stdout != "" || !strings.Contains(readFile(t, file), tc.want) {
+			t.Errorf("%+v, want exit status %d, and in the file %s:\n%s", got, tc.status, tc.want, readFile(t, file))
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("%v, %v, want mode 0644", info.Mode(), err)
 	}
 }

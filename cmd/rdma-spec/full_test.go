@@ -37,6 +37,7 @@ func TestFullStandardOutput(t *testing.T) {
 		"configure limits":      reverted,
 		"configure plugin":      reverted,
 		"collect":               {"--root", root},
+		"doctor":                {"--root", root},
 		"version":               nil,
 		"completion bash":       nil,
 		"completion zsh":        nil,
