@@ -74,7 +74,7 @@ The exit status is 1 if something is wrong, and 3 if nothing could be looked at.
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, and those that they need")
+	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
 	f.BoolVar(&list, "list", false, "list the checks, and run none")
 	f.StringVar(&output, "output", "", "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
 	o.addFlags(f)
@@ -139,7 +139,10 @@ func (o nodeOptions) diagnose(ctx context.Context, only []string) ([]doctor.Find
 	checks := doctor.Checks()
 	if len(only) > 0 {
 		var err error
-		if checks, err = doctor.With(checks, only...); err != nil {
+		if only, err = doctor.Named(checks, only...); err == nil {
+			checks, err = doctor.With(checks, only...)
+		}
+		if err != nil {
 			return nil, usageError{fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err)}
 		}
 	}

@@ -52,7 +52,7 @@ func TestDoctor(t *testing.T) {
 			"rdma-spec: 1 unknown\nrdma-spec: nothing could be looked at: see what is unknown\n"}},
 		{"unknown is not a fault", "--root " + unread + " --only port-active,hca-answers", outcome{0, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n" +
 			"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 unknown, 1 ok\n"}},
-		{"no such check", "--only ports", outcome{2, "", "rdma-spec: --only: there is no check \"ports\": rdma-spec doctor --list has them; see 'rdma-spec doctor --help'\n"}},
+		{"no such check", "--only ports", outcome{2, "", "rdma-spec: --only: there is no check and no family \"ports\": rdma-spec doctor --list has them; see 'rdma-spec doctor --help'\n"}},
 		{"no such node", "--root /nowhere", outcome{3, "", "rdma-spec: open /nowhere/: no such file or directory\n"}},
 
 		{"npd: healthy", "-o npd --root " + healthy, outcome{0, "RDMA is well\n", ""}},
@@ -207,5 +207,20 @@ func TestDoctorOutput(t *testing.T) {
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o644 {
 		t.Errorf("%v, %v, want mode 0644", info.Mode(), err)
+	}
+}
+
+// --only takes a family for all of its checks.
+func TestDoctorOnlyFamily(t *testing.T) {
+	var ids []string
+	for _, c := range doctor.Checks() {
+		if c.Family == "hca" {
+			ids = append(ids, c.ID)
+		}
+	}
+	root := doctorNode(t, "1: DOWN")
+	family, checks := call("", "doctor", "--root", root, "--only", "hca"), call("", "doctor", "--root", root, "--only", strings.Join(ids, ","))
+	if diff := cmp.Diff(checks, family); diff != "" || len(ids) < 5 {
+		t.Errorf("%d checks, -checks +family:\n%s", len(ids), diff)
 	}
 }
