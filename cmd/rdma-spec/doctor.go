@@ -151,6 +151,7 @@ func (o nodeOptions) diagnose(ctx context.Context, only []string) ([]doctor.Find
 		return nil, err
 	}
 	defer func() { _ = node.Close() }() // it was only read
+	node.HCAs = apart(o.root)
 	findings := doctor.Run(ctx, node, checks)
 	if len(only) == 0 {
 		return findings, nil

@@ -78,6 +78,13 @@ var plantedPorts = []plant{
 		with: hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n", pci(3) + "/net/net3/flags": "0x1002\n"}, text: "ip link set net3 up",
 	},
 	{
+		name: "the only port is turned off", node: onlyPort, check: "port-active", object: "HCA rxe0 port 1",
+		with: hcatest.Files{
+			hcatest.Folder("rxe0", "") + "/ports/1/state": "1: DOWN\n", "sys/devices/virtual/net/eth0/flags": "0x1002\n",
+		},
+		text: "no other port of the node is ACTIVE", cure: "ip link set eth0 up",
+	},
+	{
 		name: "an InfiniBand port that is turned off", check: "port-active", object: "HCA mlx5_0 port 1", status: OK,
 		with: hcatest.Files{at(0) + "/ports/1/state": "1: DOWN\n", at(0) + "/ports/1/phys_state": "3: Disabled\n"},
 	},
@@ -100,6 +107,12 @@ var plantedPorts = []plant{
 		name: "two MTUs", check: "mtu-same", object: "HCA mlx5_4 port 1", status: Unknown,
 		with: hcatest.Files{pci(4) + "/net/net4/mtu": "1500\n"}, text: "ip link set net4 mtu 4200",
 	},
+}
+
+func onlyPort() hcatest.Files {
+	n := hcatest.SoftRoCENode()
+	n.HCAs = n.HCAs[:1]
+	return n.Files()
 }
 
 func fullTable() hcatest.Files {

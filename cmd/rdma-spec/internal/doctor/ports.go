@@ -60,11 +60,15 @@ func eachPort(look func(*View, hca.HCA, hca.Port) []Finding) func(*View) []Findi
 	})
 }
 
-// portState finds ports that should carry traffic and do not. One that an administrator has turned off is not a fault.
+// portState finds ports that should carry traffic and do not. One that an administrator has turned off is not a fault, unless that leaves
+// the node none.
 func portState(v *View, h hca.HCA, p hca.Port) []Finding {
 	at := portObject(h, p)
-	off := func(why string) []Finding {
-		return []Finding{{Status: OK, Object: at, Text: fmt.Sprintf("It is %s because %s.", p.State, why)}}
+	off := func(why, on string) []Finding {
+		if node, err := v.HCAs(); err == nil && !slices.ContainsFunc(node.HCAs, func(h hca.HCA) bool { return h.Active() || h.Unread != "" }) {
+			return []Finding{wrong(at, fmt.Sprintf("It is %s because %s, and no other port of the node is ACTIVE.", p.State, why), on)}
+		}
+		return []Finding{{Status: OK, Object: at, Text: fmt.Sprintf("It is %s because %s: %s", p.State, why, on)}}
 	}
 	switch p.State {
 	case hca.StateActive:
@@ -82,7 +86,7 @@ func portState(v *View, h hca.HCA, p hca.Port) []Finding {
 	}
 	if p.LinkLayer == "InfiniBand" {
 		if p.PhysState == "Disabled" {
-			return off("it is disabled")
+			return off("it is disabled", "mlxlink -d "+orWord(h.PCI, h.Name)+" -p "+strconv.Itoa(p.Number)+" -a UP")
 		}
 		return []Finding{wrong(at, fmt.Sprintf("It is %s (%s).", p.State, p.PhysState),
 			"Check the cable and the switch's port, and see: mlxlink -d "+orWord(h.PCI, h.Name)+" -p "+strconv.Itoa(p.Number))}
@@ -92,7 +96,7 @@ func portState(v *View, h hca.HCA, p hca.Port) []Finding {
 	case !known:
 		return []Finding{unknown(at, fmt.Sprintf("It is %s, and its netdev is not in this network namespace.", p.State))}
 	case up == "":
-		return off("netdev " + p.Netdevs[0] + " is turned off: ip link set " + p.Netdevs[0] + " up")
+		return off("netdev "+p.Netdevs[0]+" is turned off", "ip link set "+p.Netdevs[0]+" up")
 	}
 	return []Finding{wrong(at, fmt.Sprintf("It is %s although netdev %s is turned on: there is no link.", p.State, up),
 		"Check the cable and the switch's port, and see: ip link show "+up)}
