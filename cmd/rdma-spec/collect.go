@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -27,8 +28,9 @@ import (
 // collectOptions are the flags of `rdma-spec collect`.
 type collectOptions struct {
 	nodeOptions
-	output string
-	list   bool
+	output   string
+	list     bool
+	patience time.Duration
 }
 
 func newCollectCommand() *cobra.Command {
@@ -62,6 +64,7 @@ be made or written.`,
 	f.SortFlags = false
 	f.StringVar(&o.output, "output", "", "write the archive to a `FILE` instead of standard output: atomically, with mode 0600")
 	f.BoolVar(&o.list, "list", false, "only list what the archive would have")
+	f.DurationVar(&o.patience, "patience", doctor.Patience, "how long an answer may take before it is missing; longer for a slow node")
 	o.addFlags(f)
 	return cmd
 }
@@ -129,7 +132,12 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 	}
 	entries, missing = copied.Entries, copied.Missing
 	slices.Sort(questions)
-	for _, q := range slices.Compact(questions) {
+	questions = slices.Compact(questions)
+	node.Patience = o.patience
+	for _, q := range questions { // all at once: what does not answer costs its patience once
+		go node.Answer(q)
+	}
+	for _, q := range questions {
 		e, err := answerEntry(string(q), node.Answer(q))
 		if err != nil {
 			return nil, nil, err

@@ -28,11 +28,12 @@ func TestCollect(t *testing.T) {
 	}
 	t.Setenv("PASSWORD_OF_COLLECT", secret)
 	file := filepath.Join(t.TempDir(), "node.tar.gz")
-	_, listed, status := call(t, "collect", "--output", file)
+	const patience = "--patience=1m" // the node's CPU is emulated
+	_, listed, status := call(t, "collect", "--output", file, patience)
 	if status != 0 || !strings.Contains(listed, " sys/class/infiniband/rxe0 -> ") {
 		t.Fatalf("collect: exit status %d\n%s", status, listed)
 	}
-	for _, args := range [][]string{{"devices", "-o", "json"}, {"status", "-o", "json"}, {"doctor", "-o", "json"}} {
+	for _, args := range [][]string{{"devices", "-o", "json"}, {"status", "-o", "json"}, {"doctor", "-o", "json", patience}} {
 		there, thereNotes, thereStatus := call(t, args...)
 		here, hereNotes, hereStatus := call(t, append(args, "--root", file)...)
 		if there == "" || thereStatus != hereStatus {

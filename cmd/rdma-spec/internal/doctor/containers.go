@@ -67,6 +67,10 @@ func eachContainer(look func(v *View, c Container, all Containers) []Finding) fu
 	return func(v *View) []Finding {
 		var answer Containers
 		if err := v.Ask(QuestionContainers, &answer); err != nil {
+			var runtimes Runtimes
+			if v.Ask(QuestionRuntimes, &runtimes) == nil && len(runtimes.forPods()) == 0 {
+				return notApplied("No container runtime that serves pods was found.")
+			}
 			return []Finding{unknown("", "The containers are unknown: "+err.Error()+".")}
 		}
 		var found []Finding
@@ -92,7 +96,7 @@ func judged(look func(c Container) []Finding) func(*View) []Finding {
 
 // containerChecks are the checks of what containers have.
 func containerChecks() []Check {
-	asks := []Question{QuestionContainers}
+	asks := []Question{QuestionContainers, QuestionRuntimes}
 	return []Check{
 		{
 			ID: "container-ipc-lock", Family: "containers", Title: "No container relies on an IPC_LOCK that its user does not have.",
@@ -164,14 +168,14 @@ func containerRefused(c Container) []Finding {
 	if c.State != "refused" {
 		return nil
 	}
-	return []Finding{wrong(c.object(), sentence(c.Problems), "rdma-spec config show; change the pod or the configuration as the message says")}
+	return []Finding{wrong(c.object(), sentence(c.Problems), "Change the pod or the configuration as the message says; see: rdma-spec config show")}
 }
 
 func containerHCA(c Container) []Finding {
 	if !c.Lacks {
 		return nil
 	}
-	return []Finding{wrong(c.object(), sentence(c.Problems), fmt.Sprintf("kubectl -n %s delete pod %s (its controller creates it again)", c.Namespace, c.Pod))}
+	return []Finding{wrong(c.object(), sentence(c.Problems), fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod))}
 }
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.
@@ -191,7 +195,7 @@ func containerPort(v *View) []Finding {
 	})(v)
 	for _, object := range slices.Sorted(maps.Keys(holders)) {
 		text := fmt.Sprintf("The port is %s, and containers hold the HCA: %s.", why[object], strings.Join(holders[object], ", "))
-		found = append(found, wrong(object, text, "bring the port up, or give the pods another HCA: delete them when the device plugin no longer offers this one"))
+		found = append(found, wrong(object, text, "Bring the port up, or give the pods another HCA: delete them when the device plugin no longer offers this one"))
 	}
 	return found
 }

@@ -17,7 +17,7 @@ const smallSharedMemory = Bytes(64 << 20)
 
 // containerSightChecks are the checks of what the processes of containers see.
 func containerSightChecks() []Check {
-	asks := []Question{QuestionContainers}
+	asks := []Question{QuestionContainers, QuestionRuntimes}
 	return []Check{
 		{
 			ID: "container-hostpath", Family: "containers", Title: "No container has /dev/infiniband from a hostPath without the right to open it.",
@@ -65,10 +65,10 @@ func containerHostPath(_ *View, c Container, _ Containers) []Finding {
 	switch {
 	case len(c.HCAs) == 0:
 		text := fmt.Sprintf("%s is mounted from the node, and the container may open none of its HCAs.", strings.Join(c.HostPaths, ", "))
-		return []Finding{wrong(c.object(), text, "remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead")}
+		return []Finding{wrong(c.object(), text, "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead")}
 	}
 	text := fmt.Sprintf("%s is mounted from the node, and the container may open only %s.", strings.Join(c.HostPaths, ", "), strings.Join(c.HCAs, ", "))
-	return []Finding{wrong(c.object(), text, "remove the hostPath volume from the pod: the device plugin gives the devices")}
+	return []Finding{wrong(c.object(), text, "Remove the hostPath volume from the pod: the device plugin gives the devices")}
 }
 
 // ndevsPattern are the interfaces of GIDs. A name is that in the network namespace of the interface.
@@ -116,7 +116,7 @@ func interfaceOf(links, gids, own []string) Finding {
 		has = "none but lo"
 	}
 	text := fmt.Sprintf("None of its interfaces (%s) is one of the HCA, whose GIDs belong to %s.", has, strings.Join(gids, ", "))
-	return wrong("", text, "give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true")
+	return wrong("", text, "Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true")
 }
 
 // gidInterfaces returns the names of the interfaces that a port has GIDs for.
@@ -162,7 +162,7 @@ func containerProvider(v *View, c Container, _ Containers) (found []Finding) {
 			found = append(found, unknown(object, fmt.Sprintf("Which provider is for the driver %q is unknown.", h.Driver)))
 		case !slices.Contains(c.Providers, want):
 			text := fmt.Sprintf("Its image has libibverbs with the providers %s, and not %s.", strings.Join(c.Providers, ", "), want)
-			found = append(found, wrong(object, text, "install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
+			found = append(found, wrong(object, text, "Install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
 		}
 	}
 	return found

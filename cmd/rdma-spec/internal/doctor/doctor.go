@@ -34,8 +34,8 @@ const (
 // Patience is how long an HCA, a question and a check may take. What takes longer is unknown, and costs the others nothing.
 const Patience = 2 * time.Second
 
-// grace is what a check may need beside what it waits for.
-const grace = Patience / 4
+// grace is what a check may need beside what it waits for, as a part of the patience.
+const grace = 4
 
 // Check looks at one thing that can be wrong with a node.
 type Check struct {
@@ -161,13 +161,13 @@ func (c *Check) run(ctx context.Context, node *Node, results map[string]*result)
 	}
 	found := make(chan []Finding, 1)
 	go func() { found <- c.Look(&View{node: node, check: c}) }()
-	patience := time.NewTimer(Patience + grace)
+	patience := time.NewTimer(node.Patience + node.Patience/grace)
 	defer patience.Stop()
 	select {
 	case findings := <-found:
 		return c.complete(findings, causes)
 	case <-patience.C:
-		return []Finding{{Check: c.ID, Status: Unknown, Text: fmt.Sprintf("It did not end within %s.", Patience)}}
+		return []Finding{{Check: c.ID, Status: Unknown, Text: fmt.Sprintf("It did not end within %s.", node.Patience)}}
 	case <-ctx.Done():
 		return []Finding{{Check: c.ID, Status: Unknown, Text: "It was interrupted."}}
 	}

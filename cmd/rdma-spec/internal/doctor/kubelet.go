@@ -88,7 +88,7 @@ func kubeletAtRoot(v *View) []Finding {
 			return nil // a link or a mount leads there
 		}
 		text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
-		return []Finding{wrong("kubelet", text, fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s, or mount %[1]s/device-plugins into the device plugin's pods", k.Root, kubeletRoot))}
+		return []Finding{wrong("kubelet", text, fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s", k.Root, kubeletRoot))}
 	})(v)
 }
 
@@ -115,7 +115,7 @@ func kubeletAllocatable(k Kubelet) (found []Finding) {
 		isRDMA := slices.ContainsFunc(rdmaResources, func(part string) bool { return strings.Contains(name, part) })
 		if isRDMA && k.Allocatable[name] == 0 {
 			text := fmt.Sprintf("The node had devices of %s, and has none now.", name)
-			found = append(found, wrong("kubelet resource "+name, text, "delete the pod of the device plugin that serves "+name+" on this node: its DaemonSet creates it again"))
+			found = append(found, wrong("kubelet resource "+name, text, "Delete the pod of the device plugin that serves "+name+" on this node: its DaemonSet creates it again"))
 		}
 	}
 	return found

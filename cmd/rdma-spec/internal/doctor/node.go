@@ -55,6 +55,8 @@ type Node struct {
 	// hcas reads the inventory, once.
 	hcas func() (*hca.Node, error)
 
+	// Patience is how long a question and a check may take: the constant, unless the caller knows that the node is slow.
+	Patience time.Duration
 	// undeclared hears of what a check reads without declaring it; nil in programs.
 	undeclared func(error)
 
@@ -71,7 +73,7 @@ func Open(root string, ask map[Question]Ask) (*Node, error) {
 	if _, err := t.Stat(AnswersFolder); err == nil {
 		ask = nil
 	}
-	n := &Node{root: root, tree: t, ask: ask, answers: map[Question]func() Answer{}}
+	n := &Node{root: root, tree: t, ask: ask, answers: map[Question]func() Answer{}, Patience: Patience}
 	n.hcas = sync.OnceValues(n.readHCAs)
 	return n, nil
 }
@@ -104,7 +106,7 @@ func (n *Node) question(q Question) Answer {
 		}
 		return a
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	ctx, cancel := context.WithTimeout(context.Background(), n.Patience)
 	defer cancel()
 	answer := make(chan Answer, 1)
 	go func() {
@@ -119,7 +121,7 @@ func (n *Node) question(q Question) Answer {
 	case a := <-answer:
 		return a
 	case <-ctx.Done():
-		return Answer{Error: fmt.Sprintf("there is no answer about %s within %s", q, Patience)}
+		return Answer{Error: fmt.Sprintf("there is no answer about %s within %s", q, n.Patience)}
 	}
 }
 

@@ -118,7 +118,7 @@ func nriOwner(r Runtime, all []Runtime) []Finding {
 	if i := slices.IndexFunc(all, func(o Runtime) bool { return o.PID == r.NRI.Listener }); i >= 0 {
 		other, file = all[i].object(), all[i].Config
 	}
-	cure := fmt.Sprintf("set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and then: %s && systemctl restart nri-rdma", file, r.restart())
+	cure := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and then: %s && systemctl restart nri-rdma", file, r.restart())
 	return []Finding{wrong(r.object(), fmt.Sprintf("Not this runtime, but %s listens at %s.", other, r.NRI.Socket), cure)}
 }
 
@@ -126,7 +126,7 @@ func nriRequired(_ *View, r Runtime, _ []Runtime) []Finding {
 	if !r.NRI.On || !r.NRI.Validator || len(r.NRI.Required) == 0 {
 		return nil
 	}
-	cure := fmt.Sprintf("remove required_plugins from %s, write the annotation required-plugins.noderesource.dev into the pods that need a plugin, and then: %s", r.Config, r.restart())
+	cure := fmt.Sprintf("Remove required_plugins from %s, write the annotation required-plugins.noderesource.dev into the pods that need a plugin, and then: %s", r.Config, r.restart())
 	return []Finding{wrong(r.object(), "Every container of the node must have the plugins "+strings.Join(r.NRI.Required, ", ")+".", cure)}
 }
 
@@ -140,7 +140,7 @@ func nriTimeouts(_ *View, r Runtime, _ []Runtime) (found []Finding) {
 		{"plugin_request_timeout", r.NRI.RequestTimeout, shortestRequest, "2s"},
 	} {
 		if r.NRI.On && limit.set > 0 && limit.set < limit.shortest {
-			cure := fmt.Sprintf(`set %s = "%s" in %s, and then: %s`, limit.key, limit.containerd, r.Config, r.restart())
+			cure := fmt.Sprintf(`Set %s = "%s" in %s, and then: %s`, limit.key, limit.containerd, r.Config, r.restart())
 			found = append(found, wrong(r.object(), fmt.Sprintf("%s is %s, and the plugin may need more.", limit.key, limit.set), cure))
 		}
 	}
@@ -179,13 +179,13 @@ func nriRivals(v *View) (found []Finding) {
 		switch {
 		case slices.Contains(Rivals, p.Name) && !slices.Contains(launched, p.Name):
 			text := fmt.Sprintf("%s runs (PID %d), and sets what nri-rdma sets.", p.Name, p.PID)
-			found = append(found, wrong("plugin "+p.Name, text, fmt.Sprintf("remove it from the node; to stop it now: kill %d", p.PID)))
+			found = append(found, wrong("plugin "+p.Name, text, fmt.Sprintf("Remove it from the node; to stop it now: kill %d", p.PID)))
 		case p.Name == pluginName && !p.Validator:
 			running++
 		}
 	}
 	if running > 1 {
-		found = append(found, wrong("plugin "+pluginName, fmt.Sprintf("nri-rdma runs %d times.", running), "keep one of the service, the DaemonSet, and the plugin that the runtime launches"))
+		found = append(found, wrong("plugin "+pluginName, fmt.Sprintf("nri-rdma runs %d times.", running), "Keep one of the service, the DaemonSet, and the plugin that the runtime launches"))
 	}
 	return found
 }

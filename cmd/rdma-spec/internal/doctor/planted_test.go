@@ -102,13 +102,13 @@ var planted = map[string]struct {
 	"a configuration that does not parse": {func(s *sick) {
 		r := s.runtime()
 		r.ConfigError, r.Known, r.Handlers, r.NRI = "toml: line 3: expected =", false, nil, NRI{Socket: r.NRI.Socket, SocketExists: true}
-	}, "runtime-config", theRuntime, "correct /etc/containerd/config.toml, and then: systemctl restart containerd"},
+	}, "runtime-config", theRuntime, "Correct /etc/containerd/config.toml, and then: systemctl restart containerd"},
 	"CRI is not loaded": {func(s *sick) {
 		s.runtime().Serves, s.runtime().Error = false, "it does not serve CRI"
 	}, "cri-serves", theRuntime, "systemctl restart containerd"},
 	"CRI is disabled": {func(s *sick) {
 		s.runtime().Serves, s.runtime().CRIDisabled = false, true
-	}, "cri-serves", theRuntime, "remove cri from disabled_plugins in /etc/containerd/config.toml, and then: systemctl restart containerd"},
+	}, "cri-serves", theRuntime, "Remove cri from disabled_plugins in /etc/containerd/config.toml, and then: systemctl restart containerd"},
 	"containerd 1.7.5": {func(s *sick) {
 		s.runtime().Version, s.runtime().Handlers = "1.7.5", s.runtime().Handlers[1:]
 	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler runc --in-place && systemctl restart containerd"},
@@ -165,10 +165,10 @@ var planted = map[string]struct {
 	}, "nri-owner", theRuntime, "of /run/docker/c.toml, restart that runtime"},
 	"plugins are required globally": {func(s *sick) {
 		s.runtime().NRI.Required = []string{"rdma"}
-	}, "nri-required-plugins", theRuntime, "remove required_plugins from /etc/containerd/config.toml"},
+	}, "nri-required-plugins", theRuntime, "Remove required_plugins from /etc/containerd/config.toml"},
 	"a short timeout": {func(s *sick) {
 		s.runtime().NRI.RequestTimeout = 100 * time.Millisecond
-	}, "nri-timeouts", theRuntime, `set plugin_request_timeout = "2s" in /etc/containerd/config.toml`},
+	}, "nri-timeouts", theRuntime, `Set plugin_request_timeout = "2s" in /etc/containerd/config.toml`},
 	"ulimit-adjuster is launched": {func(s *sick) {
 		s.files["opt/nri/plugins/10-ulimit-adjuster"] = "#!"
 		s.plugin.Processes = append(s.plugin.Processes, PluginProcess{Name: "ulimit-adjuster", PID: 400})
@@ -178,7 +178,7 @@ var planted = map[string]struct {
 	}, "nri-rivals", "plugin device-injector", "kill 400"},
 	"the plugin runs twice": {func(s *sick) {
 		s.plugin.Processes = append(s.plugin.Processes, PluginProcess{Name: "nri-rdma", PID: 400})
-	}, "nri-rivals", "plugin nri-rdma", "keep one of"},
+	}, "nri-rivals", "plugin nri-rdma", "Keep one of"},
 	"the service is down": {func(s *sick) {
 		s.plugin.Processes, s.plugin.Policy.Lives, s.containers.Policy = s.plugin.Processes[1:], false, ""
 	}, "plugin-runs", "", "systemctl restart nri-rdma"},
@@ -190,7 +190,7 @@ var planted = map[string]struct {
 	}, "plugin-runs", "", "rdma-spec configure plugin && systemctl daemon-reload && systemctl enable --now nri-rdma"},
 	"the plugin's configuration is garbage": {func(s *sick) {
 		s.plugin.Processes[0].ConfigError, s.plugin.Policy = `unknown field "memlok"`, PolicyInForce{}
-	}, "plugin-config", "", "rdma-spec config check /etc/rdma-spec/config.yaml"},
+	}, "plugin-config", "", "see: rdma-spec config check /etc/rdma-spec/config.yaml"},
 	"the plugin is not registered": {func(s *sick) {
 		s.plugin.Policy.Lives = false
 	}, "plugin-registered", theRuntime, "systemctl restart nri-rdma"},
@@ -217,13 +217,13 @@ var planted = map[string]struct {
 		node := hcatest.RoCENode()
 		node.HCAs[0].Ports[0] = node.HCAs[0].Ports[0].Down()
 		s.files = node.Files()
-	}, "container-port", "HCA mlx5_0 port 1", "bring the port up"},
+	}, "container-port", "HCA mlx5_0 port 1", "Bring the port up"},
 	"a hostPath and no device": {func(s *sick) {
 		s.containers.Containers = append(s.containers.Containers, Container{Namespace: "ml", Pod: "efa-0", Name: "worker", State: "ok", HostPaths: []string{"/dev/infiniband"}})
-	}, "container-hostpath", "container ml/efa-0 worker", "remove the hostPath volume"},
+	}, "container-hostpath", "container ml/efa-0 worker", "Remove the hostPath volume"},
 	"a hostPath beside the device plugin": {func(s *sick) {
 		s.container().HostPaths = []string{"/dev/infiniband"}
-	}, "container-hostpath", theTrainer, "remove the hostPath volume"},
+	}, "container-hostpath", theTrainer, "Remove the hostPath volume"},
 	"no interface of the HCA": {func(s *sick) {
 		s.container().OwnNetwork, s.container().Links = true, []string{"eth5"}
 	}, "container-netdev", theTrainer + " HCA mlx5_0", "hostNetwork: true"},
@@ -247,7 +247,7 @@ var planted = map[string]struct {
 	}, "kubelet-pod-resources", "kubelet", "systemctl restart kubelet"},
 	"the device plugin did not register again": {func(s *sick) {
 		s.kubelet.Allocatable["rdma/hca"] = 0
-	}, "kubelet-allocatable", "kubelet resource rdma/hca", "delete the pod of the device plugin"},
+	}, "kubelet-allocatable", "kubelet resource rdma/hca", "Delete the pod of the device plugin"},
 }
 
 // Each planted fault is found by its check, with its cure, and no other check finds anything wrong.
@@ -306,7 +306,7 @@ func TestHealthyNodes(t *testing.T) {
 			s.runtimes.Runtimes = []Runtime{crio, {Name: "containerd", Version: "1.7.2", Config: "/etc/containerd/config.toml", Known: true, Handlers: []Handler{{Name: "runc", Program: "runc"}}, NRI: NRI{Off: "disable = true"}}}
 		},
 		"no runtime and no kubelet": func(s *sick) {
-			*s = sick{files: hcatest.RoCENode().Files()}
+			*s = sick{files: hcatest.RoCENode().Files(), unanswered: []Question{QuestionContainers}}
 		},
 		"files that administrators edited": func(s *sick) {
 			s.configured.Overwritten = []Overwritten{{Path: "/etc/containerd/config.toml", Feature: "nri"}, {Path: "/etc/rdma-spec/config.yaml", Feature: "plugin"}, {Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}

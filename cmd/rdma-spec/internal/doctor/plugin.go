@@ -126,7 +126,7 @@ func pluginRuns(v *View, p Plugin) []Finding {
 func pluginConfig(_ *View, p Plugin) (found []Finding) {
 	for _, q := range p.Processes {
 		if q.Name == pluginName && q.ConfigError != "" {
-			cure := fmt.Sprintf("rdma-spec config check %s; correct the file, and the plugin reads it again", q.Config)
+			cure := fmt.Sprintf("Correct the file: the plugin reads it again; see: rdma-spec config check %s", q.Config)
 			found = append(found, wrong("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID, q.Config, q.ConfigError), cure))
 		}
 	}

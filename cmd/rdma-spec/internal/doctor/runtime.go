@@ -171,7 +171,7 @@ func runtimeConfig(_ *View, r Runtime, _ []Runtime) []Finding {
 	if r.ConfigError == "" {
 		return nil
 	}
-	return []Finding{wrong(r.object(), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config, r.ConfigError), "correct "+r.Config+", and then: "+r.restart())}
+	return []Finding{wrong(r.object(), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config, r.ConfigError), "Correct "+r.Config+", and then: "+r.restart())}
 }
 
 // criServes needs all runtimes: a containerd without CRI is no fault where another runtime serves it.
@@ -189,7 +189,7 @@ func criServes(v *View) []Finding {
 		switch {
 		case r.Serves || r.CRIDisabled && (serves || !used) || !running && (serves || !used):
 		case r.CRIDisabled:
-			cure := fmt.Sprintf("remove cri from disabled_plugins in %s, and then: %s", r.Config, r.restart())
+			cure := fmt.Sprintf("Remove cri from disabled_plugins in %s, and then: %s", r.Config, r.restart())
 			found = append(found, wrong(r.object(), fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), cure))
 		default:
 			found = append(found, wrong(r.object(), fmt.Sprintf("%s does not serve CRI: %s.", r.Name, cmp.Or(r.Error, "it does not run")), r.restart()))

@@ -4,6 +4,7 @@
 package containerd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +19,7 @@ import (
 
 // Settings are what RDMA containers depend on in an effective configuration.
 type Settings struct {
-	Socket         string // of containerd's own API and CRI
+	Socket         string // of containerd's own API and CRI; "" where it is the default
 	CRIDisabled    bool
 	DefaultHandler string
 	Handlers       []Setting
@@ -60,7 +61,7 @@ func (d Daemon) Loads(file string) bool { return file == d.File || file == rende
 
 // settings reads an effective configuration.
 func settings(tree map[string]any) Settings {
-	s := Settings{Socket: lookup[string](tree, "grpc", "address")}
+	s := Settings{Socket: cmp.Or(lookup[string](tree, "grpc", "address"), lookup[string](tree, "plugins", "io.containerd.server.v1.grpc", "address"))}
 	disabled := texts(tree["disabled_plugins"])
 	s.CRIDisabled = slices.ContainsFunc(criPlugins, func(name string) bool { return slices.Contains(disabled, name) })
 	plugin, all := handlers(tree)

@@ -1,0 +1,297 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ask
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+const limitsText = "Limit                     Soft Limit           Hard Limit           Units\nMax locked memory         8388608              8388608              bytes\n"
+
+// aProcess adds a process of the node to its files.
+func aProcess(files hcatest.Files, pid int, exe string, args ...string) hcatest.Files {
+	folder := fmt.Sprintf("proc/%d/", pid)
+	name := filepath.Base(exe)
+	return files.With(hcatest.Files{
+		folder + "comm": name[:min(len(name), 15)] + "\n", folder + "exe": hcatest.Link(exe), folder + "cmdline": strings.Join(append([]string{exe}, args...), "\x00") + "\x00",
+		folder + "ns/mnt": hcatest.Link("mnt:[1]"), folder + "ns/net": hcatest.Link("net:[1]"), folder + "limits": limitsText,
+		folder + "stat": fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d00 0 0", pid, name, pid),
+	})
+}
+
+// aNode has a process 1, and was booted in 2026.
+func aNode() hcatest.Files {
+	return aProcess(hcatest.Files{"proc/stat": "cpu 1\nbtime 1767225600\n"}, 1, "/sbin/init")
+}
+
+// root makes a root of files, with a short name, since it has sockets.
+func root(t *testing.T, files hcatest.Files) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "ask")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	if err := files.Write(folder); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// answered asks, and decodes the answer.
+func answered[T any](t *testing.T, ask doctor.Ask) (answer T) {
+	t.Helper()
+	text, err := ask(t.Context())
+	if err == nil {
+		err = json.Unmarshal(text, &answer)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+// aContainerd is a program that prints its effective configuration.
+const aContainerd = `#!/bin/sh
+case "$*" in
+*dump) cat <<END
+[plugins.'io.containerd.cri.v1.runtime'.containerd]
+default_runtime_name = 'runc'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.good]
+base_runtime_spec = '/etc/containerd/good.json'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.gone]
+base_runtime_spec = '/etc/containerd/gone.json'
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]
+runtime_type = 'io.containerd.runc.v2'
+[plugins.'io.containerd.nri.v1.nri']
+socket_path = '/var/run/nri/nri.sock'
+END
+;;
+*) echo containerd github.com/containerd/containerd/v2 v2.4.2 ;;
+esac
+`
+
+func TestRuntimes(t *testing.T) {
+	files := aProcess(aNode(), 100, "/usr/bin/containerd").With(hcatest.Files{
+		"etc/containerd/config.toml": "version = 3\n",
+		"etc/containerd/good.json":   `{"ociVersion": "1.3.0", "linux": {}, "process": {"rlimits": [{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}, {"type": "RLIMIT_MEMLOCK", "hard": 18446744073709551615, "soft": 65536}]}}`,
+		"proc/100/cgroup":            "0::/system.slice/containerd.service\n",
+		"proc/100/fd/7":              hcatest.Link("socket:[4711]"),
+		"proc/net/unix":              "Num RefCount Protocol Flags Type St Inode Path\n0: 00000002 00000000 00010000 0001 01 4711 /run/nri/nri.sock\n0: 3 0 00000000 0001 03 4712 /run/nri/nri.sock\n",
+	})
+	files = aProcess(files, 101, "/usr/bin/containerd", "--config", "/run/docker/containerd.toml", "--address", "/run/docker/c.sock")
+	files = aProcess(files, 102, "/usr/bin/containerd") // in a container
+	files["proc/102/ns/mnt"] = hcatest.Link("mnt:[2]")
+	files["run/docker/containerd.toml"] = "disabled_plugins = ['cri']\n"
+	folder := root(t, files)
+	install(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd)
+	critest.Serve(t, critest.Options{Root: folder, Path: "run/containerd/containerd.sock"})
+	socket(t, filepath.Join(folder, "var/run/nri/nri.sock"))
+
+	got := answered[doctor.Runtimes](t, Runtimes(folder)).Runtimes
+	if len(got) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	memlock, small := doctor.Bytes(8<<20), doctor.Bytes(64<<10)
+	want := doctor.Runtime{
+		Name: "containerd", Version: "v2.4.2", PID: 100, Unit: "containerd.service", Memlock: &memlock, Socket: "/run/containerd/containerd.sock", Serves: true,
+		Config: "/etc/containerd/config.toml", Known: true, DefaultHandler: "runc",
+		Handlers: []doctor.Handler{
+			{Name: "gone", BaseSpec: "/etc/containerd/gone.json", Error: "no such file or directory"},
+			{Name: "good", BaseSpec: "/etc/containerd/good.json", Memlock: &small, CapsFiles: true, OCIVersion: "1.3.0"},
+			{Name: "runc", Program: "runc"},
+		},
+		NRI: doctor.NRI{On: true, Socket: "/var/run/nri/nri.sock", SocketExists: true, Listener: 100},
+	}
+	if diff := cmp.Diff(want, got[0]); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if second := got[1]; second.PID != 101 || second.Socket != "/run/docker/c.sock" || second.Config != "/run/docker/containerd.toml" || second.Serves || second.Error == "" {
+		t.Errorf("%+v", second)
+	}
+}
+
+// install writes a program.
+func install(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// socket listens at a path.
+func socket(t *testing.T, file string) net.Listener {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return listener
+}
+
+// A CRI-O that is alone, and a containerd that is installed and does not run.
+func TestCRIOAndInstalledContainerd(t *testing.T) {
+	files := aProcess(aNode(), 100, "/usr/bin/crio").With(hcatest.Files{
+		"etc/crio/crio.conf.d/10": "[crio.runtime]\ndefault_ulimits = ['memlock=-1:-1']\n[crio.nri]\nenable_nri = false\n", "usr/lib/systemd/system/crio.service": "",
+	})
+	folder := root(t, files)
+	install(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd)
+	critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.34.0", Root: folder, Path: "run/crio/crio.sock"})
+	got := answered[doctor.Runtimes](t, Runtimes(folder)).Runtimes
+	if len(got) != 2 {
+		t.Fatalf("%+v", got)
+	}
+	crio, installed := got[0], got[1]
+	if !crio.Serves || crio.Version != "1.34.0" || crio.Unit != "crio.service" || crio.NRI.On || crio.NRI.Off != "enable_nri = false" || *crio.DefaultMemlock != 1<<64-1 {
+		t.Errorf("%+v", crio)
+	}
+	if installed.PID != 0 || installed.Serves || installed.Socket != "" || installed.Version != "2.4.2" || !installed.Known {
+		t.Errorf("%+v", installed)
+	}
+}
+
+func TestPlugin(t *testing.T) {
+	files := aProcess(aNode(), 200, "/usr/local/bin/nri-rdma (deleted)", "--config=/etc/my.yaml")
+	files = aProcess(files, 201, "/usr/local/bin/nri-rdma", "--validate")
+	files = aProcess(files, 202, "/opt/nri/plugins/10-ulimit-adjuster")
+	files = aProcess(files, 203, "/nri-rdma") // the DaemonSet's
+	files = aProcess(files, 204, "/nri-rdma") // somebody's, who calls it so
+	files = aProcess(files, 205, "/opt/nri/plugins/90-rdma")
+	files.With(hcatest.Files{
+		"proc/200/root/etc/my.yaml": "memlok: 1Gi\n", "proc/201/root/": "", "proc/203/root/": "", "proc/205/root/": "",
+		"proc/203/ns/mnt": hcatest.Link("mnt:[2]"), "proc/204/ns/mnt": hcatest.Link("mnt:[3]"),
+		"proc/203/mountinfo":      "30 20 0:25 /nri /var/run/nri rw - tmpfs tmpfs rw\n",
+		"proc/204/mountinfo":      "30 20 0:25 / / rw - overlay overlay rw\n",
+		"opt/nri/plugins/90-rdma": "", "etc/systemd/system/nri-rdma.service": "",
+	})
+	got := answered[doctor.Plugin](t, Plugin(root(t, files)))
+	started := func(pid int) time.Time { return time.Unix(1767225600+int64(pid), 0) }
+	want := doctor.Plugin{
+		Unit: true, Launched: "/opt/nri/plugins/90-rdma",
+		Processes: []doctor.PluginProcess{
+			{Name: "nri-rdma", PID: 200, Started: started(200), Replaced: true, Config: "/etc/my.yaml", ConfigError: `unknown field "memlok"`},
+			{Name: "nri-rdma", PID: 201, Started: started(201), Validator: true},
+			{Name: "ulimit-adjuster", PID: 202, Started: started(202)},
+			{Name: "nri-rdma", PID: 203, Started: started(203)},
+			{Name: "nri-rdma", PID: 205, Started: started(205)},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPolicyInForce(t *testing.T) {
+	for name, test := range map[string]struct {
+		files hcatest.Files
+		want  doctor.PolicyInForce
+		error bool
+	}{
+		"none":    {hcatest.Files{}, doctor.PolicyInForce{}, false},
+		"ended":   {hcatest.Files{"run/rdma-spec/policy.yaml": "apiVersion: rdma-spec/v1alpha1\nsource: x\npid: 1\npolicy: {}\n"}, doctor.PolicyInForce{Exists: true}, false},
+		"garbage": {hcatest.Files{"run/rdma-spec/policy.yaml": "garbage"}, doctor.PolicyInForce{Exists: true}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := policyInForce(root(t, test.files))
+			if (got.Error != "") != test.error {
+				t.Errorf("%+v", got)
+			}
+			got.Error = ""
+			if got != test.want {
+				t.Errorf("%+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestSight(t *testing.T) {
+	files := aProcess(aNode(), 500, "/train").With(hcatest.Files{
+		"proc/500/ns/net":  hcatest.Link("net:[2]"),
+		"proc/500/status":  "Name:\ttrain\nUid:\t0\t1000\t0\t0\n",
+		"proc/500/net/dev": "Inter-|   Receive\n face |bytes\n    lo:  1 2\n  net1:  1 2\n  eth0: 3\n",
+		"proc/500/mountinfo": "31 30 0:5 /infiniband /dev/infiniband ro - devtmpfs udev rw\n32 30 0:6 / /dev/shm rw - tmpfs shm rw,size=65536k\n" +
+			"33 30 0:5 /infiniband/uverbs0 /dev/infiniband/uverbs0 rw - devtmpfs udev rw\n34 30 0:7 / /data rw - xfs /dev/sda1 rw\nnonsense\n",
+		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs.so.1":                   hcatest.Link("libibverbs.so.1.14"),
+		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14":                "",
+		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so":     "",
+		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so.old": "",
+		"proc/500/root/usr/lib64/libibverbs/librxe-rdmav34.so":                     "",
+	})
+	folder, shm := root(t, files), doctor.Bytes(64<<20)
+	want := doctor.Container{
+		User: 1000, HostUsers: true, Seen: true, OwnNetwork: true, Links: []string{"eth0", "net1"}, HostPaths: []string{"/dev/infiniband", "/dev/infiniband/uverbs0"},
+		SharedMem: &shm, LibVerbs: true, Providers: []string{"mlx5", "rxe"},
+	}
+	got := doctor.Container{HostUsers: true}
+	Sight(folder, 500, &got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if paths := HostPaths(folder, 500); len(paths) != 1 {
+		t.Errorf("%q", paths)
+	}
+	gone := doctor.Container{}
+	Sight(folder, 501, &gone)
+	if gone.Seen || gone.User != -1 {
+		t.Errorf("%+v", gone)
+	}
+}
+
+// kubeletServer is a kubelet's pod resources API.
+type kubeletServer struct {
+	podresources.UnimplementedPodResourcesListerServer
+}
+
+func (kubeletServer) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+	return &podresources.AllocatableResourcesResponse{Devices: []*podresources.ContainerDevices{
+		{ResourceName: "rdma/hca", DeviceIds: []string{"a"}}, {ResourceName: "rdma/hca", DeviceIds: []string{"b"}},
+	}}, nil
+}
+
+func TestKubelet(t *testing.T) {
+	if got := answered[doctor.Kubelet](t, Kubelet(root(t, aNode()))); got.PID != 0 {
+		t.Errorf("%+v", got)
+	}
+	files := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet").With(hcatest.Files{
+		"data/kubelet/device-plugins/kubelet_internal_checkpoint": `{"Data":{"PodDeviceEntries":[{"ResourceName":"rdma/old"}],"RegisteredDevices":{"rdma/hca":["a"],"x.com/gpu":[]}},"Checksum":1}`,
+	})
+	folder := root(t, files)
+	want := doctor.Kubelet{PID: 300, Root: "/data/kubelet"}
+	if diff := cmp.Diff(want, answered[doctor.Kubelet](t, Kubelet(folder))); diff != "" {
+		t.Errorf("without sockets (-want +got):\n%s", diff)
+	}
+	socket(t, filepath.Join(folder, "data/kubelet/device-plugins/kubelet.sock"))
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, kubeletServer{})
+	listener := socket(t, filepath.Join(folder, "data/kubelet/pod-resources/kubelet.sock"))
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	want.DevicePlugins, want.PodResources, want.Allocatable = true, true, map[string]int{"rdma/hca": 2, "rdma/old": 0, "x.com/gpu": 0}
+	if diff := cmp.Diff(want, answered[doctor.Kubelet](t, Kubelet(folder))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

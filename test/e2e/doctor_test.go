@@ -1,0 +1,248 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+)
+
+// finding is a finding of the doctor.
+type finding struct {
+	Check, Status, Object, Text, Cure string
+}
+
+// clinic is a node whose faults are planted, found, and cured.
+type clinic struct {
+	*testing.T
+	before []byte // containerd's configuration
+	plugin *daemon.Process
+	table  []string
+}
+
+// fault is planted. Where its cure is no command, another cures it.
+type fault struct {
+	name   string
+	plant  func(c *clinic)
+	check  string
+	byHand func(c *clinic)
+}
+
+const (
+	containerdFile = "/etc/containerd/config.toml"
+	pluginFile     = "/etc/rdma-spec/config.yaml"
+	policyFile     = "/run/rdma-spec/policy.yaml"
+	unitFile       = "/etc/systemd/system/nri-rdma.service"
+)
+
+// TestDoctor plants faults on the node, one after another. The doctor finds each of them by its check, and no other check finds anything
+// wrong; its cure, run as printed, cures it.
+func TestDoctor(t *testing.T) {
+	c := &clinic{T: t}
+	c.open()
+	c.expect("a healthy node", "")
+	for _, f := range c.faults() {
+		start := time.Now()
+		f.plant(c)
+		found := c.expect(f.name, f.check)
+		cure := "by hand: " + found.Cure
+		if f.byHand != nil {
+			f.byHand(c)
+		} else {
+			cure = found.Cure
+			c.run(found.Cure)
+		}
+		c.table = append(c.table, fmt.Sprintf("%-45s %-22s %-55s %s", f.name, found.Check, found.Object, cure))
+		t.Logf("%s: %s", f.name, time.Since(start).Round(100*time.Millisecond))
+	}
+	c.expect("the node after all cures", "")
+	t.Logf("%d faults:\n%s", len(c.table), strings.Join(c.table, "\n"))
+}
+
+// open makes the node healthy: all ports are up, and the plugin is a service.
+func (c *clinic) open() {
+	parts, err := node.Parts()
+	if err != nil {
+		c.Fatal(err)
+	}
+	onNode(c.T, "ln -sf "+filepath.Join(parts.Containerd(*version), "containerd")+" /usr/local/bin/containerd")
+	if c.before, err = os.ReadFile(containerdFile); err != nil {
+		c.Fatal(err)
+	}
+	c.systemd()
+	c.Cleanup(func() {
+		onNodeAfter(c.T, "rm -rf /run/rdma-spec /var/lib/rdma-spec "+unitFile+" "+pluginFile+" /usr/local/bin/containerd /usr/local/bin/nri-rdma")
+		if err := os.WriteFile(containerdFile, c.before, 0o644); err != nil {
+			c.Error(err)
+		}
+		replaceContainerd(c.T, options())
+	})
+	c.run(filepath.Join(*bin, "rdma-spec") + " configure plugin && systemctl enable --now nri-rdma")
+}
+
+// systemd does what the cures ask of systemctl, which the node does not have: a script hands its arguments over, and waits.
+func (c *clinic) systemd() {
+	folder := c.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >%[1]s/asked && read answer <%[1]s/done && test \"$answer\" = ok\n", folder)
+	onNode(c.T, "mkfifo "+folder+"/asked "+folder+"/done")
+	install(c.T, filepath.Join(folder, "systemctl"), script, 0o755)
+	c.Setenv("PATH", folder+":"+*bin+":"+os.Getenv("PATH"))
+	go func() {
+		for {
+			asked, err := os.ReadFile(folder + "/asked")
+			if err != nil {
+				return
+			}
+			answer := "ok\n"
+			if err := c.systemctl(strings.TrimSpace(string(asked))); err != nil {
+				answer = "failed\n"
+				c.Logf("systemctl %s: %v", asked, err)
+			}
+			if err := os.WriteFile(folder+"/done", []byte(answer), 0o600); err != nil {
+				return
+			}
+		}
+	}()
+}
+
+func (c *clinic) systemctl(args string) error {
+	switch args {
+	case "daemon-reload":
+		return nil
+	case "restart containerd":
+		if err := ctrd.Restart(within(c.T, 2*patience)); err != nil {
+			return err
+		}
+		if c.plugin == nil {
+			return nil
+		}
+		return c.registered()
+	case "restart nri-rdma", "enable --now nri-rdma":
+		c.stopPlugin()
+		p, err := daemon.Start(nil, "/usr/local/bin/nri-rdma", "--budget", budget)
+		if err != nil {
+			return err
+		}
+		c.plugin = p
+		return c.registered()
+	}
+	return fmt.Errorf("nobody expects this")
+}
+
+// registered waits until the plugin has written its policy, and the writer lives.
+func (c *clinic) registered() error {
+	return c.plugin.Await(within(c.T, patience), "has its policy in force", func() bool {
+		return exec.CommandContext(c.Context(), filepath.Join(*bin, "rdma-spec"), "repair", "--dry-run").Run() == nil
+	})
+}
+
+func (c *clinic) stopPlugin() {
+	if c.plugin != nil {
+		c.plugin.Stop()
+		c.plugin = nil
+	}
+}
+
+// run runs a command as an administrator would.
+func (c *clinic) run(command string) {
+	c.Helper()
+	if out, err := exec.CommandContext(within(c.T, 4*patience), "sh", "-c", command).CombinedOutput(); err != nil {
+		c.Fatalf("%s: %v: %s", command, err, out)
+	}
+}
+
+// expect runs the doctor. It finds one check wrong, and returns its first finding; with no check, nothing is wrong.
+func (c *clinic) expect(name, check string) finding {
+	c.Helper()
+	stdout, stderr, status := call(c.T, "doctor", "--patience", "30s", "-o", "json")
+	var answer struct{ Findings []finding }
+	if err := json.Unmarshal([]byte(stdout), &answer); err != nil {
+		c.Fatalf("%s: exit status %d: %v\n%s%s", name, status, err, stdout, stderr)
+	}
+	wrong := slices.DeleteFunc(slices.Clone(answer.Findings), func(f finding) bool { return f.Status != "wrong" })
+	unknown := slices.DeleteFunc(slices.Clone(answer.Findings), func(f finding) bool { return f.Status != "unknown" })
+	others := slices.ContainsFunc(wrong, func(f finding) bool { return f.Check != check })
+	if others || (len(wrong) > 0) != (check != "") {
+		c.Errorf("%s: want %q, the doctor finds %+v\nunknown: %+v", name, check, wrong, unknown)
+	}
+	if len(unknown) > 0 {
+		c.Logf("%s: unknown: %+v", name, unknown)
+	}
+	if len(wrong) == 0 {
+		return finding{}
+	}
+	return wrong[0]
+}
+
+// edit changes containerd's configuration.
+func (c *clinic) edit(edits ...string) {
+	c.Helper()
+	text, err := os.ReadFile(containerdFile)
+	if err == nil {
+		after := strings.NewReplacer(edits...).Replace(string(text))
+		if after == string(text) {
+			err = errors.New("nothing to replace")
+		} else {
+			err = os.WriteFile(containerdFile, []byte(after), 0o644)
+		}
+	}
+	if err != nil {
+		c.Fatalf("%q: %v", edits, err)
+	}
+}
+
+// addHandler adds a runtime handler with a base spec.
+func (c *clinic) addHandler(name, program, spec string) {
+	c.Helper()
+	const runtimes = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes."
+	text := fmt.Sprintf("\n%[1]s%[2]s]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = '%[3]s'\n%[1]s%[2]s.options]\n  BinaryName = '%[4]s'\n", runtimes, name, spec, program)
+	file, err := os.OpenFile(containerdFile, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = file.WriteString(text)
+		err = errors.Join(err, file.Close())
+	}
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// secondContainerd runs a containerd without CRI, as Docker's, that takes the socket of NRI.
+func (c *clinic) secondContainerd(parts node.PartSet) *daemon.Process {
+	c.Helper()
+	folder := c.TempDir()
+	config := folder + "/second.toml"
+	install(c.T, config, fmt.Sprintf("version = 2\ndisabled_plugins = ['io.containerd.grpc.v1.cri']\n[ttrpc]\n  address = '%s/ttrpc.sock'\n[plugins.'io.containerd.nri.v1.nri']\n  socket_path = '%s'\n", folder, containerd.NRISocket), 0o644)
+	second, err := daemon.Start(nil, filepath.Join(parts.Containerd(*version), "containerd"), "--config", config, "--address", folder+"/second.sock", "--root", folder+"/root", "--state", folder+"/state")
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(second.Stop)
+	err = second.Await(within(c.T, patience), "serves its API", func() bool {
+		return exec.CommandContext(c.Context(), filepath.Join(parts.Containerd(*version), "ctr"), "--address", folder+"/second.sock", "version").Run() == nil
+	})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return second
+}
+
+// uninstall takes the plugin away.
+func (c *clinic) uninstall() {
+	c.stopPlugin()
+	onNode(c.T, "rm -rf "+unitFile+" /run/rdma-spec")
+}
