@@ -46,10 +46,11 @@ test: deps build $(LINTER) bin/rdma-node bin/e2e.test ## all tests (needs root f
 	bin/rdma-node --parts all --prepare
 	go run ./test/suite $(PARTS)
 
-# What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, and systemd-analyze.
+# What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze, and
+# jq for kubectl rdma.
 deps:
-	@command -v gcc systemd-analyze >/dev/null && [ "$$(command -v gcc systemd-analyze | wc -l)" = 2 ] || \
-	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev systemd; }
+	@command -v gcc jq systemd-analyze >/dev/null && [ "$$(command -v gcc jq systemd-analyze | wc -l)" = 3 ] || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc jq libc6-dev systemd; }
 
 # The suite counts tests, and runs all of them. Otherwise what has passed with the same sources is not run again.
 GOTEST := go test $(if $(SUITE),-v -count=1)

@@ -19,7 +19,7 @@ import (
 // commands that justify the mark.
 var marks = map[string]*regexp.Regexp{
 	"cluster": regexp.MustCompile(`^(kubectl|podman) |\| kubectl `),
-	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|nri-rdma|docker) |^(rdma-spec (devices|status|repair|configure|cdi)|bin/rdma-spec)\b`),
+	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|nri-rdma|docker) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
 	"build":   regexp.MustCompile(`^(make|go|git|bin/rdma-node) `),
 }
 
@@ -148,11 +148,14 @@ func (c checker) problems(line string) (all []string) {
 	before, _, _ := strings.Cut(line, " -- ") // what follows runs in a container
 	for _, found := range fixed.FindAllStringSubmatch(before, -1) {
 		namespace, daemonSet, container, unit := found[1], found[2], found[3], found[4]
-		_, noUnit := os.Stat(filepath.Join(root, "deploy/systemd", unit+".service"))
+		if filepath.Ext(unit) == "" {
+			unit += ".service"
+		}
+		_, noUnit := os.Stat(filepath.Join(root, "deploy/systemd", unit))
 		switch {
-		case !strings.HasPrefix(line, "kubectl") && unit == "":
+		case !strings.HasPrefix(line, "kubectl") && unit == ".service":
 		case namespace != "" && namespace != "rdma-spec" && namespace != "guests", daemonSet != "" && daemonSet != "nri-rdma",
-			container != "" && container != "nri-rdma", unit != "" && unit != "containerd" && noUnit != nil:
+			container != "" && container != "nri-rdma", unit != ".service" && unit != "containerd.service" && noUnit != nil:
 			all = append(all, found[0]+" does not exist")
 		}
 	}

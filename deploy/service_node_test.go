@@ -96,6 +96,7 @@ func testService(t *testing.T) {
 	}
 	wantRDMA(ctx, t, ctrd)
 	awaitLog(t, pluginLog, "below policy", 1)
+	testDoctorService(t)
 
 	manage(t, "reload", "nri-rdma")
 	testDeaths(t)
@@ -119,6 +120,29 @@ func testService(t *testing.T) {
 	testValidatorService(ctx, t, ctrd)
 	testWrongCall(t, "nri-rdma")
 	testWrongCall(t, "nri-rdma-validator")
+}
+
+// testDoctorService sees that the doctor's service finds what the doctor finds without hardening, and replaces its file.
+func testDoctorService(t *testing.T) {
+	t.Helper()
+	const folder = "/var/lib/prometheus/node-exporter"
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(folder, 1, 1); err != nil { // it belongs to node_exporter
+		t.Fatal(err)
+	}
+	file := filepath.Join(folder, "rdma-spec.prom")
+	for range 2 {
+		manage(t, "start", "rdma-spec-doctor")
+		free, err := exec.Command("/usr/local/bin/rdma-spec", "doctor", "-o", "prometheus").Output()
+		if diff := cmp.Diff(string(free), read(t, file)); diff != "" || len(free) == 0 {
+			t.Errorf("%v, -without hardening +as a service:\n%s", err, diff)
+		}
+	}
+	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 {
+		t.Errorf("%s has %v, %v", folder, left, err)
+	}
 }
 
 // testValidatorService sees that the validator's service registers, and refuses an RDMA container while the plugin's service is stopped.
@@ -179,11 +203,14 @@ func memlock(t *testing.T, pid int) string {
 // startSystemd installs the service, and starts a systemd with little else to do.
 func startSystemd(t *testing.T) *systemd.Systemd {
 	t.Helper()
-	program, err := os.ReadFile(filepath.Join(*bin, "nri-rdma"))
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"nri-rdma", "rdma-spec"} {
+		program, err := os.ReadFile(filepath.Join(*bin, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join("/usr/local/bin", name), string(program), 0o755)
 	}
-	write(t, "/usr/local/bin/nri-rdma", string(program), 0o755)
+	write(t, units+"/rdma-spec-doctor.service", read(t, "systemd/rdma-spec-doctor.service"), 0o644)
 	write(t, units+"/nri-rdma.service", read(t, "systemd/nri-rdma.service"), 0o644)
 	write(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
 	write(t, units+"/nri-rdma-validator.service", read(t, "systemd/nri-rdma-validator.service"), 0o644)

@@ -75,6 +75,21 @@ func (l Limit) Finite() bool { return l != Unlimited }
 // MarshalJSON writes the limit as String does.
 func (l Limit) MarshalJSON() ([]byte, error) { return json.Marshal(l.String()) }
 
+// UnmarshalJSON reads what MarshalJSON writes.
+func (l *Limit) UnmarshalJSON(text []byte) error {
+	var words string
+	if err := json.Unmarshal(text, &words); err != nil {
+		return err
+	}
+	if number, err := strconv.ParseUint(words, 10, 64); err == nil {
+		*l = Limit(number)
+		return nil
+	}
+	limit, err := ParseLimit(words)
+	*l = limit
+	return err
+}
+
 // Rlimit is a limit of a process: soft is in force, and the process itself can raise it up to hard.
 type Rlimit struct{ Soft, Hard Limit }
 

@@ -39,7 +39,7 @@ an HCA, and 3 if not.`,
 			return listDevices(cmd.OutOrStdout(), cmd.ErrOrStderr(), root, format.format)
 		},
 	}
-	cmd.Flags().StringVar(&root, "root", "/", "read the node's sys and dev below this `DIR`, such as a copy of another node")
+	addRootFlag(cmd.Flags(), &root, "the node's sys and dev")
 	format = addFormatFlag(cmd, formatTable, formatJSON, formatYAML)
 	return cmd
 }

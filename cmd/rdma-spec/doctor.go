@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
 
@@ -26,6 +28,7 @@ func newDoctorCommand() *cobra.Command {
 	var o nodeOptions
 	var only []string
 	var list bool
+	var output string
 	var patience time.Duration
 	var format *formatFlag
 	cmd := &cobra.Command{
@@ -49,6 +52,7 @@ status 0 if all is well, 1 if something is wrong, and 2 if nothing could be look
 The exit status is 1 if something is wrong, and 3 if nothing could be looked at.`,
 		Example: `  rdma-spec doctor
   rdma-spec doctor --only port-active,port-rate
+  rdma-spec doctor --root node.tar.gz
   rdma-spec doctor -o json | jq '.findings[] | select(.status == "wrong")'`,
 		GroupID: groupNode,
 		Args:    cobra.NoArgs,
@@ -56,13 +60,25 @@ The exit status is 1 if something is wrong, and 3 if nothing could be looked at.
 			if list {
 				return listChecks(cmd.OutOrStdout())
 			}
-			return o.doctor(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), patience, only, format.format)
+			if output == "" {
+				return o.doctor(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), patience, only, format.format)
+			}
+			var text bytes.Buffer
+			err := o.doctor(cmd.Context(), &text, cmd.ErrOrStderr(), patience, only, format.format)
+			if text.Len() == 0 {
+				return err
+			}
+			if failed := atomicfile.Write(output, text.Bytes(), 0o644); failed != nil {
+				return failed
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, and those that they need")
+	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
 	f.BoolVar(&list, "list", false, "list the checks, and run none")
+	f.StringVar(&output, "output", "", "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
 	f.DurationVar(&patience, "patience", doctor.Patience, "how long a check may take before its result is unknown; longer for a slow node")
 	o.addFlags(f)
 	format = addFormatFlag(cmd, formatTable, formatJSON, formatNPD, formatPrometheus)
@@ -126,7 +142,10 @@ func (o nodeOptions) diagnose(ctx context.Context, patience time.Duration, only 
 	checks := doctor.Checks()
 	if len(only) > 0 {
 		var err error
-		if checks, err = doctor.With(checks, only...); err != nil {
+		if only, err = doctor.Named(checks, only...); err == nil {
+			checks, err = doctor.With(checks, only...)
+		}
+		if err != nil {
 			return nil, usageError{fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err)}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -52,7 +53,7 @@ func TestDoctor(t *testing.T) {
 			"rdma-spec: 1 unknown\nrdma-spec: nothing could be looked at: see what is unknown\n"}},
 		{"unknown is not a fault", "--root " + unread + " --only port-active,hca-answers", outcome{0, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n" +
 			"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 unknown, 1 ok\n"}},
-		{"no such check", "--only ports", outcome{2, "", "rdma-spec: --only: there is no check \"ports\": rdma-spec doctor --list has them; see 'rdma-spec doctor --help'\n"}},
+		{"no such check", "--only ports", outcome{2, "", "rdma-spec: --only: there is no check and no family \"ports\": rdma-spec doctor --list has them; see 'rdma-spec doctor --help'\n"}},
 		{"no such node", "--root /nowhere", outcome{3, "", "rdma-spec: open /nowhere/: no such file or directory\n"}},
 
 		{"npd: healthy", "-o npd --root " + healthy, outcome{0, "RDMA is well\n", ""}},
@@ -185,5 +186,42 @@ func TestDoctorLists(t *testing.T) {
 		if _, err := json.Marshal(doctor.Finding{Check: c.ID}); err != nil || strings.ContainsAny(c.ID, " ,_/") || strings.ToLower(c.ID) != c.ID {
 			t.Errorf("%q is not an identifier: %v", c.ID, err)
 		}
+	}
+}
+
+// --output replaces a file at once, also where something is wrong, and writes nothing where it cannot look.
+func TestDoctorOutput(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rdma-spec.prom")
+	for _, tc := range []struct {
+		root   string
+		status int
+		want   string
+	}{
+		{doctorNode(t, "1: DOWN"), 1, `rdma_spec_doctor_findings{check="port-active",status="wrong"} 1`},
+		{doctorNode(t, "4: ACTIVE"), 0, `rdma_spec_doctor_findings{check="port-active",status="wrong"} 0`},
+		{"/nonexistent", 3, `rdma_spec_doctor_findings{check="port-active",status="wrong"} 0`},
+	} {
+		got := call("", "doctor", "--root", tc.root, "-o", "prometheus", "--only", "port-active", "--output", file)
+		if got.Status != tc.status || got.Stdout != "" || !strings.Contains(readFile(t, file), tc.want) {
+			t.Errorf("%+v, want exit status %d, and in the file %s:\n%s", got, tc.status, tc.want, readFile(t, file))
+		}
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o644 {
+		t.Errorf("%v, %v, want mode 0644", info.Mode(), err)
+	}
+}
+
+// --only takes a family for all of its checks.
+func TestDoctorOnlyFamily(t *testing.T) {
+	var ids []string
+	for _, c := range doctor.Checks() {
+		if c.Family == "hca" {
+			ids = append(ids, c.ID)
+		}
+	}
+	root := doctorNode(t, "1: DOWN")
+	family, checks := call("", "doctor", "--root", root, "--only", "hca"), call("", "doctor", "--root", root, "--only", strings.Join(ids, ","))
+	if diff := cmp.Diff(checks, family); diff != "" || len(ids) < 5 {
+		t.Errorf("%d checks, -checks +family:\n%s", len(ids), diff)
 	}
 }

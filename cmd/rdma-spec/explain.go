@@ -60,7 +60,7 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 	f.StringVar(&o.config, "config", "", "configuration `FILE`; without it "+defaultConfig+" if it exists, else the defaults")
 	f.StringSliceVar(&o.hcas, "hca", nil, "explain for a node with HCAs of these `NAMES`, all ACTIVE, instead of this node")
 	f.StringSliceVar(&o.assume, "assume-devices", nil, "assume that resources that match these `GLOBS` bring verbs devices, and others none; claim/NAME is for DRA claims")
-	f.StringVar(&o.root, "root", "/", "read the node's HCAs below this `DIR`, such as a copy of another node")
+	addRootFlag(f, &o.root, "the node's HCAs")
 	o.format = addFormatFlag(cmd, formatTable, formatJSON, formatYAML)
 	complete(cmd, "hca", hcaNames(&o.root))
 	return cmd

@@ -68,7 +68,7 @@ made or written.`,
 	f.BoolVar(&o.ipcLock, "ipc-lock", true, "add CAP_IPC_LOCK for root, where the platform can; with a finite memlock only if set, since it voids the limit")
 	f.StringVar(&o.devices, "devices", devicesNone, "`HCAs` whose devices are added: none, all that have an ACTIVE port, or names such as mlx5_0,mlx5_1; minors can change at boot")
 	f.StringVar(&o.output, "output", "", "write to a `FILE` instead of standard output: atomically, with a backup")
-	f.StringVar(&o.root, "root", "/", "find the node's devices below this `DIR`")
+	addRootFlag(f, &o.root, "the node's devices")
 	complete(cmd, "for", func(string) []string { return platforms })
 	complete(cmd, "devices", hcaNames(&o.root, devicesNone, devicesAll))
 	return cmd

@@ -44,7 +44,7 @@ func TestHelp(t *testing.T) {
 func TestCommandsAreInGroups(t *testing.T) {
 	help := call("", "--help").Stdout
 	for title, names := range map[string]string{
-		"On a node:": "devices doctor repair status", "For a pod:": "explain verify", "Configuration:": "cdi config configure generate",
+		"On a node:": "collect devices doctor repair status", "For a pod:": "explain verify", "Configuration:": "cdi config configure generate",
 	} {
 		_, rest, found := strings.Cut(help, "\n"+title+"\n")
 		group, _, _ := strings.Cut(rest, "\n\n")

@@ -34,12 +34,20 @@ func main() { os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) }
 // run carries out a call and returns the exit status.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRootCommand()
+	release := func() error { return nil }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+		release, err = openRoot(cmd)
+		return err
+	}
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	result := &resultWriter{Writer: stdout}
 	root.SetOut(result)
 	root.SetErr(stderr)
 	command, err := root.ExecuteC()
+	if removed := release(); err == nil {
+		err = removed
+	}
 	if result.err != nil {
 		err = fmt.Errorf("cannot write to standard output: %w", oserror.Reason(result.err))
 	}
@@ -93,9 +101,9 @@ rdma-spec could not look or could not do what it was asked for.`,
 		&cobra.Group{ID: groupPod, Title: "For a pod:"},
 		&cobra.Group{ID: groupConfiguration, Title: "Configuration:"},
 	)
-	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newDoctorCommand(), newExplainCommand(),
-		newVerifyCommand(), newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newCDICommand(), newHookCommand(),
-		newVersionCommand())
+	root.AddCommand(newDevicesCommand(), newStatusCommand(), newRepairCommand(), newDoctorCommand(), newCollectCommand(),
+		newExplainCommand(), newVerifyCommand(), newConfigCommand(), newConfigureCommand(), newGenerateCommand(), newCDICommand(),
+		newHookCommand(), newVersionCommand())
 	return root
 }
 

@@ -27,7 +27,7 @@ type nodeOptions struct{ config, root, endpoint string }
 
 func (o *nodeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.config, "config", "", "judge by this configuration `FILE` instead of the policy in force")
-	f.StringVar(&o.root, "root", "/", "find the node's sys, proc, run, etc and var below this `DIR`")
+	addRootFlag(f, &o.root, "the node's sys, proc, run, etc and var")
 	f.StringVar(&o.endpoint, "runtime-endpoint", "", "the CRI `SOCKET` of the only runtime to ask")
 }
 

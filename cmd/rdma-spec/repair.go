@@ -55,6 +55,9 @@ the node, or one of its containers, cannot be looked at.`,
 		GroupID:           groupNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.format = format.format
+			if _, recorded, _ := o.recordedStatus(); recorded {
+				return errCopy
+			}
 			return o.repair(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), limits.New(o.root), args)
 		},
 	}

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -37,6 +38,8 @@ is "no" in a user namespace, where the kernel does not count it.
 
 ` + whichRuntime + `
 
+With --root FILE.tar.gz, show what status found on the node that rdma-spec collect copied.
+
 The exit status is 1 if a container is below or refused, and 3 if the node, or one of its
 containers, cannot be looked at.`,
 		Example: `  rdma-spec status
@@ -57,7 +60,15 @@ containers, cannot be looked at.`,
 }
 
 func showStatus(ctx context.Context, stdout, stderr io.Writer, o nodeOptions, on *limits.Processes, format string, pods ...string) error {
-	result, err := o.survey(ctx, on, pods)
+	result, recorded, err := o.recordedStatus()
+	switch {
+	case recorded && o.config != "":
+		return fmt.Errorf("--config: %w", errCopy)
+	case !recorded:
+		result, err = o.survey(ctx, on, pods)
+	case err == nil:
+		result, err = result.ofPods(pods)
+	}
 	if err != nil {
 		return err
 	}

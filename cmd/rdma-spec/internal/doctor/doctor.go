@@ -96,6 +96,23 @@ func With(all []Check, ids ...string) ([]Check, error) {
 	return slices.DeleteFunc(slices.Clone(all), func(c Check) bool { return !wanted[c.ID] }), nil
 }
 
+// Named returns the identifiers of the checks that are named: by their identifier, or all of a family by its name.
+func Named(all []Check, names ...string) (ids []string, err error) {
+	for _, name := range names {
+		found := false
+		for _, c := range all {
+			if c.ID == name || c.Family == name {
+				found = true
+				ids = append(ids, c.ID)
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("there is no check and no family %q", name)
+		}
+	}
+	return ids, nil
+}
+
 // Run runs checks on a node and returns their findings, in the order of the checks: at least one for each.
 func Run(ctx context.Context, node *Node, checks []Check) []Finding {
 	results := make(map[string]*result, len(checks))

@@ -1,0 +1,202 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/archive"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/collect"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+)
+
+// collectOptions are the flags of `rdma-spec collect`.
+type collectOptions struct {
+	nodeOptions
+	output   string
+	list     bool
+	patience time.Duration
+}
+
+func newCollectCommand() *cobra.Command {
+	var o collectOptions
+	cmd := &cobra.Command{
+		Use:   "collect",
+		Short: "Copy what rdma-spec reads of this node into an archive",
+		Long: `Copy what devices, status, and doctor read of this node into a tar.gz: HCAs and PCI devices in
+sysfs, limits and capabilities of processes, the configuration of the container runtimes, the
+kernel log's lines about RDMA, and the answers of the runtimes and the kubelet. With
+--root FILE.tar.gz these commands report elsewhere what they report here.
+
+The archive has no environment variables. Passwords, tokens, and keys in configuration files
+are masked with "x". The paths and sizes of all files go to standard error before the archive
+is written; --list only lists them. Nobody but the owner can read the file of --output.
+
+A file that cannot be read, or that does not answer within 2 seconds, is reported as missing.
+
+The exit status is 0 if the archive is written, even if files are missing, and 3 if it cannot
+be made or written.`,
+		Example: `  rdma-spec collect --output node.tar.gz
+  rdma-spec collect --list
+  rdma-spec doctor --root node.tar.gz`,
+		GroupID: groupNode,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.output, "output", "", "write the archive to a `FILE` instead of standard output: atomically, with mode 0600")
+	f.BoolVar(&o.list, "list", false, "only list what the archive would have")
+	f.DurationVar(&o.patience, "patience", doctor.Patience, "how long an answer may take before it is missing; longer for a slow node")
+	o.addFlags(f)
+	return cmd
+}
+
+// alwaysCollected are files that commands read beside the checks of the doctor: devices and status, and what a reader wants to know of a
+// node in any case.
+var alwaysCollected = []string{
+	"sys/class/infiniband/*/ports/*/gids/*", "sys/class/infiniband/*/ports/*/gid_attrs/*/*",
+	"sys/class/infiniband/*/device/../numa_node", "sys/dev/char/*",
+	"proc/[0-9]*/cgroup", "proc/[0-9]*/limits", "proc/[0-9]*/status", "proc/[0-9]*/uid_map",
+	"run/rdma-spec/policy.yaml", "etc/rdma-spec/config.yaml", "etc/crictl.yaml",
+	"etc/os-release", "proc/version", "proc/modules", "proc/sys/kernel/hostname", "rdma-spec/version",
+}
+
+func (o collectOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
+	if o.output == "" && !o.list && isTerminal(stdout) {
+		return usageError{errors.New("the archive does not go to a terminal: name a file with --output, or list its content with --list")}
+	}
+	entries, missing, err := o.collect(ctx)
+	if err != nil {
+		return err
+	}
+	listing := stderr
+	if o.list {
+		listing = stdout
+	}
+	if err := writeListing(listing, entries); err != nil {
+		return err
+	}
+	writeNotes(stderr, missing)
+	if o.list {
+		return nil
+	}
+	var text bytes.Buffer
+	if err := archive.Write(&text, entries); err != nil {
+		return fmt.Errorf("the archive cannot be made: %w", err)
+	}
+	if o.output == "" {
+		_, err := stdout.Write(text.Bytes())
+		return err
+	}
+	if err := os.Chmod(o.output, 0o600); err != nil && !errors.Is(err, os.ErrNotExist) { // a file that is there keeps its mode
+		return fmt.Errorf("cannot write %s: %w", o.output, err)
+	}
+	return atomicfile.Write(o.output, text.Bytes(), 0o600)
+}
+
+// collect returns what the archive has, and what it misses.
+func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, missing []string, err error) {
+	checks := doctor.Checks()
+	patterns := slices.Concat(doctor.Inventory, alwaysCollected)
+	var questions []doctor.Question
+	for _, c := range checks {
+		patterns = append(patterns, c.Reads...)
+		questions = append(questions, c.Asks...)
+	}
+	node, err := doctor.Open(o.root, o.questions())
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = node.Close() }() // it was only read
+	copied, err := collect.Take(ctx, o.root, patterns)
+	if err != nil {
+		return nil, nil, err
+	}
+	entries, missing = copied.Entries, copied.Missing
+	slices.Sort(questions)
+	questions = slices.Compact(questions)
+	node.Patience = o.patience
+	for _, q := range questions { // all at once: what does not answer costs its patience once
+		go node.Answer(q)
+	}
+	for _, q := range questions {
+		e, err := answerEntry(string(q), node.Answer(q))
+		if err != nil {
+			return nil, nil, err
+		}
+		entries = append(entries, e)
+	}
+	found, err := o.recordStatus(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	recorded, err := answerEntry(statusAnswer, found)
+	if err != nil {
+		return nil, nil, err
+	}
+	entries = append(entries, recorded)
+	if !slices.ContainsFunc(entries, func(e archive.Entry) bool { return e.Name == "rdma-spec/version" }) {
+		entries = append(entries, archive.Entry{Name: "rdma-spec/version", Content: []byte(version + "\n")})
+	}
+	slices.SortFunc(entries, func(a, b archive.Entry) int { return strings.Compare(a.Name, b.Name) })
+	return entries, missing, nil
+}
+
+// answerEntry is the file with an answer, without its secrets.
+func answerEntry(name string, a doctor.Answer) (archive.Entry, error) {
+	text, err := json.Marshal(a)
+	if err == nil {
+		text, err = collect.MaskJSON(text)
+	}
+	if err != nil {
+		return archive.Entry{}, fmt.Errorf("the answer about %s cannot be kept: %w", name, err)
+	}
+	return archive.Entry{Name: path.Join(doctor.AnswersFolder, name), Content: text}, nil
+}
+
+// writeListing lists what an archive has: the size and the path of each file, and where links lead.
+func writeListing(w io.Writer, entries []archive.Entry) error {
+	var out bytes.Buffer
+	files, size := 0, 0
+	for _, e := range entries {
+		switch {
+		case e.Folder:
+			continue
+		case e.Link != "":
+			fmt.Fprintf(&out, "%8s  %s -> %s\n", "link", quotedPath(e.Name), quotedPath(e.Link))
+		default:
+			fmt.Fprintf(&out, "%8d  %s\n", len(e.Content), quotedPath(e.Name))
+		}
+		files++
+		size += len(e.Content)
+	}
+	fmt.Fprintf(&out, "%8d  bytes in %d files\n", size, files)
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+// quotedPath makes a path fit for a terminal.
+func quotedPath(name string) string {
+	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
+}

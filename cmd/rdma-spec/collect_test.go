@@ -1,0 +1,189 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/archive"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// collected calls collect on the node below a root and returns the archive.
+func collected(t *testing.T, root string, args ...string) (file string) {
+	t.Helper()
+	file = filepath.Join(t.TempDir(), "node.tar.gz")
+	got := call("", append([]string{"collect", "--root", root, "--output", file}, args...)...)
+	if got.Status != 0 || got.Stdout != "" {
+		t.Fatalf("collect: %+v", got)
+	}
+	return file
+}
+
+// Whatever the node, devices says elsewhere what it says there.
+func TestCollectedDevices(t *testing.T) {
+	for name, node := range map[string]func(testing.TB) string{
+		"V100": hcatest.V100, "A100": hcatest.A100, "RoCE": hcatest.RoCE, "EFA": hcatest.EFA, "SoftRoCE": hcatest.SoftRoCE, "NoRDMA": hcatest.NoRDMA,
+		"EightHCA": hcatest.EightHCA, "GB300": hcatest.GB300, "IWARP": hcatest.IWARP, "OmniPath": hcatest.OmniPath, "Renamed": hcatest.Renamed,
+		"SRIOV": hcatest.SRIOV, "Scalable": hcatest.Scalable, "DualPort": hcatest.DualPort, "NoRDMACM": hcatest.NoRDMACM,
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := node(t)
+			file := collected(t, root)
+			for _, format := range []string{"table", "json"} {
+				there, here := call("", "devices", "--root", root, "-o", format), call("", "devices", "--root", file, "-o", format)
+				if diff := cmp.Diff(there, here); diff != "" || there.Status != 0 {
+					t.Errorf("exit status %d, -there +here:\n%s", there.Status, diff)
+				}
+			}
+		})
+	}
+	// A broken node is copied as far as it goes.
+	collected(t, hcatest.Broken(t))
+}
+
+// An archive can be read again and again: it is the same each time, and nothing of it stays on the disk.
+func TestArchivesAsRoot(t *testing.T) {
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	root := hcatest.V100(t)
+	file := collected(t, root)
+	again := collected(t, file)
+	if diff := cmp.Diff(readFile(t, file), readFile(t, again)); diff != "" {
+		t.Error("the copy of a copy differs from it")
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v, want mode 0600", info.Mode(), err)
+	}
+	for want, args := range map[string][]string{
+		"mlx5_1": {"explain", "-f", "../../deploy/examples/annotation-one-hca.yaml", "-o", "json"},
+		"231":    {"generate", "--devices", "mlx5_1"},
+	} {
+		if got := call("", append(args, "--root", file)...); !strings.Contains(got.Stdout, want) {
+			t.Errorf("%s: %+v", args[0], got)
+		}
+	}
+	for want, args := range map[string][]string{
+		"rdma-spec: this is a copy of a node: call the command on the node itself\n":           {"repair", "--root", file},
+		"rdma-spec: --config: this is a copy of a node: call the command on the node itself\n": {"status", "--root", file, "--config", "x"},
+		"collect_test.go is not an archive of rdma-spec collect: gzip: invalid header\n":       {"devices", "--root", "collect_test.go"},
+		"no containerd is installed": {"configure", "nri", "--root", file, "--dry-run"},
+	} {
+		if got := call("", args...); got.Status != 3 || !strings.Contains(got.Stderr, want) {
+			t.Errorf("%v: %+v, want %q", args, got, want)
+		}
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+	// A file that is there does not lend its mode to an archive.
+	if err := os.Chmod(again, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := call("", "collect", "--root", root, "--output", again); got.Status != 0 {
+		t.Errorf("%+v", got)
+	}
+	if info, err := os.Stat(again); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v, want mode 0600", info.Mode(), err)
+	}
+}
+
+func TestCollectLists(t *testing.T) {
+	root := hcatest.V100(t)
+	listed := call("", "collect", "--root", root, "--list")
+	if listed.Status != 0 || !strings.Contains(listed.Stdout, "       6  rdma-spec/version\n") || !strings.Contains(listed.Stdout, "    link  sys/class/infiniband/mlx5_0 -> ") {
+		t.Errorf("%+v", listed)
+	}
+	written := call("", "collect", "--root", root)
+	if !strings.HasPrefix(written.Stderr, listed.Stdout) || !strings.HasPrefix(written.Stdout, "\x1f\x8b") {
+		t.Errorf("the archive is not listed as --list has it:\n%s", cmp.Diff(listed.Stdout, written.Stderr))
+	}
+	if got := call("", "collect", "--root", "/nonexistent"); got.Status != 3 || got.Stdout != "" {
+		t.Errorf("%+v", got)
+	}
+}
+
+// status of an archive shows what it found on the node, where alone the runtimes and the policy in force can be asked.
+func TestCollectedStatus(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	process(files, 1, "8388608 8388608", plain)
+	process(files, 2, "unlimited unlimited", ipcLocked)
+	files["proc/1/environ"] = "SECRET=s3cr3t\x00"
+	good, low := holder(2, 1, "train-1", memlockOf(math.MaxUint64)), holder(1, 0, "train-0")
+	low.Spec.Process.Env = []string{"SECRET=s3cr3t"}
+	root := files.Root(t)
+	runtime := critest.Serve(t, critest.Options{}, low, good)
+	node := []string{"--config", config(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket}
+	file := collected(t, root, node...)
+	for _, args := range [][]string{{}, {"-o", "json"}, {"ml/train-1"}} {
+		there := call("", append(append([]string{"status"}, args...), node...)...)
+		here := call("", append([]string{"status", "--root", file}, args...)...)
+		if diff := cmp.Diff(there, here); diff != "" || !strings.Contains(there.Stdout, "train-1") {
+			t.Errorf("status %v, -there +here:\n%s", args, diff)
+		}
+	}
+	if got := call("", "status", "--root", file, "ml/web"); got.Status != 3 || got.Stderr != "rdma-spec: no RDMA container of pod ml/web ran on this node\n" {
+		t.Errorf("%+v", got)
+	}
+	unpacked, remove, err := archive.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = remove() }()
+	err = filepath.WalkDir(unpacked, func(name string, e os.DirEntry, err error) error {
+		if err == nil && e.Type().IsRegular() && strings.Contains(readFile(t, name), "s3cr3t") {
+			t.Errorf("%s has the secret", name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Where status could not look, it says elsewhere why.
+	alone := collected(t, hcatest.V100(t))
+	if got := call("", "status", "--root", alone); got.Status != 3 || !strings.Contains(got.Stderr, "when the node was collected: no policy is in force: ") {
+		t.Errorf("%+v", got)
+	}
+}
+
+func readFile(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// The doctor finds elsewhere what it finds there, byte for byte.
+func TestCollectedFindings(t *testing.T) {
+	mixed, containers := mixedNode()
+	roots := map[string]string{"mixed": mixed.Root(t), "Broken": hcatest.Broken(t)}
+	for name, node := range map[string]func(testing.TB) string{
+		"A100": hcatest.A100, "SRIOV": hcatest.SRIOV, "Scalable": hcatest.Scalable, "DualPort": hcatest.DualPort, "NoRDMA": hcatest.NoRDMA, "EFA": hcatest.EFA,
+	} {
+		roots[name] = node(t)
+	}
+	runtime := critest.Serve(t, critest.Options{}, containers...)
+	for name, root := range roots {
+		t.Run(name, func(t *testing.T) {
+			node := []string{"--root", root, "--config", config(t, "{}"), "--runtime-endpoint", runtime.Socket}
+			there := call("", append([]string{"doctor", "-o", "json"}, node...)...)
+			here := call("", "doctor", "-o", "json", "--root", collected(t, root, node[2:]...))
+			if diff := cmp.Diff(there, here); diff != "" {
+				t.Errorf("-there +here:\n%s", diff)
+			}
+			if there.Status != 1 || strings.Count(there.Stdout, `"status"`) < 30 {
+				t.Errorf("the node has no faults that could get lost: %+v", there)
+			}
+		})
+	}
+}

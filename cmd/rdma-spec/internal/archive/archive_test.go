@@ -1,0 +1,241 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package archive
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// a is an entry of a hand-made archive, with whatever type and names.
+type a struct {
+	name    string
+	kind    byte
+	link    string
+	content string
+	size    int64 // what the header claims; 0 is the content's
+}
+
+// packed returns the text of a tar with the entries. One that claims more than it has ends early.
+func packed(t testing.TB, entries ...a) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for _, e := range entries {
+		h := &tar.Header{Name: e.name, Typeflag: e.kind, Linkname: e.link, Size: max(e.size, int64(len(e.content))), Mode: 0o777}
+		if err := w.WriteHeader(h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(e.content)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = w.Close() // fails for what ends early
+	return out.Bytes()
+}
+
+func compressed(t testing.TB, text []byte) *bytes.Buffer {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write(text); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &out
+}
+
+var node = []Entry{
+	{Name: "sys/devices/pci/infiniband/mlx5_0/ports/1/state", Content: []byte("4: ACTIVE\n")},
+	{Name: "sys/class/infiniband/mlx5_0", Link: "../../devices/pci/infiniband/mlx5_0"},
+	{Name: "sys/devices/pci/infiniband/mlx5_0/device", Link: "../.."},
+	{Name: "sys/class/infiniband-empty", Folder: true},
+	{Name: "sys/dev/char/1:3", Link: "../../devices/gone"},
+	{Name: "etc/empty"},
+}
+
+func TestRoundTrip(t *testing.T) {
+	var first, second bytes.Buffer
+	turned := slices.Clone(node)
+	slices.Reverse(turned)
+	for out, entries := range map[*bytes.Buffer][]Entry{&first: node, &second: turned} {
+		if err := Write(out, entries); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !bytes.Equal(first.Bytes(), second.Bytes()) {
+		t.Error("the order of the entries shows in the archive")
+	}
+	folder := t.TempDir()
+	if err := Unpack(&first, folder); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(withFolders(node), tree(t, folder)); diff != "" {
+		t.Errorf("-written +unpacked:\n%s", diff)
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "sys/class/infiniband/mlx5_0/ports/1/state"))
+	if err != nil || string(text) != "4: ACTIVE\n" {
+		t.Errorf("through the link: %q, %v", text, err)
+	}
+}
+
+// tree returns what is in a folder.
+func tree(t testing.TB, folder string) (entries []Entry) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(name string, found fs.DirEntry, err error) error {
+		if err != nil || name == folder {
+			return err
+		}
+		below, err := filepath.Rel(folder, name)
+		if err != nil {
+			return err
+		}
+		e := Entry{Name: below}
+		switch found.Type() {
+		case fs.ModeDir:
+			e.Folder = true
+		case fs.ModeSymlink:
+			e.Link, err = os.Readlink(name)
+		case 0:
+			e.Content, err = os.ReadFile(name)
+			if len(e.Content) == 0 {
+				e.Content = nil
+			}
+		default:
+			t.Errorf("%s is of type %s", name, found.Type())
+		}
+		entries = append(entries, e)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	return entries
+}
+
+func TestHostileArchives(t *testing.T) {
+	etc := a{name: "etc/", kind: tar.TypeDir}
+	for name, tc := range map[string]struct {
+		entries []a
+		want    string
+	}{
+		"a path that leads out":       {[]a{{name: "../x", kind: tar.TypeReg}}, `"../x" is not a path inside the archive`},
+		"a path that leads out later": {[]a{etc, {name: "etc/../../x", kind: tar.TypeReg}}, "is not a path inside the archive"},
+		"an absolute path":            {[]a{{name: "/etc/x", kind: tar.TypeReg}}, "is not a path inside the archive"},
+		"an absolute link":            {[]a{{name: "x", kind: tar.TypeSymlink, link: "/etc/passwd"}}, "cannot be followed inside the archive"},
+		"a link that leads out":       {[]a{etc, {name: "etc/x", kind: tar.TypeSymlink, link: "../../etc"}}, "cannot be followed inside the archive"},
+		"links that lead out together": {[]a{
+			etc, {name: "top", kind: tar.TypeDir}, {name: "etc/a", kind: tar.TypeDir}, {name: "etc/a/b", kind: tar.TypeDir},
+			{name: "etc/a/b/up", kind: tar.TypeSymlink, link: "../../../top"},
+			{name: "out", kind: tar.TypeSymlink, link: "etc/a/b/up/../.."},
+		}, `"out": the link cannot be followed inside the archive`},
+		"links in a circle":         {[]a{{name: "x", kind: tar.TypeSymlink, link: "y"}, {name: "y", kind: tar.TypeSymlink, link: "x"}}, "cannot be followed"},
+		"a file through a link":     {[]a{etc, {name: "x", kind: tar.TypeSymlink, link: "etc"}, {name: "x/y", kind: tar.TypeReg}}, "does not have the folder"},
+		"a file in place of a link": {[]a{{name: "x", kind: tar.TypeSymlink, link: "y"}, {name: "x", kind: tar.TypeReg}}, "file exists"},
+		"a hard link":               {[]a{{name: "x", kind: tar.TypeLink, link: "/etc/passwd"}}, "neither a folder, nor a regular file, nor a link"},
+		"a character device":        {[]a{{name: "x", kind: tar.TypeChar}}, "neither a folder, nor a regular file, nor a link"},
+		"a block device":            {[]a{{name: "x", kind: tar.TypeBlock}}, "neither a folder, nor a regular file, nor a link"},
+		"a FIFO":                    {[]a{{name: "x", kind: tar.TypeFifo}}, "neither a folder, nor a regular file, nor a link"},
+		"a giant file":              {[]a{{name: "x", kind: tar.TypeReg, size: MaxFile + 1}}, "has more than 4194304 bytes"},
+		"a file that ends early":    {[]a{{name: "x", kind: tar.TypeReg, size: 100}}, "unexpected EOF"},
+		"a long path":               {[]a{{name: strings.Repeat("x/", maxPath) + "x", kind: tar.TypeReg}}, "has a path of more than 1024 bytes"},
+		"a file twice":              {[]a{{name: "x", kind: tar.TypeReg}, {name: "x", kind: tar.TypeReg}}, "file exists"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			above := t.TempDir()
+			folder := filepath.Join(above, "node")
+			if err := os.Mkdir(folder, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			err := Unpack(compressed(t, packed(t, tc.entries...)), folder)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %v, want one line with %q", err, tc.want)
+			}
+			if found, err := os.ReadDir(above); err != nil || len(found) != 1 {
+				t.Errorf("beside the folder: %v, %v", found, err)
+			}
+		})
+	}
+}
+
+func TestArchivesAreBounded(t *testing.T) {
+	many := make([]Entry, MaxEntries+1)
+	for i := range many {
+		many[i].Name = strings.Repeat("x", i%500+1) + string(rune('a'+i/500%26)) + string(rune('a'+i/500/26))
+	}
+	large := make([]byte, MaxFile)
+	var heavy []Entry
+	for i := range MaxTotal / MaxFile {
+		heavy = append(heavy, Entry{Name: strings.Repeat("x", i+1), Content: large})
+	}
+	for want, entries := range map[string][]Entry{
+		"it has more than 200000 entries":  many,
+		"it has more than 268435456 bytes": heavy,
+		"has more than 4194304 bytes":      {{Name: "x", Content: make([]byte, MaxFile+1)}},
+		"comes twice":                      {{Name: "x"}, {Name: "x"}},
+		"is not a path inside the archive": {{Name: "x/../../y"}},
+	} {
+		if err := Write(&bytes.Buffer{}, entries); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	// Zeros behind the last entry, and headers, are in no entry's size.
+	const limit = 1 << 20
+	padded := append(packed(t, a{name: "x", kind: tar.TypeReg}), make([]byte, limit)...)
+	if err := unpack(compressed(t, padded), t.TempDir(), limit); err == nil || !strings.Contains(err.Error(), "it has more than 1048576 bytes") {
+		t.Errorf("with a mebibyte of zeros: error %v", err)
+	}
+}
+
+func TestOpen(t *testing.T) {
+	for _, root := range []string{"/", t.TempDir(), "/nonexistent"} {
+		folder, remove, err := Open(root)
+		if err != nil || folder != root {
+			t.Errorf("%s: %s, %v", root, folder, err)
+		}
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
+	}
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	var text bytes.Buffer
+	if err := Write(&text, node); err != nil {
+		t.Fatal(err)
+	}
+	good, bad := filepath.Join(t.TempDir(), "node.tar.gz"), filepath.Join(t.TempDir(), "bad.tar.gz")
+	for file, content := range map[string][]byte{good: text.Bytes(), bad: text.Bytes()[:text.Len()/2]} {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	folder, remove, err := Open(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(withFolders(node), tree(t, folder)); diff != "" {
+		t.Errorf("-written +unpacked:\n%s", diff)
+	}
+	if err := remove(); err != nil {
+		t.Error(err)
+	}
+	if _, _, err := Open(bad); err == nil || !strings.HasPrefix(err.Error(), bad+" is not an archive of rdma-spec collect: ") {
+		t.Errorf("half an archive: %v", err)
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

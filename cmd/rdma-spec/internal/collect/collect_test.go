@@ -1,0 +1,164 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package collect
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/archive"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+func take(t *testing.T, root string, patterns ...string) *Copy {
+	t.Helper()
+	c, err := Take(t.Context(), root, patterns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// lines returns a copy's entries in one line each.
+func lines(c *Copy) (all []string) {
+	for _, e := range c.Entries {
+		switch {
+		case e.Folder:
+			all = append(all, e.Name+"/")
+		case e.Link != "":
+			all = append(all, e.Name+" -> "+e.Link)
+		default:
+			all = append(all, fmt.Sprintf("%s %q", e.Name, e.Content))
+		}
+	}
+	return all
+}
+
+func TestTake(t *testing.T) {
+	root := hcatest.Files{
+		"sys/devices/pci/hca/state":   "4: ACTIVE\n",
+		"sys/devices/pci/hca/device":  hcatest.Link("../.."),
+		"sys/devices/numa_node":       "1\n",
+		"sys/class/infiniband/mlx5_0": hcatest.Link("../../devices/pci/hca"),
+		"sys/class/infiniband/gone":   hcatest.Link("../../devices/nothing"),
+		"sys/class/infiniband/loop":   hcatest.Link("loop"),
+		"run/real":                    "text\n",
+		"var/run":                     hcatest.Link("/run"),
+		"etc/out":                     hcatest.Link("../../../../etc/passwd"),
+		"etc/passwd":                  "inside\n",
+		"dev/infiniband/fifo":         hcatest.FIFO,
+		"proc/7/environ":              "SECRET=1\x00",
+		"proc/7/root":                 hcatest.Link("/"),
+		"etc/containerd/config.toml":  "[a.auth]\npassword = \"s\"\n",
+		"unasked":                     "",
+	}.Root(t)
+	c := take(t, root, "sys/class/infiniband/*/state", "sys/class/infiniband/mlx5_0/device/numa_node", "var/run/real", "etc/*", "dev/infiniband/*",
+		"proc/*/*", "proc/*/root/run/real", "etc/containerd/*.toml", "etc/passwd/x", "nothing/*", "sys/class/infiniband/mlx5_0/device/../devices/numa_node")
+	want := []string{
+		"dev/", "dev/infiniband/", `dev/infiniband/fifo ""`,
+		"device-table.txt " + fmt.Sprintf("%q", fmt.Sprintf("# path type mode uid gid major minor\n/dev/infiniband/fifo p 0644 %d %d 0 0\n", os.Getuid(), os.Getgid())),
+		"etc/", "etc/containerd/", `etc/containerd/config.toml "[a.auth]\npassword = \"x\"\n"`, "etc/out -> passwd", `etc/passwd "inside\n"`,
+		"proc/", "proc/7/", "proc/7/root -> ../..", "run/", `run/real "text\n"`,
+		"sys/", "sys/class/", "sys/class/infiniband/",
+		"sys/class/infiniband/gone -> ../../devices/nothing", "sys/class/infiniband/loop -> loop", "sys/class/infiniband/mlx5_0 -> ../../devices/pci/hca",
+		"sys/devices/", `sys/devices/numa_node "1\n"`, "sys/devices/pci/hca/", "sys/devices/pci/hca/device -> ../..", `sys/devices/pci/hca/state "4: ACTIVE\n"`,
+		"var/", "var/run -> ../run",
+	}
+	if diff := cmp.Diff(want, lines(c)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"sys/class/infiniband/loop: too many levels of symbolic links"}, c.Missing); diff != "" {
+		t.Errorf("missing, -want +got:\n%s", diff)
+	}
+}
+
+// The root of a process is a link in the kernel's proc, and leads into a container.
+func TestRootsOfProcesses(t *testing.T) {
+	ofKernel := fmt.Sprintf("proc/%d/root/proc/sys/kernel/ostype", os.Getpid())
+	c := take(t, "/", ofKernel)
+	got := strings.Join(lines(c), "\n")
+	if !strings.HasSuffix(got, ofKernel+` "Linux\n"`) || strings.Contains(got, "->") {
+		t.Errorf("entries:\n%s", got)
+	}
+	for link, tc := range map[string]struct{ target, want string }{
+		"etc/a":             {"../../x", "../x"},
+		"etc/b":             {"/x/y", "../x/y"},
+		"proc/7/root/etc/a": {"../../../../x", "../x"},
+		"proc/7/root/etc/b": {"/x", "../x"},
+		"proc/7/root/a":     {"/", "."},
+		"sys/a/b":           {"../../x", "../../x"},
+		"sys/a/d":           {"b/../c", "b/../c"},
+		"sys/a/c":           {"../../../x", "../../x"},
+	} {
+		if got := inside(link, tc.target); got != tc.want {
+			t.Errorf("%s -> %s becomes %s, want %s", link, tc.target, got, tc.want)
+		}
+	}
+}
+
+// A file that never answers costs its own time, and all that block cost it together.
+func TestBlockedFiles(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	for i := range atOnce - 1 {
+		files[fmt.Sprintf("sys/blocked/%02d", i)] = "x"
+	}
+	root := files.Root(t)
+	for i := range atOnce - 1 {
+		hcatest.Block(t, root, fmt.Sprintf("sys/blocked/%02d", i))
+	}
+	began := time.Now()
+	c := take(t, root, "sys/blocked/*", "sys/class/infiniband/*/ports/*/*")
+	if took := time.Since(began); took > 2*Patience {
+		t.Errorf("it took %s", took)
+	}
+	if len(c.Missing) != atOnce-1 || c.Missing[0] != "sys/blocked/00: it did not answer within 2s" {
+		t.Errorf("missing: %q", c.Missing)
+	}
+	if got := strings.Join(lines(c), "\n"); strings.Contains(got, "blocked/0") || !strings.Contains(got, `ports/1/state "4: ACTIVE\n"`) {
+		t.Errorf("entries:\n%s", got)
+	}
+}
+
+func TestTakeIsBounded(t *testing.T) {
+	root := t.TempDir()
+	for name, size := range map[string]int64{"fits": archive.MaxFile, "too-large": archive.MaxFile + 1} {
+		file := filepath.Join(root, name)
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(root, "unreadable"), nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	c := take(t, root, "*")
+	want := []string{"too-large: it has more than 4194304 bytes"}
+	if unix.Geteuid() != 0 {
+		want = append(want, "unreadable: permission denied")
+	}
+	if diff := cmp.Diff(want, c.Missing); diff != "" {
+		t.Errorf("missing, -want +got:\n%s", diff)
+	}
+	if _, err := Take(t.Context(), root, []string{"["}); err == nil {
+		t.Error("a pattern that is not one has no error")
+	}
+	if _, err := Take(t.Context(), filepath.Join(root, "fits"), []string{"*"}); err == nil || !strings.Contains(err.Error(), "not a directory") {
+		t.Errorf("a file as root: error %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Take(ended, root, []string{"*"}); err == nil {
+		t.Error("it went on without its caller")
+	}
+}

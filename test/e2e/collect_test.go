@@ -1,0 +1,64 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+// An archive of the node is judged elsewhere as the node is, and has no environment variable of a container or of any other process.
+func TestCollect(t *testing.T) {
+	const secret = "s3cr3t-of-a-container"
+	startPlugin(t, "{}")
+	container := runContainer(t, runPod(t, containerd.Pod{Namespace: "ml"}), containerd.Container{Devices: containerd.Verbs(0), Env: map[string]string{"PASSWORD": secret}})
+	if got := shell(t, container, "echo $PASSWORD"); got != secret {
+		t.Fatalf("the container's variable is %q", got)
+	}
+	t.Setenv("PASSWORD_OF_COLLECT", secret)
+	file := filepath.Join(t.TempDir(), "node.tar.gz")
+	const patience = "--patience=1m" // the node's CPU is emulated
+	_, listed, status := call(t, "collect", "--output", file, patience)
+	if status != 0 || !strings.Contains(listed, " sys/class/infiniband/rxe0 -> ") {
+		t.Fatalf("collect: exit status %d\n%s", status, listed)
+	}
+	for _, args := range [][]string{{"devices", "-o", "json"}, {"status", "-o", "json"}, {"doctor", "-o", "json", patience}} {
+		there, thereNotes, thereStatus := call(t, args...)
+		here, hereNotes, hereStatus := call(t, append(args, "--root", file)...)
+		if there == "" || thereStatus != hereStatus {
+			t.Errorf("%s: exit status %d and %d\n%s%s", args[0], thereStatus, hereStatus, thereNotes, hereNotes)
+		}
+		if diff := cmp.Diff(there, here); diff != "" {
+			t.Errorf("%s, -there +here:\n%s", args[0], diff)
+		}
+	}
+	folder := t.TempDir()
+	if out, err := exec.CommandContext(t.Context(), "tar", "-xzf", file, "-C", folder).CombinedOutput(); err != nil {
+		t.Fatalf("tar: %v: %s", err, out)
+	}
+	files := 0
+	err := filepath.WalkDir(folder, func(name string, e os.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(name)
+		if files++; bytes.Contains(text, []byte(secret)) || e.Name() == "environ" {
+			t.Errorf("%s has an environment variable", strings.TrimPrefix(name, folder))
+		}
+		return err
+	})
+	if err != nil || files < 100 {
+		t.Errorf("%d files, %v", files, err)
+	}
+}
