@@ -21,7 +21,9 @@ var cdiPrograms = map[string]string{"rdma-spec": "usr/local/bin/rdma-spec", "rdm
 
 // kubelets are what only a node with a kubelet has: units, and files.
 var (
-	kubeletUnits = []string{"kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0sworker", "k0scontroller"}
+	kubeletUnits = []string{
+		"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service", "k0sworker.service", "k0scontroller.service",
+	}
 	kubeletFiles = []string{"var/lib/kubelet/config.yaml", "var/lib/kubelet/kubeconfig", "var/lib/kubelet/pods", "etc/kubernetes/kubelet.conf", "var/snap/microk8s"}
 )
 
@@ -29,7 +31,7 @@ var (
 func Kubelet(root string) string {
 	for _, unit := range kubeletUnits {
 		if HasUnit(root, unit) {
-			return "the unit " + unit + ".service"
+			return "the unit " + unit
 		}
 	}
 	for _, file := range kubeletFiles {

@@ -35,7 +35,7 @@ var launchedName = regexp.MustCompile(`^[0-9]{2}-(.+)$`)
 // Plugin answers which NRI plugins run on the node below a root, and which policy is in force.
 func Plugin(root string) doctor.Ask {
 	return func(context.Context) ([]byte, error) {
-		answer := doctor.Plugin{Unit: configure.HasUnit(root, pluginName)}
+		answer := doctor.Plugin{Unit: configure.HasUnit(root, pluginName+".service")}
 		files, _ := filepath.Glob(filepath.Join(root, launchedFolder, "*")) // a bad pattern is the only error
 		for _, file := range files {
 			if called, ok := knownPlugin(file); ok && called == pluginName {
