@@ -91,18 +91,23 @@ func (v *verification) gids(held []heldHCA) {
 	}
 }
 
-// mostGIDs bounds how many entries of a port's table are read. Soft-RoCE's has 1024.
-const mostGIDs = 4096
+// gap is how many empty entries in a row end the reading of a port's table. The kernel fills the lowest empty entry, so that a gap is left
+// by addresses that are gone. The tables of most HCAs have 256 entries at most, that of Soft-RoCE has 1024.
+const gap = 256
 
-// ownGIDs returns those GIDs of a port that are among some addresses. The kernel numbers a table's entries without a gap.
+// ownGIDs returns those GIDs of a port that are among some addresses.
 func ownGIDs(port string, addresses map[netip.Addr]bool) (own []string) {
-	for i := range mostGIDs {
+	for i, empty := 0, 0; empty < gap; i++ {
 		index := strconv.Itoa(i)
 		gid, err := os.ReadFile(filepath.Join(port, "gids", index))
 		if errors.Is(err, fs.ErrNotExist) {
-			break
+			break // the table has no more entries
 		}
+		empty++
 		address, err := netip.ParseAddr(strings.TrimSpace(string(gid)))
+		if err == nil && !address.IsUnspecified() {
+			empty = 0
+		}
 		if err == nil && addresses[address.Unmap()] {
 			own = append(own, fmt.Sprintf("%d (%s, %s)", i, address.Unmap(), orUnknown(attribute(filepath.Join(port, "gid_attrs/types", index)))))
 		}

@@ -71,6 +71,7 @@ func (v *verification) find(pattern string) string {
 // sharedMemory tells how large /dev/shm is, for NCCL and others who pass messages through it.
 func (v *verification) sharedMemory() {
 	const little = 64 << 20 // what runtimes make it
+	const mebibyte = 1 << 20
 	size, mounted := v.shared(filepath.Join(v.image, "dev/shm"))
 	switch {
 	case !mounted && v.elsewhere:
@@ -79,7 +80,7 @@ func (v *verification) sharedMemory() {
 	case size <= little:
 		v.add(checkShared, note, "/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory there", spec.Limit(size))
 	default:
-		v.add(checkShared, good, "/dev/shm: %s", spec.Limit(size))
+		v.add(checkShared, good, "/dev/shm: %s", spec.Limit(size/mebibyte*mebibyte))
 	}
 }
 

@@ -5,6 +5,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"testing"
@@ -26,6 +27,11 @@ func TestVerifyGIDs(t *testing.T) {
 	ipv4 := hcatest.RoCENode().Files().With(hcatest.Files{
 		second + "gids/4": "0000:0000:0000:0000:0000:ffff:0a00:0009\n", second + "gid_attrs/types/4": "RoCE v2\n",
 	})
+	sparse := hcatest.RoCENode().Files()
+	for i := 4; i < 255; i++ {
+		sparse[fmt.Sprintf("%sgids/%d", second, i)] = "0000:0000:0000:0000:0000:0000:0000:0000\n"
+	}
+	sparse[second+"gids/255"] = "0000:0000:0000:0000:0000:ffff:0a00:0009\n"
 	for name, test := range map[string]struct {
 		node      hcatest.Files
 		addresses []string
@@ -39,6 +45,10 @@ ok    GIDs of mlx5_1 port 1 in this network namespace: 0 (fe80::202:2ff:fe02:0, 
 		"an address of one HCA's netdev": {ipv4, []string{other}, nil, `
 -     GIDs of mlx5_0 port 1: none belongs to this network namespace
 ok    GIDs of mlx5_1 port 1 in this network namespace: 4 (10.0.0.9, RoCE v2)
+` + well},
+		"an address at the end of the table": {sparse, []string{other}, nil, `
+-     GIDs of mlx5_0 port 1: none belongs to this network namespace
+ok    GIDs of mlx5_1 port 1 in this network namespace: 255 (10.0.0.9, unknown)
 ` + well},
 		"none": {roce, []string{other}, nil, `
 FAIL  GIDs of mlx5_0 port 1: none belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report Failed to query GID: give the pod the HCA's netdev by macvlan or SR-IOV, or use hostNetwork
