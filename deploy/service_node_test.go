@@ -49,35 +49,7 @@ const (
 // test starts systemd and then itself in the namespace.
 func TestNodeService(t *testing.T) { besideSystemd(t, nil, testService) }
 
-// besideSystemd starts a systemd in the node, and in its namespaces the same test again, which then carries out what it does there. What is
-// installed before is there when systemd starts.
-func besideSystemd(t *testing.T, install, do func(t *testing.T)) {
-	t.Helper()
-	switch {
-	case os.Getenv("RDMA_NODE") == "":
-		t.Fatal("this test runs inside the RDMA node: call `make e2e`")
-	case os.Getenv(inside) == "":
-		if install != nil {
-			install(t)
-		}
-		beside := startSystemd(t)
-		self, err := filepath.Abs(os.Args[0])
-		if err != nil {
-			t.Fatal(err)
-		}
 		cmd := beside.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-bin", *bin)
-		cmd.Env = append(os.Environ(), inside+"=1")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("beside systemd: %v\n%s", err, out)
-		} else {
-			t.Logf("beside systemd:\n%s", out)
-		}
-	default:
-		do(t)
-	}
-}
-
 func testService(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // an emulated CPU on a busy host
 	defer cancel()

@@ -6,8 +6,8 @@
 //
 // Every container with a CDI device pays for its start, so this package imports little. It knows nothing of HCAs and of policy: where
 // somebody else decides about a container's memlock, it leaves the container alone. That is the spec's author where the bundle's
-// config.json names RLIMIT_MEMLOCK, and under Kubernetes the plugin, unless an administrator says that the node has none. It also leaves sandboxed runtimes alone, whose process is a virtual
-// machine's monitor.
+// config.json names RLIMIT_MEMLOCK, and under Kubernetes the plugin, unless an administrator says that the node has none. It also
+// leaves sandboxed runtimes alone, whose process is a virtual machine's monitor.
 package hook
 
 import (

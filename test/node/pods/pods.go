@@ -93,15 +93,6 @@ type Container struct {
 // Mount is a file or folder of the node and its place in a container.
 type Mount struct{ Host, Container string }
 
-// Device is a device of the node that a container gets.
-type Device struct{ Host, Container string }
-
-// Verbs returns the devices that an RDMA device plugin gives for an HCA, less umad and issm.
-func Verbs(number int) []Device {
-	uverbs := fmt.Sprintf("/dev/infiniband/uverbs%d", number)
-	return []Device{{uverbs, uverbs}, {"/dev/infiniband/rdma_cm", "/dev/infiniband/rdma_cm"}}
-}
-
 // programs are the node's programs, and where a container finds them.
 var programs = []Mount{{"/usr", "/usr"}, {"/usr/lib", "/lib"}, {"/usr/lib64", "/lib64"}, {"/etc", "/etc"}}
 
