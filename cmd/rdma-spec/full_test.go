@@ -38,6 +38,7 @@ func TestFullStandardOutput(t *testing.T) {
 		"configure plugin":      reverted,
 		"collect":               {"--root", root},
 		"doctor":                {"--root", root},
+		"read-hcas":             {"--root", root, "mlx5_0"},
 		"version":               nil,
 		"completion bash":       nil,
 		"completion zsh":        nil,
