@@ -55,7 +55,7 @@ type Node struct {
 	// hcas reads the inventory, once.
 	hcas func() (*hca.Node, error)
 
-	// Patience is how long a question and a check may take: the constant, unless the caller knows that the node is slow.
+	// Patience is how long an HCA, a question and a check may take: the constant, unless the caller knows that the node is slow.
 	Patience time.Duration
 	// undeclared hears of what a check reads without declaring it; nil in programs.
 	undeclared func(error)
@@ -155,7 +155,7 @@ func (n *Node) readHCAs() (*hca.Node, error) {
 	if read == nil {
 		read = readHere(n.root)
 	}
-	answers, late := read(names), time.After(Patience)
+	answers, late := read(names), time.After(n.Patience)
 	got := map[string]hca.HCA{}
 	for h, ok := next(answers, late); ok; h, ok = next(answers, late) {
 		got[h.Name] = h
@@ -164,7 +164,7 @@ func (n *Node) readHCAs() (*hca.Node, error) {
 		if h, ok := got[name]; ok {
 			return h
 		}
-		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", Patience)}
+		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", n.Patience)}
 	}), nil
 }
 
