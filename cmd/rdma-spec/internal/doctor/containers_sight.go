@@ -62,8 +62,7 @@ func containerHostPath(_ *View, c Container, _ Containers) []Finding {
 	if len(c.HostPaths) == 0 || c.AllDevices {
 		return nil
 	}
-	switch {
-	case len(c.HCAs) == 0:
+	if len(c.HCAs) == 0 {
 		text := fmt.Sprintf("%s is mounted from the node, and the container may open none of its HCAs.", strings.Join(c.HostPaths, ", "))
 		return []Finding{wrong(c.object(), text, "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead")}
 	}

@@ -39,7 +39,7 @@ const unlimited = Bytes(1<<64 - 1)
 // healthy is a node with two RoCE HCAs, containerd with two handlers, the plugin as a service, two RDMA containers, and a kubelet.
 func healthy() *sick {
 	trainer := Container{
-		Namespace: "ml", Pod: "train-0", Name: "worker", RDMA: true, State: "ok", Memlock: bytesOf(unlimited), Wanted: bytesOf(unlimited), User: 1000,
+		Namespace: "ml", Pod: "train-0", Name: "worker", RDMA: true, State: "ok", Repair: "rdma-spec repair ml/train-0", Memlock: bytesOf(unlimited), Wanted: bytesOf(unlimited), User: 1000,
 		IPCLock: yes(true), AddsLock: true, HostUsers: true, HCAs: []string{"mlx5_0"}, ConnectionManager: true, Seen: true,
 		SharedMem: bytesOf(8 << 30), LibVerbs: true, Providers: []string{"mlx5", "rxe"},
 	}
@@ -351,6 +351,7 @@ func TestUnknownIsNoFault(t *testing.T) {
 		"an unread configuration": func(s *sick) {
 			*s.runtime() = Runtime{Name: "containerd", PID: 100, Socket: "/run/containerd/containerd.sock", Serves: true}
 		},
+		"a runtime that is late": func(s *sick) { s.runtime().Serves, s.runtime().Late = false, true },
 		"a newer crun":           func(s *sick) { s.runtime().Handlers[1].Program = "crun 1.15" },
 		"no policy":              func(s *sick) { s.containers.Policy = "" },
 		"a container unread":     func(s *sick) { s.container().State, s.container().Seen = "unknown", false },

@@ -41,6 +41,7 @@ type Runtime struct {
 	Socket string `json:"socket,omitempty"`
 	Serves bool   `json:"serves"`          // CRI
 	Error  string `json:"error,omitempty"` // why CRI does not answer
+	Late   bool   `json:"late,omitempty"`  // it did not answer in time
 
 	Config         string    `json:"config,omitempty"`      // the file
 	ConfigError    string    `json:"configError,omitempty"` // why the runtime cannot load it
@@ -187,6 +188,8 @@ func criServes(v *View) []Finding {
 	for _, r := range answer.Runtimes {
 		running := r.PID > 0 || r.Socket != ""
 		switch {
+		case r.Late:
+			found = append(found, unknown(r.object(), "It did not answer in time."))
 		case r.Serves || r.CRIDisabled && (serves || !used) || !running && (serves || !used):
 		case r.CRIDisabled:
 			cure := fmt.Sprintf("Remove cri from disabled_plugins in %s, and then: %s", r.Config, r.restart())

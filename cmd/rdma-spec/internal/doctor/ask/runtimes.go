@@ -184,7 +184,7 @@ func (n *node) serves(ctx context.Context, r *doctor.Runtime) {
 	}
 	answering, _, err := cri.Connect(ctx, filepath.Join(n.root, r.Socket), n.root)
 	if err != nil {
-		r.Error = err.Error()
+		r.Error, r.Late = err.Error(), errors.Is(err, cri.ErrLate)
 		if r.PID == 0 {
 			r.Socket = "" // it does not run, and the socket is what it would listen at
 		}
