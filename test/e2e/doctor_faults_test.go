@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
@@ -71,7 +72,12 @@ func (c *clinic) faults() []fault {
 		{"ulimit-adjuster beside the plugin", func(c *clinic) { install(c.T, "/opt/nri/plugins/10-ulimit-adjuster", "", 0o644) }, "nri-rivals", nil},
 		{"the plugin is killed", func(c *clinic) { c.stopPlugin() }, "plugin-runs", nil},
 		{"the plugin's configuration is garbage", func(c *clinic) { install(c.T, pluginFile, "memlok: 1Gi\n", 0o644) }, "plugin-config", func(c *clinic) { install(c.T, pluginFile, "memlock: unlimited\n", 0o644) }},
-		{"the policy in force is garbage", func(c *clinic) { install(c.T, policyFile, "garbage", 0o644) }, "policy-readable", nil},
+		{"the policy in force is garbage", func(c *clinic) {
+			if err := c.plugin.Signal(syscall.SIGSTOP); err != nil { // it mends its file now and then
+				c.Fatal(err)
+			}
+			install(c.T, policyFile, "garbage", 0o644)
+		}, "policy-readable", nil},
 		{"a container below policy", func(c *clinic) {
 			c.stopPlugin()
 			runContainer(c.T, pod, containerd.Container{Name: "below", Devices: containerd.Verbs(0)})

@@ -110,8 +110,9 @@ func nriSocket(r Runtime, _ []Runtime) []Finding {
 	return []Finding{wrong(r.object(), text, r.restart())}
 }
 
+// nriOwner knows that a containerd without CRI, as Docker's, leaves the socket alone.
 func nriOwner(r Runtime, all []Runtime) []Finding {
-	if !r.Serves || r.PID == 0 || r.NRI.Listener == 0 || r.NRI.Listener == r.PID {
+	if r.Pods == 0 || r.PID == 0 || r.NRI.Listener == 0 || r.NRI.Listener == r.PID {
 		return nil
 	}
 	other, file := fmt.Sprintf("process %d", r.NRI.Listener), "its configuration"

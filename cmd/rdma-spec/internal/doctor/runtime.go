@@ -40,6 +40,7 @@ type Runtime struct {
 
 	Socket string `json:"socket,omitempty"`
 	Serves bool   `json:"serves"`          // CRI
+	Pods   int    `json:"pods"`            // how many it has
 	Error  string `json:"error,omitempty"` // why CRI does not answer
 	Late   bool   `json:"late,omitempty"`  // it did not answer in time
 

@@ -192,6 +192,8 @@ func (n *node) serves(ctx context.Context, r *doctor.Runtime) {
 	}
 	defer answering[0].Close()
 	r.Serves, r.Name, r.Version = true, answering[0].Name, answering[0].Version
+	pods, _ := answering[0].Pods(ctx) // without an answer, there are none
+	r.Pods = len(pods)
 }
 
 // nri looks at the socket of NRI.
