@@ -135,6 +135,7 @@ func (o nodeOptions) diagnose(ctx context.Context, patience time.Duration, only 
 		return nil, err
 	}
 	defer func() { _ = node.Close() }() // it was only read
+	node.HCAs = apart(o.root)
 	node.Patience = patience
 	findings := doctor.Run(ctx, node, checks)
 	if len(only) == 0 {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -142,7 +143,7 @@ func TestNPDLine(t *testing.T) {
 		var out strings.Builder
 		err := writeNPD(&out, []doctor.Finding{{Check: "c", Status: doctor.Wrong, Object: object, Text: "It is wrong."}}, nil)
 		line, ended := strings.CutSuffix(out.String(), "\n")
-		if err != errProblemFound || !ended || len(line) > 80 || strings.ContainsAny(line, "\n\x1b") || strings.ToValidUTF8(line, "") != line {
+		if !errors.Is(err, errProblemFound) || !ended || len(line) > 80 || strings.ContainsAny(line, "\n\x1b") || strings.ToValidUTF8(line, "") != line {
 			t.Errorf("%q: %q, %v", object, line, err)
 		}
 	}

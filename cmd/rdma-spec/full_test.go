@@ -26,6 +26,7 @@ func TestFullStandardOutput(t *testing.T) {
 	calls := map[string][]string{
 		"generate":              {"--for", "docker"},
 		"devices":               {"--root", root},
+		readHCAs:                {"--root", root, "mlx5_0"},
 		"explain":               {"-f", "../../deploy/examples/device-plugin.yaml", "--hca", "mlx5_0"},
 		"config check":          {file},
 		"config show":           {file},
@@ -36,6 +37,8 @@ func TestFullStandardOutput(t *testing.T) {
 		"configure handler":     append([]string{"rdma"}, reverted...),
 		"configure limits":      reverted,
 		"configure plugin":      reverted,
+		"collect":               {"--root", root},
+		"doctor":                {"--root", root},
 		"version":               nil,
 		"completion bash":       nil,
 		"completion zsh":        nil,

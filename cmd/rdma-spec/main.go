@@ -86,6 +86,7 @@ rdma-spec could not look or could not do what it was asked for.`,
 	}
 	root.SetVersionTemplate("rdma-spec {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |", fmt.Sprintf("FlagUsagesWrapped %d |", helpColumns)))
+	root.AddCommand(newReadHCAsCommand())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddGroup(
 		&cobra.Group{ID: groupNode, Title: "On a node:"},

@@ -17,6 +17,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == readHCAs { // the doctor runs its own program
+		main()
+	}
 	secondLookAfter = 0
 	os.Exit(m.Run())
 }

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // memoryChecks are about limits of registered memory that are not memlock.
@@ -49,7 +47,7 @@ func meminfo(v *View, name string) (int64, bool) {
 // smallPages tells where EFA has no huge pages. Whether they are needed depends on how much is registered.
 func smallPages(v *View) []Finding {
 	node, err := v.HCAs()
-	if err != nil || !slices.ContainsFunc(node.HCAs, func(h hca.HCA) bool { return isEFA(h) }) {
+	if err != nil || !slices.ContainsFunc(node.HCAs, isEFA) {
 		return notApplied("The node has no EFA.")
 	}
 	pages, known := meminfo(v, "HugePages_Total")

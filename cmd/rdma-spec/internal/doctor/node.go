@@ -45,6 +45,9 @@ var Inventory = []string{
 
 // Node is a node to be looked at: live, or a copy.
 type Node struct {
+	// HCAs reads the HCAs; nil reads them in this process.
+	HCAs HCAReader
+
 	root string
 	tree tree
 	// ask answers questions on a live node.
@@ -52,7 +55,7 @@ type Node struct {
 	// hcas reads the inventory, once.
 	hcas func() (*hca.Node, error)
 
-	// Patience is how long a question and a check may take: the constant, unless the caller knows that the node is slow.
+	// Patience is how long an HCA, a question and a check may take: the constant, unless the caller knows that the node is slow.
 	Patience time.Duration
 	// undeclared hears of what a check reads without declaring it; nil in programs.
 	undeclared func(error)
@@ -122,33 +125,61 @@ func (n *Node) question(q Question) Answer {
 	}
 }
 
-// readHCAs reads all HCAs at once. Each has the same patience: one that does not answer in time is unread.
+// HCAReader reads HCAs, all at once, and closes the channel when it has no more. It sends without waiting for who receives.
+type HCAReader func(names []string) <-chan hca.HCA
+
+// readHere reads the HCAs below a root in this process.
+func readHere(root string) HCAReader {
+	return func(names []string) <-chan hca.HCA {
+		answers := make(chan hca.HCA, len(names))
+		var group sync.WaitGroup
+		for _, name := range names {
+			group.Go(func() { answers <- hca.Read(root, name) })
+		}
+		go func() { group.Wait(); close(answers) }()
+		return answers
+	}
+}
+
+// readHCAs reads all HCAs. One that does not answer in time is unread, and costs the others nothing.
 func (n *Node) readHCAs() (*hca.Node, error) {
 	listed, err := hca.List(n.root)
-	if err != nil {
-		return nil, err
+	if err != nil || len(listed.HCAs) == 0 {
+		return listed, err
 	}
-	read := make(map[string]chan hca.HCA, len(listed.HCAs))
+	var names []string
 	for _, h := range listed.HCAs {
-		answer := make(chan hca.HCA, 1)
-		read[h.Name] = answer
-		go func() { answer <- hca.Read(n.root, h.Name) }()
+		names = append(names, h.Name)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
+	read := n.HCAs
+	if read == nil {
+		read = readHere(n.root)
+	}
+	answers, late := read(names), time.After(n.Patience)
+	got := map[string]hca.HCA{}
+	for h, ok := next(answers, late); ok; h, ok = next(answers, late) {
+		got[h.Name] = h
+	}
 	return listed.Complete(func(name string) hca.HCA {
-		select {
-		case h := <-read[name]:
+		if h, ok := got[name]; ok {
 			return h
-		case <-ctx.Done():
 		}
-		select {
-		case h := <-read[name]: // it came in time, but after one that did not
-			return h
-		default:
-			return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", Patience)}
-		}
+		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", n.Patience)}
 	}), nil
+}
+
+// next returns the next answer, if there is one before it is late.
+func next(answers <-chan hca.HCA, late <-chan time.Time) (h hca.HCA, ok bool) {
+	select {
+	case h, ok = <-answers:
+		return h, ok
+	default:
+	}
+	select {
+	case h, ok = <-answers:
+	case <-late:
+	}
+	return h, ok
 }
 
 // View is what a check sees of a node: its HCAs, and the files and answers that the check declares.

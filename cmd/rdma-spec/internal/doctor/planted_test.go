@@ -80,7 +80,9 @@ func (s *sick) look(t *testing.T, checks []Check) []Finding {
 			files[AnswersFolder+"/"+string(q)] = string(text)
 		}
 	}
-	return Run(t.Context(), open(t, files, nil), checks)
+	node := open(t, files, nil)
+	node.undeclared = func(err error) { t.Error(err) }
+	return Run(t.Context(), node, checks)
 }
 
 func (s *sick) runtime() *Runtime { return &s.runtimes.Runtimes[0] }
