@@ -116,7 +116,7 @@ func containerChecks() []Check {
 		},
 		{
 			ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
-			Messages: []string{"CreateContainerError: rdma-spec refuses the container"},
+			Messages: []string{"may not opt in by annotation"},
 			Why:      "The container is not created again when its pod restarts.",
 			Asks:     asks, Look: judged(containerRefused),
 		},
