@@ -33,15 +33,18 @@ type clinic struct {
 	*testing.T
 	before []byte // containerd's configuration
 	plugin *daemon.Process
-	table  []string
+	// postponed: containerd is not restarted now, but with the next fault.
+	postponed bool
+	table     []string
 }
 
-// fault is planted. Where its cure is no command, another cures it.
+// fault is planted. Where its cure is no command, byHand cures it. Some cures end with a restart of containerd that the next one covers.
 type fault struct {
-	name   string
-	plant  func(c *clinic)
-	check  string
-	byHand func(c *clinic)
+	name     string
+	plant    func(c *clinic)
+	check    string
+	byHand   func(c *clinic)
+	postpone bool
 }
 
 const (
@@ -68,7 +71,9 @@ func TestDoctor(t *testing.T) {
 				cure = "by hand: " + cure
 				f.byHand(c)
 			} else {
+				c.postponed = f.postpone
 				c.run(cure)
+				c.postponed = false
 			}
 			c.table = append(c.table, fmt.Sprintf("%-52s %-22s %-60s %s", f.name, found.Check, found.Object, cure))
 			t.Logf("%s", time.Since(start).Round(100*time.Millisecond))
@@ -130,6 +135,9 @@ func (c *clinic) systemctl(args string) error {
 	case "daemon-reload":
 		return nil
 	case "restart containerd":
+		if c.postponed {
+			return nil
+		}
 		before := 0
 		if c.plugin != nil {
 			before = strings.Count(c.plugin.Log(), "msg=registered")
