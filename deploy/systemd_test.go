@@ -28,7 +28,7 @@ func TestServiceIsHardened(t *testing.T) {
 }
 
 // maxDoctorExposure is more than maxExposure: the doctor reads what only root with some of its capabilities can.
-const maxDoctorExposure = 3.5
+const maxDoctorExposure = 2.7
 
 func TestDoctorServiceIsHardened(t *testing.T) {
 	folder := t.TempDir()

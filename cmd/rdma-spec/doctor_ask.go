@@ -71,9 +71,12 @@ func (o nodeOptions) containers(ctx context.Context, on *limits.Processes) (*doc
 // seen is what the doctor is told of an RDMA container.
 func (o nodeOptions) seen(r runningContainer, judged bool) doctor.Container {
 	c := doctor.Container{
-		Namespace: r.Namespace, Pod: r.Pod, Name: r.Container, RDMA: true, State: string(r.State), Problems: r.Problems,
+		Namespace: r.Namespace, Pod: r.Pod, Name: r.Container, RDMA: true, State: string(r.State), Repair: o.command("repair", r.pod()),
 		IPCLock: r.IPCLock, AddsLock: slices.Contains(r.found.Spec.Bounding, spec.CapIPCLock), HostUsers: !r.UserNamespace,
 		AllDevices: r.AllDevices, HCAs: r.HCAs, ConnectionManager: holdsConnectionManager(r.found),
+	}
+	for _, problem := range r.Problems {
+		c.Problems = append(c.Problems, strings.TrimSuffix(problem, ": "+c.Repair))
 	}
 	if r.Memlock != nil {
 		memlock := doctor.Bytes(r.Memlock.Soft)

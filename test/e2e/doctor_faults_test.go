@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
@@ -39,63 +40,68 @@ func (c *clinic) faults() []fault {
 	var ephemeral string
 	var second *daemon.Process
 	return []fault{
-		{"all ports are turned off", func(c *clinic) { onNode(c.T, "ip link set eth0 down && ip link set dummy1 down") }, "port-active", nil},
+		{"all ports are turned off", func(c *clinic) { onNode(c.T, "ip link set eth0 down && ip link set dummy1 down") }, "port-active", nil, false},
 		{"the module rdma_ucm is unloaded", func(c *clinic) {
 			onNode(c.T, "ip link set dummy1 up && ip route replace default via 10.0.2.2 && modprobe -r rdma_ucm")
-		}, "rdma-cm-module", nil},
-		{"a device node is missing", func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1") }, "device-nodes", nil},
-		{"a device node of another kind", func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1 && touch /dev/infiniband/uverbs1") }, "device-nodes", nil},
-		{"the network namespace mode is exclusive", func(c *clinic) { onNode(c.T, "rdma system set netns exclusive") }, "netns-mode", nil},
-		{"a configuration that does not parse", func(c *clinic) { c.edit("version = 3", "version = = 3") }, "runtime-config", func(c *clinic) { c.edit("version = = 3", "version = 3") }},
-		{"a base spec that is missing", func(c *clinic) { c.addHandler("lost", parts.Runtime("runc"), folder+"/lost.json") }, "base-spec", nil},
+		}, "rdma-cm-module", nil, false},
+		{"a device node is missing", func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1") }, "device-nodes", nil, false},
+		{"a device node of another kind", func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1 && touch /dev/infiniband/uverbs1") }, "device-nodes", nil, false},
+		{"the network namespace mode is exclusive", func(c *clinic) { onNode(c.T, "rdma system set netns exclusive") }, "netns-mode", nil, false},
+		{"a configuration that does not parse", func(c *clinic) { c.edit("version = 3", "version = = 3") }, "runtime-config", func(c *clinic) { c.edit("version = = 3", "version = 3") }, false},
+		{"a base spec that is missing", func(c *clinic) { c.addHandler("lost", parts.Runtime("runc"), folder+"/lost.json") }, "base-spec", nil, true},
 		{"1024 files, by hand", func(c *clinic) {
 			c.addHandler("hand-made", parts.Runtime("runc"), spec("hand-made.json", string(handMadeSpec(c.T))))
-		}, "base-spec-files", nil},
+		}, "base-spec-files", nil, true},
 		{"an ociVersion that crun refuses", func(c *clinic) {
 			c.addHandler("crun", parts.Runtime("crun"), spec("crun.json", strings.Replace(generated, `"ociVersion": "1.0.2"`, `"ociVersion": "1.3.0"`, 1)))
-		}, "oci-version", nil},
+		}, "oci-version", nil, false},
 		{"NRI is off", func(c *clinic) {
 			c.edit("disable = false", "disable = true")
 			if err := ctrd.Restart(within(c.T, 2*patience)); err != nil {
 				c.Fatal(err)
 			}
-		}, "nri-on", nil},
-		{"the socket of NRI is gone", func(c *clinic) { onNode(c.T, "rm "+containerd.NRISocket) }, "nri-socket", nil},
+		}, "nri-on", nil, false},
+		{"the socket of NRI is gone", func(c *clinic) { onNode(c.T, "rm "+containerd.NRISocket) }, "nri-socket", nil, false},
 		{"plugins are required globally", func(c *clinic) {
 			c.edit("[plugins.'io.containerd.nri.v1.nri']", "[plugins.'io.containerd.nri.v1.nri'.default_validator]\n  enable = true\n  required_plugins = ['rdma']\n[plugins.'io.containerd.nri.v1.nri']")
-		}, "nri-required-plugins", func(c *clinic) { c.edit("  required_plugins = ['rdma']\n", "") }},
+		}, "nri-required-plugins", func(c *clinic) { c.edit("  required_plugins = ['rdma']\n", "") }, false},
 		{"two containerds", func(c *clinic) { second = c.secondContainerd(parts) }, "nri-owner", func(c *clinic) {
 			second.Stop()
-			c.run("systemctl restart containerd && systemctl restart nri-rdma")
-		}},
-		{"ulimit-adjuster beside the plugin", func(c *clinic) { install(c.T, "/opt/nri/plugins/10-ulimit-adjuster", "", 0o644) }, "nri-rivals", nil},
-		{"the plugin is killed", func(c *clinic) { c.stopPlugin() }, "plugin-runs", nil},
-		{"the plugin's configuration is garbage", func(c *clinic) { install(c.T, pluginFile, "memlok: 1Gi\n", 0o644) }, "plugin-config", func(c *clinic) { install(c.T, pluginFile, "memlock: unlimited\n", 0o644) }},
-		{"the policy in force is garbage", func(c *clinic) { install(c.T, policyFile, "garbage", 0o644) }, "policy-readable", nil},
+			c.run("systemctl restart containerd")
+		}, false},
+		{"ulimit-adjuster beside the plugin", func(c *clinic) { install(c.T, "/opt/nri/plugins/10-ulimit-adjuster", "", 0o644) }, "nri-rivals", nil, true},
+		{"the plugin is killed", func(c *clinic) { c.stopPlugin() }, "plugin-runs", nil, false},
+		{"the plugin's configuration is garbage", func(c *clinic) { install(c.T, pluginFile, "memlok: 1Gi\n", 0o644) }, "plugin-config", func(c *clinic) { install(c.T, pluginFile, "memlock: unlimited\n", 0o644) }, false},
+		{"the policy in force is garbage", func(c *clinic) {
+			if err := c.plugin.Signal(syscall.SIGSTOP); err != nil { // it mends its file now and then
+				c.Fatal(err)
+			}
+			install(c.T, policyFile, "garbage", 0o644)
+		}, "policy-readable", nil, false},
 		{"a container below policy", func(c *clinic) {
 			c.stopPlugin()
 			runContainer(c.T, pod, containerd.Container{Name: "below", Devices: containerd.Verbs(0)})
 			c.run("systemctl restart nri-rdma")
-		}, "container-memlock", nil},
+		}, "container-memlock", nil, false},
 		{"a user without the IPC_LOCK of the pod", func(c *clinic) {
 			c.stopPlugin()
 			runContainer(c.T, pod, containerd.Container{Name: "user", Devices: containerd.Verbs(0), User: 1000, AddCaps: []string{"IPC_LOCK"}})
 			c.run("systemctl restart nri-rdma")
-		}, "container-ipc-lock", nil},
+		}, "container-ipc-lock", nil, false},
 		{"no netdev in the pod", func(c *clinic) {
 			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "alone", Devices: containerd.Verbs(0), AddCaps: []string{"SYS_ADMIN"}, Args: []string{"/usr/bin/unshare", "--net", "sleep", "1000000"}})
-		}, "container-netdev", remove(&ephemeral)},
+		}, "container-netdev", remove(&ephemeral), false},
 		{"a hostPath of /dev/infiniband", func(c *clinic) {
 			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "hostpath", Mounts: []containerd.Mount{{Host: "/dev/infiniband", Container: "/dev/infiniband"}}})
-		}, "container-hostpath", remove(&ephemeral)},
+		}, "container-hostpath", remove(&ephemeral), false},
 		{"a memlock of 64Ki by a hand-made spec, and no plugin", func(c *clinic) {
 			c.uninstall()
 			c.addHandler("small", parts.Runtime("runc"), spec("small.json", strings.ReplaceAll(generated, "18446744073709551615", "65536")))
-		}, "base-spec-memlock", nil},
+		}, "base-spec-memlock", nil, false},
 		{"nothing gives memlock", func(c *clinic) {
 			if err := os.WriteFile(containerdFile, c.before, 0o644); err != nil {
 				c.Fatal(err)
 			}
-		}, "memlock-source", nil},
+		}, "memlock-source", nil, false},
 	}
 }

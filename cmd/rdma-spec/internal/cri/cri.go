@@ -33,9 +33,12 @@ type Runtime struct {
 	api           runtime.RuntimeServiceClient
 }
 
+// ErrLate means that a runtime did not answer in time.
+var ErrLate = errors.New("the runtime did not answer in time")
+
 const (
 	// answersWithin is how long a runtime may take to say its version.
-	answersWithin = 2 * time.Second
+	answersWithin = 5 * time.Second
 	// largestAnswer is what the kubelet takes.
 	largestAnswer = 16 << 20
 )
@@ -85,7 +88,7 @@ func plain(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
 	case codes.DeadlineExceeded:
-		return errors.New("the runtime did not answer in time")
+		return ErrLate
 	case codes.Unavailable:
 		return fmt.Errorf("the runtime cannot be reached: %s", rpcerror.Reason(err))
 	case codes.Unimplemented:

@@ -37,7 +37,7 @@ const (
 func configuredChecks() []Check {
 	return []Check{{
 		ID: "configuration-kept", Family: "plugin", Title: "What rdma-spec configure did is still in effect.",
-		Messages: []string{"RDMA is gone after an upgrade"},
+		Messages: []string{"RDMA gone after an upgrade"},
 		Why:      "Another tool rewrote the configuration, and RDMA containers no longer get their memlock.",
 		Asks:     []Question{QuestionConfigured, QuestionRuntimes}, Needs: []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
 	}}

@@ -32,6 +32,7 @@ type Container struct {
 
 	State    string   `json:"state"` // as in rdma-spec status: ok, below, refused, unknown
 	Problems []string `json:"problems,omitempty"`
+	Repair   string   `json:"repair,omitempty"`  // the command that raises its memlock
 	Memlock  *Bytes   `json:"memlock,omitempty"` // the lowest of its processes
 	Wanted   *Bytes   `json:"wanted,omitempty"`  // what the policy gives
 	Lacks    bool     `json:"lacks,omitempty"`   // it holds no HCA, and the policy gives some
@@ -59,9 +60,6 @@ func (c Container) object() string {
 	return fmt.Sprintf("container %s/%s %s", c.Namespace, c.Pod, c.Name)
 }
 
-// repair is the command that raises the container's memlock.
-func (c Container) repair() string { return fmt.Sprintf("rdma-spec repair %s/%s", c.Namespace, c.Pod) }
-
 // eachContainer looks at the RDMA containers one by one.
 func eachContainer(look func(v *View, c Container, all Containers) []Finding) func(*View) []Finding {
 	return func(v *View) []Finding {
@@ -84,14 +82,20 @@ func eachContainer(look func(v *View, c Container, all Containers) []Finding) fu
 	}
 }
 
-// judged looks at containers where a policy says what they should have.
+// judged looks at the RDMA containers where a policy says what they should have.
 func judged(look func(c Container) []Finding) func(*View) []Finding {
-	return eachContainer(func(_ *View, c Container, all Containers) []Finding {
-		if all.Policy == "" || !c.RDMA {
-			return nil
+	return func(v *View) []Finding {
+		var answer Containers
+		if err := v.Ask(QuestionContainers, &answer); err == nil && answer.Policy == "" && len(answer.Containers) > 0 {
+			return []Finding{unknown("", "No policy is in force, so what containers should have is unknown.")}
 		}
-		return look(c)
-	})
+		return eachContainer(func(_ *View, c Container, _ Containers) []Finding {
+			if !c.RDMA {
+				return nil
+			}
+			return look(c)
+		})(v)
+	}
 }
 
 // containerChecks are the checks of what containers have.
@@ -102,17 +106,17 @@ func containerChecks() []Check {
 			ID: "container-ipc-lock", Family: "containers", Title: "No container relies on an IPC_LOCK that its user does not have.",
 			Messages: []string{"Couldn't allocate MR although the pod adds IPC_LOCK"},
 			Why:      "The runtime gives the capability to root alone, and the memlock is too low.",
-			Asks:     asks, Look: eachContainer(containerIPCLock),
+			Asks:     asks, Look: judged(containerIPCLock),
 		},
 		{
 			ID: "container-memlock", Family: "containers", Title: "Each RDMA container has the memlock that the policy gives it.",
 			Messages: []string{"Couldn't register MR: Cannot allocate memory"},
 			Why:      "The container cannot register its memory.",
-			Asks:     asks, Needs: []string{"container-ipc-lock"}, Look: eachContainer(containerMemlock),
+			Asks:     asks, Needs: []string{"container-ipc-lock"}, Look: judged(containerMemlock),
 		},
 		{
 			ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
-			Messages: []string{"CreateContainerError: rdma-spec refuses the container"},
+			Messages: []string{"may not opt in by annotation"},
 			Why:      "The container is not created again when its pod restarts.",
 			Asks:     asks, Look: judged(containerRefused),
 		},
@@ -132,27 +136,23 @@ func containerChecks() []Check {
 }
 
 // containerIPCLock looks at containers that have the capability, and whose first process does not.
-func containerIPCLock(_ *View, c Container, _ Containers) []Finding {
+func containerIPCLock(c Container) []Finding {
 	enough := c.Wanted == nil && !c.Memlock.low() || c.Wanted != nil && c.Memlock != nil && *c.Memlock >= *c.Wanted
 	if !c.AddsLock || c.IPCLock == nil || *c.IPCLock || c.User <= 0 || !c.HostUsers || c.Memlock == nil || enough {
 		return nil
 	}
 	text := fmt.Sprintf("It has CAP_IPC_LOCK, and its process, which runs as user %d, does not; its memlock is %s.", c.User, c.Memlock)
-	return []Finding{wrong(c.object(), text, c.repair())}
+	return []Finding{wrong(c.object(), text, c.Repair)}
 }
 
-func containerMemlock(_ *View, c Container, all Containers) []Finding {
+func containerMemlock(c Container) []Finding {
 	switch {
-	case !c.RDMA:
-		return nil
-	case all.Policy == "":
-		return []Finding{unknown(c.object(), "No policy is in force, so what it should have is unknown.")}
 	case c.State == "unknown":
 		return []Finding{unknown(c.object(), sentence(c.Problems))}
 	case c.State != "below" || c.Lacks && (c.Wanted == nil || c.Memlock != nil && *c.Memlock >= *c.Wanted):
 		return nil
 	}
-	return []Finding{wrong(c.object(), sentence(c.Problems), c.repair())}
+	return []Finding{wrong(c.object(), sentence(c.Problems), c.Repair)}
 }
 
 // sentence makes a sentence of problems.

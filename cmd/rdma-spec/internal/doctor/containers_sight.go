@@ -21,7 +21,7 @@ func containerSightChecks() []Check {
 	return []Check{
 		{
 			ID: "container-hostpath", Family: "containers", Title: "No container has /dev/infiniband from a hostPath without the right to open it.",
-			Messages: []string{"fi_getinfo: -61", "libibverbs: Warning: couldn't open config directory"},
+			Messages: []string{"fi_getinfo: -61"},
 			Why:      "Libraries find devices that the container may not open, and give up.",
 			Asks:     asks, Look: eachContainer(containerHostPath),
 		},
@@ -45,7 +45,7 @@ func containerSightChecks() []Check {
 		},
 		{
 			ID: "container-gid-index", Family: "containers", Title: "No container relies on a GID index.",
-			Messages: []string{"vendor err 129"},
+			Messages: []string{"error 12 with vendor err 129"},
 			Why:      "The index of a pod's GID differs from pod to pod.",
 			Asks:     asks, Look: eachContainer(containerGIDIndex),
 		},
@@ -62,8 +62,7 @@ func containerHostPath(_ *View, c Container, _ Containers) []Finding {
 	if len(c.HostPaths) == 0 || c.AllDevices {
 		return nil
 	}
-	switch {
-	case len(c.HCAs) == 0:
+	if len(c.HCAs) == 0 {
 		text := fmt.Sprintf("%s is mounted from the node, and the container may open none of its HCAs.", strings.Join(c.HostPaths, ", "))
 		return []Finding{wrong(c.object(), text, "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead")}
 	}

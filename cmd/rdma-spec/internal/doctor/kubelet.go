@@ -72,7 +72,7 @@ func kubeletChecks() []Check {
 		},
 		{
 			ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",
-			Messages: []string{"Insufficient rdma/hca_shared_devices_a", "allocatable 0"},
+			Messages: []string{"Insufficient rdma/hca_shared_devices_a", "allocatable 0 after the kubelet restarted"},
 			Why:      "The device plugin is not registered, and pods that request the resource stay pending.",
 			Asks:     asks, Needs: []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
 		},

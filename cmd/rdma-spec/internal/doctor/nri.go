@@ -38,7 +38,7 @@ func nriChecks() []Check {
 	return []Check{
 		{
 			ID: "nri-on", Family: "nri", Title: "NRI is on in each runtime.",
-			Messages: []string{"pods are silently not adjusted"},
+			Messages: []string{"pods silently unadjusted"},
 			Why:      "The plugin cannot register, and RDMA containers start without their memlock.",
 			Asks:     []Question{QuestionRuntimes, QuestionPlugin}, Needs: []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: withPlugin(nriOn),
 		},
@@ -62,13 +62,13 @@ func nriChecks() []Check {
 		},
 		{
 			ID: "nri-timeouts", Family: "nri", Title: "The timeouts of NRI give a plugin time to answer.",
-			Messages: []string{"failed to register plugin", "plugin request timed out"},
-			Why:      "The runtime drops a plugin that does not answer in time, and goes on without it.",
-			Asks:     []Question{QuestionRuntimes}, Needs: []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
+			Unheard: "Only the runtime's log reports it.",
+			Why:     "The runtime drops a plugin that does not answer in time, and goes on without it.",
+			Asks:    []Question{QuestionRuntimes}, Needs: []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
 		},
 		{
 			ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
-			Messages: []string{"both tried to set", "plugins tried to set RLIMIT_MEMLOCK"},
+			Messages: []string{"both tried to set"},
 			Why:      "Two plugins that set the same limit or device make the creation of the container fail.",
 			Asks:     []Question{QuestionPlugin, QuestionRuntimes}, Reads: []string{launchedFolder + "/*"}, Look: nriRivals,
 		},
@@ -110,8 +110,9 @@ func nriSocket(r Runtime, _ []Runtime) []Finding {
 	return []Finding{wrong(r.object(), text, r.restart())}
 }
 
+// nriOwner knows that a containerd without CRI, as Docker's, leaves the socket alone.
 func nriOwner(r Runtime, all []Runtime) []Finding {
-	if !r.Serves || r.PID == 0 || r.NRI.Listener == 0 || r.NRI.Listener == r.PID {
+	if r.Pods == 0 || r.PID == 0 || r.NRI.Listener == 0 || r.NRI.Listener == r.PID {
 		return nil
 	}
 	other, file := fmt.Sprintf("process %d", r.NRI.Listener), "its configuration"

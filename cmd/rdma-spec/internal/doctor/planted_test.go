@@ -39,7 +39,7 @@ const unlimited = Bytes(1<<64 - 1)
 // healthy is a node with two RoCE HCAs, containerd with two handlers, the plugin as a service, two RDMA containers, and a kubelet.
 func healthy() *sick {
 	trainer := Container{
-		Namespace: "ml", Pod: "train-0", Name: "worker", RDMA: true, State: "ok", Memlock: bytesOf(unlimited), Wanted: bytesOf(unlimited), User: 1000,
+		Namespace: "ml", Pod: "train-0", Name: "worker", RDMA: true, State: "ok", Repair: "rdma-spec repair ml/train-0", Memlock: bytesOf(unlimited), Wanted: bytesOf(unlimited), User: 1000,
 		IPCLock: yes(true), AddsLock: true, HostUsers: true, HCAs: []string{"mlx5_0"}, ConnectionManager: true, Seen: true,
 		SharedMem: bytesOf(8 << 30), LibVerbs: true, Providers: []string{"mlx5", "rxe"},
 	}
@@ -48,7 +48,7 @@ func healthy() *sick {
 	return &sick{
 		runtimes: Runtimes{[]Runtime{{
 			Name: "containerd", Version: "2.4.2", PID: 100, Unit: "containerd.service", Memlock: bytesOf(8 << 20),
-			Socket: "/run/containerd/containerd.sock", Serves: true, Config: "/etc/containerd/config.toml", Known: true, DefaultHandler: "runc",
+			Socket: "/run/containerd/containerd.sock", Serves: true, Pods: 2, Config: "/etc/containerd/config.toml", Known: true, DefaultHandler: "runc",
 			Handlers: []Handler{{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json", Memlock: bytesOf(unlimited), OCIVersion: "1.0.2", Program: "crun 1.8.1"}, {Name: "runc", Program: "runc"}},
 			NRI:      NRI{On: true, Socket: "/var/run/nri/nri.sock", SocketExists: true, Listener: 100, Validator: true, RegistrationTimeout: 5 * time.Second, RequestTimeout: 2 * time.Second},
 		}}},
@@ -160,9 +160,9 @@ var planted = map[string]struct {
 		s.runtime().NRI.SocketExists, s.plugin.Policy.Lives = false, false
 	}, "nri-socket", theRuntime, "systemctl restart containerd"},
 	"two containerds, and the other one has NRI's socket": {func(s *sick) {
-		s.runtimes.Runtimes = append(s.runtimes.Runtimes, Runtime{Name: "containerd", Socket: "/run/docker/c.sock", Config: "/run/docker/c.toml", PID: 101, Known: true, CRIDisabled: true})
-		s.runtime().NRI.Listener = 101
-	}, "nri-owner", theRuntime, "of /run/docker/c.toml, restart that runtime"},
+		s.runtimes.Runtimes = append(s.runtimes.Runtimes, Runtime{Name: "containerd", Version: "2.4.2", Socket: "/run/second/c.sock", Config: "/run/second/c.toml", PID: 101, Serves: true, Known: true, NRI: s.runtime().NRI})
+		s.runtimes.Runtimes[0].NRI.Listener, s.runtimes.Runtimes[1].NRI.Listener = 101, 101
+	}, "nri-owner", theRuntime, "of /run/second/c.toml, restart that runtime"},
 	"plugins are required globally": {func(s *sick) {
 		s.runtime().NRI.Required = []string{"rdma"}
 	}, "nri-required-plugins", theRuntime, "Remove required_plugins from /etc/containerd/config.toml"},
@@ -300,6 +300,9 @@ func TestHealthyNodes(t *testing.T) {
 		"Docker's containerd beside it": func(s *sick) {
 			s.runtimes.Runtimes = append(s.runtimes.Runtimes, Runtime{Name: "containerd", Config: "/run/docker/c.toml", PID: 101, Known: true, CRIDisabled: true, NRI: NRI{Off: "disabled_plugins has it"}})
 		},
+		"a second containerd without pods": func(s *sick) {
+			s.runtimes.Runtimes = append(s.runtimes.Runtimes, Runtime{Name: "containerd", Version: "2.4.2", Socket: "/run/second/c.sock", Config: "/run/second/c.toml", PID: 101, Serves: true, Known: true, NRI: s.runtime().NRI})
+		},
 		"CRI-O beside a containerd that is only installed": func(s *sick) {
 			crio := *s.runtime()
 			crio.Name, crio.Version, crio.Socket, crio.Handlers = "cri-o", "1.34.0", "/run/crio/crio.sock", nil
@@ -353,6 +356,7 @@ func TestUnknownIsNoFault(t *testing.T) {
 		"an unread configuration": func(s *sick) {
 			*s.runtime() = Runtime{Name: "containerd", PID: 100, Socket: "/run/containerd/containerd.sock", Serves: true}
 		},
+		"a runtime that is late": func(s *sick) { s.runtime().Serves, s.runtime().Late = false, true },
 		"a newer crun":           func(s *sick) { s.runtime().Handlers[1].Program = "crun 1.15" },
 		"no policy":              func(s *sick) { s.containers.Policy = "" },
 		"a container unread":     func(s *sick) { s.container().State, s.container().Seen = "unknown", false },

@@ -40,7 +40,9 @@ type Runtime struct {
 
 	Socket string `json:"socket,omitempty"`
 	Serves bool   `json:"serves"`          // CRI
+	Pods   int    `json:"pods"`            // how many it has
 	Error  string `json:"error,omitempty"` // why CRI does not answer
+	Late   bool   `json:"late,omitempty"`  // it did not answer in time
 
 	Config         string    `json:"config,omitempty"`      // the file
 	ConfigError    string    `json:"configError,omitempty"` // why the runtime cannot load it
@@ -153,7 +155,7 @@ func runtimeChecks() []Check {
 		},
 		{
 			ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
-			Messages: []string{"ulimit -l is 64 although the NRI plugin is registered"},
+			Messages: []string{"ulimit -l is 8192 although the plugin is registered"},
 			Why:      "Containers start without the memlock that the plugin gives them, and nothing reports it.",
 			Asks:     []Question{QuestionRuntimes}, Look: eachRuntime(runtimeRlimits),
 		},
@@ -187,6 +189,8 @@ func criServes(v *View) []Finding {
 	for _, r := range answer.Runtimes {
 		running := r.PID > 0 || r.Socket != ""
 		switch {
+		case r.Late:
+			found = append(found, unknown(r.object(), "It did not answer in time."))
 		case r.Serves || r.CRIDisabled && (serves || !used) || !running && (serves || !used):
 		case r.CRIDisabled:
 			cure := fmt.Sprintf("Remove cri from disabled_plugins in %s, and then: %s", r.Config, r.restart())

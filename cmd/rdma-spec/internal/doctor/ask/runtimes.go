@@ -184,7 +184,7 @@ func (n *node) serves(ctx context.Context, r *doctor.Runtime) {
 	}
 	answering, _, err := cri.Connect(ctx, filepath.Join(n.root, r.Socket), n.root)
 	if err != nil {
-		r.Error = err.Error()
+		r.Error, r.Late = err.Error(), errors.Is(err, cri.ErrLate)
 		if r.PID == 0 {
 			r.Socket = "" // it does not run, and the socket is what it would listen at
 		}
@@ -192,6 +192,8 @@ func (n *node) serves(ctx context.Context, r *doctor.Runtime) {
 	}
 	defer answering[0].Close()
 	r.Serves, r.Name, r.Version = true, answering[0].Name, answering[0].Version
+	pods, _ := answering[0].Pods(ctx) // without an answer, there are none
+	r.Pods = len(pods)
 }
 
 // nri looks at the socket of NRI.
