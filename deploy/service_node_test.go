@@ -49,7 +49,6 @@ const (
 // test starts systemd and then itself in the namespace.
 func TestNodeService(t *testing.T) { besideSystemd(t, nil, testService) }
 
-		cmd := beside.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-bin", *bin)
 func testService(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // an emulated CPU on a busy host
 	defer cancel()

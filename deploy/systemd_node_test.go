@@ -7,9 +7,7 @@ package deploy_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 )
 
@@ -24,12 +22,12 @@ func besideSystemd(t *testing.T, install, do func(t *testing.T)) {
 		if install != nil {
 			install(t)
 		}
-		pid := startSystemd(t)
+		beside := startSystemd(t)
 		self, err := filepath.Abs(os.Args[0])
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("nsenter", "--target", strconv.Itoa(pid), "--pid", "--mount", "--wd=.", self, "-test.run=^"+t.Name()+"$", "-test.v", "-bin", *bin)
+		cmd := beside.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-bin", *bin)
 		cmd.Env = append(os.Environ(), inside+"=1")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
