@@ -20,10 +20,11 @@ import (
 // questions answers what the doctor asks about a live node.
 func (o nodeOptions) questions() map[doctor.Question]doctor.Ask {
 	return map[doctor.Question]doctor.Ask{
-		doctor.QuestionKernelLog: doctor.KernelLog(o.root),
-		doctor.QuestionRuntimes:  ask.Runtimes(o.root),
-		doctor.QuestionPlugin:    ask.Plugin(o.root),
-		doctor.QuestionKubelet:   ask.Kubelet(o.root),
+		doctor.QuestionKernelLog:  doctor.KernelLog(o.root),
+		doctor.QuestionRuntimes:   ask.Runtimes(o.root),
+		doctor.QuestionPlugin:     ask.Plugin(o.root),
+		doctor.QuestionKubelet:    ask.Kubelet(o.root),
+		doctor.QuestionConfigured: ask.Configured(o.root),
 		doctor.QuestionContainers: func(ctx context.Context) ([]byte, error) {
 			answer, err := o.containers(ctx, limits.New(o.root))
 			if err != nil {

@@ -5,10 +5,10 @@ package doctor
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
-	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 )
 
 // QuestionConfigured asks for the files that `rdma-spec configure` wrote and that were changed since. The answer is a Configured.
@@ -16,15 +16,7 @@ const QuestionConfigured Question = "configured.json"
 
 // Configured are the files that `rdma-spec configure` wrote and that somebody changed since.
 type Configured struct {
-	Overwritten []Overwritten `json:"overwritten"`
-}
-
-// Overwritten is such a file.
-type Overwritten struct {
-	Path    string    `json:"path"`
-	Feature string    `json:"feature"` // on whose behalf configure wrote it, such as "nri" or "handler rdma"
-	Since   time.Time `json:"since"`   // when configure wrote it
-	Missing bool      `json:"missing,omitempty"`
+	Overwritten []change.Overwriting `json:"overwritten"`
 }
 
 // The features of configure whose effect shows in a runtime's effective configuration.
@@ -55,27 +47,18 @@ func configurationKept(v *View) []Finding {
 	return eachRuntime(func(_ *View, r Runtime, all []Runtime) (found []Finding) {
 		var told []string
 		for _, o := range answer.Overwritten {
-			object, cure := o.lost(r, all)
+			object, cure := lost(o, r, all)
 			if cure != "" && r.Known && !slices.Contains(told, object) {
 				told = append(told, object)
-				found = append(found, wrong(object, o.String(), cure))
+				found = append(found, wrong(object, sentence([]string{o.String()}), cure))
 			}
 		}
 		return found
 	})(v)
 }
 
-// String returns what happened.
-func (o Overwritten) String() string {
-	what := "changed"
-	if o.Missing {
-		what = "removed"
-	}
-	return fmt.Sprintf("Another tool has %s %s since rdma-spec configure %s wrote it on %s.", what, o.Path, o.Feature, o.Since.UTC().Format(time.DateOnly))
-}
-
 // lost returns what a runtime has lost, and the command that brings it back; no command where it has lost nothing.
-func (o Overwritten) lost(r Runtime, all []Runtime) (object, cure string) {
+func lost(o change.Overwriting, r Runtime, all []Runtime) (object, cure string) {
 	name, isHandler := strings.CutPrefix(o.Feature, featureHandler)
 	switch {
 	case o.Feature == featureNRI && !r.NRI.On:

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -146,15 +147,15 @@ var planted = map[string]struct {
 	}, "nri-on", theRuntime, "rdma-spec configure nri --config /etc/containerd/config.toml && systemctl restart containerd"},
 	"NRI is off since another tool rewrote the file": {func(s *sick) {
 		s.runtime().NRI.On, s.runtime().NRI.SocketExists, s.plugin.Policy = false, false, PolicyInForce{}
-		s.configured.Overwritten = []Overwritten{{Path: "/etc/containerd/config.toml", Feature: "nri"}, {Path: "/etc/containerd/conf.d/nri.toml", Feature: "nri", Missing: true}}
+		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "nri"}, {Path: "/etc/containerd/conf.d/nri.toml", Feature: "nri", Missing: true}}
 	}, "configuration-kept", theRuntime, "rdma-spec configure nri && systemctl restart containerd"},
 	"another tool removed a handler": {func(s *sick) {
 		s.runtime().Handlers = s.runtime().Handlers[1:]
-		s.configured.Overwritten = []Overwritten{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
 	}, "configuration-kept", theRuntime + " handler rdma", "rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
 	"another tool removed a base spec": {func(s *sick) {
 		s.runtime().Handlers[0].BaseSpec = ""
-		s.configured.Overwritten = []Overwritten{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
 	}, "configuration-kept", theRuntime + " handler rdma", "rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
 	"the socket of NRI is gone": {func(s *sick) {
 		s.runtime().NRI.SocketExists, s.plugin.Policy.Lives = false, false
@@ -312,7 +313,7 @@ func TestHealthyNodes(t *testing.T) {
 			*s = sick{files: hcatest.RoCENode().Files(), unanswered: []Question{QuestionContainers}}
 		},
 		"files that administrators edited": func(s *sick) {
-			s.configured.Overwritten = []Overwritten{{Path: "/etc/containerd/config.toml", Feature: "nri"}, {Path: "/etc/rdma-spec/config.yaml", Feature: "plugin"}, {Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+			s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "nri"}, {Path: "/etc/rdma-spec/config.yaml", Feature: "plugin"}, {Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
 		},
 		"a finite memlock that the policy gives": func(s *sick) {
 			s.container().Memlock, s.container().Wanted, s.container().IPCLock = bytesOf(16<<30), bytesOf(16<<30), yes(false)

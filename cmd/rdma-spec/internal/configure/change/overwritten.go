@@ -10,10 +10,10 @@ import (
 
 // Overwriting is a file that was written by configure and that another tool has changed or removed since.
 type Overwriting struct {
-	Path    string // on the node
-	Feature string // on whose behalf configure wrote it, such as nri
-	Since   time.Time
-	Missing bool
+	Path    string    `json:"path"`    // on the node
+	Feature string    `json:"feature"` // on whose behalf configure wrote it, such as "nri" or "handler rdma"
+	Since   time.Time `json:"since"`   // when configure wrote it
+	Missing bool      `json:"missing,omitempty"`
 }
 
 // String returns what happened, on one line.
