@@ -117,7 +117,7 @@ func TestCDI(t *testing.T) {
 		lock := containerd.Container{Name: "root", CDIDevices: []string{cdiDevice}, Args: []string{"/opt/locker", "mmap", "67108864"}}
 		locks := runContainer(t, pod, withLocker(lock))
 		expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "uid-1000", User: 1000, CDIDevices: []string{cdiDevice}}), "unlimited")
-		if got, err := pod.Wait(within(t, patience), locks); err != nil || strings.TrimSpace(got.Out) != "locked" {
+		if got, err := pod.Wait(within(t, 2*patience), locks); err != nil || strings.TrimSpace(got.Out) != "locked" {
 			t.Errorf("the container says %q, %v", got.Out, err)
 		}
 		writeCDI(t)
