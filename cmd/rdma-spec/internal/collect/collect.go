@@ -119,7 +119,7 @@ func (t *taker) step(folder, name string, rest []string) {
 		t.add(archive.Entry{Name: at, Folder: true})
 		t.match(at, rest)
 	case len(rest) > 0: // a file where the pattern has a folder
-	case secretFile(at):
+	case secretFile(at), strings.HasPrefix(at, "sys/") && info.Mode().Perm()&0o444 == 0: // an attribute that is only written
 	case info.Mode().IsRegular():
 		if t.add(archive.Entry{Name: at}) {
 			t.contains = append(t.contains, at)
@@ -146,11 +146,15 @@ func (t *taker) add(e archive.Entry) bool {
 	return true
 }
 
-// miss records that something cannot be copied. What is gone is not on the node.
+// miss records that something cannot be copied. What is gone is not on the node, and neither is an attribute that has no value for now, as
+// the speed of an interface that is down.
 func (t *taker) miss(name string, err error) {
-	if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !errors.Is(err, syscall.ENOTDIR) {
-		t.missing[name] = oserror.Reason(err).Error()
+	for _, none := range []error{fs.ErrNotExist, syscall.ESRCH, syscall.ENOTDIR, syscall.EINVAL, syscall.EOPNOTSUPP} {
+		if errors.Is(err, none) {
+			return
+		}
 	}
+	t.missing[name] = oserror.Reason(err).Error()
 }
 
 // maxLinks bounds the links on the way to a file, as in Linux.

@@ -142,7 +142,16 @@ func TestTakeIsBounded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "unreadable"), nil, 0); err != nil {
 		t.Fatal(err)
 	}
-	c := take(t, root, "*")
+	if err := os.Mkdir(filepath.Join(root, "sys"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "sys/rescan"), nil, 0o200); err != nil { // it is only written, so it is not missing
+		t.Fatal(err)
+	}
+	c := take(t, root, "*", "sys/*")
+	if got := strings.Join(lines(c), "\n"); strings.Contains(got, "rescan") {
+		t.Errorf("entries:\n%s", got)
+	}
 	want := []string{"too-large: it has more than 4194304 bytes"}
 	if unix.Geteuid() != 0 {
 		want = append(want, "unreadable: permission denied")
