@@ -6,11 +6,15 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
@@ -68,5 +72,36 @@ func TestDoctorOfContainers(t *testing.T) {
 				t.Errorf("(-want +got):\n%s\n%s", diff, stdout)
 			}
 		})
+	}
+}
+
+// The doctor is told which file another tool has overwritten since configure wrote it.
+func TestDoctorOfConfiguredFiles(t *testing.T) {
+	root, _ := cdiNode(t, "etc/systemd/system/containerd.service")
+	if got := call("", "configure", "limits", "--root", root); got.Status != 0 {
+		t.Fatalf("%+v", got)
+	}
+	answer := func() []change.Overwriting {
+		t.Helper()
+		text, err := nodeOptions{root: root}.questions()[doctor.QuestionConfigured](t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got doctor.Configured
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		return got.Overwritten
+	}
+	if got := answer(); len(got) != 0 {
+		t.Errorf("untouched: %v", got)
+	}
+	const dropIn = "/etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"
+	if err := os.WriteFile(filepath.Join(root, dropIn), []byte("[Service]\nLimitMEMLOCK=64K\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := []change.Overwriting{{Path: dropIn, Feature: "limits"}}
+	if diff := cmp.Diff(want, answer(), cmpopts.IgnoreFields(change.Overwriting{}, "Since")); diff != "" {
+		t.Errorf("changed (-want +got):\n%s", diff)
 	}
 }
