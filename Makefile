@@ -20,7 +20,7 @@ SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEver
 
 export CGO_ENABLED = 0
 
-.PHONY: help build arm64 demo node check test deps unit race mutations fuzz e2e kit critest bench lint clean
+.PHONY: help build arm64 image push demo node check test deps unit race mutations fuzz e2e kit critest bench lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,14 @@ build: ## static binaries of nri-rdma and rdma-spec in bin/
 
 arm64: ## the same for arm64, in bin/arm64/
 	GOARCH=arm64 go build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec
+
+# Every file of an image or a release has the time of the commit.
+RELEASE = go -C deploy/release run . $(1) --root ../.. --version $(VERSION) --date $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}
+image: build arm64 ## the container image for both architectures: bin/image, an OCI layout, and bin/image.tar
+	$(call RELEASE,image)
+
+push: image ## that image to a registry: IMAGE=registry.example.com/rdma-spec:v1
+	go -C deploy/release run . push ../../bin/image $(IMAGE)
 
 demo: bin/rdma-node build ## the main job, told on a real RDMA node that boots in QEMU
 	@go build -o bin/ ./test/demo
@@ -46,15 +54,20 @@ test: deps build $(LINTER) bin/rdma-node bin/e2e.test ## all tests (needs root f
 	bin/rdma-node --parts all --prepare
 	go run ./test/suite $(PARTS)
 
-# What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, and systemd-analyze.
+# What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze,
+# and an emulator for the programs of arm64.
 deps:
-	@command -v gcc systemd-analyze >/dev/null && [ "$$(command -v gcc systemd-analyze | wc -l)" = 2 ] || \
-	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev systemd; }
+	@[ "$$(command -v gcc systemd-analyze qemu-aarch64 | wc -l)" = 3 ] || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev systemd qemu-user; }
 
 # The suite counts tests, and runs all of them. Otherwise what has passed with the same sources is not run again.
 GOTEST := go test $(if $(SUITE),-v -count=1)
 unit: deps ## tests that need no node
 	$(GOTEST) ./...
+	$(RELEASE_TEST)
+
+# A module of its own, for its dependencies. go test does not see when files outside of it change.
+RELEASE_TEST = cd deploy/release && go test $(if $(SUITE),-v) -count=1 ./...
 
 race: deps ## the same tests under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race ./...
@@ -121,6 +134,7 @@ bench: ## what nri-rdma costs a node, beside other plugins (needs root)
 
 lint: $(LINTER) ## golangci-lint, with go vet in it
 	$(LINTER) run ./...
+	cd deploy/release && $(LINTER) run ./...
 
 $(LINTER):
 	mkdir -p $(@D)
