@@ -20,7 +20,7 @@ SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEver
 
 export CGO_ENABLED = 0
 
-.PHONY: help build arm64 image push demo node check test deps unit race mutations fuzz e2e kit critest bench lint clean
+.PHONY: help build arm64 image push release demo node check test deps unit race mutations fuzz e2e kit critest bench lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ arm64: ## the same for arm64, in bin/arm64/
 RELEASE = go -C deploy/release run . $(1) --root ../.. --version $(VERSION) --date $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}
 image: build arm64 ## the container image for both architectures: bin/image, an OCI layout, and bin/image.tar
 	$(call RELEASE,image)
+
+release: build arm64 ## all that a release has, in bin/release: image, archives, packages, chart, bill of materials, checksums
+	$(call RELEASE,all)
 
 push: image ## that image to a registry: IMAGE=registry.example.com/rdma-spec:v1
 	go -C deploy/release run . push ../../bin/image $(IMAGE)
@@ -55,10 +58,15 @@ test: deps build $(LINTER) bin/rdma-node bin/e2e.test ## all tests (needs root f
 	go run ./test/suite $(PARTS)
 
 # What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze,
-# and an emulator for the programs of arm64.
-deps:
+# an emulator for the programs of arm64, and promtool without the rest of Prometheus.
+PROMTOOL := $(CACHE)/bin/promtool
+deps: $(PROMTOOL)
 	@[ "$$(command -v gcc systemd-analyze qemu-aarch64 | wc -l)" = 3 ] || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev systemd qemu-user; }
+
+$(PROMTOOL):
+	@mkdir -p $(@D)/tmp && cd $(@D)/tmp && rm -f prometheus_*.deb && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; }
+	@cd $(@D)/tmp && dpkg-deb --fsys-tarfile prometheus_*.deb | tar x --strip-components 3 ./usr/bin/promtool && mv promtool $@ && rm prometheus_*.deb
 
 # The suite counts tests, and runs all of them. Otherwise what has passed with the same sources is not run again.
 GOTEST := go test $(if $(SUITE),-v -count=1)

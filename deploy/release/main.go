@@ -29,7 +29,7 @@ func main() {
 
 func newCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "release", Short: "Make what people install", SilenceUsage: true, SilenceErrors: true}
-	cmd.AddCommand(newImageCommand(), newPushCommand())
+	cmd.AddCommand(newImageCommand(), newAllCommand(), newPushCommand())
 	return cmd
 }
 
@@ -67,6 +67,22 @@ func newImageCommand() *cobra.Command {
 		},
 	}
 	f.add(cmd, "bin")
+	return cmd
+}
+
+func newAllCommand() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use: "all", Short: "Make everything that a release has, and nothing else in the folder", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			r, err := f.read()
+			if err != nil {
+				return err
+			}
+			return r.writeAll()
+		},
+	}
+	f.add(cmd, "bin/release")
 	return cmd
 }
 

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
 )
 
@@ -108,14 +110,14 @@ func TestImageIsSmall(t *testing.T) {
 	}
 }
 
-// TestImageIsReproducible checks that the same programs make the same image and the same bill of materials, and that the latter names
-// every module that is in a program.
-func TestImageIsReproducible(t *testing.T) {
+// TestReleaseIsReproducible checks that the same programs make the same release, and that its bill of materials names every module that is
+// in a program.
+func TestReleaseIsReproducible(t *testing.T) {
 	var outputs [2][]bundle.File
 	var r *release
 	for i := range outputs {
 		r = makeRelease(t)
-		if err := r.writeImage(); err != nil {
+		if err := r.writeAll(); err != nil {
 			t.Fatal(err)
 		}
 		var err error
@@ -125,6 +127,69 @@ func TestImageIsReproducible(t *testing.T) {
 	}
 	sameFiles(t, outputs[0], outputs[1])
 	checkSBOM(t, r, filepath.Join(r.output, "image.spdx.json"))
+	want := []string{
+		"SHA256SUMS", "daemonset.yaml", "image.spdx.json", "image.tar", "nri-rdma-1.2.3.tgz", "rdma-spec-1.2.3-1.aarch64.rpm", "rdma-spec-1.2.3-1.x86_64.rpm",
+		"rdma-spec_1.2.3-1_amd64.deb", "rdma-spec_1.2.3-1_arm64.deb", "rdma-spec_1.2.3_linux_amd64.tar.gz", "rdma-spec_1.2.3_linux_arm64.tar.gz",
+	}
+	var got []string
+	for _, f := range outputs[0] {
+		if !strings.HasPrefix(f.Name, "image/") {
+			got = append(got, f.Name)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files, -want +got:\n%s", diff)
+	}
+	cmd := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	cmd.Dir = r.output
+	if out, err := cmd.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != len(want)-1 {
+		t.Errorf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	checkDeb(t, filepath.Join(r.output, "rdma-spec_1.2.3-1_amd64.deb"))
+}
+
+// checkDeb checks a deb as dpkg reads it: what it has, and that its units are for the paths that it installs to.
+func checkDeb(t *testing.T, file string) {
+	t.Helper()
+	folder := t.TempDir()
+	for _, command := range [][]string{{"dpkg-deb", "-R", file, folder}, {"sh", "-n", folder + "/DEBIAN/postinst"}, {"sh", "-n", folder + "/DEBIAN/prerm"}, {"sh", "-n", folder + "/DEBIAN/postrm"}} {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", command, err, out)
+		}
+	}
+	for path, has := range map[string]string{
+		"DEBIAN/conffiles":                                  "/etc/rdma-spec/config.yaml",
+		"DEBIAN/control":                                    "Version: 1.2.3-1\n",
+		"etc/rdma-spec/config.yaml":                         "rdma-spec config show",
+		"usr/lib/systemd/system/nri-rdma.service":           "ExecStart=/usr/bin/nri-rdma\n",
+		"usr/lib/systemd/system/nri-rdma-validator.service": "ExecPaths=/usr/bin/nri-rdma\n",
+		"usr/share/bash-completion/completions/rdma-spec":   "rdma-spec",
+		"usr/share/doc/rdma-spec/nri-rdma-http.conf":        "/usr/bin/nri-rdma --http",
+		"usr/share/doc/rdma-spec/copyright":                 "Apache License",
+	} {
+		text, err := os.ReadFile(filepath.Join(folder, path))
+		if err != nil || !strings.Contains(string(text), has) {
+			t.Errorf("%s does not have %q: %v", path, has, err)
+		}
+		if strings.Contains(string(text), "/usr/local/bin/nri-rdma") {
+			t.Errorf("%s names the path of an installation by hand", path)
+		}
+	}
+	out, err := exec.Command(filepath.Join(folder, "usr/bin/rdma-spec"), "config", "check", filepath.Join(folder, "etc/rdma-spec/config.yaml")).CombinedOutput()
+	if err != nil {
+		t.Errorf("the packaged configuration: %v\n%s", err, out)
+	}
+	for page, want := range map[string][]string{
+		"man8/nri-rdma.8.gz":  {".TH NRI\\-RDMA 8 2023-11-14", "\\-\\-http"},
+		"man1/rdma-spec.1.gz": {".SH RDMA\\-SPEC CONFIGURE NRI", ".SH RDMA\\-SPEC EXPLAIN", "\\-\\-dry\\-run"},
+	} {
+		out, err := exec.Command("gzip", "-dc", filepath.Join(folder, "usr/share/man", page)).Output()
+		for _, text := range want {
+			if err != nil || !strings.Contains(string(out), text) {
+				t.Errorf("%s does not have %q: %v", page, text, err)
+			}
+		}
+	}
 }
 
 // sameFiles checks that two lists of files are the same. go-cmp takes minutes for files of this size.

@@ -64,7 +64,7 @@ func parents(name string) (all []string) {
 // Gzip compresses a text. The header has no name and no time.
 func Gzip(text []byte) ([]byte, error) {
 	var packed bytes.Buffer
-	w, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	w, err := gzip.NewWriterLevel(&packed, gzip.DefaultCompression)
 	if err != nil {
 		return nil, err
 	}

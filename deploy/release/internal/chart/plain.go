@@ -98,6 +98,16 @@ func Plain(root string) (map[string]string, error) {
 	return texts, nil
 }
 
+// DaemonSet returns daemonset.yaml with another image.
+func DaemonSet(root, image string) (string, error) {
+	texts, err := Plain(root)
+	own := "image: rdma-spec:devel\n"
+	if err == nil && strings.Count(texts["daemonset.yaml"], own) != 1 {
+		err = fmt.Errorf("daemonset.yaml does not have %q once", own)
+	}
+	return strings.Replace(texts["daemonset.yaml"], own, "image: "+image+"\n", 1), err
+}
+
 // withHead puts what a plain file has before a marker, the comments for its readers, before a text.
 func withHead(root, file, marker, text string) (string, error) {
 	old, err := os.ReadFile(filepath.Join(root, "deploy", file))
