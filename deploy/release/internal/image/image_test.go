@@ -5,6 +5,7 @@ package image_test
 
 import (
 	"archive/tar"
+	"errors"
 	"io"
 	"log"
 	"net/http/httptest"
@@ -103,11 +104,11 @@ func TestIndex(t *testing.T) {
 func programs(t *testing.T, img v1.Image) map[string]string {
 	t.Helper()
 	unpacked := mutate.Extract(img)
-	defer unpacked.Close()
+	defer func() { _ = unpacked.Close() }() // it is read to its end
 	got := map[string]string{}
 	for r := tar.NewReader(unpacked); ; {
 		header, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return got
 		}
 		if err != nil {

@@ -49,7 +49,7 @@ func Write(o Options, format, folder string) (string, error) {
 	script := func(name string) string { return filepath.Join(o.Root, Scripts, name+".sh") }
 	info := nfpm.WithDefaults(&nfpm.Info{
 		Name: "rdma-spec", Arch: o.Arch, Platform: "linux", Version: o.Version, VersionSchema: "semver", Release: "1", Section: "admin", Priority: "optional",
-		Maintainer: "The rdma-spec Authors <maintainers@rdma-spec.dev>", Vendor: "The rdma-spec Authors", Homepage: "https://github.com/rdma-spec/rdma-spec",
+		Maintainer: "The rdma-spec Authors <rdma-spec@users.noreply.github.com>", Vendor: "The rdma-spec Authors", Homepage: "https://github.com/rdma-spec/rdma-spec",
 		License:     "Apache-2.0",
 		Description: "Gives RDMA containers memlock, IPC_LOCK and devices, and no other containers",
 		MTime:       o.Date, DisableGlobbing: true,
