@@ -20,7 +20,7 @@ SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEver
 
 export CGO_ENABLED = 0
 
-.PHONY: help build arm64 demo node check test deps unit race mutations fuzz e2e kit critest bench lint clean
+.PHONY: help build arm64 image push release demo node check test deps unit race mutations fuzz e2e kit critest bench lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,17 @@ build: ## static binaries of nri-rdma, rdma-spec and rdma-hook in bin/
 
 arm64: ## the same for arm64, in bin/arm64/
 	GOARCH=arm64 go build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
+
+# Every file of an image or a release has the time of the commit.
+RELEASE = go -C deploy/release run . $(1) --root ../.. --version $(VERSION) --date $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}
+image: build arm64 ## the container image for both architectures: bin/image, an OCI layout, and bin/image.tar
+	$(call RELEASE,image)
+
+release: build arm64 ## all that a release has, in bin/release: image, archives, packages, chart, bill of materials, checksums
+	$(call RELEASE,all)
+
+push: image ## that image to a registry: IMAGE=registry.example.com/rdma-spec:v1
+	go -C deploy/release run . push ../../bin/image $(IMAGE)
 
 demo: bin/rdma-node build ## the main job, told on a real RDMA node that boots in QEMU
 	@go build -o bin/ ./test/demo
@@ -46,16 +57,25 @@ test: deps build $(LINTER) bin/rdma-node bin/e2e.test ## all tests (needs root f
 	bin/rdma-node --parts all --prepare
 	go run ./test/suite $(PARTS)
 
-# What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze, and
-# jq for kubectl rdma.
-deps:
-	@command -v gcc jq systemd-analyze >/dev/null && [ "$$(command -v gcc jq systemd-analyze | wc -l)" = 3 ] || \
-	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc jq libc6-dev systemd; }
+# What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze,
+# jq for kubectl rdma, an emulator for the programs of arm64, and promtool without the rest of Prometheus.
+PROMTOOL := $(CACHE)/bin/promtool
+deps: $(PROMTOOL)
+	@[ "$$(command -v gcc jq systemd-analyze qemu-aarch64 | wc -l)" = 4 ] || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc jq libc6-dev systemd qemu-user; }
+
+$(PROMTOOL):
+	@mkdir -p $(@D)/tmp && cd $(@D)/tmp && rm -f prometheus_*.deb && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; }
+	@cd $(@D)/tmp && dpkg-deb --fsys-tarfile prometheus_*.deb | tar x --strip-components 3 ./usr/bin/promtool && mv promtool $@ && rm prometheus_*.deb
 
 # The suite counts tests, and runs all of them. Otherwise what has passed with the same sources is not run again.
 GOTEST := go test $(if $(SUITE),-v -count=1)
 unit: deps ## tests that need no node
 	$(GOTEST) ./...
+	$(RELEASE_TEST)
+
+# A module of its own, for its dependencies. go test does not see when files outside of it change.
+RELEASE_TEST = cd deploy/release && go test $(if $(SUITE),-v) -count=1 ./...
 
 race: deps ## the same tests under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race ./...
@@ -125,6 +145,7 @@ bench: ## what nri-rdma costs a node, beside other plugins (needs root)
 
 lint: $(LINTER) ## golangci-lint, with go vet in it
 	$(LINTER) run ./...
+	cd deploy/release && $(LINTER) run ./...
 
 $(LINTER):
 	mkdir -p $(@D)

@@ -18,14 +18,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// texts returns the documentation: README.md, CONTRIBUTING.md, and the pages in docs.
+// texts returns the documentation: the pages in the top folder, and those in docs.
 func texts(t *testing.T) []string {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no pages in docs: %v", err)
 	}
-	files := []string{"README.md", "CONTRIBUTING.md"}
+	files := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"}
 	for _, page := range pages {
 		files = append(files, filepath.Join("docs", filepath.Base(page)))
 	}

@@ -66,8 +66,8 @@ func start(t *testing.T, script string) (pid int, lines *bufio.Scanner) {
 }
 
 func TestRealProcess(t *testing.T) {
-	pid, _ := start(t, "echo; sleep 1000")
-	other, _ := start(t, "echo; sleep 1000")
+	pid, _ := start(t, "sleep 1000 & echo; wait")
+	other, _ := start(t, "sleep 1000 & echo; wait")
 	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA, other: idB}}}
 	before, err := p.Memlock(pid)
 	if err != nil || before.Soft != softLow {

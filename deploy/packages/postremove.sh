@@ -1,0 +1,14 @@
+#!/bin/sh
+# Copyright The rdma-spec Authors.
+# SPDX-License-Identifier: Apache-2.0
+
+# After the files have gone. deb: remove, then purge; rpm: 0 on removal, 1 on upgrade. The record of rdma-spec configure stays, in
+# /var/lib/rdma-spec: without it nobody can put back what was changed.
+set -e
+if [ -d /run/systemd/system ]; then
+  systemctl daemon-reload
+fi
+case "$1" in
+purge) rm -rf /etc/rdma-spec /run/rdma-spec ;;
+0) rm -rf /run/rdma-spec ;;
+esac

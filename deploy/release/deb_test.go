@@ -1,0 +1,61 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// checkDeb checks a deb as dpkg reads it: what it has, and that its units are for the paths that it installs to.
+func checkDeb(t *testing.T, file string) {
+	t.Helper()
+	folder := t.TempDir()
+	commands := [][]string{{"dpkg-deb", "-R", file, folder}}
+	for _, script := range []string{"postinst", "prerm", "postrm"} {
+		commands = append(commands, []string{"sh", "-n", filepath.Join(folder, "DEBIAN", script)})
+	}
+	for _, command := range commands {
+		if out, err := exec.Command(command[0], command[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", command, err, out)
+		}
+	}
+	for path, has := range map[string]string{
+		"DEBIAN/conffiles":                                  "/etc/rdma-spec/config.yaml",
+		"DEBIAN/control":                                    "Version: 1.2.3-1\n",
+		"etc/rdma-spec/config.yaml":                         "rdma-spec config show",
+		"usr/lib/systemd/system/nri-rdma.service":           "ExecStart=/usr/bin/nri-rdma\n",
+		"usr/lib/systemd/system/nri-rdma-validator.service": "ExecPaths=/usr/bin/nri-rdma\n",
+		"usr/share/bash-completion/completions/rdma-spec":   "rdma-spec",
+		"usr/share/doc/rdma-spec/nri-rdma-http.conf":        "/usr/bin/nri-rdma --http",
+		"usr/share/doc/rdma-spec/copyright":                 "Apache License",
+	} {
+		text, err := os.ReadFile(filepath.Join(folder, path))
+		if err != nil || !strings.Contains(string(text), has) {
+			t.Errorf("%s does not have %q: %v", path, has, err)
+		}
+		if strings.Contains(string(text), "/usr/local/bin/nri-rdma") {
+			t.Errorf("%s names the path of an installation by hand", path)
+		}
+	}
+	config := filepath.Join(folder, "etc/rdma-spec/config.yaml")
+	out, err := exec.Command(filepath.Join(tree(t), "bin/rdma-spec"), "config", "check", config).CombinedOutput()
+	if err != nil {
+		t.Errorf("the packaged configuration: %v\n%s", err, out)
+	}
+	for page, want := range map[string][]string{
+		"man8/nri-rdma.8.gz":  {".TH NRI\\-RDMA 8 2023-11-14", "\\-\\-http"},
+		"man1/rdma-spec.1.gz": {".SH RDMA\\-SPEC CONFIGURE NRI", ".SH RDMA\\-SPEC EXPLAIN", "\\-\\-dry\\-run"},
+	} {
+		out, err := exec.Command("gzip", "-dc", filepath.Join(folder, "usr/share/man", page)).Output()
+		for _, text := range want {
+			if err != nil || !strings.Contains(string(out), text) {
+				t.Errorf("%s does not have %q: %v", page, text, err)
+			}
+		}
+	}
+}

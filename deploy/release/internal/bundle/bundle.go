@@ -1,0 +1,99 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bundle packs files so that the same files are always the same bytes: sorted, owned by root, all of one time.
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// File is a file of an archive.
+type File struct {
+	Name    string // relative, with slashes
+	Mode    int64
+	Content []byte
+}
+
+// Tar returns the files as an uncompressed tar, with the folders that they are in. The files are sorted by name.
+func Tar(files []File, modified time.Time) ([]byte, error) {
+	files = slices.Clone(files)
+	slices.SortFunc(files, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	var packed bytes.Buffer
+	w := tar.NewWriter(&packed)
+	folders := map[string]bool{}
+	for _, f := range files {
+		for _, folder := range parents(f.Name) {
+			if folders[folder] {
+				continue
+			}
+			folders[folder] = true
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o755, ModTime: modified}); err != nil {
+				return nil, err
+			}
+		}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.Name, Mode: f.Mode, Size: int64(len(f.Content)), ModTime: modified}
+		if err := w.WriteHeader(header); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(f.Content); err != nil {
+			return nil, err
+		}
+	}
+	err := w.Close()
+	return packed.Bytes(), err
+}
+
+// parents returns the folders of a file, the top one first.
+func parents(name string) (all []string) {
+	for folder := path.Dir(name); folder != "."; folder = path.Dir(folder) {
+		all = append(all, folder)
+	}
+	slices.Reverse(all)
+	return all
+}
+
+// Gzip compresses a text. The header has no name and no time.
+func Gzip(text []byte) ([]byte, error) {
+	var packed bytes.Buffer
+	w, err := gzip.NewWriterLevel(&packed, gzip.DefaultCompression)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := w.Write(text); err != nil {
+		return nil, err
+	}
+	err = w.Close()
+	return packed.Bytes(), err
+}
+
+// Read returns a file of the host under a name.
+func Read(file, name string, mode int64) (File, error) {
+	content, err := os.ReadFile(file)
+	return File{name, mode, content}, err
+}
+
+// Folder returns all regular files below a folder of the host, with mode 0644.
+func Folder(folder string) (files []File, err error) {
+	err = filepath.WalkDir(folder, func(file string, entry os.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		name, err := filepath.Rel(folder, file)
+		if err != nil {
+			return err
+		}
+		f, err := Read(file, filepath.ToSlash(name), 0o644)
+		files = append(files, f)
+		return err
+	})
+	return files, err
+}

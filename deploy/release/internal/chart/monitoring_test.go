@@ -1,0 +1,122 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// promtool returns the path of the program that make deps gets.
+func promtool(t *testing.T) string {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{filepath.Join(cache, "rdma-spec/bin/promtool"), "promtool"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Skip("promtool is not installed: run make deps")
+	return ""
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestMetricsExist checks that the alerts and the dashboard ask for metrics that docs/metrics.md lists, which a test compares with what
+// the program registers.
+func TestMetricsExist(t *testing.T) {
+	var known []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(nri_rdma_[a-z_]+)` \\|").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
+		known = append(known, row[1])
+	}
+	for _, file := range []string{"deploy/prometheus/alerts.yaml", "deploy/prometheus/alerts_test.yaml", "deploy/grafana/dashboard.json"} {
+		asked := regexp.MustCompile(`nri_rdma_[a-z_]+`).FindAllString(read(t, file), -1)
+		if len(asked) < 5 {
+			t.Errorf("%s asks for %v, want more", file, asked)
+		}
+		for _, name := range asked {
+			if !slices.Contains(known, name) && !slices.Contains(known, strings.TrimSuffix(name, "_bucket")) {
+				t.Errorf("%s asks for %s, which does not exist", file, name)
+			}
+		}
+	}
+}
+
+// TestAlerts runs promtool's unit tests of the alerts, and checks that each alert fires in one of them.
+func TestAlerts(t *testing.T) {
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+		cmd := exec.Command(promtool(t), args...)
+		cmd.Dir = filepath.Join(root, "deploy/prometheus")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
+		}
+	}
+	tests := read(t, "deploy/prometheus/alerts_test.yaml")
+	for _, alert := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, "deploy/prometheus/alerts.yaml"), -1) {
+		fires := regexp.MustCompile(`alertname: ` + alert[1] + `\n +exp_alerts:\n +- exp_labels|alertname="` + alert[1] + `"`)
+		if !fires.MatchString(tests) {
+			t.Errorf("no test has %s fire", alert[1])
+		}
+	}
+}
+
+// TestDashboardQueries has promtool read each query of the dashboard, with values for Grafana's variables.
+func TestDashboardQueries(t *testing.T) {
+	var dashboard struct {
+		Panels []struct {
+			Title, Description string
+			Targets            []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "deploy/grafana/dashboard.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	type rule struct {
+		Record string `json:"record"`
+		Expr   string `json:"expr"`
+	}
+	var rules []rule
+	for i, panel := range dashboard.Panels {
+		if panel.Title == "" || panel.Description == "" || len(panel.Targets) == 0 {
+			t.Errorf("panel %d has no title, no description or no query", i)
+		}
+		for j, target := range panel.Targets {
+			expr := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*").Replace(target.Expr)
+			rules = append(rules, rule{fmt.Sprintf("panel_%d_%d", i, j), expr})
+		}
+	}
+	if len(rules) < 10 {
+		t.Fatalf("%d queries, want more", len(rules))
+	}
+	text, err := yaml.Marshal(Values{"groups": []any{Values{"name": "dashboard", "rules": rules}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(promtool(t), "check", "rules", file).CombinedOutput(); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,225 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// option is a value that a user sets, and what it changes in the default installation: lines of the manifests that come and go. Each is
+// the beginning of a line.
+type option struct {
+	name, values string
+	adds         []string // files
+	has, lacks   []string // lines, by their beginning
+}
+
+var options = []option{
+	{name: "image", values: "{image: {repository: r.example.com/x, tag: v9, pullPolicy: Always}}", has: []string{"image: r.example.com/x:v9", "imagePullPolicy: Always"}},
+	{
+		name: "digest", values: "{image: {tag: v9, digest: 'sha256:" + strings.Repeat("0a", 32) + "'}}",
+		has: []string{"image: ghcr.io/rdma-spec/rdma-spec@sha256:" + strings.Repeat("0a", 32)}, lacks: []string{"image: ghcr.io/rdma-spec/rdma-spec:"},
+	},
+	{name: "pull secrets", values: "{imagePullSecrets: [{name: mine}]}", has: []string{"imagePullSecrets:", "- name: mine"}},
+	{name: "CRI-O", values: "{runtime: crio}", has: []string{"mountPath: /host/run/crio", "path: /run/crio"}, lacks: []string{"path: /run/containerd", "mountPath: /host/run/containerd"}},
+	{name: "k3s", values: "{runtime: k3s}", has: []string{"path: /run/k3s/containerd", "mountPath: /host/run/k3s/containerd", "path: /var/lib/kubelet/pod-resources"}},
+	{name: "RKE2", values: "{runtime: rke2}", has: []string{"path: /run/k3s/containerd"}},
+	{
+		name: "MicroK8s", values: "{runtime: microk8s}",
+		has: []string{"mountPath: /host/var/snap/microk8s/common/run", "path: /var/snap/microk8s/common/var/lib/kubelet/pod-resources"},
+	},
+	{name: "k0s", values: "{runtime: k0s}", has: []string{"path: /run/k0s", "path: /var/lib/k0s/kubelet/pod-resources"}},
+	{name: "kubelet root", values: "{runtime: k0s, kubeletRoot: /data/kubelet}", has: []string{"path: /data/kubelet/pod-resources"}},
+	{name: "adjust", values: "{privileges: adjust, config: {ipcLock: false}}", lacks: []string{"path: /run/containerd", "hostPID:", "add:"}},
+	{name: "repair", values: "{privileges: repair, config: {repair: {mode: fix}}}", has: []string{"hostPID: true", "add: [SYS_RESOURCE]", "path: /run/containerd", "mode: fix"}},
+	{name: "no repair", values: "{config: {repair: {mode: off}}}", lacks: []string{"path: /proc", "mountPath: /host/proc"}},
+	{name: "validator", values: "{validator: {enabled: true}}", has: []string{"- --validate", "- name: validator", "containerPort: 9798"}},
+	{
+		name: "required plugin", values: "{admission: {require: {enabled: true, apiVersion: admissionregistration.k8s.io/v1beta1}, resources: [a.example.com/*]}}",
+		adds: []string{"admission-require.yaml"}, has: []string{"apiVersion: admissionregistration.k8s.io/v1beta1", `["a.example.com/*"]`},
+	},
+	{
+		name: "RDMA forbidden", values: "{admission: {forbid: {enabled: true, action: Warn, runtimeClasses: [rdma, fast]}}}",
+		adds: []string{"admission-forbid.yaml"}, has: []string{"validationActions: [Warn]", `["rdma", "fast"]`},
+	},
+	{name: "RuntimeClass", values: "{runtimeClass: {enabled: true, name: fast, handler: slow}}", adds: []string{"runtimeclass.yaml"}, has: []string{"name: fast", "handler: slow"}},
+	{
+		name: "PodMonitor", values: "{podMonitor: {enabled: true, interval: 5s, labels: {release: mine}}, validator: {enabled: true}}",
+		adds: []string{"podmonitor.yaml"}, has: []string{"kind: PodMonitor", "release: mine", "interval: 5s", "- port: metrics", "- port: validator"},
+	},
+	{name: "alerts", values: "{alerts: {enabled: true, labels: {release: mine}}}", adds: []string{"prometheusrule.yaml"}, has: []string{"kind: PrometheusRule", "release: mine", "groups:"}},
+	{name: "dashboard", values: "{dashboard: {enabled: true}}", adds: []string{"dashboard.yaml"}, has: []string{`grafana_dashboard: "1"`, "nri-rdma.json: |"}},
+	{name: "no network policy", values: "{networkPolicy: {enabled: false}}", lacks: []string{"kind: NetworkPolicy"}},
+	{name: "metrics for nobody", values: "{networkPolicy: {namespaces: []}}", lacks: []string{"ingress:", "- port: 9797"}},
+	{name: "metrics for two", values: "{networkPolicy: {namespaces: [a, b]}}", has: []string{"kubernetes.io/metadata.name: a", "kubernetes.io/metadata.name: b"}},
+	{
+		name: "OpenShift", values: "{openshift: {enabled: true}, runtime: crio}", adds: []string{"scc.yaml"},
+		has: []string{"seLinuxOptions: {type: spc_t}", "openshift.io/required-scc: nri-rdma", "- system:serviceaccount:rdma-spec:nri-rdma", "allowHostPID: false", "allowedCapabilities: []"},
+	},
+	{
+		name: "OpenShift with repair", values: "{openshift: {enabled: true}, privileges: repair}", adds: []string{"scc.yaml"},
+		has: []string{"allowHostPID: true", "allowedCapabilities: [SYS_RESOURCE]"},
+	},
+	{name: "SELinux", values: "{seLinuxType: my_t}", has: []string{"seLinuxOptions: {type: my_t}"}},
+	{
+		name: "NRI configured", values: "{configureNRI: {enabled: true}, runtime: crio}",
+		has: []string{"- name: configure-nri", "- --runtime=crio", "mountPath: /host/etc/crio", "path: /var/lib/rdma-spec"}, lacks: []string{"- --restart"},
+	},
+	{
+		name: "NFD", values: "{nodeFeatureDiscovery: {enabled: true, labels: [a/b, c/d]}}",
+		has: []string{`- {key: a/b, operator: In, values: ["true"]}`, `- {key: c/d, operator: In, values: ["true"]}`},
+	},
+	{name: "affinity", values: "{affinity: {nodeAffinity: {}}}", has: []string{"nodeAffinity: {}"}},
+	{name: "priority", values: "{priorityClassName: ''}", lacks: []string{"priorityClassName:"}},
+	{name: "surge", values: "{maxSurge: 2}", has: []string{"maxSurge: 2"}},
+	{name: "arguments", values: "{extraArgs: [--log-format=json]}", has: []string{`- "--log-format=json"`}},
+	{
+		name: "the pod's", values: "{nodeSelector: {a: b}, tolerations: [], podLabels: {c: d}, podAnnotations: {e: f}, resources: {limits: {memory: 1Gi}}}",
+		has: []string{"a: b", "c: d", "e: f", "memory: 1Gi"}, lacks: []string{"tolerations:"},
+	},
+}
+
+// TestOptions checks what each option changes, and that every manifest has only fields that Kubernetes knows.
+func TestOptions(t *testing.T) {
+	c, err := Load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base, err := Render(c, Values{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range options {
+		t.Run(test.name, func(t *testing.T) {
+			rendered, err := render(t, test.values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			added := slices.DeleteFunc(slices.Sorted(maps.Keys(rendered)), func(file string) bool { return base[file] != "" })
+			if !slices.Equal(test.adds, added) {
+				t.Errorf("it adds %v, want %v", added, test.adds)
+			}
+			text := Objects(rendered)
+			for _, line := range test.has {
+				if !hasLine(text, line) {
+					t.Errorf("no line begins with %q", line)
+				}
+				if hasLine(Objects(base), line) && !strings.HasPrefix(line, "path: ") {
+					t.Errorf("a line begins with %q without the option as well", line)
+				}
+			}
+			for _, line := range test.lacks {
+				if hasLine(text, line) {
+					t.Errorf("a line begins with %q", line)
+				}
+				if !hasLine(Objects(base), line) && !slices.Contains(never, line) {
+					t.Errorf("no line begins with %q without the option either", line)
+				}
+			}
+			checkFields(t, text)
+		})
+	}
+}
+
+// never are lines that no option but one adds.
+var never = []string{"hostPID:", "add:", "- --restart"}
+
+func hasLine(text, begins string) bool {
+	return regexp.MustCompile(`(?m)^ *` + regexp.QuoteMeta(begins)).MatchString(text)
+}
+
+// checkFields decodes manifests strictly. Kinds of other projects have to be YAML only.
+func checkFields(t *testing.T, text string) {
+	t.Helper()
+	kinds := map[string]func() any{
+		"ServiceAccount": func() any { return &corev1.ServiceAccount{} }, "ConfigMap": func() any { return &corev1.ConfigMap{} },
+		"NetworkPolicy": func() any { return &networkingv1.NetworkPolicy{} }, "DaemonSet": func() any { return &appsv1.DaemonSet{} },
+		"RuntimeClass":                     func() any { return &nodev1.RuntimeClass{} },
+		"MutatingAdmissionPolicy":          func() any { return &admissionv1.MutatingAdmissionPolicy{} },
+		"MutatingAdmissionPolicyBinding":   func() any { return &admissionv1.MutatingAdmissionPolicyBinding{} },
+		"ValidatingAdmissionPolicy":        func() any { return &admissionv1.ValidatingAdmissionPolicy{} },
+		"ValidatingAdmissionPolicyBinding": func() any { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
+		"PodMonitor":                       func() any { return &map[string]any{} }, "PrometheusRule": func() any { return &map[string]any{} },
+		"SecurityContextConstraints": func() any { return &map[string]any{} },
+	}
+	for _, manifest := range strings.Split(text, "\n---\n") {
+		var object struct{ Kind string }
+		if err := yaml.Unmarshal([]byte(manifest), &object); err != nil {
+			t.Fatalf("%v:\n%s", err, manifest)
+		}
+		into, ok := kinds[object.Kind]
+		if !ok {
+			t.Errorf("unexpected kind %q", object.Kind)
+			continue
+		}
+		if err := yaml.UnmarshalStrict([]byte(manifest), into()); err != nil {
+			t.Errorf("%s: %v", object.Kind, err)
+		}
+	}
+}
+
+// TestEveryOptionIsTested: a value without a test is one that nobody knows to work.
+func TestEveryOptionIsTested(t *testing.T) {
+	c, err := Load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested := map[string]bool{"config": true} // in values_test.go
+	for _, option := range options {
+		for name := range parse(t, option.values) {
+			tested[name] = true
+		}
+	}
+	var untested []string
+	for name := range c.Values {
+		if !tested[name] {
+			untested = append(untested, name)
+		}
+	}
+	if len(untested) > 0 {
+		t.Errorf("no test sets %v", untested)
+	}
+}
+
+// TestNotes checks that the notes name the release's namespace, and what an option needs the reader to do.
+func TestNotes(t *testing.T) {
+	for values, want := range map[string]string{
+		"{}": "kubectl -n rdma-spec rollout status daemonset/nri-rdma",
+		"{configureNRI: {enabled: true}, runtime: crio}": "Restart CRI-O",
+		"{admission: {forbid: {enabled: true}}}":         "rdma.noderesource.dev/allowed=true",
+	} {
+		rendered, err := render(t, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(rendered["NOTES.txt"], want) {
+			t.Errorf("with %s the notes do not say %q:\n%s", values, want, rendered["NOTES.txt"])
+		}
+	}
+}
+
+// TestDifference checks that the difference of two DaemonSets names what comes and what goes, and no order.
+func TestDifference(t *testing.T) {
+	set := func(volumes string) string { return "{spec: {template: {spec: {volumes: " + volumes + "}}}}" }
+	got, err := difference(set("[{name: a}, {name: b}]"), set("[{name: b}, {name: c}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Values{"spec": Values{"template": Values{"spec": Values{"volumes": []any{Values{"$patch": "delete", "name": "a"}, Values{"name": "c"}}}}}}
+	if diff := cmp.Diff(want, parse(t, got)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

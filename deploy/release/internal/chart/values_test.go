@@ -1,0 +1,151 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+// parse reads values as a user writes them, as Helm reads them.
+func parse(t *testing.T, text string) Values {
+	t.Helper()
+	values := Values{}
+	if err := yaml.UnmarshalStrict([]byte(text), &values); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	return values
+}
+
+// render renders the chart with values as a user writes them.
+func render(t *testing.T, text string) (map[string]string, error) {
+	t.Helper()
+	c, err := Load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Render(c, parse(t, text))
+}
+
+// configuration renders the chart with a configuration, and returns what the ConfigMap has.
+func configuration(t *testing.T, config string) (string, error) {
+	t.Helper()
+	rendered, err := render(t, "{privileges: repair, config: "+config+"}")
+	if err != nil {
+		return "", err
+	}
+	var object struct{ Data map[string]string }
+	if err := yaml.Unmarshal([]byte(rendered["configmap.yaml"]), &object); err != nil {
+		t.Fatal(err)
+	}
+	return object.Data["config.yaml"], nil
+}
+
+// TestSchemaRejectsWhatThePluginRejects: Helm refuses a configuration that the plugin refuses, before anything is installed.
+func TestSchemaRejectsWhatThePluginRejects(t *testing.T) {
+	for _, config := range []string{
+		"{memlok: unlimited}", "{memlock: lots}", "{memlock: -1}", "{memlock: 0}", "{memlock: true}", "{memlock: [1]}", "{memlock: unchanged}",
+		"{ipcLock: sometimes}", "{ipcLock: 1}", `{ipcLock: "yes"}`,
+		"{optIn: {devices: 1}}", "{optIn: {annotations: [a]}}", "{optIn: {resources: rdma/*}}", "{optIn: [a]}",
+		"{inject: {functions: [imaginary]}}", "{inject: {linkLayers: [Token Ring]}}", "{inject: {numaNodes: [zero]}}", "{inject: {numaNodes: [0.5]}}",
+		"{inject: {management: true}}", "{inject: {always: true}}",
+		"{repair: {mode: sometimes}}", "{repair: {every: soon}}", "{repair: {every: 30}}", "{repair: report}", "{repair: {mode: true}}",
+		"{skipRuntimeHandlers: kata}", "{rules: {}}", "{rules: [{}]}", "{rules: [{name: all, memlock: 1Gi}]}", "{rules: [{match: {}}]}",
+		"{rules: [{match: {namespaces: []}}]}", "{rules: [{match: {pods: [a]}}]}", "{rules: [{match: {resources: [a/b]}, inject: {management: true}}]}",
+		"{rules: [{match: {namespaces: [a]}, repair: {mode: off}}]}", "{rules: [{match: {namespaces: [a]}, memlock: some}]}",
+	} {
+		if _, err := configuration(t, config); err == nil {
+			t.Errorf("the schema accepts the configuration %s", config)
+		}
+		if _, err := policy.FromText([]byte(config)); err == nil {
+			t.Errorf("the plugin accepts the configuration %s, so this test says nothing", config)
+		}
+	}
+}
+
+// TestSchemaAcceptsWhatThePluginAccepts, and the plugin understands it as it comes out of the ConfigMap.
+func TestSchemaAcceptsWhatThePluginAccepts(t *testing.T) {
+	configs := []string{
+		"{}", "{memlock: memory-limit}", "{memlock: 16Gi}", "{memlock: 1.5Gi}", "{memlock: 17179869184}", `{memlock: "17179869184"}`, "{memlock: 1e9}",
+		"{ipcLock: always}", "{repair: {mode: off}}", `{repair: {mode: "off", every: 1m30s}}`, "{repair: {mode: fix}}", `{skipRuntimeHandlers: [""]}`,
+		"{inject: {namespaces: [ml-*], functions: [physical, virtual, scalable], numaNodes: [-1, 0]}}",
+		"{rules: [{name: a, match: {namespaces: [a]}, memlock: unchanged}, {match: {resources: [b/c]}, ipcLock: false, inject: {always: true}}]}",
+		"{rules: [{match: {namespaces: [a]}, inject: {management: true}}]}", "{rules: [{match: {namespaces: [a]}}]}",
+	}
+	examples, err := filepath.Glob(filepath.Join(root, "deploy/examples/config*.yaml"))
+	if err != nil || len(examples) == 0 {
+		t.Fatalf("examples %v, %v", examples, err)
+	}
+	for _, file := range examples {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		asJSON, err := yaml.YAMLToJSON(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		configs = append(configs, string(asJSON))
+	}
+	for _, config := range configs {
+		want, err := policy.Parse([]byte(config))
+		if err == nil {
+			_, err = policy.New(want)
+		}
+		if err != nil {
+			t.Errorf("the plugin rejects %s: %v", config, err)
+			continue
+		}
+		text, err := configuration(t, config)
+		if err != nil {
+			t.Errorf("%s: %v", config, err)
+			continue
+		}
+		if _, err := policy.FromText([]byte(text)); err != nil {
+			t.Errorf("%s: the plugin rejects the ConfigMap: %v\n%s", config, err, text)
+		}
+	}
+}
+
+// TestSchemaRejects lists values beside the configuration that make no working installation.
+func TestSchemaRejects(t *testing.T) {
+	for _, values := range []string{
+		"{imgae: {}}", "{image: {repository: ''}}", "{image: {repository: Registry.example.com/x}}", "{image: {tag: 'a b'}}", "{image: {digest: sha256:abc}}",
+		"{image: {pullPolicy: Sometimes}}", "{runtime: docker}", "{kubeletRoot: relative}", "{kubeletRoot: /with/slash/}", "{privileges: all}",
+		"{privileges: true}", "{validator: true}", "{validator: {enabled: 'yes'}}",
+		"{config: {repair: {mode: fix}}}", "{config: {repair: {mode: fix}}, privileges: adjust}", "{privileges: adjust}",
+		"{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}, ipcLock: always}]}}",
+		"{admission: {resources: []}}", `{admission: {resources: ['a"] + ["b']}}`, "{admission: {forbid: {action: Allow}}}",
+		"{admission: {require: {apiVersion: v1}}}", "{runtimeClass: {handler: ''}}", "{podMonitor: {interval: often}}", "{podMonitor: {labels: {a: 1}}}",
+		"{networkPolicy: {namespaces: monitoring}}", "{configureNRI: {enabled: true}}", "{nodeFeatureDiscovery: {labels: []}}",
+		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}", "{maxSurge: 0}", "{maxSurge: 0%}", "{maxSurge: 101%}", "{maxSurge: half}",
+		"{extraArgs: [validate]}", "{tolerations: {}}", "{seLinuxType: 'x y'}", "{resources: {cpu: 1}}", "{nodeSelector: {a: true}}",
+	} {
+		if _, err := render(t, values); err == nil {
+			t.Errorf("the schema accepts %s", values)
+		}
+	}
+}
+
+// TestLint is helm lint, with the chart's own values and with each option.
+func TestLint(t *testing.T) {
+	for _, option := range append([]option{{name: "defaults", values: "{}"}}, options...) {
+		linter := lint.RunAll(filepath.Join(root, Folder), parse(t, option.values), namespace)
+		for _, m := range linter.Messages {
+			if m.Severity > support.InfoSev {
+				t.Errorf("%s: %v", option.name, m)
+			}
+		}
+		if len(linter.Messages) == 0 {
+			t.Errorf("%s: helm lint looks at nothing: it always says that there is no icon", option.name)
+		}
+	}
+}

@@ -1,0 +1,152 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package image makes the container image that the DaemonSet runs: both programs from scratch, for each platform, without a daemon and
+// without a registry. The same programs are always the same image.
+package image
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
+)
+
+// Folder is where the programs are in the image.
+const Folder = "/usr/local/bin"
+
+// Entrypoint is the program that a container of the image runs.
+const Entrypoint = Folder + "/nri-rdma"
+
+// Options are what an image is made of.
+type Options struct {
+	Name     string                   // as in registry.example.com/rdma-spec:v1.2.3
+	Version  string                   // for the labels
+	Created  time.Time                // of every file as well
+	Programs map[string][]bundle.File // by architecture: amd64, arm64; named without a folder
+}
+
+// platforms are the architectures in their order in the index.
+var platforms = []string{"amd64", "arm64"}
+
+// Index returns the image for all platforms.
+func Index(o Options) (v1.ImageIndex, error) {
+	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
+	for _, arch := range platforms {
+		if len(o.Programs[arch]) == 0 {
+			return nil, fmt.Errorf("no programs for %s", arch)
+		}
+		image, err := build(o, arch)
+		if err != nil {
+			return nil, err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add: image, Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: arch}},
+		})
+	}
+	annotated, ok := mutate.Annotations(index, labels(o)).(v1.ImageIndex)
+	if !ok {
+		return nil, fmt.Errorf("an index with annotations is %T", annotated)
+	}
+	return annotated, nil
+}
+
+// build returns the image for one architecture.
+func build(o Options, arch string) (v1.Image, error) {
+	var files []bundle.File
+	for _, f := range o.Programs[arch] {
+		files = append(files, bundle.File{Name: path.Join(Folder, f.Name)[1:], Mode: 0o755, Content: f.Content})
+	}
+	text, err := bundle.Tar(files, o.Created)
+	if err != nil {
+		return nil, err
+	}
+	opener := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text)), nil }
+	layer, err := tarball.LayerFromOpener(opener, tarball.WithMediaType(types.OCILayer), tarball.WithCompressedCaching)
+	if err != nil {
+		return nil, err
+	}
+	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
+	image, err = mutate.ConfigFile(image, &v1.ConfigFile{
+		OS: "linux", Architecture: arch, Created: v1.Time{Time: o.Created.UTC()},
+		RootFS: v1.RootFS{Type: "layers"},
+		Config: v1.Config{Entrypoint: []string{Entrypoint}, Labels: labels(o)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return mutate.Append(image, mutate.Addendum{Layer: layer, MediaType: types.OCILayer, History: v1.History{
+		Created: v1.Time{Time: o.Created.UTC()}, CreatedBy: "COPY nri-rdma rdma-spec " + Folder + "/",
+	}})
+}
+
+// labels are what the image specification calls pre-defined annotation keys.
+func labels(o Options) map[string]string {
+	return map[string]string{
+		"org.opencontainers.image.title":    "rdma-spec",
+		"org.opencontainers.image.version":  o.Version,
+		"org.opencontainers.image.source":   "https://github.com/rdma-spec/rdma-spec",
+		"org.opencontainers.image.licenses": "Apache-2.0",
+		"org.opencontainers.image.created":  o.Created.UTC().Format(time.RFC3339),
+	}
+}
+
+// Write replaces a folder by an OCI layout of the image. Tools that import the layout give the image its name.
+func Write(o Options, folder string) error {
+	reference, err := name.NewTag(o.Name, name.StrictValidation)
+	if err != nil {
+		return err
+	}
+	index, err := Index(o)
+	if err != nil {
+		return err
+	}
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	path, err := layout.Write(folder, empty.Index)
+	if err != nil {
+		return err
+	}
+	return path.AppendIndex(index, layout.WithAnnotations(map[string]string{
+		"org.opencontainers.image.ref.name": reference.TagStr(), // for skopeo and podman
+		"io.containerd.image.name":          reference.Name(),   // for containerd
+	}))
+}
+
+// Push copies the image of a layout to a registry, with the options that say how to log in there.
+func Push(folder, to string, options ...remote.Option) error {
+	reference, err := name.ParseReference(to)
+	if err != nil {
+		return err
+	}
+	root, err := layout.ImageIndexFromPath(folder)
+	if err != nil {
+		return err
+	}
+	manifest, err := root.IndexManifest()
+	if err != nil {
+		return err
+	}
+	if len(manifest.Manifests) != 1 {
+		return fmt.Errorf("%s: %d images, want 1", folder, len(manifest.Manifests))
+	}
+	index, err := root.ImageIndex(manifest.Manifests[0].Digest)
+	if err != nil {
+		return err
+	}
+	return remote.WriteIndex(reference, index, options...)
+}

@@ -1,0 +1,225 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package image_test
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
+)
+
+var created = time.Unix(1_700_000_000, 0)
+
+func options() image.Options {
+	programs := func(arch string) []bundle.File {
+		return []bundle.File{{Name: "nri-rdma", Content: []byte("plugin " + arch)}, {Name: "rdma-spec", Content: []byte("tool " + arch)}}
+	}
+	return image.Options{
+		Name: "registry.example.com/rdma-spec:v1.2.3", Version: "v1.2.3", Created: created,
+		Programs: map[string][]bundle.File{"amd64": programs("amd64"), "arm64": programs("arm64")},
+	}
+}
+
+// containerfile returns what deploy/Containerfile says: the files in the image, and the entry point.
+func containerfile(t *testing.T) (files []string, entrypoint string) {
+	t.Helper()
+	text, err := os.ReadFile("../../../Containerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0 || words[0] == "#" || line == "FROM scratch\n":
+		case words[0] == "COPY":
+			for _, name := range words[1 : len(words)-1] {
+				files = append(files, words[len(words)-1]+name)
+			}
+		case words[0] == "ENTRYPOINT":
+			entrypoint = strings.Trim(words[1], `[]"`)
+		default:
+			t.Fatalf("Containerfile: this test does not understand %q", line)
+		}
+	}
+	return files, entrypoint
+}
+
+// TestIndex checks that each platform's image has what deploy/Containerfile says.
+func TestIndex(t *testing.T) {
+	index, err := image.Index(options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths, entrypoint := containerfile(t)
+	var platforms []string
+	for _, m := range manifest.Manifests {
+		platforms = append(platforms, m.Platform.String())
+		arch := m.Platform.Architecture
+		img, err := index.Image(m.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := img.ConfigFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if config.Architecture != arch || config.OS != "linux" || !cmp.Equal(config.Config.Entrypoint, []string{entrypoint}) {
+			t.Errorf("%s: the configuration is %+v", arch, config)
+		}
+		want := map[string]string{paths[0]: "plugin " + arch, paths[1]: "tool " + arch}
+		if diff := cmp.Diff(want, programs(t, img)); diff != "" {
+			t.Errorf("%s: files, -want +got:\n%s", arch, diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"linux/amd64", "linux/arm64"}, platforms); diff != "" {
+		t.Errorf("platforms, -want +got:\n%s", diff)
+	}
+}
+
+// programs returns the files of an image that are executable and of the right time, by path.
+func programs(t *testing.T, img v1.Image) map[string]string {
+	t.Helper()
+	unpacked := mutate.Extract(img)
+	defer func() { _ = unpacked.Close() }() // it is read to its end
+	got := map[string]string{}
+	for r := tar.NewReader(unpacked); ; {
+		header, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return got
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header.Typeflag == tar.TypeDir {
+			continue
+		}
+		content, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header.Mode == 0o755 && header.Uid == 0 && header.Gid == 0 && header.ModTime.Equal(created) {
+			got["/"+header.Name] = string(content)
+		}
+	}
+}
+
+func TestIndexNeedsEveryPlatform(t *testing.T) {
+	o := options()
+	delete(o.Programs, "arm64")
+	if _, err := image.Index(o); err == nil || !strings.Contains(err.Error(), "arm64") {
+		t.Errorf("error %v, want that it names arm64", err)
+	}
+}
+
+// TestWriteTwice checks that the layout depends on nothing else, and that nothing is left of what was in the folder.
+func TestWriteTwice(t *testing.T) {
+	var layouts [2][]bundle.File
+	for i := range layouts {
+		folder := filepath.Join(t.TempDir(), "image")
+		if err := os.MkdirAll(filepath.Join(folder, "old"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "old", "file"), []byte{byte(i)}, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		err := image.Write(options(), folder)
+		if err == nil {
+			layouts[i], err = bundle.Folder(folder)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(layouts[0], layouts[1]); diff != "" {
+		t.Errorf("-first +second:\n%s", diff)
+	}
+}
+
+// TestPush copies a layout to a registry, from which the image comes back as it was, and valid.
+func TestPush(t *testing.T) {
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	folder := filepath.Join(t.TempDir(), "image")
+	if err := image.Write(options(), folder); err != nil {
+		t.Fatal(err)
+	}
+	to := strings.TrimPrefix(server.URL, "http://") + "/rdma-spec:v1.2.3"
+	if err := image.Push(folder, to); err != nil {
+		t.Fatal(err)
+	}
+	reference, err := name.ParseReference(to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := remote.Index(reference)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := image.Index(options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	digests := [2]v1.Hash{}
+	for i, index := range []v1.ImageIndex{want, got} {
+		if digests[i], err = index.Digest(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if digests[0] != digests[1] {
+		t.Errorf("the registry has %s, want %s", digests[1], digests[0])
+	}
+	if err := validate.Index(got); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWriteNamesTheImage checks that containerd and skopeo find the image's name in the layout.
+func TestWriteNamesTheImage(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "image")
+	if err := image.Write(options(), folder); err != nil {
+		t.Fatal(err)
+	}
+	index, err := layout.ImageIndexFromPath(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manifest, err := index.IndexManifest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"org.opencontainers.image.ref.name": "v1.2.3", "io.containerd.image.name": "registry.example.com/rdma-spec:v1.2.3",
+	}
+	if diff := cmp.Diff(want, manifest.Manifests[0].Annotations); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	o := options()
+	o.Name = "rdma-spec"
+	if err := image.Write(o, folder); err == nil {
+		t.Error("a name without a registry and a tag is good")
+	}
+}

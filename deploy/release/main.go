@@ -1,0 +1,96 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command release makes what people install from the programs that make has built: the container image, packages, the Helm chart. It
+// needs no daemon, no registry and no network, and makes the same bytes of the same programs.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
+)
+
+func main() {
+	if err := newCommand().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func newCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "release", Short: "Make what people install", SilenceUsage: true, SilenceErrors: true}
+	cmd.AddCommand(newImageCommand(), newAllCommand(), newPushCommand())
+	return cmd
+}
+
+// flags are what all commands that make something have.
+type flags struct{ root, version, date, output string }
+
+func (f *flags) add(cmd *cobra.Command, output string) {
+	cmd.Flags().StringVar(&f.root, "root", ".", "the repository's top `FOLDER`; bin and bin/arm64 in it have the programs")
+	cmd.Flags().StringVar(&f.version, "version", "", "the `VERSION` that git describe prints")
+	cmd.Flags().StringVar(&f.date, "date", os.Getenv("SOURCE_DATE_EPOCH"), "the time of all files, in `SECONDS` since 1970")
+	cmd.Flags().StringVar(&f.output, "output", output, "the `FOLDER` to write to, below the root")
+}
+
+func (f *flags) read() (*release, error) {
+	if f.version == "" {
+		return nil, errors.New("--version is missing")
+	}
+	seconds, err := strconv.ParseInt(f.date, 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("--date: %w", err)
+	}
+	return newRelease(f.root, filepath.Join(f.root, f.output), f.version, time.Unix(seconds, 0))
+}
+
+func newImageCommand() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use: "image", Short: "Make the container image, as the OCI layout image, as image.tar, and its bill of materials", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			r, err := f.read()
+			if err != nil {
+				return err
+			}
+			return r.writeImage()
+		},
+	}
+	f.add(cmd, "bin")
+	return cmd
+}
+
+func newAllCommand() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use: "all", Short: "Make everything that a release has, and nothing else in the folder", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			r, err := f.read()
+			if err != nil {
+				return err
+			}
+			return r.writeAll()
+		},
+	}
+	f.add(cmd, "bin/release")
+	return cmd
+}
+
+func newPushCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "push LAYOUT REFERENCE", Short: "Copy an image to a registry, logged in as podman or docker is", Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return image.Push(args[0], args[1], remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithContext(cmd.Context()))
+		},
+	}
+}

@@ -1,0 +1,98 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/sbom"
+)
+
+// repository is where the project publishes its image. Its tags are versions.
+const repository = "ghcr.io/rdma-spec/rdma-spec"
+
+// architectures are those of the programs, with the folder below bin that each is built into.
+var architectures = []struct{ name, folder string }{{"amd64", "."}, {"arm64", "arm64"}}
+
+// programs are the names of the two programs.
+var programs = []string{"nri-rdma", "rdma-spec"}
+
+// release is one version of the project.
+type release struct {
+	root, output string
+	tag          string    // as git describe prints it
+	version      string    // the same as a semantic version
+	date         time.Time // of every file
+	programs     map[string][]bundle.File
+}
+
+// newRelease reads the programs.
+func newRelease(root, output, tag string, date time.Time) (*release, error) {
+	r := &release{root: root, output: output, tag: tag, version: semantic(tag), date: date, programs: map[string][]bundle.File{}}
+	for _, arch := range architectures {
+		for _, name := range programs {
+			f, err := bundle.Read(filepath.Join(root, "bin", arch.folder, name), name, 0o755)
+			if err != nil {
+				return nil, fmt.Errorf("%w: run make build arm64", err)
+			}
+			r.programs[arch.name] = append(r.programs[arch.name], f)
+		}
+	}
+	return r, os.MkdirAll(output, 0o755)
+}
+
+// semantic makes a semantic version of what git describe prints: v1.2.3, v1.2.3-4-gabcdef0-dirty, or abcdef0 where there is no tag.
+func semantic(tag string) string {
+	if version, ok := strings.CutPrefix(tag, "v"); ok && regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(version) {
+		return version
+	}
+	return "0.0.0-g" + regexp.MustCompile(`[^0-9A-Za-z.-]+`).ReplaceAllString(tag, "-")
+}
+
+// writeImage writes the image as a layout, as an archive of it, and its bill of materials.
+func (r *release) writeImage() error {
+	folder := filepath.Join(r.output, "image")
+	err := image.Write(image.Options{Name: repository + ":" + r.tag, Version: r.tag, Created: r.date, Programs: r.programs}, folder)
+	if err != nil {
+		return err
+	}
+	files, err := bundle.Folder(folder)
+	if err != nil {
+		return err
+	}
+	text, err := bundle.Tar(files, r.date)
+	if err != nil {
+		return err
+	}
+	if err := r.write("image.tar", text); err != nil {
+		return err
+	}
+	return r.writeSBOM("image.spdx.json")
+}
+
+// writeSBOM writes the bill of materials of all programs.
+func (r *release) writeSBOM(name string) error {
+	var all []sbom.Program
+	for _, arch := range architectures {
+		for _, f := range r.programs[arch.name] {
+			all = append(all, sbom.Program{Name: "linux/" + arch.name + "/" + f.Name, Content: f.Content})
+		}
+	}
+	text, err := sbom.Write(all, r.tag, r.date)
+	if err != nil {
+		return err
+	}
+	return r.write(name, text)
+}
+
+func (r *release) write(name string, content []byte) error {
+	return os.WriteFile(filepath.Join(r.output, name), content, 0o644)
+}

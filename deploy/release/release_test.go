@@ -1,0 +1,268 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"debug/buildinfo"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
+)
+
+const top = "../.."
+
+// maxUnpacked is what the image of one platform may take, unpacked.
+const maxUnpacked = 40 << 20
+
+var built struct {
+	once   sync.Once
+	folder string
+	err    error
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if built.folder != "" {
+		_ = os.RemoveAll(built.folder) // in the temporary folder: nothing is lost
+	}
+	os.Exit(code)
+}
+
+// tree returns a folder with the repository's content, where bin has the programs of a version as make builds them.
+func tree(t *testing.T) string {
+	t.Helper()
+	built.once.Do(func() {
+		built.folder, built.err = os.MkdirTemp("", "release-test-")
+		if built.err == nil {
+			built.err = plant(built.folder)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return built.folder
+}
+
+// plant links the repository's folders and builds the programs.
+func plant(folder string) error {
+	entries, err := os.ReadDir(top)
+	if err != nil {
+		return err
+	}
+	from, err := filepath.Abs(top)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == "bin" {
+			continue
+		}
+		if err := os.Symlink(filepath.Join(from, e.Name()), filepath.Join(folder, e.Name())); err != nil {
+			return err
+		}
+	}
+	cmd := exec.Command("make", "--no-print-directory", "-C", folder, "build", "arm64", "VERSION=v1.2.3")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return &buildError{err, out}
+	}
+	return nil
+}
+
+type buildError struct {
+	error
+	output []byte
+}
+
+func (e *buildError) Error() string { return e.error.Error() + "\n" + string(e.output) }
+
+// makeRelease makes a release of the tree's programs.
+func makeRelease(t *testing.T) *release {
+	t.Helper()
+	r, err := newRelease(tree(t), t.TempDir(), "v1.2.3", time.Unix(1_700_000_000, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func TestImageIsSmall(t *testing.T) {
+	for arch, files := range makeRelease(t).programs {
+		size := 0
+		for _, f := range files {
+			size += len(f.Content)
+		}
+		t.Logf("%s: %.1f MB unpacked", arch, float64(size)/(1<<20))
+		if size == 0 || size > maxUnpacked {
+			t.Errorf("%s: %d bytes unpacked, want %d at most", arch, size, maxUnpacked)
+		}
+	}
+}
+
+// TestSBOM checks that the bill of materials names every module that is in a program.
+func TestSBOM(t *testing.T) {
+	r := makeRelease(t)
+	if err := r.writeSBOM("image.spdx.json"); err != nil {
+		t.Fatal(err)
+	}
+	checkSBOM(t, r, filepath.Join(r.output, "image.spdx.json"))
+}
+
+// smallProgram returns a Go program that is compressed quickly.
+func smallProgram(t *testing.T) []byte {
+	t.Helper()
+	folder := t.TempDir()
+	source, program := filepath.Join(folder, "main.go"), filepath.Join(folder, "program")
+	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	content, err := os.ReadFile(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// TestReleaseIsReproducible checks that the same programs make the same release, and what it has. It packs a small program in place of
+// both, whose size would take minutes on a busy machine.
+func TestReleaseIsReproducible(t *testing.T) {
+	var outputs [2][]bundle.File
+	var r *release
+	program := smallProgram(t)
+	for i := range outputs {
+		r = makeRelease(t)
+		for arch := range r.programs {
+			for j := range r.programs[arch] {
+				r.programs[arch][j].Content = program
+			}
+		}
+		if err := r.writeAll(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if outputs[i], err = bundle.Folder(r.output); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sameFiles(t, outputs[0], outputs[1])
+	want := []string{
+		"SHA256SUMS", "daemonset.yaml", "image.spdx.json", "image.tar", "nri-rdma-1.2.3.tgz", "rdma-spec-1.2.3-1.aarch64.rpm", "rdma-spec-1.2.3-1.x86_64.rpm",
+		"rdma-spec_1.2.3-1_amd64.deb", "rdma-spec_1.2.3-1_arm64.deb", "rdma-spec_1.2.3_linux_amd64.tar.gz", "rdma-spec_1.2.3_linux_arm64.tar.gz",
+	}
+	var got []string
+	for _, f := range outputs[0] {
+		if !strings.HasPrefix(f.Name, "image/") {
+			got = append(got, f.Name)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("files, -want +got:\n%s", diff)
+	}
+	cmd := exec.Command("sha256sum", "--check", "--strict", "SHA256SUMS")
+	cmd.Dir = r.output
+	if out, err := cmd.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != len(want)-1 {
+		t.Errorf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	checkDeb(t, filepath.Join(r.output, "rdma-spec_1.2.3-1_amd64.deb"))
+}
+
+// sameFiles checks that two lists of files are the same. go-cmp takes minutes for files of this size.
+func sameFiles(t *testing.T, a, b []bundle.File) {
+	t.Helper()
+	if len(a) == 0 || len(a) != len(b) {
+		t.Fatalf("%d and %d files, want the same number and more than none", len(a), len(b))
+	}
+	for i := range a {
+		if a[i].Name != b[i].Name || a[i].Mode != b[i].Mode || !bytes.Equal(a[i].Content, b[i].Content) {
+			t.Errorf("%s and %s of the same programs differ", a[i].Name, b[i].Name)
+		}
+	}
+}
+
+func checkSBOM(t *testing.T, r *release, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var doc struct {
+		SPDXVersion string
+		Packages    []struct{ Name, VersionInfo string }
+	}
+	if err := json.Unmarshal(text, &doc); err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	for _, p := range doc.Packages {
+		named[p.Name+"@"+p.VersionInfo] = true
+	}
+	count := 0
+	for arch, files := range r.programs {
+		for _, f := range files {
+			info, err := buildinfo.Read(bytes.NewReader(f.Content))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range info.Deps {
+				if count++; !named[m.Path+"@"+m.Version] {
+					t.Errorf("%s does not name %s@%s", filepath.Base(file), m.Path, m.Version)
+				}
+			}
+			if !named["linux/"+arch+"/"+f.Name+"@v1.2.3"] || !named["stdlib@"+strings.TrimPrefix(info.GoVersion, "go")] {
+				t.Errorf("%s does not name %s for %s and its standard library", filepath.Base(file), f.Name, arch)
+			}
+		}
+	}
+	if doc.SPDXVersion != "SPDX-2.3" || count < 50 {
+		t.Errorf("%s with %d modules, want SPDX-2.3 with 50 at least", doc.SPDXVersion, count)
+	}
+}
+
+// TestProgramsRun runs both programs of both platforms, those of another one under QEMU's user mode.
+func TestProgramsRun(t *testing.T) {
+	for _, arch := range architectures {
+		t.Run(arch.name, func(t *testing.T) {
+			var emulator []string
+			if arch.name != runtime.GOARCH {
+				qemu, err := exec.LookPath("qemu-aarch64")
+				if err != nil {
+					t.Skip("qemu-aarch64 is not installed: run make deps")
+				}
+				emulator = []string{qemu}
+			}
+			for _, call := range [][]string{{"nri-rdma", "--version"}, {"rdma-spec", "version"}} {
+				call[0] = filepath.Join(tree(t), "bin", arch.folder, call[0])
+				call = append(emulator[:len(emulator):len(emulator)], call...)
+				out, err := exec.Command(call[0], call[1:]...).CombinedOutput()
+				if err != nil || !strings.Contains(string(out), "v1.2.3") {
+					t.Errorf("%v: %v\n%s", call, err, out)
+				}
+			}
+		})
+	}
+}
+
+func TestSemantic(t *testing.T) {
+	for tag, want := range map[string]string{
+		"v1.2.3": "1.2.3", "v1.2.3-rc.1": "1.2.3-rc.1", "v1.2.3-4-gabcdef0-dirty": "1.2.3-4-gabcdef0-dirty",
+		"0123456": "0.0.0-g0123456", "devel": "0.0.0-gdevel", "v1": "0.0.0-gv1",
+	} {
+		if got := semantic(tag); got != want {
+			t.Errorf("semantic(%q) = %q, want %q", tag, got, want)
+		}
+	}
+}

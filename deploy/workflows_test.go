@@ -1,0 +1,48 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy_test
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// TestWorkflows checks that the forge's workflows can be read, have the least permissions by default, and make targets that exist.
+func TestWorkflows(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yaml"))
+	if err != nil || len(files) != 3 {
+		t.Fatalf("workflows %v, %v: want 3", files, err)
+	}
+	makefile := read(t, filepath.Join(root, "Makefile"))
+	for _, file := range files {
+		var workflow struct {
+			Permissions map[string]string
+			Jobs        map[string]struct{ Steps []struct{ Run string } }
+		}
+		if err := yaml.Unmarshal([]byte(read(t, file)), &workflow); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		if workflow.Permissions["contents"] == "" || len(workflow.Jobs) == 0 {
+			t.Errorf("%s says nothing of permissions, or has no jobs", file)
+		}
+		for name, job := range workflow.Jobs {
+			var commands strings.Builder
+			for _, step := range job.Steps {
+				commands.WriteString(step.Run + "\n")
+			}
+			for _, target := range regexp.MustCompile(`(?m)^ *make ([a-z0-9-]+)`).FindAllStringSubmatch(commands.String(), -1) {
+				if !strings.Contains(makefile, "\n"+target[1]+":") {
+					t.Errorf("%s: job %s makes %s, which the Makefile does not have", file, name, target[1])
+				}
+			}
+			if !regexp.MustCompile(`(?m)^ *(make [a-z]|\.ci/run)`).MatchString(commands.String()) {
+				t.Errorf("%s: job %s makes nothing", file, name)
+			}
+		}
+	}
+}
