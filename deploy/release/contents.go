@@ -71,7 +71,7 @@ func (r *release) writeArchive(arch string) error {
 		}
 		files = append(files, f)
 	}
-	for _, folder := range []string{"admission", "containerd", "examples", "systemd"} {
+	for _, folder := range []string{"admission", "containerd", "examples", "kubectl", "npd", "systemd"} {
 		all, err := bundle.Folder(filepath.Join(r.root, "deploy", folder))
 		if err != nil {
 			return err
@@ -112,6 +112,11 @@ func (r *release) files() (files []bundle.File, err error) {
 	for from, to := range map[string]string{
 		"deploy/systemd/nri-rdma.service":           "usr/lib/systemd/system/nri-rdma.service",
 		"deploy/systemd/nri-rdma-validator.service": "usr/lib/systemd/system/nri-rdma-validator.service",
+		"deploy/systemd/rdma-spec-cdi.service":      "usr/lib/systemd/system/rdma-spec-cdi.service",
+		"deploy/systemd/rdma-spec-cdi.path":         "usr/lib/systemd/system/rdma-spec-cdi.path",
+		"deploy/systemd/rdma-spec-cdi.timer":        "usr/lib/systemd/system/rdma-spec-cdi.timer",
+		"deploy/systemd/rdma-spec-doctor.service":   "usr/lib/systemd/system/rdma-spec-doctor.service",
+		"deploy/systemd/rdma-spec-doctor.timer":     "usr/lib/systemd/system/rdma-spec-doctor.timer",
 		"deploy/systemd/nri-rdma-http.conf":         "usr/share/doc/rdma-spec/nri-rdma-http.conf",
 		"deploy/systemd/nri-rdma-repair.conf":       "usr/share/doc/rdma-spec/nri-rdma-repair.conf",
 		"LICENSE":                                   "usr/share/doc/rdma-spec/copyright",

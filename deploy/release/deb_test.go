@@ -30,6 +30,8 @@ func checkDeb(t *testing.T, file string) {
 		"etc/rdma-spec/config.yaml":                         "rdma-spec config show",
 		"usr/lib/systemd/system/nri-rdma.service":           "ExecStart=/usr/bin/nri-rdma\n",
 		"usr/lib/systemd/system/nri-rdma-validator.service": "ExecPaths=/usr/bin/nri-rdma\n",
+		"usr/lib/systemd/system/rdma-spec-cdi.service":      "--hook /usr/bin/rdma-hook\n",
+		"usr/lib/systemd/system/rdma-spec-doctor.service":   "ExecStart=/usr/bin/rdma-spec doctor",
 		"usr/share/bash-completion/completions/rdma-spec":   "rdma-spec",
 		"usr/share/doc/rdma-spec/nri-rdma-http.conf":        "/usr/bin/nri-rdma --http",
 		"usr/share/doc/rdma-spec/copyright":                 "Apache License",
@@ -38,7 +40,7 @@ func checkDeb(t *testing.T, file string) {
 		if err != nil || !strings.Contains(string(text), has) {
 			t.Errorf("%s does not have %q: %v", path, has, err)
 		}
-		if strings.Contains(string(text), "/usr/local/bin/nri-rdma") {
+		if strings.Contains(string(text), "/usr/local/bin/") {
 			t.Errorf("%s names the path of an installation by hand", path)
 		}
 	}

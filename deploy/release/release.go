@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,8 +23,11 @@ const repository = "ghcr.io/rdma-spec/rdma-spec"
 // architectures are those of the programs, with the folder below bin that each is built into.
 var architectures = []struct{ name, folder string }{{"amd64", "."}, {"arm64", "arm64"}}
 
-// programs are the names of the two programs.
-var programs = []string{"nri-rdma", "rdma-spec"}
+// programs are the names of all programs, and imagePrograms of those in the image, which a cluster's nodes run.
+var (
+	programs      = []string{"nri-rdma", "rdma-hook", "rdma-spec"}
+	imagePrograms = []string{"nri-rdma", "rdma-spec"}
+)
 
 // release is one version of the project.
 type release struct {
@@ -60,7 +64,15 @@ func semantic(tag string) string {
 // writeImage writes the image as a layout, as an archive of it, and its bill of materials.
 func (r *release) writeImage() error {
 	folder := filepath.Join(r.output, "image")
-	err := image.Write(image.Options{Name: repository + ":" + r.tag, Version: r.tag, Created: r.date, Programs: r.programs}, folder)
+	contents := map[string][]bundle.File{}
+	for arch, files := range r.programs {
+		for _, f := range files {
+			if slices.Contains(imagePrograms, f.Name) {
+				contents[arch] = append(contents[arch], f)
+			}
+		}
+	}
+	err := image.Write(image.Options{Name: repository + ":" + r.tag, Version: r.tag, Created: r.date, Programs: contents}, folder)
 	if err != nil {
 		return err
 	}
