@@ -99,6 +99,7 @@ func (c *clinic) faults() []fault {
 			c.addHandler("small", parts.Runtime("runc"), spec("small.json", strings.ReplaceAll(generated, "18446744073709551615", "65536")))
 		}, "base-spec-memlock", nil, false},
 		{"nothing gives memlock", func(c *clinic) {
+			onNode(c.T, "rm -rf /var/lib/rdma-spec")
 			if err := os.WriteFile(containerdFile, c.before, 0o644); err != nil {
 				c.Fatal(err)
 			}

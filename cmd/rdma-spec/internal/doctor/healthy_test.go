@@ -1,0 +1,115 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// Nothing is wrong with nodes that are well, and nothing is unknown where everything is told.
+func TestHealthyNodes(t *testing.T) {
+	for name, change := range map[string]func(s *sick){
+		"as it should be": func(*sick) {},
+		"no plugin, but a base spec": func(s *sick) {
+			s.plugin, s.containers = Plugin{}, Containers{}
+			s.runtime().NRI = NRI{Off: "disable = true", Socket: "/var/run/nri/nri.sock"}
+		},
+		"no HCA and no plugin": func(s *sick) {
+			s.plugin, s.containers, s.files = Plugin{}, Containers{}, hcatest.Node{NoRDMACM: true}.Files()
+			s.runtime().Handlers = nil
+		},
+		"an unlimited daemon": func(s *sick) {
+			s.plugin, s.containers = Plugin{}, Containers{}
+			s.runtime().Handlers, s.runtime().Memlock = nil, bytesOf(unlimited)
+		},
+		"an old containerd with a base spec": func(s *sick) {
+			s.plugin, s.containers = Plugin{}, Containers{}
+			s.runtime().Version = "1.6.20"
+		},
+		"Docker's containerd beside it": func(s *sick) {
+			s.runtimes.Runtimes = append(s.runtimes.Runtimes, Runtime{Name: "containerd", Config: "/run/docker/c.toml", PID: 101, Known: true, CRIDisabled: true, NRI: NRI{Off: "disabled_plugins has it"}})
+		},
+		"a second containerd without pods": func(s *sick) {
+			s.runtimes.Runtimes = append(s.runtimes.Runtimes, Runtime{Name: "containerd", Version: "2.4.2", Socket: "/run/second/c.sock", Config: "/run/second/c.toml", PID: 101, Serves: true, Known: true, NRI: s.runtime().NRI})
+		},
+		"CRI-O beside a containerd that is only installed": func(s *sick) {
+			crio := *s.runtime()
+			crio.Name, crio.Version, crio.Socket, crio.Handlers = "cri-o", "1.34.0", "/run/crio/crio.sock", nil
+			s.runtimes.Runtimes = []Runtime{crio, {Name: "containerd", Version: "1.7.2", Config: "/etc/containerd/config.toml", Known: true, Handlers: []Handler{{Name: "runc", Program: "runc"}}, NRI: NRI{Off: "disable = true"}}}
+		},
+		"no runtime and no kubelet": func(s *sick) {
+			*s = sick{files: hcatest.RoCENode().Files(), unanswered: []Question{QuestionContainers}}
+		},
+		"files that administrators edited": func(s *sick) {
+			s.configured.Overwritten = []Overwritten{{Path: "/etc/containerd/config.toml", Feature: "nri"}, {Path: "/etc/rdma-spec/config.yaml", Feature: "plugin"}, {Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+		},
+		"a finite memlock that the policy gives": func(s *sick) {
+			s.container().Memlock, s.container().Wanted, s.container().IPCLock = bytesOf(16<<30), bytesOf(16<<30), yes(false)
+		},
+		"a privileged container with a hostPath": func(s *sick) {
+			s.container().AllDevices, s.container().HostPaths = true, []string{"/dev/infiniband"}
+		},
+		"a macvlan of the HCA": func(s *sick) {
+			s.container().OwnNetwork, s.container().Links = true, []string{"eth0", "net1"}
+			node := hcatest.RoCENode()
+			for i := range node.HCAs {
+				node.HCAs[i].Ports[0].Foreign = []string{"net1"}
+			}
+			s.files = node.Files()
+		},
+		"a kubelet elsewhere, with a link": func(s *sick) {
+			s.kubelet.Root = "/data/kubelet"
+			s.files["var/lib/kubelet/device-plugins/kubelet.sock"] = ""
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy()
+			change(s)
+			for _, f := range s.look(t, software()) {
+				if f.Status == Wrong || f.Status == Skipped || f.Status == Unknown && f.Check != "container-gid-index" {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
+	}
+}
+
+// What cannot be known is unknown, and no fault.
+func TestUnknownIsNoFault(t *testing.T) {
+	for name, change := range map[string]func(s *sick){
+		"no answers": func(s *sick) {
+			s.unanswered = []Question{QuestionRuntimes, QuestionPlugin, QuestionContainers, QuestionKubelet, QuestionConfigured}
+		},
+		"no answer of runtimes": func(s *sick) { s.unanswered = []Question{QuestionRuntimes} },
+		"no answer of plugins":  func(s *sick) { s.unanswered = []Question{QuestionPlugin} },
+		"an unread configuration": func(s *sick) {
+			*s.runtime() = Runtime{Name: "containerd", PID: 100, Socket: "/run/containerd/containerd.sock", Serves: true}
+		},
+		"a runtime that is late": func(s *sick) { s.runtime().Serves, s.runtime().Late = false, true },
+		"a newer crun":           func(s *sick) { s.runtime().Handlers[1].Program = "crun 1.15" },
+		"no policy":              func(s *sick) { s.containers.Policy = "" },
+		"a container unread":     func(s *sick) { s.container().State, s.container().Seen = "unknown", false },
+		"an image unlike others": func(s *sick) { s.container().LibVerbs, s.container().Providers = false, nil },
+		"a pod's own network": func(s *sick) {
+			s.container().OwnNetwork, s.container().Links = true, []string{"eth0"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy()
+			change(s)
+			known := true
+			for _, f := range s.look(t, software()) {
+				known = known && f.Status != Unknown
+				if f.Status == Wrong {
+					t.Errorf("%+v", f)
+				}
+			}
+			if known {
+				t.Error("nothing is unknown")
+			}
+		})
+	}
+}
