@@ -134,7 +134,7 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 	if err != nil {
 		return nil, nil, err
 	}
-	entries, missing = append(copied.Entries, attributes.Entries...), append(copied.Missing, attributes.Missing...)
+	entries, missing = slices.Concat(copied.Entries, attributes.Entries), slices.Concat(copied.Missing, attributes.Missing)
 	slices.Sort(questions)
 	questions = slices.Compact(questions)
 	node.Patience = o.patience
