@@ -93,21 +93,26 @@ func testService(t *testing.T) {
 	testWrongCall(t, "nri-rdma-validator")
 }
 
+// doctorFile is where the doctor's service writes.
+const doctorFile = "/var/lib/prometheus/node-exporter/rdma-spec.prom"
+
+// doctorOnTheNode is the service's call with the patience that an emulated CPU needs.
+var doctorOnTheNode = []string{"doctor", "-o", "prometheus", "--patience", "1m"}
+
 // testDoctorService sees that the doctor's service finds what the doctor finds without hardening, and replaces its file.
 func testDoctorService(t *testing.T) {
 	t.Helper()
-	const folder = "/var/lib/prometheus/node-exporter"
+	folder := filepath.Dir(doctorFile)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Chown(folder, 1, 1); err != nil { // it belongs to node_exporter
 		t.Fatal(err)
 	}
-	file := filepath.Join(folder, "rdma-spec.prom")
 	for range 2 {
 		manage(t, "start", "rdma-spec-doctor")
-		free, err := exec.Command("/usr/local/bin/rdma-spec", "doctor", "-o", "prometheus").Output()
-		if diff := cmp.Diff(string(free), read(t, file)); diff != "" || len(free) == 0 {
+		free, err := exec.Command("/usr/local/bin/rdma-spec", doctorOnTheNode...).Output()
+		if diff := cmp.Diff(string(free), read(t, doctorFile)); diff != "" || len(free) == 0 {
 			t.Errorf("%v, -without hardening +as a service:\n%s", err, diff)
 		}
 	}
@@ -182,6 +187,8 @@ func startSystemd(t *testing.T) *systemd.Systemd {
 		write(t, filepath.Join("/usr/local/bin", name), string(program), 0o755)
 	}
 	write(t, units+"/rdma-spec-doctor.service", read(t, "systemd/rdma-spec-doctor.service"), 0o644)
+	write(t, units+"/rdma-spec-doctor.service.d/node.conf", "[Service]\nTimeoutStartSec=5min\nExecStart=\nExecStart=/usr/local/bin/rdma-spec "+
+		strings.Join(append(doctorOnTheNode, "--output", doctorFile), " ")+"\n", 0o644)
 	write(t, units+"/nri-rdma.service", read(t, "systemd/nri-rdma.service"), 0o644)
 	write(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
 	write(t, units+"/nri-rdma-validator.service", read(t, "systemd/nri-rdma-validator.service"), 0o644)

@@ -64,7 +64,7 @@ be made or written.`,
 	f.SortFlags = false
 	f.StringVar(&o.output, "output", "", "write the archive to a `FILE` instead of standard output: atomically, with mode 0600")
 	f.BoolVar(&o.list, "list", false, "only list what the archive would have")
-	f.DurationVar(&o.patience, "patience", doctor.Patience, "how long an answer may take before it is missing; longer for a slow node")
+	f.DurationVar(&o.patience, "patience", doctor.Patience, "how long a file or an answer may take before it is missing; longer for a slow node")
 	o.addFlags(f)
 	return cmd
 }
@@ -72,7 +72,7 @@ be made or written.`,
 // alwaysCollected are files that commands read beside the checks of the doctor: devices and status, and what a reader wants to know of a
 // node in any case.
 var alwaysCollected = []string{
-	"sys/class/infiniband/*/ports/*/gids/*", "sys/class/infiniband/*/ports/*/gid_attrs/*/*",
+	"sys/class/infiniband/*/ports/*/gids/*",
 	"sys/class/infiniband/*/device/../numa_node", "sys/dev/char/*",
 	"proc/[0-9]*/cgroup", "proc/[0-9]*/limits", "proc/[0-9]*/status", "proc/[0-9]*/uid_map",
 	"run/rdma-spec/policy.yaml", "etc/rdma-spec/config.yaml", "etc/crictl.yaml",
@@ -126,11 +126,15 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 		return nil, nil, err
 	}
 	defer func() { _ = node.Close() }() // it was only read
-	copied, err := collect.Take(ctx, o.root, patterns)
+	copied, err := collect.Take(ctx, o.root, o.patience, patterns)
 	if err != nil {
 		return nil, nil, err
 	}
-	entries, missing = copied.Entries, copied.Missing
+	attributes, err := collect.Take(ctx, o.root, o.patience, gidAttributes(copied.Entries))
+	if err != nil {
+		return nil, nil, err
+	}
+	entries, missing = slices.Concat(copied.Entries, attributes.Entries), slices.Concat(copied.Missing, attributes.Missing)
 	slices.Sort(questions)
 	questions = slices.Compact(questions)
 	node.Patience = o.patience
@@ -157,7 +161,19 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 		entries = append(entries, archive.Entry{Name: "rdma-spec/version", Content: []byte(version + "\n")})
 	}
 	slices.SortFunc(entries, func(a, b archive.Entry) int { return strings.Compare(a.Name, b.Name) })
+	entries = slices.CompactFunc(entries, func(a, b archive.Entry) bool { return a.Name == b.Name })
 	return entries, missing, nil
+}
+
+// gidAttributes returns the files with the attributes of the GIDs that were copied. A port has room for up to 1024, and most are zero.
+func gidAttributes(entries []archive.Entry) (files []string) {
+	for _, e := range entries {
+		folder, index := path.Split(e.Name)
+		if port, isGID := strings.CutSuffix(folder, "/gids/"); isGID && bytes.ContainsAny(e.Content, "123456789abcdef") {
+			files = append(files, path.Join(port, "gid_attrs/types", index), path.Join(port, "gid_attrs/ndevs", index))
+		}
+	}
+	return files
 }
 
 // answerEntry is the file with an answer, without its secrets.

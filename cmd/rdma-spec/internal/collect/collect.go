@@ -30,12 +30,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-const (
-	// Patience is how long a file may take: a sick HCA blocks who reads its ports.
-	Patience = 2 * time.Second
-	// atOnce is how many files are read at a time, so that many that block do not add up.
-	atOnce = 16
-)
+// atOnce is how many files are read at a time, so that many that block do not add up.
+const atOnce = 16
 
 // Copy is a part of a node.
 type Copy struct {
@@ -45,9 +41,10 @@ type Copy struct {
 }
 
 // Take copies what the patterns match on the node below a root. They are those of path.Match, below the root and without a leading slash.
-// What a pattern does not match is not on the node, which is no error.
-func Take(ctx context.Context, root string, patterns []string) (*Copy, error) {
-	t := &taker{files: openFiles(root), found: map[string]archive.Entry{}, missing: map[string]string{}}
+// What a pattern does not match is not on the node, which is no error. A file that takes longer than the patience is missing: a sick HCA
+// blocks who reads its ports.
+func Take(ctx context.Context, root string, patience time.Duration, patterns []string) (*Copy, error) {
+	t := &taker{files: openFiles(root), patience: patience, found: map[string]archive.Entry{}, missing: map[string]string{}}
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("root %q: %w", root, cmp.Or(oserror.Reason(err), error(syscall.ENOTDIR)))
 	}
@@ -77,6 +74,7 @@ func Take(ctx context.Context, root string, patterns []string) (*Copy, error) {
 // taker finds what patterns match. All names in it are without links.
 type taker struct {
 	files
+	patience time.Duration
 	found    map[string]archive.Entry
 	contains []string // the regular files among them
 	table    []string
@@ -238,7 +236,7 @@ func row(name string, info fs.FileInfo) []string {
 
 // read reads a regular file with its own patience. One that never answers keeps a goroutine, and no other file waits for it.
 func (t *taker) read(ctx context.Context, name string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, Patience)
+	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
 	type answer struct {
 		text []byte
@@ -253,7 +251,7 @@ func (t *taker) read(ctx context.Context, name string) ([]byte, error) {
 	case a := <-read:
 		return a.text, a.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("it did not answer within %s", Patience)
+		return nil, fmt.Errorf("it did not answer within %s", t.patience)
 	}
 }
 

@@ -19,9 +19,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
+const patience = 2 * time.Second
+
 func take(t *testing.T, root string, patterns ...string) *Copy {
 	t.Helper()
-	c, err := Take(t.Context(), root, patterns)
+	c, err := Take(t.Context(), root, patience, patterns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +119,7 @@ func TestBlockedFiles(t *testing.T) {
 	}
 	began := time.Now()
 	c := take(t, root, "sys/blocked/*", "sys/class/infiniband/*/ports/*/*")
-	if took := time.Since(began); took > 2*Patience {
+	if took := time.Since(began); took > 2*patience {
 		t.Errorf("it took %s", took)
 	}
 	if len(c.Missing) != atOnce-1 || c.Missing[0] != "sys/blocked/00: it did not answer within 2s" {
@@ -159,15 +161,15 @@ func TestTakeIsBounded(t *testing.T) {
 	if diff := cmp.Diff(want, c.Missing); diff != "" {
 		t.Errorf("missing, -want +got:\n%s", diff)
 	}
-	if _, err := Take(t.Context(), root, []string{"["}); err == nil {
+	if _, err := Take(t.Context(), root, patience, []string{"["}); err == nil {
 		t.Error("a pattern that is not one has no error")
 	}
-	if _, err := Take(t.Context(), filepath.Join(root, "fits"), []string{"*"}); err == nil || !strings.Contains(err.Error(), "not a directory") {
+	if _, err := Take(t.Context(), filepath.Join(root, "fits"), patience, []string{"*"}); err == nil || !strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a file as root: error %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Take(ended, root, []string{"*"}); err == nil {
+	if _, err := Take(ended, root, patience, []string{"*"}); err == nil {
 		t.Error("it went on without its caller")
 	}
 }
