@@ -38,7 +38,7 @@ var (
 )
 
 // patience is how long a test waits for something that should come soon. The node's CPU is emulated.
-const patience = 60 * time.Second
+const patience = 2 * time.Minute
 
 // budget is how long a creation may wait for containerd. The default is for nodes whose CPU is not emulated.
 const budget = "1500ms"
