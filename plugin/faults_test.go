@@ -6,9 +6,11 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
@@ -37,10 +39,14 @@ const asValidator = "NRI_RDMA_TEST_VALIDATE"
 
 func TestMain(m *testing.M) {
 	if socket := os.Getenv(asPlugin); socket != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		hcas := inventory.New(os.Getenv("NRI_RDMA_TEST_ROOT"), await.Patience, quiet())
-		go hcas.Run(context.Background())
-		p := New(Options{Name: "rdma", Index: "90", Socket: socket, Inventory: hcas, Log: quiet(), Validate: os.Getenv(asValidator) != ""})
-		if err := p.Run(context.Background()); err != nil {
+		go hcas.Run(ctx)
+		o := Options{Name: "rdma", Index: "90", Socket: socket, Inventory: hcas, Log: quiet(), Validate: os.Getenv(asValidator) != ""}
+		askSlowKubelet(&o)
+		err := New(o).Run(ctx)
+		stop()
+		if err != nil {
 			os.Exit(1)
 		}
 		return
@@ -195,7 +201,7 @@ func testKilledUnderLoad(t *testing.T, validated bool) {
 	}()
 	for i := range kills {
 		registrations := nri.Synchronised() // it may have registered when startProcess returns
-		plugin := startProcess(t, nri, root)
+		plugin := startProcess(t, nri, root, nil)
 		if i%2 == 0 { // half of them die once they serve, the other half on the way there
 			await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() > registrations })
 		}
@@ -222,9 +228,10 @@ func testKilledUnderLoad(t *testing.T, validated bool) {
 }
 
 // startProcess runs a plugin in a process of its own, with variables added to its environment.
-func startProcess(t *testing.T, nri *nritest.Runtime, root string, env ...string) *exec.Cmd {
+func startProcess(t *testing.T, nri *nritest.Runtime, root string, stdout io.Writer, env ...string) *exec.Cmd {
 	t.Helper()
 	plugin := exec.Command(os.Args[0])
+	plugin.Stdout = stdout
 	plugin.Env = slices.Concat(os.Environ(), []string{asPlugin + "=" + nri.Socket, "NRI_RDMA_TEST_ROOT=" + root}, env)
 	if err := plugin.Start(); err != nil {
 		t.Fatal(err)
@@ -239,7 +246,7 @@ func TestValidatorThatFails(t *testing.T) {
 			nritest.LosePatience(t)
 			nri := nritest.New(t, "containerd", "v2.4.2")
 			nri.Start(t)
-			validator := startProcess(t, nri, hcatest.V100(t), asValidator+"=1")
+			validator := startProcess(t, nri, hcatest.V100(t), nil, asValidator+"=1")
 			t.Cleanup(func() {
 				_ = validator.Process.Kill() // it may be dead
 				_ = validator.Wait()
