@@ -113,7 +113,7 @@ func processes(root string) (running []Daemon) {
 			continue // it has ended
 		}
 		args, process := strings.Split(string(text), "\x00"), filepath.Dir(file)
-		if filepath.Base(args[0]) != "containerd" || !sameRoot(root, process) {
+		if filepath.Base(args[0]) != "containerd" || !SameRoot(root, process) {
 			continue
 		}
 		config := configArgument(args[1:])
@@ -130,8 +130,9 @@ func processes(root string) (running []Daemon) {
 	return running
 }
 
-// sameRoot reports whether a process has the node's root. In a copy of a node, every process has.
-func sameRoot(root, process string) bool {
+// SameRoot reports whether a process, whose folder in proc is given, has the node's root, as services have that see the node's files by
+// mounts of their own, and containers have not. In a copy of a node, every process has.
+func SameRoot(root, process string) bool {
 	its, err := os.Stat(filepath.Join(process, "root"))
 	if err != nil {
 		return true

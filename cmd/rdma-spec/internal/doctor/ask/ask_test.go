@@ -98,7 +98,7 @@ func TestRuntimes(t *testing.T) {
 	})
 	files = aProcess(files, 101, "/usr/bin/containerd", "--config", "/run/docker/containerd.toml", "--address", "/run/docker/c.sock")
 	files = aProcess(files, 102, "/usr/bin/containerd") // in a container
-	files["proc/102/ns/mnt"] = hcatest.Link("mnt:[2]")
+	files["proc/102/root/"] = ""
 	files["run/docker/containerd.toml"] = "disabled_plugins = ['cri']\n"
 	folder := root(t, files)
 	install(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd)
@@ -182,8 +182,9 @@ func TestPlugin(t *testing.T) {
 	files = aProcess(files, 204, "/nri-rdma") // somebody's, who calls it so
 	files = aProcess(files, 205, "/opt/nri/plugins/90-rdma")
 	files.With(hcatest.Files{
-		"proc/200/root/etc/my.yaml": "memlok: 1Gi\n", "proc/201/root/": "", "proc/203/root/": "", "proc/205/root/": "",
-		"proc/203/ns/mnt": hcatest.Link("mnt:[2]"), "proc/204/ns/mnt": hcatest.Link("mnt:[3]"),
+		"etc/my.yaml": "memlok: 1Gi\n", "proc/200/root": hcatest.Link("../.."), "proc/203/root/": "", "proc/204/root/": "",
+		"proc/201/root": hcatest.Link("../.."), "proc/205/root": hcatest.Link("../.."),
+		"proc/200/ns/mnt": hcatest.Link("mnt:[2]"), // a service has mounts of its own
 		"proc/203/mountinfo":      "30 20 0:25 /nri /var/run/nri rw - tmpfs tmpfs rw\n",
 		"proc/204/mountinfo":      "30 20 0:25 / / rw - overlay overlay rw\n",
 		"opt/nri/plugins/90-rdma": "", "etc/systemd/system/nri-rdma.service": "",

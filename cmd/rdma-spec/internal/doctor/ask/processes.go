@@ -13,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/containerd"
 )
 
 // process is a process of the node.
@@ -30,7 +32,6 @@ const deleted = " (deleted)"
 // processes returns the processes of the node below a root that a function chooses by their names, in the order of their IDs.
 func processes(root string, choose func(comm string) bool) (found []process) {
 	files, _ := filepath.Glob(filepath.Join(root, "proc/[0-9]*/comm")) // a bad pattern is the only error
-	first, _ := os.Readlink(filepath.Join(root, "proc/1/ns/mnt"))      // "" where it may not be read, as are all others then
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		comm := strings.TrimSuffix(string(text), "\n")
@@ -41,8 +42,7 @@ func processes(root string, choose func(comm string) bool) (found []process) {
 		p := process{comm: comm}
 		p.pid, _ = strconv.Atoi(filepath.Base(folder)) // the pattern has digits; 0 does no harm
 		p.exe, _ = os.Readlink(filepath.Join(folder, "exe"))
-		own, _ := os.Readlink(filepath.Join(folder, "ns/mnt"))
-		p.onNode = own == first
+		p.onNode = containerd.SameRoot(root, folder)
 		if line, err := os.ReadFile(filepath.Join(folder, "cmdline")); err == nil {
 			p.args = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
 		}
