@@ -115,6 +115,9 @@ func testDoctorService(t *testing.T) {
 		if diff := cmp.Diff(string(free), read(t, doctorFile)); diff != "" || len(free) == 0 {
 			t.Errorf("%v, -without hardening +as a service:\n%s", err, diff)
 		}
+		if strings.Contains(string(free), `{check="plugin-runs",object="",status="wrong"}`) {
+			t.Errorf("the doctor does not see the plugin's service:\n%s", free)
+		}
 	}
 	if left, err := os.ReadDir(folder); err != nil || len(left) != 1 {
 		t.Errorf("%s has %v, %v", folder, left, err)
@@ -187,7 +190,8 @@ func startSystemd(t *testing.T) *systemd.Systemd {
 		write(t, filepath.Join("/usr/local/bin", name), string(program), 0o755)
 	}
 	write(t, units+"/rdma-spec-doctor.service", read(t, "systemd/rdma-spec-doctor.service"), 0o644)
-	write(t, units+"/rdma-spec-doctor.service.d/node.conf", "[Service]\nTimeoutStartSec=5min\nExecStart=\nExecStart=/usr/local/bin/rdma-spec "+
+	// The node's containerd is in a cache below /root.
+	write(t, units+"/rdma-spec-doctor.service.d/node.conf", "[Service]\nTimeoutStartSec=5min\nProtectHome=read-only\nExecStart=\nExecStart=/usr/local/bin/rdma-spec "+
 		strings.Join(append(doctorOnTheNode, "--output", doctorFile), " ")+"\n", 0o644)
 	write(t, units+"/nri-rdma.service", read(t, "systemd/nri-rdma.service"), 0o644)
 	write(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
