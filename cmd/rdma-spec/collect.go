@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -28,9 +27,8 @@ import (
 // collectOptions are the flags of `rdma-spec collect`.
 type collectOptions struct {
 	nodeOptions
-	output   string
-	list     bool
-	patience time.Duration
+	output string
+	list   bool
 }
 
 func newCollectCommand() *cobra.Command {

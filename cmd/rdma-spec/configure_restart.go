@@ -84,7 +84,7 @@ type nodeCRI struct{}
 
 // Running implements configure.CRI.
 func (nodeCRI) Running(ctx context.Context) ([]string, error) {
-	runtimes, _, err := cri.Connect(ctx, "", "/")
+	runtimes, _, err := cri.Connect(ctx, "", "/", cri.AnswersWithin)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +28,6 @@ func newDoctorCommand() *cobra.Command {
 	var only []string
 	var list bool
 	var output string
-	var patience time.Duration
 	var format *formatFlag
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -61,10 +59,10 @@ The exit status is 1 if something is wrong, and 3 if nothing could be looked at.
 				return listChecks(cmd.OutOrStdout())
 			}
 			if output == "" {
-				return o.doctor(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), patience, only, format.format)
+				return o.doctor(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), only, format.format)
 			}
 			var text bytes.Buffer
-			err := o.doctor(cmd.Context(), &text, cmd.ErrOrStderr(), patience, only, format.format)
+			err := o.doctor(cmd.Context(), &text, cmd.ErrOrStderr(), only, format.format)
 			if text.Len() == 0 {
 				return err
 			}
@@ -79,7 +77,7 @@ The exit status is 1 if something is wrong, and 3 if nothing could be looked at.
 	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
 	f.BoolVar(&list, "list", false, "list the checks, and run none")
 	f.StringVar(&output, "output", "", "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
-	f.DurationVar(&patience, "patience", doctor.Patience, "how long a check may take before its result is unknown; longer for a slow node")
+	f.DurationVar(&o.patience, "patience", doctor.Patience, "how long a check may take before its result is unknown; longer for a slow node")
 	o.addFlags(f)
 	format = addFormatFlag(cmd, formatTable, formatJSON, formatNPD, formatPrometheus)
 	complete(cmd, "only", checkNames)
@@ -113,8 +111,8 @@ type diagnosis struct {
 }
 
 // doctor runs the checks and writes what they find.
-func (o nodeOptions) doctor(ctx context.Context, stdout, stderr io.Writer, patience time.Duration, only []string, format string) error {
-	findings, err := o.diagnose(ctx, patience, only)
+func (o nodeOptions) doctor(ctx context.Context, stdout, stderr io.Writer, only []string, format string) error {
+	findings, err := o.diagnose(ctx, only)
 	switch {
 	case err != nil && format == formatNPD && !isUsageError(err):
 		return writeNPD(stdout, nil, err)
@@ -138,7 +136,7 @@ func (o nodeOptions) doctor(ctx context.Context, stdout, stderr io.Writer, patie
 }
 
 // diagnose runs the checks that are named, or all, and returns what those find.
-func (o nodeOptions) diagnose(ctx context.Context, patience time.Duration, only []string) ([]doctor.Finding, error) {
+func (o nodeOptions) diagnose(ctx context.Context, only []string) ([]doctor.Finding, error) {
 	checks := doctor.Checks()
 	if len(only) > 0 {
 		var err error
@@ -155,7 +153,7 @@ func (o nodeOptions) diagnose(ctx context.Context, patience time.Duration, only 
 	}
 	defer func() { _ = node.Close() }() // it was only read
 	node.HCAs = apart(o.root)
-	node.Patience = patience
+	node.Patience = o.patience
 	findings := doctor.Run(ctx, node, checks)
 	if len(only) == 0 {
 		return findings, nil

@@ -23,7 +23,13 @@ import (
 )
 
 // nodeOptions choose the node, the runtime, and the policy that containers are judged by.
-type nodeOptions struct{ config, root, endpoint string }
+type nodeOptions struct {
+	config, root, endpoint string
+	patience               time.Duration // with a slow node; 0 for others
+}
+
+// answersWithin is how long a runtime may take to say its version.
+func (o nodeOptions) answersWithin() time.Duration { return max(cri.AnswersWithin, o.patience) }
 
 func (o *nodeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.config, "config", "", "judge by this configuration `FILE` instead of the policy in force")
@@ -107,7 +113,7 @@ func (o *nodeOptions) completePods(cmd *cobra.Command, args []string, _ string) 
 	const within = 3 * time.Second // whoever presses the key waits
 	ctx, cancel := context.WithTimeout(cmd.Context(), within)
 	defer cancel()
-	runtimes, _, err := cri.Connect(ctx, o.endpoint, o.root)
+	runtimes, _, err := cri.Connect(ctx, o.endpoint, o.root, o.answersWithin())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

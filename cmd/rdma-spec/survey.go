@@ -71,9 +71,9 @@ func (o nodeOptions) survey(ctx context.Context, on *limits.Processes, pods []st
 
 // surveyBy is survey by a policy.
 func (o nodeOptions) surveyBy(ctx context.Context, p *policy.Policy, source judgedBy, on *limits.Processes, pods []string) (*survey, error) {
-	asking, cancel := context.WithTimeout(ctx, askRuntimesFor)
+	asking, cancel := context.WithTimeout(ctx, max(askRuntimesFor, o.patience))
 	defer cancel()
-	runtimes, skipped, err := cri.Connect(asking, o.endpoint, o.root)
+	runtimes, skipped, err := cri.Connect(asking, o.endpoint, o.root, o.answersWithin())
 	if err != nil {
 		return nil, err
 	}

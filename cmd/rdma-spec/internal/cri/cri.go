@@ -37,8 +37,8 @@ type Runtime struct {
 var ErrLate = errors.New("the runtime did not answer in time")
 
 const (
-	// answersWithin is how long a runtime may take to say its version.
-	answersWithin = 5 * time.Second
+	// AnswersWithin is how long a runtime may take to say its version, unless its node is known to be slow.
+	AnswersWithin = 2 * time.Second
 	// largestAnswer is what the kubelet takes.
 	largestAnswer = 16 << 20
 )
@@ -52,8 +52,8 @@ func reach(ctx context.Context, socket string) error {
 	return conn.Close()
 }
 
-func connect(ctx context.Context, socket string) (*Runtime, error) {
-	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+func connect(ctx context.Context, socket string, within time.Duration) (*Runtime, error) {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	if err := reach(ctx, socket); err != nil {
 		return nil, err

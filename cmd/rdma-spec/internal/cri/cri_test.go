@@ -22,7 +22,7 @@ import (
 
 func connected(t *testing.T, endpoint, root string) *Runtime {
 	t.Helper()
-	all, _, err := Connect(t.Context(), endpoint, root)
+	all, _, err := Connect(t.Context(), endpoint, root, AnswersWithin)
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%d runtimes, %v", len(all), err)
 	}

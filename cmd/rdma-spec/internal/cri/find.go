@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -30,15 +31,15 @@ var places = slices.Insert(slices.Clone(storedspec.Places), 1, "/run/crio/crio.s
 
 // Connect connects to the runtimes that serve CRI on a node: to the one at the endpoint, /path or unix:///path. Without an endpoint,
 // CONTAINER_RUNTIME_ENDPOINT names it, else /etc/crictl.yaml below the root, whose path is below the root as well. Where nothing names
-// one, all usual places below the root are tried at once; skipped has an error for each that does not serve CRI. The caller closes the
-// runtimes.
-func Connect(ctx context.Context, endpoint, root string) (runtimes []*Runtime, skipped []error, err error) {
+// one, all usual places below the root are tried at once; skipped has an error for each that does not serve CRI within that time. The caller
+// closes the runtimes.
+func Connect(ctx context.Context, endpoint, root string, within time.Duration) (runtimes []*Runtime, skipped []error, err error) {
 	socket, err := named(endpoint, root)
 	if err != nil {
 		return nil, nil, err
 	}
 	if socket != "" {
-		r, err := connect(ctx, socket)
+		r, err := connect(ctx, socket, within)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -51,7 +52,7 @@ func Connect(ctx context.Context, endpoint, root string) (runtimes []*Runtime, s
 	found, failed := make([]*Runtime, len(sockets)), make([]error, len(sockets))
 	var all sync.WaitGroup
 	for i, socket := range sockets {
-		all.Go(func() { found[i], failed[i] = connect(ctx, socket) })
+		all.Go(func() { found[i], failed[i] = connect(ctx, socket, within) })
 	}
 	all.Wait()
 	runtimes = slices.DeleteFunc(found, func(r *Runtime) bool { return r == nil })

@@ -47,7 +47,7 @@ func silent(t *testing.T, root, path string) {
 // sockets connects, and gives the sockets of the runtimes that are found, below the root, and why others do not count.
 func sockets(t *testing.T, root string) (found []string, skipped string) {
 	t.Helper()
-	runtimes, others, err := Connect(t.Context(), "", root)
+	runtimes, others, err := Connect(t.Context(), "", root, AnswersWithin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,20 +93,20 @@ func TestConnectFindsAll(t *testing.T) {
 	if diff := cmp.Diff(want, skipped); diff != "" {
 		t.Errorf("skipped (-want +got):\n%s", diff)
 	}
-	if took < answersWithin || took > 2*answersWithin {
-		t.Errorf("took %s, want %s for the runtime that hangs", took, answersWithin)
+	if took < AnswersWithin || took > 2*AnswersWithin {
+		t.Errorf("took %s, want %s for the runtime that hangs", took, AnswersWithin)
 	}
 }
 
 func TestConnectFindsNone(t *testing.T) {
 	root := shortRoot(t)
-	_, _, err := Connect(t.Context(), "", root)
+	_, _, err := Connect(t.Context(), "", root, AnswersWithin)
 	if err == nil || !strings.Contains(err.Error(), "run/crio/crio.sock") || !strings.Contains(err.Error(), "name it with --runtime-endpoint") {
 		t.Errorf("no socket: %v", err)
 	}
 	critest.Serve(t, critest.Options{NoCRI: true, Root: root, Path: "run/containerd/containerd.sock"})
 	critest.Serve(t, critest.Options{NoCRI: true, Root: root, Path: "run/k0s/containerd.sock"})
-	_, _, err = Connect(t.Context(), "", root)
+	_, _, err = Connect(t.Context(), "", root, AnswersWithin)
 	if err == nil || strings.Count(err.Error(), "does not serve CRI") != 2 || strings.Contains(err.Error(), "\n") {
 		t.Errorf("two sockets that do not serve CRI, in one line: %v", err)
 	}
@@ -158,13 +158,13 @@ func TestConnectToTheNamedEndpoint(t *testing.T) {
 		"/nonexistent.sock": "cannot connect to the runtime at /nonexistent.sock: no such file or directory",
 		"tcp://127.0.0.1:1": `--runtime-endpoint names "tcp://127.0.0.1:1": write a socket's path, as in unix:///run/containerd/containerd.sock`,
 	} {
-		if _, _, err := Connect(t.Context(), endpoint, root); err == nil || err.Error() != want {
+		if _, _, err := Connect(t.Context(), endpoint, root, AnswersWithin); err == nil || err.Error() != want {
 			t.Errorf("%s: %v, want %s", endpoint, err, want)
 		}
 	}
 	t.Setenv(endpointVariable, "")
 	configure("runtime-endpoint: [\n")
-	if _, _, err := Connect(t.Context(), "", root); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(root, crictlConfig)+": ") {
+	if _, _, err := Connect(t.Context(), "", root, AnswersWithin); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(root, crictlConfig)+": ") {
 		t.Errorf("a broken crictl.yaml: %v", err)
 	}
 }
@@ -174,7 +174,7 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 	silent(t, root, "s")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, _, err := Connect(ctx, filepath.Join(root, "s"), "/"); err == nil || !strings.Contains(err.Error(), "did not answer in time") {
+	if _, _, err := Connect(ctx, filepath.Join(root, "s"), "/", AnswersWithin); err == nil || !strings.Contains(err.Error(), "did not answer in time") {
 		t.Errorf("%v", err)
 	}
 }

@@ -184,7 +184,7 @@ func TestPlugin(t *testing.T) {
 	files.With(hcatest.Files{
 		"etc/my.yaml": "memlok: 1Gi\n", "proc/200/root": hcatest.Link("../.."), "proc/203/root/": "", "proc/204/root/": "",
 		"proc/201/root": hcatest.Link("../.."), "proc/205/root": hcatest.Link("../.."),
-		"proc/200/ns/mnt": hcatest.Link("mnt:[2]"), // a service has mounts of its own
+		"proc/200/ns/mnt":         hcatest.Link("mnt:[2]"), // a service has mounts of its own
 		"proc/203/mountinfo":      "30 20 0:25 /nri /var/run/nri rw - tmpfs tmpfs rw\n",
 		"proc/204/mountinfo":      "30 20 0:25 / / rw - overlay overlay rw\n",
 		"opt/nri/plugins/90-rdma": "", "etc/systemd/system/nri-rdma.service": "",

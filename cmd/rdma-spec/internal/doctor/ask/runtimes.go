@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/containerd"
@@ -177,12 +178,20 @@ func (n *node) daemon(r *doctor.Runtime, p process, units []string) {
 	}
 }
 
+// untilDeadline is how long an answer may take.
+func untilDeadline(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return time.Until(deadline)
+	}
+	return doctor.Patience
+}
+
 // serves asks a runtime over CRI.
 func (n *node) serves(ctx context.Context, r *doctor.Runtime) {
 	if r.Socket == "" {
 		return
 	}
-	answering, _, err := cri.Connect(ctx, filepath.Join(n.root, r.Socket), n.root)
+	answering, _, err := cri.Connect(ctx, filepath.Join(n.root, r.Socket), n.root, untilDeadline(ctx))
 	if err != nil {
 		r.Error, r.Late = err.Error(), errors.Is(err, cri.ErrLate)
 		if r.PID == 0 {
