@@ -25,6 +25,7 @@ func (o nodeOptions) questions() map[doctor.Question]doctor.Ask {
 		doctor.QuestionPlugin:     ask.Plugin(o.root),
 		doctor.QuestionKubelet:    ask.Kubelet(o.root),
 		doctor.QuestionConfigured: ask.Configured(o.root),
+		doctor.QuestionCDI:        ask.CDI(o.root),
 		doctor.QuestionContainers: func(ctx context.Context) ([]byte, error) {
 			answer, err := o.containers(ctx, limits.New(o.root))
 			if err != nil {

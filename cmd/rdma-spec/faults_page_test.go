@@ -22,7 +22,7 @@ const faultsPage = "../../docs/faults.md"
 var familyTitles = map[string]string{
 	"hca": "HCAs and ports", "modules": "Kernel modules", "devices": "Devices", "netns": "Network namespaces", "gpu": "GPUs",
 	"kernel log": "The kernel log", "memory": "Memory", "runtime": "Container runtimes", "nri": "NRI", "plugin": "The plugin",
-	"containers": "Containers", "kubelet": "The kubelet",
+	"cdi": "CDI files", "containers": "Containers", "kubelet": "The kubelet",
 }
 
 // TestFaultsPage checks that the page has every message and every check. -update writes them.

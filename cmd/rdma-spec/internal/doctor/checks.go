@@ -7,7 +7,7 @@ import "slices"
 
 // Checks returns all checks: those of each family, from the hardware up to the containers.
 func Checks() []Check {
-	return slices.Concat(hardware(), runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), containerChecks(),
+	return slices.Concat(hardware(), runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), cdiChecks(), containerChecks(),
 		containerSightChecks(), kubeletChecks())
 }
 

@@ -39,6 +39,12 @@ var planted = map[string]struct {
 	"CRI-O 1.28": {func(s *sick) {
 		*s.runtime() = Runtime{Name: "cri-o", Version: "1.28.4", PID: 100, Socket: "/run/crio/crio.sock", Serves: true, Known: true, NRI: s.runtime().NRI}
 	}, "runtime-rlimits", "runtime /run/crio/crio.sock", "rdma-spec generate --for crio --output /etc/crio/crio.conf.d/90-rdma-spec.conf && systemctl restart crio"},
+	"a CDI file of another boot": {func(s *sick) {
+		s.cdi.Files[0].Devices[0].Problem = "it has uverbs1 now, and the file has uverbs0"
+	}, "cdi-files", "CDI file /etc/cdi/rdma.yaml", "$(sed -n 's/^# Made with: //p' /etc/cdi/rdma.yaml) --output /etc/cdi/rdma.yaml"},
+	"a CDI file whose hook is gone": {func(s *sick) {
+		s.cdi.Files[0].Problem = "the hook /usr/local/bin/rdma-hook does not exist"
+	}, "cdi-files", "CDI file /etc/cdi/rdma.yaml", "rdma-spec configure cdi"},
 	"nothing gives memlock": {func(s *sick) {
 		s.plugin, s.runtime().Handlers = Plugin{}, s.runtime().Handlers[1:]
 	}, "memlock-source", theRuntime, "rdma-spec configure nri && systemctl restart containerd && rdma-spec configure plugin && "},

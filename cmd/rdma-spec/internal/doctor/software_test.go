@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cdi"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
 // software are the checks of what runs on a node.
 func software() []Check {
-	return slices.Concat(runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), containerChecks(), containerSightChecks(), kubeletChecks())
+	return slices.Concat(runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), cdiChecks(), containerChecks(), containerSightChecks(), kubeletChecks())
 }
 
 // sick is a node with its answers, to be changed.
@@ -23,6 +24,7 @@ type sick struct {
 	runtimes   Runtimes
 	plugin     Plugin
 	configured Configured
+	cdi        CDIFiles
 	containers Containers
 	kubelet    Kubelet
 	files      hcatest.Files
@@ -57,7 +59,11 @@ func healthy() *sick {
 		},
 		containers: Containers{Policy: "/run/rdma-spec/policy.yaml", Containers: []Container{trainer, other}},
 		kubelet:    Kubelet{PID: 300, Root: "/var/lib/kubelet", DevicePlugins: true, PodResources: true, Allocatable: map[string]int{"cpu": 0, "rdma/hca": 8}},
-		files:      hcatest.RoCENode().Files(),
+		cdi: CDIFiles{[]cdi.Found{
+			{Path: "/etc/cdi/rdma.yaml", Kind: cdi.Kind, Devices: []cdi.Device{{Name: cdi.Kind + "=mlx5_0", Nodes: []string{"/dev/infiniband/uverbs0"}}}},
+			{Path: "/etc/cdi/nvidia.yaml", Kind: "nvidia.com/gpu", Problem: "it is not ours to judge"},
+		}},
+		files: hcatest.RoCENode().Files(),
 	}
 }
 
@@ -66,7 +72,7 @@ func (s *sick) look(t *testing.T, checks []Check) []Finding {
 	t.Helper()
 	files := maps.Clone(s.files)
 	for q, answer := range map[Question]any{
-		QuestionRuntimes: s.runtimes, QuestionPlugin: s.plugin, QuestionConfigured: s.configured, QuestionContainers: s.containers, QuestionKubelet: s.kubelet,
+		QuestionRuntimes: s.runtimes, QuestionPlugin: s.plugin, QuestionConfigured: s.configured, QuestionCDI: s.cdi, QuestionContainers: s.containers, QuestionKubelet: s.kubelet,
 	} {
 		text, err := json.Marshal(answer)
 		if err == nil {

@@ -1,0 +1,23 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package ask
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+)
+
+// CDI answers which CDI files the node below a root has, and whether they are right.
+func CDI(root string) doctor.Ask {
+	return func(context.Context) ([]byte, error) {
+		files, err := cdi.Look(root)
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(doctor.CDIFiles{Files: files})
+	}
+}
