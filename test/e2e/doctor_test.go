@@ -96,6 +96,7 @@ func (c *clinic) open() {
 	}
 	c.systemd()
 	c.Cleanup(func() {
+		c.stopPlugin()
 		onNodeAfter(c.T, "rm -rf /run/rdma-spec /var/lib/rdma-spec "+unitFile+" "+pluginFile+" /usr/local/bin/containerd /usr/local/bin/nri-rdma")
 		if err := os.WriteFile(containerdFile, c.before, 0o644); err != nil {
 			c.Error(err)

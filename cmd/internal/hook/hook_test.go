@@ -207,7 +207,7 @@ func TestErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			k := limitstest.NewKernel(map[string][]spec.Limit{ours: {low}, theirs: {low}})
 			for want, args := range [][]string{nil, {"--required"}} {
-				status, journal := call(k, strings.NewReader(test.state), args...)
+				status, journal := call(k, strings.NewReader(test.state), append(args, "--within", "1m")...)
 				if status != want || len(journal) != 1 || !strings.Contains(journal[0], test.want) || strings.Contains(journal[0], "\n") {
 					t.Errorf("%v: exit status %d, journal %q, want %q", args, status, journal, test.want)
 				}
