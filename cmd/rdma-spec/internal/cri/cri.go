@@ -37,8 +37,10 @@ type Runtime struct {
 var ErrLate = errors.New("the runtime did not answer in time")
 
 const (
-	// AnswersWithin is how long a runtime may take to say its version, unless its node is known to be slow.
+	// AnswersWithin is how long a runtime may take to say its version where another one has answered, unless its node is known to be slow.
 	AnswersWithin = 2 * time.Second
+	// alone is how many times as long it may take where no other has answered: there is nobody else to ask.
+	alone = 5
 	// largestAnswer is what the kubelet takes.
 	largestAnswer = 16 << 20
 )
@@ -52,9 +54,7 @@ func reach(ctx context.Context, socket string) error {
 	return conn.Close()
 }
 
-func connect(ctx context.Context, socket string, within time.Duration) (*Runtime, error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
+func connect(ctx context.Context, socket string) (*Runtime, error) {
 	if err := reach(ctx, socket); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (r *Runtime) Close() { _ = r.conn.Close() } // nothing is lost with it
 func plain(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {
-	case codes.DeadlineExceeded:
+	case codes.DeadlineExceeded, codes.Canceled:
 		return ErrLate
 	case codes.Unavailable:
 		return fmt.Errorf("the runtime cannot be reached: %s", rpcerror.Reason(err))

@@ -31,15 +31,17 @@ var places = slices.Insert(slices.Clone(storedspec.Places), 1, "/run/crio/crio.s
 
 // Connect connects to the runtimes that serve CRI on a node: to the one at the endpoint, /path or unix:///path. Without an endpoint,
 // CONTAINER_RUNTIME_ENDPOINT names it, else /etc/crictl.yaml below the root, whose path is below the root as well. Where nothing names
-// one, all usual places below the root are tried at once; skipped has an error for each that does not serve CRI within that time. The caller
-// closes the runtimes.
+// one, all usual places below the root are tried at once; skipped has an error for each that does not serve CRI, and for each
+// that takes longer than that time although another one serves. The caller closes the runtimes.
 func Connect(ctx context.Context, endpoint, root string, within time.Duration) (runtimes []*Runtime, skipped []error, err error) {
 	socket, err := named(endpoint, root)
 	if err != nil {
 		return nil, nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, alone*within)
+	defer cancel()
 	if socket != "" {
-		r, err := connect(ctx, socket, within)
+		r, err := connect(ctx, socket)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -50,10 +52,23 @@ func Connect(ctx context.Context, endpoint, root string, within time.Duration) (
 		return nil, nil, fmt.Errorf("no container runtime has a socket at %s: name it with --runtime-endpoint", strings.Join(below(root), ", "))
 	}
 	found, failed := make([]*Runtime, len(sockets)), make([]error, len(sockets))
+	answered := make(chan struct{}, len(sockets)) // receives for each that serves CRI
 	var all sync.WaitGroup
 	for i, socket := range sockets {
-		all.Go(func() { found[i], failed[i] = connect(ctx, socket, within) })
+		all.Go(func() {
+			if found[i], failed[i] = connect(ctx, socket); failed[i] == nil {
+				answered <- struct{}{}
+			}
+		})
 	}
+	enough := time.AfterFunc(within, func() {
+		select {
+		case <-answered:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	defer enough.Stop()
 	all.Wait()
 	runtimes = slices.DeleteFunc(found, func(r *Runtime) bool { return r == nil })
 	skipped = slices.DeleteFunc(failed, func(err error) bool { return err == nil })

@@ -98,6 +98,18 @@ func TestConnectFindsAll(t *testing.T) {
 	}
 }
 
+// A slow runtime is waited for where no other one answers.
+func TestConnectFindsASlowOne(t *testing.T) {
+	const within = 300 * time.Millisecond
+	root := shortRoot(t)
+	critest.Serve(t, critest.Options{Takes: 2 * within, Root: root, Path: "run/containerd/containerd.sock"})
+	runtimes, _, err := Connect(t.Context(), "", root, within)
+	if err != nil || len(runtimes) != 1 {
+		t.Fatalf("%d runtimes, %v", len(runtimes), err)
+	}
+	runtimes[0].Close()
+}
+
 func TestConnectFindsNone(t *testing.T) {
 	root := shortRoot(t)
 	_, _, err := Connect(t.Context(), "", root, AnswersWithin)

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"google.golang.org/grpc"
@@ -40,6 +41,7 @@ type Runtime struct {
 	Socket string
 
 	name, version string
+	takes         time.Duration
 	mu            sync.Mutex
 	containers    []Container
 	asked         int
@@ -48,6 +50,7 @@ type Runtime struct {
 // Options say which runtime it is. The zero Options are those of a current containerd with a socket in a folder of its own.
 type Options struct {
 	Name, Version string
+	Takes         time.Duration      // to say its version
 	Root, Path    string             // the socket's path, and what that is below
 	NoCRI         bool               // it does not serve CRI
 	Also          func(*grpc.Server) // registers what it serves besides
@@ -70,7 +73,7 @@ func Serve(t testing.TB, o Options, containers ...Container) *Runtime {
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 		o.Root = folder
 	}
-	r := &Runtime{Socket: filepath.Join(o.Root, o.Path), name: o.Name, version: o.Version, containers: containers}
+	r := &Runtime{Socket: filepath.Join(o.Root, o.Path), name: o.Name, version: o.Version, takes: o.Takes, containers: containers}
 	if err := os.MkdirAll(filepath.Dir(r.Socket), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +101,11 @@ func (r *Runtime) Asked() int {
 }
 
 // Version implements CRI.
-func (r *Runtime) Version(context.Context, *runtime.VersionRequest) (*runtime.VersionResponse, error) {
+func (r *Runtime) Version(ctx context.Context, _ *runtime.VersionRequest) (*runtime.VersionResponse, error) {
+	select {
+	case <-time.After(r.takes):
+	case <-ctx.Done():
+	}
 	return &runtime.VersionResponse{Version: "0.1.0", RuntimeName: r.name, RuntimeVersion: r.version, RuntimeApiVersion: "v1"}, nil
 }
 
