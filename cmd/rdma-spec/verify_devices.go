@@ -41,7 +41,7 @@ func (h heldHCA) name() string {
 // A soft HCA has no device with a driver, and sysfs names its driver nowhere. Soft-RoCE is the one of type CA that has the attribute
 // parent, and 1 or 2 as its ABI; Soft-iWARP is the one of type RNIC, and has 1.
 func (h heldHCA) driver(parent string) string {
-	if provider, found := providers[strings.TrimSuffix(h.hca.Driver, ".sf")]; found {
+	if provider := verbs.Provider(h.hca.Driver); provider != "" {
 		return provider
 	}
 	if !h.known || h.hca.Driver != "" || h.hca.PCI != "" {
@@ -56,12 +56,6 @@ func (h heldHCA) driver(parent string) string {
 		}
 	}
 	return ""
-}
-
-// providers are libibverbs' providers by the kernel drivers of the devices that HCAs hang on.
-var providers = map[string]string{
-	"mlx4_core": "mlx4", "mlx5_core": "mlx5", "efa": "efa", "ice": "irdma", "i40e": "irdma", "bnxt_en": "bnxt_re", "cxgb4": "cxgb4",
-	"erdma": "erdma", "hfi1": "hfi1verbs", "hns3": "hns", "mana": "mana", "qede": "qedr", "ib_mthca": "mthca", "vmw_pvrdma": "vmw_pvrdma",
 }
 
 // devices opens the devices that RDMA programs use, and returns the verbs devices.

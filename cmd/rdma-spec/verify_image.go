@@ -8,14 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
-
-// libraryFolders are where the loader finds libraries, as Debian and others with a folder for each architecture have it, and as Fedora
-// and others have it.
-var libraryFolders = []string{
-	"usr/lib/*-linux-gnu", "lib/*-linux-gnu", "usr/lib64", "lib64", "usr/lib", "lib", "usr/local/lib", "usr/local/lib64", "usr/local/lib/*-linux-gnu",
-}
 
 // abiVersions are the versions of a driver's ABI that rdma-core's provider supports: match_min_abi_version and match_max_abi_version in
 // its providers folder. Vendors ship drivers and providers with others.
@@ -56,7 +51,7 @@ func (v *verification) libraries(held []heldHCA) {
 
 // find returns the place in the image of the first file of a pattern that can be followed, "" if there is none.
 func (v *verification) find(pattern string) string {
-	for _, folder := range libraryFolders {
+	for _, folder := range verbs.LibraryFolders {
 		files, _ := filepath.Glob(filepath.Join(v.image, folder, pattern)) // the patterns are well-formed
 		for _, file := range files {
 			if info, err := os.Stat(file); err == nil && info.Mode().IsRegular() {

@@ -10,6 +10,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 )
 
 // smallSharedMemory is the size of /dev/shm that a runtime gives by default.
@@ -136,28 +138,22 @@ func gidInterfaces(v *View, name string, port int) (names []string, err error) {
 	return names, nil
 }
 
-// providers are the providers of libibverbs by the kernel's driver of the HCA's device.
-var providers = map[string]string{
-	"mlx5_core": "mlx5", "mlx5_core.sf": "mlx5", "mlx4_core": "mlx4", "bnxt_en": "bnxt_re", "irdma": "irdma", "ice": "irdma", "i40e": "irdma", "efa": "efa", "erdma": "erdma",
-	"hns3": "hns", "cxgb4": "cxgb4", "qede": "qedr", "hfi1": "hfi1verbs", "mana": "mana", "vmw_pvrdma": "vmw_pvrdma", "ionic": "ionic",
-}
-
 func containerProvider(v *View, c Container, _ Containers) (found []Finding) {
 	if !c.Seen {
 		return nil
 	}
 	for _, h := range held(v, c) {
-		want, known := providers[h.Driver]
+		want := verbs.Provider(h.Driver)
 		for _, soft := range []string{"rxe", "siw"} { // they have no device with a driver
 			if h.Driver == "" && strings.HasPrefix(h.Name, soft) {
-				want, known = soft, true
+				want = soft
 			}
 		}
 		object := fmt.Sprintf("%s HCA %s", c.object(), h.Name)
 		switch {
 		case !c.LibVerbs:
 			return []Finding{unknown(c.object(), "Its image has no libibverbs in the usual places, so its providers are unknown.")}
-		case !known:
+		case want == "":
 			found = append(found, unknown(object, fmt.Sprintf("Which provider is for the driver %q is unknown.", h.Driver)))
 		case !slices.Contains(c.Providers, want):
 			text := fmt.Sprintf("Its image has libibverbs with the providers %s, and not %s.", strings.Join(c.Providers, ", "), want)

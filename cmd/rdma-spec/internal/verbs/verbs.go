@@ -5,7 +5,8 @@
 // /dev/infiniband/uverbsN, and the kernel writes its responses into the caller's memory.
 //
 // It is for trying whether a registration succeeds, not for RDMA: it has no queue pairs. It knows the drivers of Supported. Other drivers
-// want data of their own in GET_CONTEXT, and refuse a context without it.
+// want data of their own in GET_CONTEXT, and refuse a context without it. It also knows which provider of libibverbs belongs to a driver, and
+// where images have it.
 //
 // The commands and their layouts are those of include/uapi/rdma/ib_user_verbs.h, version 6 of its ABI.
 package verbs

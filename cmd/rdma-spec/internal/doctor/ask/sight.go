@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 )
 
 // imageWithin is how long the files of an image may take. A container can mount a file system that does not answer.
@@ -139,11 +140,8 @@ func size(options string) doctor.Bytes {
 	return 0
 }
 
-// Where distributions put libibverbs and its providers.
-var (
-	libraryFolders = []string{"usr/lib/*-linux-gnu", "usr/lib64", "usr/lib", "lib/*-linux-gnu", "lib64"}
-	providerName   = regexp.MustCompile(`^lib(.+)-rdmav[0-9]+\.so$`)
-)
+// providerName is the file of a provider.
+var providerName = regexp.MustCompile(`^lib(.+)-rdmav[0-9]+\.so$`)
 
 // libraries looks for libibverbs in a container's image.
 func libraries(folder string) (has doctor.Container) {
@@ -152,7 +150,7 @@ func libraries(folder string) (has doctor.Container) {
 		return has
 	}
 	defer func() { _ = files.Close() }() // it was only read
-	for _, lib := range libraryFolders {
+	for _, lib := range verbs.LibraryFolders {
 		found, _ := fs.Glob(files.FS(), lib+"/libibverbs.so.1") // a bad pattern is the only error
 		has.LibVerbs = has.LibVerbs || len(found) > 0
 		plugins, _ := fs.Glob(files.FS(), lib+"/libibverbs/lib*.so")
