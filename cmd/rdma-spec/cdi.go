@@ -7,10 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -94,10 +92,10 @@ func (o *cdiGenerate) run(stdout, stderr io.Writer) error {
 		return hookMissing
 	}
 	var notes []string
-	for range rounds {
-		before := devicesChanged(o.root)
+	for range rounds { // whoever waits for a device has the command run while others come and go
+		before := hca.DevicesChanged(o.root)
 		notes, err = o.once(options, stdout)
-		if o.output == "" || devicesChanged(o.root).Equal(before) {
+		if o.output == "" || hca.DevicesChanged(o.root).Equal(before) {
 			break
 		}
 	}
@@ -110,15 +108,6 @@ func (o *cdiGenerate) run(stdout, stderr io.Writer) error {
 		}
 	}
 	return err
-}
-
-// devicesChanged returns when a device node of an HCA has come or gone. Whoever waits for that has the command run while others come and go.
-func devicesChanged(root string) time.Time {
-	info, err := os.Stat(filepath.Join(root, "dev/infiniband"))
-	if err != nil {
-		return time.Time{}
-	}
-	return info.ModTime()
 }
 
 // once writes the file, or prints it, and returns what to say about it. Where no HCA can be used, it removes the file.

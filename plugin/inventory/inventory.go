@@ -9,7 +9,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -87,7 +86,7 @@ func New(root string, budget time.Duration, log logrus.FieldLogger) *Inventory {
 
 // Run reads the node's HCAs until the context is done: at once, when /dev/infiniband changes, and every 10 s.
 func (i *Inventory) Run(ctx context.Context) {
-	folder := watch.New(filepath.Join(i.root, devices), watch.Names)
+	folder := watch.New(filepath.Join(i.root, hca.DeviceFolder), watch.Names)
 	defer folder.Close()
 	i.follow(ctx, folder.Changed, folder.Renew)
 }
@@ -125,7 +124,7 @@ func (i *Inventory) HCAs() (*hca.Node, error) {
 			return nil, fmt.Errorf("the HCAs of this node have not been read yet after %s: try again", i.budget)
 		}
 	}
-	if s.err == nil && !s.stamp.Equal(devicesChanged(i.root)) {
+	if s.err == nil && !s.stamp.Equal(hca.DevicesChanged(i.root)) {
 		stale := *s.node
 		stale.Stale = true
 		return &stale, nil
@@ -136,7 +135,7 @@ func (i *Inventory) HCAs() (*hca.Node, error) {
 // readAll reads the node. It does not wait longer than its patience for an HCA, and asks that one again once it has answered.
 func (i *Inventory) readAll() {
 	i.numbers.prove()
-	stamp := devicesChanged(i.root)
+	stamp := hca.DevicesChanged(i.root)
 	node, err := i.list()
 	if err != nil {
 		i.notListed(err)
@@ -265,16 +264,4 @@ func (i *Inventory) put(s *snapshot) {
 	if i.latest.Swap(s) == nil {
 		close(i.first)
 	}
-}
-
-const devices = "/dev/infiniband"
-
-// devicesChanged returns when a device was last added or removed: the time stamp of their folder, for one system call. It is the zero
-// time if there is no folder.
-func devicesChanged(root string) time.Time {
-	info, err := os.Stat(filepath.Join(root, devices))
-	if err != nil {
-		return time.Time{}
-	}
-	return info.ModTime()
 }

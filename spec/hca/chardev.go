@@ -13,8 +13,8 @@ import (
 	"strings"
 )
 
-// devFolder is where the kernel puts all of the devices.
-const devFolder = "/dev/infiniband"
+// DeviceFolder is where a node has the devices of its HCAs, all but hfi1.
+const DeviceFolder = "/dev/infiniband"
 
 // classKinds are the kinds of devices that a class can hold.
 var classKinds = map[string][]Kind{classVerbs: {KindVerbs}, classMAD: {KindUMAD, KindISSM}, classHFI1: {KindHFI1}}
@@ -109,7 +109,7 @@ func (t tree) classDevice(at string) (Device, error) {
 
 // newDevice makes a device from its name and number.
 func newDevice(name string, number Number) Device {
-	d := Device{Kind: kindOf(name), Path: devFolder + "/" + name, Number: number}
+	d := Device{Kind: kindOf(name), Path: DeviceFolder + "/" + name, Number: number}
 	if d.Kind == KindHFI1 {
 		d.Path = "/dev/" + name
 	}

@@ -9,11 +9,24 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// DevicesChanged returns when a device node of an HCA was last added or
+// removed: the time stamp of their folder, DeviceFolder, for one system call.
+// It is the zero time if there is no folder.
+func DevicesChanged(root string) time.Time {
+	info, err := os.Stat(filepath.Join(root, DeviceFolder))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
+}
 
 // deviceNode is what lies at a path in /dev/infiniband.
 type deviceNode struct {
@@ -38,8 +51,8 @@ func (t tree) readNodes(found *problems) deviceNodes {
 		n.table = readDeviceTable(t, found)
 	}
 	// guard: /dev/infiniband is a folder
-	if fi, err := t.Lstat(inTree(devFolder)); err == nil && !fi.IsDir() {
-		n.folder = fmt.Sprintf("%s is %s, not a folder", devFolder, typeName(fi.Mode()))
+	if fi, err := t.Lstat(inTree(DeviceFolder)); err == nil && !fi.IsDir() {
+		n.folder = fmt.Sprintf("%s is %s, not a folder", DeviceFolder, typeName(fi.Mode()))
 	}
 	return n
 }
@@ -47,7 +60,7 @@ func (t tree) readNodes(found *problems) deviceNodes {
 // check compares a device with its node: it fills in mode and owner, or
 // describes what is wrong. The number stays the one from sysfs.
 func (n deviceNodes) check(d *Device) {
-	if n.folder != "" && path.Dir(d.Path) == devFolder {
+	if n.folder != "" && path.Dir(d.Path) == DeviceFolder {
 		d.Problem = n.folder
 		return
 	}

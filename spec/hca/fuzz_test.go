@@ -145,7 +145,7 @@ func checkPromises(t *testing.T, node *Node) {
 		if other, twice := sound[d.Number]; twice && d.Sound() {
 			t.Errorf("%+v and %+v have one number", other, d)
 		}
-		if kindOf(filepath.Base(d.Path)) != d.Kind || (filepath.Dir(d.Path) != devFolder) != (d.Kind == KindHFI1) || d.Number == (Number{}) || d.Number == (Number{77, 77}) {
+		if kindOf(filepath.Base(d.Path)) != d.Kind || (filepath.Dir(d.Path) != DeviceFolder) != (d.Kind == KindHFI1) || d.Number == (Number{}) || d.Number == (Number{77, 77}) {
 			t.Errorf("device %+v", d)
 		}
 		if d.Sound() {
