@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 )
@@ -60,6 +61,12 @@ func TestExamplesAreKubernetes(t *testing.T) {
 				}
 				count(template.Spec)
 			}
+		case "StatefulSet":
+			var set appsv1.StatefulSet
+			if err := yaml.UnmarshalStrict([]byte(read(t, file)), &set); err != nil {
+				t.Errorf("%s: %v", file, err)
+			}
+			count(set.Spec.Template.Spec)
 		default:
 			t.Errorf("%s: nobody checks a %q", file, object.Kind)
 		}

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/adaptation"
 	"github.com/containerd/nri/pkg/api"
@@ -47,6 +48,7 @@ type Runtime struct {
 	nri           *adaptation.Adaptation
 	existing      []*api.Container
 	synchronised  atomic.Int64
+	took          atomic.Int64 // nanoseconds
 	starting      atomic.Bool
 	launches      string // the folder of the plugins that it launches
 	hangsUp       atomic.Bool
@@ -141,7 +143,9 @@ func (r *Runtime) synchronise(ctx context.Context, plugin adaptation.SyncCB) err
 	if r.hangsUp.Load() && !r.starting.Load() {
 		return errors.New("the runtime hangs up")
 	}
+	began := time.Now()
 	_, err := plugin(ctx, pods, r.existing)
+	r.took.Store(int64(time.Since(began)))
 	if err == nil && !r.starting.Load() {
 		r.synchronised.Add(1)
 	}
@@ -160,6 +164,9 @@ func (r *Runtime) Synchronised() int {
 	}
 	return n
 }
+
+// Took gives how long it took to tell the last plugin of the existing containers.
+func (r *Runtime) Took() time.Duration { return time.Duration(r.took.Load()) }
 
 // Create creates a container as far as NRI is concerned: CreateContainer, and PostCreateContainer if that went well.
 func (r *Runtime) Create(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, error) {

@@ -48,14 +48,22 @@ type plugins struct {
 	log       string            // the file with the output of the processes
 }
 
-// start starts plugins, a command line each, and waits until they are registered. They end with the test.
+// start starts plugins, a command line each, with a runtime that has no containers, and waits until they are registered. They end with
+// the test.
 func start(t testing.TB, commands ...string) *plugins {
+	t.Helper()
+	return startWith(t, nil, commands...)
+}
+
+// startWith is start with a runtime that has containers already.
+func startWith(t testing.TB, existing []*api.Container, commands ...string) *plugins {
 	t.Helper()
 	folder, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &plugins{runtime: nritest.New(t, "containerd", "v2.4.2"), log: filepath.Join(t.TempDir(), "log")}
+	p.runtime.SetExisting(existing)
 	p.runtime.Start(t)
 	log, err := os.Create(p.log)
 	if err != nil {

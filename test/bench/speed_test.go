@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/containerd/nri/pkg/api"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/test/race"
@@ -59,7 +60,13 @@ func newSetting(t testing.TB) *setting {
 // nriRDMA starts nri-rdma with a configuration.
 func (s *setting) nriRDMA(t testing.TB, config string) *plugins {
 	t.Helper()
-	return start(t, fmt.Sprintf("nri-rdma --root %s --containerd-address %s --config %s", s.root, s.containerd.Socket, write(t, "config.yaml", []byte(config))))
+	return start(t, s.command(t, config))
+}
+
+// command is nri-rdma's command line with a configuration.
+func (s *setting) command(t testing.TB, config string) string {
+	t.Helper()
+	return fmt.Sprintf("nri-rdma --root %s --containerd-address %s --config %s", s.root, s.containerd.Socket, write(t, "config.yaml", []byte(config)))
 }
 
 // edited is a container whose stored spec gets CAP_IPC_LOCK.
@@ -127,6 +134,9 @@ func TestSpeed(t *testing.T) {
 	for _, hold := range []int{0, 1_000, 10_000} {
 		t.Run(fmt.Sprintf("memory, %d pods hold HCAs", hold), func(t *testing.T) { results = append(results, s.memory(t, hold)) })
 	}
+	for _, count := range []int{0, 1_000, 10_000} {
+		t.Run(fmt.Sprintf("registration, %d containers", count), func(t *testing.T) { results = append(results, s.registration(t, count)) })
+	}
 	printTable(t, os.Stdout, results)
 }
 
@@ -175,5 +185,31 @@ func (s *setting) memory(t testing.TB, hold int) result {
 		them.end()
 	}
 	r.ours, r.theirs, r.compared = spreadOf(ours).median, spreadOf(theirs).median, spreadOf(more)
+	return r
+}
+
+// registration compares how long a runtime takes to tell a plugin of the containers that it has, of which a tenth hold eight HCAs.
+func (s *setting) registration(t testing.TB, count int) result {
+	const rounds = 7
+	existing := make([]*api.Container, count)
+	for i := range existing {
+		o := s.plain
+		if i%10 == 0 {
+			o = s.holding
+		}
+		existing[i] = proto.CloneOf(o.ctr)
+		existing[i].Id, existing[i].PodSandboxId = newID(), newID()
+	}
+	r := result{what: fmt.Sprintf("registration, %d containers", count), against: "a plugin that does nothing", unit: "ms"}
+	var ours, theirs, ratios []float64
+	for range rounds {
+		us := startWith(t, existing, s.command(t, config))
+		us.end()
+		them := startWith(t, existing, "reference --post")
+		them.end()
+		o, t := us.runtime.Took(), them.runtime.Took()
+		ours, theirs, ratios = append(ours, micros(o)/1e3), append(theirs, micros(t)/1e3), append(ratios, float64(o)/float64(t))
+	}
+	r.ours, r.theirs, r.compared = spreadOf(ours).median, spreadOf(theirs).median, spreadOf(ratios)
 	return r
 }
