@@ -20,7 +20,7 @@ SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEver
 
 export CGO_ENABLED = 0
 
-.PHONY: help build arm64 image push release demo node check test deps unit race mutations fuzz e2e kit critest bench lint clean
+.PHONY: help build arm64 image push release demo demo-picture node check test deps unit race mutations fuzz e2e kit critest bench lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,13 +46,19 @@ demo: bin/rdma-node build ## the main job, told on a real RDMA node that boots i
 	@go build -o bin/ ./test/demo
 	@bin/rdma-node --parts main $(if $(MAKE_TERMOUT),--env DEMO_COLOR=1) --timeout 15m -- bin/demo
 
+# The README's picture, from a real run; it needs Node.js.
+demo-picture:
+	MAKE_TERMOUT=1 $(MAKE) --no-print-directory -s demo | tee bin/demo.txt
+	node test/demo/cast.mjs < bin/demo.txt > bin/demo.cast
+	npx --yes svg-term-cli@2.1.1 --in bin/demo.cast --out docs/demo.svg --at 200 --no-cursor --padding 15
+
 node: bin/rdma-node build ## an interactive shell on that node
 	@bin/rdma-node --shell
 
 check: deps lint unit ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets
 
 # Each part with the cores that it keeps busy, the longest first, so that no core is idle at the end.
-PARTS := node-daemonset=2 node-kubernetes=2 node-faults=2 node-main=1 node-runtimes=1 node-configure=1 node-crio=1 race=1 node-service=1 kit=1 unit=1 mutations=1 lint=1 arm64=1
+PARTS := node-daemonset=2 node-kubernetes=2 node-faults=2 node-tool=1 node-main=1 node-runtimes=1 node-configure=1 node-crio=1 race=1 node-service=1 kit=1 unit=1 mutations=1 lint=1 arm64=1
 test: deps build $(LINTER) bin/rdma-node bin/e2e.test ## all tests (needs root for the node), and a table of them at the end
 	bin/rdma-node --parts all --prepare
 	go run ./test/suite $(PARTS)
@@ -106,16 +112,19 @@ DAEMONSET  := ^TestClusterDaemonSet$$
 CRIO       := ^TestCRIO
 CRITEST    := ^TestCritest$$
 CONFIGURE  := ^TestConfigure
+TOOL       := ^Test(Doctor|Collect|Status|Repair|Verify|CDI|Podman)
 E2E        := bin/e2e.test -test.v
-.PHONY: node-faults node-kubernetes node-daemonset node-main node-runtimes node-crio node-service node-configure
+.PHONY: node-faults node-kubernetes node-daemonset node-tool node-main node-runtimes node-crio node-service node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(CLUSTER)' -test.skip '$(DAEMONSET)'
 node-daemonset: # the plugin as people install it in a cluster
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)'
+node-tool: # rdma-spec on a node and in a container
+	$(NODE) -- $(E2E) -test.run '$(TOOL)'
 node-main: # all else, on the main runtime
-	$(NODE) -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)'
+	$(NODE) -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(TOOL)'
 node-crio: # CRI-O
 	$(NODE) -- $(E2E) -test.run '$(CRIO)'
 node-runtimes: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays
