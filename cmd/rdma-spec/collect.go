@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -119,7 +120,8 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 		patterns = append(patterns, c.Reads...)
 		questions = append(questions, c.Asks...)
 	}
-	node, err := doctor.Open(o.root, o.questions())
+	surveyed := sync.OnceValues(func() (*survey, error) { return o.surveyAnyhow(ctx) })
+	node, err := doctor.Open(o.root, o.questions(func(context.Context) (*survey, error) { return surveyed() }))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -146,7 +148,7 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 		}
 		entries = append(entries, e)
 	}
-	found, err := o.recordStatus(ctx)
+	found, err := o.recordStatus(surveyed)
 	if err != nil {
 		return nil, nil, err
 	}

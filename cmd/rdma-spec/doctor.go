@@ -147,7 +147,7 @@ func (o nodeOptions) diagnose(ctx context.Context, only []string) ([]doctor.Find
 			return nil, usageError{fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err)}
 		}
 	}
-	node, err := doctor.Open(o.root, o.questions())
+	node, err := doctor.Open(o.root, o.questions(o.surveyAnyhow))
 	if err != nil {
 		return nil, err
 	}

@@ -58,12 +58,9 @@ func root(t *testing.T, files hcatest.Files) string {
 // answered asks, and decodes the answer.
 func answered[T any](t *testing.T, ask doctor.Ask) (answer T) {
 	t.Helper()
-	text, err := ask(t.Context())
-	if err == nil {
-		err = json.Unmarshal(text, &answer)
-	}
-	if err != nil {
-		t.Fatal(err)
+	a := doctor.AnswerOf(ask(t.Context()))
+	if err := json.Unmarshal(a.JSON, &answer); err != nil {
+		t.Fatal(a.Error, err)
 	}
 	return answer
 }

@@ -28,7 +28,7 @@ const kubeletWithin = time.Second
 
 // Kubelet answers how the kubelet of the node below a root does.
 func Kubelet(root string) doctor.Ask {
-	return func(ctx context.Context) ([]byte, error) {
+	return func(ctx context.Context) (any, error) {
 		var answer doctor.Kubelet
 		for _, p := range processes(root, called(kubelets...)) {
 			if p.onNode {
@@ -37,7 +37,7 @@ func Kubelet(root string) doctor.Ask {
 			}
 		}
 		if answer.PID == 0 {
-			return json.Marshal(answer)
+			return answer, nil
 		}
 		folder := filepath.Join(root, answer.Root)
 		socket := filepath.Join(folder, "pod-resources/kubelet.sock")
@@ -49,7 +49,7 @@ func Kubelet(root string) doctor.Ask {
 			}
 		}
 		remembered(filepath.Join(folder, "device-plugins/kubelet_internal_checkpoint"), &answer)
-		return json.Marshal(answer)
+		return answer, nil
 	}
 }
 

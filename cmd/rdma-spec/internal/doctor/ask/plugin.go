@@ -5,7 +5,6 @@ package ask
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -34,7 +33,7 @@ var launchedName = regexp.MustCompile(`^[0-9]{2}-(.+)$`)
 
 // Plugin answers which NRI plugins run on the node below a root, and which policy is in force.
 func Plugin(root string) doctor.Ask {
-	return func(context.Context) ([]byte, error) {
+	return func(context.Context) (any, error) {
 		answer := doctor.Plugin{Unit: configure.HasUnit(root, pluginName+".service")}
 		files, _ := filepath.Glob(filepath.Join(root, launchedFolder, "*")) // a bad pattern is the only error
 		for _, file := range files {
@@ -48,7 +47,7 @@ func Plugin(root string) doctor.Ask {
 			}
 		}
 		answer.Policy = policyInForce(root)
-		return json.Marshal(answer)
+		return answer, nil
 	}
 }
 

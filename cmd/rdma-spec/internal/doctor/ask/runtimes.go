@@ -6,7 +6,6 @@ package ask
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -38,7 +37,7 @@ const (
 
 // Runtimes answers which container runtimes the node below a root has.
 func Runtimes(root string) doctor.Ask {
-	return func(ctx context.Context) ([]byte, error) {
+	return func(ctx context.Context) (any, error) {
 		n := node{root: root, processes: processes(root, called(nameContainerd, nameCRIO))}
 		n.processes = slices.DeleteFunc(n.processes, func(p process) bool { return !p.onNode })
 		answer := doctor.Runtimes{Runtimes: []doctor.Runtime{}}
@@ -54,7 +53,7 @@ func Runtimes(root string) doctor.Ask {
 			})
 		}
 		asked.Wait()
-		return json.Marshal(answer)
+		return answer, nil
 	}
 }
 
