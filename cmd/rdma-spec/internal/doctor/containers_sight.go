@@ -9,13 +9,14 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 )
 
-// smallSharedMemory is the size of /dev/shm that a runtime gives by default.
-const smallSharedMemory = Bytes(64 << 20)
+// SmallSharedMemory is the size of /dev/shm that a runtime gives by default.
+const SmallSharedMemory = Bytes(64 << 20)
 
 // containerSightChecks are the checks of what the processes of containers see.
 func containerSightChecks() []Check {
@@ -143,12 +144,10 @@ func containerProvider(v *View, c Container, _ Containers) (found []Finding) {
 		return nil
 	}
 	for _, h := range held(v, c) {
-		want := verbs.Provider(h.Driver)
-		for _, soft := range []string{"rxe", "siw"} { // they have no device with a driver
-			if h.Driver == "" && strings.HasPrefix(h.Name, soft) {
-				want = soft
-			}
+		if device, ok := h.Verbs(); ok {
+			h.ABIVersion, _ = strconv.Atoi(attribute(v, "sys/class/infiniband_verbs/"+path.Base(device.Path)+"/abi_version"))
 		}
+		want := verbs.Provider(h, attribute(v, "sys/class/infiniband/"+h.Name+"/parent"))
 		object := fmt.Sprintf("%s HCA %s", c.object(), h.Name)
 		switch {
 		case !c.LibVerbs:
@@ -190,7 +189,7 @@ func containerGIDIndex(v *View, c Container, _ Containers) []Finding {
 
 // containerSharedMemory tells: it is no fault.
 func containerSharedMemory(_ *View, c Container, _ Containers) []Finding {
-	if !c.Seen || !c.RDMA || c.SharedMem == nil || *c.SharedMem > smallSharedMemory {
+	if !c.Seen || !c.RDMA || c.SharedMem == nil || *c.SharedMem > SmallSharedMemory {
 		return nil
 	}
 	text := fmt.Sprintf("Its /dev/shm has %s; an emptyDir with medium: Memory at /dev/shm gives more.", c.SharedMem)

@@ -163,6 +163,10 @@ var planted = map[string]struct {
 	"no provider in the image": {func(s *sick) {
 		s.container().Providers = []string{"rxe"}
 	}, "container-provider", theTrainer + " HCA mlx5_0", "apt-get install ibverbs-providers"},
+	"no provider for a soft HCA, which can have any name": {func(s *sick) {
+		s.files = hcatest.Node{HCAs: []hcatest.HCA{{Name: "fabric0", Ports: []hcatest.Port{{LinkLayer: "Ethernet", Netdevs: []string{"eth0"}}}}}}.Files()
+		s.container().HCAs, s.container().Providers = []string{"fabric0"}, []string{"mlx5"}
+	}, "container-provider", theTrainer + " HCA fabric0", "apt-get install ibverbs-providers"},
 	"the kubelet's folder is elsewhere": {func(s *sick) {
 		s.kubelet.Root = "/data/kubelet"
 	}, "kubelet-root", "kubelet", "mount --bind /data/kubelet /var/lib/kubelet"},
