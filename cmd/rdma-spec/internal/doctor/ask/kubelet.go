@@ -17,6 +17,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/process"
 	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
 )
 
@@ -30,9 +31,9 @@ const kubeletWithin = time.Second
 func Kubelet(root string) doctor.Ask {
 	return func(ctx context.Context) (any, error) {
 		var answer doctor.Kubelet
-		for _, p := range processes(root, called(kubelets...)) {
-			if p.onNode {
-				answer.PID, answer.Root = p.pid, cmp.Or(p.flag("--root-dir"), "/var/lib/kubelet")
+		for _, p := range process.List(root, process.Called(kubelets...)) {
+			if p.OnNode {
+				answer.PID, answer.Root = p.PID, cmp.Or(p.Flag("--root-dir"), "/var/lib/kubelet")
 				break
 			}
 		}
