@@ -110,7 +110,7 @@ func containerChecks() []Check {
 		},
 		{
 			ID: "container-memlock", Family: "containers", Title: "Each RDMA container has the memlock that the policy gives it.",
-			Messages: []string{"Couldn't register MR: Cannot allocate memory"},
+			Messages: []string{"Couldn't register MR", "Libfabric error: (-12) Cannot allocate memory"},
 			Why:      "The container cannot register its memory.",
 			Asks:     asks, Needs: []string{"container-ipc-lock"}, Look: judged(containerMemlock),
 		},

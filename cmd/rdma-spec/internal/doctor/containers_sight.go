@@ -48,7 +48,7 @@ func containerSightChecks() []Check {
 		},
 		{
 			ID: "container-gid-index", Family: "containers", Title: "No container relies on a GID index.",
-			Messages: []string{"error 12 with vendor err 129"},
+			Messages: []string{"vendor err 129", "Call to ibv_modify_qp failed with error No such device"},
 			Why:      "The index of a pod's GID differs from pod to pod.",
 			Asks:     asks, Look: eachContainer(containerGIDIndex),
 		},
