@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -20,6 +21,7 @@ type Spec struct {
 	Memlock      spec.Rlimit
 	MemlockKnown bool     // the spec sets it
 	Bounding     []string // capabilities: CAP_CHOWN …
+	GIDIndex     *int     // NCCL_IB_GID_INDEX, the only variable of the environment that is kept
 }
 
 // verbose is the part of a runtime's verbose status that is read. containerd and CRI-O both write it, under the key "info".
@@ -27,6 +29,7 @@ type verbose struct {
 	PID         int `json:"pid"`
 	RuntimeSpec *struct {
 		Process struct {
+			Env          []string            `json:"env"`
 			Rlimits      []specs.POSIXRlimit `json:"rlimits"`
 			Capabilities struct {
 				Bounding []string `json:"bounding"`
@@ -70,6 +73,13 @@ func (c *Container) read(info map[string]string) error {
 		}
 	}
 	c.Spec.Bounding = process.Capabilities.Bounding
+	for _, variable := range process.Env {
+		if value, found := strings.CutPrefix(variable, "NCCL_IB_GID_INDEX="); found {
+			if index, err := strconv.Atoi(value); err == nil && index >= 0 { // NCCL chooses where it is negative
+				c.Spec.GIDIndex = &index
+			}
+		}
+	}
 	return nil
 }
 
