@@ -127,7 +127,9 @@ func (o nodeOptions) doctor(ctx context.Context, stdout, stderr io.Writer, only 
 	case formatJSON:
 		err = writeStructured(stdout, format, diagnosis{apiVersion, findings})
 	default:
-		err = writeFindings(stdout, stderr, findings, isTerminal(stdout))
+		if err = listFindings(stdout, findings, isTerminal(stdout)); err == nil {
+			err = countFindings(stderr, findings)
+		}
 	}
 	if err != nil {
 		return err
