@@ -29,16 +29,19 @@ const Deleted = " (deleted)"
 
 // List returns the processes of the node below a root that a function chooses by their names, in the order of their IDs.
 func List(root string, choose func(comm string) bool) (found []Process) {
-	files, _ := filepath.Glob(filepath.Join(root, "proc/[0-9]*/comm")) // a bad pattern is the only error
-	for _, file := range files {
-		text, err := os.ReadFile(file)
+	entries, _ := os.ReadDir(filepath.Join(root, "proc")) // without it, there are none
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		folder := filepath.Join(root, "proc", entry.Name())
+		text, err := os.ReadFile(filepath.Join(folder, "comm"))
 		comm := strings.TrimSuffix(string(text), "\n")
 		if err != nil || !choose(comm) {
 			continue
 		}
-		folder := filepath.Dir(file)
-		p := Process{Comm: comm}
-		p.PID, _ = strconv.Atoi(filepath.Base(folder)) // the pattern has digits; 0 does no harm
+		p := Process{PID: pid, Comm: comm}
 		p.Exe, _ = os.Readlink(filepath.Join(folder, "exe"))
 		p.OnNode = sameRoot(root, folder)
 		if line, err := os.ReadFile(filepath.Join(folder, "cmdline")); err == nil {

@@ -42,7 +42,7 @@ func Plugin(root string) doctor.Ask {
 				answer.Launched = "/" + launchedFolder + "/" + filepath.Base(file)
 			}
 		}
-		for _, p := range process.List(root, func(string) bool { return true }) {
+		for _, p := range process.List(root, canBePlugin) {
 			if q, ok := pluginProcess(root, p); ok {
 				answer.Processes = append(answer.Processes, q)
 			}
@@ -50,6 +50,14 @@ func Plugin(root string) doctor.Ask {
 		answer.Policy = policyInForce(root)
 		return answer, nil
 	}
+}
+
+// canBePlugin reports whether a process can be a plugin by its name, of which the kernel keeps 15 characters.
+func canBePlugin(comm string) bool {
+	if launched := launchedName.FindStringSubmatch(comm); launched != nil {
+		comm = launched[1]
+	}
+	return slices.ContainsFunc(append([]string{pluginName, "rdma"}, doctor.Rivals...), func(name string) bool { return strings.HasPrefix(name, comm) })
 }
 
 // knownPlugin returns the name of a plugin by the path of its program, and whether it sets memlock or devices.
@@ -83,7 +91,7 @@ func pluginProcess(root string, p process.Process) (q doctor.PluginProcess, ok b
 
 // mountsNRI reports whether a process sees the node's folder of NRI.
 func mountsNRI(root string, p process.Process) bool {
-	return slices.ContainsFunc(mounts(root, p.PID), func(m mount) bool { return strings.Contains(m.at+"/", "/nri/") || strings.HasSuffix(m.at, "/nri.sock") })
+	return slices.ContainsFunc(mounts(root, p.PID, "/nri"), func(m mount) bool { return strings.Contains(m.at+"/", "/nri/") || strings.HasSuffix(m.at, "/nri.sock") })
 }
 
 // config returns the configuration file of a plugin, and why it is none. A file that nobody names need not exist.

@@ -35,7 +35,7 @@ func Sight(root string, pid int, c *doctor.Container) {
 	if c.OwnNetwork {
 		c.Links = links(root, p)
 	}
-	for _, m := range mounts(root, pid) {
+	for _, m := range mounts(root, pid, "/dev/") {
 		switch {
 		case hostDevices(m, c.HostUsers):
 			c.HostPaths = append(c.HostPaths, m.at)
@@ -55,7 +55,7 @@ func Sight(root string, pid int, c *doctor.Container) {
 
 // HostPaths returns where the node's /dev/infiniband is mounted for a process.
 func HostPaths(root string, pid int) (at []string) {
-	for _, m := range mounts(root, pid) {
+	for _, m := range mounts(root, pid, "/dev/infiniband") {
 		if hostDevices(m, false) {
 			at = append(at, m.at)
 		}
@@ -105,10 +105,13 @@ type mount struct {
 	size         doctor.Bytes
 }
 
-// mounts returns the mounts that a process sees.
-func mounts(root string, pid int) (all []mount) {
+// mounts returns the mounts that a process sees, of those whose line has a word.
+func mounts(root string, pid int, word string) (all []mount) {
 	text, _ := os.ReadFile(process.Process{PID: pid}.File(root, "mountinfo")) // it has ended
 	for line := range strings.Lines(string(text)) {
+		if !strings.Contains(line, word) {
+			continue
+		}
 		// ID parent major:minor root mountpoint options [optional fields] - type source super-options
 		mine, system, found := strings.Cut(line, " - ")
 		fields, its := strings.Fields(mine), strings.Fields(system)
