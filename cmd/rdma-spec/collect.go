@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -41,9 +42,10 @@ sysfs, limits and capabilities of processes, the configuration of the container 
 kernel log's lines about RDMA, and the answers of the runtimes and the kubelet. With
 --root FILE.tar.gz these commands report elsewhere what they report here.
 
-The archive has no environment variables. Passwords, tokens, and keys in configuration files
-are masked with "x". The paths and sizes of all files go to standard error before the archive
-is written; --list only lists them. Nobody but the owner can read the file of --output.
+The archive has no environment variables but the number in NCCL_IB_GID_INDEX. Passwords,
+tokens, and keys in configuration files are masked with "x". The paths and sizes of all files
+go to standard error before the archive is written; --list only lists them. Nobody but the
+owner can read the file of --output.
 
 A file that cannot be read, or that does not answer within 2 seconds, is reported as missing.
 
@@ -119,7 +121,8 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 		patterns = append(patterns, c.Reads...)
 		questions = append(questions, c.Asks...)
 	}
-	node, err := doctor.Open(o.root, o.questions())
+	surveyed := sync.OnceValues(func() (*survey, error) { return o.surveyAnyhow(ctx) })
+	node, err := doctor.Open(o.root, o.questions(func(context.Context) (*survey, error) { return surveyed() }))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -146,7 +149,7 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 		}
 		entries = append(entries, e)
 	}
-	found, err := o.recordStatus(ctx)
+	found, err := o.recordStatus(surveyed)
 	if err != nil {
 		return nil, nil, err
 	}

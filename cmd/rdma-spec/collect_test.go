@@ -123,6 +123,9 @@ func TestCollectedStatus(t *testing.T) {
 	runtime := critest.Serve(t, critest.Options{}, low, good)
 	node := []string{"--config", config(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket}
 	file := collected(t, root, node...)
+	if asked := runtime.Asked(); asked != 2 {
+		t.Errorf("the runtime was asked %d times about 2 containers", asked)
+	}
 	for _, args := range [][]string{{}, {"-o", "json"}, {"ml/train-1"}} {
 		there := call("", append(append([]string{"status"}, args...), node...)...)
 		here := call("", append([]string{"status", "--root", file}, args...)...)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -102,5 +103,19 @@ func (o *configureOptions) configureAll(cmd *cobra.Command, service serviceOptio
 	if len(nri.plan) == 0 { // NRI is on: nothing to restart the runtime for
 		o.restart, both.unit, both.restart = false, "", nil
 	}
-	return o.carryOut(cmd, both)
+	diff, err := both.plan.Diff()
+	if err != nil {
+		return err
+	}
+	if err := o.carryOut(cmd, both); err != nil || o.dryRun {
+		return err
+	}
+	var settled []string
+	if diff != "" {
+		settled = settledByStart
+		if !o.restart && len(both.restart) > 0 {
+			settled = slices.Concat(settled, settledByRestart)
+		}
+	}
+	return o.examine(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), settled)
 }

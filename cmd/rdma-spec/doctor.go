@@ -127,7 +127,9 @@ func (o nodeOptions) doctor(ctx context.Context, stdout, stderr io.Writer, only 
 	case formatJSON:
 		err = writeStructured(stdout, format, diagnosis{apiVersion, findings})
 	default:
-		err = writeFindings(stdout, stderr, findings, isTerminal(stdout))
+		if err = listFindings(stdout, findings, isTerminal(stdout)); err == nil {
+			err = countFindings(stderr, findings)
+		}
 	}
 	if err != nil {
 		return err
@@ -147,7 +149,7 @@ func (o nodeOptions) diagnose(ctx context.Context, only []string) ([]doctor.Find
 			return nil, usageError{fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err)}
 		}
 	}
-	node, err := doctor.Open(o.root, o.questions())
+	node, err := doctor.Open(o.root, o.questions(o.surveyAnyhow))
 	if err != nil {
 		return nil, err
 	}

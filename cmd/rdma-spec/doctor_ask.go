@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -17,8 +16,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// questions answers what the doctor asks about a live node.
-func (o nodeOptions) questions() map[doctor.Question]doctor.Ask {
+// questions answers what the doctor asks about a live node, whose containers surveyed returns.
+func (o nodeOptions) questions(surveyed func(context.Context) (*survey, error)) map[doctor.Question]doctor.Ask {
 	return map[doctor.Question]doctor.Ask{
 		doctor.QuestionKernelLog:  doctor.KernelLog(o.root),
 		doctor.QuestionRuntimes:   ask.Runtimes(o.root),
@@ -26,29 +25,39 @@ func (o nodeOptions) questions() map[doctor.Question]doctor.Ask {
 		doctor.QuestionKubelet:    ask.Kubelet(o.root),
 		doctor.QuestionConfigured: ask.Configured(o.root),
 		doctor.QuestionCDI:        ask.CDI(o.root),
-		doctor.QuestionContainers: func(ctx context.Context) ([]byte, error) {
-			answer, err := o.containers(ctx, limits.New(o.root))
+		doctor.QuestionContainers: func(ctx context.Context) (any, error) {
+			found, err := surveyed(ctx)
 			if err != nil {
 				return nil, err
 			}
-			return json.Marshal(answer)
+			return o.containers(found), nil
 		},
 	}
 }
 
-// containers answers which RDMA containers run, as status sees them. Where no policy is in force, it still says what they hold.
-func (o nodeOptions) containers(ctx context.Context, on *limits.Processes) (*doctor.Containers, error) {
-	p, source, err := o.policy()
-	answer := &doctor.Containers{Policy: source.String(), Containers: []doctor.Container{}}
-	if err != nil {
-		answer.Policy = ""
-		if p, err = policy.New(policy.Default()); err != nil { // it tells RDMA containers, and judges none
-			return nil, err
+// surveyAnyhow is the survey of all containers. Where no policy can be had, it is by the default one, which tells RDMA containers, and
+// unjudged is why: also of the survey that comes with an error.
+func (o nodeOptions) surveyAnyhow(ctx context.Context) (*survey, error) {
+	p, source, unjudged := o.policy()
+	if unjudged != nil {
+		var err error
+		if p, err = policy.New(policy.Default()); err != nil {
+			return &survey{unjudged: unjudged}, err
 		}
 	}
-	found, err := o.surveyBy(ctx, p, source, on, nil)
+	found, err := o.surveyBy(ctx, p, source, limits.New(o.root), nil)
 	if err != nil {
-		return nil, err
+		found = &survey{}
+	}
+	found.unjudged = unjudged
+	return found, err
+}
+
+// containers are the RDMA containers of a survey, and what they see. Where there is no policy, they are not judged.
+func (o nodeOptions) containers(found *survey) doctor.Containers {
+	answer := doctor.Containers{Containers: []doctor.Container{}}
+	if found.unjudged == nil {
+		answer.Policy = found.Policy.String()
 	}
 	for _, r := range found.Containers {
 		answer.Containers = append(answer.Containers, o.seen(r, answer.Policy != ""))
@@ -67,7 +76,7 @@ func (o nodeOptions) containers(ctx context.Context, on *limits.Processes) (*doc
 			})
 		}
 	}
-	return answer, nil
+	return answer
 }
 
 // seen is what the doctor is told of an RDMA container.
@@ -76,6 +85,7 @@ func (o nodeOptions) seen(r runningContainer, judged bool) doctor.Container {
 		Namespace: r.Namespace, Pod: r.Pod, Name: r.Container, RDMA: true, State: string(r.State), Repair: o.command("repair", r.pod()),
 		IPCLock: r.IPCLock, AddsLock: slices.Contains(r.found.Spec.Bounding, spec.CapIPCLock), HostUsers: !r.UserNamespace,
 		AllDevices: r.AllDevices, HCAs: r.HCAs, ConnectionManager: holdsConnectionManager(r.found),
+		GIDIndex: r.found.Spec.GIDIndex,
 	}
 	for _, problem := range r.Problems {
 		c.Problems = append(c.Problems, strings.TrimSuffix(problem, ": "+c.Repair))

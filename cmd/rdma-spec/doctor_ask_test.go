@@ -83,15 +83,11 @@ func TestDoctorOfConfiguredFiles(t *testing.T) {
 	}
 	answer := func() []change.Overwriting {
 		t.Helper()
-		text, err := nodeOptions{root: root}.questions()[doctor.QuestionConfigured](t.Context())
+		got, err := nodeOptions{root: root}.questions(nil)[doctor.QuestionConfigured](t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got doctor.Configured
-		if err := json.Unmarshal(text, &got); err != nil {
-			t.Fatal(err)
-		}
-		return got.Overwritten
+		return got.(doctor.Configured).Overwritten
 	}
 	if got := answer(); len(got) != 0 {
 		t.Errorf("untouched: %v", got)

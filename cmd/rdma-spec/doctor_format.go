@@ -49,14 +49,12 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// writeFindings writes findings for people, faults first, each with why it matters and its cure, and counts them on stderr. What several
-// checks say in the same words is one line.
-func writeFindings(stdout, stderr io.Writer, findings []doctor.Finding, terminal bool) error {
-	count := map[doctor.Status]int{}
+// listFindings writes findings for people, faults first, each with why it matters and its cure. What several checks say in the same words
+// is one line.
+func listFindings(stdout io.Writer, findings []doctor.Finding, terminal bool) error {
 	checks := map[doctor.Finding][]string{}
 	var lines []doctor.Finding
 	for _, f := range findings {
-		count[f.Status]++
 		same := doctor.Finding{Status: f.Status, Object: f.Object, Text: f.Text, Why: f.Why, Cure: f.Cure, Docs: f.Docs}
 		if checks[same] == nil {
 			lines = append(lines, same)
@@ -75,8 +73,15 @@ func writeFindings(stdout, stderr io.Writer, findings []doctor.Finding, terminal
 			fmt.Fprintf(&text, "    why:  %s\n    cure: %s\n    see:  %s\n", f.Why, plainText(f.Cure), f.Docs)
 		}
 	}
-	if _, err := io.WriteString(stdout, text.String()); err != nil {
-		return err
+	_, err := io.WriteString(stdout, text.String())
+	return err
+}
+
+// countFindings writes how many findings there are of each status.
+func countFindings(stderr io.Writer, findings []doctor.Finding) error {
+	count := map[doctor.Status]int{}
+	for _, f := range findings {
+		count[f.Status]++
 	}
 	var counts []string
 	for _, s := range statuses {

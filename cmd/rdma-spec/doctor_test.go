@@ -165,7 +165,7 @@ func TestDoctorOnATerminal(t *testing.T) {
 		{Check: "a", Status: doctor.OK, Text: "A."}, {Check: "b", Status: doctor.NotApplied, Text: "B."}, {Check: "c", Status: doctor.Unknown, Text: "C."},
 		{Check: "d", Status: doctor.Skipped, Text: "D."}, {Check: "e", Status: doctor.Unknown, Text: "C."}, {Check: "f", Status: doctor.Wrong, Text: "F.", Cure: "x\x1b"},
 	}
-	if err := writeFindings(&out, &strings.Builder{}, all, true); err != nil {
+	if err := listFindings(&out, all, true); err != nil {
 		t.Fatal(err)
 	}
 	want := "✗ f: F.\n    why:  \n    cure: x\uFFFD\n    see:  \n? c, e: C.\n- d: D.\n✓ a: A.\n· b: B.\n"

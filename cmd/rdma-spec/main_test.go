@@ -17,12 +17,21 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == readHCAs { // the doctor runs its own program
-		main()
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") { // it is called as the program, by a test or by the program itself
+		status := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+		if file := os.Getenv(memoryInto); file != "" {
+			text, _ := os.ReadFile("/proc/self/status") // the test misses it
+			_ = os.WriteFile(file, text, 0o600)
+		}
+		os.Exit(status)
 	}
 	secondLookAfter = 0
 	os.Exit(m.Run())
 }
+
+// memoryInto is the variable that names the file for /proc/self/status of the program, as a process has it in the end. What wait4 says of a
+// program's memory includes that of its parent.
+const memoryInto = "RDMA_SPEC_TEST_MEMORY"
 
 // outcome is what a call leaves behind.
 type outcome struct {

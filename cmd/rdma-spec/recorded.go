@@ -4,7 +4,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"slices"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
-	"github.com/rdma-spec/rdma-spec/plugin/limits"
 )
 
 // statusAnswer is the file in which a copy of a node has what status found there.
@@ -27,16 +25,18 @@ type recordedSurvey struct {
 }
 
 // recordStatus returns what status finds; in a copy, what it found on the node.
-func (o nodeOptions) recordStatus(ctx context.Context) (doctor.Answer, error) {
+func (o nodeOptions) recordStatus(surveyed func() (*survey, error)) (doctor.Answer, error) {
 	if answer, recorded, err := o.recordedAnswer(); recorded {
 		return answer, err
 	}
-	found, err := o.survey(ctx, limits.New(o.root), nil)
+	found, err := surveyed()
+	if found.unjudged != nil {
+		err = found.unjudged
+	}
 	if err != nil {
 		return doctor.Answer{Error: err.Error()}, nil
 	}
-	text, err := json.Marshal(recordedSurvey{*found, found.failed})
-	return doctor.Answer{JSON: text}, err
+	return doctor.AnswerOf(recordedSurvey{*found, found.failed}, nil), nil
 }
 
 // recordedStatus returns what status found on the node that the root is a copy of. recorded is false where the root is no copy of

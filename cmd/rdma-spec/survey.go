@@ -33,8 +33,9 @@ type survey struct {
 	Containers []runningContainer `json:"containers"` // the RDMA containers, and those that cannot be looked at
 	Notes      []string           `json:"notes,omitempty"`
 
-	failed int             // containers that are unknown
-	listed []cri.Container // all containers that were looked at
+	failed   int             // containers that are unknown
+	listed   []cri.Container // all containers that were looked at
+	unjudged error           // why no policy is in force, and the states mean nothing
 }
 
 // servingRuntime is a runtime that was asked.

@@ -14,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -34,28 +33,6 @@ func (h heldHCA) name() string {
 		return h.hca.Name
 	}
 	return h.device
-}
-
-// driver returns the driver of the HCA as libibverbs names its provider, "" where it is not known.
-//
-// A soft HCA has no device with a driver, and sysfs names its driver nowhere. Soft-RoCE is the one of type CA that has the attribute
-// parent, and 1 or 2 as its ABI; Soft-iWARP is the one of type RNIC, and has 1.
-func (h heldHCA) driver(parent string) string {
-	if provider := verbs.Provider(h.hca.Driver); provider != "" {
-		return provider
-	}
-	if !h.known || h.hca.Driver != "" || h.hca.PCI != "" {
-		return ""
-	}
-	for driver, is := range map[verbs.Driver]bool{
-		verbs.RXE: h.hca.NodeType == "CA" && parent != "",
-		verbs.SIW: h.hca.NodeType == "RNIC",
-	} {
-		if abi := abiVersions[string(driver)]; is && h.hca.ABIVersion >= abi.least && h.hca.ABIVersion <= abi.most {
-			return string(driver)
-		}
-	}
-	return ""
 }
 
 // devices opens the devices that RDMA programs use, and returns the verbs devices.

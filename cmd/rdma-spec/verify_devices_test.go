@@ -8,7 +8,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -58,30 +57,5 @@ ok    ` + locked + `nothing found: memory of 64Mi can be locked, but no memory w
 		t.Run(name, func(t *testing.T) {
 			expectFacts(t, test.want, inContainer(t, test.node, unlimited, test.devices), 0, checkDevice, checkPort, checkRegister, checkLock)
 		})
-	}
-}
-
-// A soft HCA is told by what only its driver has.
-func TestDriverOfHCA(t *testing.T) {
-	for name, test := range map[string]struct {
-		hca    hca.HCA
-		parent string
-		want   string
-	}{
-		"ConnectX-4":             {hca: hca.HCA{Driver: "mlx5_core", PCI: "0000:5e:00.0", NodeType: "CA", ABIVersion: 1}, want: "mlx5"},
-		"a scalable function":    {hca: hca.HCA{Driver: "mlx5_core.sf", NodeType: "CA", ABIVersion: 1}, want: "mlx5"},
-		"ConnectX-3":             {hca: hca.HCA{Driver: "mlx4_core"}, want: "mlx4"},
-		"EFA":                    {hca: hca.HCA{Driver: "efa", NodeType: "unspecified"}, want: "efa"},
-		"Soft-RoCE":              {hca: hca.HCA{NodeType: "CA", ABIVersion: 2}, parent: "eth0", want: "rxe"},
-		"Soft-iWARP":             {hca: hca.HCA{NodeType: "RNIC", ABIVersion: 1}, want: "siw"},
-		"Soft-iWARP before 5.13": {hca: hca.HCA{NodeType: "RNIC", ABIVersion: 1}, parent: "eth0", want: "siw"},
-		"soft, of another ABI":   {hca: hca.HCA{NodeType: "CA", ABIVersion: 3}, parent: "eth0"},
-		"soft, without parent":   {hca: hca.HCA{NodeType: "CA", ABIVersion: 2}},
-		"another driver":         {hca: hca.HCA{Driver: "frobnicator", NodeType: "CA", ABIVersion: 1}, parent: "eth0"},
-		"on PCI, driver hidden":  {hca: hca.HCA{PCI: "0000:5e:00.0", NodeType: "RNIC", ABIVersion: 1}},
-	} {
-		if got := (heldHCA{hca: test.hca, known: true}).driver(test.parent); got != test.want {
-			t.Errorf("%s: driver %q, want %q", name, got, test.want)
-		}
 	}
 }

@@ -8,13 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
-
-// abiVersions are the versions of a driver's ABI that rdma-core's provider supports: match_min_abi_version and match_max_abi_version in
-// its providers folder. Vendors ship drivers and providers with others.
-var abiVersions = map[string]struct{ least, most int }{"mlx4": {2, 4}, "mlx5": {1, 1}, "rxe": {1, 2}, "siw": {1, 1}}
 
 // libraries finds libibverbs in the image, and its providers for the container's HCAs. Where there are none, a program may still have its own.
 func (v *verification) libraries(held []heldHCA) {
@@ -29,20 +26,20 @@ func (v *verification) libraries(held []heldHCA) {
 	v.add(checkLibrary, good, "libibverbs: %s", library)
 	told := map[string]bool{}
 	for _, h := range held {
-		driver := h.driver(v.parentOf(h))
+		driver := v.driver(h)
 		if driver == "" || told[driver] {
 			continue
 		}
 		told[driver] = true
 		provider := v.find("libibverbs/lib" + driver + "-rdmav*.so")
-		switch abi, known := abiVersions[driver]; {
+		switch abi, known := verbs.ABIOf(driver); {
 		case provider == "":
 			v.add(checkLibrary, unknown, "provider %s for %s: not beside libibverbs, which then reports No IB devices found: install it (ibverbs-providers, libibverbs, rdma-core)", driver, h.name())
 		case !known || h.hca.ABIVersion == 0:
 			v.add(checkLibrary, note, "provider %s for %s: %s; which versions of the kernel's ABI (%d) it supports is not known here", driver, h.name(), provider, h.hca.ABIVersion)
-		case h.hca.ABIVersion < abi.least || h.hca.ABIVersion > abi.most:
+		case !abi.Has(h.hca.ABIVersion):
 			v.add(checkLibrary, unknown, "provider %s for %s: %s; the kernel's ABI is %d, and rdma-core's provider supports %d to %d, or else reports does not support the kernel ABI: use the provider of who made the kernel's driver",
-				driver, h.name(), provider, h.hca.ABIVersion, abi.least, abi.most)
+				driver, h.name(), provider, h.hca.ABIVersion, abi.Least, abi.Most)
 		default:
 			v.add(checkLibrary, good, "provider %s for %s: %s, for the kernel's ABI %d", driver, h.name(), provider, h.hca.ABIVersion)
 		}
@@ -65,14 +62,13 @@ func (v *verification) find(pattern string) string {
 
 // sharedMemory tells how large /dev/shm is, for NCCL and others who pass messages through it.
 func (v *verification) sharedMemory() {
-	const little = 64 << 20 // what runtimes make it
 	const mebibyte = 1 << 20
 	size, mounted := v.shared(filepath.Join(v.image, "dev/shm"))
 	switch {
 	case !mounted && v.elsewhere:
 	case !mounted:
 		v.add(checkShared, note, "/dev/shm: not mounted: NCCL and others may need it")
-	case size <= little:
+	case size <= uint64(doctor.SmallSharedMemory):
 		v.add(checkShared, note, "/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory there", spec.Limit(size))
 	default:
 		v.add(checkShared, good, "/dev/shm: %s", spec.Limit(size/mebibyte*mebibyte))

@@ -32,7 +32,7 @@ func (v *verification) registering(held []heldHCA) {
 		if !h.opened {
 			continue
 		}
-		driver := verbs.Driver(h.driver(v.parentOf(h)))
+		driver := verbs.Driver(v.driver(h))
 		if !verbs.Supported(driver) {
 			v.add(checkRegister, unknown, "register %s with %s: not tried: verify cannot register memory with its driver (%s)", v.size, h.name(), orUnknown(string(driver)))
 			continue
@@ -44,9 +44,12 @@ func (v *verification) registering(held []heldHCA) {
 	}
 }
 
-// parentOf returns the attribute parent of an HCA: the netdev that a Soft-RoCE was made on.
-func (v *verification) parentOf(h heldHCA) string {
-	return attribute(filepath.Join(v.root, "sys/class/infiniband", h.hca.Name, "parent"))
+// driver returns the driver of an HCA as libibverbs names its provider, "" where it is not known.
+func (v *verification) driver(h heldHCA) string {
+	if !h.known {
+		return ""
+	}
+	return verbs.Provider(h.hca, attribute(filepath.Join(v.root, "sys/class/infiniband", h.hca.Name, "parent")))
 }
 
 // registered adds the fact about a registration. It reports whether that got as far as the memory.

@@ -229,61 +229,6 @@ func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 	return answer.GetContainerId(), err
 }
 
-// Result is how a command in a container ended.
-type Result struct {
-	Out    string // stdout and stderr
-	Status int32
-}
-
-// Exec runs a command in a running container, as `kubectl exec` does.
-func (c *Client) Exec(ctx context.Context, id string, args ...string) (Result, error) {
-	answer, err := c.runtime.ExecSync(ctx, &cri.ExecSyncRequest{ContainerId: id, Cmd: args, Timeout: 120})
-	if err != nil {
-		return Result{}, err
-	}
-	return Result{Out: string(answer.Stdout) + string(answer.Stderr), Status: answer.ExitCode}, nil
-}
-
-// Shell runs a script in a running container.
-func (c *Client) Shell(ctx context.Context, id, script string) (Result, error) {
-	return c.Exec(ctx, id, "/bin/busybox", "sh", "-c", script)
-}
-
-// Wait waits until a container's process has ended, and returns its output and its exit status.
-func (s *Sandbox) Wait(ctx context.Context, id string) (Result, error) {
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		answer, err := s.client.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id})
-		if err != nil {
-			return Result{}, err
-		}
-		if answer.Status.State == cri.ContainerState_CONTAINER_EXITED {
-			return Result{Out: s.logOf(answer.Status.Metadata.Name), Status: answer.Status.ExitCode}, nil
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return Result{}, fmt.Errorf("container %s still runs: %w", id, ctx.Err())
-		}
-	}
-}
-
-// logOf returns a container's output: CRI's log format has a time, a stream and a tag before each line.
-func (s *Sandbox) logOf(name string) string {
-	text, err := os.ReadFile(filepath.Join(s.config.LogDirectory, name+".log"))
-	if err != nil {
-		return ""
-	}
-	var out strings.Builder
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.SplitN(line, " ", 4); len(fields) == 4 {
-			out.WriteString(fields[3])
-		}
-	}
-	return out.String()
-}
-
 // PID returns the process ID, on the node, of a container's first process.
 func (c *Client) PID(ctx context.Context, id string) (int, error) {
 	answer, err := c.runtime.ContainerStatus(ctx, &cri.ContainerStatusRequest{ContainerId: id, Verbose: true})

@@ -31,9 +31,10 @@ func connected(t *testing.T, endpoint, root string) *Runtime {
 }
 
 func TestContainers(t *testing.T) {
-	minus, major, limit := int64(-1), int64(231), int64(1<<30)
+	minus, major, limit, index := int64(-1), int64(231), int64(1<<30), 5
 	rdma := specs.Spec{
 		Process: &specs.Process{
+			Env:     []string{"TOKEN=secret", "NCCL_IB_GID_INDEX=5", "NCCL_IB_GID_INDEX=-1"},
 			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1, Hard: 1}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 23, Hard: 1 << 23}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 24, Hard: math.MaxUint64}},
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding: []string{"CAP_CHOWN"}, Effective: []string{"CAP_CHOWN"},
@@ -76,7 +77,7 @@ func TestContainers(t *testing.T) {
 			Devices:     []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}, {Path: "/dev/sda", Type: "b", Major: 8}},
 			MemoryLimit: 1 << 30,
 		}, ID: "a", SandboxID: "pod-of-a", PID: 42, Spec: Spec{
-			Memlock: spec.Rlimit{Soft: 1 << 24, Hard: spec.Unlimited}, MemlockKnown: true, Bounding: []string{"CAP_CHOWN"},
+			Memlock: spec.Rlimit{Soft: 1 << 24, Hard: spec.Unlimited}, MemlockKnown: true, Bounding: []string{"CAP_CHOWN"}, GIDIndex: &index,
 		}},
 		{Container: policy.Container{Namespace: "ml", Pod: "train-1", Name: "main", AllDevices: true}, ID: "b", SandboxID: "pod-of-b", PID: 77},
 	}
@@ -151,7 +152,7 @@ func FuzzVerboseStatus(f *testing.F) {
 			t.Fatalf("%v: %s", err, written)
 		}
 		want := c
-		want.PID, want.Spec, want.Devices, want.MemoryLimit = status.PID, Spec{}, nil, 0
+		want.PID, want.Spec, want.Devices, want.MemoryLimit = status.PID, Spec{GIDIndex: c.Spec.GIDIndex}, nil, 0
 		if p := status.RuntimeSpec.Process; p != nil {
 			for _, l := range p.Rlimits {
 				if l.Type == "RLIMIT_MEMLOCK" {

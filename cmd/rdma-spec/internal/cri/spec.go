@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
+	"strconv"
 	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -20,6 +22,7 @@ type Spec struct {
 	Memlock      spec.Rlimit
 	MemlockKnown bool     // the spec sets it
 	Bounding     []string // capabilities: CAP_CHOWN …
+	GIDIndex     *int     // NCCL_IB_GID_INDEX, the only variable of the environment that is read
 }
 
 // verbose is the part of a runtime's verbose status that is read. containerd and CRI-O both write it, under the key "info".
@@ -27,6 +30,7 @@ type verbose struct {
 	PID         int `json:"pid"`
 	RuntimeSpec *struct {
 		Process struct {
+			GIDIndex     gidIndex            `json:"env"`
 			Rlimits      []specs.POSIXRlimit `json:"rlimits"`
 			Capabilities struct {
 				Bounding []string `json:"bounding"`
@@ -42,6 +46,21 @@ type verbose struct {
 			} `json:"resources"`
 		} `json:"linux"`
 	} `json:"runtimeSpec"`
+}
+
+// gidIndex is what an environment in JSON has of NCCL_IB_GID_INDEX. It is found without decoding the others, which take most of a spec.
+type gidIndex struct{ number *int }
+
+var gidIndexForm = regexp.MustCompile(`"NCCL_IB_GID_INDEX=([0-9]{1,4})"`) // NCCL chooses where it is negative
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (g *gidIndex) UnmarshalJSON(text []byte) error {
+	if set := gidIndexForm.FindSubmatch(text); set != nil {
+		number, err := strconv.Atoi(string(set[1]))
+		g.number = &number
+		return err
+	}
+	return nil
 }
 
 // read reads a verbose status.
@@ -70,6 +89,7 @@ func (c *Container) read(info map[string]string) error {
 		}
 	}
 	c.Spec.Bounding = process.Capabilities.Bounding
+	c.Spec.GIDIndex = process.GIDIndex.number
 	return nil
 }
 

@@ -45,6 +45,7 @@ type Container struct {
 	// HCAs are those that it holds, ConnectionManager says whether it holds rdma_cm.
 	HCAs              []string `json:"hcas,omitempty"`
 	ConnectionManager bool     `json:"connectionManager"`
+	GIDIndex          *int     `json:"gidIndex,omitempty"` // NCCL_IB_GID_INDEX, where its spec sets it
 
 	// What its first process sees. Seen is false where it could not be looked at.
 	Seen       bool     `json:"seen"`
@@ -110,7 +111,7 @@ func containerChecks() []Check {
 		},
 		{
 			ID: "container-memlock", Family: "containers", Title: "Each RDMA container has the memlock that the policy gives it.",
-			Messages: []string{"Couldn't register MR: Cannot allocate memory"},
+			Messages: []string{"Couldn't allocate MR", "Couldn't register MR", "Libfabric error: (-12) Cannot allocate memory"},
 			Why:      "The container cannot register its memory.",
 			Asks:     asks, Needs: []string{"container-ipc-lock"}, Look: judged(containerMemlock),
 		},

@@ -9,13 +9,14 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 )
 
-// smallSharedMemory is the size of /dev/shm that a runtime gives by default.
-const smallSharedMemory = Bytes(64 << 20)
+// SmallSharedMemory is the size of /dev/shm that a runtime gives by default.
+const SmallSharedMemory = Bytes(64 << 20)
 
 // containerSightChecks are the checks of what the processes of containers see.
 func containerSightChecks() []Check {
@@ -46,10 +47,10 @@ func containerSightChecks() []Check {
 			Asks:     asks, Look: eachContainer(containerDevices),
 		},
 		{
-			ID: "container-gid-index", Family: "containers", Title: "No container relies on a GID index.",
-			Messages: []string{"error 12 with vendor err 129"},
+			ID: "container-gid-index", Family: "containers", Title: "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
+			Messages: []string{"vendor err 129", "Call to ibv_modify_qp failed with error No such device"},
 			Why:      "The index of a pod's GID differs from pod to pod.",
-			Asks:     asks, Look: eachContainer(containerGIDIndex),
+			Asks:     asks, Reads: []string{ndevsPattern}, Needs: []string{"port-active", "container-hca", "container-netdev"}, Look: eachContainer(containerGIDIndex),
 		},
 		{
 			ID: "container-shm", Family: "containers", Title: "Each RDMA container has more than 64 MiB in /dev/shm.",
@@ -120,9 +121,14 @@ func interfaceOf(links, gids, own []string) Finding {
 	return wrong("", text, "Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true")
 }
 
+// gidInterface is the file with the interface of a port's GID.
+func gidInterface(name string, port int, index string) string {
+	return fmt.Sprintf("sys/class/infiniband/%s/ports/%d/gid_attrs/ndevs/%s", name, port, index)
+}
+
 // gidInterfaces returns the names of the interfaces that a port has GIDs for.
 func gidInterfaces(v *View, name string, port int) (names []string, err error) {
-	files, err := v.Glob(strings.Replace(strings.Replace(ndevsPattern, "*", name, 1), "*", fmt.Sprint(port), 1))
+	files, err := v.Glob(gidInterface(name, port, "*"))
 	if err != nil {
 		return nil, err
 	}
@@ -143,12 +149,10 @@ func containerProvider(v *View, c Container, _ Containers) (found []Finding) {
 		return nil
 	}
 	for _, h := range held(v, c) {
-		want := verbs.Provider(h.Driver)
-		for _, soft := range []string{"rxe", "siw"} { // they have no device with a driver
-			if h.Driver == "" && strings.HasPrefix(h.Name, soft) {
-				want = soft
-			}
+		if device, ok := h.Verbs(); ok {
+			h.ABIVersion, _ = strconv.Atoi(attribute(v, "sys/class/infiniband_verbs/"+path.Base(device.Path)+"/abi_version"))
 		}
+		want := verbs.Provider(h, attribute(v, "sys/class/infiniband/"+h.Name+"/parent"))
 		object := fmt.Sprintf("%s HCA %s", c.object(), h.Name)
 		switch {
 		case !c.LibVerbs:
@@ -173,24 +177,34 @@ func containerDevices(v *View, c Container, _ Containers) []Finding {
 	return []Finding{{Status: OK, Object: c.object(), Text: text}}
 }
 
-// containerGIDIndex does not read the environment of processes.
-func containerGIDIndex(v *View, c Container, _ Containers) []Finding {
-	if !c.Seen || !c.OwnNetwork {
+// containerGIDIndex looks at the index in the container's spec. What a program sets by itself is not seen.
+func containerGIDIndex(v *View, c Container, _ Containers) (found []Finding) {
+	if !c.Seen || c.GIDIndex == nil {
 		return nil
 	}
 	for _, h := range held(v, c) {
 		for _, p := range h.Ports {
-			if p.LinkLayer == "Ethernet" {
-				return []Finding{unknown(c.object(), "Whether it sets NCCL_IB_GID_INDEX is unknown; it should not, with NCCL 2.26 or later.")}
+			names, err := gidInterfaces(v, h.Name, p.Number)
+			if p.LinkLayer != "Ethernet" || err != nil || len(names) == 0 {
+				continue // container-netdev says so
+			}
+			has := attribute(v, gidInterface(h.Name, p.Number, fmt.Sprint(*c.GIDIndex)))
+			text := fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, which is the GID of interface %s, and the container does not have that interface.", *c.GIDIndex, has)
+			if has == "" {
+				text = fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, and the HCA has no GID there.", *c.GIDIndex)
+			}
+			if has == "" || c.OwnNetwork && !slices.Contains(c.Links, has) {
+				found = append(found, wrong(fmt.Sprintf("%s HCA %s", c.object(), h.Name), text,
+					"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID by themselves, in all pods from 2.26"))
 			}
 		}
 	}
-	return nil
+	return found
 }
 
 // containerSharedMemory tells: it is no fault.
 func containerSharedMemory(_ *View, c Container, _ Containers) []Finding {
-	if !c.Seen || !c.RDMA || c.SharedMem == nil || *c.SharedMem > smallSharedMemory {
+	if !c.Seen || !c.RDMA || c.SharedMem == nil || *c.SharedMem > SmallSharedMemory {
 		return nil
 	}
 	text := fmt.Sprintf("Its /dev/shm has %s; an emptyDir with medium: Memory at /dev/shm gives more.", c.SharedMem)

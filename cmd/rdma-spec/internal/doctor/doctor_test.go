@@ -102,10 +102,10 @@ func TestPatience(t *testing.T) {
 func TestQuestions(t *testing.T) {
 	var asked atomic.Int32
 	live := map[Question]Ask{
-		"what": func(context.Context) ([]byte, error) { asked.Add(1); return []byte(`["this"]`), nil },
-		"slow": func(ctx context.Context) ([]byte, error) { <-ctx.Done(); return nil, ctx.Err() },
-		"deaf": func(context.Context) ([]byte, error) { time.Sleep(time.Hour); return nil, nil },
-		"sick": func(context.Context) ([]byte, error) { return nil, errors.New("no socket") },
+		"what": func(context.Context) (any, error) { asked.Add(1); return []string{"this"}, nil },
+		"slow": func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() },
+		"deaf": func(context.Context) (any, error) { time.Sleep(time.Hour); return nil, nil },
+		"sick": func(context.Context) (any, error) { return nil, errors.New("no socket") },
 	}
 	copied := hcatest.Files{
 		AnswersFolder + "/what": `{"answer": ["this"]}`, AnswersFolder + "/sick": `{"error": "no socket"}`, AnswersFolder + "/slow": "garbage",

@@ -47,7 +47,7 @@ func hcaChecks() []Check {
 		ID: "class-devices", Family: "hca",
 		Title: "Each HCA with an ACTIVE port has the devices of its class.",
 		Messages: []string{
-			"lstat /dev/infiniband/uverbs0: no such file or directory", "No IB devices found", "failed to get umad device",
+			"lstat /dev/infiniband/uverbs0: no such file or directory", "No IB devices found", "can't open UMAD port",
 		},
 		Why:   "Without its verbs device, no program can open an HCA that looks healthy. Without umad, the fabric's tools cannot.",
 		Reads: slices.Concat(boardReads, []string{"sys/class/infiniband_verbs"}),

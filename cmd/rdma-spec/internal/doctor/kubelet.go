@@ -60,7 +60,7 @@ func kubeletChecks() []Check {
 		},
 		{
 			ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
-			Messages: []string{"RDMA resources are 0 after the kubelet restarted"},
+			Messages: []string{"allocatable 0 after the kubelet restarted"},
 			Why:      "No device plugin can register, and pods that request RDMA resources stay pending.",
 			Asks:     asks, Look: withKubelet(kubeletDevicePlugins),
 		},

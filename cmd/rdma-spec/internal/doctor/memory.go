@@ -14,7 +14,7 @@ func memoryChecks() []Check {
 	return []Check{{
 		ID: "efa-pages", Family: "memory",
 		Title:    "EFA can register all memory.",
-		Messages: []string{"fi_mr_reg: Cannot allocate memory", "Libfabric: ret: -12 (Cannot allocate memory)"},
+		Messages: []string{"fi_mr_reg: Cannot allocate memory", "Unable to register MR: Cannot allocate memory"},
 		Why:      "EFA registers a limited number of pages: without huge pages, that ends near 95 GB.",
 		Reads:    []string{"proc/meminfo"},
 		Look:     smallPages,

@@ -27,8 +27,20 @@ type Answer struct {
 	Error string          `json:"error,omitempty"`
 }
 
-// Ask answers a question on a live node, in JSON.
-type Ask func(context.Context) ([]byte, error)
+// AnswerOf returns the answer that has a value or, where there is one, the error.
+func AnswerOf(value any, err error) Answer {
+	var text []byte
+	if err == nil {
+		text, err = json.Marshal(value)
+	}
+	if err != nil {
+		return Answer{Error: err.Error()}
+	}
+	return Answer{JSON: text}
+}
+
+// Ask answers a question on a live node. JSON can encode the answer.
+type Ask func(context.Context) (any, error)
 
 // AnswersFolder is where a copy of a node has the answers, each a file named after its question.
 const AnswersFolder = "rdma-spec/answers"
@@ -110,12 +122,7 @@ func (n *Node) question(q Question) Answer {
 	defer cancel()
 	answer := make(chan Answer, 1)
 	go func() {
-		text, err := ask(ctx)
-		if err != nil {
-			answer <- Answer{Error: err.Error()}
-			return
-		}
-		answer <- Answer{JSON: text}
+		answer <- AnswerOf(ask(ctx))
 	}()
 	select {
 	case a := <-answer:

@@ -56,7 +56,7 @@ func nriChecks() []Check {
 		},
 		{
 			ID: "nri-required-plugins", Family: "nri", Title: "No NRI plugin is required for every container.",
-			Messages: []string{"validation error: required plugin", "not present"},
+			Messages: []string{"validation error: required plugin"},
 			Why:      "While the plugin is gone, no container of the node starts, neither CNI's nor the plugin's own.",
 			Asks:     []Question{QuestionRuntimes}, Needs: []string{"runtime-config"}, Look: eachRuntime(nriRequired),
 		},

@@ -26,7 +26,7 @@ func pciChecks() []Check {
 	return []Check{{
 		ID: "pcie-link", Family: "hca",
 		Title:    "The PCIe link of each HCA has the width and the speed that card and slot allow.",
-		Messages: []string{"PCIe link speed degraded", "available PCIe bandwidth, limited by"},
+		Messages: []string{"available PCIe bandwidth, limited by"},
 		Why:      "A narrow or slow PCIe link makes the HCA slower than its port.",
 		Reads:    linkReads,
 		Needs:    []string{"hca-answers"},

@@ -160,9 +160,22 @@ var planted = map[string]struct {
 	"no interface but lo": {func(s *sick) {
 		s.container().OwnNetwork = true
 	}, "container-netdev", theTrainer + " HCA mlx5_0", "hostNetwork: true"},
+	"a GID index of another pod's interface": {func(s *sick) {
+		c, index := s.container(), 2
+		c.OwnNetwork, c.Links, c.GIDIndex = true, []string{"net1"}, &index
+		s.files = s.files.With(hcatest.Files{gidInterface("mlx5_0", 1, "2"): "net2\n", gidInterface("mlx5_0", 1, "4"): "net1\n"})
+	}, "container-gid-index", theTrainer + " HCA mlx5_0", "Remove NCCL_IB_GID_INDEX"},
+	"a GID index that the HCA does not have": {func(s *sick) {
+		index := 250
+		s.container().GIDIndex = &index
+	}, "container-gid-index", theTrainer + " HCA mlx5_0", "Remove NCCL_IB_GID_INDEX"},
 	"no provider in the image": {func(s *sick) {
 		s.container().Providers = []string{"rxe"}
 	}, "container-provider", theTrainer + " HCA mlx5_0", "apt-get install ibverbs-providers"},
+	"no provider for a soft HCA, which can have any name": {func(s *sick) {
+		s.files = hcatest.Node{HCAs: []hcatest.HCA{{Name: "fabric0", Ports: []hcatest.Port{{LinkLayer: "Ethernet", Netdevs: []string{"eth0"}}}}}}.Files()
+		s.container().HCAs, s.container().Providers = []string{"fabric0"}, []string{"mlx5"}
+	}, "container-provider", theTrainer + " HCA fabric0", "apt-get install ibverbs-providers"},
 	"the kubelet's folder is elsewhere": {func(s *sick) {
 		s.kubelet.Root = "/data/kubelet"
 	}, "kubelet-root", "kubelet", "mount --bind /data/kubelet /var/lib/kubelet"},
@@ -200,7 +213,7 @@ func TestPlantedFaults(t *testing.T) {
 		found[test.check] = true
 	}
 	for _, c := range software() {
-		told := []string{"container-devices", "container-gid-index", "container-shm"} // they find no fault
+		told := []string{"container-devices", "container-shm"} // they find no fault
 		if !found[c.ID] && !slices.Contains(told, c.ID) {
 			t.Errorf("no fault is planted for %s", c.ID)
 		}

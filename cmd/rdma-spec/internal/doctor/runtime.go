@@ -155,9 +155,9 @@ func runtimeChecks() []Check {
 		},
 		{
 			ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
-			Messages: []string{"ulimit -l is 8192 although the plugin is registered"},
-			Why:      "Containers start without the memlock that the plugin gives them, and nothing reports it.",
-			Asks:     []Question{QuestionRuntimes}, Look: eachRuntime(runtimeRlimits),
+			Unheard: "ulimit -l shows the runtime's own limit in containers, although the plugin is registered",
+			Why:     "Containers start without the memlock that the plugin gives them, and nothing reports it.",
+			Asks:    []Question{QuestionRuntimes}, Look: eachRuntime(runtimeRlimits),
 		},
 		{
 			ID: "memlock-source", Family: "runtime", Title: "Something gives RDMA containers more memlock than the runtime's own limit.",

@@ -3,7 +3,11 @@
 
 package verbs
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
 
 // LibraryFolders are where the loader finds libraries, relative to a root, as patterns of path.Match: as Debian and others with a folder for
 // each architecture have it, and as Fedora and others have it.
@@ -17,6 +21,33 @@ var providers = map[string]string{
 	"erdma": "erdma", "hfi1": "hfi1verbs", "hns3": "hns", "ionic": "ionic", "mana": "mana", "qede": "qedr", "ib_mthca": "mthca", "vmw_pvrdma": "vmw_pvrdma",
 }
 
-// Provider returns the provider for the kernel driver of the device that an HCA hangs on, "" where it is not known. A scalable function's
-// driver, mlx5_core.sf, has that of its parent. Soft HCAs have no such device.
-func Provider(driver string) string { return providers[strings.TrimSuffix(driver, ".sf")] }
+// ABI are the versions of the kernel's ABI that a provider supports; zero where they are not known here.
+type ABI struct{ Least, Most int }
+
+// abis are match_min_abi_version and match_max_abi_version in rdma-core's providers folder. Vendors ship drivers and providers with others.
+var abis = map[string]ABI{string(MLX4): {2, 4}, string(MLX5): {1, 1}, string(RXE): {1, 2}, string(SIW): {1, 1}}
+
+// ABIOf returns the versions of the kernel's ABI that rdma-core's provider supports.
+func ABIOf(provider string) (ABI, bool) {
+	abi, known := abis[provider]
+	return abi, known
+}
+
+// Has reports whether a version is among them.
+func (a ABI) Has(version int) bool { return version >= a.Least && version <= a.Most }
+
+// Provider returns the provider for an HCA, "" where it is not known. A scalable function's driver, mlx5_core.sf, has that of its parent.
+// The HCA has its ABIVersion; parent is its attribute of that name in sysfs.
+//
+// A soft HCA has no device with a driver, can have any name, and sysfs names its driver nowhere. Soft-RoCE is the one of type CA that has
+// the attribute parent, and 1 or 2 as its ABI; Soft-iWARP is the one of type RNIC, and has 1.
+func Provider(h hca.HCA, parent string) string {
+	soft := h.Driver == "" && h.PCI == ""
+	switch {
+	case soft && h.NodeType == "CA" && parent != "" && abis[string(RXE)].Has(h.ABIVersion):
+		return string(RXE)
+	case soft && h.NodeType == "RNIC" && abis[string(SIW)].Has(h.ABIVersion):
+		return string(SIW)
+	}
+	return providers[strings.TrimSuffix(h.Driver, ".sf")]
+}

@@ -4,12 +4,15 @@
 package containerd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/process"
 )
 
 // Daemon is a containerd of the node.
@@ -106,52 +109,18 @@ func rendered(d Daemon) string { return strings.TrimSuffix(d.File, "-template.to
 
 // processes returns the containerds that run on the node itself, not in a container.
 func processes(root string) (running []Daemon) {
-	commands, _ := filepath.Glob(filepath.Join(root, "proc/[0-9]*/cmdline")) // a bad pattern is the only error
-	for _, file := range commands {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			continue // it has ended
-		}
-		args, process := strings.Split(string(text), "\x00"), filepath.Dir(file)
-		if filepath.Base(args[0]) != "containerd" || !SameRoot(root, process) {
-			continue
-		}
-		config := configArgument(args[1:])
-		if !filepath.IsAbs(config) {
+	for _, p := range process.List(root, process.Called("containerd")) {
+		config := cmp.Or(p.Flag("--config", "-c"), "/"+platforms[0].file)
+		if !p.OnNode || !filepath.IsAbs(config) {
 			continue
 		}
 		d := Daemon{Name: "containerd", File: filepath.Join(root, config)}
-		exe, err := os.Readlink(filepath.Join(process, "exe"))
-		if err == nil && exists(filepath.Join(root, exe)) { // else it was upgraded since
-			d.Program = Binary(filepath.Join(root, exe))
+		if p.Exe != "" && exists(filepath.Join(root, p.Exe)) { // else it was upgraded since
+			d.Program = Binary(filepath.Join(root, p.Exe))
 		}
 		running = append(running, d)
 	}
 	return running
-}
-
-// SameRoot reports whether a process, whose folder in proc is given, has the node's root, as services have that see the node's files by
-// mounts of their own, and containers have not. In a copy of a node, every process has.
-func SameRoot(root, process string) bool {
-	its, err := os.Stat(filepath.Join(process, "root"))
-	if err != nil {
-		return true
-	}
-	nodes, err := os.Stat(root)
-	return err == nil && os.SameFile(its, nodes)
-}
-
-// configArgument returns the configuration that a containerd was started with.
-func configArgument(args []string) string {
-	for i, arg := range args {
-		if value, isConfig := strings.CutPrefix(arg, "--config="); isConfig {
-			return value
-		}
-		if (arg == "--config" || arg == "-c") && i+1 < len(args) {
-			return args[i+1]
-		}
-	}
-	return "/" + platforms[0].file
 }
 
 func exists(path string) bool {

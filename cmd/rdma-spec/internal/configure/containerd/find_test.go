@@ -4,6 +4,8 @@
 package containerd
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,6 +67,12 @@ func TestChoose(t *testing.T) {
 		"a shim and another that runs": {map[string]string{program: "", "proc/7/cmdline": "/usr/bin/containerd-shim-runc-v2\x00-c\x00/x\x00", "proc/8/cmdline": "/bin/sh\x00--config=/y\x00"}, "", plain + " " + program},
 	} {
 		t.Run(name, func(t *testing.T) {
+			for file, line := range maps.Clone(test.files) {
+				if folder, isCommand := strings.CutSuffix(file, "/cmdline"); isCommand {
+					program, _, _ := strings.Cut(line, "\x00")
+					test.files[folder+"/comm"] = fmt.Sprintf("%.15s\n", filepath.Base(program))
+				}
+			}
 			root := tree(t, test.files)
 			config := ""
 			if test.config != "" {

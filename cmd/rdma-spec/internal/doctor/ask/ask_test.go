@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/process"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -28,7 +29,7 @@ const limitsText = "Limit                     Soft Limit           Hard Limit   
 // aProcess adds a process of the node to its files.
 func aProcess(files hcatest.Files, pid int, exe string, args ...string) hcatest.Files {
 	folder := fmt.Sprintf("proc/%d/", pid)
-	name := filepath.Base(exe)
+	name := filepath.Base(strings.TrimSuffix(exe, process.Deleted))
 	return files.With(hcatest.Files{
 		folder + "comm": name[:min(len(name), 15)] + "\n", folder + "exe": hcatest.Link(exe), folder + "cmdline": strings.Join(append([]string{exe}, args...), "\x00") + "\x00",
 		folder + "ns/mnt": hcatest.Link("mnt:[1]"), folder + "ns/net": hcatest.Link("net:[1]"), folder + "limits": limitsText,
@@ -58,12 +59,9 @@ func root(t *testing.T, files hcatest.Files) string {
 // answered asks, and decodes the answer.
 func answered[T any](t *testing.T, ask doctor.Ask) (answer T) {
 	t.Helper()
-	text, err := ask(t.Context())
-	if err == nil {
-		err = json.Unmarshal(text, &answer)
-	}
-	if err != nil {
-		t.Fatal(err)
+	a := doctor.AnswerOf(ask(t.Context()))
+	if err := json.Unmarshal(a.JSON, &answer); err != nil {
+		t.Fatal(a.Error, err)
 	}
 	return answer
 }

@@ -5,7 +5,6 @@ package ask
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
@@ -13,11 +12,8 @@ import (
 
 // CDI answers which CDI files the node below a root has, and whether they are right.
 func CDI(root string) doctor.Ask {
-	return func(context.Context) ([]byte, error) {
+	return func(context.Context) (any, error) {
 		files, err := cdi.Look(root)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(doctor.CDIFiles{Files: files})
+		return doctor.CDIFiles{Files: files}, err
 	}
 }

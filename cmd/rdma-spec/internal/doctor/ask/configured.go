@@ -5,7 +5,6 @@ package ask
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
@@ -13,11 +12,8 @@ import (
 
 // Configured answers which files of the node below a root `rdma-spec configure` wrote and somebody changed since.
 func Configured(root string) doctor.Ask {
-	return func(context.Context) ([]byte, error) {
+	return func(context.Context) (any, error) {
 		overwritten, err := change.Overwritten(root)
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(doctor.Configured{Overwritten: overwritten})
+		return doctor.Configured{Overwritten: overwritten}, err
 	}
 }

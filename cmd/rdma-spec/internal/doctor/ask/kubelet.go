@@ -17,6 +17,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/process"
 	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
 )
 
@@ -28,16 +29,16 @@ const kubeletWithin = time.Second
 
 // Kubelet answers how the kubelet of the node below a root does.
 func Kubelet(root string) doctor.Ask {
-	return func(ctx context.Context) ([]byte, error) {
+	return func(ctx context.Context) (any, error) {
 		var answer doctor.Kubelet
-		for _, p := range processes(root, called(kubelets...)) {
-			if p.onNode {
-				answer.PID, answer.Root = p.pid, cmp.Or(p.flag("--root-dir"), "/var/lib/kubelet")
+		for _, p := range process.List(root, process.Called(kubelets...)) {
+			if p.OnNode {
+				answer.PID, answer.Root = p.PID, cmp.Or(p.Flag("--root-dir"), "/var/lib/kubelet")
 				break
 			}
 		}
 		if answer.PID == 0 {
-			return json.Marshal(answer)
+			return answer, nil
 		}
 		folder := filepath.Join(root, answer.Root)
 		socket := filepath.Join(folder, "pod-resources/kubelet.sock")
@@ -49,7 +50,7 @@ func Kubelet(root string) doctor.Ask {
 			}
 		}
 		remembered(filepath.Join(folder, "device-plugins/kubelet_internal_checkpoint"), &answer)
-		return json.Marshal(answer)
+		return answer, nil
 	}
 }
 

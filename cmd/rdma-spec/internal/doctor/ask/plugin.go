@@ -5,7 +5,6 @@ package ask
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/process"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 )
@@ -34,7 +34,7 @@ var launchedName = regexp.MustCompile(`^[0-9]{2}-(.+)$`)
 
 // Plugin answers which NRI plugins run on the node below a root, and which policy is in force.
 func Plugin(root string) doctor.Ask {
-	return func(context.Context) ([]byte, error) {
+	return func(context.Context) (any, error) {
 		answer := doctor.Plugin{Unit: configure.HasUnit(root, pluginName+".service")}
 		files, _ := filepath.Glob(filepath.Join(root, launchedFolder, "*")) // a bad pattern is the only error
 		for _, file := range files {
@@ -42,19 +42,27 @@ func Plugin(root string) doctor.Ask {
 				answer.Launched = "/" + launchedFolder + "/" + filepath.Base(file)
 			}
 		}
-		for _, p := range processes(root, func(string) bool { return true }) {
+		for _, p := range process.List(root, canBePlugin) {
 			if q, ok := pluginProcess(root, p); ok {
 				answer.Processes = append(answer.Processes, q)
 			}
 		}
 		answer.Policy = policyInForce(root)
-		return json.Marshal(answer)
+		return answer, nil
 	}
+}
+
+// canBePlugin reports whether a process can be a plugin by its name, of which the kernel keeps 15 characters.
+func canBePlugin(comm string) bool {
+	if launched := launchedName.FindStringSubmatch(comm); launched != nil {
+		comm = launched[1]
+	}
+	return slices.ContainsFunc(append([]string{pluginName, "rdma"}, doctor.Rivals...), func(name string) bool { return strings.HasPrefix(name, comm) })
 }
 
 // knownPlugin returns the name of a plugin by the path of its program, and whether it sets memlock or devices.
 func knownPlugin(program string) (name string, known bool) {
-	name = filepath.Base(strings.TrimSuffix(program, deleted))
+	name = filepath.Base(strings.TrimSuffix(program, process.Deleted))
 	if launched := launchedName.FindStringSubmatch(name); launched != nil {
 		name = launched[1]
 		if name == "rdma" {
@@ -65,35 +73,35 @@ func knownPlugin(program string) (name string, known bool) {
 }
 
 // pluginProcess looks at a process. In a container, only what NRI's socket is mounted for is a plugin: anybody can call a program so.
-func pluginProcess(root string, p process) (q doctor.PluginProcess, ok bool) {
-	if p.exe == "" || len(p.args) == 0 {
+func pluginProcess(root string, p process.Process) (q doctor.PluginProcess, ok bool) {
+	if p.Exe == "" || len(p.Args) == 0 {
 		return q, false
 	}
-	name, known := knownPlugin(p.exe)
-	if !known || !p.onNode && !mountsNRI(root, p) {
+	name, known := knownPlugin(p.Exe)
+	if !known || !p.OnNode && !mountsNRI(root, p) {
 		return q, false
 	}
-	q = doctor.PluginProcess{Name: name, PID: p.pid, Started: p.started(root), Replaced: strings.HasSuffix(p.exe, deleted)}
+	q = doctor.PluginProcess{Name: name, PID: p.PID, Started: p.Started(root), Replaced: strings.HasSuffix(p.Exe, process.Deleted)}
 	if name == pluginName {
-		q.Validator = slices.Contains(p.args, "--validate") || slices.Contains(p.args, "--validate=true")
+		q.Validator = slices.Contains(p.Args, "--validate") || slices.Contains(p.Args, "--validate=true")
 		q.Config, q.ConfigError = config(root, p)
 	}
 	return q, true
 }
 
 // mountsNRI reports whether a process sees the node's folder of NRI.
-func mountsNRI(root string, p process) bool {
-	return slices.ContainsFunc(mounts(root, p.pid), func(m mount) bool { return strings.Contains(m.at+"/", "/nri/") || strings.HasSuffix(m.at, "/nri.sock") })
+func mountsNRI(root string, p process.Process) bool {
+	return slices.ContainsFunc(mounts(root, p.PID, "/nri"), func(m mount) bool { return strings.Contains(m.at+"/", "/nri/") || strings.HasSuffix(m.at, "/nri.sock") })
 }
 
 // config returns the configuration file of a plugin, and why it is none. A file that nobody names need not exist.
-func config(root string, p process) (name, problem string) {
-	name = p.flag("--config")
+func config(root string, p process.Process) (name, problem string) {
+	name = p.Flag("--config")
 	named := name != ""
 	if !named {
 		name = pluginConfig
 	}
-	files, err := os.OpenRoot(p.file(root, "root"))
+	files, err := os.OpenRoot(p.File(root, "root"))
 	if err != nil {
 		return "", "" // it has ended, or may not be looked at
 	}

@@ -6,7 +6,6 @@ package ask
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
@@ -19,6 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/process"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 )
 
@@ -38,9 +38,9 @@ const (
 
 // Runtimes answers which container runtimes the node below a root has.
 func Runtimes(root string) doctor.Ask {
-	return func(ctx context.Context) ([]byte, error) {
-		n := node{root: root, processes: processes(root, called(nameContainerd, nameCRIO))}
-		n.processes = slices.DeleteFunc(n.processes, func(p process) bool { return !p.onNode })
+	return func(ctx context.Context) (any, error) {
+		n := node{root: root, processes: process.List(root, process.Called(nameContainerd, nameCRIO))}
+		n.processes = slices.DeleteFunc(n.processes, func(p process.Process) bool { return !p.OnNode })
 		answer := doctor.Runtimes{Runtimes: []doctor.Runtime{}}
 		var asked sync.WaitGroup
 		for _, look := range n.looks() {
@@ -54,23 +54,23 @@ func Runtimes(root string) doctor.Ask {
 			})
 		}
 		asked.Wait()
-		return json.Marshal(answer)
+		return answer, nil
 	}
 }
 
 // node is a node whose runtimes are asked.
 type node struct {
 	root      string
-	processes []process
+	processes []process.Process
 	mu        sync.Mutex
 }
 
 // looks returns functions that look at a runtime each.
 func (n *node) looks() (all []func(context.Context) doctor.Runtime) {
 	known := containerd.Find(n.root)
-	var left []process
+	var left []process.Process
 	for _, p := range n.processes {
-		if p.comm == nameCRIO {
+		if p.Comm == nameCRIO {
 			all = append(all, func(ctx context.Context) doctor.Runtime { return n.crio(ctx, p) })
 			continue
 		}
@@ -88,12 +88,12 @@ func (n *node) looks() (all []func(context.Context) doctor.Runtime) {
 }
 
 // runs takes the process that runs a daemon from those that are left.
-func (n *node) runs(d containerd.Daemon, left *[]process) (process, bool) {
-	i := slices.IndexFunc(*left, func(p process) bool {
-		return d.Loads(filepath.Join(n.root, cmp.Or(p.flag("--config", "-c"), containerdConfig)))
+func (n *node) runs(d containerd.Daemon, left *[]process.Process) (process.Process, bool) {
+	i := slices.IndexFunc(*left, func(p process.Process) bool {
+		return d.Loads(filepath.Join(n.root, cmp.Or(p.Flag("--config", "-c"), containerdConfig)))
 	})
 	if i < 0 {
-		return process{}, false
+		return process.Process{}, false
 	}
 	p := (*left)[i]
 	*left = slices.Delete(*left, i, i+1)
@@ -101,10 +101,10 @@ func (n *node) runs(d containerd.Daemon, left *[]process) (process, bool) {
 }
 
 // containerd looks at a containerd; p is its process, if it runs.
-func (n *node) containerd(ctx context.Context, d containerd.Daemon, p process) doctor.Runtime {
-	r := doctor.Runtime{Name: nameContainerd, PID: p.pid, Config: n.onNode(d.File)}
-	if p.exe != "" && !strings.HasSuffix(p.exe, deleted) {
-		d.Program = containerd.Binary(filepath.Join(n.root, p.exe))
+func (n *node) containerd(ctx context.Context, d containerd.Daemon, p process.Process) doctor.Runtime {
+	r := doctor.Runtime{Name: nameContainerd, PID: p.PID, Config: n.onNode(d.File)}
+	if p.Exe != "" && !strings.HasSuffix(p.Exe, process.Deleted) {
+		d.Program = containerd.Binary(filepath.Join(n.root, p.Exe))
 	}
 	n.daemon(&r, p, d.Units)
 	settings, err := d.Settings(ctx)
@@ -112,8 +112,8 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon, p process) d
 		r.ConfigError = err.Error()
 	}
 	r.Known = err == nil
-	r.Socket = cmp.Or(p.flag("--address", "-a"), settings.Socket)
-	if r.Socket == "" && p.pid > 0 {
+	r.Socket = cmp.Or(p.Flag("--address", "-a"), settings.Socket)
+	if r.Socket == "" && p.PID > 0 {
 		r.Socket = containerdSocket
 	}
 	r.CRIDisabled = settings.CRIDisabled
@@ -137,8 +137,8 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon, p process) d
 }
 
 // crio looks at CRI-O.
-func (n *node) crio(ctx context.Context, p process) doctor.Runtime {
-	r := doctor.Runtime{Name: "cri-o", PID: p.pid, Socket: crioSocket, Config: "/etc/crio/crio.conf"}
+func (n *node) crio(ctx context.Context, p process.Process) doctor.Runtime {
+	r := doctor.Runtime{Name: "cri-o", PID: p.PID, Socket: crioSocket, Config: "/etc/crio/crio.conf"}
 	n.daemon(&r, p, []string{"crio.service"})
 	settings, err := configure.CRIO(n.root)
 	switch {
@@ -163,10 +163,10 @@ func (n *node) onNode(file string) string {
 }
 
 // daemon fills in what is known of a daemon's process.
-func (n *node) daemon(r *doctor.Runtime, p process, units []string) {
-	if p.pid > 0 {
-		r.Unit = p.unit(n.root)
-		if limit, err := limits.New(n.root).Memlock(p.pid); err == nil {
+func (n *node) daemon(r *doctor.Runtime, p process.Process, units []string) {
+	if p.PID > 0 {
+		r.Unit = p.Unit(n.root)
+		if limit, err := limits.New(n.root).Memlock(p.PID); err == nil {
 			memlock := doctor.Bytes(limit.Soft)
 			r.Memlock = &memlock
 		}
@@ -210,11 +210,11 @@ func (n *node) nri(r *doctor.Runtime) {
 	info, err := os.Stat(filepath.Join(n.root, r.NRI.Socket))
 	r.NRI.SocketExists = err == nil && info.Mode().Type() == os.ModeSocket
 	inodes := listening(n.root, r.NRI.Socket)
-	var last process
+	var last process.Process
 	for _, p := range n.processes { // of several that listened there, the last one that started has the socket
-		if len(inodes) > 0 && p.holds(n.root, inodes) && (last.pid == 0 || !p.started(n.root).Before(last.started(n.root))) {
+		if len(inodes) > 0 && p.Holds(n.root, inodes) && (last.PID == 0 || !p.Started(n.root).Before(last.Started(n.root))) {
 			last = p
 		}
 	}
-	r.NRI.Listener = last.pid
+	r.NRI.Listener = last.PID
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 )
 
@@ -23,9 +24,9 @@ const imageWithin = 300 * time.Millisecond
 
 // Sight fills in what a container's first process sees. A process that has ended leaves Seen false.
 func Sight(root string, pid int, c *doctor.Container) {
-	p := process{pid: pid}
+	p := process.Process{PID: pid}
 	c.User = user(root, p)
-	network, err := os.Readlink(p.file(root, "ns/net"))
+	network, err := os.Readlink(p.File(root, "ns/net"))
 	first, errFirst := os.Readlink(filepath.Join(root, "proc/1/ns/net"))
 	if err != nil || errFirst != nil {
 		return
@@ -34,7 +35,7 @@ func Sight(root string, pid int, c *doctor.Container) {
 	if c.OwnNetwork {
 		c.Links = links(root, p)
 	}
-	for _, m := range mounts(root, pid) {
+	for _, m := range mounts(root, pid, "/dev/") {
 		switch {
 		case hostDevices(m, c.HostUsers):
 			c.HostPaths = append(c.HostPaths, m.at)
@@ -44,7 +45,7 @@ func Sight(root string, pid int, c *doctor.Container) {
 		}
 	}
 	image := make(chan doctor.Container, 1)
-	go func() { image <- libraries(p.file(root, "root")) }()
+	go func() { image <- libraries(p.File(root, "root")) }()
 	select {
 	case has := <-image:
 		c.LibVerbs, c.Providers = has.LibVerbs, has.Providers
@@ -54,7 +55,7 @@ func Sight(root string, pid int, c *doctor.Container) {
 
 // HostPaths returns where the node's /dev/infiniband is mounted for a process.
 func HostPaths(root string, pid int) (at []string) {
-	for _, m := range mounts(root, pid) {
+	for _, m := range mounts(root, pid, "/dev/infiniband") {
 		if hostDevices(m, false) {
 			at = append(at, m.at)
 		}
@@ -71,8 +72,8 @@ func hostDevices(m mount, files bool) bool {
 }
 
 // user returns the user of a process, -1 where it is unknown.
-func user(root string, p process) int {
-	text, _ := os.ReadFile(p.file(root, "status")) // without it, the user is unknown
+func user(root string, p process.Process) int {
+	text, _ := os.ReadFile(p.File(root, "status")) // without it, the user is unknown
 	_, ids, _ := strings.Cut(string(text), "\nUid:")
 	fields := strings.Fields(ids)
 	if len(fields) < 2 {
@@ -86,8 +87,8 @@ func user(root string, p process) int {
 }
 
 // links returns the interfaces of a process's network namespace, but lo.
-func links(root string, p process) (names []string) {
-	text, _ := os.ReadFile(p.file(root, "net/dev")) // without it, there are none
+func links(root string, p process.Process) (names []string) {
+	text, _ := os.ReadFile(p.File(root, "net/dev")) // without it, there are none
 	for line := range strings.Lines(string(text)) {
 		name, _, isLink := strings.Cut(strings.TrimSpace(line), ":")
 		if isLink && name != "lo" {
@@ -104,10 +105,13 @@ type mount struct {
 	size         doctor.Bytes
 }
 
-// mounts returns the mounts that a process sees.
-func mounts(root string, pid int) (all []mount) {
-	text, _ := os.ReadFile(process{pid: pid}.file(root, "mountinfo")) // it has ended
+// mounts returns the mounts that a process sees, of those whose line has a word.
+func mounts(root string, pid int, word string) (all []mount) {
+	text, _ := os.ReadFile(process.Process{PID: pid}.File(root, "mountinfo")) // it has ended
 	for line := range strings.Lines(string(text)) {
+		if !strings.Contains(line, word) {
+			continue
+		}
 		// ID parent major:minor root mountpoint options [optional fields] - type source super-options
 		mine, system, found := strings.Cut(line, " - ")
 		fields, its := strings.Fields(mine), strings.Fields(system)
