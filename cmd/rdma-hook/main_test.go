@@ -14,9 +14,13 @@ import (
 	"time"
 )
 
+// linked makes the program a part of the test's binary. Otherwise go test would show a cached result where the program has changed.
+var linked func()
+
 // build builds the program.
 func build(t *testing.T) string {
 	t.Helper()
+	linked = main
 	program := filepath.Join(t.TempDir(), "rdma-hook")
 	cmd := exec.Command("go", "build", "-o", program, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
