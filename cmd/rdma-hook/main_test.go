@@ -5,6 +5,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,11 +13,17 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// linked makes the program a part of the test's binary. Otherwise go test would show a cached result where the program has changed.
+var linked func()
 
 // build builds the program.
 func build(t *testing.T) string {
 	t.Helper()
+	linked = main
 	program := filepath.Join(t.TempDir(), "rdma-hook")
 	cmd := exec.Command("go", "build", "-o", program, ".")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -74,6 +81,42 @@ func TestExitStatus(t *testing.T) {
 		if got, _ := run(t, program, "garbage", strings.Fields(args)...); got != want {
 			t.Errorf("rdma-hook %s exits with %d, want %d", args, got, want)
 		}
+	}
+}
+
+// A state that names another process than the container's, or one that has ended, raises nobody.
+func TestOtherProcesses(t *testing.T) {
+	const low = 64 << 10
+	program, bundle := build(t), t.TempDir()
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte(`{"linux":{"cgroupsPath":"/rdma-hook/web"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ended, other := exec.Command("true"), exec.CommandContext(t.Context(), "sleep", "1h")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = other.Wait() }) // killed
+	var limit unix.Rlimit
+	if err := unix.Prlimit(other.Process.Pid, unix.RLIMIT_MEMLOCK, nil, &limit); err != nil {
+		t.Fatal(err)
+	}
+	limit.Cur = low
+	if err := unix.Prlimit(other.Process.Pid, unix.RLIMIT_MEMLOCK, &limit, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, pid := range []int{ended.Process.Pid, other.Process.Pid} {
+		state := fmt.Sprintf(`{"id":"web","pid":%d,"bundle":%q}`, pid, bundle)
+		for want, args := range [][]string{{}, {"--required"}} {
+			if got, _ := run(t, program, state, append([]string{"memlock", "--memlock", "1Mi", "--within", "1m"}, args...)...); got != want {
+				t.Errorf("rdma-hook memlock %q <%s exits with %d, want %d", args, state, got, want)
+			}
+		}
+	}
+	if err := unix.Prlimit(other.Process.Pid, unix.RLIMIT_MEMLOCK, nil, &limit); err != nil || limit.Cur != low {
+		t.Errorf("a process of no container has memlock %d, want %d: %v", limit.Cur, low, err)
 	}
 }
 

@@ -26,7 +26,7 @@ var programs = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", folder,
-		"../../cmd/nri-rdma", "./reference", "./peers")
+		"../../cmd/nri-rdma", "../../cmd/rdma-hook", "./reference", "./peers")
 	if out, err := build.CombinedOutput(); err != nil {
 		return folder, fmt.Errorf("build: %w\n%s", err, out)
 	}

@@ -1,0 +1,118 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package runc runs containers with runc on the machine of a test, without a daemon. It knows nothing of what is tested.
+package runc
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/node"
+)
+
+// Low is memlock of containers: the default of old kernels.
+const Low = spec.Limit(64 << 10)
+
+// Runc is a runc that can run containers here.
+type Runc struct {
+	// Most is to what memlock of a container can be raised.
+	Most spec.Limit
+
+	program string
+	folder  string // of the test: bundles, and runc's own state
+}
+
+// New finds the runc of the node's parts, or the machine's own. It skips the test if that cannot run containers here. Until the test ends,
+// this process has low memlock, which its containers inherit.
+func New(t testing.TB) *Runc {
+	t.Helper()
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if limit.Max <= uint64(Low) {
+		t.Skipf("memlock cannot be raised above %d bytes here", limit.Max)
+	}
+	if err := syscall.Setrlimit(unix.RLIMIT_MEMLOCK, &syscall.Rlimit{Cur: uint64(Low), Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Setrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+			t.Error(err)
+		}
+	})
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Runc{Most: spec.Limit(limit.Max), program: parts.Runtime("runc"), folder: t.TempDir()}
+	if _, err := os.Stat(r.program); err != nil {
+		if r.program, err = exec.LookPath("runc"); err != nil {
+			t.Skip("no runc here: rdma-node --prepare builds one")
+		}
+	}
+	if out, err := r.Run("try", []string{"true"}); err != nil {
+		t.Skipf("no containers here: %v: %s", err, out)
+	}
+	return r
+}
+
+// Hook is the hook of CDI files, of the program rdma-hook. It has more time than by default, since the machine may be busy.
+func (r *Runc) Hook(program string) specs.Hook {
+	return specs.Hook{Path: program, Args: []string{"rdma-hook", "memlock", "--memlock", r.Most.String(), "--within", "1m"}}
+}
+
+// Run runs a command in a container of its own with the machine's programs, and returns its output. The container has the hooks.
+func (r *Runc) Run(name string, command []string, hooks ...specs.Hook) (output string, err error) {
+	bundle := filepath.Join(r.folder, name)
+	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
+		return "", err
+	}
+	config, err := json.Marshal(container(command, hooks))
+	if err != nil {
+		return "", err
+	}
+	if err := os.WriteFile(filepath.Join(bundle, "config.json"), config, 0o600); err != nil {
+		return "", err
+	}
+	var stdout, stderr bytes.Buffer
+	// Many at once leave the CPU to the tests beside them.
+	cmd := exec.Command("nice", "-n", "10", r.program, "--root", filepath.Join(r.folder, "state"), "run", "--bundle", bundle, name)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.String(), nil
+}
+
+// container is one with the machine's programs, in a root file system that is empty but for them.
+func container(command []string, hooks []specs.Hook) specs.Spec {
+	mounts := []specs.Mount{{Destination: "/proc", Type: "proc", Source: "proc"}}
+	for _, folder := range []string{"/bin", "/lib", "/lib64", "/usr"} {
+		if _, err := os.Stat(folder); err == nil {
+			mounts = append(mounts, specs.Mount{Destination: folder, Source: folder, Options: []string{"rbind", "ro"}})
+		}
+	}
+	return specs.Spec{
+		Version: "1.0.2",
+		Process: &specs.Process{Args: command, Cwd: "/", Env: []string{"PATH=/usr/bin:/bin"}},
+		Root:    &specs.Root{Path: "rootfs"},
+		Mounts:  mounts,
+		Hooks:   &specs.Hooks{CreateRuntime: hooks},
+		Linux: &specs.Linux{Namespaces: []specs.LinuxNamespace{
+			{Type: specs.PIDNamespace}, {Type: specs.MountNamespace}, {Type: specs.IPCNamespace}, {Type: specs.UTSNamespace},
+		}},
+	}
+}
