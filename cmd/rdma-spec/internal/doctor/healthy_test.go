@@ -61,6 +61,12 @@ func TestHealthyNodes(t *testing.T) {
 			}
 			s.files = node.Files()
 		},
+		"CDI for Docker": func(s *sick) {
+			s.kubelet, s.cdi.Docker = Kubelet{}, &Docker{Version: "28.2.0", Folders: []string{"/etc/cdi"}}
+		},
+		"CDI off, and no CDI files": func(s *sick) {
+			s.runtime().CDIOff, s.cdi.Files, s.cdi.Docker = true, nil, &Docker{Version: "27.0.0"}
+		},
 		"a kubelet elsewhere, with a link": func(s *sick) {
 			s.kubelet.Root = "/data/kubelet"
 			s.files["var/lib/kubelet/device-plugins/kubelet.sock"] = ""
@@ -97,6 +103,7 @@ func TestUnknownIsNoFault(t *testing.T) {
 		"a pod's own network": func(s *sick) {
 			s.container().OwnNetwork, s.container().Links = true, []string{"eth0"}
 		},
+		"CDI off beside Podman": func(s *sick) { s.runtime().CDIOff, s.cdi.Podman = true, true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy()

@@ -59,7 +59,7 @@ func healthy() *sick {
 		},
 		containers: Containers{Policy: "/run/rdma-spec/policy.yaml", Containers: []Container{trainer, other}},
 		kubelet:    Kubelet{PID: 300, Root: "/var/lib/kubelet", DevicePlugins: true, PodResources: true, Allocatable: map[string]int{"cpu": 0, "rdma/hca": 8}},
-		cdi: CDIFiles{[]cdi.Found{
+		cdi: CDIFiles{Files: []cdi.Found{
 			{Path: "/etc/cdi/rdma.yaml", Kind: cdi.Kind, Devices: []cdi.Device{{Name: cdi.Kind + "=mlx5_0", Nodes: []string{"/dev/infiniband/uverbs0"}}}},
 			{Path: "/etc/cdi/nvidia.yaml", Kind: "nvidia.com/gpu", Problem: "it is not ours to judge"},
 		}},
