@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
@@ -81,6 +82,22 @@ func TestHealthyNodes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The plugin's version is told, and that of the tool where it is another one.
+func TestPluginVersion(t *testing.T) {
+	for version, want := range map[string]string{
+		"0.9": "nri-rdma 0.9 runs since 0001-01-01 00:00:00, and its policy is from /etc/rdma-spec/config.yaml.",
+		"0.8": "nri-rdma 0.8 runs since 0001-01-01 00:00:00, and its policy is from /etc/rdma-spec/config.yaml; this rdma-spec is 0.9.",
+	} {
+		s := healthy()
+		s.plugin.Policy.Version = version
+		findings := s.look(t, pluginChecks())
+		i := slices.IndexFunc(findings, func(f Finding) bool { return f.Check == "plugin-registered" })
+		if findings[i].Status != OK || findings[i].Text != want {
+			t.Errorf("%s: %+v", version, findings[i])
+		}
 	}
 }
 

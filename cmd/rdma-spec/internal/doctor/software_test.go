@@ -55,7 +55,8 @@ func healthy() *sick {
 		}}},
 		plugin: Plugin{
 			Unit: true, Processes: []PluginProcess{{Name: "nri-rdma", PID: 200, Config: "/etc/rdma-spec/config.yaml"}, {Name: "nri-rdma", PID: 201, Validator: true}},
-			Policy: PolicyInForce{Exists: true, Lives: true, Source: "/etc/rdma-spec/config.yaml"},
+			Policy: PolicyInForce{Exists: true, Lives: true, Source: "/etc/rdma-spec/config.yaml", Version: "0.9"},
+			Tool:   "0.9",
 		},
 		containers: Containers{Policy: "/run/rdma-spec/policy.yaml", Containers: []Container{trainer, other}},
 		kubelet:    Kubelet{PID: 300, Root: "/var/lib/kubelet", DevicePlugins: true, PodResources: true, Allocatable: map[string]int{"cpu": 0, "rdma/hca": 8}},
