@@ -40,7 +40,7 @@ func cdiChecks() []Check {
 	}, {
 		ID: "cdi-on", Family: "cdi", Title: "CDI is on in the runtimes that use the CDI files of HCAs.",
 		Messages: []string{`could not select device driver "cdi" with capabilities: []`},
-		Why:      "A container with such a device does not start, or starts without it.",
+		Why:      "Where it is off, a container with such a device does not start, or starts without the device.",
 		Asks:     []Question{QuestionCDI, QuestionRuntimes, QuestionKubelet}, Needs: []string{"runtime-config"}, Look: cdiOn,
 	}}
 }
