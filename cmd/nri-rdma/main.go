@@ -162,7 +162,7 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	}
 	if !o.validate {
 		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs, repair.resources, limits.New(o.root)
-		with.Publisher = &inforce.Writer{Root: o.root}
+		with.Publisher = &inforce.Writer{Root: o.root, Version: version}
 	}
 	p := plugin.New(with)
 	if o.http != "" {

@@ -131,6 +131,7 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 	if err != nil {
 		return nil, nil, err
 	}
+	copied.Entries = withoutEmptyGIDs(copied.Entries)
 	attributes, err := collect.Take(ctx, o.root, o.patience, gidAttributes(copied.Entries))
 	if err != nil {
 		return nil, nil, err
@@ -166,7 +167,22 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 	return entries, missing, nil
 }
 
-// gidAttributes returns the files with the attributes of the GIDs that were copied. A port has room for up to 1024, and most are zero.
+// withoutEmptyGIDs leaves out the empty places of tables of GIDs, which have up to 1024: all but the first one of a table, which shows that
+// the table is not full.
+func withoutEmptyGIDs(entries []archive.Entry) []archive.Entry {
+	shown := map[string]bool{}
+	return slices.DeleteFunc(entries, func(e archive.Entry) bool {
+		folder, _ := path.Split(e.Name)
+		if !strings.HasSuffix(folder, "/gids/") || bytes.ContainsAny(e.Content, "123456789abcdef") {
+			return false
+		}
+		superfluous := shown[folder]
+		shown[folder] = true
+		return superfluous
+	})
+}
+
+// gidAttributes returns the files with the attributes of the GIDs that were copied.
 func gidAttributes(entries []archive.Entry) (files []string) {
 	for _, e := range entries {
 		folder, index := path.Split(e.Name)

@@ -4,9 +4,11 @@
 package main
 
 import (
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -93,6 +95,37 @@ func TestArchivesAsRoot(t *testing.T) {
 	}
 	if info, err := os.Stat(again); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v, want mode 0600", info.Mode(), err)
+	}
+}
+
+// A port has up to 1024 places for GIDs. The empty ones are left out, and the doctor still knows whether the table is full.
+func TestCollectLeavesEmptyGIDsOut(t *testing.T) {
+	files := hcatest.RoCENode().Files()
+	full, almost := hcatest.Folder("mlx5_0", "0000:18:00.0")+"/ports/1/gids/", hcatest.Folder("mlx5_1", "0000:3b:00.0")+"/ports/1/gids/"
+	for i := range 1024 {
+		files[full+strconv.Itoa(i)] = fmt.Sprintf("fe80:0000:0000:0000:ba59:9fff:fea9:%04x\n", i+1)
+		files[almost+strconv.Itoa(i)] = files[full+strconv.Itoa(i)]
+		if i >= 700 {
+			files[almost+strconv.Itoa(i)] = "0000:0000:0000:0000:0000:0000:0000:0000\n"
+		}
+	}
+	root := files.Root(t)
+	file := collected(t, root)
+	unpacked, remove, err := archive.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = remove() }()
+	for name, want := range map[string]int{"mlx5_0": 1024, "mlx5_1": 701} {
+		if got, err := filepath.Glob(filepath.Join(unpacked, "sys/class/infiniband", name, "ports/1/gids/*")); len(got) != want || err != nil {
+			t.Errorf("%s has %d GIDs in the archive, want %d: %v", name, len(got), want, err)
+		}
+	}
+	for _, args := range [][]string{{"doctor", "--only", "gids-free", "-o", "json"}, {"devices", "-o", "json"}} {
+		there, here := call("", append(args, "--root", root)...), call("", append(args, "--root", file)...)
+		if diff := cmp.Diff(there, here); diff != "" {
+			t.Errorf("%s (-there +here):\n%s", args[0], diff)
+		}
 	}
 }
 

@@ -21,7 +21,7 @@ func (o nodeOptions) questions(surveyed func(context.Context) (*survey, error)) 
 	return map[doctor.Question]doctor.Ask{
 		doctor.QuestionKernelLog:  doctor.KernelLog(o.root),
 		doctor.QuestionRuntimes:   ask.Runtimes(o.root),
-		doctor.QuestionPlugin:     ask.Plugin(o.root),
+		doctor.QuestionPlugin:     ask.Plugin(o.root, version),
 		doctor.QuestionKubelet:    ask.Kubelet(o.root),
 		doctor.QuestionConfigured: ask.Configured(o.root),
 		doctor.QuestionCDI:        ask.CDI(o.root),

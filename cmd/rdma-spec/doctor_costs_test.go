@@ -5,6 +5,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -37,7 +38,7 @@ func busyNode() (files hcatest.Files, containers []critest.Container) {
 		containers = append(containers, c)
 		for pid, program := range map[int]string{n: "/usr/bin/train", 1000 + n: "/usr/bin/containerd-shim-runc-v2"} {
 			at := fmt.Sprintf("proc/%d/", pid)
-			files.With(hcatest.Files{
+			maps.Copy(files, hcatest.Files{
 				at + "comm": "main\n", at + "exe": hcatest.Link(program), at + "cmdline": program + "\x00--flag\x00", at + "mountinfo": mounts,
 				at + "ns/net": hcatest.Link(fmt.Sprintf("net:[%d]", pid)), at + "net/dev": "Inter-|\n face |\n    lo: 1 2\n  eth0: 3 4\n", at + "root/usr/lib/": "",
 			})
@@ -62,7 +63,7 @@ func costOf(t *testing.T, args ...string) (stdout string, time time.Duration, me
 }
 
 // The doctor needs less than 300 ms and 40 MB on a node with eight HCAs and 200 containers: in CPU time, since the machine has others to
-// serve. On a machine so slow that a node without containers takes 60 ms, it may take five times that.
+// serve. On a machine so slow that a node without containers takes 40 ms and more, it may take eight times that.
 func TestDoctorCosts(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector takes its own time and memory")
@@ -82,7 +83,7 @@ func TestDoctorCosts(t *testing.T) {
 		alone = min(alone, took)
 	}
 	t.Logf("%s of CPU time, %d MB; without containers %s", least, memory/1e6, alone)
-	if least > max(300*time.Millisecond, 5*alone) || memory > 40e6 {
+	if least > max(300*time.Millisecond, 8*alone) || memory > 40e6 {
 		t.Errorf("%s of CPU time, %d MB; without containers %s", least, memory/1e6, alone)
 	}
 }

@@ -40,15 +40,17 @@ var ErrEnded = errors.New("the plugin that wrote it has ended")
 type document struct {
 	APIVersion string          `json:"apiVersion"`
 	Source     string          `json:"source"`
-	PID        int             `json:"pid"` // of the writer, in its PID namespace
+	PID        int             `json:"pid"`               // of the writer, in its PID namespace
+	Version    string          `json:"version,omitempty"` // of the writer
 	Policy     json.RawMessage `json:"policy"`
 }
 
 // InForce is a policy in force.
 type InForce struct {
-	Policy *policy.Policy
-	Source string // where its writer has it from: a file, the runtime, or the defaults
-	Path   string // the file that it was read from
+	Policy  *policy.Policy
+	Source  string // where its writer has it from: a file, the runtime, or the defaults
+	Path    string // the file that it was read from
+	Version string // of its writer; "" where that does not say
 }
 
 // Read reads the policy in force on the node whose run is below a root. The error is a single line. It is fs.ErrNotExist where no plugin
@@ -81,7 +83,7 @@ func Read(root string) (*InForce, error) {
 	if err != nil {
 		return nil, unreadable(path, err)
 	}
-	return &InForce{Policy: p, Source: d.Source, Path: path}, nil
+	return &InForce{Policy: p, Source: d.Source, Path: path, Version: d.Version}, nil
 }
 
 func unreadable(path string, err error) error {

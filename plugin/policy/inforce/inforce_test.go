@@ -128,7 +128,7 @@ repair: {mode: off}
 rules:
 - {match: {namespaces: [fabric]}, memlock: memory-limit, ipcLock: always, inject: {functions: [virtual], management: true}}
 `)
-	do(t, (&Writer{Root: root}).Write(p, "/etc/rdma-spec/config.yaml"))
+	do(t, (&Writer{Root: root, Version: "0.9"}).Write(p, "/etc/rdma-spec/config.yaml"))
 	got, err := Read(root)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ rules:
 		t.Errorf("(-written +read):\n%s", diff)
 	}
 	got.Policy = nil
-	want := InForce{Source: "/etc/rdma-spec/config.yaml", Path: filepath.Join(root, File)}
+	want := InForce{Source: "/etc/rdma-spec/config.yaml", Path: filepath.Join(root, File), Version: "0.9"}
 	if *got != want {
 		t.Errorf("read %+v, want %+v", *got, want)
 	}

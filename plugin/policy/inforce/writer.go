@@ -24,6 +24,8 @@ import (
 type Writer struct {
 	// Root is the folder that has the node's run: "/" on the node itself.
 	Root string
+	// Version is the writer's own, for whoever reads the file.
+	Version string
 
 	file *os.File // that was written last, and is locked; nil before
 }
@@ -33,7 +35,7 @@ func (w *Writer) Write(p *policy.Policy, source string) error {
 	if w == nil {
 		return nil
 	}
-	text, err := textOf(p, source)
+	text, err := w.textOf(p, source)
 	if err != nil {
 		return err
 	}
@@ -46,7 +48,7 @@ func (w *Writer) Keep(p *policy.Policy, source string) error {
 	if w == nil {
 		return nil
 	}
-	text, err := textOf(p, source)
+	text, err := w.textOf(p, source)
 	if err != nil {
 		return err
 	}
@@ -88,12 +90,12 @@ func (w *Writer) wrote(file *os.File) bool {
 func (w *Writer) path() string { return filepath.Join(w.Root, File) }
 
 // textOf returns what this process writes into the file.
-func textOf(p *policy.Policy, source string) ([]byte, error) {
+func (w *Writer) textOf(p *policy.Policy, source string) ([]byte, error) {
 	config, err := json.Marshal(p.Config())
 	if err != nil {
 		return nil, err
 	}
-	return yaml.Marshal(document{APIVersion: apiVersion, Source: source, PID: os.Getpid(), Policy: config})
+	return yaml.Marshal(document{APIVersion: apiVersion, Source: source, PID: os.Getpid(), Version: w.Version, Policy: config})
 }
 
 // replace replaces the file by one that is locked already when it appears. Its folder is made where there is none, and must be root's

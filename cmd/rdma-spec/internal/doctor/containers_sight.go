@@ -49,7 +49,7 @@ func containerSightChecks() []Check {
 		{
 			ID: "container-gid-index", Family: "containers", Title: "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
 			Messages: []string{"vendor err 129", "Call to ibv_modify_qp failed with error No such device"},
-			Why:      "The index of a pod's GID differs from pod to pod.",
+			Why:      "The index of a pod's GID differs from pod to pod, and no connection can be made with that of another.",
 			Asks:     asks, Reads: []string{ndevsPattern}, Needs: []string{"port-active", "container-hca", "container-netdev"}, Look: eachContainer(containerGIDIndex),
 		},
 		{

@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
@@ -61,6 +62,12 @@ func TestHealthyNodes(t *testing.T) {
 			}
 			s.files = node.Files()
 		},
+		"CDI for Docker": func(s *sick) {
+			s.kubelet, s.cdi.Docker = Kubelet{}, &Docker{Version: "28.2.0", Folders: []string{"/etc/cdi"}}
+		},
+		"CDI off, and no CDI files": func(s *sick) {
+			s.runtime().CDIOff, s.cdi.Files, s.cdi.Docker = true, nil, &Docker{Version: "27.0.0"}
+		},
 		"a kubelet elsewhere, with a link": func(s *sick) {
 			s.kubelet.Root = "/data/kubelet"
 			s.files["var/lib/kubelet/device-plugins/kubelet.sock"] = ""
@@ -75,6 +82,22 @@ func TestHealthyNodes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The plugin's version is told, and that of the tool where it is another one.
+func TestPluginVersion(t *testing.T) {
+	for version, want := range map[string]string{
+		"0.9": "nri-rdma 0.9 runs since 0001-01-01 00:00:00, and its policy is from /etc/rdma-spec/config.yaml.",
+		"0.8": "nri-rdma 0.8 runs since 0001-01-01 00:00:00, and its policy is from /etc/rdma-spec/config.yaml; this rdma-spec is 0.9.",
+	} {
+		s := healthy()
+		s.plugin.Policy.Version = version
+		findings := s.look(t, pluginChecks())
+		i := slices.IndexFunc(findings, func(f Finding) bool { return f.Check == "plugin-registered" })
+		if findings[i].Status != OK || findings[i].Text != want {
+			t.Errorf("%s: %+v", version, findings[i])
+		}
 	}
 }
 
@@ -97,6 +120,7 @@ func TestUnknownIsNoFault(t *testing.T) {
 		"a pod's own network": func(s *sick) {
 			s.container().OwnNetwork, s.container().Links = true, []string{"eth0"}
 		},
+		"CDI off beside Podman": func(s *sick) { s.runtime().CDIOff, s.cdi.Podman = true, true },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := healthy()

@@ -160,6 +160,18 @@ var planted = map[string]struct {
 	"no interface but lo": {func(s *sick) {
 		s.container().OwnNetwork = true
 	}, "container-netdev", theTrainer + " HCA mlx5_0", "hostNetwork: true"},
+	"CDI off in containerd": {func(s *sick) {
+		s.runtime().CDIOff = true
+	}, "cdi-on", theRuntime, "Set enable_cdi = true in [plugins.'io.containerd.cri.v1.runtime'] of /etc/containerd/config.toml"},
+	"a containerd that reads other CDI files": {func(s *sick) {
+		s.runtime().CDIFolders = []string{"/opt/cdi", "/run/cdi/"}
+	}, "cdi-on", theRuntime, "Set cdi_spec_dirs = "},
+	"Docker before CDI": {func(s *sick) {
+		s.kubelet, s.cdi.Docker = Kubelet{}, &Docker{Version: "20.10.24+dfsg1"}
+	}, "cdi-on", "runtime docker", "Install Docker 28.2 or later"},
+	"CDI off in Docker": {func(s *sick) {
+		s.kubelet, s.cdi.Docker = Kubelet{}, &Docker{Version: "28.1.1"}
+	}, "cdi-on", "runtime docker", `Set "features": {"cdi": true} in /etc/docker/daemon.json`},
 	"a GID index of another pod's interface": {func(s *sick) {
 		c, index := s.container(), 2
 		c.OwnNetwork, c.Links, c.GIDIndex = true, []string{"net1"}, &index

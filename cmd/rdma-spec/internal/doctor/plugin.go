@@ -23,6 +23,7 @@ type Plugin struct {
 	Launched  string          `json:"launched,omitempty"` // the file that the runtime launches
 	Processes []PluginProcess `json:"processes,omitempty"`
 	Policy    PolicyInForce   `json:"policy"`
+	Tool      string          `json:"tool,omitempty"` // the version of the rdma-spec that looked
 }
 
 // PluginProcess is a process of an NRI plugin.
@@ -41,7 +42,9 @@ type PolicyInForce struct {
 	Exists bool   `json:"exists"`
 	Lives  bool   `json:"lives"` // the plugin that wrote it runs
 	Source string `json:"source,omitempty"`
-	Error  string `json:"error,omitempty"` // why it cannot be used, apart from a writer that has ended
+	// Version is the writer's; "" where it does not say.
+	Version string `json:"version,omitempty"`
+	Error   string `json:"error,omitempty"` // why it cannot be used, apart from a writer that has ended
 }
 
 // own returns the processes of the plugin, without those of the validator.
@@ -140,8 +143,11 @@ func pluginRegistered(v *View, p Plugin) []Finding {
 	case len(first) == 0:
 		return nil // plugin-runs says so
 	case p.Policy.Exists && p.Policy.Lives:
-		text := fmt.Sprintf("nri-rdma runs since %s, and its policy is from %s.", first[0].Started.UTC().Format(time.DateTime), p.Policy.Source)
-		return []Finding{{Status: OK, Text: text}}
+		text := fmt.Sprintf("nri-rdma %s runs since %s, and its policy is from %s", p.Policy.Version, first[0].Started.UTC().Format(time.DateTime), p.Policy.Source)
+		if p.Policy.Version != p.Tool {
+			text += "; this rdma-spec is " + p.Tool
+		}
+		return []Finding{{Status: OK, Text: text + "."}}
 	}
 	var answer Runtimes
 	_ = v.Ask(QuestionRuntimes, &answer) // without an answer, the finding is about the node

@@ -52,6 +52,8 @@ type Runtime struct {
 	DefaultMemlock *Bytes    `json:"defaultMemlock,omitempty"` // what CRI-O's default_ulimits say
 	Handlers       []Handler `json:"handlers,omitempty"`
 	NRI            NRI       `json:"nri"`
+	CDIOff         bool      `json:"cdiOff,omitempty"`
+	CDIFolders     []string  `json:"cdiFolders,omitempty"` // where it looks for CDI files; empty where it does not say
 }
 
 // Bytes is a limit in bytes. Unlimited is 2^64-1.

@@ -55,11 +55,12 @@ func healthy() *sick {
 		}}},
 		plugin: Plugin{
 			Unit: true, Processes: []PluginProcess{{Name: "nri-rdma", PID: 200, Config: "/etc/rdma-spec/config.yaml"}, {Name: "nri-rdma", PID: 201, Validator: true}},
-			Policy: PolicyInForce{Exists: true, Lives: true, Source: "/etc/rdma-spec/config.yaml"},
+			Policy: PolicyInForce{Exists: true, Lives: true, Source: "/etc/rdma-spec/config.yaml", Version: "0.9"},
+			Tool:   "0.9",
 		},
 		containers: Containers{Policy: "/run/rdma-spec/policy.yaml", Containers: []Container{trainer, other}},
 		kubelet:    Kubelet{PID: 300, Root: "/var/lib/kubelet", DevicePlugins: true, PodResources: true, Allocatable: map[string]int{"cpu": 0, "rdma/hca": 8}},
-		cdi: CDIFiles{[]cdi.Found{
+		cdi: CDIFiles{Files: []cdi.Found{
 			{Path: "/etc/cdi/rdma.yaml", Kind: cdi.Kind, Devices: []cdi.Device{{Name: cdi.Kind + "=mlx5_0", Nodes: []string{"/dev/infiniband/uverbs0"}}}},
 			{Path: "/etc/cdi/nvidia.yaml", Kind: "nvidia.com/gpu", Problem: "it is not ours to judge"},
 		}},

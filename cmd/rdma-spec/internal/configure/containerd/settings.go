@@ -24,6 +24,9 @@ type Settings struct {
 	DefaultHandler string
 	Handlers       []Setting
 
+	CDIOff     bool     // CRI leaves CDI devices out
+	CDIFolders []string // where it looks for CDI files; empty where it does not say
+
 	NRIOff                              string // the setting that turns NRI off; "" where it is on
 	NRISocket                           string
 	RegistrationTimeout, RequestTimeout time.Duration // 0 where they are not said
@@ -73,6 +76,12 @@ func settings(tree map[string]any) Settings {
 			program = "runc"
 		}
 		s.Handlers = append(s.Handlers, Setting{Name: name, BaseSpec: lookup[string](handler, baseSpecKey), Program: program})
+	}
+	for _, cri := range criPlugins {
+		on, says := tomledit.Lookup(tree, "plugins", cri, "enable_cdi")
+		folders, _ := tomledit.Lookup(tree, "plugins", cri, "cdi_spec_dirs")
+		s.CDIOff = s.CDIOff || says && on == false
+		s.CDIFolders = append(s.CDIFolders, texts(folders)...)
 	}
 	nri, there := tomledit.Lookup(tree, "plugins", nriPlugin)
 	table, _ := nri.(map[string]any) // containerd prints a table

@@ -63,6 +63,8 @@ func TestSettings(t *testing.T) {
 		"containerd 2.4":     {"[plugins.'io.containerd.server.v1.grpc']\naddress = '/run/x.sock'\n[plugins.'io.containerd.nri.v1.nri']\n", Settings{Socket: "/run/x.sock"}},
 		"Docker's":           {"disabled_plugins = ['cri']\n[plugins.'io.containerd.nri.v1.nri']\n", Settings{CRIDisabled: true}},
 		"CRI's newest name":  {"disabled_plugins = ['io.containerd.cri.v1.runtime']\n[plugins.'io.containerd.nri.v1.nri']\n", Settings{CRIDisabled: true}},
+		"CDI off":            {"[plugins.'io.containerd.grpc.v1.cri']\nenable_cdi = false\ncdi_spec_dirs = ['/etc/cdi']\n[plugins.'io.containerd.nri.v1.nri']\n", Settings{CDIOff: true, CDIFolders: []string{"/etc/cdi"}}},
+		"CDI on":             {"[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = true\n[plugins.'io.containerd.nri.v1.nri']\n", Settings{}},
 		"NRI disabled":       {"[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n", Settings{NRIOff: "disable = true"}},
 		"no connections":     {"[plugins.'io.containerd.nri.v1.nri']\ndisable_connections = true\n", Settings{NRIOff: "disable_connections = true"}},
 		"NRI not loaded":     {"disabled_plugins = ['io.containerd.nri.v1.nri']\n[plugins.'io.containerd.nri.v1.nri']\n", Settings{NRIOff: "disabled_plugins has it"}},

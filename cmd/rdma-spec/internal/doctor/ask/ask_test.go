@@ -187,10 +187,10 @@ func TestPlugin(t *testing.T) {
 		"proc/204/mountinfo":      "30 20 0:25 / / rw - overlay overlay rw\n",
 		"opt/nri/plugins/90-rdma": "", "etc/systemd/system/nri-rdma.service": "",
 	})
-	got := answered[doctor.Plugin](t, Plugin(root(t, files)))
+	got := answered[doctor.Plugin](t, Plugin(root(t, files), "0.9"))
 	started := func(pid int) time.Time { return time.Unix(1767225600+int64(pid), 0) }
 	want := doctor.Plugin{
-		Unit: true, Launched: "/opt/nri/plugins/90-rdma",
+		Unit: true, Launched: "/opt/nri/plugins/90-rdma", Tool: "0.9",
 		Processes: []doctor.PluginProcess{
 			{Name: "nri-rdma", PID: 200, Started: started(200), Replaced: true, Config: "/etc/my.yaml", ConfigError: `unknown field "memlok"`},
 			{Name: "nri-rdma", PID: 201, Started: started(201), Validator: true},

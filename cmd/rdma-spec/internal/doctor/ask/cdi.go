@@ -5,15 +5,60 @@ package ask
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 )
 
-// CDI answers which CDI files the node below a root has, and whether they are right.
+// CDI answers which CDI files the node below a root has, whether they are right, and who may use them.
 func CDI(root string) doctor.Ask {
-	return func(context.Context) (any, error) {
+	return func(ctx context.Context) (any, error) {
 		files, err := cdi.Look(root)
-		return doctor.CDIFiles{Files: files}, err
+		answer := doctor.CDIFiles{Files: files}
+		if configure.HasUnit(root, "docker.service") {
+			answer.Docker = docker(ctx, root)
+		}
+		_, noPodman := os.Stat(filepath.Join(root, "usr/bin/podman"))
+		answer.Podman = noPodman == nil
+		return answer, err
 	}
+}
+
+// dockerVersion is what dockerd prints: "Docker version 28.3.2, build e77ff99".
+var dockerVersion = regexp.MustCompile(`version ([0-9][^, \n]*)`)
+
+// docker reads what Docker makes of CDI.
+func docker(ctx context.Context, root string) *doctor.Docker {
+	var d doctor.Docker
+	out, _ := exec.CommandContext(ctx, filepath.Join(root, "usr/bin/dockerd"), "--version").Output() // its version is then unknown
+	if version := dockerVersion.FindSubmatch(out); version != nil {
+		d.Version = string(version[1])
+	}
+	text, err := os.ReadFile(filepath.Join(root, "etc/docker/daemon.json"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return &d
+	}
+	var said struct {
+		Features struct {
+			CDI *bool `json:"cdi"`
+		} `json:"features"`
+		Folders []string `json:"cdi-spec-dirs"`
+	}
+	if err = oserror.Reason(err); err == nil {
+		err = json.Unmarshal(text, &said)
+	}
+	if err != nil {
+		d.Error = err.Error()
+	}
+	d.CDI, d.Folders = said.Features.CDI, said.Folders
+	return &d
 }

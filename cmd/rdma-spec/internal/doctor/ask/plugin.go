@@ -32,10 +32,10 @@ const (
 // launchedName is the name of a plugin that a runtime launches: 90-rdma.
 var launchedName = regexp.MustCompile(`^[0-9]{2}-(.+)$`)
 
-// Plugin answers which NRI plugins run on the node below a root, and which policy is in force.
-func Plugin(root string) doctor.Ask {
+// Plugin answers which NRI plugins run on the node below a root, and which policy is in force. tool is the version of whoever asks.
+func Plugin(root, tool string) doctor.Ask {
 	return func(context.Context) (any, error) {
-		answer := doctor.Plugin{Unit: configure.HasUnit(root, pluginName+".service")}
+		answer := doctor.Plugin{Tool: tool, Unit: configure.HasUnit(root, pluginName+".service")}
 		files, _ := filepath.Glob(filepath.Join(root, launchedFolder, "*")) // a bad pattern is the only error
 		for _, file := range files {
 			if called, ok := knownPlugin(file); ok && called == pluginName {
@@ -133,7 +133,7 @@ func policyInForce(root string) doctor.PolicyInForce {
 	p, err := inforce.Read(root)
 	switch {
 	case err == nil:
-		return doctor.PolicyInForce{Exists: true, Lives: true, Source: p.Source}
+		return doctor.PolicyInForce{Exists: true, Lives: true, Source: p.Source, Version: p.Version}
 	case errors.Is(err, fs.ErrNotExist):
 		return doctor.PolicyInForce{}
 	case errors.Is(err, inforce.ErrEnded):

@@ -118,6 +118,7 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon, p process.Pr
 	}
 	r.CRIDisabled = settings.CRIDisabled
 	r.DefaultHandler = settings.DefaultHandler
+	r.CDIOff, r.CDIFolders = settings.CDIOff, settings.CDIFolders
 	for _, s := range settings.Handlers {
 		r.Handlers = append(r.Handlers, n.handler(ctx, s))
 	}
