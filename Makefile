@@ -53,7 +53,7 @@ check: deps lint unit ## what to run after each change: linters and unit tests, 
 
 # Each part with the cores that it keeps busy, the longest first, so that no core is idle at the end.
 PARTS := node-daemonset=2 node-kubernetes=2 node-faults=2 node-main=1 node-runtimes=1 node-configure=1 node-crio=1 race=1 node-service=1 kit=1 unit=1 mutations=1 lint=1 arm64=1
-test: deps build $(LINTER) bin/rdma-node bin/e2e.test ## all tests (needs root for the node), and a table of them at the end
+test: deps build $(LINTER) bin/rdma-node bin/e2e.test release ## all tests (needs root for the node), and a table of them at the end
 	bin/rdma-node --parts all --prepare
 	go run ./test/suite $(PARTS)
 
@@ -91,7 +91,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 
 # What a single test needs of the node's parts: the cluster's take minutes to build.
 TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure% TestPodman,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
-e2e: bin/rdma-node bin/e2e.test build ## tests on the real node; with TEST=TestName this one alone, on two CPUs
+e2e: bin/rdma-node bin/e2e.test build $(if $(TEST),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
 	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
 	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(filter node-%,$(PARTS)))
 
