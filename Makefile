@@ -52,7 +52,7 @@ node: bin/rdma-node build ## an interactive shell on that node
 check: deps lint unit ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets
 
 # Each part with the cores that it keeps busy, the longest first, so that no core is idle at the end.
-PARTS := node-daemonset=2 node-kubernetes=2 node-faults=2 node-main=1 node-runtimes=1 node-configure=1 node-crio=1 race=1 node-service=1 kit=1 unit=1 mutations=1 lint=1 arm64=1
+PARTS := node-daemonset=2 node-kubernetes=2 node-faults=2 node-pair=2 node-main=1 node-runtimes=1 node-configure=1 node-crio=1 race=1 node-service=1 kit=1 unit=1 mutations=1 lint=1 arm64=1
 test: deps build $(LINTER) bin/rdma-node bin/e2e.test release ## all tests (needs root for the node), and a table of them at the end
 	bin/rdma-node --parts all --prepare
 	go run ./test/suite $(PARTS)
@@ -106,16 +106,19 @@ DAEMONSET  := ^TestClusterDaemonSet$$
 CRIO       := ^TestCRIO
 CRITEST    := ^TestCritest$$
 CONFIGURE  := ^TestConfigure
+PAIR       := ^TestBetweenNodes$$
 E2E        := bin/e2e.test -test.v
-.PHONY: node-faults node-kubernetes node-daemonset node-main node-runtimes node-crio node-service node-configure
+.PHONY: node-faults node-kubernetes node-daemonset node-pair node-main node-runtimes node-crio node-service node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(CLUSTER)' -test.skip '$(DAEMONSET)'
 node-daemonset: # the plugin as people install it in a cluster
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)'
+node-pair: # two nodes that are joined by a cable
+	go test $(if $(SUITE),-v) -count=1 -tags node ./test/pair
 node-main: # all else, on the main runtime
-	$(NODE) -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)'
+	$(NODE) -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)'
 node-crio: # CRI-O
 	$(NODE) -- $(E2E) -test.run '$(CRIO)'
 node-runtimes: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays
