@@ -91,7 +91,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 
 # What a single test needs of the node's parts: the cluster's take minutes to build.
 TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure% TestPodman,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
-e2e: bin/rdma-node bin/e2e.test build $(if $(TEST),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
+e2e: bin/rdma-node bin/e2e.test build $(if $(filter-out TestClusterDaemonSet,$(TEST)),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
 	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
 	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(filter node-%,$(PARTS)))
 
