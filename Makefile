@@ -58,8 +58,8 @@ node: bin/rdma-node build ## an interactive shell on that node
 check: deps lint unit ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets
 
 # Each part with the cores that it keeps busy, the longest first, so that no core is idle at the end.
-PARTS := node-daemonset=2 node-kubernetes=2 node-faults=2 node-tool=1 node-main=1 node-runtimes=1 node-configure=1 node-crio=1 race=1 node-service=1 kit=1 unit=1 mutations=1 lint=1 arm64=1
-test: deps build $(LINTER) bin/rdma-node bin/e2e.test ## all tests (needs root for the node), and a table of them at the end
+PARTS := node-daemonset=2 node-kubernetes=2 node-faults=2 node-pair=2 node-tool=1 node-main=1 node-runtimes=1 node-configure=1 node-crio=1 race=1 node-service=1 kit=1 unit=1 mutations=1 lint=1 arm64=1
+test: deps build $(LINTER) bin/rdma-node bin/e2e.test release ## all tests (needs root for the node), and a table of them at the end
 	bin/rdma-node --parts all --prepare
 	go run ./test/suite $(PARTS)
 
@@ -97,7 +97,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 
 # What a single test needs of the node's parts: the cluster's take minutes to build.
 TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure% TestPodman,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
-e2e: bin/rdma-node bin/e2e.test build ## tests on the real node; with TEST=TestName this one alone, on two CPUs
+e2e: bin/rdma-node bin/e2e.test build $(if $(filter-out TestClusterDaemonSet,$(TEST)),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
 	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
 	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(filter node-%,$(PARTS)))
 
@@ -113,18 +113,21 @@ CRIO       := ^TestCRIO
 CRITEST    := ^TestCritest$$
 CONFIGURE  := ^TestConfigure
 TOOL       := ^Test(Doctor|Collect|Status|Repair|Verify|CDI|Podman)
+PAIR       := ^TestBetweenNodes$$
 E2E        := bin/e2e.test -test.v
-.PHONY: node-faults node-kubernetes node-daemonset node-tool node-main node-runtimes node-crio node-service node-configure
+.PHONY: node-faults node-kubernetes node-daemonset node-pair node-tool node-main node-runtimes node-crio node-service node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(CLUSTER)' -test.skip '$(DAEMONSET)'
 node-daemonset: # the plugin as people install it in a cluster
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)'
+node-pair: # two nodes that are joined by a cable
+	go test $(if $(SUITE),-v) -count=1 -tags node ./test/pair
 node-tool: # rdma-spec on a node and in a container
 	$(NODE) -- $(E2E) -test.run '$(TOOL)'
 node-main: # all else, on the main runtime
-	$(NODE) -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(TOOL)'
+	$(NODE) -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)|$(TOOL)'
 node-crio: # CRI-O
 	$(NODE) -- $(E2E) -test.run '$(CRIO)'
 node-runtimes: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays

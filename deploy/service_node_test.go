@@ -47,7 +47,7 @@ const (
 //
 // systemd has to be the first process of its PID namespace, and the containers' processes have to be in that one as well: so this
 // test starts systemd and then itself in the namespace.
-func TestNodeService(t *testing.T) { besideSystemd(t, nil, testService) }
+func TestNodeService(t *testing.T) { besideSystemd(t, installService, testService) }
 
 func testService(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // an emulated CPU on a busy host
@@ -179,8 +179,8 @@ func memlock(t *testing.T, pid int) string {
 	return found[1]
 }
 
-// startSystemd installs the service, and starts a systemd with little else to do.
-func startSystemd(t *testing.T) *systemd.Systemd {
+// installService installs the services by hand.
+func installService(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{"nri-rdma", "rdma-spec"} {
 		program, err := os.ReadFile(filepath.Join(*bin, name))
@@ -197,19 +197,6 @@ func startSystemd(t *testing.T) *systemd.Systemd {
 	write(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
 	write(t, units+"/nri-rdma-validator.service", read(t, "systemd/nri-rdma-validator.service"), 0o644)
 	write(t, units+"/nri-rdma-validator.service.d/node.conf", "[Service]\nStandardError=append:"+validatorLog+"\n", 0o644)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	s, err := systemd.Start(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		s.Stop()
-		if t.Failed() {
-			t.Logf("systemd:\n%s", systemd.Log("nri-rdma"))
-		}
-	})
-	return s
 }
 
 // awaitLog waits until a log says something that many times.

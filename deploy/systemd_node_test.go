@@ -6,23 +6,25 @@
 package deploy_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 )
 
 // besideSystemd starts a systemd in the node, and in its namespaces the same test again, which then carries out what it does there. What is
-// installed before is there when systemd starts.
-func besideSystemd(t *testing.T, install, do func(t *testing.T)) {
+// installed before is there when systemd starts. systemd reads the units of Units, and of other folders.
+func besideSystemd(t *testing.T, install, do func(t *testing.T), folders ...string) {
 	t.Helper()
 	switch {
 	case os.Getenv("RDMA_NODE") == "":
 		t.Fatal("this test runs inside the RDMA node: call `make e2e`")
 	case os.Getenv(inside) == "":
-		if install != nil {
-			install(t)
-		}
-		beside := startSystemd(t)
+		install(t)
+		beside := startSystemd(t, append([]string{units}, folders...)...)
 		self, err := filepath.Abs(os.Args[0])
 		if err != nil {
 			t.Fatal(err)
@@ -38,4 +40,22 @@ func besideSystemd(t *testing.T, install, do func(t *testing.T)) {
 	default:
 		do(t)
 	}
+}
+
+// startSystemd starts a systemd with little else to do.
+func startSystemd(t *testing.T, folders ...string) *systemd.Systemd {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	s, err := systemd.Start(ctx, folders...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		s.Stop()
+		if t.Failed() {
+			t.Logf("systemd:\n%s", systemd.Log("nri-rdma"))
+		}
+	})
+	return s
 }

@@ -6,11 +6,7 @@
 package e2e
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,43 +17,46 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node"
-	"github.com/rdma-spec/rdma-spec/test/node/cluster"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
 
-// pluginNamespace is the DaemonSet's.
-const pluginNamespace = "rdma-spec"
-
 // allDevices are what the shared device plugin gives.
 var allDevices = []string{"issm0", "rdma_cm", "umad0", "uverbs0"}
 
-// TestClusterDaemonSet installs the plugin as the documentation says: the image, daemonset.yaml and its patches, on a cluster with a real
-// DaemonSet controller, by kubectl.
+// TestClusterDaemonSet installs the plugin as the documentation says, on a cluster with a real DaemonSet controller and a scheduler: with
+// Helm, and with kubectl.
 func TestClusterDaemonSet(t *testing.T) {
-	withoutNRI := containerd.Options{Version: *version, Runtime: *runtime, Network: true, NoNRI: true}
-	withNRI := withoutNRI
-	withNRI.NoNRI = false
+	// A plugin that answers late is dropped, and misses what is created before it is back. That is the emulated CPU's doing.
+	withNRI := containerd.Options{Version: *version, Runtime: *runtime, Network: true, RequestTimeout: "20s"}
 	// As systemd mounts it: containers see what is mounted below it later.
 	if err := syscall.Mount("none", "/run", "", syscall.MS_SHARED|syscall.MS_REC, ""); err != nil {
 		t.Fatal(err)
 	}
-	restart(t, withoutNRI)
-	if err := os.RemoveAll(filepath.Dir(containerd.NRISocket)); err != nil { // as on a node that never had NRI
-		t.Fatal(err)
-	}
+	restart(t, withNRI)
 	t.Cleanup(func() { removePods(t, pluginNamespace) })
 	importImage(t)
+	importRelease(t)
 	d := &daemonSet{c: startCluster(t), begin: time.Now()}
 	t.Cleanup(func() { d.tell(t) })
 	if err := d.c.StartControllers(); err != nil {
 		t.Fatal(err)
 	}
 	k := joinKubelet(t, d.c)
+	t.Run("Helm", func(t *testing.T) { testHelm(t, d, k) })
+	t.Run("kubectl", func(t *testing.T) { testKubectl(t, d, k, withNRI) })
+}
+
+// testKubectl installs the image of Containerfile, daemonset.yaml and its patches, on a node where NRI is off at first.
+func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI containerd.Options) {
+	withoutNRI := withNRI
+	withoutNRI.NoNRI = true
+	replaceContainerd(t, withoutNRI)
+	if err := os.RemoveAll(filepath.Dir(containerd.NRISocket)); err != nil { // as on a node that never had NRI
+		t.Fatal(err)
+	}
 	early := runClusterPod(t, d.c, k, kubelet.Pod{Name: "early", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	early.expectHolds(t, "main", kernelDefault, allDevices...)
 
@@ -113,6 +112,9 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(d.refusals(t)) == 0 {
+		t.Error("the events name no refusal")
+	}
 	goOn()
 	refused.expectHolds(t, "main", "unlimited", allDevices...)
 }
@@ -166,6 +168,16 @@ func importImage(t *testing.T) {
 	}
 }
 
+// importRelease has containerd take in the image of a release. To unpack it takes an emulated CPU a while.
+func importRelease(t *testing.T) {
+	t.Helper()
+	begin := time.Now()
+	if err := ctrd.Import(within(t, kubeletPatience), released(t, "image.tar")); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the release's image was imported in %s", time.Since(begin).Round(time.Second))
+}
+
 // deployPath is the path of a file of deploy, and deployFile its text.
 func deployPath(name string) string { return filepath.Join(*bin, "../deploy", name) }
 
@@ -189,125 +201,4 @@ func documentedCommand(t *testing.T, words string) []string {
 	}
 	t.Fatalf("docs/looking-at-a-node.md has no line that begins with %s%s", kubectl, words)
 	return nil
-}
-
-// daemonSet is the plugin's DaemonSet in a cluster.
-type daemonSet struct {
-	c     *cluster.Cluster
-	begin time.Time
-}
-
-// tell says, where the test has failed, what became of the pods.
-func (d *daemonSet) tell(t *testing.T) {
-	t.Helper()
-	if !t.Failed() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	pods, err := d.c.Kubectl(ctx, "-n", pluginNamespace, "describe", "pods")
-	t.Logf("the plugin's pods: %s, %v", pods, err)
-	logs, _ := filepath.Glob("/var/log/pods/" + pluginNamespace + "_*/*/*.log") // the pattern is sound
-	for _, file := range logs {
-		text, err := os.ReadFile(file)
-		t.Logf("%s: %s, %v", file, text, err)
-	}
-}
-
-// kubectl runs kubectl in the plugin's namespace.
-func (d *daemonSet) kubectl(t *testing.T, args ...string) string {
-	t.Helper()
-	t.Logf("after %s: kubectl %s", time.Since(d.begin).Round(time.Second), strings.Join(args, " "))
-	out, err := d.c.Kubectl(within(t, kubeletPatience), append([]string{"-n", pluginNamespace}, args...)...)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return out
-}
-
-func (d *daemonSet) apply(t *testing.T, text string) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "daemonset.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	d.kubectl(t, "apply", "-f", file)
-}
-
-func (d *daemonSet) patch(t *testing.T, name string) {
-	t.Helper()
-	d.kubectl(t, "patch", "daemonset", "nri-rdma", "--patch-file", deployPath("daemonset-"+name+".yaml"))
-}
-
-// awaitRollout waits until the node has the newest pod, ready, and no other.
-func (d *daemonSet) awaitRollout(t *testing.T) {
-	t.Helper()
-	d.kubectl(t, "rollout", "status", "daemonset/nri-rdma", "--timeout", (kubeletPatience - patience).String())
-}
-
-// awaitEvent waits until an event in the plugin's namespace says something.
-func (d *daemonSet) awaitEvent(t *testing.T, when, says string) {
-	t.Helper()
-	var told []string
-	err := d.c.Await(within(t, kubeletPatience), "has an event that says "+says, func() bool {
-		var err error
-		told, err = d.c.Events(t.Context(), pluginNamespace)
-		return err == nil && slices.ContainsFunc(told, func(message string) bool { return strings.Contains(message, says) })
-	})
-	if err != nil {
-		t.Fatalf("%s: %v\nEvents: %q", when, err, told)
-	}
-	t.Logf("after %s: an event says %s", time.Since(d.begin).Round(time.Second), says)
-}
-
-// pod gives the plugin's pod that runs, and is not about to end.
-func (d *daemonSet) pod(t *testing.T) corev1.Pod {
-	t.Helper()
-	var pods corev1.PodList
-	if err := json.Unmarshal([]byte(d.kubectl(t, "get", "pods", "-l", "app.kubernetes.io/name=nri-rdma", "-o", "json")), &pods); err != nil {
-		t.Fatal(err)
-	}
-	running := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
-	if len(running) != 1 {
-		t.Fatalf("%d pods of the plugin, want 1", len(running))
-	}
-	return running[0]
-}
-
-// expectAnswers asks the plugin's pod over HTTP, as the kubelet and Prometheus do.
-func (d *daemonSet) expectAnswers(t *testing.T, port, path, want string) {
-	t.Helper()
-	asked, err := http.NewRequestWithContext(within(t, patience), http.MethodGet, fmt.Sprintf("http://%s:%s%s", d.pod(t).Status.PodIP, port, path), http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	answer, err := http.DefaultClient.Do(asked)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close() //nolint:errcheck // it was read whole
-	text, err := io.ReadAll(answer.Body)
-	if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(text), want) {
-		t.Errorf("%s answers %s, %v, want %q in\n%s", path, answer.Status, err, want, text)
-	}
-}
-
-// removePods ends a namespace's pods that no kubelet ends any more.
-func removePods(t *testing.T, namespace string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	filter := &cri.PodSandboxFilter{LabelSelector: map[string]string{"io.kubernetes.pod.namespace": namespace}}
-	pods, err := ctrd.CRI().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: filter})
-	if err != nil {
-		t.Error(err)
-	}
-	for _, pod := range pods.GetItems() {
-		if _, err := ctrd.CRI().StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: pod.GetId()}); err != nil {
-			t.Error(err)
-		}
-		if _, err := ctrd.CRI().RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: pod.GetId()}); err != nil {
-			t.Error(err)
-		}
-	}
 }

@@ -84,6 +84,9 @@ func (s PartSet) CNI() string { return filepath.Join(s.folder, "cni") }
 // kube-controller-manager, kube-scheduler and kubectl.
 func (s PartSet) Kubernetes() string { return filepath.Join(s.folder, "kubernetes") }
 
+// Helm returns Helm's executable.
+func (s PartSet) Helm() string { return filepath.Join(s.folder, "helm", "helm") }
+
 // Etcd returns etcd's executable.
 func (s PartSet) Etcd() string { return filepath.Join(s.folder, "etcd", "etcd") }
 

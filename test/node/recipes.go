@@ -85,6 +85,7 @@ func (r recipeBook) kubernetes() []part {
 		r.goPart(goModule{name: "kubernetes", cost: "6 minutes on two cores", stamps: []string{
 			version + "gitVersion=v1.36.3", version + "gitMajor=1", version + "gitMinor=36",
 		}}),
+		r.goPart(goModule{name: "helm", cost: "2 minutes on two cores"}),
 		r.programs("etcd", "etcd-server", "usr/bin"),
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 
@@ -197,6 +198,13 @@ func (c *Cluster) post(ctx context.Context, path string, pod *corev1.Pod) (*core
 func (c *Cluster) Pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	return pod, c.call(ctx, request{path: pods + "/" + name}, pod)
+}
+
+// Pods returns the pods of a namespace with a label, as in app=web.
+func (c *Cluster) Pods(ctx context.Context, namespace, label string) ([]corev1.Pod, error) {
+	var list corev1.PodList
+	err := c.call(ctx, request{path: "/api/v1/namespaces/" + namespace + "/pods?labelSelector=" + url.QueryEscape(label)}, &list)
+	return list.Items, err
 }
 
 // DeletePod has a pod's node end it, and waits until it is gone.

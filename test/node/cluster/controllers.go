@@ -15,14 +15,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// StartControllers runs what DaemonSets need: their controller, and the scheduler. They end with the cluster.
+// controllers are those that workloads need. The node's lifecycle makes a node that has joined one for every pod, and the garbage collector
+// ends the pods of a workload that is deleted.
+const controllers = "--controllers=daemonset-controller,deployment-controller,replicaset-controller,job-controller," +
+	"node-lifecycle-controller,garbage-collector-controller"
+
+// StartControllers runs what workloads need: their controllers, and the scheduler. They end with the cluster.
 func (c *Cluster) StartControllers() error {
 	parts, err := node.Parts()
 	if err != nil {
 		return err
 	}
 	for program, args := range map[string][]string{
-		"kube-controller-manager": {"--controllers=daemonset-controller"},
+		"kube-controller-manager": {controllers, "--node-monitor-grace-period=5m"}, // a busy emulated CPU is late
 		"kube-scheduler":          nil,
 	} {
 		// Nobody asks them anything.
@@ -42,10 +47,23 @@ func (*Cluster) Kubectl(ctx context.Context, args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.CommandContext(ctx, filepath.Join(parts.Kubernetes(), "kubectl"), append([]string{"--kubeconfig", kubeconfig}, args...)...).Output()
+	return run(ctx, filepath.Join(parts.Kubernetes(), "kubectl"), args)
+}
+
+// Helm runs Helm and gives what it prints on standard output.
+func (*Cluster) Helm(ctx context.Context, args ...string) (string, error) {
+	parts, err := node.Parts()
+	if err != nil {
+		return "", err
+	}
+	return run(ctx, parts.Helm(), args)
+}
+
+func run(ctx context.Context, program string, args []string) (string, error) {
+	out, err := exec.CommandContext(ctx, program, append([]string{"--kubeconfig", kubeconfig}, args...)...).Output()
 	var ended *exec.ExitError
 	if errors.As(err, &ended) {
-		err = fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, ended.Stderr)
+		err = fmt.Errorf("%s %s: %w: %s", filepath.Base(program), strings.Join(args, " "), err, ended.Stderr)
 	}
 	return string(out), err
 }

@@ -39,6 +39,8 @@ type Options struct {
 	Validator bool
 	// RegistrationTimeout is how long NRI waits for a plugin that it launches, as in 1m; "" is containerd's default, 5s.
 	RegistrationTimeout string
+	// RequestTimeout is how long NRI waits for an answer of a plugin, as in 1m; "" is containerd's default, 2s.
+	RequestTimeout string
 	// Network gives pods that are not in the node's network one of their own, behind a bridge.
 	Network bool
 	// Handlers are runtime handlers beside the default one, each with the path of its base_runtime_spec, "" for none.

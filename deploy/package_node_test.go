@@ -1,0 +1,113 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package deploy_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+// The folders that packages and administrators put units into.
+const (
+	packagedUnits = "/usr/lib/systemd/system"
+	ownUnits      = "/etc/systemd/system"
+)
+
+// TestNodePackage installs the deb of a release under a real systemd inside the node, upgrades it, and purges it.
+func TestNodePackage(t *testing.T) {
+	besideSystemd(t, installDpkg, testPackage, ownUnits, packagedUnits)
+}
+
+// installDpkg gives the node the host's list of packages, which the node's own disk hides, and a systemd without the units of other packages.
+func installDpkg(t *testing.T) {
+	t.Helper()
+	const root = "/run/below" // the root without what is mounted on it
+	mount(t, "/", root, "", syscall.MS_BIND)
+	mount(t, filepath.Join(root, "var/lib/dpkg"), "/var/lib/dpkg", "", syscall.MS_BIND)
+	mount(t, "none", packagedUnits, "tmpfs", 0)
+	write(t, units+"/nri-rdma.service.d/node.conf", "[Service]\nStandardError=append:"+pluginLog+"\n", 0o644)
+}
+
+// mount mounts something on a folder, which it makes where there is none. It goes with the test.
+func mount(t *testing.T, source, folder, kind string, flags uintptr) {
+	t.Helper()
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount(source, folder, kind, flags, ""); err != nil {
+		t.Fatalf("mount %s on %s: %v", source, folder, err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(folder, syscall.MNT_DETACH); err != nil {
+			t.Errorf("unmount %s: %v", folder, err)
+		}
+	})
+}
+
+func testPackage(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute) // an emulated CPU on a busy host
+	defer cancel()
+	found, err := filepath.Glob(filepath.Join(*bin, "release/rdma-spec_*_amd64.deb"))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("bin/release has %q, %v; want one deb for amd64: run make release", found, err)
+	}
+	ctrd, err := containerd.Start(ctx, containerd.Options{Version: "2.4.2", Runtime: "runc"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(ctrd.Stop)
+
+	onNode(t, "dpkg", "-i", found[0])
+	installed := awaitRegistered(t, 0)
+	if got := manage(t, "is-enabled", "nri-rdma"); got != "enabled\n" {
+		t.Errorf("after the installation the service is %s", got)
+	}
+
+	const own = "memlock: 16Gi\n"
+	write(t, config, own, 0o644)
+	onNode(t, "dpkg", "-i", later(t, found[0]))
+	awaitRegistered(t, installed)
+	if diff := cmp.Diff(own, read(t, config)); diff != "" {
+		t.Errorf("an upgrade changes the configuration, -before +after:\n%s", diff)
+	}
+
+	listed, err := exec.Command("dpkg", "-L", "rdma-spec").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	onNode(t, "dpkg", "--purge", "rdma-spec")
+	paths := append(strings.Fields(string(listed)), "/etc/rdma-spec", "/run/rdma-spec", ownUnits+"/multi-user.target.wants/nri-rdma.service")
+	for _, path := range paths {
+		if info, err := os.Lstat(path); err == nil && (!info.IsDir() || strings.Contains(path, "rdma-spec")) {
+			t.Errorf("after the purge there is %s", path)
+		}
+	}
+	want := "MainPID=0\nLoadState=not-found\nActiveState=inactive\n"
+	if diff := cmp.Diff(want, manage(t, "show", "--property=MainPID,LoadState,ActiveState", "nri-rdma")); diff != "" {
+		t.Errorf("after the purge, -want +got:\n%s", diff)
+	}
+}
+
+// later makes a later version of a deb.
+func later(t *testing.T, deb string) string {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "later")
+	onNode(t, "dpkg-deb", "-R", deb, folder)
+	control := filepath.Join(folder, "DEBIAN/control")
+	write(t, control, strings.Replace(read(t, control), "\nVersion: ", "\nVersion: 1:", 1), 0o644)
+	onNode(t, "dpkg-deb", "-Znone", "-b", folder, folder+".deb")
+	return folder + ".deb"
+}

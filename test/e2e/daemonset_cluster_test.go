@@ -1,0 +1,169 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+)
+
+// pluginNamespace is the DaemonSet's.
+const pluginNamespace = "rdma-spec"
+
+// daemonSet is the plugin's DaemonSet in a cluster.
+type daemonSet struct {
+	c     *cluster.Cluster
+	begin time.Time
+}
+
+// tell says, where the test has failed, what became of the pods.
+func (d *daemonSet) tell(t *testing.T) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	pods, err := d.c.Kubectl(ctx, "-n", pluginNamespace, "describe", "pods")
+	t.Logf("the plugin's pods: %s, %v", pods, err)
+	logs, _ := filepath.Glob("/var/log/pods/" + pluginNamespace + "_*/*/*.log") // the pattern is sound
+	for _, file := range logs {
+		text, err := os.ReadFile(file)
+		t.Logf("%s: %s, %v", file, text, err)
+	}
+}
+
+// kubectl runs kubectl in the plugin's namespace.
+func (d *daemonSet) kubectl(t *testing.T, args ...string) string {
+	t.Helper()
+	t.Logf("after %s: kubectl %s", time.Since(d.begin).Round(time.Second), strings.Join(args, " "))
+	out, err := d.c.Kubectl(within(t, kubeletPatience), append([]string{"-n", pluginNamespace}, args...)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// helm runs Helm in the plugin's namespace.
+func (d *daemonSet) helm(t *testing.T, args ...string) string {
+	t.Helper()
+	t.Logf("after %s: helm %s", time.Since(d.begin).Round(time.Second), strings.Join(args, " "))
+	out, err := d.c.Helm(within(t, kubeletPatience), append([]string{"-n", pluginNamespace}, args...)...)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+func (d *daemonSet) apply(t *testing.T, text string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "daemonset.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.kubectl(t, "apply", "-f", file)
+}
+
+func (d *daemonSet) patch(t *testing.T, name string) {
+	t.Helper()
+	d.kubectl(t, "patch", "daemonset", "nri-rdma", "--patch-file", deployPath("daemonset-"+name+".yaml"))
+}
+
+// awaitRollout waits until the node has the newest pod, ready, and no other.
+func (d *daemonSet) awaitRollout(t *testing.T) {
+	t.Helper()
+	d.kubectl(t, "rollout", "status", "daemonset/nri-rdma", "--timeout", (kubeletPatience - patience).String())
+}
+
+// awaitEvent waits until an event in the plugin's namespace says something.
+func (d *daemonSet) awaitEvent(t *testing.T, when, says string) {
+	t.Helper()
+	var told []string
+	err := d.c.Await(within(t, kubeletPatience), "has an event that says "+says, func() bool {
+		var err error
+		told, err = d.c.Events(t.Context(), pluginNamespace)
+		return err == nil && slices.ContainsFunc(told, func(message string) bool { return strings.Contains(message, says) })
+	})
+	if err != nil {
+		t.Fatalf("%s: %v\nEvents: %q", when, err, told)
+	}
+	t.Logf("after %s: an event says %s", time.Since(d.begin).Round(time.Second), says)
+}
+
+// refusals returns what the events of other pods say of containers that could not be created.
+func (d *daemonSet) refusals(t *testing.T) []string {
+	t.Helper()
+	told, err := d.c.Events(within(t, patience), corev1.NamespaceDefault)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(told, func(message string) bool { return !strings.Contains(message, "Error: ") })
+}
+
+// pod gives the plugin's pod that runs, and is not about to end.
+func (d *daemonSet) pod(t *testing.T) corev1.Pod {
+	t.Helper()
+	pods, err := d.c.Pods(within(t, patience), pluginNamespace, "app.kubernetes.io/name=nri-rdma")
+	if err != nil {
+		t.Fatal(err)
+	}
+	running := slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	if len(running) != 1 {
+		t.Fatalf("%d pods of the plugin, want 1", len(running))
+	}
+	return running[0]
+}
+
+// expectAnswers asks the plugin's pod over HTTP, as the kubelet and Prometheus do.
+func (d *daemonSet) expectAnswers(t *testing.T, port, path, want string) {
+	t.Helper()
+	asked, err := http.NewRequestWithContext(within(t, patience), http.MethodGet, fmt.Sprintf("http://%s:%s%s", d.pod(t).Status.PodIP, port, path), http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close() //nolint:errcheck // it was read whole
+	text, err := io.ReadAll(answer.Body)
+	if err != nil || answer.StatusCode != http.StatusOK || !strings.Contains(string(text), want) {
+		t.Errorf("%s answers %s, %v, want %q in\n%s", path, answer.Status, err, want, text)
+	}
+}
+
+// removePods ends a namespace's pods that no kubelet ends any more.
+func removePods(t *testing.T, namespace string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	filter := &cri.PodSandboxFilter{LabelSelector: map[string]string{"io.kubernetes.pod.namespace": namespace}}
+	pods, err := ctrd.CRI().ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: filter})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, pod := range pods.GetItems() {
+		if _, err := ctrd.CRI().StopPodSandbox(ctx, &cri.StopPodSandboxRequest{PodSandboxId: pod.GetId()}); err != nil {
+			t.Error(err)
+		}
+		if _, err := ctrd.CRI().RemovePodSandbox(ctx, &cri.RemovePodSandboxRequest{PodSandboxId: pod.GetId()}); err != nil {
+			t.Error(err)
+		}
+	}
+}

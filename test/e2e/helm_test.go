@@ -1,0 +1,245 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+)
+
+// testHelm installs the image and the chart of a release, and upgrades and removes them.
+func testHelm(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
+	chart := released(t, "nri-rdma-*.tgz")
+	// The node's CPU is emulated, hence the budget.
+	notes := d.helm(t, "install", "nri-rdma", chart, "--create-namespace", "--set", "extraArgs={--budget="+budget+"},config.optIn.namespaces={default}")
+	testNotes(t, d, notes)
+	testDeployment(t, d.c, k)
+	testJob(t, d.c, k)
+	testHelmUpgrade(t, d, k, chart)
+	testHelmUninstall(t, d, k)
+	testRendered(t, d, chart)
+}
+
+// released returns the path of a file that make release has made.
+func released(t *testing.T, pattern string) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(*bin, "release", pattern))
+	if err != nil || len(found) != 1 {
+		t.Fatalf("bin/release has %q, %v; want one %s: run make release", found, err, pattern)
+	}
+	return found[0]
+}
+
+// testNotes runs the commands of the notes that Helm prints. The first one waits for the plugin's pod.
+func testNotes(t *testing.T, d *daemonSet, notes string) {
+	var said strings.Builder
+	for _, command := range regexp.MustCompile(`(?m)^  kubectl -n `+pluginNamespace+` (.*)$`).FindAllStringSubmatch(notes, -1) {
+		said.WriteString(d.kubectl(t, strings.Fields(command[1])...))
+	}
+	for _, want := range []string{"successfully rolled out", "1/1", "the configuration is in force"} {
+		if !strings.Contains(said.String(), want) {
+			t.Errorf("the commands of the notes do not print %q:\n%s\n%s", want, notes, said.String())
+		}
+	}
+}
+
+// testDeployment: the pod of a Deployment that requests an HCA gets what it needs.
+func testDeployment(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
+	labels := map[string]string{"app": "trainer"}
+	pod := kubelet.Pod{Containers: []kubelet.Container{{Name: "main", Resource: shared}}}.Manifest()
+	runWorkload(t, c, &appsv1.Deployment{
+		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "trainer"},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
+		},
+	})
+	trainer := podWith(t, c, k, "app=trainer")
+	trainer.expectHolds(t, "main", "unlimited", allDevices...)
+	expectCapabilities(t, trainer.running(t, "main"), everySet)
+}
+
+// testJob: the pod of a Job gets memlock by its annotation, in a namespace that may opt in.
+func testJob(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
+	pod := kubelet.Pod{Containers: []kubelet.Container{{Name: "main", Script: sayMemlock}}}.Manifest()
+	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	runWorkload(t, c, &batchv1.Job{
+		TypeMeta: metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}, ObjectMeta: metav1.ObjectMeta{Name: "annotated"},
+		Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{asks: "true"}}, Spec: pod.Spec}},
+	})
+	podWith(t, c, k, "job-name=annotated").expectSaid(t, "main", "unlimited")
+}
+
+// runWorkload makes a workload, which goes with the test.
+func runWorkload(t *testing.T, c *cluster.Cluster, workload any) {
+	t.Helper()
+	text, err := json.Marshal(workload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, c, string(text))
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := c.Delete(ctx, string(text)); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// podWith returns the pod that a controller makes with a label.
+func podWith(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, label string) *staticPod {
+	t.Helper()
+	p := &staticPod{kubelet: k}
+	err := c.Await(within(t, kubeletPatience), "has a pod with "+label, func() bool {
+		pods, err := c.Pods(t.Context(), corev1.NamespaceDefault, label)
+		if err != nil || len(pods) == 0 {
+			return false
+		}
+		p.name = pods[0].Name
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// testHelmUpgrade changes values while pods are made: every container starts with its limit, and none is refused.
+func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart string) {
+	stop := makePods(t, d.c, k)
+	values := "validator.enabled=true,privileges=repair,config.repair.mode=fix"
+	d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", values)
+	d.awaitRollout(t)
+	d.expectAnswers(t, "9798", "/readyz", "registered")
+	stop()
+	if refused := d.refusals(t); len(refused) > 0 {
+		t.Errorf("during the upgrade containers were refused: %q", refused)
+	}
+	d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...) // it fails where a container is below policy
+}
+
+// podContainers is how many containers each pod has that is made during the upgrade.
+const podContainers = 4
+
+// makePods makes pods whose containers hold an HCA, say their limit and end, one pod after the other. What it returns waits for the last one
+// and compares what all have said.
+func makePods(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) (stop func()) {
+	t.Helper()
+	going, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	made := 0
+	go func() {
+		var err error
+		for ; going.Err() == nil && err == nil; made++ {
+			err = runToEnd(t.Context(), c, k, fmt.Sprintf("made-%d", made))
+		}
+		ended <- err
+	}()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+		logs, err := filepath.Glob("/var/log/pods/default_made-*/*/*.log")
+		if err != nil || len(logs) != made*podContainers {
+			t.Errorf("%d pods have the logs %q, %v; want %d for each", made, logs, err, podContainers)
+		}
+		for _, file := range logs {
+			if text, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(text), " unlimited\n") {
+				t.Errorf("%s: %q, %v", file, text, err)
+			}
+		}
+		t.Logf("%d containers were made meanwhile", len(logs))
+	}
+}
+
+func runToEnd(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, kubeletPatience)
+	defer cancel()
+	pod := kubelet.Pod{Name: name}
+	for i := range podContainers {
+		pod.Containers = append(pod.Containers, kubelet.Container{Name: fmt.Sprintf("main-%d", i), Script: sayMemlock, Resource: shared})
+	}
+	manifest := pod.Manifest()
+	manifest.Spec.NodeName, manifest.Spec.RestartPolicy = k.NodeName(), corev1.RestartPolicyNever
+	if _, err := c.Create(ctx, manifest); err != nil {
+		return err
+	}
+	return c.Await(ctx, "has pod "+name+" at its end", func() bool {
+		now, err := c.Pod(ctx, name)
+		return err == nil && now.Status.Phase == corev1.PodSucceeded
+	})
+}
+
+// testHelmUninstall: nothing is left of the plugin but the policy that was in force, which nobody trusts any more, and pods start.
+func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
+	d.helm(t, "uninstall", "nri-rdma")
+	err := d.c.Await(within(t, kubeletPatience), "has nothing of the plugin", func() bool {
+		left, err := d.c.Pods(t.Context(), pluginNamespace, "")
+		return err == nil && len(left) == 0 && processes(t, "/usr/local/bin/nri-rdma") == 0
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := "daemonsets,controllerrevisions,configmaps,secrets,serviceaccounts,networkpolicies"
+	if left := d.kubectl(t, "get", kinds, "-o", "name"); left != "" {
+		t.Errorf("helm uninstall leaves %s", left)
+	}
+	files, err := fs.Glob(os.DirFS("/run/rdma-spec"), "*")
+	if diff := cmp.Diff([]string{"policy.yaml"}, files); diff != "" || err != nil {
+		t.Errorf("%v; -want +got:\n%s", err, diff)
+	}
+	out, err := exec.Command(filepath.Join(*bin, "rdma-spec"), "status").CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "the plugin that wrote it has ended") {
+		t.Errorf("rdma-spec status without the plugin: %v\n%s", err, out)
+	}
+	if err := os.RemoveAll("/run/rdma-spec"); err != nil { // as docs/upgrade-and-uninstall.md says
+		t.Fatal(err)
+	}
+	after := runClusterPod(t, d.c, k, kubelet.Pod{Name: "after", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
+	after.expectHolds(t, "main", kernelDefault, allDevices...)
+}
+
+// everyOption are values that add all that the chart can, but for objects whose kinds the cluster does not know: a PodMonitor, a
+// PrometheusRule and OpenShift's.
+var everyOption = []string{
+	"validator.enabled=true,privileges=repair,config.repair.mode=fix,admission.require.enabled=true,admission.forbid.enabled=true," +
+		"runtimeClass.enabled=true,dashboard.enabled=true,nodeFeatureDiscovery.enabled=true,seLinuxType=spc_t,imagePullSecrets[0].name=mine",
+	"runtime=crio,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,maxSurge=2",
+}
+
+// testRendered: an API server takes what the chart renders with every option.
+func testRendered(t *testing.T, d *daemonSet, chart string) {
+	folder := t.TempDir()
+	for i, values := range everyOption {
+		text := d.helm(t, "template", "nri-rdma", chart, "--set", values)
+		if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%d.yaml", i)), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	said := d.kubectl(t, "apply", "--dry-run=server", "-f", folder)
+	if strings.Count(said, "daemonset.apps/nri-rdma created (server dry run)\n") != len(everyOption) {
+		t.Errorf("the API server says\n%s", said)
+	}
+}

@@ -1,0 +1,40 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+var server = flag.String("server", "", "address of the other node, if the container of TestBetweenNodes is the client")
+
+// TestBetweenNodes runs on both nodes of a pair at once, which test/pair boots: ib_write_bw cannot register its memory in a container that
+// is older than the plugin, and writes from a container of one node into one of the other with the plugin.
+func TestBetweenNodes(t *testing.T) {
+	pod := runPod(t, containerd.Pod{})
+	low := runContainer(t, pod, containerd.Container{Name: "low", Devices: containerd.Verbs(0)})
+	if out := writeBandwidth(t, low, "18515"); !strings.Contains(out, "Couldn't allocate MR") {
+		t.Errorf("without the plugin ib_write_bw says\n%s", out)
+	}
+	startPlugin(t, "{}")
+	raised := runContainer(t, pod, containerd.Container{Name: "raised", Devices: containerd.Verbs(0)})
+	out := writeBandwidth(t, raised, "18516")
+	if !strings.Contains(out, "\n 8388608    5 ") {
+		t.Errorf("with the plugin ib_write_bw says\n%s", out)
+	}
+	t.Logf("with the plugin:\n%s", out)
+}
+
+// writeBandwidth has ib_write_bw write messages of 8 MiB, for which it registers 16 MiB, and returns what it prints. A client tries until it
+// has met the server.
+func writeBandwidth(t *testing.T, id, port string) string {
+	t.Helper()
+	return shell(t, id, `until out=$(ib_write_bw -d rxe0 -x 1 -s 8M -n 5 -F -p `+port+` `+*server+` 2>&1); [ "${out#*"Couldn't connect"}" = "$out" ]; do sleep 0.2; done; echo "$out"`)
+}
