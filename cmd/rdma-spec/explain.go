@@ -33,12 +33,12 @@ func newExplainCommand() *cobra.Command {
 		Short: "Explain what the plugin does with the containers of a manifest",
 		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container,
 by which signal, which rule applies and what it gets, or the error that its creation fails
-with. The decision is the plugin's own. -o json also has what is added to each container's OCI
+with. The decision is the plugin's own. -o json also shows what is added to each container's OCI
 spec. The manifest may hold anything with a pod template: Pods, Deployments, Jobs, Volcano
 Jobs, MPIJobs, Lists …
 
 There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA driver injects
-verbs devices, which only the node knows. The third is for containers with an extended resource
+verbs devices, which only the node can tell. The third is for containers with an extended resource
 or a DRA claim. --assume-devices decides it: globs of resources for extended resources, and
 globs that begin with claim/ for DRA claims. What matches is assumed to bring verbs devices,
 and the rest to bring none.

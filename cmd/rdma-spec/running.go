@@ -20,7 +20,7 @@ const (
 	stateOK      state = "ok"
 	stateBelow   state = "below"   // it has less than the policy gives
 	stateRefused state = "refused" // the policy would refuse it, and it runs
-	stateUnknown state = "unknown" // the runtime or the kubelet does not say enough
+	stateUnknown state = "unknown" // the runtime or the kubelet does not provide enough information
 )
 
 // runningContainer is an RDMA container that runs, or a container that cannot be looked at.
