@@ -32,7 +32,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ..
 	server := newServer(p, log, more...)
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.WithError(err).Error("metrics are not served any more")
+			log.WithError(err).Error("metrics are no longer served")
 		}
 	}()
 	return func() {

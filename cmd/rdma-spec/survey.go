@@ -234,7 +234,7 @@ func (s *surveyor) limits(r *runningContainer) {
 		r.Notes = append(r.Notes, unseen)
 	}
 	if len(r.reading.Processes) == 0 && r.reading.SpecSets {
-		r.Notes = append(r.Notes, "memlock is what its spec says")
+		r.Notes = append(r.Notes, "the memlock shown is that of its spec")
 	}
 }
 

@@ -158,7 +158,7 @@ func openRemedy(err error, elsewhere bool) (cause, string) {
 	case errors.Is(err, unix.EACCES):
 		return causeMode, "its file mode does not let this user open it: it should have mode 0666 on the node"
 	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
-		return causeDevice, "the node has no such device anymore: recreate the pod"
+		return causeDevice, "the device no longer exists on the node: recreate the pod"
 	}
 	return causeDevice, err.Error()
 }

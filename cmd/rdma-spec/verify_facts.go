@@ -31,7 +31,7 @@ type judgement string
 const (
 	good    judgement = "ok"
 	note    judgement = "note"    // neither good nor bad: not there, and not needed by all programs
-	unknown judgement = "unknown" // cannot be told from here, which is no fault
+	unknown judgement = "unknown" // verify cannot find out, which is not a fault
 	bad     judgement = "fail"    // RDMA would fail
 )
 
