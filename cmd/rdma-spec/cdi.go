@@ -110,7 +110,7 @@ func (o *cdiGenerate) run(stdout, stderr io.Writer) error {
 	return err
 }
 
-// once writes the file, or prints it, and returns what to say about it. Where no HCA can be used, it removes the file.
+// once writes the file, or prints it, and returns notes about it. If no HCA can be used, it removes the file.
 func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []string, err error) {
 	node, err := hca.Scan(o.root)
 	if err != nil {

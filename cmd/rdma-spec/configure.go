@@ -225,7 +225,7 @@ func (o *configureOptions) takeBack(cmd *cobra.Command, features ...string) erro
 	return nil
 }
 
-// daemon returns the containerd that is meant.
+// daemon returns the containerd whose files are changed.
 func (o *configureOptions) daemon() (containerd.Daemon, error) {
 	return containerd.Choose(containerd.Find(o.root), o.config)
 }

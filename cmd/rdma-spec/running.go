@@ -23,7 +23,7 @@ const (
 	stateUnknown state = "unknown" // the runtime or the kubelet does not provide enough information
 )
 
-// runningContainer is an RDMA container that runs, or a container that cannot be looked at.
+// runningContainer is a running RDMA container, or a container that cannot be examined.
 type runningContainer struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`

@@ -60,7 +60,7 @@ The exit status is 1 if RDMA would fail.`,
 	return cmd
 }
 
-// verify tries a container and writes what it found. pid is the process whose limits count beside the own ones, 0 for the one that is
+// verify tries a container and writes what it found. pid is the process whose limits count beside its own, 0 for the one that is
 // found.
 func verify(w io.Writer, c container, size spec.Limit, pid int, format string) error {
 	v := verification{container: c, image: c.root, size: size, verified: verified{APIVersion: apiVersion}}

@@ -91,7 +91,7 @@ func (v *verification) devices() []heldHCA {
 	return held
 }
 
-// openVerbs opens a verbs device. That of another container cannot be opened from here, whatever that container may.
+// openVerbs opens a verbs device. A device of another container cannot be opened from here, even if that container can open it.
 func (v *verification) openVerbs(h *heldHCA, exclusive bool) {
 	of := ""
 	if h.known {
