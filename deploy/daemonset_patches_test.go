@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestDaemonSetRepairPatch: the patch is about the DaemonSet's own container, and adds one capability and the PID namespace, no more.
+// TestDaemonSetRepairPatch checks that the patch changes the DaemonSet's own container, and adds only one capability and the PID namespace.
 func TestDaemonSetRepairPatch(t *testing.T) {
 	var patch appsv1.DaemonSet
 	if err := yaml.UnmarshalStrict([]byte(read(t, "daemonset-repair.yaml")), &patch); err != nil {

@@ -187,7 +187,7 @@ func TestNPDConditions(t *testing.T) {
 	}
 	// What cannot be told is not a fault.
 	empty := hcatest.Files{"sys/": "", "rdma-spec/answers/": ""}.Root(t)
-	if got := c.run(t, program, empty)["RDMAContainerProblem"]; got != "Unknown: nothing could be looked at: run rdma-spec doctor as root" {
+	if got := c.run(t, program, empty)["RDMAContainerProblem"]; got != "Unknown: no check could be run: run rdma-spec doctor as root" {
 		t.Errorf("without an answer about containers: %s", got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Of a pod's labels and annotations no more is kept than decisions read: its author can write a quarter of a megabyte, and a node has
+// The plugin keeps only those labels and annotations of a pod that decisions read: its author can write a quarter of a megabyte, and a node has
 // thousands of containers.
 func TestLittleIsKeptOfAPod(t *testing.T) {
 	const much = 1 << 18

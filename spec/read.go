@@ -37,7 +37,7 @@ func MemoryLimit(text []byte) (int64, error) {
 	if value := memory.get("limit"); value != nil && json.Unmarshal(value, &limit) != nil {
 		return 0, typeError(memory.join("limit"), "a whole number of bytes")
 	}
-	return max(limit, 0), nil // -1 is no limit
+	return max(limit, 0), nil // -1 means no limit
 }
 
 // HasIPCLock reads from the JSON text of an OCI runtime spec whether each of the capability sets has CAP_IPC_LOCK.

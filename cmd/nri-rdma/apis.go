@@ -19,7 +19,7 @@ import (
 type containerdOptions struct{ containerd, namespace string }
 
 func (o *containerdOptions) addContainerdFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.containerd, "containerd-address", "", "containerd's socket `PATH`, for CAP_IPC_LOCK; without it the usual places below the root")
+	f.StringVar(&o.containerd, "containerd-address", "", "containerd's socket `PATH`, for CAP_IPC_LOCK; by default the usual paths below the root are tried")
 	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace, "containerd's namespace of the pods' containers")
 }
 

@@ -32,14 +32,14 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ..
 	server := newServer(p, log, more...)
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.WithError(err).Error("metrics are not served any more")
+			log.WithError(err).Error("metrics are no longer served")
 		}
 	}()
 	return func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 		defer cancel()
 		if server.Shutdown(ctx) != nil {
-			_ = server.Close() // somebody reads slowly: nothing is lost with it
+			_ = server.Close() // a reader is slow: nothing is lost with it
 		}
 	}, nil
 }
@@ -49,7 +49,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ..
 func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(p, more...), promhttp.HandlerOpts{
-		ErrorLog: log, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 1, // who may ask is not ours to choose
+		ErrorLog: log, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 1, // anybody can ask
 	}))
 	answer := func(healthy func() error, well string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {

@@ -21,6 +21,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
@@ -120,7 +121,7 @@ func TestDaemon(t *testing.T) {
 	metrics := awaitStatus(t, address, "/metrics", http.StatusOK)
 	for _, name := range []string{"\nnri_rdma_connected 1", "\nnri_rdma_config_valid 1", `nri_rdma_breaker_open{api="containerd",path="creation"} 0`, `nri_rdma_breaker_open{api="kubelet",path="repair"} 0`, "nri_rdma_build_info{version=", "process_resident_memory_bytes"} {
 		if !strings.Contains(metrics, name) {
-			t.Errorf("/metrics does not tell %s", name)
+			t.Errorf("/metrics has no %s", name)
 		}
 	}
 	for _, word := range []string{"READY=1", "WATCHDOG=1", "STATUS=registered"} {
@@ -129,6 +130,41 @@ func TestDaemon(t *testing.T) {
 	stop()
 	if err := await.Receive(t, await.Patience, "the end after the signal", ended); err != nil {
 		t.Error(err)
+	}
+}
+
+// The plugin writes the policy in force for rdma-spec. A validator, which can run beside it with another configuration, does not.
+func TestValidatorWritesNoPolicy(t *testing.T) {
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	runtime.Start(t)
+	root, address := hcatest.V100(t), freeAddress(t)
+	if err := os.Mkdir(filepath.Join(root, "run"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name     string
+		validate bool
+	}{{"rdma-validator", true}, {"rdma", false}} {
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- run(ctx, options{name: test.name, index: "90", socket: runtime.Socket, root: root, http: address, validate: test.validate}, silent())
+		}()
+		awaitStatus(t, address, "/readyz", http.StatusOK)
+		written := func() bool {
+			_, err := os.Stat(filepath.Join(root, inforce.File))
+			return err == nil
+		}
+		if !test.validate {
+			await.That(t, await.Patience, "the plugin's policy is written", written)
+		}
+		stop()
+		if err := await.Receive(t, await.Patience, "the end", ended); err != nil {
+			t.Error(err)
+		}
+		if test.validate && written() {
+			t.Error("the validator has written a policy")
+		}
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// advice returns the remedy for an error of the node's files; none where the error says enough.
+// advice returns the remedy for an error of the node's files; "" if the error needs none.
 func advice(err error) string {
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

@@ -19,10 +19,10 @@ import (
 func newCDICommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cdi",
-		Short: "Make HCAs available to Podman, Docker and others by one --device flag",
-		Long: `Make and check CDI files, by which Podman, Docker, nerdctl, containerd and CRI-O know a node's HCAs
-by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container with such a device
-gets the HCA's device nodes, rdma_cm, and memlock.`,
+		Short: "Make HCAs available to Podman, Docker and others with one --device flag",
+		Long: `Make and check CDI files. With them, Podman, Docker, nerdctl, containerd and CRI-O can refer to a
+node's HCAs by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container with such
+a device gets the HCA's device nodes, rdma_cm, and memlock.`,
 		Example: `  rdma-spec cdi generate --output /etc/cdi/rdma.yaml
   rdma-spec cdi list`,
 		GroupID: groupConfiguration,
@@ -48,10 +48,10 @@ func newCDIGenerateCommand() *cobra.Command {
 and netdevs: rdma.noderesource.dev/hca=mlx5_0. The device "all" stands for every physical HCA that
 has an ACTIVE port, or, with names in --devices, for those of them that have one.
 
-CDI has no rlimits. So the file names a hook, which runtimes run when they have made a container:
-it raises memlock of the container's first process, for root and for other users. It changes
-nothing where the container's spec names memlock, and nothing under Kubernetes, where the plugin
-nri-rdma decides. A process that is started later with exec has the runtime's own limit.
+CDI has no rlimits. So the file names a hook, which runtimes run when they have created a
+container: it raises memlock of the container's first process, for root and for other users. It
+changes nothing if the container's spec sets memlock, and nothing under Kubernetes, where the
+plugin nri-rdma decides. A process that exec starts later has the runtime's own limit.
 
 --output replaces the file atomically, and removes it where no HCA can be used. The same node
 gives the same bytes.
@@ -110,7 +110,7 @@ func (o *cdiGenerate) run(stdout, stderr io.Writer) error {
 	return err
 }
 
-// once writes the file, or prints it, and returns what to say about it. Where no HCA can be used, it removes the file.
+// once writes the file, or prints it, and returns notes about it. If no HCA can be used, it removes the file.
 func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []string, err error) {
 	node, err := hca.Scan(o.root)
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// defaultConfig is the plugin's configuration file where it is not given another.
+// defaultConfig is the plugin's configuration file, unless it is given another.
 const defaultConfig = "/etc/rdma-spec/config.yaml"
 
 func newConfigCommand() *cobra.Command {
@@ -35,12 +35,13 @@ func newConfigCommand() *cobra.Command {
 	check := &cobra.Command{
 		Use:   "check [FILE|-]",
 		Short: "Find the problems of a configuration",
-		Long: `Check a configuration as the plugin does when it reads one: a file, - for standard input, or
-` + defaultConfig + `. Each problem is one line with the path of the key.
+		Long: `Check a configuration as the plugin does when it reads one. Without FILE, check
+` + defaultConfig + `; - is standard input. Each problem is one line with the path of
+the key.
 
 A rule that can never match, because an earlier rule matches all its containers, is a problem
-as well. That is not found where several earlier rules together match all of them, or where
-both rules have globs with ? or [ ].
+as well. The check does not notice it if several earlier rules together match all of them, or
+if both rules have globs with ? or [ ].
 
 The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`,
 		Example: `  rdma-spec config check
@@ -55,8 +56,8 @@ The exit status is 1 if the configuration has a problem, and 3 if it cannot be r
 	cmd.AddCommand(check, &cobra.Command{
 		Use:   "show [FILE|-]",
 		Short: "Print a configuration with its defaults",
-		Long: `Print a configuration as YAML, with every default filled in: a file, - for standard input, or
-` + defaultConfig + `. Where that file does not exist, print the defaults.`,
+		Long: `Print a configuration as YAML, with every default filled in. Without FILE, print
+` + defaultConfig + `, or the defaults if that does not exist; - is standard input.`,
 		Example: `  rdma-spec config show
   rdma-spec config show config.yaml`,
 		Args: cobra.MaximumNArgs(1),

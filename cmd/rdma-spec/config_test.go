@@ -57,6 +57,10 @@ func TestConfigCheck(t *testing.T) {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 	}
+	// Without a file, the plugin's own is checked, whether this host has one or not.
+	if got := call("", "config", "check"); !strings.Contains(got.Stdout+got.Stderr, "/etc/rdma-spec/config.yaml") {
+		t.Errorf("without a file: %+v", got)
+	}
 	for _, args := range [][]string{{"config", "check", "a", "b"}, {"config", "show", "a", "b"}, {"config", "frobnicate"}} {
 		if got := call("", args...); got.Status != 2 || strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("%v: %+v", args, got)

@@ -44,8 +44,8 @@ No daemon is restarted without --restart. With it, the runtime must answer withi
 list the containers that ran before. Otherwise all files are put back, and the daemon is
 restarted once more.
 
---revert puts back exactly what was there, also after several runs. It refuses if somebody has
-changed a file since, and prints their change. configure keeps what it needs for that in
+--revert puts back exactly what was there, also after several runs. If somebody has changed a
+file since, it refuses and prints that change. configure keeps the former files in
 /var/lib/rdma-spec/configure.
 
 The exit status is 0 if the node is configured, 1 if --revert is refused, 2 for a wrong call, and
@@ -226,7 +226,7 @@ func (o *configureOptions) takeBack(cmd *cobra.Command, features ...string) erro
 	return nil
 }
 
-// daemon returns the containerd that is meant.
+// daemon returns the containerd whose files are changed.
 func (o *configureOptions) daemon() (containerd.Daemon, error) {
 	return containerd.Choose(containerd.Find(o.root), o.config)
 }

@@ -28,7 +28,7 @@ ACTIVE. See 'rdma-spec cdi generate --help' for what is in the file.
 
 On a node with a kubelet, CDI devices can get into pods past NRI and past the plugin nri-rdma:
 nvidia-container-runtime takes CDI names from a pod's own variable NVIDIA_VISIBLE_DEVICES. So this
-refuses such a node, unless --kubernetes says that you know.`,
+refuses such a node, unless you set --kubernetes.`,
 		Example: `  rdma-spec configure cdi
   rdma-spec configure cdi --dry-run
   rdma-spec configure cdi --revert`,

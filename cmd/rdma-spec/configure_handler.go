@@ -33,9 +33,8 @@ func newConfigureHandlerCommand(o *configureOptions) *cobra.Command {
 unlimited and CAP_IPC_LOCK. Print the RuntimeClass for it. It is for nodes without NRI. With
 --in-place, give the base spec to the existing handler NAME: it affects all its containers.
 
-The base spec is made of the one that the existing handler has, or else of containerd's default
-spec. It has no limit of 1024 open files, which 'ctr oci spec' prints and which affects every
-container.`,
+The base spec is made from that of the existing handler, or else from containerd's default spec.
+It does not limit open files to 1024, as the output of 'ctr oci spec' does for every container.`,
 		Example: `  rdma-spec configure handler rdma --like runc
   rdma-spec configure handler rdma-nvidia --like nvidia --dry-run
   rdma-spec configure handler runc --in-place

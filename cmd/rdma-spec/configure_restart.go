@@ -79,7 +79,7 @@ func (systemctl) run(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// nodeCRI is whatever serves CRI on the node.
+// nodeCRI is the runtimes that serve CRI on the node.
 type nodeCRI struct{}
 
 // Running implements configure.CRI.

@@ -22,15 +22,15 @@ func newDevicesCommand() *cobra.Command {
 		Use:   "devices",
 		Short: "List the node's HCAs, their ports and their character devices",
 		Long: `List the node's HCAs as sysfs has them: one line for each port, and one for the node's
-rdma_cm. "!" marks a device that cannot be used. What is wrong with the node goes to standard
-error, below the table.
+rdma_cm. "!" marks a device that cannot be used. Problems of the node go to standard error,
+below the table.
 
--o json and -o yaml have that in the result, and for each HCA its function (physical, virtual
-or scalable) and its parent, driver and ABI version, LIDs, subnet prefixes and GIDs, and the
-node's network namespace mode.
+With -o json and -o yaml, the result also contains the problems, the node's network namespace
+mode, and for each HCA its function (physical, virtual or scalable), parent, driver, ABI
+version, LIDs, subnet prefixes and GIDs.
 
-The exit status is 0 if the list could be made, even if it is empty or something is wrong with
-an HCA, and 3 if not.`,
+The exit status is 0 if the HCAs are listed, even if there are none or if an HCA has a problem,
+and 3 otherwise.`,
 		Example: `  rdma-spec devices
   rdma-spec devices -o json | jq -r '.hcas[] | select(any(.ports[]; .state == "ACTIVE")).name'`,
 		GroupID: groupNode,

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -31,23 +32,24 @@ func newDoctorCommand() *cobra.Command {
 	var format *formatFlag
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what is wrong with the node, and name what cures it",
-		Long: `Find what is wrong with the node for RDMA, and name what cures it: HCAs and their ports,
-kernel modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers, and
-the kubelet. doctor reads, and changes nothing. Run it as root: what it may not read is unknown.
+		Short: "Find what is wrong with the node, and how to cure it",
+		Long: `Find what is wrong with the node for RDMA, and how to cure it: HCAs and their ports, kernel
+modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers, and the
+kubelet. doctor changes nothing. Run it as root: what other users cannot read is unknown.
 
-A check finds that its object is:
-  wrong           with why it matters, and a cure: a command to paste where there is one
-  unknown         it cannot be told from here; this is not a fault
-  ok
-  skipped         it depends on something that is wrong, or unknown
+The result of a check is one of these:
+  wrong           a fault; doctor explains why it matters and how to cure it, with a
+                  command to paste if there is one
+  unknown         doctor cannot find out; this is not a fault
+  ok              no fault was found
+  skipped         the check depends on one that is wrong or unknown
   not applicable  the node has nothing of that kind
 
 -o npd speaks the protocol of node-problem-detector's custom plugins: one line, and the exit
-status 0 if all is well, 1 if something is wrong, and 2 if nothing could be looked at.
+status 0 if all is well, 1 if something is wrong, and 2 if no check could be run.
 -o prometheus writes metrics for node_exporter's textfile collector.
 
-The exit status is 1 if something is wrong, and 3 if nothing could be looked at.`,
+The exit status is 1 if something is wrong, and 3 if no check could be run.`,
 		Example: `  rdma-spec doctor
   rdma-spec doctor --only port-active,port-rate
   rdma-spec doctor --root node.tar.gz
@@ -179,7 +181,7 @@ func concluded(findings []doctor.Finding) error {
 		}
 	}
 	if !known {
-		return fmt.Errorf("nothing could be looked at: see what is unknown")
+		return errors.New("no check could be run: the results list why")
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,9 +18,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
-
-// flags are those that name the node and the policy.
-var flags = regexp.MustCompile(` --\S+ \S+`)
 
 // The doctor finds in containers what status does, and what their processes see beside it.
 func TestDoctorOfContainers(t *testing.T) {
@@ -32,19 +29,20 @@ func TestDoctorOfContainers(t *testing.T) {
 	mounted := other(19, "mounted")
 	process(files, 19, "8388608 8388608", plain)
 	files["proc/19/mountinfo"] = "31 30 0:5 /infiniband /dev/infiniband ro - devtmpfs udev rw\n"
+	file := config(t, mixedConfig)
 	for name, test := range map[string]struct {
 		args []string
 		want []string
 	}{
-		"by a policy": {[]string{"--config", config(t, mixedConfig)}, []string{
-			"container-ipc-lock wrong container ml/user main: rdma-spec repair ml/user",
-			"container-memlock wrong container listed/privileged main: rdma-spec repair listed/privileged",
-			"container-memlock wrong container ml/train-1 main: rdma-spec repair ml/train-1",
-			"container-memlock wrong container ml/unseen-low main: rdma-spec repair ml/unseen-low",
+		"by a policy": {[]string{"--config", file}, []string{
+			"container-ipc-lock wrong container ml/user main: rdma-spec repair --as-called ml/user",
+			"container-memlock wrong container listed/privileged main: rdma-spec repair --as-called listed/privileged",
+			"container-memlock wrong container ml/train-1 main: rdma-spec repair --as-called ml/train-1",
+			"container-memlock wrong container ml/unseen-low main: rdma-spec repair --as-called ml/unseen-low",
 			"container-memlock skipped container ml/user main: ",
-			"container-memlock wrong container ml/user-namespace main: rdma-spec repair ml/user-namespace",
-			"container-refused wrong container guest-a/guest main: Change the pod or the configuration as the message says; see: rdma-spec config show",
-			"container-refused wrong container ml/annotated main: Change the pod or the configuration as the message says; see: rdma-spec config show",
+			"container-memlock wrong container ml/user-namespace main: rdma-spec repair --as-called ml/user-namespace",
+			"container-refused wrong container guest-a/guest main: Change the pod or the policy (FILE) as the message says",
+			"container-refused wrong container ml/annotated main: Change the pod or the policy (FILE) as the message says",
 			"container-hca wrong container listed/without-devices main: kubectl -n listed delete pod without-devices",
 			"container-hostpath wrong container ml/mounted main: Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead",
 		}},
@@ -64,7 +62,8 @@ func TestDoctorOfContainers(t *testing.T) {
 			var lines []string
 			for _, f := range got.Findings {
 				if f.Status == doctor.Wrong || f.Status == doctor.Skipped {
-					cure := flags.ReplaceAllString(f.Cure, "")
+					asCalled := strings.Join([]string{"--config", file, "--root", root, "--runtime-endpoint", r.Socket}, " ")
+					cure := strings.NewReplacer(asCalled, "--as-called", file, "FILE").Replace(f.Cure)
 					lines = append(lines, fmt.Sprintf("%s %s %s: %s", f.Check, f.Status, f.Object, cure))
 				}
 			}

@@ -133,7 +133,7 @@ func writeNPD(stdout io.Writer, findings []doctor.Finding, failed error) error {
 		}
 		line = fmt.Sprintf("%d faults: %s", len(faults), strings.Join(names, ", "))
 	case err != nil:
-		err, line = exitStatus(2), "nothing could be looked at: run rdma-spec doctor as root"
+		err, line = exitStatus(2), "no check could be run: run rdma-spec doctor as root"
 	}
 	if _, failed := fmt.Fprintln(stdout, cut(plainText(line), maxNPD)); failed != nil {
 		return failed

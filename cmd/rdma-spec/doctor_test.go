@@ -50,7 +50,7 @@ func TestDoctor(t *testing.T) {
 		{"a fault first", "--root " + down + " --only hca-answers,port-active", outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n" + why +
 			"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 wrong, 1 ok\n"}},
 		{"unknown is not known", "--root " + unread + " --only port-active", outcome{3, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n",
-			"rdma-spec: 1 unknown\nrdma-spec: nothing could be looked at: see what is unknown\n"}},
+			"rdma-spec: 1 unknown\nrdma-spec: no check could be run: the results list why\n"}},
 		{"unknown is not a fault", "--root " + unread + " --only port-active,hca-answers", outcome{0, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n" +
 			"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 unknown, 1 ok\n"}},
 		{"no such check", "--only ports", outcome{2, "", "rdma-spec: --only: there is no check and no family \"ports\": rdma-spec doctor --list has them; see 'rdma-spec doctor --help'\n"}},
@@ -59,7 +59,7 @@ func TestDoctor(t *testing.T) {
 		{"npd: healthy", "-o npd --root " + healthy, outcome{0, "RDMA is well\n", ""}},
 		{"npd: one fault", "-o npd --root " + down, outcome{1, "port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n", ""}},
 		{"npd: two faults", "-o npd --root " + two, outcome{1, "2 faults: port-active, netns-mode\n", ""}},
-		{"npd: unknown", "-o npd --root " + unread + " --only port-active", outcome{2, "nothing could be looked at: run rdma-spec doctor as root\n", ""}},
+		{"npd: unknown", "-o npd --root " + unread + " --only port-active", outcome{2, "no check could be run: run rdma-spec doctor as root\n", ""}},
 		{"npd: no such node", "-o npd --root /nowhere", outcome{2, "open /nowhere/: no such file or directory\n", ""}},
 
 		{"prometheus", "-o prometheus --root " + down + " --only port-active,hca-answers", outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong or unknown.

@@ -33,12 +33,12 @@ func newExplainCommand() *cobra.Command {
 		Short: "Explain what the plugin does with the containers of a manifest",
 		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container,
 by which signal, which rule applies and what it gets, or the error that its creation fails
-with. The decision is the plugin's own. -o json also has what is added to each container's OCI
+with. The decision is the plugin's own. -o json also shows what is added to each container's OCI
 spec. The manifest may hold anything with a pod template: Pods, Deployments, Jobs, Volcano
 Jobs, MPIJobs, Lists …
 
 There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA driver injects
-verbs devices, which only the node knows. The third is for containers with an extended resource
+verbs devices, which only the node can tell. The third is for containers with an extended resource
 or a DRA claim. --assume-devices decides it: globs of resources for extended resources, and
 globs that begin with claim/ for DRA claims. What matches is assumed to bring verbs devices,
 and the rest to bring none.
@@ -57,7 +57,7 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST`, YAML or JSON; - for standard input")
-	f.StringVar(&o.config, "config", "", "configuration `FILE`; without it "+defaultConfig+" if it exists, else the defaults")
+	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default "+defaultConfig+" if it exists, else the built-in defaults")
 	f.StringSliceVar(&o.hcas, "hca", nil, "explain for a node with HCAs of these `NAMES`, all ACTIVE, instead of this node")
 	f.StringSliceVar(&o.assume, "assume-devices", nil, "assume that resources that match these `GLOBS` bring verbs devices, and others none; claim/NAME is for DRA claims")
 	addRootFlag(f, &o.root, "the node's HCAs")

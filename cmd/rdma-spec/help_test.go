@@ -132,6 +132,7 @@ func TestCompletion(t *testing.T) {
 		"mlx5_0 mlx5_1":                {"explain", "--root", root, "--hca", ""},
 		"mlx5_1,mlx5_0":                {"explain", "--root", root, "--hca", "mlx5_1,"},
 		"none all mlx5_0 mlx5_1":       {"generate", "--root", root, "--devices", ""},
+		"all mlx5_0 mlx5_1":            {"cdi", "generate", "--root", root, "--devices", ""},
 		"containerd docker crio nodeadm talos bottlerocket systemd": {"generate", "--for", ""},
 	} {
 		if got := completions(t, args...); !strings.HasPrefix(got, want) {

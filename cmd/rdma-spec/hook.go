@@ -23,14 +23,14 @@ func newHookCommand() *cobra.Command {
 	var o hook.Options
 	memlock := &cobra.Command{
 		Use:   "memlock",
-		Short: "Raise memlock of a container that a runtime makes",
+		Short: "Raise memlock of a container that a runtime creates",
 		Long: `Raise RLIMIT_MEMLOCK of a container's first process. An OCI runtime runs this as a createRuntime
-hook, with the container's state on standard input. rdma-hook is the same as a program of its own
-that starts faster; CDI files of 'rdma-spec cdi generate' name it.
+hook, with the container's state on standard input. rdma-hook is the same hook as a separate
+program, which starts faster; the files of 'rdma-spec cdi generate' name it.
 
 The process is raised only if it is in the cgroup that the bundle's config.json names. No limit is
-lowered. Nothing is changed where config.json names RLIMIT_MEMLOCK, where CRI has made the
-container, and for sandboxed runtimes.
+lowered. The hook changes nothing if config.json sets RLIMIT_MEMLOCK, if CRI created the container,
+or if the runtime is sandboxed.
 
 Runtimes discard what a hook writes. So an error is also a line in the journal:
 journalctl -t rdma-hook. The exit status is 0 all the same, and the container starts. With

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rdma-spec is the tool of whoever runs RDMA nodes: it lists HCAs and running RDMA containers, repairs containers, explains what
+// Command rdma-spec is the tool for administrators of RDMA nodes: it lists HCAs and running RDMA containers, repairs containers, explains what
 // the plugin nri-rdma does with a pod, checks its configuration, and writes base specs for runtimes without NRI.
 //
 // Results go to stdout, everything else to stderr. The exit status is 0 when all is well, 1 when it found a problem, 2 for a wrong call,

@@ -34,16 +34,16 @@ func (o nodeOptions) answersWithin() time.Duration { return max(cri.AnswersWithi
 func (o *nodeOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.config, "config", "", "judge by this configuration `FILE` instead of the policy in force")
 	addRootFlag(f, &o.root, "the node's sys, proc, run, etc and var")
-	f.StringVar(&o.endpoint, "runtime-endpoint", "", "the CRI `SOCKET` of the only runtime to ask")
+	f.StringVar(&o.endpoint, "runtime-endpoint", "", "ask only the runtime with this CRI `SOCKET`")
 }
 
 // What status and repair share in their help.
 const (
 	whichPolicy = `The policy is the one in force, which the registered plugin writes to
-` + inforce.File + `. Where no plugin runs, name a configuration with
---config. The defaults are never assumed.`
-	whichRuntime = `The runtimes are all that serve CRI at the usual places, unless --runtime-endpoint,
-CONTAINER_RUNTIME_ENDPOINT or /etc/crictl.yaml names one.`
+` + inforce.File + `. If no plugin runs, name a configuration with --config.
+The defaults are never assumed.`
+	whichRuntime = `All runtimes that serve CRI at the usual paths are asked. To ask only one, name it with
+--runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT or /etc/crictl.yaml.`
 )
 
 // judgedBy names the policy that containers are judged by.

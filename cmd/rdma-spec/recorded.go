@@ -15,10 +15,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
 
-// statusAnswer is the file in which a copy of a node has what status found there.
+// statusAnswer is the file in a copy of a node that contains what status found on the node.
 const statusAnswer = "status.json"
 
-// recordedSurvey is a survey in a copy.
+// recordedSurvey is a survey as a copy of a node contains it.
 type recordedSurvey struct {
 	survey
 	Failed int `json:"failed"`
@@ -39,7 +39,7 @@ func (o nodeOptions) recordStatus(surveyed func() (*survey, error)) (doctor.Answ
 	return doctor.AnswerOf(recordedSurvey{*found, found.failed}, nil), nil
 }
 
-// recordedStatus returns what status found on the node that the root is a copy of. recorded is false where the root is no copy of
+// recordedStatus returns what status found on the node that the root is a copy of. recorded is false where the root is not a copy of
 // rdma-spec collect.
 func (o nodeOptions) recordedStatus() (found *survey, recorded bool, err error) {
 	answer, recorded, err := o.recordedAnswer()

@@ -36,9 +36,10 @@ func newRepairCommand() *cobra.Command {
 		Long: `Raise RLIMIT_MEMLOCK of every process of the RDMA containers that run on this node, or of
 those in the named pods, to what the policy gives them. Then raise it in the specs that
 containerd stores, so that processes of later execs have it as well. No process is restarted:
-the new limit counts from its next memory registration on. No limit is lowered.
+the new limit applies from its next memory registration on. No limit is lowered.
 
-repair does not change capabilities and devices of a running container: recreate the pod.
+repair cannot change the capabilities or the devices of a running container: to change those,
+recreate the pod.
 
 ` + whichPolicy + `
 
@@ -46,7 +47,7 @@ repair does not change capabilities and devices of a running container: recreate
 
 repair needs the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1 if
 something could not be raised or, with --dry-run, if there is something to raise. It is 3 if
-the node, or one of its containers, cannot be looked at.`,
+the node or one of its containers cannot be examined.`,
 		Example: `  rdma-spec repair --dry-run
   rdma-spec repair
   rdma-spec repair ml/train-0 ml/train-1`,

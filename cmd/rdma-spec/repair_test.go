@@ -25,7 +25,7 @@ import (
 
 const eightMiB = spec.Limit(8 << 20)
 
-// lowNode is a node with containers that are below policy, one that is not, and one that is no RDMA container.
+// lowNode is a node with containers that are below policy, one that is not, and one that is not an RDMA container.
 func lowNode() (processes *limitstest.Kernel, containers []critest.Container) {
 	processes = &limitstest.Kernel{Table: map[int]*limitstest.Process{}}
 	for n, soft := range map[int][]spec.Limit{

@@ -21,10 +21,10 @@ const (
 	readsArchives = "reads-archives"
 )
 
-// addRootFlag adds the flag --root to a command that only reads the node: it names a folder, or an archive of rdma-spec collect. What is
-// read there completes "read … below this folder".
+// addRootFlag adds the flag --root to a command that only reads the node: it names a folder, or an archive of rdma-spec collect. The
+// text says what is read there: "the node's sys and dev".
 func addRootFlag(f *pflag.FlagSet, root *string, what string) {
-	f.StringVar(root, rootFlag, "/", "find "+what+" below this `DIR`, or in FILE.tar.gz from rdma-spec collect")
+	f.StringVar(root, rootFlag, "/", "read "+what+" below this `DIR`, or from FILE.tar.gz of rdma-spec collect")
 	if err := f.SetAnnotation(rootFlag, readsArchives, nil); err != nil {
 		panic(err) // the flag was added a line above
 	}
@@ -67,7 +67,7 @@ func onSignal(do func()) (stop func()) {
 			do()
 			signal.Reset()
 			if number, ok := s.(syscall.Signal); ok {
-				_ = syscall.Kill(os.Getpid(), number) // it ends the program as if nobody had waited for it
+				_ = syscall.Kill(os.Getpid(), number) // it ends the program, as without a handler
 			}
 		}
 	}()

@@ -20,10 +20,10 @@ const (
 	stateOK      state = "ok"
 	stateBelow   state = "below"   // it has less than the policy gives
 	stateRefused state = "refused" // the policy would refuse it, and it runs
-	stateUnknown state = "unknown" // the runtime or the kubelet does not say enough
+	stateUnknown state = "unknown" // the runtime or the kubelet does not provide enough information
 )
 
-// runningContainer is an RDMA container that runs, or a container that cannot be looked at.
+// runningContainer is a running RDMA container, or a container that cannot be examined.
 type runningContainer struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`

@@ -29,10 +29,10 @@ The states are:
   ok       the container has what the policy gives
   below    the container, or its stored spec, has less than the policy gives
   refused  the policy would refuse the container if it were created now
-  unknown  the runtime or the kubelet does not say enough
+  unknown  the runtime or the kubelet does not provide enough information
 
-MEMLOCK is one limit where the soft and the hard limit are equal, else SOFT/HARD. IPC_LOCK
-is "no" in a user namespace, where the kernel does not count it.
+MEMLOCK shows one limit if the soft and the hard limit are equal, and SOFT/HARD otherwise.
+IPC_LOCK is "no" in a user namespace, where the kernel does not count it.
 
 ` + whichPolicy + `
 
@@ -40,8 +40,8 @@ is "no" in a user namespace, where the kernel does not count it.
 
 With --root FILE.tar.gz, show what status found on the node that rdma-spec collect copied.
 
-The exit status is 1 if a container is below or refused, and 3 if the node, or one of its
-containers, cannot be looked at.`,
+The exit status is 1 if a container is below or refused, and 3 if the node or one of its
+containers cannot be examined.`,
 		Example: `  rdma-spec status
   rdma-spec status ml/train-0
   rdma-spec status -o json | jq '.containers[] | select(.state != "ok")'`,

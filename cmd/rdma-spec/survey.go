@@ -30,7 +30,7 @@ type survey struct {
 	APIVersion string             `json:"apiVersion"`
 	Policy     judgedBy           `json:"policy"`
 	Runtimes   []servingRuntime   `json:"runtimes"`
-	Containers []runningContainer `json:"containers"` // the RDMA containers, and those that cannot be looked at
+	Containers []runningContainer `json:"containers"` // the RDMA containers, and those that cannot be examined
 	Notes      []string           `json:"notes,omitempty"`
 
 	failed   int             // containers that are unknown
@@ -235,11 +235,11 @@ func (s *surveyor) limits(r *runningContainer) {
 		r.Notes = append(r.Notes, unseen)
 	}
 	if len(r.reading.Processes) == 0 && r.reading.SpecSets {
-		r.Notes = append(r.Notes, "memlock is what its spec says")
+		r.Notes = append(r.Notes, "the memlock shown is that of its spec")
 	}
 }
 
-// judge compares what containers have with what they are given. What is low counts if it still is on a second look.
+// judge compares what containers have with what they are given. A limit counts as low only if a second look finds it low as well.
 func (s *surveyor) judge(ctx context.Context, containers []runningContainer) {
 	low := func(r *runningContainer) bool { return r.Wanted != nil && r.reading.Low(r.Wanted.Memlock) > 0 }
 	if slices.ContainsFunc(containers, func(r runningContainer) bool { return low(&r) }) {

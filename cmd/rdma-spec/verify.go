@@ -26,12 +26,12 @@ func newVerifyCommand() *cobra.Command {
 		Long: `Try, inside a container, what an RDMA program needs. verify reads memlock and CAP_IPC_LOCK,
 opens the verbs devices and rdma_cm, finds the GIDs of the container's network namespace, and
 registers memory with each HCA through the kernel's verbs interface. That needs no library in
-the image. HCAs whose driver it does not know (it knows mlx5, mlx4, rxe and siw) are unknown,
-and it locks memory instead, which the kernel limits in the same way.
+the image. It supports the drivers mlx5, mlx4, rxe and siw. With other drivers it locks memory
+instead, which the kernel limits in the same way.
 
-Each fact is one line. FAIL begins a line about what makes RDMA fail, with the remedy, and ? one
-about what cannot be told from here. The last line is the verdict: what "Couldn't allocate MR"
-would be caused by in this container.
+Each fact is one line. It begins with FAIL if it makes RDMA fail, and then names the remedy. It
+begins with ? if verify cannot find out. The last line is the verdict: the cause of "Couldn't
+allocate MR" in this container.
 
 The program is static: copy it into a running container with kubectl cp, or mount it. It has
 the limits of its parent, so with kubectl exec it shows the limits of an exec. It also reads
@@ -60,7 +60,7 @@ The exit status is 1 if RDMA would fail.`,
 	return cmd
 }
 
-// verify tries a container and writes what it found. pid is the process whose limits count beside the own ones, 0 for the one that is
+// verify tries a container and writes what it found. pid is the process whose limits count beside its own, 0 for the one that is
 // found.
 func verify(w io.Writer, c container, size spec.Limit, pid int, format string) error {
 	v := verification{container: c, image: c.root, size: size, verified: verified{APIVersion: apiVersion}}

@@ -68,7 +68,7 @@ func (v *verification) devices() []heldHCA {
 	return held
 }
 
-// openVerbs opens a verbs device. That of another container cannot be opened from here, whatever that container may.
+// openVerbs opens a verbs device. A device of another container cannot be opened from here, even if that container can open it.
 func (v *verification) openVerbs(h *heldHCA, exclusive bool) {
 	of := ""
 	if h.known {
@@ -135,7 +135,7 @@ func openRemedy(err error, elsewhere bool) (cause, string) {
 	case errors.Is(err, unix.EACCES):
 		return causeMode, "its file mode does not let this user open it: it should have mode 0666 on the node"
 	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):
-		return causeDevice, "the node has no such device anymore: recreate the pod"
+		return causeDevice, "the device no longer exists on the node: recreate the pod"
 	}
 	return causeDevice, err.Error()
 }

@@ -30,9 +30,9 @@ ok    ` + locked + `device: the container has no usable HCA, so no memory can be
 		"devices that do not open": {mlx5Node().Files(), map[string]error{"uverbs0": unix.EPERM, "uverbs1": unix.EACCES, "uverbs10": unix.ENXIO, "rdma_cm": unix.EPERM}, `
 FAIL  /dev/infiniband/uverbs0: the container's device cgroup does not permit it: a mount alone gives no access; take the device from a device plugin or by the annotation
 FAIL  /dev/infiniband/uverbs1: its file mode does not let this user open it: it should have mode 0666 on the node
-FAIL  /dev/infiniband/uverbs10: the node has no such device anymore: recreate the pod
+FAIL  /dev/infiniband/uverbs10: the device no longer exists on the node: recreate the pod
 FAIL  /dev/infiniband/rdma_cm: the container's device cgroup does not permit it: a mount alone gives no access; take the device from a device plugin or by the annotation
-ok    ` + locked + `device cgroup: the container may not open the HCA, so no memory can be registered; also: file mode, device
+ok    ` + locked + `device cgroup: the container cannot open the HCA, so no memory can be registered; also: file mode, device
 `},
 		"no ACTIVE port": {down.Files(), map[string]error{"uverbs0": nil, "rdma_cm": nil}, `
 ok    /dev/infiniband/uverbs0: opened: mlx5_0, port 1 DOWN
@@ -45,7 +45,7 @@ port down: no port carries traffic; this does not prevent a registration, but co
 FAIL  /dev/infiniband/uverbs0: the container's device cgroup does not permit it: a mount alone gives no access; take the device from a device plugin or by the annotation
 FAIL  /dev/infiniband/uverbs7: its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA into the pod's namespace, or run rdma system set netns shared on the node
 ok    /dev/infiniband/rdma_cm: opened
-ok    ` + locked + `device cgroup: the container may not open the HCA, so no memory can be registered; also: namespace
+ok    ` + locked + `device cgroup: the container cannot open the HCA, so no memory can be registered; also: namespace
 `},
 		"a device that sysfs does not name": {hcatest.Files{"sys/class/": "", "dev/": ""}, map[string]error{"uverbs0": nil}, `
 ok    /dev/infiniband/uverbs0: opened

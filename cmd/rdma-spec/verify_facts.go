@@ -31,7 +31,7 @@ type judgement string
 const (
 	good    judgement = "ok"
 	note    judgement = "note"    // neither good nor bad: not there, and not needed by all programs
-	unknown judgement = "unknown" // cannot be told from here, which is no fault
+	unknown judgement = "unknown" // verify cannot find out, which is not a fault
 	bad     judgement = "fail"    // RDMA would fail
 )
 
@@ -78,7 +78,7 @@ type verification struct {
 	verified
 	size      spec.Limit
 	image     string // the folder that shows the files of the container whose programs are judged
-	elsewhere bool   // this container is another than that one, and may open other devices
+	elsewhere bool   // this container is not that one, and can open other devices
 }
 
 func (v *verification) add(about check, is judgement, format string, args ...any) {
@@ -127,5 +127,5 @@ func (v *verification) mayLock() bool {
 	return v.IPCLock || v.Memlock == nil || v.Memlock.Soft >= v.size
 }
 
-// memlockRemedy is how a container gets a sufficient memlock. A process cannot raise its own.
+// memlockRemedy explains how a container gets a sufficient memlock. A process cannot raise its own.
 const memlockRemedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node"

@@ -60,7 +60,7 @@ func (v *verification) find(pattern string) string {
 	return ""
 }
 
-// sharedMemory tells how large /dev/shm is, for NCCL and others who pass messages through it.
+// sharedMemory adds the fact about the size of /dev/shm, through which NCCL and others pass messages.
 func (v *verification) sharedMemory() {
 	const mebibyte = 1 << 20
 	size, mounted := v.shared(filepath.Join(v.image, "dev/shm"))

@@ -24,7 +24,7 @@ type targetLimit struct {
 }
 
 // target reads the limits of the process that the user names, or of process 1: that is the container's first process, or in an ephemeral
-// container the first one of the target's. It is no target where it is the program itself, the pod's pause, or the node's init.
+// container the first one of the target's. There is no target where it is the program itself, the pod's pause, or the node's init.
 func (v *verification) target(pid int) error {
 	named := pid != 0
 	if !named {

@@ -23,7 +23,7 @@ const (
 	causePort       cause = "portDown"
 )
 
-// meanings are what the causes prevent, the first to be named first: those that prevent a registration, those that come before it,
+// meanings are what the causes prevent, the most important first: those that prevent a registration, those that come before it,
 // and those that come after it.
 var meanings = []struct {
 	cause       cause
@@ -32,14 +32,14 @@ var meanings = []struct {
 	{causeMemlock, "memlock", `"Couldn't allocate MR" is caused by RLIMIT_MEMLOCK`},
 	{causeMemory, "memory", `"Couldn't allocate MR" is caused by a lack of memory that can be pinned`},
 	{causeRDMACgroup, "rdma cgroup", `"Couldn't allocate MR" and the like are caused by the limit rdma.max of the cgroup`},
-	{causeCgroup, "device cgroup", "the container may not open the HCA, so no memory can be registered"},
-	{causeMode, "file mode", "the container's user may not open the HCA, so no memory can be registered"},
+	{causeCgroup, "device cgroup", "the container cannot open the HCA, so no memory can be registered"},
+	{causeMode, "file mode", "the container's user cannot open the HCA, so no memory can be registered"},
 	{causeDevice, "device", "the container has no usable HCA, so no memory can be registered"},
 	{causeNamespace, "namespace", "the HCA, or all of its addresses, belong to another network namespace; this does not prevent a registration, but connections"},
 	{causePort, "port down", "no port carries traffic; this does not prevent a registration, but connections"},
 }
 
-// conclusion is what "Couldn't allocate MR" would be caused by.
+// conclusion is the cause of "Couldn't allocate MR".
 type conclusion struct {
 	Causes []cause `json:"causes"` // empty: nothing was found
 	Text   string  `json:"text"`
@@ -69,7 +69,7 @@ func (v *verification) verdict() conclusion {
 	return found
 }
 
-// tried says how far the finding that nothing is wrong goes.
+// tried returns what was tried where no fault was found.
 func (v *verification) tried() string {
 	done := func(about check) bool {
 		return slices.ContainsFunc(v.Facts, func(f fact) bool { return f.Check == about && f.Verdict == good })

@@ -170,7 +170,7 @@ func (r *release) help(program string) ([]packages.Section, error) {
 			return nil, err
 		}
 		if seen[text] {
-			continue // a word that is no subcommand: its help is that of the command
+			continue // not a subcommand: its help is that of the command
 		}
 		seen[text] = true
 		sections = append(sections, packages.Section{Command: strings.Join(command, " "), Help: text})

@@ -51,7 +51,7 @@ func (p *Processes) forking(pid int) []thread {
 	return threads
 }
 
-// awaitForks returns when no thread can be in a fork any more that it was in when its process was raised.
+// awaitForks returns when no thread can still be in a fork that it was in when its process was raised.
 func (p *Processes) awaitForks(ctx context.Context, threads []thread) {
 	for waited := time.Duration(0); len(threads) > 0 && waited < forkPatience && ctx.Err() == nil; waited += forkStep {
 		p.kernel.Pause(ctx, forkStep)

@@ -30,7 +30,7 @@ func (p *Processes) is(pid int, member Membership) bool {
 // ErrGone if there is no such process.
 //
 // As long as the pidfd's process holds its ID, all that was asked and done by that ID was about that process. So that is asked
-// last; if it does not hold it any more, a stranger may have been hit. To tell whether one was, the limit is raised in two steps, and
+// last; if it no longer holds it, a stranger may have been hit. To tell whether one was, the limit is raised in two steps, and
 // first to a value that nobody else has.
 func (p *Processes) RaiseOne(pid int, want spec.Limit, member Membership) (raised bool, err error) {
 	process, err := p.kernel.Open(pid)

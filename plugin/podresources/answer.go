@@ -37,7 +37,7 @@ func (e *unknownPodError) Error() string {
 	return fmt.Sprintf("the kubelet does not know pod %s/%s", e.namespace, e.pod)
 }
 
-// errMalformed is an answer that is no message of the API.
+// errMalformed is the error for an answer that is not a message of the API.
 var errMalformed = errors.New("the kubelet's answer is not in the form of the pod resources API, version 1")
 
 // readAnswer finds a pod in the text of an answer to Get or List. Only that pod is decoded: a node can have thousands. Two pods

@@ -40,7 +40,7 @@ const (
 type Options struct {
 	Socket string        // the kubelet's socket; DefaultSocket on the node itself
 	Budget time.Duration // how long a look-up may take in all; 0 is 300 ms
-	// OnChange, if given, is called when the kubelet is not asked any more because look-ups failed, and when it has answered again.
+	// OnChange, if given, is called when the kubelet is no longer asked because look-ups failed, and when it has answered again.
 	// It must not call the Client.
 	OnChange func(open bool)
 }

@@ -80,7 +80,7 @@ func plain(devices ...Device) Container {
 	return c
 }
 
-// unknownAttacks are made to have more where the kubelet does not tell which resources a container holds: in an ordinary init container,
+// unknownAttacks are made to have more where the kubelet does not report which resources a container holds: in an ordinary init container,
 // or by a DRA claim. What a container gets then is the least of what the rules give that might match.
 func unknownAttacks() []attack {
 	rule := func(gives string) string { return "rules: [{name: a, match: {resources: [rdma/a]}, " + gives + "}]" }

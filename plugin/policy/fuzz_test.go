@@ -93,7 +93,7 @@ func fixedNode(t testing.TB) Node {
 	return changed(func(*hca.Node) {})(t)
 }
 
-// What the kubelet does not tell never gives more than any answer that it might have given. Whoever asks for nothing is refused only
+// What the kubelet does not report never gives more than any answer that it might have given. Whoever asks for nothing is refused only
 // where every answer refuses.
 func FuzzUnknown(f *testing.F) {
 	for seed := range uint64(500) {
@@ -211,7 +211,7 @@ func FuzzDecide(f *testing.F) {
 			known, ok := inventory.Lookup(dev.Number)
 			switch {
 			case !ok || known != dev || dev.Problem != "":
-				t.Errorf("%v is no sound device of the node", dev)
+				t.Errorf("%v is not a sound device of the node", dev)
 			case (dev.Kind == hca.KindUMAD || dev.Kind == hca.KindISSM) && !fabric:
 				t.Errorf("%v without a rule that says so", dev)
 			case dev.HCA != "" && dev.HCA != "mlx5_0" && dev.HCA != "mlx5_1":

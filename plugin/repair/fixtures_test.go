@@ -163,7 +163,7 @@ func (s *storedSpecs) Read(_ context.Context, container string) ([]byte, error) 
 type kubelet struct {
 	mu       sync.Mutex
 	names    map[string][]string // by pod
-	unlisted map[string]bool     // pods whose resources it does not tell all
+	unlisted map[string]bool     // pods whose resources it does not report all
 	down     bool
 	unknown  map[string]bool // pods that it does not know
 	asked    map[string]int

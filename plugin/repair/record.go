@@ -97,7 +97,7 @@ func (e *recorded) bytes() int {
 }
 
 // record holds the containers that were listed or created, whatever the policy says of them, since a later policy may say more. The
-// runtime does not tell when one is gone: the pass forgets it when it has no processes.
+// runtime does not report when one is gone: the pass forgets it when it has no processes.
 type record struct {
 	began      time.Time
 	mu         sync.Mutex

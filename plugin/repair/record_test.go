@@ -22,7 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
-// A container comes back as it was, but for devices that are no signal.
+// A container comes back as it was, except for devices that are not a signal.
 func TestRecordKeepsAll(t *testing.T) {
 	full := policy.Container{
 		Namespace: "ml", Pod: "train-0", Name: "main", RuntimeHandler: "runc", HostNetwork: true, MemoryLimit: math.MaxInt64 - 1,

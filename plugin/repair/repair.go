@@ -106,7 +106,7 @@ func (r *Repair) Use(p *policy.Policy) {
 		return
 	}
 	if isOff(r.policy.Swap(p)) && !isOff(p) {
-		r.Log.Info("repair is on, for containers that are created from now on: to include those that run already, restart the plugin")
+		r.Log.Info("repair is on, for containers that are created from now on: to include the running ones, restart the plugin")
 	}
 	r.passNow()
 }

@@ -56,7 +56,7 @@ func TestApplyFaultsOfOneContainer(t *testing.T) {
 	}
 }
 
-// Containers that come and go are no sign of a sick containerd, however many there are in a row.
+// Containers that come and go are not a sign of a sick containerd, however many there are in a row.
 func TestApplyToManyThatAreGone(t *testing.T) {
 	client := newClient(t, Options{Address: storedspectest.NewServer(t).Socket})
 	for range 2 * breaker.Failures {

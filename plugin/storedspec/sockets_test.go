@@ -50,7 +50,7 @@ func TestFindSockets(t *testing.T) {
 		{name: "k0s", sockets: []string{k0s}, want: []string{k0s}},
 		{name: "several", sockets: []string{k0s, k3s, usual}, want: []string{usual, k3s, k0s}},
 		{name: "a link to another", sockets: []string{k3s}, link: usual, want: []string{usual}},
-		{name: "a file is no socket", files: []string{usual}, sockets: []string{k3s}, want: []string{k3s}},
+		{name: "a file is not a socket", files: []string{usual}, sockets: []string{k3s}, want: []string{k3s}},
 		{name: "not there yet", files: []string{"/run/k3s/containerd/config"}},
 		{name: "the address wins", sockets: []string{usual, "/opt/c.sock"}, address: "/opt/c.sock", want: []string{"/opt/c.sock"}},
 		{name: "the address alone counts", sockets: []string{usual}, address: "/opt/c.sock"},

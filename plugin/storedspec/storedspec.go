@@ -47,7 +47,7 @@ type Options struct {
 	// Budget bounds each call, all tries together; 0: DefaultBudget. Where the caller's context has a deadline, a quarter of the time
 	// up to it is kept for the caller.
 	Budget time.Duration
-	// OnChange, if given, is called when containerd is not asked any more because it failed three times in a row, and when it has
+	// OnChange, if given, is called when containerd is no longer asked because it failed three times in a row, and when it has
 	// answered again. It must not call the Client.
 	OnChange func(open bool)
 }

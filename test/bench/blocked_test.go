@@ -59,7 +59,7 @@ func (b *blockedFile) hold() {
 	}
 }
 
-// release lets all reads go on, and holds up none any more. It gives how many waited at the same time.
+// release lets all reads go on, and no longer holds up any. It gives how many waited at the same time.
 func (b *blockedFile) release(t testing.TB) int {
 	t.Helper()
 	b.mu.Lock()

@@ -67,7 +67,7 @@ func TestClusterAdmission(t *testing.T) {
 	t.Run("RDMA is forbidden", func(t *testing.T) { testForbidden(t, c) })
 }
 
-// testListEdited: what is added to the list counts, and what is removed counts no more. All signs of globs are understood.
+// testListEdited: what is added to the list counts, and what is removed no longer counts. All signs of globs are understood.
 func testListEdited(t *testing.T, c *cluster.Cluster, policy string) {
 	apply(t, c, edited(t, policy, `["c.example/shared_*", "a.example/h?_[a-c]", "b.*"]`))
 	awaitAdmission(t, c, "c.example/shared_cx5", true)

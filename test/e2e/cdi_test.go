@@ -78,7 +78,7 @@ func ctrRun(t *testing.T, user int) string {
 		"--device", cdiDevice, node.ImageName("busybox"), name, "/bin/busybox", "sh", "-c", lockInside)
 }
 
-// runOnNode runs a program, and returns its standard output. That it exits with 1 is no error: so does a container that could not lock.
+// runOnNode runs a program, and returns its standard output. Exit status 1 is not an error: a container that could not lock exits with it.
 func runOnNode(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

@@ -90,7 +90,7 @@ func testAll(t *testing.T, n *bareNode) {
 	}
 }
 
-// A plugin that has no index is no harm as long as NRI is off; with NRI on, CRI does not start because of it, and no check of the
+// A plugin that has no index does no harm as long as NRI is off; with NRI on, CRI does not start because of it, and no check of the
 // configuration shows that. configure puts everything back, and the daemon serves as before.
 func testPutBack(t *testing.T, n *bareNode) {
 	const harmful = "/opt/nri/plugins/logger"

@@ -38,7 +38,7 @@ type clinic struct {
 	table     []string
 }
 
-// fault is planted. Where its cure is no command, byHand cures it. Some cures end with a restart of containerd that the next one covers.
+// fault is planted. Where its cure is not a command, byHand cures it. Some cures end with a restart of containerd that the next one covers.
 type fault struct {
 	name     string
 	plant    func(c *clinic)

@@ -28,6 +28,6 @@ func Compare(t testing.TB, file, got string) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("differs from %s, which -update writes anew (-want +got):\n%s", file, diff)
+		t.Errorf("differs from %s: run the test with -update to write it again (-want +got):\n%s", file, diff)
 	}
 }

@@ -30,7 +30,7 @@ const lockupLimit = time.Minute
 const lockupSaid = "Kernel panic - not syncing: softlockup"
 
 // emulatedOnly makes an emulated CPU do half of the work for each program that starts. It carries out rep stosb and rep movsb byte by byte,
-// so the kernel, which is told that they are fast, shall clear pages by other means, and not two megabytes at a time; and code that lies at
+// so the kernel, which is told that they are fast, must clear pages by other means, and not two megabytes at a time; and code that lies at
 // the same address in each process is translated once.
 const emulatedOnly = "clearcpuid=rep_good transparent_hugepage=never norandmaps"
 

@@ -14,7 +14,7 @@ import (
 )
 
 // Relay stands between the kubelet and who asks it for pod resources. It notes what is asked, and can be a kubelet that has no Get:
-// Get came with 1.27, could be switched off until 1.35, and cannot any more (the gate KubeletPodResourcesGet is locked).
+// Get came with 1.27, could be switched off until 1.35, and no longer can (the gate KubeletPodResourcesGet is locked).
 type Relay struct {
 	podresources.UnimplementedPodResourcesListerServer
 	kubelet podresources.PodResourcesListerClient

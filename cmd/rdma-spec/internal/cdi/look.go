@@ -52,7 +52,7 @@ type Device struct {
 }
 
 // Look reads all CDI files of the node below a root, in the order of their priority, and compares them with the node's devices. It
-// changes nothing. Nothing found is no error.
+// changes nothing. It is not an error if nothing is found.
 func Look(root string) ([]Found, error) {
 	node, err := hca.Scan(root)
 	if err != nil {

@@ -41,7 +41,7 @@ type Copy struct {
 }
 
 // Take copies what the patterns match on the node below a root. They are those of path.Match, below the root and without a leading slash.
-// What a pattern does not match is not on the node, which is no error. A file that takes longer than the patience is missing: a sick HCA
+// What a pattern does not match is not on the node, which is not an error. A file that takes longer than the patience is missing: a sick HCA
 // blocks who reads its ports.
 func Take(ctx context.Context, root string, patience time.Duration, patterns []string) (*Copy, error) {
 	t := &taker{files: openFiles(root), patience: patience, found: map[string]archive.Entry{}, missing: map[string]string{}}

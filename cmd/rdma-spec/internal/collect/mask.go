@@ -41,7 +41,7 @@ var (
 	userInfo = regexp.MustCompile(`://([^/@\s"']+)@`)
 	// privateKey is a key in PEM.
 	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)(?:-----END|$)`)
-	// plain is a value that is no text: of a TOML or JSON key.
+	// plain is the value of a TOML or JSON key that is not text.
 	plain  = regexp.MustCompile(`^(?:true|false|null)\b`)
 	number = regexp.MustCompile(`^(-?[0-9][0-9.eE+-]*)[ \t]*(?:[,}\]\r\n#]|$)`)
 )

@@ -94,7 +94,7 @@ LimitMEMLOCK=publ1c
 				err = yaml.Unmarshal([]byte(got), new(any))
 			}
 			if err != nil {
-				t.Errorf("it cannot be parsed any more: %v\n%s", err, got)
+				t.Errorf("it can no longer be parsed: %v\n%s", err, got)
 			}
 		})
 	}

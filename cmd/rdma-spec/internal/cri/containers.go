@@ -18,12 +18,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-const (
-	// askAtOnce is how many containers the runtime is asked about at a time.
-	askAtOnce = 8
-	// containerWithin is how long the runtime may take to answer for one container.
-	containerWithin = 5 * time.Second
-)
+// askAtOnce is how many containers the runtime is asked about at a time.
+const askAtOnce = 8
+
+// containerWithin is how long the runtime may take to answer for one container. A test waits less.
+var containerWithin = 5 * time.Second
 
 // Container is a container that runs.
 type Container struct {
@@ -79,7 +78,7 @@ func (r *Runtime) containers(ctx context.Context, only []string) ([]Container, e
 	for i, c := range listed.GetContainers() {
 		pod, known := pods[c.GetPodSandboxId()]
 		if !known || len(only) > 0 && !slices.Contains(only, podName(pod)) {
-			continue // where it is unknown, it has come with its pod since those were listed
+			continue // an unknown pod was created after the pods were listed
 		}
 		asking.Go(func() error {
 			found[i] = r.container(ctx, pod, c)
@@ -114,7 +113,7 @@ func (r *Runtime) pods(ctx context.Context) (map[string]*runtime.PodSandbox, err
 	return pods, nil
 }
 
-// container asks about one container; nil if it has ended. A runtime that does not answer for it is that container's problem.
+// container asks about one container; nil if it has ended. If the runtime does not answer, that is the container's Problem.
 func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed *runtime.Container) *Container {
 	ctx, cancel := context.WithTimeout(ctx, containerWithin)
 	defer cancel()

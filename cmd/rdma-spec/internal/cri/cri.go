@@ -83,7 +83,7 @@ func connect(ctx context.Context, socket string) (*Runtime, error) {
 // Close ends the connection.
 func (r *Runtime) Close() { _ = r.conn.Close() } // nothing is lost with it
 
-// plain puts gRPC's error in the words of whoever runs the node.
+// plain puts gRPC's error in an administrator's words.
 func plain(err error) error {
 	s := status.Convert(err)
 	switch s.Code() {

@@ -5,6 +5,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
 )
@@ -188,6 +190,23 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 	defer cancel()
 	if _, _, err := Connect(ctx, filepath.Join(root, "s"), "/", AnswersWithin); err == nil || !strings.Contains(err.Error(), "did not answer in time") {
 		t.Errorf("%v", err)
+	}
+}
+
+// A runtime that hangs when it is asked about one container still answers for the others.
+func TestContainerThatHangs(t *testing.T) {
+	usual := containerWithin
+	containerWithin = time.Second
+	t.Cleanup(func() { containerWithin = usual })
+	fake := critest.Serve(t, critest.Options{},
+		critest.Container{Namespace: "ml", Pod: "train-0", Name: "main", ID: "a", Hangs: true},
+		critest.Container{Namespace: "ml", Pod: "train-1", Name: "main", ID: "b", Spec: specs.Spec{Linux: &specs.Linux{}}},
+	)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*containerWithin)
+	defer cancel()
+	got, err := Containers(ctx, []*Runtime{connected(t, fake.Socket, "/nowhere")})
+	if err != nil || len(got) != 2 || !errors.Is(got[0].Problem, ErrLate) || got[1].Problem != nil {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

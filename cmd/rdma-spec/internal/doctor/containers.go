@@ -84,17 +84,17 @@ func eachContainer(look func(v *View, c Container, all Containers) []Finding) fu
 }
 
 // judged looks at the RDMA containers where a policy says what they should have.
-func judged(look func(c Container) []Finding) func(*View) []Finding {
+func judged(look func(c Container, policy string) []Finding) func(*View) []Finding {
 	return func(v *View) []Finding {
 		var answer Containers
 		if err := v.Ask(QuestionContainers, &answer); err == nil && answer.Policy == "" && len(answer.Containers) > 0 {
 			return []Finding{unknown("", "No policy is in force, so what containers should have is unknown.")}
 		}
-		return eachContainer(func(_ *View, c Container, _ Containers) []Finding {
+		return eachContainer(func(_ *View, c Container, all Containers) []Finding {
 			if !c.RDMA {
 				return nil
 			}
-			return look(c)
+			return look(c, all.Policy)
 		})(v)
 	}
 }
@@ -137,7 +137,7 @@ func containerChecks() []Check {
 }
 
 // containerIPCLock looks at containers that have the capability, and whose first process does not.
-func containerIPCLock(c Container) []Finding {
+func containerIPCLock(c Container, _ string) []Finding {
 	enough := c.Wanted == nil && !c.Memlock.low() || c.Wanted != nil && c.Memlock != nil && *c.Memlock >= *c.Wanted
 	if !c.AddsLock || c.IPCLock == nil || *c.IPCLock || c.User <= 0 || !c.HostUsers || c.Memlock == nil || enough {
 		return nil
@@ -146,7 +146,7 @@ func containerIPCLock(c Container) []Finding {
 	return []Finding{wrong(c.object(), text, c.Repair)}
 }
 
-func containerMemlock(c Container) []Finding {
+func containerMemlock(c Container, _ string) []Finding {
 	switch {
 	case c.State == "unknown":
 		return []Finding{unknown(c.object(), sentence(c.Problems))}
@@ -165,14 +165,15 @@ func sentence(problems []string) string {
 	return strings.ToUpper(text[:1]) + text[1:] + "."
 }
 
-func containerRefused(c Container) []Finding {
+func containerRefused(c Container, policy string) []Finding {
 	if c.State != "refused" {
 		return nil
 	}
-	return []Finding{wrong(c.object(), sentence(c.Problems), "Change the pod or the configuration as the message says; see: rdma-spec config show")}
+	cure := fmt.Sprintf("Change the pod or the policy (%s) as the message says", policy)
+	return []Finding{wrong(c.object(), sentence(c.Problems), cure)}
 }
 
-func containerHCA(c Container) []Finding {
+func containerHCA(c Container, _ string) []Finding {
 	if !c.Lacks {
 		return nil
 	}

@@ -25,7 +25,7 @@ func containerSightChecks() []Check {
 		{
 			ID: "container-hostpath", Family: "containers", Title: "No container has /dev/infiniband from a hostPath without the right to open it.",
 			Messages: []string{"fi_getinfo: -61"},
-			Why:      "Libraries find devices that the container may not open, and give up.",
+			Why:      "Libraries find devices that the container cannot open, and give up.",
 			Asks:     asks, Look: eachContainer(containerHostPath),
 		},
 		{
@@ -66,10 +66,10 @@ func containerHostPath(_ *View, c Container, _ Containers) []Finding {
 		return nil
 	}
 	if len(c.HCAs) == 0 {
-		text := fmt.Sprintf("%s is mounted from the node, and the container may open none of its HCAs.", strings.Join(c.HostPaths, ", "))
+		text := fmt.Sprintf("%s is mounted from the node, and the container can open none of its HCAs.", strings.Join(c.HostPaths, ", "))
 		return []Finding{wrong(c.object(), text, "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead")}
 	}
-	text := fmt.Sprintf("%s is mounted from the node, and the container may open only %s.", strings.Join(c.HostPaths, ", "), strings.Join(c.HCAs, ", "))
+	text := fmt.Sprintf("%s is mounted from the node, and the container can open only %s.", strings.Join(c.HostPaths, ", "), strings.Join(c.HCAs, ", "))
 	return []Finding{wrong(c.object(), text, "Remove the hostPath volume from the pod: the device plugin gives the devices")}
 }
 
@@ -167,7 +167,7 @@ func containerProvider(v *View, c Container, _ Containers) (found []Finding) {
 	return found
 }
 
-// containerDevices tells: it is no fault.
+// containerDevices reports what is not a fault.
 func containerDevices(v *View, c Container, _ Containers) []Finding {
 	node, err := v.HCAs()
 	if err != nil || !c.RDMA || c.AllDevices || len(c.HCAs) == 0 || len(c.HCAs) >= len(node.HCAs) {
@@ -202,7 +202,7 @@ func containerGIDIndex(v *View, c Container, _ Containers) (found []Finding) {
 	return found
 }
 
-// containerSharedMemory tells: it is no fault.
+// containerSharedMemory reports what is not a fault.
 func containerSharedMemory(_ *View, c Container, _ Containers) []Finding {
 	if !c.Seen || !c.RDMA || c.SharedMem == nil || *c.SharedMem > SmallSharedMemory {
 		return nil

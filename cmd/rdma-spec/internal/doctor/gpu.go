@@ -177,7 +177,7 @@ func acs(config []byte) (control uint16, found bool) {
 	return 0, false
 }
 
-// distances tells of GPUs without an HCA below their host bridge. That is how the machine is built, and not a fault.
+// distances reports GPUs without an HCA below their host bridge. That is how the machine is built, and not a fault.
 func distances(v *View) []Finding {
 	gpus, hcas, nothing := gpuNode(v)
 	if nothing != nil {

@@ -18,7 +18,7 @@ func hcaChecks() []Check {
 		ID: "hca-answers", Family: "hca",
 		Title:    "Each HCA answers.",
 		Messages: []string{"mlx5_cmd_out_err", "wait_func: timeout. Will cause a leak of a command resource"},
-		Why:      "An HCA whose firmware does not answer hangs whoever asks it: programs that open it, and monitoring.",
+		Why:      "An HCA whose firmware does not answer blocks every program that asks it: those that open it, and monitoring.",
 		Look:     eachHCA(func(*View, hca.HCA) []Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca",
@@ -121,7 +121,7 @@ func zeroGUID(v *View, h hca.HCA) []Finding {
 
 // setGUID returns the commands that give a virtual function a GUID: one that is made of its parent's, marked as assigned locally.
 func setGUID(v *View, h hca.HCA) string {
-	const general = "Set node_guid and port_guid of the virtual function with \"ip link set\" on its physical function, and bind its driver anew."
+	const general = "Set node_guid and port_guid of the virtual function with \"ip link set\" on its physical function, and bind its driver again."
 	node, err := v.HCAs()
 	if err != nil {
 		return general

@@ -139,7 +139,7 @@ func refusedModules(v *View) []Finding {
 		if loaded, err := v.Exists("sys/module/" + refused[1]); loaded || err != nil {
 			continue
 		}
-		cure := "Install the module's package anew, after the one of OFED or DOCA, and: modprobe " + refused[1]
+		cure := "Install the module's package again, after the one of OFED or DOCA, and: modprobe " + refused[1]
 		if refused[1] == "nvidia_peermem" {
 			cure = "Rebuild the GPU driver now that OFED or DOCA is installed (with the GPU operator, delete the node's driver pod), and: modprobe nvidia_peermem"
 		}

@@ -38,7 +38,7 @@ func TestAboutRDMA(t *testing.T) {
 	}
 }
 
-// A denial of long ago is not a fault any more, and what is denied now is.
+// A denial of long ago is no longer a fault. A denial of now is one.
 func TestDenialsEnd(t *testing.T) {
 	line := kernelLine{100, `audit: type=1400 apparmor="DENIED" operation="open" name="/dev/infiniband/uverbs0"`}
 	for now, want := range map[float64]int{3600: 1, 3701: 0} {

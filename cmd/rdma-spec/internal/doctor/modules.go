@@ -22,7 +22,7 @@ func moduleChecks() []Check {
 		ID: "hca-driver", Family: "modules",
 		Title:    "Each RDMA card has its driver.",
 		Messages: []string{"Failed loading kernel module mlx5_ib", "No IB devices found"},
-		Why:      "Without its driver, a card is no HCA.",
+		Why:      "Without its driver, a card is not an HCA.",
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", "sys/module/*",
 			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/physfn", pciDevices + "*/vendor", pciDevices + "*/device", pciDevices + "*/class",

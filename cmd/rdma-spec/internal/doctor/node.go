@@ -132,7 +132,7 @@ func (n *Node) question(q Question) Answer {
 	}
 }
 
-// HCAReader reads HCAs, all at once, and closes the channel when it has no more. It sends without waiting for who receives.
+// HCAReader reads HCAs, all at once, and closes the channel when it has no more. It sends without waiting for the receiver.
 type HCAReader func(names []string) <-chan hca.HCA
 
 // readHere reads the HCAs below a root in this process.

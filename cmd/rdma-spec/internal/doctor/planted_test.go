@@ -139,7 +139,7 @@ var planted = map[string]struct {
 	}, "container-ipc-lock", theTrainer, "rdma-spec repair ml/train-0"},
 	"a container that would be refused": {func(s *sick) {
 		s.container().State, s.container().Problems = "refused", []string{`a new container would be refused: namespace "ml" may not opt in by annotation`}
-	}, "container-refused", theTrainer, "rdma-spec config show"},
+	}, "container-refused", theTrainer, "the policy (/run/rdma-spec/policy.yaml)"},
 	"a container without the HCA of its annotation": {func(s *sick) {
 		s.container().State, s.container().Lacks, s.container().HCAs = "below", true, nil
 	}, "container-hca", theTrainer, "kubectl -n ml delete pod train-0"},

@@ -70,7 +70,7 @@ var plantedPorts = []plant{
 	},
 	{
 		name: "a RoCE port without a link", check: "port-active", object: "HCA mlx5_3 port 1",
-		with: hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n", at(3) + "/ports/1/phys_state": "3: Disabled\n"}, text: "netdev net3 is turned on",
+		with: hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n", at(3) + "/ports/1/phys_state": "3: Disabled\n"}, text: "netdev net3 is up",
 		cure: "ip link show net3",
 	},
 	{

@@ -34,7 +34,7 @@ type PluginProcess struct {
 	Started     time.Time `json:"started"`
 	Replaced    bool      `json:"replaced,omitempty"`    // its program was replaced since it started
 	Config      string    `json:"config,omitempty"`      // its configuration file
-	ConfigError string    `json:"configError,omitempty"` // why that file is no configuration
+	ConfigError string    `json:"configError,omitempty"` // why that file is not a configuration
 }
 
 // PolicyInForce is the file that the registered plugin writes.

@@ -81,7 +81,7 @@ func portState(v *View, h hca.HCA, p hca.Port) []Finding {
 			strconv.Itoa(p.Number))}
 	}
 	if h.Function != hca.FunctionPhysical {
-		return []Finding{unknown(at, fmt.Sprintf("It is %s. A %s function that no pod uses may be so; if one does, see its link: ip link show", p.State,
+		return []Finding{unknown(at, fmt.Sprintf("It is %s. That is normal for a %s function that no pod uses; if a pod uses it, see its link: ip link show", p.State,
 			h.Function))}
 	}
 	if p.LinkLayer == "InfiniBand" {
@@ -98,7 +98,7 @@ func portState(v *View, h hca.HCA, p hca.Port) []Finding {
 	case up == "":
 		return off("netdev "+p.Netdevs[0]+" is turned off", "ip link set "+p.Netdevs[0]+" up")
 	}
-	return []Finding{wrong(at, fmt.Sprintf("It is %s although netdev %s is turned on: there is no link.", p.State, up),
+	return []Finding{wrong(at, fmt.Sprintf("It is %s although netdev %s is up: there is no link.", p.State, up),
 		"Check the cable and the switch's port, and see: ip link show "+up)}
 }
 

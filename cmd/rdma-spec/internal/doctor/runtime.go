@@ -178,7 +178,7 @@ func runtimeConfig(_ *View, r Runtime, _ []Runtime) []Finding {
 	return []Finding{wrong(r.object(), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config, r.ConfigError), "Correct "+r.Config+", and then: "+r.restart())}
 }
 
-// criServes needs all runtimes: a containerd without CRI is no fault where another runtime serves it.
+// criServes needs all runtimes: a containerd without CRI is not a fault where another runtime serves it.
 func criServes(v *View) []Finding {
 	var answer Runtimes
 	if err := v.Ask(QuestionRuntimes, &answer); err != nil {

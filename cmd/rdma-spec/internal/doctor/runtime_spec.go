@@ -108,7 +108,7 @@ func baseSpecMemlock(v *View) []Finding {
 	})(v)
 }
 
-// ociVersion knows what was tried: runc 1.5.2 takes any version. crun 1.8.1 takes 1.0 and 1.1, and refuses 1.2.0, 1.3.0 and what is no version.
+// ociVersion knows what was tried: runc 1.5.2 takes any version. crun 1.8.1 takes 1.0 and 1.1, and refuses 1.2.0, 1.3.0 and what is not a version.
 func ociVersion(r Runtime, h Handler, all []Runtime) []Finding {
 	program, version, _ := strings.Cut(h.Program, " ")
 	says := h.OCIVersion

@@ -75,7 +75,7 @@ func TestSchemaTakesWhatThePolicyTakes(t *testing.T) {
 	}
 	for name, text := range texts {
 		if _, err := policy.FromText([]byte(text)); err != nil {
-			t.Errorf("%s is no good configuration: %v", name, err)
+			t.Errorf("%s is not a valid configuration: %v", name, err)
 		}
 		for _, problem := range schema.check(parse(t, text)) {
 			t.Errorf("%s: %s", name, problem)
@@ -84,17 +84,17 @@ func TestSchemaTakesWhatThePolicyTakes(t *testing.T) {
 	for text, want := range map[string]string{
 		"memlok: 1Gi":                          "memlok is unknown",
 		"memlock: [1]":                         "memlock is of none of the types",
-		"optIn: {devices: 'yes'}":              "optIn.devices is no boolean",
+		"optIn: {devices: 'yes'}":              "optIn.devices is not of type boolean",
 		"ipcLock: force":                       "ipcLock is none of the words",
-		"rules: {}":                            "rules is no array",
+		"rules: {}":                            "rules is not of type array",
 		"rules: [{match: {namespace: [x]}}]":   "rules[0].match.namespace is unknown",
-		"rules: [{match: {namespaces: [1]}}]":  "rules[0].match.namespaces[0] is no string",
+		"rules: [{match: {namespaces: [1]}}]":  "rules[0].match.namespaces[0] is not of type string",
 		"rules: [{inject: {namespaces: [x]}}]": "rules[0].inject.namespaces is unknown",
 		"inject: {always: true}":               "inject.always is unknown",
 		"inject: {linkLayers: [Infiniband]}":   "inject.linkLayers[0] is none of the words",
 		"inject: {functions: [vf]}":            "inject.functions[0] is none of the words",
-		"inject: {numaNodes: [zero]}":          "inject.numaNodes[0] is no integer",
-		"rules: [{inject: {management: 'x'}}]": "rules[0].inject.management is no boolean",
+		"inject: {numaNodes: [zero]}":          "inject.numaNodes[0] is not of type integer",
+		"rules: [{inject: {management: 'x'}}]": "rules[0].inject.management is not of type boolean",
 	} {
 		if got := schema.check(parse(t, text)); !slices.Contains(got, want) {
 			t.Errorf("%s: found %q, want %q", text, got, want)
@@ -172,7 +172,7 @@ func check(n *node, defs map[string]*node, value any, path string) []string {
 	case len(n.AnyOf) > 0 && !slices.ContainsFunc(n.AnyOf, func(one *node) bool { return isA(one.Type, value) }):
 		return []string{path + " is of none of the types"}
 	case n.Type != "" && !isA(n.Type, value):
-		return []string{path + " is no " + n.Type}
+		return []string{path + " is not of type " + n.Type}
 	}
 	var problems []string
 	switch value := value.(type) {

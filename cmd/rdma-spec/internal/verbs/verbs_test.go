@@ -155,7 +155,7 @@ func TestOpen(t *testing.T) {
 	}
 	before := descriptors(t)
 	if _, err := Open(file, RXE); !errors.Is(err, errNoResponse) {
-		t.Errorf("a file that is no device: %v", err)
+		t.Errorf("a file that is not a device: %v", err)
 	}
 	if after := descriptors(t); after != before {
 		t.Errorf("%d file descriptors before, %d after", before, after)

@@ -82,7 +82,7 @@ func registration(address, length uint64, pd uint32, driver []uint32) []uint32 {
 	return append([]uint32{start0, start1, length0, length1, start0, start1, pd, localWrite}, driver...)
 }
 
-// unwritten fills a response before the kernel does. It is no handle and no file descriptor.
+// unwritten fills a response before the kernel does. It is neither a handle nor a file descriptor.
 const unwritten = 0xffffffff
 
 // empty returns a response to be filled.

@@ -203,7 +203,7 @@ func current(path string) (string, error) {
 	return sum(content), nil
 }
 
-// prune removes contents that no change needs any more.
+// prune removes contents that no change needs.
 func (l *Ledger) prune() {
 	all, err := os.ReadDir(filepath.Dir(l.content("any")))
 	if err != nil {

@@ -33,6 +33,7 @@ type Container struct {
 	Gone                     bool   // it is listed, and gone when it is asked about
 	Info                     string // its verbose status, instead of what PID and Spec say
 	Fails                    error  // the answer when it is asked about
+	Hangs                    bool   // there is no answer when it is asked about
 }
 
 // Runtime is a runtime that serves CRI.
@@ -135,7 +136,7 @@ func (r *Runtime) ListContainers(_ context.Context, request *runtime.ListContain
 }
 
 // ContainerStatus implements CRI.
-func (r *Runtime) ContainerStatus(_ context.Context, request *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error) {
+func (r *Runtime) ContainerStatus(ctx context.Context, request *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error) {
 	r.mu.Lock()
 	r.asked++
 	r.mu.Unlock()
@@ -145,6 +146,10 @@ func (r *Runtime) ContainerStatus(_ context.Context, request *runtime.ContainerS
 		}
 		if c.Fails != nil {
 			return nil, c.Fails
+		}
+		if c.Hangs {
+			<-ctx.Done()
+			return nil, ctx.Err()
 		}
 		answer := &runtime.ContainerStatusResponse{Status: &runtime.ContainerStatus{Id: c.ID, State: c.state()}}
 		if request.GetVerbose() {
