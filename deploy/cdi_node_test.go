@@ -103,11 +103,11 @@ func followed(t *testing.T, expression string, want bool, name string, args ...s
 		state = manage(t, "show", "--property=ActiveState,CPUUsageNSec", "rdma-spec-cdi.service")
 		return strings.Contains(state, "ActiveState=inactive")
 	})
-	var nanoseconds int64
-	if _, err := fmt.Sscanf(state[strings.Index(state, "CPUUsageNSec="):], "CPUUsageNSec=%d", &nanoseconds); err != nil {
+	_, usage, _ := strings.Cut(state, "CPUUsageNSec=")
+	var computed time.Duration
+	if _, err := fmt.Sscan(usage, (*int64)(&computed)); err != nil {
 		t.Fatalf("%v: %s", err, state)
 	}
-	computed := time.Duration(nanoseconds)
 	t.Logf("%s %q: the file is right after %s, of which the service has computed for %s", name, args, took, computed)
 	return took - computed
 }

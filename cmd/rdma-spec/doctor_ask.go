@@ -35,8 +35,8 @@ func (o nodeOptions) questions(surveyed func(context.Context) (*survey, error)) 
 	}
 }
 
-// surveyAnyhow is the survey of all containers. Where no policy can be had, it is by the default one, which tells RDMA containers, and
-// unjudged is why: also of the survey that comes with an error.
+// surveyAnyhow is the survey of all containers. If there is no policy, it uses the default one, which recognizes RDMA containers, and
+// unjudged says why; also if the survey comes with an error.
 func (o nodeOptions) surveyAnyhow(ctx context.Context) (*survey, error) {
 	p, source, unjudged := o.policy()
 	if unjudged != nil {

@@ -34,7 +34,7 @@ type survey struct {
 	Notes      []string           `json:"notes,omitempty"`
 
 	failed   int             // containers that are unknown
-	listed   []cri.Container // all containers that were looked at
+	listed   []cri.Container // all containers of the runtimes
 	unjudged error           // why no policy is in force, and the states mean nothing
 }
 

@@ -38,7 +38,7 @@ func (v *verification) libraries(held []heldHCA) {
 		case !known || h.hca.ABIVersion == 0:
 			v.add(checkLibrary, note, "provider %s for %s: %s; which versions of the kernel's ABI (%d) it supports is not known here", driver, h.name(), provider, h.hca.ABIVersion)
 		case !abi.Has(h.hca.ABIVersion):
-			v.add(checkLibrary, unknown, "provider %s for %s: %s; the kernel's ABI is %d, and rdma-core's provider supports %d to %d, or else reports does not support the kernel ABI: use the provider of who made the kernel's driver",
+			v.add(checkLibrary, unknown, "provider %s for %s: %s; the kernel's ABI is %d, and rdma-core's provider supports %d to %d; with another ABI it reports \"does not support the kernel ABI\": install the provider that belongs to the kernel's driver",
 				driver, h.name(), provider, h.hca.ABIVersion, abi.Least, abi.Most)
 		default:
 			v.add(checkLibrary, good, "provider %s for %s: %s, for the kernel's ABI %d", driver, h.name(), provider, h.hca.ABIVersion)

@@ -164,7 +164,7 @@ func TestVerifyLibraries(t *testing.T) {
 		"no provider": {mlx5Node().Files().With(hcatest.Files{library: ""}), "ok    libibverbs: /" + library +
 			"\n?     provider mlx5 for mlx5_0: not beside libibverbs, which then reports No IB devices found: install it (ibverbs-providers, libibverbs, rdma-core)\n"},
 		"another ABI": {mlx5Node().Files().With(hcatest.Files{library: "", provider: "", abi: "6\n"}), "ok    libibverbs: /" + library + "\n?     provider mlx5 for mlx5_0: /" + provider +
-			"; the kernel's ABI is 6, and rdma-core's provider supports 1 to 1, or else reports does not support the kernel ABI: use the provider of who made the kernel's driver\n"},
+			"; the kernel's ABI is 6, and rdma-core's provider supports 1 to 1; with another ABI it reports \"does not support the kernel ABI\": install the provider that belongs to the kernel's driver\n"},
 		"a provider whose ABI is not known": {efa.Files().With(hcatest.Files{library: "", "usr/lib/libibverbs/libefa-rdmav34.so": ""}), "ok    libibverbs: /" + library +
 			"\n-     provider efa for mlx5_0: /usr/lib/libibverbs/libefa-rdmav34.so; which versions of the kernel's ABI (1) it supports is not known here\n"},
 	} {

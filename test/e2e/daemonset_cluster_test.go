@@ -148,7 +148,7 @@ func (d *daemonSet) expectAnswers(t *testing.T, port, path, want string) {
 	}
 }
 
-// removePods ends a namespace's pods that no kubelet ends any more.
+// removePods removes a namespace's pods, which no kubelet ends now.
 func removePods(t *testing.T, namespace string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -192,7 +192,7 @@ func runToEnd(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name 
 	})
 }
 
-// testHelmUninstall: nothing is left of the plugin but the policy that was in force, which nobody trusts any more, and pods start.
+// testHelmUninstall: nothing is left of the plugin but the policy that was in force, which nobody trusts now, and pods start.
 func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	d.helm(t, "uninstall", "nri-rdma")
 	err := d.c.Await(within(t, kubeletPatience), "has nothing of the plugin", func() bool {

@@ -25,7 +25,7 @@ func netnsChecks() []Check {
 		ID: "hca-present", Family: "netns",
 		Title:    "Each RDMA function that has a driver shows an HCA.",
 		Messages: []string{`RDMA device "issm" not found`, "rdma device not found for netdev"},
-		Why:      "An HCA that its pod did not hand back, or whose driver gave up, is lost to the node until it is bound anew.",
+		Why:      "An HCA that its pod did not hand back, or whose driver gave up, is lost to the node until its driver is bound again.",
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
 			pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*", pciDevices + "*/physfn",
