@@ -31,9 +31,15 @@ func TestNodePackage(t *testing.T) {
 	besideSystemd(t, installDpkg, testPackage, ownUnits, packagedUnits)
 }
 
-// installDpkg gives the node the host's list of packages, which the node's own disk hides, and a systemd without the units of other packages.
+// installDpkg removes what other tests have installed by hand, and gives the node the host's list of packages, which the node's own disk
+// hides, and a systemd without the units of other packages.
 func installDpkg(t *testing.T) {
 	t.Helper()
+	for _, folder := range []string{units, filepath.Dir(config)} {
+		if err := os.RemoveAll(folder); err != nil {
+			t.Fatal(err)
+		}
+	}
 	const root = "/run/below" // the root without what is mounted on it
 	mount(t, "/", root, "", syscall.MS_BIND)
 	mount(t, filepath.Join(root, "var/lib/dpkg"), "/var/lib/dpkg", "", syscall.MS_BIND)
