@@ -110,19 +110,7 @@ func TestCDI(t *testing.T) {
 			t.Errorf("a container says %q, want %q", got, tooLittle)
 		}
 	})
-	t.Run("CRI", func(t *testing.T) {
-		onNode(t, "rm -f /run/rdma-spec/policy.yaml") // as on a node without NRI: an earlier test's plugin has left it
-		pod := runPod(t, containerd.Pod{})
-		writeCDI(t, "--kubernetes")
-		lock := containerd.Container{Name: "root", CDIDevices: []string{cdiDevice}, Args: []string{"/opt/locker", "mmap", "67108864"}}
-		locks := runContainer(t, pod, withLocker(lock))
-		expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "uid-1000", User: 1000, CDIDevices: []string{cdiDevice}}), "unlimited")
-		if got, err := pod.Wait(within(t, 2*patience), locks); err != nil || strings.TrimSpace(got.Out) != "locked" {
-			t.Errorf("the container says %q, %v", got.Out, err)
-		}
-		writeCDI(t)
-		expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "off", CDIDevices: []string{cdiDevice}}), kernelDefault)
-	})
+	t.Run("CRI", testCRIWithoutPlugin)
 	t.Run("beside the plugin", func(t *testing.T) {
 		writeCDI(t, "--kubernetes")
 		startPlugin(t, "memlock: 16Gi")
@@ -135,6 +123,21 @@ func TestCDI(t *testing.T) {
 		startPlugin(t, `skipRuntimeHandlers: [""]`)
 		expectMemlock(t, runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{CDIDevices: []string{cdiDevice}}), kernelDefault)
 	})
+}
+
+// testCRIWithoutPlugin sees that containers of Kubernetes with a CDI device are raised where an administrator said so, and otherwise not.
+func testCRIWithoutPlugin(t *testing.T) {
+	onNode(t, "rm -f /run/rdma-spec/policy.yaml") // as on a node without NRI: an earlier test's plugin has left it
+	pod := runPod(t, containerd.Pod{})
+	writeCDI(t, "--kubernetes")
+	lock := containerd.Container{Name: "root", CDIDevices: []string{cdiDevice}, Args: []string{"/opt/locker", "mmap", "67108864"}}
+	locks := runContainer(t, pod, withLocker(lock))
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "uid-1000", User: 1000, CDIDevices: []string{cdiDevice}}), "unlimited")
+	if got, err := pod.Wait(within(t, 2*patience), locks); err != nil || strings.TrimSpace(got.Out) != "locked" {
+		t.Errorf("the container says %q, %v", got.Out, err)
+	}
+	writeCDI(t)
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "off", CDIDevices: []string{cdiDevice}}), kernelDefault)
 }
 
 // Debian's Podman gives a container with a CDI device what it needs, on crun and on runc.

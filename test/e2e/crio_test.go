@@ -56,6 +56,7 @@ func TestCRIO(t *testing.T) {
 		{"Configure", testCRIOConfigure},
 		{"Generate", testCRIOGenerate},
 		{"IPCLock", testCRIOIPCLock},
+		{"CDI", testCRIWithoutPlugin},
 	} {
 		t.Run(test.name, test.run)
 	}
