@@ -12,8 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -52,14 +50,17 @@ func testCDIUnits(t *testing.T) {
 	expectFile(t, all, true)
 
 	t.Cleanup(func() { _ = exec.Command("rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "dummy1").Run() }) // it is there if all is well
-	var waited []time.Duration
-	for range 2 {
-		waited = append(waited, followed(t, rxe1, false, "rdma", "link", "del", "rxe1"),
-			followed(t, rxe1, true, "rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "dummy1"))
-	}
 	const soon = 2 * time.Second
-	if slices.Min(waited) > soon { // a wait by design is in each of them, however busy the node is
-		t.Errorf("the file follows an HCA after %s, want %s", waited, soon)
+	gone, back := time.Hour, time.Hour
+	for range 3 { // a busy host has three tries: a wait that is ours is in each
+		gone = min(gone, waits(t, rxe1, false, "rdma", "link", "del", "rxe1"))
+		back = min(back, waits(t, rxe1, true, "rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "dummy1"))
+		if gone <= soon && back <= soon {
+			break
+		}
+	}
+	if gone > soon || back > soon {
+		t.Errorf("an HCA goes, and comes: the file is right after waits of %s and %s, want %s at most", gone, back, soon)
 	}
 
 	manage(t, "start", "rdma-spec-cdi.timer")
@@ -90,26 +91,29 @@ func expectFile(t *testing.T, expression string, want bool) {
 	})
 }
 
-// followed runs a command that changes the node, and returns how long the file takes to follow. What the service computes meanwhile does
-// not count: nearly all of that is systemd's sandbox, which takes seconds on an emulated CPU.
-func followed(t *testing.T, expression string, want bool, name string, args ...string) time.Duration {
+// waits runs a command that changes the node, and returns how long the file then takes to follow, less the time in which the node's CPU is
+// busy: it is emulated, and systemd's sandbox alone takes it seconds.
+func waits(t *testing.T, expression string, want bool, name string, args ...string) time.Duration {
 	t.Helper()
 	onNode(t, name, args...)
-	began := time.Now()
+	began, before := time.Now(), busy(t)
 	expectFile(t, expression, want)
 	took := time.Since(began)
-	state := ""
-	await.That(t, await.Patience, "the service has ended", func() bool {
-		state = manage(t, "show", "--property=ActiveState,CPUUsageNSec", "rdma-spec-cdi.service")
-		return strings.Contains(state, "ActiveState=inactive")
-	})
-	_, usage, _ := strings.Cut(state, "CPUUsageNSec=")
-	var computed time.Duration
-	if _, err := fmt.Sscan(usage, (*int64)(&computed)); err != nil {
-		t.Fatalf("%v: %s", err, state)
+	computes := busy(t) - before
+	t.Logf("%s %q: the file is right after %s, in which the node computes for %s", name, args, took, computes)
+	return took - computes
+}
+
+// busy returns how long the node's CPUs have been busy since boot.
+func busy(t *testing.T) time.Duration {
+	t.Helper()
+	const tick = time.Second / 100 // USER_HZ
+	var user, nice, system, idle, wait, interrupts, softInterrupts int64
+	stat := read(t, "/proc/stat")
+	if _, err := fmt.Sscanf(stat, "cpu %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &interrupts, &softInterrupts); err != nil {
+		t.Fatalf("%v: %s", err, stat)
 	}
-	t.Logf("%s %q: the file is right after %s, of which the service has computed for %s", name, args, took, computed)
-	return took - computed
+	return time.Duration(user+nice+system+interrupts+softInterrupts) * tick
 }
 
 func onNode(t *testing.T, name string, args ...string) {
