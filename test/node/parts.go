@@ -57,6 +57,9 @@ func (s PartSet) Podman() (program, variable string) {
 	return filepath.Join(folder, "bin", "podman"), "LD_LIBRARY_PATH=" + filepath.Join(folder, "lib", "x86_64-linux-gnu")
 }
 
+// Docker returns the program dockerd, of moby v2.0.0-beta.24.
+func (s PartSet) Docker() string { return filepath.Join(s.folder, "docker", "dockerd") }
+
 // Critest returns the program critest, of cri-tools 1.36.0.
 func (s PartSet) Critest() string { return filepath.Join(s.folder, "critest-1.36.0", "critest.test") }
 
@@ -97,7 +100,7 @@ const (
 	// Main boots the node and runs containers in it, with containerd 2.4.2 and
 	// runc: the least that is of use, built in two minutes.
 	Main Selection = "main"
-	// Core is Main and every other containerd, CRI-O, and the CNI plugins.
+	// Core is Main and every other containerd, CRI-O, Podman, Docker, and the CNI plugins.
 	Core Selection = "core"
 	// Kubernetes is what makes a cluster of it, and takes minutes to build.
 	Kubernetes Selection = "kubernetes"

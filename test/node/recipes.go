@@ -74,7 +74,7 @@ func (r recipeBook) core() []part {
 		r.containerd("1.7.35", "github.com/containerd/containerd"),
 		r.containerd("2.2.9", "github.com/containerd/containerd/v2"),
 		r.containerd("2.3.7", "github.com/containerd/containerd/v2"),
-		r.crio(),
+		r.crio(), r.docker(),
 	)
 }
 
@@ -129,6 +129,11 @@ func (r recipeBook) crio() part {
 		return run(ctx, folder, nil, "gcc", append([]string{"-std=c99", "-static", "-Os", "-s", "-o", "pinns"}, pinns...)...)
 	}
 	return p
+}
+
+// docker is Docker's daemon.
+func (r recipeBook) docker() part {
+	return r.goPart(goModule{name: "docker", cost: "4 minutes on two cores", tags: "nri_no_wasm"})
 }
 
 // critest is Kubernetes' tests of runtimes.
