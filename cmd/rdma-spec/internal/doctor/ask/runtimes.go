@@ -41,17 +41,11 @@ func Runtimes(root string) doctor.Ask {
 	return func(ctx context.Context) (any, error) {
 		n := node{root: root, processes: process.List(root, process.Called(nameContainerd, nameCRIO))}
 		n.processes = slices.DeleteFunc(n.processes, func(p process.Process) bool { return !p.OnNode })
-		answer := doctor.Runtimes{Runtimes: []doctor.Runtime{}}
+		looks := n.looks()
+		answer := doctor.Runtimes{Runtimes: make([]doctor.Runtime, len(looks))}
 		var asked sync.WaitGroup
-		for _, look := range n.looks() {
-			answer.Runtimes = append(answer.Runtimes, doctor.Runtime{})
-			i := len(answer.Runtimes) - 1
-			asked.Go(func() {
-				r := look(ctx)
-				n.mu.Lock()
-				defer n.mu.Unlock()
-				answer.Runtimes[i] = r
-			})
+		for i, look := range looks {
+			asked.Go(func() { answer.Runtimes[i] = look(ctx) })
 		}
 		asked.Wait()
 		return answer, nil
@@ -62,7 +56,6 @@ func Runtimes(root string) doctor.Ask {
 type node struct {
 	root      string
 	processes []process.Process
-	mu        sync.Mutex
 }
 
 // looks returns functions that look at a runtime each.
