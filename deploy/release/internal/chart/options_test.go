@@ -197,8 +197,8 @@ func TestEveryOptionIsTested(t *testing.T) {
 // TestNotes checks that the notes name the release's namespace, and what an option needs the reader to do.
 func TestNotes(t *testing.T) {
 	for values, want := range map[string]string{
-		"{}": "kubectl -n rdma-spec rollout status daemonset/nri-rdma",
-		"{validator: {enabled: true}}":                   "-- rdma-spec status --root /host\n", // where the pod has the node
+		"{}":                           "kubectl -n rdma-spec rollout status daemonset/nri-rdma",
+		"{validator: {enabled: true}}": "-- rdma-spec status --root /host\n", // where the pod has the node
 		"{configureNRI: {enabled: true}, runtime: crio}": "Restart CRI-O",
 		"{admission: {forbid: {enabled: true}}}":         "rdma.noderesource.dev/allowed=true",
 	} {
