@@ -20,12 +20,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
 
-// Resources as clusters call them: of the RDMA shared device plugin, of the SR-IOV network device plugin, and one whose device
-// plugin gives its holders nothing, so that only the kubelet knows them.
+// Resources as clusters call them: of the RDMA shared device plugin, of the SR-IOV network device plugin, one whose device plugin gives
+// its holders nothing, so that only the kubelet knows them, and one whose device plugin gives them a CDI device.
 const (
 	shared     = "rdma/rdma_v100"
 	sriov      = "nvidia.com/hostdev"
 	deviceless = "spidernet.io/shared_cx5_gpu1"
+	byCDI      = "example.com/rdma"
 )
 
 // sayMemlock is what a container runs that ends: it prints its soft RLIMIT_MEMLOCK as the kernel does.
@@ -33,7 +34,7 @@ const sayMemlock = `grep 'Max locked memory' /proc/self/limits | awk '{print $4}
 
 // TestKubelet runs static pods on a real kubelet, with a device plugin. It needs the node's Kubernetes parts.
 func TestKubelet(t *testing.T) {
-	k := startKubelet(t, deviceplugin.Shared(shared, 0), deviceplugin.SRIOV(sriov, 1), deviceplugin.Deviceless(deviceless))
+	k := startKubelet(t, deviceplugin.Shared(shared, 0), deviceplugin.SRIOV(sriov, 1), deviceplugin.Deviceless(deviceless), deviceplugin.CDI(byCDI, cdiDevice))
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *kubelet.Kubelet)
@@ -41,6 +42,7 @@ func TestKubelet(t *testing.T) {
 		{"by device", testByDevice},
 		{"by resource", testByResource},
 		{"init containers", testInitContainers},
+		{"CDI device", testCDIDevice},
 		{"one question a pod", testQuestions},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, k) })
@@ -124,6 +126,18 @@ func testByResource(t *testing.T, k *kubelet.Kubelet) {
 	unrelated := runStaticPod(t, k, kubelet.Pod{Name: "unrelated", Containers: []kubelet.Container{{Name: "main"}}})
 	unrelated.expectHolds(t, "main", kernelDefault)
 	unrelated.expectUntouched(t, plugin, "main")
+}
+
+// The policy decides about a container with a CDI device, whose hook would raise its limit without a plugin.
+func testCDIDevice(t *testing.T, k *kubelet.Kubelet) {
+	writeCDI(t, "--kubernetes")
+	startPlugin(t, "memlock: 16Gi")
+	pod := runStaticPod(t, k, kubelet.Pod{
+		Name: "cdi", Annotations: map[string]string{"rdma.noderesource.dev/container.out": "false"},
+		Containers: []kubelet.Container{{Name: "policy", Resource: byCDI}, {Name: "out", Resource: byCDI}},
+	})
+	pod.expectHolds(t, "policy", strconv.Itoa(16<<30), "rdma_cm", "uverbs0")
+	pod.expectHolds(t, "out", kernelDefault, "rdma_cm", "uverbs0")
 }
 
 // The kubelet is asked once a pod, however many of its containers hold a resource or none: for the pod itself or, where it does not

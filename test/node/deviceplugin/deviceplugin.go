@@ -110,7 +110,7 @@ func (s *server) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 	return nil
 }
 
-// Allocate returns the resource's device files for each container, whichever of the resource it holds.
+// Allocate returns the resource's devices for each container, whichever of the resource it holds.
 func (s *server) Allocate(_ context.Context, request *api.AllocateRequest) (*api.AllocateResponse, error) {
 	answer := &api.AllocateResponse{}
 	for range request.GetContainerRequests() {
@@ -119,6 +119,9 @@ func (s *server) Allocate(_ context.Context, request *api.AllocateRequest) (*api
 			container.Devices = append(container.Devices, &api.DeviceSpec{
 				HostPath: path, ContainerPath: path, Permissions: s.resource.Permissions,
 			})
+		}
+		for _, name := range s.resource.CDIDevices {
+			container.CdiDevices = append(container.CdiDevices, &api.CDIDevice{Name: name})
 		}
 		answer.ContainerResponses = append(answer.ContainerResponses, container)
 	}

@@ -11,6 +11,7 @@ type Resource struct {
 	Count       int      // how many there are to hold
 	Devices     []string // device files of the node; a container finds them at the same paths
 	Permissions string   // of those in the container's device cgroup
+	CDIDevices  []string // devices of CDI files that a container gets: vendor.com/class=name
 }
 
 // Shared is a resource of the RDMA shared device plugin: many containers hold one HCA, each with all of its character devices.
@@ -22,6 +23,11 @@ func Shared(name string, hca int) Resource {
 // belongs to one container; there are a few, all on one HCA here.
 func SRIOV(name string, hca int) Resource {
 	return Resource{Name: name, Count: 8, Devices: characterDevices(hca), Permissions: "rw"}
+}
+
+// CDI is a resource of a device plugin that leaves to CDI what its holders get.
+func CDI(name string, devices ...string) Resource {
+	return Resource{Name: name, Count: 100, CDIDevices: devices}
 }
 
 // Deviceless is a resource whose holders get no device, so that only the kubelet knows who they are.

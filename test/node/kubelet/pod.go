@@ -21,9 +21,10 @@ const Namespace = metav1.NamespaceDefault
 
 // Pod is what a pod's author writes. It is in the node's network.
 type Pod struct {
-	Name       string
-	Init       []Container
-	Containers []Container
+	Name        string
+	Annotations map[string]string
+	Init        []Container
+	Containers  []Container
 }
 
 // Container is what a pod's author writes of a container. It has the node's programs at their places.
@@ -64,7 +65,7 @@ func (p Pod) Manifest() *corev1.Pod {
 	grace := int64(1)
 	m := &corev1.Pod{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
-		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: Namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: Namespace, Annotations: p.Annotations},
 		Spec:       corev1.PodSpec{HostNetwork: true, TerminationGracePeriodSeconds: &grace},
 	}
 	for _, mount := range programs {
