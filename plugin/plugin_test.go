@@ -26,6 +26,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/output"
+	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
 // running is a plugin that runs against a runtime.
@@ -246,6 +247,9 @@ func TestPrivilegedIsSeen(t *testing.T) {
 }
 
 func TestRuntimesThatAreTooOldAreRefused(t *testing.T) {
+	if race.Detector {
+		t.Skip("a race in NRI 0.12.5: where a plugin hangs up during its registration, the runtime's side reads its name while it writes it")
+	}
 	for _, test := range []struct {
 		name, version         string
 		adjusting, validating bool
