@@ -82,11 +82,11 @@ The exit status is 0 if the node is configured, 1 if --revert is refused, 2 for 
 type configured struct {
 	feature string
 	plan    change.Plan
-	unit    string                // to restart
-	check   func() error          // of the files as they are on the node; nil for none
-	next    []string              // what to do next, whether or not the daemon is restarted
-	restart []string              // what to do next without --restart
-	start   func(io.Writer) error // prints more; nil for nothing
+	unit    string                                // to restart
+	check   func() error                          // of the files as they are on the node; nil for none
+	next    []string                              // what to do next, whether or not the daemon is restarted
+	restart []string                              // what to do next without --restart
+	report  func(w io.Writer, changed bool) error // prints more; nil for nothing
 }
 
 // carryOut prints or makes a change.
@@ -123,8 +123,8 @@ func (o *configureOptions) carryOut(cmd *cobra.Command, c configured) error {
 			fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: next:", line)
 		}
 	}
-	if c.start != nil {
-		return c.start(stdout)
+	if c.report != nil {
+		return c.report(stdout, diff != "")
 	}
 	return nil
 }

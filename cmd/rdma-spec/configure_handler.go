@@ -58,7 +58,7 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 			c := configured{feature: feature, check: func() error { return daemon.Check(cmd.Context()) }, unit: activeUnit(o.root, daemon)}
 			c.restart = restartNext(c.unit)
 			if !inPlace {
-				c.start = func(w io.Writer) error {
+				c.report = func(w io.Writer, _ bool) error {
 					_, err := fmt.Fprintf(w, "---\n"+runtimeClass, name)
 					return err
 				}

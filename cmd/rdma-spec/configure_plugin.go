@@ -5,6 +5,7 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -103,19 +104,15 @@ func (o *configureOptions) configureAll(cmd *cobra.Command, service serviceOptio
 	if len(nri.plan) == 0 { // NRI is on: nothing to restart the runtime for
 		o.restart, both.unit, both.restart = false, "", nil
 	}
-	diff, err := both.plan.Diff()
-	if err != nil {
-		return err
-	}
-	if err := o.carryOut(cmd, both); err != nil || o.dryRun {
-		return err
-	}
-	var settled []string
-	if diff != "" {
-		settled = settledByStart
-		if !o.restart && len(both.restart) > 0 {
-			settled = slices.Concat(settled, settledByRestart)
+	both.report = func(w io.Writer, changed bool) error {
+		var settled []string
+		if changed {
+			settled = settledByStart
+			if !o.restart && len(both.restart) > 0 {
+				settled = slices.Concat(settled, settledByRestart)
+			}
 		}
+		return o.examine(cmd.Context(), w, cmd.ErrOrStderr(), settled)
 	}
-	return o.examine(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), settled)
+	return o.carryOut(cmd, both)
 }
