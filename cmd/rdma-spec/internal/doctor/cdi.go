@@ -152,9 +152,7 @@ func (d Docker) lacks(files []cdi.Found) (text, cure string) {
 // unreadFolder returns what is wrong where a runtime that looks into these folders does not find a file. None are the default ones.
 func unreadFolder(files []cdi.Found, folders []string) string {
 	read := func(folder string) bool {
-		return slices.ContainsFunc(folders, func(f string) bool {
-			return strings.TrimPrefix(path.Clean(f), "/var") == strings.TrimPrefix(folder, "/var")
-		})
+		return slices.ContainsFunc(folders, func(f string) bool { return SamePath(f, folder) })
 	}
 	for _, f := range files {
 		if len(folders) > 0 && !read(path.Dir(f.Path)) {

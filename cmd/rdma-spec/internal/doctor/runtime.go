@@ -6,6 +6,7 @@ package doctor
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -248,4 +249,10 @@ func memlockSource(v *View) []Finding {
 		cure := r.configure(all, "nri") + " && " + installPlugin
 		return []Finding{wrong(r.object(), fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock), cure)}
 	})(v)
+}
+
+// SamePath compares paths of a node. /var/run is a link to /run.
+func SamePath(a, b string) bool {
+	clean := func(name string) string { return strings.TrimPrefix(path.Clean(name), "/var") }
+	return clean(a) == clean(b)
 }

@@ -107,10 +107,16 @@ func Find(root string) []Daemon {
 // rendered returns what MicroK8s makes of its template, which is the daemon's --config.
 func rendered(d Daemon) string { return strings.TrimSuffix(d.File, "-template.toml") + ".toml" }
 
+// DefaultConfig is the configuration file of a containerd that is given no other.
+const DefaultConfig = "/etc/containerd/config.toml"
+
+// ConfigOf returns the configuration file that a containerd was started with.
+func ConfigOf(p process.Process) string { return cmp.Or(p.Flag("--config", "-c"), DefaultConfig) }
+
 // processes returns the containerds that run on the node itself, not in a container.
 func processes(root string) (running []Daemon) {
 	for _, p := range process.List(root, process.Called("containerd")) {
-		config := cmp.Or(p.Flag("--config", "-c"), "/"+platforms[0].file)
+		config := ConfigOf(p)
 		if !p.OnNode || !filepath.IsAbs(config) {
 			continue
 		}

@@ -22,10 +22,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 )
 
-// Where the runtimes listen, and what they load, unless they are told otherwise.
+// Where the runtimes listen, unless they are told otherwise.
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
-	containerdConfig = "/etc/containerd/config.toml"
 	crioSocket       = "/run/crio/crio.sock"
 	nriSocket        = "/var/run/nri/nri.sock"
 )
@@ -74,7 +73,7 @@ func (n *node) looks() (all []func(context.Context) doctor.Runtime) {
 		all = append(all, func(ctx context.Context) doctor.Runtime { return n.containerd(ctx, d, p) })
 	}
 	for _, p := range left { // it runs without a configuration of its own
-		d := containerd.Daemon{Name: nameContainerd, File: filepath.Join(n.root, containerdConfig)}
+		d := containerd.Daemon{Name: nameContainerd, File: filepath.Join(n.root, containerd.DefaultConfig)}
 		all = append(all, func(ctx context.Context) doctor.Runtime { return n.containerd(ctx, d, p) })
 	}
 	return all
@@ -83,7 +82,7 @@ func (n *node) looks() (all []func(context.Context) doctor.Runtime) {
 // runs takes the process that runs a daemon from those that are left.
 func (n *node) runs(d containerd.Daemon, left *[]process.Process) (process.Process, bool) {
 	i := slices.IndexFunc(*left, func(p process.Process) bool {
-		return d.Loads(filepath.Join(n.root, cmp.Or(p.Flag("--config", "-c"), containerdConfig)))
+		return d.Loads(filepath.Join(n.root, containerd.ConfigOf(p)))
 	})
 	if i < 0 {
 		return process.Process{}, false

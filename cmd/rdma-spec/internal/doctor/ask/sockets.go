@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
 
 // listening returns the inodes of the sockets that listen at a path.
@@ -18,7 +20,7 @@ func listening(root, path string) (inodes []string) {
 	text, _ := os.ReadFile(filepath.Join(root, "proc/net/unix"))
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line) // Num RefCount Protocol Flags Type St Inode Path
-		if len(fields) < 8 || !sameSocket(fields[7], path) {
+		if len(fields) < 8 || !doctor.SamePath(fields[7], path) {
 			continue
 		}
 		if flags, err := strconv.ParseUint(fields[3], 16, 32); err == nil && flags&accepting != 0 {
@@ -26,10 +28,4 @@ func listening(root, path string) (inodes []string) {
 		}
 	}
 	return inodes
-}
-
-// sameSocket compares paths of sockets. /var/run is a link to /run.
-func sameSocket(a, b string) bool {
-	clean := func(path string) string { return strings.TrimPrefix(filepath.Clean(path), "/var") }
-	return clean(a) == clean(b)
 }
