@@ -52,19 +52,19 @@ func (d *daemonSet) tell(t *testing.T) {
 // kubectl runs kubectl in the plugin's namespace.
 func (d *daemonSet) kubectl(t *testing.T, args ...string) string {
 	t.Helper()
-	t.Logf("after %s: kubectl %s", time.Since(d.begin).Round(time.Second), strings.Join(args, " "))
-	out, err := d.c.Kubectl(within(t, kubeletPatience), append([]string{"-n", pluginNamespace}, args...)...)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return out
+	return d.run(t, "kubectl", d.c.Kubectl, args)
 }
 
 // helm runs Helm in the plugin's namespace.
 func (d *daemonSet) helm(t *testing.T, args ...string) string {
 	t.Helper()
-	t.Logf("after %s: helm %s", time.Since(d.begin).Round(time.Second), strings.Join(args, " "))
-	out, err := d.c.Helm(within(t, kubeletPatience), append([]string{"-n", pluginNamespace}, args...)...)
+	return d.run(t, "helm", d.c.Helm, args)
+}
+
+func (d *daemonSet) run(t *testing.T, name string, program func(context.Context, ...string) (string, error), args []string) string {
+	t.Helper()
+	t.Logf("after %s: %s %s", time.Since(d.begin).Round(time.Second), name, strings.Join(args, " "))
+	out, err := program(within(t, kubeletPatience), append([]string{"-n", pluginNamespace}, args...)...)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
