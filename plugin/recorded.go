@@ -17,7 +17,7 @@ import (
 func recorded(c policy.Container, ctr *api.Container, grant spec.Grant) repair.Container {
 	memlock, _ := reportedMemlock(ctr)
 	memlock, _ = memlock.Raise(grant.Memlock)
-	c.Devices = slices.Clip(c.Devices)
+	c.Devices = slices.Grow(slices.Clip(c.Devices), len(grant.Devices))
 	for _, d := range grant.Devices {
 		c.Devices = append(c.Devices, policy.Device{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)})
 	}

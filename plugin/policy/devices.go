@@ -86,6 +86,7 @@ func (d *deciding) holds(dev hca.Device) bool {
 // devicesOf returns the devices of HCAs, and the node's rdma_cm.
 func (d *deciding) devicesOf(node *hca.Node, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
 	management := all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
+	devices = make([]hca.Device, 0, len(chosen)+1)
 	for _, h := range chosen {
 		usable, _ := h.Usable(management) // chosen HCAs are
 		devices = append(devices, usable...)
@@ -132,7 +133,8 @@ func (d *deciding) chooseHCAs(node *hca.Node, candidates []*rule) (chosen []hca.
 
 // allHCAs returns every HCA that all candidates' selectors pass and that has an ACTIVE port.
 func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refusal) {
-	var chosen, broken []hca.HCA
+	chosen := make([]hca.HCA, 0, len(node.HCAs))
+	var broken []hca.HCA
 	for _, h := range node.HCAs {
 		switch {
 		case h.Unread != "" && all(candidates, func(s Selectors) bool { return matchesAny(s.Names, h.Name) }): // guard: unread
