@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -212,37 +213,60 @@ func TestStatusErrors(t *testing.T) {
 	}
 }
 
-func TestStatusOfFiveHundred(t *testing.T) {
-	files := hcatest.V100Node().Files()
+// status and repair need less than a second for 500 containers: in CPU time, since the machine has others to serve. On a machine so slow
+// that a node without containers takes 40 ms and more, they may take 25 times that.
+func TestFiveHundredContainers(t *testing.T) {
+	if race.Detector {
+		t.Skip("the race detector takes its own time")
+	}
+	files, processes := hcatest.V100Node().Files(), &limitstest.Kernel{Table: map[int]*limitstest.Process{}}
 	var containers []critest.Container
 	for n := 1; n <= 500; n++ {
 		process(files, n, "unlimited unlimited", ipcLocked)
+		processes.Table[n] = limitstest.NewProcess(containerID(n), spec.Unlimited)
 		c := holder(n, n%2, fmt.Sprintf("train-%d", n), memlockOf(math.MaxUint64))
 		for i := range 200 { // a spec as containerd writes it has 20 KB
 			c.Spec.Process.Env = append(c.Spec.Process.Env, fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.%d.%d:443/with/some/path/behind/it/that/takes/room", i, i/250, i%250))
 		}
 		containers = append(containers, c)
 	}
-	root := files.Root(t)
-	runtime := critest.Serve(t, critest.Options{}, containers...)
-	file := config(t, "{}")
+	root, policy := files.Root(t), config(t, "{}")
+	busy, idle := critest.Serve(t, critest.Options{}, containers...), critest.Serve(t, critest.Options{})
 	const tries = 3 // the machine may be busy with other tests
-	fastest := time.Hour
+	status, repair, alone := time.Hour, time.Hour, time.Hour
 	for range tries {
-		start := time.Now()
-		stdout, stderr, status := command(t, "status", "--config", file, "--root", root, "--runtime-endpoint", runtime.Socket)
-		fastest = min(fastest, time.Since(start))
-		if status != 0 || strings.Count(stdout, "\n") != 501 || strings.Count(stderr, "\n") != 2 {
-			t.Errorf("exit status %d, %d lines, stderr %q", status, strings.Count(stdout, "\n"), stderr)
+		stdout, took, _ := costOf(t, "status", "--config", policy, "--root", root, "--runtime-endpoint", busy.Socket)
+		status = min(status, took)
+		if lines := strings.Count(stdout, "\n"); lines != 501 {
+			t.Fatalf("status prints %d lines", lines)
+		}
+		_, took, _ = costOf(t, "status", "--config", policy, "--root", root, "--runtime-endpoint", idle.Socket)
+		alone = min(alone, took)
+		// repair refuses a copied root. What it needs in this process counts with what the runtime needs.
+		before := cpuTime(t)
+		stdout, _, err := repairRun(t, busy.Socket, processes, true)
+		repair = min(repair, cpuTime(t)-before)
+		if err != nil || stdout != "nothing to raise: looked at 500 RDMA containers\n" {
+			t.Fatalf("repair: %v, %q", err, stdout)
 		}
 	}
-	t.Logf("500 containers took %s", fastest)
-	if fastest > 500*10*time.Millisecond && !race.Detector { // a fraction of a second where the machine has nothing else to do
-		t.Errorf("took %s, want 10 ms a container at most", fastest)
+	t.Logf("CPU time: status %s, repair %s; status without containers %s", status, repair, alone)
+	if most := max(time.Second, 25*alone); max(status, repair) > most {
+		t.Errorf("CPU time: status %s, repair %s, want %s at most", status, repair, most)
 	}
-	if runtime.Asked() != tries*500 {
-		t.Errorf("the runtime was asked about %d containers", runtime.Asked())
+	if busy.Asked() != 2*tries*500 {
+		t.Errorf("the runtime was asked about %d containers", busy.Asked())
 	}
+}
+
+// cpuTime returns the CPU time of this process.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
 // A memory limit above the node's memory counts as the node's memory, for status and repair as for the plugin.
