@@ -64,15 +64,16 @@ test: deps build $(LINTER) bin/rdma-node bin/e2e.test release ## all tests (need
 	go run ./test/suite $(PARTS)
 
 # What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze,
-# jq for kubectl rdma, an emulator for the programs of arm64, and promtool without the rest of Prometheus.
-PROMTOOL := $(CACHE)/bin/promtool
-deps: $(PROMTOOL)
+# jq for kubectl rdma, an emulator for the programs of arm64, and Prometheus and promtool without what they recommend.
+PROMETHEUS := $(CACHE)/bin/prometheus
+deps: $(PROMETHEUS)
 	@[ "$$(command -v gcc jq systemd-analyze qemu-aarch64 | wc -l)" = 4 ] || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc jq libc6-dev systemd qemu-user; }
 
-$(PROMTOOL):
+$(PROMETHEUS):
 	@mkdir -p $(@D)/tmp && cd $(@D)/tmp && rm -f prometheus_*.deb && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; }
-	@cd $(@D)/tmp && dpkg-deb --fsys-tarfile prometheus_*.deb | tar x --strip-components 3 ./usr/bin/promtool && mv promtool $@ && rm prometheus_*.deb
+	@cd $(@D)/tmp && dpkg-deb --fsys-tarfile prometheus_*.deb | tar x --strip-components 3 ./usr/bin/promtool ./usr/bin/prometheus && \
+	  mv promtool prometheus .. && rm prometheus_*.deb
 
 # The suite counts tests, and runs all of them. Otherwise what has passed with the same sources is not run again.
 GOTEST := go test $(if $(SUITE),-v -count=1)
