@@ -52,17 +52,17 @@ type plugins struct {
 // the test.
 func start(t testing.TB, commands ...string) *plugins {
 	t.Helper()
-	return startWith(t, nil, commands...)
+	return startWith(t, "containerd", nil, commands...)
 }
 
-// startWith is start with a runtime that has containers already.
-func startWith(t testing.TB, existing []*api.Container, commands ...string) *plugins {
+// startWith is start with a runtime of this name, which has containers already.
+func startWith(t testing.TB, name string, existing []*api.Container, commands ...string) *plugins {
 	t.Helper()
 	folder, err := programs()
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &plugins{runtime: nritest.New(t, "containerd", "v2.4.2"), log: filepath.Join(t.TempDir(), "log")}
+	p := &plugins{runtime: nritest.New(t, name, "v2.4.2"), log: filepath.Join(t.TempDir(), "log")}
 	p.runtime.SetExisting(existing)
 	p.runtime.Start(t)
 	log, err := os.Create(p.log)

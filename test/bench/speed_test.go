@@ -24,6 +24,7 @@ var (
 	pairs  = flag.Int("pairs", 21, "how often both sides of a comparison take turns")
 	batch  = flag.Int("batch", 500, "how many containers a side creates in its turn")
 	strict = flag.Bool("strict", false, "fail where a target is missed")
+	draw   = flag.String("chart", "", "write a chart of the ratios into this file")
 )
 
 func TestMain(m *testing.M) {
@@ -83,10 +84,17 @@ func (s *setting) edited() order {
 // comparison is one of nri-rdma with other plugins.
 type comparison struct {
 	what, against string
+	on            string // the runtime: nri-rdma asks CRI-O for no PostCreateContainer
 	config        string
 	order         order
 	others        func(t testing.TB) side
 	p50, p99      float64 // what the ratios are to be at most; 0 where they are only shown
+}
+
+// ours starts nri-rdma for a comparison.
+func (s *setting) ours(t testing.TB, c comparison) side {
+	t.Helper()
+	return side{startWith(t, c.on, nil, s.command(t, c.config)), c.order}
 }
 
 func (s *setting) comparisons() []comparison {
@@ -103,16 +111,16 @@ func (s *setting) comparisons() []comparison {
 	plugins := func(o order, commands ...string) func(testing.TB) side {
 		return func(t testing.TB) side { return side{start(t, commands...), o} }
 	}
-	const ulimits, devices = "peers --name ulimit-adjuster", "peers --name device-injector"
+	const containerd, ulimits, devices = "containerd", "peers --name ulimit-adjuster", "peers --name device-injector"
 	return []comparison{
-		{"plain pod", "a plugin that does nothing, same events", config, s.plain, plugins(s.plain, "reference --post"), 1.05, 1.3},
-		{"plain pod", "the same, CreateContainer alone", config, s.plain, plugins(s.plain, "reference"), 0, 0},
-		{"pod holds 8 HCAs", "a fixed adjustment", withoutIPCLock, s.holding, fixed(s.holding), 1.15, 0},
-		{"pod holds 8 HCAs, IPC_LOCK", "a fixed adjustment", config, s.edited(), fixed(s.holding), 0, 0},
-		{"8 HCAs injected", "a fixed adjustment", withoutIPCLock, s.asking, fixed(s.asking), 1.15, 0},
-		{"8 HCAs injected", "ulimit-adjuster and device-injector", noIPCLock, s.asking, plugins(s.peers, ulimits, devices), .5, 0},
-		{"8 HCAs injected, PostCreate", "the same", withoutIPCLock, s.asking, plugins(s.peers, ulimits, devices), 0, 0},
-		{"pod holds 8 HCAs", "ulimit-adjuster", noIPCLock, s.holding, plugins(s.peers, ulimits), 0, 0},
+		{"plain pod", "a plugin that does nothing, same events", containerd, config, s.plain, plugins(s.plain, "reference --post"), 1.05, 1.3},
+		{"plain pod", "one that does nothing, CreateContainer alone", containerd, config, s.plain, plugins(s.plain, "reference"), 0, 0},
+		{"pod holds 8 HCAs", "a fixed adjustment", containerd, withoutIPCLock, s.holding, fixed(s.holding), 1.15, 0},
+		{"pod holds 8 HCAs, IPC_LOCK", "a fixed adjustment", containerd, config, s.edited(), fixed(s.holding), 0, 0},
+		{"8 HCAs injected", "a fixed adjustment", containerd, withoutIPCLock, s.asking, fixed(s.asking), 1.15, 0},
+		{"8 HCAs injected", "ulimit-adjuster and device-injector", containerd, noIPCLock, s.asking, plugins(s.peers, ulimits, devices), .5, 0},
+		{"8 HCAs injected, CRI-O", "ulimit-adjuster and device-injector", "cri-o", noIPCLock, s.asking, plugins(s.peers, ulimits, devices), .5, 0},
+		{"pod holds 8 HCAs", "ulimit-adjuster", containerd, noIPCLock, s.holding, plugins(s.peers, ulimits), 0, 0},
 	}
 }
 
@@ -125,7 +133,7 @@ func TestSpeed(t *testing.T) {
 	var results []result
 	for _, c := range s.comparisons() {
 		t.Run(c.what+", "+c.against, func(t *testing.T) {
-			measured := compare(t, side{s.nriRDMA(t, c.config), c.order}, c.others(t), *pairs, *batch)
+			measured := compare(t, s.ours(t, c), c.others(t), *pairs, *batch)
 			r := result{what: c.what, against: c.against}
 			results = append(results, r.quantile(measured, "p50", .5, c.p50), r.quantile(measured, "p99", .99, c.p99))
 		})
@@ -139,6 +147,9 @@ func TestSpeed(t *testing.T) {
 		t.Run(fmt.Sprintf("registration, %d containers", count), func(t *testing.T) { results = append(results, s.registration(t, count)) })
 	}
 	printTable(t, os.Stdout, results)
+	if *draw != "" {
+		drawChart(t, *draw, results)
+	}
 }
 
 // TestSpeedIsNotLost notices when a request takes twice the time that it is to take. It goes by the best of several pairs: what the code
@@ -153,7 +164,7 @@ func TestSpeedIsNotLost(t *testing.T) {
 		if c.p50 < 1 {
 			continue
 		}
-		measured := compare(t, side{s.nriRDMA(t, c.config), c.order}, c.others(t), pairs, batch)
+		measured := compare(t, s.ours(t, c), c.others(t), pairs, batch)
 		r := result{}.quantile(measured, "p50", .5, most)
 		t.Logf("%s: %.2f times as long as %s", c.what, r.compared.median, c.against)
 		if r.compared.least > most {
@@ -204,9 +215,9 @@ func (s *setting) registration(t testing.TB, count int) result {
 	r := result{what: fmt.Sprintf("registration, %d containers", count), against: "a plugin that does nothing", unit: "ms"}
 	var ours, theirs, ratios []float64
 	for range rounds {
-		us := startWith(t, existing, s.command(t, config))
+		us := startWith(t, "containerd", existing, s.command(t, config))
 		us.end()
-		them := startWith(t, existing, "reference --post")
+		them := startWith(t, "containerd", existing, "reference --post")
 		them.end()
 		o, t := us.runtime.Took(), them.runtime.Took()
 		ours, theirs, ratios = append(ours, micros(o)/1e3), append(theirs, micros(t)/1e3), append(ratios, float64(o)/float64(t))
