@@ -4,9 +4,11 @@
 package repair
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"hash/maphash"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,7 +45,8 @@ type recorded struct {
 
 // facts are what containers have in common: the workers of a job hold the same HCAs and GPUs. They are kept once for all.
 type facts struct {
-	container string // a policy.Container as JSON, without its pod
+	container string // a policy.Container as JSON, without its pod and its devices
+	devices   string // as packed makes it: JSON of two dozen would take longer than the whole decision
 	given     spec.Rlimit
 }
 
@@ -51,6 +54,40 @@ type facts struct {
 type withoutResources struct {
 	policy.Container
 	Resources *struct{} `json:",omitempty"` // hides the function, which has no JSON
+}
+
+// packed writes the character devices, which may be a signal: each as its type, its numbers, and its path behind the path's length. A
+// container that may use every device of the host has none.
+func packed(c policy.Container) string {
+	if c.AllDevices {
+		return ""
+	}
+	to := make([]byte, 0, 32*len(c.Devices))
+	for _, d := range c.Devices {
+		if d.Type != "c" && d.Type != "u" {
+			continue
+		}
+		to = append(to, d.Type[0])
+		to = binary.AppendVarint(to, d.Major)
+		to = binary.AppendVarint(to, d.Minor)
+		to = binary.AppendUvarint(to, uint64(len(d.Path)))
+		to = append(to, d.Path...)
+	}
+	return string(to)
+}
+
+// unpacked is the reverse of packed.
+func unpacked(text string) (devices []policy.Device) {
+	for from := strings.NewReader(text); from.Len() > 0; {
+		kind, _ := from.ReadByte() // packed has made all of it
+		major, _ := binary.ReadVarint(from)
+		minor, _ := binary.ReadVarint(from)
+		length, _ := binary.ReadUvarint(from)
+		path := make([]byte, length)
+		_, _ = io.ReadFull(from, path)
+		devices = append(devices, policy.Device{Path: string(path), Type: string(kind), Major: major, Minor: minor})
+	}
+	return devices
 }
 
 var seed = maphash.MakeSeed()
@@ -61,28 +98,21 @@ func newRecorded(c Container, since uint32, listed bool) *recorded {
 	if n, err := hex.Decode(e.id[:], []byte(c.ID[:min(len(c.ID), 2*len(e.id))])); err != nil || 2*n != len(c.ID) || n != len(e.id) {
 		return nil
 	}
-	c.Pod, c.Resources, c.Devices = "", nil, characterDevices(c.Container)
+	devices := packed(c.Container)
+	c.Pod, c.Resources, c.Devices = "", nil, nil
 	text, err := json.Marshal(withoutResources{Container: c.Container})
 	if err != nil {
 		return nil
 	}
-	e.facts = unique.Make(facts{string(text), c.Memlock})
+	e.facts = unique.Make(facts{string(text), devices, c.Memlock})
 	return e
-}
-
-// characterDevices returns the devices that may be a signal. A container that may use every device of the host has none.
-func characterDevices(c policy.Container) []policy.Device {
-	if c.AllDevices {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(c.Devices), func(d policy.Device) bool { return d.Type != "c" && d.Type != "u" })
 }
 
 // container returns what a decision about the container depends on, without its resources.
 func (e *recorded) container() policy.Container {
 	var c withoutResources
 	_ = json.Unmarshal([]byte(e.facts.Value().container), &c) // newRecorded has made it
-	c.Pod = e.pod
+	c.Pod, c.Devices = e.pod, unpacked(e.facts.Value().devices)
 	return c.Container
 }
 
@@ -93,7 +123,7 @@ func (e *recorded) sandboxKey() string { return strconv.FormatUint(e.sandbox, 36
 func (e *recorded) bytes() int {
 	f := e.facts.Value()
 	const place = 16 // in the record
-	return int(unsafe.Sizeof(*e)+unsafe.Sizeof(f)) + place + len(e.pod) + len(f.container)
+	return int(unsafe.Sizeof(*e)+unsafe.Sizeof(f)) + place + len(e.pod) + len(f.container) + len(f.devices)
 }
 
 // record holds the containers that were listed or created, whatever the policy says of them, since a later policy may say more. The
