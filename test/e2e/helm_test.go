@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -23,17 +24,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
 
 // testHelm installs the image and the chart of a release, and upgrades and removes them.
 func testHelm(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
-	chart := released(t, "nri-rdma-*.tgz")
+	chart, begin := released(t, "nri-rdma-*.tgz"), time.Now()
 	// The node's CPU is emulated, hence the budget.
 	notes := d.helm(t, "install", "nri-rdma", chart, "--create-namespace", "--set", "extraArgs={--budget="+budget+"},config.optIn.namespaces={default}")
 	testNotes(t, d, notes)
 	testDeployment(t, d.c, k)
+	t.Logf("a pod transfers %s after helm install", time.Since(begin).Round(time.Second))
 	testJob(t, d.c, k)
 	testHelmUpgrade(t, d, k, chart)
 	testHelmUninstall(t, d, k)
@@ -63,10 +66,10 @@ func testNotes(t *testing.T, d *daemonSet, notes string) {
 	}
 }
 
-// testDeployment: the pod of a Deployment that requests an HCA gets what it needs.
+// testDeployment: the pod of a Deployment that requests an HCA gets what it needs, and transfers.
 func testDeployment(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
 	labels := map[string]string{"app": "trainer"}
-	pod := kubelet.Pod{Containers: []kubelet.Container{{Name: "main", Resource: shared}}}.Manifest()
+	pod := kubelet.Pod{Containers: []kubelet.Container{{Name: "main", Resource: shared}, {Name: "other", Resource: shared}}}.Manifest()
 	runWorkload(t, c, &appsv1.Deployment{
 		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "trainer"},
 		Spec: appsv1.DeploymentSpec{
@@ -77,6 +80,7 @@ func testDeployment(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
 	trainer := podWith(t, c, k, "app=trainer")
 	trainer.expectHolds(t, "main", "unlimited", allDevices...)
 	expectCapabilities(t, trainer.running(t, "main"), everySet)
+	expectTransfer(t, trainer.running(t, "main"), trainer.running(t, "other"))
 }
 
 // testJob: the pod of a Job gets memlock by its annotation, in a namespace that may opt in.
@@ -221,16 +225,22 @@ func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	after.expectHolds(t, "main", kernelDefault, allDevices...)
 }
 
-// everyOption are values that add all that the chart can, but for objects whose kinds the cluster does not know: a PodMonitor, a
-// PrometheusRule and OpenShift's.
+// everyOption are values that add all that the chart can.
 var everyOption = []string{
 	"validator.enabled=true,privileges=repair,config.repair.mode=fix,admission.require.enabled=true,admission.forbid.enabled=true," +
-		"runtimeClass.enabled=true,dashboard.enabled=true,nodeFeatureDiscovery.enabled=true,seLinuxType=spc_t,imagePullSecrets[0].name=mine",
-	"runtime=crio,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,maxSurge=2",
+		"runtimeClass.enabled=true,dashboard.enabled=true,nodeFeatureDiscovery.enabled=true,seLinuxType=spc_t,imagePullSecrets[0].name=mine," +
+		"podMonitor.enabled=true,podMonitor.labels.release=mine,alerts.enabled=true",
+	"runtime=crio,openshift.enabled=true,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,maxSurge=2",
 }
 
-// testRendered: an API server takes what the chart renders with every option.
+// testRendered: an API server that knows the kinds of the Prometheus Operator and of OpenShift takes what the chart renders with every option.
 func testRendered(t *testing.T, d *daemonSet, chart string) {
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.kubectl(t, "create", "-f", parts.Definitions()+"/") // a link, which kubectl follows for its slash
+	d.kubectl(t, "wait", "--for=condition=Established", "customresourcedefinitions", "--all", "--timeout", patience.String())
 	folder := t.TempDir()
 	for i, values := range everyOption {
 		text := d.helm(t, "template", "nri-rdma", chart, "--set", values)
@@ -239,7 +249,12 @@ func testRendered(t *testing.T, d *daemonSet, chart string) {
 		}
 	}
 	said := d.kubectl(t, "apply", "--dry-run=server", "-f", folder)
-	if strings.Count(said, "daemonset.apps/nri-rdma created (server dry run)\n") != len(everyOption) {
-		t.Errorf("the API server says\n%s", said)
+	for kind, want := range map[string]int{
+		"daemonset.apps": len(everyOption), "podmonitor.monitoring.coreos.com": 1, "prometheusrule.monitoring.coreos.com": 1,
+		"securitycontextconstraints.security.openshift.io": 1,
+	} {
+		if got := strings.Count(said, kind+"/nri-rdma created (server dry run)\n"); got != want {
+			t.Errorf("the API server takes %d %s, want %d:\n%s", got, kind, want, said)
+		}
 	}
 }

@@ -90,6 +90,9 @@ func (s PartSet) Kubernetes() string { return filepath.Join(s.folder, "kubernete
 // Helm returns Helm's executable.
 func (s PartSet) Helm() string { return filepath.Join(s.folder, "helm", "helm") }
 
+// Definitions returns the folder with the CustomResourceDefinitions of PodMonitor, PrometheusRule and SecurityContextConstraints.
+func (s PartSet) Definitions() string { return filepath.Join(s.folder, "definitions") }
+
 // Etcd returns etcd's executable.
 func (s PartSet) Etcd() string { return filepath.Join(s.folder, "etcd", "etcd") }
 

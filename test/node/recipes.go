@@ -87,6 +87,7 @@ func (r recipeBook) kubernetes() []part {
 		}}),
 		r.goPart(goModule{name: "helm", cost: "2 minutes on two cores"}),
 		r.programs("etcd", "etcd-server", "usr/bin"),
+		r.definitions(),
 	}
 }
 
