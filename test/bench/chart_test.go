@@ -21,7 +21,7 @@ var chartTemplate string
 
 // The chart's measures in its own units: where the bars begin, how long one of ratio 1 is, the first row, and how far rows are apart.
 const (
-	chartLeft, chartUnit = 330, 90
+	chartLeft, chartUnit = 350, 86
 	chartTop, chartRow   = 36, 46
 	chartMost            = 5 // the largest ratio on the scale
 )
@@ -85,8 +85,8 @@ func TestChart(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, count := range map[string]int{
-		`<rect class="bar" x="375" y="45" width="135" height="14" rx="3"/>`: 1, // from 330 + 90 × 0.5 to 330 + 90 × 2
-		`<circle class="dot" cx="420" cy="52" r="6"/>`:                      1,
+		`<rect class="bar" x="393" y="45" width="129" height="14" rx="3"/>`: 1, // from 350 + 86 × 0.5 to 350 + 86 × 2
+		`<circle class="dot" cx="436" cy="52" r="6"/>`:                      1,
 		`<circle class="dot" cx="780"`:                                      1,
 		`>6.00 ×<`:                                                          1,
 		`class="same"`:                                                      1,
