@@ -67,15 +67,15 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	start := time.Now()
 	changed, err := p.StoredSpecs.Apply(ctx, ctr.GetId(), grant)
 	p.metrics.editDuration.Observe(time.Since(start).Seconds())
-	log, result := p.logger(pod, ctr), "unchanged"
+	log, result := p.logger(pod, ctr), editUnchanged
 	switch {
 	case err != nil:
-		result = "failed"
+		result = editFailed
 		p.repair.Unfinished(ctr.GetId(), grant)
 		log.WithError(err).Warn("no CAP_IPC_LOCK: the stored spec could not be changed; RDMA works, since memlock is as granted, " +
 			"but SHM_LOCK, huge-page shared memory, and programs that check for the capability do not")
 	case changed:
-		result = "changed"
+		result = editChanged
 		log.Info("CAP_IPC_LOCK added to the stored spec")
 	default:
 		log.Debug("the stored spec needs no change for CAP_IPC_LOCK")

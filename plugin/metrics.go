@@ -33,6 +33,13 @@ const (
 	resultRefused   = "refused"
 )
 
+// Results of an edit of a stored spec.
+const (
+	editChanged   = "changed"
+	editUnchanged = "unchanged"
+	editFailed    = "failed"
+)
+
 func newMetrics() *metrics {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}
@@ -61,6 +68,9 @@ func newMetrics() *metrics {
 		configLoaded: gauge("config_loaded_timestamp_seconds", "When the configuration in force was loaded."),
 	}
 	m.configValid.Set(1)
+	for _, result := range []string{editChanged, editUnchanged, editFailed} { // so that the first failure is an increase
+		m.edits.WithLabelValues(result)
+	}
 	return m
 }
 

@@ -52,7 +52,7 @@ func newAPIs(o options, log logrus.FieldLogger) (creation, repair apis) {
 
 // collectors returns the metrics of the breakers.
 func (a apis) collectors() []prometheus.Collector {
-	return []prometheus.Collector{breakerOpen("containerd", a.path, a.specs.Open), breakerOpen("kubelet", a.path, a.resources.Open)}
+	return []prometheus.Collector{apiFailing("containerd", a.path, a.specs.Failing), apiFailing("kubelet", a.path, a.resources.Failing)}
 }
 
 // logBreaker returns a function that logs when a breaker opens, with its consequence, and when the API has answered again.
@@ -67,13 +67,13 @@ func logBreaker(log logrus.FieldLogger, api, consequence string) func(open bool)
 	}
 }
 
-// breakerOpen returns the metric of one breaker.
-func breakerOpen(api, path string, open func() bool) prometheus.Collector {
+// apiFailing returns the metric of one breaker.
+func apiFailing(api, path string, failing func() bool) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "nri_rdma", Name: "breaker_open", ConstLabels: prometheus.Labels{"api": api, "path": path},
-		Help: "1 while an API is not called because three calls in a row failed, by what it is used for (creation, repair).",
+		Namespace: "nri_rdma", Name: "api_failing", ConstLabels: prometheus.Labels{"api": api, "path": path},
+		Help: "1 from three failed calls of an API in a row until it answers again, by what it is used for (creation, repair).",
 	}, func() float64 {
-		if open() {
+		if failing() {
 			return 1
 		}
 		return 0

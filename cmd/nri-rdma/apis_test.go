@@ -21,16 +21,16 @@ func TestFailuresOfRepairLeaveCreationsAlone(t *testing.T) {
 			t.Fatal("the kubelet has answered")
 		}
 	}
-	if !repair.specs.Open() || !repair.resources.Open() {
+	if !repair.specs.Failing() || !repair.resources.Failing() {
 		t.Error("the failing APIs are not left alone")
 	}
-	if creation.specs.Open() || creation.resources.Open() {
+	if creation.specs.Failing() || creation.resources.Failing() {
 		t.Error("they are left alone for containers that are created, too")
 	}
 	for range breaker.Failures {
 		_, _ = creation.specs.Apply(t.Context(), "a", spec.Grant{IPCLock: spec.IPCLockYes})
 	}
-	if !creation.specs.Open() {
+	if !creation.specs.Failing() {
 		t.Error("failures of creations are not counted")
 	}
 }

@@ -104,7 +104,7 @@ func registeredMetrics(t *testing.T) []metric {
 		Name: "rdma", Index: "90", Log: silent(), Inventory: inventory.New("/", 0, silent()), Limits: limits.New("/"),
 	})
 	never := func() bool { return false }
-	registry := newRegistry(p, breakerOpen("containerd", "creation", never), breakerOpen("kubelet", "creation", never))
+	registry := newRegistry(p, apiFailing("containerd", "creation", never), apiFailing("kubelet", "creation", never))
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)

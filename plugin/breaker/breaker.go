@@ -37,8 +37,8 @@ type Options struct {
 // Breaker guards an API. It is safe for concurrent use. Breakers share nothing.
 type Breaker[T any] struct {
 	Options
-	gate     atomic.Pointer[gobreaker.CircuitBreaker[T]]
-	reported atomic.Bool // OnChange was last called with true
+	gate    atomic.Pointer[gobreaker.CircuitBreaker[T]]
+	failing atomic.Bool // OnChange was last called with true
 }
 
 // New makes a closed Breaker: every call goes through.
@@ -72,7 +72,7 @@ func (b *Breaker[T]) Reset() {
 
 // report calls OnChange if the state is another one. A breaker that was reset is closed, but only an answer is reported.
 func (b *Breaker[T]) report(open bool) {
-	if b.reported.Swap(open) != open && b.OnChange != nil {
+	if b.failing.Swap(open) != open && b.OnChange != nil {
 		b.OnChange(open)
 	}
 }
@@ -86,5 +86,5 @@ func (b *Breaker[T]) Do(call func() (T, error)) (T, error) {
 	return result, err
 }
 
-// Open reports whether calls return ErrOpen now.
-func (b *Breaker[T]) Open() bool { return b.gate.Load().State() == gobreaker.StateOpen }
+// Failing reports whether the API has failed so often that the breaker opened, and has not answered since.
+func (b *Breaker[T]) Failing() bool { return b.failing.Load() }

@@ -49,19 +49,22 @@ func TestBreaker(t *testing.T) {
 					switch {
 					case errors.Is(outcome, wait):
 						time.Sleep(OpenFor - time.Millisecond)
-						if _, err := b.Do(func() (int, error) { return 0, nil }); !errors.Is(err, ErrOpen) || !b.Open() {
+						if _, err := b.Do(func() (int, error) { return 0, nil }); !errors.Is(err, ErrOpen) {
 							t.Errorf("before the time is over: %v", err)
 						}
 						time.Sleep(2 * time.Millisecond)
+						if !b.Failing() {
+							t.Error("it counts as answering before it was asked")
+						}
 					case errors.Is(outcome, reset):
 						b.Reset()
-						if b.Open() {
-							t.Error("it is open although it was reset")
-						}
 					default:
 						_, err := b.Do(func() (int, error) { return 0, outcome })
 						got = append(got, err)
 					}
+				}
+				if failing := len(changes) > 0 && changes[len(changes)-1]; b.Failing() != failing {
+					t.Errorf("failing: %t", b.Failing())
 				}
 				same := cmp.Comparer(errors.Is)
 				if diff := cmp.Diff(test.want, got, same); diff != "" {

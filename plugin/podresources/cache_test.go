@@ -75,8 +75,8 @@ func TestClientsShareNothing(t *testing.T) {
 			t.Fatal("a look-up of the sick pod succeeds")
 		}
 	}
-	if !background.Open() || creations.Open() {
-		t.Errorf("open: %t and %t, want only the first", background.Open(), creations.Open())
+	if !background.Failing() || creations.Failing() {
+		t.Errorf("open: %t and %t, want only the first", background.Failing(), creations.Failing())
 	}
 	if _, _, err := creations.Names("", "ml", "trainer", "main"); err != nil {
 		t.Error(err)

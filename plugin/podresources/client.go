@@ -131,8 +131,8 @@ func (c *Client) lookUp(namespace, pod string) (answer, error) {
 	return a, err
 }
 
-// Open reports whether the kubelet is not asked now because look-ups failed.
-func (c *Client) Open() bool { return c.breaker.Open() }
+// Failing reports whether look-ups have failed three times in a row, and the kubelet has not answered since.
+func (c *Client) Failing() bool { return c.breaker.Failing() }
 
 // ask gets one pod's answer, from the kubelet's list where it cannot be asked for a pod.
 func (c *Client) ask(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {

@@ -73,12 +73,12 @@ func TestRestartAfterFailures(t *testing.T) {
 			t.Fatal("nobody serves, and there is an answer")
 		}
 	}
-	if _, _, err := timed(c, "s9", "trainer"); err == nil || !strings.Contains(err.Error(), "3 look-ups in a row failed") || !c.Open() {
+	if _, _, err := timed(c, "s9", "trainer"); err == nil || !strings.Contains(err.Error(), "3 look-ups in a row failed") || !c.Failing() {
 		t.Fatalf("after three failures: %v", err)
 	}
 	c.budget = aLongTime
 	serve(t, socket, k)
-	if _, _, err := timed(c, "s9", "trainer"); err != nil || c.Open() {
+	if _, _, err := timed(c, "s9", "trainer"); err != nil || c.Failing() {
 		t.Errorf("after the restart: %v", err)
 	}
 	if diff := cmp.Diff([]bool{true, false}, changes); diff != "" {

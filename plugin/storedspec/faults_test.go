@@ -96,7 +96,7 @@ func TestSickContainerd(t *testing.T) {
 							t.Errorf("call %d took %s, want %s", n+1, took, test.took)
 						}
 					}
-					if !client.Open() {
+					if !client.Failing() {
 						t.Error("three failures in a row, and the breaker is not open")
 					}
 					connections, gets := proxy.Accepted(), server.Gets("train")
@@ -114,8 +114,8 @@ func TestSickContainerd(t *testing.T) {
 						must(t, syscall.Mknod(client.Address, syscall.S_IFSOCK|0o600, 0))
 					}
 					time.Sleep(breaker.OpenFor + time.Millisecond)
-					if changed, err := client.Apply(t.Context(), "train", ipcLock); !changed || err != nil || client.Open() {
-						t.Errorf("containerd is well: Apply gives %v, %v; the breaker is open: %t", changed, err, client.Open())
+					if changed, err := client.Apply(t.Context(), "train", ipcLock); !changed || err != nil || client.Failing() {
+						t.Errorf("containerd is well: Apply gives %v, %v; the breaker is open: %t", changed, err, client.Failing())
 					}
 					if diff := cmp.Diff([]bool{true, false}, changes); diff != "" {
 						t.Errorf("OnChange (-want +got):\n%s", diff)

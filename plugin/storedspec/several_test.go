@@ -117,8 +117,8 @@ func TestNotFoundAtSeveralContainerds(t *testing.T) {
 						}
 					}
 				}
-				if client.Open() == well {
-					t.Errorf("the breaker is open: %v", client.Open())
+				if client.Failing() == well {
+					t.Errorf("the breaker is open: %v", client.Failing())
 				}
 			})
 		})
@@ -184,7 +184,7 @@ func TestClientsShareNothing(t *testing.T) {
 			}
 		}
 		containerds[docker].Set(t, socketproxy.Pass)
-		if diff := cmp.Diff([]bool{true, false}, []bool{background.Open(), creations.Open()}); diff != "" {
+		if diff := cmp.Diff([]bool{true, false}, []bool{background.Failing(), creations.Failing()}); diff != "" {
 			t.Errorf("open (-want +got):\n%s", diff)
 		}
 		if changed, err := creations.Apply(t.Context(), "train", ipcLock); !changed || err != nil {

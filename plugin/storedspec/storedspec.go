@@ -114,5 +114,5 @@ func (c *Client) Read(ctx context.Context, container string) ([]byte, error) {
 	return done.text, err
 }
 
-// Open reports whether containerd is not asked now because it failed: calls return breaker.ErrOpen.
-func (c *Client) Open() bool { return c.breaker.Open() }
+// Failing reports whether containerd has failed three times in a row, and has not answered since.
+func (c *Client) Failing() bool { return c.breaker.Failing() }

@@ -56,11 +56,11 @@ func TestKubeletRestarts(t *testing.T) {
 	}
 }
 
-// expectBreaker compares the metric of the kubelet's breaker: 1 while the plugin does not ask it.
+// expectBreaker compares the metric of the kubelet's breaker: 1 from three failures until the kubelet answers.
 func expectBreaker(t *testing.T, want int) {
 	t.Helper()
 	text, err := metrics()
-	if line := fmt.Sprintf("\nnri_rdma_breaker_open{api=\"kubelet\",path=\"creation\"} %d\n", want); err != nil || !strings.Contains(text, line) {
+	if line := fmt.Sprintf("\nnri_rdma_api_failing{api=\"kubelet\",path=\"creation\"} %d\n", want); err != nil || !strings.Contains(text, line) {
 		t.Errorf("%v, metrics without%s%s", err, line, text)
 	}
 }
