@@ -17,6 +17,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
 // option is a value that a user sets, and what it changes in the default installation: lines of the manifests that come and go. Each is
@@ -199,8 +201,11 @@ func TestNotes(t *testing.T) {
 	for values, want := range map[string]string{
 		"{}":                           "kubectl -n rdma-spec rollout status daemonset/nri-rdma",
 		"{validator: {enabled: true}}": "-- rdma-spec status --root /host\n", // where the pod has the node
-		"{configureNRI: {enabled: true}, runtime: crio}": "Restart CRI-O",
-		"{admission: {forbid: {enabled: true}}}":         "rdma.noderesource.dev/allowed=true",
+		"{configureNRI: {enabled: true}, runtime: crio}":        "Restart CRI-O",
+		"{admission: {forbid: {enabled: true}}}":                "rdma.noderesource.dev/allowed=true",
+		"{admission: {forbid: {enabled: true, action: Audit}}}": "RDMA is recorded in the audit log",
+		"{privileges: adjust, config: {ipcLock: false}}":        "Create older pods again.\n\nTo see whether", // no command that needs the runtime's socket
+		"{config: {repair: {mode: off}}}":                       "Create older pods again.\n\nTo see whether", // nor one that needs /proc
 	} {
 		rendered, err := render(t, values)
 		if err != nil {
@@ -209,6 +214,34 @@ func TestNotes(t *testing.T) {
 		if !strings.Contains(rendered["NOTES.txt"], want) {
 			t.Errorf("with %s the notes do not say %q:\n%s", values, want, rendered["NOTES.txt"])
 		}
+	}
+}
+
+// TestNRIFolderIsMade checks that a pod whose init step turns NRI on starts on a node that has no folder of NRI yet.
+func TestNRIFolderIsMade(t *testing.T) {
+	for values, want := range map[string]string{"{}": "Directory", "{configureNRI: {enabled: true}, runtime: crio}": "DirectoryOrCreate"} {
+		rendered, err := render(t, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := rendered["daemonset.yaml"]; !strings.Contains(text, "path: /var/run/nri\n            type: "+want+"\n") {
+			t.Errorf("with %s the type of /var/run/nri is not %s:\n%s", values, want, text)
+		}
+	}
+}
+
+// TestNull checks that a default that a user removes leaves a configuration that can be read.
+func TestNull(t *testing.T) {
+	rendered, err := render(t, "{config: {rules: null}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object struct{ Data map[string]string }
+	if err := yaml.Unmarshal([]byte(rendered["configmap.yaml"]), &object); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policy.FromText([]byte(object.Data["config.yaml"])); err != nil {
+		t.Errorf("%v:\n%s", err, object.Data["config.yaml"])
 	}
 }
 
