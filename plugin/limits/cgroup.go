@@ -14,7 +14,8 @@ const idLength = 64
 // containerOf returns the ID of the container that a process belongs to, from the text of its /proc/PID/cgroup; "" if it is in none.
 //
 // The path is the runtime's as far as the container's own cgroup, and below that it is the container's: a container that may
-// write cgroups can call one by another container's ID. So of the IDs in a path the first one counts.
+// write cgroups can call one by another container's ID. So of the IDs in a path the first one counts. Below user.slice, users of the node
+// make cgroups and give them names: no container of a kubelet is there.
 func containerOf(text []byte) string {
 	for line := range bytes.Lines(text) {
 		// hierarchy-ID:controllers:path; cgroup v2 is "0::path".
@@ -25,7 +26,7 @@ func containerOf(text []byte) string {
 		path := strings.TrimSuffix(string(fields[2]), " (deleted)")
 		for name := range strings.SplitSeq(path, "/") {
 			id, monitor := idOf(name)
-			if monitor {
+			if monitor || name == "user.slice" {
 				return ""
 			}
 			if id != "" {

@@ -40,6 +40,7 @@ func TestContainerOf(t *testing.T) {
 		"no newline":                    {"0::/kubepods/" + idA, idA},
 		"a colon in the path":           {"0::/a:b/" + idA + "\n", idA},
 		"none":                          {"0::/system.slice/ssh.service\n", ""},
+		"a user's own cgroup":           {"0::/user.slice/user-1000.slice/user@1000.service/cri-containerd-" + idA + ".scope\n", ""},
 		"the root":                      {"0::/\n", ""},
 		"nothing":                       {"", ""},
 		"nonsense":                      {"kubepods/" + idA, ""},
