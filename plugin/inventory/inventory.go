@@ -64,6 +64,7 @@ type snapshot struct {
 
 // known is what is known of an HCA.
 type known struct {
+	place    string // of the HCA: one that gets its name later is another one
 	hca      hca.HCA
 	since    time.Time // when it was read, or, where it never was, first asked
 	answered bool
@@ -141,15 +142,15 @@ func (i *Inventory) readAll() {
 		i.notListed(err)
 		return
 	}
-	names := i.relist(node, stamp)
+	asked := i.relist(node, stamp)
 	var reads errgroup.Group
 	reads.SetLimit(atOnce)
-	for _, name := range names {
+	for name, k := range asked {
 		reads.Go(func() error {
 			answered := make(chan struct{})
 			go func() {
 				defer close(answered)
-				i.answer(name, i.read(name))
+				i.answer(k, i.read(name))
 			}()
 			select {
 			case <-answered:
@@ -183,22 +184,23 @@ func (i *Inventory) notListed(err error) {
 	}
 }
 
-// relist keeps the list of HCAs, and returns the names of those to read: all without an outstanding read.
-func (i *Inventory) relist(node *hca.Node, stamp time.Time) (names []string) {
+// relist keeps the list of HCAs, and returns those to read, by name: all without an outstanding read. Nothing is known of an HCA that has
+// the name of another one, which is gone.
+func (i *Inventory) relist(node *hca.Node, stamp time.Time) map[string]*known {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.listed, i.stamp, i.failed = node, stamp, ""
-	gone := maps.Clone(i.known)
+	asked, gone := map[string]*known{}, maps.Clone(i.known)
 	for _, h := range node.HCAs {
 		delete(gone, h.Name)
 		k := i.known[h.Name]
-		if k == nil {
-			k = &known{since: time.Now()}
+		if k == nil || k.place != h.Place {
+			k = &known{place: h.Place, since: time.Now()}
 			i.known[h.Name] = k
 		}
 		if !k.asked { // guard: one read outstanding
 			k.asked = true
-			names = append(names, h.Name)
+			asked[h.Name] = k
 		}
 	}
 	for name, k := range gone {
@@ -206,18 +208,20 @@ func (i *Inventory) relist(node *hca.Node, stamp time.Time) (names []string) {
 			delete(i.known, name)
 		}
 	}
-	return names
+	return asked
 }
 
-// answer keeps what was read of an HCA.
-func (i *Inventory) answer(name string, h hca.HCA) {
+// answer keeps what was read of an HCA, unless that was another HCA already.
+func (i *Inventory) answer(k *known, h hca.HCA) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	k := i.known[name]
 	late, logged := k.late, k.logged
-	*k = known{hca: h, since: time.Now(), answered: true}
+	if k.asked, k.late, k.logged = false, false, false; h.Place != k.place {
+		return
+	}
+	k.hca, k.since, k.answered = h, time.Now(), true
 	if logged {
-		i.log.WithField("hca", name).Info("the HCA answers again")
+		i.log.WithField("hca", h.Name).Info("the HCA answers again")
 	}
 	if late {
 		i.publish()

@@ -26,6 +26,7 @@ import (
 type fake struct {
 	mu    sync.Mutex
 	names []string
+	place string // of all HCAs
 	err   error
 	sick  map[string]chan struct{} // closed when the HCA answers
 	reads map[string]int
@@ -46,7 +47,7 @@ func (f *fake) list() (*hca.Node, error) {
 	}
 	node := &hca.Node{}
 	for i, name := range f.names {
-		node.HCAs = append(node.HCAs, hca.HCA{Name: name, Devices: []hca.Device{{Kind: hca.KindVerbs, Number: hca.Number{Major: 231, Minor: uint32(192 + i)}, HCA: name}}})
+		node.HCAs = append(node.HCAs, hca.HCA{Name: name, Place: f.place, Devices: []hca.Device{{Kind: hca.KindVerbs, Number: hca.Number{Major: 231, Minor: uint32(192 + i)}, HCA: name}}})
 	}
 	return node, nil
 }
@@ -54,12 +55,12 @@ func (f *fake) list() (*hca.Node, error) {
 func (f *fake) read(name string) hca.HCA {
 	f.mu.Lock()
 	f.reads[name]++
-	sick, state := f.sick[name], f.state
+	sick, state, place := f.sick[name], f.state, f.place
 	f.mu.Unlock()
 	if sick != nil {
 		<-sick
 	}
-	return hca.HCA{Name: name, NodeType: "CA", Ports: []hca.Port{{Number: 1, State: state, LinkLayer: "InfiniBand"}}}
+	return hca.HCA{Name: name, Place: place, NodeType: "CA", Ports: []hca.Port{{Number: 1, State: state, LinkLayer: "InfiniBand"}}}
 }
 
 func (f *fake) count(name string) int {
@@ -232,6 +233,38 @@ func TestGoneWhileAsked(t *testing.T) {
 		if got := f.count("mlx5_0"); got != 2 {
 			t.Errorf("asked %d times, want 2", got)
 		}
+	})
+}
+
+// TestAnotherOfTheName: an HCA that gets the name of one that is gone is unknown until it answers itself, whatever the other one has
+// answered, or answers late.
+func TestAnotherOfTheName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i, f, _ := of(t, "mlx5_0")
+		changed := follow(t, i, f)
+		synctest.Wait()
+		expect := func(when string, unread bool) {
+			t.Helper()
+			node, err := i.HCAs()
+			if err != nil || (node.HCAs[0].Unread != "") != unread {
+				t.Errorf("%s: %+v, error %v", when, node.HCAs, err)
+			}
+		}
+		expect("at first", false)
+		first, second := make(chan struct{}), make(chan struct{})
+		f.set(func(f *fake) { f.sick["mlx5_0"] = first })
+		changed <- struct{}{}
+		time.Sleep(time.Second)
+		f.set(func(f *fake) { f.place, f.sick["mlx5_0"] = "another", second })
+		changed <- struct{}{}
+		time.Sleep(time.Second)
+		expect("another one has the name", true)
+		close(first)
+		synctest.Wait()
+		expect("the first one answers late", true)
+		close(second)
+		synctest.Wait()
+		expect("it answers itself", false)
 	})
 }
 

@@ -101,7 +101,7 @@ func checkPromises(t *testing.T, node *Node) {
 		t.Errorf("read outside of the root: %s", text)
 	}
 	var back Node
-	if err := json.Unmarshal(text, &back); err != nil || !cmp.Equal(node, &back) {
+	if err := json.Unmarshal(text, &back); err != nil || !cmp.Equal(node, &back, withoutPlaces) {
 		t.Errorf("JSON does not give the same node back: %v", err)
 	}
 	lines := [][]string{node.Problems}

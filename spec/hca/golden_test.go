@@ -11,9 +11,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/golden"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
+
+// withoutPlaces leaves out what JSON and copies without links do.
+var withoutPlaces = cmpopts.IgnoreFields(HCA{}, "Place")
 
 // TestGolden scans each named node and compares the whole inventory.
 func TestGolden(t *testing.T) {
@@ -35,7 +39,7 @@ func TestGolden(t *testing.T) {
 			if err := json.Unmarshal(got, &back); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(node, &back); diff != "" {
+			if diff := cmp.Diff(node, &back, withoutPlaces); diff != "" {
 				t.Errorf("JSON does not give the same node back (-scanned +read):\n%s", diff)
 			}
 		})

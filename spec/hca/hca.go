@@ -144,6 +144,8 @@ const (
 // HCA is one RDMA device of the node.
 type HCA struct {
 	Name string `json:"name"`
+	// Place is where in sysfs its link leads: another one means another HCA, even if it has the same name. It is "" without a link.
+	Place string `json:"-"`
 	// NodeType is CA, RNIC, usNIC, …; "unspecified" for EFA.
 	NodeType string `json:"nodeType"`
 	// PCI is the address, "0000:5e:00.0"; "" for soft HCAs and for those that

@@ -95,7 +95,8 @@ func (t tree) names() (*Node, error) {
 			continue
 		}
 		index[name] = len(node.HCAs)
-		node.HCAs = append(node.HCAs, HCA{Name: name, NUMANode: -1, Ports: []Port{}, Devices: []Device{}})
+		place, _ := t.Readlink(path.Join(classHCA, name))
+		node.HCAs = append(node.HCAs, HCA{Name: name, Place: place, NUMANode: -1, Ports: []Port{}, Devices: []Device{}})
 	}
 	for _, d := range t.devices(&found) {
 		switch i, ok := index[d.HCA]; {
@@ -162,6 +163,7 @@ func (t tree) hca(name string, details bool) HCA {
 	h := HCA{Name: name, NUMANode: -1, Function: FunctionPhysical, Ports: []Port{}, Devices: []Device{}}
 	var found problems
 	at := path.Join(classHCA, name)
+	h.Place, _ = t.Readlink(at)
 	dir, err := t.folder(at)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {

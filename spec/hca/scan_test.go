@@ -160,7 +160,7 @@ func TestCopyWithRealFolder(t *testing.T) {
 	want := scanOne(t, one().Files())
 	want.NUMANode, want.Ports[0].Netdevs = -1, []string{} // the device link leads nowhere there
 	got := scanOne(t, f)
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, got, withoutPlaces); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
