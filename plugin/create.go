@@ -45,7 +45,7 @@ func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *ap
 		grant.IPCLock = spec.IPCLockNo
 	}
 	adjustment, given := adjust(ctr, grant)
-	if len(adjustment.GetRlimits()) == 0 {
+	if grant.Memlock != 0 && len(adjustment.GetRlimits()) == 0 {
 		p.metrics.memlockSkipped.Inc()
 	}
 	if grant.IPCLock != spec.IPCLockNo {
@@ -72,8 +72,8 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	case err != nil:
 		result = editFailed
 		p.repair.Unfinished(ctr.GetId(), grant)
-		log.WithError(err).Warn("no CAP_IPC_LOCK: the stored spec could not be changed; RDMA works, since memlock is as granted, " +
-			"but SHM_LOCK, huge-page shared memory, and programs that check for the capability do not")
+		log.WithError(err).Warn("no CAP_IPC_LOCK: the stored spec could not be changed; memlock is as the policy gives it, " +
+			"and SHM_LOCK, huge-page shared memory, and programs that check for the capability do not work")
 	case changed:
 		result = editChanged
 		log.Info("CAP_IPC_LOCK added to the stored spec")

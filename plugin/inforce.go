@@ -42,7 +42,8 @@ func initial(given *policy.Policy) *inForce {
 func (p *Plugin) policy() *policy.Policy { return p.inForce.Load().policy }
 
 // Use puts a configuration file's policy in force, for containers that are created from now on. With an error, the file could not be
-// read: the last policy of a file stays in force. If there was none, RDMA containers are refused until the file is mended.
+// read: the policy that containers were created by stays in force. Before there were any, RDMA containers are refused until the file is
+// mended, unless another file came before.
 func (p *Plugin) Use(loaded *policy.Policy, source string, err error) {
 	p.use(&inForce{loaded, source, fromFile}, err)
 }
@@ -73,7 +74,7 @@ func (p *Plugin) use(next *inForce, err error) {
 		p.put(next)
 		log.Info("the configuration is in force")
 		return
-	case current.origin == next.origin && current.policy.Missing() == nil:
+	case current.policy.Missing() == nil && (current.origin == next.origin || p.registration.Count() > 0):
 		log.WithError(err).Error("the configuration is refused: the last good one stays in force")
 	default:
 		next.policy = policy.Missing(err)

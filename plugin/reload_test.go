@@ -5,6 +5,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
@@ -25,9 +27,13 @@ func (p *Plugin) memlockInForce() string { return string(p.policy().Config().Mem
 // following is a plugin that follows a configuration file.
 func following(t *testing.T, file string) (*running, chan os.Signal) {
 	t.Helper()
-	_, r := registered(t, Options{})
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	r := run(t, Options{Socket: runtime.Socket})
+	r.runtime = runtime
 	config := policy.File{Path: file}
-	r.use(t, &config)
+	r.use(t, &config) // as the program does, before it registers
+	runtime.Start(t)
+	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
 	ctx, stop := context.WithCancel(t.Context())
 	ended, again := make(chan struct{}), make(chan os.Signal, 1)
 	go func() {
@@ -181,6 +187,19 @@ func TestReloadsKeepTheRegistration(t *testing.T) {
 	}
 	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil || got.GetRlimits()[0].GetSoft() != 2<<30 {
 		t.Errorf("adjustment %v, error %v", got, err)
+	}
+}
+
+// A file with an error that appears later does not replace the policy by which containers were created.
+func TestABadFileAppears(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	_, p := registered(t, Options{})
+	p.Use(nil, file, errors.New("memlok: unknown key"))
+	if _, err := p.runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil {
+		t.Errorf("creation of an RDMA container: %v", err)
+	}
+	if p.Ready() != nil || testutil.ToFloat64(p.metrics.configValid) != 0 {
+		t.Errorf("ready: %v; valid: %v", p.Ready(), testutil.ToFloat64(p.metrics.configValid))
 	}
 }
 

@@ -44,16 +44,27 @@ func (e *edits) forget(grants map[string]spec.Grant) {
 	maps.DeleteFunc(e.grants, func(id string, _ spec.Grant) bool { _, ok := grants[id]; return ok })
 }
 
-// finishEdits tries the failed edits again, and counts the containers that still lack CAP_IPC_LOCK.
+// finishEdits tries the failed edits again, unless the policy gives the container no CAP_IPC_LOCK any more, and counts the containers that
+// still lack it.
 func (r *Repair) finishEdits(ctx context.Context, found *findings, unfinished map[string]spec.Grant) (lacking int) {
 	done, specs := map[string]spec.Grant{}, r.specs()
+	for _, f := range found.containers {
+		if id := f.id.String(); !f.asks && f.wants().IPCLock == spec.IPCLockNo {
+			done[id] = unfinished[id]
+		}
+	}
 	for id, grant := range unfinished {
-		err := errNoSpecs
+		if _, unwanted := done[id]; unwanted {
+			continue
+		}
+		changed, err := false, errNoSpecs
 		if specs != nil {
-			_, err = specs.ApplyRunning(ctx, id, grant)
+			changed, err = specs.ApplyRunning(ctx, id, grant)
 		}
 		log := r.Log.WithField("id", id)
 		switch {
+		case err == nil && !changed: // it has it, or has dropped all capabilities
+			done[id] = grant
 		case err == nil:
 			log.Info("CAP_IPC_LOCK added to the stored spec after the creation: processes of later execs have it; " +
 				"if running processes need it, recreate the pod")

@@ -5,12 +5,14 @@ package repair
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -68,6 +70,9 @@ func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) {
 		specs = s
 	}
 	outcomes := r.Limits.Repair(ctx, wanted, specs)
+	if ctx.Err() != nil {
+		return // what it says is that the program ends
+	}
 	for _, f := range found.containers {
 		if o, ok := outcomes[f.id.String()]; ok {
 			r.fixed(f, o, specs != nil, notices)
@@ -77,6 +82,10 @@ func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) {
 
 // fixed reports what became of a container that was to be raised.
 func (r *Repair) fixed(f *finding, o limits.Repaired, withSpec bool, notices *notices) {
+	if errors.Is(o.SpecErr, storedspec.ErrNotFound) {
+		f.verdict = Sufficient // it has ended meanwhile
+		return
+	}
 	s := r.state(f.id)
 	log := r.logger(f).WithField("processes", o.Raised)
 	if o.Err != nil || o.SpecErr != nil {

@@ -175,6 +175,49 @@ func TestUnfinishedEdits(t *testing.T) {
 	})
 }
 
+// An edit that is tried again says that it has changed something only if it has, and is not made under a policy that no longer gives it.
+func TestUnfinishedEditsThatChangeNothing(t *testing.T) {
+	for name, test := range map[string]struct {
+		grant spec.IPCLock
+		later string // the policy when containerd answers again
+	}{
+		"all capabilities dropped":    {spec.IPCLockUnlessDropped, "{}"},
+		"the policy gives none later": {spec.IPCLockYes, "ipcLock: false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t, "{}", map[string][]spec.Limit{"a": {unlimited}})
+				b.specs.texts = map[string]string{"a": "{}"}
+				b.Listed(nil, true)
+				b.Created(container("a", verbs))
+				b.specs.err = errors.New("containerd did not answer")
+				b.Unfinished(limitstest.ID("a"), spec.Grant{IPCLock: test.grant})
+				b.passes(1)
+				b.specs.err = nil
+				b.use(test.later)
+				if log := b.passes(1); strings.Contains(log, "CAP_IPC_LOCK added") || b.specs.texts["a"] != "{}" || len(b.edits.grants) != 0 {
+					t.Errorf("stored spec %s, still to be tried: %v; the log says:\n%s", b.specs.texts["a"], b.edits.grants, log)
+				}
+			})
+		})
+	}
+}
+
+// A container that has ended before its stored spec was to be raised is no failure.
+func TestEndedBeforeItsSpecIsRaised(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"a": {8 << 20}})
+		b.specs.texts = map[string]string{} // containerd keeps no such container
+		b.Listed([]Container{container("a", verbs)}, true)
+		if log := b.passes(2); strings.Contains(log, "later execs into it are not") {
+			t.Errorf("the log says:\n%s", log)
+		}
+		if stats, _ := b.Stats(); stats.Failed != 0 {
+			t.Errorf("%d failures", stats.Failed)
+		}
+	})
+}
+
 func TestUnfinishedEditsAreBounded(t *testing.T) {
 	e := edits{grants: map[string]spec.Grant{}}
 	for i := range 2 * editsMost {
