@@ -90,12 +90,31 @@ func testPackage(t *testing.T) {
 		t.Errorf("an upgrade changes the configuration, -before +after:\n%s", diff)
 	}
 
+	// Removed and installed again, it is as it was, and a CDI file whose hook is gone does not stay.
+	const cdi = "/etc/cdi/rdma.yaml"
+	write(t, cdi, "hooks: [/usr/bin/rdma-hook]\n", 0o644)
+	t.Cleanup(func() { _ = os.Remove(cdi) })
+	onNode(t, "systemctl", "enable", "--now", "rdma-spec-doctor.timer")
+	onNode(t, "dpkg", "-r", "rdma-spec")
+	if got := manage(t, "show", "--property=ActiveState", "rdma-spec-doctor.timer"); got != "ActiveState=inactive\n" {
+		t.Errorf("after the removal the doctor's timer says %s", got)
+	}
+	if _, err := os.Lstat(cdi); err == nil {
+		t.Errorf("after the removal there is %s", cdi)
+	}
+	onNode(t, "dpkg", "-i", found[0])
+	awaitRegistered(t, 0)
+	if got := manage(t, "is-enabled", "nri-rdma"); got != "enabled\n" {
+		t.Errorf("installed again the service is %s", got)
+	}
+
 	listed, err := exec.Command("dpkg", "-L", "rdma-spec").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	onNode(t, "dpkg", "--purge", "rdma-spec")
-	paths := append(strings.Fields(string(listed)), "/etc/rdma-spec", "/run/rdma-spec", ownUnits+"/multi-user.target.wants/nri-rdma.service")
+	paths := append(strings.Fields(string(listed)), "/etc/rdma-spec", "/run/rdma-spec", ownUnits+"/multi-user.target.wants/nri-rdma.service",
+		ownUnits+"/timers.target.wants/rdma-spec-doctor.timer")
 	for _, path := range paths {
 		if info, err := os.Lstat(path); err == nil && (!info.IsDir() || strings.Contains(path, "rdma-spec")) {
 			t.Errorf("after the purge there is %s", path)

@@ -2,20 +2,18 @@
 # Copyright The rdma-spec Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# After the files are there. deb: configure [OLD VERSION]; rpm: 1 on installation, 2 on upgrade.
+# After the files are there. deb: configure [VERSION THAT WAS CONFIGURED LAST, perhaps removed since]; rpm: 1 on installation, 2 on upgrade.
 set -e
 case "$1 $2" in
-"configure " | "1 ") first=yes ;;
-*) first= ;;
+"configure " | "1 ") systemctl enable nri-rdma.service ;;
 esac
 if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
-fi
-if [ "$first" ]; then
-  systemctl enable nri-rdma.service
-  if [ -d /run/systemd/system ]; then
-    systemctl start nri-rdma.service
-  fi
-elif [ -d /run/systemd/system ]; then
-  systemctl try-restart nri-rdma.service nri-rdma-validator.service
+  for unit in nri-rdma.service nri-rdma-validator.service; do
+    if systemctl is-enabled --quiet $unit; then
+      systemctl restart $unit
+    else
+      systemctl try-restart $unit
+    fi
+  done
 fi

@@ -9,6 +9,11 @@ if [ -d /run/systemd/system ]; then
   systemctl daemon-reload
 fi
 case "$1" in
-purge) rm -rf /etc/rdma-spec /run/rdma-spec ;;
+purge)
+  rm -rf /etc/rdma-spec /run/rdma-spec
+  for unit in nri-rdma.service nri-rdma-validator.service rdma-spec-cdi.service rdma-spec-cdi.path rdma-spec-cdi.timer rdma-spec-doctor.timer; do
+    rm -f /etc/systemd/system/*.wants/$unit # it was enabled
+  done
+  ;;
 0) rm -rf /run/rdma-spec ;;
 esac

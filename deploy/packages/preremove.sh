@@ -2,13 +2,21 @@
 # Copyright The rdma-spec Authors.
 # SPDX-License-Identifier: Apache-2.0
 
-# Before the files go. deb: remove, or upgrade NEW VERSION; rpm: 0 on removal, 1 on upgrade.
+# Before the files go. deb: remove, or upgrade NEW VERSION; rpm: 0 on removal, 1 on upgrade. A deb that is installed again finds its units
+# enabled as they were.
 set -e
+units="nri-rdma.service nri-rdma-validator.service rdma-spec-cdi.service rdma-spec-cdi.path rdma-spec-cdi.timer rdma-spec-doctor.timer"
+case "$1" in
+0) systemctl disable $units ;;
+esac
 case "$1" in
 remove | 0)
-  systemctl disable nri-rdma.service nri-rdma-validator.service
   if [ -d /run/systemd/system ]; then
-    systemctl stop nri-rdma.service nri-rdma-validator.service
+    systemctl stop $units
+  fi
+  # It names a hook that goes now: no container with such a device would start.
+  if grep -qs /usr/bin/rdma-hook /etc/cdi/rdma.yaml; then
+    rm -f /etc/cdi/rdma.yaml
   fi
   ;;
 esac
