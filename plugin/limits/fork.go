@@ -21,7 +21,7 @@ import (
 const (
 	// returned is how much time in user mode shows that a thread has returned from a fork. The kernel estimates that time by ticks.
 	returned = 100 * time.Millisecond
-	// forkPatience bounds how long forks are awaited, and forkStep is between two looks.
+	// forkPatience bounds how long one call of Raise awaits forks, and forkStep is between two looks.
 	forkPatience = 10 * time.Second
 	forkStep     = 50 * time.Millisecond
 	// tick is the unit of time in /proc/PID/stat: USER_HZ is 100 on amd64 and arm64.
@@ -51,15 +51,17 @@ func (p *Processes) forking(pid int) []thread {
 	return threads
 }
 
-// awaitForks returns when no thread can still be in a fork that it was in when its process was raised.
-func (p *Processes) awaitForks(ctx context.Context, threads []thread) {
-	for waited := time.Duration(0); len(threads) > 0 && waited < forkPatience && ctx.Err() == nil; waited += forkStep {
+// awaitForks returns when no thread can still be in a fork that it was in when its process was raised, or when it has waited long enough. It
+// returns what is left of its patience.
+func (p *Processes) awaitForks(ctx context.Context, threads []thread, patience time.Duration) time.Duration {
+	for ; len(threads) > 0 && patience > 0 && ctx.Err() == nil; patience -= forkStep {
 		p.kernel.Pause(ctx, forkStep)
 		threads = slices.DeleteFunc(threads, func(t thread) bool {
 			asleep, user, err := p.state(t)
 			return err != nil || asleep || user-t.user >= returned
 		})
 	}
+	return patience
 }
 
 // state reports whether a thread is in a state in which no thread forks, and returns its time in user mode.

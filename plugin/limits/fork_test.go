@@ -80,6 +80,23 @@ func TestForksAreAwaited(t *testing.T) {
 	}
 }
 
+// A process that is never on a CPU, and that is low again after each wait, does not hold a call up for longer than any other.
+func TestForksAreAwaitedOnce(t *testing.T) {
+	restless := aProcess(idA, low)
+	restless.Threads = map[int]limitstest.Thread{5: {State: 'R'}}
+	k := &limitstest.Kernel{Table: processes{5: restless}}
+	waited := time.Duration(0)
+	k.Pauses = func(d time.Duration) {
+		if waited += d; waited%(3*time.Second) == 0 {
+			restless.Limit = aProcess(idA, low).Limit
+		}
+	}
+	limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: wanted})
+	if waited > 10*time.Second {
+		t.Errorf("waited %s", waited)
+	}
+}
+
 // until gives the threads of a process with one thread, which does one thing first and then another.
 func until(end time.Duration, first, then limitstest.Thread) func(time.Duration) map[int]limitstest.Thread {
 	return func(after time.Duration) map[int]limitstest.Thread {

@@ -58,6 +58,7 @@ func (r *raising) all(ctx context.Context) error {
 	if err := r.kernel.Changeable(); err != nil {
 		return err
 	}
+	patience := forkPatience
 	for range passesMost {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -76,7 +77,7 @@ func (r *raising) all(ctx context.Context) error {
 		if len(r.open) == 0 {
 			return nil
 		}
-		r.awaitForks(ctx, forks)
+		patience = r.awaitForks(ctx, forks, patience)
 	}
 	return fmt.Errorf("its processes were gone through %d times and there were new ones with a low limit each time: try again when it forks less", passesMost)
 }

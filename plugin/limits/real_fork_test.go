@@ -71,7 +71,7 @@ func TestThreadsThatMayFork(t *testing.T) {
 		t.Fatalf("a busy process: %+v", busy)
 	}
 	before := busy[0]
-	p.awaitForks(t.Context(), busy)
+	p.awaitForks(t.Context(), busy, forkPatience)
 	if asleep, user, err := p.state(before); err != nil || asleep || user-before.user < returned {
 		t.Errorf("asleep: %t, in user mode for %s since, %v", asleep, user-before.user, err)
 	}

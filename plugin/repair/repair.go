@@ -184,14 +184,17 @@ func (r *Repair) passNow() {
 func (r *Repair) pass(ctx context.Context) time.Duration {
 	all, unfinished := r.record.all(), r.edits.all()
 	p := r.policy.Load() // after the record was read: what is recorded under a later policy stays
-	if isOff(p) {
+	switch {
+	case isOff(p):
 		r.states, r.answers = nil, nil
 		r.record.forget(all)
 		r.edits.forget(unfinished)
-	}
-	if p == nil || isOff(p) {
 		r.stats.Store(nil)
 		return idle
+	case p == nil:
+		r.stats.Store(nil)
+		r.readProcesses(&findings{hidden: r.Limits.Visible()}, all) // the record forgets ended containers
+		return forgetEvery
 	}
 	found := r.look(ctx, p, all)
 	if ctx.Err() != nil || r.policy.Load() != p { // then another pass is due

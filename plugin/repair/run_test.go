@@ -50,6 +50,20 @@ func TestPolicyComesLater(t *testing.T) {
 	})
 }
 
+// Without a policy, the record still forgets the containers that have ended.
+func TestForgetsWithoutAPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})
+		b.Use(nil)
+		b.Listed([]Container{container("a", verbs), container("ended", verbs)}, true)
+		time.Sleep(forgetEvery + startsWithin)
+		b.passes(1)
+		if got := b.recorded(); got != "a" {
+			t.Errorf("recorded: %q, want a", got)
+		}
+	})
+}
+
 // A pass that ends under another policy than it began with raises nothing and says nothing.
 func TestPolicyChangesDuringAPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
