@@ -111,6 +111,11 @@ func TestConfigure(t *testing.T) {
 			if got := call("", args...); got.Status != 0 || got.Stdout != want.String() || !strings.Contains(got.Stderr, test.stderr) {
 				t.Fatalf("%+v, want %s", got, want.String())
 			}
+			for path, text := range nodeFiles(t, root) {
+				if strings.Contains(text, root) {
+					t.Errorf("%s names the root, which the node does not have:\n%s", path, text)
+				}
+			}
 			if got := call("", args...); got.Status != 0 || !strings.Contains(got.Stdout, ": nothing to change\n") || strings.Contains(got.Stdout, "wrote") {
 				t.Errorf("a second run: %+v", got)
 			}

@@ -55,7 +55,7 @@ func (r remembering) Dump(ctx context.Context, file string) ([]byte, error) {
 		return nil, err
 	}
 	key := string(text)
-	imported, err := contents{}.imported(file, text)
+	imported, err := Daemon{File: file}.imported(contents{}, text)
 	for _, name := range imported {
 		text, readErr := contents{}.read(name)
 		key, err = key+"\x00"+name+"\x00"+string(text), errors.Join(err, readErr)

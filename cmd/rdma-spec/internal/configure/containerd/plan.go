@@ -142,7 +142,7 @@ func (d Daemon) places(ctx context.Context, text []byte, dropIn string) (all []p
 	if err != nil {
 		return nil, err
 	}
-	patterns, err := imports(d.File, text)
+	patterns, err := d.imports(text)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (d Daemon) places(ctx context.Context, text []byte, dropIn string) (all []p
 		return append(all, place{path: d.template(version), append: true}), nil
 	}
 	all = append(all, place{path: d.File})
-	files, err := contents{}.imported(d.File, text)
+	files, err := d.imported(contents{}, text)
 	for _, file := range slices.Backward(files) {
 		all = append(all, place{path: file})
 	}
@@ -210,7 +210,7 @@ func (p place) write(d Daemon, version int, sets []set) (planned change.Plan, st
 		main, err = versioned(main, version)
 	}
 	if err == nil {
-		main, err = tomledit.Add(main, p.path, "imports")
+		main, err = tomledit.Add(main, d.onNode(p.path), "imports")
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", d.File, err)
