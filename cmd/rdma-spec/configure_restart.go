@@ -71,7 +71,12 @@ func (s systemctl) Restart(ctx context.Context, unit string) error {
 }
 
 func (systemctl) run(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, "systemctl", args...)
+	cmd.WaitDelay = time.Second // its children can keep its output open
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return fmt.Errorf("systemctl %s: %w", strings.Join(args, " "), ctx.Err())
+	}
 	if err != nil {
 		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, first)

@@ -25,7 +25,7 @@ type CRI interface {
 	Running(ctx context.Context) ([]string, error)
 }
 
-// Restart restarts the daemon of a unit. Within says how long CRI may take to answer and to list the containers that ran before; Every
+// Restart restarts the daemon of a unit. Within says how long a restart may take, until CRI lists the containers that ran before; Every
 // is how long it waits between two questions.
 type Restart struct {
 	Unit          string
@@ -39,6 +39,8 @@ type Restart struct {
 
 // Prepare asks which containers run. Nothing is restarted where CRI does not answer.
 func (r *Restart) Prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, r.Within)
+	defer cancel()
 	var err error
 	if r.before, err = r.CRI.Running(ctx); err != nil {
 		return fmt.Errorf("not restarted: the containers that run are unknown: %w", err)
@@ -49,14 +51,18 @@ func (r *Restart) Prepare(ctx context.Context) error {
 // Do restarts the daemon, and waits until CRI lists the containers that ran before.
 func (r *Restart) Do(ctx context.Context) error {
 	r.tried = true
-	if err := r.Systemd.Reload(ctx); err != nil {
-		return err
-	}
-	if err := r.Systemd.Restart(ctx, r.Unit); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, r.Within)
 	defer cancel()
+	err := r.Systemd.Reload(ctx)
+	if err == nil {
+		err = r.Systemd.Restart(ctx, r.Unit)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("%s did not restart within %v: %w", r.Unit, r.Within, err)
+	case err != nil:
+		return err
+	}
 	for {
 		now, err := r.CRI.Running(ctx)
 		if err == nil {
