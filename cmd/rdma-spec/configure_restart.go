@@ -88,19 +88,43 @@ func (systemctl) run(ctx context.Context, args ...string) error {
 type nodeCRI struct{}
 
 // Running implements configure.CRI.
-func (nodeCRI) Running(ctx context.Context) ([]string, error) {
+func (c nodeCRI) Running(ctx context.Context) (all []string, err error) {
+	err = c.each(ctx, func(r *cri.Runtime) error {
+		ids, err := r.Running(ctx)
+		all = append(all, ids...)
+		return err
+	})
+	return all, err
+}
+
+// Ended implements configure.CRI.
+func (c nodeCRI) Ended(ctx context.Context, ids []string) (count int, err error) {
+	err = c.each(ctx, func(r *cri.Runtime) error {
+		for _, id := range ids {
+			ended, err := r.Ended(ctx, id)
+			if err != nil {
+				return err
+			}
+			if ended {
+				count++
+			}
+		}
+		return nil
+	})
+	return count, err
+}
+
+// each asks all runtimes.
+func (nodeCRI) each(ctx context.Context, ask func(r *cri.Runtime) error) error {
 	runtimes, _, err := cri.Connect(ctx, "", "/", cri.AnswersWithin)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var all []string
 	for _, r := range runtimes {
 		defer r.Close()
-		ids, err := r.Running(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", r.Socket, err)
+		if err := ask(r); err != nil {
+			return fmt.Errorf("%s: %w", r.Socket, err)
 		}
-		all = append(all, ids...)
 	}
-	return all, nil
+	return nil
 }

@@ -40,6 +40,8 @@ func (f *fakeRuntime) Running(context.Context) ([]string, error) {
 	return []string{"a", "b"}, err
 }
 
+func (f *fakeRuntime) Ended(context.Context, []string) (int, error) { return 0, nil }
+
 // A runtime that does not come back has its files put back, and is restarted once more.
 func TestConfigureRestart(t *testing.T) {
 	for name, breaks := range map[string]bool{"comes back": false, "does not come back": true} {

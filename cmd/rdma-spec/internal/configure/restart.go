@@ -23,6 +23,8 @@ type Systemd interface {
 type CRI interface {
 	// Running returns the IDs of the containers that run.
 	Running(ctx context.Context) ([]string, error)
+	// Ended returns how many of these containers, which do not run, have ended by themselves.
+	Ended(ctx context.Context, ids []string) (int, error)
 }
 
 // Restart restarts the daemon of a unit. Within says how long a restart may take, until CRI lists the containers that ran before; Every
@@ -48,7 +50,7 @@ func (r *Restart) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// Do restarts the daemon, and waits until CRI lists the containers that ran before.
+// Do restarts the daemon, and waits until CRI lists the containers that ran before, apart from those that have ended by themselves.
 func (r *Restart) Do(ctx context.Context) error {
 	r.tried = true
 	ctx, cancel := context.WithTimeout(ctx, r.Within)
@@ -66,7 +68,7 @@ func (r *Restart) Do(ctx context.Context) error {
 	for {
 		now, err := r.CRI.Running(ctx)
 		if err == nil {
-			if err = r.missing(now); err == nil {
+			if err = r.missing(ctx, now); err == nil {
 				return nil
 			}
 		}
@@ -78,14 +80,16 @@ func (r *Restart) Do(ctx context.Context) error {
 	}
 }
 
-func (r *Restart) missing(now []string) error {
-	lost := 0
-	for _, id := range r.before {
-		if !slices.Contains(now, id) {
-			lost++
-		}
+func (r *Restart) missing(ctx context.Context, now []string) error {
+	gone := slices.DeleteFunc(slices.Clone(r.before), func(id string) bool { return slices.Contains(now, id) })
+	if len(gone) == 0 {
+		return nil
 	}
-	if lost > 0 {
+	ended, err := r.CRI.Ended(ctx, gone)
+	if err != nil {
+		return err
+	}
+	if lost := len(gone) - ended; lost > 0 {
 		return fmt.Errorf("%d of %d containers do not run any longer", lost, len(r.before))
 	}
 	return nil

@@ -6,6 +6,7 @@ package configure
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -20,6 +21,7 @@ type daemon struct {
 	hangs         bool // it answers nobody where its configuration is not good, nor does systemctl
 	forgets       int  // how many containers it loses where its configuration is not good
 	containers    []string
+	ended         []string // of containers, by themselves
 	after         time.Duration
 	ready         time.Time
 	calls         []string
@@ -51,10 +53,15 @@ func (d *daemon) Running(ctx context.Context) ([]string, error) {
 	if time.Now().Before(d.ready) || d.forgets == 0 && !d.good {
 		return nil, errors.New("connection refused")
 	}
+	running := d.containers
 	if !d.good {
-		return d.containers[d.forgets:], nil
+		running = running[d.forgets:]
 	}
-	return d.containers, nil
+	return slices.DeleteFunc(slices.Clone(running), func(id string) bool { return slices.Contains(d.ended, id) }), nil
+}
+
+func (d *daemon) Ended(_ context.Context, ids []string) (int, error) {
+	return len(slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(d.ended, id) })), nil
 }
 
 func TestRestart(t *testing.T) {
@@ -68,6 +75,8 @@ func TestRestart(t *testing.T) {
 		"never":                         {daemon{}, "x.service was restarted, and after 30s: connection refused: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
 		"hangs":                         {daemon{hangs: true}, "x.service did not restart within 30s: context deadline exceeded: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
 		"refused by systemd":            {daemon{refuses: true}, "systemctl restart: exit status 1: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
+		"with a container that ends":    {daemon{good: true, ended: []string{"a"}}, "", "reload, restart x.service"},
+		"with one that ends, and never": {daemon{ended: []string{"a"}}, "connection refused: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
 		"with containers that are lost": {daemon{forgets: 1}, "1 of 2 containers do not run any longer: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +86,7 @@ func TestRestart(t *testing.T) {
 				if err := r.Prepare(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				now.good, now.refuses, now.hangs, now.forgets, now.after = test.becomes.good, test.becomes.refuses, test.becomes.hangs, test.becomes.forgets, test.becomes.after
+				now.good, now.refuses, now.hangs, now.forgets, now.after, now.ended = test.becomes.good, test.becomes.refuses, test.becomes.hangs, test.becomes.forgets, test.becomes.after, test.becomes.ended
 				err := r.Do(t.Context())
 				if err != nil {
 					now.good, now.after = true, 0 // the files are put back
