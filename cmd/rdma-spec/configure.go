@@ -104,6 +104,9 @@ func (o *configureOptions) carryOut(cmd *cobra.Command, c configured) error {
 		if _, err := fmt.Fprintf(stdout, "%s: nothing to change\n", c.feature); err != nil {
 			return err
 		}
+		if o.restart {
+			notRestarted(cmd.ErrOrStderr(), c.restart)
+		}
 	default:
 		if c.plan, err = c.plan.Changed(); err != nil {
 			return err

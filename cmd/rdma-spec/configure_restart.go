@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,11 @@ var errUnitUnknown = usageError{errors.New("--restart: rdma-spec does not know w
 // nodeRestart restarts a unit of the node.
 func nodeRestart(unit string) *configure.Restart {
 	return &configure.Restart{Unit: unit, Systemd: systemctl{}, CRI: nodeCRI{}, Within: 30 * time.Second, Every: 500 * time.Millisecond}
+}
+
+// notRestarted says that a daemon is not restarted although the flag says so, and how to do it.
+func notRestarted(stderr io.Writer, restart []string) {
+	fmt.Fprintln(stderr, "rdma-spec: not restarted, since no file of the daemon changed; if it is older than its files:", strings.Join(restart, " && "))
 }
 
 // unit returns the unit of the daemon that reads files; empty where none does.

@@ -95,6 +95,39 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 	}
 }
 
+// A daemon whose files do not change is not restarted. It can be older than they are, so the command says it.
+func TestConfigureSaysThatItDoesNotRestart(t *testing.T) {
+	const said = "rdma-spec: not restarted, since no file of the daemon changed; if it is older than its files: "
+	const restart = "systemctl restart containerd.service\n"
+	for args, want := range map[string]string{
+		"nri":                             said + restart,
+		"handler runc --in-place":         said + restart,
+		"limits":                          said + "systemctl daemon-reload && " + restart,
+		"--all --program ROOT/nri-rdma":   said + restart,
+		"--all --program ROOT/newer-rdma": said + restart + "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable --now nri-rdma\n",
+	} {
+		t.Run(args, func(t *testing.T) {
+			root, _ := configureNode(t)
+			if err := os.WriteFile(filepath.Join(root, "newer-rdma"), []byte("\x7fELF\x01"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			first := strings.Fields(strings.ReplaceAll(args, "ROOT/newer-rdma", "ROOT/nri-rdma") + " --root ROOT")
+			second := strings.Fields(args + " --restart --root ROOT")
+			for _, args := range [][]string{first, second} {
+				for i := range args {
+					args[i] = strings.ReplaceAll(args[i], "ROOT", root)
+				}
+			}
+			if got := call("", append([]string{"configure"}, first...)...); got.Status != 0 {
+				t.Fatalf("%+v", got)
+			}
+			if got := call("", append([]string{"configure"}, second...)...); got.Status != 0 || got.Stderr != want {
+				t.Errorf("%+v, want %s", got, want)
+			}
+		})
+	}
+}
+
 // --revert --restart restarts the daemon that reads the files, and no other.
 func TestConfigureRevertRestarts(t *testing.T) {
 	for name, test := range map[string]struct {
