@@ -82,9 +82,9 @@ func (o *configureOptions) plugin(service serviceOptions, launched bool) (c conf
 	return c, err
 }
 
-// configureAll turns NRI on and installs the plugin, both or neither.
-func (o *configureOptions) configureAll(cmd *cobra.Command, service serviceOptions) error {
-	nri, err := o.nri(cmd.Context(), runtimeContainerd, false)
+// configureAll turns NRI on in a runtime and installs the plugin, both or neither.
+func (o *configureOptions) configureAll(cmd *cobra.Command, runtime string, service serviceOptions) error {
+	nri, err := o.nri(cmd.Context(), runtime, false)
 	if err != nil {
 		return err
 	}

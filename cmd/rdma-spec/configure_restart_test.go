@@ -82,7 +82,7 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 		cmd.SetContext(t.Context())
 		cmd.SetOut(&stdout)
 		cmd.SetErr(&stderr)
-		if err := o.configureAll(cmd, serviceOptions{program: filepath.Join(root, "nri-rdma")}); err != nil {
+		if err := o.configureAll(cmd, "", serviceOptions{program: filepath.Join(root, "nri-rdma")}); err != nil {
 			t.Fatal(err)
 		}
 		want, restarts := "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable --now nri-rdma\n", 1
