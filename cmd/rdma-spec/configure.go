@@ -27,6 +27,7 @@ type configureOptions struct {
 func newConfigureCommand() *cobra.Command {
 	o := &configureOptions{restarts: nodeRestart}
 	var all bool
+	var runtime string
 	var service serviceOptions
 	cmd := &cobra.Command{
 		Use:   "configure",
@@ -60,7 +61,7 @@ The exit status is 0 if the node is configured, 1 if --revert is refused, 2 for 
 			case o.revert:
 				return o.takeBack(cmd)
 			case all:
-				return o.configureAll(cmd, service)
+				return o.configureAll(cmd, runtime, service)
 			}
 			return usageError{errors.New("name what to configure, or use --all")}
 		},
@@ -73,6 +74,7 @@ The exit status is 0 if the node is configured, 1 if --revert is refused, 2 for 
 	f.BoolVar(&o.revert, "revert", false, "put back what was there before")
 	f.StringVar(&o.root, "root", "/", "change the node below this `DIR`")
 	cmd.Flags().BoolVar(&all, "all", false, "turn NRI on, and install the plugin as a service")
+	addRuntimeFlag(cmd, &runtime)
 	service.addFlags(cmd)
 	cmd.AddCommand(newConfigureNRICommand(o), newConfigureHandlerCommand(o), newConfigureLimitsCommand(o), newConfigurePluginCommand(o), newConfigureCDICommand(o))
 	return cmd
@@ -103,6 +105,9 @@ func (o *configureOptions) carryOut(cmd *cobra.Command, c configured) error {
 	case diff == "":
 		if _, err := fmt.Fprintf(stdout, "%s: nothing to change\n", c.feature); err != nil {
 			return err
+		}
+		if o.restart {
+			notRestarted(cmd.ErrOrStderr(), c.restart)
 		}
 	default:
 		if c.plan, err = c.plan.Changed(); err != nil {

@@ -28,7 +28,7 @@ func TestConfigureHandlerCuresABaseSpec(t *testing.T) {
 	for file, text := range map[string]string{
 		old: `{"ociVersion":"1.1.0","hostname":"kept","linux":{},"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}}`,
 		filepath.Join(root, "etc/containerd/config.toml"): "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n" +
-			"  base_runtime_spec = '" + old + "'\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n",
+			"  base_runtime_spec = '" + strings.TrimPrefix(old, root) + "'\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/containerd"
 )
 
 // The runtimes that --runtime names.
@@ -56,18 +57,25 @@ validator's own list, which affects all containers of the node, is not changed.`
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVar(&required, "required", false, "turn on the default validator, so that a pod can insist on a plugin")
-	f.StringVar(&runtime, "runtime", runtimeContainerd, "the `RUNTIME`: containerd, crio")
-	complete(cmd, "runtime", func(string) []string { return []string{runtimeContainerd, runtimeCRIO} })
+	addRuntimeFlag(cmd, &runtime)
 	return cmd
+}
+
+func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
+	cmd.Flags().StringVar(runtime, "runtime", "", "the `RUNTIME`: containerd, crio; by default the one that is installed")
+	complete(cmd, "runtime", func(string) []string { return []string{runtimeContainerd, runtimeCRIO} })
 }
 
 const featureNRI = "nri"
 
-// nri plans NRI.
+// nri plans NRI in a runtime; "" is the one that is installed, and containerd where both are.
 func (o *configureOptions) nri(ctx context.Context, runtime string, required bool) (configured, error) {
 	c := configured{feature: featureNRI}
+	if runtime == "" && configure.HasCRIO(o.root) && o.config == "" && len(containerd.Find(o.root)) == 0 {
+		runtime = runtimeCRIO
+	}
 	switch runtime {
-	case runtimeContainerd:
+	case "", runtimeContainerd:
 	case runtimeCRIO:
 		if required {
 			return c, usageError{errors.New("--required is for containerd: in CRI-O, set it by hand as its version documents it")}

@@ -82,9 +82,9 @@ func (o *configureOptions) plugin(service serviceOptions, launched bool) (c conf
 	return c, err
 }
 
-// configureAll turns NRI on and installs the plugin, both or neither.
-func (o *configureOptions) configureAll(cmd *cobra.Command, service serviceOptions) error {
-	nri, err := o.nri(cmd.Context(), runtimeContainerd, false)
+// configureAll turns NRI on in a runtime and installs the plugin, both or neither.
+func (o *configureOptions) configureAll(cmd *cobra.Command, runtime string, service serviceOptions) error {
+	nri, err := o.nri(cmd.Context(), runtime, false)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,14 @@ func (o *configureOptions) configureAll(cmd *cobra.Command, service serviceOptio
 		}
 		both.next, both.restart = append(both.next, c.next...), append(both.restart, c.restart...)
 	}
-	if len(nri.plan) == 0 { // NRI is on: nothing to restart the runtime for
+	changed, err := nri.plan.Changed()
+	if err != nil {
+		return err
+	}
+	if len(changed) == 0 { // NRI is on: nothing to restart the runtime for
+		if o.restart && !o.dryRun {
+			notRestarted(cmd.ErrOrStderr(), nri.restart)
+		}
 		o.restart, both.unit, both.restart = false, "", nil
 	}
 	both.report = func(w io.Writer, changed bool) error {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -22,6 +23,11 @@ var errUnitUnknown = usageError{errors.New("--restart: rdma-spec does not know w
 // nodeRestart restarts a unit of the node.
 func nodeRestart(unit string) *configure.Restart {
 	return &configure.Restart{Unit: unit, Systemd: systemctl{}, CRI: nodeCRI{}, Within: 30 * time.Second, Every: 500 * time.Millisecond}
+}
+
+// notRestarted says that a daemon is not restarted although the flag says so, and how to do it.
+func notRestarted(stderr io.Writer, restart []string) {
+	fmt.Fprintln(stderr, "rdma-spec: not restarted, since no file of the daemon changed; if it is older than its files:", strings.Join(restart, " && "))
 }
 
 // unit returns the unit of the daemon that reads files; empty where none does.
@@ -71,7 +77,12 @@ func (s systemctl) Restart(ctx context.Context, unit string) error {
 }
 
 func (systemctl) run(ctx context.Context, args ...string) error {
-	out, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput()
+	cmd := exec.CommandContext(ctx, "systemctl", args...)
+	cmd.WaitDelay = time.Second // its children can keep its output open
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return fmt.Errorf("systemctl %s: %w", strings.Join(args, " "), ctx.Err())
+	}
 	if err != nil {
 		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, first)
@@ -83,19 +94,43 @@ func (systemctl) run(ctx context.Context, args ...string) error {
 type nodeCRI struct{}
 
 // Running implements configure.CRI.
-func (nodeCRI) Running(ctx context.Context) ([]string, error) {
+func (c nodeCRI) Running(ctx context.Context) (all []string, err error) {
+	err = c.each(ctx, func(r *cri.Runtime) error {
+		ids, err := r.Running(ctx)
+		all = append(all, ids...)
+		return err
+	})
+	return all, err
+}
+
+// Ended implements configure.CRI.
+func (c nodeCRI) Ended(ctx context.Context, ids []string) (count int, err error) {
+	err = c.each(ctx, func(r *cri.Runtime) error {
+		for _, id := range ids {
+			ended, err := r.Ended(ctx, id)
+			if err != nil {
+				return err
+			}
+			if ended {
+				count++
+			}
+		}
+		return nil
+	})
+	return count, err
+}
+
+// each asks all runtimes.
+func (nodeCRI) each(ctx context.Context, ask func(r *cri.Runtime) error) error {
 	runtimes, _, err := cri.Connect(ctx, "", "/", cri.AnswersWithin)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var all []string
 	for _, r := range runtimes {
 		defer r.Close()
-		ids, err := r.Running(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", r.Socket, err)
+		if err := ask(r); err != nil {
+			return fmt.Errorf("%s: %w", r.Socket, err)
 		}
-		all = append(all, ids...)
 	}
-	return all, nil
+	return nil
 }

@@ -40,6 +40,8 @@ func (f *fakeRuntime) Running(context.Context) ([]string, error) {
 	return []string{"a", "b"}, err
 }
 
+func (f *fakeRuntime) Ended(context.Context, []string) (int, error) { return 0, nil }
+
 // A runtime that does not come back has its files put back, and is restarted once more.
 func TestConfigureRestart(t *testing.T) {
 	for name, breaks := range map[string]bool{"comes back": false, "does not come back": true} {
@@ -80,7 +82,7 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 		cmd.SetContext(t.Context())
 		cmd.SetOut(&stdout)
 		cmd.SetErr(&stderr)
-		if err := o.configureAll(cmd, serviceOptions{program: filepath.Join(root, "nri-rdma")}); err != nil {
+		if err := o.configureAll(cmd, "", serviceOptions{program: filepath.Join(root, "nri-rdma")}); err != nil {
 			t.Fatal(err)
 		}
 		want, restarts := "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable --now nri-rdma\n", 1
@@ -90,6 +92,39 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 		if diff := cmp.Diff(want, stderr.String()); diff != "" || runtime.restarts != restarts {
 			t.Errorf("--restart=%t: %d restarts (-want +got):\n%s", restart, runtime.restarts, diff)
 		}
+	}
+}
+
+// A daemon whose files do not change is not restarted. It can be older than they are, so the command says it.
+func TestConfigureSaysThatItDoesNotRestart(t *testing.T) {
+	const said = "rdma-spec: not restarted, since no file of the daemon changed; if it is older than its files: "
+	const restart = "systemctl restart containerd.service\n"
+	for args, want := range map[string]string{
+		"nri":                             said + restart,
+		"handler runc --in-place":         said + restart,
+		"limits":                          said + "systemctl daemon-reload && " + restart,
+		"--all --program ROOT/nri-rdma":   said + restart,
+		"--all --program ROOT/newer-rdma": said + restart + "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable --now nri-rdma\n",
+	} {
+		t.Run(args, func(t *testing.T) {
+			root, _ := configureNode(t)
+			if err := os.WriteFile(filepath.Join(root, "newer-rdma"), []byte("\x7fELF\x01"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			first := strings.Fields(strings.ReplaceAll(args, "ROOT/newer-rdma", "ROOT/nri-rdma") + " --root ROOT")
+			second := strings.Fields(args + " --restart --root ROOT")
+			for _, args := range [][]string{first, second} {
+				for i := range args {
+					args[i] = strings.ReplaceAll(args[i], "ROOT", root)
+				}
+			}
+			if got := call("", append([]string{"configure"}, first...)...); got.Status != 0 {
+				t.Fatalf("%+v", got)
+			}
+			if got := call("", append([]string{"configure"}, second...)...); got.Status != 0 || got.Stderr != want {
+				t.Errorf("%+v, want %s", got, want)
+			}
+		})
 	}
 }
 

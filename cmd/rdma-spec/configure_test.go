@@ -4,6 +4,7 @@
 package main
 
 import (
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -111,6 +112,11 @@ func TestConfigure(t *testing.T) {
 			if got := call("", args...); got.Status != 0 || got.Stdout != want.String() || !strings.Contains(got.Stderr, test.stderr) {
 				t.Fatalf("%+v, want %s", got, want.String())
 			}
+			for path, text := range nodeFiles(t, root) {
+				if strings.Contains(text, root) {
+					t.Errorf("%s names the root, which the node does not have:\n%s", path, text)
+				}
+			}
 			if got := call("", args...); got.Status != 0 || !strings.Contains(got.Stdout, ": nothing to change\n") || strings.Contains(got.Stdout, "wrote") {
 				t.Errorf("a second run: %+v", got)
 			}
@@ -131,12 +137,51 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
+// The runtime is the one that is installed, and of two of them the one that --runtime names.
+func TestConfigureCRIO(t *testing.T) {
+	for _, test := range []struct {
+		args       string
+		containerd bool // is there too
+		wrote      string
+	}{
+		{"nri", false, "/etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
+		{"nri", true, "/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml"},
+		{"--all --program nri-rdma", false, "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service /etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
+		{"--all --program nri-rdma --runtime crio", true, "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service /etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
+	} {
+		root, _ := configureNode(t)
+		if err := os.MkdirAll(filepath.Join(root, "etc/crio"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if !test.containerd {
+			if err := errors.Join(os.RemoveAll(filepath.Join(root, "etc/containerd")), os.Remove(filepath.Join(root, "usr/bin/containerd"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		args := strings.Fields("configure " + strings.ReplaceAll(test.args, "nri-rdma", root+"/nri-rdma") + " --root " + root)
+		want := ""
+		for _, path := range strings.Fields(test.wrote) {
+			want += "wrote " + root + path + "\n"
+		}
+		got := call("", args...)
+		unit := "crio.service"
+		if !strings.Contains(test.wrote, "crio") {
+			unit = "containerd.service"
+		}
+		if got.Status != 0 || !strings.HasPrefix(got.Stdout, want) || !strings.Contains(got.Stderr, "next: systemctl restart "+unit+"\n") {
+			t.Errorf("configure %s, containerd: %t: %+v, want %s", test.args, test.containerd, got, want)
+		}
+	}
+}
+
 func TestConfigureRefuses(t *testing.T) {
 	for args, want := range map[string]outcome{
 		"":                              {2, "", "name what to configure, or use --all; see 'rdma-spec configure --help'"},
 		"nri --runtime docker":          {2, "", "--runtime docker: write containerd or crio; see"},
 		"nri --runtime crio":            {3, "", "CRI-O is not installed"},
 		"nri --runtime crio --required": {2, "", "--required is for containerd"},
+		"--all --runtime docker":        {2, "", "--runtime docker: write containerd or crio; see"},
+		"--all --runtime crio":          {3, "", "CRI-O is not installed"},
 		"handler rdma":                  {2, "", "write either --like RUNTIME or --in-place"},
 		"handler rdma --like nvidia":    {3, "", `has no handler "nvidia": it has runc`},
 		"handler Rdma --like runc":      {3, "", `"Rdma" is not a handler's name`},

@@ -24,11 +24,20 @@ enable_nri = true
 nri_disable_connections = false
 `
 
+// HasCRIO reports whether CRI-O is installed below a root.
+func HasCRIO(root string) bool {
+	_, err := os.Stat(filepath.Join(root, crioFolder))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// crioFolder has CRI-O's configuration.
+const crioFolder = "etc/crio"
+
 // CRIONRI plans that NRI is on in the CRI-O below a root. CRI-O reads crio.conf and then all files of crio.conf.d, in the order of their
 // names, and the last word counts.
 func CRIONRI(root string) (change.Plan, error) {
-	folder := filepath.Join(root, "etc/crio")
-	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+	folder := filepath.Join(root, crioFolder)
+	if !HasCRIO(root) {
 		return nil, fmt.Errorf("%s does not exist: CRI-O is not installed", folder)
 	}
 	ours := filepath.Join(folder, "crio.conf.d/90-rdma-spec-nri.conf")

@@ -23,9 +23,11 @@ type Systemd interface {
 type CRI interface {
 	// Running returns the IDs of the containers that run.
 	Running(ctx context.Context) ([]string, error)
+	// Ended returns how many of these containers, which do not run, have ended by themselves.
+	Ended(ctx context.Context, ids []string) (int, error)
 }
 
-// Restart restarts the daemon of a unit. Within says how long CRI may take to answer and to list the containers that ran before; Every
+// Restart restarts the daemon of a unit. Within says how long a restart may take, until CRI lists the containers that ran before; Every
 // is how long it waits between two questions.
 type Restart struct {
 	Unit          string
@@ -39,6 +41,8 @@ type Restart struct {
 
 // Prepare asks which containers run. Nothing is restarted where CRI does not answer.
 func (r *Restart) Prepare(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, r.Within)
+	defer cancel()
 	var err error
 	if r.before, err = r.CRI.Running(ctx); err != nil {
 		return fmt.Errorf("not restarted: the containers that run are unknown: %w", err)
@@ -46,21 +50,25 @@ func (r *Restart) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// Do restarts the daemon, and waits until CRI lists the containers that ran before.
+// Do restarts the daemon, and waits until CRI lists the containers that ran before, apart from those that have ended by themselves.
 func (r *Restart) Do(ctx context.Context) error {
 	r.tried = true
-	if err := r.Systemd.Reload(ctx); err != nil {
-		return err
-	}
-	if err := r.Systemd.Restart(ctx, r.Unit); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, r.Within)
 	defer cancel()
+	err := r.Systemd.Reload(ctx)
+	if err == nil {
+		err = r.Systemd.Restart(ctx, r.Unit)
+	}
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return fmt.Errorf("%s did not restart within %v: %w", r.Unit, r.Within, err)
+	case err != nil:
+		return err
+	}
 	for {
 		now, err := r.CRI.Running(ctx)
 		if err == nil {
-			if err = r.missing(now); err == nil {
+			if err = r.missing(ctx, now); err == nil {
 				return nil
 			}
 		}
@@ -72,14 +80,16 @@ func (r *Restart) Do(ctx context.Context) error {
 	}
 }
 
-func (r *Restart) missing(now []string) error {
-	lost := 0
-	for _, id := range r.before {
-		if !slices.Contains(now, id) {
-			lost++
-		}
+func (r *Restart) missing(ctx context.Context, now []string) error {
+	gone := slices.DeleteFunc(slices.Clone(r.before), func(id string) bool { return slices.Contains(now, id) })
+	if len(gone) == 0 {
+		return nil
 	}
-	if lost > 0 {
+	ended, err := r.CRI.Ended(ctx, gone)
+	if err != nil {
+		return err
+	}
+	if lost := len(gone) - ended; lost > 0 {
 		return fmt.Errorf("%d of %d containers do not run any longer", lost, len(r.before))
 	}
 	return nil

@@ -6,6 +6,7 @@ package configure
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,8 +18,10 @@ import (
 // daemon is a fake container runtime and its systemd: it runs after a restart if its configuration is good, and takes a while to answer.
 type daemon struct {
 	good, refuses bool
-	forgets       int // how many containers it loses where its configuration is not good
+	hangs         bool // it answers nobody where its configuration is not good, nor does systemctl
+	forgets       int  // how many containers it loses where its configuration is not good
 	containers    []string
+	ended         []string // of containers, by themselves
 	after         time.Duration
 	ready         time.Time
 	calls         []string
@@ -29,8 +32,12 @@ func (d *daemon) Reload(context.Context) error {
 	return nil
 }
 
-func (d *daemon) Restart(_ context.Context, unit string) error {
+func (d *daemon) Restart(ctx context.Context, unit string) error {
 	d.calls = append(d.calls, "restart "+unit)
+	if d.hangs && !d.good {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	if d.refuses && !d.good {
 		return errors.New("systemctl restart: exit status 1")
 	}
@@ -38,14 +45,23 @@ func (d *daemon) Restart(_ context.Context, unit string) error {
 	return nil
 }
 
-func (d *daemon) Running(context.Context) ([]string, error) {
+func (d *daemon) Running(ctx context.Context) ([]string, error) {
+	if d.hangs && !d.good {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	if time.Now().Before(d.ready) || d.forgets == 0 && !d.good {
 		return nil, errors.New("connection refused")
 	}
+	running := d.containers
 	if !d.good {
-		return d.containers[d.forgets:], nil
+		running = running[d.forgets:]
 	}
-	return d.containers, nil
+	return slices.DeleteFunc(slices.Clone(running), func(id string) bool { return slices.Contains(d.ended, id) }), nil
+}
+
+func (d *daemon) Ended(_ context.Context, ids []string) (int, error) {
+	return len(slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(d.ended, id) })), nil
 }
 
 func TestRestart(t *testing.T) {
@@ -57,7 +73,10 @@ func TestRestart(t *testing.T) {
 		"well":                          {daemon{good: true, after: 20 * time.Second}, "", "reload, restart x.service"},
 		"too slowly":                    {daemon{good: true, after: 31 * time.Second}, "x.service was restarted, and after 30s: connection refused", "reload, restart x.service, reload, restart x.service"},
 		"never":                         {daemon{}, "x.service was restarted, and after 30s: connection refused: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
+		"hangs":                         {daemon{hangs: true}, "x.service did not restart within 30s: context deadline exceeded: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
 		"refused by systemd":            {daemon{refuses: true}, "systemctl restart: exit status 1: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
+		"with a container that ends":    {daemon{good: true, ended: []string{"a"}}, "", "reload, restart x.service"},
+		"with one that ends, and never": {daemon{ended: []string{"a"}}, "connection refused: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
 		"with containers that are lost": {daemon{forgets: 1}, "1 of 2 containers do not run any longer: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +86,7 @@ func TestRestart(t *testing.T) {
 				if err := r.Prepare(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				now.good, now.refuses, now.forgets, now.after = test.becomes.good, test.becomes.refuses, test.becomes.forgets, test.becomes.after
+				now.good, now.refuses, now.hangs, now.forgets, now.after, now.ended = test.becomes.good, test.becomes.refuses, test.becomes.hangs, test.becomes.forgets, test.becomes.after, test.becomes.ended
 				err := r.Do(t.Context())
 				if err != nil {
 					now.good, now.after = true, 0 // the files are put back
@@ -95,6 +114,17 @@ func TestRestartTouchesNoDaemonForNothing(t *testing.T) {
 	if err := r.Undone(t.Context(), because); !errors.Is(err, because) || len(silent.calls) > 0 {
 		t.Errorf("Undone: %v, %q", err, silent.calls)
 	}
+}
+
+// A runtime that does not answer before the restart is not waited for without end.
+func TestRestartIsPreparedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		mute := &daemon{hangs: true}
+		r := &Restart{Unit: "x.service", Systemd: mute, CRI: mute, Within: 30 * time.Second}
+		if err := r.Prepare(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Prepare: %v", err)
+		}
+	})
 }
 
 // A daemon that does not come back with the files put back either: both are said.

@@ -30,6 +30,28 @@ func connected(t *testing.T, endpoint, root string) *Runtime {
 	return all[0]
 }
 
+// A container has ended by itself if the runtime knows its exit code, and nobody killed it.
+func TestEnded(t *testing.T) {
+	fake := critest.Serve(t, critest.Options{},
+		critest.Container{ID: "runs"},
+		critest.Container{ID: "done", Exited: true},
+		critest.Container{ID: "failed", Exited: true, ExitCode: 1},
+		critest.Container{ID: "killed", Exited: true, ExitCode: 137},
+		critest.Container{ID: "unknown to containerd", Exited: true, ExitCode: 255},
+		critest.Container{ID: "unknown to CRI-O", Exited: true, ExitCode: -1},
+		critest.Container{ID: "sick", Fails: errors.New("its shim does not answer")},
+	)
+	r := connected(t, "unix://"+fake.Socket, "/nowhere")
+	for id, want := range map[string]bool{"runs": false, "done": true, "failed": true, "killed": false, "unknown to containerd": false, "unknown to CRI-O": false, "removed": false} {
+		if got, err := r.Ended(t.Context(), id); err != nil || got != want {
+			t.Errorf("%s: %t, %v; want %t", id, got, err, want)
+		}
+	}
+	if _, err := r.Ended(t.Context(), "sick"); err == nil {
+		t.Error("a container that cannot be asked about: no error")
+	}
+}
+
 func TestContainers(t *testing.T) {
 	minus, major, limit, index := int64(-1), int64(231), int64(1<<30), 5
 	rdma := specs.Spec{

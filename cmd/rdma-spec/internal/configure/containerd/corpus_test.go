@@ -55,7 +55,7 @@ func (r remembering) Dump(ctx context.Context, file string) ([]byte, error) {
 		return nil, err
 	}
 	key := string(text)
-	imported, err := contents{}.imported(file, text)
+	imported, err := Daemon{File: file}.imported(contents{}, text)
 	for _, name := range imported {
 		text, readErr := contents{}.read(name)
 		key, err = key+"\x00"+name+"\x00"+string(text), errors.Join(err, readErr)
@@ -204,6 +204,9 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 	if err := ledger.Apply("test", plan, nil); err != nil {
 		t.Fatal(err)
 	}
+	if diff := changes(t, again); diff != "" {
+		t.Errorf("a second run before the restart:\n%s", diff)
+	}
 	n.render(t)
 	want(before)
 	after := n.effective(t)
@@ -215,9 +218,8 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("the effective configuration (-want +got):\n%s", diff)
 	}
-	if plan, err := again(); err != nil || len(plan) > 0 {
-		diff, _ := plan.Diff()
-		t.Errorf("a second run: %v\n%s", err, diff)
+	if diff := changes(t, again); diff != "" {
+		t.Errorf("a second run:\n%s", diff)
 	}
 	n.unrender(t)
 	if err := ledger.Revert(nil, "test"); err != nil {

@@ -17,6 +17,7 @@ import (
 
 // Daemon is a containerd of the node.
 type Daemon struct {
+	Root    string // below which the node's files are; empty is the same as /
 	Name    string // of the platform: containerd, k3s, …
 	File    string // the configuration that it loads, which may not exist
 	Program Program
@@ -75,7 +76,7 @@ func Units() (all []string) {
 func Find(root string) []Daemon {
 	var found []Daemon
 	for _, p := range platforms {
-		d := Daemon{Name: p.name, File: filepath.Join(root, p.file), Units: p.units}
+		d := Daemon{Root: root, Name: p.name, File: filepath.Join(root, p.file), Units: p.units}
 		if p.dropIns != "" {
 			d.DropIns = filepath.Join(root, p.dropIns)
 		}
@@ -120,7 +121,7 @@ func processes(root string) (running []Daemon) {
 		if !p.OnNode || !filepath.IsAbs(config) {
 			continue
 		}
-		d := Daemon{Name: "containerd", File: filepath.Join(root, config)}
+		d := Daemon{Root: root, Name: "containerd", File: filepath.Join(root, config)}
 		if p.Exe != "" && exists(filepath.Join(root, p.Exe)) { // else it was upgraded since
 			d.Program = Binary(filepath.Join(root, p.Exe))
 		}
@@ -148,7 +149,7 @@ func Choose(found []Daemon, file string) (Daemon, error) {
 		}
 		for _, d := range found { // an ordinary containerd with its configuration elsewhere
 			if d.Name == "containerd" && d.Program != nil {
-				return Daemon{Name: d.Name, File: absolute, Program: d.Program, Units: d.Units}, nil
+				return Daemon{Root: d.Root, Name: d.Name, File: absolute, Program: d.Program, Units: d.Units}, nil
 			}
 		}
 		return Daemon{}, fmt.Errorf("no containerd is installed that could load %s", file)

@@ -54,10 +54,11 @@ func (d Daemon) Handler(ctx context.Context, name, like string, spec func(base [
 		return nil, fmt.Errorf("%s has no handler %q: it has %s", d.File, like, strings.Join(slices.Sorted(maps.Keys(handlers)), ", "))
 	}
 	file := filepath.Join(filepath.Dir(d.File), "rdma-spec-"+name+".json")
+	named := d.onNode(file)
 	wanted := copied(model)
-	wanted[baseSpecKey] = file
+	wanted[baseSpecKey] = named
 	present, exists := handlers[name].(map[string]any)
-	ours := exists && present[baseSpecKey] == file
+	ours := exists && present[baseSpecKey] == named
 	switch {
 	case ours && name != like && difference(notZero(present), notZero(wanted)) == "":
 	case ours && name == like:
@@ -85,7 +86,7 @@ func (d Daemon) Handler(ctx context.Context, name, like string, spec func(base [
 		file:     "90-rdma-spec-handler-" + name + ".toml",
 		want:     want,
 		handlers: path,
-		sets:     func(version int) [][]set { return d.waysToSet(version, name, like, file, handlers) },
+		sets:     func(version int) [][]set { return d.waysToSet(version, name, like, named, handlers) },
 	})
 	return append(planned, config...), err
 }
@@ -134,7 +135,7 @@ func (d Daemon) written(version int, name string) map[string]any {
 	if err != nil {
 		return nil // the plan fails with this error as well
 	}
-	files, err := contents{}.imported(d.File, text)
+	files, err := d.imported(contents{}, text)
 	if err != nil {
 		return nil
 	}
@@ -186,6 +187,7 @@ func (d Daemon) baseSpec(handler map[string]any) ([]byte, error) {
 	if file == "" {
 		return nil, nil
 	}
+	file = filepath.Join(d.Root, file)
 	text, err := contents{}.read(file)
 	if err != nil {
 		return nil, err

@@ -59,28 +59,23 @@ func TestHandler(t *testing.T) {
 				wanted := copied(all[test.like].(map[string]any)) //nolint:forcetypeassert // a test's
 				wanted[baseSpecKey] = filepath.Join(filepath.Dir(n.daemon.File), "rdma-spec-"+test.name+".json")
 				put(effective, wanted, "plugins", plugin, "containerd", "runtimes", test.name)
-			}, func() (change.Plan, error) {
-				plan, err := handler()
-				if err != nil {
-					return nil, err
-				}
-				return unwritten(t, plan), nil
-			})
+			}, handler)
 		})
 	}
 }
 
-// unwritten returns the files of a plan that are not yet as planned.
-func unwritten(t *testing.T, plan change.Plan) (left change.Plan) {
+// changes returns the diff of what is planned.
+func changes(t *testing.T, planned func() (change.Plan, error)) string {
 	t.Helper()
-	for _, f := range plan {
-		if diff, err := (change.Plan{f}).Diff(); err != nil {
-			t.Fatal(err)
-		} else if diff != "" {
-			left = append(left, f)
-		}
+	plan, err := planned()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return left
+	diff, err := plan.Diff()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return diff
 }
 
 // A handler keeps what its model's base spec has.
@@ -113,7 +108,9 @@ func TestTemplatesThatExist(t *testing.T) {
 		"none, containerd 1.7":     {nil, "1.7.35", "config.toml.tmpl " + template},
 		"an old one":               {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]"}, "2.4.2", "config.toml.tmpl {{ template \"base\" . }}\n[debug]\n["},
 		"both":                     {map[string]string{"config.toml.tmpl": "old\n", "config-v3.toml.tmpl": "new\n"}, "2.4.2", "config-v3.toml.tmpl new\n"},
+		"one that was changed":     {map[string]string{"config-v3.toml.tmpl": "[plugins.'io.containerd.nri.v1.nri']\n  socket_path = '/x'\n"}, "2.4.2", "error: the template has the section already: restart the platform, or change it there"},
 		"one that sets the key":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, "2.4.2", "error: the template sets the key: change it there"},
+		"one that ends with it":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n"}, "2.4.2", "error: the template sets the key: change it there"},
 		"one that has the section": {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n[debug]\n"}, "2.4.2", "error: the template sets the key: change it there"},
 	} {
 		t.Run(name, func(t *testing.T) {

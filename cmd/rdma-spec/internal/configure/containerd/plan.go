@@ -142,7 +142,7 @@ func (d Daemon) places(ctx context.Context, text []byte, dropIn string) (all []p
 	if err != nil {
 		return nil, err
 	}
-	patterns, err := imports(d.File, text)
+	patterns, err := d.imports(text)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (d Daemon) places(ctx context.Context, text []byte, dropIn string) (all []p
 		return append(all, place{path: d.template(version), append: true}), nil
 	}
 	all = append(all, place{path: d.File})
-	files, err := contents{}.imported(d.File, text)
+	files, err := d.imported(contents{}, text)
 	for _, file := range slices.Backward(files) {
 		all = append(all, place{path: file})
 	}
@@ -210,7 +210,7 @@ func (p place) write(d Daemon, version int, sets []set) (planned change.Plan, st
 		main, err = versioned(main, version)
 	}
 	if err == nil {
-		main, err = tomledit.Add(main, p.path, "imports")
+		main, err = tomledit.Add(main, d.onNode(p.path), "imports")
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", d.File, err)
@@ -228,7 +228,8 @@ func versioned(text []byte, version int) ([]byte, error) {
 	return tomledit.Set(text, int64(version), "version")
 }
 
-// writeTemplate adds sections to the end of a template. containerd loads what the platform has rendered last, with the same sections.
+// writeTemplate adds sections to the end of a template. containerd loads what the platform has rendered last, with the same sections. What
+// was added since then is in the template alone, and is not added again.
 func (p place) writeTemplate(d Daemon, sets []set) (change.Plan, contents, error) {
 	now, err := contents{}.read(p.path)
 	if err != nil {
@@ -246,13 +247,29 @@ func (p place) writeTemplate(d Daemon, sets []set) (change.Plan, contents, error
 		now = []byte(d.TemplateBase)
 	}
 	added, isAdded := bytes.CutPrefix(after, rendered)
-	if !isAdded {
+	sections := bytes.TrimLeft(added, "\n")
+	switch {
+	case !isAdded || !bytes.HasPrefix(sections, []byte("[")):
 		return nil, nil, errors.New("the template sets the key: change it there")
+	case bytes.Contains(now, sections):
+		return nil, contents{d.File: after}, nil
+	case slices.ContainsFunc(headers(sections), func(header string) bool { return slices.Contains(headers(now), header) }):
+		return nil, nil, errors.New("the template has the section already: restart the platform, or change it there")
 	}
 	if now[len(now)-1] != '\n' {
-		added = append([]byte("\n"), bytes.TrimLeft(added, "\n")...)
+		added = append([]byte("\n"), sections...)
 	}
 	return change.Plan{{Path: p.path, Content: slices.Concat(now, added)}}, contents{d.File: after}, nil
+}
+
+// headers returns the table headers of a text, with one kind of quotes.
+func headers(text []byte) (all []string) {
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "[") {
+			all = append(all, strings.ReplaceAll(line, "'", `"`))
+		}
+	}
+	return all
 }
 
 func setAll(text []byte, sets []set) ([]byte, error) {

@@ -51,7 +51,7 @@ func (l loader) load(file string) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := contents{}.imported(file, text)
+	files, err := Daemon{File: file}.imported(contents{}, text)
 	for _, name := range files {
 		imported, loadErr := l.load(name)
 		if loadErr != nil {

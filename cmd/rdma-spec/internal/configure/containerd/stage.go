@@ -36,9 +36,17 @@ func (c contents) read(path string) ([]byte, error) {
 	return text, nil
 }
 
-// imported returns the files that a file of the node imports, in the order in which containerd loads them.
-func (c contents) imported(file string, text []byte) ([]string, error) {
-	patterns, err := imports(file, text)
+// onNode returns the path that a file below the root has on the node itself.
+func (d Daemon) onNode(path string) string {
+	if d.Root == "" {
+		return path
+	}
+	return "/" + strings.TrimLeft(strings.TrimPrefix(path, filepath.Clean(d.Root)), "/")
+}
+
+// imported returns the files that the configuration imports, in the order in which containerd loads them.
+func (d Daemon) imported(planned contents, text []byte) ([]string, error) {
+	patterns, err := d.imports(text)
 	if err != nil {
 		return nil, err
 	}
@@ -46,11 +54,11 @@ func (c contents) imported(file string, text []byte) ([]string, error) {
 	for _, pattern := range patterns {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
-			return nil, fmt.Errorf("%s: imports: %q: %w", file, pattern, err)
+			return nil, fmt.Errorf("%s: imports: %q: %w", d.File, pattern, err)
 		}
-		for planned := range c {
-			if matches, _ := filepath.Match(pattern, planned); matches && !slices.Contains(files, planned) {
-				files = append(files, planned)
+		for path := range planned {
+			if matches, _ := filepath.Match(pattern, path); matches && !slices.Contains(files, path) {
+				files = append(files, path)
 			}
 		}
 		if !strings.ContainsAny(pattern, `*?[\`) { // containerd does not start where such a file is missing
@@ -62,19 +70,20 @@ func (c contents) imported(file string, text []byte) ([]string, error) {
 	return all, nil
 }
 
-// imports returns the patterns of the files that a file imports, absolute.
-func imports(file string, text []byte) (patterns []string, err error) {
+// imports returns the patterns of the files that the configuration imports, below the root.
+func (d Daemon) imports(text []byte) (patterns []string, err error) {
 	tree, err := tomledit.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, fmt.Errorf("%s: %w", d.File, err)
 	}
 	list, _ := tree["imports"].([]any) // else there are none; containerd refuses another type
 	for _, element := range list {
 		pattern, _ := element.(string)
-		if !filepath.IsAbs(pattern) {
-			pattern = filepath.Join(filepath.Dir(file), pattern)
+		if filepath.IsAbs(pattern) {
+			patterns = append(patterns, filepath.Join(d.Root, pattern))
+		} else {
+			patterns = append(patterns, filepath.Join(filepath.Dir(d.File), pattern))
 		}
-		patterns = append(patterns, pattern)
 	}
 	return patterns, nil
 }
@@ -86,7 +95,7 @@ func (d Daemon) importsExist() error {
 	if err != nil {
 		return err
 	}
-	files, err := contents{}.imported(d.File, text)
+	files, err := d.imported(contents{}, text)
 	if err != nil {
 		return err
 	}
@@ -99,25 +108,29 @@ func (d Daemon) importsExist() error {
 }
 
 // effective returns the configuration that containerd makes of a file and its imports with planned contents. The program loads copies in
-// a temporary folder.
+// a temporary folder, whose imports have their paths below the root.
 func (d Daemon) effective(ctx context.Context, planned contents) (map[string]any, error) {
-	if len(planned) == 0 && exists(d.File) {
+	if len(planned) == 0 && exists(d.File) && d.onNode(d.File) == d.File {
 		return d.dump(ctx, d.File)
+	}
+	text, err := planned.read(d.File)
+	if err != nil {
+		return nil, err
+	}
+	patterns, err := d.imports(text)
+	if err != nil {
+		return nil, err
+	}
+	files, err := d.imported(planned, text)
+	if err != nil {
+		return nil, err
 	}
 	folder, err := os.MkdirTemp("", "rdma-spec-configure-")
 	if err != nil {
 		return nil, fmt.Errorf("cannot make a temporary folder: %w", oserror.Reason(err))
 	}
 	defer func() { _ = os.RemoveAll(folder) }() // copies
-	text, err := planned.read(d.File)
-	if err != nil {
-		return nil, err
-	}
-	files, err := planned.imported(d.File, text)
-	if err != nil {
-		return nil, err
-	}
-	if d.DropIns != "" { // the platform names these files when it starts
+	if d.DropIns != "" {                        // the platform names these files when it starts
 		for path := range planned {
 			if filepath.Dir(path) == d.DropIns && !slices.Contains(files, path) {
 				files = append(files, path)
@@ -127,6 +140,9 @@ func (d Daemon) effective(ctx context.Context, planned contents) (map[string]any
 	for i, file := range files {
 		copied, isPlanned := planned[file]
 		if !isPlanned {
+			if files[i], err = filepath.Abs(file); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		files[i] = filepath.Join(folder, fmt.Sprintf("import-%d.toml", i))
@@ -134,7 +150,7 @@ func (d Daemon) effective(ctx context.Context, planned contents) (map[string]any
 			return nil, fmt.Errorf("cannot write %s: %w", files[i], oserror.Reason(err))
 		}
 	}
-	if len(files) > 0 {
+	if len(patterns)+len(files) > 0 {
 		if text, err = tomledit.Set(text, anyList(files), "imports"); err != nil {
 			return nil, fmt.Errorf("%s: %w", d.File, err)
 		}
@@ -172,7 +188,7 @@ func (d Daemon) Check(ctx context.Context) error {
 	if !exists(d.File) {
 		return nil
 	}
-	if _, err := d.dump(ctx, d.File); err != nil {
+	if _, err := d.effective(ctx, contents{}); err != nil {
 		return fmt.Errorf("containerd cannot load %s: %w", d.File, err)
 	}
 	return nil

@@ -30,6 +30,7 @@ type Container struct {
 	PID                      int
 	Spec                     specs.Spec
 	Exited                   bool
+	ExitCode                 int32
 	Gone                     bool   // it is listed, and gone when it is asked about
 	Info                     string // its verbose status, instead of what PID and Spec say
 	Fails                    error  // the answer when it is asked about
@@ -151,7 +152,7 @@ func (r *Runtime) ContainerStatus(ctx context.Context, request *runtime.Containe
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		answer := &runtime.ContainerStatusResponse{Status: &runtime.ContainerStatus{Id: c.ID, State: c.state()}}
+		answer := &runtime.ContainerStatusResponse{Status: &runtime.ContainerStatus{Id: c.ID, State: c.state(), ExitCode: c.ExitCode}}
 		if request.GetVerbose() {
 			text, err := c.info()
 			if err != nil {

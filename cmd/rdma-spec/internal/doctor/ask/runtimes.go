@@ -73,7 +73,7 @@ func (n *node) looks() (all []func(context.Context) doctor.Runtime) {
 		all = append(all, func(ctx context.Context) doctor.Runtime { return n.containerd(ctx, d, p) })
 	}
 	for _, p := range left { // it runs without a configuration of its own
-		d := containerd.Daemon{Name: nameContainerd, File: filepath.Join(n.root, containerd.DefaultConfig)}
+		d := containerd.Daemon{Root: n.root, Name: nameContainerd, File: filepath.Join(n.root, containerd.DefaultConfig)}
 		all = append(all, func(ctx context.Context) doctor.Runtime { return n.containerd(ctx, d, p) })
 	}
 	return all
