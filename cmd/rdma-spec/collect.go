@@ -23,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/collect"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // collectOptions are the flags of `rdma-spec collect`.
@@ -122,7 +123,9 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 		questions = append(questions, c.Asks...)
 	}
 	surveyed := sync.OnceValues(func() (*survey, error) { return o.surveyAnyhow(ctx) })
-	node, err := doctor.Open(o.root, o.questions(func(context.Context) (*survey, error) { return surveyed() }))
+	var node *doctor.Node
+	o.scan = func() (*hca.Node, error) { return node.Inventory() }
+	node, err = doctor.Open(o.root, o.questions(func(context.Context) (*survey, error) { return surveyed() }))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -129,6 +129,19 @@ func TestCollectLeavesEmptyGIDsOut(t *testing.T) {
 	}
 }
 
+// Of a program only the existence counts, so the doctor finds elsewhere also one that is too large for an archive.
+func TestCollectedPrograms(t *testing.T) {
+	root := hcatest.V100Node().Files().With(hcatest.Files{"opt/nri/plugins/90-rdma": "", "opt/nri/plugins/10-ulimit-adjuster": ""}).Root(t)
+	if err := os.Truncate(filepath.Join(root, "opt/nri/plugins/10-ulimit-adjuster"), archive.MaxFile+1<<20); err != nil {
+		t.Fatal(err)
+	}
+	file := collected(t, root)
+	there, here := call("", "doctor", "--only", "nri-rivals", "--root", root), call("", "doctor", "--only", "nri-rivals", "--root", file)
+	if diff := cmp.Diff(there, here); diff != "" || !strings.Contains(there.Stdout, "The runtime launches /opt/nri/plugins/10-ulimit-adjuster") {
+		t.Errorf("%+v (-there +here):\n%s", there, diff)
+	}
+}
+
 func TestCollectLists(t *testing.T) {
 	root := hcatest.V100(t)
 	listed := call("", "collect", "--root", root, "--list")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // The formats of doctor for monitoring systems.
@@ -151,6 +152,8 @@ func (o nodeOptions) diagnose(ctx context.Context, only []string) ([]doctor.Find
 			return nil, usageError{fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err)}
 		}
 	}
+	var node *doctor.Node
+	o.scan = func() (*hca.Node, error) { return node.Inventory() }
 	node, err := doctor.Open(o.root, o.questions(o.surveyAnyhow))
 	if err != nil {
 		return nil, err

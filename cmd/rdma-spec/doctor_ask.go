@@ -24,7 +24,7 @@ func (o nodeOptions) questions(surveyed func(context.Context) (*survey, error)) 
 		doctor.QuestionPlugin:     ask.Plugin(o.root, version),
 		doctor.QuestionKubelet:    ask.Kubelet(o.root),
 		doctor.QuestionConfigured: ask.Configured(o.root),
-		doctor.QuestionCDI:        ask.CDI(o.root),
+		doctor.QuestionCDI:        ask.CDI(o.root, o.hcas),
 		doctor.QuestionContainers: func(ctx context.Context) (any, error) {
 			found, err := surveyed(ctx)
 			if err != nil {

@@ -40,7 +40,8 @@ const why = `    why:  A port carries traffic only when it is ACTIVE.
 func TestDoctor(t *testing.T) {
 	healthy, down, unread := doctorNode(t, "4: ACTIVE"), doctorNode(t, "1: DOWN"), doctorNode(t, "garbage")
 	two := hcatest.V100Node().Files().With(hcatest.Files{
-		port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n", "sys/module/ib_core/parameters/netns_mode": "N\n", doctor.AnswersFolder + "/": "",
+		port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n", "etc/cni/net.d/10-net.conf": `{"type": "rdma"}`,
+		"sys/module/ib_core/parameters/netns_mode": "Y\n", doctor.AnswersFolder + "/": "",
 	}).Root(t)
 	for _, c := range []struct {
 		name, args string

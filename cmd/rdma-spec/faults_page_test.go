@@ -64,9 +64,9 @@ func writeMessages(text *strings.Builder) {
 }
 
 func writeCheck(text *strings.Builder, c doctor.Check) {
-	fmt.Fprintf(text, "\n### %s\n\n%s %s\n", c.ID, c.Title, c.Why)
+	fmt.Fprintf(text, "\n### %s\n\n%s\n\nWhy a fault matters: %s\n", c.ID, c.Title, c.Why)
 	if len(c.Messages) > 0 {
-		text.WriteString("\nWhere it does not hold, people see:\n\n")
+		text.WriteString("\nIf this check fails, people see:\n\n")
 		for _, message := range c.Messages {
 			fmt.Fprintf(text, "- %s\n", code(message))
 		}
@@ -76,7 +76,7 @@ func writeCheck(text *strings.Builder, c doctor.Check) {
 		for _, id := range c.Needs {
 			needed = append(needed, fmt.Sprintf("[%s](#%s)", id, id))
 		}
-		fmt.Fprintf(text, "\nIt is skipped where one of these finds the cause: %s.\n", strings.Join(needed, ", "))
+		fmt.Fprintf(text, "\nIt is skipped if one of these checks fails: %s.\n", strings.Join(needed, ", "))
 	}
 }
 

@@ -20,12 +20,22 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // nodeOptions choose the node, the runtime, and the policy that containers are judged by.
 type nodeOptions struct {
 	config, root, endpoint string
-	patience               time.Duration // with a slow node; 0 for others
+	patience               time.Duration             // with a slow node; 0 for others
+	scan                   func() (*hca.Node, error) // reads the HCAs; nil: in this process
+}
+
+// hcas reads the node's HCAs. It can take seconds if one is sick.
+func (o nodeOptions) hcas() (*hca.Node, error) {
+	if o.scan != nil {
+		return o.scan()
+	}
+	return hca.Scan(o.root)
 }
 
 // answersWithin is how long a runtime may take to say its version.

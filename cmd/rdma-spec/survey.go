@@ -50,7 +50,7 @@ type surveyor struct {
 	nodeOptions
 	policy    *policy.Policy
 	node      policy.Node
-	inventory func() (*hca.Node, error)
+	listed    func() (*hca.Node, error) // the names and devices of the HCAs
 	resources func(c cri.Container) (names []string, known bool, err error)
 	processes *limits.Processes
 	hidden    error            // why the processes of containers cannot be seen
@@ -132,13 +132,13 @@ func (s *survey) sources() []string {
 
 func (o nodeOptions) surveyor(p *policy.Policy, on *limits.Processes) *surveyor {
 	live := policy.LiveNode(o.root)
-	live.HCAs = sync.OnceValues(live.HCAs)
+	live.HCAs = sync.OnceValues(o.hcas)
 	kubelet := podresources.New(podresources.Options{Socket: filepath.Join(o.root, podresources.DefaultSocket)})
 	s := &surveyor{
 		nodeOptions: o,
 		policy:      p,
 		node:        live,
-		inventory:   live.HCAs,
+		listed:      sync.OnceValues(func() (*hca.Node, error) { return hca.List(o.root) }),
 		resources: func(c cri.Container) ([]string, bool, error) {
 			return kubelet.Names(c.SandboxID, c.Namespace, c.Pod, c.Name)
 		},
@@ -198,7 +198,7 @@ func (s *surveyor) look(c cri.Container) (runningContainer, bool) {
 
 // hcas finds the HCAs whose verbs devices a container holds.
 func (s *surveyor) hcas(r *runningContainer) {
-	node, err := s.inventory()
+	node, err := s.listed()
 	if err != nil {
 		s.note(err.Error())
 		return

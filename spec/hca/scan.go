@@ -145,7 +145,8 @@ func diagnose(h HCA) []string {
 	}
 	if h.NodeGUID == zeroGUID && usesRDMACM(h) {
 		lines = append(lines, "node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): "+
-			"set one on the physical function, \"ip link set dev NETDEV vf N node_guid GUID\", and bind the VF's driver again")
+			"on the physical function, set one with \"ip link set dev NETDEV vf N node_guid GUID\", or on Ethernet "+
+			"\"ip link set dev NETDEV vf N mac MAC\", and bind the VF's driver again")
 	}
 	return lines
 }

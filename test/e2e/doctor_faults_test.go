@@ -46,7 +46,9 @@ func (c *clinic) faults() []fault {
 		}, "rdma-cm-module", nil, false},
 		{"a device node is missing", func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1") }, "device-nodes", nil, false},
 		{"a device node of another kind", func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1 && touch /dev/infiniband/uverbs1") }, "device-nodes", nil, false},
-		{"the network namespace mode is exclusive", func(c *clinic) { onNode(c.T, "rdma system set netns exclusive") }, "netns-mode", nil, false},
+		{"rdma-cni in shared mode", func(c *clinic) {
+			install(c.T, "/etc/cni/net.d/90-rdma.conf", `{"cniVersion": "1.0.0", "name": "rdma", "type": "rdma"}`, 0o644)
+		}, "netns-mode", func(c *clinic) { onNode(c.T, "rm /etc/cni/net.d/90-rdma.conf") }, false},
 		{"a configuration that does not parse", func(c *clinic) { c.edit("version = 3", "version = = 3") }, "runtime-config", func(c *clinic) { c.edit("version = = 3", "version = 3") }, false},
 		{"a base spec that is missing", func(c *clinic) { c.addHandler("lost", parts.Runtime("runc"), folder+"/lost.json") }, "base-spec", nil, true},
 		{"1024 files, by hand", func(c *clinic) {

@@ -52,13 +52,31 @@ type Device struct {
 }
 
 // Look reads all CDI files of the node below a root, in the order of their priority, and compares them with the node's devices. It
-// changes nothing. It is not an error if nothing is found.
-func Look(root string) ([]Found, error) {
-	node, err := hca.Scan(root)
-	if err != nil {
+// changes nothing. It is not an error if nothing is found. It calls scan, which returns the node's HCAs, only if there are files as Build
+// makes them: it can take seconds if an HCA is sick.
+func Look(root string, scan func() (*hca.Node, error)) ([]Found, error) {
+	names, err := fileNames(root)
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	l := looking{root: root, scan: scan}
+	if l.listed, err = hca.List(root); err != nil {
 		return nil, err
 	}
 	var files []Found
+	for _, name := range names {
+		found, err := l.look(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found)
+	}
+	markConflicts(files)
+	return files, nil
+}
+
+// fileNames returns the paths of the CDI files of a node, on the node.
+func fileNames(root string) (names []string, err error) {
 	for _, folder := range Folders {
 		entries, err := os.ReadDir(filepath.Join(root, folder))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -66,29 +84,34 @@ func Look(root string) ([]Found, error) {
 		}
 		for _, entry := range entries {
 			if extension := filepath.Ext(entry.Name()); !entry.IsDir() && (extension == ".yaml" || extension == ".json") {
-				files = append(files, look(root, path.Join("/", folder, entry.Name()), node))
+				names = append(names, path.Join("/", folder, entry.Name()))
 			}
 		}
 	}
-	markConflicts(files)
-	return files, nil
+	return names, nil
 }
 
-// look reads a file.
-func look(root, name string, node *hca.Node) Found {
+// looking compares files with a node.
+type looking struct {
+	root   string
+	listed *hca.Node // the node's devices, and of its HCAs the names
+	scan   func() (*hca.Node, error)
+}
+
+// look reads a file. The error means that the node cannot be read.
+func (l looking) look(name string) (Found, error) {
 	found := Found{Path: name}
-	text, err := readRegular(filepath.Join(root, name))
+	text, err := readRegular(filepath.Join(l.root, name))
 	if err != nil {
 		found.Problem = err.Error()
-		return found
+		return found, nil
 	}
-	read, err := cdi.ReadSpec(filepath.Join(root, name), 0)
+	read, err := cdi.ReadSpec(filepath.Join(l.root, name), 0)
 	if err != nil {
-		found.Problem = "runtimes ignore it: " + strings.ReplaceAll(err.Error(), root, "/")
-		return found
+		found.Problem = "runtimes ignore it: " + strings.ReplaceAll(err.Error(), l.root, "/")
+		return found, nil
 	}
 	found.Kind = read.Kind
-	l := looking{root: root, node: node}
 	shared := &read.ContainerEdits
 	for _, d := range read.Devices {
 		device := Device{Name: read.Kind + "=" + d.Name}
@@ -106,9 +129,9 @@ func look(root, name string, node *hca.Node) Found {
 		found.Devices = append(found.Devices, device)
 	}
 	if found.Ours() {
-		l.compare(&found, read.Spec, string(text))
+		err = l.compare(&found, read.Spec, string(text))
 	}
-	return found
+	return found, err
 }
 
 func readRegular(name string) ([]byte, error) {
@@ -123,11 +146,6 @@ func readRegular(name string) ([]byte, error) {
 	}
 	text, err := os.ReadFile(name)
 	return text, oserror.Reason(err)
-}
-
-type looking struct {
-	root string
-	node *hca.Node
 }
 
 // nodeProblem says why a device node is not the one that the file means. Of nodes that belong to no HCA it is only known whether they are
@@ -157,11 +175,11 @@ func (l looking) nodeProblem(n *specs.DeviceNode) string {
 // device returns the device at a path.
 func (l looking) device(name string) (hca.Device, bool) {
 	devices := []hca.Device{}
-	for _, h := range l.node.HCAs {
+	for _, h := range l.listed.HCAs {
 		devices = append(devices, h.Devices...)
 	}
-	if l.node.RDMACM != nil {
-		devices = append(devices, *l.node.RDMACM)
+	if l.listed.RDMACM != nil {
+		devices = append(devices, *l.listed.RDMACM)
 	}
 	at := slices.IndexFunc(devices, func(d hca.Device) bool { return d.Path == path.Clean(name) })
 	if at < 0 {
@@ -171,7 +189,16 @@ func (l looking) device(name string) (hca.Device, bool) {
 }
 
 // compare compares one of our files with what would be written now.
-func (l looking) compare(found *Found, file *specs.Spec, text string) {
+func (l looking) compare(found *Found, file *specs.Spec, text string) error {
+	node, err := l.scan()
+	if err != nil {
+		return err
+	}
+	for _, h := range node.HCAs {
+		if h.Unread != "" {
+			return fmt.Errorf("HCA %s cannot be read: %s", h.Name, h.Unread)
+		}
+	}
 	for _, h := range file.ContainerEdits.Hooks {
 		if err := HookMissing(l.root, h.Path); err != nil {
 			found.Problem = err.Error()
@@ -181,7 +208,7 @@ func (l looking) compare(found *Found, file *specs.Spec, text string) {
 	if !known {
 		o = Options{Devices: []string{all}, Management: strings.Contains(text, "/umad")}
 	}
-	now, _, _ := Build(l.node, o)
+	now, _, _ := Build(node, o)
 	if now == nil {
 		now = &specs.Spec{}
 	}
@@ -201,6 +228,7 @@ func (l looking) compare(found *Found, file *specs.Spec, text string) {
 			found.Problem = fmt.Sprintf("it does not have %s yet: run '%s --output %s'", d.Name, o.command(), found.Path)
 		}
 	}
+	return nil
 }
 
 func indexOf(devices []specs.Device, name string) int {

@@ -8,11 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/await"
 )
 
 // put writes a file of a node.
@@ -46,7 +49,7 @@ func other(name, node string) string {
 // problems looks at a node, and returns what is wrong with its files and devices; a sound file has an empty line.
 func problems(t *testing.T, root string) map[string]string {
 	t.Helper()
-	files, err := Look(root)
+	files, err := Look(root, func() (*hca.Node, error) { return hca.Scan(root) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,6 +141,40 @@ func TestLook(t *testing.T) {
 				t.Errorf("problems (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Look waits for an HCA only if it has a file to compare with what the HCA is called.
+func TestLookReadsNoHCA(t *testing.T) {
+	root := hcatest.V100(t)
+	hcatest.Block(t, root, hcatest.Folder("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
+	for _, test := range []struct{ file, text string }{
+		{"etc/cdi/readme.txt", "not a CDI file"},
+		{"etc/cdi/net.yaml", other("one", "{path: /dev/infiniband/uverbs0, type: c, major: 231, minor: 192}")},
+	} {
+		put(t, root, test.file, test.text)
+		looked := make(chan error, 1)
+		go func() {
+			_, err := Look(root, func() (*hca.Node, error) { return hca.Scan(root) })
+			looked <- err
+		}()
+		if err := await.Receive(t, 5*time.Second, "looked at "+test.file, looked); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What an HCA is called is unknown while it does not answer: a file of HCAs is not called wrong.
+func TestLookWithoutAnAnswer(t *testing.T) {
+	root := hcatest.V100(t)
+	put(t, root, "etc/cdi/rdma.yaml", generated(t, hcatest.V100Node(), Options{Devices: []string{all}}))
+	files, err := Look(root, func() (*hca.Node, error) {
+		node := scan(t, root)
+		node.HCAs[1].Unread = "it did not answer within 2s"
+		return node, nil
+	})
+	if err == nil || err.Error() != "HCA mlx5_1 cannot be read: it did not answer within 2s" || files != nil {
+		t.Errorf("%+v, %v", files, err)
 	}
 }
 

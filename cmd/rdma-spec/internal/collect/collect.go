@@ -3,8 +3,8 @@
 
 // Package collect copies a part of a node's file system, so that programs that read it give the same results elsewhere.
 //
-// What to copy comes as patterns. Links stay links, device nodes and sockets become empty files and rows of the device table, and secrets
-// are masked. It does not know what the files mean.
+// What to copy comes as patterns. Links stay links, device nodes and sockets become empty files and rows of the device table, programs
+// become empty files, and secrets are masked. It does not know what the files mean.
 package collect
 
 import (
@@ -118,6 +118,8 @@ func (t *taker) step(folder, name string, rest []string) {
 		t.match(at, rest)
 	case len(rest) > 0: // a file where the pattern has a folder
 	case secretFile(at), strings.HasPrefix(at, "sys/") && info.Mode().Perm()&0o444 == 0: // an attribute that is only written
+	case program(at), program(path.Join(folder, name)):
+		t.add(archive.Entry{Name: at})
 	case info.Mode().IsRegular():
 		if t.add(archive.Entry{Name: at}) {
 			t.contains = append(t.contains, at)
@@ -133,6 +135,11 @@ func (t *taker) step(folder, name string, rest []string) {
 func secretFile(name string) bool {
 	environment, _ := path.Match("proc/*/environ", name)
 	return environment
+}
+
+// program reports whether a file is a program, by where it is. Only its existence counts, and it can be larger than an archive's files.
+func program(name string) bool {
+	return strings.HasPrefix(name, "opt/") || path.Base(path.Dir(name)) == "bin"
 }
 
 // add takes an entry along, once.

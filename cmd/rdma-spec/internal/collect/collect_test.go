@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -127,6 +128,20 @@ func TestBlockedFiles(t *testing.T) {
 	}
 	if got := strings.Join(lines(c), "\n"); strings.Contains(got, "blocked/0") || !strings.Contains(got, `ports/1/state "4: ACTIVE\n"`) {
 		t.Errorf("entries:\n%s", got)
+	}
+}
+
+// Programs are empty in a copy, also those that a link leads to.
+func TestPrograms(t *testing.T) {
+	root := hcatest.Files{
+		"opt/nri/plugins/10-a": "\x7fELF", "opt/nri/plugins/20-b": hcatest.Link("/srv/b"), "srv/b": "\x7fELF", "var/lib/cni/bin/rdma": "\x7fELF", "etc/c": "text",
+	}.Root(t)
+	want := []string{
+		`etc/c "text"`, `opt/nri/plugins/10-a ""`, "opt/nri/plugins/20-b -> ../../../srv/b", `srv/b ""`, `var/lib/cni/bin/rdma ""`,
+	}
+	got := slices.DeleteFunc(lines(take(t, root, "opt/nri/plugins/*", "var/lib/cni/bin/rdma", "etc/*")), func(line string) bool { return strings.HasSuffix(line, "/") })
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -5,7 +5,7 @@ package collect
 
 import (
 	"bytes"
-	"encoding/json"
+	"encoding/base64"
 	"path"
 	"regexp"
 	"strings"
@@ -28,8 +28,8 @@ func masked(name string, text []byte) []byte {
 }
 
 // secretKey matches keys whose values are secrets, or environment variables, which often are: in registries' credentials, services'
-// units, OCI specs, and runtimes' configurations.
-var secretKey = regexp.MustCompile(`(?i)(passw(or)?d|passphrase|secret|token|credential|private[-_]?key|api[-_]?key|cookie)` +
+// units, OCI specs, kubeconfigs, and runtimes' configurations.
+var secretKey = regexp.MustCompile(`(?i)(passw(or)?d|passphrase|secret|token|credential|(private|api|client|tls|ssh)[-_]?key|key[-_]data|cookie)` +
 	`|^(auths?|authorization|headers?|envs?|environ(ment)?|default_env|conmon_env)$`)
 
 var (
@@ -41,6 +41,8 @@ var (
 	userInfo = regexp.MustCompile(`://([^/@\s"']+)@`)
 	// privateKey is a key in PEM.
 	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)(?:-----END|$)`)
+	// encodedPEM is PEM in base64.
+	encodedPEM = regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/]*`)
 	// plain is the value of a TOML or JSON key that is not text.
 	plain  = regexp.MustCompile(`^(?:true|false|null)\b`)
 	number = regexp.MustCompile(`^(-?[0-9][0-9.eE+-]*)[ \t]*(?:[,}\]\r\n#]|$)`)
@@ -54,6 +56,11 @@ func Mask(text []byte) []byte {
 	}
 	for _, found := range privateKey.FindAllSubmatchIndex(text, -1) {
 		m.all(found[2], found[3])
+	}
+	for _, found := range encodedPEM.FindAllIndex(text, -1) {
+		if isPrivateKey(text[found[0]:found[1]]) {
+			m.all(found[0], found[1])
+		}
 	}
 	for _, section := range secretTables(text) {
 		for _, found := range key.FindAllSubmatchIndex(text[section[0]:section[1]], -1) {
@@ -73,6 +80,14 @@ func Mask(text []byte) []byte {
 			m.value(start, at, yaml)
 		}
 	}
+}
+
+// isPrivateKey reports whether PEM in base64 has a private key, by its first line.
+func isPrivateKey(encoded []byte) bool {
+	start := encoded[:min(len(encoded), 64)/4*4]
+	decoded := make([]byte, base64.StdEncoding.DecodedLen(len(start)))
+	n, _ := base64.StdEncoding.Decode(decoded, start) // it has only characters of base64
+	return bytes.Contains(decoded[:n], []byte("PRIVATE KEY"))
 }
 
 // keyName returns the last part of the key that was found in a text.
@@ -250,40 +265,4 @@ func (m masker) block(indent, at int) {
 		}
 		at = end + 1
 	}
-}
-
-// MaskJSON returns a JSON document with its secrets masked: values of keys that name secrets, and what Mask finds in any string. Numbers
-// stay as they are written.
-func MaskJSON(text []byte) ([]byte, error) {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	var document any
-	if err := decoder.Decode(&document); err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	err := encoder.Encode(maskValue(document, false))
-	return out.Bytes(), err
-}
-
-func maskValue(value any, secret bool) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for name, member := range v {
-			v[name] = maskValue(member, secret || secretKey.MatchString(name))
-		}
-	case []any:
-		for i, element := range v {
-			v[i] = maskValue(element, secret)
-		}
-	case string:
-		if secret {
-			return strings.Repeat(string(mask), len(v))
-		}
-		return string(Mask([]byte(v)))
-	}
-	return value
 }

@@ -74,6 +74,18 @@ LimitMEMLOCK=publ1c
 `,
 		"key.pem":     "publ1c\n-----BEGIN EC PRIVATE KEY-----\ns3cr3t\ns3cr3t\n-----END EC PRIVATE KEY-----\npubl1c\n",
 		"environment": "K3S_TOKEN=s3cr3t\nKUBELET_ARGS=publ1c\n",
+		"kubeconfig.yaml": `
+clusters:
+- cluster: {server: https://publ1c, certificate-authority-data: publ1c}
+users:
+- user:
+    client-certificate-data: publ1c
+    client-key-data: s3cr3t
+other:
+  cert: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tpubl1c
+  key: LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0ts3cr3t==
+  ssh_key: s3cr3t
+`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := string(Mask([]byte(text)))

@@ -4,6 +4,7 @@
 package doctor
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -20,6 +21,7 @@ const kubeletRoot = "/var/lib/kubelet"
 // Kubelet is the node's kubelet.
 type Kubelet struct {
 	PID  int    `json:"pid"`            // 0 where none runs
+	Unit string `json:"unit,omitempty"` // its systemd unit; "" where it is unknown
 	Root string `json:"root,omitempty"` // its --root-dir
 	// DevicePlugins and PodResources say whether its sockets exist, below its root.
 	DevicePlugins bool `json:"devicePlugins"`
@@ -29,6 +31,11 @@ type Kubelet struct {
 	// Allocatable counts the devices of each resource that it could give away, by the resource's name. A resource that device plugins or
 	// pods of this node have had and that has no device now is there with 0.
 	Allocatable map[string]int `json:"allocatable,omitempty"`
+}
+
+// restart is the command that restarts the kubelet, which can be a part of a platform's service.
+func (k Kubelet) restart() string {
+	return "systemctl restart " + strings.TrimSuffix(cmp.Or(k.Unit, "kubelet"), ".service")
 }
 
 // rdmaResources are what names of RDMA resources contain.
@@ -96,15 +103,15 @@ func kubeletDevicePlugins(k Kubelet) []Finding {
 	if k.DevicePlugins {
 		return nil
 	}
-	return []Finding{wrong("kubelet", fmt.Sprintf("%s/device-plugins/kubelet.sock does not exist.", k.Root), "systemctl restart kubelet")}
+	return []Finding{wrong("kubelet", fmt.Sprintf("%s/device-plugins/kubelet.sock does not exist.", k.Root), k.restart())}
 }
 
 func kubeletPodResources(k Kubelet) []Finding {
 	switch {
 	case !k.PodResources:
-		return []Finding{wrong("kubelet", fmt.Sprintf("%s/pod-resources/kubelet.sock does not exist.", k.Root), "systemctl restart kubelet")}
+		return []Finding{wrong("kubelet", fmt.Sprintf("%s/pod-resources/kubelet.sock does not exist.", k.Root), k.restart())}
 	case k.Error != "":
-		return []Finding{wrong("kubelet", "The kubelet's pod resources API does not answer: "+k.Error+".", "systemctl restart kubelet")}
+		return []Finding{wrong("kubelet", "The kubelet's pod resources API does not answer: "+k.Error+".", k.restart())}
 	}
 	return nil
 }

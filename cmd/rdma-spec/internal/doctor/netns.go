@@ -17,9 +17,9 @@ func netnsChecks() []Check {
 		ID: "netns-mode", Family: "netns",
 		Title:    "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
 		Messages: []string{"incorrect RDMA subsystem network namespace"},
-		Why: "In exclusive mode, an HCA works only in the network namespace that it was put into: all pods but those that rdma-cni gives one " +
-			"are refused it. In shared mode, rdma-cni cannot give one to a pod.",
-		Reads: []string{"sys/module/ib_core/parameters/netns_mode", "etc/cni/net.d/*", "opt/cni/bin/rdma"},
+		Why: "In exclusive mode, an HCA works only in the network namespace that it was put into: all pods but those that rdma-cni or a " +
+			"DRA driver gives one are refused it. In shared mode, rdma-cni cannot give one to a pod.",
+		Reads: append([]string{"sys/module/ib_core/parameters/netns_mode", "etc/cni/net.d/*"}, rdmaCNIPrograms...),
 		Look:  netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns",
@@ -36,6 +36,9 @@ func netnsChecks() []Check {
 	}}
 }
 
+// rdmaCNIPrograms are where the plugin rdma-cni is: usually, on OpenShift, and on K3s.
+var rdmaCNIPrograms = []string{"opt/cni/bin/rdma", "var/lib/cni/bin/rdma", "var/lib/rancher/k3s/data/*/bin/rdma"}
+
 // rdmaCNI is a network configuration that names the plugin rdma-cni.
 var rdmaCNI = regexp.MustCompile(`"type"\s*:\s*"rdma"`)
 
@@ -44,10 +47,10 @@ func netnsMode(v *View) []Finding {
 	if err != nil {
 		return notApplied("The module ib_core is not loaded.")
 	}
-	set := func(n int, mode string) string {
-		return fmt.Sprintf("echo 'options ib_core netns_mode=%d' > /etc/modprobe.d/ib_core.conf && rdma system set netns %s || echo 'restart the node'", n, mode)
-	}
-	installed, _ := v.Exists("opt/cni/bin/rdma")
+	installed := slices.ContainsFunc(rdmaCNIPrograms, func(program string) bool {
+		names, _ := v.Glob(program)
+		return len(names) > 0
+	})
 	configured := ""
 	files, _ := v.Glob("etc/cni/net.d/*")
 	for _, name := range files {
@@ -57,9 +60,13 @@ func netnsMode(v *View) []Finding {
 	}
 	switch exclusive := strings.HasPrefix(mode, "N"); {
 	case exclusive && !installed && configured == "":
-		return []Finding{wrong("", "It is exclusive, and rdma-cni is not installed.", set(1, "shared"))}
+		return []Finding{unknown("", "It is exclusive, and rdma-cni is neither a program in /opt/cni/bin, /var/lib/cni/bin, or K3s' data, "+
+			"nor named in /etc/cni/net.d. It is right if something else moves HCAs into pods, as DRANET does. "+
+			"It is wrong if pods share HCAs: then run \"rdma system set netns shared\", "+
+			"write \"options ib_core netns_mode=1\" to /etc/modprobe.d/ib_core.conf, and restart the node if the first command fails.")}
 	case !exclusive && configured != "":
-		return []Finding{wrong("", "It is shared, and /"+configured+" names rdma-cni, which needs it to be exclusive.", set(0, "exclusive"))}
+		return []Finding{wrong("", "It is shared, and /"+configured+" names rdma-cni, which needs it to be exclusive.",
+			"echo 'options ib_core netns_mode=0' > /etc/modprobe.d/ib_core.conf && rdma system set netns exclusive || echo 'restart the node'")}
 	case exclusive:
 		return []Finding{{Status: OK, Text: "It is exclusive, as rdma-cni needs it: only pods that rdma-cni gives an HCA can use one."}}
 	}

@@ -93,6 +93,9 @@ func Open(root string, ask map[Question]Ask) (*Node, error) {
 // Close closes the node.
 func (n *Node) Close() error { return n.tree.Close() }
 
+// Inventory returns the inventory of the node's HCAs, which is read once. One that does not answer is Unread.
+func (n *Node) Inventory() (*hca.Node, error) { return n.hcas() }
+
 // Answer asks a question, once, however many checks want to know. No asker's patience ends it for the others.
 func (n *Node) Answer(q Question) Answer {
 	n.mu.Lock()
@@ -196,7 +199,7 @@ type View struct {
 }
 
 // HCAs returns the inventory of the node's HCAs. One that does not answer is Unread.
-func (v *View) HCAs() (*hca.Node, error) { return v.node.hcas() }
+func (v *View) HCAs() (*hca.Node, error) { return v.node.Inventory() }
 
 // Read returns a file's text. Names are below the root, without a leading slash.
 func (v *View) Read(name string) (string, error) {

@@ -200,6 +200,9 @@ var planted = map[string]struct {
 	"the kubelet does not answer": {func(s *sick) {
 		s.kubelet.Error, s.kubelet.Allocatable = "connection refused", nil
 	}, "kubelet-pod-resources", "kubelet", "systemctl restart kubelet"},
+	"the socket of K3s' kubelet is gone": {func(s *sick) {
+		s.kubelet.Unit, s.kubelet.DevicePlugins = "k3s-agent.service", false
+	}, "kubelet-device-plugins", "kubelet", "systemctl restart k3s-agent"},
 	"the device plugin did not register again": {func(s *sick) {
 		s.kubelet.Allocatable["rdma/hca"] = 0
 	}, "kubelet-allocatable", "kubelet resource rdma/hca", "Delete the pod of the device plugin"},

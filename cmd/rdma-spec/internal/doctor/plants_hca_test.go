@@ -11,9 +11,17 @@ import (
 
 func virtualFunctions() hcatest.Files { return hcatest.Many(4).Files() }
 
+func virtualInfiniBand() hcatest.Files {
+	n := hcatest.Many(4)
+	for i := range n.HCAs {
+		n.HCAs[i].Ports[0].LinkLayer = "InfiniBand"
+	}
+	return n.Files()
+}
+
 var plantedHCAs = []plant{
 	{
-		name: "a virtual function without a GUID", node: virtualFunctions, check: "guid-valid", object: "HCA mlx5_2",
+		name: "a virtual function without a GUID on InfiniBand", node: virtualInfiniBand, check: "guid-valid", object: "HCA mlx5_2",
 		with: hcatest.Files{
 			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid":     "0000:0000:0000:0000\n",
 			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n",
@@ -21,6 +29,16 @@ var plantedHCAs = []plant{
 		text: "zero",
 		cure: "ip link set dev eth0 vf 1 node_guid ba:59:9f:f0:01:a9:5b:d0 && ip link set dev eth0 vf 1 port_guid ba:59:9f:f0:01:a9:5b:d0 && " +
 			"d=$(readlink -f /sys/bus/pci/devices/0000:00:00.2/driver) && echo 0000:00:00.2 > $d/unbind && echo 0000:00:00.2 > $d/bind",
+	},
+	{
+		name: "a virtual function without a GUID on Ethernet", node: virtualFunctions, check: "guid-valid", object: "HCA mlx5_2",
+		with: hcatest.Files{
+			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid":     "0000:0000:0000:0000\n",
+			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n",
+		},
+		text: "zero",
+		cure: "ip link set dev eth0 vf 1 mac ba:59:01:a9:5b:d0 && d=$(readlink -f /sys/bus/pci/devices/0000:00:00.2/driver) && " +
+			"echo 0000:00:00.2 > $d/unbind && echo 0000:00:00.2 > $d/bind",
 	},
 	{
 		name: "a physical function without a GUID", check: "guid-valid", object: "HCA mlx5_1",

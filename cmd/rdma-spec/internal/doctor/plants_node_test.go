@@ -130,8 +130,8 @@ func table(line, to string) hcatest.Files {
 
 var plantedNetns = []plant{
 	{
-		name: "exclusive mode without rdma-cni", check: "netns-mode", with: hcatest.Files{"sys/module/ib_core/parameters/netns_mode": "N\n"},
-		text: "exclusive", cure: "echo 'options ib_core netns_mode=1' > /etc/modprobe.d/ib_core.conf && rdma system set netns shared",
+		name: "exclusive mode, and rdma-cni is not found", check: "netns-mode", status: Unknown, with: hcatest.Files{"sys/module/ib_core/parameters/netns_mode": "N\n"},
+		text: "It is wrong if pods share HCAs: then run \"rdma system set netns shared\"",
 	},
 	{
 		name: "shared mode with rdma-cni", check: "netns-mode", with: hcatest.Files{"etc/cni/net.d/10-net.conflist": `{"plugins": [{"type": "rdma"}]}`},

@@ -58,6 +58,7 @@ func (b Binary) run(ctx context.Context, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, string(b), args...)
+	cmd.Args[0] = "containerd" // of K3s, it is the program k3s, which acts on the name that it is started with
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()

@@ -4,7 +4,6 @@
 package ask
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -15,8 +14,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc"
-	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
@@ -257,40 +254,5 @@ func TestSight(t *testing.T) {
 	Sight(folder, 501, &gone)
 	if gone.Seen || gone.User != -1 {
 		t.Errorf("%+v", gone)
-	}
-}
-
-// kubeletServer is a kubelet's pod resources API.
-type kubeletServer struct {
-	podresources.UnimplementedPodResourcesListerServer
-}
-
-func (kubeletServer) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
-	return &podresources.AllocatableResourcesResponse{Devices: []*podresources.ContainerDevices{
-		{ResourceName: "rdma/hca", DeviceIds: []string{"a"}}, {ResourceName: "rdma/hca", DeviceIds: []string{"b"}},
-	}}, nil
-}
-
-func TestKubelet(t *testing.T) {
-	if got := answered[doctor.Kubelet](t, Kubelet(root(t, aNode()))); got.PID != 0 {
-		t.Errorf("%+v", got)
-	}
-	files := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet").With(hcatest.Files{
-		"data/kubelet/device-plugins/kubelet_internal_checkpoint": `{"Data":{"PodDeviceEntries":[{"ResourceName":"rdma/old"}],"RegisteredDevices":{"rdma/hca":["a"],"x.com/gpu":[]}},"Checksum":1}`,
-	})
-	folder := root(t, files)
-	want := doctor.Kubelet{PID: 300, Root: "/data/kubelet"}
-	if diff := cmp.Diff(want, answered[doctor.Kubelet](t, Kubelet(folder))); diff != "" {
-		t.Errorf("without sockets (-want +got):\n%s", diff)
-	}
-	socket(t, filepath.Join(folder, "data/kubelet/device-plugins/kubelet.sock"))
-	server := grpc.NewServer()
-	podresources.RegisterPodResourcesListerServer(server, kubeletServer{})
-	listener := socket(t, filepath.Join(folder, "data/kubelet/pod-resources/kubelet.sock"))
-	go func() { _ = server.Serve(listener) }()
-	t.Cleanup(server.Stop)
-	want.DevicePlugins, want.PodResources, want.Allocatable = true, true, map[string]int{"rdma/hca": 2, "rdma/old": 0, "x.com/gpu": 0}
-	if diff := cmp.Diff(want, answered[doctor.Kubelet](t, Kubelet(folder))); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -17,12 +17,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// CDI answers which CDI files the node below a root has, whether they are right, and who may use them.
-func CDI(root string) doctor.Ask {
+// CDI answers which CDI files the node below a root has, whether they are right, and who may use them. It calls scan, which returns the
+// node's HCAs, only if there are CDI files of HCAs.
+func CDI(root string, scan func() (*hca.Node, error)) doctor.Ask {
 	return func(ctx context.Context) (any, error) {
-		files, err := cdi.Look(root)
+		files, err := cdi.Look(root, scan)
 		answer := doctor.CDIFiles{Files: files}
 		if configure.HasUnit(root, "docker.service") {
 			answer.Docker = docker(ctx, root)

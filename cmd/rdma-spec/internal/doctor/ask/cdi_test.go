@@ -34,13 +34,13 @@ func TestDocker(t *testing.T) {
 			if test.program != "" {
 				install(t, filepath.Join(folder, "usr/bin/dockerd"), test.program)
 			}
-			got := answered[doctor.CDIFiles](t, CDI(folder))
+			got := answered[doctor.CDIFiles](t, CDI(folder, nil))
 			if diff := cmp.Diff(&test.want, got.Docker); diff != "" || !got.Podman {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
-	if got := answered[doctor.CDIFiles](t, CDI(root(t, aNode()))); got.Docker != nil || got.Podman {
+	if got := answered[doctor.CDIFiles](t, CDI(root(t, aNode()), nil)); got.Docker != nil || got.Podman {
 		t.Errorf("%+v", got)
 	}
 }

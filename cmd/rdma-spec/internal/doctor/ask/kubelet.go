@@ -33,7 +33,7 @@ func Kubelet(root string) doctor.Ask {
 		var answer doctor.Kubelet
 		for _, p := range process.List(root, process.Called(kubelets...)) {
 			if p.OnNode {
-				answer.PID, answer.Root = p.PID, cmp.Or(p.Flag("--root-dir"), "/var/lib/kubelet")
+				answer.PID, answer.Unit, answer.Root = p.PID, p.Unit(root), cmp.Or(p.Flag("--root-dir"), "/var/lib/kubelet")
 				break
 			}
 		}

@@ -1,0 +1,49 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/await"
+)
+
+// A survey reads an HCA only to inject it, and then as its caller reads HCAs.
+func TestSurveyReadsNoHCA(t *testing.T) {
+	root := hcatest.V100(t)
+	hcatest.Block(t, root, port+"state")
+	p, err := policy.FromText([]byte("inject: {namespaces: [listed]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := 0
+	o := nodeOptions{root: root, scan: func() (*hca.Node, error) { read++; return nil, errors.New("mlx5_0 does not answer") }}
+	s := o.surveyor(p, limits.On(&limitstest.Kernel{}))
+	looked := make(chan runningContainer, 1)
+	look := func(c policy.Container) runningContainer {
+		go func() { r, _ := s.look(cri.Container{Container: c}); looked <- r }()
+		return await.Receive(t, 5*time.Second, "looked at "+c.Pod, looked)
+	}
+	holds := look(policy.Container{
+		Namespace: "ml", Pod: "holds", Name: "main",
+		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}},
+	})
+	if !slices.Equal(holds.HCAs, []string{"mlx5_0"}) || read != 0 {
+		t.Errorf("it has the HCAs %q, which were read %d times", holds.HCAs, read)
+	}
+	asks := look(policy.Container{Namespace: "listed", Pod: "asks", Name: "main", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
+	if asks.State != stateRefused || !strings.Contains(asks.Problems[0], "mlx5_0 does not answer") || read != 1 {
+		t.Errorf("%s: %q, and the HCAs were read %d times", asks.State, asks.Problems, read)
+	}
+}
