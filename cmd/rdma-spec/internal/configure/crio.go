@@ -27,7 +27,7 @@ nri_disable_connections = false
 // HasCRIO reports whether CRI-O is installed below a root.
 func HasCRIO(root string) bool {
 	_, err := os.Stat(filepath.Join(root, crioFolder))
-	return !errors.Is(err, fs.ErrNotExist)
+	return err == nil
 }
 
 // crioFolder has CRI-O's configuration.

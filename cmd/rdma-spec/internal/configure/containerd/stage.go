@@ -101,7 +101,7 @@ func (d Daemon) importsExist() error {
 	}
 	for _, file := range files {
 		if !exists(file) {
-			return fmt.Errorf("%s imports %s, which does not exist, and containerd does not start without it: correct it first", d.File, file)
+			return fmt.Errorf("%s imports %s, which does not exist, and containerd does not start without it: correct it first", d.File, d.onNode(file))
 		}
 	}
 	return nil
