@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -114,6 +115,9 @@ rdma-spec: missing in /dev/infiniband: uverbs0, umad0, issm0, umad1 and 1 more: 
 	}
 }
 
+// withoutPlaces leaves out what JSON does.
+var withoutPlaces = cmpopts.IgnoreFields(hca.HCA{}, "Place")
+
 func TestDevicesStructured(t *testing.T) {
 	for format, parse := range map[string]func([]byte, any) error{
 		"json": json.Unmarshal,
@@ -132,7 +136,7 @@ func TestDevicesStructured(t *testing.T) {
 			if err := parse([]byte(stdout), &got); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(inventory{apiVersion, want}, got); diff != "" {
+			if diff := cmp.Diff(inventory{apiVersion, want}, got, withoutPlaces); diff != "" {
 				t.Errorf("%s does not give the node that was scanned (-want +got):\n%s", format, diff)
 			}
 		}
