@@ -201,8 +201,8 @@ func (r *Repair) pass(ctx context.Context) time.Duration {
 		return idle
 	}
 	notices := &notices{log: r.Log}
-	if p.Config().Repair.Mode == policy.RepairFix {
-		r.fix(ctx, found, notices)
+	if p.Config().Repair.Mode == policy.RepairFix && !r.fix(ctx, found, notices) {
+		return idle
 	}
 	r.report(found, notices)
 	r.publish(found, r.finishEdits(ctx, found, unfinished))

@@ -54,8 +54,8 @@ func (r *Repair) publish(found *findings, withoutIPCLock int) {
 }
 
 // fix raises what is below policy. The verdict of what could be raised becomes Sufficient. It leaves
-// alone a limit that a program has lowered itself.
-func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) {
+// alone a limit that a program has lowered itself. It returns false if the program ends meanwhile: then the outcomes say nothing.
+func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) bool {
 	wanted := map[string]spec.Limit{}
 	for _, f := range found.containers {
 		if f.verdict == Below || f.verdict == SpecBelow || f.verdict == Sufficient && r.state(f.id).specPending {
@@ -63,7 +63,7 @@ func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) {
 		}
 	}
 	if found.hidden != nil || len(wanted) == 0 {
-		return
+		return true
 	}
 	var specs limits.Specs // a nil Specs would not be nil here
 	if s := r.specs(); s != nil {
@@ -71,13 +71,14 @@ func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) {
 	}
 	outcomes := r.Limits.Repair(ctx, wanted, specs)
 	if ctx.Err() != nil {
-		return // what it says is that the program ends
+		return false
 	}
 	for _, f := range found.containers {
 		if o, ok := outcomes[f.id.String()]; ok {
 			r.fixed(f, o, specs != nil, notices)
 		}
 	}
+	return true
 }
 
 // fixed reports what became of a container that was to be raised.

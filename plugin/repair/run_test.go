@@ -4,6 +4,7 @@
 package repair
 
 import (
+	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +61,22 @@ func TestForgetsWithoutAPolicy(t *testing.T) {
 		b.passes(1)
 		if got := b.recorded(); got != "a" {
 			t.Errorf("recorded: %q, want a", got)
+		}
+	})
+}
+
+// A pass in which the program ends says nothing of what it could not finish.
+func TestEndDuringAFix(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t, "repair: {mode: fix}", map[string][]spec.Limit{"a": {low}})
+		b.Listed([]Container{container("a", verbs)}, true)
+		ctx, end := context.WithCancel(t.Context())
+		b.kernel.Lists = func() { // first by the look, then by the fix
+			b.kernel.Lists = end
+		}
+		b.pass(ctx)
+		if log := b.log.String(); ctx.Err() == nil || log != "" {
+			t.Errorf("ended: %v; the log says:\n%s", ctx.Err(), log)
 		}
 	})
 }
