@@ -7,10 +7,10 @@
 set -e
 units="nri-rdma.service nri-rdma-validator.service rdma-spec-cdi.service rdma-spec-cdi.path rdma-spec-cdi.timer rdma-spec-doctor.timer"
 case "$1" in
-0) systemctl disable $units ;;
-esac
-case "$1" in
 remove | 0)
+  if [ "$1" = 0 ]; then
+    systemctl disable $units
+  fi
   if [ -d /run/systemd/system ]; then
     systemctl stop $units
   fi

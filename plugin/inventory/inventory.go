@@ -216,7 +216,8 @@ func (i *Inventory) answer(k *known, h hca.HCA) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	late, logged := k.late, k.logged
-	if k.asked, k.late, k.logged = false, false, false; h.Place != k.place {
+	k.asked, k.late, k.logged = false, false, false
+	if h.Place != k.place {
 		return
 	}
 	k.hca, k.since, k.answered = h, time.Now(), true

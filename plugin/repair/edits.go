@@ -49,14 +49,13 @@ func (e *edits) forget(grants map[string]spec.Grant) {
 func (r *Repair) finishEdits(ctx context.Context, found *findings, unfinished map[string]spec.Grant) (lacking int) {
 	done, specs := map[string]spec.Grant{}, r.specs()
 	for _, f := range found.containers {
-		if id := f.id.String(); !f.asks && f.wants().IPCLock == spec.IPCLockNo {
-			done[id] = unfinished[id]
+		id := f.id.String()
+		if grant, tried := unfinished[id]; tried && !f.asks && f.wants().IPCLock == spec.IPCLockNo {
+			done[id] = grant
+			delete(unfinished, id)
 		}
 	}
 	for id, grant := range unfinished {
-		if _, unwanted := done[id]; unwanted {
-			continue
-		}
 		changed, err := false, errNoSpecs
 		if specs != nil {
 			changed, err = specs.ApplyRunning(ctx, id, grant)

@@ -110,9 +110,9 @@ func newRecorded(c Container, since uint32, listed bool) *recorded {
 
 // container returns what a decision about the container depends on, without its resources.
 func (e *recorded) container() policy.Container {
-	var c withoutResources
-	_ = json.Unmarshal([]byte(e.facts.Value().container), &c) // newRecorded has made it
-	c.Pod, c.Devices = e.pod, unpacked(e.facts.Value().devices)
+	f, c := e.facts.Value(), withoutResources{}
+	_ = json.Unmarshal([]byte(f.container), &c) // newRecorded has made it
+	c.Pod, c.Devices = e.pod, unpacked(f.devices)
 	return c.Container
 }
 

@@ -19,24 +19,22 @@ func virtualInfiniBand() hcatest.Files {
 	return n.Files()
 }
 
+// virtualWithoutGUID is a virtual function that has not been given a GUID.
+var virtualWithoutGUID = hcatest.Files{
+	hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid":     "0000:0000:0000:0000\n",
+	hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n",
+}
+
 var plantedHCAs = []plant{
 	{
 		name: "a virtual function without a GUID on InfiniBand", node: virtualInfiniBand, check: "guid-valid", object: "HCA mlx5_2",
-		with: hcatest.Files{
-			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid":     "0000:0000:0000:0000\n",
-			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n",
-		},
-		text: "zero",
+		with: virtualWithoutGUID, text: "zero",
 		cure: "ip link set dev eth0 vf 1 node_guid ba:59:9f:f0:01:a9:5b:d0 && ip link set dev eth0 vf 1 port_guid ba:59:9f:f0:01:a9:5b:d0 && " +
 			"d=$(readlink -f /sys/bus/pci/devices/0000:00:00.2/driver) && echo 0000:00:00.2 > $d/unbind && echo 0000:00:00.2 > $d/bind",
 	},
 	{
 		name: "a virtual function without a GUID on Ethernet", node: virtualFunctions, check: "guid-valid", object: "HCA mlx5_2",
-		with: hcatest.Files{
-			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/node_guid":     "0000:0000:0000:0000\n",
-			hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n",
-		},
-		text: "zero",
+		with: virtualWithoutGUID, text: "zero",
 		cure: "ip link set dev eth0 vf 1 mac ba:59:01:a9:5b:d0 && d=$(readlink -f /sys/bus/pci/devices/0000:00:00.2/driver) && " +
 			"echo 0000:00:00.2 > $d/unbind && echo 0000:00:00.2 > $d/bind",
 	},
