@@ -112,8 +112,7 @@ func (p *part) run(ctx context.Context, out io.Writer) {
 	if err != nil {
 		said = []byte(err.Error())
 	}
-	fmt.Fprintf(out, "%s  %s FAILED after %s: %v\n%s\n%s  %s FAILED: %v, %s\n", time.Now().Format(time.TimeOnly), p.name, p.took.Round(time.Second), p.failed,
-		said, time.Now().Format(time.TimeOnly), p.name, p.failed, strings.Join(p.tests.failed, ", "))
+	fmt.Fprintf(out, "%s  %s FAILED after %s: %v\n%s\n", time.Now().Format(time.TimeOnly), p.name, p.took.Round(time.Second), p.failed, said)
 }
 
 // makeInto makes the part's target, keeps what it prints in a file, and counts the tests in it.
@@ -144,7 +143,8 @@ func (p *part) makeInto(ctx context.Context, file string) error {
 	return cmp.Or(err, counting)
 }
 
-// printTable prints the parts, the longest first, why tests were skipped, and the sum of all.
+// printTable prints the parts, the longest first, why tests were skipped, the sum of all, and at the very end, where a reader of a long log
+// looks first, what the failed ones said.
 func printTable(out io.Writer, parts []*part, took time.Duration) {
 	sorted := slices.SortedFunc(slices.Values(parts), func(a, b *part) int { return cmp.Compare(b.took, a.took) })
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -166,6 +166,14 @@ func printTable(out io.Writer, parts []*part, took time.Duration) {
 		}
 	}
 	fmt.Fprintf(out, "\nin %s\n%d passed, %d failed, %d skipped\n", took.Round(time.Second), passed, failed, skipped)
+	for _, p := range sorted {
+		for _, f := range p.tests.failed {
+			fmt.Fprintf(out, "FAILED in %s: %s\n", p.name, f.test)
+			for _, line := range f.said {
+				fmt.Fprintf(out, "  %.300s\n", line)
+			}
+		}
+	}
 }
 
 func count(condition bool) int {

@@ -10,15 +10,28 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"regexp"
 	"strings"
 )
+
+// lastWords is how many lines of a failed test the table repeats.
+const lastWords = 5
+
+// logged matches the first line of what a test logs.
+var logged = regexp.MustCompile(`^\S+\.go:\d+: `)
 
 // results are the tests in a part's output. Subtests belong to their test, but a skipped one is listed by itself.
 type results struct {
 	passed  int
-	failed  []string
+	failed  []failure
 	skipped []string // each with its reason
 	slow    event    // the longest test
+}
+
+// failure is a test that failed, and the first lines of what it logged last.
+type failure struct {
+	test string
+	said []string
 }
 
 // event is a line of go tool test2json.
@@ -38,7 +51,7 @@ func (r *results) count(ctx context.Context, output io.Reader) error {
 	if err := convert.Start(); err != nil {
 		return fmt.Errorf("read the tests' output: %w", err)
 	}
-	said := map[string]string{} // the last line of each test: where it is skipped, the reason
+	said := map[string][]string{} // what each test logs
 	for decoder := json.NewDecoder(events); ; {
 		var e event
 		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
@@ -50,21 +63,22 @@ func (r *results) count(ctx context.Context, output io.Reader) error {
 	}
 }
 
-func (r *results) add(e event, said map[string]string) {
+func (r *results) add(e event, said map[string][]string) {
 	if e.Test == "" {
 		return
 	}
 	subtest := strings.Contains(e.Test, "/")
 	switch e.Action {
 	case "output":
-		if line := strings.TrimSpace(e.Output); line != "" && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") {
-			said[e.Test] = line
+		if line := strings.TrimSpace(e.Output); logged.MatchString(line) {
+			said[e.Test] = append(said[e.Test], line)
 		}
 	case "skip":
-		r.skipped = append(r.skipped, fmt.Sprintf("%s (%s)", e.Test, said[e.Test]))
+		r.skipped = append(r.skipped, fmt.Sprintf("%s (%s)", e.Test, strings.Join(last(said[e.Test], 1), "")))
 	case "fail":
-		r.failed = append(r.failed, e.Test)
+		r.failed = append(r.failed, failure{e.Test, last(said[e.Test], lastWords)})
 	case "pass":
+		delete(said, e.Test)
 		if subtest {
 			return
 		}
@@ -74,6 +88,8 @@ func (r *results) add(e event, said map[string]string) {
 		}
 	}
 }
+
+func last(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
 
 // longest names the longest test, and how long it took.
 func (r *results) longest() string {

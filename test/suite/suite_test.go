@@ -69,8 +69,14 @@ func TestResults(t *testing.T) {
     some_test.go:7: needs a node
 --- SKIP: TestSkipped (0.00s)
 === RUN   TestBad
+=== RUN   TestBad/sub
+    some_test.go:8: in the subtest
+=== NAME  TestBad
     some_test.go:9: got 1, want 2
+        on two lines
+    some_test.go:11: and more
 --- FAIL: TestBad (0.10s)
+    --- FAIL: TestBad/sub (0.05s)
 FAIL
 `
 	var got results
@@ -80,7 +86,8 @@ FAIL
 	if got.passed != 1 || got.longest() != "TestGood 1.5s" {
 		t.Errorf("%d tests passed, the longest is %s", got.passed, got.longest())
 	}
-	if diff := cmp.Diff([]string{"TestBad"}, got.failed); diff != "" {
+	want := []failure{{"TestBad/sub", []string{"some_test.go:8: in the subtest"}}, {"TestBad", []string{"some_test.go:9: got 1, want 2", "some_test.go:11: and more"}}}
+	if diff := cmp.Diff(want, got.failed, cmp.AllowUnexported(failure{})); diff != "" {
 		t.Error(diff)
 	}
 	if diff := cmp.Diff([]string{"TestSkipped (some_test.go:7: needs a node)"}, got.skipped); diff != "" {
@@ -92,7 +99,7 @@ func TestTable(t *testing.T) {
 	var out strings.Builder
 	printTable(&out, []*part{
 		{name: "short", cores: 1, took: time.Second, tests: results{passed: 3}},
-		{name: "long", cores: 2, took: time.Minute, tests: results{passed: 1, failed: []string{"TestBad"}, skipped: []string{"TestNot (why)"}}, failed: errors.New("exit status 2")},
+		{name: "long", cores: 2, took: time.Minute, tests: results{passed: 1, failed: []failure{{"TestBad", []string{"bad_test.go:1: wrong"}}}, skipped: []string{"TestNot (why)"}}, failed: errors.New("exit status 2")},
 		{name: "build", cores: 1, took: 2 * time.Second, failed: errors.New("exit status 2")},
 	}, 90*time.Second)
 	const want = `
@@ -104,6 +111,8 @@ skipped in long: TestNot (why)
 
 in 1m30s
 4 passed, 2 failed, 1 skipped
+FAILED in long: TestBad
+  bad_test.go:1: wrong
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
