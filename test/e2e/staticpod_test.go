@@ -25,7 +25,7 @@ import (
 )
 
 // kubeletPatience is how long a test waits for a container of a static pod. The kubelet creates one after the other.
-const kubeletPatience = 6 * time.Minute
+const kubeletPatience = 10 * time.Minute
 
 // startKubelet runs a kubelet that has resources to give. It ends with the test.
 func startKubelet(t *testing.T, resources ...deviceplugin.Resource) *kubelet.Kubelet {
