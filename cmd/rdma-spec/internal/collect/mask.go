@@ -41,8 +41,8 @@ var (
 	userInfo = regexp.MustCompile(`://([^/@\s"']+)@`)
 	// privateKey is a key in PEM.
 	privateKey = regexp.MustCompile(`(?s)-----BEGIN [A-Z ]*PRIVATE KEY-----(.*?)(?:-----END|$)`)
-	// encodedPEM is PEM in base64.
-	encodedPEM = regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/]*`)
+	// encodedPEM is PEM in base64, with the lines below it that have nothing else.
+	encodedPEM = regexp.MustCompile(`(?m)LS0tLS1CRUdJTi[A-Za-z0-9+/]*=*(?:[ \t]*\r?\n[ \t]*[A-Za-z0-9+/]{4,}=*[ \t]*$)*`)
 	// plain is the value of a TOML or JSON key that is not text.
 	plain  = regexp.MustCompile(`^(?:true|false|null)\b`)
 	number = regexp.MustCompile(`^(-?[0-9][0-9.eE+-]*)[ \t]*(?:[,}\]\r\n#]|$)`)
@@ -118,10 +118,16 @@ func secretTables(text []byte) (sections [][2]int) {
 
 type masker struct{ text []byte }
 
-// all masks everything but the ends of lines.
+// all masks everything but the ends of lines and how they are indented, which has a meaning in YAML.
 func (m masker) all(start, end int) {
+	indent := false
 	for i := start; i < end; i++ {
-		if m.text[i] != '\n' && m.text[i] != '\r' {
+		switch c := m.text[i]; {
+		case c == '\n' || c == '\r':
+			indent = true
+		case indent && (c == ' ' || c == '\t'):
+		default:
+			indent = false
 			m.text[i] = mask
 		}
 	}

@@ -85,6 +85,11 @@ other:
   cert: LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tpubl1c
   key: LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0ts3cr3t==
   ssh_key: s3cr3t
+  wrapped: |
+    LS0tLS1CRUdJTiBQUklWQVRFIEtFWS0tLS0tCnNlY3JldHNlY3JldHNlY3JldHNlY3JldHNlY3Jl
+    s3cr3ts3cr3ts3cr3t
+    s3cr3t==
+  next: publ1c
 `,
 	} {
 		t.Run(name, func(t *testing.T) {
