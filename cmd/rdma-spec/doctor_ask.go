@@ -104,7 +104,7 @@ func (o nodeOptions) seen(r runningContainer, judged bool) doctor.Container {
 	if !judged {
 		c.State, c.Problems = string(stateUnknown), nil
 	}
-	ask.Sight(o.root, r.PID, &c)
+	ask.Sight(o.root, r.PID, max(o.patience, doctor.Patience), &c)
 	return c
 }
 

@@ -53,6 +53,7 @@ type Container struct {
 	Links      []string `json:"links,omitempty"`     // the interfaces of its network namespace but lo
 	HostPaths  []string `json:"hostPaths,omitempty"` // mounts of the node's /dev/infiniband, or of files in it
 	SharedMem  *Bytes   `json:"sharedMem,omitempty"` // the size of its /dev/shm
+	Silent     bool     `json:"silent,omitempty"`    // the files of its image did not answer in time
 	LibVerbs   bool     `json:"libVerbs"`            // its image has libibverbs where distributions put it
 	Providers  []string `json:"providers,omitempty"` // of libibverbs: mlx5, rxe
 }

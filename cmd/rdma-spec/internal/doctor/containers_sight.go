@@ -155,6 +155,8 @@ func containerProvider(v *View, c Container, _ Containers) (found []Finding) {
 		want := verbs.Provider(h, attribute(v, "sys/class/infiniband/"+h.Name+"/parent"))
 		object := fmt.Sprintf("%s HCA %s", c.object(), h.Name)
 		switch {
+		case c.Silent:
+			return []Finding{unknown(c.object(), "The files of its image did not answer in time, so its providers are unknown: try again with a longer --patience.")}
 		case !c.LibVerbs:
 			return []Finding{unknown(c.object(), "Its image has no libibverbs in the usual places, so its providers are unknown.")}
 		case want == "":

@@ -5,6 +5,7 @@ package doctor
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
@@ -117,6 +118,9 @@ func TestUnknownIsNoFault(t *testing.T) {
 		"no policy":              func(s *sick) { s.containers.Policy = "" },
 		"a container unread":     func(s *sick) { s.container().State, s.container().Seen = "unknown", false },
 		"an image unlike others": func(s *sick) { s.container().LibVerbs, s.container().Providers = false, nil },
+		"an image that is slow": func(s *sick) {
+			s.container().LibVerbs, s.container().Providers, s.container().Silent = false, nil, true
+		},
 		"a pod's own network": func(s *sick) {
 			s.container().OwnNetwork, s.container().Links = true, []string{"eth0"}
 		},
@@ -136,5 +140,15 @@ func TestUnknownIsNoFault(t *testing.T) {
 				t.Error("nothing is unknown")
 			}
 		})
+	}
+}
+
+// An image whose files do not answer is not one without libibverbs.
+func TestSlowImage(t *testing.T) {
+	s := healthy()
+	s.container().LibVerbs, s.container().Providers, s.container().Silent = false, nil, true
+	found := slices.DeleteFunc(s.look(t, software()), func(f Finding) bool { return f.Check != "container-provider" || f.Status != Unknown })
+	if len(found) != 1 || !strings.Contains(found[0].Text, "did not answer") || !strings.Contains(found[0].Text, "--patience") {
+		t.Errorf("%+v", found)
 	}
 }

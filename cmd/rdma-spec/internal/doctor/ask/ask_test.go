@@ -243,7 +243,7 @@ func TestSight(t *testing.T) {
 		SharedMem: &shm, LibVerbs: true, Providers: []string{"mlx5", "rxe"},
 	}
 	got := doctor.Container{HostUsers: true}
-	Sight(folder, 500, &got)
+	Sight(folder, 500, time.Minute, &got)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -251,7 +251,7 @@ func TestSight(t *testing.T) {
 		t.Errorf("%q", paths)
 	}
 	gone := doctor.Container{}
-	Sight(folder, 501, &gone)
+	Sight(folder, 501, time.Minute, &gone)
 	if gone.Seen || gone.User != -1 {
 		t.Errorf("%+v", gone)
 	}

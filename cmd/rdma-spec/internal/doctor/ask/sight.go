@@ -19,11 +19,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 )
 
-// imageWithin is how long the files of an image may take. A container can mount a file system that does not answer.
-const imageWithin = 300 * time.Millisecond
+// imagePart is how long the files of an image may take, as a part of the doctor's patience. A container can mount a file system that does
+// not answer, and there can be several.
+const imagePart = 6
 
-// Sight fills in what a container's first process sees. A process that has ended leaves Seen false.
-func Sight(root string, pid int, c *doctor.Container) {
+// Sight fills in what a container's first process sees, with the doctor's patience. A process that has ended leaves Seen false.
+func Sight(root string, pid int, patience time.Duration, c *doctor.Container) {
 	p := process.Process{PID: pid}
 	c.User = user(root, p)
 	network, err := os.Readlink(p.File(root, "ns/net"))
@@ -49,7 +50,8 @@ func Sight(root string, pid int, c *doctor.Container) {
 	select {
 	case has := <-image:
 		c.LibVerbs, c.Providers = has.LibVerbs, has.Providers
-	case <-time.After(imageWithin):
+	case <-time.After(patience / imagePart):
+		c.Silent = true
 	}
 }
 
