@@ -42,7 +42,7 @@ release: build arm64 ## all that a release has, in bin/release: image, archives,
 push: image ## that image to a registry: IMAGE=registry.example.com/rdma-spec:v1
 	go -C deploy/release run . push ../../bin/image $(IMAGE)
 
-demo: bin/rdma-node build ## the main job, told on a real RDMA node that boots in QEMU
+demo: bin/rdma-node build ## the main job, told on a real RDMA node that boots on this machine
 	@go build -o bin/ ./test/demo
 	@bin/rdma-node --parts main $(if $(MAKE_TERMOUT),--env DEMO_COLOR=1) --timeout 15m -- bin/demo
 
@@ -58,10 +58,10 @@ node: bin/rdma-node build ## an interactive shell on that node
 check: deps lint unit ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets
 
 # Each part with the cores that it keeps busy, the longest first, so that no core is idle at the end.
-PARTS := node-daemonset=2 node-kubernetes=2 node-faults=2 node-pair=2 node-tool=1 node-main=1 node-runtimes=1 node-configure=1 node-crio=1 race=1 node-service=1 kit=1 unit=1 mutations=1 lint=1 arm64=1
+PARTS := race=1 node-daemonset=2 node-tool=1 unit=1 node-main=1 node-service=1 node-runtimes=1 node-kubernetes=2 node-crio=1 node-emulated=1 node-configure=1 node-faults=2 lint=1 node-pair=2 kit=1 mutations=1 arm64=1
 test: deps build $(LINTER) bin/rdma-node bin/e2e.test release ## all tests (needs root for the node), and a table of them at the end
 	bin/rdma-node --parts all --prepare
-	go run ./test/suite $(PARTS)
+	go run ./test/suite -cores "$$(bin/rdma-node --parts all --cores)" $(PARTS)
 
 # What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze,
 # jq for kubectl rdma, an emulator for the programs of arm64, and Prometheus and promtool without what they recommend.
@@ -100,7 +100,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure% TestPodman TestDocker,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
 e2e: bin/rdma-node bin/e2e.test build $(if $(filter-out TestClusterDaemonSet,$(TEST)),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
 	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
-	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(filter node-%,$(PARTS)))
+	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite -cores "$$(bin/rdma-node --parts all --cores)" $(filter node-%,$(PARTS)))
 
 # The node itself is tested anew where its sources have changed, and in CI.
 kit: bin/rdma-node ## tests of the node itself
@@ -116,7 +116,7 @@ CONFIGURE  := ^TestConfigure
 TOOL       := ^Test(Doctor|Collect|Status|Repair|Verify|CDI|Podman|Docker$$)
 PAIR       := ^TestBetweenNodes$$
 E2E        := bin/e2e.test -test.v
-.PHONY: node-faults node-kubernetes node-daemonset node-pair node-tool node-main node-runtimes node-crio node-service node-configure
+.PHONY: node-faults node-kubernetes node-daemonset node-pair node-tool node-main node-runtimes node-crio node-emulated node-service node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
@@ -134,6 +134,8 @@ node-crio: # CRI-O
 node-runtimes: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays
 	$(NODE) -- sh -ec '$(E2E) -test.run "^TestGenerate$$" -containerd 1.6; $(E2E) -test.run "^TestCDI$$" -containerd 1.7.35 -runtime crun; \
 	  for runtime in 1.7.35 "1.7.35 -runtime crun" 2.2.9 2.3.7; do $(E2E) -test.run "$(SMOKE)" -containerd $$runtime; done'
+node-emulated: # the same on Debian's own kernel, where the other parts run on one that is a program
+	$(NODE) --machine tcg -- $(E2E) -test.run '$(SMOKE)'
 node-configure: # rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -test.run '$(CONFIGURE)'
 node-service: # under systemd

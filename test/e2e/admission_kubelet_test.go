@@ -50,7 +50,7 @@ func TestClusterRequired(t *testing.T) {
 	expectNoContainer(t, "rdma")
 
 	plugin := startPluginWith(t, "--socket", containerd.NRISocket, "--budget", budget)
-	rdma.expectHolds(t, "main", "unlimited", "issm0", "rdma_cm", "umad0", "uverbs0")
+	rdma.expectHolds(t, "main", "unlimited", given(0)...)
 	rdma.expectAdjusted(t, plugin, "main", "signal=device", "memlock=unlimited")
 	err = c.Await(within(t, kubeletPatience), "has the pod running", func() bool {
 		pod, err := c.Pod(t.Context(), "rdma")

@@ -91,7 +91,7 @@ rules:
 		Init:       []kubelet.Container{{Name: "fetch", Script: sayMemlock, Resource: shared}},
 		Containers: []kubelet.Container{{Name: "worker", Resource: shared}},
 	})
-	pod.expectHolds(t, "worker", strconv.Itoa(1<<30), "issm0", "rdma_cm", "umad0", "uverbs0")
+	pod.expectHolds(t, "worker", strconv.Itoa(1<<30), given(0)...)
 	pod.expectAdjusted(t, plugin, "worker", "signal=device", "rule=capped", "memlock=1Gi")
 	pod.expectSaid(t, "fetch", kernelDefault) // the least: limited gives nothing where there is no memory limit
 	less := slices.ContainsFunc(pod.linesOn(plugin, "fetch"), func(line string) bool { return strings.Contains(line, "less, because unknown") })

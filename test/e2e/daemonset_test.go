@@ -23,9 +23,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
 
-// allDevices are what the shared device plugin gives.
-var allDevices = []string{"issm0", "rdma_cm", "umad0", "uverbs0"}
-
 // TestClusterDaemonSet installs the plugin as the documentation says, on a cluster with a real DaemonSet controller and a scheduler: with
 // Helm, and with kubectl.
 func TestClusterDaemonSet(t *testing.T) {
@@ -58,7 +55,7 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 		t.Fatal(err)
 	}
 	early := runClusterPod(t, d.c, k, kubelet.Pod{Name: "early", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
-	early.expectHolds(t, "main", kernelDefault, allDevices...)
+	early.expectHolds(t, "main", kernelDefault, given(0)...)
 
 	// The node's CPU is emulated, hence the budget. All else is as people install it.
 	d.apply(t, strings.Replace(deployFile(t, "daemonset.yaml"), "- --http=:9797\n", "- --http=:9797\n            - --budget="+budget+"\n", 1))
@@ -68,9 +65,9 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	d.expectAnswers(t, "9797", "/readyz", "registered")
 	d.expectAnswers(t, "9797", "/metrics", "\nnri_rdma_connected 1\n")
 	late := runClusterPod(t, d.c, k, kubelet.Pod{Name: "late", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
-	late.expectHolds(t, "main", "unlimited", allDevices...)
+	late.expectHolds(t, "main", "unlimited", given(0)...)
 	expectCapabilities(t, late.running(t, "main"), everySet)
-	early.expectHolds(t, "main", kernelDefault, allDevices...)
+	early.expectHolds(t, "main", kernelDefault, given(0)...)
 
 	d.kubectl(t, "patch", "configmap", "nri-rdma", "--patch", `{"data": {"config.yaml": "repair: {mode: fix, every: 1s}"}}`)
 	d.patch(t, "validator")
@@ -116,7 +113,7 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 		t.Error("the events name no refusal")
 	}
 	goOn()
-	refused.expectHolds(t, "main", "unlimited", allDevices...)
+	refused.expectHolds(t, "main", "unlimited", given(0)...)
 }
 
 // testPatchForCRIO: an API server takes the patch for CRI-O, beside the others, and nothing of containerd is left.

@@ -42,7 +42,7 @@ func (c *clinic) faults() []fault {
 	return []fault{
 		{"all ports are turned off", func(c *clinic) { onNode(c.T, "ip link set eth0 down && ip link set dummy1 down") }, "port-active", nil, false},
 		{"the module rdma_ucm is unloaded", func(c *clinic) {
-			onNode(c.T, "ip link set dummy1 up && ip route replace default via 10.0.2.2 && modprobe -r rdma_ucm")
+			onNode(c.T, "ip link set dummy1 up && ip route replace default via 10.0.2.2 && rmmod rdma_ucm")
 		}, "rdma-cm-module", nil, false},
 		{"a device node is missing", func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1") }, "device-nodes", nil, false},
 		{"a device node of another kind", func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1 && touch /dev/infiniband/uverbs1") }, "device-nodes", nil, false},

@@ -101,7 +101,7 @@ func TestNoGrant(t *testing.T) {
 	startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{Privileged: true})
 	for name, ctr := range map[string]containerd.Container{
-		"block-device-at-a-verbs-path":     {Devices: []containerd.Device{{Host: "/dev/vda", Container: "/dev/infiniband/uverbs0"}}},
+		"block-device-at-a-verbs-path":     {Devices: []containerd.Device{{Host: blockDevice(t), Container: "/dev/infiniband/uverbs0"}}},
 		"character-device-at-a-verbs-path": {Devices: []containerd.Device{{Host: "/dev/null", Container: "/dev/infiniband/uverbs0"}}},
 		"rdma-cm-alone":                    {Devices: []containerd.Device{{Host: "/dev/infiniband/rdma_cm", Container: "/dev/infiniband/rdma_cm"}}},
 		"umad-alone":                       {Devices: []containerd.Device{{Host: "/dev/infiniband/umad0", Container: "/dev/infiniband/umad0"}}},
@@ -117,6 +117,22 @@ func TestNoGrant(t *testing.T) {
 			expectMemlock(t, id, kernelDefault)
 		})
 	}
+}
+
+// blockDevice returns the node's disk.
+func blockDevice(t *testing.T) string {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/mounts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if fields := strings.Fields(line); fields[1] == "/var/lib" {
+			return fields[0]
+		}
+	}
+	t.Fatalf("nothing is mounted at /var/lib:\n%s", mounts)
+	return ""
 }
 
 var (

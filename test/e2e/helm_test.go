@@ -78,7 +78,7 @@ func testDeployment(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
 		},
 	})
 	trainer := podWith(t, c, k, "app=trainer")
-	trainer.expectHolds(t, "main", "unlimited", allDevices...)
+	trainer.expectHolds(t, "main", "unlimited", given(0)...)
 	expectCapabilities(t, trainer.running(t, "main"), everySet)
 	expectTransfer(t, trainer.running(t, "main"), trainer.running(t, "other"))
 }
@@ -222,7 +222,7 @@ func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 		t.Fatal(err)
 	}
 	after := runClusterPod(t, d.c, k, kubelet.Pod{Name: "after", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
-	after.expectHolds(t, "main", kernelDefault, allDevices...)
+	after.expectHolds(t, "main", kernelDefault, given(0)...)
 }
 
 // everyOption are values that add all that the chart can.

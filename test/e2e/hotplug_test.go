@@ -25,7 +25,7 @@ func TestConnectionManagerComesLate(t *testing.T) {
 		missing             bool // the log has said so
 	}{
 		{"with", "test -c /dev/infiniband/rdma_cm", "rdma_cm\nuverbs0\nuverbs1", false},
-		{"without", "modprobe -r rdma_ucm && test ! -e /dev/infiniband/rdma_cm", "uverbs0\nuverbs1", true},
+		{"without", "rmmod rdma_ucm && test ! -e /dev/infiniband/rdma_cm", "uverbs0\nuverbs1", true},
 		{"late", "modprobe rdma_ucm && test -c /dev/infiniband/rdma_cm", "rdma_cm\nuverbs0\nuverbs1", true},
 	} {
 		if step.name == "without" {

@@ -68,9 +68,9 @@ func testByDevice(t *testing.T, k *kubelet.Kubelet) {
 			{Name: "web"},
 		},
 	})
-	pod.expectHolds(t, "server", "unlimited", "issm0", "rdma_cm", "umad0", "uverbs0")
-	pod.expectHolds(t, "client", "unlimited", "issm0", "rdma_cm", "umad0", "uverbs0")
-	pod.expectHolds(t, "virtual", "unlimited", "issm1", "rdma_cm", "umad1", "uverbs1")
+	pod.expectHolds(t, "server", "unlimited", given(0)...)
+	pod.expectHolds(t, "client", "unlimited", given(0)...)
+	pod.expectHolds(t, "virtual", "unlimited", given(1)...)
 	pod.expectHolds(t, "worker", kernelDefault)
 	pod.expectHolds(t, "web", kernelDefault)
 	pod.expectSaid(t, "fetch", "unlimited")

@@ -97,6 +97,16 @@ func (p *staticPod) await(t *testing.T, container string, state cri.ContainerSta
 	return id
 }
 
+// given returns the names of the devices that a device plugin gives for an HCA, sorted.
+func given(hca int) []string {
+	var names []string
+	for _, device := range deviceplugin.CharacterDevices(hca) {
+		names = append(names, filepath.Base(device))
+	}
+	slices.Sort(names)
+	return names
+}
+
 // expectHolds compares the soft RLIMIT_MEMLOCK of a container's first process, in the kernel's words, and the device files that it
 // finds in /dev/infiniband. It looks from the node, which costs less than an exec.
 func (p *staticPod) expectHolds(t *testing.T, container, memlock string, devices ...string) {

@@ -15,8 +15,8 @@ import (
 
 // archive is where packages come from. The zero value is what the host's own lists name.
 type archive struct {
-	// folder holds lists of our own, of Debian 12; "" is the host's.
-	folder string
+	// folder holds lists of our own, of a suite of Debian's; "" is the host's.
+	folder, suite string
 }
 
 // debian12 is where the node's own packages come from, whatever the host is: the kernel that has soft-RoCE, and programs of known
@@ -26,14 +26,16 @@ func debian12(release, cache string) archive {
 	if slices.Contains(lines, "ID=debian") && slices.Contains(lines, "VERSION_ID=12") {
 		return archive{}
 	}
-	return archive{folder: filepath.Join(cache, "debian-12")}
+	return archive{folder: filepath.Join(cache, "debian-12"), suite: "bookworm"}
 }
 
-// sources are what our own lists are made from. Ubuntu has the keyring in a package of the name that it has on Debian.
-const (
-	keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-	sources = "deb [arch=amd64 signed-by=" + keyring + "] http://deb.debian.org/debian bookworm main\n"
-)
+// debianBackports is where the sources of a new kernel come from.
+func debianBackports(cache string) archive {
+	return archive{folder: filepath.Join(cache, "debian-backports"), suite: "trixie-backports"}
+}
+
+// sources is what our own lists are made from. Ubuntu has the keyring in a package of the name that it has on Debian.
+const sources = "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian %s main\n"
 
 // prepare makes the folder, without lists.
 func (a archive) prepare() error {
@@ -45,7 +47,7 @@ func (a archive) prepare() error {
 			return err
 		}
 	}
-	for name, content := range map[string]string{"sources.list": sources, "status": ""} {
+	for name, content := range map[string]string{"sources.list": fmt.Sprintf(sources, a.suite), "status": ""} {
 		if err := os.WriteFile(filepath.Join(a.folder, name), []byte(content), 0o644); err != nil {
 			return err
 		}

@@ -45,13 +45,22 @@ type emulator struct {
 	err     error // how it ended; valid once ended is closed
 }
 
-// startEmulator starts QEMU. Its standard output is the guest's console.
+// startEmulator starts QEMU, or a kernel that is a program. Its standard output is the guest's console.
 func startEmulator(parts PartSet, options Options) (*emulator, error) {
-	program, err := program("qemu-system-x86_64")
+	scratch, err := os.MkdirTemp("", "rdma-node-")
 	if err != nil {
 		return nil, err
 	}
-	args, err := arguments(parts, options)
+	e, err := startIn(scratch, parts, options)
+	if err != nil {
+		_ = os.RemoveAll(scratch) // empty
+	}
+	return e, err
+}
+
+// startIn is startEmulator with a folder for what the guest writes, which goes when it ends.
+func startIn(scratch string, parts PartSet, options Options) (*emulator, error) {
+	program, args, err := arguments(parts, options, scratch)
 	if err != nil {
 		return nil, err
 	}
@@ -86,6 +95,7 @@ func startEmulator(parts PartSet, options Options) (*emulator, error) {
 		started <- err
 		if err == nil {
 			e.err = command.Wait()
+			_ = os.RemoveAll(scratch) // what a guest has written is worth nothing
 			close(e.ended)
 		}
 	}()
@@ -96,21 +106,45 @@ func startEmulator(parts PartSet, options Options) (*emulator, error) {
 	return e, nil
 }
 
-// arguments are QEMU's.
-func arguments(parts PartSet, options Options) ([]string, error) {
+// arguments returns the program that runs the guest, and its arguments.
+func arguments(parts PartSet, options Options, scratch string) (name string, args []string, err error) {
+	if options.Machine == "uml" {
+		return umlArguments(parts, options, scratch)
+	}
+	if name, err = program("qemu-system-x86_64"); err != nil {
+		return "", nil, err
+	}
+	args, err = qemuArguments(parts, options)
+	return name, args, err
+}
+
+// kernelArguments are the guest's kernel's, whatever runs it.
+func kernelArguments(parts PartSet, kernel string, options Options) []string {
+	args := []string{
+		"panic=-1", "oops=panic", "softlockup_panic=1", fmt.Sprintf("sysctl.kernel.watchdog_thresh=%d", int(lockupLimit.Seconds()/2)), "net.ifnames=0",
+		"rdma_node.parts=" + parts.folder, "rdma_node.kernel=" + kernel, fmt.Sprintf("rdma_node.hcas=%d", options.HCAs),
+	}
+	if options.Console == io.Discard {
+		args = append(args, "quiet")
+	}
+	if options.cable != nil {
+		args = append(args, fmt.Sprintf("rdma_node.name=rdma-node-%d", options.cable.number), "rdma_node.cable="+PairAddress(options.cable.number))
+	}
+	if options.Share != "" {
+		args = append(args, "rdma_node.share="+options.Share)
+	}
+	return args
+}
+
+func qemuArguments(parts PartSet, options Options) ([]string, error) {
 	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.folder, "kernel"))
 	if err != nil {
 		return nil, fmt.Errorf("the node is not prepared: %w", err)
 	}
-	kernelCommand := []string{
-		"console=ttyS0", "panic=-1", "oops=panic", "softlockup_panic=1", fmt.Sprintf("sysctl.kernel.watchdog_thresh=%d", int(lockupLimit.Seconds()/2)), "net.ifnames=0", "mitigations=off", "random.trust_cpu=on", "cryptomgr.notests", "no_timer_check",
-		"rdma_node.parts=" + parts.folder, "rdma_node.kernel=" + kernel, fmt.Sprintf("rdma_node.hcas=%d", options.HCAs),
-	}
-	if options.Console == io.Discard {
-		kernelCommand = append(kernelCommand, "quiet")
-	}
+	kernelCommand := append(kernelArguments(parts, kernel, options),
+		"console=ttyS0", "mitigations=off", "random.trust_cpu=on", "cryptomgr.notests", "no_timer_check")
 	cpu, accel := "host", "kvm"
-	if options.Accelerator != "kvm" {
+	if options.Machine != "kvm" {
 		cpu, accel = "max,erms=off,fsrm=off", "tcg,thread=multi"
 		kernelCommand = append(kernelCommand, emulatedOnly)
 	}
@@ -129,16 +163,9 @@ func arguments(parts PartSet, options Options) ([]string, error) {
 	}
 	if options.cable != nil {
 		args = append(args, options.cable.netdev(4)...)
-		kernelCommand = append(kernelCommand, fmt.Sprintf("rdma_node.name=rdma-node-%d", options.cable.number),
-			"rdma_node.cable="+PairAddress(options.cable.number))
 	}
 	if options.Share != "" {
-		share, err := filepath.Abs(options.Share)
-		if err != nil {
-			return nil, err
-		}
-		args = append(args, "-virtfs", "local,path="+strings.ReplaceAll(share, ",", ",,")+",mount_tag=share,security_model=none,multidevs=remap")
-		kernelCommand = append(kernelCommand, "rdma_node.share=yes")
+		args = append(args, "-virtfs", "local,path="+strings.ReplaceAll(options.Share, ",", ",,")+",mount_tag=share,security_model=none,multidevs=remap")
 	}
 	return append(args, "-append", strings.Join(kernelCommand, " ")), nil
 }

@@ -11,34 +11,32 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
 
-// kvmLimit is how long a boot under KVM may take to count as one that works. It
-// takes two seconds where KVM works, and hangs where the host is itself a guest
+// trialLimit is how long a boot may take to count as one that works. It takes
+// two seconds with KVM and UML, and KVM hangs where the host is itself a guest
 // without nesting, although /dev/kvm is there.
-const kvmLimit = 8 * time.Second
+const trialLimit = 8 * time.Second
 
-// chooseAccelerator answers with the option where it names one, otherwise with
-// KVM if a boot under it has worked on this host. The answer is kept in the
-// cache, for this boot of the host.
-func chooseAccelerator(ctx context.Context, parts PartSet, options Options) (string, error) {
-	switch options.Accelerator {
-	case "tcg", "kvm":
-		return options.Accelerator, nil
-	case "":
-	default:
-		return "", fmt.Errorf("no accelerator %q: choose tcg or kvm", options.Accelerator)
-	}
-	device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
-	if err != nil {
-		return "tcg", nil // no KVM for us
-	}
-	_ = device.Close() // opened only to see that we may
+// machines are what can run the guest, the fastest first. QEMU's emulation works everywhere.
+var machines = []string{"kvm", "uml", "tcg"}
 
-	answer := kvmAnswer(filepath.Dir(parts.folder))
-	unlock, err := lock(ctx, filepath.Join(filepath.Dir(parts.folder), "kvm.lock"), options.Log)
+// chooseMachine answers with the option where it names one, otherwise with the
+// fastest that works on this host. The answer is kept in the cache, for this boot
+// of the host and these parts.
+func chooseMachine(ctx context.Context, parts PartSet, options Options) (string, error) {
+	if options.Machine != "" {
+		if !slices.Contains(machines, options.Machine) {
+			return "", fmt.Errorf("no machine %q: choose one of %s", options.Machine, strings.Join(machines, ", "))
+		}
+		return options.Machine, nil
+	}
+	answer := machineAnswer(parts)
+	unlock, err := lock(ctx, filepath.Join(filepath.Dir(parts.folder), "machine.lock"), options.Log)
 	if err != nil {
 		return "", err
 	}
@@ -46,45 +44,71 @@ func chooseAccelerator(ctx context.Context, parts PartSet, options Options) (str
 	if known, err := os.ReadFile(answer); err == nil {
 		return string(known), nil
 	}
-	fmt.Fprintf(options.Log, "rdma-node: trying KVM (once, up to %s)\n", kvmLimit)
-	accelerator, err := tryKVM(ctx, parts, options)
-	if err != nil {
-		return "", err
+	for _, machine := range machines {
+		works := machine == "tcg"
+		if !works && canTry(parts, machine) {
+			fmt.Fprintf(options.Log, "rdma-node: trying %s (once, up to %s)\n", machine, trialLimit)
+			if works, err = tryMachine(ctx, parts, options, machine); err != nil {
+				return "", err
+			}
+		}
+		if works {
+			fmt.Fprintf(options.Log, "rdma-node: this host runs the node by %s\n", machine)
+			return machine, os.WriteFile(answer, []byte(machine), 0o644)
+		}
 	}
-	fmt.Fprintf(options.Log, "rdma-node: the accelerator of this host is %s\n", accelerator)
-	return accelerator, os.WriteFile(answer, []byte(accelerator), 0o644)
+	panic("unreachable: tcg works")
 }
 
-// kvmAnswer is the file with the answer for this boot of this host.
-func kvmAnswer(cache string) string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // "" where there is none: one answer for all boots
-	sum := sha256.Sum256([]byte(strings.TrimSpace(string(id))))
-	return filepath.Join(cache, "accelerator-"+hex.EncodeToString(sum[:6]))
+// Cores is how many virtual CPUs of nodes the host keeps busy at once. The only one of a UML node waits for half of the time.
+func Cores(ctx context.Context, parts PartSet, options Options) (int, error) {
+	machine, err := chooseMachine(ctx, parts, options.withDefaults())
+	if machine == "uml" {
+		return runtime.NumCPU() * 3 / 2, err
+	}
+	return runtime.NumCPU(), err
 }
 
-// tryKVM boots a node and runs one command in it.
-func tryKVM(ctx context.Context, parts PartSet, options Options) (string, error) {
-	trial, cancel := context.WithTimeout(ctx, kvmLimit)
+// canTry tells whether the host has what a machine needs.
+func canTry(parts PartSet, machine string) bool {
+	if machine == "uml" {
+		return exists(filepath.Join(parts.folder, "uml", "linux"))
+	}
+	device, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err == nil {
+		_ = device.Close() // opened only to see that we may
+	}
+	return err == nil
+}
+
+// machineAnswer is the file with the answer for this boot of this host, and for these parts with a kernel for UML or without.
+func machineAnswer(parts PartSet) string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")             // "" where there is none: one answer for all boots
+	uml, _ := filepath.EvalSymlinks(filepath.Join(parts.folder, "uml")) // "" where it is not built
+	sum := sha256.Sum256([]byte(strings.TrimSpace(string(id)) + uml))
+	return filepath.Join(filepath.Dir(parts.folder), "machine-"+hex.EncodeToString(sum[:6]))
+}
+
+// tryMachine boots a node and runs one command in it.
+func tryMachine(ctx context.Context, parts PartSet, options Options, machine string) (works bool, err error) {
+	trial, cancel := context.WithTimeout(ctx, trialLimit)
 	defer cancel()
-	options.Accelerator, options.Share = "kvm", ""
+	options.Machine, options.Share = machine, ""
 	n, err := boot(trial, parts, options)
 	if err != nil {
 		var died *DiedError
 		switch {
 		case ctx.Err() != nil:
-			return "", context.Cause(ctx)
+			return false, context.Cause(ctx)
 		case errors.As(err, &died), errors.Is(err, context.DeadlineExceeded):
-			return "tcg", nil
+			return false, nil
 		}
-		return "", err
+		return false, err
 	}
 	defer func() { _ = n.Close() }()
 	status, err := n.Run(trial, Command{Args: []string{"true"}})
 	if ctx.Err() != nil {
-		return "", context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
-	if err != nil || status != 0 {
-		return "tcg", nil
-	}
-	return "kvm", nil
+	return err == nil && status == 0, nil
 }

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -42,9 +43,9 @@ type Options struct {
 	// Share is a folder of the host that the guest can write, at
 	// /run/host-share; "" is none.
 	Share string
-	// Accelerator is "tcg" or "kvm"; "" is KVM where a boot under it has been
-	// seen to work on this host, otherwise TCG.
-	Accelerator string
+	// Machine is what runs the guest: "kvm" or "tcg", which are QEMU's, or "uml", a kernel that is a program of the host. "" is the fastest
+	// of them that has been seen to work on this host.
+	Machine string
 	// Console receives the messages of the guest's kernel, if it is not nil. The last
 	// lines are kept in any case.
 	Console io.Writer
@@ -109,11 +110,10 @@ type frame struct {
 // node is not nil if there is a console to show.
 func Boot(ctx context.Context, parts PartSet, options Options) (*Node, error) {
 	options = options.withDefaults()
-	accelerator, err := chooseAccelerator(ctx, parts, options)
-	if err != nil {
+	var err error
+	if options.Machine, err = chooseMachine(ctx, parts, options); err != nil {
 		return nil, err
 	}
-	options.Accelerator = accelerator
 	return boot(ctx, parts, options)
 }
 
@@ -135,6 +135,11 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Log == nil {
 		o.Log = io.Discard
+	}
+	if o.Share != "" {
+		if absolute, err := filepath.Abs(o.Share); err == nil { // otherwise the guest cannot mount it, and says so
+			o.Share = absolute
+		}
 	}
 	return o
 }

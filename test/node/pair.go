@@ -19,12 +19,15 @@ type cable struct {
 	end    *os.File
 }
 
+// mac is the card's address.
+func (c *cable) mac() string { return fmt.Sprintf("52:54:00:00:01:%02x", c.number) }
+
 // netdev is the card's arguments for QEMU, which has the cable's end as a
 // descriptor.
 func (c *cable) netdev(descriptor int) []string {
 	return []string{
 		"-netdev", fmt.Sprintf("socket,id=cable,fd=%d", descriptor),
-		"-device", fmt.Sprintf("virtio-net-pci,netdev=cable,romfile=,mac=52:54:00:00:01:%02x", c.number),
+		"-device", "virtio-net-pci,netdev=cable,romfile=,mac=" + c.mac(),
 	}
 }
 
@@ -36,11 +39,14 @@ func PairAddress(number int) string { return fmt.Sprintf("10.1.0.%d", number) }
 // are not nil have a console to show.
 func BootPair(ctx context.Context, parts PartSet, options Options) (pair [2]*Node, err error) {
 	options = options.withDefaults()
-	options.Accelerator, err = chooseAccelerator(ctx, parts, options)
-	if err != nil {
+	if options.Machine, err = chooseMachine(ctx, parts, options); err != nil {
 		return pair, err
 	}
-	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	kind := syscall.SOCK_STREAM // QEMU sends each frame with its length
+	if options.Machine == "uml" {
+		kind = syscall.SOCK_DGRAM
+	}
+	ends, err := syscall.Socketpair(syscall.AF_UNIX, kind|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return pair, fmt.Errorf("make the cable between the nodes: %w", err)
 	}

@@ -137,7 +137,26 @@ func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, 
 	if err := ensure(ctx, all.cache, links, io.Discard); err != nil {
 		return PartSet{}, err
 	}
-	return PartSet{links.folder(all.cache)}, nil
+	parts := PartSet{links.folder(all.cache)}
+	if selection == All {
+		return parts, all.hasten(ctx, parts, log)
+	}
+	return parts, nil
+}
+
+// hasten builds, on a host without KVM, the kernel that is a program. That takes long, and pays where many tests run. Where it cannot be
+// built, QEMU's emulation does.
+func (r recipeBook) hasten(ctx context.Context, parts PartSet, log io.Writer) error {
+	machine, err := chooseMachine(ctx, parts, Options{Log: log}.withDefaults())
+	if err != nil || machine != "tcg" {
+		return err
+	}
+	if err := ensure(ctx, r.cache, r.uml(), log); err != nil {
+		fmt.Fprintf(log, "rdma-node: %v. The node is emulated instead, which takes longer\n", err)
+		return nil
+	}
+	_, err = chooseMachine(ctx, parts, Options{Log: log}.withDefaults())
+	return err
 }
 
 func (r recipeBook) selected(selection Selection) ([]part, error) {
@@ -159,7 +178,7 @@ func (r recipeBook) selected(selection Selection) ([]part, error) {
 // links is the part that leads to all others. A link to a part that is not
 // built yet leads nowhere until it is.
 func (r recipeBook) links() part {
-	parts := append(r.all(), r.critest())
+	parts := append(r.all(), r.critest(), r.uml())
 	var recipe []string
 	for _, p := range parts {
 		recipe = append(recipe, p.name, p.folder(r.cache))

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command agent runs inside the RDMA node: it opens the virtio serial port that
+// Command agent runs inside the RDMA node: it opens the serial port that
 // leads to the host, runs the jobs that the host sends, and hands out their
 // output and exit status. It knows nothing of RDMA; the guest's setup script
 // has prepared the node before it starts.
@@ -15,6 +15,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
+
+	"golang.org/x/term"
 
 	"github.com/rdma-spec/rdma-spec/test/node/wire"
 )
@@ -28,11 +31,7 @@ func main() {
 
 // serve reads frames from the host until it has gone.
 func serve() error {
-	path, err := findPort("/sys/class/virtio-ports", wire.PortName)
-	if err != nil {
-		return err
-	}
-	port, err := os.OpenFile(path, os.O_RDWR, 0)
+	port, err := openPort()
 	if err != nil {
 		return err
 	}
@@ -67,6 +66,24 @@ func serve() error {
 			current.resize(size)
 		}
 	}
+}
+
+// openPort opens the port that leads to the host: QEMU's virtio serial port, or the first serial line of a kernel that is a program of the host.
+func openPort() (*os.File, error) {
+	const virtio, line = "/sys/class/virtio-ports", "/dev/ttyS0"
+	if _, err := os.Stat(virtio); err == nil {
+		path, err := findPort(virtio, wire.PortName)
+		if err != nil {
+			return nil, err
+		}
+		return os.OpenFile(path, os.O_RDWR, 0)
+	}
+	port, err := os.OpenFile(line, os.O_RDWR|syscall.O_NOCTTY, 0)
+	if err != nil {
+		return nil, err
+	}
+	_, err = term.MakeRaw(int(port.Fd()))
+	return port, err
 }
 
 // findPort returns the device node of the virtio serial port of that name:

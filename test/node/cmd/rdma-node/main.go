@@ -33,6 +33,7 @@ type flags struct {
 	options node.Options
 	timeout time.Duration
 	prepare bool
+	cores   bool
 	parts   string
 	shell   bool
 	quiet   bool
@@ -77,10 +78,11 @@ lock up, which its kernel notices, it is booted once more and the command runs a
 	set.IntVar(&f.options.CPUs, "cpus", 2, "virtual CPUs")
 	set.IntVar(&f.options.HCAs, "hcas", 3, "soft HCAs; the port of the last of several is down")
 	set.StringVar(&f.options.Share, "share", "", "folder of the host that is writable in the node, at /run/host-share")
-	set.StringVar(&f.options.Accelerator, "accelerator", "", "tcg or kvm (default: kvm where it has been seen to work)")
+	set.StringVar(&f.options.Machine, "machine", "", "kvm, uml or tcg (default: the fastest that has been seen to work)")
 	set.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command's environment; may be repeated")
 	set.StringVar(&f.parts, "parts", string(node.Core), "which parts to build first: main, core, kubernetes, all, or critest")
 	set.BoolVar(&f.prepare, "prepare", false, "build what is missing and boot nothing")
+	set.BoolVar(&f.cores, "cores", false, "print how many virtual CPUs this host keeps busy at once, and boot nothing")
 	set.BoolVar(&f.shell, "shell", false, "an interactive shell (the default without a command)")
 	set.BoolVar(&f.console, "console", false, "show the guest's console on stderr while it runs")
 	set.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing of one's own unless something fails")
@@ -101,6 +103,11 @@ func run(ctx context.Context, f flags, args []string) (int, error) {
 	}
 	parts, err := node.Prepare(ctx, f.options.Log, node.Selection(f.parts))
 	if err != nil || f.prepare {
+		return statusOf(err), err
+	}
+	if f.cores {
+		cores, err := node.Cores(ctx, parts, f.options)
+		fmt.Println(cores)
 		return statusOf(err), err
 	}
 	if f.timeout == 0 && len(args) > 0 && !f.shell {

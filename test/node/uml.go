@@ -1,0 +1,95 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+)
+
+// umlArguments are those of the kernel that runs as a program of the host (User Mode Linux): it needs no rights and no KVM, and its guest's programs
+// run on the host's CPU as they are, some ten times faster than on an emulated one. What it writes lies in scratch. It always has one CPU: of
+// a process, one thread runs at a time, and on a second CPU the kernel would spin until it may run another.
+func umlArguments(parts PartSet, options Options, scratch string) (program string, args []string, err error) {
+	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.folder, "uml"))
+	if err != nil {
+		return "", nil, fmt.Errorf("the kernel for UML is not built: run rdma-node --prepare --parts all: %w", err)
+	}
+	args = []string{
+		"seccomp=on", fmt.Sprintf("mem=%dM", options.Memory), "ncpus=1",
+		"initrd=" + filepath.Join(parts.folder, "initramfs", "initramfs"),
+		"ubd0=" + filepath.Join(scratch, "disk") + "," + filepath.Join(parts.folder, "disk", "disk.img"),
+		"uml_dir=" + scratch, "con=null", "con0=null,fd:1", "ssl=null", "ssl0=fd:3", "console=tty0",
+	}
+	if options.cable != nil {
+		args = append(args, "vec0:transport=fd,fd=4,mac="+options.cable.mac())
+	}
+	return filepath.Join(kernel, "linux"), append(args, kernelArguments(parts, kernel, options)...), nil
+}
+
+// uml is a kernel that runs as a program of the host, with soft-RoCE. Debian's own has no InfiniBand, so it is built from Debian's sources.
+func (r recipeBook) uml() part {
+	const meta = "linux-source"
+	config := embedded("guest/uml.config")[0]
+	return part{name: "uml", recipe: []string{"1", meta, config, r.host}, cost: "20 minutes on two cores", build: func(ctx context.Context, folder string) error {
+		name, err := r.backports.dependency(ctx, meta, meta+"-")
+		if err != nil {
+			return err
+		}
+		source := filepath.Join(folder, name)
+		if err := r.backports.unpack(ctx, name, folder); err != nil {
+			return err
+		}
+		if err := run(ctx, folder, nil, "tar", "xf", filepath.Join("usr", "src", name+".tar.xz")); err != nil {
+			return err
+		}
+		options := filepath.Join(folder, "options")
+		if err := os.WriteFile(options, []byte(config), 0o644); err != nil {
+			return err
+		}
+		jobs := fmt.Sprintf("-j%d", runtime.NumCPU()+1)
+		if err := run(ctx, source, []string{"KCONFIG_ALLCONFIG=" + options}, "make", "ARCH=um", "allnoconfig"); err != nil {
+			return err
+		}
+		if err := missingOptions(config, filepath.Join(source, ".config")); err != nil {
+			return err
+		}
+		for _, target := range [][]string{{jobs, "linux", "modules"}, {"modules_install", "INSTALL_MOD_PATH=" + folder}} {
+			if err := run(ctx, source, nil, "make", append([]string{"ARCH=um"}, target...)...); err != nil {
+				return err
+			}
+		}
+		if err := os.Rename(filepath.Join(source, "linux"), filepath.Join(folder, "linux")); err != nil {
+			return err
+		}
+		for _, rest := range []string{source, filepath.Join(folder, "usr"), options} {
+			if err := os.RemoveAll(rest); err != nil {
+				return err
+			}
+		}
+		return nil
+	}}
+}
+
+// missingOptions says which of the options that were asked for a kernel's configuration lacks.
+func missingOptions(asked, file string) error {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	var missing []string
+	for line := range strings.Lines(asked) {
+		if strings.HasPrefix(line, "CONFIG_") && !strings.Contains("\n"+string(text), "\n"+line) {
+			missing = append(missing, strings.TrimSpace(line))
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("this kernel's sources do not take %s: see its Kconfig", strings.Join(missing, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,28 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A kernel without an option that was asked for would fail where a test needs it, and nobody would know why.
+func TestMissingOptions(t *testing.T) {
+	config := filepath.Join(t.TempDir(), ".config")
+	if err := os.WriteFile(config, []byte("CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=m\nCONFIG_DEF=y\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := missingOptions("# A comment.\nCONFIG_A=y\n\nCONFIG_C=m\n", config); err != nil {
+		t.Error(err)
+	}
+	err := missingOptions("CONFIG_A=y\nCONFIG_B=y\nCONFIG_C=y\nCONFIG_D=y\n", config)
+	if err == nil || !strings.Contains(err.Error(), "do not take CONFIG_B=y, CONFIG_C=y, CONFIG_D=y:") {
+		t.Errorf("three options that are missing: %v", err)
+	}
+}
