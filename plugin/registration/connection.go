@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"net"
 	"path"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -43,8 +43,8 @@ type connection struct {
 	conn         *countedConn
 	stub         stub.Stub
 	accepted     chan struct{} // closed when the runtime has answered RegisterPlugin
-	configured   chan struct{} // closed when the plugin has answered Configure
-	once         sync.Once     // the plugin configures once a connection
+	configuring  atomic.Bool   // the plugin configures once a connection
+	configured   chan struct{} // closed when it has answered the runtime's Configure
 	refused      error         // by the plugin, in Configure
 
 	registered, over bool // the runtime has registered the plugin; the connection has ended. The registration's lock guards them
@@ -85,13 +85,15 @@ func (c *connection) answer(ctx context.Context, get ttrpc.Unmarshaler, info *tt
 		<-c.conn.closed
 		return nil, ttrpc.ErrClosed
 	}
+	name := path.Base(info.FullMethod)
+	if name == "Configure" && !c.configuring.CompareAndSwap(false, true) { // it is over
+		return nil, ttrpc.ErrClosed
+	}
 	result, err := method(ctx, get)
-	switch path.Base(info.FullMethod) {
+	switch name {
 	case "Configure":
-		c.once.Do(func() {
-			c.refused = err
-			close(c.configured)
-		})
+		c.refused = err
+		close(c.configured)
 	case "Synchronize":
 		if answer, ok := result.(*api.SynchronizeResponse); ok && err == nil && !answer.GetMore() {
 			c.registration.registered(c)
@@ -169,7 +171,7 @@ func (c *connection) deliver() {
 // end closes the connection and waits until the stub has noticed.
 //
 // Stub.Start waits for the runtime's Configure with its lock held. If the connection ends between RegisterPlugin and Configure, it
-// waits for ever (containerd/nri#298). So end calls Configure in the runtime's place.
+// waits for ever (containerd/nri#298). So end calls Configure in the runtime's place, unless the runtime's own has come.
 func (c *connection) end(ended <-chan error) error {
 	_ = c.conn.Close() // whatever it returns, the connection has ended
 	select {
@@ -177,14 +179,10 @@ func (c *connection) end(ended <-chan error) error {
 		return err
 	case <-c.accepted:
 	}
-	select {
-	case <-c.configured:
-	default:
-		if waits, ok := c.stub.(api.PluginService); ok {
-			over, cancel := context.WithCancel(context.Background())
-			cancel()
-			go func() { _, _ = waits.Configure(over, &api.ConfigureRequest{}) }() // the stub notices; nobody else needs the answer
-		}
+	if waits, ok := c.stub.(api.PluginService); ok && c.configuring.CompareAndSwap(false, true) {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		go func() { _, _ = waits.Configure(over, &api.ConfigureRequest{}) }() // the stub notices; nobody else needs the answer
 	}
 	return <-ended
 }

@@ -33,11 +33,15 @@ func TestMain(m *testing.M) {
 
 // adjuster is a plugin that gives every container an environment variable, once it may.
 type adjuster struct {
-	refuses error
-	before  func() // an answer
+	refuses    error
+	configured func() // in Configure
+	before     func() // an answer
 }
 
 func (a *adjuster) Configure(ctx context.Context, _, _, _ string) (api.EventMask, error) {
+	if a.configured != nil {
+		a.configured()
+	}
 	return api.EventMask(0), errors.Join(ctx.Err(), a.refuses)
 }
 
@@ -289,6 +293,39 @@ func TestConnectionClosedDuringRegistration(t *testing.T) {
 			t.Fatalf("the connection ended with %v, want %v", err, errEarly)
 		}
 	}
+}
+
+// A connection that ends while the plugin works on the runtime's Configure is not configured once more beside it.
+func TestConnectionClosedDuringConfigure(t *testing.T) {
+	runtime := started(t)
+	first, second, goOn := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	var calls atomic.Int32
+	r := New(&adjuster{configured: func() {
+		switch calls.Add(1) {
+		case 1:
+			close(first)
+			<-goOn
+		case 2:
+			close(second)
+		}
+	}}, Options{Name: "rdma", Index: "90", Socket: runtime.Socket, Log: quiet()})
+	conn, err := net.Dial("unix", runtime.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- r.serve(t.Context(), conn) }()
+	<-first
+	if err := conn.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-second:
+		t.Error("Configure was called again")
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(goOn)
+	_ = await.Receive(t, await.Patience, "the end of the connection", done) // whatever it says, it has ended
 }
 
 // answerRegistration reads a registration and answers it, as the runtime's ttrpc does: an empty response to stream 1, on the logical

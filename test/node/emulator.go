@@ -45,21 +45,9 @@ type emulator struct {
 	err     error // how it ended; valid once ended is closed
 }
 
-// startEmulator starts QEMU, or a kernel that is a program. Its standard output is the guest's console.
-func startEmulator(parts PartSet, options Options) (*emulator, error) {
-	scratch, err := os.MkdirTemp("", "rdma-node-")
-	if err != nil {
-		return nil, err
-	}
-	e, err := startIn(scratch, parts, options)
-	if err != nil {
-		_ = os.RemoveAll(scratch) // empty
-	}
-	return e, err
-}
-
-// startIn is startEmulator with a folder for what the guest writes, which goes when it ends.
-func startIn(scratch string, parts PartSet, options Options) (*emulator, error) {
+// startEmulator starts QEMU, or a kernel that is a program. Its standard output is the guest's console. scratch is an empty folder for what the
+// guest writes.
+func startEmulator(parts PartSet, options Options, scratch string) (*emulator, error) {
 	program, args, err := arguments(parts, options, scratch)
 	if err != nil {
 		return nil, err
@@ -95,7 +83,6 @@ func startIn(scratch string, parts PartSet, options Options) (*emulator, error) 
 		started <- err
 		if err == nil {
 			e.err = command.Wait()
-			_ = os.RemoveAll(scratch) // what a guest has written is worth nothing
 			close(e.ended)
 		}
 	}()

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -148,7 +149,12 @@ func boot(ctx context.Context, parts PartSet, options Options) (*Node, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit, ErrTimeout)
 	defer cancel()
 	begin := time.Now()
-	emulator, err := startEmulator(parts, options)
+	scratch, err := os.MkdirTemp("", "rdma-node-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(scratch) }() // a guest that has booted has its files open, and they go with it
+	emulator, err := startEmulator(parts, options, scratch)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 )
 
 // umlArguments are those of the kernel that runs as a program of the host (User Mode Linux): it needs no rights and no KVM, and its guest's programs
@@ -19,6 +21,9 @@ func umlArguments(parts PartSet, options Options, scratch string) (program strin
 	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.folder, "uml"))
 	if err != nil {
 		return "", nil, fmt.Errorf("the kernel for UML is not built: run rdma-node --prepare --parts all: %w", err)
+	}
+	if err := raiseLimits(); err != nil {
+		return "", nil, err
 	}
 	args = []string{
 		"seccomp=on", fmt.Sprintf("mem=%dM", options.Memory), "ncpus=1",
@@ -30,6 +35,28 @@ func umlArguments(parts PartSet, options Options, scratch string) (program strin
 		args = append(args, "vec0:transport=fd,fd=4,mac="+options.cable.mac())
 	}
 	return filepath.Join(kernel, "linux"), append(args, kernelArguments(parts, kernel, options)...), nil
+}
+
+// raiseLimits gives the programs that this one starts what a guest needs of the host: a file for each file and folder that is open in it, and a
+// mapping for each run of pages of its largest process, which takes root.
+func raiseLimits() error {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return err
+	}
+	files.Cur = files.Max
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return err
+	}
+	const setting, enough = "/proc/sys/vm/max_map_count", 1 << 18
+	text, err := os.ReadFile(setting)
+	if err != nil {
+		return err
+	}
+	if now, _ := strconv.Atoi(strings.TrimSpace(string(text))); now < enough {
+		_ = os.WriteFile(setting, []byte(strconv.Itoa(enough)), 0o644) // without it, only a large process of the guest ends early
+	}
+	return nil
 }
 
 // uml is a kernel that runs as a program of the host, with soft-RoCE. Debian's own has no InfiniBand, so it is built from Debian's sources.
