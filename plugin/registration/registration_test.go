@@ -24,6 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/chance"
 	"github.com/rdma-spec/rdma-spec/test/output"
+	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
 func TestMain(m *testing.M) {
@@ -241,6 +242,7 @@ func TestWaiting(t *testing.T) {
 }
 
 func TestRuntimeThatThePluginRefuses(t *testing.T) {
+	race.SkipHangUp(t)
 	runtime := started(t)
 	r := run(t, &adjuster{refuses: errors.New("too old")}, runtime.Socket, "rdma")
 	await.That(t, await.Patience, "tried three times", func() bool { return runtime.Connections() >= 3 })
