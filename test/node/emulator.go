@@ -146,7 +146,7 @@ func qemuArguments(parts PartSet, options Options) ([]string, error) {
 		"-chardev", "socket,id=port,fd=3", "-device", "virtserialport,chardev=port,name=" + wire.PortName,
 		"-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on",
 		"-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile=",
-		"-drive", "file=" + filepath.Join(parts.folder, "disk", "disk.img") + ",format=raw,if=virtio,snapshot=on,cache=unsafe",
+		"-drive", "file=" + filepath.Join(parts.folder, "disk", "disk.img") + ",format=raw,if=virtio,snapshot=on,cache=unsafe,file.locking=off", // UML locks what only is read
 	}
 	if options.cable != nil {
 		args = append(args, options.cable.netdev(4)...)
