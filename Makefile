@@ -20,7 +20,7 @@ SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEver
 
 export CGO_ENABLED = 0
 
-.PHONY: help build arm64 image push release demo demo-picture node check test deps unit race mutations fuzz e2e kit critest bench lint clean
+.PHONY: help build arm64 image push release demo demo-picture node check test deps unit race mutations fuzz e2e kit churn critest bench lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -140,6 +140,10 @@ node-configure: # rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -test.run '$(CONFIGURE)'
 node-service: # under systemd
 	$(NODE) -- env -C deploy ../bin/deploy.test -test.v -test.run '^TestNode'
+
+PODS := 200
+churn: bin/rdma-node bin/e2e.test build release ## upgrades of the DaemonSet, one after another, while 200 pods start and end
+	bin/rdma-node --timeout 2h --cpus 2 --parts all -- $(E2E) -test.timeout 2h -test.run '^TestClusterDaemonSet$$/^Helm$$' -churn $(PODS)
 
 # A spec takes 8 s on an emulated CPU and is run twice: too much for make test.
 FOCUS ?= .

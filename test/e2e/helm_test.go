@@ -8,6 +8,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io/fs"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -129,65 +131,73 @@ func podWith(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, label string)
 	return p
 }
 
-// testHelmUpgrade changes values while pods are made: every container starts with its limit, and none is refused.
+// churn is how many pods start and end while the chart is upgraded again and again.
+var churn = flag.Int("churn", 12, "how many pods to make while the DaemonSet is upgraded")
+
+// testHelmUpgrade upgrades the chart, and upgrades it again, as long as pods are made: every container starts with its limit, and none is
+// refused.
 func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart string) {
-	stop := makePods(t, d.c, k)
-	values := "validator.enabled=true,privileges=repair,config.repair.mode=fix"
-	d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", values)
-	d.awaitRollout(t)
-	d.expectAnswers(t, "9798", "/readyz", "registered")
-	stop()
+	made := make(chan error, 1)
+	go func() { made <- makePods(t.Context(), d.c, k) }()
+	upgrades := 0
+	upgrade := func(values string) {
+		upgrades++
+		d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", fmt.Sprintf("%s,podAnnotations.upgrade=number-%d", values, upgrades))
+		d.awaitRollout(t)
+		d.expectAnswers(t, "9798", "/readyz", "registered")
+	}
+	const values = "validator.enabled=true,privileges=repair,config.repair.mode=fix"
+	upgrade(values)
+	for going := true; going; {
+		select {
+		case err := <-made:
+			if err != nil {
+				t.Fatal(err)
+			}
+			going = false
+		default:
+			upgrade(values)
+		}
+	}
+	expectUnlimited(t)
+	t.Logf("%d pods were made during %d upgrades", *churn, upgrades)
 	if refused := d.refusals(t); len(refused) > 0 {
-		t.Errorf("during the upgrade containers were refused: %q", refused)
+		t.Errorf("during the upgrades containers were refused: %q", refused)
 	}
 	d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...) // it fails where a container is below policy
 }
 
-// podContainers is how many containers each pod has that is made during the upgrade.
-const podContainers = 4
+// makePods makes pods whose container holds an HCA, says its limit and ends, some at a time.
+func makePods(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet) error {
+	const atOnce = 3
+	var making errgroup.Group
+	making.SetLimit(atOnce)
+	for i := range *churn {
+		making.Go(func() error { return runToEnd(ctx, c, k, fmt.Sprintf("made-%d", i)) })
+	}
+	return making.Wait()
+}
 
-// makePods makes pods whose containers hold an HCA, say their limit and end, one pod after the other. What it returns waits for the last one
-// and compares what all have said.
-func makePods(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) (stop func()) {
+// expectUnlimited reads what the containers of all pods have said that makePods has made.
+func expectUnlimited(t *testing.T) {
 	t.Helper()
-	going, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	made := 0
-	go func() {
-		var err error
-		for ; going.Err() == nil && err == nil; made++ {
-			err = runToEnd(t.Context(), c, k, fmt.Sprintf("made-%d", made))
+	logs, err := filepath.Glob("/var/log/pods/default_made-*/*/*.log")
+	if err != nil || len(logs) != *churn {
+		t.Errorf("%d pods have the logs %q, %v; want one for each", *churn, logs, err)
+	}
+	for _, file := range logs {
+		if text, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(text), " unlimited\n") {
+			t.Errorf("%s: %q, %v", file, text, err)
 		}
-		ended <- err
-	}()
-	return func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Fatal(err)
-		}
-		logs, err := filepath.Glob("/var/log/pods/default_made-*/*/*.log")
-		if err != nil || len(logs) != made*podContainers {
-			t.Errorf("%d pods have the logs %q, %v; want %d for each", made, logs, err, podContainers)
-		}
-		for _, file := range logs {
-			if text, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(text), " unlimited\n") {
-				t.Errorf("%s: %q, %v", file, text, err)
-			}
-		}
-		t.Logf("%d containers were made meanwhile", len(logs))
 	}
 }
 
 func runToEnd(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, kubeletPatience)
 	defer cancel()
-	pod := kubelet.Pod{Name: name}
-	for i := range podContainers {
-		pod.Containers = append(pod.Containers, kubelet.Container{Name: fmt.Sprintf("main-%d", i), Script: sayMemlock, Resource: shared})
-	}
-	manifest := pod.Manifest()
-	manifest.Spec.NodeName, manifest.Spec.RestartPolicy = k.NodeName(), corev1.RestartPolicyNever
-	if _, err := c.Create(ctx, manifest); err != nil {
+	pod := kubelet.Pod{Name: name, Containers: []kubelet.Container{{Name: "main", Script: sayMemlock, Resource: shared}}}.Manifest()
+	pod.Spec.NodeName, pod.Spec.RestartPolicy = k.NodeName(), corev1.RestartPolicyNever
+	if _, err := c.Create(ctx, pod); err != nil {
 		return err
 	}
 	return c.Await(ctx, "has pod "+name+" at its end", func() bool {

@@ -63,7 +63,7 @@ func raiseLimits() error {
 func (r recipeBook) uml() part {
 	const meta = "linux-source"
 	config := embedded("guest/uml.config")[0]
-	return part{name: "uml", recipe: []string{"1", meta, config, r.host}, cost: "20 minutes on two cores", build: func(ctx context.Context, folder string) error {
+	return part{name: "uml", recipe: []string{"1", meta, config, r.host}, cost: "12 minutes on two cores", build: func(ctx context.Context, folder string) error {
 		name, err := r.backports.dependency(ctx, meta, meta+"-")
 		if err != nil {
 			return err
