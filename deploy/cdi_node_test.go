@@ -95,6 +95,10 @@ func expectFile(t *testing.T, expression string, want bool) {
 // busy: it is emulated, and systemd's sandbox alone takes it seconds.
 func waits(t *testing.T, expression string, want bool, name string, args ...string) time.Duration {
 	t.Helper()
+	// What changes while the service runs, systemd does not see: the timer finds it.
+	await.That(t, await.Patience, "the folder is watched", func() bool {
+		return manage(t, "show", "--property=SubState", "rdma-spec-cdi.path") == "SubState=waiting\n"
+	})
 	onNode(t, name, args...)
 	began, before := time.Now(), busy(t)
 	expectFile(t, expression, want)

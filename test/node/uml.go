@@ -59,42 +59,39 @@ func raiseLimits() error {
 	return nil
 }
 
-// uml is a kernel that runs as a program of the host, with soft-RoCE. Debian's own has no InfiniBand, so it is built from Debian's sources.
+// uml is a kernel that runs as a program of the host, with soft-RoCE. Debian's own has no InfiniBand, so it is built from Debian's sources: of
+// one series, since another one can name its options otherwise. It has to be raised when Debian's archive no longer has it.
 func (r recipeBook) uml() part {
-	const meta = "linux-source"
+	const source = "linux-source-7.2"
 	config := embedded("guest/uml.config")[0]
-	return part{name: "uml", recipe: []string{"1", meta, config, r.host}, cost: "12 minutes on two cores", build: func(ctx context.Context, folder string) error {
-		name, err := r.backports.dependency(ctx, meta, meta+"-")
-		if err != nil {
+	return part{name: "uml", recipe: []string{"1", source, config, r.host}, cost: "12 minutes on two cores", build: func(ctx context.Context, folder string) error {
+		if err := r.backports.unpack(ctx, source, folder); err != nil {
 			return err
 		}
-		source := filepath.Join(folder, name)
-		if err := r.backports.unpack(ctx, name, folder); err != nil {
+		if err := run(ctx, folder, nil, "tar", "xf", filepath.Join("usr", "src", source+".tar.xz")); err != nil {
 			return err
 		}
-		if err := run(ctx, folder, nil, "tar", "xf", filepath.Join("usr", "src", name+".tar.xz")); err != nil {
-			return err
-		}
+		tree := filepath.Join(folder, source)
 		options := filepath.Join(folder, "options")
 		if err := os.WriteFile(options, []byte(config), 0o644); err != nil {
 			return err
 		}
 		jobs := fmt.Sprintf("-j%d", runtime.NumCPU()+1)
-		if err := run(ctx, source, []string{"KCONFIG_ALLCONFIG=" + options}, "make", "ARCH=um", "allnoconfig"); err != nil {
+		if err := run(ctx, tree, []string{"KCONFIG_ALLCONFIG=" + options}, "make", "ARCH=um", "allnoconfig"); err != nil {
 			return err
 		}
-		if err := missingOptions(config, filepath.Join(source, ".config")); err != nil {
+		if err := missingOptions(config, filepath.Join(tree, ".config")); err != nil {
 			return err
 		}
 		for _, target := range [][]string{{jobs, "linux", "modules"}, {"modules_install", "INSTALL_MOD_PATH=" + folder}} {
-			if err := run(ctx, source, nil, "make", append([]string{"ARCH=um"}, target...)...); err != nil {
+			if err := run(ctx, tree, nil, "make", append([]string{"ARCH=um"}, target...)...); err != nil {
 				return err
 			}
 		}
-		if err := os.Rename(filepath.Join(source, "linux"), filepath.Join(folder, "linux")); err != nil {
+		if err := os.Rename(filepath.Join(tree, "linux"), filepath.Join(folder, "linux")); err != nil {
 			return err
 		}
-		for _, rest := range []string{source, filepath.Join(folder, "usr"), options} {
+		for _, rest := range []string{tree, filepath.Join(folder, "usr"), options} {
 			if err := os.RemoveAll(rest); err != nil {
 				return err
 			}
