@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -55,20 +56,20 @@ func TestDashboardHasData(t *testing.T) {
 		pod := &api.PodSandbox{Id: "p", Name: "p", Namespace: namespace, Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
 		_, _ = runtime.Create(t.Context(), pod, &api.Container{Id: fmt.Sprintf("%064x", 1), Name: "main", PodSandboxId: "p"}) // a refusal is an error
 	}
-	problems := 0
-	for panel, queries := range dashboard(t) {
-		for _, query := range queries {
-			if strings.HasSuffix(query, "== 0") {
+	problems, began, panels := 0, time.Now(), dashboard(t)
+	for _, panel := range panels {
+		for _, target := range panel.Targets {
+			if strings.HasSuffix(target.Expr, "== 0") {
 				problems++
-				if data := ask(t, asked, query); data != "[]" {
-					t.Errorf("%s: %s gives %s although there is no problem", panel, query, data)
+				if data := ask(t, asked, target.Expr); data != "[]" {
+					t.Errorf("%s: %s gives %s although there is no problem", panel.Title, target.Expr, data)
 				}
 				continue
 			}
-			await.That(t, await.Patience, fmt.Sprintf("data for %s: %s", panel, query), func() bool {
+			await.That(t, await.Patience, fmt.Sprintf("data for %s: %s", panel.Title, target.Expr), func() bool {
 				create("ml")
 				create("default")
-				data := ask(t, asked, query)
+				data := ask(t, asked, target.Expr)
 				return data != "[]" && !strings.Contains(data, `"NaN"`)
 			})
 		}
@@ -76,30 +77,37 @@ func TestDashboardHasData(t *testing.T) {
 	if problems == 0 {
 		t.Error("no query looks for problems")
 	}
+	if *drawing != "" {
+		for i := 0; time.Since(began) < drawn; i++ { // something to see
+			create([]string{"ml", "ml", "ml", "default"}[i%4])
+			time.Sleep(time.Duration(i%7) * 100 * time.Millisecond)
+		}
+		drawDashboard(t, *drawing, asked, began, panels)
+	}
 	runtime.Stop()
 	await.That(t, await.Patience, "a node with a problem", func() bool { return ask(t, asked, "nri_rdma_connected == 0") != "[]" })
 }
 
-// dashboard returns the queries of each panel, with values for Grafana's variables.
-func dashboard(t *testing.T) map[string][]string {
+// panel is one of the dashboard's.
+type panel struct {
+	Title, Type string
+	GridPos     struct{ X, Y, W, H int }
+	Targets     []struct{ Expr, LegendFormat string }
+}
+
+// dashboard returns the panels, whose queries have values for Grafana's variables.
+func dashboard(t *testing.T) []panel {
 	t.Helper()
-	var board struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
-		}
-	}
+	var board struct{ Panels []panel }
 	if err := json.Unmarshal([]byte(readText(t, "../../deploy/grafana/dashboard.json")), &board); err != nil {
 		t.Fatal(err)
 	}
-	queries := map[string][]string{}
-	for _, panel := range board.Panels {
-		for _, target := range panel.Targets {
-			query := strings.NewReplacer("$__rate_interval", "1m", "$instance", ".*").Replace(target.Expr)
-			queries[panel.Title] = append(queries[panel.Title], query)
+	for _, p := range board.Panels {
+		for i := range p.Targets {
+			p.Targets[i].Expr = strings.NewReplacer("$__rate_interval", "1m", "$instance", ".*").Replace(p.Targets[i].Expr)
 		}
 	}
-	return queries
+	return board.Panels
 }
 
 // prometheusProgram returns the path of the server that make deps gets.
@@ -122,7 +130,7 @@ func prometheusProgram(t *testing.T) string {
 func startPrometheus(t *testing.T, program, target string) string {
 	t.Helper()
 	folder, address := t.TempDir(), freeAddress(t)
-	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: nri-rdma, static_configs: [{targets: [%q]}]}]\n", target)
+	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: nri-rdma, static_configs: [{targets: [%q], labels: {instance: node-1}}]}]\n", target)
 	file := filepath.Join(folder, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -151,12 +159,18 @@ func startPrometheus(t *testing.T, program, target string) string {
 // ask returns the data of a query's answer as JSON: [] if there is none.
 func ask(t *testing.T, address, query string) string {
 	t.Helper()
-	text := awaitStatus(t, address, "/api/v1/query?query="+url.QueryEscape(query), http.StatusOK)
+	return string(request(t, address, "query", url.Values{"query": {query}}))
+}
+
+// request returns the result that Prometheus' API answers with.
+func request(t *testing.T, address, path string, values url.Values) json.RawMessage {
+	t.Helper()
+	text := awaitStatus(t, address, "/api/v1/"+path+"?"+values.Encode(), http.StatusOK)
 	var answer struct {
 		Data struct{ Result json.RawMessage }
 	}
 	if err := json.Unmarshal([]byte(text), &answer); err != nil {
-		t.Fatalf("%s: %v in %s", query, err, text)
+		t.Fatalf("%s: %v in %s", values, err, text)
 	}
-	return string(answer.Data.Result)
+	return answer.Data.Result
 }

@@ -127,7 +127,7 @@ func (d demo) with(ctx context.Context) error {
 	if limit != "unlimited" {
 		return fmt.Errorf("the limit of the pod is %s", limit)
 	}
-	good(speed[1] + " MB/s from one container to the other (this CPU is emulated)")
+	good(speed[1] + " MB/s from one container to the other (this node is virtual)")
 	plain("The plugin's log gives the reason:")
 	for line := range strings.Lines(plugin.Log()) {
 		if strings.Contains(line, "container=client") && strings.Contains(line, "pod=ml/after") {
@@ -145,10 +145,11 @@ func (d demo) pod(ctx context.Context, pod containerd.Pod, devices []containerd.
 	if err != nil {
 		return "", "", err
 	}
-	if server, err = sandbox.Run(ctx, containerd.Container{Name: "server", Devices: devices}); err != nil {
+	clock := []containerd.Mount{{Host: "/proc/cpuinfo", Container: "/proc/cpuinfo"}} // ib_write_bw reads its rate; not every machine's kernel tells it
+	if server, err = sandbox.Run(ctx, containerd.Container{Name: "server", Devices: devices, Mounts: clock}); err != nil {
 		return "", "", err
 	}
-	client, err = sandbox.Run(ctx, containerd.Container{Name: "client", Devices: devices})
+	client, err = sandbox.Run(ctx, containerd.Container{Name: "client", Devices: devices, Mounts: clock})
 	return server, client, err
 }
 
