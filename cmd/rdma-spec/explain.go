@@ -15,6 +15,8 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/explain"
 	"github.com/rdma-spec/rdma-spec/plugin/manifest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -57,7 +59,7 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST`, YAML or JSON; - for standard input")
-	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default "+defaultConfig+" if it exists, else the built-in defaults")
+	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default the policy in force on this node, else "+defaultConfig+", else the built-in defaults")
 	f.StringSliceVar(&o.hcas, "hca", nil, "explain for a node with HCAs of these `NAMES`, all ACTIVE, instead of this node")
 	f.StringSliceVar(&o.assume, "assume-devices", nil, "assume that resources that match these `GLOBS` bring verbs devices, and others none; claim/NAME is for DRA claims")
 	addRootFlag(f, &o.root, "the node's HCAs")
@@ -69,7 +71,7 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 // explanation is the result: what becomes of each container.
 type explanation struct {
 	APIVersion    string         `json:"apiVersion"`
-	Configuration string         `json:"configuration"` // the file, or "defaults"
+	Configuration string         `json:"configuration"` // the policy in force, the file, or "defaults"
 	HCAs          []string       `json:"hcas"`
 	Pods          []explainedPod `json:"pods"`
 	Problems      []string       `json:"problems,omitempty"`
@@ -140,7 +142,7 @@ func (o explainOptions) read(from io.Reader) (manifest.Manifest, error) {
 
 // explain explains every container of a manifest. Notes for a person at a terminal go to stderr.
 func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanation, error) {
-	p, source, err := loadPolicy(o.config)
+	p, source, err := o.policy()
 	if err != nil {
 		return explanation{}, err
 	}
@@ -171,6 +173,16 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 		result.Notes = append(result.Notes, onlyContainerd)
 	}
 	return result, nil
+}
+
+// policy returns the policy that decides. On a node whose plugin runs, that is the one in force, wherever the plugin has it from.
+func (o explainOptions) policy() (p *policy.Policy, source string, err error) {
+	if o.config == "" && len(o.hcas) == 0 {
+		if current, err := inforce.Read(o.root); err == nil {
+			return current.Policy, fmt.Sprintf("%s, in force, from %s", current.Path, current.Source), nil
+		}
+	}
+	return loadPolicy(o.config)
 }
 
 func (o explainOptions) node(stderr io.Writer) (*hca.Node, error) {

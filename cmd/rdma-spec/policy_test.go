@@ -52,6 +52,25 @@ func register(t *testing.T, root, text, source string) (end func()) {
 	return w.Close
 }
 
+// explain decides by the policy in force on the node, and says so; for another node, and with --config, it does not.
+func TestExplainByThePolicyInForce(t *testing.T) {
+	root, _ := sixteenNode(t)
+	end := register(t, root, "{memlock: 16Gi, optIn: {namespaces: [ml]}}", "/etc/nri-rdma/config.yaml")
+	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ml, annotations: {rdma.noderesource.dev: \"true\"}}, spec: {containers: [{name: main}]}}"
+	const inForce = "/run/rdma-spec/policy.yaml, in force, from /etc/nri-rdma/config.yaml"
+	got := call(pod, "explain", "-f", "-", "--root", root)
+	if got.Status != 0 || !strings.Contains(got.Stdout, inForce) || !strings.Contains(got.Stdout, "16Gi") {
+		t.Errorf("%+v", got)
+	}
+	if got := call(pod, "explain", "-f", "-", "--root", root, "--hca", "mlx5_0"); strings.Contains(got.Stdout, inForce) {
+		t.Errorf("for another node: %+v", got)
+	}
+	end()
+	if got := call(pod, "explain", "-f", "-", "--root", root); strings.Contains(got.Stdout, inForce) {
+		t.Errorf("after the plugin has ended: %+v", got)
+	}
+}
+
 // status and repair judge by the policy in force and name it, and refuse one whose writer has ended.
 func TestPolicyInForce(t *testing.T) {
 	root, socket := sixteenNode(t)

@@ -96,7 +96,7 @@ func (d *deciding) withoutSignal() *Refusal {
 		return d.resources.refusal()
 	case d.annotated: // guard: opt-in
 		return refuse(CauseNamespace, "namespace %s may not opt in by annotation, and nothing else makes the container an RDMA container: "+
-			"add the namespace to optIn.namespaces, or request the RDMA device plugin's resource", quoted(d.container.Namespace))
+			"add the namespace to inject.namespaces (HCAs) or optIn.namespaces (memlock alone), or request the RDMA device plugin's resource", quoted(d.container.Namespace))
 	}
 	return nil
 }

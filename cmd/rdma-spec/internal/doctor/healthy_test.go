@@ -118,6 +118,9 @@ func TestUnknownIsNoFault(t *testing.T) {
 		"no policy":              func(s *sick) { s.containers.Policy = "" },
 		"a container unread":     func(s *sick) { s.container().State, s.container().Seen = "unknown", false },
 		"an image unlike others": func(s *sick) { s.container().LibVerbs, s.container().Providers = false, nil },
+		"a kubelet whose folder is not mounted": func(s *sick) {
+			s.kubelet.DevicePlugins, s.kubelet.NotSeen = false, true
+		},
 		"an image that is slow": func(s *sick) {
 			s.container().LibVerbs, s.container().Providers, s.container().Silent = false, nil, true
 		},

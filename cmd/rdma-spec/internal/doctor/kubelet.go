@@ -25,6 +25,8 @@ type Kubelet struct {
 	Root string `json:"root,omitempty"` // its --root-dir
 	// DevicePlugins and PodResources say whether its sockets exist, below its root.
 	DevicePlugins bool `json:"devicePlugins"`
+	// NotSeen means that not even the folder of the device plugins' socket is there: a container has it only if it is mounted.
+	NotSeen bool `json:"notSeen,omitempty"`
 	PodResources  bool `json:"podResources"`
 	// Error is why the pod resources API does not answer.
 	Error string `json:"error,omitempty"`
@@ -100,8 +102,11 @@ func kubeletAtRoot(v *View) []Finding {
 }
 
 func kubeletDevicePlugins(k Kubelet) []Finding {
-	if k.DevicePlugins {
+	switch {
+	case k.DevicePlugins:
 		return nil
+	case k.NotSeen:
+		return []Finding{unknown("kubelet", fmt.Sprintf("%s/device-plugins cannot be seen from here: run the doctor on the node itself.", k.Root))}
 	}
 	return []Finding{wrong("kubelet", fmt.Sprintf("%s/device-plugins/kubelet.sock does not exist.", k.Root), k.restart())}
 }

@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,6 +45,8 @@ func Kubelet(root string) doctor.Ask {
 		folder := filepath.Join(root, answer.Root)
 		socket := filepath.Join(folder, "pod-resources/kubelet.sock")
 		answer.DevicePlugins = isSocket(filepath.Join(folder, "device-plugins/kubelet.sock"))
+		_, err := os.Stat(filepath.Join(folder, "device-plugins"))
+		answer.NotSeen = errors.Is(err, fs.ErrNotExist)
 		answer.PodResources = isSocket(socket)
 		if answer.PodResources {
 			if err := allocatable(ctx, socket, &answer); err != nil {

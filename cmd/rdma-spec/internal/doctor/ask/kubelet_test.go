@@ -54,7 +54,7 @@ func TestKubelet(t *testing.T) {
 // A platform's kubelet has the unit of the platform.
 func TestKubeletOfK3s(t *testing.T) {
 	files := aProcess(aNode(), 300, "/var/lib/rancher/k3s/data/current/bin/k3s-agent").With(hcatest.Files{"proc/300/cgroup": "0::/system.slice/k3s-agent.service\n"})
-	want := doctor.Kubelet{PID: 300, Unit: "k3s-agent.service", Root: "/var/lib/kubelet"}
+	want := doctor.Kubelet{PID: 300, Unit: "k3s-agent.service", Root: "/var/lib/kubelet", NotSeen: true}
 	if diff := cmp.Diff(want, answered[doctor.Kubelet](t, Kubelet(root(t, files)))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
