@@ -57,11 +57,12 @@ node: bin/rdma-node build ## an interactive shell on that node
 
 check: deps lint unit ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets
 
-# Each part with the cores that it keeps busy, the longest first, so that no core is idle at the end.
+# Each part with the cores that it keeps busy, the longest first, so that no core is idle at the end. A UML node has one CPU.
 PARTS := race=1 node-daemonset=2 node-tool=1 unit=1 node-main=1 node-service=1 node-runtimes=1 node-kubernetes=2 node-crio=1 node-emulated=1 node-configure=1 node-faults=2 lint=1 node-pair=2 kit=1 mutations=1 arm64=1
 test: deps build $(LINTER) bin/rdma-node bin/e2e.test release ## all tests (needs root for the node), and a table of them at the end
 	bin/rdma-node --parts all --prepare
-	go run ./test/suite -cores "$$(bin/rdma-node --parts all --cores)" $(PARTS)
+	@parts="$(PARTS)"; [ "$$(bin/rdma-node --parts all --which)" != uml ] || parts="$(patsubst %=2,%=1,$(PARTS))"; \
+	  echo "go run ./test/suite $$parts"; go run ./test/suite $$parts
 
 # What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze,
 # jq for kubectl rdma, an emulator for the programs of arm64, and Prometheus and promtool without what they recommend.
@@ -100,7 +101,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure% TestPodman TestDocker,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
 e2e: bin/rdma-node bin/e2e.test build $(if $(filter-out TestClusterDaemonSet,$(TEST)),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
 	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
-	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite -cores "$$(bin/rdma-node --parts all --cores)" $(filter node-%,$(PARTS)))
+	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(filter node-%,$(PARTS)))
 
 # The node itself is tested anew where its sources have changed, and in CI.
 kit: bin/rdma-node ## tests of the node itself

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -60,13 +59,9 @@ func chooseMachine(ctx context.Context, parts PartSet, options Options) (string,
 	panic("unreachable: tcg works")
 }
 
-// Cores is how many virtual CPUs of nodes the host keeps busy at once. The only one of a UML node waits for half of the time.
-func Cores(ctx context.Context, parts PartSet, options Options) (int, error) {
-	machine, err := chooseMachine(ctx, parts, options.withDefaults())
-	if machine == "uml" {
-		return runtime.NumCPU() * 3 / 2, err
-	}
-	return runtime.NumCPU(), err
+// Machine returns what runs the node on this host.
+func Machine(ctx context.Context, parts PartSet, options Options) (string, error) {
+	return chooseMachine(ctx, parts, options.withDefaults())
 }
 
 // canTry tells whether the host has what a machine needs.

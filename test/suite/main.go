@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command suite runs the parts of `make test`, as many at once as there are cores for, and prints a table of them at the end.
+// Command suite runs the parts of `make test`, as many at once as the host has cores for, and prints a table of them at the end.
 //
 // A part is a make target whose output is that of `go test -v` where SUITE is set, or of any other program, and the number of cores that
 // it keeps busy:
@@ -15,7 +15,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -43,9 +42,7 @@ type part struct {
 }
 
 func main() {
-	cores := flag.Int("cores", runtime.NumCPU(), "how many cores the parts may keep busy at once")
-	flag.Parse()
-	parts, err := parseParts(flag.Args(), *cores)
+	parts, err := parseParts(os.Args[1:], runtime.NumCPU())
 	if err == nil {
 		err = os.MkdirAll(logFolder, 0o755)
 	}
@@ -55,7 +52,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	begin := time.Now()
-	schedule(parts, *cores, func(p *part) { p.run(ctx, os.Stdout) })
+	schedule(parts, runtime.NumCPU(), func(p *part) { p.run(ctx, os.Stdout) })
 	stop()
 	printTable(os.Stdout, parts, time.Since(begin))
 	if slices.ContainsFunc(parts, func(p *part) bool { return p.failed != nil }) {

@@ -33,7 +33,7 @@ type flags struct {
 	options node.Options
 	timeout time.Duration
 	prepare bool
-	cores   bool
+	which   bool
 	parts   string
 	shell   bool
 	quiet   bool
@@ -82,7 +82,7 @@ lock up, which its kernel notices, it is booted once more and the command runs a
 	set.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command's environment; may be repeated")
 	set.StringVar(&f.parts, "parts", string(node.Core), "which parts to build first: main, core, kubernetes, all, or critest")
 	set.BoolVar(&f.prepare, "prepare", false, "build what is missing and boot nothing")
-	set.BoolVar(&f.cores, "cores", false, "print how many virtual CPUs this host keeps busy at once, and boot nothing")
+	set.BoolVar(&f.which, "which", false, "print which machine runs the node, and boot nothing")
 	set.BoolVar(&f.shell, "shell", false, "an interactive shell (the default without a command)")
 	set.BoolVar(&f.console, "console", false, "show the guest's console on stderr while it runs")
 	set.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing of one's own unless something fails")
@@ -105,9 +105,9 @@ func run(ctx context.Context, f flags, args []string) (int, error) {
 	if err != nil || f.prepare {
 		return statusOf(err), err
 	}
-	if f.cores {
-		cores, err := node.Cores(ctx, parts, f.options)
-		fmt.Println(cores)
+	if f.which {
+		machine, err := node.Machine(ctx, parts, f.options)
+		fmt.Println(machine)
 		return statusOf(err), err
 	}
 	if f.timeout == 0 && len(args) > 0 && !f.shell {
