@@ -49,6 +49,7 @@ func register(t *testing.T, root, text, source string) (end func()) {
 	if err := errors.Join(os.Mkdir(filepath.Join(root, "run"), 0o755), w.Write(p, source)); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(w.Close) // what nobody refers to is collected, and its lock goes with it
 	return w.Close
 }
 

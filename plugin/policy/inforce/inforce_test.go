@@ -128,7 +128,7 @@ repair: {mode: off}
 rules:
 - {match: {namespaces: [fabric]}, memlock: memory-limit, ipcLock: always, inject: {functions: [virtual], management: true}}
 `)
-	do(t, (&Writer{Root: root, Version: "0.9"}).Write(p, "/etc/rdma-spec/config.yaml"))
+	do(t, kept(t, &Writer{Root: root, Version: "0.9"}).Write(p, "/etc/rdma-spec/config.yaml"))
 	got, err := Read(root)
 	if err != nil {
 		t.Fatal(err)
@@ -214,9 +214,16 @@ func TestValidator(t *testing.T) {
 	if _, err := Read(root); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the validator has written: %v", err)
 	}
-	do(t, (&Writer{Root: root}).Write(p, "plugin"))
+	do(t, kept(t, &Writer{Root: root}).Write(p, "plugin"))
 	do(t, errors.Join(validator.Write(p, "validator"), validator.Keep(p, "validator")))
 	expect(t, "a validator beside the plugin", root, "plugin")
+}
+
+// kept keeps a writer alive until the end of the test: what nobody refers to is collected, and its lock goes with it.
+func kept(t *testing.T, w *Writer) *Writer {
+	t.Helper()
+	t.Cleanup(w.Close)
+	return w
 }
 
 // TestRefused: a file that nobody should judge by is refused, in one line.
@@ -282,7 +289,7 @@ func TestRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := node(t)
-			do(t, (&Writer{Root: root}).Write(parsed(t, "{}"), "defaults"))
+			do(t, kept(t, &Writer{Root: root}).Write(parsed(t, "{}"), "defaults"))
 			expect(t, "before", root, "defaults")
 			do(t, test.spoil(t, root))
 			got, err := Read(root)
