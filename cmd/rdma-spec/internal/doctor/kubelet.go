@@ -26,8 +26,8 @@ type Kubelet struct {
 	// DevicePlugins and PodResources say whether its sockets exist, below its root.
 	DevicePlugins bool `json:"devicePlugins"`
 	// NotSeen means that not even the folder of the device plugins' socket is there: a container has it only if it is mounted.
-	NotSeen bool `json:"notSeen,omitempty"`
-	PodResources  bool `json:"podResources"`
+	NotSeen      bool `json:"notSeen,omitempty"`
+	PodResources bool `json:"podResources"`
 	// Error is why the pod resources API does not answer.
 	Error string `json:"error,omitempty"`
 	// Allocatable counts the devices of each resource that it could give away, by the resource's name. A resource that device plugins or
