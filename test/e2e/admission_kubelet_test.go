@@ -23,7 +23,9 @@ import (
 // TestClusterRequired goes the whole way: under the policy, on a node whose runtime's validator is on, a pod whose author has written
 // nothing but a resource does not start without the plugin, with the reason in its events, and starts with it. A plain pod runs all the time.
 func TestClusterRequired(t *testing.T) {
-	restart(t, containerd.Options{Version: *version, Runtime: *runtime, Validator: true})
+	withValidator := options()
+	withValidator.Validator = true
+	restart(t, withValidator)
 	c := startCluster(t)
 	apply(t, c, admissionFile(t, "mutating-admission-policy.yaml"))
 	awaitAdmission(t, c, shared, true)

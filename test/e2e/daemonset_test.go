@@ -26,8 +26,8 @@ import (
 // TestClusterDaemonSet installs the plugin as the documentation says, on a cluster with a real DaemonSet controller and a scheduler: with
 // Helm, and with kubectl.
 func TestClusterDaemonSet(t *testing.T) {
-	// A plugin that answers late is dropped, and misses what is created before it is back. That is the emulated CPU's doing.
-	withNRI := containerd.Options{Version: *version, Runtime: *runtime, Network: true, RequestTimeout: "20s"}
+	withNRI := options()
+	withNRI.Network = true
 	// As systemd mounts it: containers see what is mounted below it later.
 	if err := syscall.Mount("none", "/run", "", syscall.MS_SHARED|syscall.MS_REC, ""); err != nil {
 		t.Fatal(err)

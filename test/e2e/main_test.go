@@ -69,7 +69,11 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-func options() containerd.Options { return containerd.Options{Version: *version, Runtime: *runtime} }
+// options are those of the shared containerd. It waits longer than its default for a plugin's answer: on a busy host the node's CPU stands
+// still now and then, and a plugin that is dropped misses what is created before it is back.
+func options() containerd.Options {
+	return containerd.Options{Version: *version, Runtime: *runtime, RequestTimeout: "10s"}
+}
 
 // onRuntime returns a client of the runtime that the tests' pods run on.
 func onRuntime() *pods.Client {
