@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"html"
+	"math"
 	"net/url"
 	"os"
 	"regexp"
@@ -77,21 +78,11 @@ func drawDashboard(t *testing.T, file, prometheus string, began time.Time, panel
 		switch p.Type {
 		case "timeseries":
 			d.plot(t, prometheus, began, p)
+		case "table":
+			d.list(now(t, prometheus, p))
 		default:
-			for _, target := range p.Targets {
-				for _, s := range decoded(t, request(t, prometheus, "query", url.Values{"query": {target.Expr}})) {
-					d.Value = fmt.Sprint(s.Value[1])
-					name := html.EscapeString(s.Metric["version"] + s.Metric["instance"] + "   " + d.Value)
-					d.Rows = append(d.Rows, drawnLine{Name: name, X: d.Left, Y: d.Top + legendLine*(len(d.Rows)+1)})
-				}
-			}
-			if p.Type == "table" {
-				d.Value = ""
-				if len(d.Rows) == 0 {
-					d.Rows = []drawnLine{{Name: "none", X: d.Left, Y: d.Top + legendLine}}
-				}
-			} else {
-				d.Rows = nil
+			for _, s := range now(t, prometheus, p) {
+				d.Value = fmt.Sprint(s.Value[1])
 			}
 		}
 		all = append(all, d)
@@ -103,6 +94,29 @@ func drawDashboard(t *testing.T, file, prometheus string, began time.Time, panel
 	}
 	if err := os.WriteFile(file, svg.Bytes(), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// now returns what the queries of a panel give at this moment.
+func now(t *testing.T, prometheus string, p panel) (all []series) {
+	t.Helper()
+	for _, target := range p.Targets {
+		all = append(all, decoded(t, request(t, prometheus, "query", url.Values{"query": {target.Expr}}))...)
+	}
+	return all
+}
+
+// list writes a row for each series.
+func (d *drawnPanel) list(all []series) {
+	rows := []string{}
+	for _, s := range all {
+		rows = append(rows, s.Metric["version"]+s.Metric["instance"]+"   "+fmt.Sprint(s.Value[1]))
+	}
+	if len(rows) == 0 {
+		rows = []string{"none"}
+	}
+	for i, row := range rows {
+		d.Rows = append(d.Rows, drawnLine{Name: html.EscapeString(row), X: d.Left, Y: d.Top + legendLine*(i+1)})
 	}
 }
 
@@ -158,7 +172,7 @@ func seconds(at time.Time) string { return fmt.Sprintf("%d", at.Unix()) }
 // number returns a number of Prometheus' API: a JSON number, or text; 0 for NaN.
 func number(value any) float64 {
 	n, _ := strconv.ParseFloat(fmt.Sprint(value), 64)
-	if n != n {
+	if math.IsNaN(n) {
 		return 0
 	}
 	return n

@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -122,17 +123,11 @@ func TestNoGrant(t *testing.T) {
 // blockDevice returns the node's disk.
 func blockDevice(t *testing.T) string {
 	t.Helper()
-	mounts, err := os.ReadFile("/proc/mounts")
+	disk, err := exec.Command("findmnt", "--noheadings", "--output", "SOURCE", "/var/lib").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(string(mounts)) {
-		if fields := strings.Fields(line); fields[1] == "/var/lib" {
-			return fields[0]
-		}
-	}
-	t.Fatalf("nothing is mounted at /var/lib:\n%s", mounts)
-	return ""
+	return strings.TrimSpace(string(disk))
 }
 
 var (

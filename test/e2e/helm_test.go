@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -143,16 +144,13 @@ var (
 func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart string) {
 	made := make(chan error, 1)
 	go func() { made <- makePods(t.Context(), d.c, k) }()
+	const values = "validator.enabled=true,privileges=repair,config.repair.mode=fix,podAnnotations.upgrade=number-"
 	upgrades := 0
-	upgrade := func(values string) {
+	for going := true; going; {
 		upgrades++
-		d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", fmt.Sprintf("%s,podAnnotations.upgrade=number-%d", values, upgrades))
+		d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", values+strconv.Itoa(upgrades))
 		d.awaitRollout(t)
 		d.expectAnswers(t, "9798", "/readyz", "registered")
-	}
-	const values = "validator.enabled=true,privileges=repair,config.repair.mode=fix"
-	upgrade(values)
-	for going := true; going; {
 		select {
 		case err := <-made:
 			if err != nil {
@@ -160,7 +158,6 @@ func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart strin
 			}
 			going = false
 		default:
-			upgrade(values)
 		}
 	}
 	expectUnlimited(t)

@@ -48,6 +48,11 @@ type emulator struct {
 // startEmulator starts QEMU, or a kernel that is a program. Its standard output is the guest's console. scratch is an empty folder for what the
 // guest writes.
 func startEmulator(parts PartSet, options Options, scratch string) (*emulator, error) {
+	if options.Machine == "uml" {
+		if err := raiseLimits(); err != nil {
+			return nil, err
+		}
+	}
 	program, args, err := arguments(parts, options, scratch)
 	if err != nil {
 		return nil, err

@@ -147,16 +147,14 @@ func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, 
 // hasten builds, on a host without KVM, the kernel that is a program. That takes long, and pays where many tests run. Where it cannot be
 // built, QEMU's emulation does.
 func (r recipeBook) hasten(ctx context.Context, parts PartSet, log io.Writer) error {
-	machine, err := chooseMachine(ctx, parts, Options{Log: log}.withDefaults())
+	machine, err := Machine(ctx, parts, Options{Log: log})
 	if err != nil || machine != "tcg" {
 		return err
 	}
 	if err := ensure(ctx, r.cache, r.uml(), log); err != nil {
 		fmt.Fprintf(log, "rdma-node: %v. The node is emulated instead, which takes longer\n", err)
-		return nil
 	}
-	_, err = chooseMachine(ctx, parts, Options{Log: log}.withDefaults())
-	return err
+	return nil
 }
 
 func (r recipeBook) selected(selection Selection) ([]part, error) {

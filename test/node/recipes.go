@@ -14,11 +14,10 @@ import (
 
 // recipeBook holds a recipe for each part of the node.
 type recipeBook struct {
-	cache     string // the folder that clones share
-	source    string // this package's folder in the clone
-	host      string // the host's os-release, which decides what programs in C are linked with
-	debian    archive
-	backports archive // what the current Debian has of the next one
+	cache  string // the folder that clones share
+	source string // this package's folder in the clone
+	host   string // the host's os-release, which decides what programs in C are linked with
+	debian archive
 }
 
 // recipes finds the cache and this package's sources.
@@ -35,7 +34,7 @@ func recipes() (recipeBook, error) {
 	if err != nil {
 		return recipeBook{}, err
 	}
-	return recipeBook{cache: cache, source: source, host: string(release), debian: debian12(string(release), cache), backports: debianBackports(cache)}, nil
+	return recipeBook{cache: cache, source: source, host: string(release), debian: debian12(string(release), cache)}, nil
 }
 
 // sourceFolder is this package's folder in the clone: the Go parts are modules

@@ -14,16 +14,13 @@ import (
 	"syscall"
 )
 
-// umlArguments are those of the kernel that runs as a program of the host (User Mode Linux): it needs no rights and no KVM, and its guest's programs
-// run on the host's CPU as they are, some ten times faster than on an emulated one. What it writes lies in scratch. It always has one CPU: of
-// a process, one thread runs at a time, and on a second CPU the kernel would spin until it may run another.
+// umlArguments are those of the kernel that runs as a program of the host (User Mode Linux). It needs no KVM, and the guest's programs run on
+// the host's CPU as they are. What it writes lies in scratch. It always has one CPU: of a process, one thread runs at a time, and on a second
+// CPU the kernel would spin until it may run another.
 func umlArguments(parts PartSet, options Options, scratch string) (program string, args []string, err error) {
 	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.folder, "uml"))
 	if err != nil {
 		return "", nil, fmt.Errorf("the kernel for UML is not built: run rdma-node --prepare --parts all: %w", err)
-	}
-	if err := raiseLimits(); err != nil {
-		return "", nil, err
 	}
 	args = []string{
 		"seccomp=on", fmt.Sprintf("mem=%dM", options.Memory), "ncpus=1",
@@ -37,8 +34,8 @@ func umlArguments(parts PartSet, options Options, scratch string) (program strin
 	return filepath.Join(kernel, "linux"), append(args, kernelArguments(parts, kernel, options)...), nil
 }
 
-// raiseLimits gives the programs that this one starts what a guest needs of the host: a file for each file and folder that is open in it, and a
-// mapping for each run of pages of its largest process, which takes root.
+// raiseLimits gives the programs that this one starts what a UML guest needs of the host: a file for each file and folder that is open in it,
+// and a mapping for each run of pages of its largest process, which takes root.
 func raiseLimits() error {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -65,7 +62,7 @@ func (r recipeBook) uml() part {
 	const source = "linux-source-7.2"
 	config := embedded("guest/uml.config")[0]
 	return part{name: "uml", recipe: []string{"1", source, config, r.host}, cost: "12 minutes on two cores", build: func(ctx context.Context, folder string) error {
-		if err := r.backports.unpack(ctx, source, folder); err != nil {
+		if err := debianBackports(r.cache).unpack(ctx, source, folder); err != nil {
 			return err
 		}
 		if err := run(ctx, folder, nil, "tar", "xf", filepath.Join("usr", "src", source+".tar.xz")); err != nil {

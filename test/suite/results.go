@@ -51,7 +51,7 @@ func (r *results) count(ctx context.Context, output io.Reader) error {
 	if err := convert.Start(); err != nil {
 		return fmt.Errorf("read the tests' output: %w", err)
 	}
-	said := map[string][]string{} // what each test logs
+	said := map[string][]string{} // what each test that runs has logged last; other packages can have one of the same name
 	for decoder := json.NewDecoder(events); ; {
 		var e event
 		if err := decoder.Decode(&e); errors.Is(err, io.EOF) {
@@ -72,11 +72,18 @@ func (r *results) add(e event, said map[string][]string) {
 	case "output":
 		if line := strings.TrimSpace(e.Output); logged.MatchString(line) {
 			said[e.Test] = append(said[e.Test], line)
+			said[e.Test] = said[e.Test][max(0, len(said[e.Test])-lastWords):]
 		}
 	case "skip":
-		r.skipped = append(r.skipped, fmt.Sprintf("%s (%s)", e.Test, strings.Join(last(said[e.Test], 1), "")))
+		reason := ""
+		if n := len(said[e.Test]); n > 0 {
+			reason = said[e.Test][n-1]
+		}
+		r.skipped = append(r.skipped, fmt.Sprintf("%s (%s)", e.Test, reason))
+		delete(said, e.Test)
 	case "fail":
-		r.failed = append(r.failed, failure{e.Test, last(said[e.Test], lastWords)})
+		r.failed = append(r.failed, failure{e.Test, said[e.Test]})
+		delete(said, e.Test)
 	case "pass":
 		delete(said, e.Test)
 		if subtest {
@@ -88,8 +95,6 @@ func (r *results) add(e event, said map[string][]string) {
 		}
 	}
 }
-
-func last(lines []string, n int) []string { return lines[max(0, len(lines)-n):] }
 
 // longest names the longest test, and how long it took.
 func (r *results) longest() string {
