@@ -130,7 +130,7 @@ n0001  ml/train-0  main       8Mi/unlimited  -         below  memlock is 8Mi [2J
 	if diff := cmp.Diff(want, stdout); diff != "" || status != 3 {
 		t.Errorf("exit status %d, -want +got:\n%s", status, diff)
 	}
-	const notes = `kubectl-rdma: node n0002 does not answer: no answer within 2 s
+	const notes = `kubectl-rdma: node n0002 does not answer: no answer within 2 s: for a slow node, increase --timeout
 kubectl-rdma: node n0003 does not answer: Error from server: error dialing backend [2J
 kubectl-rdma: node n0004 does not answer: kubectl exec ended with 0
 kubectl-rdma: 2 of 5 nodes answer

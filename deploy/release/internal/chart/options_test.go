@@ -204,8 +204,8 @@ func TestNotes(t *testing.T) {
 		"{configureNRI: {enabled: true}, runtime: crio}":        "Restart CRI-O",
 		"{admission: {forbid: {enabled: true}}}":                "rdma.noderesource.dev/allowed=true",
 		"{admission: {forbid: {enabled: true, action: Audit}}}": "RDMA is recorded in the audit log",
-		"{privileges: adjust, config: {ipcLock: false}}":        "Create older pods again.\n\nTo see whether", // no command that needs the runtime's socket
-		"{config: {repair: {mode: off}}}":                       "Create older pods again.\n\nTo see whether", // nor one that needs /proc
+		"{privileges: adjust, config: {ipcLock: false}}":        "Create older pods again.\n\nA change of the configuration", // no command that needs the runtime's socket
+		"{config: {repair: {mode: off}}}":                       "Create older pods again.\n\nA change of the configuration", // nor one that needs /proc
 	} {
 		rendered, err := render(t, values)
 		if err != nil {

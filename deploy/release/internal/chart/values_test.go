@@ -6,6 +6,7 @@ package chart
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
@@ -132,6 +133,25 @@ func TestSchemaRejects(t *testing.T) {
 		if _, err := render(t, values); err == nil {
 			t.Errorf("the schema accepts %s", values)
 		}
+	}
+}
+
+// TestChecksSayWhy: values that do not fit together are refused with the reason, and with what to set.
+func TestChecksSayWhy(t *testing.T) {
+	for values, want := range map[string]string{
+		"{config: {repair: {mode: fix}}}": "config.repair.mode: fix needs privileges: repair, not ipcLock",
+		"{privileges: adjust}":            "config.ipcLock: true needs privileges: ipcLock, not adjust",
+		"{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}}, {match: {namespaces: [b]}, ipcLock: always}]}}": "config.rules[1].ipcLock: always needs privileges",
+		"{config: {inject: {management: true}}}":                                "config.inject.management must be false",
+		"{configureNRI: {enabled: true}, runtime: k3s}":                         "configureNRI.enabled needs runtime: crio, not k3s",
+		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}": "both choose the nodes",
+	} {
+		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", values, err, want)
+		}
+	}
+	if rendered, err := render(t, "{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}}]}}"); err != nil || rendered["checks.yaml"] != "" {
+		t.Errorf("values that fit together: %v, %q", err, rendered["checks.yaml"])
 	}
 }
 
