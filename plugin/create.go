@@ -71,9 +71,13 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	switch {
 	case err != nil:
 		result = editFailed
-		p.repair.Unfinished(ctr.GetId(), grant)
-		log.WithError(err).Warn("no CAP_IPC_LOCK: the stored spec could not be changed; memlock is as the policy gives it, " +
-			"and SHM_LOCK, huge-page shared memory, and programs that check for the capability do not work")
+		next := "recreate the pod to try again"
+		if p.repair.Unfinished(ctr.GetId(), grant) {
+			next = "the plugin tries again in the background, and logs the result"
+		}
+		log.WithError(err).Warn("no CAP_IPC_LOCK yet: containerd did not confirm the change of the stored spec; memlock is as the policy gives it, " +
+			"and SHM_LOCK, huge-page shared memory, and programs that check for the capability do not work; " + next +
+			"; if containerd is often this slow, increase --budget")
 	case changed:
 		result = editChanged
 		log.Info("CAP_IPC_LOCK added to the stored spec")

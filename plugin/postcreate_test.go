@@ -14,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/pelletier/go-toml/v2"
 
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -97,27 +99,31 @@ func TestUnchangedSpecIsNotMentioned(t *testing.T) {
 	}
 }
 
-// The container has its memlock all the same, so a failed edit costs it nothing but the capability.
+// The container has its memlock all the same, so a failed edit costs it nothing but the capability. The warning says whether it is made yet.
 func TestFailedEditIsAWarning(t *testing.T) {
-	specs := &recordedSpecs{fails: errors.New("containerd did not answer within 300ms")}
-	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: specs})
-	adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
-	if err != nil || len(adjustment.GetRlimits()) != 1 {
-		t.Fatalf("creation: %v, %v", adjustment, err)
-	}
-	var warnings []string
-	for line := range strings.Lines(p.log.String()) {
-		if strings.Contains(line, "level=warning") || strings.Contains(line, "level=error") {
-			warnings = append(warnings, line)
-		}
-	}
-	if len(warnings) != 1 {
-		t.Fatalf("%d warnings, want one:\n%s", len(warnings), p.log)
-	}
-	for _, want := range []string{"level=warning", "pod=ml/train-0", "container=main", `error="containerd did not answer within 300ms"`, "no CAP_IPC_LOCK", "memlock is as the policy gives it"} {
-		if !strings.Contains(warnings[0], want) {
-			t.Errorf("the warning does not say %q: %s", want, warnings[0])
-		}
+	for config, want := range map[string]string{"{}": "the plugin tries again", "repair: {mode: off}": "recreate the pod"} {
+		t.Run(config, func(t *testing.T) {
+			specs := &recordedSpecs{fails: errors.New("containerd did not answer within 300ms")}
+			runtime, p := registered(t, Options{Policy: mustPolicy(t, config), StoredSpecs: specs, Limits: limits.On(limitstest.NewKernel(nil))})
+			adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
+			if err != nil || len(adjustment.GetRlimits()) != 1 {
+				t.Fatalf("creation: %v, %v", adjustment, err)
+			}
+			var warnings []string
+			for line := range strings.Lines(p.log.String()) {
+				if strings.Contains(line, "level=warning") || strings.Contains(line, "level=error") {
+					warnings = append(warnings, line)
+				}
+			}
+			if len(warnings) != 1 {
+				t.Fatalf("%d warnings, want one:\n%s", len(warnings), p.log)
+			}
+			for _, want := range []string{"level=warning", "pod=ml/train-0", "container=main", `error="containerd did not answer within 300ms"`, "memlock is as the policy gives it", want, "--budget"} {
+				if !strings.Contains(warnings[0], want) {
+					t.Errorf("the warning does not say %q: %s", want, warnings[0])
+				}
+			}
+		})
 	}
 }
 

@@ -62,7 +62,8 @@ func (r *Repair) finishEdits(ctx context.Context, found *findings, unfinished ma
 		}
 		log := r.Log.WithField("id", id)
 		switch {
-		case err == nil && !changed: // it has it, or has dropped all capabilities
+		case err == nil && !changed:
+			log.Info("the stored spec has what the policy gives: containerd has made the change after all, or the container drops all capabilities")
 			done[id] = grant
 		case err == nil:
 			log.Info("CAP_IPC_LOCK added to the stored spec after the creation: processes of later execs have it; " +

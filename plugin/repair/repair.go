@@ -139,13 +139,15 @@ func (r *Repair) Created(c Container) {
 	}
 }
 
-// Unfinished records that a container's stored spec could not be edited at its creation. Passes try again. Until one succeeds, the
-// container counts as one without CAP_IPC_LOCK.
-func (r *Repair) Unfinished(id string, grant spec.Grant) {
-	if !r.off() {
-		r.edits.add(id, grant)
-		r.passNow()
+// Unfinished records that a container's stored spec could not be edited at its creation, and reports whether passes try again: not if
+// repair is off. Until one succeeds, the container counts as one without CAP_IPC_LOCK.
+func (r *Repair) Unfinished(id string, grant spec.Grant) (again bool) {
+	if r.off() {
+		return false
 	}
+	r.edits.add(id, grant)
+	r.passNow()
+	return true
 }
 
 func (r *Repair) warnFull(full bool) {
