@@ -117,10 +117,18 @@ var planted = map[string]struct {
 	}, "plugin-runs", "", "systemctl restart containerd"},
 	"the plugin is gone": {func(s *sick) {
 		s.plugin = Plugin{Policy: PolicyInForce{Exists: true}}
-	}, "plugin-runs", "", "rdma-spec configure plugin && systemctl daemon-reload && systemctl enable --now nri-rdma"},
+	}, "plugin-runs", "", "For a DaemonSet: kubectl -n rdma-spec describe daemonset nri-rdma. For a service: rdma-spec configure plugin && systemctl daemon-reload && systemctl enable --now nri-rdma"},
 	"the plugin's configuration is garbage": {func(s *sick) {
 		s.plugin.Processes[0].ConfigError, s.plugin.Policy = `unknown field "memlok"`, PolicyInForce{}
 	}, "plugin-config", "", "see: rdma-spec config check /etc/rdma-spec/config.yaml"},
+	"the DaemonSet's configuration is garbage": {func(s *sick) {
+		s.asDaemonSet()
+		s.plugin.Processes[0].ConfigError, s.plugin.Policy = `unknown field "memlok"`, PolicyInForce{}
+	}, "plugin-config", "", `see: kubectl -n rdma-spec get configmap nri-rdma -o jsonpath='{.data.config\.yaml}' | rdma-spec config check -`},
+	"the DaemonSet's plugin is not registered": {func(s *sick) {
+		s.asDaemonSet()
+		s.plugin.Policy.Lives = false
+	}, "plugin-registered", theRuntime, "kubectl -n rdma-spec rollout restart daemonset/nri-rdma"},
 	"the plugin is not registered": {func(s *sick) {
 		s.plugin.Policy.Lives = false
 	}, "plugin-registered", theRuntime, "systemctl restart nri-rdma"},

@@ -14,8 +14,14 @@ const QuestionPlugin Question = "plugin.json"
 
 const pluginName = "nri-rdma"
 
-// installPlugin is the command that installs the plugin as a service.
-const installPlugin = "rdma-spec configure plugin && systemctl daemon-reload && systemctl enable --now nri-rdma"
+const (
+	// installPlugin is the command that installs the plugin as a service.
+	installPlugin = "rdma-spec configure plugin && systemctl daemon-reload && systemctl enable --now nri-rdma"
+	// The DaemonSet as docs/install.md installs it.
+	restartDaemonSet  = "kubectl -n rdma-spec rollout restart daemonset/nri-rdma"
+	describeDaemonSet = "kubectl -n rdma-spec describe daemonset nri-rdma"
+	checkConfigMap    = `kubectl -n rdma-spec get configmap nri-rdma -o jsonpath='{.data.config\.yaml}' | rdma-spec config check -`
+)
 
 // Plugin is what is installed and runs of the plugin.
 type Plugin struct {
@@ -30,7 +36,8 @@ type Plugin struct {
 type PluginProcess struct {
 	Name        string    `json:"name"` // nri-rdma, or one of those that set the same things
 	PID         int       `json:"pid"`
-	Validator   bool      `json:"validator,omitempty"` // it is nri-rdma --validate
+	InContainer bool      `json:"inContainer,omitempty"` // it is not a service, but of a DaemonSet
+	Validator   bool      `json:"validator,omitempty"`   // it is nri-rdma --validate
 	Started     time.Time `json:"started"`
 	Replaced    bool      `json:"replaced,omitempty"`    // its program was replaced since it started
 	Config      string    `json:"config,omitempty"`      // its configuration file
@@ -57,15 +64,18 @@ func (p Plugin) installed() bool {
 	return p.Unit || p.Launched != "" || len(p.own()) > 0 || p.Policy.Exists
 }
 
-// restart is the command that starts the plugin again.
+// restart is the command that starts the plugin again. Where no trace says how it was installed, there are two.
 func (p Plugin) restart(v *View) string {
+	own := p.own()
 	switch {
+	case len(own) > 0 && own[0].InContainer:
+		return restartDaemonSet
 	case p.Unit:
 		return "systemctl restart nri-rdma"
 	case p.Launched != "":
 		return restartRuntimes(v)
 	}
-	return installPlugin
+	return "For a DaemonSet: " + describeDaemonSet + ". For a service: " + installPlugin
 }
 
 // withPluginInstalled looks at the plugin where it is installed.
@@ -129,7 +139,10 @@ func pluginRuns(v *View, p Plugin) []Finding {
 func pluginConfig(_ *View, p Plugin) (found []Finding) {
 	for _, q := range p.Processes {
 		if q.Name == pluginName && q.ConfigError != "" {
-			cure := fmt.Sprintf("Correct the file: the plugin reads it again; see: rdma-spec config check %s", q.Config)
+			cure := "Correct the file: the plugin reads it again; see: rdma-spec config check " + q.Config
+			if q.InContainer {
+				cure = "Correct the ConfigMap nri-rdma, or the value config of the Helm release: the plugin reads it again; see: " + checkConfigMap
+			}
 			found = append(found, wrong("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID, q.Config, q.ConfigError), cure))
 		}
 	}

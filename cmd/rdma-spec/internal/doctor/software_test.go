@@ -93,4 +93,12 @@ func (s *sick) look(t *testing.T, checks []Check) []Finding {
 
 func (s *sick) runtime() *Runtime { return &s.runtimes.Runtimes[0] }
 
+// asDaemonSet has the plugin run in containers, and not as a service.
+func (s *sick) asDaemonSet() {
+	s.plugin.Unit = false
+	for i := range s.plugin.Processes {
+		s.plugin.Processes[i].InContainer = true
+	}
+}
+
 func (s *sick) container() *Container { return &s.containers.Containers[0] }

@@ -192,7 +192,7 @@ func TestPlugin(t *testing.T) {
 			{Name: "nri-rdma", PID: 200, Started: started(200), Replaced: true, Config: "/etc/my.yaml", ConfigError: `unknown field "memlok"`},
 			{Name: "nri-rdma", PID: 201, Started: started(201), Validator: true},
 			{Name: "ulimit-adjuster", PID: 202, Started: started(202)},
-			{Name: "nri-rdma", PID: 203, Started: started(203)},
+			{Name: "nri-rdma", PID: 203, InContainer: true, Started: started(203)},
 			{Name: "nri-rdma", PID: 205, Started: started(205)},
 		},
 	}

@@ -81,7 +81,7 @@ func pluginProcess(root string, p process.Process) (q doctor.PluginProcess, ok b
 	if !known || !p.OnNode && !mountsNRI(root, p) {
 		return q, false
 	}
-	q = doctor.PluginProcess{Name: name, PID: p.PID, Started: p.Started(root), Replaced: strings.HasSuffix(p.Exe, process.Deleted)}
+	q = doctor.PluginProcess{Name: name, PID: p.PID, InContainer: !p.OnNode, Started: p.Started(root), Replaced: strings.HasSuffix(p.Exe, process.Deleted)}
 	if name == pluginName {
 		q.Validator = slices.Contains(p.Args, "--validate") || slices.Contains(p.Args, "--validate=true")
 		q.Config, q.ConfigError = config(root, p)
