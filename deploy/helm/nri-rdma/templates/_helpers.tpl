@@ -23,19 +23,22 @@
 {{- if not (has (toString .Values.config.repair.mode) (list "off" "false")) }}yes{{ end }}
 {{- end }}
 
-{{/* The probes: ready means registered with the runtime, and able to look up device numbers. */}}
+{{/* The probes: ready means registered with the runtime, and able to look up device numbers. They have patience with a busy node: during an
+update, an old pod that is not ready is deleted before the new one is ready, and containers are created without the plugin. */}}
 {{- define "nri-rdma.probes" -}}
 readinessProbe:
   httpGet:
     path: /readyz
     port: {{ . }}
   periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 12
 livenessProbe:
   httpGet:
     path: /healthz
     port: {{ . }}
   periodSeconds: 30
-  timeoutSeconds: 5
+  timeoutSeconds: 10
 {{- end }}
 
 {{/* What plugin and validator see of the node. */}}

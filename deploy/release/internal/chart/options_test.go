@@ -230,6 +230,31 @@ func TestNRIFolderIsMade(t *testing.T) {
 	}
 }
 
+// TestBusyNodeStaysReady: during an update the DaemonSet's controller deletes an old pod that is not ready at once, although the new one is
+// not ready yet. So a node where programs wait for the CPU must not make its plugin unready.
+func TestBusyNodeStaysReady(t *testing.T) {
+	rendered, err := render(t, "{validator: {enabled: true}}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set appsv1.DaemonSet
+	if err := yaml.UnmarshalStrict([]byte(rendered["daemonset.yaml"]), &set); err != nil {
+		t.Fatal(err)
+	}
+	containers := set.Spec.Template.Spec.Containers
+	if len(containers) != 2 {
+		t.Fatalf("%d containers", len(containers))
+	}
+	for _, c := range containers {
+		if p := c.ReadinessProbe; p.TimeoutSeconds < 5 || p.PeriodSeconds*p.FailureThreshold < 60 {
+			t.Errorf("%s is unready after %d failures every %d s, each after %d s", c.Name, p.FailureThreshold, p.PeriodSeconds, p.TimeoutSeconds)
+		}
+		if p := c.LivenessProbe; p.TimeoutSeconds < 10 {
+			t.Errorf("%s is killed where it does not answer for %d s", c.Name, p.TimeoutSeconds)
+		}
+	}
+}
+
 // TestNull checks that a default that a user removes leaves a configuration that can be read.
 func TestNull(t *testing.T) {
 	rendered, err := render(t, "{config: {rules: null}}")
