@@ -47,6 +47,11 @@ func (d *daemonSet) tell(t *testing.T) {
 		text, err := os.ReadFile(file)
 		t.Logf("%s: %s, %v", file, text, err)
 	}
+	for line := range strings.Lines(ctrd.Log()) {
+		if strings.Contains(line, "rdma") && strings.Contains(line, "plugin") {
+			t.Log("containerd: " + strings.TrimSpace(line))
+		}
+	}
 }
 
 // kubectl runs kubectl in the plugin's namespace.

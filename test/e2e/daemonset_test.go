@@ -37,13 +37,18 @@ func TestClusterDaemonSet(t *testing.T) {
 	importImage(t)
 	importRelease(t)
 	d := &daemonSet{c: startCluster(t), begin: time.Now()}
-	t.Cleanup(func() { d.tell(t) })
 	if err := d.c.StartControllers(); err != nil {
 		t.Fatal(err)
 	}
 	k := joinKubelet(t, d.c)
-	t.Run("Helm", func(t *testing.T) { testHelm(t, d, k) })
-	t.Run("kubectl", func(t *testing.T) { testKubectl(t, d, k, withNRI) })
+	t.Run("Helm", func(t *testing.T) {
+		t.Cleanup(func() { d.tell(t) })
+		testHelm(t, d, k)
+	})
+	t.Run("kubectl", func(t *testing.T) {
+		t.Cleanup(func() { d.tell(t) })
+		testKubectl(t, d, k, withNRI)
+	})
 }
 
 // testKubectl installs the image of Containerfile, daemonset.yaml and its patches, on a node where NRI is off at first.
