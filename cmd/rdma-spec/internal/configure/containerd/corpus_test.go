@@ -17,6 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/golden"
+	"github.com/rdma-spec/rdma-spec/test/race"
 )
 
 // installed returns the containerd of a version that was built for the node of the tests.
@@ -31,6 +32,14 @@ func installed(t *testing.T, version string) Binary {
 		t.Skipf("no containerd %s: `make e2e` builds it for the node", version)
 	}
 	return Binary(found[len(found)-1])
+}
+
+// runsContainerd skips a test that runs an installed containerd again and again, where that shows nothing.
+func runsContainerd(t *testing.T) {
+	t.Helper()
+	if race.Detector {
+		t.Skip("runs containerd hundreds of times, and the race detector does not see it")
+	}
 }
 
 // remembering is a containerd that is run once for the same files.
@@ -158,6 +167,7 @@ func configurations(t *testing.T) (names []string) {
 // TestNRI turns NRI on in every configuration: the change is the golden one, containerd loads the result, it changes nothing else in the
 // effective configuration, a second run changes nothing, and a revert gives every file's bytes.
 func TestNRI(t *testing.T) {
+	runsContainerd(t)
 	for _, name := range configurations(t) {
 		for _, required := range []bool{false, true} {
 			kind := "nri"

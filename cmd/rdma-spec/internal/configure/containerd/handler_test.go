@@ -19,6 +19,7 @@ func someSpec(base []byte) ([]byte, error) {
 }
 
 func TestHandler(t *testing.T) {
+	runsContainerd(t)
 	for _, test := range []struct{ config, name, like string }{
 		{"1.6/default", "rdma", "runc"},
 		{"1.7/default", "rdma", "runc"},
