@@ -105,11 +105,12 @@ const (
 	wellStatus = `{"apiVersion": "rdma-spec/v1alpha1", "containers": [{"namespace": "ml", "pod": "ok", "container": "main", "state": "ok",
 		"memlock": {"soft": "unlimited", "hard": "unlimited"}, "ipcLock": true, "problems": []}]}`
 	lowStatus = `{"apiVersion": "rdma-spec/v1alpha1", "containers": [{"namespace": "ml", "pod": "train-0", "container": "main", "state": "below",
-		"memlock": {"soft": "8Mi", "hard": "unlimited"}, "problems": ["memlock is 8Mi\u001b[2J, the policy gives unlimited", "and more"], "notes": ["a note"]},
+		"memlock": {"soft": "8Mi", "hard": "unlimited"}, "problems": ["memlock is 8Mi\u001b[2J, the policy gives unlimited: rdma-spec repair --root /host ml/train-0", "and more"], "notes": ["a note"]},
 		{"namespace": "ml", "pod": "ok", "container": "main", "state": "ok", "memlock": null, "ipcLock": false, "problems": []}]}`
 	wrongDoctor = `{"apiVersion": "rdma-spec/v1alpha1", "findings": [
 		{"check": "port-active", "status": "wrong", "object": "HCA mlx5_0 port 1", "text": "It is DOWN.", "cure": "ip link set ib0 up"},
-		{"check": "memlock", "status": "ok", "text": "All is well."}, {"check": "acs", "status": "unknown", "text": "It cannot be told."}]}`
+		{"check": "memlock", "status": "ok", "text": "All is well."}, {"check": "acs", "status": "unknown", "text": "It cannot be told."},
+		{"check": "cgroup-rdma", "status": "unknown", "text": "/sys/fs/cgroup cannot be seen from here: run the doctor on the node itself."}]}`
 )
 
 func TestKubectlStatus(t *testing.T) {
@@ -125,7 +126,7 @@ func TestKubectlStatus(t *testing.T) {
 	f.set(t, "p0004.json", "")
 	stdout, stderr, status := f.rdma(t, "status", "--timeout=2")
 	const want = `NODE   POD         CONTAINER  MEMLOCK        IPC_LOCK  STATE  WHY
-n0001  ml/train-0  main       8Mi/unlimited  -         below  memlock is 8Mi [2J, the policy gives unlimited; and more; a note
+n0001  ml/train-0  main       8Mi/unlimited  -         below  memlock is 8Mi [2J, the policy gives unlimited: rdma-spec repair ml/train-0; and more; a note
 `
 	if diff := cmp.Diff(want, stdout); diff != "" || status != 3 {
 		t.Errorf("exit status %d, -want +got:\n%s", status, diff)
@@ -184,7 +185,7 @@ a     acs          unknown  -                  It cannot be told.  -
 		}
 	}
 	if err := json.Unmarshal([]byte(stdout), &result); err != nil || status != 1 || result.APIVersion != "rdma-spec/v1alpha1" || len(result.Nodes) != 2 ||
-		result.Nodes[0].Status != 1 || len(result.Nodes[1].Result.Findings) != 3 {
+		result.Nodes[0].Status != 1 || len(result.Nodes[1].Result.Findings) != 4 {
 		t.Errorf("exit status %d, %v: %+v", status, err, result)
 	}
 }

@@ -88,7 +88,7 @@ const (
 
 // Files lays the node out as the kernel does.
 func (n Node) Files() Files {
-	b := builder{functions: map[string]int{}, files: Files{"sys/class/net/": "", "proc/": "", "dev/": ""}}
+	b := builder{functions: map[string]int{}, files: Files{"sys/bus/": "", "sys/class/net/": "", "sys/fs/cgroup/": "", "proc/": "", "dev/": ""}}
 	b.files["sys/dev/char/1:3"] = Link("../../devices/virtual/mem/null")
 	b.files["sys/devices/virtual/mem/null/"] = ""
 	for i, h := range n.HCAs {

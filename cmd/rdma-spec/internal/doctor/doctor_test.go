@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -154,5 +155,28 @@ func TestWith(t *testing.T) {
 	}
 	if _, err := With(all, "e"); err == nil || err.Error() != `there is no check "e"` {
 		t.Error(err)
+	}
+}
+
+// A container sees a part of its node: what is not mounted there is unknown, and neither in order nor wrong.
+func TestFoldersThatAreNotMounted(t *testing.T) {
+	for name, mounted := range map[string]bool{"on the node": true, "in a container": false} {
+		files := healthyNode()
+		maps.DeleteFunc(files, func(file string, _ string) bool {
+			return !mounted && (strings.HasPrefix(file, "sys/bus/") || strings.HasPrefix(file, "sys/fs/cgroup/"))
+		})
+		found := map[string]Status{}
+		for _, f := range Run(t.Context(), open(t, files, nil), hardware()) {
+			if f.Status == Wrong {
+				t.Errorf("%s: %+v", name, f)
+			}
+			found[f.Check] = f.Status
+		}
+		want := map[bool]Status{true: OK, false: Unknown}[mounted]
+		for _, check := range []string{"hca-driver", "hca-present", "cgroup-rdma"} {
+			if found[check] != want {
+				t.Errorf("%s: %s is %s, want %s", name, check, found[check], want)
+			}
+		}
 	}
 }

@@ -121,6 +121,9 @@ func TestUnknownIsNoFault(t *testing.T) {
 		"a kubelet whose folder is not mounted": func(s *sick) {
 			s.kubelet.DevicePlugins, s.kubelet.NotSeen = false, true
 		},
+		"a kubelet elsewhere whose folder is not mounted": func(s *sick) {
+			s.kubelet.Root, s.kubelet.DevicePlugins, s.kubelet.PodResources, s.kubelet.NotSeen = "/var/lib/k0s/kubelet", false, false, true
+		},
 		"an image that is slow": func(s *sick) {
 			s.container().LibVerbs, s.container().Providers, s.container().Silent = false, nil, true
 		},

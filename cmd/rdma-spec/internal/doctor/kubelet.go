@@ -96,6 +96,9 @@ func kubeletAtRoot(v *View) []Finding {
 		if there, err := v.Exists("var/lib/kubelet/device-plugins/kubelet.sock"); there || err != nil {
 			return nil // a link or a mount leads there
 		}
+		if k.NotSeen {
+			return []Finding{k.notSeen("device-plugins")}
+		}
 		text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
 		return []Finding{wrong("kubelet", text, fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s", k.Root, kubeletRoot))}
 	})(v)
@@ -106,13 +109,20 @@ func kubeletDevicePlugins(k Kubelet) []Finding {
 	case k.DevicePlugins:
 		return nil
 	case k.NotSeen:
-		return []Finding{unknown("kubelet", fmt.Sprintf("%s/device-plugins cannot be seen from here: run the doctor on the node itself.", k.Root))}
+		return []Finding{k.notSeen("device-plugins")}
 	}
 	return []Finding{wrong("kubelet", fmt.Sprintf("%s/device-plugins/kubelet.sock does not exist.", k.Root), k.restart())}
 }
 
+// notSeen is the finding of a doctor in a container that one of the kubelet's folders is not mounted for.
+func (k Kubelet) notSeen(folder string) Finding {
+	return unknown("kubelet", fmt.Sprintf("%s/%s cannot be seen from here: run the doctor on the node itself.", k.Root, folder))
+}
+
 func kubeletPodResources(k Kubelet) []Finding {
 	switch {
+	case !k.PodResources && k.NotSeen:
+		return []Finding{k.notSeen("pod-resources")}
 	case !k.PodResources:
 		return []Finding{wrong("kubelet", fmt.Sprintf("%s/pod-resources/kubelet.sock does not exist.", k.Root), k.restart())}
 	case k.Error != "":

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -95,6 +96,22 @@ func (n *Node) Close() error { return n.tree.Close() }
 
 // Inventory returns the inventory of the node's HCAs, which is read once. One that does not answer is Unread.
 func (n *Node) Inventory() (*hca.Node, error) { return n.hcas() }
+
+// always are folders that every node has: a container sees one only if it is mounted there, and a copy has it if its maker saw it.
+var always = []string{"sys/bus", "sys/fs/cgroup"}
+
+// sees returns an error where the folder that has what matches a pattern cannot be seen.
+func (n *Node) sees(pattern string) error {
+	for _, folder := range always {
+		if !strings.HasPrefix(pattern, folder+"/") {
+			continue
+		}
+		if _, err := n.tree.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("/%s cannot be seen from here: run the doctor on the node itself", folder)
+		}
+	}
+	return nil
+}
 
 // Answer asks a question, once, however many checks want to know. No asker's patience ends it for the others.
 func (n *Node) Answer(q Question) Answer {
@@ -213,6 +230,9 @@ func (v *View) Read(name string) (string, error) {
 // Glob returns the names that match a pattern, sorted. The error means that a folder could not be listed.
 func (v *View) Glob(pattern string) ([]string, error) {
 	if err := v.declared(pattern); err != nil {
+		return nil, err
+	}
+	if err := v.node.sees(pattern); err != nil {
 		return nil, err
 	}
 	return v.node.tree.glob(pattern)

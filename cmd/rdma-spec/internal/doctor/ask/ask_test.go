@@ -169,6 +169,16 @@ func TestCRIOAndInstalledContainerd(t *testing.T) {
 	}
 }
 
+// A container sees CRI-O's socket, and not its configuration.
+func TestCRIOFromAContainer(t *testing.T) {
+	folder := root(t, aProcess(aNode(), 100, "/usr/bin/crio"))
+	critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.34.0", Root: folder, Path: "run/crio/crio.sock"})
+	got := answered[doctor.Runtimes](t, Runtimes(folder)).Runtimes
+	if len(got) != 1 || !got[0].Serves || got[0].Known || got[0].NRI.On {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestPlugin(t *testing.T) {
 	files := aProcess(aNode(), 200, "/usr/local/bin/nri-rdma (deleted)", "--config=/etc/my.yaml")
 	files = aProcess(files, 201, "/usr/local/bin/nri-rdma", "--validate")

@@ -47,6 +47,9 @@ func Kubelet(root string) doctor.Ask {
 		answer.DevicePlugins = isSocket(filepath.Join(folder, "device-plugins/kubelet.sock"))
 		_, err := os.Stat(filepath.Join(folder, "device-plugins"))
 		answer.NotSeen = errors.Is(err, fs.ErrNotExist)
+		if answer.NotSeen { // a container has the socket mounted at the usual place
+			socket = filepath.Join(root, "var/lib/kubelet/pod-resources/kubelet.sock")
+		}
 		answer.PodResources = isSocket(socket)
 		if answer.PodResources {
 			if err := allocatable(ctx, socket, &answer); err != nil {

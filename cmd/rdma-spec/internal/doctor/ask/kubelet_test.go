@@ -51,6 +51,15 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
+// A container of the plugin's has the socket at the usual place, wherever the kubelet has it, and nothing else of the kubelet's.
+func TestKubeletFromAContainer(t *testing.T) {
+	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet"))
+	socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
+	if got := answered[doctor.Kubelet](t, Kubelet(folder)); !got.NotSeen || !got.PodResources {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A platform's kubelet has the unit of the platform.
 func TestKubeletOfK3s(t *testing.T) {
 	files := aProcess(aNode(), 300, "/var/lib/rancher/k3s/data/current/bin/k3s-agent").With(hcatest.Files{"proc/300/cgroup": "0::/system.slice/k3s-agent.service\n"})

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -134,7 +135,9 @@ func (n *node) crio(ctx context.Context, p process.Process) doctor.Runtime {
 	r := doctor.Runtime{Name: "cri-o", PID: p.PID, Socket: crioSocket, Config: "/etc/crio/crio.conf"}
 	n.daemon(&r, p, []string{"crio.service"})
 	settings, err := configure.CRIO(n.root)
+	_, missing := os.Stat(filepath.Join(n.root, "etc"))
 	switch {
+	case errors.Is(missing, fs.ErrNotExist): // a container does not see its configuration
 	case err != nil:
 		r.ConfigError = err.Error()
 	default:
