@@ -132,8 +132,8 @@ func podWith(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, label string)
 	return p
 }
 
-// churn is how many pods start and end while the chart is upgraded again and again, and atOnce how many at a time. More than one presses on
-// a node's only CPU until a plugin answers too late, which is dropped.
+// churn is how many pods start and end while the chart is upgraded again and again, and atOnce how many at a time: on a node with one CPU,
+// more of them take longer each.
 var (
 	churn  = flag.Int("churn", 4, "how many pods to make while the DaemonSet is upgraded")
 	atOnce = flag.Int("at-once", 1, "how many of them at a time")
@@ -151,6 +151,7 @@ func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart strin
 		d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", values+strconv.Itoa(upgrades))
 		d.awaitRollout(t)
 		d.expectAnswers(t, "9798", "/readyz", "registered")
+		t.Logf("%d pods have said their limit", len(saidLimits(t)))
 		select {
 		case err := <-made:
 			if err != nil {
@@ -178,12 +179,22 @@ func makePods(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet) error
 	return making.Wait()
 }
 
+// saidLimits returns the logs of the pods that makePods has made so far.
+func saidLimits(t *testing.T) []string {
+	t.Helper()
+	logs, err := filepath.Glob("/var/log/pods/default_made-*/*/*.log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return logs
+}
+
 // expectUnlimited reads what the containers of all pods have said that makePods has made.
 func expectUnlimited(t *testing.T) {
 	t.Helper()
-	logs, err := filepath.Glob("/var/log/pods/default_made-*/*/*.log")
-	if err != nil || len(logs) != *churn {
-		t.Errorf("%d pods have the logs %q, %v; want one for each", *churn, logs, err)
+	logs := saidLimits(t)
+	if len(logs) != *churn {
+		t.Errorf("%d pods have the logs %q; want one for each", *churn, logs)
 	}
 	for _, file := range logs {
 		if text, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(text), " unlimited\n") {
