@@ -118,7 +118,7 @@ func TestFailedEditIsAWarning(t *testing.T) {
 			if len(warnings) != 1 {
 				t.Fatalf("%d warnings, want one:\n%s", len(warnings), p.log)
 			}
-			for _, want := range []string{"level=warning", "pod=ml/train-0", "container=main", `error="containerd did not answer within 300ms"`, "memlock is as the policy gives it", want, "--budget"} {
+			for _, want := range []string{"level=warning", "pod=ml/train-0", "container=main", `error="containerd did not answer within 300ms"`, "no CAP_IPC_LOCK", "memlock is as the policy gives it", want, "--budget"} {
 				if !strings.Contains(warnings[0], want) {
 					t.Errorf("the warning does not say %q: %s", want, warnings[0])
 				}

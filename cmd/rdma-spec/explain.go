@@ -179,7 +179,7 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 func (o explainOptions) policy() (p *policy.Policy, source string, err error) {
 	if o.config == "" && len(o.hcas) == 0 {
 		if current, err := inforce.Read(o.root); err == nil {
-			return current.Policy, fmt.Sprintf("%s, in force, from %s", current.Path, current.Source), nil
+			return current.Policy, judgedBy{File: current.Path, Source: current.Source}.String(), nil
 		}
 	}
 	return loadPolicy(o.config)

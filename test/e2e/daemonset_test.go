@@ -41,18 +41,13 @@ func TestClusterDaemonSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := joinKubelet(t, d.c)
-	t.Run("Helm", func(t *testing.T) {
-		t.Cleanup(func() { d.tell(t) })
-		testHelm(t, d, k)
-	})
-	t.Run("kubectl", func(t *testing.T) {
-		t.Cleanup(func() { d.tell(t) })
-		testKubectl(t, d, k, withNRI)
-	})
+	t.Run("Helm", func(t *testing.T) { testHelm(t, d, k) })
+	t.Run("kubectl", func(t *testing.T) { testKubectl(t, d, k, withNRI) })
 }
 
 // testKubectl installs the image of Containerfile, daemonset.yaml and its patches, on a node where NRI is off at first.
 func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI containerd.Options) {
+	t.Cleanup(func() { d.tell(t) })
 	withoutNRI := withNRI
 	withoutNRI.NoNRI = true
 	replaceContainerd(t, withoutNRI)

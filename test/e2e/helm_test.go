@@ -34,6 +34,7 @@ import (
 
 // testHelm installs the image and the chart of a release, and upgrades and removes them.
 func testHelm(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
+	t.Cleanup(func() { d.tell(t) })
 	chart, begin := released(t, "nri-rdma-*.tgz"), time.Now()
 	// The node's CPU is emulated, hence the budget.
 	notes := d.helm(t, "install", "nri-rdma", chart, "--create-namespace", "--set", "extraArgs={--budget="+budget+"},config.optIn.namespaces={default}")

@@ -25,9 +25,9 @@ type Kubelet struct {
 	Root string `json:"root,omitempty"` // its --root-dir
 	// DevicePlugins and PodResources say whether its sockets exist, below its root.
 	DevicePlugins bool `json:"devicePlugins"`
+	PodResources  bool `json:"podResources"`
 	// NotSeen means that not even the folder of the device plugins' socket is there: a container has it only if it is mounted.
-	NotSeen      bool `json:"notSeen,omitempty"`
-	PodResources bool `json:"podResources"`
+	NotSeen bool `json:"notSeen,omitempty"`
 	// Error is why the pod resources API does not answer.
 	Error string `json:"error,omitempty"`
 	// Allocatable counts the devices of each resource that it could give away, by the resource's name. A resource that device plugins or
@@ -116,7 +116,7 @@ func kubeletDevicePlugins(k Kubelet) []Finding {
 
 // notSeen is the finding of a doctor in a container that one of the kubelet's folders is not mounted for.
 func (k Kubelet) notSeen(folder string) Finding {
-	return unknown("kubelet", fmt.Sprintf("%s/%s cannot be seen from here: run the doctor on the node itself.", k.Root, folder))
+	return unknown("kubelet", fmt.Sprintf("%s/%s %s.", k.Root, folder, notFromHere))
 }
 
 func kubeletPodResources(k Kubelet) []Finding {

@@ -100,6 +100,9 @@ func (n *Node) Inventory() (*hca.Node, error) { return n.hcas() }
 // always are folders that every node has: a container sees one only if it is mounted there, and a copy has it if its maker saw it.
 var always = []string{"sys/bus", "sys/fs/cgroup"}
 
+// notFromHere ends the text of what is unknown because a container does not have it. kubectl-rdma knows it by its first words.
+const notFromHere = "cannot be seen from here: run the doctor on the node itself"
+
 // sees returns an error where the folder that has what matches a pattern cannot be seen.
 func (n *Node) sees(pattern string) error {
 	for _, folder := range always {
@@ -107,7 +110,7 @@ func (n *Node) sees(pattern string) error {
 			continue
 		}
 		if _, err := n.tree.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("/%s cannot be seen from here: run the doctor on the node itself", folder)
+			return fmt.Errorf("/%s %s", folder, notFromHere)
 		}
 	}
 	return nil
