@@ -120,16 +120,21 @@ func (p *Plugin) publishAll(ctx context.Context) {
 		case <-again.C:
 		}
 		current, write := p.inForce.Load(), p.Publisher.Keep
+		if current.policy.Missing() != nil {
+			continue
+		}
+		anew := p.anew.Swap(false)
 		switch {
-		case p.anew.Swap(false):
+		case anew:
 			write = p.Publisher.Write
 		case !p.Registered():
 			continue
 		}
-		if current.policy.Missing() != nil {
-			continue
+		err := write(current.policy, current.source)
+		if err != nil && anew {
+			p.anew.Store(true)
 		}
-		if err := write(current.policy, current.source); err != nil && p.throttle.due(err.Error()) {
+		if err != nil && p.throttle.due(err.Error()) {
 			p.Log.WithError(err).Warn("the policy in force cannot be written for rdma-spec: its status and repair need --config here")
 		}
 	}

@@ -39,6 +39,28 @@ func TestPolicyInForceIsPublished(t *testing.T) {
 	published("/etc/rdma-spec/config.yaml", "2Gi")
 }
 
+// A plugin that registers without a configuration takes another one's place as soon as it has one.
+func TestPolicyThatComesLateIsPublished(t *testing.T) {
+	root := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
+	former := &inforce.Writer{Root: root}
+	t.Cleanup(former.Close) // it still runs until then
+	must(t, former.Write(mustPolicy(t, "memlock: 3Gi"), "another plugin"))
+	synctest.Test(t, func(t *testing.T) {
+		p := New(Options{Inventory: inventory.New("/", 0, quiet()), Log: quiet(), Publisher: &inforce.Writer{Root: root}})
+		p.Use(nil, "a file", errors.New("it cannot be read"))
+		go p.publishAll(t.Context())
+		_, err := p.Synchronize(t.Context(), nil, nil)
+		must(t, err)
+		synctest.Wait()
+		p.Use(mustPolicy(t, "memlock: 1Gi"), "a file", nil)
+		synctest.Wait()
+	})
+	if got, err := inforce.Read(root); err != nil || got.Source != "a file" {
+		t.Errorf("in force is %+v, %v", got, err)
+	}
+}
+
 // A plugin publishes nothing before it is registered, since another one may be, and nothing while its configuration cannot be read.
 func TestPolicyIsNotPublished(t *testing.T) {
 	for name, test := range map[string]struct {

@@ -107,8 +107,10 @@ func (o collectOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 		_, err := stdout.Write(text.Bytes())
 		return err
 	}
-	if err := os.Chmod(o.output, 0o600); err != nil && !errors.Is(err, os.ErrNotExist) { // a file that is there keeps its mode
-		return fmt.Errorf("cannot write %s: %w", o.output, err)
+	if info, err := os.Stat(o.output); err == nil && info.Mode().IsRegular() { // a file that is there would keep its mode
+		if err := os.Chmod(o.output, 0o600); err != nil {
+			return fmt.Errorf("cannot write %s: %w", o.output, err)
+		}
 	}
 	return atomicfile.Write(o.output, text.Bytes(), 0o600)
 }

@@ -30,6 +30,22 @@ func collected(t *testing.T, root string, args ...string) (file string) {
 	return file
 }
 
+// What is no file is not written, and not changed either.
+func TestCollectIntoWhatIsNoFile(t *testing.T) {
+	folder := t.TempDir()
+	before, err := os.Stat(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := call("", "collect", "--root", hcatest.V100(t), "--output", folder); got.Status != 3 || !strings.Contains(got.Stderr, folder) {
+		t.Errorf("%+v", got)
+	}
+	after, err := os.Stat(folder)
+	if err != nil || after.Mode() != before.Mode() {
+		t.Errorf("the folder's mode was %v and is %v, %v", before.Mode(), after.Mode(), err)
+	}
+}
+
 // Whatever the node, devices says elsewhere what it says there.
 func TestCollectedDevices(t *testing.T) {
 	for name, node := range map[string]func(testing.TB) string{
@@ -160,8 +176,8 @@ func TestCollectLists(t *testing.T) {
 // status of an archive shows what it found on the node, where alone the runtimes and the policy in force can be asked.
 func TestCollectedStatus(t *testing.T) {
 	files := hcatest.V100Node().Files()
-	process(files, 1, "8388608 8388608", plain)
-	process(files, 2, "unlimited unlimited", ipcLocked)
+	addProcess(files, 1, "8388608 8388608", plain)
+	addProcess(files, 2, "unlimited unlimited", ipcLocked)
 	files["proc/1/environ"] = "SECRET=s3cr3t\x00"
 	good, low := holder(2, 1, "train-1", memlockOf(math.MaxUint64)), holder(1, 0, "train-0")
 	low.Spec.Process.Env = []string{"SECRET=s3cr3t"}

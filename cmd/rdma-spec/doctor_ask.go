@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/ask"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
@@ -84,7 +83,7 @@ func (o nodeOptions) seen(r runningContainer, judged bool) doctor.Container {
 	c := doctor.Container{
 		Namespace: r.Namespace, Pod: r.Pod, Name: r.Container, RDMA: true, State: string(r.State), Repair: o.command("repair", r.pod()),
 		IPCLock: r.IPCLock, AddsLock: slices.Contains(r.found.Spec.Bounding, spec.CapIPCLock), HostUsers: !r.UserNamespace,
-		AllDevices: r.AllDevices, HCAs: r.HCAs, ConnectionManager: holdsConnectionManager(r.found),
+		AllDevices: r.AllDevices, HCAs: r.HCAs,
 		GIDIndex: r.found.Spec.GIDIndex,
 	}
 	for _, problem := range r.Problems {
@@ -106,9 +105,4 @@ func (o nodeOptions) seen(r runningContainer, judged bool) doctor.Container {
 	}
 	ask.Sight(o.root, r.PID, max(o.patience, doctor.Patience), &c)
 	return c
-}
-
-// holdsConnectionManager reports whether a container has rdma_cm.
-func holdsConnectionManager(c cri.Container) bool {
-	return c.AllDevices || slices.ContainsFunc(c.Devices, func(d policy.Device) bool { return strings.HasSuffix(d.Path, "/rdma_cm") })
 }

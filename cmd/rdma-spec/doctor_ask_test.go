@@ -24,10 +24,10 @@ func TestDoctorOfContainers(t *testing.T) {
 	files, containers := mixedNode()
 	user := holder(18, 1, "user")
 	user.Spec.Process.Capabilities.Bounding = append(user.Spec.Process.Capabilities.Bounding, "CAP_IPC_LOCK")
-	process(files, 18, "8388608 8388608", plain)
+	addProcess(files, 18, "8388608 8388608", plain)
 	files["proc/18/status"] += "Uid:\t1000\t1000\t1000\t1000\n"
 	mounted := other(19, "mounted")
-	process(files, 19, "8388608 8388608", plain)
+	addProcess(files, 19, "8388608 8388608", plain)
 	files["proc/19/mountinfo"] = "31 30 0:5 /infiniband /dev/infiniband ro - devtmpfs udev rw\n"
 	file := config(t, mixedConfig)
 	for name, test := range map[string]struct {

@@ -27,7 +27,7 @@ func busyNode() (files hcatest.Files, containers []critest.Container) {
 		mounts += fmt.Sprintf("%d 30 0:%d /var/lib/kubelet/pods/%064x/volumes /var/run/some/place/%d rw,nosuid,relatime - tmpfs tmpfs rw,size=1024k\n", 40+i, i, i, i)
 	}
 	for n := 1; n <= 200; n++ {
-		process(files, n, "unlimited unlimited", ipcLocked)
+		addProcess(files, n, "unlimited unlimited", ipcLocked)
 		c := other(n, fmt.Sprintf("web-%d", n))
 		if n <= 80 {
 			c = holder(n, n%8, fmt.Sprintf("train-%d", n), memlockOf(math.MaxUint64))

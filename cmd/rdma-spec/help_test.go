@@ -73,7 +73,7 @@ func TestHelpIsPlainEnglish(t *testing.T) {
 // Every result for programs says which version it has.
 func TestEveryResultHasAnAPIVersion(t *testing.T) {
 	files := hcatest.V100Node().Files()
-	process(files, 1, "8388608 8388608", plain)
+	addProcess(files, 1, "8388608 8388608", plain)
 	root, file := files.Root(t), config(t, "{}")
 	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"))
 	node := " --root " + root + " --config " + file + " --runtime-endpoint " + runtime.Socket
@@ -147,7 +147,7 @@ func TestCompletion(t *testing.T) {
 // A program reads what verify and repair found.
 func TestStructuredResults(t *testing.T) {
 	files := hcatest.V100Node().Files()
-	process(files, 1, "8388608 8388608", plain)
+	addProcess(files, 1, "8388608 8388608", plain)
 	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"))
 	file := config(t, "memlock: 16Gi")
 	got := call("", "repair", "--dry-run", "-o", "json", "--config", file, "--root", files.Root(t), "--runtime-endpoint", runtime.Socket)

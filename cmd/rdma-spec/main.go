@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rdma-spec is the tool for administrators of RDMA nodes: it lists HCAs and running RDMA containers, repairs containers, explains what
-// the plugin nri-rdma does with a pod, checks its configuration, and writes base specs for runtimes without NRI.
+// Command rdma-spec is the tool for administrators of RDMA nodes: it sets nodes up, finds what is wrong with them, lists HCAs and running RDMA
+// containers, repairs containers, explains what the plugin nri-rdma does with a pod, and writes base specs and CDI files.
 //
 // Results go to stdout, everything else to stderr. The exit status is 0 when all is well, 1 when it found a problem, 2 for a wrong call,
 // and 3 when it could not look or could not do what it was asked for.
@@ -78,8 +78,9 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rdma-spec",
 		Short: "Give RDMA containers the memlock, IPC_LOCK and devices that they need",
-		Long: `rdma-spec shows the HCAs and the RDMA containers of a node, explains what the plugin nri-rdma
-does with a pod, and writes base specs for runtimes without NRI.
+		Long: `rdma-spec sets up nodes for RDMA containers, and finds what is wrong with them. It shows the
+HCAs and the RDMA containers of a node, explains what the plugin nri-rdma does with a pod, and
+writes base specs and CDI files for runtimes without NRI.
 
 Exit status: 0 if all is well, 1 if a problem was found, 2 for a wrong call, and 3 if
 rdma-spec could not look or could not do what it was asked for.`,

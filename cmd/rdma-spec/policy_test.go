@@ -21,7 +21,7 @@ import (
 func sixteenNode(t *testing.T) (root, socket string) {
 	t.Helper()
 	files := hcatest.V100Node().Files()
-	process(files, 1, "17179869184 17179869184", plain)
+	addProcess(files, 1, "17179869184 17179869184", plain)
 	root = files.Root(t)
 	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0", memlockOf(16<<30)))
 	return root, runtime.Socket

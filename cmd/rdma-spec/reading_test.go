@@ -20,7 +20,7 @@ import (
 
 // child adds another process of a container to a node's files.
 func child(files hcatest.Files, container, n int, memlock string) {
-	process(files, n, memlock, plain)
+	addProcess(files, n, memlock, plain)
 	files[fmt.Sprintf("proc/%d/cgroup", n)] = "0::/kubepods/" + containerID(container) + "\n"
 }
 
@@ -85,7 +85,7 @@ func TestStatusAndRepairAgree(t *testing.T) {
 // CRI-O's specs cannot be changed: status and repair both say that the pod must be recreated.
 func TestLowSpecThatCannotBeRaised(t *testing.T) {
 	files := hcatest.V100Node().Files()
-	process(files, 1, "unlimited unlimited", plain)
+	addProcess(files, 1, "unlimited unlimited", plain)
 	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, holder(1, 0, "low-spec", memlockOf(65536)))
 	node := []string{"--config", config(t, "{}"), "--root", files.Root(t), "--runtime-endpoint", runtime.Socket}
 	const problem = "its spec gives processes of an exec 64Ki, the policy gives unlimited: recreate the pod"

@@ -22,7 +22,7 @@ import (
 func nodeWithRuntimes(t *testing.T) (root string) {
 	t.Helper()
 	files := hcatest.V100Node().Files()
-	process(files, 1, "unlimited unlimited", ipcLocked)
+	addProcess(files, 1, "unlimited unlimited", ipcLocked)
 	root, err := os.MkdirTemp("", "node")
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestAdviceOnIPCLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	files := hcatest.V100Node().Files()
-	process(files, 1, "unlimited unlimited", plain)
+	addProcess(files, 1, "unlimited unlimited", plain)
 	root := files.Root(t)
 	usual := other(1, "").Spec.Process.Capabilities.Bounding
 	for name, test := range map[string]struct {

@@ -54,8 +54,8 @@ func memlockOf(bytes uint64) specs.POSIXRlimit {
 	return specs.POSIXRlimit{Type: "RLIMIT_MEMLOCK", Soft: bytes, Hard: bytes}
 }
 
-// process adds a process of a container to a node's files.
-func process(files hcatest.Files, n int, memlock string, capabilities string) {
+// addProcess adds a process of a container to a node's files.
+func addProcess(files hcatest.Files, n int, memlock string, capabilities string) {
 	at := fmt.Sprintf("proc/%d/", n)
 	files[at+"cgroup"] = "0::/kubepods/" + containerID(n) + "\n"
 	files[at+"limits"] = "Max locked memory         " + memlock + " bytes     \n"
@@ -70,7 +70,7 @@ func mixedNode() (root hcatest.Files, containers []critest.Container) {
 	files := hcatest.V100Node().Files()
 	add := func(c critest.Container, memlock, capabilities string) {
 		if memlock != "" {
-			process(files, c.PID, memlock, capabilities)
+			addProcess(files, c.PID, memlock, capabilities)
 		}
 		containers = append(containers, c)
 	}
@@ -160,7 +160,7 @@ func TestStatus(t *testing.T) {
 
 func TestStatusWhereAllIsWell(t *testing.T) {
 	files := hcatest.V100Node().Files()
-	process(files, 1, "unlimited unlimited", ipcLocked)
+	addProcess(files, 1, "unlimited unlimited", ipcLocked)
 	root := files.Root(t)
 	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, holder(1, 0, "train-0"))
 	file := config(t, "{}")
@@ -222,7 +222,7 @@ func TestFiveHundredContainers(t *testing.T) {
 	files, processes := hcatest.V100Node().Files(), &limitstest.Kernel{Table: map[int]*limitstest.Process{}}
 	var containers []critest.Container
 	for n := 1; n <= 500; n++ {
-		process(files, n, "unlimited unlimited", ipcLocked)
+		addProcess(files, n, "unlimited unlimited", ipcLocked)
 		processes.Table[n] = limitstest.NewProcess(containerID(n), spec.Unlimited)
 		c := holder(n, n%2, fmt.Sprintf("train-%d", n), memlockOf(math.MaxUint64))
 		for i := range 200 { // a spec as containerd writes it has 20 KB

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/process"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -173,6 +174,8 @@ func (s *surveyor) look(c cri.Container) (runningContainer, bool) {
 		names, known, silent = s.resources(c)
 		return names, known, silent
 	}
+	own, known := process.Process{PID: c.PID}.OwnNetwork(s.root)
+	c.HostNetwork = known && !own
 	d := s.policy.Decide(c.Container, s.node)
 	r.Signal, r.Evidence, r.Rule, r.Wanted = d.Signal, d.Evidence, d.Rule, d.Grant
 	for _, warning := range d.Warnings {

@@ -5,6 +5,8 @@ package main
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +20,35 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/await"
 )
+
+// A survey decides about a container of the host's network as the plugin does: where HCAs belong to one network namespace, only such a
+// container can open them.
+func TestSurveyKnowsTheNetwork(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	files["sys/module/ib_core/parameters/netns_mode"] = "N\n"
+	root := files.Root(t)
+	for pid, network := range map[string]string{"1": "net:[1]", "20": "net:[1]", "30": "net:[2]"} {
+		if err := os.MkdirAll(filepath.Join(root, "proc", pid, "ns"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(network, filepath.Join(root, "proc", pid, "ns/net")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := policy.FromText([]byte("inject: {namespaces: [ml]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := nodeOptions{root: root}
+	s := o.surveyor(p, limits.On(&limitstest.Kernel{}))
+	asking := policy.Container{Namespace: "ml", Pod: "asks", Name: "main", Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
+	for pid, injected := range map[int]bool{20: true, 30: false} {
+		r, _ := s.look(cri.Container{Container: asking, PID: pid})
+		if (r.State == stateRefused) == injected || injected && len(r.Wanted.Devices) == 0 {
+			t.Errorf("process %d: %s, %q: injected should be %t", pid, r.State, r.Problems, injected)
+		}
+	}
+}
 
 // A survey reads an HCA only to inject it, and then as its caller reads HCAs.
 func TestSurveyReadsNoHCA(t *testing.T) {

@@ -206,7 +206,7 @@ func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
 func nameOf(h hca.HCA) string { return h.Name }
 
 // problem returns why an HCA cannot be injected, "" if it can. Where the inventory is older than the last change of the node's devices, it
-// it asks the kernel, and no HCA, whether the HCA is still there.
+// asks the kernel, and no HCA, whether the HCA is still there.
 func (d *deciding) problem(node *hca.Node, h hca.HCA) string {
 	usable, err := h.Usable(false)
 	if err != nil {

@@ -6,7 +6,6 @@ package repair
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"slices"
 	"time"
@@ -87,12 +86,8 @@ func (s *storedSpec) parse(text []byte, ipcLock spec.IPCLock) error {
 	if err != nil {
 		return err
 	}
-	var has struct {
-		Linux struct {
-			Resources struct{ Memory struct{ Limit int64 } }
-		}
-	}
-	if err := json.Unmarshal(text, &has); err != nil {
+	limit, err := spec.MemoryLimit(text)
+	if err != nil {
 		return err
 	}
 	with, err := spec.Grant{IPCLock: ipcLock}.Apply(text, spec.BaseSets)
@@ -100,6 +95,6 @@ func (s *storedSpec) parse(text []byte, ipcLock spec.IPCLock) error {
 		return err
 	}
 	s.known, s.memlock, s.setsMemlock = true, memlock, sets
-	s.memoryLimit, s.lacksIPCLock = max(0, has.Linux.Resources.Memory.Limit), !bytes.Equal(text, with)
+	s.memoryLimit, s.lacksIPCLock = limit, !bytes.Equal(text, with)
 	return nil
 }

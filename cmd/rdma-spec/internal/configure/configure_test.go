@@ -62,8 +62,11 @@ func TestCRIONRI(t *testing.T) {
 		"off in crio.conf": {map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"}, ours},
 		"off before ours":  {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio.nri]\nenable_nri = false\n"}, ours},
 		"off after ours":   {map[string]string{"etc/crio/crio.conf.d/99-x.conf": "[crio.nri]\nenable_nri = false\n"}, "error: 99-x.conf says enable_nri = false, and CRI-O reads it after"},
-		"on after ours":    {map[string]string{"etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, ours},
-		"not TOML":         {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},
+		"off and on after ours": {
+			map[string]string{"etc/crio/crio.conf.d/98-x": "[crio.nri]\nenable_nri = false\n", "etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, ours,
+		},
+		"on after ours": {map[string]string{"etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, ours},
+		"not TOML":      {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := node(t, test.files)

@@ -25,35 +25,56 @@ type CRIOSettings struct {
 	Memlock   *spec.Limit // the soft limit in default_ulimits
 }
 
-// CRIO reads the files of the CRI-O below a root: crio.conf, and then all files of crio.conf.d in the order of their names. The last word
-// counts.
-func CRIO(root string) (CRIOSettings, error) {
-	folder := filepath.Join(root, "etc/crio")
+// nriOff are the settings of CRI-O's that turn NRI off, with the value that does.
+var nriOff = map[string]bool{"enable_nri": false, "nri_disable_connections": true}
+
+// crioFile is a file of CRI-O's configuration.
+type crioFile struct {
+	path string
+	tree map[string]any
+}
+
+// crioFiles returns the configuration of the CRI-O below a root in the order in which CRI-O reads it: crio.conf, and then all files of
+// crio.conf.d in the order of their names. The last word counts.
+func crioFiles(root string) (files []crioFile, err error) {
+	folder := filepath.Join(root, crioFolder)
 	entries, err := os.ReadDir(filepath.Join(folder, "crio.conf.d"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return CRIOSettings{}, fmt.Errorf("cannot read %s: %w", filepath.Join(folder, "crio.conf.d"), oserror.Reason(err))
+		return nil, fmt.Errorf("cannot read %s: %w", filepath.Join(folder, "crio.conf.d"), oserror.Reason(err))
 	}
-	files := []string{filepath.Join(folder, "crio.conf")}
+	paths := []string{filepath.Join(folder, "crio.conf")}
 	for _, entry := range entries {
 		if !entry.IsDir() {
-			files = append(files, filepath.Join(folder, "crio.conf.d", entry.Name()))
+			paths = append(paths, filepath.Join(folder, "crio.conf.d", entry.Name()))
 		}
 	}
-	var s CRIOSettings
-	off := map[string]bool{}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return CRIOSettings{}, fmt.Errorf("cannot read %s: %w", file, oserror.Reason(err))
+			return nil, fmt.Errorf("cannot read %s: %w", path, oserror.Reason(err))
 		}
 		tree, err := tomledit.Parse(text)
 		if err != nil {
-			return CRIOSettings{}, fmt.Errorf("%s: %w", file, err)
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		s.read(tree, off)
+		files = append(files, crioFile{path, tree})
+	}
+	return files, nil
+}
+
+// CRIO reads the files of the CRI-O below a root.
+func CRIO(root string) (CRIOSettings, error) {
+	files, err := crioFiles(root)
+	if err != nil {
+		return CRIOSettings{}, err
+	}
+	var s CRIOSettings
+	off := map[string]bool{}
+	for _, file := range files {
+		s.read(file.tree, off)
 	}
 	switch {
 	case off["enable_nri"]:
@@ -73,7 +94,7 @@ func (s *CRIOSettings) read(tree map[string]any, off map[string]bool) {
 	}
 	text(&s.Socket, "crio", "api", "listen")
 	text(&s.NRISocket, "crio", "nri", "nri_listen")
-	for key, value := range map[string]bool{"enable_nri": false, "nri_disable_connections": true} {
+	for key, value := range nriOff {
 		if said, isSaid := tomledit.Lookup(tree, "crio", "nri", key); isSaid {
 			off[key] = said == value
 		}

@@ -37,15 +37,13 @@ type Container struct {
 	Wanted   *Bytes   `json:"wanted,omitempty"`  // what the policy gives
 	Lacks    bool     `json:"lacks,omitempty"`   // it holds no HCA, and the policy gives some
 
-	User       int   `json:"user"`              // of its first process; -1 where it is unknown
-	IPCLock    *bool `json:"ipcLock,omitempty"` // it is effective in the first process
-	AddsLock   bool  `json:"addsLock"`          // the pod or the runtime adds it to the container
-	HostUsers  bool  `json:"hostUsers"`         // it is in the node's user namespace
-	AllDevices bool  `json:"allDevices"`
-	// HCAs are those that it holds, ConnectionManager says whether it holds rdma_cm.
-	HCAs              []string `json:"hcas,omitempty"`
-	ConnectionManager bool     `json:"connectionManager"`
-	GIDIndex          *int     `json:"gidIndex,omitempty"` // NCCL_IB_GID_INDEX, where its spec sets it
+	User       int      `json:"user"`              // of its first process; -1 where it is unknown
+	IPCLock    *bool    `json:"ipcLock,omitempty"` // it is effective in the first process
+	AddsLock   bool     `json:"addsLock"`          // the pod or the runtime adds it to the container
+	HostUsers  bool     `json:"hostUsers"`         // it is in the node's user namespace
+	AllDevices bool     `json:"allDevices"`
+	HCAs       []string `json:"hcas,omitempty"`     // those that it holds
+	GIDIndex   *int     `json:"gidIndex,omitempty"` // NCCL_IB_GID_INDEX, where its spec sets it
 
 	// What its first process sees. Seen is false where it could not be looked at.
 	Seen       bool     `json:"seen"`

@@ -111,7 +111,7 @@ func rebind(bus, device string) string {
 
 // boardReads is what tells boards apart.
 var boardReads = []string{
-	"sys/class/infiniband/*/board_id", "sys/bus/pci/devices/*/vendor", "sys/bus/pci/devices/*/device",
+	"sys/bus/pci/devices/*/vendor", "sys/bus/pci/devices/*/device",
 	"sys/bus/pci/devices/*/subsystem_vendor", "sys/bus/pci/devices/*/subsystem_device",
 }
 

@@ -19,7 +19,7 @@ func netnsChecks() []Check {
 		Messages: []string{"incorrect RDMA subsystem network namespace"},
 		Why: "In exclusive mode, an HCA works only in the network namespace that it was put into: all pods but those that rdma-cni or a " +
 			"DRA driver gives one are refused it. In shared mode, rdma-cni cannot give one to a pod.",
-		Reads: append([]string{"sys/module/ib_core/parameters/netns_mode", "etc/cni/net.d/*"}, rdmaCNIPrograms...),
+		Reads: append([]string{"etc/cni/net.d/*"}, rdmaCNIPrograms...),
 		Look:  netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns",

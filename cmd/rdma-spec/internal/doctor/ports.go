@@ -19,7 +19,7 @@ func portChecks() []Check {
 		Title:    "Each port that is turned on is ACTIVE.",
 		Messages: []string{"Port number 1 state is Down", "PORT_DOWN"},
 		Why:      "A port carries traffic only when it is ACTIVE.",
-		Reads:    []string{"sys/class/net/*/flags", "sys/class/infiniband/*/ports/*/sm_lid", "sys/bus/pci/devices/*/virtfn*"},
+		Reads:    []string{"sys/class/net/*/flags", "sys/bus/pci/devices/*/virtfn*"},
 		Needs:    []string{"hca-answers", "guid-valid"},
 		Look:     eachPort(portState),
 	}, {

@@ -41,7 +41,7 @@ const unlimited = Bytes(1<<64 - 1)
 func healthy() *sick {
 	trainer := Container{
 		Namespace: "ml", Pod: "train-0", Name: "worker", RDMA: true, State: "ok", Repair: "rdma-spec repair ml/train-0", Memlock: bytesOf(unlimited), Wanted: bytesOf(unlimited), User: 1000,
-		IPCLock: yes(true), AddsLock: true, HostUsers: true, HCAs: []string{"mlx5_0"}, ConnectionManager: true, Seen: true,
+		IPCLock: yes(true), AddsLock: true, HostUsers: true, HCAs: []string{"mlx5_0"}, Seen: true,
 		SharedMem: bytesOf(8 << 30), LibVerbs: true, Providers: []string{"mlx5", "rxe"},
 	}
 	other := trainer

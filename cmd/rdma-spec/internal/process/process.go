@@ -80,6 +80,14 @@ func (p Process) File(root, name string) string {
 	return filepath.Join(root, "proc", strconv.Itoa(p.PID), name)
 }
 
+// OwnNetwork reports whether the process is in another network namespace than the node's first process; known is false if that cannot be
+// read, as of a process that has ended.
+func (p Process) OwnNetwork(root string) (own, known bool) {
+	network, err := os.Readlink(p.File(root, "ns/net"))
+	first, errFirst := os.Readlink(Process{PID: 1}.File(root, "ns/net"))
+	return network != first, err == nil && errFirst == nil
+}
+
 // Unit returns the systemd unit of the process, "" where it has none.
 func (p Process) Unit(root string) string {
 	text, _ := os.ReadFile(p.File(root, "cgroup")) // without it, there is no unit

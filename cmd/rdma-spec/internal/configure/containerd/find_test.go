@@ -99,12 +99,15 @@ func TestChoose(t *testing.T) {
 // A program that does not answer as containerd does is one line, and no plan.
 func TestProgramsThatFail(t *testing.T) {
 	for name, test := range map[string]struct{ script, want string }{
-		"no version":            {"echo hello", "prints no version"},
-		"no dump":               {"[ $1 = --version ] && echo containerd x v2.4.2 || { echo 'noise'; echo 'containerd: failed to load TOML: line 3' >&2; exit 1; }", "config.toml: failed to load TOML: line 3: correct it first"},
-		"no TOML":               {"[ $1 = --version ] && echo containerd x v2.4.2 || echo '<html>'", "not TOML"},
-		"no configuration":      {"[ $1 = --version ] && echo containerd x v2.4.2 || true", "empty configuration"},
-		"no word":               {"[ $1 = --version ] && echo containerd x v2.4.2", "config.toml: exit status 1: correct it first"},
-		"a missing import":      {`[ $1 = --version ] && echo containerd x v2.4.2 || echo '[plugins]'`, "config.toml imports /nowhere/x.toml, which does not exist, and containerd does not start without it: correct it first"},
+		"no version":       {"echo hello", "prints no version"},
+		"no dump":          {"[ $1 = --version ] && echo containerd x v2.4.2 || { echo 'noise'; echo 'containerd: failed to load TOML: line 3' >&2; exit 1; }", "config.toml: failed to load TOML: line 3: correct it first"},
+		"no TOML":          {"[ $1 = --version ] && echo containerd x v2.4.2 || echo '<html>'", "not TOML"},
+		"no configuration": {"[ $1 = --version ] && echo containerd x v2.4.2 || true", "empty configuration"},
+		"no word":          {"[ $1 = --version ] && echo containerd x v2.4.2", "config.toml: exit status 1: correct it first"},
+		"a missing import": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo '[plugins]'`, "config.toml imports /nowhere/x.toml, which does not exist, and containerd does not start without it: correct it first"},
+		"CRI off, by its newest name": {
+			`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["io.containerd.cri.v1.runtime"]'`, "turns the plugin io.containerd.cri.v1.runtime off",
+		},
 		"CRI off":               {`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["cri"]'`, "turns the plugin cri off in disabled_plugins"},
 		"too old":               {"echo containerd x v1.7.6", "containerd 1.7.6 has no NRI that can set limits"},
 		"a change is not taken": {`[ $1 = --version ] && echo containerd x v2.4.2 || printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "containerd does not take the change: "},

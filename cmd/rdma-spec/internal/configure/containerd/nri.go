@@ -96,8 +96,7 @@ func (d Daemon) now(ctx context.Context) (map[string]any, error) {
 	}
 	disabled, _ := tree["disabled_plugins"].([]any) // containerd prints a list
 	for _, plugin := range disabled {
-		switch plugin {
-		case "nri", nriPlugin, "cri", "io.containerd.grpc.v1.cri":
+		if name, _ := plugin.(string); name == "nri" || name == nriPlugin || slices.Contains(criPlugins, name) {
 			return nil, fmt.Errorf("%s turns the plugin %v off in disabled_plugins: remove it there first, if Kubernetes is to use this containerd", d.File, plugin)
 		}
 	}

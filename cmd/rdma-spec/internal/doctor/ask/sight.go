@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,12 +26,9 @@ const imagePart = 6
 func Sight(root string, pid int, patience time.Duration, c *doctor.Container) {
 	p := process.Process{PID: pid}
 	c.User = user(root, p)
-	network, err := os.Readlink(p.File(root, "ns/net"))
-	first, errFirst := os.Readlink(filepath.Join(root, "proc/1/ns/net"))
-	if err != nil || errFirst != nil {
+	if c.OwnNetwork, c.Seen = p.OwnNetwork(root); !c.Seen {
 		return
 	}
-	c.Seen, c.OwnNetwork = true, network != first
 	if c.OwnNetwork {
 		c.Links = links(root, p)
 	}
