@@ -6,8 +6,10 @@
 package e2e
 
 import (
+	"bytes"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -34,11 +36,11 @@ func TestConfigure(t *testing.T) {
 		subtests      []subtest
 	}{
 		{version: "1.7.35", bare: "1.7/debian", subtests: []subtest{
-			{"All", testAll},
+			{"All", testAll(configureAll)},
 			{"Configurations", configurations("1.7/imports", "1.7/quoting", "1.7/version-1")},
 		}},
 		{version: "2.4.2", bare: "2.4/nri-off", subtests: []subtest{
-			{"All", testAll},
+			{"Readme", testAll(followReadme)},
 			{"DaemonThatDoesNotComeBack", testPutBack},
 			{"Configurations", configurations("2.4/crlf-imports", "2.4/version-1")},
 			{"HandMadeSpec", testHandMadeSpec},
@@ -53,41 +55,72 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// One command, and what it prints as next, make a bare node one whose RDMA containers transfer. --revert gives the node its files again.
-func testAll(t *testing.T, n *bareNode) {
-	before := nodeFiles(t)
-	expectMemlock(t, n.kept, kernelDefault)
+// What sets a node up, and what that prints as next, make a bare node one whose RDMA containers transfer. --revert gives the node its files
+// again.
+func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
+	return func(t *testing.T, n *bareNode) {
+		before := nodeFiles(t)
+		expectMemlock(t, n.kept, kernelDefault)
 
-	registered := strings.Count(readLog(pluginLog), "msg=registered")
-	_, next, status := call(t, "configure", "--all", "--restart")
-	if status != 0 {
-		t.Fatalf("rdma-spec configure --all --restart: exit status %d: %s", status, next)
-	}
-	for line := range strings.Lines(next) {
-		command, isNext := strings.CutPrefix(strings.TrimSpace(line), "rdma-spec: next: ")
-		if !isNext {
-			t.Fatalf("rdma-spec configure --all --restart says %s", next)
+		registered := strings.Count(readLog(pluginLog), "msg=registered")
+		next := setUp(t)
+		for line := range strings.Lines(next) {
+			command, isNext := strings.CutPrefix(strings.TrimSpace(line), "rdma-spec: next: ")
+			if !isNext {
+				t.Fatalf("what sets the node up says %s", next)
+			}
+			onNode(t, command)
 		}
-		onNode(t, command)
-	}
-	awaitRegisteredService(t, registered+1)
-	awaitCRI(t)
-	pair := runPod(t, containerd.Pod{})
-	server := runContainer(t, pair, containerd.Container{Name: "server", Devices: containerd.Verbs(0)})
-	client := runContainer(t, pair, containerd.Container{Name: "client", Devices: containerd.Verbs(0), User: 1000})
-	expectTransfer(t, server, client)
+		awaitRegisteredService(t, registered+1)
+		awaitCRI(t)
+		pair := runPod(t, containerd.Pod{})
+		server := runContainer(t, pair, containerd.Container{Name: "server", Devices: containerd.Verbs(0)})
+		client := runContainer(t, pair, containerd.Container{Name: "client", Devices: containerd.Verbs(0), User: 1000})
+		expectTransfer(t, server, client)
 
-	manage(t, "disable", "--now", "nri-rdma")
-	succeed(t, "configure", "--revert", "--restart")
-	if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {
-		t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
+		manage(t, "disable", "--now", "nri-rdma")
+		succeed(t, "configure", "--revert", "--restart")
+		if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {
+			t.Errorf("the node's files (-before configure +after --revert):\n%s", diff)
+		}
+		awaitCRI(t)
+		n.expectKept(t)
+		if connection, err := net.Dial("unix", containerd.NRISocket); err == nil {
+			_ = connection.Close() // nothing was sent
+			t.Error("NRI still serves")
+		}
 	}
-	awaitCRI(t)
-	n.expectKept(t)
-	if connection, err := net.Dial("unix", containerd.NRISocket); err == nil {
-		_ = connection.Close() // nothing was sent
-		t.Error("NRI still serves")
+}
+
+// configureAll sets the node up with one command.
+func configureAll(t *testing.T) (next string) {
+	t.Helper()
+	_, stderr, status := call(t, "configure", "--all", "--restart")
+	if status != 0 {
+		t.Fatalf("rdma-spec configure --all --restart: exit status %d: %s", status, stderr)
 	}
+	return stderr
+}
+
+// followReadme sets the node up as README.md says for one node. What is to be built has been built.
+func followReadme(t *testing.T) (next string) {
+	t.Helper()
+	_, section, _ := strings.Cut(deployFile(t, "../README.md"), "\n## Install it on one node\n")
+	_, commands, _ := strings.Cut(section, "\n```sh node\nmake build\n")
+	commands, _, found := strings.Cut(commands, "```\n")
+	if !found {
+		t.Fatal("README.md does not say how to install it on one node")
+	}
+	var said bytes.Buffer
+	follow := exec.CommandContext(t.Context(), "sh", "-ec", commands)
+	follow.Stderr = &said
+	if err := follow.Run(); err != nil {
+		t.Fatalf("README.md: %v: %s%s", err, commands, said.Bytes())
+	}
+	if err := os.Remove("/usr/local/bin/rdma-spec"); err != nil { // the only file that --revert leaves
+		t.Error(err)
+	}
+	return said.String()
 }
 
 // A plugin that has no index does no harm as long as NRI is off; with NRI on, CRI does not start because of it, and no check of the
