@@ -20,10 +20,10 @@ SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEver
 
 export CGO_ENABLED = 0
 
-.PHONY: help build arm64 image push release demo demo-picture node check test deps unit race mutations fuzz e2e kit churn critest bench lint clean
+.PHONY: help build arm64 image push release demo demo-picture node check test deps unit race mutations fuzz e2e kit churn critest bench bench-pods lint clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## static binaries of nri-rdma, rdma-spec and rdma-hook in bin/
 	go build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
@@ -162,6 +162,10 @@ bin/e2e.test:
 # BENCHFLAGS=-strict fails where a target is missed; -pairs and -batch say how much is measured.
 bench: ## what nri-rdma costs a node, beside other plugins (needs root)
 	go test -count=1 -v -timeout 30m -run '^TestSpeed$$' ./test/bench -args -speed $(BENCHFLAGS)
+
+PAIRS := 21
+bench-pods: bin/rdma-node bin/e2e.test build ## how many pods start in a second, with the plugin and without it, on the node
+	bin/rdma-node --timeout 1h --parts main -- $(E2E) -test.timeout 1h -test.run '^TestPodsPerSecond$$' -pod-pairs $(PAIRS)
 
 lint: $(LINTER) ## golangci-lint, with go vet in it
 	$(LINTER) run ./...

@@ -1,0 +1,81 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"flag"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+var podPairs = flag.Int("pod-pairs", 0, "measure how many pods start in a second, with and without the plugin, in so many pairs")
+
+// podsInTurn is how many pods a side starts in its turn.
+const podsInTurn = 5
+
+// TestPodsPerSecond prints how many pods a second containerd starts with the plugin, and without it. Both take turns, and each turn has
+// its ratio: the node's CPU is emulated, so the absolute rates say little.
+func TestPodsPerSecond(t *testing.T) {
+	if *podPairs == 0 {
+		t.Skip("takes minutes: make bench-pods")
+	}
+	for name, ctr := range map[string]containerd.Container{
+		"no RDMA":                         {},
+		"holds an HCA, and gets IPC_LOCK": {Devices: containerd.Verbs(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			podsPerSecond(t, ctr) // the first ones are slower
+			var with, without, ratios []float64
+			for i := range *podPairs {
+				measure := func(plugin bool) {
+					if !plugin {
+						without = append(without, podsPerSecond(t, ctr))
+						return
+					}
+					p := startPlugin(t, "{}")
+					with = append(with, podsPerSecond(t, ctr))
+					p.Stop()
+				}
+				first := i%2 == 0
+				measure(first)
+				measure(!first)
+				ratios = append(ratios, with[i]/without[i])
+			}
+			for _, values := range [][]float64{with, without, ratios} {
+				slices.Sort(values)
+			}
+			t.Logf("%d pairs of %d pods: with the plugin %.2f pods a second, without %.2f: ratio %.2f, quartiles %.2f to %.2f", *podPairs, podsInTurn,
+				with[*podPairs/2], without[*podPairs/2], ratios[*podPairs/2], ratios[*podPairs/4], ratios[*podPairs*3/4])
+			if best := ratios[*podPairs-1]; best < 0.9 {
+				t.Errorf("with the plugin, %.2f times as many pods start as without it, in the best of %d pairs", best, *podPairs)
+			}
+		})
+	}
+}
+
+// podsPerSecond starts pods of one container each, one after another, and removes them when the time is taken.
+func podsPerSecond(t *testing.T, ctr containerd.Container) float64 {
+	t.Helper()
+	started := make([]*containerd.Sandbox, podsInTurn)
+	began := time.Now()
+	for i := range started {
+		var err error
+		if started[i], err = ctrd.RunPod(within(t, patience), containerd.Pod{}); err != nil {
+			t.Fatal(err)
+		}
+		runContainer(t, started[i], ctr)
+	}
+	took := time.Since(began)
+	for _, pod := range started {
+		if err := pod.Remove(within(t, patience)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return podsInTurn / took.Seconds()
+}
