@@ -66,13 +66,13 @@ configuration, write /etc/rdma-spec/config.yaml with the defaults.`,
 
 func (o *configureOptions) plugin(service serviceOptions, launched bool) (c configured, err error) {
 	if o.restart && !o.revert {
-		return c, usageError{errors.New("--restart is for a container runtime: start the plugin with systemctl enable --now nri-rdma")}
+		return c, usageError{errors.New("--restart is for a container runtime: restart the plugin with systemctl restart nri-rdma")}
 	}
 	program, err := service.file()
 	if err != nil {
 		return c, err
 	}
-	c.feature, c.next = featurePlugin, []string{"systemctl daemon-reload", "systemctl enable --now nri-rdma"}
+	c.feature, c.next = featurePlugin, []string{"systemctl daemon-reload", "systemctl enable nri-rdma", "systemctl restart nri-rdma"}
 	if launched {
 		c.next = []string{"restart the container runtime"}
 		c.plan, err = configure.PluginLaunched(o.root, program)

@@ -85,7 +85,7 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 		if err := o.configureAll(cmd, "", serviceOptions{program: filepath.Join(root, "nri-rdma")}); err != nil {
 			t.Fatal(err)
 		}
-		want, restarts := "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable --now nri-rdma\n", 1
+		want, restarts := "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable nri-rdma\nrdma-spec: next: systemctl restart nri-rdma\n", 1
 		if !restart {
 			want, restarts = want+"rdma-spec: next: systemctl restart containerd.service\n", 0
 		}
@@ -104,7 +104,7 @@ func TestConfigureSaysThatItDoesNotRestart(t *testing.T) {
 		"handler runc --in-place":         said + restart,
 		"limits":                          said + "systemctl daemon-reload && " + restart,
 		"--all --program ROOT/nri-rdma":   said + restart,
-		"--all --program ROOT/newer-rdma": said + restart + "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable --now nri-rdma\n",
+		"--all --program ROOT/newer-rdma": said + restart + "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable nri-rdma\nrdma-spec: next: systemctl restart nri-rdma\n",
 	} {
 		t.Run(args, func(t *testing.T) {
 			root, _ := configureNode(t)

@@ -83,12 +83,12 @@ func TestConfigure(t *testing.T) {
 		"nri":      {"nri", "/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml", "next: systemctl restart containerd.service"},
 		"limits":   {"limits", "/etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf", "next: systemctl daemon-reload"},
 		"handler":  {"handler runc --in-place", "/etc/containerd/rdma-spec-runc.json /etc/containerd/conf.d/90-rdma-spec-handler-runc.toml /etc/containerd/config.toml", "next: systemctl restart"},
-		"plugin":   {"plugin --program ROOT/nri-rdma", "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service", "next: systemctl enable --now nri-rdma"},
+		"plugin":   {"plugin --program ROOT/nri-rdma", "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service", "next: systemctl restart nri-rdma"},
 		"launched": {"plugin --launched --program ROOT/nri-rdma", "/etc/rdma-spec/config.yaml /opt/nri/plugins/90-rdma", "next: restart the container runtime"},
 		"all": {
 			"--all --program ROOT/nri-rdma",
 			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service /etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml",
-			"next: systemctl enable --now nri-rdma",
+			"next: systemctl restart nri-rdma",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
