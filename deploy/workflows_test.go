@@ -6,6 +6,7 @@ package deploy_test
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,7 +23,10 @@ func TestWorkflows(t *testing.T) {
 	for _, file := range files {
 		var workflow struct {
 			Permissions map[string]string
-			Jobs        map[string]struct{ Steps []struct{ Run string } }
+			Jobs        map[string]struct {
+				Uses  string // another of the workflows
+				Steps []struct{ Run string }
+			}
 		}
 		if err := yaml.Unmarshal([]byte(read(t, file)), &workflow); err != nil {
 			t.Errorf("%s: %v", file, err)
@@ -31,6 +35,12 @@ func TestWorkflows(t *testing.T) {
 			t.Errorf("%s says nothing of permissions, or has no jobs", file)
 		}
 		for name, job := range workflow.Jobs {
+			if job.Uses != "" {
+				if !slices.Contains(files, filepath.Join(root, job.Uses)) {
+					t.Errorf("%s: job %s uses %s, which does not exist", file, name, job.Uses)
+				}
+				continue
+			}
 			var commands strings.Builder
 			for _, step := range job.Steps {
 				commands.WriteString(step.Run + "\n")

@@ -18,8 +18,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/packages"
 )
 
-// writeAll writes everything that a release has: the image, an archive and packages for each architecture, the chart, daemonset.yaml with
-// the release's image, the bill of materials, and the checksums of all of them.
+// writeAll writes everything that a release has: the image, an archive and packages for each architecture, the chart, daemonset.yaml and its
+// patches with the release's image, the bill of materials, and the checksums of all of them.
 func (r *release) writeAll() error {
 	if err := os.RemoveAll(r.output); err != nil {
 		return err
@@ -34,8 +34,17 @@ func (r *release) writeAll() error {
 	if err := r.writeImage(); err != nil {
 		return err
 	}
+	manifests, err := chart.DaemonSets(r.root, repository+":"+r.tag)
+	if err != nil {
+		return err
+	}
+	for name, text := range manifests {
+		if err := r.write(name, []byte(text)); err != nil {
+			return err
+		}
+	}
 	for _, arch := range architectures {
-		if err := r.writeArchive(arch.name); err != nil {
+		if err := r.writeArchive(arch.name, manifests); err != nil {
 			return err
 		}
 		for _, format := range packages.Formats {
@@ -47,18 +56,11 @@ func (r *release) writeAll() error {
 	if _, err := chart.Package(r.root, r.output, r.version, r.tag, r.date); err != nil {
 		return err
 	}
-	manifest, err := chart.DaemonSet(r.root, repository+":"+r.tag)
-	if err != nil {
-		return err
-	}
-	if err := r.write("daemonset.yaml", []byte(manifest)); err != nil {
-		return err
-	}
 	return r.writeSums()
 }
 
-// writeArchive writes the programs and the files for an installation by hand.
-func (r *release) writeArchive(arch string) error {
+// writeArchive writes the programs, the documentation, and the files for an installation by hand.
+func (r *release) writeArchive(arch string, manifests map[string]string) error {
 	top := fmt.Sprintf("rdma-spec_%s_linux_%s", r.version, arch)
 	var files []bundle.File
 	for _, f := range r.programs[arch] {
@@ -71,14 +73,19 @@ func (r *release) writeArchive(arch string) error {
 		}
 		files = append(files, f)
 	}
-	for _, folder := range []string{"admission", "containerd", "examples", "kubectl", "npd", "systemd"} {
-		all, err := bundle.Folder(filepath.Join(r.root, "deploy", folder))
+	for name, text := range manifests {
+		files = append(files, bundle.File{Name: top + "/deploy/" + name, Mode: 0o644, Content: []byte(text)})
+	}
+	for _, folder := range []string{
+		"docs", "deploy/admission", "deploy/containerd", "deploy/examples", "deploy/grafana", "deploy/kubectl", "deploy/npd", "deploy/prometheus", "deploy/systemd",
+	} {
+		all, err := bundle.Folder(filepath.Join(r.root, folder))
 		if err != nil {
 			return err
 		}
 		for _, f := range all {
 			if !strings.HasSuffix(f.Name, ".go") {
-				f.Name = top + "/deploy/" + folder + "/" + f.Name
+				f.Name = top + "/" + folder + "/" + f.Name
 				files = append(files, f)
 			}
 		}

@@ -62,6 +62,33 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
+// TestScrapeJob checks that the job for Prometheus finds the ports of the plain manifest. Debian's promtool knows no Kubernetes.
+func TestScrapeJob(t *testing.T) {
+	job := read(t, "deploy/prometheus/scrape.yaml")
+	var scrape struct {
+		Jobs []struct {
+			Relabel []struct{ Regex, Action string } `json:"relabel_configs"`
+		} `json:"scrape_configs"`
+	}
+	if err := yaml.Unmarshal([]byte(job), &scrape); err != nil {
+		t.Fatal(err)
+	}
+	keep := scrape.Jobs[0].Relabel[0]
+	kept := regexp.MustCompile("^(?:" + keep.Regex + ")$")
+	var ports []string
+	for _, file := range []string{"deploy/daemonset.yaml", "deploy/daemonset-validator.yaml"} {
+		for _, port := range regexp.MustCompile(`(?:- name: (\w+)\n +containerPort:|- containerPort: \d+\n +name: (\w+))`).FindAllStringSubmatch(read(t, file), -1) {
+			ports = append(ports, port[1]+port[2])
+		}
+	}
+	if keep.Action != "keep" || len(ports) != 2 || slices.ContainsFunc(ports, func(port string) bool { return !kept.MatchString(port) }) {
+		t.Errorf("of the ports %q, the job takes those that match %s", ports, keep.Regex)
+	}
+	if namespace := "names: [rdma-spec]"; !strings.Contains(job, namespace) || !strings.Contains(read(t, "deploy/daemonset.yaml"), "\n  namespace: rdma-spec\n") {
+		t.Errorf("the job and the manifest are not for the same namespace")
+	}
+}
+
 // TestAlerts runs promtool's unit tests of the alerts, and checks that each alert fires in one of them.
 func TestAlerts(t *testing.T) {
 	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {

@@ -230,6 +230,18 @@ func TestNRIFolderIsMade(t *testing.T) {
 	}
 }
 
+// TestPullSecretsReachPods: a pod gets the secrets of its service account only when it is created, so a secret that is set later would
+// reach none of the pods that cannot pull the image.
+func TestPullSecretsReachPods(t *testing.T) {
+	manifests, err := render(t, "{imagePullSecrets: [{name: mine}]}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(manifests["daemonset.yaml"], "      imagePullSecrets:\n        - name: mine\n") {
+		t.Errorf("the pods do not have the secret:\n%s", manifests["daemonset.yaml"])
+	}
+}
+
 // TestBusyNodeStaysReady: during an update the DaemonSet's controller deletes an old pod that is not ready at once, although the new one is
 // not ready yet. So a node where programs wait for the CPU must not make its plugin unready.
 func TestBusyNodeStaysReady(t *testing.T) {

@@ -98,14 +98,21 @@ func Plain(root string) (map[string]string, error) {
 	return texts, nil
 }
 
-// DaemonSet returns daemonset.yaml with another image.
-func DaemonSet(root, image string) (string, error) {
+// DaemonSets returns daemonset.yaml and its patches with another image, by their names.
+func DaemonSets(root, image string) (map[string]string, error) {
 	texts, err := Plain(root)
-	own := "image: rdma-spec:devel\n"
-	if err == nil && strings.Count(texts["daemonset.yaml"], own) != 1 {
-		err = fmt.Errorf("daemonset.yaml does not have %q once", own)
+	if err != nil {
+		return nil, err
 	}
-	return strings.Replace(texts["daemonset.yaml"], own, "image: "+image+"\n", 1), err
+	const own = "image: rdma-spec:devel\n"
+	if strings.Count(texts["daemonset.yaml"], own) != 1 {
+		return nil, fmt.Errorf("daemonset.yaml does not have %q once", own)
+	}
+	maps.DeleteFunc(texts, func(name, _ string) bool { return !strings.HasPrefix(name, "daemonset") })
+	for name, text := range texts {
+		texts[name] = strings.ReplaceAll(text, own, "image: "+image+"\n")
+	}
+	return texts, nil
 }
 
 // withHead puts what a plain file has before a marker, the comments for its readers, before a text.

@@ -128,7 +128,7 @@ func TestSchemaRejects(t *testing.T) {
 		"{admission: {require: {apiVersion: v1}}}", "{runtimeClass: {handler: ''}}", "{podMonitor: {interval: often}}", "{podMonitor: {labels: {a: 1}}}",
 		"{networkPolicy: {namespaces: monitoring}}", "{configureNRI: {enabled: true}}", "{nodeFeatureDiscovery: {labels: []}}",
 		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}", "{maxSurge: 0}", "{maxSurge: 0%}", "{maxSurge: 101%}", "{maxSurge: half}",
-		"{extraArgs: [validate]}", "{tolerations: {}}", "{seLinuxType: 'x y'}", "{resources: {cpu: 1}}", "{nodeSelector: {a: true}}",
+		"{extraArgs: [validate]}", "{extraArgs: ['--http=:1']}", "{extraArgs: [--name=other]}", "{extraArgs: [--budget]}", "{tolerations: {}}", "{seLinuxType: 'x y'}", "{resources: {cpu: 1}}", "{nodeSelector: {a: true}}",
 	} {
 		if _, err := render(t, values); err == nil {
 			t.Errorf("the schema accepts %s", values)

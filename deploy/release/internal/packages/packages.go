@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/goreleaser/nfpm/v2"
@@ -68,7 +69,8 @@ func Write(o Options, format, folder string) (string, error) {
 	if err := info.Validate(); err != nil {
 		return "", err
 	}
-	name := packager.ConventionalFileName(info)
+	// A pre-release has a tilde, so that it sorts before the release. Forges rename files with a tilde, and the checksums would not fit.
+	name := strings.ReplaceAll(packager.ConventionalFileName(info), "~", "-")
 	out, err := os.Create(filepath.Join(folder, name))
 	if err != nil {
 		return "", err
