@@ -24,7 +24,8 @@ func recorded(c policy.Container, ctr *api.Container, grant spec.Grant) repair.C
 	return repair.Container{Container: c, ID: ctr.GetId(), Sandbox: ctr.GetPodSandboxId(), Memlock: memlock}
 }
 
-// listed returns what repair records of the containers that the runtime lists.
+// listed returns what repair records of the containers that the runtime lists. A container without a sandbox is left out: its namespace and
+// annotations are unknown. containerd lists no sandbox that it could not load.
 func listed(pods []*api.PodSandbox, containers []*api.Container) []repair.Container {
 	byID := make(map[string]*api.PodSandbox, len(pods))
 	for _, pod := range pods {
@@ -32,7 +33,9 @@ func listed(pods []*api.PodSandbox, containers []*api.Container) []repair.Contai
 	}
 	list := make([]repair.Container, 0, len(containers))
 	for _, ctr := range containers {
-		list = append(list, recorded(containerOf(byID[ctr.GetPodSandboxId()], ctr), ctr, spec.Grant{}))
+		if pod, known := byID[ctr.GetPodSandboxId()]; known {
+			list = append(list, recorded(containerOf(pod, ctr), ctr, spec.Grant{}))
+		}
 	}
 	return list
 }

@@ -122,6 +122,14 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
+// Nothing is decided about a container whose pod is unknown.
+func TestListedWithoutASandbox(t *testing.T) {
+	got := listed([]*api.PodSandbox{{Id: "pod-a", Namespace: "ml"}}, []*api.Container{existing("a"), existing("b")})
+	if len(got) != 1 || got[0].ID != limitstest.ID("a") || got[0].Namespace != "ml" {
+		t.Errorf("recorded: %+v", got)
+	}
+}
+
 // A container whose edit failed when it was created is counted, and gets CAP_IPC_LOCK later.
 func TestFailedEditIsTriedAgain(t *testing.T) {
 	root := hcatest.V100(t)

@@ -15,9 +15,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/net/netutil"
 
 	"github.com/rdma-spec/rdma-spec/plugin"
 )
+
+// connectionsMost bounds the memory that connections take: 20 KB each.
+const connectionsMost = 500
 
 // serveHTTP serves what monitoring asks for at an address, until stop.
 func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) (stop func(), err error) {
@@ -31,7 +35,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ..
 	}
 	server := newServer(p, log, more...)
 	go func() {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(netutil.LimitListener(listener, connectionsMost)); !errors.Is(err, http.ErrServerClosed) {
 			log.WithError(err).Error("metrics are no longer served")
 		}
 	}()
@@ -62,7 +66,10 @@ func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Coll
 	}
 	mux.HandleFunc("GET /healthz", answer(p.Alive, "alive"))
 	mux.HandleFunc("GET /readyz", answer(p.Ready, "registered"))
-	return &http.Server{Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	return &http.Server{
+		Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 4 << 10, // Go's default of 1 MiB, on a few hundred connections, is more memory than the plugin may have
+	}
 }
 
 // newRegistry registers the metrics of the plugin, of the process, and more.

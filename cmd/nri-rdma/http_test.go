@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,6 +120,28 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A header that never ends is not kept.
+func TestHeadersAreBounded(t *testing.T) {
+	p := plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", 0, silent()), Log: silent()})
+	served := httptest.NewUnstartedServer(nil)
+	served.Config = newServer(p, silent())
+	served.Start()
+	defer served.Close()
+	conn, err := net.Dial("tcp", served.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }() // its answer was wanted
+	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nEndless: "+strings.Repeat("x", 16<<10)); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || answer.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Fatalf("%v, %v", answer, err)
+	}
+	_ = answer.Body.Close() // its status was wanted
 }
 
 // TestNotReadyWithoutNumbers: registered, but without /sys/dev every container would look like one without RDMA devices.

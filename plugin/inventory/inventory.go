@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -211,13 +213,20 @@ func (i *Inventory) relist(node *hca.Node, stamp time.Time) map[string]*known {
 	return asked
 }
 
-// answer keeps what was read of an HCA, unless that was another HCA already.
+// answer keeps what was read of an HCA, unless that was another HCA already. An HCA that answers for a port with an error, as while its
+// firmware recovers, counts as one that does not answer: otherwise a container that asks for all HCAs would get one less.
 func (i *Inventory) answer(k *known, h hca.HCA) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	late, logged := k.late, k.logged
 	k.asked, k.late, k.logged = false, false, false
 	if h.Place != k.place {
+		return
+	}
+	if k.answered && portUnread(h) && !portUnread(k.hca) {
+		if k.logged = true; !logged {
+			i.log.WithField("hca", h.Name).Warn("the HCA answers with an error: its last good answer still counts; see the kernel's log: " + strings.Join(h.Problems, "; "))
+		}
 		return
 	}
 	k.hca, k.since, k.answered = h, time.Now(), true
@@ -227,6 +236,11 @@ func (i *Inventory) answer(k *known, h hca.HCA) {
 	if late {
 		i.publish()
 	}
+}
+
+// portUnread reports whether the state of some port could not be read.
+func portUnread(h hca.HCA) bool {
+	return slices.ContainsFunc(h.Ports, func(p hca.Port) bool { return p.State == "" })
 }
 
 // logSilent logs each HCA that does not answer, once.

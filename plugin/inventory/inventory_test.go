@@ -123,6 +123,32 @@ func states(t *testing.T, i *Inventory) map[string]string {
 	return all
 }
 
+// TestErrorIsNoAnswer: a port whose state cannot be read for a while is not a port that is down.
+func TestErrorIsNoAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i, f, hook := of(t, "mlx5_0")
+		follow(t, i, f)
+		synctest.Wait()
+		f.set(func(f *fake) { f.state = "" })
+		time.Sleep(3 * every)
+		if got := states(t, i)["mlx5_0"]; got != "ACTIVE" {
+			t.Errorf("while it answers with an error, its state is %q", got)
+		}
+		if age := time.Since(i.known["mlx5_0"].since); age < 2*every {
+			t.Errorf("its answer is said to be %s old", age)
+		}
+		f.set(func(f *fake) { f.state = "DOWN" })
+		time.Sleep(2 * every)
+		if got := states(t, i)["mlx5_0"]; got != "DOWN" {
+			t.Errorf("then it is %q", got)
+		}
+		want := []string{"warning mlx5_0 the HCA answers with an error", "info mlx5_0 the HCA answers again"}
+		if diff := cmp.Diff(want, lines(hook)); diff != "" {
+			t.Errorf("log (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // TestSickHCA: an HCA that does not answer holds up no other, is asked once, and is named once.
 func TestSickHCA(t *testing.T) {
 	for name, test := range map[string]struct {

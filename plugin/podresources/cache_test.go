@@ -59,6 +59,31 @@ func TestAnswersAreForgotten(t *testing.T) {
 	})
 }
 
+// A pod's author decides how many containers it has. An answer about very many takes much memory, and is not kept.
+func TestLargeAnswersAreNotKept(t *testing.T) {
+	for count, asked := range map[int]int64{keptContainers: 1, keptContainers + 1: 2} {
+		containers := map[string][]string{}
+		for i := range count {
+			containers[fmt.Sprint("c", i)] = []string{"rdma/a"}
+		}
+		synctest.Test(t, func(t *testing.T) {
+			listener := bufconn.Listen(1 << 16)
+			k := &kubelet{get: knows(pod("ml", "trainer", containers))}
+			serveOn(t, listener, k)
+			c := New(Options{})
+			c.dial = listener.DialContext
+			for range 2 {
+				if names, known, err := c.Names("sandbox", "ml", "trainer", "c0"); err != nil || !known || len(names) != 1 {
+					t.Fatalf("%v, %t, %v", names, known, err)
+				}
+			}
+			if got := k.gets.Load(); int64(got) != asked {
+				t.Errorf("%d containers: the kubelet was asked %d times, want %d", count, got, asked)
+			}
+		})
+	}
+}
+
 // Clients share neither a breaker nor answers: failures that a pass over all containers sees keep no container's creation from asking.
 func TestClientsShareNothing(t *testing.T) {
 	trainer := knows(pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}}))

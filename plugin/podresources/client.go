@@ -32,8 +32,10 @@ const (
 	defaultBudget = 300 * time.Millisecond
 	// keptFor is how long an answer is kept: long enough for the containers of a pod to be created one after the other.
 	keptFor = 2 * time.Minute
-	// keptMost bounds how many answers are kept.
-	keptMost = 1024
+	// keptMost bounds how many answers are kept, each of at most so many containers. The author of a pod decides how many it has; for one
+	// that has more, the kubelet is asked each time.
+	keptMost       = 1024
+	keptContainers = 64
 )
 
 // Options are what a Client is made of. Socket must be given.
@@ -101,7 +103,7 @@ func (c *Client) ofPod(sandbox, namespace, pod string) (answer, error) {
 	}
 	joined, err, _ := c.flights.Do(sandbox, func() (any, error) {
 		a, err := c.lookUp(namespace, pod)
-		if err == nil {
+		if err == nil && len(a) <= keptContainers {
 			c.answers.Add(sandbox, a, keptFor)
 		}
 		return a, err

@@ -48,9 +48,14 @@ func (e *edits) forget(grants map[string]spec.Grant) {
 // still lack it.
 func (r *Repair) finishEdits(ctx context.Context, found *findings, unfinished map[string]spec.Grant) (lacking int) {
 	done, specs := map[string]spec.Grant{}, r.specs()
-	for _, f := range found.containers {
-		id := f.id.String()
-		if grant, tried := unfinished[id]; tried && !f.asks && f.wants().IPCLock == spec.IPCLockNo {
+	withdrawn := found.withdrawn
+	for _, f := range found.containers { // the kubelet has been asked since
+		if f.noIPCLock() {
+			withdrawn = append(withdrawn, f.id.String())
+		}
+	}
+	for _, id := range withdrawn {
+		if grant, tried := unfinished[id]; tried {
 			done[id] = grant
 			delete(unfinished, id)
 		}

@@ -23,9 +23,10 @@ const forgetEvery = 10 * time.Minute
 // findings are what a pass has found.
 type findings struct {
 	containers []*finding
-	hidden     error // why processes cannot be seen
-	unasked    bool  // the kubelet answers, and was not asked about all containers
-	starting   bool  // some process may still get its limits
+	hidden     error    // why processes cannot be seen
+	unasked    bool     // the kubelet answers, and was not asked about all containers
+	starting   bool     // some process may still get its limits
+	withdrawn  []string // containers that the policy gives no CAP_IPC_LOCK, by ID, if edits are unfinished
 }
 
 // finding is a container that the policy gives memlock or CAP_IPC_LOCK, or may give some.
@@ -49,6 +50,9 @@ func (f *finding) wants() spec.Grant {
 func (f *finding) wantsSomething() bool {
 	return f.wants().Memlock != 0 || f.wants().IPCLock != spec.IPCLockNo
 }
+
+// noIPCLock reports whether the policy gives the container no CAP_IPC_LOCK, whatever the kubelet answers.
+func (f *finding) noIPCLock() bool { return !f.asks && f.wants().IPCLock == spec.IPCLockNo }
 
 // state is what is remembered of a container from one pass to the next.
 type state struct {
@@ -82,8 +86,9 @@ func (s *state) staysLow(r Reading, want spec.Limit, now time.Time) bool {
 	return stays
 }
 
-// look decides about every container, and compares those that the policy gives something.
-func (r *Repair) look(ctx context.Context, p *policy.Policy, all []*recorded) *findings {
+// look decides about every container, and compares those that the policy gives something. Of the unfinished edits, it finds those that the
+// policy has withdrawn.
+func (r *Repair) look(ctx context.Context, p *policy.Policy, all []*recorded, unfinished map[string]spec.Grant) *findings {
 	found := &findings{hidden: r.Limits.Visible()}
 	r.forgetOthers(all)
 	node := r.Node
@@ -101,6 +106,9 @@ func (r *Repair) look(ctx context.Context, p *policy.Policy, all []*recorded) *f
 		f = finding{recorded: e, Container: c}
 		if decide(&f); f.asks || f.wantsSomething() {
 			found.containers = append(found.containers, new(f))
+		}
+		if len(unfinished) > 0 && f.noIPCLock() {
+			found.withdrawn = append(found.withdrawn, e.id.String())
 		}
 	}
 	slices.SortFunc(found.containers, inOrder)

@@ -198,7 +198,7 @@ func (r *Repair) pass(ctx context.Context) time.Duration {
 		r.readProcesses(&findings{hidden: r.Limits.Visible()}, all) // the record forgets ended containers
 		return forgetEvery
 	}
-	found := r.look(ctx, p, all)
+	found := r.look(ctx, p, all, unfinished)
 	if ctx.Err() != nil || r.policy.Load() != p { // then another pass is due
 		return idle
 	}

@@ -184,6 +184,7 @@ func TestUnfinishedEditsThatChangeNothing(t *testing.T) {
 	}{
 		"all capabilities dropped":    {spec.IPCLockUnlessDropped, "{}", true},
 		"the policy gives none later": {spec.IPCLockYes, "ipcLock: false", false},
+		"nor memlock":                 {spec.IPCLockYes, "optIn: {devices: false}", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
