@@ -173,7 +173,7 @@ func TestFoldersThatAreNotMounted(t *testing.T) {
 			found[f.Check] = f.Status
 		}
 		want := map[bool]Status{true: OK, false: Unknown}[mounted]
-		for _, check := range []string{"hca-driver", "hca-present", "cgroup-rdma"} {
+		for _, check := range []string{"hca-driver", "hca-present", "cgroup-rdma", "pcie-link", "gpu-direct", "acs", "gpu-hca-distance"} {
 			if found[check] != want {
 				t.Errorf("%s: %s is %s, want %s", name, check, found[check], want)
 			}

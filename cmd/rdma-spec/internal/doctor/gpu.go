@@ -48,15 +48,18 @@ func gpuChecks() []Check {
 }
 
 // gpus returns the PCI addresses of the GPUs that the node's own driver uses. Those that a virtual machine has do not count.
-func gpus(v *View) []string {
-	devices, _ := v.Glob(pciDevices + "*")
+func gpus(v *View) ([]string, error) {
+	devices, err := v.Glob(pciDevices + "*")
+	if err != nil {
+		return nil, err
+	}
 	return slices.DeleteFunc(mapped(devices, path.Base), func(address string) bool {
 		if !strings.HasPrefix(attribute(v, pciDevices+address+"/class"), "0x03") {
 			return true
 		}
 		driver, _ := v.Readlink(pciDevices + address + "/driver")
 		return path.Base(driver) != "nvidia" && path.Base(driver) != "amdgpu"
-	})
+	}), nil
 }
 
 func mapped(names []string, by func(string) string) []string {
@@ -74,8 +77,10 @@ func gpuNode(v *View) ([]string, []hca.HCA, []Finding) {
 		return nil, nil, nothing
 	}
 	hcas := slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool { return h.PCI == "" })
-	found := gpus(v)
+	found, err := gpus(v)
 	switch {
+	case err != nil:
+		return nil, nil, []Finding{unknown("", fmt.Sprintf("The GPUs cannot be listed: %v.", err))}
 	case len(found) == 0:
 		return nil, nil, notApplied("The node has no GPU.")
 	case len(hcas) == 0:

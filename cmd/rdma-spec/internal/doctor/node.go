@@ -103,10 +103,10 @@ var always = []string{"sys/bus", "sys/fs/cgroup"}
 // notFromHere ends the text of what is unknown because a container does not have it. kubectl-rdma knows it by its first words.
 const notFromHere = "cannot be seen from here: run the doctor on the node itself"
 
-// sees returns an error where the folder that has what matches a pattern cannot be seen.
-func (n *Node) sees(pattern string) error {
+// sees returns an error where the folder that has a file, or what matches a pattern, cannot be seen.
+func (n *Node) sees(name string) error {
 	for _, folder := range always {
-		if !strings.HasPrefix(pattern, folder+"/") {
+		if !strings.HasPrefix(name, folder+"/") {
 			continue
 		}
 		if _, err := n.tree.Stat(folder); errors.Is(err, fs.ErrNotExist) {
@@ -233,9 +233,6 @@ func (v *View) Read(name string) (string, error) {
 // Glob returns the names that match a pattern, sorted. The error means that a folder could not be listed.
 func (v *View) Glob(pattern string) ([]string, error) {
 	if err := v.declared(pattern); err != nil {
-		return nil, err
-	}
-	if err := v.node.sees(pattern); err != nil {
 		return nil, err
 	}
 	return v.node.tree.glob(pattern)

@@ -95,7 +95,7 @@ func nriOn(r Runtime, all []Runtime) []Finding {
 	case drops: // NRI would not help: runtime-rlimits says so
 		return nil
 	case !r.Known:
-		return []Finding{unknown(r.object(), "Its effective configuration is unknown.")}
+		return []Finding{r.unknown()}
 	case r.NRI.On:
 		return nil
 	}

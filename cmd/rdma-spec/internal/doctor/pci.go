@@ -39,6 +39,9 @@ func slowLink(v *View, h hca.HCA) []Finding {
 	if h.Function != hca.FunctionPhysical || h.PCI == "" {
 		return nil
 	}
+	if _, err := v.Exists(pciDevices + h.PCI); err != nil {
+		return []Finding{unknown(object(h), fmt.Sprintf("Its PCIe link is unknown: %v.", err))}
+	}
 	var lacks []string
 	for _, kind := range []string{"speed", "width"} {
 		current := attribute(v, pciDevices+h.PCI+"/current_link_"+kind)

@@ -47,6 +47,7 @@ type Runtime struct {
 
 	Config         string    `json:"config,omitempty"`      // the file
 	ConfigError    string    `json:"configError,omitempty"` // why the runtime cannot load it
+	NotSeen        bool      `json:"notSeen,omitempty"`     // a container does not have the file, or the program that reads it
 	Known          bool      `json:"known"`                 // the effective configuration is known: what follows is from it
 	CRIDisabled    bool      `json:"criDisabled,omitempty"` // as in a containerd that is Docker's
 	DefaultHandler string    `json:"defaultHandler,omitempty"`
@@ -66,6 +67,14 @@ func (b *Bytes) low() bool { return b != nil && spec.Limit(*b) <= kernelDefault 
 func (b *Bytes) String() string { return spec.Limit(*b).String() }
 
 // object names a runtime in findings.
+// unknown is the finding where the effective configuration is not known.
+func (r Runtime) unknown() Finding {
+	if r.NotSeen {
+		return unknown(r.object(), "Its effective configuration "+notFromHere+".")
+	}
+	return unknown(r.object(), "Its effective configuration is unknown.")
+}
+
 func (r Runtime) object() string { return "runtime " + cmp.Or(r.Socket, r.Config, r.Name) }
 
 // forPods returns the runtimes that Kubernetes could use: those that run and, where none serves CRI, those that are installed.

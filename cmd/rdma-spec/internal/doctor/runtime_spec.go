@@ -27,7 +27,7 @@ type Handler struct {
 func eachHandler(look func(r Runtime, h Handler, all []Runtime) []Finding) func(*View) []Finding {
 	return eachRuntime(func(_ *View, r Runtime, all []Runtime) (found []Finding) {
 		if !r.Known && r.ConfigError == "" {
-			return []Finding{unknown(r.object(), "Its effective configuration is unknown.")}
+			return []Finding{r.unknown()}
 		}
 		for _, h := range r.Handlers {
 			found = append(found, look(r, h, all)...)

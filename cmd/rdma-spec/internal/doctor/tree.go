@@ -26,11 +26,11 @@ const (
 // errUndeclared means that a check reads what it does not say that it reads, so that collect would not copy it.
 var errUndeclared = errors.New("the check does not declare that it reads this")
 
-// declared fails for a name or a pattern that the check does not declare.
+// declared fails for a name or a pattern that the check does not declare, and for one that cannot be seen.
 func (v *View) declared(name string) error {
 	for _, pattern := range slices.Concat(v.check.Reads, Inventory) {
 		if ok, err := path.Match(pattern, name); ok && err == nil {
-			return nil
+			return v.node.sees(name)
 		}
 	}
 	return v.refuse(name)

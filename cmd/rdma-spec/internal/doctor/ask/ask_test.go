@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -169,13 +170,15 @@ func TestCRIOAndInstalledContainerd(t *testing.T) {
 	}
 }
 
-// A container sees CRI-O's socket, and not its configuration.
-func TestCRIOFromAContainer(t *testing.T) {
-	folder := root(t, aProcess(aNode(), 100, "/usr/bin/crio"))
-	critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.34.0", Root: folder, Path: "run/crio/crio.sock"})
-	got := answered[doctor.Runtimes](t, Runtimes(folder)).Runtimes
-	if len(got) != 1 || !got[0].Serves || got[0].Known || got[0].NRI.On {
-		t.Errorf("%+v", got)
+// A container sees a runtime's socket, and neither its configuration nor its program.
+func TestRuntimesFromAContainer(t *testing.T) {
+	for program, socket := range map[string]string{"/usr/bin/crio": "run/crio/crio.sock", "/usr/bin/containerd": "run/containerd/containerd.sock"} {
+		folder := root(t, aProcess(aNode(), 100, program))
+		critest.Serve(t, critest.Options{Name: path.Base(program), Version: "1.34.0", Root: folder, Path: socket})
+		got := answered[doctor.Runtimes](t, Runtimes(folder)).Runtimes
+		if len(got) != 1 || !got[0].Serves || got[0].Known || !got[0].NotSeen || got[0].NRI.On {
+			t.Errorf("%s: %+v", program, got)
+		}
 	}
 }
 

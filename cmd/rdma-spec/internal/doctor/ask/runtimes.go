@@ -97,7 +97,9 @@ func (n *node) runs(d containerd.Daemon, left *[]process.Process) (process.Proce
 func (n *node) containerd(ctx context.Context, d containerd.Daemon, p process.Process) doctor.Runtime {
 	r := doctor.Runtime{Name: nameContainerd, PID: p.PID, Config: n.onNode(d.File)}
 	if p.Exe != "" && !strings.HasSuffix(p.Exe, process.Deleted) {
-		d.Program = containerd.Binary(filepath.Join(n.root, p.Exe))
+		program := filepath.Join(n.root, p.Exe)
+		_, missing := os.Stat(program)
+		d.Program, r.NotSeen = containerd.Binary(program), errors.Is(missing, fs.ErrNotExist)
 	}
 	n.daemon(&r, p, d.Units)
 	settings, err := d.Settings(ctx)
@@ -137,7 +139,8 @@ func (n *node) crio(ctx context.Context, p process.Process) doctor.Runtime {
 	settings, err := configure.CRIO(n.root)
 	_, missing := os.Stat(filepath.Join(n.root, "etc"))
 	switch {
-	case errors.Is(missing, fs.ErrNotExist): // a container does not see its configuration
+	case errors.Is(missing, fs.ErrNotExist):
+		r.NotSeen = true
 	case err != nil:
 		r.ConfigError = err.Error()
 	default:
