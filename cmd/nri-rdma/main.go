@@ -35,9 +35,6 @@ var version = "devel"
 // mostBudget leaves a plugin time to answer before NRI's request timeout of 2 s, after which it would be dropped.
 const mostBudget = 1500 * time.Millisecond
 
-// defaultConfig is read if it exists and no other configuration is named.
-const defaultConfig = "/etc/rdma-spec/config.yaml"
-
 // exitWrongCall is the exit status of a wrong call, sysexits.h's EX_USAGE. It is not 2, with which Go ends a program that panics.
 const exitWrongCall = 64
 
@@ -93,7 +90,7 @@ func parseFlags(args []string) (options, error) {
 	var o options
 	f := pflag.NewFlagSet("nri-rdma", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default "+defaultConfig+" if it exists, else what the runtime hands over, else the built-in defaults")
+	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default "+policy.ConfigFile+" if it exists, else what the runtime hands over, else the built-in defaults")
 	f.StringVar(&o.name, "name", "", "the plugin's `NAME`, as pods name it in required-plugins.noderesource.dev; by default rdma, with --validate rdma-validator")
 	f.StringVar(&o.index, "index", "90", "the plugin's index, two digits; plugins that inject devices need a lower one")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
@@ -176,7 +173,7 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	defer log.Info("nri-rdma stopped")
 	config := policy.File{Path: o.config}
 	if o.config == "" {
-		config = policy.File{Path: defaultConfig, Optional: true}
+		config = policy.File{Path: policy.ConfigFile, Optional: true}
 	}
 	use := func(loaded *policy.Policy, err error) { p.Use(loaded, config.Path, err) }
 	if loaded, err := config.Read(); loaded != nil || err != nil {

@@ -18,9 +18,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// defaultConfig is the plugin's configuration file, unless it is given another.
-const defaultConfig = "/etc/rdma-spec/config.yaml"
-
 func newConfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -36,7 +33,7 @@ func newConfigCommand() *cobra.Command {
 		Use:   "check [FILE|-]",
 		Short: "Find the problems of a configuration",
 		Long: `Check a configuration as the plugin does when it reads one. Without FILE, check
-` + defaultConfig + `; - is standard input. Each problem is one line with the path of
+` + policy.ConfigFile + `; - is standard input. Each problem is one line with the path of
 the key.
 
 A rule that can never match, because an earlier rule matches all its containers, is a problem
@@ -49,7 +46,7 @@ The exit status is 1 if the configuration has a problem, and 3 if it cannot be r
   rdma-spec config check - < config.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return checkConfig(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmp.Or(named(args), defaultConfig), format.format)
+			return checkConfig(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmp.Or(named(args), policy.ConfigFile), format.format)
 		},
 	}
 	format = addFormatFlag(check, formatText, formatJSON, formatYAML)
@@ -57,7 +54,7 @@ The exit status is 1 if the configuration has a problem, and 3 if it cannot be r
 		Use:   "show [FILE|-]",
 		Short: "Print a configuration with its defaults",
 		Long: `Print a configuration as YAML, with every default filled in. Without FILE, print
-` + defaultConfig + `, or the defaults if that does not exist; - is standard input.`,
+` + policy.ConfigFile + `, or the defaults if that does not exist; - is standard input.`,
 		Example: `  rdma-spec config show
   rdma-spec config show config.yaml`,
 		Args: cobra.MaximumNArgs(1),
@@ -97,7 +94,7 @@ const (
 
 // loadPolicy reads a configuration file, else the default one if it exists, else takes the defaults; source names what was read.
 func loadPolicy(file string) (p *policy.Policy, source string, err error) {
-	source = cmp.Or(file, defaultConfig)
+	source = cmp.Or(file, policy.ConfigFile)
 	p, err = policy.Load(source)
 	if file == "" && errors.Is(err, fs.ErrNotExist) {
 		p, err = policy.New(policy.Default())

@@ -59,7 +59,7 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST`, YAML or JSON; - for standard input")
-	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default the policy in force on this node, else "+defaultConfig+", else the built-in defaults")
+	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default the policy in force on this node, else "+policy.ConfigFile+", else the built-in defaults")
 	f.StringSliceVar(&o.hcas, "hca", nil, "explain for a node with HCAs of these `NAMES`, all ACTIVE, instead of this node")
 	f.StringSliceVar(&o.assume, "assume-devices", nil, "assume that resources that match these `GLOBS` bring verbs devices, and others none; claim/NAME is for DRA claims")
 	addRootFlag(f, &o.root, "the node's HCAs")

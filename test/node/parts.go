@@ -151,7 +151,10 @@ func (r recipeBook) hasten(ctx context.Context, parts PartSet, log io.Writer) er
 	if err != nil || machine != "tcg" {
 		return err
 	}
-	if err := ensure(ctx, r.cache, r.uml(), log); err != nil {
+	switch err := ensure(ctx, r.cache, r.uml(), log); {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
 		fmt.Fprintf(log, "rdma-node: %v. The node is emulated instead, which takes longer\n", err)
 	}
 	return nil

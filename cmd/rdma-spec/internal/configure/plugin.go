@@ -14,6 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/deploy/systemd"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
 // Where the plugin and what belongs to it are.
@@ -21,7 +22,6 @@ const (
 	pluginProgram  = "usr/local/bin/nri-rdma"
 	pluginUnit     = "etc/systemd/system/nri-rdma.service"
 	pluginLaunched = "opt/nri/plugins/90-rdma"
-	pluginConfig   = "etc/rdma-spec/config.yaml"
 )
 
 const pluginDefaults = `# The configuration of nri-rdma. Every key that is left out has its default: see docs/configuration.md.
@@ -56,7 +56,7 @@ func pluginFiles(root, program, to string) (change.Plan, error) {
 		return nil, fmt.Errorf("cannot read %s: %w", program, oserror.Reason(err))
 	}
 	plan := change.Plan{{Path: filepath.Join(root, to), Content: content, Mode: 0o755}}
-	config := filepath.Join(root, pluginConfig)
+	config := filepath.Join(root, policy.ConfigFile)
 	if _, err := os.Stat(config); errors.Is(err, fs.ErrNotExist) {
 		plan = append(change.Plan{{Path: config, Content: []byte(pluginDefaults)}}, plan...)
 	}
@@ -65,7 +65,7 @@ func pluginFiles(root, program, to string) (change.Plan, error) {
 
 // OfService reports whether a file of the node below a root belongs to the plugin's service, and not to a container runtime.
 func OfService(root, path string) bool {
-	return slices.ContainsFunc([]string{pluginProgram, pluginUnit, pluginConfig}, func(name string) bool { return path == filepath.Join(root, name) })
+	return slices.ContainsFunc([]string{pluginProgram, pluginUnit, policy.ConfigFile}, func(name string) bool { return path == filepath.Join(root, name) })
 }
 
 // PluginDisabled reports an error where the plugin's unit is one of the files that are about to be removed, and is enabled: systemd would

@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	pluginName   = "nri-rdma"
-	pluginConfig = "/etc/rdma-spec/config.yaml"
+	pluginName = "nri-rdma"
 	// launchedFolder has the plugins that a runtime launches.
 	launchedFolder = "opt/nri/plugins"
 	// largestConfig bounds a configuration that is read.
@@ -99,7 +98,7 @@ func config(root string, p process.Process) (name, problem string) {
 	name = p.Flag("--config")
 	named := name != ""
 	if !named {
-		name = pluginConfig
+		name = policy.ConfigFile
 	}
 	files, err := os.OpenRoot(p.File(root, "root"))
 	if err != nil {
