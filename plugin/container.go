@@ -5,9 +5,9 @@ package plugin
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/containerd/nri/pkg/api"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -33,7 +33,7 @@ func containerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 		RuntimeHandler: pod.GetRuntimeHandler(),
 		Annotations:    policy.Annotations(pod.GetAnnotations(), ctr.GetName()),
 		HostNetwork:    hostNetwork(pod.GetLinux().GetNamespaces()),
-		AllDevices:     allDevicesAllowed(ctr.GetLinux().GetResources().GetDevices()),
+		AllDevices:     policy.AllDevices(deviceRules(ctr)),
 		MemoryLimit:    ctr.GetLinux().GetResources().GetMemory().GetLimit().GetValue(),
 	}
 	for _, d := range ctr.GetLinux().GetDevices() {
@@ -47,19 +47,14 @@ func hostNetwork(namespaces []*api.LinuxNamespace) bool {
 	return len(namespaces) > 0 && !slices.ContainsFunc(namespaces, func(n *api.LinuxNamespace) bool { return n.GetType() == "network" })
 }
 
-// allDevicesAllowed reports whether the last device cgroup rule for all devices allows them, as in a privileged container.
-func allDevicesAllowed(rules []*api.LinuxDeviceCgroup) bool {
-	allowed := false
-	for _, r := range rules {
-		everyType := r.GetType() == "" || r.GetType() == "a"
-		if everyType && wildcard(r.GetMajor()) && wildcard(r.GetMinor()) && strings.Contains(r.GetAccess(), "rw") {
-			allowed = r.GetAllow()
-		}
+// deviceRules returns the rules of a container's device cgroup.
+func deviceRules(ctr *api.Container) []specs.LinuxDeviceCgroup {
+	var rules []specs.LinuxDeviceCgroup
+	for _, r := range ctr.GetLinux().GetResources().GetDevices() {
+		rules = append(rules, specs.LinuxDeviceCgroup{Allow: r.GetAllow(), Type: r.GetType(), Major: r.GetMajor().Get(), Minor: r.GetMinor().Get(), Access: r.GetAccess()})
 	}
-	return allowed
+	return rules
 }
-
-func wildcard(n *api.OptionalInt64) bool { return n == nil || n.GetValue() < 0 }
 
 // reportedMemlock returns the RLIMIT_MEMLOCK that the runtime reports of a container; known is false if it reports none:
 // runtimes do from containerd 2.3 and CRI-O 1.36 on.

@@ -60,3 +60,14 @@ func TestHostNetwork(t *testing.T) {
 		}
 	}
 }
+
+func TestPrivilegedIsSeen(t *testing.T) {
+	all := &api.LinuxDeviceCgroup{Allow: true, Type: "a", Major: api.Int64(-1), Access: "rwm"}
+	one := &api.LinuxDeviceCgroup{Allow: true, Type: "c", Major: api.Int64(231), Minor: api.Int64(192), Access: "rwm"}
+	for want, rules := range map[bool][]*api.LinuxDeviceCgroup{true: {one, all}, false: {one, {Type: "a", Access: "rwm"}, one}} {
+		ctr := &api.Container{Linux: &api.LinuxContainer{Resources: &api.LinuxResources{Devices: rules}}}
+		if got := containerOf(pod, ctr).AllDevices; got != want {
+			t.Errorf("%v: %t, want %t", rules, got, want)
+		}
+	}
+}

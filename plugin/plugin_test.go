@@ -222,30 +222,6 @@ func TestDevicesReachTheRuntime(t *testing.T) {
 	}
 }
 
-func TestPrivilegedIsSeen(t *testing.T) {
-	all := &api.LinuxDeviceCgroup{Allow: true, Access: "rwm"}
-	none := &api.LinuxDeviceCgroup{Allow: false, Access: "rwm"}
-	one := &api.LinuxDeviceCgroup{Allow: true, Type: "c", Major: api.Int64(231), Minor: api.Int64(192), Access: "rwm"}
-	anyMinor := &api.LinuxDeviceCgroup{Allow: true, Type: "c", Major: api.Int64(231), Access: "rwm"}
-	for _, test := range []struct {
-		name  string
-		rules []*api.LinuxDeviceCgroup
-		want  bool
-	}{
-		{"no rules", nil, false},
-		{"privileged", []*api.LinuxDeviceCgroup{all}, true},
-		{"ordinary", []*api.LinuxDeviceCgroup{none, one}, false},
-		{"a whole major", []*api.LinuxDeviceCgroup{none, anyMinor}, false},
-		{"allowed last", []*api.LinuxDeviceCgroup{none, one, all}, true},
-		{"denied last", []*api.LinuxDeviceCgroup{all, none}, false},
-		{"written with -1", []*api.LinuxDeviceCgroup{{Allow: true, Type: "a", Major: api.Int64(-1), Minor: api.Int64(-1), Access: "rwm"}}, true},
-	} {
-		if got := allDevicesAllowed(test.rules); got != test.want {
-			t.Errorf("%s: %v, want %v", test.name, got, test.want)
-		}
-	}
-}
-
 func TestRuntimesThatAreTooOldAreRefused(t *testing.T) {
 	race.SkipHangUp(t)
 	for _, test := range []struct {

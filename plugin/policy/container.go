@@ -4,8 +4,10 @@
 package policy
 
 import (
+	"strings"
 	"sync"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -35,6 +37,18 @@ type Device struct {
 	Path         string
 	Type         string // c, b, u or p
 	Major, Minor int64
+}
+
+// AllDevices reports whether the last rule of a device cgroup for all devices allows them, as in a privileged container.
+func AllDevices(rules []specs.LinuxDeviceCgroup) bool {
+	allowed := false
+	every := func(n *int64) bool { return n == nil || *n < 0 }
+	for _, r := range rules {
+		if (r.Type == "" || r.Type == "a") && every(r.Major) && every(r.Minor) && strings.Contains(r.Access, "rw") {
+			allowed = r.Allow
+		}
+	}
+	return allowed
 }
 
 // Node is what a decision depends on of the node.

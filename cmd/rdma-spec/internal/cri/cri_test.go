@@ -113,30 +113,6 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-func TestPrivilegedIsSeen(t *testing.T) {
-	minus, major, minor := int64(-1), int64(231), int64(192)
-	all := specs.LinuxDeviceCgroup{Allow: true, Access: "rwm"}
-	none := specs.LinuxDeviceCgroup{Allow: false, Access: "rwm"}
-	one := specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Minor: &minor, Access: "rwm"}
-	anyMinor := specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &major, Access: "rwm"}
-	for name, test := range map[string]struct {
-		rules []specs.LinuxDeviceCgroup
-		want  bool
-	}{
-		"no rules":        {nil, false},
-		"privileged":      {[]specs.LinuxDeviceCgroup{all}, true},
-		"ordinary":        {[]specs.LinuxDeviceCgroup{none, one}, false},
-		"a whole major":   {[]specs.LinuxDeviceCgroup{none, anyMinor}, false},
-		"allowed last":    {[]specs.LinuxDeviceCgroup{none, one, all}, true},
-		"denied last":     {[]specs.LinuxDeviceCgroup{all, none}, false},
-		"written with -1": {[]specs.LinuxDeviceCgroup{{Allow: true, Type: "a", Major: &minus, Minor: &minus, Access: "rwm"}}, true},
-	} {
-		if got := allDevicesAllowed(test.rules); got != test.want {
-			t.Errorf("%s: %v, want %v", name, got, test.want)
-		}
-	}
-}
-
 // FuzzVerboseStatus: of a status that is refused, nothing of the spec is known; what a runtime writes from the types of the OCI runtime
 // spec is read as it was meant.
 func FuzzVerboseStatus(f *testing.F) {

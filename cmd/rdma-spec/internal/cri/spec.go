@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -78,7 +77,7 @@ func (c *Container) read(info map[string]string) error {
 		return errors.New("the runtime's verbose status has no runtimeSpec, which names the container's devices")
 	}
 	process, linux := said.RuntimeSpec.Process, said.RuntimeSpec.Linux
-	c.AllDevices = allDevicesAllowed(linux.Resources.Devices)
+	c.AllDevices = policy.AllDevices(linux.Resources.Devices)
 	c.MemoryLimit = linux.Resources.Memory.Limit
 	for _, d := range linux.Devices {
 		c.Devices = append(c.Devices, policy.Device{Path: d.Path, Type: d.Type, Major: d.Major, Minor: d.Minor})
@@ -92,17 +91,3 @@ func (c *Container) read(info map[string]string) error {
 	c.Spec.GIDIndex = process.GIDIndex.number
 	return nil
 }
-
-// allDevicesAllowed reports whether the last device cgroup rule for all devices allows them, as in a privileged container.
-func allDevicesAllowed(rules []specs.LinuxDeviceCgroup) bool {
-	allowed := false
-	for _, r := range rules {
-		everyType := r.Type == "" || r.Type == "a"
-		if everyType && wildcard(r.Major) && wildcard(r.Minor) && strings.Contains(r.Access, "rw") {
-			allowed = r.Allow
-		}
-	}
-	return allowed
-}
-
-func wildcard(n *int64) bool { return n == nil || *n < 0 }
