@@ -8,38 +8,9 @@ import (
 	"fmt"
 
 	"github.com/containerd/nri/pkg/api"
-	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 )
-
-// requirement is the runtime's version that a plugin needs.
-type requirement struct {
-	from   map[string]string // the first version that meets it, by runtime
-	defect string            // of earlier versions
-	remedy string            // other than an upgrade; "" if there is none
-}
-
-// adjusting is the requirement of a plugin that adjusts: NRI passes rlimits on to the container. Earlier runtimes drop them silently.
-var adjusting = requirement{
-	from:   map[string]string{"containerd": "1.7.7", "cri-o": "1.29.0"},
-	defect: "drops the rlimits that NRI plugins set, silently",
-	remedy: ", or use rdma-spec generate instead of the plugin",
-}
-
-// validating is the requirement of a validator: NRI asks plugins to validate adjustments.
-var validating = requirement{
-	from:   map[string]string{"containerd": "2.2.0", "cri-o": "1.34.0"},
-	defect: "does not ask NRI plugins to validate containers",
-}
-
-// check refuses runtimes that are too old. A version that cannot be read, such as that of a development build, counts as new.
-func (q requirement) check(runtime, running string) error {
-	first, known := q.from[runtime]
-	got, err := version.ParseGeneric(running)
-	if !known || err != nil || got.AtLeast(version.MustParseGeneric(first)) {
-		return nil
-	}
-	return fmt.Errorf("%s %s %s: upgrade to %s or later%s", runtime, running, q.defect, first, q.remedy)
-}
 
 // Configure is the runtime's first call. It returns the events that the plugin subscribes to, for which every container of the node waits.
 // They depend on the runtime alone, so that another configuration never needs another registration.
@@ -47,11 +18,11 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	needs := adjusting
+	needs := requirement.Adjusting
 	if p.Validate {
-		needs = validating
+		needs = requirement.Validating
 	}
-	if err := needs.check(runtime, running); err != nil {
+	if err := needs.Check(runtime, running); err != nil {
 		return 0, err
 	}
 	p.takeHandedOver(config, runtime)

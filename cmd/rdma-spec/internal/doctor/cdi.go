@@ -123,7 +123,7 @@ func cdiOn(v *View) []Finding {
 // cdi returns what keeps a containerd from the files, and its cure; nothing where nothing does.
 func (r Runtime) cdi(files []cdi.Found) (text, cure string) {
 	section := "io.containerd.cri.v1.runtime"
-	if olderThan(r.Version, 2) {
+	if olderThan(r.Version, "2.0") {
 		section = "io.containerd.grpc.v1.cri"
 	}
 	set := func(what string) string {
@@ -141,9 +141,9 @@ func (d Docker) lacks(files []cdi.Found) (text, cure string) {
 	switch {
 	case d.Error != "":
 		return fmt.Sprintf("%s cannot be read: %s.", file, d.Error), "Correct " + file + restart
-	case olderThan(d.Version, 25):
+	case olderThan(d.Version, "25.0"):
 		return fmt.Sprintf("Docker %s has no CDI.", d.Version), "Install Docker 28.2 or later"
-	case d.CDI != nil && !*d.CDI, d.CDI == nil && olderThan(d.Version, 28, 2):
+	case d.CDI != nil && !*d.CDI, d.CDI == nil && olderThan(d.Version, "28.2"):
 		return "CDI is off.", `Set "features": {"cdi": true} in ` + file + restart
 	}
 	return unreadFolder(files, d.Folders), `Set "cdi-spec-dirs": ["/etc/cdi", "/var/run/cdi"] in ` + file + restart

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -108,27 +110,14 @@ func (r Runtime) configure(all []Runtime, what string) string {
 
 // dropsRlimits reports whether a version of the runtime ignores the rlimits that an NRI plugin sets, and which one does not.
 func (r Runtime) dropsRlimits() (drops bool, since string) {
-	switch {
-	case r.Version == "":
-		return false, ""
-	case r.Name == runtimeCRIO:
-		return olderThan(r.Version, 1, 29), "1.29"
-	}
-	return olderThan(r.Version, 1, 7, 7), "1.7.7"
+	met, since := requirement.Adjusting.Met(r.Name, r.Version)
+	return !met, since
 }
 
-// olderThan compares versions such as v1.7.35 or 1.29.0+git.
-func olderThan(version string, than ...int) bool {
-	var numbers []int
-	for part := range strings.SplitSeq(strings.TrimPrefix(version, "v"), ".") {
-		digits := len(part) - len(strings.TrimLeft(part, "0123456789"))
-		n, err := strconv.Atoi(part[:digits])
-		if err != nil {
-			break
-		}
-		numbers = append(numbers, n)
-	}
-	return len(numbers) > 0 && slices.Compare(numbers, than) < 0
+// olderThan compares versions such as v1.7.35 or 1.29.0+git. One that cannot be read is not older.
+func olderThan(running, than string) bool {
+	got, err := version.ParseGeneric(running)
+	return err == nil && got.LessThan(version.MustParseGeneric(than))
 }
 
 // eachRuntime looks at the runtimes that are for pods, one by one.

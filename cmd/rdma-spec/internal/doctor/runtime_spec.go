@@ -112,7 +112,7 @@ func baseSpecMemlock(v *View) []Finding {
 func ociVersion(r Runtime, h Handler, all []Runtime) []Finding {
 	program, version, _ := strings.Cut(h.Program, " ")
 	says := h.OCIVersion
-	if h.BaseSpec == "" && r.Name == runtimeContainerd && !olderThan(r.Version, 2, 3) && r.Version != "" {
+	if h.BaseSpec == "" && r.Name == runtimeContainerd && !olderThan(r.Version, "2.3") && r.Version != "" {
 		says = "1.3.0"
 	}
 	if program != "crun" || says == "" || strings.HasPrefix(says, "1.0.") || strings.HasPrefix(says, "1.1.") {
@@ -122,7 +122,7 @@ func ociVersion(r Runtime, h Handler, all []Runtime) []Finding {
 	switch {
 	case version == "":
 		return []Finding{unknown(h.object(r), fmt.Sprintf("The ociVersion of %s is %s, and the version of crun is unknown.", from, says))}
-	case !olderThan(version, 1, 8, 2):
+	case !olderThan(version, "1.8.2"):
 		return []Finding{unknown(h.object(r), fmt.Sprintf("The ociVersion of %s is %s, and whether crun %s accepts it is unknown.", from, says, version))}
 	}
 	cure := h.rewrite(r, all)

@@ -8,11 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/tomledit"
+	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 )
 
 const nriPlugin = "io.containerd.nri.v1.nri"
@@ -65,24 +64,16 @@ func (d Daemon) NRI(ctx context.Context, required bool) (change.Plan, error) {
 // hasNRI reports an error where the program has no NRI that serves.
 func (d Daemon) hasNRI(ctx context.Context, required bool) error {
 	version, err := d.Program.Version(ctx)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case older(version, 1, 7, 7):
-		return fmt.Errorf("containerd %s has no NRI that can set limits: upgrade it to 1.7.7 or later, or use rdma-spec configure handler", version)
-	case required && older(version, 2, 2, 0):
-		return fmt.Errorf("containerd %s has no validator for required plugins: upgrade it to 2.2 or later", version)
+	}
+	if met, first := requirement.Adjusting.Met("containerd", version); !met {
+		return fmt.Errorf("containerd %s has no NRI that can set limits: upgrade it to %s or later, or use rdma-spec configure handler", version, first)
+	}
+	if met, first := requirement.Validating.Met("containerd", version); required && !met {
+		return fmt.Errorf("containerd %s has no validator for required plugins: upgrade it to %s or later", version, first)
 	}
 	return nil
-}
-
-func older(version string, than ...int) bool {
-	var numbers []int
-	for _, part := range strings.Split(version, ".") {
-		number, _ := strconv.Atoi(part) // Binary.Version gives numbers
-		numbers = append(numbers, number)
-	}
-	return slices.Compare(numbers, than) < 0
 }
 
 // now returns the effective configuration of the node as it is.
