@@ -77,7 +77,7 @@ func TestLargeAnswersAreNotKept(t *testing.T) {
 					t.Fatalf("%v, %t, %v", names, known, err)
 				}
 			}
-			if got := k.gets.Load(); int64(got) != asked {
+			if got := k.gets.Load(); got != asked {
 				t.Errorf("%d containers: the kubelet was asked %d times, want %d", count, got, asked)
 			}
 		})
