@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -164,7 +165,16 @@ func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart strin
 	}
 	expectUnlimited(t)
 	t.Logf("%d pods were made during %d upgrades", *churn, upgrades)
-	if refused := d.refusals(t); len(refused) > 0 {
+	// containerd's NRI (0.12.3) asks a validator whose connection has closed, if there was no other event since, and takes the error for a
+	// refusal. NRI 0.12.5 does not. The kubelet tries again, and as was seen above, the container starts with its limit.
+	refused := slices.DeleteFunc(d.refusals(t), func(message string) bool {
+		gone := strings.HasSuffix(message, "validator plugin 90-rdma-validator failed: ttrpc: closed")
+		if gone {
+			t.Log(message)
+		}
+		return gone
+	})
+	if len(refused) > 0 {
 		t.Errorf("during the upgrades containers were refused: %q", refused)
 	}
 	d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...) // it fails where a container is below policy
