@@ -6,7 +6,7 @@ package policy
 // ConfigFile is where the configuration is, unless the plugin is told otherwise.
 const ConfigFile = "/etc/rdma-spec/config.yaml"
 
-// Config is the administrator's configuration, as it is written in ConfigFile. New turns it into a Policy.
+// Config is the administrator's configuration, as it is written in /etc/rdma-spec/config.yaml. New turns it into a Policy.
 type Config struct {
 	// Memlock is the RLIMIT_MEMLOCK that an RDMA container gets: unlimited, memory-limit, or bytes such as 16Gi. A memory limit above
 	// the node's memory counts as the node's memory.
