@@ -65,17 +65,21 @@ func needsCTR(t *testing.T) {
 	}
 }
 
-// ctrRun runs lockInside in a container of ctr, and returns its output.
+// ctrRun runs lockInside in a container of ctr, and returns what it says. It says it to a file: on a busy host, ctr can end before it has
+// printed a container's last line.
 func ctrRun(t *testing.T, user int) string {
 	t.Helper()
 	parts, err := node.Parts()
-	if err != nil {
+	said := filepath.Join(t.TempDir(), "said")
+	if err := errors.Join(err, os.WriteFile(said, nil, 0o666), os.Chmod(said, 0o666)); err != nil {
 		t.Fatal(err)
 	}
 	name := fmt.Sprintf("cdi-%d", user)
-	return runOnNode(t, nil, filepath.Join(parts.Containerd(*version), "ctr"), "-n", "k8s.io", "run", "--rm", "--net-host", "--user", strconv.Itoa(user),
+	runOnNode(t, nil, filepath.Join(parts.Containerd(*version), "ctr"), "-n", "k8s.io", "run", "--rm", "--net-host", "--user", strconv.Itoa(user),
 		"--runc-binary", parts.Runtime(*runtime), "--mount", "type=bind,src="+*bin+"/locker,dst=/opt/locker,options=rbind:ro",
-		"--device", cdiDevice, node.ImageName("busybox"), name, "/bin/busybox", "sh", "-c", lockInside)
+		"--mount", "type=bind,src="+said+",dst=/said,options=rbind:rw",
+		"--device", cdiDevice, node.ImageName("busybox"), name, "/bin/busybox", "sh", "-c", "{ "+lockInside+"; } >/said; true")
+	return readFile(t, said)
 }
 
 // runOnNode runs a program, and returns its standard output. Exit status 1 is not an error: a container that could not lock exits with it.
