@@ -65,7 +65,7 @@ configuration, write /etc/rdma-spec/config.yaml with the defaults.`,
 }
 
 func (o *configureOptions) plugin(service serviceOptions, launched bool) (c configured, err error) {
-	if o.restart && !o.revert {
+	if o.restart {
 		return c, usageError{errors.New("--restart is for a container runtime: restart the plugin with systemctl restart nri-rdma")}
 	}
 	program, err := service.file()

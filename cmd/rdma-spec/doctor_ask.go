@@ -83,8 +83,7 @@ func (o nodeOptions) seen(r runningContainer, judged bool) doctor.Container {
 	c := doctor.Container{
 		Namespace: r.Namespace, Pod: r.Pod, Name: r.Container, RDMA: true, State: string(r.State), Repair: o.command("repair", r.pod()),
 		IPCLock: r.IPCLock, AddsLock: slices.Contains(r.found.Spec.Bounding, spec.CapIPCLock), HostUsers: !r.UserNamespace,
-		AllDevices: r.AllDevices, HCAs: r.HCAs,
-		GIDIndex: r.found.Spec.GIDIndex,
+		AllDevices: r.AllDevices, HCAs: r.HCAs, GIDIndex: r.found.Spec.GIDIndex,
 	}
 	for _, problem := range r.Problems {
 		c.Problems = append(c.Problems, strings.TrimSuffix(problem, ": "+c.Repair))

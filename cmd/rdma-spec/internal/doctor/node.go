@@ -63,6 +63,8 @@ type Node struct {
 
 	root string
 	tree tree
+	// unseen are the folders of always that are not there.
+	unseen []string
 	// ask answers questions on a live node.
 	ask map[Question]Ask
 	// hcas reads the inventory, once.
@@ -88,6 +90,11 @@ func Open(root string, ask map[Question]Ask) (*Node, error) {
 	}
 	n := &Node{root: root, tree: t, ask: ask, answers: map[Question]func() Answer{}, Patience: Patience}
 	n.hcas = sync.OnceValues(n.readHCAs)
+	for _, folder := range always {
+		if _, err := t.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+			n.unseen = append(n.unseen, folder)
+		}
+	}
 	return n, nil
 }
 
@@ -105,11 +112,8 @@ const notFromHere = "cannot be seen from here: run the doctor on the node itself
 
 // sees returns an error where the folder that has a file, or what matches a pattern, cannot be seen.
 func (n *Node) sees(name string) error {
-	for _, folder := range always {
-		if !strings.HasPrefix(name, folder+"/") {
-			continue
-		}
-		if _, err := n.tree.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+	for _, folder := range n.unseen {
+		if strings.HasPrefix(name, folder+"/") {
 			return fmt.Errorf("/%s %s", folder, notFromHere)
 		}
 	}

@@ -68,7 +68,6 @@ func (b *Bytes) low() bool { return b != nil && spec.Limit(*b) <= kernelDefault 
 
 func (b *Bytes) String() string { return spec.Limit(*b).String() }
 
-// object names a runtime in findings.
 // unknown is the finding where the effective configuration is not known.
 func (r Runtime) unknown() Finding {
 	if r.NotSeen {
@@ -77,6 +76,7 @@ func (r Runtime) unknown() Finding {
 	return unknown(r.object(), "Its effective configuration is unknown.")
 }
 
+// object names a runtime in findings.
 func (r Runtime) object() string { return "runtime " + cmp.Or(r.Socket, r.Config, r.Name) }
 
 // forPods returns the runtimes that Kubernetes could use: those that run and, where none serves CRI, those that are installed.
