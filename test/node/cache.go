@@ -25,6 +25,8 @@ type part struct {
 	recipe []string
 	// cost is how long a build takes, in words.
 	cost string
+	// compiled is a part that a compiler takes long for.
+	compiled bool
 	// build fills an empty folder.
 	build func(ctx context.Context, folder string) error
 }

@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // partsVariable has the parts' folder, for commands in the guest.
@@ -128,36 +130,48 @@ func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, 
 	if err != nil {
 		return PartSet{}, err
 	}
-	for _, p := range selected {
-		if err := ensure(ctx, all.cache, p, log); err != nil {
-			return PartSet{}, err
-		}
-	}
 	links := all.links()
 	if err := ensure(ctx, all.cache, links, io.Discard); err != nil {
 		return PartSet{}, err
 	}
 	parts := PartSet{links.folder(all.cache)}
-	if selection == All {
-		return parts, all.hasten(ctx, parts, log)
+
+	// Two at a time: while one downloads or links, the other keeps the cores busy. The longest is the first.
+	compiling, compileCtx := errgroup.WithContext(ctx)
+	compiling.SetLimit(2)
+	for _, p := range selected {
+		if !p.compiled {
+			if err := ensure(ctx, all.cache, p, log); err != nil {
+				return PartSet{}, err
+			}
+		}
 	}
-	return parts, nil
+	if selection == All {
+		machine, err := Machine(ctx, parts, Options{Log: log})
+		if err != nil {
+			return PartSet{}, err
+		}
+		if machine == "tcg" {
+			compiling.Go(func() error { return all.hasten(compileCtx, log) })
+		}
+	}
+	for _, p := range selected {
+		if p.compiled {
+			compiling.Go(func() error { return ensure(compileCtx, all.cache, p, log) })
+		}
+	}
+	return parts, compiling.Wait()
 }
 
-// hasten builds, on a host without KVM, the kernel that is a program. That takes long, and pays where many tests run. Where it cannot be
+// hasten builds the kernel that is a program, for a host without KVM. That takes long, and pays where many tests run. Where it cannot be
 // built, QEMU's emulation does.
-func (r recipeBook) hasten(ctx context.Context, parts PartSet, log io.Writer) error {
-	machine, err := Machine(ctx, parts, Options{Log: log})
-	if err != nil || machine != "tcg" {
-		return err
-	}
-	switch err := ensure(ctx, r.cache, r.uml(), log); {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
+func (r recipeBook) hasten(ctx context.Context, log io.Writer) error {
+	err := ensure(ctx, r.cache, r.uml(), log)
+	if err != nil && ctx.Err() == nil {
 		fmt.Fprintf(log, "rdma-node: %v. The node is emulated instead, which takes longer\n", err)
+		return nil
 	}
-	return nil
+	return err
 }
 
 func (r recipeBook) selected(selection Selection) ([]part, error) {
