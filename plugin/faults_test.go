@@ -200,10 +200,12 @@ func testKilledUnderLoad(t *testing.T, validated bool) {
 		}
 	}()
 	for i := range kills {
-		registrations := nri.Synchronised() // it may have registered when startProcess returns
+		before := without.Load() + refused.Load()
+		await.That(t, await.Patience, "a container meets no plugin", func() bool { return without.Load()+refused.Load() > before })
+		served := adjusted.Load()
 		plugin := startProcess(t, nri, root, nil)
 		if i%2 == 0 { // half of them die once they serve, the other half on the way there
-			await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() > registrations })
+			await.That(t, await.Patience, "a container meets the plugin", func() bool { return adjusted.Load() > served })
 		}
 		moment := time.NewTimer(time.Duration(random.Int64N(int64(20 * time.Millisecond))))
 		<-moment.C
@@ -221,9 +223,6 @@ func testKilledUnderLoad(t *testing.T, validated bool) {
 	}
 	if validated && without.Load() > 0 {
 		t.Errorf("%d containers were created without the plugin, want none: the validator was there", without.Load())
-	}
-	if adjusted.Load() == 0 || without.Load()+refused.Load() == 0 {
-		t.Error("no container met a plugin, or none met none: this tests nothing")
 	}
 }
 

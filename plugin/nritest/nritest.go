@@ -43,6 +43,7 @@ type Runtime struct {
 	Socket string
 
 	name, version string
+	request       sync.Mutex // containerd and CRI-O work on one request of theirs or of a plugin's at a time
 	mu            sync.Mutex
 	proxy         *socketproxy.Proxy
 	nri           *adaptation.Adaptation
@@ -88,8 +89,7 @@ func (r *Runtime) Start(t testing.TB) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	nri, err := adaptation.New(r.name, r.version, r.synchronise,
-		func(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) { return nil, nil },
+	nri, err := adaptation.New(r.name, r.version, r.synchronise, r.update,
 		adaptation.WithSocketPath(r.inner()), adaptation.WithPluginPath(r.launches), adaptation.WithPluginConfigPath(r.launches+"/conf.d"))
 	if err != nil {
 		t.Fatal(err)
@@ -181,11 +181,22 @@ func (r *Runtime) CreateInPlace(ctx context.Context, pod *api.PodSandbox, ctr *a
 	if nri == nil {
 		return nil, fmt.Errorf("the runtime does not run")
 	}
+	r.request.Lock()
 	answer, err := nri.CreateContainer(ctx, &api.CreateContainerRequest{Pod: pod, Container: ctr})
+	r.request.Unlock()
 	if err != nil {
 		return nil, err
 	}
+	r.request.Lock()
+	defer r.request.Unlock()
 	return answer.GetAdjust(), nri.PostCreateContainer(ctx, &api.PostCreateContainerRequest{Pod: pod, Container: ctr})
+}
+
+// update is what a plugin asks for between the runtime's requests: nothing happens.
+func (r *Runtime) update(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
+	r.request.Lock()
+	defer r.request.Unlock()
+	return nil, nil
 }
 
 // silent keeps NRI's own words out of test logs.

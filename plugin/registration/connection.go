@@ -138,7 +138,7 @@ func (c *connection) run(ctx context.Context) error {
 // deliver returns when the runtime has every answer of the plugin, and the plugin gives no more.
 //
 // The runtime can lose an answer that arrives just before the end of the connection: ttrpc's client then takes either. So deliver asks
-// the runtime to update no containers. The runtime answers after the request that it works on is over, since it holds NRI's lock until then.
+// the runtime to update no containers. containerd and CRI-O answer after the request that they work on is over: they hold a lock until then.
 func (c *connection) deliver() {
 	if !c.registration.wasRegistered(c) {
 		return

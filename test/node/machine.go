@@ -25,8 +25,7 @@ const trialLimit = 8 * time.Second
 var machines = []string{"kvm", "uml", "tcg"}
 
 // chooseMachine answers with the option where it names one, otherwise with the
-// fastest that works on this host. The answer is kept in the cache, for this boot
-// of the host and these parts.
+// fastest that works on this host.
 func chooseMachine(ctx context.Context, parts PartSet, options Options) (string, error) {
 	if options.Machine != "" {
 		if !slices.Contains(machines, options.Machine) {
@@ -34,36 +33,41 @@ func chooseMachine(ctx context.Context, parts PartSet, options Options) (string,
 		}
 		return options.Machine, nil
 	}
-	answer := machineAnswer(parts)
 	unlock, err := lock(ctx, filepath.Join(filepath.Dir(parts.folder), "machine.lock"), options.Log)
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
-	if known, err := os.ReadFile(answer); err == nil {
-		return string(known), nil
-	}
-	machine, err := fastest(ctx, parts, options)
-	if err != nil {
-		return "", err
-	}
-	fmt.Fprintf(options.Log, "rdma-node: this host runs the node by %s\n", machine)
-	return machine, os.WriteFile(answer, []byte(machine), 0o644)
-}
-
-// fastest tries all machines but the last one, which works everywhere.
-func fastest(ctx context.Context, parts PartSet, options Options) (string, error) {
 	last := len(machines) - 1
 	for _, machine := range machines[:last] {
 		if !canTry(parts, machine) {
 			continue
 		}
-		fmt.Fprintf(options.Log, "rdma-node: trying %s (once, up to %s)\n", machine, trialLimit)
-		if works, err := tryMachine(ctx, parts, options, machine); err != nil || works {
+		if works, err := worksHere(ctx, parts, options, machine); err != nil || works {
 			return machine, err
 		}
 	}
 	return machines[last], nil
+}
+
+// worksHere tells whether a machine works on this host. The answer is kept in the cache.
+func worksHere(ctx context.Context, parts PartSet, options Options, machine string) (bool, error) {
+	const yes, no = "works", "does not work"
+	file := answerFile(parts, machine)
+	if known, err := os.ReadFile(file); err == nil {
+		return string(known) == yes, nil
+	}
+	fmt.Fprintf(options.Log, "rdma-node: trying %s (once, up to %s)\n", machine, trialLimit)
+	works, err := tryMachine(ctx, parts, options, machine)
+	if err != nil {
+		return false, err
+	}
+	answer := no
+	if works {
+		answer = yes
+	}
+	fmt.Fprintf(options.Log, "rdma-node: %s %s on this host\n", machine, answer)
+	return works, os.WriteFile(file, []byte(answer), 0o644)
 }
 
 // Machine returns what runs the node on this host.
@@ -83,11 +87,14 @@ func canTry(parts PartSet, machine string) bool {
 	return err == nil
 }
 
-// machineAnswer is the file with the answer for this boot of this host, and for these parts with a kernel for UML or without.
-func machineAnswer(parts PartSet) string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")             // "" where there is none: one answer for all boots
-	uml, _ := filepath.EvalSymlinks(filepath.Join(parts.folder, "uml")) // "" where it is not built
-	sum := sha256.Sum256([]byte(strings.TrimSpace(string(id)) + uml))
+// answerFile is the file with the answer for this boot of this host, and for this kernel for UML.
+func answerFile(parts PartSet, machine string) string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // "" where there is none: one answer for all boots
+	tried := machine
+	if machine == "uml" {
+		tried, _ = filepath.EvalSymlinks(filepath.Join(parts.folder, "uml")) // canTry has seen it
+	}
+	sum := sha256.Sum256([]byte(strings.TrimSpace(string(id)) + tried))
 	return filepath.Join(filepath.Dir(parts.folder), "machine-"+hex.EncodeToString(sum[:6]))
 }
 
