@@ -95,7 +95,7 @@ func answerFile(parts PartSet, machine string) string {
 		tried, _ = filepath.EvalSymlinks(filepath.Join(parts.folder, "uml")) // canTry has seen it
 	}
 	sum := sha256.Sum256([]byte(strings.TrimSpace(string(id)) + tried))
-	return filepath.Join(filepath.Dir(parts.folder), "machine-"+hex.EncodeToString(sum[:6]))
+	return filepath.Join(filepath.Dir(parts.folder), "trial-"+hex.EncodeToString(sum[:6]))
 }
 
 // tryMachine boots a node and runs one command in it.
