@@ -8,7 +8,8 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rdma-spec
 # Not called GOFLAGS, which is the go command's own variable. grpcnotrace keeps gRPC's debug pages, and with them html/template,
 # out of the binaries: 4 MB less. Without debugging information, which the linker would strip, a build takes a tenth less time.
-BUILD    := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags grpcnotrace
+LEAN     := -trimpath -gcflags=all=-dwarf=false
+BUILD    := $(LEAN) -buildvcs=false -tags grpcnotrace
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
 FUZZTIME ?= 1m
@@ -179,7 +180,7 @@ lint: $(LINTER) ## golangci-lint, with go vet in it
 
 $(LINTER):
 	mkdir -p $(@D)
-	GOBIN=$(@D)/tmp $(COMPILE) install -trimpath -gcflags=all=-dwarf=false github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+	GOBIN=$(@D)/tmp $(COMPILE) install $(LEAN) github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 	mv $(@D)/tmp/golangci-lint $@
 
 clean: ## remove what was built here; the cache in ~/.cache/rdma-spec stays

@@ -135,10 +135,6 @@ func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, 
 		return PartSet{}, err
 	}
 	parts := PartSet{links.folder(all.cache)}
-
-	// Two at a time: while one downloads or links, the other keeps the cores busy. The longest is the first.
-	compiling, compileCtx := errgroup.WithContext(ctx)
-	compiling.SetLimit(2)
 	for _, p := range selected {
 		if !p.compiled {
 			if err := ensure(ctx, all.cache, p, log); err != nil {
@@ -146,6 +142,9 @@ func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, 
 			}
 		}
 	}
+	// Two at a time: while one downloads or links, the other keeps the cores busy. The longest is the first.
+	compiling, compileCtx := errgroup.WithContext(ctx)
+	compiling.SetLimit(2)
 	if selection == All {
 		machine, err := Machine(ctx, parts, Options{Log: log})
 		if err != nil {
