@@ -6,10 +6,6 @@ SHELL := /bin/bash
 
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rdma-spec
-# Not called GOFLAGS, which is the go command's own variable. grpcnotrace keeps gRPC's debug pages, and with them html/template,
-# out of the binaries: 4 MB less. Without debugging information, which the linker would strip, a build takes a tenth less time.
-LEAN     := -trimpath -gcflags=all=-dwarf=false
-BUILD    := $(LEAN) -buildvcs=false -tags grpcnotrace
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
 FUZZTIME ?= 1m
@@ -21,8 +17,15 @@ SMOKE    := ^Test(DeviceSignal|AnnotationInjects|Refusals|NonRoot|IPCLockForEver
 
 export CGO_ENABLED = 0
 
-# The compiler that collects no garbage below 2 GiB takes a fifth less time.
-COMPILE  := GOGC=off GOMEMLIMIT=2GiB go
+# Of every build, whatever the environment says: programs and tests then share what they are compiled from. grpcnotrace keeps gRPC's debug
+# pages, and with them html/template, out of the binaries: 4 MB less. Without debugging information a build takes a tenth less time.
+export GOFLAGS := -trimpath -buildvcs=false -gcflags=all=-dwarf=false -tags=grpcnotrace
+# The same with the tests that need a node.
+NODETAGS := -tags=grpcnotrace,node
+
+# A compiler that collects no garbage below 2 GiB takes a fifth less time, and the linter a third.
+MEMORY   := GOGC=off GOMEMLIMIT=2GiB
+COMPILE  := $(MEMORY) go
 
 .PHONY: help build arm64 image push release demo demo-picture node check test prepare deps unit race mutations fuzz e2e kit churn critest bench bench-pods lint clean
 
@@ -30,13 +33,13 @@ help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## static binaries of nri-rdma, rdma-spec and rdma-hook in bin/
-	$(COMPILE) build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
+	$(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
 
 arm64: ## the same for arm64, in bin/arm64/
-	GOARCH=arm64 $(COMPILE) build $(BUILD) -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
+	GOARCH=arm64 $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
 
 # Every file of an image or a release has the time of the commit.
-RELEASE = $(COMPILE) build -C deploy/release -buildvcs=false -o ../../bin/releaser . && bin/releaser $(1) --version $(VERSION) --date $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}
+RELEASE = $(COMPILE) build -C deploy/release -o ../../bin/releaser . && bin/releaser $(1) --version $(VERSION) --date $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}
 image: build arm64 ## the container image for both architectures: bin/image, an OCI layout, and bin/image.tar
 	$(call RELEASE,image)
 
@@ -83,17 +86,17 @@ $(PROMETHEUS):
 	@cd $(@D)/tmp && dpkg-deb --fsys-tarfile prometheus_*.deb | tar x --strip-components 3 ./usr/bin/promtool ./usr/bin/prometheus && \
 	  mv promtool prometheus .. && rm prometheus_*.deb
 
-# The suite counts tests, and runs all of them. Otherwise what has passed with the same sources is not run again.
-GOTEST := go test $(if $(SUITE),-v -count=1)
+# The suite counts tests, and runs all of them. Otherwise what has passed with the same sources is not run again. The linter vets.
+GOTEST := go test -vet=off $(if $(SUITE),-v -count=1)
 unit: deps ## tests that need no node
 	$(GOTEST) ./...
 	$(RELEASE_TEST)
 
 # A module of its own, for its dependencies. go test does not see when files outside of it change.
-RELEASE_TEST = cd deploy/release && go test $(if $(SUITE),-v) -count=1 ./...
+RELEASE_TEST = cd deploy/release && $(GOTEST) -count=1 ./...
 
-race: deps ## the same tests under the race detector; unit has vetted them
-	CGO_ENABLED=1 $(GOTEST) -race -vet=off ./...
+race: deps ## the same tests under the race detector
+	CGO_ENABLED=1 $(GOTEST) -race ./...
 
 mutations: ## each guard of the policy is taken away, and a row of the attack table must fail
 	$(GOTEST) -tags mutation -run TestMutations ./plugin/policy
@@ -112,7 +115,7 @@ e2e: bin/rdma-node bin/e2e.test build $(if $(filter-out TestClusterDaemonSet,$(T
 
 # The node itself is tested anew where its sources have changed, and in CI.
 kit: bin/rdma-node ## tests of the node itself
-	go test $(if $(SUITE),-v) $(if $(CI),-count=1) -tags node ./test/node/...
+	go test $(if $(SUITE),-v) $(if $(CI),-count=1) $(NODETAGS) ./test/node/...
 
 # The parts of test/e2e, a node each.
 FAULTS     := ^Test(ContainerdRestarts|PluginKilled)
@@ -132,7 +135,7 @@ node-kubernetes: # with a kubelet, and with an API server
 node-daemonset: # the plugin as people install it in a cluster
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)'
 node-pair: # two nodes that are joined by a cable
-	go test $(if $(SUITE),-v) -count=1 -tags node ./test/pair
+	go test $(if $(SUITE),-v) -count=1 $(NODETAGS) ./test/pair
 node-tool: # rdma-spec on a node and in a container
 	$(NODE) -- $(E2E) -test.run '$(TOOL)'
 node-main: # all else, on the main runtime
@@ -162,8 +165,8 @@ critest: bin/rdma-node bin/e2e.test build ## Kubernetes' own tests of a runtime,
 bin/rdma-node:
 	@$(COMPILE) build -o bin/ ./test/node/cmd/rdma-node
 bin/e2e.test:
-	@$(COMPILE) test -c -tags node -o bin/e2e.test ./test/e2e
-	@$(COMPILE) test -c -tags node -o bin/deploy.test ./deploy
+	@$(COMPILE) test -c $(NODETAGS) -o bin/e2e.test ./test/e2e
+	@$(COMPILE) test -c $(NODETAGS) -o bin/deploy.test ./deploy
 	@$(COMPILE) build -o bin/ ./test/e2e/locker
 
 # BENCHFLAGS=-strict fails where a target is missed; -pairs and -batch say how much is measured.
@@ -175,12 +178,12 @@ bench-pods: bin/rdma-node bin/e2e.test build ## how many pods start in a second,
 	bin/rdma-node --timeout 1h --parts main -- $(E2E) -test.timeout 1h -test.run '^TestPodsPerSecond$$' -pod-pairs $(PAIRS)
 
 lint: $(LINTER) ## golangci-lint, with go vet in it
-	$(LINTER) run ./...
-	cd deploy/release && $(LINTER) run ./...
+	$(MEMORY) $(LINTER) run ./...
+	cd deploy/release && $(MEMORY) $(LINTER) run ./...
 
 $(LINTER):
 	mkdir -p $(@D)
-	GOBIN=$(@D)/tmp $(COMPILE) install $(LEAN) github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+	GOBIN=$(@D)/tmp $(COMPILE) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 	mv $(@D)/tmp/golangci-lint $@
 
 clean: ## remove what was built here; the cache in ~/.cache/rdma-spec stays

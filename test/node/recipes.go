@@ -8,7 +8,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 )
 
@@ -38,24 +37,20 @@ func recipes() (recipeBook, error) {
 }
 
 // sourceFolder is this package's folder in the clone: the Go parts are modules
-// in its folder parts, and go:embed cannot reach into other modules. The
-// compiler has noted where it was; with -trimpath it has not, and then the clone
-// is looked for around the working folder and the program.
+// in its folder parts, and go:embed cannot reach into other modules. The clone
+// is looked for around the program, then around the working folder, since
+// neither a program that is built with -trimpath nor go test's knows it.
 func sourceFolder() (string, error) {
-	_, file, _, _ := runtime.Caller(0)
-	if folder := filepath.Dir(file); exists(filepath.Join(folder, "parts")) {
-		return folder, nil
-	}
-	working, _ := os.Getwd() // "" finds nothing
-	program, _ := os.Executable()
-	for _, start := range []string{working, program} {
+	program, _ := os.Executable() // "" finds nothing
+	working, _ := os.Getwd()
+	for _, start := range []string{program, working} {
 		for folder := start; len(folder) > 1; folder = filepath.Dir(folder) {
 			if found := filepath.Join(folder, "test", "node"); exists(filepath.Join(found, "parts")) {
 				return found, nil
 			}
 		}
 	}
-	return "", errors.New("no folder test/node/parts around the working folder: run this in a clone of the project")
+	return "", errors.New("no folder test/node/parts around the program or the working folder: run this in a clone of the project")
 }
 
 // main is what the node needs to boot and to run containers, cheapest first.
