@@ -13,7 +13,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestWorkflows checks that the forge's workflows can be read, have the least permissions by default, and make targets that exist.
+// pinned is an action whose owner cannot put other code in its place, with the release that this is.
+var pinned = regexp.MustCompile(`^[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+
+// TestWorkflows checks that the forge's workflows can be read, have the least permissions by default, pin the actions of others, and make
+// targets that exist.
 func TestWorkflows(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yaml"))
 	if err != nil || len(files) != 3 {
@@ -28,8 +32,14 @@ func TestWorkflows(t *testing.T) {
 				Steps []struct{ Run string }
 			}
 		}
-		if err := yaml.Unmarshal([]byte(read(t, file)), &workflow); err != nil {
+		text := read(t, file)
+		if err := yaml.Unmarshal([]byte(text), &workflow); err != nil {
 			t.Errorf("%s: %v", file, err)
+		}
+		for _, action := range regexp.MustCompile(`(?m)^ *(?:- )?uses: ([^.].*)$`).FindAllStringSubmatch(text, -1) {
+			if !pinned.MatchString(action[1]) {
+				t.Errorf("%s uses %s: want OWNER/NAME@COMMIT # vX.Y.Z", file, action[1])
+			}
 		}
 		if workflow.Permissions["contents"] == "" || len(workflow.Jobs) == 0 {
 			t.Errorf("%s says nothing of permissions, or has no jobs", file)
