@@ -135,7 +135,7 @@ node-kubernetes: # with a kubelet, and with an API server
 node-daemonset: # the plugin as people install it in a cluster
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)'
 node-pair: # two nodes that are joined by a cable
-	go test $(if $(SUITE),-v) -count=1 $(NODETAGS) ./test/pair
+	$(GOTEST) -count=1 $(NODETAGS) ./test/pair
 node-tool: # rdma-spec on a node and in a container
 	$(NODE) -- $(E2E) -test.run '$(TOOL)'
 node-main: # all else, on the main runtime

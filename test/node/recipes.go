@@ -38,8 +38,8 @@ func recipes() (recipeBook, error) {
 
 // sourceFolder is this package's folder in the clone: the Go parts are modules
 // in its folder parts, and go:embed cannot reach into other modules. The clone
-// is looked for around the program, then around the working folder, since
-// neither a program that is built with -trimpath nor go test's knows it.
+// is looked for around the program, then around the working folder: go test
+// builds its program elsewhere, and runs it in the package's folder.
 func sourceFolder() (string, error) {
 	program, _ := os.Executable() // "" finds nothing
 	working, _ := os.Getwd()
