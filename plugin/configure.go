@@ -6,6 +6,7 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/containerd/nri/pkg/api"
 
@@ -30,7 +31,9 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	if without := "RDMA containers get memlock and devices here, but no CAP_IPC_LOCK: " + withoutStoredSpecs(runtime); p.StoredSpecs != nil && p.specs() == nil && p.throttle.due(without) {
 		p.Log.Warn(without)
 	}
-	p.Log.WithField("runtime", runtime+" "+running).Info("registering")
+	if most := p.budget(); most < p.Budget {
+		p.Log.Warnf("--budget %s is cut to %s: the runtime waits %s for an answer of a plugin", p.Budget, most, p.registration.RequestTimeout())
+	}
 	var events api.EventMask
 	switch {
 	case p.Validate:
@@ -43,11 +46,15 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	return events, nil
 }
 
+// budget returns how long a request may wait, in all, for what it needs before its answer. A quarter of the runtime's patience is for the
+// answer itself.
+func (p *Plugin) budget() time.Duration { return min(p.Budget, p.registration.RequestTimeout()*3/4) }
+
 // Synchronize is called when the runtime registers the plugin. The runtime creates no container until it returns, so it only copies.
 func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.repair.Listed(listed(pods, containers), p.keepsSpecs.Load())
-	p.anew.Store(true)
-	p.requestPublish()
+	p.dropped(pods, containers)
+	go p.publishNow(true) // the runtime waits for nothing but the list
 	p.Log.WithField("containers", len(containers)).Info("registered")
 	return nil, nil
 }

@@ -4,28 +4,36 @@
 package plugin
 
 import (
+	"context"
 	"slices"
 
 	"github.com/containerd/nri/pkg/api"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // container returns all that a decision about a container depends on: the runtime's event and, on demand, the kubelet's answer.
-func (p *Plugin) container(pod *api.PodSandbox, ctr *api.Container) policy.Container {
-	c := containerOf(pod, ctr)
+func (p *Plugin) container(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) policy.Container {
+	c := ContainerOf(pod, ctr)
 	if p.Resources != nil {
 		c.Resources = func() ([]string, bool, error) {
-			return p.Resources.Names(pod.GetId(), pod.GetNamespace(), pod.GetName(), ctr.GetName())
+			return p.Resources.Names(ctx, pod.GetId(), pod.GetNamespace(), pod.GetName(), ctr.GetName())
 		}
 	}
 	return c
 }
 
-// containerOf returns what a decision depends on and the runtime's event contains.
-func containerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
+// hcasWithin returns the inventory for a decision, which waits for the first one until the context is done.
+func hcasWithin(ctx context.Context, i *inventory.Inventory) func() (*hca.Node, error) {
+	return func() (*hca.Node, error) { return i.HCAs(ctx) }
+}
+
+// ContainerOf returns what a decision depends on and the runtime's event contains.
+func ContainerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 	c := policy.Container{
 		Namespace:      pod.GetNamespace(),
 		Pod:            pod.GetName(),
@@ -61,7 +69,7 @@ func deviceRules(ctr *api.Container) []specs.LinuxDeviceCgroup {
 func reportedMemlock(ctr *api.Container) (limit spec.Rlimit, known bool) {
 	for _, r := range ctr.GetRlimits() {
 		if r.GetType() == spec.RlimitMemlock {
-			limit, known = spec.Rlimit{Soft: spec.Limit(r.GetSoft()), Hard: spec.Limit(r.GetHard())}, true
+			limit, known = spec.Rlimit{Soft: spec.LimitOf(r.GetSoft()), Hard: spec.LimitOf(r.GetHard())}, true
 		}
 	}
 	return limit, known

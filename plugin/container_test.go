@@ -28,7 +28,7 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 		sandbox.Labels[fmt.Sprint("label-", i)] = strings.Repeat("v", 63)
 	}
 	ctr := &api.Container{Name: "a"}
-	c := recorded(containerOf(sandbox, ctr), ctr, spec.Grant{})
+	c := recorded(ContainerOf(sandbox, ctr), ctr, spec.Grant{})
 	kept := 0
 	for key, value := range c.Annotations {
 		kept += len(key) + len(value)
@@ -36,7 +36,7 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 	if len(c.Annotations) != 1 || kept > 2048 {
 		t.Errorf("%d annotations of %d bytes are kept, want one of 2 KiB at most", len(c.Annotations), kept)
 	}
-	short := containerOf(&api.PodSandbox{Annotations: map[string]string{policy.AnnotationKey + "/pod": "false", policy.AnnotationKey + "/container.a": "true", "b": "c"}}, &api.Container{Name: "a"})
+	short := ContainerOf(&api.PodSandbox{Annotations: map[string]string{policy.AnnotationKey + "/pod": "false", policy.AnnotationKey + "/container.a": "true", "b": "c"}}, &api.Container{Name: "a"})
 	if diff := cmp.Diff(map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations); diff != "" {
 		t.Errorf("annotations, -want +got:\n%s", diff)
 	}
@@ -55,7 +55,7 @@ func TestHostNetwork(t *testing.T) {
 		for _, kind := range test.namespaces {
 			sandbox.Linux.Namespaces = append(sandbox.Linux.Namespaces, &api.LinuxNamespace{Type: kind})
 		}
-		if got := containerOf(sandbox, &api.Container{}).HostNetwork; got != test.want {
+		if got := ContainerOf(sandbox, &api.Container{}).HostNetwork; got != test.want {
 			t.Errorf("%s: in the host's network namespace: %t, want %t", name, got, test.want)
 		}
 	}
@@ -66,7 +66,7 @@ func TestPrivilegedIsSeen(t *testing.T) {
 	one := &api.LinuxDeviceCgroup{Allow: true, Type: "c", Major: api.Int64(231), Minor: api.Int64(192), Access: "rwm"}
 	for want, rules := range map[bool][]*api.LinuxDeviceCgroup{true: {one, all}, false: {one, {Type: "a", Access: "rwm"}, one}} {
 		ctr := &api.Container{Linux: &api.LinuxContainer{Resources: &api.LinuxResources{Devices: rules}}}
-		if got := containerOf(pod, ctr).AllDevices; got != want {
+		if got := ContainerOf(pod, ctr).AllDevices; got != want {
 			t.Errorf("%v: %t, want %t", rules, got, want)
 		}
 	}

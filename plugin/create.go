@@ -5,21 +5,24 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 // CreateContainer is called for every container that the runtime creates. It makes one decision and returns its adjustment. An error
 // fails the container's creation; only refusals are errors, so that a fault of the plugin never costs a container.
-func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	start := time.Now()
-	c, decision := p.decide(pod, ctr)
+	c, decision := p.decide(ctx, pod, ctr)
 	p.metrics.count(decision, start)
 	// A function, since nearly all containers of a node need no logger.
 	log := func() logrus.FieldLogger { return p.decided(pod, ctr, decision) }
@@ -45,9 +48,6 @@ func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *ap
 		grant.IPCLock = spec.IPCLockNo
 	}
 	adjustment, given := adjust(ctr, grant)
-	if grant.Memlock != 0 && len(adjustment.GetRlimits()) == 0 {
-		p.metrics.memlockSkipped.Inc()
-	}
 	if grant.IPCLock != spec.IPCLockNo {
 		p.edits.put(ctr.GetId(), spec.Grant{IPCLock: grant.IPCLock})
 	}
@@ -65,19 +65,19 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 		return nil
 	}
 	start := time.Now()
+	ctx, cancel := context.WithTimeout(ctx, p.registration.RequestTimeout())
+	defer cancel()
 	changed, err := p.StoredSpecs.Apply(ctx, ctr.GetId(), grant)
 	p.metrics.editDuration.Observe(time.Since(start).Seconds())
 	log, result := p.logger(pod, ctr), editUnchanged
 	switch {
+	case errors.Is(err, storedspec.ErrStarted):
+		result = editLate
+		log.Warn("no CAP_IPC_LOCK in the running container: it started before its stored spec was changed; processes of later execs have it; " +
+			"if the running ones need it, recreate the pod; rdma-spec status names the container until then")
 	case err != nil:
-		result = editFailed
-		next := "recreate the pod to try again"
-		if p.repair.Unfinished(ctr.GetId(), grant) {
-			next = "the plugin tries again in the background, and logs the result"
-		}
-		log.WithError(err).Warn("no CAP_IPC_LOCK yet: containerd did not confirm the change of the stored spec; memlock is as the policy gives it, " +
-			"and SHM_LOCK, huge-page shared memory, and programs that check for the capability do not work; " + next +
-			"; if containerd is often this slow, increase --budget")
+		p.notEdited(pod, ctr, grant, err)
+		return nil
 	case changed:
 		result = editChanged
 		log.Info("CAP_IPC_LOCK added to the stored spec")
@@ -88,10 +88,43 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	return nil
 }
 
-// decide makes the one decision about a container, from the runtime's event.
-func (p *Plugin) decide(pod *api.PodSandbox, ctr *api.Container) (policy.Container, policy.Decision) {
-	c := p.container(pod, ctr)
-	return c, p.policy().Decide(c, p.node)
+// errDropped is the reason why a stored spec was not edited: the runtime has not asked for it.
+var errDropped = errors.New("containerd had dropped this plugin before: it may have ignored the memlock, too")
+
+// dropped finishes the edits of containers that the runtime lists when the plugin registers again: it has created them without asking.
+func (p *Plugin) dropped(pods []*api.PodSandbox, containers []*api.Container) {
+	for _, ctr := range containers {
+		grant, owed := p.edits.take(ctr.GetId())
+		if !owed {
+			continue
+		}
+		var pod *api.PodSandbox
+		if i := slices.IndexFunc(pods, func(s *api.PodSandbox) bool { return s.GetId() == ctr.GetPodSandboxId() }); i >= 0 {
+			pod = pods[i]
+		}
+		p.notEdited(pod, ctr, grant, errDropped)
+	}
+}
+
+// notEdited counts and logs a container whose stored spec was not edited before its start, as far as the plugin knows.
+func (p *Plugin) notEdited(pod *api.PodSandbox, ctr *api.Container, grant spec.Grant, err error) {
+	next := "recreate the pod to try again"
+	if p.repair.Unfinished(ctr.GetId(), grant) {
+		next = "the plugin tries again in the background, and logs the result"
+	}
+	p.logger(pod, ctr).WithError(err).Warn("no CAP_IPC_LOCK yet: containerd did not confirm the change of the stored spec; " +
+		"SHM_LOCK, huge-page shared memory, and programs that check for the capability do not work; " + next +
+		"; if containerd is often this slow, let it wait longer for plugins: plugin_request_timeout in its configuration")
+	p.metrics.edits.WithLabelValues(editFailed).Inc()
+}
+
+// decide makes the one decision about a container, from the runtime's event. What it waits for has one deadline.
+func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (policy.Container, policy.Decision) {
+	ctx, cancel := context.WithTimeout(ctx, p.budget())
+	defer cancel()
+	c, node := p.container(ctx, pod, ctr), p.node
+	node.HCAs = hcasWithin(ctx, p.Inventory)
+	return c, p.policy().Decide(c, node)
 }
 
 // refuse returns the error that fails a container's creation. It logs it once, although the creation is tried again and again.

@@ -4,6 +4,7 @@
 package plugin
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -16,9 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/await"
-	"github.com/rdma-spec/rdma-spec/test/chance"
-	"github.com/rdma-spec/rdma-spec/test/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 )
 
 // slowKubelet says, in the environment, how long a plugin's kubelet takes to answer.
@@ -27,7 +27,7 @@ const slowKubelet = "NRI_RDMA_TEST_KUBELET"
 // lateKubelet says on standard output that it was asked, and answers later that the container holds a resource.
 type lateKubelet struct{ takes time.Duration }
 
-func (k lateKubelet) Names(string, string, string, string) (names []string, known bool, err error) {
+func (k lateKubelet) Names(context.Context, string, string, string, string) (names []string, known bool, err error) {
 	fmt.Println("asked")
 	time.Sleep(k.takes)
 	return []string{"rdma/hca"}, true, nil
@@ -47,10 +47,7 @@ func askSlowKubelet(o *Options) {
 
 // A plugin that gets SIGTERM while it works on a request answers it, the runtime has the answer, and the process ends well.
 func TestSIGTERMDuringASlowRequest(t *testing.T) {
-	ends := 200
-	if race.Detector { // a process of it takes a second to start
-		ends = 20
-	}
+	const ends = 40 // each takes a tenth of a second, or a whole one under the race detector
 	nri, random, root := nritest.New(t, "containerd", "v2.4.2"), chance.New(t), hcatest.V100(t)
 	nri.Start(t)
 	for i := range ends {

@@ -5,8 +5,13 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"strings"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
@@ -42,8 +47,8 @@ func initial(given *policy.Policy) *inForce {
 func (p *Plugin) policy() *policy.Policy { return p.inForce.Load().policy }
 
 // Use puts a configuration file's policy in force, for containers that are created from now on. With an error, the file could not be
-// read: the policy that containers were created by stays in force. Before there were any, RDMA containers are refused until the file is
-// mended, unless another file came before.
+// read: the policy that containers were created by stays in force. Before there were any, the policy that was last in force on this node
+// goes on until the file can be read. If there is none, RDMA containers are refused.
 func (p *Plugin) Use(loaded *policy.Policy, source string, err error) {
 	p.use(&inForce{loaded, source, fromFile}, err)
 }
@@ -74,14 +79,32 @@ func (p *Plugin) use(next *inForce, err error) {
 		p.put(next)
 		log.Info("the configuration is in force")
 		return
-	case current.policy.Missing() == nil && (current.origin == next.origin || p.registration.Count() > 0):
+	case current.policy.Missing() == nil && (current.origin == next.origin || p.registration.Count() > 0 || p.Registered()):
 		log.WithError(err).Error("the configuration is refused: the last good one stays in force")
 	default:
-		next.policy = policy.Missing(err)
-		p.put(next)
-		log.WithError(err).Error("the configuration cannot be read: until it can, RDMA containers are refused and all others are left alone")
+		p.goOn(next, err, log.WithError(err))
 	}
 	p.metrics.configValid.Set(0)
+}
+
+// asLastInForce is what the source of a policy ends with that is in force in place of a configuration that cannot be read.
+const asLastInForce = ", as it was last in force"
+
+// goOn puts in force what there is in place of a configuration that cannot be read.
+func (p *Plugin) goOn(next *inForce, why error, log logrus.FieldLogger) {
+	last, err := p.LastInForce()
+	if err == nil {
+		next.policy, next.source = last.Policy, strings.TrimSuffix(last.Source, asLastInForce)+asLastInForce
+		p.put(next)
+		log.Errorf("the configuration cannot be read: until it can, the policy that was last in force on this node goes on, from %s", next.source)
+		return
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		log = log.WithField("last", err)
+	}
+	next.policy = policy.Missing(why)
+	p.put(next)
+	log.Error("the configuration cannot be read: until it can, RDMA containers are refused and all others are left alone")
 }
 
 func (p *Plugin) put(next *inForce) {
@@ -119,23 +142,29 @@ func (p *Plugin) publishAll(ctx context.Context) {
 		case <-p.publish:
 		case <-again.C:
 		}
-		current, write := p.inForce.Load(), p.Publisher.Keep
-		if current.policy.Missing() != nil {
-			continue
-		}
-		anew := p.anew.Swap(false)
-		switch {
-		case anew:
-			write = p.Publisher.Write
-		case !p.Registered():
-			continue
-		}
-		err := write(current.policy, current.source)
-		if err != nil && anew {
-			p.anew.Store(true)
-		}
-		if err != nil && p.throttle.due(err.Error()) {
-			p.Log.WithError(err).Warn("the policy in force cannot be written for rdma-spec: its status and repair need --config here")
-		}
+		p.publishNow(false)
+	}
+}
+
+// publishNow writes the policy in force, where this plugin is the registered one. It writes it whoever wrote it before if this plugin has
+// registered since it was last written.
+func (p *Plugin) publishNow(anew bool) {
+	p.publishing.Lock()
+	defer p.publishing.Unlock()
+	p.anew = p.anew || anew
+	current, write := p.inForce.Load(), p.Publisher.Keep
+	if current.policy.Missing() != nil {
+		return
+	}
+	switch {
+	case p.anew:
+		write = p.Publisher.Write
+	case !p.Registered():
+		return
+	}
+	err := write(current.policy, current.source)
+	p.anew = p.anew && err != nil
+	if err != nil && p.throttle.due(err.Error()) {
+		p.Log.WithError(err).Warn("the policy in force cannot be written for rdma-spec: its status and repair need --config here")
 	}
 }

@@ -4,17 +4,22 @@
 package plugin
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
-	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // The plugin publishes its policy when it registers, in place of that of a plugin that registered before it, and when it changes.
@@ -47,7 +52,7 @@ func TestPolicyThatComesLateIsPublished(t *testing.T) {
 	t.Cleanup(former.Close) // it still runs until then
 	must(t, former.Write(mustPolicy(t, "memlock: 3Gi"), "another plugin"))
 	synctest.Test(t, func(t *testing.T) {
-		p := New(Options{Inventory: inventory.New("/", 0, quiet()), Log: quiet(), Publisher: &inforce.Writer{Root: root}})
+		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Publisher: &inforce.Writer{Root: root}})
 		p.Use(nil, "a file", errors.New("it cannot be read"))
 		go p.publishAll(t.Context())
 		_, err := p.Synchronize(t.Context(), nil, nil)
@@ -75,7 +80,7 @@ func TestPolicyIsNotPublished(t *testing.T) {
 			root := t.TempDir()
 			must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
 			synctest.Test(t, func(t *testing.T) {
-				p := New(Options{Inventory: inventory.New("/", 0, quiet()), Log: quiet(), Publisher: &inforce.Writer{Root: root}})
+				p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Publisher: &inforce.Writer{Root: root}})
 				go p.publishAll(t.Context())
 				p.Use(test.policy, "a file", test.err)
 				if test.registers {
@@ -87,6 +92,81 @@ func TestPolicyIsNotPublished(t *testing.T) {
 					t.Errorf("published: %v", err)
 				}
 			})
+		})
+	}
+}
+
+// Started with a configuration that cannot be read, a plugin goes on with the policy that was last in force on its node, whose writer may
+// have ended, until the file can be read; so does a validator, which publishes nothing.
+func TestLastPolicyGoesOn(t *testing.T) {
+	const source, bad = "/etc/rdma-spec/config.yaml", "memlok: unknown key"
+	for name, test := range map[string]struct {
+		validate bool
+		spoil    func(file string) error // the policy that was last in force
+		missing  string                  // what the log says of it; "": the policy goes on
+	}{
+		"plugin":                 {},
+		"validator":              {validate: true},
+		"none":                   {spoil: os.Remove, missing: "RDMA containers are refused"},
+		"others can write to it": {spoil: func(file string) error { return os.Chmod(file, 0o666) }, missing: "is not trusted: users other than root can write to it"},
+		"a newer plugin's":       {spoil: func(file string) error { return os.WriteFile(file, []byte("apiVersion: rdma-spec/v9\n"), 0o600) }, missing: "cannot be read as a policy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, log := t.TempDir(), &bytes.Buffer{}
+			must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
+			former := &inforce.Writer{Root: root}
+			must(t, former.Write(mustPolicy(t, "memlock: 3Gi"), source))
+			former.Close()
+			if test.spoil != nil {
+				must(t, test.spoil(filepath.Join(root, inforce.File)))
+			}
+			for range 2 { // it is restarted, with the file as it was
+				synctest.Test(t, func(t *testing.T) {
+					logger := logrus.New()
+					logger.SetOutput(log)
+					o := Options{
+						Inventory: inventory.New("/", quiet()), Log: logger, Validate: test.validate,
+						LastInForce: func() (*inforce.InForce, error) { return inforce.Last(root) },
+					}
+					if !test.validate {
+						o.Publisher = &inforce.Writer{Root: root}
+						defer o.Publisher.Close()
+					}
+					p := New(o)
+					p.Use(nil, source, errors.New(bad))
+					go p.publishAll(t.Context())
+					_, err := p.Synchronize(t.Context(), nil, nil)
+					must(t, err)
+					synctest.Wait()
+					if valid := testutil.ToFloat64(p.metrics.configValid); valid != 0 || !strings.Contains(log.String(), bad) {
+						t.Errorf("valid: %v; the log says:\n%s", valid, log)
+					}
+					if test.missing != "" {
+						if p.policy().Missing() == nil || !strings.Contains(log.String(), test.missing) {
+							t.Errorf("missing: %v; the log says:\n%s", p.policy().Missing(), log)
+						}
+					} else {
+						p.Use(nil, source, errors.New("another error"))
+						p.takeHandedOver("memlock: 2Gi", "containerd")
+						if got := p.memlockInForce(); got != "3Gi" || !strings.Contains(log.String(), "goes on, from "+source+asLastInForce) {
+							t.Errorf("memlock in force is %s; the log says:\n%s", got, log)
+						}
+						got, err := inforce.Last(root)
+						if want := source + map[bool]string{false: asLastInForce}[test.validate]; err != nil || got.Source != want || got.Policy.Config().Memlock != "3Gi" {
+							t.Errorf("published: %+v, %v, want it from %s", got, err, want)
+						}
+					}
+				})
+			}
+			p := New(Options{
+				Inventory: inventory.New("/", quiet()), Log: quiet(), Validate: test.validate,
+				LastInForce: func() (*inforce.InForce, error) { return inforce.Last(root) },
+			})
+			p.Use(nil, source, errors.New(bad))
+			p.Use(mustPolicy(t, "memlock: 1Gi"), source, nil)
+			if valid := testutil.ToFloat64(p.metrics.configValid); p.memlockInForce() != "1Gi" || valid != 1 {
+				t.Errorf("memlock in force is %s, valid: %v, and the file is good", p.memlockInForce(), valid)
+			}
 		})
 	}
 }

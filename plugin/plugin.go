@@ -7,9 +7,11 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,7 +33,9 @@ type Options struct {
 	Name   string // the plugin's name as the runtime knows it: "rdma"
 	Index  string // two digits; plugins are called in their order
 	Socket string // the runtime's NRI socket
-	Log    logrus.FieldLogger
+	// Handover is the folder in which processes of the plugin that replace each other meet; empty: they do not.
+	Handover string
+	Log      logrus.FieldLogger
 
 	// Inventory is what is known of the node's HCAs. The caller runs it.
 	Inventory *inventory.Inventory
@@ -41,14 +45,20 @@ type Options struct {
 	Policy *policy.Policy
 	// StoredSpecs adds CAP_IPC_LOCK to the specs that the runtime stores; nil if nothing can.
 	StoredSpecs StoredSpecs
-	// Resources reports which resources containers hold; nil if there is no kubelet.
-	Resources Resources
+	// Resources reports which resources containers hold; nil if there is no kubelet. It is asked once for each container that is created, and
+	// only if the policy needs the answer.
+	Resources repair.Resources
+	// Budget is how long a request may wait, in all, for what it needs before its answer; 0 is DefaultBudget.
+	Budget time.Duration
 	// Limits reads and raises the limits of running containers; nil turns repair off.
 	Limits repair.Limits
 	// RunningSpecs and RunningResources are StoredSpecs and Resources for running containers. They are other clients, so that calls that
 	// fail there open no breaker of requests.
 	RunningSpecs     repair.Specs
 	RunningResources repair.Resources
+	// LastInForce reads the policy that was last in force on this node, in place of a configuration that cannot be read. If it is nil,
+	// there is none.
+	LastInForce func() (*inforce.InForce, error)
 	// Publisher writes the policy in force for rdma-spec while the plugin is registered; nil: it is not written.
 	Publisher *inforce.Writer
 }
@@ -56,26 +66,20 @@ type Options struct {
 // StoredSpecs edits the specs that a runtime has stored.
 type StoredSpecs interface {
 	// Apply makes a container's stored spec hold what the grant says, and reports whether that changed it. The container's task must not
-	// have been created yet. It returns within its own budget.
+	// have been created yet: storedspec.ErrStarted means that it was. It returns well before the context's deadline.
 	Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error)
-}
-
-// Resources reports which resources containers hold.
-type Resources interface {
-	// Names returns the names of the resources that a container holds; known is false if it may hold others. It is called only if the
-	// policy needs them, once for each container, and returns within its own budget.
-	Names(sandbox, namespace, pod, container string) (names []string, known bool, err error)
 }
 
 // Plugin decides about containers as the runtime creates them. It is safe for concurrent use.
 type Plugin struct {
 	Options
-	node         policy.Node
+	node         policy.Node // for work beside the requests: it waits for no inventory
 	registration *registration.Registration
 	inForce      atomic.Pointer[inForce]
 	using        sync.Mutex    // held while another policy is put in force
 	publish      chan struct{} // receives when another policy is in force, or the plugin has registered
-	anew         atomic.Bool   // the plugin has registered, and the policy was not written since
+	publishing   sync.Mutex    // held while the policy is written
+	anew         bool          // the plugin has registered, and the policy was not written since; publishing guards it
 	keepsSpecs   atomic.Bool   // the runtime stores specs that can be edited
 	edits        edits
 	throttle     throttle
@@ -84,15 +88,24 @@ type Plugin struct {
 	repair       *repair.Repair     // nil if running containers are not compared
 }
 
+// DefaultBudget is short, since the runtime asks about one container at a time.
+const DefaultBudget = 300 * time.Millisecond
+
 // New makes a plugin with the default policy. It does nothing until Run.
 func New(o Options) *Plugin {
+	o.Budget = cmp.Or(o.Budget, DefaultBudget)
+	ended, end := context.WithCancel(context.Background())
+	end()
+	if o.LastInForce == nil {
+		o.LastInForce = func() (*inforce.InForce, error) { return nil, fs.ErrNotExist }
+	}
 	p := &Plugin{
 		Options: o,
-		node:    policy.Node{Verbs: o.Inventory.Verbs, HCAs: o.Inventory.HCAs, Memory: policy.LiveMemory()},
+		node:    policy.Node{Verbs: o.Inventory.Verbs, HCAs: hcasWithin(ended, o.Inventory), Memory: policy.LiveMemory()},
 		publish: make(chan struct{}, 1), edits: newEdits(), throttle: newThrottle(), metrics: newMetrics(),
 	}
 	p.registration = registration.New(p, registration.Options{
-		Name: o.Name, Index: o.Index, Socket: o.Socket, Log: o.Log,
+		Name: o.Name, Index: o.Index, Socket: o.Socket, Handover: o.Handover, Log: o.Log,
 		// A plugin that hangs for a while is better kept. A validator is not: each container of the node would wait for it, and then fail.
 		KeepConnected: !o.Validate,
 	})
@@ -119,15 +132,24 @@ func (p *Plugin) Run(ctx context.Context) error {
 // Registered reports whether the runtime asks the plugin about containers now.
 func (p *Plugin) Registered() bool { return p.registration.Registered() }
 
-// Ready returns nil if the plugin can do its work, otherwise an error that says why not.
-func (p *Plugin) Ready() error {
-	if !p.Registered() {
-		return errors.New("not registered with the runtime")
+// Ready returns what the plugin is ready for: the runtime's requests, or those of a registered plugin whose connection it takes over when
+// that ends. The error says why it is not.
+func (p *Plugin) Ready() (state string, err error) {
+	switch {
+	case p.Registered():
+		state = "registered"
+	case p.registration.Behind():
+		if _, err := p.node.HCAs(); err != nil {
+			return "", err
+		}
+		state = "waiting behind a registered plugin"
+	default:
+		return "", errors.New("not registered with the runtime")
 	}
 	if err := p.policy().Missing(); err != nil {
-		return fmt.Errorf("no configuration: RDMA containers are refused: %w", err)
+		return "", fmt.Errorf("no configuration: RDMA containers are refused: %w", err)
 	}
-	return p.Inventory.Blind()
+	return state, p.Inventory.Blind()
 }
 
 // aliveWithin is how long a request may take before the plugin counts as hung: longer than any budget, and than the runtime waits.

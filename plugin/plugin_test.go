@@ -24,9 +24,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/await"
-	"github.com/rdma-spec/rdma-spec/test/output"
-	"github.com/rdma-spec/rdma-spec/test/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/output"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
 // running is a plugin that runs against a runtime.
@@ -42,7 +42,7 @@ type running struct {
 // inventoryOf makes the inventory of a node, which has been read, and follows the node until the test ends.
 func inventoryOf(t testing.TB, root string) *inventory.Inventory {
 	t.Helper()
-	hcas := inventory.New(root, await.Patience, quiet())
+	hcas := inventory.New(root, quiet())
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -53,7 +53,7 @@ func inventoryOf(t testing.TB, root string) *inventory.Inventory {
 		stop()
 		<-ended
 	})
-	if _, err := hcas.HCAs(); err != nil {
+	if _, err := hcas.HCAs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return hcas
@@ -183,7 +183,7 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := firstVerbs(t, root)
 	ctr := verbsContainer(t, root)
-	grant := *mustPolicy(t, "{}").Decide(containerOf(pod, ctr), policy.LiveNode(root)).Grant
+	grant := *mustPolicy(t, "{}").Decide(ContainerOf(pod, ctr), policy.LiveNode(root)).Grant
 	grant.Devices = []hca.Device{verbs}
 	for _, test := range []struct {
 		name       string
@@ -191,6 +191,7 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 		want       []*api.POSIXRlimit
 	}{
 		{"suffices", math.MaxUint64, math.MaxUint64, nil},
+		{"suffices, as signed", math.MaxInt64, math.MaxInt64, nil},
 		{"too low", 1 << 23, 1 << 23, []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}},
 		{"soft too low", 1 << 23, math.MaxUint64, []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}},
 	} {
@@ -210,7 +211,7 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 func TestDevicesReachTheRuntime(t *testing.T) {
 	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs3", Number: hca.Number{Major: 231, Minor: 195}, Mode: hca.Mode(0o666 | os.ModeCharDevice), UID: 0, GID: 7}
 	p := mustPolicy(t, "{}")
-	grant := *p.Decide(containerOf(pod, verbsContainer(t, hcatest.V100(t))), policy.LiveNode(hcatest.V100(t))).Grant
+	grant := *p.Decide(ContainerOf(pod, verbsContainer(t, hcatest.V100(t))), policy.LiveNode(hcatest.V100(t))).Grant
 	grant.Devices = []hca.Device{verbs}
 	got, fields := adjust(&api.Container{}, grant)
 	want := []*api.LinuxDevice{{Path: verbs.Path, Type: "c", Major: 231, Minor: 195, FileMode: api.FileMode(uint32(0o666)), Uid: api.UInt32(uint32(0)), Gid: api.UInt32(uint32(7))}}
@@ -278,7 +279,7 @@ func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
 		missing bool
 		memlock string
 	}{{"", false, "unlimited"}, {"memlock: 1Gi", false, "1Gi"}, {"memlok: 1Gi", true, "unlimited"}} {
-		p := New(Options{Inventory: inventory.New("/", 0, quiet()), Log: quiet()})
+		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet()})
 		if _, err := p.Configure(t.Context(), test.handed, "containerd", "v2.4.2"); err != nil {
 			t.Errorf("%q: not registered: %v", test.handed, err)
 		}
@@ -294,7 +295,7 @@ func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
 
 // A runtime that restarts hands over what its configuration says by then. As with a file, a bad one never replaces a good one.
 func TestConfigurationThatTheRuntimeHandsOverAgain(t *testing.T) {
-	p := New(Options{Inventory: inventory.New("/", 0, quiet()), Log: quiet()})
+	p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet()})
 	for _, step := range []struct {
 		handed  string
 		valid   float64
@@ -334,7 +335,7 @@ func TestAlwaysTheSameEvents(t *testing.T) {
 		{name: "nothing that could edit", runtime: "containerd", policy: "{}", want: create},
 		{name: "a validator", runtime: "containerd", policy: "{}", validate: true, want: validate},
 	} {
-		p := New(Options{Inventory: inventory.New("/", 0, quiet()), Log: quiet(), Policy: mustPolicy(t, test.policy), StoredSpecs: test.stored, Validate: test.validate})
+		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Policy: mustPolicy(t, test.policy), StoredSpecs: test.stored, Validate: test.validate})
 		if got, err := p.Configure(t.Context(), "", test.runtime, "v2.4.2"); err != nil || got != test.want {
 			t.Errorf("%s: %s, %v, want %s", test.name, got.PrettyString(), err, test.want.PrettyString())
 		}

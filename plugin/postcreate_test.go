@@ -19,7 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // recordedSpecs is a StoredSpecs that records what it is asked for.
@@ -118,7 +118,7 @@ func TestFailedEditIsAWarning(t *testing.T) {
 			if len(warnings) != 1 {
 				t.Fatalf("%d warnings, want one:\n%s", len(warnings), p.log)
 			}
-			for _, want := range []string{"level=warning", "pod=ml/train-0", "container=main", `error="containerd did not answer within 300ms"`, "no CAP_IPC_LOCK", "memlock is as the policy gives it", want, "--budget"} {
+			for _, want := range []string{"level=warning", "pod=ml/train-0", "container=main", `error="containerd did not answer within 300ms"`, "no CAP_IPC_LOCK", want, "plugin_request_timeout"} {
 				if !strings.Contains(warnings[0], want) {
 					t.Errorf("the warning does not say %q: %s", want, warnings[0])
 				}

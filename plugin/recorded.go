@@ -34,7 +34,7 @@ func listed(pods []*api.PodSandbox, containers []*api.Container) []repair.Contai
 	list := make([]repair.Container, 0, len(containers))
 	for _, ctr := range containers {
 		if pod, known := byID[ctr.GetPodSandboxId()]; known {
-			list = append(list, recorded(containerOf(pod, ctr), ctr, spec.Grant{}))
+			list = append(list, recorded(ContainerOf(pod, ctr), ctr, spec.Grant{}))
 		}
 	}
 	return list

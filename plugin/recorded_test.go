@@ -22,13 +22,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/await"
-	"github.com/rdma-spec/rdma-spec/test/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
 // existing is a container that a runtime has: in a sandbox of its own, with the devices that were given. The name is that of its ID.
 func existing(name string, devices ...*api.LinuxDevice) *api.Container {
 	return &api.Container{Id: limitstest.ID(name), PodSandboxId: "pod-" + name, Name: "main", Linux: &api.LinuxContainer{Devices: devices}}
+}
+
+// limited is a container of which the runtime reports a memlock: if that is low, it counts at once, and otherwise once
+// its processes have been low for a while.
+func limited(ctr *api.Container, memlock spec.Limit) *api.Container {
+	ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Soft: uint64(memlock), Hard: uint64(memlock)}}
+	return ctr
 }
 
 // expectMemlock waits until repair has found so many containers.
@@ -53,7 +60,7 @@ func TestRunningContainersAreCompared(t *testing.T) {
 		limitstest.ID("created"): {spec.Unlimited}, limitstest.ID("injected"): {spec.Unlimited}, limitstest.ID("later"): {spec.Unlimited}, limitstest.ID("refused"): {low},
 	})
 	nri := nritest.New(t, "containerd", "v2.4.2")
-	nri.SetExisting([]*api.Container{existing("listed", verbs), existing("plain")})
+	nri.SetExisting([]*api.Container{limited(existing("listed", verbs), low), limited(existing("plain"), low)})
 	nri.Start(t)
 	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "inject: {namespaces: [asking]}"), Limits: limits.On(table)})
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
@@ -82,7 +89,7 @@ func TestRunningContainersAreCompared(t *testing.T) {
 func TestRunningContainersWithoutAFile(t *testing.T) {
 	root := hcatest.V100(t)
 	nri := nritest.New(t, "containerd", "v2.4.2")
-	nri.SetExisting([]*api.Container{existing("a", verbsContainer(t, root).GetLinux().GetDevices()[0])})
+	nri.SetExisting([]*api.Container{limited(existing("a", verbsContainer(t, root).GetLinux().GetDevices()[0]), 1)})
 	nri.Start(t)
 	table := limitstest.NewKernel(map[string][]spec.Limit{limitstest.ID("a"): {1}})
 	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Limits: limits.On(table)})
@@ -94,7 +101,7 @@ func TestRunningContainersBeforeTheConfiguration(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
 	nri := nritest.New(t, "containerd", "v2.4.2")
-	nri.SetExisting([]*api.Container{existing("listed", verbs)})
+	nri.SetExisting([]*api.Container{limited(existing("listed", verbs), 1)})
 	nri.Start(t)
 	table := limitstest.NewKernel(map[string][]spec.Limit{limitstest.ID("listed"): {1}})
 	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: policy.Missing(errors.New("a bad file")), Limits: limits.On(table)})
@@ -110,7 +117,7 @@ func TestRunningContainersBeforeTheConfiguration(t *testing.T) {
 func TestRecorded(t *testing.T) {
 	ctr := existing("a", &api.LinuxDevice{Path: "/dev/null", Type: "c", Major: 1, Minor: 3})
 	ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Soft: 1 << 20, Hard: 1 << 40}}
-	got := recorded(containerOf(pod, ctr), ctr, spec.Grant{Memlock: 1 << 30, Devices: []hca.Device{{Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}}}})
+	got := recorded(ContainerOf(pod, ctr), ctr, spec.Grant{Memlock: 1 << 30, Devices: []hca.Device{{Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}}}})
 	want := repair.Container{
 		Container: policy.Container{Namespace: "ml", Pod: "train-0", Name: "main", Devices: []policy.Device{
 			{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}, {Path: "/dev/infiniband/rdma_cm", Type: "c", Major: 10, Minor: 58},

@@ -37,6 +37,17 @@ func (e edits) take(container string) (spec.Grant, bool) {
 	return grant.(spec.Grant), true
 }
 
+// all returns what is not taken yet.
+func (e edits) all() map[string]spec.IPCLock {
+	owed := map[string]spec.IPCLock{}
+	for _, container := range e.grants.Keys() {
+		if grant, ok := e.grants.Get(container); ok {
+			owed[container.(string)] = grant.(spec.Grant).IPCLock
+		}
+	}
+	return owed
+}
+
 // throttle keeps repeated lines from filling the log: a kubelet tries a refused container again and again.
 type throttle struct{ logged *cache.LRUExpireCache }
 

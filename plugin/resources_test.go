@@ -4,6 +4,7 @@
 package plugin
 
 import (
+	"context"
 	"errors"
 	"net"
 	"path/filepath"
@@ -31,7 +32,7 @@ type fakeKubelet struct {
 	asked   [][]string
 }
 
-func (k *fakeKubelet) Names(sandbox, namespace, pod, container string) ([]string, bool, error) {
+func (k *fakeKubelet) Names(_ context.Context, sandbox, namespace, pod, container string) ([]string, bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.asked = append(k.asked, []string{sandbox, namespace, pod, container})

@@ -21,10 +21,10 @@ const causeUnadjusted policy.Cause = "unadjusted"
 // ValidateContainerAdjustment is called for every container after all plugins have adjusted it. It makes the decision that the plugin
 // should have made, about the adjusted container: what the grant would still change is what the container lacks. CAP_IPC_LOCK does not
 // count, since the container gets it later.
-func (p *Plugin) ValidateContainerAdjustment(_ context.Context, request *api.ValidateContainerAdjustmentRequest) error {
+func (p *Plugin) ValidateContainerAdjustment(ctx context.Context, request *api.ValidateContainerAdjustmentRequest) error {
 	start, pod, ctr := time.Now(), request.GetPod(), request.GetContainer()
 	carryOut(ctr, request.GetAdjust())
-	_, decision := p.decide(pod, ctr)
+	_, decision := p.decide(ctx, pod, ctr)
 	if decision.Grant != nil {
 		decision.Refusal = unadjusted(ctr, decision)
 		decision.Grant = nil // a validator gives nothing

@@ -146,7 +146,7 @@ func promised(t *testing.T, grant Grant, sets CapabilitySets, before, after []by
 	_ = json.Unmarshal(after, &s)
 	if grant.Memlock != 0 {
 		got := memlocks(after)
-		if len(got) != 1 || Limit(got[0].Soft) < grant.Memlock {
+		if len(got) != 1 || LimitOf(got[0].Soft) < grant.Memlock {
 			t.Errorf("memlock is %v, granted %d", got, uint64(grant.Memlock))
 		}
 		for _, l := range memlocks(before) {

@@ -19,13 +19,22 @@ type Limit uint64
 // Unlimited is RLIM_INFINITY, as the OCI runtime spec and NRI write it.
 const Unlimited Limit = math.MaxUint64
 
+// LimitOf returns the limit that a number of bytes means: from 2^63-1 on it is unlimited, since configuration files that have no larger
+// number write that.
+func LimitOf(bytes uint64) Limit {
+	if bytes >= math.MaxInt64 {
+		return Unlimited
+	}
+	return Limit(bytes)
+}
+
 // maxQuantityLength bounds what is handed to the quantity parser. The longest useful quantity is far shorter.
 const maxQuantityLength = 32
 
 // hugeExponent finds what keeps the quantity parser busy for minutes, such as 1e-99999999, and cannot be the size of anything on a node.
 var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
 
-// ParseLimit reads "unlimited", a number of bytes up to 18446744073709551615 (which is unlimited), or a Kubernetes quantity of bytes
+// ParseLimit reads "unlimited", a number of bytes up to 18446744073709551615 (see LimitOf), or a Kubernetes quantity of bytes
 // below 8Ei: 500M, 0.5Gi, 16Gi. The error says what is wrong with the value and what a good one looks like.
 func ParseLimit(text string) (Limit, error) {
 	fail := func(format string, args ...any) (Limit, error) {
@@ -38,7 +47,7 @@ func ParseLimit(text string) (Limit, error) {
 		return fail("is %d characters long", len(text))
 	}
 	if bytes, err := strconv.ParseUint(text, 10, 64); err == nil && bytes > 0 {
-		return Limit(bytes), nil
+		return LimitOf(bytes), nil
 	}
 	if hugeExponent.MatchString(text) {
 		return fail("%q is not a size", text)
@@ -60,11 +69,8 @@ func ParseLimit(text string) (Limit, error) {
 
 // String returns what ParseLimit reads: "unlimited", or the shortest exact size: "16Gi", "8Mi", "65537".
 func (l Limit) String() string {
-	switch {
-	case l == Unlimited:
+	if l == Unlimited {
 		return "unlimited"
-	case l > math.MaxInt64:
-		return strconv.FormatUint(uint64(l), 10)
 	}
 	return resource.NewQuantity(int64(l), resource.BinarySI).String()
 }
@@ -82,7 +88,7 @@ func (l *Limit) UnmarshalJSON(text []byte) error {
 		return err
 	}
 	if number, err := strconv.ParseUint(words, 10, 64); err == nil {
-		*l = Limit(number)
+		*l = LimitOf(number)
 		return nil
 	}
 	limit, err := ParseLimit(words)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 func TestParseLimit(t *testing.T) {
@@ -26,9 +26,10 @@ func TestParseLimit(t *testing.T) {
 		"1E":                   1e18,
 		"1000m":                1,
 		"7Ei":                  7 << 60,
-		"9223372036854775807":  math.MaxInt64,
-		"9223372036854775808":  math.MaxInt64 + 1,
-		"18446744073709551614": math.MaxUint64 - 1,
+		"9223372036854775806":  math.MaxInt64 - 1,
+		"9223372036854775807":  Unlimited, // as files say it that have no larger number
+		"9223372036854775808":  Unlimited,
+		"18446744073709551614": Unlimited,
 		"18446744073709551615": Unlimited,
 	} {
 		if got, err := ParseLimit(text); err != nil || got != want {
@@ -88,16 +89,14 @@ func TestParseLimitRefusesHugeExponents(t *testing.T) {
 
 func TestLimitString(t *testing.T) {
 	for limit, want := range map[Limit]string{
-		1:                  "1",
-		65536:              "64Ki",
-		65537:              "65537",
-		8 << 20:            "8Mi",
-		500e6:              "500000000",
-		16 << 30:           "16Gi",
-		math.MaxInt64:      "9223372036854775807",
-		math.MaxInt64 + 1:  "9223372036854775808",
-		math.MaxUint64 - 1: "18446744073709551614",
-		Unlimited:          "unlimited",
+		1:                 "1",
+		65536:             "64Ki",
+		65537:             "65537",
+		8 << 20:           "8Mi",
+		500e6:             "500000000",
+		16 << 30:          "16Gi",
+		math.MaxInt64 - 1: "9223372036854775806",
+		Unlimited:         "unlimited",
 	} {
 		if got := limit.String(); got != want {
 			t.Errorf("Limit(%d).String() = %q, want %q", uint64(limit), got, want)
@@ -107,6 +106,23 @@ func TestLimitString(t *testing.T) {
 		}
 		if text, err := json.Marshal(limit); err != nil || string(text) != `"`+want+`"` {
 			t.Errorf("json.Marshal(Limit(%d)) = %s, %v; want %q", uint64(limit), text, err, want)
+		}
+	}
+}
+
+// 2^63-1, which is what generate writes for nodeadm and Talos, is unlimited wherever a limit is read.
+func TestLargestSignedNumberIsUnlimited(t *testing.T) {
+	const text = `{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":9223372036854775807,"soft":9223372036854775807}]}}`
+	if limit, known, err := Memlock([]byte(text)); limit != (Rlimit{Unlimited, Unlimited}) || !known || err != nil {
+		t.Errorf("a spec's memlock is %v, %t, %v", limit, known, err)
+	}
+	if after, err := (Grant{Memlock: Unlimited}).Apply([]byte(text), AllSets); string(after) != text || err != nil {
+		t.Errorf("a spec that has it becomes %s, %v", after, err)
+	}
+	for _, words := range []string{`"9223372036854775807"`, `"unlimited"`} {
+		var limit Limit
+		if err := json.Unmarshal([]byte(words), &limit); limit != Unlimited || err != nil {
+			t.Errorf("%s is %d, %v", words, limit, err)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func Memlock(text []byte) (limit Rlimit, known bool, err error) {
 	for _, l := range limits {
 		if l.Type == RlimitMemlock {
 			// Runtimes apply one after the other: the last one wins.
-			limit, known = Rlimit{Soft: Limit(l.Soft), Hard: Limit(l.Hard)}, true
+			limit, known = Rlimit{Soft: LimitOf(l.Soft), Hard: LimitOf(l.Hard)}, true
 		}
 	}
 	return limit, known, nil

@@ -31,7 +31,7 @@ func raiseMemlock(process *object, want Limit) error {
 	)
 	for i, limit := range limits {
 		if limit.Type == RlimitMemlock {
-			current = Rlimit{Soft: max(current.Soft, Limit(limit.Soft)), Hard: max(current.Hard, Limit(limit.Hard))}
+			current = Rlimit{Soft: max(current.Soft, LimitOf(limit.Soft)), Hard: max(current.Hard, LimitOf(limit.Hard))}
 			if found++; found > 1 {
 				continue
 			}

@@ -3,10 +3,11 @@
 
 // Package breaker keeps callers from an API that fails, so that no container waits for it: three failures in a row open the
 // breaker, and ten seconds later one caller tries the API. The package knows nothing of what callers ask, and sets no time limit
-// for a call.
+// for a call: its context does.
 package breaker
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -19,17 +20,23 @@ const (
 	Failures = 3
 	// OpenFor is how long a breaker stays open before one caller tries the API.
 	OpenFor = 10 * time.Second
+	// Enough is how long an API must have had for an answer that counts: with less, its caller's time was spent elsewhere.
+	Enough = 100 * time.Millisecond
 )
 
 // ErrOpen means that the API was not asked.
 var ErrOpen = errors.New("not asked, because it failed three times in a row")
 
+// noVerdictError is the error of a call that says nothing about the API.
+type noVerdictError struct{ error }
+
+// Unwrap returns what the call says.
+func (e noVerdictError) Unwrap() error { return e.error }
+
 // Options say which outcomes are failures, and what is called when the state changes.
 type Options struct {
 	// Failed reports whether the outcome of a call, nil included, is a fault of the API.
 	Failed func(err error) bool
-	// Excluded reports whether an outcome says nothing about the API. If it is nil, every outcome counts.
-	Excluded func(err error) bool
 	// OnChange, if given, is called when the breaker opens, and when the API has answered again. It must not use the breaker.
 	OnChange func(open bool)
 }
@@ -37,24 +44,18 @@ type Options struct {
 // Breaker guards an API. It is safe for concurrent use. Breakers share nothing.
 type Breaker[T any] struct {
 	Options
-	gate    atomic.Pointer[gobreaker.CircuitBreaker[T]]
+	gate    *gobreaker.CircuitBreaker[T]
 	failing atomic.Bool // OnChange was last called with true
 }
 
 // New makes a closed Breaker: every call goes through.
 func New[T any](o Options) *Breaker[T] {
 	b := &Breaker[T]{Options: o}
-	b.Reset()
-	return b
-}
-
-// Reset closes the breaker and forgets the failures: the API is another one now.
-func (b *Breaker[T]) Reset() {
-	b.gate.Store(gobreaker.NewCircuitBreaker[T](gobreaker.Settings{
+	b.gate = gobreaker.NewCircuitBreaker[T](gobreaker.Settings{
 		MaxRequests: 1,
 		Timeout:     OpenFor,
 		ReadyToTrip: func(counts gobreaker.Counts) bool { return counts.ConsecutiveFailures >= Failures },
-		IsExcluded:  b.Excluded,
+		IsExcluded:  func(err error) bool { return errors.As(err, new(noVerdictError)) },
 		IsSuccessful: func(err error) bool {
 			failed := b.Failed(err)
 			if !failed {
@@ -67,19 +68,29 @@ func (b *Breaker[T]) Reset() {
 				b.report(true)
 			}
 		},
-	}))
+	})
+	return b
 }
 
-// report calls OnChange if the state is another one. A breaker that was reset is closed, but only an answer is reported.
+// report calls OnChange if the state is another one.
 func (b *Breaker[T]) report(open bool) {
 	if b.failing.Swap(open) != open && b.OnChange != nil {
 		b.OnChange(open)
 	}
 }
 
-// Do calls the API, unless the breaker is open: then it returns ErrOpen.
-func (b *Breaker[T]) Do(call func() (T, error)) (T, error) {
-	result, err := b.gate.Load().Execute(call)
+// Do calls the API, unless the breaker is open: then it returns ErrOpen. The context is the call's. A failure counts for nothing if the
+// caller gave up, or had not Enough time left for the call.
+func (b *Breaker[T]) Do(ctx context.Context, call func() (T, error)) (T, error) {
+	deadline, bounded := ctx.Deadline()
+	hurried := bounded && time.Until(deadline) < Enough
+	result, err := b.gate.Execute(func() (T, error) {
+		result, err := call()
+		if b.Failed(err) && (hurried || errors.Is(ctx.Err(), context.Canceled)) {
+			err = noVerdictError{err}
+		}
+		return result, err
+	})
 	if errors.Is(err, gobreaker.ErrOpenState) || errors.Is(err, gobreaker.ErrTooManyRequests) {
 		return result, ErrOpen
 	}

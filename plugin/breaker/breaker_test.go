@@ -4,6 +4,7 @@
 package breaker
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -16,57 +17,68 @@ var (
 	errSick    = errors.New("sick")
 	errUnknown = errors.New("no such container") // an answer
 	errGivenUp = errors.New("given up by the caller")
+	errHurried = errors.New("no answer in the little time that was left")
 )
+
+// left returns how much time a call has.
+func left(outcome error) time.Duration {
+	if errors.Is(outcome, errHurried) {
+		return Enough - 1
+	}
+	return Enough
+}
 
 // A breaker, call by call: what the API would say, what the caller gets, and what OnChange is called with.
 func TestBreaker(t *testing.T) {
-	wait, reset := errors.New("wait"), errors.New("reset") // no calls, but what happens between them
+	wait := errors.New("wait") // no call, but what happens between them
 	for name, test := range map[string]struct {
 		calls, want []error
 		changes     []bool
 	}{
-		"a healthy API":              {[]error{nil, errUnknown, nil}, []error{nil, errUnknown, nil}, nil},
-		"two failures":               {[]error{errSick, errSick, nil, errSick, errSick}, []error{errSick, errSick, nil, errSick, errSick}, nil},
-		"three failures":             {[]error{errSick, errSick, errSick, nil, nil}, []error{errSick, errSick, errSick, ErrOpen, ErrOpen}, []bool{true}},
-		"well when it is tried":      {[]error{errSick, errSick, errSick, wait, nil, nil}, []error{errSick, errSick, errSick, nil, nil}, []bool{true, false}},
-		"an answer ends it, too":     {[]error{errSick, errSick, errSick, wait, errUnknown}, []error{errSick, errSick, errSick, errUnknown}, []bool{true, false}},
-		"sick when it is tried":      {[]error{errSick, errSick, errSick, wait, errSick, nil}, []error{errSick, errSick, errSick, errSick, ErrOpen}, []bool{true}},
-		"given up by the caller":     {[]error{errSick, errSick, errGivenUp, errSick}, []error{errSick, errSick, errGivenUp, errSick}, []bool{true}},
-		"another API, and well":      {[]error{errSick, errSick, errSick, reset, nil}, []error{errSick, errSick, errSick, nil}, []bool{true, false}},
-		"another API, sick as well":  {[]error{errSick, errSick, errSick, reset, errSick, errSick, errSick, nil}, []error{errSick, errSick, errSick, errSick, errSick, errSick, ErrOpen}, []bool{true}},
-		"another API, nothing known": {[]error{errSick, errSick, errSick, reset, errGivenUp}, []error{errSick, errSick, errSick, errGivenUp}, []bool{true}},
+		"a healthy API":          {[]error{nil, errUnknown, nil}, []error{nil, errUnknown, nil}, nil},
+		"two failures":           {[]error{errSick, errSick, nil, errSick, errSick}, []error{errSick, errSick, nil, errSick, errSick}, nil},
+		"three failures":         {[]error{errSick, errSick, errSick, nil, nil}, []error{errSick, errSick, errSick, ErrOpen, ErrOpen}, []bool{true}},
+		"well when it is tried":  {[]error{errSick, errSick, errSick, wait, nil, nil}, []error{errSick, errSick, errSick, nil, nil}, []bool{true, false}},
+		"an answer ends it, too": {[]error{errSick, errSick, errSick, wait, errUnknown}, []error{errSick, errSick, errSick, errUnknown}, []bool{true, false}},
+		"sick when it is tried":  {[]error{errSick, errSick, errSick, wait, errSick, nil}, []error{errSick, errSick, errSick, errSick, ErrOpen}, []bool{true}},
+		"too little time":        {[]error{errSick, errSick, errHurried, errHurried, errSick}, []error{errSick, errSick, errHurried, errHurried, errSick}, []bool{true}},
+		"given up by the caller": {[]error{errSick, errSick, errGivenUp, errSick}, []error{errSick, errSick, errGivenUp, errSick}, []bool{true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var got []error
 				var changes []bool
 				b := New[int](Options{
-					Failed:   func(err error) bool { return errors.Is(err, errSick) },
-					Excluded: func(err error) bool { return errors.Is(err, errGivenUp) },
+					Failed:   func(err error) bool { return err != nil && !errors.Is(err, errUnknown) },
 					OnChange: func(open bool) { changes = append(changes, open) },
 				})
 				for _, outcome := range test.calls {
 					switch {
 					case errors.Is(outcome, wait):
 						time.Sleep(OpenFor - time.Millisecond)
-						if _, err := b.Do(func() (int, error) { return 0, nil }); !errors.Is(err, ErrOpen) {
+						if _, err := b.Do(t.Context(), func() (int, error) { return 0, nil }); !errors.Is(err, ErrOpen) {
 							t.Errorf("before the time is over: %v", err)
 						}
 						time.Sleep(2 * time.Millisecond)
 						if !b.Failing() {
 							t.Error("it counts as answering before it was asked")
 						}
-					case errors.Is(outcome, reset):
-						b.Reset()
 					default:
-						_, err := b.Do(func() (int, error) { return 0, outcome })
+						ctx, cancel := context.WithTimeout(t.Context(), left(outcome))
+						_, err := b.Do(ctx, func() (int, error) {
+							if errors.Is(outcome, errGivenUp) {
+								cancel()
+							}
+							return 0, outcome
+						})
+						cancel()
 						got = append(got, err)
 					}
 				}
 				if failing := len(changes) > 0 && changes[len(changes)-1]; b.Failing() != failing {
 					t.Errorf("failing: %t", b.Failing())
 				}
-				same := cmp.Comparer(errors.Is)
+				same := cmp.Comparer(func(a, b error) bool { return errors.Is(a, b) || errors.Is(b, a) })
 				if diff := cmp.Diff(test.want, got, same); diff != "" {
 					t.Errorf("outcomes (-want +got):\n%s", diff)
 				}
@@ -83,11 +95,11 @@ func TestOneTries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New[int](Options{Failed: func(err error) bool { return err != nil }})
 		for range Failures {
-			_, _ = b.Do(func() (int, error) { return 0, errSick }) // what it is for
+			_, _ = b.Do(t.Context(), func() (int, error) { return 0, errSick }) // what it is for
 		}
 		time.Sleep(OpenFor + time.Millisecond)
-		_, err := b.Do(func() (int, error) {
-			if _, err := b.Do(func() (int, error) { return 0, nil }); !errors.Is(err, ErrOpen) {
+		_, err := b.Do(t.Context(), func() (int, error) {
+			if _, err := b.Do(t.Context(), func() (int, error) { return 0, nil }); !errors.Is(err, ErrOpen) {
 				t.Errorf("a second caller: %v", err)
 			}
 			return 0, nil

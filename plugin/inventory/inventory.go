@@ -7,7 +7,7 @@ package inventory
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -39,11 +39,10 @@ const neverAnswered = "it has not answered since the plugin started: it may be h
 
 // Inventory is what is known of a node's HCAs. It is safe for concurrent use.
 type Inventory struct {
-	root   string
-	budget time.Duration
-	log    logrus.FieldLogger
-	list   func() (*hca.Node, error)
-	read   func(name string) hca.HCA
+	root string
+	log  logrus.FieldLogger
+	list func() (*hca.Node, error)
+	read func(name string) hca.HCA
 
 	numbers numbers
 	latest  atomic.Pointer[snapshot]
@@ -75,10 +74,10 @@ type known struct {
 	logged   bool // the log has that it does not answer
 }
 
-// New makes an inventory of the node at root. It is empty until Run; HCAs waits no longer than the budget for it to be read.
-func New(root string, budget time.Duration, log logrus.FieldLogger) *Inventory {
+// New makes an inventory of the node at root. It is empty until Run.
+func New(root string, log logrus.FieldLogger) *Inventory {
 	i := &Inventory{
-		root: root, budget: budget, log: log, first: make(chan struct{}), known: map[string]*known{},
+		root: root, log: log, first: make(chan struct{}), known: map[string]*known{},
 		numbers: numbers{root: root, log: log},
 		list:    func() (*hca.Node, error) { return hca.List(root) },
 		read:    func(name string) hca.HCA { return hca.Read(root, name) },
@@ -116,15 +115,15 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 
 // HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was, and has Unread
 // if it never answered. The node is Stale where a device has come or gone since. Before the node is read for the first time, HCAs
-// waits for that within the budget.
-func (i *Inventory) HCAs() (*hca.Node, error) {
+// waits for that until the context is done.
+func (i *Inventory) HCAs(ctx context.Context) (*hca.Node, error) {
 	s := i.latest.Load()
 	if s == nil {
 		select {
 		case <-i.first:
 			s = i.latest.Load()
-		case <-time.After(i.budget):
-			return nil, fmt.Errorf("the HCAs of this node have not been read yet after %s: try again", i.budget)
+		case <-ctx.Done():
+			return nil, errors.New("the HCAs of this node have not been read yet: try again")
 		}
 	}
 	if s.err == nil && !s.stamp.Equal(hca.DevicesChanged(i.root)) {

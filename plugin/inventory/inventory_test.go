@@ -74,7 +74,7 @@ func of(t *testing.T, names ...string) (*Inventory, *fake, *logtest.Hook) {
 	t.Helper()
 	f := &fake{names: names, sick: map[string]chan struct{}{}, reads: map[string]int{}, state: "ACTIVE"}
 	log, hook := logtest.NewNullLogger()
-	i := New(hcatest.NoRDMA(t), 300*time.Millisecond, log)
+	i := New(hcatest.NoRDMA(t), log)
 	i.list, i.read = f.list, f.read
 	return i, f, hook
 }
@@ -110,7 +110,7 @@ func lines(hook *logtest.Hook) []string {
 
 func states(t *testing.T, i *Inventory) map[string]string {
 	t.Helper()
-	node, err := i.HCAs()
+	node, err := i.HCAs(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func TestAnotherOfTheName(t *testing.T) {
 		synctest.Wait()
 		expect := func(when string, unread bool) {
 			t.Helper()
-			node, err := i.HCAs()
+			node, err := i.HCAs(t.Context())
 			if err != nil || (node.HCAs[0].Unread != "") != unread {
 				t.Errorf("%s: %+v, error %v", when, node.HCAs, err)
 			}
@@ -294,17 +294,19 @@ func TestAnotherOfTheName(t *testing.T) {
 	})
 }
 
-// TestFirstInventory: who asks before the node was read waits, but not longer than the budget.
+// TestFirstInventory: who asks before the node was read waits, but not longer than its context.
 func TestFirstInventory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log, _ := logtest.NewNullLogger()
-		i := New(hcatest.NoRDMA(t), 300*time.Millisecond, log)
+		i := New(hcatest.NoRDMA(t), log)
 		began := time.Now()
-		if node, err := i.HCAs(); err == nil || !strings.Contains(err.Error(), "have not been read yet after 300ms") || time.Since(began) != 300*time.Millisecond {
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		if node, err := i.HCAs(ctx); err == nil || !strings.Contains(err.Error(), "have not been read yet") || time.Since(began) != 300*time.Millisecond {
 			t.Errorf("%v, error %v after %s", node, err, time.Since(began))
 		}
 		time.AfterFunc(200*time.Millisecond, i.readAll)
-		if node, err := i.HCAs(); err != nil || node == nil || time.Since(began) != 500*time.Millisecond {
+		if node, err := i.HCAs(t.Context()); err != nil || node == nil || time.Since(began) != 500*time.Millisecond {
 			t.Errorf("%v, error %v after %s", node, err, time.Since(began))
 		}
 	})
@@ -317,7 +319,7 @@ func TestNotListed(t *testing.T) {
 		f.err = errors.New("input/output error")
 		changed := follow(t, i, f)
 		time.Sleep(3 * every)
-		if _, err := i.HCAs(); err == nil || err.Error() != "input/output error" {
+		if _, err := i.HCAs(t.Context()); err == nil || err.Error() != "input/output error" {
 			t.Errorf("error %v", err)
 		}
 		f.set(func(f *fake) { f.err, f.names = nil, []string{"mlx5_0"} })
@@ -338,7 +340,7 @@ func TestNotListed(t *testing.T) {
 // TestVerbs: a number is looked up live, and the HCA's name comes from what is known.
 func TestVerbs(t *testing.T) {
 	log, _ := logtest.NewNullLogger()
-	i := New(hcatest.V100(t), time.Second, log)
+	i := New(hcatest.V100(t), log)
 	number := hca.Number{Major: hcatest.Major, Minor: hcatest.FirstVerbs + 1}
 	for _, want := range []string{"", "mlx5_1"} {
 		if d, ok, err := i.Verbs(number); !ok || err != nil || d.HCA != want || d.Path != "/dev/infiniband/uverbs1" {
@@ -356,7 +358,7 @@ func TestBlind(t *testing.T) {
 	log, hook := logtest.NewNullLogger()
 	files := hcatest.V100Node().Files()
 	root := hcatest.V100Node().Files().Without("sys/dev").Root(t)
-	i := New(root, time.Second, log)
+	i := New(root, log)
 	i.readAll()
 	number := hca.Number{Major: hcatest.Major, Minor: hcatest.FirstVerbs}
 	if _, ok, err := i.Verbs(number); ok || err == nil || i.Blind() == nil || !strings.Contains(err.Error(), "mount the node's /sys/dev") {

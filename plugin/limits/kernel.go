@@ -22,8 +22,6 @@ import (
 type Kernel interface {
 	// PIDs returns the IDs of all processes, ascending.
 	PIDs() ([]int, error)
-	// Threads returns the IDs of a process's threads, ascending.
-	Threads(pid int) ([]int, error)
 	// Read returns the text of a file in /proc/PID.
 	Read(pid int, name string) ([]byte, error)
 	// Self returns the ID of this process in /proc.
@@ -48,13 +46,8 @@ type Holder interface {
 // proc is the kernel of this node, with processes as the proc file system at a path shows them.
 type proc struct{ path string }
 
-func (p proc) PIDs() ([]int, error) { return ids(p.path) }
-
-func (p proc) Threads(pid int) ([]int, error) { return ids(p.file(pid, "task")) }
-
-// ids returns the names in a folder that are numbers above zero.
-func ids(path string) ([]int, error) {
-	folder, err := os.Open(path)
+func (p proc) PIDs() ([]int, error) {
+	folder, err := os.Open(p.path)
 	if err != nil {
 		return nil, err
 	}
@@ -63,45 +56,21 @@ func ids(path string) ([]int, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := make([]int, 0, len(names))
+	pids := make([]int, 0, len(names))
 	for _, name := range names {
-		if id, err := strconv.Atoi(name); err == nil && id > 0 {
-			found = append(found, id)
+		if pid, err := strconv.Atoi(name); err == nil && pid > 0 {
+			pids = append(pids, pid)
 		}
 	}
-	slices.Sort(found)
-	return found, nil
+	slices.Sort(pids)
+	return pids, nil
 }
 
 func (p proc) file(pid int, name string) string {
 	return filepath.Join(p.path, strconv.Itoa(pid), name)
 }
 
-// Read is os.ReadFile without the runtime's poller, which thousands of small files need not go through.
-func (p proc) Read(pid int, name string) ([]byte, error) {
-	file := p.file(pid, name)
-	fd, err := unix.Open(file, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: file, Err: err}
-	}
-	defer func() { _ = unix.Close(fd) }() // it was only read
-	text := make([]byte, 0, 1024)
-	for {
-		n, err := unix.Read(fd, text[len(text):cap(text)])
-		switch {
-		case errors.Is(err, unix.EINTR):
-		case err != nil:
-			return nil, &os.PathError{Op: "read", Path: file, Err: err}
-		case n == 0:
-			return text, nil
-		default:
-			text = text[:len(text)+n]
-			if len(text) == cap(text) {
-				text = slices.Grow(text, len(text))
-			}
-		}
-	}
-}
+func (p proc) Read(pid int, name string) ([]byte, error) { return os.ReadFile(p.file(pid, name)) }
 
 func (p proc) Self() int {
 	name, err := os.Readlink(filepath.Join(p.path, "self"))
@@ -127,19 +96,35 @@ func (p proc) Changeable() error {
 	return fmt.Errorf("%s is not of this process's PID namespace, so nothing can be changed by it: run on the node itself, or in a pod with hostPID: true", p.path)
 }
 
-func (proc) Open(pid int) (Holder, error) {
+func (p proc) Open(pid int) (Holder, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
 	case errors.Is(err, unix.ESRCH):
 		return nil, ErrGone
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOENT): // Linux 6.1 says the one, 6.18 the other
 		return nil, ErrThread
-	case errors.Is(err, unix.ENOSYS):
-		return nil, errors.New("this kernel has no pidfd_open: limits of running processes cannot be raised safely before Linux 5.3")
+	case errors.Is(err, unix.ENOSYS): // before Linux 5.3
+		return p.openFolder(pid)
 	case err != nil:
 		return nil, fmt.Errorf("pidfd_open of process %d: %w", pid, err)
 	}
 	return pidfd(fd), nil
+}
+
+// openFolder holds on to a process by its folder in /proc: a folder that is open stays that of one process.
+func (p proc) openFolder(pid int) (Holder, error) {
+	fd, err := unix.Open(p.file(pid, ""), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if ended(err) {
+		return nil, ErrGone
+	}
+	if err != nil {
+		return nil, fmt.Errorf("opening the folder of process %d: %w", pid, err)
+	}
+	if of, err := On(p).processOf(pid); err == nil && of != pid {
+		_ = unix.Close(fd) // it was not used
+		return nil, ErrThread
+	}
+	return folder(fd), nil
 }
 
 func (proc) Set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
@@ -158,10 +143,8 @@ func (proc) Set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
 }
 
 func (proc) Pause(ctx context.Context, d time.Duration) {
-	over := time.NewTimer(d)
-	defer over.Stop()
 	select {
-	case <-over.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }
@@ -175,3 +158,15 @@ func (fd pidfd) Holds() bool {
 }
 
 func (fd pidfd) Close() { _ = unix.Close(int(fd)) }
+
+// folder is a process's folder in /proc, which is empty when the process has been waited for.
+type folder int
+
+func (fd folder) Holds() bool {
+	return !ended(unix.Faccessat(int(fd), "status", unix.F_OK, 0))
+}
+
+func (fd folder) Close() { _ = unix.Close(int(fd)) }
+
+// ended reports whether an error of a process's folder means that there is no such process.
+func ended(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }

@@ -8,8 +8,8 @@
 // and v2, for both cgroup drivers, also from within a cgroup namespace, and needs nothing mounted but /proc. The processes of
 // other PID namespaces must be visible in it.
 //
-// A process ID is not a process: it may be another's a moment later. What is raised is held by a pidfd meanwhile, and what
-// hits a stranger all the same is undone. Who should have how much is known to package policy.
+// A process ID is not a process: it may be another's a moment later. What is raised is held meanwhile, by a pidfd or by its
+// folder in /proc, and a stranger that is raised all the same is set back. Who should have how much is known to package policy.
 package limits
 
 import (
@@ -173,7 +173,7 @@ func parseBytes(text string) (spec.Limit, error) {
 		return spec.Unlimited, nil
 	}
 	n, err := parseNumber(text, 10, 64)
-	return spec.Limit(n), err
+	return spec.LimitOf(n), err
 }
 
 // parseNumber reads a number, and returns 0 beside an error, where strconv returns the largest number.

@@ -4,19 +4,23 @@
 package limits
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 const (
-	// passesMost bounds how often all processes are gone through. Three passes are enough where nothing forks.
-	passesMost = 50
-	// cleanPasses is how many passes in a row must find nothing low, the last of them when forks have ended. One is not enough: a
-	// process may fork when the processes have been listed, and end before it is looked at.
-	cleanPasses = 2
+	// passesMost bounds how often all processes are gone through. Four passes are enough where nothing forks.
+	passesMost = 30
+	// cleanPasses is how many passes in a row must find nothing low, betweenPasses apart. A child gets the limits of its parent early in
+	// the fork, and is listed at its end: a fork that began before its parent was raised leaves a child that is low, and that appears later.
+	// In between, the kernel copies the parent's page tables, 15 ms for each GiB in small pages.
+	cleanPasses   = 3
+	betweenPasses = 300 * time.Millisecond
 )
 
 // Outcome is what became of a container's processes.
@@ -27,94 +31,57 @@ type Outcome struct {
 
 // Raise raises RLIMIT_MEMLOCK of every process of containers, given by ID, to at least what is wanted; no limit is lowered.
 //
-// The processes are gone through again until none is low: one that forks just before it is raised leaves a child that is low. Raise
-// waits for forks that may have begun before; a child is missed only where the fork takes more than ten seconds.
+// The processes are gone through again until none has been low for some time: one that forks just before it is raised leaves a child that
+// is low. A child is missed only where the fork takes longer than that.
 // The outcomes have every container that was given; one without processes is done.
 func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map[string]Outcome {
-	r := raising{Processes: p, wanted: wanted, outcomes: map[string]Outcome{}, open: map[string]int{}, forks: map[string][]thread{}}
+	outcomes := map[string]Outcome{}
+	open := map[string]int{} // clean passes to go, of the containers of which some process may be low
 	for id := range wanted {
-		r.outcomes[id] = Outcome{}
-		r.open[id] = cleanPasses
+		outcomes[id], open[id] = Outcome{}, cleanPasses
 	}
-	if err := r.all(ctx); err != nil {
-		for id := range r.open {
-			r.close(id, err)
+	err := cmp.Or(p.kernel.Changeable(), ctx.Err())
+	for pass := 0; err == nil && len(open) > 0; pass++ {
+		if pass == passesMost {
+			err = fmt.Errorf("its processes were gone through %d times and there were new ones with a low limit each time: try again when it forks less", passesMost)
+			break
 		}
-	}
-	return r.outcomes
-}
-
-// raising is one call of Raise.
-type raising struct {
-	*Processes
-	wanted   map[string]spec.Limit
-	outcomes map[string]Outcome
-	open     map[string]int      // clean passes to go, of the containers of which some process may be low
-	forks    map[string][]thread // of processes that were raised, by container: those that may be in a fork
-}
-
-// all makes passes until no container is open. The error is about all that still are.
-func (r *raising) all(ctx context.Context) error {
-	if err := r.kernel.Changeable(); err != nil {
-		return err
-	}
-	patience := forkPatience
-	for range passesMost {
-		if err := ctx.Err(); err != nil {
-			return err
+		var found map[string][]int
+		if found, err = p.Containers(); err != nil {
+			break
 		}
-		found, err := r.Containers()
-		if err != nil {
-			return err
-		}
-		var forks []thread
-		for id := range r.open {
-			if r.pass(id, found[id]) {
-				forks = append(forks, r.forks[id]...)
-				delete(r.forks, id)
+		for id := range open {
+			raised, failed := p.raise(id, found[id], wanted[id])
+			outcomes[id] = Outcome{outcomes[id].Raised + raised, failed}
+			if open[id]--; raised > 0 {
+				open[id] = cleanPasses
+			}
+			if failed != nil || open[id] == 0 {
+				delete(open, id)
 			}
 		}
-		if len(r.open) == 0 {
-			return nil
+		if len(open) > 0 {
+			p.kernel.Pause(ctx, betweenPasses)
 		}
-		patience = r.awaitForks(ctx, forks, patience)
+		err = ctx.Err()
 	}
-	return fmt.Errorf("its processes were gone through %d times and there were new ones with a low limit each time: try again when it forks less", passesMost)
+	for id := range open {
+		outcomes[id] = Outcome{outcomes[id].Raised, err}
+	}
+	return outcomes
 }
 
-// pass raises those processes of a container that are low, and closes the container if there was none in enough passes. It reports whether
-// there was none now.
-func (r *raising) pass(id string, pids []int) (clean bool) {
-	raised := 0
-	var failed error
+// raise raises those processes of a container that are low. The error is that of the last one that could not be raised.
+func (p *Processes) raise(id string, pids []int, want spec.Limit) (raised int, failed error) {
 	for _, pid := range pids {
-		was, err := r.RaiseOne(pid, r.wanted[id], inContainer(id))
+		was, err := p.RaiseOne(pid, want, inContainer(id))
 		switch {
 		case errors.Is(err, ErrGone):
 		case err != nil:
 			failed = err
 		case was:
 			raised++
-			r.forks[id] = append(r.forks[id], r.forking(pid)...)
 		}
 	}
-	o := r.outcomes[id]
-	o.Raised += raised
-	r.outcomes[id] = o
-	if raised > 0 {
-		r.open[id] = cleanPasses
-	} else {
-		r.open[id]--
-	}
-	if failed != nil || r.open[id] == 0 {
-		r.close(id, failed)
-	}
-	return raised == 0
-}
-
-func (r *raising) close(id string, err error) {
-	o := r.outcomes[id]
-	o.Err = err
-	r.outcomes[id] = o
-	delete(r.open, id)
+	return raised, failed
 }

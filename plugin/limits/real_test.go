@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // The soft limit of processes that are low here, and what it is raised to: a soft limit may be raised by anybody, up to the hard one.
@@ -42,11 +43,17 @@ func (s sessions) Read(pid int, name string) ([]byte, error) {
 	return []byte("0::/kubepods/" + s.containers[session]), nil
 }
 
+// hang is a command of a script that waits for the test's end, even if the test is killed: it reads the script's standard input.
+const hang = "cat <&3"
+
 // start runs a script with a low soft limit in a session of its own, until the test ends, and waits for its first line.
 func start(t *testing.T, script string) (pid int, lines *bufio.Scanner) {
 	t.Helper()
-	command := exec.Command("sh", "-c", fmt.Sprintf("ulimit -S -l %d || exit 1\n", softLow>>10)+script)
+	command := exec.Command("sh", "-c", fmt.Sprintf("ulimit -S -l %d || exit 1\nexec 3<&0\n", softLow>>10)+script)
 	command.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if _, err := command.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
 	out, err := command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -66,15 +73,15 @@ func start(t *testing.T, script string) (pid int, lines *bufio.Scanner) {
 }
 
 func TestRealProcess(t *testing.T) {
-	pid, _ := start(t, "sleep 1000 & echo; wait")
-	other, _ := start(t, "sleep 1000 & echo; wait")
+	pid, _ := start(t, hang+" & echo; wait")
+	other, _ := start(t, hang+" & echo; wait")
 	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA, other: idB}}}
 	before, err := p.Memlock(pid)
 	if err != nil || before.Soft != softLow {
 		t.Fatalf("%v, %v", before, err)
 	}
 	got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]
-	if got.Err != nil || got.Raised != 2 { // sh and sleep
+	if got.Err != nil || got.Raised != 2 { // sh and cat
 		t.Errorf("%+v", got)
 	}
 	if after, err := p.Memlock(pid); err != nil || after != (spec.Rlimit{Soft: softWanted, Hard: before.Hard}) {
@@ -129,7 +136,7 @@ func (r *recycling) recycle(pid int) {
 		if err := os.WriteFile("/proc/sys/kernel/ns_last_pid", []byte(strconv.Itoa(pid-1)), 0o644); err != nil {
 			r.t.Fatal(err)
 		}
-		r.stranger, _ = start(r.t, "echo; exec sleep 1000") // a shell's child could be given the ID instead
+		r.stranger, _ = start(r.t, "echo; exec "+hang) // a shell's child could be given the ID instead
 		if of, err := (&Processes{r.sessions}).processOf(pid); err == nil && of == os.Getpid() {
 			r.stranger = of
 			r.threads++
@@ -143,6 +150,13 @@ func (r *recycling) recycle(pid int) {
 	r.had = had
 }
 
+// older is a kernel without pidfd_open, before Linux 5.3.
+type older struct{ proc }
+
+func (o older) Open(pid int) (Holder, error) { return o.openFolder(pid) }
+
+var realKernels = map[string]Kernel{"today's": proc{"/proc"}, "before Linux 5.3": older{proc{"/proc"}}}
+
 // Process IDs are recycled on purpose, by the real kernel, just before the limit is set: no stranger is left raised.
 func TestReallyRecycledIDs(t *testing.T) {
 	inOwnPIDNamespace(t, func(t *testing.T) {
@@ -152,26 +166,63 @@ func TestReallyRecycledIDs(t *testing.T) {
 		if err := New("/").Visible(); !errors.Is(err, ErrHidden) {
 			t.Errorf("in a PID namespace of its own, other containers' processes are said to be visible: %v", err)
 		}
-		r := &recycling{sessions: sessions{New("/").kernel, map[int]string{}}, t: t}
-		p := &Processes{r}
-		const times = 20 // each of them hits a stranger
-		for range times {
-			pid, _ := start(t, "echo; exec sleep 1000")
-			r.containers[pid] = idA
-			if got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]; got != (Outcome{}) {
-				t.Fatalf("%+v", got)
+		for name, kernel := range realKernels {
+			r := &recycling{sessions: sessions{kernel, map[int]string{}}, t: t}
+			p := &Processes{r}
+			const times = 20 // each of them hits a stranger
+			for range times {
+				pid, _ := start(t, "echo; exec "+hang)
+				r.containers[pid] = idA
+				if got := p.Raise(t.Context(), map[string]spec.Limit{idA: softWanted})[idA]; got != (Outcome{}) {
+					t.Fatalf("%s: %+v", name, got)
+				}
+				if limit, err := p.Memlock(r.stranger); err != nil || limit != r.had {
+					t.Fatalf("%s: the stranger has %v, %v, and had %v", name, limit, err, r.had)
+				}
 			}
-			if limit, err := p.Memlock(r.stranger); err != nil || limit != r.had {
-				t.Fatalf("the stranger has %v, %v, and had %v", limit, err, r.had)
+			if r.hit != times {
+				t.Errorf("%s: %d strangers were hit, want %d: the test tests nothing", name, r.hit, times)
 			}
-		}
-		if r.hit != times {
-			t.Errorf("%d strangers were hit, want %d: the test tests nothing", r.hit, times)
-		}
-		if r.threads > 0 {
-			t.Logf("%d of the strangers were threads", r.threads)
+			if r.threads > 0 {
+				t.Logf("%s: %d of the strangers were threads", name, r.threads)
+			}
 		}
 	})
+}
+
+// A process is held until it has been waited for, whatever it is held by.
+func TestHolders(t *testing.T) {
+	for name, kernel := range realKernels {
+		command := exec.Command("cat")
+		if _, err := command.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		pid := command.Process.Pid
+		held, err := kernel.Open(pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer held.Close()
+		runs := held.Holds()
+		if err := command.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		await.That(t, await.Patience, "a zombie", func() bool {
+			text, err := kernel.Read(pid, "status")
+			return err == nil && strings.Contains(string(text), "State:\tZ")
+		})
+		ended := held.Holds()
+		_ = command.Wait() // killed
+		if gone := !held.Holds(); !runs || !ended || !gone {
+			t.Errorf("%s: held while it ran %t, when it had ended %t; gone %t", name, runs, ended, gone)
+		}
+		if _, err := kernel.Open(pid); !errors.Is(err, ErrGone) {
+			t.Errorf("%s: a process that is gone: %v", name, err)
+		}
+	}
 }
 
 // The limit of a stranger's thread is its process's.
@@ -187,14 +238,15 @@ func TestThreads(t *testing.T) {
 	}()
 	defer close(done)
 	id := <-thread
-	p := New("/")
 	if id == os.Getpid() {
 		id = unix.Gettid() // of the two threads one is not the process's first
 	}
-	if _, err := p.kernel.Open(id); !errors.Is(err, ErrThread) {
-		t.Errorf("a thread: %v", err)
+	for name, kernel := range realKernels {
+		if _, err := kernel.Open(id); !errors.Is(err, ErrThread) {
+			t.Errorf("%s: a thread: %v", name, err)
+		}
 	}
-	if pid, err := p.processOf(id); err != nil || pid != os.Getpid() {
+	if pid, err := New("/").processOf(id); err != nil || pid != os.Getpid() {
 		t.Errorf("it belongs to process %d, %v", pid, err)
 	}
 }
@@ -212,7 +264,7 @@ func namespaces() *syscall.SysProcAttr {
 
 // What this process may not do is said with the remedy. Root with every capability may: then there is nothing to be said.
 func TestRaisingTheHardLimit(t *testing.T) {
-	pid, _ := start(t, "ulimit -H -l 128; echo; sleep 1000")
+	pid, _ := start(t, "ulimit -H -l 128; echo; "+hang)
 	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA}}}
 	own, err := p.kernel.Read(os.Getpid(), "status")
 	if err != nil {

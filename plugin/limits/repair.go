@@ -38,9 +38,6 @@ func (p *Processes) Repair(ctx context.Context, wanted map[string]spec.Limit, sp
 		}
 		repaired[id] = r
 	}
-	if len(again) == 0 {
-		return repaired
-	}
 	for id, outcome := range p.Raise(ctx, again) {
 		r := repaired[id]
 		r.Raised += outcome.Raised

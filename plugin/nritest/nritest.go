@@ -21,8 +21,8 @@ import (
 	nrilog "github.com/containerd/nri/pkg/log"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
-	"github.com/rdma-spec/rdma-spec/test/socketproxy"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
 func init() {
@@ -34,7 +34,13 @@ func init() {
 // Else they wait a minute: a busy machine has a plugin take longer.
 func LosePatience(t testing.TB) {
 	t.Helper()
-	adaptation.SetPluginRequestTimeout(adaptation.DefaultPluginRequestTimeout)
+	SetPatience(t, adaptation.DefaultPluginRequestTimeout)
+}
+
+// SetPatience has runtimes wait so long for a plugin's answer, until the test ends.
+func SetPatience(t testing.TB, patience time.Duration) {
+	t.Helper()
+	adaptation.SetPluginRequestTimeout(patience)
 	t.Cleanup(func() { adaptation.SetPluginRequestTimeout(await.Patience) })
 }
 

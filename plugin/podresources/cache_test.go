@@ -29,7 +29,7 @@ func TestAnswersAreForgotten(t *testing.T) {
 		asked := func(sandbox string) bool {
 			t.Helper()
 			before := k.gets.Load()
-			if names, _, err := c.Names(sandbox, "ml", "trainer", "main"); err != nil || len(names) != 1 {
+			if names, _, err := c.Names(context.Background(), sandbox, "ml", "trainer", "main"); err != nil || len(names) != 1 {
 				t.Fatalf("%v, %v", names, err)
 			}
 			return k.gets.Load() != before
@@ -73,7 +73,7 @@ func TestLargeAnswersAreNotKept(t *testing.T) {
 			c := New(Options{})
 			c.dial = listener.DialContext
 			for range 2 {
-				if names, known, err := c.Names("sandbox", "ml", "trainer", "c0"); err != nil || !known || len(names) != 1 {
+				if names, known, err := c.Names(context.Background(), "sandbox", "ml", "trainer", "c0"); err != nil || !known || len(names) != 1 {
 					t.Fatalf("%v, %t, %v", names, known, err)
 				}
 			}
@@ -96,14 +96,14 @@ func TestClientsShareNothing(t *testing.T) {
 	}})
 	background, creations := New(Options{Socket: socket, Budget: aLongTime}), New(Options{Socket: socket, Budget: aLongTime})
 	for range breaker.Failures {
-		if _, _, err := background.Names("", "ml", "sick", "main"); err == nil {
+		if _, _, err := background.Names(context.Background(), "", "ml", "sick", "main"); err == nil {
 			t.Fatal("a look-up of the sick pod succeeds")
 		}
 	}
 	if !background.Failing() || creations.Failing() {
 		t.Errorf("open: %t and %t, want only the first", background.Failing(), creations.Failing())
 	}
-	if _, _, err := creations.Names("", "ml", "trainer", "main"); err != nil {
+	if _, _, err := creations.Names(context.Background(), "", "ml", "trainer", "main"); err != nil {
 		t.Error(err)
 	}
 }

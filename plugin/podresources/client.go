@@ -5,7 +5,7 @@
 // rdma/hca_shared_devices_a. It knows the kubelet's pod resources API (version 1) and no policy.
 //
 // The kubelet looks pods up by namespace and name and takes 100 questions a second from the whole node. So there is one look-up a pod,
-// within a budget, and the answer is kept by the pod's sandbox for a short while: a sandbox belongs to one pod for ever, a name
+// and the answer is kept by the pod's sandbox for a short while: a sandbox belongs to one pod for ever, a name
 // does not.
 package podresources
 
@@ -28,8 +28,7 @@ import (
 const DefaultSocket = "/var/lib/kubelet/pod-resources/kubelet.sock"
 
 const (
-	// defaultBudget is how long a look-up may take in all, with every retry. NRI serialises requests: all wait while one waits.
-	defaultBudget = 300 * time.Millisecond
+	defaultBudget = time.Minute // longer than any request
 	// keptFor is how long an answer is kept: long enough for the containers of a pod to be created one after the other.
 	keptFor = 2 * time.Minute
 	// keptMost bounds how many answers are kept, each of at most so many containers. The author of a pod decides how many it has; for one
@@ -41,7 +40,7 @@ const (
 // Options are what a Client is made of. Socket must be given.
 type Options struct {
 	Socket string        // the kubelet's socket; DefaultSocket on the node itself
-	Budget time.Duration // how long a look-up may take in all; 0 is 300 ms
+	Budget time.Duration // how long a look-up may take in all, with every retry, where the caller has more time; 0 is a minute
 	// OnChange, if given, is called when the kubelet is no longer asked because look-ups failed, and when it has answered again.
 	// It must not call the Client.
 	OnChange func(open bool)
@@ -56,7 +55,6 @@ type Client struct {
 	answers *cache.LRUExpireCache // of type answer, by sandbox
 	flights singleflight.Group
 	breaker *breaker.Breaker[answer]
-	serving serving
 	getless atomic.Bool // the kubelet has no Get: it is asked for the whole list at once
 }
 
@@ -83,10 +81,10 @@ func New(o Options) *Client {
 // list ordinary init containers, and what a DRA driver has allotted, extended resources too, has no resource name in its answer. The
 // sandbox is the ID of the pod's sandbox in the runtime, "" if it is not known.
 //
-// It returns within the budget. An error means that the kubelet was not reached, did not answer in time, does not know the
+// It returns when the context is done, or the budget is spent. An error means that the kubelet was not reached, did not answer in time, does not know the
 // pod, or is not asked for a while because it failed three times in a row.
-func (c *Client) Names(sandbox, namespace, pod, container string) (names []string, known bool, err error) {
-	a, err := c.ofPod(sandbox, namespace, pod)
+func (c *Client) Names(ctx context.Context, sandbox, namespace, pod, container string) (names []string, known bool, err error) {
+	a, err := c.ofPod(ctx, sandbox, namespace, pod)
 	if err != nil {
 		return nil, false, err
 	}
@@ -94,15 +92,15 @@ func (c *Client) Names(sandbox, namespace, pod, container string) (names []strin
 	return of.names, known && !of.dynamic, nil
 }
 
-func (c *Client) ofPod(sandbox, namespace, pod string) (answer, error) {
+func (c *Client) ofPod(ctx context.Context, sandbox, namespace, pod string) (answer, error) {
 	if sandbox == "" {
-		return c.lookUp(namespace, pod)
+		return c.lookUp(ctx, namespace, pod)
 	}
 	if a, ok := c.answers.Get(sandbox); ok {
 		return a.(answer), nil
 	}
 	joined, err, _ := c.flights.Do(sandbox, func() (any, error) {
-		a, err := c.lookUp(namespace, pod)
+		a, err := c.lookUp(ctx, namespace, pod)
 		if err == nil && len(a) <= keptContainers {
 			c.answers.Add(sandbox, a, keptFor)
 		}
@@ -111,14 +109,10 @@ func (c *Client) ofPod(sandbox, namespace, pod string) (answer, error) {
 	return joined.(answer), err
 }
 
-// lookUp asks the kubelet, unless the breaker is open. A kubelet that has restarted is another one: the first containers that it
-// creates need the answer, and the look-ups that failed while it was down say nothing of it.
-func (c *Client) lookUp(namespace, pod string) (answer, error) {
-	if c.serving.changed(c.socket) {
-		c.breaker.Reset()
-	}
-	a, err := c.breaker.Do(func() (answer, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), c.budget)
+// lookUp asks the kubelet, unless the breaker is open.
+func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, error) {
+	a, err := c.breaker.Do(ctx, func() (answer, error) {
+		ctx, cancel := context.WithTimeout(ctx, c.budget)
 		defer cancel()
 		conn, err := connect(c.dial)
 		if err != nil {

@@ -58,7 +58,7 @@ func TestNames(t *testing.T) {
 				{"s1", "claimant", []string{"nvidia.com/gpu"}, false}, // a DRA driver has allotted something as well
 				{"s1", "ordinary-init", nil, false},                   // the kubelet does not list it
 			} {
-				got, known, err := c.Names(tt.sandbox, "ml", "trainer", tt.container)
+				got, known, err := c.Names(context.Background(), tt.sandbox, "ml", "trainer", tt.container)
 				if err != nil {
 					t.Fatalf("%s: %v", tt.container, err)
 				}
@@ -72,7 +72,7 @@ func TestNames(t *testing.T) {
 			if asked := k.gets.Load() + k.lists.Load(); asked > 2 {
 				t.Errorf("asked %d times for one pod", asked)
 			}
-			if _, _, err := c.Names("s9", "ml", "unknown", "main"); err == nil || !strings.Contains(err.Error(), "the kubelet does not know pod ml/unknown") {
+			if _, _, err := c.Names(context.Background(), "s9", "ml", "unknown", "main"); err == nil || !strings.Contains(err.Error(), "the kubelet does not know pod ml/unknown") {
 				t.Errorf("an unknown pod: %v", err)
 			}
 			if k.get != nil && k.list == nil && k.lists.Load() > 0 {
@@ -98,7 +98,7 @@ func TestNoAnswerForAnotherPod(t *testing.T) {
 
 	names := func(sandbox, pod string) []string {
 		t.Helper()
-		got, _, err := c.Names(sandbox, "ml", pod, "main")
+		got, _, err := c.Names(context.Background(), sandbox, "ml", pod, "main")
 		if err != nil {
 			return []string{err.Error()}
 		}
@@ -125,7 +125,7 @@ func TestTwoPodsOfOneName(t *testing.T) {
 	}}
 	socket := newSocket(t)
 	serve(t, socket, k)
-	got, _, err := New(Options{Socket: socket, Budget: aLongTime}).Names("s1", "ml", "db-0", "main")
+	got, _, err := New(Options{Socket: socket, Budget: aLongTime}).Names(context.Background(), "s1", "ml", "db-0", "main")
 	if err == nil || !strings.Contains(err.Error(), "lists two pods ml/db-0") {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -141,7 +141,7 @@ func TestJoined(t *testing.T) {
 	var group sync.WaitGroup
 	for range 50 {
 		group.Go(func() {
-			got, _, err := c.Names("s1", "ml", "trainer", "main")
+			got, _, err := c.Names(context.Background(), "s1", "ml", "trainer", "main")
 			if err != nil || len(got) != 1 {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -167,7 +167,7 @@ func TestUnknownPodsAreNoFailures(t *testing.T) {
 			serve(t, socket, k)
 			c := New(Options{Socket: socket, Budget: aLongTime})
 			for i := range 2 * breaker.Failures {
-				if _, _, err := c.Names("s1", "ml", "x", "main"); err == nil || !strings.Contains(err.Error(), "the kubelet does not know pod ml/x") {
+				if _, _, err := c.Names(context.Background(), "s1", "ml", "x", "main"); err == nil || !strings.Contains(err.Error(), "the kubelet does not know pod ml/x") {
 					t.Fatalf("time %d: %v", i, err)
 				}
 			}
@@ -182,7 +182,7 @@ func BenchmarkLookUp(b *testing.B) {
 	c := New(Options{Socket: socket, Budget: aLongTime})
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := c.Names("", "ml", "trainer", "main"); err != nil {
+		if _, _, err := c.Names(context.Background(), "", "ml", "trainer", "main"); err != nil {
 			b.Fatal(err)
 		}
 	}

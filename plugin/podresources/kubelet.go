@@ -14,8 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
@@ -40,18 +38,19 @@ func connect(dial func(context.Context) (net.Conn, error)) (*grpc.ClientConn, er
 	return grpc.NewClient("passthrough:///kubelet",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer), grpc.ForceCodecV2(rawAnswers{})),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)),
 		grpc.WithDisableServiceConfig(),
 	)
 }
 
 // get asks the kubelet for one pod. The error is errNoGet where it cannot be asked.
 func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
-	text, err := call(ctx, conn, podresources.PodResourcesLister_Get_FullMethodName,
-		&podresources.GetPodResourcesRequest{PodName: pod, PodNamespace: namespace})
+	var response podresources.GetPodResourcesResponse
+	err := call(ctx, conn, podresources.PodResourcesLister_Get_FullMethodName,
+		&podresources.GetPodResourcesRequest{PodName: pod, PodNamespace: namespace}, &response)
 	switch {
 	case err == nil:
-		return readAnswer(text, namespace, pod)
+		return find(namespace, pod, response.GetPodResources())
 	case status.Code(err) == codes.Unimplemented, strings.Contains(status.Convert(err).Message(), "Get method disabled"):
 		return nil, errNoGet
 	case status.Code(err) == codes.NotFound, strings.HasSuffix(status.Convert(err).Message(), "not found"):
@@ -63,34 +62,32 @@ func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (ans
 
 // list asks the kubelet for all pods, and picks one.
 func list(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
-	text, err := call(ctx, conn, podresources.PodResourcesLister_List_FullMethodName, &podresources.ListPodResourcesRequest{})
+	var response podresources.ListPodResourcesResponse
+	err := call(ctx, conn, podresources.PodResourcesLister_List_FullMethodName, &podresources.ListPodResourcesRequest{}, &response)
 	if err != nil {
 		return nil, explain(err)
 	}
-	return readAnswer(text, namespace, pod)
+	return find(namespace, pod, response.GetPodResources()...)
 }
 
-// call returns the text of the kubelet's answer. If the kubelet does not listen or is asked too often, it tries again until time is up.
-func call(ctx context.Context, conn *grpc.ClientConn, method string, request proto.Message) ([]byte, error) {
+// call asks the kubelet. If the kubelet does not listen or is asked too often, it tries again until time is up.
+func call(ctx context.Context, conn *grpc.ClientConn, method string, request, response proto.Message) error {
 	var before error
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
-		var text []byte
-		err := conn.Invoke(ctx, method, request, &text)
+		err := conn.Invoke(ctx, method, request, response)
 		switch {
 		case err == nil:
-			return text, nil
+			return nil
 		case before != nil && ctx.Err() != nil:
-			return nil, before // says more than that time is up
+			return before // says more than that time is up
 		case !temporary(err):
-			return nil, err
+			return err
 		}
 		before = err
-		again := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
-		case <-again.C:
+		case <-time.After(pause):
 		}
-		again.Stop()
 		conn.ResetConnectBackoff()
 	}
 }
@@ -114,24 +111,4 @@ func explain(err error) error {
 		return fmt.Errorf("the kubelet cannot be reached: %s", rpcerror.Reason(err))
 	}
 	return fmt.Errorf("the kubelet failed: %s", s.Message())
-}
-
-// rawAnswers hands answers over as they are, and encodes requests as gRPC does.
-type rawAnswers struct{}
-
-var _ encoding.CodecV2 = rawAnswers{}
-
-// Name returns the content subtype that gRPC's own codec has.
-func (rawAnswers) Name() string { return "proto" }
-
-// Marshal encodes a request.
-func (rawAnswers) Marshal(request any) (mem.BufferSlice, error) {
-	text, err := proto.Marshal(request.(proto.Message))
-	return mem.BufferSlice{mem.SliceBuffer(text)}, err
-}
-
-// Unmarshal copies an answer into a *[]byte.
-func (rawAnswers) Unmarshal(data mem.BufferSlice, into any) error {
-	*into.(*[]byte) = data.Materialize()
-	return nil
 }

@@ -99,7 +99,7 @@ func parseAnnotation(value string) (request, error) {
 		return request{}, fmt.Errorf("%s is not understood: write %s", quoted(value), annotationForm)
 	}
 	var written annotationValue
-	err := decodeStrict([]byte(value), &written, &annotationValue{})
+	err := decodeStrict([]byte(value), &written)
 	if err == nil && written.Memlock == "" && written.IPCLock == "" && written.Devices == nil {
 		err = errNothing
 	}

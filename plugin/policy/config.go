@@ -109,7 +109,7 @@ func Default() Config {
 			Selectors:  Selectors{Names: []string{"*"}, Functions: []string{"physical"}, LinkLayers: []string{}, Netdevs: []string{}, NUMANodes: []int{}},
 		},
 		Repair:              Repair{Mode: RepairReport, Every: "30s"},
-		SkipRuntimeHandlers: []string{"kata*", "runsc*"},
+		SkipRuntimeHandlers: []string{"kata*", "runsc*", "gvisor"},
 		Rules:               []Rule{},
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/test/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"

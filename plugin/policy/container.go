@@ -29,7 +29,7 @@ type Container struct {
 	// Known is false where the kubelet's answer does not cover the container's resources, as those of an ordinary init container; the
 	// names are then those that are certain. Decide calls it at most once. Nil if there is no kubelet: a decision that needs
 	// the answer is then made as if the kubelet had failed.
-	Resources func() (names []string, known bool, err error)
+	Resources func() (names []string, known bool, err error) `json:"-"`
 }
 
 // Device is a device of a container, before anything is injected.

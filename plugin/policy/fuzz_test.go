@@ -5,6 +5,7 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -22,10 +23,7 @@ import (
 
 // Whatever a pod's author writes, it is either understood or answered with one bounded line of ASCII.
 func FuzzAnnotation(f *testing.F) {
-	for _, value := range unreadableAnnotations {
-		f.Add(value)
-	}
-	for value := range readableAnnotations() {
+	for _, value := range annotations() {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
@@ -52,6 +50,11 @@ func FuzzAnnotation(f *testing.F) {
 	})
 }
 
+// annotations returns what the tables have, readable or not.
+func annotations() []string {
+	return slices.Concat(unreadableAnnotations, slices.Sorted(maps.Keys(readableAnnotations())))
+}
+
 // worked returns the processor time that this thread has had: what else the machine does is not in it.
 func worked(t *testing.T) time.Duration {
 	runtime.LockOSThread()
@@ -62,9 +65,17 @@ func worked(t *testing.T) time.Duration {
 	return time.Duration(now.Nano())
 }
 
+// memlocks are configurations with each way to write a limit, or to fail to.
+var memlocks = []string{
+	"memlock: 65536", "memlock: 9223372036854775807", "memlock: 500M", "memlock: 1e6", "memlock: 0.5Gi",
+	"memlock: .inf", "memlock: 1e-99", "memlock: 1e999", "memlock: 0.3", "memlock: 8Ei", "memlock: " + strings.Repeat("9", 99) + "Gi",
+}
+
 // Whatever an administrator writes, it is either refused or a policy that can be shown and read again.
 func FuzzConfig(f *testing.F) {
-	for _, config := range append(badConfigs, rules, restrictive, listed, "{}", "a: &a [*a]", "a: &a {<<: *a}") {
+	for _, config := range slices.Concat(badConfigs, memlocks, []string{
+		rules, restrictive, listed, "{}", "# a: comment", "null", "a: &a [*a]", "a: &a {<<: *a}",
+	}) {
 		f.Add(config)
 	}
 	node := fixedNode(f)
@@ -162,6 +173,15 @@ func FuzzDecide(f *testing.F) {
 	f.Add("guest-1", "false", "kata", "c", "/dev/x", int64(231), int64(193), int64(-1), "rdma/ib", false, uint8(2))
 	f.Add("fabric", "{devices: all}", "nvidia", "u", "/dev//infiniband/umad0", int64(10), int64(58), int64(0), "rdma/a", false, uint8(3))
 	f.Add("web", "{memlock: unlimited}", "", "p", "", int64(-1), int64(1<<32+192), int64(1<<62), "a/b", true, uint8(4))
+	for _, value := range annotations() {
+		f.Add("ml-a", value, "", "c", "/dev/infiniband/uverbs1", int64(1), int64(3), int64(-1), "", false, uint8(0)) // null, in the place of an HCA
+	}
+	f.Add("web", "true", "", "c", "/dev/infiniband/uverbs0", int64(231), int64(1<<32+192), int64(-1), "", false, uint8(0))
+	f.Add("opt-1", "{devices: all}", "", "c", "", int64(1), int64(3), int64(-1), "", false, uint8(0))
+	for kubelet := range uint8(3) {
+		f.Add("ml-big", "true", "kata-qemu", "b", "/dev/x", int64(231), int64(192), int64(1<<30), "rdma/big", false, kubelet)
+		f.Add("ml-big", "true", "", "b", "/dev/infiniband/uverbs0", int64(231), int64(192), int64(1<<30), "rdma/a", false, kubelet)
+	}
 	p, node := policyOf(f, restrictive), fixedNode(f)
 	f.Fuzz(func(t *testing.T, namespace, annotation, handler, devType, devPath string, major, minor, memory int64, resource string, privileged bool, kubelet uint8) {
 		c := Container{

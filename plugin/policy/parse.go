@@ -58,7 +58,7 @@ func Parse(text []byte) (Config, error) {
 		return Config{}, errors.New("the configuration is empty: to run with the defaults, remove the file or write `{}` into it")
 	}
 	config := Default()
-	if err := decodeStrict(text, &config, &Config{}); err != nil && !errors.Is(err, errNothing) {
+	if err := decodeStrict(text, &config); err != nil && !errors.Is(err, errNothing) {
 		return Config{}, err
 	}
 	return config, nil
@@ -111,8 +111,8 @@ var errNothing = errors.New("it contains nothing")
 
 // decodeStrict reads YAML into a value on top of what it holds: one document, without a key that is unknown, given twice, of another
 // type, or without a value. Errors name the path of what is wrong, one a line; a key given twice is named by its line, since only the
-// YAML parser ever sees both. The scratch value is another of the same type.
-func decodeStrict(text []byte, into, scratch any) error {
+// YAML parser ever sees both. With an error, the value is of no use.
+func decodeStrict(text []byte, into any) error {
 	asJSON, err := yaml.YAMLToJSONStrict(text) // guard: key-twice, else yaml.YAMLToJSON
 	if givenTwice := new(yamldocs.TypeError); errors.As(err, &givenTwice) {
 		return errors.New(firstLine(err))
@@ -133,14 +133,14 @@ func decodeStrict(text []byte, into, scratch any) error {
 	if empty := withoutValue("", written); len(empty) > 0 { // guard: no-value
 		return empty.together()
 	}
-	unknown, err := strictjson.UnmarshalStrict(asJSON, scratch, strictjson.DisallowUnknownFields)
+	unknown, err := strictjson.UnmarshalStrict(asJSON, into, strictjson.DisallowUnknownFields)
 	if len(unknown) > 0 { // guard: unknown-key
 		return problems(unknown).together()
 	}
 	if err == nil {
-		return json.Unmarshal(asJSON, into)
+		return nil
 	}
-	if mismatch := new(json.UnmarshalTypeError); errors.As(json.Unmarshal(asJSON, scratch), &mismatch) {
+	if mismatch := new(json.UnmarshalTypeError); errors.As(json.Unmarshal(asJSON, into), &mismatch) {
 		place := strings.ReplaceAll(mismatch.Field, "Selectors.", "") // embedded in the types, not in the text
 		return fmt.Errorf("%s is of the type %s: expected %s", cmp.Or(place, "it"), mismatch.Value, expected[mismatch.Type.Kind()])
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )

@@ -51,6 +51,7 @@ func TestSignals(t *testing.T) {
 		"handler-skipped-other":          {"", Container{RuntimeHandler: "kata-qemu", Devices: []Device{gpu(0)}}, nothing},
 		"no-handler-skipped":             {"skipRuntimeHandlers: ['']", Container{Annotations: podAnnotation("true")}, left(`runtime handler "" is in skipRuntimeHandlers`)},
 		"no-handler-skipped-other":       {"skipRuntimeHandlers: ['']", Container{RuntimeHandler: "runc", Devices: []Device{heldVerbs(0)}}, byDevice(unlimited())},
+		"handler-skipped-gke":            {"", Container{RuntimeHandler: "gvisor", Annotations: podAnnotation("true")}, left(`runtime handler "gvisor" is in skipRuntimeHandlers`)},
 		"handler-skipped-annotated":      {"", Container{RuntimeHandler: "runsc", Annotations: podAnnotation("true")}, left(`runtime handler "runsc" is in skipRuntimeHandlers`)},
 		"handler-not-skipped":            {"skipRuntimeHandlers: []", Container{RuntimeHandler: "kata", Devices: []Device{heldVerbs(0)}}, byDevice(unlimited())},
 		"annotation":                     {listed, Container{Namespace: "ml-a", Annotations: podAnnotation("true")}, byAnnotation(unlimited(both...))},

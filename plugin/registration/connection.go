@@ -8,183 +8,283 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"github.com/containerd/nri/pkg/net/multiplex"
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/containerd/ttrpc"
 	"github.com/sirupsen/logrus"
 )
 
 const (
-	// slow is how long a registration may take before the log says what it waits for.
-	slow = 5 * time.Second
-	// deliverWithin is how long the end of the program may wait for answers: runtimes wait as long for one.
-	deliverWithin = stub.DefaultRequestTimeout
+	// settleWithin is how long the end of the program may wait for answers: runtimes wait as long for one.
+	settleWithin = stub.DefaultRequestTimeout
+	// blockedAfter is how long the runtime may take to register the plugin before the log says what it waits for.
+	blockedAfter = 30 * time.Second
+	// moments is how soon after Configure a connection ends that the runtime could not use. One that ends later has waited.
+	moments = 10 * time.Second
 )
 
-var (
-	// errEarly means that the runtime ended a connection before Configure.
-	errEarly = errors.New("the runtime closed the connection before it configured the plugin")
-	// errHungUp means that the runtime ended a connection after Configure.
-	errHungUp = errors.New("the runtime closed the connection during registration")
-)
+// errEarly means that the runtime ended a connection before Configure.
+var errEarly = errors.New("the runtime closed the connection before it configured the plugin")
 
 // refusedError is why the plugin refused a runtime in Configure.
 type refusedError struct{ error }
 
 func (e *refusedError) Unwrap() error { return e.error }
 
-// connection is one connection to the runtime, from registration to its end. Each has a stub of its own: a stub cannot be used twice.
+// connection is one connection to the runtime, from registration or handover to its end or the next handover.
+//
+// It serves NRI's protocol with NRI's stub, which is never started: it only calls the plugin's methods. A stub that is started gives a
+// registration five seconds, and waits for ever if the connection ends at the wrong moment (containerd/nri#298).
 type connection struct {
-	registration *Registration
-	conn         *countedConn
-	stub         stub.Stub
-	accepted     chan struct{} // closed when the runtime has answered RegisterPlugin
-	configuring  atomic.Bool   // the plugin configures once a connection
-	configured   chan struct{} // closed when it has answered the runtime's Configure
-	refused      error         // by the plugin, in Configure
+	api.PluginService // NRI's stub
+	registration      *Registration
+	trunk             *trunk
+	mux               multiplex.Mux
+	server            *ttrpc.Server
 
-	registered, over bool // the runtime has registered the plugin; the connection has ended. The registration's lock guards them
+	made         time.Time
+	configured   chan struct{} // closed when the plugin has answered the runtime's Configure
+	configure    sync.Once
+	configuredAt time.Time
+	refused      error // by the plugin, in Configure
+	listing      listing
+	inherited    bool // another process has registered over it
+
+	// The registration's lock guards these.
+	since time.Time // when the runtime began to ask the plugin; zero: it does not
+	over  bool      // the connection has ended
 }
 
-func newConnection(r *Registration, conn net.Conn) (*connection, error) {
-	c := &connection{registration: r, conn: count(conn), accepted: make(chan struct{}), configured: make(chan struct{})}
-	options := []stub.Option{
-		stub.WithConnection(c.conn), stub.WithLogger(stubLog{r.Log}),
-		stub.WithFailurePolicy(&api.FailurePolicy{KeepConnected: r.KeepConnected}),
-		stub.WithTTRPCOptions(
-			[]ttrpc.ClientOpts{ttrpc.WithUnaryClientInterceptor(c.ask)},
-			[]ttrpc.ServerOpt{ttrpc.WithUnaryServerInterceptor(c.answer)},
-		),
-	}
+// newConnection prepares to serve a socket. It reads nothing until mux.Unblock.
+func newConnection(r *Registration, socket *net.UnixConn) (*connection, error) {
+	options := []stub.Option{stub.WithLogger(stubLog{r.Log})}
 	if !Launched() { // else the stub has both from its environment, and refuses others
 		options = append(options, stub.WithPluginName(r.Name), stub.WithPluginIdx(r.Index))
 	}
-	var err error
-	c.stub, err = stub.New(r.plugin, options...)
-	return c, err
+	dispatch, err := stub.New(r.plugin, options...)
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{
+		PluginService: dispatch.(api.PluginService), registration: r, trunk: newTrunk(socket), made: time.Now(),
+		configured: make(chan struct{}),
+	}
+	c.mux = multiplex.Multiplex(c.trunk, multiplex.WithBlockedRead())
+	listener, err := c.mux.Listen(multiplex.PluginServiceConn)
+	if err == nil {
+		c.server, err = ttrpc.NewServer()
+	}
+	if err != nil {
+		_ = c.mux.Close() // it was not used
+		return nil, err
+	}
+	api.RegisterPluginService(c.server, c)
+	go func() { _ = c.server.Serve(context.Background(), listener) }() // the trunk knows when it ends
+	return c, nil
 }
 
-// ask waits for the runtime as long as it takes. The stub waits five seconds for RegisterPlugin. But the runtime registers plugins one
-// after another, and none while it stops a container, which may take minutes (containerd#14083). A plugin that gives up and comes back
-// only lengthens the queue.
-func (c *connection) ask(ctx context.Context, req *ttrpc.Request, resp *ttrpc.Response, _ *ttrpc.UnaryClientInfo, invoke ttrpc.Invoker) error {
-	err := invoke(context.WithoutCancel(ctx), req, resp)
-	if err == nil && req.Method == "RegisterPlugin" {
-		close(c.accepted)
+// Configure answers the runtime's first request.
+func (c *connection) Configure(ctx context.Context, request *api.ConfigureRequest) (*api.ConfigureResponse, error) {
+	agreed, err := c.registration.agree(ctx, agreed{
+		Config: request.GetConfig(), Runtime: request.GetRuntimeName(), Version: request.GetRuntimeVersion(),
+		RequestTimeout: time.Duration(request.GetRequestTimeout()) * time.Millisecond,
+	})
+	c.configure.Do(func() {
+		c.refused, c.configuredAt = err, time.Now()
+		close(c.configured)
+	})
+	if err != nil {
+		return nil, err
 	}
+	c.registration.Log.WithField("runtime", agreed.Runtime+" "+agreed.Version).Info("registering")
+	return &api.ConfigureResponse{
+		Events: int32(agreed.Events), FailurePolicy: &api.FailurePolicy{KeepConnected: agreed.KeepConnected},
+	}, nil
+}
+
+// Synchronize collects the runtime's containers, which come in one or more requests, and hands them to the plugin.
+func (c *connection) Synchronize(ctx context.Context, request *api.SynchronizeRequest) (*api.SynchronizeResponse, error) {
+	c.listing.add(request, c.registration.plugin.Trim)
+	if request.GetMore() {
+		return &api.SynchronizeResponse{More: true}, nil
+	}
+	pods, containers := c.listing.take()
+	updates, err := c.registration.plugin.Synchronize(ctx, pods, containers)
+	if err == nil {
+		c.registration.registered(c)
+	}
+	return &api.SynchronizeResponse{Update: updates}, err
+}
+
+// listing is what the runtime has told the plugin of its containers so far.
+type listing struct {
+	mu         sync.Mutex
+	pods       []*api.PodSandbox
+	containers []*api.Container
+	count      int
+	began      time.Time // zero: nothing has come yet
+}
+
+func (l *listing) add(request *api.SynchronizeRequest, trim func(*api.Container)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.began.IsZero() {
+		l.began = time.Now()
+	}
+	for _, container := range request.GetContainers() {
+		trim(container)
+	}
+	l.pods, l.containers = append(l.pods, request.GetPods()...), append(l.containers, request.GetContainers()...)
+	l.count = len(l.containers)
+}
+
+func (l *listing) take() ([]*api.PodSandbox, []*api.Container) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pods, containers := l.pods, l.containers
+	l.pods, l.containers = nil, nil
+	return pods, containers
+}
+
+// register asks the runtime to register the plugin. It is the only call that the plugin ever makes to the runtime: NRI before 0.12.3 can
+// deadlock on one (containerd#13733). It waits as long as it takes: the runtime registers plugins one after another, and none while it
+// stops a container (containerd#14083), and a plugin that gives up and comes back only lengthens the queue.
+func (c *connection) register() error {
+	conn, err := c.mux.Open(multiplex.RuntimeServiceConn)
+	if err != nil {
+		return err
+	}
+	client := ttrpc.NewClient(conn)
+	defer func() { _ = client.Close() }() // it is not needed again
+	c.mux.Unblock()
+	_, err = api.NewRuntimeClient(client).RegisterPlugin(context.Background(), &api.RegisterPluginRequest{
+		PluginName: c.registration.Name, PluginIdx: c.registration.Index, NRIVersion: c.PluginService.(stub.Stub).PluginNRIVersion(),
+	})
 	return err
 }
 
-// answer hands a request to the plugin, and records the steps of the registration.
-func (c *connection) answer(ctx context.Context, get ttrpc.Unmarshaler, info *ttrpc.UnaryServerInfo, method ttrpc.Method) (any, error) {
-	if c.conn.isFinished() { // the runtime goes on without the plugin, as it does without one that has ended
-		<-c.conn.closed
-		return nil, ttrpc.ErrClosed
-	}
-	name := path.Base(info.FullMethod)
-	if name == "Configure" && !c.configuring.CompareAndSwap(false, true) { // it is over
-		return nil, ttrpc.ErrClosed
-	}
-	result, err := method(ctx, get)
-	switch name {
-	case "Configure":
-		c.refused = err
-		close(c.configured)
-	case "Synchronize":
-		if answer, ok := result.(*api.SynchronizeResponse); ok && err == nil && !answer.GetMore() {
-			c.registration.registered(c)
+// run registers over the connection, unless it is inherited, and serves it until it ends. When the context ends, it first answers the
+// requests in flight, and hands the connection over if it can.
+func (c *connection) run(ctx context.Context, from *inheritance) error {
+	defer func() { _, _ = c.mux.Close(), c.server.Close() }() // whatever they return, the connection has ended
+	refused := make(chan error, 1)
+	if from != nil {
+		if err := c.resume(from); err != nil {
+			return err
 		}
+	} else {
+		go func() {
+			if err := c.register(); err != nil {
+				refused <- err
+			}
+		}()
 	}
-	return result, err
-}
-
-// run serves the connection until it ends. When the context ends, it first answers the requests in flight.
-func (c *connection) run(ctx context.Context) error {
-	ended := make(chan error, 1)
-	go func() { ended <- c.stub.Run(context.WithoutCancel(ctx)) }()
-	late := time.AfterFunc(slow, func() {
-		if !c.registration.wasRegistered(c) {
-			c.registration.Log.Warn("connected but not registered yet: the runtime registers no plugin while it stops a container or registers another plugin: waiting")
+	late := time.AfterFunc(c.registration.blocked, func() {
+		if c.registeredFor() == 0 {
+			c.registration.Log.Warnf("connected, not registered for %s: while the runtime waits for containers that are being stopped, "+
+				"it creates none", c.registration.blocked)
 		}
 	})
 	defer late.Stop()
 	var err error
 	select {
-	case err = <-ended:
-	case <-c.conn.closed:
-		err = c.end(ended)
+	case err = <-refused:
+	case <-c.trunk.closed:
 	case <-ctx.Done():
-		c.deliver()
-		err = c.end(ended)
+		c.leave()
 	}
 	select {
 	case <-c.configured:
-		if c.refused != nil {
-			return &refusedError{c.refused}
-		}
-		if !c.registration.wasRegistered(c) {
-			return errHungUp
-		}
-		return nil
 	default:
+		if err == nil {
+			return errEarly
+		}
 		return fmt.Errorf("%w (%w)", errEarly, err)
 	}
+	if c.refused != nil {
+		return &refusedError{c.refused}
+	}
+	if served := c.registeredFor(); served > 0 {
+		return &droppedError{served}
+	}
+	return c.unlisted()
 }
 
-// deliver returns when the runtime has every answer of the plugin, and the plugin gives no more.
-//
-// The runtime can lose an answer that arrives just before the end of the connection: ttrpc's client then takes either. So deliver asks
-// the runtime to update no containers. containerd and CRI-O answer after the request that they work on is over: they hold a lock until then.
-func (c *connection) deliver() {
-	if !c.registration.wasRegistered(c) {
-		return
+// resume goes on with a connection of the process before.
+func (c *connection) resume(from *inheritance) error {
+	defer from.served()
+	if err := c.registration.plugin.TakeOver(from.left); err != nil {
+		return fmt.Errorf("what the process before has left cannot be used: %w", err)
 	}
-	enough := time.NewTimer(deliverWithin)
-	defer enough.Stop()
-	for {
-		requests := c.conn.settle(enough.C)
-		if requests < 0 {
-			return
-		}
-		over := make(chan struct{})
-		go func() {
-			_, _ = c.stub.UpdateContainers(nil) // any answer will do
-			close(over)
-		}()
-		select {
-		case <-over:
-		case <-c.conn.closed:
-			return
-		case <-enough.C:
-			return
-		}
-		if c.conn.finish(requests) {
-			return
-		}
-	}
+	c.inherited = true
+	close(c.configured)
+	c.registration.registered(c)
+	c.mux.Unblock()
+	c.registration.Log.Info("took the connection to the runtime over: the runtime has not noticed")
+	return nil
 }
 
-// end closes the connection and waits until the stub has noticed.
-//
-// Stub.Start waits for the runtime's Configure with its lock held. If the connection ends between RegisterPlugin and Configure, it
-// waits for ever (containerd/nri#298). So end calls Configure in the runtime's place, unless the runtime's own has come.
-func (c *connection) end(ended <-chan error) error {
-	_ = c.conn.Close() // whatever it returns, the connection has ended
-	select {
-	case err := <-ended:
-		return err
-	case <-c.accepted:
+// registeredFor returns how long the runtime has been asking the plugin over the connection; 0 if it does not.
+func (c *connection) registeredFor() time.Duration {
+	c.registration.mu.Lock()
+	defer c.registration.mu.Unlock()
+	if c.since.IsZero() {
+		return 0
 	}
-	if waits, ok := c.stub.(api.PluginService); ok && c.configuring.CompareAndSwap(false, true) {
-		over, cancel := context.WithCancel(context.Background())
-		cancel()
-		go func() { _, _ = waits.Configure(over, &api.ConfigureRequest{}) }() // the stub notices; nobody else needs the answer
+	return time.Since(c.since)
+}
+
+// leave ends the connection so that the runtime loses no answer, and hands it over if it can.
+func (c *connection) leave() {
+	if c.trunk.settle(settleWithin) && c.registeredFor() > 0 {
+		err := c.registration.give(c.trunk.UnixConn)
+		if err == nil {
+			c.registration.Log.Info("handed the connection to the runtime over to the next process")
+			return
+		}
+		c.registration.Log.WithError(err).Debug("the connection is not handed over")
 	}
-	return <-ended
+	c.trunk.delivered()
+	// The socket itself, and not only this process's descriptor of it: a process that hangs may have another one.
+	_, _ = c.trunk.CloseRead(), c.trunk.CloseWrite() // they fail where it has ended
+}
+
+// unlistedError means that a connection ended after Configure, before the runtime had told the plugin of all its containers.
+type unlistedError struct {
+	containers int           // that it told the plugin of
+	took       time.Duration // since the first of them; 0 if none came
+	quick      bool          // it ended within moments of Configure, or while it told the plugin
+}
+
+func (c *connection) unlisted() *unlistedError {
+	l := &c.listing
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := &unlistedError{containers: l.count, quick: time.Since(c.configuredAt) < moments}
+	if !l.began.IsZero() {
+		e.took, e.quick = time.Since(l.began), true
+	}
+	return e
+}
+
+func (e *unlistedError) Error() string {
+	if e.took == 0 {
+		return "the runtime closed the connection before it listed its containers"
+	}
+	return fmt.Sprintf("the runtime closed the connection after it had listed %d containers in %s", e.containers, e.took.Round(time.Millisecond))
+}
+
+// causes says what the likely causes are, once it has happened twice.
+func (e *unlistedError) causes(requestTimeout time.Duration) string {
+	if e.took >= requestTimeout {
+		return fmt.Sprintf("it lists all of them within %s or gives up, and the node is too slow or has too many", requestTimeout)
+	}
+	return "either it has containers whose environment, arguments, and annotations do not fit NRI's messages, of 4 MiB for four containers, " +
+		"or it does not know an event that the plugin needs, whatever its version says, and has to be upgraded, or it died: see its log"
 }
 
 // stubLog logs NRI's own messages at debug level: this package logs what an administrator needs to know.

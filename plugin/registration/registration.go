@@ -2,57 +2,56 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package registration keeps an NRI plugin registered with a container runtime, whichever runtime that is and however often it goes
-// and comes back. It knows NRI's stub with its faults, and nothing of what the plugin does.
+// and comes back. It knows NRI's protocol, and nothing of what the plugin does.
+//
+// To register is the most harmful thing that a plugin does: while the runtime stops a container, which may take an hour, a registration
+// keeps it from creating any. So a process that replaces another one takes its connection over (package handover), and a runtime that
+// cannot register the plugin is left in peace for minutes.
 package registration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v5"
 	"github.com/containerd/nri/pkg/api"
 	nrinet "github.com/containerd/nri/pkg/net"
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/sirupsen/logrus"
 
+	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 	"github.com/rdma-spec/rdma-spec/plugin/watch"
 )
 
-const (
-	// A connection that failed is tried again after dialAgain at first, and after dialRarely at last, which costs nobody anything. A
-	// runtime makes its socket a moment before it listens.
-	dialAgain  = 10 * time.Millisecond
-	dialRarely = time.Second
-	// A registration that failed is tried again after registerAgain at first, and after registerRarely at last: the runtime
-	// handles each one, and containers wait for it.
-	registerAgain  = 100 * time.Millisecond
-	registerRarely = 30 * time.Second
-	// hangUpsEnough is how often in a row a runtime hangs up on a configured plugin before the log names the likely cause. A
-	// runtime that is being stopped hangs up once.
-	hangUpsEnough = 3
-)
-
-// Plugin is a plugin that registers. The stub also calls its other methods, one for each NRI event that it implements.
+// Plugin is a plugin that registers. NRI's stub also calls its other methods, one for each NRI event that it implements.
 type Plugin interface {
 	// Configure returns the events that the plugin wants. An error ends the registration; it is tried again later. Once the context is
-	// done, nobody reads the answer, and Configure must change nothing.
+	// done, nobody reads the answer, and Configure must change nothing. A process that waits for another's connection is configured too.
 	stub.ConfigureInterface
 	// Synchronize takes over the runtime's containers. The runtime creates no container until it returns.
 	stub.SynchronizeInterface
+	// Trim drops what Synchronize does not need of a container: thousands of them can have a gigabyte of environment.
+	Trim(*api.Container)
+	// Leave returns what the process that takes the connection over has to know. No request is in flight.
+	Leave() (json.RawMessage, error)
+	// TakeOver takes over what the process before has left.
+	TakeOver(left json.RawMessage) error
 }
 
 // Options say how a plugin registers.
 type Options struct {
 	Name, Index string // as pods and the runtime know it: "rdma", "90". A runtime that launches the plugin sets its own
 	Socket      string // the runtime's NRI socket
+	// Handover is the folder in which processes of the plugin that replace each other meet; empty: they do not.
+	Handover string
 	// KeepConnected asks the runtime to keep the plugin when a request times out.
 	KeepConnected bool
 	Log           logrus.FieldLogger
@@ -61,25 +60,47 @@ type Options struct {
 // Registration is a plugin's registration. It is safe for concurrent use.
 type Registration struct {
 	Options
-	plugin Plugin
+	plugin         Plugin
+	blocked        time.Duration // blockedAfter, but in tests
+	requestTimeout atomic.Int64
+	paused         atomic.Bool
+	behind         atomic.Bool // a registered process that will hand over
 
 	mu      sync.Mutex
-	current *connection // over which the runtime asks; nil while the plugin is not registered
+	agreed  *agreed         // at the last Configure; nil before
+	latest  *connection     // nil before the first one, and between two
+	current *connection     // over which the runtime asks; nil while the plugin is not registered
+	owner   *handover.Owner // nil: no process can wait behind this one
 	count   uint64
-
-	hangUps int             // of the runtime, in a row, after Configure
-	logged  map[string]bool // problems that were logged since the last registration
 }
 
 // New makes a Registration. It does nothing until Run.
 func New(plugin Plugin, o Options) *Registration {
-	return &Registration{Options: o, plugin: plugin, logged: map[string]bool{}}
+	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter}
+	r.requestTimeout.Store(int64(stub.DefaultRequestTimeout))
+	return r
 }
 
 // Registered reports whether the runtime asks the plugin about containers now.
 func (r *Registration) Registered() bool { return r.serving() != nil }
 
-// Count returns how often the plugin was registered.
+// Behind reports whether this process waits behind a registered one, which hands its connection over when it ends.
+func (r *Registration) Behind() bool { return r.behind.Load() }
+
+// Paused reports whether the plugin waits for minutes before it registers again.
+func (r *Registration) Paused() bool { return r.paused.Load() }
+
+// Unregistered returns how long the plugin has been connected to the runtime without being registered; 0 if it is not, or is registered.
+func (r *Registration) Unregistered() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.latest == nil || r.latest == r.current {
+		return 0
+	}
+	return time.Since(r.latest.made)
+}
+
+// Count returns how often the plugin was registered by this process.
 func (r *Registration) Count() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -89,55 +110,63 @@ func (r *Registration) Count() uint64 {
 // Waiting returns how long the runtime has been waiting for the plugin's answer; 0 if it waits for none.
 func (r *Registration) Waiting() time.Duration {
 	if c := r.serving(); c != nil {
-		return c.conn.waiting()
+		return c.trunk.waiting()
 	}
 	return 0
 }
+
+// RequestTimeout returns how long the runtime waits for an answer, as it said at the last Configure; before that, NRI's default.
+func (r *Registration) RequestTimeout() time.Duration { return time.Duration(r.requestTimeout.Load()) }
 
 // Launched reports whether the runtime has started this program as a plugin of its own.
 func Launched() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
 
 // Run keeps the plugin registered until the context is done. Then it returns nil, after all requests in flight are answered and all
-// answers delivered. A plugin that the runtime has launched serves the one connection that it was given; Run returns when that ends.
+// answers delivered, or the connection handed over. A plugin that the runtime has launched serves the one connection that it was given;
+// Run returns when that ends.
 func (r *Registration) Run(ctx context.Context) error {
 	if Launched() {
 		return r.runLaunched(ctx)
 	}
 	folder := watch.New(filepath.Dir(r.Socket), watch.Names)
 	defer folder.Close()
-	dialing, registering := between(dialAgain, dialRarely), between(registerAgain, registerRarely)
-	for {
-		before, retry := r.Count(), dialing
-		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
-		if err == nil {
-			err, retry = r.serve(ctx, conn), registering
-			dialing.Reset()
-			if r.Count() > before {
-				registering.Reset()
-				r.hangUps = 0
-				clear(r.logged)
-			}
-		}
+	pace, problems := newPace(), &problems{log: r.Log.WithField("socket", r.Socket)}
+	inherited := r.inherit(ctx)
+	defer func() { r.owner.Close() }()
+	for ctx.Err() == nil {
+		err := r.connect(ctx, inherited)
+		inherited = nil
 		if ctx.Err() != nil {
 			return nil
 		}
-		r.logProblem(err)
+		pause, changed := pace.after(err), folder.Changed
+		problems.report(err, pause, r.RequestTimeout())
 		folder.Renew()
+		if pause >= pauseFor {
+			r.paused.Store(true)
+			changed = nil // the runtime may have ended because of the plugin
+		}
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-folder.Changed:
-			dialing.Reset()
-		case <-time.After(retry.NextBackOff()):
+		case <-changed:
+			pace.dialing.Reset() // the runtime may be starting
+		case <-time.After(pause):
 		}
+		r.paused.Store(false)
 	}
+	return nil
 }
 
-// between gives times that double, with jitter, from a least one to about a longest one.
-func between(least, longest time.Duration) *backoff.ExponentialBackOff {
-	b := backoff.NewExponentialBackOff()
-	b.InitialInterval, b.Multiplier, b.MaxInterval = least, 2, longest
-	return b
+// connect serves a connection until it ends: the one that is inherited, or one of its own.
+func (r *Registration) connect(ctx context.Context, inherited *inheritance) error {
+	if inherited != nil {
+		return r.serve(ctx, inherited.socket, inherited)
+	}
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
+	if err != nil {
+		return &dialError{err}
+	}
+	return r.serve(ctx, conn.(*net.UnixConn), nil)
 }
 
 func (r *Registration) runLaunched(ctx context.Context) error {
@@ -150,21 +179,29 @@ func (r *Registration) runLaunched(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s=%q: %w", api.PluginSocketEnvVar, text, err)
 	}
-	if err := r.serve(ctx, conn); ctx.Err() == nil {
-		return err
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		return fmt.Errorf("%s=%q is a %T, not a Unix socket", api.PluginSocketEnvVar, text, conn)
 	}
-	return nil
+	err = r.serve(ctx, socket, nil)
+	if ctx.Err() != nil || errors.As(err, new(*droppedError)) {
+		return nil
+	}
+	return err
 }
 
-// serve registers over a connection and serves it until it ends.
-func (r *Registration) serve(ctx context.Context, conn net.Conn) error {
-	c, err := newConnection(r, conn)
+// serve registers over a connection, unless it is inherited, and serves it until it ends.
+func (r *Registration) serve(ctx context.Context, socket *net.UnixConn, from *inheritance) error {
+	c, err := newConnection(r, socket)
 	if err != nil {
-		_ = conn.Close() // it was not used
+		_ = socket.Close() // it was not used
 		return err
 	}
+	r.mu.Lock()
+	r.latest = c
+	r.mu.Unlock()
 	defer r.over(c)
-	return c.run(ctx)
+	return c.run(ctx, from)
 }
 
 func (r *Registration) serving() *connection {
@@ -173,57 +210,50 @@ func (r *Registration) serving() *connection {
 	return r.current
 }
 
-// registered records that the runtime has registered the plugin over a connection.
+// agree has the plugin agree to what a runtime says, and returns that with what the plugin wants of the runtime.
+func (r *Registration) agree(ctx context.Context, a agreed) (agreed, error) {
+	if a.RequestTimeout <= 0 {
+		a.RequestTimeout = stub.DefaultRequestTimeout
+	}
+	r.requestTimeout.Store(int64(a.RequestTimeout))
+	a.Index, a.KeepConnected = r.Index, r.KeepConnected
+	var err error
+	if a.Events, err = r.plugin.Configure(ctx, a.Config, a.Runtime, a.Version); err == nil {
+		r.mu.Lock()
+		r.agreed = &a
+		r.mu.Unlock()
+	}
+	return a, err
+}
+
+// registered records that the runtime asks the plugin over a connection.
 func (r *Registration) registered(c *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !c.over {
-		r.current, c.registered = c, true
+	if c.over {
+		return
+	}
+	r.current, c.since = c, time.Now()
+	if !c.inherited {
 		r.count++
 	}
+	r.tell()
 }
 
 // over records that a connection has ended.
 func (r *Registration) over(c *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c.over = true
+	c.over, r.latest = true, nil
 	if r.current == c {
 		r.current = nil
+		r.tell()
 	}
 }
 
-func (r *Registration) wasRegistered(c *connection) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return c.registered
-}
-
-// logProblem logs what is wrong with the connection and what to do about it: each problem once, until the plugin has registered again.
-func (r *Registration) logProblem(err error) {
-	log, what := r.Log.WithField("socket", r.Socket), ""
-	var refused *refusedError
-	switch {
-	case errors.As(err, &refused):
-		log, what = r.Log.WithField("runtime", "refused"), "not registered: "+refused.Error()
-	case errors.Is(err, errHungUp):
-		if r.hangUps++; r.hangUps < hangUpsEnough {
-			what = err.Error() + ": trying again"
-		} else {
-			what = "the runtime closes the connection as soon as it knows which events the plugin needs: it does not know one of them, whatever " +
-				"its version says: upgrade the runtime"
-		}
-	case errors.Is(err, fs.ErrNotExist):
-		what = "no NRI socket: waiting for the runtime; if it runs, turn NRI on in its configuration (deploy/containerd has it for containerd 1.7)"
-	case errors.Is(err, fs.ErrPermission):
-		what = "no permission to connect to the NRI socket: run as root, and where SELinux or AppArmor is on, let the plugin use it"
-	case err != nil:
-		what = fmt.Sprintf("not connected: %v: trying again", err)
-	default:
-		what = "the runtime closed the connection: trying again"
-	}
-	if !r.logged[what] {
-		r.logged[what] = true
-		log.Warn(what)
+// tell tells the processes that wait whether the plugin is registered. The lock must be held.
+func (r *Registration) tell() {
+	if err := r.owner.Offer(offer{Registered: r.current != nil, Agreed: r.agreed}); err != nil {
+		r.Log.WithError(err).Warn("processes that wait for the connection are not told")
 	}
 }

@@ -29,18 +29,16 @@ type answer struct {
 var errNotAsked = errors.New("the kubelet has not answered yet")
 
 // decide decides about a container by what is known; asks is true if the kubelet's answer is needed and not known.
-func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded, c policy.Container) (d policy.Decision, asks bool) {
-	if s := r.states[e.id]; s != nil {
-		c.MemoryLimit = s.spec.limitOf(&c)
-	}
+func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded) (d policy.Decision, asks bool) {
+	c := e.Container.Container
+	c.MemoryLimit, c.Resources = e.memoryLimit(), nil
 	if r.Resources != nil {
 		c.Resources = func() ([]string, bool, error) {
-			a, ok := r.answers[e.id]
-			if !ok {
+			if e.answer == nil {
 				asks = true
 				return nil, false, errNotAsked
 			}
-			return a.names, a.known, nil
+			return e.answer.names, e.answer.known, nil
 		}
 	}
 	d = p.Decide(c, node)
@@ -62,8 +60,8 @@ func (r *Repair) askKubelet(ctx context.Context, found *findings, decide func(*f
 			return
 		}
 		f := asking[(r.askFrom+asked)%len(asking)]
-		if names, known, err := r.Resources.Names(f.sandboxKey(), f.Namespace, f.Pod, f.Name); err == nil {
-			r.answers[f.id], answered = answer{names, known}, true
+		if names, known, err := r.Resources.Names(ctx, f.Sandbox, f.Namespace, f.Pod, f.Name); err == nil {
+			f.answer, answered = &answer{names, known}, true
 			decide(f)
 		}
 	}

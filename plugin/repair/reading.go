@@ -5,14 +5,9 @@ package repair
 
 import (
 	"slices"
-	"time"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 )
-
-// SecondLookAfter is how long after the first look the processes that were low are read again. A runtime puts the process of an exec
-// into the container's cgroup a moment before it sets the limits: who looks in between sees those of the runtime.
-const SecondLookAfter = time.Second
 
 // Verdict compares what a container has with what the policy gives.
 type Verdict string
@@ -20,7 +15,7 @@ type Verdict string
 // The verdicts.
 const (
 	Sufficient Verdict = "sufficient"
-	// Lowered: the container was given enough, and its program has lowered the soft limit of its own processes. It can raise it again.
+	// Lowered: the container was given enough, and its program has lowered the limits of its own processes.
 	Lowered Verdict = "lowered"
 	// Below: processes have less.
 	Below Verdict = "below"
@@ -34,8 +29,6 @@ const (
 type Processes interface {
 	// Memlock reads RLIMIT_MEMLOCK of a process.
 	Memlock(pid int) (spec.Rlimit, error)
-	// Belongs reports whether a process is one of a container's, given by its ID.
-	Belongs(pid int, id string) bool
 }
 
 // Reading is the memlock of all processes of a container, and of its spec. The plugin, rdma-spec status and rdma-spec repair judge by it.
@@ -60,24 +53,6 @@ func Read(from Processes, pids []int) Reading {
 			r.Processes = append(r.Processes, Process{pid, limit})
 		}
 	}
-	return r
-}
-
-// ReadAgain reads those processes again that have less than is wanted, SecondLookAfter the first look, and returns what counts. Other
-// processes that were made meanwhile do not count: they may be about to get their limits.
-func (r Reading) ReadAgain(from Processes, id string, want spec.Limit) Reading {
-	var again []Process
-	for _, p := range r.Processes {
-		if p.Memlock.Soft < want {
-			limit, err := from.Memlock(p.PID)
-			if err != nil || !from.Belongs(p.PID, id) {
-				continue // it has ended
-			}
-			p.Memlock = limit
-		}
-		again = append(again, p)
-	}
-	r.Processes = again
 	return r
 }
 
@@ -113,8 +88,8 @@ func (r Reading) Lowest() (spec.Rlimit, bool) {
 
 // Judge compares the reading with the memlock that the policy gives; 0 is none.
 //
-// A program can lower its soft limit and leave the hard one. That looks like a runtime that gives a low soft limit and a high hard one,
-// except that the spec sets enough. Where the spec is not known, a high hard limit counts as enough.
+// Processes that have less than their container's spec sets have lowered their limits. Where the spec is not known, a program that has
+// lowered its soft limit alone is recognised by a hard limit that is enough.
 func (r Reading) Judge(want spec.Limit) Verdict {
 	specEnough := r.SpecSets && r.Spec.Soft >= want
 	hardLow := slices.ContainsFunc(r.Processes, func(p Process) bool { return p.Memlock.Hard < want })
@@ -127,9 +102,8 @@ func (r Reading) Judge(want spec.Limit) Verdict {
 		return SpecBelow
 	case lowest.Soft >= want:
 		return Sufficient
-	case len(r.Processes) == 0 || hardLow || r.SpecRead && !specEnough:
-		return Below
-	default:
+	case len(r.Processes) > 0 && (specEnough || !r.SpecRead && !hardLow):
 		return Lowered
 	}
+	return Below
 }

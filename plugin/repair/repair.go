@@ -22,9 +22,13 @@ import (
 )
 
 const (
-	// For settling after a listing, passes come every settlingEvery: containers that were created without the plugin may start.
-	settling      = 10 * time.Second
-	settlingEvery = time.Second
+	// startsWithin is how long a runtime may take to start a container that it has listed, and to limit a process that it has put into a
+	// container's cgroup, of the first one or of an exec's: on a busy node it takes seconds. Until then passes come soon, and a process that
+	// is low does not count.
+	startsWithin = 10 * time.Second
+	soon         = time.Second
+	// forgetAfter is how long after its creation a container without processes counts as one that has ended.
+	forgetAfter = 10 * time.Minute
 	// idle is the time until the next pass if there is nothing to compare. Use starts one before.
 	idle = time.Hour
 )
@@ -32,7 +36,7 @@ const (
 // Container is what is known of a container when the runtime lists or creates it.
 type Container struct {
 	policy.Container             // with the devices that were injected into it; Resources is not used
-	ID, Sandbox      string      // as the runtime calls them; an ID that is not 32 bytes in hex has no processes that can be found
+	ID, Sandbox      string      // as the runtime calls them
 	Memlock          spec.Rlimit // what the runtime reported, or the plugin granted; zero if it is unknown
 }
 
@@ -56,9 +60,8 @@ type Specs interface {
 
 // Resources reports which resources containers hold. A podresources.Client does.
 type Resources interface {
-	// Names returns the names of the resources that a container holds; known is false if it may hold others. The sandbox is a word that
-	// differs between sandboxes.
-	Names(sandbox, namespace, pod, container string) (names []string, known bool, err error)
+	// Names returns the names of the resources that a container holds; known is false if it may hold others.
+	Names(ctx context.Context, sandbox, namespace, pod, container string) (names []string, known bool, err error)
 }
 
 // Options are what a Repair is made of. Log, Node and Limits must be given. Requests use other Specs and Resources: a pass
@@ -75,7 +78,6 @@ type Options struct {
 type Repair struct {
 	Options
 	record      record
-	edits       edits
 	policy      atomic.Pointer[policy.Policy]
 	listedAt    atomic.Pointer[time.Time]
 	specsUsable atomic.Bool
@@ -85,8 +87,6 @@ type Repair struct {
 	failed      atomic.Uint64
 
 	// Of the pass alone:
-	states       map[containerID]*state
-	answers      map[containerID]answer
 	askFrom      int       // where the questions to the kubelet go on
 	forgotten    time.Time // when the containers that are gone were looked for
 	loggedHidden string    // why processes cannot be seen, as the log says
@@ -94,7 +94,7 @@ type Repair struct {
 
 // New makes a Repair. It does nothing until Run.
 func New(o Options) *Repair {
-	r := &Repair{Options: o, record: record{began: time.Now()}, edits: edits{grants: map[string]spec.Grant{}}, wake: make(chan struct{}, 1)}
+	r := &Repair{Options: o, record: record{containers: map[string]*recorded{}}, wake: make(chan struct{}, 1)}
 	r.listedAt.Store(&time.Time{})
 	return r
 }
@@ -145,7 +145,11 @@ func (r *Repair) Unfinished(id string, grant spec.Grant) (again bool) {
 	if r.off() {
 		return false
 	}
-	r.edits.add(id, grant)
+	e := r.record.get(id)
+	if e == nil {
+		return false
+	}
+	e.edit.Store(&grant)
 	r.passNow()
 	return true
 }
@@ -184,21 +188,19 @@ func (r *Repair) passNow() {
 
 // pass compares all containers with the policy once, and returns the time until the next pass.
 func (r *Repair) pass(ctx context.Context) time.Duration {
-	all, unfinished := r.record.all(), r.edits.all()
+	all := r.record.all()
 	p := r.policy.Load() // after the record was read: what is recorded under a later policy stays
 	switch {
 	case isOff(p):
-		r.states, r.answers = nil, nil
-		r.record.forget(all)
-		r.edits.forget(unfinished)
+		r.record.forget(all, func(*recorded) bool { return true })
 		r.stats.Store(nil)
 		return idle
 	case p == nil:
 		r.stats.Store(nil)
 		r.readProcesses(&findings{hidden: r.Limits.Visible()}, all) // the record forgets ended containers
-		return forgetEvery
+		return forgetAfter
 	}
-	found := r.look(ctx, p, all, unfinished)
+	found := r.look(ctx, p, all)
 	if ctx.Err() != nil || r.policy.Load() != p { // then another pass is due
 		return idle
 	}
@@ -207,9 +209,9 @@ func (r *Repair) pass(ctx context.Context) time.Duration {
 		return idle
 	}
 	r.report(found, notices)
-	r.publish(found, r.finishEdits(ctx, found, unfinished))
-	if found.unasked || found.starting || time.Since(*r.listedAt.Load()) < settling {
-		return min(settlingEvery, p.RepairEvery())
+	r.publish(found, r.finishEdits(ctx, found, all))
+	if found.unasked || found.starting || time.Since(*r.listedAt.Load()) < startsWithin {
+		return min(soon, p.RepairEvery())
 	}
 	return p.RepairEvery()
 }

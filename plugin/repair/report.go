@@ -58,8 +58,8 @@ func (r *Repair) publish(found *findings, withoutIPCLock int) {
 func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) bool {
 	wanted := map[string]spec.Limit{}
 	for _, f := range found.containers {
-		if f.verdict == Below || f.verdict == SpecBelow || f.verdict == Sufficient && r.state(f.id).specPending {
-			wanted[f.id.String()] = f.wants().Memlock
+		if f.verdict == Below || f.verdict == SpecBelow || f.verdict == Sufficient && f.specPending {
+			wanted[f.ID] = f.wants().Memlock
 		}
 	}
 	if found.hidden != nil || len(wanted) == 0 {
@@ -74,7 +74,7 @@ func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) boo
 		return false
 	}
 	for _, f := range found.containers {
-		if o, ok := outcomes[f.id.String()]; ok {
+		if o, ok := outcomes[f.ID]; ok {
 			r.fixed(f, o, specs != nil, notices)
 		}
 	}
@@ -87,7 +87,7 @@ func (r *Repair) fixed(f *finding, o limits.Repaired, withSpec bool, notices *no
 		f.verdict = Sufficient // it has ended meanwhile
 		return
 	}
-	s := r.state(f.id)
+	s := f.state
 	log := r.logger(f).WithField("processes", o.Raised)
 	if o.Err != nil || o.SpecErr != nil {
 		r.failed.Add(1)
@@ -126,7 +126,7 @@ func (r *Repair) report(found *findings, notices *notices) {
 	}
 	unknown := 0
 	for _, f := range found.containers {
-		s, log := r.state(f.id), r.logger(f)
+		s, log := f.state, r.logger(f)
 		switch f.verdict {
 		case Below:
 			if s.logged == "" { // otherwise the log says why it cannot be raised
@@ -138,7 +138,7 @@ func (r *Repair) report(found *findings, notices *notices) {
 				notices.write(s, log.Warn, "its stored spec is below policy, and so are later execs into it: "+remedy)
 			}
 		case Lowered:
-			notices.write(s, log.Info, "its program has lowered its own memlock, and can raise it again: left alone")
+			notices.write(s, log.Info, "its program has lowered its own memlock: left alone")
 		case Unknown:
 			unknown++
 			notices.write(s, log.Debug, "its memlock is not known")

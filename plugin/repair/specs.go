@@ -7,10 +7,10 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -48,36 +48,36 @@ func (r *Repair) readSpecs(ctx context.Context, found *findings, decide func(*fi
 		return
 	}
 	now := time.Now()
-	due := slices.DeleteFunc(slices.Clone(found.containers), func(f *finding) bool { return now.Sub(r.state(f.id).spec.tried) < specAgain })
-	slices.SortStableFunc(due, func(a, b *finding) int { return r.state(a.id).spec.tried.Compare(r.state(b.id).spec.tried) })
-	var gone []*recorded
+	due := slices.DeleteFunc(slices.Clone(found.containers), func(f *finding) bool { return now.Sub(f.spec.tried) < specAgain })
+	slices.SortStableFunc(due, func(a, b *finding) int { return a.spec.tried.Compare(b.spec.tried) })
+	gone := map[*recorded]bool{}
 	for _, f := range due[:min(len(due), specsMost)] {
-		s := &r.state(f.id).spec
-		s.tried = now
-		limit := s.limitOf(&f.Container) // that the decision is about
-		text, err := specs.Read(ctx, f.id.String())
+		f.spec.tried = now
+		limit := f.memoryLimit() // that the decision is about
+		text, err := specs.Read(ctx, f.ID)
 		if err == nil {
-			err = s.parse(text, f.wants().IPCLock)
+			err = f.spec.parse(text, f.wants().IPCLock)
 		}
 		switch {
 		case found.hidden != nil && errors.Is(err, storedspec.ErrNotFound):
-			gone = append(gone, f.recorded) // nothing else would say so
+			gone[f.recorded] = true // nothing else would say so
 		case err != nil:
 			r.logger(f).WithError(err).Debug("its stored spec cannot be read")
-		case s.memoryLimit != limit:
+		case f.memoryLimit() != limit:
 			decide(f)
 		}
 	}
-	r.record.forget(gone)
-	found.keep(func(f *finding) bool { return !slices.Contains(gone, f.recorded) && f.wantsSomething() })
+	isGone := func(e *recorded) bool { return gone[e] }
+	r.record.forget(slices.Collect(maps.Keys(gone)), isGone)
+	found.keep(func(f *finding) bool { return !isGone(f.recorded) && f.wantsSomething() })
 }
 
-// limitOf returns a container's memory limit: the spec's if that was read, otherwise the one that was recorded.
-func (s *storedSpec) limitOf(c *policy.Container) int64 {
-	if s.known {
-		return s.memoryLimit
+// memoryLimit returns a container's memory limit: the spec's if that was read, otherwise the one that was recorded.
+func (e *recorded) memoryLimit() int64 {
+	if e.spec.known {
+		return e.spec.memoryLimit
 	}
-	return c.MemoryLimit
+	return e.MemoryLimit
 }
 
 // parse takes what matters from a stored spec.

@@ -169,8 +169,8 @@ func TestUnfinishedEdits(t *testing.T) {
 			t.Errorf("stored specs: %s", b.specs.texts)
 		}
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}})
-		if len(b.edits.grants) != 0 {
-			t.Errorf("still to be tried: %v", b.edits.grants)
+		if left := b.unfinished(); left != 0 {
+			t.Errorf("%d are still to be tried", left)
 		}
 	})
 }
@@ -197,8 +197,8 @@ func TestUnfinishedEditsThatChangeNothing(t *testing.T) {
 				b.passes(1)
 				b.specs.err = nil
 				b.use(test.later)
-				if log := b.passes(1); strings.Contains(log, "CAP_IPC_LOCK added") || strings.Contains(log, "has what the policy gives") != test.said || b.specs.texts["a"] != "{}" || len(b.edits.grants) != 0 {
-					t.Errorf("stored spec %s, still to be tried: %v; the log says:\n%s", b.specs.texts["a"], b.edits.grants, log)
+				if log := b.passes(1); strings.Contains(log, "CAP_IPC_LOCK added") || strings.Contains(log, "has what the policy gives") != test.said || b.specs.texts["a"] != "{}" || b.unfinished() != 0 {
+					t.Errorf("stored spec %s, still to be tried: %d; the log says:\n%s", b.specs.texts["a"], b.unfinished(), log)
 				}
 			})
 		})
@@ -220,12 +220,13 @@ func TestEndedBeforeItsSpecIsRaised(t *testing.T) {
 	})
 }
 
-func TestUnfinishedEditsAreBounded(t *testing.T) {
-	e := edits{grants: map[string]spec.Grant{}}
-	for i := range 2 * editsMost {
-		e.add(fmt.Sprint(i), spec.Grant{})
-	}
-	if len(e.all()) != editsMost {
-		t.Errorf("%d edits are kept", len(e.all()))
+// What is not recorded is not tried again: the creation's log must not promise it.
+func TestUnfinishedEditOfAContainerThatIsNotRecorded(t *testing.T) {
+	b := newBench(t, "{}", nil)
+	b.Created(container("a", verbs))
+	for name, again := range map[string]bool{"a": true, "b": false} {
+		if got := b.Unfinished(limitstest.ID(name), spec.Grant{IPCLock: spec.IPCLockYes}); got != again {
+			t.Errorf("%s: tried again: %t", name, got)
+		}
 	}
 }

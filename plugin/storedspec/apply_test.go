@@ -24,7 +24,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/test/socketproxy"
+	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
 var ipcLock = spec.Grant{IPCLock: spec.IPCLockYes}

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	containers "github.com/containerd/containerd/api/services/containers/v1"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -20,7 +20,7 @@ import (
 )
 
 // work asks one containerd about a container, or changes it there. It can be started again, with its result so far.
-type work func(ctx context.Context, api containers.ContainersClient, result *result) error
+type work func(ctx context.Context, api grpc.ClientConnInterface, result *result) error
 
 // result is the result of work.
 type result struct {
@@ -28,35 +28,23 @@ type result struct {
 	wrote bool   // a write was sent, even if its answer was lost
 }
 
-// errGivenUp means that the caller gave up: the call says nothing about containerd.
-var errGivenUp = fmt.Errorf("given up by the caller: %w", context.Canceled)
-
 // apiError is a fault of containerd, or of the way to it.
 type apiError struct{ error }
 
 func newBreaker(onChange func(open bool)) *breaker.Breaker[result] {
-	return breaker.New[result](breaker.Options{
-		Failed:   func(err error) bool { return errors.As(err, new(*apiError)) },
-		Excluded: func(err error) bool { return errors.Is(err, errGivenUp) },
-		OnChange: onChange,
-	})
+	return breaker.New[result](breaker.Options{Failed: func(err error) bool { return errors.As(err, new(*apiError)) }, OnChange: onChange})
 }
 
 // call does work about a container within the budget, unless the breaker is open.
 func (c *Client) call(ctx context.Context, container string, do work) (result, error) {
-	caller := ctx
 	budget := c.Budget
 	if deadline, ok := ctx.Deadline(); ok {
 		budget = min(budget, time.Until(deadline)*3/4)
 	}
-	ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", c.Namespace), budget)
-	defer cancel()
-	done, err := c.breaker.Do(func() (result, error) {
-		done, err := c.everywhere(ctx, do, budget)
-		if err != nil && errors.Is(caller.Err(), context.Canceled) {
-			err = errGivenUp
-		}
-		return done, err
+	done, err := c.breaker.Do(ctx, func() (result, error) {
+		ctx, cancel := context.WithTimeout(metadata.AppendToOutgoingContext(ctx, "containerd-namespace", c.Namespace), budget)
+		defer cancel()
+		return c.everywhere(ctx, do, budget)
 	})
 	if errors.Is(err, breaker.ErrOpen) {
 		err = fmt.Errorf("containerd is %w; it is tried again within %s", err, breaker.OpenFor)
@@ -98,10 +86,8 @@ func (c *Client) everywhere(ctx context.Context, do work, budget time.Duration) 
 		case !atFault(a.err):
 			c.keeper.Store(&a.socket)
 			return a.result, explain(a.err, a.socket, budget)
-		case failed == nil:
-			failed = explain(a.err, a.socket, budget)
 		default:
-			failed = fmt.Errorf("%w; %w", failed, explain(a.err, a.socket, budget))
+			failed = explain(a.err, a.socket, budget)
 		}
 	}
 	if failed != nil && !gone {
@@ -117,7 +103,7 @@ func (c *Client) at(ctx context.Context, socket string, do work) (done result, e
 		if err != nil {
 			return err
 		}
-		err = do(ctx, containers.NewContainersClient(conn), &done)
+		err = do(ctx, conn, &done)
 		if atFault(err) {
 			c.connections.replace(socket, conn, c.Budget)
 		}

@@ -67,12 +67,13 @@ func TestApplyToManyThatAreGone(t *testing.T) {
 }
 
 // mixedUp is a containerd that answers with another container than it was asked for.
-type mixedUp struct{ containers.ContainersClient }
+type mixedUp struct{ grpc.ClientConnInterface }
 
-func (mixedUp) Get(context.Context, *containers.GetContainerRequest, ...grpc.CallOption) (*containers.GetContainerResponse, error) {
-	return &containers.GetContainerResponse{Container: &containers.Container{
+func (mixedUp) Invoke(_ context.Context, _ string, _, reply any, _ ...grpc.CallOption) error {
+	reply.(*containers.GetContainerResponse).Container = &containers.Container{
 		ID: "other", Spec: &anypb.Any{TypeUrl: storedspectest.SpecType, Value: storedspectest.TrainingSpec()},
-	}}, nil
+	}
+	return nil
 }
 
 func TestApplyNeverTakesAnothersSpec(t *testing.T) {

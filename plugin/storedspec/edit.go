@@ -7,8 +7,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"time"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
@@ -20,6 +23,9 @@ import (
 // specType is the type URL under which containerd keeps OCI runtime specs, as JSON (containerd, client.init and typeurl.Register).
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
+// usual is how long an edit takes at most where nothing is wrong. One that took longer may have come after the container's task.
+const usual = 50 * time.Millisecond
+
 // runningRounds is how often the spec of a running container is edited anew because somebody else wrote it meanwhile.
 const runningRounds = 3
 
@@ -27,23 +33,35 @@ const runningRounds = 3
 type edit struct {
 	container string
 	grant     spec.Grant
+	began     time.Time
 }
 
-// apply reads the spec, edits it, and writes it if that changed it.
-func (e edit) apply(ctx context.Context, api containers.ContainersClient, done *result) error {
+// apply reads the spec, edits it, and writes it if that changed it. A write that took long is not trusted before a look at the task: the
+// runtime may have gone on without this answer.
+func (e edit) apply(ctx context.Context, api grpc.ClientConnInterface, done *result) error {
 	text, err := read(ctx, api, e.container)
 	if err != nil {
 		return err
 	}
 	edited, err := e.grant.Apply(text, spec.AllSets)
-	if err != nil || bytes.Equal(text, edited) {
+	if err == nil && !bytes.Equal(text, edited) {
+		err = e.write(ctx, api, edited, done)
+	}
+	if err != nil || !done.wrote || time.Since(e.began) < usual {
 		return err
 	}
-	return e.write(ctx, api, edited, done)
+	_, err = tasks.NewTasksClient(api).Get(ctx, &tasks.GetRequest{ContainerID: e.container})
+	if err == nil {
+		return ErrStarted
+	}
+	if status.Code(err) == codes.NotFound {
+		return nil
+	}
+	return err
 }
 
 // applyRunning goes on until a read shows that nothing is left to change.
-func (e edit) applyRunning(ctx context.Context, api containers.ContainersClient, done *result) error {
+func (e edit) applyRunning(ctx context.Context, api grpc.ClientConnInterface, done *result) error {
 	for round := 0; ; round++ {
 		text, err := read(ctx, api, e.container)
 		if err != nil {
@@ -69,9 +87,9 @@ func (e edit) applyRunning(ctx context.Context, api containers.ContainersClient,
 	}
 }
 
-func (e edit) write(ctx context.Context, api containers.ContainersClient, text []byte, done *result) error {
+func (e edit) write(ctx context.Context, api grpc.ClientConnInterface, text []byte, done *result) error {
 	done.wrote = true
-	_, err := api.Update(ctx, &containers.UpdateContainerRequest{
+	_, err := containers.NewContainersClient(api).Update(ctx, &containers.UpdateContainerRequest{
 		Container:  &containers.Container{ID: e.container, Spec: &anypb.Any{TypeUrl: specType, Value: text}},
 		UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"spec"}},
 	})
@@ -79,8 +97,8 @@ func (e edit) write(ctx context.Context, api containers.ContainersClient, text [
 }
 
 // read returns the JSON text of a container's stored spec.
-func read(ctx context.Context, api containers.ContainersClient, container string) ([]byte, error) {
-	response, err := api.Get(ctx, &containers.GetContainerRequest{ID: container})
+func read(ctx context.Context, api grpc.ClientConnInterface, container string) ([]byte, error) {
+	response, err := containers.NewContainersClient(api).Get(ctx, &containers.GetContainerRequest{ID: container})
 	if err != nil {
 		return nil, err
 	}

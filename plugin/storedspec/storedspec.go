@@ -4,7 +4,7 @@
 // Package storedspec makes the one edit that NRI cannot express: it changes the spec that containerd keeps of a container, from
 // which the container's task and every later exec take their process.
 //
-// It knows containerd's API for containers, and how to ask it without holding up the runtime: each call has a budget, and while
+// It knows containerd's APIs for containers and tasks, and how to ask them without holding up the runtime: each call has a budget, and while
 // containerd fails a breaker keeps calls from being made at all. Where a node has several containerds, such as k3s's beside Docker's, it
 // finds the one that keeps the container. Package spec knows what changes in a spec, and package policy who may have it.
 package storedspec
@@ -15,7 +15,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	containers "github.com/containerd/containerd/api/services/containers/v1"
 	"google.golang.org/grpc"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
@@ -24,14 +23,16 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultNamespace = "k8s.io"               // where containerd's CRI keeps its containers
-	DefaultBudget    = 300 * time.Millisecond // NRI waits 2 s for a plugin, and all other plugin calls wait meanwhile
+	DefaultNamespace = "k8s.io"    // where containerd's CRI keeps its containers
+	DefaultBudget    = time.Minute // longer than runtimes wait for a plugin: the caller's deadline counts
 )
 
 // Errors that callers recognise, by errors.Is.
 var (
 	// ErrNotFound means that containerd keeps no such container.
 	ErrNotFound = errors.New("containerd keeps no such container")
+	// ErrStarted means that the container's task was created before its spec was changed: its first process is as the spec was.
+	ErrStarted = errors.New("the container's task was created before its stored spec was changed")
 	// ErrContended means that somebody else kept changing the spec.
 	ErrContended = errors.New("somebody else keeps changing the stored spec")
 )
@@ -83,13 +84,14 @@ func New(o Options) *Client {
 func (c *Client) Close() { c.connections.close() }
 
 // Apply makes a container's stored spec hold what the grant says, capabilities in all five sets, and reports whether that changed it.
-// Applying twice equals applying once. The container's task must not have been created: nobody else writes its spec then.
+// Applying twice equals applying once. The container's task must not have been created: nobody else writes its spec then. Success means that
+// it had not been when the spec was changed.
 //
-// Errors: ErrNotFound; breaker.ErrOpen; a spec of another kind than the OCI runtime's, or one that cannot be edited; and containerd's
+// Errors: ErrNotFound; ErrStarted, where the spec was changed too late; breaker.ErrOpen; a spec of another kind than the OCI runtime's, or one that cannot be edited; and containerd's
 // own, such as no answer within the budget. After an error the spec is as it was, unless containerd carried out the write and
 // its answer was lost.
 func (c *Client) Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error) {
-	done, err := c.call(ctx, container, edit{container, grant}.apply)
+	done, err := c.call(ctx, container, edit{container, grant, time.Now()}.apply)
 	return done.wrote, err
 }
 
@@ -101,13 +103,13 @@ func (c *Client) Apply(ctx context.Context, container string, grant spec.Grant) 
 // millisecond; it would be undone, and nobody can notice. ErrContended means that three rounds were not enough;
 // the spec is then as the other side left it.
 func (c *Client) ApplyRunning(ctx context.Context, container string, grant spec.Grant) (changed bool, err error) {
-	done, err := c.call(ctx, container, edit{container, grant}.applyRunning)
+	done, err := c.call(ctx, container, edit{container: container, grant: grant}.applyRunning)
 	return done.wrote, err
 }
 
 // Read returns the JSON text of a container's stored spec. Its errors are those of Apply.
 func (c *Client) Read(ctx context.Context, container string) ([]byte, error) {
-	done, err := c.call(ctx, container, func(ctx context.Context, api containers.ContainersClient, done *result) (err error) {
+	done, err := c.call(ctx, container, func(ctx context.Context, api grpc.ClientConnInterface, done *result) (err error) {
 		done.text, err = read(ctx, api, container)
 		return err
 	})

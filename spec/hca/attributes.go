@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // maxText bounds what is kept of an attribute; the kernel's own names and
@@ -66,9 +68,9 @@ var errEmpty = errors.New("is empty")
 // readText reads an attribute of one line of printable ASCII, which all of
 // the kernel's RDMA attributes are.
 func readText(dir tree, name string) (string, error) {
-	data, err := dir.read(name, maxAttribute)
+	data, err := dir.Read(name, maxAttribute)
 	if err != nil {
-		return "", err
+		return "", files.Cause(err)
 	}
 	s := strings.TrimSpace(strings.TrimRight(string(data), "\x00")) // zeros: see the package's documentation, copies
 	switch {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // DevicesChanged returns when a device node of an HCA was last added or
@@ -46,13 +48,13 @@ type deviceNodes struct {
 }
 
 func (t tree) readNodes(found *problems) deviceNodes {
-	n := deviceNodes{lstat: t.Lstat, live: t.live}
-	if !t.live {
+	n := deviceNodes{lstat: t.Lstat, live: t.Live()}
+	if !t.Live() {
 		n.table = readDeviceTable(t, found)
 	}
 	// guard: /dev/infiniband is a folder
 	if fi, err := t.Lstat(inTree(DeviceFolder)); err == nil && !fi.IsDir() {
-		n.folder = fmt.Sprintf("%s is %s, not a folder", DeviceFolder, typeName(fi.Mode()))
+		n.folder = fmt.Sprintf("%s is %s, not a folder", DeviceFolder, files.TypeName(fi.Mode()))
 	}
 	return n
 }
@@ -70,10 +72,10 @@ func (n deviceNodes) check(d *Device) {
 		d.Missing = true
 		d.Problem = fmt.Sprintf("%s is missing, sysfs has it as %s: is the node's /dev visible here?", d.Path, d.Number)
 	case err != nil:
-		d.Problem = fmt.Sprintf("%s: %v", d.Path, cause(err))
+		d.Problem = fmt.Sprintf("%s: %v", d.Path, files.Cause(err))
 	// guard: only character devices
 	case node.Mode.Type() != fs.ModeDevice|fs.ModeCharDevice:
-		d.Problem = fmt.Sprintf("%s is %s, not a character device", d.Path, typeName(node.Mode))
+		d.Problem = fmt.Sprintf("%s is %s, not a character device", d.Path, files.TypeName(node.Mode))
 	// guard: the number of sysfs
 	case node.Number != d.Number:
 		d.Problem = fmt.Sprintf("%s has the number %s, sysfs says %s", d.Path, node.Number, d.Number)

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // DeviceTable is the file at the top of a copied node that describes the
@@ -20,10 +22,10 @@ const maxDeviceTable = 1 << 20
 // readDeviceTable reads the table of a copy, by path. Lines that it does not
 // understand are problems and name no device.
 func readDeviceTable(t tree, found *problems) map[string]deviceNode {
-	data, err := t.read(DeviceTable, maxDeviceTable)
+	data, err := t.Read(DeviceTable, maxDeviceTable)
 	if err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
-			found.add("%s: %v", DeviceTable, err)
+			found.add("%s: %v", DeviceTable, files.Cause(err))
 		}
 		return nil
 	}

@@ -125,7 +125,7 @@ func (n netdevs) stacked(dir string, seen []string) []string {
 		upper, ok := strings.CutPrefix(entry, "upper_")
 		if at := path.Join(dir, entry); ok && n.valid(at, upper) {
 			// guard: what may be stacked
-			if uevent, _ := n.read(path.Join(at, "uevent"), maxAttribute); stackable.Match(uevent) {
+			if uevent, _ := n.Read(path.Join(at, "uevent"), maxAttribute); stackable.Match(uevent) {
 				seen = n.stacked(at, seen)
 			}
 		}

@@ -11,6 +11,8 @@ import (
 	"path"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Numbers recognizes a node's verbs devices by their numbers. The answer is the kernel's link in
@@ -26,18 +28,18 @@ func OpenNumbers(root string) (*Numbers, error) {
 	const remedy = "mount the node's /sys/dev there, beside /sys/class and /sys/devices"
 	folder, err := openBelow(root, "sys/dev/char")
 	if err != nil {
-		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, cause(err), remedy)
+		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, files.Cause(err), remedy)
 	}
 	defer folder.Close() //nolint:errcheck // nothing is written
 	char, err := folder.Open(".")
 	if err != nil {
-		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, cause(err), remedy)
+		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, files.Cause(err), remedy)
 	}
 	numbers := &Numbers{char}
 	if _, err := numbers.link(nullDevice); err != nil {
 		_ = char.Close()
 		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char does not have %s, which is /dev/null: %w: %s",
-			root, nullDevice, cause(err), remedy)
+			root, nullDevice, files.Cause(err), remedy)
 	}
 	return numbers, nil
 }
@@ -62,7 +64,7 @@ func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 		return Device{}, false, nil
 	}
 	if err != nil {
-		return Device{}, false, fmt.Errorf("cannot tell what the character device %s is: %w", number, cause(err))
+		return Device{}, false, fmt.Errorf("cannot tell what the character device %s is: %w", number, files.Cause(err))
 	}
 	d := newDevice(path.Base(target), number)
 	return d, d.Kind.Verbs(), nil

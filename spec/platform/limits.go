@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"strings"
 
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -29,22 +28,13 @@ func docker(grant spec.Grant, _ []byte) ([]byte, error) {
 
 // crio writes a drop-in of crio.conf.
 func crio(grant spec.Grant, _ []byte) ([]byte, error) {
-	var out strings.Builder
-	out.WriteString(`# CRI-O: memlock for RDMA.
+	return fmt.Appendf(nil, `# CRI-O: memlock for RDMA.
 # Put it into /etc/crio/crio.conf.d/90-rdma-spec.conf and restart CRI-O.
 # It affects every container of this node that starts from then on.
 # A list here takes the place of the same list in crio.conf and in the drop-ins before it: add what those have.
 [crio.runtime]
-`)
-	fmt.Fprintf(&out, "default_ulimits = [\"memlock=%[1]d:%[1]d\"]\n", signed(grant.Memlock))
-	if len(grant.Devices) > 0 {
-		out.WriteString("additional_devices = [\n")
-		for _, d := range grant.Devices {
-			fmt.Fprintf(&out, "  \"%[1]s:%[1]s:%[2]s\",\n", d.Path, spec.DeviceAccess)
-		}
-		out.WriteString("]\n")
-	}
-	return []byte(out.String()), nil
+default_ulimits = ["memlock=%[1]d:%[1]d"]
+`, signed(grant.Memlock)), nil
 }
 
 // bottlerocket writes user data.

@@ -42,6 +42,7 @@ var All = []Platform{
 		Name:           "crio",
 		baseInstead:    "it has no base spec; leave --from out",
 		ipcLockInstead: "its default_capabilities can only be replaced as a whole; add IPC_LOCK in the pod's securityContext",
+		devicesInstead: "with a path in additional_devices that is missing, CRI-O does not start; use a device plugin",
 		config:         crio,
 	},
 	{Name: "nodeadm", config: nodeadm},

@@ -19,7 +19,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
-	"github.com/rdma-spec/rdma-spec/test/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
 var (
@@ -56,6 +56,7 @@ var refusals = map[string]string{
 	"docker/devices":       "the configuration of docker cannot give devices: give them to a container with docker run --device /dev/infiniband",
 	"docker/base":          "the configuration of docker cannot start from another base spec: it has no base spec; leave --from out",
 	"crio/ipc-lock":        "the configuration of crio cannot give CAP_IPC_LOCK: its default_capabilities can only be replaced as a whole; add IPC_LOCK in the pod's securityContext",
+	"crio/devices":         "the configuration of crio cannot give devices: with a path in additional_devices that is missing, CRI-O does not start; use a device plugin",
 	"crio/base":            "the configuration of crio cannot start from another base spec: it has no base spec; leave --from out",
 	"talos/base":           "the configuration of talos cannot start from another base spec: it adds to its own base spec; leave --from out",
 	"bottlerocket/devices": "the configuration of bottlerocket cannot give devices: it has no setting for them; use a device plugin",

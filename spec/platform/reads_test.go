@@ -55,24 +55,20 @@ func TestDockerReads(t *testing.T) {
 	}
 }
 
-// CRI-O's drop-in, as CRI-O reads it: SOFT:HARD, and HOST:CONTAINER:ACCESS.
+// CRI-O's drop-in, as CRI-O reads it: SOFT:HARD.
 func TestCRIOReads(t *testing.T) {
-	text, err := crio(spec.Grant{Memlock: 16 << 30, Devices: devices}, nil)
+	text, err := crio(spec.Grant{Memlock: 16 << 30}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	type runtime struct {
-		DefaultUlimits    []string `toml:"default_ulimits"`
-		AdditionalDevices []string `toml:"additional_devices"`
+		DefaultUlimits []string `toml:"default_ulimits"`
 	}
 	var got struct{ Crio struct{ Runtime runtime } }
 	if err := strictTOML(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	want := runtime{
-		[]string{"memlock=17179869184:17179869184"},
-		[]string{"/dev/infiniband/uverbs0:/dev/infiniband/uverbs0:rw", "/dev/infiniband/rdma_cm:/dev/infiniband/rdma_cm:rw"},
-	}
+	want := runtime{[]string{"memlock=17179869184:17179869184"}}
 	if diff := cmp.Diff(want, got.Crio.Runtime); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -40,16 +40,9 @@ func Name(id string) string {
 type Process struct {
 	Container string // the ID of its container; "" if it is in none
 	Limit     spec.Rlimit
-	Began     spec.Rlimit    // what Limit was at first
-	Leader    int            // its process ID, where the table has it under a thread's
-	Threads   map[int]Thread // by ID; nil: one that sleeps
-	Command   string         // its program
-}
-
-// Thread is what a thread does.
-type Thread struct {
-	State byte          // as in /proc/PID/stat: R, S, D
-	User  time.Duration // its time in user mode
+	Began     spec.Rlimit // what Limit was at first
+	Leader    int         // its process ID, where the table has it under a thread's
+	Command   string      // its program
 }
 
 // NewProcess makes a process whose soft and hard limit are the same.
@@ -61,11 +54,10 @@ func NewProcess(container string, limit spec.Limit) *Process {
 // Kernel implements limits.Kernel.
 type Kernel struct {
 	Table map[int]*Process // by process ID
-	// Happens, Lists and Pauses, if set, are called before each question, before all processes are listed, and in each pause. They may
-	// change the fields, and call no method.
+	// Happens and Lists, if set, are called before each question, and before all processes are listed. They may change the fields, and
+	// call no method.
 	Happens func(asked int) // how often the kernel was asked before
 	Lists   func()
-	Pauses  func(time.Duration)
 	Refuse  error // the answer to Set; nil: the limit is set
 	Hidden  bool  // the processes of containers cannot be seen
 
@@ -161,24 +153,10 @@ func (k *Kernel) PIDs() ([]int, error) {
 	return slices.Sorted(maps.Keys(k.Table)), nil
 }
 
-// Threads implements limits.Kernel.
-func (k *Kernel) Threads(pid int) ([]int, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	p := k.ask(pid)
-	switch {
-	case p == nil:
-		return nil, errors.New("no such process")
-	case p.Threads == nil:
-		return []int{pid}, nil
-	}
-	return slices.Sorted(maps.Keys(p.Threads)), nil
-}
-
 // self is the ID of the process that asks.
 const self = 1
 
-// Read implements limits.Kernel: cgroup, limits, a thread's stat, and the lines of the other files that are needed.
+// Read implements limits.Kernel: cgroup, limits, and the lines of the other files that are needed.
 func (k *Kernel) Read(pid int, name string) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -190,9 +168,6 @@ func (k *Kernel) Read(pid int, name string) ([]byte, error) {
 		return []byte("0::/\n"), nil
 	case p == nil:
 		return nil, errors.New("no such process")
-	}
-	if thread, found := strings.CutPrefix(name, "task/"); found {
-		return p.stat(thread)
 	}
 	switch name {
 	case "cgroup":
@@ -207,22 +182,6 @@ func (k *Kernel) Read(pid int, name string) ([]byte, error) {
 		return []byte("0 0 4294967295\n"), nil
 	}
 	return nil, fmt.Errorf("no file %s", name)
-}
-
-// stat gives the text of TID/stat.
-func (p *Process) stat(name string) ([]byte, error) {
-	var tid int
-	if _, err := fmt.Sscanf(name, "%d/stat", &tid); err != nil {
-		return nil, err
-	}
-	t, found := p.Threads[tid]
-	switch {
-	case p.Threads == nil:
-		t.State = 'S'
-	case !found:
-		return nil, errors.New("no such thread")
-	}
-	return fmt.Appendf(nil, "%d (a ) R 1) %c 1 1 1 0 -1 4194304 0 0 0 0 %d 1 0 0 20 0 1 0 1 0\n", tid, t.State, t.User/(10*time.Millisecond)), nil
 }
 
 func words(l spec.Limit) string {
@@ -270,13 +229,7 @@ func (k *Kernel) Set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
 }
 
 // Pause implements limits.Kernel. It takes no time.
-func (k *Kernel) Pause(_ context.Context, d time.Duration) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.Pauses != nil {
-		k.Pauses(d)
-	}
-}
+func (*Kernel) Pause(context.Context, time.Duration) {}
 
 // holder holds on to a process of the table.
 type holder struct {

@@ -1,11 +1,11 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inforce keeps the policy in force where other programs of the node find it: the registered plugin writes it, and rdma-spec
-// judges running containers by it.
+// Package inforce keeps the policy in force where other programs of the node find it: the registered plugin writes it, rdma-spec
+// judges running containers by it, and a plugin that starts with a configuration that it cannot read goes on with it.
 //
-// The file says who wrote it. A reader refuses a file whose writer has ended, so nobody has to remove it, and one that somebody other
-// than root can change.
+// The file says who wrote it. rdma-spec refuses a file whose writer has ended, so nobody has to remove it. A file that somebody other
+// than root can change is always refused.
 package inforce
 
 import (
@@ -54,8 +54,17 @@ type InForce struct {
 }
 
 // Read reads the policy in force on the node whose run is below a root. The error is a single line. It is fs.ErrNotExist where no plugin
-// has written one.
+// has written one, and ErrEnded where its writer has ended.
 func Read(root string) (*InForce, error) {
+	return read(root, false)
+}
+
+// Last is Read, also where the writer has ended: it reads the policy that was last in force since the node booted.
+func Last(root string) (*InForce, error) {
+	return read(root, true)
+}
+
+func read(root string, ended bool) (*InForce, error) {
 	path := filepath.Join(root, File)
 	file, err := openTrusted(path)
 	if err != nil {
@@ -74,6 +83,7 @@ func Read(root string) (*InForce, error) {
 		return nil, unreadable(path, fmt.Errorf("its apiVersion is %q, not %s", d.APIVersion, apiVersion))
 	}
 	switch lives, err := isLocked(file); {
+	case ended:
 	case err != nil:
 		return nil, err
 	case !lives:

@@ -69,22 +69,16 @@ func (w *Writer) Keep(p *policy.Policy, source string) error {
 
 // Close ends the Writer as the end of its process does: what it wrote is in force no longer.
 func (w *Writer) Close() {
-	if w != nil && w.file != nil {
-		_ = w.file.Close() // it was written, and the lock goes with it
+	if w != nil {
+		_ = w.file.Close() // it was written, if there is one, and the lock goes with it
 	}
 }
 
 // wrote reports whether a file is the one that this Writer wrote last.
 func (w *Writer) wrote(file *os.File) bool {
-	if w.file == nil {
-		return false
-	}
-	mine, err := w.file.Stat()
-	if err != nil {
-		return false
-	}
-	its, err := file.Stat()
-	return err == nil && os.SameFile(mine, its)
+	mine, _ := w.file.Stat() // one that is not there is no other's
+	its, _ := file.Stat()
+	return os.SameFile(mine, its)
 }
 
 func (w *Writer) path() string { return filepath.Join(w.Root, File) }
@@ -125,9 +119,7 @@ func (w *Writer) replace(text []byte) error {
 		_, _ = os.Remove(file.Name()), file.Close() // it is of no use
 		return err
 	}
-	if w.file != nil {
-		_ = w.file.Close() // another one is in its place
-	}
+	_ = w.file.Close() // another one is in its place
 	w.file = file
 	return nil
 }

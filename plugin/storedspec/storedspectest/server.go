@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	containers "github.com/containerd/containerd/api/services/containers/v1"
+	tasks "github.com/containerd/containerd/api/services/tasks/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -35,7 +36,11 @@ type Server struct {
 	kept    map[string]map[string]*containers.Container
 	gets    map[string]int
 	updates map[string]int
+	looks   map[string]int
+	started map[string]bool
 
+	// NoTasks, if set before the first request, is the answer to every question about a task.
+	NoTasks error
 	// BeforeGet and BeforeUpdate, if set before the first request, are called before one is carried out; n counts the requests for the
 	// container from 1. An error is the answer.
 	BeforeGet, BeforeUpdate func(id string, n int) error
@@ -59,9 +64,10 @@ func NewServer(t testing.TB) *Server {
 // Serve starts a server without a socket. It ends with the test.
 func Serve(t testing.TB, listener net.Listener) *Server {
 	t.Helper()
-	s := &Server{kept: map[string]map[string]*containers.Container{}, gets: map[string]int{}, updates: map[string]int{}}
+	s := &Server{kept: map[string]map[string]*containers.Container{}, gets: map[string]int{}, updates: map[string]int{}, looks: map[string]int{}, started: map[string]bool{}}
 	server := grpc.NewServer()
 	containers.RegisterContainersServer(server, s)
+	tasks.RegisterTasksServer(server, &taskService{server: s})
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
@@ -129,6 +135,37 @@ func (s *Server) Gets(id string) int { return s.counted(s.gets, id) }
 
 // Updates counts the updates of a container.
 func (s *Server) Updates(id string) int { return s.counted(s.updates, id) }
+
+// Looks counts the requests for a container's task.
+func (s *Server) Looks(id string) int { return s.counted(s.looks, id) }
+
+// StartTask creates a container's task.
+func (s *Server) StartTask(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started[id] = true
+}
+
+// taskService is the API for tasks, which has methods of the same names.
+type taskService struct {
+	tasks.UnimplementedTasksServer
+	server *Server
+}
+
+// Get is the API's.
+func (t *taskService) Get(_ context.Context, r *tasks.GetRequest) (*tasks.GetResponse, error) {
+	s := t.server
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks[r.GetContainerID()]++
+	if s.NoTasks != nil {
+		return nil, s.NoTasks
+	}
+	if !s.started[r.GetContainerID()] {
+		return nil, status.Errorf(codes.NotFound, "task %s not found", r.GetContainerID())
+	}
+	return &tasks.GetResponse{}, nil
+}
 
 func (s *Server) counted(counts map[string]int, id string) int {
 	s.mu.Lock()

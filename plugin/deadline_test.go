@@ -1,0 +1,168 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/plugin/podresources"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// silentKubelet takes connections, as the kernel does for it, and never answers.
+func silentKubelet(t *testing.T) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return socket
+}
+
+// A request that waits for the kubelet and for the first inventory waits for both within one budget, and the runtime gets the refusal
+// before it loses patience, however large the budget is.
+func TestOneDeadline(t *testing.T) {
+	for name, test := range map[string]struct{ budget, least, most time.Duration }{
+		"the default":                 {300 * time.Millisecond, 300 * time.Millisecond, 450 * time.Millisecond},
+		"more than the runtime waits": {10 * time.Second, 1400 * time.Millisecond, 1800 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nritest.LosePatience(t)
+			hcas := inventory.New(hcatest.V100(t), quiet()) // nobody reads it
+			runtime, p := registered(t, Options{
+				Policy:    mustPolicy(t, "{inject: {namespaces: [ml]}, rules: [{name: any, match: {resources: [rdma/*]}}]}"),
+				Inventory: hcas, Resources: podresources.New(podresources.Options{Socket: silentKubelet(t)}), Budget: test.budget,
+			})
+			pod := &api.PodSandbox{Id: "s", Name: "train-0", Namespace: "ml", Annotations: map[string]string{"rdma.noderesource.dev/pod": "true"}}
+			quickest := time.Minute
+			for range 3 { // a busy machine holds everybody up now and then
+				start := time.Now()
+				_, err := runtime.Create(t.Context(), pod, &api.Container{Id: "container", Name: "main"})
+				if err == nil || !strings.Contains(err.Error(), "the HCAs of this node have not been read yet") {
+					t.Fatalf("creation: %v, want a refusal; log:\n%s", err, p.log)
+				}
+				quickest = min(quickest, time.Since(start))
+			}
+			if quickest < test.least || quickest > test.most {
+				t.Errorf("the quickest of three was refused after %s, want %s to %s", quickest, test.least, test.most)
+			}
+		})
+	}
+}
+
+// A containerd that takes longer than the budget for each edit, and not longer than the runtime waits, loses no edit and opens no breaker.
+func TestSlowContainerdLosesNoEdit(t *testing.T) {
+	nritest.LosePatience(t)
+	server := storedspectest.NewServer(t)
+	server.BeforeUpdate = func(string, int) error {
+		time.Sleep(600 * time.Millisecond) // a disk that others write to
+		return nil
+	}
+	specs := storedspec.New(storedspec.Options{Address: server.Socket})
+	t.Cleanup(specs.Close)
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "repair: {mode: off}"), StoredSpecs: specs})
+	holder := verbsContainer(t, p.root)
+	for range breaker.Failures + 1 {
+		server.Put("k8s.io", holder.Id, storedspectest.TrainingSpec())
+		if _, err := runtime.Create(t.Context(), pod, holder); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(server.Spec("k8s.io", holder.Id)), "CAP_IPC_LOCK") {
+			t.Fatalf("no CAP_IPC_LOCK; log:\n%s", p.log)
+		}
+	}
+}
+
+// An edit that arrives after the runtime has gone on and the task was created is counted and named, and never called a success.
+func TestLateEditIsNoSuccess(t *testing.T) {
+	server := storedspectest.NewServer(t)
+	server.AfterUpdate = func(id string, _ int) error {
+		server.StartTask(id)
+		time.Sleep(100 * time.Millisecond)
+		return nil
+	}
+	specs := storedspec.New(storedspec.Options{Address: server.Socket})
+	t.Cleanup(specs.Close)
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}"), StoredSpecs: specs})
+	holder := verbsContainer(t, p.root)
+	server.Put("k8s.io", holder.Id, storedspectest.TrainingSpec())
+	if _, err := runtime.Create(t.Context(), pod, holder); err != nil {
+		t.Fatal(err)
+	}
+	log := p.log.String()
+	for _, want := range []string{"level=warning", "pod=ml/train-0", "no CAP_IPC_LOCK in the running container", "later execs have it", "recreate the pod", "rdma-spec status"} {
+		if !strings.Contains(log, want) {
+			t.Errorf("the log does not say %q:\n%s", want, log)
+		}
+	}
+	if strings.Contains(log, "added to the stored spec") {
+		t.Errorf("the log calls it a success:\n%s", log)
+	}
+	for result, want := range map[string]float64{editLate: 1, editChanged: 0, editFailed: 0} {
+		if got := testutil.ToFloat64(p.metrics.edits.WithLabelValues(result)); got != want {
+			t.Errorf("%v edits are %s, want %v", got, result, want)
+		}
+	}
+}
+
+// A runtime that drops the plugin between the two requests about a container asks it nothing more about this one. When the plugin registers
+// again, the container is counted and named, and repair makes the edit.
+func TestEditThatNobodyAskedFor(t *testing.T) {
+	_, p := registered(t, Options{Policy: mustPolicy(t, "repair: {mode: off}"), StoredSpecs: &recordedSpecs{}})
+	holder := verbsContainer(t, p.root)
+	if _, _, err := p.CreateContainer(t.Context(), pod, holder); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := p.Synchronize(t.Context(), []*api.PodSandbox{pod}, []*api.Container{holder}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log := p.log.String()
+	if n := strings.Count(log, "no CAP_IPC_LOCK yet"); n != 1 || !strings.Contains(log, "container=main") || !strings.Contains(log, "dropped this plugin") {
+		t.Errorf("the log says %d times that there is no CAP_IPC_LOCK, want once:\n%s", n, log)
+	}
+	if got := testutil.ToFloat64(p.metrics.edits.WithLabelValues(editFailed)); got != 1 {
+		t.Errorf("%v edits failed, want 1", got)
+	}
+}
+
+// A budget above what the runtime waits for is cut, and the log says so once for each registration.
+func TestBudgetThatIsCut(t *testing.T) {
+	for name, test := range map[string]struct {
+		budget, patience, want time.Duration
+		says                   string
+	}{
+		"the default":             {0, 2 * time.Second, DefaultBudget, ""},
+		"as much as can be":       {1500 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond, ""},
+		"too much":                {1900 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond, "--budget 1.9s is cut to 1.5s: the runtime waits 2s"},
+		"a runtime in a hurry":    {900 * time.Millisecond, time.Second, 750 * time.Millisecond, "--budget 900ms is cut to 750ms: the runtime waits 1s"},
+		"a runtime with patience": {5 * time.Second, 10 * time.Second, 5 * time.Second, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nritest.SetPatience(t, test.patience)
+			_, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Budget: test.budget})
+			if got := p.budget(); got != test.want {
+				t.Errorf("the budget is %s, want %s", got, test.want)
+			}
+			if log := p.log.String(); !strings.Contains(log, test.says) || strings.Contains(log, "is cut") != (test.says != "") {
+				t.Errorf("the log does not say %q, or says too much:\n%s", test.says, log)
+			}
+		})
+	}
+}

@@ -1,0 +1,43 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package plugin
+
+import (
+	"encoding/json"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/rdma-spec/rdma-spec/plugin/repair"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// left is what a process leaves to the one that takes its connection over.
+type left struct {
+	Edits  map[string]spec.IPCLock `json:"edits,omitempty"` // that PostCreateContainer still owes, by container
+	Repair *repair.State           `json:"repair,omitempty"`
+}
+
+// Trim drops what Synchronize does not need of a container.
+func (p *Plugin) Trim(ctr *api.Container) {
+	ctr.Env, ctr.Args, ctr.Mounts, ctr.Hooks, ctr.Labels = nil, nil, nil, nil, nil
+}
+
+// Leave returns what the process that takes the connection over has to know.
+func (p *Plugin) Leave() (json.RawMessage, error) {
+	return json.Marshal(left{p.edits.all(), p.repair.Leave()})
+}
+
+// TakeOver goes on where the process before has stopped: the runtime lists its containers once a registration.
+func (p *Plugin) TakeOver(text json.RawMessage) error {
+	var before left
+	if err := json.Unmarshal(text, &before); err != nil {
+		return err
+	}
+	for container, lock := range before.Edits {
+		p.edits.put(container, spec.Grant{IPCLock: lock})
+	}
+	p.repair.TakeOver(before.Repair, p.keepsSpecs.Load())
+	p.publishNow(true)
+	return nil
+}

@@ -1,0 +1,326 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+)
+
+// folder is where the processes of a test meet.
+func folder(t *testing.T) string {
+	t.Helper()
+	path, err := os.MkdirTemp("", "handover") // a test's own folder has too long a name for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(path) })
+	return filepath.Join(path, "made")
+}
+
+func join(t *testing.T, folder string) (*Owner, *Waiter) {
+	t.Helper()
+	owner, waiter, err := Join(t.Context(), folder, "rdma")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner != nil {
+		t.Cleanup(owner.Close)
+	} else {
+		t.Cleanup(waiter.Close)
+	}
+	return owner, waiter
+}
+
+// owning joins as the first process, with an offer.
+func owning(t *testing.T, folder string) *Owner {
+	t.Helper()
+	owner, _ := join(t, folder)
+	if owner == nil {
+		t.Fatal("another process owns the place")
+	}
+	offer(t, owner, "first")
+	return owner
+}
+
+func offer(t *testing.T, o *Owner, text string) {
+	t.Helper()
+	if err := o.Offer(text); err != nil {
+		t.Error(err)
+	}
+}
+
+// waitingBehind joins as a later process, and has heard the offer.
+func waitingBehind(t *testing.T, folder string) *Waiter {
+	t.Helper()
+	_, waiter := join(t, folder)
+	if waiter == nil {
+		t.Fatal("no process owns the place")
+	}
+	expectNext(t, waiter, `"first"`, "")
+	return waiter
+}
+
+func expectNext(t *testing.T, w *Waiter, offer, state string) {
+	t.Helper()
+	gotOffer, gotState, err := w.Next()
+	if err != nil || string(gotOffer) != offer || string(gotState) != state {
+		t.Fatalf("offer %s, state %s, error %v; want %s, %s", gotOffer, gotState, err, offer, state)
+	}
+}
+
+// pair is a connection to a runtime, and the runtime's end of it.
+func pair(t *testing.T) (connection, runtime *net.UnixConn) {
+	t.Helper()
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends := make([]*net.UnixConn, 2)
+	for i, fd := range fds {
+		if ends[i], err = socketOf(os.NewFile(uintptr(fd), "")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ends[i].Close() })
+	}
+	return ends[0], ends[1]
+}
+
+// expectLeadsTo sends a word over a connection.
+func expectLeadsTo(t *testing.T, connection, runtime *net.UnixConn) {
+	t.Helper()
+	got := make([]byte, 5)
+	if _, err := connection.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(runtime, got); err != nil || string(got) != "hello" {
+		t.Errorf("the runtime reads %q, %v", got, err)
+	}
+}
+
+// give gives a connection in the background.
+func give(o *Owner, connection *net.UnixConn, state json.RawMessage) <-chan error {
+	given := make(chan error, 1)
+	go func() {
+		given <- o.Give(connection, state)
+		_ = connection.Close()
+	}()
+	return given
+}
+
+func take(t *testing.T, w *Waiter) (*Owner, *net.UnixConn) {
+	t.Helper()
+	owner, connection, err := w.Take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(owner.Close)
+	t.Cleanup(func() { _ = connection.Close() })
+	w.Close()
+	return owner, connection
+}
+
+// Ten processes take the connection from each other, one after the other, with a large state. The runtime's end never sees an end.
+func TestGive(t *testing.T) {
+	place := folder(t)
+	owner := owning(t, place)
+	connection, runtime := pair(t)
+	state := json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)
+	for range 10 {
+		waiter := waitingBehind(t, place)
+		offer(t, owner, "second")
+		expectNext(t, waiter, `"second"`, "")
+		given := give(owner, connection, state)
+		expectNext(t, waiter, "", string(state))
+		next, inherited := take(t, waiter)
+		if err := await.Receive(t, await.Patience, "given", given); err != nil {
+			t.Fatal(err)
+		}
+		owner.Close()
+		owner, connection = next, inherited
+		expectLeadsTo(t, connection, runtime)
+		offer(t, owner, "first")
+	}
+	if info, err := os.Stat(place); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the folder: %v, %v", info.Mode(), err)
+	}
+}
+
+// Of processes that start at once, one owns the place, and all others wait behind it.
+func TestFirstStarts(t *testing.T) {
+	place := folder(t)
+	var owners atomic.Int32
+	var starts sync.WaitGroup
+	for range 20 {
+		starts.Go(func() {
+			if owner, _ := join(t, place); owner != nil {
+				owners.Add(1)
+				offer(t, owner, "first")
+			}
+		})
+	}
+	starts.Wait()
+	if n := owners.Load(); n != 1 {
+		t.Errorf("%d owners", n)
+	}
+}
+
+// An owner that ends without giving leaves the place to one that waits.
+func TestOwnerIsKilled(t *testing.T) {
+	place := folder(t)
+	owner := owning(t, place)
+	waiter := waitingBehind(t, place)
+	owner.Close()
+	if _, _, err := waiter.Next(); err == nil || errors.Is(err, ErrRefused) {
+		t.Errorf("the owner is gone: %v", err)
+	}
+	if next, _ := join(t, place); next == nil {
+		t.Error("nobody owns the place")
+	}
+}
+
+// An owner that is killed right after it has given the connection away, and before that is taken, has given it away.
+func TestOwnerIsKilledWhileItGives(t *testing.T) {
+	place := folder(t)
+	owner := owning(t, place)
+	waiter := waitingBehind(t, place)
+	connection, runtime := pair(t)
+	owner.mu.Lock()
+	to := owner.waiting[0].UnixConn
+	owner.mu.Unlock()
+	err := withDescriptor(connection, func(fd int) error {
+		return say(to, word{State: json.RawMessage("1")}, fd, int(owner.lock.Fd()))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner.Close()
+	_ = connection.Close() // as the kernel does
+	expectNext(t, waiter, "", "1")
+	next, inherited := take(t, waiter)
+	expectLeadsTo(t, inherited, runtime)
+	if lock, err := next.tryLock(); lock != nil || err != nil {
+		t.Errorf("the lock is free: %v", err)
+	}
+}
+
+// A process that is too slow does not get the connection, and hears that, whenever it goes on. The next one does.
+func TestTaker(t *testing.T) {
+	place := folder(t)
+	owner := owning(t, place)
+	slow := waitingBehind(t, place)
+	gone := waitingBehind(t, place)
+	quick := waitingBehind(t, place)
+	connection, runtime := pair(t)
+	given := give(owner, connection, json.RawMessage("1"))
+	expectNext(t, slow, "", "1")
+	gone.Close()
+	expectNext(t, quick, "", "1")
+	_, inherited := take(t, quick)
+	if err := await.Receive(t, await.Patience, "given", given); err != nil {
+		t.Fatal(err)
+	}
+	if _, late, err := slow.Take(); !errors.Is(err, ErrRefused) || late != nil {
+		t.Errorf("the slow one has %v, %v", late, err)
+	}
+	expectLeadsTo(t, inherited, runtime)
+}
+
+// Where nobody takes it, the connection stays where it is.
+func TestNobodyTakes(t *testing.T) {
+	var none *Owner
+	connection, runtime := pair(t)
+	if err := none.Give(connection, nil); err == nil {
+		t.Error("given without a place")
+	}
+	place := folder(t)
+	owner := owning(t, place)
+	if err := owner.Give(connection, json.RawMessage("1")); err == nil || err.Error() != "no process waits for it" {
+		t.Errorf("given: %v", err)
+	}
+	hangs := waitingBehind(t, place)
+	if err := owner.Give(connection, json.RawMessage("1")); err == nil || !strings.Contains(err.Error(), "did not take it within") {
+		t.Errorf("given: %v", err)
+	}
+	expectNext(t, hangs, "", "1") // it holds the lock from here on
+	expectLeadsTo(t, connection, runtime)
+	owner.Close()
+	began := time.Now()
+	if _, _, err := Join(t.Context(), place, "rdma"); err == nil || !strings.Contains(err.Error(), "holds "+place+"/rdma.lock and does not answer") {
+		t.Errorf("another process: %v", err)
+	}
+	if took := time.Since(began); took < greetWithin {
+		t.Errorf("it gave up after %s", took)
+	}
+	hangs.Close()
+	if next, _ := join(t, place); next == nil {
+		t.Error("nobody owns the place")
+	}
+}
+
+// A process that speaks another protocol is refused, and one that says nothing keeps nobody from waiting.
+func TestOtherProtocol(t *testing.T) {
+	place := folder(t)
+	owner := owning(t, place)
+	for said, want := range map[string]string{
+		`{"protocol":2}`: "it speaks protocol 2, not 1", `{`: "unexpected end of JSON input", "": "i/o timeout",
+	} {
+		c, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: owner.socket, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said != "" {
+			_, err = c.Write(append([]byte{0, 0, 0, byte(len(said))}, said...))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &Waiter{owner: c}
+		if _, _, err := w.Next(); !errors.Is(err, ErrRefused) || !strings.Contains(fmt.Sprint(err), want) {
+			t.Errorf("%q: %v, want %s", said, err, want)
+		}
+		waitingBehind(t, place).Close()
+		w.Close()
+	}
+}
+
+// An owner that hangs from the beginning is not waited for.
+func TestOwnerHangs(t *testing.T) {
+	place := folder(t)
+	if owner, _ := join(t, place); owner == nil { // and makes no offer
+		t.Fatal("another process owns the place")
+	}
+	_, waiter := join(t, place)
+	if _, _, err := waiter.Next(); !errors.Is(err, ErrRefused) {
+		t.Errorf("no offer: %v", err)
+	}
+}
+
+// FuzzHear: whatever a process says, the other end reads one word of bounded size, or an error.
+func FuzzHear(f *testing.F) {
+	f.Add([]byte("\x00\x00\x00\x0e{\"protocol\":1}"))
+	f.Add([]byte("\xff\xff\xff\xff"))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		connection, other := pair(t)
+		go func() {
+			_, _ = other.Write(said) // some is read
+			_ = other.Close()
+		}()
+		_, _, _ = hear(connection) // it returns
+	})
+}

@@ -1,0 +1,175 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package handover
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// Owner is the place of the process that has the connection. It is safe for concurrent use.
+type Owner struct {
+	place
+	lock     *os.File
+	listener *net.UnixListener
+
+	mu      sync.Mutex
+	offer   json.RawMessage // nil before the first one
+	waiting []*waiting
+}
+
+// waiting is a process that waits.
+type waiting struct {
+	*net.UnixConn
+	takes chan struct{} // closed when it takes the connection
+	gone  chan struct{} // closed when it says nothing more
+}
+
+// own makes the holder of the lock the owner: it listens in place of the owner before it.
+func (p place) own(lock *os.File) (*Owner, error) {
+	fresh := fmt.Sprintf("%s.%d", p.socket, os.Getpid())
+	_ = os.Remove(fresh) // of a process that had the same number
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: fresh, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	listener.SetUnlinkOnClose(false) // by then it is the next owner's
+	if err := errors.Join(os.Chmod(fresh, 0o600), os.Rename(fresh, p.socket)); err != nil {
+		_, _ = listener.Close(), os.Remove(fresh) // it is of no use
+		return nil, err
+	}
+	o := &Owner{place: p, lock: lock, listener: listener}
+	go o.accept()
+	return o, nil
+}
+
+func (o *Owner) accept() {
+	for {
+		c, err := o.listener.AcceptUnix()
+		if err != nil {
+			return
+		}
+		go o.welcome(c)
+	}
+}
+
+// welcome lets a process wait.
+func (o *Owner) welcome(c *net.UnixConn) {
+	_ = c.SetReadDeadline(time.Now().Add(greetWithin)) // if it fails, so does the read
+	hello, _, err := hear(c)
+	_ = c.SetReadDeadline(time.Time{})
+	if err == nil {
+		err = trusted(c)
+	}
+	if err == nil && hello.Protocol != protocol {
+		err = fmt.Errorf("it speaks protocol %d, not %d", hello.Protocol, protocol)
+	}
+	if err != nil {
+		_, _ = say(c, word{Refused: err.Error()}), c.Close() // it sees that it is not wanted
+		return
+	}
+	w := &waiting{c, make(chan struct{}), make(chan struct{})}
+	o.mu.Lock()
+	o.waiting = append(o.waiting, w)
+	o.tell(w)
+	o.mu.Unlock()
+	if n, _ := c.Read(make([]byte, 1)); n == 1 {
+		close(w.takes)
+		_, _ = c.Read(make([]byte, 1)) // its end, or ours
+	}
+	close(w.gone)
+	o.mu.Lock()
+	o.waiting = slices.DeleteFunc(o.waiting, func(other *waiting) bool { return other == w })
+	o.mu.Unlock()
+}
+
+// tell tells a process that waits the offer. The lock must be held.
+func (o *Owner) tell(w *waiting) {
+	if o.offer != nil && say(w.UnixConn, word{Offer: o.offer}) != nil {
+		_ = w.Close() // it can come back
+	}
+}
+
+// Offer tells those that wait what they have to know, now and when they come. A nil Owner tells nobody.
+func (o *Owner) Offer(offer any) error {
+	if o == nil {
+		return nil
+	}
+	text, err := json.Marshal(offer)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.offer = text
+	for _, w := range o.waiting {
+		o.tell(w)
+	}
+	return nil
+}
+
+// Give gives the connection to a process that waits, and returns when another process listens in this one's place. No process may be
+// reading from the connection. With an error, the connection is still this process's.
+func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage) error {
+	if o == nil {
+		return errors.New("no process can wait for it")
+	}
+	o.mu.Lock()
+	all := slices.Clone(o.waiting)
+	o.mu.Unlock()
+	err := errors.New("no process waits for it")
+	for _, w := range all {
+		if err = o.give(w, connection, state); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+func (o *Owner) give(w *waiting, connection *net.UnixConn, state json.RawMessage) error {
+	if err := withDescriptor(connection, func(fd int) error {
+		return say(w.UnixConn, word{State: state}, fd, int(o.lock.Fd()))
+	}); err != nil {
+		_ = w.Close() // it waits no longer
+		return fmt.Errorf("a process that waits does not listen: %w", err)
+	}
+	select {
+	case <-w.takes:
+	case <-w.gone:
+	case <-time.After(answerWithin):
+		_ = w.CloseRead() // from here on it cannot take it any more, but it may have just before
+		<-w.gone
+	}
+	select {
+	case <-w.takes:
+		select {
+		case <-w.gone:
+		case <-time.After(answerWithin):
+		}
+		return nil
+	default:
+		_, _ = say(w.UnixConn, word{Refused: "it did not take the connection in time"}), w.Close() // it may be gone
+		return fmt.Errorf("a process that waits did not take it within %s", answerWithin)
+	}
+}
+
+// Close ends the ownership: those that wait see that, and one of them becomes the owner.
+func (o *Owner) Close() {
+	if o == nil {
+		return
+	}
+	_ = o.listener.Close() // whatever it says, nobody is accepted any more
+	_ = o.lock.Close()     // and the lock is free, or another process's
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, w := range o.waiting {
+		_ = w.Close() // it sees the end
+	}
+}

@@ -1,0 +1,186 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
+)
+
+// agreed is what the plugin and the runtime agree on at a registration. A process that takes the connection over has to agree to the same.
+type agreed struct {
+	Index          string        `json:"index"`
+	Config         string        `json:"config,omitempty"`
+	Runtime        string        `json:"runtime"`
+	Version        string        `json:"version"`
+	RequestTimeout time.Duration `json:"requestTimeout"` // in nanoseconds
+	Events         api.EventMask `json:"events"`
+	KeepConnected  bool          `json:"keepConnected"`
+}
+
+// offer is what a process that waits has to know.
+type offer struct {
+	Registered bool    `json:"registered"` // the runtime asks the process that has the connection
+	Agreed     *agreed `json:"agreed,omitempty"`
+}
+
+// state is what a process needs to go on where another one has stopped.
+type state struct {
+	Agreed agreed          `json:"agreed"`
+	Plugin json.RawMessage `json:"plugin"`
+}
+
+// inheritance is a connection over which the plugin is registered, from the process before.
+type inheritance struct {
+	socket *net.UnixConn
+	left   json.RawMessage
+	served func() // tells the process before that this one serves
+}
+
+// inherit returns what the process before leaves to this one; nil if the plugin has to register. Where that process still runs, inherit
+// waits until it ends.
+func (r *Registration) inherit(ctx context.Context) *inheritance {
+	socket, text, err := handover.Stored()
+	if err != nil {
+		r.Log.WithError(err).Warn("registering anew")
+	}
+	if socket != nil {
+		from, err := r.understood(ctx, text)
+		if err == nil {
+			from.socket = socket
+			return from
+		}
+		_ = socket.Close() // the runtime sees that
+		r.Log.WithError(err).Warn("the connection of the process before cannot be taken over: registering anew")
+	}
+	if r.Handover == "" {
+		return nil
+	}
+	for ctx.Err() == nil {
+		owner, waiter, err := handover.Join(ctx, r.Handover, r.Name)
+		if owner != nil {
+			r.own(owner)
+			return nil
+		}
+		if waiter != nil {
+			var from *inheritance
+			if from, err = r.waitBehind(ctx, waiter); from != nil {
+				return from
+			}
+			waiter.Close()
+		}
+		if err != nil {
+			r.Log.WithError(err).Warn("registering beside the process that runs, since its connection cannot be taken over")
+			return nil
+		}
+	}
+	return nil
+}
+
+func (r *Registration) own(owner *handover.Owner) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.owner = owner
+	r.tell()
+}
+
+// waitBehind waits until the process that has the connection leaves it to this one. It returns nil without an error where that process has
+// ended without leaving it.
+func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) (*inheritance, error) {
+	defer r.behind.Store(false)
+	defer context.AfterFunc(ctx, waiter.Close)()
+	for {
+		text, left, err := waiter.Next()
+		var o offer
+		switch {
+		case errors.Is(err, handover.ErrRefused):
+			return nil, err
+		case err != nil:
+			return nil, nil
+		case left != nil:
+			return r.take(ctx, waiter, left)
+		}
+		if err = json.Unmarshal(text, &o); err == nil && o.Agreed != nil {
+			err = r.fits(ctx, *o.Agreed)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if o.Registered && !r.behind.Swap(true) {
+			r.Log.Info("waiting behind a registered plugin, to take its connection over when it ends")
+		}
+		r.behind.Store(o.Registered)
+	}
+}
+
+func (r *Registration) take(ctx context.Context, waiter *handover.Waiter, text json.RawMessage) (*inheritance, error) {
+	from, err := r.understood(ctx, text)
+	if err != nil {
+		return nil, err
+	}
+	owner, socket, err := waiter.Take()
+	switch {
+	case socket == nil:
+		return nil, nil
+	case err != nil:
+		r.Log.WithError(err).Warn("the next process will register, since it cannot wait behind this one")
+	}
+	r.mu.Lock()
+	r.owner = owner
+	r.mu.Unlock()
+	from.socket, from.served = socket, waiter.Close
+	return from, nil
+}
+
+// understood reads a state of the process before, if this process can go on with it.
+func (r *Registration) understood(ctx context.Context, text json.RawMessage) (*inheritance, error) {
+	var s state
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, err
+	}
+	return &inheritance{left: s.Plugin, served: func() {}}, r.fits(ctx, s.Agreed)
+}
+
+// fits returns nil if this process agrees with the runtime on the same as the one before.
+func (r *Registration) fits(ctx context.Context, before agreed) error {
+	r.mu.Lock()
+	known := r.agreed != nil && *r.agreed == before
+	r.mu.Unlock()
+	if known {
+		return nil
+	}
+	now, err := r.agree(ctx, before)
+	if err == nil && now != before {
+		err = fmt.Errorf("it needs index %s, events %s and keepConnected=%t, and the one before has %s, %s and %t",
+			now.Index, now.Events.PrettyString(), now.KeepConnected, before.Index, before.Events.PrettyString(), before.KeepConnected)
+	}
+	return err
+}
+
+// give leaves the connection to another process. Nobody may read from it.
+func (r *Registration) give(socket *net.UnixConn) error {
+	left, err := r.plugin.Leave()
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	owner, agreed := r.owner, *r.agreed
+	r.mu.Unlock()
+	text, err := json.Marshal(state{agreed, left})
+	switch {
+	case err != nil:
+		return err
+	case owner != nil:
+		return owner.Give(socket, text)
+	}
+	return handover.Store(socket, text)
+}

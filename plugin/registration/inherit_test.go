@@ -1,0 +1,219 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package registration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+)
+
+// meeting is a folder in which processes of a plugin meet.
+func meeting(t *testing.T) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "handover") // a test's own folder has too long a name for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	return folder
+}
+
+// load has a runtime create containers, four at a time, until stop. Each must meet the plugin.
+func load(t *testing.T, runtime *nritest.Runtime) (stop func() int64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var creators sync.WaitGroup
+	var count, without atomic.Int64
+	large := strings.Repeat("x", 300<<10)
+	for i := range 4 {
+		creators.Go(func() {
+			for j := 0; ctx.Err() == nil; j++ {
+				ctr := &api.Container{Id: fmt.Sprint("container", i, "-", j)}
+				if j%10 == 0 {
+					ctr.Env = []string{large}
+				}
+				got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, ctr)
+				if err != nil {
+					t.Error(err)
+				}
+				if len(got.GetEnv()) != 1 {
+					without.Add(1)
+				}
+				count.Add(1)
+			}
+		})
+	}
+	return func() int64 {
+		cancel()
+		creators.Wait()
+		if n := without.Load(); n > 0 {
+			t.Errorf("%d of %d containers were created without the plugin", n, count.Load())
+		}
+		return count.Load()
+	}
+}
+
+// Processes that replace each other under load leave the connection to each other, and what they know: the runtime sees one plugin that
+// never goes away.
+func TestHandover(t *testing.T) {
+	runtime, folder := started(t), meeting(t)
+	process := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma", in(folder))
+	await.That(t, await.Patience, "registered", process.Registered)
+	stop := load(t, runtime)
+	const handovers = 20
+	for i := range handovers {
+		p := &adjuster{}
+		next := run(t, p, runtime.Socket, "rdma", in(folder))
+		await.That(t, await.Patience, "waiting", next.Behind)
+		if next.Registered() {
+			t.Fatal("it waits and is registered")
+		}
+		process.stop(t)
+		await.That(t, await.Patience, "serving", next.Registered)
+		if next.Behind() || next.Count() != 0 || p.knows != "first" {
+			t.Errorf("handover %d: it waits: %t; registrations: %d; it knows %q", i, next.Behind(), next.Count(), p.knows)
+		}
+		process = next
+	}
+	t.Logf("%d containers", stop())
+	if n, m := runtime.Connections(), runtime.Synchronised(); n != 1 || m != 1 {
+		t.Errorf("%d connections and %d registrations, want one", n, m)
+	}
+}
+
+// Beside a container that is being stopped, a process that registers holds up every creation. One that takes over holds up none.
+func TestHandoverBesideAStop(t *testing.T) {
+	runtime, folder := started(t), meeting(t)
+	process := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	await.That(t, await.Patience, "registered", process.Registered)
+	goOn := runtime.StopContainer()
+	defer goOn()
+	next := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	await.That(t, await.Patience, "waiting", next.Behind)
+	process.stop(t)
+	created := make(chan *api.ContainerAdjustment, 1)
+	go func() {
+		got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "container"})
+		if err != nil {
+			t.Error(err)
+		}
+		created <- got
+	}()
+	if got := await.Receive(t, await.Patience, "a creation beside the stop", created); len(got.GetEnv()) != 1 {
+		t.Error("created without the plugin")
+	}
+}
+
+// A process is ready behind another one only while that is registered. When the runtime restarts, it goes on waiting.
+func TestWaitsBehindARegisteredOneOnly(t *testing.T) {
+	runtime, folder := nritest.New(t, "containerd", "v2.4.2"), meeting(t)
+	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	await.That(t, await.Patience, "first", func() bool { return strings.Contains(first.log.String(), "no NRI socket") })
+	second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	runtime.Start(t)
+	for range 3 {
+		await.That(t, await.Patience, "waiting behind a registered one", second.Behind)
+		runtime.Stop()
+		await.That(t, await.Patience, "waiting behind one that is not registered", func() bool { return !second.Behind() })
+		runtime.Start(t)
+	}
+	await.That(t, await.Patience, "waiting behind a registered one", second.Behind)
+	first.stop(t)
+	await.That(t, await.Patience, "serving", second.Registered)
+	if n := runtime.Connections(); n != 1 {
+		t.Errorf("%d connections", n)
+	}
+}
+
+// A process that needs something else of the runtime than the one before registers beside it.
+func TestUnlikeProcessesRegister(t *testing.T) {
+	for what, change := range map[string]func(*running){
+		"index":          func(r *running) { r.Index = "80" },
+		"failure policy": func(r *running) { r.KeepConnected = true },
+		"events":         func(r *running) { r.plugin.(*adjuster).subscribes = api.EventMask(1 << (api.Event_STOP_CONTAINER - 1)) },
+		"no place":       func(r *running) { r.Handover = filepath.Join(os.DevNull, "none") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			runtime, folder := started(t), meeting(t)
+			first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+			await.That(t, await.Patience, "registered", first.Registered)
+			second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), change)
+			await.That(t, await.Patience, "registered beside it", second.Registered)
+			if !strings.Contains(second.log.String(), "registering beside the process that runs, since its connection cannot be taken over") {
+				t.Errorf("the log does not say why it registers:\n%s", second.log)
+			}
+			if n := runtime.Connections(); n != 2 {
+				t.Errorf("%d connections", n)
+			}
+		})
+	}
+}
+
+// A process that ends with nobody behind it ends the connection, and one that waits behind a process that is killed registers.
+func TestNobodyLeavesAConnection(t *testing.T) {
+	runtime, folder := started(t), meeting(t)
+	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	await.That(t, await.Patience, "registered", first.Registered)
+	first.stop(t)
+	second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	await.That(t, await.Patience, "registered anew", second.Registered)
+	third := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	await.That(t, await.Patience, "waiting", third.Behind)
+	second.mu.Lock()
+	owner, c := second.owner, second.current
+	second.owner = nil
+	second.mu.Unlock()
+	owner.Close()
+	_ = c.trunk.Close() // as the kernel does for a process that is killed
+	await.That(t, await.Patience, "registered anew", third.Registered)
+	if third.Count() != 1 {
+		t.Errorf("it has registered %d times", third.Count())
+	}
+}
+
+// A runtime that drops a plugin that was registered for a short time is left in peace longer and longer, and one that starts is not.
+func TestPace(t *testing.T) {
+	p := newPace()
+	drop, early := &droppedError{time.Minute}, fmt.Errorf("x: %w", errEarly)
+	if got := p.after(drop); got != 0 {
+		t.Errorf("the first drop: %s", got)
+	}
+	last := time.Duration(0)
+	for i := range 10 {
+		got := p.after(drop)
+		if want := dropAgain << i / 2; got < min(want, registerRarely/2) || got > 2*registerRarely {
+			t.Errorf("drop %d: %s, want about %s", i+2, got, 2*want)
+		}
+		last = got
+	}
+	if last < registerRarely/2 {
+		t.Errorf("the last drop: %s", last)
+	}
+	if got := p.after(&droppedError{stable}); got != 0 {
+		t.Errorf("a drop after a long time: %s", got)
+	}
+	quick := &unlistedError{quick: true}
+	for i, test := range []struct {
+		err    error
+		paused bool
+	}{
+		{quick, false}, {drop, false}, {quick, false}, {early, false}, {&unlistedError{}, false}, {quick, true}, {quick, true}, {drop, false}, {quick, false},
+	} {
+		if got := p.after(test.err); (got == pauseFor) != test.paused {
+			t.Errorf("end %d, %v: %s, want a pause: %t", i, test.err, got, test.paused)
+		}
+	}
+}

@@ -1,0 +1,218 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package files reads the files of a node below a root, which can be a copy. Links are resolved below it, and none leads
+// out of it.
+package files
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// maxLinks bounds the links of a path, as in Linux.
+const maxLinks = 40
+
+// Tree is a node's files. Names are below its root, without a leading slash, and links lead where they lead on the
+// node. It implements fs.FS.
+type Tree struct {
+	root   *os.Root
+	live   bool // the links of /proc/PID/root count only there
+	folder bool // of a tree, which no link of it leads out of
+}
+
+// Open opens the files below a root; "" is the same as /.
+func Open(root string) (Tree, error) {
+	// The slash has anything but a folder refused: opening a FIFO would wait.
+	// guard: links out of the root
+	r, err := os.OpenRoot(root + "/")
+	if err != nil {
+		return Tree{}, fmt.Errorf("root %q: %w: give the folder that holds the node's sys and dev", root, Cause(err))
+	}
+	return Tree{root: r, live: filepath.Clean(cmp.Or(root, "/")) == "/"}, nil
+}
+
+// Close closes the root.
+func (t Tree) Close() error { return t.root.Close() }
+
+// Live reports whether these are the files of the node that runs this, and not a copy.
+func (t Tree) Live() bool { return t.live }
+
+// Folder opens a folder as a tree of its own, for a caller that reads many of its files. Neither links to it nor those
+// in it may be absolute, or lead out: those of sysfs such as device have to be followed from the top.
+func (t Tree) Folder(name string) (Tree, error) {
+	r, err := t.root.OpenRoot(name + "/") // a slash as in Open
+	return Tree{root: r, folder: true}, err
+}
+
+// Open implements fs.FS.
+func (t Tree) Open(name string) (fs.File, error) { return t.open(name) }
+
+func (t Tree) open(name string) (*os.File, error) { return resolved(t, name, os.Open, t.root.Open) }
+
+// Stat implements fs.StatFS.
+func (t Tree) Stat(name string) (fs.FileInfo, error) { return resolved(t, name, os.Stat, t.root.Stat) }
+
+// Lstat implements fs.ReadLinkFS.
+func (t Tree) Lstat(name string) (fs.FileInfo, error) {
+	return resolved(t, name, os.Lstat, t.root.Lstat)
+}
+
+// Readlink returns where a link leads, as the link has it.
+func (t Tree) Readlink(name string) (string, error) {
+	return resolved(t, name, os.Readlink, t.root.Readlink)
+}
+
+// Read reads a regular file of at most so many bytes. It opens nothing else: that can wait, or have effects (an issm
+// makes its port a subnet manager).
+func (t Tree) Read(name string, most int64) ([]byte, error) {
+	look := t.Stat
+	if t.folder {
+		look = t.Lstat
+	}
+	info, err := look(name)
+	if err != nil {
+		return nil, err
+	}
+	// guard: regular files
+	if !info.Mode().IsRegular() {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("is %s, not a regular file", TypeName(info.Mode()))}
+	}
+	file, err := t.open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	// guard: long files
+	if int64(len(text)) > most {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("is longer than %d bytes", most)}
+	}
+	return text, err
+}
+
+// List returns the names in a folder of at most so many. It is found as Folder finds it.
+func (t Tree) List(name string, most int) ([]string, error) {
+	folder, err := t.root.Open(name + "/")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = folder.Close() }() // it was only read
+	names, err := folder.Readdirnames(most + 1)
+	// guard: large folders
+	if len(names) > most {
+		return nil, fmt.Errorf("more than %d entries", most)
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return names, err
+}
+
+// Match is fs.Glob that returns the first error of a folder that could not be listed.
+func (t Tree) Match(pattern string) ([]string, error) {
+	listing := globbing{Tree: t}
+	names, err := fs.Glob(&listing, pattern)
+	return names, errors.Join(err, listing.err)
+}
+
+// globbing keeps the error that fs.Glob ignores. What is gone, or is not a folder, has no names.
+type globbing struct {
+	Tree
+	err error
+}
+
+// ReadDir implements fs.ReadDirFS.
+func (g *globbing) ReadDir(name string) ([]fs.DirEntry, error) {
+	entries, err := fs.ReadDir(g.Tree, name)
+	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ESRCH)
+	if err != nil && !gone && g.err == nil {
+		g.err = err
+	}
+	return entries, err
+}
+
+// resolved does something with a name. Where the root refuses its links, because they are absolute, it does so with the
+// name that they lead to.
+func resolved[T any](t Tree, name string, live, below func(string) (T, error)) (T, error) {
+	if t.live {
+		return live("/" + name)
+	}
+	value, err := below(name)
+	if err == nil || t.folder || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return value, err
+	}
+	folder, errLinks := t.resolve(path.Dir(name), new(int))
+	if errLinks != nil {
+		return value, errLinks
+	}
+	at := path.Join(folder, path.Base(name))
+	if value, err = below(at); err == nil {
+		return value, nil
+	}
+	if at, errLinks = t.resolve(at, new(int)); errLinks != nil {
+		return value, errLinks
+	}
+	return below(at)
+}
+
+// resolve follows the links of a name as a process does whose root this is.
+func (t Tree) resolve(name string, links *int) (string, error) {
+	at := "."
+	for part := range strings.SplitSeq(name, "/") {
+		next := path.Join(at, part)
+		target, err := t.root.Readlink(next)
+		if errors.Is(err, syscall.EINVAL) { // not a link
+			at = next
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		if magic, _ := path.Match("proc/*/root", next); magic || *links == maxLinks {
+			return "", &fs.PathError{Op: "follow", Path: next, Err: syscall.ELOOP}
+		}
+		if !path.IsAbs(target) {
+			target = path.Join("/", at, target)
+		}
+		*links++
+		if at, err = t.resolve(strings.TrimPrefix(path.Clean(target), "/"), links); err != nil {
+			return "", err
+		}
+	}
+	return at, nil
+}
+
+// TypeName names what kind of file that is.
+func TypeName(m fs.FileMode) string {
+	names := map[fs.FileMode]string{
+		0:                                 "a regular file",
+		fs.ModeDir:                        "a folder",
+		fs.ModeSymlink:                    "a symbolic link",
+		fs.ModeDevice | fs.ModeCharDevice: "a character device",
+		fs.ModeDevice:                     "a block device",
+		fs.ModeNamedPipe:                  "a FIFO",
+		fs.ModeSocket:                     "a socket",
+	}
+	if name, ok := names[m.Type()]; ok {
+		return name
+	}
+	return "of an unknown type"
+}
+
+// Cause drops the operation and path of a file error, for a caller that names the object in words of its own.
+func Cause(err error) error {
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		return pe.Err
+	}
+	return err
+}
