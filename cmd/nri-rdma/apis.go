@@ -34,7 +34,8 @@ type apis struct {
 // repairBudget is how long a call of repair may take: no container waits for it.
 const repairBudget = 2 * time.Second
 
-// newAPIs prepares the clients for containers that are created, and for those that run. They connect when they are first used.
+// newAPIs prepares the clients for containers that are created, whose requests have a deadline, and for those that run. They connect when
+// they are first used.
 func newAPIs(o options, log logrus.FieldLogger) (creation, repair apis) {
 	clients := func(path string, budget time.Duration, withoutSpecs, withoutResources string) apis {
 		return apis{path, storedspec.New(storedspec.Options{
@@ -43,7 +44,7 @@ func newAPIs(o options, log logrus.FieldLogger) (creation, repair apis) {
 			Socket: o.podResourcesSocket, Budget: budget, OnChange: logBreaker(log, "the kubelet's pod resources API", withoutResources),
 		})}
 	}
-	creation = clients("creation", o.budget, "RDMA containers get no CAP_IPC_LOCK until it answers",
+	creation = clients("creation", 0, "RDMA containers get no CAP_IPC_LOCK until it answers",
 		"until it answers, RDMA containers that a rule by resource may match are refused, and containers without another signal get nothing")
 	repair = clients("repair", repairBudget, "until it answers, the stored specs of running containers are not compared with the policy",
 		"until it answers, running containers that only a resource makes RDMA containers are not compared with the policy")

@@ -17,7 +17,7 @@ func TestFailuresOfRepairLeaveCreationsAlone(t *testing.T) {
 		if _, err := repair.specs.Read(t.Context(), "a"); err == nil {
 			t.Fatal("a spec was read")
 		}
-		if _, _, err := repair.resources.Names("", "ml", "train-0", "main"); err == nil {
+		if _, _, err := repair.resources.Names(t.Context(), "", "ml", "train-0", "main"); err == nil {
 			t.Fatal("the kubelet has answered")
 		}
 	}

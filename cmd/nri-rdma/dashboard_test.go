@@ -20,7 +20,8 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/child"
 )
 
 // TestDashboardHasData has a real Prometheus scrape a running plugin, and checks that each query of the dashboard gets data from it. The
@@ -99,7 +100,7 @@ type panel struct {
 func dashboard(t *testing.T) []panel {
 	t.Helper()
 	var board struct{ Panels []panel }
-	if err := json.Unmarshal([]byte(readText(t, "../../deploy/grafana/dashboard.json")), &board); err != nil {
+	if err := json.Unmarshal([]byte(readText(t, "../../deploy/helm/nri-rdma/files/dashboard.json")), &board); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range board.Panels {
@@ -141,7 +142,7 @@ func startPrometheus(t *testing.T, program, target string) string {
 		t.Fatal(err)
 	}
 	server.Stdout, server.Stderr = log, log
-	if err := server.Start(); err != nil {
+	if err := child.Start(server); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -15,13 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/sirupsen/logrus"
-	"golang.org/x/net/netutil"
 
 	"github.com/rdma-spec/rdma-spec/plugin"
 )
-
-// connectionsMost bounds the memory that connections take: 20 KB each.
-const connectionsMost = 500
 
 // serveHTTP serves what monitoring asks for at an address, until stop.
 func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) (stop func(), err error) {
@@ -35,7 +31,7 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ..
 	}
 	server := newServer(p, log, more...)
 	go func() {
-		if err := server.Serve(netutil.LimitListener(listener, connectionsMost)); !errors.Is(err, http.ErrServerClosed) {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			log.WithError(err).Error("metrics are no longer served")
 		}
 	}()
@@ -55,20 +51,22 @@ func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Coll
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(p, more...), promhttp.HandlerOpts{
 		ErrorLog: log, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: 1, // anybody can ask
 	}))
-	answer := func(healthy func() error, well string) http.HandlerFunc {
+	answer := func(healthy func() (well string, err error)) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
-			if err := healthy(); err != nil {
+			well, err := healthy()
+			if err != nil {
 				http.Error(w, err.Error(), http.StatusServiceUnavailable)
 				return
 			}
 			fmt.Fprintln(w, well)
 		}
 	}
-	mux.HandleFunc("GET /healthz", answer(p.Alive, "alive"))
-	mux.HandleFunc("GET /readyz", answer(p.Ready, "registered"))
+	mux.HandleFunc("GET /healthz", answer(func() (string, error) { return "alive", p.Alive() }))
+	mux.HandleFunc("GET /readyz", answer(p.Ready))
+	clients := &connections{open: map[net.Conn]connection{}}
 	return &http.Server{
-		Handler: mux, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
-		MaxHeaderBytes: 4 << 10, // Go's default of 1 MiB, on a few hundred connections, is more memory than the plugin may have
+		Handler: mux, ConnState: clients.changed, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		MaxHeaderBytes: 4 << 10, // Go's default of 1 MiB, on each connection, is more memory than the plugin may have
 	}
 }
 

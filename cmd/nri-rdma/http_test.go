@@ -40,7 +40,7 @@ func (s slow) Collect(chan<- prometheus.Metric) {
 func TestMetricsOneAtATime(t *testing.T) {
 	s := slow{make(chan struct{}), make(chan struct{})}
 	address := freeAddress(t)
-	p := plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", 0, silent()), Log: silent()})
+	p := plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", silent()), Log: silent()})
 	stop, err := serveHTTP(address, p, silent(), s)
 	if err != nil {
 		t.Fatal(err)
@@ -83,11 +83,27 @@ func (p pipes) Close() error {
 
 func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
+// connect returns the client's end of a connection once the server has the other one.
+func (p pipes) connect(ctx context.Context) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	client, server := net.Pipe()
+	select {
+	case p <- server:
+		return client, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // dial connects, and sends a request for metrics.
 func (p pipes) dial(t *testing.T) net.Conn {
 	t.Helper()
-	client, server := net.Pipe()
-	p <- server
+	client, err := p.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := io.WriteString(client, "GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +114,7 @@ func (p pipes) dial(t *testing.T) net.Conn {
 // metrics from everybody.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, listener := newServer(plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", 0, silent()), Log: silent()}), silent()), make(pipes)
+		server, listener := newServer(plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", silent()), Log: silent()}), silent()), make(pipes)
 		ended := make(chan error)
 		go func() { ended <- server.Serve(listener) }()
 		defer func() {
@@ -127,7 +143,7 @@ func TestSlowClientsAreCutOff(t *testing.T) {
 
 // A header that never ends is not kept.
 func TestHeadersAreBounded(t *testing.T) {
-	p := plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", 0, silent()), Log: silent()})
+	p := plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", silent()), Log: silent()})
 	served := httptest.NewUnstartedServer(nil)
 	served.Config = newServer(p, silent())
 	served.Start()

@@ -20,26 +20,24 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rdma-spec/rdma-spec/plugin"
+	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
-	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
 
 // version is set when the program is built.
 var version = "devel"
-
-// mostBudget leaves a plugin time to answer before NRI's request timeout of 2 s, after which it would be dropped.
-const mostBudget = 1500 * time.Millisecond
 
 // exitWrongCall is the exit status of a wrong call, sysexits.h's EX_USAGE. It is not 2, with which Go ends a program that panics.
 const exitWrongCall = 64
 
 type options struct {
 	config, name, index, socket, root string
+	handover                          string
 	podResourcesSocket, http          string
 	budget                            time.Duration
 	containerdOptions
@@ -94,11 +92,12 @@ func parseFlags(args []string) (options, error) {
 	f.StringVar(&o.name, "name", "", "the plugin's `NAME`, as pods name it in required-plugins.noderesource.dev; by default rdma, with --validate rdma-validator")
 	f.StringVar(&o.index, "index", "90", "the plugin's index, two digits; plugins that inject devices need a lower one")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
+	f.StringVar(&o.handover, "handover", "", "meet processes that replace each other in this `DIR`: the next one with the same DIR takes the connection to the runtime over, which does not notice; off by default")
 	f.StringVar(&o.http, "http", "", "serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797; off by default")
 	o.addContainerdFlags(f)
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; by default "+podresources.DefaultSocket+" below the root")
-	f.DurationVar(&o.budget, "budget", storedspec.DefaultBudget, "how long a container's creation may wait for the answers of containerd and the kubelet, and for the first inventory of HCAs; increase it only if the node is slow")
+	f.DurationVar(&o.budget, "budget", plugin.DefaultBudget, "how long a container's creation may wait, in all, for the kubelet's answer and the first inventory of HCAs, three quarters of what the runtime waits for a plugin at most; increase it only if the node is slow")
 	f.BoolVar(&o.validate, "validate", false, "change nothing, and refuse RDMA containers that would start without what the policy gives them; run it beside the plugin")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
@@ -112,8 +111,8 @@ func parseFlags(args []string) (options, error) {
 	case !regexp.MustCompile(`^\d\d$`).MatchString(o.index):
 		return o, fmt.Errorf("--index %q is not two digits, as in 90", o.index)
 	}
-	if o.budget <= 0 || o.budget > mostBudget {
-		return o, fmt.Errorf("--budget %s is not between 0 and %s: the runtime gives a plugin 2s for an answer", o.budget, mostBudget)
+	if o.budget < breaker.Enough {
+		return o, fmt.Errorf("--budget %s is less than %s, which a healthy kubelet may need", o.budget, breaker.Enough)
 	}
 	switch {
 	case registration.Launched(): // the runtime takes both from the name of the file
@@ -152,10 +151,12 @@ func newLogger(o options) (*logrus.Logger, error) {
 func run(ctx context.Context, o options, log *logrus.Logger) error {
 	saveMemory()
 	creation, repair := newAPIs(o, log)
-	hcas := inventory.New(o.root, o.budget, log)
+	hcas := inventory.New(o.root, log)
 	go hcas.Run(ctx)
 	with := plugin.Options{
-		Name: o.name, Index: o.index, Socket: o.socket, Log: log, Validate: o.validate, Resources: creation.resources, Inventory: hcas,
+		Name: o.name, Index: o.index, Socket: o.socket, Handover: o.handover, Log: log, Validate: o.validate, Resources: creation.resources,
+		Inventory: hcas, Budget: o.budget,
+		LastInForce: func() (*inforce.InForce, error) { return inforce.Last(o.root) },
 	}
 	if !o.validate {
 		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs, repair.resources, limits.New(o.root)

@@ -24,14 +24,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 func TestWrongCalls(t *testing.T) {
 	for _, test := range []struct{ args, want string }{
 		{"--index 9", `--index "9" is not two digits, as in 90`},
 		{"--index abc", "is not two digits"},
-		{"--budget 2s", "--budget 2s is not between 0 and 1.5s"},
+		{"--budget 50ms", "--budget 50ms is less than 100ms"},
 		{"extra", `unexpected argument "extra"`},
 		{"--no-such-flag", "unknown flag"},
 	} {

@@ -20,7 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
 // metricsPage is the page that lists the metrics.
@@ -101,7 +101,7 @@ type metric struct{ name, labels, help string }
 func registeredMetrics(t *testing.T) []metric {
 	t.Helper()
 	p := plugin.New(plugin.Options{
-		Name: "rdma", Index: "90", Log: silent(), Inventory: inventory.New("/", 0, silent()), Limits: limits.New("/"),
+		Name: "rdma", Index: "90", Log: silent(), Inventory: inventory.New("/", silent()), Limits: limits.New("/"),
 	})
 	never := func() bool { return false }
 	registry := newRegistry(p, apiFailing("containerd", "creation", never), apiFailing("kubelet", "creation", never))

@@ -23,7 +23,8 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/child"
 )
 
 // asProgram, in the environment, has this test program be nri-rdma; as "nobody" it is so as a user to whom nothing belongs.
@@ -149,7 +150,7 @@ func start(t *testing.T, stderr *os.File, args ...string) (end func()) {
 	t.Helper()
 	cmd := program(t, "as it is", args...)
 	cmd.Stderr = stderr
-	if err := cmd.Start(); err != nil {
+	if err := child.Start(cmd); err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)

@@ -14,20 +14,20 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/test/race"
-	"github.com/rdma-spec/rdma-spec/test/runc"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/runc"
 )
 
 // kill is a hook that ends the container's process, as a user can while the container is created.
 var kill = specs.Hook{Path: "/bin/sh", Args: []string{"sh", "-c", `kill -9 "$(sed -n 's/.*"pid":\([0-9]*\).*/\1/p')"`}}
 
-// A thousand containers start, sixteen at a time. Each that asks for it is raised, also if it ends at once, and each of them starts. No other
-// process is raised.
-func TestThousandContainers(t *testing.T) {
-	if testing.Short() || race.Detector {
-		t.Skip("takes half a minute, and the race detector does not see it")
+// Many containers start, sixteen at a time. Each that asks for it is raised, also if it ends at once, and each of them
+// starts. No other process is raised.
+func TestContainersAtOnce(t *testing.T) {
+	if race.Detector {
+		t.Skip("the race detector does not see processes that it was not built into")
 	}
-	const containers, atOnce = 1000, 16
+	const containers, atOnce = 96, 16
 	r := runc.New(t)
 	hook := r.Hook(build(t))
 	kinds := []struct {
@@ -43,7 +43,10 @@ func TestThousandContainers(t *testing.T) {
 	}
 	var bystanders []int
 	for range atOnce {
-		bystander := exec.CommandContext(t.Context(), "sleep", "1h")
+		bystander := exec.CommandContext(t.Context(), "cat")
+		if _, err := bystander.StdinPipe(); err != nil {
+			t.Fatal(err)
+		}
 		if err := bystander.Start(); err != nil {
 			t.Fatal(err)
 		}

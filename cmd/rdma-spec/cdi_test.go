@@ -10,7 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -35,21 +36,21 @@ func TestCDIGenerate(t *testing.T) {
 		status         int
 		stdout, stderr string // what they contain; "" for nothing
 	}{
-		"":                               {0, "- name: mlx5_1\n", ""},
-		"--devices mlx5_1":               {0, "# Made with: rdma-spec cdi generate --devices mlx5_1 --memlock unlimited", ""},
-		"--memlock 16Gi --required":      {0, "- 16Gi\n        - --required\n", ""},
-		"--memlock none":                 {0, "--memlock none\n", ""},
-		"--management":                   {0, "path: /dev/infiniband/umad0\n", ""},
-		"--hook /none --memlock none":    {0, "--memlock none\n", ""},
-		"--hook /none":                   {0, "path: /none\n", "warning: the hook /none does not exist, and containers would not start"},
-		"--devices mlx5_1,mlx5_7":        {1, "- name: mlx5_1\n", `warning: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
-		"--devices mlx5_7":               {1, "", "warning: no HCA of this node can be used"},
-		"--devices mlx5_1,":              {2, "", "--devices has an empty name"},
-		"--memlock much":                 {2, "", `memlock "much" is not a size`},
-		"--hook rdma-hook":               {2, "", `--hook "rdma-hook" is not an absolute path`},
-		"--output /tmp/rdma-spec-x.json": {2, "", "a CDI file that is YAML"},
-		"mlx5_0":                         {2, "", "unknown command"},
-		"--root /none":                   {3, "", "no such file or directory"},
+		"":                            {0, "  name: mlx5_1\n", ""},
+		"--devices mlx5_1":            {0, "# Made with: rdma-spec cdi generate --devices mlx5_1 --memlock unlimited", ""},
+		"--memlock 16Gi --required":   {0, "- 16Gi\n    - --required\n", ""},
+		"--memlock none":              {0, "--memlock none\n", ""},
+		"--management":                {0, "path: /dev/infiniband/umad0\n", ""},
+		"--hook /none --memlock none": {0, "--memlock none\n", ""},
+		"--hook /none":                {0, "path: /none\n", "warning: the hook /none does not exist, and containers would not start"},
+		"--devices mlx5_1,mlx5_7":     {1, "  name: mlx5_1\n", `warning: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
+		"--devices mlx5_7":            {1, "", "warning: no HCA of this node can be used"},
+		"--devices mlx5_1,":           {2, "", "--devices has an empty name"},
+		"--memlock much":              {2, "", `memlock "much" is not a size`},
+		"--hook rdma-hook":            {2, "", `--hook "rdma-hook" is not an absolute path`},
+		"--to /tmp/rdma-spec-x.json":  {2, "", "a CDI file that is YAML"},
+		"mlx5_0":                      {2, "", "unknown command"},
+		"--root /none":                {3, "", "no such file or directory"},
 	} {
 		if !strings.Contains(args, "--root") {
 			args += " --root " + root
@@ -81,11 +82,11 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; see 'rdma-spec devices'\n"},
 		{two, 0, "mlx5_0 mlx5_1", ""},
 	} {
-		got := call("", "cdi", "generate", "--output", file, "--root", hookRoot(t, step.node.Files()))
+		got := call("", "cdi", "generate", "--to", file, "--root", hookRoot(t, step.node.Files()))
 		text, err := os.ReadFile(file)
 		var devices []string
 		for line := range strings.Lines(string(text)) {
-			if name, found := strings.CutPrefix(strings.TrimSpace(line), "- name: mlx"); found {
+			if name, found := strings.CutPrefix(strings.TrimSpace(line), "name: mlx"); found {
 				devices = append(devices, "mlx"+name)
 			}
 		}
@@ -101,7 +102,7 @@ func TestCDIList(t *testing.T) {
 		t.Errorf("no files: %+v", got)
 	}
 	file := filepath.Join(root, cdi.File)
-	if got := call("", "cdi", "generate", "--output", file, "--devices", "mlx5_1", "--root", root); got.Status != 0 {
+	if got := call("", "cdi", "generate", "--to", file, "--devices", "mlx5_1", "--root", root); got.Status != 0 {
 		t.Fatalf("%+v", got)
 	}
 	got := call("", "cdi", "list", "--root", root)
@@ -119,17 +120,7 @@ func TestCDIList(t *testing.T) {
 		Files      []cdi.Found
 	}
 	got = call("", "cdi", "list", "-o", "json", "--root", root)
-	if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil || got.Status != 1 || got.Stderr != "" || result.APIVersion != apiVersion || len(result.Files) != 1 || result.Files[0].Sound() {
+	if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil || got.Status != 1 || got.Stderr != "" || result.APIVersion != cli.APIVersion || len(result.Files) != 1 || result.Files[0].Sound() {
 		t.Errorf("%v: %+v", err, got)
-	}
-}
-
-// The hook as a subcommand exits with 0 whatever is wrong, unless it is required.
-func TestHookCommand(t *testing.T) {
-	for args, want := range map[string]int{"": 0, "--required": 1, "--wrong": 0, "--required extra": 1, "--memlock 1": 0} {
-		got := call("garbage", append([]string{"hook", "memlock"}, strings.Fields(args)...)...)
-		if got.Status != want || got.Stdout != "" || !strings.HasPrefix(got.Stderr, "rdma-hook: ") || strings.Count(got.Stderr, "\n") != 1 {
-			t.Errorf("hook memlock %s: %+v, want status %d", args, got, want)
-		}
 	}
 }

@@ -14,8 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/archive"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -23,7 +23,7 @@ import (
 func collected(t *testing.T, root string, args ...string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "node.tar.gz")
-	got := call("", append([]string{"collect", "--root", root, "--output", file}, args...)...)
+	got := call("", append([]string{"collect", "--root", root, "--to", file}, args...)...)
 	if got.Status != 0 || got.Stdout != "" {
 		t.Fatalf("collect: %+v", got)
 	}
@@ -37,7 +37,7 @@ func TestCollectIntoWhatIsNoFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := call("", "collect", "--root", hcatest.V100(t), "--output", folder); got.Status != 3 || !strings.Contains(got.Stderr, folder) {
+	if got := call("", "collect", "--root", hcatest.V100(t), "--to", folder); got.Status != 3 || !strings.Contains(got.Stderr, folder) {
 		t.Errorf("%+v", got)
 	}
 	after, err := os.Stat(folder)
@@ -90,9 +90,9 @@ func TestArchivesAsRoot(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		"rdma-spec: this is a copy of a node: call the command on the node itself\n":           {"repair", "--root", file},
-		"rdma-spec: --config: this is a copy of a node: call the command on the node itself\n": {"status", "--root", file, "--config", "x"},
-		"collect_test.go is not an archive of rdma-spec collect: gzip: invalid header\n":       {"devices", "--root", "collect_test.go"},
+		"rdma-spec: this is a copy of a node: call the command on the node itself\n":     {"repair", "--root", file},
+		"cannot read the configuration: stat x: no such file or directory":               {"status", "--root", file, "--config", "x"},
+		"collect_test.go is not an archive of rdma-spec collect: gzip: invalid header\n": {"devices", "--root", "collect_test.go"},
 		"no containerd is installed": {"configure", "nri", "--root", file, "--dry-run"},
 	} {
 		if got := call("", args...); got.Status != 3 || !strings.Contains(got.Stderr, want) {
@@ -106,7 +106,7 @@ func TestArchivesAsRoot(t *testing.T) {
 	if err := os.Chmod(again, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := call("", "collect", "--root", root, "--output", again); got.Status != 0 {
+	if got := call("", "collect", "--root", root, "--to", again); got.Status != 0 {
 		t.Errorf("%+v", got)
 	}
 	if info, err := os.Stat(again); err != nil || info.Mode().Perm() != 0o600 {
@@ -114,7 +114,8 @@ func TestArchivesAsRoot(t *testing.T) {
 	}
 }
 
-// A port has up to 1024 places for GIDs. The empty ones are left out, and the doctor still knows whether the table is full.
+// A port has up to 1024 places for GIDs. The empty ones are left out, and the doctor still knows whether the table is
+// full.
 func TestCollectLeavesEmptyGIDsOut(t *testing.T) {
 	files := hcatest.RoCENode().Files()
 	full, almost := hcatest.Folder("mlx5_0", "0000:18:00.0")+"/ports/1/gids/", hcatest.Folder("mlx5_1", "0000:3b:00.0")+"/ports/1/gids/"
@@ -178,12 +179,14 @@ func TestCollectedStatus(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "8388608 8388608", plain)
 	addProcess(files, 2, "unlimited unlimited", ipcLocked)
+	files["etc/cni/net.d/calico-kubeconfig"] = "users: [{user: {token: s3cr3t}}]\n"
+	files["etc/rdma-spec/config.yaml"] = "{} # s3cr3t\n"
 	files["proc/1/environ"] = "SECRET=s3cr3t\x00"
 	good, low := holder(2, 1, "train-1", memlockOf(math.MaxUint64)), holder(1, 0, "train-0")
 	low.Spec.Process.Env = []string{"SECRET=s3cr3t"}
 	root := files.Root(t)
 	runtime := critest.Serve(t, critest.Options{}, low, good)
-	node := []string{"--config", config(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket}
+	node := []string{"--config", configFile(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket}
 	file := collected(t, root, node...)
 	if asked := runtime.Asked(); asked != 2 {
 		t.Errorf("the runtime was asked %d times about 2 containers", asked)
@@ -194,6 +197,12 @@ func TestCollectedStatus(t *testing.T) {
 		if diff := cmp.Diff(there, here); diff != "" || !strings.Contains(there.Stdout, "train-1") {
 			t.Errorf("status %v, -there +here:\n%s", args, diff)
 		}
+	}
+	if got := call("", "status", "--root", file, "--config", configFile(t, "memlock: 4Mi")); got.Status != 0 || strings.Contains(got.Stdout, "below") {
+		t.Errorf("a copy by a new policy: %+v", got)
+	}
+	if got := call("", "doctor", "--root", file, "--only", "container-memlock", "--config", "/nowhere"); !strings.Contains(got.Stdout, "/nowhere") {
+		t.Errorf("a copy by no policy: %+v", got)
 	}
 	if got := call("", "status", "--root", file, "ml/web"); got.Status != 3 || got.Stderr != "rdma-spec: no RDMA container of pod ml/web ran on this node\n" {
 		t.Errorf("%+v", got)
@@ -240,7 +249,7 @@ func TestCollectedFindings(t *testing.T) {
 	runtime := critest.Serve(t, critest.Options{}, containers...)
 	for name, root := range roots {
 		t.Run(name, func(t *testing.T) {
-			node := []string{"--root", root, "--config", config(t, "{}"), "--runtime-endpoint", runtime.Socket}
+			node := []string{"--root", root, "--config", configFile(t, "{}"), "--runtime-endpoint", runtime.Socket}
 			there := call("", append([]string{"doctor", "-o", "json"}, node...)...)
 			here := call("", "doctor", "-o", "json", "--root", collected(t, root, node[2:]...))
 			if diff := cmp.Diff(there, here); diff != "" {

@@ -17,15 +17,17 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"sigs.k8s.io/yaml"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/devices"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
 // devices runs the subcommand and gives what it wrote.
-func devices(t *testing.T, args ...string) (stdout, stderr string, err error) {
+func listDevices(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, notes bytes.Buffer
-	cmd := newDevicesCommand()
+	cmd := devices.Command()
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs(args)
 	cmd.SetOut(&out)
@@ -101,7 +103,7 @@ rdma-spec: missing in /dev/infiniband: uverbs0, umad0, issm0, umad1 and 1 more: 
 `},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			stdout, stderr, err := devices(t, "--root", tc.root)
+			stdout, stderr, err := listDevices(t, "--root", tc.root)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -124,7 +126,7 @@ func TestDevicesStructured(t *testing.T) {
 		"yaml": func(text []byte, v any) error { return yaml.UnmarshalStrict(text, v) },
 	} {
 		for _, root := range []string{hcatest.EightHCA(t), hcatest.Broken(t)} {
-			stdout, stderr, err := devices(t, "--root", root, "-o", format)
+			stdout, stderr, err := listDevices(t, "--root", root, "-o", format)
 			if err != nil || stderr != "" {
 				t.Fatalf("error %v, stderr %q", err, stderr)
 			}
@@ -132,51 +134,51 @@ func TestDevicesStructured(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := inventory{Node: &hca.Node{}}
+			got := devices.Inventory{Node: &hca.Node{}}
 			if err := parse([]byte(stdout), &got); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(inventory{apiVersion, want}, got, withoutPlaces); diff != "" {
+			if diff := cmp.Diff(devices.Inventory{APIVersion: cli.APIVersion, Node: want}, got, withoutPlaces); diff != "" {
 				t.Errorf("%s does not give the node that was scanned (-want +got):\n%s", format, diff)
 			}
 		}
 	}
-	stdout, stderr, err := devices(t, "--root", hcatest.NoRDMA(t), "-o", "json")
+	stdout, stderr, err := listDevices(t, "--root", hcatest.NoRDMA(t), "-o", "json")
 	if want := "{\n  \"apiVersion\": \"rdma-spec/v1alpha1\",\n  \"hcas\": [],\n  \"rdmaCM\": null,\n  \"netnsExclusive\": false\n}\n"; err != nil || stdout != want || !strings.Contains(stderr, "this node has no HCA") {
 		t.Errorf("no RDMA: error %v, stdout %s, stderr %s", err, stdout, stderr)
 	}
 }
 
-// full is a disk without room.
-type full struct{ room int }
+// Full is a disk without room.
+type Full struct{ room int }
 
-var errFull = &fs.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
+var ErrFull = &fs.PathError{Op: "write", Path: "/dev/stdout", Err: syscall.ENOSPC}
 
-func (f *full) Write(p []byte) (int, error) {
+func (f *Full) Write(p []byte) (int, error) {
 	if f.room -= len(p); f.room < 0 {
-		return 0, errFull
+		return 0, ErrFull
 	}
 	return len(p), nil
 }
 
 func TestDevicesErrors(t *testing.T) {
-	_, _, err := devices(t, "--root", "/nonexistent")
+	_, _, err := listDevices(t, "--root", "/nonexistent")
 	if err == nil || !strings.Contains(err.Error(), `root "/nonexistent": no such file or directory`) {
 		t.Errorf("root that is not there: error %v", err)
 	}
-	_, _, err = devices(t, "-o", "xml")
+	_, _, err = listDevices(t, "-o", "xml")
 	if err == nil || !strings.Contains(err.Error(), "must be one of table, json, yaml") {
 		t.Errorf("unknown format: error %v", err)
 	}
-	if _, _, err = devices(t, "mlx5_0"); err == nil {
+	if _, _, err = listDevices(t, "mlx5_0"); err == nil {
 		t.Error("an argument was taken")
 	}
 	for _, format := range []string{"table", "json", "yaml"} {
-		if err := listDevices(&full{}, &bytes.Buffer{}, hcatest.V100(t), format); !errors.Is(err, errFull) {
+		if err := devices.List(&Full{}, &bytes.Buffer{}, hcatest.V100(t), format); !errors.Is(err, ErrFull) {
 			t.Errorf("%s on a full disk: error %v", format, err)
 		}
 	}
-	if err := listDevices(&bytes.Buffer{}, &full{}, hcatest.NoRDMA(t), "table"); !errors.Is(err, errFull) {
+	if err := devices.List(&bytes.Buffer{}, &Full{}, hcatest.NoRDMA(t), "table"); !errors.Is(err, ErrFull) {
 		t.Errorf("notes on a full disk: error %v", err)
 	}
 }
@@ -188,17 +190,17 @@ func TestWriteStructured(t *testing.T) {
 		"yaml": "limit: 18446744073709551615\nstate: <unknown> & 'more'\n",
 	} {
 		var out bytes.Buffer
-		if err := writeStructured(&out, format, v); err != nil {
+		if err := cli.WriteStructured(&out, format, v); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, out.String()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", format, diff)
 		}
 	}
-	if err := writeStructured(&bytes.Buffer{}, "xml", v); err == nil || err.Error() != `output format "xml" is neither json nor yaml` {
+	if err := cli.WriteStructured(&bytes.Buffer{}, "xml", v); err == nil || err.Error() != `output format "xml" is neither json nor yaml` {
 		t.Errorf("xml: error %v", err)
 	}
-	if err := writeStructured(&bytes.Buffer{}, "yaml", func() {}); err == nil {
+	if err := cli.WriteStructured(&bytes.Buffer{}, "yaml", func() {}); err == nil {
 		t.Error("a function became YAML")
 	}
 }
@@ -206,7 +208,7 @@ func TestWriteStructured(t *testing.T) {
 func TestWriteTable(t *testing.T) {
 	rows := [][]string{{"mlx5_0", "", "x"}, {"a", "long cell", ""}}
 	var out bytes.Buffer
-	if err := writeTable(&out, []string{"NAME", "PORT STATE", "Z"}, rows); err != nil {
+	if err := cli.WriteTable(&out, []string{"NAME", "PORT STATE", "Z"}, rows); err != nil {
 		t.Fatal(err)
 	}
 	want := "NAME    PORT STATE  Z\nmlx5_0  -           x\na       long cell   -\n"

@@ -14,12 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
-// busyNode is a node with eight HCAs and 200 containers, 80 of which hold an HCA, and each of which has a shim beside its process.
+// busyNode is a node with eight HCAs and 200 containers, 80 of which hold an HCA, and each of which has a shim beside
+// its process.
 func busyNode() (files hcatest.Files, containers []critest.Container) {
 	files = hcatest.EightHCANode().Files()
 	mounts := "31 30 0:6 / /dev/shm rw,nosuid - tmpfs shm rw,size=65536k\n"
@@ -40,7 +41,7 @@ func busyNode() (files hcatest.Files, containers []critest.Container) {
 			at := fmt.Sprintf("proc/%d/", pid)
 			maps.Copy(files, hcatest.Files{
 				at + "comm": "main\n", at + "exe": hcatest.Link(program), at + "cmdline": program + "\x00--flag\x00", at + "mountinfo": mounts,
-				at + "ns/net": hcatest.Link(fmt.Sprintf("net:[%d]", pid)), at + "net/dev": "Inter-|\n face |\n    lo: 1 2\n  eth0: 3 4\n", at + "root/usr/lib/": "",
+				at + "ns/net": hcatest.Link(fmt.Sprintf("net:[%d]", pid)), at + "net/fib_trie": "Local:\n     |-- 10.0.0.9\n        /32 host LOCAL\n", at + "root/usr/lib/": "",
 			})
 		}
 	}
@@ -62,14 +63,15 @@ func costOf(t *testing.T, args ...string) (stdout string, time time.Duration, me
 	return string(out), program.ProcessState.UserTime() + program.ProcessState.SystemTime(), memory << 10
 }
 
-// The doctor needs less than 300 ms and 40 MB on a node with eight HCAs and 200 containers: in CPU time, since the machine has others to
-// serve. On a machine so slow that a node without containers takes 40 ms and more, it may take eight times that.
+// The doctor needs less than 300 ms and 40 MB on a node with eight HCAs and 200 containers: in CPU time, since the
+// machine has others to serve. On a machine so slow that a node without containers takes 40 ms and more, it may take
+// eight times that.
 func TestDoctorCosts(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector takes its own time and memory")
 	}
 	files, containers := busyNode()
-	root, policy := files.Root(t), config(t, "{}")
+	root, policy := files.Root(t), configFile(t, "{}")
 	busy, idle := critest.Serve(t, critest.Options{}, containers...), critest.Serve(t, critest.Options{})
 	const tries = 5 // the machine may be busy with other tests
 	least, alone, memory := time.Hour, time.Hour, math.MaxInt

@@ -16,7 +16,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -25,7 +27,7 @@ const port = "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/"
 // doctorNode has two HCAs, one of whose ports has this state.
 func doctorNode(t *testing.T, state string) string {
 	t.Helper()
-	files := hcatest.V100Node().Files().With(hcatest.Files{port + "state": state + "\n", doctor.AnswersFolder + "/": ""})
+	files := hcatest.V100Node().Files().With(hcatest.Files{port + "state": state + "\n", node.AnswersFolder + "/": ""})
 	if strings.HasPrefix(state, "1:") {
 		files[port+"phys_state"] = "2: Polling\n"
 	}
@@ -40,8 +42,8 @@ const why = `    why:  A port carries traffic only when it is ACTIVE.
 func TestDoctor(t *testing.T) {
 	healthy, down, unread := doctorNode(t, "4: ACTIVE"), doctorNode(t, "1: DOWN"), doctorNode(t, "garbage")
 	two := hcatest.V100Node().Files().With(hcatest.Files{
-		port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n", "etc/cni/net.d/10-net.conf": `{"type": "rdma"}`,
-		"sys/module/ib_core/parameters/netns_mode": "Y\n", doctor.AnswersFolder + "/": "",
+		port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n", "sys/module/ib_core/parameters/netns_mode": "Y\n",
+		node.AnswersFolder + "/rdma-cni.json": `{"answer": {"configured": "/etc/cni/net.d/10-net.conf"}}`,
 	}).Root(t)
 	for _, c := range []struct {
 		name, args string
@@ -55,13 +57,13 @@ func TestDoctor(t *testing.T) {
 		{"unknown is not a fault", "--root " + unread + " --only port-active,hca-answers", outcome{0, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n" +
 			"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 unknown, 1 ok\n"}},
 		{"no such check", "--only ports", outcome{2, "", "rdma-spec: --only: there is no check and no family \"ports\": rdma-spec doctor --list has them; see 'rdma-spec doctor --help'\n"}},
-		{"no such node", "--root /nowhere", outcome{3, "", "rdma-spec: open /nowhere/: no such file or directory\n"}},
+		{"no such node", "--root /nowhere", outcome{3, "", "rdma-spec: root \"/nowhere\": no such file or directory: give the folder that holds the node's sys and dev\n"}},
 
 		{"npd: healthy", "-o npd --root " + healthy, outcome{0, "RDMA is well\n", ""}},
 		{"npd: one fault", "-o npd --root " + down, outcome{1, "port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n", ""}},
 		{"npd: two faults", "-o npd --root " + two, outcome{1, "2 faults: port-active, netns-mode\n", ""}},
 		{"npd: unknown", "-o npd --root " + unread + " --only port-active", outcome{2, "no check could be run: run rdma-spec doctor as root\n", ""}},
-		{"npd: no such node", "-o npd --root /nowhere", outcome{2, "open /nowhere/: no such file or directory\n", ""}},
+		{"npd: no such node", "-o npd --root /nowhere", outcome{2, "root \"/nowhere\": no such file or directory: give the folder that holds the no...\n", ""}},
 
 		{"prometheus", "-o prometheus --root " + down + " --only port-active,hca-answers", outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong or unknown.
 # TYPE rdma_spec_doctor_finding gauge
@@ -122,7 +124,7 @@ func TestDoctorMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(families["rdma_spec_doctor_findings"].GetMetric()); n != 2*len(doctor.Checks()) {
+		if n := len(families["rdma_spec_doctor_findings"].GetMetric()); n != 2*len(checks()) {
 			t.Errorf("%s: %d series", state, n)
 		}
 		wrong := 0.0
@@ -143,9 +145,9 @@ func TestDoctorMetrics(t *testing.T) {
 func TestNPDLine(t *testing.T) {
 	for _, object := range []string{strings.Repeat("x", 200), strings.Repeat("é", 100), "a\nb\x1b[2J", "ok"} {
 		var out strings.Builder
-		err := writeNPD(&out, []doctor.Finding{{Check: "c", Status: doctor.Wrong, Object: object, Text: "It is wrong."}}, nil)
+		err := doctor.WriteNPD(&out, []doctor.Finding{{Check: "c", Status: doctor.Wrong, Object: object, Text: "It is wrong."}}, nil)
 		line, ended := strings.CutSuffix(out.String(), "\n")
-		if !errors.Is(err, errProblemFound) || !ended || len(line) > 80 || strings.ContainsAny(line, "\n\x1b") || strings.ToValidUTF8(line, "") != line {
+		if !errors.Is(err, cli.ErrProblemFound) || !ended || len(line) > 80 || strings.ContainsAny(line, "\n\x1b") || strings.ToValidUTF8(line, "") != line {
 			t.Errorf("%q: %q, %v", object, line, err)
 		}
 	}
@@ -158,7 +160,7 @@ func TestDoctorOnATerminal(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { _, _ = leader.Close(), terminal.Close() })
-	if !isTerminal(&resultWriter{Writer: terminal}) || isTerminal(&resultWriter{Writer: &strings.Builder{}}) {
+	if !cli.IsTerminal(&cli.ResultWriter{Writer: terminal}) || cli.IsTerminal(&cli.ResultWriter{Writer: &strings.Builder{}}) {
 		t.Error("a terminal is not told from a pipe")
 	}
 	var out strings.Builder
@@ -166,7 +168,7 @@ func TestDoctorOnATerminal(t *testing.T) {
 		{Check: "a", Status: doctor.OK, Text: "A."}, {Check: "b", Status: doctor.NotApplied, Text: "B."}, {Check: "c", Status: doctor.Unknown, Text: "C."},
 		{Check: "d", Status: doctor.Skipped, Text: "D."}, {Check: "e", Status: doctor.Unknown, Text: "C."}, {Check: "f", Status: doctor.Wrong, Text: "F.", Cure: "x\x1b"},
 	}
-	if err := listFindings(&out, all, true); err != nil {
+	if err := doctor.ListFindings(&out, all, true); err != nil {
 		t.Fatal(err)
 	}
 	want := "✗ f: F.\n    why:  \n    cure: x\uFFFD\n    see:  \n? c, e: C.\n- d: D.\n✓ a: A.\n· b: B.\n"
@@ -177,20 +179,20 @@ func TestDoctorOnATerminal(t *testing.T) {
 
 func TestDoctorLists(t *testing.T) {
 	got := call("", "doctor", "--list")
-	if n := strings.Count(got.Stdout, "\n"); got.Status != 0 || n != len(doctor.Checks())+1 || !strings.Contains(got.Stdout, "\nport-active ") {
+	if n := strings.Count(got.Stdout, "\n"); got.Status != 0 || n != len(checks())+1 || !strings.Contains(got.Stdout, "\nport-active ") {
 		t.Errorf("%+v", got)
 	}
 	if words := completions(t, "doctor", "--only", "hca-answers,port-a"); !strings.Contains(words, "hca-answers,port-active\t") || strings.Contains(words, "hca-answers,hca-answers") {
 		t.Errorf("%q", words)
 	}
-	for _, c := range doctor.Checks() {
+	for _, c := range checks() {
 		if _, err := json.Marshal(doctor.Finding{Check: c.ID}); err != nil || strings.ContainsAny(c.ID, " ,_/") || strings.ToLower(c.ID) != c.ID {
 			t.Errorf("%q is not an identifier: %v", c.ID, err)
 		}
 	}
 }
 
-// --output replaces a file at once, also where something is wrong, and writes nothing where it cannot look.
+// --to replaces a file at once, also where something is wrong, and writes nothing where it cannot look.
 func TestDoctorOutput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rdma-spec.prom")
 	for _, tc := range []struct {
@@ -202,7 +204,7 @@ func TestDoctorOutput(t *testing.T) {
 		{doctorNode(t, "4: ACTIVE"), 0, `rdma_spec_doctor_findings{check="port-active",status="wrong"} 0`},
 		{"/nonexistent", 3, `rdma_spec_doctor_findings{check="port-active",status="wrong"} 0`},
 	} {
-		got := call("", "doctor", "--root", tc.root, "-o", "prometheus", "--only", "port-active", "--output", file)
+		got := call("", "doctor", "--root", tc.root, "-o", "prometheus", "--only", "port-active", "--to", file)
 		if got.Status != tc.status || got.Stdout != "" || !strings.Contains(readFile(t, file), tc.want) {
 			t.Errorf("%+v, want exit status %d, and in the file %s:\n%s", got, tc.status, tc.want, readFile(t, file))
 		}
@@ -215,7 +217,7 @@ func TestDoctorOutput(t *testing.T) {
 // --only takes a family for all of its checks.
 func TestDoctorOnlyFamily(t *testing.T) {
 	var ids []string
-	for _, c := range doctor.Checks() {
+	for _, c := range checks() {
 		if c.Family == "hca" {
 			ids = append(ids, c.ID)
 		}

@@ -16,8 +16,8 @@ import (
 
 const examples = "../../deploy/examples"
 
-// promise is what a comment of an example says that explain says: `# explain: CONTAINER: VERDICT`. Where several containers have
-// the name, the object stands before it, and where that does not suffice, the path of its pod template.
+// promise is what a comment of an example says that explain says: `# explain: CONTAINER: VERDICT`. Where several
+// containers have the name, the object stands before it, and where that does not suffice, the path of its pod template.
 type promise struct{ container, verdict string }
 
 // promises are the comments of an example.
@@ -65,7 +65,8 @@ func readPromises(t *testing.T, file string) promises {
 	return p
 }
 
-// explained are the containers of an example and what explain says of each: the names that it may be called by, and the summary.
+// explained are the containers of an example and what explain says of each: the names that it may be called by, and the
+// summary.
 type explained struct {
 	names   []string
 	summary string

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
@@ -62,7 +62,7 @@ func TestExplainExitStatus(t *testing.T) {
 		{"a JSON manifest", `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`, "-f - --hca mlx5_0", 0, ""},
 		{"no manifest", plainPod, "", 2, "rdma-spec: name a manifest with -f; see 'rdma-spec explain --help'\n"},
 		{"no glob", plainPod, "-f - --assume-devices [", 2, "rdma-spec: --assume-devices \"[\" is not a glob such as rdma/*; see 'rdma-spec explain --help'\n"},
-		{"no format", plainPod, "-f - -o xml", 2, "rdma-spec: invalid argument \"xml\" for \"-o, --format\" flag: must be one of table, json, yaml; see 'rdma-spec explain --help'\n"},
+		{"no format", plainPod, "-f - -o xml", 2, "rdma-spec: invalid argument \"xml\" for \"-o, --output\" flag: must be one of table, json, yaml; see 'rdma-spec explain --help'\n"},
 		{"an argument", plainPod, "pod.yaml", 2, "rdma-spec: unknown command \"pod.yaml\" for \"rdma-spec explain\"; see 'rdma-spec explain --help'\n"},
 		{"no such manifest", "", "-f testdata/none.yaml", 3, "rdma-spec: cannot read the manifest: open testdata/none.yaml: no such file or directory\n"},
 		{"not YAML", plainPod + "\n---\na: [\n", "-f -", 3, "rdma-spec: -: document 2: not YAML: line 3: did not find expected node content\n"},

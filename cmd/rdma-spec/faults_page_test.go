@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
-	"github.com/rdma-spec/rdma-spec/test/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
 // faultsPage is the page that findings link to.
@@ -35,7 +35,7 @@ func TestFaultsPage(t *testing.T) {
 	var text strings.Builder
 	writeMessages(&text)
 	family := ""
-	for _, c := range doctor.Checks() {
+	for _, c := range checks() {
 		if c.Family != family {
 			family = c.Family
 			if familyTitles[family] == "" {
@@ -51,7 +51,7 @@ func TestFaultsPage(t *testing.T) {
 // writeMessages writes the table of messages, each with the checks that may find its cause.
 func writeMessages(text *strings.Builder) {
 	causes := map[string][]string{}
-	for _, c := range doctor.Checks() {
+	for _, c := range checks() {
 		for _, message := range c.Messages {
 			causes[message] = append(causes[message], fmt.Sprintf("[%s](#%s)", c.ID, c.ID))
 		}
@@ -106,7 +106,7 @@ func TestFaultsAreKnown(t *testing.T) {
 // TestFindingsLinkToThePage checks that each finding's anchor is a heading.
 func TestFindingsLinkToThePage(t *testing.T) {
 	page := readFile(t, faultsPage)
-	for _, c := range doctor.Checks() {
+	for _, c := range checks() {
 		if !strings.Contains(page, "\n### "+c.ID+"\n") || !regexp.MustCompile(`^[a-z0-9-]+$`).MatchString(c.ID) {
 			t.Errorf("%s has no heading, or one with another anchor", c.ID)
 		}

@@ -11,27 +11,28 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
 // No command's result is lost with exit status 0 where nothing can be written to standard output. The error is the
 // kernel's own, of /dev/full.
 func TestFullStandardOutput(t *testing.T) {
-	root, file := hcatest.V100(t), config(t, "{}")
+	root, file := hcatest.V100(t), configFile(t, "{}")
 	_, containers := lowNode()
 	runtime := critest.Serve(t, critest.Options{}, containers...)
-	node := []string{"--config", file, "--root", root, "--runtime-endpoint", runtime.Socket}
+	flags := []string{"--config", file, "--root", root, "--runtime-endpoint", runtime.Socket}
 	reverted := []string{"--revert", "--root", t.TempDir()}
 	calls := map[string][]string{
 		"generate":              {"--for", "docker"},
 		"devices":               {"--root", root},
-		readHCAs:                {"--root", root, "mlx5_0"},
+		node.ReadHCAs:           {"--root", root, "mlx5_0"},
 		"explain":               {"-f", "../../deploy/examples/device-plugin.yaml", "--hca", "mlx5_0"},
 		"config check":          {file},
 		"config show":           {file},
-		"status":                node,
-		"repair":                append([]string{"--dry-run"}, node...),
+		"status":                flags,
+		"repair":                append([]string{"--dry-run"}, flags...),
 		"verify":                {"--lock", "4Ki"},
 		"configure nri":         reverted,
 		"configure handler":     append([]string{"rdma"}, reverted...),
@@ -40,7 +41,6 @@ func TestFullStandardOutput(t *testing.T) {
 		"configure cdi":         reverted,
 		"cdi generate":          {"--root", root},
 		"cdi list":              {"--root", root},
-		"hook memlock":          {"--help"}, // it has no result
 		"collect":               {"--root", root},
 		"doctor":                {"--root", root},
 		"version":               nil,

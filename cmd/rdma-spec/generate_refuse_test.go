@@ -62,6 +62,7 @@ func TestGenerateRefuses(t *testing.T) {
 
 		"IPC_LOCK for docker":   {"", []string{"--for", "docker", "--ipc-lock"}, 2, "the configuration of docker cannot give CAP_IPC_LOCK: give it to a container with docker run --cap-add IPC_LOCK"},
 		"IPC_LOCK for crio":     {"", []string{"--for", "crio", "--ipc-lock=true"}, 2, "the configuration of crio cannot give CAP_IPC_LOCK"},
+		"devices for crio":      {"", []string{"--for", "crio", "--devices", "all", "--root", v100}, 2, "CRI-O does not start; use a device plugin"},
 		"devices for systemd":   {"", []string{"--for", "systemd", "--devices", "all", "--root", hcatest.NoRDMA(t)}, 2, "the configuration of systemd cannot give devices: containers do not inherit them from containerd; use a device plugin"},
 		"a base spec for talos": {minimal, []string{"--for", "talos", "--from", "-"}, 2, "the configuration of talos cannot start from another base spec: it adds to its own base spec; leave --from out"},
 	} {
@@ -70,7 +71,7 @@ func TestGenerateRefuses(t *testing.T) {
 			if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for _, args := range [][]string{test.args, append(test.args, "--output", file)} {
+			for _, args := range [][]string{test.args, append(test.args, "--to", file)} {
 				got := call(test.stdin, append([]string{"generate"}, args...)...)
 				if got.Status != test.status || got.Stdout != "" {
 					t.Errorf("exit status %d, want %d; stdout %q", got.Status, test.status, got.Stdout)
@@ -110,15 +111,15 @@ func TestGenerateOutput(t *testing.T) {
 	if err := os.WriteFile(file, []byte("original"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	unlimited, finite := generate(t, "", ""), generate(t, "", "", "--memlock", "1Gi")
+	unlimited, finite := runGenerate(t, "", ""), runGenerate(t, "", "", "--memlock", "1Gi")
 	kept := func(backup string) string { return "rdma-spec: the former " + file + " is kept as " + backup + "\n" }
 
-	if got := generate(t, "", kept(file+".rdma-spec.bak"), "--output", file); got != "" {
-		t.Errorf("stdout %q beside --output", got)
+	if got := runGenerate(t, "", kept(file+".rdma-spec.bak"), "--to", file); got != "" {
+		t.Errorf("stdout %q beside --to", got)
 	}
-	generate(t, "", kept(file+".rdma-spec.bak.2"), "--output", file, "--memlock", "1Gi")
-	generate(t, "", "", "--output", file, "--memlock", "1Gi") // nothing to do
-	generate(t, "", "", "--output", file, "--memlock", "1Gi", "--from", file)
+	runGenerate(t, "", kept(file+".rdma-spec.bak.2"), "--to", file, "--memlock", "1Gi")
+	runGenerate(t, "", "", "--to", file, "--memlock", "1Gi") // nothing to do
+	runGenerate(t, "", "", "--to", file, "--memlock", "1Gi", "--from", file)
 	files(t, dir, map[string]string{"spec.json": finite, "spec.json.rdma-spec.bak": "original", "spec.json.rdma-spec.bak.2": unlimited})
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o640 {
 		t.Errorf("mode %v, %v; want 0640", info.Mode(), err)
@@ -133,11 +134,11 @@ func TestGenerateOutputOfADropIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := filepath.Join(folder, "90-rdma-spec.conf")
-	first, second := generate(t, "", "", "--for", "crio"), generate(t, "", "", "--for", "crio", "--memlock", "1Gi")
-	generate(t, "", "", "--for", "crio", "--output", file)
+	first, second := runGenerate(t, "", "", "--for", "crio"), runGenerate(t, "", "", "--for", "crio", "--memlock", "1Gi")
+	runGenerate(t, "", "", "--for", "crio", "--to", file)
 	files(t, folder, map[string]string{"90-rdma-spec.conf": first})
 	backup := filepath.Join(above, "crio.conf.d-90-rdma-spec.conf.rdma-spec.bak")
-	generate(t, "", "rdma-spec: the former "+file+" is kept as "+backup+"\n", "--for", "crio", "--memlock", "1Gi", "--output", file)
+	runGenerate(t, "", "rdma-spec: the former "+file+" is kept as "+backup+"\n", "--for", "crio", "--memlock", "1Gi", "--to", file)
 	files(t, folder, map[string]string{"90-rdma-spec.conf": second})
 	if got, err := os.ReadFile(backup); err != nil || string(got) != first {
 		t.Errorf("the backup: %v\n%s", err, got)
@@ -155,9 +156,9 @@ func TestGenerateOutputThatCannotBeWritten(t *testing.T) {
 		filepath.Join(dir, "link"):            ": it is a link to a file that does not exist",
 		"/proc/rdma-spec.json":                "", // a folder in which not even root can make files
 	} {
-		got := call("", "generate", "--output", output)
+		got := call("", "generate", "--to", output)
 		if got.Status != 3 || got.Stdout != "" || !strings.HasPrefix(got.Stderr, "rdma-spec: cannot write "+output+want) || strings.Count(got.Stderr, "\n") != 1 {
-			t.Errorf("--output %s: %+v; want %s", output, got, want)
+			t.Errorf("--to %s: %+v; want %s", output, got, want)
 		}
 	}
 }

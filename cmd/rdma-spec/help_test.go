@@ -12,7 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -74,7 +75,7 @@ func TestHelpIsPlainEnglish(t *testing.T) {
 func TestEveryResultHasAnAPIVersion(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "8388608 8388608", plain)
-	root, file := files.Root(t), config(t, "{}")
+	root, file := files.Root(t), configFile(t, "{}")
 	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"))
 	node := " --root " + root + " --config " + file + " --runtime-endpoint " + runtime.Socket
 	results := map[string]string{
@@ -105,7 +106,7 @@ func TestEveryResultHasAnAPIVersion(t *testing.T) {
 				t.Errorf("%s -o %s: %+v", args, format, got)
 			}
 			var result struct{ APIVersion string }
-			if err := json.Unmarshal([]byte(got.Stdout), &result); format == "json" && (err != nil || result.APIVersion != apiVersion) {
+			if err := json.Unmarshal([]byte(got.Stdout), &result); format == "json" && (err != nil || result.APIVersion != cli.APIVersion) {
 				t.Errorf("%s: apiVersion %q, %v", args, result.APIVersion, err)
 			}
 		}
@@ -126,7 +127,7 @@ func TestCompletion(t *testing.T) {
 	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-1"), holder(2, 0, "train-0"), other(3, "web"))
 	for want, args := range map[string][]string{
 		"table json yaml":              {"status", "-o", ""},
-		"text json yaml":               {"config", "check", "--format", ""},
+		"text json yaml":               {"config", "check", "--output", ""},
 		"ml/train-0 ml/train-1 ml/web": {"repair", "--runtime-endpoint", runtime.Socket, ""},
 		"ml/train-1 ml/web":            {"status", "--runtime-endpoint", runtime.Socket, "ml/train-0", ""},
 		"mlx5_0 mlx5_1":                {"explain", "--root", root, "--hca", ""},
@@ -149,7 +150,7 @@ func TestStructuredResults(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "8388608 8388608", plain)
 	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"))
-	file := config(t, "memlock: 16Gi")
+	file := configFile(t, "memlock: 16Gi")
 	got := call("", "repair", "--dry-run", "-o", "json", "--config", file, "--root", files.Root(t), "--runtime-endpoint", runtime.Socket)
 	want := `{
   "apiVersion": "rdma-spec/v1alpha1",
@@ -184,10 +185,10 @@ func TestStructuredResults(t *testing.T) {
 	}
 	got = call("", "verify", "--lock", "4Ki", "-o", "json")
 	var verified struct {
-		Fails bool
-		Facts []struct{ Verdict, Text string }
+		Findings []struct{ Check, Status, Text string }
+		Verdict  struct{ Causes []string }
 	}
-	if err := json.Unmarshal([]byte(got.Stdout), &verified); err != nil || len(verified.Facts) < 4 || verified.Fails != (got.Status == 1) {
+	if err := json.Unmarshal([]byte(got.Stdout), &verified); err != nil || len(verified.Findings) < 4 || len(verified.Verdict.Causes) > 0 != (got.Status == 1) {
 		t.Errorf("verify: %d, %v\n%s", got.Status, err, got.Stdout)
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 )
 
 func TestMain(m *testing.M) {
@@ -25,12 +28,12 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(status)
 	}
-	secondLookAfter = 0
+	node.SecondLookAfter = 0
 	os.Exit(m.Run())
 }
 
-// memoryInto is the variable that names the file for /proc/self/status of the program, as a process has it in the end. What wait4 says of a
-// program's memory includes that of its parent.
+// memoryInto is the variable that names the file for /proc/self/status of the program, as a process has it in the end.
+// What wait4 says of a program's memory includes that of its parent.
 const memoryInto = "RDMA_SPEC_TEST_MEMORY"
 
 // outcome is what a call leaves behind.
@@ -48,16 +51,19 @@ func call(stdin string, args ...string) outcome {
 
 func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
 	for args, want := range map[string]string{
-		"frobnicate":                  "rdma-spec: unknown command \"frobnicate\" for \"rdma-spec\"; see 'rdma-spec --help'\n",
-		"generat":                     "rdma-spec: unknown command \"generat\" for \"rdma-spec\"; see 'rdma-spec --help'\n",
-		"--frobnicate":                "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec --help'\n",
-		"generate --frobnicate":       "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec generate --help'\n",
-		"generate -o spec.json":       "rdma-spec: unknown shorthand flag: 'o' in -o; see 'rdma-spec generate --help'\n",
-		"generate -x":                 "rdma-spec: unknown shorthand flag: 'x' in -x; see 'rdma-spec generate --help'\n",
-		"generate --memlock":          "rdma-spec: flag needs an argument: --memlock; see 'rdma-spec generate --help'\n",
-		"generate --ipc-lock=perhaps": "rdma-spec: invalid argument \"perhaps\" for \"--ipc-lock\" flag: strconv.ParseBool: parsing \"perhaps\": invalid syntax; see 'rdma-spec generate --help'\n",
-		"generate spec.json":          "rdma-spec: unknown command \"spec.json\" for \"rdma-spec generate\"; see 'rdma-spec generate --help'\n",
-		"version please":              "rdma-spec: unknown command \"please\" for \"rdma-spec version\"; see 'rdma-spec version --help'\n",
+		"frobnicate":                   "rdma-spec: unknown command \"frobnicate\" for \"rdma-spec\"; see 'rdma-spec --help'\n",
+		"generat":                      "rdma-spec: unknown command \"generat\" for \"rdma-spec\"; see 'rdma-spec --help'\n",
+		"--frobnicate":                 "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec --help'\n",
+		"generate --frobnicate":        "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec generate --help'\n",
+		"generate -o spec.json":        "rdma-spec: unknown shorthand flag: 'o' in -o: to write a file, name it with --to; see 'rdma-spec generate --help'\n",
+		"cdi generate --output a.yaml": "rdma-spec: unknown flag: --output: to write a file, name it with --to; see 'rdma-spec cdi generate --help'\n",
+		"doctor -o /tmp/x":             "rdma-spec: invalid argument \"/tmp/x\" for \"-o, --output\" flag: must be one of table, json, npd, prometheus: to write a file, name it with --to; see 'rdma-spec doctor --help'\n",
+		"devices -o node.json":         "rdma-spec: invalid argument \"node.json\" for \"-o, --output\" flag: must be one of table, json, yaml: to write a file, redirect standard output; see 'rdma-spec devices --help'\n",
+		"generate -x":                  "rdma-spec: unknown shorthand flag: 'x' in -x; see 'rdma-spec generate --help'\n",
+		"generate --memlock":           "rdma-spec: flag needs an argument: --memlock; see 'rdma-spec generate --help'\n",
+		"generate --ipc-lock=perhaps":  "rdma-spec: invalid argument \"perhaps\" for \"--ipc-lock\" flag: strconv.ParseBool: parsing \"perhaps\": invalid syntax; see 'rdma-spec generate --help'\n",
+		"generate spec.json":           "rdma-spec: unknown command \"spec.json\" for \"rdma-spec generate\"; see 'rdma-spec generate --help'\n",
+		"version please":               "rdma-spec: unknown command \"please\" for \"rdma-spec version\"; see 'rdma-spec version --help'\n",
 	} {
 		if diff := cmp.Diff(outcome{2, "", want}, call("", strings.Fields(args)...)); diff != "" {
 			t.Errorf("rdma-spec %s (-want +got):\n%s", args, diff)
@@ -74,17 +80,17 @@ func TestRunHelps(t *testing.T) {
 	}
 }
 
-// -o is the format of a result, and --output is a file, whatever the command.
+// -o, --output is the format of a result, whatever the command.
 func TestOutputFlagsMeanOneThing(t *testing.T) {
 	formats := 0
 	var visit func(*cobra.Command)
 	visit = func(c *cobra.Command) {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
-			_, format := f.Value.(*formatFlag)
+			_, format := f.Value.(*cli.FormatFlag)
 			if format {
 				formats++
 			}
-			if (f.Shorthand == "o") != format || (f.Name == "format") != format || f.Name == "output" && f.Shorthand != "" {
+			if (f.Shorthand == "o") != format || (f.Name == "output") != format {
 				t.Errorf("%s has -%s, --%s: a format is %v", c.CommandPath(), f.Shorthand, f.Name, format)
 			}
 		})
@@ -108,16 +114,16 @@ func TestVersion(t *testing.T) {
 
 func TestIsUsageError(t *testing.T) {
 	for err, want := range map[error]bool{
-		usageError{errors.New("memlock is not a size")}:           true,
-		fmt.Errorf("generate: %w", usageError{errors.New("x")}):   true,
+		cli.Usage(errors.New("memlock is not a size")):            true,
+		fmt.Errorf("generate: %w", cli.Usage(errors.New("x"))):    true,
 		errors.New(`unknown command "x" for "rdma-spec"`):         true,
 		errors.New("accepts at most 1 arg(s), received 2"):        true,
 		errors.New("requires at least 1 arg(s), only received 0"): true,
 		errors.New("cannot write x: no space left on device"):     false,
 		fmt.Errorf("--from x: %w", errors.New("unknown command")): false,
-		errProblemFound: false,
+		cli.ErrProblemFound: false,
 	} {
-		if got := isUsageError(err); got != want {
+		if got := cli.IsUsageError(err); got != want {
 			t.Errorf("isUsageError(%v) = %v, want %v", err, got, want)
 		}
 	}

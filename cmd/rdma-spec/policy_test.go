@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -31,7 +31,7 @@ func sixteenNode(t *testing.T) (root, socket string) {
 func TestNothingIsJudgedByTheDefaults(t *testing.T) {
 	root, socket := sixteenNode(t)
 	for _, args := range []string{"status", "repair --dry-run", "repair"} {
-		stdout, stderr, status := command(t, append(strings.Fields(args), "--root", root, "--runtime-endpoint", socket)...)
+		stdout, stderr, status := runCommand(t, append(strings.Fields(args), "--root", root, "--runtime-endpoint", socket)...)
 		if status != 3 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "or name a configuration with --config") {
 			t.Errorf("%s: exit status %d, stdout %q, stderr %q; want 3 and one line", args, status, stdout, stderr)
 		}
@@ -77,18 +77,18 @@ func TestPolicyInForce(t *testing.T) {
 	root, socket := sixteenNode(t)
 	end := register(t, root, "memlock: 16Gi", "/etc/rdma-spec/config.yaml")
 	node := []string{"--root", root, "--runtime-endpoint", socket}
-	stdout, stderr, status := command(t, append([]string{"status"}, node...)...)
+	stdout, stderr, status := runCommand(t, append([]string{"status"}, node...)...)
 	names := "rdma-spec: policy: " + root + "/run/rdma-spec/policy.yaml, in force, from /etc/rdma-spec/config.yaml\n" +
 		"rdma-spec: runtime: containerd v2.4.2 at " + socket + "\n"
 	if status != 0 || !strings.Contains(stdout, "16Gi") || stderr != names {
 		t.Errorf("status: exit status %d, stderr %q, want %q\n%s", status, stderr, names, stdout)
 	}
-	stdout, stderr, status = command(t, append([]string{"repair", "--dry-run"}, node...)...)
+	stdout, stderr, status = runCommand(t, append([]string{"repair", "--dry-run"}, node...)...)
 	if status != 0 || stdout != "nothing to raise: looked at 1 RDMA container\n" || stderr != names {
 		t.Errorf("repair: exit status %d, stdout %q, stderr %q, want %q", status, stdout, stderr, names)
 	}
 	for _, args := range []string{"status -o json", "repair --dry-run -o json"} {
-		stdout, stderr, status = command(t, append(strings.Fields(args), node...)...)
+		stdout, stderr, status = runCommand(t, append(strings.Fields(args), node...)...)
 		var result struct {
 			Policy   struct{ File, Source string }
 			Runtimes []struct{ Name, Socket string }
@@ -102,11 +102,11 @@ func TestPolicyInForce(t *testing.T) {
 	}
 	end()
 	for _, args := range []string{"status", "repair --dry-run"} {
-		_, stderr, status = command(t, append(strings.Fields(args), node...)...)
+		_, stderr, status = runCommand(t, append(strings.Fields(args), node...)...)
 		if status != 3 || !strings.Contains(stderr, "is out of date: the plugin that wrote it has ended: name a configuration with --config\n") {
 			t.Errorf("%s: exit status %d, %s", args, status, stderr)
 		}
-		stdout, _, status = command(t, append(append(strings.Fields(args), "--config", config(t, "memlock: 1Gi")), node...)...)
+		stdout, _, status = runCommand(t, append(append(strings.Fields(args), "--config", configFile(t, "memlock: 1Gi")), node...)...)
 		if status != 0 {
 			t.Errorf("%s --config: exit status %d, %s", args, status, stdout)
 		}

@@ -12,7 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -39,16 +40,18 @@ func TestStatusAndRepairAgree(t *testing.T) {
 	const high, low = "unlimited unlimited", "8388608 8388608"
 	enough, little := memlockOf(math.MaxUint64), memlockOf(65536)
 	add(holder(1, 0, "good", enough), false, high, high)
-	add(holder(2, 0, "low", enough), true, low)
-	add(holder(3, 0, "low-child", enough), true, high, high, low)
+	add(holder(2, 0, "low"), true, low)
+	add(holder(3, 0, "low-child"), true, high, high, low)
 	add(holder(4, 0, "low-spec", little), true, high)
 	add(holder(5, 0, "spec-without"), false, high)
 	add(holder(6, 0, "lowered-itself", enough), false, high, "8388608 unlimited")
+	add(holder(7, 0, "lowered-for-good", enough), false, high, low)
+	add(holder(8, 0, "signed", memlockOf(math.MaxInt64)), false, "9223372036854775807 9223372036854775807")
 	root := files.Root(t)
 	runtime := critest.Serve(t, critest.Options{}, containers...)
-	node := []string{"--config", config(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket}
+	node := []string{"--config", configFile(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket}
 
-	stdout, _, status := command(t, append([]string{"status", "-o", "json"}, node...)...)
+	stdout, _, status := runCommand(t, append([]string{"status", "-o", "json"}, node...)...)
 	var seen struct {
 		Containers []struct {
 			Pod, State string
@@ -58,7 +61,7 @@ func TestStatusAndRepairAgree(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &seen); err != nil || status != 1 {
 		t.Fatalf("status: exit status %d, want 1, %v\n%s", status, err, stdout)
 	}
-	repair, _, status := command(t, append([]string{"repair", "--dry-run"}, node...)...)
+	repair, _, status := runCommand(t, append([]string{"repair", "--dry-run"}, node...)...)
 	if status != 1 {
 		t.Errorf("repair --dry-run: exit status %d, want 1", status)
 	}
@@ -71,7 +74,7 @@ func TestStatusAndRepairAgree(t *testing.T) {
 		}
 		for _, problem := range c.Problems { // the hint can be pasted, and is about the same node and policy
 			_, hint, _ := strings.Cut(problem, ": rdma-spec ")
-			stdout, stderr, status := command(t, append(strings.Fields(hint), "--dry-run")...)
+			stdout, stderr, status := runCommand(t, append(strings.Fields(hint), "--dry-run")...)
 			if status != 1 || strings.Count(stdout, "\n") != 1 || !strings.HasPrefix(stdout, "ml/"+c.Pod+" main: ") {
 				t.Errorf("%s: exit status %d\n%s%s", hint, status, stdout, stderr)
 			}
@@ -87,13 +90,13 @@ func TestLowSpecThatCannotBeRaised(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "unlimited unlimited", plain)
 	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, holder(1, 0, "low-spec", memlockOf(65536)))
-	node := []string{"--config", config(t, "{}"), "--root", files.Root(t), "--runtime-endpoint", runtime.Socket}
+	node := []string{"--config", configFile(t, "{}"), "--root", files.Root(t), "--runtime-endpoint", runtime.Socket}
 	const problem = "its spec gives processes of an exec 64Ki, the policy gives unlimited: recreate the pod"
-	stdout, _, status := command(t, append([]string{"status"}, node...)...)
+	stdout, _, status := runCommand(t, append([]string{"status"}, node...)...)
 	if status != 1 || !strings.Contains(stdout, "below  "+problem) {
 		t.Errorf("status: exit status %d\n%s", status, stdout)
 	}
-	_, stderr, status := command(t, append([]string{"repair", "--dry-run"}, node...)...)
+	_, stderr, status := runCommand(t, append([]string{"repair", "--dry-run"}, node...)...)
 	if status != 1 || !strings.Contains(stderr, "rdma-spec: ml/low-spec main: left alone: "+problem+"\n") {
 		t.Errorf("repair: exit status %d, %s", status, stderr)
 	}
@@ -109,11 +112,12 @@ func (p pausing) Pause(context.Context, time.Duration) { p.pauses() }
 
 // A process that an exec just brought has the runtime's limit for a moment: what is low counts only on the second look.
 func TestSecondLook(t *testing.T) {
-	processes := limitstest.NewKernel(map[string][]spec.Limit{containerID(1): {spec.Unlimited, eightMiB}})
+	processes := limitstest.NewKernel(map[string][]spec.Limit{containerID(1): {spec.Unlimited, eightMiB, eightMiB, eightMiB}})
 	kernel := pausing{processes, func() {
-		for _, p := range processes.Table {
-			p.Limit.Soft, p.Limit.Hard = spec.Unlimited, spec.Unlimited
-		}
+		processes.Table[1001].Limit.Soft = spec.Unlimited                       // it got its limits
+		delete(processes.Table, 1002)                                           // it has ended
+		processes.Table[1003].Container = containerID(2)                        // another container's process has its ID
+		processes.Table[1004] = limitstest.NewProcess(containerID(1), eightMiB) // the next exec's
 	}}
 	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "probed"))
 	stdout, stderr, err := repairRun(t, runtime.Socket, kernel, true)
@@ -123,13 +127,13 @@ func TestSecondLook(t *testing.T) {
 }
 
 func TestHintsCanBePasted(t *testing.T) {
-	for want, o := range map[string]nodeOptions{
-		"rdma-spec repair ml/a": {root: "/"},
-		"rdma-spec repair --config c.yaml --root /host --runtime-endpoint /s ml/a":   {config: "c.yaml", root: "/host", endpoint: "/s"},
-		`rdma-spec repair --config 'my config'\''s.yaml' --root '/a;b' ml/a`:         {config: "my config's.yaml", root: "/a;b"},
-		"rdma-spec repair --runtime-endpoint unix:///run/containerd/c.sock_1-2 ml/a": {root: "/", endpoint: "unix:///run/containerd/c.sock_1-2"},
+	for want, o := range map[string]node.Options{
+		"rdma-spec repair ml/a": {Root: "/"},
+		"rdma-spec repair --config c.yaml --root /host --runtime-endpoint /s ml/a":   {Config: "c.yaml", Root: "/host", Endpoint: "/s"},
+		`rdma-spec repair --config 'my config'\''s.yaml' --root '/a;b' ml/a`:         {Config: "my config's.yaml", Root: "/a;b"},
+		"rdma-spec repair --runtime-endpoint unix:///run/containerd/c.sock_1-2 ml/a": {Root: "/", Endpoint: "unix:///run/containerd/c.sock_1-2"},
 	} {
-		if got := o.command("repair", "ml/a"); got != want {
+		if got := o.Command("repair", "ml/a"); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}

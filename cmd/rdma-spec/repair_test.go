@@ -14,7 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/repair"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
@@ -36,7 +39,7 @@ func lowNode() (processes *limitstest.Kernel, containers []critest.Container) {
 		}
 	}
 	return processes, []critest.Container{
-		holder(1, 0, "low"), holder(2, 0, "good"), other(3, "unrelated"), holder(4, 1, "low-child", memlockOf(1<<64-1)), holder(5, 1, "low-spec", memlockOf(65536)),
+		holder(1, 0, "low"), holder(2, 0, "good"), other(3, "unrelated"), holder(4, 1, "low-child"), holder(5, 1, "low-spec", memlockOf(65536)),
 	}
 }
 
@@ -44,8 +47,8 @@ func lowNode() (processes *limitstest.Kernel, containers []critest.Container) {
 func repairRun(t *testing.T, endpoint string, on limits.Kernel, dryRun bool, pods ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, notes bytes.Buffer
-	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "{}"), root: hcatest.V100(t), endpoint: endpoint}, dryRun: dryRun, format: formatText}
-	err = o.repair(t.Context(), &out, &notes, limits.On(on), pods)
+	o := repair.Options{Options: node.Options{Config: configFile(t, "{}"), Root: hcatest.V100(t), Endpoint: endpoint, Processes: limits.On(on), Pods: pods}, DryRun: dryRun, Format: cli.FormatText}
+	err = o.Repair(t.Context(), &out, &notes)
 	return out.String(), withoutSources(notes.String()), err
 }
 
@@ -91,10 +94,10 @@ func TestRepair(t *testing.T) {
 	stdout, stderr, err := repairRun(t, runtime.Socket, processes, true)
 	expectTexts(t, "dry run", stdout, stderr, `
 ml/low main: memlock would be raised to unlimited: 2 processes and the stored spec
-ml/low-child main: memlock would be raised to unlimited: 1 process
+ml/low-child main: memlock would be raised to unlimited: 1 process and the stored spec
 ml/low-spec main: memlock would be raised to unlimited: 0 processes and the stored spec
 `, "")
-	if !errors.Is(err, errProblemFound) {
+	if !errors.Is(err, cli.ErrProblemFound) {
 		t.Errorf("dry run: %v", err)
 	}
 	if processes.Sets() != 0 || stored.Updates(containerID(1)) != 0 {
@@ -104,13 +107,13 @@ ml/low-spec main: memlock would be raised to unlimited: 0 processes and the stor
 	stdout, stderr, err = repairRun(t, runtime.Socket, processes, false)
 	expectTexts(t, "repair", stdout, stderr, `
 ml/low main: memlock raised to unlimited: 2 processes and the stored spec
-ml/low-child main: memlock raised to unlimited: 1 process
+ml/low-child main: memlock raised to unlimited: 1 process and the stored spec
 ml/low-spec main: memlock raised to unlimited: 0 processes and the stored spec
 `, "")
 	if err != nil {
 		t.Error(err)
 	}
-	for n, updates := range map[int]int{1: 1, 2: 0, 3: 0, 4: 0, 5: 1} {
+	for n, updates := range map[int]int{1: 1, 2: 0, 3: 0, 4: 1, 5: 1} {
 		if got := stored.Updates(containerID(n)); got != updates {
 			t.Errorf("the stored spec of container %d was written %d times, want %d", n, got, updates)
 		}
@@ -147,8 +150,8 @@ rdma-spec: ml/low-child main: cri-o stores no spec that can be changed: processe
 		t.Errorf("unknown pod: %v", err)
 	}
 	var out, notes bytes.Buffer
-	o := repairOptions{nodeOptions: nodeOptions{config: config(t, "rules: [{match: {namespaces: [guest]}, memlock: memory-limit}]"), root: hcatest.V100(t), endpoint: runtime.Socket}, format: formatText}
-	err = o.repair(t.Context(), &out, &notes, limits.On(processes), []string{"guest/denied"})
+	o := repair.Options{Options: node.Options{Config: configFile(t, "rules: [{match: {namespaces: [guest]}, memlock: memory-limit}]"), Root: hcatest.V100(t), Endpoint: runtime.Socket, Processes: limits.On(processes), Pods: []string{"guest/denied"}}, Format: cli.FormatText}
+	err = o.Repair(t.Context(), &out, &notes)
 	expectTexts(t, "denied", out.String(), withoutSources(notes.String()), "nothing to raise: looked at 0 RDMA containers\n", `
 rdma-spec: guest/denied main: left alone: a new container would be refused: memlock is the container's memory limit (rule "rules[0]"), and it has none: set resources.limits.memory
 `)
@@ -165,13 +168,13 @@ func TestRepairFailures(t *testing.T) {
 	expectTexts(t, "no capability", stdout, stderr, "", `
 rdma-spec: ml/low main: setting RLIMIT_MEMLOCK of process 7: this needs the capability SYS_RESOURCE
 `)
-	if !errors.Is(err, errProblemFound) {
+	if !errors.Is(err, cli.ErrProblemFound) {
 		t.Errorf("no capability: %v", err)
 	}
 	processes.Refuse = nil
 	stored.BeforeUpdate = func(string, int) error { return errors.New("disk full") }
 	stdout, stderr, err = repairRun(t, runtime.Socket, processes, false, "ml/low")
-	if !errors.Is(err, errProblemFound) || stdout != "ml/low main: memlock raised to unlimited: 2 processes\n" ||
+	if !errors.Is(err, cli.ErrProblemFound) || stdout != "ml/low main: memlock raised to unlimited: 2 processes\n" ||
 		!strings.HasPrefix(stderr, "rdma-spec: ml/low main: processes of later execs have the old limit: stored spec of container ") {
 		t.Errorf("stored spec: %v, stdout %q, stderr %q", err, stdout, stderr)
 	}
@@ -183,7 +186,7 @@ rdma-spec: ml/low main: setting RLIMIT_MEMLOCK of process 7: this needs the capa
 
 func TestRepairCalledWrongly(t *testing.T) {
 	for _, name := range []string{"train-0", "ml/", "/train-0", "ml/train/0", "ML/train", "ml/train 0"} {
-		_, stderr, status := command(t, "repair", name)
+		_, stderr, status := runCommand(t, "repair", name)
 		if status != 2 || !strings.Contains(stderr, "write NAMESPACE/POD") {
 			t.Errorf("%q: exit status %d, %s", name, status, stderr)
 		}

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
-	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -47,7 +47,7 @@ func TestStatusAsksAllRuntimes(t *testing.T) {
 			critest.Serve(t, docker)
 			k3s := critest.Serve(t, critest.Options{Root: root, Path: "run/k3s/containerd/containerd.sock"}, holder(1, 0, "train-0"))
 			for _, args := range []string{"status", "repair --dry-run"} {
-				stdout, stderr, status := command(t, append(strings.Fields(args), "--config", config(t, "{}"), "--root", root)...)
+				stdout, stderr, status := runCommand(t, append(strings.Fields(args), "--config", configFile(t, "{}"), "--root", root)...)
 				want := map[string]string{"status": "ml/train-0  main", "repair --dry-run": "looked at 1 RDMA container\n"}[args]
 				if status != 0 || !strings.Contains(stdout, want) || !strings.Contains(stderr, "rdma-spec: runtime: containerd v2.4.2 at "+k3s.Socket+"\n") {
 					t.Errorf("%s: exit status %d\n%s%s", args, status, stdout, stderr)
@@ -64,33 +64,34 @@ func TestStatusAsksAllRuntimes(t *testing.T) {
 	}
 }
 
-// A runtime that does not answer for one container says nothing about the others. It is unknown whether that one is as it should be.
+// A runtime that does not answer for one container says nothing about the others. It is unknown whether that one is as
+// it should be.
 func TestStatusWhereOneContainerFails(t *testing.T) {
 	root := nodeWithRuntimes(t)
 	sick := holder(2, 0, "sick")
 	sick.Fails = errors.New("its shim does not answer")
 	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"), sick)
-	node := []string{"--config", config(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket}
-	stdout, stderr, status := command(t, append([]string{"status"}, node...)...)
+	node := []string{"--config", configFile(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket}
+	stdout, stderr, status := runCommand(t, append([]string{"status"}, node...)...)
 	want := "ml/sick     main       none    -          -         -       unknown  its shim does not answer\n" +
 		"ml/train-0  main       device  unlimited  yes       mlx5_0  ok       -\n"
 	if status != 3 || !strings.HasSuffix(stdout, want) || !strings.HasSuffix(stderr, "rdma-spec: cannot look at 1 container\n") {
 		t.Errorf("status: exit status %d, stderr %q\n%s", status, stderr, stdout)
 	}
-	stdout, stderr, status = command(t, append([]string{"repair", "--dry-run"}, node...)...)
+	stdout, stderr, status = runCommand(t, append([]string{"repair", "--dry-run"}, node...)...)
 	if status != 3 || stdout != "nothing to raise: looked at 1 RDMA container\n" || !strings.Contains(stderr, "rdma-spec: ml/sick main: left alone: its shim does not answer\n") {
 		t.Errorf("repair: exit status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
-	stdout, _, status = command(t, append([]string{"status", "ml/train-0"}, node...)...)
+	stdout, _, status = runCommand(t, append([]string{"status", "ml/train-0"}, node...)...)
 	if status != 0 || strings.Count(stdout, "\n") != 2 || !strings.Contains(stdout, "ml/train-0") {
 		t.Errorf("of the other pod: exit status %d\n%s", status, stdout)
 	}
-	_, stderr, status = command(t, append([]string{"status", "ml/train-0", "ml/elsewhere"}, node...)...)
+	_, stderr, status = runCommand(t, append([]string{"status", "ml/train-0", "ml/elsewhere"}, node...)...)
 	if status != 3 || stderr != "rdma-spec: no container of pod ml/elsewhere runs on this node\n" {
 		t.Errorf("of an unknown pod: exit status %d, %s", status, stderr)
 	}
 	other := critest.Serve(t, critest.Options{}, other(1, "unrelated"))
-	stdout, stderr, status = command(t, "status", "ml/unrelated", "--config", config(t, "{}"), "--root", root, "--runtime-endpoint", other.Socket)
+	stdout, stderr, status = runCommand(t, "status", "ml/unrelated", "--config", configFile(t, "{}"), "--root", root, "--runtime-endpoint", other.Socket)
 	if status != 0 || strings.Count(stdout, "\n") != 1 || !strings.Contains(stderr, "rdma-spec: ml/unrelated main is not an RDMA container\n") {
 		t.Errorf("of a pod without RDMA: exit status %d, stderr %q\n%s", status, stderr, stdout)
 	}
@@ -101,7 +102,7 @@ func TestStatusWhereTheKubeletDoesNotAnswer(t *testing.T) {
 	root := nodeWithRuntimes(t)
 	runtime := critest.Serve(t, critest.Options{}, other(1, "a"), other(2, "b"))
 	for _, args := range []string{"status", "repair"} {
-		stdout, stderr, status := command(t, args, "--config", config(t, "optIn: {resources: [rdma/*]}"), "--root", root, "--runtime-endpoint", runtime.Socket)
+		stdout, stderr, status := runCommand(t, args, "--config", configFile(t, "optIn: {resources: [rdma/*]}"), "--root", root, "--runtime-endpoint", runtime.Socket)
 		if status != 3 || strings.Count(stdout, "\n") != 1 || strings.Count(stderr, "the kubelet did not report") != 1 || !strings.HasSuffix(stderr, "rdma-spec: cannot look at 2 containers\n") {
 			t.Errorf("%s: exit status %d\n%s%s", args, status, stdout, stderr)
 		}
@@ -125,20 +126,20 @@ func TestAdviceOnIPCLock(t *testing.T) {
 	}{
 		"created without the plugin":                  {"containerd", usual, "no CAP_IPC_LOCK: recreate the pod to get it"},
 		"CRI-O":                                       {"cri-o", usual, "no CAP_IPC_LOCK: with cri-o a container has it from its pod or from the runtime's configuration"},
-		"the entrypoint changes the user":             {"containerd", append(slices.Clone(usual), spec.CapIPCLock), "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user"},
-		"CRI-O, and the entrypoint changes the user":  {"cri-o", append(slices.Clone(usual), spec.CapIPCLock), "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user"},
+		"the entrypoint changes the user":             {"containerd", append(slices.Clone(usual), spec.CapIPCLock), "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the container got it after its start: then recreate the pod"},
+		"CRI-O, and the entrypoint changes the user":  {"cri-o", append(slices.Clone(usual), spec.CapIPCLock), "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the container got it after its start: then recreate the pod"},
 		"its author dropped all capabilities":         {"containerd", nil, ""},
-		"its author dropped all but what is IPC_LOCK": {"containerd", []string{spec.CapIPCLock}, "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user"},
+		"its author dropped all but what is IPC_LOCK": {"containerd", []string{spec.CapIPCLock}, "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the container got it after its start: then recreate the pod"},
 	} {
-		s := nodeOptions{root: root}.surveyor(p, limits.New(root))
-		c := cri.Container{
+		s := snapshot(t, node.Options{Root: root}).Surveyor(p)
+		c := node.Listed{
 			Container: policy.Container{Namespace: "ml", Pod: "a", Name: "main", Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}}},
-			Runtime:   &cri.Runtime{Name: test.runtime}, ID: containerID(1), PID: 1, Spec: cri.Spec{Bounding: test.bounding},
+			Runtime:   node.ServingRuntime{Name: test.runtime}, ID: containerID(1), PID: 1, Spec: cri.Spec{Bounding: test.bounding},
 		}
-		r, isRDMA := s.look(c)
-		all := []runningContainer{r}
-		s.judge(t.Context(), all)
-		if !isRDMA || strings.Join(all[0].Notes, "; ") != test.want || all[0].State != stateOK {
+		r, isRDMA := s.Look(c)
+		all := []node.Container{r}
+		s.Judge(t.Context(), all)
+		if !isRDMA || strings.Join(all[0].Notes, "; ") != test.want || all[0].State != node.StateOK {
 			t.Errorf("%s: %s, %q, want %q", name, all[0].State, all[0].Notes, test.want)
 		}
 	}

@@ -15,24 +15,26 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/test/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/status"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
 // containerID returns the ID of the container that has a number.
 func containerID(n int) string { return fmt.Sprintf("%064x", n) }
 
-// holder is a container with the verbs device of the V100 node's HCA that has a number, and with a process of that number.
+// holder is a container with the verbs device of the V100 node's HCA that has a number, and with a process of that
+// number.
 func holder(n, hca int, pod string, rlimits ...specs.POSIXRlimit) critest.Container {
 	c := other(n, pod)
 	c.Spec.Process.Rlimits = rlimits
@@ -126,7 +128,7 @@ rules:
 - {name: small, match: {namespaces: [small]}, memlock: 16Gi}
 `
 
-func config(t *testing.T, text string) string {
+func configFile(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -135,8 +137,8 @@ func config(t *testing.T, text string) string {
 	return file
 }
 
-// command runs the program and gives what it wrote and its exit status.
-func command(t *testing.T, args ...string) (stdout, stderr string, status int) {
+// runCommand runs the program and gives what it wrote and its exit status.
+func runCommand(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, notes bytes.Buffer
 	status = run(args, strings.NewReader(""), &out, &notes)
@@ -147,9 +149,9 @@ func TestStatus(t *testing.T) {
 	files, containers := mixedNode()
 	root := files.Root(t)
 	runtime := critest.Serve(t, critest.Options{}, containers...)
-	file := config(t, mixedConfig)
+	file := configFile(t, mixedConfig)
 	for format, name := range map[string]string{"table": "status/mixed.txt", "json": "status/mixed.json"} {
-		stdout, stderr, status := command(t, "status", "-o", format, "--config", file, "--root", root, "--runtime-endpoint", runtime.Socket)
+		stdout, stderr, status := runCommand(t, "status", "-o", format, "--config", file, "--root", root, "--runtime-endpoint", runtime.Socket)
 		if status != 1 {
 			t.Errorf("%s: exit status %d, want 1: some are below", format, status)
 		}
@@ -163,8 +165,8 @@ func TestStatusWhereAllIsWell(t *testing.T) {
 	addProcess(files, 1, "unlimited unlimited", ipcLocked)
 	root := files.Root(t)
 	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, holder(1, 0, "train-0"))
-	file := config(t, "{}")
-	stdout, stderr, status := command(t, "status", "--config", file, "--root", root, "--runtime-endpoint", runtime.Socket)
+	file := configFile(t, "{}")
+	stdout, stderr, status := runCommand(t, "status", "--config", file, "--root", root, "--runtime-endpoint", runtime.Socket)
 	sources := "rdma-spec: policy: " + file + "\nrdma-spec: runtime: cri-o 1.36.0 at " + runtime.Socket + "\n"
 	want := "POD         CONTAINER  SIGNAL  MEMLOCK    IPC_LOCK  HCAS    STATE  WHY\n" +
 		"ml/train-0  main       device  unlimited  yes       mlx5_0  ok     -\n"
@@ -172,11 +174,11 @@ func TestStatusWhereAllIsWell(t *testing.T) {
 		t.Errorf("exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
 	none := critest.Serve(t, critest.Options{}, other(1, "unrelated"))
-	stdout, stderr, status = command(t, "status", "--config", config(t, "{}"), "--root", root, "--runtime-endpoint", none.Socket)
+	stdout, stderr, status = runCommand(t, "status", "--config", configFile(t, "{}"), "--root", root, "--runtime-endpoint", none.Socket)
 	if status != 0 || strings.Count(stdout, "\n") != 1 || !strings.HasSuffix(stderr, "\nrdma-spec: no RDMA container runs here\n") {
 		t.Errorf("none: exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
-	stdout, _, _ = command(t, "status", "-o", "json", "--config", config(t, "{}"), "--root", root, "--runtime-endpoint", none.Socket)
+	stdout, _, _ = runCommand(t, "status", "-o", "json", "--config", configFile(t, "{}"), "--root", root, "--runtime-endpoint", none.Socket)
 	if !strings.Contains(stdout, `"containers": []`) {
 		t.Errorf("none: %s", stdout)
 	}
@@ -188,16 +190,16 @@ func TestStatusErrors(t *testing.T) {
 		status int
 		words  string
 	}{
-		"no runtime":        {[]string{"--config", config(t, "{}"), "--root", t.TempDir()}, 3, "name it with --runtime-endpoint"},
+		"no runtime":        {[]string{"--config", configFile(t, "{}"), "--root", t.TempDir()}, 3, "name it with --runtime-endpoint"},
 		"no policy":         {[]string{"--root", t.TempDir()}, 3, "no such file or directory: start nri-rdma, or name a configuration with --config"},
-		"runtime not there": {[]string{"--config", config(t, "{}"), "--runtime-endpoint", "/nonexistent.sock"}, 3, "cannot connect to the runtime at /nonexistent.sock: no such file or directory"},
-		"bad configuration": {[]string{"--config", config(t, "memlok: 1")}, 3, `unknown field "memlok"`},
+		"runtime not there": {[]string{"--config", configFile(t, "{}"), "--runtime-endpoint", "/nonexistent.sock"}, 3, "cannot connect to the runtime at /nonexistent.sock: no such file or directory"},
+		"bad configuration": {[]string{"--config", configFile(t, "memlok: 1")}, 3, `unknown field "memlok"`},
 		"no configuration":  {[]string{"--config", "/nonexistent.yaml"}, 3, "cannot read the configuration"},
 		"unknown format":    {[]string{"-o", "xml"}, 2, "must be one of table, json, yaml"},
 		"argument":          {[]string{"train-0"}, 2, "write NAMESPACE/POD"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			stdout, stderr, status := command(t, append([]string{"status"}, test.args...)...)
+			stdout, stderr, status := runCommand(t, append([]string{"status"}, test.args...)...)
 			if status != test.status || stdout != "" || !strings.Contains(stderr, test.words) || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("exit status %d, stdout %q, stderr %q; want %d and %q in one line", status, stdout, stderr, test.status, test.words)
 			}
@@ -205,16 +207,16 @@ func TestStatusErrors(t *testing.T) {
 	}
 	files, containers := mixedNode()
 	runtime := critest.Serve(t, critest.Options{}, containers...)
-	o := nodeOptions{config: config(t, mixedConfig), root: files.Root(t), endpoint: runtime.Socket}
+	o := node.Options{Config: configFile(t, mixedConfig), Root: files.Root(t), Endpoint: runtime.Socket, Processes: limits.On(&limitstest.Kernel{})}
 	for _, format := range []string{"table", "json"} {
-		if err := showStatus(t.Context(), &full{}, &bytes.Buffer{}, o, limits.On(&limitstest.Kernel{}), format); !errors.Is(err, errFull) {
+		if err := status.Show(&Full{}, &bytes.Buffer{}, o, format); !errors.Is(err, ErrFull) {
 			t.Errorf("%s on a full disk: %v", format, err)
 		}
 	}
 }
 
-// status and repair need less than a second for 500 containers: in CPU time, since the machine has others to serve. On a machine so slow
-// that a node without containers takes 40 ms and more, they may take 25 times that.
+// status and repair need less than a second for 500 containers: in CPU time, since the machine has others to serve. On
+// a machine so slow that a node without containers takes 40 ms and more, they may take 25 times that.
 func TestFiveHundredContainers(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector takes its own time")
@@ -230,7 +232,7 @@ func TestFiveHundredContainers(t *testing.T) {
 		}
 		containers = append(containers, c)
 	}
-	root, policy := files.Root(t), config(t, "{}")
+	root, policy := files.Root(t), configFile(t, "{}")
 	busy, idle := critest.Serve(t, critest.Options{}, containers...), critest.Serve(t, critest.Options{})
 	const tries = 3 // the machine may be busy with other tests
 	status, repair, alone := time.Hour, time.Hour, time.Hour
@@ -275,12 +277,22 @@ func TestStatusKnowsTheNodesMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := nodeOptions{root: hcatest.V100(t)}.surveyor(p, limits.On(&limitstest.Kernel{}))
-	r, ok := s.look(cri.Container{Container: policy.Container{
+	s := snapshot(t, node.Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).Surveyor(p)
+	r, ok := s.Look(node.Listed{Container: policy.Container{
 		Namespace: "ml", Pod: "train-0", Name: "main", MemoryLimit: 1 << 50,
 		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}},
 	}})
 	if want := spec.Limit(policy.LiveMemory()); !ok || r.Wanted.Memlock != want {
 		t.Errorf("an RDMA container: %t, which gets %s, want %s", ok, r.Wanted.Memlock, want)
 	}
+}
+
+func snapshot(t *testing.T, o node.Options) *node.Snapshot {
+	t.Helper()
+	s, err := node.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
 }

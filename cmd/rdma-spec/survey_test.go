@@ -12,17 +12,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// A survey decides about a container of the host's network as the plugin does: where HCAs belong to one network namespace, only such a
-// container can open them.
+// A survey decides about a container of the host's network as the plugin does: where HCAs belong to one network
+// namespace, only such a container can open them.
 func TestSurveyKnowsTheNetwork(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	files["sys/module/ib_core/parameters/netns_mode"] = "N\n"
@@ -39,12 +39,12 @@ func TestSurveyKnowsTheNetwork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := nodeOptions{root: root}
-	s := o.surveyor(p, limits.On(&limitstest.Kernel{}))
+	s := snapshot(t, node.Options{Root: root, Processes: limits.On(&limitstest.Kernel{})}).Surveyor(p)
 	asking := policy.Container{Namespace: "ml", Pod: "asks", Name: "main", Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
 	for pid, injected := range map[int]bool{20: true, 30: false} {
-		r, _ := s.look(cri.Container{Container: asking, PID: pid})
-		if (r.State == stateRefused) == injected || injected && len(r.Wanted.Devices) == 0 {
+		asking.HostNetwork = injected // Listing reads it
+		r, _ := s.Look(node.Listed{Container: asking, PID: pid})
+		if (r.State == node.StateRefused) == injected || injected && len(r.Wanted.Devices) == 0 {
 			t.Errorf("process %d: %s, %q: injected should be %t", pid, r.State, r.Problems, injected)
 		}
 	}
@@ -59,11 +59,12 @@ func TestSurveyReadsNoHCA(t *testing.T) {
 		t.Fatal(err)
 	}
 	read := 0
-	o := nodeOptions{root: root, scan: func() (*hca.Node, error) { read++; return nil, errors.New("mlx5_0 does not answer") }}
-	s := o.surveyor(p, limits.On(&limitstest.Kernel{}))
-	looked := make(chan runningContainer, 1)
-	look := func(c policy.Container) runningContainer {
-		go func() { r, _ := s.look(cri.Container{Container: c}); looked <- r }()
+	all := snapshot(t, node.Options{Root: root, Processes: limits.On(&limitstest.Kernel{})})
+	all.HCAs = func() (*hca.Node, error) { read++; return nil, errors.New("mlx5_0 does not answer") }
+	s := all.Surveyor(p)
+	looked := make(chan node.Container, 1)
+	look := func(c policy.Container) node.Container {
+		go func() { r, _ := s.Look(node.Listed{Container: c}); looked <- r }()
 		return await.Receive(t, 5*time.Second, "looked at "+c.Pod, looked)
 	}
 	holds := look(policy.Container{
@@ -74,7 +75,7 @@ func TestSurveyReadsNoHCA(t *testing.T) {
 		t.Errorf("it has the HCAs %q, which were read %d times", holds.HCAs, read)
 	}
 	asks := look(policy.Container{Namespace: "listed", Pod: "asks", Name: "main", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
-	if asks.State != stateRefused || !strings.Contains(asks.Problems[0], "mlx5_0 does not answer") || read != 1 {
+	if asks.State != node.StateRefused || !strings.Contains(asks.Problems[0], "mlx5_0 does not answer") || read != 1 {
 		t.Errorf("%s: %q, and the HCAs were read %d times", asks.State, asks.Problems, read)
 	}
 }

@@ -51,8 +51,8 @@ func fromKubernetes(annotations map[string]string) bool {
 	return false
 }
 
-// annotatedSandbox reports whether annotations are those of a runtime that isolates by a kernel of its own: Kata, gVisor, and crun with
-// libkrun.
+// annotatedSandbox reports whether annotations are those of a runtime that isolates by a kernel of its own: Kata,
+// gVisor, and crun with libkrun.
 func annotatedSandbox(annotations map[string]string) bool {
 	for key, value := range annotations {
 		if strings.HasPrefix(key, "io.katacontainers.") || strings.HasPrefix(key, "dev.gvisor.") || key == "run.oci.handler" && value == "krun" {
@@ -72,43 +72,4 @@ func isSandbox(command []byte) bool {
 	program, _, _ := bytes.Cut(command, []byte{0})
 	name := path.Base(string(program))
 	return slices.ContainsFunc(sandboxes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
-}
-
-// inCgroup reports whether a process is in the container's cgroup, from the text of its /proc/PID/cgroup. Of cgroup v1 one controller
-// suffices. The path is relative to this process's cgroup namespace, so that of the spec may have others above it; crun with systemd
-// adds one below.
-func (b bundle) inCgroup(text []byte, id string) bool {
-	wanted := cgroups(b.Linux.CgroupsPath, id)
-	for line := range bytes.Lines(text) {
-		fields := bytes.SplitN(bytes.TrimSuffix(line, []byte("\n")), []byte(":"), 3)
-		if len(fields) != 3 {
-			continue
-		}
-		at := path.Clean("/" + string(fields[2]))
-		for _, want := range wanted {
-			if strings.HasSuffix(at, want) || strings.HasSuffix(path.Dir(at), want) && path.Base(at) == "container" {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// cgroups returns what the path of a container's cgroup may end with, each with a slash in front. cgroupsPath is as config.json has it: a
-// path, or SLICE:PREFIX:NAME for systemd, which a runtime without systemd takes for a path. Without one, runtimes use the container's ID.
-func cgroups(cgroupsPath, id string) []string {
-	scope := func(prefix, name string) string { return "/" + prefix + "-" + name + ".scope" }
-	parts := strings.Split(cgroupsPath, ":")
-	switch {
-	case strings.Trim(cgroupsPath, "/.") != "" && len(parts) != 3:
-		return []string{path.Clean("/" + cgroupsPath)}
-	case len(parts) == 3 && parts[2] != "" && !strings.Contains(parts[2], "/"):
-		if strings.HasSuffix(parts[2], ".slice") {
-			return []string{"/" + parts[2], "/" + cgroupsPath}
-		}
-		return []string{scope(parts[1], parts[2]), "/" + parts[2] + ".scope", "/" + cgroupsPath}
-	case cgroupsPath == "" && id != "" && !strings.Contains(id, "/"):
-		return []string{"/" + id, scope("runc", id), scope("crun", id)}
-	}
-	return nil
 }

@@ -1,13 +1,13 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hook is what an OCI runtime runs between a container's creation and its start: it raises RLIMIT_MEMLOCK of the container's first
-// process. A CDI file names it as a createRuntime hook, since CDI has no rlimits.
+// Package hook is what an OCI runtime runs between a container's creation and its start: it raises RLIMIT_MEMLOCK of
+// the container's first process. A CDI file names it as a createRuntime hook, since CDI has no rlimits.
 //
-// Every container with a CDI device pays for its start, so this package imports little. It knows nothing of HCAs and of policy: where
-// somebody else decides about a container's memlock, it leaves the container alone. That is the spec's author where the bundle's
-// config.json names RLIMIT_MEMLOCK, and under Kubernetes the plugin, unless an administrator says that the node has none. It also
-// leaves sandboxed runtimes alone, whose process is a virtual machine's monitor.
+// Every container with a CDI device pays for its start, so this package imports little. It knows nothing of HCAs and of
+// policy: where somebody else decides about a container's memlock, it leaves the container alone. That is the spec's
+// author where the bundle's config.json names RLIMIT_MEMLOCK, and under Kubernetes the plugin, unless an administrator
+// says that the node has none. It also leaves sandboxed runtimes alone, whose process is a virtual machine's monitor.
 package hook
 
 import (
@@ -80,7 +80,7 @@ func (o Options) raise(in io.Reader, processes *limits.Processes) error {
 	b, err := readBundle(s.Bundle)
 	kubernetes := fromKubernetes(b.Annotations) || fromKubernetes(s.Annotations) || strings.Contains(b.Linux.CgroupsPath, "kubepods")
 	if err == nil && !b.decided() && (!kubernetes || o.raisesKubernetes()) {
-		err = s.raise(b, processes, want)
+		err = s.raise(processes, want)
 	}
 	if err != nil {
 		return fmt.Errorf("container %s: %w", strconv.Quote(s.ID[:min(len(s.ID), idMost)]), err)
@@ -91,7 +91,8 @@ func (o Options) raise(in io.Reader, processes *limits.Processes) error {
 // inForce is the policy that a registered plugin writes.
 const inForce = "/run/rdma-spec/policy.yaml"
 
-// raisesKubernetes reports whether nobody else decides about containers of Kubernetes. By default the plugin does, whether it runs or not.
+// raisesKubernetes reports whether nobody else decides about containers of Kubernetes. By default the plugin does,
+// whether it runs or not.
 func (o Options) raisesKubernetes() bool {
 	_, err := os.Lstat(o.inForce)
 	return o.kubernetes && errors.Is(err, fs.ErrNotExist)
@@ -154,21 +155,15 @@ func readBundle(folder string) (b bundle, err error) {
 	return b, nil
 }
 
-// raise raises the container's process, which must be in the container's cgroup.
-func (s state) raise(b bundle, processes *limits.Processes, want spec.Limit) error {
-	stranger, sandboxed := false, false
+// raise raises the container's process. The runtime, whose child it is, waits for the hook, so that the PID stays its
+// own.
+func (s state) raise(processes *limits.Processes, want spec.Limit) error {
 	_, err := processes.RaiseOne(s.PID, want, func(read func(name string) ([]byte, error)) bool {
-		// An error leaves the text empty: it is in no cgroup.
-		cgroup, _ := read("cgroup")
-		command, _ := read("cmdline")
-		stranger, sandboxed = !b.inCgroup(cgroup, s.ID), isSandbox(command)
-		return !stranger && !sandboxed
+		command, err := read("cmdline")
+		return err == nil && !isSandbox(command)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("memlock is not raised: %w", err)
-	case stranger && !sandboxed:
-		return fmt.Errorf("memlock is not raised: process %d is not in the container's cgroup %q", s.PID, b.Linux.CgroupsPath)
 	}
 	return nil
 }

@@ -59,7 +59,8 @@ func configOf(id, fields string) string {
 	return fmt.Sprintf(`{"ociVersion":"1.2.0","process":{"args":["sh"]},"linux":{"cgroupsPath":%q}%s}`, parent+id, fields)
 }
 
-// call runs the hook in a kernel, and returns its exit status and its lines in the journal. It has the time that a busy machine needs.
+// call runs the hook in a kernel, and returns its exit status and its lines in the journal. It has the time that a busy
+// machine needs.
 func call(k limits.Kernel, stdin io.Reader, args ...string) (status int, journal []string) {
 	return callInTime(k, stdin, append([]string{"--within", "1m"}, args...)...)
 }
@@ -205,8 +206,6 @@ func TestErrors(t *testing.T) {
 		"a broken config":   {stateOf("web", pid, newBundle(t, "{")), "is not an OCI spec"},
 		"a huge config":     {stateOf("web", pid, newBundle(t, strings.Repeat(" ", configMost+1))), "is longer than"},
 		"a process gone":    {stateOf("web", 77, good), `container "web": memlock is not raised: the process has ended`},
-		"another process":   {stateOf("web", pid+1, good), `container "web": memlock is not raised: process 1001 is not in the container's cgroup`},
-		"no cgroup":         {stateOf("web", pid, newBundle(t, `{"linux":{"cgroupsPath":"/"}}`)), "is not in the container's cgroup"},
 		"a hostile name":    {stateOf("a\nb\x1b"+strings.Repeat("c", 1000), 77, good), `container "a\nb\x1b` + strings.Repeat("c", 60) + `": memlock`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -234,30 +233,6 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// The process ends at each moment, and its ID becomes that of another container's process: that one has in the end what it had.
-func TestProcessIDIsUsedAgain(t *testing.T) {
-	state := stateOf("web", pid, newBundle(t, configOf(ours, "")))
-	for at := 0; ; at++ {
-		k := limitstest.NewKernel(map[string][]spec.Limit{ours: {low}})
-		stranger := limitstest.NewProcess(theirs, 64<<10)
-		k.Happens = func(asked int) {
-			if asked == at {
-				k.Table[pid] = stranger
-			}
-		}
-		_, _ = call(k, strings.NewReader(state))
-		if stranger.Limit != stranger.Began {
-			t.Errorf("at question %d: another container's process has %v, and had %v", at, stranger.Limit, stranger.Began)
-		}
-		if k.Asked() <= at {
-			if at < 5 {
-				t.Errorf("the hook asks %d questions: this tests nothing", at)
-			}
-			return
-		}
-	}
-}
-
 // A runtime that never closes the hook's standard input waits 200 ms.
 func TestWithin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -273,7 +248,7 @@ func TestWithin(t *testing.T) {
 	})
 }
 
-// FuzzState gives the hook whatever a runtime might: it ends, and raises nobody but the container's process.
+// FuzzState gives the hook whatever a runtime might: it ends, and raises nobody but the process that the state names.
 func FuzzState(f *testing.F) {
 	bundle := newBundle(f, configOf(ours, ""))
 	for _, seed := range []string{"", "{}", stateOf("web", pid, "BUNDLE"), stateOf("web", pid+1, "BUNDLE"), `{"pid":1000,"bundle":"BUNDLE","annotations":{"io.kubernetes.cri.a":""}}`} {
@@ -284,8 +259,9 @@ func FuzzState(f *testing.F) {
 		text = bytes.ReplaceAll(text, []byte("BUNDLE"), []byte(bundle))
 		status, _ := call(k, bytes.NewReader(text))
 		var s state
-		meant := json.Unmarshal(text, &s) == nil && s.PID == pid
-		if status != 0 || k.Soft(theirs)[0] != low || !meant && k.Soft(ours)[0] != low {
+		unread := json.Unmarshal(text, &s) != nil
+		raised := func(id string, pid int) bool { return k.Soft(id)[0] != low && (unread || s.PID != pid) }
+		if status != 0 || raised(ours, pid) || raised(theirs, pid+1) {
 			t.Errorf("exit status %d, memlock %s and %s", status, k.Soft(ours)[0], k.Soft(theirs)[0])
 		}
 	})

@@ -15,11 +15,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 )
 
-// Program is the program that is the hook and nothing else, and its name in the journal.
+// Program is the program's name, also in the journal.
 const Program = "rdma-hook"
 
-// Main runs the hook memlock with its flags and returns the exit status. A status other than 0 keeps the container from starting, so only
-// --required makes an error one. A runtime discards what a hook writes where its status is 0: an error is a line in the journal as well.
+// Main runs the hook memlock with its flags and returns the exit status. A status other than 0 keeps the container from
+// starting, so only --required makes an error one. A runtime discards what a hook writes where its status is 0: an
+// error is a line in the journal as well.
 func Main(args []string, stdin io.Reader, stderr io.Writer) int {
 	return run(args, stdin, stderr, inForce, limits.New("/"), journal.New(Program).Error)
 }

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package atomicfile replaces an administrator's file. At every moment, also in a power cut, the file is either the old one or the
-// new one, whole, and nothing that it ever held is lost.
+// Package atomicfile replaces an administrator's file. At every moment, also in a power cut, the file is either the old
+// one or the new one, whole, and nothing that it ever held is lost.
 package atomicfile
 
 import (
@@ -24,13 +24,14 @@ import (
 // backupSuffix is what the name of the first backup ends with. Later ones have a number behind it: .rdma-spec.bak.2.
 const backupSuffix = ".rdma-spec.bak"
 
-// Replace writes a file's new content. It follows a link to the file that the link names. A new file gets mode 0644. An existing file
-// keeps its mode and owner, and its old content stays as a backup beside it: FILE.rdma-spec.bak. No backup is ever overwritten.
-// A file that already has the content is left alone.
+// Replace writes a file's new content. It follows a link to the file that the link names. A new file gets mode 0644. An
+// existing file keeps its mode and owner, and its old content stays as a backup beside it: FILE.rdma-spec.bak. No
+// backup is ever overwritten. A file that already has the content is left alone.
 //
-// A daemon may read every file of a drop-in folder, whatever the name (CRI-O does, below crio.conf.d), so nothing but the file itself
-// is ever in a folder whose name ends with ".d": the backup and the unfinished new file are in the folder above, which has to be on
-// the same file system.
+// A daemon may read every file of a folder, whatever the name: CRI-O does, below crio.conf.d, and containerd does not
+// start where it finds a program in /opt/nri/plugins whose name has no index. So nothing but the file itself is ever in
+// such a folder: the backup and the unfinished new file are in the folder above, which has to be on the same file
+// system.
 //
 // Replace returns the path of the backup that has the old content, "" where there was none or nothing changed.
 // After an error all files are as they were, unless only the last sync of the folder failed.
@@ -51,7 +52,7 @@ func Replace(file string, content []byte) (backup string, err error) {
 			return "", nil
 		}
 	}
-	folder, name := outsideDropIns(target)
+	folder, name := besides(file, target)
 	pending, err := prepare(target, folder, content, info, 0o644)
 	if err != nil {
 		return fail(err)
@@ -73,27 +74,56 @@ func Replace(file string, content []byte) (backup string, err error) {
 	return backup, nil
 }
 
-// Write writes a file's new content as Replace does, but keeps no backup: it is for a caller that has kept the old content. A new file
-// gets the mode. The parent folder has to exist.
+// Write writes a file's new content as Replace does, but keeps no backup: it is for a caller that has kept the old
+// content. A new file gets the mode. The parent folder has to exist.
 func Write(file string, content []byte, mode fs.FileMode) error {
-	err := write(file, content, mode)
+	return write(file, content, mode, func(string) error { return nil })
+}
+
+// ErrChanged is the error where a file no longer has the content that a change starts from.
+var ErrChanged = errors.New("it changed meanwhile: run the command again")
+
+// Change writes a file's new content as Write does, but only where the file still has the old content, or where there
+// is still none and old is nil. It looks at the last moment, when only the name has to change.
+func Change(file string, old, content []byte, mode fs.FileMode) error {
+	return write(file, content, mode, func(target string) error {
+		now, err := os.ReadFile(target)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && old == nil:
+			return nil
+		case errors.Is(err, fs.ErrNotExist) || err == nil && (old == nil || !bytes.Equal(now, old)):
+			return ErrChanged
+		}
+		return err
+	})
+}
+
+func write(file string, content []byte, mode fs.FileMode, ready func(target string) error) error {
+	err := replace(file, content, mode, ready)
 	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", file, oserror.Reason(err))
 	}
 	return nil
 }
 
-func write(file string, content []byte, mode fs.FileMode) error {
+// replace replaces a file once the new content is on the disk and the target is ready.
+func replace(file string, content []byte, mode fs.FileMode, ready func(target string) error) error {
 	target, info, err := resolve(file)
 	if err != nil {
 		return err
 	}
-	folder, _ := outsideDropIns(target)
+	folder, _ := besides(file, target)
 	pending, err := prepare(target, folder, content, info, mode)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = pending.Cleanup() }() // after a success there is nothing left to clean
+	if err := pending.Sync(); err != nil {
+		return err
+	}
+	if err := ready(target); err != nil {
+		return err
+	}
 	if err := pending.CloseAtomicallyReplace(); err != nil {
 		return err
 	}
@@ -123,18 +153,25 @@ func resolve(file string) (target string, info fs.FileInfo, err error) {
 	return target, info, err
 }
 
-// outsideDropIns returns the folder where files may be that belong to target, which is target's own unless that is a drop-in folder,
-// and the name that stands for target there: "/etc/crio" and "crio.conf.d-90-rdma.conf" for /etc/crio/crio.conf.d/90-rdma.conf.
-func outsideDropIns(target string) (folder, name string) {
+// besides returns the folder where files may be that belong to target, which is target's own unless a daemon reads that
+// whole, and the name that stands for target there: "/etc/crio" and "crio.conf.d-90-rdma.conf" for
+// /etc/crio/crio.conf.d/90-rdma.conf. The daemon may know target's folder by a link, which file has then.
+func besides(file, target string) (folder, name string) {
 	folder, name = filepath.Dir(target), filepath.Base(target)
-	for strings.HasSuffix(folder, ".d") {
+	known, _ := filepath.Abs(filepath.Dir(file)) // without a working folder there is no target either
+	for linked := isReadWhole(known); linked || isReadWhole(folder); linked = false {
 		folder, name = filepath.Dir(folder), filepath.Base(folder)+"-"+name
 	}
 	return folder, name
 }
 
-// prepare writes the new content to a file in a folder, with the mode and owner of the file that info describes, or with the mode where
-// there is none.
+// isReadWhole reports whether a daemon may read every file of a folder: it is a drop-in folder, or has NRI's plugins.
+func isReadWhole(folder string) bool {
+	return strings.HasSuffix(folder, ".d") || strings.HasSuffix(folder, "/opt/nri/plugins")
+}
+
+// prepare writes the new content to a file in a folder, with the mode and owner of the file that info describes, or
+// with the mode where there is none.
 func prepare(target, folder string, content []byte, info fs.FileInfo, mode fs.FileMode) (*renameio.PendingFile, error) {
 	if info != nil {
 		mode = info.Mode().Perm()
@@ -161,7 +198,8 @@ func prepare(target, folder string, content []byte, info fs.FileInfo, mode fs.Fi
 	return pending, nil
 }
 
-// copyAttributes copies to the new file the extended attributes of the old one: SELinux' label, and access control lists.
+// copyAttributes copies to the new file the extended attributes of the old one: SELinux' label, and access control
+// lists.
 func copyAttributes(target string, pending *renameio.PendingFile) error {
 	names := make([]byte, 64<<10) // the kernel's own limit, as for a value
 	n, err := unix.Listxattr(target, names)
@@ -188,9 +226,9 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 	return nil
 }
 
-// keep returns the file at target, which has the old content, a second name, so that it is still there when another file takes its place:
-// backup, or, where an earlier backup has that name, backup.2 and so on. An earlier backup with the same content will do.
-// Where the file is not replaced after all, undo takes the second name away.
+// keep returns the file at target, which has the old content, a second name, so that it is still there when another
+// file takes its place: backup, or, where an earlier backup has that name, backup.2 and so on. An earlier backup with
+// the same content will do. Where the file is not replaced after all, undo takes the second name away.
 func keep(target, backup string, old []byte) (path string, undo func(), err error) {
 	path = backup
 	for n := 2; ; n++ {

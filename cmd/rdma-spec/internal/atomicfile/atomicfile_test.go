@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // reachable makes a folder that other users can reach: t.TempDir's is in one that they cannot pass.
@@ -242,7 +242,7 @@ func TestReplaceRefuses(t *testing.T) {
 	check(t, dir, map[string]string{"file": "old"})
 }
 
-// `--output /dev/stdout` must not put a file in the place of that link, whatever it leads to.
+// `--to /dev/stdout` must not put a file in the place of that link, whatever it leads to.
 func TestReplaceLeavesDeviceLinksAlone(t *testing.T) {
 	read, written, err := os.Pipe()
 	if err != nil {

@@ -4,6 +4,7 @@
 package atomicfile
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,100 +13,140 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// dropIns makes crio/crio.conf.d, and gives the path of both folders.
-func dropIns(t *testing.T) (above, folder string) {
+// madeFolder makes a folder that a daemon reads whole, and returns its path and that of the folder above.
+func madeFolder(t *testing.T, kind string) (above, folder string) {
 	t.Helper()
-	above = filepath.Join(reachable(t), "crio")
-	folder = filepath.Join(above, "crio.conf.d")
+	folder = filepath.Join(reachable(t), kind)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	return above, folder
+	return filepath.Dir(folder), folder
 }
 
-// However a drop-in is named, no file but itself comes into its folder: the daemon would read it.
-func TestReplaceInADropInFolder(t *testing.T) {
-	for name, write := range map[string]func(t *testing.T, folder string) (path string){
-		"by its path": func(_ *testing.T, folder string) string { return filepath.Join(folder, "90.conf") },
-		"by its name": func(t *testing.T, folder string) string {
-			t.Chdir(folder)
-			return "90.conf"
-		},
-		"by a link to its folder": func(t *testing.T, folder string) string {
-			link := filepath.Join(t.TempDir(), "folder")
-			if err := os.Symlink(folder, link); err != nil {
-				t.Fatal(err)
-			}
-			return filepath.Join(link, "90.conf")
-		},
-		"by a link's parent": func(t *testing.T, folder string) string {
-			if err := os.Mkdir(filepath.Join(folder, "below"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			link := filepath.Join(t.TempDir(), "below")
-			if err := os.Symlink(filepath.Join(folder, "below"), link); err != nil {
-				t.Fatal(err)
-			}
-			t.Chdir(filepath.Dir(link))
-			return "below/../90.conf"
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			above, folder := dropIns(t)
-			file := write(t, folder)
-			watcher, err := fsnotify.NewBufferedWatcher(100)
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = watcher.Close() })
-			if err := watcher.Add(folder); err != nil {
-				t.Fatal(err)
-			}
-			for i, content := range []string{"original", "second", "third"} {
-				backup, err := Replace(file, []byte(content))
-				if err != nil {
+// readWholeFolders are folders of which a daemon reads every file, whatever its name: CRI-O takes a backup for a
+// drop-in, and containerd does not start where a plugin's name has no index.
+var readWholeFolders = []string{"crio/crio.conf.d", "containerd/conf.d", "opt/nri/plugins"}
+
+// However a file of such a folder is named, and however it is written, no file but itself comes into its folder at any
+// time: so no kill can leave one there.
+func TestFolderThatADaemonReadsWhole(t *testing.T) {
+	for _, kind := range readWholeFolders {
+		for how, path := range map[string]func(t *testing.T, folder string) string{
+			"by its path": func(_ *testing.T, folder string) string { return filepath.Join(folder, "90.conf") },
+			"by its name": func(t *testing.T, folder string) string {
+				t.Chdir(folder)
+				return "90.conf"
+			},
+			"by a link to its folder": func(t *testing.T, folder string) string {
+				link := filepath.Join(t.TempDir(), "folder")
+				if err := os.Symlink(folder, link); err != nil {
 					t.Fatal(err)
 				}
-				want := []string{"", above + "/crio.conf.d-90.conf.rdma-spec.bak", above + "/crio.conf.d-90.conf.rdma-spec.bak.2"}[i]
-				if backup != want {
-					t.Errorf("the backup is %q, want %q", backup, want)
+				return filepath.Join(link, "90.conf")
+			},
+			"by a link's parent": func(t *testing.T, folder string) string {
+				if err := os.Mkdir(filepath.Join(folder, "below"), 0o755); err != nil {
+					t.Fatal(err)
 				}
-			}
-			check(t, folder, map[string]string{"90.conf": "third"})
-			check(t, above, map[string]string{"crio.conf.d-90.conf.rdma-spec.bak": "original", "crio.conf.d-90.conf.rdma-spec.bak.2": "second"})
+				link := filepath.Join(t.TempDir(), "below")
+				if err := os.Symlink(filepath.Join(folder, "below"), link); err != nil {
+					t.Fatal(err)
+				}
+				t.Chdir(filepath.Dir(link))
+				return "below/../90.conf"
+			},
+		} {
+			t.Run(kind+" "+how, func(t *testing.T) {
+				above, folder := madeFolder(t, kind)
+				file, names := path(t, folder), namesSeen(t, folder)
+				beside := above + "/" + filepath.Base(folder) + "-90.conf.rdma-spec.bak"
+				for i, content := range []string{"original", "second", "third"} {
+					backup, err := Replace(file, []byte(content))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if want := []string{"", beside, beside + ".2"}[i]; backup != want {
+						t.Errorf("the backup is %q, want %q", backup, want)
+					}
+				}
+				if err := Write(file, []byte("fourth"), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				check(t, folder, map[string]string{"90.conf": "fourth"})
+				check(t, above, map[string]string{filepath.Base(beside): "original", filepath.Base(beside) + ".2": "second"})
+				if diff := cmp.Diff(map[string]bool{"90.conf": true}, names()); diff != "" {
+					t.Errorf("names seen in the folder (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
 
-			// The kernel has queued what happened in the folder, and then this.
-			last := filepath.Join(folder, "last")
-			if err := os.Mkdir(last, 0o755); err != nil {
+// A folder that the daemon knows by a link can have any name of its own.
+func TestLinkThatADaemonReadsWhole(t *testing.T) {
+	for _, kind := range readWholeFolders {
+		t.Run(kind, func(t *testing.T) {
+			root := reachable(t)
+			folder, link := filepath.Join(root, "vendor/files"), filepath.Join(root, kind)
+			if err := errors.Join(os.MkdirAll(folder, 0o755), os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(folder, link)); err != nil {
 				t.Fatal(err)
 			}
-			seen := map[string]bool{}
-			for event := range watcher.Events {
-				if event.Name == last {
-					break
+			names := namesSeen(t, folder)
+			for _, content := range []string{"first", "second"} {
+				if err := Write(filepath.Join(link, "90.conf"), []byte(content), 0o755); err != nil {
+					t.Fatal(err)
 				}
-				seen[filepath.Base(event.Name)] = true
 			}
-			if diff := cmp.Diff(map[string]bool{"90.conf": true}, seen); diff != "" {
+			check(t, folder, map[string]string{"90.conf": "second"})
+			if diff := cmp.Diff(map[string]bool{"90.conf": true}, names()); diff != "" {
 				t.Errorf("names seen in the folder (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// Drop-ins of the same name in two folders have backups of their own.
-func TestOutsideDropIns(t *testing.T) {
+// namesSeen watches a folder. The function that it returns gives the names that it has had since.
+func namesSeen(t *testing.T, folder string) func() map[string]bool {
+	t.Helper()
+	watcher, err := fsnotify.NewBufferedWatcher(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = watcher.Close() })
+	if err := watcher.Add(folder); err != nil {
+		t.Fatal(err)
+	}
+	return func() map[string]bool {
+		last := filepath.Join(folder, "last") // the kernel has queued what happened in the folder, and then this
+		if err := os.Mkdir(last, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		seen := map[string]bool{}
+		for event := range watcher.Events {
+			if event.Name == last {
+				break
+			}
+			seen[filepath.Base(event.Name)] = true
+		}
+		return seen
+	}
+}
+
+// Files of the same name in two folders have backups of their own.
+func TestBesides(t *testing.T) {
 	for target, want := range map[string][2]string{
 		"/etc/containerd/rdma-spec.json":                   {"/etc/containerd", "rdma-spec.json"},
 		"/etc/crio/crio.conf.d/90-rdma-spec.conf":          {"/etc/crio", "crio.conf.d-90-rdma-spec.conf"},
 		"/etc/systemd/system/containerd.service.d/90.conf": {"/etc/systemd/system", "containerd.service.d-90.conf"},
 		"/etc/crio/crio.conf.d/more.d/90.conf":             {"/etc/crio", "crio.conf.d-more.d-90.conf"},
 		"/etc/containerd/conf.d.old/90.toml":               {"/etc/containerd/conf.d.old", "90.toml"},
+		"/opt/nri/plugins/90-rdma":                         {"/opt/nri", "plugins-90-rdma"},
+		"/var/opt/nri/plugins/90-rdma":                     {"/var/opt/nri", "plugins-90-rdma"},
 		"/file.d":                                          {"/", "file.d"},
 		"/x.d/file":                                        {"/", "x.d-file"},
 	} {
-		if folder, name := outsideDropIns(target); folder != want[0] || name != want[1] {
-			t.Errorf("outsideDropIns(%q) = %q, %q; want %q", target, folder, name, want)
+		if folder, name := besides(target, target); folder != want[0] || name != want[1] {
+			t.Errorf("besides(%q) = %q, %q; want %q", target, folder, name, want)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// Limits and users belong to a process: where one of these is set, this program runs as a process of its own that calls Replace in its
-// working folder, and says what came of it.
+// Limits and users belong to a process: where one of these is set, this program runs as a process of its own that calls
+// Replace in its working folder, and says what came of it.
 const (
 	// fullDisk lets no file grow above 4 KiB: as on a full disk, a write gets through in part.
 	fullDisk = "full disk"
@@ -101,7 +101,7 @@ func TestReplaceInAReadOnlyFolder(t *testing.T) {
 
 // What is in the folder above a drop-in folder is gone again when the drop-in cannot be written.
 func TestReplaceInAReadOnlyDropInFolder(t *testing.T) {
-	above, folder := dropIns(t)
+	above, folder := madeFolder(t, "crio/crio.conf.d")
 	file := folder + "/spec.json"
 	if err := os.WriteFile(file, []byte("old"), 0o666); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ package atomicfile
 
 import (
 	"errors"
+	"maps"
 	"os"
 	"testing"
 
@@ -50,5 +51,38 @@ func TestExtendedAttributesAreKept(t *testing.T) {
 		if n, err := unix.Getxattr(file, "user.test", value); err != nil || string(value[:max(n, 0)]) != "value" {
 			t.Errorf("%s: the attribute is %q, %v", name, value[:max(n, 0)], err)
 		}
+	}
+}
+
+// A file is changed only where it is still what the change starts from.
+func TestChange(t *testing.T) {
+	for name, test := range map[string]struct {
+		files   map[string]string
+		old     []byte
+		changed bool
+	}{
+		"a new file":                       {nil, nil, true},
+		"a file":                           {map[string]string{"f": "old"}, []byte("old"), true},
+		"an empty file":                    {map[string]string{"f": ""}, []byte{}, true},
+		"a file that somebody changed":     {map[string]string{"f": "theirs"}, []byte("old"), false},
+		"a file that somebody made":        {map[string]string{"f": "theirs"}, nil, false},
+		"an empty file that somebody made": {map[string]string{"f": ""}, nil, false},
+		"a file that somebody removed":     {nil, []byte("old"), false},
+		"an empty file that is removed":    {nil, []byte{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := folder(t, test.files)
+			err := Change(dir+"/f", test.old, []byte("new"), 0o644)
+			switch {
+			case test.changed && err != nil, !test.changed && (err == nil || err.Error() != "cannot write "+dir+"/f: it changed meanwhile: run the command again"):
+				t.Errorf("Change: %v", err)
+			}
+			want := map[string]string{}
+			maps.Copy(want, test.files)
+			if test.changed {
+				want["f"] = "new"
+			}
+			check(t, dir, want)
+		})
 	}
 }

@@ -3,8 +3,8 @@
 
 // Package collect copies a part of a node's file system, so that programs that read it give the same results elsewhere.
 //
-// What to copy comes as patterns. Links stay links, device nodes and sockets become empty files and rows of the device table, programs
-// become empty files, and secrets are masked. It does not know what the files mean.
+// What to copy comes as patterns. Links stay links, device nodes and sockets become empty files and rows of the device
+// table, programs become empty files, and secrets are masked. It does not know what the files mean.
 package collect
 
 import (
@@ -25,7 +25,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/archive"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -40,9 +40,9 @@ type Copy struct {
 	Missing []string
 }
 
-// Take copies what the patterns match on the node below a root. They are those of path.Match, below the root and without a leading slash.
-// What a pattern does not match is not on the node, which is not an error. A file that takes longer than the patience is missing: a sick HCA
-// blocks who reads its ports.
+// Take copies what the patterns match on the node below a root. They are those of path.Match, below the root and
+// without a leading slash. What a pattern does not match is not on the node, which is not an error. A file that takes
+// longer than the patience is missing: a sick HCA blocks who reads its ports.
 func Take(ctx context.Context, root string, patience time.Duration, patterns []string) (*Copy, error) {
 	t := &taker{files: openFiles(root), patience: patience, found: map[string]archive.Entry{}, missing: map[string]string{}}
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
@@ -102,7 +102,8 @@ func (t *taker) match(folder string, parts []string) {
 	}
 }
 
-// step takes one name of a folder along, follows it if it is a link, and goes on with the rest of the pattern where it leads.
+// step takes one name of a folder along, follows it if it is a link, and goes on with the rest of the pattern where it
+// leads.
 func (t *taker) step(folder, name string, rest []string) {
 	at, err := t.follow(folder, name)
 	if err != nil {
@@ -137,7 +138,8 @@ func secretFile(name string) bool {
 	return environment
 }
 
-// program reports whether a file is a program, by where it is. Only its existence counts, and it can be larger than an archive's files.
+// program reports whether a file is a program, by where it is. Only its existence counts, and it can be larger than an
+// archive's files.
 func program(name string) bool {
 	return strings.HasPrefix(name, "opt/") || path.Base(path.Dir(name)) == "bin"
 }
@@ -151,8 +153,8 @@ func (t *taker) add(e archive.Entry) bool {
 	return true
 }
 
-// miss records that something cannot be copied. What is gone is not on the node, and neither is an attribute that has no value for now, as
-// the speed of an interface that is down.
+// miss records that something cannot be copied. What is gone is not on the node, and neither is an attribute that has
+// no value for now, as the speed of an interface that is down.
 func (t *taker) miss(name string, err error) {
 	for _, none := range []error{fs.ErrNotExist, syscall.ESRCH, syscall.ENOTDIR, syscall.EINVAL, syscall.EOPNOTSUPP} {
 		if errors.Is(err, none) {
@@ -215,7 +217,7 @@ func (t *taker) contents(ctx context.Context) {
 				t.miss(name, err)
 				return nil
 			}
-			t.found[name] = archive.Entry{Name: name, Content: masked(name, text)}
+			t.found[name] = archive.Entry{Name: name, Content: text}
 			return nil
 		})
 	}
@@ -241,7 +243,8 @@ func row(name string, info fs.FileInfo) []string {
 		name, kind, info.Mode().Perm(), owner.Uid, owner.Gid, unix.Major(owner.Rdev), unix.Minor(owner.Rdev))}
 }
 
-// read reads a regular file with its own patience. One that never answers keeps a goroutine, and no other file waits for it.
+// read reads a regular file with its own patience. One that never answers keeps a goroutine, and no other file waits
+// for it.
 func (t *taker) read(ctx context.Context, name string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/archive"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -61,15 +61,14 @@ func TestTake(t *testing.T) {
 		"dev/infiniband/fifo":         hcatest.FIFO,
 		"proc/7/environ":              "SECRET=1\x00",
 		"proc/7/root":                 hcatest.Link("/"),
-		"etc/containerd/config.toml":  "[a.auth]\npassword = \"s\"\n",
 		"unasked":                     "",
 	}.Root(t)
 	c := take(t, root, "sys/class/infiniband/*/state", "sys/class/infiniband/mlx5_0/device/numa_node", "var/run/real", "etc/*", "dev/infiniband/*",
-		"proc/*/*", "proc/*/root/run/real", "etc/containerd/*.toml", "etc/passwd/x", "nothing/*", "sys/class/infiniband/mlx5_0/device/../devices/numa_node")
+		"proc/*/*", "proc/*/root/run/real", "etc/passwd/x", "nothing/*", "sys/class/infiniband/mlx5_0/device/../devices/numa_node")
 	want := []string{
 		"dev/", "dev/infiniband/", `dev/infiniband/fifo ""`,
 		"device-table.txt " + fmt.Sprintf("%q", fmt.Sprintf("# path type mode uid gid major minor\n/dev/infiniband/fifo p 0644 %d %d 0 0\n", os.Getuid(), os.Getgid())),
-		"etc/", "etc/containerd/", `etc/containerd/config.toml "[a.auth]\npassword = \"x\"\n"`, "etc/out -> passwd", `etc/passwd "inside\n"`,
+		"etc/", "etc/out -> passwd", `etc/passwd "inside\n"`,
 		"proc/", "proc/7/", "proc/7/root -> ../..", "run/", `run/real "text\n"`,
 		"sys/", "sys/class/", "sys/class/infiniband/",
 		"sys/class/infiniband/gone -> ../../devices/nothing", "sys/class/infiniband/loop -> loop", "sys/class/infiniband/mlx5_0 -> ../../devices/pci/hca",

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// files are a node's files. The taker follows links itself, so no name has a link in it, and none leads out of the root.
+// files are a node's files. The taker follows links itself, so no name has a link in it, and none leads out of the
+// root.
 type files struct {
 	root   string
 	isProc bool // proc is the kernel's, and not a copy
@@ -71,7 +72,8 @@ func above(name string) string {
 	return path.Dir(name)
 }
 
-// inside returns a link's target relative to its folder, and below the root that the link is in, as the kernel takes it there.
+// inside returns a link's target relative to its folder, and below the root that the link is in, as the kernel takes it
+// there.
 func inside(link, target string) string {
 	folder := path.Join("/", strings.TrimPrefix(path.Dir(link), strings.TrimPrefix(top(link), ".")))
 	if !path.IsAbs(target) {

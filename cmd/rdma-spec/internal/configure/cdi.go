@@ -11,7 +11,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/deploy/systemd"
 )
@@ -30,7 +32,7 @@ var (
 // Kubelet returns what shows that the node below a root has a kubelet; "" if nothing does.
 func Kubelet(root string) string {
 	for _, unit := range kubeletUnits {
-		if HasUnit(root, unit) {
+		if process.HasUnit(root, unit) {
 			return "the unit " + unit
 		}
 	}
@@ -42,10 +44,10 @@ func Kubelet(root string) string {
 	return ""
 }
 
-// CDI plans that the node below a root has a CDI file of its HCAs that stays right: the hook, and the units that write the file. folder has
-// the programs.
+// CDI plans that the node below a root has a CDI file of its HCAs that stays right: the hook, and the units that write
+// the file. folder has the programs.
 func CDI(root, folder string) (change.Plan, error) {
-	var plan change.Plan
+	var plan []change.File
 	for _, name := range []string{"rdma-hook", "rdma-spec"} {
 		from := filepath.Join(folder, name)
 		content, err := os.ReadFile(from)
@@ -64,7 +66,7 @@ func CDI(root, folder string) (change.Plan, error) {
 		}
 		plan = append(plan, change.File{Path: filepath.Join(root, "etc/systemd/system", unit), Content: content})
 	}
-	return plan, nil
+	return change.Whole(plan...)
 }
 
 // CDIUnits are the units that keep the CDI file right.
@@ -73,4 +75,25 @@ var CDIUnits = []string{"rdma-spec-cdi.service", "rdma-spec-cdi.path", "rdma-spe
 // CDINext says how to start the units.
 func CDINext() []string {
 	return []string{"systemctl daemon-reload", "systemctl enable --now " + strings.Join(CDIUnits, " ")}
+}
+
+// CDIReversed adds to a reversal on the node below a root that the CDI files that name a program as their hook are
+// removed before it is: with a hook that does not exist, no container with their devices starts.
+func CDIReversed(root string, back *change.Reversal) error {
+	for _, program := range cdiPrograms {
+		hook := filepath.Join(root, program)
+		if !back.Removes(hook) {
+			continue
+		}
+		files, err := cdi.Naming(root, "/"+program)
+		for _, file := range files {
+			if err == nil {
+				err = back.RemoveBefore(hook, file)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

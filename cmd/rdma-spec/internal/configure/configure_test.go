@@ -9,11 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 )
 
-// node returns a folder with files.
-func node(t *testing.T, files map[string]string) string {
+// aNode returns a folder with files.
+func aNode(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
 	for name, content := range files {
@@ -69,7 +69,7 @@ func TestCRIONRI(t *testing.T) {
 		"not TOML":      {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := node(t, test.files)
+			root := aNode(t, test.files)
 			plan, err := CRIONRI(root)
 			check(t, root, plan, err, test.want)
 		})
@@ -94,7 +94,7 @@ func TestLimits(t *testing.T) {
 			for _, unit := range test.units {
 				files[unit] = "[Service]\n"
 			}
-			root := node(t, files)
+			root := aNode(t, files)
 			plan, unit, err := Limits(root, test.unit)
 			check(t, root, plan, err, test.want)
 			if err == nil && !strings.Contains(plan[0].Path, unit+".d") {
@@ -118,7 +118,7 @@ func TestPlugin(t *testing.T) {
 		"launched beside a service":   {map[string]string{unit: ""}, PluginLaunched, "error: runs the plugin already"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, from := node(t, test.files), node(t, map[string]string{"nri-rdma": "\x7fELF"})
+			root, from := aNode(t, test.files), aNode(t, map[string]string{"nri-rdma": "\x7fELF"})
 			plan, err := test.plan(root, filepath.Join(from, "nri-rdma"))
 			check(t, root, plan, err, test.want)
 			for _, f := range plan {

@@ -5,17 +5,14 @@ package configure
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 )
-
-// unitFolders are where systemd finds units.
-var unitFolders = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"}
 
 // runtimeUnits returns the units whose limits containers inherit.
 func runtimeUnits() []string { return append(containerd.Units(), "docker.service") }
@@ -26,8 +23,8 @@ const limits = `# Written by rdma-spec configure limits; rdma-spec configure lim
 LimitMEMLOCK=infinity
 `
 
-// Limits plans that a unit of the node below a root has no limit for locked memory, and returns the unit's name. Without a name, it is
-// the only unit of a container runtime.
+// Limits plans that a unit of the node below a root has no limit for locked memory, and returns the unit's name.
+// Without a name, it is the only unit of a container runtime.
 func Limits(root, unit string) (plan change.Plan, name string, err error) {
 	known := runtimeUnits()
 	if unit != "" {
@@ -37,7 +34,16 @@ func Limits(root, unit string) (plan change.Plan, name string, err error) {
 		}
 		known = []string{unit}
 	}
-	found := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !HasUnit(root, name) })
+	found := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !process.HasUnit(root, name) })
+	if unit == "" {
+		for _, d := range containerd.Find(root) { // of a platform's units, the one that runs counts
+			if runs := Unit(root, d); runs != "" {
+				found = append(slices.DeleteFunc(found, func(name string) bool { return slices.Contains(d.Units, name) }), runs)
+			}
+		}
+		slices.Sort(found)
+		found = slices.Compact(found)
+	}
 	switch {
 	case len(found) == 0 && unit != "":
 		return nil, "", fmt.Errorf("systemd has no unit %s", unit)
@@ -47,13 +53,6 @@ func Limits(root, unit string) (plan change.Plan, name string, err error) {
 		return nil, "", fmt.Errorf("the node has several container runtimes: name the unit that the kubelet uses: %s", strings.Join(found, ", "))
 	}
 	file := filepath.Join(root, "etc/systemd/system", found[0]+".d", "90-rdma-spec-memlock.conf")
-	return change.Plan{{Path: file, Content: []byte(limits)}}, found[0], nil
-}
-
-// HasUnit reports whether systemd finds a unit, such as containerd.service, below a root.
-func HasUnit(root, unit string) bool {
-	return slices.ContainsFunc(unitFolders, func(folder string) bool {
-		_, err := os.Stat(filepath.Join(root, folder, unit))
-		return err == nil
-	})
+	plan, err = change.Whole(change.File{Path: file, Content: []byte(limits)})
+	return plan, found[0], err
 }

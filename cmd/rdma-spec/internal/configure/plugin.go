@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/deploy/systemd"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -34,8 +34,7 @@ func PluginService(root, program string) (change.Plan, error) {
 	if _, err := os.Stat(filepath.Join(root, pluginLaunched)); err == nil {
 		return nil, fmt.Errorf("the runtime launches %s already: remove it first, since two plugins cannot both set memlock", filepath.Join(root, pluginLaunched))
 	}
-	plan, err := pluginFiles(root, program, pluginProgram)
-	return append(plan, change.File{Path: filepath.Join(root, pluginUnit), Content: systemd.Service}), err
+	return pluginFiles(root, program, pluginProgram, change.File{Path: filepath.Join(root, pluginUnit), Content: systemd.Service})
 }
 
 // PluginLaunched plans that the runtime launches the plugin on the node below a root.
@@ -46,8 +45,8 @@ func PluginLaunched(root, program string) (change.Plan, error) {
 	return pluginFiles(root, program, pluginLaunched)
 }
 
-// pluginFiles plans the program, and the configuration where there is none.
-func pluginFiles(root, program, to string) (change.Plan, error) {
+// pluginFiles plans the program and more, and the configuration where there is none.
+func pluginFiles(root, program, to string, more ...change.File) (change.Plan, error) {
 	content, err := os.ReadFile(program)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s does not exist: put nri-rdma beside rdma-spec, or name it with --program", program)
@@ -55,26 +54,16 @@ func pluginFiles(root, program, to string) (change.Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", program, oserror.Reason(err))
 	}
-	plan := change.Plan{{Path: filepath.Join(root, to), Content: content, Mode: 0o755}}
+	files := append([]change.File{{Path: filepath.Join(root, to), Content: content, Mode: 0o755}}, more...)
 	config := filepath.Join(root, policy.ConfigFile)
 	if _, err := os.Stat(config); errors.Is(err, fs.ErrNotExist) {
-		plan = append(change.Plan{{Path: config, Content: []byte(pluginDefaults)}}, plan...)
+		files = append([]change.File{{Path: config, Content: []byte(pluginDefaults)}}, files...)
 	}
-	return plan, nil
+	return change.Whole(files...)
 }
 
-// OfService reports whether a file of the node below a root belongs to the plugin's service, and not to a container runtime.
+// OfService reports whether a file of the node below a root belongs to the plugin's service, and not to a container
+// runtime.
 func OfService(root, path string) bool {
 	return slices.ContainsFunc([]string{pluginProgram, pluginUnit, policy.ConfigFile}, func(name string) bool { return path == filepath.Join(root, name) })
-}
-
-// PluginDisabled reports an error where the plugin's unit is one of the files that are about to be removed, and is enabled: systemd would
-// keep links to it.
-func PluginDisabled(root string, paths []string) error {
-	unit := filepath.Join(root, pluginUnit)
-	links, _ := filepath.Glob(filepath.Join(filepath.Dir(unit), "*.wants", filepath.Base(unit))) // a bad pattern is the only error
-	if len(links) > 0 && slices.Contains(paths, unit) {
-		return errors.New("the service nri-rdma is enabled: run systemctl disable --now nri-rdma first")
-	}
-	return nil
 }

@@ -27,8 +27,8 @@ type CRI interface {
 	Ended(ctx context.Context, ids []string) (int, error)
 }
 
-// Restart restarts the daemon of a unit. Within says how long a restart may take, until CRI lists the containers that ran before; Every
-// is how long it waits between two questions.
+// Restart restarts the daemon of a unit. Within says how long a restart may take, until CRI lists the containers that
+// ran before; Every is how long it waits between two questions.
 type Restart struct {
 	Unit          string
 	Systemd       Systemd
@@ -50,7 +50,8 @@ func (r *Restart) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// Do restarts the daemon, and waits until CRI lists the containers that ran before, apart from those that have ended by themselves.
+// Do restarts the daemon, and waits until CRI lists the containers that ran before, apart from those that have ended by
+// themselves.
 func (r *Restart) Do(ctx context.Context) error {
 	r.tried = true
 	ctx, cancel := context.WithTimeout(ctx, r.Within)
@@ -95,7 +96,8 @@ func (r *Restart) missing(ctx context.Context, now []string) error {
 	return nil
 }
 
-// Undone restarts the daemon once more, after the files were put back because of an error. It returns the error, with what came of it.
+// Undone restarts the daemon once more, after the files were put back because of an error. It returns the error, with
+// what came of it.
 func (r *Restart) Undone(ctx context.Context, because error) error {
 	if !r.tried {
 		return because

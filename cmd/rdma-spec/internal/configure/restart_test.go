@@ -15,7 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// daemon is a fake container runtime and its systemd: it runs after a restart if its configuration is good, and takes a while to answer.
+// daemon is a fake container runtime and its systemd: it runs after a restart if its configuration is good, and takes a
+// while to answer.
 type daemon struct {
 	good, refuses bool
 	hangs         bool // it answers nobody where its configuration is not good, nor does systemctl

@@ -3,20 +3,26 @@
 
 // Package doctor finds what is wrong with an RDMA node and names what cures it.
 //
-// A check is data: what it is called, what it reads, what it depends on, and a pure function from a node to findings. A file holds the
-// checks of a family. The package reads: it changes nothing, and it decides nothing about containers, which is package policy's.
+// A check is data: what it is called, what it reads, what it depends on, and a pure function from a node to findings. A
+// file holds the checks of a family. The package reads: it changes nothing, and it decides nothing about containers,
+// which is package policy's.
 //
-// A check that cannot know says unknown, and unknown is not a fault. One cause is one alarm: what depends on something that is wrong is
-// skipped and says so.
+// A check that cannot know says unknown, and unknown is not a fault. One cause is one alarm: what depends on something
+// that is wrong is skipped and says so.
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 )
 
 // Status is what a check finds.
@@ -31,11 +37,8 @@ const (
 	Skipped    Status = "skipped"        // what the check depends on is wrong, or unknown for this object
 )
 
-// Patience is how long an HCA, a question and a check may take. What takes longer is unknown, and costs the others nothing.
-const Patience = 2 * time.Second
-
-// grace is what a check may need beside what it waits for, as a part of the patience.
-const grace = 4
+// Grace is what a check may need beside what it waits for, as a part of the patience.
+const Grace = 4
 
 // Check looks at one thing that can be wrong with a node.
 type Check struct {
@@ -44,14 +47,13 @@ type Check struct {
 	Title  string // what holds where it is ok: "Each port is ACTIVE."
 	// Messages are what people see and search for. They are headings of docs/faults.md.
 	Messages []string
-	// Unheard is why there are no messages, where there are none.
-	Unheard string
-	Why     string // why it matters
-	// Reads are the files and folders below the root that it reads beside those of Inventory, as patterns of path.Match. It can read no
-	// others, and collect copies them.
+	// NoMessages is why there are no messages, where there are none.
+	NoMessages string
+	Why        string // why it matters
+	// Reads are the files and folders below the root that it reads beside those of Inventory, as patterns of
+	// path.Match. It can read no others, and collect copies them.
 	Reads []string
-	Asks  []Question // what it asks beside files
-	Needs []string   // the checks without which its findings mean nothing
+	Needs []string // the checks without which its findings mean nothing
 	// Look returns what it finds. Nothing means that all is well.
 	Look func(*View) []Finding
 }
@@ -60,8 +62,8 @@ type Check struct {
 type Finding struct {
 	Check  string `json:"check"`
 	Status Status `json:"status"`
-	// Object is what is wrong: "HCA mlx5_0 port 1", "container ml/train-0 worker"; "" is the node. What is wrong with an object is also
-	// wrong with those whose name begins with it and a space.
+	// Object is what is wrong: "HCA mlx5_0 port 1", "container ml/train-0 worker"; "" is the node. What is wrong with
+	// an object is also wrong with those whose name begins with it and a space.
 	Object string `json:"object,omitempty"`
 	Text   string `json:"text,omitempty"` // one sentence
 	Why    string `json:"why,omitempty"`
@@ -69,16 +71,18 @@ type Finding struct {
 	Docs   string `json:"docs,omitempty"` // the anchor in docs/faults.md
 }
 
-// wrong, unknown and notApplied make findings.
-func wrong(object, text, cure string) Finding {
+// Fault is what is wrong with an object.
+func Fault(object, text, cure string) Finding {
 	return Finding{Status: Wrong, Object: object, Text: text, Cure: cure}
 }
 
-func unknown(object, text string) Finding {
+// Unsure is what cannot be known of an object.
+func Unsure(object, text string) Finding {
 	return Finding{Status: Unknown, Object: object, Text: text}
 }
 
-func notApplied(text string) []Finding { return []Finding{{Status: NotApplied, Text: text}} }
+// Inapplicable is why there is nothing on this node to look at.
+func Inapplicable(text string) []Finding { return []Finding{{Status: NotApplied, Text: text}} }
 
 // With returns the checks with these identifiers and those that they need, in the order of all.
 func With(all []Check, ids ...string) ([]Check, error) {
@@ -114,7 +118,7 @@ func Named(all []Check, names ...string) (ids []string, err error) {
 }
 
 // Run runs checks on a node and returns their findings, in the order of the checks: at least one for each.
-func Run(ctx context.Context, node *Node, checks []Check) []Finding {
+func Run(ctx context.Context, s *node.Snapshot, checks []Check) []Finding {
 	results := make(map[string]*result, len(checks))
 	for _, c := range checks {
 		results[c.ID] = &result{done: make(chan struct{})}
@@ -124,7 +128,7 @@ func Run(ctx context.Context, node *Node, checks []Check) []Finding {
 		group.Go(func() {
 			mine := results[c.ID]
 			defer close(mine.done)
-			mine.findings = c.run(ctx, node, results)
+			mine.findings = c.run(ctx, s, results)
 		})
 	}
 	group.Wait()
@@ -142,7 +146,7 @@ type result struct {
 }
 
 // run waits for the checks that this one needs, and looks. A needed check that is not among the results counts as ok.
-func (c *Check) run(ctx context.Context, node *Node, results map[string]*result) []Finding {
+func (c *Check) run(ctx context.Context, s *node.Snapshot, results map[string]*result) []Finding {
 	var causes []Finding
 	for _, id := range c.Needs {
 		needed, ok := results[id]
@@ -160,14 +164,15 @@ func (c *Check) run(ctx context.Context, node *Node, results map[string]*result)
 		}
 	}
 	found := make(chan []Finding, 1)
-	go func() { found <- c.Look(&View{node: node, check: c}) }()
-	patience := time.NewTimer(node.Patience + node.Patience/grace)
+	go func() { found <- c.Look(&View{s, c}) }()
+	within := cmp.Or(s.Patience, node.Patience)
+	patience := time.NewTimer(within + within/Grace)
 	defer patience.Stop()
 	select {
 	case findings := <-found:
 		return c.complete(findings, causes)
 	case <-patience.C:
-		return []Finding{{Check: c.ID, Status: Unknown, Text: fmt.Sprintf("It did not end within %s.", node.Patience)}}
+		return []Finding{{Check: c.ID, Status: Unknown, Text: fmt.Sprintf("It did not end within %s.", within)}}
 	case <-ctx.Done():
 		return []Finding{{Check: c.ID, Status: Unknown, Text: "It was interrupted."}}
 	}
@@ -196,4 +201,24 @@ func (c *Check) complete(findings, causes []Finding) []Finding {
 // explains reports whether what is wrong with one object is wrong with another too: an HCA with its ports.
 func (f Finding) explains(other Finding) bool {
 	return other.Object == f.Object || strings.HasPrefix(other.Object, f.Object+" ")
+}
+
+// CompareVersions compares versions such as v1.7.35, 1.29.0+git and 28.39.2048. One that cannot be read is neither
+// older nor newer.
+func CompareVersions(a, b string) int {
+	first, err := version.ParseGeneric(a)
+	if err != nil {
+		return 0
+	}
+	order, _ := first.Compare(b) // 0 with an error
+	return order
+}
+
+// Sentence makes a sentence of problems.
+func Sentence(problems []string) string {
+	text := strings.TrimSuffix(strings.Join(problems, "; "), ".")
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + text[1:] + "."
 }

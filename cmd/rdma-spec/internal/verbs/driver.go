@@ -32,8 +32,8 @@ type dialect struct {
 // mlx5Room is for struct mlx5_ib_alloc_ucontext_resp, which has grown to 72 bytes so far. The kernel fills what fits.
 const mlx5Room = 128
 
-// dialects are the layouts that the kernel's headers define in include/uapi/rdma. All kernels read the inputs below, and libibverbs'
-// providers send them.
+// dialects are the layouts that the kernel's headers define in include/uapi/rdma. All kernels read the inputs below,
+// and libibverbs' providers send them.
 var dialects = map[Driver]dialect{
 	// rdma_user_rxe.h: nothing for these commands.
 	RXE: {},
@@ -41,7 +41,7 @@ var dialects = map[Driver]dialect{
 	SIW: {contextRoom: 8, registration: []uint32{0, 0}, mrRoom: 8},
 	// mlx4-abi.h: mlx4_ib_alloc_ucontext_resp, whose version 3 is shorter, and mlx4_ib_alloc_pd_resp.
 	MLX4: {contextRoom: 16, pdRoom: 8},
-	// mlx5-abi.h: mlx5_ib_alloc_ucontext_req, total_num_bfregs and num_low_latency_bfregs, as libmlx5 sets them by default, and
-	// mlx5_ib_alloc_pd_resp.
+	// mlx5-abi.h: mlx5_ib_alloc_ucontext_req, total_num_bfregs and num_low_latency_bfregs, as libmlx5 sets them by
+	// default, and mlx5_ib_alloc_pd_resp.
 	MLX5: {context: []uint32{16, 4}, contextRoom: mlx5Room, pdRoom: 4},
 }

@@ -4,13 +4,15 @@
 package verbs
 
 import (
+	"path"
+	"strconv"
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// LibraryFolders are where the loader finds libraries, relative to a root, as patterns of path.Match: as Debian and others with a folder for
-// each architecture have it, and as Fedora and others have it.
+// LibraryFolders are where the loader finds libraries, relative to a root, as patterns of path.Match: as Debian and
+// others with a folder for each architecture have it, and as Fedora and others have it.
 var LibraryFolders = []string{
 	"usr/lib/*-linux-gnu", "lib/*-linux-gnu", "usr/lib64", "lib64", "usr/lib", "lib", "usr/local/lib", "usr/local/lib64", "usr/local/lib/*-linux-gnu",
 }
@@ -24,7 +26,8 @@ var providers = map[string]string{
 // ABI are the versions of the kernel's ABI that a provider supports; zero where they are not known here.
 type ABI struct{ Least, Most int }
 
-// abis are match_min_abi_version and match_max_abi_version in rdma-core's providers folder. Vendors ship drivers and providers with others.
+// abis are match_min_abi_version and match_max_abi_version in rdma-core's providers folder. Vendors ship drivers and
+// providers with others.
 var abis = map[string]ABI{string(MLX4): {2, 4}, string(MLX5): {1, 1}, string(RXE): {1, 2}, string(SIW): {1, 1}}
 
 // ABIOf returns the versions of the kernel's ABI that rdma-core's provider supports.
@@ -36,18 +39,22 @@ func ABIOf(provider string) (ABI, bool) {
 // Has reports whether a version is among them.
 func (a ABI) Has(version int) bool { return version >= a.Least && version <= a.Most }
 
-// Provider returns the provider for an HCA, "" where it is not known. A scalable function's driver, mlx5_core.sf, has that of its parent.
-// The HCA has its ABIVersion; parent is its attribute of that name in sysfs.
+// Provider returns the provider for an HCA, "" where it is not known, and the version of the kernel's ABI, 0 where it
+// is not known. A scalable function's driver, mlx5_core.sf, has the provider of its parent. attribute reads an
+// attribute of sysfs, "" where there is none.
 //
-// A soft HCA has no device with a driver, can have any name, and sysfs names its driver nowhere. Soft-RoCE is the one of type CA that has
-// the attribute parent, and 1 or 2 as its ABI; Soft-iWARP is the one of type RNIC, and has 1.
-func Provider(h hca.HCA, parent string) string {
+// A soft HCA has no device with a driver, can have any name, and sysfs names its driver nowhere. Soft-RoCE is the one
+// of type CA that has the attribute parent, and 1 or 2 as its ABI; Soft-iWARP is the one of type RNIC, and has 1.
+func Provider(h hca.HCA, attribute func(name string) string) (provider string, abi int) {
+	if device, ok := h.Verbs(); ok {
+		abi, _ = strconv.Atoi(attribute("sys/class/infiniband_verbs/" + path.Base(device.Path) + "/abi_version"))
+	}
 	soft := h.Driver == "" && h.PCI == ""
 	switch {
-	case soft && h.NodeType == "CA" && parent != "" && abis[string(RXE)].Has(h.ABIVersion):
-		return string(RXE)
-	case soft && h.NodeType == "RNIC" && abis[string(SIW)].Has(h.ABIVersion):
-		return string(SIW)
+	case soft && h.NodeType == "CA" && attribute("sys/class/infiniband/"+h.Name+"/parent") != "" && abis[string(RXE)].Has(abi):
+		return string(RXE), abi
+	case soft && h.NodeType == "RNIC" && abis[string(SIW)].Has(abi):
+		return string(SIW), abi
 	}
-	return providers[strings.TrimSuffix(h.Driver, ".sf")]
+	return providers[strings.TrimSuffix(h.Driver, ".sf")], abi
 }

@@ -1,12 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verbs registers memory with an HCA through the kernel's verbs interface, without libibverbs: commands are written to
-// /dev/infiniband/uverbsN, and the kernel writes its responses into the caller's memory.
+// Package verbs registers memory with an HCA through the kernel's verbs interface, without libibverbs: commands are
+// written to /dev/infiniband/uverbsN, and the kernel writes its responses into the caller's memory.
 //
-// It is for trying whether a registration succeeds, not for RDMA: it has no queue pairs. It knows the drivers of Supported. Other drivers
-// want data of their own in GET_CONTEXT, and refuse a context without it. It also knows which provider of libibverbs belongs to a driver, and
-// where images have it.
+// It is for trying whether a registration succeeds, not for RDMA: it has no queue pairs. It knows the drivers of
+// Supported. Other drivers want data of their own in GET_CONTEXT, and refuse a context without it. It also knows which
+// provider of libibverbs belongs to a driver, and where images have it.
 //
 // The commands and their layouts are those of include/uapi/rdma/ib_user_verbs.h, version 6 of its ABI.
 package verbs
@@ -22,9 +22,9 @@ import (
 
 // Error is a command that failed. Err is the kernel's error number where there is one.
 //
-// Of GET_CONTEXT, EAGAIN means that the cgroup controller rdma allows no more contexts, or that the HCA is being reset; EINVAL, ENOSPC and
-// EOPNOTSUPP that the driver expects other data; EIO and ENODEV that the HCA is gone. Of REG_MR, ENOMEM means that RLIMIT_MEMLOCK does not
-// suffice and CAP_IPC_LOCK does not count, or that pages cannot be pinned.
+// Of GET_CONTEXT, EAGAIN means that the cgroup controller rdma allows no more contexts, or that the HCA is being reset;
+// EINVAL, ENOSPC and EOPNOTSUPP that the driver expects other data; EIO and ENODEV that the HCA is gone. Of REG_MR,
+// ENOMEM means that RLIMIT_MEMLOCK does not suffice and CAP_IPC_LOCK does not count, or that pages cannot be pinned.
 type Error struct {
 	Command string // as in ib_user_verbs.h: REG_MR
 	Err     error
@@ -53,7 +53,8 @@ type Context struct {
 	events  int // the file descriptor of asynchronous events
 }
 
-// Open opens a verbs device, such as /dev/infiniband/uverbs0, and makes a context. The errors of open(2) are returned as they are.
+// Open opens a verbs device, such as /dev/infiniband/uverbs0, and makes a context. The errors of open(2) are returned
+// as they are.
 func Open(path string, driver Driver) (*Context, error) {
 	if !Supported(driver) {
 		return nil, fmt.Errorf("driver %q: its contexts are not known", driver)
@@ -79,8 +80,8 @@ func newContext(d device, with dialect) (*Context, error) {
 // Close ends the context, and the kernel frees all that was made in it.
 func (c *Context) Close() error { return errors.Join(c.device.close(c.events), c.device.Close()) }
 
-// Register registers memory as an RDMA program does, so that the HCA may read and write it, and takes that back. The memory is pinned
-// meanwhile, all of it. It must not be Go's: make it with mmap.
+// Register registers memory as an RDMA program does, so that the HCA may read and write it, and takes that back. The
+// memory is pinned meanwhile, all of it. It must not be Go's: make it with mmap.
 func (c *Context) Register(memory []byte) (err error) {
 	if len(memory) == 0 {
 		return &Error{regMR.String(), unix.EINVAL}

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The bytes are written by hand after include/uapi/rdma/ib_user_verbs.h and the drivers' headers, as a little-endian kernel reads them.
+// The bytes are written by hand after include/uapi/rdma/ib_user_verbs.h and the drivers' headers, as a little-endian
+// kernel reads them.
 func TestCommands(t *testing.T) {
 	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
 		t.Skip("the bytes below are little-endian")

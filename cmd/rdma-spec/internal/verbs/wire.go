@@ -33,8 +33,8 @@ func (c command) String() string {
 	return "unknown command"
 }
 
-// Sizes in bytes. A command begins with struct ib_uverbs_cmd_hdr: u32 command, u16 in_words, u16 out_words, in words of 4 bytes, where
-// in_words counts the header as well. If there is a response, a u64 pointer to it follows.
+// Sizes in bytes. A command begins with struct ib_uverbs_cmd_hdr: u32 command, u16 in_words, u16 out_words, in words of
+// 4 bytes, where in_words counts the header as well. If there is a response, a u64 pointer to it follows.
 const (
 	headerSize     = 8
 	pointerSize    = 8
@@ -46,7 +46,8 @@ const (
 	responseOffset = headerSize
 )
 
-// encode returns a command in the kernel's byte order, which is the machine's. The pointer to a response of a size is 0 in it: see point.
+// encode returns a command in the kernel's byte order, which is the machine's. The pointer to a response of a size is 0
+// in it: see point.
 func encode(c command, response int, input ...uint32) []byte {
 	size := headerSize + len(input)*wordSize
 	if response > 0 {
@@ -75,7 +76,8 @@ func words(field uint64) (first, second uint32) {
 	return binary.NativeEndian.Uint32(text), binary.NativeEndian.Uint32(text[wordSize:])
 }
 
-// registration returns REG_MR's input for memory at an address: start, length, hca_va, pd_handle, access_flags, and what the driver adds.
+// registration returns REG_MR's input for memory at an address: start, length, hca_va, pd_handle, access_flags, and
+// what the driver adds.
 func registration(address, length uint64, pd uint32, driver []uint32) []uint32 {
 	start0, start1 := words(address)
 	length0, length1 := words(length)
@@ -94,7 +96,8 @@ func empty(size int) []byte {
 	return text
 }
 
-// firstWord returns the first word of a response: a handle or a file descriptor. It is missing where the kernel has not written it.
+// firstWord returns the first word of a response: a handle or a file descriptor. It is missing where the kernel has not
+// written it.
 func firstWord(response []byte) (word uint32, found bool) {
 	if len(response) < wordSize {
 		return 0, false

@@ -1,0 +1,59 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/api"
+
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
+)
+
+// Registered with a runtime that has 500 containers with 0.9 MB of environment each, the program never needed more than 64 MB. NRI sends
+// four containers in a message of 4 MiB at least, so larger ones cannot be sent.
+func TestMemoryAtRegistration(t *testing.T) {
+	if race.Detector {
+		t.Skip("the race detector takes its own memory")
+	}
+	const containers, most = 500, 64 << 20
+	environment := make([]string, 900)
+	for i := range environment {
+		environment[i] = fmt.Sprintf("VARIABLE_%d=%s", i, strings.Repeat("x", 1000))
+	}
+	var existing []*api.Container
+	for i := range containers {
+		id := fmt.Sprintf("%064x", i)
+		existing = append(existing, &api.Container{Id: id, PodSandboxId: "pod-" + id, Name: "main", Env: environment})
+	}
+	runtime := nritest.New(t, "containerd", "v2.4.2")
+	runtime.SetExisting(existing)
+	runtime.Start(t)
+	cmd := program(t, "as it is", "--socket", runtime.Socket, "--root", hcatest.V100(t))
+	if err := child.Start(cmd); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
+	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, peak, _ := strings.Cut(string(status), "\nVmHWM:")
+	var needed int
+	if _, err := fmt.Sscan(peak, &needed); err != nil {
+		t.Fatal(err)
+	}
+	if needed <<= 10; needed > most {
+		t.Errorf("it needed %d MB, want %d at most", needed>>20, most>>20)
+	}
+	t.Logf("%d MB", needed>>20)
+}

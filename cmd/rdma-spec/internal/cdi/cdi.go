@@ -1,0 +1,222 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cdi is rdma-spec cdi, which writes and lists CDI files.
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// Command is rdma-spec cdi.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "cdi",
+		Short: "Make HCAs available to Podman, Docker and others with one --device flag",
+		Long: `Make and check CDI files. With them, Podman, Docker, nerdctl, containerd and CRI-O can refer to a
+node's HCAs by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container with such
+a device gets the HCA's device nodes, rdma_cm, and memlock.`,
+		Example: `  rdma-spec cdi generate --to /etc/cdi/rdma.yaml
+  rdma-spec cdi list`,
+		GroupID: cli.GroupConfiguration,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newCDIGenerateCommand(), newCDIListCommand())
+	return cmd
+}
+
+// cdiGenerate are the flags of `rdma-spec cdi generate`.
+type cdiGenerate struct {
+	cdi.Flags
+	to, root string
+}
+
+func newCDIGenerateCommand() *cobra.Command {
+	var o cdiGenerate
+	cmd := &cobra.Command{
+		Use:   "generate",
+		Short: "Write the CDI file of the node's HCAs",
+		Long: `Write a CDI file in which each HCA that a container can use is a device, by its name, PCI address
+and netdevs: rdma.noderesource.dev/hca=mlx5_0. The device "all" stands for every physical HCA that
+has an ACTIVE port, or, with names in --devices, for those of them that have one.
+
+CDI has no rlimits. So the file names a hook, which runtimes run when they have created a
+container: it raises memlock of the container's first process, for root and for other users. It
+changes nothing if the container's spec sets memlock, and nothing under Kubernetes, where the
+plugin nri-rdma decides. A process that exec starts later has the runtime's own limit.
+
+--to replaces the file atomically, and removes it where no HCA can be used. The same node
+gives the same bytes.
+
+The exit status is 0 if the file is written, 1 if no HCA can be used or one that is named does
+not exist, 2 for a wrong call, and 3 if the file cannot be made or written.`,
+		Example: `  rdma-spec cdi generate
+  rdma-spec cdi generate --to /etc/cdi/rdma.yaml
+  rdma-spec cdi generate --devices mlx5_0,mlx5_1 --memlock 64Gi`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output, such as "+cdi.File)
+	o.AddFlags(f)
+	f.StringVar(&o.root, "root", "/", "find the node's sys and dev below this `DIR`")
+	cli.Complete(cmd, "devices", node.HCANames(&o.root, "all"))
+	return cmd
+}
+
+// rounds bounds how often the file is made again because devices came or went meanwhile.
+const rounds = 5
+
+func (o *cdiGenerate) run(stdout, stderr io.Writer) error {
+	options, err := o.Options()
+	if err != nil {
+		return cli.Usage(err)
+	}
+	if filepath.Ext(o.to) != ".yaml" && o.to != "" {
+		return cli.Usage(fmt.Errorf("--to %s: a CDI file that is YAML has a name that ends with .yaml", o.to))
+	}
+	var hookMissing error
+	if options.Hook != "" {
+		hookMissing = cdi.HookMissing(o.root, options.Hook)
+	}
+	if hookMissing != nil && filepath.Clean(o.root) == "/" {
+		return hookMissing
+	}
+	var notes []string
+	for range rounds { // whoever waits for a device has the command run while others come and go
+		before := hca.DevicesChanged(o.root)
+		notes, err = o.once(options, stdout)
+		if o.to == "" || hca.DevicesChanged(o.root).Equal(before) {
+			break
+		}
+	}
+	if hookMissing != nil {
+		notes = append(notes, hookMissing.Error())
+	}
+	if err == nil || errors.Is(err, cli.ErrProblemFound) {
+		for _, note := range notes {
+			fmt.Fprintln(stderr, "rdma-spec: warning:", note)
+		}
+	}
+	return err
+}
+
+// once writes the file, or prints it, and returns notes about it. If no HCA can be used, it removes the file.
+func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []string, err error) {
+	node, err := hca.Scan(o.root)
+	if err != nil {
+		return nil, err
+	}
+	built, notes, missing := cdi.Build(node, options)
+	for _, name := range missing {
+		notes = append(notes, fmt.Sprintf("this node has no HCA %q; see 'rdma-spec devices'", name))
+	}
+	if built == nil {
+		notes = append(notes, "no HCA of this node can be used; see 'rdma-spec devices'")
+		if o.to != "" {
+			removed, err := cdi.Remove(o.to)
+			if err != nil {
+				return nil, err
+			}
+			if removed {
+				notes = append(notes, o.to+" is removed")
+			}
+		}
+		return notes, cli.ErrProblemFound
+	}
+	text, err := cdi.Text(built, options)
+	switch {
+	case err != nil:
+	case o.to != "":
+		err = cdi.Write(o.to, text)
+	default:
+		_, err = stdout.Write(text)
+	}
+	if err == nil && len(missing) > 0 {
+		err = cli.ErrProblemFound
+	}
+	return notes, err
+}
+
+func newCDIListCommand() *cobra.Command {
+	var root string
+	var format *cli.FormatFlag
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the node's CDI devices, and what is wrong with them",
+		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, whoever wrote them, and compare them
+with the node: device nodes that are gone or have another number, names that stand for another
+HCA now, hooks that are missing, and devices that several files have.
+
+The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list cannot be made.`,
+		Example: `  rdma-spec cdi list
+  rdma-spec cdi list -o json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return listCDI(cmd.OutOrStdout(), cmd.ErrOrStderr(), root, format.Format)
+		},
+	}
+	cmd.Flags().StringVar(&root, "root", "/", "find the node's sys, dev, etc and run below this `DIR`")
+	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
+	return cmd
+}
+
+// cdiFiles is the result for programs.
+type cdiFiles struct {
+	APIVersion string      `json:"apiVersion"`
+	Files      []cdi.Found `json:"files"`
+}
+
+func listCDI(stdout, stderr io.Writer, root, format string) error {
+	files, err := cdi.Look(root, func() (*hca.Node, error) { return hca.Scan(root) })
+	if err != nil {
+		return err
+	}
+	sound := true
+	var notes []string
+	var rows [][]string
+	for _, f := range files {
+		sound = sound && f.Sound()
+		if f.Problem != "" {
+			notes = append(notes, f.Path+": "+f.Problem)
+		}
+		for _, d := range f.Devices {
+			rows = append(rows, []string{d.Name, f.Path, baseNames(d.Nodes), baseNames(d.Hooks), d.Problem})
+		}
+	}
+	if format == cli.FormatTable {
+		err = cli.WriteTable(stdout, []string{"DEVICE", "FILE", "NODES", "HOOKS", "PROBLEM"}, rows)
+		if len(files) == 0 {
+			notes = append(notes, "this node has no CDI files: write one with 'rdma-spec cdi generate --to "+cdi.File+"'")
+		}
+	} else {
+		err = cli.WriteStructured(stdout, format, cdiFiles{cli.APIVersion, append([]cdi.Found{}, files...)})
+		notes = nil
+	}
+	cli.WriteNotes(stderr, notes)
+	if err == nil && !sound {
+		return cli.ErrProblemFound
+	}
+	return err
+}
+
+func baseNames(paths []string) string {
+	var names []string
+	for _, p := range paths {
+		names = append(names, filepath.Base(p))
+	}
+	return strings.Join(names, ",")
+}

@@ -1,0 +1,311 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// node is a folder of files, and a ledger beside it.
+type node struct {
+	t         *testing.T
+	root, dir string
+}
+
+func newNode(t *testing.T, files map[string]string) node {
+	t.Helper()
+	return nodeBelow(t, t.TempDir(), files)
+}
+
+// nodeBelow returns a node with files below a root.
+func nodeBelow(t *testing.T, root string, files map[string]string) node {
+	t.Helper()
+	n := node{t, root, filepath.Join(root, "node")}
+	n.set(files)
+	return n
+}
+
+func (n node) path(name string) string { return filepath.Join(n.dir, name) }
+
+func (n node) set(files map[string]string) {
+	n.t.Helper()
+	if err := os.MkdirAll(n.dir, 0o755); err != nil {
+		n.t.Fatal(err)
+	}
+	for name, content := range files {
+		if err := os.WriteFile(n.path(name), []byte(content), 0o640); err != nil {
+			n.t.Fatal(err)
+		}
+	}
+}
+
+// check checks that the node has these files and folders, a folder's name ending with a slash, and no others.
+func (n node) check(want map[string]string) {
+	n.t.Helper()
+	if diff := cmp.Diff(want, n.files()); diff != "" {
+		n.t.Errorf("the node's files (-want +got):\n%s", diff)
+	}
+}
+
+// files returns the node's files and folders, a folder's name ending with a slash.
+func (n node) files() map[string]string {
+	n.t.Helper()
+	got := map[string]string{}
+	err := filepath.WalkDir(n.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || path == n.dir {
+			return err
+		}
+		name, err := filepath.Rel(n.dir, path)
+		if err == nil && entry.IsDir() {
+			got[name+"/"] = ""
+			return nil
+		}
+		content, readErr := os.ReadFile(path)
+		got[name] = string(content)
+		return errors.Join(err, readErr)
+	})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return got
+}
+
+func (n node) open() *Ledger {
+	n.t.Helper()
+	l, err := Open(n.root)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(l.Close)
+	return l
+}
+
+// apply opens the ledger, applies a plan of names and contents, two by two, and closes it.
+func (n node) apply(feature string, files ...string) {
+	n.t.Helper()
+	l := n.open()
+	defer l.Close()
+	if err := l.Apply(feature, n.plan(files...), nil); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+func (n node) plan(files ...string) Plan {
+	n.t.Helper()
+	var all []File
+	for i := 0; i < len(files); i += 2 {
+		all = append(all, File{Path: n.path(files[i]), Content: []byte(files[i+1])})
+	}
+	p, err := Whole(all...)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return p
+}
+
+func revert(l *Ledger, check func() error, features ...string) error {
+	back, err := l.Reversal(features...)
+	if err != nil {
+		return err
+	}
+	return l.Revert(back, check)
+}
+
+func (n node) revert(features ...string) error {
+	n.t.Helper()
+	l := n.open()
+	defer l.Close()
+	return revert(l, nil, features...)
+}
+
+func TestApplyAndRevert(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old a"})
+	if err := os.Chmod(n.path("a"), 0o604); err != nil {
+		t.Fatal(err)
+	}
+	n.apply("nri", "new/folder/b", "new b", "a", "new a")
+	n.check(map[string]string{"a": "new a", "new/": "", "new/folder/": "", "new/folder/b": "new b"})
+	if info, err := os.Stat(n.path("a")); err != nil || info.Mode() != 0o604 {
+		t.Errorf("the mode is %v, %v; want that of the old file", info.Mode(), err)
+	}
+	n.apply("nri", "a", "newer a")
+	if err := n.revert("nri"); err != nil {
+		t.Fatal(err)
+	}
+	n.check(map[string]string{"a": "old a"})
+	if info, err := os.Stat(n.path("a")); err != nil || info.Mode() != 0o604 {
+		t.Errorf("the mode is %v, %v; want that of the old file", info.Mode(), err)
+	}
+	kept, err := os.ReadDir(filepath.Join(n.root, folder, "contents"))
+	if err != nil || len(kept) > 0 {
+		t.Errorf("contents are kept that nobody needs: %v, %v", kept, err)
+	}
+	if l := n.open(); len(l.Features()) > 0 {
+		t.Errorf("features are left: %q", l.Features())
+	}
+}
+
+func TestApplyAgainChangesNothing(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old"})
+	n.apply("nri", "a", "new")
+	before, err := os.ReadFile(n.open().record())
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(n.path("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Read(n.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Apply("nri", n.plan("a", "new"), func() error { return errors.New("checked") }); err != nil {
+		t.Errorf("Apply of what is there: %v", err)
+	}
+	after, err := os.ReadFile(l.record())
+	if err != nil || string(after) != string(before) {
+		t.Errorf("the record has changed: %v\n%s", err, after)
+	}
+	if again, err := os.Stat(n.path("a")); err != nil || !os.SameFile(info, again) {
+		t.Errorf("the file was replaced, %v", err)
+	}
+}
+
+func TestRevertFollowsLinks(t *testing.T) {
+	n := newNode(t, map[string]string{"target": "old"})
+	if err := os.Symlink("target", n.path("link")); err != nil {
+		t.Fatal(err)
+	}
+	n.apply("nri", "link", "new")
+	n.check(map[string]string{"target": "new", "link": "new"})
+	if err := n.revert("nri"); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(n.path("link")); err != nil || to != "target" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	n.check(map[string]string{"target": "old", "link": "old"})
+}
+
+func TestRevertRefusesWhatOthersChanged(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old\n", "b": "old\n"})
+	n.apply("nri", "a", "old\nours\n", "b", "ours\n")
+	n.set(map[string]string{"a": "old\nours\ntheirs\n"})
+	err := n.revert("nri")
+	var changed *Changed
+	if !errors.As(err, &changed) || changed.Path != n.path("a") || !strings.Contains(changed.Diff, "+theirs\n") || strings.Contains(changed.Diff, "+ours") {
+		t.Errorf("Revert: %v, %+v; want their change", err, changed)
+	}
+	n.check(map[string]string{"a": "old\nours\ntheirs\n", "b": "ours\n"})
+	if err := os.Remove(n.path("a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.revert("nri"); !errors.As(err, &changed) || !strings.Contains(changed.Diff, "/dev/null") {
+		t.Errorf("Revert of a file that was removed: %v", err)
+	}
+}
+
+// What others change between two runs stays: the second run starts from it.
+func TestRevertKeepsWhatOthersChangedBetween(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old"})
+	n.apply("nri", "a", "old ours")
+	n.set(map[string]string{"a": "theirs"})
+	n.apply("nri", "a", "theirs ours")
+	if err := n.revert("nri"); err != nil {
+		t.Fatal(err)
+	}
+	n.check(map[string]string{"a": "theirs"})
+}
+
+func TestRevertInOrder(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old"})
+	n.apply("nri", "a", "nri")
+	n.apply("handler rdma", "a", "nri, handler", "b", "spec")
+	if err := n.revert("nri"); err == nil || !strings.Contains(err.Error(), "revert handler rdma first") {
+		t.Errorf("Revert: %v", err)
+	}
+	n.check(map[string]string{"a": "nri, handler", "b": "spec"})
+	if diff := cmp.Diff([]string{"handler rdma", "nri"}, n.open().Features()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRevertOfOneAndOfAll(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old"})
+	n.apply("nri", "a", "nri")
+	n.apply("handler rdma", "a", "nri, handler", "b", "spec")
+	if err := n.revert("handler rdma"); err != nil {
+		t.Fatal(err)
+	}
+	n.check(map[string]string{"a": "nri"})
+	n.apply("handler rdma", "a", "nri, handler", "b", "spec")
+	if err := n.revert("handler rdma", "nri"); err != nil {
+		t.Fatal(err)
+	}
+	n.check(map[string]string{"a": "old"})
+}
+
+// However often a feature changes a file, the ledger has what was before its first change and after its last one. Of a
+// program it has the hash alone: an upgrade adds nothing.
+func TestLedgerKeepsFirstAndLast(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "0"})
+	program := n.path("program")
+	for _, version := range []string{"1", "2", "3"} {
+		l := n.open()
+		before, _, err := read(program)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan := append(n.plan("a", version), File{Path: program, Before: before, Content: []byte("program " + version), Mode: 0o755})
+		if err := l.Apply("nri", plan, nil); err != nil {
+			t.Fatal(err)
+		}
+		kept, err := os.ReadDir(filepath.Dir(l.content("any")))
+		if err != nil || len(l.steps) != 2 || len(kept) != 2 {
+			t.Errorf("after version %s: %d steps, %d contents, %v", version, len(l.steps), len(kept), err)
+		}
+		l.Close()
+	}
+	n.check(map[string]string{"a": "3", "program": "program 3"})
+	// A revert that fails has the program again, although the ledger did not keep it.
+	l := n.open()
+	failed := errors.New("the daemon does not start")
+	if err := revert(l, func() error { return failed }, "nri"); !errors.Is(err, failed) {
+		t.Error(err)
+	}
+	l.Close()
+	n.check(map[string]string{"a": "3", "program": "program 3"})
+	if err := n.revert("nri"); err != nil {
+		t.Error(err)
+	}
+	n.check(map[string]string{"a": "0"})
+}
+
+func TestOpenTwice(t *testing.T) {
+	n := newNode(t, nil)
+	l := n.open()
+	if _, err := Open(n.root); err == nil || !strings.Contains(err.Error(), "another rdma-spec configure is running (PID ") {
+		t.Errorf("Open: %v", err)
+	}
+	l.Close()
+	n.open()
+}
+
+func TestDiff(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "one\ntwo\n", "same": "x"})
+	got := n.plan("a", "one\n2\n", "same", "x", "new", "n\n", "program", "\x7fELF\x00").Diff()
+	want := "--- A\n+++ A\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n--- /dev/null\n+++ NEW\n@@ -0,0 +1 @@\n+n\nBinary files /dev/null and PROGRAM differ\n"
+	want = strings.NewReplacer("A\n", n.path("a")+"\n", "NEW", n.path("new"), "PROGRAM", n.path("program")).Replace(want)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Diff (-want +got):\n%s", diff)
+	}
+}

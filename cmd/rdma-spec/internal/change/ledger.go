@@ -1,0 +1,244 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+)
+
+// folder is where the ledger is on a node.
+const folder = "var/lib/rdma-spec/configure"
+
+// Ledger is the record of changes of a node, in a folder of its own: changes.json, and the contents of files by their
+// hashes. One process at a time has it open for writing. The record has the paths that the files have on the node
+// itself, so a copy of a node can be read.
+//
+// A change is recorded before the file is replaced. So after a power cut or a kill, a file has the content before or
+// after the last change that is recorded for it, and both are kept until it is made. Then there is one change of each
+// file and feature, and a program, which is large and not to be looked at, has only its hash.
+type Ledger struct {
+	root  string   // of the node
+	lock  *os.File // nil: for reading
+	steps []step
+	files files
+}
+
+// step is one change of one file.
+type step struct {
+	Feature string    `json:"feature"` // on whose behalf, such as nri
+	Path    string    `json:"path"`    // below the ledger's root; in the record, on the node
+	Time    time.Time `json:"time"`
+	Before  string    `json:"before,omitempty"` // SHA-256 of the content, empty where there was no file
+	After   string    `json:"after"`
+	Mode    uint32    `json:"mode"`
+	Folders []string  `json:"folders,omitempty"` // that were made for the file, the outermost first; as Path
+}
+
+// files changes files that have their old content. Tests let it fail.
+type files interface {
+	Write(path string, old, content []byte, mode fs.FileMode) error
+	Remove(path string, old []byte) error
+}
+
+type nodeFiles struct{}
+
+func (nodeFiles) Write(path string, old, content []byte, mode fs.FileMode) error {
+	return atomicfile.Change(path, old, content, mode)
+}
+
+func (nodeFiles) Remove(path string, old []byte) error {
+	if err := (Plan{{Path: path, Before: old}}).Outdated(); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot remove %s: %w", path, oserror.Reason(err))
+	}
+	return nil
+}
+
+// Open opens the ledger of the node below a root. It fails at once where another process has it open. The caller closes
+// it.
+func Open(root string) (*Ledger, error) {
+	dir := filepath.Join(root, folder)
+	if err := os.MkdirAll(filepath.Join(dir, "contents"), 0o700); err != nil {
+		return nil, fmt.Errorf("cannot make %s: %w", dir, oserror.Reason(err))
+	}
+	name := filepath.Join(dir, "lock")
+	lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("cannot open %s: %w", name, oserror.Reason(err))
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a file descriptor
+		holder := make([]byte, 20)
+		n, _ := lock.Read(holder) // unknown: the message does without
+		_ = lock.Close()          // nothing was written
+		return nil, fmt.Errorf("another rdma-spec configure is running (PID %s): wait for it, and try again", strings.TrimSpace(string(holder[:n])))
+	}
+	l, err := Read(root)
+	if err == nil {
+		err = errors.Join(lock.Truncate(0), writeAt(lock, strconv.Itoa(os.Getpid())))
+	}
+	if err != nil {
+		_ = lock.Close() // the error says more
+		return nil, err
+	}
+	l.lock = lock
+	return l, nil
+}
+
+func writeAt(file *os.File, text string) error {
+	_, err := file.WriteAt([]byte(text+"\n"), 0)
+	return err
+}
+
+// Read reads the ledger of the node below a root, to look at it. There is nothing in a ledger that does not exist.
+func Read(root string) (*Ledger, error) {
+	l := &Ledger{root: root, files: nodeFiles{}}
+	text, exists, err := read(l.record())
+	if err != nil || !exists {
+		return l, err
+	}
+	var kept struct{ Changes []step }
+	if err := json.Unmarshal(text, &kept); err != nil {
+		return nil, fmt.Errorf("%s: %w", l.record(), err)
+	}
+	for _, s := range kept.Changes {
+		l.steps = append(l.steps, s.at(func(path string) string { return filepath.Join(root, path) }))
+	}
+	return l, nil
+}
+
+// Close lets others open the ledger.
+func (l *Ledger) Close() {
+	if l.lock != nil {
+		_ = l.lock.Close() // the lock goes with it
+	}
+}
+
+// at returns a step whose paths are elsewhere.
+func (s step) at(place func(path string) string) step {
+	s.Path = place(s.Path)
+	s.Folders = slices.Clone(s.Folders)
+	for i, dir := range s.Folders {
+		s.Folders[i] = place(dir)
+	}
+	return s
+}
+
+func (l *Ledger) record() string { return filepath.Join(l.root, folder, "changes.json") }
+
+func (l *Ledger) content(hash string) string { return filepath.Join(l.root, folder, "contents", hash) }
+
+// Features returns on whose behalf files are changed, the last one first.
+func (l *Ledger) Features() []string {
+	var all []string
+	for _, s := range slices.Backward(l.steps) {
+		if !slices.Contains(all, s.Feature) {
+			all = append(all, s.Feature)
+		}
+	}
+	return all
+}
+
+// save writes the record.
+func (l *Ledger) save() error {
+	var kept struct {
+		Changes []step `json:"changes"`
+	}
+	for _, s := range l.steps {
+		kept.Changes = append(kept.Changes, s.at(l.onNode))
+	}
+	text, err := json.MarshalIndent(kept, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(l.record(), append(text, '\n'), 0o600)
+}
+
+// onNode returns the path that a file below the root has on the node itself.
+func (l *Ledger) onNode(path string) string {
+	return "/" + strings.TrimLeft(strings.TrimPrefix(path, filepath.Clean(l.root)), "/")
+}
+
+// keep keeps a content, and returns its hash.
+func (l *Ledger) keep(content []byte) (string, error) {
+	hash := sum(content)
+	if _, err := os.Stat(l.content(hash)); err == nil {
+		return hash, nil
+	}
+	return hash, atomicfile.Write(l.content(hash), content, 0o600)
+}
+
+// kept returns a content that was kept, nil for that of no file.
+func (l *Ledger) kept(hash string) ([]byte, error) {
+	if hash == "" {
+		return nil, nil
+	}
+	content, exists, err := read(l.content(hash))
+	if err == nil && (!exists || sum(content) != hash) {
+		err = fmt.Errorf("%s is lost or damaged", l.content(hash))
+	}
+	return content, err
+}
+
+// sum returns a content's hash.
+func sum(content []byte) string {
+	hash := sha256.Sum256(content)
+	return hex.EncodeToString(hash[:])
+}
+
+// current returns the hash of a file, empty where there is none.
+func current(path string) (string, error) {
+	content, exists, err := read(path)
+	if err != nil || !exists {
+		return "", err
+	}
+	return sum(content), nil
+}
+
+// needs reports whether a change needs a content: to put it back, or to compare it with what somebody else has made of
+// it.
+func (s step) needs(hash string) bool {
+	program := s.Mode&0o111 != 0
+	return s.Before == hash || s.After == hash && !program
+}
+
+// prune removes contents that no change needs.
+func (l *Ledger) prune() {
+	all, err := os.ReadDir(filepath.Dir(l.content("any")))
+	if err != nil {
+		return // they do no harm
+	}
+	for _, entry := range all {
+		if !slices.ContainsFunc(l.steps, func(s step) bool { return s.needs(entry.Name()) }) {
+			_ = os.Remove(l.content(entry.Name())) // it does no harm
+		}
+	}
+}
+
+// missingFolders returns the folders that have to be made for a file, the outermost first.
+func missingFolders(path string) (missing []string) {
+	for dir := filepath.Dir(path); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			slices.Reverse(missing)
+			return missing
+		}
+		missing = append(missing, dir)
+	}
+}

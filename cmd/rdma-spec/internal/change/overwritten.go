@@ -1,0 +1,60 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"fmt"
+	"time"
+)
+
+// Overwriting is a file that was written by configure and that another tool has changed or removed since.
+type Overwriting struct {
+	Path    string    `json:"path"`    // on the node
+	Feature string    `json:"feature"` // on whose behalf configure wrote it, such as "nri" or "handler rdma"
+	Since   time.Time `json:"since"`   // when configure wrote it
+	Missing bool      `json:"missing,omitempty"`
+}
+
+// String returns what happened, on one line.
+func (o Overwriting) String() string {
+	what := "changed"
+	if o.Missing {
+		what = "removed"
+	}
+	return fmt.Sprintf("another tool has %s %s since rdma-spec configure %s wrote it on %s", what, o.Path, o.Feature, o.Since.Format(time.DateOnly))
+}
+
+// Overwritten compares the files of the node below a root with what configure has written, in the order in which it
+// wrote them. There are none where configure has written nothing, or has reverted it.
+func Overwritten(root string) ([]Overwriting, error) {
+	l, err := Read(root)
+	if err != nil {
+		return nil, err
+	}
+	var all []Overwriting
+	for i, s := range l.steps {
+		if l.later(i) {
+			continue
+		}
+		now, err := current(s.Path)
+		if err != nil {
+			return nil, err
+		}
+		if now != s.After {
+			all = append(all, Overwriting{Path: l.onNode(s.Path), Feature: s.Feature, Since: s.Time, Missing: now == ""})
+		}
+	}
+	return all, nil
+}
+
+// Configured are the files that `rdma-spec configure` wrote and that somebody changed since.
+type Configured struct {
+	Overwritten []Overwriting `json:"overwritten"`
+}
+
+// ReadConfigured returns which files of the node below a root `rdma-spec configure` wrote and somebody changed since.
+func ReadConfigured(root string) (Configured, error) {
+	overwritten, err := Overwritten(root)
+	return Configured{Overwritten: overwritten}, err
+}

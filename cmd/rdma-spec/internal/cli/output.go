@@ -1,0 +1,154 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cli has what all commands share towards their caller: formats of results, tables, errors and their exit
+// statuses, completion, and advice. It knows nothing of RDMA.
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/yaml"
+)
+
+// The formats of results. A subcommand offers those that make sense for it.
+const (
+	FormatTable = "table"
+	FormatText  = "text"
+	FormatJSON  = "json"
+	FormatYAML  = "yaml"
+)
+
+// FormatFlag is the value of a --output flag: one of the formats on offer.
+type FormatFlag struct {
+	Format string
+	offer  []string
+	cmd    *cobra.Command
+}
+
+// AddFormatFlag adds the flag -o, --output to a command. The first format is the default; one that is not on offer is a
+// wrong call.
+func AddFormatFlag(cmd *cobra.Command, offer ...string) *FormatFlag {
+	f := &FormatFlag{Format: offer[0], offer: offer, cmd: cmd}
+	cmd.Flags().VarP(f, "output", "o", "the `FORMAT` of the result: "+strings.Join(offer, ", "))
+	Complete(cmd, "output", func(string) []string { return offer })
+	return f
+}
+
+// APIVersion is the version of all results for programs.
+const APIVersion = "rdma-spec/v1alpha1"
+
+// AddFileFlag adds the flag --to, which names the file that a command writes.
+func AddFileFlag(f *pflag.FlagSet, file *string, usage string) {
+	f.StringVar(file, fileFlag, "", usage)
+}
+
+const fileFlag = "to"
+
+// fileHint completes the error of a call that names a file as the format.
+func fileHint(cmd *cobra.Command) string {
+	if cmd.Flags().Lookup(fileFlag) == nil {
+		return ": to write a file, redirect standard output"
+	}
+	return ": to write a file, name it with --to"
+}
+
+// flagError is the error of a call with a wrong flag.
+func flagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && (unknown.GetSpecifiedName() == "output" || unknown.GetSpecifiedName() == "o") {
+		err = fmt.Errorf("%w%s", err, fileHint(cmd))
+	}
+	return Usage(err)
+}
+
+// String implements pflag.Value.
+func (f *FormatFlag) String() string { return f.Format }
+
+// Type implements pflag.Value.
+func (f *FormatFlag) Type() string { return "format" }
+
+// Set implements pflag.Value.
+func (f *FormatFlag) Set(s string) error {
+	if !slices.Contains(f.offer, s) {
+		hint := ""
+		if strings.ContainsAny(s, "./") {
+			hint = fileHint(f.cmd)
+		}
+		return fmt.Errorf("must be one of %s%s", strings.Join(f.offer, ", "), hint)
+	}
+	f.Format = s
+	return nil
+}
+
+// ResultWriter remembers the first write that failed, so that no result is lost with exit status 0. Cobra ignores such
+// errors.
+type ResultWriter struct {
+	io.Writer
+	Err error
+}
+
+// Write implements io.Writer.
+func (w *ResultWriter) Write(text []byte) (int, error) {
+	n, err := w.Writer.Write(text)
+	if w.Err == nil {
+		w.Err = err
+	}
+	return n, err
+}
+
+// WriteStructured writes a result for programs: as JSON, indented and with <, > and & as they are, or as YAML with the
+// same keys.
+func WriteStructured(w io.Writer, format string, v any) error {
+	switch format {
+	case FormatJSON:
+		e := json.NewEncoder(w)
+		e.SetEscapeHTML(false)
+		e.SetIndent("", "  ")
+		return e.Encode(v)
+	case FormatYAML:
+		text, err := yaml.Marshal(v)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(text)
+		return err
+	}
+	return fmt.Errorf("output format %q is neither json nor yaml", format)
+}
+
+// WriteTable writes a result for people: a header in capitals and a line for each row, in columns that are two spaces
+// apart. An empty cell shows as "-", so that every line has as many fields as the header.
+func WriteTable(w io.Writer, header []string, rows [][]string) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range slices.Concat([][]string{header}, rows) {
+		cells := slices.Clone(row)
+		for i, cell := range cells {
+			if cell == "" {
+				cells[i] = "-"
+			}
+		}
+		if _, err := fmt.Fprintln(t, strings.Join(cells, "\t")); err != nil {
+			return err
+		}
+	}
+	return t.Flush()
+}
+
+// Complete has the shell complete a flag's value by words; they may depend on what is typed so far.
+func Complete(cmd *cobra.Command, flag string, words func(typed string) []string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+		return words(typed), cobra.ShellCompDirectiveNoFileComp
+	})
+	if err != nil {
+		panic(err) // the command has no such flag
+	}
+}

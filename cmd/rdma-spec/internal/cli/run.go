@@ -1,0 +1,82 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+)
+
+// Run carries out a call of a command and returns the exit status. release is called at the end.
+func Run(root *cobra.Command, release func() error, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	root.SilenceErrors, root.SilenceUsage = true, true
+	root.SetFlagErrorFunc(flagError)
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	result := &ResultWriter{Writer: stdout}
+	root.SetOut(result)
+	root.SetErr(stderr)
+	command, err := root.ExecuteC()
+	if removed := release(); err == nil {
+		err = removed
+	}
+	if result.Err != nil {
+		err = fmt.Errorf("cannot write to standard output: %w", oserror.Reason(result.Err))
+	}
+	var status ExitStatus
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, ErrProblemFound):
+		return 1
+	case errors.As(err, &status):
+		return int(status)
+	case IsUsageError(err):
+		fmt.Fprintf(stderr, "rdma-spec: %v; see '%s --help'\n", err, command.CommandPath())
+		return 2
+	}
+	fmt.Fprintf(stderr, "rdma-spec: %v%s\n", err, Advice(err))
+	return 3
+}
+
+// ExitStatus makes the program exit with it, and without another message.
+type ExitStatus int
+
+// Error implements error.
+func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// usageError is a wrong call.
+type usageError struct{ error }
+
+// Usage makes a wrong call of an error: the program exits with 2.
+func Usage(err error) error { return usageError{err} }
+
+// ErrProblemFound makes the program exit with 1 and without another message.
+var ErrProblemFound = errors.New("problem found")
+
+// IsUsageError reports whether an error is a wrong call. Cobra's own errors about commands and arguments have no type.
+func IsUsageError(err error) bool {
+	var usage usageError
+	if errors.As(err, &usage) {
+		return true
+	}
+	text := err.Error()
+	return strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "requires ")
+}
+
+// The groups of commands.
+const (
+	GroupNode          = "node"
+	GroupPod           = "pod"
+	GroupConfiguration = "configuration"
+)
+
+// Version is the program's: main sets it, since it is set there when the program is built.
+var Version = "devel"

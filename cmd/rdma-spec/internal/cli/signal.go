@@ -1,0 +1,32 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// OnSignal does something before a signal ends the program, unless it is stopped.
+func OnSignal(do func()) (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	stopped := make(chan struct{})
+	go func() {
+		select {
+		case <-stopped:
+		case s := <-signals:
+			do()
+			signal.Reset()
+			if number, ok := s.(syscall.Signal); ok {
+				_ = syscall.Kill(os.Getpid(), number) // it ends the program, as without a handler
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(stopped)
+	}
+}

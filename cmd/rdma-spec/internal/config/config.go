@@ -1,0 +1,134 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config is rdma-spec config, which checks and shows the plugin's configuration.
+package config
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+// Command is rdma-spec config.
+func Command() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check or show the plugin's configuration",
+		Example: `  rdma-spec config check config.yaml
+  rdma-spec config show`,
+		Args:    cobra.NoArgs,
+		GroupID: cli.GroupConfiguration,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	var format *cli.FormatFlag
+	check := &cobra.Command{
+		Use:   "check [FILE|-]",
+		Short: "Find the problems of a configuration",
+		Long: `Check a configuration as the plugin does when it reads one. Without FILE, check
+` + policy.ConfigFile + `; - is standard input. Each problem is one line with the path of
+the key.
+
+A rule that can never match, because an earlier rule matches all its containers, is a problem
+as well. The check does not notice it if several earlier rules together match all of them, or
+if both rules have globs with ? or [ ].
+
+The exit status is 1 if the configuration has a problem, and 3 if it cannot be read.`,
+		Example: `  rdma-spec config check
+  rdma-spec config check config.yaml
+  rdma-spec config check - < config.yaml`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return checkConfig(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmp.Or(named(args), policy.ConfigFile), format.Format)
+		},
+	}
+	format = cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
+	cmd.AddCommand(check, &cobra.Command{
+		Use:   "show [FILE|-]",
+		Short: "Print a configuration with its defaults",
+		Long: `Print a configuration as YAML, with every default filled in. Without FILE, print
+` + policy.ConfigFile + `, or the defaults if that does not exist; - is standard input.`,
+		Example: `  rdma-spec config show
+  rdma-spec config show config.yaml`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, _, err := readPolicy(cmd.InOrStdin(), named(args))
+			if err != nil {
+				return err
+			}
+			return cli.WriteStructured(cmd.OutOrStdout(), cli.FormatYAML, p.Config())
+		},
+	})
+	return cmd
+}
+
+// named returns the file among the arguments, "" where there is none.
+func named(args []string) string { return strings.Join(args, "") }
+
+// readPolicy is loadPolicy with - for standard input.
+func readPolicy(stdin io.Reader, file string) (p *policy.Policy, source string, err error) {
+	if file != "-" {
+		return node.LoadPolicy(file)
+	}
+	text, err := io.ReadAll(io.LimitReader(stdin, stdinMost))
+	if err == nil {
+		p, err = policy.FromText(text)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s: %w", standardInput, err)
+	}
+	return p, standardInput, err
+}
+
+const (
+	standardInput = "standard input" // as results call it
+	stdinMost     = 4 << 20          // bytes; the largest configuration has 1 MiB
+)
+
+// checked is the result of `rdma-spec config check`.
+type checked struct {
+	APIVersion string   `json:"apiVersion"`
+	File       string   `json:"file"`
+	Valid      bool     `json:"valid"`
+	Rules      int      `json:"rules"`
+	Problems   []string `json:"problems"`
+}
+
+func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string) error {
+	p, source, err := readPolicy(stdin, file)
+	if onFile := new(fs.PathError); errors.As(err, &onFile) {
+		return err
+	}
+	result := checked{APIVersion: cli.APIVersion, File: source, Problems: []string{}}
+	if err == nil {
+		result.Valid, result.Rules = true, len(p.Config().Rules)
+	} else {
+		for problem := range strings.Lines(err.Error()) {
+			result.Problems = append(result.Problems, strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(problem, source), ":")))
+		}
+	}
+	switch {
+	case format != cli.FormatText:
+		err = cli.WriteStructured(stdout, format, result)
+	case result.Valid:
+		_, err = fmt.Fprintf(stdout, "%s is valid: %s\n", result.File, cli.Counted(result.Rules, "rule", "rules"))
+	default:
+		for _, problem := range result.Problems {
+			fmt.Fprintf(stderr, "%s: %s\n", result.File, problem)
+		}
+		err = nil
+	}
+	if err == nil && !result.Valid {
+		return cli.ErrProblemFound
+	}
+	return err
+}

@@ -1,0 +1,207 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/google/go-cmp/cmp"
+)
+
+// cdiNode returns a node with files, and a folder of programs.
+func cdiNode(t *testing.T, files ...string) (root, programs string) {
+	t.Helper()
+	root, programs = t.TempDir(), t.TempDir()
+	for _, file := range append(files, "etc/hostname") {
+		path := filepath.Join(root, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("[Service]\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"rdma-spec", "rdma-hook"} {
+		if err := os.WriteFile(filepath.Join(programs, name), []byte("\x7fELF "+name), 0o755); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+	}
+	return root, programs
+}
+
+func TestConfigureCDI(t *testing.T) {
+	root, programs := cdiNode(t)
+	before := nodeFiles(t, root)
+	args := []string{"configure", "cdi", "--programs", programs, "--root", root}
+	if dry := call(append(args, "--dry-run")...); dry.Status != 0 || !strings.Contains(dry.Stdout, "+PathChanged=/dev/infiniband") {
+		t.Errorf("--dry-run: %+v", dry)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Fatalf("--dry-run (-before +after):\n%s", diff)
+	}
+	got := call(args...)
+	wrote := ""
+	for _, file := range []string{
+		"/usr/local/bin/rdma-hook", "/usr/local/bin/rdma-spec",
+		"/etc/systemd/system/rdma-spec-cdi.service", "/etc/systemd/system/rdma-spec-cdi.path", "/etc/systemd/system/rdma-spec-cdi.timer",
+	} {
+		wrote += "wrote " + root + file + "\n"
+	}
+	if got.Status != 0 || got.Stdout != wrote || !strings.Contains(got.Stderr, "next: systemctl enable --now rdma-spec-cdi.service rdma-spec-cdi.path rdma-spec-cdi.timer\n") {
+		t.Errorf("%+v, want\n%s", got, wrote)
+	}
+	if info, err := os.Stat(filepath.Join(root, "usr/local/bin/rdma-hook")); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the hook: %v, %v", info, err)
+	}
+	if again := call(args...); again.Status != 0 || again.Stdout != "cdi: nothing to change\n" {
+		t.Errorf("again: %+v", again)
+	}
+	if got := call("configure", "cdi", "--revert", "--root", root); got.Status != 0 {
+		t.Errorf("--revert: %+v", got)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Errorf("--revert (-before +after):\n%s", diff)
+	}
+}
+
+// theSpec is a CDI file as the units write it, which names the hook.
+const theSpec = `cdiVersion: 0.5.0
+kind: rdma.noderesource.dev/hca
+devices:
+  - name: mlx5_0
+    containerEdits:
+      deviceNodes:
+        - path: /dev/infiniband/uverbs0
+containerEdits:
+  hooks:
+    - hookName: createRuntime
+      path: /usr/local/bin/rdma-hook
+`
+
+// configuredCDI returns a node with what configure cdi installs, and CDI files.
+func configuredCDI(t *testing.T, specs map[string]string) (root string) {
+	t.Helper()
+	root, programs := cdiNode(t)
+	if got := call("configure", "cdi", "--programs", programs, "--root", root); got.Status != 0 {
+		t.Fatalf("%+v", got)
+	}
+	for name, content := range specs {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// A container with a device of a CDI file starts only if the file's hook exists. So there is a hook as long as there is
+// a file that names it, also in the middle of --revert.
+func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
+	other := strings.ReplaceAll(theSpec, "/usr/local/bin/rdma-hook", "/usr/bin/rdma-hook")
+	root := configuredCDI(t, map[string]string{"etc/cdi/rdma.yaml": theSpec, "run/cdi/mine.yaml": theSpec, "etc/cdi/package.yaml": other})
+	watcher, err := fsnotify.NewBufferedWatcher(100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = watcher.Close() })
+	for _, folder := range []string{"etc/cdi", "run/cdi", "usr/local/bin"} {
+		if err := watcher.Add(filepath.Join(root, folder)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dry := call("configure", "cdi", "--revert", "--dry-run", "--root", root)
+	if dry.Status != 0 || !strings.Contains(dry.Stdout, "--- "+root+"/etc/cdi/rdma.yaml\n+++ /dev/null\n") {
+		t.Errorf("--dry-run: %+v", dry)
+	}
+	if got := call("configure", "cdi", "--revert", "--root", root); got.Status != 0 || !strings.Contains(got.Stdout, "put back "+root+"/etc/cdi/rdma.yaml\n") {
+		t.Errorf("--revert: %+v", got)
+	}
+	var removed []string
+	for len(removed) < 4 {
+		select {
+		case event := <-watcher.Events:
+			if event.Has(fsnotify.Remove) && event.Name != filepath.Join(root, "usr/local/bin") {
+				removed = append(removed, strings.TrimPrefix(event.Name, root))
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("only %q are removed", removed)
+		}
+	}
+	if diff := cmp.Diff([]string{"/usr/local/bin/rdma-spec", "/etc/cdi/rdma.yaml", "/run/cdi/mine.yaml", "/usr/local/bin/rdma-hook"}, removed); diff != "" {
+		t.Errorf("removed, in this order (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(filepath.Join(root, "etc/cdi/package.yaml")); err != nil {
+		t.Errorf("a file with another hook: %v", err)
+	}
+}
+
+// A file that is not ours is not removed, so its hook stays. Units that are enabled would write the file again.
+func TestConfigureCDIRevertRefuses(t *testing.T) {
+	for want, files := range map[string]map[string]string{
+		"/etc/cdi/theirs.yaml names /usr/local/bin/rdma-hook: remove it first\n": {
+			"etc/cdi/theirs.yaml": strings.ReplaceAll(theSpec, "rdma.noderesource.dev/hca", "example.com/nic"),
+		},
+		"rdma-spec-cdi.timer is enabled: run systemctl disable --now rdma-spec-cdi.timer first\n": {
+			"etc/systemd/system/timers.target.wants/rdma-spec-cdi.timer": "",
+		},
+		"rdma-spec-cdi.timer, rdma-spec-cdi.path are enabled: run systemctl disable --now rdma-spec-cdi.timer rdma-spec-cdi.path first\n": {
+			"etc/systemd/system/timers.target.wants/rdma-spec-cdi.timer": "", "etc/systemd/system/multi-user.target.wants/rdma-spec-cdi.path": "",
+		},
+	} {
+		root := configuredCDI(t, files)
+		before := nodeFiles(t, root)
+		got := call("configure", "cdi", "--revert", "--root", root)
+		if got.Status != 3 || got.Stdout != "" || strings.ReplaceAll(got.Stderr, root, "") != "rdma-spec: "+want {
+			t.Errorf("%+v, want %s", got, want)
+		}
+		if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+			t.Errorf("files (-before +after):\n%s", diff)
+		}
+	}
+}
+
+// A node with a kubelet is refused, since a pod could get HCAs past NRI.
+func TestConfigureCDIRefusesAKubeletsNode(t *testing.T) {
+	for _, file := range []string{
+		"usr/lib/systemd/system/kubelet.service", "etc/systemd/system/k3s-agent.service", "etc/systemd/system/rke2-server.service",
+		"var/lib/kubelet/config.yaml", "etc/kubernetes/kubelet.conf",
+	} {
+		root, programs := cdiNode(t, file)
+		before := nodeFiles(t, root)
+		args := []string{"configure", "cdi", "--programs", programs, "--root", root}
+		got := call(args...)
+		if got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr, "NVIDIA_VISIBLE_DEVICES") || !strings.Contains(got.Stderr, "this node has a kubelet (") || strings.Count(got.Stderr, "\n") != 1 {
+			t.Errorf("%s: %+v", file, got)
+		}
+		if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", file, diff)
+		}
+		if got := call(append(args, "--kubernetes")...); got.Status != 0 {
+			t.Errorf("%s --kubernetes: %+v", file, got)
+		}
+	}
+}
+
+func TestConfigureCDIErrors(t *testing.T) {
+	root, programs := cdiNode(t)
+	for _, test := range []struct {
+		args   string
+		status int
+		want   string
+	}{
+		{"--programs " + root, 3, "/rdma-hook does not exist: put rdma-hook and rdma-spec into one folder"},
+		{"--restart --programs " + programs, 2, "--restart is for a container runtime"},
+	} {
+		got := call(append([]string{"configure", "cdi", "--root", root}, strings.Fields(test.args)...)...)
+		if got.Status != test.status || !strings.Contains(got.Stderr, test.want) {
+			t.Errorf("%s: %+v, want %s", test.args, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,328 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+)
+
+// fakeContainerd is a containerd 2.4.2 without built-in defaults: the last file that sets disable decides.
+const fakeContainerd = `#!/bin/sh
+[ "$1" = --version ] && echo containerd fake v2.4.2 && exit
+grep -q broken "$2" && echo "containerd: failed to load TOML" >&2 && exit 1
+files="$2 $(sed -n "s/^imports = \[\(.*\)\]$/\1/p" "$2" | tr -d "\"',")"
+echo "[plugins.'io.containerd.nri.v1.nri']"
+cat $files 2>/dev/null | sed -n 's/^ *disable = /disable = /p' | tail -n 1
+echo 'disable_connections = false'
+echo "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]"
+cat $files 2>/dev/null | sed -n 's/^ *base_runtime_spec = /base_runtime_spec = /p' | tail -n 1
+echo 'runtime_type = "io.containerd.runc.v2"'
+`
+
+// configureNode returns a node with a containerd whose NRI is off, and its files.
+func configureNode(t *testing.T) (root string, files map[string]string) {
+	t.Helper()
+	root = t.TempDir()
+	for name, content := range map[string]string{
+		"etc/containerd/config.toml":                "version = 3\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true # why\n",
+		"usr/bin/containerd":                        fakeContainerd,
+		"usr/lib/systemd/system/containerd.service": "[Service]\n",
+		"nri-rdma": "\x7fELF\x00",
+	} {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o755); err != nil { //nolint:gosec // one is a program
+			t.Fatal(err)
+		}
+	}
+	return root, nodeFiles(t, root)
+}
+
+// nodeFiles returns the files of a node but for the ledger.
+func nodeFiles(t *testing.T, root string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if path == filepath.Join(root, "var") {
+			return fs.SkipDir
+		}
+		if entry.IsDir() {
+			all[strings.TrimPrefix(path, root)+"/"] = ""
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		all[strings.TrimPrefix(path, root)] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestConfigure(t *testing.T) {
+	for name, test := range map[string]struct {
+		args, wrote string
+		stderr      string
+	}{
+		"nri":      {"nri", "/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml", "next: systemctl restart containerd.service"},
+		"limits":   {"limits", "/etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf", "next: systemctl daemon-reload"},
+		"handler":  {"handler runc --in-place", "/etc/containerd/rdma-spec-runc.json /etc/containerd/conf.d/90-rdma-spec-handler-runc.toml /etc/containerd/config.toml", "next: systemctl restart"},
+		"plugin":   {"plugin --program ROOT/nri-rdma", "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service", "next: systemctl restart nri-rdma"},
+		"launched": {"plugin --launched --program ROOT/nri-rdma", "/etc/rdma-spec/config.yaml /opt/nri/plugins/90-rdma", "next: restart the container runtime"},
+		"all": {
+			"--all --program ROOT/nri-rdma",
+			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service /etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml",
+			"next: systemctl restart nri-rdma",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, before := configureNode(t)
+			args := append([]string{"configure"}, strings.Fields(strings.ReplaceAll(test.args, "ROOT", root))...)
+			args = append(args, "--root", root)
+			dry := call(append(args, "--dry-run")...)
+			if dry.Status != 0 || dry.Stderr != "" || !strings.Contains(dry.Stdout, "+++ "+root) {
+				t.Errorf("--dry-run: %+v", dry)
+			}
+			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+				t.Fatalf("--dry-run (-before +after):\n%s", diff)
+			}
+			var want strings.Builder
+			for _, path := range strings.Fields(test.wrote) {
+				want.WriteString("wrote " + root + path + "\n")
+			}
+			if name == "all" {
+				want.WriteString("doctor: 0 faults; run rdma-spec doctor after the steps above\n")
+			}
+			if got := call(args...); got.Status != 0 || got.Stdout != want.String() || !strings.Contains(got.Stderr, test.stderr) {
+				t.Fatalf("%+v, want %s", got, want.String())
+			}
+			for path, text := range nodeFiles(t, root) {
+				if strings.Contains(text, root) {
+					t.Errorf("%s names the root, which the node does not have:\n%s", path, text)
+				}
+			}
+			if got := call(args...); got.Status != 0 || !strings.Contains(got.Stdout, ": nothing to change\n") || strings.Contains(got.Stdout, "wrote") {
+				t.Errorf("a second run: %+v", got)
+			}
+			back := []string{"configure", "--revert", "--root", root}
+			if name != "all" {
+				back = append(strings.Fields(strings.SplitN(strings.Join(args, " "), " --", 2)[0]), "--revert", "--root", root)
+			}
+			if got := call(back...); got.Status != 0 || strings.Count(got.Stdout, "put back ") != len(strings.Fields(test.wrote)) {
+				t.Errorf("--revert: %+v", got)
+			}
+			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+				t.Errorf("--revert (-before +after):\n%s", diff)
+			}
+			if got := call(back...); got != (outcome{0, "nothing to put back\n", ""}) {
+				t.Errorf("a second --revert: %+v", got)
+			}
+		})
+	}
+}
+
+// The runtime is the one that is installed, and of two of them the one that --runtime names.
+func TestConfigureCRIO(t *testing.T) {
+	for _, test := range []struct {
+		args       string
+		containerd bool // is there too
+		wrote      string
+	}{
+		{"nri", false, "/etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
+		{"nri", true, "/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml"},
+		{"--all --program nri-rdma", false, "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service /etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
+		{"--all --program nri-rdma --runtime crio", true, "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service /etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
+	} {
+		root, _ := configureNode(t)
+		if err := os.MkdirAll(filepath.Join(root, "etc/crio"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if !test.containerd {
+			if err := errors.Join(os.RemoveAll(filepath.Join(root, "etc/containerd")), os.Remove(filepath.Join(root, "usr/bin/containerd"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		args := strings.Fields("configure " + strings.ReplaceAll(test.args, "nri-rdma", root+"/nri-rdma") + " --root " + root)
+		want := ""
+		for _, path := range strings.Fields(test.wrote) {
+			want += "wrote " + root + path + "\n"
+		}
+		got := call(args...)
+		unit := "crio.service"
+		if !strings.Contains(test.wrote, "crio") {
+			unit = "containerd.service"
+		}
+		if got.Status != 0 || !strings.HasPrefix(got.Stdout, want) || !strings.Contains(got.Stderr, "next: systemctl restart "+unit+"\n") {
+			t.Errorf("configure %s, containerd: %t: %+v, want %s", test.args, test.containerd, got, want)
+		}
+	}
+}
+
+// The unit that is named is the one that runs the containerd, of those that are installed. If none runs, only one that
+// is installed alone can be named.
+func TestConfigureNamesTheRunningUnit(t *testing.T) {
+	const server, agent = "rke2-server.service", "rke2-agent.service"
+	for name, test := range map[string]struct {
+		installed     []string
+		cgroup        string // of the containerd; "" where none runs
+		nri, limitsOf string
+	}{
+		"an agent":                   {[]string{server, agent}, "/system.slice/" + agent, agent, agent},
+		"a server":                   {[]string{server, agent}, "/system.slice/" + server, server, server},
+		"an agent by itself":         {[]string{agent}, "/system.slice/" + agent, agent, agent},
+		"an agent that does not run": {[]string{agent}, "", agent, agent},
+		"which of two does not run":  {[]string{server, agent}, "", "", ""},
+		"a user's session":           {[]string{server, agent}, "/user.slice/user-1000.slice/user@1000.service", "", ""},
+		"a unit with another name":   {[]string{server, "rke2-edge.service"}, "/system.slice/rke2-edge.service", "rke2-edge.service", "rke2-edge.service"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			const folder = "var/lib/rancher/rke2/"
+			files := map[string]string{
+				folder + "bin/containerd":                   fakeContainerd,
+				folder + "agent/etc/containerd/config.toml": "version = 3\n",
+			}
+			for _, unit := range test.installed {
+				files["usr/local/lib/systemd/system/"+unit] = "[Service]\n"
+			}
+			if test.cgroup != "" {
+				files["proc/7/comm"], files["proc/7/cgroup"] = "containerd\n", "0::"+test.cgroup+"\n"
+				files["proc/7/cmdline"] = "containerd\x00-c\x00/" + folder + "agent/etc/containerd/config.toml\x00"
+			}
+			for name, content := range files {
+				path := filepath.Join(root, name)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o755)); err != nil { //nolint:gosec // one is a program
+					t.Fatal(err)
+				}
+			}
+			next := "rdma-spec: next: systemctl restart " + test.nri + "\n"
+			if test.nri == "" {
+				next = "rdma-spec: next: restart the container runtime\n"
+			}
+			if got := call("configure", "nri", "--root", root); got.Status != 0 || got.Stderr != next {
+				t.Errorf("nri: %+v, want %s", got, next)
+			}
+			got := call("configure", "limits", "--root", root)
+			switch {
+			case test.limitsOf == "" && (got.Status != 3 || !strings.Contains(got.Stderr, "name the unit that the kubelet uses: "+agent+", "+server)):
+				t.Errorf("limits: %+v", got)
+			case test.limitsOf != "" && (got.Status != 0 || !strings.Contains(got.Stdout, "/"+test.limitsOf+".d/")):
+				t.Errorf("limits: %+v, want %s", got, test.limitsOf)
+			}
+		})
+	}
+}
+
+func TestConfigureRefuses(t *testing.T) {
+	for args, want := range map[string]outcome{
+		"":                              {2, "", "name what to configure, or use --all; see 'rdma-spec configure --help'"},
+		"nri --runtime docker":          {2, "", "--runtime docker: write containerd or crio; see"},
+		"nri --runtime crio":            {3, "", "CRI-O is not installed"},
+		"nri --runtime crio --required": {2, "", "--required is for containerd"},
+		"--all --runtime docker":        {2, "", "--runtime docker: write containerd or crio; see"},
+		"--all --runtime crio":          {3, "", "CRI-O is not installed"},
+		"handler rdma":                  {2, "", "write either --like RUNTIME or --in-place"},
+		"handler rdma --like nvidia":    {3, "", `has no handler "nvidia": it has runc`},
+		"handler Rdma --like runc":      {3, "", `"Rdma" is not a handler's name`},
+		"limits sshd":                   {3, "", "is not a unit of a container runtime"},
+		"plugin --restart":              {2, "", "start the plugin with systemctl"},
+		"plugin --program /nowhere":     {3, "", "/nowhere does not exist"},
+	} {
+		root, before := configureNode(t)
+		got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--root", root)...)
+		if got.Status != want.Status || got.Stdout != "" || !strings.Contains(got.Stderr, want.Stderr) || strings.Count(got.Stderr, "\n") != 1 {
+			t.Errorf("configure %s: %+v, want %+v", args, got, want)
+		}
+		if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+			t.Errorf("configure %s (-before +after):\n%s", args, diff)
+		}
+	}
+}
+
+// --revert refuses what others have changed since, and prints their change.
+func TestConfigureRevertRefuses(t *testing.T) {
+	root, _ := configureNode(t)
+	file := filepath.Join(root, "etc/containerd/config.toml")
+	if got := call("configure", "nri", "--root", root); got.Status != 0 {
+		t.Fatalf("%+v", got)
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = os.WriteFile(file, append(text, "# theirs\n"...), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := nodeFiles(t, root)
+	got := call("configure", "nri", "--revert", "--root", root)
+	if got.Status != 1 || !strings.Contains(got.Stdout, "\n+# theirs\n") || !strings.Contains(got.Stderr, file+" was changed since") {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Errorf("files (-before +after):\n%s", diff)
+	}
+}
+
+// What stops a change is one line, and nothing is changed.
+func TestConfigureFails(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare func(t *testing.T, root string)
+		want    string
+	}{
+		"while another one runs": {func(t *testing.T, root string) {
+			t.Helper()
+			ledger, err := change.Open(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(ledger.Close)
+		}, "another rdma-spec configure is running (PID "},
+		"without a folder for its memory": {func(t *testing.T, root string) {
+			t.Helper()
+			if err := os.WriteFile(filepath.Join(root, "var"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "cannot make " /* …/var/lib/rdma-spec/configure: not a directory */},
+		"with a configuration that containerd cannot load": {func(t *testing.T, root string) {
+			t.Helper()
+			if err := os.WriteFile(filepath.Join(root, "etc/containerd/config.toml"), []byte("broken = true\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}, "config.toml: failed to load TOML: correct it first"},
+		"without a daemon": {func(t *testing.T, root string) {
+			t.Helper()
+			if err := os.Remove(filepath.Join(root, "usr/bin/containerd")); err != nil {
+				t.Fatal(err)
+			}
+		}, "no program containerd of containerd is installed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, _ := configureNode(t)
+			test.prepare(t, root)
+			before := nodeFiles(t, root)
+			got := call("configure", "nri", "--root", root)
+			if got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr, test.want) || strings.Count(got.Stderr, "\n") != 1 {
+				t.Errorf("%+v, want %s", got, test.want)
+			}
+			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+				t.Errorf("files (-before +after):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,96 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	nodev1 "k8s.io/api/node/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/spec/baseline"
+)
+
+// The recipe that people follow by hand, a base spec that ctr oci spec prints, limits every container to 1024 files.
+// The new base spec keeps the rest of it.
+func TestConfigureHandlerCuresABaseSpec(t *testing.T) {
+	root, _ := configureNode(t)
+	old := filepath.Join(root, "etc/containerd/cri-base.json")
+	for file, text := range map[string]string{
+		old: `{"ociVersion":"1.1.0","hostname":"kept","linux":{},"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}}`,
+		filepath.Join(root, "etc/containerd/config.toml"): "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n" +
+			"  base_runtime_spec = '" + strings.TrimPrefix(old, root) + "'\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := call("configure", "handler", "runc", "--in-place", "--root", root); got.Status != 0 || strings.Contains(got.Stdout, "RuntimeClass") {
+		t.Fatalf("%+v", got)
+	}
+	text, err := os.ReadFile(filepath.Join(root, "etc/containerd/rdma-spec-runc.json"))
+	var made specs.Spec
+	if err = errors.Join(err, json.Unmarshal(text, &made)); err != nil {
+		t.Fatal(err)
+	}
+	want := []specs.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}
+	if diff := cmp.Diff(want, made.Process.Rlimits); diff != "" || made.Hostname != "kept" || !baseline.HasIPCLock(text) {
+		t.Errorf("rlimits (-want +got):\n%s\n%s", diff, text)
+	}
+}
+
+// The whole way with the containerds that were built for the node: one command each, and everything is put back.
+func TestConfigureWithInstalledContainerd(t *testing.T) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, version := range []string{"1.7.35", "2.4.2"} {
+		t.Run(version, func(t *testing.T) {
+			found, err := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-"+version+"-*", "containerd"))
+			if err != nil || len(found) == 0 {
+				t.Skipf("no containerd %s: `make e2e` builds it for the node", version)
+			}
+			root, _ := configureNode(t)
+			program, config := filepath.Join(root, "usr/bin/containerd"), filepath.Join(root, "etc/containerd/config.toml")
+			if err := errors.Join(os.Remove(program), os.Symlink(found[0], program), os.Remove(config)); err != nil {
+				t.Fatal(err)
+			}
+			before := nodeFiles(t, root)
+			for _, args := range []string{"--all --program " + root + "/nri-rdma", "handler rdma --like runc", "limits"} {
+				got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--root", root)...)
+				if got.Status != 0 || !strings.HasPrefix(got.Stdout, "wrote ") {
+					t.Fatalf("configure %s: %+v", args, got)
+				}
+				_, text, isClass := strings.Cut(got.Stdout, "\n---\n")
+				var class nodev1.RuntimeClass
+				if isClass != strings.HasPrefix(args, "handler") {
+					t.Errorf("configure %s prints %s", args, got.Stdout)
+				}
+				if err := yaml.UnmarshalStrict([]byte(text), &class); err != nil || isClass && (class.Handler != "rdma" || class.Name != "rdma") {
+					t.Errorf("%v: %s", err, text)
+				}
+			}
+			if version == "1.7.35" { // both are lines of the one file
+				if got := call("configure", "nri", "--revert", "--root", root); got.Status != 3 || !strings.Contains(got.Stderr, "revert handler rdma first") {
+					t.Errorf("configure nri --revert: %+v", got)
+				}
+			}
+			if got := call("configure", "--revert", "--root", root); got.Status != 0 {
+				t.Errorf("configure --revert: %+v", got)
+			}
+			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+				t.Errorf("files (-before +after):\n%s", diff)
+			}
+		})
+	}
+}

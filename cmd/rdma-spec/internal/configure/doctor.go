@@ -1,0 +1,43 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+)
+
+// What the steps that are left settle: starting the plugin, and restarting the runtime.
+var (
+	settledByStart   = []string{"plugin-runs", "plugin-registered"}
+	settledByRestart = []string{"nri-socket"}
+)
+
+// examine ends a configuration with what else is wrong with the node, apart from what the steps that are left settle.
+// The node is configured whatever the doctor finds, so only a failed write is an error.
+func (o *Options) examine(ctx context.Context, stdout, stderr io.Writer, settled []string) error {
+	findings, err := doctor.Diagnose(ctx, node.Options{Root: o.Root, Patience: node.Patience}, o.checks, nil)
+	if err != nil {
+		fmt.Fprintln(stderr, "rdma-spec: the doctor cannot look at the node:", err)
+		return nil
+	}
+	findings = slices.DeleteFunc(findings, func(f doctor.Finding) bool {
+		return f.Status != doctor.Wrong || slices.Contains(settled, f.Check)
+	})
+	if err := doctor.ListFindings(stdout, findings, cli.IsTerminal(stdout)); err != nil {
+		return err
+	}
+	line := "doctor: " + cli.Counted(len(findings), "fault", "faults")
+	if len(settled) > 0 {
+		line += "; run rdma-spec doctor after the steps above"
+	}
+	_, err = fmt.Fprintln(stdout, line)
+	return err
+}

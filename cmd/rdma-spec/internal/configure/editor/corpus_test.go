@@ -1,0 +1,304 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package editor
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
+)
+
+// installed returns the containerd of a version that was built for the node of the tests.
+func installed(t *testing.T, version string) containerd.Binary {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Skipf("no containerd %s: %v", version, err)
+	}
+	found, err := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-"+version+"*", "containerd"))
+	if err != nil || len(found) == 0 {
+		t.Skipf("no containerd %s: `make e2e` builds it for the node", version)
+	}
+	return containerd.Binary(found[len(found)-1])
+}
+
+// runsContainerd skips a test that runs an installed containerd again and again, where that shows nothing.
+func runsContainerd(t *testing.T) {
+	t.Helper()
+	if race.Detector {
+		t.Skip("runs containerd hundreds of times, and the race detector does not see it")
+	}
+}
+
+// remembering is a containerd that is run once for the same files.
+type remembering struct {
+	containerd.Binary
+	answers map[string][]byte
+}
+
+func (r remembering) Version(ctx context.Context) (string, error) {
+	version, known := r.answers["version"]
+	if known {
+		return string(version), nil
+	}
+	answer, err := r.Binary.Version(ctx)
+	r.answers["version"] = []byte(answer)
+	return answer, err
+}
+
+func (r remembering) Dump(ctx context.Context, file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	key := string(text)
+	imported, err := containerd.Daemon{File: file}.Imported(containerd.Contents{}, text)
+	for _, name := range imported {
+		text, readErr := containerd.Contents{}.Read(name)
+		key, err = key+"\x00"+name+"\x00"+string(text), errors.Join(err, readErr)
+	}
+	if err != nil {
+		return r.Binary.Dump(ctx, file)
+	}
+	answer, known := r.answers[key]
+	if !known {
+		if answer, err = r.Binary.Dump(ctx, file); err == nil {
+			r.answers[key] = answer
+		}
+	}
+	return answer, err
+}
+
+// node is a folder with a containerd's configuration.
+type node struct {
+	root   string
+	daemon containerd.Daemon
+	before map[string]string
+}
+
+// newNode puts a configuration of the corpus, VERSION/NAME, into a folder as the platform that its name begins with
+// does.
+func newNode(t *testing.T, name string) node {
+	t.Helper()
+	n := node{root: t.TempDir()}
+	version, config, _ := strings.Cut(name, "/")
+	etc := filepath.Join(n.root, "etc/containerd")
+	n.daemon = containerd.Daemon{Name: "containerd", File: filepath.Join(etc, "config.toml"), Program: remembering{installed(t, version), map[string][]byte{}}}
+	platform, _, _ := strings.Cut(config, "-")
+	switch platform {
+	case "k3s", "rke2":
+		n.daemon.Template, n.daemon.TemplateBase = filepath.Join(etc, "config-v3.toml.tmpl"), containerd.DefaultTemplate
+	case "k0s":
+		n.daemon.DropIns = filepath.Join(n.root, "etc/k0s/containerd.d")
+	}
+	files, err := filepath.Glob(filepath.Join("testdata", name+".conf.d", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	copyTo := func(from, to string) {
+		text, err := os.ReadFile(from)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(to), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(to, []byte(strings.NewReplacer(`"/etc/containerd/`, `"`+etc+"/", `'/etc/containerd/`, `'`+etc+"/").Replace(string(text))), 0o600)
+		}
+		if err != nil && !strings.HasSuffix(name, "/missing") {
+			t.Fatal(err)
+		}
+	}
+	copyTo(filepath.Join("testdata", name+".toml"), n.daemon.File)
+	for _, file := range files {
+		copyTo(file, filepath.Join(etc, "conf.d", filepath.Base(file)))
+	}
+	n.before = n.files(t)
+	return n
+}
+
+// files returns all files of the node.
+func (n node) files(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(filepath.Join(n.root, "etc"), func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && entry.IsDir() {
+			return nil
+		}
+		text, readErr := os.ReadFile(path)
+		all[path] = string(text)
+		return errors.Join(err, readErr)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// withoutRoot returns a text in which the node's files are those of a real one.
+func (n node) withoutRoot(text string) string { return strings.ReplaceAll(text, n.root, "") }
+
+// configurations are the names of all configurations of the corpus: those that platforms ship, and odd ones.
+func configurations(t *testing.T) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*/*.toml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		names = append(names, strings.TrimSuffix(strings.TrimPrefix(file, "testdata/"), ".toml"))
+	}
+	names = append(names, "1.7/missing", "2.2/missing", "2.4/missing")
+	if len(names) < 40 {
+		t.Fatalf("%d configurations, want more", len(names))
+	}
+	return names
+}
+
+// TestNRI turns NRI on in every configuration: the change is the golden one, containerd loads the result, it changes
+// nothing else in the effective configuration, a second run changes nothing, and a revert gives every file's bytes.
+func TestNRI(t *testing.T) {
+	runsContainerd(t)
+	for _, name := range configurations(t) {
+		for _, required := range []bool{false, true} {
+			kind := "nri"
+			if required {
+				kind = "required"
+				if strings.HasPrefix(name, "1.") && name != "1.7/default" {
+					continue // they are all refused
+				}
+			}
+			t.Run(name+"/"+kind, func(t *testing.T) {
+				n := newNode(t, name)
+				plan, err := Edit(n.daemon).NRI(t.Context(), required)
+				text := ""
+				if err != nil {
+					text = "error: " + err.Error() + "\n"
+				} else {
+					text = plan.Diff()
+				}
+				golden.Compare(t, filepath.Join("testdata", name+"."+kind+".golden"), n.withoutRoot(text))
+				if strings.HasPrefix(text, "error: ") {
+					return
+				}
+				n.applied(t, plan, func(effective map[string]any) {
+					put(effective, false, "plugins", containerd.NRIPlugin, "disable")
+					put(effective, false, "plugins", containerd.NRIPlugin, "disable_connections")
+					if required {
+						put(effective, true, "plugins", containerd.NRIPlugin, "default_validator", "enable")
+					}
+				}, func() (change.Plan, error) { return Edit(n.daemon).NRI(t.Context(), required) })
+			})
+		}
+	}
+}
+
+// applied applies a plan and reverts it, and checks the node's files and its effective configuration.
+func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[string]any), again func() (change.Plan, error)) {
+	t.Helper()
+	before := n.effective(t)
+	ledger, err := change.Open(n.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ledger.Close()
+	if err := ledger.Apply("test", plan, nil); err != nil {
+		t.Fatal(err)
+	}
+	if diff := changes(t, again); diff != "" {
+		t.Errorf("a second run before the restart:\n%s", diff)
+	}
+	n.render(t)
+	want(before)
+	after := n.effective(t)
+	for _, tree := range []map[string]any{before, after} { // whether options say 0 or nothing is the same
+		if plugin, all := containerd.Handlers(tree); plugin != "" {
+			put(tree, notZero(all), "plugins", plugin, "containerd", "runtimes")
+		}
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the effective configuration (-want +got):\n%s", diff)
+	}
+	if diff := changes(t, again); diff != "" {
+		t.Errorf("a second run:\n%s", diff)
+	}
+	n.unrender(t)
+	back, err := ledger.Reversal("test")
+	if err == nil {
+		err = ledger.Revert(back, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(n.before, n.files(t)); diff != "" {
+		t.Errorf("reverted files (-before +after):\n%s", diff)
+	}
+}
+
+// effective returns what containerd makes of the node's own files. A missing one is as an empty one.
+func (n node) effective(t *testing.T) map[string]any {
+	t.Helper()
+	file := n.daemon.File
+	if !containerd.Exists(file) {
+		file = filepath.Join(t.TempDir(), "config.toml")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tree, err := n.daemon.Dump(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// render does what the platform does when it starts: K3s makes the configuration of the template, and k0s names its
+// drop-ins.
+func (n node) render(t *testing.T) {
+	t.Helper()
+	text := n.before[n.daemon.File]
+	templates, err := filepath.Glob(filepath.Join(filepath.Dir(n.daemon.File), "*.tmpl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range templates {
+		added, err := os.ReadFile(file)
+		if err != nil || !strings.HasPrefix(string(added), containerd.DefaultTemplate) {
+			t.Fatalf("%s does not extend the platform's configuration: %v\n%s", file, err, added)
+		}
+		text += strings.TrimPrefix(string(added), containerd.DefaultTemplate)
+	}
+	if n.daemon.DropIns != "" {
+		named, err := tomledit.Add([]byte(text), filepath.Join(n.daemon.DropIns, "*.toml"), "imports")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = string(named)
+	}
+	if len(templates) > 0 || n.daemon.DropIns != "" {
+		if err := os.WriteFile(n.daemon.File, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// unrender takes back what the platform has rendered.
+func (n node) unrender(t *testing.T) {
+	t.Helper()
+	if text, existed := n.before[n.daemon.File]; existed && (n.daemon.Template != "" || n.daemon.DropIns != "") {
+		if err := os.WriteFile(n.daemon.File, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

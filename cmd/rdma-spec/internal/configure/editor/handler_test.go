@@ -1,0 +1,139 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package editor
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+)
+
+// someSpec makes a base spec that says what it was made of.
+func someSpec(base []byte) ([]byte, error) {
+	return []byte(`{"ociVersion": "1.0.2", "linux": {}, "made of": "` + strings.ReplaceAll(string(base), `"`, "'") + "\"}\n"), nil
+}
+
+func TestHandler(t *testing.T) {
+	runsContainerd(t)
+	for _, test := range []struct{ config, name, like string }{
+		{"1.6/default", "rdma", "runc"},
+		{"1.7/default", "rdma", "runc"},
+		{"1.7/default", "runc", "runc"},
+		{"1.7/missing", "rdma", "runc"},
+		{"1.7/gpu-operator", "rdma-nvidia", "nvidia"},
+		{"1.7/aks", "runc", "runc"},
+		{"1.7/version-1", "rdma", "runc"},
+		{"1.7/k3s", "rdma", "runc"},
+		{"1.7/kubeadm", "runc", "nvidia"},
+		{"2.2/nri-off-version-2", "rdma", "runc"},
+		{"2.2/nri-off-version-2", "runc", "runc"},
+		{"2.2/k3s", "rdma", "runc"},
+		{"2.2/k3s-template", "rdma", "runc"},
+		{"2.2/drop-in-off", "rdma", "crun"},
+		{"2.3/nvidia-drop-in", "rdma-nvidia", "nvidia"},
+		{"2.3/nvidia-drop-in", "nvidia", "nvidia"},
+		{"2.4/kubespray", "rdma", "runc"},
+		{"2.4/missing", "rdma", "runc"},
+	} {
+		name := strings.Join([]string{test.config, test.name, test.like}, ".")
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, test.config)
+			handler := func() (change.Plan, error) {
+				return Edit(n.daemon).Handler(t.Context(), test.name, test.like, someSpec)
+			}
+			plan, err := handler()
+			text := ""
+			if err != nil {
+				text = "error: " + err.Error() + "\n"
+			} else {
+				text = plan.Diff()
+			}
+			golden.Compare(t, filepath.Join("testdata", name+".golden"), n.withoutRoot(text))
+			if strings.HasPrefix(text, "error: ") {
+				return
+			}
+			n.applied(t, plan, func(effective map[string]any) {
+				plugin, all := containerd.Handlers(effective)
+				wanted := copied(all[test.like].(map[string]any)) //nolint:forcetypeassert // a test's
+				wanted[containerd.BaseSpecKey] = filepath.Join(filepath.Dir(n.daemon.File), "rdma-spec-"+test.name+".json")
+				put(effective, wanted, "plugins", plugin, "containerd", "runtimes", test.name)
+			}, handler)
+		})
+	}
+}
+
+// changes returns the diff of what is planned.
+func changes(t *testing.T, planned func() (change.Plan, error)) string {
+	t.Helper()
+	plan, err := planned()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan.Diff()
+}
+
+// A handler keeps what its model's base spec has.
+func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
+	n := newNode(t, "2.2/eks-al2023")
+	base := filepath.Join(filepath.Dir(n.daemon.File), "base-runtime-spec.json")
+	if _, err := Edit(n.daemon).Handler(t.Context(), "rdma", "nvidia", someSpec); err == nil {
+		t.Error("a base spec that is missing: no error")
+	}
+	if err := os.WriteFile(base, []byte(`{"ociVersion":"1.1.0","linux":{}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	plan, err := Edit(n.daemon).Handler(t.Context(), "rdma", "nvidia", someSpec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(plan[0].Content), "{'ociVersion':'1.1.0','linux':{}}") {
+		t.Errorf("the base spec is made of something else: %s", plan[0].Content)
+	}
+}
+
+// K3s reads config.toml.tmpl where there is no config-v3.toml.tmpl: a new one would take its place.
+func TestTemplatesThatExist(t *testing.T) {
+	for name, test := range map[string]struct {
+		files   map[string]string
+		version loader
+		want    string // the file and its new beginning, or a part of the error
+	}{
+		"none, containerd 2.x":     {nil, "2.4.2", "config-v3.toml.tmpl " + containerd.DefaultTemplate},
+		"none, containerd 1.7":     {nil, "1.7.35", "config.toml.tmpl " + containerd.DefaultTemplate},
+		"an old one":               {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]"}, "2.4.2", "config.toml.tmpl {{ template \"base\" . }}\n[debug]\n["},
+		"both":                     {map[string]string{"config.toml.tmpl": "old\n", "config-v3.toml.tmpl": "new\n"}, "2.4.2", "config-v3.toml.tmpl new\n"},
+		"one that was changed":     {map[string]string{"config-v3.toml.tmpl": "[plugins.'io.containerd.nri.v1.nri']\n  socket_path = '/x'\n"}, "2.4.2", "error: the template has the section already: restart the platform, or change it there"},
+		"one that sets the key":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, "2.4.2", "error: the template sets the key: change it there"},
+		"one that ends with it":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n"}, "2.4.2", "error: the template sets the key: change it there"},
+		"one that has the section": {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n[debug]\n"}, "2.4.2", "error: the template sets the key: change it there"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{"config.toml": "version = 2\n"}
+			for name, content := range test.files {
+				files[name] = content
+			}
+			root := tree(t, files)
+			d := containerd.Daemon{Name: "k3s", File: root + "/config.toml", Program: test.version, Template: root + "/config-v3.toml.tmpl", TemplateBase: containerd.DefaultTemplate}
+			plan, err := Edit(d).NRI(t.Context(), false)
+			plan = plan.Changed()
+			if wanted, isError := strings.CutPrefix(test.want, "error: "); isError {
+				if err == nil || !strings.Contains(err.Error(), wanted) {
+					t.Errorf("error %v, want %s", err, wanted)
+				}
+				return
+			}
+			if err != nil || len(plan) != 1 {
+				t.Fatalf("%v, %v", plan, err)
+			}
+			if got := filepath.Base(plan[0].Path) + " " + string(plan[0].Content); !strings.HasPrefix(got, test.want) || !strings.HasSuffix(got, "  disable = false\n") {
+				t.Errorf("%s, want %s", got, test.want)
+			}
+		})
+	}
+}

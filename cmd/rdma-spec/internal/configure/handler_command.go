@@ -1,0 +1,117 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/baseline"
+	"github.com/rdma-spec/rdma-spec/spec/platform"
+)
+
+const runtimeClass = `apiVersion: node.k8s.io/v1
+kind: RuntimeClass
+metadata:
+  name: %[1]s
+handler: %[1]s
+`
+
+func newConfigureHandlerCommand(o *Options) *cobra.Command {
+	var like string
+	var inPlace bool
+	cmd := &cobra.Command{
+		Use:   "handler NAME",
+		Short: "Add a runtime handler whose containers can register RDMA memory",
+		Long: `Add a runtime handler to containerd that is like an existing one, but has a base spec with memlock
+unlimited and CAP_IPC_LOCK. Print the RuntimeClass for it. It is for nodes without NRI. With
+--in-place, give the base spec to the existing handler NAME: it affects all its containers.
+
+The base spec is made from that of the existing handler, or else from containerd's default spec.
+It does not limit open files to 1024, as the output of 'ctr oci spec' does for every container.`,
+		Example: `  rdma-spec configure handler rdma --like runc
+  rdma-spec configure handler rdma-nvidia --like nvidia --dry-run
+  rdma-spec configure handler runc --in-place
+  rdma-spec configure handler rdma --revert`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			feature := "handler " + name
+			switch {
+			case o.Revert:
+				return o.revertFeatures(cmd, feature)
+			case inPlace == (like != ""):
+				return cli.Usage(errors.New("write either --like RUNTIME or --in-place"))
+			case inPlace:
+				like = name
+			}
+			return o.carryOut(cmd, func() (configured, error) {
+				daemon, err := o.daemon()
+				if err != nil {
+					return configured{}, err
+				}
+				c := configured{feature: feature, check: func() error { return daemon.Check(cmd.Context()) }, unit: Unit(o.Root, daemon)}
+				c.restart = restartNext(c.unit)
+				if !inPlace {
+					c.report = func(w io.Writer, _ bool) error {
+						_, err := fmt.Fprintf(w, "---\n"+runtimeClass, name)
+						return err
+					}
+				}
+				c.plan, err = editor.Edit(daemon).Handler(cmd.Context(), name, like, baseSpec)
+				return c, err
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&like, "like", "", "the existing `RUNTIME` handler to copy, such as runc or nvidia")
+	f.BoolVar(&inPlace, "in-place", false, "change the existing handler NAME")
+	return cmd
+}
+
+// baseSpec makes a base spec for RDMA containers of another one, or of containerd's default spec.
+func baseSpec(base []byte) ([]byte, error) {
+	containerd, err := platform.Find("containerd")
+	if err != nil {
+		return nil, err
+	}
+	if base != nil {
+		if base, err = baseline.WithoutFileLimit(base); err != nil {
+			return nil, err
+		}
+	}
+	return containerd.Config(spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes}, base)
+}
+
+func newConfigureLimitsCommand(o *Options) *cobra.Command {
+	return &cobra.Command{
+		Use:   "limits [UNIT]",
+		Short: "Remove the memlock limit of containerd's or docker's unit",
+		Long: `Write a systemd drop-in with LimitMEMLOCK=infinity for the unit of a container runtime, such as
+containerd or docker. It affects the daemon and every container of the node whose spec sets no
+memlock.`,
+		Example: `  rdma-spec configure limits
+  rdma-spec configure limits docker --dry-run
+  rdma-spec configure limits --revert`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c := configured{feature: "limits"}
+			if o.Revert {
+				return o.revertFeatures(cmd, c.feature)
+			}
+			return o.carryOut(cmd, func() (_ configured, err error) {
+				c.plan, c.unit, err = Limits(o.Root, append(args, "")[0])
+				c.restart = append([]string{"systemctl daemon-reload"}, restartNext(c.unit)...)
+				return c, err
+			})
+		},
+	}
+}

@@ -1,0 +1,136 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+)
+
+var errUnitUnknown = cli.Usage(errors.New("--restart: rdma-spec does not know which unit to restart: restart it yourself"))
+
+// nodeRestart restarts a unit of the node.
+func nodeRestart(unit string) *Restart {
+	return &Restart{Unit: unit, Systemd: systemctl{}, CRI: nodeCRI{}, Within: 30 * time.Second, Every: 500 * time.Millisecond}
+}
+
+// notRestarted says that a daemon is not restarted although the flag says so, and how to do it.
+func notRestarted(stderr io.Writer, restart []string) {
+	fmt.Fprintln(stderr, "rdma-spec: not restarted, since no file of the daemon changed; if it is older than its files:", strings.Join(restart, " && "))
+}
+
+// unit returns the unit of the daemon that reads files; empty where none does.
+func (o *Options) unit(paths []string) (string, error) {
+	var units []string
+	for _, path := range paths {
+		unit := ""
+		switch folder := filepath.Base(filepath.Dir(path)); {
+		case OfService(o.Root, path):
+			continue
+		case folder == "crio.conf.d":
+			unit = crioUnit
+		case strings.HasSuffix(folder, ".service.d"):
+			unit = strings.TrimSuffix(folder, ".d")
+		default:
+			daemon, err := o.daemon()
+			if err != nil {
+				return "", err
+			}
+			if unit = Unit(o.Root, daemon); unit == "" {
+				return "", errUnitUnknown
+			}
+		}
+		if !slices.Contains(units, unit) {
+			units = append(units, unit)
+		}
+	}
+	if len(units) > 1 {
+		slices.Sort(units)
+		return "", cli.Usage(fmt.Errorf("--restart: the files belong to %s: revert the changes one by one", strings.Join(units, ", ")))
+	}
+	return strings.Join(units, ""), nil
+}
+
+// systemctl is the node's systemd.
+type systemctl struct{}
+
+// Reload implements configure.Systemd.
+func (s systemctl) Reload(ctx context.Context) error { return s.run(ctx, "daemon-reload") }
+
+// Restart implements configure.Systemd.
+func (s systemctl) Restart(ctx context.Context, unit string) error {
+	if err := s.run(ctx, "reset-failed", unit); err != nil { // else a unit that failed too often is not started again
+		return err
+	}
+	return s.run(ctx, "restart", unit)
+}
+
+func (systemctl) run(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, "systemctl", args...)
+	cmd.WaitDelay = time.Second // its children can keep its output open
+	out, err := cmd.CombinedOutput()
+	if ctx.Err() != nil {
+		return fmt.Errorf("systemctl %s: %w", strings.Join(args, " "), ctx.Err())
+	}
+	if err != nil {
+		first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, first)
+	}
+	return nil
+}
+
+// nodeCRI is the runtimes that serve CRI on the node.
+type nodeCRI struct{}
+
+// Running implements configure.CRI.
+func (c nodeCRI) Running(ctx context.Context) (all []string, err error) {
+	err = c.each(ctx, func(r *cri.Runtime) error {
+		ids, err := r.Running(ctx)
+		all = append(all, ids...)
+		return err
+	})
+	return all, err
+}
+
+// Ended implements configure.CRI.
+func (c nodeCRI) Ended(ctx context.Context, ids []string) (count int, err error) {
+	err = c.each(ctx, func(r *cri.Runtime) error {
+		for _, id := range ids {
+			ended, err := r.Ended(ctx, id)
+			if err != nil {
+				return err
+			}
+			if ended {
+				count++
+			}
+		}
+		return nil
+	})
+	return count, err
+}
+
+// each asks all runtimes.
+func (nodeCRI) each(ctx context.Context, ask func(r *cri.Runtime) error) error {
+	runtimes, _, err := cri.Connect(ctx, "", "/", cri.AnswersWithin)
+	if err != nil {
+		return err
+	}
+	for _, r := range runtimes {
+		defer r.Close()
+		if err := ask(r); err != nil {
+			return fmt.Errorf("%s: %w", r.Socket, err)
+		}
+	}
+	return nil
+}

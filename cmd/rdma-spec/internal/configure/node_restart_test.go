@@ -1,0 +1,195 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+)
+
+// fakeRuntime answers as long as its configuration can be loaded.
+type fakeRuntime struct {
+	file     string
+	breaks   bool // each restart but the first finds a good file, the first one a broken file
+	restarts int
+}
+
+func (f *fakeRuntime) Reload(context.Context) error { return nil }
+
+func (f *fakeRuntime) Restart(context.Context, string) error {
+	f.restarts++
+	return nil
+}
+
+func (f *fakeRuntime) Running(context.Context) ([]string, error) {
+	text, err := os.ReadFile(f.file)
+	if err == nil && f.breaks && strings.Contains(string(text), "rdma-spec") {
+		err = errors.New("connection refused")
+	}
+	return []string{"a", "b"}, err
+}
+
+func (f *fakeRuntime) Ended(context.Context, []string) (int, error) { return 0, nil }
+
+// A runtime that does not come back has its files put back, and is restarted once more.
+func TestConfigureRestart(t *testing.T) {
+	for name, breaks := range map[string]bool{"comes back": false, "does not come back": true} {
+		t.Run(name, func(t *testing.T) {
+			root, before := configureNode(t)
+			runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), breaks: breaks}
+			o := &Options{Root: root, Restart: true, Restarts: func(unit string) *Restart {
+				return &Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: 50e6, Every: 1e6}
+			}}
+			cmd := &cobra.Command{}
+			cmd.SetContext(t.Context())
+			cmd.SetOut(io.Discard)
+			err := o.carryOut(cmd, func() (configured, error) { return o.nri(t.Context(), RuntimeContainerd, false) })
+			switch {
+			case !breaks && (err != nil || runtime.restarts != 1):
+				t.Errorf("%d restarts, %v", runtime.restarts, err)
+			case breaks && (err == nil || runtime.restarts != 2 || !strings.HasSuffix(err.Error(), "the files are put back, and containerd.service runs as before")):
+				t.Errorf("%d restarts, %v", runtime.restarts, err)
+			case breaks:
+				if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+					t.Errorf("files (-before +after):\n%s", diff)
+				}
+			}
+		})
+	}
+}
+
+// With --restart, what is left to do is what a restart of the runtime does not do.
+func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		root, _ := configureNode(t)
+		runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml")}
+		o := &Options{Root: root, Restart: restart, Restarts: func(unit string) *Restart {
+			return &Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: 50e6, Every: 1e6}
+		}}
+		var stdout, stderr strings.Builder
+		cmd := &cobra.Command{}
+		cmd.SetContext(t.Context())
+		cmd.SetOut(&stdout)
+		cmd.SetErr(&stderr)
+		if err := o.carryOut(cmd, func() (configured, error) {
+			return o.configureAll(cmd, "", ServiceOptions{Program: filepath.Join(root, "nri-rdma")})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		want, restarts := "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable nri-rdma\nrdma-spec: next: systemctl restart nri-rdma\n", 1
+		if !restart {
+			want, restarts = want+"rdma-spec: next: systemctl restart containerd.service\n", 0
+		}
+		if diff := cmp.Diff(want, stderr.String()); diff != "" || runtime.restarts != restarts {
+			t.Errorf("--restart=%t: %d restarts (-want +got):\n%s", restart, runtime.restarts, diff)
+		}
+	}
+}
+
+// A daemon whose files do not change is not restarted. It can be older than they are, so the command says it.
+func TestConfigureSaysThatItDoesNotRestart(t *testing.T) {
+	const said = "rdma-spec: not restarted, since no file of the daemon changed; if it is older than its files: "
+	const restart = "systemctl restart containerd.service\n"
+	for args, want := range map[string]string{
+		"nri":                             said + restart,
+		"handler runc --in-place":         said + restart,
+		"limits":                          said + "systemctl daemon-reload && " + restart,
+		"--all --program ROOT/nri-rdma":   said + restart,
+		"--all --program ROOT/newer-rdma": said + restart + "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable nri-rdma\nrdma-spec: next: systemctl restart nri-rdma\n",
+	} {
+		t.Run(args, func(t *testing.T) {
+			root, _ := configureNode(t)
+			if err := os.WriteFile(filepath.Join(root, "newer-rdma"), []byte("\x7fELF\x01"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			first := strings.Fields(strings.ReplaceAll(args, "ROOT/newer-rdma", "ROOT/nri-rdma") + " --root ROOT")
+			second := strings.Fields(args + " --restart --root ROOT")
+			for _, args := range [][]string{first, second} {
+				for i := range args {
+					args[i] = strings.ReplaceAll(args[i], "ROOT", root)
+				}
+			}
+			if got := call(append([]string{"configure"}, first...)...); got.Status != 0 {
+				t.Fatalf("%+v", got)
+			}
+			if got := call(append([]string{"configure"}, second...)...); got.Status != 0 || got.Stderr != want {
+				t.Errorf("%+v, want %s", got, want)
+			}
+		})
+	}
+}
+
+// --revert --restart restarts the daemon that reads the files, and no other.
+func TestConfigureRevertRestarts(t *testing.T) {
+	for name, test := range map[string]struct {
+		configured []string
+		unit       string
+	}{
+		"nri":            {[]string{"nri"}, "containerd.service"},
+		"limits":         {[]string{"limits docker"}, "docker.service"},
+		"nri and limits": {[]string{"nri", "limits containerd"}, "containerd.service"},
+		"plugin":         {[]string{"plugin --program ROOT/nri-rdma"}, ""},
+		"all":            {[]string{"--all --program ROOT/nri-rdma"}, "containerd.service"},
+		"launched":       {[]string{"plugin --launched --program ROOT/nri-rdma"}, "containerd.service"},
+		"two daemons":    {[]string{"nri", "limits docker"}, "error: --restart: the files belong to containerd.service, docker.service"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root, _ := configureNode(t)
+			if err := os.WriteFile(filepath.Join(root, "usr/lib/systemd/system/docker.service"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, args := range test.configured {
+				args = strings.ReplaceAll(args, "ROOT", root)
+				if got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--root", root)...); got.Status != 0 {
+					t.Fatalf("configure %s: %+v", args, got)
+				}
+			}
+			runtime, restarted := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml")}, ""
+			o := &Options{Root: root, Revert: true, Restart: true, Restarts: func(unit string) *Restart {
+				restarted = unit
+				return &Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: 50e6, Every: 1e6}
+			}}
+			cmd := &cobra.Command{}
+			cmd.SetContext(t.Context())
+			cmd.SetOut(io.Discard)
+			err := o.revertFeatures(cmd)
+			if wanted, isError := strings.CutPrefix(test.unit, "error: "); isError {
+				if err == nil || !strings.Contains(err.Error(), wanted) || restarted != "" {
+					t.Errorf("%s is restarted, %v; want %s", restarted, err, wanted)
+				}
+			} else if err != nil || restarted != test.unit || runtime.restarts != min(1, len(test.unit)) {
+				t.Errorf("%q is restarted %d times, %v; want %q", restarted, runtime.restarts, err, test.unit)
+			}
+		})
+	}
+}
+
+// A service that is enabled is disabled first: else systemd keeps a link to a unit that is gone.
+func TestConfigureRevertRefusesAnEnabledService(t *testing.T) {
+	root, _ := configureNode(t)
+	if got := call("configure", "plugin", "--program", filepath.Join(root, "nri-rdma"), "--root", root); got.Status != 0 {
+		t.Fatalf("%+v", got)
+	}
+	wants := filepath.Join(root, "etc/systemd/system/multi-user.target.wants")
+	if err := errors.Join(os.Mkdir(wants, 0o755), os.Symlink("/etc/systemd/system/nri-rdma.service", filepath.Join(wants, "nri-rdma.service"))); err != nil {
+		t.Fatal(err)
+	}
+	before := nodeFiles(t, filepath.Join(root, "usr"))
+	got := call("configure", "--revert", "--root", root)
+	want := outcome{3, "", "rdma-spec: nri-rdma.service is enabled: run systemctl disable --now nri-rdma.service first\n"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, filepath.Join(root, "usr"))); diff != "" {
+		t.Errorf("files (-before +after):\n%s", diff)
+	}
+}

@@ -1,0 +1,105 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
+)
+
+// The runtimes that --runtime names.
+const (
+	RuntimeContainerd = "containerd"
+	runtimeCRIO       = "crio"
+)
+
+var crioUnit = places.CRIO.Units[0]
+
+func newConfigureNRICommand(o *Options) *cobra.Command {
+	var required bool
+	var which string
+	cmd := &cobra.Command{
+		Use:   "nri",
+		Short: "Turn NRI on in containerd or CRI-O",
+		Long: `Turn NRI on, so that plugins such as nri-rdma can adjust containers. It needs containerd 1.7.7 or
+later, or CRI-O. Nothing is changed if NRI is on.
+
+In containerd 2.x, the change is a drop-in file where the configuration imports a folder or can
+import a file. In containerd 1.x, a drop-in replaces whole sections, so the change is a line in
+the file that decides. On K3s and RKE2 it is a drop-in or a template, and on k0s a drop-in.
+
+With --required, turn on NRI's default validator too, so that a pod can insist on a plugin with
+the annotation required-plugins.noderesource.dev. It needs containerd 2.2 or later. The
+validator's own list, which affects all containers of the node, is not changed.`,
+		Example: `  rdma-spec configure nri --dry-run
+  rdma-spec configure nri --required --restart
+  rdma-spec configure nri --runtime crio
+  rdma-spec configure nri --revert`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Revert {
+				return o.revertFeatures(cmd, featureNRI)
+			}
+			return o.carryOut(cmd, func() (configured, error) { return o.nri(cmd.Context(), which, required) })
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.BoolVar(&required, "required", false, "turn on the default validator, so that a pod can insist on a plugin")
+	addRuntimeFlag(cmd, &which)
+	return cmd
+}
+
+func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
+	cmd.Flags().StringVar(runtime, "runtime", "", "the `RUNTIME`: containerd, crio; by default the one that is installed")
+	cli.Complete(cmd, "runtime", func(string) []string { return []string{RuntimeContainerd, runtimeCRIO} })
+}
+
+const featureNRI = "nri"
+
+// NRI plans NRI in a runtime; "" is the one that is installed, and containerd where both are.
+func (o *Options) nri(ctx context.Context, which string, required bool) (configured, error) {
+	c := configured{feature: featureNRI}
+	if which == "" && runtime.HasCRIO(o.Root) && o.config == "" && len(containerd.Find(o.Root)) == 0 {
+		which = runtimeCRIO
+	}
+	switch which {
+	case "", RuntimeContainerd:
+	case runtimeCRIO:
+		if required {
+			return c, cli.Usage(errors.New("--required is for containerd: in CRI-O, set it by hand as its version documents it"))
+		}
+		plan, err := CRIONRI(o.Root)
+		c.plan, c.unit, c.restart = plan, crioUnit, restartNext(crioUnit)
+		return c, err
+	default:
+		return c, cli.Usage(fmt.Errorf("--runtime %s: write containerd or crio", which))
+	}
+	daemon, err := o.daemon()
+	if err != nil {
+		return c, err
+	}
+	c.plan, err = editor.Edit(daemon).NRI(ctx, required)
+	c.check = func() error { return daemon.Check(ctx) }
+	c.unit = Unit(o.Root, daemon)
+	c.restart = restartNext(c.unit)
+	return c, err
+}
+
+// restartNext says how to restart a unit.
+func restartNext(unit string) []string {
+	if unit == "" {
+		return []string{"restart the container runtime"}
+	}
+	return []string{"systemctl restart " + unit}
+}

@@ -1,0 +1,198 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package devices is rdma-spec devices, which lists the HCAs of a node.
+package devices
+
+import (
+	"fmt"
+	"io"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// Command is rdma-spec devices.
+func Command() *cobra.Command {
+	var root string
+	var format *cli.FormatFlag
+	cmd := &cobra.Command{
+		Use:   "devices",
+		Short: "List the node's HCAs, their ports and their character devices",
+		Long: `List the node's HCAs as sysfs has them: one line for each port, and one for the node's
+rdma_cm. "!" marks a device that cannot be used. Problems of the node go to standard error,
+below the table.
+
+With -o json and -o yaml, the result also contains the problems, the node's network namespace
+mode, and for each HCA its function (physical, virtual or scalable), parent, driver, ABI
+version, LIDs, subnet prefixes and GIDs.
+
+The exit status is 0 if the HCAs are listed, even if there are none or if an HCA has a problem,
+and 3 otherwise.`,
+		Example: `  rdma-spec devices
+  rdma-spec devices -o json | jq -r '.hcas[] | select(any(.ports[]; .state == "ACTIVE")).name'`,
+		GroupID: cli.GroupNode,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return List(cmd.OutOrStdout(), cmd.ErrOrStderr(), root, format.Format)
+		},
+	}
+	node.AddRootFlag(cmd.Flags(), &root, "the node's sys and dev")
+	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
+	return cmd
+}
+
+// Inventory is the result for programs.
+type Inventory struct {
+	APIVersion string `json:"apiVersion"`
+	*hca.Node
+}
+
+// List writes the HCAs to stdout, and notes about the node to stderr.
+func List(stdout, stderr io.Writer, root, format string) error {
+	scan := hca.Scan
+	if format != cli.FormatTable {
+		scan = hca.ScanDetails
+	}
+	node, err := scan(root)
+	if err != nil {
+		return err
+	}
+	var notes []string
+	if len(node.HCAs) == 0 {
+		notes = append(notes, "this node has no HCA: see that its driver is loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)")
+	}
+	if format == cli.FormatTable {
+		notes = append(notes, deviceNotes(node)...)
+		err = cli.WriteTable(stdout, deviceHeader, deviceRows(node))
+	} else {
+		err = cli.WriteStructured(stdout, format, Inventory{cli.APIVersion, node})
+	}
+	if err != nil {
+		return err
+	}
+	for _, note := range notes {
+		if _, err := fmt.Fprintf(stderr, "rdma-spec: %s\n", note); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var deviceHeader = []string{"HCA", "PCI", "NUMA", "LINK LAYER", "PORT STATE", "RATE", "NETDEV", "DEVICES"}
+
+// deviceRows returns a row for each port, one for each HCA without ports, and a last one for rdma_cm, which belongs to
+// the node.
+func deviceRows(node *hca.Node) [][]string {
+	var rows [][]string
+	for _, h := range node.HCAs {
+		numa := ""
+		if h.NUMANode >= 0 {
+			numa = strconv.Itoa(h.NUMANode)
+		}
+		if len(h.Ports) == 0 {
+			rows = append(rows, []string{h.Name, h.PCI, numa, "", "", "", "", deviceNames(h.Devices, 0)})
+		}
+		for _, p := range h.Ports {
+			name := h.Name
+			if len(h.Ports) > 1 {
+				name += "/" + strconv.Itoa(p.Number) // as iproute2's rdma has it
+			}
+			rows = append(rows, []string{name, h.PCI, numa, p.LinkLayer, portState(p), p.Rate, netdevs(p), deviceNames(h.Devices, p.Number)})
+		}
+	}
+	if cm := node.RDMACM; cm != nil {
+		rows = append(rows, []string{"(node)", "", "", "", "", "", "", deviceName(*cm)})
+	}
+	return rows
+}
+
+// portState adds the physical state of a port that is not ACTIVE: "DOWN (Polling)".
+func portState(p hca.Port) string {
+	if p.Active() || p.PhysState == "" {
+		return p.State
+	}
+	return fmt.Sprintf("%s (%s)", cli.OrUnknown(p.State), p.PhysState)
+}
+
+// netdevs returns the first of a port's netdevs, and how many more there are, so that the table fits a screen.
+func netdevs(p hca.Port) string {
+	const most = 2
+	if more := len(p.Netdevs) - most; more > 0 {
+		return fmt.Sprintf("%s,+%d", strings.Join(p.Netdevs[:most], ","), more)
+	}
+	return strings.Join(p.Netdevs, ",")
+}
+
+// deviceNames returns the devices of a port: the HCA's verbs device, and those of the port itself. Port 0 stands for
+// all.
+func deviceNames(devices []hca.Device, port int) string {
+	var names []string
+	for _, d := range devices {
+		if port == 0 || d.Port == 0 || d.Port == port {
+			names = append(names, deviceName(d))
+		}
+	}
+	return strings.Join(names, ",")
+}
+
+func deviceName(d hca.Device) string {
+	if !d.Sound() && !d.Missing {
+		return path.Base(d.Path) + "!"
+	}
+	return path.Base(d.Path)
+}
+
+// deviceNotes returns what is wrong with the node. Device nodes that are only missing share one line: in a copy, or in
+// a container, all of them are.
+func deviceNotes(node *hca.Node) []string {
+	var notes []string
+	var missing []string
+	device := func(d hca.Device) {
+		switch {
+		case d.Missing:
+			missing = append(missing, path.Base(d.Path))
+		case !d.Sound():
+			notes = append(notes, orNode(d.HCA)+d.Problem)
+		}
+	}
+	for _, h := range node.HCAs {
+		for _, problem := range h.Problems {
+			notes = append(notes, orNode(h.Name)+problem)
+		}
+		for _, d := range h.Devices {
+			device(d)
+		}
+	}
+	if node.RDMACM != nil {
+		device(*node.RDMACM)
+	}
+	notes = append(notes, node.Problems...)
+	if len(missing) > 0 {
+		notes = append(notes, fmt.Sprintf("missing in /dev/infiniband: %s: see that the node's /dev is visible here; sysfs has their numbers", few(missing)))
+	}
+	return notes
+}
+
+// orNode is how a note about an HCA begins; without a name, one about the node.
+func orNode(name string) string {
+	if name == "" {
+		return ""
+	}
+	return "HCA " + name + ": "
+}
+
+// few returns the first names, and how many more there are.
+func few(names []string) string {
+	const most = 4
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}

@@ -1,0 +1,188 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+)
+
+// The formats of doctor for monitoring systems.
+const (
+	formatNPD        = "npd"
+	formatPrometheus = "prometheus"
+)
+
+// Command is rdma-spec doctor with all checks.
+func Command(checks []Check) *cobra.Command {
+	var o node.Options
+	var only []string
+	var list bool
+	var to string
+	var format *cli.FormatFlag
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Find what is wrong with the node, and how to cure it",
+		Long: `Find what is wrong with the node for RDMA, and how to cure it: HCAs and their ports, kernel
+modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers, and the
+kubelet. doctor changes nothing. Run it as root: what other users cannot read is unknown.
+
+The result of a check is one of these:
+  wrong           a fault; doctor explains why it matters and how to cure it, with a
+                  command to paste if there is one
+  unknown         doctor cannot find out; this is not a fault
+  ok              no fault was found
+  skipped         the check depends on one that is wrong or unknown
+  not applicable  the node has nothing of that kind
+
+-o npd speaks the protocol of node-problem-detector's custom plugins: one line, and the exit
+status 0 if all is well, 1 if something is wrong, and 2 if no check could be run.
+-o prometheus writes metrics for node_exporter's textfile collector.
+
+The exit status is 1 if something is wrong, and 3 if no check could be run.`,
+		Example: `  rdma-spec doctor
+  rdma-spec doctor --only port-active,port-rate
+  rdma-spec doctor --root node.tar.gz
+  rdma-spec doctor -o json | jq '.findings[] | select(.status == "wrong")'`,
+		GroupID: cli.GroupNode,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if list {
+				return listChecks(cmd.OutOrStdout(), checks)
+			}
+			if to == "" {
+				return runDoctor(o, cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, only, format.Format)
+			}
+			var text bytes.Buffer
+			err := runDoctor(o, cmd.Context(), &text, cmd.ErrOrStderr(), checks, only, format.Format)
+			if text.Len() == 0 {
+				return err
+			}
+			if failed := atomicfile.Write(to, text.Bytes(), 0o644); failed != nil {
+				return failed
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
+	f.BoolVar(&list, "list", false, "list the checks, and run none")
+	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
+	f.DurationVar(&o.Patience, "patience", node.Patience, "how long a check may take before its result is unknown; longer for a slow node")
+	o.AddFlags(f)
+	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
+	cli.Complete(cmd, "only", func(typed string) []string { return checkNames(checks, typed) })
+	return cmd
+}
+
+// checkNames completes a list of checks: the last in it, by those that are not in it yet.
+func checkNames(checks []Check, typed string) []string {
+	before := typed[:strings.LastIndexByte(typed, ',')+1]
+	var words []string
+	for _, c := range checks {
+		if !strings.Contains(","+before, ","+c.ID+",") {
+			words = append(words, before+c.ID+"\t"+c.Title)
+		}
+	}
+	return words
+}
+
+func listChecks(stdout io.Writer, checks []Check) error {
+	var rows [][]string
+	for _, c := range checks {
+		rows = append(rows, []string{c.ID, c.Family, c.Title})
+	}
+	return cli.WriteTable(stdout, []string{"CHECK", "FAMILY", "WHAT HOLDS"}, rows)
+}
+
+// Diagnosis is the result for programs.
+type Diagnosis struct {
+	APIVersion string    `json:"apiVersion"`
+	Findings   []Finding `json:"findings"`
+}
+
+// runDoctor runs the checks and writes what they find.
+func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, checks []Check, only []string, format string) error {
+	findings, err := Diagnose(ctx, o, checks, only)
+	switch {
+	case err != nil && format == formatNPD && !cli.IsUsageError(err):
+		return WriteNPD(stdout, nil, err)
+	case err != nil:
+		return err
+	}
+	switch format {
+	case formatNPD:
+		return WriteNPD(stdout, findings, nil)
+	case formatPrometheus:
+		err = writePrometheus(stdout, findings)
+	case cli.FormatJSON:
+		err = cli.WriteStructured(stdout, format, Diagnosis{cli.APIVersion, findings})
+	default:
+		if err = ListFindings(stdout, findings, cli.IsTerminal(stdout)); err == nil {
+			err = countFindings(stderr, findings)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return concluded(findings)
+}
+
+// Diagnose runs the checks that are named, or all, and returns what those find.
+func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string) ([]Finding, error) {
+	if len(only) > 0 {
+		var err error
+		if only, err = Named(checks, only...); err == nil {
+			checks, err = With(checks, only...)
+		}
+		if err != nil {
+			return nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
+		}
+	}
+	o.Inside = true
+	s, err := node.Open(o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.Close() }() // it was only read
+	s.ReadHCAs = node.LiveReader(o.Root)
+	findings := Run(ctx, s, checks)
+	if len(only) == 0 {
+		return findings, nil
+	}
+	// What is named may be skipped: the cause belongs to the answer.
+	skipped := slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == Skipped && slices.Contains(only, f.Check) })
+	return slices.DeleteFunc(findings, func(f Finding) bool {
+		return !slices.Contains(only, f.Check) && (!skipped || f.Status != Wrong)
+	}), nil
+}
+
+// concluded is nil if nothing is wrong. Unknown is not a fault, unless there is nothing else.
+func concluded(findings []Finding) error {
+	known := false
+	for _, f := range findings {
+		switch f.Status {
+		case Wrong:
+			return cli.ErrProblemFound
+		case OK, NotApplied:
+			known = true
+		}
+	}
+	if !known {
+		return errors.New("no check could be run: the results list why")
+	}
+	return nil
+}

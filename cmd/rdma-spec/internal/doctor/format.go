@@ -1,0 +1,162 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+)
+
+// statuses are in the order in which people want to see them, with their signs on a terminal.
+var statuses = []struct {
+	status Status
+	sign   string
+}{{Wrong, "✗"}, {Unknown, "?"}, {Skipped, "-"}, {OK, "✓"}, {NotApplied, "·"}}
+
+func rank(f Finding) int {
+	for i, s := range statuses {
+		if s.status == f.Status {
+			return i
+		}
+	}
+	return len(statuses)
+}
+
+// ListFindings writes findings for people, faults first, each with why it matters and its cure. What several checks say
+// in the same words is one line.
+func ListFindings(stdout io.Writer, findings []Finding, terminal bool) error {
+	checks := map[Finding][]string{}
+	var lines []Finding
+	for _, f := range findings {
+		same := Finding{Status: f.Status, Object: f.Object, Text: f.Text, Why: f.Why, Cure: f.Cure, Docs: f.Docs}
+		if checks[same] == nil {
+			lines = append(lines, same)
+		}
+		checks[same] = append(checks[same], f.Check)
+	}
+	slices.SortStableFunc(lines, func(a, b Finding) int { return cmp.Compare(rank(a), rank(b)) })
+	var text strings.Builder
+	for _, f := range lines {
+		status := string(f.Status)
+		if i := rank(f); terminal && i < len(statuses) {
+			status = statuses[i].sign
+		}
+		fmt.Fprintf(&text, "%s %s: %s\n", status, strings.Join(checks[f], ", "), cli.PlainText(said(f)))
+		if f.Status == Wrong {
+			fmt.Fprintf(&text, "    why:  %s\n    cure: %s\n    see:  %s\n", f.Why, cli.PlainText(f.Cure), f.Docs)
+		}
+	}
+	_, err := io.WriteString(stdout, text.String())
+	return err
+}
+
+// countFindings writes how many findings there are of each status.
+func countFindings(stderr io.Writer, findings []Finding) error {
+	count := map[Status]int{}
+	for _, f := range findings {
+		count[f.Status]++
+	}
+	var counts []string
+	for _, s := range statuses {
+		if count[s.status] > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", count[s.status], s.status))
+		}
+	}
+	_, err := fmt.Fprintf(stderr, "rdma-spec: %s\n", strings.Join(counts, ", "))
+	return err
+}
+
+// said is what a finding says about its object.
+func said(f Finding) string {
+	if f.Object == "" {
+		return f.Text
+	}
+	return f.Object + ": " + f.Text
+}
+
+// maxNPD is what node-problem-detector keeps of a custom plugin's line by default: max_output_length, in bytes.
+const maxNPD = 80
+
+// WriteNPD writes the one line of a custom plugin of node-problem-detector, and returns its exit status: 0 if all is
+// well, 1 if something is wrong, 2 if that is unknown.
+func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
+	faults := slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != Wrong })
+	err, line := concluded(findings), "RDMA is well"
+	switch {
+	case failed != nil:
+		err, line = cli.ExitStatus(2), failed.Error()
+	case len(faults) == 1:
+		line = faults[0].Check + ": " + said(faults[0])
+	case len(faults) > 1:
+		var names []string // those of a check come one after another
+		for _, f := range faults {
+			names = append(names, f.Check)
+		}
+		names = slices.Compact(names)
+		line = fmt.Sprintf("%d faults: %s", len(faults), strings.Join(names, ", "))
+	case err != nil:
+		err, line = cli.ExitStatus(2), "no check could be run: run rdma-spec doctor as root"
+	}
+	if _, failed := fmt.Fprintln(stdout, cut(cli.PlainText(line), maxNPD)); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// cut cuts a text to a number of bytes.
+func cut(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	const dots = "..."
+	end := most - len(dots)
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + dots
+}
+
+// writePrometheus writes metrics for node_exporter's textfile collector. A check has its series whatever it finds, so
+// that alerts end; what is wrong or unknown is named beside.
+func writePrometheus(stdout io.Writer, findings []Finding) error {
+	counts := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "rdma_spec_doctor_findings", Help: "What a check of rdma-spec doctor finds, by status.",
+	}, []string{"check", "status"})
+	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "rdma_spec_doctor_finding", Help: "An object that is wrong or unknown.",
+	}, []string{"check", "status", "object"})
+	registry := prometheus.NewRegistry()
+	if err := errors.Join(registry.Register(counts), registry.Register(objects)); err != nil {
+		return err
+	}
+	for _, f := range findings {
+		for _, status := range []Status{Wrong, Unknown} {
+			this := counts.WithLabelValues(f.Check, string(status))
+			if f.Status == status {
+				this.Inc()
+				objects.WithLabelValues(f.Check, string(status), strings.ToValidUTF8(f.Object, "?")).Set(1)
+			}
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		return err
+	}
+	for _, family := range families {
+		if _, err := expfmt.MetricFamilyToText(stdout, family); err != nil {
+			return err
+		}
+	}
+	return nil
+}

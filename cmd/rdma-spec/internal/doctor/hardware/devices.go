@@ -1,0 +1,125 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hardware
+
+import (
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// deviceChecks are about character devices, and how many of what is behind them a container may have.
+func deviceChecks() []doctor.Check {
+	return []doctor.Check{{
+		ID: "device-nodes", Family: "devices",
+		Title:    "Each device node of an HCA is there, and has the number that sysfs has.",
+		Messages: []string{"ibv_open_device failed", `error gathering device information while adding custom device "/dev/infiniband/uverbs0"`},
+		Why:      "Programs and container runtimes open /dev/infiniband/NAME. One of another kind or number is another device.",
+		Reads:    []string{"dev/infiniband"}, Look: badNodes,
+	}, {
+		ID: "cgroup-rdma", Family: "devices", Title: "No pod has used up its limit of RDMA objects.",
+		Messages: []string{"Couldn't create CQ", "Couldn't allocate PD"},
+		Why:      "The cgroup controller rdma refuses what is above its limit, with \"Resource temporarily unavailable\".",
+		Reads:    cgroupReads, Look: exhaustedCgroups,
+	}}
+}
+
+// badNodes finds device nodes that are missing, or are not the device that sysfs names.
+func badNodes(v *doctor.View) []doctor.Finding {
+	node, err := v.HCAs()
+	if err != nil {
+		return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The devices cannot be listed: %v.", err))}
+	}
+	var all []hca.Device
+	for _, h := range node.HCAs {
+		all = append(all, h.Devices...)
+	}
+	if node.RDMACM != nil {
+		all = append(all, *node.RDMACM)
+	}
+	if len(all) == 0 {
+		return doctor.Inapplicable("The node has no RDMA devices.")
+	}
+	var found []doctor.Finding
+	missing := 0
+	for _, d := range all {
+		if d.Sound() {
+			continue
+		}
+		on := "device " + d.Path
+		if d.HCA != "" {
+			on = "HCA " + d.HCA + " " + on
+		}
+		make := fmt.Sprintf("mknod -m %04o %s c %d %d", d.Mode, d.Path, d.Major, d.Minor)
+		if d.Missing {
+			missing++
+			found = append(found, doctor.Fault(on, "Its node is missing.", "mkdir -p "+path.Dir(d.Path)+" && "+make))
+			continue
+		}
+		found = append(found, doctor.Fault(on, d.Problem+".", "rm -rf "+d.Path+" && "+make))
+	}
+	if folder, err := v.Exists("dev/infiniband"); missing == len(all) && (!folder || err != nil) {
+		return []doctor.Finding{doctor.Unsure("", "No device node is there: the node's /dev is not visible here.")}
+	}
+	return found
+}
+
+// cgroupReads are the limits and the use of cgroups of pods and containers, as systemd and cgroupfs lay them out.
+var cgroupReads = func() []string {
+	var all []string
+	for _, depth := range []string{"", "/*", "/*/*", "/*/*/*"} {
+		for _, file := range []string{"/rdma.max", "/rdma.current"} {
+			all = append(all, "sys/fs/cgroup/kubepods*"+depth+file)
+		}
+	}
+	return all
+}()
+
+// exhaustedCgroups finds limits of RDMA objects that are reached: what is asked for next is refused.
+func exhaustedCgroups(v *doctor.View) []doctor.Finding {
+	var found []doctor.Finding
+	for _, pattern := range cgroupReads {
+		if path.Base(pattern) != "rdma.max" {
+			continue
+		}
+		names, err := v.Glob(pattern)
+		if err != nil {
+			return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The cgroups cannot be listed: %v.", err))}
+		}
+		for _, name := range names {
+			limits := objects(doctor.Attribute(v, name))
+			if len(limits) == 0 {
+				continue
+			}
+			for what, used := range objects(doctor.Attribute(v, path.Dir(name)+"/rdma.current")) {
+				if most, limited := limits[what]; limited && used >= most {
+					device, kind, _ := strings.Cut(what, " ")
+					found = append(found, doctor.Fault("cgroup /"+strings.TrimPrefix(path.Dir(name), "sys/fs/cgroup/"),
+						fmt.Sprintf("It has %d of at most %d %s of HCA %s.", used, most, kind, device),
+						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)))
+				}
+			}
+		}
+	}
+	return found
+}
+
+// objects reads "mlx5_0 hca_handle=2 hca_object=max" by device and kind, without those that have no limit.
+func objects(text string) map[string]int {
+	all := map[string]int{}
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		for i := 1; i < len(fields); i++ {
+			kind, number, _ := strings.Cut(fields[i], "=")
+			if n, err := strconv.Atoi(number); err == nil {
+				all[fields[0]+" "+kind] = n
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,90 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hardware
+
+import (
+	"fmt"
+	"net"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+const noGUID = "0000:0000:0000:0000"
+
+// EFA has no GUIDs and no RDMA_CM. sysfs calls its type unspecified.
+func isEFA(h hca.HCA) bool { return h.NodeType == "unspecified" }
+
+func zeroGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
+	if h.NodeGUID != noGUID || isEFA(h) {
+		return nil
+	}
+	if h.Function != hca.FunctionVirtual {
+		return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is zero.", "Set a GUID with the vendor's firmware tool, and restart the node.")}
+	}
+	return []doctor.Finding{doctor.Fault(object(h), "It is a virtual function whose node GUID is zero.", setGUID(v, h))}
+}
+
+// setGUID returns the commands that give a virtual function a GUID: one that is made of its parent's, marked as
+// assigned locally. On Ethernet, where it cannot be set, the driver makes it of the MAC.
+func setGUID(v *doctor.View, h hca.HCA) string {
+	const general = "With \"ip link set\" on its physical function, set node_guid and port_guid of the virtual function, on Ethernet its mac, " +
+		"and bind its driver again."
+	node, err := v.HCAs()
+	if err != nil {
+		return general
+	}
+	i := slices.IndexFunc(node.HCAs, func(parent hca.HCA) bool { return parent.PCI == h.Parent && len(parent.NodeGUID) == len(noGUID) })
+	links, err := v.Glob("sys/bus/pci/devices/" + h.Parent + "/virtfn*")
+	if i < 0 || err != nil || len(node.HCAs[i].Ports) == 0 || len(node.HCAs[i].Ports[0].Netdevs) == 0 {
+		return general
+	}
+	for _, link := range links {
+		number := strings.TrimPrefix(path.Base(link), "virtfn")
+		if to, err := v.Readlink(link); err != nil || path.Base(to) != h.PCI {
+			continue
+		}
+		guid, port := localGUID(node.HCAs[i].NodeGUID, number), node.HCAs[i].Ports[0]
+		vf := fmt.Sprintf("ip link set dev %s vf %s ", port.Netdevs[0], number)
+		if port.LinkLayer == "Ethernet" {
+			mac := slices.Concat(guid[:2], guid[4:]) // without the second half of the vendor's part
+			return vf + "mac " + mac.String() + " && " + rebind("pci", h.PCI)
+		}
+		return vf + "node_guid " + guid.String() + " && " + vf + "port_guid " + guid.String() + " && " + rebind("pci", h.PCI)
+	}
+	return general
+}
+
+// localGUID makes the GUID of a virtual function from that of its physical function, whose form the inventory has
+// checked.
+func localGUID(guid, number string) net.HardwareAddr {
+	b, err := net.ParseMAC(strings.ReplaceAll(guid, ":", "."))
+	n, errNumber := strconv.ParseUint(number, 10, 8)
+	if err != nil || errNumber != nil {
+		return make(net.HardwareAddr, 8)
+	}
+	b[0], b[3], b[4] = b[0]|2, 0xf0, byte(n)
+	return b
+}
+
+func sharedGUIDs(v *doctor.View) []doctor.Finding {
+	first := map[string]string{}
+	return eachHCA(func(_ *doctor.View, h hca.HCA) []doctor.Finding {
+		other, twice := first[h.NodeGUID]
+		switch {
+		// Soft HCAs have GUIDs of their netdevs, of which several can have one address.
+		case h.NodeGUID == "" || h.NodeGUID == noGUID || h.Driver == "" && h.PCI == "":
+		case twice:
+			return []doctor.Finding{doctor.Fault(object(h), fmt.Sprintf("It has the node GUID %s of HCA %s.", h.NodeGUID, other),
+				"Give one of them another GUID: \"ip link set\" on the physical function of a virtual one, else the vendor's firmware tool.")}
+		default:
+			first[h.NodeGUID] = h.Name
+		}
+		return nil
+	})(v)
+}

@@ -1,0 +1,72 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hardware
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+)
+
+// memoryChecks are about limits of registered memory that are not memlock.
+func memoryChecks() []doctor.Check {
+	return []doctor.Check{{
+		ID: "efa-pages", Family: "memory", Title: "EFA can register all memory.",
+		Messages: []string{"fi_mr_reg: Cannot allocate memory", "Unable to register MR: Cannot allocate memory"},
+		Why:      "EFA registers a limited number of pages: without huge pages, that ends near 95 GB.",
+		Reads:    []string{"proc/meminfo"}, Look: smallPages,
+	}, {
+		ID: "cma", Family: "memory", Title: "Memory outside CMA is free.",
+		Messages: []string{"ibv_reg_mr_iova2 failed with error Cannot allocate memory"},
+		Why:      "Registered memory cannot stay in the area that is kept for contiguous allocations (CMA): registration fails with ENOMEM although memory is free.",
+		Reads:    []string{"proc/meminfo"}, Look: onlyCMA,
+	}}
+}
+
+// meminfo returns a line of /proc/meminfo: KiB, or a number of pages.
+func meminfo(v *doctor.View, name string) (int64, bool) {
+	text, err := v.Read("proc/meminfo")
+	if err != nil {
+		return 0, false
+	}
+	var n int64
+	_, after, _ := strings.Cut("\n"+text, "\n"+name+":")
+	_, err = fmt.Sscan(after, &n)
+	return n, err == nil
+}
+
+// smallPages tells where EFA has no huge pages. Whether they are needed depends on how much is registered.
+func smallPages(v *doctor.View) []doctor.Finding {
+	node, err := v.HCAs()
+	if err != nil || !slices.ContainsFunc(node.HCAs, isEFA) {
+		return doctor.Inapplicable("The node has no EFA.")
+	}
+	pages, known := meminfo(v, "HugePages_Total")
+	total, knownTotal := meminfo(v, "MemTotal")
+	const limit = 95 << 20 // KiB
+	switch {
+	case !known || !knownTotal:
+		return []doctor.Finding{doctor.Unsure("", "/proc/meminfo does not say how many huge pages there are.")}
+	case pages == 0 && total > limit:
+		return []doctor.Finding{doctor.Unsure("", "There are no huge pages. If a container registers more than 95 GB: echo vm.nr_hugepages=5128 > /etc/sysctl.d/90-efa.conf && sysctl --system")}
+	}
+	return nil
+}
+
+// onlyCMA finds nodes whose free memory is in CMA.
+func onlyCMA(v *doctor.View) []doctor.Finding {
+	area, known := meminfo(v, "CmaFree")
+	available, knownAvailable := meminfo(v, "MemAvailable")
+	if !known || !knownAvailable {
+		return doctor.Inapplicable("The kernel has no CMA.")
+	}
+	const gibibyte = 1 << 20 // KiB
+	if outside := available - area; area > gibibyte && outside < gibibyte {
+		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, and %d MiB elsewhere.", area>>10, max(outside, 0)>>10),
+			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory")}
+	}
+	return nil
+}

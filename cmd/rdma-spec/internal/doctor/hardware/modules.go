@@ -1,0 +1,192 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hardware
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+const auxDevices = "sys/bus/auxiliary/devices/"
+
+// moduleChecks are about the kernel's modules for RDMA.
+func moduleChecks() []doctor.Check {
+	return []doctor.Check{{
+		ID: "hca-driver", Family: "modules", Title: "Each RDMA card has its driver.",
+		Messages: []string{"Failed loading kernel module mlx5_ib", "No IB devices found"},
+		Why:      "Without its driver, a card is not an HCA.",
+		Reads: []string{
+			auxDevices + "*", auxDevices + "*/driver", "sys/module/*",
+			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/physfn", pciDevices + "*/vendor", pciDevices + "*/device", pciDevices + "*/class",
+		},
+		Look: unboundCards,
+	}, {
+		ID: "uverbs-module", Family: "modules", Title: "The module ib_uverbs is loaded.",
+		Messages: []string{"Failed to get IB devices list: Function not implemented"},
+		Why:      "Programs open HCAs through ib_uverbs.",
+		Reads:    []string{"sys/class/infiniband_verbs"}, Look: noVerbs,
+	}, {
+		ID: "rdma-cm-module", Family: "modules", Title: "The module rdma_ucm is loaded.",
+		Messages: []string{`RDMA device "rdma_cm" not found`, "rdma_create_event_channel: No such device"},
+		Why:      "Programs that connect by RDMA_CM open /dev/infiniband/rdma_cm, and device plugins want to hand it out.",
+		Look:     noConnectionManager,
+	}, {
+		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are of one build.",
+		Messages: []string{"driver is in use", "modprobe: FATAL: Module mlx5_core is in use."},
+		Why:      "Modules of OFED or DOCA do not work with those of the kernel's own, which stay loaded while others use them.",
+		Reads:    []string{"sys/module/*/holders/*"}, Look: mixedModules,
+	}}
+}
+
+func noVerbs(v *doctor.View) []doctor.Finding {
+	if _, nothing := inventory(v); nothing != nil {
+		return nothing
+	}
+	if there, err := v.Exists("sys/class/infiniband_verbs"); there || err != nil {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault("", "The module ib_uverbs is not loaded.", load("ib_uverbs"))}
+}
+
+func noConnectionManager(v *doctor.View) []doctor.Finding {
+	node, nothing := inventory(v)
+	if nothing != nil {
+		return nothing
+	}
+	uses := func(h hca.HCA) bool { return h.Unread == "" && !isEFA(h) }
+	if node.RDMACM != nil || !slices.ContainsFunc(node.HCAs, uses) {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault("", "The module rdma_ucm is not loaded.", load("rdma_ucm"))}
+}
+
+// load returns the command that loads a module now and at each boot.
+func load(module string) string {
+	return fmt.Sprintf("modprobe %s && echo %s > /etc/modules-load.d/%s.conf", module, module, module)
+}
+
+// auxFunction is an auxiliary device that stands for a card's RDMA: mlx5_core.rdma.0, ice.iwarp.1.
+var auxFunction = regexp.MustCompile(`^([a-z0-9_]+)\.(rdma|roce|iwarp|ib)\.[0-9]+$`)
+
+// auxModules are the modules that drive the RDMA of another module's cards.
+var auxModules = map[string]string{
+	"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib", "ice": "irdma", "i40e": "irdma", "idpf": "irdma", "bnxt_en": "bnxt_re", "mana": "mana_ib",
+}
+
+// cardModules are the modules of cards that do nothing but RDMA, or are bought for it, by vendor and the beginning of
+// the device.
+var cardModules = []struct{ vendor, device, module string }{
+	{"0x15b3", "0x10", "mlx5_core"}, {"0x15b3", "0xa2", "mlx5_core"}, {"0x1d0f", "0xefa", "efa"}, {"0x8086", "0x24f", "hfi1"},
+}
+
+// unboundCards finds cards and their RDMA functions that no driver is bound to.
+func unboundCards(v *doctor.View) []doctor.Finding {
+	missing := map[string][]string{} // by module
+	functions, err := v.Glob(auxDevices + "*")
+	if err != nil {
+		return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The devices cannot be listed: %v.", err))}
+	}
+	for _, at := range functions {
+		form := auxFunction.FindStringSubmatch(path.Base(at))
+		if form == nil || auxModules[form[1]] == "" {
+			continue
+		}
+		if bound, err := v.Exists(at + "/driver"); !bound && err == nil {
+			missing[auxModules[form[1]]] = append(missing[auxModules[form[1]]], path.Base(at))
+		}
+	}
+	cards, err := v.Glob(pciDevices + "*")
+	if err != nil {
+		return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The PCI devices cannot be listed: %v.", err))}
+	}
+	for _, at := range cards {
+		if module := cardModule(v, at); module != "" {
+			missing[module] = append(missing[module], path.Base(at))
+		}
+	}
+	var found []doctor.Finding
+	for _, module := range slices.Sorted(maps.Keys(missing)) {
+		devices := missing[module]
+		text := fmt.Sprintf("It drives nothing, and %s has no driver.", strings.Join(devices, ", "))
+		loaded, _ := v.Exists("sys/module/" + module)
+		switch {
+		case module == "irdma" || module == "bnxt_re" || module == "mana_ib": // Ethernet cards, which are often not used for RDMA
+			found = append(found, doctor.Unsure("module "+module, text+" If it is to be used for RDMA: modprobe "+module))
+		case loaded:
+			found = append(found, doctor.Fault("module "+module, fmt.Sprintf("It is loaded, and %s is not bound to it.", strings.Join(devices, ", ")),
+				"See why: dmesg | grep -e "+module+" -e "+devices[0]))
+		default:
+			found = append(found, doctor.Fault("module "+module, fmt.Sprintf("It is not loaded, and %s needs it.", strings.Join(devices, ", ")), load(module)))
+		}
+	}
+	return found
+}
+
+// cardModule returns the module that a PCI device without a driver needs, "" if it is not an RDMA card or has a driver.
+// Virtual functions may be kept without one.
+func cardModule(v *doctor.View, at string) string {
+	vendor, device := doctor.Attribute(v, at+"/vendor"), doctor.Attribute(v, at+"/device")
+	for _, c := range cardModules {
+		if c.vendor != vendor || !strings.HasPrefix(device, c.device) {
+			continue
+		}
+		if vendor != "0x8086" && !strings.HasPrefix(doctor.Attribute(v, at+"/class"), "0x02") { // not of the network
+			return ""
+		}
+		bound, err := v.Exists(at + "/driver")
+		virtual, errVirtual := v.Exists(at + "/physfn")
+		if !bound && !virtual && err == nil && errVirtual == nil {
+			return c.module
+		}
+	}
+	return ""
+}
+
+// mixedModules finds modules of the kernel's own that are loaded beside those of OFED or DOCA, which all hold
+// mlx_compat.
+func mixedModules(v *doctor.View) []doctor.Finding {
+	holders := func(module string) []string {
+		names, _ := v.Glob("sys/module/" + module + "/holders/*")
+		for i := range names {
+			names[i] = path.Base(names[i])
+		}
+		return names
+	}
+	compat := holders("mlx_compat")
+	if len(compat) == 0 {
+		return nil
+	}
+	var order []string // the holders of a module come before it
+	var visit func(module string)
+	visit = func(module string) {
+		if slices.Contains(order, module) {
+			return
+		}
+		for _, holder := range holders(module) {
+			visit(holder)
+		}
+		order = append(order, module)
+	}
+	var own []string
+	for _, module := range []string{"ib_core", "mlx5_core", "mlx5_ib", "ib_uverbs"} {
+		if users := holders(module); len(users) > 0 && !slices.Contains(compat, module) {
+			own = append(own, module)
+			visit(module)
+		}
+	}
+	if own == nil {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, and %s is of OFED or DOCA.", strings.Join(own, ", "), strings.Join(compat, ", ")),
+		"By hand: drain the node, and restart it. If the kernel's own modules are back then, make the initramfs anew. To unload "+strings.Join(order, ", ")+
+			" in this order and to restart openibd instead takes from the node every HCA and the network interfaces of their cards, "+
+			"which may be its own way to the cluster (see: readlink /sys/class/net/*/device/driver; ip route; rdma-spec status).")}
+}

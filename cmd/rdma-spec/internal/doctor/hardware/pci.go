@@ -1,0 +1,104 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hardware
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+const pciDevices = "sys/bus/pci/devices/"
+
+// linkReads is what a PCI device says about its link.
+var linkReads = []string{
+	pciDevices + "*", pciDevices + "*/current_link_speed", pciDevices + "*/max_link_speed",
+	pciDevices + "*/current_link_width", pciDevices + "*/max_link_width",
+}
+
+// pciChecks are about the way from HCAs to the CPU.
+func pciChecks() []doctor.Check {
+	return []doctor.Check{{
+		ID: "pcie-link", Family: "hca",
+		Title:    "The PCIe link of each HCA has the width and the speed that card and slot allow.",
+		Messages: []string{"available PCIe bandwidth, limited by"},
+		Why:      "A narrow or slow PCIe link makes the HCA slower than its port.",
+		Reads:    linkReads, Needs: []string{"hca-answers"}, Look: eachHCA(slowLink),
+	}}
+}
+
+// slowLink compares the link of a card with what it and the port above it can do. Functions that are parts of a card
+// have no link.
+func slowLink(v *doctor.View, h hca.HCA) []doctor.Finding {
+	if h.Function != hca.FunctionPhysical || h.PCI == "" {
+		return nil
+	}
+	if _, err := v.Exists(pciDevices + h.PCI); err != nil {
+		return []doctor.Finding{doctor.Unsure(object(h), fmt.Sprintf("Its PCIe link is unknown: %v.", err))}
+	}
+	var lacks []string
+	for _, kind := range []string{"speed", "width"} {
+		current := doctor.Attribute(v, pciDevices+h.PCI+"/current_link_"+kind)
+		most := doctor.Attribute(v, pciDevices+h.PCI+"/max_link_"+kind)
+		if above := bridges(v, h.PCI); len(above) > 0 {
+			slot := doctor.Attribute(v, pciDevices+above[len(above)-1]+"/max_link_"+kind)
+			if quantity(slot) > 0 && quantity(slot) < quantity(most) {
+				most = slot
+			}
+		}
+		// Virtual machines show what their hypervisor makes up: "Unknown", or 0.
+		if quantity(current) > 0 && quantity(current) < quantity(most) {
+			lacks = append(lacks, fmt.Sprintf("%s %s instead of %s", kind, current, most))
+		}
+	}
+	if lacks == nil {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault(object(h), "Its PCIe link has "+strings.Join(lacks, " and ")+".",
+		"Reseat the card, or try another slot, and see: lspci -vvs "+h.PCI+" | grep LnkSta:")}
+}
+
+// quantity is the number that an attribute begins with: "16.0 GT/s PCIe", "16".
+func quantity(attribute string) float64 {
+	number, _, _ := strings.Cut(attribute, " ")
+	n, err := strconv.ParseFloat(number, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+var pciForm = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
+
+// pciPath returns the host bridge of a PCI device, and the devices from there down to it. It has none where sysfs does
+// not say.
+func pciPath(v *doctor.View, address string) (host string, devices []string) {
+	to, err := v.Readlink(pciDevices + address)
+	if err != nil {
+		return "", nil
+	}
+	for part := range strings.SplitSeq(path.Clean(to), "/") {
+		switch {
+		case pciForm.MatchString(part):
+			devices = append(devices, part)
+		case strings.HasPrefix(part, "pci") && host == "":
+			host = part
+		}
+	}
+	return host, devices
+}
+
+// bridges returns the PCI bridges above a device, from the root port down.
+func bridges(v *doctor.View, address string) []string {
+	_, devices := pciPath(v, address)
+	if len(devices) == 0 {
+		return nil
+	}
+	return devices[:len(devices)-1]
+}

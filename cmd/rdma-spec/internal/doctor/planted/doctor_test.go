@@ -1,0 +1,141 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planted
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	hardware "github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// open opens the node of these files.
+func open(t testing.TB, files hcatest.Files) *node.Snapshot {
+	t.Helper()
+	s, err := node.Open(node.Options{Root: files.Root(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// finds makes a check that finds these.
+func finds(id string, needs []string, findings ...doctor.Finding) doctor.Check {
+	return doctor.Check{ID: id, Title: id + " holds.", Needs: needs, Why: "because", Look: func(*doctor.View) []doctor.Finding { return findings }}
+}
+
+// summary is a line for each finding: the check, its status, and its object.
+func summary(findings []doctor.Finding) []string {
+	var lines []string
+	for _, f := range findings {
+		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%s %s %s", f.Check, f.Status, f.Object)))
+	}
+	return lines
+}
+
+// What depends on something that is wrong is skipped, for the object that it is wrong with and what belongs to that.
+func TestOneCauseIsOneAlarm(t *testing.T) {
+	port := func(object string) doctor.Finding { return doctor.Fault(object, "It is bad.", "mend it") }
+	checks := []doctor.Check{
+		finds("third", []string{"second"}, port("HCA a port 1"), port("HCA b")),
+		finds("first", nil, port("HCA a"), doctor.Unsure("HCA c", "It does not answer.")),
+		finds("second", []string{"first", "not there"}, port("HCA a port 1"), port("HCA ab"), port("HCA c"), doctor.Finding{Status: doctor.OK, Object: "HCA a"}),
+		finds("all", nil, port("")),
+		finds("after all", []string{"all"}, port("HCA a")),
+		finds("after that", []string{"after all"}, port("HCA a")),
+	}
+	got := doctor.Run(t.Context(), open(t, hcatest.Files{}), checks)
+	want := []string{
+		"third skipped HCA a port 1", "third wrong HCA b",
+		"first wrong HCA a", "first unknown HCA c",
+		"second skipped HCA a port 1", "second wrong HCA ab", "second skipped HCA c", "second ok HCA a",
+		"all wrong", "after all skipped", "after that skipped",
+	}
+	if diff := cmp.Diff(want, summary(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got[1].Why != "because" || got[1].Docs != "docs/faults.md#third" || got[0].Why != "" {
+		t.Errorf("%+v", got[:2])
+	}
+	if healthy := doctor.Run(t.Context(), open(t, hcatest.Files{}), []doctor.Check{finds("x", nil)}); len(healthy) != 1 || healthy[0].Text != "x holds." {
+		t.Errorf("%+v", healthy)
+	}
+}
+
+// A check that hangs is unknown after its patience, and the others are not.
+func TestPatience(t *testing.T) {
+	s := open(t, hcatest.Files{})
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		defer close(hang)
+		start := time.Now()
+		got := doctor.Run(t.Context(), s, []doctor.Check{
+			{ID: "hangs", Look: func(*doctor.View) []doctor.Finding { <-hang; return nil }},
+			finds("after", []string{"hangs"}),
+		})
+		if diff := cmp.Diff([]string{"hangs unknown", "after ok"}, summary(got)); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if took := time.Since(start); took != node.Patience+node.Patience/doctor.Grace {
+			t.Errorf("it took %s", took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		got = doctor.Run(ctx, s, []doctor.Check{{ID: "hangs", Look: func(*doctor.View) []doctor.Finding { <-hang; return nil }}})
+		if got[0].Status != doctor.Unknown || got[0].Text != "It was interrupted." {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestWith(t *testing.T) {
+	all := []doctor.Check{finds("a", nil), finds("b", []string{"c"}), finds("c", []string{"a"}), finds("d", nil)}
+	for wanted, want := range map[string]string{"b": "a b c", "d": "d", "c d": "a c d", "": ""} {
+		checks, err := doctor.With(all, strings.Fields(wanted)...)
+		var got []string
+		for _, c := range checks {
+			got = append(got, c.ID)
+		}
+		if err != nil || strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, %v", wanted, got, err)
+		}
+	}
+	if _, err := doctor.With(all, "e"); err == nil || err.Error() != `there is no check "e"` {
+		t.Error(err)
+	}
+}
+
+// A container sees a part of its node: what is not mounted there is unknown, and neither in order nor wrong.
+func TestFoldersThatAreNotMounted(t *testing.T) {
+	for name, mounted := range map[string]bool{"on the node": true, "in a container": false} {
+		files := healthyNode()
+		maps.DeleteFunc(files, func(file string, _ string) bool {
+			return !mounted && (strings.HasPrefix(file, "sys/bus/") || strings.HasPrefix(file, "sys/fs/cgroup/"))
+		})
+		found := map[string]doctor.Status{}
+		for _, f := range doctor.Run(t.Context(), open(t, files), hardware.Checks()) {
+			if f.Status == doctor.Wrong {
+				t.Errorf("%s: %+v", name, f)
+			}
+			found[f.Check] = f.Status
+		}
+		want := map[bool]doctor.Status{true: doctor.OK, false: doctor.Unknown}[mounted]
+		for _, check := range []string{"hca-driver", "hca-present", "cgroup-rdma", "pcie-link", "gpu-direct", "acs", "gpu-hca-distance"} {
+			if found[check] != want {
+				t.Errorf("%s: %s is %s, want %s", name, check, found[check], want)
+			}
+		}
+	}
+}

@@ -1,0 +1,326 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planted
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	hardware "github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// plant is a fault on a node that is otherwise healthy.
+type plant struct {
+	name    string
+	node    func() hcatest.Files // nil is healthyNode
+	with    hcatest.Files
+	without []string
+	// What is found: by one check, about one object unless there are several.
+	check, object string
+	text, cure    string        // parts of them
+	status        doctor.Status // "" is wrong
+}
+
+// hardwarePlants are the faults of the node's devices and its kernel.
+func hardwarePlants() []plant {
+	return slices.Concat(plantedHCAs, plantedPorts, plantedModules, plantedDevices, plantedNetns, plantedGPUs, plantedKernel, plantedMemory)
+}
+
+// neverWrong are the checks that can only tell, or not know.
+var neverWrong = []string{"hca-answers", "mtu-same", "gpu-hca-distance", "efa-pages"}
+
+// Of each planted fault, one check finds the cause, and no other check finds anything wrong.
+func TestPlantedHardwareFaults(t *testing.T) {
+	found := map[string]bool{}
+	healthy := findings(t, healthyNode())
+	for _, p := range hardwarePlants() {
+		want := p.status
+		if want == "" {
+			want = doctor.Wrong
+		}
+		before := healthy
+		if p.node == nil {
+			p.node = healthyNode
+		} else {
+			before = findings(t, p.node())
+		}
+		for _, f := range before {
+			if f.Status == doctor.Wrong || f.Check == p.check && f.Status == want && f.Object == p.object {
+				t.Errorf("%s: before it is planted: %+v", p.name, f)
+			}
+		}
+		seen := 0
+		for _, f := range findings(t, p.node().Without(p.without...).With(p.with)) {
+			isIt := f.Check == p.check && f.Status == want && f.Object == p.object
+			switch {
+			case isIt && strings.Contains(f.Text, p.text) && strings.Contains(f.Cure, p.cure) && (want != doctor.Wrong || f.Cure != ""):
+				seen++
+				t.Logf("%-55s %-8s %-20s %s: %s → %s", p.name, f.Status, f.Check, f.Object, f.Text, f.Cure)
+			case isIt, f.Status == doctor.Wrong:
+				t.Errorf("%s: %+v", p.name, f)
+			}
+		}
+		if seen != 1 {
+			t.Errorf("%s: %s found %d", p.name, p.check, seen)
+		}
+		found[p.check] = found[p.check] || want == doctor.Wrong
+	}
+	for _, c := range hardware.Checks() {
+		if found[c.ID] == slices.Contains(neverWrong, c.ID) {
+			t.Errorf("%s: a planted fault makes it wrong: %v", c.ID, found[c.ID])
+		}
+	}
+}
+
+// Each check is ok on a healthy node.
+func TestHealthyNode(t *testing.T) {
+	for _, f := range findings(t, healthyNode()) {
+		ours := slices.ContainsFunc(hardware.Checks(), func(c doctor.Check) bool { return c.ID == f.Check })
+		if ours && f.Status != doctor.OK && f.Check != "efa-pages" && f.Check != "cma" {
+			t.Errorf("%+v", f)
+		}
+	}
+	for _, f := range findings(t, hcatest.EFANode().Files().With(hcatest.Files{"proc/meminfo": "MemTotal: 1000 kB\nHugePages_Total: 512\nCmaFree: 0 kB\nMemAvailable: 900 kB\n"})) {
+		if f.Status != doctor.OK && (f.Check == "efa-pages" || f.Check == "cma") {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// Nodes that fooled other tools: nothing is wrong with them.
+func TestNoFalseAlarm(t *testing.T) {
+	virtual := hcatest.Many(9).Files()
+	nodes := map[string]hcatest.Files{
+		"GB300 without issm": gb300(), "virtual functions": virtual, "EFA": hcatest.EFANode().Files(), "Omni-Path": hcatest.OmniPathNode().Files(),
+		"RoCE bond": hcatest.A100Node().Files(), "dual-port mlx4": hcatest.DualPortNode().Files(), "no RDMA": hcatest.Node{NoRDMACM: true}.Files(),
+		"no GPU": hcatest.V100Node().Files(), "DMA-BUF without peermem": healthyNode(), "nothing": {"etc/": ""},
+		"scalable functions": hcatest.ScalableNode().Files(), "soft-RoCE with a port that is off": hcatest.SoftRoCENode().Files(),
+		"iWARP": hcatest.IWARPFiles(), "renamed": hcatest.RenamedNode().Files(), "RoCE": hcatest.RoCENode().Files(), "EightHCA": hcatest.EightHCANode().Files(),
+		"idle virtual functions that are DOWN": idleFunctions(), "pods in exclusive mode": exclusive(), "ConnectX-8 with an SMI sub-device": connectX8(),
+		"a ConnectX-8 whose sub-device has the first name": connectX8Named(), "a virtual machine": virtualMachine(),
+	}
+	for name, files := range nodes {
+		for _, f := range findings(t, files) {
+			if f.Status == doctor.Wrong {
+				t.Errorf("%s: %+v", name, f)
+			}
+		}
+	}
+}
+
+// A node where much is broken ends with findings, not with a panic.
+func TestBrokenNode(t *testing.T) {
+	if all := findings(t, hcatest.BrokenFiles()); len(all) < len(checks()) {
+		t.Errorf("%d findings of %d checks", len(all), len(checks()))
+	}
+}
+
+// Each check says what it is about, and what it declares is all that it reads.
+func TestChecksAreComplete(t *testing.T) {
+	all := checks()
+	ids := map[string]int{}
+	for i, c := range all {
+		ids[c.ID]++
+		if c.ID == "" || c.Family == "" || c.Title == "" || c.Why == "" || c.Look == nil || (len(c.Messages) == 0) == (c.NoMessages == "") || ids[c.ID] > 1 {
+			t.Errorf("%+v", c)
+		}
+		if !strings.HasSuffix(c.Title, ".") || !strings.HasSuffix(c.Why, ".") {
+			t.Errorf("%s: %q and %q are sentences", c.ID, c.Title, c.Why)
+		}
+		for _, id := range c.Needs {
+			if !slices.ContainsFunc(all, func(c doctor.Check) bool { return c.ID == id }) {
+				t.Errorf("%s needs %s, which is not there", all[i].ID, id)
+			}
+		}
+	}
+	// Without a cycle, each round finds a check whose needs are all known.
+	known := map[string]bool{}
+	for range all {
+		for _, c := range all {
+			if !slices.ContainsFunc(c.Needs, func(id string) bool { return !known[id] }) {
+				known[c.ID] = true
+			}
+		}
+	}
+	if len(known) != len(all) {
+		t.Errorf("needs go in a circle: %d of %d checks can be run", len(known), len(all))
+	}
+}
+
+// findings runs all checks on a copy. A check that reads what it does not declare fails the test.
+func findings(t *testing.T, files hcatest.Files) []doctor.Finding {
+	t.Helper()
+	node := open(t, files)
+	defer func() { _ = node.Close() }()
+	node.Undeclared = func(err error) { t.Error(err) }
+	return doctor.Run(t.Context(), node, checks())
+}
+
+const (
+	gpuOne, gpuTwo = "0000:b6:00.0", "0000:c6:00.0"
+	// root, up and down are a root port and the ports of a switch below it, above mlx5_0 and the first GPU.
+	rootPort, switchUp, downToHCA, downToGPU = "0000:b0:00.0", "0000:b1:00.0", "0000:b2:00.0", "0000:b2:01.0"
+)
+
+// healthyNode has two GPUs and four HCAs of one board. mlx5_0 and the first GPU are below one switch.
+func healthyNode() hcatest.Files {
+	var n hcatest.Node
+	link := hcatest.Files{
+		"current_link_speed": "32.0 GT/s PCIe\n", "max_link_speed": "32.0 GT/s PCIe\n", "current_link_width": "16\n", "max_link_width": "16\n",
+		"vendor": "0x15b3\n", "device": "0x1021\n", "subsystem_vendor": "0x15b3\n", "subsystem_device": "0x0041\n", "class": "0x020700\n",
+	}
+	files := hcatest.Files{}
+	for i, layer := range []string{"InfiniBand", "InfiniBand", "InfiniBand", "Ethernet", "Ethernet", "Ethernet"} {
+		h := hcatest.HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("0000:%02x:00.0", 0xb4+i), Driver: "mlx5_core", Firmware: "28.39.2048",
+			Ports: []hcatest.Port{{LinkLayer: layer, Rate: "400 Gb/sec (4X NDR)", Netdevs: []string{fmt.Sprintf("net%d", i)}}}}
+		if i == 2 || i == 5 { // so that most have the same rate
+			h.PCI = fmt.Sprintf("0000:%02x:00.0", 0xa0+i)
+		}
+		if i == 0 {
+			h.Above = rootPort + "/" + switchUp + "/" + downToHCA
+		}
+		n.HCAs = append(n.HCAs, h)
+		at := hcatest.PCIFolder(h.PCI, h.Above)
+		for name, value := range link {
+			files[at+"/"+name] = value
+		}
+		files[at+"/infiniband/"+h.Name+"/board_id"] = "MT_0000000838\n"
+		aux := fmt.Sprintf("mlx5_core.rdma.%d", i)
+		files["sys/bus/auxiliary/devices/"+aux] = hcatest.Link("../../../" + strings.TrimPrefix(at, "sys/") + "/" + aux)
+		files[at+"/"+aux+"/driver"] = hcatest.Link(strings.Repeat("../", strings.Count(at, "/")+1) + "bus/auxiliary/drivers/mlx5_ib.rdma")
+	}
+	for gid := range 16 {
+		files[fmt.Sprintf("%s/ports/1/gids/%d", at(3), gid)] = "0000:0000:0000:0000:0000:0000:0000:0000\n"
+	}
+	files["sys/bus/auxiliary/drivers/mlx5_ib.rdma/"], files["sys/module/mlx5_ib/"], files["sys/module/ib_core/holders/mlx5_ib"] = "", "", ""
+	files["sys/module/ib_core/parameters/netns_mode"] = "Y\n"
+	bridge := func(address, above string) {
+		n.PCI = append(n.PCI, hcatest.PCI{Address: address, Above: above, Driver: "pcieport", Files: hcatest.Files{
+			"class": "0x060400\n", "vendor": "0x1000\n", "max_link_speed": "32.0 GT/s PCIe\n", "max_link_width": "16\n", "config": config(0)}})
+	}
+	bridge(rootPort, "")
+	bridge(switchUp, rootPort)
+	bridge(downToHCA, rootPort+"/"+switchUp)
+	bridge(downToGPU, rootPort+"/"+switchUp)
+	gpu := hcatest.Files{"class": "0x030200\n", "vendor": "0x10de\n", "numa_node": "0\n"}
+	n.PCI = append(n.PCI, hcatest.PCI{Address: gpuOne, Above: rootPort + "/" + switchUp + "/" + downToGPU, Driver: "nvidia", Files: gpu},
+		hcatest.PCI{Address: gpuTwo, Above: rootPort, Driver: "nvidia", Files: gpu})
+	files["proc/driver/nvidia/version"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n"
+	files[node.AnswersFolder+"/rdma-cni.json"] = `{"answer": {}}`
+	files[node.AnswersFolder+"/kernel-log.json"] = `{"answer": {"now": 7200, "lines": [{"at": 5, "text": "mlx5_core 0000:b4:00.0: firmware version: 28.39.2048"}]}}`
+	return n.Files().With(files)
+}
+
+// config is the configuration space of a bridge whose second extended capability is ACS, with this control register.
+func config(control byte) string {
+	space := make([]byte, 4096)
+	copy(space[hardware.FirstExtended:], []byte{0x01, 0x00, 0x01, 0x15})                    // AER, the next one is at 0x150
+	copy(space[0x150:], []byte{hardware.CapabilityACS, 0, 1, 0, 0x5f, 0x00, control, 0x00}) // the last one
+	return string(space)
+}
+
+// gb300 has a bridge that redirects, which a Grace CPU needs, above an HCA and a GPU.
+func gb300() hcatest.Files {
+	n := hcatest.GB300Node()
+	for i := range n.HCAs {
+		root := fmt.Sprintf("%04x:00:00.0", i)
+		up, downHCA, downGPU := fmt.Sprintf("%04x:01:00.0", i), fmt.Sprintf("%04x:02:00.0", i), fmt.Sprintf("%04x:02:01.0", i)
+		n.HCAs[i].Above = root + "/" + up + "/" + downHCA
+		bridge := hcatest.Files{"class": "0x060400\n", "vendor": "0x10de\n", "config": config(hardware.Redirects)}
+		n.PCI = append(n.PCI, hcatest.PCI{Address: root, Files: bridge}, hcatest.PCI{Address: up, Above: root, Files: bridge},
+			hcatest.PCI{Address: downHCA, Above: root + "/" + up, Files: bridge}, hcatest.PCI{Address: downGPU, Above: root + "/" + up, Files: bridge},
+			hcatest.PCI{Address: fmt.Sprintf("%04x:09:00.0", i), Above: root + "/" + up + "/" + downGPU, Driver: "nvidia",
+				Files: hcatest.Files{"class": "0x030200\n", "vendor": "0x10de\n"}})
+	}
+	return n.Files().With(hcatest.Files{"proc/driver/nvidia/version": "NVIDIA UNIX Open Kernel Module\n"})
+}
+
+// idleFunctions has virtual functions that no pod uses.
+func idleFunctions() hcatest.Files {
+	n := hcatest.Many(4)
+	for i := 1; i < len(n.HCAs); i++ {
+		n.HCAs[i].Ports[0] = n.HCAs[i].Ports[0].Down()
+	}
+	return n.Files()
+}
+
+// exclusive is a node with rdma-cni, one of whose HCAs is in a pod's network namespace.
+func exclusive() hcatest.Files {
+	const at = "sys/devices/pci0000:18/0000:18:00.0"
+	return hcatest.RoCENode().Files().Without("sys/class/infiniband/mlx5_0", at+"/infiniband").With(hcatest.Files{
+		"sys/module/ib_core/parameters/netns_mode": "N\n", "opt/cni/bin/rdma": "\x7fELF",
+		"sys/bus/auxiliary/devices/mlx5_core.rdma.0": hcatest.Link("../../../devices/pci0000:18/0000:18:00.0/mlx5_core.rdma.0"),
+		at + "/mlx5_core.rdma.0/driver":              hcatest.Link("../../../../bus/auxiliary/drivers/mlx5_ib.rdma"),
+		"sys/bus/auxiliary/drivers/mlx5_ib.rdma/":    "",
+	})
+}
+
+// virtualMachine has an HCA and a GPU that are passed through: links and bridges are made up.
+func virtualMachine() hcatest.Files {
+	n := hcatest.V100Node()
+	for i := range n.HCAs {
+		n.HCAs[i].Above = "0000:00:02.0"
+	}
+	files := n.Files()
+	at := hcatest.PCIFolder("0000:5e:00.0", "0000:00:02.0")
+	return files.With(hcatest.Files{
+		at + "/current_link_speed": "Unknown\n", at + "/max_link_speed": "16.0 GT/s PCIe\n", at + "/current_link_width": "0\n", at + "/max_link_width": "16\n",
+	})
+}
+
+// pci is where a device of healthyNode has its files, and at an HCA has its own.
+func pci(number int) string {
+	address := fmt.Sprintf("0000:%02x:00.0", 0xb4+number)
+	switch number {
+	case 0:
+		return hcatest.PCIFolder(address, rootPort+"/"+switchUp+"/"+downToHCA)
+	case 2, 5:
+		address = fmt.Sprintf("0000:%02x:00.0", 0xa0+number)
+	}
+	return hcatest.PCIFolder(address, "")
+}
+
+func at(number int) string { return fmt.Sprintf("%s/infiniband/mlx5_%d", pci(number), number) }
+
+// row is a line of a copy's table of devices.
+func row(name, kind string, number hca.Number) string {
+	return fmt.Sprintf("/dev/infiniband/%s %s 0666 0 0 %d %d\n", name, kind, number.Major, number.Minor)
+}
+
+// connectX8Named is connectX8 with a sub-device that comes before its HCA.
+func connectX8Named() hcatest.Files {
+	files := hcatest.Files{}
+	for name, content := range connectX8() {
+		files[strings.ReplaceAll(name, "smi1", "a_smi")] = strings.ReplaceAll(content, "smi1", "a_smi")
+	}
+	return files
+}
+
+// hurts are the beginnings of commands that take from a node, or from its pods, what works.
+var hurts = regexp.MustCompile(`/bus/pci/devices/\S+/driver|modprobe -r \S*(mlx|ib_core)|setpci -s`)
+
+// No cure can be pasted that takes down a physical function, the modules of its driver, or the isolation of virtual
+// machines. One that names such a thing says who loses what, and how to see it.
+func TestCuresThatHurtAreByHand(t *testing.T) {
+	for _, p := range hardwarePlants() {
+		node := p.node
+		if node == nil {
+			node = healthyNode
+		}
+		for _, f := range findings(t, node().Without(p.without...).With(p.with)) {
+			byHand := strings.HasPrefix(f.Cure, "By hand: ") && strings.Contains(f.Cure, "(see: ")
+			lost := strings.Contains(f.Cure, "loses it (see: ") || f.Check == "guid-valid" || f.Check == "hca-present" // which nobody can use
+			if hurts.MatchString(f.Cure) && !byHand && !lost {
+				t.Errorf("%s: %s", p.name, f.Cure)
+			}
+		}
+	}
+}

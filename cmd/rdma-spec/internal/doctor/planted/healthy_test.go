@@ -1,0 +1,179 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planted
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// Nothing is wrong with nodes that are well, and nothing is unknown where everything is told.
+func TestHealthyNodes(t *testing.T) {
+	for name, alter := range map[string]func(s *sick){
+		"as it should be": func(*sick) {},
+		"no plugin, but a base spec": func(s *sick) {
+			s.plugin, s.containers = agents.Plugin{}, node.Containers{}
+			s.runtime().NRI = runtime.NRI{Off: "disable = true", Socket: "/var/run/nri/nri.sock"}
+		},
+		"no HCA and no plugin": func(s *sick) {
+			s.plugin, s.containers, s.files = agents.Plugin{}, node.Containers{}, hcatest.Node{NoRDMACM: true}.Files()
+			s.runtime().Handlers = nil
+		},
+		"an unlimited daemon": func(s *sick) {
+			s.plugin, s.containers = agents.Plugin{}, node.Containers{}
+			s.runtime().Handlers, s.runtime().Memlock = nil, bytesOf(unlimited)
+		},
+		"an old containerd with a base spec": func(s *sick) {
+			s.plugin, s.containers = agents.Plugin{}, node.Containers{}
+			s.runtime().Version = "1.6.20"
+		},
+		"Docker's containerd beside it": func(s *sick) {
+			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Config: "/run/docker/c.toml", PID: 101, Known: true, CRIDisabled: true, NRI: runtime.NRI{Off: "disabled_plugins has it"}})
+		},
+		"a second containerd without pods": func(s *sick) {
+			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Version: "2.4.2", Socket: "/run/second/c.sock", Config: "/run/second/c.toml", PID: 101, Serves: true, Known: true, NRI: s.runtime().NRI})
+		},
+		"CRI-O beside a containerd that is only installed": func(s *sick) {
+			crio := *s.runtime()
+			crio.Name, crio.Version, crio.Socket, crio.Handlers = "cri-o", "1.34.0", "/run/crio/crio.sock", nil
+			s.runtimes.Runtimes = []runtime.Runtime{crio, {Name: "containerd", Version: "1.7.2", Config: "/etc/containerd/config.toml", Known: true, Handlers: []runtime.Handler{{Name: "runc", Program: "runc"}}, NRI: runtime.NRI{Off: "disable = true"}}}
+		},
+		"no runtime and no kubelet": func(s *sick) {
+			*s = sick{files: hcatest.RoCENode().Files(), unanswered: []string{"listing.json"}}
+		},
+		"files that administrators edited": func(s *sick) {
+			s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "nri"}, {Path: "/etc/rdma-spec/config.yaml", Feature: "plugin"}, {Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+		},
+		"a finite memlock that the policy gives": func(s *sick) {
+			s.container().Memlock, s.container().Wanted, s.container().IPCLock = both(16<<30), &spec.Grant{Memlock: 16 << 30}, yes(false)
+		},
+		"a privileged container with a hostPath": func(s *sick) {
+			s.container().AllDevices, s.container().HostPaths = true, []string{"/dev/infiniband"}
+		},
+		"a macvlan of the HCA": func(s *sick) {
+			s.container().OwnNetwork, s.container().Addresses = true, addresses("10.244.0.7", "fe80::202:2ff:fe02:1")
+			node := hcatest.RoCENode()
+			for i := range node.HCAs {
+				node.HCAs[i].Ports[0].Foreign = []string{"net1"}
+			}
+			s.files = node.Files()
+		},
+		"an interface of the HCA without an address": func(s *sick) {
+			s.container().OwnNetwork, s.container().LinkLocal = true, addresses("fe80::202:2ff:fe02:0")
+		},
+		"a GID index of its own": func(s *sick) {
+			index := 1
+			s.container().GIDIndex, s.container().OwnNetwork, s.container().Addresses = &index, true, addresses("fe80::202:2ff:fe02:0")
+		},
+		"CDI for Docker": func(s *sick) {
+			s.kubelet, s.cdi.Docker = agents.Kubelet{}, &cdi.Docker{Version: "28.2.0", Folders: []string{"/etc/cdi"}}
+		},
+		"CDI off, and no CDI files": func(s *sick) {
+			s.runtime().CDIOff, s.cdi.Files, s.cdi.Docker = true, nil, &cdi.Docker{Version: "27.0.0"}
+		},
+		"a kubelet elsewhere, with a link": func(s *sick) {
+			s.kubelet.Root = "/data/kubelet"
+			s.files["var/lib/kubelet/device-plugins/kubelet.sock"] = ""
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy()
+			alter(s)
+			for _, f := range s.look(t, software()) {
+				if f.Status == doctor.Wrong || f.Status == doctor.Skipped || f.Status == doctor.Unknown {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
+	}
+}
+
+// The plugin's version is told, and that of the tool where it is another one.
+func TestPluginVersion(t *testing.T) {
+	for version, want := range map[string]string{
+		"0.9": "nri-rdma 0.9 runs since 0001-01-01 00:00:00, and its policy is from /etc/rdma-spec/config.yaml.",
+		"0.8": "nri-rdma 0.8 runs since 0001-01-01 00:00:00, and its policy is from /etc/rdma-spec/config.yaml; this rdma-spec is 0.9.",
+	} {
+		s := healthy()
+		s.plugin.Policy.Version = version
+		findings := s.look(t, runtimes.Checks())
+		i := slices.IndexFunc(findings, func(f doctor.Finding) bool { return f.Check == "plugin-registered" })
+		if findings[i].Status != doctor.OK || findings[i].Text != want {
+			t.Errorf("%s: %+v", version, findings[i])
+		}
+	}
+}
+
+// What cannot be known is unknown, and no fault.
+func TestUnknownIsNoFault(t *testing.T) {
+	for name, alter := range map[string]func(s *sick){
+		"no answers": func(s *sick) {
+			s.unanswered = []string{"runtimes.json", "plugin.json", "listing.json", "kubelet.json", "configured.json"}
+		},
+		"no answer of runtimes": func(s *sick) { s.unanswered = []string{"runtimes.json"} },
+		"no answer of plugins":  func(s *sick) { s.unanswered = []string{"plugin.json"} },
+		"an unread configuration": func(s *sick) {
+			*s.runtime() = runtime.Runtime{Name: "containerd", PID: 100, Socket: "/run/containerd/containerd.sock", Serves: true}
+		},
+		"a runtime that is late": func(s *sick) { s.runtime().Serves, s.runtime().Late = false, true },
+		"a newer crun":           func(s *sick) { s.runtime().Handlers[1].Program = "crun 1.15" },
+		"no policy":              func(s *sick) { s.containers.Unjudged = "no policy is in force" },
+		"a container unread":     func(s *sick) { s.container().State, s.container().Known = "unknown", false },
+		"an image unlike others": func(s *sick) { s.container().LibVerbs, s.container().Providers = "", nil },
+		"a kubelet whose folder is not mounted": func(s *sick) {
+			s.kubelet.DevicePlugins, s.kubelet.NotSeen = false, true
+		},
+		"a kubelet elsewhere whose folder is not mounted": func(s *sick) {
+			s.kubelet.Root, s.kubelet.DevicePlugins, s.kubelet.PodResources, s.kubelet.NotSeen = "/var/lib/k0s/kubelet", false, false, true
+		},
+		"an image that is slow": func(s *sick) {
+			s.container().LibVerbs, s.container().Providers, s.container().Silent = "", nil, true
+		},
+		"interfaces that are not known": func(s *sick) {
+			s.container().OwnNetwork, s.container().Silent = true, true
+		},
+		"a driver that lists no GIDs": func(s *sick) {
+			s.container().OwnNetwork = true
+			maps.DeleteFunc(s.files, func(name, _ string) bool { return strings.Contains(name, "/gids/") })
+		},
+		"CDI off beside Podman": func(s *sick) { s.runtime().CDIOff, s.cdi.Podman = true, true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := healthy()
+			alter(s)
+			known := true
+			for _, f := range s.look(t, software()) {
+				known = known && f.Status != doctor.Unknown
+				if f.Status == doctor.Wrong {
+					t.Errorf("%+v", f)
+				}
+			}
+			if known {
+				t.Error("nothing is unknown")
+			}
+		})
+	}
+}
+
+// An image whose files do not answer is not one without libibverbs.
+func TestSlowImage(t *testing.T) {
+	s := healthy()
+	s.container().LibVerbs, s.container().Providers, s.container().Silent = "", nil, true
+	found := slices.DeleteFunc(s.look(t, software()), func(f doctor.Finding) bool { return f.Check != "container-provider" || f.Status != doctor.Unknown })
+	if len(found) != 1 || !strings.Contains(found[0].Text, "did not answer") || !strings.Contains(found[0].Text, "--patience") {
+		t.Errorf("%+v", found)
+	}
+}

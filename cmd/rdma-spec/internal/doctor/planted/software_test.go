@@ -1,0 +1,134 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planted
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/containers"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/runtimes"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// software are the checks of what runs on a node.
+func software() []doctor.Check {
+	return slices.Concat(runtimes.Checks(), containers.Checks(), runtimes.KubeletChecks())
+}
+
+// sick is a node with its answers, to be changed.
+type sick struct {
+	runtimes   runtime.Runtimes
+	plugin     agents.Plugin
+	configured change.Configured
+	cdi        cdi.Files
+	containers node.Containers
+	kubelet    agents.Kubelet
+	files      hcatest.Files
+	unanswered []string
+}
+
+func bytesOf(n spec.Limit) *spec.Limit { return &n }
+
+func both(l spec.Limit) *spec.Rlimit { return &spec.Rlimit{Soft: l, Hard: l} }
+
+func yes(is bool) *bool { return &is }
+
+func providers(names ...string) map[string]string {
+	all := map[string]string{}
+	for _, name := range names {
+		all[name] = "/usr/lib64/libibverbs/lib" + name + "-rdmav34.so"
+	}
+	return all
+}
+
+const unlimited = spec.Limit(1<<64 - 1)
+
+// healthy is a node with two RoCE HCAs, containerd with two handlers, the plugin as a service, two RDMA containers, and
+// a kubelet.
+func healthy() *sick {
+	trainer := node.Container{
+		Report: node.Report{
+			Namespace: "ml", Pod: "train-0", Container: "worker", State: "ok", Memlock: &spec.Rlimit{Soft: unlimited, Hard: unlimited},
+			Wanted: &spec.Grant{Memlock: unlimited}, IPCLock: yes(true), HCAs: []string{"mlx5_0"},
+		},
+		RDMA: true, Bounding: []string{spec.CapIPCLock}, Remedy: node.Remedy{Text: "rdma-spec repair ml/train-0"},
+		Inside: process.Inside{User: 1000, Known: true, SharedMem: bytesOf(8 << 30), Image: process.Image{LibVerbs: "/usr/lib64/libibverbs.so.1", Providers: providers("mlx5", "rxe")}},
+	}
+	other := trainer
+	other.Pod = "train-1"
+	return &sick{
+		runtimes: runtime.Runtimes{Runtimes: []runtime.Runtime{{
+			Name: "containerd", Version: "2.4.2", PID: 100, Unit: "containerd.service", Memlock: bytesOf(8 << 20),
+			Socket: "/run/containerd/containerd.sock", Serves: true, Pods: 2, Config: "/etc/containerd/config.toml", Known: true, DefaultHandler: "runc",
+			Handlers: []runtime.Handler{{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json", Memlock: bytesOf(unlimited), OCIVersion: "1.0.2", Program: "crun 1.8.1"}, {Name: "runc", Program: "runc"}},
+			NRI:      runtime.NRI{On: true, Socket: "/var/run/nri/nri.sock", SocketExists: true, Listener: 100, Validator: true, RegistrationTimeout: 5 * time.Second, RequestTimeout: 2 * time.Second},
+		}}},
+		plugin: agents.Plugin{
+			Unit: true, Processes: []agents.PluginProcess{{Name: "nri-rdma", PID: 200, Config: "/etc/rdma-spec/config.yaml"}, {Name: "nri-rdma", PID: 201, Validator: true}},
+			Policy: agents.PolicyInForce{Exists: true, Lives: true, Source: "/etc/rdma-spec/config.yaml", Version: "0.9"},
+			Tool:   "0.9",
+		},
+		containers: node.Containers{Policy: node.JudgedBy{File: "/run/rdma-spec/policy.yaml"}, Containers: []node.Container{trainer, other}},
+		kubelet:    agents.Kubelet{PID: 300, Root: "/var/lib/kubelet", DevicePlugins: true, PodResources: true, Allocatable: map[string]int{"cpu": 0, "rdma/hca": 8}},
+		cdi: cdi.Files{Files: []cdi.Found{
+			{Path: "/etc/cdi/rdma.yaml", Kind: cdi.Kind, Devices: []cdi.Device{{Name: cdi.Kind + "=mlx5_0", Nodes: []string{"/dev/infiniband/uverbs0"}}}},
+			{Path: "/etc/cdi/nvidia.yaml", Kind: "nvidia.com/gpu", Problem: "it is not ours to judge"},
+		}},
+		files: hcatest.RoCENode().Files(),
+	}
+}
+
+// look runs the checks on a copy of the node.
+func (s *sick) look(t *testing.T, checks []doctor.Check) []doctor.Finding {
+	t.Helper()
+	files := maps.Clone(s.files)
+	for q, answer := range map[string]any{
+		"runtimes.json": s.runtimes, "plugin.json": s.plugin, "configured.json": s.configured, "cdi.json": s.cdi, "kubelet.json": s.kubelet,
+	} {
+		text, err := json.Marshal(answer)
+		if err == nil {
+			text, err = json.Marshal(node.Answer{JSON: text})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(s.unanswered, q) {
+			files[node.AnswersFolder+"/"+q] = string(text)
+		}
+	}
+	snapshot := open(t, files)
+	snapshot.Containers = func() (node.Containers, error) {
+		if slices.Contains(s.unanswered, "listing.json") {
+			return node.Containers{}, errors.New("there is no answer about listing.json")
+		}
+		return s.containers, nil
+	}
+	snapshot.Undeclared = func(err error) { t.Error(err) }
+	return doctor.Run(t.Context(), snapshot, checks)
+}
+
+func (s *sick) runtime() *runtime.Runtime { return &s.runtimes.Runtimes[0] }
+
+// asDaemonSet has the plugin run in containers, and not as a service.
+func (s *sick) asDaemonSet() {
+	s.plugin.Unit = false
+	for i := range s.plugin.Processes {
+		s.plugin.Processes[i].InContainer = true
+	}
+}
+
+func (s *sick) container() *node.Container { return &s.containers.Containers[0] }

@@ -1,0 +1,141 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package runtimes
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+)
+
+// CDIChecks are the checks of CDI files.
+func cdiChecks() []doctor.Check {
+	return []doctor.Check{{
+		ID: "cdi-files", Family: "cdi", Title: "The CDI files of HCAs are right.",
+		Messages: []string{"unresolvable CDI devices"},
+		Why:      "A container with such a device does not start, or gets another HCA than it asks for.",
+		Look:     withCDI(cdiFiles),
+	}, {
+		ID: "cdi-on", Family: "cdi", Title: "CDI is on in the runtimes that use the CDI files of HCAs.",
+		Messages: []string{`could not select device driver "cdi" with capabilities: []`},
+		Why:      "Where it is off, a container with such a device does not start, or starts without the device.",
+		Needs:    []string{"runtime-config"}, Look: withCDI(cdiOn),
+	}}
+}
+
+// withCDI looks at the CDI files of HCAs. Those of other devices are their makers' work.
+func withCDI(look func(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+	return func(v *doctor.View) []doctor.Finding {
+		answer, err := v.CDI()
+		if err != nil {
+			return []doctor.Finding{doctor.Unsure("", "The CDI files are unknown: "+err.Error()+".")}
+		}
+		files := slices.DeleteFunc(slices.Clone(answer.Files), func(f cdi.Found) bool { return !f.Ours() })
+		if len(files) == 0 {
+			return doctor.Inapplicable("The node has no CDI file of HCAs.")
+		}
+		return look(v, answer, files)
+	}
+}
+
+func cdiFiles(_ *doctor.View, _ cdi.Files, files []cdi.Found) (found []doctor.Finding) {
+	for _, f := range files {
+		if problems := cdiProblems(f); len(problems) > 0 {
+			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems), fmt.Sprintf(
+				"rdma-spec configure cdi, or write the file again: $(sed -n 's/^# Made with: //p' %s) --to %s", f.Path, f.Path)))
+		}
+	}
+	return found
+}
+
+// cdiProblems returns what is wrong with a file: with all of it, else with its devices.
+func cdiProblems(f cdi.Found) (problems []string) {
+	if f.Problem != "" {
+		return []string{f.Problem}
+	}
+	for _, d := range f.Devices {
+		if d.Problem != "" {
+			problems = append(problems, strings.TrimPrefix(d.Name, cdi.Kind+"=")+": "+d.Problem)
+		}
+	}
+	return problems
+}
+
+// cdiOn looks at the runtimes that can use the CDI files of HCAs. It is a fault where nothing else can be meant to use
+// them: Podman always has CDI, and Docker's containers are not the kubelet's.
+func cdiOn(v *doctor.View, answer cdi.Files, files []cdi.Found) []doctor.Finding {
+	kubelet, err := v.Kubelet()
+	pods := err == nil && kubelet.PID > 0
+	runtimes, _ := v.Runtimes() // runtime-config says so
+	var found []doctor.Finding
+	tell := func(fault bool, object, text, cure string) {
+		switch {
+		case text == "":
+		case fault:
+			found = append(found, doctor.Fault(object, text, cure))
+		default:
+			found = append(found, doctor.Unsure(object, text+" If its containers use CDI devices of HCAs: "+cure))
+		}
+	}
+	for _, r := range runtimes.ForPods() {
+		if r.Name == runtime.NameContainerd && r.Known {
+			text, cure := lacksCDI(r, files)
+			tell(pods && !answer.Podman && answer.Docker == nil, runtimeObject(r), text, cure)
+		}
+	}
+	if answer.Docker != nil {
+		text, cure := dockerLacks(*answer.Docker, files)
+		tell(!pods && !answer.Podman, "runtime docker", text, cure)
+	}
+	return found
+}
+
+// lacksCDI returns what keeps a containerd from the files, and its cure; nothing where nothing does.
+func lacksCDI(r runtime.Runtime, files []cdi.Found) (text, cure string) {
+	section := "io.containerd.cri.v1.runtime"
+	if olderThan(r.Version, "2.0") {
+		section = "io.containerd.grpc.v1.cri"
+	}
+	set := func(what string) string {
+		return fmt.Sprintf("Set %s in [plugins.'%s'] of %s, and then: %s", what, section, r.Config, restartRuntime(r))
+	}
+	if r.CDIOff {
+		return "CDI is off: enable_cdi = false.", set("enable_cdi = true")
+	}
+	return unreadFolder(files, r.CDIFolders), set(`cdi_spec_dirs = ["/etc/cdi", "/var/run/cdi"]`)
+}
+
+// dockerLacks returns what keeps Docker from the files, and its cure; nothing where nothing does.
+func dockerLacks(d cdi.Docker, files []cdi.Found) (text, cure string) {
+	const file, restart = "/etc/docker/daemon.json", ", and then: systemctl restart docker"
+	switch {
+	case d.Error != "":
+		return fmt.Sprintf("%s cannot be read: %s.", file, d.Error), "Correct " + file + restart
+	case olderThan(d.Version, "25.0"):
+		return fmt.Sprintf("Docker %s has no CDI.", d.Version), "Install Docker 28.2 or later"
+	case d.CDI != nil && !*d.CDI, d.CDI == nil && olderThan(d.Version, "28.2"):
+		return "CDI is off.", `Set "features": {"cdi": true} in ` + file + restart
+	}
+	return unreadFolder(files, d.Folders), `Set "cdi-spec-dirs": ["/etc/cdi", "/var/run/cdi"] in ` + file + restart
+}
+
+// unreadFolder returns what is wrong where a runtime that looks into these folders does not find a file. None are the
+// default ones.
+func unreadFolder(files []cdi.Found, folders []string) string {
+	read := func(folder string) bool {
+		return slices.ContainsFunc(folders, func(f string) bool { return process.SamePath(f, folder) })
+	}
+	for _, f := range files {
+		if len(folders) > 0 && !read(path.Dir(f.Path)) {
+			return fmt.Sprintf("It reads CDI files in %s, and not %s.", strings.Join(folders, ", "), f.Path)
+		}
+	}
+	return ""
+}

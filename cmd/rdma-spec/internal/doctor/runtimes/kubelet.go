@@ -1,0 +1,125 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package runtimes
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
+)
+
+// kubeletRoot is the kubelet's usual folder, where plugins look for its sockets.
+const kubeletRoot = "/var/lib/kubelet"
+
+// restartKubelet is the command that restarts the kubelet, which can be a part of a platform's service.
+func restartKubelet(k agents.Kubelet) string {
+	return "systemctl restart " + strings.TrimSuffix(cmp.Or(k.Unit, "kubelet"), ".service")
+}
+
+// rdmaResources are what names of RDMA resources contain.
+var rdmaResources = []string{"rdma", "hca", "infiniband", "roce", "hostdev", "spidernet.io/", "/efa", "/ib"}
+
+// withKubelet looks at the kubelet where one runs.
+func withKubelet(look func(k agents.Kubelet) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+	return func(v *doctor.View) []doctor.Finding {
+		k, err := v.Kubelet()
+		if err != nil {
+			return []doctor.Finding{doctor.Unsure("", "The kubelet is unknown: "+err.Error()+".")}
+		}
+		if k.PID == 0 {
+			return doctor.Inapplicable("No kubelet runs here.")
+		}
+		return look(k)
+	}
+}
+
+// KubeletChecks are the checks of the kubelet, and of the device plugins that register with it.
+func KubeletChecks() []doctor.Check {
+	return []doctor.Check{
+		{
+			ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's folder is where plugins look for it.",
+			Messages: []string{"dial unix /var/lib/kubelet/device-plugins/kubelet.sock: connect: no such file or directory"},
+			Why:      "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
+			Reads:    []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: kubeletAtRoot,
+		},
+		{
+			ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
+			Messages: []string{"allocatable 0 after the kubelet restarted"},
+			Why:      "No device plugin can register, and pods that request RDMA resources stay pending.",
+			Look:     withKubelet(kubeletDevicePlugins),
+		},
+		{
+			ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
+			Messages: []string{"the kubelet did not report"},
+			Why:      "Rules with resources cannot be decided, and RDMA containers that they could be about are refused.",
+			Look:     withKubelet(kubeletPodResources),
+		},
+		{
+			ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",
+			Messages: []string{"Insufficient rdma/hca_shared_devices_a", "allocatable 0 after the kubelet restarted"},
+			Why:      "The device plugin is not registered, and pods that request the resource stay pending.",
+			Needs:    []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
+		},
+	}
+}
+
+func kubeletAtRoot(v *doctor.View) []doctor.Finding {
+	return withKubelet(func(k agents.Kubelet) []doctor.Finding {
+		if k.Root == "" || path.Clean(k.Root) == kubeletRoot {
+			return nil
+		}
+		if there, err := v.Exists("var/lib/kubelet/device-plugins/kubelet.sock"); there || err != nil {
+			return nil // a link or a mount leads there
+		}
+		if k.NotSeen {
+			return missingSocket(k, "device-plugins")
+		}
+		text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
+		return []doctor.Finding{doctor.Fault("kubelet", text, fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s", k.Root, kubeletRoot))}
+	})(v)
+}
+
+// missingSocket is the finding where the kubelet has no socket in one of its folders.
+func missingSocket(k agents.Kubelet, folder string) []doctor.Finding {
+	if k.NotSeen { // the folder is not mounted into the container that the doctor runs in
+		return []doctor.Finding{doctor.Unsure("kubelet", fmt.Sprintf("%s/%s %s.", k.Root, folder, node.NotFromHere))}
+	}
+	return []doctor.Finding{doctor.Fault("kubelet", fmt.Sprintf("%s/%s/kubelet.sock does not exist.", k.Root, folder), restartKubelet(k))}
+}
+
+func kubeletDevicePlugins(k agents.Kubelet) []doctor.Finding {
+	if k.DevicePlugins {
+		return nil
+	}
+	return missingSocket(k, "device-plugins")
+}
+
+func kubeletPodResources(k agents.Kubelet) []doctor.Finding {
+	switch {
+	case !k.PodResources:
+		return missingSocket(k, "pod-resources")
+	case k.Error != "":
+		return []doctor.Finding{doctor.Fault("kubelet", "The kubelet's pod resources API does not answer: "+k.Error+".", restartKubelet(k))}
+	}
+	return nil
+}
+
+// kubeletAllocatable names each resource after the kubelet, so that what is wrong with the kubelet explains it.
+func kubeletAllocatable(k agents.Kubelet) (found []doctor.Finding) {
+	for _, name := range slices.Sorted(maps.Keys(k.Allocatable)) {
+		isRDMA := slices.ContainsFunc(rdmaResources, func(part string) bool { return strings.Contains(name, part) })
+		if isRDMA && k.Allocatable[name] == 0 {
+			text := fmt.Sprintf("The node had devices of %s, and has none now.", name)
+			found = append(found, doctor.Fault("kubelet resource "+name, text, "Delete the pod of the device plugin that serves "+name+" on this node: its DaemonSet creates it again"))
+		}
+	}
+	return found
+}

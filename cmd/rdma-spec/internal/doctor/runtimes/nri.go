@@ -1,0 +1,172 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package runtimes
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+)
+
+// The shortest timeouts that the plugin can work with. It may spend 300 ms on a request.
+const (
+	shortestRegistration = time.Second
+	shortestRequest      = 500 * time.Millisecond
+)
+
+// NRIChecks are the checks of NRI.
+func nriChecks() []doctor.Check {
+	return []doctor.Check{
+		{
+			ID: "nri-on", Family: "nri", Title: "NRI is on in each runtime.",
+			Messages: []string{"pods silently unadjusted"},
+			Why:      "The plugin cannot register, and RDMA containers start without their memlock.",
+			Needs:    []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
+		},
+		{
+			ID: "nri-socket", Family: "nri", Title: "The socket of NRI exists.",
+			Messages: []string{"nri.sock: no such file or directory"},
+			Why:      "The plugin cannot register, and RDMA containers start without their memlock.",
+			Needs:    []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
+		},
+		{
+			ID: "nri-owner", Family: "nri", Title: "The runtime that has the pods listens at the socket of NRI.",
+			NoMessages: "The plugin reports that it is registered.",
+			Why:        "The plugin registers with a runtime that has no pods, and RDMA containers start without their memlock.",
+			Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
+		},
+		{
+			ID: "nri-required-plugins", Family: "nri", Title: "No NRI plugin is required for every container.",
+			Messages: []string{"validation error: required plugin"},
+			Why:      "While the plugin is gone, no container of the node starts, neither CNI's nor the plugin's own.",
+			Needs:    []string{"runtime-config"}, Look: eachRuntime(nriRequired),
+		},
+		{
+			ID: "nri-timeouts", Family: "nri", Title: "The timeouts of NRI give a plugin time to answer.",
+			NoMessages: "Only the runtime's log reports it.",
+			Why:        "The runtime drops a plugin that does not answer in time, and goes on without it.",
+			Needs:      []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
+		},
+		{
+			ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
+			Messages: []string{"both tried to set"},
+			Why:      "Two plugins that set the same limit or device make the creation of the container fail.",
+			Reads:    []string{launchedFolder + "/*"}, Look: withPlugin(conflictingPlugins),
+		},
+	}
+}
+
+// adjusting looks at the runtimes where the plugin is installed. Without it, nothing here needs NRI.
+func adjusting(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+	return withPlugin(func(v *doctor.View, _ agents.Plugin) []doctor.Finding {
+		return eachRuntime(func(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding { return look(r, all) })(v)
+	})
+}
+
+func nriOn(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
+	drops, _ := r.DropsRlimits()
+	switch {
+	case drops: // NRI would not help: runtime-rlimits says so
+		return nil
+	case !r.Known:
+		return []doctor.Finding{unknownSettings(r)}
+	case r.NRI.On:
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("NRI is off: %s.", r.NRI.Off), configureRuntime(r, all, "nri"))}
+}
+
+func nriSocket(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
+	if !r.Serves || !r.NRI.On || r.NRI.SocketExists {
+		return nil
+	}
+	text := fmt.Sprintf("The configuration turns NRI on, and %s does not exist: the runtime runs with an older configuration, or the socket was removed.", r.NRI.Socket)
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, restartRuntime(r))}
+}
+
+// nriOwner knows that a containerd without CRI, as Docker's, leaves the socket alone.
+func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
+	if r.Pods == 0 || r.PID == 0 || r.NRI.Listener == 0 || r.NRI.Listener == r.PID {
+		return nil
+	}
+	other, file := fmt.Sprintf("process %d", r.NRI.Listener), "its configuration"
+	if i := slices.IndexFunc(all, func(o runtime.Runtime) bool { return o.PID == r.NRI.Listener }); i >= 0 {
+		other, file = runtimeObject(all[i]), all[i].Config
+	}
+	cure := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and then: %s && systemctl restart nri-rdma", file, restartRuntime(r))
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("Not this runtime, but %s listens at %s.", other, r.NRI.Socket), cure)}
+}
+
+func nriRequired(_ *doctor.View, r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
+	if !r.NRI.On || !r.NRI.Validator || len(r.NRI.Required) == 0 {
+		return nil
+	}
+	cure := fmt.Sprintf("Remove required_plugins from %s, write the annotation required-plugins.noderesource.dev into the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container of the node must have the plugins "+strings.Join(r.NRI.Required, ", ")+".", cure)}
+}
+
+func nriTimeouts(_ *doctor.View, r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding) {
+	for _, limit := range []struct {
+		key           string
+		set, shortest time.Duration
+		containerd    string
+	}{
+		{"plugin_registration_timeout", r.NRI.RegistrationTimeout, shortestRegistration, "5s"},
+		{"plugin_request_timeout", r.NRI.RequestTimeout, shortestRequest, "2s"},
+	} {
+		if r.NRI.On && limit.set > 0 && limit.set < limit.shortest {
+			cure := fmt.Sprintf(`Set %s = "%s" in %s, and then: %s`, limit.key, limit.containerd, r.Config, restartRuntime(r))
+			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s is %s, and the plugin may need more.", limit.key, limit.set), cure))
+		}
+	}
+	return found
+}
+
+// launchedFolder is where a runtime finds the plugins that it launches.
+const launchedFolder = "opt/nri/plugins"
+
+// conflictingPlugins looks at the plugins that run and at those that a runtime launches when it starts.
+func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Finding) {
+	files, err := v.Glob(launchedFolder + "/*")
+	if err != nil {
+		return []doctor.Finding{doctor.Unsure("", "The plugins that runtimes launch are unknown: "+err.Error()+".")}
+	}
+	var launched []string
+	for _, file := range files {
+		_, name, _ := strings.Cut(path.Base(file), "-") // 10-ulimit-adjuster
+		if slices.Contains(agents.Conflicting, name) {
+			launched = append(launched, name)
+			found = append(found, doctor.Fault("plugin "+name, fmt.Sprintf("The runtime launches /%s, which sets what nri-rdma sets.", file), "rm /"+file+" && "+restartRuntimes(v)))
+		}
+	}
+	running := 0
+	for _, p := range plugin.Processes {
+		switch {
+		case slices.Contains(agents.Conflicting, p.Name) && !slices.Contains(launched, p.Name):
+			text := fmt.Sprintf("%s runs (PID %d), and sets what nri-rdma sets.", p.Name, p.PID)
+			found = append(found, doctor.Fault("plugin "+p.Name, text, fmt.Sprintf("Remove it from the node; to stop it now: kill %d", p.PID)))
+		case p.Name == agents.PluginName && !p.Validator:
+			running++
+		}
+	}
+	if running > 1 {
+		found = append(found, doctor.Fault("plugin "+agents.PluginName, fmt.Sprintf("nri-rdma runs %d times.", running), "Keep one of the service, the DaemonSet, and the plugin that the runtime launches"))
+	}
+	return found
+}
+
+// restartRuntimes is the command that restarts the runtime for pods.
+func restartRuntimes(v *doctor.View) string {
+	answer, _ := v.Runtimes() // without an answer, it is containerd's usual unit
+	if runtimes := answer.ForPods(); len(runtimes) > 0 {
+		return restartRuntime(runtimes[0])
+	}
+	return "systemctl restart containerd"
+}

@@ -1,0 +1,158 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package runtimes
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
+)
+
+const (
+	// installPlugin is the command that installs the plugin as a service.
+	installPlugin = "rdma-spec configure plugin && systemctl daemon-reload && systemctl enable --now nri-rdma"
+	// The DaemonSet as docs/install.md installs it.
+	restartDaemonSet  = "kubectl -n rdma-spec rollout restart daemonset/nri-rdma"
+	describeDaemonSet = "kubectl -n rdma-spec describe daemonset nri-rdma"
+	checkConfigMap    = `kubectl -n rdma-spec get configmap nri-rdma -o jsonpath='{.data.config\.yaml}' | rdma-spec config check -`
+)
+
+// restartPlugin is the command that starts the plugin again. Where no trace says how it was installed, there are two.
+func restartPlugin(p agents.Plugin, v *doctor.View) string {
+	own := p.Own()
+	switch {
+	case len(own) > 0 && own[0].InContainer:
+		return restartDaemonSet
+	case p.Unit:
+		return "systemctl restart nri-rdma"
+	case p.Launched != "":
+		return restartRuntimes(v)
+	}
+	return "For a DaemonSet: " + describeDaemonSet + ". For a service: " + installPlugin
+}
+
+// withPlugin looks at the plugin where it is installed.
+func withPlugin(look func(v *doctor.View, p agents.Plugin) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+	return func(v *doctor.View) []doctor.Finding {
+		plugin, err := v.Plugin()
+		if err != nil {
+			return []doctor.Finding{doctor.Unsure("", "The plugin is unknown: "+err.Error()+".")}
+		}
+		if !plugin.Installed() {
+			return doctor.Inapplicable("The plugin is not installed.")
+		}
+		return look(v, plugin)
+	}
+}
+
+// withoutPlugin looks where the plugin is not installed, which gives RDMA containers their memlock.
+func withoutPlugin(look func(*doctor.View) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+	return func(v *doctor.View) []doctor.Finding {
+		plugin, err := v.Plugin()
+		if err != nil {
+			return []doctor.Finding{doctor.Unsure("", "Whether the plugin is installed is unknown: "+err.Error()+".")}
+		}
+		if plugin.Installed() {
+			return nil
+		}
+		return look(v)
+	}
+}
+
+// PluginChecks are the checks of the plugin.
+func pluginChecks() []doctor.Check {
+	return []doctor.Check{
+		{
+			ID: "plugin-runs", Family: "plugin", Title: "The plugin runs.",
+			Messages: []string{"required plugin \"rdma\" not present"},
+			Why:      "RDMA containers start without their memlock.",
+			Look:     withPlugin(pluginRuns),
+		},
+		{
+			ID: "plugin-config", Family: "plugin", Title: "The plugin's configuration can be read.",
+			Messages: []string{"the configuration cannot be read: until it can", "unknown field"},
+			Why:      "The plugin keeps the policy that was last in force on the node. If there was none since it booted, it refuses RDMA containers.",
+			Needs:    []string{"plugin-runs"}, Look: withPlugin(pluginConfig),
+		},
+		{
+			ID: "plugin-registered", Family: "plugin", Title: "The plugin is registered with the runtime.",
+			Messages: []string{"no policy is in force", "is out of date: the plugin that wrote it has ended"},
+			Why:      "RDMA containers start without their memlock.",
+			Needs:    []string{"plugin-runs", "plugin-config", "nri-on", "nri-socket", "policy-readable"}, Look: withPlugin(pluginRegistered),
+		},
+		{
+			ID: "policy-readable", Family: "plugin", Title: "The policy in force can be read.",
+			Messages: []string{"cannot be read as a policy", "is not trusted"},
+			Why:      "rdma-spec status and repair cannot judge containers.",
+			Needs:    []string{"plugin-runs"}, Look: withPlugin(policyReadable),
+		},
+		{
+			ID: "plugin-current", Family: "plugin", Title: "The plugin runs the program that is installed.",
+			NoMessages: "The plugin works, and is the former one.",
+			Why:        "An upgrade is not in effect before the plugin is restarted.",
+			Needs:      []string{"plugin-runs"}, Look: withPlugin(pluginCurrent),
+		},
+	}
+}
+
+func pluginRuns(v *doctor.View, p agents.Plugin) []doctor.Finding {
+	if len(p.Own()) > 0 {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault("", "nri-rdma is installed, and does not run.", restartPlugin(p, v))}
+}
+
+func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
+	for _, q := range p.Processes {
+		if q.Name == agents.PluginName && q.ConfigError != "" {
+			cure := "Correct the file: the plugin reads it again; see: rdma-spec config check " + q.Config
+			if q.InContainer {
+				cure = "Correct the ConfigMap nri-rdma, or the value config of the Helm release: the plugin reads it again; see: " + checkConfigMap
+			}
+			found = append(found, doctor.Fault("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID, q.Config, q.ConfigError), cure))
+		}
+	}
+	return found
+}
+
+// pluginRegistered names the runtime, so that what is wrong with its NRI explains it.
+func pluginRegistered(v *doctor.View, p agents.Plugin) []doctor.Finding {
+	first := p.Own()
+	switch {
+	case len(first) == 0:
+		return nil // plugin-runs says so
+	case p.Policy.Exists && p.Policy.Lives:
+		text := fmt.Sprintf("nri-rdma %s runs since %s, and its policy is from %s", p.Policy.Version, first[0].Started.UTC().Format(time.DateTime), p.Policy.Source)
+		if p.Policy.Version != p.Tool {
+			text += "; this rdma-spec is " + p.Tool
+		}
+		return []doctor.Finding{{Status: doctor.OK, Text: text + "."}}
+	}
+	answer, _ := v.Runtimes() // without an answer, the finding is about the node
+	object := ""
+	if runtimes := answer.ForPods(); len(runtimes) > 0 {
+		object = runtimeObject(runtimes[0])
+	}
+	text := fmt.Sprintf("nri-rdma (PID %d) is not registered with the runtime: no policy is in force.", first[0].PID)
+	return []doctor.Finding{doctor.Fault(object, text, restartPlugin(p, v))}
+}
+
+func policyReadable(v *doctor.View, p agents.Plugin) []doctor.Finding {
+	if p.Policy.Error == "" {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault("", "The policy in force cannot be used: "+p.Policy.Error+".", restartPlugin(p, v))}
+}
+
+func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
+	for _, q := range p.Own() {
+		if q.Replaced {
+			text := fmt.Sprintf("nri-rdma (PID %d, since %s) runs a program that was replaced.", q.PID, q.Started.UTC().Format(time.DateTime))
+			return []doctor.Finding{doctor.Fault("", text, restartPlugin(p, v))}
+		}
+	}
+	return nil
+}

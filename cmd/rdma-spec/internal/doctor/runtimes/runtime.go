@@ -1,0 +1,185 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package runtimes has the checks of container runtimes, NRI, the plugin, CDI files, and the kubelet.
+package runtimes
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+)
+
+// unknownSettings is the finding where the effective configuration is not known.
+func unknownSettings(r runtime.Runtime) doctor.Finding {
+	if r.NotSeen {
+		return doctor.Unsure(runtimeObject(r), "Its effective configuration "+node.NotFromHere+".")
+	}
+	return doctor.Unsure(runtimeObject(r), "Its effective configuration is unknown.")
+}
+
+// runtimeObject names a runtime in findings.
+func runtimeObject(r runtime.Runtime) string { return "runtime " + cmp.Or(r.Socket, r.Config, r.Name) }
+
+// restartRuntime is the command that restarts the runtime.
+func restartRuntime(r runtime.Runtime) string {
+	return "systemctl restart " + strings.TrimSuffix(cmp.Or(r.Unit, map[string]string{runtime.NameCRIO: "crio"}[r.Name], r.Name), ".service")
+}
+
+// configureRuntime is a command that changes the runtime's configuration, and restarts it.
+func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what string) string {
+	line := "rdma-spec configure " + what
+	containerds := 0
+	for _, other := range all {
+		if other.Name == runtime.NameContainerd {
+			containerds++
+		}
+	}
+	switch {
+	case r.Name == runtime.NameCRIO:
+		line += " --runtime crio"
+	case containerds > 1 && r.Config != "":
+		line += " --config " + r.Config
+	}
+	return line + " && " + restartRuntime(r)
+}
+
+// giveBaseSpec is what gives a handler another base spec: a command, unless it is the handler of all pods that name
+// none.
+func giveBaseSpec(r runtime.Runtime, all []runtime.Runtime, handler string) string {
+	command := configureRuntime(r, all, "handler "+handler+" --in-place")
+	if handler != r.DefaultHandler {
+		return command
+	}
+	return fmt.Sprintf("By hand: %s is the default handler. With \"%s\", every container of a pod that names no RuntimeClass gets the new base spec, "+
+		"so it can lock all memory of the node (see: kubectl get pods -A -o wide). To give it to few pods: \"%s\".",
+		handler, command, configureRuntime(r, all, "handler rdma --like "+handler))
+}
+
+func olderThan(running, than string) bool { return doctor.CompareVersions(running, than) < 0 }
+
+// eachRuntime looks at the runtimes that are for pods, one by one.
+func eachRuntime(look func(v *doctor.View, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+	return func(v *doctor.View) []doctor.Finding {
+		answer, err := v.Runtimes()
+		if err != nil {
+			return []doctor.Finding{doctor.Unsure("", "The runtimes are unknown: "+err.Error()+".")}
+		}
+		runtimes := answer.ForPods()
+		if len(runtimes) == 0 {
+			return doctor.Inapplicable("No container runtime that serves pods was found.")
+		}
+		var found []doctor.Finding
+		for _, r := range runtimes {
+			found = append(found, look(v, r, answer.Runtimes)...)
+		}
+		return found
+	}
+}
+
+// RuntimeChecks are the checks of the runtimes themselves.
+func runtimeChecks() []doctor.Check {
+	return []doctor.Check{
+		{
+			ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration.",
+			Messages: []string{"failed to load TOML", "invalid disabled plugin URI"},
+			Why:      "The runtime does not start again with this file, and the node is NotReady.",
+			Look:     eachRuntime(runtimeConfig),
+		},
+		{
+			ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
+			Messages: []string{"unknown service runtime.v1.RuntimeService"},
+			Why:      "The kubelet cannot create containers.",
+			Needs:    []string{"runtime-config", "base-spec"}, Look: criServes,
+		},
+		{
+			ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
+			NoMessages: "ulimit -l shows the runtime's own limit in containers, although the plugin is registered",
+			Why:        "Containers start without the memlock that the plugin gives them, and nothing reports it.",
+			Look:       eachRuntime(runtimeRlimits),
+		},
+		{
+			ID: "memlock-source", Family: "runtime", Title: "Something gives RDMA containers more memlock than the runtime's own limit.",
+			Messages: []string{"Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory"},
+			Why:      "RDMA containers cannot register their memory.",
+			Needs:    []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
+			Look:     memlockSource,
+		},
+	}
+}
+
+func runtimeConfig(_ *doctor.View, r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
+	if r.ConfigError == "" {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config, r.ConfigError), "Correct "+r.Config+", and then: "+restartRuntime(r))}
+}
+
+// criServes needs all runtimes: a containerd without CRI is not a fault where another runtime serves it.
+func criServes(v *doctor.View) []doctor.Finding {
+	answer, err := v.Runtimes()
+	if err != nil {
+		return []doctor.Finding{doctor.Unsure("", "The runtimes are unknown: "+err.Error()+".")}
+	}
+	serves := slices.ContainsFunc(answer.Runtimes, func(r runtime.Runtime) bool { return r.Serves })
+	kubelet, err := v.Kubelet()
+	used := err == nil && kubelet.PID > 0
+	var found []doctor.Finding
+	for _, r := range answer.Runtimes {
+		running := r.PID > 0 || r.Socket != ""
+		switch {
+		case r.Late:
+			found = append(found, doctor.Unsure(runtimeObject(r), "It did not answer in time."))
+		case r.Serves || r.CRIDisabled && (serves || !used) || !running && (serves || !used):
+		case r.CRIDisabled:
+			cure := fmt.Sprintf("Remove cri from disabled_plugins in %s, and then: %s", r.Config, restartRuntime(r))
+			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), cure))
+		default:
+			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s does not serve CRI: %s.", r.Name, cmp.Or(r.Error, "it does not run")), restartRuntime(r)))
+		}
+	}
+	if len(found) == 0 && !serves {
+		return doctor.Inapplicable("No runtime serves CRI, and no kubelet needs one.")
+	}
+	return found
+}
+
+func runtimeRlimits(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
+	drops, since := r.DropsRlimits()
+	switch {
+	case r.Version == "":
+		return []doctor.Finding{doctor.Unsure(runtimeObject(r), "Its version is unknown.")}
+	case !drops || r.GivesMemlock():
+		return nil
+	}
+	cure := configureRuntime(r, all, "handler rdma --like "+cmp.Or(r.DefaultHandler, "runc"))
+	if r.Name == runtime.NameCRIO {
+		cure = "rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf && " + restartRuntime(r)
+	}
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set; %s and later apply them.", r.Name, r.Version, since), cure)}
+}
+
+// memlockSource looks at whatever can raise memlock, on a node with HCAs.
+func memlockSource(v *doctor.View) []doctor.Finding {
+	if hcas, err := v.HCAs(); err != nil || len(hcas.HCAs) == 0 {
+		return doctor.Inapplicable("The node has no HCA.")
+	}
+	return withoutPlugin(eachRuntime(func(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
+		limited := slices.ContainsFunc(r.Handlers, func(h runtime.Handler) bool { return runtime.Low(h.Memlock) }) // base-spec-memlock says so
+		if !runtime.Low(r.Memlock) || r.GivesMemlock() || limited || !r.Known {
+			return nil
+		}
+		cure := configureRuntime(r, all, "nri") + " && " + installPlugin
+		return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock), cure)}
+	}))(v)
+}
+
+// Checks returns the family's checks but those of the kubelet, which come last of all.
+func Checks() []doctor.Check {
+	return slices.Concat(runtimeChecks(), baseSpecChecks(), nriChecks(), pluginChecks(), configuredChecks(), cdiChecks())
+}

@@ -1,0 +1,119 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package runtimes
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+)
+
+// eachHandler looks at the handlers of the runtimes for pods, one by one.
+func eachHandler(look func(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+	return eachRuntime(func(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
+		if !r.Known && r.ConfigError == "" {
+			return []doctor.Finding{unknownSettings(r)}
+		}
+		for _, h := range r.Handlers {
+			found = append(found, look(r, h, all)...)
+		}
+		return found
+	})
+}
+
+func handlerObject(h runtime.Handler, r runtime.Runtime) string {
+	return runtimeObject(r) + " handler " + h.Name
+}
+
+// BaseSpecChecks are the checks of base_runtime_spec.
+func baseSpecChecks() []doctor.Check {
+	return []doctor.Check{
+		{
+			ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
+			Messages: []string{"failed to load base OCI spec"},
+			Why:      "Without the file, the whole CRI plugin does not load and the node is NotReady.",
+			Needs:    []string{"runtime-config"}, Look: eachHandler(baseSpec),
+		},
+		{
+			ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
+			Messages: []string{"every pod has 1024 open files", "Too many open files"},
+			Why:      "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
+			Needs:    []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
+		},
+		{
+			ID: "base-spec-memlock", Family: "runtime", Title: "No base_runtime_spec limits the memlock of RDMA containers.",
+			Messages: []string{"Couldn't allocate MR"},
+			Why:      "RDMA containers of the handler cannot register their memory, and no plugin raises their limit.",
+			Needs:    []string{"base-spec"}, Look: withoutPlugin(eachHandler(baseSpecMemlock)),
+		},
+		{
+			ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of the specs that it gets.",
+			Messages: []string{"unknown version specified"},
+			Why:      "No container of the handler starts.",
+			Needs:    []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
+		},
+	}
+}
+
+// baseSpec names the runtime, not the handler: with one bad file no handler works.
+func baseSpec(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []doctor.Finding {
+	if h.BaseSpec == "" || h.Error == "" {
+		return nil
+	}
+	cure := fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("The base_runtime_spec of handler %s, %s, cannot be used: %s.", h.Name, h.BaseSpec, h.Error), cure)}
+}
+
+func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
+	if !h.CapsFiles {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault(handlerObject(h, r), fmt.Sprintf("Its base_runtime_spec, %s, limits every container to 1024 open files.", h.BaseSpec), rewriteBaseSpec(h, r, all))}
+}
+
+// rewriteBaseSpec is the command that gives a handler a good base spec. configure leaves a file that it has written as
+// it is.
+func rewriteBaseSpec(h runtime.Handler, r runtime.Runtime, all []runtime.Runtime) string {
+	if path.Base(h.BaseSpec) == "rdma-spec-"+h.Name+".json" {
+		return fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))
+	}
+	return giveBaseSpec(r, all, h.Name)
+}
+
+// baseSpecMemlock is for nodes without the plugin, which raises RDMA containers above it.
+func baseSpecMemlock(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
+	if !runtime.Low(h.Memlock) {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault(handlerObject(h, r), fmt.Sprintf("Its base_runtime_spec, %s, limits memlock to %s.", h.BaseSpec, h.Memlock), rewriteBaseSpec(h, r, all))}
+}
+
+// ociVersion knows what was tried: runc 1.5.2 takes any version. crun 1.8.1 takes 1.0 and 1.1, and refuses 1.2.0, 1.3.0
+// and what is not a version.
+func ociVersion(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
+	program, version, _ := strings.Cut(h.Program, " ")
+	says := h.OCIVersion
+	if h.BaseSpec == "" && r.Name == runtime.NameContainerd && !olderThan(r.Version, "2.3") && r.Version != "" {
+		says = "1.3.0"
+	}
+	if program != "crun" || says == "" || strings.HasPrefix(says, "1.0.") || strings.HasPrefix(says, "1.1.") {
+		return nil
+	}
+	from := cmp.Or(h.BaseSpec, r.Name+" "+r.Version)
+	switch {
+	case version == "":
+		return []doctor.Finding{doctor.Unsure(handlerObject(h, r), fmt.Sprintf("The ociVersion of %s is %s, and the version of crun is unknown.", from, says))}
+	case !olderThan(version, "1.8.2"):
+		return []doctor.Finding{doctor.Unsure(handlerObject(h, r), fmt.Sprintf("The ociVersion of %s is %s, and whether crun %s accepts it is unknown.", from, says, version))}
+	}
+	cure := rewriteBaseSpec(h, r, all)
+	if h.BaseSpec != "" {
+		cure = fmt.Sprintf(`sed -i 's/"ociVersion": *"[^"]*"/"ociVersion": "1.0.2"/' %s && %s`, h.BaseSpec, restartRuntime(r))
+	}
+	return []doctor.Finding{doctor.Fault(handlerObject(h, r), fmt.Sprintf("The ociVersion of %s is %s, and crun %s refuses it.", from, says, version), cure)}
+}

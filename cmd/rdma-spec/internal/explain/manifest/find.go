@@ -1,0 +1,81 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// object is the Kubernetes object that a pod template belongs to.
+type object struct {
+	document        int
+	name, namespace string   // the name is KIND/NAME
+	templates       []string // the paths of its pod templates
+	strays          []string // our annotations outside of them
+}
+
+// maxPath bounds a path in bytes, and with it how deep pod templates are looked for. It is far more than any kind of
+// Kubernetes needs.
+const maxPath = 1024
+
+// walk looks for pod templates at and below a value that stands at a path of an object.
+func (m *Manifest) walk(value any, path string, in *object) {
+	if len(path) > maxPath {
+		return
+	}
+	switch value := value.(type) {
+	case []any:
+		for i, element := range value {
+			m.walk(element, fmt.Sprintf("%s[%d]", path, i), in)
+		}
+	case map[string]any:
+		if kind := at[string](value, "kind"); kind != "" && at[string](value, "apiVersion") != "" {
+			name := cmp.Or(at[string](value, "metadata", "name"), at[string](value, "metadata", "generateName"))
+			in, path = &object{document: in.document, name: kind + "/" + name, namespace: at[string](value, "metadata", "namespace")}, ""
+			defer func() { m.Problems = append(m.Problems, in.misplaced()...) }()
+		}
+		if containers := at[[]any](value, "spec", "containers"); len(containers) > 0 && at[map[string]any](containers[0]) != nil {
+			in.templates = append(in.templates, path)
+			m.Pods = append(m.Pods, newPod(value, path, in))
+			return
+		}
+		for _, key := range slices.Sorted(maps.Keys(at[map[string]any](value, "metadata", "annotations"))) {
+			if ours(key) {
+				in.strays = append(in.strays, key+" at "+join(path, "metadata.annotations"))
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			m.walk(value[key], join(path, key), in)
+		}
+	}
+}
+
+// at returns the value at a path of keys below a value; the zero value if it has another type.
+func at[T any](value any, path ...string) (found T) {
+	for _, key := range path {
+		mapping, _ := value.(map[string]any)
+		value = mapping[key]
+	}
+	found, _ = value.(T)
+	return found
+}
+
+func join(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }
+
+// misplaced returns the problems of annotations outside of pod templates, where they have no effect, if the object has
+// a pod template.
+func (o *object) misplaced() []string {
+	var problems []string
+	for _, stray := range o.strays {
+		if len(o.templates) > 0 {
+			problems = append(problems, fmt.Sprintf("document %d, %s: annotation %s has no effect, since only those of a pod template count: move it to %s",
+				o.document, o.name, stray, join(o.templates[0], "metadata.annotations")))
+		}
+	}
+	return problems
+}

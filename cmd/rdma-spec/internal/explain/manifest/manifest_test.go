@@ -1,0 +1,273 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package manifest
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+func read(t *testing.T, text string) Manifest {
+	t.Helper()
+	m, err := Read(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// TestPodTemplatesAreFound: whatever the kind, and however deep.
+func TestPodTemplatesAreFound(t *testing.T) {
+	const spec = "spec: {containers: [{name: main}]}"
+	for _, tt := range []struct{ name, text, want string }{
+		{"Pod", "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ml}, " + spec + "}", "1 Pod/a in ml"},
+		{"no namespace", "{apiVersion: v1, kind: Pod, metadata: {name: a}, " + spec + "}", "1 Pod/a in default (not said)"},
+		{"generated name", "{apiVersion: v1, kind: Pod, metadata: {generateName: a-}, " + spec + "}", "1 Pod/a- in default (not said)"},
+		{"Deployment", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {" + spec + "}}}", "1 Deployment/a spec.template in default (not said)"},
+		{"CronJob", "{apiVersion: batch/v1, kind: CronJob, metadata: {name: a}, spec: {jobTemplate: {spec: {template: {" + spec + "}}}}}", "1 CronJob/a spec.jobTemplate.spec.template in default (not said)"},
+		{"Volcano Job", "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: a}, spec: {tasks: [{name: ps, template: {" + spec + "}}, {name: worker, template: {" + spec + "}}]}}",
+			"1 Job/a spec.tasks[0].template in default (not said); 1 Job/a spec.tasks[1].template in default (not said)"},
+		{"MPIJob", "{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, metadata: {name: a}, spec: {mpiReplicaSpecs: {Worker: {template: {" + spec + "}}, Launcher: {template: {" + spec + "}}}}}",
+			"1 MPIJob/a spec.mpiReplicaSpecs.Launcher.template in default (not said); 1 MPIJob/a spec.mpiReplicaSpecs.Worker.template in default (not said)"},
+		{"PyTorchJob", "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: a}, spec: {pytorchReplicaSpecs: {Master: {template: {" + spec + "}}}}}",
+			"1 PyTorchJob/a spec.pytorchReplicaSpecs.Master.template in default (not said)"},
+		{"PodTemplate", "{apiVersion: v1, kind: PodTemplate, metadata: {name: a}, template: {" + spec + "}}", "1 PodTemplate/a template in default (not said)"},
+		{"List", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Service, metadata: {name: s}}, {apiVersion: apps/v1, kind: StatefulSet, metadata: {name: a, namespace: x}, spec: {template: {" + spec + "}}}]}",
+			"1 StatefulSet/a spec.template in x"},
+		{"documents", "# nothing\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n" + spec + "\n--- # next\napiVersion: v1\nkind: Pod\nmetadata: {name: b}\n" + spec + "\n---\n",
+			"2 Pod/a in default (not said); 3 Pod/b in default (not said)"},
+		{"JSON", `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`, "1 Pod/a in default (not said)"},
+		{"none", "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [1]}}", ""},
+		{"a CRD", "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a}, spec: {properties: {spec: {containers: {type: array}}}}}", ""},
+		{"a list of names", "{apiVersion: x/v1, kind: X, metadata: {name: a}, spec: {containers: [main]}}", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var found []string
+			for _, p := range read(t, tt.text).Pods {
+				line := string(rune('0'+p.Document)) + " " + p.String() + " in " + p.Namespace
+				if slices.Contains(p.Notes, "the manifest names no namespace: explained for default") {
+					line += " (not said)"
+				}
+				found = append(found, line)
+				if len(p.Problems) > 0 {
+					t.Errorf("problems: %v", p.Problems)
+				}
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(found, "; ")); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestContainers(t *testing.T) {
+	m := read(t, `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: a
+  namespace: ml
+  annotations: {rdma.noderesource.dev/pod: "true", other: x}
+spec:
+  runtimeClassName: nvidia
+  hostUsers: false
+  hostNetwork: true
+  resources: {limits: {memory: 8Gi}}
+  resourceClaims: [{name: nic-pod, resourceClaimTemplateName: nic}]
+  initContainers:
+  - {name: prepare, resources: {limits: {rdma/a: 1}}}
+  - {name: proxy, restartPolicy: Always, resources: {requests: {rdma/a: 1}, limits: {rdma/a: 1, memory: 1e3}}}
+  containers:
+  - name: main
+    securityContext: {privileged: true, capabilities: {add: [IPC_LOCK], drop: [all]}}
+    volumeDevices: [{name: data, devicePath: /dev/infiniband/uverbs0}]
+    resources:
+      limits: {memory: 1.5Gi, cpu: 500m, rdma/b: "2", rdma/none: 0, hugepages-2Mi: 1Gi, foo.kubernetes.io/x: 1, kubernetes.io/y: 1}
+  - {name: claimed, securityContext: {capabilities: {add: [CHOWN], drop: [all]}}, resources: {limits: {rdma/b: 1}, claims: [{name: nic-b}, {name: nic-a}]}}
+  - {name: implied, resources: {limits: {rdma/b: 1, deviceclass.resource.kubernetes.io/nic.example.com: 1}}}
+  ephemeralContainers: [{name: debug}]
+`)
+	if len(m.Pods) != 1 || len(m.Problems)+len(m.Pods[0].Problems) > 0 {
+		t.Fatalf("read %+v", m)
+	}
+	pod := m.Pods[0]
+	if !pod.OwnUsers || len(pod.Notes) != 1 || !strings.HasPrefix(pod.Notes[0], "runtimeClassName: nvidia: ") {
+		t.Errorf("the pod is %+v", pod)
+	}
+	common := func(name string, memory int64) policy.Container {
+		return policy.Container{
+			Namespace: "ml", Pod: "a", Name: name, RuntimeHandler: "nvidia", MemoryLimit: memory, HostNetwork: true,
+			Annotations: map[string]string{"rdma.noderesource.dev/pod": "true", "other": "x"},
+		}
+	}
+	main := common("main", 3<<29)
+	main.AllDevices = true
+	main.Devices = []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "b"}}
+	ofPod, implied := []string{"nic-pod"}, "deviceclass.resource.kubernetes.io/nic.example.com"
+	want := []Container{
+		{Container: common("prepare", 8<<30), Kind: KindInit, Held: []string{"rdma/a"}, Claims: ofPod},
+		{Container: common("proxy", 1000), Kind: KindSidecar, Held: []string{"rdma/a"}, Claims: ofPod},
+		{Container: main, Kind: KindContainer, Held: []string{"rdma/b"}, Claims: ofPod, AddCapabilities: []string{"ALL"}, DropCapabilities: []string{"all"}},
+		{
+			Container: common("claimed", 8<<30), Kind: KindContainer, Held: []string{"rdma/b"}, Claims: []string{"nic-a", "nic-b", "nic-pod"},
+			AddCapabilities: []string{"CHOWN"}, DropCapabilities: []string{"all"},
+		},
+		{Container: common("implied", 8<<30), Kind: KindContainer, Held: []string{implied, "rdma/b"}, Claims: ofPod},
+		{Container: common("debug", 8<<30), Kind: KindEphemeral, Claims: ofPod},
+	}
+	type answer struct {
+		Names []string
+		Known bool
+	}
+	told := []answer{{nil, false}, {[]string{"rdma/a"}, true}, {[]string{"rdma/b"}, true}, {[]string{"rdma/b"}, false}, {[]string{"rdma/b"}, false}, {nil, false}}
+	for i := range pod.Containers {
+		names, known, err := pod.Containers[i].Resources()
+		if diff := cmp.Diff(told[i], answer{names, known}); err != nil || diff != "" {
+			t.Errorf("%s: the kubelet would tell, %v, -want +got:\n%s", pod.Containers[i].Name, err, diff)
+		}
+		pod.Containers[i].Resources = nil
+	}
+	if diff := cmp.Diff(want, pod.Containers); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	pod := func(annotations string) string {
+		return "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {" + annotations + "}}, spec: {containers: [{name: main}, {name: side}], ephemeralContainers: [{name: debug}]}}"
+	}
+	long := strings.Repeat("x", 54)
+	for _, tt := range []struct{ name, text, want string }{
+		{"good keys", pod(`rdma.noderesource.dev: "true", rdma.noderesource.dev/pod: "true", rdma.noderesource.dev/container.main: "true", rdma.noderesource.dev/container.debug: "true", other/key: x`), ""},
+		{"too long", pod("rdma.noderesource.dev/container." + long + `: "true"`),
+			"metadata.annotations: rdma.noderesource.dev/container." + long + " has 64 characters after the slash, Kubernetes allows 63: write rdma.noderesource.dev/pod, " +
+				"which is for all containers of the pod, or give the container a name of at most 53"},
+		{"longest", "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {rdma.noderesource.dev/container." + long[1:] + `: "true"}}, spec: {containers: [{name: ` + long[1:] + "}]}}", ""},
+		{"no such container", pod(`rdma.noderesource.dev/container.worker: "true"`),
+			"metadata.annotations: rdma.noderesource.dev/container.worker has no effect, there is no container worker: the pod has main, side, debug"},
+		{"scope left out", pod(`rdma.noderesource.dev/main: "true"`), "metadata.annotations: rdma.noderesource.dev/main has no effect: write rdma.noderesource.dev/container.main"},
+		{"misspelt", pod(`rdma.noderesource.dev/pods: "true"`),
+			"metadata.annotations: rdma.noderesource.dev/pods has no effect: write rdma.noderesource.dev, rdma.noderesource.dev/pod or rdma.noderesource.dev/container.NAME"},
+		{"former domain", pod(`rdma.nri.io: "true"`), "metadata.annotations: rdma.nri.io has no effect: write rdma.noderesource.dev"},
+		{"not a string", pod(`rdma.noderesource.dev/pod: true`),
+			"Kubernetes refuses this pod: unexpected bool at metadata.annotations"},
+		{"beside the template", `{apiVersion: apps/v1, kind: Deployment, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}, spec: {template: {spec: {containers: [{name: main}]}}}}`,
+			"document 1, Deployment/a: annotation rdma.noderesource.dev/pod at metadata.annotations has no effect, since only those of a pod template count: move it to spec.template.metadata.annotations"},
+		{"beside the template of a List's item", `{apiVersion: v1, kind: List, items: [{apiVersion: batch/v1, kind: CronJob, metadata: {name: a}, spec: {jobTemplate: {metadata: {annotations: {rdma.noderesource.dev: "true"}}, spec: {template: {spec: {containers: [{name: main}]}}}}}}]}`,
+			"document 1, CronJob/a: annotation rdma.noderesource.dev at spec.jobTemplate.metadata.annotations has no effect, since only those of a pod template count: move it to spec.jobTemplate.spec.template.metadata.annotations"},
+		{"on something else", `{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}`, ""},
+		{"on something else beside a pod", `{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}, {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}]}`, ""},
+		{"wrong type", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {containers: [{name: main, resources: x}]}}}}",
+			"Kubernetes refuses this pod: unexpected string at spec.template.spec.containers.resources"},
+		{"not a quantity", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, resources: {limits: {memory: lots}}}]}}",
+			"Kubernetes refuses this pod: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
+		{"no name", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{image: x}]}}", "Kubernetes refuses this pod: a container has no name"},
+		{"wrong case", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{Name: main}]}}", "Kubernetes refuses this pod: a container has no name"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := read(t, tt.text)
+			problems := m.Problems
+			for _, p := range m.Pods {
+				problems = append(problems, p.Problems...)
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(problems, "\n")); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestBroken: one line, with the document and the line of the file.
+func TestBroken(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"not YAML", "a: 1\n---\nb: 1\nc: [\n", "document 2: not YAML: line 4: did not find expected node content"},
+		{"a key twice", "a: 1\n---\nb: 1\nb: 2\n", `document 2: not YAML: line 4: key "b" already set in map`},
+		{"a tab", "a:\n\t- b\n", "document 1: not YAML: line 2: found character that cannot start any token"},
+		{"a list", "- a\n", "document 1: expected a Kubernetes object, keys and values"},
+		{"a word", "---\nhello\n---\n", "document 1: expected a Kubernetes object, keys and values"},
+		{"a template language", "a: {{ .Values.x }}\n", `document 1: not YAML: invalid map key: map[interface {}]interface {}{".Values.x":interface {}(nil)}`},
+		{"UTF-16", "\xff\xfea\x00:\x00 \x001\x00\n\x00", "not UTF-8: save it as UTF-8"},
+		{"too large", strings.Repeat("#\n", maxSize), "larger than 16 MiB: expected Kubernetes manifests"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := Read(strings.NewReader(tt.text))
+			if err == nil || err.Error() != tt.want {
+				t.Errorf("got %v, want %s", err, tt.want)
+			}
+		})
+	}
+	if m, err := Read(strings.NewReader("")); err != nil || len(m.Pods) > 0 {
+		t.Errorf("nothing at all: %v, %v", m, err)
+	}
+}
+
+// TestSeparatorsCostLittle: a manifest of nothing but separators, or of documents that say nothing, is read in memory
+// and time that grow with its size alone.
+func TestSeparatorsCostLittle(t *testing.T) {
+	for _, line := range []string{"---\n", "---\r\n", "--- # nothing\n", "\n", "#\n---\n"} {
+		text := strings.Repeat(line, 1<<20/len(line))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		quickest := time.Hour
+		for range 3 { // the machine may be busy
+			began := time.Now()
+			read(t, text)
+			quickest = min(quickest, time.Since(began))
+		}
+		runtime.ReadMemStats(&after)
+		if allocated := (after.TotalAlloc - before.TotalAlloc) / 3; allocated > 50<<20 {
+			t.Errorf("1 MiB of %q: %d MiB allocated, want 50 at most", line, allocated>>20)
+		}
+		if quickest > time.Second {
+			t.Errorf("1 MiB of %q: read in %v, want 1s at most", line, quickest)
+		}
+	}
+}
+
+// FuzzRead: an error is one line; what is read without one is whole: pods say where they stand, their containers have
+// names and can be decided about, and reading is linear, so that a separator before and after changes nothing.
+func FuzzRead(f *testing.F) {
+	f.Add("a: 1\n---\nb: {c: [d]}\n")
+	f.Add(`{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {rdma.noderesource.dev: "true"}}, spec: {containers: [{name: main, resources: {limits: {rdma/a: 1, memory: 1Gi}}}]}}`)
+	f.Add("{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: 1, spec: {hostUsers: 1, containers: [{name: a, volumeDevices: [x]}]}}]}")
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := Read(strings.NewReader(text))
+		if err != nil {
+			if strings.Contains(err.Error(), "\n") {
+				t.Errorf("an error of several lines: %q", err)
+			}
+			return
+		}
+		for _, pod := range m.Pods {
+			if pod.Document < 1 || pod.Namespace == "" || (len(pod.Containers) == 0) != slices.ContainsFunc(pod.Problems, refused) {
+				t.Errorf("%+v: expected a document, a namespace, and containers unless Kubernetes refuses it", pod)
+			}
+			for _, c := range pod.Containers {
+				names, _, err := c.Resources()
+				held := slices.IndexFunc(names, func(name string) bool { return !slices.Contains(c.Held, name) }) < 0
+				if c.Name == "" || c.Namespace != pod.Namespace || c.MemoryLimit < 0 || err != nil || !held {
+					t.Errorf("container %+v with resources %q, %v of pod %+v", c, names, err, pod)
+				}
+			}
+		}
+		again, err := Read(strings.NewReader("---\n" + text + "\n---\n"))
+		if strings.HasPrefix(text, "%") || strings.HasPrefix(text, "\ufeff") { // a directive or a mark that must come first
+			return
+		}
+		if err != nil || len(again.Pods) != len(m.Pods) || len(again.Problems) != len(m.Problems) {
+			t.Errorf("with separators around it: %d pods and %d problems, %v; without: %d and %d",
+				len(again.Pods), len(again.Problems), err, len(m.Pods), len(m.Problems))
+		}
+	})
+}
+
+func refused(problem string) bool { return strings.HasPrefix(problem, refusal(errors.New(""), "")) }

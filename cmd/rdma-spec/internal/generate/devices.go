@@ -1,0 +1,75 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+const (
+	devicesNone = "none"
+	devicesAll  = "all"
+)
+
+// chooseDevices returns the devices of the HCAs that --devices names, and rdma_cm. As in an annotation, all are those
+// that have an ACTIVE port. The notes name the HCAs that are left out; a named HCA that cannot be used is an error.
+func chooseDevices(root, choice string) (devices []hca.Device, notes []string, err error) {
+	if choice == devicesNone {
+		return nil, nil, nil
+	}
+	node, err := hca.Scan(root)
+	if err != nil {
+		return nil, nil, err
+	}
+	var chosen []hca.HCA
+	if choice == devicesAll {
+		chosen, notes, err = allHCAs(node)
+	} else {
+		chosen, err = namedHCAs(node, strings.Split(choice, ","))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, h := range chosen {
+		usable, err := h.Usable(false)
+		if err != nil {
+			return nil, nil, fmt.Errorf("HCA %s cannot be used: %w", h.Name, err)
+		}
+		devices = append(devices, usable...)
+	}
+	manager, ok, err := node.ConnectionManager(chosen)
+	if err != nil {
+		notes = append(notes, fmt.Sprintf("warning: %v", err))
+	}
+	if ok {
+		devices = append(devices, manager)
+	}
+	return devices, notes, nil
+}
+
+func allHCAs(node *hca.Node) (chosen []hca.HCA, notes []string, err error) {
+	chosen, left := node.Active()
+	for _, line := range left {
+		notes = append(notes, "warning: "+line)
+	}
+	if len(chosen) == 0 {
+		return nil, nil, errors.New("no HCA of this node can be used; see 'rdma-spec devices'")
+	}
+	return chosen, notes, nil
+}
+
+func namedHCAs(node *hca.Node, names []string) (chosen []hca.HCA, err error) {
+	for _, name := range names {
+		h, found := node.Find(name)
+		if !found {
+			return nil, fmt.Errorf("this node has no HCA %q; see 'rdma-spec devices'", name)
+		}
+		chosen = append(chosen, h)
+	}
+	return chosen, nil
+}

@@ -1,0 +1,201 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package generate is rdma-spec generate, which writes base specs and configurations of platforms.
+package generate
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/baseline"
+	"github.com/rdma-spec/rdma-spec/spec/platform"
+)
+
+// generateOptions are the flags of `rdma-spec generate`.
+type generateOptions struct {
+	from, platform, memlock, devices, to, root string
+	ipcLock, ipcLockGiven                      bool
+}
+
+// Command is rdma-spec generate.
+func Command() *cobra.Command {
+	var o generateOptions
+	cmd := &cobra.Command{
+		Use:   "generate",
+		Short: "Print a base runtime spec whose containers can register RDMA memory",
+		Long: `Print an OCI runtime spec for containerd's base_runtime_spec: containerd's default spec with
+memlock unlimited and CAP_IPC_LOCK, and without the default limit of 1024 open files, which
+would hold for every container. It is for runtimes without NRI. Every container of a runtime
+handler that uses it gets what it gives, so use a handler and a RuntimeClass of its own.
+
+With --for, print the same for another platform, in that platform's language and as far as the
+platform supports it. Such a configuration affects every container of the node.
+
+Write the file with --to: it replaces the file atomically, and only if nothing fails. With
+"> FILE" the shell empties the file first; if the command then fails, the runtime finds an
+empty file, and with an empty base_runtime_spec its whole CRI plugin does not start. The former
+content is kept as a backup beside the file, or, for a drop-in such as
+crio.conf.d/90-rdma-spec.conf, in the folder above, because a daemon may read every file of a
+drop-in folder. No backup is overwritten.
+
+The exit status is 0 if the configuration is written, 2 for a wrong call, and 3 if it cannot be
+made or written.`,
+		Example: `  rdma-spec generate --to /etc/containerd/rdma-spec.json
+  rdma-spec generate --from cri-base.json --memlock 64Gi --to /etc/containerd/rdma-spec.json
+  rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf`,
+		GroupID: cli.GroupConfiguration,
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o.ipcLockGiven = cmd.Flags().Changed("ipc-lock")
+			return o.run(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	var platforms []string
+	for _, p := range platform.All {
+		platforms = append(platforms, p.Name)
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.from, "from", fromDefault, "the `SPEC` to start from: default, a file, or - for standard input")
+	f.StringVar(&o.platform, "for", "containerd", "the `PLATFORM` to write for: "+strings.Join(platforms, ", "))
+	f.StringVar(&o.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; a higher one in the spec of --from is kept")
+	f.BoolVar(&o.ipcLock, "ipc-lock", true, "add CAP_IPC_LOCK for root, where the platform can; with a finite memlock only if set, since it voids the limit")
+	f.StringVar(&o.devices, "devices", devicesNone, "`HCAs` whose devices are added: none, all that have an ACTIVE port, or names such as mlx5_0,mlx5_1; minors can change at boot")
+	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output: atomically, with a backup")
+	node.AddRootFlag(f, &o.root, "the node's devices")
+	cli.Complete(cmd, "for", func(string) []string { return platforms })
+	cli.Complete(cmd, "devices", node.HCANames(&o.root, devicesNone, devicesAll))
+	return cmd
+}
+
+// fromDefault is the --from for the platform's own base spec.
+const fromDefault = "default"
+
+// run writes the configuration first, and warnings and notes after it, so that an error is a single line.
+func (o generateOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
+	target, err := platform.Find(o.platform)
+	if err != nil {
+		return cli.Usage(fmt.Errorf("--for: %w", err))
+	}
+	grant, notes, err := o.grant(target)
+	if err != nil {
+		return err
+	}
+	base, err := o.base(stdin)
+	if err != nil {
+		return fmt.Errorf("--from %s: %w", o.from, err)
+	}
+	warnings, err := o.warnings(grant, base)
+	if err != nil {
+		return fmt.Errorf("--from %s: %w", o.from, err)
+	}
+	text, err := target.Config(grant, base)
+	if err != nil {
+		return fmt.Errorf("--from %s: %w", o.from, err)
+	}
+	notes = append(notes, warnings...)
+	backup, err := o.write(text, stdout)
+	if err != nil {
+		return err
+	}
+	if backup != "" {
+		notes = append(notes, fmt.Sprintf("the former %s is kept as %s", o.to, backup))
+	}
+	if target.Note != "" {
+		notes = append(notes, target.Note)
+	}
+	for _, note := range notes {
+		fmt.Fprintln(stderr, "rdma-spec:", note)
+	}
+	return nil
+}
+
+// grant reads what the flags ask for, within what the platform can express.
+func (o generateOptions) grant(target platform.Platform) (grant spec.Grant, notes []string, err error) {
+	if grant.Memlock, err = spec.ParseLimit(o.memlock); err != nil {
+		return spec.Grant{}, nil, cli.Usage(err)
+	}
+	if o.ipcLock && (o.ipcLockGiven || !grant.Memlock.Finite() && target.GivesIPCLock()) {
+		grant.IPCLock = spec.IPCLockYes
+	}
+	if o.devices == "" {
+		return spec.Grant{}, nil, cli.Usage(errors.New("--devices is empty: write none, all, or names such as mlx5_0,mlx5_1"))
+	}
+	if err := target.Allows(o.from != fromDefault, grant.IPCLock != spec.IPCLockNo, o.devices != devicesNone); err != nil {
+		return spec.Grant{}, nil, cli.Usage(err)
+	}
+	if grant.Devices, notes, err = chooseDevices(o.root, o.devices); err != nil {
+		return spec.Grant{}, nil, fmt.Errorf("--devices %s: %w", o.devices, err)
+	}
+	return grant, notes, nil
+}
+
+// warnings reports what gives containers more or less than the flags ask for: a grant lowers no limit and removes no
+// capability.
+func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []string, err error) {
+	warn := func(format string, args ...any) {
+		warnings = append(warnings, "warning: "+fmt.Sprintf(format, args...))
+	}
+	if baseline.CapsFiles(base) {
+		warn("--from %s: RLIMIT_NOFILE is 1024, so no container can open more than 1024 files: remove that rlimit unless you want this", o.from)
+	}
+	if !grant.Memlock.Finite() {
+		return warnings, nil
+	}
+	if grant.IPCLock != spec.IPCLockNo {
+		warn("CAP_IPC_LOCK voids the memlock of %s for processes of root", grant.Memlock)
+	} else if baseline.HasIPCLock(base) {
+		warn("--from %s: it has CAP_IPC_LOCK, which voids the memlock of %s for processes of root: remove the capability", o.from, grant.Memlock)
+	}
+	if base == nil {
+		return warnings, nil
+	}
+	result, err := grant.Apply(base, spec.BaseSets)
+	if err != nil {
+		return nil, err
+	}
+	limit, _, err := spec.Memlock(result)
+	if err != nil {
+		return nil, err
+	}
+	if highest := max(limit.Soft, limit.Hard); highest > grant.Memlock {
+		warn("--from %s: RLIMIT_MEMLOCK is %s, which is not lowered, so the memlock of %s does not hold: remove that rlimit", o.from, highest, grant.Memlock)
+	}
+	return warnings, nil
+}
+
+// base reads the base spec to start from, nil for the platform's own.
+func (o generateOptions) base(stdin io.Reader) ([]byte, error) {
+	switch o.from {
+	case fromDefault:
+		return nil, nil
+	case "-":
+		return baseline.Read(stdin)
+	}
+	file, err := os.Open(o.from)
+	if err != nil {
+		return nil, oserror.Reason(err)
+	}
+	defer func() { _ = file.Close() }() // opened for reading
+	text, err := baseline.Read(file)
+	return text, oserror.Reason(err)
+}
+
+// write writes to the file of --to, or to standard output. It returns the name of the backup, "" where there is none.
+func (o generateOptions) write(text []byte, stdout io.Writer) (backup string, err error) {
+	if o.to != "" {
+		return atomicfile.Replace(o.to, text)
+	}
+	_, err = stdout.Write(text)
+	return "", err
+}

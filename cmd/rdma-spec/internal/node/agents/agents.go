@@ -1,0 +1,76 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agents reads what is known of the agents of a node: the plugin nri-rdma with its policy in force, and the
+// kubelet.
+package agents
+
+import (
+	"slices"
+	"time"
+)
+
+// Kubelet is the node's kubelet.
+type Kubelet struct {
+	PID  int    `json:"pid"`            // 0 where none runs
+	Unit string `json:"unit,omitempty"` // its systemd unit; "" where it is unknown
+	Root string `json:"root,omitempty"` // its --root-dir
+	// DevicePlugins and PodResources say whether its sockets exist, below its root.
+	DevicePlugins bool `json:"devicePlugins"`
+	PodResources  bool `json:"podResources"`
+	// NotSeen means that not even the folder of the device plugins' socket is there: a container has it only if it is
+	// mounted.
+	NotSeen bool `json:"notSeen,omitempty"`
+	// Error is why the pod resources API does not answer.
+	Error string `json:"error,omitempty"`
+	// Allocatable counts the devices of each resource that it could give away, by the resource's name. A resource that
+	// device plugins or pods of this node have had and that has no device now is there with 0.
+	Allocatable map[string]int `json:"allocatable,omitempty"`
+}
+
+// Conflicting are NRI plugins that set the rlimits and devices that pods ask for.
+var Conflicting = []string{"ulimit-adjuster", "device-injector"}
+
+// PluginName is the program of the plugin.
+const PluginName = "nri-rdma"
+
+// Plugin is what is installed and runs of the plugin.
+type Plugin struct {
+	Unit      bool            `json:"unit"`               // systemd has its unit
+	Launched  string          `json:"launched,omitempty"` // the file that the runtime launches
+	Processes []PluginProcess `json:"processes,omitempty"`
+	Policy    PolicyInForce   `json:"policy"`
+	Tool      string          `json:"tool,omitempty"` // the version of the rdma-spec that looked
+}
+
+// PluginProcess is a process of an NRI plugin.
+type PluginProcess struct {
+	Name        string    `json:"name"` // nri-rdma, or one of those that set the same things
+	PID         int       `json:"pid"`
+	InContainer bool      `json:"inContainer,omitempty"` // it is not a service, but of a DaemonSet
+	Validator   bool      `json:"validator,omitempty"`   // it is nri-rdma --validate
+	Started     time.Time `json:"started"`
+	Replaced    bool      `json:"replaced,omitempty"`    // its program was replaced since it started
+	Config      string    `json:"config,omitempty"`      // its configuration file
+	ConfigError string    `json:"configError,omitempty"` // why that file is not a configuration
+}
+
+// PolicyInForce is the file that the registered plugin writes.
+type PolicyInForce struct {
+	Exists bool   `json:"exists"`
+	Lives  bool   `json:"lives"` // the plugin that wrote it runs
+	Source string `json:"source,omitempty"`
+	// Version is the writer's; "" where it does not say.
+	Version string `json:"version,omitempty"`
+	Error   string `json:"error,omitempty"` // why it cannot be used, apart from a writer that has ended
+}
+
+// Own returns the processes of the plugin, without those of the validator.
+func (p Plugin) Own() []PluginProcess {
+	return slices.DeleteFunc(slices.Clone(p.Processes), func(q PluginProcess) bool { return q.Name != PluginName || q.Validator })
+}
+
+// Installed reports whether the node is meant to have the plugin.
+func (p Plugin) Installed() bool {
+	return p.Unit || p.Launched != "" || len(p.Own()) > 0 || p.Policy.Exists
+}

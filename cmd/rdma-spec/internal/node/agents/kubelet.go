@@ -1,0 +1,114 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agents
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
+)
+
+// kubelets are the processes that are a kubelet, or have one in them.
+var kubelets = []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"}
+
+// kubeletWithin is how long the kubelet may take to answer.
+const kubeletWithin = time.Second
+
+// ReadKubelet answers how the kubelet of the node below a root does.
+func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
+	var answer Kubelet
+	for _, p := range process.List(root, process.Called(kubelets...)) {
+		if p.OnNode {
+			answer.PID, answer.Unit, answer.Root = p.PID, p.Unit(root), cmp.Or(p.Flag("--root-dir"), "/var/lib/kubelet")
+			break
+		}
+	}
+	if answer.PID == 0 {
+		return answer, nil
+	}
+	folder := filepath.Join(root, answer.Root)
+	socket := filepath.Join(folder, "pod-resources/kubelet.sock")
+	answer.DevicePlugins = isSocket(filepath.Join(folder, "device-plugins/kubelet.sock"))
+	_, err := os.Stat(filepath.Join(folder, "device-plugins"))
+	answer.NotSeen = errors.Is(err, fs.ErrNotExist)
+	if answer.NotSeen { // a container has the socket mounted at the usual place
+		socket = filepath.Join(root, "var/lib/kubelet/pod-resources/kubelet.sock")
+	}
+	answer.PodResources = isSocket(socket)
+	if answer.PodResources {
+		if err := allocatable(ctx, socket, &answer); err != nil {
+			answer.Error = rpcerror.Reason(err)
+		}
+	}
+	remembered(filepath.Join(folder, "device-plugins/kubelet_internal_checkpoint"), &answer)
+	return answer, nil
+}
+
+func isSocket(file string) bool {
+	info, err := os.Stat(file)
+	return err == nil && info.Mode().Type() == os.ModeSocket
+}
+
+// allocatable asks the kubelet which devices it could give away, and which resources pods hold.
+func allocatable(ctx context.Context, socket string, answer *Kubelet) error {
+	ctx, cancel := context.WithTimeout(ctx, kubeletWithin)
+	defer cancel()
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }() // nothing is lost with it
+	api := podresources.NewPodResourcesListerClient(conn)
+	all, err := api.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
+	if err != nil {
+		return err
+	}
+	answer.Allocatable = map[string]int{}
+	for _, d := range all.GetDevices() {
+		answer.Allocatable[d.GetResourceName()] += len(d.GetDeviceIds())
+	}
+	return nil
+}
+
+// remembered adds the resources that the kubelet's checkpoint has, and that have no device now.
+func remembered(file string, answer *Kubelet) {
+	if answer.Allocatable == nil {
+		return // what is there now is unknown
+	}
+	var checkpoint struct {
+		Data struct {
+			RegisteredDevices map[string][]string
+			PodDeviceEntries  []struct{ ResourceName string }
+		}
+	}
+	text, err := os.ReadFile(file)
+	if err != nil || json.Unmarshal(text, &checkpoint) != nil {
+		return // the kubelet has none before the first device plugin
+	}
+	names := map[string]bool{}
+	for name := range checkpoint.Data.RegisteredDevices {
+		names[name] = true
+	}
+	for _, entry := range checkpoint.Data.PodDeviceEntries {
+		names[entry.ResourceName] = true
+	}
+	for name := range names {
+		if strings.Contains(name, "/") {
+			answer.Allocatable[name] += 0
+		}
+	}
+}

@@ -1,0 +1,144 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package agents
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
+)
+
+const (
+	pluginUnitName = "nri-rdma"
+	// launchedFolder has the plugins that a runtime launches.
+	launchedFolder = "opt/nri/plugins"
+	// largestConfig bounds a configuration that is read.
+	largestConfig = 1 << 20
+)
+
+// launchedName is the name of a plugin that a runtime launches: 90-rdma.
+var launchedName = regexp.MustCompile(`^[0-9]{2}-(.+)$`)
+
+// ReadPlugin answers which NRI plugins run on the node below a root, and which policy is in force. tool is the version
+// of whoever asks.
+func ReadPlugin(_ context.Context, root, tool string) (Plugin, error) {
+	answer := Plugin{Tool: tool, Unit: process.HasUnit(root, pluginUnitName+".service")}
+	files, _ := filepath.Glob(filepath.Join(root, launchedFolder, "*")) // a bad pattern is the only error
+	for _, file := range files {
+		if called, ok := knownPlugin(file); ok && called == pluginUnitName {
+			answer.Launched = "/" + launchedFolder + "/" + filepath.Base(file)
+		}
+	}
+	for _, p := range process.List(root, canBePlugin) {
+		if q, ok := pluginProcess(root, p); ok {
+			answer.Processes = append(answer.Processes, q)
+		}
+	}
+	answer.Policy = ReadPolicyInForce(root)
+	return answer, nil
+}
+
+// canBePlugin reports whether a process can be a plugin by its name, of which the kernel keeps 15 characters.
+func canBePlugin(comm string) bool {
+	if launched := launchedName.FindStringSubmatch(comm); launched != nil {
+		comm = launched[1]
+	}
+	return slices.ContainsFunc(append([]string{pluginUnitName, "rdma"}, Conflicting...), func(name string) bool { return strings.HasPrefix(name, comm) })
+}
+
+// knownPlugin returns the name of a plugin by the path of its program, and whether it sets memlock or devices.
+func knownPlugin(program string) (name string, known bool) {
+	name = filepath.Base(strings.TrimSuffix(program, process.Deleted))
+	if launched := launchedName.FindStringSubmatch(name); launched != nil {
+		name = launched[1]
+		if name == "rdma" {
+			name = pluginUnitName
+		}
+	}
+	return name, name == pluginUnitName || slices.Contains(Conflicting, name)
+}
+
+// pluginProcess looks at a process. In a container, only what NRI's socket is mounted for is a plugin: anybody can call
+// a program so.
+func pluginProcess(root string, p process.Process) (q PluginProcess, ok bool) {
+	if p.Exe == "" || len(p.Args) == 0 {
+		return q, false
+	}
+	name, known := knownPlugin(p.Exe)
+	if !known || !p.OnNode && !mountsNRI(root, p) {
+		return q, false
+	}
+	q = PluginProcess{Name: name, PID: p.PID, InContainer: !p.OnNode, Started: p.Started(root), Replaced: strings.HasSuffix(p.Exe, process.Deleted)}
+	if name == pluginUnitName {
+		q.Validator = slices.Contains(p.Args, "--validate") || slices.Contains(p.Args, "--validate=true")
+		q.Config, q.ConfigError = config(root, p)
+	}
+	return q, true
+}
+
+// mountsNRI reports whether a process sees the node's folder of NRI.
+func mountsNRI(root string, p process.Process) bool {
+	return slices.ContainsFunc(process.Mounts(root, p.PID, nil), func(m *mountinfo.Info) bool {
+		return strings.Contains(m.Mountpoint+"/", "/nri/") || strings.HasSuffix(m.Mountpoint, "/nri.sock")
+	})
+}
+
+// config returns the configuration file of a plugin, and why it is none. A file that nobody names need not exist.
+func config(root string, p process.Process) (name, problem string) {
+	name = p.Flag("--config")
+	named := name != ""
+	if !named {
+		name = policy.ConfigFile
+	}
+	files, err := os.OpenRoot(p.File(root, "root"))
+	if err != nil {
+		return "", "" // it has ended, or may not be looked at
+	}
+	defer func() { _ = files.Close() }() // it was only read
+	relative := strings.TrimPrefix(filepath.Clean(name), "/")
+	info, err := files.Stat(relative)
+	if !named && errors.Is(err, fs.ErrNotExist) {
+		return "", ""
+	}
+	var text []byte
+	switch {
+	case err != nil:
+	case info.Size() > largestConfig:
+		err = errors.New("it is too large")
+	default:
+		text, err = files.ReadFile(relative)
+	}
+	if err == nil {
+		_, err = policy.FromText(text)
+	}
+	if err != nil {
+		return name, strings.ReplaceAll(err.Error(), "\n", "; ")
+	}
+	return name, ""
+}
+
+// ReadPolicyInForce reads the policy in force.
+func ReadPolicyInForce(root string) PolicyInForce {
+	p, err := inforce.Read(root)
+	switch {
+	case err == nil:
+		return PolicyInForce{Exists: true, Lives: true, Source: p.Source, Version: p.Version}
+	case errors.Is(err, fs.ErrNotExist):
+		return PolicyInForce{}
+	case errors.Is(err, inforce.ErrEnded):
+		return PolicyInForce{Exists: true}
+	}
+	return PolicyInForce{Exists: true, Error: err.Error()}
+}

@@ -1,0 +1,141 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package archive keeps a part of a node's file system in a tar.gz, and unpacks such a file elsewhere.
+//
+// An archive has folders, regular files, and links that stay inside it. Others wrote it, so the reader refuses
+// everything else: paths and links that lead out, devices, and more than an archive of a node ever holds. It knows
+// nothing of what the files mean.
+package archive
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+)
+
+// What an archive holds at most. A node with 16 HCAs and 5,000 processes stays far below.
+const (
+	MaxFile    = 4 << 20   // bytes of a file
+	MaxTotal   = 256 << 20 // bytes of the archive when it is not compressed
+	MaxEntries = 200_000
+	maxPath    = 1024 // bytes of a path, or of a link's target
+)
+
+// Entry is a folder, a link, or a regular file.
+type Entry struct {
+	Name    string // below the root, with slashes
+	Folder  bool
+	Link    string // where the link leads, relative to its folder; "" for other entries
+	Content []byte // of a regular file
+}
+
+// Write writes an archive. The same entries give the same bytes, in whichever order they come. Folders that entries are
+// in and that are not among them are added.
+func Write(w io.Writer, entries []Entry) error {
+	all := withFolders(entries)
+	if err := check(all); err != nil {
+		return err
+	}
+	compressed := gzip.NewWriter(w)
+	packed := tar.NewWriter(compressed)
+	for _, e := range all {
+		// The one time is there because zero is not the same for all readers.
+		header := &tar.Header{Name: e.Name, ModTime: time.Unix(0, 0), Format: tar.FormatPAX, Mode: 0o600, Typeflag: tar.TypeReg, Size: int64(len(e.Content))}
+		switch {
+		case e.Folder:
+			header.Typeflag, header.Mode, header.Name = tar.TypeDir, 0o700, e.Name+"/"
+		case e.Link != "":
+			header.Typeflag, header.Mode, header.Linkname = tar.TypeSymlink, 0o777, e.Link
+		}
+		if err := packed.WriteHeader(header); err != nil {
+			return fmt.Errorf("%s: %w", e.Name, err)
+		}
+		if _, err := packed.Write(e.Content); err != nil {
+			return fmt.Errorf("%s: %w", e.Name, err)
+		}
+	}
+	if err := packed.Close(); err != nil {
+		return err
+	}
+	return compressed.Close()
+}
+
+// withFolders returns the entries in the order of their names, each behind the folder that it is in.
+func withFolders(entries []Entry) []Entry {
+	all := slices.Clone(entries)
+	folders := map[string]bool{".": true}
+	for _, e := range entries {
+		if e.Folder {
+			folders[e.Name] = true
+		}
+	}
+	for _, e := range entries {
+		for folder := path.Dir(e.Name); !folders[folder] && folder != "/"; folder = path.Dir(folder) {
+			folders[folder] = true
+			all = append(all, Entry{Name: folder, Folder: true})
+		}
+	}
+	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+// check refuses what Unpack would refuse.
+func check(entries []Entry) error {
+	var count bounds
+	for i, e := range entries {
+		if err := count.add(e.Name, e.Link, int64(len(e.Content))); err != nil {
+			return err
+		}
+		if i > 0 && entries[i-1].Name == e.Name {
+			return fmt.Errorf("%s comes twice", e.Name)
+		}
+	}
+	return nil
+}
+
+// bounds counts what an archive holds.
+type bounds struct {
+	entries int
+	total   int64
+}
+
+// add counts an entry, and refuses one that is too much.
+func (b *bounds) add(name, link string, size int64) error {
+	const header = 512 // bytes of an entry without its content
+	b.entries++
+	b.total += size + header
+	switch {
+	case !local(name):
+		return fmt.Errorf("%s is not a path inside the archive", quoted(name))
+	case len(name) > maxPath || len(link) > maxPath:
+		return fmt.Errorf("%s has a path of more than %d bytes", quoted(name), maxPath)
+	case size > MaxFile:
+		return fmt.Errorf("%s has more than %d bytes", quoted(name), MaxFile)
+	case b.entries > MaxEntries:
+		return fmt.Errorf("it has more than %d entries", MaxEntries)
+	case b.total > MaxTotal:
+		return fmt.Errorf("it has more than %d bytes", MaxTotal)
+	}
+	return nil
+}
+
+// local reports whether a name is a plain path below the root: it has no "..", no empty part, and no zero byte.
+func local(name string) bool {
+	return name != "" && name != ".." && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "../") && !strings.Contains(name, "\x00") &&
+		path.Clean(name) == name
+}
+
+// quoted makes a name that others wrote fit for a message.
+func quoted(name string) string {
+	const most = 80
+	if len(name) > most {
+		name = name[:most] + "…"
+	}
+	return fmt.Sprintf("%q", name)
+}

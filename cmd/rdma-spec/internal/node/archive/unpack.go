@@ -1,0 +1,166 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package archive
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+)
+
+// Open returns the folder that a root names: the root itself where it is not a regular file, else a temporary folder
+// into which the archive is unpacked. The caller calls remove at the end.
+func Open(root string) (folder string, remove func() error, err error) {
+	info, err := os.Stat(root)
+	if err != nil || !info.Mode().IsRegular() {
+		return root, func() error { return nil }, nil //nolint:nilerr // who reads the folder reports what is wrong with it
+	}
+	file, err := os.Open(root)
+	if err != nil {
+		return "", nil, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	if folder, err = os.MkdirTemp("", "rdma-spec-"); err != nil {
+		return "", nil, err
+	}
+	remove = func() error { return os.RemoveAll(folder) }
+	if err := Unpack(file, folder); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("%s is not an archive of rdma-spec collect: %w", root, err), remove())
+	}
+	return folder, remove, nil
+}
+
+// Unpack unpacks an archive into an empty folder. It fails where the archive has anything but folders, regular files,
+// and links that stay in the folder, or more than Write puts into one; the folder then has a part of it. Modes, owners,
+// and times are not restored: files have mode 0600, and folders 0700.
+func Unpack(r io.Reader, folder string) error {
+	// Headers count too, so that an archive of nothing but headers ends.
+	return unpack(r, folder, 2*MaxTotal)
+}
+
+// unpack unpacks an archive of at most so many bytes when it is not compressed.
+func unpack(r io.Reader, folder string, limit int64) error {
+	root, err := os.OpenRoot(folder)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }() // files were closed one by one
+	compressed, err := gzip.NewReader(r)
+	if err != nil {
+		return err
+	}
+	stream := &io.LimitedReader{R: compressed, N: limit + 1} // one more than allowed shows that there is more
+	u := unpacker{root: root, folders: map[string]bool{".": true}}
+	defer u.close()
+	if err = u.all(tar.NewReader(stream)); err == nil {
+		_, err = io.Copy(io.Discard, stream) // up to the checksum
+	}
+	if stream.N == 0 {
+		return fmt.Errorf("it has more than %d bytes", limit)
+	}
+	if err != nil {
+		return err
+	}
+	return u.checkLinks()
+}
+
+type unpacker struct {
+	root    *os.Root
+	count   bounds
+	folders map[string]bool // that were made: nothing is written through a link
+	in      string          // the folder that is open, "" at first
+	open    *os.Root
+	links   []string
+}
+
+func (u *unpacker) all(packed *tar.Reader) error {
+	for {
+		header, err := packed.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		name := strings.TrimPrefix(strings.TrimSuffix(header.Name, "/"), "./")
+		if header.Typeflag == tar.TypeDir && (name == "." || name == "") {
+			continue // tar has it of a folder's content
+		}
+		if err := u.count.add(name, header.Linkname, header.Size); err != nil {
+			return err
+		}
+		if err := u.one(name, header, packed); err != nil {
+			return fmt.Errorf("%s: %w", quoted(name), oserror.Reason(err))
+		}
+	}
+}
+
+func (u *unpacker) one(name string, header *tar.Header, content io.Reader) error {
+	folder, err := u.folder(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	base := path.Base(name)
+	switch header.Typeflag {
+	case tar.TypeDir:
+		u.folders[name] = true
+		return folder.Mkdir(base, 0o700)
+	case tar.TypeSymlink:
+		u.links = append(u.links, name)
+		return folder.Symlink(header.Linkname, base)
+	case tar.TypeReg:
+		file, err := folder.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(file, content)
+		return errors.Join(err, file.Close())
+	}
+	return fmt.Errorf("it is neither a folder, nor a regular file, nor a link (type %q)", header.Typeflag)
+}
+
+// folder opens a folder that was made. It stays open for the entries that follow, most of which are in the same one.
+func (u *unpacker) folder(name string) (*os.Root, error) {
+	// guard: folders that are links
+	if !u.folders[name] {
+		return nil, errors.New("the archive does not have the folder that it is in")
+	}
+	if u.in == name {
+		return u.open, nil
+	}
+	u.close()
+	opened, err := u.root.OpenRoot(name)
+	if err == nil {
+		u.in, u.open = name, opened
+	}
+	return opened, err
+}
+
+func (u *unpacker) close() {
+	if u.in != "" {
+		_ = u.open.Close() // its files were closed one by one
+		u.in = ""
+	}
+}
+
+// checkLinks refuses links that lead out of the folder. It comes last, since a link can lead through others. Only a
+// link that leads nowhere is as harmless as one that leads to something inside.
+func (u *unpacker) checkLinks() error {
+	for _, name := range u.links {
+		// guard: links that lead out
+		if _, err := u.root.Stat(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
+			return fmt.Errorf("%s: the link cannot be followed inside the archive: %w", quoted(name), oserror.Reason(err))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,187 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cdi makes the CDI file of a node's HCAs, and finds out what CDI files a node has and whether they are still
+// right.
+//
+// A file names device nodes by path and not by number: the runtime reads the number when it makes a container, so a
+// number that changes at boot does no harm. Which HCA has which path can change all the same. The package knows which
+// HCAs can be used from package hca, and nothing of containers.
+package cdi
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+const (
+	// Kind is what the names of the devices begin with: rdma.noderesource.dev/hca=mlx5_0.
+	Kind = "rdma.noderesource.dev/hca"
+	// File is where the file is expected.
+	File = "/etc/cdi/rdma.yaml"
+	// all is the device that stands for every HCA with an ACTIVE port.
+	all = "all"
+)
+
+// Build makes the spec of a node's HCAs: a device for each that can be used, by its name, PCI address and netdevs, and
+// one for all that have an ACTIVE port. The spec is nil where no HCA can be used. The notes say what is left out and
+// why; missing are the HCAs that are named and that the node does not have.
+func Build(node *hca.Node, o Options) (built *specs.Spec, notes, missing []string) {
+	b := builder{node: node, Options: o, devices: map[string][]hca.HCA{}}
+	for _, h := range b.chosen() {
+		if _, err := h.Usable(o.Management); err != nil {
+			b.note("HCA %s is left out: %v", h.Name, err)
+			continue
+		}
+		b.usable = append(b.usable, h)
+	}
+	if len(b.usable) == 0 {
+		return nil, b.notes, b.missing
+	}
+	b.nameAll()
+	for _, h := range b.usable {
+		b.name(h.Name, h)
+	}
+	b.nameByPCI()
+	b.nameByNetdev()
+	built = &specs.Spec{Kind: Kind, ContainerEdits: b.shared()}
+	for _, name := range slices.Sorted(maps.Keys(b.devices)) {
+		if hcas := b.devices[name]; len(hcas) > 0 {
+			built.Devices = append(built.Devices, specs.Device{Name: name, ContainerEdits: specs.ContainerEdits{DeviceNodes: b.nodes(hcas)}})
+		}
+	}
+	if len(built.Devices) == 0 { // no HCA has a name that CDI allows
+		return nil, b.notes, b.missing
+	}
+	built.Version, _ = specs.MinimumRequiredVersion(built) // it never fails
+	return built, b.notes, b.missing
+}
+
+type builder struct {
+	node *hca.Node
+	Options
+	usable         []hca.HCA
+	devices        map[string][]hca.HCA // by the name of the CDI device
+	notes, missing []string
+}
+
+func (b *builder) note(format string, args ...any) {
+	b.notes = append(b.notes, fmt.Sprintf(format, args...))
+}
+
+// chosen returns the HCAs that the options name.
+func (b *builder) chosen() []hca.HCA {
+	if b.All() {
+		return b.node.HCAs
+	}
+	for _, name := range b.Devices {
+		if _, found := b.node.Find(name); !found {
+			b.missing = append(b.missing, name)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(b.node.HCAs), func(h hca.HCA) bool { return !slices.Contains(b.Devices, h.Name) })
+}
+
+// name gives an HCA another name, if CDI allows it.
+func (b *builder) name(name string, hcas ...hca.HCA) {
+	if err := parser.ValidateDeviceName(name); err != nil {
+		b.note("no device is called %q: %v", name, err)
+		return
+	}
+	if _, taken := b.devices[name]; !taken {
+		b.devices[name] = hcas
+	}
+}
+
+// nameAll gathers the HCAs with an ACTIVE port. Virtual and scalable functions are among them only if they are named,
+// since a device plugin may have given them to a pod.
+func (b *builder) nameAll() {
+	active, _ := b.node.Active()
+	active = slices.DeleteFunc(active, func(h hca.HCA) bool {
+		named := slices.ContainsFunc(b.usable, func(u hca.HCA) bool { return u.Name == h.Name })
+		return !named || b.All() && h.Function != hca.FunctionPhysical
+	})
+	if len(active) == 0 {
+		b.note("there is no device %s: no HCA that it stands for has an ACTIVE port", all)
+		b.devices[all] = nil // no HCA is called so either
+		return
+	}
+	b.name(all, active...)
+}
+
+// nameByPCI names HCAs by their PCI address. A scalable function has none of its own.
+func (b *builder) nameByPCI() {
+	for _, h := range b.usable {
+		if h.PCI != "" && h.Function != hca.FunctionScalable {
+			b.name(h.PCI, h)
+		}
+	}
+}
+
+// nameByNetdev names HCAs by their netdevs. That of a bond stands for all HCAs below it.
+func (b *builder) nameByNetdev() {
+	below := map[string][]hca.HCA{}
+	for _, h := range b.usable {
+		for _, p := range h.Ports {
+			for _, netdev := range p.Netdevs {
+				if !slices.ContainsFunc(below[netdev], func(other hca.HCA) bool { return other.Name == h.Name }) {
+					below[netdev] = append(below[netdev], h)
+				}
+			}
+		}
+	}
+	for _, netdev := range slices.Sorted(maps.Keys(below)) {
+		b.name(netdev, below[netdev]...)
+	}
+}
+
+// shared returns what a container gets with any of the devices.
+func (b *builder) shared() (edits specs.ContainerEdits) {
+	manager, ok, err := b.node.ConnectionManager(b.usable)
+	if err != nil {
+		b.note("%v", err)
+	}
+	if ok {
+		edits.DeviceNodes = []*specs.DeviceNode{deviceNode(manager)}
+	}
+	if b.Memlock != 0 {
+		edits.Hooks = []*specs.Hook{{HookName: "createRuntime", Path: b.Hook, Args: b.hookArgs()}}
+	}
+	return edits
+}
+
+// nodes returns the device nodes of HCAs.
+func (b *builder) nodes(hcas []hca.HCA) (nodes []*specs.DeviceNode) {
+	for _, h := range hcas {
+		usable, _ := h.Usable(b.Management) // these HCAs are
+		for _, d := range usable {
+			nodes = append(nodes, deviceNode(d))
+		}
+	}
+	return nodes
+}
+
+func deviceNode(d hca.Device) *specs.DeviceNode {
+	mode, uid, gid := os.FileMode(d.Mode), d.UID, d.GID
+	return &specs.DeviceNode{Path: d.Path, Type: "c", FileMode: &mode, UID: &uid, GID: &gid, Permissions: "rw"}
+}
+
+// HookMissing says why a container would not start: below a root there is no program for the hook.
+func HookMissing(root, hook string) error {
+	info, err := os.Stat(filepath.Join(root, hook))
+	switch {
+	case err != nil:
+		return fmt.Errorf("the hook %s does not exist, and containers would not start: install it with 'rdma-spec configure cdi', or name it with --hook", hook)
+	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
+		return fmt.Errorf("the hook %s is not a program, and containers would not start: make it executable", hook)
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cdi
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+)
+
+// Text returns the text of a file, which CDI's own library has accepted. The same spec and options give the same text.
+func Text(built *specs.Spec, o Options) ([]byte, error) {
+	document, err := yaml.Marshal(built)
+	if err != nil {
+		return nil, err
+	}
+	text := append([]byte("# The HCAs of this node for container runtimes.\n"+madeWith+o.command()+"\n"), document...)
+	return text, validate(text)
+}
+
+// validate has CDI's library read a file with a text, as a runtime does.
+func validate(text []byte) error {
+	folder, err := os.MkdirTemp("", "rdma-spec-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(folder) }() // it only takes room
+	file := filepath.Join(folder, "rdma.yaml")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return err
+	}
+	_, err = cdi.ReadSpec(file, 0)
+	return err
+}
+
+// Write replaces a file atomically, and makes its folder where there is none. A file that has the text already is left
+// alone, and one that has other devices than HCAs is not replaced.
+func Write(file string, text []byte) error {
+	now, err := ours(file)
+	switch {
+	case err != nil:
+		return err
+	case bytes.Equal(now, text):
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("cannot make %s: %w", filepath.Dir(file), oserror.Reason(err))
+	}
+	return atomicfile.Write(file, text, 0o644)
+}
+
+// Remove removes a file whose devices are gone, and reports whether there was one.
+func Remove(file string) (removed bool, err error) {
+	now, err := ours(file)
+	if err != nil || now == nil {
+		return false, err
+	}
+	if err := os.Remove(file); err != nil {
+		return false, fmt.Errorf("cannot remove %s: %w", file, oserror.Reason(err))
+	}
+	return true, nil
+}
+
+// ours returns the content of a file that may be replaced, nil where there is none.
+func ours(file string) ([]byte, error) {
+	text, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("cannot read %s: %w", file, oserror.Reason(err))
+	}
+	if found, err := cdi.ParseSpec(text); len(text) > 0 && (err != nil || found == nil || found.Kind != Kind) {
+		return nil, fmt.Errorf("%s is not a CDI file of kind %s: remove it, or choose another --to", file, Kind)
+	}
+	return text, nil
+}

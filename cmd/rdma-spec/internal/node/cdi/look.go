@@ -1,0 +1,298 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"tags.cncf.io/container-device-interface/pkg/cdi"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// Folders are where runtimes look for CDI files, relative to a node's root. The later ones have priority.
+var Folders = []string{"etc/cdi", "run/cdi"}
+
+// fileMost bounds a file. One with hundreds of devices has less.
+const fileMost = 4 << 20
+
+// Found is a CDI file of a node.
+type Found struct {
+	Path string `json:"path"`           // on the node: without the root
+	Kind string `json:"kind,omitempty"` // empty where the file cannot be read
+	// Problem is what is wrong with the file as a whole: it cannot be read, its hook is missing, or it lacks devices.
+	Problem string   `json:"problem,omitempty"`
+	Devices []Device `json:"devices,omitempty"`
+}
+
+// Ours reports whether it is a file as Build makes it, whoever wrote it.
+func (f Found) Ours() bool { return f.Kind == Kind }
+
+// Sound reports whether nothing is wrong with the file and its devices.
+func (f Found) Sound() bool {
+	return f.Problem == "" && !slices.ContainsFunc(f.Devices, func(d Device) bool { return d.Problem != "" })
+}
+
+// Device is a device of a CDI file.
+type Device struct {
+	Name    string   `json:"name"`              // qualified: rdma.noderesource.dev/hca=mlx5_0
+	Nodes   []string `json:"nodes"`             // the paths of its device nodes, those that all devices of the file share last
+	Hooks   []string `json:"hooks,omitempty"`   // the paths of its hooks
+	Problem string   `json:"problem,omitempty"` // why a container does not get what the name stands for
+}
+
+// Look reads all CDI files of the node below a root, in the order of their priority, and compares them with the node's
+// devices. It changes nothing. It is not an error if nothing is found. It calls scan, which returns the node's HCAs,
+// only if there are files as Build makes them: it can take seconds if an HCA is sick.
+func Look(root string, scan func() (*hca.Node, error)) ([]Found, error) {
+	names, err := fileNames(root)
+	if err != nil || len(names) == 0 {
+		return nil, err
+	}
+	l := looking{root: root, scan: scan}
+	if l.listed, err = hca.List(root); err != nil {
+		return nil, err
+	}
+	var files []Found
+	for _, name := range names {
+		found, err := l.look(name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, found)
+	}
+	markConflicts(files)
+	return files, nil
+}
+
+// fileNames returns the paths of the CDI files of a node, on the node.
+func fileNames(root string) (names []string, err error) {
+	for _, folder := range Folders {
+		entries, err := os.ReadDir(filepath.Join(root, folder))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("cannot read %s: %w", filepath.Join(root, folder), oserror.Reason(err))
+		}
+		for _, entry := range entries {
+			if extension := filepath.Ext(entry.Name()); !entry.IsDir() && (extension == ".yaml" || extension == ".json") {
+				names = append(names, path.Join("/", folder, entry.Name()))
+			}
+		}
+	}
+	return names, nil
+}
+
+// Naming returns the CDI files of the node below a root that name a hook. It is an error where one of them has other
+// devices than HCAs: it is not ours to remove.
+func Naming(root, hook string) (files []string, err error) {
+	names, err := fileNames(root)
+	for _, name := range names {
+		file := filepath.Join(root, name)
+		read, err := cdi.ReadSpec(file, 0)
+		if err != nil {
+			continue // runtimes ignore it
+		}
+		edits := []specs.ContainerEdits{read.ContainerEdits}
+		for _, d := range read.Devices {
+			edits = append(edits, d.ContainerEdits)
+		}
+		named := func(h *specs.Hook) bool { return h.Path == hook }
+		switch {
+		case !slices.ContainsFunc(edits, func(e specs.ContainerEdits) bool { return slices.ContainsFunc(e.Hooks, named) }):
+		case read.Kind != Kind:
+			return nil, fmt.Errorf("%s names %s: remove it first", file, hook)
+		default:
+			files = append(files, file)
+		}
+	}
+	return files, err
+}
+
+// looking compares files with a node.
+type looking struct {
+	root   string
+	listed *hca.Node // the node's devices, and of its HCAs the names
+	scan   func() (*hca.Node, error)
+}
+
+// look reads a file. The error means that the node cannot be read.
+func (l looking) look(name string) (Found, error) {
+	found := Found{Path: name}
+	text, err := readRegular(filepath.Join(l.root, name))
+	if err != nil {
+		found.Problem = err.Error()
+		return found, nil
+	}
+	read, err := cdi.ReadSpec(filepath.Join(l.root, name), 0)
+	if err != nil {
+		found.Problem = "runtimes ignore it: " + strings.ReplaceAll(err.Error(), l.root, "/")
+		return found, nil
+	}
+	found.Kind = read.Kind
+	shared := &read.ContainerEdits
+	for _, d := range read.Devices {
+		device := Device{Name: read.Kind + "=" + d.Name}
+		for _, edits := range []*specs.ContainerEdits{&d.ContainerEdits, shared} {
+			for _, n := range edits.DeviceNodes {
+				device.Nodes = append(device.Nodes, n.Path)
+				if device.Problem == "" {
+					device.Problem = l.nodeProblem(n)
+				}
+			}
+			for _, h := range edits.Hooks {
+				device.Hooks = append(device.Hooks, h.Path)
+			}
+		}
+		found.Devices = append(found.Devices, device)
+	}
+	if found.Ours() {
+		err = l.compare(&found, read.Spec, string(text))
+	}
+	return found, err
+}
+
+func readRegular(name string) ([]byte, error) {
+	info, err := os.Stat(name)
+	switch {
+	case err != nil:
+		return nil, oserror.Reason(err)
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case info.Size() > fileMost:
+		return nil, fmt.Errorf("it is longer than %d bytes", fileMost)
+	}
+	text, err := os.ReadFile(name)
+	return text, oserror.Reason(err)
+}
+
+// nodeProblem says why a device node is not the one that the file means. Of nodes that belong to no HCA it is only
+// known whether they are there, and only on the node itself.
+func (l looking) nodeProblem(n *specs.DeviceNode) string {
+	name := n.HostPath
+	if name == "" {
+		name = n.Path
+	}
+	known, found := l.device(name)
+	switch {
+	case found && n.Major != 0 && (n.Major != int64(known.Major) || n.Minor != int64(known.Minor)):
+		return fmt.Sprintf("%s is %s on this node, and the file has %d:%d", name, known.Number, n.Major, n.Minor)
+	case found && !known.Sound():
+		return known.Problem
+	case found:
+		return ""
+	case strings.HasPrefix(name, "/dev/infiniband/"):
+		return fmt.Sprintf("this node has no %s", name)
+	}
+	if _, err := os.Lstat(name); filepath.Clean(l.root) == "/" && errors.Is(err, fs.ErrNotExist) {
+		return fmt.Sprintf("this node has no %s", name)
+	}
+	return ""
+}
+
+// device returns the device at a path.
+func (l looking) device(name string) (hca.Device, bool) {
+	devices := []hca.Device{}
+	for _, h := range l.listed.HCAs {
+		devices = append(devices, h.Devices...)
+	}
+	if l.listed.RDMACM != nil {
+		devices = append(devices, *l.listed.RDMACM)
+	}
+	at := slices.IndexFunc(devices, func(d hca.Device) bool { return d.Path == path.Clean(name) })
+	if at < 0 {
+		return hca.Device{}, false
+	}
+	return devices[at], true
+}
+
+// compare compares one of our files with what would be written now.
+func (l looking) compare(found *Found, file *specs.Spec, text string) error {
+	node, err := l.scan()
+	if err != nil {
+		return err
+	}
+	for _, h := range node.HCAs {
+		if h.Unread != "" {
+			return fmt.Errorf("HCA %s cannot be read: %s", h.Name, h.Unread)
+		}
+	}
+	for _, h := range file.ContainerEdits.Hooks {
+		if err := HookMissing(l.root, h.Path); err != nil {
+			found.Problem = err.Error()
+		}
+	}
+	o, known := optionsOf(text)
+	if !known {
+		o = Options{Devices: []string{all}, Management: strings.Contains(text, "/umad")}
+	}
+	now, _, _ := Build(node, o)
+	if now == nil {
+		now = &specs.Spec{}
+	}
+	for i := range found.Devices {
+		d := &found.Devices[i]
+		at := indexOf(now.Devices, file.Devices[i].Name)
+		switch {
+		case d.Problem != "":
+		case at < 0:
+			d.Problem = "no usable HCA of this node has this name now"
+		default:
+			d.Problem = differs(file.Devices[i].ContainerEdits.DeviceNodes, now.Devices[at].ContainerEdits.DeviceNodes)
+		}
+	}
+	for _, d := range now.Devices {
+		if known && found.Problem == "" && indexOf(file.Devices, d.Name) < 0 {
+			found.Problem = fmt.Sprintf("it does not have %s yet: run '%s --to %s'", d.Name, o.command(), found.Path)
+		}
+	}
+	return nil
+}
+
+func indexOf(devices []specs.Device, name string) int {
+	return slices.IndexFunc(devices, func(d specs.Device) bool { return d.Name == name })
+}
+
+// differs says what a device has now where a file has something else.
+func differs(file, now []*specs.DeviceNode) string {
+	paths := func(nodes []*specs.DeviceNode) string {
+		var all []string
+		for _, n := range nodes {
+			all = append(all, path.Base(n.Path))
+		}
+		return strings.Join(all, ",")
+	}
+	if had, has := paths(file), paths(now); had != has {
+		return fmt.Sprintf("it has %s now, and the file has %s", has, had)
+	}
+	return ""
+}
+
+// markConflicts marks devices that several files have. Of two in one folder runtimes take neither; a later folder hides
+// an earlier one.
+func markConflicts(files []Found) {
+	first := map[string]*Device{}
+	from := map[string]string{}
+	for i := range files {
+		for j := range files[i].Devices {
+			d := &files[i].Devices[j]
+			if earlier, twice := first[d.Name]; twice {
+				if path.Dir(from[d.Name]) == path.Dir(files[i].Path) {
+					earlier.Problem = "runtimes refuse it: " + files[i].Path + " has it, too"
+					d.Problem = "runtimes refuse it: " + from[d.Name] + " has it, too"
+				} else {
+					earlier.Problem = files[i].Path + " is taken instead"
+				}
+			}
+			first[d.Name], from[d.Name] = d, files[i].Path
+		}
+	}
+}

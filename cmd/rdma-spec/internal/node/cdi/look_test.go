@@ -1,0 +1,236 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cdi
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+)
+
+// put writes a file of a node.
+func put(t *testing.T, root, name, text string) {
+	t.Helper()
+	file := filepath.Join(root, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o755); err != nil { //nolint:gosec // one is a program
+		t.Fatal(err)
+	}
+}
+
+// generated returns the file of a node.
+func generated(t *testing.T, node hcatest.Node, o Options) string {
+	t.Helper()
+	built, _, _ := Build(scan(t, node.Files().Root(t)), o)
+	text, err := Text(built, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// other returns a file of somebody else, with a device node.
+func other(name, node string) string {
+	return "cdiVersion: 0.5.0\nkind: example.com/net\ndevices:\n- name: " + name + "\n  containerEdits: {deviceNodes: [" + node + "]}\n"
+}
+
+// problems looks at a node, and returns what is wrong with its files and devices; a sound file has an empty line.
+func problems(t *testing.T, root string) map[string]string {
+	t.Helper()
+	files, err := Look(root, func() (*hca.Node, error) { return hca.Scan(root) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, f := range files {
+		all[f.Path] = f.Problem
+		for _, d := range f.Devices {
+			if d.Problem != "" {
+				all[f.Path+" "+strings.TrimPrefix(d.Name, Kind+"=")] = d.Problem
+			}
+		}
+		if sound := f.Sound(); sound != (f.Problem == "" && !strings.Contains(strings.Join(keys(all), "\n"), f.Path+" ")) {
+			t.Errorf("%s is sound: %t", f.Path, sound)
+		}
+	}
+	return all
+}
+
+func keys(m map[string]string) (all []string) {
+	for key := range m {
+		all = append(all, key)
+	}
+	return all
+}
+
+func TestLook(t *testing.T) {
+	const file, gone = "etc/cdi/rdma.yaml", "no usable HCA of this node has this name now"
+	one := hcatest.V100Node()
+	one.HCAs = one.HCAs[:1]
+	three := hcatest.V100Node()
+	three.HCAs = append(three.HCAs, hcatest.HCA{Name: "mlx5_2", PCI: "0000:af:00.0", Ports: []hcatest.Port{{}}})
+	swapped := hcatest.V100Node()
+	swapped.HCAs[0], swapped.HCAs[1] = swapped.HCAs[1], swapped.HCAs[0]
+	named := defaults
+	named.Devices = []string{"mlx5_0"}
+	noHook := Options{Devices: []string{all}}
+	for name, test := range map[string]struct {
+		node  hcatest.Node
+		files map[string]string
+		want  map[string]string
+	}{
+		"no files":        {hcatest.V100Node(), nil, map[string]string{}},
+		"sound":           {hcatest.V100Node(), map[string]string{file: generated(t, hcatest.V100Node(), noHook)}, map[string]string{"/" + file: ""}},
+		"sound, one HCA":  {hcatest.V100Node(), map[string]string{file: generated(t, hcatest.V100Node(), named), DefaultHook: "#!"}, map[string]string{"/" + file: ""}},
+		"no hook program": {hcatest.V100Node(), map[string]string{file: generated(t, hcatest.V100Node(), named)}, map[string]string{"/" + file: "the hook /usr/local/bin/rdma-hook does not exist, and containers would not start: install it with 'rdma-spec configure cdi', or name it with --hook"}},
+		"an HCA is gone": {one, map[string]string{file: generated(t, hcatest.V100Node(), noHook)}, map[string]string{
+			"/" + file: "", "/" + file + " mlx5_1": "this node has no /dev/infiniband/uverbs1", "/" + file + " ib1": "this node has no /dev/infiniband/uverbs1",
+			"/" + file + " 0000:86:00.0": "this node has no /dev/infiniband/uverbs1", "/" + file + " all": "this node has no /dev/infiniband/uverbs1",
+		}},
+		"an HCA has come": {three, map[string]string{file: generated(t, hcatest.V100Node(), noHook)}, map[string]string{
+			"/" + file:          "it does not have 0000:af:00.0 yet: run 'rdma-spec cdi generate --devices all --memlock none --to /etc/cdi/rdma.yaml'",
+			"/" + file + " all": "it has uverbs0,uverbs1,uverbs2 now, and the file has uverbs0,uverbs1",
+		}},
+		"an HCA has come, and another is named": {three, map[string]string{file: generated(t, hcatest.V100Node(), named), DefaultHook: "#!"}, map[string]string{"/" + file: ""}},
+		"HCAs have the device nodes of each other": {swapped, map[string]string{file: generated(t, hcatest.V100Node(), noHook)}, map[string]string{
+			"/" + file: "", "/" + file + " mlx5_0": "it has uverbs1 now, and the file has uverbs0", "/" + file + " mlx5_1": "it has uverbs0 now, and the file has uverbs1",
+			"/" + file + " ib0": "it has uverbs1 now, and the file has uverbs0", "/" + file + " ib1": "it has uverbs0 now, and the file has uverbs1",
+			"/" + file + " 0000:5e:00.0": "it has uverbs1 now, and the file has uverbs0", "/" + file + " 0000:86:00.0": "it has uverbs0 now, and the file has uverbs1",
+			"/" + file + " all": "it has uverbs1,uverbs0 now, and the file has uverbs0,uverbs1",
+		}},
+		"a name is gone": {hcatest.V100Node(), map[string]string{file: strings.ReplaceAll(generated(t, hcatest.V100Node(), noHook), "name: ib1", "name: ib7")}, map[string]string{
+			"/" + file: "it does not have ib1 yet: run 'rdma-spec cdi generate --devices all --memlock none --to /etc/cdi/rdma.yaml'", "/" + file + " ib7": gone,
+		}},
+		"others' numbers": {hcatest.V100Node(), map[string]string{
+			"run/cdi/a.yaml": other("right", "{path: /dev/infiniband/uverbs0, type: c, major: 231, minor: 192}"),
+			"run/cdi/b.yaml": other("wrong", "{path: /dev/infiniband/uverbs0, type: c, major: 231, minor: 193}"),
+			"run/cdi/c.json": `{"cdiVersion":"0.5.0","kind":"example.com/net","devices":[{"name":"gone","containerEdits":{"deviceNodes":[{"path":"/dev/x","hostPath":"/dev/infiniband/uverbs9"}]}}]}`,
+			"run/cdi/d.conf": "not a CDI file",
+		}, map[string]string{
+			"/run/cdi/a.yaml": "", "/run/cdi/b.yaml": "", "/run/cdi/c.json": "",
+			"/run/cdi/b.yaml example.com/net=wrong": "/dev/infiniband/uverbs0 is 231:192 on this node, and the file has 231:193",
+			"/run/cdi/c.json example.com/net=gone":  "this node has no /dev/infiniband/uverbs9",
+		}},
+		"twice": {hcatest.V100Node(), map[string]string{
+			"etc/cdi/a.yaml": other("one", "{path: /dev/infiniband/uverbs0}"), "etc/cdi/b.yaml": other("one", "{path: /dev/infiniband/uverbs1}"),
+			"etc/cdi/c.yaml": other("two", "{path: /dev/infiniband/uverbs0}"), "run/cdi/c.yaml": other("two", "{path: /dev/infiniband/uverbs1}"),
+		}, map[string]string{
+			"/etc/cdi/a.yaml": "", "/etc/cdi/b.yaml": "", "/etc/cdi/c.yaml": "", "/run/cdi/c.yaml": "",
+			"/etc/cdi/a.yaml example.com/net=one": "runtimes refuse it: /etc/cdi/b.yaml has it, too", "/etc/cdi/b.yaml example.com/net=one": "runtimes refuse it: /etc/cdi/a.yaml has it, too",
+			"/etc/cdi/c.yaml example.com/net=two": "/run/cdi/c.yaml is taken instead",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := test.node.Files().Root(t)
+			for name, text := range test.files {
+				put(t, root, name, text)
+			}
+			if diff := cmp.Diff(test.want, problems(t, root)); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Look waits for an HCA only if it has a file to compare with what the HCA is called.
+func TestLookReadsNoHCA(t *testing.T) {
+	root := hcatest.V100(t)
+	hcatest.Block(t, root, hcatest.Folder("mlx5_0", "0000:5e:00.0")+"/ports/1/state")
+	for _, test := range []struct{ file, text string }{
+		{"etc/cdi/readme.txt", "not a CDI file"},
+		{"etc/cdi/net.yaml", other("one", "{path: /dev/infiniband/uverbs0, type: c, major: 231, minor: 192}")},
+	} {
+		put(t, root, test.file, test.text)
+		looked := make(chan error, 1)
+		go func() {
+			_, err := Look(root, func() (*hca.Node, error) { return hca.Scan(root) })
+			looked <- err
+		}()
+		if err := await.Receive(t, 5*time.Second, "looked at "+test.file, looked); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What an HCA is called is unknown while it does not answer: a file of HCAs is not called wrong.
+func TestLookWithoutAnAnswer(t *testing.T) {
+	root := hcatest.V100(t)
+	put(t, root, "etc/cdi/rdma.yaml", generated(t, hcatest.V100Node(), Options{Devices: []string{all}}))
+	files, err := Look(root, func() (*hca.Node, error) {
+		node := scan(t, root)
+		node.HCAs[1].Unread = "it did not answer within 2s"
+		return node, nil
+	})
+	if err == nil || err.Error() != "HCA mlx5_1 cannot be read: it did not answer within 2s" || files != nil {
+		t.Errorf("%+v, %v", files, err)
+	}
+}
+
+// A file that runtimes ignore, or that cannot be read, is a problem of its own and hides no other.
+func TestLookAtBrokenFiles(t *testing.T) {
+	root := hcatest.V100(t)
+	put(t, root, "etc/cdi/broken.yaml", "cdiVersion: 0.5.0\nkind: example.com/net\n")
+	put(t, root, "etc/cdi/garbage.json", "\x00\x01")
+	put(t, root, "etc/cdi/huge.yaml", strings.Repeat("#", fileMost+1))
+	put(t, root, "etc/cdi/sound.yaml", other("one", "{path: /dev/infiniband/uverbs0}"))
+	if err := unix.Mkfifo(filepath.Join(root, "etc/cdi/pipe.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, problem := range problems(t, root) {
+		if sound := file == "/etc/cdi/sound.yaml"; sound != (problem == "") || strings.Contains(problem, root) {
+			t.Errorf("%s: %q", file, problem)
+		}
+	}
+	if got := len(problems(t, root)); got != 5 {
+		t.Errorf("%d files, want 5", got)
+	}
+}
+
+func TestWriteAndRemove(t *testing.T) {
+	folder := t.TempDir()
+	file := filepath.Join(folder, "cdi/rdma.yaml")
+	first, second := generated(t, hcatest.V100Node(), defaults), generated(t, hcatest.A100Node(), defaults)
+	for i, text := range []string{first, second, second} {
+		before, _ := os.Stat(file)
+		if err := Write(file, []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		after, err := os.Stat(file)
+		if err != nil || after.Mode().Perm() != 0o644 {
+			t.Errorf("%v, %v", after, err)
+		}
+		if got, err := os.ReadFile(file); err != nil || string(got) != text {
+			t.Errorf("%v\n%s", err, got)
+		}
+		if i > 0 && os.SameFile(before, after) != (i == 2) { // what is there already is not written
+			t.Errorf("write %d replaces the file: %t", i, i == 2)
+		}
+	}
+	if removed, err := Remove(file); !removed || err != nil {
+		t.Errorf("Remove: %t, %v", removed, err)
+	}
+	if removed, err := Remove(file); removed || err != nil {
+		t.Errorf("Remove again: %t, %v", removed, err)
+	}
+	theirs := other("one", "{path: /dev/null}")
+	put(t, folder, "cdi/rdma.yaml", theirs)
+	_, removeErr := Remove(file)
+	if err := Write(file, []byte(first)); err == nil || removeErr == nil || !strings.Contains(err.Error(), "is not a CDI file of kind") {
+		t.Errorf("a file of somebody else: %v, %v", err, removeErr)
+	}
+	if got, err := os.ReadFile(file); err != nil || string(got) != theirs {
+		t.Errorf("%v\n%s", err, got)
+	}
+}

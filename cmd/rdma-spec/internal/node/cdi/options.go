@@ -1,0 +1,124 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+const (
+	// DefaultHook is where `rdma-spec configure cdi` installs the hook.
+	DefaultHook = "/usr/local/bin/rdma-hook"
+	// memlockNone is the --memlock for a file without a hook.
+	memlockNone = "none"
+)
+
+// Options are what a file is made with.
+type Options struct {
+	Devices    []string   // the names of HCAs, or "all"
+	Memlock    spec.Limit // 0: no hook
+	Hook       string
+	Required   bool // a container whose memlock cannot be raised does not start
+	Kubernetes bool // the hook raises containers of Kubernetes, too
+	Management bool // umad and issm devices, too
+}
+
+// Flags are the options as they are typed.
+type Flags struct {
+	devices, memlock, hook           string
+	required, kubernetes, management bool
+}
+
+// AddFlags adds the flags to a set.
+func (f *Flags) AddFlags(set *pflag.FlagSet) {
+	set.StringVar(&f.devices, "devices", all, "the `HCAs`: all, or names such as mlx5_0,mlx5_1")
+	set.StringVar(&f.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK of containers: unlimited, a `SIZE` such as 16Gi, or none for no hook")
+	set.StringVar(&f.hook, "hook", DefaultHook, "the `PROGRAM` that raises memlock, rdma-hook")
+	set.BoolVar(&f.required, "required", false, "start no container whose memlock cannot be raised")
+	set.BoolVar(&f.kubernetes, "kubernetes", false, "raise memlock of containers of Kubernetes, too, on a node where nri-rdma does not run")
+	set.BoolVar(&f.management, "management", false, "add umad and issm, with which a container can disturb the whole fabric")
+}
+
+// Options reads the flags. An error is a wrong call.
+func (f *Flags) Options() (o Options, err error) {
+	o = Options{Devices: strings.Split(f.devices, ","), Hook: f.hook, Required: f.required, Kubernetes: f.kubernetes, Management: f.management}
+	switch {
+	case slices.Contains(o.Devices, ""):
+		return o, errors.New("--devices has an empty name: write all, or names such as mlx5_0,mlx5_1")
+	case f.memlock == memlockNone:
+		o.Hook, o.Required, o.Kubernetes = "", false, false
+		return o, nil
+	case !filepath.IsAbs(f.hook) || strings.ContainsAny(f.hook, " \t\n"):
+		return o, fmt.Errorf("--hook %q is not an absolute path without spaces", f.hook)
+	}
+	o.Memlock, err = spec.ParseLimit(f.memlock)
+	return o, err
+}
+
+// All reports whether the file has all HCAs of the node.
+func (o Options) All() bool { return slices.Equal(o.Devices, []string{all}) }
+
+// hookArgs returns the hook's arguments, its name first.
+func (o Options) hookArgs() []string {
+	args := []string{filepath.Base(o.Hook), "memlock", "--memlock", o.Memlock.String()}
+	if o.Required {
+		args = append(args, "--required")
+	}
+	if o.Kubernetes {
+		args = append(args, "--kubernetes")
+	}
+	return args
+}
+
+// madeWith is how the line of a file begins that has the command that made it.
+const madeWith = "# Made with: "
+
+// command returns the command that makes the file again.
+func (o Options) command() string {
+	words := []string{"rdma-spec cdi generate --devices", strings.Join(o.Devices, ",")}
+	if o.Memlock == 0 {
+		words = append(words, "--memlock", memlockNone)
+	} else {
+		words = append(words, "--memlock", o.Memlock.String(), "--hook", o.Hook)
+	}
+	if o.Required {
+		words = append(words, "--required")
+	}
+	if o.Kubernetes {
+		words = append(words, "--kubernetes")
+	}
+	if o.Management {
+		words = append(words, "--management")
+	}
+	return strings.Join(words, " ")
+}
+
+// optionsOf reads the command in the text of a file.
+func optionsOf(text string) (o Options, found bool) {
+	for line := range strings.Lines(text) {
+		command, found := strings.CutPrefix(strings.TrimSpace(line), madeWith)
+		words := strings.Fields(command)
+		if !found || len(words) < 3 {
+			continue
+		}
+		var flags Flags
+		set := pflag.NewFlagSet("", pflag.ContinueOnError)
+		set.Usage = func() {}
+		flags.AddFlags(set)
+		if err := set.Parse(words[3:]); err != nil {
+			return o, false
+		}
+		o, err := flags.Options()
+		return o, err == nil
+	}
+	return o, false
+}

@@ -1,0 +1,152 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package containerd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
+)
+
+// Daemon is a containerd of the node.
+type Daemon struct {
+	Root    string // below which the node's files are; empty is the same as /
+	Name    string // of the platform: containerd, k3s, …
+	File    string // the configuration that it loads, which may not exist
+	Program Program
+
+	// Template is the file from which the platform renders File each time it starts; empty where File itself is the
+	// configuration. A template that does not exist begins with TemplateBase.
+	Template, TemplateBase string
+	// DropIns is the folder whose files the platform loads; empty where File names folders.
+	DropIns string
+	// Units are the systemd units of which one runs the daemon. Unit is the one that does; "" where it does not run, or
+	// in no unit.
+	Units []string
+	Unit  string
+}
+
+// DefaultTemplate is what a K3s or RKE2 template begins with, so that it adds to the platform's own configuration.
+const DefaultTemplate = "{{ template \"base\" . }}\n"
+
+// Units returns the systemd units of all platforms, of which one runs a node's containerd.
+func Units() (all []string) {
+	for _, p := range places.Containerds {
+		all = append(all, p.Units...)
+	}
+	return all
+}
+
+// Find returns the containerds of the node below a root: those that are installed in a place that a platform documents,
+// and those that run. Of one that is both, the program that runs counts.
+func Find(root string) []Daemon {
+	var found []Daemon
+	for _, p := range places.Containerds {
+		d := Daemon{Root: root, Name: p.Platform, File: filepath.Join(root, p.Config), Units: p.Units}
+		if p.DropIns != "" {
+			d.DropIns = filepath.Join(root, p.DropIns)
+		}
+		if p.Template != "" {
+			d.Template, d.TemplateBase = filepath.Join(filepath.Dir(d.File), p.Template), DefaultTemplate
+		}
+		for _, program := range p.Programs {
+			if Exists(filepath.Join(root, program)) {
+				d.Program = Binary(filepath.Join(root, program))
+				break
+			}
+		}
+		if d.Program != nil || Exists(d.File) {
+			found = append(found, d)
+		}
+	}
+	for _, running := range processes(root) {
+		i := slices.IndexFunc(found, func(d Daemon) bool { return d.File == running.File || rendered(d) == running.File })
+		if i < 0 {
+			found = append(found, running)
+			continue
+		}
+		found[i].Unit = running.Unit
+		if running.Program != nil {
+			found[i].Program = running.Program
+		}
+	}
+	return found
+}
+
+// rendered returns what MicroK8s makes of its template, which is the daemon's --config.
+func rendered(d Daemon) string { return strings.TrimSuffix(d.File, "-template.toml") + ".toml" }
+
+// DefaultConfig is the configuration file of a containerd that is given no other.
+var DefaultConfig = places.Containerds[0].Config
+
+// ConfigOf returns the configuration file that a containerd was started with.
+func ConfigOf(p process.Process) string { return cmp.Or(p.Flag("--config", "-c"), DefaultConfig) }
+
+// processes returns the containerds that run on the node itself, not in a container.
+func processes(root string) (running []Daemon) {
+	for _, p := range process.List(root, process.Called("containerd")) {
+		config := ConfigOf(p)
+		if !p.OnNode || !filepath.IsAbs(config) {
+			continue
+		}
+		d := Daemon{Root: root, Name: "containerd", File: filepath.Join(root, config), Unit: p.Unit(root)}
+		if p.Exe != "" && Exists(filepath.Join(root, p.Exe)) { // else it was upgraded since
+			d.Program = Binary(filepath.Join(root, p.Exe))
+		}
+		running = append(running, d)
+	}
+	return running
+}
+
+// Exists reports whether there is a file or folder.
+func Exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// Choose returns the one containerd that is meant: the one with the configuration in file, or the only one.
+func Choose(found []Daemon, file string) (Daemon, error) {
+	if file != "" {
+		absolute, err := filepath.Abs(file)
+		if err != nil {
+			return Daemon{}, err
+		}
+		for _, d := range found {
+			if slices.Contains([]string{d.File, d.Template, rendered(d)}, absolute) {
+				return d.usable()
+			}
+		}
+		for _, d := range found { // an ordinary containerd with its configuration elsewhere
+			if d.Name == "containerd" && d.Program != nil {
+				return Daemon{Root: d.Root, Name: d.Name, File: absolute, Program: d.Program, Units: d.Units, Unit: d.Unit}, nil
+			}
+		}
+		return Daemon{}, fmt.Errorf("no containerd is installed that could load %s", file)
+	}
+	switch len(found) {
+	case 0:
+		return Daemon{}, errors.New("no containerd is installed in a place that rdma-spec knows: name its configuration with --config")
+	case 1:
+		return found[0].usable()
+	}
+	var named []string
+	for _, d := range found {
+		named = append(named, fmt.Sprintf("%s (--config %s)", d.Name, d.File))
+	}
+	return Daemon{}, fmt.Errorf("the node has %d containerds: %s: name the one that the kubelet uses with --config", len(found), strings.Join(named, ", "))
+}
+
+func (d Daemon) usable() (Daemon, error) {
+	if d.Program == nil {
+		return Daemon{}, fmt.Errorf("%s is there, but no program containerd of %s is installed: install it first", d.File, d.Name)
+	}
+	return d, nil
+}

@@ -1,0 +1,76 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package containerd reads a containerd's configuration as that daemon loads it, with its imports and the defaults of
+// its version. It plans no change.
+package containerd
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+)
+
+// Program is the containerd that loads a configuration.
+type Program interface {
+	// Version returns its version, such as 1.7.35.
+	Version(ctx context.Context) (string, error)
+	// Dump returns the effective configuration that it makes of a file: TOML. An error is one line, the program's own.
+	Dump(ctx context.Context, file string) ([]byte, error)
+}
+
+// Binary is the path of an installed containerd.
+type Binary string
+
+// answersWithin is how long `containerd config dump` may take.
+const answersWithin = 20 * time.Second
+
+var versionNumber = regexp.MustCompile(`\bv?(\d+\.\d+\.\d+)`)
+
+// Version implements Program.
+func (b Binary) Version(ctx context.Context) (string, error) {
+	out, err := b.run(ctx, "--version")
+	if err != nil {
+		return "", err
+	}
+	found := versionNumber.FindSubmatch(out)
+	if found == nil {
+		return "", fmt.Errorf("%s --version prints no version: %.100q", b, out)
+	}
+	return string(found[1]), nil
+}
+
+// Dump implements Program.
+func (b Binary) Dump(ctx context.Context, file string) ([]byte, error) {
+	return b.run(ctx, "--config", file, "config", "dump")
+}
+
+func (b Binary) run(ctx context.Context, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, answersWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, string(b), args...)
+	cmd.Args[0] = "containerd" // of K3s, it is the program k3s, which acts on the name that it is started with
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("%s does not answer: %w", b, ctx.Err())
+	case errors.As(err, &exit) && strings.TrimSpace(stderr.String()) == "":
+		return nil, exit
+	case errors.As(err, &exit):
+		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+		return nil, errors.New(strings.TrimPrefix(lines[len(lines)-1], "containerd: "))
+	case err != nil:
+		return nil, fmt.Errorf("cannot run %s: %w", b, oserror.Reason(err))
+	}
+	return out, nil
+}

@@ -1,0 +1,267 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/repair"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// State reports whether a container is as the policy wants.
+type State string
+
+// The states.
+const (
+	StateOK      State = "ok"
+	StateBelow   State = "below"   // it has less than the policy gives
+	StateRefused State = "refused" // the policy would refuse it, and it runs
+	StateUnknown State = "unknown" // the runtime or the kubelet does not provide enough information
+)
+
+// Containers are the containers that run on a node.
+type Containers struct {
+	Policy     JudgedBy         `json:"policy"`
+	Unjudged   string           `json:"unjudged,omitempty"` // why no policy is in force, and the states mean nothing
+	Runtimes   []ServingRuntime `json:"runtimes"`
+	Containers []Container      `json:"containers"`        // the RDMA containers, and those that cannot be examined
+	Mounted    []Container      `json:"mounted,omitempty"` // others that /dev/infiniband is mounted into
+	Notes      []string         `json:"notes,omitempty"`
+	Failed     int              `json:"failed"` // containers that are unknown
+}
+
+// ServingRuntime is a runtime that was asked.
+type ServingRuntime struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Socket  string `json:"socket"`
+}
+
+// Report is what status tells of a container.
+type Report struct {
+	Namespace string `json:"namespace"`
+	Pod       string `json:"pod"`
+	Container string `json:"container"`
+	ID        string `json:"id"`
+	PID       int    `json:"pid"`
+
+	Signal   policy.Signal `json:"signal"`
+	Evidence string        `json:"evidence,omitempty"`
+	Rule     string        `json:"rule,omitempty"`
+	Wanted   *spec.Grant   `json:"wanted,omitempty"` // what the policy gives
+
+	Memlock       *spec.Rlimit `json:"memlock,omitempty"` // the lowest of its processes; where none can be seen, its spec's
+	IPCLock       *bool        `json:"ipcLock,omitempty"` // CAP_IPC_LOCK is effective in the first process, in the node's user namespace
+	UserNamespace bool         `json:"userNamespace,omitempty"`
+	HCAs          []string     `json:"hcas"`
+	AllDevices    bool         `json:"allDevices,omitempty"`
+
+	State    State    `json:"state"`
+	Problems []string `json:"problems"`
+	Notes    []string `json:"notes,omitempty"`
+}
+
+// Container is a running container: what it has, what the policy gives it, and what should be done about it.
+type Container struct {
+	Report
+	process.Inside
+	Runtime  ServingRuntime `json:"runtime"`
+	RDMA     bool           `json:"rdma"`               // a signal names it
+	Bounding []string       `json:"bounding,omitempty"` // the capabilities of its spec
+	GIDIndex *int           `json:"gidIndex,omitempty"` // NCCL_IB_GID_INDEX, where its spec sets it
+	Remedy   Remedy         `json:"remedy"`
+
+	reading repair.Reading
+}
+
+// Action is what should be done about a container's memlock.
+type Action string
+
+// The actions.
+const (
+	Nothing  Action = ""
+	Repair   Action = "repair"   // rdma-spec repair raises it
+	Recreate Action = "recreate" // only a new container has more
+)
+
+// Remedy is what should be done about a container's memlock.
+type Remedy struct {
+	Action     Action `json:"action,omitempty"`
+	Text       string `json:"text,omitempty"` // the command, or what to do
+	Processes  int    `json:"processes,omitempty"`
+	StoredSpec bool   `json:"storedSpec,omitempty"`
+}
+
+// PodName is NAMESPACE/POD.
+func (r *Report) PodName() string { return r.Namespace + "/" + r.Pod }
+
+// Causes returns the problems without their remedy.
+func (c *Container) Causes() (all []string) {
+	for _, problem := range c.Problems {
+		all = append(all, strings.TrimSuffix(problem, ": "+c.Remedy.Text))
+	}
+	return all
+}
+
+// LacksHCA reports whether it holds no HCA, and the policy gives some.
+func (c *Container) LacksHCA() bool {
+	return c.Wanted != nil && len(c.Wanted.Devices) > 0 && len(c.HCAs) == 0
+}
+
+// Editable reports whether the container's stored spec can be edited.
+func (c *Container) Editable() bool { return c.Runtime.Name == "containerd" }
+
+// report records a problem. The first state stays, the problems are collected.
+func (c *Container) report(s State, problem string) {
+	if c.State == StateOK {
+		c.State = s
+	}
+	c.Problems = append(c.Problems, problem)
+}
+
+// remedy decides what should be done about the container's memlock.
+func (c *Container) remedy(o Options) Remedy {
+	want := c.Wanted.Memlock
+	if verdict := c.reading.Judge(want); verdict != repair.Below && verdict != repair.SpecBelow {
+		return Remedy{}
+	}
+	r := Remedy{Action: Repair, Text: o.Command("repair", c.PodName()), Processes: c.reading.Low(want)}
+	r.StoredSpec = c.Editable() && (c.reading.SpecSets && c.reading.Spec.Soft < want || !c.reading.SpecSets && r.Processes > 0)
+	if r.Processes == 0 && !r.StoredSpec {
+		return Remedy{Action: Recreate, Text: "recreate the pod"}
+	}
+	return r
+}
+
+// compare compares what a container has with what it is given.
+func (c *Container) compare(o Options) {
+	c.Remedy = c.remedy(o)
+	switch want := c.Wanted.Memlock; c.reading.Judge(want) {
+	case repair.Below:
+		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy gives %s: %s", c.Memlock.Soft, want, c.Remedy.Text))
+	case repair.SpecBelow:
+		c.report(StateBelow, fmt.Sprintf("its spec gives processes of an exec %s, the policy gives %s: %s", c.reading.Spec.Soft, want, c.Remedy.Text))
+	case repair.Unknown:
+		c.report(StateUnknown, "its memlock is unknown")
+	case repair.Lowered:
+		given := c.Memlock.Hard
+		if c.reading.SpecSets {
+			given = c.reading.Spec.Soft
+		}
+		c.Notes = append(c.Notes, fmt.Sprintf("its program has lowered its own memlock from %s", given))
+	case repair.Sufficient:
+	}
+	if c.LacksHCA() {
+		c.report(StateBelow, fmt.Sprintf("it holds no HCA, the policy gives %s: recreate the pod", c.Wanted.DeviceNames()))
+	}
+	if c.IPCLock != nil {
+		c.compareIPCLock()
+	}
+}
+
+// compareIPCLock notes where CAP_IPC_LOCK is not as the policy wants. Memlock alone suffices, so this is not a problem.
+func (c *Container) compareIPCLock() {
+	switch {
+	case *c.IPCLock && c.Wanted.Memlock.Finite() && c.Wanted.IPCLock == spec.IPCLockNo:
+		c.Notes = append(c.Notes, "CAP_IPC_LOCK voids its memlock")
+	case *c.IPCLock || !c.Wanted.IPCLock.Adds(c.Bounding):
+	case c.UserNamespace:
+		c.Notes = append(c.Notes, "the kernel does not count CAP_IPC_LOCK in a user namespace")
+	case slices.Contains(c.Bounding, spec.CapIPCLock):
+		c.Notes = append(c.Notes, "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, "+
+			"or where the container got it after its start: then recreate the pod")
+	case !c.Editable():
+		c.Notes = append(c.Notes, fmt.Sprintf("no CAP_IPC_LOCK: with %s a container has it from its pod or from the runtime's configuration", c.Runtime.Name))
+	default:
+		c.Notes = append(c.Notes, "no CAP_IPC_LOCK: recreate the pod to get it")
+	}
+}
+
+// readContainers asks the runtimes which containers run, what they have and what their processes see, and compares that
+// with what the policy gives. If there is no policy, the default one tells the RDMA containers, and nothing else is
+// judged.
+func (s *Snapshot) readContainers(ctx context.Context) (Containers, error) {
+	p, source, unjudged := s.Policy()
+	if unjudged != nil {
+		var err error
+		if p, err = policy.New(policy.Default()); err != nil {
+			return Containers{}, err
+		}
+	}
+	found, err := s.survey(ctx, p, source)
+	if unjudged != nil {
+		found.Unjudged = unjudged.Error()
+		for i := range found.Containers {
+			c := &found.Containers[i]
+			c.State, c.Problems, c.Wanted, c.Remedy = StateUnknown, []string{}, nil, Remedy{}
+		}
+	}
+	return found, err
+}
+
+// Incomplete is the error of a look that does not know everything; nil where it does.
+func (c *Containers) Incomplete() error {
+	switch c.Failed {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("cannot look at 1 container")
+	}
+	return fmt.Errorf("cannot look at %d containers", c.Failed)
+}
+
+// Sources names the policy and the runtimes that a result comes from.
+func (c *Containers) Sources() []string {
+	lines := []string{"policy: " + c.Policy.String()}
+	for _, r := range c.Runtimes {
+		lines = append(lines, fmt.Sprintf("runtime: %s %s at %s", r.Name, r.Version, r.Socket))
+	}
+	return lines
+}
+
+// JudgedContainers returns the containers of the pods that were asked for, or all. It fails where there is no policy to
+// judge them by.
+func (s *Snapshot) JudgedContainers() (found Containers, err error) {
+	if _, _, err := s.Policy(); err != nil {
+		return found, err
+	}
+	if found, err = s.Containers(); err != nil || !s.Archived {
+		return found, s.inCopy(err)
+	}
+	return found.ofPods(s.Pods)
+}
+
+// inCopy adds to an error that an archive has of a part when it happened.
+func (s *Snapshot) inCopy(err error) error {
+	if err == nil || !s.Archived {
+		return err
+	}
+	return fmt.Errorf("when the node was collected: %w", err)
+}
+
+// ofPods returns the part that is about pods; all of it where none is named.
+func (c Containers) ofPods(pods []string) (Containers, error) {
+	if len(pods) == 0 {
+		return c, nil
+	}
+	c.Containers = slices.DeleteFunc(slices.Clone(c.Containers), func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
+	for _, pod := range pods {
+		if !slices.ContainsFunc(c.Containers, func(r Container) bool { return r.PodName() == pod }) {
+			return c, fmt.Errorf("no RDMA container of pod %s ran on this node", pod)
+		}
+	}
+	c.Failed = 0
+	for _, r := range c.Containers {
+		if r.State == StateUnknown {
+			c.Failed++
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,186 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package critest is a container runtime's side of CRI for tests, in process, behind a real socket. It answers what
+// package cri asks, in the form in which containerd does.
+package critest
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// Container is a container of the runtime, alone in its pod.
+type Container struct {
+	Namespace, Pod, Name, ID string
+	Handler                  string
+	Labels, Annotations      map[string]string
+	PID                      int
+	Spec                     specs.Spec
+	Exited                   bool
+	ExitCode                 int32
+	Gone                     bool   // it is listed, and gone when it is asked about
+	Info                     string // its verbose status, instead of what PID and Spec say
+	Fails                    error  // the answer when it is asked about
+	Hangs                    bool   // there is no answer when it is asked about
+}
+
+// Runtime is a runtime that serves CRI.
+type Runtime struct {
+	runtime.UnimplementedRuntimeServiceServer
+	Socket string
+
+	name, version string
+	takes         time.Duration
+	mu            sync.Mutex
+	containers    []Container
+	asked         int
+}
+
+// Options say which runtime it is. The zero Options are those of a current containerd with a socket in a folder of its
+// own.
+type Options struct {
+	Name, Version string
+	Takes         time.Duration      // to say its version
+	Root, Path    string             // the socket's path, and what that is below
+	NoCRI         bool               // it does not serve CRI
+	Also          func(*grpc.Server) // registers what it serves besides
+}
+
+// Serve makes a runtime. It ends with the test.
+func Serve(t testing.TB, o Options, containers ...Container) *Runtime {
+	t.Helper()
+	if o.Name == "" {
+		o.Name, o.Version = "containerd", "v2.4.2"
+	}
+	if o.Path == "" {
+		o.Path = "cri.sock"
+	}
+	if o.Root == "" {
+		folder, err := os.MkdirTemp("", "cri") // a test's own folder has too long a name for a socket
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.RemoveAll(folder) })
+		o.Root = folder
+	}
+	r := &Runtime{Socket: filepath.Join(o.Root, o.Path), name: o.Name, version: o.Version, takes: o.Takes, containers: containers}
+	if err := os.MkdirAll(filepath.Dir(r.Socket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", r.Socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	if !o.NoCRI {
+		runtime.RegisterRuntimeServiceServer(server, r)
+	}
+	if o.Also != nil {
+		o.Also(server)
+	}
+	go func() { _ = server.Serve(listener) }() // ends with Stop
+	t.Cleanup(server.Stop)
+	return r
+}
+
+// Asked returns how often the runtime was asked about one container.
+func (r *Runtime) Asked() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.asked
+}
+
+// Version implements CRI.
+func (r *Runtime) Version(ctx context.Context, _ *runtime.VersionRequest) (*runtime.VersionResponse, error) {
+	select {
+	case <-time.After(r.takes):
+	case <-ctx.Done():
+	}
+	return &runtime.VersionResponse{Version: "0.1.0", RuntimeName: r.name, RuntimeVersion: r.version, RuntimeApiVersion: "v1"}, nil
+}
+
+// ListPodSandbox implements CRI.
+func (r *Runtime) ListPodSandbox(context.Context, *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error) {
+	answer := &runtime.ListPodSandboxResponse{}
+	for _, c := range r.containers {
+		answer.Items = append(answer.Items, &runtime.PodSandbox{
+			Id: "pod-of-" + c.ID, Metadata: &runtime.PodSandboxMetadata{Name: c.Pod, Namespace: c.Namespace},
+			Labels: c.Labels, Annotations: c.Annotations, RuntimeHandler: c.Handler,
+		})
+	}
+	return answer, nil
+}
+
+// ListContainers implements CRI.
+func (r *Runtime) ListContainers(_ context.Context, request *runtime.ListContainersRequest) (*runtime.ListContainersResponse, error) {
+	answer := &runtime.ListContainersResponse{}
+	for _, c := range r.containers {
+		if wanted := request.GetFilter().GetState(); wanted == nil || wanted.GetState() == c.state() {
+			answer.Containers = append(answer.Containers, &runtime.Container{
+				Id: c.ID, PodSandboxId: "pod-of-" + c.ID, Metadata: &runtime.ContainerMetadata{Name: c.Name}, State: c.state(),
+			})
+		}
+	}
+	return answer, nil
+}
+
+// ContainerStatus implements CRI.
+func (r *Runtime) ContainerStatus(ctx context.Context, request *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error) {
+	r.mu.Lock()
+	r.asked++
+	r.mu.Unlock()
+	for _, c := range r.containers {
+		if c.ID != request.GetContainerId() || c.Gone {
+			continue
+		}
+		if c.Fails != nil {
+			return nil, c.Fails
+		}
+		if c.Hangs {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		answer := &runtime.ContainerStatusResponse{Status: &runtime.ContainerStatus{Id: c.ID, State: c.state(), ExitCode: c.ExitCode}}
+		if request.GetVerbose() {
+			text, err := c.info()
+			if err != nil {
+				return nil, err
+			}
+			answer.Info = map[string]string{"info": text}
+		}
+		return answer, nil
+	}
+	return nil, status.Errorf(codes.NotFound, "an error occurred when try to find container %q: not found", request.GetContainerId())
+}
+
+func (c Container) state() runtime.ContainerState {
+	if c.Exited {
+		return runtime.ContainerState_CONTAINER_EXITED
+	}
+	return runtime.ContainerState_CONTAINER_RUNNING
+}
+
+// info returns the verbose status, with the keys that containerd writes.
+func (c Container) info() (string, error) {
+	if c.Info != "" {
+		return c.Info, nil
+	}
+	text, err := json.Marshal(map[string]any{
+		"sandboxID": "pod-of-" + c.ID, "pid": c.PID, "removing": false, "snapshotter": "overlayfs",
+		"runtimeType": "io.containerd.runc.v2", "config": map[string]any{"metadata": map[string]any{"name": c.Name}}, "runtimeSpec": c.Spec,
+	})
+	return string(text), err
+}

@@ -1,0 +1,96 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// KernelLog has the lines of the kernel's log that are about RDMA. Times are seconds since boot.
+type KernelLog struct {
+	Now   float64      `json:"now"`
+	Lines []KernelLine `json:"lines"`
+}
+
+// KernelLine is one of them.
+type KernelLine struct {
+	At   float64 `json:"at"`
+	Text string  `json:"text"`
+}
+
+// AboutRDMA are the lines that it has.
+var AboutRDMA = regexp.MustCompile(`(?i)infiniband|rdma|\bmlx[45]|\bib_[a-z]|uverbs|peermem|\bbnxt_re|\befa\b|\bhfi1|\bsiw\b|\brxe\b|disagrees about version|ipc_lock`)
+
+// readKernelLog reads the log of the node below a root, if it is this one.
+func readKernelLog(root string) (KernelLog, error) {
+	const bootID = "/proc/sys/kernel/random/boot_id"
+	here, err := os.ReadFile(bootID)
+	if err != nil {
+		return KernelLog{}, err
+	}
+	if there, err := os.ReadFile(filepath.Join(root, bootID)); err != nil || string(there) != string(here) {
+		return KernelLog{}, errors.New("it is another node's")
+	}
+	return readMessages()
+}
+
+// readMessages reads /dev/kmsg: each read returns a record, "priority,sequence,microseconds,flags;text".
+func readMessages() (found KernelLog, err error) {
+	file, err := os.OpenFile("/dev/kmsg", os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return found, err
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	connection, err := file.SyscallConn()
+	if err != nil {
+		return found, err
+	}
+	log := KernelLog{Lines: []KernelLine{}}
+	record := make([]byte, 8<<10)
+	err = connection.Control(func(fd uintptr) {
+		for {
+			n, err := unix.Read(int(fd), record)
+			switch {
+			case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINTR): // the oldest records are gone meanwhile
+				continue
+			case err != nil || n <= 0: // EAGAIN: that was the last
+				return
+			}
+			if line, ok := ParseRecord(string(record[:n])); ok && AboutRDMA.MatchString(line.Text) {
+				log.Lines = append(log.Lines, line)
+			}
+		}
+	})
+	if err != nil {
+		return found, err
+	}
+	const most = 1000
+	log.Lines = log.Lines[max(0, len(log.Lines)-most):]
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return found, err
+	}
+	log.Now = time.Duration(now.Nano()).Seconds()
+	return log, nil
+}
+
+// ParseRecord reads a record of /dev/kmsg.
+func ParseRecord(record string) (KernelLine, bool) {
+	head, text, ok := strings.Cut(record, ";")
+	fields := strings.Split(head, ",")
+	if !ok || len(fields) < 3 {
+		return KernelLine{}, false
+	}
+	microseconds, err := strconv.ParseInt(fields[2], 10, 64)
+	text, _, _ = strings.Cut(text, "\n")
+	return KernelLine{float64(microseconds) / 1e6, text}, err == nil
+}

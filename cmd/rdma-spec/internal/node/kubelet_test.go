@@ -1,0 +1,71 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// kubeletServer is a kubelet's pod resources API.
+type kubeletServer struct {
+	podresources.UnimplementedPodResourcesListerServer
+}
+
+func (kubeletServer) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+	return &podresources.AllocatableResourcesResponse{Devices: []*podresources.ContainerDevices{
+		{ResourceName: "rdma/hca", DeviceIds: []string{"a"}}, {ResourceName: "rdma/hca", DeviceIds: []string{"b"}},
+	}}, nil
+}
+
+func TestKubelet(t *testing.T) {
+	if got := known(agents.ReadKubelet(t.Context(), root(t, aNode()))); got.PID != 0 {
+		t.Errorf("%+v", got)
+	}
+	files := aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet").With(hcatest.Files{
+		"data/kubelet/device-plugins/kubelet_internal_checkpoint": `{"Data":{"PodDeviceEntries":[{"ResourceName":"rdma/old"}],"RegisteredDevices":{"rdma/hca":["a"],"x.com/gpu":[]}},"Checksum":1}`,
+	})
+	folder := root(t, files)
+	want := agents.Kubelet{PID: 300, Root: "/data/kubelet"}
+	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), folder))); diff != "" {
+		t.Errorf("without sockets (-want +got):\n%s", diff)
+	}
+	socket(t, filepath.Join(folder, "data/kubelet/device-plugins/kubelet.sock"))
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, kubeletServer{})
+	listener := socket(t, filepath.Join(folder, "data/kubelet/pod-resources/kubelet.sock"))
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	want.DevicePlugins, want.PodResources, want.Allocatable = true, true, map[string]int{"rdma/hca": 2, "rdma/old": 0, "x.com/gpu": 0}
+	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), folder))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// A container of the plugin's has the socket at the usual place, wherever the kubelet has it, and nothing else of the
+// kubelet's.
+func TestKubeletFromAContainer(t *testing.T) {
+	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet"))
+	socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
+	if got := known(agents.ReadKubelet(t.Context(), folder)); !got.NotSeen || !got.PodResources {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A platform's kubelet has the unit of the platform.
+func TestKubeletOfK3s(t *testing.T) {
+	files := aProcess(aNode(), 300, "/var/lib/rancher/k3s/data/current/bin/k3s-agent").With(hcatest.Files{"proc/300/cgroup": "0::/system.slice/k3s-agent.service\n"})
+	want := agents.Kubelet{PID: 300, Unit: "k3s-agent.service", Root: "/var/lib/kubelet", NotSeen: true}
+	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), root(t, files)))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,168 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
+)
+
+// Options choose the node, the runtime, and the policy that containers are judged by.
+type Options struct {
+	Config, Root, Endpoint string
+	Patience               time.Duration     // with a slow node; 0 for others
+	Pods                   []string          // NAMESPACE/POD: look at the containers of these only
+	Inside                 bool              // look at what the processes of containers see
+	Keep                   bool              // ask for all that an archive keeps
+	Processes              *limits.Processes // nil: those below the root. Tests have others
+}
+
+// Limits are the limits of the node's processes.
+func (o Options) Limits() *limits.Processes {
+	if o.Processes != nil {
+		return o.Processes
+	}
+	return limits.New(o.Root)
+}
+
+// answersWithin is how long a runtime may take to say its version.
+func (o Options) answersWithin() time.Duration { return max(cri.AnswersWithin, o.Patience) }
+
+// AddFlags adds the flags that choose the policy, the node and the runtime.
+func (o *Options) AddFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.Config, "config", "", "judge by this configuration `FILE` instead of the policy in force")
+	AddRootFlag(f, &o.Root, "the node's sys, proc, run, etc and var")
+	f.StringVar(&o.Endpoint, "runtime-endpoint", "", "ask only the runtime with this CRI `SOCKET`")
+}
+
+// What status and repair share in their help.
+const (
+	WhichPolicy = `The policy is the one in force, which the registered plugin writes to
+` + inforce.File + `. If no plugin runs, name a configuration with --config.
+The defaults are never assumed.`
+	WhichRuntime = `All runtimes that serve CRI at the usual paths are asked. To ask only one, name it with
+--runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT or /etc/crictl.yaml.`
+)
+
+// ErrCopy means that a command is called on a copy of a node and needs the node.
+var ErrCopy = errors.New("this is a copy of a node: call the command on the node itself")
+
+// KeptPolicy is a policy as an archive keeps it.
+type KeptPolicy struct {
+	JudgedBy
+	Config policy.Config `json:"config"`
+}
+
+// JudgedBy names the policy that containers are judged by.
+type JudgedBy struct {
+	File   string `json:"file"`
+	Source string `json:"source,omitempty"` // where the plugin has a policy in force from
+}
+
+func (j JudgedBy) String() string {
+	if j.Source == "" {
+		return j.File
+	}
+	return fmt.Sprintf("%s, in force, from %s", j.File, j.Source)
+}
+
+// Policy returns the configuration that is named, else the policy in force: in a copy, the one that the copy was made
+// with.
+func (s *Snapshot) Policy() (*policy.Policy, JudgedBy, error) {
+	if s.Config != "" || !s.Archived {
+		return s.readPolicy()
+	}
+	kept, err := s.JudgedBy()
+	if err != nil {
+		return nil, JudgedBy{}, s.inCopy(err)
+	}
+	p, err := policy.New(kept.Config)
+	return p, kept.JudgedBy, err
+}
+
+// readPolicy is Policy on a live node.
+func (o Options) readPolicy() (*policy.Policy, JudgedBy, error) {
+	if o.Config != "" {
+		p, err := policy.Load(o.Config)
+		return p, JudgedBy{File: o.Config}, err
+	}
+	current, err := inforce.Read(o.Root)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, JudgedBy{}, fmt.Errorf("%w: start nri-rdma, or name a configuration with --config", err)
+	case err != nil:
+		return nil, JudgedBy{}, fmt.Errorf("%w: name a configuration with --config", err)
+	}
+	return current.Policy, JudgedBy{File: current.Path, Source: current.Source}, nil
+}
+
+// Command returns the command line that does something else with the same node and policy.
+func (o Options) Command(words ...string) string {
+	line := []string{"rdma-spec", words[0]}
+	for _, flag := range [][2]string{{"--config", o.Config}, {"--root", o.Root}, {"--runtime-endpoint", o.Endpoint}} {
+		if flag[1] != "" && flag != [2]string{"--root", "/"} {
+			line = append(line, flag[0], cli.ShellWord(flag[1]))
+		}
+	}
+	return strings.Join(append(line, words[1:]...), " ")
+}
+
+var podName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
+
+// PodArgs takes the names of pods as arguments.
+func PodArgs(_ *cobra.Command, args []string) error {
+	for _, name := range args {
+		if !podName.MatchString(name) {
+			return cli.Usage(fmt.Errorf("%q is not the name of a pod: write NAMESPACE/POD, as in ml/train-0", name))
+		}
+	}
+	return nil
+}
+
+// CompletePods completes the names of the node's pods.
+func (o *Options) CompletePods(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	const within = 3 * time.Second // whoever presses the key waits
+	ctx, cancel := context.WithTimeout(cmd.Context(), within)
+	defer cancel()
+	runtimes, _, err := cri.Connect(ctx, o.Endpoint, o.Root, o.answersWithin())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, r := range runtimes {
+		pods, _ := r.Pods(ctx) // one that does not answer completes nothing
+		names = append(names, pods...)
+		r.Close()
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return slices.Contains(args, name) }), cobra.ShellCompDirectiveNoFileComp
+}
+
+// LoadPolicy reads a configuration file, else the default one if it exists, else takes the defaults; source names what
+// was read.
+func LoadPolicy(file string) (p *policy.Policy, source string, err error) {
+	source = cmp.Or(file, policy.ConfigFile)
+	p, err = policy.Load(source)
+	if file == "" && errors.Is(err, fs.ErrNotExist) {
+		p, err = policy.New(policy.Default())
+		return p, "defaults", err
+	}
+	return p, source, err
+}

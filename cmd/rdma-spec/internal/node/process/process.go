@@ -1,0 +1,179 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package process lists the processes of a node, and reads what the kernel knows of one. It does not know what they are
+// for, nor what their limits are: see package limits.
+package process
+
+import (
+	"bytes"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Process is a process of the node.
+type Process struct {
+	PID    int
+	Comm   string // its name, of up to 15 characters
+	Args   []string
+	Exe    string // "" where it may not be read; ends with Deleted where the file was replaced
+	OnNode bool   // it sees the node's files, and not those of a container
+}
+
+// Deleted is what the kernel adds to the path of a program whose file is gone.
+const Deleted = " (deleted)"
+
+// List returns the processes of the node below a root that a function chooses by their names, in the order of their
+// IDs.
+func List(root string, choose func(comm string) bool) (found []Process) {
+	entries, _ := os.ReadDir(filepath.Join(root, "proc")) // without it, there are none
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		folder := filepath.Join(root, "proc", entry.Name())
+		text, err := os.ReadFile(filepath.Join(folder, "comm"))
+		comm := strings.TrimSuffix(string(text), "\n")
+		if err != nil || !choose(comm) {
+			continue
+		}
+		p := Process{PID: pid, Comm: comm}
+		p.Exe, _ = os.Readlink(filepath.Join(folder, "exe"))
+		p.OnNode = sameRoot(root, folder)
+		if line, err := os.ReadFile(filepath.Join(folder, "cmdline")); err == nil {
+			p.Args = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+		}
+		found = append(found, p)
+	}
+	slices.SortFunc(found, func(a, b Process) int { return a.PID - b.PID })
+	return found
+}
+
+// Called returns a function that chooses the processes with one of these names, of which the kernel keeps 15
+// characters.
+func Called(names ...string) func(string) bool {
+	return func(comm string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return comm == name[:min(len(name), 15)] })
+	}
+}
+
+// Flag returns the value of a flag, "" where the process does not have it.
+func (p Process) Flag(names ...string) string {
+	for i, arg := range p.Args {
+		for _, name := range names {
+			if value, found := strings.CutPrefix(arg, name+"="); found {
+				return value
+			}
+			if arg == name && i+1 < len(p.Args) {
+				return p.Args[i+1]
+			}
+		}
+	}
+	return ""
+}
+
+// File returns the path of a file in the process's folder.
+func (p Process) File(root, name string) string {
+	return filepath.Join(root, "proc", strconv.Itoa(p.PID), name)
+}
+
+// OwnNetwork reports whether the process is in another network namespace than the node's first process; known is false
+// if that cannot be read, as of a process that has ended.
+func (p Process) OwnNetwork(root string) (own, known bool) {
+	network, err := os.Readlink(p.File(root, "ns/net"))
+	first, errFirst := os.Readlink(Process{PID: 1}.File(root, "ns/net"))
+	return network != first, err == nil && errFirst == nil
+}
+
+// Unit returns the systemd unit of the process, "" where it has none.
+func (p Process) Unit(root string) string {
+	text, _ := os.ReadFile(p.File(root, "cgroup")) // without it, there is no unit
+	for line := range strings.Lines(string(text)) {
+		for part := range strings.SplitSeq(strings.TrimSpace(line), "/") {
+			if strings.HasSuffix(part, ".service") {
+				return part
+			}
+		}
+	}
+	return ""
+}
+
+// clockTicks is the kernel's USER_HZ, which is 100 on amd64 and arm64.
+const clockTicks = 100
+
+// Started returns when the process started; the zero time where that is unknown.
+func (p Process) Started(root string) time.Time {
+	stat, _ := os.ReadFile(p.File(root, "stat"))
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	system, _ := os.ReadFile(filepath.Join(root, "proc/stat"))
+	_, boot, found := strings.Cut(string(system), "\nbtime ")
+	boot, _, _ = strings.Cut(boot, "\n")
+	if len(fields) < 20 || !found {
+		return time.Time{}
+	}
+	seconds, err := strconv.ParseInt(boot, 10, 64)
+	ticks, errTicks := strconv.ParseInt(string(fields[19]), 10, 64)
+	if err != nil || errTicks != nil {
+		return time.Time{}
+	}
+	return time.Unix(seconds+ticks/clockTicks, 0)
+}
+
+// Holds reports whether the process has one of these sockets open, by their inodes.
+func (p Process) Holds(root string, inodes []string) bool {
+	links, _ := filepath.Glob(p.File(root, "fd/*")) // a bad pattern is the only error
+	return slices.ContainsFunc(links, func(link string) bool {
+		to, err := os.Readlink(link)
+		return err == nil && slices.Contains(inodes, strings.TrimSuffix(strings.TrimPrefix(to, "socket:["), "]"))
+	})
+}
+
+// sameRoot reports whether a process, whose folder in proc is given, has the node's root, as services have that see the
+// node's files by mounts of their own, and containers have not. In a copy of a node, every process has.
+func sameRoot(root, process string) bool {
+	its, err := os.Stat(filepath.Join(process, "root"))
+	if err != nil {
+		return true
+	}
+	nodes, err := os.Stat(root)
+	return err == nil && os.SameFile(its, nodes)
+}
+
+// unitFolders are where systemd finds units.
+var unitFolders = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"}
+
+// HasUnit reports whether systemd finds a unit, such as containerd.service, below a root.
+func HasUnit(root, unit string) bool {
+	return slices.ContainsFunc(unitFolders, func(folder string) bool {
+		_, err := os.Stat(filepath.Join(root, folder, unit))
+		return err == nil
+	})
+}
+
+// Listening returns the inodes of the sockets that listen at a path.
+func Listening(root, path string) (inodes []string) {
+	const accepting = 0x10000 // the kernel's flag of a socket that listens
+	text, _ := os.ReadFile(filepath.Join(root, "proc/net/unix"))
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line) // Num RefCount Protocol Flags Type St Inode Path
+		if len(fields) < 8 || !SamePath(fields[7], path) {
+			continue
+		}
+		if flags, err := strconv.ParseUint(fields[3], 16, 32); err == nil && flags&accepting != 0 {
+			inodes = append(inodes, fields[6])
+		}
+	}
+	return inodes
+}
+
+// SamePath compares paths of a node. /var/run is a link to /run.
+func SamePath(a, b string) bool {
+	clean := func(name string) string { return strings.TrimPrefix(path.Clean(name), "/var") }
+	return clean(a) == clean(b)
+}

@@ -1,0 +1,57 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package runtime
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// CRI-O reads crio.conf, and then every file of the folder in the order of their names; the last word counts.
+func TestCRIO(t *testing.T) {
+	limit := func(l spec.Limit) *spec.Limit { return &l }
+	for name, test := range map[string]struct {
+		files map[string]string
+		want  CRIOSettings
+	}{
+		"nothing": {},
+		"off":     {map[string]string{"crio.conf": "[crio.nri]\nenable_nri = false\n"}, CRIOSettings{NRIOff: "enable_nri = false"}},
+		"on again": {map[string]string{
+			"crio.conf": "[crio.nri]\nenable_nri = false\nnri_listen = '/run/a.sock'\n", "crio.conf.d/90-rdma-spec-nri.conf": "[crio.nri]\nenable_nri = true\n",
+		}, CRIOSettings{NRISocket: "/run/a.sock"}},
+		"no connections": {map[string]string{
+			"crio.conf.d/10": "[crio.nri]\nnri_disable_connections = true\n", "crio.conf.d/20.bak": "[crio.api]\nlisten = '/run/b.sock'\n",
+		}, CRIOSettings{NRIOff: "nri_disable_connections = true", Socket: "/run/b.sock"}},
+		"memlock, as signed": {map[string]string{"crio.conf": "[crio.runtime]\ndefault_ulimits = ['memlock=9223372036854775807']\n"}, CRIOSettings{Memlock: limit(spec.Unlimited)}},
+		"memlock":            {map[string]string{"crio.conf": "[crio.runtime]\ndefault_ulimits = ['nofile=1:1', 'memlock=-1:-1']\n"}, CRIOSettings{Memlock: limit(spec.Unlimited)}},
+		"taken back": {map[string]string{
+			"crio.conf": "[crio.runtime]\ndefault_ulimits = ['memlock=65536']\n", "crio.conf.d/50": "[crio.runtime]\ndefault_ulimits = []\n",
+		}, CRIOSettings{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for file, text := range test.files {
+				file = filepath.Join(root, "etc/crio", file)
+				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := CRIO(root)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,106 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package runtime reads what is known of the container runtimes of a node: versions, configurations, handlers, and NRI.
+package runtime
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/plugin/requirement"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// NRI is what a runtime's effective configuration says about NRI, and what became of it.
+type NRI struct {
+	On           bool   `json:"on"`
+	Off          string `json:"off,omitempty"` // the setting that turns it off: "disable = true"
+	Socket       string `json:"socket,omitempty"`
+	SocketExists bool   `json:"socketExists"`
+	Listener     int    `json:"listener,omitempty"` // the process that listens at the socket; 0 where it is unknown
+
+	Validator bool     `json:"validator"`          // the default validator is on
+	Required  []string `json:"required,omitempty"` // the plugins that every container of the node must have
+
+	// The timeouts of plugins; 0 where they are unknown.
+	RegistrationTimeout time.Duration `json:"registrationTimeout,omitempty"`
+	RequestTimeout      time.Duration `json:"requestTimeout,omitempty"`
+}
+
+// The runtimes as they call themselves over CRI.
+const (
+	NameContainerd = "containerd"
+	NameCRIO       = "cri-o"
+)
+
+// kernelDefault is the highest memlock that a kernel gives without being asked. Older kernels give 64 KiB.
+const kernelDefault = spec.Limit(8 << 20)
+
+// Runtimes are the container runtimes that run on a node, or are installed.
+type Runtimes struct {
+	Runtimes []Runtime `json:"runtimes"`
+}
+
+// Runtime is a container runtime: a daemon, its effective configuration, and how it answers.
+type Runtime struct {
+	Name    string      `json:"name"`              // containerd, cri-o
+	Version string      `json:"version,omitempty"` // as the daemon or its program says
+	PID     int         `json:"pid,omitempty"`     // 0 where no process was found
+	Unit    string      `json:"unit,omitempty"`    // of systemd, where it is known
+	Memlock *spec.Limit `json:"memlock,omitempty"` // the daemon's own soft limit, which containers inherit
+
+	Socket string `json:"socket,omitempty"`
+	Serves bool   `json:"serves"`          // CRI
+	Pods   int    `json:"pods"`            // how many it has
+	Error  string `json:"error,omitempty"` // why CRI does not answer
+	Late   bool   `json:"late,omitempty"`  // it did not answer in time
+
+	Config         string      `json:"config,omitempty"`      // the file
+	ConfigError    string      `json:"configError,omitempty"` // why the runtime cannot load it
+	NotSeen        bool        `json:"notSeen,omitempty"`     // a container does not have the file, or the program that reads it
+	Known          bool        `json:"known"`                 // the effective configuration is known: what follows is from it
+	CRIDisabled    bool        `json:"criDisabled,omitempty"` // as in a containerd that is Docker's
+	DefaultHandler string      `json:"defaultHandler,omitempty"`
+	DefaultMemlock *spec.Limit `json:"defaultMemlock,omitempty"` // what CRI-O's default_ulimits say
+	Handlers       []Handler   `json:"handlers,omitempty"`
+	NRI            NRI         `json:"nri"`
+	CDIOff         bool        `json:"cdiOff,omitempty"`
+	CDIFolders     []string    `json:"cdiFolders,omitempty"` // where it looks for CDI files; empty where it does not say
+}
+
+// Low reports whether a limit is known, and no more than a kernel gives.
+func Low(b *spec.Limit) bool { return b != nil && *b <= kernelDefault }
+
+// ForPods returns the runtimes that Kubernetes could use: those that run and, where none serves CRI, those that are
+// installed.
+func (all Runtimes) ForPods() []Runtime {
+	serves := slices.ContainsFunc(all.Runtimes, func(r Runtime) bool { return r.Serves })
+	return slices.DeleteFunc(slices.Clone(all.Runtimes), func(r Runtime) bool { return r.CRIDisabled || serves && !r.Serves && r.PID == 0 })
+}
+
+// DropsRlimits reports whether a version of the runtime ignores the rlimits that an NRI plugin sets, and which one does
+// not.
+func (r Runtime) DropsRlimits() (drops bool, since string) {
+	met, since := requirement.Adjusting.Met(r.Name, r.Version)
+	return !met, since
+}
+
+// GivesMemlock reports whether the runtime's configuration raises memlock for some containers.
+func (r Runtime) GivesMemlock() bool {
+	return r.DefaultMemlock != nil && !Low(r.DefaultMemlock) ||
+		slices.ContainsFunc(r.Handlers, func(h Handler) bool { return h.Memlock != nil && !Low(h.Memlock) })
+}
+
+// Handler is a runtime handler: what a RuntimeClass names.
+type Handler struct {
+	Name     string `json:"name"`
+	BaseSpec string `json:"baseSpec,omitempty"` // the file that replaces the runtime's default spec
+	Error    string `json:"error,omitempty"`    // why the runtime cannot use that file
+	// What the file says.
+	Memlock    *spec.Limit `json:"memlock,omitempty"`
+	CapsFiles  bool        `json:"capsFiles,omitempty"` // it limits every container to 1024 open files
+	OCIVersion string      `json:"ociVersion,omitempty"`
+
+	Program string `json:"program,omitempty"` // the OCI runtime and its version: "crun 1.8.1"; without a version where it does not matter
+}

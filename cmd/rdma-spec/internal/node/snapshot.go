@@ -1,0 +1,213 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package node is all that is known of a node: a Snapshot, live or as an archive has it. What containers should have is
+// computed from it, by any policy. It changes nothing.
+package node
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
+	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// Patience is how long an HCA, a part of a snapshot and a check may take. What takes longer is unknown, and costs the
+// others nothing.
+const Patience = 2 * time.Second
+
+// Snapshot is all that is known of a node. Each part is read when it is first asked for, once, and the error says why
+// it is unknown.
+type Snapshot struct {
+	Options
+	Files    files.Tree
+	Archived bool // it is a copy of rdma-spec collect
+
+	HCAs       func() (*hca.Node, error) // one that does not answer is Unread
+	KernelLog  func() (KernelLog, error)
+	Runtimes   func() (runtime.Runtimes, error)
+	Plugin     func() (agents.Plugin, error)
+	Kubelet    func() (agents.Kubelet, error)
+	Configured func() (change.Configured, error)
+	CDI        func() (cdi.Files, error)
+	RDMACNI    func() (RDMACNI, error)
+	JudgedBy   func() (KeptPolicy, error) // the policy that was asked for; the error says why there is none
+	Listing    func() (Listing, error)
+	Containers func() (Containers, error) // the Listing, judged
+
+	// ReadHCAs reads the HCAs; nil reads them in this process.
+	ReadHCAs HCAReader
+	// Undeclared hears of what a check of the doctor reads without declaring it; nil in programs.
+	Undeclared func(error)
+	unseen     []string // the folders of always that are not there
+	parts      []part
+}
+
+// part is what an archive keeps of a snapshot beside files.
+type part struct {
+	name  string // of its file
+	value func() (any, error)
+}
+
+// Answer is a part, or why there is none. The files in AnswersFolder have this form.
+type Answer struct {
+	Name  string          `json:"-"`
+	JSON  json.RawMessage `json:"answer,omitempty"`
+	Error string          `json:"error,omitempty"`
+}
+
+// AnswersFolder is where an archive has the parts.
+const AnswersFolder = "rdma-spec/answers"
+
+// Inventory are the files that HCAs are read from, as patterns.
+var Inventory = []string{
+	"dev/infiniband/*", "dev/hfi1_*", hca.DeviceTable,
+	"sys/class/infiniband/*", "sys/class/infiniband/*/*", "sys/class/infiniband/*/ports/*/*",
+	"sys/class/infiniband/*/device/driver", "sys/class/infiniband/*/device/physfn", "sys/class/infiniband/*/device/numa_node",
+	"sys/class/infiniband/*/device/net/*/*",
+	"sys/class/infiniband_verbs/*/*", "sys/class/infiniband_mad/*/*", "sys/class/hfi1_user/*/dev", "sys/class/misc/rdma_cm/dev",
+	"sys/class/net/*/*", "sys/module/ib_core/parameters/netns_mode",
+}
+
+// Open opens the node below a root: a live one, or a copy where it has an AnswersFolder.
+func Open(o Options) (*Snapshot, error) {
+	t, err := files.Open(o.Root)
+	if err != nil {
+		return nil, err
+	}
+	s := &Snapshot{Options: o, Files: t}
+	if _, err := t.Stat(AnswersFolder); err == nil {
+		s.Archived = true
+	}
+	for _, folder := range always {
+		if _, err := t.Stat(folder); errors.Is(err, fs.ErrNotExist) {
+			s.unseen = append(s.unseen, folder)
+		}
+	}
+	s.HCAs = sync.OnceValues(s.readHCAs)
+	s.KernelLog = of(s, "kernel-log.json", 0, func(context.Context) (KernelLog, error) { return readKernelLog(o.Root) })
+	s.Runtimes = of(s, "runtimes.json", 0, func(ctx context.Context) (runtime.Runtimes, error) { return runtime.Read(ctx, o.Root) })
+	s.Plugin = of(s, "plugin.json", 0, func(ctx context.Context) (agents.Plugin, error) { return agents.ReadPlugin(ctx, o.Root, cli.Version) })
+	s.Kubelet = of(s, "kubelet.json", 0, func(ctx context.Context) (agents.Kubelet, error) { return agents.ReadKubelet(ctx, o.Root) })
+	s.Configured = of(s, "configured.json", 0, func(context.Context) (change.Configured, error) { return change.ReadConfigured(o.Root) })
+	s.CDI = of(s, "cdi.json", 0, func(ctx context.Context) (cdi.Files, error) { return cdi.Read(ctx, o.Root, s.HCAs) })
+	s.RDMACNI = of(s, "rdma-cni.json", 0, func(context.Context) (RDMACNI, error) { return readRDMACNI(t), nil })
+	s.JudgedBy = of(s, "policy.json", 0, func(context.Context) (KeptPolicy, error) {
+		p, source, err := o.readPolicy()
+		if err != nil {
+			return KeptPolicy{}, err
+		}
+		return KeptPolicy{source, p.Config()}, nil
+	})
+	s.Listing = of(s, "listing.json", askRuntimesFor, s.listInside)
+	s.Containers = sync.OnceValues(func() (Containers, error) {
+		return within("the containers", cmp.Or(s.Patience, askRuntimesFor)+2*Patience, s.readContainers)
+	})
+	return s, nil
+}
+
+// Close closes the node.
+func (s *Snapshot) Close() error { return s.Files.Close() }
+
+// of makes a part: from the archive, else live, with the patience of the snapshot or, where that has none, its usual
+// one.
+func of[T any](s *Snapshot, name string, usual time.Duration, live func(context.Context) (T, error)) func() (T, error) {
+	value := sync.OnceValues(func() (T, error) {
+		if s.Archived {
+			return kept[T](s.Files, name)
+		}
+		return within(name, cmp.Or(s.Patience, usual, Patience), live)
+	})
+	s.parts = append(s.parts, part{name, func() (any, error) { return value() }})
+	return value
+}
+
+// kept reads a part from an archive.
+func kept[T any](t files.Tree, name string) (value T, err error) {
+	var a Answer
+	text, err := t.Read(path.Join(AnswersFolder, name), archive.MaxFile)
+	if err == nil {
+		err = json.Unmarshal(text, &a)
+	}
+	switch {
+	case err != nil:
+		return value, fmt.Errorf("there is no answer about %s", name)
+	case a.Error != "":
+		return value, errors.New(a.Error)
+	}
+	return value, json.Unmarshal(a.JSON, &value)
+}
+
+// within reads a part of a live node. What comes too late is left to itself.
+func within[T any](name string, patience time.Duration, live func(context.Context) (T, error)) (value T, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	done := make(chan struct{})
+	var read T
+	var failed error
+	go func() {
+		defer close(done)
+		read, failed = live(ctx)
+	}()
+	select {
+	case <-done:
+		return read, failed
+	case <-ctx.Done():
+		return value, fmt.Errorf("there is no answer about %s within %s", name, patience)
+	}
+}
+
+// Answers returns all parts as an archive keeps them. They are read at once: what does not answer costs its patience
+// once.
+func (s *Snapshot) Answers() []Answer {
+	answers := make([]Answer, len(s.parts))
+	var reading sync.WaitGroup
+	for i, p := range s.parts {
+		reading.Go(func() {
+			a := Answer{Name: p.name}
+			value, err := p.value()
+			if err == nil {
+				a.JSON, err = json.Marshal(value)
+			}
+			if err != nil {
+				a = Answer{Name: p.name, Error: err.Error()}
+			}
+			answers[i] = a
+		})
+	}
+	reading.Wait()
+	return answers
+}
+
+// always are folders that every node has: a container sees one only if it is mounted there, and a copy has it if its
+// maker saw it.
+var always = []string{"sys/bus", "sys/fs/cgroup"}
+
+// NotFromHere ends the text of what is unknown because a container does not have it. kubectl-rdma knows it by its first
+// words.
+const NotFromHere = "cannot be seen from here: run the doctor on the node itself"
+
+// Sees returns an error where the folder that has a file, or what matches a pattern, cannot be seen.
+func (s *Snapshot) Sees(name string) error {
+	for _, folder := range s.unseen {
+		if strings.HasPrefix(name, folder+"/") {
+			return fmt.Errorf("/%s %s", folder, NotFromHere)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// The log of this node is not that of a copy.
+func TestKernelLogOfACopy(t *testing.T) {
+	if _, err := readKernelLog(t.TempDir()); err == nil || err.Error() != "it is another node's" {
+		t.Error(err)
+	}
+	log, err := readKernelLog("/")
+	switch {
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
+		t.Skip(err)
+	case err != nil || log.Now <= 0 || log.Lines == nil:
+		t.Errorf("%v: %+v", err, log)
+	}
+}
+
+// A part is read once, and its patience is its own: those who ask late wait no longer for it.
+func TestParts(t *testing.T) {
+	var asked atomic.Int32
+	files := hcatest.Files{AnswersFolder + "/what": `{"answer": "this"}`, AnswersFolder + "/sick": `{"error": "no socket"}`, AnswersFolder + "/slow": "garbage"}
+	for name, root := range map[string]string{"live": hcatest.Files{"etc/": ""}.Root(t), "copy": files.Root(t)} {
+		s, err := Open(Options{Root: root})
+		if err != nil {
+			t.Fatal(err)
+		}
+		what := of(s, "what", 0, func(context.Context) (string, error) { asked.Add(1); return "this", nil })
+		sick := of(s, "sick", 0, func(context.Context) (string, error) { return "", errors.New("no socket") })
+		synctest.Test(t, func(t *testing.T) {
+			slow := of(s, "slow", 0, func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() })
+			deaf := of(s, "deaf", 0, func(context.Context) (string, error) { time.Sleep(time.Hour); return "", nil })
+			for range 2 {
+				if got, err := what(); err != nil || got != "this" {
+					t.Errorf("%s: %q, %v", name, got, err)
+				}
+			}
+			if _, err := sick(); err == nil || err.Error() != "no socket" {
+				t.Errorf("%s: %v", name, err)
+			}
+			for _, late := range []func() (string, error){slow, deaf} {
+				start := time.Now()
+				if _, err := late(); err == nil || time.Since(start) > Patience {
+					t.Errorf("%s: %v after %s", name, err, time.Since(start))
+				}
+			}
+			time.Sleep(time.Hour) // the deaf one ends
+		})
+	}
+	if asked.Load() != 1 {
+		t.Errorf("asked %d times", asked.Load())
+	}
+}

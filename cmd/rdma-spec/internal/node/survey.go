@@ -1,0 +1,248 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/repair"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// SecondLookAfter is how long after the first look the processes that were low are read again. A runtime puts the
+// process of an exec into the container's cgroup a moment before it sets the limits. Tests do not wait.
+var SecondLookAfter = time.Second
+
+// askRuntimesFor is how long the runtimes may take to list all containers.
+const askRuntimesFor = 20 * time.Second
+
+// askKubeletWithin is how long the kubelet may take to say what a pod holds.
+const askKubeletWithin = 300 * time.Millisecond
+
+// surveyor looks at containers one by one.
+type surveyor struct {
+	Options
+	policy    *policy.Policy
+	node      policy.Node
+	listed    func() (*hca.Node, error) // the names and devices of the HCAs
+	processes *limits.Processes
+	pause     func(context.Context) // before the second look
+	hidden    error                 // why the processes of containers cannot be seen
+	running   map[string][]int      // the IDs of the processes of each container
+	notes     []string
+	// unanswered counts the containers without another signal for which the kubelet does not answer: their resources
+	// may be one.
+	unanswered int
+}
+
+// survey compares what each container has with what a policy gives it.
+func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy) (result Containers, err error) {
+	listing, err := s.Listing()
+	if err != nil {
+		return result, err
+	}
+	result = Containers{Policy: source, Runtimes: listing.Runtimes, Containers: []Container{}}
+	looking := s.Surveyor(p)
+	if s.Archived { // what is to be done is done on the node
+		looking.Config, looking.Root, looking.Endpoint = cmp.Or(s.Config, listing.Called.Config), listing.Called.Root, listing.Called.Endpoint
+	}
+	for _, why := range listing.Skipped {
+		looking.note("skipped: " + why)
+	}
+	for _, l := range listing.Containers {
+		c := l.Container
+		r, counts := looking.Look(l)
+		switch {
+		case counts:
+			r.Inside = s.inside(l, !r.UserNamespace)
+			result.Containers = append(result.Containers, r)
+		case len(s.Pods) > 0:
+			looking.note(fmt.Sprintf("%s/%s %s is not an RDMA container", c.Namespace, c.Pod, c.Name))
+		case s.Inside && l.PID != 0 && !c.AllDevices:
+			paths := process.HostPaths(s.Root, l.PID)
+			if l.Inside != nil {
+				paths = l.Inside.HostPaths
+			}
+			if len(paths) > 0 {
+				r = Container{Report: Report{Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, State: StateOK}, Inside: process.Inside{User: -1, HostPaths: paths}}
+				result.Mounted = append(result.Mounted, r)
+			}
+		}
+	}
+	looking.Judge(ctx, result.Containers)
+	result.Notes, result.Failed = looking.notes, looking.unanswered
+	for _, r := range result.Containers {
+		if r.State == StateUnknown {
+			result.Failed++
+		}
+	}
+	return result, nil
+}
+
+// Surveyor looks at containers by a policy.
+func (s *Snapshot) Surveyor(p *policy.Policy) *surveyor {
+	o, on := s.Options, s.Limits()
+	live := policy.LiveNode(o.Root)
+	live.HCAs = s.HCAs
+	looking := &surveyor{
+		Options:   o,
+		policy:    p,
+		node:      live,
+		listed:    sync.OnceValues(func() (*hca.Node, error) { return hca.List(o.Root) }),
+		processes: on,
+		pause: func(ctx context.Context) {
+			if !s.Archived {
+				on.Pause(ctx, SecondLookAfter)
+			}
+		},
+		hidden: on.Visible(),
+	}
+	if looking.hidden == nil {
+		looking.running, looking.hidden = on.Containers()
+	}
+	return looking
+}
+
+// note keeps a note about the node, once.
+func (s *surveyor) note(text string) {
+	if !slices.Contains(s.notes, text) {
+		s.notes = append(s.notes, text)
+	}
+}
+
+// Look decides about a container and reads what it has. It is false for one that is not an RDMA container.
+func (s *surveyor) Look(l Listed) (Container, bool) {
+	c := l.Container
+	r := Container{
+		Report: Report{
+			Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, ID: l.ID, PID: l.PID, Signal: policy.SignalNone,
+			HCAs: []string{}, Problems: []string{}, State: StateOK,
+		},
+		RDMA: true, Runtime: l.Runtime, Bounding: l.Spec.Bounding, GIDIndex: l.Spec.GIDIndex,
+	}
+	if l.Problem != "" {
+		r.report(StateUnknown, l.Problem)
+		return r, true
+	}
+	var silent error
+	ask := c.Resources
+	if ask == nil {
+		ask = l.Resources.resources
+	}
+	c.Resources = func() (names []string, known bool, err error) {
+		names, known, silent = ask()
+		return names, known, silent
+	}
+	d := s.policy.Decide(c, s.node)
+	r.Signal, r.Evidence, r.Rule, r.Wanted = d.Signal, d.Evidence, d.Rule, d.Grant
+	for _, warning := range d.Warnings {
+		s.note(warning)
+	}
+	switch {
+	case d.Grant != nil:
+	case d.Refusal != nil && d.Refusal.Cause == policy.CauseKubelet:
+		r.report(StateUnknown, d.Refusal.Message)
+	case d.Refusal != nil:
+		r.report(StateRefused, "a new container would be refused: "+d.Refusal.Message)
+	default:
+		if silent != nil {
+			s.note(d.Reason)
+			s.unanswered++
+		}
+		return Container{}, false
+	}
+	s.hcas(&r, c)
+	s.limits(&r, l.Spec)
+	return r, true
+}
+
+// hcas finds the HCAs whose verbs devices a container holds.
+func (s *surveyor) hcas(r *Container, c policy.Container) {
+	node, err := s.listed()
+	if err != nil {
+		s.note(err.Error())
+		return
+	}
+	r.AllDevices = c.AllDevices
+	for _, h := range node.HCAs {
+		verbs, ok := h.Verbs()
+		held := slices.ContainsFunc(c.Devices, func(d policy.Device) bool {
+			return (d.Type == "c" || d.Type == "u") && d.Major == int64(verbs.Major) && d.Minor == int64(verbs.Minor)
+		})
+		if ok && (held || r.AllDevices) {
+			r.HCAs = append(r.HCAs, h.Name)
+		}
+	}
+}
+
+// limits reads what a container's processes may lock, and its spec.
+func (s *surveyor) limits(r *Container, has cri.Spec) {
+	r.reading = repair.Read(s.processes, s.running[r.ID]).WithSpec(has.Memlock, has.MemlockKnown)
+	unseen := ""
+	switch {
+	case s.hidden != nil:
+		s.note(s.hidden.Error())
+	case len(r.reading.Processes) == 0:
+		unseen = fmt.Sprintf("its process %d cannot be seen", r.PID)
+	default:
+		first, err := s.processes.Process(r.PID)
+		if err == nil && s.processes.Belongs(r.PID, r.ID) {
+			effective := first.IPCLock && !first.UserNamespace
+			r.IPCLock, r.UserNamespace = &effective, first.UserNamespace
+		}
+	}
+	if unseen != "" {
+		r.Notes = append(r.Notes, unseen)
+	}
+	if len(r.reading.Processes) == 0 && r.reading.SpecSets {
+		r.Notes = append(r.Notes, "the memlock shown is that of its spec")
+	}
+}
+
+// Judge compares what containers have with what they are given. A limit counts as low only if a second look finds it
+// low as well.
+func (s *surveyor) Judge(ctx context.Context, containers []Container) {
+	low := func(r *Container) bool { return r.Wanted != nil && r.reading.Low(r.Wanted.Memlock) > 0 }
+	if slices.ContainsFunc(containers, func(r Container) bool { return low(&r) }) {
+		s.pause(ctx)
+	}
+	for i := range containers {
+		r := &containers[i]
+		if low(r) {
+			s.readAgain(r)
+		}
+		if memlock, known := r.reading.Lowest(); known {
+			r.Memlock = &memlock
+		}
+		if r.Wanted != nil {
+			r.compare(s.Options)
+		}
+	}
+}
+
+// readAgain reads those processes of a container again that have less than is wanted. Others that were made meanwhile
+// may be about to get their limits.
+func (s *surveyor) readAgain(r *Container) {
+	var again []repair.Process
+	for _, p := range r.reading.Processes {
+		if p.Memlock.Soft < r.Wanted.Memlock {
+			limit, err := s.processes.Memlock(p.PID)
+			if err != nil || !s.processes.Belongs(p.PID, r.ID) {
+				continue // it has ended
+			}
+			p.Memlock = limit
+		}
+		again = append(again, p)
+	}
+	r.reading.Processes = again
+}

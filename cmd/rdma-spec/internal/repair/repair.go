@@ -1,0 +1,244 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package repair is rdma-spec repair, which raises the memlock of running containers.
+package repair
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// editSpecWithin is how long containerd may take to edit one stored spec. No container's creation waits for it here.
+const editSpecWithin = 5 * time.Second
+
+// Options are the flags of `rdma-spec repair`.
+type Options struct {
+	node.Options
+	DryRun bool
+	Format string
+}
+
+// Command is rdma-spec repair.
+func Command() *cobra.Command {
+	var o Options
+	var format *cli.FormatFlag
+	cmd := &cobra.Command{
+		Use:   "repair [NAMESPACE/POD…]",
+		Short: "Raise the memlock of running RDMA containers without a restart",
+		Long: `Raise RLIMIT_MEMLOCK of every process of the RDMA containers that run on this node, or of
+those in the named pods, to what the policy gives them. Then raise it in the specs that
+containerd stores, so that processes of later execs have it as well. No process is restarted:
+the new limit applies from its next memory registration on. No limit is lowered.
+
+repair cannot change the capabilities or the devices of a running container: to change those,
+recreate the pod.
+
+` + node.WhichPolicy + `
+
+` + node.WhichRuntime + `
+
+repair needs the capability SYS_RESOURCE and the node's PID namespace. The exit status is 1 if
+something could not be raised or, with --dry-run, if there is something to raise. It is 3 if
+the node or one of its containers cannot be examined.`,
+		Example: `  rdma-spec repair --dry-run
+  rdma-spec repair
+  rdma-spec repair ml/train-0 ml/train-1`,
+		Args:              node.PodArgs,
+		ValidArgsFunction: o.CompletePods,
+		GroupID:           cli.GroupNode,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Format = format.Format
+			o.Pods = args
+			return o.Repair(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.BoolVar(&o.DryRun, "dry-run", false, "print what would be raised, and change nothing")
+	o.AddFlags(f)
+	format = cli.AddFormatFlag(cmd, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
+	return cmd
+}
+
+// repairs is the result: what was raised, or would be.
+type repairs struct {
+	APIVersion string                `json:"apiVersion"`
+	Policy     node.JudgedBy         `json:"policy"`
+	Runtimes   []node.ServingRuntime `json:"runtimes"`
+	DryRun     bool                  `json:"dryRun"`
+	LookedAt   int                   `json:"lookedAt"` // RDMA containers
+	Containers []repairedContainer   `json:"containers"`
+	Notes      []string              `json:"notes,omitempty"`
+
+	unraised bool // some container is low, and cannot be raised
+}
+
+// repairedContainer is a container that was, or would be, raised.
+type repairedContainer struct {
+	Namespace    string     `json:"namespace"`
+	Pod          string     `json:"pod"`
+	Container    string     `json:"container"`
+	ID           string     `json:"id"`
+	Memlock      spec.Limit `json:"memlock"` // what it is raised to
+	MemlockBytes uint64     `json:"memlockBytes"`
+	Processes    int        `json:"processes"`
+	StoredSpec   bool       `json:"storedSpec"`
+	Errors       []string   `json:"errors,omitempty"`
+}
+
+// Repair raises what is low, or lists it.
+func (o Options) Repair(ctx context.Context, stdout, stderr io.Writer) error {
+	on := o.Limits()
+	s, err := node.Open(o.Options)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }() // it was only read
+	if s.Archived && !o.DryRun {
+		return node.ErrCopy
+	}
+	found, err := s.JudgedContainers()
+	if err != nil {
+		return err
+	}
+	if err := on.Visible(); err != nil {
+		return err
+	}
+	result := repairs{
+		APIVersion: cli.APIVersion, Policy: found.Policy, Runtimes: found.Runtimes, DryRun: o.DryRun,
+		Containers: []repairedContainer{}, Notes: found.Notes,
+	}
+	low := result.choose(found.Containers)
+	if !o.DryRun {
+		result.raise(ctx, on, low)
+	}
+	if o.Format == cli.FormatText {
+		cli.WriteNotes(stderr, append(found.Sources(), result.Notes...))
+		err = result.write(stdout, stderr)
+	} else {
+		err = cli.WriteStructured(stdout, o.Format, result)
+	}
+	if err != nil {
+		return err
+	}
+	failed := func(c repairedContainer) bool { return o.DryRun || len(c.Errors) > 0 }
+	if result.unraised || slices.ContainsFunc(result.Containers, failed) {
+		return cli.ErrProblemFound
+	}
+	return found.Incomplete()
+}
+
+// choose takes the containers that have less than the policy gives, and notes why others are left alone.
+func (result *repairs) choose(found []node.Container) (low []node.Container) {
+	for _, r := range found {
+		if r.Wanted == nil || r.Wanted.Memlock == 0 {
+			for _, problem := range r.Problems {
+				result.note("%s %s: left alone: %s", r.PodName(), r.Container, problem)
+			}
+			continue
+		}
+		result.LookedAt++
+		if r.Remedy.Action == node.Nothing {
+			continue
+		}
+		if r.Remedy.Action == node.Recreate {
+			result.unraised = true
+			result.note("%s %s: left alone: %s", r.PodName(), r.Container, r.Problems[0])
+			continue
+		}
+		low = append(low, r)
+		result.Containers = append(result.Containers, repairedContainer{
+			Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, ID: r.ID,
+			Memlock: r.Wanted.Memlock, MemlockBytes: uint64(r.Wanted.Memlock), Processes: r.Remedy.Processes, StoredSpec: r.Remedy.StoredSpec,
+		})
+	}
+	return low
+}
+
+func (result *repairs) note(format string, args ...any) {
+	result.Notes = append(result.Notes, fmt.Sprintf(format, args...))
+}
+
+// raise raises the chosen containers, and replaces what would be raised by what was.
+func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []node.Container) {
+	specs, clients, wanted := storedSpecs{}, storedSpecs{}, map[string]spec.Limit{}
+	for _, r := range low {
+		wanted[r.ID] = r.Wanted.Memlock
+		if !r.Editable() {
+			continue
+		}
+		socket := r.Runtime.Socket
+		if clients[socket] == nil {
+			clients[socket] = storedspec.New(storedspec.Options{Address: socket, Budget: editSpecWithin})
+			defer clients[socket].Close()
+		}
+		specs[r.ID] = clients[socket]
+	}
+	outcomes := on.Repair(ctx, wanted, specs)
+	for i := range result.Containers {
+		c := &result.Containers[i]
+		outcome := outcomes[c.ID]
+		c.Processes, c.StoredSpec = outcome.Raised, outcome.SpecChanged
+		if outcome.Err != nil {
+			c.Errors = append(c.Errors, outcome.Err.Error())
+		}
+		if outcome.SpecErr != nil {
+			c.Errors = append(c.Errors, fmt.Sprintf("processes of later execs have the old limit: %v", outcome.SpecErr))
+		}
+		if c.Processes > 0 && specs[c.ID] == nil {
+			result.note("%s/%s %s: %s stores no spec that can be changed: processes of later execs have the old limit until the pod is recreated",
+				c.Namespace, c.Pod, c.Container, low[i].Runtime.Name)
+		}
+	}
+}
+
+// write writes a line for each container, and one for each error.
+func (result *repairs) write(stdout, stderr io.Writer) error {
+	verb := "raised to"
+	if result.DryRun {
+		verb = "would be raised to"
+	}
+	for _, c := range result.Containers {
+		if c.Processes > 0 || c.StoredSpec {
+			what := cli.Counted(c.Processes, "process", "processes")
+			if c.StoredSpec {
+				what += " and the stored spec"
+			}
+			if _, err := fmt.Fprintf(stdout, "%s/%s %s: memlock %s %s: %s\n", c.Namespace, c.Pod, c.Container, verb, c.Memlock, what); err != nil {
+				return err
+			}
+		}
+		for _, text := range c.Errors {
+			fmt.Fprintf(stderr, "rdma-spec: %s/%s %s: %s\n", c.Namespace, c.Pod, c.Container, text)
+		}
+	}
+	if len(result.Containers) > 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(stdout, "nothing to raise: looked at %s\n", cli.Counted(result.LookedAt, "RDMA container", "RDMA containers"))
+	return err
+}
+
+// storedSpecs edits the stored specs of containers, given by ID: each by the containerd that runs it. The others have
+// none.
+type storedSpecs map[string]*storedspec.Client
+
+// ApplyRunning implements limits.Specs.
+func (s storedSpecs) ApplyRunning(ctx context.Context, id string, grant spec.Grant) (changed bool, err error) {
+	if client := s[id]; client != nil {
+		return client.ApplyRunning(ctx, id, grant)
+	}
+	return false, nil
+}

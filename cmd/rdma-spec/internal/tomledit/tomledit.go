@@ -1,0 +1,231 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tomledit changes single values of a TOML document and keeps every other byte: comments, order, quotes, and
+// line ends. It knows nothing of what the keys mean.
+//
+// The parser of github.com/pelletier/go-toml/v2 gives the positions. Each edit is checked: the parsed document differs
+// from the former one by the edited value only, or the edit fails.
+package tomledit
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+)
+
+// Parse returns the content of a document.
+func Parse(text []byte) (map[string]any, error) {
+	tree := map[string]any{}
+	if err := toml.Unmarshal(text, &tree); err != nil {
+		return nil, err
+	}
+	return tree, nil
+}
+
+// Lookup returns the value at a path, and whether there is one.
+func Lookup(tree map[string]any, path ...string) (any, bool) {
+	var value any = tree
+	for _, key := range path {
+		table, isTable := value.(map[string]any)
+		if !isTable {
+			return nil, false
+		}
+		if value, isTable = table[key]; !isTable {
+			return nil, false
+		}
+	}
+	return value, true
+}
+
+// Set sets the value at a path. It changes the value where the key exists, and else adds a line where the key belongs:
+// to the table's section, or as a new section at the end. Where the table is written inline or with dotted keys, the
+// error has the text to add by hand. A value is a boolean, a number, a string, a list of those, or a table of all
+// these, whose keys are set one by one.
+func Set(text []byte, value any, path ...string) ([]byte, error) {
+	if table, isTable := value.(map[string]any); isTable && len(table) > 0 {
+		return setAll(text, table, path)
+	}
+	tree, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if old, exists := Lookup(tree, path...); exists && same(old, value) {
+		return text, nil
+	}
+	written, err := write(value)
+	if err != nil {
+		return nil, err
+	}
+	d, err := scan(text)
+	if err != nil {
+		return nil, err
+	}
+	after, err := d.set(path, written)
+	if err != nil {
+		return nil, err
+	}
+	return after, check(tree, after, value, path)
+}
+
+// setAll sets the keys of a table: values first, since a line below the header of a nested table belongs to that.
+func setAll(text []byte, table map[string]any, path []string) ([]byte, error) {
+	keys := slices.Sorted(maps.Keys(table))
+	isTable := func(key string) bool { _, is := table[key].(map[string]any); return is }
+	slices.SortStableFunc(keys, func(a, b string) int {
+		switch {
+		case isTable(a) == isTable(b):
+			return 0
+		case isTable(b):
+			return -1
+		}
+		return 1
+	})
+	for _, key := range keys {
+		var err error
+		if text, err = Set(text, table[key], append(slices.Clone(path), key)...); err != nil {
+			return nil, err
+		}
+	}
+	return text, nil
+}
+
+// Add adds an element to the end of a list of strings. It adds the list where there is none.
+func Add(text []byte, element string, path ...string) ([]byte, error) {
+	tree, err := Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	old, exists := Lookup(tree, path...)
+	if !exists {
+		return Set(text, []any{element}, path...)
+	}
+	list, isList := old.([]any)
+	if !isList {
+		return nil, fmt.Errorf("%s is not a list", join(path))
+	}
+	d, err := scan(text)
+	if err != nil {
+		return nil, err
+	}
+	kv, found := d.find(path)
+	if !found {
+		return nil, fmt.Errorf("%s is not written as a list", join(path))
+	}
+	written := quote(element)
+	at := kv.value + len("[")
+	if len(list) > 0 {
+		at, written = kv.lastElement, ", "+written
+	}
+	after := splice(text, at, at, written)
+	return after, check(tree, after, append(slices.Clone(list), element), path)
+}
+
+// check reports an edit that has changed more, or less, than the value at a path.
+func check(before map[string]any, after []byte, value any, path []string) error {
+	got, err := Parse(after)
+	if err != nil {
+		return fmt.Errorf("%s cannot be set: %w", join(path), err)
+	}
+	want := clone(before)
+	table := want
+	for _, key := range path[:len(path)-1] {
+		next, isTable := table[key].(map[string]any)
+		if !isTable {
+			next = map[string]any{}
+			table[key] = next
+		}
+		table = next
+	}
+	table[path[len(path)-1]] = value
+	if !same(got, want) {
+		return fmt.Errorf("%s cannot be set without a change of other keys", join(path))
+	}
+	return nil
+}
+
+func clone(tree map[string]any) map[string]any {
+	copied := make(map[string]any, len(tree))
+	for key, value := range tree {
+		if table, isTable := value.(map[string]any); isTable {
+			value = clone(table)
+		}
+		copied[key] = value
+	}
+	return copied
+}
+
+// same compares values as TOML writes them: nan is the same as nan, and an int the same as an int64.
+func same(a, b any) bool {
+	textA, errA := toml.Marshal(map[string]any{"": a})
+	textB, errB := toml.Marshal(map[string]any{"": b})
+	return errA == nil && errB == nil && bytes.Equal(textA, textB)
+}
+
+// write writes a value on one line.
+func write(value any) (string, error) {
+	switch v := value.(type) {
+	case string:
+		return quote(v), nil
+	case bool, int, int64:
+		return fmt.Sprint(v), nil
+	case []any:
+		elements := make([]string, 0, len(v))
+		for _, element := range v {
+			written, err := write(element)
+			if err != nil {
+				return "", err
+			}
+			elements = append(elements, written)
+		}
+		return "[" + strings.Join(elements, ", ") + "]", nil
+	case map[string]any:
+		if len(v) == 0 {
+			return "{}", nil
+		}
+	}
+	text, err := toml.Marshal(map[string]any{"v": value})
+	if line, found := strings.CutPrefix(strings.TrimSuffix(string(text), "\n"), "v = "); err == nil && found && !strings.Contains(line, "\n") {
+		return line, nil
+	}
+	return "", fmt.Errorf("a value of type %T cannot be written on one line", value)
+}
+
+// quote writes a string as TOML does.
+func quote(s string) string {
+	var b strings.Builder
+	b.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			b.WriteByte('\\')
+			b.WriteRune(r)
+		case r < ' ' || r == 0x7f:
+			fmt.Fprintf(&b, `\u%04X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	b.WriteByte('"')
+	return b.String()
+}
+
+// join writes a path as a dotted key.
+func join(path []string) string {
+	var keys []string
+	for _, key := range path {
+		if key == "" || strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != "" {
+			key = quote(key)
+		}
+		keys = append(keys, key)
+	}
+	return strings.Join(keys, ".")
+}
+
+func splice(text []byte, from, to int, with string) []byte {
+	return slices.Concat(text[:from], []byte(with), text[to:])
+}

@@ -1,0 +1,114 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package verify is rdma-spec verify, which tests inside a container whether RDMA can work there.
+package verify
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// lockMost bounds --lock: no node has more memory.
+const lockMost = 1 << 44
+
+// Command is rdma-spec verify.
+func Command() *cobra.Command {
+	var lock string
+	var pid int
+	var format *cli.FormatFlag
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Try, inside a container, what an RDMA program needs",
+		Long: `Try, inside a container, what an RDMA program needs. verify reads memlock and CAP_IPC_LOCK,
+opens the verbs devices and rdma_cm, finds the GIDs of the container's network namespace, and
+registers memory with each HCA through the kernel's verbs interface. That needs no library in
+the image. It supports the drivers mlx5, mlx4, rxe and siw. With other drivers it locks memory
+instead, which the kernel limits in the same way.
+
+Each fact is one line. It begins with FAIL if it makes RDMA fail, and then names the remedy. It
+begins with ? if verify cannot find out. The last line is the verdict: the cause of "Couldn't
+allocate MR" in this container.
+
+The program is static: copy it into a running container with kubectl cp, or mount it. It has
+the limits of its parent, so with kubectl exec it shows the limits of an exec. It also reads
+the limits of process 1, or of the process that --pid names. In an ephemeral container
+(kubectl debug --target) these are the target's limits, and only they are judged.
+
+The exit status is 1 if RDMA would fail.`,
+		Example: `  rdma-spec verify
+  kubectl exec train-0 -- rdma-spec verify --lock 1Gi`,
+		Args:    cobra.NoArgs,
+		GroupID: cli.GroupPod,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			size, err := spec.ParseLimit(lock)
+			if err != nil || size > lockMost {
+				return cli.Usage(fmt.Errorf("--lock %q is not a size up to 16Ti, such as 64Mi", lock))
+			}
+			if pid < 0 || cmd.Flags().Changed("pid") && pid == 0 {
+				return cli.Usage(fmt.Errorf("--pid %d is not the ID of a process", pid))
+			}
+			return verify(cmd.OutOrStdout(), thisContainer(), size, pid, format.Format)
+		},
+	}
+	cmd.Flags().StringVar(&lock, "lock", "64Mi", "register, or lock, memory of this `SIZE`")
+	cmd.Flags().IntVar(&pid, "pid", 0, "judge the limits of this `PROCESS` as well (default: process 1)")
+	format = cli.AddFormatFlag(cmd, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
+	return cmd
+}
+
+// verify tries a container and writes what it found. pid is the process whose limits count beside its own, 0 for the
+// one that is found.
+func verify(w io.Writer, c container, size spec.Limit, pid int, format string) error {
+	v := verification{container: c, image: c.root, size: size, Diagnosis: doctor.Diagnosis{APIVersion: cli.APIVersion}}
+	v.limits()
+	if err := v.readTarget(pid); err != nil {
+		return err
+	}
+	held, image := v.devices(), process.ReadImage(v.image, process.Interfaces(v.root, v.self))
+	v.gids(held, image)
+	v.registering(held)
+	v.libraries(held, image)
+	v.sharedMemory()
+	v.conclude()
+	err := v.write(w, format)
+	if err == nil && len(v.Verdict.Causes) > 0 {
+		return cli.ErrProblemFound
+	}
+	return err
+}
+
+func (v *verification) write(w io.Writer, format string) error {
+	if format != cli.FormatText {
+		return cli.WriteStructured(w, format, v)
+	}
+	for _, f := range v.Findings {
+		if _, err := fmt.Fprintf(w, "%-4s  %s\n", shown[f.Status], f.Text); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(w, "verdict: %s\n", v.Verdict.Text)
+	return err
+}
+
+// thisContainer is the one that the program runs in.
+func thisContainer() container {
+	return container{
+		root:     "/",
+		self:     os.Getpid(),
+		process:  processLimits,
+		open:     openDevice,
+		register: registerMemory,
+		lock:     lockMemory,
+		room:     func() (uint64, bool) { return memoryRoom("/sys/fs/cgroup") },
+		shared:   sharedMemorySize,
+	}
+}

@@ -1,0 +1,94 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// container is what verify tries.
+type container struct {
+	root     string                                                 // where sys, proc and dev are
+	self     int                                                    // the program's process ID
+	process  func(pid int) (limits.Process, error)                  // what a process may lock
+	open     func(path string) error                                // opens a device
+	register func(path string, driver verbs.Driver, size int) error // registers memory with an HCA
+	lock     func(size int) error                                   // locks memory
+	room     func() (bytes uint64, known bool)                      // how much memory is left within the container's limit
+	shared   func(folder string) (bytes uint64, mounted bool)       // the size of a /dev/shm
+}
+
+// note is the status of what is neither good nor bad: not there, and not needed by all programs.
+const note doctor.Status = "note"
+
+// shown is how lines begin.
+var shown = map[doctor.Status]string{doctor.OK: "ok", note: "-", doctor.Unknown: "?", doctor.Wrong: "FAIL"}
+
+// verification tries a container.
+type verification struct {
+	container
+	doctor.Diagnosis
+	Verdict verdict `json:"verdict"`
+
+	size      spec.Limit
+	own       limits.Process // the limits of the program's own process
+	limited   bool           // they are known
+	target    int            // the process whose limits count beside, 0 for none
+	image     string         // the folder that shows the files of the container whose programs are judged
+	elsewhere bool           // this container is not that one, and can open other devices
+}
+
+func (v *verification) add(check string, is doctor.Status, format string, args ...any) {
+	v.Findings = append(v.Findings, doctor.Finding{Check: check, Status: is, Text: fmt.Sprintf(format, args...)})
+}
+
+// fails adds a finding that makes RDMA fail, and why.
+func (v *verification) fails(check string, why cause, format string, args ...any) {
+	v.Findings = append(v.Findings, doctor.Finding{Check: check, Status: doctor.Wrong, Text: fmt.Sprintf(format, args...), Why: causes[why].means})
+}
+
+// limits reads what the process may lock.
+func (v *verification) limits() {
+	held, err := v.process(v.self)
+	if err != nil {
+		v.add("memlock", doctor.Unknown, "memlock of this process: cannot be read: %v", err)
+		return
+	}
+	v.own, v.limited = held, true
+	v.showLimits("this process", held)
+}
+
+// showLimits adds the findings about the limits of a process.
+func (v *verification) showLimits(who string, held limits.Process) {
+	is := note
+	if held.Memlock.Soft == spec.Unlimited {
+		is = doctor.OK
+	}
+	v.add("memlock", is, "memlock of %s: %s (hard: %s)", who, held.Memlock.Soft, held.Memlock.Hard)
+	switch {
+	case held.IPCLock && held.UserNamespace:
+		v.add("ipc-lock", note, "CAP_IPC_LOCK of %s: effective, but the kernel does not count it in a user namespace (hostUsers: false)", who)
+	case held.IPCLock:
+		v.add("ipc-lock", doctor.OK, "CAP_IPC_LOCK of %s: effective", who)
+	default:
+		v.add("ipc-lock", note, "CAP_IPC_LOCK of %s: not effective", who)
+	}
+}
+
+// allow reports whether memlock and CAP_IPC_LOCK, where the kernel counts it, let a process lock, and register, the
+// memory.
+func (v *verification) allow(held limits.Process) bool {
+	return held.IPCLock && !held.UserNamespace || held.Memlock.Soft >= v.size
+}
+
+// mayLock reports whether they let this process, as far as its limits are known.
+func (v *verification) mayLock() bool { return !v.limited || v.allow(v.own) }
+
+// memlockRemedy explains how a container gets a sufficient memlock. A process cannot raise its own.
+const memlockRemedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node"

@@ -1,0 +1,96 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+)
+
+func processLimits(pid int) (limits.Process, error) { return limits.New("/").Process(pid) }
+
+// openDevice opens a device as a program that uses it does. Opening alone does nothing to the device.
+func openDevice(path string) error {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	return unix.Close(fd)
+}
+
+// withMemory calls a function with memory of a size, which is freed afterwards.
+func withMemory(size int, do func(memory []byte) error) error {
+	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return fmt.Errorf("mmap: %w", err)
+	}
+	defer func() { _ = unix.Munmap(memory) }() // nothing is lost with it
+	return do(memory)
+}
+
+// lockMemory locks memory of a size.
+func lockMemory(size int) error { return withMemory(size, unix.Mlock) }
+
+// registerMemory registers memory of a size with the HCA of a verbs device.
+func registerMemory(path string, driver verbs.Driver, size int) error {
+	context, err := verbs.Open(path, driver)
+	if err != nil {
+		return err
+	}
+	return errors.Join(withMemory(size, context.Register), context.Close())
+}
+
+// sharedMemorySize returns the size of the file system that is mounted on a folder.
+func sharedMemorySize(folder string) (bytes uint64, mounted bool) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(folder, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
+		return 0, false
+	}
+	return fs.Blocks * uint64(fs.Bsize), true
+}
+
+// memoryFiles are a cgroup's files on memory, in version 2 and in version 1 of cgroups.
+var memoryFiles = []struct{ limit, used, stat, cache string }{
+	{"memory.max", "memory.current", "memory.stat", "inactive_file"},
+	{"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"},
+}
+
+// memoryRoom returns how much memory the container may still use, where a cgroup limits it: a process that uses more is
+// killed. Page cache and kernel memory that the kernel reclaims first are not in use.
+func memoryRoom(cgroup string) (bytes uint64, known bool) {
+	for _, files := range memoryFiles {
+		limit, limited := readNumber(filepath.Join(cgroup, files.limit))
+		used, found := readNumber(filepath.Join(cgroup, files.used))
+		if !limited || !found {
+			continue
+		}
+		text, _ := os.ReadFile(filepath.Join(cgroup, files.stat)) // without it, all memory counts as used
+		for line := range strings.Lines(string(text)) {
+			var name string
+			var n uint64
+			if _, err := fmt.Sscanf(line, "%s %d", &name, &n); err == nil && (name == files.cache || name == "slab_reclaimable") {
+				used -= min(used, n)
+			}
+		}
+		return limit - min(limit, used), true
+	}
+	return 0, false
+}
+
+func readNumber(file string) (n uint64, ok bool) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, false
+	}
+	_, err = fmt.Sscanf(string(text), "%d\n", &n) // "max" is not a number
+	return n, err == nil
+}

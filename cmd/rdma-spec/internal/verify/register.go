@@ -1,0 +1,95 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
+	"github.com/rdma-spec/rdma-spec/spec"
+)
+
+// registering registers memory with each HCA that could be opened. Where there is none whose driver is known, it locks
+// memory instead.
+func (v *verification) registering(held []heldHCA) {
+	if v.elsewhere {
+		v.add("register", doctor.Unknown, "register %s: not tried: this container is not the target's, and has its own limits and devices", v.size)
+		return
+	}
+	const spare = 16 << 20 // for the program itself
+	if room, known := v.room(); known && room < uint64(v.size)+spare {
+		v.add("lock", doctor.Unknown, "register %s: not tried: the container may use only %s more memory, and would be killed; choose less with --lock", v.size, spec.Limit(room))
+		if !v.mayLock() {
+			v.fails("memlock", causeMemlock, "memlock of this process: less than %s: %s", v.size, memlockRemedy)
+		}
+		return
+	}
+	tried := false
+	for _, h := range held {
+		if !h.opened {
+			continue
+		}
+		if !verbs.Supported(h.driver) {
+			v.add("register", doctor.Unknown, "register %s with %s: not tried: verify cannot register memory with its driver (%s)", v.size, h.name(), cli.OrUnknown(string(h.driver)))
+			continue
+		}
+		tried = v.registered(h, v.register(h.file, h.driver, int(v.size))) || tried
+	}
+	if !tried {
+		v.locked(v.lock(int(v.size)))
+	}
+}
+
+// registered adds the finding about a registration. It reports whether that got as far as the memory.
+func (v *verification) registered(h heldHCA, err error) bool {
+	var failed *verbs.Error
+	is := func(numbers ...error) bool {
+		return slices.ContainsFunc(numbers, func(number error) bool { return errors.Is(err, number) })
+	}
+	switch {
+	case err == nil:
+		v.add("register", doctor.OK, "register %s with %s: done", v.size, h.name())
+		return true
+	case is(unix.ENOMEM) && !v.mayLock():
+		v.fails("register", causeMemlock, "register %s with %s: %v: memlock is %s: %s", v.size, h.name(), err, v.own.Memlock.Soft, memlockRemedy)
+		return true
+	case is(unix.ENOMEM) && v.limited && h.driver == verbs.SIW && v.own.Memlock.Soft < v.size:
+		v.fails("register", causeMemlock, "register %s with %s: %v: memlock is %s, and older kernels do not count CAP_IPC_LOCK for Soft-iWARP: %s",
+			v.size, h.name(), err, v.own.Memlock.Soft, memlockRemedy)
+		return true
+	case is(unix.ENOMEM) && errors.As(err, &failed):
+		v.fails("register", causeMemory, "register %s with %s: %v, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned", v.size, h.name(), err)
+		return true
+	case is(unix.EAGAIN):
+		v.fails("register", causeRDMACgroup, "register %s with %s: %v: the cgroup's rdma.max allows no more (hca_handle, hca_object), or the HCA is being reset", v.size, h.name(), err)
+		return true
+	case is(unix.EIO, unix.ENODEV, unix.ENXIO):
+		v.fails("register", causeDevice, "register %s with %s: %v: the HCA is gone: recreate the pod", v.size, h.name(), err)
+		return true
+	}
+	v.add("register", doctor.Unknown, "register %s with %s: %v: its driver (%s) expects something else", v.size, h.name(), err, h.driver)
+	return false
+}
+
+// locked adds the finding about locking memory.
+func (v *verification) locked(err error) {
+	refused := errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EAGAIN)
+	switch {
+	case err == nil:
+		v.add("lock", doctor.OK, "lock %s, in place of registering it: done", v.size)
+	case refused && !v.mayLock():
+		v.fails("lock", causeMemlock, "lock %s, in place of registering it: %v: memlock is %s: %s", v.size, err, v.own.Memlock.Soft, memlockRemedy)
+	case errors.Is(err, unix.EPERM): // memlock and the capability suffice
+		v.add("lock", note, "lock %s: %v: a seccomp profile or a security module forbids mlock here, which does not matter to RDMA", v.size, err)
+	case refused && v.limited:
+		v.fails("lock", causeMemory, "lock %s: %v, although memlock or CAP_IPC_LOCK allow it: the node has too little memory", v.size, err)
+	default:
+		v.fails("lock", causeMemory, "lock %s: %v", v.size, err)
+	}
+}

@@ -1,0 +1,59 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+)
+
+// readTarget reads the limits of the process that the user names, or of process 1: that is the container's first
+// process, or in an ephemeral container the first one of the target's. There is no target where it is the program
+// itself, the pod's pause, or the node's init.
+func (v *verification) readTarget(pid int) error {
+	named := pid != 0
+	if !named {
+		pid = 1
+		if v.self == 1 || v.procText(2, "comm") == "kthreadd" { // only the node's own PID namespace has kernel threads
+			return nil
+		}
+	}
+	name := v.procText(pid, "comm")
+	if !named && name == "pause" {
+		v.add("memlock", doctor.Unknown, "memlock of the program: process 1 is the pod's pause (shareProcessNamespace: true): name the program's process with --pid")
+		return nil
+	}
+	held, err := v.process(pid)
+	switch {
+	case err != nil && named:
+		return fmt.Errorf("process %d: %w", pid, err)
+	case err != nil:
+		v.add("memlock", doctor.Unknown, "memlock of process 1: cannot be read: %v", err)
+		return nil
+	}
+	v.target = pid
+	who := fmt.Sprintf("process %d (%s)", pid, name)
+	// Other containers are in other cgroups.
+	if own, other := v.procText(v.self, "cgroup"), v.procText(pid, "cgroup"); own != "" && other != "" && own != other {
+		v.elsewhere = true
+		who += " in another container"
+		v.image = filepath.Join(v.root, "proc", strconv.Itoa(pid), "root")
+	}
+	v.showLimits(who, held)
+	if !v.allow(held) {
+		v.fails("memlock", causeMemlock, "memlock of %s: less than %s: %s", who, v.size, memlockRemedy)
+	}
+	return nil
+}
+
+// procText returns the text of a process's file, "" where there is none.
+func (v *verification) procText(pid int, file string) string {
+	text, _ := os.ReadFile(filepath.Join(v.root, "proc", strconv.Itoa(pid), file))
+	return strings.TrimSpace(string(text))
+}

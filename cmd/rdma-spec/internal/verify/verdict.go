@@ -1,0 +1,77 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+)
+
+// cause is why RDMA fails in a container, the most important first: what prevents a registration, what comes before it,
+// and what comes after it.
+type cause int
+
+const (
+	causeMemlock cause = iota
+	causeMemory
+	causeRDMACgroup
+	causeCgroup
+	causeMode
+	causeDevice
+	causeNamespace
+	causePort
+)
+
+var causes = []struct{ name, means string }{
+	{"memlock", `"Couldn't allocate MR" is caused by RLIMIT_MEMLOCK`},
+	{"memory", `"Couldn't allocate MR" is caused by a lack of memory that can be pinned`},
+	{"rdma cgroup", `"Couldn't allocate MR" and the like are caused by the limit rdma.max of the cgroup`},
+	{"device cgroup", "the container cannot open the HCA, so no memory can be registered"},
+	{"file mode", "the container's user cannot open the HCA, so no memory can be registered"},
+	{"device", "the container has no usable HCA, so no memory can be registered"},
+	{"namespace", "the HCA, or all of its addresses, belong to another network namespace; this does not prevent a registration, but connections"},
+	{"port down", "no port carries traffic; this does not prevent a registration, but connections"},
+}
+
+// verdict is the cause of "Couldn't allocate MR".
+type verdict struct {
+	Causes []string `json:"causes"` // empty: nothing was found
+	Text   string   `json:"text"`
+}
+
+// conclude draws the verdict from the findings.
+func (v *verification) conclude() {
+	v.Verdict = verdict{Causes: []string{}, Text: "nothing found: " + v.tried()}
+	for _, c := range causes {
+		if !slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Why == c.means }) {
+			continue
+		}
+		switch v.Verdict.Causes = append(v.Verdict.Causes, c.name); len(v.Verdict.Causes) {
+		case 1:
+			v.Verdict.Text = c.name + ": " + c.means
+		case 2:
+			v.Verdict.Text += "; also: " + c.name
+		default:
+			v.Verdict.Text += ", " + c.name
+		}
+	}
+}
+
+// tried returns what was tried where no fault was found.
+func (v *verification) tried() string {
+	done := func(check string) bool {
+		return slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Check == check && f.Status == doctor.OK })
+	}
+	switch {
+	case v.elsewhere:
+		return fmt.Sprintf("the limits of process %d allow memory of %s, but none was registered in its container", v.target, v.size)
+	case done("register"):
+		return fmt.Sprintf(`memory of %s can be registered; if "Couldn't allocate MR" is reported all the same, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)`, v.size)
+	case done("lock"):
+		return fmt.Sprintf("memory of %s can be locked, but no memory was registered", v.size)
+	}
+	return "but no memory was registered or locked"
+}

@@ -1,0 +1,136 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package verify
+
+import (
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+func TestVerifyRegisters(t *testing.T) {
+	const remedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node\n"
+	const memlock = `memlock: "Couldn't allocate MR" is caused by RLIMIT_MEMLOCK
+`
+	const well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is reported all the same, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
+`
+	capable, inUserNamespace := eight, eight
+	capable.IPCLock = true
+	inUserNamespace.IPCLock, inUserNamespace.UserNamespace = true, true
+	siw := hcatest.Node{HCAs: []hcatest.HCA{{Name: "siw0", NodeType: "4: RNIC", Ports: []hcatest.Port{{LinkLayer: "Ethernet"}}}}}
+	refuse := func(command string, err error) func(*container) {
+		return func(c *container) {
+			c.register = func(string, verbs.Driver, int) error { return &verbs.Error{Command: command, Err: err} }
+		}
+	}
+	for name, test := range map[string]struct {
+		node   hcatest.Node
+		holds  limits.Process
+		change func(*container)
+		want   string
+	}{
+		"the capability alone": {node: mlx5Node(), holds: capable, want: `
+-     memlock of this process: 8Mi (hard: 8Mi)
+ok    CAP_IPC_LOCK of this process: effective
+ok    register 64Mi with mlx5_0: done
+` + well},
+		"the capability in a user namespace": {node: mlx5Node(), holds: inUserNamespace, want: `
+-     memlock of this process: 8Mi (hard: 8Mi)
+-     CAP_IPC_LOCK of this process: effective, but the kernel does not count it in a user namespace (hostUsers: false)
+FAIL  register 64Mi with mlx5_0: REG_MR: cannot allocate memory: memlock is 8Mi: ` + remedy + memlock},
+		"the capability with Soft-iWARP": {node: siw, holds: capable, change: refuse("REG_MR", unix.ENOMEM), want: `
+-     memlock of this process: 8Mi (hard: 8Mi)
+ok    CAP_IPC_LOCK of this process: effective
+FAIL  register 64Mi with siw0: REG_MR: cannot allocate memory: memlock is 8Mi, and older kernels do not count CAP_IPC_LOCK for Soft-iWARP: ` + remedy + memlock},
+		"too little memory that can be pinned": {node: mlx5Node(), holds: unlimited, change: refuse("REG_MR", unix.ENOMEM), want: `
+ok    memlock of this process: unlimited (hard: unlimited)
+-     CAP_IPC_LOCK of this process: not effective
+FAIL  register 64Mi with mlx5_0: REG_MR: cannot allocate memory, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned
+memory: "Couldn't allocate MR" is caused by a lack of memory that can be pinned
+`},
+		"the cgroup allows no context": {node: mlx5Node(), holds: unlimited, change: refuse("GET_CONTEXT", unix.EAGAIN), want: `
+ok    memlock of this process: unlimited (hard: unlimited)
+-     CAP_IPC_LOCK of this process: not effective
+FAIL  register 64Mi with mlx5_0: GET_CONTEXT: resource temporarily unavailable: the cgroup's rdma.max allows no more (hca_handle, hca_object), or the HCA is being reset
+rdma cgroup: "Couldn't allocate MR" and the like are caused by the limit rdma.max of the cgroup
+`},
+		"the HCA is gone": {node: mlx5Node(), holds: unlimited, change: refuse("GET_CONTEXT", unix.EIO), want: `
+ok    memlock of this process: unlimited (hard: unlimited)
+-     CAP_IPC_LOCK of this process: not effective
+FAIL  register 64Mi with mlx5_0: GET_CONTEXT: input/output error: the HCA is gone: recreate the pod
+device: the container has no usable HCA, so no memory can be registered
+`},
+		"a driver that expects other data": {node: mlx5Node(), holds: eight, change: refuse("GET_CONTEXT", unix.EINVAL), want: `
+-     memlock of this process: 8Mi (hard: 8Mi)
+-     CAP_IPC_LOCK of this process: not effective
+?     register 64Mi with mlx5_0: GET_CONTEXT: invalid argument: its driver (mlx5) expects something else
+FAIL  lock 64Mi, in place of registering it: cannot allocate memory: memlock is 8Mi: ` + remedy + memlock},
+		"a driver that is not known": {node: hcatest.V100Node(), holds: unlimited, want: `
+ok    memlock of this process: unlimited (hard: unlimited)
+-     CAP_IPC_LOCK of this process: not effective
+?     register 64Mi with mlx5_0: not tried: verify cannot register memory with its driver (unknown)
+ok    lock 64Mi, in place of registering it: done
+nothing found: memory of 64Mi can be locked, but no memory was registered
+`},
+		"mlock forbidden by seccomp": {node: hcatest.V100Node(), holds: unlimited, change: func(c *container) { c.lock = func(int) error { return unix.EPERM } }, want: `
+ok    memlock of this process: unlimited (hard: unlimited)
+-     CAP_IPC_LOCK of this process: not effective
+?     register 64Mi with mlx5_0: not tried: verify cannot register memory with its driver (unknown)
+-     lock 64Mi: operation not permitted: a seccomp profile or a security module forbids mlock here, which does not matter to RDMA
+nothing found: but no memory was registered or locked
+`},
+		"mlock forbidden, memlock too low": {node: hcatest.V100Node(), holds: eight, change: func(c *container) { c.lock = func(int) error { return unix.EPERM } }, want: `
+-     memlock of this process: 8Mi (hard: 8Mi)
+-     CAP_IPC_LOCK of this process: not effective
+?     register 64Mi with mlx5_0: not tried: verify cannot register memory with its driver (unknown)
+FAIL  lock 64Mi, in place of registering it: operation not permitted: memlock is 8Mi: ` + remedy + memlock},
+		"a node without memory": {node: hcatest.V100Node(), holds: unlimited, change: func(c *container) { c.lock = func(int) error { return unix.ENOMEM } }, want: `
+ok    memlock of this process: unlimited (hard: unlimited)
+-     CAP_IPC_LOCK of this process: not effective
+?     register 64Mi with mlx5_0: not tried: verify cannot register memory with its driver (unknown)
+FAIL  lock 64Mi: cannot allocate memory, although memlock or CAP_IPC_LOCK allow it: the node has too little memory
+memory: "Couldn't allocate MR" is caused by a lack of memory that can be pinned
+`},
+		"too little memory to try": {node: mlx5Node(), holds: eight, change: func(c *container) {
+			c.room = func() (uint64, bool) { return 32 << 20, true }
+			c.register = func(string, verbs.Driver, int) error { panic("the container would be killed") }
+			c.lock = func(int) error { panic("the container would be killed") }
+		}, want: `
+-     memlock of this process: 8Mi (hard: 8Mi)
+-     CAP_IPC_LOCK of this process: not effective
+?     register 64Mi: not tried: the container may use only 32Mi more memory, and would be killed; choose less with --lock
+FAIL  memlock of this process: less than 64Mi: ` + remedy + memlock},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := inContainer(t, test.node.Files(), test.holds, map[string]error{"uverbs0": nil, "rdma_cm": nil})
+			if test.change != nil {
+				test.change(&c)
+			}
+			expectFacts(t, test.want, c, 0, "memlock", "ipc-lock", "register", "lock")
+		})
+	}
+}
+
+// Each HCA is registered with as its own driver wants it.
+func TestRegistersWithDriver(t *testing.T) {
+	node := mlx5Node()
+	node.HCAs[0].Driver = "mlx4_core"
+	c := inContainer(t, node.Files(), unlimited, all)
+	got := map[string]verbs.Driver{}
+	c.register = func(path string, driver verbs.Driver, size int) error {
+		got[path[len(c.root):]] = driver
+		if size != 64<<20 {
+			t.Errorf("registers %d bytes", size)
+		}
+		return nil
+	}
+	facts(t, c, 0)
+	if len(got) != 2 || got["/dev/infiniband/uverbs0"] != verbs.MLX4 || got["/dev/infiniband/uverbs1"] != verbs.MLX5 {
+		t.Errorf("registered with %v", got)
+	}
+}
