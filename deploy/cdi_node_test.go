@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 const cdiFile = "/etc/cdi/rdma.yaml"
@@ -43,8 +43,8 @@ func testCDIUnits(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(cdiFile) })
 	manage(t, "start", "rdma-spec-cdi.path", "rdma-spec-cdi.service")
 	const (
-		rxe1 = `(?m)^  - name: rxe1$`
-		all  = `(?m)^  - name: all\n(    .*\n)*?.*uverbs1\n`
+		rxe1 = `(?m)^  name: rxe1$`
+		all  = `(?m)uverbs1\n(    .*\n)*  name: all$`
 	)
 	expectFile(t, rxe1, true)
 	expectFile(t, all, true)

@@ -20,9 +20,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/systemd"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 var bin = flag.String("bin", "../bin", "folder of nri-rdma")
@@ -192,7 +192,7 @@ func installService(t *testing.T) {
 	write(t, units+"/rdma-spec-doctor.service", read(t, "systemd/rdma-spec-doctor.service"), 0o644)
 	// The node's containerd is in a cache below /root.
 	write(t, units+"/rdma-spec-doctor.service.d/node.conf", "[Service]\nTimeoutStartSec=5min\nProtectHome=read-only\nExecStart=\nExecStart=/usr/local/bin/rdma-spec "+
-		strings.Join(append(doctorOnTheNode, "--output", doctorFile), " ")+"\n", 0o644)
+		strings.Join(append(doctorOnTheNode, "--to", doctorFile), " ")+"\n", 0o644)
 	write(t, units+"/nri-rdma.service", read(t, "systemd/nri-rdma.service"), 0o644)
 	write(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
 	write(t, units+"/nri-rdma-validator.service", read(t, "systemd/nri-rdma-validator.service"), 0o644)

@@ -20,7 +20,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // deaths are signals that end the plugin. Go ends a program with status 2 on SIGABRT, which systemd's watchdog sends, and on SIGQUIT, as

@@ -3,16 +3,19 @@
 
 //go:build node
 
+// Package deploy_test runs the services and the package on the node, under a systemd.
 package deploy_test
 
 import (
 	"context"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/test/node/systemd"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // besideSystemd starts a systemd in the node, and in its namespaces the same test again, which then carries out what it does there. What is
@@ -29,13 +32,14 @@ func besideSystemd(t *testing.T, install, do func(t *testing.T), folders ...stri
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := beside.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-bin", *bin)
+		deadline, _ := t.Deadline() // the Makefile gives one
+		cmd := beside.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout="+(time.Until(deadline)-time.Minute).String(),
+			"-bin", *bin, "-upgrades", strconv.Itoa(*upgrades))
 		cmd.Env = append(os.Environ(), inside+"=1")
-		out, err := cmd.CombinedOutput()
-		if err != nil {
-			t.Errorf("beside systemd: %v\n%s", err, out)
-		} else {
-			t.Logf("beside systemd:\n%s", out)
+		cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
+		cmd.WaitDelay = await.Patience // where a process that it left keeps its output open
+		if err := cmd.Run(); err != nil {
+			t.Errorf("beside systemd: %v", err)
 		}
 	default:
 		do(t)
@@ -58,4 +62,24 @@ func startSystemd(t *testing.T, folders ...string) *systemd.Systemd {
 		}
 	})
 	return s
+}
+
+// read returns a file of this folder, or of the node.
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func write(t *testing.T, file, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
 }

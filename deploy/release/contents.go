@@ -4,6 +4,7 @@
 package main
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"fmt"
 	"os"
@@ -18,8 +19,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/packages"
 )
 
-// writeAll writes everything that a release has: the image, an archive and packages for each architecture, the chart, daemonset.yaml and its
-// patches with the release's image, the bill of materials, and the checksums of all of them.
+// writeAll writes everything that a release has: the image, an archive and packages for each architecture, the chart,
+// daemonset.yaml with the release's image, the bill of materials, and the checksums of all of them.
 func (r *release) writeAll() error {
 	if err := os.RemoveAll(r.output); err != nil {
 		return err
@@ -34,17 +35,15 @@ func (r *release) writeAll() error {
 	if err := r.writeImage(); err != nil {
 		return err
 	}
-	manifests, err := chart.DaemonSets(r.root, repository+":"+r.tag)
+	manifest, err := os.ReadFile(filepath.Join(r.root, "deploy/kustomize/base/daemonset.yaml"))
 	if err != nil {
 		return err
 	}
-	for name, text := range manifests {
-		if err := r.write(name, []byte(text)); err != nil {
-			return err
-		}
+	if err := r.write("daemonset.yaml", r.withImage(manifest)); err != nil {
+		return err
 	}
 	for _, arch := range architectures {
-		if err := r.writeArchive(arch.name, manifests); err != nil {
+		if err := r.writeArchive(arch.name); err != nil {
 			return err
 		}
 		for _, format := range packages.Formats {
@@ -59,8 +58,13 @@ func (r *release) writeAll() error {
 	return r.writeSums()
 }
 
+// withImage puts the release's image into a plain manifest.
+func (r *release) withImage(manifest []byte) []byte {
+	return bytes.ReplaceAll(manifest, []byte("image: rdma-spec:devel\n"), []byte("image: "+repository+":"+r.tag+"\n"))
+}
+
 // writeArchive writes the programs, the documentation, and the files for an installation by hand.
-func (r *release) writeArchive(arch string, manifests map[string]string) error {
+func (r *release) writeArchive(arch string) error {
 	top := fmt.Sprintf("rdma-spec_%s_linux_%s", r.version, arch)
 	var files []bundle.File
 	for _, f := range r.programs[arch] {
@@ -73,11 +77,9 @@ func (r *release) writeArchive(arch string, manifests map[string]string) error {
 		}
 		files = append(files, f)
 	}
-	for name, text := range manifests {
-		files = append(files, bundle.File{Name: top + "/deploy/" + name, Mode: 0o644, Content: []byte(text)})
-	}
 	for _, folder := range []string{
-		"docs", "deploy/admission", "deploy/containerd", "deploy/examples", "deploy/grafana", "deploy/kubectl", "deploy/npd", "deploy/prometheus", "deploy/systemd",
+		"docs", "deploy/admission", "deploy/containerd", "deploy/examples", "deploy/helm/nri-rdma/files",
+		"deploy/kubectl", "deploy/kustomize", "deploy/npd", "deploy/prometheus", "deploy/systemd",
 	} {
 		all, err := bundle.Folder(filepath.Join(r.root, folder))
 		if err != nil {
@@ -85,7 +87,7 @@ func (r *release) writeArchive(arch string, manifests map[string]string) error {
 		}
 		for _, f := range all {
 			if !strings.HasSuffix(f.Name, ".go") {
-				f.Name = top + "/" + folder + "/" + f.Name
+				f.Name, f.Content = top+"/"+folder+"/"+f.Name, r.withImage(f.Content)
 				files = append(files, f)
 			}
 		}

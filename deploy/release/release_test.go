@@ -160,7 +160,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 	}
 	sameFiles(t, outputs[0], outputs[1])
 	want := []string{
-		"SHA256SUMS", "daemonset-crio.yaml", "daemonset-repair.yaml", "daemonset-validator.yaml", "daemonset.yaml", "image.spdx.json", "image.tar", "nri-rdma-1.2.3.tgz", "rdma-spec-1.2.3-1.aarch64.rpm", "rdma-spec-1.2.3-1.x86_64.rpm",
+		"SHA256SUMS", "daemonset.yaml", "image.spdx.json", "image.tar", "nri-rdma-1.2.3.tgz", "rdma-spec-1.2.3-1.aarch64.rpm", "rdma-spec-1.2.3-1.x86_64.rpm",
 		"rdma-spec_1.2.3-1_amd64.deb", "rdma-spec_1.2.3-1_arm64.deb", "rdma-spec_1.2.3_linux_amd64.tar.gz", "rdma-spec_1.2.3_linux_arm64.tar.gz",
 	}
 	var got []string
@@ -177,9 +177,13 @@ func TestReleaseIsReproducible(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil || strings.Count(string(out), ": OK") != len(want)-1 {
 		t.Errorf("%v: %v\n%s", cmd.Args, err, out)
 	}
-	for _, name := range []string{"daemonset.yaml", "daemonset-validator.yaml"} {
-		if text, err := os.ReadFile(filepath.Join(r.output, name)); err != nil || !strings.Contains(string(text), "image: ghcr.io/rdma-spec/rdma-spec:v1.2.3\n") {
-			t.Errorf("%s is not for the release's image: %v\n%s", name, err, text)
+	archive := filepath.Join(r.output, "rdma-spec_1.2.3_linux_amd64.tar.gz")
+	for _, call := range [][]string{
+		{"cat", filepath.Join(r.output, "daemonset.yaml")},
+		{"tar", "xzOf", archive, "rdma-spec_1.2.3_linux_amd64/deploy/kustomize/components/validator/daemonset.yaml"},
+	} {
+		if text, err := exec.Command(call[0], call[1:]...).Output(); err != nil || !strings.Contains(string(text), "image: ghcr.io/rdma-spec/rdma-spec:v1.2.3\n") {
+			t.Errorf("%v: %v: not for the release's image:\n%s", call, err, text)
 		}
 	}
 	checkDeb(t, filepath.Join(r.output, "rdma-spec_1.2.3-1_amd64.deb"))

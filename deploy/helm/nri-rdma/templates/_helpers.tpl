@@ -23,7 +23,7 @@
 {{- if not (has (toString .Values.config.repair.mode) (list "off" "false")) }}yes{{ end }}
 {{- end }}
 
-{{/* The probes: ready means registered with the runtime, and able to look up device numbers. They have patience with a busy node: during an
+{{/* The probes: ready means registered with the runtime, or waiting behind a plugin that is, and able to look up device numbers. They have patience with a busy node: during an
 update, an old pod that is not ready is deleted before the new one is ready, and containers are created without the plugin. */}}
 {{- define "nri-rdma.probes" -}}
 readinessProbe:
@@ -67,6 +67,8 @@ livenessProbe:
 - name: pod-resources
   mountPath: /host/var/lib/kubelet/pod-resources
   readOnly: true
+- name: handover
+  mountPath: /run/rdma-spec/handover
 {{- end }}
 
 {{/* A list of words in CEL. The schema allows no quotes in them. */}}

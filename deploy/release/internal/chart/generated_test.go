@@ -23,11 +23,15 @@ func TestGenerated(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, filepath.Join(Folder, "values.schema.json"), string(schema))
-	plain, err := Plain(root)
+	c, err := Load(root)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for file, text := range plain {
+	texts, err := plain(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for file, text := range texts {
 		golden(t, filepath.Join("deploy", file), text)
 	}
 }

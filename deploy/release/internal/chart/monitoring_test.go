@@ -17,6 +17,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
+// The files that Prometheus and Grafana read, and the tests of the alerts.
+const (
+	alerts     = Folder + "/files/alerts.yaml"
+	alertsTest = "deploy/prometheus/alerts_test.yaml"
+	dashboard  = Folder + "/files/dashboard.json"
+)
+
 // promtool returns the path of the program that make deps gets.
 func promtool(t *testing.T) string {
 	t.Helper()
@@ -49,7 +56,7 @@ func TestMetricsExist(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `(nri_rdma_[a-z_]+)` \\|").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
 		known = append(known, row[1])
 	}
-	for _, file := range []string{"deploy/prometheus/alerts.yaml", "deploy/prometheus/alerts_test.yaml", "deploy/grafana/dashboard.json"} {
+	for _, file := range []string{alerts, alertsTest, dashboard} {
 		asked := regexp.MustCompile(`nri_rdma_[a-z_]+`).FindAllString(read(t, file), -1)
 		if len(asked) < 5 {
 			t.Errorf("%s asks for %v, want more", file, asked)
@@ -76,30 +83,30 @@ func TestScrapeJob(t *testing.T) {
 	keep := scrape.Jobs[0].Relabel[0]
 	kept := regexp.MustCompile("^(?:" + keep.Regex + ")$")
 	var ports []string
-	for _, file := range []string{"deploy/daemonset.yaml", "deploy/daemonset-validator.yaml"} {
-		for _, port := range regexp.MustCompile(`(?:- name: (\w+)\n +containerPort:|- containerPort: \d+\n +name: (\w+))`).FindAllStringSubmatch(read(t, file), -1) {
+	for _, file := range []string{"base", "components/validator"} {
+		for _, port := range regexp.MustCompile(`(?:- name: (\w+)\n +containerPort:|- containerPort: \d+\n +name: (\w+))`).FindAllStringSubmatch(read(t, "deploy/kustomize/"+file+"/daemonset.yaml"), -1) {
 			ports = append(ports, port[1]+port[2])
 		}
 	}
 	if keep.Action != "keep" || len(ports) != 2 || slices.ContainsFunc(ports, func(port string) bool { return !kept.MatchString(port) }) {
 		t.Errorf("of the ports %q, the job takes those that match %s", ports, keep.Regex)
 	}
-	if namespace := "names: [rdma-spec]"; !strings.Contains(job, namespace) || !strings.Contains(read(t, "deploy/daemonset.yaml"), "\n  namespace: rdma-spec\n") {
+	if namespace := "names: [rdma-spec]"; !strings.Contains(job, namespace) || !strings.Contains(read(t, "deploy/"+baseFile), "\n  namespace: rdma-spec\n") {
 		t.Errorf("the job and the manifest are not for the same namespace")
 	}
 }
 
 // TestAlerts runs promtool's unit tests of the alerts, and checks that each alert fires in one of them.
 func TestAlerts(t *testing.T) {
-	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+	for _, args := range [][]string{{"check", "rules", alerts}, {"test", "rules", alertsTest}} {
 		cmd := exec.Command(promtool(t), args...)
-		cmd.Dir = filepath.Join(root, "deploy/prometheus")
+		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("promtool %v: %v\n%s", args, err, out)
 		}
 	}
-	tests := read(t, "deploy/prometheus/alerts_test.yaml")
-	for _, alert := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, "deploy/prometheus/alerts.yaml"), -1) {
+	tests := read(t, alertsTest)
+	for _, alert := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, alerts), -1) {
 		fires := regexp.MustCompile(`alertname: ` + alert[1] + `\n +exp_alerts:\n +- exp_labels|alertname="` + alert[1] + `"`)
 		if !fires.MatchString(tests) {
 			t.Errorf("no test has %s fire", alert[1])
@@ -109,13 +116,13 @@ func TestAlerts(t *testing.T) {
 
 // TestDashboardQueries has promtool read each query of the dashboard, with values for Grafana's variables.
 func TestDashboardQueries(t *testing.T) {
-	var dashboard struct {
+	var board struct {
 		Panels []struct {
 			Title, Description string
 			Targets            []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal([]byte(read(t, "deploy/grafana/dashboard.json")), &dashboard); err != nil {
+	if err := json.Unmarshal([]byte(read(t, dashboard)), &board); err != nil {
 		t.Fatal(err)
 	}
 	type rule struct {
@@ -123,7 +130,7 @@ func TestDashboardQueries(t *testing.T) {
 		Expr   string `json:"expr"`
 	}
 	var rules []rule
-	for i, panel := range dashboard.Panels {
+	for i, panel := range board.Panels {
 		if panel.Title == "" || panel.Description == "" || len(panel.Targets) == 0 {
 			t.Errorf("panel %d has no title, no description or no query", i)
 		}

@@ -284,12 +284,17 @@ func TestNull(t *testing.T) {
 
 // TestDifference checks that the difference of two DaemonSets names what comes and what goes, and no order.
 func TestDifference(t *testing.T) {
-	set := func(volumes string) string { return "{spec: {template: {spec: {volumes: " + volumes + "}}}}" }
+	set := func(volumes string) string {
+		return "{metadata: {name: x, namespace: z}, spec: {template: {spec: {volumes: " + volumes + "}}}}"
+	}
 	got, err := difference(set("[{name: a}, {name: b}]"), set("[{name: b}, {name: c}]"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Values{"spec": Values{"template": Values{"spec": Values{"volumes": []any{Values{"$patch": "delete", "name": "a"}, Values{"name": "c"}}}}}}
+	want := Values{
+		"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": Values{"name": "x", "namespace": "z"},
+		"spec": Values{"template": Values{"spec": Values{"volumes": []any{Values{"$patch": "delete", "name": "a"}, Values{"name": "c"}}}}},
+	}
 	if diff := cmp.Diff(want, parse(t, got)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

@@ -1,0 +1,201 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package admission_test
+
+import (
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/containerd/nri/pkg/plugin"
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+)
+
+const (
+	requireFile = "deploy/admission/mutating-admission-policy.yaml"
+	forbidFile  = "deploy/admission/validating-admission-policy.yaml"
+	quotaFile   = "deploy/admission/resource-quota.yaml"
+)
+
+func TestMain(m *testing.M) { repository.Main(m) }
+
+// decodeAdmission reads the objects of a file. A field that Kubernetes does not know is an error. What the policies' expressions do is
+// tested on a real API server.
+func decodeAdmission(t *testing.T, file string, into ...any) {
+	t.Helper()
+	documents := strings.Split(repository.Read(t, file), "\n---\n")
+	if len(documents) != len(into) {
+		t.Fatalf("%s has %d objects, want %d", file, len(documents), len(into))
+	}
+	for i, document := range documents {
+		if err := yaml.UnmarshalStrict([]byte(document), into[i]); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+}
+
+func decodeRequire(t *testing.T) (p admissionv1.MutatingAdmissionPolicy, b admissionv1.MutatingAdmissionPolicyBinding) {
+	t.Helper()
+	decodeAdmission(t, requireFile, &p, &b)
+	return p, b
+}
+
+func decodeForbid(t *testing.T) (p admissionv1.ValidatingAdmissionPolicy, b admissionv1.ValidatingAdmissionPolicyBinding) {
+	t.Helper()
+	decodeAdmission(t, forbidFile, &p, &b)
+	return p, b
+}
+
+func TestAdmissionHoldsTogether(t *testing.T) {
+	p, b := decodeRequire(t)
+	version := admissionv1.SchemeGroupVersion.String()
+	want := []string{version, "MutatingAdmissionPolicy", version, "MutatingAdmissionPolicyBinding", p.Name, "Fail"}
+	got := []string{p.APIVersion, p.Kind, b.APIVersion, b.Kind, b.Spec.PolicyName, string(*p.Spec.FailurePolicy)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s, -want +got:\n%s", requireFile, diff)
+	}
+	create := []admissionv1.NamedRuleWithOperations{{RuleWithOperations: admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{admissionv1.Create},
+		Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods"}},
+	}}}
+	if diff := cmp.Diff(create, p.Spec.MatchConstraints.ResourceRules); diff != "" {
+		t.Errorf("what the policy is asked about, -want +got:\n%s", diff)
+	}
+}
+
+// TestForbidHoldsTogether: an error refuses, and a refusal names the label that the binding reads.
+func TestForbidHoldsTogether(t *testing.T) {
+	p, b := decodeForbid(t)
+	version := admissionv1.SchemeGroupVersion.String()
+	want := []string{version, "ValidatingAdmissionPolicy", version, "ValidatingAdmissionPolicyBinding", p.Name, "Fail"}
+	got := []string{p.APIVersion, p.Kind, b.APIVersion, b.Kind, b.Spec.PolicyName, string(*p.Spec.FailurePolicy)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s, -want +got:\n%s", forbidFile, diff)
+	}
+	if diff := cmp.Diff([]admissionv1.ValidationAction{admissionv1.Deny}, b.Spec.ValidationActions); diff != "" {
+		t.Errorf("actions, -want +got:\n%s", diff)
+	}
+	unlabelled := b.Spec.MatchResources.NamespaceSelector.MatchExpressions
+	if len(unlabelled) != 1 || len(unlabelled[0].Values) != 1 || len(p.Spec.Validations) != 1 {
+		t.Fatalf("%d validations where namespaces match %v, want one of each", len(p.Spec.Validations), unlabelled)
+	}
+	label := unlabelled[0].Key + "=" + unlabelled[0].Values[0]
+	for _, text := range []string{p.Spec.Validations[0].MessageExpression, p.Spec.Validations[0].Message, repository.Read(t, forbidFile)} {
+		if !strings.Contains(text, label) {
+			t.Errorf("the label %s is not in:\n%s", label, text)
+		}
+	}
+}
+
+// admissionList returns a policy's list of resources, which the plugin's configuration would take as optIn.resources.
+func admissionList(t *testing.T, variables []admissionv1.Variable) []string {
+	t.Helper()
+	for _, v := range variables {
+		if v.Name != "resources" {
+			continue
+		}
+		config := policy.Default()
+		if err := yaml.UnmarshalStrict([]byte(v.Expression), &config.OptIn.Resources); err != nil {
+			t.Fatal(err)
+		}
+		if len(config.OptIn.Resources) == 0 {
+			t.Fatal("the list is empty")
+		}
+		if _, err := policy.New(config); err != nil {
+			t.Fatal(err)
+		}
+		return config.OptIn.Resources
+	}
+	t.Fatal("the policy has no list of resources")
+	return nil
+}
+
+// TestAdmissionLists: what makes a pod insist on the plugin can be forbidden, and so can what a quota counts.
+func TestAdmissionLists(t *testing.T) {
+	require, _ := decodeRequire(t)
+	forbid, _ := decodeForbid(t)
+	forbidden := admissionList(t, forbid.Spec.Variables)
+	const byClass = "deviceclass.resource.kubernetes.io/*"
+	if diff := cmp.Diff(append(admissionList(t, require.Spec.Variables), byClass), forbidden); diff != "" {
+		t.Errorf("%s and a DeviceClass's devices, %s, -want +got:\n%s", requireFile, forbidFile, diff)
+	}
+
+	var quota corev1.ResourceQuota
+	decodeAdmission(t, quotaFile, &quota)
+	if quota.Kind != "ResourceQuota" || len(quota.Spec.Hard) == 0 {
+		t.Errorf("%s is a %s of %d resources", quotaFile, quota.Kind, len(quota.Spec.Hard))
+	}
+	for name, amount := range quota.Spec.Hard {
+		resource, requested := strings.CutPrefix(string(name), "requests.")
+		matches := slices.ContainsFunc(forbidden, func(glob string) bool {
+			matched, err := path.Match(glob, resource)
+			return matched && err == nil
+		})
+		if requested != matches || !requested && !strings.HasSuffix(resource, ".deviceclass.resource.k8s.io/devices") || !amount.IsZero() {
+			t.Errorf("%s: %s gives %v: it is not in the list of %s, or not none", quotaFile, name, amount.String(), forbidFile)
+		}
+	}
+}
+
+// TestForbidNames: the policy looks for the annotation that the plugin reads, and for no other.
+func TestForbidNames(t *testing.T) {
+	p, _ := decodeForbid(t)
+	var names []string
+	for _, v := range p.Spec.Variables {
+		names = append(names, regexp.MustCompile(`[a-z.-]*noderesource\.dev[^"]*`).FindAllString(v.Expression, -1)...)
+	}
+	if diff := cmp.Diff([]string{policy.AnnotationKey + "/"}, names); diff != "" {
+		t.Errorf("annotations that the policy looks for, -want +got:\n%s", diff)
+	}
+}
+
+// TestAdmissionNames: the policy's expressions call the annotations and the plugin as the plugin, NRI and the runtime do.
+func TestAdmissionNames(t *testing.T) {
+	p, _ := decodeRequire(t)
+	var all strings.Builder
+	for _, v := range p.Spec.Variables {
+		all.WriteString(v.Expression)
+	}
+	for _, c := range p.Spec.MatchConditions {
+		all.WriteString(c.Expression)
+	}
+	for _, m := range p.Spec.Mutations {
+		all.WriteString(m.JSONPatch.Expression)
+	}
+	names := map[string]int{}
+	for _, name := range regexp.MustCompile(`"([a-z-]+\.noderesource\.dev[^"]*)"`).FindAllStringSubmatch(all.String(), -1) {
+		names[name[1]]++
+	}
+	for name := range names {
+		key, scope, scoped := strings.Cut(name, "/")
+		if key != policy.AnnotationKey && key != plugin.RequiredPluginsAnnotation || scoped && scope != "pod" && scope != "container." {
+			t.Errorf("nobody reads the annotation %s", name)
+		}
+	}
+	if len(names) != 6 {
+		t.Errorf("annotations %v, want three scopes of two", names)
+	}
+
+	help, err := repository.Build(t).Help("nri-rdma", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`--name NAME .* by default ([a-z-]+),`).FindStringSubmatch(help)
+	if name == nil {
+		t.Fatalf("no default of --name in:\n%s", help)
+	}
+	for _, want := range []string{`'["` + name[1] + `"]'`, `'["` + name[1] + `", '`, `"- ` + name[1] + `\n"`} {
+		if !strings.Contains(all.String(), want) {
+			t.Errorf("the policy writes no %s", want)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package kustomize_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+)
+
+func TestMain(m *testing.M) { repository.Main(m) }
+
+// manifest holds the objects of the base.
+type manifest struct {
+	namespace corev1.Namespace
+	account   corev1.ServiceAccount
+	config    corev1.ConfigMap
+	network   networkingv1.NetworkPolicy
+	daemonSet appsv1.DaemonSet
+}
+
+// decode reads the base. A field that Kubernetes does not know is an error.
+func decode(t *testing.T) manifest {
+	t.Helper()
+	var m manifest
+	kinds := map[string]any{"Namespace": &m.namespace, "ServiceAccount": &m.account, "ConfigMap": &m.config, "NetworkPolicy": &m.network, "DaemonSet": &m.daemonSet}
+	for _, text := range strings.Split(repository.Read(t, "deploy/kustomize/base/daemonset.yaml"), "\n---\n")[1:] {
+		var kind struct {
+			Kind string `json:"kind"`
+		}
+		if err := yaml.Unmarshal([]byte(text), &kind); err != nil {
+			t.Fatal(err)
+		}
+		into, ok := kinds[kind.Kind]
+		if !ok {
+			t.Fatalf("unexpected %q, or twice", kind.Kind)
+		}
+		delete(kinds, kind.Kind)
+		if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+			t.Fatalf("%s: %v", kind.Kind, err)
+		}
+	}
+	if len(kinds) > 0 {
+		t.Fatalf("objects that are missing: %v", kinds)
+	}
+	return m
+}
+
+func TestDaemonSetHoldsTogether(t *testing.T) {
+	m := decode(t)
+	pod := m.daemonSet.Spec.Template.Spec
+	type names struct{ Namespaces, Accounts, ConfigMaps []string }
+	want := names{
+		Namespaces: []string{m.namespace.Name, m.namespace.Name, m.namespace.Name, m.namespace.Name},
+		Accounts:   []string{m.account.Name},
+		ConfigMaps: []string{m.config.Name},
+	}
+	got := names{
+		Namespaces: []string{m.account.Namespace, m.config.Namespace, m.network.Namespace, m.daemonSet.Namespace},
+		Accounts:   []string{pod.ServiceAccountName},
+	}
+	for _, v := range pod.Volumes {
+		if v.ConfigMap != nil {
+			got.ConfigMaps = append(got.ConfigMaps, v.ConfigMap.Name)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("references, -want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(m.daemonSet.Spec.Selector.MatchLabels, m.daemonSet.Spec.Template.Labels); diff != "" {
+		t.Errorf("selector and labels, -selector +labels:\n%s", diff)
+	}
+	ctr := pod.Containers[0]
+	line := "nri-rdma " + strings.Join(ctr.Args, " ")
+	if ours, problem := repository.Build(t).Check(line); !ours || problem != "" {
+		t.Errorf("args: %s", problem)
+	}
+	for _, mount := range ctr.VolumeMounts {
+		if propagated := mount.MountPropagation != nil && *mount.MountPropagation == corev1.MountPropagationHostToContainer; mount.Name == "containerd" && !propagated {
+			t.Error("/run/containerd is mounted without HostToContainer: it would hold on to the mounts of containers that are gone")
+		}
+		if mount.ReadOnly == ownFolder(mount.Name) {
+			t.Errorf("volume %s: readOnly is %t, and the plugin writes its own folders and nothing else", mount.Name, mount.ReadOnly)
+		}
+	}
+	for flag, path := range map[string]string{"--config=": "/etc/rdma-spec/config.yaml", "--socket=": "/var/run/nri/nri.sock"} {
+		if !strings.Contains(line, flag+path) || !mounted(ctr, path) {
+			t.Errorf("%s%s: not among the arguments, or its folder not mounted", flag, path)
+		}
+	}
+}
+
+// mounted says whether a file lies in a folder that is mounted, not in the image and not mounted by itself: a socket and a
+// ConfigMap's file are replaced by new ones.
+func mounted(ctr corev1.Container, file string) bool {
+	for _, m := range ctr.VolumeMounts {
+		if filepath.Dir(file) == m.MountPath && m.SubPath == "" {
+			return true
+		}
+	}
+	return false
+}
+
+func TestDaemonSetConfigIsTheDefault(t *testing.T) {
+	got, err := policy.Parse([]byte(decode(t).config.Data["config.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(policy.Default(), got); diff != "" {
+		t.Errorf("the ConfigMap is not the defaults, -defaults +ConfigMap:\n%s", diff)
+	}
+	var written, all map[string]any
+	if err := yaml.Unmarshal([]byte(decode(t).config.Data["config.yaml"]), &written); err != nil {
+		t.Fatal(err)
+	}
+	text, err := yaml.Marshal(policy.Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(all, written); diff != "" {
+		t.Errorf("the ConfigMap does not write out every key, -all +ConfigMap:\n%s", diff)
+	}
+}
+
+func TestDaemonSetPrivileges(t *testing.T) {
+	m := decode(t)
+	pod := m.daemonSet.Spec.Template.Spec
+	// With it kubectl exec and logs mean the plugin, also where a patch has put the validator first.
+	if got, want := m.daemonSet.Spec.Template.Annotations["kubectl.kubernetes.io/default-container"], pod.Containers[0].Name; got != want {
+		t.Errorf("kubectl means container %q, want %q", got, want)
+	}
+	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.InitContainers) > 0 || len(pod.Containers) != 1 {
+		t.Error("the pod shares a namespace with the node, or has containers that nobody asked for")
+	}
+	for _, token := range []*bool{m.account.AutomountServiceAccountToken, pod.AutomountServiceAccountToken} {
+		if token == nil || *token {
+			t.Error("the pod gets a token for the API server")
+		}
+	}
+	no, yes := false, true
+	want := &corev1.SecurityContext{
+		AllowPrivilegeEscalation: &no,
+		ReadOnlyRootFilesystem:   &yes,
+		Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+	}
+	if diff := cmp.Diff(want, pod.Containers[0].SecurityContext); diff != "" {
+		t.Errorf("the container's securityContext, -want +got:\n%s", diff)
+	}
+	if got := pod.SecurityContext.SeccompProfile; got == nil || got.Type != corev1.SeccompProfileTypeRuntimeDefault {
+		t.Errorf("seccomp profile %v, want RuntimeDefault", got)
+	}
+	paths := map[string]bool{}
+	for _, v := range pod.Volumes {
+		if v.HostPath == nil {
+			continue
+		}
+		paths[v.HostPath.Path] = true
+		// A folder that the kubelet makes hides that the node's is elsewhere.
+		if made := *v.HostPath.Type == corev1.HostPathDirectoryOrCreate; made != ownFolder(v.Name) {
+			t.Errorf("volume %s is of type %s, and only the plugin's own folders may be made", v.Name, *v.HostPath.Type)
+		}
+	}
+	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/sys/dev": true, "/sys/module": true, "/dev": true, "/proc": true,
+		"/run/containerd": true, "/var/lib/kubelet/pod-resources": true, "/run/rdma-spec": true, "/run/rdma-spec/handover/rdma-spec.nri-rdma": true}
+	if diff := cmp.Diff(wantPaths, paths); diff != "" {
+		t.Errorf("folders of the node, -want +got:\n%s", diff)
+	}
+}
+
+// ownFolder reports whether a volume is a folder of the plugin's: the policy in force, and where processes of this release meet.
+func ownFolder(volume string) bool { return volume == "policy" || volume == "handover" }
+
+// TestDaemonSetNetworkPolicy: it is about the DaemonSet's pods, and opens the metrics ports of plugin and validator to one namespace,
+// nothing to the rest.
+func TestDaemonSetNetworkPolicy(t *testing.T) {
+	m := decode(t)
+	if diff := cmp.Diff(m.daemonSet.Spec.Template.Labels, m.network.Spec.PodSelector.MatchLabels); diff != "" {
+		t.Errorf("the pods it is about, -the DaemonSet's +its:\n%s", diff)
+	}
+	if got, want := m.network.Spec.PolicyTypes, []networkingv1.PolicyType{"Ingress", "Egress"}; !cmp.Equal(want, got) {
+		t.Errorf("policy types %v, want %v", got, want)
+	}
+	if len(m.network.Spec.Egress) > 0 || len(m.network.Spec.Ingress) != 1 {
+		t.Fatalf("%d rules for egress, %d for ingress, want none and one", len(m.network.Spec.Egress), len(m.network.Spec.Ingress))
+	}
+	var ports []int32
+	for _, ctr := range append(m.daemonSet.Spec.Template.Spec.Containers, validator(t)) {
+		for _, p := range ctr.Ports {
+			ports = append(ports, p.ContainerPort)
+		}
+	}
+	var open []int32
+	for _, p := range m.network.Spec.Ingress[0].Ports {
+		if p.Port == nil || p.EndPort != nil {
+			t.Fatalf("port %+v is not one port", p)
+		}
+		open = append(open, p.Port.IntVal)
+	}
+	if diff := cmp.Diff(ports, open); diff != "" {
+		t.Errorf("ports, -that are served +that are open:\n%s", diff)
+	}
+	from := m.network.Spec.Ingress[0].From
+	if len(from) != 1 || from[0].NamespaceSelector == nil || len(from[0].NamespaceSelector.MatchLabels) != 1 || from[0].IPBlock != nil {
+		t.Errorf("open to %+v, want one namespace", from)
+	}
+}
+
+// validator is the container that the component validator adds.
+func validator(t *testing.T) corev1.Container {
+	t.Helper()
+	return component(t, "validator").Spec.Template.Spec.Containers[0]
+}
+
+// TestDaemonSetSeesTheNode: what the plugin reads below its root is mounted, in plugin and validator.
+func TestDaemonSetSeesTheNode(t *testing.T) {
+	for _, ctr := range append(decode(t).daemonSet.Spec.Template.Spec.Containers, validator(t)) {
+		paths := map[string]bool{}
+		for _, m := range ctr.VolumeMounts {
+			paths[m.MountPath] = true
+		}
+		for _, folder := range []string{"/sys/class", "/sys/devices", "/sys/dev", "/sys/module", "/dev"} {
+			if !paths["/host"+folder] {
+				t.Errorf("container %s: %s of the node is not mounted", ctr.Name, folder)
+			}
+		}
+	}
+}
+
+// TestDaemonSetLeavesNoGap: a node always has a plugin, and one node whose new pod never gets ready does not stop the update of all others.
+func TestDaemonSetLeavesNoGap(t *testing.T) {
+	spec := decode(t).daemonSet.Spec
+	strategy := spec.UpdateStrategy
+	if strategy.Type != appsv1.RollingUpdateDaemonSetStrategyType || strategy.RollingUpdate == nil {
+		t.Fatalf("updateStrategy %+v, want a rolling update", strategy)
+	}
+	for _, test := range []struct{ nodes, atLeast int }{{1, 1}, {20, 2}, {1000, 2}} {
+		surge, err := intstr.GetScaledValueFromIntOrPercent(strategy.RollingUpdate.MaxSurge, test.nodes, true)
+		if err != nil || surge < test.atLeast {
+			t.Errorf("of %d nodes %d may have a second pod, %v; want %d at least", test.nodes, surge, err, test.atLeast)
+		}
+		gone, err := intstr.GetScaledValueFromIntOrPercent(strategy.RollingUpdate.MaxUnavailable, test.nodes, true)
+		if err != nil || gone != 0 {
+			t.Errorf("of %d nodes %d may have none, %v; want 0", test.nodes, gone, err)
+		}
+	}
+	ctr := spec.Template.Spec.Containers[0]
+	if p := ctr.ReadinessProbe; p == nil || p.HTTPGet == nil || p.HTTPGet.Path != "/readyz" {
+		t.Error("the readiness probe does not ask /readyz: the old plugin would go before the new one has registered")
+	}
+	for _, p := range ctr.Ports {
+		if p.HostPort != 0 {
+			t.Errorf("host port %d: two plugins could not run beside each other", p.HostPort)
+		}
+	}
+}
+
+// TestDaemonSetIsNoRDMAContainer: the plugin must not adjust itself, or it could not start where its own policy refuses it.
+func TestDaemonSetIsNoRDMAContainer(t *testing.T) {
+	m := decode(t)
+	p, err := policy.FromText([]byte(m.config.Data["config.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := m.daemonSet.Spec.Template
+	ctr := pod.Spec.Containers[0]
+	for _, list := range []corev1.ResourceList{ctr.Resources.Limits, ctr.Resources.Requests} {
+		for name := range list {
+			if strings.Contains(string(name), "/") {
+				t.Errorf("the plugin's container requests %s", name)
+			}
+		}
+	}
+	nobody := policy.Node{
+		Verbs: func(hca.Number) (hca.Device, bool, error) {
+			t.Error("asked for verbs devices")
+			return hca.Device{}, false, nil
+		},
+		HCAs: func() (*hca.Node, error) { t.Error("asked for the inventory"); return &hca.Node{}, nil },
+	}
+	got := p.Decide(policy.Container{
+		Namespace: m.daemonSet.Namespace, Pod: m.daemonSet.Name + "-x", Name: ctr.Name, Annotations: pod.Annotations,
+	}, nobody)
+	if diff := cmp.Diff(policy.Decision{Signal: policy.SignalNone}, got); diff != "" {
+		t.Errorf("the decision about the plugin itself, -want +got:\n%s", diff)
+	}
+}

@@ -1,0 +1,165 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package chart
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
+)
+
+// build returns what kustomize makes of a folder, as `kubectl apply -k` does.
+func build(t *testing.T, folder string) string {
+	t.Helper()
+	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := objects.AsYaml()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// between is the line between two objects.
+var between = regexp.MustCompile(`(?m)^---\n`)
+
+// byKind returns objects by their kinds. A DaemonSet is decoded strictly.
+func byKind(t *testing.T, text string) map[string]any {
+	t.Helper()
+	objects := map[string]any{}
+	for _, object := range between.Split(text, -1) {
+		tree := parse(t, object)
+		kind := fmt.Sprint(tree["kind"])
+		if objects[kind] != nil {
+			t.Fatalf("two objects of kind %s", kind)
+		}
+		objects[kind] = tree
+		if kind == "DaemonSet" {
+			var set appsv1.DaemonSet
+			if err := yaml.UnmarshalStrict([]byte(object), &set); err != nil {
+				t.Fatal(err)
+			}
+			objects[kind] = set
+		}
+	}
+	return objects
+}
+
+// sameObjects checks that two texts have the same objects, but for the order of what a pod has.
+func sameObjects(t *testing.T, want, got string) {
+	t.Helper()
+	anyOrder := cmp.Options{
+		cmpopts.SortSlices(func(a, b corev1.Container) bool { return a.Name < b.Name }),
+		cmpopts.SortSlices(func(a, b corev1.Volume) bool { return a.Name < b.Name }),
+		cmpopts.SortSlices(func(a, b corev1.VolumeMount) bool { return a.MountPath < b.MountPath }),
+	}
+	if diff := cmp.Diff(byKind(t, want), byKind(t, got), anyOrder); diff != "" {
+		t.Errorf("-chart +kustomize:\n%s", diff)
+	}
+}
+
+// chartObjects returns what the chart renders for the plain manifests, and the namespace, which Helm does not make.
+func chartObjects(t *testing.T, values Values) string {
+	t.Helper()
+	c, err := Load(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rendered, err := renderPlain(c, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := between.Split(read(t, "deploy/"+baseFile), -1)
+	at := slices.IndexFunc(objects, func(object string) bool { return strings.Contains(object, "\nkind: Namespace\n") })
+	if at < 0 {
+		t.Fatal("the base has no namespace")
+	}
+	return objects[at] + "---\n" + Objects(rendered)
+}
+
+// TestOverlays checks that the base and each overlay are what the chart renders.
+func TestOverlays(t *testing.T) {
+	kustomize := filepath.Join(root, "deploy/kustomize")
+	t.Run("base", func(t *testing.T) {
+		sameObjects(t, chartObjects(t, Values{}), build(t, filepath.Join(kustomize, "base")))
+	})
+	for name, values := range components {
+		t.Run(name, func(t *testing.T) {
+			sameObjects(t, chartObjects(t, values), build(t, filepath.Join(kustomize, "overlays", name)))
+		})
+	}
+	for _, folder := range []string{"components", "overlays"} {
+		entries, err := os.ReadDir(filepath.Join(kustomize, folder))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			if components[entry.Name()] == nil {
+				t.Errorf("no test builds %s/%s", folder, entry.Name())
+			}
+		}
+	}
+}
+
+// TestOwnKustomization checks that the kustomization in docs/install.md is what the chart renders with the same image
+// and configuration, and so is one with all components.
+func TestOwnKustomization(t *testing.T) {
+	const config = "memlock: 16Gi\n"
+	found := regexp.MustCompile("(?ms)^ *```yaml\n( *)(resources:.*?)^ *```$").FindStringSubmatch(read(t, "docs/install.md"))
+	if found == nil {
+		t.Fatal("docs/install.md has no block that begins with resources:")
+	}
+	documented := regexp.MustCompile("(?m)^"+found[1]).ReplaceAllString(found[2], "")
+	list := regexp.MustCompile(`(?m)^components:\n(  - .*\n)+`)
+	if !list.MatchString(documented) {
+		t.Fatalf("docs/install.md lists no components:\n%s", documented)
+	}
+	all := "components:\n"
+	values := Values{}
+	for _, name := range slices.Sorted(maps.Keys(components)) {
+		all += "  - ../rdma-spec/deploy/kustomize/components/" + name + "\n"
+		maps.Copy(values, components[name])
+	}
+	documentedValues := Values{"validator": on, "privileges": "repair"}
+	for _, test := range []struct {
+		name, text string
+		values     Values
+	}{
+		{"documented", documented, documentedValues},
+		{"all components", list.ReplaceAllString(documented, all), values},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			folder := t.TempDir()
+			clone, own := filepath.Join(folder, "rdma-spec/deploy/kustomize"), filepath.Join(folder, "own")
+			if err := os.CopyFS(clone, os.DirFS(filepath.Join(root, "deploy/kustomize"))); err != nil {
+				t.Fatal(err)
+			}
+			files := fstest.MapFS{"kustomization.yaml": {Data: []byte(test.text)}, "config.yaml": {Data: []byte(config)}}
+			if err := os.CopyFS(own, files); err != nil {
+				t.Fatal(err)
+			}
+			want := chartObjects(t, test.values)
+			want = strings.ReplaceAll(want, "image: rdma-spec:devel", "image: registry.example.com/rdma-spec:devel")
+			defaults := regexp.MustCompile(`(?m)^  config.yaml: \|\n(    .*\n)+`)
+			want = defaults.ReplaceAllString(want, "  config.yaml: |\n    "+config)
+			sameObjects(t, want, build(t, own))
+		})
+	}
+}

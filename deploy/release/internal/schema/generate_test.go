@@ -1,0 +1,122 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package schema tests that the JSON schema of the plugin's configuration is made from the types of plugin/policy and their comments, and
+// writes it.
+package schema
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+
+	"github.com/invopop/jsonschema"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+const (
+	module  = "github.com/rdma-spec/rdma-spec"
+	sources = "plugin/policy"                                                                        // in the module's root
+	id      = "https://raw.githubusercontent.com/rdma-spec/rdma-spec/main/deploy/config.schema.json" // where editors get it
+)
+
+// words are the values of properties that take no others.
+var words = map[string][]any{
+	"Repair.mode":           {policy.RepairOff, policy.RepairReport, policy.RepairFix, false}, // YAML reads an off without quotes as false
+	"Inject.functions":      functions,
+	"RuleInject.functions":  functions,
+	"Inject.linkLayers":     linkLayers,
+	"RuleInject.linkLayers": linkLayers,
+	"Config.ipcLock":        ipcLockWords,
+	"Rule.ipcLock":          ipcLockWords,
+}
+
+var (
+	ipcLockWords = []any{true, false, "always"}
+	functions    = []any{"physical", "virtual", "scalable"}
+	linkLayers   = []any{"InfiniBand", "Ethernet"}
+)
+
+// generate returns the schema's JSON text. The working directory must be the module's root, for the comments.
+func generate() ([]byte, error) {
+	r := &jsonschema.Reflector{
+		Anonymous:                  true, // no $id made of a package's path
+		ExpandedStruct:             true,
+		RequiredFromJSONSchemaTags: true, // that is: nothing is required
+		Mapper:                     scalar,
+	}
+	if err := r.AddGoComments(module, sources, jsonschema.WithFullComment()); err != nil {
+		return nil, err
+	}
+	if len(r.CommentMap) == 0 {
+		return nil, fmt.Errorf("no comments in %s: run this in the module's root", sources)
+	}
+	for place, comment := range r.CommentMap {
+		r.CommentMap[place] = strings.Join(strings.Fields(comment), " ")
+	}
+	schema := r.Reflect(policy.Config{})
+	schema.ID, schema.Title = id, "Configuration of nri-rdma"
+	restrict("Config", schema)
+	for name, definition := range schema.Definitions {
+		restrict(name, definition)
+	}
+	if err := addDefaults(schema, schema.Definitions, policy.Default()); err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err := encoder.Encode(schema)
+	return out.Bytes(), err
+}
+
+// scalar is the schema of a policy.Scalar, which is written as a string or a number; those that can be a boolean have words. Other types
+// have the one that they show.
+func scalar(t reflect.Type) *jsonschema.Schema {
+	if t != reflect.TypeFor[policy.Scalar]() {
+		return nil
+	}
+	return &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "string"}, {Type: "number"}}}
+}
+
+// restrict returns a type's properties the words that they take.
+func restrict(name string, definition *jsonschema.Schema) {
+	for p := definition.Properties.Oldest(); p != nil; p = p.Next() {
+		values, ok := words[name+"."+p.Key]
+		switch {
+		case !ok:
+		case p.Value.Type == "array":
+			p.Value.Items.Enum = values
+		default:
+			p.Value.AnyOf, p.Value.Enum = nil, values
+		}
+	}
+}
+
+// addDefaults writes the values of the default configuration to the properties of a schema, down to the scalars and lists.
+func addDefaults(schema *jsonschema.Schema, definitions jsonschema.Definitions, defaults any) error {
+	text, err := json.Marshal(defaults)
+	if err != nil {
+		return err
+	}
+	var values map[string]json.RawMessage
+	if err := json.Unmarshal(text, &values); err != nil {
+		return err
+	}
+	for p := schema.Properties.Oldest(); p != nil; p = p.Next() {
+		definition, isObject := definitions[strings.TrimPrefix(p.Value.Ref, "#/$defs/")]
+		switch {
+		case !isObject:
+			p.Value.Default = values[p.Key]
+		default:
+			if err := addDefaults(definition, definitions, values[p.Key]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package docs_test
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+)
+
+func TestConfigurationPage(t *testing.T) {
+	checked := map[string]bool{}
+	for _, b := range blocks(t) {
+		first, _, _ := strings.Cut(b.content, ":")
+		if b.file != "docs/configuration.md" || b.language != "yaml" || first != "memlock" && first != "rules" {
+			continue
+		}
+		checked[first] = true
+		got, err := policy.Parse([]byte(b.content))
+		if err == nil {
+			_, err = policy.New(got)
+		}
+		if err != nil {
+			t.Errorf("%v:\n%s", err, b.content)
+		}
+		if strings.Contains(b.content, "\nrules:") {
+			if diff := cmp.Diff(policy.Default(), got); diff != "" {
+				t.Errorf("the page's defaults, -real +page:\n%s", diff)
+			}
+		}
+	}
+	if !checked["memlock"] || !checked["rules"] {
+		t.Errorf("found the blocks that begin with %v, want memlock and rules", checked)
+	}
+}
+
+// refusals are the cases of the table in docs/pods.md, in its order.
+var refusals = []struct {
+	name       string
+	config     string
+	annotation string
+	holds      bool
+	namespace  string
+}{
+	{name: "namespace not listed", annotation: "true"},
+	{name: "another HCA", annotation: "{devices: [mlx5_1]}", holds: true},
+	{name: "more memlock", config: "memlock: 16Gi", annotation: "{memlock: 32Gi}", holds: true},
+	{name: "no memory limit", config: "memlock: memory-limit", holds: true},
+	{name: "no such HCA", config: "inject: {namespaces: [team-a]}", annotation: "{devices: [mlx5_7]}"},
+	{name: "unreadable", annotation: "yes", holds: true},
+}
+
+func TestRefusalsPage(t *testing.T) {
+	rows := regexp.MustCompile("(?m)^\\| [^|]* \\| `([^`]*)` \\|$").FindAllStringSubmatch(repository.Read(t, "docs/pods.md"), -1)
+	if len(rows) != len(refusals) {
+		t.Fatalf("%d messages in docs/pods.md, want %d", len(rows), len(refusals))
+	}
+	for i, test := range refusals {
+		got := decide(t, test.config, policy.Container{
+			Namespace: test.namespace, Pod: "p", Name: "c", Annotations: annotations(test.annotation), Devices: devices(test.holds),
+		})
+		switch {
+		case got.Refusal == nil:
+			t.Errorf("%s: not refused: %+v", test.name, got)
+		case got.Refusal.Message != rows[i][1]:
+			t.Errorf("%s:\nsaid: %s\npage: %s", test.name, got.Refusal.Message, rows[i][1])
+		}
+	}
+}
+
+// TestAnnotationsInTexts checks that the policy understands each value of the tables in README.md and docs/pods.md.
+func TestAnnotationsInTexts(t *testing.T) {
+	for _, file := range []string{"README.md", "docs/pods.md"} {
+		rows := regexp.MustCompile("(?m)^\\| `([^`]*)` \\| ").FindAllStringSubmatch(repository.Read(t, file), -1)
+		if len(rows) < 5 {
+			t.Errorf("%d values in %s, want 5 at least", len(rows), file)
+		}
+		for _, row := range rows {
+			got := decide(t, "inject: {namespaces: [team-a]}", policy.Container{Annotations: annotations(strings.Trim(row[1], `"`))})
+			if got.Refusal != nil {
+				t.Errorf("%s: %s: %s", file, row[1], got.Refusal.Message)
+			}
+		}
+	}
+}
+
+// decide decides about a container, in namespace team-a if it has none, on a node with the HCA mlx5_0.
+func decide(t *testing.T, config string, c policy.Container) policy.Decision {
+	t.Helper()
+	if config == "" {
+		config = "{}" // the defaults
+	}
+	p, err := policy.FromText([]byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Namespace == "" {
+		c.Namespace = "team-a"
+	}
+	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs0", Number: hca.Number{Major: 231, Minor: 192}, HCA: "mlx5_0"}
+	return p.Decide(c, policy.Node{
+		Verbs: func(n hca.Number) (hca.Device, bool, error) { return verbs, n == verbs.Number, nil },
+		HCAs: func() (*hca.Node, error) {
+			return &hca.Node{HCAs: []hca.HCA{{
+				Name: "mlx5_0", NUMANode: -1, Devices: []hca.Device{verbs},
+				Ports: []hca.Port{{Number: 1, State: "ACTIVE", LinkLayer: "InfiniBand"}},
+			}}}, nil
+		},
+	})
+}
+
+func annotations(value string) map[string]string {
+	if value == "" {
+		return nil
+	}
+	return map[string]string{policy.AnnotationKey: value}
+}
+
+func devices(holds bool) []policy.Device {
+	if !holds {
+		return nil
+	}
+	return []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}}
+}

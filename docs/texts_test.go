@@ -1,0 +1,135 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package docs_test checks the documentation.
+package docs_test
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pelletier/go-toml/v2"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+)
+
+// texts returns the documentation: the pages in the top folder, and those in docs.
+func texts(t *testing.T) []string {
+	t.Helper()
+	pages, err := filepath.Glob(repository.Path(t, "docs/*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages in docs: %v", err)
+	}
+	files := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"}
+	for _, page := range pages {
+		files = append(files, filepath.Join("docs", filepath.Base(page)))
+	}
+	return files
+}
+
+// block is a fenced block of a text. Its mark is the word behind the language, if any.
+type block struct{ file, language, mark, content string }
+
+var fence = regexp.MustCompile("(?ms)^( *)```([^\n]*)\n(.*?)^ *```$")
+
+func blocks(t *testing.T) []block {
+	t.Helper()
+	var all []block
+	for _, file := range texts(t) {
+		all = append(all, blocksOf(file, repository.Read(t, file))...)
+	}
+	return all
+}
+
+func blocksOf(file, text string) (all []block) {
+	for _, found := range fence.FindAllStringSubmatch(text, -1) {
+		language, mark, _ := strings.Cut(found[2], " ")
+		content := regexp.MustCompile("(?m)^"+found[1]).ReplaceAllString(found[3], "")
+		all = append(all, block{file, language, mark, content})
+	}
+	return all
+}
+
+// TestReadmeIsShort checks that README.md keeps to what a new reader needs. The rest belongs in docs.
+func TestReadmeIsShort(t *testing.T) {
+	if lines := strings.Count(repository.Read(t, "README.md"), "\n"); lines > 200 {
+		t.Errorf("README.md has %d lines, want 200 at most", lines)
+	}
+}
+
+// TestBlocksInTextsAreChecked checks each block as its language requires. Shell commands have tests of their own.
+func TestBlocksInTextsAreChecked(t *testing.T) {
+	for _, b := range blocks(t) {
+		var err error
+		switch b.language {
+		case "yaml":
+			err = checkYAML(t, b.content)
+		case "toml":
+			var into map[string]any
+			err = toml.Unmarshal([]byte(b.content), &into)
+		case "sh", "console":
+		default:
+			t.Errorf("%s: no test checks a block in %q:\n%s", b.file, b.language, b.content)
+		}
+		if err != nil {
+			t.Errorf("%s: %v:\n%s", b.file, err, b.content)
+		}
+	}
+}
+
+// checkYAML checks a block that is a RuntimeClass, the spec or annotations of a pod, or a configuration.
+func checkYAML(t *testing.T, text string) error {
+	t.Helper()
+	switch {
+	case strings.Contains(text, "\nkind: RuntimeClass\n"):
+		return yaml.UnmarshalStrict([]byte(text), &nodev1.RuntimeClass{})
+	case strings.HasPrefix(text, "resources: "): // a kustomization, which the chart's tests build
+		return yaml.UnmarshalStrict([]byte(text), &map[string]any{})
+	case strings.HasPrefix(text, "spec:\n"):
+		return yaml.UnmarshalStrict([]byte(text), &corev1.Pod{})
+	case strings.HasPrefix(text, "metadata:\n"):
+		var pod struct {
+			Metadata struct {
+				Annotations map[string]string `json:"annotations"`
+			} `json:"metadata"`
+		}
+		if err := yaml.UnmarshalStrict([]byte(text), &pod); err != nil {
+			return err
+		}
+		for key, value := range pod.Metadata.Annotations {
+			if !strings.HasPrefix(key, policy.AnnotationKey) {
+				return json.Unmarshal([]byte(value), &[]string{})
+			}
+			got := decide(t, "inject: {namespaces: [team-a]}", policy.Container{Annotations: annotations(value)})
+			if got.Refusal != nil {
+				return got.Refusal
+			}
+		}
+		return nil
+	}
+	_, err := policy.FromText([]byte(text))
+	return err
+}
+
+// TestSchemaIsPublished checks that the address that docs/configuration.md gives for editors is the schema's own, and leads to its file.
+func TestSchemaIsPublished(t *testing.T) {
+	var schema struct {
+		ID string `json:"$id"`
+	}
+	if err := json.Unmarshal([]byte(repository.Read(t, "deploy/config.schema.json")), &schema); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(schema.ID, "https://raw.githubusercontent.com/rdma-spec/rdma-spec/") || !strings.HasSuffix(schema.ID, "/deploy/config.schema.json") {
+		t.Errorf("the schema's $id %q is not the address of its file", schema.ID)
+	}
+	if line := "\n# yaml-language-server: $schema=" + schema.ID + "\n"; !strings.Contains(repository.Read(t, "docs/configuration.md"), line) {
+		t.Errorf("docs/configuration.md does not have the line %q", line)
+	}
+}
