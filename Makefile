@@ -27,7 +27,7 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build arm64 image push release demo demo-picture node check test prepare deps unit race mutations fuzz e2e kit churn critest bench bench-pods lint clean
+.PHONY: help build arm64 image push release demo demo-picture node check test prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,14 +62,15 @@ demo-picture:
 node: bin/rdma-node build ## an interactive shell on that node
 	@bin/rdma-node --shell
 
-check: deps lint unit ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets
+check: deps $(LINTER) ## what to run after each change: linters and unit tests, with the seeds of the fuzz targets; what was skipped
+	@go run ./test/suite unit=1 lint=1
 
 # Each part with the cores that it wants, the longest first, so that no core is idle at the end. A UML node has one CPU.
-PARTS := race=1 node-daemonset=2 node-tool=1 node-main=1 unit=1 node-kubernetes=2 node-runtimes=1 node-faults=2 node-crio=1 node-service=1 node-pair=2 lint=1 node-emulated=1 node-configure=1 kit=1 mutations=1 arm64=1
+PARTS := race=1 node-daemonset=2 node-tool=1 node-main=1 unit=1 node-kubernetes=2 node-runtimes=1 node-faults=2 node-crio=1 node-service=1 node-pair=2 lint=1 node-emulated=1 node-configure=1 nri=2 kit=1 mutations=1 arm64=1
 test: ## all tests (needs root for the node), and a table of them at the end
 	@$(MAKE) --no-print-directory -j2 prepare build $(LINTER) bin/e2e.test release
 	@parts="$(PARTS)"; [ "$$(bin/rdma-node --parts all --which)" != uml ] || parts="$(patsubst %=2,%=1,$(PARTS))"; \
-	  echo "go run ./test/suite $$parts"; go run ./test/suite $$parts
+	  echo "go run ./test/suite $$parts"; FRESH=yes go run ./test/suite $$parts
 
 prepare: deps bin/rdma-node # the node with all its parts
 	bin/rdma-node --parts all --prepare
@@ -86,8 +87,9 @@ $(PROMETHEUS):
 	@cd $(@D)/tmp && dpkg-deb --fsys-tarfile prometheus_*.deb | tar x --strip-components 3 ./usr/bin/promtool ./usr/bin/prometheus && \
 	  mv promtool prometheus .. && rm prometheus_*.deb
 
-# The suite counts tests, and runs all of them. Otherwise what has passed with the same sources is not run again. The linter vets.
-GOTEST := go test -vet=off $(if $(SUITE),-v -count=1)
+# The suite counts tests, and make test runs all of them: FRESH. Otherwise what has passed with the same sources is not run again. The
+# linter vets.
+GOTEST := go test -vet=off $(if $(SUITE),-v) $(if $(FRESH),-count=1)
 unit: deps ## tests that need no node
 	$(GOTEST) ./...
 	$(RELEASE_TEST)
@@ -101,6 +103,12 @@ race: deps ## the same tests under the race detector
 mutations: ## each guard of the policy is taken away, and a row of the attack table must fail
 	$(GOTEST) -tags mutation -run TestMutations ./plugin/policy
 
+nri: ## ends and upgrades of the plugin under load, beside each version of NRI that containerd has
+	$(GOTEST) -timeout 20m ./test/nri -args -rounds 5
+
+handovers: ## the same, ten times as often
+	go test -vet=off -v -timeout 1h ./test/nri -args -rounds 50
+
 fuzz: ## every fuzz target, $(FUZZTIME) each
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
 	  for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' $$file); do \
@@ -108,7 +116,7 @@ fuzz: ## every fuzz target, $(FUZZTIME) each
 	  done; done
 
 # What a single test needs of the node's parts: the cluster's take minutes to build.
-TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure% TestPodman TestDocker,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
+TEST_PARTS = $(if $(filter TestKubelet% TestCluster%,$(TEST)),all,$(if $(filter TestCRIO% TestVerify% TestConfigure% TestPodman TestDocker TestDropIns,$(TEST)),core,$(if $(filter TestCritest,$(TEST)),critest,main)))
 e2e: bin/rdma-node bin/e2e.test build $(if $(filter-out TestClusterDaemonSet,$(TEST)),,release) ## tests on the real node; with TEST=TestName this one alone, on two CPUs
 	bin/rdma-node --parts $(if $(TEST),$(TEST_PARTS),all) --prepare
 	$(if $(TEST),bin/rdma-node --timeout 30m --parts $(TEST_PARTS) -- $(E2E) -test.run '^$(TEST)$$',go run ./test/suite $(filter node-%,$(PARTS)))
@@ -126,7 +134,10 @@ CRITEST    := ^TestCritest$$
 CONFIGURE  := ^TestConfigure
 TOOL       := ^Test(Doctor|Collect|Status|Repair|Verify|CDI|Podman|Docker$$)
 PAIR       := ^TestBetweenNodes$$
-E2E        := bin/e2e.test -test.v
+APPARMOR   := ^TestAppArmor$$
+# A test that hangs says where before the node's own time is used up.
+INNODE     := -test.v -test.timeout 29m
+E2E        := bin/e2e.test $(INNODE)
 .PHONY: node-faults node-kubernetes node-daemonset node-pair node-tool node-main node-runtimes node-crio node-emulated node-service node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
@@ -139,22 +150,27 @@ node-pair: # two nodes that are joined by a cable
 node-tool: # rdma-spec on a node and in a container
 	$(NODE) -- $(E2E) -test.run '$(TOOL)'
 node-main: # all else, on the main runtime
-	$(NODE) -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)|$(TOOL)'
+	$(NODE) -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)|$(TOOL)|$(APPARMOR)'
 node-crio: # CRI-O
 	$(NODE) -- $(E2E) -test.run '$(CRIO)'
 node-runtimes: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays
 	$(NODE) -- sh -ec '$(E2E) -test.run "^TestGenerate$$" -containerd 1.6; $(E2E) -test.run "^TestCDI$$" -containerd 1.7.35 -runtime crun; \
 	  for runtime in 1.7.35 "1.7.35 -runtime crun" 2.2.9 2.3.7; do $(E2E) -test.run "$(SMOKE)" -containerd $$runtime; done'
-node-emulated: # the same on Debian's own kernel, where the other parts run on one that is a program
-	$(NODE) --machine tcg -- $(E2E) -test.run '$(SMOKE)'
+node-emulated: # the same on Debian's own kernel, where the other parts run on one that is a program, which has no AppArmor either
+	$(NODE) --machine tcg -- $(E2E) -test.run '$(SMOKE)|$(APPARMOR)'
 node-configure: # rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -test.run '$(CONFIGURE)'
 node-service: # under systemd
-	$(NODE) -- env -C deploy ../bin/deploy.test -test.v -test.run '^TestNode'
+	$(NODE) -- env -C deploy ../bin/deploy.test $(INNODE) -test.run '^TestNode'
 
-PODS := 200
-churn: bin/rdma-node bin/e2e.test build release ## upgrades of the DaemonSet, one after another, while 200 pods start and end
-	bin/rdma-node --timeout 2h --cpus 2 --parts all -- $(E2E) -test.timeout 2h -test.run '^TestClusterDaemonSet$$/^Helm$$' -churn $(PODS)
+UPGRADES := 20
+churn: bin/rdma-node bin/e2e.test build release ## 20 upgrades of the DaemonSet, and of the service beside each runtime, while pods start and end
+	bin/rdma-node --timeout 2h --cpus 2 --parts all -- $(E2E) -test.timeout 2h -test.run '^TestClusterDaemonSet$$/^Helm$$' -upgrades $(UPGRADES)
+	bin/rdma-node --timeout 2h -- env -C deploy ../bin/deploy.test $(INNODE) -test.timeout 2h -test.run '^TestNodeServiceUpgrade$$' -upgrades $(UPGRADES)
+
+BUSY := 100
+busy: bin/rdma-node bin/e2e.test build ## a node with a slow disk and a loaded CPU: what containers have when they start
+	$(NODE:30m=2h) -- $(E2E) -test.timeout 2h -test.run '^TestBusyNode$$' -busy $(BUSY)
 
 # A spec takes 8 s on an emulated CPU and is run twice: too much for make test.
 FOCUS ?= .
@@ -180,6 +196,7 @@ bench-pods: bin/rdma-node bin/e2e.test build ## how many pods start in a second,
 lint: $(LINTER) ## golangci-lint, with go vet in it
 	$(MEMORY) $(LINTER) run ./...
 	cd deploy/release && $(MEMORY) $(LINTER) run ./...
+	cd test/nri/runtime && $(MEMORY) $(LINTER) run ./...
 
 $(LINTER):
 	mkdir -p $(@D)

@@ -16,7 +16,8 @@ import (
 	"github.com/containerd/nri/pkg/api"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
-	"github.com/rdma-spec/rdma-spec/test/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/child"
 )
 
 // programs is the folder with the programs that are measured, built as releases are.
@@ -75,7 +76,7 @@ func startWith(t testing.TB, name string, existing []*api.Container, commands ..
 		words := strings.Fields(command)
 		process := exec.Command(filepath.Join(folder, words[0]), append(words[1:], "--socket", p.runtime.Unproxied())...)
 		process.Stdout, process.Stderr = log, log
-		if err := process.Start(); err != nil {
+		if err := child.Start(process); err != nil {
 			t.Fatal(err)
 		}
 		ended := make(chan struct{})

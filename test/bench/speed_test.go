@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
-	"github.com/rdma-spec/rdma-spec/test/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
 var (

@@ -11,7 +11,7 @@ import (
 
 	"github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/rdma-spec/rdma-spec/test/runc"
+	"github.com/rdma-spec/rdma-spec/test/testing/runc"
 )
 
 // starts compares how long runc takes for a container that ends at once, with the hook of CDI files and without it.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/test/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
 // editBudget is what the edit of a spec of 20 KB may take, at the median.

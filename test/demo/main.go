@@ -173,7 +173,7 @@ func (d demo) measure(ctx context.Context, server, client string) (string, error
 
 func (d demo) generated(ctx context.Context) error {
 	title("A node whose runtime has no NRI")
-	if err := d.tool(ctx, "generate", "--output", "/etc/containerd/rdma-spec.json"); err != nil {
+	if err := d.tool(ctx, "generate", "--to", "/etc/containerd/rdma-spec.json"); err != nil {
 		return err
 	}
 	plain("That file is the base_runtime_spec of a runtime handler of its own:\n" +

@@ -46,7 +46,7 @@ func TestRegistersAfterALongStop(t *testing.T) {
 	} else {
 		t.Logf("registered %s after the container's end", registered.Sub(end))
 	}
-	if n := strings.Count(plugin.Log(), "Registering plugin"); n != 1 {
+	if n := strings.Count(plugin.Log(), "msg=registering"); n != 1 {
 		t.Errorf("%d registrations were begun, want one", n)
 	}
 }
@@ -153,8 +153,9 @@ func startDockers(t *testing.T, socket string) {
 }
 
 // Started with a configuration that it may not read, the plugin registers, refuses RDMA containers with the reason, leaves others alone, and
-// takes the file once it is mended.
+// takes the file once it is mended. From then on it goes on with that policy, also when it is started again with a bad file.
 func TestStartedWithABadFile(t *testing.T) {
+	onNode(t, "rm -f "+policyFile) // as after a boot: an earlier test's plugin has left it
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(config, []byte("memlok: 1Gi"), 0o644); err != nil {
 		t.Fatal(err)
@@ -172,4 +173,13 @@ func TestStartedWithABadFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "mended", Devices: containerd.Verbs(0)}), "1073741824")
+	plugin.Stop()
+	if err := os.WriteFile(config, []byte("memlok: 1Gi"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	again := startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget)
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "as-before", Devices: containerd.Verbs(0)}), "1073741824")
+	if log := again.Log(); !strings.Contains(log, "unknown field") || !strings.Contains(log, "the policy that was last in force on this node goes on") {
+		t.Errorf("the log does not say so:\n%s", log)
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -43,11 +44,11 @@ func writeCDI(t *testing.T, flags ...string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { onNodeAfter(t, "rm -f "+cdiFile) })
-	rdmaSpec(t, append([]string{"cdi", "generate", "--output", cdiFile, "--hook", hook}, flags...)...)
+	rdmaSpec(t, append([]string{"cdi", "generate", "--to", cdiFile, "--hook", hook}, flags...)...)
 	rdmaSpec(t, "cdi", "list") // fails where something is wrong
 	text, err := os.ReadFile(cdiFile)
 	if err == nil {
-		err = os.WriteFile(cdiFile, bytes.Replace(text, []byte("      - memlock\n"), []byte("      - memlock\n        - --within=10s\n"), 1), 0o644)
+		err = os.WriteFile(cdiFile, regexp.MustCompile(`( +)- memlock\n`).ReplaceAll(text, []byte("${0}${1}- --within=10s\n")), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -20,11 +20,11 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/pods"
 	"github.com/rdma-spec/rdma-spec/test/node/systemd"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 const (

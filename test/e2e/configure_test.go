@@ -181,7 +181,7 @@ func testHandMadeSpec(t *testing.T, n *bareNode) {
 
 // corpus is the folder of configuration files that the tests of package containerd have.
 func corpus(name string) string {
-	return filepath.Join(*bin, "../cmd/rdma-spec/internal/configure/containerd/testdata", name)
+	return filepath.Join(*bin, "../cmd/rdma-spec/internal/configure/editor/testdata", name)
 }
 
 // configurations turns NRI on in files of the corpus, one after another, and lets the daemon run a pod with each.

@@ -26,6 +26,9 @@ import (
 // pluginNamespace is the DaemonSet's.
 const pluginNamespace = "rdma-spec"
 
+// tookOver is what a plugin says that goes on where another one has stopped.
+const tookOver = "took the connection to the runtime over: the runtime has not noticed"
+
 // daemonSet is the plugin's DaemonSet in a cluster.
 type daemonSet struct {
 	c     *cluster.Cluster
@@ -76,24 +79,24 @@ func (d *daemonSet) run(t *testing.T, name string, program func(context.Context,
 	return out
 }
 
-func (d *daemonSet) apply(t *testing.T, text string) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "daemonset.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	d.kubectl(t, "apply", "-f", file)
-}
-
-func (d *daemonSet) patch(t *testing.T, name string) {
-	t.Helper()
-	d.kubectl(t, "patch", "daemonset", "nri-rdma", "--patch-file", deployPath("daemonset-"+name+".yaml"))
-}
-
 // awaitRollout waits until the node has the newest pod, ready, and no other.
 func (d *daemonSet) awaitRollout(t *testing.T) {
 	t.Helper()
 	d.kubectl(t, "rollout", "status", "daemonset/nri-rdma", "--timeout", (kubeletPatience - patience).String())
+}
+
+// awaitLog waits until a container of the plugin's pod says something.
+func (d *daemonSet) awaitLog(t *testing.T, container, says string) {
+	t.Helper()
+	pod, said := d.pod(t).Name, ""
+	err := d.c.Await(within(t, kubeletPatience), "has "+container+" say "+says, func() bool {
+		var err error
+		said, err = d.c.Kubectl(t.Context(), "-n", pluginNamespace, "logs", pod, "-c", container)
+		return err == nil && strings.Contains(said, says)
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
 }
 
 // awaitEvent waits until an event in the plugin's namespace says something.

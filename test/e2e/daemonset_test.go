@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -45,7 +46,8 @@ func TestClusterDaemonSet(t *testing.T) {
 	t.Run("kubectl", func(t *testing.T) { testKubectl(t, d, k, withNRI) })
 }
 
-// testKubectl installs the image of Containerfile, daemonset.yaml and its patches, on a node where NRI is off at first.
+// testKubectl installs the image of Containerfile with the kustomizations of deploy and docs/install.md, on a node where
+// NRI is off at first.
 func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI containerd.Options) {
 	t.Cleanup(func() { d.tell(t) })
 	withoutNRI := withNRI
@@ -57,8 +59,8 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	early := runClusterPod(t, d.c, k, kubelet.Pod{Name: "early", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	early.expectHolds(t, "main", kernelDefault, given(0)...)
 
-	// The node's CPU is emulated, hence the budget. All else is as people install it.
-	d.apply(t, strings.Replace(deployFile(t, "daemonset.yaml"), "- --http=:9797\n", "- --http=:9797\n            - --budget="+budget+"\n", 1))
+	base, own := kustomizations(t)
+	d.kubectl(t, "apply", "-k", base)
 	d.awaitEvent(t, "without NRI", "/var/run/nri is not a directory")
 	replaceContainerd(t, withNRI)
 	d.awaitRollout(t)
@@ -69,9 +71,7 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	expectCapabilities(t, late.running(t, "main"), everySet)
 	early.expectHolds(t, "main", kernelDefault, given(0)...)
 
-	d.kubectl(t, "patch", "configmap", "nri-rdma", "--patch", `{"data": {"config.yaml": "repair: {mode: fix, every: 1s}"}}`)
-	d.patch(t, "validator")
-	d.patch(t, "repair")
+	d.kubectl(t, "apply", "-k", own)
 	d.awaitRollout(t)
 	d.expectAnswers(t, "9798", "/readyz", "registered")
 	err := d.c.Await(within(t, kubeletPatience), "has the early pod's limit raised", func() bool { return memlock(t, early.running(t, "main")) == "unlimited" })
@@ -85,7 +85,7 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 		}
 	}
 	testValidatorContainer(t, d, k)
-	testPatchForCRIO(t, d)
+	testOverlayForCRIO(t, d)
 }
 
 // testValidatorContainer: while the plugin does not answer, the validator refuses an RDMA container, and lets it start afterwards.
@@ -116,27 +116,59 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	refused.expectHolds(t, "main", "unlimited", given(0)...)
 }
 
-// testPatchForCRIO: an API server takes the patch for CRI-O, beside the others, and nothing of containerd is left.
-func testPatchForCRIO(t *testing.T, d *daemonSet) {
-	var set appsv1.DaemonSet
-	text := d.kubectl(t, "patch", "daemonset", "nri-rdma", "--patch-file", deployPath("daemonset-crio.yaml"), "--dry-run=server", "-o", "json")
-	if err := json.Unmarshal([]byte(text), &set); err != nil {
+// testOverlayForCRIO: where an API server applies the overlay for CRI-O, nothing is left of containerd, nor of the components before.
+func testOverlayForCRIO(t *testing.T, d *daemonSet) {
+	var list struct{ Items []appsv1.DaemonSet }
+	text := d.kubectl(t, "apply", "-k", deployPath("kustomize/overlays/crio"), "--dry-run=server", "-o", "json")
+	if err := json.Unmarshal([]byte(text), &list); err != nil {
 		t.Fatal(err)
 	}
-	mounted := map[string]bool{}
-	for _, ctr := range set.Spec.Template.Spec.Containers {
-		for _, m := range ctr.VolumeMounts {
-			mounted[m.Name] = true
-		}
+	at := slices.IndexFunc(list.Items, func(object appsv1.DaemonSet) bool { return object.Kind == "DaemonSet" })
+	if at < 0 {
+		t.Fatalf("the overlay has no DaemonSet:\n%s", text)
 	}
-	for _, v := range set.Spec.Template.Spec.Volumes {
+	pod := list.Items[at].Spec.Template.Spec
+	if len(pod.Containers) != 1 || pod.HostPID {
+		t.Errorf("with the overlay for CRI-O there are %d containers, and hostPID is %t", len(pod.Containers), pod.HostPID)
+	}
+	mounted := map[string]bool{}
+	for _, m := range pod.Containers[0].VolumeMounts {
+		mounted[m.Name] = true
+	}
+	for _, v := range pod.Volumes {
 		if !mounted[v.Name] {
-			t.Errorf("with the patch for CRI-O nobody mounts volume %s", v.Name)
+			t.Errorf("with the overlay for CRI-O nobody mounts volume %s", v.Name)
 		}
 	}
 	if mounted["containerd"] || !mounted["crio"] {
-		t.Errorf("with the patch for CRI-O the volumes %v are mounted", mounted)
+		t.Errorf("with the overlay for CRI-O the volumes %v are mounted", mounted)
 	}
+}
+
+// kustomizations returns the folders of two: the base, and one's own of docs/install.md, with validator and repair. The node's CPU is
+// emulated, hence the budget. All else is as people install it.
+func kustomizations(t *testing.T) (base, own string) {
+	t.Helper()
+	folder := t.TempDir()
+	clone := filepath.Join(folder, "rdma-spec/deploy/kustomize")
+	if err := os.CopyFS(clone, os.DirFS(deployPath("kustomize"))); err != nil {
+		t.Fatal(err)
+	}
+	base, own = filepath.Join(clone, "base"), filepath.Join(folder, "own")
+	const last = "- --http=:9797\n"
+	manifest := strings.Replace(deployFile(t, "kustomize/base/daemonset.yaml"), last, last+"            - --budget="+budget+"\n", 1)
+	if err := os.WriteFile(filepath.Join(base, "daemonset.yaml"), []byte(manifest), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	documented := regexp.MustCompile("(?m)^   resources: (.*\n)+?   ```$").FindString(deployFile(t, "../docs/install.md"))
+	kustomization := strings.NewReplacer("registry.example.com", "docker.io/library", "\n   ", "\n", "```", "").Replace("\n" + documented)
+	files := fstest.MapFS{
+		"kustomization.yaml": {Data: []byte(kustomization)}, "config.yaml": {Data: []byte("repair: {mode: fix, every: 1s}\n")},
+	}
+	if err := os.CopyFS(own, files); err != nil {
+		t.Fatal(err)
+	}
+	return base, own
 }
 
 // importImage makes the image of deploy/Containerfile, and has containerd take it in under the name that the DaemonSet has.

@@ -15,14 +15,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sync/errgroup"
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +29,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/churn"
 )
 
 // testHelm installs the image and the chart of a release, and upgrades and removes them.
@@ -134,78 +133,50 @@ func podWith(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, label string)
 	return p
 }
 
-// churn is how many pods start and end while the chart is upgraded again and again, and atOnce how many at a time: on a node with one CPU,
-// more of them take longer each.
-var (
-	churn  = flag.Int("churn", 4, "how many pods to make while the DaemonSet is upgraded")
-	atOnce = flag.Int("at-once", 1, "how many of them at a time")
-)
+// upgrades is how often the chart is upgraded.
+var upgrades = flag.Int("upgrades", 3, "how often to upgrade the DaemonSet while pods start and end")
 
-// testHelmUpgrade upgrades the chart, and upgrades it again, as long as pods are made: every container starts with its limit, and none is
-// refused.
+// testHelmUpgrade upgrades the chart again and again while pods are made. The runtime does not notice: each plugin takes over from the one
+// before, every container starts with its limit, and none is refused.
 func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart string) {
-	made := make(chan error, 1)
-	go func() { made <- makePods(t.Context(), d.c, k) }()
+	// Pods whose container holds an HCA, says its limit and ends.
+	pods := churn.Start(t, func(ctx context.Context, number int) error {
+		return runToEnd(ctx, d.c, k, fmt.Sprintf("made-%d", number))
+	})
 	const values = "validator.enabled=true,privileges=repair,config.repair.mode=fix,podAnnotations.upgrade=number-"
-	upgrades := 0
-	for going := true; going; {
-		upgrades++
-		d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", values+strconv.Itoa(upgrades))
+	for i := range *upgrades {
+		d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", values+strconv.Itoa(i))
 		d.awaitRollout(t)
+		d.awaitLog(t, "nri-rdma", tookOver)
+		if i > 0 { // the validator has come with the first upgrade
+			d.awaitLog(t, "validator", tookOver)
+		}
+		d.expectAnswers(t, "9797", "/readyz", "registered")
 		d.expectAnswers(t, "9798", "/readyz", "registered")
-		t.Logf("%d pods have said their limit", len(saidLimits(t)))
-		select {
-		case err := <-made:
-			if err != nil {
-				t.Fatal(err)
-			}
-			going = false
-		default:
+		pods.AwaitMore(t, kubeletPatience)
+	}
+	pods.End()
+	expectUnlimited(t, pods.Count())
+	t.Logf("%d pods were made during %d upgrades", pods.Count(), *upgrades)
+	for _, name := range []string{"90-rdma", "90-rdma-validator"} {
+		registered := strings.Count(ctrd.Log(), `plugin \"`+name+`\" connected and synchronized`)
+		gone := strings.Count(ctrd.Log(), `connection to plugin \"`+name+`\" closed`)
+		if registered != 1 || gone != 0 {
+			t.Errorf("for containerd %s has come %d times and gone %d times, want 1 and 0", name, registered, gone)
 		}
 	}
-	expectUnlimited(t)
-	t.Logf("%d pods were made during %d upgrades", *churn, upgrades)
-	// containerd's NRI (0.12.3) asks a validator whose connection has closed, if there was no other event since, and takes the error for a
-	// refusal. NRI 0.12.5 does not. The kubelet tries again, and as was seen above, the container starts with its limit.
-	refused := slices.DeleteFunc(d.refusals(t), func(message string) bool {
-		gone := strings.HasSuffix(message, "validator plugin 90-rdma-validator failed: ttrpc: closed")
-		if gone {
-			t.Log(message)
-		}
-		return gone
-	})
-	if len(refused) > 0 {
+	if refused := d.refusals(t); len(refused) > 0 {
 		t.Errorf("during the upgrades containers were refused: %q", refused)
 	}
 	d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...) // it fails where a container is below policy
 }
 
-// makePods makes pods whose container holds an HCA, says its limit and ends.
-func makePods(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet) error {
-	var making errgroup.Group
-	making.SetLimit(*atOnce)
-	for i := range *churn {
-		making.Go(func() error { return runToEnd(ctx, c, k, fmt.Sprintf("made-%d", i)) })
-	}
-	return making.Wait()
-}
-
-// saidLimits returns the logs of the pods that makePods has made so far.
-func saidLimits(t *testing.T) []string {
+// expectUnlimited reads what the containers of all pods have said that were made.
+func expectUnlimited(t *testing.T, want int) {
 	t.Helper()
 	logs, err := filepath.Glob("/var/log/pods/default_made-*/*/*.log")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return logs
-}
-
-// expectUnlimited reads what the containers of all pods have said that makePods has made.
-func expectUnlimited(t *testing.T) {
-	t.Helper()
-	logs := saidLimits(t)
-	if len(logs) != *churn {
-		t.Errorf("%d pods have the logs %q; want one for each", *churn, logs)
+	if err != nil || len(logs) != want {
+		t.Errorf("pods have the logs %q, %v; want one for each of %d", logs, err, want)
 	}
 	for _, file := range logs {
 		if text, err := os.ReadFile(file); err != nil || !strings.HasSuffix(string(text), " unlimited\n") {
@@ -228,7 +199,8 @@ func runToEnd(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name 
 	})
 }
 
-// testHelmUninstall: nothing is left of the plugin but the policy that was in force, which nobody trusts now, and pods start.
+// testHelmUninstall: nothing is left of the plugin but the policy that was in force, which nobody trusts now, and the folder where its
+// processes met, and pods start.
 func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	d.helm(t, "uninstall", "nri-rdma")
 	err := d.c.Await(within(t, kubeletPatience), "has nothing of the plugin", func() bool {
@@ -243,7 +215,7 @@ func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 		t.Errorf("helm uninstall leaves %s", left)
 	}
 	files, err := fs.Glob(os.DirFS("/run/rdma-spec"), "*")
-	if diff := cmp.Diff([]string{"policy.yaml"}, files); diff != "" || err != nil {
+	if diff := cmp.Diff([]string{"handover", "policy.yaml"}, files); diff != "" || err != nil {
 		t.Errorf("%v; -want +got:\n%s", err, diff)
 	}
 	out, err := exec.Command(filepath.Join(*bin, "rdma-spec"), "status").CombinedOutput()

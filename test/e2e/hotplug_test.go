@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // The module of RDMA_CM goes and comes back: within a second containers get what is there, the log has what is missing and what to do, and

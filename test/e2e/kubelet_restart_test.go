@@ -13,10 +13,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // TestKubeletRestarts: the kubelet goes, an RDMA container that a rule by resource might be about is refused, an unrelated one is not, and
-// the plugin does not ask the kubelet after three failures, and logs it; the kubelet comes back, and the
+// the plugin does not ask the kubelet after three failures, and logs it; the kubelet comes back, is asked again soon, and the
 // next container that holds a resource gets its grant, without a restart of the plugin. It needs the node's Kubernetes parts.
 func TestKubeletRestarts(t *testing.T) {
 	first := startKubelet(t, deviceplugin.Deviceless(deviceless))
@@ -41,6 +42,15 @@ func TestKubeletRestarts(t *testing.T) {
 	expectBreaker(t, 1)
 
 	second := startKubelet(t, deviceplugin.Deviceless(deviceless))
+	tries := 0
+	await.That(t, patience, "asked again", func() bool {
+		tries++
+		// A pod of its own each time, since a kubelet removes the sandboxes that it does not know.
+		_, err := runPod(t, containerd.Pod{}).Create(within(t, patience), containerd.Container{
+			Name: fmt.Sprintf("back-%d", tries), Devices: containerd.Verbs(0),
+		})
+		return err != nil && strings.Contains(err.Error(), "the kubelet does not know pod")
+	})
 	after := runStaticPod(t, second, kubelet.Pod{Name: "after-restart", Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
 	after.expectHolds(t, "worker", "unlimited")
 	after.expectAdjusted(t, plugin, "worker", "signal=resource", "evidence="+deviceless, "memlock=unlimited")

@@ -12,9 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/pods"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // Where containerd looks for the plugins that it launches, and for their configurations.

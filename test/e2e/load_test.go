@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // creation is one container of a load: when its creation began and when it ran, and its limit then.

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // A process forks while it is repaired: none is left low.

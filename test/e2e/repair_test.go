@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 //go:embed testdata/register.c

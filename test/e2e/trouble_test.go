@@ -110,7 +110,7 @@ func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 			onNode(t, fmt.Sprintf("cd %s && echo old >old.json && chmod 644 old.json && %s", folder, test.prepare))
 			before := contents(t, folder)
 			file := filepath.Join(folder, test.file)
-			expectOneLine(t, 3, fmt.Sprintf("%s %s/rdma-spec generate --output %s", test.as, tools, file),
+			expectOneLine(t, 3, fmt.Sprintf("%s %s/rdma-spec generate --to %s", test.as, tools, file),
 				"^rdma-spec: cannot write "+file+": "+test.why)
 			if diff := cmp.Diff(before, contents(t, folder)); diff != "" {
 				t.Errorf("files (-before +after):\n%s", diff)
@@ -131,8 +131,10 @@ func TestStatusAndRepairWithoutRights(t *testing.T) {
 		status, lines int
 		command, want string
 	}{
-		{3, 1, "%[1]s status --root /nonexistent" + judged, "no container runtime has a socket at .*: name it with --runtime-endpoint"},
-		{3, 1, "%[1]s repair --root /nonexistent" + judged, "no container runtime has a socket at .*: name it with --runtime-endpoint"},
+		{3, 1, "%[1]s status --root /nonexistent" + judged, `root "/nonexistent": no such file or directory: give the folder that holds the node's sys and dev`},
+		{3, 1, "%[1]s repair --root /nonexistent" + judged, `root "/nonexistent": no such file or directory: give the folder that holds the node's sys and dev`},
+		{3, 1, "%[1]s status --root /usr" + judged, "no container runtime has a socket at .*: name it with --runtime-endpoint"},
+		{3, 1, "%[1]s repair --root /usr" + judged, "no container runtime has a socket at .*: name it with --runtime-endpoint"},
 		{3, 1, nobody + " %[1]s status" + judged, "cannot connect to the runtime at " + containerd.Socket + ": permission denied: run as root"},
 		{3, 1, nobody + " %[1]s repair" + judged, "cannot connect to the runtime at " + containerd.Socket + ": permission denied: run as root"},
 		{1, 3, "setpriv --bounding-set -sys_resource %[1]s repair" + judged, "default/low main: setting RLIMIT_MEMLOCK of process [0-9]+: operation not permitted: this needs the capability SYS_RESOURCE, not in a user namespace"},

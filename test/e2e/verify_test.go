@@ -13,9 +13,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // scratch is an image with nothing in it: no library, no shell.

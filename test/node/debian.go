@@ -19,7 +19,7 @@ var hostPackages = []string{
 	"debian-archive-keyring",                                 // fetch
 	"qemu-system-x86", "busybox-static", "kmod", "e2fsprogs", // boot
 	"gcc", "libc6-dev", "libseccomp-dev", "pkg-config", "xz-utils", "make", "bc", "bison", "flex", // build
-	"rdma-core", "ibverbs-utils", "ibverbs-providers", "libibverbs-dev", "perftest", "libfabric-bin", "iproute2", "crun", "iptables", "util-linux", // use
+	"rdma-core", "ibverbs-utils", "ibverbs-providers", "libibverbs-dev", "perftest", "libfabric-bin", "iproute2", "crun", "iptables", "util-linux", "apparmor", // use
 	"conmon", "skopeo", // use by CRI-O
 }
 

@@ -11,13 +11,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/test/node/wire"
+	"github.com/rdma-spec/rdma-spec/test/testing/child"
 )
 
 // consoleLines is how many of the console's last lines are kept: a lockup's two traces and more.
@@ -74,27 +74,16 @@ func startEmulator(parts PartSet, options Options, scratch string) (*emulator, e
 		command.ExtraFiles = append(command.ExtraFiles, options.cable.end) // 4
 	}
 	command.Stdout, command.Stderr = e.console, e.console
-	// A group of its own keeps a terminal's Ctrl-C away from it: we end it. Should
-	// we die without doing so, the kernel does.
-	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-
-	started := make(chan error)
-	go func() {
-		// The death signal comes when the thread that started the process ends.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := command.Start()
-		e.process = command.Process
-		started <- err
-		if err == nil {
-			e.err = command.Wait()
-			close(e.ended)
-		}
-	}()
-	if err := <-started; err != nil {
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // keeps a terminal's Ctrl-C away from it: we end it
+	if err := child.Start(command); err != nil {
 		_ = e.port.Close()
 		return nil, fmt.Errorf("start the emulator: %w", err)
 	}
+	e.process = command.Process
+	go func() {
+		e.err = command.Wait()
+		close(e.ended)
+	}()
 	return e, nil
 }
 

@@ -18,8 +18,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/test/await"
 	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // limit is for one boot and what is done on it; a busy machine takes a fifth of it.

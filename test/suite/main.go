@@ -4,7 +4,7 @@
 // Command suite runs the parts of `make test`, as many at once as keep the host's cores busy, and prints a table of them at the end.
 //
 // A part is a make target whose output is that of `go test -v` where SUITE is set, or of any other program, and the number of cores that
-// it wants:
+// it wants. It fails where its target fails, or where a pattern of tests matches none:
 //
 //	suite node-faults=2 node-main=1 unit=1
 //
@@ -15,6 +15,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -140,6 +141,9 @@ func (p *part) makeInto(ctx context.Context, file string) error {
 	counting := <-counted
 	if err == nil && len(p.tests.failed) > 0 {
 		err = fmt.Errorf("%d tests failed although the target succeeded", len(p.tests.failed))
+	}
+	if err == nil && p.tests.unmatched {
+		err = errors.New("a pattern of tests matches none")
 	}
 	return cmp.Or(err, counting)
 }

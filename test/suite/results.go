@@ -17,15 +17,19 @@ import (
 // lastWords is how many lines of a failed test the table repeats.
 const lastWords = 5
 
+// noTests is what a program of tests prints where its pattern matches none of them. It ends with 0 then.
+const noTests = "testing: warning: no tests to run"
+
 // logged matches the first line of what a test logs.
 var logged = regexp.MustCompile(`^\S+\.go:\d+: `)
 
 // results are the tests in a part's output. Subtests belong to their test, but a skipped one is listed by itself.
 type results struct {
-	passed  int
-	failed  []failure
-	skipped []string // each with its reason
-	slow    event    // the longest test
+	passed    int
+	failed    []failure
+	skipped   []string // each with its reason
+	slow      event    // the longest test
+	unmatched bool     // a pattern of tests matched none
 }
 
 // failure is a test that failed, and the first lines of what it logged last.
@@ -64,6 +68,9 @@ func (r *results) count(ctx context.Context, output io.Reader) error {
 }
 
 func (r *results) add(e event, said map[string][]string) {
+	if strings.TrimSpace(e.Output) == noTests {
+		r.unmatched = true
+	}
 	if e.Test == "" {
 		return
 	}

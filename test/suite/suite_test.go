@@ -5,6 +5,9 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -92,6 +95,23 @@ FAIL
 	}
 	if diff := cmp.Diff([]string{"TestSkipped (some_test.go:7: needs a node)"}, got.skipped); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A part of whose programs of tests one ran none fails, though its target succeeds.
+func TestPatternThatMatchesNoTest(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const makefile = "good bad:\n\t@echo '=== RUN   TestGood'; echo '--- PASS: TestGood (0.00s)'; echo PASS\n" +
+		"bad: none\nnone: good\n\t@echo '" + noTests + "' >&2; echo PASS\n"
+	if err := errors.Join(os.WriteFile("Makefile", []byte(makefile), 0o600), os.MkdirAll(logFolder, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for name, wantError := range map[string]string{"good": "<nil>", "bad": "a pattern of tests matches none"} {
+		p := part{name: name}
+		p.run(t.Context(), io.Discard)
+		if got := fmt.Sprint(p.failed); got != wantError {
+			t.Errorf("%s: %s, want %s", name, got, wantError)
+		}
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/test/output"
+	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/output"
 )
 
 // Process is a running program.
@@ -33,7 +34,7 @@ func Start(env []string, program string, args ...string) (*Process, error) {
 	p.command.Env = append(os.Environ(), env...)
 	p.command.Stdout, p.command.Stderr = &p.log, &p.log
 	p.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := p.command.Start(); err != nil {
+	if err := child.Start(p.command); err != nil {
 		return nil, err
 	}
 	go func() {

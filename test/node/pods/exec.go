@@ -44,7 +44,7 @@ func (s *Sandbox) Wait(ctx context.Context, id string) (Result, error) {
 			return Result{}, err
 		}
 		if answer.Status.State == cri.ContainerState_CONTAINER_EXITED {
-			return Result{Out: s.logOf(answer.Status.Metadata.Name), Status: answer.Status.ExitCode}, nil
+			return Result{Out: s.Log(answer.Status.Metadata.Name), Status: answer.Status.ExitCode}, nil
 		}
 		select {
 		case <-tick.C:
@@ -54,8 +54,8 @@ func (s *Sandbox) Wait(ctx context.Context, id string) (Result, error) {
 	}
 }
 
-// logOf returns a container's output: CRI's log format has a time, a stream and a tag before each line.
-func (s *Sandbox) logOf(name string) string {
+// Log returns a container's output so far: CRI's log format has a time, a stream and a tag before each line.
+func (s *Sandbox) Log(name string) string {
 	text, err := os.ReadFile(filepath.Join(s.config.LogDirectory, name+".log"))
 	if err != nil {
 		return ""

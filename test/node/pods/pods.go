@@ -87,14 +87,19 @@ type Container struct {
 	AddCaps     []string
 	DropCaps    []string
 	NoNewPrivs  bool
-	Mounts      []Mount // read-only, beside the node's programs where it has them
+	Mounts      []Mount // beside the node's programs where it has them
 }
 
 // Mount is a file or folder of the node and its place in a container.
-type Mount struct{ Host, Container string }
+type Mount struct {
+	Host, Container string
+	Writable        bool
+}
 
 // programs are the node's programs, and where a container finds them.
-var programs = []Mount{{"/usr", "/usr"}, {"/usr/lib", "/lib"}, {"/usr/lib64", "/lib64"}, {"/etc", "/etc"}}
+var programs = []Mount{
+	{Host: "/usr", Container: "/usr"}, {Host: "/usr/lib", Container: "/lib"}, {Host: "/usr/lib64", Container: "/lib64"}, {Host: "/etc", Container: "/etc"},
+}
 
 // Sandbox is a pod that runs.
 type Sandbox struct {
@@ -221,7 +226,7 @@ func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 		config.CDIDevices = append(config.CDIDevices, &cri.CDIDevice{Name: name})
 	}
 	for _, m := range mounts {
-		config.Mounts = append(config.Mounts, &cri.Mount{ContainerPath: m.Container, HostPath: m.Host, Readonly: true})
+		config.Mounts = append(config.Mounts, &cri.Mount{ContainerPath: m.Container, HostPath: m.Host, Readonly: !m.Writable})
 	}
 	answer, err := s.client.runtime.CreateContainer(ctx, &cri.CreateContainerRequest{
 		PodSandboxId: s.ID, Config: config, SandboxConfig: s.config,
@@ -250,8 +255,11 @@ func first(a, b string) string {
 	return b
 }
 
-// RemoveContainer removes a container, also one that runs.
+// RemoveContainer removes a container, also one that runs. It is killed first, since CRI-O gives one that is removed ten seconds to end.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
+	if _, err := c.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id}); err != nil {
+		return err
+	}
 	_, err := c.runtime.RemoveContainer(ctx, &cri.RemoveContainerRequest{ContainerId: id})
 	return err
 }

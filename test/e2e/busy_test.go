@@ -1,0 +1,195 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	goruntime "runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+)
+
+var busyContainers = flag.Int("busy", 0, "how many containers a busy node starts one at a time, and as many eight at a time; 0 skips the test")
+
+// On a node whose CPU is loaded four to one, and whose disk takes 50 ms for each request, with all defaults: containers that are created
+// one at a time have memlock and IPC_LOCK when they start, of root and of another user alike. Of those that are created eight at a time,
+// all have memlock, and each that starts without IPC_LOCK is counted, and named in the log and by status; none is called a success.
+func TestBusyNode(t *testing.T) {
+	if *busyContainers == 0 {
+		t.Skip("the load that it makes is the only one where nothing else runs on the host: make busy")
+	}
+	ctrd.Stop()
+	t.Cleanup(func() { replaceContainerd(t, options()) })
+	slowDisk(t, "/var/lib/containerd")
+	slow, err := containerd.Start(t.Context(), containerd.Options{Version: *version, Runtime: *runtime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctrd = slow
+	t.Cleanup(func() {
+		for line := range strings.Lines(slow.Log()) {
+			if t.Failed() && strings.Contains(line, "plugin") {
+				t.Log("containerd said: " + line)
+			}
+		}
+	})
+	plugin := startPluginWith(t, "--socket", containerd.NRISocket, "--http", metricsAddress)
+	pod := runPod(t, containerd.Pod{})
+	for range 4 * goruntime.NumCPU() {
+		loop, err := daemon.Start(nil, "/bin/busybox", "sh", "-c", "while :; do :; done")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(loop.Stop)
+	}
+	for i := range *busyContainers {
+		name := fmt.Sprintf("alone-%d", i)
+		if !startBusy(t, pod, name, int64(i%2*1000)) {
+			t.Errorf("container %s starts without IPC_LOCK", name)
+		}
+	}
+	var (
+		without sync.Map
+		clients sync.WaitGroup
+	)
+	numbers := make(chan int, *busyContainers)
+	for i := range *busyContainers {
+		numbers <- i
+	}
+	close(numbers)
+	for range 8 {
+		clients.Go(func() {
+			for i := range numbers {
+				if name := fmt.Sprintf("beside-%d", i); !startBusy(t, pod, name, int64(i%2*1000)) {
+					without.Store(name, true)
+				}
+			}
+		})
+	}
+	clients.Wait()
+	missed := map[string]bool{}
+	without.Range(func(name, _ any) bool {
+		missed[name.(string)] = true
+		return true
+	})
+	expectMissed(t, plugin, missed)
+}
+
+// startBusy starts a container that holds an HCA, expects its memlock, and reports whether its first process has IPC_LOCK.
+func startBusy(t *testing.T, pod *containerd.Sandbox, name string, user int64) (ipcLock bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	defer cancel()
+	id, err := pod.Run(ctx, containerd.Container{Name: name, Devices: containerd.Verbs(0), User: user})
+	if err != nil {
+		t.Errorf("container %s: %v", name, err)
+		return true
+	}
+	pid, err := ctrd.PID(ctx, id)
+	if err != nil {
+		t.Errorf("container %s: %v", name, err)
+		return true
+	}
+	if limit, err := softMemlock(pid); err != nil || limit != "unlimited" {
+		t.Errorf("container %s starts with memlock %s, %v", name, limit, err)
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Errorf("container %s: %v", name, err)
+	}
+	_, effective, _ := strings.Cut(string(status), "CapEff:\t")
+	effective, _, _ = strings.Cut(effective, "\n")
+	bits, err := strconv.ParseUint(effective, 16, 64)
+	if err != nil {
+		t.Errorf("container %s: %v", name, err)
+	}
+	return bits>>capIPCLock&1 == 1
+}
+
+// expectMissed expects that the containers that started without IPC_LOCK are counted, and that the log and status name them.
+func expectMissed(t *testing.T, plugin *daemon.Process, missed map[string]bool) {
+	t.Helper()
+	text, err := metrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := map[string]int{}
+	for line := range strings.Lines(text) {
+		if rest, found := strings.CutPrefix(line, `nri_rdma_ipc_lock_edits_total{result="`); found {
+			result, count, _ := strings.Cut(strings.TrimSpace(rest), `"} `)
+			if counted[result], err = strconv.Atoi(count); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Logf("%d of %d start without IPC_LOCK; the plugin counts %v", len(missed), *busyContainers, counted)
+	if counted["late"]+counted["failed"] < len(missed) || counted["changed"] > 2**busyContainers-len(missed) {
+		t.Errorf("%d containers start without IPC_LOCK, and the plugin counts %v", len(missed), counted)
+	}
+	var status struct {
+		Containers []struct {
+			Container string
+			Notes     []string
+		}
+	}
+	out, _ := exec.Command(filepath.Join(*bin, "rdma-spec"), "status", "-o", "json").Output() // its exit status is another question
+	if err := json.Unmarshal(out, &status); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	for name := range missed {
+		warned := false
+		for line := range strings.Lines(plugin.Log()) {
+			if !strings.Contains(line, "container="+name+" ") {
+				continue
+			}
+			warned = warned || strings.Contains(line, "level=warning") && strings.Contains(line, "no CAP_IPC_LOCK")
+			if strings.Contains(line, "CAP_IPC_LOCK added") {
+				t.Errorf("container %s starts without IPC_LOCK, and the log calls it a success: %s", name, line)
+			}
+		}
+		if !warned {
+			t.Errorf("container %s starts without IPC_LOCK, and the log does not say so", name)
+		}
+		noted := false
+		for _, c := range status.Containers {
+			noted = noted || c.Container == name && strings.Contains(strings.Join(c.Notes, "\n"), "no CAP_IPC_LOCK")
+		}
+		if !noted {
+			t.Errorf("container %s starts without IPC_LOCK, and status does not say so:\n%s", name, out)
+		}
+	}
+}
+
+// slowDisk mounts a new disk at a folder until the test ends. The disk takes 50 ms for each request.
+func slowDisk(t *testing.T, folder string) {
+	t.Helper()
+	const disks = "/sys/kernel/config/nullb/slow"
+	onNode(t, `modprobe null_blk nr_devices=0
+		mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
+		mkdir `+disks+` && cd `+disks+`
+		echo 2048 > size; echo 1 > memory_backed; echo 2 > irqmode; echo 50000000 > completion_nsec; echo 1 > power`)
+	t.Cleanup(func() { onNodeAfter(t, "rmdir "+disks) })
+	disk := "/dev/nullb0"
+	if _, err := os.Stat(disk); err != nil {
+		disk = "/dev/slow" // newer kernels name it as the folder
+	}
+	onNode(t, fmt.Sprintf("mkfs.ext4 -q -E nodiscard %s && mkdir -p %s && mount -o noatime %s %s", disk, folder, disk, folder))
+	t.Cleanup(func() {
+		ctrd.Stop()
+		onNodeAfter(t, "umount "+folder)
+	})
+}

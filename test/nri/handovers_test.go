@@ -1,0 +1,87 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nri
+
+import (
+	"testing"
+	"time"
+)
+
+// An upgrade hands the connection over: the runtime keeps one plugin, which answers every request once.
+func TestHandovers(t *testing.T) {
+	eachVersion(t, func(t *testing.T, runtime string) {
+		n := newNode(t, runtime)
+		p := n.owner(t, n.handover...)
+		n.load(t)
+		for range *rounds {
+			next := n.start(t, n.handover...)
+			next.awaitReady(t, waiting)
+			n.pause()
+			p.end(t)
+			next.awaitReady(t, registered)
+			n.goesOn(t, true)
+			p = next
+		}
+		n.judge(t, true)
+		if c := n.counters(t); c.Registered != 1 || c.Closed != 0 {
+			t.Errorf("registered %d times, %d connections closed, want one registration in all", c.Registered, c.Closed)
+		}
+	})
+}
+
+// owner starts a plugin, and waits until the runtime asks it.
+func (n *node) owner(t *testing.T, flags ...string) *plugin {
+	t.Helper()
+	before := n.counters(t).Registered
+	p := n.start(t, flags...)
+	p.awaitReady(t, registered)
+	n.awaitCount(t, "registered with the runtime", func(c counters) bool { return c.Registered > before })
+	return p
+}
+
+// While a container is being stopped, a plugin that registers keeps the runtime from creating containers (containerd#14083). An upgrade
+// does not.
+func TestBesideAStop(t *testing.T) {
+	const unnoticed = 1500 * time.Millisecond
+	eachVersion(t, func(t *testing.T, runtime string) {
+		t.Parallel() // it waits most of the time
+		n := newNode(t, runtime)
+		p := n.owner(t, n.handover...)
+		n.load(t)
+		alone := n.besideAStop(t, 2*time.Second, func() {})
+		next := n.start(t, n.handover...)
+		next.awaitReady(t, waiting)
+		upgraded := n.besideAStop(t, 5*time.Second, func() {
+			p.end(t)
+			next.awaitReady(t, registered)
+			n.goesOn(t, true)
+		})
+		n.judge(t, true)
+		next.end(t)
+		anew := n.besideAStop(t, 3*time.Second, func() { n.owner(t) })
+		t.Logf("the longest creation beside a stop: %s; with an upgrade %s; with a registration %s", alone, upgraded, anew)
+		if upgraded > alone+unnoticed {
+			t.Errorf("a creation took %s beside a stop with an upgrade, and without %s", upgraded, alone)
+		}
+		if anew < alone+unnoticed {
+			t.Errorf("a registration beside a stop holds creations up for %s only: the test shows nothing", anew)
+		}
+	})
+}
+
+// besideAStop does something while a container is being stopped, and returns how long the longest creation took meanwhile.
+func (n *node) besideAStop(t *testing.T, grace time.Duration, do func()) (longest time.Duration) {
+	t.Helper()
+	from := time.Now()
+	n.ask(t, "stop "+grace.String(), &counters{})
+	do()
+	n.awaitCount(t, "stopped", func(c counters) bool { return c.Stopping == 0 })
+	n.goesOn(t, false) // what waited has ended
+	for _, c := range n.creations(t) {
+		if c.Ended.After(from) {
+			longest = max(longest, c.Ended.Sub(c.Began))
+		}
+	}
+	return longest
+}

@@ -1,0 +1,279 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nri runs the program nri-rdma beside NRI's own code for runtimes, of each version that containerd has, with containerd's locks
+// and under load: plugins end, are upgraded, and are killed, and the runtime's side shows what that does to the node.
+package nri
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/chance"
+)
+
+var rounds = flag.Int("rounds", 0, "how often plugins end and are upgraded with each version of NRI; 0 skips the tests")
+
+const (
+	// memlock is what the policy gives.
+	memlock = 1 << 20
+	// stuck is how long a creation may take on a busy machine, and answer how long the runtime waits for a plugin: a test of what is lost
+	// measures no times.
+	stuck, answer = 20 * time.Second, 10 * time.Second
+)
+
+// eachVersion runs a test with each version of NRI for which runtime has a .mod file.
+func eachVersion(t *testing.T, test func(t *testing.T, runtime string)) {
+	t.Helper()
+	if *rounds == 0 {
+		t.Skip("takes minutes: make nri")
+	}
+	mods, err := filepath.Glob("runtime/*.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, mod := range mods {
+		text, err := os.ReadFile(mod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		version := regexp.MustCompile(`containerd/nri v(\S+)`).FindSubmatch(text)
+		if version == nil {
+			t.Fatalf("%s has no version of NRI", mod)
+		}
+		t.Run(string(version[1]), func(t *testing.T) {
+			test(t, build(t, "runtime", "runtime-"+string(version[1]), "-modfile", filepath.Base(mod), "-tags", "nri_no_wasm"))
+		})
+	}
+}
+
+// build builds the program in a folder. It stays for the next run: go build does nothing where the sources are the same.
+func build(t *testing.T, folder, name string, flags ...string) string {
+	t.Helper()
+	program, err := filepath.Abs("../../bin/nri/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", append([]string{"build", "-o", program}, flags...)...)
+	cmd.Dir = folder
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", name, err, out)
+	}
+	return program
+}
+
+// node is a runtime, what the plugins on its node read, and the plugins that were started.
+type node struct {
+	folder, root, program string
+	handover              []string // the flags of plugins that hand their connection over
+	random                *rand.Rand
+	containerd            *storedspectest.Server
+	commands              io.Writer
+	answers               *json.Decoder
+	plugins               []*plugin
+}
+
+// counters are what the runtime has noticed. C0 to C3 are the creations of each goroutine.
+type counters struct{ Registered, Closed, SecondAnswers, Adjusted, Stopping, C0, C1, C2, C3 int }
+
+// creation is what became of a creation.
+type creation struct {
+	ID             string
+	RDMA, Adjusted bool
+	Wrong          string
+	Began, Ended   time.Time
+}
+
+// newNode starts a runtime. It ends with the test, and so do the plugins.
+func newNode(t *testing.T, runtime string) *node {
+	t.Helper()
+	folder, err := os.MkdirTemp("", "nri") // a test's own folder has too long a name for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	n := &node{
+		folder: folder, root: hcatest.V100(t), program: build(t, "../../cmd/nri-rdma", "nri-rdma"), random: chance.New(t),
+		containerd: storedspectest.NewServer(t), handover: []string{"--handover", filepath.Join(folder, "handover")},
+	}
+	n.containerd.BeforeGet = func(id string, request int) error {
+		if request == 1 {
+			n.containerd.Put(storedspec.DefaultNamespace, id, []byte(`{"process":{"capabilities":{"bounding":["CAP_CHOWN"]}}}`))
+		}
+		return nil
+	}
+	n.containerd.BeforeUpdate = func(id string, _ int) error { // so that most ends meet a request that is being worked on
+		time.Sleep(time.Duration(crc32.ChecksumIEEE([]byte(id))%5000) * time.Microsecond)
+		return nil
+	}
+	if err := os.WriteFile(n.config(), fmt.Appendf(nil, "memlock: %d\nipcLock: always\n", memlock), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(runtime, "-socket", n.socket(), "-timeout", answer.String(), "-memlock", fmt.Sprint(memlock),
+		"-major", fmt.Sprint(hcatest.Major), "-minor", fmt.Sprint(hcatest.FirstVerbs), "-seed", fmt.Sprint(n.random.Uint64()))
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.answers = json.NewDecoder(out)
+	n.commands = startBeside(t, cmd, filepath.Join(folder, "runtime.log"))
+	n.counters(t)
+	return n
+}
+
+func (n *node) socket() string { return filepath.Join(n.folder, "nri.sock") }
+func (n *node) config() string { return filepath.Join(n.folder, "config.yaml") }
+
+// startBeside starts a program that ends with its input, and shows its log where the test fails.
+func startBeside(t *testing.T, cmd *exec.Cmd, file string) io.Writer {
+	t.Helper()
+	log, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = in.Close() // this ends it
+		_ = cmd.Wait() // its log has the reason
+		_ = log.Close()
+		if t.Failed() {
+			t.Logf("%s:\n%s", filepath.Base(file), lastOf(file))
+		}
+	})
+	return in
+}
+
+// lastOf returns the last lines of a log.
+func lastOf(file string) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text[max(0, len(text)-1500):])
+}
+
+// ask sends a command to the runtime, and reads what it answers.
+func (n *node) ask(t *testing.T, command string, answer any) {
+	t.Helper()
+	if _, err := fmt.Fprintln(n.commands, command); err != nil {
+		t.Fatalf("runtime, %s: %v", command, err)
+	}
+	if err := n.answers.Decode(answer); err != nil {
+		t.Fatalf("runtime, %s: %v", command, err)
+	}
+}
+
+func (n *node) counters(t *testing.T) (c counters) {
+	t.Helper()
+	n.ask(t, "counters", &c)
+	return c
+}
+
+// awaitCount waits until the runtime has noticed something.
+func (n *node) awaitCount(t *testing.T, what string, noticed func(counters) bool) {
+	t.Helper()
+	await.That(t, stuck, what, func() bool { return noticed(n.counters(t)) })
+}
+
+// load has the runtime create containers.
+func (n *node) load(t *testing.T) { n.ask(t, "load", &counters{}) }
+
+func (n *node) creations(t *testing.T) (all []creation) {
+	t.Helper()
+	n.ask(t, "creations", &all)
+	return all
+}
+
+// pause waits for any point of the load.
+func (n *node) pause() { time.Sleep(time.Duration(n.random.Int64N(int64(20 * time.Millisecond)))) }
+
+// goesOn waits until each goroutine of the load has created more containers, and, if adjusted, the plugin has adjusted some.
+func (n *node) goesOn(t *testing.T, adjusted bool) {
+	t.Helper()
+	before := n.counters(t)
+	n.awaitCount(t, "creating containers", func(c counters) bool {
+		return min(c.C0-before.C0, c.C1-before.C1, c.C2-before.C2, c.C3-before.C3) > 1
+	})
+	n.awaitCount(t, "adjusting containers", func(c counters) bool { return !adjusted || c.Adjusted >= before.Adjusted+10 })
+}
+
+// judge compares what the runtime has with what the plugins have logged that were not killed: each answer has come, once, and to its
+// request. lasting plugins were there all the time, and have also made each edit of a stored spec, once.
+func (n *node) judge(t *testing.T, lasting bool) {
+	t.Helper()
+	creations := n.creations(t)
+	answered := map[string]int{}
+	for _, p := range n.plugins {
+		if !p.killed {
+			p.answered(t, answered)
+		}
+	}
+	problems, longest, rdma := map[string][]string{}, time.Duration(0), 0
+	for _, c := range creations {
+		longest = max(longest, c.Ended.Sub(c.Began))
+		for problem, is := range map[string]bool{
+			"failed: " + c.Wrong: c.Wrong != "",
+			"answer lost":        !c.Adjusted && answered[c.ID] > 0,
+			"answered twice":     answered[c.ID] > 1,
+			"without the plugin": lasting && c.RDMA && !c.Adjusted,
+			"not edited once":    lasting && c.RDMA && n.containerd.Updates(c.ID) != 1,
+		} {
+			if is {
+				problems[problem] = append(problems[problem], c.ID)
+			}
+		}
+		if c.RDMA {
+			rdma++
+		}
+	}
+	for problem, ids := range problems {
+		t.Errorf("%d creations: %s, as in %s", len(ids), problem, ids[:min(len(ids), 5)])
+	}
+	noticed := n.counters(t)
+	if noticed.SecondAnswers > 0 {
+		t.Errorf("%d answers that the runtime did not wait for", noticed.SecondAnswers)
+	}
+	if longest > stuck/2 {
+		t.Errorf("a creation took %s", longest)
+	}
+	t.Logf("%d creations, %d of them with a verbs device, %d adjusted, the longest took %s; registered %d times, %d connections closed",
+		len(creations), rdma, noticed.Adjusted, longest.Round(time.Millisecond), noticed.Registered, noticed.Closed)
+}
+
+// answered counts the answers of a plugin that change a container, from its log.
+func (p *plugin) answered(t *testing.T, answers map[string]int) {
+	t.Helper()
+	log, err := os.Open(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }() // it was only read
+	for lines := bufio.NewScanner(log); lines.Scan(); {
+		var line struct{ Msg, Container string }
+		if json.Unmarshal(lines.Bytes(), &line) == nil && line.Msg == "adjusted" {
+			answers[line.Container]++
+		}
+	}
+}

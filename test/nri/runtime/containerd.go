@@ -1,0 +1,138 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/containerd/nri/pkg/adaptation"
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus"
+)
+
+// containerd is what containerd's internal/nri does around NRI: the lock is containerd's own. A request takes it first and NRI's lock
+// then. NRI calls synchronise and update back, which take it too: NRI before 0.12.3 holds its own lock in update (containerd#13733).
+type containerd struct {
+	nri *adaptation.Adaptation
+
+	mu         sync.Mutex
+	containers map[string]*api.Container // that a plugin learns about when it registers
+}
+
+var pod = &api.PodSandbox{Id: "pod", Name: "train", Namespace: "default"}
+
+func newContainerd(socket string, timeout time.Duration) (*containerd, error) {
+	logrus.AddHook(&noticed)
+	adaptation.SetPluginRequestTimeout(timeout)
+	c := &containerd{containers: map[string]*api.Container{}}
+	for n := range 20 {
+		id := fmt.Sprint("existing-", n)
+		c.containers[id] = &api.Container{Id: id, Name: id, PodSandboxId: pod.Id}
+	}
+	var err error
+	c.nri, err = adaptation.New("containerd", "v2.1.0", c.synchronise, c.update, adaptation.WithSocketPath(socket),
+		adaptation.WithPluginPath("/nonexistent"), adaptation.WithPluginConfigPath("/nonexistent"))
+	if err != nil {
+		return nil, err
+	}
+	return c, c.nri.Start()
+}
+
+// create is CRI's CreateContainer: it keeps plugins from registering until the plugins have been asked and told.
+func (c *containerd) create(ctx context.Context, ctr *api.Container) (*api.ContainerAdjustment, error) {
+	defer c.nri.BlockPluginSync().Unblock()
+	var answer *api.CreateContainerResponse
+	err := c.locked(func() (err error) {
+		answer, err = c.nri.CreateContainer(ctx, &api.CreateContainerRequest{Pod: pod, Container: ctr})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer.GetAdjust(), c.locked(func() error {
+		c.containers[ctr.Id] = ctr
+		return c.nri.PostCreateContainer(ctx, &adaptation.PostCreateContainerRequest{Pod: pod, Container: ctr})
+	})
+}
+
+// run is the rest of a container's life: it starts, and is removed.
+func (c *containerd) run(ctx context.Context, ctr *api.Container) error {
+	defer c.nri.BlockPluginSync().Unblock()
+	err := c.locked(func() error {
+		return c.nri.StartContainer(ctx, &adaptation.StartContainerRequest{Pod: pod, Container: ctr})
+	})
+	if err != nil {
+		return err
+	}
+	return c.locked(func() error {
+		delete(c.containers, ctr.Id)
+		return c.nri.RemoveContainer(ctx, &adaptation.RemoveContainerRequest{Pod: pod, Container: ctr})
+	})
+}
+
+// stop stops a container with a grace period. No plugin is registered meanwhile.
+func (c *containerd) stop(grace time.Duration) {
+	block := c.nri.BlockPluginSync()
+	noticed.add("Stopping", 1)
+	time.AfterFunc(grace, func() {
+		block.Unblock()
+		noticed.add("Stopping", -1)
+	})
+}
+
+func (c *containerd) locked(do func() error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return do()
+}
+
+func (c *containerd) synchronise(ctx context.Context, plugin adaptation.SyncCB) error {
+	return c.locked(func() error {
+		var all []*api.Container
+		for _, ctr := range c.containers {
+			all = append(all, ctr)
+		}
+		_, err := plugin(ctx, []*api.PodSandbox{pod}, all)
+		return err
+	})
+}
+
+func (c *containerd) update(context.Context, []*api.ContainerUpdate) ([]*api.ContainerUpdate, error) {
+	return nil, c.locked(func() error { return nil })
+}
+
+// noticed counts what the runtime notices.
+var noticed = counters{counts: map[string]int{}}
+
+type counters struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (c *counters) add(what string, n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.counts[what] += n
+}
+
+// Levels is of logrus.Hook.
+func (c *counters) Levels() []logrus.Level { return logrus.AllLevels }
+
+// Fire counts what NRI and ttrpc report to their logs alone. An answer on an inactive stream is a second one.
+func (c *counters) Fire(e *logrus.Entry) error {
+	for what, is := range map[string]bool{
+		"Registered":    strings.HasSuffix(e.Message, "connected and synchronized"),
+		"Closed":        strings.HasPrefix(e.Message, "connection to plugin") && strings.HasSuffix(e.Message, "closed"),
+		"SecondAnswers": strings.Contains(e.Message, "inactive stream"),
+	} {
+		if is {
+			c.add(what, 1)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Command runtime is a container runtime as NRI plugins know it: NRI's own code for runtimes, with containerd's locks around it, and
+// goroutines that create containers. It is a module of its own, with a .mod file for each version of NRI that containerd has.
+//
+// It reads commands from standard input, a line each, and answers each with a line of JSON:
+//
+//	load          start to create containers
+//	stop DURATION stop a container, with this grace period
+//	counters      what the runtime has noticed so far
+//	creations     what became of all creations
+//
+// It ends with its input. It never waits for creations, so it answers where they are stuck.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/containerd/nri/pkg/api"
+	"github.com/sirupsen/logrus"
+)
+
+func main() {
+	socket := flag.String("socket", "", "listen for plugins at this `PATH`")
+	timeout := flag.Duration("timeout", 2*time.Second, "how long a plugin may take for an answer")
+	seed := flag.Uint64("seed", 0, "of the load's random numbers")
+	memlock := flag.Uint64("memlock", 0, "the memlock in `BYTES` that the plugin gives")
+	major, minor := flag.Int64("major", 0, "of the verbs device that containers hold"), flag.Int64("minor", 0, "of the same device")
+	flag.Parse()
+	c, err := newContainerd(*socket, *timeout)
+	if err != nil {
+		logrus.Fatal(err)
+	}
+	device := &api.LinuxDevice{Path: "/dev/infiniband/uverbs0", Type: "c", Major: *major, Minor: *minor}
+	l := &load{containerd: c, memlock: *memlock, device: device}
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if err := l.command(in.Text(), *seed); err != nil {
+			logrus.Fatalf("%s: %v", in.Text(), err)
+		}
+	}
+}
+
+// command carries a command out, and answers it.
+func (l *load) command(line string, seed uint64) error {
+	command, argument, _ := strings.Cut(line, " ")
+	switch command {
+	case "load":
+		for n := range uint64(4) {
+			go l.run(fmt.Sprint("c", n), seed+n)
+		}
+	case "stop":
+		grace, err := time.ParseDuration(argument)
+		if err != nil {
+			return err
+		}
+		l.stop(grace)
+	case "creations":
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return json.NewEncoder(os.Stdout).Encode(l.creations)
+	}
+	noticed.mu.Lock()
+	defer noticed.mu.Unlock()
+	return json.NewEncoder(os.Stdout).Encode(noticed.counts)
+}

@@ -1,0 +1,70 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+)
+
+// pinned is an action whose owner cannot put other code in its place, with the release that this is.
+var pinned = regexp.MustCompile(`^[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+
+// TestWorkflows checks that the forge's workflows can be read, have the least permissions by default, pin the actions of others, and make
+// targets that exist.
+func TestWorkflows(t *testing.T) {
+	files, err := filepath.Glob(repository.Path(t, ".github/workflows/*.yaml"))
+	if err != nil || len(files) != 3 {
+		t.Fatalf("workflows %v, %v: want 3", files, err)
+	}
+	makefile := repository.Read(t, "Makefile")
+	for _, file := range files {
+		var workflow struct {
+			Permissions map[string]string
+			Jobs        map[string]struct {
+				Uses  string // another of the workflows
+				Steps []struct{ Run string }
+			}
+		}
+		text := repository.Read(t, file)
+		if err := yaml.Unmarshal([]byte(text), &workflow); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		for _, action := range regexp.MustCompile(`(?m)^ *(?:- )?uses: ([^.].*)$`).FindAllStringSubmatch(text, -1) {
+			if !pinned.MatchString(action[1]) {
+				t.Errorf("%s uses %s: want OWNER/NAME@COMMIT # vX.Y.Z", file, action[1])
+			}
+		}
+		if workflow.Permissions["contents"] == "" || len(workflow.Jobs) == 0 {
+			t.Errorf("%s says nothing of permissions, or has no jobs", file)
+		}
+		for name, job := range workflow.Jobs {
+			if job.Uses != "" {
+				if !slices.Contains(files, repository.Path(t, job.Uses)) {
+					t.Errorf("%s: job %s uses %s, which does not exist", file, name, job.Uses)
+				}
+				continue
+			}
+			var commands strings.Builder
+			for _, step := range job.Steps {
+				commands.WriteString(step.Run + "\n")
+			}
+			for _, target := range regexp.MustCompile(`(?m)^ *make ([a-z0-9-]+)`).FindAllStringSubmatch(commands.String(), -1) {
+				if !strings.Contains(makefile, "\n"+target[1]+":") {
+					t.Errorf("%s: job %s makes %s, which the Makefile does not have", file, name, target[1])
+				}
+			}
+			if !regexp.MustCompile(`(?m)^ *(make [a-z]|\.ci/run)`).MatchString(commands.String()) {
+				t.Errorf("%s: job %s makes nothing", file, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,120 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package repository
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Programs are the project's two programs, built from the repository.
+type Programs struct {
+	// Folder is where they are.
+	Folder string
+}
+
+var built struct {
+	once   sync.Once
+	folder string
+	err    error
+}
+
+// Main runs the tests of a package that calls Build, and ends the process.
+func Main(m *testing.M) {
+	code := m.Run()
+	if built.folder != "" {
+		_ = os.RemoveAll(built.folder) // in the temporary folder: nothing is lost
+	}
+	os.Exit(code)
+}
+
+// Build returns the programs, which it builds once in a process.
+func Build(t testing.TB) Programs {
+	t.Helper()
+	built.once.Do(func() {
+		if built.folder, built.err = os.MkdirTemp("", "rdma-spec-"); built.err != nil {
+			return
+		}
+		cmd := exec.Command("go", "build", "-o", built.folder, "./cmd/nri-rdma", "./cmd/rdma-spec")
+		cmd.Dir, cmd.Env = Path(t, "."), append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			built.err = fmt.Errorf("%v: %w\n%s", cmd.Args, err, out)
+		}
+	})
+	if built.err != nil {
+		t.Fatal(built.err)
+	}
+	return Programs{built.folder}
+}
+
+// Check reports whether a command line is about one of the programs, and what is wrong with it: a subcommand or a flag that the
+// program's help does not list. It looks at the words behind the program's name up to a pipe or a redirection.
+func (p Programs) Check(line string) (ours bool, problem string) {
+	words := strings.Fields(line)
+	at := slices.IndexFunc(words, func(w string) bool { return filepath.Base(w) == "rdma-spec" || filepath.Base(w) == "nri-rdma" })
+	if at < 0 || at > 0 && words[at-1] != "--" && !precedes(words[:at]) {
+		return false, ""
+	}
+	name, words := filepath.Base(words[at]), words[at+1:]
+	if end := slices.IndexFunc(words, func(w string) bool { return strings.ContainsAny(w[:1], "|><&;#") }); end >= 0 {
+		words = words[:end]
+	}
+	call := []string{}
+	for name == "rdma-spec" && len(words) > 0 && p.isSubcommand(append(slices.Clone(call), words[0])) {
+		call, words = append(call, words[0]), words[1:]
+	}
+	if name == "rdma-spec" && len(call) == 0 && len(words) > 0 && !strings.HasPrefix(words[0], "-") {
+		return true, fmt.Sprintf("%q: rdma-spec has no command %q", line, words[0])
+	}
+	help, err := p.Help(name, call)
+	if err != nil {
+		return true, fmt.Sprintf("%q: %v", line, err)
+	}
+	known := strings.FieldsFunc(help, func(r rune) bool { return strings.ContainsRune(" \t\n,=[]()'\"`.:;", r) })
+	for _, w := range words {
+		flag, _, _ := strings.Cut(strings.Trim(w, "`'\""), "=")
+		if strings.HasPrefix(flag, "-") && flag != "-" && flag != "--help" && !slices.Contains(known, flag) {
+			return true, fmt.Sprintf("%q: %s %s has no flag %s", line, name, strings.Join(call, " "), flag)
+		}
+	}
+	return true, ""
+}
+
+// precedes reports whether words before a program's name leave it the program that is run: sudo, variables, the command's exec form.
+func precedes(words []string) bool {
+	return !slices.ContainsFunc(words, func(w string) bool { return w != "sudo" && !strings.Contains(w, "=") })
+}
+
+func (p Programs) isSubcommand(words []string) bool {
+	name := words[len(words)-1]
+	if strings.HasPrefix(name, "-") {
+		return false
+	}
+	help, err := p.Help("rdma-spec", words[:len(words)-1])
+	if err != nil {
+		return false
+	}
+	_, commands, _ := strings.Cut(help, "\nExamples:\n")
+	for _, l := range strings.Split(commands, "\n") {
+		if fields := strings.Fields(l); strings.HasPrefix(l, "  ") && len(fields) > 0 && fields[0] == name {
+			return true
+		}
+	}
+	return false
+}
+
+// Help returns what a program, or one of its commands, prints about itself.
+func (p Programs) Help(name string, call []string) (string, error) {
+	out, err := exec.Command(filepath.Join(p.Folder, name), append(slices.Clone(call), "--help")...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s %s --help: %w\n%s", name, strings.Join(call, " "), err, out)
+	}
+	return string(out), nil
+}
