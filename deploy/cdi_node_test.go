@@ -20,8 +20,8 @@ import (
 
 const cdiFile = "/etc/cdi/rdma.yaml"
 
-// TestNodeCDI runs the units of the CDI file under a real systemd, and sees that their hardening leaves them what they need, and that the file
-// follows HCAs that come and go, and ports that go down.
+// TestNodeCDI runs the units of the CDI file under a real systemd, and sees that their hardening leaves them what they
+// need, and that the file follows HCAs that come and go, and ports that go down.
 func TestNodeCDI(t *testing.T) { besideSystemd(t, installCDIUnits, testCDIUnits) }
 
 func installCDIUnits(t *testing.T) {
@@ -36,7 +36,8 @@ func installCDIUnits(t *testing.T) {
 	for _, name := range []string{"rdma-spec-cdi.service", "rdma-spec-cdi.path", "rdma-spec-cdi.timer"} {
 		write(t, filepath.Join(units, name), read(t, "systemd/"+name), 0o644)
 	}
-	write(t, units+"/rdma-spec-cdi.timer.d/node.conf", "[Timer]\nOnActiveSec=\nOnUnitInactiveSec=\nOnActiveSec=1s\nOnUnitInactiveSec=1s\nAccuracySec=100ms\n", 0o644)
+	write(t, units+"/rdma-spec-cdi.timer.d/node.conf",
+		"[Timer]\nOnActiveSec=\nOnUnitInactiveSec=\nOnActiveSec=1s\nOnUnitInactiveSec=1s\nAccuracySec=100ms\n", 0o644)
 }
 
 func testCDIUnits(t *testing.T) {
@@ -49,7 +50,8 @@ func testCDIUnits(t *testing.T) {
 	expectFile(t, rxe1, true)
 	expectFile(t, all, true)
 
-	t.Cleanup(func() { _ = exec.Command("rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "dummy1").Run() }) // it is there if all is well
+	// it is there if all is well
+	t.Cleanup(func() { _ = exec.Command("rdma", "link", "add", "rxe1", "type", "rxe", "netdev", "dummy1").Run() })
 	const soon = 2 * time.Second
 	gone, back := time.Hour, time.Hour
 	for range 3 { // a busy host has three tries: a wait that is ours is in each
@@ -91,8 +93,8 @@ func expectFile(t *testing.T, expression string, want bool) {
 	})
 }
 
-// waits runs a command that changes the node, and returns how long the file then takes to follow, less the time in which the node's CPU is
-// busy: it is emulated, and systemd's sandbox alone takes it seconds.
+// waits runs a command that changes the node, and returns how long the file then takes to follow, less the time in
+// which the node's CPU is busy: it is emulated, and systemd's sandbox alone takes it seconds.
 func waits(t *testing.T, expression string, want bool, name string, args ...string) time.Duration {
 	t.Helper()
 	// What changes while the service runs, systemd does not see: the timer finds it.
@@ -114,7 +116,8 @@ func busy(t *testing.T) time.Duration {
 	const tick = time.Second / 100 // USER_HZ
 	var user, nice, system, idle, wait, interrupts, softInterrupts int64
 	stat := read(t, "/proc/stat")
-	if _, err := fmt.Sscanf(stat, "cpu %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &interrupts, &softInterrupts); err != nil {
+	if _, err := fmt.Sscanf(stat, "cpu %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &interrupts,
+		&softInterrupts); err != nil {
 		t.Fatalf("%v: %s", err, stat)
 	}
 	return time.Duration(user+nice+system+interrupts+softInterrupts) * tick

@@ -31,8 +31,8 @@ func TestNodePackage(t *testing.T) {
 	besideSystemd(t, installDpkg, testPackage, ownUnits, packagedUnits)
 }
 
-// installDpkg removes what other tests have installed by hand, and gives the node the host's list of packages, which the node's own disk
-// hides, and a systemd without the units of other packages.
+// installDpkg removes what other tests have installed by hand, and gives the node the host's list of packages, which
+// the node's own disk hides, and a systemd without the units of other packages.
 func installDpkg(t *testing.T) {
 	t.Helper()
 	for _, folder := range []string{units, filepath.Dir(config)} {
@@ -113,7 +113,8 @@ func testPackage(t *testing.T) {
 		t.Fatal(err)
 	}
 	onNode(t, "dpkg", "--purge", "rdma-spec")
-	paths := append(strings.Fields(string(listed)), "/etc/rdma-spec", "/run/rdma-spec", ownUnits+"/multi-user.target.wants/nri-rdma.service",
+	paths := append(strings.Fields(string(listed)), "/etc/rdma-spec", "/run/rdma-spec", ownUnits+
+		"/multi-user.target.wants/nri-rdma.service",
 		ownUnits+"/timers.target.wants/rdma-spec-doctor.timer")
 	for _, path := range paths {
 		if info, err := os.Lstat(path); err == nil && (!info.IsDir() || strings.Contains(path, "rdma-spec")) {

@@ -38,15 +38,16 @@ const (
 	config       = "/etc/rdma-spec/config.yaml"
 
 	// forTheNode lets the log be read without a journal. The node's CPU is emulated, hence the budget.
-	forTheNode = "[Service]\nStandardError=append:" + pluginLog + "\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget 1500ms\n"
+	forTheNode = "[Service]\nStandardError=append:" + pluginLog +
+		"\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget 1500ms\n"
 )
 
-// TestNodeService runs the service as installed, under a real systemd inside the node, and sees that the hardening leaves it all
-// that it needs: it is root without capabilities, registers, injects devices, reaches containerd, sees the limits of containers,
-// survives its own death and the runtime's, and raises limits with the drop-in for that.
+// TestNodeService runs the service as installed, under a real systemd inside the node, and sees that the hardening
+// leaves it all that it needs: it is root without capabilities, registers, injects devices, reaches containerd, sees
+// the limits of containers, survives its own death and the runtime's, and raises limits with the drop-in for that.
 //
-// systemd has to be the first process of its PID namespace, and the containers' processes have to be in that one as well: so this
-// test starts systemd and then itself in the namespace.
+// systemd has to be the first process of its PID namespace, and the containers' processes have to be in that one as
+// well: so this test starts systemd and then itself in the namespace.
 func TestNodeService(t *testing.T) { besideSystemd(t, installService, testService) }
 
 func testService(t *testing.T) {
@@ -99,7 +100,8 @@ const doctorFile = "/var/lib/prometheus/node-exporter/rdma-spec.prom"
 // doctorOnTheNode is the service's call with the patience that an emulated CPU needs.
 var doctorOnTheNode = []string{"doctor", "-o", "prometheus", "--patience", "1m"}
 
-// testDoctorService sees that the doctor's service finds what the doctor finds without hardening, and replaces its file.
+// testDoctorService sees that the doctor's service finds what the doctor finds without hardening, and replaces its
+// file.
 func testDoctorService(t *testing.T) {
 	t.Helper()
 	folder := filepath.Dir(doctorFile)
@@ -124,7 +126,8 @@ func testDoctorService(t *testing.T) {
 	}
 }
 
-// testValidatorService sees that the validator's service registers, and refuses an RDMA container while the plugin's service is stopped.
+// testValidatorService sees that the validator's service registers, and refuses an RDMA container while the plugin's
+// service is stopped.
 func testValidatorService(ctx context.Context, t *testing.T, ctrd *containerd.Containerd) {
 	t.Helper()
 	manage(t, "start", "nri-rdma-validator")
@@ -135,7 +138,8 @@ func testValidatorService(ctx context.Context, t *testing.T, ctrd *containerd.Co
 		t.Fatal(err)
 	}
 	_, err = sandbox.Run(ctx, containerd.Container{Devices: containerd.Verbs(0)})
-	if err == nil || !strings.Contains(err.Error(), "rdma-validator: pod default/") || !strings.Contains(err.Error(), "would start without memlock unlimited") {
+	if err == nil || !strings.Contains(err.Error(), "rdma-validator: pod default/") || !strings.Contains(err.Error(),
+		"would start without memlock unlimited") {
 		t.Errorf("without the plugin's service the creation gives %v, want it refused by the validator", err)
 	}
 	manage(t, "start", "nri-rdma")
@@ -191,8 +195,9 @@ func installService(t *testing.T) {
 	}
 	write(t, units+"/rdma-spec-doctor.service", read(t, "systemd/rdma-spec-doctor.service"), 0o644)
 	// The node's containerd is in a cache below /root.
-	write(t, units+"/rdma-spec-doctor.service.d/node.conf", "[Service]\nTimeoutStartSec=5min\nProtectHome=read-only\nExecStart=\nExecStart=/usr/local/bin/rdma-spec "+
-		strings.Join(append(doctorOnTheNode, "--to", doctorFile), " ")+"\n", 0o644)
+	write(t, units+"/rdma-spec-doctor.service.d/node.conf",
+		"[Service]\nTimeoutStartSec=5min\nProtectHome=read-only\nExecStart=\nExecStart=/usr/local/bin/rdma-spec "+
+			strings.Join(append(doctorOnTheNode, "--to", doctorFile), " ")+"\n", 0o644)
 	write(t, units+"/nri-rdma.service", read(t, "systemd/nri-rdma.service"), 0o644)
 	write(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
 	write(t, units+"/nri-rdma-validator.service", read(t, "systemd/nri-rdma-validator.service"), 0o644)
@@ -225,7 +230,8 @@ func wantNoPrivileges(t *testing.T, pid int) {
 	t.Helper()
 	status := read(t, filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	got := map[string]string{}
-	for _, field := range regexp.MustCompile(`(?m)^(Cap\w+|NoNewPrivs|Seccomp):\t(.*)$`).FindAllStringSubmatch(status, -1) {
+	for _, field := range regexp.MustCompile(`(?m)^(Cap\w+|NoNewPrivs|Seccomp):\t(.*)$`).FindAllStringSubmatch(status,
+		-1) {
 		got[field[1]] = field[2]
 	}
 	const none = "0000000000000000"
@@ -240,7 +246,8 @@ func wantNoPrivileges(t *testing.T, pid int) {
 // wantRDMA creates a container that opts in, and wants it to have all three.
 func wantRDMA(ctx context.Context, t *testing.T, ctrd *containerd.Containerd) {
 	t.Helper()
-	sandbox, err := ctrd.RunPod(ctx, containerd.Pod{Namespace: "ml", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
+	sandbox, err := ctrd.RunPod(ctx, containerd.Pod{Namespace: "ml",
+		Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
 	if err != nil {
 		t.Fatal(err)
 	}

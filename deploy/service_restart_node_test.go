@@ -23,8 +23,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// deaths are signals that end the plugin. Go ends a program with status 2 on SIGABRT, which systemd's watchdog sends, and on SIGQUIT, as
-// it does where a program panics.
+// deaths are signals that end the plugin. Go ends a program with status 2 on SIGABRT, which systemd's watchdog sends,
+// and on SIGQUIT, as it does where a program panics.
 var deaths = []syscall.Signal{syscall.SIGKILL, syscall.SIGABRT, syscall.SIGQUIT}
 
 // testDeaths: systemd starts the plugin again, however it ended.
@@ -39,23 +39,24 @@ func testDeaths(t *testing.T) {
 	}
 }
 
-// awaitRegistered waits until the service's main process is another one than before and has told systemd that it is registered, and
-// returns its PID.
+// awaitRegistered waits until the service's main process is another one than before and has told systemd that it is
+// registered, and returns its PID.
 func awaitRegistered(t *testing.T, before int) int {
 	t.Helper()
 	pid := 0
-	await.Success(t, 2*time.Minute, fmt.Sprintf("registered: the service, with another process than %d", before), func() error {
-		state := manage(t, "show", "--property=MainPID,StatusText", "nri-rdma")
-		found := regexp.MustCompile(`(?m)^MainPID=(\d+)$`).FindStringSubmatch(state)
-		if found == nil {
-			return fmt.Errorf("systemd does not name its process:\n%s", state)
-		}
-		pid, _ = strconv.Atoi(found[1]) // digits
-		if pid == 0 || pid == before || !strings.Contains(state, "StatusText=registered") {
-			return fmt.Errorf("systemd says:\n%s", state)
-		}
-		return nil
-	})
+	await.Success(t, 2*time.Minute, fmt.Sprintf("registered: the service, with another process than %d", before),
+		func() error {
+			state := manage(t, "show", "--property=MainPID,StatusText", "nri-rdma")
+			found := regexp.MustCompile(`(?m)^MainPID=(\d+)$`).FindStringSubmatch(state)
+			if found == nil {
+				return fmt.Errorf("systemd does not name its process:\n%s", state)
+			}
+			pid, _ = strconv.Atoi(found[1]) // digits
+			if pid == 0 || pid == before || !strings.Contains(state, "StatusText=registered") {
+				return fmt.Errorf("systemd says:\n%s", state)
+			}
+			return nil
+		})
 	return pid
 }
 
@@ -63,7 +64,8 @@ func awaitRegistered(t *testing.T, before int) int {
 func testWrongCall(t *testing.T, service string) {
 	t.Helper()
 	manage(t, "stop", service)
-	write(t, filepath.Join(units, service+".service.d/wrong.conf"), "[Service]\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --wrong\n", 0o644)
+	write(t, filepath.Join(units, service+".service.d/wrong.conf"),
+		"[Service]\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --wrong\n", 0o644)
 	manage(t, "daemon-reload")
 	if out, err := exec.Command("systemctl", "start", service).CombinedOutput(); err == nil {
 		t.Errorf("systemctl start %s succeeds with a wrong flag:\n%s", service, out)

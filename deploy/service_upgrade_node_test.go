@@ -41,7 +41,8 @@ const (
 	// held keeps the service's next process from starting, as long as it exists.
 	held = "/run/nri-rdma.held"
 	// holdable has the service wait for that. The one that waits runs without the service's hardening.
-	holdable = "[Service]\nTimeoutStartSec=2min\nExecStartPre=+/bin/sh -c 'while [ -e " + held + " ]; do sleep 0.1; done'\n"
+	holdable = "[Service]\nTimeoutStartSec=2min\nExecStartPre=+/bin/sh -c 'while [ -e " + held +
+		" ]; do sleep 0.1; done'\n"
 )
 
 // TestNodeServiceUpgrade restarts the service, as installed, under a real systemd, while containers are created: the

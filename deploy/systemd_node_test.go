@@ -18,8 +18,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// besideSystemd starts a systemd in the node, and in its namespaces the same test again, which then carries out what it does there. What is
-// installed before is there when systemd starts. systemd reads the units of Units, and of other folders.
+// besideSystemd starts a systemd in the node, and in its namespaces the same test again, which then carries out what it
+// does there. What is installed before is there when systemd starts. systemd reads the units of Units, and of other
+// folders.
 func besideSystemd(t *testing.T, install, do func(t *testing.T), folders ...string) {
 	t.Helper()
 	switch {
@@ -33,7 +34,8 @@ func besideSystemd(t *testing.T, install, do func(t *testing.T), folders ...stri
 			t.Fatal(err)
 		}
 		deadline, _ := t.Deadline() // the Makefile gives one
-		cmd := beside.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout="+(time.Until(deadline)-time.Minute).String(),
+		cmd := beside.Command(self, "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout="+
+			(time.Until(deadline)-time.Minute).String(),
 			"-bin", *bin, "-upgrades", strconv.Itoa(*upgrades))
 		cmd.Env = append(os.Environ(), inside+"=1")
 		cmd.Stdout, cmd.Stderr = t.Output(), t.Output()

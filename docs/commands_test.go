@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { repository.Main(m) }
 
-// marks are what the commands of a block need and a unit test does not have. A block without a mark is run. The expression is for
-// commands that justify the mark.
+// marks are what the commands of a block need and a unit test does not have. A block without a mark is run. The
+// expression is for commands that justify the mark.
 var marks = map[string]*regexp.Regexp{
 	"cluster": regexp.MustCompile(`^(kubectl|helm|podman) |\| kubectl `),
 	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|dpkg|nri-rdma|docker) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
@@ -31,7 +31,8 @@ var marks = map[string]*regexp.Regexp{
 func (b block) problem() error {
 	justifies, known := marks[b.mark]
 	switch {
-	case b.mark == "" && slices.ContainsFunc(b.lines(), func(line string) bool { return !strings.HasPrefix(line, "rdma-spec ") }):
+	case b.mark == "" && slices.ContainsFunc(b.lines(),
+		func(line string) bool { return !strings.HasPrefix(line, "rdma-spec ") }):
 		return errors.New("a test runs only rdma-spec: mark what the other commands need: cluster, node or build")
 	case b.mark == "":
 		return nil
@@ -46,8 +47,8 @@ func (b block) problem() error {
 // lines returns a block's commands.
 func (b block) lines() []string { return strings.Split(strings.TrimSpace(b.content), "\n") }
 
-// TestCommandsInTextsRun runs each block of commands that has no mark, from the repository's top folder. Files below /etc are written
-// below a temporary folder instead.
+// TestCommandsInTextsRun runs each block of commands that has no mark, from the repository's top folder. Files below
+// /etc are written below a temporary folder instead.
 func TestCommandsInTextsRun(t *testing.T) {
 	p, count := repository.Build(t), 0
 	for _, b := range blocks(t) {
@@ -88,8 +89,8 @@ func run(t *testing.T, p repository.Programs, commands string) error {
 	return nil
 }
 
-// TestCommandsInTextsExist checks what can be checked of each command without running it: subcommands, flags, files, targets, tests,
-// and names in the cluster.
+// TestCommandsInTextsExist checks what can be checked of each command without running it: subcommands, flags, files,
+// targets, tests, and names in the cluster.
 func TestCommandsInTextsExist(t *testing.T) {
 	c, count := checker{t: t, Programs: repository.Build(t), makefile: repository.Read(t, "Makefile")}, 0
 	check := func(file, line string) {
@@ -139,7 +140,8 @@ func (c checker) problems(line string) (all []string) {
 		switch value, isTest := strings.CutPrefix(word, "TEST="); {
 		case isTest:
 			err = declared(c.t, "test/e2e", value)
-		case words[0] == "make" && i > 0 && !strings.Contains(word, "=") && !regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(word)+`:`).MatchString(c.makefile):
+		case words[0] == "make" && i > 0 && !strings.Contains(word, "=") &&
+			!regexp.MustCompile(`(?m)^`+regexp.QuoteMeta(word)+`:`).MatchString(c.makefile):
 			err = errors.New("the Makefile has no target " + word)
 		case i > 0 && (words[i-1] == "-run" || words[i-1] == "-fuzz") && word != "":
 			err = declared(c.t, words[slices.IndexFunc(words, func(w string) bool { return strings.HasPrefix(w, "./") })], word)
@@ -189,7 +191,8 @@ func declared(t *testing.T, folder, name string) error {
 func TestCheckerFindsMistakes(t *testing.T) {
 	c := checker{t: t, Programs: repository.Build(t), makefile: repository.Read(t, "Makefile")}
 	for _, line := range []string{
-		"make buidl", "make e2e TEST=TestNothing", "go test ./plugin/policy -run '^TestNothing$'", "kubectl apply -f deploy/nothing.yaml",
+		"make buidl", "make e2e TEST=TestNothing", "go test ./plugin/policy -run '^TestNothing$'",
+		"kubectl apply -f deploy/nothing.yaml",
 		"kubectl -n other get pods", "kubectl -n rdma-spec exec daemonset/other -c nri-rdma -- true", "systemctl restart nri",
 		"kubectl exec my-pod -- /tmp/rdma-spec verfy", "rdma-spec frobnicate",
 	} {
@@ -198,18 +201,21 @@ func TestCheckerFindsMistakes(t *testing.T) {
 		}
 	}
 	for _, line := range []string{
-		"make e2e TEST=TestDeviceSignal", "go test ./plugin/policy -run '^TestSignals$'", "kubectl -n rdma-spec get pods", "systemctl restart nri-rdma",
+		"make e2e TEST=TestDeviceSignal", "go test ./plugin/policy -run '^TestSignals$'", "kubectl -n rdma-spec get pods",
+		"systemctl restart nri-rdma",
 	} {
 		if problems := c.problems(line); len(problems) > 0 {
 			t.Errorf("%q: %q", line, problems)
 		}
 	}
-	for _, b := range []block{{mark: "later", content: "rdma-spec devices"}, {mark: "cluster", content: "rdma-spec version"}, {content: "rdma-spec version\nmake test"}} {
+	for _, b := range []block{{mark: "later", content: "rdma-spec devices"},
+		{mark: "cluster", content: "rdma-spec version"}, {content: "rdma-spec version\nmake test"}} {
 		if b.problem() == nil {
 			t.Errorf("nothing is wrong with %+v", b)
 		}
 	}
-	for _, b := range []block{{content: "rdma-spec version"}, {mark: "node", content: "make build\nsystemctl daemon-reload"}} {
+	for _, b := range []block{{content: "rdma-spec version"},
+		{mark: "node", content: "make build\nsystemctl daemon-reload"}} {
 		if err := b.problem(); err != nil {
 			t.Errorf("%+v: %v", b, err)
 		}

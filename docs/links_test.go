@@ -15,7 +15,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
-// link is a link from one text to a file, or to a heading of a text. The file is relative to the repository's top folder.
+// link is a link from one text to a file, or to a heading of a text. The file is relative to the repository's top
+// folder.
 type link struct{ from, file, anchor string }
 
 // links returns the links of a text to files of the repository.
@@ -57,7 +58,8 @@ func TestLinksInTextsLead(t *testing.T) {
 // anchors returns the names under which GitHub links a text's headings.
 func anchors(text string) []string {
 	var names []string
-	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(fence.ReplaceAllString(text, ""), -1) {
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(fence.ReplaceAllString(text, ""),
+		-1) {
 		kept := regexp.MustCompile(`[^a-z0-9_ -]`).ReplaceAllString(strings.ToLower(heading[1]), "")
 		names = append(names, strings.ReplaceAll(kept, " ", "-"))
 	}

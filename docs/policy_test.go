@@ -58,13 +58,15 @@ var refusals = []struct {
 }
 
 func TestRefusalsPage(t *testing.T) {
-	rows := regexp.MustCompile("(?m)^\\| [^|]* \\| `([^`]*)` \\|$").FindAllStringSubmatch(repository.Read(t, "docs/pods.md"), -1)
+	rows := regexp.MustCompile("(?m)^\\| [^|]* \\| `([^`]*)` \\|$").FindAllStringSubmatch(repository.Read(t,
+		"docs/pods.md"), -1)
 	if len(rows) != len(refusals) {
 		t.Fatalf("%d messages in docs/pods.md, want %d", len(rows), len(refusals))
 	}
 	for i, test := range refusals {
 		got := decide(t, test.config, policy.Container{
-			Namespace: test.namespace, Pod: "p", Name: "c", Annotations: annotations(test.annotation), Devices: devices(test.holds),
+			Namespace: test.namespace, Pod: "p", Name: "c", Annotations: annotations(test.annotation),
+			Devices: devices(test.holds),
 		})
 		switch {
 		case got.Refusal == nil:
@@ -83,7 +85,8 @@ func TestAnnotationsInTexts(t *testing.T) {
 			t.Errorf("%d values in %s, want 5 at least", len(rows), file)
 		}
 		for _, row := range rows {
-			got := decide(t, "inject: {namespaces: [team-a]}", policy.Container{Annotations: annotations(strings.Trim(row[1], `"`))})
+			got := decide(t, "inject: {namespaces: [team-a]}",
+				policy.Container{Annotations: annotations(strings.Trim(row[1], `"`))})
 			if got.Refusal != nil {
 				t.Errorf("%s: %s: %s", file, row[1], got.Refusal.Message)
 			}
@@ -104,7 +107,8 @@ func decide(t *testing.T, config string, c policy.Container) policy.Decision {
 	if c.Namespace == "" {
 		c.Namespace = "team-a"
 	}
-	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs0", Number: hca.Number{Major: 231, Minor: 192}, HCA: "mlx5_0"}
+	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs0", Number: hca.Number{Major: 231,
+		Minor: 192}, HCA: "mlx5_0"}
 	return p.Decide(c, policy.Node{
 		Verbs: func(n hca.Number) (hca.Device, bool, error) { return verbs, n == verbs.Number, nil },
 		HCAs: func() (*hca.Node, error) {

@@ -118,7 +118,8 @@ func checkYAML(t *testing.T, text string) error {
 	return err
 }
 
-// TestSchemaIsPublished checks that the address that docs/configuration.md gives for editors is the schema's own, and leads to its file.
+// TestSchemaIsPublished checks that the address that docs/configuration.md gives for editors is the schema's own, and
+// leads to its file.
 func TestSchemaIsPublished(t *testing.T) {
 	var schema struct {
 		ID string `json:"$id"`
@@ -126,10 +127,12 @@ func TestSchemaIsPublished(t *testing.T) {
 	if err := json.Unmarshal([]byte(repository.Read(t, "deploy/config.schema.json")), &schema); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(schema.ID, "https://raw.githubusercontent.com/rdma-spec/rdma-spec/") || !strings.HasSuffix(schema.ID, "/deploy/config.schema.json") {
+	if !strings.HasPrefix(schema.ID, "https://raw.githubusercontent.com/rdma-spec/rdma-spec/") ||
+		!strings.HasSuffix(schema.ID, "/deploy/config.schema.json") {
 		t.Errorf("the schema's $id %q is not the address of its file", schema.ID)
 	}
-	if line := "\n# yaml-language-server: $schema=" + schema.ID + "\n"; !strings.Contains(repository.Read(t, "docs/configuration.md"), line) {
+	if line := "\n# yaml-language-server: $schema=" + schema.ID + "\n"; !strings.Contains(repository.Read(t,
+		"docs/configuration.md"), line) {
 		t.Errorf("docs/configuration.md does not have the line %q", line)
 	}
 }

@@ -14,8 +14,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// adjust turns a grant into an adjustment of a container, less what the container has already, and into fields for its log line.
-// It does not set a device or rlimit again that another plugin has set: that would fail the container's creation.
+// adjust turns a grant into an adjustment of a container, less what the container has already, and into fields for its
+// log line. It does not set a device or rlimit again that another plugin has set: that would fail the container's
+// creation.
 func adjust(ctr *api.Container, grant spec.Grant) (*api.ContainerAdjustment, logrus.Fields) {
 	adjustment, given := &api.ContainerAdjustment{}, logrus.Fields{}
 	if grant.Memlock != 0 {

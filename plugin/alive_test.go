@@ -18,7 +18,8 @@ import (
 // A health check does not ask the kubelet: its failures would open the breaker that guards creations.
 func TestAliveDoesNotAskTheKubelet(t *testing.T) {
 	kubelet := &fakeKubelet{err: errors.New("the kubelet did not answer in time")}
-	p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Policy: mustPolicy(t, "optIn: {resources: [rdma/*]}"), Resources: kubelet})
+	p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(),
+		Policy: mustPolicy(t, "optIn: {resources: [rdma/*]}"), Resources: kubelet})
 	if err := p.Alive(); err != nil {
 		t.Error(err)
 	}
@@ -27,7 +28,8 @@ func TestAliveDoesNotAskTheKubelet(t *testing.T) {
 	}
 }
 
-// While a decision hangs, every health check fails, and all of them wait for one decision: their number does not add up.
+// While a decision hangs, every health check fails, and all of them wait for one decision: their number does not add
+// up.
 func TestAliveWhileDecisionsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Policy: mustPolicy(t, "{}")})

@@ -26,15 +26,17 @@ type otherPlugin struct {
 }
 
 // CreateContainer is called by the runtime.
-func (o otherPlugin) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (o otherPlugin) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment,
+	[]*api.ContainerUpdate, error) {
 	adjustment := &api.ContainerAdjustment{}
 	adjustment.AddRlimit("RLIMIT_MEMLOCK", o.memlock, o.memlock)
 	adjustment.AddDevice(o.device)
 	return adjustment, nil, nil
 }
 
-// With another plugin before this one, what that has set is left alone where it suffices. Where it does not, and with another plugin after this
-// one, the runtime refuses the container and names both: NRI lets only one plugin set a limit.
+// With another plugin before this one, what that has set is left alone where it suffices. Where it does not, and with
+// another plugin after this one, the runtime refuses the container and names both: NRI lets only one plugin set a
+// limit.
 func TestOtherPluginsOfTheNode(t *testing.T) {
 	const both = "both tried to set"
 	for _, test := range []struct {
@@ -46,14 +48,17 @@ func TestOtherPluginsOfTheNode(t *testing.T) {
 			runtime := nritest.New(t, "containerd", "v2.4.2")
 			runtime.Start(t)
 			root := hcatest.V100(t)
-			run(t, Options{Socket: runtime.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "inject: {namespaces: [ml]}")})
+			run(t, Options{Socket: runtime.Socket, Inventory: inventoryOf(t, root),
+				Policy: mustPolicy(t, "inject: {namespaces: [ml]}")})
 			verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
 			startOther(t, runtime, test.index, otherPlugin{verbs, test.memlock})
 			await.That(t, await.Patience, "both registered", func() bool { return runtime.Synchronised() == 2 })
-			asking := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: "true"}}
+			asking := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml",
+				Annotations: map[string]string{policy.AnnotationKey: "true"}}
 			got, err := runtime.Create(t.Context(), asking, &api.Container{Id: "container", Name: "main"})
 			if test.want != "" {
-				if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "90-rdma") || !strings.Contains(err.Error(), test.index+"-other") {
+				if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "90-rdma") ||
+					!strings.Contains(err.Error(), test.index+"-other") {
 					t.Errorf("the creation gives %v, want %q and the names of both", err, test.want)
 				}
 				return

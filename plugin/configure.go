@@ -13,8 +13,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/requirement"
 )
 
-// Configure is the runtime's first call. It returns the events that the plugin subscribes to, for which every container of the node waits.
-// They depend on the runtime alone, so that another configuration never needs another registration.
+// Configure is the runtime's first call. It returns the events that the plugin subscribes to, for which every container
+// of the node waits. They depend on the runtime alone, so that another configuration never needs another registration.
 func (p *Plugin) Configure(ctx context.Context, config, runtime, running string) (api.EventMask, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -28,11 +28,13 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	}
 	p.takeHandedOver(config, runtime)
 	p.keepsSpecs.Store(runtime == "containerd")
-	if without := "RDMA containers get memlock and devices here, but no CAP_IPC_LOCK: " + withoutStoredSpecs(runtime); p.StoredSpecs != nil && p.specs() == nil && p.throttle.due(without) {
+	if without := "RDMA containers get memlock and devices here, but no CAP_IPC_LOCK: " +
+		withoutStoredSpecs(runtime); p.StoredSpecs != nil && p.specs() == nil && p.throttle.due(without) {
 		p.Log.Warn(without)
 	}
 	if most := p.budget(); most < p.Budget {
-		p.Log.Warnf("--budget %s is cut to %s: the runtime waits %s for an answer of a plugin", p.Budget, most, p.registration.RequestTimeout())
+		p.Log.Warnf("--budget %s is cut to %s: the runtime waits %s for an answer of a plugin", p.Budget, most,
+			p.registration.RequestTimeout())
 	}
 	var events api.EventMask
 	switch {
@@ -46,12 +48,14 @@ func (p *Plugin) Configure(ctx context.Context, config, runtime, running string)
 	return events, nil
 }
 
-// budget returns how long a request may wait, in all, for what it needs before its answer. A quarter of the runtime's patience is for the
-// answer itself.
+// budget returns how long a request may wait, in all, for what it needs before its answer. A quarter of the runtime's
+// patience is for the answer itself.
 func (p *Plugin) budget() time.Duration { return min(p.Budget, p.registration.RequestTimeout()*3/4) }
 
-// Synchronize is called when the runtime registers the plugin. The runtime creates no container until it returns, so it only copies.
-func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
+// Synchronize is called when the runtime registers the plugin. The runtime creates no container until it returns, so it
+// only copies.
+func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
+	containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.repair.Listed(listed(pods, containers), p.keepsSpecs.Load())
 	p.dropped(pods, containers)
 	go p.publishNow(true) // the runtime waits for nothing but the list
@@ -59,16 +63,18 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox, containe
 	return nil, nil
 }
 
-// crioLine gives IPC_LOCK to every container of a CRI-O node. It replaces CRI-O's own list (internal/config/capabilities, Default), and
-// so repeats it. The quotes are single, since logs escape double ones.
-const crioLine = "crio.runtime.default_capabilities = ['CHOWN', 'DAC_OVERRIDE', 'FSETID', 'FOWNER', 'SETGID', 'SETUID', 'SETPCAP', " +
+// crioLine gives IPC_LOCK to every container of a CRI-O node. It replaces CRI-O's own list
+// (internal/config/capabilities, Default), and so repeats it. The quotes are single, since logs escape double ones.
+const crioLine = "crio.runtime.default_capabilities = ['CHOWN', 'DAC_OVERRIDE', 'FSETID', 'FOWNER', 'SETGID', " +
+	"'SETUID', 'SETPCAP', " +
 	"'NET_BIND_SERVICE', 'KILL', 'IPC_LOCK']"
 
 // withoutStoredSpecs explains why stored specs cannot be edited under a runtime, and what to do.
 func withoutStoredSpecs(runtime string) string {
 	const inPod = "a container that needs it asks for it in its pod, securityContext.capabilities.add: [IPC_LOCK]"
 	if runtime == "cri-o" {
-		return "CRI-O has no API to change a container's spec; " + inPod + ", or every container of the node gets it from CRI-O, by this line " +
+		return "CRI-O has no API to change a container's spec; " + inPod +
+			", or every container of the node gets it from CRI-O, by this line " +
 			"in a file of its own, /etc/crio/crio.conf.d/91-rdma-ipc-lock.conf, in place of CRI-O's list: " + crioLine
 	}
 	return fmt.Sprintf("%s has no known API to change a container's spec; %s", runtime, inPod)

@@ -16,7 +16,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// container returns all that a decision about a container depends on: the runtime's event and, on demand, the kubelet's answer.
+// container returns all that a decision about a container depends on: the runtime's event and, on demand, the kubelet's
+// answer.
 func (p *Plugin) container(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) policy.Container {
 	c := ContainerOf(pod, ctr)
 	if p.Resources != nil {
@@ -45,27 +46,31 @@ func ContainerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 		MemoryLimit:    ctr.GetLinux().GetResources().GetMemory().GetLimit().GetValue(),
 	}
 	for _, d := range ctr.GetLinux().GetDevices() {
-		c.Devices = append(c.Devices, policy.Device{Path: d.GetPath(), Type: d.GetType(), Major: d.GetMajor(), Minor: d.GetMinor()})
+		c.Devices = append(c.Devices, policy.Device{Path: d.GetPath(), Type: d.GetType(),
+			Major: d.GetMajor(), Minor: d.GetMinor()})
 	}
 	return c
 }
 
-// hostNetwork reports whether a sandbox with these namespaces is in the host's network namespace: the others have one of their own.
+// hostNetwork reports whether a sandbox with these namespaces is in the host's network namespace: the others have one
+// of their own.
 func hostNetwork(namespaces []*api.LinuxNamespace) bool {
-	return len(namespaces) > 0 && !slices.ContainsFunc(namespaces, func(n *api.LinuxNamespace) bool { return n.GetType() == "network" })
+	return len(namespaces) > 0 && !slices.ContainsFunc(namespaces,
+		func(n *api.LinuxNamespace) bool { return n.GetType() == "network" })
 }
 
 // deviceRules returns the rules of a container's device cgroup.
 func deviceRules(ctr *api.Container) []specs.LinuxDeviceCgroup {
 	var rules []specs.LinuxDeviceCgroup
 	for _, r := range ctr.GetLinux().GetResources().GetDevices() {
-		rules = append(rules, specs.LinuxDeviceCgroup{Allow: r.GetAllow(), Type: r.GetType(), Major: r.GetMajor().Get(), Minor: r.GetMinor().Get(), Access: r.GetAccess()})
+		rules = append(rules, specs.LinuxDeviceCgroup{Allow: r.GetAllow(), Type: r.GetType(), Major: r.GetMajor().Get(),
+			Minor: r.GetMinor().Get(), Access: r.GetAccess()})
 	}
 	return rules
 }
 
-// reportedMemlock returns the RLIMIT_MEMLOCK that the runtime reports of a container; known is false if it reports none:
-// runtimes do from containerd 2.3 and CRI-O 1.36 on.
+// reportedMemlock returns the RLIMIT_MEMLOCK that the runtime reports of a container; known is false if it reports
+// none: runtimes do from containerd 2.3 and CRI-O 1.36 on.
 func reportedMemlock(ctr *api.Container) (limit spec.Rlimit, known bool) {
 	for _, r := range ctr.GetRlimits() {
 		if r.GetType() == spec.RlimitMemlock {

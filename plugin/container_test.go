@@ -15,8 +15,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// The plugin keeps only those labels and annotations of a pod that decisions read: its author can write a quarter of a megabyte, and a node has
-// thousands of containers.
+// The plugin keeps only those labels and annotations of a pod that decisions read: its author can write a quarter of a
+// megabyte, and a node has thousands of containers.
 func TestLittleIsKeptOfAPod(t *testing.T) {
 	const much = 1 << 18
 	sandbox := &api.PodSandbox{Labels: map[string]string{}, Annotations: map[string]string{
@@ -36,7 +36,8 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 	if len(c.Annotations) != 1 || kept > 2048 {
 		t.Errorf("%d annotations of %d bytes are kept, want one of 2 KiB at most", len(c.Annotations), kept)
 	}
-	short := ContainerOf(&api.PodSandbox{Annotations: map[string]string{policy.AnnotationKey + "/pod": "false", policy.AnnotationKey + "/container.a": "true", "b": "c"}}, &api.Container{Name: "a"})
+	short := ContainerOf(&api.PodSandbox{Annotations: map[string]string{policy.AnnotationKey + "/pod": "false",
+		policy.AnnotationKey + "/container.a": "true", "b": "c"}}, &api.Container{Name: "a"})
 	if diff := cmp.Diff(map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations); diff != "" {
 		t.Errorf("annotations, -want +got:\n%s", diff)
 	}
@@ -64,7 +65,8 @@ func TestHostNetwork(t *testing.T) {
 func TestPrivilegedIsSeen(t *testing.T) {
 	all := &api.LinuxDeviceCgroup{Allow: true, Type: "a", Major: api.Int64(-1), Access: "rwm"}
 	one := &api.LinuxDeviceCgroup{Allow: true, Type: "c", Major: api.Int64(231), Minor: api.Int64(192), Access: "rwm"}
-	for want, rules := range map[bool][]*api.LinuxDeviceCgroup{true: {one, all}, false: {one, {Type: "a", Access: "rwm"}, one}} {
+	for want, rules := range map[bool][]*api.LinuxDeviceCgroup{true: {one, all},
+		false: {one, {Type: "a", Access: "rwm"}, one}} {
 		ctr := &api.Container{Linux: &api.LinuxContainer{Resources: &api.LinuxResources{Devices: rules}}}
 		if got := ContainerOf(pod, ctr).AllDevices; got != want {
 			t.Errorf("%v: %t, want %t", rules, got, want)

@@ -18,9 +18,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// CreateContainer is called for every container that the runtime creates. It makes one decision and returns its adjustment. An error
-// fails the container's creation; only refusals are errors, so that a fault of the plugin never costs a container.
-func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+// CreateContainer is called for every container that the runtime creates. It makes one decision and returns its
+// adjustment. An error fails the container's creation; only refusals are errors, so that a fault of the plugin never
+// costs a container.
+func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
+	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	start := time.Now()
 	c, decision := p.decide(ctx, pod, ctr)
 	p.metrics.count(decision, start)
@@ -56,9 +58,9 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *
 	return adjustment, nil, nil
 }
 
-// PostCreateContainer is called for every container that the runtime has created: the runtime has stored it, and its task does not exist
-// yet. Now the stored spec gets what NRI cannot express. If that fails, the container still has its memlock. No error is returned, since
-// the runtime would only log it.
+// PostCreateContainer is called for every container that the runtime has created: the runtime has stored it, and its
+// task does not exist yet. Now the stored spec gets what NRI cannot express. If that fails, the container still has its
+// memlock. No error is returned, since the runtime would only log it.
 func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) error {
 	grant, ok := p.edits.take(ctr.GetId())
 	if !ok {
@@ -73,7 +75,8 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	switch {
 	case errors.Is(err, storedspec.ErrStarted):
 		result = editLate
-		log.Warn("no CAP_IPC_LOCK in the running container: it started before its stored spec was changed; processes of later execs have it; " +
+		log.Warn("no CAP_IPC_LOCK in the running container: it started before its stored spec was changed; processes of " +
+			"later execs have it; " +
 			"if the running ones need it, recreate the pod; rdma-spec status names the container until then")
 	case err != nil:
 		p.notEdited(pod, ctr, grant, err)
@@ -91,7 +94,8 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 // errDropped is the reason why a stored spec was not edited: the runtime has not asked for it.
 var errDropped = errors.New("containerd had dropped this plugin before: it may have ignored the memlock, too")
 
-// dropped finishes the edits of containers that the runtime lists when the plugin registers again: it has created them without asking.
+// dropped finishes the edits of containers that the runtime lists when the plugin registers again: it has created them
+// without asking.
 func (p *Plugin) dropped(pods []*api.PodSandbox, containers []*api.Container) {
 	for _, ctr := range containers {
 		grant, owed := p.edits.take(ctr.GetId())
@@ -112,14 +116,16 @@ func (p *Plugin) notEdited(pod *api.PodSandbox, ctr *api.Container, grant spec.G
 	if p.repair.Unfinished(ctr.GetId(), grant) {
 		next = "the plugin tries again in the background, and logs the result"
 	}
-	p.logger(pod, ctr).WithError(err).Warn("no CAP_IPC_LOCK yet: containerd did not confirm the change of the stored spec; " +
+	p.logger(pod, ctr).WithError(err).Warn("no CAP_IPC_LOCK yet: containerd did not confirm the change of the stored " +
+		"spec; " +
 		"SHM_LOCK, huge-page shared memory, and programs that check for the capability do not work; " + next +
 		"; if containerd is often this slow, let it wait longer for plugins: plugin_request_timeout in its configuration")
 	p.metrics.edits.WithLabelValues(editFailed).Inc()
 }
 
 // decide makes the one decision about a container, from the runtime's event. What it waits for has one deadline.
-func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (policy.Container, policy.Decision) {
+func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox,
+	ctr *api.Container) (policy.Container, policy.Decision) {
 	ctx, cancel := context.WithTimeout(ctx, p.budget())
 	defer cancel()
 	c, node := p.container(ctx, pod, ctr), p.node
@@ -127,7 +133,8 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, ctr *api.Conta
 	return c, p.policy().Decide(c, node)
 }
 
-// refuse returns the error that fails a container's creation. It logs it once, although the creation is tried again and again.
+// refuse returns the error that fails a container's creation. It logs it once, although the creation is tried again and
+// again.
 func (p *Plugin) refuse(log logrus.FieldLogger, subject string, refusal *policy.Refusal) error {
 	if p.throttle.due(subject + refusal.Message) {
 		log.WithField("cause", refusal.Cause).Error("refused: " + refusal.Message)

@@ -34,8 +34,8 @@ func silentKubelet(t *testing.T) (socket string) {
 	return socket
 }
 
-// A request that waits for the kubelet and for the first inventory waits for both within one budget, and the runtime gets the refusal
-// before it loses patience, however large the budget is.
+// A request that waits for the kubelet and for the first inventory waits for both within one budget, and the runtime
+// gets the refusal before it loses patience, however large the budget is.
 func TestOneDeadline(t *testing.T) {
 	for name, test := range map[string]struct{ budget, least, most time.Duration }{
 		"the default":                 {300 * time.Millisecond, 300 * time.Millisecond, 450 * time.Millisecond},
@@ -48,7 +48,8 @@ func TestOneDeadline(t *testing.T) {
 				Policy:    mustPolicy(t, "{inject: {namespaces: [ml]}, rules: [{name: any, match: {resources: [rdma/*]}}]}"),
 				Inventory: hcas, Resources: podresources.New(podresources.Options{Socket: silentKubelet(t)}), Budget: test.budget,
 			})
-			pod := &api.PodSandbox{Id: "s", Name: "train-0", Namespace: "ml", Annotations: map[string]string{"rdma.noderesource.dev/pod": "true"}}
+			pod := &api.PodSandbox{Id: "s", Name: "train-0", Namespace: "ml",
+				Annotations: map[string]string{"rdma.noderesource.dev/pod": "true"}}
 			quickest := time.Minute
 			for range 3 { // a busy machine holds everybody up now and then
 				start := time.Now()
@@ -65,7 +66,8 @@ func TestOneDeadline(t *testing.T) {
 	}
 }
 
-// A containerd that takes longer than the budget for each edit, and not longer than the runtime waits, loses no edit and opens no breaker.
+// A containerd that takes longer than the budget for each edit, and not longer than the runtime waits, loses no edit
+// and opens no breaker.
 func TestSlowContainerdLosesNoEdit(t *testing.T) {
 	nritest.LosePatience(t)
 	server := storedspectest.NewServer(t)
@@ -88,7 +90,8 @@ func TestSlowContainerdLosesNoEdit(t *testing.T) {
 	}
 }
 
-// An edit that arrives after the runtime has gone on and the task was created is counted and named, and never called a success.
+// An edit that arrives after the runtime has gone on and the task was created is counted and named, and never called a
+// success.
 func TestLateEditIsNoSuccess(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	server.AfterUpdate = func(id string, _ int) error {
@@ -105,7 +108,8 @@ func TestLateEditIsNoSuccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := p.log.String()
-	for _, want := range []string{"level=warning", "pod=ml/train-0", "no CAP_IPC_LOCK in the running container", "later execs have it", "recreate the pod", "rdma-spec status"} {
+	for _, want := range []string{"level=warning", "pod=ml/train-0", "no CAP_IPC_LOCK in the running container",
+		"later execs have it", "recreate the pod", "rdma-spec status"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log does not say %q:\n%s", want, log)
 		}
@@ -120,8 +124,8 @@ func TestLateEditIsNoSuccess(t *testing.T) {
 	}
 }
 
-// A runtime that drops the plugin between the two requests about a container asks it nothing more about this one. When the plugin registers
-// again, the container is counted and named, and repair makes the edit.
+// A runtime that drops the plugin between the two requests about a container asks it nothing more about this one. When
+// the plugin registers again, the container is counted and named, and repair makes the edit.
 func TestEditThatNobodyAskedFor(t *testing.T) {
 	_, p := registered(t, Options{Policy: mustPolicy(t, "repair: {mode: off}"), StoredSpecs: &recordedSpecs{}})
 	holder := verbsContainer(t, p.root)
@@ -134,7 +138,8 @@ func TestEditThatNobodyAskedFor(t *testing.T) {
 		}
 	}
 	log := p.log.String()
-	if n := strings.Count(log, "no CAP_IPC_LOCK yet"); n != 1 || !strings.Contains(log, "container=main") || !strings.Contains(log, "dropped this plugin") {
+	if n := strings.Count(log, "no CAP_IPC_LOCK yet"); n != 1 || !strings.Contains(log, "container=main") ||
+		!strings.Contains(log, "dropped this plugin") {
 		t.Errorf("the log says %d times that there is no CAP_IPC_LOCK, want once:\n%s", n, log)
 	}
 	if got := testutil.ToFloat64(p.metrics.edits.WithLabelValues(editFailed)); got != 1 {
@@ -148,10 +153,12 @@ func TestBudgetThatIsCut(t *testing.T) {
 		budget, patience, want time.Duration
 		says                   string
 	}{
-		"the default":             {0, 2 * time.Second, DefaultBudget, ""},
-		"as much as can be":       {1500 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond, ""},
-		"too much":                {1900 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond, "--budget 1.9s is cut to 1.5s: the runtime waits 2s"},
-		"a runtime in a hurry":    {900 * time.Millisecond, time.Second, 750 * time.Millisecond, "--budget 900ms is cut to 750ms: the runtime waits 1s"},
+		"the default":       {0, 2 * time.Second, DefaultBudget, ""},
+		"as much as can be": {1500 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond, ""},
+		"too much": {1900 * time.Millisecond, 2 * time.Second, 1500 * time.Millisecond,
+			"--budget 1.9s is cut to 1.5s: the runtime waits 2s"},
+		"a runtime in a hurry": {900 * time.Millisecond, time.Second, 750 * time.Millisecond,
+			"--budget 900ms is cut to 750ms: the runtime waits 1s"},
 		"a runtime with patience": {5 * time.Second, 10 * time.Second, 5 * time.Second, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

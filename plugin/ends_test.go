@@ -45,7 +45,8 @@ func askSlowKubelet(o *Options) {
 	o.Resources = lateKubelet{takes}
 }
 
-// A plugin that gets SIGTERM while it works on a request answers it, the runtime has the answer, and the process ends well.
+// A plugin that gets SIGTERM while it works on a request answers it, the runtime has the answer, and the process ends
+// well.
 func TestSIGTERMDuringASlowRequest(t *testing.T) {
 	const ends = 40 // each takes a tenth of a second, or a whole one under the race detector
 	nri, random, root := nritest.New(t, "containerd", "v2.4.2"), chance.New(t), hcatest.V100(t)

@@ -32,7 +32,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
-// asPlugin names, in the environment, the socket with which this test program registers as a plugin instead of running tests.
+// asPlugin names, in the environment, the socket with which this test program registers as a plugin instead of running
+// tests.
 const asPlugin = "NRI_RDMA_TEST_SOCKET"
 
 // asValidator has it be a validator.
@@ -43,7 +44,8 @@ func TestMain(m *testing.M) {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 		hcas := inventory.New(os.Getenv("NRI_RDMA_TEST_ROOT"), quiet())
 		go hcas.Run(ctx)
-		o := Options{Name: "rdma", Index: "90", Socket: socket, Inventory: hcas, Log: quiet(), Validate: os.Getenv(asValidator) != ""}
+		o := Options{Name: "rdma", Index: "90", Socket: socket, Inventory: hcas, Log: quiet(),
+			Validate: os.Getenv(asValidator) != ""}
 		askSlowKubelet(&o)
 		err := New(o).Run(ctx)
 		stop()
@@ -71,7 +73,8 @@ func measure(t *testing.T) footprint {
 	return footprint{runtime.NumGoroutine(), openDescriptors(t), m.HeapAlloc}
 }
 
-// Each creation may leave next to nothing: two thousand of each kind that leave 50 bytes, a goroutine or a descriptor each are noticed.
+// Each creation may leave next to nothing: two thousand of each kind that leave 50 bytes, a goroutine or a descriptor
+// each are noticed.
 func TestCreationsLeaveNothing(t *testing.T) {
 	nri, p := registered(t, Options{Policy: mustPolicy(t, "{}"), Log: quiet()})
 	unrelated, holder := &api.Container{Id: "unrelated", Name: "main"}, verbsContainer(t, p.root)
@@ -99,7 +102,8 @@ func TestCreationsLeaveNothing(t *testing.T) {
 	})
 }
 
-// fiveThousand containers are what a runtime has in tests of what they cost. Under the race detector there is nothing to measure.
+// fiveThousand containers are what a runtime has in tests of what they cost. Under the race detector there is nothing
+// to measure.
 func fiveThousand() int {
 	if race.Detector {
 		return 500
@@ -125,11 +129,12 @@ func TestFiveThousandExistingContainers(t *testing.T) {
 		t.Errorf("registration took %s of CPU time, want 500 ms at most: 100 µs a container", took)
 	}
 	p.stop()
-	await.That(t, await.Patience, "memory is back to within 5 MB of before", func() bool { return int64(measure(t).heap)-int64(before.heap) < 5<<20 })
+	await.That(t, await.Patience, "memory is back to within 5 MB of before",
+		func() bool { return int64(measure(t).heap)-int64(before.heap) < 5<<20 })
 }
 
-// registrationCost starts a runtime three times, and gives the least CPU time that the plugin's registration took, both sides together:
-// how long it takes depends on what else the machine has to do.
+// registrationCost starts a runtime three times, and gives the least CPU time that the plugin's registration took, both
+// sides together: how long it takes depends on what else the machine has to do.
 func registrationCost(t *testing.T, nri *nritest.Runtime) time.Duration {
 	t.Helper()
 	least := await.Patience
@@ -154,8 +159,8 @@ func cpuTime(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// A plugin that is killed at any moment fails no container, and is asked again as soon as it is back. With a validator beside it, no
-// RDMA container is created without it, not even one that it was killed over; other containers are.
+// A plugin that is killed at any moment fails no container, and is asked again as soon as it is back. With a validator
+// beside it, no RDMA container is created without it, not even one that it was killed over; other containers are.
 func TestKilledUnderLoad(t *testing.T) {
 	for name, validated := range map[string]bool{"alone": false, "with a validator": true} {
 		t.Run(name, func(t *testing.T) { testKilledUnderLoad(t, validated) })
@@ -169,7 +174,8 @@ func testKilledUnderLoad(t *testing.T, validated bool) {
 	nri.Start(t)
 	root := hcatest.V100(t)
 	if validated {
-		run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"), Log: quiet(), Validate: true})
+		run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"),
+			Log: quiet(), Validate: true})
 		await.That(t, await.Patience, "the validator is registered", func() bool { return nri.Synchronised() == 1 })
 	}
 	holder, unrelated := verbsContainer(t, root), &api.Container{Id: "unrelated", Name: "main"}
@@ -202,10 +208,12 @@ func testKilledUnderLoad(t *testing.T, validated bool) {
 	}()
 	for i := range kills {
 		before := without.Load() + refused.Load()
-		await.That(t, await.Patience, "a container meets no plugin", func() bool { return without.Load()+refused.Load() > before })
+		await.That(t, await.Patience, "a container meets no plugin",
+			func() bool { return without.Load()+refused.Load() > before })
 		served := adjusted.Load()
 		plugin := startProcess(t, nri, root, nil)
-		// Half of them die once they serve, the other half on the way there, where the race detector would see what SkipHangUp says.
+		// Half of them die once they serve, the other half on the way there, where the race detector would see what
+		// SkipHangUp says.
 		if i%2 == 0 || race.Detector {
 			await.That(t, await.Patience, "a container meets the plugin", func() bool { return adjusted.Load() > served })
 		}
@@ -240,7 +248,8 @@ func startProcess(t *testing.T, nri *nritest.Runtime, root string, stdout io.Wri
 	return plugin
 }
 
-// A validator that hangs costs one creation, after the time that the runtime waits for it; one that dies costs none that begins later.
+// A validator that hangs costs one creation, after the time that the runtime waits for it; one that dies costs none
+// that begins later.
 func TestValidatorThatFails(t *testing.T) {
 	for name, with := range map[string]syscall.Signal{"hangs": syscall.SIGSTOP, "dies": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
@@ -258,7 +267,8 @@ func TestValidatorThatFails(t *testing.T) {
 			}
 			if with == syscall.SIGKILL {
 				_ = validator.Wait()
-			} else if _, err := syscall.Wait4(validator.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil { // it may answer until it has stopped
+				// it may answer until it has stopped
+			} else if _, err := syscall.Wait4(validator.Process.Pid, nil, syscall.WUNTRACED, nil); err != nil {
 				t.Fatal(err)
 			}
 			failed := 0

@@ -17,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// A process that takes a connection over knows what the one before knew: the containers, and the edits that it still owes. The policy in
-// force is its own from then on.
+// A process that takes a connection over knows what the one before knew: the containers, and the edits that it still
+// owes. The policy in force is its own from then on.
 func TestHandover(t *testing.T) {
 	folder, err := os.MkdirTemp("", "handover") // a test's own folder has too long a name for a socket
 	if err != nil {

@@ -46,14 +46,15 @@ func initial(given *policy.Policy) *inForce {
 // policy returns the policy in force.
 func (p *Plugin) policy() *policy.Policy { return p.inForce.Load().policy }
 
-// Use puts a configuration file's policy in force, for containers that are created from now on. With an error, the file could not be
-// read: the policy that containers were created by stays in force. Before there were any, the policy that was last in force on this node
-// goes on until the file can be read. If there is none, RDMA containers are refused.
+// Use puts a configuration file's policy in force, for containers that are created from now on. With an error, the file
+// could not be read: the policy that containers were created by stays in force. Before there were any, the policy that
+// was last in force on this node goes on until the file can be read. If there is none, RDMA containers are refused.
 func (p *Plugin) Use(loaded *policy.Policy, source string, err error) {
 	p.use(&inForce{loaded, source, fromFile}, err)
 }
 
-// takeHandedOver puts in force what the runtime hands over, unless there is a configuration file. It treats errors as Use does.
+// takeHandedOver puts in force what the runtime hands over, unless there is a configuration file. It treats errors as
+// Use does.
 func (p *Plugin) takeHandedOver(config, runtime string) {
 	if config == "" {
 		return
@@ -79,7 +80,8 @@ func (p *Plugin) use(next *inForce, err error) {
 		p.put(next)
 		log.Info("the configuration is in force")
 		return
-	case current.policy.Missing() == nil && (current.origin == next.origin || p.registration.Count() > 0 || p.Registered()):
+	case current.policy.Missing() == nil && (current.origin == next.origin ||
+		p.registration.Count() > 0 || p.Registered()):
 		log.WithError(err).Error("the configuration is refused: the last good one stays in force")
 	default:
 		p.goOn(next, err, log.WithError(err))
@@ -87,7 +89,8 @@ func (p *Plugin) use(next *inForce, err error) {
 	p.metrics.configValid.Set(0)
 }
 
-// asLastInForce is what the source of a policy ends with that is in force in place of a configuration that cannot be read.
+// asLastInForce is what the source of a policy ends with that is in force in place of a configuration that cannot be
+// read.
 const asLastInForce = ", as it was last in force"
 
 // goOn puts in force what there is in place of a configuration that cannot be read.
@@ -96,7 +99,8 @@ func (p *Plugin) goOn(next *inForce, why error, log logrus.FieldLogger) {
 	if err == nil {
 		next.policy, next.source = last.Policy, strings.TrimSuffix(last.Source, asLastInForce)+asLastInForce
 		p.put(next)
-		log.Errorf("the configuration cannot be read: until it can, the policy that was last in force on this node goes on, from %s", next.source)
+		log.Errorf("the configuration cannot be read: until it can, the policy that was last in force on this node goes "+
+			"on, from %s", next.source)
 		return
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -146,8 +150,8 @@ func (p *Plugin) publishAll(ctx context.Context) {
 	}
 }
 
-// publishNow writes the policy in force, where this plugin is the registered one. It writes it whoever wrote it before if this plugin has
-// registered since it was last written.
+// publishNow writes the policy in force, where this plugin is the registered one. It writes it whoever wrote it before
+// if this plugin has registered since it was last written.
 func (p *Plugin) publishNow(anew bool) {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
@@ -165,6 +169,7 @@ func (p *Plugin) publishNow(anew bool) {
 	err := write(current.policy, current.source)
 	p.anew = p.anew && err != nil
 	if err != nil && p.throttle.due(err.Error()) {
-		p.Log.WithError(err).Warn("the policy in force cannot be written for rdma-spec: its status and repair need --config here")
+		p.Log.WithError(err).Warn("the policy in force cannot be written for rdma-spec: its status and repair need " +
+			"--config here")
 	}
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// The plugin publishes its policy when it registers, in place of that of a plugin that registered before it, and when it changes.
+// The plugin publishes its policy when it registers, in place of that of a plugin that registered before it, and when
+// it changes.
 func TestPolicyInForceIsPublished(t *testing.T) {
 	root := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
@@ -66,7 +67,8 @@ func TestPolicyThatComesLateIsPublished(t *testing.T) {
 	}
 }
 
-// A plugin publishes nothing before it is registered, since another one may be, and nothing while its configuration cannot be read.
+// A plugin publishes nothing before it is registered, since another one may be, and nothing while its configuration
+// cannot be read.
 func TestPolicyIsNotPublished(t *testing.T) {
 	for name, test := range map[string]struct {
 		policy    *policy.Policy
@@ -96,8 +98,8 @@ func TestPolicyIsNotPublished(t *testing.T) {
 	}
 }
 
-// Started with a configuration that cannot be read, a plugin goes on with the policy that was last in force on its node, whose writer may
-// have ended, until the file can be read; so does a validator, which publishes nothing.
+// Started with a configuration that cannot be read, a plugin goes on with the policy that was last in force on its
+// node, whose writer may have ended, until the file can be read; so does a validator, which publishes nothing.
 func TestLastPolicyGoesOn(t *testing.T) {
 	const source, bad = "/etc/rdma-spec/config.yaml", "memlok: unknown key"
 	for name, test := range map[string]struct {
@@ -105,11 +107,15 @@ func TestLastPolicyGoesOn(t *testing.T) {
 		spoil    func(file string) error // the policy that was last in force
 		missing  string                  // what the log says of it; "": the policy goes on
 	}{
-		"plugin":                 {},
-		"validator":              {validate: true},
-		"none":                   {spoil: os.Remove, missing: "RDMA containers are refused"},
-		"others can write to it": {spoil: func(file string) error { return os.Chmod(file, 0o666) }, missing: "is not trusted: users other than root can write to it"},
-		"a newer plugin's":       {spoil: func(file string) error { return os.WriteFile(file, []byte("apiVersion: rdma-spec/v9\n"), 0o600) }, missing: "cannot be read as a policy"},
+		"plugin":    {},
+		"validator": {validate: true},
+		"none":      {spoil: os.Remove, missing: "RDMA containers are refused"},
+		"others can write to it": {spoil: func(file string) error { return os.Chmod(file, 0o666) },
+			missing: "is not trusted: users other than root can write to it"},
+		"a newer plugin's": {spoil: func(file string) error {
+			return os.WriteFile(file,
+				[]byte("apiVersion: rdma-spec/v9\n"), 0o600)
+		}, missing: "cannot be read as a policy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, log := t.TempDir(), &bytes.Buffer{}
@@ -148,11 +154,13 @@ func TestLastPolicyGoesOn(t *testing.T) {
 					} else {
 						p.Use(nil, source, errors.New("another error"))
 						p.takeHandedOver("memlock: 2Gi", "containerd")
-						if got := p.memlockInForce(); got != "3Gi" || !strings.Contains(log.String(), "goes on, from "+source+asLastInForce) {
+						if got := p.memlockInForce(); got != "3Gi" || !strings.Contains(log.String(),
+							"goes on, from "+source+asLastInForce) {
 							t.Errorf("memlock in force is %s; the log says:\n%s", got, log)
 						}
 						got, err := inforce.Last(root)
-						if want := source + map[bool]string{false: asLastInForce}[test.validate]; err != nil || got.Source != want || got.Policy.Config().Memlock != "3Gi" {
+						if want := source + map[bool]string{false: asLastInForce}[test.validate]; err != nil || got.Source != want ||
+							got.Policy.Config().Memlock != "3Gi" {
 							t.Errorf("published: %+v, %v, want it from %s", got, err, want)
 						}
 					}

@@ -22,7 +22,8 @@ import (
 )
 
 // withContainerd is a plugin between NRI's runtime side and a containerd's API, which a proxy can make sick.
-func withContainerd(t *testing.T, budget time.Duration) (*nritest.Runtime, *running, *storedspectest.Server, *socketproxy.Proxy) {
+func withContainerd(t *testing.T, budget time.Duration) (*nritest.Runtime, *running,
+	*storedspectest.Server, *socketproxy.Proxy) {
 	t.Helper()
 	server := storedspectest.NewServer(t)
 	proxy := socketproxy.New(t, server.Socket)
@@ -75,7 +76,8 @@ func TestManyContainersGetIPCLock(t *testing.T) {
 	}
 }
 
-// A sick containerd delays an RDMA container by the budget, others by one such request that is ahead of them, and after three failures nobody.
+// A sick containerd delays an RDMA container by the budget, others by one such request that is ahead of them, and after
+// three failures nobody.
 func TestSickContainerdHoldsUpFew(t *testing.T) {
 	for name, mode := range map[string]socketproxy.Mode{
 		"slow": socketproxy.Slow, "silent": socketproxy.Silent, "garbage": socketproxy.Garbage,
@@ -106,7 +108,8 @@ func TestSickContainerdHoldsUpFew(t *testing.T) {
 			}
 			const budget = 300 * time.Millisecond
 			if quickest > 2*budget || quickestBehind > 2*budget {
-				t.Errorf("creation of an RDMA container took %s, of an unrelated one behind it %s; the budget is %s", quickest, quickestBehind, budget)
+				t.Errorf("creation of an RDMA container took %s, of an unrelated one behind it %s; the budget is %s",
+					quickest, quickestBehind, budget)
 			}
 			if quickestAfter > budget/2 {
 				t.Errorf("after three failures an RDMA container still takes %s", quickestAfter)

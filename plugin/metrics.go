@@ -11,7 +11,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// metrics are what the plugin counts. Labels have a small, fixed set of values; nothing that a pod's author writes is one.
+// metrics are what the plugin counts. Labels have a small, fixed set of values; nothing that a pod's author writes is
+// one.
 type metrics struct {
 	requests     *prometheus.CounterVec
 	refusals     *prometheus.CounterVec
@@ -54,7 +55,8 @@ func newMetrics() *metrics {
 	}
 	m := &metrics{
 		requests: prometheus.NewCounterVec(counter("requests_total",
-			"Containers that the runtime asked about, by result (adjusted, untouched, refused) and signal."), []string{"result", "signal"}),
+			"Containers that the runtime asked about, by result (adjusted, untouched, refused) and signal."),
+			[]string{"result", "signal"}),
 		refusals: prometheus.NewCounterVec(counter("refusals_total",
 			"Refused creations of containers, by cause. The kubelet tries each container again and again."), []string{"cause"}),
 		duration: histogram("request_duration_seconds", "Time to decide about a container."),
@@ -62,33 +64,41 @@ func newMetrics() *metrics {
 			"Containers that got nothing, or less, because the kubelet did not report which resources they hold.")),
 		edits: prometheus.NewCounterVec(counter("ipc_lock_edits_total",
 			"Edits that add CAP_IPC_LOCK to a stored spec, by result (changed, unchanged, late, failed)."), []string{"result"}),
-		editDuration: histogram("ipc_lock_edit_duration_seconds", "Time that the creation of a container waits for the edit of its stored spec."),
+		editDuration: histogram("ipc_lock_edit_duration_seconds",
+			"Time that the creation of a container waits for the edit of its stored spec."),
 		configValid:  gauge("config_valid", "1 if the last configuration that was read is in force; 0 if it has an error."),
 		configLoaded: gauge("config_loaded_timestamp_seconds", "When the configuration in force was loaded."),
 	}
 	m.configValid.Set(1)
-	for _, result := range []string{editChanged, editUnchanged, editLate, editFailed} { // so that the first failure is an increase
+	// so that the first failure is an increase
+	for _, result := range []string{editChanged, editUnchanged, editLate, editFailed} {
 		m.edits.WithLabelValues(result)
 	}
 	return m
 }
 
-// Collectors returns all metrics of the plugin, for a registry. Those of other packages are read when they are collected.
+// Collectors returns all metrics of the plugin, for a registry. Those of other packages are read when they are
+// collected.
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
 		m.requests, m.refusals, m.duration, m.unknown, m.edits, m.editDuration, m.configValid, m.configLoaded, p.Inventory,
 		current("connected", "1 while the plugin is registered with the runtime.", oneIf(p.Registered)),
-		current("waiting", "1 while this process waits behind a registered one, and takes its connection over when that ends.",
+		current("waiting", "1 while this process waits behind a registered one, and takes its connection over when that "+
+			"ends.",
 			oneIf(p.registration.Behind)),
-		current("connected_unregistered_seconds", "How long the plugin has been connected to the runtime without being registered. "+
-			"While the runtime waits for containers that are being stopped, it registers no plugin, and creates no container meanwhile.",
+		current("connected_unregistered_seconds",
+			"How long the plugin has been connected to the runtime without being registered. "+
+				"While the runtime waits for containers that are being stopped, it registers no plugin, and creates no container "+
+				"meanwhile.",
 			func() float64 { return p.registration.Unregistered().Seconds() }),
-		current("registration_paused", "1 while the plugin waits for minutes before it registers again, since the runtime ended the connection "+
-			"during two registrations in a row.", oneIf(p.registration.Paused)),
+		current("registration_paused",
+			"1 while the plugin waits for minutes before it registers again, since the runtime ended the connection "+
+				"during two registrations in a row.", oneIf(p.registration.Paused)),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: namespace, Name: "registrations_total",
-			Help: "Registrations with the runtime, by this process. More than one means that the connection was lost and made again.",
+			Help: "Registrations with the runtime, by this process. More than one means that the connection was lost and made " +
+				"again.",
 		}, func() float64 { return float64(p.registration.Count()) }),
 	}
 	if p.repair != nil {

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin handles NRI events: it knows what each event means for a container. It carries out decisions and makes none:
-// plugin/policy decides, spec knows what a grant changes, plugin/registration keeps the connection to the runtime, and plugin/repair
-// compares running containers with the policy.
+// Package plugin handles NRI events: it knows what each event means for a container. It carries out decisions and makes
+// none: plugin/policy decides, spec knows what a grant changes, plugin/registration keeps the connection to the
+// runtime, and plugin/repair compares running containers with the policy.
 package plugin
 
 import (
@@ -39,25 +39,27 @@ type Options struct {
 
 	// Inventory is what is known of the node's HCAs. The caller runs it.
 	Inventory *inventory.Inventory
-	// Validate makes the plugin a validator: it changes nothing, and refuses RDMA containers that would start without what the policy gives.
+	// Validate makes the plugin a validator: it changes nothing, and refuses RDMA containers that would start without what
+	// the policy gives.
 	Validate bool
-	// Policy is in force until Use replaces it. If it is nil, the defaults are, until the runtime hands over a configuration.
+	// Policy is in force until Use replaces it. If it is nil, the defaults are, until the runtime hands over a
+	// configuration.
 	Policy *policy.Policy
 	// StoredSpecs adds CAP_IPC_LOCK to the specs that the runtime stores; nil if nothing can.
 	StoredSpecs StoredSpecs
-	// Resources reports which resources containers hold; nil if there is no kubelet. It is asked once for each container that is created, and
-	// only if the policy needs the answer.
+	// Resources reports which resources containers hold; nil if there is no kubelet. It is asked once for each container
+	// that is created, and only if the policy needs the answer.
 	Resources repair.Resources
 	// Budget is how long a request may wait, in all, for what it needs before its answer; 0 is DefaultBudget.
 	Budget time.Duration
 	// Limits reads and raises the limits of running containers; nil turns repair off.
 	Limits repair.Limits
-	// RunningSpecs and RunningResources are StoredSpecs and Resources for running containers. They are other clients, so that calls that
-	// fail there open no breaker of requests.
+	// RunningSpecs and RunningResources are StoredSpecs and Resources for running containers. They are other clients, so
+	// that calls that fail there open no breaker of requests.
 	RunningSpecs     repair.Specs
 	RunningResources repair.Resources
-	// LastInForce reads the policy that was last in force on this node, in place of a configuration that cannot be read. If it is nil,
-	// there is none.
+	// LastInForce reads the policy that was last in force on this node, in place of a configuration that cannot be read.
+	// If it is nil, there is none.
 	LastInForce func() (*inforce.InForce, error)
 	// Publisher writes the policy in force for rdma-spec while the plugin is registered; nil: it is not written.
 	Publisher *inforce.Writer
@@ -65,8 +67,9 @@ type Options struct {
 
 // StoredSpecs edits the specs that a runtime has stored.
 type StoredSpecs interface {
-	// Apply makes a container's stored spec hold what the grant says, and reports whether that changed it. The container's task must not
-	// have been created yet: storedspec.ErrStarted means that it was. It returns well before the context's deadline.
+	// Apply makes a container's stored spec hold what the grant says, and reports whether that changed it. The container's
+	// task must not have been created yet: storedspec.ErrStarted means that it was. It returns well before the context's
+	// deadline.
 	Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error)
 }
 
@@ -106,18 +109,21 @@ func New(o Options) *Plugin {
 	}
 	p.registration = registration.New(p, registration.Options{
 		Name: o.Name, Index: o.Index, Socket: o.Socket, Handover: o.Handover, Log: o.Log,
-		// A plugin that hangs for a while is better kept. A validator is not: each container of the node would wait for it, and then fail.
+		// A plugin that hangs for a while is better kept. A validator is not: each container of the node would wait for it,
+		// and then fail.
 		KeepConnected: !o.Validate,
 	})
 	if o.Limits != nil {
-		p.repair = repair.New(repair.Options{Log: o.Log, Node: p.node, Limits: o.Limits, Specs: o.RunningSpecs, Resources: o.RunningResources})
+		p.repair = repair.New(repair.Options{Log: o.Log, Node: p.node, Limits: o.Limits, Specs: o.RunningSpecs,
+			Resources: o.RunningResources})
 	}
 	p.put(initial(o.Policy))
 	return p
 }
 
-// Run keeps the plugin registered with the runtime until the context is done, however often the runtime goes and comes back. Requests
-// in flight are answered before Run returns. A plugin that the runtime has launched runs for one connection.
+// Run keeps the plugin registered with the runtime until the context is done, however often the runtime goes and comes
+// back. Requests in flight are answered before Run returns. A plugin that the runtime has launched runs for one
+// connection.
 func (p *Plugin) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var beside sync.WaitGroup
@@ -132,8 +138,8 @@ func (p *Plugin) Run(ctx context.Context) error {
 // Registered reports whether the runtime asks the plugin about containers now.
 func (p *Plugin) Registered() bool { return p.registration.Registered() }
 
-// Ready returns what the plugin is ready for: the runtime's requests, or those of a registered plugin whose connection it takes over when
-// that ends. The error says why it is not.
+// Ready returns what the plugin is ready for: the runtime's requests, or those of a registered plugin whose connection
+// it takes over when that ends. The error says why it is not.
 func (p *Plugin) Ready() (state string, err error) {
 	switch {
 	case p.Registered():
@@ -152,14 +158,16 @@ func (p *Plugin) Ready() (state string, err error) {
 	return state, p.Inventory.Blind()
 }
 
-// aliveWithin is how long a request may take before the plugin counts as hung: longer than any budget, and than the runtime waits.
+// aliveWithin is how long a request may take before the plugin counts as hung: longer than any budget, and than the
+// runtime waits.
 const aliveWithin = 5 * time.Second
 
 // harmless is a container that no policy makes an RDMA container.
 var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}}}
 
-// Alive returns nil if the plugin answers requests, otherwise an error that says what hangs. It makes a decision about a container of its own, as requests
-// do, but does not ask the kubelet. Callers that come at the same time share one decision.
+// Alive returns nil if the plugin answers requests, otherwise an error that says what hangs. It makes a decision about
+// a container of its own, as requests do, but does not ask the kubelet. Callers that come at the same time share one
+// decision.
 func (p *Plugin) Alive() error {
 	if waiting := p.registration.Waiting(); waiting > aliveWithin {
 		return fmt.Errorf("the runtime has been waiting for an answer for %s", waiting.Round(time.Second))

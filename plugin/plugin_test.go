@@ -116,9 +116,10 @@ var pod = &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: "ml"}
 func verbsContainer(t testing.TB, root string) *api.Container {
 	t.Helper()
 	verbs := firstVerbs(t, root)
-	return &api.Container{Id: "container", PodSandboxId: pod.Id, Name: "main", Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{
-		{Path: verbs.Path, Type: "c", Major: int64(verbs.Major), Minor: int64(verbs.Minor)},
-	}}}
+	return &api.Container{Id: "container", PodSandboxId: pod.Id, Name: "main",
+		Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{
+			{Path: verbs.Path, Type: "c", Major: int64(verbs.Major), Minor: int64(verbs.Minor)},
+		}}}
 }
 
 func firstVerbs(t testing.TB, root string) hca.Device {
@@ -167,10 +168,12 @@ func TestUnrelatedContainerIsUntouchedAndUnmentioned(t *testing.T) {
 
 func TestRefusalFailsTheCreationAndIsSaidOnce(t *testing.T) {
 	runtime, p := registered(t, Options{Policy: mustPolicy(t, "{}")})
-	asking := &api.PodSandbox{Name: "train-0", Namespace: "ml", Annotations: map[string]string{policy.AnnotationKey: "true"}}
+	asking := &api.PodSandbox{Name: "train-0", Namespace: "ml",
+		Annotations: map[string]string{policy.AnnotationKey: "true"}}
 	for range 1000 {
 		_, err := runtime.Create(t.Context(), asking, &api.Container{Id: "container", Name: "main"})
-		if err == nil || !strings.Contains(err.Error(), `rdma: pod ml/train-0, container main: namespace "ml" may not opt in by annotation`) {
+		if err == nil || !strings.Contains(err.Error(),
+			`rdma: pod ml/train-0, container main: namespace "ml" may not opt in by annotation`) {
 			t.Fatalf("creation: %v", err)
 		}
 	}
@@ -192,11 +195,14 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 	}{
 		{"suffices", math.MaxUint64, math.MaxUint64, nil},
 		{"suffices, as signed", math.MaxInt64, math.MaxInt64, nil},
-		{"too low", 1 << 23, 1 << 23, []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}},
-		{"soft too low", 1 << 23, math.MaxUint64, []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64, Soft: math.MaxUint64}}},
+		{"too low", 1 << 23, 1 << 23, []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64,
+			Soft: math.MaxUint64}}},
+		{"soft too low", 1 << 23, math.MaxUint64, []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Hard: math.MaxUint64,
+			Soft: math.MaxUint64}}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1, Soft: 1}, {Type: "RLIMIT_MEMLOCK", Hard: test.hard, Soft: test.soft}}
+			ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1, Soft: 1},
+				{Type: "RLIMIT_MEMLOCK", Hard: test.hard, Soft: test.soft}}
 			got, _ := adjust(ctr, grant)
 			if diff := cmp.Diff(test.want, got.GetRlimits(), protocmp.Transform()); diff != "" {
 				t.Errorf("rlimits (-want +got):\n%s", diff)
@@ -209,12 +215,14 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 }
 
 func TestDevicesReachTheRuntime(t *testing.T) {
-	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs3", Number: hca.Number{Major: 231, Minor: 195}, Mode: hca.Mode(0o666 | os.ModeCharDevice), UID: 0, GID: 7}
+	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs3", Number: hca.Number{Major: 231, Minor: 195},
+		Mode: hca.Mode(0o666 | os.ModeCharDevice), UID: 0, GID: 7}
 	p := mustPolicy(t, "{}")
 	grant := *p.Decide(ContainerOf(pod, verbsContainer(t, hcatest.V100(t))), policy.LiveNode(hcatest.V100(t))).Grant
 	grant.Devices = []hca.Device{verbs}
 	got, fields := adjust(&api.Container{}, grant)
-	want := []*api.LinuxDevice{{Path: verbs.Path, Type: "c", Major: 231, Minor: 195, FileMode: api.FileMode(uint32(0o666)), Uid: api.UInt32(uint32(0)), Gid: api.UInt32(uint32(7))}}
+	want := []*api.LinuxDevice{{Path: verbs.Path, Type: "c", Major: 231, Minor: 195, FileMode: api.FileMode(uint32(0o666)),
+		Uid: api.UInt32(uint32(0)), Gid: api.UInt32(uint32(7))}}
 	if diff := cmp.Diff(want, got.GetLinux().GetDevices(), protocmp.Transform()); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
@@ -230,7 +238,8 @@ func TestRuntimesThatAreTooOldAreRefused(t *testing.T) {
 		validate bool
 		says     string
 	}{
-		{"v1.7.5", false, "containerd v1.7.5 drops the rlimits that NRI plugins set, silently: upgrade to 1.7.7 or later, or use rdma-spec generate"},
+		{"v1.7.5", false, "containerd v1.7.5 drops the rlimits that NRI plugins set, silently: upgrade to 1.7.7 or later, " +
+			"or use rdma-spec generate"},
 		{"v2.1.5", true, "containerd v2.1.5 does not ask NRI plugins to validate containers: upgrade to 2.2.0 or later"},
 	} {
 		runtime := nritest.New(t, "containerd", test.version)
@@ -272,7 +281,8 @@ type unusedSpecs struct{}
 
 func (unusedSpecs) Apply(context.Context, string, spec.Grant) (bool, error) { panic("asked") }
 
-// A configuration that the runtime hands over holds until a file says something else; one that cannot be read refuses RDMA containers.
+// A configuration that the runtime hands over holds until a file says something else; one that cannot be read refuses
+// RDMA containers.
 func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
 	for _, test := range []struct {
 		handed  string
@@ -287,13 +297,15 @@ func TestConfigurationThatTheRuntimeHandsOver(t *testing.T) {
 			t.Errorf("%q: missing: %v, memlock %s", test.handed, got.Missing(), got.Config().Memlock)
 		}
 		p.Use(mustPolicy(t, "memlock: 2Gi"), "a file", nil)
-		if _, err := p.Configure(t.Context(), test.handed, "containerd", "v2.4.2"); err != nil || p.policy().Config().Memlock != "2Gi" {
+		if _, err := p.Configure(t.Context(), test.handed, "containerd", "v2.4.2"); err != nil ||
+			p.policy().Config().Memlock != "2Gi" {
 			t.Errorf("%q beside a file: %v, memlock %s", test.handed, err, p.policy().Config().Memlock)
 		}
 	}
 }
 
-// A runtime that restarts hands over what its configuration says by then. As with a file, a bad one never replaces a good one.
+// A runtime that restarts hands over what its configuration says by then. As with a file, a bad one never replaces a
+// good one.
 func TestConfigurationThatTheRuntimeHandsOverAgain(t *testing.T) {
 	p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet()})
 	for _, step := range []struct {
@@ -309,7 +321,8 @@ func TestConfigurationThatTheRuntimeHandsOverAgain(t *testing.T) {
 			memlock = ""
 		}
 		if valid := testutil.ToFloat64(p.metrics.configValid); valid != step.valid || memlock != step.memlock {
-			t.Errorf("%q: the metric says %v, want %v; memlock %q, want %q", step.handed, valid, step.valid, memlock, step.memlock)
+			t.Errorf("%q: the metric says %v, want %v; memlock %q, want %q", step.handed, valid,
+				step.valid, memlock, step.memlock)
 		}
 	}
 	if testutil.ToFloat64(p.metrics.configLoaded) == 0 {
@@ -330,12 +343,14 @@ func TestAlwaysTheSameEvents(t *testing.T) {
 		want                  api.EventMask
 	}{
 		{name: "containerd", runtime: "containerd", policy: "{}", stored: unusedSpecs{}, want: both},
-		{name: "a policy without IPC_LOCK", runtime: "containerd", policy: "ipcLock: false", stored: unusedSpecs{}, want: both},
+		{name: "a policy without IPC_LOCK", runtime: "containerd", policy: "ipcLock: false",
+			stored: unusedSpecs{}, want: both},
 		{name: "CRI-O", runtime: "cri-o", policy: "{}", stored: unusedSpecs{}, want: create},
 		{name: "nothing that could edit", runtime: "containerd", policy: "{}", want: create},
 		{name: "a validator", runtime: "containerd", policy: "{}", validate: true, want: validate},
 	} {
-		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Policy: mustPolicy(t, test.policy), StoredSpecs: test.stored, Validate: test.validate})
+		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Policy: mustPolicy(t, test.policy),
+			StoredSpecs: test.stored, Validate: test.validate})
 		if got, err := p.Configure(t.Context(), "", test.runtime, "v2.4.2"); err != nil || got != test.want {
 			t.Errorf("%s: %s, %v, want %s", test.name, got.PrettyString(), err, test.want.PrettyString())
 		}

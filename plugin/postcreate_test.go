@@ -54,7 +54,8 @@ func TestOnlyGrantedContainersAreEdited(t *testing.T) {
 	}{
 		{name: "RDMA", policy: "{}", pod: pod, want: []string{"container ipc_lock=unless-dropped"}},
 		{name: "in any case", policy: "ipcLock: always", pod: pod, want: []string{"container ipc_lock=true"}},
-		{name: "always beside a limit", policy: "{memlock: 1Gi, ipcLock: always}", pod: pod, want: []string{"container ipc_lock=true"}},
+		{name: "always beside a limit", policy: "{memlock: 1Gi, ipcLock: always}", pod: pod,
+			want: []string{"container ipc_lock=true"}},
 		{name: "no RDMA", policy: "{}", pod: pod, plain: true},
 		{name: "opted out", policy: "{}", pod: annotated("false")},
 		{name: "its author wants none", policy: "{}", pod: annotated("{ipcLock: false}")},
@@ -99,12 +100,15 @@ func TestUnchangedSpecIsNotMentioned(t *testing.T) {
 	}
 }
 
-// The container has its memlock all the same, so a failed edit costs it nothing but the capability. The warning says whether it is made yet.
+// The container has its memlock all the same, so a failed edit costs it nothing but the capability. The warning says
+// whether it is made yet.
 func TestFailedEditIsAWarning(t *testing.T) {
-	for config, want := range map[string]string{"{}": "the plugin tries again", "repair: {mode: off}": "recreate the pod"} {
+	for config, want := range map[string]string{"{}": "the plugin tries again",
+		"repair: {mode: off}": "recreate the pod"} {
 		t.Run(config, func(t *testing.T) {
 			specs := &recordedSpecs{fails: errors.New("containerd did not answer within 300ms")}
-			runtime, p := registered(t, Options{Policy: mustPolicy(t, config), StoredSpecs: specs, Limits: limits.On(limitstest.NewKernel(nil))})
+			runtime, p := registered(t, Options{Policy: mustPolicy(t, config), StoredSpecs: specs,
+				Limits: limits.On(limitstest.NewKernel(nil))})
 			adjustment, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
 			if err != nil || len(adjustment.GetRlimits()) != 1 {
 				t.Fatalf("creation: %v, %v", adjustment, err)
@@ -118,7 +122,8 @@ func TestFailedEditIsAWarning(t *testing.T) {
 			if len(warnings) != 1 {
 				t.Fatalf("%d warnings, want one:\n%s", len(warnings), p.log)
 			}
-			for _, want := range []string{"level=warning", "pod=ml/train-0", "container=main", `error="containerd did not answer within 300ms"`, "no CAP_IPC_LOCK", want, "plugin_request_timeout"} {
+			for _, want := range []string{"level=warning", "pod=ml/train-0", "container=main",
+				`error="containerd did not answer within 300ms"`, "no CAP_IPC_LOCK", want, "plugin_request_timeout"} {
 				if !strings.Contains(warnings[0], want) {
 					t.Errorf("the warning does not say %q: %s", want, warnings[0])
 				}
@@ -127,7 +132,8 @@ func TestFailedEditIsAWarning(t *testing.T) {
 	}
 }
 
-// Where no spec can be edited, the plugin says once what to do, asks for no event that is of no use, and grants the rest.
+// Where no spec can be edited, the plugin says once what to do, asks for no event that is of no use, and grants the
+// rest.
 func TestRuntimesWithoutStoredSpecs(t *testing.T) {
 	tests := []struct {
 		name, runtime, version string
@@ -137,7 +143,8 @@ func TestRuntimesWithoutStoredSpecs(t *testing.T) {
 	}{
 		{name: "CRI-O", runtime: "cri-o", version: "1.34.2", policy: "{}", want: []string{
 			"no CAP_IPC_LOCK: CRI-O has no API", "capabilities.add: [IPC_LOCK]", crioLine}},
-		{name: "another runtime", runtime: "podman", version: "6.0.0", policy: "{}", want: []string{"no CAP_IPC_LOCK: podman has no known API"}},
+		{name: "another runtime", runtime: "podman", version: "6.0.0", policy: "{}",
+			want: []string{"no CAP_IPC_LOCK: podman has no known API"}},
 		{name: "containerd", runtime: "containerd", version: "v2.4.2", policy: "{}", edited: true},
 	}
 	for _, test := range tests {
@@ -185,7 +192,8 @@ func TestLineForCRIO(t *testing.T) {
 	if err := toml.Unmarshal([]byte(crioLine), &config); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "SETGID", "SETUID", "SETPCAP", "NET_BIND_SERVICE", "KILL", "IPC_LOCK"}
+	want := []string{"CHOWN", "DAC_OVERRIDE", "FSETID", "FOWNER", "SETGID", "SETUID", "SETPCAP",
+		"NET_BIND_SERVICE", "KILL", "IPC_LOCK"}
 	if diff := cmp.Diff(want, config.Crio.Runtime.Capabilities); diff != "" {
 		t.Error(diff)
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// recorded returns what repair records of a container that gets a grant, with the injected devices and the granted memlock.
+// recorded returns what repair records of a container that gets a grant, with the injected devices and the granted
+// memlock.
 func recorded(c policy.Container, ctr *api.Container, grant spec.Grant) repair.Container {
 	memlock, _ := reportedMemlock(ctr)
 	memlock, _ = memlock.Raise(grant.Memlock)
@@ -24,8 +25,8 @@ func recorded(c policy.Container, ctr *api.Container, grant spec.Grant) repair.C
 	return repair.Container{Container: c, ID: ctr.GetId(), Sandbox: ctr.GetPodSandboxId(), Memlock: memlock}
 }
 
-// listed returns what repair records of the containers that the runtime lists. A container without a sandbox is left out: its namespace and
-// annotations are unknown. containerd lists no sandbox that it could not load.
+// listed returns what repair records of the containers that the runtime lists. A container without a sandbox is left
+// out: its namespace and annotations are unknown. containerd lists no sandbox that it could not load.
 func listed(pods []*api.PodSandbox, containers []*api.Container) []repair.Container {
 	byID := make(map[string]*api.PodSandbox, len(pods))
 	for _, pod := range pods {

@@ -26,9 +26,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
-// existing is a container that a runtime has: in a sandbox of its own, with the devices that were given. The name is that of its ID.
+// existing is a container that a runtime has: in a sandbox of its own, with the devices that were given. The name is
+// that of its ID.
 func existing(name string, devices ...*api.LinuxDevice) *api.Container {
-	return &api.Container{Id: limitstest.ID(name), PodSandboxId: "pod-" + name, Name: "main", Linux: &api.LinuxContainer{Devices: devices}}
+	return &api.Container{Id: limitstest.ID(name), PodSandboxId: "pod-" + name, Name: "main",
+		Linux: &api.LinuxContainer{Devices: devices}}
 }
 
 // limited is a container of which the runtime reports a memlock: if that is low, it counts at once, and otherwise once
@@ -57,23 +59,28 @@ func TestRunningContainersAreCompared(t *testing.T) {
 	verbs := verbsContainer(t, root).GetLinux().GetDevices()[0]
 	table := limitstest.NewKernel(map[string][]spec.Limit{
 		limitstest.ID("listed"): {low}, limitstest.ID("plain"): {low}, limitstest.ID("vm"): {low},
-		limitstest.ID("created"): {spec.Unlimited}, limitstest.ID("injected"): {spec.Unlimited}, limitstest.ID("later"): {spec.Unlimited}, limitstest.ID("refused"): {low},
+		limitstest.ID("created"): {spec.Unlimited}, limitstest.ID("injected"): {spec.Unlimited},
+		limitstest.ID("later"): {spec.Unlimited}, limitstest.ID("refused"): {low},
 	})
 	nri := nritest.New(t, "containerd", "v2.4.2")
 	nri.SetExisting([]*api.Container{limited(existing("listed", verbs), low), limited(existing("plain"), low)})
 	nri.Start(t)
-	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "inject: {namespaces: [asking]}"), Limits: limits.On(table)})
+	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root),
+		Policy: mustPolicy(t, "inject: {namespaces: [asking]}"), Limits: limits.On(table)})
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1})
-	asking := &api.PodSandbox{Id: "asking", Name: "train-0", Namespace: "asking", Annotations: map[string]string{policy.AnnotationKey: "true"}}
+	asking := &api.PodSandbox{Id: "asking", Name: "train-0", Namespace: "asking",
+		Annotations: map[string]string{policy.AnnotationKey: "true"}}
 	for name, in := range map[string]struct {
 		pod *api.PodSandbox
 		ctr *api.Container
-	}{"created": {pod, existing("created", verbs)}, "injected": {asking, existing("injected")}, "later": {pod, existing("later")}} {
+	}{"created": {pod, existing("created", verbs)}, "injected": {asking, existing("injected")},
+		"later": {pod, existing("later")}} {
 		if _, err := nri.Create(t.Context(), in.pod, in.ctr); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
-	other := &api.PodSandbox{Id: "other", Name: "train-1", Namespace: "other", Annotations: map[string]string{policy.AnnotationKey: "true"}}
+	other := &api.PodSandbox{Id: "other", Name: "train-1", Namespace: "other",
+		Annotations: map[string]string{policy.AnnotationKey: "true"}}
 	if _, err := nri.Create(t.Context(), other, existing("refused")); err == nil {
 		t.Fatal("it is not refused")
 	}
@@ -85,7 +92,8 @@ func TestRunningContainersAreCompared(t *testing.T) {
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Below: 1, repair.Sufficient: 2})
 }
 
-// Without a configuration file, running containers are compared with the policy that the runtime hands over, or the default one.
+// Without a configuration file, running containers are compared with the policy that the runtime hands over, or the
+// default one.
 func TestRunningContainersWithoutAFile(t *testing.T) {
 	root := hcatest.V100(t)
 	nri := nritest.New(t, "containerd", "v2.4.2")
@@ -104,7 +112,8 @@ func TestRunningContainersBeforeTheConfiguration(t *testing.T) {
 	nri.SetExisting([]*api.Container{limited(existing("listed", verbs), 1)})
 	nri.Start(t)
 	table := limitstest.NewKernel(map[string][]spec.Limit{limitstest.ID("listed"): {1}})
-	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: policy.Missing(errors.New("a bad file")), Limits: limits.On(table)})
+	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root),
+		Policy: policy.Missing(errors.New("a bad file")), Limits: limits.On(table)})
 	await.That(t, await.Patience, "registered", func() bool { return nri.Synchronised() == 1 })
 	if s, ok := p.repair.Stats(); ok {
 		t.Errorf("without a configuration there are results: %+v", s)
@@ -117,10 +126,12 @@ func TestRunningContainersBeforeTheConfiguration(t *testing.T) {
 func TestRecorded(t *testing.T) {
 	ctr := existing("a", &api.LinuxDevice{Path: "/dev/null", Type: "c", Major: 1, Minor: 3})
 	ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Soft: 1 << 20, Hard: 1 << 40}}
-	got := recorded(ContainerOf(pod, ctr), ctr, spec.Grant{Memlock: 1 << 30, Devices: []hca.Device{{Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}}}})
+	got := recorded(ContainerOf(pod, ctr), ctr, spec.Grant{Memlock: 1 << 30,
+		Devices: []hca.Device{{Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}}}})
 	want := repair.Container{
 		Container: policy.Container{Namespace: "ml", Pod: "train-0", Name: "main", Devices: []policy.Device{
-			{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}, {Path: "/dev/infiniband/rdma_cm", Type: "c", Major: 10, Minor: 58},
+			{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}, {Path: "/dev/infiniband/rdma_cm",
+				Type: "c", Major: 10, Minor: 58},
 		}},
 		ID: limitstest.ID("a"), Sandbox: "pod-a", Memlock: spec.Rlimit{Soft: 1 << 30, Hard: 1 << 40},
 	}
@@ -141,7 +152,8 @@ func TestListedWithoutASandbox(t *testing.T) {
 func TestFailedEditIsTriedAgain(t *testing.T) {
 	root := hcatest.V100(t)
 	nri, p := registered(t, Options{
-		Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"), StoredSpecs: &recordedSpecs{fails: errors.New("down")}, Limits: limits.On(limitstest.NewKernel(nil)),
+		Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"), StoredSpecs: &recordedSpecs{fails: errors.New("down")},
+		Limits: limits.On(limitstest.NewKernel(nil)),
 	})
 	ctr := verbsContainer(t, root)
 	ctr.Id = limitstest.ID("a")
@@ -169,11 +181,13 @@ func TestFiveThousandComparedContainers(t *testing.T) {
 	nri := nritest.New(t, "containerd", "v2.4.2")
 	nri.SetExisting(all)
 	before := measure(t)
-	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"), Limits: limits.On(limitstest.NewKernel(processes))})
+	p := run(t, Options{Socket: nri.Socket, Inventory: inventoryOf(t, root), Policy: mustPolicy(t, "{}"),
+		Limits: limits.On(limitstest.NewKernel(processes))})
 	took := registrationCost(t, nri)
 	p.expectMemlock(t, map[repair.Verdict]int{repair.Sufficient: fiveThousand()})
 	grown := func() int64 { return int64(measure(t).heap) - int64(before.heap) }
-	await.That(t, await.Patience, "memory is back to within 5 MB of before", func() bool { return grown() < 5<<20 }) // a pass may be under way
+	// a pass may be under way
+	await.That(t, await.Patience, "memory is back to within 5 MB of before", func() bool { return grown() < 5<<20 })
 	if took > 500*time.Millisecond && !race.Detector {
 		t.Errorf("registration took %s of CPU time, want 500 ms at most: 100 µs a container", took)
 	}

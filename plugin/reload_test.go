@@ -106,7 +106,8 @@ func TestConfigMapSwaps(t *testing.T) {
 	swap := func(i int) {
 		must(t, os.Mkdir(version(i), 0o755))
 		write(t, filepath.Join(version(i), "config.yaml"), fmt.Sprintf("memlock: %dMi", i+1))
-		must(t, os.Symlink(version(i), filepath.Join(folder, "..tmp")), os.Rename(filepath.Join(folder, "..tmp"), filepath.Join(folder, "..data")))
+		must(t, os.Symlink(version(i), filepath.Join(folder, "..tmp")), os.Rename(filepath.Join(folder, "..tmp"),
+			filepath.Join(folder, "..data")))
 		if i > 0 {
 			must(t, os.RemoveAll(version(i-1)))
 		}
@@ -119,7 +120,8 @@ func TestConfigMapSwaps(t *testing.T) {
 	for i := 1; i <= swaps; i++ {
 		swap(i)
 	}
-	await.That(t, await.Patience, "the last one in force", func() bool { return p.memlockInForce() == fmt.Sprintf("%dMi", swaps+1) })
+	await.That(t, await.Patience, "the last one in force",
+		func() bool { return p.memlockInForce() == fmt.Sprintf("%dMi", swaps+1) })
 	if now := openDescriptors(t); now > descriptors+2 {
 		t.Errorf("%d descriptors are open, %d before", now, descriptors)
 	}
@@ -169,7 +171,8 @@ func TestMetrics(t *testing.T) {
 		# TYPE nri_rdma_requests_total counter
 		nri_rdma_requests_total{result="adjusted",signal="device"} 1
 	`
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "nri_rdma_connected", "nri_rdma_hca_port_active", "nri_rdma_requests_total"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "nri_rdma_connected",
+		"nri_rdma_hca_port_active", "nri_rdma_requests_total"); err != nil {
 		t.Error(err)
 	}
 }
@@ -177,7 +180,8 @@ func TestMetrics(t *testing.T) {
 // However often the configuration changes, and whatever it says, the registration stays.
 func TestReloadsKeepTheRegistration(t *testing.T) {
 	runtime, p := registered(t, Options{StoredSpecs: unusedSpecs{}})
-	policies := []*policy.Policy{mustPolicy(t, "ipcLock: false"), mustPolicy(t, "{}"), mustPolicy(t, "memlock: 1Gi"), mustPolicy(t, "optIn: {resources: [rdma/*]}"), mustPolicy(t, "memlock: 2Gi")}
+	policies := []*policy.Policy{mustPolicy(t, "ipcLock: false"), mustPolicy(t, "{}"), mustPolicy(t, "memlock: 1Gi"),
+		mustPolicy(t, "optIn: {resources: [rdma/*]}"), mustPolicy(t, "memlock: 2Gi")}
 	const reloads = 10_000
 	for i := range reloads {
 		p.Use(policies[i%len(policies)], "test", nil)
@@ -185,7 +189,8 @@ func TestReloadsKeepTheRegistration(t *testing.T) {
 	if n := runtime.Synchronised(); n != 1 || runtime.Connections() != 1 {
 		t.Errorf("%d registrations over %d connections, want one", n, runtime.Connections())
 	}
-	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil || got.GetRlimits()[0].GetSoft() != 2<<30 {
+	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil ||
+		got.GetRlimits()[0].GetSoft() != 2<<30 {
 		t.Errorf("adjustment %v, error %v", got, err)
 	}
 }
@@ -203,14 +208,16 @@ func TestABadFileAppears(t *testing.T) {
 	}
 }
 
-// Started with a file that cannot be read, the plugin registers all the same and refuses RDMA containers alone, until the file is mended.
+// Started with a file that cannot be read, the plugin registers all the same and refuses RDMA containers alone, until
+// the file is mended.
 func TestStartedWithABadFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, "memlok: 1Gi")
 	p, _ := following(t, file)
 	runtime := p.runtime
 	_, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root))
-	if err == nil || !strings.Contains(err.Error(), "the plugin has no configuration: "+file) || !strings.Contains(err.Error(), "memlok") {
+	if err == nil || !strings.Contains(err.Error(), "the plugin has no configuration: "+file) ||
+		!strings.Contains(err.Error(), "memlok") {
 		t.Errorf("creation of an RDMA container: %v", err)
 	}
 	if _, err := runtime.Create(t.Context(), pod, &api.Container{Id: "plain", Name: "main"}); err != nil {
@@ -221,7 +228,8 @@ func TestStartedWithABadFile(t *testing.T) {
 	}
 	write(t, file, "memlock: 1Gi")
 	await.That(t, await.Patience, "the file in force", func() bool { return p.memlockInForce() == "1Gi" })
-	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil || got.GetRlimits()[0].GetSoft() != 1<<30 {
+	if got, err := runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil ||
+		got.GetRlimits()[0].GetSoft() != 1<<30 {
 		t.Errorf("adjustment %v, error %v", got, err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// editWithin is how long an edit waits for its container's PostCreateContainer: longer than the kubelet waits for a creation. If the
-	// creation fails in between, none comes.
+	// editWithin is how long an edit waits for its container's PostCreateContainer: longer than the kubelet waits for a
+	// creation. If the creation fails in between, none comes.
 	editWithin = 10 * time.Minute
 	// logAgain is the time after which the same line is logged again.
 	logAgain = 10 * time.Minute

@@ -78,7 +78,8 @@ func TestResourcesAreAskedForOnlyWhereARuleNeedsThem(t *testing.T) {
 	}
 }
 
-// TestAKubeletThatHangsHoldsUpNobodyElse: whoever could be an RDMA container by resource waits for the budget at most, and nobody else does.
+// TestAKubeletThatHangsHoldsUpNobodyElse: whoever could be an RDMA container by resource waits for the budget at most,
+// and nobody else does.
 func TestAKubeletThatHangsHoldsUpNobodyElse(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	listener, err := net.Listen("unix", socket) // accepts, as the kernel does, and never answers
@@ -86,7 +87,8 @@ func TestAKubeletThatHangsHoldsUpNobodyElse(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = listener.Close() })
-	runtime, p := registered(t, Options{Policy: mustPolicy(t, byResource), Resources: podresources.New(podresources.Options{Socket: socket})})
+	runtime, p := registered(t, Options{Policy: mustPolicy(t, byResource),
+		Resources: podresources.New(podresources.Options{Socket: socket})})
 	create := func(namespace, sandbox string) time.Duration {
 		t.Helper()
 		start := time.Now()

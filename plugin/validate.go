@@ -18,10 +18,11 @@ import (
 // causeUnadjusted is the cause of a refusal: the container would start without what the policy gives.
 const causeUnadjusted policy.Cause = "unadjusted"
 
-// ValidateContainerAdjustment is called for every container after all plugins have adjusted it. It makes the decision that the plugin
-// should have made, about the adjusted container: what the grant would still change is what the container lacks. CAP_IPC_LOCK does not
-// count, since the container gets it later.
-func (p *Plugin) ValidateContainerAdjustment(ctx context.Context, request *api.ValidateContainerAdjustmentRequest) error {
+// ValidateContainerAdjustment is called for every container after all plugins have adjusted it. It makes the decision
+// that the plugin should have made, about the adjusted container: what the grant would still change is what the
+// container lacks. CAP_IPC_LOCK does not count, since the container gets it later.
+func (p *Plugin) ValidateContainerAdjustment(ctx context.Context,
+	request *api.ValidateContainerAdjustmentRequest) error {
 	start, pod, ctr := time.Now(), request.GetPod(), request.GetContainer()
 	carryOut(ctr, request.GetAdjust())
 	_, decision := p.decide(ctx, pod, ctr)
@@ -49,9 +50,10 @@ func unadjusted(ctr *api.Container, d policy.Decision) *policy.Refusal {
 	if len(lacks) == 0 {
 		return nil
 	}
-	return &policy.Refusal{Cause: causeUnadjusted, Message: fmt.Sprintf("the RDMA container (%s: %s) would start without %s, which rule %q gives: "+
-		"see that nri-rdma is registered on this node, with the same configuration as its validator",
-		d.Signal, d.Evidence, strings.Join(lacks, " and "), d.Rule)}
+	return &policy.Refusal{Cause: causeUnadjusted,
+		Message: fmt.Sprintf("the RDMA container (%s: %s) would start without %s, which rule %q gives: "+
+			"see that nri-rdma is registered on this node, with the same configuration as its validator",
+			d.Signal, d.Evidence, strings.Join(lacks, " and "), d.Rule)}
 }
 
 // carryOut applies an adjustment to a container, in all that a decision depends on.
@@ -62,7 +64,8 @@ func carryOut(ctr *api.Container, adjustment *api.ContainerAdjustment) {
 	}
 	for _, d := range adjustment.GetLinux().GetDevices() {
 		path, removed := d.IsMarkedForRemoval()
-		ctr.Linux.Devices = slices.DeleteFunc(ctr.Linux.GetDevices(), func(had *api.LinuxDevice) bool { return had.GetPath() == path })
+		ctr.Linux.Devices = slices.DeleteFunc(ctr.Linux.GetDevices(),
+			func(had *api.LinuxDevice) bool { return had.GetPath() == path })
 		if !removed {
 			ctr.Linux.Devices = append(ctr.Linux.Devices, d)
 		}

@@ -18,14 +18,18 @@ import (
 )
 
 var (
-	uverbs0 = hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs0", Number: hca.Number{Major: 231, Minor: 192}, Mode: 0o666, HCA: "mlx5_0"}
-	uverbs1 = hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs1", Number: hca.Number{Major: 231, Minor: 193}, Mode: 0o660, GID: 44, HCA: "mlx5_1"}
-	rdmaCM  = hca.Device{Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}, Mode: 0o666}
+	uverbs0 = hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs0", Number: hca.Number{Major: 231, Minor: 192},
+		Mode: 0o666, HCA: "mlx5_0"}
+	uverbs1 = hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs1", Number: hca.Number{Major: 231, Minor: 193},
+		Mode: 0o660, GID: 44, HCA: "mlx5_1"}
+	rdmaCM = hca.Device{Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10,
+		Minor: 58}, Mode: 0o666}
 
 	everything = Grant{Memlock: Unlimited, IPCLock: IPCLockYes, Devices: []hca.Device{uverbs0, uverbs1, rdmaCM}}
 )
 
-// mustApply applies a grant, and again to what came out: that must change nothing more. The input must stay what it was.
+// mustApply applies a grant, and again to what came out: that must change nothing more. The input must stay what it
+// was.
 func mustApply(t *testing.T, g Grant, text string, sets CapabilitySets) string {
 	t.Helper()
 	in := []byte(text)
@@ -78,12 +82,15 @@ func TestApplyGolden(t *testing.T) {
 	}
 }
 
-// strange is a spec in which whatever a JSON library might tidy up is untidy. What the grant changes stands in capitals.
+// strange is a spec in which whatever a JSON library might tidy up is untidy. What the grant changes stands in
+// capitals.
 const strange = "\t{ \"ociVersion\" :\t\"1.0.2-dev\",\r\n" +
-	`"\u0061nnotations":{"<b>&amp;</b>":"\u003c\/script\u003E","a":"\ud83d\ude00 \u00e9 é \u2028  ` + "\u2028" + `","dup":1,"dup":2,"DUP":3},` + "\n\n" +
+	`"\u0061nnotations":{"<b>&amp;</b>":"\u003c\/script\u003E","a":"\ud83d\ude00 \u00e9 é \u2028  ` + "\u2028" +
+	`","dup":1,"dup":2,"DUP":3},` + "\n\n" +
 	`  "futureField":{"x":[1,[2,{"y":null}]],"e":1e400,"E":-0.00,"neg":-18446744073709551616,"huge":18446744073709551615.0,"third":[{},{ }]},` +
 	`"hostname":"\"}],{[\\","process":{"terminal":false , "rlimit":"not rlimits","\u0072limits" : RLIMITS ,` +
-	`"env":[ "A=<>&" ],` + "\n\t" + `"capabilities":{ "bounding":BOUNDING,"effective" :EFFECTIVE, "permitted": PERMITTED,"odd":["CAP_X"] },` +
+	`"env":[ "A=<>&" ],` + "\n\t" +
+	`"capabilities":{ "bounding":BOUNDING,"effective" :EFFECTIVE, "permitted": PERMITTED,"odd":["CAP_X"] },` +
 	`"oomScoreAdj":999999999999999999999999999999},` +
 	`"linux":{ "resources" : {"devices":RULES, "memory":{"limit":9223372036854775807,"kernel":18446744073709551615} , "unified":{}},` +
 	`"devices":DEVICES,"seccomp":{"architectures":["\u0053CMP"],"syscalls":null}},"vm":[],"windows":null}` + " \n"
@@ -139,7 +146,8 @@ func TestApplyLeavesWhatSufficesByteForByte(t *testing.T) {
 }
 
 func TestApplyOfNothingChangesNothing(t *testing.T) {
-	for _, text := range []string{strings.NewReplacer("RLIMITS", "[]", "BOUNDING", "7", "EFFECTIVE", "{}", "PERMITTED", "[]", "RULES", "0", "DEVICES", "0").Replace(strange), "{}", " {\n} "} {
+	for _, text := range []string{strings.NewReplacer("RLIMITS", "[]", "BOUNDING", "7", "EFFECTIVE", "{}", "PERMITTED",
+		"[]", "RULES", "0", "DEVICES", "0").Replace(strange), "{}", " {\n} "} {
 		if got := mustApply(t, Grant{}, text, AllSets); got != text {
 			t.Errorf("the zero Grant changes a spec:\n%s", cmp.Diff(text, got))
 		}
@@ -155,15 +163,21 @@ func TestApplyMakesMissingSections(t *testing.T) {
 	)
 	grant := Grant{Memlock: 16 << 20, IPCLock: IPCLockYes, Devices: []hca.Device{rdmaCM}}
 	for name, test := range map[string]struct{ text, want string }{
-		"empty object":     {"{}", `{"process":` + lists + `,"linux":` + linux + `}`},
-		"spaces in it":     {"{ \n}", `{"process":` + lists + `,"linux":` + linux + " \n}"},
-		"null sections":    {`{"linux": null,"process":null }`, `{"linux": ` + linux + `,"process":` + lists + ` }`},
-		"empty sections":   {`{"process":{ },"linux":{}}`, `{"process":` + lists[:len(lists)-1] + ` },"linux":` + linux + `}`},
-		"null lists":       {`{"process":{"capabilities":null,"rlimits":null},"linux":null}`, `{"process":{"capabilities":{"ambient":["CAP_IPC_LOCK"]},"rlimits":` + rlimits + `},"linux":` + linux + `}`},
-		"other spelling":   {`{"PROCESS":{"Rlimits":[]},"linux":null}`, `{"PROCESS":{"Rlimits":` + rlimits + `,"capabilities":{"ambient":["CAP_IPC_LOCK"]}},"linux":` + linux + `}`},
-		"beside unknown":   {`{"x":1e400}`, `{"x":1e400,"process":` + lists + `,"linux":` + linux + `}`},
-		"null resources":   {`{"process":` + lists + `,"linux":{"resources":null}}`, `{"process":` + lists + `,"linux":{"resources":{"devices":[{"allow":true,"type":"c","major":10,"minor":58,"access":"rw"}]},` + linux[1:strings.Index(linux, `,"resources"`)] + `}}`},
-		"key with escapes": {`{"\u0070rocess":{},"linux":` + linux + `}`, `{"\u0070rocess":` + lists + `,"linux":` + linux + `}`},
+		"empty object":  {"{}", `{"process":` + lists + `,"linux":` + linux + `}`},
+		"spaces in it":  {"{ \n}", `{"process":` + lists + `,"linux":` + linux + " \n}"},
+		"null sections": {`{"linux": null,"process":null }`, `{"linux": ` + linux + `,"process":` + lists + ` }`},
+		"empty sections": {`{"process":{ },"linux":{}}`, `{"process":` + lists[:len(lists)-1] +
+			` },"linux":` + linux + `}`},
+		"null lists": {`{"process":{"capabilities":null,"rlimits":null},"linux":null}`,
+			`{"process":{"capabilities":{"ambient":["CAP_IPC_LOCK"]},"rlimits":` + rlimits + `},"linux":` + linux + `}`},
+		"other spelling": {`{"PROCESS":{"Rlimits":[]},"linux":null}`, `{"PROCESS":{"Rlimits":` + rlimits +
+			`,"capabilities":{"ambient":["CAP_IPC_LOCK"]}},"linux":` + linux + `}`},
+		"beside unknown": {`{"x":1e400}`, `{"x":1e400,"process":` + lists + `,"linux":` + linux + `}`},
+		"null resources": {`{"process":` + lists + `,"linux":{"resources":null}}`, `{"process":` + lists +
+			`,"linux":{"resources":{"devices":[{"allow":true,"type":"c","major":10,"minor":58,"access":"rw"}]},` +
+			linux[1:strings.Index(linux, `,"resources"`)] + `}}`},
+		"key with escapes": {`{"\u0070rocess":{},"linux":` + linux + `}`, `{"\u0070rocess":` + lists +
+			`,"linux":` + linux + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, mustApply(t, grant, test.text, CapabilitySets{"ambient"})); diff != "" {

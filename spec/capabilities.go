@@ -29,10 +29,10 @@ var defaultCapabilities = []string{
 	"CAP_SETFCAP", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_SYS_CHROOT", "CAP_KILL", "CAP_AUDIT_WRITE",
 }
 
-// DroppedAll reports whether a bounding set looks like that of a container whose author dropped all capabilities: fewer than half
-// of the runtime's default ones are left. A spec does not record what was dropped, only what is left; `drop: [ALL]` with some
-// added back is recognised, a `drop: [NET_RAW]` is not mistaken for it, and a lone `drop: [IPC_LOCK]` cannot be seen at all,
-// since IPC_LOCK is not a default capability.
+// DroppedAll reports whether a bounding set looks like that of a container whose author dropped all capabilities: fewer
+// than half of the runtime's default ones are left. A spec does not record what was dropped, only what is left; `drop:
+// [ALL]` with some added back is recognised, a `drop: [NET_RAW]` is not mistaken for it, and a lone `drop: [IPC_LOCK]`
+// cannot be seen at all, since IPC_LOCK is not a default capability.
 func DroppedAll(bounding []string) bool {
 	left := 0
 	for _, c := range defaultCapabilities {
@@ -43,9 +43,9 @@ func DroppedAll(bounding []string) bool {
 	return 2*left < len(defaultCapabilities)
 }
 
-// BoundingSet returns the capabilities of a container whose securityContext adds and drops some, as far as DroppedAll and IPC_LOCK need
-// them, that is, ALL adds no others. containerd and CRI-O alike compare names case-insensitively, drop after they add, and take ALL
-// first (containerd, internal/cri/opts, WithCapabilities; CRI-O, setupCapabilities).
+// BoundingSet returns the capabilities of a container whose securityContext adds and drops some, as far as DroppedAll
+// and IPC_LOCK need them, that is, ALL adds no others. containerd and CRI-O alike compare names case-insensitively,
+// drop after they add, and take ALL first (containerd, internal/cri/opts, WithCapabilities; CRI-O, setupCapabilities).
 func BoundingSet(add, drop []string) []string {
 	all := func(name string) bool { return strings.EqualFold(name, "ALL") }
 	set := slices.Clone(defaultCapabilities)

@@ -83,12 +83,14 @@ func TestIPCLockIsAdded(t *testing.T) {
 // The boundary lies at half of the 14 default capabilities.
 func TestDroppedAll(t *testing.T) {
 	for left := range len(defaultCapabilities) + 1 {
-		if got, want := DroppedAll(append([]string{"CAP_SYS_ADMIN", CapIPCLock}, defaultCapabilities[:left]...)), left < 7; got != want {
+		if got, want := DroppedAll(append([]string{"CAP_SYS_ADMIN", CapIPCLock}, defaultCapabilities[:left]...)),
+			left < 7; got != want {
 			t.Errorf("DroppedAll of a set with %d default capabilities = %v, want %v", left, got, want)
 		}
 	}
 	// CRI-O gives nine of them.
-	if DroppedAll([]string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_KILL"}) {
+	if DroppedAll([]string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_SETGID", "CAP_SETUID",
+		"CAP_SETPCAP", "CAP_NET_BIND_SERVICE", "CAP_KILL"}) {
 		t.Error("DroppedAll takes CRI-O's default capabilities for dropped ones")
 	}
 }
@@ -117,7 +119,8 @@ func TestBoundingSet(t *testing.T) {
 		{"all added", []string{"all"}, nil, false, true},
 		{"all added but one", []string{"ALL"}, []string{"ipc_lock"}, false, false},
 		{"a few dropped", nil, []string{"chown", "KILL"}, false, false},
-		{"most dropped by name", nil, []string{"chown", "dac_override", "fsetid", "fowner", "mknod", "net_raw", "setgid", "setuid"}, true, false},
+		{"most dropped by name", nil, []string{"chown", "dac_override", "fsetid", "fowner", "mknod", "net_raw", "setgid",
+			"setuid"}, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			set := BoundingSet(tt.add, tt.drop)

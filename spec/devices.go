@@ -34,7 +34,8 @@ func addDevices(linux *object, devices []hca.Device) error {
 			taken[d.Path] = granted
 			texts = append(texts, encode(granted))
 		case !sameDevice(other, granted):
-			return fmt.Errorf("linux.devices has another device at %s (type %s, %d:%d), where %s is granted: remove that one from the spec",
+			return fmt.Errorf("linux.devices has another device at %s (type %s, %d:%d), where %s is granted: remove that one "+
+				"from the spec",
 				d.Path, other.Type, other.Major, other.Minor, d.Number)
 		}
 	}
@@ -52,12 +53,14 @@ func ociDevice(d hca.Device) specs.LinuxDevice {
 	}
 }
 
-// sameDevice reports whether an entry of a spec is the granted character device; "u" is OCI's other name for the type "c".
+// sameDevice reports whether an entry of a spec is the granted character device; "u" is OCI's other name for the type
+// "c".
 func sameDevice(present, granted specs.LinuxDevice) bool {
 	return (present.Type == "c" || present.Type == "u") && present.Major == granted.Major && present.Minor == granted.Minor
 }
 
-// allowDevices appends the cgroup rules that the devices need and that are not there. Later rules win, so they stand last.
+// allowDevices appends the cgroup rules that the devices need and that are not there. Later rules win, so they stand
+// last.
 func allowDevices(resources *object, devices []hca.Device) error {
 	texts, rules, err := objects[specs.LinuxDeviceCgroup](resources, "devices", "a device rule")
 	if err != nil {
@@ -69,7 +72,8 @@ func allowDevices(resources *object, devices []hca.Device) error {
 		switch {
 		case !rule.Allow:
 			clear(allowed) // a later denial may take back what was allowed before it
-		case rule.Type == "c" && rule.Major != nil && rule.Minor != nil && strings.Contains(rule.Access, "r") && strings.Contains(rule.Access, "w"):
+		case rule.Type == "c" && rule.Major != nil && rule.Minor != nil && strings.Contains(rule.Access, "r") &&
+			strings.Contains(rule.Access, "w"):
 			allowed[number{*rule.Major, *rule.Minor}] = true
 		}
 	}
@@ -78,7 +82,8 @@ func allowDevices(resources *object, devices []hca.Device) error {
 		n := number{int64(d.Major), int64(d.Minor)}
 		if !allowed[n] {
 			allowed[n] = true
-			texts = append(texts, encode(specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &n.major, Minor: &n.minor, Access: DeviceAccess}))
+			texts = append(texts, encode(specs.LinuxDeviceCgroup{Allow: true, Type: "c", Major: &n.major,
+				Minor: &n.minor, Access: DeviceAccess}))
 		}
 	}
 	if len(texts) > before {

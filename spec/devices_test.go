@@ -31,27 +31,35 @@ func TestDevicesAreAdded(t *testing.T) {
 	}{
 		"to an empty list": {
 			[]hca.Device{uverbs0, uverbs1}, `[]`, `[]`,
-			`[` + uverbs0Device + `,{"path":"/dev/infiniband/uverbs1","type":"c","major":231,"minor":193,"fileMode":432,"uid":0,"gid":44}]`, `[` + uverbs0Rule + `,` + uverbs1Rule + `]`,
+			`[` + uverbs0Device +
+				`,{"path":"/dev/infiniband/uverbs1","type":"c","major":231,"minor":193,"fileMode":432,"uid":0,"gid":44}]`,
+			`[` + uverbs0Rule + `,` + uverbs1Rule + `]`,
 		},
 		"with permission bits only": {
 			[]hca.Device{setuid}, `[]`, `[]`,
-			`[{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":192,"fileMode":416,"uid":7,"gid":8}]`, `[` + uverbs0Rule + `]`,
+			`[{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":192,"fileMode":416,"uid":7,"gid":8}]`,
+			`[` + uverbs0Rule + `]`,
 		},
 		"a path once, though granted twice": {
 			[]hca.Device{uverbs0, uverbs0}, `[]`, `[]`,
 			`[` + uverbs0Device + `]`, `[` + uverbs0Rule + `]`,
 		},
 		"a path that is there is left, the rule is added": {
-			[]hca.Device{uverbs0}, `[{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":192,"uid":5}]`, `[` + denial + `]`,
-			`[{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":192,"uid":5}]`, `[` + denial + `,` + uverbs0Rule + `]`,
+			[]hca.Device{uverbs0}, `[{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":192,"uid":5}]`,
+			`[` + denial + `]`,
+			`[{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":192,"uid":5}]`, `[` + denial +
+				`,` + uverbs0Rule + `]`,
 		},
 		"OCI's other name for character devices": {
-			[]hca.Device{uverbs0}, `[{"path":"/dev/infiniband/uverbs0","type":"u","major":231,"minor":192}]`, `[` + uverbs0Rule + `]`,
+			[]hca.Device{uverbs0}, `[{"path":"/dev/infiniband/uverbs0","type":"u","major":231,"minor":192}]`,
+			`[` + uverbs0Rule + `]`,
 			`[{"path":"/dev/infiniband/uverbs0","type":"u","major":231,"minor":192}]`, `[` + uverbs0Rule + `]`,
 		},
 		"one rule for two paths of a device, HTML characters as they are": {
 			[]hca.Device{uverbs0, other}, `[]`, `[]`,
-			`[` + uverbs0Device + `,{"path":"/dev/infiniband/uverbs<0>","type":"c","major":231,"minor":192,"fileMode":438,"uid":0,"gid":0}]`, `[` + uverbs0Rule + `]`,
+			`[` + uverbs0Device +
+				`,{"path":"/dev/infiniband/uverbs<0>","type":"c","major":231,"minor":192,"fileMode":438,"uid":0,"gid":0}]`,
+			`[` + uverbs0Rule + `]`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,14 +80,18 @@ func TestDeviceRuleIsAdded(t *testing.T) {
 		rules string
 		added bool
 	}{
-		"no rules":                               {`[]`, true},
-		"all denied":                             {`[` + denial + `]`, true},
-		"allowed":                                {`[` + denial + `,` + uverbs0Rule + `]`, false},
-		"allowed with mknod":                     {`[{"allow":true,"type":"c","major":231,"minor":192,"access":"rwm"}]`, false},
-		"allowed in another order":               {`[{"allow":true,"type":"c","major":231,"minor":192,"access":"wr"}]`, false},
-		"allowed, denied later":                  {`[` + uverbs0Rule + `,` + denial + `]`, true},
-		"allowed, this one denied later":         {`[` + uverbs0Rule + `,{"allow":false,"type":"c","major":231,"minor":192,"access":"w"}]`, true},
-		"denied, allowed, denied, allowed":       {`[` + denial + `,` + uverbs0Rule + `,` + denial + `,` + uverbs0Rule + `]`, false},
+		"no rules":   {`[]`, true},
+		"all denied": {`[` + denial + `]`, true},
+		"allowed":    {`[` + denial + `,` + uverbs0Rule + `]`, false},
+		"allowed with mknod": {`[{"allow":true,"type":"c","major":231,"minor":192,"access":"rwm"}]`,
+			false},
+		"allowed in another order": {`[{"allow":true,"type":"c","major":231,"minor":192,"access":"wr"}]`,
+			false},
+		"allowed, denied later": {`[` + uverbs0Rule + `,` + denial + `]`, true},
+		"allowed, this one denied later": {`[` + uverbs0Rule +
+			`,{"allow":false,"type":"c","major":231,"minor":192,"access":"w"}]`, true},
+		"denied, allowed, denied, allowed": {`[` + denial + `,` + uverbs0Rule + `,` + denial + `,` +
+			uverbs0Rule + `]`, false},
 		"another minor":                          {`[` + uverbs1Rule + `]`, true},
 		"another major":                          {`[{"allow":true,"type":"c","major":230,"minor":192,"access":"rw"}]`, true},
 		"a block device":                         {`[{"allow":true,"type":"b","major":231,"minor":192,"access":"rw"}]`, true},
@@ -98,7 +110,8 @@ func TestDeviceRuleIsAdded(t *testing.T) {
 			if test.added {
 				want += uverbs0Rule
 			}
-			got := mustApply(t, Grant{Devices: []hca.Device{uverbs0}}, `{"linux":{"devices":[`+uverbs0Device+`],"resources":{"devices":`+test.rules+`}}}`, nil)
+			got := mustApply(t, Grant{Devices: []hca.Device{uverbs0}}, `{"linux":{"devices":[`+uverbs0Device+
+				`],"resources":{"devices":`+test.rules+`}}}`, nil)
 			if diff := cmp.Diff(`{"linux":{"devices":[`+uverbs0Device+`],"resources":{"devices":`+want+`]}}}`, got); diff != "" {
 				t.Errorf("Apply (-want +got):\n%s", diff)
 			}
@@ -124,7 +137,8 @@ func TestApplyRefusesAnotherDeviceAtThePath(t *testing.T) {
 	moved := uverbs1
 	moved.Path = uverbs0.Path
 	_, err := Grant{Devices: []hca.Device{uverbs0, moved}}.Apply([]byte(`{}`), nil)
-	const want = "linux.devices has another device at /dev/infiniband/uverbs0 (type c, 231:192), where 231:193 is granted: remove that one from the spec"
+	const want = "linux.devices has another device at /dev/infiniband/uverbs0 (type c, 231:192), where 231:193 is " +
+		"granted: remove that one from the spec"
 	if err == nil || err.Error() != want {
 		t.Errorf("Apply: %v; want %s", err, want)
 	}

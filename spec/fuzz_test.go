@@ -15,25 +15,28 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// FuzzApply: whatever the spec, Apply does not panic, and where it does not refuse, the result is JSON, applying again changes nothing,
-// what the grant does not speak of is as it was, and what it promises is there.
+// FuzzApply: whatever the spec, Apply does not panic, and where it does not refuse, the result is JSON, applying again
+// changes nothing, what the grant does not speak of is as it was, and what it promises is there.
 func FuzzApply(f *testing.F) {
 	for _, text := range []string{
-		``, `x`, `{`, `{x`, `{"a":x}`, `{"a":1`, `{}{}`, `{}`, ` { } `, `null`, `[]`, `{"process":{},"Process":{}}`, `{"proce\u017f\u017f":{"rlimits":[]}}`, `{"":{"":[]},"x":1e400}`,
+		``, `x`, `{`, `{x`, `{"a":x}`, `{"a":1`, `{}{}`, `{}`, ` { } `, `null`, `[]`, `{"process":{},"Process":{}}`,
+		`{"proce\u017f\u017f":{"rlimits":[]}}`, `{"":{"":[]},"x":1e400}`,
 		`{"process":null,"linux":null}`, `{"process":[],"linux":{"resources":[]}}`, "{\"\\ud800\":\"\xff\",\"linux\":{}}",
 		`{"process":{"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":65536,"x":[1e400]},{"type":"RLIMIT_MEMLOCK"}]}}`,
 		`{"process":{"rlimits":[{"Type":"RLIMIT_MEMLOCK","hard":1,"soft":2}],"capabilities":{"bounding":["CAP_\u0049PC_LOCK",null]}}}`,
 		`{"process":{"capabilities":{"bounding":["CAP_CHOWN","CAP_DAC_OVERRIDE","CAP_FSETID","CAP_FOWNER","CAP_MKNOD","CAP_NET_RAW","CAP_SETGID"],"BOUNDING2":0}}}`,
 		`{"linux":{"devices":[{"path":"/dev/infiniband/uverbs0","type":"u","major":231,"minor":192}],"resources":{"devices":[` + uverbs0Rule + `,` + denial + `]}}}`,
 		`{"linux":{"devices":[{"path":"/dev/infiniband/uverbs0","type":"b"}]}}`,
-		strange, changing(map[string]string{"RLIMITS": "[]", "BOUNDING": "[]", "EFFECTIVE": "null", "PERMITTED": "[\"CAP_IPC_LOCK\"]", "RULES": "[]", "DEVICES": "[ ]"}),
+		strange, changing(map[string]string{"RLIMITS": "[]", "BOUNDING": "[]", "EFFECTIVE": "null",
+			"PERMITTED": "[\"CAP_IPC_LOCK\"]", "RULES": "[]", "DEVICES": "[ ]"}),
 	} {
 		f.Add([]byte(text), uint64(Unlimited), uint8(7))
 		f.Add([]byte(text), uint64(1<<20), uint8(2))
 		f.Add([]byte(text), uint64(0), uint8(17))
 	}
 	f.Fuzz(func(t *testing.T, text []byte, memlock uint64, choice uint8) {
-		grant := Grant{Memlock: Limit(memlock), IPCLock: []IPCLock{IPCLockNo, IPCLockUnlessDropped, IPCLockYes, IPCLockYes}[choice&3]}
+		grant := Grant{Memlock: Limit(memlock), IPCLock: []IPCLock{IPCLockNo, IPCLockUnlessDropped,
+			IPCLockYes, IPCLockYes}[choice&3]}
 		grant.Devices = []hca.Device{uverbs0, rdmaCM, uverbs1}[:choice>>2&3]
 		sets := []CapabilitySets{BaseSets, AllSets}[choice>>4&1]
 
@@ -60,7 +63,8 @@ func FuzzApply(f *testing.F) {
 
 // readBack checks that what reads specs agrees with what changes them, and refuses no spec that it takes.
 func readBack(t *testing.T, grant Grant, sets CapabilitySets, before, after []byte) {
-	if memlock, known, err := Memlock(after); grant.Memlock != 0 && (err != nil || !known || memlock.Soft < grant.Memlock) {
+	if memlock, known, err := Memlock(after); grant.Memlock != 0 &&
+		(err != nil || !known || memlock.Soft < grant.Memlock) {
 		t.Errorf("Memlock gives %v, %v, %v; granted %d", memlock, known, err, uint64(grant.Memlock))
 	}
 	if has, err := HasIPCLock(after, sets); grant.IPCLock == IPCLockYes && (err != nil || !has) {
@@ -178,7 +182,8 @@ func promised(t *testing.T, grant Grant, sets CapabilitySets, before, after []by
 		for _, r := range s.Linux.Resources.Devices {
 			if !r.Allow {
 				allowed = false
-			} else if r.Type == "c" && r.Major != nil && *r.Major == int64(d.Major) && r.Minor != nil && *r.Minor == int64(d.Minor) && strings.Contains(r.Access, "w") {
+			} else if r.Type == "c" && r.Major != nil && *r.Major == int64(d.Major) && r.Minor != nil &&
+				*r.Minor == int64(d.Minor) && strings.Contains(r.Access, "w") {
 				allowed = true
 			}
 		}

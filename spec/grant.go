@@ -3,8 +3,8 @@
 
 // Package spec knows what an RDMA container gets, the Grant, and how an OCI runtime spec has to change for it.
 //
-// It works on the JSON text of a spec and not on Go types, so that fields which no type here knows, and numbers that do not
-// fit into a float64, come out as they went in. It knows nothing of NRI, of containerd and of who may have what.
+// It works on the JSON text of a spec and not on Go types, so that fields which no type here knows, and numbers that do
+// not fit into a float64, come out as they went in. It knows nothing of NRI, of containerd and of who may have what.
 package spec
 
 import (
@@ -49,7 +49,8 @@ func (g Grant) MarshalJSON() ([]byte, error) {
 	}{g.Memlock, uint64(g.Memlock), fields(g)})
 }
 
-// String returns the grant in the words of logs and of explain: "memlock=unlimited ipc_lock=unless-dropped devices=uverbs0,rdma_cm".
+// String returns the grant in the words of logs and of explain: "memlock=unlimited ipc_lock=unless-dropped
+// devices=uverbs0,rdma_cm".
 func (g Grant) String() string {
 	var words []string
 	if g.Memlock != 0 {
@@ -76,10 +77,10 @@ func (g Grant) DeviceNames() string {
 	return strings.Join(names, ",")
 }
 
-// Apply changes the JSON text of an OCI runtime spec as the grant describes, with CAP_IPC_LOCK in the capability sets that are named.
-// The text outside the changed arrays stays byte for byte; a spec that already has what the grant gives comes back unchanged,
-// so applying twice equals applying once. Errors name the place in the spec: not JSON, something else where an object belongs,
-// a key given twice, another device at a granted one's path.
+// Apply changes the JSON text of an OCI runtime spec as the grant describes, with CAP_IPC_LOCK in the capability sets
+// that are named. The text outside the changed arrays stays byte for byte; a spec that already has what the grant gives
+// comes back unchanged, so applying twice equals applying once. Errors name the place in the spec: not JSON, something
+// else where an object belongs, a key given twice, another device at a granted one's path.
 func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 	root, err := parseObject(wholeSpec, text)
 	if err != nil {
@@ -91,7 +92,8 @@ func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 		}
 	}
 	if g.IPCLock != IPCLockNo {
-		if err := root.edit("process", func(process *object) error { return addIPCLock(process, g.IPCLock, sets) }); err != nil {
+		if err := root.edit("process",
+			func(process *object) error { return addIPCLock(process, g.IPCLock, sets) }); err != nil {
 			return nil, err
 		}
 	}

@@ -11,10 +11,12 @@ import (
 // Programs read limits as bytes, people as words.
 func TestJSONHasBytesBesideTheWords(t *testing.T) {
 	for want, value := range map[string]any{
-		`{"soft":"8Mi","softBytes":8388608,"hard":"unlimited","hardBytes":18446744073709551615}`: Rlimit{Soft: 8 << 20, Hard: Unlimited},
-		`{"soft":"0","softBytes":0,"hard":"1Ki","hardBytes":1024}`:                               Rlimit{Hard: 1024},
-		`{"memlock":"16Gi","memlockBytes":17179869184,"ipcLock":"true"}`:                         Grant{Memlock: 16 << 30, IPCLock: IPCLockYes},
-		`{"memlock":"unlimited","memlockBytes":18446744073709551615}`:                            &Grant{Memlock: Unlimited},
+		`{"soft":"8Mi","softBytes":8388608,"hard":"unlimited","hardBytes":18446744073709551615}`: Rlimit{Soft: 8 << 20,
+			Hard: Unlimited},
+		`{"soft":"0","softBytes":0,"hard":"1Ki","hardBytes":1024}`: Rlimit{Hard: 1024},
+		`{"memlock":"16Gi","memlockBytes":17179869184,"ipcLock":"true"}`: Grant{Memlock: 16 << 30,
+			IPCLock: IPCLockYes},
+		`{"memlock":"unlimited","memlockBytes":18446744073709551615}`: &Grant{Memlock: Unlimited},
 		`{}`: Grant{},
 	} {
 		if got, err := json.Marshal(value); err != nil || string(got) != want {

@@ -19,8 +19,8 @@ type Limit uint64
 // Unlimited is RLIM_INFINITY, as the OCI runtime spec and NRI write it.
 const Unlimited Limit = math.MaxUint64
 
-// LimitOf returns the limit that a number of bytes means: from 2^63-1 on it is unlimited, since configuration files that have no larger
-// number write that.
+// LimitOf returns the limit that a number of bytes means: from 2^63-1 on it is unlimited, since configuration files
+// that have no larger number write that.
 func LimitOf(bytes uint64) Limit {
 	if bytes >= math.MaxInt64 {
 		return Unlimited
@@ -31,11 +31,12 @@ func LimitOf(bytes uint64) Limit {
 // maxQuantityLength bounds what is handed to the quantity parser. The longest useful quantity is far shorter.
 const maxQuantityLength = 32
 
-// hugeExponent finds what keeps the quantity parser busy for minutes, such as 1e-99999999, and cannot be the size of anything on a node.
+// hugeExponent finds what keeps the quantity parser busy for minutes, such as 1e-99999999, and cannot be the size of
+// anything on a node.
 var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9]{3}`)
 
-// ParseLimit reads "unlimited", a number of bytes up to 18446744073709551615 (see LimitOf), or a Kubernetes quantity of bytes
-// below 8Ei: 500M, 0.5Gi, 16Gi. The error says what is wrong with the value and what a good one looks like.
+// ParseLimit reads "unlimited", a number of bytes up to 18446744073709551615 (see LimitOf), or a Kubernetes quantity of
+// bytes below 8Ei: 500M, 0.5Gi, 16Gi. The error says what is wrong with the value and what a good one looks like.
 func ParseLimit(text string) (Limit, error) {
 	fail := func(format string, args ...any) (Limit, error) {
 		return 0, fmt.Errorf("memlock "+format+": write unlimited, or bytes such as 16Gi or 500M", args...)

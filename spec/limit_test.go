@@ -74,7 +74,8 @@ func TestParseLimitRefuses(t *testing.T) {
 
 // A container's annotation reaches ParseLimit: it must not keep the plugin busy.
 func TestParseLimitRefusesHugeExponents(t *testing.T) {
-	for _, text := range []string{"1e99999999", "1e-99999999", "1E+99999999", "-1e-99999999", ".1e999999999999999", "1e003"} {
+	for _, text := range []string{"1e99999999", "1e-99999999", "1E+99999999", "-1e-99999999",
+		".1e999999999999999", "1e003"} {
 		done := make(chan error, 1)
 		go func() {
 			_, err := ParseLimit(text)
@@ -157,7 +158,8 @@ func TestRaise(t *testing.T) {
 // FuzzParseLimit: whatever is accepted is above zero, and what a limit is called means that limit.
 func FuzzParseLimit(f *testing.F) {
 	for _, seed := range []string{
-		"unlimited", "16Gi", "0.5Gi", "500M", "65537", "9223372036854775807", "18446744073709551615", "8Ei", "1e3", "1e99", "1e-999",
+		"unlimited", "16Gi", "0.5Gi", "500M", "65537", "9223372036854775807", "18446744073709551615", "8Ei",
+		"1e3", "1e99", "1e-999",
 		"-1", "0", "1.5", "1n", "+5", ".5Ki", "5.", "1e+3", "١٦Gi", "1_000", "0b1", "16gi", "\x00", "",
 		"10000000000000000000", strings.Repeat("0", maxQuantityLength+1),
 	} {
@@ -166,7 +168,8 @@ func FuzzParseLimit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		limit, err := ParseLimit(text)
 		if err != nil {
-			if limit != 0 || strings.ContainsAny(err.Error(), "\n\r") || !strings.Contains(err.Error(), "write unlimited, or bytes") {
+			if limit != 0 || strings.ContainsAny(err.Error(), "\n\r") || !strings.Contains(err.Error(),
+				"write unlimited, or bytes") {
 				t.Errorf("ParseLimit(%q) = %d, %q: no clear refusal", text, limit, err)
 			}
 			return

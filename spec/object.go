@@ -14,8 +14,8 @@ import (
 	"unicode"
 )
 
-// object is the text of a JSON object, of which values are cut out and others put in their place. Whatever is not set stays byte for
-// byte: white space, order, unknown keys, and how keys, strings and numbers are spelled.
+// object is the text of a JSON object, of which values are cut out and others put in their place. Whatever is not set
+// stays byte for byte: white space, order, unknown keys, and how keys, strings and numbers are spelled.
 type object struct {
 	place   string // where it stands in the spec, for errors: "process.capabilities"
 	text    []byte
@@ -27,7 +27,8 @@ type object struct {
 // span is where a value stands in the text.
 type span struct{ start, end int }
 
-// fold returns one spelling to all keys that are equal but for case. Go programs such as runc read all of them as the same field.
+// fold returns one spelling to all keys that are equal but for case. Go programs such as runc read all of them as the
+// same field.
 func fold(key string) string {
 	return strings.Map(func(r rune) rune {
 		for {
@@ -40,7 +41,8 @@ func fold(key string) string {
 	}, key)
 }
 
-// parseObject reads one JSON object. Two keys that are equal but for case are an error: nothing says which of them counts.
+// parseObject reads one JSON object. Two keys that are equal but for case are an error: nothing says which of them
+// counts.
 func parseObject(place string, text []byte) (*object, error) {
 	if json.Valid(text) {
 		return members(place, text)
@@ -58,8 +60,8 @@ func parseObject(place string, text []byte) (*object, error) {
 	return nil, fmt.Errorf("%s is followed by something else: expected one JSON object", place)
 }
 
-// members finds the members of an object in valid JSON, and looks at each byte once. A container's creation waits for it: decoding the
-// spec level by level takes three times as long.
+// members finds the members of an object in valid JSON, and looks at each byte once. A container's creation waits for
+// it: decoding the spec level by level takes three times as long.
 func members(place string, text []byte) (*object, error) {
 	at := skipSpace(text, 0)
 	if text[at] != '{' {

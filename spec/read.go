@@ -8,7 +8,8 @@ import (
 	"slices"
 )
 
-// Memlock reads RLIMIT_MEMLOCK from the JSON text of an OCI runtime spec; known is false where the spec does not set it.
+// Memlock reads RLIMIT_MEMLOCK from the JSON text of an OCI runtime spec; known is false where the spec does not set
+// it.
 func Memlock(text []byte) (limit Rlimit, known bool, err error) {
 	process, err := descend(text, "process")
 	if err != nil {
@@ -27,7 +28,8 @@ func Memlock(text []byte) (limit Rlimit, known bool, err error) {
 	return limit, known, nil
 }
 
-// MemoryLimit reads the container's memory limit in bytes from the JSON text of an OCI runtime spec; 0 where it has none.
+// MemoryLimit reads the container's memory limit in bytes from the JSON text of an OCI runtime spec; 0 where it has
+// none.
 func MemoryLimit(text []byte) (int64, error) {
 	memory, err := descend(text, "linux", "resources", "memory")
 	if err != nil {

@@ -55,8 +55,10 @@ func TestMemoryLimit(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                                      "the spec is empty",
 		`{"linux":{"resources":{"memory":[]}}}`: "linux.resources.memory is not a JSON object",
-		`{"linux":{"resources":{"memory":{"limit":"1Gi"}}}}`:               "linux.resources.memory.limit is not a whole number of bytes",
-		`{"linux":{"resources":{"memory":{"limit":9223372036854775808}}}}`: "linux.resources.memory.limit is not a whole number of bytes",
+		`{"linux":{"resources":{"memory":{"limit":"1Gi"}}}}`: "linux.resources.memory.limit is not a whole " +
+			"number of bytes",
+		`{"linux":{"resources":{"memory":{"limit":9223372036854775808}}}}`: "linux.resources.memory.limit is not a whole " +
+			"number of bytes",
 	} {
 		if got, err := MemoryLimit([]byte(text)); got != 0 || err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("MemoryLimit(%s) = %d, %v; want %s", text, got, err, want)
@@ -68,10 +70,11 @@ func TestHasIPCLock(t *testing.T) {
 	for text, want := range map[string]struct{ base, all bool }{
 		`{}`:                                {},
 		`{"process":{"capabilities":null}}`: {},
-		`{"process":{"capabilities":{"bounding":["CAP_CHOWN"],"effective":["CAP_CHOWN"],"permitted":["CAP_CHOWN"]}}}`:                                  {},
-		`{"process":{"capabilities":{"bounding":["CAP_IPC_LOCK"],"effective":["CAP_IPC_LOCK"]}}}`:                                                      {},
-		`{"process":{"capabilities":{"bounding":["CAP_IPC_LOCK"],"effective":["CAP_IPC_LOCK"],"permitted":["CAP_CHOWN","CAP_IPC_LOCK"]}}}`:             {base: true},
-		string(must(Grant{IPCLock: IPCLockYes}.Apply([]byte(`{}`), AllSets))):                                                                          {base: true, all: true},
+		`{"process":{"capabilities":{"bounding":["CAP_CHOWN"],"effective":["CAP_CHOWN"],"permitted":["CAP_CHOWN"]}}}`:                      {},
+		`{"process":{"capabilities":{"bounding":["CAP_IPC_LOCK"],"effective":["CAP_IPC_LOCK"]}}}`:                                          {},
+		`{"process":{"capabilities":{"bounding":["CAP_IPC_LOCK"],"effective":["CAP_IPC_LOCK"],"permitted":["CAP_CHOWN","CAP_IPC_LOCK"]}}}`: {base: true},
+		string(must(Grant{IPCLock: IPCLockYes}.Apply([]byte(`{}`),
+			AllSets))): {base: true, all: true},
 		`{"process":{"capabilities":{"bounding":["IPC_LOCK"],"effective":["IPC_LOCK"],"permitted":["IPC_LOCK"],"inheritable":["x"],"ambient":["y"]}}}`: {},
 	} {
 		for name, of := range map[string]struct {

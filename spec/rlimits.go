@@ -14,7 +14,8 @@ const RlimitMemlock = "RLIMIT_MEMLOCK"
 
 // rlimits returns process.rlimits.
 func rlimits(process *object) ([]json.RawMessage, []specs.POSIXRlimit, error) {
-	return objects[specs.POSIXRlimit](process, "rlimits", "an rlimit with a type, and hard and soft from 0 to 18446744073709551615")
+	return objects[specs.POSIXRlimit](process, "rlimits",
+		"an rlimit with a type, and hard and soft from 0 to 18446744073709551615")
 }
 
 // raiseMemlock makes process.rlimits hold RLIMIT_MEMLOCK exactly once, soft and hard at least want.

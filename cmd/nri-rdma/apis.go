@@ -19,12 +19,14 @@ import (
 type containerdOptions struct{ containerd, namespace string }
 
 func (o *containerdOptions) addContainerdFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.containerd, "containerd-address", "", "containerd's socket `PATH`, for CAP_IPC_LOCK; by default the usual paths below the root are tried")
-	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace, "containerd's namespace of the pods' containers")
+	f.StringVar(&o.containerd, "containerd-address", "",
+		"containerd's socket `PATH`, for CAP_IPC_LOCK; by default the usual paths below the root are tried")
+	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace,
+		"containerd's namespace of the pods' containers")
 }
 
-// apis are the clients of the APIs of containerd and the kubelet for one kind of work. Each kind has its own breakers: if calls of repair
-// fail, containers that are created still get CAP_IPC_LOCK and what rules by resource give.
+// apis are the clients of the APIs of containerd and the kubelet for one kind of work. Each kind has its own breakers:
+// if calls of repair fail, containers that are created still get CAP_IPC_LOCK and what rules by resource give.
 type apis struct {
 	path      string // creation or repair
 	specs     *storedspec.Client
@@ -34,29 +36,35 @@ type apis struct {
 // repairBudget is how long a call of repair may take: no container waits for it.
 const repairBudget = 2 * time.Second
 
-// newAPIs prepares the clients for containers that are created, whose requests have a deadline, and for those that run. They connect when
-// they are first used.
+// newAPIs prepares the clients for containers that are created, whose requests have a deadline, and for those that run.
+// They connect when they are first used.
 func newAPIs(o options, log logrus.FieldLogger) (creation, repair apis) {
 	clients := func(path string, budget time.Duration, withoutSpecs, withoutResources string) apis {
 		return apis{path, storedspec.New(storedspec.Options{
-			Address: o.containerd, Root: o.root, Namespace: o.namespace, Budget: budget, OnChange: logBreaker(log, "containerd's API", withoutSpecs),
+			Address: o.containerd, Root: o.root, Namespace: o.namespace, Budget: budget, OnChange: logBreaker(log,
+				"containerd's API", withoutSpecs),
 		}), podresources.New(podresources.Options{
-			Socket: o.podResourcesSocket, Budget: budget, OnChange: logBreaker(log, "the kubelet's pod resources API", withoutResources),
+			Socket: o.podResourcesSocket, Budget: budget, OnChange: logBreaker(log,
+				"the kubelet's pod resources API", withoutResources),
 		})}
 	}
 	creation = clients("creation", 0, "RDMA containers get no CAP_IPC_LOCK until it answers",
-		"until it answers, RDMA containers that a rule by resource may match are refused, and containers without another signal get nothing")
-	repair = clients("repair", repairBudget, "until it answers, the stored specs of running containers are not compared with the policy",
+		"until it answers, RDMA containers that a rule by resource may match are refused, and containers without another "+
+			"signal get nothing")
+	repair = clients("repair", repairBudget,
+		"until it answers, the stored specs of running containers are not compared with the policy",
 		"until it answers, running containers that only a resource makes RDMA containers are not compared with the policy")
 	return creation, repair
 }
 
 // collectors returns the metrics of the breakers.
 func (a apis) collectors() []prometheus.Collector {
-	return []prometheus.Collector{apiFailing("containerd", a.path, a.specs.Failing), apiFailing("kubelet", a.path, a.resources.Failing)}
+	return []prometheus.Collector{apiFailing("containerd", a.path, a.specs.Failing),
+		apiFailing("kubelet", a.path, a.resources.Failing)}
 }
 
-// logBreaker returns a function that logs when a breaker opens, with its consequence, and when the API has answered again.
+// logBreaker returns a function that logs when a breaker opens, with its consequence, and when the API has answered
+// again.
 func logBreaker(log logrus.FieldLogger, api, consequence string) func(open bool) {
 	return func(open bool) {
 		if open {
@@ -72,7 +80,8 @@ func logBreaker(log logrus.FieldLogger, api, consequence string) func(open bool)
 func apiFailing(api, path string, failing func() bool) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "nri_rdma", Name: "api_failing", ConstLabels: prometheus.Labels{"api": api, "path": path},
-		Help: "1 from three failed calls of an API in a row until it answers again, by what it is used for (creation, repair).",
+		Help: "1 from three failed calls of an API in a row until it answers again, by what it is used for (creation, " +
+			"repair).",
 	}, func() float64 {
 		if failing() {
 			return 1

@@ -150,8 +150,8 @@ func TestProbesInACrowdThatComesBack(t *testing.T) {
 	}
 }
 
-// TestWhichConnectionIsClosed: the one that waits longest for a request, and one with a request only where all have one.
-// A young one is never closed.
+// TestWhichConnectionIsClosed: the one that waits longest for a request, and one with a request only where all have
+// one. A young one is never closed.
 func TestWhichConnectionIsClosed(t *testing.T) {
 	const idle, active = http.StateIdle, http.StateActive
 	all := func(state http.ConnState) (states []http.ConnState) {

@@ -22,7 +22,8 @@ import (
 	"time"
 )
 
-// drawing is where TestDashboardHasData draws the dashboard, from what Prometheus answers. Without Grafana, it looks only like it.
+// drawing is where TestDashboardHasData draws the dashboard, from what Prometheus answers. Without Grafana, it looks
+// only like it.
 var drawing = flag.String("draw", "", "draw the dashboard into this `FILE`, from two minutes of a plugin's life")
 
 // drawn is the time that the drawing shows.
@@ -130,7 +131,8 @@ func (d *drawnPanel) plot(t *testing.T, prometheus string, began time.Time, p pa
 	var all []named
 	most := 0.0
 	for _, target := range p.Targets {
-		values := url.Values{"query": {target.Expr}, "start": {seconds(began)}, "end": {seconds(began.Add(drawn))}, "step": {"2"}}
+		values := url.Values{"query": {target.Expr}, "start": {seconds(began)},
+			"end": {seconds(began.Add(drawn))}, "step": {"2"}}
 		for _, s := range decoded(t, request(t, prometheus, "query_range", values)) {
 			name := regexp.MustCompile(`{{ *(\w+) *}}`).ReplaceAllStringFunc(target.LegendFormat, func(label string) string {
 				return s.Metric[strings.Trim(label, "{} ")]
@@ -153,7 +155,8 @@ func (d *drawnPanel) plot(t *testing.T, prometheus string, began time.Time, p pa
 			y := float64(d.Foot) - float64(d.Foot-d.Top)*number(v[1])/max(most, 1e-9)
 			fmt.Fprintf(&points, "%.1f,%.1f ", x, y)
 		}
-		d.Lines = append(d.Lines, drawnLine{Points: points.String(), Name: html.EscapeString(s.name), Colour: i % seriesColours, X: at, Y: legend,
+		d.Lines = append(d.Lines, drawnLine{Points: points.String(), Name: html.EscapeString(s.name),
+			Colour: i % seriesColours, X: at, Y: legend,
 			Dash: at + legendDash, Level: legend - 4, Label: at + legendDash + 4})
 		at += 2*legendDash + 6 + 6*len(s.name)
 	}

@@ -24,8 +24,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
 )
 
-// TestDashboardHasData has a real Prometheus scrape a running plugin, and checks that each query of the dashboard gets data from it. The
-// queries for problems get none, because the plugin has none, and get data once it has lost its runtime.
+// TestDashboardHasData has a real Prometheus scrape a running plugin, and checks that each query of the dashboard gets
+// data from it. The queries for problems get none, because the plugin has none, and get data once it has lost its
+// runtime.
 func TestDashboardHasData(t *testing.T) {
 	prometheus := prometheusProgram(t)
 	runtime := nritest.New(t, "containerd", "v2.4.2")
@@ -54,8 +55,10 @@ func TestDashboardHasData(t *testing.T) {
 
 	// One container is adjusted, and its stored spec cannot be edited. The other one is refused.
 	create := func(namespace string) {
-		pod := &api.PodSandbox{Id: "p", Name: "p", Namespace: namespace, Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
-		_, _ = runtime.Create(t.Context(), pod, &api.Container{Id: fmt.Sprintf("%064x", 1), Name: "main", PodSandboxId: "p"}) // a refusal is an error
+		pod := &api.PodSandbox{Id: "p", Name: "p", Namespace: namespace,
+			Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
+		// a refusal is an error
+		_, _ = runtime.Create(t.Context(), pod, &api.Container{Id: fmt.Sprintf("%064x", 1), Name: "main", PodSandboxId: "p"})
 	}
 	problems, began, panels := 0, time.Now(), dashboard(t)
 	for _, panel := range panels {
@@ -86,7 +89,8 @@ func TestDashboardHasData(t *testing.T) {
 		drawDashboard(t, *drawing, asked, began, panels)
 	}
 	runtime.Stop()
-	await.That(t, await.Patience, "a node with a problem", func() bool { return ask(t, asked, "nri_rdma_connected == 0") != "[]" })
+	await.That(t, await.Patience, "a node with a problem",
+		func() bool { return ask(t, asked, "nri_rdma_connected == 0") != "[]" })
 }
 
 // panel is one of the dashboard's.
@@ -127,16 +131,19 @@ func prometheusProgram(t *testing.T) string {
 	return ""
 }
 
-// startPrometheus runs a server that scrapes an address each second, until the test ends, and returns the address that it answers at.
+// startPrometheus runs a server that scrapes an address each second, until the test ends, and returns the address that
+// it answers at.
 func startPrometheus(t *testing.T, program, target string) string {
 	t.Helper()
 	folder, address := t.TempDir(), freeAddress(t)
-	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: nri-rdma, static_configs: [{targets: [%q], labels: {instance: node-1}}]}]\n", target)
+	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: nri-rdma, static_configs: "+
+		"[{targets: [%q], labels: {instance: node-1}}]}]\n", target)
 	file := filepath.Join(folder, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(folder, "data"), "--web.listen-address="+address)
+	server := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(folder, "data"),
+		"--web.listen-address="+address)
 	log, err := os.Create(filepath.Join(folder, "log"))
 	if err != nil {
 		t.Fatal(err)

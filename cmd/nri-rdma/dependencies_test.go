@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// TestDaemonStaysSmall checks that what only the tool or the tests need is not linked into the daemon, whose memory counts on every node.
+// TestDaemonStaysSmall checks that what only the tool or the tests need is not linked into the daemon, whose memory
+// counts on every node.
 func TestDaemonStaysSmall(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "./cmd/nri-rdma")
 	cmd.Dir = "../.."

@@ -20,7 +20,8 @@ import (
 )
 
 // serveHTTP serves what monitoring asks for at an address, until stop.
-func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) (stop func(), err error) {
+func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger,
+	more ...prometheus.Collector) (stop func(), err error) {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		var cause *net.OpError
@@ -44,8 +45,9 @@ func serveHTTP(address string, p *plugin.Plugin, log logrus.FieldLogger, more ..
 	}, nil
 }
 
-// newServer serves /metrics, with the plugin's collectors and more; /healthz, which fails when the plugin does not answer requests; and
-// /readyz, which fails until it is registered with the runtime, has a configuration, and recognises devices.
+// newServer serves /metrics, with the plugin's collectors and more; /healthz, which fails when the plugin does not
+// answer requests; and /readyz, which fails until it is registered with the runtime, has a configuration, and
+// recognises devices.
 func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Collector) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(newRegistry(p, more...), promhttp.HandlerOpts{
@@ -65,7 +67,8 @@ func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Coll
 	mux.HandleFunc("GET /readyz", answer(p.Ready))
 	clients := &connections{open: map[net.Conn]connection{}}
 	return &http.Server{
-		Handler: mux, ConnState: clients.changed, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second, IdleTimeout: time.Minute,
+		Handler: mux, ConnState: clients.changed, ReadTimeout: 5 * time.Second, WriteTimeout: 10 * time.Second,
+		IdleTimeout:    time.Minute,
 		MaxHeaderBytes: 4 << 10, // Go's default of 1 MiB, on each connection, is more memory than the plugin may have
 	}
 }
@@ -74,13 +77,15 @@ func newServer(p *plugin.Plugin, log logrus.FieldLogger, more ...prometheus.Coll
 func newRegistry(p *plugin.Plugin, more ...prometheus.Collector) *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(append(p.Collectors(), more...)...)
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		buildInfo())
 	return registry
 }
 
 func buildInfo() prometheus.Collector {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: "nri_rdma", Name: "build_info", Help: "1; the version is in the label.", ConstLabels: prometheus.Labels{"version": version},
+		Namespace: "nri_rdma", Name: "build_info", Help: "1; the version is in the label.",
+		ConstLabels: prometheus.Labels{"version": version},
 	})
 	info.Set(1)
 	return info

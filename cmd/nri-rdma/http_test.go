@@ -110,11 +110,12 @@ func (p pipes) dial(t *testing.T) net.Conn {
 	return client
 }
 
-// Whoever asks and does not read, or stays connected and does not ask again, is cut off. Otherwise one such client would keep the
-// metrics from everybody.
+// Whoever asks and does not read, or stays connected and does not ask again, is cut off. Otherwise one such client
+// would keep the metrics from everybody.
 func TestSlowClientsAreCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, listener := newServer(plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", silent()), Log: silent()}), silent()), make(pipes)
+		server, listener := newServer(plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/",
+			silent()), Log: silent()}), silent()), make(pipes)
 		ended := make(chan error)
 		go func() { ended <- server.Serve(listener) }()
 		defer func() {
@@ -153,7 +154,8 @@ func TestHeadersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }() // its answer was wanted
-	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nEndless: "+strings.Repeat("x", 16<<10)); err != nil {
+	if _, err := io.WriteString(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nEndless: "+
+		strings.Repeat("x", 16<<10)); err != nil {
 		t.Fatal(err)
 	}
 	answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
@@ -163,7 +165,8 @@ func TestHeadersAreBounded(t *testing.T) {
 	_ = answer.Body.Close() // its status was wanted
 }
 
-// TestNotReadyWithoutNumbers: registered, but without /sys/dev every container would look like one without RDMA devices.
+// TestNotReadyWithoutNumbers: registered, but without /sys/dev every container would look like one without RDMA
+// devices.
 func TestNotReadyWithoutNumbers(t *testing.T) {
 	folder := t.TempDir()
 	config := filepath.Join(folder, "config.yaml")
@@ -177,13 +180,15 @@ func TestNotReadyWithoutNumbers(t *testing.T) {
 	ended := make(chan error, 1)
 	root := hcatest.V100Node().Files().Without("sys/dev").Root(t)
 	go func() {
-		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: root, http: address}, silent())
+		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: root,
+			http: address}, silent())
 	}()
 	awaitStatus(t, address, "/healthz", http.StatusOK)
 	for !strings.Contains(awaitStatus(t, address, "/metrics", http.StatusOK), "\nnri_rdma_connected 1") {
 		t.Log("not registered yet")
 	}
-	if why := awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable); !strings.Contains(why, "mount the node's /sys/dev") {
+	if why := awaitStatus(t, address, "/readyz", http.StatusServiceUnavailable); !strings.Contains(why,
+		"mount the node's /sys/dev") {
 		t.Errorf("not ready, since %q", why)
 	}
 	stop()

@@ -17,8 +17,9 @@ const (
 	flushWithin = 200 * time.Millisecond
 )
 
-// patientLog passes lines on to a writer that may block or fail: a pipe that nobody reads, a journal that hangs, a full disk. Its callers
-// never wait, since the node's containers wait for them. Lines that do not fit are counted, and the log reports their number later.
+// patientLog passes lines on to a writer that may block or fail: a pipe that nobody reads, a journal that hangs, a full
+// disk. Its callers never wait, since the node's containers wait for them. Lines that do not fit are counted, and the
+// log reports their number later.
 type patientLog struct {
 	to    io.Writer
 	lines chan []byte
@@ -64,7 +65,8 @@ func (l *patientLog) write() {
 		}
 		l.mu.Unlock()
 		if err == nil && lost > 0 {
-			_, _ = fmt.Fprintf(l.to, "nri-rdma: %d lines of the log were lost while it could not be written\n", lost) // they stay lost
+			// they stay lost
+			_, _ = fmt.Fprintf(l.to, "nri-rdma: %d lines of the log were lost while it could not be written\n", lost)
 		}
 	}
 }

@@ -32,7 +32,8 @@ import (
 // version is set when the program is built.
 var version = "devel"
 
-// exitWrongCall is the exit status of a wrong call, sysexits.h's EX_USAGE. It is not 2, with which Go ends a program that panics.
+// exitWrongCall is the exit status of a wrong call, sysexits.h's EX_USAGE. It is not 2, with which Go ends a program
+// that panics.
 const exitWrongCall = 64
 
 type options struct {
@@ -88,17 +89,28 @@ func parseFlags(args []string) (options, error) {
 	var o options
 	f := pflag.NewFlagSet("nri-rdma", pflag.ContinueOnError)
 	f.SortFlags = false
-	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default "+policy.ConfigFile+" if it exists, else what the runtime hands over, else the built-in defaults")
-	f.StringVar(&o.name, "name", "", "the plugin's `NAME`, as pods name it in required-plugins.noderesource.dev; by default rdma, with --validate rdma-validator")
+	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default "+policy.ConfigFile+
+		" if it exists, else what the runtime hands over, else the built-in defaults")
+	f.StringVar(&o.name, "name", "",
+		"the plugin's `NAME`, as pods name it in required-plugins.noderesource.dev; by default rdma, with --validate "+
+			"rdma-validator")
 	f.StringVar(&o.index, "index", "90", "the plugin's index, two digits; plugins that inject devices need a lower one")
 	f.StringVar(&o.socket, "socket", api.DefaultSocketPath, "the runtime's NRI socket")
-	f.StringVar(&o.handover, "handover", "", "meet processes that replace each other in this `DIR`: the next one with the same DIR takes the connection to the runtime over, which does not notice; off by default")
-	f.StringVar(&o.http, "http", "", "serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797; off by default")
+	f.StringVar(&o.handover, "handover", "",
+		"meet processes that replace each other in this `DIR`: the next one with the same DIR takes the connection to the "+
+			"runtime over, which does not notice; off by default")
+	f.StringVar(&o.http, "http", "",
+		"serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797; off by default")
 	o.addContainerdFlags(f)
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
-	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; by default "+podresources.DefaultSocket+" below the root")
-	f.DurationVar(&o.budget, "budget", plugin.DefaultBudget, "how long a container's creation may wait, in all, for the kubelet's answer and the first inventory of HCAs, three quarters of what the runtime waits for a plugin at most; increase it only if the node is slow")
-	f.BoolVar(&o.validate, "validate", false, "change nothing, and refuse RDMA containers that would start without what the policy gives them; run it beside the plugin")
+	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; by default "+
+		podresources.DefaultSocket+" below the root")
+	f.DurationVar(&o.budget, "budget", plugin.DefaultBudget,
+		"how long a container's creation may wait, in all, for the kubelet's answer and the first inventory of HCAs, three "+
+			"quarters of what the runtime waits for a plugin at most; increase it only if the node is slow")
+	f.BoolVar(&o.validate, "validate", false,
+		"change nothing, and refuse RDMA containers that would start without what the policy gives them; run it beside the "+
+			"plugin")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warning or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	f.BoolVar(&o.version, "version", false, "print the version and exit")
@@ -154,12 +166,14 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	hcas := inventory.New(o.root, log)
 	go hcas.Run(ctx)
 	with := plugin.Options{
-		Name: o.name, Index: o.index, Socket: o.socket, Handover: o.handover, Log: log, Validate: o.validate, Resources: creation.resources,
+		Name: o.name, Index: o.index, Socket: o.socket, Handover: o.handover, Log: log, Validate: o.validate,
+		Resources: creation.resources,
 		Inventory: hcas, Budget: o.budget,
 		LastInForce: func() (*inforce.InForce, error) { return inforce.Last(o.root) },
 	}
 	if !o.validate {
-		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs, repair.resources, limits.New(o.root)
+		with.StoredSpecs, with.RunningSpecs, with.RunningResources, with.Limits = creation.specs, repair.specs,
+			repair.resources, limits.New(o.root)
 		with.Publisher = &inforce.Writer{Root: o.root, Version: version}
 	}
 	p := plugin.New(with)

@@ -46,7 +46,8 @@ func TestWrongCalls(t *testing.T) {
 	}
 }
 
-// Started with a configuration that cannot be read, the daemon registers all the same, says so, and takes the file once it is mended.
+// Started with a configuration that cannot be read, the daemon registers all the same, says so, and takes the file once
+// it is mended.
 func TestStartedWithABadConfiguration(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
@@ -63,7 +64,8 @@ func TestStartedWithABadConfiguration(t *testing.T) {
 			ctx, stop := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
-				ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: hcatest.V100(t), http: address}, silent())
+				ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: hcatest.V100(t),
+					http: address}, silent())
 			}()
 			await.That(t, await.Patience, "registered", func() bool {
 				return strings.Contains(awaitStatus(t, address, "/metrics", http.StatusOK), "\nnri_rdma_connected 1")
@@ -111,7 +113,8 @@ func TestDaemon(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: hcatest.V100(t), http: address}, silent())
+		ended <- run(ctx, options{config: config, name: "rdma", index: "90", socket: runtime.Socket, root: hcatest.V100(t),
+			http: address}, silent())
 	}()
 
 	awaitStatus(t, address, "/healthz", http.StatusOK)
@@ -119,7 +122,9 @@ func TestDaemon(t *testing.T) {
 	runtime.Start(t)
 	awaitStatus(t, address, "/readyz", http.StatusOK)
 	metrics := awaitStatus(t, address, "/metrics", http.StatusOK)
-	for _, name := range []string{"\nnri_rdma_connected 1", "\nnri_rdma_config_valid 1", `nri_rdma_api_failing{api="containerd",path="creation"} 0`, `nri_rdma_api_failing{api="kubelet",path="repair"} 0`, "nri_rdma_build_info{version=", "process_resident_memory_bytes"} {
+	for _, name := range []string{"\nnri_rdma_connected 1", "\nnri_rdma_config_valid 1",
+		`nri_rdma_api_failing{api="containerd",path="creation"} 0`, `nri_rdma_api_failing{api="kubelet",path="repair"} 0`,
+		"nri_rdma_build_info{version=", "process_resident_memory_bytes"} {
 		if !strings.Contains(metrics, name) {
 			t.Errorf("/metrics has no %s", name)
 		}
@@ -133,7 +138,8 @@ func TestDaemon(t *testing.T) {
 	}
 }
 
-// The plugin writes the policy in force for rdma-spec. A validator, which can run beside it with another configuration, does not.
+// The plugin writes the policy in force for rdma-spec. A validator, which can run beside it with another configuration,
+// does not.
 func TestValidatorWritesNoPolicy(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
@@ -148,7 +154,8 @@ func TestValidatorWritesNoPolicy(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- run(ctx, options{name: test.name, index: "90", socket: runtime.Socket, root: root, http: address, validate: test.validate}, silent())
+			ended <- run(ctx, options{name: test.name, index: "90", socket: runtime.Socket, root: root, http: address,
+				validate: test.validate}, silent())
 		}()
 		awaitStatus(t, address, "/readyz", http.StatusOK)
 		written := func() bool {
@@ -214,8 +221,8 @@ func awaitNotification(t *testing.T, systemd *net.UnixConn, word string) {
 	}
 }
 
-// Launched by the runtime, the plugin is there before the first container, under the name and with the configuration that the runtime gives
-// it.
+// Launched by the runtime, the plugin is there before the first container, under the name and with the configuration
+// that the runtime gives it.
 func TestLaunchedByTheRuntime(t *testing.T) {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -229,14 +236,16 @@ func TestLaunchedByTheRuntime(t *testing.T) {
 	verbs, _ := node.HCAs[0].Verbs()
 	device := &api.LinuxDevice{Path: verbs.Path, Type: "c", Major: int64(verbs.Major), Minor: int64(verbs.Minor)}
 	script := filepath.Join(t.TempDir(), "90-rdma") // the runtime passes neither arguments nor its environment
-	if err := os.WriteFile(script, []byte(fmt.Sprintf("#!/bin/sh\n%s=launched exec %s --root %s\n", asProgram, program, root)), 0o755); err != nil {
+	if err := os.WriteFile(script, []byte(fmt.Sprintf("#!/bin/sh\n%s=launched exec %s --root %s\n", asProgram, program,
+		root)), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for config, want := range map[string]uint64{"memlock: 1Gi": 1 << 30, "": math.MaxUint64} {
 		runtime := nritest.New(t, "containerd", "v2.4.2")
 		runtime.Launch(t, script, config)
 		runtime.Start(t)
-		got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "first", Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{device}}})
+		got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "pod"}, &api.Container{Id: "first",
+			Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{device}}})
 		if err != nil || len(got.GetRlimits()) != 1 || got.GetRlimits()[0].GetSoft() != want {
 			t.Errorf("configuration %q: the first container gets %v, %v", config, got.GetRlimits(), err)
 		}

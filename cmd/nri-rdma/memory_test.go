@@ -18,8 +18,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
-// Registered with a runtime that has 500 containers with 0.9 MB of environment each, the program never needed more than 64 MB. NRI sends
-// four containers in a message of 4 MiB at least, so larger ones cannot be sent.
+// Registered with a runtime that has 500 containers with 0.9 MB of environment each, the program never needed more than
+// 64 MB. NRI sends four containers in a message of 4 MiB at least, so larger ones cannot be sent.
 func TestMemoryAtRegistration(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector takes its own memory")

@@ -26,7 +26,8 @@ import (
 // metricsPage is the page that lists the metrics.
 const metricsPage = "../../docs/metrics.md"
 
-// TestMetricsPage checks that the page's table has every metric that the program registers, and no other. -update writes the table.
+// TestMetricsPage checks that the page's table has every metric that the program registers, and no other. -update
+// writes the table.
 func TestMetricsPage(t *testing.T) {
 	page := readText(t, metricsPage)
 	table := regexp.MustCompile(`(?s)(<!-- metrics: [^\n]* -->\n).*(<!-- end -->\n)`)
@@ -38,7 +39,8 @@ func TestMetricsPage(t *testing.T) {
 	for _, m := range registeredMetrics(t) {
 		fmt.Fprintf(&rows, "| `%s` | %s | %s |\n", m.name, m.labels, m.help)
 	}
-	golden.Compare(t, metricsPage, table.ReplaceAllString(page, "${1}"+strings.ReplaceAll(rows.String(), "$", "$$")+"\n${2}"))
+	golden.Compare(t, metricsPage, table.ReplaceAllString(page,
+		"${1}"+strings.ReplaceAll(rows.String(), "$", "$$")+"\n${2}"))
 }
 
 // TestMetricsInPagesExist checks that each metric that a page names is one that the program registers.
@@ -77,14 +79,16 @@ func TestMetricsServed(t *testing.T) {
 	address, socket, root := freeAddress(t), filepath.Join(t.TempDir(), "nri.sock"), hcatest.V100(t)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- run(t.Context(), options{config: config, name: "rdma", index: "90", socket: socket, root: root, http: address}, silent())
+		ended <- run(t.Context(), options{config: config, name: "rdma", index: "90", socket: socket, root: root,
+			http: address}, silent())
 	}()
 	t.Cleanup(func() {
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
 	})
-	served := regexp.MustCompile(`(?m)^# TYPE (nri_rdma_\S+)`).FindAllStringSubmatch(awaitStatus(t, address, "/metrics", http.StatusOK), -1)
+	served := regexp.MustCompile(`(?m)^# TYPE (nri_rdma_\S+)`).FindAllStringSubmatch(awaitStatus(t, address,
+		"/metrics", http.StatusOK), -1)
 	if len(served) == 0 {
 		t.Error("no metrics are served")
 	}

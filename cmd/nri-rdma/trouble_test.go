@@ -27,7 +27,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
 )
 
-// asProgram, in the environment, has this test program be nri-rdma; as "nobody" it is so as a user to whom nothing belongs.
+// asProgram, in the environment, has this test program be nri-rdma; as "nobody" it is so as a user to whom nothing
+// belongs.
 const asProgram = "NRI_RDMA_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -65,13 +66,16 @@ func TestWhatKeepsItFromStarting(t *testing.T) {
 		args []string
 		want string
 	}{
-		"port taken": {"nobody", []string{"--http", taken.Addr().String()}, "--http 127.0.0.1:[0-9]+: bind: address already in use: choose another ADDR, as in 127.0.0.1:9797"},
-		"no port":    {"nobody", []string{"--http", "127.0.0.1"}, "--http 127.0.0.1: address 127.0.0.1: missing port in address: choose another ADDR, as in 127.0.0.1:9797"},
+		"port taken": {"nobody", []string{"--http", taken.Addr().String()},
+			"--http 127.0.0.1:[0-9]+: bind: address already in use: choose another ADDR, as in 127.0.0.1:9797"},
+		"no port": {"nobody", []string{"--http", "127.0.0.1"},
+			"--http 127.0.0.1: address 127.0.0.1: missing port in address: choose another ADDR, as in 127.0.0.1:9797"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := program(t, test.user, append(test.args, "--socket", socket)...).CombinedOutput()
 			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.ExitCode() != 1 || bytes.Count(out, []byte("\n")) != 1 || !regexp.MustCompile(`level=error msg=".*`+test.want).Match(out) {
+			if !errors.As(err, &exit) || exit.ExitCode() != 1 || bytes.Count(out, []byte("\n")) != 1 ||
+				!regexp.MustCompile(`level=error msg=".*`+test.want).Match(out) {
 				t.Errorf("%v, want exit status 1; it said:\n%s, want one line with %s", err, out, test.want)
 			}
 		})
@@ -83,7 +87,8 @@ func TestVersionOnAFullDisk(t *testing.T) {
 	var stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = deviceFull(t), &stderr
 	var exit *exec.ExitError
-	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.HasSuffix(stderr.String(), "no space left on device\n") {
+	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.HasSuffix(stderr.String(),
+		"no space left on device\n") {
 		t.Errorf("%v, want exit status 1; stderr %q", err, stderr.String())
 	}
 }
@@ -126,13 +131,16 @@ func TestRuntimeThatWasNeverThere(t *testing.T) {
 
 // A log that takes nothing neither ends the program nor holds up a container: each of these has a line for the log.
 func TestLogThatBlocks(t *testing.T) {
-	for name, stderr := range map[string]*os.File{"a full disk": deviceFull(t), "nobody reads": stuffedPipe(t), "the reader is gone": brokenPipe(t)} {
+	for name, stderr := range map[string]*os.File{"a full disk": deviceFull(t), "nobody reads": stuffedPipe(t),
+		"the reader is gone": brokenPipe(t)} {
 		t.Run(name, func(t *testing.T) {
 			runtime := nritest.New(t, "containerd", "v2.4.2")
 			runtime.Start(t)
 			end := start(t, stderr, "--socket", runtime.Socket, "--root", hcatest.V100(t), "--log-level", "debug")
 			await.That(t, await.Patience, "registers", func() bool { return runtime.Synchronised() > 0 })
-			ctr := &api.Container{Id: "c", Name: "main", Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}}}}
+			ctr := &api.Container{Id: "c", Name: "main",
+				Linux: &api.LinuxContainer{Devices: []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c",
+					Major: 231, Minor: 192}}}}
 			for i := range linesKept + 200 { // more than are kept
 				ctr.Id = fmt.Sprint("c", i)
 				got, err := runtime.Create(t.Context(), &api.PodSandbox{Id: "s", Name: "p", Namespace: "ml"}, ctr)
@@ -235,7 +243,8 @@ func TestLostLinesAreCounted(t *testing.T) {
 		text := <-got
 		whole := regexp.MustCompile(`(?m)^line \d+ x{100}$`).FindAllString(text, -1)
 		lost := 0
-		for _, told := range regexp.MustCompile(`(?m)^nri-rdma: (\d+) lines of the log were lost`).FindAllStringSubmatch(text, -1) {
+		for _, told := range regexp.MustCompile(`(?m)^nri-rdma: (\d+) lines of the log were lost`).FindAllStringSubmatch(text,
+			-1) {
 			n, err := strconv.Atoi(told[1])
 			if err != nil {
 				t.Fatal(err)

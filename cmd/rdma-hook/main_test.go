@@ -70,7 +70,8 @@ func TestStart(t *testing.T) {
 // A wrong call keeps no container from starting, unless memlock is required.
 func TestExitStatus(t *testing.T) {
 	program := build(t)
-	for args, want := range map[string]int{"": 0, "memlok": 0, "memlock --help": 0, "memlock": 0, "memlock --wrong": 0, "memlock --required": 1} {
+	for args, want := range map[string]int{"": 0, "memlok": 0, "memlock --help": 0, "memlock": 0, "memlock --wrong": 0,
+		"memlock --required": 1} {
 		if got, _ := run(t, program, "garbage", strings.Fields(args)...); got != want {
 			t.Errorf("rdma-hook %s exits with %d, want %d", args, got, want)
 		}
@@ -89,7 +90,8 @@ func TestProcessThatHasEnded(t *testing.T) {
 	}
 	state := fmt.Sprintf(`{"id":"web","pid":%d,"bundle":%q}`, ended.Process.Pid, bundle)
 	for want, args := range [][]string{{}, {"--required"}} {
-		if got, _ := run(t, program, state, append([]string{"memlock", "--memlock", "1Mi", "--within", "1m"}, args...)...); got != want {
+		if got, _ := run(t, program, state, append([]string{"memlock", "--memlock", "1Mi", "--within", "1m"},
+			args...)...); got != want {
 			t.Errorf("rdma-hook memlock %q <%s exits with %d, want %d", args, state, got, want)
 		}
 	}
@@ -106,7 +108,8 @@ func TestImportsLittle(t *testing.T) {
 		t.Fatalf("%d packages found, want more", len(packages))
 	}
 	for _, module := range []string{
-		"github.com/containerd", "github.com/spf13/cobra", "github.com/prometheus", "github.com/sirupsen", "google.golang.org", "go.yaml.in",
+		"github.com/containerd", "github.com/spf13/cobra", "github.com/prometheus", "github.com/sirupsen",
+		"google.golang.org", "go.yaml.in",
 		"sigs.k8s.io/yaml", "k8s.io/kubelet", "tags.cncf.io", "net/http",
 	} {
 		for _, pkg := range packages {

@@ -42,21 +42,24 @@ func TestCDIGenerate(t *testing.T) {
 		"--memlock none":              {0, "--memlock none\n", ""},
 		"--management":                {0, "path: /dev/infiniband/umad0\n", ""},
 		"--hook /none --memlock none": {0, "--memlock none\n", ""},
-		"--hook /none":                {0, "path: /none\n", "warning: the hook /none does not exist, and containers would not start"},
-		"--devices mlx5_1,mlx5_7":     {1, "  name: mlx5_1\n", `warning: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
-		"--devices mlx5_7":            {1, "", "warning: no HCA of this node can be used"},
-		"--devices mlx5_1,":           {2, "", "--devices has an empty name"},
-		"--memlock much":              {2, "", `memlock "much" is not a size`},
-		"--hook rdma-hook":            {2, "", `--hook "rdma-hook" is not an absolute path`},
-		"--to /tmp/rdma-spec-x.json":  {2, "", "a CDI file that is YAML"},
-		"mlx5_0":                      {2, "", "unknown command"},
-		"--root /none":                {3, "", "no such file or directory"},
+		"--hook /none": {0, "path: /none\n",
+			"warning: the hook /none does not exist, and containers would not start"},
+		"--devices mlx5_1,mlx5_7": {1, "  name: mlx5_1\n",
+			`warning: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
+		"--devices mlx5_7":           {1, "", "warning: no HCA of this node can be used"},
+		"--devices mlx5_1,":          {2, "", "--devices has an empty name"},
+		"--memlock much":             {2, "", `memlock "much" is not a size`},
+		"--hook rdma-hook":           {2, "", `--hook "rdma-hook" is not an absolute path`},
+		"--to /tmp/rdma-spec-x.json": {2, "", "a CDI file that is YAML"},
+		"mlx5_0":                     {2, "", "unknown command"},
+		"--root /none":               {3, "", "no such file or directory"},
 	} {
 		if !strings.Contains(args, "--root") {
 			args += " --root " + root
 		}
 		got := call("", append([]string{"cdi", "generate"}, strings.Fields(args)...)...)
-		if got.Status != want.status || !strings.Contains(got.Stdout, want.stdout) || (want.stdout == "") != (got.Stdout == "") ||
+		if got.Status != want.status || !strings.Contains(got.Stdout, want.stdout) ||
+			(want.stdout == "") != (got.Stdout == "") ||
 			!strings.Contains(got.Stderr, want.stderr) || (want.stderr == "") != (got.Stderr == "") {
 			t.Errorf("cdi generate %s: %+v\nwant %+v", args, got, want)
 		}
@@ -78,7 +81,8 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 	}{
 		{two, 0, "mlx5_0 mlx5_1", ""},
 		{one, 0, "mlx5_0", ""},
-		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; see 'rdma-spec devices'\nrdma-spec: warning: " + file + " is removed\n"},
+		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; see 'rdma-spec devices'\nrdma-spec: warning: " +
+			file + " is removed\n"},
 		{none, 1, "", "rdma-spec: warning: no HCA of this node can be used; see 'rdma-spec devices'\n"},
 		{two, 0, "mlx5_0 mlx5_1", ""},
 	} {
@@ -90,7 +94,8 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 				devices = append(devices, "mlx"+name)
 			}
 		}
-		if got.Status != step.status || got.Stdout != "" || strings.Join(devices, " ") != step.devices || (err != nil) != (step.devices == "") || got.Stderr != step.stderr {
+		if got.Status != step.status || got.Stdout != "" || strings.Join(devices, " ") != step.devices ||
+			(err != nil) != (step.devices == "") || got.Stderr != step.stderr {
 			t.Errorf("%d HCAs: %+v, %v\n%s", len(step.node.HCAs), got, err, text)
 		}
 	}
@@ -98,7 +103,8 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 
 func TestCDIList(t *testing.T) {
 	root := hookRoot(t, hcatest.V100Node().Files())
-	if got := call("", "cdi", "list", "--root", root); got.Status != 0 || !strings.Contains(got.Stderr, "this node has no CDI files") {
+	if got := call("", "cdi", "list", "--root", root); got.Status != 0 || !strings.Contains(got.Stderr,
+		"this node has no CDI files") {
 		t.Errorf("no files: %+v", got)
 	}
 	file := filepath.Join(root, cdi.File)
@@ -106,13 +112,15 @@ func TestCDIList(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	got := call("", "cdi", "list", "--root", root)
-	if got.Status != 0 || got.Stderr != "" || !strings.Contains(got.Stdout, "rdma.noderesource.dev/hca=mlx5_1        /etc/cdi/rdma.yaml  uverbs1,rdma_cm  rdma-hook  -\n") {
+	if got.Status != 0 || got.Stderr != "" || !strings.Contains(got.Stdout,
+		"rdma.noderesource.dev/hca=mlx5_1        /etc/cdi/rdma.yaml  uverbs1,rdma_cm  rdma-hook  -\n") {
 		t.Errorf("sound: %+v", got)
 	}
 	if err := os.Remove(filepath.Join(root, "usr/local/bin/rdma-hook")); err != nil {
 		t.Fatal(err)
 	}
-	if got := call("", "cdi", "list", "--root", root); got.Status != 1 || !strings.Contains(got.Stderr, "/etc/cdi/rdma.yaml: the hook /usr/local/bin/rdma-hook does not exist") {
+	if got := call("", "cdi", "list", "--root", root); got.Status != 1 || !strings.Contains(got.Stderr,
+		"/etc/cdi/rdma.yaml: the hook /usr/local/bin/rdma-hook does not exist") {
 		t.Errorf("without the hook: %+v", got)
 	}
 	var result struct {
@@ -120,7 +128,8 @@ func TestCDIList(t *testing.T) {
 		Files      []cdi.Found
 	}
 	got = call("", "cdi", "list", "-o", "json", "--root", root)
-	if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil || got.Status != 1 || got.Stderr != "" || result.APIVersion != cli.APIVersion || len(result.Files) != 1 || result.Files[0].Sound() {
+	if err := json.Unmarshal([]byte(got.Stdout), &result); err != nil || got.Status != 1 || got.Stderr != "" ||
+		result.APIVersion != cli.APIVersion || len(result.Files) != 1 || result.Files[0].Sound() {
 		t.Errorf("%v: %+v", err, got)
 	}
 }

@@ -37,7 +37,8 @@ func TestCollectIntoWhatIsNoFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := call("", "collect", "--root", hcatest.V100(t), "--to", folder); got.Status != 3 || !strings.Contains(got.Stderr, folder) {
+	if got := call("", "collect", "--root", hcatest.V100(t), "--to", folder); got.Status != 3 ||
+		!strings.Contains(got.Stderr, folder) {
 		t.Errorf("%+v", got)
 	}
 	after, err := os.Stat(folder)
@@ -49,9 +50,11 @@ func TestCollectIntoWhatIsNoFile(t *testing.T) {
 // Whatever the node, devices says elsewhere what it says there.
 func TestCollectedDevices(t *testing.T) {
 	for name, node := range map[string]func(testing.TB) string{
-		"V100": hcatest.V100, "A100": hcatest.A100, "RoCE": hcatest.RoCE, "EFA": hcatest.EFA, "SoftRoCE": hcatest.SoftRoCE, "NoRDMA": hcatest.NoRDMA,
-		"EightHCA": hcatest.EightHCA, "GB300": hcatest.GB300, "IWARP": hcatest.IWARP, "OmniPath": hcatest.OmniPath, "Renamed": hcatest.Renamed,
-		"SRIOV": hcatest.SRIOV, "Scalable": hcatest.Scalable, "DualPort": hcatest.DualPort, "NoRDMACM": hcatest.NoRDMACM,
+		"V100": hcatest.V100, "A100": hcatest.A100, "RoCE": hcatest.RoCE, "EFA": hcatest.EFA, "SoftRoCE": hcatest.SoftRoCE,
+		"NoRDMA":   hcatest.NoRDMA,
+		"EightHCA": hcatest.EightHCA, "GB300": hcatest.GB300, "IWARP": hcatest.IWARP, "OmniPath": hcatest.OmniPath,
+		"Renamed": hcatest.Renamed,
+		"SRIOV":   hcatest.SRIOV, "Scalable": hcatest.Scalable, "DualPort": hcatest.DualPort, "NoRDMACM": hcatest.NoRDMACM,
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := node(t)
@@ -90,9 +93,11 @@ func TestArchivesAsRoot(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
-		"rdma-spec: this is a copy of a node: call the command on the node itself\n":     {"repair", "--root", file},
-		"cannot read the configuration: stat x: no such file or directory":               {"status", "--root", file, "--config", "x"},
-		"collect_test.go is not an archive of rdma-spec collect: gzip: invalid header\n": {"devices", "--root", "collect_test.go"},
+		"rdma-spec: this is a copy of a node: call the command on the node itself\n": {"repair", "--root", file},
+		"cannot read the configuration: stat x: no such file or directory": {"status",
+			"--root", file, "--config", "x"},
+		"collect_test.go is not an archive of rdma-spec collect: gzip: invalid header\n": {"devices",
+			"--root", "collect_test.go"},
 		"no containerd is installed": {"configure", "nri", "--root", file, "--dry-run"},
 	} {
 		if got := call("", args...); got.Status != 3 || !strings.Contains(got.Stderr, want) {
@@ -118,7 +123,8 @@ func TestArchivesAsRoot(t *testing.T) {
 // full.
 func TestCollectLeavesEmptyGIDsOut(t *testing.T) {
 	files := hcatest.RoCENode().Files()
-	full, almost := hcatest.Folder("mlx5_0", "0000:18:00.0")+"/ports/1/gids/", hcatest.Folder("mlx5_1", "0000:3b:00.0")+"/ports/1/gids/"
+	full, almost := hcatest.Folder("mlx5_0", "0000:18:00.0")+"/ports/1/gids/",
+		hcatest.Folder("mlx5_1", "0000:3b:00.0")+"/ports/1/gids/"
 	for i := range 1024 {
 		files[full+strconv.Itoa(i)] = fmt.Sprintf("fe80:0000:0000:0000:ba59:9fff:fea9:%04x\n", i+1)
 		files[almost+strconv.Itoa(i)] = files[full+strconv.Itoa(i)]
@@ -134,7 +140,8 @@ func TestCollectLeavesEmptyGIDsOut(t *testing.T) {
 	}
 	defer func() { _ = remove() }()
 	for name, want := range map[string]int{"mlx5_0": 1024, "mlx5_1": 701} {
-		if got, err := filepath.Glob(filepath.Join(unpacked, "sys/class/infiniband", name, "ports/1/gids/*")); len(got) != want || err != nil {
+		if got, err := filepath.Glob(filepath.Join(unpacked, "sys/class/infiniband", name,
+			"ports/1/gids/*")); len(got) != want || err != nil {
 			t.Errorf("%s has %d GIDs in the archive, want %d: %v", name, len(got), want, err)
 		}
 	}
@@ -148,13 +155,16 @@ func TestCollectLeavesEmptyGIDsOut(t *testing.T) {
 
 // Of a program only the existence counts, so the doctor finds elsewhere also one that is too large for an archive.
 func TestCollectedPrograms(t *testing.T) {
-	root := hcatest.V100Node().Files().With(hcatest.Files{"opt/nri/plugins/90-rdma": "", "opt/nri/plugins/10-ulimit-adjuster": ""}).Root(t)
+	root := hcatest.V100Node().Files().With(hcatest.Files{"opt/nri/plugins/90-rdma": "",
+		"opt/nri/plugins/10-ulimit-adjuster": ""}).Root(t)
 	if err := os.Truncate(filepath.Join(root, "opt/nri/plugins/10-ulimit-adjuster"), archive.MaxFile+1<<20); err != nil {
 		t.Fatal(err)
 	}
 	file := collected(t, root)
-	there, here := call("", "doctor", "--only", "nri-rivals", "--root", root), call("", "doctor", "--only", "nri-rivals", "--root", file)
-	if diff := cmp.Diff(there, here); diff != "" || !strings.Contains(there.Stdout, "The runtime launches /opt/nri/plugins/10-ulimit-adjuster") {
+	there, here := call("", "doctor", "--only", "nri-rivals", "--root", root), call("", "doctor", "--only",
+		"nri-rivals", "--root", file)
+	if diff := cmp.Diff(there, here); diff != "" || !strings.Contains(there.Stdout,
+		"The runtime launches /opt/nri/plugins/10-ulimit-adjuster") {
 		t.Errorf("%+v (-there +here):\n%s", there, diff)
 	}
 }
@@ -162,7 +172,8 @@ func TestCollectedPrograms(t *testing.T) {
 func TestCollectLists(t *testing.T) {
 	root := hcatest.V100(t)
 	listed := call("", "collect", "--root", root, "--list")
-	if listed.Status != 0 || !strings.Contains(listed.Stdout, "       6  rdma-spec/version\n") || !strings.Contains(listed.Stdout, "    link  sys/class/infiniband/mlx5_0 -> ") {
+	if listed.Status != 0 || !strings.Contains(listed.Stdout, "       6  rdma-spec/version\n") ||
+		!strings.Contains(listed.Stdout, "    link  sys/class/infiniband/mlx5_0 -> ") {
 		t.Errorf("%+v", listed)
 	}
 	written := call("", "collect", "--root", root)
@@ -198,13 +209,16 @@ func TestCollectedStatus(t *testing.T) {
 			t.Errorf("status %v, -there +here:\n%s", args, diff)
 		}
 	}
-	if got := call("", "status", "--root", file, "--config", configFile(t, "memlock: 4Mi")); got.Status != 0 || strings.Contains(got.Stdout, "below") {
+	if got := call("", "status", "--root", file, "--config", configFile(t, "memlock: 4Mi")); got.Status != 0 ||
+		strings.Contains(got.Stdout, "below") {
 		t.Errorf("a copy by a new policy: %+v", got)
 	}
-	if got := call("", "doctor", "--root", file, "--only", "container-memlock", "--config", "/nowhere"); !strings.Contains(got.Stdout, "/nowhere") {
+	if got := call("", "doctor", "--root", file, "--only", "container-memlock", "--config",
+		"/nowhere"); !strings.Contains(got.Stdout, "/nowhere") {
 		t.Errorf("a copy by no policy: %+v", got)
 	}
-	if got := call("", "status", "--root", file, "ml/web"); got.Status != 3 || got.Stderr != "rdma-spec: no RDMA container of pod ml/web ran on this node\n" {
+	if got := call("", "status", "--root", file, "ml/web"); got.Status != 3 ||
+		got.Stderr != "rdma-spec: no RDMA container of pod ml/web ran on this node\n" {
 		t.Errorf("%+v", got)
 	}
 	unpacked, remove, err := archive.Open(file)
@@ -223,7 +237,8 @@ func TestCollectedStatus(t *testing.T) {
 	}
 	// Where status could not look, it says elsewhere why.
 	alone := collected(t, hcatest.V100(t))
-	if got := call("", "status", "--root", alone); got.Status != 3 || !strings.Contains(got.Stderr, "when the node was collected: no policy is in force: ") {
+	if got := call("", "status", "--root", alone); got.Status != 3 || !strings.Contains(got.Stderr,
+		"when the node was collected: no policy is in force: ") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -242,7 +257,8 @@ func TestCollectedFindings(t *testing.T) {
 	mixed, containers := mixedNode()
 	roots := map[string]string{"mixed": mixed.Root(t), "Broken": hcatest.Broken(t)}
 	for name, node := range map[string]func(testing.TB) string{
-		"A100": hcatest.A100, "SRIOV": hcatest.SRIOV, "Scalable": hcatest.Scalable, "DualPort": hcatest.DualPort, "NoRDMA": hcatest.NoRDMA, "EFA": hcatest.EFA,
+		"A100": hcatest.A100, "SRIOV": hcatest.SRIOV, "Scalable": hcatest.Scalable, "DualPort": hcatest.DualPort,
+		"NoRDMA": hcatest.NoRDMA, "EFA": hcatest.EFA,
 	} {
 		roots[name] = node(t)
 	}

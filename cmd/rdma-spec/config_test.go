@@ -36,8 +36,10 @@ func TestConfigCheck(t *testing.T) {
 				"FILE: ipcLock: \"force\" is not one of true, false, always\n"}},
 		{"an unknown key", "memlok: 1Gi", outcome{1, "",
 			"FILE: unknown field \"memlok\"\n"}},
-		{"a rule that is never reached", "rules: [{name: all, match: {namespaces: ['*']}}, {match: {namespaces: [ml]}}]", outcome{1, "",
-			"FILE: rules[1]: it can never match, since rules[0] matches all that it does and comes first: change their order, or remove one\n"}},
+		{"a rule that is never reached", "rules: [{name: all, match: {namespaces: ['*']}}, {match: {namespaces: [ml]}}]",
+			outcome{1, "",
+				"FILE: rules[1]: it can never match, since rules[0] matches all that it does and comes first: change their order, " +
+					"or remove one\n"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			file := written(t, test.config)
@@ -50,8 +52,9 @@ func TestConfigCheck(t *testing.T) {
 	}
 	folder := t.TempDir()
 	for file, want := range map[string]outcome{
-		"testdata/none.yaml": {3, "", "rdma-spec: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n"},
-		folder:               {1, "", folder + ": is not a regular file: expected the configuration, YAML\n"},
+		"testdata/none.yaml": {3, "",
+			"rdma-spec: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n"},
+		folder: {1, "", folder + ": is not a regular file: expected the configuration, YAML\n"},
 	} {
 		if diff := cmp.Diff(want, call("", "config", "check", file)); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
@@ -61,7 +64,8 @@ func TestConfigCheck(t *testing.T) {
 	if got := call("", "config", "check"); !strings.Contains(got.Stdout+got.Stderr, "/etc/rdma-spec/config.yaml") {
 		t.Errorf("without a file: %+v", got)
 	}
-	for _, args := range [][]string{{"config", "check", "a", "b"}, {"config", "show", "a", "b"}, {"config", "frobnicate"}} {
+	for _, args := range [][]string{{"config", "check", "a", "b"}, {"config", "show", "a", "b"},
+		{"config", "frobnicate"}} {
 		if got := call("", args...); got.Status != 2 || strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("%v: %+v", args, got)
 		}
@@ -147,7 +151,8 @@ valid: false
 			t.Errorf("%s: -want +got:\n%s", test.args, diff)
 		}
 	}
-	if got := call("memlock: 16Gi", "config", "show", "-"); got.Status != 0 || !strings.Contains(got.Stdout, "\nipcLock: true\nmemlock: 16Gi\n") {
+	if got := call("memlock: 16Gi", "config", "show", "-"); got.Status != 0 || !strings.Contains(got.Stdout,
+		"\nipcLock: true\nmemlock: 16Gi\n") {
 		t.Errorf("show: %+v", got)
 	}
 }

@@ -144,7 +144,8 @@ func TestDevicesStructured(t *testing.T) {
 		}
 	}
 	stdout, stderr, err := listDevices(t, "--root", hcatest.NoRDMA(t), "-o", "json")
-	if want := "{\n  \"apiVersion\": \"rdma-spec/v1alpha1\",\n  \"hcas\": [],\n  \"rdmaCM\": null,\n  \"netnsExclusive\": false\n}\n"; err != nil || stdout != want || !strings.Contains(stderr, "this node has no HCA") {
+	if want := "{\n  \"apiVersion\": \"rdma-spec/v1alpha1\",\n  \"hcas\": [],\n  \"rdmaCM\": null,\n  " +
+		"\"netnsExclusive\": false\n}\n"; err != nil || stdout != want || !strings.Contains(stderr, "this node has no HCA") {
 		t.Errorf("no RDMA: error %v, stdout %s, stderr %s", err, stdout, stderr)
 	}
 }
@@ -197,7 +198,8 @@ func TestWriteStructured(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", format, diff)
 		}
 	}
-	if err := cli.WriteStructured(&bytes.Buffer{}, "xml", v); err == nil || err.Error() != `output format "xml" is neither json nor yaml` {
+	if err := cli.WriteStructured(&bytes.Buffer{}, "xml", v); err == nil ||
+		err.Error() != `output format "xml" is neither json nor yaml` {
 		t.Errorf("xml: error %v", err)
 	}
 	if err := cli.WriteStructured(&bytes.Buffer{}, "yaml", func() {}); err == nil {

@@ -40,17 +40,21 @@ func TestDoctorOfContainers(t *testing.T) {
 			"container-refused wrong container guest-a/guest main: Change the pod or the policy (FILE) as the message says",
 			"container-refused wrong container ml/annotated main: Change the pod or the policy (FILE) as the message says",
 			"container-hca wrong container listed/without-devices main: kubectl -n listed delete pod without-devices",
-			"container-hostpath wrong container ml/mounted main: Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead",
+			"container-hostpath wrong container ml/mounted main: Remove the hostPath volume from the pod, and request an RDMA " +
+				"resource of a device plugin instead",
 		}},
 		"without a policy": {nil, []string{
-			"container-hostpath wrong container ml/mounted main: Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead",
+			"container-hostpath wrong container ml/mounted main: Remove the hostPath volume from the pod, and request an RDMA " +
+				"resource of a device plugin instead",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := files.Root(t)
 			r := critest.Serve(t, critest.Options{}, append(containers, user, mounted)...)
-			stdout, stderr, _ := runCommand(t, append([]string{"doctor", "-o", "json", "--root", root, "--runtime-endpoint", r.Socket,
-				"--only", "container-ipc-lock,container-memlock,container-refused,container-hca,container-hostpath"}, test.args...)...)
+			stdout, stderr, _ := runCommand(t, append([]string{"doctor", "-o", "json", "--root", root,
+				"--runtime-endpoint", r.Socket,
+				"--only", "container-ipc-lock,container-memlock,container-refused,container-hca,container-hostpath"},
+				test.args...)...)
 			var got doctor.Diagnosis
 			if err := json.Unmarshal([]byte(stdout), &got); err != nil {
 				t.Fatalf("%v: %s%s", err, stdout, stderr)

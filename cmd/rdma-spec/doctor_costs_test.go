@@ -25,7 +25,8 @@ func busyNode() (files hcatest.Files, containers []critest.Container) {
 	files = hcatest.EightHCANode().Files()
 	mounts := "31 30 0:6 / /dev/shm rw,nosuid - tmpfs shm rw,size=65536k\n"
 	for i := range 40 { // those that a runtime and a kubelet make
-		mounts += fmt.Sprintf("%d 30 0:%d /var/lib/kubelet/pods/%064x/volumes /var/run/some/place/%d rw,nosuid,relatime - tmpfs tmpfs rw,size=1024k\n", 40+i, i, i, i)
+		mounts += fmt.Sprintf("%d 30 0:%d /var/lib/kubelet/pods/%064x/volumes /var/run/some/place/%d rw,nosuid,relatime - "+
+			"tmpfs tmpfs rw,size=1024k\n", 40+i, i, i, i)
 	}
 	for n := 1; n <= 200; n++ {
 		addProcess(files, n, "unlimited unlimited", ipcLocked)
@@ -34,14 +35,17 @@ func busyNode() (files hcatest.Files, containers []critest.Container) {
 			c = holder(n, n%8, fmt.Sprintf("train-%d", n), memlockOf(math.MaxUint64))
 		}
 		for i := range 200 { // a spec as containerd writes it has 20 KB
-			c.Spec.Process.Env = append(c.Spec.Process.Env, fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.%d.%d:443/with/some/path/behind/it/that/takes/room", i, i/250, i%250))
+			c.Spec.Process.Env = append(c.Spec.Process.Env,
+				fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.%d.%d:443/with/some/path/behind/it/that/takes/room", i, i/250, i%250))
 		}
 		containers = append(containers, c)
 		for pid, program := range map[int]string{n: "/usr/bin/train", 1000 + n: "/usr/bin/containerd-shim-runc-v2"} {
 			at := fmt.Sprintf("proc/%d/", pid)
 			maps.Copy(files, hcatest.Files{
-				at + "comm": "main\n", at + "exe": hcatest.Link(program), at + "cmdline": program + "\x00--flag\x00", at + "mountinfo": mounts,
-				at + "ns/net": hcatest.Link(fmt.Sprintf("net:[%d]", pid)), at + "net/fib_trie": "Local:\n     |-- 10.0.0.9\n        /32 host LOCAL\n", at + "root/usr/lib/": "",
+				at + "comm": "main\n", at + "exe": hcatest.Link(program), at + "cmdline": program + "\x00--flag\x00",
+				at + "mountinfo":    mounts,
+				at + "ns/net":       hcatest.Link(fmt.Sprintf("net:[%d]", pid)),
+				at + "net/fib_trie": "Local:\n     |-- 10.0.0.9\n        /32 host LOCAL\n", at + "root/usr/lib/": "",
 			})
 		}
 	}
@@ -76,7 +80,8 @@ func TestDoctorCosts(t *testing.T) {
 	const tries = 5 // the machine may be busy with other tests
 	least, alone, memory := time.Hour, time.Hour, math.MaxInt
 	for range tries {
-		stdout, took, needed := costOf(t, "doctor", "-o", "json", "--patience", "1m", "--config", policy, "--root", root, "--runtime-endpoint", busy.Socket)
+		stdout, took, needed := costOf(t, "doctor", "-o", "json", "--patience", "1m", "--config", policy, "--root", root,
+			"--runtime-endpoint", busy.Socket)
 		if strings.Count(stdout, "container ml/") < 80 {
 			t.Fatal(stdout)
 		}

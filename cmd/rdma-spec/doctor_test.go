@@ -49,23 +49,34 @@ func TestDoctor(t *testing.T) {
 		name, args string
 		want       outcome
 	}{
-		{"healthy", "--root " + healthy + " --only port-active", outcome{0, "ok port-active: Each port that is turned on is ACTIVE.\n", "rdma-spec: 1 ok\n"}},
-		{"a fault first", "--root " + down + " --only hca-answers,port-active", outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n" + why +
-			"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 wrong, 1 ok\n"}},
-		{"unknown is not known", "--root " + unread + " --only port-active", outcome{3, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n",
-			"rdma-spec: 1 unknown\nrdma-spec: no check could be run: the results list why\n"}},
-		{"unknown is not a fault", "--root " + unread + " --only port-active,hca-answers", outcome{0, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n" +
-			"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 unknown, 1 ok\n"}},
-		{"no such check", "--only ports", outcome{2, "", "rdma-spec: --only: there is no check and no family \"ports\": rdma-spec doctor --list has them; see 'rdma-spec doctor --help'\n"}},
-		{"no such node", "--root /nowhere", outcome{3, "", "rdma-spec: root \"/nowhere\": no such file or directory: give the folder that holds the node's sys and dev\n"}},
+		{"healthy", "--root " + healthy + " --only port-active",
+			outcome{0, "ok port-active: Each port that is turned on is ACTIVE.\n", "rdma-spec: 1 ok\n"}},
+		{"a fault first", "--root " + down + " --only hca-answers,port-active",
+			outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n" + why +
+				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 wrong, 1 ok\n"}},
+		{"unknown is not known", "--root " + unread + " --only port-active",
+			outcome{3, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n",
+				"rdma-spec: 1 unknown\nrdma-spec: no check could be run: the results list why\n"}},
+		{"unknown is not a fault", "--root " + unread + " --only port-active,hca-answers",
+			outcome{0, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n" +
+				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 unknown, 1 ok\n"}},
+		{"no such check", "--only ports", outcome{2, "",
+			"rdma-spec: --only: there is no check and no family \"ports\": rdma-spec doctor --list has them; see 'rdma-spec " +
+				"doctor --help'\n"}},
+		{"no such node", "--root /nowhere", outcome{3, "",
+			"rdma-spec: root \"/nowhere\": no such file or directory: give the folder that holds the node's sys and dev\n"}},
 
 		{"npd: healthy", "-o npd --root " + healthy, outcome{0, "RDMA is well\n", ""}},
-		{"npd: one fault", "-o npd --root " + down, outcome{1, "port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n", ""}},
+		{"npd: one fault", "-o npd --root " + down, outcome{1,
+			"port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n", ""}},
 		{"npd: two faults", "-o npd --root " + two, outcome{1, "2 faults: port-active, netns-mode\n", ""}},
-		{"npd: unknown", "-o npd --root " + unread + " --only port-active", outcome{2, "no check could be run: run rdma-spec doctor as root\n", ""}},
-		{"npd: no such node", "-o npd --root /nowhere", outcome{2, "root \"/nowhere\": no such file or directory: give the folder that holds the no...\n", ""}},
+		{"npd: unknown", "-o npd --root " + unread + " --only port-active",
+			outcome{2, "no check could be run: run rdma-spec doctor as root\n", ""}},
+		{"npd: no such node", "-o npd --root /nowhere",
+			outcome{2, "root \"/nowhere\": no such file or directory: give the folder that holds the no...\n", ""}},
 
-		{"prometheus", "-o prometheus --root " + down + " --only port-active,hca-answers", outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong or unknown.
+		{"prometheus", "-o prometheus --root " + down + " --only port-active,hca-answers",
+			outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong or unknown.
 # TYPE rdma_spec_doctor_finding gauge
 rdma_spec_doctor_finding{check="port-active",object="HCA mlx5_0 port 1",status="wrong"} 1
 # HELP rdma_spec_doctor_findings What a check of rdma-spec doctor finds, by status.
@@ -108,7 +119,8 @@ func TestDoctorOnlySkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := call("", "doctor", "--root", root, "--only", "port-rate")
-	want := outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n" + why + "skipped port-rate: HCA mlx5_0 port 1: It depends on port-active.\n",
+	want := outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n" + why +
+		"skipped port-rate: HCA mlx5_0 port 1: It depends on port-active.\n",
 		"rdma-spec: 1 wrong, 1 skipped\n"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -145,9 +157,11 @@ func TestDoctorMetrics(t *testing.T) {
 func TestNPDLine(t *testing.T) {
 	for _, object := range []string{strings.Repeat("x", 200), strings.Repeat("é", 100), "a\nb\x1b[2J", "ok"} {
 		var out strings.Builder
-		err := doctor.WriteNPD(&out, []doctor.Finding{{Check: "c", Status: doctor.Wrong, Object: object, Text: "It is wrong."}}, nil)
+		err := doctor.WriteNPD(&out, []doctor.Finding{{Check: "c", Status: doctor.Wrong, Object: object,
+			Text: "It is wrong."}}, nil)
 		line, ended := strings.CutSuffix(out.String(), "\n")
-		if !errors.Is(err, cli.ErrProblemFound) || !ended || len(line) > 80 || strings.ContainsAny(line, "\n\x1b") || strings.ToValidUTF8(line, "") != line {
+		if !errors.Is(err, cli.ErrProblemFound) || !ended || len(line) > 80 || strings.ContainsAny(line, "\n\x1b") ||
+			strings.ToValidUTF8(line, "") != line {
 			t.Errorf("%q: %q, %v", object, line, err)
 		}
 	}
@@ -160,13 +174,16 @@ func TestDoctorOnATerminal(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { _, _ = leader.Close(), terminal.Close() })
-	if !cli.IsTerminal(&cli.ResultWriter{Writer: terminal}) || cli.IsTerminal(&cli.ResultWriter{Writer: &strings.Builder{}}) {
+	if !cli.IsTerminal(&cli.ResultWriter{Writer: terminal}) ||
+		cli.IsTerminal(&cli.ResultWriter{Writer: &strings.Builder{}}) {
 		t.Error("a terminal is not told from a pipe")
 	}
 	var out strings.Builder
 	all := []doctor.Finding{
-		{Check: "a", Status: doctor.OK, Text: "A."}, {Check: "b", Status: doctor.NotApplied, Text: "B."}, {Check: "c", Status: doctor.Unknown, Text: "C."},
-		{Check: "d", Status: doctor.Skipped, Text: "D."}, {Check: "e", Status: doctor.Unknown, Text: "C."}, {Check: "f", Status: doctor.Wrong, Text: "F.", Cure: "x\x1b"},
+		{Check: "a", Status: doctor.OK, Text: "A."}, {Check: "b", Status: doctor.NotApplied, Text: "B."},
+		{Check: "c", Status: doctor.Unknown, Text: "C."},
+		{Check: "d", Status: doctor.Skipped, Text: "D."}, {Check: "e", Status: doctor.Unknown, Text: "C."},
+		{Check: "f", Status: doctor.Wrong, Text: "F.", Cure: "x\x1b"},
 	}
 	if err := doctor.ListFindings(&out, all, true); err != nil {
 		t.Fatal(err)
@@ -179,14 +196,17 @@ func TestDoctorOnATerminal(t *testing.T) {
 
 func TestDoctorLists(t *testing.T) {
 	got := call("", "doctor", "--list")
-	if n := strings.Count(got.Stdout, "\n"); got.Status != 0 || n != len(checks())+1 || !strings.Contains(got.Stdout, "\nport-active ") {
+	if n := strings.Count(got.Stdout, "\n"); got.Status != 0 || n != len(checks())+1 ||
+		!strings.Contains(got.Stdout, "\nport-active ") {
 		t.Errorf("%+v", got)
 	}
-	if words := completions(t, "doctor", "--only", "hca-answers,port-a"); !strings.Contains(words, "hca-answers,port-active\t") || strings.Contains(words, "hca-answers,hca-answers") {
+	if words := completions(t, "doctor", "--only", "hca-answers,port-a"); !strings.Contains(words,
+		"hca-answers,port-active\t") || strings.Contains(words, "hca-answers,hca-answers") {
 		t.Errorf("%q", words)
 	}
 	for _, c := range checks() {
-		if _, err := json.Marshal(doctor.Finding{Check: c.ID}); err != nil || strings.ContainsAny(c.ID, " ,_/") || strings.ToLower(c.ID) != c.ID {
+		if _, err := json.Marshal(doctor.Finding{Check: c.ID}); err != nil || strings.ContainsAny(c.ID, " ,_/") ||
+			strings.ToLower(c.ID) != c.ID {
 			t.Errorf("%q is not an identifier: %v", c.ID, err)
 		}
 	}
@@ -223,7 +243,8 @@ func TestDoctorOnlyFamily(t *testing.T) {
 		}
 	}
 	root := doctorNode(t, "1: DOWN")
-	family, checks := call("", "doctor", "--root", root, "--only", "hca"), call("", "doctor", "--root", root, "--only", strings.Join(ids, ","))
+	family, checks := call("", "doctor", "--root", root, "--only", "hca"), call("", "doctor", "--root", root,
+		"--only", strings.Join(ids, ","))
 	if diff := cmp.Diff(checks, family); diff != "" || len(ids) < 5 {
 		t.Errorf("%d checks, -checks +family:\n%s", len(ids), diff)
 	}

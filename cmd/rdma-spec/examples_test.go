@@ -103,7 +103,8 @@ func explainExample(t *testing.T, file string, p promises) []explained {
 	for _, pod := range result.Pods {
 		problems = append(problems, pod.Problems...)
 		for _, c := range pod.Containers {
-			all = append(all, explained{[]string{c.Name, pod.Object + " " + c.Name, pod.Object + " " + pod.Path + " " + c.Name}, c.Summary})
+			all = append(all, explained{[]string{c.Name, pod.Object + " " + c.Name, pod.Object + " " + pod.Path +
+				" " + c.Name}, c.Summary})
 		}
 	}
 	if len(problems) > 0 {
@@ -133,7 +134,8 @@ func TestExamples(t *testing.T) {
 			if len(p.all) == 0 {
 				var stdout, stderr bytes.Buffer
 				if status := run([]string{"config", "check", file}, nil, &stdout, &stderr); status != 0 || stderr.Len() > 0 {
-					t.Errorf("it promises nothing, so it is a configuration, and one with problems, exit status %d:\n%s", status, stderr.String())
+					t.Errorf("it promises nothing, so it is a configuration, and one with problems, exit status %d:\n%s",
+						status, stderr.String())
 				}
 				return
 			}
@@ -163,13 +165,15 @@ func TestExamples(t *testing.T) {
 // TestPromises: a comment that is wrong is noticed.
 func TestPromises(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "example.yaml")
-	text := "# config: x.yaml\n  # hca: a,b\n# assume-devices: rdma/*\n# explain: Job/a worker: RDMA by device, rule x: memlock=1Gi\n#explain: no: comment\n# Explain: no: either\n"
+	text := "# config: x.yaml\n  # hca: a,b\n# assume-devices: rdma/*\n# explain: Job/a worker: RDMA by device, rule x: " +
+		"memlock=1Gi\n#explain: no: comment\n# Explain: no: either\n"
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	p := readPromises(t, file)
 	want := promise{"Job/a worker", "RDMA by device, rule x: memlock=1Gi"}
-	if p.config != filepath.Join(examples, "x.yaml") || p.hca != "a,b" || p.assume != "rdma/*" || len(p.all) != 1 || p.all[0] != want {
+	if p.config != filepath.Join(examples, "x.yaml") || p.hca != "a,b" || p.assume != "rdma/*" ||
+		len(p.all) != 1 || p.all[0] != want {
 		t.Errorf("read %+v", p)
 	}
 	for summary, keeps := range map[string]bool{"RDMA": true, "RDMA by device": false} {

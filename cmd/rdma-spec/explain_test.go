@@ -39,7 +39,8 @@ func TestExplainGolden(t *testing.T) {
 				args = append(args, "--root", test.root)
 			}
 			got := call("", args...)
-			text := fmt.Sprintf("# rdma-spec explain %s\n%s\n# on stderr\n%s\n# exit status %d\n", test.args, got.Stdout, got.Stderr, got.Status)
+			text := fmt.Sprintf("# rdma-spec explain %s\n%s\n# on stderr\n%s\n# exit status %d\n", test.args,
+				got.Stdout, got.Stderr, got.Status)
 			file := filepath.Join("testdata/explain", name+".golden")
 			golden.Compare(t, file, text)
 		})
@@ -59,20 +60,31 @@ func TestExplainExitStatus(t *testing.T) {
 		stderr               string
 	}{
 		{"nothing wrong", plainPod, "-f - --hca mlx5_0", 0, ""},
-		{"a JSON manifest", `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`, "-f - --hca mlx5_0", 0, ""},
+		{"a JSON manifest",
+			`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`,
+			"-f - --hca mlx5_0", 0, ""},
 		{"no manifest", plainPod, "", 2, "rdma-spec: name a manifest with -f; see 'rdma-spec explain --help'\n"},
-		{"no glob", plainPod, "-f - --assume-devices [", 2, "rdma-spec: --assume-devices \"[\" is not a glob such as rdma/*; see 'rdma-spec explain --help'\n"},
-		{"no format", plainPod, "-f - -o xml", 2, "rdma-spec: invalid argument \"xml\" for \"-o, --output\" flag: must be one of table, json, yaml; see 'rdma-spec explain --help'\n"},
-		{"an argument", plainPod, "pod.yaml", 2, "rdma-spec: unknown command \"pod.yaml\" for \"rdma-spec explain\"; see 'rdma-spec explain --help'\n"},
-		{"no such manifest", "", "-f testdata/none.yaml", 3, "rdma-spec: cannot read the manifest: open testdata/none.yaml: no such file or directory\n"},
-		{"not YAML", plainPod + "\n---\na: [\n", "-f -", 3, "rdma-spec: -: document 2: not YAML: line 3: did not find expected node content\n"},
+		{"no glob", plainPod, "-f - --assume-devices [", 2,
+			"rdma-spec: --assume-devices \"[\" is not a glob such as rdma/*; see 'rdma-spec explain --help'\n"},
+		{"no format", plainPod, "-f - -o xml", 2,
+			"rdma-spec: invalid argument \"xml\" for \"-o, --output\" flag: must be one of table, json, yaml; see 'rdma-spec " +
+				"explain --help'\n"},
+		{"an argument", plainPod, "pod.yaml", 2,
+			"rdma-spec: unknown command \"pod.yaml\" for \"rdma-spec explain\"; see 'rdma-spec explain --help'\n"},
+		{"no such manifest", "", "-f testdata/none.yaml", 3,
+			"rdma-spec: cannot read the manifest: open testdata/none.yaml: no such file or directory\n"},
+		{"not YAML", plainPod + "\n---\na: [\n", "-f -", 3,
+			"rdma-spec: -: document 2: not YAML: line 3: did not find expected node content\n"},
 		{"no pods", "{apiVersion: v1, kind: Service, metadata: {name: a}}", "-f -", 3,
 			"rdma-spec: -: no pod template in it: expected a Pod, or something with containers at template.spec.containers\n"},
-		{"nothing", "", "-f -", 3, "rdma-spec: -: no pod template in it: expected a Pod, or something with containers at template.spec.containers\n"},
+		{"nothing", "", "-f -", 3,
+			"rdma-spec: -: no pod template in it: expected a Pod, or something with containers at template.spec.containers\n"},
 		{"no such configuration", plainPod, "-f - --config testdata/none.yaml", 3,
 			"rdma-spec: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n"},
-		{"no such root", plainPod, "-f - --root testdata/none", 3, "rdma-spec: root \"testdata/none\": no such file or directory: give the folder that holds the node's sys and dev\n"},
-		{"a bad configuration", plainPod, "-f - --config " + broken, 3, "rdma-spec: " + broken + ": unknown field \"memlok\"\n"},
+		{"no such root", plainPod, "-f - --root testdata/none", 3,
+			"rdma-spec: root \"testdata/none\": no such file or directory: give the folder that holds the node's sys and dev\n"},
+		{"a bad configuration", plainPod, "-f - --config " + broken, 3, "rdma-spec: " + broken +
+			": unknown field \"memlok\"\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := call(test.manifest, append([]string{"explain"}, strings.Fields(test.args)...)...)

@@ -20,8 +20,10 @@ const faultsPage = "../../docs/faults.md"
 
 // familyTitles are the headings of the families, in the page.
 var familyTitles = map[string]string{
-	"hca": "HCAs and ports", "modules": "Kernel modules", "devices": "Devices", "netns": "Network namespaces", "gpu": "GPUs",
-	"kernel log": "The kernel log", "memory": "Memory", "runtime": "Container runtimes", "nri": "NRI", "plugin": "The plugin",
+	"hca": "HCAs and ports", "modules": "Kernel modules", "devices": "Devices",
+	"netns": "Network namespaces", "gpu": "GPUs",
+	"kernel log": "The kernel log", "memory": "Memory", "runtime": "Container runtimes",
+	"nri": "NRI", "plugin": "The plugin",
 	"cdi": "CDI files", "containers": "Containers", "kubelet": "The kubelet",
 }
 
@@ -45,7 +47,8 @@ func TestFaultsPage(t *testing.T) {
 		}
 		writeCheck(&text, c)
 	}
-	golden.Compare(t, faultsPage, generated.ReplaceAllString(page, "${1}"+strings.ReplaceAll(text.String(), "$", "$$")+"\n${2}"))
+	golden.Compare(t, faultsPage, generated.ReplaceAllString(page,
+		"${1}"+strings.ReplaceAll(text.String(), "$", "$$")+"\n${2}"))
 }
 
 // writeMessages writes the table of messages, each with the checks that may find its cause.
@@ -57,7 +60,8 @@ func writeMessages(text *strings.Builder) {
 		}
 	}
 	text.WriteString("\n## Messages\n\n| you see | checks that find its cause |\n|---|---|\n")
-	messages := slices.SortedFunc(maps.Keys(causes), func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
+	messages := slices.SortedFunc(maps.Keys(causes),
+		func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
 	for _, message := range messages {
 		fmt.Fprintf(text, "| %s | %s |\n", code(message), strings.Join(causes[message], ", "))
 	}
@@ -89,12 +93,18 @@ func code(message string) string {
 func TestFaultsAreKnown(t *testing.T) {
 	page := readFile(t, faultsPage)
 	for _, message := range []string{
-		"Couldn't allocate MR", "Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory", "although the pod adds IPC_LOCK", "Bad address",
-		"GPU Direct RDMA Disabled for HCA", "could not insert 'nvidia_peermem': Invalid argument", "vendor err 81", "Port number 1 state is Down",
-		"GUID is not valid", "incorrect RDMA subsystem network namespace", "Failed to query GID", "No data available", "rdma_create_ep: No such device",
-		"vendor err 129", "IBV_WC_LOC_LEN_ERR", "lstat /dev/infiniband/", "RDMA device \"rdma_cm\" not found", "RDMA device \"issm\" not found", "allocatable 0",
-		"Failed loading kernel module mlx5_ib", "driver is in use", "does not support the kernel ABI of 6", "No IB devices found", "ibv_open_device failed",
-		"Using network Socket", "fi_getinfo: -61", "fi_mr_reg", "ibv_reg_mr_iova2", "unknown service runtime.v1.RuntimeService", "nri.sock: no such file",
+		"Couldn't allocate MR", "Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory",
+		"although the pod adds IPC_LOCK", "Bad address",
+		"GPU Direct RDMA Disabled for HCA", "could not insert 'nvidia_peermem': Invalid argument", "vendor err 81",
+		"Port number 1 state is Down",
+		"GUID is not valid", "incorrect RDMA subsystem network namespace", "Failed to query GID", "No data available",
+		"rdma_create_ep: No such device",
+		"vendor err 129", "IBV_WC_LOC_LEN_ERR", "lstat /dev/infiniband/", "RDMA device \"rdma_cm\" not found",
+		"RDMA device \"issm\" not found", "allocatable 0",
+		"Failed loading kernel module mlx5_ib", "driver is in use", "does not support the kernel ABI of 6",
+		"No IB devices found", "ibv_open_device failed",
+		"Using network Socket", "fi_getinfo: -61", "fi_mr_reg", "ibv_reg_mr_iova2",
+		"unknown service runtime.v1.RuntimeService", "nri.sock: no such file",
 		"1024 open files", "RDMA is gone after an upgrade",
 	} {
 		if !strings.Contains(page, message) {

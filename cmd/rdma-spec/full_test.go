@@ -55,7 +55,8 @@ func TestFullStandardOutput(t *testing.T) {
 		if !known {
 			t.Errorf("rdma-spec %s is not tested here", command)
 		}
-		for name, args := range map[string][]string{command: append(strings.Fields(command), args...), command + " --help": append(strings.Fields(command), "--help")} {
+		for name, args := range map[string][]string{command: append(strings.Fields(command), args...), command +
+			" --help": append(strings.Fields(command), "--help")} {
 			t.Run(name, func(t *testing.T) {
 				full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 				if err != nil {

@@ -25,46 +25,74 @@ func TestGenerateRefuses(t *testing.T) {
 		status int
 		want   string
 	}{
-		"a size that is none":   {"", []string{"--memlock", "lots"}, 2, `memlock "lots" is not a size: write unlimited, or bytes such as 16Gi or 500M; see 'rdma-spec generate --help'`},
-		"a size below zero":     {"", []string{"--memlock=-1"}, 2, `memlock "-1" is not above zero`},
-		"an empty size":         {"", []string{"--memlock="}, 2, `memlock "" is not a size`},
-		"a platform unheard of": {"", []string{"--for", "podman"}, 2, `--for: unknown platform "podman": write one of containerd, docker, crio, nodeadm, talos, bottlerocket, systemd; see`},
+		"a size that is none": {"", []string{"--memlock", "lots"}, 2,
+			`memlock "lots" is not a size: write unlimited, or bytes such as 16Gi or 500M; see 'rdma-spec generate --help'`},
+		"a size below zero": {"", []string{"--memlock=-1"}, 2, `memlock "-1" is not above zero`},
+		"an empty size":     {"", []string{"--memlock="}, 2, `memlock "" is not a size`},
+		"a platform unheard of": {"", []string{"--for", "podman"}, 2,
+			`--for: unknown platform "podman": write one of containerd, docker, crio, nodeadm, talos, bottlerocket, systemd; see`},
 
-		"from nothing":             {"", []string{"--from", "-"}, 3, "--from -: empty: expected an OCI runtime spec, JSON"},
-		"from no JSON":             {"ociVersion: 1.0.2", []string{"--from", "-"}, 3, "--from -: not JSON: invalid character 'o'"},
-		"from no object":           {"[]", []string{"--from", "-"}, 3, "--from -: not a JSON object: expected an OCI runtime spec"},
-		"from no spec":             {"{}", []string{"--from", "-"}, 3, "--from -: not an OCI runtime spec: it has no ociVersion"},
-		"from a spec for Windows":  {`{"ociVersion":"1.0.2","windows":{}}`, []string{"--from", "-"}, 3, "--from -: not an OCI runtime spec for Linux: it has no linux section"},
-		"from 16 MiB and a byte":   {minimal + strings.Repeat(" ", 16<<20), []string{"--from", "-"}, 3, "--from -: larger than 16 MiB"},
-		"from a broken spec":       {`{"ociVersion":"1.0.2","linux":{},"process":[]}`, []string{"--from", "-"}, 3, "--from -: process is not a JSON object: not an OCI runtime spec that can be changed"},
-		"from a key given twice":   {`{"ociVersion":"1.0.2","linux":{},"Linux":{}}`, []string{"--from", "-"}, 3, `--from -: the spec has the key "Linux" twice: keep one of them`},
-		"from a file not there":    {"", []string{"--from", "/nonexistent/spec.json"}, 3, "--from /nonexistent/spec.json: no such file or directory"},
-		"from a folder":            {"", []string{"--from", v100}, 3, "--from " + v100 + ": is a directory"},
-		"from an empty name":       {"", []string{"--from="}, 3, "--from : no such file or directory"},
-		"from another's number":    {`{"ociVersion":"1.0.2","linux":{"x":1e400}}`, []string{"--from", "-", "--for", "nodeadm"}, 3, "--from -: the spec has the number 1e400, which this platform would change"},
-		"from a warning and worse": {"{}", []string{"--from", "-", "--memlock", "1Gi", "--ipc-lock"}, 3, "--from -: not an OCI runtime spec"},
+		"from nothing": {"", []string{"--from", "-"}, 3, "--from -: empty: expected an OCI runtime spec, JSON"},
+		"from no JSON": {"ociVersion: 1.0.2", []string{"--from", "-"}, 3,
+			"--from -: not JSON: invalid character 'o'"},
+		"from no object": {"[]", []string{"--from", "-"}, 3,
+			"--from -: not a JSON object: expected an OCI runtime spec"},
+		"from no spec": {"{}", []string{"--from", "-"}, 3,
+			"--from -: not an OCI runtime spec: it has no ociVersion"},
+		"from a spec for Windows": {`{"ociVersion":"1.0.2","windows":{}}`, []string{"--from", "-"}, 3,
+			"--from -: not an OCI runtime spec for Linux: it has no linux section"},
+		"from 16 MiB and a byte": {minimal + strings.Repeat(" ", 16<<20), []string{"--from", "-"}, 3,
+			"--from -: larger than 16 MiB"},
+		"from a broken spec": {`{"ociVersion":"1.0.2","linux":{},"process":[]}`, []string{"--from", "-"}, 3,
+			"--from -: process is not a JSON object: not an OCI runtime spec that can be changed"},
+		"from a key given twice": {`{"ociVersion":"1.0.2","linux":{},"Linux":{}}`, []string{"--from", "-"}, 3,
+			`--from -: the spec has the key "Linux" twice: keep one of them`},
+		"from a file not there": {"", []string{"--from", "/nonexistent/spec.json"}, 3,
+			"--from /nonexistent/spec.json: no such file or directory"},
+		"from a folder":      {"", []string{"--from", v100}, 3, "--from " + v100 + ": is a directory"},
+		"from an empty name": {"", []string{"--from="}, 3, "--from : no such file or directory"},
+		"from another's number": {`{"ociVersion":"1.0.2","linux":{"x":1e400}}`, []string{"--from", "-", "--for",
+			"nodeadm"}, 3, "--from -: the spec has the number 1e400, which this platform would change"},
+		"from a warning and worse": {"{}", []string{"--from", "-", "--memlock", "1Gi", "--ipc-lock"}, 3,
+			"--from -: not an OCI runtime spec"},
 
-		"an HCA that is not there":    {"", []string{"--root", v100, "--devices", "mlx5_7"}, 3, `--devices mlx5_7: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
-		"one that is, one that isn't": {"", []string{"--root", v100, "--devices", "mlx5_0,mlx5_7"}, 3, `--devices mlx5_0,mlx5_7: this node has no HCA "mlx5_7"`},
-		"no HCA named":                {"", []string{"--root", v100, "--devices="}, 2, `--devices is empty: write none, all, or names such as mlx5_0,mlx5_1`},
-		"an empty name":               {"", []string{"--root", v100, "--devices", "mlx5_0,"}, 3, `this node has no HCA ""`},
-		"none and more":               {"", []string{"--root", v100, "--devices", "none,mlx5_0"}, 3, `this node has no HCA "none"`},
-		"all, where there is none":    {"", []string{"--root", hcatest.NoRDMA(t), "--devices", "all"}, 3, "--devices all: no HCA of this node can be used; see 'rdma-spec devices'"},
-		"an HCA without verbs":        {"", []string{"--root", broken, "--devices", "no_verbs"}, 3, "--devices no_verbs: HCA no_verbs cannot be used: it has no verbs device: load the module ib_uverbs"},
-		"a link for a verbs device":   {"", []string{"--root", broken, "--devices", "node_is_link"}, 3, "--devices node_is_link: HCA node_is_link cannot be used: /dev/infiniband/uverbs10 is a symbolic link"},
-		"a block device for one":      {"", []string{"--root", broken, "--devices", "node_is_block"}, 3, "--devices node_is_block: HCA node_is_block cannot be used: /dev/infiniband/uverbs11 is a block device"},
-		"a root that is not there":    {"", []string{"--root", "/nonexistent", "--devices", "all"}, 3, `--devices all: root "/nonexistent": no such file or directory`},
+		"an HCA that is not there": {"", []string{"--root", v100, "--devices", "mlx5_7"}, 3,
+			`--devices mlx5_7: this node has no HCA "mlx5_7"; see 'rdma-spec devices'`},
+		"one that is, one that isn't": {"", []string{"--root", v100, "--devices", "mlx5_0,mlx5_7"}, 3,
+			`--devices mlx5_0,mlx5_7: this node has no HCA "mlx5_7"`},
+		"no HCA named": {"", []string{"--root", v100, "--devices="}, 2,
+			`--devices is empty: write none, all, or names such as mlx5_0,mlx5_1`},
+		"an empty name": {"", []string{"--root", v100, "--devices", "mlx5_0,"}, 3, `this node has no HCA ""`},
+		"none and more": {"", []string{"--root", v100, "--devices", "none,mlx5_0"}, 3,
+			`this node has no HCA "none"`},
+		"all, where there is none": {"", []string{"--root", hcatest.NoRDMA(t), "--devices", "all"}, 3,
+			"--devices all: no HCA of this node can be used; see 'rdma-spec devices'"},
+		"an HCA without verbs": {"", []string{"--root", broken, "--devices", "no_verbs"}, 3,
+			"--devices no_verbs: HCA no_verbs cannot be used: it has no verbs device: load the module ib_uverbs"},
+		"a link for a verbs device": {"", []string{"--root", broken, "--devices", "node_is_link"}, 3,
+			"--devices node_is_link: HCA node_is_link cannot be used: /dev/infiniband/uverbs10 is a symbolic link"},
+		"a block device for one": {"", []string{"--root", broken, "--devices", "node_is_block"}, 3,
+			"--devices node_is_block: HCA node_is_block cannot be used: /dev/infiniband/uverbs11 is a block device"},
+		"a root that is not there": {"", []string{"--root", "/nonexistent", "--devices", "all"}, 3,
+			`--devices all: root "/nonexistent": no such file or directory`},
 		"another device at the path": {
 			`{"ociVersion":"1.0.2","linux":{"devices":[{"path":"/dev/infiniband/uverbs0","type":"c","major":231,"minor":193}]}}`,
 			[]string{"--from", "-", "--root", v100, "--devices", "mlx5_0"}, 3,
-			"--from -: linux.devices has another device at /dev/infiniband/uverbs0 (type c, 231:193), where 231:192 is granted: remove that one from the spec",
+			"--from -: linux.devices has another device at /dev/infiniband/uverbs0 (type c, 231:193), where 231:192 is " +
+				"granted: remove that one from the spec",
 		},
 
-		"IPC_LOCK for docker":   {"", []string{"--for", "docker", "--ipc-lock"}, 2, "the configuration of docker cannot give CAP_IPC_LOCK: give it to a container with docker run --cap-add IPC_LOCK"},
-		"IPC_LOCK for crio":     {"", []string{"--for", "crio", "--ipc-lock=true"}, 2, "the configuration of crio cannot give CAP_IPC_LOCK"},
-		"devices for crio":      {"", []string{"--for", "crio", "--devices", "all", "--root", v100}, 2, "CRI-O does not start; use a device plugin"},
-		"devices for systemd":   {"", []string{"--for", "systemd", "--devices", "all", "--root", hcatest.NoRDMA(t)}, 2, "the configuration of systemd cannot give devices: containers do not inherit them from containerd; use a device plugin"},
-		"a base spec for talos": {minimal, []string{"--for", "talos", "--from", "-"}, 2, "the configuration of talos cannot start from another base spec: it adds to its own base spec; leave --from out"},
+		"IPC_LOCK for docker": {"", []string{"--for", "docker", "--ipc-lock"}, 2,
+			"the configuration of docker cannot give CAP_IPC_LOCK: give it to a container with docker run --cap-add IPC_LOCK"},
+		"IPC_LOCK for crio": {"", []string{"--for", "crio", "--ipc-lock=true"}, 2,
+			"the configuration of crio cannot give CAP_IPC_LOCK"},
+		"devices for crio": {"", []string{"--for", "crio", "--devices", "all", "--root", v100}, 2,
+			"CRI-O does not start; use a device plugin"},
+		"devices for systemd": {"", []string{"--for", "systemd", "--devices", "all", "--root", hcatest.NoRDMA(t)}, 2,
+			"the configuration of systemd cannot give devices: containers do not inherit them from containerd; use a device " +
+				"plugin"},
+		"a base spec for talos": {minimal, []string{"--for", "talos", "--from", "-"}, 2,
+			"the configuration of talos cannot start from another base spec: it adds to its own base spec; leave --from out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "spec.json")
@@ -76,7 +104,8 @@ func TestGenerateRefuses(t *testing.T) {
 				if got.Status != test.status || got.Stdout != "" {
 					t.Errorf("exit status %d, want %d; stdout %q", got.Status, test.status, got.Stdout)
 				}
-				if !strings.HasPrefix(got.Stderr, "rdma-spec: ") || !strings.Contains(got.Stderr, test.want) || strings.Count(got.Stderr, "\n") != 1 {
+				if !strings.HasPrefix(got.Stderr, "rdma-spec: ") || !strings.Contains(got.Stderr, test.want) ||
+					strings.Count(got.Stderr, "\n") != 1 {
 					t.Errorf("stderr %q, want one line: %s", got.Stderr, test.want)
 				}
 			}
@@ -120,7 +149,8 @@ func TestGenerateOutput(t *testing.T) {
 	runGenerate(t, "", kept(file+".rdma-spec.bak.2"), "--to", file, "--memlock", "1Gi")
 	runGenerate(t, "", "", "--to", file, "--memlock", "1Gi") // nothing to do
 	runGenerate(t, "", "", "--to", file, "--memlock", "1Gi", "--from", file)
-	files(t, dir, map[string]string{"spec.json": finite, "spec.json.rdma-spec.bak": "original", "spec.json.rdma-spec.bak.2": unlimited})
+	files(t, dir, map[string]string{"spec.json": finite, "spec.json.rdma-spec.bak": "original",
+		"spec.json.rdma-spec.bak.2": unlimited})
 	if info, err := os.Stat(file); err != nil || info.Mode() != 0o640 {
 		t.Errorf("mode %v, %v; want 0640", info.Mode(), err)
 	}
@@ -138,7 +168,8 @@ func TestGenerateOutputOfADropIn(t *testing.T) {
 	runGenerate(t, "", "", "--for", "crio", "--to", file)
 	files(t, folder, map[string]string{"90-rdma-spec.conf": first})
 	backup := filepath.Join(above, "crio.conf.d-90-rdma-spec.conf.rdma-spec.bak")
-	runGenerate(t, "", "rdma-spec: the former "+file+" is kept as "+backup+"\n", "--for", "crio", "--memlock", "1Gi", "--to", file)
+	runGenerate(t, "", "rdma-spec: the former "+file+" is kept as "+backup+"\n", "--for", "crio",
+		"--memlock", "1Gi", "--to", file)
 	files(t, folder, map[string]string{"90-rdma-spec.conf": second})
 	if got, err := os.ReadFile(backup); err != nil || string(got) != first {
 		t.Errorf("the backup: %v\n%s", err, got)
@@ -157,7 +188,8 @@ func TestGenerateOutputThatCannotBeWritten(t *testing.T) {
 		"/proc/rdma-spec.json":                "", // a folder in which not even root can make files
 	} {
 		got := call("", "generate", "--to", output)
-		if got.Status != 3 || got.Stdout != "" || !strings.HasPrefix(got.Stderr, "rdma-spec: cannot write "+output+want) || strings.Count(got.Stderr, "\n") != 1 {
+		if got.Status != 3 || got.Stdout != "" || !strings.HasPrefix(got.Stderr, "rdma-spec: cannot write "+output+want) ||
+			strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("--to %s: %+v; want %s", output, got, want)
 		}
 	}

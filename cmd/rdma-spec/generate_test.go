@@ -102,7 +102,8 @@ func TestGenerateFromGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := runGenerate(t, string(stdin), "", "--from", "-", "--root", hcatest.A100(t), "--devices", "mlx5_1,mlx5_0,mlx5_1")
+	again := runGenerate(t, string(stdin), "", "--from", "-", "--root", hcatest.A100(t),
+		"--devices", "mlx5_1,mlx5_0,mlx5_1")
 	if diff := cmp.Diff(text, again); diff != "" {
 		t.Errorf("standard input gives something else than the file (-file +stdin):\n%s", diff)
 	}
@@ -127,10 +128,11 @@ func TestGenerateMemlockAndIPCLock(t *testing.T) {
 		memlock uint64
 		sets    int
 	}{
-		"unlimited":                       {nil, "", math.MaxUint64, 3},
-		"without IPC_LOCK":                {[]string{"--ipc-lock=false"}, "", math.MaxUint64, 0},
-		"a finite one means no IPC_LOCK":  {[]string{"--memlock", "16Gi"}, "", 16 << 30, 0},
-		"unless asked for":                {[]string{"--memlock", "16Gi", "--ipc-lock"}, "rdma-spec: warning: CAP_IPC_LOCK voids the memlock of 16Gi for processes of root\n", 16 << 30, 3},
+		"unlimited":                      {nil, "", math.MaxUint64, 3},
+		"without IPC_LOCK":               {[]string{"--ipc-lock=false"}, "", math.MaxUint64, 0},
+		"a finite one means no IPC_LOCK": {[]string{"--memlock", "16Gi"}, "", 16 << 30, 0},
+		"unless asked for": {[]string{"--memlock", "16Gi", "--ipc-lock"},
+			"rdma-spec: warning: CAP_IPC_LOCK voids the memlock of 16Gi for processes of root\n", 16 << 30, 3},
 		"finite, without IPC_LOCK":        {[]string{"--memlock", "16Gi", "--ipc-lock=false"}, "", 16 << 30, 0},
 		"a number that is unlimited":      {[]string{"--memlock", "18446744073709551615"}, "", math.MaxUint64, 3},
 		"an existing lower one is raised": {[]string{"--memlock", "16Gi", "--from", "testdata/low.json"}, "", 16 << 30, 0},
@@ -151,22 +153,30 @@ func TestGenerateMemlockAndIPCLock(t *testing.T) {
 // A finite memlock does not hold where the base spec gives more: neither limits nor capabilities are taken away.
 func TestGenerateWarnsOfALimitThatDoesNotHold(t *testing.T) {
 	const (
-		unlimited = "rdma-spec: warning: --from -: RLIMIT_MEMLOCK is unlimited, which is not lowered, so the memlock of 16Gi does not hold: remove that rlimit\n"
-		voids     = "rdma-spec: warning: --from -: it has CAP_IPC_LOCK, which voids the memlock of 16Gi for processes of root: remove the capability\n"
+		unlimited = "rdma-spec: warning: --from -: RLIMIT_MEMLOCK is unlimited, which is not lowered, so the memlock of " +
+			"16Gi does not hold: remove that rlimit\n"
+		voids = "rdma-spec: warning: --from -: it has CAP_IPC_LOCK, which voids the memlock of 16Gi for processes of " +
+			"root: remove the capability\n"
 	)
 	for name, test := range map[string]struct{ process, args, stderr string }{
-		"unlimited":                {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]`, "--memlock 16Gi", unlimited},
-		"a hard one":               {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":8388608}]`, "--memlock 16Gi", unlimited},
-		"the first of two":         {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":0},{"type":"RLIMIT_MEMLOCK","hard":0,"soft":0}]`, "--memlock 16Gi", unlimited},
-		"64Gi":                     {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":68719476736,"soft":68719476736}]`, "--memlock 16Gi", strings.Replace(unlimited, "unlimited", "64Gi", 1)},
-		"the same":                 {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":17179869184,"soft":17179869184}]`, "--memlock 16Gi", ""},
-		"unlimited is asked for":   {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":8388608,"soft":8388608}],"capabilities":{"bounding":["CAP_IPC_LOCK"]}`, "", ""},
-		"IPC_LOCK":                 {`"capabilities":{"bounding":["CAP_IPC_LOCK"]}`, "--memlock 16Gi", voids},
-		"IPC_LOCK, and not wanted": {`"capabilities":{"permitted":["CAP_IPC_LOCK"]}`, "--memlock 16Gi --ipc-lock=false", voids},
-		"both, for nodeadm":        {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}],"capabilities":{"effective":["CAP_IPC_LOCK"]}`, "--memlock 16Gi --for nodeadm", voids + unlimited},
+		"unlimited": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]`,
+			"--memlock 16Gi", unlimited},
+		"a hard one": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":8388608}]`,
+			"--memlock 16Gi", unlimited},
+		"the first of two": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":0},{"type":"RLIMIT_MEMLOCK","hard":0,"soft":0}]`, "--memlock 16Gi", unlimited},
+		"64Gi": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":68719476736,"soft":68719476736}]`,
+			"--memlock 16Gi", strings.Replace(unlimited, "unlimited", "64Gi", 1)},
+		"the same": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":17179869184,"soft":17179869184}]`,
+			"--memlock 16Gi", ""},
+		"unlimited is asked for": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":8388608,"soft":8388608}],"capabilities":{"bounding":["CAP_IPC_LOCK"]}`, "", ""},
+		"IPC_LOCK":               {`"capabilities":{"bounding":["CAP_IPC_LOCK"]}`, "--memlock 16Gi", voids},
+		"IPC_LOCK, and not wanted": {`"capabilities":{"permitted":["CAP_IPC_LOCK"]}`,
+			"--memlock 16Gi --ipc-lock=false", voids},
+		"both, for nodeadm": {`"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}],"capabilities":{"effective":["CAP_IPC_LOCK"]}`, "--memlock 16Gi --for nodeadm", voids + unlimited},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runGenerate(t, `{"ociVersion":"1.0.2","process":{`+test.process+`},"linux":{}}`, test.stderr, append(strings.Fields(test.args), "--from", "-")...)
+			runGenerate(t, `{"ociVersion":"1.0.2","process":{`+test.process+`},"linux":{}}`, test.stderr,
+				append(strings.Fields(test.args), "--from", "-")...)
 		})
 	}
 }
@@ -174,14 +184,17 @@ func TestGenerateWarnsOfALimitThatDoesNotHold(t *testing.T) {
 // The recipe that many follow by hand caps every container at 1024 open files.
 func TestGenerateWarnsOf1024Files(t *testing.T) {
 	const text = `{"ociVersion":"1.0.2","process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]},"linux":{}}`
-	got := runGenerate(t, text, "rdma-spec: warning: --from -: RLIMIT_NOFILE is 1024, so no container can open more than 1024 files: remove that rlimit unless you want this\n", "--from", "-")
+	got := runGenerate(t, text,
+		"rdma-spec: warning: --from -: RLIMIT_NOFILE is 1024, so no container can open more than 1024 files: remove that "+
+			"rlimit unless you want this\n", "--from", "-")
 	if !strings.Contains(got, "RLIMIT_NOFILE") {
 		t.Error("the rlimit is gone: somebody may mean it")
 	}
 }
 
 func TestGenerateDevices(t *testing.T) {
-	const noRDMACM = "rdma-spec: warning: the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module rdma_ucm\n"
+	const noRDMACM = "rdma-spec: warning: the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will " +
+		"fail: load the module rdma_ucm\n"
 	leftOut := func(name, why string) string {
 		return fmt.Sprintf("rdma-spec: warning: HCA %s is left out: %s\n", name, why)
 	}
@@ -193,17 +206,23 @@ func TestGenerateDevices(t *testing.T) {
 	}{
 		"none":                      {hcatest.V100(t), "none", nil, ""},
 		"none, where there is none": {hcatest.NoRDMA(t), "none", nil, ""},
-		"all":                       {hcatest.V100(t), "all", []string{"uverbs0 231:192", "uverbs1 231:193", "rdma_cm 10:58"}, ""},
-		"all: those that are up":    {hcatest.A100(t), "all", []string{"uverbs1 231:193", "uverbs2 231:194", "rdma_cm 10:58"}, leftOut("mlx5_0", "it has no ACTIVE port: name it to include it")},
-		"one that is down":          {hcatest.A100(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
-		"by name, in that order":    {hcatest.EightHCA(t), "mlx5_10,mlx5_2", []string{"uverbs10 231:202", "uverbs2 231:194", "rdma_cm 10:58"}, ""},
-		"a name twice":              {hcatest.V100(t), "mlx5_1,mlx5_1", []string{"uverbs1 231:193", "rdma_cm 10:58"}, ""},
-		"no rdma_cm":                {hcatest.NoRDMACM(t), "mlx5_0", []string{"uverbs0 231:192"}, noRDMACM},
-		"rdma_cm that is a folder": {hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/rdma_cm/": ""}).Root(t), "mlx5_0", []string{"uverbs0 231:192"},
-			strings.Replace(noRDMACM, "load the module rdma_ucm", "/dev/infiniband/rdma_cm is a folder, not a character device", 1)},
+		"all": {hcatest.V100(t), "all", []string{"uverbs0 231:192", "uverbs1 231:193", "rdma_cm 10:58"},
+			""},
+		"all: those that are up": {hcatest.A100(t), "all", []string{"uverbs1 231:193", "uverbs2 231:194", "rdma_cm 10:58"},
+			leftOut("mlx5_0", "it has no ACTIVE port: name it to include it")},
+		"one that is down": {hcatest.A100(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
+		"by name, in that order": {hcatest.EightHCA(t), "mlx5_10,mlx5_2", []string{"uverbs10 231:202",
+			"uverbs2 231:194", "rdma_cm 10:58"}, ""},
+		"a name twice": {hcatest.V100(t), "mlx5_1,mlx5_1", []string{"uverbs1 231:193", "rdma_cm 10:58"}, ""},
+		"no rdma_cm":   {hcatest.NoRDMACM(t), "mlx5_0", []string{"uverbs0 231:192"}, noRDMACM},
+		"rdma_cm that is a folder": {hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/rdma_cm/": ""}).Root(t),
+			"mlx5_0", []string{"uverbs0 231:192"},
+			strings.Replace(noRDMACM, "load the module rdma_ucm", "/dev/infiniband/rdma_cm is a folder, not a character device",
+				1)},
 		"EFA, which has no RDMA_CM": {hcatest.EFA(t), "efa_0", []string{"uverbs0 231:192"}, ""},
-		"Omni-Path":                 {hcatest.OmniPath(t), "hfi1_1", []string{"uverbs1 231:193", "hfi1_1 242:1", "rdma_cm 10:58"}, ""},
-		"one works, others not":     {hcatest.Broken(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
+		"Omni-Path": {hcatest.OmniPath(t), "hfi1_1", []string{"uverbs1 231:193",
+			"hfi1_1 242:1", "rdma_cm 10:58"}, ""},
+		"one works, others not": {hcatest.Broken(t), "mlx5_0", []string{"uverbs0 231:192", "rdma_cm 10:58"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := parsedSpec(t, runGenerate(t, "", test.stderr, "--root", test.root, "--devices", test.devices))
@@ -255,23 +274,27 @@ func count(rules []specs.LinuxDeviceCgroup, rule specs.LinuxDeviceCgroup) (n int
 
 // Each platform's text is golden in spec/platform; here is which flags reach it.
 func TestGenerateFor(t *testing.T) {
-	const dockerNote = "rdma-spec: merge this into /etc/docker/daemon.json and restart docker: it affects every container that is run without a memlock of its own\n"
+	const dockerNote = "rdma-spec: merge this into /etc/docker/daemon.json and restart docker: it affects every " +
+		"container that is run without a memlock of its own\n"
 	for name, test := range map[string]struct {
 		args         []string
 		stderr       string
 		wants, lacks string
 	}{
-		"containerd":                      {[]string{"containerd"}, "", `"ociVersion": "1.0.2"`, "#"},
-		"docker, IPC_LOCK left out":       {[]string{"docker"}, dockerNote, `"Hard": -1`, "IPC_LOCK"},
-		"docker, finite":                  {[]string{"docker", "--memlock", "1Gi"}, dockerNote, `"Soft": 1073741824`, "-1"},
-		"crio, IPC_LOCK left out":         {[]string{"crio"}, "", "memlock=-1:-1", "IPC_LOCK"},
-		"nodeadm":                         {[]string{"nodeadm"}, "", "CAP_IPC_LOCK", "18446744073709551615"},
-		"nodeadm, from":                   {[]string{"nodeadm", "--from", "testdata/unlimited.json"}, "", "hard: 9223372036854775807", "18446744073709551615"},
-		"nodeadm, without IPC_LOCK":       {[]string{"nodeadm", "--ipc-lock=false"}, "", "kind: NodeConfig", "CAP_"},
-		"talos":                           {[]string{"talos"}, "", "kind: CRIBaseRuntimeSpecConfig", "18446744073709551615"},
-		"bottlerocket":                    {[]string{"bottlerocket"}, "", "ipc-lock = true", "devices"},
-		"bottlerocket, without IPC_LOCK":  {[]string{"bottlerocket", "--ipc-lock=false"}, "", `soft-limit = "unlimited"`, "ipc-lock"},
-		"bottlerocket, finite":            {[]string{"bottlerocket", "--memlock", "1Gi"}, "", "soft-limit = 1073741824", "ipc-lock"},
+		"containerd":                {[]string{"containerd"}, "", `"ociVersion": "1.0.2"`, "#"},
+		"docker, IPC_LOCK left out": {[]string{"docker"}, dockerNote, `"Hard": -1`, "IPC_LOCK"},
+		"docker, finite":            {[]string{"docker", "--memlock", "1Gi"}, dockerNote, `"Soft": 1073741824`, "-1"},
+		"crio, IPC_LOCK left out":   {[]string{"crio"}, "", "memlock=-1:-1", "IPC_LOCK"},
+		"nodeadm":                   {[]string{"nodeadm"}, "", "CAP_IPC_LOCK", "18446744073709551615"},
+		"nodeadm, from": {[]string{"nodeadm", "--from", "testdata/unlimited.json"}, "",
+			"hard: 9223372036854775807", "18446744073709551615"},
+		"nodeadm, without IPC_LOCK": {[]string{"nodeadm", "--ipc-lock=false"}, "", "kind: NodeConfig", "CAP_"},
+		"talos":                     {[]string{"talos"}, "", "kind: CRIBaseRuntimeSpecConfig", "18446744073709551615"},
+		"bottlerocket":              {[]string{"bottlerocket"}, "", "ipc-lock = true", "devices"},
+		"bottlerocket, without IPC_LOCK": {[]string{"bottlerocket", "--ipc-lock=false"}, "",
+			`soft-limit = "unlimited"`, "ipc-lock"},
+		"bottlerocket, finite": {[]string{"bottlerocket", "--memlock", "1Gi"}, "",
+			"soft-limit = 1073741824", "ipc-lock"},
 		"systemd, IPC_LOCK left out":      {[]string{"systemd"}, "", "LimitMEMLOCK=infinity", "IPC_LOCK"},
 		"systemd, IPC_LOCK not asked for": {[]string{"systemd", "--ipc-lock=false"}, "", "LimitMEMLOCK=infinity", "IPC_LOCK"},
 	} {

@@ -35,7 +35,8 @@ func TestHelp(t *testing.T) {
 				t.Errorf("%s --help has a line of %d columns: %s", c.CommandPath(), n, line)
 			}
 		}
-		if !strings.Contains(c.Example, c.CommandPath()+" ") && !strings.HasSuffix(c.Example, c.CommandPath()) && !strings.Contains(c.Example, c.CommandPath()+"\n") {
+		if !strings.Contains(c.Example, c.CommandPath()+" ") && !strings.HasSuffix(c.Example, c.CommandPath()) &&
+			!strings.Contains(c.Example, c.CommandPath()+"\n") {
 			t.Errorf("%s has no example", c.CommandPath())
 		}
 	}
@@ -45,7 +46,8 @@ func TestHelp(t *testing.T) {
 func TestCommandsAreInGroups(t *testing.T) {
 	help := call("", "--help").Stdout
 	for title, names := range map[string]string{
-		"On a node:": "collect devices doctor repair status", "For a pod:": "explain verify", "Configuration:": "cdi config configure generate",
+		"On a node:": "collect devices doctor repair status", "For a pod:": "explain verify",
+		"Configuration:": "cdi config configure generate",
 	} {
 		_, rest, found := strings.Cut(help, "\n"+title+"\n")
 		group, _, _ := strings.Cut(rest, "\n\n")
@@ -106,7 +108,8 @@ func TestEveryResultHasAnAPIVersion(t *testing.T) {
 				t.Errorf("%s -o %s: %+v", args, format, got)
 			}
 			var result struct{ APIVersion string }
-			if err := json.Unmarshal([]byte(got.Stdout), &result); format == "json" && (err != nil || result.APIVersion != cli.APIVersion) {
+			if err := json.Unmarshal([]byte(got.Stdout), &result); format == "json" &&
+				(err != nil || result.APIVersion != cli.APIVersion) {
 				t.Errorf("%s: apiVersion %q, %v", args, result.APIVersion, err)
 			}
 		}
@@ -151,7 +154,8 @@ func TestStructuredResults(t *testing.T) {
 	addProcess(files, 1, "8388608 8388608", plain)
 	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"))
 	file := configFile(t, "memlock: 16Gi")
-	got := call("", "repair", "--dry-run", "-o", "json", "--config", file, "--root", files.Root(t), "--runtime-endpoint", runtime.Socket)
+	got := call("", "repair", "--dry-run", "-o", "json", "--config", file, "--root", files.Root(t),
+		"--runtime-endpoint", runtime.Socket)
 	want := `{
   "apiVersion": "rdma-spec/v1alpha1",
   "policy": {
@@ -188,7 +192,8 @@ func TestStructuredResults(t *testing.T) {
 		Findings []struct{ Check, Status, Text string }
 		Verdict  struct{ Causes []string }
 	}
-	if err := json.Unmarshal([]byte(got.Stdout), &verified); err != nil || len(verified.Findings) < 4 || len(verified.Verdict.Causes) > 0 != (got.Status == 1) {
+	if err := json.Unmarshal([]byte(got.Stdout), &verified); err != nil || len(verified.Findings) < 4 ||
+		len(verified.Verdict.Causes) > 0 != (got.Status == 1) {
 		t.Errorf("verify: %d, %v\n%s", got.Status, err, got.Stdout)
 	}
 }

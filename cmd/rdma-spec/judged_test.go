@@ -36,7 +36,8 @@ func cures(t *testing.T, check string, args ...string) (found []string) {
 // No runtime but containerd stores a spec that repair can edit. So where only the spec of a container is low, repair
 // does nothing on CRI-O, and no command names it.
 func TestAllCommandsNameOneRemedy(t *testing.T) {
-	for name, want := range map[string]string{"containerd": "rdma-spec repair --as-called ml/train-0", "cri-o": "recreate the pod"} {
+	for name, want := range map[string]string{"containerd": "rdma-spec repair --as-called ml/train-0",
+		"cri-o": "recreate the pod"} {
 		files := hcatest.V100Node().Files()
 		addProcess(files, 1, "unlimited unlimited", ipcLocked)
 		root, file := files.Root(t), configFile(t, "{}")
@@ -55,7 +56,8 @@ func TestAllCommandsNameOneRemedy(t *testing.T) {
 			t.Errorf("%s: status:\n%s%s", name, stdout, stderr)
 		}
 		stdout, stderr, status := runCommand(t, append([]string{"repair", "--dry-run"}, node...)...)
-		if raised := strings.Contains(stdout, "would be raised"); status != 1 || raised != strings.HasPrefix(want, "rdma-spec repair") {
+		if raised := strings.Contains(stdout, "would be raised"); status != 1 ||
+			raised != strings.HasPrefix(want, "rdma-spec repair") {
 			t.Errorf("%s: repair --dry-run: exit status %d\n%s%s", name, status, stdout, stderr)
 		}
 	}
@@ -65,8 +67,10 @@ func TestAllCommandsNameOneRemedy(t *testing.T) {
 func TestDoctorReportsWhyThePolicyCannotBeRead(t *testing.T) {
 	root, socket := sixteenNode(t)
 	archive := collected(t, root, "--runtime-endpoint", socket)
-	for name, node := range map[string][]string{"node": {"--root", root, "--runtime-endpoint", socket}, "copy": {"--root", archive}} {
-		stdout, _, status := runCommand(t, append([]string{"doctor", "--only", "container-memlock", "--config", "/nonexistent.yaml"}, node...)...)
+	for name, node := range map[string][]string{"node": {"--root", root, "--runtime-endpoint", socket},
+		"copy": {"--root", archive}} {
+		stdout, _, status := runCommand(t, append([]string{"doctor", "--only", "container-memlock", "--config",
+			"/nonexistent.yaml"}, node...)...)
 		if !strings.Contains(stdout, "cannot read the configuration: stat /nonexistent.yaml: no such file or directory") {
 			t.Errorf("%s: exit status %d\n%s", name, status, stdout)
 		}
@@ -78,7 +82,8 @@ func TestACopyIsJudgedByAnotherPolicy(t *testing.T) {
 	root, socket := sixteenNode(t)
 	register(t, root, "{memlock: 16Gi, optIn: {namespaces: [ml]}}", "/etc/rdma-spec/config.yaml")
 	pod := filepath.Join(t.TempDir(), "pod.yaml")
-	const manifest = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ml, annotations: {rdma.noderesource.dev: \"true\"}}, " +
+	const manifest = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ml, annotations: " +
+		"{rdma.noderesource.dev: \"true\"}}, " +
 		"spec: {containers: [{name: main}]}}"
 	if err := os.WriteFile(pod, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
@@ -91,21 +96,25 @@ func TestACopyIsJudgedByAnotherPolicy(t *testing.T) {
 		well, problems int
 	}{
 		{"status", " ok ", "memlock is 16Gi, the policy gives 32Gi", 0, 1},
-		{"repair --dry-run", "nothing to raise: looked at 1 RDMA container\n", "ml/train-0 main: memlock would be raised to 32Gi", 0, 1},
+		{"repair --dry-run", "nothing to raise: looked at 1 RDMA container\n",
+			"ml/train-0 main: memlock would be raised to 32Gi", 0, 1},
 		{"doctor --only container-memlock", "1 ok", "Memlock is 16Gi, the policy gives 32Gi", 0, 1},
 		{"explain -f " + pod, "16Gi", "32Gi", 0, 0},
 	} {
 		args := append(strings.Fields(test.args), "--root", archive)
 		stdout, stderr, status := runCommand(t, args...)
 		if status != test.well || !strings.Contains(stdout+stderr, test.kept) {
-			t.Errorf("%s by the policy in force: exit status %d, want %d and %q\n%s%s", test.args, status, test.well, test.kept, stdout, stderr)
+			t.Errorf("%s by the policy in force: exit status %d, want %d and %q\n%s%s", test.args, status, test.well,
+				test.kept, stdout, stderr)
 		}
 		stdout, stderr, status = runCommand(t, append(args, "--config", newer)...)
 		if status != test.problems || !strings.Contains(stdout+stderr, test.judged) {
-			t.Errorf("%s --config: exit status %d, want %d and %q\n%s%s", test.args, status, test.problems, test.judged, stdout, stderr)
+			t.Errorf("%s --config: exit status %d, want %d and %q\n%s%s", test.args, status, test.problems,
+				test.judged, stdout, stderr)
 		}
 	}
-	if _, stderr, status := runCommand(t, "repair", "--root", archive); status != 3 || !strings.Contains(stderr, "this is a copy of a node") {
+	if _, stderr, status := runCommand(t, "repair", "--root", archive); status != 3 || !strings.Contains(stderr,
+		"this is a copy of a node") {
 		t.Errorf("repair of a copy: exit status %d, %s", status, stderr)
 	}
 }

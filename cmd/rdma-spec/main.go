@@ -71,14 +71,16 @@ rdma-spec could not look or could not do what it was asked for.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("rdma-spec {{.Version}}\n")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |", fmt.Sprintf("FlagUsagesWrapped %d |", helpColumns)))
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |",
+		fmt.Sprintf("FlagUsagesWrapped %d |", helpColumns)))
 	root.AddCommand(node.ReadHCAsCommand())
 	root.AddGroup(
 		&cobra.Group{ID: cli.GroupNode, Title: "On a node:"},
 		&cobra.Group{ID: cli.GroupPod, Title: "For a pod:"},
 		&cobra.Group{ID: cli.GroupConfiguration, Title: "Configuration:"},
 	)
-	root.AddCommand(devices.Command(), status.Command(), repair.Command(), doctor.Command(checks()), collect.Command(checks()),
+	root.AddCommand(devices.Command(), status.Command(), repair.Command(), doctor.Command(checks()),
+		collect.Command(checks()),
 		explain.Command(), verify.Command(), config.Command(), configure.Command(checks()), generate.Command(), cdi.Command(),
 		newVersionCommand())
 	return root

@@ -20,7 +20,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") { // it is called as the program, by a test or by the program itself
+	// it is called as the program, by a test or by the program itself
+	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
 		status := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 		if file := os.Getenv(memoryInto); file != "" {
 			text, _ := os.ReadFile("/proc/self/status") // the test misses it
@@ -51,19 +52,27 @@ func call(stdin string, args ...string) outcome {
 
 func TestRunSaysHowItWasCalledWrongly(t *testing.T) {
 	for args, want := range map[string]string{
-		"frobnicate":                   "rdma-spec: unknown command \"frobnicate\" for \"rdma-spec\"; see 'rdma-spec --help'\n",
-		"generat":                      "rdma-spec: unknown command \"generat\" for \"rdma-spec\"; see 'rdma-spec --help'\n",
-		"--frobnicate":                 "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec --help'\n",
-		"generate --frobnicate":        "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec generate --help'\n",
-		"generate -o spec.json":        "rdma-spec: unknown shorthand flag: 'o' in -o: to write a file, name it with --to; see 'rdma-spec generate --help'\n",
-		"cdi generate --output a.yaml": "rdma-spec: unknown flag: --output: to write a file, name it with --to; see 'rdma-spec cdi generate --help'\n",
-		"doctor -o /tmp/x":             "rdma-spec: invalid argument \"/tmp/x\" for \"-o, --output\" flag: must be one of table, json, npd, prometheus: to write a file, name it with --to; see 'rdma-spec doctor --help'\n",
-		"devices -o node.json":         "rdma-spec: invalid argument \"node.json\" for \"-o, --output\" flag: must be one of table, json, yaml: to write a file, redirect standard output; see 'rdma-spec devices --help'\n",
-		"generate -x":                  "rdma-spec: unknown shorthand flag: 'x' in -x; see 'rdma-spec generate --help'\n",
-		"generate --memlock":           "rdma-spec: flag needs an argument: --memlock; see 'rdma-spec generate --help'\n",
-		"generate --ipc-lock=perhaps":  "rdma-spec: invalid argument \"perhaps\" for \"--ipc-lock\" flag: strconv.ParseBool: parsing \"perhaps\": invalid syntax; see 'rdma-spec generate --help'\n",
-		"generate spec.json":           "rdma-spec: unknown command \"spec.json\" for \"rdma-spec generate\"; see 'rdma-spec generate --help'\n",
-		"version please":               "rdma-spec: unknown command \"please\" for \"rdma-spec version\"; see 'rdma-spec version --help'\n",
+		"frobnicate": "rdma-spec: unknown command \"frobnicate\" for \"rdma-spec\"; see 'rdma-spec " +
+			"--help'\n",
+		"generat":               "rdma-spec: unknown command \"generat\" for \"rdma-spec\"; see 'rdma-spec --help'\n",
+		"--frobnicate":          "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec --help'\n",
+		"generate --frobnicate": "rdma-spec: unknown flag: --frobnicate; see 'rdma-spec generate --help'\n",
+		"generate -o spec.json": "rdma-spec: unknown shorthand flag: 'o' in -o: to write a file, name it with --to; " +
+			"see 'rdma-spec generate --help'\n",
+		"cdi generate --output a.yaml": "rdma-spec: unknown flag: --output: to write a file, name it with --to; see " +
+			"'rdma-spec cdi generate --help'\n",
+		"doctor -o /tmp/x": "rdma-spec: invalid argument \"/tmp/x\" for \"-o, --output\" flag: must be one of " +
+			"table, json, npd, prometheus: to write a file, name it with --to; see 'rdma-spec doctor --help'\n",
+		"devices -o node.json": "rdma-spec: invalid argument \"node.json\" for \"-o, --output\" flag: must be one " +
+			"of table, json, yaml: to write a file, redirect standard output; see 'rdma-spec devices --help'\n",
+		"generate -x":        "rdma-spec: unknown shorthand flag: 'x' in -x; see 'rdma-spec generate --help'\n",
+		"generate --memlock": "rdma-spec: flag needs an argument: --memlock; see 'rdma-spec generate --help'\n",
+		"generate --ipc-lock=perhaps": "rdma-spec: invalid argument \"perhaps\" for \"--ipc-lock\" flag: " +
+			"strconv.ParseBool: parsing \"perhaps\": invalid syntax; see 'rdma-spec generate --help'\n",
+		"generate spec.json": "rdma-spec: unknown command \"spec.json\" for \"rdma-spec generate\"; see " +
+			"'rdma-spec generate --help'\n",
+		"version please": "rdma-spec: unknown command \"please\" for \"rdma-spec version\"; see 'rdma-spec " +
+			"version --help'\n",
 	} {
 		if diff := cmp.Diff(outcome{2, "", want}, call("", strings.Fields(args)...)); diff != "" {
 			t.Errorf("rdma-spec %s (-want +got):\n%s", args, diff)

@@ -57,10 +57,12 @@ func TestContainerThatThePluginHasNeverSeen(t *testing.T) {
 	repair := fmt.Sprintf("rdma-spec repair --root %s --runtime-endpoint %s ml/train-0", root, cri.Socket)
 	for _, test := range []struct{ args, want string }{
 		{"status", "below  memlock is 8Mi, the policy gives unlimited: " + repair},
-		{"doctor --only container-memlock", "wrong container-memlock: container ml/train-0 main: Memlock is 8Mi, the policy gives unlimited.\n"},
+		{"doctor --only container-memlock",
+			"wrong container-memlock: container ml/train-0 main: Memlock is 8Mi, the policy gives unlimited.\n"},
 		{"doctor --only container-memlock", "cure: " + repair + "\n"},
 	} {
-		stdout, stderr, status := runCommand(t, append(strings.Fields(test.args), "--root", root, "--runtime-endpoint", cri.Socket)...)
+		stdout, stderr, status := runCommand(t, append(strings.Fields(test.args), "--root", root,
+			"--runtime-endpoint", cri.Socket)...)
 		if status != 1 || !strings.Contains(stdout, test.want) {
 			t.Errorf("%s: exit status %d, want 1 and %q:\n%s%s", test.args, status, test.want, stdout, stderr)
 		}

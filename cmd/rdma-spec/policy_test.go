@@ -32,7 +32,8 @@ func TestNothingIsJudgedByTheDefaults(t *testing.T) {
 	root, socket := sixteenNode(t)
 	for _, args := range []string{"status", "repair --dry-run", "repair"} {
 		stdout, stderr, status := runCommand(t, append(strings.Fields(args), "--root", root, "--runtime-endpoint", socket)...)
-		if status != 3 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "or name a configuration with --config") {
+		if status != 3 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr,
+			"or name a configuration with --config") {
 			t.Errorf("%s: exit status %d, stdout %q, stderr %q; want 3 and one line", args, status, stdout, stderr)
 		}
 	}
@@ -57,7 +58,8 @@ func register(t *testing.T, root, text, source string) (end func()) {
 func TestExplainByThePolicyInForce(t *testing.T) {
 	root, _ := sixteenNode(t)
 	end := register(t, root, "{memlock: 16Gi, optIn: {namespaces: [ml]}}", "/etc/nri-rdma/config.yaml")
-	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ml, annotations: {rdma.noderesource.dev: \"true\"}}, spec: {containers: [{name: main}]}}"
+	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ml, annotations: {rdma.noderesource.dev: " +
+		"\"true\"}}, spec: {containers: [{name: main}]}}"
 	const inForce = "/run/rdma-spec/policy.yaml, in force, from /etc/nri-rdma/config.yaml"
 	got := call(pod, "explain", "-f", "-", "--root", root)
 	if got.Status != 0 || !strings.Contains(got.Stdout, inForce) || !strings.Contains(got.Stdout, "16Gi") {
@@ -96,17 +98,20 @@ func TestPolicyInForce(t *testing.T) {
 		if err := json.Unmarshal([]byte(stdout), &result); err != nil || status != 0 || stderr != "" {
 			t.Fatalf("%s: exit status %d, %v, stderr %q\n%s", args, status, err, stderr, stdout)
 		}
-		if result.Policy.File != root+inforce.File || result.Policy.Source != "/etc/rdma-spec/config.yaml" || len(result.Runtimes) != 1 || result.Runtimes[0].Socket != socket {
+		if result.Policy.File != root+inforce.File || result.Policy.Source != "/etc/rdma-spec/config.yaml" ||
+			len(result.Runtimes) != 1 || result.Runtimes[0].Socket != socket {
 			t.Errorf("%s: %+v", args, result)
 		}
 	}
 	end()
 	for _, args := range []string{"status", "repair --dry-run"} {
 		_, stderr, status = runCommand(t, append(strings.Fields(args), node...)...)
-		if status != 3 || !strings.Contains(stderr, "is out of date: the plugin that wrote it has ended: name a configuration with --config\n") {
+		if status != 3 || !strings.Contains(stderr,
+			"is out of date: the plugin that wrote it has ended: name a configuration with --config\n") {
 			t.Errorf("%s: exit status %d, %s", args, status, stderr)
 		}
-		stdout, _, status = runCommand(t, append(append(strings.Fields(args), "--config", configFile(t, "memlock: 1Gi")), node...)...)
+		stdout, _, status = runCommand(t, append(append(strings.Fields(args), "--config",
+			configFile(t, "memlock: 1Gi")), node...)...)
 		if status != 0 {
 			t.Errorf("%s --config: exit status %d, %s", args, status, stdout)
 		}

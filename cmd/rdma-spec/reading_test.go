@@ -89,7 +89,8 @@ func TestStatusAndRepairAgree(t *testing.T) {
 func TestLowSpecThatCannotBeRaised(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "unlimited unlimited", plain)
-	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, holder(1, 0, "low-spec", memlockOf(65536)))
+	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"},
+		holder(1, 0, "low-spec", memlockOf(65536)))
 	node := []string{"--config", configFile(t, "{}"), "--root", files.Root(t), "--runtime-endpoint", runtime.Socket}
 	const problem = "its spec gives processes of an exec 64Ki, the policy gives unlimited: recreate the pod"
 	stdout, _, status := runCommand(t, append([]string{"status"}, node...)...)
@@ -112,7 +113,8 @@ func (p pausing) Pause(context.Context, time.Duration) { p.pauses() }
 
 // A process that an exec just brought has the runtime's limit for a moment: what is low counts only on the second look.
 func TestSecondLook(t *testing.T) {
-	processes := limitstest.NewKernel(map[string][]spec.Limit{containerID(1): {spec.Unlimited, eightMiB, eightMiB, eightMiB}})
+	processes := limitstest.NewKernel(map[string][]spec.Limit{containerID(1): {spec.Unlimited,
+		eightMiB, eightMiB, eightMiB}})
 	kernel := pausing{processes, func() {
 		processes.Table[1001].Limit.Soft = spec.Unlimited                       // it got its limits
 		delete(processes.Table, 1002)                                           // it has ended
@@ -129,9 +131,12 @@ func TestSecondLook(t *testing.T) {
 func TestHintsCanBePasted(t *testing.T) {
 	for want, o := range map[string]node.Options{
 		"rdma-spec repair ml/a": {Root: "/"},
-		"rdma-spec repair --config c.yaml --root /host --runtime-endpoint /s ml/a":   {Config: "c.yaml", Root: "/host", Endpoint: "/s"},
-		`rdma-spec repair --config 'my config'\''s.yaml' --root '/a;b' ml/a`:         {Config: "my config's.yaml", Root: "/a;b"},
-		"rdma-spec repair --runtime-endpoint unix:///run/containerd/c.sock_1-2 ml/a": {Root: "/", Endpoint: "unix:///run/containerd/c.sock_1-2"},
+		"rdma-spec repair --config c.yaml --root /host --runtime-endpoint /s ml/a": {Config: "c.yaml",
+			Root: "/host", Endpoint: "/s"},
+		`rdma-spec repair --config 'my config'\''s.yaml' --root '/a;b' ml/a`: {Config: "my config's.yaml",
+			Root: "/a;b"},
+		"rdma-spec repair --runtime-endpoint unix:///run/containerd/c.sock_1-2 ml/a": {Root: "/",
+			Endpoint: "unix:///run/containerd/c.sock_1-2"},
 	} {
 		if got := o.Command("repair", "ml/a"); got != want {
 			t.Errorf("%s, want %s", got, want)

@@ -32,22 +32,26 @@ const eightMiB = spec.Limit(8 << 20)
 func lowNode() (processes *limitstest.Kernel, containers []critest.Container) {
 	processes = &limitstest.Kernel{Table: map[int]*limitstest.Process{}}
 	for n, soft := range map[int][]spec.Limit{
-		1: {eightMiB, eightMiB, spec.Unlimited}, 2: {spec.Unlimited}, 3: {eightMiB}, 4: {spec.Unlimited, eightMiB}, 5: {spec.Unlimited},
+		1: {eightMiB, eightMiB, spec.Unlimited}, 2: {spec.Unlimited}, 3: {eightMiB},
+		4: {spec.Unlimited, eightMiB}, 5: {spec.Unlimited},
 	} {
 		for i, limit := range soft { // the first has the number of its container
 			processes.Table[n+100*i] = limitstest.NewProcess(containerID(n), limit)
 		}
 	}
 	return processes, []critest.Container{
-		holder(1, 0, "low"), holder(2, 0, "good"), other(3, "unrelated"), holder(4, 1, "low-child"), holder(5, 1, "low-spec", memlockOf(65536)),
+		holder(1, 0, "low"), holder(2, 0, "good"), other(3, "unrelated"), holder(4, 1, "low-child"),
+		holder(5, 1, "low-spec", memlockOf(65536)),
 	}
 }
 
 // repairRun is a call of `rdma-spec repair` on a node in memory.
-func repairRun(t *testing.T, endpoint string, on limits.Kernel, dryRun bool, pods ...string) (stdout, stderr string, err error) {
+func repairRun(t *testing.T, endpoint string, on limits.Kernel, dryRun bool, pods ...string) (stdout,
+	stderr string, err error) {
 	t.Helper()
 	var out, notes bytes.Buffer
-	o := repair.Options{Options: node.Options{Config: configFile(t, "{}"), Root: hcatest.V100(t), Endpoint: endpoint, Processes: limits.On(on), Pods: pods}, DryRun: dryRun, Format: cli.FormatText}
+	o := repair.Options{Options: node.Options{Config: configFile(t, "{}"), Root: hcatest.V100(t), Endpoint: endpoint,
+		Processes: limits.On(on), Pods: pods}, DryRun: dryRun, Format: cli.FormatText}
 	err = o.Repair(t.Context(), &out, &notes)
 	return out.String(), withoutSources(notes.String()), err
 }
@@ -84,7 +88,8 @@ func containerdWith(t *testing.T, running []critest.Container) (*critest.Runtime
 		}
 		stored.Put(storedspec.DefaultNamespace, c.ID, text)
 	}
-	return critest.Serve(t, critest.Options{Also: func(s *grpc.Server) { api.RegisterContainersServer(s, stored) }}, running...), stored
+	return critest.Serve(t, critest.Options{Also: func(s *grpc.Server) { api.RegisterContainersServer(s, stored) }},
+		running...), stored
 }
 
 func TestRepair(t *testing.T) {
@@ -101,7 +106,8 @@ ml/low-spec main: memlock would be raised to unlimited: 0 processes and the stor
 		t.Errorf("dry run: %v", err)
 	}
 	if processes.Sets() != 0 || stored.Updates(containerID(1)) != 0 {
-		t.Errorf("the dry run has set %d limits and written the stored spec %d times", processes.Sets(), stored.Updates(containerID(1)))
+		t.Errorf("the dry run has set %d limits and written the stored spec %d times", processes.Sets(),
+			stored.Updates(containerID(1)))
 	}
 
 	stdout, stderr, err = repairRun(t, runtime.Socket, processes, false)
@@ -118,7 +124,8 @@ ml/low-spec main: memlock raised to unlimited: 0 processes and the stored spec
 			t.Errorf("the stored spec of container %d was written %d times, want %d", n, got, updates)
 		}
 	}
-	for n, want := range map[int][]spec.Limit{1: {spec.Unlimited, spec.Unlimited, spec.Unlimited}, 3: {eightMiB}, 4: {spec.Unlimited, spec.Unlimited}} {
+	for n, want := range map[int][]spec.Limit{1: {spec.Unlimited, spec.Unlimited, spec.Unlimited}, 3: {eightMiB},
+		4: {spec.Unlimited, spec.Unlimited}} {
 		if diff := cmp.Diff(want, processes.Soft(containerID(n))); diff != "" {
 			t.Errorf("limits of container %d (-want +got):\n%s", n, diff)
 		}
@@ -150,9 +157,12 @@ rdma-spec: ml/low-child main: cri-o stores no spec that can be changed: processe
 		t.Errorf("unknown pod: %v", err)
 	}
 	var out, notes bytes.Buffer
-	o := repair.Options{Options: node.Options{Config: configFile(t, "rules: [{match: {namespaces: [guest]}, memlock: memory-limit}]"), Root: hcatest.V100(t), Endpoint: runtime.Socket, Processes: limits.On(processes), Pods: []string{"guest/denied"}}, Format: cli.FormatText}
+	o := repair.Options{Options: node.Options{Config: configFile(t,
+		"rules: [{match: {namespaces: [guest]}, memlock: memory-limit}]"), Root: hcatest.V100(t), Endpoint: runtime.Socket,
+		Processes: limits.On(processes), Pods: []string{"guest/denied"}}, Format: cli.FormatText}
 	err = o.Repair(t.Context(), &out, &notes)
-	expectTexts(t, "denied", out.String(), withoutSources(notes.String()), "nothing to raise: looked at 0 RDMA containers\n", `
+	expectTexts(t, "denied", out.String(), withoutSources(notes.String()),
+		"nothing to raise: looked at 0 RDMA containers\n", `
 rdma-spec: guest/denied main: left alone: a new container would be refused: memlock is the container's memory limit (rule "rules[0]"), and it has none: set resources.limits.memory
 `)
 	if err != nil {
@@ -175,7 +185,8 @@ rdma-spec: ml/low main: setting RLIMIT_MEMLOCK of process 7: this needs the capa
 	stored.BeforeUpdate = func(string, int) error { return errors.New("disk full") }
 	stdout, stderr, err = repairRun(t, runtime.Socket, processes, false, "ml/low")
 	if !errors.Is(err, cli.ErrProblemFound) || stdout != "ml/low main: memlock raised to unlimited: 2 processes\n" ||
-		!strings.HasPrefix(stderr, "rdma-spec: ml/low main: processes of later execs have the old limit: stored spec of container ") {
+		!strings.HasPrefix(stderr,
+			"rdma-spec: ml/low main: processes of later execs have the old limit: stored spec of container ") {
 		t.Errorf("stored spec: %v, stdout %q, stderr %q", err, stdout, stderr)
 	}
 	processes.Hidden = true

@@ -45,11 +45,14 @@ func TestStatusAsksAllRuntimes(t *testing.T) {
 			root := nodeWithRuntimes(t)
 			docker.Root = root
 			critest.Serve(t, docker)
-			k3s := critest.Serve(t, critest.Options{Root: root, Path: "run/k3s/containerd/containerd.sock"}, holder(1, 0, "train-0"))
+			k3s := critest.Serve(t, critest.Options{Root: root, Path: "run/k3s/containerd/containerd.sock"},
+				holder(1, 0, "train-0"))
 			for _, args := range []string{"status", "repair --dry-run"} {
-				stdout, stderr, status := runCommand(t, append(strings.Fields(args), "--config", configFile(t, "{}"), "--root", root)...)
+				stdout, stderr, status := runCommand(t, append(strings.Fields(args), "--config",
+					configFile(t, "{}"), "--root", root)...)
 				want := map[string]string{"status": "ml/train-0  main", "repair --dry-run": "looked at 1 RDMA container\n"}[args]
-				if status != 0 || !strings.Contains(stdout, want) || !strings.Contains(stderr, "rdma-spec: runtime: containerd v2.4.2 at "+k3s.Socket+"\n") {
+				if status != 0 || !strings.Contains(stdout, want) || !strings.Contains(stderr,
+					"rdma-spec: runtime: containerd v2.4.2 at "+k3s.Socket+"\n") {
 					t.Errorf("%s: exit status %d\n%s%s", args, status, stdout, stderr)
 				}
 				said := map[bool]string{
@@ -75,11 +78,13 @@ func TestStatusWhereOneContainerFails(t *testing.T) {
 	stdout, stderr, status := runCommand(t, append([]string{"status"}, node...)...)
 	want := "ml/sick     main       none    -          -         -       unknown  its shim does not answer\n" +
 		"ml/train-0  main       device  unlimited  yes       mlx5_0  ok       -\n"
-	if status != 3 || !strings.HasSuffix(stdout, want) || !strings.HasSuffix(stderr, "rdma-spec: cannot look at 1 container\n") {
+	if status != 3 || !strings.HasSuffix(stdout, want) || !strings.HasSuffix(stderr,
+		"rdma-spec: cannot look at 1 container\n") {
 		t.Errorf("status: exit status %d, stderr %q\n%s", status, stderr, stdout)
 	}
 	stdout, stderr, status = runCommand(t, append([]string{"repair", "--dry-run"}, node...)...)
-	if status != 3 || stdout != "nothing to raise: looked at 1 RDMA container\n" || !strings.Contains(stderr, "rdma-spec: ml/sick main: left alone: its shim does not answer\n") {
+	if status != 3 || stdout != "nothing to raise: looked at 1 RDMA container\n" || !strings.Contains(stderr,
+		"rdma-spec: ml/sick main: left alone: its shim does not answer\n") {
 		t.Errorf("repair: exit status %d, stdout %q, stderr %q", status, stdout, stderr)
 	}
 	stdout, _, status = runCommand(t, append([]string{"status", "ml/train-0"}, node...)...)
@@ -91,8 +96,10 @@ func TestStatusWhereOneContainerFails(t *testing.T) {
 		t.Errorf("of an unknown pod: exit status %d, %s", status, stderr)
 	}
 	other := critest.Serve(t, critest.Options{}, other(1, "unrelated"))
-	stdout, stderr, status = runCommand(t, "status", "ml/unrelated", "--config", configFile(t, "{}"), "--root", root, "--runtime-endpoint", other.Socket)
-	if status != 0 || strings.Count(stdout, "\n") != 1 || !strings.Contains(stderr, "rdma-spec: ml/unrelated main is not an RDMA container\n") {
+	stdout, stderr, status = runCommand(t, "status", "ml/unrelated", "--config", configFile(t, "{}"), "--root", root,
+		"--runtime-endpoint", other.Socket)
+	if status != 0 || strings.Count(stdout, "\n") != 1 || !strings.Contains(stderr,
+		"rdma-spec: ml/unrelated main is not an RDMA container\n") {
 		t.Errorf("of a pod without RDMA: exit status %d, stderr %q\n%s", status, stderr, stdout)
 	}
 }
@@ -102,8 +109,10 @@ func TestStatusWhereTheKubeletDoesNotAnswer(t *testing.T) {
 	root := nodeWithRuntimes(t)
 	runtime := critest.Serve(t, critest.Options{}, other(1, "a"), other(2, "b"))
 	for _, args := range []string{"status", "repair"} {
-		stdout, stderr, status := runCommand(t, args, "--config", configFile(t, "optIn: {resources: [rdma/*]}"), "--root", root, "--runtime-endpoint", runtime.Socket)
-		if status != 3 || strings.Count(stdout, "\n") != 1 || strings.Count(stderr, "the kubelet did not report") != 1 || !strings.HasSuffix(stderr, "rdma-spec: cannot look at 2 containers\n") {
+		stdout, stderr, status := runCommand(t, args, "--config", configFile(t, "optIn: {resources: [rdma/*]}"), "--root",
+			root, "--runtime-endpoint", runtime.Socket)
+		if status != 3 || strings.Count(stdout, "\n") != 1 || strings.Count(stderr, "the kubelet did not report") != 1 ||
+			!strings.HasSuffix(stderr, "rdma-spec: cannot look at 2 containers\n") {
 			t.Errorf("%s: exit status %d\n%s%s", args, status, stdout, stderr)
 		}
 	}
@@ -124,17 +133,27 @@ func TestAdviceOnIPCLock(t *testing.T) {
 		bounding []string
 		want     string
 	}{
-		"created without the plugin":                  {"containerd", usual, "no CAP_IPC_LOCK: recreate the pod to get it"},
-		"CRI-O":                                       {"cri-o", usual, "no CAP_IPC_LOCK: with cri-o a container has it from its pod or from the runtime's configuration"},
-		"the entrypoint changes the user":             {"containerd", append(slices.Clone(usual), spec.CapIPCLock), "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the container got it after its start: then recreate the pod"},
-		"CRI-O, and the entrypoint changes the user":  {"cri-o", append(slices.Clone(usual), spec.CapIPCLock), "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the container got it after its start: then recreate the pod"},
-		"its author dropped all capabilities":         {"containerd", nil, ""},
-		"its author dropped all but what is IPC_LOCK": {"containerd", []string{spec.CapIPCLock}, "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the container got it after its start: then recreate the pod"},
+		"created without the plugin": {"containerd", usual, "no CAP_IPC_LOCK: recreate the pod to get it"},
+		"CRI-O": {"cri-o", usual,
+			"no CAP_IPC_LOCK: with cri-o a container has it from its pod or from the runtime's configuration"},
+		"the entrypoint changes the user": {"containerd", append(slices.Clone(usual), spec.CapIPCLock),
+			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
+				"container got it after its start: then recreate the pod"},
+		"CRI-O, and the entrypoint changes the user": {"cri-o", append(slices.Clone(usual), spec.CapIPCLock),
+			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
+				"container got it after its start: then recreate the pod"},
+		"its author dropped all capabilities": {"containerd", nil, ""},
+		"its author dropped all but what is IPC_LOCK": {"containerd", []string{spec.CapIPCLock},
+			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
+				"container got it after its start: then recreate the pod"},
 	} {
 		s := snapshot(t, node.Options{Root: root}).Surveyor(p)
 		c := node.Listed{
-			Container: policy.Container{Namespace: "ml", Pod: "a", Name: "main", Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}}},
-			Runtime:   node.ServingRuntime{Name: test.runtime}, ID: containerID(1), PID: 1, Spec: cri.Spec{Bounding: test.bounding},
+			Container: policy.Container{Namespace: "ml", Pod: "a", Name: "main",
+				Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
+					Minor: hcatest.FirstVerbs}}},
+			Runtime: node.ServingRuntime{Name: test.runtime}, ID: containerID(1), PID: 1,
+			Spec: cri.Spec{Bounding: test.bounding},
 		}
 		r, isRDMA := s.Look(c)
 		all := []node.Container{r}

@@ -38,7 +38,8 @@ func containerID(n int) string { return fmt.Sprintf("%064x", n) }
 func holder(n, hca int, pod string, rlimits ...specs.POSIXRlimit) critest.Container {
 	c := other(n, pod)
 	c.Spec.Process.Rlimits = rlimits
-	c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: fmt.Sprintf("/dev/infiniband/uverbs%d", hca), Type: "c", Major: 231, Minor: int64(192 + hca)}}
+	c.Spec.Linux.Devices = []specs.LinuxDevice{{Path: fmt.Sprintf("/dev/infiniband/uverbs%d", hca), Type: "c", Major: 231,
+		Minor: int64(192 + hca)}}
 	return c
 }
 
@@ -48,7 +49,8 @@ func other(n int, pod string) critest.Container {
 		Process: &specs.Process{Capabilities: &specs.LinuxCapabilities{Bounding: []string{
 			"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID", "CAP_SETUID",
 		}}},
-		Linux: &specs.Linux{Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}}},
+		Linux: &specs.Linux{Resources: &specs.LinuxResources{Devices: []specs.LinuxDeviceCgroup{{Allow: false,
+			Access: "rwm"}}}},
 	}}
 }
 
@@ -151,11 +153,13 @@ func TestStatus(t *testing.T) {
 	runtime := critest.Serve(t, critest.Options{}, containers...)
 	file := configFile(t, mixedConfig)
 	for format, name := range map[string]string{"table": "status/mixed.txt", "json": "status/mixed.json"} {
-		stdout, stderr, status := runCommand(t, "status", "-o", format, "--config", file, "--root", root, "--runtime-endpoint", runtime.Socket)
+		stdout, stderr, status := runCommand(t, "status", "-o", format, "--config", file, "--root", root,
+			"--runtime-endpoint", runtime.Socket)
 		if status != 1 {
 			t.Errorf("%s: exit status %d, want 1: some are below", format, status)
 		}
-		text := strings.NewReplacer(file, "CONFIG", root, "ROOT", runtime.Socket, "SOCKET").Replace(stdout + "--- stderr\n" + stderr)
+		text := strings.NewReplacer(file, "CONFIG", root, "ROOT", runtime.Socket, "SOCKET").Replace(stdout +
+			"--- stderr\n" + stderr)
 		golden.Compare(t, filepath.Join("testdata", name), text)
 	}
 }
@@ -166,7 +170,8 @@ func TestStatusWhereAllIsWell(t *testing.T) {
 	root := files.Root(t)
 	runtime := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0"}, holder(1, 0, "train-0"))
 	file := configFile(t, "{}")
-	stdout, stderr, status := runCommand(t, "status", "--config", file, "--root", root, "--runtime-endpoint", runtime.Socket)
+	stdout, stderr, status := runCommand(t, "status", "--config", file, "--root", root,
+		"--runtime-endpoint", runtime.Socket)
 	sources := "rdma-spec: policy: " + file + "\nrdma-spec: runtime: cri-o 1.36.0 at " + runtime.Socket + "\n"
 	want := "POD         CONTAINER  SIGNAL  MEMLOCK    IPC_LOCK  HCAS    STATE  WHY\n" +
 		"ml/train-0  main       device  unlimited  yes       mlx5_0  ok     -\n"
@@ -174,11 +179,14 @@ func TestStatusWhereAllIsWell(t *testing.T) {
 		t.Errorf("exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
 	none := critest.Serve(t, critest.Options{}, other(1, "unrelated"))
-	stdout, stderr, status = runCommand(t, "status", "--config", configFile(t, "{}"), "--root", root, "--runtime-endpoint", none.Socket)
-	if status != 0 || strings.Count(stdout, "\n") != 1 || !strings.HasSuffix(stderr, "\nrdma-spec: no RDMA container runs here\n") {
+	stdout, stderr, status = runCommand(t, "status", "--config", configFile(t, "{}"), "--root", root,
+		"--runtime-endpoint", none.Socket)
+	if status != 0 || strings.Count(stdout, "\n") != 1 || !strings.HasSuffix(stderr,
+		"\nrdma-spec: no RDMA container runs here\n") {
 		t.Errorf("none: exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
-	stdout, _, _ = runCommand(t, "status", "-o", "json", "--config", configFile(t, "{}"), "--root", root, "--runtime-endpoint", none.Socket)
+	stdout, _, _ = runCommand(t, "status", "-o", "json", "--config", configFile(t, "{}"), "--root", root,
+		"--runtime-endpoint", none.Socket)
 	if !strings.Contains(stdout, `"containers": []`) {
 		t.Errorf("none: %s", stdout)
 	}
@@ -190,9 +198,12 @@ func TestStatusErrors(t *testing.T) {
 		status int
 		words  string
 	}{
-		"no runtime":        {[]string{"--config", configFile(t, "{}"), "--root", t.TempDir()}, 3, "name it with --runtime-endpoint"},
-		"no policy":         {[]string{"--root", t.TempDir()}, 3, "no such file or directory: start nri-rdma, or name a configuration with --config"},
-		"runtime not there": {[]string{"--config", configFile(t, "{}"), "--runtime-endpoint", "/nonexistent.sock"}, 3, "cannot connect to the runtime at /nonexistent.sock: no such file or directory"},
+		"no runtime": {[]string{"--config", configFile(t, "{}"), "--root", t.TempDir()}, 3,
+			"name it with --runtime-endpoint"},
+		"no policy": {[]string{"--root", t.TempDir()}, 3,
+			"no such file or directory: start nri-rdma, or name a configuration with --config"},
+		"runtime not there": {[]string{"--config", configFile(t, "{}"), "--runtime-endpoint", "/nonexistent.sock"}, 3,
+			"cannot connect to the runtime at /nonexistent.sock: no such file or directory"},
 		"bad configuration": {[]string{"--config", configFile(t, "memlok: 1")}, 3, `unknown field "memlok"`},
 		"no configuration":  {[]string{"--config", "/nonexistent.yaml"}, 3, "cannot read the configuration"},
 		"unknown format":    {[]string{"-o", "xml"}, 2, "must be one of table, json, yaml"},
@@ -200,14 +211,17 @@ func TestStatusErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			stdout, stderr, status := runCommand(t, append([]string{"status"}, test.args...)...)
-			if status != test.status || stdout != "" || !strings.Contains(stderr, test.words) || strings.Count(stderr, "\n") != 1 {
-				t.Errorf("exit status %d, stdout %q, stderr %q; want %d and %q in one line", status, stdout, stderr, test.status, test.words)
+			if status != test.status || stdout != "" || !strings.Contains(stderr, test.words) ||
+				strings.Count(stderr, "\n") != 1 {
+				t.Errorf("exit status %d, stdout %q, stderr %q; want %d and %q in one line", status, stdout, stderr,
+					test.status, test.words)
 			}
 		})
 	}
 	files, containers := mixedNode()
 	runtime := critest.Serve(t, critest.Options{}, containers...)
-	o := node.Options{Config: configFile(t, mixedConfig), Root: files.Root(t), Endpoint: runtime.Socket, Processes: limits.On(&limitstest.Kernel{})}
+	o := node.Options{Config: configFile(t, mixedConfig), Root: files.Root(t), Endpoint: runtime.Socket,
+		Processes: limits.On(&limitstest.Kernel{})}
 	for _, format := range []string{"table", "json"} {
 		if err := status.Show(&Full{}, &bytes.Buffer{}, o, format); !errors.Is(err, ErrFull) {
 			t.Errorf("%s on a full disk: %v", format, err)
@@ -228,7 +242,8 @@ func TestFiveHundredContainers(t *testing.T) {
 		processes.Table[n] = limitstest.NewProcess(containerID(n), spec.Unlimited)
 		c := holder(n, n%2, fmt.Sprintf("train-%d", n), memlockOf(math.MaxUint64))
 		for i := range 200 { // a spec as containerd writes it has 20 KB
-			c.Spec.Process.Env = append(c.Spec.Process.Env, fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.%d.%d:443/with/some/path/behind/it/that/takes/room", i, i/250, i%250))
+			c.Spec.Process.Env = append(c.Spec.Process.Env,
+				fmt.Sprintf("SERVICE_%d_PORT=tcp://10.96.%d.%d:443/with/some/path/behind/it/that/takes/room", i, i/250, i%250))
 		}
 		containers = append(containers, c)
 	}
@@ -280,7 +295,8 @@ func TestStatusKnowsTheNodesMemory(t *testing.T) {
 	s := snapshot(t, node.Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).Surveyor(p)
 	r, ok := s.Look(node.Listed{Container: policy.Container{
 		Namespace: "ml", Pod: "train-0", Name: "main", MemoryLimit: 1 << 50,
-		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}},
+		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
+			Minor: hcatest.FirstVerbs}},
 	}})
 	if want := spec.Limit(policy.LiveMemory()); !ok || r.Wanted.Memlock != want {
 		t.Errorf("an RDMA container: %t, which gets %s, want %s", ok, r.Wanted.Memlock, want)

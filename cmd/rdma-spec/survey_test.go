@@ -40,7 +40,8 @@ func TestSurveyKnowsTheNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := snapshot(t, node.Options{Root: root, Processes: limits.On(&limitstest.Kernel{})}).Surveyor(p)
-	asking := policy.Container{Namespace: "ml", Pod: "asks", Name: "main", Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
+	asking := policy.Container{Namespace: "ml", Pod: "asks", Name: "main",
+		Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
 	for pid, injected := range map[int]bool{20: true, 30: false} {
 		asking.HostNetwork = injected // Listing reads it
 		r, _ := s.Look(node.Listed{Container: asking, PID: pid})
@@ -69,12 +70,14 @@ func TestSurveyReadsNoHCA(t *testing.T) {
 	}
 	holds := look(policy.Container{
 		Namespace: "ml", Pod: "holds", Name: "main",
-		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}},
+		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
+			Minor: hcatest.FirstVerbs}},
 	})
 	if !slices.Equal(holds.HCAs, []string{"mlx5_0"}) || read != 0 {
 		t.Errorf("it has the HCAs %q, which were read %d times", holds.HCAs, read)
 	}
-	asks := look(policy.Container{Namespace: "listed", Pod: "asks", Name: "main", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
+	asks := look(policy.Container{Namespace: "listed", Pod: "asks", Name: "main",
+		Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
 	if asks.State != node.StateRefused || !strings.Contains(asks.Problems[0], "mlx5_0 does not answer") || read != 1 {
 		t.Errorf("%s: %q, and the HCAs were read %d times", asks.State, asks.Problems, read)
 	}

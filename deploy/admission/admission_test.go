@@ -28,8 +28,8 @@ const (
 
 func TestMain(m *testing.M) { repository.Main(m) }
 
-// decodeAdmission reads the objects of a file. A field that Kubernetes does not know is an error. What the policies' expressions do is
-// tested on a real API server.
+// decodeAdmission reads the objects of a file. A field that Kubernetes does not know is an error. What the policies'
+// expressions do is tested on a real API server.
 func decodeAdmission(t *testing.T, file string, into ...any) {
 	t.Helper()
 	documents := strings.Split(repository.Read(t, file), "\n---\n")
@@ -49,7 +49,8 @@ func decodeRequire(t *testing.T) (p admissionv1.MutatingAdmissionPolicy, b admis
 	return p, b
 }
 
-func decodeForbid(t *testing.T) (p admissionv1.ValidatingAdmissionPolicy, b admissionv1.ValidatingAdmissionPolicyBinding) {
+func decodeForbid(t *testing.T) (p admissionv1.ValidatingAdmissionPolicy,
+	b admissionv1.ValidatingAdmissionPolicyBinding) {
 	t.Helper()
 	decodeAdmission(t, forbidFile, &p, &b)
 	return p, b
@@ -89,7 +90,8 @@ func TestForbidHoldsTogether(t *testing.T) {
 		t.Fatalf("%d validations where namespaces match %v, want one of each", len(p.Spec.Validations), unlabelled)
 	}
 	label := unlabelled[0].Key + "=" + unlabelled[0].Values[0]
-	for _, text := range []string{p.Spec.Validations[0].MessageExpression, p.Spec.Validations[0].Message, repository.Read(t, forbidFile)} {
+	for _, text := range []string{p.Spec.Validations[0].MessageExpression, p.Spec.Validations[0].Message,
+		repository.Read(t, forbidFile)} {
 		if !strings.Contains(text, label) {
 			t.Errorf("the label %s is not in:\n%s", label, text)
 		}
@@ -140,7 +142,8 @@ func TestAdmissionLists(t *testing.T) {
 			matched, err := path.Match(glob, resource)
 			return matched && err == nil
 		})
-		if requested != matches || !requested && !strings.HasSuffix(resource, ".deviceclass.resource.k8s.io/devices") || !amount.IsZero() {
+		if requested != matches || !requested && !strings.HasSuffix(resource, ".deviceclass.resource.k8s.io/devices") ||
+			!amount.IsZero() {
 			t.Errorf("%s: %s gives %v: it is not in the list of %s, or not none", quotaFile, name, amount.String(), forbidFile)
 		}
 	}
@@ -158,7 +161,8 @@ func TestForbidNames(t *testing.T) {
 	}
 }
 
-// TestAdmissionNames: the policy's expressions call the annotations and the plugin as the plugin, NRI and the runtime do.
+// TestAdmissionNames: the policy's expressions call the annotations and the plugin as the plugin, NRI and the runtime
+// do.
 func TestAdmissionNames(t *testing.T) {
 	p, _ := decodeRequire(t)
 	var all strings.Builder
@@ -172,12 +176,14 @@ func TestAdmissionNames(t *testing.T) {
 		all.WriteString(m.JSONPatch.Expression)
 	}
 	names := map[string]int{}
-	for _, name := range regexp.MustCompile(`"([a-z-]+\.noderesource\.dev[^"]*)"`).FindAllStringSubmatch(all.String(), -1) {
+	for _, name := range regexp.MustCompile(`"([a-z-]+\.noderesource\.dev[^"]*)"`).FindAllStringSubmatch(all.String(),
+		-1) {
 		names[name[1]]++
 	}
 	for name := range names {
 		key, scope, scoped := strings.Cut(name, "/")
-		if key != policy.AnnotationKey && key != plugin.RequiredPluginsAnnotation || scoped && scope != "pod" && scope != "container." {
+		if key != policy.AnnotationKey && key != plugin.RequiredPluginsAnnotation || scoped &&
+			scope != "pod" && scope != "container." {
 			t.Errorf("nobody reads the annotation %s", name)
 		}
 	}

@@ -22,7 +22,8 @@ func TestDropIns(t *testing.T) {
 	want := map[string]map[string]any{
 		// Whole, since containerd 1.x replaces a plugin's whole section by that of an imported file.
 		"nri-v2.toml": {"version": int64(2), "plugins": nri(map[string]any{
-			"disable": false, "disable_connections": false, "socket_path": "/var/run/nri/nri.sock", "plugin_path": "/opt/nri/plugins",
+			"disable": false, "disable_connections": false, "socket_path": "/var/run/nri/nri.sock",
+			"plugin_path":        "/opt/nri/plugins",
 			"plugin_config_path": "/etc/nri/conf.d", "plugin_registration_timeout": "5s", "plugin_request_timeout": "2s",
 		})},
 		"nri-v3.toml": {"version": int64(3), "plugins": nri(map[string]any{"disable": false, "disable_connections": false})},
@@ -46,7 +47,8 @@ func TestDropIns(t *testing.T) {
 	}
 }
 
-// TestNoGlobalRequiredPlugins guards the node: such a list would hold up every container, the plugin's own and the network's too.
+// TestNoGlobalRequiredPlugins guards the node: such a list would hold up every container, the plugin's own and the
+// network's too.
 func TestNoGlobalRequiredPlugins(t *testing.T) {
 	list := regexp.MustCompile(`(?m)^\s*(- )?"?(required_plugins|requiredPlugins)"?\s*[=:]`)
 	if !list.MatchString("  required_plugins = [\"rdma\"]") {

@@ -18,8 +18,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
-// TestPodsAreKubernetes: no field of a pod is misspelt. What each example promises of RDMA is checked where `rdma-spec explain`
-// is tested.
+// TestPodsAreKubernetes: no field of a pod is misspelt. What each example promises of RDMA is checked where `rdma-spec
+// explain` is tested.
 func TestPodsAreKubernetes(t *testing.T) {
 	var resources []string
 	count := func(spec corev1.PodSpec) {

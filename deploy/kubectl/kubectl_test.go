@@ -22,8 +22,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
-// fakeKubectl answers as kubectl does for a cluster in a folder: nodes.json, pods.json, and for each pod a file with what rdma-spec prints
-// there, its exit status, and a line for standard error. It keeps in calls what it was called with, and in log when an exec begins and ends.
+// fakeKubectl answers as kubectl does for a cluster in a folder: nodes.json, pods.json, and for each pod a file with
+// what rdma-spec prints there, its exit status, and a line for standard error. It keeps in calls what it was called
+// with, and in log when an exec begins and ends.
 const fakeKubectl = `#!/bin/sh
 cluster=${0%/*}/cluster
 echo "$*" >>"$cluster/calls"
@@ -153,19 +154,22 @@ kubectl-rdma: 2 of 5 nodes answer
 			t.Fatal(err)
 		}
 	}
-	if stdout, _, status := f.rdma(t, "status", "--all"); status != 1 || strings.Count(stdout, "\n") != 7 || !strings.Contains(stdout, "n0004  ml/ok       main       unlimited      yes       ok     -\n") {
+	if stdout, _, status := f.rdma(t, "status", "--all"); status != 1 || strings.Count(stdout, "\n") != 7 ||
+		!strings.Contains(stdout, "n0004  ml/ok       main       unlimited      yes       ok     -\n") {
 		t.Errorf("exit status %d:\n%s", status, stdout)
 	}
 	f.set(t, "p0001.json", wellStatus)
 	f.set(t, "p0001.status", "0")
-	if stdout, stderr, status := f.rdma(t, "status"); status != 0 || strings.Count(stdout, "\n") != 1 || stderr != "kubectl-rdma: 5 of 5 nodes answer\n" {
+	if stdout, stderr, status := f.rdma(t, "status"); status != 0 || strings.Count(stdout, "\n") != 1 ||
+		stderr != "kubectl-rdma: 5 of 5 nodes answer\n" {
 		t.Errorf("exit status %d:\n%s%s", status, stdout, stderr)
 	}
 }
 
 func TestKubectlDoctor(t *testing.T) {
 	f := newFleet(t, 0)
-	f.pods(t, []any{pod("a", "old", "False"), pod("a", "new", "True"), pod("b", "alone", "False"), map[string]any{"metadata": map[string]any{"name": "unscheduled"}}})
+	f.pods(t, []any{pod("a", "old", "False"), pod("a", "new", "True"), pod("b", "alone", "False"),
+		map[string]any{"metadata": map[string]any{"name": "unscheduled"}}})
 	f.set(t, "nodes.json", `{"items": [{"metadata": {"name": "a"}}]}`)
 	f.set(t, "all.json", wrongDoctor)
 	f.set(t, "new.status", "1")
@@ -193,7 +197,8 @@ a     acs          unknown  -                  It cannot be told.  -
 			Result struct{ Findings []any }
 		}
 	}
-	if err := json.Unmarshal([]byte(stdout), &result); err != nil || status != 1 || result.APIVersion != "rdma-spec/v1alpha1" || len(result.Nodes) != 2 ||
+	if err := json.Unmarshal([]byte(stdout), &result); err != nil || status != 1 ||
+		result.APIVersion != "rdma-spec/v1alpha1" || len(result.Nodes) != 2 ||
 		result.Nodes[0].Status != 1 || len(result.Nodes[1].Result.Findings) != 4 {
 		t.Errorf("exit status %d, %v: %+v", status, err, result)
 	}
@@ -216,15 +221,18 @@ func TestKubectlWrongCalls(t *testing.T) {
 			t.Errorf("%s: exit status %d, %s%s", args, status, stdout, stderr)
 		}
 	}
-	if stdout, _, status := f.rdma(t, "--help"); status != 0 || !strings.HasPrefix(stdout, "Usage: kubectl rdma status|doctor") {
+	if stdout, _, status := f.rdma(t, "--help"); status != 0 || !strings.HasPrefix(stdout,
+		"Usage: kubectl rdma status|doctor") {
 		t.Errorf("--help: exit status %d, %s", status, stdout)
 	}
 	f.pods(t, []any{})
-	if _, stderr, status := f.rdma(t, "status"); status != 3 || stderr != "kubectl-rdma: no pod of the DaemonSet nri-rdma runs in namespace rdma-spec\n" {
+	if _, stderr, status := f.rdma(t, "status"); status != 3 ||
+		stderr != "kubectl-rdma: no pod of the DaemonSet nri-rdma runs in namespace rdma-spec\n" {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 	f.set(t, "pods.json", "not JSON")
-	if _, stderr, status := f.rdma(t, "status"); status != 3 || !strings.HasSuffix(stderr, "kubectl-rdma: cannot read the list of pods\n") {
+	if _, stderr, status := f.rdma(t, "status"); status != 3 || !strings.HasSuffix(stderr,
+		"kubectl-rdma: cannot read the list of pods\n") {
 		t.Errorf("exit status %d, %s", status, stderr)
 	}
 }
@@ -269,7 +277,8 @@ func TestKubectlFitsTheDaemonSet(t *testing.T) {
 		found = true
 		ctr := d.Spec.Template.Spec.Containers[0]
 		for _, want := range []string{
-			"-l app.kubernetes.io/name=" + d.Spec.Template.Labels["app.kubernetes.io/name"], "-c " + ctr.Name, "namespace=" + d.Namespace + " ", "--root /host",
+			"-l app.kubernetes.io/name=" + d.Spec.Template.Labels["app.kubernetes.io/name"], "-c " + ctr.Name, "namespace=" +
+				d.Namespace + " ", "--root /host",
 		} {
 			if !strings.Contains(script, want) {
 				t.Errorf("the script does not have %q", want)

@@ -19,7 +19,8 @@ import (
 // component returns the patch of a component, which has the names of the base's DaemonSet.
 func component(t *testing.T, name string) (patch appsv1.DaemonSet) {
 	t.Helper()
-	if err := yaml.UnmarshalStrict([]byte(repository.Read(t, "deploy/kustomize/components/"+name+"/daemonset.yaml")), &patch); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(repository.Read(t, "deploy/kustomize/components/"+name+"/daemonset.yaml")),
+		&patch); err != nil {
 		t.Fatal(err)
 	}
 	return patch
@@ -33,7 +34,8 @@ func unchanged(t *testing.T) (patch appsv1.DaemonSet) {
 	return patch
 }
 
-// TestRepairComponent checks that the patch changes the DaemonSet's own container, and adds only one capability and the PID namespace.
+// TestRepairComponent checks that the patch changes the DaemonSet's own container, and adds only one capability and the
+// PID namespace.
 func TestRepairComponent(t *testing.T) {
 	want := unchanged(t)
 	want.Spec.Template.Spec = corev1.PodSpec{

@@ -35,7 +35,8 @@ type manifest struct {
 func decode(t *testing.T) manifest {
 	t.Helper()
 	var m manifest
-	kinds := map[string]any{"Namespace": &m.namespace, "ServiceAccount": &m.account, "ConfigMap": &m.config, "NetworkPolicy": &m.network, "DaemonSet": &m.daemonSet}
+	kinds := map[string]any{"Namespace": &m.namespace, "ServiceAccount": &m.account, "ConfigMap": &m.config,
+		"NetworkPolicy": &m.network, "DaemonSet": &m.daemonSet}
 	for _, text := range strings.Split(repository.Read(t, "deploy/kustomize/base/daemonset.yaml"), "\n---\n")[1:] {
 		var kind struct {
 			Kind string `json:"kind"`
@@ -88,22 +89,26 @@ func TestDaemonSetHoldsTogether(t *testing.T) {
 		t.Errorf("args: %s", problem)
 	}
 	for _, mount := range ctr.VolumeMounts {
-		if propagated := mount.MountPropagation != nil && *mount.MountPropagation == corev1.MountPropagationHostToContainer; mount.Name == "containerd" && !propagated {
-			t.Error("/run/containerd is mounted without HostToContainer: it would hold on to the mounts of containers that are gone")
+		if propagated := mount.MountPropagation != nil &&
+			*mount.MountPropagation == corev1.MountPropagationHostToContainer; mount.Name == "containerd" && !propagated {
+			t.Error("/run/containerd is mounted without HostToContainer: it would hold on to the mounts of containers that " +
+				"are gone")
 		}
 		if mount.ReadOnly == ownFolder(mount.Name) {
-			t.Errorf("volume %s: readOnly is %t, and the plugin writes its own folders and nothing else", mount.Name, mount.ReadOnly)
+			t.Errorf("volume %s: readOnly is %t, and the plugin writes its own folders and nothing else",
+				mount.Name, mount.ReadOnly)
 		}
 	}
-	for flag, path := range map[string]string{"--config=": "/etc/rdma-spec/config.yaml", "--socket=": "/var/run/nri/nri.sock"} {
+	for flag, path := range map[string]string{"--config=": "/etc/rdma-spec/config.yaml",
+		"--socket=": "/var/run/nri/nri.sock"} {
 		if !strings.Contains(line, flag+path) || !mounted(ctr, path) {
 			t.Errorf("%s%s: not among the arguments, or its folder not mounted", flag, path)
 		}
 	}
 }
 
-// mounted says whether a file lies in a folder that is mounted, not in the image and not mounted by itself: a socket and a
-// ConfigMap's file are replaced by new ones.
+// mounted says whether a file lies in a folder that is mounted, not in the image and not mounted by itself: a socket
+// and a ConfigMap's file are replaced by new ones.
 func mounted(ctr corev1.Container, file string) bool {
 	for _, m := range ctr.VolumeMounts {
 		if filepath.Dir(file) == m.MountPath && m.SubPath == "" {
@@ -141,7 +146,8 @@ func TestDaemonSetPrivileges(t *testing.T) {
 	m := decode(t)
 	pod := m.daemonSet.Spec.Template.Spec
 	// With it kubectl exec and logs mean the plugin, also where a patch has put the validator first.
-	if got, want := m.daemonSet.Spec.Template.Annotations["kubectl.kubernetes.io/default-container"], pod.Containers[0].Name; got != want {
+	if got, want := m.daemonSet.Spec.Template.Annotations["kubectl.kubernetes.io/default-container"],
+		pod.Containers[0].Name; got != want {
 		t.Errorf("kubectl means container %q, want %q", got, want)
 	}
 	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.InitContainers) > 0 || len(pod.Containers) != 1 {
@@ -175,18 +181,21 @@ func TestDaemonSetPrivileges(t *testing.T) {
 			t.Errorf("volume %s is of type %s, and only the plugin's own folders may be made", v.Name, *v.HostPath.Type)
 		}
 	}
-	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/sys/dev": true, "/sys/module": true, "/dev": true, "/proc": true,
-		"/run/containerd": true, "/var/lib/kubelet/pod-resources": true, "/run/rdma-spec": true, "/run/rdma-spec/handover/rdma-spec.nri-rdma": true}
+	wantPaths := map[string]bool{"/var/run/nri": true, "/sys/class": true, "/sys/devices": true, "/sys/dev": true,
+		"/sys/module": true, "/dev": true, "/proc": true,
+		"/run/containerd": true, "/var/lib/kubelet/pod-resources": true, "/run/rdma-spec": true,
+		"/run/rdma-spec/handover/rdma-spec.nri-rdma": true}
 	if diff := cmp.Diff(wantPaths, paths); diff != "" {
 		t.Errorf("folders of the node, -want +got:\n%s", diff)
 	}
 }
 
-// ownFolder reports whether a volume is a folder of the plugin's: the policy in force, and where processes of this release meet.
+// ownFolder reports whether a volume is a folder of the plugin's: the policy in force, and where processes of this
+// release meet.
 func ownFolder(volume string) bool { return volume == "policy" || volume == "handover" }
 
-// TestDaemonSetNetworkPolicy: it is about the DaemonSet's pods, and opens the metrics ports of plugin and validator to one namespace,
-// nothing to the rest.
+// TestDaemonSetNetworkPolicy: it is about the DaemonSet's pods, and opens the metrics ports of plugin and validator to
+// one namespace, nothing to the rest.
 func TestDaemonSetNetworkPolicy(t *testing.T) {
 	m := decode(t)
 	if diff := cmp.Diff(m.daemonSet.Spec.Template.Labels, m.network.Spec.PodSelector.MatchLabels); diff != "" {
@@ -196,7 +205,8 @@ func TestDaemonSetNetworkPolicy(t *testing.T) {
 		t.Errorf("policy types %v, want %v", got, want)
 	}
 	if len(m.network.Spec.Egress) > 0 || len(m.network.Spec.Ingress) != 1 {
-		t.Fatalf("%d rules for egress, %d for ingress, want none and one", len(m.network.Spec.Egress), len(m.network.Spec.Ingress))
+		t.Fatalf("%d rules for egress, %d for ingress, want none and one", len(m.network.Spec.Egress),
+			len(m.network.Spec.Ingress))
 	}
 	var ports []int32
 	for _, ctr := range append(m.daemonSet.Spec.Template.Spec.Containers, validator(t)) {
@@ -215,7 +225,8 @@ func TestDaemonSetNetworkPolicy(t *testing.T) {
 		t.Errorf("ports, -that are served +that are open:\n%s", diff)
 	}
 	from := m.network.Spec.Ingress[0].From
-	if len(from) != 1 || from[0].NamespaceSelector == nil || len(from[0].NamespaceSelector.MatchLabels) != 1 || from[0].IPBlock != nil {
+	if len(from) != 1 || from[0].NamespaceSelector == nil || len(from[0].NamespaceSelector.MatchLabels) != 1 ||
+		from[0].IPBlock != nil {
 		t.Errorf("open to %+v, want one namespace", from)
 	}
 }
@@ -241,7 +252,8 @@ func TestDaemonSetSeesTheNode(t *testing.T) {
 	}
 }
 
-// TestDaemonSetLeavesNoGap: a node always has a plugin, and one node whose new pod never gets ready does not stop the update of all others.
+// TestDaemonSetLeavesNoGap: a node always has a plugin, and one node whose new pod never gets ready does not stop the
+// update of all others.
 func TestDaemonSetLeavesNoGap(t *testing.T) {
 	spec := decode(t).daemonSet.Spec
 	strategy := spec.UpdateStrategy
@@ -269,7 +281,8 @@ func TestDaemonSetLeavesNoGap(t *testing.T) {
 	}
 }
 
-// TestDaemonSetIsNoRDMAContainer: the plugin must not adjust itself, or it could not start where its own policy refuses it.
+// TestDaemonSetIsNoRDMAContainer: the plugin must not adjust itself, or it could not start where its own policy refuses
+// it.
 func TestDaemonSetIsNoRDMAContainer(t *testing.T) {
 	m := decode(t)
 	p, err := policy.FromText([]byte(m.config.Data["config.yaml"]))

@@ -66,8 +66,8 @@ func readNPD(t *testing.T) (c npdConfig) {
 	return c
 }
 
-// node-problem-detector is at no place from which tests can get it, so this checks what its configuration has to fulfil, as
-// docs/custom_plugin_monitor.md and the validation of v0.8.20 have it.
+// node-problem-detector is at no place from which tests can get it, so this checks what its configuration has to
+// fulfil, as docs/custom_plugin_monitor.md and the validation of v0.8.20 have it.
 func TestNPDConfig(t *testing.T) {
 	c := readNPD(t)
 	duration := func(text string) time.Duration {
@@ -102,7 +102,8 @@ func TestNPDConfig(t *testing.T) {
 		if d := duration(r.Timeout); d > limit {
 			t.Errorf("%s may take %s, longer than all may", r.Reason, d)
 		}
-		if r.Path != "/usr/local/bin/rdma-spec" || len(r.Args) != 5 || !slices.Equal(r.Args[:4], []string{"doctor", "-o", "npd", "--only"}) {
+		if r.Path != "/usr/local/bin/rdma-spec" || len(r.Args) != 5 || !slices.Equal(r.Args[:4],
+			[]string{"doctor", "-o", "npd", "--only"}) {
 			t.Errorf("%s calls %s %q", r.Reason, r.Path, r.Args)
 			continue
 		}
@@ -194,7 +195,8 @@ func TestNPDConditions(t *testing.T) {
 	}
 	// What cannot be told is not a fault.
 	empty := hcatest.Files{"sys/": "", "rdma-spec/answers/": ""}.Root(t)
-	if got := c.run(t, program, empty)["RDMAContainerProblem"]; got != "Unknown: no check could be run: run rdma-spec doctor as root" {
+	if got := c.run(t, program,
+		empty)["RDMAContainerProblem"]; got != "Unknown: no check could be run: run rdma-spec doctor as root" {
 		t.Errorf("without an answer about containers: %s", got)
 	}
 }

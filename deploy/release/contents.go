@@ -153,7 +153,8 @@ func (r *release) files() (files []bundle.File, err error) {
 		program string
 		chapter int
 		summary string
-	}{{"nri-rdma", 8, "NRI plugin that gives RDMA containers what they need"}, {"rdma-spec", 1, "look at and set up nodes for RDMA containers"}} {
+	}{{"nri-rdma", 8, "NRI plugin that gives RDMA containers what they need"},
+		{"rdma-spec", 1, "look at and set up nodes for RDMA containers"}} {
 		sections, err := r.help(page.program)
 		if err != nil {
 			return nil, err

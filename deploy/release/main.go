@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release makes what people install from the programs that make has built: the container image, packages, the Helm chart. It
-// needs no daemon, no registry and no network, and makes the same bytes of the same programs.
+// Command release makes what people install from the programs that make has built: the container image, packages, the
+// Helm chart. It needs no daemon, no registry and no network, and makes the same bytes of the same programs.
 package main
 
 import (
@@ -39,7 +39,8 @@ type flags struct{ root, version, date, output string }
 func (f *flags) add(cmd *cobra.Command, output string) {
 	cmd.Flags().StringVar(&f.root, "root", ".", "the repository's top `FOLDER`; bin and bin/arm64 in it have the programs")
 	cmd.Flags().StringVar(&f.version, "version", "", "the `VERSION` that git describe prints")
-	cmd.Flags().StringVar(&f.date, "date", os.Getenv("SOURCE_DATE_EPOCH"), "the time of all files, in `SECONDS` since 1970")
+	cmd.Flags().StringVar(&f.date, "date", os.Getenv("SOURCE_DATE_EPOCH"),
+		"the time of all files, in `SECONDS` since 1970")
 	cmd.Flags().StringVar(&f.output, "output", output, "the `FOLDER` to write to, below the root")
 }
 
@@ -57,7 +58,8 @@ func (f *flags) read() (*release, error) {
 func newImageCommand() *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
-		Use: "image", Short: "Make the container image, as the OCI layout image, as image.tar, and its bill of materials", Args: cobra.NoArgs,
+		Use: "image", Short: "Make the container image, as the OCI layout image, as image.tar, and its bill of materials",
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			r, err := f.read()
 			if err != nil {
@@ -88,9 +90,11 @@ func newAllCommand() *cobra.Command {
 
 func newPushCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "push LAYOUT REFERENCE", Short: "Copy an image to a registry, logged in as podman or docker is", Args: cobra.ExactArgs(2),
+		Use: "push LAYOUT REFERENCE", Short: "Copy an image to a registry, logged in as podman or docker is",
+		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return image.Push(args[0], args[1], remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithContext(cmd.Context()))
+			return image.Push(args[0], args[1], remote.WithAuthFromKeychain(authn.DefaultKeychain),
+				remote.WithContext(cmd.Context()))
 		},
 	}
 }

@@ -40,7 +40,8 @@ type release struct {
 
 // newRelease reads the programs.
 func newRelease(root, output, tag string, date time.Time) (*release, error) {
-	r := &release{root: root, output: output, tag: tag, version: semantic(tag), date: date, programs: map[string][]bundle.File{}}
+	r := &release{root: root, output: output, tag: tag, version: semantic(tag), date: date,
+		programs: map[string][]bundle.File{}}
 	for _, arch := range architectures {
 		for _, name := range programs {
 			f, err := bundle.Read(filepath.Join(root, "bin", arch.folder, name), name, 0o755)
@@ -53,9 +54,11 @@ func newRelease(root, output, tag string, date time.Time) (*release, error) {
 	return r, os.MkdirAll(output, 0o755)
 }
 
-// semantic makes a semantic version of what git describe prints: v1.2.3, v1.2.3-4-gabcdef0-dirty, or abcdef0 where there is no tag.
+// semantic makes a semantic version of what git describe prints: v1.2.3, v1.2.3-4-gabcdef0-dirty, or abcdef0 where
+// there is no tag.
 func semantic(tag string) string {
-	if version, ok := strings.CutPrefix(tag, "v"); ok && regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(version) {
+	if version, ok := strings.CutPrefix(tag, "v"); ok &&
+		regexp.MustCompile(`^\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(version) {
 		return version
 	}
 	return "0.0.0-g" + regexp.MustCompile(`[^0-9A-Za-z.-]+`).ReplaceAllString(tag, "-")
@@ -72,7 +75,8 @@ func (r *release) writeImage() error {
 			}
 		}
 	}
-	err := image.Write(image.Options{Name: repository + ":" + r.tag, Version: r.tag, Created: r.date, Programs: contents}, folder)
+	err := image.Write(image.Options{Name: repository + ":" + r.tag, Version: r.tag, Created: r.date,
+		Programs: contents}, folder)
 	if err != nil {
 		return err
 	}

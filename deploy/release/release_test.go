@@ -127,7 +127,8 @@ func smallProgram(t *testing.T) []byte {
 	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program, source).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", program,
+		source).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	content, err := os.ReadFile(program)
@@ -137,8 +138,8 @@ func smallProgram(t *testing.T) []byte {
 	return content
 }
 
-// TestReleaseIsReproducible checks that the same programs make the same release, and what it has. It packs a small program in place of
-// both, whose size would take minutes on a busy machine.
+// TestReleaseIsReproducible checks that the same programs make the same release, and what it has. It packs a small
+// program in place of both, whose size would take minutes on a busy machine.
 func TestReleaseIsReproducible(t *testing.T) {
 	var outputs [2][]bundle.File
 	var r *release
@@ -160,8 +161,10 @@ func TestReleaseIsReproducible(t *testing.T) {
 	}
 	sameFiles(t, outputs[0], outputs[1])
 	want := []string{
-		"SHA256SUMS", "daemonset.yaml", "image.spdx.json", "image.tar", "nri-rdma-1.2.3.tgz", "rdma-spec-1.2.3-1.aarch64.rpm", "rdma-spec-1.2.3-1.x86_64.rpm",
-		"rdma-spec_1.2.3-1_amd64.deb", "rdma-spec_1.2.3-1_arm64.deb", "rdma-spec_1.2.3_linux_amd64.tar.gz", "rdma-spec_1.2.3_linux_arm64.tar.gz",
+		"SHA256SUMS", "daemonset.yaml", "image.spdx.json", "image.tar", "nri-rdma-1.2.3.tgz", "rdma-spec-1.2.3-1.aarch64.rpm",
+		"rdma-spec-1.2.3-1.x86_64.rpm",
+		"rdma-spec_1.2.3-1_amd64.deb", "rdma-spec_1.2.3-1_arm64.deb", "rdma-spec_1.2.3_linux_amd64.tar.gz",
+		"rdma-spec_1.2.3_linux_arm64.tar.gz",
 	}
 	var got []string
 	for _, f := range outputs[0] {
@@ -182,7 +185,8 @@ func TestReleaseIsReproducible(t *testing.T) {
 		{"cat", filepath.Join(r.output, "daemonset.yaml")},
 		{"tar", "xzOf", archive, "rdma-spec_1.2.3_linux_amd64/deploy/kustomize/components/validator/daemonset.yaml"},
 	} {
-		if text, err := exec.Command(call[0], call[1:]...).Output(); err != nil || !strings.Contains(string(text), "image: ghcr.io/rdma-spec/rdma-spec:v1.2.3\n") {
+		if text, err := exec.Command(call[0], call[1:]...).Output(); err != nil || !strings.Contains(string(text),
+			"image: ghcr.io/rdma-spec/rdma-spec:v1.2.3\n") {
 			t.Errorf("%v: %v: not for the release's image:\n%s", call, err, text)
 		}
 	}

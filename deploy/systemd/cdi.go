@@ -5,7 +5,8 @@ package systemd
 
 import "embed"
 
-// CDI has the units that keep a node's CDI file right: rdma-spec-cdi.service, rdma-spec-cdi.path and rdma-spec-cdi.timer.
+// CDI has the units that keep a node's CDI file right: rdma-spec-cdi.service, rdma-spec-cdi.path and
+// rdma-spec-cdi.timer.
 //
 //go:embed rdma-spec-cdi.service rdma-spec-cdi.path rdma-spec-cdi.timer
 var CDI embed.FS

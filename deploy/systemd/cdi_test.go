@@ -30,7 +30,8 @@ func installCDI(t *testing.T) (units []string) {
 }
 
 func TestCDIUnitsVerify(t *testing.T) {
-	if out := systemdAnalyze(t, append([]string{"verify", "--man=false"}, installCDI(t)...)...); strings.TrimSpace(out) != "" {
+	if out := systemdAnalyze(t, append([]string{"verify", "--man=false"},
+		installCDI(t)...)...); strings.TrimSpace(out) != "" {
 		t.Errorf("systemd-analyze verify:\n%s", out)
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
-// maxExposure is what `systemd-analyze security` may say of the service, of 10. What is left: it runs as root, since the sockets
-// are root's, and it sees the node's devices and network interfaces.
+// maxExposure is what `systemd-analyze security` may say of the service, of 10. What is left: it runs as root, since
+// the sockets are root's, and it sees the node's devices and network interfaces.
 const maxExposure = 2.0
 
 func TestMain(m *testing.M) { repository.Main(m) }
@@ -39,11 +39,13 @@ func TestDoctorServiceIsHardened(t *testing.T) {
 	program, units := filepath.Join(folder, "rdma-spec"), filepath.Join(folder, "units")
 	write(t, program, "#!/bin/sh\n", 0o755)
 	for _, name := range []string{"rdma-spec-doctor.service", "rdma-spec-doctor.timer"} {
-		write(t, filepath.Join(units, name), strings.ReplaceAll(repository.Read(t, "deploy/systemd/"+name), "/usr/local/bin/rdma-spec", program), 0o644)
+		write(t, filepath.Join(units, name), strings.ReplaceAll(repository.Read(t, "deploy/systemd/"+name),
+			"/usr/local/bin/rdma-spec", program), 0o644)
 	}
 	service := filepath.Join(units, "rdma-spec-doctor.service")
 	wantExposure(t, maxDoctorExposure, service)
-	if out := systemdAnalyze(t, "verify", "--man=false", service, filepath.Join(units, "rdma-spec-doctor.timer")); strings.TrimSpace(out) != "" {
+	if out := systemdAnalyze(t, "verify", "--man=false", service,
+		filepath.Join(units, "rdma-spec-doctor.timer")); strings.TrimSpace(out) != "" {
 		t.Errorf("systemd-analyze verify:\n%s", out)
 	}
 }
@@ -62,7 +64,8 @@ func wantExposure(t *testing.T, most float64, unit string) {
 	}
 }
 
-// TestServiceKeepsWhatItNeeds names the hardening that would be too much: each of these makes the plugin see less than the node has.
+// TestServiceKeepsWhatItNeeds names the hardening that would be too much: each of these makes the plugin see less than
+// the node has.
 func TestServiceKeepsWhatItNeeds(t *testing.T) {
 	unit := installUnit(t)
 	var settings []struct {
@@ -119,8 +122,8 @@ func TestServiceFlagsExist(t *testing.T) {
 	}
 }
 
-// TestWrongCallIsNoPanic: the exit status of a wrong call is the one after which systemd starts nothing again, and not the one with which
-// Go ends a program that panics.
+// TestWrongCallIsNoPanic: the exit status of a wrong call is the one after which systemd starts nothing again, and not
+// the one with which Go ends a program that panics.
 func TestWrongCallIsNoPanic(t *testing.T) {
 	var ended *exec.ExitError
 	err := exec.Command(filepath.Join(repository.Build(t).Folder, "nri-rdma"), "--wrong").Run()
@@ -132,14 +135,15 @@ func TestWrongCallIsNoPanic(t *testing.T) {
 		t.Errorf("nri-rdma --wrong exits with %d, as a panic does", panics)
 	}
 	for _, unit := range []string{"deploy/systemd/nri-rdma.service", "deploy/systemd/nri-rdma-validator.service"} {
-		if want := fmt.Sprintf("\nRestartPreventExitStatus=%d\n", ended.ExitCode()); !strings.Contains(repository.Read(t, unit), want) {
+		if want := fmt.Sprintf("\nRestartPreventExitStatus=%d\n",
+			ended.ExitCode()); !strings.Contains(repository.Read(t, unit), want) {
 			t.Errorf("%s does not say %q", unit, want)
 		}
 	}
 }
 
-// installUnit lays the unit and drop-ins out as in /etc/systemd/system, with a program where ExecStart says, since systemd-analyze
-// wants one.
+// installUnit lays the unit and drop-ins out as in /etc/systemd/system, with a program where ExecStart says, since
+// systemd-analyze wants one.
 func installUnit(t *testing.T, dropIns ...string) string {
 	t.Helper()
 	folder := t.TempDir()

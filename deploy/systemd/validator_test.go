@@ -19,7 +19,8 @@ func TestValidatorServiceIsAsThePlugins(t *testing.T) {
 	settings := func(file string) []string {
 		var lines []string
 		for line := range strings.Lines(repository.Read(t, file)) {
-			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, "Description=") {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") &&
+				!strings.HasPrefix(line, "Description=") {
 				lines = append(lines, line)
 			}
 		}
@@ -39,7 +40,8 @@ func TestValidatorServiceIsAsThePlugins(t *testing.T) {
 	folder := t.TempDir()
 	program, unit := filepath.Join(folder, "nri-rdma"), filepath.Join(folder, "nri-rdma-validator.service")
 	write(t, program, "#!/bin/sh\n", 0o755)
-	write(t, unit, strings.ReplaceAll(repository.Read(t, "deploy/systemd/nri-rdma-validator.service"), "/usr/local/bin/nri-rdma", program), 0o644)
+	write(t, unit, strings.ReplaceAll(repository.Read(t, "deploy/systemd/nri-rdma-validator.service"),
+		"/usr/local/bin/nri-rdma", program), 0o644)
 	if out := systemdAnalyze(t, "verify", "--man=false", unit); strings.TrimSpace(out) != "" {
 		t.Errorf("systemd-analyze verify:\n%s", out)
 	}

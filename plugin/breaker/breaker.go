@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package breaker keeps callers from an API that fails, so that no container waits for it: three failures in a row open the
-// breaker, and ten seconds later one caller tries the API. The package knows nothing of what callers ask, and sets no time limit
-// for a call: its context does.
+// Package breaker keeps callers from an API that fails, so that no container waits for it: three failures in a row open
+// the breaker, and ten seconds later one caller tries the API. The package knows nothing of what callers ask, and sets
+// no time limit for a call: its context does.
 package breaker
 
 import (
@@ -37,7 +37,8 @@ func (e noVerdictError) Unwrap() error { return e.error }
 type Options struct {
 	// Failed reports whether the outcome of a call, nil included, is a fault of the API.
 	Failed func(err error) bool
-	// OnChange, if given, is called when the breaker opens, and when the API has answered again. It must not use the breaker.
+	// OnChange, if given, is called when the breaker opens, and when the API has answered again. It must not use the
+	// breaker.
 	OnChange func(open bool)
 }
 
@@ -79,8 +80,8 @@ func (b *Breaker[T]) report(open bool) {
 	}
 }
 
-// Do calls the API, unless the breaker is open: then it returns ErrOpen. The context is the call's. A failure counts for nothing if the
-// caller gave up, or had not Enough time left for the call.
+// Do calls the API, unless the breaker is open: then it returns ErrOpen. The context is the call's. A failure counts
+// for nothing if the caller gave up, or had not Enough time left for the call.
 func (b *Breaker[T]) Do(ctx context.Context, call func() (T, error)) (T, error) {
 	deadline, bounded := ctx.Deadline()
 	hurried := bounded && time.Until(deadline) < Enough

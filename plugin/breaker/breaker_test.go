@@ -35,14 +35,21 @@ func TestBreaker(t *testing.T) {
 		calls, want []error
 		changes     []bool
 	}{
-		"a healthy API":          {[]error{nil, errUnknown, nil}, []error{nil, errUnknown, nil}, nil},
-		"two failures":           {[]error{errSick, errSick, nil, errSick, errSick}, []error{errSick, errSick, nil, errSick, errSick}, nil},
-		"three failures":         {[]error{errSick, errSick, errSick, nil, nil}, []error{errSick, errSick, errSick, ErrOpen, ErrOpen}, []bool{true}},
-		"well when it is tried":  {[]error{errSick, errSick, errSick, wait, nil, nil}, []error{errSick, errSick, errSick, nil, nil}, []bool{true, false}},
-		"an answer ends it, too": {[]error{errSick, errSick, errSick, wait, errUnknown}, []error{errSick, errSick, errSick, errUnknown}, []bool{true, false}},
-		"sick when it is tried":  {[]error{errSick, errSick, errSick, wait, errSick, nil}, []error{errSick, errSick, errSick, errSick, ErrOpen}, []bool{true}},
-		"too little time":        {[]error{errSick, errSick, errHurried, errHurried, errSick}, []error{errSick, errSick, errHurried, errHurried, errSick}, []bool{true}},
-		"given up by the caller": {[]error{errSick, errSick, errGivenUp, errSick}, []error{errSick, errSick, errGivenUp, errSick}, []bool{true}},
+		"a healthy API": {[]error{nil, errUnknown, nil}, []error{nil, errUnknown, nil}, nil},
+		"two failures": {[]error{errSick, errSick, nil, errSick, errSick}, []error{errSick, errSick, nil,
+			errSick, errSick}, nil},
+		"three failures": {[]error{errSick, errSick, errSick, nil, nil}, []error{errSick, errSick, errSick, ErrOpen,
+			ErrOpen}, []bool{true}},
+		"well when it is tried": {[]error{errSick, errSick, errSick, wait, nil, nil}, []error{errSick, errSick, errSick, nil,
+			nil}, []bool{true, false}},
+		"an answer ends it, too": {[]error{errSick, errSick, errSick, wait, errUnknown}, []error{errSick, errSick, errSick,
+			errUnknown}, []bool{true, false}},
+		"sick when it is tried": {[]error{errSick, errSick, errSick, wait, errSick, nil}, []error{errSick, errSick, errSick,
+			errSick, ErrOpen}, []bool{true}},
+		"too little time": {[]error{errSick, errSick, errHurried, errHurried, errSick}, []error{errSick, errSick,
+			errHurried, errHurried, errSick}, []bool{true}},
+		"given up by the caller": {[]error{errSick, errSick, errGivenUp, errSick}, []error{errSick, errSick, errGivenUp,
+			errSick}, []bool{true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

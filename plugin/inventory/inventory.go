@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inventory keeps what is known of a node's HCAs, so that no request reads a file of one: an HCA asks its firmware for
-// the state of a port, and a sick one can take seconds to answer. It knows nothing of containers.
+// Package inventory keeps what is known of a node's HCAs, so that no request reads a file of one: an HCA asks its
+// firmware for the state of a port, and a sick one can take seconds to answer. It knows nothing of containers.
 package inventory
 
 import (
@@ -113,9 +113,9 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 	}
 }
 
-// HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was, and has Unread
-// if it never answered. The node is Stale where a device has come or gone since. Before the node is read for the first time, HCAs
-// waits for that until the context is done.
+// HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was, and
+// has Unread if it never answered. The node is Stale where a device has come or gone since. Before the node is read for
+// the first time, HCAs waits for that until the context is done.
 func (i *Inventory) HCAs(ctx context.Context) (*hca.Node, error) {
 	s := i.latest.Load()
 	if s == nil {
@@ -134,7 +134,8 @@ func (i *Inventory) HCAs(ctx context.Context) (*hca.Node, error) {
 	return s.node, s.err
 }
 
-// readAll reads the node. It does not wait longer than its patience for an HCA, and asks that one again once it has answered.
+// readAll reads the node. It does not wait longer than its patience for an HCA, and asks that one again once it has
+// answered.
 func (i *Inventory) readAll() {
 	i.numbers.prove()
 	stamp := hca.DevicesChanged(i.root)
@@ -185,8 +186,8 @@ func (i *Inventory) notListed(err error) {
 	}
 }
 
-// relist keeps the list of HCAs, and returns those to read, by name: all without an outstanding read. Nothing is known of an HCA that has
-// the name of another one, which is gone.
+// relist keeps the list of HCAs, and returns those to read, by name: all without an outstanding read. Nothing is known
+// of an HCA that has the name of another one, which is gone.
 func (i *Inventory) relist(node *hca.Node, stamp time.Time) map[string]*known {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -212,8 +213,9 @@ func (i *Inventory) relist(node *hca.Node, stamp time.Time) map[string]*known {
 	return asked
 }
 
-// answer keeps what was read of an HCA, unless that was another HCA already. An HCA that answers for a port with an error, as while its
-// firmware recovers, counts as one that does not answer: otherwise a container that asks for all HCAs would get one less.
+// answer keeps what was read of an HCA, unless that was another HCA already. An HCA that answers for a port with an
+// error, as while its firmware recovers, counts as one that does not answer: otherwise a container that asks for all
+// HCAs would get one less.
 func (i *Inventory) answer(k *known, h hca.HCA) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -224,7 +226,9 @@ func (i *Inventory) answer(k *known, h hca.HCA) {
 	}
 	if k.answered && portUnread(h) && !portUnread(k.hca) {
 		if k.logged = true; !logged {
-			i.log.WithField("hca", h.Name).Warn("the HCA answers with an error: its last good answer still counts; see the kernel's log: " + strings.Join(h.Problems, "; "))
+			i.log.WithField("hca",
+				h.Name).Warn("the HCA answers with an error: its last good answer still counts; see the kernel's log: " +
+				strings.Join(h.Problems, "; "))
 		}
 		return
 	}

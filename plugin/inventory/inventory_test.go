@@ -47,7 +47,8 @@ func (f *fake) list() (*hca.Node, error) {
 	}
 	node := &hca.Node{}
 	for i, name := range f.names {
-		node.HCAs = append(node.HCAs, hca.HCA{Name: name, Place: f.place, Devices: []hca.Device{{Kind: hca.KindVerbs, Number: hca.Number{Major: 231, Minor: uint32(192 + i)}, HCA: name}}})
+		node.HCAs = append(node.HCAs, hca.HCA{Name: name, Place: f.place,
+			Devices: []hca.Device{{Kind: hca.KindVerbs, Number: hca.Number{Major: 231, Minor: uint32(192 + i)}, HCA: name}}})
 	}
 	return node, nil
 }
@@ -60,7 +61,8 @@ func (f *fake) read(name string) hca.HCA {
 	if sick != nil {
 		<-sick
 	}
-	return hca.HCA{Name: name, Place: place, NodeType: "CA", Ports: []hca.Port{{Number: 1, State: state, LinkLayer: "InfiniBand"}}}
+	return hca.HCA{Name: name, Place: place, NodeType: "CA",
+		Ports: []hca.Port{{Number: 1, State: state, LinkLayer: "InfiniBand"}}}
 }
 
 func (f *fake) count(name string) int {
@@ -173,7 +175,8 @@ func TestSickHCA(t *testing.T) {
 				time.Sleep(10 * time.Second)
 				f.set(func(f *fake) { f.state = "DOWN" })
 				time.Sleep(time.Minute + time.Second)
-				if diff := cmp.Diff(map[string]string{"mlx5_0": "DOWN", "mlx5_1": test.want, "mlx5_2": "DOWN"}, states(t, i)); diff != "" {
+				if diff := cmp.Diff(map[string]string{"mlx5_0": "DOWN", "mlx5_1": test.want, "mlx5_2": "DOWN"},
+					states(t, i)); diff != "" {
 					t.Errorf("states (-want +got):\n%s", diff)
 				}
 				if got := f.count("mlx5_1"); got != test.asked {
@@ -186,12 +189,16 @@ func TestSickHCA(t *testing.T) {
 					t.Errorf("log (-want +got):\n%s", diff)
 				}
 				silent := time.Since(i.known["mlx5_1"].since)
-				want := fmt.Sprintf("# HELP nri_rdma_hca_reads_outstanding Reads that HCAs have not answered yet; at most one for each HCA.\n"+
+				want := fmt.Sprintf("# HELP nri_rdma_hca_reads_outstanding Reads that HCAs have not answered yet; at most one "+
+					"for each HCA.\n"+
 					"# TYPE nri_rdma_hca_reads_outstanding gauge\nnri_rdma_hca_reads_outstanding 1\n"+
-					"# HELP nri_rdma_hca_age_seconds Time since the HCA last answered; if it never did, time since it was first read.\n"+
-					"# TYPE nri_rdma_hca_age_seconds gauge\nnri_rdma_hca_age_seconds{hca=\"mlx5_0\"} %v\nnri_rdma_hca_age_seconds{hca=\"mlx5_1\"} %v\nnri_rdma_hca_age_seconds{hca=\"mlx5_2\"} %v\n",
+					"# HELP nri_rdma_hca_age_seconds Time since the HCA last answered; if it never did, time since it was first "+
+					"read.\n"+
+					"# TYPE nri_rdma_hca_age_seconds gauge\nnri_rdma_hca_age_seconds{hca=\"mlx5_0\"} "+
+					"%v\nnri_rdma_hca_age_seconds{hca=\"mlx5_1\"} %v\nnri_rdma_hca_age_seconds{hca=\"mlx5_2\"} %v\n",
 					time.Since(i.known["mlx5_0"].since).Seconds(), silent.Seconds(), time.Since(i.known["mlx5_2"].since).Seconds())
-				if err := testutil.CollectAndCompare(i, strings.NewReader(want), "nri_rdma_hca_reads_outstanding", "nri_rdma_hca_age_seconds"); err != nil {
+				if err := testutil.CollectAndCompare(i, strings.NewReader(want), "nri_rdma_hca_reads_outstanding",
+					"nri_rdma_hca_age_seconds"); err != nil {
 					t.Error(err)
 				}
 				if silent < time.Minute {
@@ -262,8 +269,8 @@ func TestGoneWhileAsked(t *testing.T) {
 	})
 }
 
-// TestAnotherOfTheName: an HCA that gets the name of one that is gone is unknown until it answers itself, whatever the other one has
-// answered, or answers late.
+// TestAnotherOfTheName: an HCA that gets the name of one that is gone is unknown until it answers itself, whatever the
+// other one has answered, or answers late.
 func TestAnotherOfTheName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i, f, _ := of(t, "mlx5_0")
@@ -302,7 +309,8 @@ func TestFirstInventory(t *testing.T) {
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		if node, err := i.HCAs(ctx); err == nil || !strings.Contains(err.Error(), "have not been read yet") || time.Since(began) != 300*time.Millisecond {
+		if node, err := i.HCAs(ctx); err == nil || !strings.Contains(err.Error(), "have not been read yet") ||
+			time.Since(began) != 300*time.Millisecond {
 			t.Errorf("%v, error %v after %s", node, err, time.Since(began))
 		}
 		time.AfterFunc(200*time.Millisecond, i.readAll)
@@ -361,7 +369,8 @@ func TestBlind(t *testing.T) {
 	i := New(root, log)
 	i.readAll()
 	number := hca.Number{Major: hcatest.Major, Minor: hcatest.FirstVerbs}
-	if _, ok, err := i.Verbs(number); ok || err == nil || i.Blind() == nil || !strings.Contains(err.Error(), "mount the node's /sys/dev") {
+	if _, ok, err := i.Verbs(number); ok || err == nil || i.Blind() == nil || !strings.Contains(err.Error(),
+		"mount the node's /sys/dev") {
 		t.Errorf("%v, error %v", ok, err)
 	}
 	mounted := hcatest.Files{}

@@ -57,10 +57,12 @@ func TestBlockedPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sick, sound := node.HCAs[0], node.HCAs[1]; sick.Unread == "" || len(sick.Devices) != 3 || !sound.Active() || reads(i) != 1 {
+	if sick, sound := node.HCAs[0], node.HCAs[1]; sick.Unread == "" || len(sick.Devices) != 3 ||
+		!sound.Active() || reads(i) != 1 {
 		t.Errorf("%+v, %+v, %d reads outstanding", sick, sound, reads(i))
 	}
-	await.That(t, await.Patience, "the log names mlx5_0", func() bool { return len(hook.AllEntries()) == 1 && hook.LastEntry().Data["hca"] == "mlx5_0" })
+	await.That(t, await.Patience, "the log names mlx5_0",
+		func() bool { return len(hook.AllEntries()) == 1 && hook.LastEntry().Data["hca"] == "mlx5_0" })
 	unblock()
 	await.That(t, await.Patience, "mlx5_0 is known", func() bool {
 		node, err := i.HCAs(t.Context())
@@ -88,7 +90,8 @@ func TestDevicesChange(t *testing.T) {
 	})
 }
 
-// TestStale: from the moment that a device comes or goes until the node is read again, what is known says that it may be wrong.
+// TestStale: from the moment that a device comes or goes until the node is read again, what is known says that it may
+// be wrong.
 func TestStale(t *testing.T) {
 	root := hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/": ""}).Root(t)
 	folder := filepath.Join(root, "dev/infiniband")
@@ -122,7 +125,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestThousandHCAs: an HCA among a thousand takes no longer to read than one among fifty, and what a request asks takes no longer either.
+// TestThousandHCAs: an HCA among a thousand takes no longer to read than one among fifty, and what a request asks takes
+// no longer either.
 func TestThousandHCAs(t *testing.T) {
 	few, many := hcatest.Many(50).Files().Root(t), hcatest.Many(1000).Files().Root(t)
 	t.Run("read", func(t *testing.T) { readThousandHCAs(t, few, many) })

@@ -25,8 +25,8 @@ type proof struct {
 	err          error // why
 }
 
-// prove proves that device numbers can be looked up, if that has not been proved yet. One goroutine at a time may call it; requests do
-// not wait for it.
+// prove proves that device numbers can be looked up, if that has not been proved yet. One goroutine at a time may call
+// it; requests do not wait for it.
 func (n *numbers) prove() {
 	before := n.latest.Load()
 	if before != nil && before.err == nil {
@@ -42,8 +42,8 @@ func (n *numbers) prove() {
 	n.latest.Store(&proof{proved, err})
 }
 
-// Verbs reports whether a character device number is a verbs device of this node. It reads one link and asks no HCA. The
-// device's HCA is "" if it is not known yet.
+// Verbs reports whether a character device number is a verbs device of this node. It reads one link and asks no HCA.
+// The device's HCA is "" if it is not known yet.
 func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
 	proved := i.numbers.latest.Load()
 	if proved.err != nil {

@@ -30,7 +30,8 @@ type Kernel interface {
 	Changeable() error
 	// Open holds on to a process. The error is ErrGone if there is none, ErrThread if there is a thread.
 	Open(pid int) (Holder, error)
-	// Set sets RLIMIT_MEMLOCK of a process, or of a thread's, and returns the one that it had. The error is ErrGone if there is none.
+	// Set sets RLIMIT_MEMLOCK of a process, or of a thread's, and returns the one that it had. The error is ErrGone if
+	// there is none.
 	Set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error)
 	// Pause lets processes go on for a time, or until the context is done.
 	Pause(ctx context.Context, d time.Duration)
@@ -38,7 +39,8 @@ type Kernel interface {
 
 // Holder holds on to one process, whatever becomes of its ID.
 type Holder interface {
-	// Holds reports whether the process still has its ID: it runs, or has not been waited for. As long as it does, nobody else has it.
+	// Holds reports whether the process still has its ID: it runs, or has not been waited for. As long as it does, nobody
+	// else has it.
 	Holds() bool
 	Close()
 }
@@ -84,8 +86,8 @@ func (p proc) Self() int {
 	return pid
 }
 
-// Changeable refuses a proc whose process IDs are not those that this process's system calls mean: it is a copy of another node's,
-// or the proc of another PID namespace.
+// Changeable refuses a proc whose process IDs are not those that this process's system calls mean: it is a copy of
+// another node's, or the proc of another PID namespace.
 func (p proc) Changeable() error {
 	if status, err := p.Read(p.Self(), "status"); err == nil {
 		// One ID for each PID namespace, from that of the proc mount down to the process's own.
@@ -93,7 +95,8 @@ func (p proc) Changeable() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is not of this process's PID namespace, so nothing can be changed by it: run on the node itself, or in a pod with hostPID: true", p.path)
+	return fmt.Errorf("%s is not of this process's PID namespace, so nothing can be changed by it: run on the node "+
+		"itself, or in a pod with hostPID: true", p.path)
 }
 
 func (p proc) Open(pid int) (Holder, error) {
@@ -135,7 +138,8 @@ func (proc) Set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
 	case errors.Is(err, unix.ESRCH):
 		return former, ErrGone
 	case errors.Is(err, unix.EPERM):
-		return former, fmt.Errorf("setting RLIMIT_MEMLOCK of process %d: %w: this needs the capability SYS_RESOURCE, not in a user namespace", pid, err)
+		return former, fmt.Errorf("setting RLIMIT_MEMLOCK of process %d: %w: this needs the capability SYS_RESOURCE, not "+
+			"in a user namespace", pid, err)
 	case err != nil:
 		return former, fmt.Errorf("setting RLIMIT_MEMLOCK of process %d: %w", pid, err)
 	}

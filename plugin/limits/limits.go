@@ -1,15 +1,16 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limits reads and raises RLIMIT_MEMLOCK of processes that run, as it is in force: a raised limit counts from the process's
-// next registration of memory on.
+// Package limits reads and raises RLIMIT_MEMLOCK of processes that run, as it is in force: a raised limit counts from
+// the process's next registration of memory on.
 //
-// Which processes are a container's is read from /proc/PID/cgroup, whose path bears the container's ID: that holds for cgroup v1
-// and v2, for both cgroup drivers, also from within a cgroup namespace, and needs nothing mounted but /proc. The processes of
-// other PID namespaces must be visible in it.
+// Which processes are a container's is read from /proc/PID/cgroup, whose path bears the container's ID: that holds for
+// cgroup v1 and v2, for both cgroup drivers, also from within a cgroup namespace, and needs nothing mounted but /proc.
+// The processes of other PID namespaces must be visible in it.
 //
-// A process ID is not a process: it may be another's a moment later. What is raised is held meanwhile, by a pidfd or by its
-// folder in /proc, and a stranger that is raised all the same is set back. Who should have how much is known to package policy.
+// A process ID is not a process: it may be another's a moment later. What is raised is held meanwhile, by a pidfd or by
+// its folder in /proc, and a stranger that is raised all the same is set back. Who should have how much is known to
+// package policy.
 package limits
 
 import (
@@ -26,7 +27,8 @@ import (
 )
 
 // ErrHidden means that the processes of containers cannot be seen.
-var ErrHidden = errors.New("the processes of other containers are not visible here: run on the node itself, or in a pod with hostPID: true")
+var ErrHidden = errors.New("the processes of other containers are not visible here: run on the node itself, or in a " +
+	"pod with hostPID: true")
 
 // Errors of a Kernel.
 var (
@@ -48,7 +50,8 @@ func On(k Kernel) *Processes { return &Processes{k} }
 // Process is what a process may lock, and why.
 type Process struct {
 	Memlock spec.Rlimit // RLIMIT_MEMLOCK
-	// IPCLock: it has CAP_IPC_LOCK in its effective set. In a user namespace other than the node's that is of no use for RDMA.
+	// IPCLock: it has CAP_IPC_LOCK in its effective set. In a user namespace other than the node's that is of no use for
+	// RDMA.
 	IPCLock bool
 	// UserNamespace: it runs in a user namespace other than the node's.
 	UserNamespace bool
@@ -124,8 +127,8 @@ func (p *Processes) Visible() error {
 	if err != nil {
 		return nil // a copy of some node's proc
 	}
-	// In a container with a PID namespace of its own, PID 1 is of the same container, and no other container has processes. A node of kind
-	// or k3d is a container, too, and others run in it.
+	// In a container with a PID namespace of its own, PID 1 is of the same container, and no other container has
+	// processes. A node of kind or k3d is a container, too, and others run in it.
 	if first, err := p.kernel.Read(1, "cgroup"); err != nil || string(first) != string(own) {
 		return nil
 	}

@@ -28,14 +28,17 @@ var (
 
 func TestContainerOf(t *testing.T) {
 	for name, test := range map[string]struct{ cgroup, want string }{
-		"containerd, cgroupfs driver":   {"0::/kubepods/burstable/pod8f3c/" + idA + "\n", idA},
-		"containerd, systemd driver":    {"0::/kubepods.slice/kubepods-pod8f3c.slice/cri-containerd-" + idA + ".scope\n", idA},
-		"containerd, drivers mixed up":  {"0::/system.slice/kubepods-pod8f3c.slice:cri-containerd:" + idA + "\n", idA},
-		"CRI-O":                         {"0::/kubepods.slice/crio-" + idA + ".scope/container\n", idA},
-		"CRI-O, its monitor":            {"0::/kubepods.slice/crio-conmon-" + idA + ".scope\n", ""},
-		"no pod":                        {"0::/k8s.io/" + idA + "\n", idA},
-		"version 1":                     {"12:pids:/kubepods/pod8f3c/" + idA + "\n11:memory:/kubepods/pod8f3c/" + idA + "\n0::/\n", idA},
-		"version 1 and 2":               {"2:cpu,cpuacct:/\n1:name=systemd:/kubepods/" + idA + "\n0::/kubepods/" + idA + "\n", idA},
+		"containerd, cgroupfs driver": {"0::/kubepods/burstable/pod8f3c/" + idA + "\n", idA},
+		"containerd, systemd driver": {"0::/kubepods.slice/kubepods-pod8f3c.slice/cri-containerd-" + idA + ".scope\n",
+			idA},
+		"containerd, drivers mixed up": {"0::/system.slice/kubepods-pod8f3c.slice:cri-containerd:" + idA + "\n", idA},
+		"CRI-O":                        {"0::/kubepods.slice/crio-" + idA + ".scope/container\n", idA},
+		"CRI-O, its monitor":           {"0::/kubepods.slice/crio-conmon-" + idA + ".scope\n", ""},
+		"no pod":                       {"0::/k8s.io/" + idA + "\n", idA},
+		"version 1": {"12:pids:/kubepods/pod8f3c/" + idA +
+			"\n11:memory:/kubepods/pod8f3c/" + idA + "\n0::/\n", idA},
+		"version 1 and 2": {"2:cpu,cpuacct:/\n1:name=systemd:/kubepods/" + idA +
+			"\n0::/kubepods/" + idA + "\n", idA},
 		"from within another namespace": {"0::/../../burstable/pod8f3c/cri-containerd-" + idA + ".scope\n", idA},
 		"a cgroup of its own":           {"0::/kubepods/" + idA + "/init.scope\n", idA},
 		"a container in the container":  {"0::/kubepods/" + idA + "/docker/" + idB + "\n", idA},
@@ -43,15 +46,16 @@ func TestContainerOf(t *testing.T) {
 		"no newline":                    {"0::/kubepods/" + idA, idA},
 		"a colon in the path":           {"0::/a:b/" + idA + "\n", idA},
 		"none":                          {"0::/system.slice/ssh.service\n", ""},
-		"a user's own cgroup":           {"0::/user.slice/user-1000.slice/user@1000.service/cri-containerd-" + idA + ".scope\n", ""},
-		"the root":                      {"0::/\n", ""},
-		"nothing":                       {"", ""},
-		"nonsense":                      {"kubepods/" + idA, ""},
-		"too short":                     {"0::/kubepods/" + idA[1:] + "\n", ""},
-		"too long":                      {"0::/kubepods/0" + idA + "\n", ""},
-		"upper case":                    {"0::/kubepods/" + strings.ToUpper(idA) + "\n", ""},
-		"no hex":                        {"0::/kubepods/g" + idA[1:] + "\n", ""},
-		"another unit":                  {"0::/kubepods/" + idA + ".service\n", ""},
+		"a user's own cgroup": {"0::/user.slice/user-1000.slice/user@1000.service/cri-containerd-" + idA +
+			".scope\n", ""},
+		"the root":     {"0::/\n", ""},
+		"nothing":      {"", ""},
+		"nonsense":     {"kubepods/" + idA, ""},
+		"too short":    {"0::/kubepods/" + idA[1:] + "\n", ""},
+		"too long":     {"0::/kubepods/0" + idA + "\n", ""},
+		"upper case":   {"0::/kubepods/" + strings.ToUpper(idA) + "\n", ""},
+		"no hex":       {"0::/kubepods/g" + idA[1:] + "\n", ""},
+		"another unit": {"0::/kubepods/" + idA + ".service\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := containerOf([]byte(test.cgroup)); got != test.want {
@@ -74,7 +78,8 @@ func FuzzContainerOf(f *testing.F) {
 			t.Errorf("container %q", id)
 		}
 		// What the container itself appends to its path changes nothing.
-		if below := strings.TrimSuffix(strings.TrimSuffix(text, "\n"), " (deleted)") + "/" + idB; strings.Count(text, "\n") <= 1 && containerOf([]byte(below)) != id {
+		if below := strings.TrimSuffix(strings.TrimSuffix(text, "\n"), " (deleted)") + "/" + idB; strings.Count(text,
+			"\n") <= 1 && containerOf([]byte(below)) != id {
 			t.Errorf("in a cgroup of its own: container %q, was %q", containerOf([]byte(below)), id)
 		}
 	})
@@ -90,10 +95,13 @@ func TestMemlockOfAText(t *testing.T) {
 	for text, want := range map[string]any{
 		limitsText: spec.Rlimit{Soft: 8 << 20, Hard: spec.Unlimited},
 		"Max locked memory         0                    65536                bytes     \n": spec.Rlimit{Hard: 65536},
-		"Max locked memory         65536                9223372036854775807  bytes     \n": spec.Rlimit{Soft: 65536, Hard: spec.Unlimited},
-		"Max open files            1024                 65536                files     \n": "it has no line for Max locked memory",
-		"Max locked memory         65536\n":                                                "expected a soft and a hard limit",
-		"Max locked memory         -1 65536 bytes\n":                                       "invalid syntax",
+		"Max locked memory         65536                9223372036854775807  bytes     \n": spec.Rlimit{Soft: 65536,
+			Hard: spec.Unlimited},
+		"Max open files            1024                 65536                files     \n": "it has no line for Max locked " +
+			"memory",
+		"Max locked memory         65536\n": "expected a soft and a hard " +
+			"limit",
+		"Max locked memory         -1 65536 bytes\n": "invalid syntax",
 		"": "it has no line for Max locked memory",
 	} {
 		got, err := parseMemlock([]byte(text))
@@ -110,21 +118,25 @@ func TestMemlockOfAText(t *testing.T) {
 // FuzzParse: a parser returns what the first line of its kind says, or an error and nothing.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
-		limitsText, "Max locked memory         8388608              unlimited\n", "Max locked memory 1 99999999999999999999 bytes\n", "Max locked memory 1 x\nMax locked memory 1 2",
-		"Name:\tsh\nTgid:\t42\nCapEff:\t000001ffffffffff\n", "CapEff:\t1ffffffffffffffff\n", "CapEff: \nCapEff: 1\n", "Tgid:\t99999999999999999999", "Tgid:\t-1\n",
+		limitsText, "Max locked memory         8388608              unlimited\n",
+		"Max locked memory 1 99999999999999999999 bytes\n", "Max locked memory 1 x\nMax locked memory 1 2",
+		"Name:\tsh\nTgid:\t42\nCapEff:\t000001ffffffffff\n", "CapEff:\t1ffffffffffffffff\n", "CapEff: \nCapEff: 1\n",
+		"Tgid:\t99999999999999999999", "Tgid:\t-1\n",
 		"         0          0 4294967295\n", "0 0 4294967295\n0 0 4294967295\n",
 	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		limit, err := parseMemlock([]byte(text))
-		if words := strings.Fields(firstLine(text, "Max locked memory ")); err == nil && (len(words) < 2 || !means(words[0], limit.Soft) || !means(words[1], limit.Hard)) {
+		if words := strings.Fields(firstLine(text, "Max locked memory ")); err == nil &&
+			(len(words) < 2 || !means(words[0], limit.Soft) || !means(words[1], limit.Hard)) {
 			t.Errorf("memlock %v of %q", limit, words)
 		} else if err != nil && limit != (spec.Rlimit{}) {
 			t.Errorf("memlock %v with error %v", limit, err)
 		}
 		set, err := parseCapEff([]byte(text))
-		if value := firstLine(text, "CapEff:"); err == nil && !means(strings.ToLower(value), fmt.Sprintf("%x", set)) || err != nil && set != 0 {
+		if value := firstLine(text, "CapEff:"); err == nil && !means(strings.ToLower(value), fmt.Sprintf("%x", set)) ||
+			err != nil && set != 0 {
 			t.Errorf("capabilities %x of %q, error %v", set, value, err)
 		}
 		tgid, err := parseTGID([]byte(text))
@@ -132,7 +144,8 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("process %d of %q, error %v", tgid, value, err)
 		}
 		var inside, outside, length uint64
-		if n, _ := fmt.Sscan(text, &inside, &outside, &length); allUIDs([]byte(text)) && (n != 3 || inside != 0 || outside != 0 || length != math.MaxUint32) {
+		if n, _ := fmt.Sscan(text, &inside, &outside, &length); allUIDs([]byte(text)) && (n != 3 || inside != 0 ||
+			outside != 0 || length != math.MaxUint32) {
 			t.Errorf("%q is taken for a map of all users to themselves", text)
 		}
 	})
@@ -182,9 +195,11 @@ func files(t *testing.T, contents map[string]string) *Processes {
 
 func TestProcessesOfACopy(t *testing.T) {
 	p := files(t, map[string]string{
-		"7/cgroup": "0::/kubepods/" + idA + "\n", "7/limits": limitsText, "7/status": "Name:\ta\nCapEff:\t0000000000004000\n", "7/uid_map": "         0          0 4294967295\n",
-		"10/cgroup": "0::/kubepods/" + idA + "/sub\n", "10/limits": limitsText, "10/status": "CapEff:\t00000000a80425fb\n", "10/uid_map": "0 100000 65536\n",
-		"9/cgroup": "0::/kubepods/" + idB + "\n", "9/limits": "",
+		"7/cgroup": "0::/kubepods/" + idA + "\n", "7/limits": limitsText, "7/status": "Name:\ta\nCapEff:\t0000000000004000\n",
+		"7/uid_map": "         0          0 4294967295\n",
+		"10/cgroup": "0::/kubepods/" + idA + "/sub\n", "10/limits": limitsText, "10/status": "CapEff:\t00000000a80425fb\n",
+		"10/uid_map": "0 100000 65536\n",
+		"9/cgroup":   "0::/kubepods/" + idB + "\n", "9/limits": "",
 		"1/cgroup": "0::/init.scope\n", "self": "-> 44", "loadavg": "0",
 	})
 	found, err := p.Containers()
@@ -210,7 +225,8 @@ func TestProcessesOfACopy(t *testing.T) {
 		t.Errorf("a copy: %v", err)
 	}
 	outcome := p.Raise(t.Context(), map[string]spec.Limit{idA: spec.Unlimited})[idA]
-	if outcome.Raised != 0 || outcome.Err == nil || !strings.Contains(outcome.Err.Error(), "nothing can be changed by it") {
+	if outcome.Raised != 0 || outcome.Err == nil || !strings.Contains(outcome.Err.Error(),
+		"nothing can be changed by it") {
 		t.Errorf("processes of a copy were changed: %+v", outcome)
 	}
 	if _, err := New(t.TempDir()).Containers(); !os.IsNotExist(err) {
@@ -223,18 +239,24 @@ func TestVisible(t *testing.T) {
 		files map[string]string
 		want  error
 	}{
-		"on the node":                   {map[string]string{"2/comm": "kthreadd\n", "1/cgroup": "0::/\n", "self": "-> 5", "5/cgroup": "0::/\n"}, nil},
-		"in a node that is a container": {map[string]string{"1/cgroup": "0::/init.scope\n", "self": "-> 5", "5/cgroup": "0::/kubelet/kubepods/x\n"}, nil},
-		"in a container of its own":     {map[string]string{"1/cgroup": "0::/\n", "self": "-> 5", "5/cgroup": "0::/\n"}, ErrHidden},
+		"on the node": {map[string]string{"2/comm": "kthreadd\n", "1/cgroup": "0::/\n", "self": "-> 5",
+			"5/cgroup": "0::/\n"}, nil},
+		"in a node that is a container": {map[string]string{"1/cgroup": "0::/init.scope\n", "self": "-> 5",
+			"5/cgroup": "0::/kubelet/kubepods/x\n"}, nil},
+		"in a container of its own": {map[string]string{"1/cgroup": "0::/\n", "self": "-> 5",
+			"5/cgroup": "0::/\n"}, ErrHidden},
 		"on a node that is a container (kind, k3d)": {map[string]string{
 			"1/cgroup": "0::/init.scope\n", "self": "-> 5", "5/cgroup": "0::/init.scope\n",
 			"7/cgroup": "0::/kubelet.slice/kubelet-kubepods.slice/cri-containerd-" + idA + ".scope\n",
 		}, nil},
 		"in a container among its children": {map[string]string{
-			"1/cgroup": "0::/kubepods/" + idA + "\n", "self": "-> 5", "5/cgroup": "0::/kubepods/" + idA + "\n", "6/cgroup": "0::/kubepods/" + idA + "/x\n",
+			"1/cgroup": "0::/kubepods/" + idA + "\n", "self": "-> 5", "5/cgroup": "0::/kubepods/" + idA + "\n",
+			"6/cgroup": "0::/kubepods/" + idA + "/x\n",
 		}, ErrHidden},
-		"in a container as the only one":   {map[string]string{"self": "-> 1", "1/cgroup": "0::/kubepods/" + idA + "\n"}, ErrHidden},
-		"with a shared namespace of a pod": {map[string]string{"1/cgroup": "0::/../" + idB + "\n", "self": "-> 5", "5/cgroup": "0::/\n"}, nil},
+		"in a container as the only one": {map[string]string{"self": "-> 1", "1/cgroup": "0::/kubepods/" +
+			idA + "\n"}, ErrHidden},
+		"with a shared namespace of a pod": {map[string]string{"1/cgroup": "0::/../" + idB + "\n", "self": "-> 5",
+			"5/cgroup": "0::/\n"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := files(t, test.files).Visible(); err != test.want { //nolint:errorlint // it is the very error
@@ -270,7 +292,8 @@ func TestThisProcess(t *testing.T) {
 func TestProcOfAnotherNamespaceIsNotChanged(t *testing.T) {
 	inOwnPIDNamespace(t, func(t *testing.T) {
 		// The proc of the outer namespace is still mounted.
-		if err := New("/").kernel.Changeable(); err == nil || !strings.Contains(err.Error(), "not of this process's PID namespace") {
+		if err := New("/").kernel.Changeable(); err == nil || !strings.Contains(err.Error(),
+			"not of this process's PID namespace") {
 			t.Errorf("changeable: %v", err)
 		}
 	})

@@ -10,7 +10,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Membership reports whether a process belongs to a container. read returns the text of a file in the process's /proc/PID.
+// Membership reports whether a process belongs to a container. read returns the text of a file in the process's
+// /proc/PID.
 type Membership func(read func(name string) ([]byte, error)) bool
 
 // inContainer is membership of the container with an ID, as its cgroup's name has it.
@@ -25,11 +26,11 @@ func (p *Processes) is(pid int, member Membership) bool {
 	return member(func(name string) ([]byte, error) { return p.kernel.Read(pid, name) })
 }
 
-// RaiseOne raises RLIMIT_MEMLOCK of one process to at least what is wanted, if the process is low and belongs to a container. The error is
-// ErrGone if there is no such process.
+// RaiseOne raises RLIMIT_MEMLOCK of one process to at least what is wanted, if the process is low and belongs to a
+// container. The error is ErrGone if there is no such process.
 //
-// As long as the process that is held has its ID, all that was asked and done by that ID was about that process. So that is asked last:
-// if the process has ended meanwhile, a stranger may have its ID, and is set back.
+// As long as the process that is held has its ID, all that was asked and done by that ID was about that process. So
+// that is asked last: if the process has ended meanwhile, a stranger may have its ID, and is set back.
 func (p *Processes) RaiseOne(pid int, want spec.Limit, member Membership) (raised bool, err error) {
 	process, err := p.kernel.Open(pid)
 	if err != nil {
@@ -60,8 +61,8 @@ func (p *Processes) RaiseOne(pid int, want spec.Limit, member Membership) (raise
 	return true, nil
 }
 
-// setBack gives the former limit back to whoever has the ID of a process that ended while it was given another one: to a stranger that has
-// the given limit. The error is ErrGone where no stranger has it any more.
+// setBack gives the former limit back to whoever has the ID of a process that ended while it was given another one: to
+// a stranger that has the given limit. The error is ErrGone where no stranger has it any more.
 func (p *Processes) setBack(pid int, member Membership, given, former spec.Rlimit) error {
 	process, err := p.kernel.Open(pid)
 	if errors.Is(err, ErrThread) { // the limit that was set is its process's
@@ -84,7 +85,8 @@ func (p *Processes) setBack(pid int, member Membership, given, former spec.Rlimi
 	if err == nil || errors.Is(err, ErrGone) {
 		return ErrGone
 	}
-	return fmt.Errorf("process %d got the ID of one that ended while it was raised, and its limit could not be set back from %s to %s: %w",
+	return fmt.Errorf("process %d got the ID of one that ended while it was raised, and its limit could not be set back "+
+		"from %s to %s: %w",
 		pid, given.Soft, former.Soft, err)
 }
 

@@ -16,9 +16,10 @@ import (
 const (
 	// passesMost bounds how often all processes are gone through. Four passes are enough where nothing forks.
 	passesMost = 30
-	// cleanPasses is how many passes in a row must find nothing low, betweenPasses apart. A child gets the limits of its parent early in
-	// the fork, and is listed at its end: a fork that began before its parent was raised leaves a child that is low, and that appears later.
-	// In between, the kernel copies the parent's page tables, 15 ms for each GiB in small pages.
+	// cleanPasses is how many passes in a row must find nothing low, betweenPasses apart. A child gets the limits of its
+	// parent early in the fork, and is listed at its end: a fork that began before its parent was raised leaves a child
+	// that is low, and that appears later. In between, the kernel copies the parent's page tables, 15 ms for each GiB in
+	// small pages.
 	cleanPasses   = 3
 	betweenPasses = 300 * time.Millisecond
 )
@@ -29,11 +30,12 @@ type Outcome struct {
 	Err    error // why some may still be low
 }
 
-// Raise raises RLIMIT_MEMLOCK of every process of containers, given by ID, to at least what is wanted; no limit is lowered.
+// Raise raises RLIMIT_MEMLOCK of every process of containers, given by ID, to at least what is wanted; no limit is
+// lowered.
 //
-// The processes are gone through again until none has been low for some time: one that forks just before it is raised leaves a child that
-// is low. A child is missed only where the fork takes longer than that.
-// The outcomes have every container that was given; one without processes is done.
+// The processes are gone through again until none has been low for some time: one that forks just before it is raised
+// leaves a child that is low. A child is missed only where the fork takes longer than that. The outcomes have every
+// container that was given; one without processes is done.
 func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map[string]Outcome {
 	outcomes := map[string]Outcome{}
 	open := map[string]int{} // clean passes to go, of the containers of which some process may be low
@@ -43,7 +45,8 @@ func (p *Processes) Raise(ctx context.Context, wanted map[string]spec.Limit) map
 	err := cmp.Or(p.kernel.Changeable(), ctx.Err())
 	for pass := 0; err == nil && len(open) > 0; pass++ {
 		if pass == passesMost {
-			err = fmt.Errorf("its processes were gone through %d times and there were new ones with a low limit each time: try again when it forks less", passesMost)
+			err = fmt.Errorf("its processes were gone through %d times and there were new ones with a low limit each time: "+
+				"try again when it forks less", passesMost)
 			break
 		}
 		var found map[string][]int

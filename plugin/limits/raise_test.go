@@ -83,7 +83,8 @@ func TestRaise(t *testing.T) {
 		"enough but no more": {wanted, spec.Rlimit{Soft: wanted, Hard: high}, spec.Rlimit{Soft: wanted, Hard: high}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			member, stranger := &limitstest.Process{Container: idA, Limit: test.current}, &limitstest.Process{Container: idB, Limit: test.current}
+			member, stranger := &limitstest.Process{Container: idA, Limit: test.current},
+				&limitstest.Process{Container: idB, Limit: test.current}
 			p := limits.On(&limitstest.Kernel{Table: processes{5: member, 6: stranger, 7: aProcess("", low)}})
 			got := p.Raise(t.Context(), map[string]spec.Limit{idA: test.want})
 			if want := (limits.Outcome{Raised: test.raised}); len(got) != 1 || got[idA] != want {
@@ -100,10 +101,12 @@ func TestRaise(t *testing.T) {
 }
 
 func TestRaiseReportsEachContainer(t *testing.T) {
-	k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low), 6: aProcess(idA, low), 7: aProcess(idA, high), 8: aProcess(idB, low)}}
+	k := &limitstest.Kernel{Table: processes{5: aProcess(idA, low), 6: aProcess(idA, low),
+		7: aProcess(idA, high), 8: aProcess(idB, low)}}
 	ended := strings.Repeat("c3", 32)
 	got := limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: wanted, idB: spec.Unlimited, ended: wanted})
-	if len(got) != 3 || got[idA] != (limits.Outcome{Raised: 2}) || got[idB] != (limits.Outcome{Raised: 1}) || got[ended] != (limits.Outcome{}) {
+	if len(got) != 3 || got[idA] != (limits.Outcome{Raised: 2}) || got[idB] != (limits.Outcome{Raised: 1}) ||
+		got[ended] != (limits.Outcome{}) {
 		t.Errorf("%+v", got)
 	}
 	k.Refuse = errors.New("no")
@@ -143,13 +146,14 @@ func TestForksAreFollowed(t *testing.T) {
 		next--
 		k.Table[next] = aProcess(idA, low)
 	}
-	if got := limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]; got.Err == nil || !strings.Contains(got.Err.Error(), "gone through 30 times") {
+	if got := limits.On(k).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]; got.Err == nil ||
+		!strings.Contains(got.Err.Error(), "gone through 30 times") {
 		t.Errorf("endless new processes: %+v", got)
 	}
 }
 
-// Whenever the process ends and its ID becomes another's, in whatever moment: no stranger's limit differs in the end, and no process of the
-// container is left low.
+// Whenever the process ends and its ID becomes another's, in whatever moment: no stranger's limit differs in the end,
+// and no process of the container is left low.
 func TestRecycledIDs(t *testing.T) {
 	const pid = 5
 	for name, successor := range map[string]*limitstest.Process{
@@ -209,8 +213,10 @@ func TestStrangerThatStaysRaisedIsReported(t *testing.T) {
 		}
 	}
 	stranger := aProcess(idB, low)
-	got := limits.On(recyclingAtSet{Kernel: k, stranger: stranger}).Raise(t.Context(), map[string]spec.Limit{idA: wanted})[idA]
-	if got.Err == nil || !strings.Contains(got.Err.Error(), "process 5 got the ID of one that ended") || !strings.HasSuffix(got.Err.Error(), " to 64Ki: no more") {
+	got := limits.On(recyclingAtSet{Kernel: k, stranger: stranger}).Raise(t.Context(),
+		map[string]spec.Limit{idA: wanted})[idA]
+	if got.Err == nil || !strings.Contains(got.Err.Error(), "process 5 got the ID of one that ended") ||
+		!strings.HasSuffix(got.Err.Error(), " to 64Ki: no more") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -224,7 +230,8 @@ func TestRepair(t *testing.T) {
 	if got[idA] != (limits.Repaired{Outcome: limits.Outcome{Raised: 2}, SpecChanged: true}) {
 		t.Errorf("%+v", got)
 	}
-	if grant := stored.applied[idA]; len(stored.applied) != 1 || grant.Memlock != wanted || grant.IPCLock != spec.IPCLockNo || grant.Devices != nil {
+	if grant := stored.applied[idA]; len(stored.applied) != 1 || grant.Memlock != wanted ||
+		grant.IPCLock != spec.IPCLockNo || grant.Devices != nil {
 		t.Errorf("applied to stored specs: %v", stored.applied)
 	}
 	if k.Table[6].Limit.Soft < wanted {
@@ -232,7 +239,8 @@ func TestRepair(t *testing.T) {
 	}
 
 	k.Table[7] = aProcess(idB, low)
-	if got := p.Repair(t.Context(), map[string]spec.Limit{idB: wanted}, nil)[idB]; got != (limits.Repaired{Outcome: limits.Outcome{Raised: 1}}) {
+	if got := p.Repair(t.Context(), map[string]spec.Limit{idB: wanted},
+		nil)[idB]; got != (limits.Repaired{Outcome: limits.Outcome{Raised: 1}}) {
 		t.Errorf("without stored specs: %+v", got)
 	}
 	bad := errors.New("bad")

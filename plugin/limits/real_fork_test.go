@@ -10,7 +10,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// Ten processes fork while they are raised: none is left low. With one pass and no more, some were in eight runs of twelve.
+// Ten processes fork while they are raised: none is left low. With one pass and no more, some were in eight runs of
+// twelve.
 func TestForkingProcess(t *testing.T) {
 	const forkers, forksOfEach = 10, 30
 	pid, lines := start(t, fmt.Sprintf(`j=0

@@ -23,7 +23,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// The soft limit of processes that are low here, and what it is raised to: a soft limit may be raised by anybody, up to the hard one.
+// The soft limit of processes that are low here, and what it is raised to: a soft limit may be raised by anybody, up to
+// the hard one.
 const softLow, softWanted = spec.Limit(64 << 10), spec.Limit(256 << 10)
 
 // sessions is the real kernel, but that a session's processes, and no cgroup's, are a container's.
@@ -43,7 +44,8 @@ func (s sessions) Read(pid int, name string) ([]byte, error) {
 	return []byte("0::/kubepods/" + s.containers[session]), nil
 }
 
-// hang is a command of a script that waits for the test's end, even if the test is killed: it reads the script's standard input.
+// hang is a command of a script that waits for the test's end, even if the test is killed: it reads the script's
+// standard input.
 const hang = "cat <&3"
 
 // start runs a script with a low soft limit in a session of its own, until the test ends, and waits for its first line.
@@ -117,8 +119,8 @@ func (r *recycling) Set(pid int, limit spec.Rlimit) (spec.Rlimit, error) {
 // Pause is none: nothing forks here.
 func (*recycling) Pause(context.Context, time.Duration) {}
 
-// recycle ends a process and starts another one that has its ID. A thread of this process may be quicker: it is as good a stranger, and
-// will do until it ends.
+// recycle ends a process and starts another one that has its ID. A thread of this process may be quicker: it is as good
+// a stranger, and will do until it ends.
 func (r *recycling) recycle(pid int) {
 	delete(r.containers, pid)
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
@@ -160,7 +162,8 @@ var realKernels = map[string]Kernel{"today's": proc{"/proc"}, "before Linux 5.3"
 // Process IDs are recycled on purpose, by the real kernel, just before the limit is set: no stranger is left raised.
 func TestReallyRecycledIDs(t *testing.T) {
 	inOwnPIDNamespace(t, func(t *testing.T) {
-		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc", "proc", 0, "")); err != nil {
+		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), unix.Mount("proc", "/proc",
+			"proc", 0, "")); err != nil {
 			t.Fatal(err)
 		}
 		if err := New("/").Visible(); !errors.Is(err, ErrHidden) {
@@ -262,7 +265,8 @@ func namespaces() *syscall.SysProcAttr {
 	return attributes
 }
 
-// What this process may not do is said with the remedy. Root with every capability may: then there is nothing to be said.
+// What this process may not do is said with the remedy. Root with every capability may: then there is nothing to be
+// said.
 func TestRaisingTheHardLimit(t *testing.T) {
 	pid, _ := start(t, "ulimit -H -l 128; echo; "+hang)
 	p := &Processes{sessions{New("/").kernel, map[int]string{pid: idA}}}
@@ -286,7 +290,8 @@ func TestRaisingTheHardLimit(t *testing.T) {
 		}
 		return
 	}
-	if !errors.Is(got.Err, unix.EPERM) || !strings.Contains(got.Err.Error(), "this needs the capability SYS_RESOURCE") || limit.Hard != 128<<10 {
+	if !errors.Is(got.Err, unix.EPERM) || !strings.Contains(got.Err.Error(), "this needs the capability SYS_RESOURCE") ||
+		limit.Hard != 128<<10 {
 		t.Errorf("without the capability: %+v, limit %v", got, limit)
 	}
 }

@@ -22,9 +22,9 @@ type Repaired struct {
 	SpecErr     error // why later execs may be low
 }
 
-// Repair raises containers that run, given by ID: their processes, then the stored specs, and then the processes again that were
-// made from the old spec meanwhile. Without specs, later execs keep the old limit. A stored spec is left alone where the
-// processes could not be raised.
+// Repair raises containers that run, given by ID: their processes, then the stored specs, and then the processes again
+// that were made from the old spec meanwhile. Without specs, later execs keep the old limit. A stored spec is left
+// alone where the processes could not be raised.
 func (p *Processes) Repair(ctx context.Context, wanted map[string]spec.Limit, specs Specs) map[string]Repaired {
 	repaired := make(map[string]Repaired, len(wanted))
 	again := map[string]spec.Limit{}

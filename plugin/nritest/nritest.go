@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nritest is a container runtime's side of NRI for tests, in process: NRI's own code for runtimes (pkg/adaptation),
-// which containerd and CRI-O run, behind a real socket.
+// Package nritest is a container runtime's side of NRI for tests, in process: NRI's own code for runtimes
+// (pkg/adaptation), which containerd and CRI-O run, behind a real socket.
 package nritest
 
 import (
@@ -30,8 +30,8 @@ func init() {
 	adaptation.SetPluginRequestTimeout(await.Patience)
 }
 
-// LosePatience has runtimes wait for a plugin's answer as long as they do outside of tests, which is two seconds, until the test ends.
-// Else they wait a minute: a busy machine has a plugin take longer.
+// LosePatience has runtimes wait for a plugin's answer as long as they do outside of tests, which is two seconds, until
+// the test ends. Else they wait a minute: a busy machine has a plugin take longer.
 func LosePatience(t testing.TB) {
 	t.Helper()
 	SetPatience(t, adaptation.DefaultPluginRequestTimeout)
@@ -69,7 +69,8 @@ func New(t testing.TB, name, version string) *Runtime {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	r := &Runtime{Socket: filepath.Join(folder, "nri.sock"), name: name, version: version, launches: filepath.Join(folder, "plugins")}
+	r := &Runtime{Socket: filepath.Join(folder, "nri.sock"), name: name, version: version,
+		launches: filepath.Join(folder, "plugins")}
 	t.Cleanup(r.Stop)
 	return r
 }
@@ -87,7 +88,8 @@ func (r *Runtime) Launch(t testing.TB, program, config string) {
 	}
 }
 
-// HangUp has the runtime hang up on every plugin that has said which events it wants, as one does that does not know them.
+// HangUp has the runtime hang up on every plugin that has said which events it wants, as one does that does not know
+// them.
 func (r *Runtime) HangUp() { r.hangsUp.Store(true) }
 
 // Start listens for plugins.
@@ -96,7 +98,8 @@ func (r *Runtime) Start(t testing.TB) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	nri, err := adaptation.New(r.name, r.version, r.synchronise, r.update,
-		adaptation.WithSocketPath(r.inner()), adaptation.WithPluginPath(r.launches), adaptation.WithPluginConfigPath(r.launches+"/conf.d"))
+		adaptation.WithSocketPath(r.inner()), adaptation.WithPluginPath(r.launches),
+		adaptation.WithPluginConfigPath(r.launches+"/conf.d"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +141,8 @@ func (r *Runtime) Connections() int {
 // Unproxied is a socket that leads to NRI itself, for plugins that are measured: what connects there outlives Stop.
 func (r *Runtime) Unproxied() string { return r.inner() }
 
-// inner is where NRI listens. Plugins reach it through a proxy, since NRI leaves the connections to the end of the process.
+// inner is where NRI listens. Plugins reach it through a proxy, since NRI leaves the connections to the end of the
+// process.
 func (r *Runtime) inner() string { return r.Socket + ".inner" }
 
 func (r *Runtime) synchronise(ctx context.Context, plugin adaptation.SyncCB) error {
@@ -158,7 +162,8 @@ func (r *Runtime) synchronise(ctx context.Context, plugin adaptation.SyncCB) err
 	return err
 }
 
-// Synchronised gives how often a plugin was taken in. Those that it counts are asked about every container from then on.
+// Synchronised gives how often a plugin was taken in. Those that it counts are asked about every container from then
+// on.
 func (r *Runtime) Synchronised() int {
 	n := int(r.synchronised.Load())
 	r.mu.Lock()
@@ -175,12 +180,14 @@ func (r *Runtime) Synchronised() int {
 func (r *Runtime) Took() time.Duration { return time.Duration(r.took.Load()) }
 
 // Create creates a container as far as NRI is concerned: CreateContainer, and PostCreateContainer if that went well.
-func (r *Runtime) Create(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, error) {
+func (r *Runtime) Create(ctx context.Context, pod *api.PodSandbox,
+	ctr *api.Container) (*api.ContainerAdjustment, error) {
 	return r.CreateInPlace(ctx, pod, proto.Clone(ctr).(*api.Container))
 }
 
 // CreateInPlace is Create for a container that nobody needs again: NRI writes into it what plugins adjust.
-func (r *Runtime) CreateInPlace(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, error) {
+func (r *Runtime) CreateInPlace(ctx context.Context, pod *api.PodSandbox,
+	ctr *api.Container) (*api.ContainerAdjustment, error) {
 	r.mu.Lock()
 	nri := r.nri
 	r.mu.Unlock()

@@ -26,17 +26,19 @@ func (e *unknownPodError) Error() string {
 	return fmt.Sprintf("the kubelet does not know pod %s/%s", e.namespace, e.pod)
 }
 
-// find finds a pod among those of an answer. Two pods of one name, as there can be while one takes the place of another, are an error:
-// nothing says which one is meant.
+// find finds a pod among those of an answer. Two pods of one name, as there can be while one takes the place of
+// another, are an error: nothing says which one is meant.
 func find(namespace, name string, pods ...*podresources.PodResources) (answer, error) {
-	pods = slices.DeleteFunc(pods, func(p *podresources.PodResources) bool { return p.GetName() != name || p.GetNamespace() != namespace })
+	pods = slices.DeleteFunc(pods,
+		func(p *podresources.PodResources) bool { return p.GetName() != name || p.GetNamespace() != namespace })
 	switch len(pods) {
 	case 0:
 		return nil, &unknownPodError{namespace, name}
 	case 1:
 		return answerOf(pods[0]), nil
 	}
-	return nil, fmt.Errorf("the kubelet lists two pods %s/%s, because one takes the place of the other: try again", namespace, name)
+	return nil, fmt.Errorf("the kubelet lists two pods %s/%s, because one takes the place of the other: try again",
+		namespace, name)
 }
 
 func answerOf(pod *podresources.PodResources) answer {

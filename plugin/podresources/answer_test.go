@@ -31,9 +31,10 @@ func (verbatim) Marshal(answer any) (mem.BufferSlice, error) {
 func ask(t *testing.T, text []byte, getless bool) (answer, error) {
 	t.Helper()
 	listener := bufconn.Listen(1 << 16)
-	server := grpc.NewServer(grpc.ForceServerCodecV2(verbatim{}), grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
-		return stream.SendMsg(text)
-	}))
+	server := grpc.NewServer(grpc.ForceServerCodecV2(verbatim{}),
+		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+			return stream.SendMsg(text)
+		}))
 	ended := make(chan error)
 	go func() { ended <- server.Serve(listener) }()
 	defer func() {
@@ -62,10 +63,12 @@ func TestAnswers(t *testing.T) {
 	// The same container twice, with an entry that allots nothing.
 	double := pod("ml", "trainer", map[string][]string{"main": {"rdma/b", "rdma/a"}})
 	double.Containers = append(double.Containers, pod("", "", map[string][]string{"main": {"rdma/a"}}).Containers...)
-	double.Containers[0].Devices = append(double.Containers[0].Devices, &podresources.ContainerDevices{ResourceName: "rdma/none"})
+	double.Containers[0].Devices = append(double.Containers[0].Devices,
+		&podresources.ContainerDevices{ResourceName: "rdma/none"})
 	// A message with fields that a later kubelet might add, before and after: a number, and bytes.
 	later := slices.Concat([]byte{0xf8, 0x07, 0x01}, good, []byte{0xfa, 0x07, 0x03, 1, 2, 3})
-	const unknown, malformed = "the kubelet does not know pod ml/trainer", "the kubelet failed: grpc: failed to unmarshal the received message"
+	const unknown, malformed = "the kubelet does not know pod ml/trainer",
+		"the kubelet failed: grpc: failed to unmarshal the received message"
 
 	for name, tt := range map[string]struct {
 		text  []byte

@@ -73,7 +73,8 @@ func TestLargeAnswersAreNotKept(t *testing.T) {
 			c := New(Options{})
 			c.dial = listener.DialContext
 			for range 2 {
-				if names, known, err := c.Names(context.Background(), "sandbox", "ml", "trainer", "c0"); err != nil || !known || len(names) != 1 {
+				if names, known, err := c.Names(context.Background(), "sandbox", "ml", "trainer", "c0"); err != nil ||
+					!known || len(names) != 1 {
 					t.Fatalf("%v, %t, %v", names, known, err)
 				}
 			}
@@ -84,7 +85,8 @@ func TestLargeAnswersAreNotKept(t *testing.T) {
 	}
 }
 
-// Clients share neither a breaker nor answers: failures that a pass over all containers sees keep no container's creation from asking.
+// Clients share neither a breaker nor answers: failures that a pass over all containers sees keep no container's
+// creation from asking.
 func TestClientsShareNothing(t *testing.T) {
 	trainer := knows(pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}}))
 	socket := newSocket(t)
@@ -94,7 +96,8 @@ func TestClientsShareNothing(t *testing.T) {
 		}
 		return trainer(ctx, namespace, pod)
 	}})
-	background, creations := New(Options{Socket: socket, Budget: aLongTime}), New(Options{Socket: socket, Budget: aLongTime})
+	background, creations := New(Options{Socket: socket, Budget: aLongTime}),
+		New(Options{Socket: socket, Budget: aLongTime})
 	for range breaker.Failures {
 		if _, _, err := background.Names(context.Background(), "", "ml", "sick", "main"); err == nil {
 			t.Fatal("a look-up of the sick pod succeeds")

@@ -1,12 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podresources asks the kubelet which resources a container holds: the names that its device plugins advertise, such as
-// rdma/hca_shared_devices_a. It knows the kubelet's pod resources API (version 1) and no policy.
+// Package podresources asks the kubelet which resources a container holds: the names that its device plugins advertise,
+// such as rdma/hca_shared_devices_a. It knows the kubelet's pod resources API (version 1) and no policy.
 //
-// The kubelet looks pods up by namespace and name and takes 100 questions a second from the whole node. So there is one look-up a pod,
-// and the answer is kept by the pod's sandbox for a short while: a sandbox belongs to one pod for ever, a name
-// does not.
+// The kubelet looks pods up by namespace and name and takes 100 questions a second from the whole node. So there is one
+// look-up a pod, and the answer is kept by the pod's sandbox for a short while: a sandbox belongs to one pod for ever,
+// a name does not.
 package podresources
 
 import (
@@ -31,23 +31,24 @@ const (
 	defaultBudget = time.Minute // longer than any request
 	// keptFor is how long an answer is kept: long enough for the containers of a pod to be created one after the other.
 	keptFor = 2 * time.Minute
-	// keptMost bounds how many answers are kept, each of at most so many containers. The author of a pod decides how many it has; for one
-	// that has more, the kubelet is asked each time.
+	// keptMost bounds how many answers are kept, each of at most so many containers. The author of a pod decides how many
+	// it has; for one that has more, the kubelet is asked each time.
 	keptMost       = 1024
 	keptContainers = 64
 )
 
 // Options are what a Client is made of. Socket must be given.
 type Options struct {
-	Socket string        // the kubelet's socket; DefaultSocket on the node itself
-	Budget time.Duration // how long a look-up may take in all, with every retry, where the caller has more time; 0 is a minute
-	// OnChange, if given, is called when the kubelet is no longer asked because look-ups failed, and when it has answered again.
-	// It must not call the Client.
+	Socket string // the kubelet's socket; DefaultSocket on the node itself
+	// how long a look-up may take in all, with every retry, where the caller has more time; 0 is a minute
+	Budget time.Duration
+	// OnChange, if given, is called when the kubelet is no longer asked because look-ups failed, and when it has answered
+	// again. It must not call the Client.
 	OnChange func(open bool)
 }
 
-// Client asks one kubelet. It connects for each look-up, and is safe for concurrent use. Clients share nothing: failures that one sees
-// do not keep another from asking.
+// Client asks one kubelet. It connects for each look-up, and is safe for concurrent use. Clients share nothing:
+// failures that one sees do not keep another from asking.
 type Client struct {
 	socket  string
 	dial    func(context.Context) (net.Conn, error)
@@ -77,13 +78,14 @@ func New(o Options) *Client {
 	}
 }
 
-// Names returns the names of the resources that a container holds, sorted. Known is false if it may hold others: the kubelet does not
-// list ordinary init containers, and what a DRA driver has allotted, extended resources too, has no resource name in its answer. The
-// sandbox is the ID of the pod's sandbox in the runtime, "" if it is not known.
+// Names returns the names of the resources that a container holds, sorted. Known is false if it may hold others: the
+// kubelet does not list ordinary init containers, and what a DRA driver has allotted, extended resources too, has no
+// resource name in its answer. The sandbox is the ID of the pod's sandbox in the runtime, "" if it is not known.
 //
-// It returns when the context is done, or the budget is spent. An error means that the kubelet was not reached, did not answer in time, does not know the
-// pod, or is not asked for a while because it failed three times in a row.
-func (c *Client) Names(ctx context.Context, sandbox, namespace, pod, container string) (names []string, known bool, err error) {
+// It returns when the context is done, or the budget is spent. An error means that the kubelet was not reached, did not
+// answer in time, does not know the pod, or is not asked for a while because it failed three times in a row.
+func (c *Client) Names(ctx context.Context, sandbox, namespace, pod, container string) (names []string,
+	known bool, err error) {
 	a, err := c.ofPod(ctx, sandbox, namespace, pod)
 	if err != nil {
 		return nil, false, err
@@ -122,7 +124,8 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 		return c.ask(ctx, conn, namespace, pod)
 	})
 	if errors.Is(err, breaker.ErrOpen) {
-		return nil, fmt.Errorf("%d look-ups in a row failed, so the kubelet is not asked again for %s: see why it does not serve %s", breaker.Failures, breaker.OpenFor, c.socket)
+		return nil, fmt.Errorf("%d look-ups in a row failed, so the kubelet is not asked again for %s: see why it does not "+
+			"serve %s", breaker.Failures, breaker.OpenFor, c.socket)
 	}
 	return a, err
 }

@@ -39,7 +39,8 @@ func TestNames(t *testing.T) {
 	kubelets := map[string]*kubelet{
 		"Get":                       {get: knows(all...)},
 		"List where Get is unknown": {list: listAll},
-		"List where Get is off": {list: listAll, get: func(context.Context, string, string) (*podresources.PodResources, error) {
+		"List where Get is off": {list: listAll, get: func(context.Context, string,
+			string) (*podresources.PodResources, error) {
 			return nil, errGetDisabled
 		}},
 	}
@@ -72,7 +73,8 @@ func TestNames(t *testing.T) {
 			if asked := k.gets.Load() + k.lists.Load(); asked > 2 {
 				t.Errorf("asked %d times for one pod", asked)
 			}
-			if _, _, err := c.Names(context.Background(), "s9", "ml", "unknown", "main"); err == nil || !strings.Contains(err.Error(), "the kubelet does not know pod ml/unknown") {
+			if _, _, err := c.Names(context.Background(), "s9", "ml", "unknown", "main"); err == nil ||
+				!strings.Contains(err.Error(), "the kubelet does not know pod ml/unknown") {
 				t.Errorf("an unknown pod: %v", err)
 			}
 			if k.get != nil && k.list == nil && k.lists.Load() > 0 {
@@ -85,8 +87,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestNoAnswerForAnotherPod: what the kubelet said of a pod is not used for the next one of the same name, nor what it says
-// of another pod than it was asked for.
+// TestNoAnswerForAnotherPod: what the kubelet said of a pod is not used for the next one of the same name, nor what it
+// says of another pod than it was asked for.
 func TestNoAnswerForAnotherPod(t *testing.T) {
 	first := pod("ml", "db-0", map[string][]string{"main": {"rdma/a"}})
 	second := pod("ml", "db-0", map[string][]string{"main": {"rdma/b"}})
@@ -109,7 +111,8 @@ func TestNoAnswerForAnotherPod(t *testing.T) {
 	got = append(got, names("s1", "db-0"), names("s2", "db-0"), names("", "db-0"))
 	current = first
 	got = append(got, names("", "db-0"), names("s3", "db-1"))
-	want := [][]string{{"rdma/a"}, {"rdma/a"}, {"rdma/b"}, {"rdma/b"}, {"rdma/a"}, {"the kubelet does not know pod ml/db-1"}}
+	want := [][]string{{"rdma/a"}, {"rdma/a"}, {"rdma/b"}, {"rdma/b"}, {"rdma/a"},
+		{"the kubelet does not know pod ml/db-1"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -167,7 +170,8 @@ func TestUnknownPodsAreNoFailures(t *testing.T) {
 			serve(t, socket, k)
 			c := New(Options{Socket: socket, Budget: aLongTime})
 			for i := range 2 * breaker.Failures {
-				if _, _, err := c.Names(context.Background(), "s1", "ml", "x", "main"); err == nil || !strings.Contains(err.Error(), "the kubelet does not know pod ml/x") {
+				if _, _, err := c.Names(context.Background(), "s1", "ml", "x", "main"); err == nil || !strings.Contains(err.Error(),
+					"the kubelet does not know pod ml/x") {
 					t.Fatalf("time %d: %v", i, err)
 				}
 			}

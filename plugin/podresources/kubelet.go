@@ -24,8 +24,8 @@ import (
 const (
 	// maxAnswer bounds an answer in bytes. A List of 10,000 pods with two containers each has 1.5 MB.
 	maxAnswer = 16 << 20
-	// firstPause and longestPause are between tries if the kubelet is asked too often, or does not listen: it accepts one request every
-	// 10 ms.
+	// firstPause and longestPause are between tries if the kubelet is asked too often, or does not listen: it accepts one
+	// request every 10 ms.
 	firstPause   = 10 * time.Millisecond
 	longestPause = 80 * time.Millisecond
 )
@@ -33,7 +33,8 @@ const (
 // errNoGet means that the kubelet cannot be asked for one pod: before 1.34 Get is off by default.
 var errNoGet = errors.New("the kubelet has no Get")
 
-// connect makes a connection for one look-up. Look-ups are rare and kubelets restart: nothing is kept that could go stale.
+// connect makes a connection for one look-up. Look-ups are rare and kubelets restart: nothing is kept that could go
+// stale.
 func connect(dial func(context.Context) (net.Conn, error)) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///kubelet",
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -63,7 +64,8 @@ func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (ans
 // list asks the kubelet for all pods, and picks one.
 func list(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
 	var response podresources.ListPodResourcesResponse
-	err := call(ctx, conn, podresources.PodResourcesLister_List_FullMethodName, &podresources.ListPodResourcesRequest{}, &response)
+	err := call(ctx, conn, podresources.PodResourcesLister_List_FullMethodName,
+		&podresources.ListPodResourcesRequest{}, &response)
 	if err != nil {
 		return nil, explain(err)
 	}
@@ -92,11 +94,12 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, request, re
 	}
 }
 
-// temporary reports whether the same question may be answered a moment later. gRPC has one code for an answer that is too large and for a
-// server that is asked too often.
+// temporary reports whether the same question may be answered a moment later. gRPC has one code for an answer that is
+// too large and for a server that is asked too often.
 func temporary(err error) bool {
 	s := status.Convert(err)
-	return s.Code() == codes.Unavailable || s.Code() == codes.ResourceExhausted && !strings.Contains(s.Message(), "larger than max")
+	return s.Code() == codes.Unavailable || s.Code() == codes.ResourceExhausted &&
+		!strings.Contains(s.Message(), "larger than max")
 }
 
 // explain says what went wrong in the words of an administrator of the node.

@@ -24,7 +24,8 @@ type kubelet struct {
 	gets, lists atomic.Int64
 }
 
-func (k *kubelet) Get(ctx context.Context, r *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+func (k *kubelet) Get(ctx context.Context,
+	r *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
 	k.gets.Add(1)
 	if k.get == nil {
 		return k.UnimplementedPodResourcesListerServer.Get(ctx, r)
@@ -33,7 +34,8 @@ func (k *kubelet) Get(ctx context.Context, r *podresources.GetPodResourcesReques
 	return &podresources.GetPodResourcesResponse{PodResources: pod}, err
 }
 
-func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse,
+	error) {
 	k.lists.Add(1)
 	pods, err := k.list()
 	return &podresources.ListPodResourcesResponse{PodResources: pods}, err
@@ -81,7 +83,8 @@ func pod(namespace, name string, containers map[string][]string) *podresources.P
 		}
 		for _, n := range names {
 			if claim, ok := strings.CutPrefix(n, "claim/"); ok {
-				c.DynamicResources = append(c.DynamicResources, &podresources.DynamicResource{ClaimName: claim, ClaimNamespace: namespace})
+				c.DynamicResources = append(c.DynamicResources, &podresources.DynamicResource{ClaimName: claim,
+					ClaimNamespace: namespace})
 				continue
 			}
 			c.Devices = append(c.Devices, &podresources.ContainerDevices{ResourceName: n, DeviceIds: []string{"0"}})
@@ -92,7 +95,8 @@ func pod(namespace, name string, containers map[string][]string) *podresources.P
 }
 
 // knows is a Get that knows the given pods.
-func knows(pods ...*podresources.PodResources) func(context.Context, string, string) (*podresources.PodResources, error) {
+func knows(pods ...*podresources.PodResources) func(context.Context, string,
+	string) (*podresources.PodResources, error) {
 	return func(_ context.Context, namespace, name string) (*podresources.PodResources, error) {
 		for _, p := range pods {
 			if p.GetNamespace() == namespace && p.GetName() == name {

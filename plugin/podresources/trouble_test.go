@@ -38,8 +38,9 @@ func timed(c *Client, sandbox, pod string) (names []string, took time.Duration, 
 	return names, time.Since(start), err
 }
 
-// TestBudget: whatever the kubelet does, a look-up takes no longer than its budget, and after three in a row that failed the
-// kubelet is not asked for a while. Time is not real here, and neither are connections, so that it can be taken at its word.
+// TestBudget: whatever the kubelet does, a look-up takes no longer than its budget, and after three in a row that
+// failed the kubelet is not asked for a while. Time is not real here, and neither are connections, so that it can be
+// taken at its word.
 func TestBudget(t *testing.T) {
 	answers := func(err error) *kubelet {
 		return &kubelet{get: func(context.Context, string, string) (*podresources.PodResources, error) { return nil, err }}
@@ -64,7 +65,8 @@ func TestBudget(t *testing.T) {
 		},
 		"takes the question and never answers": {kubelet: hangs, fails: "the kubelet did not answer in time", waits: true},
 		"is asked too often all the time": {
-			kubelet: answers(status.Error(codes.ResourceExhausted, "rejected by limit")), fails: "the kubelet refuses: it is asked too often", waits: true,
+			kubelet: answers(status.Error(codes.ResourceExhausted, "rejected by limit")),
+			fails:   "the kubelet refuses: it is asked too often", waits: true,
 		},
 		"fails": {kubelet: answers(status.Error(codes.Internal, "out of order")), fails: "out of order"},
 	} {
@@ -103,7 +105,8 @@ func TestBudget(t *testing.T) {
 					t.Error("the kubelet was asked although it failed three times")
 				}
 				time.Sleep(breaker.OpenFor + time.Millisecond)
-				if _, _, err := timed(c, "s9", "trainer"); err == nil || !strings.Contains(err.Error(), tt.fails) || dialled == before {
+				if _, _, err := timed(c, "s9", "trainer"); err == nil || !strings.Contains(err.Error(),
+					tt.fails) || dialled == before {
 					t.Errorf("after a while the kubelet was asked again: %t; %v", dialled != before, err)
 				}
 			})
@@ -146,7 +149,8 @@ func acceptOnly(t *testing.T, socket string, accepted *atomic.Int64) {
 // TestAskedTooOften: a kubelet that rejects some questions is asked again.
 func TestAskedTooOften(t *testing.T) {
 	trainer := pod("ml", "trainer", map[string][]string{"main": {"rdma/a"}})
-	for name, method := range map[string]codes.Code{"ResourceExhausted": codes.ResourceExhausted, "Unavailable": codes.Unavailable} {
+	for name, method := range map[string]codes.Code{"ResourceExhausted": codes.ResourceExhausted,
+		"Unavailable": codes.Unavailable} {
 		t.Run(name, func(t *testing.T) {
 			left := 3
 			k := &kubelet{list: func() ([]*podresources.PodResources, error) {

@@ -14,12 +14,12 @@ import (
 	nri "github.com/containerd/nri/pkg/plugin"
 )
 
-// AnnotationKey is the annotation with which a pod's author opts in or out, by NRI's convention: AnnotationKey/container.NAME for
-// one container, else AnnotationKey/pod, else the bare key.
+// AnnotationKey is the annotation with which a pod's author opts in or out, by NRI's convention:
+// AnnotationKey/container.NAME for one container, else AnnotationKey/pod, else the bare key.
 const AnnotationKey = "rdma." + nri.AnnotationDomain
 
-// Annotations returns the annotation of a pod that a decision about a container reads, if any. It cuts a value that is too long, since
-// a pod's author can write a quarter of a megabyte.
+// Annotations returns the annotation of a pod that a decision about a container reads, if any. It cuts a value that is
+// too long, since a pod's author can write a quarter of a megabyte.
 func Annotations(pod map[string]string, container string) map[string]string {
 	value, own, found := annotation(pod, container)
 	if !found {
@@ -64,7 +64,8 @@ func (d deviceRequest) given() bool { return d.all || len(d.names) > 0 }
 // less reports whether a request only lowers what a container gets without it.
 func (r request) less() bool {
 	lowers := r.memlock != nil || r.ipcLock != nil || r.devices.none
-	return lowers && !r.devices.given() && (r.ipcLock == nil || !*r.ipcLock) && (r.memlock == nil || !r.memlock.unlimited())
+	return lowers && !r.devices.given() && (r.ipcLock == nil || !*r.ipcLock) &&
+		(r.memlock == nil || !r.memlock.unlimited())
 }
 
 // annotationValue is the annotation's YAML form.
@@ -76,7 +77,8 @@ type annotationValue struct {
 
 const annotationForm = `"true", "false", or YAML such as {memlock: 16Gi, ipcLock: false, devices: all}`
 
-// parseAnnotation reads an annotation's value. Errors are one line of ASCII and never repeat more than a bounded part of it.
+// parseAnnotation reads an annotation's value. Errors are one line of ASCII and never repeat more than a bounded part
+// of it.
 func parseAnnotation(value string) (request, error) {
 	if len(value) > maxAnnotation { // guard: annotation-size
 		return request{}, fmt.Errorf("it is longer than %d bytes: write %s", maxAnnotation, annotationForm)
@@ -93,7 +95,8 @@ func parseAnnotation(value string) (request, error) {
 		return request{}, errors.New("it is empty: write " + annotationForm)
 	}
 	if strings.ContainsAny(value, "&*!<") { // guard: yaml-alias
-		return request{}, errors.New("it has a YAML anchor, alias, tag or merge (one of & * ! <), which are not allowed: write " + annotationForm)
+		return request{}, errors.New("it has a YAML anchor, alias, tag or merge (one of & * ! <), which are not allowed: " +
+			"write " + annotationForm)
 	}
 	if !strings.Contains(value, ":") {
 		return request{}, fmt.Errorf("%s is not understood: write %s", quoted(value), annotationForm)
@@ -147,7 +150,8 @@ func parseDeviceRequest(value json.RawMessage) (deviceRequest, error) {
 		case "none":
 			return deviceRequest{none: true}, nil
 		}
-		return deviceRequest{}, fmt.Errorf("devices %s is neither all nor none nor a list of HCA names such as [mlx5_0]", quoted(word))
+		return deviceRequest{}, fmt.Errorf("devices %s is neither all nor none nor a list of HCA names such as [mlx5_0]",
+			quoted(word))
 	}
 	var names []string
 	if json.Unmarshal(value, &names) != nil || len(names) == 0 {
@@ -155,7 +159,8 @@ func parseDeviceRequest(value json.RawMessage) (deviceRequest, error) {
 	}
 	for _, name := range names {
 		if !validHCAName.MatchString(name) { // guard: hca-name
-			return deviceRequest{}, fmt.Errorf("devices: %s is not the name of an HCA such as mlx5_0 (a name, never a path)", quoted(name))
+			return deviceRequest{}, fmt.Errorf("devices: %s is not the name of an HCA such as mlx5_0 (a name, never a path)",
+				quoted(name))
 		}
 	}
 	return deviceRequest{names: names}, nil

@@ -52,8 +52,10 @@ func readableAnnotations() map[string]request {
 		"{devices: none}":           {devices: deviceRequest{none: true}},
 		"{devices: [mlx5_0]}":       hcas("mlx5_0"),
 		"devices:\n- a\n- b.1:c-d_": hcas("a", "b.1:c-d_"),
-		"{memlock: 1Gi, ipcLock: false, devices: none}":              {memlock: &memlock{limit: 1 << 30}, ipcLock: &no, devices: deviceRequest{none: true}},
-		"{devices: [" + strings.Repeat("mlx5_bond_12, ", 60) + "x]}": hcas(append(strings.Fields(strings.Repeat("mlx5_bond_12 ", 60)), "x")...),
+		"{memlock: 1Gi, ipcLock: false, devices: none}": {memlock: &memlock{limit: 1 << 30}, ipcLock: &no,
+			devices: deviceRequest{none: true}},
+		"{devices: [" + strings.Repeat("mlx5_bond_12, ", 60) +
+			"x]}": hcas(append(strings.Fields(strings.Repeat("mlx5_bond_12 ", 60)), "x")...),
 	}
 }
 
@@ -72,23 +74,36 @@ func TestAnnotationIsUnderstood(t *testing.T) {
 }
 
 var unreadableAnnotations = []string{
-	"", " \n", "True", "yes", "1", "null", "{}", "true false", "\ufefftrue", "tru\u0435", "true\u0085", "true\x00", "true\u2028",
+	"", " \n", "True", "yes", "1", "null", "{}", "true false", "\ufefftrue", "tru\u0435", "true\u0085",
+	"true\x00", "true\u2028",
 	strings.Repeat("x", maxAnnotation+1), strings.Repeat("\u202e", 100),
-	"# a: comment", "---\n# a: comment", "{ } # :", "[memlock: 1Gi]", "true # a: b", "5 # :", "a: b: c", "? a: b", "\tmemlock: 1Gi", "{memlock: @}",
-	"{memlock: 1Gi} garbage", "{memlock: 1Gi}}", "memlock: 1Gi\n---\nmemlock: unlimited", "memlock: 1Gi\n...\nfoo: bar", "--- {memlock: 1Gi}\n--- {}",
-	"{memlok: 1Gi}", "{Memlock: 1Gi}", "{MEMLOCK: 1Gi, memlock: 2Gi}", "{1: a}", "{true: true}", "{\"a\\nb\": 1}", "{\"\\u202e\": 1}", "{a: 1, b: 2}",
-	"{" + strings.Repeat("a", 300) + ": 1}", "{memlock: 1Gi, memlock: 2Gi}", "{memlock: 1Gi, \"memlock\": 2Gi}", "{<<: {memlock: 1Gi}}",
+	"# a: comment", "---\n# a: comment", "{ } # :", "[memlock: 1Gi]", "true # a: b", "5 # :", "a: b: c", "? a: b",
+	"\tmemlock: 1Gi", "{memlock: @}",
+	"{memlock: 1Gi} garbage", "{memlock: 1Gi}}", "memlock: 1Gi\n---\nmemlock: unlimited", "memlock: 1Gi\n...\nfoo: bar",
+	"--- {memlock: 1Gi}\n--- {}",
+	"{memlok: 1Gi}", "{Memlock: 1Gi}", "{MEMLOCK: 1Gi, memlock: 2Gi}", "{1: a}", "{true: true}", "{\"a\\nb\": 1}",
+	"{\"\\u202e\": 1}", "{a: 1, b: 2}",
+	"{" + strings.Repeat("a", 300) + ": 1}", "{memlock: 1Gi, memlock: 2Gi}",
+	"{memlock: 1Gi, \"memlock\": 2Gi}", "{<<: {memlock: 1Gi}}",
 	"{memlock: &a 1Gi}", "{devices: *a}", "{memlock: !!str 1}", "{memlock: !!binary aGk=}",
-	"{memlock: }", "{memlock: null}", "{memlock: ~}", "{memlock: ''}", "{ipcLock: }", "{ipcLock: ''}", "{devices: }", "{devices: ''}", "{devices: []}", "{devices: [~]}",
-	"{memlock: 0}", "{memlock: -1}", "{memlock: -16Gi}", "{memlock: 1.5}", "{memlock: .5}", "{memlock: .inf}", "{memlock: -.Inf}", "{memlock: .nan}",
-	"{memlock: 1e30}", "{memlock: 1e400}", "{memlock: 1e2147483647}", "{memlock: '1e-2147483648'}", "{memlock: 18446744073709551616}", "{memlock: 8Ei}",
-	"{memlock: 2001-01-01}", "{memlock: 1:30}", "{memlock: 1K}", "{memlock: 1 Gi}", "{memlock: Unlimited}", "{memlock: true}", "{memlock: [1Gi]}", "{memlock: {a: b}}",
+	"{memlock: }", "{memlock: null}", "{memlock: ~}", "{memlock: ''}", "{ipcLock: }", "{ipcLock: ''}", "{devices: }",
+	"{devices: ''}", "{devices: []}", "{devices: [~]}",
+	"{memlock: 0}", "{memlock: -1}", "{memlock: -16Gi}", "{memlock: 1.5}", "{memlock: .5}", "{memlock: .inf}",
+	"{memlock: -.Inf}", "{memlock: .nan}",
+	"{memlock: 1e30}", "{memlock: 1e400}", "{memlock: 1e2147483647}", "{memlock: '1e-2147483648'}",
+	"{memlock: 18446744073709551616}", "{memlock: 8Ei}",
+	"{memlock: 2001-01-01}", "{memlock: 1:30}", "{memlock: 1K}", "{memlock: 1 Gi}", "{memlock: Unlimited}",
+	"{memlock: true}", "{memlock: [1Gi]}", "{memlock: {a: b}}",
 	"{memlock: \"\\u202e1\"}", "{memlock: \"a\\nb\"}", "{memlock: " + strings.Repeat("9", 900) + "}",
 	"{ipcLock: 1}", "{ipcLock: always}", "{memlock: unchanged}", "{ipcLock: [true]}", "{ipcLock: {}}",
-	"{devices: true}", "{devices: 1}", "{devices: mlx5_0}", "{devices: All}", "{devices: {names: [a]}}", "{devices: [1]}", "{devices: [[a]]}", "{devices: ['']}", "{devices: ['*']}",
-	"{devices: [../mlx5_0]}", "{devices: [/dev/infiniband/uverbs0]}", "{devices: ['mlx5 0']}", "{devices: [.]}", "{devices: [..]}", "{devices: [-a]}", "{devices: [\"mlx5_0\\u0000\"]}",
-	"{devices: [\"mlx5_\\u0660\"]}", "{devices: [" + strings.Repeat("a", 64) + "]}", "{devices: [\"" + strings.Repeat("\\u202e", 100) + "\"]}",
-	strings.Repeat("[", 500) + ":" + strings.Repeat("]", 500), strings.Repeat("{a: ", 250), strings.Repeat("- ", 500) + ":", strings.Repeat("{[", 300) + ":" + strings.Repeat("]}", 200),
+	"{devices: true}", "{devices: 1}", "{devices: mlx5_0}", "{devices: All}", "{devices: {names: [a]}}", "{devices: [1]}",
+	"{devices: [[a]]}", "{devices: ['']}", "{devices: ['*']}",
+	"{devices: [../mlx5_0]}", "{devices: [/dev/infiniband/uverbs0]}", "{devices: ['mlx5 0']}", "{devices: [.]}",
+	"{devices: [..]}", "{devices: [-a]}", "{devices: [\"mlx5_0\\u0000\"]}",
+	"{devices: [\"mlx5_\\u0660\"]}", "{devices: [" + strings.Repeat("a", 64) + "]}", "{devices: [\"" +
+		strings.Repeat("\\u202e", 100) + "\"]}",
+	strings.Repeat("[", 500) + ":" + strings.Repeat("]", 500), strings.Repeat("{a: ", 250), strings.Repeat("- ", 500) +
+		":", strings.Repeat("{[", 300) + ":" + strings.Repeat("]}", 200),
 }
 
 // What cannot be read, and what is said to that.

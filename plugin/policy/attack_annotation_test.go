@@ -26,13 +26,17 @@ func annotationAttacks() []attack {
 	}
 	return []attack{
 		unreadable("annotation-size", "mebibyte-of-text", "longer than 1024 bytes", strings.Repeat("x", mebibyte)),
-		unreadable("annotation-size", "mebibyte-of-hca-names", "longer than", "{devices: ["+strings.Repeat("mlx5_0,", mebibyte/7)+"]}"),
+		unreadable("annotation-size", "mebibyte-of-hca-names", "longer than", "{devices: ["+
+			strings.Repeat("mlx5_0,", mebibyte/7)+"]}"),
 		unreadable("annotation-size", "mebibyte-of-brackets", "longer than", strings.Repeat("[", mebibyte)+":"),
-		unreadable("annotation-size", "mebibyte-of-space-around-true", "longer than", strings.Repeat(" ", mebibyte/2)+"true"+strings.Repeat(" ", mebibyte/2)),
-		unreadable("annotation-size", "comment-of-a-mebibyte", "longer than", "{memlock: 1Mi} # "+strings.Repeat("x", mebibyte)),
+		unreadable("annotation-size", "mebibyte-of-space-around-true", "longer than", strings.Repeat(" ", mebibyte/2)+"true"+
+			strings.Repeat(" ", mebibyte/2)),
+		unreadable("annotation-size", "comment-of-a-mebibyte", "longer than", "{memlock: 1Mi} # "+
+			strings.Repeat("x", mebibyte)),
 		unreadable("annotation-ascii", "cyrillic-look-alike-of-true", "not plain ASCII", "tru\u0435"),
 		unreadable("annotation-ascii", "byte-order-mark", "not plain ASCII", "\ufeff{memlock: 1Mi}"),
-		unreadable("annotation-ascii", "utf-16", "not plain ASCII", "\xff\xfe{\x00m\x00e\x00m\x00l\x00o\x00c\x00k\x00:\x00 \x001\x00M\x00i\x00}\x00"),
+		unreadable("annotation-ascii", "utf-16", "not plain ASCII",
+			"\xff\xfe{\x00m\x00e\x00m\x00l\x00o\x00c\x00k\x00:\x00 \x001\x00M\x00i\x00}\x00"),
 		unreadable("annotation-ascii", "no-break-space-around-true", "not plain ASCII", "\u00a0true\u00a0"),
 		unreadable("annotation-ascii", "line-separator-of-unicode", "not plain ASCII", "memlock: 1Mi\u2028"),
 		unreadable("yaml-alias", "alias-bomb", "anchor, alias", bomb+"}"),
@@ -55,29 +59,39 @@ func annotationAttacks() []attack {
 		unreadable("unreadable", "nonsense", "not understood", "yes please"),
 		unreadable("unreadable", "empty", "it is empty", ""),
 		unreadable("unreadable", "comment-alone", "it contains nothing", "# memlock: 1Mi"),
-		{guard: "line-ascii", name: "letters-that-are-not-ascii-in-an-error", container: author("? [\"\\u00e9\"]\n: 1"), refused: CauseUnreadable, says: `"\u00e9"`},
+		{guard: "line-ascii", name: "letters-that-are-not-ascii-in-an-error", container: author("? [\"\\u00e9\"]\n: 1"),
+			refused: CauseUnreadable, says: `"\u00e9"`},
 		{guard: "line-length", name: "error-of-a-mebibyte", refused: CauseKubelet, says: "...",
 			container: guest("true").with(func(c *Container) {
 				c.Resources = func() ([]string, bool, error) { return nil, false, errors.New(strings.Repeat("x", mebibyte)) }
 			})},
 		{guard: "quoted-length", name: "namespace-of-a-mebibyte", refused: CauseNamespace, says: "...",
-			container: guest("true").with(func(c *Container) { c.Namespace = "web-\x1b[31m\n" + strings.Repeat("\u202e", mebibyte) })},
+			container: guest("true").with(func(c *Container) {
+				c.Namespace = "web-\x1b[31m\n" +
+					strings.Repeat("\u202e", mebibyte)
+			})},
 
 		// keys: what is written for one container, or looks like it, is not for another
 		{guard: "annotation-scope", name: "another-containers-annotation", container: scoped(map[string]string{
-			AnnotationKey + "/container.d": "true", AnnotationKey + "/container.": "true", AnnotationKey + "/container.C": "true"})},
+			AnnotationKey + "/container.d": "true", AnnotationKey + "/container.": "true", AnnotationKey +
+				"/container.C": "true"})},
 		{guard: "annotation-scope", name: "container-name-with-a-scope", container: scoped(map[string]string{
-			AnnotationKey + "/container.c/pod": "true", AnnotationKey + "/pod/container.c": "true", AnnotationKey + "/": "true"})},
+			AnnotationKey + "/container.c/pod": "true", AnnotationKey + "/pod/container.c": "true",
+			AnnotationKey + "/": "true"})},
 		{guard: "annotation-scope", name: "look-alike-of-the-key", container: scoped(map[string]string{
-			"rdma.nri.io/pod": "true", "RDMA.noderesource.dev/pod": "true", AnnotationKey + "/pod ": "true", AnnotationKey + ".evil.example/pod": "true"})},
-		{guard: "annotation-scope", name: "both-scopes-at-once", gets: &spec.Grant{Memlock: 64 << 10}, container: scoped(map[string]string{
-			AnnotationKey: "{memlock: unlimited}", AnnotationKey + "/pod": "{devices: all}", AnnotationKey + "/container.c": "{memlock: 64Ki, devices: none}"})},
+			"rdma.nri.io/pod": "true", "RDMA.noderesource.dev/pod": "true", AnnotationKey + "/pod ": "true", AnnotationKey +
+				".evil.example/pod": "true"})},
+		{guard: "annotation-scope", name: "both-scopes-at-once", gets: &spec.Grant{Memlock: 64 << 10},
+			container: scoped(map[string]string{
+				AnnotationKey: "{memlock: unlimited}", AnnotationKey + "/pod": "{devices: all}", AnnotationKey +
+					"/container.c": "{memlock: 64Ki, devices: none}"})},
 		{guard: "no-signal", name: "annotation-in-another-pod", container: scoped(nil)},
 		{guard: "opt-out", name: "opt-out-in-a-listed-namespace", container: author("false")},
 		{guard: "opt-out", name: "opt-out-with-a-device", container: guest("false", heldVerbs(1))},
-		{guard: "own-annotation", name: "less-for-this-very-container", refused: CauseNamespace, container: guest("").with(func(c *Container) {
-			c.Annotations = map[string]string{AnnotationKey + "/container.c": "{memlock: 1Mi}"}
-		})},
+		{guard: "own-annotation", name: "less-for-this-very-container", refused: CauseNamespace,
+			container: guest("").with(func(c *Container) {
+				c.Annotations = map[string]string{AnnotationKey + "/container.c": "{memlock: 1Mi}"}
+			})},
 	}
 }
 

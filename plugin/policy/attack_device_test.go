@@ -16,24 +16,37 @@ import (
 // deviceAttacks are made to have devices injected, or others than the policy means to give.
 func deviceAttacks() []attack {
 	const (
-		fabric   = "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [fabric]}, inject: {names: [mlx5_1], management: true, always: true}}]}"
+		fabric = "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [fabric]}, inject: {names: [mlx5_1], " +
+			"management: true, always: true}}]}"
 		anyHCA   = "{memlock: 1Gi, inject: {namespaces: [ml-*]}}"
 		onlyThat = "{memlock: 1Gi, inject: {namespaces: [ml-*], names: [mlx5_1]}}"
-		selects  = "{memlock: 1Gi, optIn: {resources: [rdma/*]}, inject: {namespaces: [ml-*]}, rules: [{match: {namespaces: [web]}, inject: {names: [mlx5_1]}}]}"
+		selects  = "{memlock: 1Gi, optIn: {resources: [rdma/*]}, inject: {namespaces: [ml-*]}, rules: [{match: " +
+			"{namespaces: [web]}, inject: {names: [mlx5_1]}}]}"
 	)
 	one := little(verbs(1, "mlx5_1"), rdmaCM())
-	inFabric := author("").with(func(c *Container) { c.Namespace, c.Annotations, c.Resources = "fabric", nil, holds("rdma/ib") })
+	inFabric := author("").with(func(c *Container) {
+		c.Namespace, c.Annotations, c.Resources = "fabric",
+			nil, holds("rdma/ib")
+	})
 	taken := func(path, kind string, major, minor int64) Container {
 		return author("true", gpu(0), Device{Path: path, Type: kind, Major: major, Minor: minor})
 	}
 	uverbs1 := "/dev/infiniband/uverbs1 c 0666 0 0 231 193"
 	return []attack{
 		// where nothing may be injected
-		{guard: "inject-namespace", name: "hca-by-resource", container: guest("{devices: all}").with(func(c *Container) { c.Resources = holds("rdma/ib") }), refused: CauseNamespace, says: "may not have any injected"},
-		{guard: "inject-namespace", name: "hca-by-name", container: guest("{devices: [mlx5_0]}").with(func(c *Container) { c.Resources = holds("rdma/ib") }), refused: CauseNamespace},
-		{guard: "inject-namespace", name: "hcas-where-an-annotation-opts-in-alone", container: guest("{devices: all}").with(func(c *Container) { c.Namespace = "opt-a" }), refused: CauseNamespace},
-		{guard: "inject-namespace", name: "hcas-of-a-rule-that-selects", config: selects, container: guest("{devices: all}").with(func(c *Container) { c.Resources = holds("rdma/ib") }), refused: CauseNamespace},
-		{guard: "inject-unasked", name: "true-where-an-annotation-opts-in-alone", container: guest("true").with(func(c *Container) { c.Namespace = "opt-a" }), gets: little()},
+		{guard: "inject-namespace", name: "hca-by-resource",
+			container: guest("{devices: all}").with(func(c *Container) { c.Resources = holds("rdma/ib") }),
+			refused:   CauseNamespace, says: "may not have any injected"},
+		{guard: "inject-namespace", name: "hca-by-name",
+			container: guest("{devices: [mlx5_0]}").with(func(c *Container) { c.Resources = holds("rdma/ib") }),
+			refused:   CauseNamespace},
+		{guard: "inject-namespace", name: "hcas-where-an-annotation-opts-in-alone",
+			container: guest("{devices: all}").with(func(c *Container) { c.Namespace = "opt-a" }), refused: CauseNamespace},
+		{guard: "inject-namespace", name: "hcas-of-a-rule-that-selects", config: selects,
+			container: guest("{devices: all}").with(func(c *Container) { c.Resources = holds("rdma/ib") }),
+			refused:   CauseNamespace},
+		{guard: "inject-unasked", name: "true-where-an-annotation-opts-in-alone",
+			container: guest("true").with(func(c *Container) { c.Namespace = "opt-a" }), gets: little()},
 		{guard: "inject-unasked", name: "resource-without-devices", gets: little(),
 			container: guest("").with(func(c *Container) { c.Annotations, c.Resources = nil, holds("rdma/ib") })},
 		{guard: "inject-unasked", name: "resource-in-a-listed-namespace", gets: little(),
@@ -42,71 +55,117 @@ func deviceAttacks() []attack {
 		// more than a device plugin has allotted
 		{guard: "allotment", name: "device-and-true", container: author("true", heldVerbs(0)), gets: little()},
 		{guard: "allotment", name: "device-and-all", container: author("{devices: all}", heldVerbs(0)), gets: little()},
-		{guard: "allotment", name: "more-hcas-than-one-holds", container: guest("{devices: all}", heldVerbs(0)), gets: little()},
-		{guard: "allotment", name: "device-of-ones-own-where-all-are-injected", config: fabric, container: inFabric.with(func(c *Container) { c.Devices = []Device{heldVerbs(0)} }), gets: unlimited()},
-		{guard: "allotment", name: "vf-and-all", node: withFunctions, container: author("{devices: all}", heldVerbs(0)), gets: little()},
-		{guard: "allotment", name: "all-though-one-holds-another", container: author("{devices: all}", heldVerbs(2)), gets: little()},
-		{guard: "allotment", name: "device-that-does-not-count-as-a-signal", config: "{memlock: 1Gi, optIn: {devices: false}, inject: {namespaces: [ml-*]}}", container: author("true", heldVerbs(0)), gets: little()},
-		{guard: "not-held", name: "another-hca-than-the-one-held", container: author("{devices: [mlx5_1]}", heldVerbs(0)), refused: CauseCeiling, says: "to which none is added"},
-		{guard: "not-held", name: "another-hca-beside-the-one-held", container: author("{devices: [mlx5_0, mlx5_1]}", heldVerbs(0)), refused: CauseCeiling, says: `HCA "mlx5_1"`},
-		{guard: "not-held", name: "hca-by-name-elsewhere", container: guest("{devices: [mlx5_0]}", heldVerbs(1)), refused: CauseCeiling},
-		{guard: "not-held", name: "hca-that-is-not-there-beside-one-that-is-held", container: author("{devices: [mlx5_9]}", heldVerbs(0)), refused: CauseCeiling},
-		{guard: "allotment", name: "the-hca-that-one-holds", container: guest("{devices: [mlx5_1]}", heldVerbs(1)), gets: little()},
-		{guard: "blind", name: "allotment-that-cannot-be-seen", node: blindNode, container: author("true", gpu(0)), refused: CauseHCA, says: "cannot tell whether"},
-		{guard: "blind", name: "allotment-that-cannot-be-seen-and-a-name", node: blindNode, container: author("{devices: [mlx5_1]}", gpu(0)), refused: CauseHCA},
+		{guard: "allotment", name: "more-hcas-than-one-holds", container: guest("{devices: all}",
+			heldVerbs(0)), gets: little()},
+		{guard: "allotment", name: "device-of-ones-own-where-all-are-injected", config: fabric,
+			container: inFabric.with(func(c *Container) { c.Devices = []Device{heldVerbs(0)} }), gets: unlimited()},
+		{guard: "allotment", name: "vf-and-all", node: withFunctions, container: author("{devices: all}",
+			heldVerbs(0)), gets: little()},
+		{guard: "allotment", name: "all-though-one-holds-another", container: author("{devices: all}",
+			heldVerbs(2)), gets: little()},
+		{guard: "allotment", name: "device-that-does-not-count-as-a-signal",
+			config: "{memlock: 1Gi, optIn: {devices: false}, inject: {namespaces: [ml-*]}}", container: author("true",
+				heldVerbs(0)), gets: little()},
+		{guard: "not-held", name: "another-hca-than-the-one-held", container: author("{devices: [mlx5_1]}", heldVerbs(0)),
+			refused: CauseCeiling, says: "to which none is added"},
+		{guard: "not-held", name: "another-hca-beside-the-one-held", container: author("{devices: [mlx5_0, mlx5_1]}",
+			heldVerbs(0)), refused: CauseCeiling, says: `HCA "mlx5_1"`},
+		{guard: "not-held", name: "hca-by-name-elsewhere", container: guest("{devices: [mlx5_0]}",
+			heldVerbs(1)), refused: CauseCeiling},
+		{guard: "not-held", name: "hca-that-is-not-there-beside-one-that-is-held", container: author("{devices: [mlx5_9]}",
+			heldVerbs(0)), refused: CauseCeiling},
+		{guard: "allotment", name: "the-hca-that-one-holds", container: guest("{devices: [mlx5_1]}",
+			heldVerbs(1)), gets: little()},
+		{guard: "blind", name: "allotment-that-cannot-be-seen", node: blindNode, container: author("true", gpu(0)),
+			refused: CauseHCA, says: "cannot tell whether"},
+		{guard: "blind", name: "allotment-that-cannot-be-seen-and-a-name", node: blindNode,
+			container: author("{devices: [mlx5_1]}", gpu(0)), refused: CauseHCA},
 
 		// functions that belong to other pods
-		{guard: "functions", name: "virtual-function-among-all", config: anyHCA, node: withFunctions, container: author("{devices: all}"), gets: little(verbs(2, "mlx5_bond_0"), rdmaCM())},
-		{guard: "functions", name: "virtual-functions-by-true", config: anyHCA, node: withFunctions, container: author("true"), gets: little(verbs(2, "mlx5_bond_0"), rdmaCM())},
-		{guard: "functions", name: "virtual-function-by-name", config: anyHCA, node: withFunctions, container: author("{devices: [mlx5_1]}"), refused: CauseCeiling, says: "exclude"},
-		{guard: "functions", name: "scalable-function-by-name", config: anyHCA, node: withFunctions, container: author("{devices: [mlx5_0]}"), refused: CauseCeiling, says: "exclude"},
-		{guard: "functions", name: "virtual-functions-by-a-rule", config: "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [fabric]}, inject: {always: true}}]}", node: withFunctions, container: inFabric, gets: unlimited(verbs(2, "mlx5_bond_0"), rdmaCM())},
+		{guard: "functions", name: "virtual-function-among-all", config: anyHCA, node: withFunctions,
+			container: author("{devices: all}"), gets: little(verbs(2, "mlx5_bond_0"), rdmaCM())},
+		{guard: "functions", name: "virtual-functions-by-true", config: anyHCA, node: withFunctions,
+			container: author("true"), gets: little(verbs(2, "mlx5_bond_0"), rdmaCM())},
+		{guard: "functions", name: "virtual-function-by-name", config: anyHCA, node: withFunctions,
+			container: author("{devices: [mlx5_1]}"), refused: CauseCeiling, says: "exclude"},
+		{guard: "functions", name: "scalable-function-by-name", config: anyHCA, node: withFunctions,
+			container: author("{devices: [mlx5_0]}"), refused: CauseCeiling, says: "exclude"},
+		{guard: "functions", name: "virtual-functions-by-a-rule",
+			config: "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [fabric]}, inject: {always: true}}]}",
+			node:   withFunctions, container: inFabric, gets: unlimited(verbs(2, "mlx5_bond_0"), rdmaCM())},
 
 		// HCAs that cannot be opened, or of which nothing is known
-		{guard: "netns-exclusive", name: "hcas-of-the-hosts-network-namespace", node: exclusive, container: author("true"), refused: CauseHCA, says: "netns_mode is exclusive"},
-		{guard: "netns-exclusive", name: "hca-of-the-hosts-network-namespace-by-name", node: exclusive, container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "hostNetwork: true"},
-		{guard: "netns-exclusive", name: "hcas-of-the-hosts-network-namespace-unasked", config: fabric, node: exclusive, container: inFabric, gets: unlimited()},
-		{guard: "unread", name: "hca-that-never-answered-among-all", config: anyHCA, node: unread, container: author("{devices: all}"), refused: CauseHCA, says: "HCA mlx5_0"},
-		{guard: "unread", name: "hca-that-never-answered-by-true", config: anyHCA, node: unread, container: author("true"), refused: CauseHCA},
-		{guard: "named-broken-hca", name: "hca-that-never-answered-by-name", config: anyHCA, node: unread, container: author("{devices: [mlx5_0]}"), refused: CauseHCA, says: "its port 1 does not answer"},
+		{guard: "netns-exclusive", name: "hcas-of-the-hosts-network-namespace", node: exclusive, container: author("true"),
+			refused: CauseHCA, says: "netns_mode is exclusive"},
+		{guard: "netns-exclusive", name: "hca-of-the-hosts-network-namespace-by-name", node: exclusive,
+			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "hostNetwork: true"},
+		{guard: "netns-exclusive", name: "hcas-of-the-hosts-network-namespace-unasked", config: fabric, node: exclusive,
+			container: inFabric, gets: unlimited()},
+		{guard: "unread", name: "hca-that-never-answered-among-all", config: anyHCA, node: unread,
+			container: author("{devices: all}"), refused: CauseHCA, says: "HCA mlx5_0"},
+		{guard: "unread", name: "hca-that-never-answered-by-true", config: anyHCA, node: unread,
+			container: author("true"), refused: CauseHCA},
+		{guard: "named-broken-hca", name: "hca-that-never-answered-by-name", config: anyHCA, node: unread,
+			container: author("{devices: [mlx5_0]}"), refused: CauseHCA, says: "its port 1 does not answer"},
 
 		// HCAs that the inventory remembers and the node no longer has
-		{guard: "removed", name: "hca-that-is-gone-by-name", node: withoutVerbs(nil), container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "just been removed"},
-		{guard: "removed", name: "hcas-that-are-gone", node: withoutVerbs(nil), container: author("true"), refused: CauseHCA, says: "just been removed"},
-		{guard: "cannot-tell", name: "hca-that-may-be-gone", node: withoutVerbs(errors.New("input/output error")), container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "input/output error"},
+		{guard: "removed", name: "hca-that-is-gone-by-name", node: withoutVerbs(nil),
+			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "just been removed"},
+		{guard: "removed", name: "hcas-that-are-gone", node: withoutVerbs(nil), container: author("true"), refused: CauseHCA,
+			says: "just been removed"},
+		{guard: "cannot-tell", name: "hca-that-may-be-gone", node: withoutVerbs(errors.New("input/output error")),
+			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "input/output error"},
 
 		// others than those that may
 		{guard: "selectors", name: "all-of-them", container: author("{devices: all}"), gets: one},
-		{guard: "named-selectors", name: "storage-hca-by-name", container: author("{devices: [mlx5_bond_0]}"), refused: CauseCeiling, says: "exclude"},
-		{guard: "named-selectors", name: "storage-hca-among-others", container: author("{devices: [mlx5_1, mlx5_bond_0]}"), refused: CauseCeiling},
-		{guard: "hca-found", name: "hca-that-is-not-there", container: author("{devices: [mlx5_9]}"), refused: CauseHCA, says: "does not have"},
-		{guard: "hca-found", name: "hca-called-all", container: author("{devices: [all]}"), refused: CauseHCA, says: "does not have"},
-		{guard: "hca-found", name: "hca-in-capitals", container: author("{devices: [MLX5_1]}"), refused: CauseHCA, says: "does not have"},
-		{guard: "hca-found", name: "device-for-an-hca", container: author("{devices: [umad1]}"), refused: CauseHCA, says: "does not have"},
+		{guard: "named-selectors", name: "storage-hca-by-name", container: author("{devices: [mlx5_bond_0]}"),
+			refused: CauseCeiling, says: "exclude"},
+		{guard: "named-selectors", name: "storage-hca-among-others",
+			container: author("{devices: [mlx5_1, mlx5_bond_0]}"), refused: CauseCeiling},
+		{guard: "hca-found", name: "hca-that-is-not-there", container: author("{devices: [mlx5_9]}"),
+			refused: CauseHCA, says: "does not have"},
+		{guard: "hca-found", name: "hca-called-all", container: author("{devices: [all]}"),
+			refused: CauseHCA, says: "does not have"},
+		{guard: "hca-found", name: "hca-in-capitals", container: author("{devices: [MLX5_1]}"),
+			refused: CauseHCA, says: "does not have"},
+		{guard: "hca-found", name: "device-for-an-hca", container: author("{devices: [umad1]}"),
+			refused: CauseHCA, says: "does not have"},
 		{guard: "hca-twice", name: "hca-twice", container: author("{devices: [mlx5_1, mlx5_1]}"), gets: one},
-		{guard: "list-length", name: "node-of-long-names", node: longNames, container: author("{devices: [x]}"), refused: CauseHCA, says: "84 more"},
+		{guard: "list-length", name: "node-of-long-names", node: longNames, container: author("{devices: [x]}"),
+			refused: CauseHCA, says: "84 more"},
 		{guard: "management", name: "umad-by-annotation", container: author("true"), gets: one},
-		{guard: "management", name: "umad-though-one-holds-it", container: author("true", Device{Path: "/dev/infiniband/umad1", Type: "c", Major: 231, Minor: 1}), gets: one},
+		{guard: "management", name: "umad-though-one-holds-it", container: author("true",
+			Device{Path: "/dev/infiniband/umad1", Type: "c", Major: 231, Minor: 1}), gets: one},
 
 		// by what lies at the node's paths
-		{guard: "broken-hca", name: "link-for-the-only-device", config: onlyThat, node: nodeWith(hcatest.Files{"dev/infiniband/uverbs1": hcatest.Link("umad1")}),
+		{guard: "broken-hca", name: "link-for-the-only-device", config: onlyThat,
+			node:      nodeWith(hcatest.Files{"dev/infiniband/uverbs1": hcatest.Link("umad1")}),
 			container: author("true"), refused: CauseHCA, says: "symbolic link"},
-		{guard: "named-broken-hca", name: "link-for-a-device-by-name", node: nodeWith(hcatest.Files{"dev/infiniband/uverbs1": hcatest.Link("/dev/sda")}),
+		{guard: "named-broken-hca", name: "link-for-a-device-by-name",
+			node:      nodeWith(hcatest.Files{"dev/infiniband/uverbs1": hcatest.Link("/dev/sda")}),
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "symbolic link"},
-		{guard: "only character devices", name: "block-device-on-the-node", node: nodeWithRow(uverbs1, "/dev/infiniband/uverbs1 b 0666 0 0 231 193"),
+		{guard: "only character devices", name: "block-device-on-the-node", node: nodeWithRow(uverbs1,
+			"/dev/infiniband/uverbs1 b 0666 0 0 231 193"),
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "block device"},
-		{guard: "only character devices", name: "pipe-on-the-node", config: anyHCA, node: nodeWith(hcatest.Files{"dev/infiniband/uverbs1": hcatest.FIFO}),
+		{guard: "only character devices", name: "pipe-on-the-node", config: anyHCA,
+			node:      nodeWith(hcatest.Files{"dev/infiniband/uverbs1": hcatest.FIFO}),
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "FIFO"},
-		{guard: "the number of sysfs", name: "disk-on-the-node", node: nodeWithRow(uverbs1, "/dev/infiniband/uverbs1 c 0666 0 0 8 0"),
+		{guard: "the number of sysfs", name: "disk-on-the-node", node: nodeWithRow(uverbs1,
+			"/dev/infiniband/uverbs1 c 0666 0 0 8 0"),
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "sysfs says 231:193"},
-		{guard: "the number of sysfs", name: "umad-in-place-of-verbs-on-the-node", node: nodeWithRow(uverbs1, "/dev/infiniband/uverbs1 c 0666 0 0 231 1"),
+		{guard: "the number of sysfs", name: "umad-in-place-of-verbs-on-the-node", node: nodeWithRow(uverbs1,
+			"/dev/infiniband/uverbs1 c 0666 0 0 231 1"),
 			container: author("{devices: [mlx5_1]}"), refused: CauseHCA, says: "sysfs says 231:193"},
 
 		// by what lies at the container's paths
-		{guard: "path-taken", name: "block-device-at-the-path", container: taken("/dev/infiniband/uverbs1", "b", 231, 193), refused: CauseDevicePath},
-		{guard: "path-taken", name: "umad-at-the-path", container: taken("/dev/infiniband/uverbs1", "c", 231, 1), refused: CauseDevicePath},
-		{guard: "path-taken", name: "block-device-at-the-path-with-dots", container: taken("/dev/../dev//infiniband/./uverbs1", "b", 8, 0), refused: CauseDevicePath},
-		{guard: "path-taken", name: "null-device-for-rdma-cm", container: taken("/dev/infiniband/rdma_cm", "c", 1, 3), refused: CauseDevicePath},
+		{guard: "path-taken", name: "block-device-at-the-path", container: taken("/dev/infiniband/uverbs1", "b", 231, 193),
+			refused: CauseDevicePath},
+		{guard: "path-taken", name: "umad-at-the-path", container: taken("/dev/infiniband/uverbs1", "c", 231, 1),
+			refused: CauseDevicePath},
+		{guard: "path-taken", name: "block-device-at-the-path-with-dots",
+			container: taken("/dev/../dev//infiniband/./uverbs1", "b", 8, 0), refused: CauseDevicePath},
+		{guard: "path-taken", name: "null-device-for-rdma-cm", container: taken("/dev/infiniband/rdma_cm", "c", 1, 3),
+			refused: CauseDevicePath},
 	}
 }
 
@@ -114,7 +173,8 @@ func deviceAttacks() []attack {
 func longNames(testing.TB) Node {
 	var n hca.Node
 	for i := range 100 {
-		n.HCAs = append(n.HCAs, hca.HCA{Name: fmt.Sprintf("%s%03d", strings.Repeat("x", 60), i), Ports: []hca.Port{{State: hca.StateActive}}})
+		n.HCAs = append(n.HCAs, hca.HCA{Name: fmt.Sprintf("%s%03d", strings.Repeat("x", 60), i),
+			Ports: []hca.Port{{State: hca.StateActive}}})
 	}
 	return fixed(&n)
 }
@@ -162,21 +222,32 @@ func configAttacks() []attack {
 		return attack{guard: guard, name: name, config: config, badConfig: true, says: says}
 	}
 	return []attack{
-		trap("match-nothing", "rule-for-all", "neither match.namespaces nor match.resources", "rules: [{memlock: unlimited}]"),
-		trap("match-nothing", "rule-for-all-that-injects", "neither match.namespaces nor match.resources", "rules: [{match: {}, inject: {always: true}}]"),
-		trap("match-empty", "rule-for-no-namespace", "would match everything", "rules: [{match: {namespaces: [], resources: [rdma/*]}, inject: {always: true}}]"),
-		trap("match-empty", "rule-for-no-resource", "would match everything", "rules: [{match: {namespaces: [a], resources: []}}]"),
-		trap("rule-shadowed", "limit-behind-a-rule-for-all-namespaces", "can never match, since rules[0]", "rules: [{match: {namespaces: ['*']}}, {match: {namespaces: [guest]}, memlock: 1Mi}]"),
-		trap("rule-shadowed", "limit-behind-a-rule-without-resources", "can never match", "rules: [{match: {namespaces: [ml-*]}}, {match: {namespaces: [ml-a*], resources: [rdma/a]}, memlock: 1Mi}]"),
-		trap("management-scope", "management-by-resource", "name in match.namespaces", "rules: [{match: {resources: [rdma/*]}, inject: {management: true}}]"),
+		trap("match-nothing", "rule-for-all", "neither match.namespaces nor match.resources",
+			"rules: [{memlock: unlimited}]"),
+		trap("match-nothing", "rule-for-all-that-injects", "neither match.namespaces nor match.resources",
+			"rules: [{match: {}, inject: {always: true}}]"),
+		trap("match-empty", "rule-for-no-namespace", "would match everything",
+			"rules: [{match: {namespaces: [], resources: [rdma/*]}, inject: {always: true}}]"),
+		trap("match-empty", "rule-for-no-resource", "would match everything",
+			"rules: [{match: {namespaces: [a], resources: []}}]"),
+		trap("rule-shadowed", "limit-behind-a-rule-for-all-namespaces", "can never match, since rules[0]",
+			"rules: [{match: {namespaces: ['*']}}, {match: {namespaces: [guest]}, memlock: 1Mi}]"),
+		trap("rule-shadowed", "limit-behind-a-rule-without-resources", "can never match",
+			"rules: [{match: {namespaces: [ml-*]}}, {match: {namespaces: [ml-a*], resources: [rdma/a]}, memlock: 1Mi}]"),
+		trap("management-scope", "management-by-resource", "name in match.namespaces",
+			"rules: [{match: {resources: [rdma/*]}, inject: {management: true}}]"),
 		trap("management-general", "management-for-all", "never to everybody", "inject: {management: true}"),
-		trap("yaml-documents", "rule-in-a-second-document", "something follows", "memlock: unlimited\n---\nrules: [{match: {namespaces: [a]}, memlock: 1Mi}]"),
+		trap("yaml-documents", "rule-in-a-second-document", "something follows",
+			"memlock: unlimited\n---\nrules: [{match: {namespaces: [a]}, memlock: 1Mi}]"),
 		trap("unknown-key", "memlock-misspelt", "rules[0].memlok", "rules: [{memlok: 1Mi, match: {namespaces: [guest]}}]"),
 		trap("unknown-key", "deny", "rules[0].deny", "rules: [{deny: true, match: {namespaces: [guest]}}]"),
-		trap("unknown-key", "match-by-labels", "rules[0].match.labels", "rules: [{match: {namespaces: [a], labels: {rdma: yes-please}}}]"),
-		trap("unknown-key", "namespaces-of-a-rules-injection", "rules[0].inject.namespaces", "rules: [{match: {resources: [rdma/*]}, inject: {namespaces: ['*']}}]"),
+		trap("unknown-key", "match-by-labels", "rules[0].match.labels",
+			"rules: [{match: {namespaces: [a], labels: {rdma: yes-please}}}]"),
+		trap("unknown-key", "namespaces-of-a-rules-injection", "rules[0].inject.namespaces",
+			"rules: [{match: {resources: [rdma/*]}, inject: {namespaces: ['*']}}]"),
 		trap("unknown-key", "always-for-everybody", "inject.always", "inject: {always: true}"),
-		trap("no-value", "namespaces-left-empty", "rules[0].match.namespaces has no value", "rules: [{match: {resources: [rdma/*], namespaces: }, memlock: unlimited}]"),
+		trap("no-value", "namespaces-left-empty", "rules[0].match.namespaces has no value",
+			"rules: [{match: {resources: [rdma/*], namespaces: }, memlock: unlimited}]"),
 		trap("key-twice", "rules-twice", "already set", "rules: [{match: {namespaces: [a]}, memlock: 1Mi}]\nrules: []"),
 	}
 }

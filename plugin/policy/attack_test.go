@@ -17,8 +17,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// attack is one way in which a pod's author, or an administrator who is off guard, could let more out than the policy means to
-// give. It names the guard that stands in the way: TestMutations takes each guard away and demands that its attacks succeed then.
+// attack is one way in which a pod's author, or an administrator who is off guard, could let more out than the policy
+// means to give. It names the guard that stands in the way: TestMutations takes each guard away and demands that its
+// attacks succeed then.
 type attack struct {
 	guard, name string
 	config      string                // "": restrictive
@@ -34,7 +35,8 @@ type attack struct {
 
 // attacks are all rows of the table.
 func attacks() []attack {
-	return slices.Concat(annotationAttacks(), numberAttacks(), signalAttacks(), ceilingAttacks(), unknownAttacks(), deviceAttacks(), configAttacks(), noPolicyAttacks())
+	return slices.Concat(annotationAttacks(), numberAttacks(), signalAttacks(), ceilingAttacks(), unknownAttacks(),
+		deviceAttacks(), configAttacks(), noPolicyAttacks())
 }
 
 // patience is how long a decision may take before it counts as stalled. It takes microseconds.
@@ -108,7 +110,8 @@ func (a attack) fails(t *testing.T) {
 
 // author is a container whose author may have devices injected, and wrote an annotation.
 func author(annotation string, devices ...Device) Container {
-	return Container{Namespace: "ml-a", Pod: "p", Name: "c", Annotations: podAnnotation(annotation), Devices: devices, MemoryLimit: 2 << 30, Resources: holds()}
+	return Container{Namespace: "ml-a", Pod: "p", Name: "c", Annotations: podAnnotation(annotation), Devices: devices,
+		MemoryLimit: 2 << 30, Resources: holds()}
 }
 
 // guest is a container whose author may have nothing injected, and wrote an annotation.

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// BenchmarkDecide measures what every container of a node waits for. The node's inventory is held in memory for all but the live
-// cases: those also read sysfs, from a copy.
+// BenchmarkDecide measures what every container of a node waits for. The node's inventory is held in memory for all but
+// the live cases: those also read sysfs, from a copy.
 func BenchmarkDecide(b *testing.B) {
 	var gpus []Device
 	for i := range 10 {
@@ -30,14 +30,16 @@ func BenchmarkDecide(b *testing.B) {
 		node         Node
 	}{
 		{"unrelated", "", Container{Namespace: "web", Name: "c"}, fixed},
-		{"unrelated-with-annotations", restrictive, Container{Namespace: "web", Name: "c", Annotations: other, Resources: holds()}, fixed},
+		{"unrelated-with-annotations", restrictive, Container{Namespace: "web", Name: "c", Annotations: other,
+			Resources: holds()}, fixed},
 		{"unrelated-50-rules", "rules:\n" + many, Container{Namespace: "web", Name: "c"}, fixed},
 		{"ten-gpus", "", Container{Namespace: "web", Name: "c", Devices: gpus}, fixed},
 		{"ten-gpus-live", "", Container{Namespace: "web", Name: "c", Devices: gpus}, live},
 		{"rdma-device", "", Container{Namespace: "web", Name: "c", Devices: []Device{heldVerbs(1)}}, fixed},
 		{"rdma-device-live", "", Container{Namespace: "web", Name: "c", Devices: []Device{heldVerbs(1)}}, live},
 		{"annotation-true", listed, Container{Namespace: "ml-a", Name: "c", Annotations: podAnnotation("true")}, fixed},
-		{"annotation-yaml", listed, Container{Namespace: "ml-a", Name: "c", Annotations: podAnnotation("{memlock: 16Gi, ipcLock: false, devices: all}")}, fixed},
+		{"annotation-yaml", listed, Container{Namespace: "ml-a", Name: "c",
+			Annotations: podAnnotation("{memlock: 16Gi, ipcLock: false, devices: all}")}, fixed},
 		{"annotation-live", listed, Container{Namespace: "ml-a", Name: "c", Annotations: podAnnotation("true")}, live},
 	} {
 		b.Run(c.name, func(b *testing.B) {

@@ -6,13 +6,15 @@ package policy
 // ConfigFile is where the configuration is, unless the plugin is told otherwise.
 const ConfigFile = "/etc/rdma-spec/config.yaml"
 
-// Config is the administrator's configuration, as it is written in /etc/rdma-spec/config.yaml. New turns it into a Policy.
+// Config is the administrator's configuration, as it is written in /etc/rdma-spec/config.yaml. New turns it into a
+// Policy.
 type Config struct {
-	// Memlock is the RLIMIT_MEMLOCK that an RDMA container gets: unlimited, memory-limit, or bytes such as 16Gi. A memory limit above
-	// the node's memory counts as the node's memory.
+	// Memlock is the RLIMIT_MEMLOCK that an RDMA container gets: unlimited, memory-limit, or bytes such as 16Gi. A memory
+	// limit above the node's memory counts as the node's memory.
 	Memlock Scalar `json:"memlock"`
-	// IPCLock is whether an RDMA container gets CAP_IPC_LOCK: true (unless its author dropped all capabilities), false, or always (also in
-	// that case, and with a finite memlock). Without always, a memlock other than unlimited comes without the capability, which overrides it.
+	// IPCLock is whether an RDMA container gets CAP_IPC_LOCK: true (unless its author dropped all capabilities), false, or
+	// always (also in that case, and with a finite memlock). Without always, a memlock other than unlimited comes without
+	// the capability, which overrides it.
 	IPCLock Scalar `json:"ipcLock"`
 	// OptIn is what makes a container an RDMA container.
 	OptIn OptIn `json:"optIn"`
@@ -20,7 +22,8 @@ type Config struct {
 	Inject Inject `json:"inject"`
 	// Repair is what happens to containers that run below policy.
 	Repair Repair `json:"repair"`
-	// SkipRuntimeHandlers are globs of runtime handlers whose containers are left alone; "" stands for pods without a RuntimeClass.
+	// SkipRuntimeHandlers are globs of runtime handlers whose containers are left alone; "" stands for pods without a
+	// RuntimeClass.
 	SkipRuntimeHandlers []string `json:"skipRuntimeHandlers"`
 	// Rules set other values for the containers that they match; the first match wins.
 	Rules []Rule `json:"rules"`
@@ -43,12 +46,13 @@ type Inject struct {
 	Selectors
 }
 
-// Selectors choose HCAs. An HCA is selected if its name, its function and its NUMA node match, and one of its ports matches both
-// in link layer and in netdev. An empty list of link layers, netdevs or NUMA nodes matches all.
+// Selectors choose HCAs. An HCA is selected if its name, its function and its NUMA node match, and one of its ports
+// matches both in link layer and in netdev. An empty list of link layers, netdevs or NUMA nodes matches all.
 type Selectors struct {
 	// Names are globs of HCA names.
 	Names []string `json:"names"`
-	// Functions are physical, virtual and scalable. A device plugin may have given virtual and scalable functions to another pod.
+	// Functions are physical, virtual and scalable. A device plugin may have given virtual and scalable functions to
+	// another pod.
 	Functions []string `json:"functions"`
 	// LinkLayers are InfiniBand, Ethernet, or both.
 	LinkLayers []string `json:"linkLayers"`
@@ -106,7 +110,8 @@ func Default() Config {
 		OptIn:   OptIn{Devices: true, Resources: []string{}, Namespaces: []string{}},
 		Inject: Inject{
 			Namespaces: []string{},
-			Selectors:  Selectors{Names: []string{"*"}, Functions: []string{"physical"}, LinkLayers: []string{}, Netdevs: []string{}, NUMANodes: []int{}},
+			Selectors: Selectors{Names: []string{"*"}, Functions: []string{"physical"}, LinkLayers: []string{},
+				Netdevs: []string{}, NUMANodes: []int{}},
 		},
 		Repair:              Repair{Mode: RepairReport, Every: "30s"},
 		SkipRuntimeHandlers: []string{"kata*", "runsc*", "gvisor"},

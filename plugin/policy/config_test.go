@@ -20,42 +20,62 @@ import (
 
 var badConfigs = []string{
 	// not a configuration at all
-	"", " \n\t\n", "5", "true", "memlock", "[]", "[memlock: 1Gi]", "memlock: [", "memlock: 1Gi\n foo: bar", "\tmemlock: 1Gi", "memlock: \x01", "? [a]\n: b",
+	"", " \n\t\n", "5", "true", "memlock", "[]", "[memlock: 1Gi]", "memlock: [", "memlock: 1Gi\n foo: bar",
+	"\tmemlock: 1Gi", "memlock: \x01", "? [a]\n: b",
 	strings.Repeat("[", 20_000), strings.Repeat("{a: ", 20_000),
 	// two of them
 	"memlock: 1Gi\n---\nrules: []", "{memlock: 1Gi} rules:", "memlock: 1Gi\n...\nrules:\n- name: a",
 	// keys
-	"memlok: 1Gi", "Memlock: 1Gi", "MEMLOCK: 1Gi", "\"mem lock\": 1", "optIn: {device: true}", "optIn: {namespace: [a]}", "inject: {name: [a]}", "repair: {evry: 1s}", "inject: {always: true}",
-	"rules:\n- match: {namespaces: [a]}\n- match: {namespace: [b]}", "rules: [{mach: {}, memlok: 1}]", "rules: [{match: {namespaces: [a]}, inject: {names: [a], numa: 1, namespaces: [b]}}]", "1: 2",
+	"memlok: 1Gi", "Memlock: 1Gi", "MEMLOCK: 1Gi", "\"mem lock\": 1", "optIn: {device: true}", "optIn: {namespace: [a]}",
+	"inject: {name: [a]}", "repair: {evry: 1s}", "inject: {always: true}",
+	"rules:\n- match: {namespaces: [a]}\n- match: {namespace: [b]}", "rules: [{mach: {}, memlok: 1}]",
+	"rules: [{match: {namespaces: [a]}, inject: {names: [a], numa: 1, namespaces: [b]}}]", "1: 2",
 	"memlock: 1\nmemlock: 2", "optIn: {devices: true, devices: false}", "rules:\n- memlock: 1\n  memlock: 2",
 	// what is gone
-	"devices: {names: [a]}", "optIn: {annotation: {namespaces: [a]}}", "optIn: {onKubeletError: fail}", "optIn: {nvidiaMOFED: {runtimeHandlers: [a]}}", "rules: [{match: {namespaces: [a]}, deny: true, message: b}]",
+	"devices: {names: [a]}", "optIn: {annotation: {namespaces: [a]}}", "optIn: {onKubeletError: fail}",
+	"optIn: {nvidiaMOFED: {runtimeHandlers: [a]}}", "rules: [{match: {namespaces: [a]}, deny: true, message: b}]",
 	"rules: [{match: {labels: {a: b}, runtimeHandlers: [c]}, devices: {}}]", "ipcLock: force", "ipcLock: unless-dropped",
 	// types
-	"optIn: [1]", "optIn: yes", "optIn: {devices: 1}", "optIn: {devices: 'true'}", "optIn: {resources: rdma/*}", "optIn: {resources: [1, rdma/*, true]}",
-	"inject: {numaNodes: [a]}", "inject: {numaNodes: [1.5]}", "inject: {numaNodes: [99999999999999999999]}", "inject: {numaNodes: 1}", "inject: {management: 5}", "inject: all", "repair: {every: 30}", "repair: {mode: on}", "repair: {mode: 1}",
-	"skipRuntimeHandlers: kata", "rules: {a: b}", "rules: [a]", "rules: [{match: {namespaces: 5}}]", "rules: [{match: {namespaces: [a, 5]}}]", "rules: [{name: 5}]", "rules: [{match: {namespaces: [a]}, inject: {always: 'yes'}}]",
+	"optIn: [1]", "optIn: yes", "optIn: {devices: 1}", "optIn: {devices: 'true'}", "optIn: {resources: rdma/*}",
+	"optIn: {resources: [1, rdma/*, true]}",
+	"inject: {numaNodes: [a]}", "inject: {numaNodes: [1.5]}", "inject: {numaNodes: [99999999999999999999]}",
+	"inject: {numaNodes: 1}", "inject: {management: 5}", "inject: all", "repair: {every: 30}",
+	"repair: {mode: on}", "repair: {mode: 1}",
+	"skipRuntimeHandlers: kata", "rules: {a: b}", "rules: [a]", "rules: [{match: {namespaces: 5}}]",
+	"rules: [{match: {namespaces: [a, 5]}}]", "rules: [{name: 5}]",
+	"rules: [{match: {namespaces: [a]}, inject: {always: 'yes'}}]",
 	// keys without a value
-	"memlock:", "optIn:", "optIn: {namespaces: }", "rules:", "rules: [null]", "rules: [{match: {namespaces: [a], resources: }}]", "rules: [{match: {namespaces: [~]}}]", "rules: [{memlock: ~, match: {namespaces: ~}}]", "\"a\\nb\": ~",
+	"memlock:", "optIn:", "optIn: {namespaces: }", "rules:", "rules: [null]",
+	"rules: [{match: {namespaces: [a], resources: }}]", "rules: [{match: {namespaces: [~]}}]",
+	"rules: [{memlock: ~, match: {namespaces: ~}}]", "\"a\\nb\": ~",
 	// values
-	"memlock: 0", "memlock: -1", "memlock: 16GB", "memlock: ''", "memlock: .inf", "memlock: [1]", "memlock: true", "memlock: 1e-99999999", "memlock: Memory-Limit", "memlock: unchanged",
+	"memlock: 0", "memlock: -1", "memlock: 16GB", "memlock: ''", "memlock: .inf", "memlock: [1]", "memlock: true",
+	"memlock: 1e-99999999", "memlock: Memory-Limit", "memlock: unchanged",
 	"ipcLock: maybe", "ipcLock: ''", "ipcLock: 1", "{memlock: nonsense, ipcLock: sometimes}",
 	"repair: {mode: 'on'}", "repair: {every: soon}", "repair: {every: 1ms}", "repair: {every: 25h}", "repair: {every: ''}",
-	"optIn: {resources: ['*']}", "optIn: {resources: [rdma]}", "optIn: {resources: [a/b/c]}", "optIn: {resources: ['rdma/[']}", "optIn: {resources: ['']}", "optIn: {resources: ['a /b']}",
-	"optIn: {namespaces: ['ml-*', 'ml/*']}", "optIn: {namespaces: ['[!k]*']}", "inject: {namespaces: ['ml-* ']}", "inject: {namespaces: ['a\\']}", "inject: {namespaces: ['']}",
+	"optIn: {resources: ['*']}", "optIn: {resources: [rdma]}", "optIn: {resources: [a/b/c]}",
+	"optIn: {resources: ['rdma/[']}", "optIn: {resources: ['']}", "optIn: {resources: ['a /b']}",
+	"optIn: {namespaces: ['ml-*', 'ml/*']}", "optIn: {namespaces: ['[!k]*']}", "inject: {namespaces: ['ml-* ']}",
+	"inject: {namespaces: ['a\\']}", "inject: {namespaces: ['']}",
 	"skipRuntimeHandlers: ['a\x7fb']", "skipRuntimeHandlers: [\"a\\tb\"]",
-	"inject: {management: true}", "inject: {linkLayers: [InfiniBand, ethernet]}", "inject: {names: [/dev/infiniband/uverbs0]}", "inject: {netdevs: ['']}", "inject: {numaNodes: [0, -2]}",
+	"inject: {management: true}", "inject: {linkLayers: [InfiniBand, ethernet]}",
+	"inject: {names: [/dev/infiniband/uverbs0]}", "inject: {netdevs: ['']}", "inject: {numaNodes: [0, -2]}",
 	"inject: {functions: []}", "inject: {functions: [physical, vf]}", "inject: {names: []}",
 	// rules
 	"rules: [{}]", "rules: [{memlock: 1Gi}]", "rules: [{match: {}, memlock: unlimited}]",
 	"rules: [{match: {namespaces: []}}]", "rules: [{match: {namespaces: [a], resources: []}}]",
-	"rules: [{match: {namespaces: ['']}}]", "rules: [{match: {resources: ['*']}}]", "rules: [{match: {namespaces: ['a/b'], resources: ['[']}}]",
-	"rules: [{match: {namespaces: [a]}, memlock: lots, ipcLock: perhaps, inject: {names: ['['], functions: [], linkLayers: [x], netdevs: ['a/b'], numaNodes: [-5]}}]",
+	"rules: [{match: {namespaces: ['']}}]", "rules: [{match: {resources: ['*']}}]",
+	"rules: [{match: {namespaces: ['a/b'], resources: ['[']}}]",
+	"rules: [{match: {namespaces: [a]}, memlock: lots, ipcLock: perhaps, inject: {names: ['['], functions: [], " +
+		"linkLayers: [x], netdevs: ['a/b'], numaNodes: [-5]}}]",
 	"rules: [{match: {resources: [a/b]}, inject: {management: true}}]",
-	"rules: [{name: a, match: {namespaces: [a]}}, {name: a, match: {namespaces: [b]}}]", "rules: [{name: 'rules[1]', match: {namespaces: [a]}}, {match: {namespaces: [b]}}]", "rules: [{name: default, match: {namespaces: [a]}}]",
+	"rules: [{name: a, match: {namespaces: [a]}}, {name: a, match: {namespaces: [b]}}]",
+	"rules: [{name: 'rules[1]', match: {namespaces: [a]}}, {match: {namespaces: [b]}}]",
+	"rules: [{name: default, match: {namespaces: [a]}}]",
 	"rules: [{name: " + strings.Repeat("n", 64) + ", match: {namespaces: [a]}}]",
 	"rules: [{name: \"a\\nb\", match: {namespaces: [a]}}]", "rules: [{name: \"a\\u202eb\", match: {namespaces: [a]}}]",
-	"rules: [{match: {namespaces: [a, 'b*']}}, {match: {resources: [a/b]}}, {match: {namespaces: [a, bc], resources: [c/d]}}]",
+	"rules: [{match: {namespaces: [a, 'b*']}}, {match: {resources: [a/b]}}, {match: {namespaces: [a, bc], resources: " +
+		"[c/d]}}]",
 	"rules: [" + strings.Repeat("1,", 10_000) + "]", "rules: [" + strings.Repeat("{},", 10_000) + "]",
 	"{memlock: x, ipcLock: x, repair: {mode: x, every: x}, rules: [{match: {namespaces: [a]}}, {}]}",
 }
@@ -84,7 +104,8 @@ func TestConfigIsRefused(t *testing.T) {
 }
 
 func TestConfigDefaults(t *testing.T) {
-	for _, text := range []string{"{}", "# a comment", "---", "---\n# a comment\n", "null", "memlock: unlimited", "optIn: {}", "\ufeff{}", "rules: []\n...\n"} {
+	for _, text := range []string{"{}", "# a comment", "---", "---\n# a comment\n", "null", "memlock: unlimited",
+		"optIn: {}", "\ufeff{}", "rules: []\n...\n"} {
 		got, err := Parse([]byte(text))
 		if err != nil {
 			t.Errorf("%q is refused: %v", text, err)
@@ -107,13 +128,16 @@ func TestConfigDefaults(t *testing.T) {
 func TestConfigRoundTrip(t *testing.T) {
 	all := Config{
 		Memlock: "16Gi", IPCLock: "always",
-		OptIn:               OptIn{Devices: false, Resources: []string{"rdma/*"}, Namespaces: []string{"opt-*"}},
-		Inject:              Inject{[]string{"ml-*"}, Selectors{Names: []string{"mlx5_*"}, Functions: []string{"physical", "virtual"}, LinkLayers: []string{"InfiniBand"}, Netdevs: []string{"ib*"}, NUMANodes: []int{0, -1}}},
+		OptIn: OptIn{Devices: false, Resources: []string{"rdma/*"}, Namespaces: []string{"opt-*"}},
+		Inject: Inject{[]string{"ml-*"}, Selectors{Names: []string{"mlx5_*"}, Functions: []string{"physical",
+			"virtual"}, LinkLayers: []string{"InfiniBand"}, Netdevs: []string{"ib*"}, NUMANodes: []int{0, -1}}},
 		Repair:              Repair{Mode: "off", Every: "1m0s"},
 		SkipRuntimeHandlers: []string{"kata", ""},
 		Rules: []Rule{
 			{Name: "true", Match: Match{Namespaces: []string{"a"}, Resources: []string{"r/s"}},
-				Memlock: "65536", IPCLock: "false", Inject: &RuleInject{Selectors{Names: []string{"x"}, Functions: []string{"scalable"}, LinkLayers: []string{}, Netdevs: []string{}, NUMANodes: []int{}, Management: true}, true}},
+				Memlock: "65536", IPCLock: "false", Inject: &RuleInject{Selectors{Names: []string{"x"},
+					Functions: []string{"scalable"}, LinkLayers: []string{}, Netdevs: []string{}, NUMANodes: []int{},
+					Management: true}, true}},
 			{Match: Match{Namespaces: []string{"b"}}, Memlock: "unchanged", Inject: &RuleInject{}},
 			{Match: Match{Resources: []string{"r/s"}}},
 		},
@@ -173,9 +197,11 @@ func TestLoad(t *testing.T) {
 		filepath.Join(dir, "none.yaml"): "cannot read the configuration: stat DIR/none.yaml: no such file or directory",
 		dir:                             "DIR is not a regular file: expected the configuration, YAML",
 		fifo:                            "DIR/fifo is not a regular file: expected the configuration, YAML",
-		file("large.yaml", strings.Repeat("#", maxConfigSize+1)): "DIR/large.yaml is larger than 1048576 bytes: expected the configuration, YAML",
-		file("bad.yaml", "memlok: 1Gi"):                          `DIR/bad.yaml: unknown field "memlok"`,
-		"/proc/self/mem":                                         "cannot read the configuration: read /proc/self/mem: input/output error",
+		file("large.yaml", strings.Repeat("#", maxConfigSize+
+			1)): "DIR/large.yaml is larger than 1048576 bytes: expected the configuration, YAML",
+		file("bad.yaml", "memlok: 1Gi"): `DIR/bad.yaml: unknown field "memlok"`,
+		"/proc/self/mem": "cannot read the configuration: read /proc/self/mem: " +
+			"input/output error",
 	} {
 		_, err := Load(path)
 		if err == nil {

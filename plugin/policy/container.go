@@ -25,10 +25,10 @@ type Container struct {
 	AllDevices  bool     // it may use every device of the host, as privileged containers may
 	MemoryLimit int64    // bytes; 0 where it has none
 
-	// Resources returns the names of the resources that the container holds, as the kubelet names them: rdma/hca_shared_devices_a.
-	// Known is false where the kubelet's answer does not cover the container's resources, as those of an ordinary init container; the
-	// names are then those that are certain. Decide calls it at most once. Nil if there is no kubelet: a decision that needs
-	// the answer is then made as if the kubelet had failed.
+	// Resources returns the names of the resources that the container holds, as the kubelet names them:
+	// rdma/hca_shared_devices_a. Known is false where the kubelet's answer does not cover the container's resources, as
+	// those of an ordinary init container; the names are then those that are certain. Decide calls it at most once. Nil if
+	// there is no kubelet: a decision that needs the answer is then made as if the kubelet had failed.
 	Resources func() (names []string, known bool, err error) `json:"-"`
 }
 
@@ -39,7 +39,8 @@ type Device struct {
 	Major, Minor int64
 }
 
-// AllDevices reports whether the last rule of a device cgroup for all devices allows them, as in a privileged container.
+// AllDevices reports whether the last rule of a device cgroup for all devices allows them, as in a privileged
+// container.
 func AllDevices(rules []specs.LinuxDeviceCgroup) bool {
 	allowed := false
 	every := func(n *int64) bool { return n == nil || *n < 0 }
@@ -104,7 +105,8 @@ const (
 type Decision struct {
 	Signal   Signal `json:"signal"`
 	Evidence string `json:"evidence,omitempty"` // what the signal was: a device, a resource, an annotation's key
-	Rule     string `json:"rule,omitempty"`     // the rule that applies; "default" if none matched; all candidates if it is unknown which applies
+	// the rule that applies; "default" if none matched; all candidates if it is unknown which applies
+	Rule string `json:"rule,omitempty"`
 
 	Grant   *spec.Grant `json:"grant,omitempty"`
 	Refusal *Refusal    `json:"refusal,omitempty"`

@@ -19,13 +19,14 @@ func TestPrivilegedIsSeen(t *testing.T) {
 		rules []specs.LinuxDeviceCgroup
 		want  bool
 	}{
-		"no rules":        {nil, false},
-		"privileged":      {[]specs.LinuxDeviceCgroup{all}, true},
-		"ordinary":        {[]specs.LinuxDeviceCgroup{none, one}, false},
-		"a whole major":   {[]specs.LinuxDeviceCgroup{none, anyMinor}, false},
-		"allowed last":    {[]specs.LinuxDeviceCgroup{none, one, all}, true},
-		"denied last":     {[]specs.LinuxDeviceCgroup{all, none}, false},
-		"written with -1": {[]specs.LinuxDeviceCgroup{{Allow: true, Type: "a", Major: &minus, Minor: &minus, Access: "rwm"}}, true},
+		"no rules":      {nil, false},
+		"privileged":    {[]specs.LinuxDeviceCgroup{all}, true},
+		"ordinary":      {[]specs.LinuxDeviceCgroup{none, one}, false},
+		"a whole major": {[]specs.LinuxDeviceCgroup{none, anyMinor}, false},
+		"allowed last":  {[]specs.LinuxDeviceCgroup{none, one, all}, true},
+		"denied last":   {[]specs.LinuxDeviceCgroup{all, none}, false},
+		"written with -1": {[]specs.LinuxDeviceCgroup{{Allow: true, Type: "a", Major: &minus, Minor: &minus, Access: "rwm"}},
+			true},
 	} {
 		if got := AllDevices(test.rules); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)

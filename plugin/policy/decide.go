@@ -10,7 +10,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Decide decides what a container gets. No other code does. It returns early, without a call, for a container without any signal.
+// Decide decides what a container gets. No other code does. It returns early, without a call, for a container without
+// any signal.
 func (p *Policy) Decide(c Container, node Node) Decision {
 	d := &deciding{Policy: p, container: c, node: node}
 	d.Signal = SignalNone
@@ -79,7 +80,9 @@ func (d *deciding) withoutPolicy() *Refusal {
 	default:
 		return nil
 	}
-	return refuse(CauseNoPolicy, "it is an RDMA container, and the plugin has no configuration: %s: mend the file, which is read again when it changes", oneLine(d.missing.Error()))
+	return refuse(CauseNoPolicy,
+		"it is an RDMA container, and the plugin has no configuration: %s: mend the file, which is read again when it "+
+			"changes", oneLine(d.missing.Error()))
 }
 
 // withoutSignal decides about a container without a signal. It is left alone, unless its author asked for something.
@@ -95,16 +98,18 @@ func (d *deciding) withoutSignal() *Refusal {
 	case d.resources.err != nil: // guard: kubelet-signal
 		return d.resources.refusal()
 	case d.annotated: // guard: opt-in
-		return refuse(CauseNamespace, "namespace %s may not opt in by annotation, and nothing else makes the container an RDMA container: "+
-			"add the namespace to inject.namespaces (HCAs) or optIn.namespaces (memlock alone), or request the RDMA device plugin's resource", quoted(d.container.Namespace))
+		return refuse(CauseNamespace,
+			"namespace %s may not opt in by annotation, and nothing else makes the container an RDMA container: "+
+				"add the namespace to inject.namespaces (HCAs) or optIn.namespaces (memlock alone), or request the RDMA device "+
+				"plugin's resource", quoted(d.container.Namespace))
 	}
 	return nil
 }
 
 const blind = "cannot tell whether the container holds verbs devices: %s: see rdma-spec devices on the node"
 
-// grant makes the grant from what the candidates give and what was asked for: field by field the least, since any candidate may be the
-// rule that matches.
+// grant makes the grant from what the candidates give and what was asked for: field by field the least, since any
+// candidate may be the rule that matches.
 func (d *deciding) grant(candidates []*rule) *Refusal {
 	limit, refusal := d.memlock(candidates)
 	if refusal != nil {
@@ -144,15 +149,17 @@ func (d *deciding) memlock(candidates []*rule) (spec.Limit, *Refusal) {
 		return 0, refuse(CauseMemoryLimit, "the annotation asks for memlock: memory-limit, and the container has none: "+
 			"set resources.limits.memory, or ask for a number of bytes")
 	case asked > ceiling && ceiling == 0: // guard: memlock-unchanged
-		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and %s leaves memlock as it is: remove memlock from the annotation", asked, d.who(candidates))
+		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and %s leaves memlock as it is: remove "+
+			"memlock from the annotation", asked, d.who(candidates))
 	case asked > ceiling: // guard: memlock-ceiling
-		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and %s gives %s: ask for that or less", asked, d.who(candidates), ceiling)
+		return 0, refuse(CauseCeiling, "the annotation asks for memlock: %s, and %s gives %s: ask for that or less", asked,
+			d.who(candidates), ceiling)
 	}
 	return asked, nil
 }
 
-// bytes returns the limit that a memlock means for the container, and whether it means one: memory-limit does not if there is no
-// memory limit. One above the node's memory counts as the node's, since its author can write any number.
+// bytes returns the limit that a memlock means for the container, and whether it means one: memory-limit does not if
+// there is no memory limit. One above the node's memory counts as the node's, since its author can write any number.
 func (d *deciding) bytes(m memlock) (limit spec.Limit, ok bool) {
 	if !m.memoryLimit {
 		return m.limit, true
@@ -164,8 +171,8 @@ func (d *deciding) bytes(m memlock) (limit spec.Limit, ok bool) {
 	return spec.Limit(bytes), bytes > 0
 }
 
-// ipcLock returns what the rule gives, or less. If the rule excludes containers that dropped all capabilities, asking does not
-// include them: an administrator may have dropped the capabilities, by Pod Security.
+// ipcLock returns what the rule gives, or less. If the rule excludes containers that dropped all capabilities, asking
+// does not include them: an administrator may have dropped the capabilities, by Pod Security.
 func (d *deciding) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock, *Refusal) {
 	mode := ipcLockAlways
 	for _, r := range candidates {
@@ -183,9 +190,11 @@ func (d *deciding) ipcLock(candidates []*rule, limit spec.Limit) (spec.IPCLock, 
 	case given != spec.IPCLockNo:
 		return given, nil // guard: ipc-lock-dropped, else spec.IPCLockYes
 	case mode == ipcLockFalse || limit == 0:
-		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, and %s gives none: remove ipcLock from the annotation", d.who(candidates))
+		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, and %s gives none: remove ipcLock from the "+
+			"annotation", d.who(candidates))
 	default:
-		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, which would void the memlock of %s: remove ipcLock from the annotation", limit)
+		return "", refuse(CauseCeiling, "the annotation asks for ipcLock, which would void the memlock of %s: remove "+
+			"ipcLock from the annotation", limit)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// devices returns the devices that are injected: those of the HCAs that are asked for, within those that every candidate selects. A
-// container that holds devices of a device plugin gets no others.
+// devices returns the devices that are injected: those of the HCAs that are asked for, within those that every
+// candidate selects. A container that holds devices of a device plugin gets no others.
 func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	asked := d.request.devices
 	unasked := !slices.ContainsFunc(candidates, func(r *rule) bool { return !r.always }) // guard: least-always, else candidates[0].always
@@ -34,12 +34,14 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 		return nil, refusal
 	}
 	if node.NetNSExclusive && !d.container.HostNetwork { // guard: netns-exclusive
-		const why = "the node's RDMA devices belong to network namespaces (netns_mode is exclusive), so an HCA of the host's cannot be opened in the container's"
+		const why = "the node's RDMA devices belong to network namespaces (netns_mode is exclusive), so an HCA of the " +
+			"host's cannot be opened in the container's"
 		if unasked && !asked.given() {
 			d.warn("no HCAs are injected: %s", why)
 			return nil, nil
 		}
-		return nil, refuse(CauseHCA, "the annotation asks for devices, and %s: set hostNetwork: true, have an HCA moved into the pod by CNI, or remove devices from the annotation", why)
+		return nil, refuse(CauseHCA, "the annotation asks for devices, and %s: set hostNetwork: true, have an HCA moved "+
+			"into the pod by CNI, or remove devices from the annotation", why)
 	}
 	chosen, refusal := d.chooseHCAs(node, candidates)
 	if refusal != nil || len(chosen) == 0 {
@@ -52,7 +54,8 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 func (d *deciding) inventory() (*hca.Node, *Refusal) {
 	node, err := d.node.HCAs()
 	if err != nil {
-		return nil, refuse(CauseHCA, "cannot read the HCAs of this node: %s: see rdma-spec devices on the node", oneLine(err.Error()))
+		return nil, refuse(CauseHCA, "cannot read the HCAs of this node: %s: see rdma-spec devices on the node",
+			oneLine(err.Error()))
 	}
 	return node, nil
 }
@@ -69,8 +72,9 @@ func (d *deciding) notHeld(names []string) *Refusal {
 	for _, name := range names {
 		h, _ := node.Find(name)
 		if !slices.ContainsFunc(h.Devices, d.holds) { // guard: not-held
-			return refuse(CauseCeiling, "the annotation asks for HCA %s, and the container holds other verbs devices, to which none is added: "+
-				"remove devices from the annotation, or request that HCA from its device plugin", quoted(name))
+			return refuse(CauseCeiling,
+				"the annotation asks for HCA %s, and the container holds other verbs devices, to which none is added: "+
+					"remove devices from the annotation, or request that HCA from its device plugin", quoted(name))
 		}
 	}
 	return nil
@@ -92,7 +96,8 @@ func (d *deciding) devicesOf(node *hca.Node, chosen []hca.HCA, candidates []*rul
 		devices = append(devices, usable...)
 	}
 	if management {
-		d.warn("rule %q gives the management devices of %s, with which the container can disturb the whole fabric", d.Rule, shortList(chosen, nameOf))
+		d.warn("rule %q gives the management devices of %s, with which the container can disturb the whole fabric", d.Rule,
+			shortList(chosen, nameOf))
 	}
 	manager, ok, err := node.ConnectionManager(chosen)
 	if err != nil {
@@ -123,7 +128,8 @@ func (d *deciding) chooseHCAs(node *hca.Node, candidates []*rule) (chosen []hca.
 		}
 	}
 	if len(physical) > 0 {
-		d.warn("the container gets physical functions whose virtual or scalable ones may belong to other pods: %s", shortList(physical, nameOf))
+		d.warn("the container gets physical functions whose virtual or scalable ones may belong to other pods: %s",
+			shortList(physical, nameOf))
 	}
 	if len(down) > 0 {
 		d.warn("the container gets HCAs that it asks for and that have no ACTIVE port: %s", shortList(down, nameOf))
@@ -138,7 +144,8 @@ func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refu
 	for _, h := range node.HCAs {
 		switch {
 		case h.Unread != "" && all(candidates, func(s Selectors) bool { return matchesAny(s.Names, h.Name) }): // guard: unread
-			return nil, refuse(CauseHCA, "HCA %s is one of those that rule %q selects by name, and nothing is known of it: %s: name other HCAs in the annotation, or see rdma-spec devices on the node",
+			return nil, refuse(CauseHCA, "HCA %s is one of those that rule %q selects by name, and nothing is known of it: "+
+				"%s: name other HCAs in the annotation, or see rdma-spec devices on the node",
 				h.Name, d.Rule, oneLine(h.Unread))
 		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }): // guard: selectors
 		case d.problem(node, h) != "": // guard: broken-hca
@@ -149,7 +156,8 @@ func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refu
 	}
 	left := ""
 	if len(broken) > 0 {
-		left = "left out: " + shortList(broken, func(h hca.HCA) string { return fmt.Sprintf("%s (%s)", h.Name, d.problem(node, h)) })
+		left = "left out: " + shortList(broken,
+			func(h hca.HCA) string { return fmt.Sprintf("%s (%s)", h.Name, d.problem(node, h)) })
 	}
 	switch {
 	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // never refused because of a candidate
@@ -157,7 +165,8 @@ func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refu
 	case len(chosen) == 0 && left != "":
 		return nil, refuse(CauseHCA, "no HCA of this node can be injected, %s: see rdma-spec devices on the node", left)
 	case len(chosen) == 0:
-		return nil, refuse(CauseHCA, "no HCA of this node can be injected: rule %q takes those that pass its selectors and have an ACTIVE port; "+
+		return nil, refuse(CauseHCA, "no HCA of this node can be injected: rule %q takes those that pass its selectors and "+
+			"have an ACTIVE port; "+
 			"the node has %s: choose a node with others, or have a port brought up", d.Rule, inventory(node))
 	case left != "":
 		d.warn("HCAs are %s", left)
@@ -173,11 +182,14 @@ func (d *deciding) namedHCAs(node *hca.Node, candidates []*rule, names []string)
 		case slices.ContainsFunc(chosen, func(other hca.HCA) bool { return other.Name == name }): // guard: hca-twice
 			continue
 		case !found: // guard: hca-found
-			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which this node does not have: it has %s", quoted(name), inventory(node))
+			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which this node does not have: it has %s",
+				quoted(name), inventory(node))
 		case d.problem(node, h) != "": // guard: named-broken-hca
-			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another", quoted(name), d.problem(node, h))
+			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another",
+				quoted(name), d.problem(node, h))
 		case !all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }): // guard: named-selectors
-			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the selectors of %s exclude: ask for another, or for devices: all", quoted(name), d.who(candidates))
+			return nil, refuse(CauseCeiling, "the annotation asks for HCA %s, which the selectors of %s exclude: ask for "+
+				"another, or for devices: all", quoted(name), d.who(candidates))
 		}
 		chosen = append(chosen, h)
 	}
@@ -189,13 +201,16 @@ func all(candidates []*rule, condition func(Selectors) bool) bool {
 	return !slices.ContainsFunc(candidates, func(r *rule) bool { return !condition(r.selectors) }) // guard: least-selectors, else condition(candidates[len(candidates)-1].selectors)
 }
 
-// pathTaken refuses to hide a device under the path of another: the container would hold another device than it asked for.
+// pathTaken refuses to hide a device under the path of another: the container would hold another device than it asked
+// for.
 func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
 	for _, granted := range devices {
 		for _, present := range d.container.Devices {
 			same := isCharacter(present) && present.number() == granted.Number
 			if path.Clean(present.Path) == granted.Path && !same { // guard: path-taken
-				return refuse(CauseDevicePath, "the container has another device at %s (type %s, %d:%d), where %d:%d would be injected: give that one another path",
+				return refuse(CauseDevicePath,
+					"the container has another device at %s (type %s, %d:%d), where %d:%d would be injected: give that one another "+
+						"path",
 					granted.Path, quoted(present.Type), present.Major, present.Minor, granted.Major, granted.Minor)
 			}
 		}
@@ -205,8 +220,8 @@ func (d *deciding) pathTaken(devices []hca.Device) *Refusal {
 
 func nameOf(h hca.HCA) string { return h.Name }
 
-// problem returns why an HCA cannot be injected, "" if it can. Where the inventory is older than the last change of the node's devices, it
-// asks the kernel, and no HCA, whether the HCA is still there.
+// problem returns why an HCA cannot be injected, "" if it can. Where the inventory is older than the last change of the
+// node's devices, it asks the kernel, and no HCA, whether the HCA is still there.
 func (d *deciding) problem(node *hca.Node, h hca.HCA) string {
 	usable, err := h.Usable(false)
 	if err != nil {

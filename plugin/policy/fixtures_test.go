@@ -24,7 +24,8 @@ func policyOf(t testing.TB, config string) *Policy {
 
 // Devices as a test container holds them.
 func heldVerbs(n int) Device {
-	return Device{Path: fmt.Sprintf("/dev/infiniband/uverbs%d", n), Type: "c", Major: hcatest.Major, Minor: int64(hcatest.FirstVerbs + n)}
+	return Device{Path: fmt.Sprintf("/dev/infiniband/uverbs%d", n), Type: "c", Major: hcatest.Major,
+		Minor: int64(hcatest.FirstVerbs + n)}
 }
 
 func gpu(n int) Device {

@@ -52,8 +52,8 @@ func (f *File) Read() (*Policy, error) {
 	return nil, err
 }
 
-// Follow reads the file whenever it changes, as when the kubelet swaps a ConfigMap's links, and whenever again receives, until the
-// context is done. It gives what is new to use.
+// Follow reads the file whenever it changes, as when the kubelet swaps a ConfigMap's links, and whenever again
+// receives, until the context is done. It gives what is new to use.
 func (f *File) Follow(ctx context.Context, again <-chan os.Signal, use func(*Policy, error)) {
 	folder := watch.New(filepath.Dir(f.Path), watch.Contents)
 	defer folder.Close()

@@ -68,7 +68,8 @@ func worked(t *testing.T) time.Duration {
 // memlocks are configurations with each way to write a limit, or to fail to.
 var memlocks = []string{
 	"memlock: 65536", "memlock: 9223372036854775807", "memlock: 500M", "memlock: 1e6", "memlock: 0.5Gi",
-	"memlock: .inf", "memlock: 1e-99", "memlock: 1e999", "memlock: 0.3", "memlock: 8Ei", "memlock: " + strings.Repeat("9", 99) + "Gi",
+	"memlock: .inf", "memlock: 1e-99", "memlock: 1e999", "memlock: 0.3", "memlock: 8Ei", "memlock: " +
+		strings.Repeat("9", 99) + "Gi",
 }
 
 // Whatever an administrator writes, it is either refused or a policy that can be shown and read again.
@@ -95,7 +96,8 @@ func FuzzConfig(f *testing.F) {
 		if diff := cmp.Diff(first.Config(), second.Config()); diff != "" {
 			t.Errorf("config show would write another configuration (-want +got):\n%s", diff)
 		}
-		first.Decide(Container{Namespace: "ml-a", Annotations: podAnnotation("true"), Devices: []Device{heldVerbs(0)}, Resources: holds("rdma/ib")}, node)
+		first.Decide(Container{Namespace: "ml-a", Annotations: podAnnotation("true"), Devices: []Device{heldVerbs(0)},
+			Resources: holds("rdma/ib")}, node)
 	})
 }
 
@@ -104,8 +106,8 @@ func fixedNode(t testing.TB) Node {
 	return changed(func(*hca.Node) {})(t)
 }
 
-// What the kubelet does not report never gives more than any answer that it might have given. Whoever asks for nothing is refused only
-// where every answer refuses.
+// What the kubelet does not report never gives more than any answer that it might have given. Whoever asks for nothing
+// is refused only where every answer refuses.
 func FuzzUnknown(f *testing.F) {
 	for seed := range uint64(500) {
 		f.Add(seed, "")
@@ -118,7 +120,8 @@ func FuzzUnknown(f *testing.F) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		config := randomConfig(r)
 		p := policyOf(t, config)
-		c := Container{Namespace: draw(r, "ml-a", "web"), Name: "c", MemoryLimit: draw[int64](r, 0, 1<<20), Resources: unlisted()}
+		c := Container{Namespace: draw(r, "ml-a", "web"), Name: "c", MemoryLimit: draw[int64](r, 0,
+			1<<20), Resources: unlisted()}
 		if annotation != "" {
 			c.Annotations = podAnnotation(annotation)
 		}
@@ -146,13 +149,17 @@ func draw[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 func randomConfig(r *rand.Rand) string {
 	gives := func(memlocks ...string) string {
 		return fmt.Sprintf("memlock: %s, ipcLock: %s, inject: {names: [%s], functions: [%s], linkLayers: [%s]",
-			draw(r, memlocks...), draw(r, "true", "false", "always"), draw(r, "'*'", "mlx5_1", "mlx5_bond_0"), draw(r, "physical", "virtual, physical"), draw(r, "", "InfiniBand"))
+			draw(r, memlocks...), draw(r, "true", "false", "always"), draw(r, "'*'", "mlx5_1", "mlx5_bond_0"),
+			draw(r, "physical", "virtual, physical"), draw(r, "", "InfiniBand"))
 	}
-	config := "{optIn: {namespaces: [" + draw(r, "", "ml-*", "web") + "]}, " + gives("unlimited", "1Gi", "64Ki", "memory-limit") +
+	config := "{optIn: {namespaces: [" + draw(r, "", "ml-*", "web") + "]}, " + gives("unlimited", "1Gi",
+		"64Ki", "memory-limit") +
 		", namespaces: [" + draw(r, "", "ml-*", "'*'") + "]}, rules: ["
-	for i, match := range []string{"namespaces: [ml-*], resources: [a/a]", "resources: [a/b]", "namespaces: [ml-*]", "resources: [a/*]"} {
+	for i, match := range []string{"namespaces: [ml-*], resources: [a/a]", "resources: [a/b]",
+		"namespaces: [ml-*]", "resources: [a/*]"} {
 		if r.IntN(2) == 0 {
-			config += fmt.Sprintf("{name: r%d, match: {%s}, %s, always: %t}}, ", i, match, gives("unlimited", "1Gi", "memory-limit", "unchanged"), r.IntN(2) == 0)
+			config += fmt.Sprintf("{name: r%d, match: {%s}, %s, always: %t}}, ", i, match, gives("unlimited", "1Gi",
+				"memory-limit", "unchanged"), r.IntN(2) == 0)
 		}
 	}
 	return config + "]}"
@@ -165,28 +172,36 @@ func atMost(less, more spec.Grant) bool {
 		!slices.ContainsFunc(less.Devices, func(d hca.Device) bool { return !slices.Contains(more.Devices, d) })
 }
 
-// Whatever a pod's author chooses, the restrictive policy holds. The conditions are written down anew, not taken from the code.
+// Whatever a pod's author chooses, the restrictive policy holds. The conditions are written down anew, not taken from
+// the code.
 func FuzzDecide(f *testing.F) {
-	f.Add("ml-a", "true", "", "c", "/dev/infiniband/uverbs0", int64(231), int64(192), int64(1<<30), "rdma/ib", false, uint8(0))
-	f.Add("ml-big", "{memlock: 4Gi, ipcLock: true, devices: [mlx5_0]}", "runc", "b", "/dev/infiniband/uverbs1", int64(231), int64(193), int64(0), "rdma/big", true, uint8(0))
+	f.Add("ml-a", "true", "", "c", "/dev/infiniband/uverbs0", int64(231), int64(192), int64(1<<30),
+		"rdma/ib", false, uint8(0))
+	f.Add("ml-big", "{memlock: 4Gi, ipcLock: true, devices: [mlx5_0]}", "runc", "b", "/dev/infiniband/uverbs1", int64(231),
+		int64(193), int64(0), "rdma/big", true, uint8(0))
 	f.Add("ml-big", "{memlock: 4Gi}", "", "c", "/dev/x", int64(231), int64(193), int64(-1), "rdma/small", false, uint8(1))
 	f.Add("guest-1", "false", "kata", "c", "/dev/x", int64(231), int64(193), int64(-1), "rdma/ib", false, uint8(2))
-	f.Add("fabric", "{devices: all}", "nvidia", "u", "/dev//infiniband/umad0", int64(10), int64(58), int64(0), "rdma/a", false, uint8(3))
+	f.Add("fabric", "{devices: all}", "nvidia", "u", "/dev//infiniband/umad0", int64(10), int64(58), int64(0),
+		"rdma/a", false, uint8(3))
 	f.Add("web", "{memlock: unlimited}", "", "p", "", int64(-1), int64(1<<32+192), int64(1<<62), "a/b", true, uint8(4))
 	for _, value := range annotations() {
-		f.Add("ml-a", value, "", "c", "/dev/infiniband/uverbs1", int64(1), int64(3), int64(-1), "", false, uint8(0)) // null, in the place of an HCA
+		// null, in the place of an HCA
+		f.Add("ml-a", value, "", "c", "/dev/infiniband/uverbs1", int64(1), int64(3), int64(-1), "", false, uint8(0))
 	}
 	f.Add("web", "true", "", "c", "/dev/infiniband/uverbs0", int64(231), int64(1<<32+192), int64(-1), "", false, uint8(0))
 	f.Add("opt-1", "{devices: all}", "", "c", "", int64(1), int64(3), int64(-1), "", false, uint8(0))
 	for kubelet := range uint8(3) {
 		f.Add("ml-big", "true", "kata-qemu", "b", "/dev/x", int64(231), int64(192), int64(1<<30), "rdma/big", false, kubelet)
-		f.Add("ml-big", "true", "", "b", "/dev/infiniband/uverbs0", int64(231), int64(192), int64(1<<30), "rdma/a", false, kubelet)
+		f.Add("ml-big", "true", "", "b", "/dev/infiniband/uverbs0", int64(231), int64(192), int64(1<<30),
+			"rdma/a", false, kubelet)
 	}
 	p, node := policyOf(f, restrictive), fixedNode(f)
-	f.Fuzz(func(t *testing.T, namespace, annotation, handler, devType, devPath string, major, minor, memory int64, resource string, privileged bool, kubelet uint8) {
+	f.Fuzz(func(t *testing.T, namespace, annotation, handler, devType, devPath string, major, minor, memory int64,
+		resource string, privileged bool, kubelet uint8) {
 		c := Container{
 			Namespace: namespace, Name: "c", RuntimeHandler: handler, Annotations: podAnnotation(annotation),
-			Devices: []Device{{Path: devPath, Type: devType, Major: major, Minor: minor}}, AllDevices: privileged, MemoryLimit: memory,
+			Devices:    []Device{{Path: devPath, Type: devType, Major: major, Minor: minor}},
+			AllDevices: privileged, MemoryLimit: memory,
 		}
 		kubeletFails := kubelet%3 == 2
 		c.Resources = []func() ([]string, bool, error){holds(resource), unlisted(resource), silent}[kubelet%3]

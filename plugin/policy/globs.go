@@ -31,7 +31,8 @@ func checkResourceGlobs(globs []string) error {
 			return err
 		}
 		if strings.Count(g, "/") != 1 {
-			return fmt.Errorf("%q matches nothing, since resources are called DOMAIN/NAME and * does not stand for the /: write it as in rdma/* or */*", g)
+			return fmt.Errorf("%q matches nothing, since resources are called DOMAIN/NAME and * does not stand for the /: "+
+				"write it as in rdma/* or */*", g)
 		}
 	}
 	return nil
@@ -41,7 +42,8 @@ func checkGlob(g string) error {
 	_, err := path.Match(g, "")
 	switch {
 	case err != nil || g == "" || strings.ContainsFunc(g, unicode.IsSpace) || strings.ContainsFunc(g, unicode.IsControl):
-		return fmt.Errorf("%q is not a glob: write a name in which * stands for any characters but /, as in ml-* or rdma/*", g)
+		return fmt.Errorf("%q is not a glob: write a name in which * stands for any characters but /, as in ml-* or rdma/*",
+			g)
 	case strings.Contains(g, "[!"):
 		return fmt.Errorf("%q is not a glob for all but those characters: write [^...] for that", g)
 	}
@@ -63,8 +65,9 @@ func coverGlobs(wide, narrow []string) bool {
 	})
 }
 
-// coversGlob compares two globs: equal ones, any and a plain name, and two that have no other special characters than * and, in the
-// narrow one, ?. For those the narrow one's own text is enough: only a * of the wide one matches a * or a ? in it.
+// coversGlob compares two globs: equal ones, any and a plain name, and two that have no other special characters than *
+// and, in the narrow one, ?. For those the narrow one's own text is enough: only a * of the wide one matches a * or a ?
+// in it.
 func coversGlob(wide, narrow string) bool {
 	plain := !strings.ContainsAny(narrow, `*?[\`)
 	if plain || !strings.ContainsAny(wide, `?[\`) && !strings.ContainsAny(narrow, `[\`) {

@@ -17,7 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// asking is a container that holds a verbs device, with an annotation, 2Gi of memory, in a namespace that is not listed.
+// asking is a container that holds a verbs device, with an annotation, 2Gi of memory, in a namespace that is not
+// listed.
 func asking(annotation string) Container {
 	c := Container{Namespace: "guest", Devices: []Device{heldVerbs(0)}, MemoryLimit: 2 << 30}
 	if annotation != "" {
@@ -26,7 +27,8 @@ func asking(annotation string) Container {
 	return c
 }
 
-// A physical function that is injected beside others of its card, in exclusive netns mode and where the host's network is shared.
+// A physical function that is injected beside others of its card, in exclusive netns mode and where the host's network
+// is shared.
 func TestInjectedFunctions(t *testing.T) {
 	c := Container{Namespace: "ml-a", Annotations: podAnnotation("true")}
 	const everything = "inject: {namespaces: [ml-*], functions: [physical, virtual, scalable]}"
@@ -37,14 +39,24 @@ func TestInjectedFunctions(t *testing.T) {
 		want     []string
 		warnings []string
 	}{
-		"physical":                       {listed, withFunctions, nil, []string{"mlx5_bond_0"}, []string{"the container gets physical functions whose virtual or scalable ones may belong to other pods: mlx5_bond_0"}},
-		"virtual too":                    {"inject: {namespaces: [ml-*], functions: [virtual]}", withFunctions, nil, []string{"mlx5_1"}, nil},
-		"scalable":                       {"inject: {namespaces: [ml-*], functions: [scalable]}", withFunctions, nil, []string{"mlx5_0"}, nil},
-		"all of them":                    {everything, withFunctions, nil, []string{"mlx5_0", "mlx5_1", "mlx5_bond_0"}, []string{"the container gets physical functions whose virtual or scalable ones may belong to other pods: mlx5_bond_0"}},
-		"a virtual one by name":          {everything, withFunctions, func(c *Container) { c.Annotations = podAnnotation("{devices: [mlx5_1]}") }, []string{"mlx5_1"}, nil},
-		"host network in exclusive mode": {listed, exclusive, func(c *Container) { c.HostNetwork = true }, []string{"mlx5_1", "mlx5_bond_0"}, nil},
-		"unasked in exclusive mode": {"rules: [{match: {resources: [rdma/*]}, inject: {always: true}}]", exclusive, func(c *Container) { c.Annotations, c.Resources = nil, holds("rdma/a") }, nil,
-			[]string{"no HCAs are injected: the node's RDMA devices belong to network namespaces (netns_mode is exclusive), so an HCA of the host's cannot be opened in the container's"}},
+		"physical": {listed, withFunctions, nil, []string{"mlx5_bond_0"},
+			[]string{"the container gets physical functions whose virtual or scalable ones may belong to other pods: " +
+				"mlx5_bond_0"}},
+		"virtual too": {"inject: {namespaces: [ml-*], functions: [virtual]}", withFunctions, nil,
+			[]string{"mlx5_1"}, nil},
+		"scalable": {"inject: {namespaces: [ml-*], functions: [scalable]}", withFunctions, nil,
+			[]string{"mlx5_0"}, nil},
+		"all of them": {everything, withFunctions, nil, []string{"mlx5_0", "mlx5_1", "mlx5_bond_0"},
+			[]string{"the container gets physical functions whose virtual or scalable ones may belong to other pods: " +
+				"mlx5_bond_0"}},
+		"a virtual one by name": {everything, withFunctions,
+			func(c *Container) { c.Annotations = podAnnotation("{devices: [mlx5_1]}") }, []string{"mlx5_1"}, nil},
+		"host network in exclusive mode": {listed, exclusive, func(c *Container) { c.HostNetwork = true },
+			[]string{"mlx5_1", "mlx5_bond_0"}, nil},
+		"unasked in exclusive mode": {"rules: [{match: {resources: [rdma/*]}, inject: {always: true}}]", exclusive,
+			func(c *Container) { c.Annotations, c.Resources = nil, holds("rdma/a") }, nil,
+			[]string{"no HCAs are injected: the node's RDMA devices belong to network namespaces (netns_mode is exclusive), " +
+				"so an HCA of the host's cannot be opened in the container's"}},
 		"another HCA never answered": {"inject: {namespaces: [ml-*], names: [mlx5_1]}", unread, nil, []string{"mlx5_1"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -129,8 +141,10 @@ func TestIPCLock(t *testing.T) {
 	node := testNodes(t)["V100"]
 	for _, ipcLock := range []string{"true", "false", "always"} {
 		for _, memlock := range []string{"unlimited", "1Gi", "memory-limit", "unchanged"} {
-			p := policyOf(t, fmt.Sprintf("{ipcLock: false, rules: [{match: {namespaces: ['*']}, memlock: %s, ipcLock: %s}]}", memlock, ipcLock))
-			for _, annotation := range []string{"", "{ipcLock: true}", "{ipcLock: false}", "{memlock: 64Ki}", "{memlock: 64Ki, ipcLock: true}"} {
+			p := policyOf(t, fmt.Sprintf("{ipcLock: false, rules: [{match: {namespaces: ['*']}, memlock: %s, ipcLock: %s}]}",
+				memlock, ipcLock))
+			for _, annotation := range []string{"", "{ipcLock: true}", "{ipcLock: false}", "{memlock: 64Ki}",
+				"{memlock: 64Ki, ipcLock: true}"} {
 				fmt.Fprintf(&got, "ipcLock %s, memlock %s, annotation %s: ", ipcLock, memlock, annotation)
 				switch d := p.Decide(asking(annotation), node); {
 				case d.Refusal != nil:
@@ -160,40 +174,68 @@ func TestDevices(t *testing.T) {
 		want         []hca.Device
 		wantWarnings []string
 	}{
-		"all-active":                {"A100", listed, wanting("true"), list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"all-asked-for":             {"A100", listed, wanting("{devices: all}"), list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"none":                      {"A100", listed, wanting("{devices: none}"), nil, nil},
-		"named":                     {"A100", listed, wanting("{devices: [mlx5_bond_0]}"), list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"named-though-down":         {"A100", listed, wanting("{devices: [mlx5_0]}"), list(verbs(0, "mlx5_0"), rdmaCM()), []string{"the container gets HCAs that it asks for and that have no ACTIVE port: mlx5_0"}},
-		"named-twice":               {"A100", listed, wanting("{devices: [mlx5_1, mlx5_1]}"), list(verbs(1, "mlx5_1"), rdmaCM()), nil},
-		"named-renamed":             {"Renamed", listed, wanting("{devices: [ibp12s0]}"), list(verbs(1, "ibp12s0"), rdmaCM()), nil},
-		"holds-one-says-true":       {"A100", listed, withDevices(wanting("true"), heldVerbs(1)), nil, nil},
-		"holds-one-asks-for-all":    {"A100", listed, withDevices(wanting("{devices: all}"), heldVerbs(1)), nil, nil},
-		"holds-one-asks-for-it":     {"A100", listed, withDevices(wanting("{devices: [mlx5_1]}"), heldVerbs(1)), nil, nil},
-		"holds-two-asks-for-one":    {"A100", listed, withDevices(wanting("{devices: [mlx5_1]}"), heldVerbs(0), heldVerbs(1)), nil, nil},
-		"holds-another-at-dev-null": {"A100", listed, withDevices(wanting("true"), Device{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}), list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"by-name":                   {"EightHCA", "inject: {namespaces: [ml-*], names: ['mlx5_[0-1]']}", wanting("true"), list(verbs(0, "mlx5_0"), verbs(1, "mlx5_1"), rdmaCM()), nil},
-		"by-link-layer":             {"A100", "inject: {namespaces: [ml-*], linkLayers: [Ethernet]}", wanting("true"), list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"by-netdev":                 {"A100", "inject: {namespaces: [ml-*], netdevs: [bond*]}", wanting("true"), list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"by-numa-node":              {"V100", "inject: {namespaces: [ml-*], numaNodes: [1]}", wanting("true"), list(verbs(1, "mlx5_1"), rdmaCM()), nil},
-		"soft-hcas-by-numa-node":    {"SoftRoCE", "inject: {namespaces: [ml-*], numaNodes: [-1]}", wanting("true"), list(verbs(0, "rxe0"), verbs(1, "rxe1"), rdmaCM()), nil},
-		"no-rdma-cm":                {"NoRDMACM", listed, wanting("true"), list(verbs(0, "mlx5_0"), verbs(1, "mlx5_1")), []string{"the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module rdma_ucm"}},
-		"efa-needs-no-rdma-cm":      {"EFA", listed, wanting("true"), list(verbs(0, "efa_0"), verbs(1, "rdmap144s27")), nil},
-		"management": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net", Resources: holds("rdma/ib")},
-			list(verbs(1, "mlx5_1"), umad(1, "mlx5_1"), issm(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), umad(2, "mlx5_bond_0"), issm(2, "mlx5_bond_0"), rdmaCM()),
+		"all-active": {"A100", listed, wanting("true"),
+			list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"all-asked-for": {"A100", listed, wanting("{devices: all}"),
+			list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"none": {"A100", listed, wanting("{devices: none}"), nil, nil},
+		"named": {"A100", listed, wanting("{devices: [mlx5_bond_0]}"),
+			list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"named-though-down": {"A100", listed, wanting("{devices: [mlx5_0]}"), list(verbs(0, "mlx5_0"), rdmaCM()),
+			[]string{"the container gets HCAs that it asks for and that have no ACTIVE port: mlx5_0"}},
+		"named-twice": {"A100", listed, wanting("{devices: [mlx5_1, mlx5_1]}"),
+			list(verbs(1, "mlx5_1"), rdmaCM()), nil},
+		"named-renamed": {"Renamed", listed, wanting("{devices: [ibp12s0]}"),
+			list(verbs(1, "ibp12s0"), rdmaCM()), nil},
+		"holds-one-says-true":    {"A100", listed, withDevices(wanting("true"), heldVerbs(1)), nil, nil},
+		"holds-one-asks-for-all": {"A100", listed, withDevices(wanting("{devices: all}"), heldVerbs(1)), nil, nil},
+		"holds-one-asks-for-it":  {"A100", listed, withDevices(wanting("{devices: [mlx5_1]}"), heldVerbs(1)), nil, nil},
+		"holds-two-asks-for-one": {"A100", listed, withDevices(wanting("{devices: [mlx5_1]}"), heldVerbs(0),
+			heldVerbs(1)), nil, nil},
+		"holds-another-at-dev-null": {"A100", listed, withDevices(wanting("true"), Device{Path: "/dev/null", Type: "c",
+			Major: 1, Minor: 3}), list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"by-name": {"EightHCA", "inject: {namespaces: [ml-*], names: ['mlx5_[0-1]']}", wanting("true"),
+			list(verbs(0, "mlx5_0"), verbs(1, "mlx5_1"), rdmaCM()), nil},
+		"by-link-layer": {"A100", "inject: {namespaces: [ml-*], linkLayers: [Ethernet]}", wanting("true"),
+			list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"by-netdev": {"A100", "inject: {namespaces: [ml-*], netdevs: [bond*]}", wanting("true"),
+			list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"by-numa-node": {"V100", "inject: {namespaces: [ml-*], numaNodes: [1]}", wanting("true"),
+			list(verbs(1, "mlx5_1"), rdmaCM()), nil},
+		"soft-hcas-by-numa-node": {"SoftRoCE", "inject: {namespaces: [ml-*], numaNodes: [-1]}", wanting("true"),
+			list(verbs(0, "rxe0"), verbs(1, "rxe1"), rdmaCM()), nil},
+		"no-rdma-cm": {"NoRDMACM", listed, wanting("true"), list(verbs(0, "mlx5_0"), verbs(1, "mlx5_1")),
+			[]string{"the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module " +
+				"rdma_ucm"}},
+		"efa-needs-no-rdma-cm": {"EFA", listed, wanting("true"), list(verbs(0, "efa_0"), verbs(1, "rdmap144s27")), nil},
+		"management": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net",
+			Resources: holds("rdma/ib")},
+			list(verbs(1, "mlx5_1"), umad(1, "mlx5_1"), issm(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), umad(2, "mlx5_bond_0"),
+				issm(2, "mlx5_bond_0"), rdmaCM()),
 			[]string{`rule "fabric" gives the management devices of mlx5_1, mlx5_bond_0, with which the container can disturb the whole fabric`}},
-		"management-less": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net", Annotations: podAnnotation("{devices: [mlx5_0]}"), Resources: holds("rdma/ib")},
+		"management-less": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net",
+			Annotations: podAnnotation("{devices: [mlx5_0]}"), Resources: holds("rdma/ib")},
 			list(verbs(0, "mlx5_0"), umad(0, "mlx5_0"), issm(0, "mlx5_0"), rdmaCM()),
-			[]string{"the container gets HCAs that it asks for and that have no ACTIVE port: mlx5_0", `rule "fabric" gives the management devices of mlx5_0, with which the container can disturb the whole fabric`}},
-		"rule-and-none": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net", Annotations: podAnnotation("{devices: none}"), Resources: holds("rdma/ib")}, nil, nil},
-		"rule-leaves-selectors-to-the-general-ones": {"A100", "{inject: {linkLayers: [InfiniBand]}, rules: [{match: {resources: [rdma/*]}, inject: {netdevs: [], always: true}}]}",
+			[]string{"the container gets HCAs that it asks for and that have no ACTIVE port: mlx5_0",
+				`rule "fabric" gives the management devices of mlx5_0, with which the container can disturb the whole fabric`}},
+		"rule-and-none": {"A100", "{" + rule + ", optIn: {resources: [rdma/*]}}", Container{Namespace: "net",
+			Annotations: podAnnotation("{devices: none}"), Resources: holds("rdma/ib")}, nil, nil},
+		"rule-leaves-selectors-to-the-general-ones": {"A100",
+			"{inject: {linkLayers: [InfiniBand]}, rules: [{match: {resources: [rdma/*]}, inject: {netdevs: [], always: true}}]}",
 			Container{Resources: holds("rdma/ib")}, list(verbs(1, "mlx5_1"), rdmaCM()), nil},
-		"rule-replaces-selectors": {"A100", "{inject: {linkLayers: [InfiniBand]}, rules: [{match: {resources: [rdma/*]}, inject: {linkLayers: [], always: true}}]}",
+		"rule-replaces-selectors": {"A100",
+			"{inject: {linkLayers: [InfiniBand]}, rules: [{match: {resources: [rdma/*]}, inject: {linkLayers: [], always: " +
+				"true}}]}",
 			Container{Resources: holds("rdma/ib")}, list(verbs(1, "mlx5_1"), verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"rule-selects-and-an-annotation-asks": {"A100", "{inject: {namespaces: [ml-*]}, rules: [{match: {namespaces: [ml-*]}, inject: {linkLayers: [Ethernet]}}]}", wanting("true"), list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
-		"always-and-less": {"A100", "{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [net]}, inject: {always: true}}]}",
-			Container{Namespace: "net", Annotations: podAnnotation("{devices: [mlx5_1]}"), Resources: holds("rdma/ib")}, list(verbs(1, "mlx5_1"), rdmaCM()), nil},
-		"broken-are-left-out": {"Broken", "inject: {namespaces: [ml-*], names: ['mlx5_*', 'node_is_l*']}", wanting("true"), list(verbs(0, "mlx5_0"), rdmaCM()),
+		"rule-selects-and-an-annotation-asks": {"A100",
+			"{inject: {namespaces: [ml-*]}, rules: [{match: {namespaces: [ml-*]}, inject: {linkLayers: [Ethernet]}}]}",
+			wanting("true"), list(verbs(2, "mlx5_bond_0"), rdmaCM()), nil},
+		"always-and-less": {"A100",
+			"{optIn: {resources: [rdma/*]}, rules: [{match: {namespaces: [net]}, inject: {always: true}}]}",
+			Container{Namespace: "net", Annotations: podAnnotation("{devices: [mlx5_1]}"), Resources: holds("rdma/ib")},
+			list(verbs(1, "mlx5_1"), rdmaCM()), nil},
+		"broken-are-left-out": {"Broken", "inject: {namespaces: [ml-*], names: ['mlx5_*', 'node_is_l*']}", wanting("true"),
+			list(verbs(0, "mlx5_0"), rdmaCM()),
 			[]string{"HCAs are left out: node_is_link (/dev/infiniband/uverbs10 is a symbolic link, not a character device)"}},
 	}
 	nodes := testNodes(t)

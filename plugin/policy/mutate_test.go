@@ -70,7 +70,8 @@ func mutate(t *testing.T, file string) mutation {
 			continue
 		}
 		at := line(group.Pos())
-		if begin := strings.LastIndexByte(string(source[:offset(group.Pos())]), '\n') + 1; strings.TrimSpace(string(source[begin:offset(group.Pos())])) == "" {
+		if begin := strings.LastIndexByte(string(source[:offset(group.Pos())]), '\n') +
+			1; strings.TrimSpace(string(source[begin:offset(group.Pos())])) == "" {
 			at = line(group.End()) + 1
 		}
 		marks[at] = found[1:]

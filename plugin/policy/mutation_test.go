@@ -15,15 +15,16 @@ import (
 	"testing"
 )
 
-// A mutant is this package without one of its guards. All mutants are compiled into one test binary, in which the environment
-// variable MUTANT names the guard that is out of force; nothing in the source tree changes.
+// A mutant is this package without one of its guards. All mutants are compiled into one test binary, in which the
+// environment variable MUTANT names the guard that is out of force; nothing in the source tree changes.
 //
 //	go test -tags mutation -run TestMutations ./plugin/policy
 
 // guarded are the files with guards that attacks rely on. Those of other packages count where an attack names them.
 var guarded = []string{"*.go", "../../spec/hca/devnode.go", "../../spec/limit.go"}
 
-// TestMutations takes the guards away one by one and demands that each attack of the guard succeeds then: that its row fails.
+// TestMutations takes the guards away one by one and demands that each attack of the guard succeeds then: that its row
+// fails.
 func TestMutations(t *testing.T) {
 	binary, guards := compileMutants(t)
 	if out, err := runAttacks(binary, "", ".*"); err != nil {
@@ -40,7 +41,8 @@ func TestMutations(t *testing.T) {
 			t.Parallel()
 			out, err := runAttacks(binary, a.guard, a.name)
 			if err == nil {
-				t.Errorf("%s: with the guard %q taken away the attack fails all the same: the row does not test it\n%s", guards[a.guard], a.guard, out)
+				t.Errorf("%s: with the guard %q taken away the attack fails all the same: the row does not test it\n%s",
+					guards[a.guard], a.guard, out)
 			} else if !strings.Contains(out, "--- FAIL: TestAttacks/"+a.name) && !strings.Contains(out, "panic: ") {
 				t.Errorf("the attack did not run: %v\n%s", err, out)
 			}
@@ -107,7 +109,8 @@ func compileMutants(t *testing.T) (binary string, guards map[string]string) {
 		t.Fatal(err)
 	}
 	binary = filepath.Join(dir, "mutants.test")
-	if out, err := exec.Command("go", "test", "-c", "-overlay", overlayFile, "-o", binary, ".").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "test", "-c", "-overlay", overlayFile, "-o", binary,
+		".").CombinedOutput(); err != nil {
 		t.Fatalf("the mutants do not compile: %v\n%s", err, out)
 	}
 	return binary, guards

@@ -25,8 +25,8 @@ import (
 // maxConfigSize bounds a configuration file. The longest sensible one has a few hundred rules.
 const maxConfigSize = 1 << 20
 
-// Scalar is a YAML value that may be written as a string, a number or a boolean. It keeps the text, which is read where the value is
-// used, so that an error can name the place. It is "" only where nothing was written.
+// Scalar is a YAML value that may be written as a string, a number or a boolean. It keeps the text, which is read where
+// the value is used, so that an error can name the place. It is "" only where nothing was written.
 type Scalar string
 
 // UnmarshalJSON accepts any JSON value: a value that is not a scalar is an error where the value is used.
@@ -47,15 +47,16 @@ func (s Scalar) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(s))
 }
 
-// Parse reads a configuration: YAML, on top of the defaults. It is strict: a key that is unknown, given twice, of another type or
-// without a value is an error that names its path. An empty text is an error as well, since a file that has lost its content
-// would otherwise silently become the defaults. A file with only comments gives the defaults.
+// Parse reads a configuration: YAML, on top of the defaults. It is strict: a key that is unknown, given twice, of
+// another type or without a value is an error that names its path. An empty text is an error as well, since a file that
+// has lost its content would otherwise silently become the defaults. A file with only comments gives the defaults.
 func Parse(text []byte) (Config, error) {
 	if len(text) > maxConfigSize {
 		return Config{}, fmt.Errorf("the configuration is larger than %d bytes", maxConfigSize)
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return Config{}, errors.New("the configuration is empty: to run with the defaults, remove the file or write `{}` into it")
+		return Config{}, errors.New("the configuration is empty: to run with the defaults, remove the file or write `{}` " +
+			"into it")
 	}
 	config := Default()
 	if err := decodeStrict(text, &config); err != nil && !errors.Is(err, errNothing) {
@@ -109,9 +110,9 @@ func readFile(file string) ([]byte, error) {
 // errNothing reports that a YAML text has nothing but white space and comments in it.
 var errNothing = errors.New("it contains nothing")
 
-// decodeStrict reads YAML into a value on top of what it holds: one document, without a key that is unknown, given twice, of another
-// type, or without a value. Errors name the path of what is wrong, one a line; a key given twice is named by its line, since only the
-// YAML parser ever sees both. With an error, the value is of no use.
+// decodeStrict reads YAML into a value on top of what it holds: one document, without a key that is unknown, given
+// twice, of another type, or without a value. Errors name the path of what is wrong, one a line; a key given twice is
+// named by its line, since only the YAML parser ever sees both. With an error, the value is of no use.
 func decodeStrict(text []byte, into any) error {
 	asJSON, err := yaml.YAMLToJSONStrict(text) // guard: key-twice, else yaml.YAMLToJSON
 	if givenTwice := new(yamldocs.TypeError); errors.As(err, &givenTwice) {
@@ -142,12 +143,14 @@ func decodeStrict(text []byte, into any) error {
 	}
 	if mismatch := new(json.UnmarshalTypeError); errors.As(json.Unmarshal(asJSON, into), &mismatch) {
 		place := strings.ReplaceAll(mismatch.Field, "Selectors.", "") // embedded in the types, not in the text
-		return fmt.Errorf("%s is of the type %s: expected %s", cmp.Or(place, "it"), mismatch.Value, expected[mismatch.Type.Kind()])
+		return fmt.Errorf("%s is of the type %s: expected %s", cmp.Or(place, "it"), mismatch.Value,
+			expected[mismatch.Type.Kind()])
 	}
 	return errors.New(firstLine(err))
 }
 
-// oneDocument reports whether nothing follows a YAML text's first document. The YAML library reads the first one and drops the rest.
+// oneDocument reports whether nothing follows a YAML text's first document. The YAML library reads the first one and
+// drops the rest.
 func oneDocument(text []byte) bool {
 	documents := yamldocs.NewDecoder(bytes.NewReader(text))
 	var content struct{}

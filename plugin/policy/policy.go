@@ -1,14 +1,14 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policy decides who may have what: it holds the administrator's configuration and, for each container, the one decision
-// that the plugin, explain, status and repair carry out or show.
+// Package policy decides who may have what: it holds the administrator's configuration and, for each container, the one
+// decision that the plugin, explain, status and repair carry out or show.
 //
-// It takes values and returns values. Facts that cost a call, the node's devices and the kubelet's resources, come in as functions
-// that Decide calls only if it has to.
+// It takes values and returns values. Facts that cost a call, the node's devices and the kubelet's resources, come in
+// as functions that Decide calls only if it has to.
 //
-// Each check that keeps a pod's author from getting more than the policy gives is marked as a guard. Each guard has rows in
-// the attack table, and a run that takes the guards away one by one makes their rows fail.
+// Each check that keeps a pod's author from getting more than the policy gives is marked as a guard. Each guard has
+// rows in the attack table, and a run that takes the guards away one by one makes their rows fail.
 package policy
 
 import (
@@ -27,8 +27,9 @@ type Policy struct {
 	missing     error // why there is no configuration; nil where there is one
 }
 
-// Missing makes the policy of a node whose configuration cannot be read. It gives nothing to anybody, and refuses containers that hold
-// a verbs device or carry the annotation: they would start without what the configuration means them to have.
+// Missing makes the policy of a node whose configuration cannot be read. It gives nothing to anybody, and refuses
+// containers that hold a verbs device or carry the annotation: they would start without what the configuration means
+// them to have.
 func Missing(why error) *Policy { return &Policy{config: Default(), missing: why} }
 
 // Missing says why there is no configuration; nil where there is one.
@@ -50,13 +51,16 @@ func New(config Config) (*Policy, error) {
 	found.at("ipcLock", err)
 	config.Inject.check("inject", &found)
 	if config.Inject.Management { // guard: management-general
-		found.at("inject.management", errors.New("umad and issm are given by a rule with match.namespaces only, never to everybody: move it into such a rule"))
+		found.at("inject.management",
+			errors.New("umad and issm are given by a rule with match.namespaces only, never to everybody: move it into such a "+
+				"rule"))
 	}
 	found.at("optIn.resources", checkResourceGlobs(config.OptIn.Resources))
 	found.at("optIn.namespaces", checkNameGlobs(config.OptIn.Namespaces))
 	found.at("inject.namespaces", checkNameGlobs(config.Inject.Namespaces))
 	isNoHandler := func(glob string) bool { return glob == "" }
-	found.at("skipRuntimeHandlers", checkNameGlobs(slices.DeleteFunc(slices.Clone(config.SkipRuntimeHandlers), isNoHandler)))
+	found.at("skipRuntimeHandlers",
+		checkNameGlobs(slices.DeleteFunc(slices.Clone(config.SkipRuntimeHandlers), isNoHandler)))
 	found.at("repair.mode", oneOf(string(config.Repair.Mode), RepairOff, RepairReport, RepairFix))
 	p.repairEvery, err = checkInterval(config.Repair.Every)
 	found.at("repair.every", err)
@@ -69,7 +73,8 @@ func New(config Config) (*Policy, error) {
 		}
 		named[r.name] = i
 		if j := slices.IndexFunc(p.rules, func(earlier rule) bool { return earlier.match.covers(r.match) }); j >= 0 { // guard: rule-shadowed
-			found.at(place, fmt.Errorf("it can never match, since rules[%d] matches all that it does and comes first: change their order, or remove one", j))
+			found.at(place, fmt.Errorf("it can never match, since rules[%d] matches all that it does and comes first: change "+
+				"their order, or remove one", j))
 		}
 		p.rules = append(p.rules, r)
 	}
@@ -101,7 +106,8 @@ func (p *problems) at(place string, err error) {
 	}
 }
 
-// maxProblems bounds how many problems are reported at once. A file that is not a configuration at all can have a hundred thousand.
+// maxProblems bounds how many problems are reported at once. A file that is not a configuration at all can have a
+// hundred thousand.
 const maxProblems = 20
 
 // together returns the problems as one error, one a line.

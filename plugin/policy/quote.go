@@ -21,7 +21,8 @@ func quoted(text string) string {
 	return fmt.Sprintf("%+q", text)
 }
 
-// oneLine prepares a message that may repeat what somebody else wrote for a log line: short, and escaped where it is not plain ASCII.
+// oneLine prepares a message that may repeat what somebody else wrote for a log line: short, and escaped where it is
+// not plain ASCII.
 func oneLine(message string) string {
 	var line strings.Builder
 	for _, r := range message {

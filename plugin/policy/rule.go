@@ -63,22 +63,27 @@ func (r Rule) checkShape() error {
 	case m.Namespaces != nil && len(m.Namespaces) == 0 || m.Resources != nil && len(m.Resources) == 0: // guard: match-empty
 		return errors.New("an empty list in match would match everything: write what it must match, or remove it")
 	case len(m.Namespaces) == 0 && len(m.Resources) == 0: // guard: match-nothing
-		return errors.New("it has neither match.namespaces nor match.resources: write one, or change the general values, which are for all others")
+		return errors.New("it has neither match.namespaces nor match.resources: write one, or change the general values, " +
+			"which are for all others")
 	case r.Inject != nil && r.Inject.Management && len(m.Namespaces) == 0: // guard: management-scope
-		return errors.New("inject.management gives umad and issm, which can disturb the whole fabric: name in match.namespaces who may have them")
+		return errors.New("inject.management gives umad and issm, which can disturb the whole fabric: name in " +
+			"match.namespaces who may have them")
 	}
 	return nil
 }
 
-// covers reports whether a rule matches everything that a later one does, as far as single globs show it: each of the later rule's globs
-// must be covered by one glob here, and where the later one leaves out namespaces or resources, they must be left out here.
+// covers reports whether a rule matches everything that a later one does, as far as single globs show it: each of the
+// later rule's globs must be covered by one glob here, and where the later one leaves out namespaces or resources, they
+// must be left out here.
 func (m Match) covers(later Match) bool {
-	return len(m.Namespaces)+len(m.Resources) > 0 && coverGlobs(m.Namespaces, later.Namespaces) && coverGlobs(m.Resources, later.Resources)
+	return len(m.Namespaces)+len(m.Resources) > 0 && coverGlobs(m.Namespaces, later.Namespaces) &&
+		coverGlobs(m.Resources, later.Resources)
 }
 
 // or returns the selectors, with the general ones for those that are not set. An empty list is set.
 func (s Selectors) or(general Selectors) Selectors {
-	s.Names, s.Functions, s.LinkLayers = or(s.Names, general.Names), or(s.Functions, general.Functions), or(s.LinkLayers, general.LinkLayers)
+	s.Names, s.Functions, s.LinkLayers = or(s.Names, general.Names), or(s.Functions, general.Functions),
+		or(s.LinkLayers, general.LinkLayers)
 	s.Netdevs, s.NUMANodes = or(s.Netdevs, general.Netdevs), or(s.NUMANodes, general.NUMANodes)
 	return s
 }
@@ -96,7 +101,8 @@ func (s Selectors) check(place string, found *problems) {
 		found.at(place+".names", errors.New("an empty list would pass no HCA: write \"*\" for all, or remove it"))
 	}
 	if len(s.Functions) == 0 {
-		found.at(place+".functions", errors.New("an empty list would pass no HCA: write physical, virtual or scalable, or remove it"))
+		found.at(place+".functions",
+			errors.New("an empty list would pass no HCA: write physical, virtual or scalable, or remove it"))
 	}
 	for i, function := range s.Functions {
 		found.at(fmt.Sprintf("%s.functions[%d]", place, i), oneOf(function, "physical", "virtual", "scalable"))
@@ -107,7 +113,8 @@ func (s Selectors) check(place string, found *problems) {
 	found.at(place+".netdevs", checkNameGlobs(s.Netdevs))
 	for i, n := range s.NUMANodes {
 		if n < -1 {
-			found.at(fmt.Sprintf("%s.numaNodes[%d]", place, i), fmt.Errorf("%d is not a NUMA node: they count from 0, and -1 stands for HCAs that belong to none", n))
+			found.at(fmt.Sprintf("%s.numaNodes[%d]", place, i),
+				fmt.Errorf("%d is not a NUMA node: they count from 0, and -1 stands for HCAs that belong to none", n))
 		}
 	}
 }

@@ -34,12 +34,15 @@ func TestRules(t *testing.T) {
 	less := func(rules string, grant *spec.Grant) Decision {
 		d := by(rules, grant)
 		d.Unknown = true
-		d.Warnings = []string{"less, because unknown: the kubelet does not report all resources of this container, so it gets the least of what the rules " + rules + " give"}
+		d.Warnings = []string{"less, because unknown: the kubelet does not report all resources of this container, so it " +
+			"gets the least of what the rules " + rules + " give"}
 		return d
 	}
 	silenced := func(rules string) Decision {
 		d := by(rules, nil)
-		d.Refusal = &Refusal{CauseKubelet, "the kubelet did not report which resources the container holds (context deadline exceeded): the creation is tried again; if that does not help, see the kubelet's log on the node"}
+		d.Refusal = &Refusal{CauseKubelet,
+			"the kubelet did not report which resources the container holds (context deadline exceeded): the creation is " +
+				"tried again; if that does not help, see the kubelet's log on the node"}
 		return d
 	}
 	none := holds()
@@ -48,27 +51,46 @@ func TestRules(t *testing.T) {
 		container Container
 		want      Decision
 	}{
-		"no-rule":               {"", Container{Namespace: "web", Devices: device, Resources: none}, by("default", unlimited())},
-		"not-an-rdma-container": {"", Container{Namespace: "ml-1", Devices: []Device{gpu(0)}, Resources: holds("nvidia.com/gpu")}, Decision{Signal: SignalNone}},
-		"first-match-wins":      {"", Container{Namespace: "ml-team-a", Devices: device, Resources: holds("rdma/gold")}, by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
-		"second":                {"", Container{Namespace: "ml-team-a", Devices: device, Resources: none}, by("team-a", &spec.Grant{Memlock: 64 << 30})},
-		"by-resource":           {"", Container{Namespace: "web", Devices: device, Resources: holds("a/b", "rdma/vf1")}, by("vf", &spec.Grant{Memlock: 1 << 30})},
-		"unnamed":               {"", Container{Namespace: "ml-b", Devices: device, MemoryLimit: 1 << 20, Resources: none}, by("rules[3]", &spec.Grant{Memlock: 1 << 20})},
-		"exempt":                {"", Container{Namespace: "infra", Devices: device, Resources: none}, by("exempt", unlimited())},
-		"unchanged":             {"", Container{Namespace: "legacy", Devices: device, Resources: none}, by("untouched", &spec.Grant{})},
-		"unchanged-and-always": {"rules: [{name: r, match: {namespaces: [legacy]}, memlock: unchanged, ipcLock: always}]", Container{Namespace: "legacy", Devices: device},
+		"no-rule": {"", Container{Namespace: "web", Devices: device, Resources: none},
+			by("default", unlimited())},
+		"not-an-rdma-container": {"", Container{Namespace: "ml-1", Devices: []Device{gpu(0)},
+			Resources: holds("nvidia.com/gpu")}, Decision{Signal: SignalNone}},
+		"first-match-wins": {"", Container{Namespace: "ml-team-a", Devices: device, Resources: holds("rdma/gold")},
+			by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
+		"second": {"", Container{Namespace: "ml-team-a", Devices: device, Resources: none},
+			by("team-a", &spec.Grant{Memlock: 64 << 30})},
+		"by-resource": {"", Container{Namespace: "web", Devices: device, Resources: holds("a/b", "rdma/vf1")},
+			by("vf", &spec.Grant{Memlock: 1 << 30})},
+		"unnamed": {"", Container{Namespace: "ml-b", Devices: device, MemoryLimit: 1 << 20, Resources: none},
+			by("rules[3]", &spec.Grant{Memlock: 1 << 20})},
+		"exempt": {"", Container{Namespace: "infra", Devices: device, Resources: none},
+			by("exempt", unlimited())},
+		"unchanged": {"", Container{Namespace: "legacy", Devices: device, Resources: none},
+			by("untouched", &spec.Grant{})},
+		"unchanged-and-always": {"rules: [{name: r, match: {namespaces: [legacy]}, memlock: unchanged, ipcLock: always}]",
+			Container{Namespace: "legacy", Devices: device},
 			by("r", &spec.Grant{IPCLock: spec.IPCLockYes})},
 
-		"unknown":                         {"", Container{Namespace: "web", Devices: device, Resources: unlisted()}, less("vf, default", &spec.Grant{Memlock: 1 << 30})},
-		"unknown-up-to-the-certain-one":   {"", Container{Namespace: "ml-team-a", Devices: device, Resources: unlisted()}, less("gold, team-a", &spec.Grant{Memlock: 64 << 30})},
-		"unknown-and-no-memory-limit":     {"", Container{Namespace: "ml-b", Devices: device, Resources: unlisted()}, less("gold, vf, rules[3]", &spec.Grant{})},
-		"unknown-beside-what-is-known":    {"", Container{Namespace: "ml-b", Devices: device, Resources: unlisted("rdma/gold")}, by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
-		"unknown-and-all-the-same":        {"rules: [{match: {resources: [a/b]}}]", Container{Devices: device, Resources: unlisted()}, by("rules[0]", unlimited())},
-		"unknown-elsewhere":               {"rules: [{match: {namespaces: [ml-*], resources: [a/b]}, memlock: 1}]", Container{Namespace: "web", Devices: device, Resources: unlisted()}, by("default", unlimited())},
-		"kubelet-silent":                  {"", Container{Namespace: "web", Devices: device, Resources: silent}, silenced("vf, default")},
-		"kubelet-silent-and-annotated":    {"", Container{Namespace: "web", Devices: device, Annotations: podAnnotation("true"), Resources: silent}, silenced("vf, default")},
-		"kubelet-silent-and-all-the-same": {"rules: [{match: {resources: [a/b]}}]", Container{Devices: device, Resources: silent}, by("rules[0]", unlimited())},
-		"kubelet-silent-elsewhere":        {"rules: [{match: {namespaces: [ml-*], resources: [a/b]}, memlock: 1}]", Container{Namespace: "web", Devices: device, Resources: silent}, by("default", unlimited())},
+		"unknown": {"", Container{Namespace: "web", Devices: device, Resources: unlisted()},
+			less("vf, default", &spec.Grant{Memlock: 1 << 30})},
+		"unknown-up-to-the-certain-one": {"", Container{Namespace: "ml-team-a", Devices: device, Resources: unlisted()},
+			less("gold, team-a", &spec.Grant{Memlock: 64 << 30})},
+		"unknown-and-no-memory-limit": {"", Container{Namespace: "ml-b", Devices: device, Resources: unlisted()},
+			less("gold, vf, rules[3]", &spec.Grant{})},
+		"unknown-beside-what-is-known": {"", Container{Namespace: "ml-b", Devices: device,
+			Resources: unlisted("rdma/gold")}, by("gold", &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes})},
+		"unknown-and-all-the-same": {"rules: [{match: {resources: [a/b]}}]", Container{Devices: device,
+			Resources: unlisted()}, by("rules[0]", unlimited())},
+		"unknown-elsewhere": {"rules: [{match: {namespaces: [ml-*], resources: [a/b]}, memlock: 1}]",
+			Container{Namespace: "web", Devices: device, Resources: unlisted()}, by("default", unlimited())},
+		"kubelet-silent": {"", Container{Namespace: "web", Devices: device, Resources: silent},
+			silenced("vf, default")},
+		"kubelet-silent-and-annotated": {"", Container{Namespace: "web", Devices: device,
+			Annotations: podAnnotation("true"), Resources: silent}, silenced("vf, default")},
+		"kubelet-silent-and-all-the-same": {"rules: [{match: {resources: [a/b]}}]", Container{Devices: device,
+			Resources: silent}, by("rules[0]", unlimited())},
+		"kubelet-silent-elsewhere": {"rules: [{match: {namespaces: [ml-*], resources: [a/b]}, memlock: 1}]",
+			Container{Namespace: "web", Devices: device, Resources: silent}, by("default", unlimited())},
 	}
 	node := testNodes(t)["V100"]
 	for name, test := range tests {

@@ -22,7 +22,8 @@ func (s Selectors) passes(h hca.HCA, condition func(hca.Port) bool) bool {
 	}
 	return slices.ContainsFunc(h.Ports, func(p hca.Port) bool {
 		linkLayer := len(s.LinkLayers) == 0 || slices.Contains(s.LinkLayers, p.LinkLayer)
-		netdev := len(s.Netdevs) == 0 || slices.ContainsFunc(p.Netdevs, func(n string) bool { return matchesAny(s.Netdevs, n) })
+		netdev := len(s.Netdevs) == 0 || slices.ContainsFunc(p.Netdevs,
+			func(n string) bool { return matchesAny(s.Netdevs, n) })
 		return linkLayer && netdev && condition(p)
 	})
 }

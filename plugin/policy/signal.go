@@ -13,7 +13,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// findSignal sets why the container counts as an RDMA container. It asks the kubelet last, and only if the answer can matter.
+// findSignal sets why the container counts as an RDMA container. It asks the kubelet last, and only if the answer can
+// matter.
 func (d *deciding) findSignal() {
 	c := &d.container
 	d.held = d.heldVerbs()
@@ -35,8 +36,9 @@ func (d *deciding) mayAsk() bool {
 	return matchesAny(d.config.Inject.Namespaces, d.container.Namespace)
 }
 
-// heldVerbs returns a verbs device of this node that the container holds, nil where it holds none. The number decides: a path proves
-// nothing, and only sets where to look first. The devices of a container that may use every device of the host do not count.
+// heldVerbs returns a verbs device of this node that the container holds, nil where it holds none. The number decides:
+// a path proves nothing, and only sets where to look first. The devices of a container that may use every device of the
+// host do not count.
 func (d *deciding) heldVerbs() *hca.Device {
 	if d.container.AllDevices { // guard: privileged
 		return nil
@@ -62,7 +64,8 @@ func (d *deciding) heldVerbs() *hca.Device {
 	return nil
 }
 
-// isCharacter reports whether a device is a character device with a number that fits the kernel's: larger ones would wrap around.
+// isCharacter reports whether a device is a character device with a number that fits the kernel's: larger ones would
+// wrap around.
 func isCharacter(d Device) bool {
 	const most = int64(^uint32(0))
 	if d.Major < 0 || d.Minor < 0 || d.Major > most || d.Minor > most { // guard: device-number
@@ -75,7 +78,8 @@ func (d Device) number() hca.Number {
 	return hca.Number{Major: uint32(d.Major), Minor: uint32(d.Minor)}
 }
 
-// findResource asks the kubelet if a resource can make the container an RDMA container. Unknown resources do not make it one.
+// findResource asks the kubelet if a resource can make the container an RDMA container. Unknown resources do not make
+// it one.
 func (d *deciding) findResource() {
 	globs := slices.Clone(d.config.OptIn.Resources)
 	for i := range d.rules {
@@ -94,8 +98,9 @@ func (d *deciding) findResource() {
 	d.Unknown = !held.known
 }
 
-// candidates returns the rules that might match, up to the first that certainly does: more than one if the kubelet does not report which
-// resources the container holds. If it does not answer at all and they differ, the container is refused, since it will answer soon.
+// candidates returns the rules that might match, up to the first that certainly does: more than one if the kubelet does
+// not report which resources the container holds. If it does not answer at all and they differ, the container is
+// refused, since it will answer soon.
 func (d *deciding) candidates() ([]*rule, *Refusal) {
 	var might []*rule
 	certain := false
@@ -125,7 +130,8 @@ func (d *deciding) candidates() ([]*rule, *Refusal) {
 		return nil, d.resources.refusal()
 	default:
 		d.Unknown = true
-		d.warn("less, because unknown: the kubelet does not report all resources of this container, so it gets the least of what the rules %s give", d.Rule)
+		d.warn("less, because unknown: the kubelet does not report all resources of this container, so it gets the least "+
+			"of what the rules %s give", d.Rule)
 	}
 	return might, nil
 }
@@ -172,5 +178,6 @@ func (r *resources) problem() string {
 }
 
 func (r *resources) refusal() *Refusal {
-	return refuse(CauseKubelet, "%s: the creation is tried again; if that does not help, see the kubelet's log on the node", r.problem())
+	return refuse(CauseKubelet,
+		"%s: the creation is tried again; if that does not help, see the kubelet's log on the node", r.problem())
 }

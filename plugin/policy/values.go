@@ -64,7 +64,8 @@ func parseIPCLock(s Scalar) (ipcLock, error) {
 	return 0, fmt.Errorf("%s is not one of true, false, always", quoted(string(s)))
 }
 
-// grant returns what an ipcLock means next to a memlock limit: the capability overrides any limit that is not unlimited.
+// grant returns what an ipcLock means next to a memlock limit: the capability overrides any limit that is not
+// unlimited.
 func (m ipcLock) grant(limit spec.Limit) spec.IPCLock {
 	switch {
 	case m == ipcLockAlways:

@@ -23,7 +23,8 @@ const (
 	settleWithin = stub.DefaultRequestTimeout
 	// blockedAfter is how long the runtime may take to register the plugin before the log says what it waits for.
 	blockedAfter = 30 * time.Second
-	// moments is how soon after Configure a connection ends that the runtime could not use. One that ends later has waited.
+	// moments is how soon after Configure a connection ends that the runtime could not use. One that ends later has
+	// waited.
 	moments = 10 * time.Second
 )
 
@@ -37,8 +38,9 @@ func (e *refusedError) Unwrap() error { return e.error }
 
 // connection is one connection to the runtime, from registration or handover to its end or the next handover.
 //
-// It serves NRI's protocol with NRI's stub, which is never started: it only calls the plugin's methods. A stub that is started gives a
-// registration five seconds, and waits for ever if the connection ends at the wrong moment (containerd/nri#298).
+// It serves NRI's protocol with NRI's stub, which is never started: it only calls the plugin's methods. A stub that is
+// started gives a registration five seconds, and waits for ever if the connection ends at the wrong moment
+// (containerd/nri#298).
 type connection struct {
 	api.PluginService // NRI's stub
 	registration      *Registration
@@ -107,7 +109,8 @@ func (c *connection) Configure(ctx context.Context, request *api.ConfigureReques
 }
 
 // Synchronize collects the runtime's containers, which come in one or more requests, and hands them to the plugin.
-func (c *connection) Synchronize(ctx context.Context, request *api.SynchronizeRequest) (*api.SynchronizeResponse, error) {
+func (c *connection) Synchronize(ctx context.Context,
+	request *api.SynchronizeRequest) (*api.SynchronizeResponse, error) {
 	c.listing.add(request, c.registration.plugin.Trim)
 	if request.GetMore() {
 		return &api.SynchronizeResponse{More: true}, nil
@@ -150,9 +153,10 @@ func (l *listing) take() ([]*api.PodSandbox, []*api.Container) {
 	return pods, containers
 }
 
-// register asks the runtime to register the plugin. It is the only call that the plugin ever makes to the runtime: NRI before 0.12.3 can
-// deadlock on one (containerd#13733). It waits as long as it takes: the runtime registers plugins one after another, and none while it
-// stops a container (containerd#14083), and a plugin that gives up and comes back only lengthens the queue.
+// register asks the runtime to register the plugin. It is the only call that the plugin ever makes to the runtime: NRI
+// before 0.12.3 can deadlock on one (containerd#13733). It waits as long as it takes: the runtime registers plugins one
+// after another, and none while it stops a container (containerd#14083), and a plugin that gives up and comes back only
+// lengthens the queue.
 func (c *connection) register() error {
 	conn, err := c.mux.Open(multiplex.RuntimeServiceConn)
 	if err != nil {
@@ -162,13 +166,14 @@ func (c *connection) register() error {
 	defer func() { _ = client.Close() }() // it is not needed again
 	c.mux.Unblock()
 	_, err = api.NewRuntimeClient(client).RegisterPlugin(context.Background(), &api.RegisterPluginRequest{
-		PluginName: c.registration.Name, PluginIdx: c.registration.Index, NRIVersion: c.PluginService.(stub.Stub).PluginNRIVersion(),
+		PluginName: c.registration.Name, PluginIdx: c.registration.Index,
+		NRIVersion: c.PluginService.(stub.Stub).PluginNRIVersion(),
 	})
 	return err
 }
 
-// run registers over the connection, unless it is inherited, and serves it until it ends. When the context ends, it first answers the
-// requests in flight, and hands the connection over if it can.
+// run registers over the connection, unless it is inherited, and serves it until it ends. When the context ends, it
+// first answers the requests in flight, and hands the connection over if it can.
 func (c *connection) run(ctx context.Context, from *inheritance) error {
 	defer func() { _, _ = c.mux.Close(), c.server.Close() }() // whatever they return, the connection has ended
 	refused := make(chan error, 1)
@@ -185,7 +190,8 @@ func (c *connection) run(ctx context.Context, from *inheritance) error {
 	}
 	late := time.AfterFunc(c.registration.blocked, func() {
 		if c.registeredFor() == 0 {
-			c.registration.Log.Warnf("connected, not registered for %s: while the runtime waits for containers that are being stopped, "+
+			c.registration.Log.Warnf("connected, not registered for %s: while the runtime waits for containers that are being "+
+				"stopped, "+
 				"it creates none", c.registration.blocked)
 		}
 	})
@@ -253,7 +259,8 @@ func (c *connection) leave() {
 	_, _ = c.trunk.CloseRead(), c.trunk.CloseWrite() // they fail where it has ended
 }
 
-// unlistedError means that a connection ended after Configure, before the runtime had told the plugin of all its containers.
+// unlistedError means that a connection ended after Configure, before the runtime had told the plugin of all its
+// containers.
 type unlistedError struct {
 	containers int           // that it told the plugin of
 	took       time.Duration // since the first of them; 0 if none came
@@ -275,16 +282,20 @@ func (e *unlistedError) Error() string {
 	if e.took == 0 {
 		return "the runtime closed the connection before it listed its containers"
 	}
-	return fmt.Sprintf("the runtime closed the connection after it had listed %d containers in %s", e.containers, e.took.Round(time.Millisecond))
+	return fmt.Sprintf("the runtime closed the connection after it had listed %d containers in %s", e.containers,
+		e.took.Round(time.Millisecond))
 }
 
 // causes says what the likely causes are, once it has happened twice.
 func (e *unlistedError) causes(requestTimeout time.Duration) string {
 	if e.took >= requestTimeout {
-		return fmt.Sprintf("it lists all of them within %s or gives up, and the node is too slow or has too many", requestTimeout)
+		return fmt.Sprintf("it lists all of them within %s or gives up, and the node is too slow or has too many",
+			requestTimeout)
 	}
-	return "either it has containers whose environment, arguments, and annotations do not fit NRI's messages, of 4 MiB for four containers, " +
-		"or it does not know an event that the plugin needs, whatever its version says, and has to be upgraded, or it died: see its log"
+	return "either it has containers whose environment, arguments, and annotations do not fit NRI's messages, of 4 MiB " +
+		"for four containers, " +
+		"or it does not know an event that the plugin needs, whatever its version says, and has to be upgraded, or it " +
+		"died: see its log"
 }
 
 // stubLog logs NRI's own messages at debug level: this package logs what an administrator needs to know.

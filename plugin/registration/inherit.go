@@ -16,7 +16,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 )
 
-// agreed is what the plugin and the runtime agree on at a registration. A process that takes the connection over has to agree to the same.
+// agreed is what the plugin and the runtime agree on at a registration. A process that takes the connection over has to
+// agree to the same.
 type agreed struct {
 	Index          string        `json:"index"`
 	Config         string        `json:"config,omitempty"`
@@ -46,8 +47,8 @@ type inheritance struct {
 	served func() // tells the process before that this one serves
 }
 
-// inherit returns what the process before leaves to this one; nil if the plugin has to register. Where that process still runs, inherit
-// waits until it ends.
+// inherit returns what the process before leaves to this one; nil if the plugin has to register. Where that process
+// still runs, inherit waits until it ends.
 func (r *Registration) inherit(ctx context.Context) *inheritance {
 	socket, text, err := handover.Stored()
 	if err != nil {
@@ -93,8 +94,8 @@ func (r *Registration) own(owner *handover.Owner) {
 	r.tell()
 }
 
-// waitBehind waits until the process that has the connection leaves it to this one. It returns nil without an error where that process has
-// ended without leaving it.
+// waitBehind waits until the process that has the connection leaves it to this one. It returns nil without an error
+// where that process has ended without leaving it.
 func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) (*inheritance, error) {
 	defer r.behind.Store(false)
 	defer context.AfterFunc(ctx, waiter.Close)()
@@ -161,7 +162,8 @@ func (r *Registration) fits(ctx context.Context, before agreed) error {
 	now, err := r.agree(ctx, before)
 	if err == nil && now != before {
 		err = fmt.Errorf("it needs index %s, events %s and keepConnected=%t, and the one before has %s, %s and %t",
-			now.Index, now.Events.PrettyString(), now.KeepConnected, before.Index, before.Events.PrettyString(), before.KeepConnected)
+			now.Index, now.Events.PrettyString(), now.KeepConnected, before.Index,
+			before.Events.PrettyString(), before.KeepConnected)
 	}
 	return err
 }

@@ -66,8 +66,8 @@ func load(t *testing.T, runtime *nritest.Runtime) (stop func() int64) {
 	}
 }
 
-// Processes that replace each other under load leave the connection to each other, and what they know: the runtime sees one plugin that
-// never goes away.
+// Processes that replace each other under load leave the connection to each other, and what they know: the runtime sees
+// one plugin that never goes away.
 func TestHandover(t *testing.T) {
 	runtime, folder := started(t), meeting(t)
 	process := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma", in(folder))
@@ -94,7 +94,8 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// Beside a container that is being stopped, a process that registers holds up every creation. One that takes over holds up none.
+// Beside a container that is being stopped, a process that registers holds up every creation. One that takes over holds
+// up none.
 func TestHandoverBesideAStop(t *testing.T) {
 	runtime, folder := started(t), meeting(t)
 	process := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
@@ -152,7 +153,8 @@ func TestUnlikeProcessesRegister(t *testing.T) {
 			await.That(t, await.Patience, "registered", first.Registered)
 			second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), change)
 			await.That(t, await.Patience, "registered beside it", second.Registered)
-			if !strings.Contains(second.log.String(), "registering beside the process that runs, since its connection cannot be taken over") {
+			if !strings.Contains(second.log.String(),
+				"registering beside the process that runs, since its connection cannot be taken over") {
 				t.Errorf("the log does not say why it registers:\n%s", second.log)
 			}
 			if n := runtime.Connections(); n != 2 {
@@ -162,7 +164,8 @@ func TestUnlikeProcessesRegister(t *testing.T) {
 	}
 }
 
-// A process that ends with nobody behind it ends the connection, and one that waits behind a process that is killed registers.
+// A process that ends with nobody behind it ends the connection, and one that waits behind a process that is killed
+// registers.
 func TestNobodyLeavesAConnection(t *testing.T) {
 	runtime, folder := started(t), meeting(t)
 	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
@@ -184,7 +187,8 @@ func TestNobodyLeavesAConnection(t *testing.T) {
 	}
 }
 
-// A runtime that drops a plugin that was registered for a short time is left in peace longer and longer, and one that starts is not.
+// A runtime that drops a plugin that was registered for a short time is left in peace longer and longer, and one that
+// starts is not.
 func TestPace(t *testing.T) {
 	p := newPace()
 	drop, early := &droppedError{time.Minute}, fmt.Errorf("x: %w", errEarly)
@@ -210,7 +214,8 @@ func TestPace(t *testing.T) {
 		err    error
 		paused bool
 	}{
-		{quick, false}, {drop, false}, {quick, false}, {early, false}, {&unlistedError{}, false}, {quick, true}, {quick, true}, {drop, false}, {quick, false},
+		{quick, false}, {drop, false}, {quick, false}, {early, false}, {&unlistedError{}, false}, {quick, true},
+		{quick, true}, {drop, false}, {quick, false},
 	} {
 		if got := p.after(test.err); (got == pauseFor) != test.paused {
 			t.Errorf("end %d, %v: %s, want a pause: %t", i, test.err, got, test.paused)

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// A connection that failed is tried again after dialAgain at first, and after dialRarely at last, which costs nobody anything. A
-	// runtime makes its socket a moment before it listens.
+	// A connection that failed is tried again after dialAgain at first, and after dialRarely at last, which costs nobody
+	// anything. A runtime makes its socket a moment before it listens.
 	dialAgain  = 10 * time.Millisecond
 	dialRarely = time.Second
-	// A registration that failed is tried again after registerAgain at first, and after registerRarely at last: the runtime
-	// handles each one, and containers wait for it.
+	// A registration that failed is tried again after registerAgain at first, and after registerRarely at last: the
+	// runtime handles each one, and containers wait for it.
 	registerAgain  = 100 * time.Millisecond
 	registerRarely = 30 * time.Second
-	// A plugin that the runtime has dropped registers again at once, then after dropAgain, and after registerRarely at last. One that stayed
-	// registered for stable begins anew.
+	// A plugin that the runtime has dropped registers again at once, then after dropAgain, and after registerRarely at
+	// last. One that stayed registered for stable begins anew.
 	dropAgain = time.Second
 	stable    = 10 * time.Minute
-	// unlistedEnough is how often in a row a runtime may end the connection during the registration before the plugin leaves it in peace
-	// for pauseFor: the registration may be what ends it, and containers wait for each one.
+	// unlistedEnough is how often in a row a runtime may end the connection during the registration before the plugin
+	// leaves it in peace for pauseFor: the registration may be what ends it, and containers wait for each one.
 	unlistedEnough = 2
 	pauseFor       = 5 * time.Minute
 )
@@ -51,7 +51,8 @@ type pace struct {
 
 func newPace() *pace {
 	return &pace{
-		dialing: between(dialAgain, dialRarely), registering: between(registerAgain, registerRarely), dropping: between(dropAgain, registerRarely),
+		dialing: between(dialAgain, dialRarely), registering: between(registerAgain, registerRarely),
+		dropping: between(dropAgain, registerRarely),
 	}
 }
 
@@ -89,8 +90,8 @@ func (p *pace) after(err error) time.Duration {
 	return p.registering.NextBackOff()
 }
 
-// problems logs what is wrong with the connection and what to do about it: each problem once, until the plugin has registered again. It
-// is for one goroutine.
+// problems logs what is wrong with the connection and what to do about it: each problem once, until the plugin has
+// registered again. It is for one goroutine.
 type problems struct {
 	log    logrus.FieldLogger
 	logged map[string]bool
@@ -106,12 +107,15 @@ func (p *problems) report(err error, peace, requestTimeout time.Duration) {
 	case errors.As(err, &refused):
 		log, what = p.log.WithField("runtime", "refused"), "not registered: "+refused.Error()
 	case errors.As(err, &unlisted) && peace >= pauseFor:
-		what = fmt.Sprintf("not registered: %d times in a row, %v: %s; so that this does not hold up the node again and again, the plugin "+
+		what = fmt.Sprintf("not registered: %d times in a row, %v: %s; so that this does not hold up the node again and "+
+			"again, the plugin "+
 			"tries again only in %s", unlistedEnough, unlisted, unlisted.causes(requestTimeout), peace)
 	case errors.Is(err, fs.ErrNotExist):
-		what = "no NRI socket: waiting for the runtime; if it runs, turn NRI on in its configuration (deploy/containerd has it for containerd 1.7)"
+		what = "no NRI socket: waiting for the runtime; if it runs, turn NRI on in its configuration (deploy/containerd " +
+			"has it for containerd 1.7)"
 	case errors.Is(err, fs.ErrPermission):
-		what = "no permission to connect to the NRI socket: run as root, and where SELinux or AppArmor is on, let the plugin use it"
+		what = "no permission to connect to the NRI socket: run as root, and where SELinux or AppArmor is on, let the " +
+			"plugin use it"
 	case errors.As(err, &drop):
 		p.logged, what = nil, drop.Error()+": trying again"
 	default:

@@ -1,12 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package registration keeps an NRI plugin registered with a container runtime, whichever runtime that is and however often it goes
-// and comes back. It knows NRI's protocol, and nothing of what the plugin does.
+// Package registration keeps an NRI plugin registered with a container runtime, whichever runtime that is and however
+// often it goes and comes back. It knows NRI's protocol, and nothing of what the plugin does.
 //
-// To register is the most harmful thing that a plugin does: while the runtime stops a container, which may take an hour, a registration
-// keeps it from creating any. So a process that replaces another one takes its connection over (package handover), and a runtime that
-// cannot register the plugin is left in peace for minutes.
+// To register is the most harmful thing that a plugin does: while the runtime stops a container, which may take an
+// hour, a registration keeps it from creating any. So a process that replaces another one takes its connection over
+// (package handover), and a runtime that cannot register the plugin is left in peace for minutes.
 package registration
 
 import (
@@ -31,10 +31,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/watch"
 )
 
-// Plugin is a plugin that registers. NRI's stub also calls its other methods, one for each NRI event that it implements.
+// Plugin is a plugin that registers. NRI's stub also calls its other methods, one for each NRI event that it
+// implements.
 type Plugin interface {
-	// Configure returns the events that the plugin wants. An error ends the registration; it is tried again later. Once the context is
-	// done, nobody reads the answer, and Configure must change nothing. A process that waits for another's connection is configured too.
+	// Configure returns the events that the plugin wants. An error ends the registration; it is tried again later. Once
+	// the context is done, nobody reads the answer, and Configure must change nothing. A process that waits for another's
+	// connection is configured too.
 	stub.ConfigureInterface
 	// Synchronize takes over the runtime's containers. The runtime creates no container until it returns.
 	stub.SynchronizeInterface
@@ -90,7 +92,8 @@ func (r *Registration) Behind() bool { return r.behind.Load() }
 // Paused reports whether the plugin waits for minutes before it registers again.
 func (r *Registration) Paused() bool { return r.paused.Load() }
 
-// Unregistered returns how long the plugin has been connected to the runtime without being registered; 0 if it is not, or is registered.
+// Unregistered returns how long the plugin has been connected to the runtime without being registered; 0 if it is not,
+// or is registered.
 func (r *Registration) Unregistered() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,15 +118,16 @@ func (r *Registration) Waiting() time.Duration {
 	return 0
 }
 
-// RequestTimeout returns how long the runtime waits for an answer, as it said at the last Configure; before that, NRI's default.
+// RequestTimeout returns how long the runtime waits for an answer, as it said at the last Configure; before that, NRI's
+// default.
 func (r *Registration) RequestTimeout() time.Duration { return time.Duration(r.requestTimeout.Load()) }
 
 // Launched reports whether the runtime has started this program as a plugin of its own.
 func Launched() bool { return os.Getenv(api.PluginSocketEnvVar) != "" }
 
-// Run keeps the plugin registered until the context is done. Then it returns nil, after all requests in flight are answered and all
-// answers delivered, or the connection handed over. A plugin that the runtime has launched serves the one connection that it was given;
-// Run returns when that ends.
+// Run keeps the plugin registered until the context is done. Then it returns nil, after all requests in flight are
+// answered and all answers delivered, or the connection handed over. A plugin that the runtime has launched serves the
+// one connection that it was given; Run returns when that ends.
 func (r *Registration) Run(ctx context.Context) error {
 	if Launched() {
 		return r.runLaunched(ctx)

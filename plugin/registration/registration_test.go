@@ -60,7 +60,8 @@ func (a *adjuster) Leave() (json.RawMessage, error) { return json.Marshal(a.know
 
 func (a *adjuster) TakeOver(left json.RawMessage) error { return json.Unmarshal(left, &a.knows) }
 
-func (a *adjuster) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
+func (a *adjuster) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment,
+	[]*api.ContainerUpdate, error) {
 	if a.before != nil {
 		a.before()
 	}
@@ -122,7 +123,8 @@ func TestRegistersAgainWhenTheRuntimeComesBack(t *testing.T) {
 	runtime := started(t)
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
 	for i := range 10 {
-		await.That(t, registerRarely/2, fmt.Sprintf("registered %d times", i+1), func() bool { return runtime.Synchronised() == i+1 && r.Registered() })
+		await.That(t, registerRarely/2, fmt.Sprintf("registered %d times", i+1),
+			func() bool { return runtime.Synchronised() == i+1 && r.Registered() })
 		runtime.Stop()
 		await.That(t, await.Patience, "not registered", func() bool { return !r.Registered() })
 		runtime.Start(t)
@@ -147,15 +149,19 @@ func TestRegistersWithARuntimeThatComesLate(t *testing.T) {
 	}
 }
 
-// While a container is being stopped, the runtime registers no plugin (containerd#14083), and later one after another. A plugin and a
-// validator that start meanwhile wait on one connection each, and are registered as soon as the runtime goes on.
+// While a container is being stopped, the runtime registers no plugin (containerd#14083), and later one after another.
+// A plugin and a validator that start meanwhile wait on one connection each, and are registered as soon as the runtime
+// goes on.
 func TestWaitsForARuntimeThatStopsAContainer(t *testing.T) {
 	runtime := started(t)
 	resume := runtime.StopContainer()
-	plugins := []*running{run(t, &adjuster{}, runtime.Socket, "rdma"), run(t, &adjuster{}, runtime.Socket, "rdma-validator")}
+	plugins := []*running{run(t, &adjuster{}, runtime.Socket, "rdma"),
+		run(t, &adjuster{}, runtime.Socket, "rdma-validator")}
 	for _, p := range plugins {
-		await.That(t, await.Patience, p.Name+" has waited longer than NRI's stub", func() bool { return p.Unregistered() > 6*time.Second })
-		if !strings.Contains(p.log.String(), "connected, not registered for 1s: while the runtime waits for containers that are being stopped") {
+		await.That(t, await.Patience, p.Name+" has waited longer than NRI's stub",
+			func() bool { return p.Unregistered() > 6*time.Second })
+		if !strings.Contains(p.log.String(),
+			"connected, not registered for 1s: while the runtime waits for containers that are being stopped") {
 			t.Errorf("the log of %s does not say what it waits for:\n%s", p.Name, p.log)
 		}
 	}
@@ -271,15 +277,17 @@ func TestRuntimeThatThePluginRefuses(t *testing.T) {
 	}
 }
 
-// A runtime that hangs up on every plugin before it has listed its containers is left in peace after the second time: it does not know an
-// event (CRI-O as of May 2025, which calls itself 1.34.0 already), has containers that it cannot list, or dies.
+// A runtime that hangs up on every plugin before it has listed its containers is left in peace after the second time:
+// it does not know an event (CRI-O as of May 2025, which calls itself 1.34.0 already), has containers that it cannot
+// list, or dies.
 func TestRuntimeThatHangsUp(t *testing.T) {
 	runtime := nritest.New(t, "cri-o", "1.34.0")
 	runtime.HangUp()
 	runtime.Start(t)
 	r := run(t, &adjuster{}, runtime.Socket, "rdma")
 	await.That(t, await.Patience, "paused", r.Paused)
-	const says = "not registered: 2 times in a row, the runtime closed the connection before it listed its containers: either it has " +
+	const says = "not registered: 2 times in a row, the runtime closed the connection before it listed its containers: " +
+		"either it has " +
 		"containers whose environment"
 	if !strings.Contains(r.log.String(), says) {
 		t.Errorf("the log does not say %q:\n%s", says, r.log)
@@ -291,7 +299,8 @@ func TestRuntimeThatHangsUp(t *testing.T) {
 	}
 }
 
-// Four containers that do not fit a message of NRI's cannot be listed. The runtime is not asked for that again and again.
+// Four containers that do not fit a message of NRI's cannot be listed. The runtime is not asked for that again and
+// again.
 func TestContainersThatCannotBeListed(t *testing.T) {
 	runtime, environment := nritest.New(t, "containerd", "v2.4.2"), []string{strings.Repeat("x", 1400<<10)}
 	var existing []*api.Container
@@ -310,7 +319,8 @@ func TestContainersThatCannotBeListed(t *testing.T) {
 	}
 }
 
-// A runtime that takes the registration and hangs up before Configure leaves NRI's stub waiting for ever. The plugin recovers at once.
+// A runtime that takes the registration and hangs up before Configure leaves NRI's stub waiting for ever. The plugin
+// recovers at once.
 func TestConnectionClosedDuringRegistration(t *testing.T) {
 	socket := filepath.Join(filepath.Dir(nritest.New(t, "", "").Socket), "half.sock")
 	listener, err := net.Listen("unix", socket)
@@ -342,8 +352,8 @@ func TestConnectionClosedDuringRegistration(t *testing.T) {
 	}
 }
 
-// answerRegistration reads a registration and answers it, as the runtime's ttrpc does: an empty response to stream 1, on the logical
-// connection of the runtime's service.
+// answerRegistration reads a registration and answers it, as the runtime's ttrpc does: an empty response to stream 1,
+// on the logical connection of the runtime's service.
 func answerRegistration(conn net.Conn) {
 	_, _ = conn.Read(make([]byte, 8))
 	_, _ = conn.Read(make([]byte, 4096))
@@ -388,8 +398,8 @@ func quiet() *logrus.Logger {
 	return log
 }
 
-// A runtime makes its socket a moment before it listens there. The plugin connects soon after that, at least in one of three times: a busy
-// machine holds everybody up now and then.
+// A runtime makes its socket a moment before it listens there. The plugin connects soon after that, at least in one of
+// three times: a busy machine holds everybody up now and then.
 func TestSocketWhereNobodyListensYet(t *testing.T) {
 	quickest := await.Patience
 	for range 3 {
@@ -404,7 +414,8 @@ func TestSocketWhereNobodyListensYet(t *testing.T) {
 		if err := unix.Bind(fd, &unix.SockaddrUnix{Name: socket}); err != nil {
 			t.Fatal(err)
 		}
-		await.That(t, await.Patience, "refused", func() bool { return strings.Contains(r.log.String(), "connection refused") })
+		await.That(t, await.Patience, "refused",
+			func() bool { return strings.Contains(r.log.String(), "connection refused") })
 		listening := time.Now()
 		if err := unix.Listen(fd, 1); err != nil {
 			t.Fatal(err)

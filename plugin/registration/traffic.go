@@ -15,8 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trunk is the connection to the runtime. It follows what passes: since when the runtime waits for an answer, and where it can stop so
-// that nothing is lost. ttrpc writes an answer some time after the plugin has returned it, and does not report when.
+// trunk is the connection to the runtime. It follows what passes: since when the runtime waits for an answer, and where
+// it can stop so that nothing is lost. ttrpc writes an answer some time after the plugin has returned it, and does not
+// report when.
 type trunk struct {
 	*net.UnixConn
 	closed  chan struct{} // closed when the connection has ended, from either side
@@ -109,8 +110,8 @@ func (t *trunk) waiting() time.Duration {
 	return time.Since(t.since)
 }
 
-// settle ends the reading for good, between two messages, and reports whether every request that was read got its answer in time. What the
-// socket holds then begins with a message.
+// settle ends the reading for good, between two messages, and reports whether every request that was read got its
+// answer in time. What the socket holds then begins with a message.
 func (t *trunk) settle(within time.Duration) bool {
 	t.mu.Lock()
 	t.stopping = true
@@ -128,8 +129,8 @@ func (t *trunk) settle(within time.Duration) bool {
 const (
 	// readWithin is how long the runtime may take to read answers that wait in the socket.
 	readWithin = 500 * time.Millisecond
-	// handOn is how long ttrpc may take to hand on an answer that it has read: one that arrives just before the end of the connection
-	// can be lost to it.
+	// handOn is how long ttrpc may take to hand on an answer that it has read: one that arrives just before the end of the
+	// connection can be lost to it.
 	handOn = 50 * time.Millisecond
 )
 
@@ -151,9 +152,9 @@ func (t *trunk) delivered() {
 
 // traffic follows one direction of a connection, and counts the messages of the plugin's service.
 //
-// NRI sends frames (containerd/nri, pkg/net/multiplex): the number of a logical connection and the length of what follows, 4 bytes
-// each. On the plugin's logical connection that is a stream of messages (containerd/ttrpc, channel.go): 10 bytes, of which the first 4
-// are the length of what follows them.
+// NRI sends frames (containerd/nri, pkg/net/multiplex): the number of a logical connection and the length of what
+// follows, 4 bytes each. On the plugin's logical connection that is a stream of messages (containerd/ttrpc,
+// channel.go): 10 bytes, of which the first 4 are the length of what follows them.
 type traffic struct {
 	complete       int
 	frame, message piece
@@ -185,8 +186,8 @@ type piece struct {
 
 func (p *piece) between() bool { return p.passed == 0 && p.left == 0 }
 
-// pass passes bytes as far as the piece goes. Its header has a size, and has the length of the body at an offset. pass returns the bytes of the
-// body and those after the piece, and reports whether the piece is complete.
+// pass passes bytes as far as the piece goes. Its header has a size, and has the length of the body at an offset. pass
+// returns the bytes of the body and those after the piece, and reports whether the piece is complete.
 func (p *piece) pass(b []byte, size, length int) (body, rest []byte, complete bool) {
 	if p.left == 0 {
 		n := copy(p.header[p.passed:size], b)

@@ -13,7 +13,8 @@ import (
 
 var errNoSpecs = errors.New("the runtime stores no specs that can be edited")
 
-// finishEdits tries the edits again that failed when containers were created, and counts the containers that still lack CAP_IPC_LOCK.
+// finishEdits tries the edits again that failed when containers were created, and counts the containers that still lack
+// CAP_IPC_LOCK.
 func (r *Repair) finishEdits(ctx context.Context, found *findings, all []*recorded) (lacking int) {
 	for _, f := range found.containers {
 		if f.edit.Load() == nil && f.wants().IPCLock != spec.IPCLockNo && f.spec.lacksIPCLock {
@@ -38,7 +39,8 @@ func (r *Repair) finishEdit(ctx context.Context, e *recorded, grant spec.Grant) 
 	log := r.Log.WithField("id", e.ID)
 	switch {
 	case err == nil && !changed:
-		log.Info("the stored spec has what the policy gives: containerd has made the change after all, or the container drops all capabilities")
+		log.Info("the stored spec has what the policy gives: containerd has made the change after all, or the container " +
+			"drops all capabilities")
 	case err == nil:
 		log.Info("CAP_IPC_LOCK added to the stored spec after the creation: processes of later execs have it; " +
 			"if running processes need it, recreate the pod")

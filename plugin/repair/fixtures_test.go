@@ -43,7 +43,8 @@ func newBench(t *testing.T, config string, running map[string][]spec.Limit) *ben
 		byID[limitstest.ID(name)] = soft
 	}
 	b := &bench{
-		t: t, kernel: limitstest.NewKernel(byID), specs: &storedSpecs{texts: map[string]string{}}, kubelet: &kubelet{}, log: &bytes.Buffer{},
+		t: t, kernel: limitstest.NewKernel(byID), specs: &storedSpecs{texts: map[string]string{}},
+		kubelet: &kubelet{}, log: &bytes.Buffer{},
 	}
 	log := logrus.New()
 	log.SetOutput(b.log)

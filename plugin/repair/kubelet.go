@@ -12,15 +12,16 @@ import (
 )
 
 const (
-	// A pass sends kubeletBurst requests at once, and then one every kubeletPause: the kubelet accepts a hundred a second, and those
-	// about containers that are created come first.
+	// A pass sends kubeletBurst requests at once, and then one every kubeletPause: the kubelet accepts a hundred a second,
+	// and those about containers that are created come first.
 	kubeletBurst = 10
 	kubeletPause = 50 * time.Millisecond
 	// kubeletWithin bounds the time that a pass spends on requests.
 	kubeletWithin = 5 * time.Second
 )
 
-// answer is the kubelet's answer about a container's resources. It never changes: resources are allotted when the pod is admitted.
+// answer is the kubelet's answer about a container's resources. It never changes: resources are allotted when the pod
+// is admitted.
 type answer struct {
 	names []string
 	known bool // there are no others
@@ -45,8 +46,8 @@ func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded) (d poli
 	return d, asks
 }
 
-// askKubelet asks the kubelet once about each container whose decision needs it, and removes those that the policy gives nothing. A pass
-// continues where the last one stopped.
+// askKubelet asks the kubelet once about each container whose decision needs it, and removes those that the policy
+// gives nothing. A pass continues where the last one stopped.
 func (r *Repair) askKubelet(ctx context.Context, found *findings, decide func(*finding)) {
 	var asking []*finding
 	for _, f := range found.containers {

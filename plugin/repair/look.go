@@ -44,7 +44,8 @@ func (f *finding) wantsSomething() bool {
 	return f.wants().Memlock != 0 || f.wants().IPCLock != spec.IPCLockNo
 }
 
-// look decides about every container, and compares those that the policy gives something. It drops the edits that the policy withdraws.
+// look decides about every container, and compares those that the policy gives something. It drops the edits that the
+// policy withdraws.
 func (r *Repair) look(ctx context.Context, p *policy.Policy, all []*recorded) *findings {
 	found := &findings{hidden: r.Limits.Visible()}
 	node := r.Node
@@ -81,7 +82,8 @@ func inOrder(a, b *finding) int {
 	)
 }
 
-// readProcesses reads the processes of the containers, and removes containers without any. The record forgets ended containers.
+// readProcesses reads the processes of the containers, and removes containers without any. The record forgets ended
+// containers.
 func (r *Repair) readProcesses(found *findings, all []*recorded) {
 	if len(found.containers) == 0 && time.Since(r.forgotten) < forgetAfter {
 		return
@@ -102,8 +104,8 @@ func (r *Repair) readProcesses(found *findings, all []*recorded) {
 	r.record.forget(all, func(e *recorded) bool { return len(running[e.ID]) == 0 && time.Since(e.since) > forgetAfter })
 }
 
-// forgetUnseen forgets the containers that were created since the plugin registered, where processes cannot be seen: only a stored spec
-// that is read says when one is gone. They were created as the policy wants.
+// forgetUnseen forgets the containers that were created since the plugin registered, where processes cannot be seen:
+// only a stored spec that is read says when one is gone. They were created as the policy wants.
 func (r *Repair) forgetUnseen(found *findings, all []*recorded) {
 	kept := map[*recorded]bool{}
 	for _, f := range found.containers {
@@ -117,8 +119,9 @@ func (f *findings) keep(which func(*finding) bool) {
 	f.containers = slices.DeleteFunc(f.containers, func(c *finding) bool { return !which(c) })
 }
 
-// judge compares what the container has with what the policy gives it. Where the stored spec is not known, what the container was given
-// stands for it, unless a pass has raised it. It reports whether processes that have less may be about to get what the spec gives.
+// judge compares what the container has with what the policy gives it. Where the stored spec is not known, what the
+// container was given stands for it, unless a pass has raised it. It reports whether processes that have less may be
+// about to get what the spec gives.
 func (f *finding) judge(now time.Time) (starting bool) {
 	want, given := f.wants().Memlock, f.Memlock
 	given.Soft = max(given.Soft, f.raisedTo)
@@ -141,8 +144,8 @@ func (f *finding) judge(now time.Time) (starting bool) {
 	return starting
 }
 
-// started returns the reading with what is wanted in place of the limits of those processes that have not been low for long, and whether
-// there are any.
+// started returns the reading with what is wanted in place of the limits of those processes that have not been low for
+// long, and whether there are any.
 func (f *finding) started(want spec.Limit, now time.Time) (counts Reading, starting bool) {
 	counts, low := f.reading, map[int]time.Time{}
 	counts.Processes = slices.Clone(counts.Processes)

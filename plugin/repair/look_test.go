@@ -27,15 +27,21 @@ func TestLaterPolicyFindsContainers(t *testing.T) {
 		before, after string
 		annotations   map[string]string
 	}{
-		"optIn.devices":        {before: "optIn: {devices: false}", after: "{}"},
-		"optIn.namespaces":     {before: "optIn: {devices: false}", after: "optIn: {devices: false, namespaces: [default]}", annotations: opted},
-		"optIn.resources":      {before: "optIn: {devices: false}", after: "optIn: {devices: false, resources: [rdma/*]}"},
-		"another resource":     {before: "optIn: {devices: false, resources: [other/*]}", after: "optIn: {devices: false, resources: [rdma/*]}"},
-		"a rule by namespace":  {before: "memlock: 1Mi", after: "{memlock: 1Mi, rules: [{match: {namespaces: [default]}, memlock: 1Gi}]}"},
-		"a rule by resource":   {before: "optIn: {devices: false}", after: "{optIn: {devices: false}, rules: [{match: {resources: [rdma/*]}}]}"},
-		"a rule less":          {before: "rules: [{match: {namespaces: [default]}, memlock: unchanged, ipcLock: false}]", after: "{}"},
-		"skipRuntimeHandlers":  {before: "skipRuntimeHandlers: ['']", after: "{}"},
-		"refused, and no more": {before: "optIn: {devices: false}", after: "inject: {namespaces: [default]}", annotations: opted},
+		"optIn.devices": {before: "optIn: {devices: false}", after: "{}"},
+		"optIn.namespaces": {before: "optIn: {devices: false}",
+			after: "optIn: {devices: false, namespaces: [default]}", annotations: opted},
+		"optIn.resources": {before: "optIn: {devices: false}", after: "optIn: {devices: false, resources: [rdma/*]}"},
+		"another resource": {before: "optIn: {devices: false, resources: [other/*]}",
+			after: "optIn: {devices: false, resources: [rdma/*]}"},
+		"a rule by namespace": {before: "memlock: 1Mi",
+			after: "{memlock: 1Mi, rules: [{match: {namespaces: [default]}, memlock: 1Gi}]}"},
+		"a rule by resource": {before: "optIn: {devices: false}",
+			after: "{optIn: {devices: false}, rules: [{match: {resources: [rdma/*]}}]}"},
+		"a rule less": {before: "rules: [{match: {namespaces: [default]}, memlock: unchanged, ipcLock: false}]",
+			after: "{}"},
+		"skipRuntimeHandlers": {before: "skipRuntimeHandlers: ['']", after: "{}"},
+		"refused, and no more": {before: "optIn: {devices: false}",
+			after: "inject: {namespaces: [default]}", annotations: opted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -61,11 +67,13 @@ func TestLaterPolicyFindsContainers(t *testing.T) {
 // The kubelet is asked once about a container that runs, and not at all about one that needs it not.
 func TestRunningContainersByResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "optIn: {resources: [rdma/*]}", map[string][]spec.Limit{"by-device": {low}, "by-resource": {low}, "unrelated": {low}, "init": {low}})
+		b := newBench(t, "optIn: {resources: [rdma/*]}", map[string][]spec.Limit{"by-device": {low}, "by-resource": {low},
+			"unrelated": {low}, "init": {low}})
 		b.kubelet.names = map[string][]string{"pod-by-resource": {"rdma/hca"}}
 		b.kubelet.unlisted = map[string]bool{"pod-init": true}
 		b.kubelet.down = true
-		all := []Container{container("by-device", verbs), container("by-resource"), container("unrelated"), container("init"), container("not-started")}
+		all := []Container{container("by-device", verbs), container("by-resource"), container("unrelated"), container("init"),
+			container("not-started")}
 		b.Listed(all, true)
 		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
 		b.kubelet.down = false
@@ -80,7 +88,8 @@ func TestRunningContainersByResource(t *testing.T) {
 	})
 }
 
-// A pass asks a bounded number of questions, and the next one soon goes on where it stopped, also where some are never answered.
+// A pass asks a bounded number of questions, and the next one soon goes on where it stopped, also where some are never
+// answered.
 func TestManyQuestionsToTheKubelet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const each = kubeletBurst + int(kubeletWithin/kubeletPause)
@@ -197,7 +206,8 @@ func TestExecIsNotBelowPolicy(t *testing.T) {
 	})
 }
 
-// A container that is being started gets its limits a moment later, on a busy node after seconds. Passes come soon until then.
+// A container that is being started gets its limits a moment later, on a busy node after seconds. Passes come soon
+// until then.
 func TestContainerThatIsBeingStarted(t *testing.T) {
 	for name, test := range map[string]struct {
 		given spec.Limit // 0: nobody knows

@@ -11,11 +11,16 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 var (
 	runningContainers = desc("running_containers",
-		"Running RDMA containers, by memlock: sufficient, lowered (by the program itself), below (policy), spec-below (later execs are below policy), unknown.", "memlock")
-	withoutIPCLock = desc("containers_without_ipc_lock", "Containers whose stored spec lacks the CAP_IPC_LOCK that the policy gives.")
-	repairsTotal   = desc("repairs_total", "Attempts to raise a running container to policy, by result (raised, failed).", "result")
-	unrecorded     = desc("unrecorded_containers_total", "Containers that repair does not know because its record was full.")
-	lastPass       = desc("last_pass_timestamp_seconds", "When repair last compared the running containers with the policy.")
+		"Running RDMA containers, by memlock: sufficient, lowered (by the program itself), below (policy), spec-below "+
+			"(later execs are below policy), unknown.", "memlock")
+	withoutIPCLock = desc("containers_without_ipc_lock",
+		"Containers whose stored spec lacks the CAP_IPC_LOCK that the policy gives.")
+	repairsTotal = desc("repairs_total", "Attempts to raise a running container to policy, by result (raised, failed).",
+		"result")
+	unrecorded = desc("unrecorded_containers_total",
+		"Containers that repair does not know because its record was full.")
+	lastPass = desc("last_pass_timestamp_seconds",
+		"When repair last compared the running containers with the policy.")
 )
 
 // Describe implements prometheus.Collector.

@@ -15,13 +15,15 @@ import (
 
 func TestMetrics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", map[string][]spec.Limit{"low": {low}, "good": {spec.Unlimited}, "lowered": {low}, "spec": {unlimited}})
+		b := newBench(t, "{}", map[string][]spec.Limit{"low": {low}, "good": {spec.Unlimited},
+			"lowered": {low}, "spec": {unlimited}})
 		b.specs.texts = map[string]string{"spec": storedText(low, 0), "lowered": storedText(unlimited, 0), "low": "{}"}
 		b.kernel.Table[1002].Limit.Hard = unlimited // lowered's: IDs sort as names do
 		if n := testutil.CollectAndCount(b); n != 0 {
 			t.Errorf("%d metrics before the first pass", n)
 		}
-		b.Listed([]Container{container("low", verbs), container("good", verbs), container("lowered", verbs), container("spec", verbs)}, true)
+		b.Listed([]Container{container("low", verbs), container("good", verbs), container("lowered", verbs),
+			container("spec", verbs)}, true)
 		b.passes(1)
 		want := `
 			# HELP nri_rdma_containers_without_ipc_lock Containers whose stored spec lacks the CAP_IPC_LOCK that the policy gives.
@@ -50,7 +52,8 @@ func TestMetrics(t *testing.T) {
 		}
 		b.use("repair: {mode: fix}")
 		b.passes(1)
-		want = strings.NewReplacer(`"raised"} 0`, `"raised"} 2`, `below"} 1`, `below"} 0`, `"sufficient"} 1`, `"sufficient"} 3`).Replace(want)
+		want = strings.NewReplacer(`"raised"} 0`, `"raised"} 2`, `below"} 1`, `below"} 0`, `"sufficient"} 1`,
+			`"sufficient"} 3`).Replace(want)
 		if err := testutil.CollectAndCompare(b, strings.NewReader(want)); err != nil {
 			t.Error(err)
 		}

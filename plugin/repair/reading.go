@@ -31,7 +31,8 @@ type Processes interface {
 	Memlock(pid int) (spec.Rlimit, error)
 }
 
-// Reading is the memlock of all processes of a container, and of its spec. The plugin, rdma-spec status and rdma-spec repair judge by it.
+// Reading is the memlock of all processes of a container, and of its spec. The plugin, rdma-spec status and rdma-spec
+// repair judge by it.
 type Reading struct {
 	Processes []Process // those that could be read; none where processes cannot be seen
 	Spec      spec.Rlimit
@@ -73,8 +74,8 @@ func (r Reading) Low(want spec.Limit) int {
 	return low
 }
 
-// Lowest returns the lowest soft and the lowest hard limit of the processes, which need not be of one process; where no process was read,
-// what the spec sets. It is false where neither is known.
+// Lowest returns the lowest soft and the lowest hard limit of the processes, which need not be of one process; where no
+// process was read, what the spec sets. It is false where neither is known.
 func (r Reading) Lowest() (spec.Rlimit, bool) {
 	if len(r.Processes) == 0 {
 		return r.Spec, r.SpecSets
@@ -88,8 +89,8 @@ func (r Reading) Lowest() (spec.Rlimit, bool) {
 
 // Judge compares the reading with the memlock that the policy gives; 0 is none.
 //
-// Processes that have less than their container's spec sets have lowered their limits. Where the spec is not known, a program that has
-// lowered its soft limit alone is recognised by a hard limit that is enough.
+// Processes that have less than their container's spec sets have lowered their limits. Where the spec is not known, a
+// program that has lowered its soft limit alone is recognised by a hard limit that is enough.
 func (r Reading) Judge(want spec.Limit) Verdict {
 	specEnough := r.SpecSets && r.Spec.Soft >= want
 	hardLow := slices.ContainsFunc(r.Processes, func(p Process) bool { return p.Memlock.Hard < want })

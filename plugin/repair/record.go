@@ -46,8 +46,8 @@ func (e *recorded) bytes() int {
 	return size
 }
 
-// record holds the containers that were listed or created, by ID, whatever the policy says of them, since a later policy may say more. The
-// runtime does not report when one is gone: the pass forgets it when it has no processes.
+// record holds the containers that were listed or created, by ID, whatever the policy says of them, since a later
+// policy may say more. The runtime does not report when one is gone: the pass forgets it when it has no processes.
 type record struct {
 	mu         sync.Mutex
 	containers map[string]*recorded
@@ -120,8 +120,8 @@ func (r *record) left() uint64 {
 	return r.omitted
 }
 
-// forget removes those containers that are gone. One that was listed or created anew meanwhile is another one and stays, although its ID
-// may be the same.
+// forget removes those containers that are gone. One that was listed or created anew meanwhile is another one and
+// stays, although its ID may be the same.
 func (r *record) forget(all []*recorded, gone func(*recorded) bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

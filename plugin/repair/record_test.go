@@ -27,7 +27,8 @@ func randomID() string {
 func plain(i int) Container {
 	return Container{
 		Container: policy.Container{
-			Namespace: fmt.Sprintf("team-%d", i%20), Pod: fmt.Sprintf("deployment-%d-7c9f8b6d5c-%05d", i%100, i), Name: "main", MemoryLimit: 1 << 30,
+			Namespace: fmt.Sprintf("team-%d", i%20), Pod: fmt.Sprintf("deployment-%d-7c9f8b6d5c-%05d", i%100, i),
+			Name: "main", MemoryLimit: 1 << 30,
 			Devices: []policy.Device{{Path: "/dev/sda", Type: "b"}},
 		},
 		ID: randomID(), Sandbox: randomID(),
@@ -47,7 +48,8 @@ func TestRecordIsBounded(t *testing.T) {
 			b.Created(c)
 		}
 		all, omitted := b.record.all(), b.record.left()
-		if len(all) < recordBytesMost/size*9/10 || (len(all)-1)*size > recordBytesMost || b.record.bytes > recordBytesMost || len(all)+int(omitted) != count+1 {
+		if len(all) < recordBytesMost/size*9/10 || (len(all)-1)*size > recordBytesMost || b.record.bytes > recordBytesMost ||
+			len(all)+int(omitted) != count+1 {
 			t.Errorf("%d containers are recorded, in %d bytes, %d are not", len(all), b.record.bytes, omitted)
 		}
 		expectWords(t, b.log.String(), 1, "the record of containers is full (16 MiB)")

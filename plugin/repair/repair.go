@@ -1,12 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package repair finds the containers of a node that run below policy, because they were created without the plugin or under another
-// configuration. It keeps a record of each container, compares what the container has with what the policy gives, and reports it or
-// raises the container without a restart.
+// Package repair finds the containers of a node that run below policy, because they were created without the plugin or
+// under another configuration. It keeps a record of each container, compares what the container has with what the
+// policy gives, and reports it or raises the container without a restart.
 //
-// It works in the background with its own clients, and delays no request. It knows nothing of NRI and decides nothing: package policy
-// knows who may have what, and package limits how processes are raised.
+// It works in the background with its own clients, and delays no request. It knows nothing of NRI and decides nothing:
+// package policy knows who may have what, and package limits how processes are raised.
 package repair
 
 import (
@@ -22,9 +22,9 @@ import (
 )
 
 const (
-	// startsWithin is how long a runtime may take to start a container that it has listed, and to limit a process that it has put into a
-	// container's cgroup, of the first one or of an exec's: on a busy node it takes seconds. Until then passes come soon, and a process that
-	// is low does not count.
+	// startsWithin is how long a runtime may take to start a container that it has listed, and to limit a process that it
+	// has put into a container's cgroup, of the first one or of an exec's: on a busy node it takes seconds. Until then
+	// passes come soon, and a process that is low does not count.
 	startsWithin = 10 * time.Second
 	soon         = time.Second
 	// forgetAfter is how long after its creation a container without processes counts as one that has ended.
@@ -64,8 +64,8 @@ type Resources interface {
 	Names(ctx context.Context, sandbox, namespace, pod, container string) (names []string, known bool, err error)
 }
 
-// Options are what a Repair is made of. Log, Node and Limits must be given. Requests use other Specs and Resources: a pass
-// that fails must not open their breakers.
+// Options are what a Repair is made of. Log, Node and Limits must be given. Requests use other Specs and Resources: a
+// pass that fails must not open their breakers.
 type Options struct {
 	Log       logrus.FieldLogger
 	Node      policy.Node
@@ -99,14 +99,15 @@ func New(o Options) *Repair {
 	return r
 }
 
-// Use puts a policy in force and starts a pass. With a policy that turns repair off, the pass drops the record, and nothing is recorded
-// until another policy is in force. Without a policy, containers are recorded and not compared.
+// Use puts a policy in force and starts a pass. With a policy that turns repair off, the pass drops the record, and
+// nothing is recorded until another policy is in force. Without a policy, containers are recorded and not compared.
 func (r *Repair) Use(p *policy.Policy) {
 	if r == nil {
 		return
 	}
 	if isOff(r.policy.Swap(p)) && !isOff(p) {
-		r.Log.Info("repair is on, for containers that are created from now on: to include the running ones, restart the plugin")
+		r.Log.Info("repair is on, for containers that are created from now on: to include the running ones, restart the " +
+			"plugin")
 	}
 	r.passNow()
 }
@@ -116,8 +117,8 @@ func isOff(p *policy.Policy) bool { return p != nil && p.Config().Repair.Mode ==
 // off reports whether containers are not recorded.
 func (r *Repair) off() bool { return r == nil || isOff(r.policy.Load()) }
 
-// Listed records the runtime's list of all its containers. It only copies. specsUsable says that the runtime stores specs that Specs can
-// edit.
+// Listed records the runtime's list of all its containers. It only copies. specsUsable says that the runtime stores
+// specs that Specs can edit.
 func (r *Repair) Listed(containers []Container, specsUsable bool) {
 	if r == nil {
 		return
@@ -139,8 +140,8 @@ func (r *Repair) Created(c Container) {
 	}
 }
 
-// Unfinished records that a container's stored spec could not be edited at its creation, and reports whether passes try again: not if
-// repair is off. Until one succeeds, the container counts as one without CAP_IPC_LOCK.
+// Unfinished records that a container's stored spec could not be edited at its creation, and reports whether passes try
+// again: not if repair is off. Until one succeeds, the container counts as one without CAP_IPC_LOCK.
 func (r *Repair) Unfinished(id string, grant spec.Grant) (again bool) {
 	if r.off() {
 		return false

@@ -24,13 +24,15 @@ func TestContainersBelowPolicyAreReported(t *testing.T) {
 			"low": {low}, "child-low": {unlimited, low}, "good": {unlimited}, "unrelated": {low}, "disk": {low},
 		})
 		b.Listed([]Container{
-			container("low", verbs), container("child-low", verbs), container("good", verbs), container("unrelated"), container("disk", disk), container("ended", verbs),
+			container("low", verbs), container("child-low", verbs), container("good", verbs), container("unrelated"),
+			container("disk", disk), container("ended", verbs),
 		}, true)
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1, Below: 2}})
 		text := b.log.String()
 		expectWords(t, text, 1, `pod=default/pod-low`)
 		expectWords(t, text, 1, `pod=default/pod-child-low`)
-		expectWords(t, text, 2, `msg="below policy: recreate the pod, set repair.mode: fix, or run rdma-spec repair" container=main memlock=8Mi`)
+		expectWords(t, text, 2,
+			`msg="below policy: recreate the pod, set repair.mode: fix, or run rdma-spec repair" container=main memlock=8Mi`)
 		if text := b.passes(3); text != "" {
 			t.Errorf("the log says it again: %s", text)
 		}
@@ -47,7 +49,8 @@ func TestContainersBelowPolicyAreReported(t *testing.T) {
 
 func TestContainersBelowPolicyAreRaised(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{memlock: 16Gi, repair: {mode: fix}}", map[string][]spec.Limit{"low": {low, unlimited, low}, "good": {unlimited}, "unrelated": {low}})
+		b := newBench(t, "{memlock: 16Gi, repair: {mode: fix}}", map[string][]spec.Limit{"low": {low, unlimited, low},
+			"good": {unlimited}, "unrelated": {low}})
 		b.specs.texts = map[string]string{"low": "{}", "good": "{}", "unrelated": "{}"}
 		b.Listed([]Container{container("low", verbs), container("good", verbs), container("unrelated")}, true)
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 2}, Raised: 1})
@@ -57,7 +60,8 @@ func TestContainersBelowPolicyAreRaised(t *testing.T) {
 		if diff := cmp.Diff(want, b.specs.texts); diff != "" {
 			t.Errorf("stored specs (-want +got):\n%s", diff)
 		}
-		expectWords(t, b.log.String(), 1, `msg="was below policy, and is raised" container=main memlock=8Mi pod=default/pod-low processes=2 rule=default wanted=16Gi`)
+		expectWords(t, b.log.String(), 1,
+			`msg="was below policy, and is raised" container=main memlock=8Mi pod=default/pod-low processes=2 rule=default wanted=16Gi`)
 
 		// Another configuration gives more, to those that run as well.
 		b.use("{memlock: 32Gi, repair: {mode: fix}}")
@@ -73,7 +77,8 @@ func TestWhatCannotBeRaised(t *testing.T) {
 		b.specs.err = errors.New("containerd did not answer")
 		b.kernel.Refuse = errors.New("setting it: this needs the capability SYS_RESOURCE")
 		b.Listed([]Container{container("low", verbs)}, true)
-		expectWords(t, b.passes(2), 1, "below policy, and cannot be raised: setting it: this needs the capability SYS_RESOURCE")
+		expectWords(t, b.passes(2), 1,
+			"below policy, and cannot be raised: setting it: this needs the capability SYS_RESOURCE")
 		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}, Failed: 3})
 
 		// Its processes can be raised now, its stored spec cannot: that is tried again until it can.
@@ -98,7 +103,8 @@ func TestWithoutStoredSpecsLaterExecsStayLow(t *testing.T) {
 		b.Listed([]Container{container("low", verbs)}, false)
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1})
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 1})
-		expectWords(t, b.log.String(), 1, "later execs into it are not, since this runtime stores no spec that can be changed")
+		expectWords(t, b.log.String(), 1,
+			"later execs into it are not, since this runtime stores no spec that can be changed")
 		if b.specs.reads > 0 {
 			t.Error("stored specs were read")
 		}
@@ -140,7 +146,8 @@ func TestHiddenProcesses(t *testing.T) {
 		c.Memlock = both(soft)
 		return c
 	}
-	all := []Container{reported("low", low), reported("good", unlimited), container("unknown", verbs), container("unrelated")}
+	all := []Container{reported("low", low), reported("good", unlimited),
+		container("unknown", verbs), container("unrelated")}
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "repair: {mode: fix}", nil)
 		b.kernel.Hidden = true
@@ -148,8 +155,10 @@ func TestHiddenProcesses(t *testing.T) {
 		want := Stats{Memlock: map[Verdict]int{Sufficient: 1, Below: 1, Unknown: 1}}
 		b.expect(want)
 		b.expect(want)
-		expectWords(t, b.log.String(), 1, `msg="below policy: recreate the pod, or run rdma-spec repair on the node" container=main memlock=8Mi pod=default/pod-low`)
-		expectWords(t, b.log.String(), 1, "the memlock of RDMA containers that run cannot be read: the processes of other containers are not visible here")
+		expectWords(t, b.log.String(), 1,
+			`msg="below policy: recreate the pod, or run rdma-spec repair on the node" container=main memlock=8Mi pod=default/pod-low`)
+		expectWords(t, b.log.String(), 1,
+			"the memlock of RDMA containers that run cannot be read: the processes of other containers are not visible here")
 		// Nobody would ever say that this one is gone.
 		b.Created(reported("created", unlimited))
 		b.expect(want)
@@ -215,7 +224,8 @@ func TestWhoIsGoneIsForgotten(t *testing.T) {
 	})
 }
 
-// A node whose containers the policy gives nothing is not read in each pass; those that are gone are forgotten all the same.
+// A node whose containers the policy gives nothing is not read in each pass; those that are gone are forgotten all the
+// same.
 func TestPlainContainersAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "{}", map[string][]spec.Limit{"a": {low}})

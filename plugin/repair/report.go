@@ -53,8 +53,8 @@ func (r *Repair) publish(found *findings, withoutIPCLock int) {
 	r.stats.Store(s)
 }
 
-// fix raises what is below policy. The verdict of what could be raised becomes Sufficient. It leaves
-// alone a limit that a program has lowered itself. It returns false if the program ends meanwhile: then the outcomes say nothing.
+// fix raises what is below policy. The verdict of what could be raised becomes Sufficient. It leaves alone a limit that
+// a program has lowered itself. It returns false if the program ends meanwhile: then the outcomes say nothing.
 func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) bool {
 	wanted := map[string]spec.Limit{}
 	for _, f := range found.containers {

@@ -102,7 +102,8 @@ func TestPolicyChangesDuringAPass(t *testing.T) {
 	})
 }
 
-// Run makes passes as often as the policy says, more often after a listing, and at once where another policy is in force.
+// Run makes passes as often as the policy says, more often after a listing, and at once where another policy is in
+// force.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t, "repair: {every: 20s}", map[string][]spec.Limit{"a": {unlimited}})

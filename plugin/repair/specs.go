@@ -18,7 +18,8 @@ import (
 const (
 	// specsMost bounds how many stored specs a pass reads: one has 20 KB, and a read takes a millisecond.
 	specsMost = 20
-	// specAgain is how long after it was read a stored spec is read again: the runtime writes it when a container is resized.
+	// specAgain is how long after it was read a stored spec is read again: the runtime writes it when a container is
+	// resized.
 	specAgain = time.Minute
 )
 
@@ -40,15 +41,16 @@ func (r *Repair) specs() Specs {
 	return r.Specs
 }
 
-// readSpecs reads the stored specs of some containers, first those that were not read for the longest time. A container that was
-// resized is decided about anew.
+// readSpecs reads the stored specs of some containers, first those that were not read for the longest time. A container
+// that was resized is decided about anew.
 func (r *Repair) readSpecs(ctx context.Context, found *findings, decide func(*finding)) {
 	specs := r.specs()
 	if specs == nil {
 		return
 	}
 	now := time.Now()
-	due := slices.DeleteFunc(slices.Clone(found.containers), func(f *finding) bool { return now.Sub(f.spec.tried) < specAgain })
+	due := slices.DeleteFunc(slices.Clone(found.containers),
+		func(f *finding) bool { return now.Sub(f.spec.tried) < specAgain })
 	slices.SortStableFunc(due, func(a, b *finding) int { return a.spec.tried.Compare(b.spec.tried) })
 	gone := map[*recorded]bool{}
 	for _, f := range due[:min(len(due), specsMost)] {

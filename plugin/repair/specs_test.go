@@ -34,7 +34,9 @@ func TestStoredSpecThatIsWrittenOver(t *testing.T) {
 		below := Stats{Memlock: map[Verdict]int{SpecBelow: 1}}
 		b.expect(below)
 		b.expect(below)
-		expectWords(t, b.log.String(), 1, "its stored spec is below policy, and so are later execs into it: recreate the pod, set repair.mode: fix, or run rdma-spec repair")
+		expectWords(t, b.log.String(), 1,
+			"its stored spec is below policy, and so are later execs into it: recreate the pod, set repair.mode: fix, or run "+
+				"rdma-spec repair")
 		expectWords(t, b.log.String(), 1, "memlock=unlimited pod=default/pod-a rule=default spec=8Mi wanted=unlimited")
 
 		b.use("repair: {mode: fix}")
@@ -125,16 +127,21 @@ func TestStoredSpecsAreReadInTurn(t *testing.T) {
 	})
 }
 
-// Containers whose stored specs lack the CAP_IPC_LOCK that the policy gives are counted. One whose author dropped all is given none.
+// Containers whose stored specs lack the CAP_IPC_LOCK that the policy gives are counted. One whose author dropped all
+// is given none.
 func TestContainersWithoutIPCLock(t *testing.T) {
 	has := func(capabilities string) string {
-		return strings.ReplaceAll(`{"process":{"capabilities":{"bounding":[C],"effective":[C],"permitted":[C]}}}`, "C", capabilities)
+		return strings.ReplaceAll(`{"process":{"capabilities":{"bounding":[C],"effective":[C],"permitted":[C]}}}`, "C",
+			capabilities)
 	}
 	const usual = `"CAP_CHOWN","CAP_DAC_OVERRIDE","CAP_FSETID","CAP_FOWNER","CAP_MKNOD","CAP_NET_RAW","CAP_SETGID","CAP_SETUID"`
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "{}", map[string][]spec.Limit{"lacks": {unlimited}, "has": {unlimited}, "dropped": {unlimited}, "plain": {unlimited}})
-		b.specs.texts = map[string]string{"lacks": has(usual), "has": has(usual + `,"CAP_IPC_LOCK"`), "dropped": has(`"CAP_CHOWN"`), "plain": has(usual)}
-		b.Listed([]Container{container("lacks", verbs), container("has", verbs), container("dropped", verbs), container("plain")}, true)
+		b := newBench(t, "{}", map[string][]spec.Limit{"lacks": {unlimited}, "has": {unlimited},
+			"dropped": {unlimited}, "plain": {unlimited}})
+		b.specs.texts = map[string]string{"lacks": has(usual), "has": has(usual + `,"CAP_IPC_LOCK"`),
+			"dropped": has(`"CAP_CHOWN"`), "plain": has(usual)}
+		b.Listed([]Container{container("lacks", verbs), container("has", verbs), container("dropped", verbs),
+			container("plain")}, true)
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 3}, WithoutIPCLock: 1})
 		b.use("ipcLock: false")
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 3}})
@@ -175,7 +182,8 @@ func TestUnfinishedEdits(t *testing.T) {
 	})
 }
 
-// An edit that is tried again says that it has changed something only if it has, and is not made under a policy that no longer gives it.
+// An edit that is tried again says that it has changed something only if it has, and is not made under a policy that no
+// longer gives it.
 func TestUnfinishedEditsThatChangeNothing(t *testing.T) {
 	for name, test := range map[string]struct {
 		grant spec.IPCLock
@@ -197,7 +205,8 @@ func TestUnfinishedEditsThatChangeNothing(t *testing.T) {
 				b.passes(1)
 				b.specs.err = nil
 				b.use(test.later)
-				if log := b.passes(1); strings.Contains(log, "CAP_IPC_LOCK added") || strings.Contains(log, "has what the policy gives") != test.said || b.specs.texts["a"] != "{}" || b.unfinished() != 0 {
+				if log := b.passes(1); strings.Contains(log, "CAP_IPC_LOCK added") || strings.Contains(log,
+					"has what the policy gives") != test.said || b.specs.texts["a"] != "{}" || b.unfinished() != 0 {
 					t.Errorf("stored spec %s, still to be tried: %d; the log says:\n%s", b.specs.texts["a"], b.unfinished(), log)
 				}
 			})

@@ -17,7 +17,8 @@ type Requirement struct {
 	remedy string            // other than an upgrade; "" if there is none
 }
 
-// Adjusting is the requirement of a plugin that adjusts: NRI passes rlimits on to the container. Earlier runtimes drop them silently.
+// Adjusting is the requirement of a plugin that adjusts: NRI passes rlimits on to the container. Earlier runtimes drop
+// them silently.
 var Adjusting = Requirement{
 	from:   map[string]string{"containerd": "1.7.7", "cri-o": "1.29.0"},
 	defect: "drops the rlimits that NRI plugins set, silently",
@@ -30,8 +31,8 @@ var Validating = Requirement{
 	defect: "does not ask NRI plugins to validate containers",
 }
 
-// Met reports whether a version of a runtime meets it, with the first version that does. A runtime that is not known meets it, and so does a
-// version that cannot be read, such as that of a development build.
+// Met reports whether a version of a runtime meets it, with the first version that does. A runtime that is not known
+// meets it, and so does a version that cannot be read, such as that of a development build.
 func (q Requirement) Met(runtime, running string) (met bool, first string) {
 	first, known := q.from[runtime]
 	got, err := version.ParseGeneric(running)

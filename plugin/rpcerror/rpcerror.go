@@ -11,8 +11,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Reason returns what the server has said, or why it could not be reached, in one line and without what gRPC puts around the latter:
-// "dial unix /run/containerd/containerd.sock: connect: connection refused". Where gRPC words it otherwise one day, all of it is given.
+// Reason returns what the server has said, or why it could not be reached, in one line and without what gRPC puts
+// around the latter: "dial unix /run/containerd/containerd.sock: connect: connection refused". Where gRPC words it
+// otherwise one day, all of it is given.
 func Reason(err error) string {
 	message := status.Convert(err).Message()
 	quoted, ours := strings.CutPrefix(message, "connection error: desc = ")

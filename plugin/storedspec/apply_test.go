@@ -29,7 +29,8 @@ import (
 
 var ipcLock = spec.Grant{IPCLock: spec.IPCLockYes}
 
-// newClient gives a client that is closed when the test ends. Where the budget is not what is tested, a busy machine has time.
+// newClient gives a client that is closed when the test ends. Where the budget is not what is tested, a busy machine
+// has time.
 func newClient(t *testing.T, o Options) *Client {
 	t.Helper()
 	if o.Budget == 0 {
@@ -97,7 +98,8 @@ func TestApplyChangesCapabilitiesOnly(t *testing.T) {
 		protocmp.IgnoreFields(&anypb.Any{}, "value")); diff != "" {
 		t.Errorf("something else than the spec changed (-before +after):\n%s", diff)
 	}
-	if !proto.Equal(was.GetExtensions()["io.cri-containerd.container.metadata"], is.GetExtensions()["io.cri-containerd.container.metadata"]) {
+	if !proto.Equal(was.GetExtensions()["io.cri-containerd.container.metadata"],
+		is.GetExtensions()["io.cri-containerd.container.metadata"]) {
 		t.Error("the extension changed")
 	}
 }
@@ -123,7 +125,8 @@ func TestApplyLeavesAloneWhoDroppedAll(t *testing.T) {
 	client := newClient(t, Options{Address: server.Socket})
 	changed, err := client.Apply(t.Context(), "train", spec.Grant{IPCLock: spec.IPCLockUnlessDropped})
 	if changed || err != nil || server.Updates("train") != 0 || string(server.Spec("k8s.io", "train")) != dropped {
-		t.Errorf("Apply gives %v, %v after %d updates: %s", changed, err, server.Updates("train"), server.Spec("k8s.io", "train"))
+		t.Errorf("Apply gives %v, %v after %d updates: %s", changed, err, server.Updates("train"),
+			server.Spec("k8s.io", "train"))
 	}
 }
 
@@ -179,7 +182,8 @@ func TestApplyTriesAgainAfterReading(t *testing.T) {
 			if !changed || err != nil {
 				t.Errorf("Apply gives %v, %v", changed, err)
 			}
-			if diff := cmp.Diff([]int{test.gets, test.updates}, []int{server.Gets("train"), server.Updates("train")}); diff != "" {
+			if diff := cmp.Diff([]int{test.gets, test.updates}, []int{server.Gets("train"),
+				server.Updates("train")}); diff != "" {
 				t.Errorf("gets and updates (-want +got):\n%s", diff)
 			}
 			text := server.Spec("k8s.io", "train")
@@ -197,7 +201,8 @@ func TestApplyTriesOnceAgainOnly(t *testing.T) {
 	server := storedspectest.NewServer(t)
 	server.BeforeGet = func(string, int) error { return status.Error(codes.Unavailable, "shutting down") }
 	client := newClient(t, Options{Address: server.Socket})
-	if _, err := client.Apply(t.Context(), "train", ipcLock); err == nil || !strings.Contains(err.Error(), " cannot be reached: shutting down") {
+	if _, err := client.Apply(t.Context(), "train", ipcLock); err == nil || !strings.Contains(err.Error(),
+		" cannot be reached: shutting down") {
 		t.Errorf("Apply gives %v", err)
 	}
 	if n := server.Gets("train"); n != 2 {

@@ -32,7 +32,8 @@ type result struct {
 type apiError struct{ error }
 
 func newBreaker(onChange func(open bool)) *breaker.Breaker[result] {
-	return breaker.New[result](breaker.Options{Failed: func(err error) bool { return errors.As(err, new(*apiError)) }, OnChange: onChange})
+	return breaker.New[result](breaker.Options{Failed: func(err error) bool { return errors.As(err, new(*apiError)) },
+		OnChange: onChange})
 }
 
 // call does work about a container within the budget, unless the breaker is open.
@@ -55,8 +56,8 @@ func (c *Client) call(ctx context.Context, container string, do work) (result, e
 	return done, nil
 }
 
-// everywhere does work at all containerds of the node at once: only one of them keeps the container, and its answer counts. So one that
-// hangs, such as Docker's beside k3s's, does not delay the answer of another.
+// everywhere does work at all containerds of the node at once: only one of them keeps the container, and its answer
+// counts. So one that hangs, such as Docker's beside k3s's, does not delay the answer of another.
 func (c *Client) everywhere(ctx context.Context, do work, budget time.Duration) (result, error) {
 	sockets, err := findSockets(c.Address, c.Root)
 	if err != nil {
@@ -96,7 +97,8 @@ func (c *Client) everywhere(ctx context.Context, do work, budget time.Duration) 
 	return result{}, fmt.Errorf("%w at %s", ErrNotFound, strings.Join(sockets, ", "))
 }
 
-// at does work at one socket, and once more if that cannot be reached: the connection may be one to a containerd that has gone.
+// at does work at one socket, and once more if that cannot be reached: the connection may be one to a containerd that
+// has gone.
 func (c *Client) at(ctx context.Context, socket string, do work) (done result, err error) {
 	once := func() error {
 		conn, err := c.connections.get(socket)
@@ -116,15 +118,17 @@ func (c *Client) at(ctx context.Context, socket string, do work) (done result, e
 	return done, err
 }
 
-// atFault reports whether an error of work is a fault of containerd or of the way to it: no answer in time, nobody there, or an answer that
-// makes no sense. What an answer says about one container is not, and neither is what its spec says.
+// atFault reports whether an error of work is a fault of containerd or of the way to it: no answer in time, nobody
+// there, or an answer that makes no sense. What an answer says about one container is not, and neither is what its spec
+// says.
 func atFault(err error) bool {
 	s, fromAPI := status.FromError(err)
 	if !fromAPI {
 		return false
 	}
 	switch s.Code() {
-	case codes.OK, codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists, codes.ResourceExhausted:
+	case codes.OK, codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists,
+		codes.ResourceExhausted:
 		return false
 	}
 	return true

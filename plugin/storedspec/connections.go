@@ -20,8 +20,9 @@ const (
 	largestAnswer = 16 << 20
 )
 
-// connections keeps a connection to each socket as long as it works. A connection that failed is replaced and not mended: gRPC would
-// knock at a containerd that is gone, and would let calls wait for its backoff when containerd is back.
+// connections keeps a connection to each socket as long as it works. A connection that failed is replaced and not
+// mended: gRPC would knock at a containerd that is gone, and would let calls wait for its backoff when containerd is
+// back.
 type connections struct {
 	dial func(ctx context.Context, socket string) (net.Conn, error)
 
@@ -50,8 +51,8 @@ func (c *connections) get(socket string) (*grpc.ClientConn, error) {
 	return conn, err
 }
 
-// replace has later calls make another connection to a socket. The one that failed stays open until the calls that use it have ended,
-// so that no call ends because another one failed.
+// replace has later calls make another connection to a socket. The one that failed stays open until the calls that use
+// it have ended, so that no call ends because another one failed.
 func (c *connections) replace(socket string, failed *grpc.ClientConn, longestCall time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

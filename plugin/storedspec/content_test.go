@@ -27,7 +27,8 @@ func TestApplyFaultsOfOneContainer(t *testing.T) {
 	server.Put("k8s.io", "no-object", []byte(`{"process":{"capabilities":[]}}`))
 	server.Put("k8s.io", "empty", nil)
 	server.PutContainer("k8s.io", &containers.Container{ID: "no-spec"})
-	server.PutContainer("k8s.io", &containers.Container{ID: "foreign", Spec: &anypb.Any{TypeUrl: "types.example/vm", Value: []byte(`{}`)}})
+	server.PutContainer("k8s.io", &containers.Container{ID: "foreign",
+		Spec: &anypb.Any{TypeUrl: "types.example/vm", Value: []byte(`{}`)}})
 	client := newClient(t, Options{Address: server.Socket})
 	tests := []struct {
 		id, want string

@@ -20,10 +20,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// specType is the type URL under which containerd keeps OCI runtime specs, as JSON (containerd, client.init and typeurl.Register).
+// specType is the type URL under which containerd keeps OCI runtime specs, as JSON (containerd, client.init and
+// typeurl.Register).
 const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// usual is how long an edit takes at most where nothing is wrong. One that took longer may have come after the container's task.
+// usual is how long an edit takes at most where nothing is wrong. One that took longer may have come after the
+// container's task.
 const usual = 50 * time.Millisecond
 
 // runningRounds is how often the spec of a running container is edited anew because somebody else wrote it meanwhile.
@@ -36,8 +38,8 @@ type edit struct {
 	began     time.Time
 }
 
-// apply reads the spec, edits it, and writes it if that changed it. A write that took long is not trusted before a look at the task: the
-// runtime may have gone on without this answer.
+// apply reads the spec, edits it, and writes it if that changed it. A write that took long is not trusted before a look
+// at the task: the runtime may have gone on without this answer.
 func (e edit) apply(ctx context.Context, api grpc.ClientConnInterface, done *result) error {
 	text, err := read(ctx, api, e.container)
 	if err != nil {

@@ -31,7 +31,8 @@ const testPatience = await.Patience
 // aBudget is the budget of tests that are.
 const aBudget = 300 * time.Millisecond
 
-// inMemory is a client of a containerd that is reached without a socket, so that time need not be real. The proxy makes it sick.
+// inMemory is a client of a containerd that is reached without a socket, so that time need not be real. The proxy makes
+// it sick.
 func inMemory(t *testing.T, o Options) (*Client, *storedspectest.Server, *socketproxy.Proxy) {
 	t.Helper()
 	listener := bufconn.Listen(1 << 16)
@@ -59,7 +60,8 @@ func timed(ctx context.Context, c *Client) (changed bool, took time.Duration, er
 	return changed, time.Since(start), err
 }
 
-// A sick containerd delays a container by the budget at most, after three failures by nothing, and is used again when it is well.
+// A sick containerd delays a container by the budget at most, after three failures by nothing, and is used again when
+// it is well.
 func TestSickContainerd(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -77,7 +79,8 @@ func TestSickContainerd(t *testing.T) {
 			t.Run(test.name+" "+before, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					var changes []bool
-					client, server, proxy := inMemory(t, Options{Budget: aBudget, OnChange: func(open bool) { changes = append(changes, open) }})
+					client, server, proxy := inMemory(t, Options{Budget: aBudget,
+						OnChange: func(open bool) { changes = append(changes, open) }})
 					for _, id := range []string{"first", "train"} {
 						server.Put("k8s.io", id, storedspectest.TrainingSpec())
 					}
@@ -264,7 +267,8 @@ func TestFailedCallCutsNobodyOff(t *testing.T) {
 			patient <- err
 		}()
 		synctest.Wait()
-		if _, err := client.Apply(t.Context(), "failing", ipcLock); err == nil || !strings.HasSuffix(err.Error(), "containerd at "+client.Address+": broken") {
+		if _, err := client.Apply(t.Context(), "failing", ipcLock); err == nil || !strings.HasSuffix(err.Error(),
+			"containerd at "+client.Address+": broken") {
 			t.Errorf("the failing call gives %v", err)
 		}
 		if n := proxy.Open(); n != 1 {

@@ -16,7 +16,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 )
 
-// An edit that took long succeeds only if the container's task did not exist after it. One that did not costs a read and a write.
+// An edit that took long succeeds only if the container's task did not exist after it. One that did not costs a read
+// and a write.
 func TestTaskThatWasCreatedBeforeTheEdit(t *testing.T) {
 	for name, test := range map[string]struct {
 		takes   time.Duration
@@ -68,7 +69,8 @@ func TestTaskThatIsUnknown(t *testing.T) {
 			time.Sleep(usual)
 			return nil
 		}
-		if changed, err := client.Apply(t.Context(), "train", ipcLock); err == nil || !strings.Contains(err.Error(), "shutting down") {
+		if changed, err := client.Apply(t.Context(), "train", ipcLock); err == nil ||
+			!strings.Contains(err.Error(), "shutting down") {
 			t.Errorf("Apply gives %v, %v", changed, err)
 		}
 	})

@@ -20,7 +20,8 @@ var unlimited = spec.Grant{Memlock: spec.Unlimited}
 
 // resize writes a memory limit into a spec that it has read before, as CRI does.
 func resize(server *storedspectest.Server, read []byte, limit int) {
-	server.SetSpec("k8s.io", "train", bytes.Replace(read, []byte(`"limit":1000`), fmt.Appendf(nil, `"limit":%d`, limit), 1))
+	server.SetSpec("k8s.io", "train", bytes.Replace(read, []byte(`"limit":1000`),
+		fmt.Appendf(nil, `"limit":%d`, limit), 1))
 }
 
 func TestApplyRunning(t *testing.T) {

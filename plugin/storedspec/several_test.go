@@ -51,10 +51,12 @@ func severalContainerds(t *testing.T, o Options, places ...string) (*Client, map
 	return client, byPlace
 }
 
-// On a node with k3s and Docker the container is found, whatever Docker's containerd does, and whether or not it is asked first.
+// On a node with k3s and Docker the container is found, whatever Docker's containerd does, and whether or not it is
+// asked first.
 func TestSeveralContainerds(t *testing.T) {
 	for name, mode := range map[string]socketproxy.Mode{
-		"well": socketproxy.Pass, "silent": socketproxy.Silent, "slow": socketproxy.Slow, "refusing": socketproxy.Refuse, "garbage": socketproxy.Garbage,
+		"well": socketproxy.Pass, "silent": socketproxy.Silent, "slow": socketproxy.Slow, "refusing": socketproxy.Refuse,
+		"garbage": socketproxy.Garbage,
 	} {
 		for of, places := range map[string][2]string{"Docker's": {docker, k3s}, "k3s's": {k3s, docker}} {
 			t.Run(of+" "+name, func(t *testing.T) {
@@ -94,11 +96,16 @@ func TestNotFoundAtSeveralContainerds(t *testing.T) {
 		took        time.Duration
 		want        []string // in the error
 	}{
-		"both well":       {socketproxy.Pass, socketproxy.Pass, 0, []string{"containerd keeps no such container at ROOT" + docker + ", ROOT" + k3s}},
-		"one silent":      {socketproxy.Pass, socketproxy.Silent, aBudget, []string{"containerd at ROOT" + k3s + " did not answer within 300ms"}},
-		"one refusing":    {socketproxy.Pass, socketproxy.Refuse, 0, []string{"containerd at ROOT" + k3s + " cannot be reached: connection refused"}},
-		"both fail":       {socketproxy.Silent, socketproxy.Refuse, aBudget, []string{"ROOT" + docker + " did not answer within 300ms"}},
-		"the other fails": {socketproxy.Refuse, socketproxy.Pass, 0, []string{"containerd at ROOT" + docker + " cannot be reached: connection refused"}},
+		"both well": {socketproxy.Pass, socketproxy.Pass, 0, []string{"containerd keeps no such container at ROOT" +
+			docker + ", ROOT" + k3s}},
+		"one silent": {socketproxy.Pass, socketproxy.Silent, aBudget, []string{"containerd at ROOT" + k3s +
+			" did not answer within 300ms"}},
+		"one refusing": {socketproxy.Pass, socketproxy.Refuse, 0, []string{"containerd at ROOT" + k3s +
+			" cannot be reached: connection refused"}},
+		"both fail": {socketproxy.Silent, socketproxy.Refuse, aBudget,
+			[]string{"ROOT" + docker + " did not answer within 300ms"}},
+		"the other fails": {socketproxy.Refuse, socketproxy.Pass, 0, []string{"containerd at ROOT" + docker +
+			" cannot be reached: connection refused"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -132,7 +139,8 @@ func TestSpecThatCannotBeEditedAtSeveralContainerds(t *testing.T) {
 		containerds[docker].Set(t, socketproxy.Silent)
 		containerds[k3s].Put("k8s.io", "train", []byte(`{"process":`))
 		for range 2 * breaker.Failures {
-			if _, took, err := timed(t.Context(), client); err == nil || took > 0 || !strings.Contains(err.Error(), "the spec is not JSON") {
+			if _, took, err := timed(t.Context(), client); err == nil || took > 0 || !strings.Contains(err.Error(),
+				"the spec is not JSON") {
 				t.Errorf("Apply gives %v after %s", err, took)
 			}
 		}
@@ -145,7 +153,8 @@ func TestAddressIsTheOnlyContainerd(t *testing.T) {
 		client, containerds := severalContainerds(t, Options{Budget: aBudget}, docker, k3s)
 		containerds[k3s].Put("k8s.io", "train", storedspectest.TrainingSpec())
 		client.Address = client.Root + docker
-		if _, err := client.Apply(t.Context(), "train", ipcLock); !errors.Is(err, ErrNotFound) || !strings.HasSuffix(err.Error(), "at "+client.Address) {
+		if _, err := client.Apply(t.Context(), "train", ipcLock); !errors.Is(err, ErrNotFound) ||
+			!strings.HasSuffix(err.Error(), "at "+client.Address) {
 			t.Errorf("Apply gives %v", err)
 		}
 		if n := containerds[k3s].Accepted(); n != 0 {
@@ -170,7 +179,8 @@ func TestContainerdThatComesLater(t *testing.T) {
 	})
 }
 
-// Clients do not share a breaker: failures that a pass over all containers sees keep no container's creation from its edit.
+// Clients do not share a breaker: failures that a pass over all containers sees keep no container's creation from its
+// edit.
 func TestClientsShareNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		creations, containerds := severalContainerds(t, Options{Budget: aBudget}, docker)

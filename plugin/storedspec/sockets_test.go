@@ -52,7 +52,8 @@ func TestFindSockets(t *testing.T) {
 		{name: "a link to another", sockets: []string{k3s}, link: usual, want: []string{usual}},
 		{name: "a file is not a socket", files: []string{usual}, sockets: []string{k3s}, want: []string{k3s}},
 		{name: "not there yet", files: []string{"/run/k3s/containerd/config"}},
-		{name: "the address wins", sockets: []string{usual, "/opt/c.sock"}, address: "/opt/c.sock", want: []string{"/opt/c.sock"}},
+		{name: "the address wins", sockets: []string{usual, "/opt/c.sock"}, address: "/opt/c.sock",
+			want: []string{"/opt/c.sock"}},
 		{name: "the address alone counts", sockets: []string{usual}, address: "/opt/c.sock"},
 		{name: "the address, not there yet", files: []string{"/opt/x"}, address: "/opt/c.sock"},
 	}
@@ -67,7 +68,8 @@ func TestFindSockets(t *testing.T) {
 				listen(t, root+s)
 			}
 			if test.link != "" {
-				if err := errors.Join(os.MkdirAll(filepath.Dir(root+test.link), 0o755), os.Symlink(root+test.sockets[0], root+test.link)); err != nil {
+				if err := errors.Join(os.MkdirAll(filepath.Dir(root+test.link), 0o755), os.Symlink(root+test.sockets[0],
+					root+test.link)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -1,12 +1,13 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package storedspec makes the one edit that NRI cannot express: it changes the spec that containerd keeps of a container, from
-// which the container's task and every later exec take their process.
+// Package storedspec makes the one edit that NRI cannot express: it changes the spec that containerd keeps of a
+// container, from which the container's task and every later exec take their process.
 //
-// It knows containerd's APIs for containers and tasks, and how to ask them without holding up the runtime: each call has a budget, and while
-// containerd fails a breaker keeps calls from being made at all. Where a node has several containerds, such as k3s's beside Docker's, it
-// finds the one that keeps the container. Package spec knows what changes in a spec, and package policy who may have it.
+// It knows containerd's APIs for containers and tasks, and how to ask them without holding up the runtime: each call
+// has a budget, and while containerd fails a breaker keeps calls from being made at all. Where a node has several
+// containerds, such as k3s's beside Docker's, it finds the one that keeps the container. Package spec knows what
+// changes in a spec, and package policy who may have it.
 package storedspec
 
 import (
@@ -31,7 +32,8 @@ const (
 var (
 	// ErrNotFound means that containerd keeps no such container.
 	ErrNotFound = errors.New("containerd keeps no such container")
-	// ErrStarted means that the container's task was created before its spec was changed: its first process is as the spec was.
+	// ErrStarted means that the container's task was created before its spec was changed: its first process is as the spec
+	// was.
 	ErrStarted = errors.New("the container's task was created before its stored spec was changed")
 	// ErrContended means that somebody else kept changing the spec.
 	ErrContended = errors.New("somebody else keeps changing the stored spec")
@@ -45,16 +47,16 @@ type Options struct {
 	Root string
 	// Namespace is containerd's namespace of the containers; empty: DefaultNamespace.
 	Namespace string
-	// Budget bounds each call, all tries together; 0: DefaultBudget. Where the caller's context has a deadline, a quarter of the time
-	// up to it is kept for the caller.
+	// Budget bounds each call, all tries together; 0: DefaultBudget. Where the caller's context has a deadline, a quarter
+	// of the time up to it is kept for the caller.
 	Budget time.Duration
-	// OnChange, if given, is called when containerd is no longer asked because it failed three times in a row, and when it has
-	// answered again. It must not call the Client.
+	// OnChange, if given, is called when containerd is no longer asked because it failed three times in a row, and when it
+	// has answered again. It must not call the Client.
 	OnChange func(open bool)
 }
 
-// Client edits the specs that containerd keeps. It connects when it is first used. It is safe for concurrent use. Clients share nothing:
-// failures that one sees do not keep another from asking.
+// Client edits the specs that containerd keeps. It connects when it is first used. It is safe for concurrent use.
+// Clients share nothing: failures that one sees do not keep another from asking.
 type Client struct {
 	Options
 	connections connections
@@ -83,25 +85,26 @@ func New(o Options) *Client {
 // Close closes the connections; calls in flight fail. A Client that is used afterwards connects again.
 func (c *Client) Close() { c.connections.close() }
 
-// Apply makes a container's stored spec hold what the grant says, capabilities in all five sets, and reports whether that changed it.
-// Applying twice equals applying once. The container's task must not have been created: nobody else writes its spec then. Success means that
-// it had not been when the spec was changed.
+// Apply makes a container's stored spec hold what the grant says, capabilities in all five sets, and reports whether
+// that changed it. Applying twice equals applying once. The container's task must not have been created: nobody else
+// writes its spec then. Success means that it had not been when the spec was changed.
 //
-// Errors: ErrNotFound; ErrStarted, where the spec was changed too late; breaker.ErrOpen; a spec of another kind than the OCI runtime's, or one that cannot be edited; and containerd's
-// own, such as no answer within the budget. After an error the spec is as it was, unless containerd carried out the write and
-// its answer was lost.
+// Errors: ErrNotFound; ErrStarted, where the spec was changed too late; breaker.ErrOpen; a spec of another kind than
+// the OCI runtime's, or one that cannot be edited; and containerd's own, such as no answer within the budget. After an
+// error the spec is as it was, unless containerd carried out the write and its answer was lost.
 func (c *Client) Apply(ctx context.Context, container string, grant spec.Grant) (changed bool, err error) {
 	done, err := c.call(ctx, container, edit{container, grant, time.Now()}.apply)
 	return done.wrote, err
 }
 
-// ApplyRunning is Apply for a container whose spec somebody else may write as well, as CRI does when a container is resized.
+// ApplyRunning is Apply for a container whose spec somebody else may write as well, as CRI does when a container is
+// resized.
 //
-// The containers API has no conditional write: the last writer wins. So the spec is read again right before the write and the edit
-// begun anew if it changed meanwhile, and read again after it: if somebody wrote over the edit, the edit is made to what they
-// wrote. What is left is a write of theirs that falls between the last read and the write, one request of a fraction of a
-// millisecond; it would be undone, and nobody can notice. ErrContended means that three rounds were not enough;
-// the spec is then as the other side left it.
+// The containers API has no conditional write: the last writer wins. So the spec is read again right before the write
+// and the edit begun anew if it changed meanwhile, and read again after it: if somebody wrote over the edit, the edit
+// is made to what they wrote. What is left is a write of theirs that falls between the last read and the write, one
+// request of a fraction of a millisecond; it would be undone, and nobody can notice. ErrContended means that three
+// rounds were not enough; the spec is then as the other side left it.
 func (c *Client) ApplyRunning(ctx context.Context, container string, grant spec.Grant) (changed bool, err error) {
 	done, err := c.call(ctx, container, edit{container: container, grant: grant}.applyRunning)
 	return done.wrote, err

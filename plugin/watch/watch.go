@@ -1,8 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch reports changes in a folder. It is a hint that saves time, not a guarantee: if a node has no inotify instance left, or a
-// folder cannot be watched, nothing is reported. Code that depends on a file also reads it now and then.
+// Package watch reports changes in a folder. It is a hint that saves time, not a guarantee: if a node has no inotify
+// instance left, or a folder cannot be watched, nothing is reported. Code that depends on a file also reads it now and
+// then.
 package watch
 
 import (

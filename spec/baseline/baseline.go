@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package baseline knows the spec that a runtime starts every container from: containerd's default one, and what a file that
-// replaces it (base_runtime_spec) must look like.
+// Package baseline knows the spec that a runtime starts every container from: containerd's default one, and what a file
+// that replaces it (base_runtime_spec) must look like.
 //
 // It is a package of its own so that the plugin, which needs none of it, does not carry containerd's library.
 package baseline
@@ -23,17 +23,18 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// ociVersion is what the default spec is labelled with. containerd's library writes a newer one, which runtimes of today's
-// distributions refuse ("unknown version specified"); nothing in the default spec is younger than 1.0.2.
+// ociVersion is what the default spec is labelled with. containerd's library writes a newer one, which runtimes of
+// today's distributions refuse ("unknown version specified"); nothing in the default spec is younger than 1.0.2.
 const ociVersion = "1.0.2"
 
 // maxSize bounds a spec that is read, in bytes.
 const maxSize = 16 << 20
 
-// Default returns the JSON text of containerd's default spec for this machine's architecture, fit to be a base_runtime_spec.
+// Default returns the JSON text of containerd's default spec for this machine's architecture, fit to be a
+// base_runtime_spec.
 //
-// RLIMIT_NOFILE is left out: containerd removes its own default of 1024 files only where no base_runtime_spec is set, so
-// it would cap every container. The cgroup path is left out as well: it belongs to a container.
+// RLIMIT_NOFILE is left out: containerd removes its own default of 1024 files only where no base_runtime_spec is set,
+// so it would cap every container. The cgroup path is left out as well: it belongs to a container.
 func Default() ([]byte, error) {
 	ctx := namespaces.WithNamespace(context.Background(), "k8s.io")
 	s, err := oci.GenerateSpecWithPlatform(ctx, nil, "linux/"+runtime.GOARCH, &containers.Container{})
@@ -41,13 +42,14 @@ func Default() ([]byte, error) {
 		return nil, fmt.Errorf("containerd's default spec for linux/%s: %w", runtime.GOARCH, err)
 	}
 	s.Version = ociVersion
-	s.Process.Rlimits = slices.DeleteFunc(s.Process.Rlimits, func(l specs.POSIXRlimit) bool { return l.Type == "RLIMIT_NOFILE" })
+	s.Process.Rlimits = slices.DeleteFunc(s.Process.Rlimits,
+		func(l specs.POSIXRlimit) bool { return l.Type == "RLIMIT_NOFILE" })
 	s.Linux.CgroupsPath = ""
 	return json.Marshal(s)
 }
 
-// Read takes a spec from somebody else, and refuses what cannot be one: nothing, something else than a JSON object, a spec that is not for Linux, more than 16 MiB.
-// Errors do not name the source.
+// Read takes a spec from somebody else, and refuses what cannot be one: nothing, something else than a JSON object, a
+// spec that is not for Linux, more than 16 MiB. Errors do not name the source.
 func Read(from io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(from, maxSize+1))
 	if err != nil {
@@ -79,7 +81,8 @@ func Read(from io.Reader) ([]byte, error) {
 	return text, nil
 }
 
-// Indent returns a spec's text for people: two spaces a level, a newline at the end; strings and numbers stay as they are.
+// Indent returns a spec's text for people: two spaces a level, a newline at the end; strings and numbers stay as they
+// are.
 func Indent(text []byte) ([]byte, error) {
 	var out bytes.Buffer
 	if err := json.Indent(&out, text, "", "  "); err != nil {
@@ -99,7 +102,8 @@ func CapsFiles(text []byte) bool {
 	if json.Unmarshal(text, &s) != nil {
 		return false
 	}
-	return slices.ContainsFunc(s.Process.Rlimits, func(l specs.POSIXRlimit) bool { return l.Type == "RLIMIT_NOFILE" && l.Soft == 1024 })
+	return slices.ContainsFunc(s.Process.Rlimits,
+		func(l specs.POSIXRlimit) bool { return l.Type == "RLIMIT_NOFILE" && l.Soft == 1024 })
 }
 
 // HasIPCLock reports whether any capability set of a spec has CAP_IPC_LOCK.
@@ -120,8 +124,8 @@ func HasIPCLock(text []byte) bool {
 	return false
 }
 
-// WithoutFileLimit returns a spec without the limit of 1024 open files that containerd's unadapted default has. All else stays as it is,
-// numbers that no float64 holds too.
+// WithoutFileLimit returns a spec without the limit of 1024 open files that containerd's unadapted default has. All
+// else stays as it is, numbers that no float64 holds too.
 func WithoutFileLimit(text []byte) ([]byte, error) {
 	if !CapsFiles(text) {
 		return text, nil

@@ -46,7 +46,8 @@ func mustDefault(t *testing.T) []byte {
 func TestDefaultGolden(t *testing.T) {
 	s := parsed(t, mustDefault(t))
 	// containerd masks a folder for each CPU of the machine that has one.
-	s.Linux.MaskedPaths = slices.DeleteFunc(s.Linux.MaskedPaths, func(p string) bool { return strings.HasPrefix(p, "/sys/devices/system/cpu/") })
+	s.Linux.MaskedPaths = slices.DeleteFunc(s.Linux.MaskedPaths,
+		func(p string) bool { return strings.HasPrefix(p, "/sys/devices/system/cpu/") })
 	got, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +58,8 @@ func TestDefaultGolden(t *testing.T) {
 
 // Default is containerd's, but for what its doc comment says.
 func TestDefaultIsContainerds(t *testing.T) {
-	want, err := oci.GenerateSpecWithPlatform(namespaces.WithNamespace(context.Background(), "k8s.io"), nil, "linux/"+runtime.GOARCH, &containers.Container{ID: "x"})
+	want, err := oci.GenerateSpecWithPlatform(namespaces.WithNamespace(context.Background(), "k8s.io"), nil, "linux/"+
+		runtime.GOARCH, &containers.Container{ID: "x"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,12 +92,14 @@ func TestDefaultIsAlwaysTheSame(t *testing.T) {
 
 func TestRead(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
-		"smallest":                 {text: `{"ociVersion":"1.0.2","linux":{}}`},
-		"white space around":       {" \t\r\n{\"ociVersion\":\"x\", \"linux\":{\"<\":1e400}}\r\n ", `{"ociVersion":"x", "linux":{"<":1e400}}`},
+		"smallest": {text: `{"ociVersion":"1.0.2","linux":{}}`},
+		"white space around": {" \t\r\n{\"ociVersion\":\"x\", \"linux\":{\"<\":1e400}}\r\n ",
+			`{"ociVersion":"x", "linux":{"<":1e400}}`},
 		"keys as Go takes them":    {text: `{"OCIVERSION":"1.2.0","Linux":{"resources":null},"x":[18446744073709551615]}`},
 		"Linux on Windows":         {text: `{"linux":{},"ociVersion":"\u0031","windows":{}}`},
 		"bytes that are not UTF-8": {text: "{\"ociVersion\":\"1\",\"linux\":{},\"y\":\"\xff\u00a0\"}"},
-		"deep":                     {text: `{"ociVersion":"1","linux":{},"deep":` + strings.Repeat("[", 900) + strings.Repeat("]", 900) + `}`},
+		"deep": {text: `{"ociVersion":"1","linux":{},"deep":` + strings.Repeat("[", 900) +
+			strings.Repeat("]", 900) + `}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.want == "" {
@@ -111,15 +115,22 @@ func TestRead(t *testing.T) {
 
 func TestReadRefuses(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
-		"nothing":             {"", "empty: expected an OCI runtime spec, JSON"},
-		"white space":         {" \r\n\t", "empty: expected an OCI runtime spec, JSON"},
-		"YAML":                {"ociVersion: 1.0.2\n", "not JSON: invalid character 'o' looking for beginning of value: expected an OCI runtime spec"},
-		"half a spec":         {`{"ociVersion":"1.0.2","linux":{`, "not JSON: unexpected end of JSON input: expected an OCI runtime spec"},
-		"two specs":           {`{"ociVersion":"1","linux":{}}{"ociVersion":"1","linux":{}}`, "not JSON: invalid character '{' after top-level value: expected an OCI runtime spec"},
-		"a byte order mark":   {"\ufeff" + `{"ociVersion":"1","linux":{}}`, "not JSON: invalid character 'ï' looking for beginning of value: expected an OCI runtime spec"},
-		"a no-break space":    {"\u00a0" + `{"ociVersion":"1","linux":{}}`, "not JSON: invalid character 'Â' looking for beginning of value: expected an OCI runtime spec"},
-		"binary":              {"\x7fELF\x02\x01", `not JSON: invalid character '\x7f' looking for beginning of value: expected an OCI runtime spec`},
-		"too deep":            {`{"x":` + strings.Repeat("[", 1<<20), "not JSON: invalid character '[' exceeded max depth: expected an OCI runtime spec"},
+		"nothing":     {"", "empty: expected an OCI runtime spec, JSON"},
+		"white space": {" \r\n\t", "empty: expected an OCI runtime spec, JSON"},
+		"YAML": {"ociVersion: 1.0.2\n",
+			"not JSON: invalid character 'o' looking for beginning of value: expected an OCI runtime spec"},
+		"half a spec": {`{"ociVersion":"1.0.2","linux":{`,
+			"not JSON: unexpected end of JSON input: expected an OCI runtime spec"},
+		"two specs": {`{"ociVersion":"1","linux":{}}{"ociVersion":"1","linux":{}}`,
+			"not JSON: invalid character '{' after top-level value: expected an OCI runtime spec"},
+		"a byte order mark": {"\ufeff" + `{"ociVersion":"1","linux":{}}`,
+			"not JSON: invalid character 'ï' looking for beginning of value: expected an OCI runtime spec"},
+		"a no-break space": {"\u00a0" + `{"ociVersion":"1","linux":{}}`,
+			"not JSON: invalid character 'Â' looking for beginning of value: expected an OCI runtime spec"},
+		"binary": {"\x7fELF\x02\x01",
+			`not JSON: invalid character '\x7f' looking for beginning of value: expected an OCI runtime spec`},
+		"too deep": {`{"x":` + strings.Repeat("[", 1<<20),
+			"not JSON: invalid character '[' exceeded max depth: expected an OCI runtime spec"},
 		"array":               {`[{"ociVersion":"1","linux":{}}]`, "not a JSON object: expected an OCI runtime spec"},
 		"string":              {`"{}"`, "not a JSON object: expected an OCI runtime spec"},
 		"number":              {`1e400`, "not a JSON object: expected an OCI runtime spec"},
@@ -129,9 +140,12 @@ func TestReadRefuses(t *testing.T) {
 		"ociVersion null":     {`{"ociVersion":null,"linux":{}}`, "not an OCI runtime spec: it has no ociVersion"},
 		"ociVersion empty":    {`{"ociVersion":"","linux":{}}`, "not an OCI runtime spec: it has no ociVersion"},
 		"ociVersion a number": {`{"ociVersion":1.0,"linux":{}}`, "not an OCI runtime spec: it has no ociVersion"},
-		"Windows":             {`{"ociVersion":"1.0.2","windows":{}}`, "not an OCI runtime spec for Linux: it has no linux section"},
-		"linux null":          {`{"ociVersion":"1.0.2","linux":null}`, "not an OCI runtime spec for Linux: it has no linux section"},
-		"linux an array":      {`{"ociVersion":"1.0.2","linux":[]}`, "not an OCI runtime spec for Linux: it has no linux section"},
+		"Windows": {`{"ociVersion":"1.0.2","windows":{}}`,
+			"not an OCI runtime spec for Linux: it has no linux section"},
+		"linux null": {`{"ociVersion":"1.0.2","linux":null}`,
+			"not an OCI runtime spec for Linux: it has no linux section"},
+		"linux an array": {`{"ociVersion":"1.0.2","linux":[]}`,
+			"not an OCI runtime spec for Linux: it has no linux section"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text, err := Read(strings.NewReader(test.text))
@@ -144,12 +158,14 @@ func TestReadRefuses(t *testing.T) {
 		})
 	}
 	broken := errors.New("cable pulled")
-	if _, err := Read(io.MultiReader(strings.NewReader(`{"ociVersion":`), iotest.ErrReader(broken))); !errors.Is(err, broken) {
+	if _, err := Read(io.MultiReader(strings.NewReader(`{"ociVersion":`), iotest.ErrReader(broken))); !errors.Is(err,
+		broken) {
 		t.Errorf("Read from what breaks: %v", err)
 	}
 }
 
-// 16 MiB are read; one byte more is refused, also where that byte and those before it are white space, and an endless source ends.
+// 16 MiB are read; one byte more is refused, also where that byte and those before it are white space, and an endless
+// source ends.
 func TestReadRefusesMoreThan16MiB(t *testing.T) {
 	const want = "larger than 16 MiB: expected an OCI runtime spec, JSON"
 	text := []byte(`{"ociVersion":"1.0.2","linux":{},"x":"`)
@@ -158,9 +174,11 @@ func TestReadRefusesMoreThan16MiB(t *testing.T) {
 		t.Errorf("Read of 16 MiB: %d bytes, %v", len(got), err)
 	}
 	for name, source := range map[string]io.Reader{
-		"one byte more":             bytes.NewReader(slices.Insert(text, len(text)-2, 'x')),
-		"white space":               bytes.NewReader(append([]byte(`{"ociVersion":"1.0.2","linux":{}}`), bytes.Repeat([]byte(" "), 16<<20)...)),
-		"something far behind":      io.MultiReader(strings.NewReader(`{"ociVersion":"1.0.2","linux":{}}`), bytes.NewReader(bytes.Repeat([]byte("\n"), 17<<20)), strings.NewReader("rm -rf")),
+		"one byte more": bytes.NewReader(slices.Insert(text, len(text)-2, 'x')),
+		"white space": bytes.NewReader(append([]byte(`{"ociVersion":"1.0.2","linux":{}}`),
+			bytes.Repeat([]byte(" "), 16<<20)...)),
+		"something far behind": io.MultiReader(strings.NewReader(`{"ociVersion":"1.0.2","linux":{}}`),
+			bytes.NewReader(bytes.Repeat([]byte("\n"), 17<<20)), strings.NewReader("rm -rf")),
 		"an endless one, as a disk": &endless{t: t},
 	} {
 		if _, err := Read(source); err == nil || err.Error() != want {

@@ -141,14 +141,16 @@ func kindOf(name string) Kind {
 		return KindRDMACM
 	}
 	for _, indexed := range indexedKinds {
-		if index, ok := strings.CutPrefix(name, indexed.prefix); ok && index != "" && len(index) <= 5 && digits(index) == len(index) {
+		if index, ok := strings.CutPrefix(name, indexed.prefix); ok && index != "" && len(index) <= 5 &&
+			digits(index) == len(index) {
 			return indexed.kind
 		}
 	}
 	return ""
 }
 
-// indexedKinds are the kinds of which a node has many, uverbs0 and so on. It is not a map, since requests go through it for each device.
+// indexedKinds are the kinds of which a node has many, uverbs0 and so on. It is not a map, since requests go through it
+// for each device.
 var indexedKinds = []struct {
 	prefix string
 	kind   Kind

@@ -14,7 +14,8 @@ import (
 func TestReadNumber(t *testing.T) {
 	for in, want := range map[string]Number{
 		"231:192\n": {231, 192}, "4095:1048575": {4095, 1<<20 - 1}, "0:1": {0, 1},
-		"0:0\n": {}, "4096:0": {}, "1:1048576": {}, "-1:3": {}, "+1:3": {}, "01:3": {}, "1: 3": {}, "1:3:5": {}, "13": {}, ":": {}, "": {}, "0x1:3": {}, "1:3\n1:4": {},
+		"0:0\n": {}, "4096:0": {}, "1:1048576": {}, "-1:3": {}, "+1:3": {}, "01:3": {}, "1: 3": {}, "1:3:5": {}, "13": {},
+		":": {}, "": {}, "0x1:3": {}, "1:3\n1:4": {},
 	} {
 		root := hcatest.Files{"d/dev": in}.Root(t)
 		dir, err := openTree(root + "/d")
@@ -38,9 +39,11 @@ func TestBrokenDevices(t *testing.T) {
 		want          []string
 	}{
 		{"no port", umad + "/port", nil, []string{"sys/class/infiniband_mad/umad0: port: no such file or directory"}},
-		{"odd port", "", hcatest.Files{umad + "/port": "0\n"}, []string{`sys/class/infiniband_mad/umad0: port: is "0", which is not a port number`}},
+		{"odd port", "", hcatest.Files{umad + "/port": "0\n"},
+			[]string{`sys/class/infiniband_mad/umad0: port: is "0", which is not a port number`}},
 		{"no HCA", umad + "/ibdev", nil, []string{"sys/class/infiniband_mad/umad0: ibdev: no such file or directory"}},
-		{"class is a file", "", hcatest.Files{"sys/class/infiniband_mad": ""}, []string{"list devices: sys/class/infiniband_mad: not a directory"}},
+		{"class is a file", "", hcatest.Files{"sys/class/infiniband_mad": ""},
+			[]string{"list devices: sys/class/infiniband_mad: not a directory"}},
 		{"rdma_cm without number", "", hcatest.Files{cm + "/dev": "x\n"}, []string{
 			`sys/class/misc/rdma_cm: dev: is "x", which is not a device number`,
 			"there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm"}},

@@ -29,7 +29,8 @@ func readDeviceTable(t tree, found *problems) map[string]deviceNode {
 		}
 		return nil
 	}
-	types := map[string]fs.FileMode{"c": fs.ModeDevice | fs.ModeCharDevice, "b": fs.ModeDevice, "p": fs.ModeNamedPipe, "d": fs.ModeDir, "f": 0}
+	types := map[string]fs.FileMode{"c": fs.ModeDevice | fs.ModeCharDevice, "b": fs.ModeDevice, "p": fs.ModeNamedPipe,
+		"d": fs.ModeDir, "f": 0}
 	table, number := map[string]deviceNode{}, 0
 	for line := range strings.Lines(string(data)) {
 		number++
@@ -39,7 +40,8 @@ func readDeviceTable(t tree, found *problems) map[string]deviceNode {
 		var name, letter string
 		var mode uint16
 		var node deviceNode
-		_, err := fmt.Sscanf(line, "%s %s %o %d %d %d %d", &name, &letter, &mode, &node.UID, &node.GID, &node.Number.Major, &node.Number.Minor)
+		_, err := fmt.Sscanf(line, "%s %s %o %d %d %d %d", &name, &letter, &mode, &node.UID, &node.GID,
+			&node.Number.Major, &node.Number.Minor)
 		kind, known := types[letter]
 		if err != nil || !known || mode > 0o777 {
 			found.add("%s:%d: is not \"path type mode uid gid major minor\" with a type of c, b, p, d, f", DeviceTable, number)

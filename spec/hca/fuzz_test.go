@@ -37,7 +37,8 @@ func FuzzScan(f *testing.F) {
 		"sys/class/infiniband_mad/umad1/dev=231:1\nsys/class/infiniband_mad/umad1/port=1\nsys/class/infiniband_mad/umad1/ibdev=mlx5_0",
 		"dev/infiniband/uverbs0=-> ../../../outside/dev\n" + DeviceTable + "=/dev/infiniband/umad0 b 0666 0 0 231 0",
 		DeviceTable + "=-> ../outside/dev",
-		oneBus + "/net/ib9/dev_port=1\n" + oneBus + "/net/ib9/upper_bond0=-> ../../net/ib0\n" + oneBus + "/net/ib0/upper_ib9=-> ../ib9\n" + oneBus + "/net/ib9/uevent=DEVTYPE=bond",
+		oneBus + "/net/ib9/dev_port=1\n" + oneBus + "/net/ib9/upper_bond0=-> ../../net/ib0\n" + oneBus +
+			"/net/ib0/upper_ib9=-> ../ib9\n" + oneBus + "/net/ib9/uevent=DEVTYPE=bond",
 		oneBus + "/net/ib0/upper_up=-> ../../../../../../../outside",
 		oneHCA + "/ports/1/gids/0=fe80:0000:0000:0000:0000:0000:0000:0001\n" + oneHCA + "/ports/1/lid=0xffffffff",
 		"sys/dev/char/231:192=-> uverbs7\nsys/dev/char/1:3=|",
@@ -74,7 +75,8 @@ func FuzzScan(f *testing.F) {
 		link := filepath.Join(root, "sys/dev/char", "231:192")
 		d, verbs, err := VerbsByNumber(root, Number{231, 192})
 		target, errLink := os.Readlink(link)
-		if verbs && (err != nil || d.Kind != KindVerbs && d.Kind != KindHFI1 || d.Number != (Number{231, 192}) || filepath.Base(d.Path) != filepath.Base(target)) {
+		if verbs && (err != nil || d.Kind != KindVerbs && d.Kind != KindHFI1 || d.Number != (Number{231, 192}) ||
+			filepath.Base(d.Path) != filepath.Base(target)) {
 			t.Errorf("231:192 is %+v, error %v, %v, link %q", d, err, errLink, target)
 		}
 	})
@@ -85,7 +87,8 @@ func outside() hcatest.Files {
 	f := hcatest.Files{}
 	for name, content := range map[string]string{
 		"node_type": "1: " + canary, "node_guid": canary, "fw_ver": canary, "ibdev": canary, "dev": "77:77", "port": "1",
-		"ports/1/state": "4: " + canary, "ports/1/gids/0": canary, "uevent": "DEVTYPE=bond\n", "numa_node": "77", "upper_" + canary + "/uevent": "DEVTYPE=bond\n",
+		"ports/1/state": "4: " + canary, "ports/1/gids/0": canary, "uevent": "DEVTYPE=bond\n", "numa_node": "77", "upper_" +
+			canary + "/uevent": "DEVTYPE=bond\n",
 	} {
 		f["outside/"+name] = content
 	}
@@ -113,7 +116,8 @@ func checkPromises(t *testing.T, node *Node) {
 		if !validName(h.Name) || i > 0 && compareNatural(node.HCAs[i-1].Name, h.Name) >= 0 {
 			t.Errorf("HCA %q is out of order or no name", h.Name)
 		}
-		if h.Parent != "" && !pciForm.MatchString(h.Parent) || h.PCI != "" && !pciForm.MatchString(h.PCI) || h.NUMANode < -1 || h.NodeGUID != "" && !guidForm.MatchString(h.NodeGUID) {
+		if h.Parent != "" && !pciForm.MatchString(h.Parent) || h.PCI != "" && !pciForm.MatchString(h.PCI) ||
+			h.NUMANode < -1 || h.NodeGUID != "" && !guidForm.MatchString(h.NodeGUID) {
 			t.Errorf("HCA %+v", h)
 		}
 		if h.Unread != "" || h.Function == "" || h.Parent != "" && h.Function == FunctionPhysical || !printable(h.Driver) {
@@ -145,7 +149,8 @@ func checkPromises(t *testing.T, node *Node) {
 		if other, twice := sound[d.Number]; twice && d.Sound() {
 			t.Errorf("%+v and %+v have one number", other, d)
 		}
-		if kindOf(filepath.Base(d.Path)) != d.Kind || (filepath.Dir(d.Path) != DeviceFolder) != (d.Kind == KindHFI1) || d.Number == (Number{}) || d.Number == (Number{77, 77}) {
+		if kindOf(filepath.Base(d.Path)) != d.Kind || (filepath.Dir(d.Path) != DeviceFolder) != (d.Kind == KindHFI1) ||
+			d.Number == (Number{}) || d.Number == (Number{77, 77}) {
 			t.Errorf("device %+v", d)
 		}
 		if d.Sound() {

@@ -88,7 +88,8 @@ var guards = map[string]func(t *testing.T){
 		f := one().Files().With(hcatest.Files{oneBus + "/infiniband_mad/umad0/dev": "231:192\n"})
 		for range 2 {
 			d := scanOne(t, f).Devices[1]
-			if want := "has the number 231:192 of /dev/infiniband/uverbs0"; d.Kind != KindUMAD || d.Problem != want || d.Missing {
+			if want := "has the number 231:192 of /dev/infiniband/uverbs0"; d.Kind != KindUMAD ||
+				d.Problem != want || d.Missing {
 				t.Errorf("%s has problem %q (missing: %v), want %q", d, d.Problem, d.Missing, want)
 			}
 			f.Without(DeviceTable) // nor is it only missing in a copy without nodes
@@ -97,7 +98,8 @@ var guards = map[string]func(t *testing.T){
 	"device numbers": func(t *testing.T) {
 		for _, number := range []string{"0:0", "4096:1", "x", "231:192:1", "0231:192"} {
 			root := one().Files().With(hcatest.Files{oneVerbs + "/dev": number}).Root(t)
-			if node, err := Scan(root); err != nil || len(node.HCAs[0].Devices) != 2 || !strings.Contains(problemsOf(node), "which is not a device number") {
+			if node, err := Scan(root); err != nil || len(node.HCAs[0].Devices) != 2 || !strings.Contains(problemsOf(node),
+				"which is not a device number") {
 				t.Errorf("%q: %v, error %v", number, node, err)
 			}
 		}
@@ -141,7 +143,8 @@ var guards = map[string]func(t *testing.T){
 				t.Fatal(err)
 			}
 		}
-		if node, err := Scan(root); err == nil || !strings.Contains(err.Error(), "sys/class/infiniband: more than 4096 entries") {
+		if node, err := Scan(root); err == nil || !strings.Contains(err.Error(),
+			"sys/class/infiniband: more than 4096 entries") {
 			t.Errorf("error %v, %v", err, node)
 		}
 	},
@@ -167,7 +170,8 @@ var guards = map[string]func(t *testing.T){
 	"printable attributes": func(t *testing.T) {
 		for _, fw := range []string{"1\x1b[31m", "1\n2", "ü", strings.Repeat("9", maxText+1)} {
 			h := scanOne(t, one().Files().With(hcatest.Files{oneHCA + "/fw_ver": fw}))
-			if h.Firmware != "" || len(h.Problems) != 1 || !printable(h.Problems[0]) && !strings.HasSuffix(h.Problems[0], "…, not a line of text") {
+			if h.Firmware != "" || len(h.Problems) != 1 || !printable(h.Problems[0]) && !strings.HasSuffix(h.Problems[0],
+				"…, not a line of text") {
 				t.Errorf("firmware %q, problems %q", h.Firmware, h.Problems)
 			}
 		}
@@ -180,14 +184,16 @@ var guards = map[string]func(t *testing.T){
 				t.Errorf("%q: netdevs %q, problems %q", netdev, got, h.Problems)
 			}
 		}
-		node := scan(t, hcatest.SoftRoCENode().Files().With(hcatest.Files{"sys/devices/virtual/infiniband/rxe0/parent": "../net\n"}))
+		node := scan(t,
+			hcatest.SoftRoCENode().Files().With(hcatest.Files{"sys/devices/virtual/infiniband/rxe0/parent": "../net\n"}))
 		if got := node.HCAs[0].Ports[0].Netdevs; len(got) != 0 || len(node.HCAs[0].Problems) != 1 {
 			t.Errorf("parent: netdevs %q, problems %q", got, node.HCAs[0].Problems)
 		}
 	},
 	"what may be stacked": func(t *testing.T) {
 		for kind, want := range map[string]int{"bond": 2, "vlan": 2, "macvlan": 2, "bridge": 1, "bonding": 1, "": 1} {
-			h := scanOne(t, one().Files().With(hcatest.Files{oneBus + "/net/ib0/upper_x0/uevent": "DEVTYPE=" + kind + "\nINTERFACE=x0\n"}))
+			h := scanOne(t, one().Files().With(hcatest.Files{oneBus + "/net/ib0/upper_x0/uevent": "DEVTYPE=" +
+				kind + "\nINTERFACE=x0\n"}))
 			if got := h.Ports[0].Netdevs; len(got) != want {
 				t.Errorf("%s: netdevs %q", kind, got)
 			}
@@ -235,7 +241,8 @@ func linksOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		h, _ := node.Find("mlx5_0")
-		if h.NodeGUID != "" || len(h.Ports) != 0 || !strings.Contains(strings.Join(h.Problems, "\n"), "path escapes from parent") {
+		if h.NodeGUID != "" || len(h.Ports) != 0 || !strings.Contains(strings.Join(h.Problems, "\n"),
+			"path escapes from parent") {
 			t.Errorf("link %s was followed: %+v", link, h)
 		}
 	}

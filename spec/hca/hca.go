@@ -22,11 +22,13 @@ const (
 	KindISSM Kind = "issm"
 	// KindRDMACM is the connection manager, one for the whole node; meant for unprivileged processes.
 	KindRDMACM Kind = "rdma_cm"
-	// KindHFI1 is what Omni-Path's programs (PSM2, OPX) open in place of verbs, /dev/hfi1_0; meant for unprivileged processes.
+	// KindHFI1 is what Omni-Path's programs (PSM2, OPX) open in place of verbs, /dev/hfi1_0; meant for unprivileged
+	// processes.
 	KindHFI1 Kind = "hfi1"
 )
 
-// Verbs reports whether RDMA programs open devices of this kind: a container that holds one uses RDMA. Omni-Path's hfi1 counts.
+// Verbs reports whether RDMA programs open devices of this kind: a container that holds one uses RDMA. Omni-Path's hfi1
+// counts.
 func (k Kind) Verbs() bool { return k == KindVerbs || k == KindHFI1 }
 
 // StateActive is the State of a port that carries traffic.
@@ -144,7 +146,8 @@ const (
 // HCA is one RDMA device of the node.
 type HCA struct {
 	Name string `json:"name"`
-	// Place is where in sysfs its link leads: another one means another HCA, even if it has the same name. It is "" without a link.
+	// Place is where in sysfs its link leads: another one means another HCA, even if it has the same name. It is ""
+	// without a link.
 	Place string `json:"-"`
 	// NodeType is CA, RNIC, usNIC, …; "unspecified" for EFA.
 	NodeType string `json:"nodeType"`

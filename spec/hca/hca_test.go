@@ -112,7 +112,8 @@ func TestCompareNatural(t *testing.T) {
 func TestKindOf(t *testing.T) {
 	for name, want := range map[string]Kind{
 		"uverbs0": KindVerbs, "uverbs31": KindVerbs, "umad7": KindUMAD, "issm12": KindISSM, "rdma_cm": KindRDMACM,
-		"uverbs": "", "uverbs-1": "", "uverbs0x": "", "uverbs123456": "", "abi_version": "", "ucm0": "", "": "", "uverbs٣": "",
+		"uverbs": "", "uverbs-1": "", "uverbs0x": "", "uverbs123456": "", "abi_version": "",
+		"ucm0": "", "": "", "uverbs٣": "",
 	} {
 		if got := kindOf(name); got != want {
 			t.Errorf("kindOf(%q) = %q, want %q", name, got, want)

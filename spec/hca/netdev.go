@@ -71,7 +71,8 @@ func (n netdevs) of(net string) []string {
 	}
 	var dirs []string
 	for _, name := range names {
-		if dir := path.Join(net, name); n.valid(dir, name) && !representor.MatchString(n.attribute(path.Join(dir, "phys_port_name"))) {
+		if dir := path.Join(net, name); n.valid(dir, name) &&
+			!representor.MatchString(n.attribute(path.Join(dir, "phys_port_name"))) {
 			dirs = append(dirs, dir)
 		}
 	}

@@ -22,8 +22,8 @@ type Numbers struct{ char *os.File }
 // nullDevice is /dev/null, which every Linux has.
 var nullDevice = Number{Major: 1, Minor: 3}
 
-// OpenNumbers opens sys/dev/char of the node at root. It fails where that folder does not even know /dev/null: without the
-// proof, a sysfs that is not mounted would look like a node without verbs devices.
+// OpenNumbers opens sys/dev/char of the node at root. It fails where that folder does not even know /dev/null: without
+// the proof, a sysfs that is not mounted would look like a node without verbs devices.
 func OpenNumbers(root string) (*Numbers, error) {
 	const remedy = "mount the node's /sys/dev there, beside /sys/class and /sys/devices"
 	folder, err := openBelow(root, "sys/dev/char")
@@ -38,7 +38,8 @@ func OpenNumbers(root string) (*Numbers, error) {
 	numbers := &Numbers{char}
 	if _, err := numbers.link(nullDevice); err != nil {
 		_ = char.Close()
-		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char does not have %s, which is /dev/null: %w: %s",
+		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char does not have %s, which is /dev/null: "+
+			"%w: %s",
 			root, nullDevice, files.Cause(err), remedy)
 	}
 	return numbers, nil
@@ -47,16 +48,17 @@ func OpenNumbers(root string) (*Numbers, error) {
 // Close releases the folder.
 func (n *Numbers) Close() error { return n.char.Close() }
 
-// link reads the link of a number. It calls the kernel directly: requests wait for it, for each device of a container, and os.Root takes
-// a third longer to check that a number does not lead out of a folder.
+// link reads the link of a number. It calls the kernel directly: requests wait for it, for each device of a container,
+// and os.Root takes a third longer to check that a number does not lead out of a folder.
 func (n *Numbers) link(number Number) (string, error) {
 	var target [unix.PathMax]byte
 	length, err := unix.Readlinkat(int(n.char.Fd()), number.String(), target[:])
 	return string(target[:max(length, 0)]), err
 }
 
-// Verbs reports whether the character device with this number is a verbs device, or Omni-Path's counterpart. The device has its
-// Kind, Path, Number and the kernel's Mode; HCA is "", since the link does not contain it. An error means that the answer is unknown.
+// Verbs reports whether the character device with this number is a verbs device, or Omni-Path's counterpart. The device
+// has its Kind, Path, Number and the kernel's Mode; HCA is "", since the link does not contain it. An error means that
+// the answer is unknown.
 func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 	target, err := n.link(number)
 	// guard: only ENOENT is no
@@ -70,8 +72,8 @@ func (n *Numbers) Verbs(number Number) (Device, bool, error) {
 	return d, d.Kind.Verbs(), nil
 }
 
-// VerbsByNumber reports whether a character device number is a verbs device (uverbs*, or Omni-Path's hfi1_N) of the node at
-// root. See OpenNumbers and Numbers.Verbs, which are cheaper for many numbers.
+// VerbsByNumber reports whether a character device number is a verbs device (uverbs*, or Omni-Path's hfi1_N) of the
+// node at root. See OpenNumbers and Numbers.Verbs, which are cheaper for many numbers.
 func VerbsByNumber(root string, number Number) (Device, bool, error) {
 	numbers, err := OpenNumbers(root)
 	if err != nil {

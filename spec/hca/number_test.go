@@ -61,7 +61,8 @@ func TestOpenNumbers(t *testing.T) {
 		"link out of the root": {hcatest.Files{"sys/dev": hcatest.Link("/sys/dev")}, "escapes"},
 	} {
 		_, verbs, err := VerbsByNumber(test.files.Root(t), Number{231, 192})
-		if verbs || err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "mount the node's /sys/dev") {
+		if verbs || err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(),
+			"mount the node's /sys/dev") {
 			t.Errorf("%s: %v, error %v, want %q and the remedy", name, verbs, err, test.want)
 		}
 	}

@@ -13,7 +13,8 @@ import (
 
 func TestPorts(t *testing.T) {
 	const port = oneHCA + "/ports/1"
-	sound := Port{Number: 1, State: "ACTIVE", PhysState: "LinkUp", LinkLayer: "InfiniBand", Rate: "100 Gb/sec (4X EDR)", Netdevs: []string{"ib0"}}
+	sound := Port{Number: 1, State: "ACTIVE", PhysState: "LinkUp", LinkLayer: "InfiniBand", Rate: "100 Gb/sec (4X EDR)",
+		Netdevs: []string{"ib0"}}
 	with := func(change func(*Port)) []Port {
 		p := sound
 		change(&p)
@@ -27,7 +28,8 @@ func TestPorts(t *testing.T) {
 		problems []string
 	}{
 		{name: "as the kernel has it", want: []Port{sound}},
-		{name: "initialising", change: hcatest.Files{port + "/state": "2: INIT\n", port + "/phys_state": "4: PortConfigurationTraining\n"},
+		{name: "initialising", change: hcatest.Files{port + "/state": "2: INIT\n",
+			port + "/phys_state": "4: PortConfigurationTraining\n"},
 			want: with(func(p *Port) { p.State, p.PhysState = "INIT", "PortConfigurationTraining" })},
 		{name: "unknown to the kernel", change: hcatest.Files{port + "/phys_state": "9: <unknown>\n"},
 			want: with(func(p *Port) { p.PhysState = "<unknown>" })},
@@ -36,23 +38,30 @@ func TestPorts(t *testing.T) {
 			problems: []string{"ports/1/state: no such file or directory"}},
 		{name: "empty state", change: hcatest.Files{port + "/state": "\n"}, want: with(func(p *Port) { p.State = "" }),
 			problems: []string{"ports/1/state: is empty"}},
-		{name: "state without code", change: hcatest.Files{port + "/state": "x: ACTIVE\n"}, want: with(func(p *Port) { p.State = "" }),
+		{name: "state without code", change: hcatest.Files{port + "/state": "x: ACTIVE\n"},
+			want:     with(func(p *Port) { p.State = "" }),
 			problems: []string{`ports/1/state: is "x: ACTIVE", not of the form "4: ACTIVE"`}},
 		{name: "no link layer", without: port + "/link_layer", want: with(func(p *Port) { p.LinkLayer = "" }),
 			problems: []string{"ports/1/link_layer: no such file or directory"}},
 		{name: "port is a file", change: hcatest.Files{port: ""}, want: []Port{{Number: 1, Netdevs: []string{"ib0"}}},
 			problems: []string{"ports/1: not a directory"}},
-		{name: "no ports", change: hcatest.Files{oneHCA + "/ports/": ""}, want: []Port{}, problems: []string{"ports: there are none"}},
-		{name: "odd numbers", change: hcatest.Files{oneHCA + "/ports/0/state": "", oneHCA + "/ports/01/state": "", oneHCA + "/ports/-1/state": "", oneHCA + "/ports/5000/state": ""},
+		{name: "no ports", change: hcatest.Files{oneHCA + "/ports/": ""}, want: []Port{},
+			problems: []string{"ports: there are none"}},
+		{name: "odd numbers", change: hcatest.Files{oneHCA + "/ports/0/state": "", oneHCA + "/ports/01/state": "", oneHCA +
+			"/ports/-1/state": "", oneHCA + "/ports/5000/state": ""},
 			want: []Port{sound}, problems: []string{
 				`ports: has an entry "-1", which is not a port number`, `ports: has an entry "0", which is not a port number`,
 				`ports: has an entry "01", which is not a port number`, `ports: has an entry "5000", which is not a port number`}},
 		{name: "kernel without gid_attrs", without: port + "/gid_attrs", want: []Port{sound}},
-		{name: "netdevs that only GIDs name", change: hcatest.Files{port + "/gid_attrs/ndevs/0": "eth10\n"}, want: []Port{sound}},
+		{name: "netdevs that only GIDs name", change: hcatest.Files{port + "/gid_attrs/ndevs/0": "eth10\n"},
+			want: []Port{sound}},
 		{name: "no IPoIB", without: oneBus + "/net", want: with(func(p *Port) { p.Netdevs = []string{} })},
-		{name: "Ethernet", change: hcatest.Files{port + "/link_layer": "Ethernet\n"}, want: with(func(p *Port) { p.LinkLayer = "Ethernet" })},
-		{name: "link layer of EFA", change: hcatest.Files{port + "/link_layer": "Unknown\n"}, want: with(func(p *Port) { p.LinkLayer = "Unknown" })},
-		{name: "representor of another function", change: hcatest.Files{oneBus + "/net/ib0_0/phys_port_name": "c1pf0vf3\n", oneBus + "/net/ib0/phys_port_name": "p0\n"}, want: []Port{sound}},
+		{name: "Ethernet", change: hcatest.Files{port + "/link_layer": "Ethernet\n"},
+			want: with(func(p *Port) { p.LinkLayer = "Ethernet" })},
+		{name: "link layer of EFA", change: hcatest.Files{port + "/link_layer": "Unknown\n"},
+			want: with(func(p *Port) { p.LinkLayer = "Unknown" })},
+		{name: "representor of another function", change: hcatest.Files{oneBus + "/net/ib0_0/phys_port_name": "c1pf0vf3\n",
+			oneBus + "/net/ib0/phys_port_name": "p0\n"}, want: []Port{sound}},
 		{name: "odd netdev", change: hcatest.Files{oneBus + "/net/sixteen-letters0/dev_port": "0\n"}, want: []Port{sound},
 			problems: []string{classOne + `/device/net: has "sixteen-letters0", which is not a name of a netdev`}},
 	} {
@@ -74,7 +83,8 @@ func TestPorts(t *testing.T) {
 
 // TestTwoPorts is a ConnectX-3: one PCI function with two ports.
 func TestTwoPorts(t *testing.T) {
-	n := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx4_0", PCI: onePCI, Ports: []hcatest.Port{{Netdevs: []string{"ib0"}}, {Netdevs: []string{"ib1", "ib1.8001"}}}}}}
+	n := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx4_0", PCI: onePCI, Ports: []hcatest.Port{{Netdevs: []string{"ib0"}},
+		{Netdevs: []string{"ib1", "ib1.8001"}}}}}}
 	const net = oneBus + "/net/"
 	for _, tc := range []struct {
 		name   string
@@ -82,7 +92,8 @@ func TestTwoPorts(t *testing.T) {
 		want   [][]string
 	}{
 		{"by dev_port", nil, [][]string{{"ib0"}, {"ib1", "ib1.8001"}}},
-		{"unreadable dev_port counts as the first", hcatest.Files{net + "ib1/dev_port": "x\n", net + "ib1.8001/": "", net + "ib9": ""}, [][]string{{"ib0", "ib1", "ib1.8001", "ib9"}, {}}},
+		{"unreadable dev_port counts as the first", hcatest.Files{net + "ib1/dev_port": "x\n", net + "ib1.8001/": "",
+			net + "ib9": ""}, [][]string{{"ib0", "ib1", "ib1.8001", "ib9"}, {}}},
 		{"dev_port of no port", hcatest.Files{net + "ib1/dev_port": "7\n"}, [][]string{{"ib0"}, {"ib1.8001"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -98,7 +109,8 @@ func TestTwoPorts(t *testing.T) {
 			for _, d := range h.Devices {
 				paths = append(paths, d.Path)
 			}
-			want := []string{"/dev/infiniband/uverbs0", "/dev/infiniband/umad0", "/dev/infiniband/umad1", "/dev/infiniband/issm0", "/dev/infiniband/issm1"}
+			want := []string{"/dev/infiniband/uverbs0", "/dev/infiniband/umad0", "/dev/infiniband/umad1",
+				"/dev/infiniband/issm0", "/dev/infiniband/issm1"}
 			if diff := cmp.Diff(want, paths); diff != "" {
 				t.Errorf("devices (-want +got):\n%s", diff)
 			}

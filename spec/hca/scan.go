@@ -129,7 +129,8 @@ func (n *Node) Complete(read func(name string) HCA) *Node {
 		all.HCAs[i] = h
 	}
 	if n.RDMACM == nil && slices.ContainsFunc(all.HCAs, usesRDMACM) {
-		all.Problems = append(slices.Clip(n.Problems), "there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm")
+		all.Problems = append(slices.Clip(n.Problems),
+			"there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm")
 	}
 	return &all
 }
@@ -141,12 +142,14 @@ func diagnose(h HCA) []string {
 	var lines []string
 	// An HCA that could not be read at all has a problem already.
 	if _, ok := h.Verbs(); !ok && h.NodeType != "" {
-		lines = append(lines, "there is no usable verbs device, programs cannot open the HCA: is the module ib_uverbs loaded?")
+		lines = append(lines,
+			"there is no usable verbs device, programs cannot open the HCA: is the module ib_uverbs loaded?")
 	}
 	if h.NodeGUID == zeroGUID && usesRDMACM(h) {
-		lines = append(lines, "node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): "+
-			"on the physical function, set one with \"ip link set dev NETDEV vf N node_guid GUID\", or on Ethernet "+
-			"\"ip link set dev NETDEV vf N mac MAC\", and bind the VF's driver again")
+		lines = append(lines,
+			"node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): "+
+				"on the physical function, set one with \"ip link set dev NETDEV vf N node_guid GUID\", or on Ethernet "+
+				"\"ip link set dev NETDEV vf N mac MAC\", and bind the VF's driver again")
 	}
 	return lines
 }

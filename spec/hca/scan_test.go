@@ -60,9 +60,11 @@ func TestScanErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	classIsFile := hcatest.Files{"sys/class/infiniband": "", "sys/class/infiniband_verbs": ""}.Root(t)
-	classEscapes := hcatest.Files{"sys/class/infiniband": hcatest.Link("/proc"), "sys/class/infiniband_verbs": hcatest.Link("/proc")}.Root(t)
+	classEscapes := hcatest.Files{"sys/class/infiniband": hcatest.Link("/proc"),
+		"sys/class/infiniband_verbs": hcatest.Link("/proc")}.Root(t)
 	for _, tc := range []struct{ name, root, want string }{
-		{"missing", filepath.Join(dir, "none"), "no such file or directory: give the folder that holds the node's sys and dev"},
+		{"missing", filepath.Join(dir, "none"),
+			"no such file or directory: give the folder that holds the node's sys and dev"},
 		{"file", file, "not a directory: give the folder"},
 		{"FIFO", fifo, "not a directory: give the folder"},
 		{"class is a file", classIsFile, ": sys/class/infiniband"},
@@ -113,12 +115,17 @@ func TestPCIAndNUMA(t *testing.T) {
 		{name: "as the kernel has it", pci: onePCI},
 		{name: "NUMA unknown to the firmware", change: hcatest.Files{oneBus + "/numa_node": "-1\n"}, pci: onePCI, numa: -1},
 		{name: "no NUMA in this kernel", without: oneBus + "/numa_node", pci: onePCI, numa: -1},
-		{name: "NUMA garbage", change: hcatest.Files{oneBus + "/numa_node": "zero\n"}, pci: onePCI, numa: -1, problem: `device/numa_node: is "zero", not a number`},
-		{name: "NUMA too small", change: hcatest.Files{oneBus + "/numa_node": "-2\n"}, pci: onePCI, numa: -1, problem: `device/numa_node: is "-2", not a number`},
+		{name: "NUMA garbage", change: hcatest.Files{oneBus + "/numa_node": "zero\n"}, pci: onePCI, numa: -1,
+			problem: `device/numa_node: is "zero", not a number`},
+		{name: "NUMA too small", change: hcatest.Files{oneBus + "/numa_node": "-2\n"}, pci: onePCI, numa: -1,
+			problem: `device/numa_node: is "-2", not a number`},
 		{name: "soft HCA", without: oneHCA + "/device", numa: -1},
-		{name: "scalable function", change: hcatest.Files{oneHCA + "/device": hcatest.Link("../../../mlx5_core.sf.4")}, numa: -1},
-		{name: "copy without the bus", change: hcatest.Files{oneHCA + "/device": hcatest.Link("../../../gone/" + onePCI)}, pci: onePCI, numa: -1},
-		{name: "device is a file", change: hcatest.Files{oneHCA + "/device": onePCI}, numa: -1, problem: classOne + "/device/net: not a directory"},
+		{name: "scalable function", change: hcatest.Files{oneHCA + "/device": hcatest.Link("../../../mlx5_core.sf.4")},
+			numa: -1},
+		{name: "copy without the bus", change: hcatest.Files{oneHCA + "/device": hcatest.Link("../../../gone/" + onePCI)},
+			pci: onePCI, numa: -1},
+		{name: "device is a file", change: hcatest.Files{oneHCA + "/device": onePCI}, numa: -1, problem: classOne +
+			"/device/net: not a directory"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := one().Files()

@@ -8,9 +8,9 @@ import (
 	"fmt"
 )
 
-// Usable returns the devices that a container gets of an HCA: its verbs device and, with Omni-Path, its hfi1; with management its
-// sound umad and issm devices too, with which a container can disturb the whole fabric. An error means that a container
-// cannot use the HCA.
+// Usable returns the devices that a container gets of an HCA: its verbs device and, with Omni-Path, its hfi1; with
+// management its sound umad and issm devices too, with which a container can disturb the whole fabric. An error means
+// that a container cannot use the HCA.
 func (h HCA) Usable(management bool) ([]Device, error) {
 	// guard: unread HCAs
 	if h.Unread != "" {
@@ -33,8 +33,8 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	return usable, nil
 }
 
-// Active returns the HCAs that a container can use and that have an ACTIVE port, and for each of the others a line that says why it is left
-// out.
+// Active returns the HCAs that a container can use and that have an ACTIVE port, and for each of the others a line that
+// says why it is left out.
 func (n *Node) Active() (usable []HCA, leftOut []string) {
 	for _, h := range n.HCAs {
 		_, err := h.Usable(false)
@@ -62,8 +62,8 @@ func (h HCA) soundVerbs() (Device, error) {
 	return verbs, nil
 }
 
-// ConnectionManager returns the device with which a container that gets these HCAs connects by RDMA_CM; ok is false where there is
-// none. The error says so if one of the HCAs would use it: EFA does not.
+// ConnectionManager returns the device with which a container that gets these HCAs connects by RDMA_CM; ok is false
+// where there is none. The error says so if one of the HCAs would use it: EFA does not.
 func (n *Node) ConnectionManager(hcas []HCA) (device Device, ok bool, err error) {
 	if n.RDMACM != nil && n.RDMACM.Sound() {
 		return *n.RDMACM, true, nil
@@ -72,9 +72,13 @@ func (n *Node) ConnectionManager(hcas []HCA) (device Device, ok bool, err error)
 		switch {
 		case !usesRDMACM(h):
 		case n.RDMACM == nil:
-			return Device{}, false, errors.New("the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module rdma_ucm")
+			return Device{}, false,
+				errors.New("the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module " +
+					"rdma_ucm")
 		default:
-			return Device{}, false, fmt.Errorf("the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: %s", n.RDMACM.Problem)
+			return Device{}, false,
+				fmt.Errorf("the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: %s",
+					n.RDMACM.Problem)
 		}
 	}
 	return Device{}, false, nil

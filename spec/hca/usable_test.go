@@ -23,12 +23,13 @@ func TestUsable(t *testing.T) {
 		management bool
 		want, err  string
 	}{
-		"verbs alone":          {files: one().Files(), want: "uverbs0"},
-		"management":           {files: one().Files(), management: true, want: "uverbs0 umad0 issm0"},
-		"a broken umad":        {files: link(one().Files(), "dev/infiniband/umad0"), management: true, want: "uverbs0 issm0"},
-		"no issm":              {files: hcatest.GB300Node().Files(), management: true, want: "uverbs0 umad0"},
-		"broken verbs":         {files: link(one().Files(), "dev/infiniband/uverbs0"), err: broken},
-		"no verbs":             {files: one().Files().Without(oneVerbs, "sys/class/infiniband_verbs/uverbs0"), err: "load the module ib_uverbs"},
+		"verbs alone":   {files: one().Files(), want: "uverbs0"},
+		"management":    {files: one().Files(), management: true, want: "uverbs0 umad0 issm0"},
+		"a broken umad": {files: link(one().Files(), "dev/infiniband/umad0"), management: true, want: "uverbs0 issm0"},
+		"no issm":       {files: hcatest.GB300Node().Files(), management: true, want: "uverbs0 umad0"},
+		"broken verbs":  {files: link(one().Files(), "dev/infiniband/uverbs0"), err: broken},
+		"no verbs": {files: one().Files().Without(oneVerbs, "sys/class/infiniband_verbs/uverbs0"),
+			err: "load the module ib_uverbs"},
 		"Omni-Path":            {files: hcatest.OmniPathNode().Files(), want: "uverbs0 hfi1_0"},
 		"Omni-Path, broken":    {files: link(hcatest.OmniPathNode().Files(), "dev/hfi1_0"), err: broken},
 		"Omni-Path, no module": {files: hcatest.OmniPathNode().Files().Without("sys/class/hfi1_user"), want: "uverbs0"},
@@ -39,7 +40,8 @@ func TestUsable(t *testing.T) {
 		for _, d := range devices {
 			names = append(names, path.Base(d.Path))
 		}
-		if diff := cmp.Diff(test.want, strings.Join(names, " ")); diff != "" || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+		if diff := cmp.Diff(test.want, strings.Join(names, " ")); diff != "" || (err == nil) != (test.err == "") ||
+			err != nil && !strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: error %v, want %q (-want +got):\n%s", name, err, test.err, diff)
 		}
 	}
@@ -53,7 +55,8 @@ func TestActiveHCAs(t *testing.T) {
 	if len(usable) != 1 || usable[0].Name == "down" {
 		t.Errorf("usable: %+v", usable)
 	}
-	if diff := cmp.Diff([]string{"HCA down is left out: it has no ACTIVE port: name it to include it"}, leftOut); diff != "" {
+	if diff := cmp.Diff([]string{"HCA down is left out: it has no ACTIVE port: name it to include it"},
+		leftOut); diff != "" {
 		t.Errorf("left out (-want +got):\n%s", diff)
 	}
 	usable, leftOut = scan(t, one().Files().Without(oneVerbs, "sys/class/infiniband_verbs/uverbs0")).Active()
@@ -81,7 +84,8 @@ func TestConnectionManager(t *testing.T) {
 		"broken, and EFA": {broken, efa.HCAs, false, ""},
 	} {
 		d, ok, err := test.node.ConnectionManager(test.hcas)
-		if ok != test.ok || ok != (d.Kind == KindRDMACM) || (err == nil) != (test.err == "") || err != nil && !strings.Contains(err.Error(), test.err) {
+		if ok != test.ok || ok != (d.Kind == KindRDMACM) || (err == nil) != (test.err == "") || err != nil &&
+			!strings.Contains(err.Error(), test.err) {
 			t.Errorf("%s: %+v, %v, error %v, want %v and %q", name, d, ok, err, test.ok, test.err)
 		}
 	}

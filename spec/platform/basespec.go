@@ -33,8 +33,8 @@ func containerd(grant spec.Grant, base []byte) ([]byte, error) {
 	return baseline.Indent(text)
 }
 
-// nodeadm writes a NodeConfig, with the whole base spec where there is one, otherwise with what differs from nodeadm's own.
-// nodeadm lays it over its own spec, where a list takes the place of a list: so its RLIMIT_NOFILE is repeated.
+// nodeadm writes a NodeConfig, with the whole base spec where there is one, otherwise with what differs from nodeadm's
+// own. nodeadm lays it over its own spec, where a list takes the place of a list: so its RLIMIT_NOFILE is repeated.
 // (awslabs/amazon-eks-ami, nodeadm/internal/containerd/base-runtime-spec.json)
 func nodeadm(grant spec.Grant, base []byte) ([]byte, error) {
 	if base == nil {
@@ -50,8 +50,8 @@ func nodeadm(grant spec.Grant, base []byte) ([]byte, error) {
 	return commented(`EKS AL2023 (nodeadm): memlock for RDMA.
 Add it to the user data of the node as one more NodeConfig, beside the one that names the cluster.
 It affects every container of the node.
-A list here takes the place of nodeadm's own, so what that one has is repeated. Unlimited is written as 2^63-1, since nodeadm
-passes numbers through a floating-point type that does not hold 2^64-1.
+A list here takes the place of nodeadm's own, so what that one has is repeated.
+Unlimited is written as 2^63-1, since nodeadm passes numbers through a floating-point type that does not hold 2^64-1.
 `, map[string]any{
 		"apiVersion": "node.eks.aws/v1alpha1",
 		"kind":       "NodeConfig",
@@ -59,8 +59,8 @@ passes numbers through a floating-point type that does not hold 2^64-1.
 	})
 }
 
-// talos writes a document of the machine configuration with what differs from Talos's own base spec. Lists are given whole: entries
-// that stand there twice do no harm where Talos adds them to its own.
+// talos writes a document of the machine configuration with what differs from Talos's own base spec. Lists are given
+// whole: entries that stand there twice do no harm where Talos adds them to its own.
 func talos(grant spec.Grant, _ []byte) ([]byte, error) {
 	base, err := ownLists(grant)
 	if err != nil {
@@ -77,8 +77,8 @@ It affects every container of the node that starts from then on. Unlimited is wr
 `, map[string]any{"apiVersion": "v1alpha1", "kind": "CRIBaseRuntimeSpecConfig", "overrides": overrides})
 }
 
-// ownLists returns a spec with no more than the lists that a grant adds to, as containerd's default spec and thus each platform's own
-// has them, and with the rlimits that the platform's own has.
+// ownLists returns a spec with no more than the lists that a grant adds to, as containerd's default spec and thus each
+// platform's own has them, and with the rlimits that the platform's own has.
 func ownLists(grant spec.Grant, rlimits ...specs.POSIXRlimit) ([]byte, error) {
 	text, err := baseline.Default()
 	if err != nil {
@@ -99,8 +99,8 @@ func ownLists(grant spec.Grant, rlimits ...specs.POSIXRlimit) ([]byte, error) {
 	return json.Marshal(lists)
 }
 
-// signedSpec applies a grant to a spec for a platform that passes numbers through a float64. What is above 2^63-1 becomes that: as a
-// limit that is 8 EiB, more than any node can lock. Any other number that would change is an error.
+// signedSpec applies a grant to a spec for a platform that passes numbers through a float64. What is above 2^63-1
+// becomes that: as a limit that is 8 EiB, more than any node can lock. Any other number that would change is an error.
 func signedSpec(grant spec.Grant, base []byte) (any, error) {
 	text, err := grant.Apply(base, spec.BaseSets)
 	if err != nil {
@@ -137,7 +137,8 @@ func signedNumbers(value any) (any, error) {
 		if n, err := strconv.ParseInt(v.String(), 10, 64); err == nil && int64(float64(n)) == n {
 			return n, nil
 		}
-		return nil, fmt.Errorf("the spec has the number %s, which this platform would change: write a whole number up to 2^53, or 9223372036854775807 for unlimited", v)
+		return nil, fmt.Errorf("the spec has the number %s, which this platform would change: write a whole number up to "+
+			"2^53, or 9223372036854775807 for unlimited", v)
 	}
 	return value, nil
 }

@@ -3,8 +3,9 @@
 
 // Package platform writes a Grant in the configuration language of a runtime or a node system.
 //
-// It knows each one's syntax and what it can express; it writes no file and restarts nothing. All of these configurations hold for
-// every container of a node or of a runtime handler: this package does not decide who gets what.
+// It knows each one's syntax and what it can express; it writes no file and restarts nothing. All of these
+// configurations hold for every container of a node or of a runtime handler: this package does not decide who gets
+// what.
 package platform
 
 import (
@@ -31,8 +32,9 @@ type Platform struct {
 var All = []Platform{
 	{Name: "containerd", config: containerd},
 	{
-		Name:           "docker",
-		Note:           "merge this into /etc/docker/daemon.json and restart docker: it affects every container that is run without a memlock of its own",
+		Name: "docker",
+		Note: "merge this into /etc/docker/daemon.json and restart docker: it affects every container that is " +
+			"run without a memlock of its own",
 		baseInstead:    "it has no base spec; leave --from out",
 		ipcLockInstead: "give it to a container with docker run --cap-add IPC_LOCK",
 		devicesInstead: "give them to a container with docker run --device /dev/infiniband",
@@ -94,8 +96,8 @@ func (p Platform) Allows(base, ipcLock, devices bool) error {
 	return nil
 }
 
-// Config returns the text of the configuration that gives a platform's containers what the grant describes. base is the base spec to
-// start from, nil for the platform's own. Errors: those of Allows and of Grant.Apply.
+// Config returns the text of the configuration that gives a platform's containers what the grant describes. base is the
+// base spec to start from, nil for the platform's own. Errors: those of Allows and of Grant.Apply.
 func (p Platform) Config(grant spec.Grant, base []byte) ([]byte, error) {
 	if grant.Memlock == 0 {
 		return nil, errors.New("a platform's configuration needs a memlock")

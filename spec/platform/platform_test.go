@@ -24,7 +24,8 @@ import (
 
 var (
 	devices = []hca.Device{
-		{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs0", Number: hca.Number{Major: 231, Minor: 192}, Mode: 0o666, HCA: "mlx5_0"},
+		{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs0", Number: hca.Number{Major: 231, Minor: 192},
+			Mode: 0o666, HCA: "mlx5_0"},
 		{Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}, Mode: 0o666},
 	}
 	memlock = spec.Grant{Memlock: spec.Unlimited}
@@ -52,18 +53,30 @@ var cases = []question{
 }
 
 var refusals = map[string]string{
-	"docker/ipc-lock":      "the configuration of docker cannot give CAP_IPC_LOCK: give it to a container with docker run --cap-add IPC_LOCK",
-	"docker/devices":       "the configuration of docker cannot give devices: give them to a container with docker run --device /dev/infiniband",
-	"docker/base":          "the configuration of docker cannot start from another base spec: it has no base spec; leave --from out",
-	"crio/ipc-lock":        "the configuration of crio cannot give CAP_IPC_LOCK: its default_capabilities can only be replaced as a whole; add IPC_LOCK in the pod's securityContext",
-	"crio/devices":         "the configuration of crio cannot give devices: with a path in additional_devices that is missing, CRI-O does not start; use a device plugin",
-	"crio/base":            "the configuration of crio cannot start from another base spec: it has no base spec; leave --from out",
-	"talos/base":           "the configuration of talos cannot start from another base spec: it adds to its own base spec; leave --from out",
-	"bottlerocket/devices": "the configuration of bottlerocket cannot give devices: it has no setting for them; use a device plugin",
-	"bottlerocket/base":    "the configuration of bottlerocket cannot start from another base spec: it makes its own base spec; leave --from out",
-	"systemd/ipc-lock":     "the configuration of systemd cannot give CAP_IPC_LOCK: containers do not inherit it from containerd; leave --ipc-lock out",
-	"systemd/devices":      "the configuration of systemd cannot give devices: containers do not inherit them from containerd; use a device plugin",
-	"systemd/base":         "the configuration of systemd cannot start from another base spec: a unit has no base spec; leave --from out",
+	"docker/ipc-lock": "the configuration of docker cannot give CAP_IPC_LOCK: give it to a container with docker " +
+		"run --cap-add IPC_LOCK",
+	"docker/devices": "the configuration of docker cannot give devices: give them to a container with docker run " +
+		"--device /dev/infiniband",
+	"docker/base": "the configuration of docker cannot start from another base spec: it has no base spec; " +
+		"leave --from out",
+	"crio/ipc-lock": "the configuration of crio cannot give CAP_IPC_LOCK: its default_capabilities can only be " +
+		"replaced as a whole; add IPC_LOCK in the pod's securityContext",
+	"crio/devices": "the configuration of crio cannot give devices: with a path in additional_devices that is " +
+		"missing, CRI-O does not start; use a device plugin",
+	"crio/base": "the configuration of crio cannot start from another base spec: it has no base spec; leave " +
+		"--from out",
+	"talos/base": "the configuration of talos cannot start from another base spec: it adds to its own base " +
+		"spec; leave --from out",
+	"bottlerocket/devices": "the configuration of bottlerocket cannot give devices: it has no setting for them; use a " +
+		"device plugin",
+	"bottlerocket/base": "the configuration of bottlerocket cannot start from another base spec: it makes its own " +
+		"base spec; leave --from out",
+	"systemd/ipc-lock": "the configuration of systemd cannot give CAP_IPC_LOCK: containers do not inherit it from " +
+		"containerd; leave --ipc-lock out",
+	"systemd/devices": "the configuration of systemd cannot give devices: containers do not inherit them from " +
+		"containerd; use a device plugin",
+	"systemd/base": "the configuration of systemd cannot start from another base spec: a unit has no base spec; " +
+		"leave --from out",
 }
 
 // parsers prove the syntax with what others wrote.
@@ -149,7 +162,8 @@ func TestGoldenFilesAreUsed(t *testing.T) {
 	}
 }
 
-// What holds for every container of a node must say so, and say where it goes: in the text, or where that has no comments, in the note.
+// What holds for every container of a node must say so, and say where it goes: in the text, or where that has no
+// comments, in the note.
 func TestConfigSaysWhatItAffects(t *testing.T) {
 	for _, p := range All {
 		if p.Name == "containerd" {
@@ -168,7 +182,8 @@ func TestConfigSaysWhatItAffects(t *testing.T) {
 		if (comments == "") != (p.Note != "") {
 			t.Errorf("%s: comments %q and note %q: one of them", p.Name, comments, p.Note)
 		}
-		if said := comments + p.Note; !strings.Contains(said, "ffects ") || !strings.Contains(said, "every ") || !strings.ContainsAny(said, "/@") && !strings.Contains(said, "user data") {
+		if said := comments + p.Note; !strings.Contains(said, "ffects ") || !strings.Contains(said, "every ") ||
+			!strings.ContainsAny(said, "/@") && !strings.Contains(said, "user data") {
 			t.Errorf("%s does not say where this goes and what it affects: %q", p.Name, said)
 		}
 	}
@@ -176,7 +191,8 @@ func TestConfigSaysWhatItAffects(t *testing.T) {
 
 func TestConfigNeedsAMemlock(t *testing.T) {
 	for _, p := range All {
-		if text, err := p.Config(spec.Grant{IPCLock: spec.IPCLockYes}, nil); err == nil || err.Error() != "a platform's configuration needs a memlock" {
+		if text, err := p.Config(spec.Grant{IPCLock: spec.IPCLockYes}, nil); err == nil ||
+			err.Error() != "a platform's configuration needs a memlock" {
 			t.Errorf("%s: %v\n%s", p.Name, err, text)
 		}
 	}

@@ -75,7 +75,8 @@ func TestCRIOReads(t *testing.T) {
 }
 
 func TestBottlerocketReads(t *testing.T) {
-	for limit, want := range map[spec.Limit]any{spec.Unlimited: "unlimited", math.MaxInt64 + 1: "unlimited", math.MaxInt64: int64(math.MaxInt64), 16 << 30: int64(16 << 30)} {
+	for limit, want := range map[spec.Limit]any{spec.Unlimited: "unlimited", math.MaxInt64 + 1: "unlimited",
+		math.MaxInt64: int64(math.MaxInt64), 16 << 30: int64(16 << 30)} {
 		text, err := bottlerocket(spec.Grant{Memlock: limit, IPCLock: spec.IPCLockYes}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +95,8 @@ func TestBottlerocketReads(t *testing.T) {
 }
 
 func TestSystemdReads(t *testing.T) {
-	for limit, want := range map[spec.Limit]string{spec.Unlimited: "infinity", 16 << 30: "17179869184", math.MaxUint64 - 1: "18446744073709551614"} {
+	for limit, want := range map[spec.Limit]string{spec.Unlimited: "infinity", 16 << 30: "17179869184",
+		math.MaxUint64 - 1: "18446744073709551614"} {
 		text, err := systemd(spec.Grant{Memlock: limit}, nil)
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +141,8 @@ func TestOverridesSurviveFloatingPoint(t *testing.T) {
 				t.Errorf("%s: memlock became %d:%d", name, l.Soft, l.Hard)
 			}
 		}
-		for set, names := range map[string][]string{"bounding": s.Process.Capabilities.Bounding, "effective": s.Process.Capabilities.Effective, "permitted": s.Process.Capabilities.Permitted} {
+		for set, names := range map[string][]string{"bounding": s.Process.Capabilities.Bounding,
+			"effective": s.Process.Capabilities.Effective, "permitted": s.Process.Capabilities.Permitted} {
 			if len(names) != 15 || !slices.Contains(names, "CAP_IPC_LOCK") || !slices.Contains(names, "CAP_CHOWN") {
 				t.Errorf("%s: a list that takes the place of the platform's own is not whole: %s %v", name, set, names)
 			}
@@ -168,17 +171,20 @@ func TestNodeadmKeepsItsFileLimit(t *testing.T) {
 	if err := yaml.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	want := []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1048576, Soft: 65536}, {Type: "RLIMIT_MEMLOCK", Hard: math.MaxInt64, Soft: math.MaxInt64}}
+	want := []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Hard: 1048576, Soft: 65536},
+		{Type: "RLIMIT_MEMLOCK", Hard: math.MaxInt64, Soft: math.MaxInt64}}
 	if diff := cmp.Diff(want, got.Spec.Containerd.BaseRuntimeSpec.Process.Rlimits); diff != "" {
 		t.Errorf("rlimits (-want +got):\n%s", diff)
 	}
 }
 
 func TestNodeadmRefusesNumbersItCannotHold(t *testing.T) {
-	for _, number := range []string{"1e400", "0.5", "18446744073709551616", "-9223372036854775809", "1e3", "9007199254740993", "9223372036854775806"} {
+	for _, number := range []string{"1e400", "0.5", "18446744073709551616", "-9223372036854775809", "1e3",
+		"9007199254740993", "9223372036854775806"} {
 		for _, text := range []string{`{"x":` + number + `}`, `{"x":[{"y":[` + number + `]}]}`} {
 			_, err := nodeadm(memlock, []byte(text))
-			want := "the spec has the number " + number + ", which this platform would change: write a whole number up to 2^53, or 9223372036854775807 for unlimited"
+			want := "the spec has the number " + number +
+				", which this platform would change: write a whole number up to 2^53, or 9223372036854775807 for unlimited"
 			if err == nil || err.Error() != want {
 				t.Errorf("%s: %v; want %s", text, err, want)
 			}

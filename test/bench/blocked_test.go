@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blockedFile is a file that cannot be read for a while, as a port's state whose HCA does not answer. The kernel asks the file's
-// watcher (fanotify) whether a read may go on, and the watcher takes its time.
+// blockedFile is a file that cannot be read for a while, as a port's state whose HCA does not answer. The kernel asks
+// the file's watcher (fanotify) whether a read may go on, and the watcher takes its time.
 type blockedFile struct {
 	events *os.File
 	mu     sync.Mutex

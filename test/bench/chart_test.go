@@ -19,7 +19,8 @@ import (
 //go:embed chart.svg.tmpl
 var chartTemplate string
 
-// The chart's measures in its own units: where the bars begin, how long one of ratio 1 is, the first row, and how far rows are apart.
+// The chart's measures in its own units: where the bars begin, how long one of ratio 1 is, the first row, and how far
+// rows are apart.
 const (
 	chartLeft, chartUnit = 350, 86
 	chartTop, chartRow   = 36, 46

@@ -78,10 +78,12 @@ func plain() order {
 		},
 		ctr: &api.Container{
 			Name: container, State: api.ContainerState_CONTAINER_CREATED,
-			Labels: map[string]string{"io.kubernetes.container.name": container, "io.kubernetes.pod.name": "web-6f7c9d5b8-x2x7k", "io.kubernetes.pod.namespace": "shop"},
+			Labels: map[string]string{"io.kubernetes.container.name": container, "io.kubernetes.pod.name": "web-6f7c9d5b8-x2x7k",
+				"io.kubernetes.pod.namespace": "shop"},
 			Annotations: map[string]string{
 				"io.kubernetes.cri.container-name": container, "io.kubernetes.cri.container-type": "container",
-				"io.kubernetes.cri.image-name": "registry.example/shop/web:v42", "io.kubernetes.cri.sandbox-name": "web-6f7c9d5b8-x2x7k",
+				"io.kubernetes.cri.image-name":   "registry.example/shop/web:v42",
+				"io.kubernetes.cri.sandbox-name": "web-6f7c9d5b8-x2x7k",
 			},
 			Args: []string{"/usr/bin/web", "--listen", ":8080"},
 			Linux: &api.LinuxContainer{
@@ -98,10 +100,12 @@ func plain() order {
 	for i := range 12 {
 		o.ctr.Env = append(o.ctr.Env, fmt.Sprintf("SERVICE_%d_PORT_8080_TCP_ADDR=10.96.0.%d", i, i))
 	}
-	for _, destination := range strings.Fields("/proc /dev /dev/pts /dev/mqueue /sys /sys/fs/cgroup /etc/hosts /dev/termination-log /etc/hostname " +
+	for _, destination := range strings.Fields("/proc /dev /dev/pts /dev/mqueue /sys /sys/fs/cgroup /etc/hosts " +
+		"/dev/termination-log /etc/hostname " +
 		"/etc/resolv.conf /dev/shm /var/run/secrets/kubernetes.io/serviceaccount") {
 		o.ctr.Mounts = append(o.ctr.Mounts, &api.Mount{
-			Destination: destination, Type: "bind", Source: "/var/lib/kubelet/pods/7d0f7c1c-1b9e-4a57-8a77-d0b9b6a8c0de" + destination,
+			Destination: destination, Type: "bind", Source: "/var/lib/kubelet/pods/7d0f7c1c-1b9e-4a57-8a77-d0b9b6a8c0de" +
+				destination,
 			Options: []string{"rbind", "rprivate", "rw"},
 		})
 	}
@@ -113,10 +117,12 @@ func holding(devices []hca.Device) order {
 	o := plain()
 	o.pod.Namespace = "ml"
 	for i := range hcas {
-		o.ctr.Linux.Devices = append(o.ctr.Linux.Devices, &api.LinuxDevice{Path: fmt.Sprintf("/dev/nvidia%d", i), Type: "c", Major: 195, Minor: int64(i)})
+		o.ctr.Linux.Devices = append(o.ctr.Linux.Devices, &api.LinuxDevice{Path: fmt.Sprintf("/dev/nvidia%d", i), Type: "c",
+			Major: 195, Minor: int64(i)})
 	}
 	for _, d := range devices {
-		o.ctr.Linux.Devices = append(o.ctr.Linux.Devices, &api.LinuxDevice{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)})
+		o.ctr.Linux.Devices = append(o.ctr.Linux.Devices, &api.LinuxDevice{Path: d.Path, Type: "c",
+			Major: int64(d.Major), Minor: int64(d.Minor)})
 	}
 	return o
 }
@@ -135,7 +141,8 @@ func askingPeers(devices []hca.Device) order {
 		fmt.Fprintf(&list, "- {path: %s, type: c, major: %d, minor: %d, file_mode: %d}\n", d.Path, d.Major, d.Minor, 0o666)
 	}
 	return plain().with(map[string]string{
-		"ulimits.noderesource.dev/container.main": fmt.Sprintf("- {type: memlock, hard: %d, soft: %[1]d}\n", uint64(spec.Unlimited)),
+		"ulimits.noderesource.dev/container.main": fmt.Sprintf("- {type: memlock, hard: %d, soft: %[1]d}\n",
+			uint64(spec.Unlimited)),
 		"devices.noderesource.dev/container.main": list.String(),
 	})
 }

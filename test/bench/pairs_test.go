@@ -20,7 +20,8 @@ type side struct {
 	order
 }
 
-// create creates containers one after another and gives the time that NRI adds to each: CreateContainer and PostCreateContainer.
+// create creates containers one after another and gives the time that NRI adds to each: CreateContainer and
+// PostCreateContainer.
 func (s side) create(t testing.TB, count int) []time.Duration {
 	t.Helper()
 	copies := make([]*api.Container, count)
@@ -45,8 +46,8 @@ func (s side) create(t testing.TB, count int) []time.Duration {
 // pair is what the two sides took for a batch each, in order of length.
 type pair struct{ ours, theirs []time.Duration }
 
-// compare has both sides create a batch of containers in turn, as often as there are to be pairs. Who begins takes turns as well, so that
-// neither gains by what the batch before has left behind.
+// compare has both sides create a batch of containers in turn, as often as there are to be pairs. Who begins takes
+// turns as well, so that neither gains by what the batch before has left behind.
 func compare(t testing.TB, ours, theirs side, pairs, batch int) []pair {
 	t.Helper()
 	const warmUp = 100
@@ -65,8 +66,8 @@ func compare(t testing.TB, ours, theirs side, pairs, batch int) []pair {
 	return measured
 }
 
-// batch creates containers and gives the times in order of length. This process is the runtime's side of NRI: it collects its garbage
-// before a batch, and none meanwhile, so that the tail is the plugins'.
+// batch creates containers and gives the times in order of length. This process is the runtime's side of NRI: it
+// collects its garbage before a batch, and none meanwhile, so that the tail is the plugins'.
 func (s side) batch(t testing.TB, count int) []time.Duration {
 	t.Helper()
 	runtime.GC()
@@ -97,7 +98,8 @@ func (r result) quantile(pairs []pair, name string, quantile, target float64) re
 		ours, theirs = append(ours, micros(o)), append(theirs, micros(t))
 		ratios = append(ratios, float64(o)/float64(t))
 	}
-	r.unit, r.ours, r.theirs, r.compared, r.target = name+" µs", spreadOf(ours).median, spreadOf(theirs).median, spreadOf(ratios), target
+	r.unit, r.ours, r.theirs, r.compared, r.target = name+" µs", spreadOf(ours).median, spreadOf(theirs).median,
+		spreadOf(ratios), target
 	return r
 }
 

@@ -26,7 +26,8 @@ var programs = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o", folder,
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-tags", "grpcnotrace",
+		"-ldflags", "-s -w", "-o", folder,
 		"../../cmd/nri-rdma", "../../cmd/rdma-hook", "./reference", "./peers")
 	if out, err := build.CombinedOutput(); err != nil {
 		return folder, fmt.Errorf("build: %w\n%s", err, out)
@@ -49,8 +50,8 @@ type plugins struct {
 	log       string            // the file with the output of the processes
 }
 
-// start starts plugins, a command line each, with a runtime that has no containers, and waits until they are registered. They end with
-// the test.
+// start starts plugins, a command line each, with a runtime that has no containers, and waits until they are
+// registered. They end with the test.
 func start(t testing.TB, commands ...string) *plugins {
 	t.Helper()
 	return startWith(t, "containerd", nil, commands...)

@@ -1,9 +1,10 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench measures what nri-rdma costs a node: the time that it adds to the creation of a container, and its memory. The plugins are
-// processes, as on a node; the runtime's side of NRI is this process. Of the hook, it measures what a container's start takes longer. What counts is the ratio to another plugin that was asked in turn in
-// the same run, since a busy machine slows down both.
+// Package bench measures what nri-rdma costs a node: the time that it adds to the creation of a container, and its
+// memory. The plugins are processes, as on a node; the runtime's side of NRI is this process. Of the hook, it measures
+// what a container's start takes longer. What counts is the ratio to another plugin that was asked in turn in the same
+// run, since a busy machine slows down both.
 package bench
 
 import (
@@ -34,8 +35,9 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Configurations with a namespace whose pods may ask for HCAs. Others cannot give CAP_IPC_LOCK, so what they do is compared without it:
-// where no container gets it, or where the pods of another namespace do, for which nri-rdma needs PostCreateContainer as well.
+// Configurations with a namespace whose pods may ask for HCAs. Others cannot give CAP_IPC_LOCK, so what they do is
+// compared without it: where no container gets it, or where the pods of another namespace do, for which nri-rdma needs
+// PostCreateContainer as well.
 const (
 	config         = "inject: {namespaces: [ml]}\n"
 	noIPCLock      = config + "ipcLock: false\n"
@@ -67,7 +69,8 @@ func (s *setting) nriRDMA(t testing.TB, config string) *plugins {
 // command is nri-rdma's command line with a configuration.
 func (s *setting) command(t testing.TB, config string) string {
 	t.Helper()
-	return fmt.Sprintf("nri-rdma --root %s --containerd-address %s --config %s", s.root, s.containerd.Socket, write(t, "config.yaml", []byte(config)))
+	return fmt.Sprintf("nri-rdma --root %s --containerd-address %s --config %s", s.root, s.containerd.Socket,
+		write(t, "config.yaml", []byte(config)))
 }
 
 // edited is a container whose stored spec gets CAP_IPC_LOCK.
@@ -113,13 +116,17 @@ func (s *setting) comparisons() []comparison {
 	}
 	const containerd, ulimits, devices = "containerd", "peers --name ulimit-adjuster", "peers --name device-injector"
 	return []comparison{
-		{"plain pod", "a plugin that does nothing, same events", containerd, config, s.plain, plugins(s.plain, "reference --post"), 1.05, 1.3},
-		{"plain pod", "one that does nothing, CreateContainer alone", containerd, config, s.plain, plugins(s.plain, "reference"), 0, 0},
+		{"plain pod", "a plugin that does nothing, same events", containerd, config, s.plain,
+			plugins(s.plain, "reference --post"), 1.05, 1.3},
+		{"plain pod", "one that does nothing, CreateContainer alone", containerd, config, s.plain,
+			plugins(s.plain, "reference"), 0, 0},
 		{"pod holds 8 HCAs", "a fixed adjustment", containerd, withoutIPCLock, s.holding, fixed(s.holding), 1.15, 0},
 		{"pod holds 8 HCAs, IPC_LOCK", "a fixed adjustment", containerd, config, s.edited(), fixed(s.holding), 0, 0},
 		{"8 HCAs injected", "a fixed adjustment", containerd, withoutIPCLock, s.asking, fixed(s.asking), 1.15, 0},
-		{"8 HCAs injected", "ulimit-adjuster and device-injector", containerd, noIPCLock, s.asking, plugins(s.peers, ulimits, devices), .5, 0},
-		{"8 HCAs injected, CRI-O", "ulimit-adjuster and device-injector", "cri-o", noIPCLock, s.asking, plugins(s.peers, ulimits, devices), .5, 0},
+		{"8 HCAs injected", "ulimit-adjuster and device-injector", containerd, noIPCLock, s.asking,
+			plugins(s.peers, ulimits, devices), .5, 0},
+		{"8 HCAs injected, CRI-O", "ulimit-adjuster and device-injector", "cri-o", noIPCLock, s.asking,
+			plugins(s.peers, ulimits, devices), .5, 0},
 		{"pod holds 8 HCAs", "ulimit-adjuster", containerd, noIPCLock, s.holding, plugins(s.peers, ulimits), 0, 0},
 	}
 }
@@ -141,10 +148,12 @@ func TestSpeed(t *testing.T) {
 	t.Run("a port blocks", func(t *testing.T) { results = append(results, s.blocked(t)) })
 	t.Run("a container starts", func(t *testing.T) { results = append(results, starts(t)) })
 	for _, hold := range []int{0, 1_000, 10_000} {
-		t.Run(fmt.Sprintf("memory, %d pods hold HCAs", hold), func(t *testing.T) { results = append(results, s.memory(t, hold)) })
+		t.Run(fmt.Sprintf("memory, %d pods hold HCAs", hold),
+			func(t *testing.T) { results = append(results, s.memory(t, hold)) })
 	}
 	for _, count := range []int{0, 1_000, 10_000} {
-		t.Run(fmt.Sprintf("registration, %d containers", count), func(t *testing.T) { results = append(results, s.registration(t, count)) })
+		t.Run(fmt.Sprintf("registration, %d containers", count),
+			func(t *testing.T) { results = append(results, s.registration(t, count)) })
 	}
 	printTable(t, os.Stdout, results)
 	if *draw != "" {
@@ -152,8 +161,8 @@ func TestSpeed(t *testing.T) {
 	}
 }
 
-// TestSpeedIsNotLost notices when a request takes twice the time that it is to take. It goes by the best of several pairs: what the code
-// itself costs, it costs in each, however busy the machine is.
+// TestSpeedIsNotLost notices when a request takes twice the time that it is to take. It goes by the best of several
+// pairs: what the code itself costs, it costs in each, however busy the machine is.
 func TestSpeedIsNotLost(t *testing.T) {
 	const pairs, batch, most = 7, 60, 1.6
 	if *speed || race.Detector || testing.Short() {
@@ -173,8 +182,9 @@ func TestSpeedIsNotLost(t *testing.T) {
 	}
 }
 
-// memory compares the anonymous memory of nri-rdma and of a plugin that does nothing after many creations. Some of the pods hold eight
-// HCAs; all of these are taken to run still. A thousand are several times as many as the kubelet lets run on a node.
+// memory compares the anonymous memory of nri-rdma and of a plugin that does nothing after many creations. Some of the
+// pods hold eight HCAs; all of these are taken to run still. A thousand are several times as many as the kubelet lets
+// run on a node.
 func (s *setting) memory(t testing.TB, hold int) result {
 	const rounds, creations = 3, 10_000
 	r := result{
@@ -200,7 +210,8 @@ func (s *setting) memory(t testing.TB, hold int) result {
 	return r
 }
 
-// registration compares how long a runtime takes to tell a plugin of the containers that it has, of which a tenth hold eight HCAs.
+// registration compares how long a runtime takes to tell a plugin of the containers that it has, of which a tenth hold
+// eight HCAs.
 func (s *setting) registration(t testing.TB, count int) result {
 	const rounds = 7
 	existing := make([]*api.Container, count)
@@ -220,7 +231,8 @@ func (s *setting) registration(t testing.TB, count int) result {
 		them := startWith(t, "containerd", existing, "reference --post")
 		them.end()
 		o, t := us.runtime.Took(), them.runtime.Took()
-		ours, theirs, ratios = append(ours, micros(o)/1e3), append(theirs, micros(t)/1e3), append(ratios, float64(o)/float64(t))
+		ours, theirs, ratios = append(ours, micros(o)/1e3), append(theirs, micros(t)/1e3),
+			append(ratios, float64(o)/float64(t))
 	}
 	r.ours, r.theirs, r.compared = spreadOf(ours).median, spreadOf(theirs).median, spreadOf(ratios)
 	return r

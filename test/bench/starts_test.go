@@ -42,6 +42,7 @@ func starts(t *testing.T) result {
 	}
 	return result{
 		what: "a container starts with the hook", against: "the same without", unit: "p50 ms",
-		ours: spreadOf(ours).median, theirs: spreadOf(theirs).median, compared: spreadOf(longer), difference: true, target: 10,
+		ours: spreadOf(ours).median, theirs: spreadOf(theirs).median, compared: spreadOf(longer),
+		difference: true, target: 10,
 	}
 }

@@ -26,7 +26,8 @@ func edit(tb testing.TB, text []byte) []byte {
 	return edited
 }
 
-// TestEditIsFast holds the edit to its budget. A busy machine has three tries: what the code itself costs, it costs in each.
+// TestEditIsFast holds the edit to its budget. A busy machine has three tries: what the code itself costs, it costs in
+// each.
 func TestEditIsFast(t *testing.T) {
 	const runs, edits = 3, 200
 	text := storedspectest.TrainingSpec()

@@ -54,7 +54,8 @@ func printTable(t *testing.T, to io.Writer, results []result) {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%.1f\t%.1f\t%s\t%s to %s\t%s\t%s\n", r.what, r.against, r.unit, r.ours, r.theirs,
 			r.show(r.compared.median), r.show(r.compared.low), r.show(r.compared.high), target, r.verdict())
 		if r.missed() && *strict {
-			t.Errorf("%s against %s, %s: %s is more than %s", r.what, r.against, r.unit, r.show(r.compared.median), r.show(r.target))
+			t.Errorf("%s against %s, %s: %s is more than %s", r.what, r.against, r.unit,
+				r.show(r.compared.median), r.show(r.target))
 		}
 	}
 	if err := w.Flush(); err != nil {

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows the project's main job on a real RDMA node: a pod that cannot register memory, and the same pod once it has
-// opted in. It runs inside the node; `make demo` boots one for it. It exits with 1 if anything differs.
+// Command demo shows the project's main job on a real RDMA node: a pod that cannot register memory, and the same pod
+// once it has opted in. It runs inside the node; `make demo` boots one for it. It exits with 1 if anything differs.
 package main
 
 import (
@@ -140,12 +140,14 @@ func (d demo) with(ctx context.Context) error {
 var average = regexp.MustCompile(`(?m)^\s*\d+\s+\d+\s+[\d.]+\s+([\d.]+)`)
 
 // pod makes a pod of two containers, server and client, and gives their IDs.
-func (d demo) pod(ctx context.Context, pod containerd.Pod, devices []containerd.Device) (server, client string, err error) {
+func (d demo) pod(ctx context.Context, pod containerd.Pod, devices []containerd.Device) (server,
+	client string, err error) {
 	sandbox, err := d.containerd.RunPod(ctx, pod)
 	if err != nil {
 		return "", "", err
 	}
-	clock := []containerd.Mount{{Host: "/proc/cpuinfo", Container: "/proc/cpuinfo"}} // ib_write_bw reads its rate; not every machine's kernel tells it
+	// ib_write_bw reads its rate; not every machine's kernel tells it
+	clock := []containerd.Mount{{Host: "/proc/cpuinfo", Container: "/proc/cpuinfo"}}
 	if server, err = sandbox.Run(ctx, containerd.Container{Name: "server", Devices: devices, Mounts: clock}); err != nil {
 		return "", "", err
 	}

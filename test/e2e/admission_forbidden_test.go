@@ -30,31 +30,47 @@ var creations = []struct {
 }{
 	{name: "plain pod"},
 	{name: "CPU and memory only", containers: []ctr{{limits: "cpu"}, {name: "b", requests: "memory"}}},
-	{name: "annotations of others", annotations: annotated{"example.com/rdma": "true", asks + "s": "true", asks + "s/pod": "true"}},
+	{name: "annotations of others", annotations: annotated{"example.com/rdma": "true", asks + "s": "true",
+		asks + "s/pod": "true"}},
 
 	{name: "annotated", annotations: annotated{asks: "true"}, says: `annotation rdma.noderesource.dev: "true"`},
-	{name: "annotated pod", annotations: annotated{asks + "/pod": "true"}, says: `annotation rdma.noderesource.dev/pod: "true"`},
-	{name: "annotated container", annotations: annotated{asks + "/container.main": "true"}, says: `/container.main: "true"`},
-	{name: "annotated for an ephemeral container", annotations: annotated{asks + "/container.debug": "true"}, says: "/container.debug"},
-	{name: "annotated, over two lines", annotations: annotated{asks: "memlock: 16Gi\nipcLock: false"}, says: `"memlock: 16Gi\nipcLock: false"`},
-	{name: "annotated with what cannot be read", annotations: annotated{asks: "yes"}, says: `annotation rdma.noderesource.dev: "yes"`},
-	{name: "annotated with more than a message holds", annotations: annotated{asks: strings.Repeat("x", 6000)}, says: "this namespace may not use RDMA"},
-	{name: "opted out", annotations: annotated{asks: "false", asks + "/pod": " false\n", asks + "/container.main": "false"}},
-	{name: "opted out, but one container", annotations: annotated{asks: "false", asks + "/container.main": "true"}, says: "/container.main"},
+	{name: "annotated pod", annotations: annotated{asks + "/pod": "true"},
+		says: `annotation rdma.noderesource.dev/pod: "true"`},
+	{name: "annotated container", annotations: annotated{asks + "/container.main": "true"},
+		says: `/container.main: "true"`},
+	{name: "annotated for an ephemeral container", annotations: annotated{asks + "/container.debug": "true"},
+		says: "/container.debug"},
+	{name: "annotated, over two lines", annotations: annotated{asks: "memlock: 16Gi\nipcLock: false"},
+		says: `"memlock: 16Gi\nipcLock: false"`},
+	{name: "annotated with what cannot be read", annotations: annotated{asks: "yes"},
+		says: `annotation rdma.noderesource.dev: "yes"`},
+	{name: "annotated with more than a message holds", annotations: annotated{asks: strings.Repeat("x", 6000)},
+		says: "this namespace may not use RDMA"},
+	{name: "opted out", annotations: annotated{asks: "false", asks + "/pod": " false\n",
+		asks + "/container.main": "false"}},
+	{name: "opted out, but one container", annotations: annotated{asks: "false", asks + "/container.main": "true"},
+		says: "/container.main"},
 
 	{name: "resource", containers: []ctr{{limits: "rdma/a"}}, says: "(container main requests rdma/a)"},
-	{name: "resource of NVIDIA's operator", containers: []ctr{{limits: "nvidia.com/hostdev"}}, says: "container main requests nvidia.com/hostdev"},
-	{name: "resource of Spiderpool", containers: []ctr{{limits: "spidernet.io/shared_cx5"}}, says: "spidernet.io/shared_cx5"},
-	{name: "resource of the smarter-device-manager", containers: []ctr{{limits: "smarter-devices/infiniband"}}, says: "smarter-devices/infiniband"},
+	{name: "resource of NVIDIA's operator", containers: []ctr{{limits: "nvidia.com/hostdev"}},
+		says: "container main requests nvidia.com/hostdev"},
+	{name: "resource of Spiderpool", containers: []ctr{{limits: "spidernet.io/shared_cx5"}},
+		says: "spidernet.io/shared_cx5"},
+	{name: "resource of the smarter-device-manager", containers: []ctr{{limits: "smarter-devices/infiniband"}},
+		says: "smarter-devices/infiniband"},
 	{name: "resource of EFA", containers: []ctr{{limits: "vpc.amazonaws.com/efa"}}, says: "vpc.amazonaws.com/efa"},
 	{name: "resource of eRDMA", containers: []ctr{{limits: "aliyun/erdma"}}, says: "aliyun/erdma"},
-	{name: "resource of the second container", containers: []ctr{{}, {name: "b", limits: "rdma/a"}}, says: "(container b requests rdma/a)"},
-	{name: "resource of an init container", containers: []ctr{{}, {name: "b", init: true, limits: "rdma/a"}}, says: "(container b requests rdma/a)"},
+	{name: "resource of the second container", containers: []ctr{{}, {name: "b", limits: "rdma/a"}},
+		says: "(container b requests rdma/a)"},
+	{name: "resource of an init container", containers: []ctr{{}, {name: "b", init: true, limits: "rdma/a"}},
+		says: "(container b requests rdma/a)"},
 	{
-		name: "resource of a DeviceClass, which needs no limit", containers: []ctr{{limits: "cpu", requests: "deviceclass.resource.kubernetes.io/hca"}},
-		says: "(container main requests deviceclass.resource.kubernetes.io/hca)",
+		name:       "resource of a DeviceClass, which needs no limit",
+		containers: []ctr{{limits: "cpu", requests: "deviceclass.resource.kubernetes.io/hca"}},
+		says:       "(container main requests deviceclass.resource.kubernetes.io/hca)",
 	},
-	{name: "resource of an opted-out pod", annotations: annotated{asks: "false"}, containers: []ctr{{limits: "rdma/a"}}, says: "rdma/a"},
+	{name: "resource of an opted-out pod", annotations: annotated{asks: "false"},
+		containers: []ctr{{limits: "rdma/a"}}, says: "rdma/a"},
 	{name: "resource with a similar domain", containers: []ctr{{limits: "rdmax/foo"}}},
 	{name: "resource with a longer name", containers: []ctr{{limits: "nvidia.com/hostdev2"}}},
 	{name: "resource where the glob has a dot", containers: []ctr{{limits: "nvidiaxcom/hostdev"}}},
@@ -103,24 +119,30 @@ spec:
 // updates are patches of what existed before RDMA was forbidden, and what the refusal says.
 var updates = []struct{ name, kind, of, patch, says string }{
 	{"a plain pod is labelled", "Pod", "plain", `{metadata: {labels: {a: b}}}`, ""},
-	{"a plain pod is annotated", "Pod", "plain", `{metadata: {annotations: {rdma.noderesource.dev: "true"}}}`, `rdma.noderesource.dev: "true"`},
+	{"a plain pod is annotated", "Pod", "plain", `{metadata: {annotations: {rdma.noderesource.dev: "true"}}}`,
+		`rdma.noderesource.dev: "true"`},
 	{"a plain pod opts out", "Pod", "plain", `{metadata: {annotations: {rdma.noderesource.dev: "false"}}}`, ""},
 	{"a plain pod's status changes", "Pod", "plain/status", `{status: {reason: test}}`, ""},
-	{"a plain pod's status annotates it", "Pod", "plain/status", `{metadata: {annotations: {rdma.noderesource.dev/pod: "true"}}}`, "dev/pod"},
+	{"a plain pod's status annotates it", "Pod", "plain/status",
+		`{metadata: {annotations: {rdma.noderesource.dev/pod: "true"}}}`, "dev/pod"},
 	{"a plain pod is debugged", "Pod", "plain/ephemeralcontainers", ephemeral, ""},
 	{"an RDMA pod is labelled", "Pod", "rdma", `{metadata: {labels: {a: b}}}`, ""},
 	{"an RDMA pod's status changes", "Pod", "rdma/status", `{status: {reason: test}}`, ""},
 	{"an RDMA pod loses its annotation", "Pod", "rdma", `{metadata: {annotations: {rdma.noderesource.dev: null}}}`, ""},
 	{
-		"an RDMA pod's annotation changes", "Pod", "rdma", `{metadata: {annotations: {rdma.noderesource.dev: "{memlock: 1Gi}"}}}`,
+		"an RDMA pod's annotation changes", "Pod", "rdma",
+		`{metadata: {annotations: {rdma.noderesource.dev: "{memlock: 1Gi}"}}}`,
 		`(annotation rdma.noderesource.dev: "{memlock: 1Gi}")`,
 	},
-	{"an RDMA pod is debugged", "Pod", "rdma/ephemeralcontainers", ephemeral, `(annotation rdma.noderesource.dev: "true"; container main requests rdma/a)`},
+	{"an RDMA pod is debugged", "Pod", "rdma/ephemeralcontainers", ephemeral,
+		`(annotation rdma.noderesource.dev: "true"; container main requests rdma/a)`},
 	{"an RDMA deployment is scaled", "Deployment", "rdma", `{spec: {replicas: 0}}`, ""},
-	{"an RDMA deployment has another image", "Deployment", "rdma", `{spec: {template: {spec: {containers: [{name: main, image: other}]}}}}`, ""},
+	{"an RDMA deployment has another image", "Deployment", "rdma",
+		`{spec: {template: {spec: {containers: [{name: main, image: other}]}}}}`, ""},
 	{
 		"an RDMA deployment's pods are annotated", "Deployment", "rdma",
-		`{spec: {template: {metadata: {annotations: {rdma.noderesource.dev: "true"}}}}}`, `(annotation rdma.noderesource.dev: "true")`,
+		`{spec: {template: {metadata: {annotations: {rdma.noderesource.dev: "true"}}}}}`,
+		`(annotation rdma.noderesource.dev: "true")`,
 	},
 }
 
@@ -137,7 +159,8 @@ var workloads = map[string]string{
 	"CronJob":               `{apiVersion: batch/v1, kind: CronJob, metadata: {name: test}, spec: {schedule: "0 0 * * *", jobTemplate: {spec: {template: %s}}}}`,
 }
 
-// testForbidden has the API server go by the policy that forbids RDMA, in a namespace that is not labelled and then in one that is.
+// testForbidden has the API server go by the policy that forbids RDMA, in a namespace that is not labelled and then in
+// one that is.
 func testForbidden(t *testing.T, c *cluster.Cluster) {
 	apply(t, c, earlier)
 	policy := admissionFile(t, "validating-admission-policy.yaml")
@@ -250,7 +273,8 @@ func testQuota(t *testing.T, c *cluster.Cluster) {
 	var err error
 	awaited := c.Await(within(t, clusterPatience), "goes by the quota", func() bool {
 		_, err = c.Try(within(t, patience), podOf(nil, ctr{limits: "rdma/ib"}))
-		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota: rdma, requested: requests.rdma/ib=1")
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(),
+			"exceeded quota: rdma, requested: requests.rdma/ib=1")
 	})
 	if awaited != nil {
 		t.Fatalf("%v\nIts last answer: %v", awaited, err)

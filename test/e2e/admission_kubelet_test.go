@@ -20,8 +20,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
 
-// TestClusterRequired goes the whole way: under the policy, on a node whose runtime's validator is on, a pod whose author has written
-// nothing but a resource does not start without the plugin, with the reason in its events, and starts with it. A plain pod runs all the time.
+// TestClusterRequired goes the whole way: under the policy, on a node whose runtime's validator is on, a pod whose
+// author has written nothing but a resource does not start without the plugin, with the reason in its events, and
+// starts with it. A plain pod runs all the time.
 func TestClusterRequired(t *testing.T) {
 	withValidator := options()
 	withValidator.Validator = true
@@ -32,7 +33,8 @@ func TestClusterRequired(t *testing.T) {
 	k := joinKubelet(t, c)
 
 	plain := runClusterPod(t, c, k, kubelet.Pod{Name: "plain", Containers: []kubelet.Container{{Name: "main"}}})
-	rdma := runClusterPod(t, c, k, kubelet.Pod{Name: "rdma", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
+	rdma := runClusterPod(t, c, k, kubelet.Pod{Name: "rdma",
+		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	before := plain.running(t, "main")
 	const reason = `required plugin "rdma" not present`
 	err := c.Await(within(t, kubeletPatience), "says that the plugin is missing", func() bool {
@@ -44,7 +46,8 @@ func TestClusterRequired(t *testing.T) {
 	}
 	err = c.Await(within(t, kubeletPatience), "has an event that says so", func() bool {
 		messages, err := c.PodEvents(t.Context(), "rdma")
-		return err == nil && slices.ContainsFunc(messages, func(message string) bool { return strings.Contains(message, reason) })
+		return err == nil && slices.ContainsFunc(messages,
+			func(message string) bool { return strings.Contains(message, reason) })
 	})
 	if err != nil {
 		t.Fatal(err)

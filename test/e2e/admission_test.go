@@ -30,7 +30,8 @@ const (
 	mirror   = "kubernetes.io/config.mirror"
 )
 
-// TestClusterAdmission has a real API server admit pods under the admission policy. It needs the node's Kubernetes parts.
+// TestClusterAdmission has a real API server admit pods under the admission policy. It needs the node's Kubernetes
+// parts.
 func TestClusterAdmission(t *testing.T) {
 	c := startCluster(t)
 	policy := admissionFile(t, "mutating-admission-policy.yaml")
@@ -67,13 +68,15 @@ func TestClusterAdmission(t *testing.T) {
 	t.Run("RDMA is forbidden", func(t *testing.T) { testForbidden(t, c) })
 }
 
-// testListEdited: what is added to the list counts, and what is removed no longer counts. All signs of globs are understood.
+// testListEdited: what is added to the list counts, and what is removed no longer counts. All signs of globs are
+// understood.
 func testListEdited(t *testing.T, c *cluster.Cluster, policy string) {
 	apply(t, c, edited(t, policy, `["c.example/shared_*", "a.example/h?_[a-c]", "b.*"]`))
 	awaitAdmission(t, c, "c.example/shared_cx5", true)
 	for resource, want := range map[string]bool{
 		"rdma/a": false, "c.example/own_cx5": false,
-		"a.example/h1_b": true, "a.example/h1_d": false, "a.example/h_b": false, "axexample/h1_b": false, "b.example/x": false,
+		"a.example/h1_b": true, "a.example/h1_d": false, "a.example/h_b": false,
+		"axexample/h1_b": false, "b.example/x": false,
 	} {
 		got, err := insists(t, c, resource)
 		if err != nil || got != want {
@@ -88,8 +91,8 @@ func testListEdited(t *testing.T, c *cluster.Cluster, policy string) {
 	}
 }
 
-// testListWrong: the server does not take a list that is none. Where a glob is none, pods that might be RDMA pods are refused, and
-// all others created.
+// testListWrong: the server does not take a list that is none. Where a glob is none, pods that might be RDMA pods are
+// refused, and all others created.
 func testListWrong(t *testing.T, c *cluster.Cluster, policy string) {
 	for _, list := range []string{`[rdma/*]`, `["rdma/*", 5]`, `["rdma/*"`, `"rdma/*"`} {
 		if err := c.Apply(within(t, patience), edited(t, policy, list)); err == nil {
@@ -192,7 +195,8 @@ func edited(t *testing.T, policy, list string) string {
 	return strings.Replace(policy, shipped, list, 1)
 }
 
-// apply sends a policy to the API server. The test waits for it to be in force by awaitAdmission, or by what it expects.
+// apply sends a policy to the API server. The test waits for it to be in force by awaitAdmission, or by what it
+// expects.
 func apply(t *testing.T, c *cluster.Cluster, policy string) {
 	t.Helper()
 	if err := c.Apply(within(t, patience), policy); err != nil {

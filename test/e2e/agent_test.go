@@ -23,20 +23,23 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// A plugin that starts while the runtime stops a container for 20 s (containerd#14083) waits on one connection, and is registered within a
-// second of the container's end.
+// A plugin that starts while the runtime stops a container for 20 s (containerd#14083) waits on one connection, and is
+// registered within a second of the container's end.
 func TestRegistersAfterALongStop(t *testing.T) {
-	stubborn := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Name: "stubborn", Args: []string{"/bin/busybox", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"}})
+	stubborn := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Name: "stubborn",
+		Args: []string{"/bin/busybox", "sh", "-c", "trap '' TERM; while :; do sleep 1; done"}})
 	startPlugin(t, "{}").Stop() // containerd waits for the grace period with NRI's lock held where a plugin was registered
 	stopped := make(chan time.Time, 1)
 	go func() {
-		_, err := ctrd.CRI().StopContainer(within(t, 2*patience), &cri.StopContainerRequest{ContainerId: stubborn, Timeout: 20})
+		_, err := ctrd.CRI().StopContainer(within(t, 2*patience),
+			&cri.StopContainerRequest{ContainerId: stubborn, Timeout: 20})
 		if err != nil {
 			t.Error(err)
 		}
 		stopped <- time.Now()
 	}()
-	plugin := startAnyhow(t, filepath.Join(*bin, "nri-rdma")+" --log-level debug --socket "+containerd.NRISocket+" --budget "+budget)
+	plugin := startAnyhow(t, filepath.Join(*bin, "nri-rdma")+" --log-level debug --socket "+
+		containerd.NRISocket+" --budget "+budget)
 	if err := plugin.AwaitLog(within(t, 2*patience), "msg=registered"); err != nil {
 		t.Fatal(err)
 	}
@@ -104,15 +107,16 @@ func TestExecProbesAreNotBelow(t *testing.T) {
 	}
 }
 
-// Beside another containerd whose socket is found first, as Docker's, containers of the runtime get CAP_IPC_LOCK, and rdma-spec names
-// both and shows the runtime's containers.
+// Beside another containerd whose socket is found first, as Docker's, containers of the runtime get CAP_IPC_LOCK, and
+// rdma-spec names both and shows the runtime's containers.
 func TestTwoContainerds(t *testing.T) {
 	const moved = "/run/k3s/containerd/containerd.sock"
 	onNode(t, "mkdir -p "+filepath.Dir(moved)+" && mv "+containerd.Socket+" "+moved)
 	t.Cleanup(func() { onNodeAfter(t, "mv "+moved+" "+containerd.Socket) })
 	startDockers(t, containerd.Socket)
 	startPlugin(t, "{}")
-	id := runContainer(t, runPod(t, containerd.Pod{Name: "beside"}), containerd.Container{Name: "main", Devices: containerd.Verbs(0)})
+	id := runContainer(t, runPod(t, containerd.Pod{Name: "beside"}), containerd.Container{Name: "main",
+		Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, "unlimited")
 	expectCapabilities(t, id, everySet)
 	stdout, stderr, status := call(t, "status")
@@ -135,25 +139,29 @@ func startDockers(t *testing.T, socket string) {
 	}
 	folder, config := t.TempDir(), filepath.Join(t.TempDir(), "config.toml")
 	// The shims of the other containerd report to the ttrpc socket beside its own.
-	text := fmt.Sprintf("version = 2\ndisabled_plugins = ['io.containerd.grpc.v1.cri', 'io.containerd.nri.v1.nri']\n[ttrpc]\naddress = '%s/ttrpc.sock'\n", folder)
+	text := fmt.Sprintf("version = 2\ndisabled_plugins = ['io.containerd.grpc.v1.cri', "+
+		"'io.containerd.nri.v1.nri']\n[ttrpc]\naddress = '%s/ttrpc.sock'\n", folder)
 	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	dockers, err := daemon.Start(nil, filepath.Join(parts.Containerd(*version), "containerd"), "--config", config, "--address", socket, "--root", folder+"/root", "--state", folder+"/state")
+	dockers, err := daemon.Start(nil, filepath.Join(parts.Containerd(*version), "containerd"), "--config", config,
+		"--address", socket, "--root", folder+"/root", "--state", folder+"/state")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(dockers.Stop)
 	err = dockers.Await(within(t, patience), "serves its API", func() bool {
-		return exec.CommandContext(t.Context(), filepath.Join(parts.Containerd(*version), "ctr"), "--address", socket, "version").Run() == nil
+		return exec.CommandContext(t.Context(), filepath.Join(parts.Containerd(*version), "ctr"), "--address",
+			socket, "version").Run() == nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// Started with a configuration that it may not read, the plugin registers, refuses RDMA containers with the reason, leaves others alone, and
-// takes the file once it is mended. From then on it goes on with that policy, also when it is started again with a bad file.
+// Started with a configuration that it may not read, the plugin registers, refuses RDMA containers with the reason,
+// leaves others alone, and takes the file once it is mended. From then on it goes on with that policy, also when it is
+// started again with a bad file.
 func TestStartedWithABadFile(t *testing.T) {
 	onNode(t, "rm -f "+policyFile) // as after a boot: an earlier test's plugin has left it
 	config := filepath.Join(t.TempDir(), "config.yaml")
@@ -162,7 +170,8 @@ func TestStartedWithABadFile(t *testing.T) {
 	}
 	plugin := startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget)
 	pod := runPod(t, containerd.Pod{})
-	if _, err := pod.Run(within(t, patience), containerd.Container{Name: "refused", Devices: containerd.Verbs(0)}); err == nil || !strings.Contains(err.Error(), "unknown field") {
+	if _, err := pod.Run(within(t, patience), containerd.Container{Name: "refused",
+		Devices: containerd.Verbs(0)}); err == nil || !strings.Contains(err.Error(), "unknown field") {
 		t.Errorf("an RDMA container: %v", err)
 	}
 	runContainer(t, pod, containerd.Container{Name: "plain"})
@@ -172,14 +181,17 @@ func TestStartedWithABadFile(t *testing.T) {
 	if err := plugin.AwaitLog(within(t, patience), "the configuration is in force"); err != nil {
 		t.Fatal(err)
 	}
-	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "mended", Devices: containerd.Verbs(0)}), "1073741824")
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "mended", Devices: containerd.Verbs(0)}),
+		"1073741824")
 	plugin.Stop()
 	if err := os.WriteFile(config, []byte("memlok: 1Gi"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	again := startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget)
-	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "as-before", Devices: containerd.Verbs(0)}), "1073741824")
-	if log := again.Log(); !strings.Contains(log, "unknown field") || !strings.Contains(log, "the policy that was last in force on this node goes on") {
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "as-before", Devices: containerd.Verbs(0)}),
+		"1073741824")
+	if log := again.Log(); !strings.Contains(log, "unknown field") || !strings.Contains(log,
+		"the policy that was last in force on this node goes on") {
 		t.Errorf("the log does not say so:\n%s", log)
 	}
 }

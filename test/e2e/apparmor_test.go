@@ -21,8 +21,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-// Two pods of the DaemonSet, which containerd confines with AppArmor as it does by default, hand the connection over from
-// one to the other. Only a kernel with AppArmor can run this.
+// Two pods of the DaemonSet, which containerd confines with AppArmor as it does by default, hand the connection over
+// from one to the other. Only a kernel with AppArmor can run this.
 func TestAppArmor(t *testing.T) {
 	const security = "/sys/kernel/security" // here containerd sees that there is AppArmor
 	if err := syscall.Mount("none", security, "securityfs", 0, ""); err != nil {
@@ -82,7 +82,8 @@ func (p pluginPod) await(t *testing.T, says string) {
 
 func (p pluginPod) log() string { return p.Log("nri-rdma") }
 
-// pluginContainer returns the plugin's container of the DaemonSet, less the HTTP port, which two in one network cannot have.
+// pluginContainer returns the plugin's container of the DaemonSet, less the HTTP port, which two in one network cannot
+// have.
 func pluginContainer(t *testing.T) containerd.Container {
 	t.Helper()
 	var set appsv1.DaemonSet

@@ -15,12 +15,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-// comparisons is how often both sides of a comparison take turns. The best of them counts: what the plugin costs, it costs in each,
-// however busy the machine is.
+// comparisons is how often both sides of a comparison take turns. The best of them counts: what the plugin costs, it
+// costs in each, however busy the machine is.
 const comparisons = 3
 
-// bandwidthScript sends 20 MB through an HCA and back, and prints how fast. ib_write_bw would want to know the rate of the CPU's clock, which
-// not every machine tells.
+// bandwidthScript sends 20 MB through an HCA and back, and prints how fast. ib_write_bw would want to know the rate of
+// the CPU's clock, which not every machine tells.
 const bandwidthScript = `
 	ibv_rc_pingpong -d rxe0 -g 1 -s 1048576 -n 20 >/dev/null 2>&1 &
 	for i in 1 2 3 4 5 6 7 8 9 10; do

@@ -19,8 +19,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
 
-// What a device plugin has allotted is never added to, although the namespace may have HCAs injected: the other ones may belong to other
-// pods.
+// What a device plugin has allotted is never added to, although the namespace may have HCAs injected: the other ones
+// may belong to other pods.
 func TestAllotmentStays(t *testing.T) {
 	startPlugin(t, listed)
 	pod := runPod(t, containerd.Pod{Namespace: "ml-train", Annotations: map[string]string{
@@ -45,7 +45,8 @@ func TestSidecarBesideTheTrainer(t *testing.T) {
 		"rdma.noderesource.dev/pod":             "{memlock: 1Gi}",
 		"rdma.noderesource.dev/container.meant": "{memlock: 1Gi}",
 	}})
-	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "trainer", Devices: containerd.Verbs(0)}), strconv.Itoa(1<<30))
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "trainer", Devices: containerd.Verbs(0)}),
+		strconv.Itoa(1<<30))
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "sidecar"}), kernelDefault)
 	_, err := pod.Create(within(t, patience), containerd.Container{Name: "meant"})
 	if err == nil || !strings.Contains(err.Error(), "may not opt in by annotation") {
@@ -53,12 +54,15 @@ func TestSidecarBesideTheTrainer(t *testing.T) {
 	}
 }
 
-// A pod calls its interfaces as it likes. One called eth0 in another network namespace makes no other HCA pass a selector of netdevs.
+// A pod calls its interfaces as it likes. One called eth0 in another network namespace makes no other HCA pass a
+// selector of netdevs.
 func TestNetdevOfAnotherNamespace(t *testing.T) {
 	t.Cleanup(func() { onNodeAfter(t, "ip netns del pod 2>/dev/null; true") })
-	onNode(t, "ip netns add pod && ip link add macvlan0 link dummy1 type macvlan && ip link set macvlan0 netns pod name eth0 && "+
+	onNode(t, "ip netns add pod && ip link add macvlan0 link dummy1 type macvlan && ip link set macvlan0 netns pod name "+
+		"eth0 && "+
 		"ip -n pod address add 10.0.101.7/24 dev eth0 && ip -n pod link set eth0 up")
-	onNode(t, "cat /sys/class/infiniband/rxe1/ports/1/gid_attrs/ndevs/* 2>/dev/null | grep -qx eth0 || { echo 'the GID table does not name the pod'\\''s interface: this tests nothing'; exit 1; }")
+	onNode(t, "cat /sys/class/infiniband/rxe1/ports/1/gid_attrs/ndevs/* 2>/dev/null | grep -qx eth0 || { echo 'the GID "+
+		"table does not name the pod'\\''s interface: this tests nothing'; exit 1; }")
 
 	var node hca.Node
 	if err := json.Unmarshal(rdmaSpec(t, "devices", "-o", "json"), &node); err != nil {
@@ -72,14 +76,16 @@ func TestNetdevOfAnotherNamespace(t *testing.T) {
 		t.Errorf("netdevs of the HCAs (-want +got):\n%s", diff)
 	}
 	startPlugin(t, "inject: {namespaces: [ml-*], netdevs: [eth0]}")
-	pod := runPod(t, containerd.Pod{Namespace: "ml-train", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
-	if got, want := shell(t, runContainer(t, pod, containerd.Container{}), "ls /dev/infiniband"), "rdma_cm\nuverbs0"; got != want {
+	pod := runPod(t, containerd.Pod{Namespace: "ml-train",
+		Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
+	if got, want := shell(t, runContainer(t, pod, containerd.Container{}), "ls /dev/infiniband"),
+		"rdma_cm\nuverbs0"; got != want {
 		t.Errorf("the container holds %q, want the HCA on the node's eth0 alone: %q", got, want)
 	}
 }
 
-// The kubelet does not list ordinary init containers: one gets the least of what the rules give that might be about it, and starts
-// although it has no memory limit, which a rule wants.
+// The kubelet does not list ordinary init containers: one gets the least of what the rules give that might be about it,
+// and starts although it has no memory limit, which a rule wants.
 func testInitContainers(t *testing.T, k *kubelet.Kubelet) {
 	plugin := startPlugin(t, `
 rules:
@@ -94,7 +100,8 @@ rules:
 	pod.expectHolds(t, "worker", strconv.Itoa(1<<30), given(0)...)
 	pod.expectAdjusted(t, plugin, "worker", "signal=device", "rule=capped", "memlock=1Gi")
 	pod.expectSaid(t, "fetch", kernelDefault) // the least: limited gives nothing where there is no memory limit
-	less := slices.ContainsFunc(pod.linesOn(plugin, "fetch"), func(line string) bool { return strings.Contains(line, "less, because unknown") })
+	less := slices.ContainsFunc(pod.linesOn(plugin, "fetch"),
+		func(line string) bool { return strings.Contains(line, "less, because unknown") })
 	if !less {
 		t.Errorf("the log does not say that the init container gets less:\n%s", plugin.Log())
 	}

@@ -23,11 +23,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-var busyContainers = flag.Int("busy", 0, "how many containers a busy node starts one at a time, and as many eight at a time; 0 skips the test")
+var busyContainers = flag.Int("busy", 0,
+	"how many containers a busy node starts one at a time, and as many eight at a time; 0 skips the test")
 
-// On a node whose CPU is loaded four to one, and whose disk takes 50 ms for each request, with all defaults: containers that are created
-// one at a time have memlock and IPC_LOCK when they start, of root and of another user alike. Of those that are created eight at a time,
-// all have memlock, and each that starts without IPC_LOCK is counted, and named in the log and by status; none is called a success.
+// On a node whose CPU is loaded four to one, and whose disk takes 50 ms for each request, with all defaults: containers
+// that are created one at a time have memlock and IPC_LOCK when they start, of root and of another user alike. Of those
+// that are created eight at a time, all have memlock, and each that starts without IPC_LOCK is counted, and named in
+// the log and by status; none is called a success.
 func TestBusyNode(t *testing.T) {
 	if *busyContainers == 0 {
 		t.Skip("the load that it makes is the only one where nothing else runs on the host: make busy")
@@ -89,7 +91,8 @@ func TestBusyNode(t *testing.T) {
 	expectMissed(t, plugin, missed)
 }
 
-// startBusy starts a container that holds an HCA, expects its memlock, and reports whether its first process has IPC_LOCK.
+// startBusy starts a container that holds an HCA, expects its memlock, and reports whether its first process has
+// IPC_LOCK.
 func startBusy(t *testing.T, pod *containerd.Sandbox, name string, user int64) (ipcLock bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
@@ -120,7 +123,8 @@ func startBusy(t *testing.T, pod *containerd.Sandbox, name string, user int64) (
 	return bits>>capIPCLock&1 == 1
 }
 
-// expectMissed expects that the containers that started without IPC_LOCK are counted, and that the log and status name them.
+// expectMissed expects that the containers that started without IPC_LOCK are counted, and that the log and status name
+// them.
 func expectMissed(t *testing.T, plugin *daemon.Process, missed map[string]bool) {
 	t.Helper()
 	text, err := metrics()
@@ -146,7 +150,8 @@ func expectMissed(t *testing.T, plugin *daemon.Process, missed map[string]bool) 
 			Notes     []string
 		}
 	}
-	out, _ := exec.Command(filepath.Join(*bin, "rdma-spec"), "status", "-o", "json").Output() // its exit status is another question
+	// its exit status is another question
+	out, _ := exec.Command(filepath.Join(*bin, "rdma-spec"), "status", "-o", "json").Output()
 	if err := json.Unmarshal(out, &status); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}
@@ -187,7 +192,8 @@ func slowDisk(t *testing.T, folder string) {
 	if _, err := os.Stat(disk); err != nil {
 		disk = "/dev/slow" // newer kernels name it as the folder
 	}
-	onNode(t, fmt.Sprintf("mkfs.ext4 -q -E nodiscard %s && mkdir -p %s && mount -o noatime %s %s", disk, folder, disk, folder))
+	onNode(t, fmt.Sprintf("mkfs.ext4 -q -E nodiscard %s && mkdir -p %s && mount -o noatime %s %s",
+		disk, folder, disk, folder))
 	t.Cleanup(func() {
 		ctrd.Stop()
 		onNodeAfter(t, "umount "+folder)

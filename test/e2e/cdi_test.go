@@ -31,8 +31,8 @@ const (
 	tooLittle = "8192\nresource temporarily unavailable\n"
 )
 
-// writeCDI installs the hook, and writes the node's CDI file with flags. It goes with the test. The node's CPU is emulated, so the hook has
-// more time than by default.
+// writeCDI installs the hook, and writes the node's CDI file with flags. It goes with the test. The node's CPU is
+// emulated, so the hook has more time than by default.
 func writeCDI(t *testing.T, flags ...string) {
 	t.Helper()
 	program, err := os.ReadFile(filepath.Join(*bin, "rdma-hook"))
@@ -48,7 +48,8 @@ func writeCDI(t *testing.T, flags ...string) {
 	rdmaSpec(t, "cdi", "list") // fails where something is wrong
 	text, err := os.ReadFile(cdiFile)
 	if err == nil {
-		err = os.WriteFile(cdiFile, regexp.MustCompile(`( +)- memlock\n`).ReplaceAll(text, []byte("${0}${1}- --within=10s\n")), 0o644)
+		err = os.WriteFile(cdiFile, regexp.MustCompile(`( +)- memlock\n`).ReplaceAll(text,
+			[]byte("${0}${1}- --within=10s\n")), 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -66,8 +67,8 @@ func needsCTR(t *testing.T) {
 	}
 }
 
-// ctrRun runs lockInside in a container of ctr, and returns what it says. It says it to a file: on a busy host, ctr can end before it has
-// printed a container's last line.
+// ctrRun runs lockInside in a container of ctr, and returns what it says. It says it to a file: on a busy host, ctr can
+// end before it has printed a container's last line.
 func ctrRun(t *testing.T, user int) string {
 	t.Helper()
 	parts, err := node.Parts()
@@ -76,14 +77,17 @@ func ctrRun(t *testing.T, user int) string {
 		t.Fatal(err)
 	}
 	name := fmt.Sprintf("cdi-%d", user)
-	runOnNode(t, nil, filepath.Join(parts.Containerd(*version), "ctr"), "-n", "k8s.io", "run", "--rm", "--net-host", "--user", strconv.Itoa(user),
+	runOnNode(t, nil, filepath.Join(parts.Containerd(*version), "ctr"), "-n", "k8s.io", "run", "--rm", "--net-host",
+		"--user", strconv.Itoa(user),
 		"--runc-binary", parts.Runtime(*runtime), "--mount", "type=bind,src="+*bin+"/locker,dst=/opt/locker,options=rbind:ro",
 		"--mount", "type=bind,src="+said+",dst=/said,options=rbind:rw",
-		"--device", cdiDevice, node.ImageName("busybox"), name, "/bin/busybox", "sh", "-c", "{ "+lockInside+"; } >/said; true")
+		"--device", cdiDevice, node.ImageName("busybox"), name, "/bin/busybox", "sh", "-c",
+		"{ "+lockInside+"; } >/said; true")
 	return readFile(t, said)
 }
 
-// runOnNode runs a program, and returns its standard output. Exit status 1 is not an error: a container that could not lock exits with it.
+// runOnNode runs a program, and returns its standard output. Exit status 1 is not an error: a container that could not
+// lock exits with it.
 func runOnNode(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -96,8 +100,9 @@ func runOnNode(t *testing.T, env []string, name string, args ...string) string {
 	return stdout.String()
 }
 
-// A container with a CDI device can lock memory, as root and as another user, and without the hook it cannot. Containers of Kubernetes get
-// what the plugin's policy gives them, on every runtime, and without a plugin only where an administrator said so.
+// A container with a CDI device can lock memory, as root and as another user, and without the hook it cannot.
+// Containers of Kubernetes get what the plugin's policy gives them, on every runtime, and without a plugin only where
+// an administrator said so.
 func TestCDI(t *testing.T) {
 	t.Run("ctr", func(t *testing.T) {
 		needsCTR(t)
@@ -120,29 +125,36 @@ func TestCDI(t *testing.T) {
 		writeCDI(t, "--kubernetes")
 		startPlugin(t, "memlock: 16Gi")
 		pod := runPod(t, containerd.Pod{Annotations: map[string]string{"rdma.noderesource.dev/container.out": `false`}})
-		expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "policy", CDIDevices: []string{cdiDevice}}), strconv.Itoa(16<<30))
-		expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "out", CDIDevices: []string{cdiDevice}}), kernelDefault)
+		expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "policy", CDIDevices: []string{cdiDevice}}),
+			strconv.Itoa(16<<30))
+		expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "out", CDIDevices: []string{cdiDevice}}),
+			kernelDefault)
 	})
 	t.Run("in a handler that the plugin skips", func(t *testing.T) {
 		writeCDI(t, "--kubernetes")
 		startPlugin(t, `skipRuntimeHandlers: [""]`)
-		expectMemlock(t, runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{CDIDevices: []string{cdiDevice}}), kernelDefault)
+		expectMemlock(t, runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{CDIDevices: []string{cdiDevice}}),
+			kernelDefault)
 	})
 }
 
-// testCRIWithoutPlugin sees that containers of Kubernetes with a CDI device are raised where an administrator said so, and otherwise not.
+// testCRIWithoutPlugin sees that containers of Kubernetes with a CDI device are raised where an administrator said so,
+// and otherwise not.
 func testCRIWithoutPlugin(t *testing.T) {
 	onNode(t, "rm -f /run/rdma-spec/policy.yaml") // as on a node without NRI: an earlier test's plugin has left it
 	pod := runPod(t, containerd.Pod{})
 	writeCDI(t, "--kubernetes")
-	lock := containerd.Container{Name: "root", CDIDevices: []string{cdiDevice}, Args: []string{"/opt/locker", "mmap", "67108864"}}
+	lock := containerd.Container{Name: "root", CDIDevices: []string{cdiDevice},
+		Args: []string{"/opt/locker", "mmap", "67108864"}}
 	locks := runContainer(t, pod, withLocker(lock))
-	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "uid-1000", User: 1000, CDIDevices: []string{cdiDevice}}), "unlimited")
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "uid-1000", User: 1000,
+		CDIDevices: []string{cdiDevice}}), "unlimited")
 	if got, err := pod.Wait(within(t, 2*patience), locks); err != nil || strings.TrimSpace(got.Out) != "locked" {
 		t.Errorf("the container says %q, %v", got.Out, err)
 	}
 	writeCDI(t)
-	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "off", CDIDevices: []string{cdiDevice}}), kernelDefault)
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "off", CDIDevices: []string{cdiDevice}}),
+		kernelDefault)
 }
 
 // Debian's Podman gives a container with a CDI device what it needs, on crun and on runc.
@@ -157,14 +169,17 @@ func TestPodman(t *testing.T) {
 	}
 	podman := func(args ...string) string {
 		t.Helper()
-		global := []string{"--root", "/var/lib/podman", "--runroot", "/run/podman", "--cgroup-manager", "cgroupfs", "--events-backend", "none"}
+		global := []string{"--root", "/var/lib/podman", "--runroot", "/run/podman", "--cgroup-manager", "cgroupfs",
+			"--events-backend", "none"}
 		return runOnNode(t, []string{library}, program, append(global, args...)...)
 	}
 	podman("load", "-q", "-i", parts.Image("busybox"))
 	run := func(runtime string, user int) string {
 		t.Helper()
-		return podman("--runtime", parts.Runtime(runtime), "run", "--rm", "--network", "host", "--user", strconv.Itoa(user), "--log-driver", "none",
-			"--volume", *bin+"/locker:/opt/locker:ro", "--device", cdiDevice, node.ImageName("busybox"), "/bin/busybox", "sh", "-c", lockInside)
+		return podman("--runtime", parts.Runtime(runtime), "run", "--rm", "--network", "host", "--user",
+			strconv.Itoa(user), "--log-driver", "none",
+			"--volume", *bin+"/locker:/opt/locker:ro", "--device", cdiDevice, node.ImageName("busybox"),
+			"/bin/busybox", "sh", "-c", lockInside)
 	}
 	writeCDI(t)
 	for _, test := range []struct {

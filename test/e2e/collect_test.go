@@ -18,11 +18,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-// An archive of the node is judged elsewhere as the node is, and has no environment variable of a container or of any other process.
+// An archive of the node is judged elsewhere as the node is, and has no environment variable of a container or of any
+// other process.
 func TestCollect(t *testing.T) {
 	const secret = "s3cr3t-of-a-container"
 	startPlugin(t, "{}")
-	container := runContainer(t, runPod(t, containerd.Pod{Namespace: "ml"}), containerd.Container{Devices: containerd.Verbs(0), Env: map[string]string{"PASSWORD": secret}})
+	container := runContainer(t, runPod(t, containerd.Pod{Namespace: "ml"}),
+		containerd.Container{Devices: containerd.Verbs(0), Env: map[string]string{"PASSWORD": secret}})
 	if got := shell(t, container, "echo $PASSWORD"); got != secret {
 		t.Fatalf("the container's variable is %q", got)
 	}

@@ -59,8 +59,8 @@ WantedBy=multi-user.target
 `
 )
 
-// runBesideSystemd starts a systemd, and the test that calls it once more in systemd's namespaces: systemd is the first process of its PID
-// namespace, and the containers' processes are in that one as well.
+// runBesideSystemd starts a systemd, and the test that calls it once more in systemd's namespaces: systemd is the first
+// process of its PID namespace, and the containers' processes are in that one as well.
 func runBesideSystemd(t *testing.T) {
 	t.Helper()
 	installDropIn(t, "nri-rdma", "ExecStart=\nExecStart=/usr/local/bin/nri-rdma --budget "+budget, pluginLog)
@@ -94,7 +94,8 @@ func runBesideSystemd(t *testing.T) {
 // installDropIn adds lines to a service, and lets it write its log into a file: the node has no journal.
 func installDropIn(t *testing.T, unit, lines, log string) {
 	t.Helper()
-	install(t, filepath.Join(systemd.Units, unit+".service.d/node.conf"), "[Service]\nStandardError=append:"+log+"\n"+lines+"\n", 0o644)
+	install(t, filepath.Join(systemd.Units, unit+".service.d/node.conf"), "[Service]\nStandardError=append:"+
+		log+"\n"+lines+"\n", 0o644)
 }
 
 // bareNode is a node with a containerd as it is installed from its release, which systemd runs, and with a container.
@@ -103,7 +104,8 @@ type bareNode struct {
 	keptPID int
 }
 
-// startBare installs and starts a containerd. Its state is not that of other containerds of the node, but of the one before.
+// startBare installs and starts a containerd. Its state is not that of other containerds of the node, but of the one
+// before.
 func startBare(t *testing.T, version, bare string) *bareNode {
 	t.Helper()
 	parts, err := node.Parts()
@@ -119,8 +121,10 @@ func startBare(t *testing.T, version, bare string) *bareNode {
 			for each in /run/containerd /run/nri; do mount -t tmpfs -o mode=0755 tmpfs $each; done`)
 	}
 	install(t, "/usr/local/lib/systemd/system/containerd.service", containerdUnit, 0o644)
-	installDropIn(t, "containerd", "ExecStart=\nExecStart=/usr/local/bin/containerd --config /etc/containerd/config.toml\n"+
-		"Environment=PATH="+parts.Containerd(version)+":"+os.Getenv("PATH")+"\nLimitNOFILE="+strconv.Itoa(filesOfUnit), containerdLog)
+	installDropIn(t, "containerd",
+		"ExecStart=\nExecStart=/usr/local/bin/containerd --config /etc/containerd/config.toml\n"+
+			"Environment=PATH="+parts.Containerd(version)+":"+os.Getenv("PATH")+"\nLimitNOFILE="+
+			strconv.Itoa(filesOfUnit), containerdLog)
 	onNode(t, "ln -sf "+filepath.Join(parts.Containerd(version), "containerd")+" /usr/local/bin/containerd")
 	n := &bareNode{}
 	n.configure(t, bare)
@@ -151,10 +155,12 @@ func startBare(t *testing.T, version, bare string) *bareNode {
 	return n
 }
 
-// importImages has containerd take the images in, and gives the pause image all names that the configurations have for it.
+// importImages has containerd take the images in, and gives the pause image all names that the configurations have for
+// it.
 func importImages(t *testing.T, ctr string, parts node.PartSet) {
 	t.Helper()
-	script := ctr + " -n k8s.io images import " + parts.Image("pause") + " && " + ctr + " -n k8s.io images import " + parts.Image("busybox") +
+	script := ctr + " -n k8s.io images import " + parts.Image("pause") + " && " + ctr + " -n k8s.io images import " +
+		parts.Image("busybox") +
 		" && " + ctr + " -n k8s.io images tag --force " + node.ImageName("pause")
 	for _, tag := range []string{"3.8", "3.9", "3.10", "3.10.1", "3.10.2"} {
 		script += " registry.k8s.io/pause:" + tag
@@ -194,7 +200,8 @@ func (n *bareNode) expectKept(t *testing.T) {
 }
 
 // changed are the folders of the node in which configure changes files. Their files are compared byte by byte.
-var changed = []string{"/etc/containerd", "/etc/systemd", "/etc/rdma-spec", "/etc/nri", "/etc/crio", "/opt/nri", "/usr/local/lib/systemd", systemd.Units}
+var changed = []string{"/etc/containerd", "/etc/systemd", "/etc/rdma-spec", "/etc/nri", "/etc/crio", "/opt/nri",
+	"/usr/local/lib/systemd", systemd.Units}
 
 // nodeFiles returns the files and folders of the node: mode, owner, and content or at least size and time, by path.
 func nodeFiles(t *testing.T) map[string]string {
@@ -263,7 +270,8 @@ func readLog(file string) string {
 // manage runs systemctl.
 func manage(t *testing.T, args ...string) {
 	t.Helper()
-	if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "systemctl", args...).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(context.WithoutCancel(t.Context()), "systemctl",
+		args...).CombinedOutput(); err != nil {
 		t.Errorf("systemctl %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
@@ -285,5 +293,6 @@ func awaitCRI(t *testing.T) {
 // awaitRegisteredService waits until the service's log says so many times that the plugin is registered.
 func awaitRegisteredService(t *testing.T, times int) {
 	t.Helper()
-	await.That(t, patience, "registered: the service", func() bool { return strings.Count(readLog(pluginLog), "msg=registered") >= times })
+	await.That(t, patience, "registered: the service",
+		func() bool { return strings.Count(readLog(pluginLog), "msg=registered") >= times })
 }

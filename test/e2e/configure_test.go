@@ -20,8 +20,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-// TestConfigure sets nodes up with rdma-spec configure, and puts them back. A systemd runs the containerd, with the configuration files
-// that packages and platforms have.
+// TestConfigure sets nodes up with rdma-spec configure, and puts them back. A systemd runs the containerd, with the
+// configuration files that packages and platforms have.
 func TestConfigure(t *testing.T) {
 	if os.Getenv(besideSystemd) == "" {
 		runBesideSystemd(t)
@@ -55,8 +55,8 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// What sets a node up, and what that prints as next, make a bare node one whose RDMA containers transfer. --revert gives the node its files
-// again.
+// What sets a node up, and what that prints as next, make a bare node one whose RDMA containers transfer. --revert
+// gives the node its files again.
 func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
 	return func(t *testing.T, n *bareNode) {
 		before := nodeFiles(t)
@@ -123,8 +123,8 @@ func followReadme(t *testing.T) (next string) {
 	return said.String()
 }
 
-// A plugin that has no index does no harm as long as NRI is off; with NRI on, CRI does not start because of it, and no check of the
-// configuration shows that. configure puts everything back, and the daemon serves as before.
+// A plugin that has no index does no harm as long as NRI is off; with NRI on, CRI does not start because of it, and no
+// check of the configuration shows that. configure puts everything back, and the daemon serves as before.
 func testPutBack(t *testing.T, n *bareNode) {
 	const harmful = "/opt/nri/plugins/logger"
 	install(t, harmful, "#!/bin/sh\n", 0o755)
@@ -135,7 +135,8 @@ func testPutBack(t *testing.T, n *bareNode) {
 	})
 	before := nodeFiles(t)
 	stdout, stderr, status := call(t, "configure", "nri", "--restart")
-	if status != 3 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasSuffix(stderr, ": the files are put back, and containerd.service runs as before\n") {
+	if status != 3 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasSuffix(stderr,
+		": the files are put back, and containerd.service runs as before\n") {
 		t.Errorf("rdma-spec configure nri --restart: exit status %d, %s%s", status, stdout, stderr)
 	}
 	if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {
@@ -146,7 +147,8 @@ func testPutBack(t *testing.T, n *bareNode) {
 	runPod(t, containerd.Pod{})
 }
 
-// Who follows the usual recipe by hand, edit what ctr prints and let the handler use it, has containers with 1024 files. configure cures it.
+// Who follows the usual recipe by hand, edit what ctr prints and let the handler use it, has containers with 1024
+// files. configure cures it.
 func testHandMadeSpec(t *testing.T, n *bareNode) {
 	n.configure(t, "2.4/default")
 	const spec, config = "/etc/containerd/cri-base.json", "/etc/containerd/config.toml"

@@ -24,7 +24,8 @@ func TestEditCost(t *testing.T) {
 	var creations, edits []time.Duration
 	for i := range 11 {
 		start := time.Now()
-		id, err := pod.Create(within(t, patience), containerd.Container{Name: fmt.Sprintf("main-%d", i), Devices: containerd.Verbs(0)})
+		id, err := pod.Create(within(t, patience), containerd.Container{Name: fmt.Sprintf("main-%d", i),
+			Devices: containerd.Verbs(0)})
 		if err != nil {
 			t.Fatal(err)
 		}

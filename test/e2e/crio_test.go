@@ -17,7 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/crio"
 )
 
-// CRI-O does its part: the tests of what the plugin grants and refuses pass on it as they stand, and so do those of what is different there.
+// CRI-O does its part: the tests of what the plugin grants and refuses pass on it as they stand, and so do those of
+// what is different there.
 func TestCRIO(t *testing.T) {
 	ctrd.Stop()
 	t.Cleanup(func() {
@@ -102,8 +103,8 @@ func testCRIORestart(t *testing.T) {
 	}
 }
 
-// This CRI-O has the version of one that asks validators, and none of it: it was taken from the branch before NRI had them. The validator
-// says so, and nothing changes.
+// This CRI-O has the version of one that asks validators, and none of it: it was taken from the branch before NRI had
+// them. The validator says so, and nothing changes.
 func testCRIOValidator(t *testing.T) {
 	validator := startValidator(t)
 	const says = "it does not know an event that the plugin needs, whatever its version says, and has to be upgraded"
@@ -117,18 +118,21 @@ func testCRIOValidator(t *testing.T) {
 	}
 }
 
-// Containers that were created without the plugin are found and raised, and repair reports that CRI-O gives later execs the old limit.
+// Containers that were created without the plugin are found and raised, and repair reports that CRI-O gives later execs
+// the old limit.
 func testCRIORepair(t *testing.T) {
 	id := runContainer(t, runPod(t, containerd.Pod{Name: "broken"}), containerd.Container{
 		Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"},
 	})
 	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory")
-	expectTool(t, 1, "default/broken  main       device  8Mi      no        rxe0  below  memlock is 8Mi, the policy gives unlimited: rdma-spec repair --config ", "status")
+	expectTool(t, 1, "default/broken  main       device  8Mi      no        rxe0  below  memlock is 8Mi, the policy "+
+		"gives unlimited: rdma-spec repair --config ", "status")
 	stdout, stderr, status := tool(t, "repair")
 	if want := "default/broken main: memlock raised to unlimited: 1 process\n"; status != 0 || stdout != want {
 		t.Errorf("rdma-spec repair: exit status %d, want 0, and %q, want %q", status, stdout, want)
 	}
-	if want := "default/broken main: cri-o stores no spec that can be changed: processes of later execs have the old limit until the pod is recreated"; !strings.Contains(stderr, want) {
+	if want := "default/broken main: cri-o stores no spec that can be changed: processes of later execs have the old " +
+		"limit until the pod is recreated"; !strings.Contains(stderr, want) {
 		t.Errorf("rdma-spec repair says %q, want %q", stderr, want)
 	}
 	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory\n1 registered")
@@ -146,14 +150,16 @@ func testCRIOPluginRepairs(t *testing.T) {
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	expectMemlock(t, id, kernelDefault)
 	plugin := startPlugin(t, "repair: {mode: fix, every: 1s}")
-	if err := plugin.AwaitLog(within(t, patience), `msg="was below policy, and is raised; later execs into it are not`); err != nil {
+	if err := plugin.AwaitLog(within(t, patience),
+		`msg="was below policy, and is raised; later execs into it are not`); err != nil {
 		t.Fatal(err)
 	}
 	expectMemlock(t, id, "unlimited")
 	expectMemlock(t, unrelated, kernelDefault)
 }
 
-// CRI-O takes the generated drop-in and not the backup of what it replaced, and every container has the limit, without the plugin.
+// CRI-O takes the generated drop-in and not the backup of what it replaced, and every container has the limit, without
+// the plugin.
 func testCRIOGenerate(t *testing.T) {
 	const name = "90-rdma-spec.conf"
 	file := filepath.Join(crio.DropIns, name)
@@ -173,7 +179,8 @@ func testCRIOGenerate(t *testing.T) {
 
 var crioLine = regexp.MustCompile(`crio\.runtime\.default_capabilities = \[[^]]*\]`)
 
-// The plugin cannot give IPC_LOCK here, and logs the line that can: with it, root has the capability, with or without a device.
+// The plugin cannot give IPC_LOCK here, and logs the line that can: with it, root has the capability, with or without a
+// device.
 func testCRIOIPCLock(t *testing.T) {
 	plugin := startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{})
@@ -184,7 +191,8 @@ func testCRIOIPCLock(t *testing.T) {
 	if line == "" {
 		t.Fatal("the log has no line for crio.conf.d")
 	}
-	asked := runContainer(t, pod, containerd.Container{Name: "asked", Devices: containerd.Verbs(0), AddCaps: []string{"IPC_LOCK"}})
+	asked := runContainer(t, pod, containerd.Container{Name: "asked", Devices: containerd.Verbs(0),
+		AddCaps: []string{"IPC_LOCK"}})
 	expectCapabilities(t, asked, "CapPrm CapEff CapBnd")
 	dropIn(t, "91-rdma-ipc-lock.conf", line+"\n")
 	awaitRegistrations(t, plugin, 2)

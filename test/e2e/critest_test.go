@@ -40,7 +40,8 @@ func TestCritest(t *testing.T) {
 	startPluginWith(t, "--socket", containerd.NRISocket, "--budget", budget)
 	with := runCritest(t)
 	for _, state := range []string{"passed", "failed", "skipped"} {
-		t.Logf("%d specs %s without the plugin, %d with it:\n%s", len(without[state]), state, len(with[state]), strings.Join(with[state], "\n"))
+		t.Logf("%d specs %s without the plugin, %d with it:\n%s", len(without[state]), state, len(with[state]),
+			strings.Join(with[state], "\n"))
 	}
 	if len(without["passed"]) == 0 {
 		t.Error("no spec passes without the plugin: this tests nothing")
@@ -50,7 +51,8 @@ func TestCritest(t *testing.T) {
 	}
 }
 
-// runCritest runs critest with the node's busybox for its image, and gives the names of the specs by what became of them.
+// runCritest runs critest with the node's busybox for its image, and gives the names of the specs by what became of
+// them.
 func runCritest(t *testing.T) map[string][]string {
 	t.Helper()
 	parts, err := node.Parts()
@@ -59,13 +61,15 @@ func runCritest(t *testing.T) map[string][]string {
 	}
 	folder := t.TempDir()
 	images, report := filepath.Join(folder, "images.yaml"), filepath.Join(folder, "report.json")
-	if err := os.WriteFile(images, []byte("defaultTestContainerImage: "+node.ImageName("busybox")+"\n"), 0o644); err != nil {
+	if err := os.WriteFile(images, []byte("defaultTestContainerImage: "+node.ImageName("busybox")+
+		"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	begin := time.Now()
-	out, err := exec.CommandContext(ctx, parts.Critest(), "--runtime-endpoint", "unix://"+containerd.Socket, "--test-images-file", images,
+	out, err := exec.CommandContext(ctx, parts.Critest(), "--runtime-endpoint", "unix://"+containerd.Socket,
+		"--test-images-file", images,
 		"--ginkgo.focus", *critestFocus, "--ginkgo.skip", noRegistry, "--ginkgo.seed", "1", "--ginkgo.flake-attempts", "2",
 		"--ginkgo.json-report", report, "--ginkgo.no-color").CombinedOutput()
 	var ended *exec.ExitError

@@ -69,7 +69,8 @@ func (d *daemonSet) helm(t *testing.T, args ...string) string {
 	return d.run(t, "helm", d.c.Helm, args)
 }
 
-func (d *daemonSet) run(t *testing.T, name string, program func(context.Context, ...string) (string, error), args []string) string {
+func (d *daemonSet) run(t *testing.T, name string,
+	program func(context.Context, ...string) (string, error), args []string) string {
 	t.Helper()
 	t.Logf("after %s: %s %s", time.Since(d.begin).Round(time.Second), name, strings.Join(args, " "))
 	out, err := program(within(t, kubeletPatience), append([]string{"-n", pluginNamespace}, args...)...)
@@ -141,7 +142,8 @@ func (d *daemonSet) pod(t *testing.T) corev1.Pod {
 // expectAnswers asks the plugin's pod over HTTP, as the kubelet and Prometheus do.
 func (d *daemonSet) expectAnswers(t *testing.T, port, path, want string) {
 	t.Helper()
-	asked, err := http.NewRequestWithContext(within(t, patience), http.MethodGet, fmt.Sprintf("http://%s:%s%s", d.pod(t).Status.PodIP, port, path), http.NoBody)
+	asked, err := http.NewRequestWithContext(within(t, patience), http.MethodGet, fmt.Sprintf("http://%s:%s%s",
+		d.pod(t).Status.PodIP, port, path), http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}

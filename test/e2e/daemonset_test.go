@@ -24,8 +24,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
 
-// TestClusterDaemonSet installs the plugin as the documentation says, on a cluster with a real DaemonSet controller and a scheduler: with
-// Helm, and with kubectl.
+// TestClusterDaemonSet installs the plugin as the documentation says, on a cluster with a real DaemonSet controller and
+// a scheduler: with Helm, and with kubectl.
 func TestClusterDaemonSet(t *testing.T) {
 	withNRI := options()
 	withNRI.Network = true
@@ -46,8 +46,8 @@ func TestClusterDaemonSet(t *testing.T) {
 	t.Run("kubectl", func(t *testing.T) { testKubectl(t, d, k, withNRI) })
 }
 
-// testKubectl installs the image of Containerfile with the kustomizations of deploy and docs/install.md, on a node where
-// NRI is off at first.
+// testKubectl installs the image of Containerfile with the kustomizations of deploy and docs/install.md, on a node
+// where NRI is off at first.
 func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI containerd.Options) {
 	t.Cleanup(func() { d.tell(t) })
 	withoutNRI := withNRI
@@ -56,7 +56,8 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	if err := os.RemoveAll(filepath.Dir(containerd.NRISocket)); err != nil { // as on a node that never had NRI
 		t.Fatal(err)
 	}
-	early := runClusterPod(t, d.c, k, kubelet.Pod{Name: "early", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
+	early := runClusterPod(t, d.c, k, kubelet.Pod{Name: "early",
+		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	early.expectHolds(t, "main", kernelDefault, given(0)...)
 
 	base, own := kustomizations(t)
@@ -66,7 +67,8 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	d.awaitRollout(t)
 	d.expectAnswers(t, "9797", "/readyz", "registered")
 	d.expectAnswers(t, "9797", "/metrics", "\nnri_rdma_connected 1\n")
-	late := runClusterPod(t, d.c, k, kubelet.Pod{Name: "late", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
+	late := runClusterPod(t, d.c, k, kubelet.Pod{Name: "late",
+		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	late.expectHolds(t, "main", "unlimited", given(0)...)
 	expectCapabilities(t, late.running(t, "main"), everySet)
 	early.expectHolds(t, "main", kernelDefault, given(0)...)
@@ -74,13 +76,15 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	d.kubectl(t, "apply", "-k", own)
 	d.awaitRollout(t)
 	d.expectAnswers(t, "9798", "/readyz", "registered")
-	err := d.c.Await(within(t, kubeletPatience), "has the early pod's limit raised", func() bool { return memlock(t, early.running(t, "main")) == "unlimited" })
+	err := d.c.Await(within(t, kubeletPatience), "has the early pod's limit raised",
+		func() bool { return memlock(t, early.running(t, "main")) == "unlimited" })
 	if err != nil {
 		t.Error(err)
 	}
 	status := d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...)
 	for _, pod := range []string{"early", "late"} {
-		if line := regexp.MustCompile(`(?m)^default/` + pod + ` +main .*$`).FindString(status); !strings.Contains(line, " ok") {
+		if line := regexp.MustCompile(`(?m)^default/` + pod + ` +main .*$`).FindString(status); !strings.Contains(line,
+			" ok") {
 			t.Errorf("rdma-spec status in the plugin's pod says %q, want that %s is ok:\n%s", line, pod, status)
 		}
 	}
@@ -88,7 +92,8 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 	testOverlayForCRIO(t, d)
 }
 
-// testValidatorContainer: while the plugin does not answer, the validator refuses an RDMA container, and lets it start afterwards.
+// testValidatorContainer: while the plugin does not answer, the validator refuses an RDMA container, and lets it start
+// afterwards.
 func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	plugin := &staticPod{kubelet: k, name: d.pod(t).Name}
 	pid, err := ctrd.PID(within(t, patience), plugin.running(t, "nri-rdma"))
@@ -100,7 +105,8 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	}
 	goOn := func() { _ = syscall.Kill(pid, syscall.SIGCONT) } // it may have been replaced
 	defer goOn()
-	refused := runClusterPod(t, d.c, k, kubelet.Pod{Name: "refused", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
+	refused := runClusterPod(t, d.c, k, kubelet.Pod{Name: "refused",
+		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	const reason = "rdma-validator: pod default/refused, container main"
 	err = d.c.Await(within(t, kubeletPatience), "says that the validator refuses", func() bool {
 		pod, err := d.c.Pod(t.Context(), "refused")
@@ -116,7 +122,8 @@ func testValidatorContainer(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	refused.expectHolds(t, "main", "unlimited", given(0)...)
 }
 
-// testOverlayForCRIO: where an API server applies the overlay for CRI-O, nothing is left of containerd, nor of the components before.
+// testOverlayForCRIO: where an API server applies the overlay for CRI-O, nothing is left of containerd, nor of the
+// components before.
 func testOverlayForCRIO(t *testing.T, d *daemonSet) {
 	var list struct{ Items []appsv1.DaemonSet }
 	text := d.kubectl(t, "apply", "-k", deployPath("kustomize/overlays/crio"), "--dry-run=server", "-o", "json")
@@ -145,8 +152,8 @@ func testOverlayForCRIO(t *testing.T, d *daemonSet) {
 	}
 }
 
-// kustomizations returns the folders of two: the base, and one's own of docs/install.md, with validator and repair. The node's CPU is
-// emulated, hence the budget. All else is as people install it.
+// kustomizations returns the folders of two: the base, and one's own of docs/install.md, with validator and repair. The
+// node's CPU is emulated, hence the budget. All else is as people install it.
 func kustomizations(t *testing.T) (base, own string) {
 	t.Helper()
 	folder := t.TempDir()
@@ -156,14 +163,17 @@ func kustomizations(t *testing.T) (base, own string) {
 	}
 	base, own = filepath.Join(clone, "base"), filepath.Join(folder, "own")
 	const last = "- --http=:9797\n"
-	manifest := strings.Replace(deployFile(t, "kustomize/base/daemonset.yaml"), last, last+"            - --budget="+budget+"\n", 1)
+	manifest := strings.Replace(deployFile(t, "kustomize/base/daemonset.yaml"), last,
+		last+"            - --budget="+budget+"\n", 1)
 	if err := os.WriteFile(filepath.Join(base, "daemonset.yaml"), []byte(manifest), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	documented := regexp.MustCompile("(?m)^   resources: (.*\n)+?   ```$").FindString(deployFile(t, "../docs/install.md"))
-	kustomization := strings.NewReplacer("registry.example.com", "docker.io/library", "\n   ", "\n", "```", "").Replace("\n" + documented)
+	kustomization := strings.NewReplacer("registry.example.com", "docker.io/library", "\n   ", "\n", "```",
+		"").Replace("\n" + documented)
 	files := fstest.MapFS{
-		"kustomization.yaml": {Data: []byte(kustomization)}, "config.yaml": {Data: []byte("repair: {mode: fix, every: 1s}\n")},
+		"kustomization.yaml": {Data: []byte(kustomization)},
+		"config.yaml":        {Data: []byte("repair: {mode: fix, every: 1s}\n")},
 	}
 	if err := os.CopyFS(own, files); err != nil {
 		t.Fatal(err)
@@ -171,7 +181,8 @@ func kustomizations(t *testing.T) (base, own string) {
 	return base, own
 }
 
-// importImage makes the image of deploy/Containerfile, and has containerd take it in under the name that the DaemonSet has.
+// importImage makes the image of deploy/Containerfile, and has containerd take it in under the name that the DaemonSet
+// has.
 func importImage(t *testing.T) {
 	t.Helper()
 	programs, entrypoint := map[string]string{}, []string{}
@@ -219,7 +230,8 @@ func deployFile(t *testing.T, name string) string {
 	return string(text)
 }
 
-// documentedCommand returns the arguments of the kubectl command in docs/looking-at-a-node.md, from where its namespace has been named, with these words in it.
+// documentedCommand returns the arguments of the kubectl command in docs/looking-at-a-node.md, from where its namespace
+// has been named, with these words in it.
 func documentedCommand(t *testing.T, words string) []string {
 	t.Helper()
 	const kubectl = "kubectl -n " + pluginNamespace + " "

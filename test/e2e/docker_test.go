@@ -30,7 +30,8 @@ type docker struct{ client http.Client }
 // startDocker runs a Docker daemon on the containerd that the tests share. It ends with the test.
 func startDocker(t *testing.T, parts node.PartSet) docker {
 	t.Helper()
-	d := docker{http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	d := docker{http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _,
+		_ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", dockerSocket)
 	}}}}
 	dockerd, err := daemon.Start(nil, parts.Docker(), "--host", "unix://"+dockerSocket, "--containerd", containerd.Socket,
@@ -81,7 +82,8 @@ func (d docker) ask(t *testing.T, method, path string, body io.Reader) []byte {
 func (d docker) run(t *testing.T, user int) string {
 	t.Helper()
 	config, err := json.Marshal(map[string]any{
-		"Image": node.ImageName("busybox"), "Cmd": []string{"/bin/busybox", "sh", "-c", lockInside}, "User": strconv.Itoa(user), "Tty": true,
+		"Image": node.ImageName("busybox"), "Cmd": []string{"/bin/busybox", "sh", "-c", lockInside},
+		"User": strconv.Itoa(user), "Tty": true,
 		"HostConfig": map[string]any{
 			"NetworkMode": "host", "Binds": []string{*bin + "/locker:/opt/locker:ro"},
 			"DeviceRequests": []any{map[string]any{"Driver": "cdi", "DeviceIDs": []string{cdiDevice}}},
@@ -91,7 +93,8 @@ func (d docker) run(t *testing.T, user int) string {
 		t.Fatal(err)
 	}
 	var created struct{ ID string }
-	if err := json.Unmarshal(d.ask(t, http.MethodPost, "/containers/create", bytes.NewReader(config)), &created); err != nil {
+	if err := json.Unmarshal(d.ask(t, http.MethodPost, "/containers/create",
+		bytes.NewReader(config)), &created); err != nil {
 		t.Fatal(err)
 	}
 	container := "/containers/" + created.ID

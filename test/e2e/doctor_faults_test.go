@@ -40,22 +40,29 @@ func (c *clinic) faults() []fault {
 	var ephemeral string
 	var second *daemon.Process
 	return []fault{
-		{"all ports are turned off", func(c *clinic) { onNode(c.T, "ip link set eth0 down && ip link set dummy1 down") }, "port-active", nil, false},
+		{"all ports are turned off", func(c *clinic) { onNode(c.T, "ip link set eth0 down && ip link set dummy1 down") },
+			"port-active", nil, false},
 		{"the module rdma_ucm is unloaded", func(c *clinic) {
 			onNode(c.T, "ip link set dummy1 up && ip route replace default via 10.0.2.2 && rmmod rdma_ucm")
 		}, "rdma-cm-module", nil, false},
-		{"a device node is missing", func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1") }, "device-nodes", nil, false},
-		{"a device node of another kind", func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1 && touch /dev/infiniband/uverbs1") }, "device-nodes", nil, false},
+		{"a device node is missing", func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1") },
+			"device-nodes", nil, false},
+		{"a device node of another kind",
+			func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1 && touch /dev/infiniband/uverbs1") },
+			"device-nodes", nil, false},
 		{"rdma-cni in shared mode", func(c *clinic) {
 			install(c.T, "/etc/cni/net.d/90-rdma.conf", `{"cniVersion": "1.0.0", "name": "rdma", "type": "rdma"}`, 0o644)
 		}, "netns-mode", func(c *clinic) { onNode(c.T, "rm /etc/cni/net.d/90-rdma.conf") }, false},
-		{"a configuration that does not parse", func(c *clinic) { c.edit("version = 3", "version = = 3") }, "runtime-config", func(c *clinic) { c.edit("version = = 3", "version = 3") }, false},
-		{"a base spec that is missing", func(c *clinic) { c.addHandler("lost", parts.Runtime("runc"), folder+"/lost.json") }, "base-spec", nil, true},
+		{"a configuration that does not parse", func(c *clinic) { c.edit("version = 3", "version = = 3") }, "runtime-config",
+			func(c *clinic) { c.edit("version = = 3", "version = 3") }, false},
+		{"a base spec that is missing", func(c *clinic) { c.addHandler("lost", parts.Runtime("runc"), folder+"/lost.json") },
+			"base-spec", nil, true},
 		{"1024 files, by hand", func(c *clinic) {
 			c.addHandler("hand-made", parts.Runtime("runc"), spec("hand-made.json", string(handMadeSpec(c.T))))
 		}, "base-spec-files", nil, true},
 		{"an ociVersion that crun refuses", func(c *clinic) {
-			c.addHandler("crun", parts.Runtime("crun"), spec("crun.json", strings.Replace(generated, `"ociVersion": "1.0.2"`, `"ociVersion": "1.3.0"`, 1)))
+			c.addHandler("crun", parts.Runtime("crun"), spec("crun.json", strings.Replace(generated, `"ociVersion": "1.0.2"`,
+				`"ociVersion": "1.3.0"`, 1)))
 		}, "oci-version", nil, false},
 		{"NRI is off", func(c *clinic) {
 			c.edit("disable = false", "disable = true")
@@ -65,15 +72,19 @@ func (c *clinic) faults() []fault {
 		}, "nri-on", nil, false},
 		{"the socket of NRI is gone", func(c *clinic) { onNode(c.T, "rm "+containerd.NRISocket) }, "nri-socket", nil, false},
 		{"plugins are required globally", func(c *clinic) {
-			c.edit("[plugins.'io.containerd.nri.v1.nri']", "[plugins.'io.containerd.nri.v1.nri'.default_validator]\n  enable = true\n  required_plugins = ['rdma']\n[plugins.'io.containerd.nri.v1.nri']")
+			c.edit("[plugins.'io.containerd.nri.v1.nri']",
+				"[plugins.'io.containerd.nri.v1.nri'.default_validator]\n  enable = true\n  required_plugins = "+
+					"['rdma']\n[plugins.'io.containerd.nri.v1.nri']")
 		}, "nri-required-plugins", func(c *clinic) { c.edit("  required_plugins = ['rdma']\n", "") }, false},
 		{"two containerds", func(c *clinic) { second = c.secondContainerd(parts) }, "nri-owner", func(c *clinic) {
 			second.Stop()
 			c.run("systemctl restart containerd")
 		}, false},
-		{"ulimit-adjuster beside the plugin", func(c *clinic) { install(c.T, "/opt/nri/plugins/10-ulimit-adjuster", "", 0o644) }, "nri-rivals", nil, true},
+		{"ulimit-adjuster beside the plugin",
+			func(c *clinic) { install(c.T, "/opt/nri/plugins/10-ulimit-adjuster", "", 0o644) }, "nri-rivals", nil, true},
 		{"the plugin is killed", func(c *clinic) { c.stopPlugin() }, "plugin-runs", nil, false},
-		{"the plugin's configuration is garbage", func(c *clinic) { install(c.T, pluginFile, "memlok: 1Gi\n", 0o644) }, "plugin-config", func(c *clinic) { install(c.T, pluginFile, "memlock: unlimited\n", 0o644) }, false},
+		{"the plugin's configuration is garbage", func(c *clinic) { install(c.T, pluginFile, "memlok: 1Gi\n", 0o644) },
+			"plugin-config", func(c *clinic) { install(c.T, pluginFile, "memlock: unlimited\n", 0o644) }, false},
 		{"the policy in force is garbage", func(c *clinic) {
 			if err := c.plugin.Signal(syscall.SIGSTOP); err != nil { // it mends its file now and then
 				c.Fatal(err)
@@ -87,18 +98,22 @@ func (c *clinic) faults() []fault {
 		}, "container-memlock", nil, false},
 		{"a user without the IPC_LOCK of the pod", func(c *clinic) {
 			c.stopPlugin()
-			runContainer(c.T, pod, containerd.Container{Name: "user", Devices: containerd.Verbs(0), User: 1000, AddCaps: []string{"IPC_LOCK"}})
+			runContainer(c.T, pod, containerd.Container{Name: "user", Devices: containerd.Verbs(0), User: 1000,
+				AddCaps: []string{"IPC_LOCK"}})
 			c.run("systemctl restart nri-rdma")
 		}, "container-ipc-lock", nil, false},
 		{"no netdev in the pod", func(c *clinic) {
-			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "alone", Devices: containerd.Verbs(0), AddCaps: []string{"SYS_ADMIN"}, Args: []string{"/usr/bin/unshare", "--net", "sleep", "1000000"}})
+			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "alone", Devices: containerd.Verbs(0),
+				AddCaps: []string{"SYS_ADMIN"}, Args: []string{"/usr/bin/unshare", "--net", "sleep", "1000000"}})
 		}, "container-netdev", remove(&ephemeral), false},
 		{"a hostPath of /dev/infiniband", func(c *clinic) {
-			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "hostpath", Mounts: []containerd.Mount{{Host: "/dev/infiniband", Container: "/dev/infiniband"}}})
+			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "hostpath",
+				Mounts: []containerd.Mount{{Host: "/dev/infiniband", Container: "/dev/infiniband"}}})
 		}, "container-hostpath", remove(&ephemeral), false},
 		{"a memlock of 64Ki by a hand-made spec, and no plugin", func(c *clinic) {
 			c.uninstall()
-			c.addHandler("small", parts.Runtime("runc"), spec("small.json", strings.ReplaceAll(generated, "18446744073709551615", "65536")))
+			c.addHandler("small", parts.Runtime("runc"), spec("small.json", strings.ReplaceAll(generated,
+				"18446744073709551615", "65536")))
 		}, "base-spec-memlock", nil, false},
 		{"nothing gives memlock", func(c *clinic) {
 			onNode(c.T, "rm -rf /var/lib/rdma-spec")

@@ -38,7 +38,8 @@ type clinic struct {
 	table     []string
 }
 
-// fault is planted. Where its cure is not a command, byHand cures it. Some cures end with a restart of containerd that the next one covers.
+// fault is planted. Where its cure is not a command, byHand cures it. Some cures end with a restart of containerd that
+// the next one covers.
 type fault struct {
 	name     string
 	plant    func(c *clinic)
@@ -54,8 +55,8 @@ const (
 	unitFile       = "/etc/systemd/system/nri-rdma.service"
 )
 
-// TestDoctor plants faults on the node, one after another. The doctor finds each of them by its check, and no other check finds anything
-// wrong; its cure, run as printed, cures it.
+// TestDoctor plants faults on the node, one after another. The doctor finds each of them by its check, and no other
+// check finds anything wrong; its cure, run as printed, cures it.
 func TestDoctor(t *testing.T) {
 	c := &clinic{T: t}
 	c.open()
@@ -97,7 +98,8 @@ func (c *clinic) open() {
 	c.systemd()
 	c.Cleanup(func() {
 		c.stopPlugin()
-		onNodeAfter(c.T, "rm -rf /run/rdma-spec /var/lib/rdma-spec "+unitFile+" "+pluginFile+" /usr/local/bin/containerd /usr/local/bin/nri-rdma")
+		onNodeAfter(c.T, "rm -rf /run/rdma-spec /var/lib/rdma-spec "+unitFile+" "+pluginFile+
+			" /usr/local/bin/containerd /usr/local/bin/nri-rdma")
 		if err := os.WriteFile(containerdFile, c.before, 0o644); err != nil {
 			c.Error(err)
 		}
@@ -106,10 +108,12 @@ func (c *clinic) open() {
 	c.run(filepath.Join(*bin, "rdma-spec") + " configure plugin && systemctl enable --now nri-rdma")
 }
 
-// systemd does what the cures ask of systemctl, which the node does not have: a script hands its arguments over, and waits.
+// systemd does what the cures ask of systemctl, which the node does not have: a script hands its arguments over, and
+// waits.
 func (c *clinic) systemd() {
 	folder := c.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >%[1]s/asked && read answer <%[1]s/done && test \"$answer\" = ok\n", folder)
+	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >%[1]s/asked && read answer <%[1]s/done && test \"$answer\" = ok\n",
+		folder)
 	onNode(c.T, "mkfifo "+folder+"/asked "+folder+"/done")
 	install(c.T, filepath.Join(folder, "systemctl"), script, 0o755)
 	c.Setenv("PATH", folder+":"+*bin+":"+os.Getenv("PATH"))
@@ -164,7 +168,8 @@ func (c *clinic) registered(times int) error {
 	writer := fmt.Sprintf("\npid: %d\n", c.plugin.PID())
 	return c.plugin.Await(within(c.T, patience), "has its policy in force", func() bool {
 		text, err := os.ReadFile(policyFile)
-		return err == nil && strings.Contains(string(text), writer) && strings.Count(c.plugin.Log(), "msg=registered") >= times
+		return err == nil && strings.Contains(string(text), writer) && strings.Count(c.plugin.Log(),
+			"msg=registered") >= times
 	})
 }
 
@@ -228,7 +233,8 @@ func (c *clinic) edit(edits ...string) {
 func (c *clinic) addHandler(name, program, spec string) {
 	c.Helper()
 	const runtimes = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes."
-	text := fmt.Sprintf("\n%[1]s%[2]s]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = '%[3]s'\n%[1]s%[2]s.options]\n  BinaryName = '%[4]s'\n", runtimes, name, spec, program)
+	text := fmt.Sprintf("\n%[1]s%[2]s]\n  runtime_type = 'io.containerd.runc.v2'\n  base_runtime_spec = "+
+		"'%[3]s'\n%[1]s%[2]s.options]\n  BinaryName = '%[4]s'\n", runtimes, name, spec, program)
 	file, err := os.OpenFile(containerdFile, os.O_APPEND|os.O_WRONLY, 0)
 	if err == nil {
 		_, err = file.WriteString(text)
@@ -244,14 +250,18 @@ func (c *clinic) secondContainerd(parts node.PartSet) *daemon.Process {
 	c.Helper()
 	folder := c.TempDir()
 	config := folder + "/second.toml"
-	install(c.T, config, fmt.Sprintf("version = 3\n[ttrpc]\n  address = '%s/ttrpc.sock'\n[plugins.'io.containerd.nri.v1.nri']\n  socket_path = '%s'\n", folder, containerd.NRISocket), 0o644)
-	second, err := daemon.Start(nil, filepath.Join(parts.Containerd(*version), "containerd"), "--config", config, "--address", folder+"/second.sock", "--root", folder+"/root", "--state", folder+"/state")
+	install(c.T, config,
+		fmt.Sprintf("version = 3\n[ttrpc]\n  address = '%s/ttrpc.sock'\n[plugins.'io.containerd.nri.v1.nri']\n  "+
+			"socket_path = '%s'\n", folder, containerd.NRISocket), 0o644)
+	second, err := daemon.Start(nil, filepath.Join(parts.Containerd(*version), "containerd"), "--config", config,
+		"--address", folder+"/second.sock", "--root", folder+"/root", "--state", folder+"/state")
 	if err != nil {
 		c.Fatal(err)
 	}
 	c.Cleanup(second.Stop)
 	err = second.Await(within(c.T, patience), "serves its API", func() bool {
-		return exec.CommandContext(c.Context(), filepath.Join(parts.Containerd(*version), "ctr"), "--address", folder+"/second.sock", "version").Run() == nil
+		return exec.CommandContext(c.Context(), filepath.Join(parts.Containerd(*version), "ctr"), "--address",
+			folder+"/second.sock", "version").Run() == nil
 	})
 	if err != nil {
 		c.Fatal(err)

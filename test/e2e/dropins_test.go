@@ -17,16 +17,17 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 )
 
-// TestDropIns: each containerd reads its drop-ins as they are meant, beside a main file that has NRI off where it merges, and
-// keeps what else that file says.
+// TestDropIns: each containerd reads its drop-ins as they are meant, beside a main file that has NRI off where it
+// merges, and keeps what else that file says.
 func TestDropIns(t *testing.T) {
 	parts, err := node.Parts()
 	if err != nil {
 		t.Fatal(err)
 	}
 	const (
-		v2  = "version = 2\nimports = ['%DIR%/*.toml']\n[plugins.'io.containerd.grpc.v1.cri']\n  sandbox_image = 'mine:1'\n"
-		v3  = "version = 3\nimports = ['%DIR%/*.toml']\n[plugins.'io.containerd.cri.v1.images'.pinned_images]\n  sandbox = 'mine:1'\n"
+		v2 = "version = 2\nimports = ['%DIR%/*.toml']\n[plugins.'io.containerd.grpc.v1.cri']\n  sandbox_image = 'mine:1'\n"
+		v3 = "version = 3\nimports = ['%DIR%/*.toml']\n[plugins.'io.containerd.cri.v1.images'.pinned_images]\n  sandbox = " +
+			"'mine:1'\n"
 		off = "[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n"
 	)
 	nri, validator := []string{"nri-v3.toml"}, []string{"nri-v3.toml", "nri-validator-v3.toml"}
@@ -51,7 +52,8 @@ func TestDropIns(t *testing.T) {
 		if err := os.CopyFS(folder, files); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(filepath.Join(parts.Containerd(test.version), "containerd"), "--config", main, "config", "dump").Output()
+		out, err := exec.Command(filepath.Join(parts.Containerd(test.version), "containerd"), "--config", main,
+			"config", "dump").Output()
 		if err != nil {
 			t.Errorf("containerd %s, %v: %v", test.version, test.dropIns, err)
 			continue

@@ -30,10 +30,12 @@ func onNode(t *testing.T, command string) {
 	}
 }
 
-// HCAs come and go without a restart of the plugin: one that is gone is not given to a container, and one that comes is given within a second.
+// HCAs come and go without a restart of the plugin: one that is gone is not given to a container, and one that comes is
+// given within a second.
 func TestHotplug(t *testing.T) {
 	startPlugin(t, listed)
-	pod := runPod(t, containerd.Pod{Namespace: "ml-train", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
+	pod := runPod(t, containerd.Pod{Namespace: "ml-train",
+		Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
 	held := func(name string) string {
 		return shell(t, runContainer(t, pod, containerd.Container{Name: name}), "ls /dev/infiniband")
 	}
@@ -65,11 +67,12 @@ func onNodeAfter(t *testing.T, command string) {
 	}
 }
 
-// containerd restarts while clients start containers: the plugin is registered again each time, fails no container, and reports what was started
-// meanwhile.
+// containerd restarts while clients start containers: the plugin is registered again each time, fails no container, and
+// reports what was started meanwhile.
 func TestContainerdRestarts(t *testing.T) {
 	const restarts, clients = 3, 1
-	early := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Name: "early", Devices: containerd.Verbs(0)})
+	early := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Name: "early",
+		Devices: containerd.Verbs(0)})
 	expectMemlock(t, early, kernelDefault)
 	plugin, config := startReporter(t)
 	var pods []*containerd.Sandbox
@@ -83,7 +86,8 @@ func TestContainerdRestarts(t *testing.T) {
 		wg.Wait()
 	})
 	var created, blamed atomic.Int64
-	var starting sync.RWMutex // held for reading while a container is started: until then its process has the limit of runc's
+	// held for reading while a container is started: until then its process has the limit of runc's
+	var starting sync.RWMutex
 	for _, pod := range pods {
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
@@ -105,11 +109,12 @@ func TestContainerdRestarts(t *testing.T) {
 	}
 	for i := range restarts {
 		before := created.Load()
-		if err := plugin.Await(within(t, patience), "sees a container", func() bool { return created.Load() > before }); err != nil {
+		if err := plugin.Await(within(t, patience), "sees a container",
+			func() bool { return created.Load() > before }); err != nil {
 			t.Fatal(err)
 		}
-		// The plugin stands still until a container is created without it, as where its registration is late. Each client may have had
-		// one in the making that was adjusted before.
+		// The plugin stands still until a container is created without it, as where its registration is late. Each client may
+		// have had one in the making that was adjusted before.
 		if err := plugin.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +122,8 @@ func TestContainerdRestarts(t *testing.T) {
 			t.Fatal(err)
 		}
 		missed := created.Load()
-		if err := ctrd.Await(within(t, 2*patience), "starts a container without the plugin", func() bool { return created.Load() > missed+clients }); err != nil {
+		if err := ctrd.Await(within(t, 2*patience), "starts a container without the plugin",
+			func() bool { return created.Load() > missed+clients }); err != nil {
 			t.Fatal(err)
 		}
 		if err := plugin.Signal(syscall.SIGCONT); err != nil {
@@ -136,16 +142,19 @@ func TestContainerdRestarts(t *testing.T) {
 	stop()
 	wg.Wait()
 	low := runningLow(t)
-	t.Logf("%d restarts, %d containers started, %d failed because of the plugin; %d run without their limit, one of them older than the plugin",
+	t.Logf("%d restarts, %d containers started, %d failed because of the plugin; %d run without their limit, one of "+
+		"them older than the plugin",
 		restarts, created.Load(), blamed.Load(), len(low))
 	if blamed.Load() > 0 {
 		t.Errorf("%d creations failed because of the plugin", blamed.Load())
 	}
 	if len(low) <= restarts {
-		t.Errorf("%d containers run without their limit, want one from each of %d restarts and the early one: this tests nothing", len(low), restarts)
+		t.Errorf("%d containers run without their limit, want one from each of %d restarts and the early one: this tests "+
+			"nothing", len(low), restarts)
 	}
 	fixFromNowOn(t, config)
-	if err := daemon.Await(within(t, patience), slowly, "raises what is low", func() bool { return len(runningLow(t)) == 0 }, plugin); err != nil {
+	if err := daemon.Await(within(t, patience), slowly, "raises what is low",
+		func() bool { return len(runningLow(t)) == 0 }, plugin); err != nil {
 		t.Error(err)
 	}
 	expectMemlock(t, early, "unlimited")
@@ -153,7 +162,8 @@ func TestContainerdRestarts(t *testing.T) {
 	expectMemlock(t, id, "unlimited")
 }
 
-// runningLow returns the containers that run with the kernel's limit and hold a verbs device: those of this file's tests all do.
+// runningLow returns the containers that run with the kernel's limit and hold a verbs device: those of this file's
+// tests all do.
 func runningLow(t *testing.T) []string {
 	t.Helper()
 	answer, err := ctrd.CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{
@@ -183,7 +193,8 @@ func TestPluginStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"}) // the runtime has given up on the plugin by then
+	// the runtime has given up on the plugin by then
+	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	t.Logf("with the plugin stopped a container was created and started in %s", time.Since(start))
 	shell(t, unrelated, "true")
 	if err := plugin.Signal(syscall.SIGCONT); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-// A runtime handler with the generated base spec gives unlimited memlock and IPC_LOCK, and not the 1024 files that the recipe of the
-// field, editing what `ctr oci spec` prints, gives beside it.
+// A runtime handler with the generated base spec gives unlimited memlock and IPC_LOCK, and not the 1024 files that the
+// recipe of the field, editing what `ctr oci spec` prints, gives beside it.
 func TestGenerate(t *testing.T) {
 	folder := t.TempDir()
 	generated := filepath.Join(folder, "rdma-spec.json")
@@ -60,11 +60,13 @@ func handMadeSpec(t *testing.T) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	printed, err := exec.CommandContext(t.Context(), filepath.Join(parts.Containerd(ctrd.Version), "ctr"), "oci", "spec").Output()
+	printed, err := exec.CommandContext(t.Context(), filepath.Join(parts.Containerd(ctrd.Version),
+		"ctr"), "oci", "spec").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	edited := strings.Replace(string(printed), `"rlimits": [`, `"rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 18446744073709551615, "soft": 18446744073709551615},`, 1)
+	edited := strings.Replace(string(printed), `"rlimits": [`,
+		`"rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 18446744073709551615, "soft": 18446744073709551615},`, 1)
 	edited = strings.ReplaceAll(edited, `"CAP_CHOWN",`, `"CAP_CHOWN", "CAP_IPC_LOCK",`)
 	if strings.Count(edited, "CAP_IPC_LOCK") < 3 || !strings.Contains(edited, "RLIMIT_MEMLOCK") {
 		t.Fatalf("ctr's spec has another form than the recipe expects:\n%s", printed)

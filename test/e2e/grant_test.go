@@ -22,7 +22,8 @@ import (
 // listed is a configuration that lets annotations opt in, in namespaces called ml-*.
 const listed = "inject: {namespaces: [ml-*]}\n"
 
-// A container that a device plugin has given a verbs device can register what it likes, with no annotation and no namespace listed.
+// A container that a device plugin has given a verbs device can register what it likes, with no annotation and no
+// namespace listed.
 func TestDeviceSignal(t *testing.T) {
 	plugin := startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{Name: "by-device"})
@@ -33,7 +34,8 @@ func TestDeviceSignal(t *testing.T) {
 		t.Errorf("in an exec, ulimit -l says %q, want unlimited, soft and hard", got)
 	}
 	expectTransfer(t, server, client)
-	for _, words := range []string{"msg=adjusted", "container=server", "pod=default/by-device", "signal=device", "rule=default", "memlock=unlimited", "/dev/infiniband/uverbs0 (rxe0)"} {
+	for _, words := range []string{"msg=adjusted", "container=server", "pod=default/by-device", "signal=device",
+		"rule=default", "memlock=unlimited", "/dev/infiniband/uverbs0 (rxe0)"} {
 		if !strings.Contains(plugin.Log(), words) {
 			t.Errorf("the log does not say %q", words)
 		}
@@ -45,10 +47,12 @@ func TestDeviceSignal(t *testing.T) {
 	expectNoRegistration(t, without)
 }
 
-// An annotation in a listed namespace has the HCAs with an ACTIVE port injected, and nothing that could disturb the fabric.
+// An annotation in a listed namespace has the HCAs with an ACTIVE port injected, and nothing that could disturb the
+// fabric.
 func TestAnnotationInjects(t *testing.T) {
 	startPlugin(t, listed)
-	pod := runPod(t, containerd.Pod{Namespace: "ml-train", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
+	pod := runPod(t, containerd.Pod{Namespace: "ml-train",
+		Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
 	server := runContainer(t, pod, containerd.Container{Name: "server"})
 	client := runContainer(t, pod, containerd.Container{Name: "client"})
 	if got, want := shell(t, server, "ls /dev/infiniband"), "rdma_cm\nuverbs0\nuverbs1"; got != want {
@@ -56,7 +60,9 @@ func TestAnnotationInjects(t *testing.T) {
 	}
 	expectMemlock(t, server, "unlimited")
 	expectTransfer(t, server, client)
-	if out := shell(t, client, "/usr/bin/rping -h 2>&1 | head -1; exec 3<>/dev/infiniband/rdma_cm && echo opened"); !strings.HasSuffix(out, "opened") {
+	if out := shell(t, client,
+		"/usr/bin/rping -h 2>&1 | head -1; exec 3<>/dev/infiniband/rdma_cm && echo opened"); !strings.HasSuffix(out,
+		"opened") {
 		t.Errorf("rdma_cm cannot be opened: %s", out)
 	}
 }
@@ -88,7 +94,8 @@ func TestAnnotationScopes(t *testing.T) {
 func TestNonRoot(t *testing.T) {
 	startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{})
-	server := runContainer(t, pod, containerd.Container{Name: "server", Devices: containerd.Verbs(0), User: 1000, NoNewPrivs: true})
+	server := runContainer(t, pod, containerd.Container{Name: "server", Devices: containerd.Verbs(0),
+		User: 1000, NoNewPrivs: true})
 	client := runContainer(t, pod, containerd.Container{Name: "client", Devices: containerd.Verbs(0), User: 1000})
 	if got := shell(t, client, "id -u"); got != "1000" {
 		t.Fatalf("the container runs as user %s, want 1000", got)
@@ -102,12 +109,16 @@ func TestNoGrant(t *testing.T) {
 	startPlugin(t, "{}")
 	pod := runPod(t, containerd.Pod{Privileged: true})
 	for name, ctr := range map[string]containerd.Container{
-		"block-device-at-a-verbs-path":     {Devices: []containerd.Device{{Host: blockDevice(t), Container: "/dev/infiniband/uverbs0"}}},
-		"character-device-at-a-verbs-path": {Devices: []containerd.Device{{Host: "/dev/null", Container: "/dev/infiniband/uverbs0"}}},
-		"rdma-cm-alone":                    {Devices: []containerd.Device{{Host: "/dev/infiniband/rdma_cm", Container: "/dev/infiniband/rdma_cm"}}},
-		"umad-alone":                       {Devices: []containerd.Device{{Host: "/dev/infiniband/umad0", Container: "/dev/infiniband/umad0"}}},
-		"privileged":                       {Privileged: true},
-		"no-device":                        {},
+		"block-device-at-a-verbs-path": {Devices: []containerd.Device{{Host: blockDevice(t),
+			Container: "/dev/infiniband/uverbs0"}}},
+		"character-device-at-a-verbs-path": {Devices: []containerd.Device{{Host: "/dev/null",
+			Container: "/dev/infiniband/uverbs0"}}},
+		"rdma-cm-alone": {Devices: []containerd.Device{{Host: "/dev/infiniband/rdma_cm",
+			Container: "/dev/infiniband/rdma_cm"}}},
+		"umad-alone": {Devices: []containerd.Device{{Host: "/dev/infiniband/umad0",
+			Container: "/dev/infiniband/umad0"}}},
+		"privileged": {Privileged: true},
+		"no-device":  {},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctr.Name = name
@@ -138,7 +149,8 @@ var (
 // A container that has nothing to do with RDMA is stored by containerd as without the plugin.
 func TestUntouched(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "unrelated"})
-	ctr := containerd.Container{Name: "unrelated", Env: map[string]string{"A": "b"}, Devices: []containerd.Device{{Host: "/dev/null", Container: "/dev/null2"}}}
+	ctr := containerd.Container{Name: "unrelated", Env: map[string]string{"A": "b"},
+		Devices: []containerd.Device{{Host: "/dev/null", Container: "/dev/null2"}}}
 	create := func() string {
 		id, err := pod.Create(within(t, patience), ctr)
 		if err != nil {

@@ -37,7 +37,8 @@ func testHelm(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	t.Cleanup(func() { d.tell(t) })
 	chart, begin := released(t, "nri-rdma-*.tgz"), time.Now()
 	// The node's CPU is emulated, hence the budget.
-	notes := d.helm(t, "install", "nri-rdma", chart, "--create-namespace", "--set", "extraArgs={--budget="+budget+"},config.optIn.namespaces={default}")
+	notes := d.helm(t, "install", "nri-rdma", chart, "--create-namespace", "--set", "extraArgs={--budget="+budget+
+		"},config.optIn.namespaces={default}")
 	testNotes(t, d, notes)
 	testDeployment(t, d.c, k)
 	t.Logf("a pod transfers %s after helm install", time.Since(begin).Round(time.Second))
@@ -60,7 +61,8 @@ func released(t *testing.T, pattern string) string {
 // testNotes runs the commands of the notes that Helm prints. The first one waits for the plugin's pod.
 func testNotes(t *testing.T, d *daemonSet, notes string) {
 	var said strings.Builder
-	for _, command := range regexp.MustCompile(`(?m)^  kubectl -n `+pluginNamespace+` (.*)$`).FindAllStringSubmatch(notes, -1) {
+	for _, command := range regexp.MustCompile(`(?m)^  kubectl -n `+pluginNamespace+
+		` (.*)$`).FindAllStringSubmatch(notes, -1) {
 		said.WriteString(d.kubectl(t, strings.Fields(command[1])...))
 	}
 	for _, want := range []string{"successfully rolled out", "1/1", "the configuration is in force"} {
@@ -73,7 +75,8 @@ func testNotes(t *testing.T, d *daemonSet, notes string) {
 // testDeployment: the pod of a Deployment that requests an HCA gets what it needs, and transfers.
 func testDeployment(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet) {
 	labels := map[string]string{"app": "trainer"}
-	pod := kubelet.Pod{Containers: []kubelet.Container{{Name: "main", Resource: shared}, {Name: "other", Resource: shared}}}.Manifest()
+	pod := kubelet.Pod{Containers: []kubelet.Container{{Name: "main", Resource: shared},
+		{Name: "other", Resource: shared}}}.Manifest()
 	runWorkload(t, c, &appsv1.Deployment{
 		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: "trainer"},
 		Spec: appsv1.DeploymentSpec{
@@ -136,8 +139,8 @@ func podWith(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, label string)
 // upgrades is how often the chart is upgraded.
 var upgrades = flag.Int("upgrades", 3, "how often to upgrade the DaemonSet while pods start and end")
 
-// testHelmUpgrade upgrades the chart again and again while pods are made. The runtime does not notice: each plugin takes over from the one
-// before, every container starts with its limit, and none is refused.
+// testHelmUpgrade upgrades the chart again and again while pods are made. The runtime does not notice: each plugin
+// takes over from the one before, every container starts with its limit, and none is refused.
 func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart string) {
 	// Pods whose container holds an HCA, says its limit and ends.
 	pods := churn.Start(t, func(ctx context.Context, number int) error {
@@ -168,7 +171,8 @@ func testHelmUpgrade(t *testing.T, d *daemonSet, k *kubelet.Kubelet, chart strin
 	if refused := d.refusals(t); len(refused) > 0 {
 		t.Errorf("during the upgrades containers were refused: %q", refused)
 	}
-	d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...) // it fails where a container is below policy
+	// it fails where a container is below policy
+	d.kubectl(t, documentedCommand(t, "exec daemonset/nri-rdma -- rdma-spec status")...)
 }
 
 // expectUnlimited reads what the containers of all pods have said that were made.
@@ -188,7 +192,8 @@ func expectUnlimited(t *testing.T, want int) {
 func runToEnd(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, kubeletPatience)
 	defer cancel()
-	pod := kubelet.Pod{Name: name, Containers: []kubelet.Container{{Name: "main", Script: sayMemlock, Resource: shared}}}.Manifest()
+	pod := kubelet.Pod{Name: name, Containers: []kubelet.Container{{Name: "main", Script: sayMemlock,
+		Resource: shared}}}.Manifest()
 	pod.Spec.NodeName, pod.Spec.RestartPolicy = k.NodeName(), corev1.RestartPolicyNever
 	if _, err := c.Create(ctx, pod); err != nil {
 		return err
@@ -199,8 +204,8 @@ func runToEnd(ctx context.Context, c *cluster.Cluster, k *kubelet.Kubelet, name 
 	})
 }
 
-// testHelmUninstall: nothing is left of the plugin but the policy that was in force, which nobody trusts now, and the folder where its
-// processes met, and pods start.
+// testHelmUninstall: nothing is left of the plugin but the policy that was in force, which nobody trusts now, and the
+// folder where its processes met, and pods start.
 func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	d.helm(t, "uninstall", "nri-rdma")
 	err := d.c.Await(within(t, kubeletPatience), "has nothing of the plugin", func() bool {
@@ -225,7 +230,8 @@ func testHelmUninstall(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	if err := os.RemoveAll("/run/rdma-spec"); err != nil { // as docs/upgrade-and-uninstall.md says
 		t.Fatal(err)
 	}
-	after := runClusterPod(t, d.c, k, kubelet.Pod{Name: "after", Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
+	after := runClusterPod(t, d.c, k, kubelet.Pod{Name: "after",
+		Containers: []kubelet.Container{{Name: "main", Resource: shared}}})
 	after.expectHolds(t, "main", kernelDefault, given(0)...)
 }
 
@@ -237,14 +243,16 @@ var everyOption = []string{
 	"runtime=crio,openshift.enabled=true,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,maxSurge=2",
 }
 
-// testRendered: an API server that knows the kinds of the Prometheus Operator and of OpenShift takes what the chart renders with every option.
+// testRendered: an API server that knows the kinds of the Prometheus Operator and of OpenShift takes what the chart
+// renders with every option.
 func testRendered(t *testing.T, d *daemonSet, chart string) {
 	parts, err := node.Parts()
 	if err != nil {
 		t.Fatal(err)
 	}
 	d.kubectl(t, "create", "-f", parts.Definitions()+"/") // a link, which kubectl follows for its slash
-	d.kubectl(t, "wait", "--for=condition=Established", "customresourcedefinitions", "--all", "--timeout", patience.String())
+	d.kubectl(t, "wait", "--for=condition=Established", "customresourcedefinitions", "--all",
+		"--timeout", patience.String())
 	folder := t.TempDir()
 	for i, values := range everyOption {
 		text := d.helm(t, "template", "nri-rdma", chart, "--set", values)

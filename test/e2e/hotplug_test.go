@@ -14,12 +14,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// The module of RDMA_CM goes and comes back: within a second containers get what is there, the log has what is missing and what to do, and
-// containers have it again, without a restart of the plugin.
+// The module of RDMA_CM goes and comes back: within a second containers get what is there, the log has what is missing
+// and what to do, and containers have it again, without a restart of the plugin.
 func TestConnectionManagerComesLate(t *testing.T) {
 	plugin := startPlugin(t, listed)
-	pod := runPod(t, containerd.Pod{Namespace: "ml-train", Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
-	const missing = "the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module rdma_ucm"
+	pod := runPod(t, containerd.Pod{Namespace: "ml-train",
+		Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
+	const missing = "the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the " +
+		"module rdma_ucm"
 	for _, step := range []struct {
 		name, command, want string
 		missing             bool // the log has said so

@@ -64,7 +64,8 @@ func TestIPCLockForEveryUser(t *testing.T) {
 		expectCapabilities(t, runContainer(t, pod, ctr), everySet)
 	}
 	// An author who dropped everything keeps nothing.
-	dropped := runContainer(t, pod, containerd.Container{Name: "dropped", Devices: containerd.Verbs(0), DropCaps: []string{"ALL"}})
+	dropped := runContainer(t, pod, containerd.Container{Name: "dropped", Devices: containerd.Verbs(0),
+		DropCaps: []string{"ALL"}})
 	expectCapabilities(t, dropped, "")
 	expectMemlock(t, dropped, "unlimited")
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
@@ -181,7 +182,8 @@ func TestManyAtOnce(t *testing.T) {
 	for client := range clients {
 		wg.Go(func() {
 			for i := range each {
-				id, err := pod.Create(ctx, containerd.Container{Name: fmt.Sprintf("rdma-%d-%d", client, i), Devices: containerd.Verbs(0)})
+				id, err := pod.Create(ctx, containerd.Container{Name: fmt.Sprintf("rdma-%d-%d", client, i),
+					Devices: containerd.Verbs(0)})
 				if err != nil {
 					t.Error(err)
 					return
@@ -218,7 +220,8 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// Devices that the container holds are seen whatever name its resource has; --containerd-address names a containerd that is none.
+// Devices that the container holds are seen whatever name its resource has; --containerd-address names a containerd
+// that is none.
 func TestContainerdAPIGone(t *testing.T) {
 	plugin := startPlugin(t, "{}", "--containerd-address", "/run/none/containerd.sock")
 	pod := runPod(t, containerd.Pod{})

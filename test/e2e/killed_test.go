@@ -20,14 +20,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// kills is enough to hit a plugin before, within and after a request: the load starts two containers a second and more. The tests in
-// process kill more often.
+// kills is enough to hit a plugin before, within and after a request: the load starts two containers a second and more.
+// The tests in process kill more often.
 const kills = 5
 
 // death is a plugin's: when it was killed, and when the runtime had noticed.
 type death struct{ killed, dropped time.Time }
 
-// A plugin that is killed at any moment fails no container. Containers that started without it are reported and raised once it is back.
+// A plugin that is killed at any moment fails no container. Containers that started without it are reported and raised
+// once it is back.
 func TestPluginKilled(t *testing.T) {
 	l := startLoad(t, runPod(t, containerd.Pod{}), 2, "")
 	killPlugins(t, l)
@@ -39,8 +40,9 @@ func TestPluginKilled(t *testing.T) {
 	expectListedAndRepaired(t, low)
 }
 
-// Where the pods insist on the plugin, none of their containers whose creation begins after the runtime has noticed that the plugin is
-// gone starts without it. Those that it died over count as adjusted for the runtime: they are reported, and raised.
+// Where the pods insist on the plugin, none of their containers whose creation begins after the runtime has noticed
+// that the plugin is gone starts without it. Those that it died over count as adjusted for the runtime: they are
+// reported, and raised.
 func TestPluginKilledUnderPodsThatInsist(t *testing.T) {
 	o := options()
 	o.Validator = true
@@ -54,7 +56,8 @@ func TestPluginKilledUnderPodsThatInsist(t *testing.T) {
 	l.expectBoth()
 	for _, c := range low {
 		if !inFlight(c, deaths) {
-			t.Errorf("container %s, created from %s to %s, was started without the plugin, and it was in flight at no death", c.name, c.began, c.ran)
+			t.Errorf("container %s, created from %s to %s, was started without the plugin, and it was in flight at no death",
+				c.name, c.began, c.ran)
 		}
 	}
 	expectListedAndRepaired(t, low)
@@ -70,8 +73,8 @@ func inFlight(c creation, deaths []death) bool {
 	return false
 }
 
-// With a validator beside the plugin no RDMA container starts without its limit, not even one that the plugin died over, and with no
-// word in any pod. Containers that have nothing to do with RDMA are created all the time.
+// With a validator beside the plugin no RDMA container starts without its limit, not even one that the plugin died
+// over, and with no word in any pod. Containers that have nothing to do with RDMA are created all the time.
 func TestPluginKilledBesideAValidator(t *testing.T) {
 	startPlugin(t, "ipcLock: false", "--validate")
 	l := startLoad(t, runPod(t, containerd.Pod{}), 2, "would start without memlock unlimited")
@@ -83,8 +86,8 @@ func TestPluginKilledBesideAValidator(t *testing.T) {
 	}
 }
 
-// killPlugins kills one plugin after the other, each at a later moment after its registration, every other time with a pause in which
-// there is none, and then stops the load.
+// killPlugins kills one plugin after the other, each at a later moment after its registration, every other time with a
+// pause in which there is none, and then stops the load.
 func killPlugins(t *testing.T, l *load) []death {
 	t.Helper()
 	const config = "{ipcLock: false, repair: {mode: 'off'}}"
@@ -103,7 +106,8 @@ func killPlugins(t *testing.T, l *load) []death {
 		}
 		<-plugin.Exited()
 		gone++
-		err := ctrd.Await(within(t, patience), "notices that the plugin is gone", func() bool { return strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`) >= gone })
+		err := ctrd.Await(within(t, patience), "notices that the plugin is gone",
+			func() bool { return strings.Count(ctrd.Log(), `connection to plugin \"90-rdma\" closed`) >= gone })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +128,8 @@ func expectListedAndRepaired(t *testing.T, low []creation) {
 	expectBelow(t, plugin, func() int { return len(low) }, time.Now().Add(patience))
 	fixFromNowOn(t, config)
 	for _, c := range low {
-		if err := plugin.Await(within(t, patience), "raises the limit of "+c.name, func() bool { return memlock(t, c.id) == "unlimited" }); err != nil {
+		if err := plugin.Await(within(t, patience), "raises the limit of "+c.name,
+			func() bool { return memlock(t, c.id) == "unlimited" }); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -142,7 +147,8 @@ func startReporter(t *testing.T) (plugin *daemon.Process, config string) {
 	if err := os.WriteFile(config, []byte(reporting), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget, "--http", metricsAddress), config
+	return startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget,
+		"--http", metricsAddress), config
 }
 
 func fixFromNowOn(t *testing.T, config string) {

@@ -16,27 +16,32 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-// TestKubeletRestarts: the kubelet goes, an RDMA container that a rule by resource might be about is refused, an unrelated one is not, and
-// the plugin does not ask the kubelet after three failures, and logs it; the kubelet comes back, is asked again soon, and the
-// next container that holds a resource gets its grant, without a restart of the plugin. It needs the node's Kubernetes parts.
+// TestKubeletRestarts: the kubelet goes, an RDMA container that a rule by resource might be about is refused, an
+// unrelated one is not, and the plugin does not ask the kubelet after three failures, and logs it; the kubelet comes
+// back, is asked again soon, and the next container that holds a resource gets its grant, without a restart of the
+// plugin. It needs the node's Kubernetes parts.
 func TestKubeletRestarts(t *testing.T) {
 	first := startKubelet(t, deviceplugin.Deviceless(deviceless))
-	plugin := startPlugin(t, "rules: [{match: {resources: [spidernet.io/*]}, ipcLock: false}]\nrepair: {mode: \"off\"}\n", "--http", metricsAddress, "--budget", "1500ms")
-	before := runStaticPod(t, first, kubelet.Pod{Name: "before-restart", Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
+	plugin := startPlugin(t, "rules: [{match: {resources: [spidernet.io/*]}, ipcLock: false}]\nrepair: {mode: \"off\"}\n",
+		"--http", metricsAddress, "--budget", "1500ms")
+	before := runStaticPod(t, first, kubelet.Pod{Name: "before-restart",
+		Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
 	before.expectHolds(t, "worker", "unlimited")
 	expectBreaker(t, 0)
 
 	first.Stop()
 	pod := runPod(t, containerd.Pod{})
 	for i := range 4 {
-		_, err := pod.Create(within(t, patience), containerd.Container{Name: fmt.Sprintf("down-%d", i), Devices: containerd.Verbs(0)})
+		_, err := pod.Create(within(t, patience), containerd.Container{Name: fmt.Sprintf("down-%d", i),
+			Devices: containerd.Verbs(0)})
 		if err == nil || !strings.Contains(err.Error(), "the kubelet did not report") {
 			t.Errorf("while the kubelet is down: %v, want that it did not report", err)
 		}
 	}
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	expectMemlock(t, unrelated, kernelDefault)
-	if err := plugin.AwaitLog(within(t, patience), "the kubelet's pod resources API failed 3 times in a row: it is not called"); err != nil {
+	if err := plugin.AwaitLog(within(t, patience),
+		"the kubelet's pod resources API failed 3 times in a row: it is not called"); err != nil {
 		t.Fatal(err)
 	}
 	expectBreaker(t, 1)
@@ -51,13 +56,16 @@ func TestKubeletRestarts(t *testing.T) {
 		})
 		return err != nil && strings.Contains(err.Error(), "the kubelet does not know pod")
 	})
-	after := runStaticPod(t, second, kubelet.Pod{Name: "after-restart", Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
+	after := runStaticPod(t, second, kubelet.Pod{Name: "after-restart",
+		Containers: []kubelet.Container{{Name: "worker", Resource: deviceless}}})
 	after.expectHolds(t, "worker", "unlimited")
 	after.expectAdjusted(t, plugin, "worker", "signal=resource", "evidence="+deviceless, "memlock=unlimited")
 	expectBreaker(t, 0)
 	log := plugin.Log()
-	if registered, again := strings.Count(log, "msg=registered"), strings.Count(log, "the kubelet's pod resources API answers again"); registered != 1 || again != 1 {
-		t.Errorf("the plugin has registered %d times and said %d times that the kubelet answers again, want once each", registered, again)
+	if registered, again := strings.Count(log, "msg=registered"),
+		strings.Count(log, "the kubelet's pod resources API answers again"); registered != 1 || again != 1 {
+		t.Errorf("the plugin has registered %d times and said %d times that the kubelet answers again, want once each",
+			registered, again)
 	}
 	for _, line := range after.linesOn(plugin, "worker") {
 		if strings.Contains(line, "left alone") {
@@ -70,7 +78,8 @@ func TestKubeletRestarts(t *testing.T) {
 func expectBreaker(t *testing.T, want int) {
 	t.Helper()
 	text, err := metrics()
-	if line := fmt.Sprintf("\nnri_rdma_api_failing{api=\"kubelet\",path=\"creation\"} %d\n", want); err != nil || !strings.Contains(text, line) {
+	if line := fmt.Sprintf("\nnri_rdma_api_failing{api=\"kubelet\",path=\"creation\"} %d\n", want); err != nil ||
+		!strings.Contains(text, line) {
 		t.Errorf("%v, metrics without%s%s", err, line, text)
 	}
 }

@@ -20,8 +20,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
 
-// Resources as clusters call them: of the RDMA shared device plugin, of the SR-IOV network device plugin, one whose device plugin gives
-// its holders nothing, so that only the kubelet knows them, and one whose device plugin gives them a CDI device.
+// Resources as clusters call them: of the RDMA shared device plugin, of the SR-IOV network device plugin, one whose
+// device plugin gives its holders nothing, so that only the kubelet knows them, and one whose device plugin gives them
+// a CDI device.
 const (
 	shared     = "rdma/rdma_v100"
 	sriov      = "nvidia.com/hostdev"
@@ -34,7 +35,8 @@ const sayMemlock = `grep 'Max locked memory' /proc/self/limits | awk '{print $4}
 
 // TestKubelet runs static pods on a real kubelet, with a device plugin. It needs the node's Kubernetes parts.
 func TestKubelet(t *testing.T) {
-	k := startKubelet(t, deviceplugin.Shared(shared, 0), deviceplugin.SRIOV(sriov, 1), deviceplugin.Deviceless(deviceless), deviceplugin.CDI(byCDI, cdiDevice))
+	k := startKubelet(t, deviceplugin.Shared(shared, 0), deviceplugin.SRIOV(sriov, 1), deviceplugin.Deviceless(deviceless),
+		deviceplugin.CDI(byCDI, cdiDevice))
 	for _, test := range []struct {
 		name string
 		run  func(*testing.T, *kubelet.Kubelet)
@@ -49,8 +51,9 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
-// What a device plugin injects is signal enough, without a configuration, an annotation or a question to the kubelet. The device
-// plugins give umad and issm, too: what they gave stays. Where nothing is given, holding a resource that no rule names changes nothing.
+// What a device plugin injects is signal enough, without a configuration, an annotation or a question to the kubelet.
+// The device plugins give umad and issm, too: what they gave stays. Where nothing is given, holding a resource that no
+// rule names changes nothing.
 func testByDevice(t *testing.T, k *kubelet.Kubelet) {
 	relay := startRelay(t, k, nil)
 	plugin := startPluginWith(t, "--socket", containerd.NRISocket, "--pod-resources-socket", relay.socket)
@@ -140,8 +143,8 @@ func testCDIDevice(t *testing.T, k *kubelet.Kubelet) {
 	pod.expectHolds(t, "out", kernelDefault, "rdma_cm", "uverbs0")
 }
 
-// The kubelet is asked once a pod, however many of its containers hold a resource or none: for the pod itself or, where it does not
-// take that, for all pods. The repair of running containers would ask for the pods of earlier tests, too.
+// The kubelet is asked once a pod, however many of its containers hold a resource or none: for the pod itself or, where
+// it does not take that, for all pods. The repair of running containers would ask for the pods of earlier tests, too.
 func testQuestions(t *testing.T, k *kubelet.Kubelet) {
 	const config = `
 repair: {mode: "off"}
@@ -156,7 +159,8 @@ rules:
 		asked []string
 	}{
 		{"get", nil, []string{"Get"}},
-		{"list-before-1.27", status.Error(codes.Unimplemented, "unknown method Get for service v1.PodResourcesLister"), []string{"Get", "List"}},
+		{"list-before-1.27", status.Error(codes.Unimplemented, "unknown method Get for service v1.PodResourcesLister"),
+			[]string{"Get", "List"}},
 		{"list-before-1.34", errors.New("PodResources API Get method disabled"), []string{"Get", "List"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -24,12 +24,13 @@ const (
 	launchedLog    = "/run/launched.log"
 )
 
-// A plugin that containerd launches is registered before containerd serves CRI: the very first container, of a client that tries from
-// before containerd starts, has memlock, IPC_LOCK and the HCAs that only the configuration in conf.d lets it have. After a restart of
-// containerd there is one plugin again.
+// A plugin that containerd launches is registered before containerd serves CRI: the very first container, of a client
+// that tries from before containerd starts, has memlock, IPC_LOCK and the HCAs that only the configuration in conf.d
+// lets it have. After a restart of containerd there is one plugin again.
 //
-// containerd launches a plugin without flags, drops what it writes, and goes on without one that takes five seconds. The node's CPU is
-// emulated: a script gives the plugin a budget and keeps its log, and containerd is told to wait longer.
+// containerd launches a plugin without flags, drops what it writes, and goes on without one that takes five seconds.
+// The node's CPU is emulated: a script gives the plugin a budget and keeps its log, and containerd is told to wait
+// longer.
 func TestLaunchedByContainerd(t *testing.T) {
 	program, patient := filepath.Join(*bin, "nri-rdma"), options()
 	patient.RegistrationTimeout = "1m"

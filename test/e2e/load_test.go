@@ -38,8 +38,9 @@ type load struct {
 	started []creation
 }
 
-// startLoad has clients start containers that hold a verbs device; a creation may fail with an error that says what refusal says, and with
-// no other. One more client starts containers that have nothing to do with RDMA, in a pod of their own, which may not fail at all.
+// startLoad has clients start containers that hold a verbs device; a creation may fail with an error that says what
+// refusal says, and with no other. One more client starts containers that have nothing to do with RDMA, in a pod of
+// their own, which may not fail at all.
 func startLoad(t *testing.T, pod *containerd.Sandbox, clients int, refusal string) *load {
 	t.Helper()
 	// Nobody begins a creation after the stop; those that have begun end, since containerd would go on with them anyway.
@@ -110,7 +111,8 @@ func (l *load) unrelated(pod *containerd.Sandbox, name string) {
 	}
 }
 
-// awaitTries waits until twice as many tries have ended as there are clients: as many as there are clients have begun meanwhile, then.
+// awaitTries waits until twice as many tries have ended as there are clients: as many as there are clients have begun
+// meanwhile, then.
 func (l *load) awaitTries() {
 	l.t.Helper()
 	want := l.tries.Load() + 2*int64(l.clients)

@@ -3,8 +3,8 @@
 
 //go:build node
 
-// Package e2e tests the plugin and the tool on a real RDMA node, against a real containerd. Its tests run inside the node:
-// `make e2e` builds them, boots a node and runs them there.
+// Package e2e tests the plugin and the tool on a real RDMA node, against a real containerd. Its tests run inside the
+// node: `make e2e` builds them, boots a node and runs them there.
 package e2e
 
 import (
@@ -69,8 +69,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// options are those of the shared containerd. It waits longer than its default for a plugin's answer: on a busy host the node's CPU stands
-// still now and then, and a plugin that is dropped misses what is created before it is back.
+// options are those of the shared containerd. It waits longer than its default for a plugin's answer: on a busy host
+// the node's CPU stands still now and then, and a plugin that is dropped misses what is created before it is back.
 func options() containerd.Options {
 	return containerd.Options{Version: *version, Runtime: *runtime, RequestTimeout: "10s"}
 }
@@ -90,7 +90,8 @@ func startPlugin(t *testing.T, config string, args ...string) *daemon.Process {
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	return startPluginWith(t, append([]string{"--config", file, "--socket", containerd.NRISocket, "--budget", budget}, args...)...)
+	return startPluginWith(t, append([]string{"--config", file, "--socket", containerd.NRISocket,
+		"--budget", budget}, args...)...)
 }
 
 func startPluginWith(t *testing.T, args ...string) *daemon.Process {
@@ -114,7 +115,8 @@ func startPluginWith(t *testing.T, args ...string) *daemon.Process {
 // awaitRegistrations waits until a plugin has been registered so many times.
 func awaitRegistrations(t *testing.T, plugin *daemon.Process, times int) {
 	t.Helper()
-	err := plugin.Await(within(t, patience), "is registered again", func() bool { return strings.Count(plugin.Log(), "msg=registered") >= times })
+	err := plugin.Await(within(t, patience), "is registered again",
+		func() bool { return strings.Count(plugin.Log(), "msg=registered") >= times })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,8 +165,8 @@ func shell(t *testing.T, id, script string) string {
 	return strings.TrimSpace(result.Out)
 }
 
-// memlock returns the soft RLIMIT_MEMLOCK, as the kernel prints it, of a container's first process. It is read on the node: a process in the
-// container takes seconds to start on an emulated CPU.
+// memlock returns the soft RLIMIT_MEMLOCK, as the kernel prints it, of a container's first process. It is read on the
+// node: a process in the container takes seconds to start on an emulated CPU.
 func memlock(t *testing.T, id string) string {
 	t.Helper()
 	pid, err := onRuntime().PID(within(t, patience), id)

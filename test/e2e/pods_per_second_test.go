@@ -14,13 +14,14 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-var podPairs = flag.Int("pod-pairs", 0, "measure how many pods start in a second, with and without the plugin, in so many pairs")
+var podPairs = flag.Int("pod-pairs", 0,
+	"measure how many pods start in a second, with and without the plugin, in so many pairs")
 
 // podsInTurn is how many pods a side starts in its turn.
 const podsInTurn = 5
 
-// TestPodsPerSecond prints how many pods a second containerd starts with the plugin, and without it. Both take turns, and each turn has
-// its ratio: the node's CPU is emulated, so the absolute rates say little.
+// TestPodsPerSecond prints how many pods a second containerd starts with the plugin, and without it. Both take turns,
+// and each turn has its ratio: the node's CPU is emulated, so the absolute rates say little.
 func TestPodsPerSecond(t *testing.T) {
 	if *podPairs == 0 {
 		t.Skip("takes minutes: make bench-pods")
@@ -50,7 +51,8 @@ func TestPodsPerSecond(t *testing.T) {
 			for _, values := range [][]float64{with, without, ratios} {
 				slices.Sort(values)
 			}
-			t.Logf("%d pairs of %d pods: with the plugin %.2f pods a second, without %.2f: ratio %.2f, quartiles %.2f to %.2f", *podPairs, podsInTurn,
+			t.Logf("%d pairs of %d pods: with the plugin %.2f pods a second, without %.2f: ratio %.2f, quartiles %.2f to %.2f",
+				*podPairs, podsInTurn,
 				with[*podPairs/2], without[*podPairs/2], ratios[*podPairs/2], ratios[*podPairs/4], ratios[*podPairs*3/4])
 			if best := ratios[*podPairs-1]; best < 0.9 {
 				t.Errorf("with the plugin, %.2f times as many pods start as without it, in the best of %d pairs", best, *podPairs)

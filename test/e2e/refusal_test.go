@@ -23,15 +23,22 @@ func TestRefusals(t *testing.T) {
 		devices    []containerd.Device
 		want       string
 	}{
-		"namespace-not-listed":  {namespace: "guest", annotation: "true", want: `namespace "guest" may not opt in by annotation`},
-		"another-hca":           {namespace: "guest", annotation: "{devices: [rxe1]}", devices: containerd.Verbs(0), want: `HCA "rxe1", and the container holds other verbs devices, to which none is added`},
-		"unknown-key":           {namespace: "ml-a", annotation: "{memlok: 1Gi}", want: `unknown field "memlok"`},
-		"wrong-type":            {namespace: "ml-a", annotation: "{devices: {a: b}}", want: "devices is neither all nor none nor a list of HCA names"},
-		"unreadable":            {namespace: "ml-a", annotation: "yes please", want: `"yes please" is not understood`},
-		"no-such-hca":           {namespace: "ml-a", annotation: "{devices: [mlx5_7]}", want: `HCA "mlx5_7", which this node does not have: it has rxe0 (ACTIVE), rxe1 (ACTIVE), rxe2 (DOWN)`},
-		"memlock-above-policy":  {namespace: "ml-a", annotation: "{memlock: 17Gi}", want: `asks for memlock: 17Gi, and rule "default" gives 16Gi`},
-		"memlock-unlimited":     {namespace: "ml-a", annotation: "{memlock: unlimited}", want: `asks for memlock: unlimited, and rule "default" gives 16Gi`},
-		"ipc-lock-with-a-limit": {namespace: "ml-a", annotation: "{ipcLock: true}", want: "asks for ipcLock, which would void the memlock of 16Gi"},
+		"namespace-not-listed": {namespace: "guest", annotation: "true",
+			want: `namespace "guest" may not opt in by annotation`},
+		"another-hca": {namespace: "guest", annotation: "{devices: [rxe1]}", devices: containerd.Verbs(0),
+			want: `HCA "rxe1", and the container holds other verbs devices, to which none is added`},
+		"unknown-key": {namespace: "ml-a", annotation: "{memlok: 1Gi}", want: `unknown field "memlok"`},
+		"wrong-type": {namespace: "ml-a", annotation: "{devices: {a: b}}",
+			want: "devices is neither all nor none nor a list of HCA names"},
+		"unreadable": {namespace: "ml-a", annotation: "yes please", want: `"yes please" is not understood`},
+		"no-such-hca": {namespace: "ml-a", annotation: "{devices: [mlx5_7]}",
+			want: `HCA "mlx5_7", which this node does not have: it has rxe0 (ACTIVE), rxe1 (ACTIVE), rxe2 (DOWN)`},
+		"memlock-above-policy": {namespace: "ml-a", annotation: "{memlock: 17Gi}",
+			want: `asks for memlock: 17Gi, and rule "default" gives 16Gi`},
+		"memlock-unlimited": {namespace: "ml-a", annotation: "{memlock: unlimited}",
+			want: `asks for memlock: unlimited, and rule "default" gives 16Gi`},
+		"ipc-lock-with-a-limit": {namespace: "ml-a", annotation: "{ipcLock: true}",
+			want: "asks for ipcLock, which would void the memlock of 16Gi"},
 	}
 	pods := map[string]*containerd.Sandbox{}
 	for _, namespace := range []string{"guest", "ml-a"} {
@@ -49,10 +56,12 @@ func TestRefusals(t *testing.T) {
 				t.Fatal("the container was created")
 			}
 			promised := "rdma: pod " + test.namespace + "/refused, container " + name + ": "
-			if !strings.Contains(err.Error(), promised) || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), "\n") {
+			if !strings.Contains(err.Error(), promised) || !strings.Contains(err.Error(), test.want) ||
+				strings.Contains(err.Error(), "\n") {
 				t.Errorf("the refusal is\n%s\nwant one line with %q and %q", err, promised, test.want)
 			}
-			if err := plugin.AwaitLog(within(t, patience), "container="+name); err != nil { // the runtime may have its answer first
+			// the runtime may have its answer first
+			if err := plugin.AwaitLog(within(t, patience), "container="+name); err != nil {
 				t.Fatal(err)
 			}
 			if got := strings.Count(plugin.Log(), "container="+name); got != 1 {
@@ -61,7 +70,8 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	for namespace, pod := range pods {
-		left, err := onRuntime().CRI().ListContainers(within(t, patience), &cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: pod.ID}})
+		left, err := onRuntime().CRI().ListContainers(within(t, patience),
+			&cri.ListContainersRequest{Filter: &cri.ContainerFilter{PodSandboxId: pod.ID}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -20,7 +20,8 @@ import (
 // A process forks while it is repaired: none is left low.
 func TestRepairOfAForkingProcess(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "forking"})
-	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0), Args: []string{"/bin/busybox", "sh", "-c", `
+	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0),
+		Args: []string{"/bin/busybox", "sh", "-c", `
 		i=0
 		while [ ! -e /stop ] && [ $i -lt 20000 ]; do
 			i=$((i+1))
@@ -44,7 +45,8 @@ func TestRepairOfAForkingProcess(t *testing.T) {
 			left++
 		}
 	}
-	t.Logf("%d processes before it was repaired, %d after, %d now, %d left low; %s", before, after, len(all), left, strings.TrimSpace(stdout))
+	t.Logf("%d processes before it was repaired, %d after, %d now, %d left low; %s", before, after, len(all), left,
+		strings.TrimSpace(stdout))
 	if left > 0 {
 		t.Errorf("%d of %d processes are left low", left, len(all))
 	}
@@ -53,14 +55,16 @@ func TestRepairOfAForkingProcess(t *testing.T) {
 	}
 }
 
-// Few process IDs, which short-lived processes inside and outside of a container reuse all the time, while the container is
-// repaired again and again: no stranger's limit is ever touched.
+// Few process IDs, which short-lived processes inside and outside of a container reuse all the time, while the
+// container is repaired again and again: no stranger's limit is ever touched.
 func TestRepairWithRecycledPIDs(t *testing.T) {
 	fewPIDs(t)
 	pod := runPod(t, containerd.Pod{Name: "churning"})
-	// One process lowers its own limits again and again, so that there is always something to raise, and so does each short-lived child.
-	runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0), Args: []string{"/bin/busybox", "sh", "-c",
-		`(while :; do ulimit -l 64; sleep 0.1; done) &
+	// One process lowers its own limits again and again, so that there is always something to raise, and so does each
+	// short-lived child.
+	runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0),
+		Args: []string{"/bin/busybox", "sh", "-c",
+			`(while :; do ulimit -l 64; sleep 0.1; done) &
 		/bin/busybox sh -c 'while :; do for i in 1 2 3 4; do (ulimit -S -l 64; exec sleep 0.02) & done; wait; done'`}})
 	// A stranger prints its limit when it ends, whatever happened to it before.
 	folder := t.TempDir()
@@ -110,7 +114,8 @@ func TestRepairWithRecycledPIDs(t *testing.T) {
 		count, ids = strangersSaid()
 		return repairs >= 5 && raised > 0 && count >= ids+200
 	})
-	t.Logf("%d repairs raised %d short-lived processes beside %d strangers that had %d process IDs among them", repairs, raised, count, ids)
+	t.Logf("%d repairs raised %d short-lived processes beside %d strangers that had %d process IDs among them",
+		repairs, raised, count, ids)
 }
 
 // fewPIDs makes the kernel give only a few hundred process IDs, as long as the test runs.

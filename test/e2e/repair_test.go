@@ -32,7 +32,8 @@ func register(t *testing.T) containerd.Mount {
 	if err := os.WriteFile(source, []byte(registerSource), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-o", program, source, "-libverbs").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-o", program, source,
+		"-libverbs").CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v: %s", err, out)
 	}
 	return containerd.Mount{Host: program, Container: "/register"}
@@ -72,7 +73,8 @@ func expectTool(t *testing.T, status int, words string, args ...string) {
 	t.Helper()
 	stdout, stderr, got := tool(t, args...)
 	if got != status || !strings.Contains(stdout, words) {
-		t.Errorf("rdma-spec %s: exit status %d, want %d, and %q in\n%s%s", strings.Join(args, " "), got, status, words, stdout, stderr)
+		t.Errorf("rdma-spec %s: exit status %d, want %d, and %q in\n%s%s", strings.Join(args, " "), got,
+			status, words, stdout, stderr)
 	}
 }
 
@@ -95,12 +97,13 @@ func pid(t *testing.T, id string) int {
 	return n
 }
 
-// A program that cannot register its memory, because its container was created without the plugin, is repaired and registers it: the
-// same process, with no restart.
+// A program that cannot register its memory, because its container was created without the plugin, is repaired and
+// registers it: the same process, with no restart.
 func TestRepair(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "broken"})
 	id := runContainer(t, pod, containerd.Container{
-		Name: "main", Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t), {Host: filepath.Join(*bin, "rdma-spec"), Container: "/rdma-spec"}},
+		Name: "main", Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t),
+			{Host: filepath.Join(*bin, "rdma-spec"), Container: "/rdma-spec"}},
 		Args: []string{"/register", "rxe0", "/result"},
 	})
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
@@ -110,13 +113,17 @@ func TestRepair(t *testing.T) {
 	// One more process, in a user namespace of its own.
 	shell(t, id, "/usr/bin/unshare --user sleep 1000 >/dev/null 2>&1 & sleep 0.2")
 
-	expectTool(t, 1, "default/broken  main       device  8Mi      no        rxe0  below  memlock is 8Mi, the policy gives unlimited: rdma-spec repair --config ", "status")
-	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 1 || !strings.Contains(result.Out, "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory: memlock is 8Mi") {
+	expectTool(t, 1, "default/broken  main       device  8Mi      no        rxe0  below  memlock is 8Mi, the policy "+
+		"gives unlimited: rdma-spec repair --config ", "status")
+	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 1 ||
+		!strings.Contains(result.Out, "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory: memlock is 8Mi") {
 		t.Errorf("verify in the container: %v, exit status %d\n%s", err, result.Status, result.Out)
 	}
-	expectTool(t, 1, "default/broken main: memlock would be raised to unlimited: 2 processes and the stored spec\n", "repair", "--dry-run")
+	expectTool(t, 1, "default/broken main: memlock would be raised to unlimited: 2 processes and the stored spec\n",
+		"repair", "--dry-run")
 	expectMemlock(t, id, kernelDefault)
-	expectTool(t, 0, "default/broken main: memlock raised to unlimited: 2 processes and the stored spec\n", "repair", "default/broken")
+	expectTool(t, 0, "default/broken main: memlock raised to unlimited: 2 processes and the stored spec\n",
+		"repair", "default/broken")
 
 	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory\n1 registered")
 	if after := pid(t, id); after != before {
@@ -132,7 +139,8 @@ func TestRepair(t *testing.T) {
 	if got := shell(t, id, "ulimit -l; ulimit -Hl"); got != "unlimited\nunlimited" {
 		t.Errorf("in an exec, ulimit -l says %q, want unlimited, soft and hard", got)
 	}
-	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 0 || !strings.Contains(result.Out, "ok    register 64Mi with rxe0: done") {
+	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 0 ||
+		!strings.Contains(result.Out, "ok    register 64Mi with rxe0: done") {
 		t.Errorf("verify in the container: %v, exit status %d\n%s", err, result.Status, result.Out)
 	}
 	expectTool(t, 0, "unlimited  no        rxe0  ok", "status")
@@ -142,7 +150,8 @@ func TestRepair(t *testing.T) {
 // The plugin finds what was created without it, reports it once, and raises it if it may.
 func TestPluginRepairs(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Name: "earlier"})
-	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0), Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"}})
+	id := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(0),
+		Mounts: []containerd.Mount{register(t)}, Args: []string{"/register", "rxe0", "/result"}})
 	unrelated := runContainer(t, pod, containerd.Container{Name: "unrelated"})
 	awaitShell(t, id, "cat /result", "1 refused: Cannot allocate memory")
 

@@ -107,8 +107,8 @@ func given(hca int) []string {
 	return names
 }
 
-// expectHolds compares the soft RLIMIT_MEMLOCK of a container's first process, in the kernel's words, and the device files that it
-// finds in /dev/infiniband. It looks from the node, which costs less than an exec.
+// expectHolds compares the soft RLIMIT_MEMLOCK of a container's first process, in the kernel's words, and the device
+// files that it finds in /dev/infiniband. It looks from the node, which costs less than an exec.
 func (p *staticPod) expectHolds(t *testing.T, container, memlock string, devices ...string) {
 	t.Helper()
 	id := p.running(t, container)
@@ -177,7 +177,8 @@ func (p *staticPod) expectAdjusted(t *testing.T, plugin *daemon.Process, contain
 	}
 }
 
-// expectUntouched checks that the plugin has logged nothing about containers, except that the kubelet answers too late on an emulated CPU.
+// expectUntouched checks that the plugin has logged nothing about containers, except that the kubelet answers too late
+// on an emulated CPU.
 func (p *staticPod) expectUntouched(t *testing.T, plugin *daemon.Process, containers ...string) {
 	t.Helper()
 	for _, container := range containers {
@@ -193,7 +194,8 @@ func (p *staticPod) expectUntouched(t *testing.T, plugin *daemon.Process, contai
 func (p *staticPod) linesOn(plugin *daemon.Process, container string) []string {
 	var lines []string
 	for line := range strings.Lines(plugin.Log()) {
-		if words := strings.Fields(line); slices.Contains(words, "container="+container) && slices.Contains(words, "pod=default/"+p.name) {
+		if words := strings.Fields(line); slices.Contains(words, "container="+container) && slices.Contains(words,
+			"pod=default/"+p.name) {
 			lines = append(lines, line)
 		}
 	}

@@ -53,7 +53,8 @@ func expectOneLine(t *testing.T, status int, command, want string) {
 	expectLines(t, status, 1, command, want)
 }
 
-// expectLines runs a command that must fail with an exit status, no result, and some lines on stderr of which the last is wanted.
+// expectLines runs a command that must fail with an exit status, no result, and some lines on stderr of which the last
+// is wanted.
 func expectLines(t *testing.T, status, lines int, command, want string) {
 	t.Helper()
 	cmd := exec.CommandContext(within(t, patience), "sh", "-c", "exec "+command)
@@ -63,8 +64,10 @@ func expectLines(t *testing.T, status, lines int, command, want string) {
 	if err := cmd.Run(); !errors.As(err, &exit) || exit.ExitCode() != status {
 		t.Errorf("%s: %v, want exit status %d", command, err, status)
 	}
-	if !regexp.MustCompile(want+"\n$").Match(stderr.Bytes()) || bytes.Count(stderr.Bytes(), []byte("\n")) != lines || stdout.Len() > 0 {
-		t.Errorf("%s: stdout %q, stderr %q, want %d lines, and the last: %s", command, stdout.String(), stderr.String(), lines, want)
+	if !regexp.MustCompile(want+"\n$").Match(stderr.Bytes()) || bytes.Count(stderr.Bytes(),
+		[]byte("\n")) != lines || stdout.Len() > 0 {
+		t.Errorf("%s: stdout %q, stderr %q, want %d lines, and the last: %s", command, stdout.String(),
+			stderr.String(), lines, want)
 	}
 	t.Logf("%s", stderr.String())
 }
@@ -95,10 +98,13 @@ func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 		name, options, prepare, as, file, why string
 	}{
 		{"full, a new file", "size=8k", "cat /dev/zero >fill 2>/dev/null || true", "", "new.json", room},
-		{"full, an old file, which its backup shares", "size=8k", "cat /dev/zero >fill 2>/dev/null || true", "", "old.json", room},
+		{"full, an old file, which its backup shares", "size=8k",
+			"cat /dev/zero >fill 2>/dev/null || true", "", "old.json", room},
 		{"no inode left", "nr_inodes=3", "touch fill", "", "new.json", room},
-		{"read-only, a new file", "size=1m", "mount -o remount,ro .", "", "new.json", "read-only file system: name a place that can be written"},
-		{"read-only, an old file", "size=1m", "mount -o remount,ro .", "", "old.json", "read-only file system: name a place that can be written"},
+		{"read-only, a new file", "size=1m", "mount -o remount,ro .", "", "new.json",
+			"read-only file system: name a place that can be written"},
+		{"read-only, an old file", "size=1m", "mount -o remount,ro .", "", "old.json",
+			"read-only file system: name a place that can be written"},
 		{"no permission, a new file", "mode=755", "true", nobody, "new.json", noRoot},
 		{"no permission, an old file", "mode=755", "true", nobody, "old.json", noRoot},
 		{"no permission to look", "mode=700", "true", nobody, "old.json", noRoot},
@@ -121,7 +127,8 @@ func TestGenerateWhereNothingCanBeWritten(t *testing.T) {
 
 // Without the runtime, or without the right to connect to it, the error is one line.
 func TestStatusAndRepairWithoutRights(t *testing.T) {
-	id := runContainer(t, runPod(t, containerd.Pod{Name: "low"}), containerd.Container{Name: "main", Devices: containerd.Verbs(0)})
+	id := runContainer(t, runPod(t, containerd.Pod{Name: "low"}), containerd.Container{Name: "main",
+		Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, kernelDefault)
 	folder := programs(t)
 	tool := folder + "/rdma-spec"
@@ -131,14 +138,23 @@ func TestStatusAndRepairWithoutRights(t *testing.T) {
 		status, lines int
 		command, want string
 	}{
-		{3, 1, "%[1]s status --root /nonexistent" + judged, `root "/nonexistent": no such file or directory: give the folder that holds the node's sys and dev`},
-		{3, 1, "%[1]s repair --root /nonexistent" + judged, `root "/nonexistent": no such file or directory: give the folder that holds the node's sys and dev`},
-		{3, 1, "%[1]s status --root /usr" + judged, "no container runtime has a socket at .*: name it with --runtime-endpoint"},
-		{3, 1, "%[1]s repair --root /usr" + judged, "no container runtime has a socket at .*: name it with --runtime-endpoint"},
-		{3, 1, nobody + " %[1]s status" + judged, "cannot connect to the runtime at " + containerd.Socket + ": permission denied: run as root"},
-		{3, 1, nobody + " %[1]s repair" + judged, "cannot connect to the runtime at " + containerd.Socket + ": permission denied: run as root"},
-		{1, 3, "setpriv --bounding-set -sys_resource %[1]s repair" + judged, "default/low main: setting RLIMIT_MEMLOCK of process [0-9]+: operation not permitted: this needs the capability SYS_RESOURCE, not in a user namespace"},
-		{3, 1, "unshare --pid --fork --mount-proc %[1]s repair" + judged, "the processes of other containers are not visible here: run on the node itself, or in a pod with hostPID: true"},
+		{3, 1, "%[1]s status --root /nonexistent" + judged,
+			`root "/nonexistent": no such file or directory: give the folder that holds the node's sys and dev`},
+		{3, 1, "%[1]s repair --root /nonexistent" + judged,
+			`root "/nonexistent": no such file or directory: give the folder that holds the node's sys and dev`},
+		{3, 1, "%[1]s status --root /usr" + judged,
+			"no container runtime has a socket at .*: name it with --runtime-endpoint"},
+		{3, 1, "%[1]s repair --root /usr" + judged,
+			"no container runtime has a socket at .*: name it with --runtime-endpoint"},
+		{3, 1, nobody + " %[1]s status" + judged, "cannot connect to the runtime at " + containerd.Socket +
+			": permission denied: run as root"},
+		{3, 1, nobody + " %[1]s repair" + judged, "cannot connect to the runtime at " + containerd.Socket +
+			": permission denied: run as root"},
+		{1, 3, "setpriv --bounding-set -sys_resource %[1]s repair" + judged,
+			"default/low main: setting RLIMIT_MEMLOCK of process [0-9]+: operation not permitted: this needs the capability " +
+				"SYS_RESOURCE, not in a user namespace"},
+		{3, 1, "unshare --pid --fork --mount-proc %[1]s repair" + judged,
+			"the processes of other containers are not visible here: run on the node itself, or in a pod with hostPID: true"},
 	} {
 		expectLines(t, test.status, test.lines, fmt.Sprintf(test.command, tool), "(?m)^rdma-spec: "+test.want)
 	}
@@ -152,7 +168,8 @@ func TestPluginWithoutRights(t *testing.T) {
 		`level=error msg="--http 127.0.0.1:80: bind: permission denied: choose another ADDR, as in 127.0.0.1:9797"`)
 }
 
-// startAnyhow runs a shell command that becomes nri-rdma, so that it can be ended, and does not wait until it is registered.
+// startAnyhow runs a shell command that becomes nri-rdma, so that it can be ended, and does not wait until it is
+// registered.
 func startAnyhow(t *testing.T, command string) *daemon.Process {
 	t.Helper()
 	p, err := daemon.Start(nil, "sh", "-c", "exec "+command)
@@ -178,7 +195,8 @@ func TestPluginThatMayNotConnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	pod := runPod(t, containerd.Pod{}) // it tries again and again meanwhile
-	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "before", Devices: containerd.Verbs(0)}), kernelDefault)
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "before", Devices: containerd.Verbs(0)}),
+		kernelDefault)
 	onNode(t, "chmod 666 "+containerd.NRISocket)
 	if err := plugin.AwaitLog(within(t, patience), "msg=registered"); err != nil {
 		t.Fatal(err)
@@ -189,18 +207,21 @@ func TestPluginThatMayNotConnect(t *testing.T) {
 	}
 }
 
-// The plugin needs no place to write to: the root and all that is mounted on it are read-only for it. It says once that rdma-spec cannot
-// read the policy in force.
+// The plugin needs no place to write to: the root and all that is mounted on it are read-only for it. It says once that
+// rdma-spec cannot read the policy in force.
 func TestPluginOnAReadOnlyRoot(t *testing.T) {
-	const readOnly = "for at in / /run /var/lib /dev /dev/shm; do mount -o remount,bind,ro $at || exit 3; done; ! touch /run/x 2>/dev/null || exit 4; "
-	plugin := startAnyhow(t, fmt.Sprintf("unshare --mount sh -c '%s exec %s/nri-rdma --socket %s --budget %s'", readOnly, *bin, containerd.NRISocket, budget))
+	const readOnly = "for at in / /run /var/lib /dev /dev/shm; do mount -o remount,bind,ro $at || exit 3; done; ! touch " +
+		"/run/x 2>/dev/null || exit 4; "
+	plugin := startAnyhow(t, fmt.Sprintf("unshare --mount sh -c '%s exec %s/nri-rdma --socket %s --budget %s'", readOnly,
+		*bin, containerd.NRISocket, budget))
 	if err := plugin.AwaitLog(within(t, patience), "msg=registered"); err != nil {
 		t.Fatal(err)
 	}
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
 	expectMemlock(t, id, "unlimited")
 	expectCapabilities(t, id, everySet)
-	if log := plugin.Log(); strings.Contains(log, "level=error") || strings.Count(log, "level=warning") != 1 || !strings.Contains(log, "the policy in force cannot be written") {
+	if log := plugin.Log(); strings.Contains(log, "level=error") || strings.Count(log, "level=warning") != 1 ||
+		!strings.Contains(log, "the policy in force cannot be written") {
 		t.Errorf("it complains:\n%s", log)
 	}
 }
@@ -210,7 +231,8 @@ func TestPluginWhoseLogIsFull(t *testing.T) {
 	folder := openFolder(t)
 	onNode(t, fmt.Sprintf("mount -t tmpfs -o size=4k trouble %s && ! cat /dev/zero 2>/dev/null >%s/log", folder, folder))
 	t.Cleanup(func() { onNodeAfter(t, "umount "+folder) })
-	plugin := startAnyhow(t, fmt.Sprintf("%s/nri-rdma --log-level debug --socket %s 2>>%s/log", *bin, containerd.NRISocket, folder))
+	plugin := startAnyhow(t, fmt.Sprintf("%s/nri-rdma --log-level debug --socket %s 2>>%s/log", *bin,
+		containerd.NRISocket, folder))
 	pod, number := runPod(t, containerd.Pod{}), 0
 	err := plugin.Await(within(t, patience), "is asked", func() bool {
 		number++
@@ -226,8 +248,8 @@ func TestPluginWhoseLogIsFull(t *testing.T) {
 	}
 }
 
-// Where nothing can be watched, since the node has no inotify instance left, the plugin looks by itself: for the runtime's socket, and
-// for a change of the configuration.
+// Where nothing can be watched, since the node has no inotify instance left, the plugin looks by itself: for the
+// runtime's socket, and for a change of the configuration.
 func TestPluginThatCannotWatch(t *testing.T) {
 	const instances = "/proc/sys/fs/inotify/max_user_instances"
 	before, err := os.ReadFile(instances)
@@ -252,9 +274,11 @@ func TestPluginThatCannotWatch(t *testing.T) {
 	if err := os.WriteFile(config, []byte("{ipcLock: false, memlock: 1Gi}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	err = plugin.Await(within(t, patience), "reads the configuration again", func() bool { return strings.Count(plugin.Log(), "the configuration is in force") == 2 })
+	err = plugin.Await(within(t, patience), "reads the configuration again",
+		func() bool { return strings.Count(plugin.Log(), "the configuration is in force") == 2 })
 	if err != nil {
 		t.Fatal(err)
 	}
-	expectMemlock(t, runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)}), "1073741824")
+	expectMemlock(t, runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)}),
+		"1073741824")
 }

@@ -18,12 +18,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// While no plugin is registered, the validator refuses RDMA containers and no others, and what the plugin has adjusted goes past it. A
-// runtime that asks no validators is reported, and nothing changes under it.
+// While no plugin is registered, the validator refuses RDMA containers and no others, and what the plugin has adjusted
+// goes past it. A runtime that asks no validators is reported, and nothing changes under it.
 func TestValidator(t *testing.T) {
 	if strings.HasPrefix(*version, "1.") {
 		validator := startValidator(t)
-		if err := validator.AwaitLog(within(t, patience), "not registered: containerd v"+*version+" does not ask NRI plugins to validate containers: upgrade to 2.2.0 or later"); err != nil {
+		if err := validator.AwaitLog(within(t, patience), "not registered: containerd v"+*version+
+			" does not ask NRI plugins to validate containers: upgrade to 2.2.0 or later"); err != nil {
 			t.Error(err)
 		}
 		runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{Devices: containerd.Verbs(0)})
@@ -32,7 +33,8 @@ func TestValidator(t *testing.T) {
 	validator := startPlugin(t, "{}", "--validate")
 	pod := runPod(t, containerd.Pod{Name: "validated"})
 	_, err := pod.Run(within(t, patience), containerd.Container{Name: "refused", Devices: containerd.Verbs(0)})
-	const want = "rdma-validator: pod default/validated, container refused: the RDMA container (device: /dev/infiniband/uverbs0 (rxe0)) would start " +
+	const want = "rdma-validator: pod default/validated, container refused: the RDMA container (device: " +
+		"/dev/infiniband/uverbs0 (rxe0)) would start " +
 		`without memlock unlimited, which rule "default" gives: see that nri-rdma is registered on this node`
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("without the plugin the creation gives %v, want %q", err, want)
@@ -44,14 +46,16 @@ func TestValidator(t *testing.T) {
 		ownMemory(t, plugin), ownMemory(t, validator))
 }
 
-// startValidator runs nri-rdma --validate with the defaults, whether or not the runtime takes it in. It ends with the test.
+// startValidator runs nri-rdma --validate with the defaults, whether or not the runtime takes it in. It ends with the
+// test.
 func startValidator(t *testing.T) *daemon.Process {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(config, []byte("{}"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	p, err := daemon.Start(nil, filepath.Join(*bin, "nri-rdma"), "--validate", "--config", config, "--socket", containerd.NRISocket)
+	p, err := daemon.Start(nil, filepath.Join(*bin, "nri-rdma"), "--validate", "--config", config,
+		"--socket", containerd.NRISocket)
 	if err != nil {
 		t.Fatal(err)
 	}

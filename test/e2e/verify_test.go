@@ -29,8 +29,10 @@ func importScratch(t *testing.T) {
 	}
 }
 
-// expectVerify runs verify in an image that has nothing else, and checks its exit status, lines that begin with something, and its verdict.
-func expectVerify(t *testing.T, pod *containerd.Sandbox, ctr containerd.Container, status int32, verdict string, lines ...string) {
+// expectVerify runs verify in an image that has nothing else, and checks its exit status, lines that begin with
+// something, and its verdict.
+func expectVerify(t *testing.T, pod *containerd.Sandbox, ctr containerd.Container, status int32,
+	verdict string, lines ...string) {
 	t.Helper()
 	ctr.Image, ctr.Args = scratch, []string{"/rdma-spec", "verify"}
 	ctr.Mounts = []containerd.Mount{{Host: filepath.Join(*bin, "rdma-spec"), Container: "/rdma-spec"}}
@@ -56,20 +58,23 @@ func expectVerify(t *testing.T, pod *containerd.Sandbox, ctr containerd.Containe
 	}
 }
 
-// In an image with nothing but the program, verify registers memory with a real HCA: 64 MiB where the container is opted in, whoever its user is, and
-// not where it is opted out.
+// In an image with nothing but the program, verify registers memory with a real HCA: 64 MiB where the container is
+// opted in, whoever its user is, and not where it is opted out.
 func TestVerify(t *testing.T) {
 	importScratch(t)
 	startPlugin(t, "ipcLock: false")
 	pod := runPod(t, containerd.Pod{Annotations: map[string]string{"rdma.noderesource.dev/container.low": "false"}})
 	for name, user := range map[string]int64{"root": 0, "user": 1000} {
-		expectVerify(t, pod, containerd.Container{Name: name, Devices: containerd.Verbs(0), User: user}, 0, "nothing found: memory of 64Mi can be registered",
+		expectVerify(t, pod, containerd.Container{Name: name, Devices: containerd.Verbs(0), User: user}, 0,
+			"nothing found: memory of 64Mi can be registered",
 			"ok    memlock of this process: unlimited", "-     CAP_IPC_LOCK of this process: not effective",
-			"ok    /dev/infiniband/uverbs0: opened: rxe0, port 1 ACTIVE", "ok    GIDs of rxe0 port 1 in this network namespace: ",
+			"ok    /dev/infiniband/uverbs0: opened: rxe0, port 1 ACTIVE",
+			"ok    GIDs of rxe0 port 1 in this network namespace: ",
 			"ok    register 64Mi with rxe0: done", "-     libibverbs: not in the image's usual folders", "-     /dev/shm: 64Mi")
 	}
 	expectVerify(t, pod, containerd.Container{Name: "low", Devices: containerd.Verbs(0)}, 1, "memlock: ",
-		"-     memlock of this process: 8Mi", "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory: memlock is 8Mi: ")
+		"-     memlock of this process: 8Mi",
+		"FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory: memlock is 8Mi: ")
 }
 
 // In an ephemeral container, verify judges the limits of the container that it targets, and not its own.
@@ -79,14 +84,17 @@ func TestVerifyEphemeral(t *testing.T) {
 	pod := runPod(t, containerd.Pod{Annotations: map[string]string{"rdma.noderesource.dev/container.low": "false"}})
 	trainer := runContainer(t, pod, containerd.Container{Name: "trainer", Devices: containerd.Verbs(0)})
 	low := runContainer(t, pod, containerd.Container{Name: "low", Devices: containerd.Verbs(0)})
-	expectVerify(t, pod, containerd.Container{Name: "beside-trainer", Target: trainer}, 0, "nothing found: the limits of process 1 allow memory of 64Mi",
+	expectVerify(t, pod, containerd.Container{Name: "beside-trainer", Target: trainer}, 0,
+		"nothing found: the limits of process 1 allow memory of 64Mi",
 		"-     memlock of this process: 8Mi", "ok    memlock of process 1 (busybox) in another container: unlimited",
-		"?     /dev/infiniband/uverbs0 of the target: not opened from this container: rxe0, port 1 ACTIVE", "?     register 64Mi: not tried: ")
+		"?     /dev/infiniband/uverbs0 of the target: not opened from this container: rxe0, port 1 ACTIVE",
+		"?     register 64Mi: not tried: ")
 	expectVerify(t, pod, containerd.Container{Name: "beside-low", Target: low}, 1, "memlock: ",
 		"FAIL  memlock of process 1 (busybox) in another container: less than 64Mi: ")
 }
 
-// In a network namespace of its own, a pod has none of the HCA's addresses, and verify says so. With a macvlan of the HCA's netdev it has one.
+// In a network namespace of its own, a pod has none of the HCA's addresses, and verify says so. With a macvlan of the
+// HCA's netdev it has one.
 func TestVerifyOwnNetwork(t *testing.T) {
 	o := options()
 	o.Network = true

@@ -19,8 +19,9 @@ type archive struct {
 	folder, suite string
 }
 
-// debian12 is where the node's own packages come from, whatever the host is: the kernel that has soft-RoCE, and programs of known
-// versions. A host that is Debian 12 has lists of it already, and a mirror that its administrator has chosen.
+// debian12 is where the node's own packages come from, whatever the host is: the kernel that has soft-RoCE, and
+// programs of known versions. A host that is Debian 12 has lists of it already, and a mirror that its administrator has
+// chosen.
 func debian12(release, cache string) archive {
 	lines := strings.Split(strings.ReplaceAll(release, `"`, ""), "\n")
 	if slices.Contains(lines, "ID=debian") && slices.Contains(lines, "VERSION_ID=12") {
@@ -35,7 +36,8 @@ func debianBackports(cache string) archive {
 }
 
 // sources is what our own lists are made from. Ubuntu has the keyring in a package of the name that it has on Debian.
-const sources = "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian %s main\n"
+const sources = "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " +
+	"http://deb.debian.org/debian %s main\n"
 
 // prepare makes the folder, without lists.
 func (a archive) prepare() error {
@@ -55,13 +57,14 @@ func (a archive) prepare() error {
 	return nil
 }
 
-// apt runs one of apt's programs on the archive. Of the host's configuration, the part about how to reach a mirror stays in force, such as
-// a proxy.
+// apt runs one of apt's programs on the archive. Of the host's configuration, the part about how to reach a mirror
+// stays in force, such as a proxy.
 func (a archive) apt(ctx context.Context, folder, program string, args ...string) (string, error) {
 	if a.folder != "" {
 		args = append([]string{
 			"-o", "Dir::Etc::SourceList=" + filepath.Join(a.folder, "sources.list"), "-o", "Dir::Etc::SourceParts=/dev/null",
-			"-o", "Dir::State=" + filepath.Join(a.folder, "state"), "-o", "Dir::State::Status=" + filepath.Join(a.folder, "status"),
+			"-o", "Dir::State=" + filepath.Join(a.folder, "state"), "-o", "Dir::State::Status=" +
+				filepath.Join(a.folder, "status"),
 			"-o", "Dir::Cache=" + filepath.Join(a.folder, "cache"),
 			"-o", "APT::Architecture=amd64", "-o", "APT::Architectures=amd64",
 			"-o", "APT::Sandbox::User=root", // apt's own user cannot reach root's cache

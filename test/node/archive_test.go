@@ -35,7 +35,8 @@ func TestArchiveOnAnotherHost(t *testing.T) {
 	}
 }
 
-// listing returns the files of a folder and when they were written. Folders in it are left out: apt writes in passing there.
+// listing returns the files of a folder and when they were written. Folders in it are left out: apt writes in passing
+// there.
 func listing(t *testing.T, folder string) string {
 	t.Helper()
 	entries, err := os.ReadDir(folder)

@@ -98,7 +98,8 @@ func TestRecipes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"containerd-1.7.35", "containerd-2.2.9", "containerd-2.3.7", "containerd-2.4.2", "runc", "kubernetes"} {
+	for _, name := range []string{"containerd-1.7.35", "containerd-2.2.9", "containerd-2.3.7",
+		"containerd-2.4.2", "runc", "kubernetes"} {
 		for _, file := range []string{"go.mod", "go.sum"} {
 			if path := filepath.Join(all.source, "parts", name, file); !exists(path) {
 				t.Errorf("no %s", path)

@@ -19,7 +19,9 @@ var hostPackages = []string{
 	"debian-archive-keyring",                                 // fetch
 	"qemu-system-x86", "busybox-static", "kmod", "e2fsprogs", // boot
 	"gcc", "libc6-dev", "libseccomp-dev", "pkg-config", "xz-utils", "make", "bc", "bison", "flex", // build
-	"rdma-core", "ibverbs-utils", "ibverbs-providers", "libibverbs-dev", "perftest", "libfabric-bin", "iproute2", "crun", "iptables", "util-linux", "apparmor", // use
+	// use
+	"rdma-core", "ibverbs-utils", "ibverbs-providers", "libibverbs-dev", "perftest", "libfabric-bin", "iproute2", "crun",
+	"iptables", "util-linux", "apparmor",
 	"conmon", "skopeo", // use by CRI-O
 }
 
@@ -31,7 +33,8 @@ func installPackages(ctx context.Context, log io.Writer) error {
 	}
 	names := strings.Join(missing, " ")
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("the node needs the packages %s: run this once as root, or `apt-get install --no-install-recommends %s`", names, names)
+		return fmt.Errorf("the node needs the packages %s: run this once as root, or `apt-get install "+
+			"--no-install-recommends %s`", names, names)
 	}
 	cache, err := cacheFolder()
 	if err != nil {
@@ -46,7 +49,8 @@ func installPackages(ctx context.Context, log io.Writer) error {
 		return err
 	}
 	fmt.Fprintf(log, "rdma-node: installing packages: %s\n", strings.Join(missing, " "))
-	install := append([]string{"install", "-y", "-q", "--no-install-recommends", "-o", "DPkg::Lock::Timeout=300"}, missing...)
+	install := append([]string{"install", "-y", "-q", "--no-install-recommends", "-o",
+		"DPkg::Lock::Timeout=300"}, missing...)
 	return archive{}.withFreshLists(ctx, log, func() error {
 		return run(ctx, "/", []string{"DEBIAN_FRONTEND=noninteractive"}, "apt-get", install...)
 	})

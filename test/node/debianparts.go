@@ -22,48 +22,52 @@ func (r recipeBook) cni() part {
 
 // podman is Podman 4.3, and the library that it needs and that the host may lack.
 func (r recipeBook) podman() part {
-	return part{name: "podman", recipe: []string{"1"}, cost: "10 s", build: func(ctx context.Context, folder string) error {
-		for _, pkg := range []string{"podman", "libsubid4"} {
-			if err := r.debian.unpack(ctx, pkg, folder); err != nil {
-				return err
+	return part{name: "podman", recipe: []string{"1"}, cost: "10 s",
+		build: func(ctx context.Context, folder string) error {
+			for _, pkg := range []string{"podman", "libsubid4"} {
+				if err := r.debian.unpack(ctx, pkg, folder); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	}}
+			return nil
+		}}
 }
 
 // programs is one folder of a Debian package.
 func (r recipeBook) programs(name, pkg, inside string) part {
-	return part{name: name, recipe: []string{"1", pkg, inside}, cost: "10 s", build: func(ctx context.Context, folder string) error {
-		whole := filepath.Join(folder, "whole")
-		if err := r.debian.unpack(ctx, pkg, whole); err != nil {
-			return err
-		}
-		programs, err := os.ReadDir(filepath.Join(whole, inside))
-		if err != nil {
-			return err
-		}
-		for _, program := range programs {
-			err := os.Rename(filepath.Join(whole, inside, program.Name()), filepath.Join(folder, program.Name()))
+	return part{name: name, recipe: []string{"1", pkg, inside}, cost: "10 s",
+		build: func(ctx context.Context, folder string) error {
+			whole := filepath.Join(folder, "whole")
+			if err := r.debian.unpack(ctx, pkg, whole); err != nil {
+				return err
+			}
+			programs, err := os.ReadDir(filepath.Join(whole, inside))
 			if err != nil {
 				return err
 			}
-		}
-		return os.RemoveAll(whole)
-	}}
+			for _, program := range programs {
+				err := os.Rename(filepath.Join(whole, inside, program.Name()), filepath.Join(folder, program.Name()))
+				if err != nil {
+					return err
+				}
+			}
+			return os.RemoveAll(whole)
+		}}
 }
 
 // disk is an empty ext4 file system, sparse. The guest writes to a snapshot.
 func (r recipeBook) disk() part {
 	const size = 16 << 30
-	return part{name: "disk", recipe: []string{"1", fmt.Sprint(size)}, cost: "a second", build: func(ctx context.Context, folder string) error {
-		path := filepath.Join(folder, "disk.img")
-		if err := os.WriteFile(path, nil, 0o644); err != nil {
-			return err
-		}
-		if err := os.Truncate(path, size); err != nil {
-			return err
-		}
-		return run(ctx, "/", nil, "mkfs.ext4", "-q", "-F", "-m0", "-O", "^has_journal", "-E", "lazy_itable_init=1,nodiscard", path)
-	}}
+	return part{name: "disk", recipe: []string{"1", fmt.Sprint(size)}, cost: "a second",
+		build: func(ctx context.Context, folder string) error {
+			path := filepath.Join(folder, "disk.img")
+			if err := os.WriteFile(path, nil, 0o644); err != nil {
+				return err
+			}
+			if err := os.Truncate(path, size); err != nil {
+				return err
+			}
+			return run(ctx, "/", nil, "mkfs.ext4", "-q", "-F", "-m0", "-O", "^has_journal", "-E",
+				"lazy_itable_init=1,nodiscard", path)
+		}}
 }

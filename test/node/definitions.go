@@ -11,7 +11,8 @@ import (
 	"path/filepath"
 )
 
-// definedBy are the modules that define kinds of objects which clusters have beside Kubernetes' own, and the files that define them.
+// definedBy are the modules that define kinds of objects which clusters have beside Kubernetes' own, and the files that
+// define them.
 var definedBy = []struct {
 	module, sum string
 	files       []string
@@ -31,29 +32,30 @@ var definedBy = []struct {
 
 // definitions are the CustomResourceDefinitions of PodMonitor, PrometheusRule and SecurityContextConstraints.
 func (r recipeBook) definitions() part {
-	return part{name: "definitions", recipe: []string{fmt.Sprint(definedBy)}, cost: "10 s", build: func(ctx context.Context, folder string) error {
-		for _, by := range definedBy {
-			text, err := output(ctx, folder, nil, "go", "mod", "download", "-json", by.module)
-			if err != nil {
-				return err
-			}
-			var module struct{ Dir, Sum string }
-			if err := json.Unmarshal([]byte(text), &module); err != nil {
-				return err
-			}
-			if module.Sum != by.sum {
-				return fmt.Errorf("%s has the checksum %s, want %s", by.module, module.Sum, by.sum)
-			}
-			for _, file := range by.files {
-				content, err := os.ReadFile(filepath.Join(module.Dir, file))
+	return part{name: "definitions", recipe: []string{fmt.Sprint(definedBy)}, cost: "10 s",
+		build: func(ctx context.Context, folder string) error {
+			for _, by := range definedBy {
+				text, err := output(ctx, folder, nil, "go", "mod", "download", "-json", by.module)
 				if err != nil {
 					return err
 				}
-				if err := os.WriteFile(filepath.Join(folder, filepath.Base(file)), content, 0o644); err != nil {
+				var module struct{ Dir, Sum string }
+				if err := json.Unmarshal([]byte(text), &module); err != nil {
 					return err
 				}
+				if module.Sum != by.sum {
+					return fmt.Errorf("%s has the checksum %s, want %s", by.module, module.Sum, by.sum)
+				}
+				for _, file := range by.files {
+					content, err := os.ReadFile(filepath.Join(module.Dir, file))
+					if err != nil {
+						return err
+					}
+					if err := os.WriteFile(filepath.Join(folder, filepath.Base(file)), content, 0o644); err != nil {
+						return err
+					}
+				}
 			}
-		}
-		return nil
-	}}
+			return nil
+		}}
 }

@@ -29,9 +29,9 @@ const lockupLimit = time.Minute
 // lockupSaid is the message of the guest's kernel then.
 const lockupSaid = "Kernel panic - not syncing: softlockup"
 
-// emulatedOnly makes an emulated CPU do half of the work for each program that starts. It carries out rep stosb and rep movsb byte by byte,
-// so the kernel, which is told that they are fast, must clear pages by other means, and not two megabytes at a time; and code that lies at
-// the same address in each process is translated once.
+// emulatedOnly makes an emulated CPU do half of the work for each program that starts. It carries out rep stosb and rep
+// movsb byte by byte, so the kernel, which is told that they are fast, must clear pages by other means, and not two
+// megabytes at a time; and code that lies at the same address in each process is translated once.
 const emulatedOnly = "clearcpuid=rep_good transparent_hugepage=never norandmaps"
 
 // emulator is a running QEMU and the port that leads into its guest.
@@ -45,8 +45,8 @@ type emulator struct {
 	err     error // how it ended; valid once ended is closed
 }
 
-// startEmulator starts QEMU, or a kernel that is a program. Its standard output is the guest's console. scratch is an empty folder for what the
-// guest writes.
+// startEmulator starts QEMU, or a kernel that is a program. Its standard output is the guest's console. scratch is an
+// empty folder for what the guest writes.
 func startEmulator(parts PartSet, options Options, scratch string) (*emulator, error) {
 	if options.Machine == "uml" {
 		if err := raiseLimits(); err != nil {
@@ -102,14 +102,16 @@ func arguments(parts PartSet, options Options, scratch string) (name string, arg
 // kernelArguments are the guest's kernel's, whatever runs it.
 func kernelArguments(parts PartSet, kernel string, options Options) []string {
 	args := []string{
-		"panic=-1", "oops=panic", "softlockup_panic=1", fmt.Sprintf("sysctl.kernel.watchdog_thresh=%d", int(lockupLimit.Seconds()/2)), "net.ifnames=0",
+		"panic=-1", "oops=panic", "softlockup_panic=1", fmt.Sprintf("sysctl.kernel.watchdog_thresh=%d",
+			int(lockupLimit.Seconds()/2)), "net.ifnames=0",
 		"rdma_node.parts=" + parts.folder, "rdma_node.kernel=" + kernel, fmt.Sprintf("rdma_node.hcas=%d", options.HCAs),
 	}
 	if options.Console == io.Discard {
 		args = append(args, "quiet")
 	}
 	if options.cable != nil {
-		args = append(args, fmt.Sprintf("rdma_node.name=rdma-node-%d", options.cable.number), "rdma_node.cable="+PairAddress(options.cable.number))
+		args = append(args, fmt.Sprintf("rdma_node.name=rdma-node-%d", options.cable.number), "rdma_node.cable="+
+			PairAddress(options.cable.number))
 	}
 	if options.Share != "" {
 		args = append(args, "rdma_node.share="+options.Share)
@@ -140,13 +142,16 @@ func qemuArguments(parts PartSet, options Options) ([]string, error) {
 		"-chardev", "socket,id=port,fd=3", "-device", "virtserialport,chardev=port,name=" + wire.PortName,
 		"-virtfs", "local,path=/,mount_tag=host,security_model=none,multidevs=remap,readonly=on",
 		"-netdev", "user,id=net0", "-device", "virtio-net-pci,netdev=net0,romfile=",
-		"-drive", "file=" + filepath.Join(parts.folder, "disk", "disk.img") + ",format=raw,if=virtio,snapshot=on,cache=unsafe,file.locking=off", // UML locks what only is read
+		// UML locks what only is read
+		"-drive", "file=" + filepath.Join(parts.folder, "disk", "disk.img") +
+			",format=raw,if=virtio,snapshot=on,cache=unsafe,file.locking=off",
 	}
 	if options.cable != nil {
 		args = append(args, options.cable.netdev(4)...)
 	}
 	if options.Share != "" {
-		args = append(args, "-virtfs", "local,path="+strings.ReplaceAll(options.Share, ",", ",,")+",mount_tag=share,security_model=none,multidevs=remap")
+		args = append(args, "-virtfs", "local,path="+strings.ReplaceAll(options.Share, ",", ",,")+
+			",mount_tag=share,security_model=none,multidevs=remap")
 	}
 	return append(args, "-append", strings.Join(kernelCommand, " ")), nil
 }

@@ -50,7 +50,8 @@ func TestImage(t *testing.T) {
 	if want := "sha256:" + digest([]byte(inner)); !bytes.Contains([]byte(config), []byte(want)) {
 		t.Errorf("the configuration does not name its layer %s: %s", want, config)
 	}
-	if diff := cmp.Diff(map[string]string{"bin/": "", "bin/true": "program", "bin/yes": ""}, untar(t, []byte(inner))); diff != "" {
+	if diff := cmp.Diff(map[string]string{"bin/": "", "bin/true": "program", "bin/yes": ""},
+		untar(t, []byte(inner))); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -25,8 +25,8 @@ type goModule struct {
 	stamps []string
 }
 
-// compilerMemory lets the compiler collect no garbage below 2 GiB, and -dwarf=false spares it what the linker would strip: together a third
-// of a build.
+// compilerMemory lets the compiler collect no garbage below 2 GiB, and -dwarf=false spares it what the linker would
+// strip: together a third of a build.
 var compilerMemory = []string{"GOGC=off", "GOMEMLIMIT=2GiB"}
 
 // goPart is a module's tools, built.
@@ -51,10 +51,12 @@ func (r recipeBook) goPart(m goModule) part {
 		command, what = []string{"test", "-c"}, m.testOf
 		recipe = append(recipe, m.testOf)
 	}
-	return part{name: m.name, recipe: recipe, cost: m.cost, compiled: true, build: func(ctx context.Context, target string) error {
-		flags := []string{"-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=" + link, "-tags=" + m.tags, "-o", target + "/", what}
-		return run(ctx, folder, append(env, compilerMemory...), "go", slices.Concat(command, flags)...)
-	}}
+	return part{name: m.name, recipe: recipe, cost: m.cost, compiled: true,
+		build: func(ctx context.Context, target string) error {
+			flags := []string{"-mod=readonly", "-trimpath", "-gcflags=all=-dwarf=false", "-ldflags=" + link, "-tags=" + m.tags,
+				"-o", target + "/", what}
+			return run(ctx, folder, append(env, compilerMemory...), "go", slices.Concat(command, flags)...)
+		}}
 }
 
 // agent is the program of this module that runs jobs in the guest.
@@ -69,10 +71,11 @@ func (r recipeBook) agent() part {
 	for _, source := range sources {
 		recipe = append(recipe, readRecipe(source))
 	}
-	return part{name: "agent", recipe: recipe, cost: "a few seconds", build: func(ctx context.Context, folder string) error {
-		return run(ctx, r.source, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags=-s -w",
-			"-o", folder+"/", "./agent")
-	}}
+	return part{name: "agent", recipe: recipe, cost: "a few seconds",
+		build: func(ctx context.Context, folder string) error {
+			return run(ctx, r.source, []string{"CGO_ENABLED=0"}, "go", "build", "-trimpath", "-ldflags=-s -w",
+				"-o", folder+"/", "./agent")
+		}}
 }
 
 // readRecipe returns a file's content. One that is missing changes the recipe,

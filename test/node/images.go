@@ -59,7 +59,8 @@ func busyboxImage(ctx context.Context, path string) error {
 		return err
 	}
 	var layer layer
-	for _, folder := range []string{"bin", "sbin", "etc", "proc", "sys", "dev", "root", "run", "usr", "var", "lib", "lib64"} {
+	for _, folder := range []string{"bin", "sbin", "etc", "proc", "sys", "dev", "root", "run", "usr",
+		"var", "lib", "lib64"} {
 		layer.folder(folder, 0o755)
 	}
 	layer.folder("tmp", 0o1777)
@@ -71,11 +72,12 @@ func busyboxImage(ctx context.Context, path string) error {
 	}
 	layer.file("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nuser:x:1000:1000:user:/:/bin/sh\n"))
 	layer.file("etc/group", 0o644, []byte("root:x:0:\nuser:x:1000:\n"))
-	return writeImage(path, ImageName("busybox"), layer, imageConfig{Cmd: []string{"sh"}, Env: []string{"PATH=/bin:/sbin:/usr/sbin:/usr/bin"}})
+	return writeImage(path, ImageName("busybox"), layer, imageConfig{Cmd: []string{"sh"},
+		Env: []string{"PATH=/bin:/sbin:/usr/sbin:/usr/bin"}})
 }
 
-// WriteImage writes a docker-archive of an image FROM scratch with programs of this machine, by their places in the image. Imported, it
-// has the name.
+// WriteImage writes a docker-archive of an image FROM scratch with programs of this machine, by their places in the
+// image. Imported, it has the name.
 func WriteImage(path, name string, programs map[string]string, entrypoint ...string) error {
 	var layer layer
 	for _, place := range slices.Sorted(maps.Keys(programs)) {
@@ -101,7 +103,8 @@ func (l *layer) folder(name string, mode int64) {
 }
 
 func (l *layer) link(name, to string) {
-	l.entries = append(l.entries, entry{header: tar.Header{Typeflag: tar.TypeSymlink, Name: name, Linkname: to, Mode: 0o777}})
+	l.entries = append(l.entries, entry{header: tar.Header{Typeflag: tar.TypeSymlink, Name: name,
+		Linkname: to, Mode: 0o777}})
 }
 
 func (l *layer) file(name string, mode int64, content []byte) {

@@ -27,33 +27,34 @@ var kernelModules = strings.Fields(`virtio_pci virtio_console 9pnet_virtio 9p ov
 func (r recipeBook) initramfs(kernel, agent part) part {
 	scripts := embedded("guest/init", "guest/setup")
 	recipe := append([]string{"1", kernel.folder(r.cache), agent.folder(r.cache)}, append(scripts, kernelModules...)...)
-	return part{name: "initramfs", recipe: recipe, cost: "a second", build: func(ctx context.Context, folder string) error {
-		var image cpio
-		for _, name := range []string{"bin", "proc", "sys", "dev", "host", "layer", "root", "modules", "node"} {
-			image.folder(name)
-		}
-		image.file("init", 0o755, []byte(scripts[0]))
-		image.file("node/setup", 0o755, []byte(scripts[1]))
-		if err := image.copy("bin/busybox", 0o755, busybox); err != nil {
-			return err
-		}
-		if err := image.copy("node/agent", 0o755, filepath.Join(agent.folder(r.cache), "agent")); err != nil {
-			return err
-		}
-		modules, err := loadOrder(ctx, kernel.folder(r.cache))
-		if err != nil {
-			return err
-		}
-		var list strings.Builder
-		for _, path := range modules {
-			if err := image.copy("modules/"+filepath.Base(path), 0o644, path); err != nil {
+	return part{name: "initramfs", recipe: recipe, cost: "a second",
+		build: func(ctx context.Context, folder string) error {
+			var image cpio
+			for _, name := range []string{"bin", "proc", "sys", "dev", "host", "layer", "root", "modules", "node"} {
+				image.folder(name)
+			}
+			image.file("init", 0o755, []byte(scripts[0]))
+			image.file("node/setup", 0o755, []byte(scripts[1]))
+			if err := image.copy("bin/busybox", 0o755, busybox); err != nil {
 				return err
 			}
-			fmt.Fprintln(&list, filepath.Base(path))
-		}
-		image.file("modules/list", 0o644, []byte(list.String()))
-		return os.WriteFile(filepath.Join(folder, "initramfs"), image.end(), 0o644)
-	}}
+			if err := image.copy("node/agent", 0o755, filepath.Join(agent.folder(r.cache), "agent")); err != nil {
+				return err
+			}
+			modules, err := loadOrder(ctx, kernel.folder(r.cache))
+			if err != nil {
+				return err
+			}
+			var list strings.Builder
+			for _, path := range modules {
+				if err := image.copy("modules/"+filepath.Base(path), 0o644, path); err != nil {
+					return err
+				}
+				fmt.Fprintln(&list, filepath.Base(path))
+			}
+			image.file("modules/list", 0o644, []byte(list.String()))
+			return os.WriteFile(filepath.Join(folder, "initramfs"), image.end(), 0o644)
+		}}
 }
 
 // loadOrder returns the files of kernelModules and of what they depend on, each

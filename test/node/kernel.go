@@ -18,33 +18,36 @@ import (
 // The part holds vmlinux and lib/modules/VERSION.
 func (r recipeBook) kernel() part {
 	const meta = "linux-image-amd64"
-	return part{name: "kernel", recipe: []string{"2", meta}, cost: "20 s", build: func(ctx context.Context, folder string) error {
-		name, err := r.debian.dependency(ctx, meta, "linux-image-")
-		if err != nil {
-			return err
-		}
-		whole := filepath.Join(folder, "whole")
-		if err := r.debian.unpack(ctx, name, whole); err != nil {
-			return err
-		}
-		version := strings.TrimPrefix(name, "linux-image-")
-		if err := decompress(ctx, filepath.Join(whole, "boot", "vmlinuz-"+version), filepath.Join(folder, "vmlinux")); err != nil {
-			return err
-		}
-		if err := os.Rename(filepath.Join(whole, "lib"), filepath.Join(folder, "lib")); err != nil {
-			return err
-		}
-		// No part of the guest's hardware, and most of the package.
-		for _, unused := range []string{"sound", "drivers/gpu", "drivers/media", "drivers/net/wireless", "drivers/iio", "drivers/staging"} {
-			if err := os.RemoveAll(filepath.Join(folder, "lib/modules", version, "kernel", unused)); err != nil {
+	return part{name: "kernel", recipe: []string{"2", meta}, cost: "20 s",
+		build: func(ctx context.Context, folder string) error {
+			name, err := r.debian.dependency(ctx, meta, "linux-image-")
+			if err != nil {
 				return err
 			}
-		}
-		if err := run(ctx, "/", nil, "depmod", "-b", folder, version); err != nil {
-			return err
-		}
-		return os.RemoveAll(whole)
-	}}
+			whole := filepath.Join(folder, "whole")
+			if err := r.debian.unpack(ctx, name, whole); err != nil {
+				return err
+			}
+			version := strings.TrimPrefix(name, "linux-image-")
+			if err := decompress(ctx, filepath.Join(whole, "boot", "vmlinuz-"+version),
+				filepath.Join(folder, "vmlinux")); err != nil {
+				return err
+			}
+			if err := os.Rename(filepath.Join(whole, "lib"), filepath.Join(folder, "lib")); err != nil {
+				return err
+			}
+			// No part of the guest's hardware, and most of the package.
+			for _, unused := range []string{"sound", "drivers/gpu", "drivers/media", "drivers/net/wireless",
+				"drivers/iio", "drivers/staging"} {
+				if err := os.RemoveAll(filepath.Join(folder, "lib/modules", version, "kernel", unused)); err != nil {
+					return err
+				}
+			}
+			if err := run(ctx, "/", nil, "depmod", "-b", folder, version); err != nil {
+				return err
+			}
+			return os.RemoveAll(whole)
+		}}
 }
 
 // kernelVersion is the version of the kernel in a kernel part's folder.

@@ -35,8 +35,9 @@ const bootLimit = 3 * time.Minute
 type Options struct {
 	// Memory is the guest's memory in MiB; 0 is 4096.
 	Memory int
-	// CPUs is the number of virtual CPUs; 0 is 2. Emulated ones are a thread of the host each: where there are more of them than the
-	// host has idle cores, they wait for locks whose holders the host has put aside. Two of them have locked up once, for an unknown reason.
+	// CPUs is the number of virtual CPUs; 0 is 2. Emulated ones are a thread of the host each: where there are more of
+	// them than the host has idle cores, they wait for locks whose holders the host has put aside. Two of them have locked
+	// up once, for an unknown reason.
 	CPUs int
 	// HCAs is the number of soft HCAs; 0 is 3, a negative number none. They are
 	// called rxe0, rxe1, ...; the port of the last of several is down.
@@ -44,8 +45,8 @@ type Options struct {
 	// Share is a folder of the host that the guest can write, at
 	// /run/host-share; "" is none.
 	Share string
-	// Machine is what runs the guest: "kvm" or "tcg", which are QEMU's, or "uml", a kernel that is a program of the host. "" is the fastest
-	// of them that has been seen to work on this host.
+	// Machine is what runs the guest: "kvm" or "tcg", which are QEMU's, or "uml", a kernel that is a program of the host.
+	// "" is the fastest of them that has been seen to work on this host.
 	Machine string
 	// Console receives the messages of the guest's kernel, if it is not nil. The last
 	// lines are kept in any case.
@@ -74,8 +75,8 @@ type Command struct {
 type DiedError struct {
 	// Cause is how the emulator ended, or nil if that is unknown.
 	Cause error
-	// LockedUp means that the guest's kernel found a CPU without progress, and panicked. That is a fault of the emulation or
-	// of the kernel, not of a program: the same once more may well succeed.
+	// LockedUp means that the guest's kernel found a CPU without progress, and panicked. That is a fault of the emulation
+	// or of the kernel, not of a program: the same once more may well succeed.
 	LockedUp bool
 }
 
@@ -180,7 +181,8 @@ func boot(ctx context.Context, parts PartSet, options Options) (*Node, error) {
 func (n *Node) Run(ctx context.Context, command Command) (status int, err error) {
 	n.running.Lock()
 	defer n.running.Unlock()
-	job := wire.Job{Args: command.Args, Env: command.Env, Dir: command.Dir, Input: command.In != nil, Terminal: command.Terminal}
+	job := wire.Job{Args: command.Args, Env: command.Env, Dir: command.Dir, Input: command.In != nil,
+		Terminal: command.Terminal}
 	if err := n.emulator.send(wire.StartJob, job); err != nil {
 		return 0, n.died(err)
 	}

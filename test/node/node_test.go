@@ -67,7 +67,8 @@ func runScript(ctx context.Context, n *node.Node, in, text string) (result, erro
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	command := node.Command{Args: []string{"sh", "-c", text}, Env: []string{"GREETING=good day"}, Out: &stdout, Err: &stderr}
+	command := node.Command{Args: []string{"sh", "-c", text}, Env: []string{"GREETING=good day"},
+		Out: &stdout, Err: &stderr}
 	if in != "" {
 		command.In = strings.NewReader(in)
 	}
@@ -91,20 +92,23 @@ func TestNode(t *testing.T) {
 		{"environment", "", `echo "$GREETING, $RDMA_NODE"`, result{Out: "good day, 1\n"}},
 		{"a daemon left behind does not hold the command", "", "sleep 1000 & echo gone", result{Out: "gone\n"}},
 		{"memlock is the kernel's default", "", "ulimit -l; ulimit -H -l", result{Out: "8192\n8192\n"}},
-		{"a CPU that locks up ends the node", "", "cat /proc/sys/kernel/softlockup_panic /proc/sys/kernel/watchdog_thresh", result{Out: "1\n30\n"}},
+		{"a CPU that locks up ends the node", "", "cat /proc/sys/kernel/softlockup_panic /proc/sys/kernel/watchdog_thresh",
+			result{Out: "1\n30\n"}},
 		{"files are as many as containerd's unit allows", "", "ulimit -n", result{Out: "1048576\n"}},
 		{"cgroup controllers reach below the root", "",
 			"for c in cpu memory pids rdma; do grep -ow $c /sys/fs/cgroup/cgroup.subtree_control; done",
 			result{Out: "cpu\nmemory\npids\nrdma\n"}},
 		{"file systems", "", "for d in / /run /dev/shm /var/lib; do stat -f -c %T $d; done",
 			result{Out: "overlayfs\ntmpfs\ntmpfs\next2/ext3\n"}},
-		{"the host's files, writable", "", "echo changed >>/etc/hostname && ls -d /work-of-the-guest 2>/dev/null; mkdir /work-of-the-guest", result{}},
+		{"the host's files, writable", "",
+			"echo changed >>/etc/hostname && ls -d /work-of-the-guest 2>/dev/null; mkdir /work-of-the-guest", result{}},
 		{"ports", "", "cat /sys/class/infiniband/rxe*/ports/1/state",
 			result{Out: "4: ACTIVE\n4: ACTIVE\n1: DOWN\n"}},
 		{"verbs devices", "", "ibv_devices | awk '/rxe/ {print $1}'", result{Out: "rxe0\nrxe1\nrxe2\n"}},
 		{"character devices", "", "cd /dev/infiniband && stat -c '%n %F' rdma_cm uverbs0 umad0",
 			result{Out: "rdma_cm character special file\nuverbs0 character special file\numad0 character special file\n"}},
-		{"parts", "", `cd $RDMA_NODE_PARTS && ls -d containerd-*/containerd runc/runc images/pause.tar images/busybox.tar cni/bridge`,
+		{"parts", "",
+			`cd $RDMA_NODE_PARTS && ls -d containerd-*/containerd runc/runc images/pause.tar images/busybox.tar cni/bridge`,
 			result{Out: "cni/bridge\ncontainerd-1.6/containerd\ncontainerd-1.7.35/containerd\ncontainerd-2.2.9/containerd\ncontainerd-2.3.7/containerd\n" +
 				"containerd-2.4.2/containerd\nimages/busybox.tar\nimages/pause.tar\nrunc/runc\n"}},
 		{"share", "", "echo kept >/run/host-share/file", result{}},
@@ -122,7 +126,9 @@ func TestNode(t *testing.T) {
 	if _, err := os.Stat("/work-of-the-guest"); !os.IsNotExist(err) {
 		t.Errorf("the guest's folder reached the host: %v", err)
 	}
-	if out := script(t, n, "", "ibv_rc_pingpong -d rxe0 -g 1 -s 4096 -n 2 >/dev/null & until ss -ltn | grep -q :18515; do sleep 0.1; done; ibv_rc_pingpong -d rxe0 -g 1 -s 4096 -n 2 10.0.2.15"); !strings.Contains(out.Out, "bytes in") {
+	if out := script(t, n, "",
+		"ibv_rc_pingpong -d rxe0 -g 1 -s 4096 -n 2 >/dev/null & until ss -ltn | grep -q :18515; do sleep 0.1; done; "+
+			"ibv_rc_pingpong -d rxe0 -g 1 -s 4096 -n 2 10.0.2.15"); !strings.Contains(out.Out, "bytes in") {
 		t.Errorf("no transfer between two processes: %+v", out)
 	}
 	_, err := n.Run(t.Context(), node.Command{Args: []string{"/no/such/program"}})
@@ -168,7 +174,8 @@ func TestPair(t *testing.T) {
 func TestHungCommand(t *testing.T) {
 	n := boot(t, node.Options{HCAs: 1})
 	script(t, n, "", "echo last words >/dev/console")
-	await.That(t, limit, "the console has what is said on it", func() bool { return strings.Contains(n.Console(), "last words") })
+	await.That(t, limit, "the console has what is said on it",
+		func() bool { return strings.Contains(n.Console(), "last words") })
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, node.ErrTimeout)
 	defer cancel()
 	if _, err := n.Run(ctx, node.Command{Args: []string{"sleep", "1000"}}); !errors.Is(err, node.ErrTimeout) {

@@ -92,7 +92,8 @@ func (s PartSet) Kubernetes() string { return filepath.Join(s.folder, "kubernete
 // Helm returns Helm's executable.
 func (s PartSet) Helm() string { return filepath.Join(s.folder, "helm", "helm") }
 
-// Definitions returns the folder with the CustomResourceDefinitions of PodMonitor, PrometheusRule and SecurityContextConstraints.
+// Definitions returns the folder with the CustomResourceDefinitions of PodMonitor, PrometheusRule and
+// SecurityContextConstraints.
 func (s PartSet) Definitions() string { return filepath.Join(s.folder, "definitions") }
 
 // Etcd returns etcd's executable.
@@ -162,8 +163,8 @@ func Prepare(ctx context.Context, log io.Writer, selection Selection) (PartSet, 
 	return parts, compiling.Wait()
 }
 
-// hasten builds the kernel that is a program, for a host without KVM. That takes long, and pays where many tests run. Where it cannot be
-// built, QEMU's emulation does.
+// hasten builds the kernel that is a program, for a host without KVM. That takes long, and pays where many tests run.
+// Where it cannot be built, QEMU's emulation does.
 func (r recipeBook) hasten(ctx context.Context, log io.Writer) error {
 	err := ensure(ctx, r.cache, r.uml(), log)
 	if err != nil && ctx.Err() == nil {

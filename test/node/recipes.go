@@ -50,7 +50,8 @@ func sourceFolder() (string, error) {
 			}
 		}
 	}
-	return "", errors.New("no folder test/node/parts around the program or the working folder: run this in a clone of the project")
+	return "", errors.New("no folder test/node/parts around the program or the working folder: run this in a clone of " +
+		"the project")
 }
 
 // main is what the node needs to boot and to run containers, cheapest first.
@@ -134,7 +135,8 @@ func (r recipeBook) docker() part {
 
 // critest is Kubernetes' tests of runtimes.
 func (r recipeBook) critest() part {
-	return r.goPart(goModule{name: "critest-1.36.0", cost: "100 s on two cores", testOf: "sigs.k8s.io/cri-tools/cmd/critest"})
+	return r.goPart(goModule{name: "critest-1.36.0", cost: "100 s on two cores",
+		testOf: "sigs.k8s.io/cri-tools/cmd/critest"})
 }
 
 // runc needs C for the moment between clone and exec, and libseccomp: without

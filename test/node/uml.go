@@ -14,9 +14,9 @@ import (
 	"syscall"
 )
 
-// umlArguments are those of the kernel that runs as a program of the host (User Mode Linux). It needs no KVM, and the guest's programs run on
-// the host's CPU as they are. What it writes lies in scratch. It always has one CPU: of a process, one thread runs at a time, and on a second
-// CPU the kernel would spin until it may run another.
+// umlArguments are those of the kernel that runs as a program of the host (User Mode Linux). It needs no KVM, and the
+// guest's programs run on the host's CPU as they are. What it writes lies in scratch. It always has one CPU: of a
+// process, one thread runs at a time, and on a second CPU the kernel would spin until it may run another.
 func umlArguments(parts PartSet, options Options, scratch string) (program string, args []string, err error) {
 	kernel, err := filepath.EvalSymlinks(filepath.Join(parts.folder, "uml"))
 	if err != nil {
@@ -34,8 +34,8 @@ func umlArguments(parts PartSet, options Options, scratch string) (program strin
 	return filepath.Join(kernel, "linux"), append(args, kernelArguments(parts, kernel, options)...), nil
 }
 
-// raiseLimits gives the programs that this one starts what a UML guest needs of the host: a file for each file and folder that is open in it,
-// and a mapping for each run of pages of its largest process, which takes root.
+// raiseLimits gives the programs that this one starts what a UML guest needs of the host: a file for each file and
+// folder that is open in it, and a mapping for each run of pages of its largest process, which takes root.
 func raiseLimits() error {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
@@ -51,50 +51,53 @@ func raiseLimits() error {
 		return err
 	}
 	if now, _ := strconv.Atoi(strings.TrimSpace(string(text))); now < enough {
-		_ = os.WriteFile(setting, []byte(strconv.Itoa(enough)), 0o644) // without it, only a large process of the guest ends early
+		// without it, only a large process of the guest ends early
+		_ = os.WriteFile(setting, []byte(strconv.Itoa(enough)), 0o644)
 	}
 	return nil
 }
 
-// uml is a kernel that runs as a program of the host, with soft-RoCE. Debian's own has no InfiniBand, so it is built from Debian's sources: of
-// one series, since another one can name its options otherwise. It has to be raised when Debian's archive no longer has it.
+// uml is a kernel that runs as a program of the host, with soft-RoCE. Debian's own has no InfiniBand, so it is built
+// from Debian's sources: of one series, since another one can name its options otherwise. It has to be raised when
+// Debian's archive no longer has it.
 func (r recipeBook) uml() part {
 	const source = "linux-source-7.2"
 	config := embedded("guest/uml.config")[0]
-	return part{name: "uml", recipe: []string{"1", source, config, r.host}, cost: "5 minutes on two cores", build: func(ctx context.Context, folder string) error {
-		if err := debianBackports(r.cache).unpack(ctx, source, folder); err != nil {
-			return err
-		}
-		if err := run(ctx, folder, nil, "tar", "xf", filepath.Join("usr", "src", source+".tar.xz")); err != nil {
-			return err
-		}
-		tree := filepath.Join(folder, source)
-		options := filepath.Join(folder, "options")
-		if err := os.WriteFile(options, []byte(config), 0o644); err != nil {
-			return err
-		}
-		jobs := fmt.Sprintf("-j%d", runtime.NumCPU()+1)
-		if err := run(ctx, tree, []string{"KCONFIG_ALLCONFIG=" + options}, "make", "ARCH=um", "allnoconfig"); err != nil {
-			return err
-		}
-		if err := missingOptions(config, filepath.Join(tree, ".config")); err != nil {
-			return err
-		}
-		for _, target := range [][]string{{jobs, "linux", "modules"}, {"modules_install", "INSTALL_MOD_PATH=" + folder}} {
-			if err := run(ctx, tree, nil, "make", append([]string{"ARCH=um"}, target...)...); err != nil {
+	return part{name: "uml", recipe: []string{"1", source, config, r.host}, cost: "5 minutes on two cores",
+		build: func(ctx context.Context, folder string) error {
+			if err := debianBackports(r.cache).unpack(ctx, source, folder); err != nil {
 				return err
 			}
-		}
-		if err := os.Rename(filepath.Join(tree, "linux"), filepath.Join(folder, "linux")); err != nil {
-			return err
-		}
-		for _, rest := range []string{tree, filepath.Join(folder, "usr"), options} {
-			if err := os.RemoveAll(rest); err != nil {
+			if err := run(ctx, folder, nil, "tar", "xf", filepath.Join("usr", "src", source+".tar.xz")); err != nil {
 				return err
 			}
-		}
-		return nil
-	}}
+			tree := filepath.Join(folder, source)
+			options := filepath.Join(folder, "options")
+			if err := os.WriteFile(options, []byte(config), 0o644); err != nil {
+				return err
+			}
+			jobs := fmt.Sprintf("-j%d", runtime.NumCPU()+1)
+			if err := run(ctx, tree, []string{"KCONFIG_ALLCONFIG=" + options}, "make", "ARCH=um", "allnoconfig"); err != nil {
+				return err
+			}
+			if err := missingOptions(config, filepath.Join(tree, ".config")); err != nil {
+				return err
+			}
+			for _, target := range [][]string{{jobs, "linux", "modules"}, {"modules_install", "INSTALL_MOD_PATH=" + folder}} {
+				if err := run(ctx, tree, nil, "make", append([]string{"ARCH=um"}, target...)...); err != nil {
+					return err
+				}
+			}
+			if err := os.Rename(filepath.Join(tree, "linux"), filepath.Join(folder, "linux")); err != nil {
+				return err
+			}
+			for _, rest := range []string{tree, filepath.Join(folder, "usr"), options} {
+				if err := os.RemoveAll(rest); err != nil {
+					return err
+				}
+			}
+			return nil
+		}}
 }
 
 // missingOptions says which of the options that were asked for a kernel's configuration lacks.

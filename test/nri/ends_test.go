@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// A plugin that gets SIGTERM under load leaves no creation behind, and no answer that it gave is lost: also on a busy machine.
+// A plugin that gets SIGTERM under load leaves no creation behind, and no answer that it gave is lost: also on a busy
+// machine.
 func TestEnds(t *testing.T) {
 	eachVersion(t, func(t *testing.T, runtime string) {
 		for _, loops := range []int{0, 4} {
@@ -35,6 +36,7 @@ func TestEnds(t *testing.T) {
 // keepBusy runs loops that take all the CPU that they get.
 func keepBusy(t *testing.T, n *node, loops int) {
 	t.Helper()
-	script := fmt.Sprintf("for i in $(seq %d); do while :; do :; done & done; cat; kill $(jobs -p) 2>/dev/null; wait", loops)
+	script := fmt.Sprintf("for i in $(seq %d); do while :; do :; done & done; cat; kill $(jobs -p) 2>/dev/null; wait",
+		loops)
 	startBeside(t, exec.Command("bash", "-c", script), filepath.Join(n.folder, "busy.log"))
 }

@@ -40,8 +40,8 @@ func (n *node) owner(t *testing.T, flags ...string) *plugin {
 	return p
 }
 
-// While a container is being stopped, a plugin that registers keeps the runtime from creating containers (containerd#14083). An upgrade
-// does not.
+// While a container is being stopped, a plugin that registers keeps the runtime from creating containers
+// (containerd#14083). An upgrade does not.
 func TestBesideAStop(t *testing.T) {
 	const unnoticed = 1500 * time.Millisecond
 	eachVersion(t, func(t *testing.T, runtime string) {
@@ -70,7 +70,8 @@ func TestBesideAStop(t *testing.T) {
 	})
 }
 
-// besideAStop does something while a container is being stopped, and returns how long the longest creation took meanwhile.
+// besideAStop does something while a container is being stopped, and returns how long the longest creation took
+// meanwhile.
 func (n *node) besideAStop(t *testing.T, grace time.Duration, do func()) (longest time.Duration) {
 	t.Helper()
 	from := time.Now()

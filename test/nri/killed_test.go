@@ -21,14 +21,16 @@ import (
 // handoverSocket is the plugin's, in the folder of --handover.
 const handoverSocket = "rdma"
 
-// moment is when a process is killed: before or after a message between the two, or, where that is 0, some time after SIGTERM.
+// moment is when a process is killed: before or after a message between the two, or, where that is 0, some time after
+// SIGTERM.
 type moment struct {
 	message int
 	passed  bool
 	after   time.Duration
 }
 
-// SIGKILL of either side of a handover, at each message and at random times: a plugin is registered again, and nothing is stuck.
+// SIGKILL of either side of a handover, at each message and at random times: a plugin is registered again, and nothing
+// is stuck.
 func TestKilledDuringAHandover(t *testing.T) {
 	eachVersion(t, func(t *testing.T, runtime string) {
 		n := newNode(t, runtime)
@@ -50,8 +52,8 @@ func TestKilledDuringAHandover(t *testing.T) {
 	})
 }
 
-// killDuring upgrades a plugin, and kills it or the new process at a moment. It returns the plugin that is registered then, and whether the
-// moment came.
+// killDuring upgrades a plugin, and kills it or the new process at a moment. It returns the plugin that is registered
+// then, and whether the moment came.
 func (n *node) killDuring(t *testing.T, old *plugin, killOld bool, at moment) (*plugin, bool) {
 	t.Helper()
 	what := fmt.Sprintf("%+v, the old process: %t: ", at, killOld)
@@ -100,8 +102,9 @@ func (n *node) killDuring(t *testing.T, old *plugin, killOld bool, at moment) (*
 	return p, done()
 }
 
-// standBetween takes the place of the registered process at the handover socket, passes on what it and a process that comes say to each
-// other, and kills one of them at a moment, which it reports before. A process that is registered then takes the place itself.
+// standBetween takes the place of the registered process at the handover socket, passes on what it and a process that
+// comes say to each other, and kills one of them at a moment, which it reports before. A process that is registered
+// then takes the place itself.
 func (n *node) standBetween(t *testing.T, at moment, reached *atomic.Bool, kill func()) {
 	t.Helper()
 	front := &net.UnixAddr{Name: filepath.Join(n.handover[1], handoverSocket), Net: "unix"}

@@ -1,8 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nri runs the program nri-rdma beside NRI's own code for runtimes, of each version that containerd has, with containerd's locks
-// and under load: plugins end, are upgraded, and are killed, and the runtime's side shows what that does to the node.
+// Package nri runs the program nri-rdma beside NRI's own code for runtimes, of each version that containerd has, with
+// containerd's locks and under load: plugins end, are upgraded, and are killed, and the runtime's side shows what that
+// does to the node.
 package nri
 
 import (
@@ -32,8 +33,8 @@ var rounds = flag.Int("rounds", 0, "how often plugins end and are upgraded with 
 const (
 	// memlock is what the policy gives.
 	memlock = 1 << 20
-	// stuck is how long a creation may take on a busy machine, and answer how long the runtime waits for a plugin: a test of what is lost
-	// measures no times.
+	// stuck is how long a creation may take on a busy machine, and answer how long the runtime waits for a plugin: a test
+	// of what is lost measures no times.
 	stuck, answer = 20 * time.Second, 10 * time.Second
 )
 
@@ -62,7 +63,8 @@ func eachVersion(t *testing.T, test func(t *testing.T, runtime string)) {
 	}
 }
 
-// build builds the program in a folder. It stays for the next run: go build does nothing where the sources are the same.
+// build builds the program in a folder. It stays for the next run: go build does nothing where the sources are the
+// same.
 func build(t *testing.T, folder, name string, flags ...string) string {
 	t.Helper()
 	program, err := filepath.Abs("../../bin/nri/" + name)
@@ -209,7 +211,8 @@ func (n *node) creations(t *testing.T) (all []creation) {
 // pause waits for any point of the load.
 func (n *node) pause() { time.Sleep(time.Duration(n.random.Int64N(int64(20 * time.Millisecond)))) }
 
-// goesOn waits until each goroutine of the load has created more containers, and, if adjusted, the plugin has adjusted some.
+// goesOn waits until each goroutine of the load has created more containers, and, if adjusted, the plugin has adjusted
+// some.
 func (n *node) goesOn(t *testing.T, adjusted bool) {
 	t.Helper()
 	before := n.counters(t)
@@ -219,8 +222,9 @@ func (n *node) goesOn(t *testing.T, adjusted bool) {
 	n.awaitCount(t, "adjusting containers", func(c counters) bool { return !adjusted || c.Adjusted >= before.Adjusted+10 })
 }
 
-// judge compares what the runtime has with what the plugins have logged that were not killed: each answer has come, once, and to its
-// request. lasting plugins were there all the time, and have also made each edit of a stored spec, once.
+// judge compares what the runtime has with what the plugins have logged that were not killed: each answer has come,
+// once, and to its request. lasting plugins were there all the time, and have also made each edit of a stored spec,
+// once.
 func (n *node) judge(t *testing.T, lasting bool) {
 	t.Helper()
 	creations := n.creations(t)
@@ -258,7 +262,8 @@ func (n *node) judge(t *testing.T, lasting bool) {
 	if longest > stuck/2 {
 		t.Errorf("a creation took %s", longest)
 	}
-	t.Logf("%d creations, %d of them with a verbs device, %d adjusted, the longest took %s; registered %d times, %d connections closed",
+	t.Logf("%d creations, %d of them with a verbs device, %d adjusted, the longest took %s; registered %d times, %d "+
+		"connections closed",
 		len(creations), rdma, noticed.Adjusted, longest.Round(time.Millisecond), noticed.Registered, noticed.Closed)
 }
 

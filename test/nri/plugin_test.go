@@ -43,7 +43,8 @@ func (n *node) start(t *testing.T, flags ...string) *plugin {
 	p := &plugin{address: listener.Addr().String(), ended: make(chan struct{}),
 		log: filepath.Join(n.folder, fmt.Sprintf("plugin-%d.log", len(n.plugins)))}
 	_ = listener.Close()
-	args := []string{"--socket", n.socket(), "--root", n.root, "--config", n.config(), "--http", p.address, "--log-format", "json",
+	args := []string{"--socket", n.socket(), "--root", n.root, "--config", n.config(), "--http",
+		p.address, "--log-format", "json",
 		"--containerd-address", n.containerd.Socket, "--budget", "1500ms"}
 	log, err := os.Create(p.log)
 	if err != nil {

@@ -42,8 +42,9 @@ func TestBetweenNodes(t *testing.T) {
 		both.Go(func() {
 			var out bytes.Buffer
 			status, err := pair[i].Run(ctx, node.Command{
-				Args: []string{filepath.Join(folder, "e2e.test"), "-test.v", "-test.run=^TestBetweenNodes$", "-bin", folder, "-server", server},
-				Out:  &out, Err: &out,
+				Args: []string{filepath.Join(folder, "e2e.test"), "-test.v", "-test.run=^TestBetweenNodes$", "-bin",
+					folder, "-server", server},
+				Out: &out, Err: &out,
 			})
 			if err != nil || status != 0 {
 				t.Errorf("node %d: exit status %d, %v\n%s", i+1, status, err, out.String())

@@ -1,15 +1,17 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command suite runs the parts of `make test`, as many at once as keep the host's cores busy, and prints a table of them at the end.
+// Command suite runs the parts of `make test`, as many at once as keep the host's cores busy, and prints a table of
+// them at the end.
 //
-// A part is a make target whose output is that of `go test -v` where SUITE is set, or of any other program, and the number of cores that
-// it wants. It fails where its target fails, or where a pattern of tests matches none:
+// A part is a make target whose output is that of `go test -v` where SUITE is set, or of any other program, and the
+// number of cores that it wants. It fails where its target fails, or where a pattern of tests matches none:
 //
 //	suite node-faults=2 node-main=1 unit=1
 //
-// Parts start in the order in which they are given as cores become free, so the longest belong first. What a part prints goes to
-// bin/log/PART.log, and to standard output where the part fails. suite knows nothing about what a part tests.
+// Parts start in the order in which they are given as cores become free, so the longest belong first. What a part
+// prints goes to bin/log/PART.log, and to standard output where the part fails. suite knows nothing about what a part
+// tests.
 package main
 
 import (
@@ -79,7 +81,8 @@ func parseParts(args []string, cores int) ([]*part, error) {
 	return parts, nil
 }
 
-// schedule runs each part once, never on more cores than there are. The first part that fits into the free cores starts next.
+// schedule runs each part once, never on more cores than there are. The first part that fits into the free cores starts
+// next.
 func schedule(parts []*part, free int, run func(*part)) {
 	waiting, ended := slices.Clone(parts), make(chan *part)
 	for running := 0; len(waiting) > 0 || running > 0; {
@@ -107,14 +110,16 @@ func (p *part) run(ctx context.Context, out io.Writer) {
 	p.failed = p.makeInto(ctx, log)
 	p.took = time.Since(begin)
 	if p.failed == nil {
-		fmt.Fprintf(out, "%s  %s ok, %d tests in %s\n", time.Now().Format(time.TimeOnly), p.name, p.tests.passed, p.took.Round(time.Second))
+		fmt.Fprintf(out, "%s  %s ok, %d tests in %s\n", time.Now().Format(time.TimeOnly), p.name, p.tests.passed,
+			p.took.Round(time.Second))
 		return
 	}
 	said, err := os.ReadFile(log)
 	if err != nil {
 		said = []byte(err.Error())
 	}
-	fmt.Fprintf(out, "%s  %s FAILED after %s: %v\n%s\n", time.Now().Format(time.TimeOnly), p.name, p.took.Round(time.Second), p.failed, said)
+	fmt.Fprintf(out, "%s  %s FAILED after %s: %v\n%s\n", time.Now().Format(time.TimeOnly), p.name,
+		p.took.Round(time.Second), p.failed, said)
 }
 
 // makeInto makes the part's target, keeps what it prints in a file, and counts the tests in it.
@@ -148,8 +153,8 @@ func (p *part) makeInto(ctx context.Context, file string) error {
 	return cmp.Or(err, counting)
 }
 
-// printTable prints the parts, the longest first, why tests were skipped, the sum of all, and at the very end, where a reader of a long log
-// looks first, what the failed ones said.
+// printTable prints the parts, the longest first, why tests were skipped, the sum of all, and at the very end, where a
+// reader of a long log looks first, what the failed ones said.
 func printTable(out io.Writer, parts []*part, took time.Duration) {
 	sorted := slices.SortedFunc(slices.Values(parts), func(a, b *part) int { return cmp.Compare(b.took, a.took) })
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -161,7 +166,8 @@ func printTable(out io.Writer, parts []*part, took time.Duration) {
 		if p.failed != nil {
 			result += " (" + p.failed.Error() + ")"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%s\t%d\t%s\n", p.name, t.passed, result, len(t.skipped), p.took.Round(time.Second), p.cores, t.longest())
+		fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%s\t%d\t%s\n", p.name, t.passed, result, len(t.skipped),
+			p.took.Round(time.Second), p.cores, t.longest())
 		passed, failed, skipped = passed+t.passed, failed+max(len(t.failed), count(p.failed != nil)), skipped+len(t.skipped)
 	}
 	_ = table.Flush() // out is standard output

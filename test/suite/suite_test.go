@@ -56,7 +56,8 @@ func TestSchedule(t *testing.T) {
 		busy -= p.cores
 		mu.Unlock()
 	})
-	// "both" waits for two free cores, so the smaller ones pass it; which of three and both comes last depends on who ends first.
+	// "both" waits for two free cores, so the smaller ones pass it; which of three and both comes last depends on who ends
+	// first.
 	if len(order) != 4 || order[0] != "one" && order[0] != "two" {
 		t.Errorf("the parts ran in the order %q", order)
 	}
@@ -89,7 +90,8 @@ FAIL
 	if got.passed != 1 || got.longest() != "TestGood 1.5s" {
 		t.Errorf("%d tests passed, the longest is %s", got.passed, got.longest())
 	}
-	want := []failure{{"TestBad/sub", []string{"some_test.go:8: in the subtest"}}, {"TestBad", []string{"some_test.go:9: got 1, want 2", "some_test.go:11: and more"}}}
+	want := []failure{{"TestBad/sub", []string{"some_test.go:8: in the subtest"}},
+		{"TestBad", []string{"some_test.go:9: got 1, want 2", "some_test.go:11: and more"}}}
 	if diff := cmp.Diff(want, got.failed, cmp.AllowUnexported(failure{})); diff != "" {
 		t.Error(diff)
 	}
@@ -119,7 +121,9 @@ func TestTable(t *testing.T) {
 	var out strings.Builder
 	printTable(&out, []*part{
 		{name: "short", cores: 1, took: time.Second, tests: results{passed: 3}},
-		{name: "long", cores: 2, took: time.Minute, tests: results{passed: 1, failed: []failure{{"TestBad", []string{"bad_test.go:1: wrong"}}}, skipped: []string{"TestNot (why)"}}, failed: errors.New("exit status 2")},
+		{name: "long", cores: 2, took: time.Minute, tests: results{passed: 1,
+			failed: []failure{{"TestBad", []string{"bad_test.go:1: wrong"}}}, skipped: []string{"TestNot (why)"}},
+			failed: errors.New("exit status 2")},
 		{name: "build", cores: 1, took: 2 * time.Second, failed: errors.New("exit status 2")},
 	}, 90*time.Second)
 	const want = `

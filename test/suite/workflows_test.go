@@ -18,8 +18,8 @@ import (
 // pinned is an action whose owner cannot put other code in its place, with the release that this is.
 var pinned = regexp.MustCompile(`^[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
 
-// TestWorkflows checks that the forge's workflows can be read, have the least permissions by default, pin the actions of others, and make
-// targets that exist.
+// TestWorkflows checks that the forge's workflows can be read, have the least permissions by default, pin the actions
+// of others, and make targets that exist.
 func TestWorkflows(t *testing.T) {
 	files, err := filepath.Glob(repository.Path(t, ".github/workflows/*.yaml"))
 	if err != nil || len(files) != 3 {

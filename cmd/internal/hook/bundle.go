@@ -55,7 +55,8 @@ func fromKubernetes(annotations map[string]string) bool {
 // gVisor, and crun with libkrun.
 func annotatedSandbox(annotations map[string]string) bool {
 	for key, value := range annotations {
-		if strings.HasPrefix(key, "io.katacontainers.") || strings.HasPrefix(key, "dev.gvisor.") || key == "run.oci.handler" && value == "krun" {
+		if strings.HasPrefix(key, "io.katacontainers.") || strings.HasPrefix(key, "dev.gvisor.") ||
+			key == "run.oci.handler" && value == "krun" {
 			return true
 		}
 	}
@@ -64,7 +65,8 @@ func annotatedSandbox(annotations map[string]string) bool {
 
 // sandboxes are what the names of the programs begin with whose process stands for a container in a sandbox.
 var sandboxes = []string{
-	"runsc", "kata", "containerd-shim-kata", "qemu", "cloud-hypervisor", "firecracker", "stratovirt", "crosvm", "dragonball", "krun",
+	"runsc", "kata", "containerd-shim-kata", "qemu", "cloud-hypervisor", "firecracker", "stratovirt",
+	"crosvm", "dragonball", "krun",
 }
 
 // isSandbox reports whether a process is that of a sandbox, from the text of its /proc/PID/cmdline.

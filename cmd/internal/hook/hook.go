@@ -50,8 +50,10 @@ type Options struct {
 func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.SortFlags = false
 	f.StringVar(&o.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK at least: unlimited, or a `SIZE` such as 16Gi")
-	f.BoolVar(&o.kubernetes, "kubernetes", false, "raise containers of Kubernetes, too, on a node where nri-rdma has never run since boot")
-	f.BoolVar(&o.required, "required", false, "exit with 1 where memlock cannot be raised: then the runtime does not start the container")
+	f.BoolVar(&o.kubernetes, "kubernetes", false,
+		"raise containers of Kubernetes, too, on a node where nri-rdma has never run since boot")
+	f.BoolVar(&o.required, "required", false,
+		"exit with 1 where memlock cannot be raised: then the runtime does not start the container")
 	f.DurationVar(&o.within, "within", 200*time.Millisecond, "give up after this `TIME`")
 }
 
@@ -78,7 +80,8 @@ func (o Options) raise(in io.Reader, processes *limits.Processes) error {
 		return err
 	}
 	b, err := readBundle(s.Bundle)
-	kubernetes := fromKubernetes(b.Annotations) || fromKubernetes(s.Annotations) || strings.Contains(b.Linux.CgroupsPath, "kubepods")
+	kubernetes := fromKubernetes(b.Annotations) || fromKubernetes(s.Annotations) ||
+		strings.Contains(b.Linux.CgroupsPath, "kubepods")
 	if err == nil && !b.decided() && (!kubernetes || o.raisesKubernetes()) {
 		err = s.raise(processes, want)
 	}

@@ -47,7 +47,8 @@ func newBundle(t testing.TB, config string) string {
 
 // stateOf returns the OCI state of a container that is being made.
 func stateOf(id string, pid int, bundle string) string {
-	text, err := json.Marshal(map[string]any{"ociVersion": "1.2.0", "id": id, "status": "creating", "pid": pid, "bundle": bundle})
+	text, err := json.Marshal(map[string]any{"ociVersion": "1.2.0", "id": id, "status": "creating",
+		"pid": pid, "bundle": bundle})
 	if err != nil {
 		panic(err) // there is no such string
 	}
@@ -119,8 +120,9 @@ func TestLeavesAlone(t *testing.T) {
 		fields, state, command string
 		raised                 bool
 	}{
-		"nobody decides":         {fields: `,"hostname":"a"`, raised: true},
-		"other limits":           {fields: `,"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}`, raised: true},
+		"nobody decides": {fields: `,"hostname":"a"`, raised: true},
+		"other limits": {fields: `,"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}`,
+			raised: true},
 		"Podman":                 {fields: annotated(podman), raised: true},
 		"RLIMIT_MEMLOCK":         {fields: `,"process":{"rlimits":[{"type":"RLIMIT_NOFILE"},{"type":"RLIMIT_MEMLOCK","hard":17179869184,"soft":17179869184}]}`},
 		"containerd's CRI":       {fields: annotated(`"io.kubernetes.cri.container-type":"container"`)},
@@ -174,7 +176,8 @@ func TestKubernetes(t *testing.T) {
 		k := limitstest.NewKernel(map[string][]spec.Limit{ours: {low}})
 		bundle := newBundle(t, configOf(ours, `,"annotations":{"io.kubernetes.cri.container-type":"container"}`+test.fields))
 		var stderr bytes.Buffer
-		status := run(strings.Fields(test.args), strings.NewReader(stateOf("web", pid, bundle)), &stderr, test.policy, limits.On(k), func(string) error { return nil })
+		status := run(strings.Fields(test.args), strings.NewReader(stateOf("web", pid, bundle)), &stderr, test.policy,
+			limits.On(k), func(string) error { return nil })
 		if got := k.Soft(ours)[0]; got != test.want || status != 0 || stderr.Len() > 0 {
 			t.Errorf("%+v: memlock is %s, exit status %d, %s", test, got, status, &stderr)
 		}
@@ -201,18 +204,21 @@ func TestErrors(t *testing.T) {
 		"a negative one":    {stateOf("web", -1000, good), "names no process"},
 		"no bundle":         {stateOf("web", pid, ""), "names no bundle"},
 		"a relative bundle": {stateOf("web", pid, "bundle"), "names no bundle"},
-		"a bundle gone":     {stateOf("web", pid, "/none"), `container "web": open /none/config.json: no such file or directory`},
-		"a pipe":            {stateOf("web", pid, pipe), "is not a regular file"},
-		"a broken config":   {stateOf("web", pid, newBundle(t, "{")), "is not an OCI spec"},
-		"a huge config":     {stateOf("web", pid, newBundle(t, strings.Repeat(" ", configMost+1))), "is longer than"},
-		"a process gone":    {stateOf("web", 77, good), `container "web": memlock is not raised: the process has ended`},
-		"a hostile name":    {stateOf("a\nb\x1b"+strings.Repeat("c", 1000), 77, good), `container "a\nb\x1b` + strings.Repeat("c", 60) + `": memlock`},
+		"a bundle gone": {stateOf("web", pid, "/none"),
+			`container "web": open /none/config.json: no such file or directory`},
+		"a pipe":          {stateOf("web", pid, pipe), "is not a regular file"},
+		"a broken config": {stateOf("web", pid, newBundle(t, "{")), "is not an OCI spec"},
+		"a huge config":   {stateOf("web", pid, newBundle(t, strings.Repeat(" ", configMost+1))), "is longer than"},
+		"a process gone":  {stateOf("web", 77, good), `container "web": memlock is not raised: the process has ended`},
+		"a hostile name": {stateOf("a\nb\x1b"+strings.Repeat("c", 1000), 77, good), `container "a\nb\x1b` +
+			strings.Repeat("c", 60) + `": memlock`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := limitstest.NewKernel(map[string][]spec.Limit{ours: {low}, theirs: {low}})
 			for want, args := range [][]string{nil, {"--required"}} {
 				status, journal := call(k, strings.NewReader(test.state), args...)
-				if status != want || len(journal) != 1 || !strings.Contains(journal[0], test.want) || strings.Contains(journal[0], "\n") {
+				if status != want || len(journal) != 1 || !strings.Contains(journal[0], test.want) ||
+					strings.Contains(journal[0], "\n") {
 					t.Errorf("%v: exit status %d, journal %q, want %q", args, status, journal, test.want)
 				}
 			}
@@ -228,7 +234,8 @@ func TestRefused(t *testing.T) {
 	k := limitstest.NewKernel(map[string][]spec.Limit{ours: {low}})
 	k.Refuse = errors.New("operation not permitted")
 	status, journal := call(k, strings.NewReader(stateOf("web", pid, newBundle(t, configOf(ours, "")))))
-	if status != 0 || len(journal) != 1 || !strings.HasSuffix(journal[0], "memlock is not raised: operation not permitted") {
+	if status != 0 || len(journal) != 1 || !strings.HasSuffix(journal[0],
+		"memlock is not raised: operation not permitted") {
 		t.Errorf("exit status %d, journal %q", status, journal)
 	}
 }
@@ -240,7 +247,8 @@ func TestWithin(t *testing.T) {
 			r, w := io.Pipe()
 			began := time.Now()
 			status, journal := callInTime(limitstest.NewKernel(nil), r, args...)
-			if took := time.Since(began); status != 0 || took != 200*time.Millisecond || len(journal) != 1 || journal[0] != "not done after 200ms" {
+			if took := time.Since(began); status != 0 || took != 200*time.Millisecond || len(journal) != 1 ||
+				journal[0] != "not done after 200ms" {
 				t.Errorf("exit status %d after %s, journal %q", status, took, journal)
 			}
 			_ = w.Close()
@@ -251,7 +259,8 @@ func TestWithin(t *testing.T) {
 // FuzzState gives the hook whatever a runtime might: it ends, and raises nobody but the process that the state names.
 func FuzzState(f *testing.F) {
 	bundle := newBundle(f, configOf(ours, ""))
-	for _, seed := range []string{"", "{}", stateOf("web", pid, "BUNDLE"), stateOf("web", pid+1, "BUNDLE"), `{"pid":1000,"bundle":"BUNDLE","annotations":{"io.kubernetes.cri.a":""}}`} {
+	for _, seed := range []string{"", "{}", stateOf("web", pid, "BUNDLE"), stateOf("web", pid+1, "BUNDLE"),
+		`{"pid":1000,"bundle":"BUNDLE","annotations":{"io.kubernetes.cri.a":""}}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

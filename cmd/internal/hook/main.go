@@ -25,7 +25,8 @@ func Main(args []string, stdin io.Reader, stderr io.Writer) int {
 	return run(args, stdin, stderr, inForce, limits.New("/"), journal.New(Program).Error)
 }
 
-func run(args []string, stdin io.Reader, stderr io.Writer, policy string, processes *limits.Processes, log func(line string) error) int {
+func run(args []string, stdin io.Reader, stderr io.Writer, policy string, processes *limits.Processes,
+	log func(line string) error) int {
 	o := Options{inForce: policy}
 	flags := pflag.NewFlagSet(Program, pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)

@@ -21,7 +21,8 @@ func TestJournal(t *testing.T) {
 		log.SetFormatter(formatter)
 		log.SetLevel(logrus.DebugLevel)
 		send := func(message string, priority journal.Priority, fields map[string]string) error {
-			got = append(got, fmt.Sprintf("%d %s %t", priority, fields["SYSLOG_IDENTIFIER"], slices.Contains([]byte(message), '\n')))
+			got = append(got, fmt.Sprintf("%d %s %t", priority, fields["SYSLOG_IDENTIFIER"],
+				slices.Contains([]byte(message), '\n')))
 			return nil
 		}
 		log.SetOutput(Log{"nri-rdma", send})

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limitstest is a kernel for tests of limits of running processes: a table of processes in memory, in which things happen
-// between two questions. Package limits reads and raises them as it does those of a node.
+// Package limitstest is a kernel for tests of limits of running processes: a table of processes in memory, in which
+// things happen between two questions. Package limits reads and raises them as it does those of a node.
 package limitstest
 
 import (
@@ -21,7 +21,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// ID gives the container ID, as a runtime makes them, that stands for a name of at most 32 bytes. IDs sort as their names do.
+// ID gives the container ID, as a runtime makes them, that stands for a name of at most 32 bytes. IDs sort as their
+// names do.
 func ID(name string) string {
 	id := hex.EncodeToString([]byte(name))
 	return id + strings.Repeat("0", 64-len(id))
@@ -54,8 +55,8 @@ func NewProcess(container string, limit spec.Limit) *Process {
 // Kernel implements limits.Kernel.
 type Kernel struct {
 	Table map[int]*Process // by process ID
-	// Happens and Lists, if set, are called before each question, and before all processes are listed. They may change the fields, and
-	// call no method.
+	// Happens and Lists, if set, are called before each question, and before all processes are listed. They may change the
+	// fields, and call no method.
 	Happens func(asked int) // how often the kernel was asked before
 	Lists   func()
 	Refuse  error // the answer to Set; nil: the limit is set

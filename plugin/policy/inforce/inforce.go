@@ -1,11 +1,12 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inforce keeps the policy in force where other programs of the node find it: the registered plugin writes it, rdma-spec
-// judges running containers by it, and a plugin that starts with a configuration that it cannot read goes on with it.
+// Package inforce keeps the policy in force where other programs of the node find it: the registered plugin writes it,
+// rdma-spec judges running containers by it, and a plugin that starts with a configuration that it cannot read goes on
+// with it.
 //
-// The file says who wrote it. rdma-spec refuses a file whose writer has ended, so nobody has to remove it. A file that somebody other
-// than root can change is always refused.
+// The file says who wrote it. rdma-spec refuses a file whose writer has ended, so nobody has to remove it. A file that
+// somebody other than root can change is always refused.
 package inforce
 
 import (
@@ -53,8 +54,8 @@ type InForce struct {
 	Version string // of its writer; "" where that does not say
 }
 
-// Read reads the policy in force on the node whose run is below a root. The error is a single line. It is fs.ErrNotExist where no plugin
-// has written one, and ErrEnded where its writer has ended.
+// Read reads the policy in force on the node whose run is below a root. The error is a single line. It is
+// fs.ErrNotExist where no plugin has written one, and ErrEnded where its writer has ended.
 func Read(root string) (*InForce, error) {
 	return read(root, false)
 }

@@ -40,8 +40,8 @@ func parsed(t *testing.T, text string) *policy.Policy {
 	return p
 }
 
-// asPlugin names, in the environment, the root below which this test program writes policies instead of running tests: each line that it
-// reads is a call, a source and a configuration.
+// asPlugin names, in the environment, the root below which this test program writes policies instead of running tests:
+// each line that it reads is a call, a source and a configuration.
 const asPlugin = "RDMA_SPEC_TEST_ROOT"
 
 func TestMain(m *testing.M) {
@@ -151,7 +151,8 @@ rules:
 func TestNobodyHasWritten(t *testing.T) {
 	root := node(t)
 	_, err := Read(root)
-	if !errors.Is(err, fs.ErrNotExist) || err.Error() != "no policy is in force: open "+root+"/run/rdma-spec/policy.yaml: no such file or directory" {
+	if !errors.Is(err, fs.ErrNotExist) || err.Error() != "no policy is in force: open "+root+
+		"/run/rdma-spec/policy.yaml: no such file or directory" {
 		t.Errorf("no folder: %v", err)
 	}
 	if err := os.Mkdir(filepath.Join(root, "run/rdma-spec"), 0o755); err != nil {
@@ -162,8 +163,8 @@ func TestNobodyHasWritten(t *testing.T) {
 	}
 }
 
-// Two plugins are registered during an update: the one that registered last is in force, whatever the other does, and the other's end
-// changes nothing.
+// Two plugins are registered during an update: the one that registered last is in force, whatever the other does, and
+// the other's end changes nothing.
 func TestUpdate(t *testing.T) {
 	root := node(t)
 	old := plugin(t, root)
@@ -182,7 +183,8 @@ func TestUpdate(t *testing.T) {
 	young.do(t, "write", "young", "{}")
 	last.do(t, "write", "last", "{}")
 	last.end()
-	if _, err := Read(root); err == nil || !strings.Contains(err.Error(), "is out of date: the plugin that wrote it has ended") {
+	if _, err := Read(root); err == nil || !strings.Contains(err.Error(),
+		"is out of date: the plugin that wrote it has ended") {
 		t.Errorf("the writer has ended: %v", err)
 	}
 	young.do(t, "keep", "young", "{}")
@@ -273,8 +275,10 @@ func TestRefused(t *testing.T) {
 			"FILE cannot be read as a policy: error converting YAML to JSON: yaml: line 1: did not find expected node content"},
 		"a bare configuration": {func(_ *testing.T, root string) error { return write(root, "memlock: 1Gi") },
 			"FILE cannot be read as a policy: error unmarshaling JSON: while decoding JSON: json: unknown field \"memlock\""},
-		"another version": {replace("v1alpha1", "v9"), "FILE cannot be read as a policy: its apiVersion is \"rdma-spec/v9\", not rdma-spec/v1alpha1"},
-		"a bad policy":    {replace("memlock: unlimited", "memlock: much\n  ipcLok: 1"), "FILE cannot be read as a policy: unknown field \"ipcLok\""},
+		"another version": {replace("v1alpha1", "v9"),
+			"FILE cannot be read as a policy: its apiVersion is \"rdma-spec/v9\", not rdma-spec/v1alpha1"},
+		"a bad policy": {replace("memlock: unlimited", "memlock: much\n  ipcLok: 1"),
+			"FILE cannot be read as a policy: unknown field \"ipcLok\""},
 		"a copy": {func(_ *testing.T, root string) error {
 			text, err := os.ReadFile(filepath.Join(root, File))
 			return errors.Join(err, os.Remove(filepath.Join(root, File)), write(root, string(text)))
@@ -284,7 +288,8 @@ func TestRefused(t *testing.T) {
 			err = errors.Join(err, os.Remove(filepath.Join(root, File)), write(root, string(text)))
 			reader, openErr := os.Open(filepath.Join(root, File))
 			t.Cleanup(func() { _ = reader.Close() })
-			return errors.Join(err, openErr, unix.FcntlFlock(reader.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK}), unix.Flock(int(reader.Fd()), unix.LOCK_EX))
+			return errors.Join(err, openErr, unix.FcntlFlock(reader.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_RDLCK}),
+				unix.Flock(int(reader.Fd()), unix.LOCK_EX))
 		}, "FILE is out of date: the plugin that wrote it has ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -296,7 +301,8 @@ func TestRefused(t *testing.T) {
 			if err == nil {
 				t.Fatalf("read %+v", got)
 			}
-			text := strings.NewReplacer(filepath.Join(root, File), "FILE", filepath.Join(root, filepath.Dir(File)), "DIR").Replace(err.Error())
+			text := strings.NewReplacer(filepath.Join(root, File), "FILE", filepath.Join(root, filepath.Dir(File)),
+				"DIR").Replace(err.Error())
 			if text != test.want {
 				t.Errorf("%s\nwant %s", text, test.want)
 			}
@@ -309,7 +315,8 @@ func TestWriterRefusesAFolderOfOthers(t *testing.T) {
 	root := node(t)
 	folder := filepath.Join(root, filepath.Dir(File))
 	do(t, errors.Join(os.Mkdir(folder, 0o755), os.Chmod(folder, 0o777)))
-	if err := (&Writer{Root: root}).Write(parsed(t, "{}"), "defaults"); err == nil || !strings.Contains(err.Error(), "is not trusted") {
+	if err := (&Writer{Root: root}).Write(parsed(t, "{}"), "defaults"); err == nil ||
+		!strings.Contains(err.Error(), "is not trusted") {
 		t.Errorf("%v", err)
 	}
 	if found, _ := os.ReadDir(folder); len(found) > 0 {
@@ -341,7 +348,8 @@ func FuzzRead(f *testing.F) {
 			t.Fatal(err)
 		}
 		got, err := Read(root)
-		if err == nil && got.Policy == nil || err != nil && (strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "out of date")) {
+		if err == nil && got.Policy == nil || err != nil && (strings.Contains(err.Error(), "\n") ||
+			strings.Contains(err.Error(), "out of date")) {
 			t.Errorf("%+v, %q", got, err)
 		}
 	})

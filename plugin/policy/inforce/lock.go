@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A writer holds a write lock on the file that it wrote for as long as it lives, and the kernel takes the lock from it when it ends,
-// however it ends. A process ID would not do: the plugin's is another one in its pod than on the node. The lock is one of an open file
-// description, which only somebody who may write to the file can hold.
+// A writer holds a write lock on the file that it wrote for as long as it lives, and the kernel takes the lock from it
+// when it ends, however it ends. A process ID would not do: the plugin's is another one in its pod than on the node.
+// The lock is one of an open file description, which only somebody who may write to the file can hold.
 
 func lock(file *os.File) error {
 	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// Writer writes the policy in force. Only a registered plugin may use one: a validator has none, and a nil Writer writes nothing. It is
-// for one goroutine at a time.
+// Writer writes the policy in force. Only a registered plugin may use one: a validator has none, and a nil Writer
+// writes nothing. It is for one goroutine at a time.
 //
-// Where two plugins are registered, as during an update, the file is that of the one that registered last. Nobody removes the file:
-// readers refuse it once its writer has ended.
+// Where two plugins are registered, as during an update, the file is that of the one that registered last. Nobody
+// removes the file: readers refuse it once its writer has ended.
 type Writer struct {
 	// Root is the folder that has the node's run: "/" on the node itself.
 	Root string
@@ -30,7 +30,8 @@ type Writer struct {
 	file *os.File // that was written last, and is locked; nil before
 }
 
-// Write writes the policy and where it comes from, whoever wrote the file before. Call it when the plugin has registered.
+// Write writes the policy and where it comes from, whoever wrote the file before. Call it when the plugin has
+// registered.
 func (w *Writer) Write(p *policy.Policy, source string) error {
 	if w == nil {
 		return nil
@@ -42,8 +43,8 @@ func (w *Writer) Write(p *policy.Policy, source string) error {
 	return w.replace(text)
 }
 
-// Keep writes the policy where the file does not have it, unless another plugin that still runs wrote the file: that one registered
-// later. Call it when the policy changes, and now and then.
+// Keep writes the policy where the file does not have it, unless another plugin that still runs wrote the file: that
+// one registered later. Call it when the policy changes, and now and then.
 func (w *Writer) Keep(p *policy.Policy, source string) error {
 	if w == nil {
 		return nil
@@ -89,11 +90,12 @@ func (w *Writer) textOf(p *policy.Policy, source string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return yaml.Marshal(document{APIVersion: apiVersion, Source: source, PID: os.Getpid(), Version: w.Version, Policy: config})
+	return yaml.Marshal(document{APIVersion: apiVersion, Source: source, PID: os.Getpid(),
+		Version: w.Version, Policy: config})
 }
 
-// replace replaces the file by one that is locked already when it appears. Its folder is made where there is none, and must be root's
-// alone: readers would not trust it.
+// replace replaces the file by one that is locked already when it appears. Its folder is made where there is none, and
+// must be root's alone: readers would not trust it.
 func (w *Writer) replace(text []byte) error {
 	folder := filepath.Dir(w.path())
 	if err := os.Mkdir(folder, 0o755); err != nil && !os.IsExist(err) {

@@ -1,25 +1,26 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handover passes a connection from a process to the one that replaces it, so that the other end of the connection notices
-// nothing. It knows nothing of what is said on the connection.
+// Package handover passes a connection from a process to the one that replaces it, so that the other end of the
+// connection notices nothing. It knows nothing of what is said on the connection.
 //
-// Processes that replace each other meet in a folder. One of them owns the place: it holds the place's lock, has the connection, and
-// listens at a socket. The others wait behind it. When the owner ends, it gives the connection and the lock, as descriptors, to a process
-// that waits. If it ends without that, the kernel takes the lock from it, and a process that waits becomes the owner with nothing in its
-// hands. So there is never more than one owner, whichever process is killed at whatever moment.
+// Processes that replace each other meet in a folder. One of them owns the place: it holds the place's lock, has the
+// connection, and listens at a socket. The others wait behind it. When the owner ends, it gives the connection and the
+// lock, as descriptors, to a process that waits. If it ends without that, the kernel takes the lock from it, and a
+// process that waits becomes the owner with nothing in its hands. So there is never more than one owner, whichever
+// process is killed at whatever moment.
 //
 // This is said at the socket, each word a JSON object behind its length:
 //
 //	waiter → owner   the version of the protocol
-//	owner → waiter   an offer: what the waiter has to know before it can go on in the owner's place; again whenever that changes
+//	owner → waiter   an offer: what the waiter has to know to go on in the owner's place; again whenever that changes
 //	owner → waiter   the state, with the descriptors: nobody reads from the connection now
 //	waiter → owner   one byte: the connection is the waiter's as soon as this write has succeeded
 //	owner → waiter   instead, if that byte does not come in time: the connection is the owner's again
 //	waiter → owner   end: the owner may end, since another process listens at the socket
 //
-// A service of systemd has no process that waits, since systemd starts none before the last one has ended. There systemd keeps the
-// connection meanwhile: see Store.
+// A service of systemd has no process that waits, since systemd starts none before the last one has ended. There
+// systemd keeps the connection meanwhile: see Store.
 package handover
 
 import (
@@ -47,11 +48,12 @@ const (
 	joinAgain = 20 * time.Millisecond
 )
 
-// greetWithin is how long a process may take to greet another one, on a busy node. One that takes longer hangs, and is not waited for.
-// Tests have less time.
+// greetWithin is how long a process may take to greet another one, on a busy node. One that takes longer hangs, and is
+// not waited for. Tests have less time.
 var greetWithin = 10 * time.Second
 
-// ErrRefused means that the owner keeps its connection from this process: another version speaks another protocol, or it was too slow.
+// ErrRefused means that the owner keeps its connection from this process: another version speaks another protocol, or
+// it was too slow.
 var ErrRefused = errors.New("the process that has the connection does not give it to this one")
 
 // word is what processes say to each other: one field of it.
@@ -135,7 +137,8 @@ func socketOf(file *os.File) (*net.UnixConn, error) {
 	return socket, nil
 }
 
-// withDescriptor calls a function with a socket's own descriptor. (net.UnixConn.File would make a copy that blocks, and the socket with it.)
+// withDescriptor calls a function with a socket's own descriptor. (net.UnixConn.File would make a copy that blocks, and
+// the socket with it.)
 func withDescriptor(socket syscall.Conn, do func(fd int) error) error {
 	raw, err := socket.SyscallConn()
 	if err != nil {

@@ -135,7 +135,8 @@ func take(t *testing.T, w *Waiter) (*Owner, *net.UnixConn) {
 	return owner, connection
 }
 
-// Ten processes take the connection from each other, one after the other, with a large state. The runtime's end never sees an end.
+// Ten processes take the connection from each other, one after the other, with a large state. The runtime's end never
+// sees an end.
 func TestGive(t *testing.T) {
 	place := folder(t)
 	owner := owning(t, place)
@@ -254,14 +255,16 @@ func TestNobodyTakes(t *testing.T) {
 		t.Errorf("given: %v", err)
 	}
 	hangs := waitingBehind(t, place)
-	if err := owner.Give(connection, json.RawMessage("1")); err == nil || !strings.Contains(err.Error(), "did not take it within") {
+	if err := owner.Give(connection, json.RawMessage("1")); err == nil || !strings.Contains(err.Error(),
+		"did not take it within") {
 		t.Errorf("given: %v", err)
 	}
 	expectNext(t, hangs, "", "1") // it holds the lock from here on
 	expectLeadsTo(t, connection, runtime)
 	owner.Close()
 	began := time.Now()
-	if _, _, err := Join(t.Context(), place, "rdma"); err == nil || !strings.Contains(err.Error(), "holds "+place+"/rdma.lock and does not answer") {
+	if _, _, err := Join(t.Context(), place, "rdma"); err == nil || !strings.Contains(err.Error(), "holds "+place+
+		"/rdma.lock and does not answer") {
 		t.Errorf("another process: %v", err)
 	}
 	if took := time.Since(began); took < greetWithin {

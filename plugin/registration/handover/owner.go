@@ -115,8 +115,8 @@ func (o *Owner) Offer(offer any) error {
 	return nil
 }
 
-// Give gives the connection to a process that waits, and returns when another process listens in this one's place. No process may be
-// reading from the connection. With an error, the connection is still this process's.
+// Give gives the connection to a process that waits, and returns when another process listens in this one's place. No
+// process may be reading from the connection. With an error, the connection is still this process's.
 func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage) error {
 	if o == nil {
 		return errors.New("no process can wait for it")

@@ -22,8 +22,9 @@ const (
 	storedState      = "state"
 )
 
-// Store has systemd keep the connection until the service's next process takes it: FileDescriptorStoreMax= of its unit must be 2 at least.
-// No process may be reading from the connection, and this one must end. A service that is stopped leaves nothing in the store.
+// Store has systemd keep the connection until the service's next process takes it: FileDescriptorStoreMax= of its unit
+// must be 2 at least. No process may be reading from the connection, and this one must end. A service that is stopped
+// leaves nothing in the store.
 func Store(connection *net.UnixConn, state json.RawMessage) error {
 	if os.Getenv("NOTIFY_SOCKET") == "" {
 		return errors.New("it is no service of systemd")
@@ -62,9 +63,11 @@ func Stored() (*net.UnixConn, json.RawMessage, error) {
 	if len(files) == 0 {
 		return nil, nil, nil
 	}
-	// As long as systemd has a copy, the runtime does not notice the end of this process, and the next one would begin within a message.
-	// Of a connection that has ended, systemd has dropped its copy, and the state would keep later ones out.
-	failed = errors.Join(failed, notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection), notify("FDSTOREREMOVE=1\nFDNAME="+storedState), settled())
+	// As long as systemd has a copy, the runtime does not notice the end of this process, and the next one would begin
+	// within a message. Of a connection that has ended, systemd has dropped its copy, and the state would keep later ones
+	// out.
+	failed = errors.Join(failed, notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection), notify("FDSTOREREMOVE=1\nFDNAME="+
+		storedState), settled())
 	if connection == nil {
 		return nil, nil, failed
 	}
@@ -103,5 +106,6 @@ func notify(what string, descriptors ...int) error {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing is lost with it
-	return unix.Sendmsg(fd, []byte(what), unix.UnixRights(descriptors...), &unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")}, 0)
+	return unix.Sendmsg(fd, []byte(what), unix.UnixRights(descriptors...),
+		&unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")}, 0)
 }

@@ -76,7 +76,8 @@ func (s *systemd) next(t *testing.T) string {
 	c := exec.Command("sh", "-c", "LISTEN_PID=$$ exec "+program)
 	s.mu.Lock()
 	c.ExtraFiles = slices.Clone(s.files)
-	c.Env = append(os.Environ(), asService+"=1", fmt.Sprint("LISTEN_FDS=", len(s.files)), "LISTEN_FDNAMES="+strings.Join(s.names, ":"))
+	c.Env = append(os.Environ(), asService+"=1", fmt.Sprint("LISTEN_FDS=", len(s.files)), "LISTEN_FDNAMES="+
+		strings.Join(s.names, ":"))
 	var out strings.Builder
 	c.Stdout, c.Stderr = &out, &out
 	err = c.Start() // under the lock, since the process has serve close what it gets
@@ -150,7 +151,8 @@ func TestStoreIsIncomplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = connection.Close()
-	if got := s.next(t); !strings.HasPrefix(got, "connection false, state , error systemd has kept a connection that cannot be used") {
+	if got := s.next(t); !strings.HasPrefix(got,
+		"connection false, state , error systemd has kept a connection that cannot be used") {
 		t.Errorf("the next process: %s", got)
 	}
 	if _, err := runtime.Read(make([]byte, 1)); err == nil {
@@ -158,11 +160,13 @@ func TestStoreIsIncomplete(t *testing.T) {
 	}
 }
 
-// systemd drops a connection whose other end has gone. What is left beside it does not stay, or later processes could store nothing.
+// systemd drops a connection whose other end has gone. What is left beside it does not stay, or later processes could
+// store nothing.
 func TestStoreOfAConnectionThatEnded(t *testing.T) {
 	connection, _ := pair(t)
 	s := startSystemd(t)
-	if err := errors.Join(Store(connection, json.RawMessage(`1`)), notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection), settled()); err != nil {
+	if err := errors.Join(Store(connection, json.RawMessage(`1`)), notify("FDSTOREREMOVE=1\nFDNAME="+storedConnection),
+		settled()); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := s.next(t), "connection false, state , error <nil>"; got != want {

@@ -20,8 +20,8 @@ type Waiter struct {
 	given []*os.File // what came with the state: the connection and the lock
 }
 
-// Join makes this process the owner of a place, or lets it wait behind the one that is: one of both results is not nil. The folder is made
-// where there is none, and must be closed to everybody else.
+// Join makes this process the owner of a place, or lets it wait behind the one that is: one of both results is not nil.
+// The folder is made where there is none, and must be closed to everybody else.
 func Join(ctx context.Context, folder, name string) (*Owner, *Waiter, error) {
 	p, err := at(folder, name)
 	if err != nil {
@@ -67,8 +67,9 @@ func (p place) wait() (*Waiter, error) {
 	return &Waiter{place: p, owner: c}, nil
 }
 
-// Next waits for the owner's next word: an offer, or the state that comes with the connection. Then Take must follow, or Close. The error
-// is ErrRefused where the owner gives it to other processes alone; any other one means that the owner is gone: Join again.
+// Next waits for the owner's next word: an offer, or the state that comes with the connection. Then Take must follow,
+// or Close. The error is ErrRefused where the owner gives it to other processes alone; any other one means that the
+// owner is gone: Join again.
 func (w *Waiter) Next() (offer, state json.RawMessage, err error) {
 	said, files, err := hear(w.owner)
 	_ = w.owner.SetReadDeadline(time.Time{})
@@ -86,8 +87,8 @@ func (w *Waiter) Next() (offer, state json.RawMessage, err error) {
 	return said.Offer, said.State, nil
 }
 
-// Take makes this process the owner, with the connection. Where an error comes with a connection, this process has it, but later ones
-// cannot wait for it.
+// Take makes this process the owner, with the connection. Where an error comes with a connection, this process has it,
+// but later ones cannot wait for it.
 func (w *Waiter) Take() (*Owner, *net.UnixConn, error) {
 	if _, err := w.owner.Write([]byte{1}); err != nil {
 		// The owner has taken it back and says so, or has died with it given away.

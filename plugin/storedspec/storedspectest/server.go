@@ -25,9 +25,9 @@ import (
 // SpecType is the type URL of OCI runtime specs.
 const SpecType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 
-// Server keeps containers by namespace. It holds to what containerd does (core/metadata, containerStore): a request without a
-// namespace is refused, containers of other namespaces do not exist, an update without a mask replaces everything that may
-// change, one with a mask what the mask names, and the answer is what is kept then.
+// Server keeps containers by namespace. It holds to what containerd does (core/metadata, containerStore): a request
+// without a namespace is refused, containers of other namespaces do not exist, an update without a mask replaces
+// everything that may change, one with a mask what the mask names, and the answer is what is kept then.
 type Server struct {
 	containers.UnimplementedContainersServer
 	Socket string
@@ -41,10 +41,11 @@ type Server struct {
 
 	// NoTasks, if set before the first request, is the answer to every question about a task.
 	NoTasks error
-	// BeforeGet and BeforeUpdate, if set before the first request, are called before one is carried out; n counts the requests for the
-	// container from 1. An error is the answer.
+	// BeforeGet and BeforeUpdate, if set before the first request, are called before one is carried out; n counts the
+	// requests for the container from 1. An error is the answer.
 	BeforeGet, BeforeUpdate func(id string, n int) error
-	// AfterUpdate, if set before the first request, is called when an update has been carried out; an error is the answer all the same.
+	// AfterUpdate, if set before the first request, is called when an update has been carried out; an error is the answer
+	// all the same.
 	AfterUpdate func(id string, n int) error
 }
 
@@ -64,7 +65,8 @@ func NewServer(t testing.TB) *Server {
 // Serve starts a server without a socket. It ends with the test.
 func Serve(t testing.TB, listener net.Listener) *Server {
 	t.Helper()
-	s := &Server{kept: map[string]map[string]*containers.Container{}, gets: map[string]int{}, updates: map[string]int{}, looks: map[string]int{}, started: map[string]bool{}}
+	s := &Server{kept: map[string]map[string]*containers.Container{}, gets: map[string]int{}, updates: map[string]int{},
+		looks: map[string]int{}, started: map[string]bool{}}
 	server := grpc.NewServer()
 	containers.RegisterContainersServer(server, s)
 	tasks.RegisterTasksServer(server, &taskService{server: s})
@@ -201,7 +203,8 @@ func (s *Server) Get(ctx context.Context, r *containers.GetContainerRequest) (*c
 }
 
 // Update is the API's.
-func (s *Server) Update(ctx context.Context, r *containers.UpdateContainerRequest) (*containers.UpdateContainerResponse, error) {
+func (s *Server) Update(ctx context.Context, r *containers.UpdateContainerRequest) (*containers.UpdateContainerResponse,
+	error) {
 	id := r.GetContainer().GetID()
 	n, err := s.request(s.updates, id, s.BeforeUpdate)
 	if err != nil {

@@ -15,12 +15,13 @@ import (
 )
 
 // DefaultCapabilities are those of a container whose author says nothing of them.
-var DefaultCapabilities = strings.Fields("CAP_CHOWN CAP_DAC_OVERRIDE CAP_FSETID CAP_FOWNER CAP_MKNOD CAP_NET_RAW CAP_SETGID CAP_SETUID " +
+var DefaultCapabilities = strings.Fields("CAP_CHOWN CAP_DAC_OVERRIDE CAP_FSETID CAP_FOWNER CAP_MKNOD CAP_NET_RAW " +
+	"CAP_SETGID CAP_SETUID " +
 	"CAP_SETFCAP CAP_SETPCAP CAP_NET_BIND_SERVICE CAP_SYS_CHROOT CAP_KILL CAP_AUDIT_WRITE")
 
-// TrainingSpec gives the spec of a training job's container, about 20 KB of JSON, as containerd's CRI writes them: environment
-// variables of a few dozen services, kubelet's and a job's mounts, the devices of eight HCAs, a seccomp filter. At every level it has
-// members that no Go type knows, and numbers that do not fit into a float64.
+// TrainingSpec gives the spec of a training job's container, about 20 KB of JSON, as containerd's CRI writes them:
+// environment variables of a few dozen services, kubelet's and a job's mounts, the devices of eight HCAs, a seccomp
+// filter. At every level it has members that no Go type knows, and numbers that do not fit into a float64.
 func TrainingSpec() []byte {
 	text, err := json.Marshal(trainingSpec())
 	if err != nil {
@@ -39,9 +40,10 @@ func trainingSpec() *specs.Spec {
 		Hostname: "train-0",
 		Root:     &specs.Root{Path: "rootfs"},
 		Process: &specs.Process{
-			Terminal:        true,
-			User:            specs.User{UID: 1000, GID: 1000, AdditionalGids: []uint32{1000, 44}},
-			Args:            []string{"torchrun", "--nnodes=64", "--nproc-per-node=8", "--rdzv-backend=c10d", "train.py", "--config", "/config/train.yaml"},
+			Terminal: true,
+			User:     specs.User{UID: 1000, GID: 1000, AdditionalGids: []uint32{1000, 44}},
+			Args: []string{"torchrun", "--nnodes=64", "--nproc-per-node=8", "--rdzv-backend=c10d", "train.py",
+				"--config", "/config/train.yaml"},
 			Env:             environment(),
 			Cwd:             "/workspace",
 			NoNewPrivileges: true,
@@ -60,15 +62,18 @@ func trainingSpec() *specs.Spec {
 			Resources: &specs.LinuxResources{
 				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
 				Memory:  &specs.LinuxMemory{Limit: ptr[int64](1 << 39), Swap: ptr[int64](1 << 39)},
-				CPU:     &specs.LinuxCPU{Shares: ptr[uint64](65536), Quota: ptr[int64](6400000), Period: ptr[uint64](100000), Cpus: "0-63"},
+				CPU: &specs.LinuxCPU{Shares: ptr[uint64](65536), Quota: ptr[int64](6400000),
+					Period: ptr[uint64](100000), Cpus: "0-63"},
 			},
-			CgroupsPath: "kubepods-burstable-pod0c1f1d9e_7a52_4d0c_9f55_3f1f3c9f2a11.slice:cri-containerd:" + strings.Repeat("ab12", 16),
+			CgroupsPath: "kubepods-burstable-pod0c1f1d9e_7a52_4d0c_9f55_3f1f3c9f2a11.slice:cri-containerd:" +
+				strings.Repeat("ab12", 16),
 			Namespaces: []specs.LinuxNamespace{
 				{Type: "pid"}, {Type: "ipc", Path: "/proc/4711/ns/ipc"}, {Type: "uts", Path: "/proc/4711/ns/uts"},
 				{Type: "mount"}, {Type: "network", Path: "/proc/4711/ns/net"}, {Type: "cgroup"},
 			},
-			Seccomp:       seccomp(),
-			MaskedPaths:   strings.Fields("/proc/acpi /proc/asound /proc/kcore /proc/keys /proc/latency_stats /proc/timer_list /sys/firmware"),
+			Seccomp: seccomp(),
+			MaskedPaths: strings.Fields("/proc/acpi /proc/asound /proc/kcore /proc/keys /proc/latency_stats " +
+				"/proc/timer_list /sys/firmware"),
 			ReadonlyPaths: strings.Fields("/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger"),
 		},
 		Annotations: map[string]string{
@@ -80,7 +85,8 @@ func trainingSpec() *specs.Spec {
 }
 
 func environment() []string {
-	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOSTNAME=train-0", "NCCL_IB_HCA=mlx5_0,mlx5_1", "NCCL_DEBUG=INFO"}
+	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOSTNAME=train-0",
+		"NCCL_IB_HCA=mlx5_0,mlx5_1", "NCCL_DEBUG=INFO"}
 	for service := range 40 {
 		name, address := fmt.Sprintf("ML_SERVICE_%d", service), fmt.Sprintf("10.96.%d.17", service)
 		env = append(env,
@@ -93,13 +99,18 @@ func environment() []string {
 func mounts() []specs.Mount {
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc", Options: []string{"nosuid", "noexec", "nodev"}},
-		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime", "mode=755", "size=65536k"}},
-		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"}},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "strictatime",
+			"mode=755", "size=65536k"}},
+		{Destination: "/dev/pts", Type: "devpts", Source: "devpts", Options: []string{"nosuid", "noexec", "newinstance",
+			"ptmxmode=0666", "mode=0620", "gid=5"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"nosuid", "noexec", "nodev", "ro"}},
-		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec", "nodev", "relatime", "ro"}},
+		{Destination: "/sys/fs/cgroup", Type: "cgroup", Source: "cgroup", Options: []string{"nosuid", "noexec",
+			"nodev", "relatime", "ro"}},
 	}
-	for i, destination := range strings.Fields("/dev/shm /etc/hosts /etc/hostname /etc/resolv.conf /dev/termination-log /config /data /checkpoints " +
-		"/var/run/secrets/kubernetes.io/serviceaccount /etc/ssh/keys /scratch /models /opt/hpcx /etc/nccl.conf /workspace /tmp") {
+	for i, destination := range strings.Fields("/dev/shm /etc/hosts /etc/hostname /etc/resolv.conf /dev/termination-log " +
+		"/config /data /checkpoints " +
+		"/var/run/secrets/kubernetes.io/serviceaccount /etc/ssh/keys /scratch /models /opt/hpcx /etc/nccl.conf /workspace " +
+		"/tmp") {
 		mounts = append(mounts, specs.Mount{
 			Destination: destination, Type: "bind", Options: []string{"rbind", "rprivate", "rw"},
 			Source: fmt.Sprintf("/var/lib/kubelet/pods/0c1f1d9e-7a52-4d0c-9f55-3f1f3c9f2a11/volumes/kubernetes.io~csi/volume-%d/mount", i),
@@ -109,10 +120,12 @@ func mounts() []specs.Mount {
 }
 
 func devices() []specs.LinuxDevice {
-	devices := []specs.LinuxDevice{{Path: "/dev/infiniband/rdma_cm", Type: "c", Major: 10, Minor: 122, FileMode: ptr[fs.FileMode](0o666)}}
+	devices := []specs.LinuxDevice{{Path: "/dev/infiniband/rdma_cm", Type: "c", Major: 10, Minor: 122,
+		FileMode: ptr[fs.FileMode](0o666)}}
 	for n := range int64(8) {
 		devices = append(devices, specs.LinuxDevice{
-			Path: fmt.Sprintf("/dev/infiniband/uverbs%d", n), Type: "c", Major: 231, Minor: 192 + n, FileMode: ptr[fs.FileMode](0o666), UID: ptr[uint32](0), GID: ptr[uint32](0),
+			Path: fmt.Sprintf("/dev/infiniband/uverbs%d", n), Type: "c", Major: 231, Minor: 192 + n,
+			FileMode: ptr[fs.FileMode](0o666), UID: ptr[uint32](0), GID: ptr[uint32](0),
 		})
 	}
 	return devices
@@ -124,8 +137,10 @@ func seccomp() *specs.LinuxSeccomp {
 		Architectures: []specs.Arch{specs.ArchX86_64, specs.ArchX86, specs.ArchX32},
 		Syscalls: []specs.LinuxSyscall{
 			{Names: strings.Fields(syscalls), Action: specs.ActAllow},
-			{Names: []string{"personality"}, Action: specs.ActAllow, Args: []specs.LinuxSeccompArg{{Index: 0, Value: math.MaxUint32, Op: specs.OpEqualTo}}},
-			{Names: []string{"clone"}, Action: specs.ActAllow, Args: []specs.LinuxSeccompArg{{Index: 0, Value: 2114060288, Op: specs.OpMaskedEqual}}},
+			{Names: []string{"personality"}, Action: specs.ActAllow,
+				Args: []specs.LinuxSeccompArg{{Index: 0, Value: math.MaxUint32, Op: specs.OpEqualTo}}},
+			{Names: []string{"clone"}, Action: specs.ActAllow, Args: []specs.LinuxSeccompArg{{Index: 0, Value: 2114060288,
+				Op: specs.OpMaskedEqual}}},
 		},
 	}
 }

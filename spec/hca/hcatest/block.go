@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Block has a regular file below root block each reader, as an attribute of a sick HCA blocks its reader. That ends with
-// unblock, with the test, or after the 45 s of /proc/sys/fs/lease-break-time: the file is leased, see fcntl(2).
+// Block has a regular file below root block each reader, as an attribute of a sick HCA blocks its reader. That ends
+// with unblock, with the test, or after the 45 s of /proc/sys/fs/lease-break-time: the file is leased, see fcntl(2).
 func Block(t testing.TB, root, path string) (unblock func()) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(root, path), os.O_RDWR, 0)

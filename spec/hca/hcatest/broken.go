@@ -70,7 +70,8 @@ func BrokenFiles() Files {
 		"sys/class/infiniband_verbs/uverbs96":           "231:302\n",
 		"sys/class/infiniband_verbs/not_a_verbs_device": Link("../infiniband_mad/umad0"),
 	})
-	f.Without(at["no_ports"]+"/ports", at["gone"], verbs["no_verbs"], "sys/class/infiniband_verbs/"+verbs["no_verbs"][strings.LastIndex(verbs["no_verbs"], "/")+1:])
+	f.Without(at["no_ports"]+"/ports", at["gone"], verbs["no_verbs"], "sys/class/infiniband_verbs/"+
+		verbs["no_verbs"][strings.LastIndex(verbs["no_verbs"], "/")+1:])
 	row("node_is_block", "PATH b 0660 0 6 231 203\n")
 	row("node_is_other", "PATH c 0666 0 0 1 3\n")
 	row("node_missing", "PATH is not a row\n")

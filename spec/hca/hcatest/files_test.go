@@ -18,7 +18,8 @@ func TestWrite(t *testing.T) {
 	if data, err := os.ReadFile(filepath.Join(root, "a/link")); err != nil || string(data) != "text\n" {
 		t.Errorf("a/link reads %q, error %v", data, err)
 	}
-	for path, want := range map[string]fs.FileMode{"a/b/c": 0, "a/empty": fs.ModeDir, "a/link": fs.ModeSymlink, "a/fifo": fs.ModeNamedPipe} {
+	for path, want := range map[string]fs.FileMode{"a/b/c": 0, "a/empty": fs.ModeDir, "a/link": fs.ModeSymlink,
+		"a/fifo": fs.ModeNamedPipe} {
 		fi, err := os.Lstat(filepath.Join(root, path))
 		if err != nil {
 			t.Fatal(err)

@@ -88,7 +88,8 @@ const (
 
 // Files lays the node out as the kernel does.
 func (n Node) Files() Files {
-	b := builder{functions: map[string]int{}, files: Files{"sys/bus/": "", "sys/class/net/": "", "sys/fs/cgroup/": "", "proc/": "", "dev/": ""}}
+	b := builder{functions: map[string]int{}, files: Files{"sys/bus/": "", "sys/class/net/": "", "sys/fs/cgroup/": "",
+		"proc/": "", "dev/": ""}}
 	b.files["sys/dev/char/1:3"] = Link("../../devices/virtual/mem/null")
 	b.files["sys/devices/virtual/mem/null/"] = ""
 	for i, h := range n.HCAs {
@@ -188,7 +189,8 @@ func (b *builder) hca(i int, h HCA) {
 			b.files[at+"/parent"] = p.Netdevs[0] + "\n"
 		}
 	}
-	b.classDevice("infiniband_verbs", fmt.Sprintf("uverbs%d", i), on, number(FirstVerbs, 32, i), "0666", Files{"ibdev": h.Name + "\n", "abi_version": "1\n"})
+	b.classDevice("infiniband_verbs", fmt.Sprintf("uverbs%d", i), on, number(FirstVerbs, 32, i), "0666",
+		Files{"ibdev": h.Name + "\n", "abi_version": "1\n"})
 	if unit, ok := strings.CutPrefix(h.Name, "hfi1_"); ok {
 		n, _ := strconv.Atoi(unit)
 		b.classDevice("hfi1_user", h.Name, "sys/devices/virtual", [2]int{MajorHFI1, n}, "0666", nil)
@@ -206,7 +208,8 @@ func (b *builder) hca(i int, h HCA) {
 	}
 }
 
-// netdev makes a netdev of a device's port, and those that are stacked on it. It is turned off where the port is disabled.
+// netdev makes a netdev of a device's port, and those that are stacked on it. It is turned off where the port is
+// disabled.
 func (b *builder) netdev(on, name string, number int, p Port) {
 	at := path.Join(on, "net", name)
 	b.files[at+"/dev_port"] = fmt.Sprintf("%d\n", number)
@@ -258,8 +261,8 @@ func (b *builder) port(at string, p Port) {
 	add("0000:0000:0000:0000:0000:0000:0000:0000", "", "")
 }
 
-// number is the number of a kind's device: the kernel has a fixed range for the first of them, and takes a major of its own choice
-// for the others.
+// number is the number of a kind's device: the kernel has a fixed range for the first of them, and takes a major of its
+// own choice for the others.
 func number(first, fixed, index int) [2]int {
 	if index < fixed {
 		return [2]int{Major, first + index}

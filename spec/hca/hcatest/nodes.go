@@ -21,8 +21,10 @@ func V100(t testing.TB) string { return V100Node().Files().Root(t) }
 // V100Node is V100 to be changed.
 func V100Node() Node {
 	return Node{HCAs: []HCA{
-		{Name: "mlx5_0", PCI: "0000:5e:00.0", NUMA: 0, Firmware: "16.35.2000", Ports: []Port{{Rate: edr, Netdevs: []string{"ib0"}}}},
-		{Name: "mlx5_1", PCI: "0000:86:00.0", NUMA: 1, Firmware: "16.35.2000", Ports: []Port{{Rate: edr, Netdevs: []string{"ib1"}}}},
+		{Name: "mlx5_0", PCI: "0000:5e:00.0", NUMA: 0, Firmware: "16.35.2000",
+			Ports: []Port{{Rate: edr, Netdevs: []string{"ib0"}}}},
+		{Name: "mlx5_1", PCI: "0000:86:00.0", NUMA: 1, Firmware: "16.35.2000",
+			Ports: []Port{{Rate: edr, Netdevs: []string{"ib1"}}}},
 	}}
 }
 
@@ -32,9 +34,12 @@ func A100(t testing.TB) string { return A100Node().Files().Root(t) }
 // A100Node is A100 to be changed.
 func A100Node() Node {
 	return Node{HCAs: []HCA{
-		{Name: "mlx5_0", PCI: "0000:0c:00.0", NUMA: 0, Firmware: "20.36.1010", Ports: []Port{Port{Rate: sdr, Netdevs: []string{"ibp12s0"}}.Down()}},
-		{Name: "mlx5_1", PCI: "0000:4b:00.0", NUMA: 1, Firmware: "20.36.1010", Ports: []Port{{Rate: hdr, Netdevs: []string{"ibp75s0"}}}},
-		{Name: "mlx5_bond_0", PCI: "0000:e1:00.0", NUMA: 1, Firmware: "22.36.1010", Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"eth0"}, Stacked: []Netdev{{"bond0", "bond"}}}}},
+		{Name: "mlx5_0", PCI: "0000:0c:00.0", NUMA: 0, Firmware: "20.36.1010",
+			Ports: []Port{Port{Rate: sdr, Netdevs: []string{"ibp12s0"}}.Down()}},
+		{Name: "mlx5_1", PCI: "0000:4b:00.0", NUMA: 1, Firmware: "20.36.1010",
+			Ports: []Port{{Rate: hdr, Netdevs: []string{"ibp75s0"}}}},
+		{Name: "mlx5_bond_0", PCI: "0000:e1:00.0", NUMA: 1, Firmware: "22.36.1010",
+			Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"eth0"}, Stacked: []Netdev{{"bond0", "bond"}}}}},
 	}}
 }
 
@@ -46,7 +51,8 @@ func EightHCA(t testing.TB) string { return EightHCANode().Files().Root(t) }
 func EightHCANode() Node {
 	var n Node
 	for i := range 12 {
-		h := HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("0000:%02x:00.0", 0x18+8*i), NUMA: i / 4 % 2, Firmware: "28.39.2048"}
+		h := HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("0000:%02x:00.0", 0x18+8*i),
+			NUMA: i / 4 % 2, Firmware: "28.39.2048"}
 		if i < 8 {
 			h.Ports = []Port{{Rate: ndr, Netdevs: []string{fmt.Sprintf("ib%d", i)}}}
 		} else {
@@ -64,9 +70,11 @@ func SRIOV(t testing.TB) string { return SRIOVNode().Files().Root(t) }
 
 // SRIOVNode is SRIOV to be changed.
 func SRIOVNode() Node {
-	n := Node{HCAs: []HCA{{Name: "mlx5_0", PCI: "0000:3b:00.0", Firmware: "20.36.1010", Ports: []Port{{Rate: hdr, Netdevs: []string{"ib0"}}}}}}
+	n := Node{HCAs: []HCA{{Name: "mlx5_0", PCI: "0000:3b:00.0", Firmware: "20.36.1010",
+		Ports: []Port{{Rate: hdr, Netdevs: []string{"ib0"}}}}}}
 	for i := 1; i <= 3; i++ {
-		h := HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("0000:3b:00.%d", i), Parent: "0000:3b:00.0", Firmware: "20.36.1010", Ports: []Port{{Rate: hdr}}}
+		h := HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("0000:3b:00.%d", i), Parent: "0000:3b:00.0",
+			Firmware: "20.36.1010", Ports: []Port{{Rate: hdr}}}
 		if i == 2 {
 			h.GUID = "0000:0000:0000:0000"
 		}
@@ -81,8 +89,10 @@ func Renamed(t testing.TB) string { return RenamedNode().Files().Root(t) }
 // RenamedNode is Renamed to be changed.
 func RenamedNode() Node {
 	return Node{HCAs: []HCA{
-		{Name: "rocep34s0", PCI: "0000:22:00.0", NUMA: 1, Firmware: "22.36.1010", Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"enp34s0np0"}}}},
-		{Name: "ibp12s0", PCI: "0000:0c:00.0", NUMA: 0, Firmware: "20.36.1010", Ports: []Port{{Rate: hdr, Netdevs: []string{"ibp12s0"}}}},
+		{Name: "rocep34s0", PCI: "0000:22:00.0", NUMA: 1, Firmware: "22.36.1010",
+			Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"enp34s0np0"}}}},
+		{Name: "ibp12s0", PCI: "0000:0c:00.0", NUMA: 0, Firmware: "20.36.1010",
+			Ports: []Port{{Rate: hdr, Netdevs: []string{"ibp12s0"}}}},
 	}}
 }
 
@@ -125,10 +135,12 @@ func RoCE(t testing.TB) string { return RoCENode().Files().Root(t) }
 // RoCENode is RoCE to be changed.
 func RoCENode() Node {
 	return Node{HCAs: []HCA{
-		{Name: "mlx5_0", PCI: "0000:18:00.0", Driver: "mlx5_core", Firmware: "22.36.1010", Ports: []Port{{LinkLayer: "Ethernet", Rate: edr,
-			Netdevs: []string{"eth0"}, Stacked: []Netdev{{"eth0.100", "vlan"}, {"macvlan0", "macvlan"}, {"br0", "bridge"}}}}},
-		{Name: "mlx5_1", PCI: "0000:3b:00.0", Driver: "mlx5_core", Firmware: "22.36.1010", Ports: []Port{{LinkLayer: "Ethernet", Rate: edr,
-			Netdevs: []string{"eth1"}, Foreign: []string{"eth0"}}}},
+		{Name: "mlx5_0", PCI: "0000:18:00.0", Driver: "mlx5_core", Firmware: "22.36.1010",
+			Ports: []Port{{LinkLayer: "Ethernet", Rate: edr,
+				Netdevs: []string{"eth0"}, Stacked: []Netdev{{"eth0.100", "vlan"}, {"macvlan0", "macvlan"}, {"br0", "bridge"}}}}},
+		{Name: "mlx5_1", PCI: "0000:3b:00.0", Driver: "mlx5_core", Firmware: "22.36.1010",
+			Ports: []Port{{LinkLayer: "Ethernet", Rate: edr,
+				Netdevs: []string{"eth1"}, Foreign: []string{"eth0"}}}},
 	}}
 }
 
@@ -140,8 +152,10 @@ func ScalableNode() Node {
 	n := Node{HCAs: []HCA{{Name: "mlx5_0", PCI: "0000:03:00.0", NUMA: 1, Driver: "mlx5_core", Firmware: "24.36.1010",
 		Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"enp3s0f0np0"}}}}}}
 	for i := 2; i <= 3; i++ {
-		n.HCAs = append(n.HCAs, HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: "0000:03:00.0", SF: fmt.Sprintf("mlx5_core.sf.%d", i), NUMA: 1,
-			Driver: "mlx5_core.sf", Firmware: "24.36.1010", Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{fmt.Sprintf("enp3s0f0s%d", i)}}}})
+		n.HCAs = append(n.HCAs, HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: "0000:03:00.0",
+			SF: fmt.Sprintf("mlx5_core.sf.%d", i), NUMA: 1,
+			Driver: "mlx5_core.sf", Firmware: "24.36.1010",
+			Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{fmt.Sprintf("enp3s0f0s%d", i)}}}})
 	}
 	return n
 }
@@ -151,10 +165,12 @@ func DualPort(t testing.TB) string { return DualPortNode().Files().Root(t) }
 
 // DualPortNode is DualPort to be changed.
 func DualPortNode() Node {
-	return Node{HCAs: []HCA{{Name: "mlx4_0", PCI: "0000:5e:00.0", Driver: "mlx4_core", Firmware: "2.42.5000", Ports: []Port{
-		{Rate: "56 Gb/sec (4X FDR)", Netdevs: []string{"ib0"}},
-		{LinkLayer: "Ethernet", Rate: "40 Gb/sec (4X QDR)", Netdevs: []string{"eth0"}, Stacked: []Netdev{{"eth0.7", "vlan"}}},
-	}}}}
+	return Node{HCAs: []HCA{{Name: "mlx4_0", PCI: "0000:5e:00.0", Driver: "mlx4_core",
+		Firmware: "2.42.5000", Ports: []Port{
+			{Rate: "56 Gb/sec (4X FDR)", Netdevs: []string{"ib0"}},
+			{LinkLayer: "Ethernet", Rate: "40 Gb/sec (4X QDR)", Netdevs: []string{"eth0"},
+				Stacked: []Netdev{{"eth0.7", "vlan"}}},
+		}}}}
 }
 
 // OmniPath has two HCAs of Omni-Path.
@@ -163,8 +179,10 @@ func OmniPath(t testing.TB) string { return OmniPathNode().Files().Root(t) }
 // OmniPathNode is OmniPath to be changed.
 func OmniPathNode() Node {
 	return Node{HCAs: []HCA{
-		{Name: "hfi1_0", PCI: "0000:5e:00.0", Driver: "hfi1", Firmware: "1.27.0", Ports: []Port{{Rate: edr, Netdevs: []string{"ib0"}}}},
-		{Name: "hfi1_1", PCI: "0000:86:00.0", Driver: "hfi1", NUMA: 1, Firmware: "1.27.0", Ports: []Port{{Rate: edr, Netdevs: []string{"ib1"}}}},
+		{Name: "hfi1_0", PCI: "0000:5e:00.0", Driver: "hfi1", Firmware: "1.27.0",
+			Ports: []Port{{Rate: edr, Netdevs: []string{"ib0"}}}},
+		{Name: "hfi1_1", PCI: "0000:86:00.0", Driver: "hfi1", NUMA: 1, Firmware: "1.27.0",
+			Ports: []Port{{Rate: edr, Netdevs: []string{"ib1"}}}},
 	}}
 }
 
@@ -175,7 +193,8 @@ func IWARP(t testing.TB) string { return IWARPFiles().Root(t) }
 // IWARPFiles is IWARP to be changed.
 func IWARPFiles() Files {
 	f := Node{HCAs: []HCA{
-		{Name: "irdma0", NodeType: "4: RNIC", PCI: "0000:b1:00.0", Driver: "ice", Firmware: "1.75", NoMAD: true, Ports: []Port{{LinkLayer: "Ethernet", Netdevs: []string{"ens1f0"}}}},
+		{Name: "irdma0", NodeType: "4: RNIC", PCI: "0000:b1:00.0", Driver: "ice", Firmware: "1.75", NoMAD: true,
+			Ports: []Port{{LinkLayer: "Ethernet", Netdevs: []string{"ens1f0"}}}},
 		{Name: "siw0", NodeType: "4: RNIC", GUID: "a236:9fff:fe2b:0c1d", NoMAD: true,
 			Ports: []Port{{LinkLayer: "Ethernet", Netdevs: []string{"eno1"}, Stacked: []Netdev{{"eno1.5", "vlan"}}}}},
 	}}.Files()
@@ -196,8 +215,10 @@ func GB300(t testing.TB) string { return GB300Node().Files().Root(t) }
 func GB300Node() Node {
 	var n Node
 	for i := range 2 {
-		n.HCAs = append(n.HCAs, HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("%04x:03:00.0", i), NUMA: i, Driver: "mlx5_core",
-			Firmware: "40.45.1020", NoISSM: true, Ports: []Port{{Rate: "800 Gb/sec (4X XDR)", Netdevs: []string{fmt.Sprintf("ibp3s%d", i)}}}})
+		n.HCAs = append(n.HCAs, HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("%04x:03:00.0", i),
+			NUMA: i, Driver: "mlx5_core",
+			Firmware: "40.45.1020", NoISSM: true, Ports: []Port{{Rate: "800 Gb/sec (4X XDR)",
+				Netdevs: []string{fmt.Sprintf("ibp3s%d", i)}}}})
 	}
 	return n
 }

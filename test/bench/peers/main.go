@@ -1,10 +1,10 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command peers does the work of one of two plugins from github.com/containerd/nri/plugins that people combine for RDMA:
-// ulimit-adjuster sets the rlimits, and device-injector the devices, that a pod's annotation lists as YAML. Their modules are not
-// available from the Go module proxy. They log what theirs log by default: device-injector a line for each device, ulimit-adjuster
-// nothing.
+// Command peers does the work of one of two plugins from github.com/containerd/nri/plugins that people combine for
+// RDMA: ulimit-adjuster sets the rlimits, and device-injector the devices, that a pod's annotation lists as YAML. Their
+// modules are not available from the Go module proxy. They log what theirs log by default: device-injector a line for
+// each device, ulimit-adjuster nothing.
 package main
 
 import (
@@ -34,7 +34,8 @@ func main() {
 		"device-injector": deviceInjector{},
 	}
 	index := map[string]string{"ulimit-adjuster": "10", "device-injector": "20"}
-	s, err := stub.New(plugins[*name], stub.WithPluginName(*name), stub.WithPluginIdx(index[*name]), stub.WithSocketPath(*socket))
+	s, err := stub.New(plugins[*name], stub.WithPluginName(*name), stub.WithPluginIdx(index[*name]),
+		stub.WithSocketPath(*socket))
 	if err != nil {
 		logrus.Fatal(err)
 	}
@@ -44,7 +45,9 @@ func main() {
 }
 
 // CreateContainer sets the rlimits that the annotation for the container lists.
-func (p *ulimitAdjuster) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) { //nolint:unparam // as the stub wants it
+func (p *ulimitAdjuster) CreateContainer(_ context.Context, pod *api.PodSandbox,
+	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate,
+	error) { //nolint:unparam // as the stub wants it
 	p.log = p.log.WithField("pod", pod.GetName()).WithField("container", ctr.GetName())
 	p.log.Debug("create container")
 	var ulimits []struct {
@@ -67,7 +70,9 @@ func (p *ulimitAdjuster) CreateContainer(_ context.Context, pod *api.PodSandbox,
 }
 
 // CreateContainer returns the devices that the annotation lists.
-func (deviceInjector) CreateContainer(_ context.Context, pod *api.PodSandbox, ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) { //nolint:unparam // as the stub wants it
+func (deviceInjector) CreateContainer(_ context.Context, pod *api.PodSandbox,
+	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate,
+	error) { //nolint:unparam // as the stub wants it
 	var devices []struct {
 		Path, Type   string
 		Major, Minor int64
@@ -80,7 +85,8 @@ func (deviceInjector) CreateContainer(_ context.Context, pod *api.PodSandbox, ct
 	}
 	adjustment := &api.ContainerAdjustment{}
 	for _, d := range devices {
-		adjustment.AddDevice(&api.LinuxDevice{Path: d.Path, Type: d.Type, Major: d.Major, Minor: d.Minor, FileMode: api.FileMode(d.FileMode)})
+		adjustment.AddDevice(&api.LinuxDevice{Path: d.Path, Type: d.Type, Major: d.Major, Minor: d.Minor,
+			FileMode: api.FileMode(d.FileMode)})
 		logrus.Infof("%s: injected device %q...", of, d.Path)
 	}
 	logrus.Infof("%s: no mounts annotated...", of)

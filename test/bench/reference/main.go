@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command reference is the least that an NRI plugin can do: it answers each CreateContainer with nothing, or with one fixed
-// adjustment. The bench measures nri-rdma against it.
+// Command reference is the least that an NRI plugin can do: it answers each CreateContainer with nothing, or with one
+// fixed adjustment. The bench measures nri-rdma against it.
 package main
 
 import (
@@ -23,7 +23,8 @@ type plugin struct {
 
 func main() {
 	socket := pflag.String("socket", api.DefaultSocketPath, "the runtime's NRI socket")
-	fixed := pflag.String("adjustment", "", "answer with the adjustment in this `FILE`, a protobuf message; without it with none")
+	fixed := pflag.String("adjustment", "",
+		"answer with the adjustment in this `FILE`, a protobuf message; without it with none")
 	post := pflag.Bool("post", false, "subscribe to PostCreateContainer as well")
 	pflag.Parse()
 	p := &plugin{}
@@ -51,12 +52,14 @@ func main() {
 }
 
 // Configure subscribes to events.
-func (p *plugin) Configure(context.Context, string, string, string) (api.EventMask, error) { //nolint:unparam // as the stub wants it
+func (p *plugin) Configure(context.Context, string, string, string) (api.EventMask,
+	error) { //nolint:unparam // as the stub wants it
 	return p.events, nil
 }
 
 // CreateContainer returns the fixed adjustment.
-func (p *plugin) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) { //nolint:unparam // as the stub wants it
+func (p *plugin) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment,
+	[]*api.ContainerUpdate, error) { //nolint:unparam // as the stub wants it
 	return p.adjustment, nil, nil
 }
 

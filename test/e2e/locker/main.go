@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command locker locks memory in the ways in which programs do, for tests: `locker mmap BYTES` maps locked pages, `locker shm BYTES`
-// locks a shared memory segment. It prints "locked", or the kernel's error and exits with 1.
+// Command locker locks memory in the ways in which programs do, for tests: `locker mmap BYTES` maps locked pages,
+// `locker shm BYTES` locks a shared memory segment. It prints "locked", or the kernel's error and exits with 1.
 package main
 
 import (

@@ -68,7 +68,8 @@ func serve() error {
 	}
 }
 
-// openPort opens the port that leads to the host: QEMU's virtio serial port, or the first serial line of a kernel that is a program of the host.
+// openPort opens the port that leads to the host: QEMU's virtio serial port, or the first serial line of a kernel that
+// is a program of the host.
 func openPort() (*os.File, error) {
 	const virtio, line = "/sys/class/virtio-ports", "/dev/ttyS0"
 	if _, err := os.Stat(virtio); err == nil {

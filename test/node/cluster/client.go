@@ -47,7 +47,8 @@ type request struct {
 	body         []byte
 }
 
-// call asks the API server and reads its answer, which may be ignored. What the server refuses is an *apierrors.StatusError.
+// call asks the API server and reads its answer, which may be ignored. What the server refuses is an
+// *apierrors.StatusError.
 func (c *Cluster) call(ctx context.Context, r request, answer any) error {
 	asked, err := http.NewRequestWithContext(ctx, r.method, address+r.path, bytes.NewReader(r.body))
 	if err != nil {
@@ -104,8 +105,8 @@ const (
 	dryRun  = "dryRun=All"
 )
 
-// Apply makes the objects of a text of YAML documents, or changes those that are there. A field that the server does not know is an
-// error.
+// Apply makes the objects of a text of YAML documents, or changes those that are there. A field that the server does
+// not know is an error.
 func (c *Cluster) Apply(ctx context.Context, text string) error { return c.apply(ctx, text, applied) }
 
 // TryApply does what Apply does, and changes nothing.
@@ -126,19 +127,21 @@ func (c *Cluster) apply(ctx context.Context, text, options string) error {
 	})
 }
 
-// TryPatch reports whether the server would take a strategic merge patch of an object, or of its subresource, as in name/status.
+// TryPatch reports whether the server would take a strategic merge patch of an object, or of its subresource, as in
+// name/status.
 func (c *Cluster) TryPatch(ctx context.Context, kind, name, patch string) error {
 	text, err := yaml.YAMLToJSON([]byte(patch))
 	if err != nil {
 		return err
 	}
 	return c.call(ctx, request{
-		method: http.MethodPatch, path: paths[kind] + name + "?" + dryRun, kind: "application/strategic-merge-patch+json", body: text,
+		method: http.MethodPatch, path: paths[kind] + name + "?" + dryRun,
+		kind: "application/strategic-merge-patch+json", body: text,
 	}, nil)
 }
 
-// TryBind reports whether the server would take a pod's binding to a node, as a scheduler sends it: to bindings, or to the pod's own
-// subresource, pods/NAME/binding.
+// TryBind reports whether the server would take a pod's binding to a node, as a scheduler sends it: to bindings, or to
+// the pod's own subresource, pods/NAME/binding.
 func (c *Cluster) TryBind(ctx context.Context, resource string, binding *corev1.Binding) error {
 	text, err := json.Marshal(binding)
 	if err != nil {
@@ -150,7 +153,8 @@ func (c *Cluster) TryBind(ctx context.Context, resource string, binding *corev1.
 
 // Delete removes the objects of a text.
 func (c *Cluster) Delete(ctx context.Context, text string) error {
-	return each(text, func(path, _ string) error { return c.call(ctx, request{method: http.MethodDelete, path: path}, nil) })
+	return each(text,
+		func(path, _ string) error { return c.call(ctx, request{method: http.MethodDelete, path: path}, nil) })
 }
 
 func each(text string, do func(path, document string) error) error {
@@ -203,7 +207,8 @@ func (c *Cluster) Pod(ctx context.Context, name string) (*corev1.Pod, error) {
 // Pods returns the pods of a namespace with a label, as in app=web.
 func (c *Cluster) Pods(ctx context.Context, namespace, label string) ([]corev1.Pod, error) {
 	var list corev1.PodList
-	err := c.call(ctx, request{path: "/api/v1/namespaces/" + namespace + "/pods?labelSelector=" + url.QueryEscape(label)}, &list)
+	err := c.call(ctx, request{path: "/api/v1/namespaces/" + namespace + "/pods?labelSelector=" +
+		url.QueryEscape(label)}, &list)
 	return list.Items, err
 }
 

@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cluster runs the heart of a Kubernetes cluster inside the node: etcd and an API server. Without StartControllers there are no
-// controllers and no scheduler: a pod goes to the node that it names. It needs the node's Kubernetes parts, and knows nothing of what is
-// tested.
+// Package cluster runs the heart of a Kubernetes cluster inside the node: etcd and an API server. Without
+// StartControllers there are no controllers and no scheduler: a pod goes to the node that it names. It needs the node's
+// Kubernetes parts, and knows nothing of what is tested.
 package cluster
 
 import (
@@ -165,7 +165,8 @@ func (c *Cluster) Stop() {
 	c.etcd.Stop()
 }
 
-// Await waits for a condition, as long as the API server runs. It looks now and then only: what it looks at costs the server time.
+// Await waits for a condition, as long as the API server runs. It looks now and then only: what it looks at costs the
+// server time.
 func (c *Cluster) Await(ctx context.Context, what string, condition func() bool) error {
 	return daemon.Await(ctx, pace, what, condition, append([]*daemon.Process{c.server, c.etcd}, c.controllers...)...)
 }

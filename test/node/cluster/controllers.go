@@ -15,8 +15,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 )
 
-// controllers are those that workloads need. The node's lifecycle makes a node that has joined one for every pod, and the garbage collector
-// ends the pods of a workload that is deleted.
+// controllers are those that workloads need. The node's lifecycle makes a node that has joined one for every pod, and
+// the garbage collector ends the pods of a workload that is deleted.
 const controllers = "--controllers=daemonset-controller,deployment-controller,replicaset-controller,job-controller," +
 	"node-lifecycle-controller,garbage-collector-controller"
 

@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package containerd runs a containerd of one's choice inside the node, with pods in it. It knows nothing of what is tested.
+// Package containerd runs a containerd of one's choice inside the node, with pods in it. It knows nothing of what is
+// tested.
 package containerd
 
 import (
@@ -90,11 +91,13 @@ func Start(ctx context.Context, o Options) (*Containerd, error) {
 		return nil, err
 	}
 	folder := parts.Containerd(o.Version)
-	server, err := pods.Serve(ctx, Socket, []string{"PATH=" + folder + ":" + os.Getenv("PATH")}, filepath.Join(folder, "containerd"))
+	server, err := pods.Serve(ctx, Socket, []string{"PATH=" + folder + ":" + os.Getenv("PATH")},
+		filepath.Join(folder, "containerd"))
 	if err != nil {
 		return nil, err
 	}
-	c := &Containerd{Options: o, Server: server, ctr: filepath.Join(folder, "ctr"), stored: containersapi.NewContainersClient(server.Conn())}
+	c := &Containerd{Options: o, Server: server, ctr: filepath.Join(folder, "ctr"),
+		stored: containersapi.NewContainersClient(server.Conn())}
 	for _, image := range []string{"pause", "busybox"} {
 		if err := c.Import(ctx, parts.Image(image)); err != nil {
 			return nil, err

@@ -42,8 +42,8 @@ var configText string
 // CRIO is a running CRI-O.
 type CRIO struct{ *pods.Server }
 
-// Start runs CRI-O on runc (its specs are newer than Debian's crun knows) with the images pause and busybox, and no drop-ins. Its state
-// is what an earlier one on this node has left.
+// Start runs CRI-O on runc (its specs are newer than Debian's crun knows) with the images pause and busybox, and no
+// drop-ins. Its state is what an earlier one on this node has left.
 func Start(ctx context.Context) (*CRIO, error) {
 	parts, err := node.Parts()
 	if err != nil {
@@ -55,12 +55,14 @@ func Start(ctx context.Context) (*CRIO, error) {
 	// CRI-O imports no archives: the images go into the storage that it reads.
 	for _, image := range []string{"pause", "busybox"} {
 		to := "containers-storage:[overlay@" + storage + "+" + running + "]" + node.ImageName(image)
-		out, err := exec.CommandContext(ctx, "skopeo", "--policy", policy, "copy", "docker-archive:"+parts.Image(image), to).CombinedOutput()
+		out, err := exec.CommandContext(ctx, "skopeo", "--policy", policy, "copy", "docker-archive:"+
+			parts.Image(image), to).CombinedOutput()
 		if err != nil {
 			return nil, fmt.Errorf("cannot store image %s: %w: %s", image, err, out)
 		}
 	}
-	server, err := pods.Serve(ctx, Socket, nil, filepath.Join(parts.CRIO(), "crio"), "--config", config, "--config-dir", DropIns)
+	server, err := pods.Serve(ctx, Socket, nil, filepath.Join(parts.CRIO(), "crio"), "--config", config,
+		"--config-dir", DropIns)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +73,8 @@ func writeConfig(parts node.PartSet) error {
 	var out bytes.Buffer
 	err := template.Must(template.New("config").Parse(configText)).Execute(&out, map[string]any{
 		"Root": storage, "RunRoot": running, "Socket": Socket, "NRISocket": NRISocket, "Policy": policy,
-		"Runtime": parts.Runtime("runc"), "Pinns": filepath.Join(parts.CRIO(), "pinns"), "CNI": parts.CNI(), "Pause": node.ImageName("pause"),
+		"Runtime": parts.Runtime("runc"), "Pinns": filepath.Join(parts.CRIO(), "pinns"), "CNI": parts.CNI(),
+		"Pause": node.ImageName("pause"),
 	})
 	if err != nil {
 		return err

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon runs long-lived programs for tests and the demo: it keeps their output, waits for conditions, and leaves
-// none behind.
+// Package daemon runs long-lived programs for tests and the demo: it keeps their output, waits for conditions, and
+// leaves none behind.
 package daemon
 
 import (
@@ -98,15 +98,16 @@ func (p *Process) Await(ctx context.Context, what string, condition func() bool)
 	return Await(ctx, 20*time.Millisecond, what, condition, p)
 }
 
-// Await waits for a condition, at a pace, as long as all of some programs run. The first of them is the one that makes the condition true.
-// The error contains its output.
+// Await waits for a condition, at a pace, as long as all of some programs run. The first of them is the one that makes
+// the condition true. The error contains its output.
 func Await(ctx context.Context, pace time.Duration, what string, condition func() bool, programs ...*Process) error {
 	tick := time.NewTicker(pace)
 	defer tick.Stop()
 	for !condition() {
 		for _, p := range programs {
 			if p.Ended() {
-				return fmt.Errorf("%s ended (%w) before %s %s:\n%s", p.command.Path, p.errOrDone(), programs[0].command.Path, what, p.Log())
+				return fmt.Errorf("%s ended (%w) before %s %s:\n%s", p.command.Path, p.errOrDone(),
+					programs[0].command.Path, what, p.Log())
 			}
 		}
 		select {

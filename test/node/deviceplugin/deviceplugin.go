@@ -1,9 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deviceplugin advertises resources to the node's kubelet, several from one process, and gives their holders devices as the
-// RDMA device plugins in the field do. It runs in the process that starts it. It knows the kubelet's device plugin API (v1beta1),
-// and neither pods nor what is tested.
+// Package deviceplugin advertises resources to the node's kubelet, several from one process, and gives their holders
+// devices as the RDMA device plugins in the field do. It runs in the process that starts it. It knows the kubelet's
+// device plugin API (v1beta1), and neither pods nor what is tested.
 package deviceplugin
 
 import (

@@ -17,13 +17,14 @@ type Resource struct {
 	CDIDevices  []string // devices of CDI files that a container gets: vendor.com/class=name
 }
 
-// Shared is a resource of the RDMA shared device plugin: many containers hold one HCA, each with all of its character devices.
+// Shared is a resource of the RDMA shared device plugin: many containers hold one HCA, each with all of its character
+// devices.
 func Shared(name string, hca int) Resource {
 	return Resource{Name: name, Count: 100, Devices: CharacterDevices(hca), Permissions: "rwm"}
 }
 
-// SRIOV is a resource of the SR-IOV network device plugin, whose devices are the same with narrower permissions. A virtual function
-// belongs to one container; there are a few, all on one HCA here.
+// SRIOV is a resource of the SR-IOV network device plugin, whose devices are the same with narrower permissions. A
+// virtual function belongs to one container; there are a few, all on one HCA here.
 func SRIOV(name string, hca int) Resource {
 	return Resource{Name: name, Count: 8, Devices: CharacterDevices(hca), Permissions: "rw"}
 }
@@ -36,8 +37,8 @@ func CDI(name string, devices ...string) Resource {
 // Deviceless is a resource whose holders get no device, so that only the kubelet knows who they are.
 func Deviceless(name string) Resource { return Resource{Name: name, Count: 100} }
 
-// CharacterDevices returns the devices that device plugins give for an HCA with one port: also umad, and issm where the node has it, which
-// newer kernels make for InfiniBand alone.
+// CharacterDevices returns the devices that device plugins give for an HCA with one port: also umad, and issm where the
+// node has it, which newer kernels make for InfiniBand alone.
 func CharacterDevices(hca int) []string {
 	devices := []string{"/dev/infiniband/rdma_cm"}
 	for _, kind := range []string{"issm", "umad", "uverbs"} {

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubelet runs a kubelet inside the node, by itself with static pods on it, or as the node of a cluster. It needs a containerd
-// that runs, and the node's Kubernetes parts. It knows nothing of what is tested.
+// Package kubelet runs a kubelet inside the node, by itself with static pods on it, or as the node of a cluster. It
+// needs a containerd that runs, and the node's Kubernetes parts. It knows nothing of what is tested.
 package kubelet
 
 import (
@@ -47,8 +47,8 @@ type Kubelet struct {
 // Start runs the kubelet, with no cluster behind it, and waits until device plugins can register.
 func Start(ctx context.Context) (*Kubelet, error) { return start(ctx) }
 
-// Join runs the kubelet as the node of a cluster, and waits as Start does. It runs static pods, too. The cluster's API server can ask it
-// for execs into containers.
+// Join runs the kubelet as the node of a cluster, and waits as Start does. It runs static pods, too. The cluster's API
+// server can ask it for execs into containers.
 func Join(ctx context.Context, kubeconfig string) (*Kubelet, error) {
 	return start(ctx, "--kubeconfig", kubeconfig, "--enable-server")
 }
@@ -75,7 +75,8 @@ func start(ctx context.Context, args ...string) (*Kubelet, error) {
 	if err := os.WriteFile(file, config, 0o644); err != nil {
 		return nil, err
 	}
-	if k.conn, err = grpc.NewClient("unix://"+PodResourcesSocket, grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
+	if k.conn, err = grpc.NewClient("unix://"+PodResourcesSocket,
+		grpc.WithTransportCredentials(insecure.NewCredentials())); err != nil {
 		return nil, err
 	}
 	k.asked = podresources.NewPodResourcesListerClient(k.conn)
@@ -103,12 +104,14 @@ func (k *Kubelet) Stop() {
 	k.process.Stop()
 }
 
-// Await waits for a condition, as long as the kubelet runs. It looks now and then only: what it looks at costs the kubelet time.
+// Await waits for a condition, as long as the kubelet runs. It looks now and then only: what it looks at costs the
+// kubelet time.
 func (k *Kubelet) Await(ctx context.Context, what string, condition func() bool) error {
 	return daemon.Await(ctx, pace, what, condition, k.process)
 }
 
-// AwaitAdvertised waits until the kubelet has resources to give to pods. A static pod that comes earlier fails for good.
+// AwaitAdvertised waits until the kubelet has resources to give to pods. A static pod that comes earlier fails for
+// good.
 func (k *Kubelet) AwaitAdvertised(ctx context.Context, resources ...string) error {
 	return k.Await(ctx, "has "+strings.Join(resources, ", "), func() bool {
 		answer, err := k.asked.GetAllocatableResources(ctx, &podresources.AllocatableResourcesRequest{})
@@ -127,7 +130,8 @@ func (k *Kubelet) AwaitAdvertised(ctx context.Context, resources ...string) erro
 
 // Reported returns what the kubelet reports of a static pod: its containers, each with the resources that it holds.
 func (k *Kubelet) Reported(ctx context.Context, pod string) (map[string][]string, error) {
-	answer, err := k.asked.Get(ctx, &podresources.GetPodResourcesRequest{PodNamespace: Namespace, PodName: k.FullName(pod)})
+	answer, err := k.asked.Get(ctx, &podresources.GetPodResourcesRequest{PodNamespace: Namespace,
+		PodName: k.FullName(pod)})
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,8 @@ func (c Container) manifest() corev1.Container {
 		Command: []string{"/bin/busybox", "sh", "-c", script},
 	}
 	for _, mount := range programs {
-		m.VolumeMounts = append(m.VolumeMounts, corev1.VolumeMount{Name: mount.name, MountPath: mount.container, ReadOnly: true})
+		m.VolumeMounts = append(m.VolumeMounts, corev1.VolumeMount{Name: mount.name,
+			MountPath: mount.container, ReadOnly: true})
 	}
 	if c.Resource != "" {
 		m.Resources.Limits = corev1.ResourceList{corev1.ResourceName(c.Resource): resource.MustParse("1")}

@@ -13,8 +13,9 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Relay stands between the kubelet and who asks it for pod resources. It notes what is asked, and can be a kubelet that has no Get:
-// Get came with 1.27, could be switched off until 1.35, and no longer can (the gate KubeletPodResourcesGet is locked).
+// Relay stands between the kubelet and who asks it for pod resources. It notes what is asked, and can be a kubelet that
+// has no Get: Get came with 1.27, could be switched off until 1.35, and no longer can (the gate KubeletPodResourcesGet
+// is locked).
 type Relay struct {
 	podresources.UnimplementedPodResourcesListerServer
 	kubelet podresources.PodResourcesListerClient
@@ -47,7 +48,8 @@ func (r *Relay) Stop() {
 	<-r.ended
 }
 
-// Asked returns the questions so far, in order: Get or List. Those whose asker did not wait for the answer are left out.
+// Asked returns the questions so far, in order: Get or List. Those whose asker did not wait for the answer are left
+// out.
 func (r *Relay) Asked() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +66,8 @@ func (r *Relay) note(ctx context.Context, question string) {
 }
 
 // Get relays a question for one pod.
-func (r *Relay) Get(ctx context.Context, q *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse, error) {
+func (r *Relay) Get(ctx context.Context, q *podresources.GetPodResourcesRequest) (*podresources.GetPodResourcesResponse,
+	error) {
 	defer r.note(ctx, "Get")
 	if r.noGet != nil {
 		return nil, r.noGet
@@ -73,7 +76,8 @@ func (r *Relay) Get(ctx context.Context, q *podresources.GetPodResourcesRequest)
 }
 
 // List relays a question for all pods.
-func (r *Relay) List(ctx context.Context, q *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+func (r *Relay) List(ctx context.Context,
+	q *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
 	defer r.note(ctx, "List")
 	return r.kubelet.List(ctx, q)
 }

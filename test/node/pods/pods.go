@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods runs pods through CRI, as a kubelet would, on whatever runtime serves it, and such a runtime's daemon. It knows neither
-// how that is configured nor what is tested.
+// Package pods runs pods through CRI, as a kubelet would, on whatever runtime serves it, and such a runtime's daemon.
+// It knows neither how that is configured nor what is tested.
 package pods
 
 import (
@@ -31,7 +31,8 @@ type Client struct {
 	runtime cri.RuntimeServiceClient
 }
 
-// quickly has the client connect again as soon as the runtime is back. A runtime that has just started takes a while to answer.
+// quickly has the client connect again as soon as the runtime is back. A runtime that has just started takes a while to
+// answer.
 var quickly = grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1, MaxDelay: 50 * time.Millisecond},
 	MinConnectTimeout: 10 * time.Second,
@@ -39,7 +40,8 @@ var quickly = grpc.ConnectParams{
 
 // NewClient returns a client of the runtime that listens, or will, on a Unix socket.
 func NewClient(socket string) (*Client, error) {
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(quickly))
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(quickly))
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +100,8 @@ type Mount struct {
 
 // programs are the node's programs, and where a container finds them.
 var programs = []Mount{
-	{Host: "/usr", Container: "/usr"}, {Host: "/usr/lib", Container: "/lib"}, {Host: "/usr/lib64", Container: "/lib64"}, {Host: "/etc", Container: "/etc"},
+	{Host: "/usr", Container: "/usr"}, {Host: "/usr/lib", Container: "/lib"}, {Host: "/usr/lib64", Container: "/lib64"},
+	{Host: "/etc", Container: "/etc"},
 }
 
 // Sandbox is a pod that runs.
@@ -181,15 +184,17 @@ func (s *Sandbox) Run(ctx context.Context, ctr Container) (string, error) {
 	return id, err
 }
 
-// Create creates a container. One without an image of its own has the node's programs at their places. The error is the one that a kubelet would see.
+// Create creates a container. One without an image of its own has the node's programs at their places. The error is the
+// one that a kubelet would see.
 func (s *Sandbox) Create(ctx context.Context, ctr Container) (string, error) {
 	name := first(ctr.Name, "main")
 	config := &cri.ContainerConfig{
 		Metadata: &cri.ContainerMetadata{Name: name},
 		Labels:   labels(s.config.Labels, "io.kubernetes.container.name", name),
-		Image:    &cri.ImageSpec{Image: first(ctr.Image, node.ImageName("busybox")), UserSpecifiedImage: first(ctr.Image, node.ImageName("busybox"))},
-		Command:  ctr.Args,
-		LogPath:  name + ".log",
+		Image: &cri.ImageSpec{Image: first(ctr.Image, node.ImageName("busybox")), UserSpecifiedImage: first(ctr.Image,
+			node.ImageName("busybox"))},
+		Command: ctr.Args,
+		LogPath: name + ".log",
 		Linux: &cri.LinuxContainerConfig{
 			Resources: &cri.LinuxContainerResources{MemoryLimitInBytes: ctr.MemoryLimit},
 			SecurityContext: &cri.LinuxContainerSecurityContext{
@@ -255,7 +260,8 @@ func first(a, b string) string {
 	return b
 }
 
-// RemoveContainer removes a container, also one that runs. It is killed first, since CRI-O gives one that is removed ten seconds to end.
+// RemoveContainer removes a container, also one that runs. It is killed first, since CRI-O gives one that is removed
+// ten seconds to end.
 func (c *Client) RemoveContainer(ctx context.Context, id string) error {
 	if _, err := c.runtime.StopContainer(ctx, &cri.StopContainerRequest{ContainerId: id}); err != nil {
 		return err

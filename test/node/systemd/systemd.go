@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd runs a systemd inside the node, in PID and mount namespaces of its own. It knows neither the services that it runs nor
-// what is tested.
+// Package systemd runs a systemd inside the node, in PID and mount namespaces of its own. It knows neither the services
+// that it runs nor what is tested.
 package systemd
 
 import (
@@ -31,7 +31,8 @@ type Systemd struct {
 	pid     int
 }
 
-// Start starts a systemd that reads the units of Units and of other folders, those of the first folder first, and waits until it listens.
+// Start starts a systemd that reads the units of Units and of other folders, those of the first folder first, and waits
+// until it listens.
 func Start(ctx context.Context, folders ...string) (*Systemd, error) {
 	if err := writeTargets(); err != nil {
 		return nil, err
@@ -99,7 +100,8 @@ func write(file, text string, mode os.FileMode) error {
 
 // Command returns a command that runs in systemd's namespaces, where its services are.
 func (s *Systemd) Command(program string, args ...string) *exec.Cmd {
-	return exec.Command("nsenter", append([]string{"--target", strconv.Itoa(s.pid), "--pid", "--mount", "--wd=.", program}, args...)...)
+	return exec.Command("nsenter", append([]string{"--target", strconv.Itoa(s.pid), "--pid", "--mount",
+		"--wd=.", program}, args...)...)
 }
 
 // Stop ends systemd, and with its PID namespace everything that it has started.
@@ -111,5 +113,6 @@ func (s *Systemd) Stop() {
 // Log returns the lines of the kernel's log that systemd has written, and those that name a unit.
 func Log(unit string) string {
 	log, _ := exec.Command("dmesg").Output() // what there is of it helps
-	return strings.Join(regexp.MustCompile(`(?m)^.*(systemd|`+regexp.QuoteMeta(unit)+`).*$`).FindAllString(string(log), -1), "\n")
+	return strings.Join(regexp.MustCompile(`(?m)^.*(systemd|`+regexp.QuoteMeta(unit)+
+		`).*$`).FindAllString(string(log), -1), "\n")
 }

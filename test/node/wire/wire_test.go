@@ -21,7 +21,8 @@ type frame struct {
 }
 
 func TestFrames(t *testing.T) {
-	sent := []frame{{wire.Ready, ""}, {wire.Stdout, "one\ntwo"}, {wire.Stderr, strings.Repeat("x", 1<<20)}, {wire.ExitJob, `{"status":7}`}}
+	sent := []frame{{wire.Ready, ""}, {wire.Stdout, "one\ntwo"}, {wire.Stderr, strings.Repeat("x", 1<<20)},
+		{wire.ExitJob, `{"status":7}`}}
 	var stream bytes.Buffer
 	for _, f := range sent {
 		if err := wire.Write(&stream, f.Kind, []byte(f.Payload)); err != nil {

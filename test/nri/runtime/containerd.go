@@ -15,8 +15,9 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// containerd is what containerd's internal/nri does around NRI: the lock is containerd's own. A request takes it first and NRI's lock
-// then. NRI calls synchronise and update back, which take it too: NRI before 0.12.3 holds its own lock in update (containerd#13733).
+// containerd is what containerd's internal/nri does around NRI: the lock is containerd's own. A request takes it first
+// and NRI's lock then. NRI calls synchronise and update back, which take it too: NRI before 0.12.3 holds its own lock
+// in update (containerd#13733).
 type containerd struct {
 	nri *adaptation.Adaptation
 

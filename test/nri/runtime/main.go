@@ -1,8 +1,9 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command runtime is a container runtime as NRI plugins know it: NRI's own code for runtimes, with containerd's locks around it, and
-// goroutines that create containers. It is a module of its own, with a .mod file for each version of NRI that containerd has.
+// Command runtime is a container runtime as NRI plugins know it: NRI's own code for runtimes, with containerd's locks
+// around it, and goroutines that create containers. It is a module of its own, with a .mod file for each version of NRI
+// that containerd has.
 //
 // It reads commands from standard input, a line each, and answers each with a line of JSON:
 //
@@ -32,7 +33,8 @@ func main() {
 	timeout := flag.Duration("timeout", 2*time.Second, "how long a plugin may take for an answer")
 	seed := flag.Uint64("seed", 0, "of the load's random numbers")
 	memlock := flag.Uint64("memlock", 0, "the memlock in `BYTES` that the plugin gives")
-	major, minor := flag.Int64("major", 0, "of the verbs device that containers hold"), flag.Int64("minor", 0, "of the same device")
+	major, minor := flag.Int64("major", 0, "of the verbs device that containers hold"),
+		flag.Int64("minor", 0, "of the same device")
 	flag.Parse()
 	c, err := newContainerd(*socket, *timeout)
 	if err != nil {

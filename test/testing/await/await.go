@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what normally happens at once. Only a test that fails waits that long: a machine with much
-// else to do may take seconds over what takes milliseconds alone.
+// Patience is how long a test waits for what normally happens at once. Only a test that fails waits that long: a
+// machine with much else to do may take seconds over what takes milliseconds alone.
 const Patience = time.Minute
 
 // That waits until a condition holds, and fails the test if it does not within a time. It checks every millisecond.
@@ -26,8 +26,8 @@ func That(t testing.TB, within time.Duration, what string, condition func() bool
 	})
 }
 
-// Success waits until an attempt gives no error, and fails the test with the last error if all do within a time. It tries every
-// millisecond.
+// Success waits until an attempt gives no error, and fails the test with the last error if all do within a time. It
+// tries every millisecond.
 func Success(t testing.TB, within time.Duration, what string, attempt func() error) {
 	t.Helper()
 	deadline := time.After(within)

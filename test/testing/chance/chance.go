@@ -14,7 +14,8 @@ import (
 // Seed is the environment variable with the seed of a run that is to be repeated.
 const Seed = "RDMA_TEST_SEED"
 
-// New returns random numbers, from a seed that the test's log names. The seed repeats the numbers, not what the scheduler does.
+// New returns random numbers, from a seed that the test's log names. The seed repeats the numbers, not what the
+// scheduler does.
 func New(t testing.TB) *rand.Rand {
 	t.Helper()
 	seed := rand.Uint64() //nolint:gosec // a test's

@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package golden compares what a test gives with what is written down. `go test -update` writes it down anew; read the difference
-// before you commit it.
+// Package golden compares what a test gives with what is written down. `go test -update` writes it down anew; read the
+// difference before you commit it.
 package golden
 
 import (

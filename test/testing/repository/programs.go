@@ -54,11 +54,12 @@ func Build(t testing.TB) Programs {
 	return Programs{built.folder}
 }
 
-// Check reports whether a command line is about one of the programs, and what is wrong with it: a subcommand or a flag that the
-// program's help does not list. It looks at the words behind the program's name up to a pipe or a redirection.
+// Check reports whether a command line is about one of the programs, and what is wrong with it: a subcommand or a flag
+// that the program's help does not list. It looks at the words behind the program's name up to a pipe or a redirection.
 func (p Programs) Check(line string) (ours bool, problem string) {
 	words := strings.Fields(line)
-	at := slices.IndexFunc(words, func(w string) bool { return filepath.Base(w) == "rdma-spec" || filepath.Base(w) == "nri-rdma" })
+	at := slices.IndexFunc(words,
+		func(w string) bool { return filepath.Base(w) == "rdma-spec" || filepath.Base(w) == "nri-rdma" })
 	if at < 0 || at > 0 && words[at-1] != "--" && !precedes(words[:at]) {
 		return false, ""
 	}
@@ -87,7 +88,8 @@ func (p Programs) Check(line string) (ours bool, problem string) {
 	return true, ""
 }
 
-// precedes reports whether words before a program's name leave it the program that is run: sudo, variables, the command's exec form.
+// precedes reports whether words before a program's name leave it the program that is run: sudo, variables, the
+// command's exec form.
 func precedes(words []string) bool {
 	return !slices.ContainsFunc(words, func(w string) bool { return w != "sudo" && !strings.Contains(w, "=") })
 }

@@ -1,7 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runc runs containers with runc on the machine of a test, without a daemon. It knows nothing of what is tested.
+// Package runc runs containers with runc on the machine of a test, without a daemon. It knows nothing of what is
+// tested.
 package runc
 
 import (
@@ -34,8 +35,8 @@ type Runc struct {
 	folder  string // of the test: bundles, and runc's own state
 }
 
-// New finds the runc of the node's parts, or the machine's own. It skips the test if that cannot run containers here. Until the test ends,
-// this process has low memlock, which its containers inherit.
+// New finds the runc of the node's parts, or the machine's own. It skips the test if that cannot run containers here.
+// Until the test ends, this process has low memlock, which its containers inherit.
 func New(t testing.TB) *Runc {
 	t.Helper()
 	var limit syscall.Rlimit
@@ -69,12 +70,15 @@ func New(t testing.TB) *Runc {
 	return r
 }
 
-// Hook is the hook of CDI files, of the program rdma-hook. It has more time than by default, since the machine may be busy.
+// Hook is the hook of CDI files, of the program rdma-hook. It has more time than by default, since the machine may be
+// busy.
 func (r *Runc) Hook(program string) specs.Hook {
-	return specs.Hook{Path: program, Args: []string{"rdma-hook", "memlock", "--memlock", r.Most.String(), "--within", "1m"}}
+	return specs.Hook{Path: program, Args: []string{"rdma-hook", "memlock", "--memlock",
+		r.Most.String(), "--within", "1m"}}
 }
 
-// Run runs a command in a container of its own with the machine's programs, and returns its output. The container has the hooks.
+// Run runs a command in a container of its own with the machine's programs, and returns its output. The container has
+// the hooks.
 func (r *Runc) Run(name string, command []string, hooks ...specs.Hook) (output string, err error) {
 	bundle := filepath.Join(r.folder, name)
 	if err := os.MkdirAll(filepath.Join(bundle, "rootfs"), 0o755); err != nil {
@@ -89,7 +93,8 @@ func (r *Runc) Run(name string, command []string, hooks ...specs.Hook) (output s
 	}
 	var stdout, stderr bytes.Buffer
 	// Many at once leave the CPU to the tests beside them.
-	cmd := exec.Command("nice", "-n", "10", r.program, "--root", filepath.Join(r.folder, "state"), "run", "--bundle", bundle, name)
+	cmd := exec.Command("nice", "-n", "10", r.program, "--root", filepath.Join(r.folder, "state"), "run",
+		"--bundle", bundle, name)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		return stdout.String(), fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))

@@ -173,7 +173,8 @@ func (p *Proxy) silence(mode Mode) {
 	}
 }
 
-// connect carries the bytes of one connection both ways until either side ends it. It is cut if the proxy was silenced since it was made.
+// connect carries the bytes of one connection both ways until either side ends it. It is cut if the proxy was silenced
+// since it was made.
 func (p *Proxy) connect(silenced int, front net.Conn) {
 	back, err := p.behind()
 	if err != nil {

@@ -97,7 +97,8 @@ func TestReplaceOverwritesNoBackup(t *testing.T) {
 		}
 	}
 	check(t, dir, map[string]string{
-		"spec.json": "second", "spec.json.rdma-spec.bak": "original", "spec.json.rdma-spec.bak.2": "second", "spec.json.rdma-spec.bak.3": "third",
+		"spec.json": "second", "spec.json.rdma-spec.bak": "original", "spec.json.rdma-spec.bak.2": "second",
+		"spec.json.rdma-spec.bak.3": "third",
 	})
 }
 

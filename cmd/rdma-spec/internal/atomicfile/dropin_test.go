@@ -88,7 +88,8 @@ func TestLinkThatADaemonReadsWhole(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			root := reachable(t)
 			folder, link := filepath.Join(root, "vendor/files"), filepath.Join(root, kind)
-			if err := errors.Join(os.MkdirAll(folder, 0o755), os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(folder, link)); err != nil {
+			if err := errors.Join(os.MkdirAll(folder, 0o755), os.MkdirAll(filepath.Dir(link), 0o755),
+				os.Symlink(folder, link)); err != nil {
 				t.Fatal(err)
 			}
 			names := namesSeen(t, folder)

@@ -74,7 +74,8 @@ func TestChange(t *testing.T) {
 			dir := folder(t, test.files)
 			err := Change(dir+"/f", test.old, []byte("new"), 0o644)
 			switch {
-			case test.changed && err != nil, !test.changed && (err == nil || err.Error() != "cannot write "+dir+"/f: it changed meanwhile: run the command again"):
+			case test.changed && err != nil, !test.changed && (err == nil || err.Error() != "cannot write "+dir+
+				"/f: it changed meanwhile: run the command again"):
 				t.Errorf("Change: %v", err)
 			}
 			want := map[string]string{}

@@ -202,7 +202,8 @@ func TestRevertRefusesWhatOthersChanged(t *testing.T) {
 	n.set(map[string]string{"a": "old\nours\ntheirs\n"})
 	err := n.revert("nri")
 	var changed *Changed
-	if !errors.As(err, &changed) || changed.Path != n.path("a") || !strings.Contains(changed.Diff, "+theirs\n") || strings.Contains(changed.Diff, "+ours") {
+	if !errors.As(err, &changed) || changed.Path != n.path("a") || !strings.Contains(changed.Diff, "+theirs\n") ||
+		strings.Contains(changed.Diff, "+ours") {
 		t.Errorf("Revert: %v, %+v; want their change", err, changed)
 	}
 	n.check(map[string]string{"a": "old\nours\ntheirs\n", "b": "ours\n"})
@@ -265,7 +266,8 @@ func TestLedgerKeepsFirstAndLast(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		plan := append(n.plan("a", version), File{Path: program, Before: before, Content: []byte("program " + version), Mode: 0o755})
+		plan := append(n.plan("a", version), File{Path: program, Before: before,
+			Content: []byte("program " + version), Mode: 0o755})
 		if err := l.Apply("nri", plan, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +295,8 @@ func TestLedgerKeepsFirstAndLast(t *testing.T) {
 func TestOpenTwice(t *testing.T) {
 	n := newNode(t, nil)
 	l := n.open()
-	if _, err := Open(n.root); err == nil || !strings.Contains(err.Error(), "another rdma-spec configure is running (PID ") {
+	if _, err := Open(n.root); err == nil || !strings.Contains(err.Error(),
+		"another rdma-spec configure is running (PID ") {
 		t.Errorf("Open: %v", err)
 	}
 	l.Close()
@@ -303,7 +306,8 @@ func TestOpenTwice(t *testing.T) {
 func TestDiff(t *testing.T) {
 	n := newNode(t, map[string]string{"a": "one\ntwo\n", "same": "x"})
 	got := n.plan("a", "one\n2\n", "same", "x", "new", "n\n", "program", "\x7fELF\x00").Diff()
-	want := "--- A\n+++ A\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n--- /dev/null\n+++ NEW\n@@ -0,0 +1 @@\n+n\nBinary files /dev/null and PROGRAM differ\n"
+	want := "--- A\n+++ A\n@@ -1,2 +1,2 @@\n one\n-two\n+2\n--- /dev/null\n+++ NEW\n@@ -0,0 +1 @@\n+n\nBinary files " +
+		"/dev/null and PROGRAM differ\n"
 	want = strings.NewReplacer("A\n", n.path("a")+"\n", "NEW", n.path("new"), "PROGRAM", n.path("program")).Replace(want)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Diff (-want +got):\n%s", diff)

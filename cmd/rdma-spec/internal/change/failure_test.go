@@ -52,7 +52,8 @@ func TestApplyPutsBackWhereSomethingFails(t *testing.T) {
 				}
 				return nil
 			}
-			if err := l.Apply("nri", n.plan("new/c", "c", "a", "new a", "b", "new b"), check); err == nil || err.Error() != errFull.Error() {
+			if err := l.Apply("nri", n.plan("new/c", "c", "a", "new a", "b", "new b"), check); err == nil ||
+				err.Error() != errFull.Error() {
 				t.Errorf("Apply: %v, want only %v", err, errFull)
 			}
 			n.check(old)
@@ -130,7 +131,8 @@ func TestPlanOfWhatIsNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	plan, err := Whole(File{Path: n.path("a"), Content: []byte("new")}, File{Path: n.path("folder"), Content: []byte("x")})
-	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), n.path("folder")) || len(plan) > 0 {
+	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(),
+		n.path("folder")) || len(plan) > 0 {
 		t.Errorf("Whole: %v, %v", plan, err)
 	}
 }
@@ -178,7 +180,8 @@ func TestReadOnlyFolder(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = exec.Command("chattr", "-i", locked).Run() }) // so that it can be removed
 	err := n.open().Apply("nri", n.plan("a", "new a", "locked/c", "c"), nil)
-	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "locked/c: operation not permitted") {
+	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(),
+		"locked/c: operation not permitted") {
 		t.Errorf("Apply: %v", err)
 	}
 	n.check(map[string]string{"a": "old a", "locked/": ""})
@@ -195,7 +198,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(limitVariable) != "" {
 		signal.Ignore(syscall.SIGXFSZ)
 		size, err := strconv.ParseUint(os.Getenv(limitVariable), 10, 64)
-		if err = errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size, Max: size})); err != nil {
+		if err = errors.Join(err, syscall.Setrlimit(syscall.RLIMIT_FSIZE, &syscall.Rlimit{Cur: size,
+			Max: size})); err != nil {
 			fmt.Println("the test is broken:", err)
 			os.Exit(1)
 		}
@@ -205,7 +209,8 @@ func TestMain(m *testing.M) {
 		path := func(name string) string { return filepath.Join(dir, "node", name) }
 		var plan Plan
 		if plan, err = Whole(
-			File{Path: path("new.d/c"), Content: []byte("new c")}, File{Path: path("opt/nri/plugins/90-rdma"), Content: []byte("new plugin"), Mode: 0o755},
+			File{Path: path("new.d/c"), Content: []byte("new c")}, File{Path: path("opt/nri/plugins/90-rdma"),
+				Content: []byte("new plugin"), Mode: 0o755},
 			File{Path: path("a"), Content: []byte("new a")}, File{Path: path("b"), Content: []byte("new b")},
 		); err == nil {
 			err = l.Apply("nri", plan, nil)
@@ -232,7 +237,8 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 	old := map[string]string{"a": "old a", "b": "old b"}
 	kills := 0
 	for _, what := range []string{"apply", "revert"} {
-		for _, call := range []string{"openat", "write", "pwrite64", "ftruncate", "fchmod", "fchmodat", "fchown", "fsync", "mkdirat", "renameat", "unlinkat"} {
+		for _, call := range []string{"openat", "write", "pwrite64", "ftruncate", "fchmod", "fchmodat", "fchown", "fsync",
+			"mkdirat", "renameat", "unlinkat"} {
 			for when := 1; ; when++ {
 				dir := t.TempDir()
 				n := nodeBelow(t, dir, old)
@@ -256,7 +262,8 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 					return
 				}
 				err := run(what, strace, "-qq", "-o", "/dev/null", "-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", call, when))
-				for name, contents := range map[string][]string{"a": {"old a", "new a"}, "b": {"old b", "new b"}, "new.d/c": {"", "new c"}, "opt/nri/plugins/90-rdma": {"", "new plugin"}} {
+				for name, contents := range map[string][]string{"a": {"old a", "new a"}, "b": {"old b", "new b"},
+					"new.d/c": {"", "new c"}, "opt/nri/plugins/90-rdma": {"", "new plugin"}} {
 					got, readErr := os.ReadFile(n.path(name))
 					if errors.Is(readErr, fs.ErrNotExist) && contents[0] == "" {
 						continue

@@ -84,11 +84,13 @@ func Open(root string) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open %s: %w", name, oserror.Reason(err))
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a file descriptor
+	if err := syscall.Flock(int(lock.Fd()),
+		syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a file descriptor
 		holder := make([]byte, 20)
 		n, _ := lock.Read(holder) // unknown: the message does without
 		_ = lock.Close()          // nothing was written
-		return nil, fmt.Errorf("another rdma-spec configure is running (PID %s): wait for it, and try again", strings.TrimSpace(string(holder[:n])))
+		return nil, fmt.Errorf("another rdma-spec configure is running (PID %s): wait for it, and try again",
+			strings.TrimSpace(string(holder[:n])))
 	}
 	l, err := Read(root)
 	if err == nil {

@@ -45,7 +45,8 @@ func TestApplyOnlyToWhatWasRead(t *testing.T) {
 // changedMeanwhile checks an error: it is one line, which names a file and says what to do.
 func changedMeanwhile(t *testing.T, n node, err error, file string) {
 	t.Helper()
-	if !errors.Is(err, atomicfile.ErrChanged) || !strings.Contains(err.Error(), n.path(file)+": it changed meanwhile: run the command again") ||
+	if !errors.Is(err, atomicfile.ErrChanged) || !strings.Contains(err.Error(), n.path(file)+
+		": it changed meanwhile: run the command again") ||
 		strings.Contains(err.Error(), "\n") {
 		t.Errorf("the error is %v, want that %s changed meanwhile", err, file)
 	}

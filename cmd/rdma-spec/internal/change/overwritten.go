@@ -22,7 +22,8 @@ func (o Overwriting) String() string {
 	if o.Missing {
 		what = "removed"
 	}
-	return fmt.Sprintf("another tool has %s %s since rdma-spec configure %s wrote it on %s", what, o.Path, o.Feature, o.Since.Format(time.DateOnly))
+	return fmt.Sprintf("another tool has %s %s since rdma-spec configure %s wrote it on %s", what, o.Path, o.Feature,
+		o.Since.Format(time.DateOnly))
 }
 
 // Overwritten compares the files of the node below a root with what configure has written, in the order in which it

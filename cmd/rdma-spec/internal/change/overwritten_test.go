@@ -18,9 +18,11 @@ func TestOverwritten(t *testing.T) {
 		then func(t *testing.T, n node)
 		want []Overwriting
 	}{
-		"untouched":               {func(*testing.T, node) {}, nil},
-		"changed":                 {func(_ *testing.T, n node) { n.set(map[string]string{"a": "theirs"}) }, []Overwriting{{Path: "/node/a", Feature: "handler rdma"}}},
-		"put back to what it was": {func(_ *testing.T, n node) { n.set(map[string]string{"a": "old"}) }, []Overwriting{{Path: "/node/a", Feature: "handler rdma"}}},
+		"untouched": {func(*testing.T, node) {}, nil},
+		"changed": {func(_ *testing.T, n node) { n.set(map[string]string{"a": "theirs"}) },
+			[]Overwriting{{Path: "/node/a", Feature: "handler rdma"}}},
+		"put back to what it was": {func(_ *testing.T, n node) { n.set(map[string]string{"a": "old"}) },
+			[]Overwriting{{Path: "/node/a", Feature: "handler rdma"}}},
 		"removed": {func(t *testing.T, n node) {
 			t.Helper()
 			if err := os.Remove(n.path("b")); err != nil {
@@ -70,7 +72,8 @@ func TestOverwrittenOnANodeWithoutConfigure(t *testing.T) {
 }
 
 func TestOverwritingString(t *testing.T) {
-	o := Overwriting{Path: "/etc/containerd/config.toml", Feature: "nri", Since: time.Date(2026, 11, 22, 7, 30, 0, 0, time.UTC)}
+	o := Overwriting{Path: "/etc/containerd/config.toml", Feature: "nri", Since: time.Date(2026, 11,
+		22, 7, 30, 0, 0, time.UTC)}
 	want := "another tool has changed /etc/containerd/config.toml since rdma-spec configure nri wrote it on 2026-11-22"
 	if got := o.String(); got != want {
 		t.Errorf("%s, want %s", got, want)

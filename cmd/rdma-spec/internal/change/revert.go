@@ -22,7 +22,8 @@ type Changed struct {
 
 // Error implements error.
 func (c *Changed) Error() string {
-	return fmt.Sprintf("%s was changed since rdma-spec wrote it: take this difference back, or remove the lines of rdma-spec by hand", c.Path)
+	return fmt.Sprintf("%s was changed since rdma-spec wrote it: take this difference back, or remove the lines of "+
+		"rdma-spec by hand", c.Path)
 }
 
 // Reversal is what a Revert does: the files, and what they become.
@@ -72,10 +73,12 @@ func (l *Ledger) Reversal(features ...string) (Reversal, error) {
 			continue
 		}
 		if later := l.laterFeature(i, features); later != "" {
-			return Reversal{}, fmt.Errorf("%s was changed for %s after it was changed for %s: revert %s first", s.Path, later, s.Feature, later)
+			return Reversal{}, fmt.Errorf("%s was changed for %s after it was changed for %s: revert %s first", s.Path,
+				later, s.Feature, later)
 		}
 		if j := slices.IndexFunc(all.steps, func(r step) bool { return r.Path == s.Path }); j >= 0 {
-			if all.steps[j].Before == s.After { // else somebody else has changed the file between the two steps: it is put back to that
+			// else somebody else has changed the file between the two steps: it is put back to that
+			if all.steps[j].Before == s.After {
 				all.steps[j].Before, all.steps[j].Folders = s.Before, s.Folders
 			}
 			continue

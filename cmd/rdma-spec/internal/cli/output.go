@@ -145,7 +145,8 @@ func WriteTable(w io.Writer, header []string, rows [][]string) error {
 
 // Complete has the shell complete a flag's value by words; they may depend on what is typed so far.
 func Complete(cmd *cobra.Command, flag string, words func(typed string) []string) {
-	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+	err := cmd.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) ([]string,
+		cobra.ShellCompDirective) {
 		return words(typed), cobra.ShellCompDirectiveNoFileComp
 	})
 	if err != nil {

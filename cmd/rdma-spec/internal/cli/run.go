@@ -68,7 +68,8 @@ func IsUsageError(err error) bool {
 		return true
 	}
 	text := err.Error()
-	return strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "accepts ") || strings.HasPrefix(text, "requires ")
+	return strings.HasPrefix(text, "unknown command") || strings.HasPrefix(text, "accepts ") ||
+		strings.HasPrefix(text, "requires ")
 }
 
 // The groups of commands.

@@ -44,7 +44,8 @@ type Copy struct {
 // without a leading slash. What a pattern does not match is not on the node, which is not an error. A file that takes
 // longer than the patience is missing: a sick HCA blocks who reads its ports.
 func Take(ctx context.Context, root string, patience time.Duration, patterns []string) (*Copy, error) {
-	t := &taker{files: openFiles(root), patience: patience, found: map[string]archive.Entry{}, missing: map[string]string{}}
+	t := &taker{files: openFiles(root), patience: patience, found: map[string]archive.Entry{},
+		missing: map[string]string{}}
 	if info, err := os.Stat(root); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("root %q: %w", root, cmp.Or(oserror.Reason(err), error(syscall.ENOTDIR)))
 	}
@@ -118,7 +119,8 @@ func (t *taker) step(folder, name string, rest []string) {
 		t.add(archive.Entry{Name: at, Folder: true})
 		t.match(at, rest)
 	case len(rest) > 0: // a file where the pattern has a folder
-	case secretFile(at), strings.HasPrefix(at, "sys/") && info.Mode().Perm()&0o444 == 0: // an attribute that is only written
+	// an attribute that is only written
+	case secretFile(at), strings.HasPrefix(at, "sys/") && info.Mode().Perm()&0o444 == 0:
 	case program(at), program(path.Join(folder, name)):
 		t.add(archive.Entry{Name: at})
 	case info.Mode().IsRegular():
@@ -228,13 +230,15 @@ func (t *taker) contents(ctx context.Context) {
 func (t *taker) deviceTable() {
 	if len(t.table) > 0 {
 		slices.Sort(t.table)
-		t.found[hca.DeviceTable] = archive.Entry{Name: hca.DeviceTable, Content: []byte("# path type mode uid gid major minor\n" + strings.Join(t.table, ""))}
+		t.found[hca.DeviceTable] = archive.Entry{Name: hca.DeviceTable,
+			Content: []byte("# path type mode uid gid major minor\n" + strings.Join(t.table, ""))}
 	}
 }
 
 // row returns the line of the device table about a special file, if it can have one.
 func row(name string, info fs.FileInfo) []string {
-	kind := map[fs.FileMode]string{fs.ModeDevice | fs.ModeCharDevice: "c", fs.ModeDevice: "b", fs.ModeNamedPipe: "p"}[info.Mode().Type()]
+	kind := map[fs.FileMode]string{fs.ModeDevice | fs.ModeCharDevice: "c", fs.ModeDevice: "b",
+		fs.ModeNamedPipe: "p"}[info.Mode().Type()]
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if kind == "" || !ok {
 		return nil

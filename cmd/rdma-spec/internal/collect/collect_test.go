@@ -63,16 +63,22 @@ func TestTake(t *testing.T) {
 		"proc/7/root":                 hcatest.Link("/"),
 		"unasked":                     "",
 	}.Root(t)
-	c := take(t, root, "sys/class/infiniband/*/state", "sys/class/infiniband/mlx5_0/device/numa_node", "var/run/real", "etc/*", "dev/infiniband/*",
-		"proc/*/*", "proc/*/root/run/real", "etc/passwd/x", "nothing/*", "sys/class/infiniband/mlx5_0/device/../devices/numa_node")
+	c := take(t, root, "sys/class/infiniband/*/state", "sys/class/infiniband/mlx5_0/device/numa_node", "var/run/real",
+		"etc/*", "dev/infiniband/*",
+		"proc/*/*", "proc/*/root/run/real", "etc/passwd/x", "nothing/*",
+		"sys/class/infiniband/mlx5_0/device/../devices/numa_node")
 	want := []string{
 		"dev/", "dev/infiniband/", `dev/infiniband/fifo ""`,
-		"device-table.txt " + fmt.Sprintf("%q", fmt.Sprintf("# path type mode uid gid major minor\n/dev/infiniband/fifo p 0644 %d %d 0 0\n", os.Getuid(), os.Getgid())),
+		"device-table.txt " + fmt.Sprintf("%q",
+			fmt.Sprintf("# path type mode uid gid major minor\n/dev/infiniband/fifo p 0644 %d %d 0 0\n",
+				os.Getuid(), os.Getgid())),
 		"etc/", "etc/out -> passwd", `etc/passwd "inside\n"`,
 		"proc/", "proc/7/", "proc/7/root -> ../..", "run/", `run/real "text\n"`,
 		"sys/", "sys/class/", "sys/class/infiniband/",
-		"sys/class/infiniband/gone -> ../../devices/nothing", "sys/class/infiniband/loop -> loop", "sys/class/infiniband/mlx5_0 -> ../../devices/pci/hca",
-		"sys/devices/", `sys/devices/numa_node "1\n"`, "sys/devices/pci/hca/", "sys/devices/pci/hca/device -> ../..", `sys/devices/pci/hca/state "4: ACTIVE\n"`,
+		"sys/class/infiniband/gone -> ../../devices/nothing", "sys/class/infiniband/loop -> loop",
+		"sys/class/infiniband/mlx5_0 -> ../../devices/pci/hca",
+		"sys/devices/", `sys/devices/numa_node "1\n"`, "sys/devices/pci/hca/", "sys/devices/pci/hca/device -> ../..",
+		`sys/devices/pci/hca/state "4: ACTIVE\n"`,
 		"var/", "var/run -> ../run",
 	}
 	if diff := cmp.Diff(want, lines(c)); diff != "" {
@@ -125,7 +131,8 @@ func TestBlockedFiles(t *testing.T) {
 	if len(c.Missing) != atOnce-1 || c.Missing[0] != "sys/blocked/00: it did not answer within 2s" {
 		t.Errorf("missing: %q", c.Missing)
 	}
-	if got := strings.Join(lines(c), "\n"); strings.Contains(got, "blocked/0") || !strings.Contains(got, `ports/1/state "4: ACTIVE\n"`) {
+	if got := strings.Join(lines(c), "\n"); strings.Contains(got, "blocked/0") || !strings.Contains(got,
+		`ports/1/state "4: ACTIVE\n"`) {
 		t.Errorf("entries:\n%s", got)
 	}
 }
@@ -133,12 +140,15 @@ func TestBlockedFiles(t *testing.T) {
 // Programs are empty in a copy, also those that a link leads to.
 func TestPrograms(t *testing.T) {
 	root := hcatest.Files{
-		"opt/nri/plugins/10-a": "\x7fELF", "opt/nri/plugins/20-b": hcatest.Link("/srv/b"), "srv/b": "\x7fELF", "var/lib/cni/bin/rdma": "\x7fELF", "etc/c": "text",
+		"opt/nri/plugins/10-a": "\x7fELF", "opt/nri/plugins/20-b": hcatest.Link("/srv/b"), "srv/b": "\x7fELF",
+		"var/lib/cni/bin/rdma": "\x7fELF", "etc/c": "text",
 	}.Root(t)
 	want := []string{
-		`etc/c "text"`, `opt/nri/plugins/10-a ""`, "opt/nri/plugins/20-b -> ../../../srv/b", `srv/b ""`, `var/lib/cni/bin/rdma ""`,
+		`etc/c "text"`, `opt/nri/plugins/10-a ""`, "opt/nri/plugins/20-b -> ../../../srv/b", `srv/b ""`,
+		`var/lib/cni/bin/rdma ""`,
 	}
-	got := slices.DeleteFunc(lines(take(t, root, "opt/nri/plugins/*", "var/lib/cni/bin/rdma", "etc/*")), func(line string) bool { return strings.HasSuffix(line, "/") })
+	got := slices.DeleteFunc(lines(take(t, root, "opt/nri/plugins/*", "var/lib/cni/bin/rdma", "etc/*")),
+		func(line string) bool { return strings.HasSuffix(line, "/") })
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -161,7 +171,8 @@ func TestTakeIsBounded(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(root, "sys"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "sys/rescan"), nil, 0o200); err != nil { // it is only written, so it is not missing
+	// it is only written, so it is not missing
+	if err := os.WriteFile(filepath.Join(root, "sys/rescan"), nil, 0o200); err != nil {
 		t.Fatal(err)
 	}
 	c := take(t, root, "*", "sys/*")
@@ -178,7 +189,8 @@ func TestTakeIsBounded(t *testing.T) {
 	if _, err := Take(t.Context(), root, patience, []string{"["}); err == nil {
 		t.Error("a pattern that is not one has no error")
 	}
-	if _, err := Take(t.Context(), filepath.Join(root, "fits"), patience, []string{"*"}); err == nil || !strings.Contains(err.Error(), "not a directory") {
+	if _, err := Take(t.Context(), filepath.Join(root, "fits"), patience, []string{"*"}); err == nil ||
+		!strings.Contains(err.Error(), "not a directory") {
 		t.Errorf("a file as root: error %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())

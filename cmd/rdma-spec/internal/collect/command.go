@@ -65,7 +65,8 @@ be made or written.`,
 	f.SortFlags = false
 	cli.AddFileFlag(f, &o.to, "write the archive to a `FILE` instead of standard output: atomically, with mode 0600")
 	f.BoolVar(&o.list, "list", false, "only list what the archive would have")
-	f.DurationVar(&o.Patience, "patience", node.Patience, "how long a file or an answer may take before it is missing; longer for a slow node")
+	f.DurationVar(&o.Patience, "patience", node.Patience,
+		"how long a file or an answer may take before it is missing; longer for a slow node")
 	o.AddFlags(f)
 	return cmd
 }
@@ -81,7 +82,8 @@ var alwaysCollected = []string{
 
 func (o collectOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if o.to == "" && !o.list && cli.IsTerminal(stdout) {
-		return cli.Usage(errors.New("the archive does not go to a terminal: name a file with --to, or list its content with --list"))
+		return cli.Usage(errors.New("the archive does not go to a terminal: name a file with --to, or list its content " +
+			"with --list"))
 	}
 	entries, missing, err := o.collect(ctx)
 	if err != nil {

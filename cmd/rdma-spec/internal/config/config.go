@@ -48,7 +48,8 @@ The exit status is 1 if the configuration has a problem, and 3 if it cannot be r
   rdma-spec config check - < config.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return checkConfig(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(), cmp.Or(named(args), policy.ConfigFile), format.Format)
+			return checkConfig(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(),
+				cmp.Or(named(args), policy.ConfigFile), format.Format)
 		},
 	}
 	format = cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
@@ -113,7 +114,8 @@ func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string)
 		result.Valid, result.Rules = true, len(p.Config().Rules)
 	} else {
 		for problem := range strings.Lines(err.Error()) {
-			result.Problems = append(result.Problems, strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(problem, source), ":")))
+			result.Problems = append(result.Problems,
+				strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(problem, source), ":")))
 		}
 	}
 	switch {

@@ -25,7 +25,8 @@ type outcome struct {
 func call(args ...string) outcome {
 	root := &cobra.Command{Use: "rdma-spec"}
 	root.AddGroup(&cobra.Group{ID: cli.GroupConfiguration})
-	root.AddCommand(Command(slices.Concat(hardware.Checks(), runtimes.Checks(), containers.Checks(), runtimes.KubeletChecks())))
+	root.AddCommand(Command(slices.Concat(hardware.Checks(), runtimes.Checks(), containers.Checks(),
+		runtimes.KubeletChecks())))
 	var stdout, stderr bytes.Buffer
 	status := cli.Run(root, func() error { return nil }, args, nil, &stdout, &stderr)
 	return outcome{status, stdout.String(), stderr.String()}

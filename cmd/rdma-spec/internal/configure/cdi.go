@@ -24,9 +24,11 @@ var cdiPrograms = map[string]string{"rdma-spec": "usr/local/bin/rdma-spec", "rdm
 // kubelets are what only a node with a kubelet has: units, and files.
 var (
 	kubeletUnits = []string{
-		"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service", "k0sworker.service", "k0scontroller.service",
+		"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service",
+		"k0sworker.service", "k0scontroller.service",
 	}
-	kubeletFiles = []string{"var/lib/kubelet/config.yaml", "var/lib/kubelet/kubeconfig", "var/lib/kubelet/pods", "etc/kubernetes/kubelet.conf", "var/snap/microk8s"}
+	kubeletFiles = []string{"var/lib/kubelet/config.yaml", "var/lib/kubelet/kubeconfig", "var/lib/kubelet/pods",
+		"etc/kubernetes/kubelet.conf", "var/snap/microk8s"}
 )
 
 // Kubelet returns what shows that the node below a root has a kubelet; "" if nothing does.
@@ -52,7 +54,8 @@ func CDI(root, folder string) (change.Plan, error) {
 		from := filepath.Join(folder, name)
 		content, err := os.ReadFile(from)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s does not exist: put rdma-hook and rdma-spec into one folder, or name it with --programs", from)
+			return nil, fmt.Errorf("%s does not exist: put rdma-hook and rdma-spec into one folder, or name it with --programs",
+				from)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("cannot read %s: %w", from, oserror.Reason(err))

@@ -41,8 +41,10 @@ refuses such a node, unless you set --kubernetes.`,
 			return o.carryOut(cmd, func() (configured, error) { return o.cdi(programs, kubernetes) })
 		},
 	}
-	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false, "on a node with a kubelet, too: a pod may get HCAs that nobody has allotted to it")
-	cmd.Flags().StringVar(&programs, "programs", "", "the `DIR` of rdma-spec and rdma-hook; by default that of this rdma-spec")
+	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false,
+		"on a node with a kubelet, too: a pod may get HCAs that nobody has allotted to it")
+	cmd.Flags().StringVar(&programs, "programs", "",
+		"the `DIR` of rdma-spec and rdma-hook; by default that of this rdma-spec")
 	return cmd
 }
 
@@ -51,8 +53,10 @@ func (o *Options) cdi(programs string, kubernetes bool) (c configured, err error
 		return c, cli.Usage(errors.New("--restart is for a container runtime: start the units with systemctl enable --now"))
 	}
 	if kubelet := Kubelet(o.Root); kubelet != "" && !kubernetes {
-		return c, fmt.Errorf("this node has a kubelet (%s): nvidia-container-runtime takes CDI names from a pod's own NVIDIA_VISIBLE_DEVICES, "+
-			"so rdma.noderesource.dev/hca=all in it would give a pod every HCA, after NRI: use the plugin nri-rdma instead, or add --kubernetes", kubelet)
+		return c, fmt.Errorf("this node has a kubelet (%s): nvidia-container-runtime takes CDI names from a pod's own "+
+			"NVIDIA_VISIBLE_DEVICES, "+
+			"so rdma.noderesource.dev/hca=all in it would give a pod every HCA, after NRI: use the plugin nri-rdma instead, "+
+			"or add --kubernetes", kubelet)
 	}
 	if programs == "" {
 		self, err := os.Executable()

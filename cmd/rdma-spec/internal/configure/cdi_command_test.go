@@ -29,7 +29,8 @@ func cdiNode(t *testing.T, files ...string) (root, programs string) {
 		}
 	}
 	for _, name := range []string{"rdma-spec", "rdma-hook"} {
-		if err := os.WriteFile(filepath.Join(programs, name), []byte("\x7fELF "+name), 0o755); err != nil { //nolint:gosec // a program
+		if err := os.WriteFile(filepath.Join(programs, name), []byte("\x7fELF "+name),
+			0o755); err != nil { //nolint:gosec // a program
 			t.Fatal(err)
 		}
 	}
@@ -40,7 +41,8 @@ func TestConfigureCDI(t *testing.T) {
 	root, programs := cdiNode(t)
 	before := nodeFiles(t, root)
 	args := []string{"configure", "cdi", "--programs", programs, "--root", root}
-	if dry := call(append(args, "--dry-run")...); dry.Status != 0 || !strings.Contains(dry.Stdout, "+PathChanged=/dev/infiniband") {
+	if dry := call(append(args, "--dry-run")...); dry.Status != 0 || !strings.Contains(dry.Stdout,
+		"+PathChanged=/dev/infiniband") {
 		t.Errorf("--dry-run: %+v", dry)
 	}
 	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
@@ -50,11 +52,13 @@ func TestConfigureCDI(t *testing.T) {
 	wrote := ""
 	for _, file := range []string{
 		"/usr/local/bin/rdma-hook", "/usr/local/bin/rdma-spec",
-		"/etc/systemd/system/rdma-spec-cdi.service", "/etc/systemd/system/rdma-spec-cdi.path", "/etc/systemd/system/rdma-spec-cdi.timer",
+		"/etc/systemd/system/rdma-spec-cdi.service", "/etc/systemd/system/rdma-spec-cdi.path",
+		"/etc/systemd/system/rdma-spec-cdi.timer",
 	} {
 		wrote += "wrote " + root + file + "\n"
 	}
-	if got.Status != 0 || got.Stdout != wrote || !strings.Contains(got.Stderr, "next: systemctl enable --now rdma-spec-cdi.service rdma-spec-cdi.path rdma-spec-cdi.timer\n") {
+	if got.Status != 0 || got.Stdout != wrote || !strings.Contains(got.Stderr,
+		"next: systemctl enable --now rdma-spec-cdi.service rdma-spec-cdi.path rdma-spec-cdi.timer\n") {
 		t.Errorf("%+v, want\n%s", got, wrote)
 	}
 	if info, err := os.Stat(filepath.Join(root, "usr/local/bin/rdma-hook")); err != nil || info.Mode().Perm() != 0o755 {
@@ -94,7 +98,8 @@ func configuredCDI(t *testing.T, specs map[string]string) (root string) {
 	}
 	for name, content := range specs {
 		path := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
+			os.WriteFile(path, []byte(content), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,7 +110,8 @@ func configuredCDI(t *testing.T, specs map[string]string) (root string) {
 // a file that names it, also in the middle of --revert.
 func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
 	other := strings.ReplaceAll(theSpec, "/usr/local/bin/rdma-hook", "/usr/bin/rdma-hook")
-	root := configuredCDI(t, map[string]string{"etc/cdi/rdma.yaml": theSpec, "run/cdi/mine.yaml": theSpec, "etc/cdi/package.yaml": other})
+	root := configuredCDI(t, map[string]string{"etc/cdi/rdma.yaml": theSpec, "run/cdi/mine.yaml": theSpec,
+		"etc/cdi/package.yaml": other})
 	watcher, err := fsnotify.NewBufferedWatcher(100)
 	if err != nil {
 		t.Fatal(err)
@@ -120,7 +126,8 @@ func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
 	if dry.Status != 0 || !strings.Contains(dry.Stdout, "--- "+root+"/etc/cdi/rdma.yaml\n+++ /dev/null\n") {
 		t.Errorf("--dry-run: %+v", dry)
 	}
-	if got := call("configure", "cdi", "--revert", "--root", root); got.Status != 0 || !strings.Contains(got.Stdout, "put back "+root+"/etc/cdi/rdma.yaml\n") {
+	if got := call("configure", "cdi", "--revert", "--root", root); got.Status != 0 || !strings.Contains(got.Stdout,
+		"put back "+root+"/etc/cdi/rdma.yaml\n") {
 		t.Errorf("--revert: %+v", got)
 	}
 	var removed []string
@@ -134,7 +141,8 @@ func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
 			t.Fatalf("only %q are removed", removed)
 		}
 	}
-	if diff := cmp.Diff([]string{"/usr/local/bin/rdma-spec", "/etc/cdi/rdma.yaml", "/run/cdi/mine.yaml", "/usr/local/bin/rdma-hook"}, removed); diff != "" {
+	if diff := cmp.Diff([]string{"/usr/local/bin/rdma-spec", "/etc/cdi/rdma.yaml", "/run/cdi/mine.yaml",
+		"/usr/local/bin/rdma-hook"}, removed); diff != "" {
 		t.Errorf("removed, in this order (-want +got):\n%s", diff)
 	}
 	if _, err := os.Stat(filepath.Join(root, "etc/cdi/package.yaml")); err != nil {
@@ -151,8 +159,10 @@ func TestConfigureCDIRevertRefuses(t *testing.T) {
 		"rdma-spec-cdi.timer is enabled: run systemctl disable --now rdma-spec-cdi.timer first\n": {
 			"etc/systemd/system/timers.target.wants/rdma-spec-cdi.timer": "",
 		},
-		"rdma-spec-cdi.timer, rdma-spec-cdi.path are enabled: run systemctl disable --now rdma-spec-cdi.timer rdma-spec-cdi.path first\n": {
-			"etc/systemd/system/timers.target.wants/rdma-spec-cdi.timer": "", "etc/systemd/system/multi-user.target.wants/rdma-spec-cdi.path": "",
+		"rdma-spec-cdi.timer, rdma-spec-cdi.path are enabled: run systemctl disable --now rdma-spec-cdi.timer " +
+			"rdma-spec-cdi.path first\n": {
+			"etc/systemd/system/timers.target.wants/rdma-spec-cdi.timer":    "",
+			"etc/systemd/system/multi-user.target.wants/rdma-spec-cdi.path": "",
 		},
 	} {
 		root := configuredCDI(t, files)
@@ -170,14 +180,16 @@ func TestConfigureCDIRevertRefuses(t *testing.T) {
 // A node with a kubelet is refused, since a pod could get HCAs past NRI.
 func TestConfigureCDIRefusesAKubeletsNode(t *testing.T) {
 	for _, file := range []string{
-		"usr/lib/systemd/system/kubelet.service", "etc/systemd/system/k3s-agent.service", "etc/systemd/system/rke2-server.service",
+		"usr/lib/systemd/system/kubelet.service", "etc/systemd/system/k3s-agent.service",
+		"etc/systemd/system/rke2-server.service",
 		"var/lib/kubelet/config.yaml", "etc/kubernetes/kubelet.conf",
 	} {
 		root, programs := cdiNode(t, file)
 		before := nodeFiles(t, root)
 		args := []string{"configure", "cdi", "--programs", programs, "--root", root}
 		got := call(args...)
-		if got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr, "NVIDIA_VISIBLE_DEVICES") || !strings.Contains(got.Stderr, "this node has a kubelet (") || strings.Count(got.Stderr, "\n") != 1 {
+		if got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr, "NVIDIA_VISIBLE_DEVICES") ||
+			!strings.Contains(got.Stderr, "this node has a kubelet (") || strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("%s: %+v", file, got)
 		}
 		if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {

@@ -74,13 +74,15 @@ The exit status is 0 if the node is configured, 1 if --revert is refused, 2 for 
 	f.SortFlags = false
 	f.StringVar(&o.config, "config", "", "the containerd configuration `FILE` to change, where the node has several")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
-	f.BoolVar(&o.Restart, "restart", false, "restart the daemon, and put everything back if its containers are not there after 30 s")
+	f.BoolVar(&o.Restart, "restart", false,
+		"restart the daemon, and put everything back if its containers are not there after 30 s")
 	f.BoolVar(&o.Revert, "revert", false, "put back what was there before")
 	f.StringVar(&o.Root, "root", "/", "change the node below this `DIR`")
 	cmd.Flags().BoolVar(&all, "all", false, "turn NRI on, and install the plugin as a service")
 	addRuntimeFlag(cmd, &runtime)
 	service.addFlags(cmd)
-	cmd.AddCommand(newConfigureNRICommand(o), newConfigureHandlerCommand(o), newConfigureLimitsCommand(o), newConfigurePluginCommand(o), newConfigureCDICommand(o))
+	cmd.AddCommand(newConfigureNRICommand(o), newConfigureHandlerCommand(o), newConfigureLimitsCommand(o),
+		newConfigurePluginCommand(o), newConfigureCDICommand(o))
 	return cmd
 }
 
@@ -145,11 +147,13 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 }
 
 func (o *Options) apply(ctx context.Context, ledger *change.Ledger, c configured) error {
-	return o.withRestart(ctx, c.unit, c.check, func(check func() error) error { return ledger.Apply(c.feature, c.plan, check) })
+	return o.withRestart(ctx, c.unit, c.check,
+		func(check func() error) error { return ledger.Apply(c.feature, c.plan, check) })
 }
 
 // withRestart makes a change that ends with a check and, where the flag says so, with a restart.
-func (o *Options) withRestart(ctx context.Context, unit string, check func() error, makeChange func(check func() error) error) error {
+func (o *Options) withRestart(ctx context.Context, unit string, check func() error,
+	makeChange func(check func() error) error) error {
 	if !o.Restart {
 		return makeChange(check)
 	}

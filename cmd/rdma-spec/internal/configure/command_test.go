@@ -34,7 +34,8 @@ func configureNode(t *testing.T) (root string, files map[string]string) {
 	t.Helper()
 	root = t.TempDir()
 	for name, content := range map[string]string{
-		"etc/containerd/config.toml":                "version = 3\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true # why\n",
+		"etc/containerd/config.toml": "version = 3\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = " +
+			"true # why\n",
 		"usr/bin/containerd":                        fakeContainerd,
 		"usr/lib/systemd/system/containerd.service": "[Service]\n",
 		"nri-rdma": "\x7fELF\x00",
@@ -80,14 +81,22 @@ func TestConfigure(t *testing.T) {
 		args, wrote string
 		stderr      string
 	}{
-		"nri":      {"nri", "/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml", "next: systemctl restart containerd.service"},
-		"limits":   {"limits", "/etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf", "next: systemctl daemon-reload"},
-		"handler":  {"handler runc --in-place", "/etc/containerd/rdma-spec-runc.json /etc/containerd/conf.d/90-rdma-spec-handler-runc.toml /etc/containerd/config.toml", "next: systemctl restart"},
-		"plugin":   {"plugin --program ROOT/nri-rdma", "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service", "next: systemctl restart nri-rdma"},
-		"launched": {"plugin --launched --program ROOT/nri-rdma", "/etc/rdma-spec/config.yaml /opt/nri/plugins/90-rdma", "next: restart the container runtime"},
+		"nri": {"nri", "/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml",
+			"next: systemctl restart containerd.service"},
+		"limits": {"limits", "/etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf",
+			"next: systemctl daemon-reload"},
+		"handler": {"handler runc --in-place",
+			"/etc/containerd/rdma-spec-runc.json /etc/containerd/conf.d/90-rdma-spec-handler-runc.toml " +
+				"/etc/containerd/config.toml", "next: systemctl restart"},
+		"plugin": {"plugin --program ROOT/nri-rdma",
+			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service",
+			"next: systemctl restart nri-rdma"},
+		"launched": {"plugin --launched --program ROOT/nri-rdma", "/etc/rdma-spec/config.yaml /opt/nri/plugins/90-rdma",
+			"next: restart the container runtime"},
 		"all": {
 			"--all --program ROOT/nri-rdma",
-			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service /etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml",
+			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service " +
+				"/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml",
 			"next: systemctl restart nri-rdma",
 		},
 	} {
@@ -109,7 +118,8 @@ func TestConfigure(t *testing.T) {
 			if name == "all" {
 				want.WriteString("doctor: 0 faults; run rdma-spec doctor after the steps above\n")
 			}
-			if got := call(args...); got.Status != 0 || got.Stdout != want.String() || !strings.Contains(got.Stderr, test.stderr) {
+			if got := call(args...); got.Status != 0 || got.Stdout != want.String() ||
+				!strings.Contains(got.Stderr, test.stderr) {
 				t.Fatalf("%+v, want %s", got, want.String())
 			}
 			for path, text := range nodeFiles(t, root) {
@@ -117,14 +127,16 @@ func TestConfigure(t *testing.T) {
 					t.Errorf("%s names the root, which the node does not have:\n%s", path, text)
 				}
 			}
-			if got := call(args...); got.Status != 0 || !strings.Contains(got.Stdout, ": nothing to change\n") || strings.Contains(got.Stdout, "wrote") {
+			if got := call(args...); got.Status != 0 || !strings.Contains(got.Stdout, ": nothing to change\n") ||
+				strings.Contains(got.Stdout, "wrote") {
 				t.Errorf("a second run: %+v", got)
 			}
 			back := []string{"configure", "--revert", "--root", root}
 			if name != "all" {
 				back = append(strings.Fields(strings.SplitN(strings.Join(args, " "), " --", 2)[0]), "--revert", "--root", root)
 			}
-			if got := call(back...); got.Status != 0 || strings.Count(got.Stdout, "put back ") != len(strings.Fields(test.wrote)) {
+			if got := call(back...); got.Status != 0 || strings.Count(got.Stdout,
+				"put back ") != len(strings.Fields(test.wrote)) {
 				t.Errorf("--revert: %+v", got)
 			}
 			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
@@ -146,15 +158,20 @@ func TestConfigureCRIO(t *testing.T) {
 	}{
 		{"nri", false, "/etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
 		{"nri", true, "/etc/containerd/conf.d/90-rdma-spec-nri.toml /etc/containerd/config.toml"},
-		{"--all --program nri-rdma", false, "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service /etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
-		{"--all --program nri-rdma --runtime crio", true, "/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service /etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
+		{"--all --program nri-rdma", false,
+			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service " +
+				"/etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
+		{"--all --program nri-rdma --runtime crio", true,
+			"/etc/rdma-spec/config.yaml /usr/local/bin/nri-rdma /etc/systemd/system/nri-rdma.service " +
+				"/etc/crio/crio.conf.d/90-rdma-spec-nri.conf"},
 	} {
 		root, _ := configureNode(t)
 		if err := os.MkdirAll(filepath.Join(root, "etc/crio"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if !test.containerd {
-			if err := errors.Join(os.RemoveAll(filepath.Join(root, "etc/containerd")), os.Remove(filepath.Join(root, "usr/bin/containerd"))); err != nil {
+			if err := errors.Join(os.RemoveAll(filepath.Join(root, "etc/containerd")),
+				os.Remove(filepath.Join(root, "usr/bin/containerd"))); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -168,7 +185,8 @@ func TestConfigureCRIO(t *testing.T) {
 		if !strings.Contains(test.wrote, "crio") {
 			unit = "containerd.service"
 		}
-		if got.Status != 0 || !strings.HasPrefix(got.Stdout, want) || !strings.Contains(got.Stderr, "next: systemctl restart "+unit+"\n") {
+		if got.Status != 0 || !strings.HasPrefix(got.Stdout, want) || !strings.Contains(got.Stderr,
+			"next: systemctl restart "+unit+"\n") {
 			t.Errorf("configure %s, containerd: %t: %+v, want %s", test.args, test.containerd, got, want)
 		}
 	}
@@ -189,7 +207,8 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 		"an agent that does not run": {[]string{agent}, "", agent, agent},
 		"which of two does not run":  {[]string{server, agent}, "", "", ""},
 		"a user's session":           {[]string{server, agent}, "/user.slice/user-1000.slice/user@1000.service", "", ""},
-		"a unit with another name":   {[]string{server, "rke2-edge.service"}, "/system.slice/rke2-edge.service", "rke2-edge.service", "rke2-edge.service"},
+		"a unit with another name": {[]string{server, "rke2-edge.service"}, "/system.slice/rke2-edge.service",
+			"rke2-edge.service", "rke2-edge.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -207,7 +226,8 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 			}
 			for name, content := range files {
 				path := filepath.Join(root, name)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o755)); err != nil { //nolint:gosec // one is a program
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content),
+					0o755)); err != nil { //nolint:gosec // one is a program
 					t.Fatal(err)
 				}
 			}
@@ -220,7 +240,8 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 			}
 			got := call("configure", "limits", "--root", root)
 			switch {
-			case test.limitsOf == "" && (got.Status != 3 || !strings.Contains(got.Stderr, "name the unit that the kubelet uses: "+agent+", "+server)):
+			case test.limitsOf == "" && (got.Status != 3 || !strings.Contains(got.Stderr,
+				"name the unit that the kubelet uses: "+agent+", "+server)):
 				t.Errorf("limits: %+v", got)
 			case test.limitsOf != "" && (got.Status != 0 || !strings.Contains(got.Stdout, "/"+test.limitsOf+".d/")):
 				t.Errorf("limits: %+v, want %s", got, test.limitsOf)
@@ -246,7 +267,8 @@ func TestConfigureRefuses(t *testing.T) {
 	} {
 		root, before := configureNode(t)
 		got := call(append(append([]string{"configure"}, strings.Fields(args)...), "--root", root)...)
-		if got.Status != want.Status || got.Stdout != "" || !strings.Contains(got.Stderr, want.Stderr) || strings.Count(got.Stderr, "\n") != 1 {
+		if got.Status != want.Status || got.Stdout != "" || !strings.Contains(got.Stderr, want.Stderr) ||
+			strings.Count(got.Stderr, "\n") != 1 {
 			t.Errorf("configure %s: %+v, want %+v", args, got, want)
 		}
 		if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
@@ -271,7 +293,8 @@ func TestConfigureRevertRefuses(t *testing.T) {
 	}
 	before := nodeFiles(t, root)
 	got := call("configure", "nri", "--revert", "--root", root)
-	if got.Status != 1 || !strings.Contains(got.Stdout, "\n+# theirs\n") || !strings.Contains(got.Stderr, file+" was changed since") {
+	if got.Status != 1 || !strings.Contains(got.Stdout, "\n+# theirs\n") || !strings.Contains(got.Stderr,
+		file+" was changed since") {
 		t.Errorf("%+v", got)
 	}
 	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
@@ -301,7 +324,8 @@ func TestConfigureFails(t *testing.T) {
 		}, "cannot make " /* …/var/lib/rdma-spec/configure: not a directory */},
 		"with a configuration that containerd cannot load": {func(t *testing.T, root string) {
 			t.Helper()
-			if err := os.WriteFile(filepath.Join(root, "etc/containerd/config.toml"), []byte("broken = true\n"), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(root, "etc/containerd/config.toml"),
+				[]byte("broken = true\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}, "config.toml: failed to load TOML: correct it first"},
@@ -317,7 +341,8 @@ func TestConfigureFails(t *testing.T) {
 			test.prepare(t, root)
 			before := nodeFiles(t, root)
 			got := call("configure", "nri", "--root", root)
-			if got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr, test.want) || strings.Count(got.Stderr, "\n") != 1 {
+			if got.Status != 3 || got.Stdout != "" || !strings.Contains(got.Stderr, test.want) ||
+				strings.Count(got.Stderr, "\n") != 1 {
 				t.Errorf("%+v, want %s", got, test.want)
 			}
 			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {

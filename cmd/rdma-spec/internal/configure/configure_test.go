@@ -61,9 +61,11 @@ func TestCRIONRI(t *testing.T) {
 		"a bare one":       {map[string]string{"etc/crio/crio.conf": ""}, ours},
 		"off in crio.conf": {map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"}, ours},
 		"off before ours":  {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio.nri]\nenable_nri = false\n"}, ours},
-		"off after ours":   {map[string]string{"etc/crio/crio.conf.d/99-x.conf": "[crio.nri]\nenable_nri = false\n"}, "error: 99-x.conf says enable_nri = false, and CRI-O reads it after"},
+		"off after ours": {map[string]string{"etc/crio/crio.conf.d/99-x.conf": "[crio.nri]\nenable_nri = false\n"},
+			"error: 99-x.conf says enable_nri = false, and CRI-O reads it after"},
 		"off and on after ours": {
-			map[string]string{"etc/crio/crio.conf.d/98-x": "[crio.nri]\nenable_nri = false\n", "etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, ours,
+			map[string]string{"etc/crio/crio.conf.d/98-x": "[crio.nri]\nenable_nri = false\n",
+				"etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, ours,
 		},
 		"on after ours": {map[string]string{"etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, ours},
 		"not TOML":      {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},
@@ -81,10 +83,14 @@ func TestLimits(t *testing.T) {
 		units      []string
 		unit, want string
 	}{
-		"containerd":      {[]string{"usr/lib/systemd/system/containerd.service"}, "", "etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"},
-		"docker by name":  {[]string{"lib/systemd/system/docker.service", "lib/systemd/system/containerd.service"}, "docker.service", "etc/systemd/system/docker.service.d/90-rdma-spec-memlock.conf"},
-		"two":             {[]string{"lib/systemd/system/docker.service", "etc/systemd/system/containerd.service"}, "", "error: name the unit that the kubelet uses: containerd.service, docker.service"},
-		"MicroK8s":        {[]string{"etc/systemd/system/snap.microk8s.daemon-containerd.service"}, "", "etc/systemd/system/snap.microk8s.daemon-containerd.service.d/90-rdma-spec-memlock.conf"},
+		"containerd": {[]string{"usr/lib/systemd/system/containerd.service"}, "",
+			"etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"},
+		"docker by name": {[]string{"lib/systemd/system/docker.service", "lib/systemd/system/containerd.service"},
+			"docker.service", "etc/systemd/system/docker.service.d/90-rdma-spec-memlock.conf"},
+		"two": {[]string{"lib/systemd/system/docker.service", "etc/systemd/system/containerd.service"}, "",
+			"error: name the unit that the kubelet uses: containerd.service, docker.service"},
+		"MicroK8s": {[]string{"etc/systemd/system/snap.microk8s.daemon-containerd.service"}, "",
+			"etc/systemd/system/snap.microk8s.daemon-containerd.service.d/90-rdma-spec-memlock.conf"},
 		"none":            {nil, "", "error: systemd has no unit of a container runtime"},
 		"one that is not": {nil, "docker", "error: systemd has no unit docker.service"},
 		"another unit":    {nil, "sshd", `error: "sshd.service" is not a unit of a container runtime`},
@@ -105,7 +111,8 @@ func TestLimits(t *testing.T) {
 }
 
 func TestPlugin(t *testing.T) {
-	const config, program, unit, launched = "etc/rdma-spec/config.yaml", "usr/local/bin/nri-rdma", "etc/systemd/system/nri-rdma.service", "opt/nri/plugins/90-rdma"
+	const config, program, unit, launched = "etc/rdma-spec/config.yaml", "usr/local/bin/nri-rdma",
+		"etc/systemd/system/nri-rdma.service", "opt/nri/plugins/90-rdma"
 	for name, test := range map[string]struct {
 		files map[string]string
 		plan  func(root, program string) (change.Plan, error)

@@ -27,14 +27,18 @@ func TestConfigureHandlerCuresABaseSpec(t *testing.T) {
 	old := filepath.Join(root, "etc/containerd/cri-base.json")
 	for file, text := range map[string]string{
 		old: `{"ociVersion":"1.1.0","hostname":"kept","linux":{},"process":{"rlimits":[{"type":"RLIMIT_NOFILE","hard":1024,"soft":1024}]}}`,
-		filepath.Join(root, "etc/containerd/config.toml"): "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n" +
-			"  base_runtime_spec = '" + strings.TrimPrefix(old, root) + "'\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n",
+		filepath.Join(root,
+			"etc/containerd/config.toml"): "version = 3\n[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc]\n  " +
+			"runtime_type = 'io.containerd.runc.v2'\n" +
+			"  base_runtime_spec = '" + strings.TrimPrefix(old, root) +
+			"'\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := call("configure", "handler", "runc", "--in-place", "--root", root); got.Status != 0 || strings.Contains(got.Stdout, "RuntimeClass") {
+	if got := call("configure", "handler", "runc", "--in-place", "--root", root); got.Status != 0 ||
+		strings.Contains(got.Stdout, "RuntimeClass") {
 		t.Fatalf("%+v", got)
 	}
 	text, err := os.ReadFile(filepath.Join(root, "etc/containerd/rdma-spec-runc.json"))
@@ -76,12 +80,14 @@ func TestConfigureWithInstalledContainerd(t *testing.T) {
 				if isClass != strings.HasPrefix(args, "handler") {
 					t.Errorf("configure %s prints %s", args, got.Stdout)
 				}
-				if err := yaml.UnmarshalStrict([]byte(text), &class); err != nil || isClass && (class.Handler != "rdma" || class.Name != "rdma") {
+				if err := yaml.UnmarshalStrict([]byte(text), &class); err != nil || isClass &&
+					(class.Handler != "rdma" || class.Name != "rdma") {
 					t.Errorf("%v: %s", err, text)
 				}
 			}
 			if version == "1.7.35" { // both are lines of the one file
-				if got := call("configure", "nri", "--revert", "--root", root); got.Status != 3 || !strings.Contains(got.Stderr, "revert handler rdma first") {
+				if got := call("configure", "nri", "--revert", "--root", root); got.Status != 3 || !strings.Contains(got.Stderr,
+					"revert handler rdma first") {
 					t.Errorf("configure nri --revert: %+v", got)
 				}
 			}

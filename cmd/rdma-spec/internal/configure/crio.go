@@ -26,7 +26,8 @@ nri_disable_connections = false
 // another last word.
 func CRIONRI(root string) (change.Plan, error) {
 	if !runtime.HasCRIO(root) {
-		return nil, fmt.Errorf("%s does not exist: CRI-O is not installed", filepath.Join(root, filepath.Dir(places.CRIO.Config)))
+		return nil, fmt.Errorf("%s does not exist: CRI-O is not installed",
+			filepath.Join(root, filepath.Dir(places.CRIO.Config)))
 	}
 	ours := filepath.Join(root, places.CRIO.DropIns, "90-rdma-spec-nri.conf")
 	files, err := runtime.CRIOFiles(root)

@@ -31,8 +31,10 @@ func TestConfigureAllEndsWithADoctor(t *testing.T) {
 		want         []string // the checks that find something, and the last line
 	}{
 		{"dry run", "--dry-run", nil},
-		{"first", "--dry-run=false", []string{"wrong nri-rivals", "doctor: 1 fault; run rdma-spec doctor after the steps above"}},
-		{"again, and no step was taken", "--dry-run=false", []string{"wrong nri-rivals", "wrong plugin-runs", "doctor: 2 faults"}},
+		{"first", "--dry-run=false", []string{"wrong nri-rivals",
+			"doctor: 1 fault; run rdma-spec doctor after the steps above"}},
+		{"again, and no step was taken", "--dry-run=false", []string{"wrong nri-rivals",
+			"wrong plugin-runs", "doctor: 2 faults"}},
 	} {
 		got := call("configure", "--all", test.dryRun, "--program", filepath.Join(root, "nri-rdma"), "--root", root)
 		var found []string

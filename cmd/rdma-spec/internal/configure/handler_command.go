@@ -57,7 +57,8 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
 				if err != nil {
 					return configured{}, err
 				}
-				c := configured{feature: feature, check: func() error { return daemon.Check(cmd.Context()) }, unit: Unit(o.Root, daemon)}
+				c := configured{feature: feature, check: func() error { return daemon.Check(cmd.Context()) },
+					unit: Unit(o.Root, daemon)}
 				c.restart = restartNext(c.unit)
 				if !inPlace {
 					c.report = func(w io.Writer, _ bool) error {

@@ -30,7 +30,8 @@ func Limits(root, unit string) (plan change.Plan, name string, err error) {
 	if unit != "" {
 		unit = strings.TrimSuffix(unit, ".service") + ".service"
 		if !slices.Contains(known, unit) {
-			return nil, "", fmt.Errorf("%q is not a unit of a container runtime: write one of %s", unit, strings.Join(known, ", "))
+			return nil, "", fmt.Errorf("%q is not a unit of a container runtime: write one of %s", unit,
+				strings.Join(known, ", "))
 		}
 		known = []string{unit}
 	}
@@ -50,7 +51,8 @@ func Limits(root, unit string) (plan change.Plan, name string, err error) {
 	case len(found) == 0:
 		return nil, "", fmt.Errorf("systemd has no unit of a container runtime: none of %s", strings.Join(known, ", "))
 	case len(found) > 1:
-		return nil, "", fmt.Errorf("the node has several container runtimes: name the unit that the kubelet uses: %s", strings.Join(found, ", "))
+		return nil, "", fmt.Errorf("the node has several container runtimes: name the unit that the kubelet uses: %s",
+			strings.Join(found, ", "))
 	}
 	file := filepath.Join(root, "etc/systemd/system", found[0]+".d", "90-rdma-spec-memlock.conf")
 	plan, err = change.Whole(change.File{Path: file, Content: []byte(limits)})

@@ -20,7 +20,8 @@ import (
 func setContainerd(t *testing.T, root, before string) {
 	t.Helper()
 	text := strings.Replace(fakeContainerd, "#!/bin/sh\n", "#!/bin/sh\n"+strings.ReplaceAll(before, "ROOT", root)+"\n", 1)
-	if err := os.WriteFile(filepath.Join(root, "usr/bin/containerd"), []byte(text), 0o755); err != nil { //nolint:gosec // a program
+	if err := os.WriteFile(filepath.Join(root, "usr/bin/containerd"), []byte(text),
+		0o755); err != nil { //nolint:gosec // a program
 		t.Fatal(err)
 	}
 }
@@ -52,7 +53,8 @@ func TestConfigureKeepsWhatOthersChangeMeanwhile(t *testing.T) {
 				continue
 			}
 			refused++
-			if got.Status != 3 || got.Stdout != "" || strings.Count(got.Stderr, "\n") != 1 || !strings.Contains(got.Stderr, config+": it changed meanwhile: run the command again") {
+			if got.Status != 3 || got.Stdout != "" || strings.Count(got.Stderr, "\n") != 1 || !strings.Contains(got.Stderr,
+				config+": it changed meanwhile: run the command again") {
 				t.Errorf("%s, changed at call %d: %+v", what, nth, got)
 			}
 			want := maps.Clone(before)
@@ -85,7 +87,8 @@ func TestConfigurePlansUnderItsLock(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := call("configure", "limits", "--root", root)
-	if second.Status != 3 || !strings.Contains(second.Stderr, fmt.Sprintf("another rdma-spec configure is running (PID %d)", os.Getpid())) {
+	if second.Status != 3 || !strings.Contains(second.Stderr,
+		fmt.Sprintf("another rdma-spec configure is running (PID %d)", os.Getpid())) {
 		t.Errorf("the second one: %+v", second)
 	}
 	dry := call("configure", "limits", "--dry-run", "--root", root)

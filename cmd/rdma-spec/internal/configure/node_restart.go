@@ -18,16 +18,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 )
 
-var errUnitUnknown = cli.Usage(errors.New("--restart: rdma-spec does not know which unit to restart: restart it yourself"))
+var errUnitUnknown = cli.Usage(errors.New("--restart: rdma-spec does not know which unit to restart: restart it " +
+	"yourself"))
 
 // nodeRestart restarts a unit of the node.
 func nodeRestart(unit string) *Restart {
-	return &Restart{Unit: unit, Systemd: systemctl{}, CRI: nodeCRI{}, Within: 30 * time.Second, Every: 500 * time.Millisecond}
+	return &Restart{Unit: unit, Systemd: systemctl{}, CRI: nodeCRI{}, Within: 30 * time.Second,
+		Every: 500 * time.Millisecond}
 }
 
 // notRestarted says that a daemon is not restarted although the flag says so, and how to do it.
 func notRestarted(stderr io.Writer, restart []string) {
-	fmt.Fprintln(stderr, "rdma-spec: not restarted, since no file of the daemon changed; if it is older than its files:", strings.Join(restart, " && "))
+	fmt.Fprintln(stderr, "rdma-spec: not restarted, since no file of the daemon changed; if it is older than its files:",
+		strings.Join(restart, " && "))
 }
 
 // unit returns the unit of the daemon that reads files; empty where none does.
@@ -57,7 +60,8 @@ func (o *Options) unit(paths []string) (string, error) {
 	}
 	if len(units) > 1 {
 		slices.Sort(units)
-		return "", cli.Usage(fmt.Errorf("--restart: the files belong to %s: revert the changes one by one", strings.Join(units, ", ")))
+		return "", cli.Usage(fmt.Errorf("--restart: the files belong to %s: revert the changes one by one",
+			strings.Join(units, ", ")))
 	}
 	return strings.Join(units, ""), nil
 }

@@ -56,7 +56,8 @@ func TestConfigureRestart(t *testing.T) {
 			switch {
 			case !breaks && (err != nil || runtime.restarts != 1):
 				t.Errorf("%d restarts, %v", runtime.restarts, err)
-			case breaks && (err == nil || runtime.restarts != 2 || !strings.HasSuffix(err.Error(), "the files are put back, and containerd.service runs as before")):
+			case breaks && (err == nil || runtime.restarts != 2 || !strings.HasSuffix(err.Error(),
+				"the files are put back, and containerd.service runs as before")):
 				t.Errorf("%d restarts, %v", runtime.restarts, err)
 			case breaks:
 				if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
@@ -85,7 +86,8 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		want, restarts := "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable nri-rdma\nrdma-spec: next: systemctl restart nri-rdma\n", 1
+		want, restarts := "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable "+
+			"nri-rdma\nrdma-spec: next: systemctl restart nri-rdma\n", 1
 		if !restart {
 			want, restarts = want+"rdma-spec: next: systemctl restart containerd.service\n", 0
 		}
@@ -100,11 +102,13 @@ func TestConfigureSaysThatItDoesNotRestart(t *testing.T) {
 	const said = "rdma-spec: not restarted, since no file of the daemon changed; if it is older than its files: "
 	const restart = "systemctl restart containerd.service\n"
 	for args, want := range map[string]string{
-		"nri":                             said + restart,
-		"handler runc --in-place":         said + restart,
-		"limits":                          said + "systemctl daemon-reload && " + restart,
-		"--all --program ROOT/nri-rdma":   said + restart,
-		"--all --program ROOT/newer-rdma": said + restart + "rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable nri-rdma\nrdma-spec: next: systemctl restart nri-rdma\n",
+		"nri":                           said + restart,
+		"handler runc --in-place":       said + restart,
+		"limits":                        said + "systemctl daemon-reload && " + restart,
+		"--all --program ROOT/nri-rdma": said + restart,
+		"--all --program ROOT/newer-rdma": said + restart +
+			"rdma-spec: next: systemctl daemon-reload\nrdma-spec: next: systemctl enable nri-rdma\nrdma-spec: next: systemctl " +
+			"restart nri-rdma\n",
 	} {
 		t.Run(args, func(t *testing.T) {
 			root, _ := configureNode(t)
@@ -140,7 +144,8 @@ func TestConfigureRevertRestarts(t *testing.T) {
 		"plugin":         {[]string{"plugin --program ROOT/nri-rdma"}, ""},
 		"all":            {[]string{"--all --program ROOT/nri-rdma"}, "containerd.service"},
 		"launched":       {[]string{"plugin --launched --program ROOT/nri-rdma"}, "containerd.service"},
-		"two daemons":    {[]string{"nri", "limits docker"}, "error: --restart: the files belong to containerd.service, docker.service"},
+		"two daemons": {[]string{"nri", "limits docker"},
+			"error: --restart: the files belong to containerd.service, docker.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, _ := configureNode(t)
@@ -180,7 +185,8 @@ func TestConfigureRevertRefusesAnEnabledService(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	wants := filepath.Join(root, "etc/systemd/system/multi-user.target.wants")
-	if err := errors.Join(os.Mkdir(wants, 0o755), os.Symlink("/etc/systemd/system/nri-rdma.service", filepath.Join(wants, "nri-rdma.service"))); err != nil {
+	if err := errors.Join(os.Mkdir(wants, 0o755), os.Symlink("/etc/systemd/system/nri-rdma.service",
+		filepath.Join(wants, "nri-rdma.service"))); err != nil {
 		t.Fatal(err)
 	}
 	before := nodeFiles(t, filepath.Join(root, "usr"))

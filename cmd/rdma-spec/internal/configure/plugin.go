@@ -32,15 +32,18 @@ const pluginDefaults = `# The configuration of nri-rdma. Every key that is left 
 // PluginService plans that the plugin is a systemd service of the node below a root. program is the file of nri-rdma.
 func PluginService(root, program string) (change.Plan, error) {
 	if _, err := os.Stat(filepath.Join(root, pluginLaunched)); err == nil {
-		return nil, fmt.Errorf("the runtime launches %s already: remove it first, since two plugins cannot both set memlock", filepath.Join(root, pluginLaunched))
+		return nil, fmt.Errorf("the runtime launches %s already: remove it first, since two plugins cannot both set memlock",
+			filepath.Join(root, pluginLaunched))
 	}
-	return pluginFiles(root, program, pluginProgram, change.File{Path: filepath.Join(root, pluginUnit), Content: systemd.Service})
+	return pluginFiles(root, program, pluginProgram, change.File{Path: filepath.Join(root, pluginUnit),
+		Content: systemd.Service})
 }
 
 // PluginLaunched plans that the runtime launches the plugin on the node below a root.
 func PluginLaunched(root, program string) (change.Plan, error) {
 	if _, err := os.Stat(filepath.Join(root, pluginUnit)); err == nil {
-		return nil, fmt.Errorf("%s runs the plugin already: remove it first, since two plugins cannot both set memlock", filepath.Join(root, pluginUnit))
+		return nil, fmt.Errorf("%s runs the plugin already: remove it first, since two plugins cannot both set memlock",
+			filepath.Join(root, pluginUnit))
 	}
 	return pluginFiles(root, program, pluginLaunched)
 }
@@ -65,5 +68,6 @@ func pluginFiles(root, program, to string, more ...change.File) (change.Plan, er
 // OfService reports whether a file of the node below a root belongs to the plugin's service, and not to a container
 // runtime.
 func OfService(root, path string) bool {
-	return slices.ContainsFunc([]string{pluginProgram, pluginUnit, policy.ConfigFile}, func(name string) bool { return path == filepath.Join(root, name) })
+	return slices.ContainsFunc([]string{pluginProgram, pluginUnit, policy.ConfigFile},
+		func(name string) bool { return path == filepath.Join(root, name) })
 }

@@ -21,7 +21,8 @@ const featurePlugin = "plugin"
 type ServiceOptions struct{ Program string }
 
 func (s *ServiceOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.Program, "program", "", "the `FILE` of nri-rdma to install; by default the one beside rdma-spec")
+	cmd.Flags().StringVar(&s.Program, "program", "",
+		"the `FILE` of nri-rdma to install; by default the one beside rdma-spec")
 }
 
 // file returns the program to install.
@@ -61,13 +62,15 @@ configuration, write /etc/rdma-spec/config.yaml with the defaults.`,
 
 func (o *Options) plugin(service ServiceOptions, launched bool) (c configured, err error) {
 	if o.Restart {
-		return c, cli.Usage(errors.New("--restart is for a container runtime: restart the plugin with systemctl restart nri-rdma"))
+		return c, cli.Usage(errors.New("--restart is for a container runtime: restart the plugin with systemctl restart " +
+			"nri-rdma"))
 	}
 	program, err := service.file()
 	if err != nil {
 		return c, err
 	}
-	c.feature, c.next = featurePlugin, []string{"systemctl daemon-reload", "systemctl enable nri-rdma", "systemctl restart nri-rdma"}
+	c.feature, c.next = featurePlugin, []string{"systemctl daemon-reload", "systemctl enable nri-rdma",
+		"systemctl restart nri-rdma"}
 	if launched {
 		c.next = []string{"restart the container runtime"}
 		c.plan, err = PluginLaunched(o.Root, program)
@@ -78,7 +81,8 @@ func (o *Options) plugin(service ServiceOptions, launched bool) (c configured, e
 }
 
 // configureAll turns NRI on in a runtime and installs the plugin, both or neither.
-func (o *Options) configureAll(cmd *cobra.Command, runtime string, service ServiceOptions) (both configured, err error) {
+func (o *Options) configureAll(cmd *cobra.Command, runtime string,
+	service ServiceOptions) (both configured, err error) {
 	nri, err := o.nri(cmd.Context(), runtime, false)
 	if err != nil {
 		return both, err

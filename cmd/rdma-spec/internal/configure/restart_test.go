@@ -71,14 +71,26 @@ func TestRestart(t *testing.T) {
 		want    string // of the error; "" for none
 		calls   string
 	}{
-		"well":                          {daemon{good: true, after: 20 * time.Second}, "", "reload, restart x.service"},
-		"too slowly":                    {daemon{good: true, after: 31 * time.Second}, "x.service was restarted, and after 30s: connection refused", "reload, restart x.service, reload, restart x.service"},
-		"never":                         {daemon{}, "x.service was restarted, and after 30s: connection refused: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
-		"hangs":                         {daemon{hangs: true}, "x.service did not restart within 30s: context deadline exceeded: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
-		"refused by systemd":            {daemon{refuses: true}, "systemctl restart: exit status 1: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
-		"with a container that ends":    {daemon{good: true, ended: []string{"a"}}, "", "reload, restart x.service"},
-		"with one that ends, and never": {daemon{ended: []string{"a"}}, "connection refused: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
-		"with containers that are lost": {daemon{forgets: 1}, "1 of 2 containers do not run any longer: the files are put back, and x.service runs as before", "reload, restart x.service, reload, restart x.service"},
+		"well": {daemon{good: true, after: 20 * time.Second}, "", "reload, restart x.service"},
+		"too slowly": {daemon{good: true, after: 31 * time.Second},
+			"x.service was restarted, and after 30s: connection refused",
+			"reload, restart x.service, reload, restart x.service"},
+		"never": {daemon{},
+			"x.service was restarted, and after 30s: connection refused: the files are put back, and x.service runs as before",
+			"reload, restart x.service, reload, restart x.service"},
+		"hangs": {daemon{hangs: true},
+			"x.service did not restart within 30s: context deadline exceeded: the files are put back, and x.service runs as " +
+				"before", "reload, restart x.service, reload, restart x.service"},
+		"refused by systemd": {daemon{refuses: true},
+			"systemctl restart: exit status 1: the files are put back, and x.service runs as before",
+			"reload, restart x.service, reload, restart x.service"},
+		"with a container that ends": {daemon{good: true, ended: []string{"a"}}, "", "reload, restart x.service"},
+		"with one that ends, and never": {daemon{ended: []string{"a"}},
+			"connection refused: the files are put back, and x.service runs as before",
+			"reload, restart x.service, reload, restart x.service"},
+		"with containers that are lost": {daemon{forgets: 1},
+			"1 of 2 containers do not run any longer: the files are put back, and x.service runs as before",
+			"reload, restart x.service, reload, restart x.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -87,7 +99,8 @@ func TestRestart(t *testing.T) {
 				if err := r.Prepare(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				now.good, now.refuses, now.hangs, now.forgets, now.after, now.ended = test.becomes.good, test.becomes.refuses, test.becomes.hangs, test.becomes.forgets, test.becomes.after, test.becomes.ended
+				now.good, now.refuses, now.hangs, now.forgets, now.after, now.ended = test.becomes.good, test.becomes.refuses,
+					test.becomes.hangs, test.becomes.forgets, test.becomes.after, test.becomes.ended
 				err := r.Do(t.Context())
 				if err != nil {
 					now.good, now.after = true, 0 // the files are put back

@@ -31,7 +31,8 @@ func Disabled(root string, paths []string) error {
 		return nil
 	}
 	are := map[bool]string{false: "is", true: "are"}[len(enabled) > 1]
-	return fmt.Errorf("%s %s enabled: run systemctl disable --now %s first", strings.Join(enabled, ", "), are, strings.Join(enabled, " "))
+	return fmt.Errorf("%s %s enabled: run systemctl disable --now %s first", strings.Join(enabled, ", "), are,
+		strings.Join(enabled, " "))
 }
 
 // Unit returns the unit of the node below a root that runs a containerd or, where it does not run, the one that could;

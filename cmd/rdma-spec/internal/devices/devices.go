@@ -66,7 +66,8 @@ func List(stdout, stderr io.Writer, root, format string) error {
 	}
 	var notes []string
 	if len(node.HCAs) == 0 {
-		notes = append(notes, "this node has no HCA: see that its driver is loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)")
+		notes = append(notes,
+			"this node has no HCA: see that its driver is loaded (mlx5_ib, irdma, bnxt_re, efa, rdma_rxe …)")
 	}
 	if format == cli.FormatTable {
 		notes = append(notes, deviceNotes(node)...)
@@ -104,7 +105,8 @@ func deviceRows(node *hca.Node) [][]string {
 			if len(h.Ports) > 1 {
 				name += "/" + strconv.Itoa(p.Number) // as iproute2's rdma has it
 			}
-			rows = append(rows, []string{name, h.PCI, numa, p.LinkLayer, portState(p), p.Rate, netdevs(p), deviceNames(h.Devices, p.Number)})
+			rows = append(rows, []string{name, h.PCI, numa, p.LinkLayer, portState(p), p.Rate, netdevs(p),
+				deviceNames(h.Devices, p.Number)})
 		}
 	}
 	if cm := node.RDMACM; cm != nil {
@@ -175,7 +177,9 @@ func deviceNotes(node *hca.Node) []string {
 	}
 	notes = append(notes, node.Problems...)
 	if len(missing) > 0 {
-		notes = append(notes, fmt.Sprintf("missing in /dev/infiniband: %s: see that the node's /dev is visible here; sysfs has their numbers", few(missing)))
+		notes = append(notes,
+			fmt.Sprintf("missing in /dev/infiniband: %s: see that the node's /dev is visible here; sysfs has their numbers",
+				few(missing)))
 	}
 	return notes
 }

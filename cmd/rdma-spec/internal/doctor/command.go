@@ -81,7 +81,8 @@ The exit status is 1 if something is wrong, and 3 if no check could be run.`,
 	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
 	f.BoolVar(&list, "list", false, "list the checks, and run none")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
-	f.DurationVar(&o.Patience, "patience", node.Patience, "how long a check may take before its result is unknown; longer for a slow node")
+	f.DurationVar(&o.Patience, "patience", node.Patience,
+		"how long a check may take before its result is unknown; longer for a slow node")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
 	cli.Complete(cmd, "only", func(typed string) []string { return checkNames(checks, typed) })
@@ -115,7 +116,8 @@ type Diagnosis struct {
 }
 
 // runDoctor runs the checks and writes what they find.
-func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, checks []Check, only []string, format string) error {
+func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, checks []Check,
+	only []string, format string) error {
 	findings, err := Diagnose(ctx, o, checks, only)
 	switch {
 	case err != nil && format == formatNPD && !cli.IsUsageError(err):
@@ -164,7 +166,8 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 		return findings, nil
 	}
 	// What is named may be skipped: the cause belongs to the answer.
-	skipped := slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == Skipped && slices.Contains(only, f.Check) })
+	skipped := slices.ContainsFunc(findings,
+		func(f Finding) bool { return f.Status == Skipped && slices.Contains(only, f.Check) })
 	return slices.DeleteFunc(findings, func(f Finding) bool {
 		return !slices.Contains(only, f.Check) && (!skipped || f.Status != Wrong)
 	}), nil

@@ -75,7 +75,8 @@ func TestPluginAndExplainDecideAlike(t *testing.T) {
 	t.Log(seen)
 	for _, kind := range []string{
 		"grant by annotation", "grant by device", "grant by resource", "nothing", "nothing: opted out", "open",
-		"refused: unreadable", "refused: namespace", "refused: ceiling", "refused: memory-limit", "refused: hca", "refused: device-path",
+		"refused: unreadable", "refused: namespace", "refused: ceiling", "refused: memory-limit",
+		"refused: hca", "refused: device-path",
 	} {
 		if seen[kind] < 5 {
 			t.Errorf("%d decisions of the kind %q: the cases prove too little", seen[kind], kind)
@@ -135,7 +136,8 @@ func decideAlike(t *testing.T, name string, model modelPod, p *policy.Policy, no
 }
 
 // decided is the plugin's decision about what containerd says of a container.
-func decided(t *testing.T, model modelPod, c modelContainer, p *policy.Policy, node aNode, injected bool) policy.Decision {
+func decided(t *testing.T, model modelPod, c modelContainer, p *policy.Policy, node aNode,
+	injected bool) policy.Decision {
 	t.Helper()
 	said := plugin.ContainerOf(model.sandbox(), model.container(t, c, node.listed, injected))
 	said.Resources = func() (names []string, known bool, err error) {

@@ -60,9 +60,12 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVarP(&o.manifest, "filename", "f", "", "the `MANIFEST`, YAML or JSON; - for standard input")
-	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default the policy in force on this node, else "+policy.ConfigFile+", else the built-in defaults")
-	f.StringSliceVar(&o.hcas, "hca", nil, "explain for a node with HCAs of these `NAMES`, all ACTIVE, instead of this node")
-	f.StringSliceVar(&o.assume, "assume-devices", nil, "assume that resources that match these `GLOBS` bring verbs devices, and others none; claim/NAME is for DRA claims")
+	f.StringVar(&o.config, "config", "", "configuration `FILE`; by default the policy in force on this node, else "+
+		policy.ConfigFile+", else the built-in defaults")
+	f.StringSliceVar(&o.hcas, "hca", nil,
+		"explain for a node with HCAs of these `NAMES`, all ACTIVE, instead of this node")
+	f.StringSliceVar(&o.assume, "assume-devices", nil,
+		"assume that resources that match these `GLOBS` bring verbs devices, and others none; claim/NAME is for DRA claims")
 	node.AddRootFlag(f, &o.root, "the node's HCAs")
 	o.format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
 	cli.Complete(cmd, "hca", node.HCANames(&o.root))
@@ -136,7 +139,8 @@ func (o explainOptions) read(from io.Reader) (manifest.Manifest, error) {
 	case err != nil:
 		return m, fmt.Errorf("%s: %w", o.manifest, err)
 	case len(m.Pods) == 0:
-		return m, fmt.Errorf("%s: no pod template in it: expected a Pod, or something with containers at template.spec.containers", o.manifest)
+		return m, fmt.Errorf("%s: no pod template in it: expected a Pod, or something with containers at "+
+			"template.spec.containers", o.manifest)
 	}
 	return m, nil
 }
@@ -156,7 +160,8 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 	if e.Node, err = o.node(s, stderr); err != nil {
 		return explanation{}, err
 	}
-	result := explanation{APIVersion: cli.APIVersion, Configuration: source, HCAs: []string{}, Problems: m.Problems, fails: len(m.Problems) > 0}
+	result := explanation{APIVersion: cli.APIVersion, Configuration: source, HCAs: []string{}, Problems: m.Problems,
+		fails: len(m.Problems) > 0}
 	for _, h := range e.Node.HCAs {
 		result.HCAs = append(result.HCAs, h.Name)
 	}
@@ -201,10 +206,13 @@ func (o explainOptions) node(s *node.Snapshot, stderr io.Writer) (*hca.Node, err
 		return nil, err
 	}
 	if len(node.HCAs) == 0 {
-		fmt.Fprintln(stderr, "rdma-spec: this node has no HCA, and the explanation is for a node without one: name the HCAs of another node with --hca, as in --hca mlx5_0,mlx5_1")
+		fmt.Fprintln(stderr,
+			"rdma-spec: this node has no HCA, and the explanation is for a node without one: name the HCAs of another node "+
+				"with --hca, as in --hca mlx5_0,mlx5_1")
 	}
 	return node, nil
 }
 
 const onlyContainerd = "the plugin gives IPC_LOCK under containerd only; under CRI-O a container has it from its pod " +
-	"(securityContext.capabilities.add: [IPC_LOCK]) or from CRI-O's configuration; memlock and devices are the same under both"
+	"(securityContext.capabilities.add: [IPC_LOCK]) or from CRI-O's configuration; memlock and devices are the same " +
+	"under both"

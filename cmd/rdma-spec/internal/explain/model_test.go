@@ -54,11 +54,14 @@ func randomPod(r *rand.Rand) modelPod {
 		p.containers = append(p.containers, randomContainer(r, fmt.Sprintf("c%d", i)))
 	}
 	p.claim = r.IntN(10) == 0
-	p.containers[0].init, p.containers[0].sidecar, p.containers[0].ephemeral = false, false, false // a pod has an ordinary one
+	// a pod has an ordinary one
+	p.containers[0].init, p.containers[0].sidecar, p.containers[0].ephemeral = false, false, false
 	for range pick(r, 0, 1, 1, 2) {
 		key := "rdma.noderesource.dev" + pick(r, "", "/pod", "/container.c0", "/container.c1")
-		p.annotations[key] = pick(r, "true", "true", "true", "false", "", "yes", "{memlock: 1Gi}", "{memlock: unlimited}", "{memlock: memory-limit}",
-			"{ipcLock: true}", "{ipcLock: false, devices: all}", "{devices: none}", "{devices: [mlx5_0]}", "{devices: [rxe2, nope]}", "{memlock: 100Gi, devices: all}",
+		p.annotations[key] = pick(r, "true", "true", "true", "false", "", "yes", "{memlock: 1Gi}", "{memlock: unlimited}",
+			"{memlock: memory-limit}",
+			"{ipcLock: true}", "{ipcLock: false, devices: all}", "{devices: none}", "{devices: [mlx5_0]}",
+			"{devices: [rxe2, nope]}", "{memlock: 100Gi, devices: all}",
 			"{devices: [../x]}", "{unknown: 1}", "memlock: &a 1Gi")
 	}
 	return p
@@ -78,7 +81,8 @@ func randomContainer(r *rand.Rand, name string) modelContainer {
 		return c // which can hold nothing
 	}
 	for range pick(r, 0, 0, 1, 2) {
-		c.held[pick(r, "rdma/rdma_v100", "nvidia.com/hostdev", "nvidia.com/gpu", "example.com/none", "pod.alpha.kubernetes.io/x", "hugepages-2Mi", deviceClass)] = pick(r, "1", "2", "0")
+		c.held[pick(r, "rdma/rdma_v100", "nvidia.com/hostdev", "nvidia.com/gpu", "example.com/none",
+			"pod.alpha.kubernetes.io/x", "hugepages-2Mi", deviceClass)] = pick(r, "1", "2", "0")
 	}
 	if r.IntN(8) == 0 {
 		c.claims = []string{"nic"}
@@ -160,7 +164,8 @@ func (p modelPod) wrap(template map[string]any) map[string]any {
 	case "CronJob":
 		return object("CronJob", map[string]any{"jobTemplate": map[string]any{"spec": map[string]any{"template": template}}})
 	case "MPIJob":
-		return object("MPIJob", map[string]any{"mpiReplicaSpecs": map[string]any{"Worker": map[string]any{"replicas": 2, "template": template}}})
+		return object("MPIJob", map[string]any{"mpiReplicaSpecs": map[string]any{"Worker": map[string]any{"replicas": 2,
+			"template": template}}})
 	}
 	maps.Copy(template["metadata"].(map[string]any), metadata)
 	template["apiVersion"], template["kind"] = "v1", "Pod"
@@ -186,7 +191,8 @@ func (c modelContainer) manifest() map[string]any {
 	if claims != nil {
 		resources["claims"] = claims
 	}
-	m := map[string]any{"name": c.name, "resources": resources, "securityContext": map[string]any{"privileged": c.privileged}}
+	m := map[string]any{"name": c.name, "resources": resources,
+		"securityContext": map[string]any{"privileged": c.privileged}}
 	if c.sidecar {
 		m["restartPolicy"] = "Always"
 	}
@@ -213,9 +219,10 @@ func (p modelPod) sandbox() *api.PodSandbox {
 // container is a container as a kubelet, a device plugin (injected) and containerd make it.
 func (p modelPod) container(t *testing.T, c modelContainer, node *hca.Node, injected bool) *api.Container {
 	t.Helper()
-	ctr := &api.Container{Id: "container", PodSandboxId: "sandbox", Name: c.name, Env: []string{"PATH=/usr/bin"}, Linux: &api.LinuxContainer{
-		Resources: &api.LinuxResources{Devices: []*api.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
-	}}
+	ctr := &api.Container{Id: "container", PodSandboxId: "sandbox", Name: c.name, Env: []string{"PATH=/usr/bin"},
+		Linux: &api.LinuxContainer{
+			Resources: &api.LinuxResources{Devices: []*api.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
+		}}
 	memory := c.memory
 	if memory == "" {
 		memory = p.memory
@@ -236,7 +243,8 @@ func (p modelPod) container(t *testing.T, c modelContainer, node *hca.Node, inje
 		for _, h := range node.HCAs {
 			ctr.Linux.Devices = append(ctr.Linux.Devices, nriDevices(h.Devices)...)
 		}
-	case injected && (p.claim || c.dynamic() || len(c.holds()) > 0): // all that belongs to the first HCA, as device plugins do
+	// all that belongs to the first HCA, as device plugins do
+	case injected && (p.claim || c.dynamic() || len(c.holds()) > 0):
 		ctr.Linux.Devices = append(ctr.Linux.Devices, nriDevices(node.HCAs[0].Devices)...)
 		ctr.Linux.Devices = append(ctr.Linux.Devices, nriDevices([]hca.Device{*node.RDMACM})...)
 	}

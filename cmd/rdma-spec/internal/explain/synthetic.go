@@ -21,7 +21,8 @@ const (
 // ACTIVE. They are physical functions, have a port of each link layer, and neither netdevs nor a NUMA node.
 func SyntheticNode(names []string) *hca.Node {
 	node := &hca.Node{RDMACM: &hca.Device{
-		Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: majorMisc, Minor: minorRDMACM}, Mode: 0o666,
+		Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: majorMisc,
+			Minor: minorRDMACM}, Mode: 0o666,
 	}}
 	for i, name := range names {
 		var ports []hca.Port

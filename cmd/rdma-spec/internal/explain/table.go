@@ -28,7 +28,8 @@ func writeExplanation(w io.Writer, e explanation) error {
 			if c.Decision.Grant == nil && c.Summary != "not RDMA" || c.Otherwise != nil {
 				verdict = []string{c.Summary}
 			}
-			writeDetails(&details, fmt.Sprintf("%s, %s %s", name, c.Kind, c.Name), verdict, prefixed("warning: ", c.Decision.Warnings), prefixed("note: ", c.Notes))
+			writeDetails(&details, fmt.Sprintf("%s, %s %s", name, c.Kind, c.Name), verdict,
+				prefixed("warning: ", c.Decision.Warnings), prefixed("note: ", c.Notes))
 		}
 	}
 	writeDetails(&details, "", prefixed("note: ", e.Notes))
@@ -36,7 +37,8 @@ func writeExplanation(w io.Writer, e explanation) error {
 	if err := cli.WriteTable(&text, header, rows); err != nil {
 		return err
 	}
-	fmt.Fprintf(&text, "%s\nconfiguration: %s; HCAs: %s\n", details.String(), e.Configuration, cmp.Or(strings.Join(e.HCAs, ", "), "none"))
+	fmt.Fprintf(&text, "%s\nconfiguration: %s; HCAs: %s\n", details.String(), e.Configuration,
+		cmp.Or(strings.Join(e.HCAs, ", "), "none"))
 	_, err := io.WriteString(w, strings.Map(cli.Printable, text.String()))
 	return err
 }

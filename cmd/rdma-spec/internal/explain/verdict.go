@@ -76,7 +76,8 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	if len(c.Held) > 0 {
 		c.Resources = func() ([]string, bool, error) { return nil, false, nil }
 		if unlisted := e.verdict(c); unlisted.Summary != out.Summary {
-			out.Notes = append(out.Notes, "if DRA backs "+strings.Join(c.Held, ", ")+", the kubelet does not list it: "+unlisted.Summary)
+			out.Notes = append(out.Notes, "if DRA backs "+strings.Join(c.Held, ", ")+
+				", the kubelet does not list it: "+unlisted.Summary)
 		}
 	}
 	if out.Decision.Grant == nil {
@@ -142,7 +143,8 @@ func (e Explainer) assumed(sources []string) (injected, open bool) {
 func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 	device := e.firstVerbs()
 	if injected {
-		c.Devices = append(slices.Clip(c.Devices), policy.Device{Path: device.Path, Type: "c", Major: int64(device.Major), Minor: int64(device.Minor)})
+		c.Devices = append(slices.Clip(c.Devices), policy.Device{Path: device.Path, Type: "c", Major: int64(device.Major),
+			Minor: int64(device.Minor)})
 	}
 	return e.Policy.Decide(c, policy.Node{
 		// The manifest names no other character device than the one that is injected.
@@ -169,9 +171,12 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (notes []str
 	adds, own := grant.IPCLock.Adds(bounding), slices.Contains(bounding, spec.CapIPCLock)
 	switch {
 	case adds && pod.OwnUsers:
-		notes = append(notes, "hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so it has no effect here; memlock works")
+		notes = append(notes,
+			"hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so it has no effect here; "+
+				"memlock works")
 	case !adds && own && grant.Memlock.Finite() && grant.Memlock != 0:
-		notes = append(notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+" for processes of root")
+		notes = append(notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+
+			" for processes of root")
 	case !adds && grant.IPCLock != spec.IPCLockNo:
 		notes = append(notes, "no CAP_IPC_LOCK: the manifest drops all capabilities; memlock suffices for RDMA")
 	}

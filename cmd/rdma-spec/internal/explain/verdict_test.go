@@ -44,8 +44,9 @@ func container(t *testing.T, e Explainer, config, metadata, spec string) Contain
 
 func TestVerdicts(t *testing.T) {
 	const (
-		resource   = "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}"
-		two        = "{containers: [{name: main, resources: {limits: {rdma/hca: 1, nvidia.com/gpu: 8}, claims: [{name: nic}]}}]}"
+		resource = "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}"
+		two      = "{containers: [{name: main, resources: {limits: {rdma/hca: 1, nvidia.com/gpu: 8}, claims: [{name: " +
+			"nic}]}}]}"
 		nothing    = "{containers: [{name: main}]}"
 		privileged = "{containers: [{name: main, securityContext: {privileged: true}, resources: {limits: {rdma/hca: 1}}}]}"
 	)
@@ -62,41 +63,60 @@ func TestVerdicts(t *testing.T) {
 		{name: "annotation where none counts", config: "{}", metadata: optedIn, spec: nothing, verdict: Refused, fails: true,
 			summary: `refused: namespace "ml" may not opt in by annotation, and `},
 		{name: "left open", config: "{}", metadata: plainPod, spec: resource, verdict: IfInjected,
-			summary: "RDMA if its device plugin injects verbs devices (rdma/hca), rule default: memlock=unlimited ipc_lock=unless-dropped"},
+			summary: "RDMA if its device plugin injects verbs devices (rdma/hca), rule default: memlock=unlimited " +
+				"ipc_lock=unless-dropped"},
 		{name: "left open, several", config: "{}", metadata: plainPod, spec: two, verdict: IfInjected,
-			summary: "RDMA if its device plugin or DRA driver injects verbs devices (nvidia.com/gpu, rdma/hca, claim/nic), rule default: memlock=unlimited ipc_lock=unless-dropped"},
+			summary: "RDMA if its device plugin or DRA driver injects verbs devices (nvidia.com/gpu, rdma/hca, claim/nic), " +
+				"rule default: memlock=unlimited ipc_lock=unless-dropped"},
 		{name: "left open, otherwise refused", config: "{}", metadata: optedIn, spec: resource, verdict: IfInjected,
 			summary: `RDMA if its device plugin injects verbs devices (rdma/hca), rule default: memlock=unlimited ipc_lock=unless-dropped; otherwise refused: namespace "ml" may`},
-		{name: "left open, refused", config: "memlock: memory-limit", metadata: plainPod, spec: resource, verdict: IfInjected, fails: true,
+		{name: "left open, refused", config: "memlock: memory-limit", metadata: plainPod, spec: resource,
+			verdict: IfInjected, fails: true,
 			summary: "refused if its device plugin injects verbs devices (rdma/hca): memlock is the container's memory limit"},
-		{name: "assumed", config: "{}", metadata: plainPod, spec: resource, explainer: Explainer{Assume: []string{"rdma/*"}}, verdict: RDMA,
+		{name: "assumed", config: "{}", metadata: plainPod, spec: resource,
+			explainer: Explainer{Assume: []string{"rdma/*"}}, verdict: RDMA,
 			summary: "RDMA by device, rule default: memlock=unlimited ipc_lock=unless-dropped"},
-		{name: "a claim is left open by globs of resources", config: "{}", metadata: plainPod, spec: two, explainer: Explainer{Assume: []string{"x/*"}}, verdict: IfInjected,
-			summary: "RDMA if its device plugin or DRA driver injects verbs devices (nvidia.com/gpu, rdma/hca, claim/nic), rule default: "},
-		{name: "a resource is left open by globs of claims", config: "{}", metadata: plainPod, spec: resource, explainer: Explainer{Assume: []string{"claim/x"}}, verdict: IfInjected,
+		{name: "a claim is left open by globs of resources", config: "{}", metadata: plainPod, spec: two,
+			explainer: Explainer{Assume: []string{"x/*"}}, verdict: IfInjected,
+			summary: "RDMA if its device plugin or DRA driver injects verbs devices (nvidia.com/gpu, rdma/hca, claim/nic), " +
+				"rule default: "},
+		{name: "a resource is left open by globs of claims", config: "{}", metadata: plainPod, spec: resource,
+			explainer: Explainer{Assume: []string{"claim/x"}}, verdict: IfInjected,
 			summary: "RDMA if its device plugin injects verbs devices (rdma/hca), rule default: "},
-		{name: "nothing is assumed to inject", config: "{}", metadata: plainPod, spec: two, explainer: Explainer{Assume: []string{"x/*", "claim/x"}}, verdict: NotRDMA, summary: "not RDMA"},
-		{name: "the pod's claim", config: "{}", metadata: plainPod, spec: "{resourceClaims: [{name: nic}], containers: [{name: main}]}", verdict: IfInjected,
+		{name: "nothing is assumed to inject", config: "{}", metadata: plainPod, spec: two,
+			explainer: Explainer{Assume: []string{"x/*", "claim/x"}}, verdict: NotRDMA, summary: "not RDMA"},
+		{name: "the pod's claim", config: "{}", metadata: plainPod,
+			spec: "{resourceClaims: [{name: nic}], containers: [{name: main}]}", verdict: IfInjected,
 			summary: "RDMA if its device plugin or DRA driver injects verbs devices (claim/nic), rule default: "},
-		{name: "a DeviceClass as a resource", config: "{}", metadata: plainPod, spec: "{containers: [{name: main, resources: {limits: {deviceclass.resource.kubernetes.io/nic: 1}}}]}", verdict: IfInjected,
+		{name: "a DeviceClass as a resource", config: "{}", metadata: plainPod,
+			spec:    "{containers: [{name: main, resources: {limits: {deviceclass.resource.kubernetes.io/nic: 1}}}]}",
+			verdict: IfInjected,
 			summary: "RDMA if its device plugin injects verbs devices (deviceclass.resource.kubernetes.io/nic), rule default: "},
-		{name: "a claim is assumed", config: "{}", metadata: plainPod, spec: two, explainer: Explainer{Assume: []string{"x", "claim/nic"}}, verdict: RDMA,
+		{name: "a claim is assumed", config: "{}", metadata: plainPod, spec: two,
+			explainer: Explainer{Assume: []string{"x", "claim/nic"}}, verdict: RDMA,
 			summary: "RDMA by device, rule default: memlock=unlimited ipc_lock=unless-dropped"},
-		{name: "another is assumed", config: "{}", metadata: plainPod, spec: resource, explainer: Explainer{Assume: []string{"nvidia.com/*"}}, verdict: NotRDMA, summary: "not RDMA"},
-		{name: "assumed on a node without HCAs", config: "{}", metadata: plainPod, spec: resource, explainer: Explainer{Assume: []string{"rdma/*"}, Node: &hca.Node{}}, verdict: RDMA,
+		{name: "another is assumed", config: "{}", metadata: plainPod, spec: resource,
+			explainer: Explainer{Assume: []string{"nvidia.com/*"}}, verdict: NotRDMA, summary: "not RDMA"},
+		{name: "assumed on a node without HCAs", config: "{}", metadata: plainPod, spec: resource,
+			explainer: Explainer{Assume: []string{"rdma/*"}, Node: &hca.Node{}}, verdict: RDMA,
 			summary: "RDMA by device, rule default: memlock=unlimited ipc_lock=unless-dropped"},
 		{name: "by resource", config: "optIn: {resources: [rdma/*]}", metadata: plainPod, spec: resource, verdict: RDMA,
 			summary: "RDMA by resource, rule default: memlock=unlimited ipc_lock=unless-dropped"},
-		{name: "opted out", config: listed, metadata: strings.ReplaceAll(optedIn, "true", "false"), spec: resource, verdict: NotRDMA, summary: "not RDMA: opted out by annotation"},
-		{name: "privileged", config: "{}", metadata: plainPod, spec: privileged, explainer: Explainer{Assume: []string{"rdma/*"}}, verdict: NotRDMA, summary: "not RDMA"},
-		{name: "privileged, left open", config: "{}", metadata: plainPod, spec: privileged, verdict: NotRDMA, summary: "not RDMA"},
-		{name: "no HCA to inject", config: listed, metadata: optedIn, spec: nothing, explainer: Explainer{Node: &hca.Node{}}, verdict: Refused, fails: true,
+		{name: "opted out", config: listed, metadata: strings.ReplaceAll(optedIn, "true", "false"), spec: resource,
+			verdict: NotRDMA, summary: "not RDMA: opted out by annotation"},
+		{name: "privileged", config: "{}", metadata: plainPod, spec: privileged,
+			explainer: Explainer{Assume: []string{"rdma/*"}}, verdict: NotRDMA, summary: "not RDMA"},
+		{name: "privileged, left open", config: "{}", metadata: plainPod, spec: privileged,
+			verdict: NotRDMA, summary: "not RDMA"},
+		{name: "no HCA to inject", config: listed, metadata: optedIn, spec: nothing, explainer: Explainer{Node: &hca.Node{}},
+			verdict: Refused, fails: true,
 			summary: "refused: no HCA of this node can be injected"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := container(t, tt.explainer, tt.config, tt.metadata, tt.spec)
 			if got.Verdict != tt.verdict || !strings.HasPrefix(got.Summary, tt.summary) || got.Fails() != tt.fails {
-				t.Errorf("got %s, fails: %t\n%s\nwant %s, fails: %t\n%s", got.Verdict, got.Fails(), got.Summary, tt.verdict, tt.fails, tt.summary)
+				t.Errorf("got %s, fails: %t\n%s\nwant %s, fails: %t\n%s", got.Verdict, got.Fails(), got.Summary,
+					tt.verdict, tt.fails, tt.summary)
 			}
 			if (got.Otherwise != nil) != (tt.verdict == IfInjected) {
 				t.Errorf("otherwise is %v", got.Otherwise)
@@ -113,19 +133,23 @@ func TestSpec(t *testing.T) {
 			`"resources":{"devices":[{"allow":true,"type":"c","major":231,"minor":192,"access":"rw"},{"allow":true,"type":"c","major":10,"minor":58,"access":"rw"}]}}`
 		unlimited    = `"rlimits":[{"type":"RLIMIT_MEMLOCK","hard":18446744073709551615,"soft":18446744073709551615}]`
 		lock         = `["CAP_IPC_LOCK"]`
-		capabilities = `"capabilities":{"bounding":` + lock + `,"effective":` + lock + `,"permitted":` + lock + `,"inheritable":` + lock + `,"ambient":` + lock + `}`
-		byResource   = "optIn: {resources: [rdma/*]}"
+		capabilities = `"capabilities":{"bounding":` + lock + `,"effective":` + lock + `,"permitted":` + lock +
+			`,"inheritable":` + lock + `,"ambient":` + lock + `}`
+		byResource = "optIn: {resources: [rdma/*]}"
 	)
 	security := func(text string) string {
 		return "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}, securityContext: {" + text + "}}]}"
 	}
 	for _, tt := range []struct{ name, config, metadata, spec, want string }{
-		{"all", listed, optedIn, "{containers: [{name: main}]}", `{"process":{` + unlimited + "," + capabilities + "}," + devices + "}"},
+		{"all", listed, optedIn, "{containers: [{name: main}]}", `{"process":{` + unlimited + "," +
+			capabilities + "}," + devices + "}"},
 		{"by resource", byResource, plainPod, security(""), `{"process":{` + unlimited + "," + capabilities + "}}"},
 		{"drop: [ALL]", byResource, plainPod, security("capabilities: {drop: [ALL]}"), `{"process":{` + unlimited + "}}"},
 		{"drop: [all]", byResource, plainPod, security("capabilities: {drop: [all]}"), `{"process":{` + unlimited + "}}"},
-		{"drop: [all], add: [ipc_lock]", byResource, plainPod, security("capabilities: {drop: [all], add: [ipc_lock]}"), `{"process":{` + unlimited + "," + capabilities + "}}"},
-		{"drop: [chown]", byResource, plainPod, security("capabilities: {drop: [chown]}"), `{"process":{` + unlimited + "," + capabilities + "}}"},
+		{"drop: [all], add: [ipc_lock]", byResource, plainPod, security("capabilities: {drop: [all], add: [ipc_lock]}"),
+			`{"process":{` + unlimited + "," + capabilities + "}}"},
+		{"drop: [chown]", byResource, plainPod, security("capabilities: {drop: [chown]}"), `{"process":{` + unlimited +
+			"," + capabilities + "}}"},
 		{"not RDMA", "{}", plainPod, "{containers: [{name: main}]}", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -139,17 +163,32 @@ func TestSpec(t *testing.T) {
 func TestNotes(t *testing.T) {
 	for _, tt := range []struct{ name, config, metadata, spec, want string }{
 		{"own users", listed, optedIn, "{hostUsers: false, containers: [{name: main}]}", "hostUsers: false: the kernel asks"},
-		{"own users without IPC_LOCK", listed + "\nipcLock: false", optedIn, "{hostUsers: false, containers: [{name: main}]}", ""},
-		{"all dropped", listed, optedIn, "{containers: [{name: main, securityContext: {capabilities: {drop: [ALL]}}}]}", "no CAP_IPC_LOCK: the manifest drops all"},
-		{"all dropped in small letters", listed, optedIn, "{containers: [{name: main, securityContext: {capabilities: {drop: [all]}}}]}", "no CAP_IPC_LOCK: the manifest drops all"},
-		{"all dropped, and yet", listed + "\nrules: [{match: {namespaces: [ml]}, ipcLock: always}]", optedIn, "{containers: [{name: main, securityContext: {capabilities: {drop: [ALL]}}}]}", ""},
-		{"own IPC_LOCK", listed + "\nmemlock: 1Gi", optedIn, "{containers: [{name: main, securityContext: {capabilities: {add: [IPC_LOCK]}}}]}", "the manifest itself adds IPC_LOCK, which voids the memlock of 1Gi"},
-		{"own IPC_LOCK, unlimited", listed + "\nipcLock: false", optedIn, "{containers: [{name: main, securityContext: {capabilities: {add: [IPC_LOCK]}}}]}", ""},
-		{"privileged", "{}", plainPod, "{containers: [{name: main, securityContext: {privileged: true}, resources: {limits: {rdma/hca: 1}}}]}", "it is privileged and holds every device"},
+		{"own users without IPC_LOCK", listed + "\nipcLock: false", optedIn,
+			"{hostUsers: false, containers: [{name: main}]}", ""},
+		{"all dropped", listed, optedIn, "{containers: [{name: main, securityContext: {capabilities: {drop: [ALL]}}}]}",
+			"no CAP_IPC_LOCK: the manifest drops all"},
+		{"all dropped in small letters", listed, optedIn,
+			"{containers: [{name: main, securityContext: {capabilities: {drop: [all]}}}]}",
+			"no CAP_IPC_LOCK: the manifest drops all"},
+		{"all dropped, and yet", listed + "\nrules: [{match: {namespaces: [ml]}, ipcLock: always}]", optedIn,
+			"{containers: [{name: main, securityContext: {capabilities: {drop: [ALL]}}}]}", ""},
+		{"own IPC_LOCK", listed + "\nmemlock: 1Gi", optedIn,
+			"{containers: [{name: main, securityContext: {capabilities: {add: [IPC_LOCK]}}}]}",
+			"the manifest itself adds IPC_LOCK, which voids the memlock of 1Gi"},
+		{"own IPC_LOCK, unlimited", listed + "\nipcLock: false", optedIn,
+			"{containers: [{name: main, securityContext: {capabilities: {add: [IPC_LOCK]}}}]}", ""},
+		{"privileged", "{}", plainPod,
+			"{containers: [{name: main, securityContext: {privileged: true}, resources: {limits: {rdma/hca: 1}}}]}",
+			"it is privileged and holds every device"},
 		{"not backed by DRA", "{}", plainPod, "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}", ""},
-		{"backed by DRA", "optIn: {resources: [rdma/*]}", plainPod, "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}", "if DRA backs rdma/hca, the kubelet does not list it: RDMA if its device plugin injects verbs devices (rdma/hca), rule default: "},
-		{"injected as well", "optIn: {resources: [rdma/*]}\nrules: [{match: {resources: [rdma/*]}, inject: {always: true}}]", plainPod, "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}",
-			"if its device plugin injects verbs devices (rdma/hca): RDMA by device, rule rules[0]: memlock=unlimited ipc_lock=unless-dropped"},
+		{"backed by DRA", "optIn: {resources: [rdma/*]}", plainPod,
+			"{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}",
+			"if DRA backs rdma/hca, the kubelet does not list it: RDMA if its device plugin injects verbs devices (rdma/hca), " +
+				"rule default: "},
+		{"injected as well", "optIn: {resources: [rdma/*]}\nrules: [{match: {resources: [rdma/*]}, inject: {always: true}}]",
+			plainPod, "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}",
+			"if its device plugin injects verbs devices (rdma/hca): RDMA by device, rule rules[0]: memlock=unlimited " +
+				"ipc_lock=unless-dropped"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := container(t, Explainer{}, tt.config, tt.metadata, tt.spec).Notes
@@ -174,7 +213,8 @@ func TestSyntheticNode(t *testing.T) {
 		}
 	}
 	for _, layer := range []string{"InfiniBand", "Ethernet"} {
-		got := container(t, Explainer{}, "inject: {namespaces: [ml], linkLayers: ["+layer+"]}", optedIn, "{containers: [{name: main}]}")
+		got := container(t, Explainer{}, "inject: {namespaces: [ml], linkLayers: ["+layer+"]}", optedIn,
+			"{containers: [{name: main}]}")
 		if got.Verdict != RDMA {
 			t.Errorf("%s: %s", layer, got.Summary)
 		}

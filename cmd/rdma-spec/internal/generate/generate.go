@@ -68,9 +68,13 @@ made or written.`,
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", fromDefault, "the `SPEC` to start from: default, a file, or - for standard input")
 	f.StringVar(&o.platform, "for", "containerd", "the `PLATFORM` to write for: "+strings.Join(platforms, ", "))
-	f.StringVar(&o.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; a higher one in the spec of --from is kept")
-	f.BoolVar(&o.ipcLock, "ipc-lock", true, "add CAP_IPC_LOCK for root, where the platform can; with a finite memlock only if set, since it voids the limit")
-	f.StringVar(&o.devices, "devices", devicesNone, "`HCAs` whose devices are added: none, all that have an ACTIVE port, or names such as mlx5_0,mlx5_1; minors can change at boot")
+	f.StringVar(&o.memlock, "memlock", "unlimited",
+		"RLIMIT_MEMLOCK: unlimited, or a `SIZE` such as 16Gi; a higher one in the spec of --from is kept")
+	f.BoolVar(&o.ipcLock, "ipc-lock", true,
+		"add CAP_IPC_LOCK for root, where the platform can; with a finite memlock only if set, since it voids the limit")
+	f.StringVar(&o.devices, "devices", devicesNone,
+		"`HCAs` whose devices are added: none, all that have an ACTIVE port, or names such as mlx5_0,mlx5_1; minors can "+
+			"change at boot")
 	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output: atomically, with a backup")
 	node.AddRootFlag(f, &o.root, "the node's devices")
 	cli.Complete(cmd, "for", func(string) []string { return platforms })
@@ -147,7 +151,8 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		warnings = append(warnings, "warning: "+fmt.Sprintf(format, args...))
 	}
 	if baseline.CapsFiles(base) {
-		warn("--from %s: RLIMIT_NOFILE is 1024, so no container can open more than 1024 files: remove that rlimit unless you want this", o.from)
+		warn("--from %s: RLIMIT_NOFILE is 1024, so no container can open more than 1024 files: remove that rlimit unless "+
+			"you want this", o.from)
 	}
 	if !grant.Memlock.Finite() {
 		return warnings, nil
@@ -155,7 +160,8 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 	if grant.IPCLock != spec.IPCLockNo {
 		warn("CAP_IPC_LOCK voids the memlock of %s for processes of root", grant.Memlock)
 	} else if baseline.HasIPCLock(base) {
-		warn("--from %s: it has CAP_IPC_LOCK, which voids the memlock of %s for processes of root: remove the capability", o.from, grant.Memlock)
+		warn("--from %s: it has CAP_IPC_LOCK, which voids the memlock of %s for processes of root: remove the capability",
+			o.from, grant.Memlock)
 	}
 	if base == nil {
 		return warnings, nil
@@ -169,7 +175,8 @@ func (o generateOptions) warnings(grant spec.Grant, base []byte) (warnings []str
 		return nil, err
 	}
 	if highest := max(limit.Soft, limit.Hard); highest > grant.Memlock {
-		warn("--from %s: RLIMIT_MEMLOCK is %s, which is not lowered, so the memlock of %s does not hold: remove that rlimit", o.from, highest, grant.Memlock)
+		warn("--from %s: RLIMIT_MEMLOCK is %s, which is not lowered, so the memlock of %s does not hold: remove that rlimit",
+			o.from, highest, grant.Memlock)
 	}
 	return warnings, nil
 }

@@ -21,9 +21,10 @@ func TestDocker(t *testing.T) {
 		want            cdi.Docker
 	}{
 		"nothing said": {"", printed, cdi.Docker{Version: "28.3.2"}},
-		"on":           {`{"features": {"cdi": true, "x": "y"}, "cdi-spec-dirs": ["/opt/cdi"]}`, "", cdi.Docker{CDI: &on, Folders: []string{"/opt/cdi"}}},
-		"off":          {`{"features": {"cdi": false}}`, "#!/bin/sh\nexit 1\n", cdi.Docker{CDI: &off}},
-		"not JSON":     {"{", printed, cdi.Docker{Version: "28.3.2", Error: "unexpected end of JSON input"}},
+		"on": {`{"features": {"cdi": true, "x": "y"}, "cdi-spec-dirs": ["/opt/cdi"]}`, "",
+			cdi.Docker{CDI: &on, Folders: []string{"/opt/cdi"}}},
+		"off":      {`{"features": {"cdi": false}}`, "#!/bin/sh\nexit 1\n", cdi.Docker{CDI: &off}},
+		"not JSON": {"{", printed, cdi.Docker{Version: "28.3.2", Error: "unexpected end of JSON input"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := aNode().With(hcatest.Files{"usr/lib/systemd/system/docker.service": "", "usr/bin/podman": ""})

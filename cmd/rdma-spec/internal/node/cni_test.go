@@ -18,7 +18,8 @@ func TestReadRDMACNI(t *testing.T) {
 		"etc/cni/net.d/10-net.conflist": {Configured: "/etc/cni/net.d/10-net.conflist"},
 		"etc/cni/10-net.conflist":       {}, "opt/cni/bin/rdmax": {},
 	} {
-		tree, err := files.Open(hcatest.Files{name: `{"plugins": [{"type": "rdma"}]}`, "etc/cni/net.d/kubeconfig": "token: x"}.Root(t))
+		tree, err := files.Open(hcatest.Files{name: `{"plugins": [{"type": "rdma"}]}`,
+			"etc/cni/net.d/kubeconfig": "token: x"}.Root(t))
 		if err != nil {
 			t.Fatal(err)
 		}

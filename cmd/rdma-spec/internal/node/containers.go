@@ -57,11 +57,13 @@ type Report struct {
 	Rule     string        `json:"rule,omitempty"`
 	Wanted   *spec.Grant   `json:"wanted,omitempty"` // what the policy gives
 
-	Memlock       *spec.Rlimit `json:"memlock,omitempty"` // the lowest of its processes; where none can be seen, its spec's
-	IPCLock       *bool        `json:"ipcLock,omitempty"` // CAP_IPC_LOCK is effective in the first process, in the node's user namespace
-	UserNamespace bool         `json:"userNamespace,omitempty"`
-	HCAs          []string     `json:"hcas"`
-	AllDevices    bool         `json:"allDevices,omitempty"`
+	// the lowest of its processes; where none can be seen, its spec's
+	Memlock *spec.Rlimit `json:"memlock,omitempty"`
+	// CAP_IPC_LOCK is effective in the first process, in the node's user namespace
+	IPCLock       *bool    `json:"ipcLock,omitempty"`
+	UserNamespace bool     `json:"userNamespace,omitempty"`
+	HCAs          []string `json:"hcas"`
+	AllDevices    bool     `json:"allDevices,omitempty"`
 
 	State    State    `json:"state"`
 	Problems []string `json:"problems"`
@@ -133,7 +135,8 @@ func (c *Container) remedy(o Options) Remedy {
 		return Remedy{}
 	}
 	r := Remedy{Action: Repair, Text: o.Command("repair", c.PodName()), Processes: c.reading.Low(want)}
-	r.StoredSpec = c.Editable() && (c.reading.SpecSets && c.reading.Spec.Soft < want || !c.reading.SpecSets && r.Processes > 0)
+	r.StoredSpec = c.Editable() && (c.reading.SpecSets && c.reading.Spec.Soft < want ||
+		!c.reading.SpecSets && r.Processes > 0)
 	if r.Processes == 0 && !r.StoredSpec {
 		return Remedy{Action: Recreate, Text: "recreate the pod"}
 	}
@@ -147,7 +150,8 @@ func (c *Container) compare(o Options) {
 	case repair.Below:
 		c.report(StateBelow, fmt.Sprintf("memlock is %s, the policy gives %s: %s", c.Memlock.Soft, want, c.Remedy.Text))
 	case repair.SpecBelow:
-		c.report(StateBelow, fmt.Sprintf("its spec gives processes of an exec %s, the policy gives %s: %s", c.reading.Spec.Soft, want, c.Remedy.Text))
+		c.report(StateBelow, fmt.Sprintf("its spec gives processes of an exec %s, the policy gives %s: %s",
+			c.reading.Spec.Soft, want, c.Remedy.Text))
 	case repair.Unknown:
 		c.report(StateUnknown, "its memlock is unknown")
 	case repair.Lowered:
@@ -175,10 +179,13 @@ func (c *Container) compareIPCLock() {
 	case c.UserNamespace:
 		c.Notes = append(c.Notes, "the kernel does not count CAP_IPC_LOCK in a user namespace")
 	case slices.Contains(c.Bounding, spec.CapIPCLock):
-		c.Notes = append(c.Notes, "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, "+
-			"or where the container got it after its start: then recreate the pod")
+		c.Notes = append(c.Notes,
+			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, "+
+				"or where the container got it after its start: then recreate the pod")
 	case !c.Editable():
-		c.Notes = append(c.Notes, fmt.Sprintf("no CAP_IPC_LOCK: with %s a container has it from its pod or from the runtime's configuration", c.Runtime.Name))
+		c.Notes = append(c.Notes,
+			fmt.Sprintf("no CAP_IPC_LOCK: with %s a container has it from its pod or from the runtime's configuration",
+				c.Runtime.Name))
 	default:
 		c.Notes = append(c.Notes, "no CAP_IPC_LOCK: recreate the pod to get it")
 	}
@@ -251,7 +258,8 @@ func (c Containers) ofPods(pods []string) (Containers, error) {
 	if len(pods) == 0 {
 		return c, nil
 	}
-	c.Containers = slices.DeleteFunc(slices.Clone(c.Containers), func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
+	c.Containers = slices.DeleteFunc(slices.Clone(c.Containers),
+		func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
 	for _, pod := range pods {
 		if !slices.ContainsFunc(c.Containers, func(r Container) bool { return r.PodName() == pod }) {
 			return c, fmt.Errorf("no RDMA container of pod %s ran on this node", pod)

@@ -21,7 +21,8 @@ type kubeletServer struct {
 	podresources.UnimplementedPodResourcesListerServer
 }
 
-func (kubeletServer) GetAllocatableResources(context.Context, *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+func (kubeletServer) GetAllocatableResources(context.Context,
+	*podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
 	return &podresources.AllocatableResourcesResponse{Devices: []*podresources.ContainerDevices{
 		{ResourceName: "rdma/hca", DeviceIds: []string{"a"}}, {ResourceName: "rdma/hca", DeviceIds: []string{"b"}},
 	}}, nil
@@ -45,7 +46,8 @@ func TestKubelet(t *testing.T) {
 	listener := socket(t, filepath.Join(folder, "data/kubelet/pod-resources/kubelet.sock"))
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
-	want.DevicePlugins, want.PodResources, want.Allocatable = true, true, map[string]int{"rdma/hca": 2, "rdma/old": 0, "x.com/gpu": 0}
+	want.DevicePlugins, want.PodResources, want.Allocatable = true, true, map[string]int{"rdma/hca": 2,
+		"rdma/old": 0, "x.com/gpu": 0}
 	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), folder))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -63,7 +65,8 @@ func TestKubeletFromAContainer(t *testing.T) {
 
 // A platform's kubelet has the unit of the platform.
 func TestKubeletOfK3s(t *testing.T) {
-	files := aProcess(aNode(), 300, "/var/lib/rancher/k3s/data/current/bin/k3s-agent").With(hcatest.Files{"proc/300/cgroup": "0::/system.slice/k3s-agent.service\n"})
+	files := aProcess(aNode(), 300,
+		"/var/lib/rancher/k3s/data/current/bin/k3s-agent").With(hcatest.Files{"proc/300/cgroup": "0::/system.slice/k3s-agent.service\n"})
 	want := agents.Kubelet{PID: 300, Unit: "k3s-agent.service", Root: "/var/lib/kubelet", NotSeen: true}
 	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), root(t, files)))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -152,7 +152,8 @@ func (o *Options) CompletePods(cmd *cobra.Command, args []string, _ string) ([]s
 		r.Close()
 	}
 	slices.Sort(names)
-	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return slices.Contains(args, name) }), cobra.ShellCompDirectiveNoFileComp
+	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return slices.Contains(args, name) }),
+		cobra.ShellCompDirectiveNoFileComp
 }
 
 // LoadPolicy reads a configuration file, else the default one if it exists, else takes the defaults; source names what

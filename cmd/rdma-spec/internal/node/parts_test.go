@@ -24,14 +24,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-const limitsText = "Limit                     Soft Limit           Hard Limit           Units\nMax locked memory         8388608              8388608              bytes\n"
+const limitsText = "Limit                     Soft Limit           Hard Limit           Units\nMax locked memory     " +
+	"    8388608              8388608              bytes\n"
 
 // aProcess adds a process of the node to its files.
 func aProcess(files hcatest.Files, pid int, exe string, args ...string) hcatest.Files {
 	folder := fmt.Sprintf("proc/%d/", pid)
 	name := filepath.Base(strings.TrimSuffix(exe, process.Deleted))
 	return files.With(hcatest.Files{
-		folder + "comm": name[:min(len(name), 15)] + "\n", folder + "exe": hcatest.Link(exe), folder + "cmdline": strings.Join(append([]string{exe}, args...), "\x00") + "\x00",
+		folder + "comm": name[:min(len(name), 15)] + "\n", folder + "exe": hcatest.Link(exe), folder +
+			"cmdline": strings.Join(append([]string{exe}, args...), "\x00") + "\x00",
 		folder + "ns/mnt": hcatest.Link("mnt:[1]"), folder + "ns/net": hcatest.Link("net:[1]"), folder + "limits": limitsText,
 		folder + "stat": fmt.Sprintf("%d (%s) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 %d00 0 0", pid, name, pid),
 	})
@@ -90,9 +92,11 @@ func TestRuntimes(t *testing.T) {
 		"etc/containerd/good.json":   `{"ociVersion": "1.3.0", "linux": {}, "process": {"rlimits": [{"type": "RLIMIT_NOFILE", "hard": 1024, "soft": 1024}, {"type": "RLIMIT_MEMLOCK", "hard": 18446744073709551615, "soft": 65536}]}}`,
 		"proc/100/cgroup":            "0::/system.slice/containerd.service\n",
 		"proc/100/fd/7":              hcatest.Link("socket:[4711]"),
-		"proc/net/unix":              "Num RefCount Protocol Flags Type St Inode Path\n0: 00000002 00000000 00010000 0001 01 4711 /run/nri/nri.sock\n0: 3 0 00000000 0001 03 4712 /run/nri/nri.sock\n",
+		"proc/net/unix": "Num RefCount Protocol Flags Type St Inode Path\n0: 00000002 00000000 00010000 0001 " +
+			"01 4711 /run/nri/nri.sock\n0: 3 0 00000000 0001 03 4712 /run/nri/nri.sock\n",
 	})
-	files = aProcess(files, 101, "/usr/bin/containerd", "--config", "/run/docker/containerd.toml", "--address", "/run/docker/c.sock")
+	files = aProcess(files, 101, "/usr/bin/containerd", "--config", "/run/docker/containerd.toml",
+		"--address", "/run/docker/c.sock")
 	files = aProcess(files, 102, "/usr/bin/containerd") // in a container
 	files["proc/102/root/"] = ""
 	files["run/docker/containerd.toml"] = "disabled_plugins = ['cri']\n"
@@ -107,7 +111,8 @@ func TestRuntimes(t *testing.T) {
 	}
 	memlock, small := spec.Limit(8<<20), spec.Limit(64<<10)
 	want := runtime.Runtime{
-		Name: "containerd", Version: "v2.4.2", PID: 100, Unit: "containerd.service", Memlock: &memlock, Socket: "/run/containerd/containerd.sock", Serves: true,
+		Name: "containerd", Version: "v2.4.2", PID: 100, Unit: "containerd.service", Memlock: &memlock,
+		Socket: "/run/containerd/containerd.sock", Serves: true,
 		Config: "/etc/containerd/config.toml", Known: true, DefaultHandler: "runc",
 		Handlers: []runtime.Handler{
 			{Name: "gone", BaseSpec: "/etc/containerd/gone.json", Error: "no such file or directory"},
@@ -119,7 +124,8 @@ func TestRuntimes(t *testing.T) {
 	if diff := cmp.Diff(want, got[0]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if second := got[1]; second.PID != 101 || second.Socket != "/run/docker/c.sock" || second.Config != "/run/docker/containerd.toml" || second.Serves || second.Error == "" {
+	if second := got[1]; second.PID != 101 || second.Socket != "/run/docker/c.sock" ||
+		second.Config != "/run/docker/containerd.toml" || second.Serves || second.Error == "" {
 		t.Errorf("%+v", second)
 	}
 }
@@ -152,7 +158,9 @@ func socket(t *testing.T, file string) net.Listener {
 // A CRI-O that is alone, and a containerd that is installed and does not run.
 func TestCRIOAndInstalledContainerd(t *testing.T) {
 	files := aProcess(aNode(), 100, "/usr/bin/crio").With(hcatest.Files{
-		"etc/crio/crio.conf.d/10": "[crio.runtime]\ndefault_ulimits = ['memlock=-1:-1']\n[crio.nri]\nenable_nri = false\n", "usr/lib/systemd/system/crio.service": "",
+		"etc/crio/crio.conf.d/10": "[crio.runtime]\ndefault_ulimits = " +
+			"['memlock=-1:-1']\n[crio.nri]\nenable_nri = false\n",
+		"usr/lib/systemd/system/crio.service": "",
 	})
 	folder := root(t, files)
 	install(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd)
@@ -162,17 +170,20 @@ func TestCRIOAndInstalledContainerd(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 	crio, installed := got[0], got[1]
-	if !crio.Serves || crio.Version != "1.34.0" || crio.Unit != "crio.service" || crio.NRI.On || crio.NRI.Off != "enable_nri = false" || *crio.DefaultMemlock != 1<<64-1 {
+	if !crio.Serves || crio.Version != "1.34.0" || crio.Unit != "crio.service" || crio.NRI.On ||
+		crio.NRI.Off != "enable_nri = false" || *crio.DefaultMemlock != 1<<64-1 {
 		t.Errorf("%+v", crio)
 	}
-	if installed.PID != 0 || installed.Serves || installed.Socket != "" || installed.Version != "2.4.2" || !installed.Known {
+	if installed.PID != 0 || installed.Serves || installed.Socket != "" ||
+		installed.Version != "2.4.2" || !installed.Known {
 		t.Errorf("%+v", installed)
 	}
 }
 
 // A container sees a runtime's socket, and neither its configuration nor its program.
 func TestRuntimesFromAContainer(t *testing.T) {
-	for program, socket := range map[string]string{"/usr/bin/crio": "run/crio/crio.sock", "/usr/bin/containerd": "run/containerd/containerd.sock"} {
+	for program, socket := range map[string]string{"/usr/bin/crio": "run/crio/crio.sock",
+		"/usr/bin/containerd": "run/containerd/containerd.sock"} {
 		folder := root(t, aProcess(aNode(), 100, program))
 		critest.Serve(t, critest.Options{Name: path.Base(program), Version: "1.34.0", Root: folder, Path: socket})
 		got := known(runtime.Read(t.Context(), folder)).Runtimes
@@ -202,7 +213,8 @@ func TestPlugin(t *testing.T) {
 	want := agents.Plugin{
 		Unit: true, Launched: "/opt/nri/plugins/90-rdma", Tool: "0.9",
 		Processes: []agents.PluginProcess{
-			{Name: "nri-rdma", PID: 200, Started: started(200), Replaced: true, Config: "/etc/my.yaml", ConfigError: `unknown field "memlok"`},
+			{Name: "nri-rdma", PID: 200, Started: started(200), Replaced: true, Config: "/etc/my.yaml",
+				ConfigError: `unknown field "memlok"`},
 			{Name: "nri-rdma", PID: 201, Started: started(201), Validator: true},
 			{Name: "ulimit-adjuster", PID: 202, Started: started(202)},
 			{Name: "nri-rdma", PID: 203, InContainer: true, Started: started(203)},
@@ -220,8 +232,9 @@ func TestPolicyInForce(t *testing.T) {
 		want  agents.PolicyInForce
 		error bool
 	}{
-		"none":    {hcatest.Files{}, agents.PolicyInForce{}, false},
-		"ended":   {hcatest.Files{"run/rdma-spec/policy.yaml": "apiVersion: rdma-spec/v1alpha1\nsource: x\npid: 1\npolicy: {}\n"}, agents.PolicyInForce{Exists: true}, false},
+		"none": {hcatest.Files{}, agents.PolicyInForce{}, false},
+		"ended": {hcatest.Files{"run/rdma-spec/policy.yaml": "apiVersion: rdma-spec/v1alpha1\nsource: x\npid: 1\npolicy: " +
+			"{}\n"}, agents.PolicyInForce{Exists: true}, false},
 		"garbage": {hcatest.Files{"run/rdma-spec/policy.yaml": "garbage"}, agents.PolicyInForce{Exists: true}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -239,15 +252,20 @@ func TestPolicyInForce(t *testing.T) {
 
 func TestInside(t *testing.T) {
 	files := aProcess(aNode(), 500, "/train").With(hcatest.Files{
-		"proc/500/ns/net":                        hcatest.Link("net:[2]"),
-		"proc/500/status":                        "Name:\ttrain\nUid:\t0\t1000\t0\t0\n",
-		"proc/500/net/fib_trie":                  "Local:\n     |-- 10.0.0.9\n        /32 host LOCAL\n     |-- 127.0.0.1\n        /32 host LOCAL\n     |-- 10.0.0.255\n        /32 link BROADCAST\n",
-		"proc/500/net/if_inet6":                  "00000000000000000000000000000001 01 80 10 80 lo\nfd000000000000000000000000000001 02 40 20 80 eth0\n",
-		"proc/500/net/dev":                       "Inter-|   Receive  |\n face |bytes |\n    lo: 1 2\n  eth0: 3 4\n",
-		"proc/500/root/sys/class/net/lo/address": "00:00:00:00:00:00\n", "proc/500/root/sys/class/net/eth0/address": "52:54:00:12:34:56\n",
+		"proc/500/ns/net": hcatest.Link("net:[2]"),
+		"proc/500/status": "Name:\ttrain\nUid:\t0\t1000\t0\t0\n",
+		"proc/500/net/fib_trie": "Local:\n     |-- 10.0.0.9\n        /32 host LOCAL\n     |-- 127.0.0.1\n " +
+			"       /32 host LOCAL\n     |-- 10.0.0.255\n        /32 link BROADCAST\n",
+		"proc/500/net/if_inet6": "00000000000000000000000000000001 01 80 10 80 " +
+			"lo\nfd000000000000000000000000000001 02 40 20 80 eth0\n",
+		"proc/500/net/dev":                         "Inter-|   Receive  |\n face |bytes |\n    lo: 1 2\n  eth0: 3 4\n",
+		"proc/500/root/sys/class/net/lo/address":   "00:00:00:00:00:00\n",
+		"proc/500/root/sys/class/net/eth0/address": "52:54:00:12:34:56\n",
 		"proc/500/root/sys/class/net/host/address": "52:54:00:12:34:57\n", // of the namespace that sysfs was mounted for
-		"proc/500/mountinfo": "31 30 0:5 /infiniband /dev/infiniband ro - devtmpfs udev rw\n32 30 0:6 / /dev/shm rw - tmpfs shm rw,size=65536k\n" +
-			"33 30 0:5 /infiniband/uverbs0 /dev/infiniband/uverbs0 rw - devtmpfs udev rw\n34 30 0:7 / /data rw - xfs /dev/sda1 rw\n",
+		"proc/500/mountinfo": "31 30 0:5 /infiniband /dev/infiniband ro - devtmpfs udev rw\n32 30 0:6 / /dev/shm rw - " +
+			"tmpfs shm rw,size=65536k\n" +
+			"33 30 0:5 /infiniband/uverbs0 /dev/infiniband/uverbs0 rw - devtmpfs udev rw\n34 30 0:7 / /data rw - xfs " +
+			"/dev/sda1 rw\n",
 		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs.so.1":                   hcatest.Link("libibverbs.so.1.14"),
 		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14":                "",
 		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so":     "",
@@ -256,11 +274,14 @@ func TestInside(t *testing.T) {
 	})
 	folder, shm := root(t, files), spec.Limit(64<<20)
 	want := process.Inside{
-		User: 1000, Known: true, OwnNetwork: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("fd00::1")}, HostPaths: []string{"/dev/infiniband", "/dev/infiniband/uverbs0"},
+		User: 1000, Known: true, OwnNetwork: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9"),
+			netip.MustParseAddr("fd00::1")}, HostPaths: []string{"/dev/infiniband", "/dev/infiniband/uverbs0"},
 		SharedMem: &shm,
 		Image: process.Image{
-			LibVerbs: "/usr/lib/x86_64-linux-gnu/libibverbs.so.1", LinkLocal: []netip.Addr{netip.MustParseAddr("fe80::5054:ff:fe12:3456")},
-			Providers: map[string]string{"mlx5": "/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so", "rxe": "/usr/lib64/libibverbs/librxe-rdmav34.so"},
+			LibVerbs:  "/usr/lib/x86_64-linux-gnu/libibverbs.so.1",
+			LinkLocal: []netip.Addr{netip.MustParseAddr("fe80::5054:ff:fe12:3456")},
+			Providers: map[string]string{"mlx5": "/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so",
+				"rxe": "/usr/lib64/libibverbs/librxe-rdmav34.so"},
 		},
 	}
 	got := process.Look(folder, 500, true, time.Minute)

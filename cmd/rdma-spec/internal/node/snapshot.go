@@ -78,9 +78,11 @@ const AnswersFolder = "rdma-spec/answers"
 var Inventory = []string{
 	"dev/infiniband/*", "dev/hfi1_*", hca.DeviceTable,
 	"sys/class/infiniband/*", "sys/class/infiniband/*/*", "sys/class/infiniband/*/ports/*/*",
-	"sys/class/infiniband/*/device/driver", "sys/class/infiniband/*/device/physfn", "sys/class/infiniband/*/device/numa_node",
+	"sys/class/infiniband/*/device/driver", "sys/class/infiniband/*/device/physfn",
+	"sys/class/infiniband/*/device/numa_node",
 	"sys/class/infiniband/*/device/net/*/*",
-	"sys/class/infiniband_verbs/*/*", "sys/class/infiniband_mad/*/*", "sys/class/hfi1_user/*/dev", "sys/class/misc/rdma_cm/dev",
+	"sys/class/infiniband_verbs/*/*", "sys/class/infiniband_mad/*/*", "sys/class/hfi1_user/*/dev",
+	"sys/class/misc/rdma_cm/dev",
 	"sys/class/net/*/*", "sys/module/ib_core/parameters/netns_mode",
 }
 
@@ -101,10 +103,22 @@ func Open(o Options) (*Snapshot, error) {
 	}
 	s.HCAs = sync.OnceValues(s.readHCAs)
 	s.KernelLog = of(s, "kernel-log.json", 0, func(context.Context) (KernelLog, error) { return readKernelLog(o.Root) })
-	s.Runtimes = of(s, "runtimes.json", 0, func(ctx context.Context) (runtime.Runtimes, error) { return runtime.Read(ctx, o.Root) })
-	s.Plugin = of(s, "plugin.json", 0, func(ctx context.Context) (agents.Plugin, error) { return agents.ReadPlugin(ctx, o.Root, cli.Version) })
-	s.Kubelet = of(s, "kubelet.json", 0, func(ctx context.Context) (agents.Kubelet, error) { return agents.ReadKubelet(ctx, o.Root) })
-	s.Configured = of(s, "configured.json", 0, func(context.Context) (change.Configured, error) { return change.ReadConfigured(o.Root) })
+	s.Runtimes = of(s, "runtimes.json", 0, func(ctx context.Context) (runtime.Runtimes,
+		error) {
+		return runtime.Read(ctx, o.Root)
+	})
+	s.Plugin = of(s, "plugin.json", 0, func(ctx context.Context) (agents.Plugin,
+		error) {
+		return agents.ReadPlugin(ctx, o.Root, cli.Version)
+	})
+	s.Kubelet = of(s, "kubelet.json", 0, func(ctx context.Context) (agents.Kubelet,
+		error) {
+		return agents.ReadKubelet(ctx, o.Root)
+	})
+	s.Configured = of(s, "configured.json", 0, func(context.Context) (change.Configured,
+		error) {
+		return change.ReadConfigured(o.Root)
+	})
 	s.CDI = of(s, "cdi.json", 0, func(ctx context.Context) (cdi.Files, error) { return cdi.Read(ctx, o.Root, s.HCAs) })
 	s.RDMACNI = of(s, "rdma-cni.json", 0, func(context.Context) (RDMACNI, error) { return readRDMACNI(t), nil })
 	s.JudgedBy = of(s, "policy.json", 0, func(context.Context) (KeptPolicy, error) {

@@ -32,7 +32,8 @@ func TestKernelLogOfACopy(t *testing.T) {
 // A part is read once, and its patience is its own: those who ask late wait no longer for it.
 func TestParts(t *testing.T) {
 	var asked atomic.Int32
-	files := hcatest.Files{AnswersFolder + "/what": `{"answer": "this"}`, AnswersFolder + "/sick": `{"error": "no socket"}`, AnswersFolder + "/slow": "garbage"}
+	files := hcatest.Files{AnswersFolder + "/what": `{"answer": "this"}`, AnswersFolder +
+		"/sick": `{"error": "no socket"}`, AnswersFolder + "/slow": "garbage"}
 	for name, root := range map[string]string{"live": hcatest.Files{"etc/": ""}.Root(t), "copy": files.Root(t)} {
 		s, err := Open(Options{Root: root})
 		if err != nil {

@@ -54,7 +54,8 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 	result = Containers{Policy: source, Runtimes: listing.Runtimes, Containers: []Container{}}
 	looking := s.Surveyor(p)
 	if s.Archived { // what is to be done is done on the node
-		looking.Config, looking.Root, looking.Endpoint = cmp.Or(s.Config, listing.Called.Config), listing.Called.Root, listing.Called.Endpoint
+		looking.Config, looking.Root, looking.Endpoint = cmp.Or(s.Config, listing.Called.Config),
+			listing.Called.Root, listing.Called.Endpoint
 	}
 	for _, why := range listing.Skipped {
 		looking.note("skipped: " + why)
@@ -74,7 +75,8 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 				paths = l.Inside.HostPaths
 			}
 			if len(paths) > 0 {
-				r = Container{Report: Report{Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, State: StateOK}, Inside: process.Inside{User: -1, HostPaths: paths}}
+				r = Container{Report: Report{Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, State: StateOK},
+					Inside: process.Inside{User: -1, HostPaths: paths}}
 				result.Mounted = append(result.Mounted, r)
 			}
 		}

@@ -161,7 +161,8 @@ func (result *repairs) choose(found []node.Container) (low []node.Container) {
 		low = append(low, r)
 		result.Containers = append(result.Containers, repairedContainer{
 			Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, ID: r.ID,
-			Memlock: r.Wanted.Memlock, MemlockBytes: uint64(r.Wanted.Memlock), Processes: r.Remedy.Processes, StoredSpec: r.Remedy.StoredSpec,
+			Memlock: r.Wanted.Memlock, MemlockBytes: uint64(r.Wanted.Memlock), Processes: r.Remedy.Processes,
+			StoredSpec: r.Remedy.StoredSpec,
 		})
 	}
 	return low
@@ -198,7 +199,8 @@ func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []no
 			c.Errors = append(c.Errors, fmt.Sprintf("processes of later execs have the old limit: %v", outcome.SpecErr))
 		}
 		if c.Processes > 0 && specs[c.ID] == nil {
-			result.note("%s/%s %s: %s stores no spec that can be changed: processes of later execs have the old limit until the pod is recreated",
+			result.note("%s/%s %s: %s stores no spec that can be changed: processes of later execs have the old limit until "+
+				"the pod is recreated",
 				c.Namespace, c.Pod, c.Container, low[i].Runtime.Name)
 		}
 	}
@@ -216,7 +218,8 @@ func (result *repairs) write(stdout, stderr io.Writer) error {
 			if c.StoredSpec {
 				what += " and the stored spec"
 			}
-			if _, err := fmt.Fprintf(stdout, "%s/%s %s: memlock %s %s: %s\n", c.Namespace, c.Pod, c.Container, verb, c.Memlock, what); err != nil {
+			if _, err := fmt.Fprintf(stdout, "%s/%s %s: memlock %s %s: %s\n", c.Namespace, c.Pod, c.Container, verb,
+				c.Memlock, what); err != nil {
 				return err
 			}
 		}
@@ -227,7 +230,8 @@ func (result *repairs) write(stdout, stderr io.Writer) error {
 	if len(result.Containers) > 0 {
 		return nil
 	}
-	_, err := fmt.Fprintf(stdout, "nothing to raise: looked at %s\n", cli.Counted(result.LookedAt, "RDMA container", "RDMA containers"))
+	_, err := fmt.Fprintf(stdout, "nothing to raise: looked at %s\n", cli.Counted(result.LookedAt,
+		"RDMA container", "RDMA containers"))
 	return err
 }
 

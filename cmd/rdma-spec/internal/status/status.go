@@ -97,7 +97,8 @@ func Show(stdout, stderr io.Writer, o node.Options, format string) error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(result.Containers, func(c node.Container) bool { return c.State == node.StateBelow || c.State == node.StateRefused }) {
+	if slices.ContainsFunc(result.Containers,
+		func(c node.Container) bool { return c.State == node.StateBelow || c.State == node.StateRefused }) {
 		return cli.ErrProblemFound
 	}
 	return result.Incomplete()

@@ -67,7 +67,8 @@ func scan(text []byte) (*document, error) {
 // add adds a key, and those in its value if that is an inline table.
 func (d *document) add(node *unstable.Node, below []string, section int, inline bool) {
 	path, _, last := keys(node.Key())
-	kv := keyValue{path: slices.Concat(below, path), section: section, start: int(node.Raw.Offset), end: end(node), inline: inline}
+	kv := keyValue{path: slices.Concat(below, path), section: section, start: int(node.Raw.Offset),
+		end: end(node), inline: inline}
 	kv.value = last + bytes.IndexByte(d.text[last:], '=') + 1
 	for d.text[kv.value] == ' ' || d.text[kv.value] == '\t' {
 		kv.value++
@@ -103,7 +104,8 @@ func end(node *unstable.Node) int { return int(node.Raw.Offset + node.Raw.Length
 
 // find returns the key at a path.
 func (d *document) find(path []string) (keyValue, bool) {
-	i := slices.IndexFunc(d.keys, func(kv keyValue) bool { return slices.Equal(kv.path, path) && !d.sections[kv.section].array })
+	i := slices.IndexFunc(d.keys,
+		func(kv keyValue) bool { return slices.Equal(kv.path, path) && !d.sections[kv.section].array })
 	if i < 0 {
 		return keyValue{}, false
 	}
@@ -124,7 +126,8 @@ func (d *document) set(path []string, value string) ([]byte, error) {
 			if !kv.isTable {
 				return nil, fmt.Errorf("%s is not a table", join(path[:n]))
 			}
-			return nil, fmt.Errorf("%s is an inline table: put %s = %s into its braces, and try again", join(path[:n]), join(path[n:]), value)
+			return nil, fmt.Errorf("%s is an inline table: put %s = %s into its braces, and try again",
+				join(path[:n]), join(path[n:]), value)
 		}
 	}
 	if len(path) == 1 {

@@ -189,7 +189,8 @@ func write(value any) (string, error) {
 		}
 	}
 	text, err := toml.Marshal(map[string]any{"v": value})
-	if line, found := strings.CutPrefix(strings.TrimSuffix(string(text), "\n"), "v = "); err == nil && found && !strings.Contains(line, "\n") {
+	if line, found := strings.CutPrefix(strings.TrimSuffix(string(text), "\n"), "v = "); err == nil && found &&
+		!strings.Contains(line, "\n") {
 		return line, nil
 	}
 	return "", fmt.Errorf("a value of type %T cannot be written on one line", value)

@@ -21,10 +21,13 @@ func TestSet(t *testing.T) {
 		value        any
 		after        string
 	}{
-		"a value, with its comment kept":         {"[a]\nx = true # why\ny = 1\n", "a x", false, "[a]\nx = false # why\ny = 1\n"},
-		"the same value":                         {"[a]\nx   =  'v' # why", "a x", "v", "[a]\nx   =  'v' # why"},
-		"a value of odd quoting":                 {"[\"a\" . 'b']\n\"x\"\t=\t'''\nlong\n'''\n", "a b x", "v", "[\"a\" . 'b']\n\"x\"\t=\t\"v\"\n"},
-		"a line in a section":                    {"[a]\n    y = 1 # one\n\n# b\n[b]\n", "a x", true, "[a]\n    y = 1 # one\n    x = true\n\n# b\n[b]\n"},
+		"a value, with its comment kept": {"[a]\nx = true # why\ny = 1\n", "a x", false,
+			"[a]\nx = false # why\ny = 1\n"},
+		"the same value": {"[a]\nx   =  'v' # why", "a x", "v", "[a]\nx   =  'v' # why"},
+		"a value of odd quoting": {"[\"a\" . 'b']\n\"x\"\t=\t'''\nlong\n'''\n", "a b x", "v",
+			"[\"a\" . 'b']\n\"x\"\t=\t\"v\"\n"},
+		"a line in a section": {"[a]\n    y = 1 # one\n\n# b\n[b]\n", "a x", true,
+			"[a]\n    y = 1 # one\n    x = true\n\n# b\n[b]\n"},
 		"a line in an empty section":             {"  [a] # here\n[b]\n", "a x", true, "  [a] # here\n    x = true\n[b]\n"},
 		"a line in a section without final line": {"[a]\ny = 1", "a x", true, "[a]\ny = 1\nx = true"},
 		"a line of CRLF":                         {"[a]\r\ny = 1\r\n", "a x", true, "[a]\r\ny = 1\r\nx = true\r\n"},
@@ -32,17 +35,25 @@ func TestSet(t *testing.T) {
 		"a section in an empty document":         {"", "a b.c x", true, "[a.\"b.c\"]\n  x = true\n"},
 		"a section without final line":           {"v = 2", "a x", true, "v = 2\n\n[a]\n  x = true\n"},
 		"a section of a table that has children": {"[a.b]\ny = 1\n", "a x", true, "[a.b]\ny = 1\n\n[a]\n  x = true\n"},
-		"a value in an inline table":             {"a = {y = 1, x = { z = 'no' }}\n", "a x z", "yes", "a = {y = 1, x = { z = \"yes\" }}\n"},
-		"a value of dotted keys":                 {"[p]\n \"a\".y = 1\nz = 2\n", "p a y", int64(2), "[p]\n \"a\".y = 2\nz = 2\n"},
-		"a table below dotted keys":              {"[p]\na.y = 1\n", "p a b x", true, "[p]\na.y = 1\n\n[p.a.b]\n  x = true\n"},
-		"a key on top":                           {"v = 2\n\n# a\n[a]\n", "w", int64(3), "v = 2\nw = 3\n\n# a\n[a]\n"},
-		"a key on top of headers":                {"# licence\n\n# a\n[a]\n", "w", int64(3), "# licence\n\nw = 3\n\n# a\n[a]\n"},
-		"a key below comments":                   {"# nothing here", "w", int64(3), "# nothing here\nw = 3\n"},
-		"brackets in a header":                   {"[ a . \"]b[\" ] # ]\n\n[c]\n", "a ]b[ x", true, "[ a . \"]b[\" ] # ]\n  x = true\n\n[c]\n"},
-		"strings that look like headers":         {"[a]\ny = '''\n[b]\nx = 1\n'''\n[b]\n", "b x", true, "[a]\ny = '''\n[b]\nx = 1\n'''\n[b]\n  x = true\n"},
+		"a value in an inline table": {"a = {y = 1, x = { z = 'no' }}\n", "a x z", "yes",
+			"a = {y = 1, x = { z = \"yes\" }}\n"},
+		"a value of dotted keys": {"[p]\n \"a\".y = 1\nz = 2\n", "p a y", int64(2),
+			"[p]\n \"a\".y = 2\nz = 2\n"},
+		"a table below dotted keys": {"[p]\na.y = 1\n", "p a b x", true,
+			"[p]\na.y = 1\n\n[p.a.b]\n  x = true\n"},
+		"a key on top": {"v = 2\n\n# a\n[a]\n", "w", int64(3), "v = 2\nw = 3\n\n# a\n[a]\n"},
+		"a key on top of headers": {"# licence\n\n# a\n[a]\n", "w", int64(3),
+			"# licence\n\nw = 3\n\n# a\n[a]\n"},
+		"a key below comments": {"# nothing here", "w", int64(3), "# nothing here\nw = 3\n"},
+		"brackets in a header": {"[ a . \"]b[\" ] # ]\n\n[c]\n", "a ]b[ x", true,
+			"[ a . \"]b[\" ] # ]\n  x = true\n\n[c]\n"},
+		"strings that look like headers": {"[a]\ny = '''\n[b]\nx = 1\n'''\n[b]\n", "b x", true,
+			"[a]\ny = '''\n[b]\nx = 1\n'''\n[b]\n  x = true\n"},
 		"a table": {
-			"[r.runc]\ntype = 'v2'\n", "r rdma", map[string]any{"type": "v2", "options": map[string]any{"Systemd": true, "N": int64(1)}, "args": []any{"a", "b"}},
-			"[r.runc]\ntype = 'v2'\n\n[r.rdma]\n  args = [\"a\", \"b\"]\n  type = \"v2\"\n\n[r.rdma.options]\n  N = 1\n  Systemd = true\n",
+			"[r.runc]\ntype = 'v2'\n", "r rdma", map[string]any{"type": "v2", "options": map[string]any{"Systemd": true,
+				"N": int64(1)}, "args": []any{"a", "b"}},
+			"[r.runc]\ntype = 'v2'\n\n[r.rdma]\n  args = [\"a\", \"b\"]\n  type = \"v2\"\n\n[r.rdma.options]\n  N = 1\n  " +
+				"Systemd = true\n",
 		},
 		"quotes in a string": {"", "a x", "\"\\\n\x7f", "[a]\n  x = \"\\\"\\\\\\u000A\\u007F\"\n"},
 	} {
@@ -68,13 +79,18 @@ func TestSetRefuses(t *testing.T) {
 		"a value in a value": {"a = 1\n", "a x", "a is not a table"},
 		"an array of tables": {"[[a]]\ny = 1\n", "a x", "a.x cannot be set"},
 		"a table":            {"[a]\ny = 1\n", "a", "a cannot be set"},
-		"an inline table":    {"a = { y = 1 } # why\n", "a x", "a is an inline table: put x = true into its braces, and try again"},
-		"a table in one":     {"[p]\na = { y = {z = 1} }\n", "p a b x", "p.a is an inline table: put b.x = true into its braces, and try again"},
-		"dotted keys":        {"[p]\n \"a\".y = 1\nz = 2\n", "p a x", "p.a is written with dotted keys: put the line a.x = true below the one of a.y, and try again"},
-		"dotted keys on top": {"p.a.y = 1\n[q]\n", "p a x", "p.a is written with dotted keys: put the line p.a.x = true below the one of p.a.y, and try again"},
+		"an inline table": {"a = { y = 1 } # why\n", "a x",
+			"a is an inline table: put x = true into its braces, and try again"},
+		"a table in one": {"[p]\na = { y = {z = 1} }\n", "p a b x",
+			"p.a is an inline table: put b.x = true into its braces, and try again"},
+		"dotted keys": {"[p]\n \"a\".y = 1\nz = 2\n", "p a x",
+			"p.a is written with dotted keys: put the line a.x = true below the one of a.y, and try again"},
+		"dotted keys on top": {"p.a.y = 1\n[q]\n", "p a x",
+			"p.a is written with dotted keys: put the line p.a.x = true below the one of p.a.y, and try again"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := Set([]byte(test.text), true, strings.Fields(test.path)...); err == nil || !strings.HasPrefix(err.Error(), test.want) {
+			if _, err := Set([]byte(test.text), true, strings.Fields(test.path)...); err == nil ||
+				!strings.HasPrefix(err.Error(), test.want) {
 				t.Errorf("Set: %v, want %s", err, test.want)
 			}
 		})
@@ -83,10 +99,11 @@ func TestSetRefuses(t *testing.T) {
 
 func TestAdd(t *testing.T) {
 	for name, test := range map[string]struct{ before, after string }{
-		"to no list":               {"v = 2\n[a]\n", "v = 2\ni = [\"new\"]\n[a]\n"},
-		"to an empty list":         {"i = [ ] # why\n", "i = [\"new\" ] # why\n"},
-		"to a list":                {"i = ['a', \"b\"] # why\n", "i = ['a', \"b\", \"new\"] # why\n"},
-		"to a list on many lines":  {"i = [\n  'a', # first\n  # second\n  'b', # last\n]\n", "i = [\n  'a', # first\n  # second\n  'b', \"new\", # last\n]\n"},
+		"to no list":       {"v = 2\n[a]\n", "v = 2\ni = [\"new\"]\n[a]\n"},
+		"to an empty list": {"i = [ ] # why\n", "i = [\"new\" ] # why\n"},
+		"to a list":        {"i = ['a', \"b\"] # why\n", "i = ['a', \"b\", \"new\"] # why\n"},
+		"to a list on many lines": {"i = [\n  'a', # first\n  # second\n  'b', # last\n]\n",
+			"i = [\n  'a', # first\n  # second\n  'b', \"new\", # last\n]\n"},
 		"to a list without values": {"i = [\n  # none\n]\n", "i = [\"new\"\n  # none\n]\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -167,7 +184,8 @@ func randomDocument(random *rand.Rand) []byte {
 		case n == 1 && depth < 2:
 			return "[" + value(depth+1) + "," + newline + " # in a list" + newline + value(depth+1) + "]"
 		}
-		return pick("true", "false", "1", "-0x1F", "1.5", "nan", "'[nri]'", `"# \" no comment"`, "1979-05-27T07:32:00Z", "07:32:00",
+		return pick("true", "false", "1", "-0x1F", "1.5", "nan", "'[nri]'", `"# \" no comment"`,
+			"1979-05-27T07:32:00Z", "07:32:00",
 			"'''"+newline+"[plugins.nri]"+newline+"disable = 1'''", "{}", "[]")
 	}
 	var b bytes.Buffer
@@ -179,7 +197,8 @@ func randomDocument(random *rand.Rand) []byte {
 		case 1:
 			b.WriteString(indent + "# comment [x] = 1" + newline)
 		case 2:
-			b.WriteString(indent + pick("[plugins]", "[plugins.nri]", "[ plugins . 'nri' ]", "[plugins.nri.x]", "[[list]]", "[other]", "[plugins.other]", "[nri]") +
+			b.WriteString(indent + pick("[plugins]", "[plugins.nri]", "[ plugins . 'nri' ]", "[plugins.nri.x]", "[[list]]",
+				"[other]", "[plugins.other]", "[nri]") +
 				pick("", " # ]") + newline)
 		case 3:
 			b.WriteString(indent + key() + " . " + key() + "=" + value(0) + newline)
@@ -196,7 +215,8 @@ func randomDocument(random *rand.Rand) []byte {
 
 // FuzzSet checks that no document makes an edit panic or break what it does not touch.
 func FuzzSet(f *testing.F) {
-	for _, seed := range []string{"", "a = 1", "[plugins]\nnri = {}", "[plugins.nri]\r\ndisable = true", "plugins.nri.x = [1,\n2]", "[[plugins]]"} {
+	for _, seed := range []string{"", "a = 1", "[plugins]\nnri = {}", "[plugins.nri]\r\ndisable = true",
+		"plugins.nri.x = [1,\n2]", "[[plugins]]"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {

@@ -14,13 +14,16 @@ import (
 // LibraryFolders are where the loader finds libraries, relative to a root, as patterns of path.Match: as Debian and
 // others with a folder for each architecture have it, and as Fedora and others have it.
 var LibraryFolders = []string{
-	"usr/lib/*-linux-gnu", "lib/*-linux-gnu", "usr/lib64", "lib64", "usr/lib", "lib", "usr/local/lib", "usr/local/lib64", "usr/local/lib/*-linux-gnu",
+	"usr/lib/*-linux-gnu", "lib/*-linux-gnu", "usr/lib64", "lib64", "usr/lib", "lib", "usr/local/lib", "usr/local/lib64",
+	"usr/local/lib/*-linux-gnu",
 }
 
 // providers are libibverbs' providers by the kernel drivers of the devices that HCAs hang on.
 var providers = map[string]string{
-	"mlx4_core": "mlx4", "mlx5_core": "mlx5", "efa": "efa", "ice": "irdma", "i40e": "irdma", "irdma": "irdma", "bnxt_en": "bnxt_re", "cxgb4": "cxgb4",
-	"erdma": "erdma", "hfi1": "hfi1verbs", "hns3": "hns", "ionic": "ionic", "mana": "mana", "qede": "qedr", "ib_mthca": "mthca", "vmw_pvrdma": "vmw_pvrdma",
+	"mlx4_core": "mlx4", "mlx5_core": "mlx5", "efa": "efa", "ice": "irdma", "i40e": "irdma", "irdma": "irdma",
+	"bnxt_en": "bnxt_re", "cxgb4": "cxgb4",
+	"erdma": "erdma", "hfi1": "hfi1verbs", "hns3": "hns", "ionic": "ionic", "mana": "mana", "qede": "qedr",
+	"ib_mthca": "mthca", "vmw_pvrdma": "vmw_pvrdma",
 }
 
 // ABI are the versions of the kernel's ABI that a provider supports; zero where they are not known here.
@@ -51,7 +54,8 @@ func Provider(h hca.HCA, attribute func(name string) string) (provider string, a
 	}
 	soft := h.Driver == "" && h.PCI == ""
 	switch {
-	case soft && h.NodeType == "CA" && attribute("sys/class/infiniband/"+h.Name+"/parent") != "" && abis[string(RXE)].Has(abi):
+	case soft && h.NodeType == "CA" && attribute("sys/class/infiniband/"+h.Name+"/parent") != "" &&
+		abis[string(RXE)].Has(abi):
 		return string(RXE), abi
 	case soft && h.NodeType == "RNIC" && abis[string(SIW)].Has(abi):
 		return string(SIW), abi

@@ -18,7 +18,8 @@ func TestProvider(t *testing.T) {
 		abi    string
 		want   string
 	}{
-		"ConnectX-4":             {hca: hca.HCA{Driver: "mlx5_core", PCI: "0000:5e:00.0", NodeType: "CA"}, abi: "1", want: "mlx5"},
+		"ConnectX-4": {hca: hca.HCA{Driver: "mlx5_core", PCI: "0000:5e:00.0", NodeType: "CA"},
+			abi: "1", want: "mlx5"},
 		"a scalable function":    {hca: hca.HCA{Driver: "mlx5_core.sf", NodeType: "CA"}, abi: "1", want: "mlx5"},
 		"ConnectX-3":             {hca: hca.HCA{Driver: "mlx4_core"}, want: "mlx4"},
 		"EFA":                    {hca: hca.HCA{Driver: "efa", NodeType: "unspecified"}, want: "efa"},
@@ -31,7 +32,8 @@ func TestProvider(t *testing.T) {
 		"on PCI, driver hidden":  {hca: hca.HCA{PCI: "0000:5e:00.0", NodeType: "RNIC"}, abi: "1"},
 	} {
 		test.hca.Name, test.hca.Devices = "a", []hca.Device{{Path: "/dev/infiniband/uverbs7", Kind: hca.KindVerbs}}
-		attributes := map[string]string{"sys/class/infiniband/a/parent": test.parent, "sys/class/infiniband_verbs/uverbs7/abi_version": test.abi}
+		attributes := map[string]string{"sys/class/infiniband/a/parent": test.parent,
+			"sys/class/infiniband_verbs/uverbs7/abi_version": test.abi}
 		got, abi := Provider(test.hca, func(name string) string { return attributes[name] })
 		if test.abi != "" && fmt.Sprint(abi) != test.abi {
 			t.Errorf("%s: ABI %d, want %s", name, abi, test.abi)

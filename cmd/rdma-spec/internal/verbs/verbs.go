@@ -92,7 +92,8 @@ func (c *Context) Register(memory []byte) (err error) {
 	}
 	defer func() { err = errors.Join(err, c.run(deallocPD, nil, pd)) }()
 	start := uint64(uintptr(unsafe.Pointer(unsafe.SliceData(memory))))
-	mr, err := c.handle(regMR, mrSize+c.dialect.mrRoom, registration(start, uint64(len(memory)), pd, c.dialect.registration)...)
+	mr, err := c.handle(regMR, mrSize+c.dialect.mrRoom, registration(start, uint64(len(memory)), pd,
+		c.dialect.registration)...)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,8 @@ func TestCommands(t *testing.T) {
 		want     string // the header: command, words in, words out
 	}{
 		"GET_CONTEXT of rxe": {getContext, contextSize, nil, "00000000 0400 0200" + pointer},
-		"GET_CONTEXT of siw": {getContext, contextSize + dialects[SIW].contextRoom, dialects[SIW].context, "00000000 0400 0400" + pointer},
+		"GET_CONTEXT of siw": {getContext, contextSize + dialects[SIW].contextRoom, dialects[SIW].context,
+			"00000000 0400 0400" + pointer},
 		"GET_CONTEXT of mlx4": {getContext, contextSize + dialects[MLX4].contextRoom, dialects[MLX4].context,
 			"00000000 0400 0600" + pointer},
 		"GET_CONTEXT of mlx5": {getContext, contextSize + dialects[MLX5].contextRoom, dialects[MLX5].context,
@@ -41,8 +42,10 @@ func TestCommands(t *testing.T) {
 		"DEALLOC_PD":       {deallocPD, 0, []uint32{7}, "04000000 0300 0000 07000000"},
 		"REG_MR": {regMR, mrSize, registration(0x7f0011223000, 0x4000000, 7, nil),
 			"09000000 0c00 0300" + pointer + "00302211007f0000 0000000400000000 00302211007f0000 07000000 01000000"},
-		"REG_MR of siw": {regMR, mrSize + dialects[SIW].mrRoom, registration(0x7f0011223000, 0x4000000, 7, dialects[SIW].registration),
-			"09000000 0e00 0500" + pointer + "00302211007f0000 0000000400000000 00302211007f0000 07000000 01000000 00000000 00000000"},
+		"REG_MR of siw": {regMR, mrSize + dialects[SIW].mrRoom, registration(0x7f0011223000, 0x4000000, 7,
+			dialects[SIW].registration),
+			"09000000 0e00 0500" + pointer +
+				"00302211007f0000 0000000400000000 00302211007f0000 07000000 01000000 00000000 00000000"},
 		"DEREG_MR": {deregMR, 0, []uint32{9}, "0d000000 0300 0000 09000000"},
 	} {
 		got := encode(test.command, test.response, test.input...)
@@ -67,7 +70,8 @@ type kernel struct {
 func (k *kernel) run(text, response []byte) error {
 	cmd := command(binary.NativeEndian.Uint32(text))
 	k.said = append(k.said, cmd.String())
-	if in, out := binary.NativeEndian.Uint16(text[4:]), binary.NativeEndian.Uint16(text[6:]); int(in)*4 != len(text) || int(out)*4 != len(response) {
+	if in, out := binary.NativeEndian.Uint16(text[4:]), binary.NativeEndian.Uint16(text[6:]); int(in)*4 != len(text) ||
+		int(out)*4 != len(response) {
 		k.t.Errorf("%s has %d words and room for %d, and says %d and %d", cmd, len(text)/4, len(response)/4, in, out)
 	}
 	if err := k.refuse[cmd]; err != nil {
@@ -99,13 +103,19 @@ func TestRegister(t *testing.T) {
 		said   string
 		err    string
 	}{
-		"all is well":         {said: "GET_CONTEXT ALLOC_PD REG_MR DEREG_MR DEALLOC_PD"},
-		"no context":          {refuse: map[command]error{getContext: unix.EINVAL}, said: "GET_CONTEXT", err: "GET_CONTEXT: invalid argument"},
-		"no PD":               {refuse: map[command]error{allocPD: unix.EAGAIN}, said: "GET_CONTEXT ALLOC_PD", err: "ALLOC_PD: resource temporarily unavailable"},
-		"memlock":             {refuse: map[command]error{regMR: unix.ENOMEM}, said: "GET_CONTEXT ALLOC_PD REG_MR DEALLOC_PD", err: "REG_MR: cannot allocate memory"},
-		"stays registered":    {refuse: map[command]error{deregMR: unix.EBUSY}, said: "GET_CONTEXT ALLOC_PD REG_MR DEREG_MR DEALLOC_PD", err: "DEREG_MR: device or resource busy"},
-		"a context unwritten": {mute: map[command]bool{getContext: true}, said: "GET_CONTEXT", err: "GET_CONTEXT: the kernel has written no response"},
-		"a handle unwritten":  {mute: map[command]bool{regMR: true}, said: "GET_CONTEXT ALLOC_PD REG_MR DEALLOC_PD", err: "REG_MR: the kernel has written no response"},
+		"all is well": {said: "GET_CONTEXT ALLOC_PD REG_MR DEREG_MR DEALLOC_PD"},
+		"no context": {refuse: map[command]error{getContext: unix.EINVAL}, said: "GET_CONTEXT",
+			err: "GET_CONTEXT: invalid argument"},
+		"no PD": {refuse: map[command]error{allocPD: unix.EAGAIN}, said: "GET_CONTEXT ALLOC_PD",
+			err: "ALLOC_PD: resource temporarily unavailable"},
+		"memlock": {refuse: map[command]error{regMR: unix.ENOMEM}, said: "GET_CONTEXT ALLOC_PD REG_MR DEALLOC_PD",
+			err: "REG_MR: cannot allocate memory"},
+		"stays registered": {refuse: map[command]error{deregMR: unix.EBUSY},
+			said: "GET_CONTEXT ALLOC_PD REG_MR DEREG_MR DEALLOC_PD", err: "DEREG_MR: device or resource busy"},
+		"a context unwritten": {mute: map[command]bool{getContext: true}, said: "GET_CONTEXT",
+			err: "GET_CONTEXT: the kernel has written no response"},
+		"a handle unwritten": {mute: map[command]bool{regMR: true}, said: "GET_CONTEXT ALLOC_PD REG_MR DEALLOC_PD",
+			err: "REG_MR: the kernel has written no response"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &kernel{t: t, refuse: test.refuse, mute: test.mute, open: 1}

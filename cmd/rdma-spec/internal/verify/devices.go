@@ -48,7 +48,9 @@ func (v *verification) devices() []heldHCA {
 		v.add("device", doctor.Unknown, "verbs devices of the target: cannot be seen from this container")
 		return nil
 	case err != nil || len(files) == 0:
-		v.fails("device", causeDevice, "verbs devices: none in /dev/infiniband: request the RDMA device plugin's resource or, where the policy lists the namespace, annotate the pod with %s: \"true\"",
+		v.fails("device", causeDevice,
+			"verbs devices: none in /dev/infiniband: request the RDMA device plugin's resource or, where the policy lists the "+
+				"namespace, annotate the pod with %s: \"true\"",
 			policy.AnnotationKey)
 		return nil
 	}
@@ -70,7 +72,8 @@ func (v *verification) devices() []heldHCA {
 		held = append(held, h)
 	}
 	if !slices.ContainsFunc(held, func(h heldHCA) bool { return !h.known || h.hca.Active() }) {
-		v.fails("port", causePort, "ports: none is ACTIVE: check the cable, the switch and, on InfiniBand, the subnet manager")
+		v.fails("port", causePort,
+			"ports: none is ACTIVE: check the cable, the switch and, on InfiniBand, the subnet manager")
 	}
 	v.connectionManager(filepath.Join(folder, "rdma_cm"))
 	return held
@@ -129,9 +132,12 @@ func portsOf(h hca.HCA) string {
 func openRemedy(err error, elsewhere bool) (cause, string) {
 	switch {
 	case errors.Is(err, unix.EPERM) && elsewhere:
-		return causeNamespace, "its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA into the pod's namespace, or run rdma system set netns shared on the node"
+		return causeNamespace,
+			"its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA " +
+				"into the pod's namespace, or run rdma system set netns shared on the node"
 	case errors.Is(err, unix.EPERM):
-		return causeCgroup, "the container's device cgroup does not permit it: a mount alone gives no access; take the device from a device plugin or by the annotation"
+		return causeCgroup, "the container's device cgroup does not permit it: a mount alone gives no access; take the " +
+			"device from a device plugin or by the annotation"
 	case errors.Is(err, unix.EACCES):
 		return causeMode, "its file mode does not let this user open it: it should have mode 0666 on the node"
 	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):

@@ -50,7 +50,8 @@ func (v *verification) add(check string, is doctor.Status, format string, args .
 
 // fails adds a finding that makes RDMA fail, and why.
 func (v *verification) fails(check string, why cause, format string, args ...any) {
-	v.Findings = append(v.Findings, doctor.Finding{Check: check, Status: doctor.Wrong, Text: fmt.Sprintf(format, args...), Why: causes[why].means})
+	v.Findings = append(v.Findings, doctor.Finding{Check: check, Status: doctor.Wrong, Text: fmt.Sprintf(format, args...),
+		Why: causes[why].means})
 }
 
 // limits reads what the process may lock.
@@ -73,7 +74,8 @@ func (v *verification) showLimits(who string, held limits.Process) {
 	v.add("memlock", is, "memlock of %s: %s (hard: %s)", who, held.Memlock.Soft, held.Memlock.Hard)
 	switch {
 	case held.IPCLock && held.UserNamespace:
-		v.add("ipc-lock", note, "CAP_IPC_LOCK of %s: effective, but the kernel does not count it in a user namespace (hostUsers: false)", who)
+		v.add("ipc-lock", note,
+			"CAP_IPC_LOCK of %s: effective, but the kernel does not count it in a user namespace (hostUsers: false)", who)
 	case held.IPCLock:
 		v.add("ipc-lock", doctor.OK, "CAP_IPC_LOCK of %s: effective", who)
 	default:
@@ -91,4 +93,5 @@ func (v *verification) allow(held limits.Process) bool {
 func (v *verification) mayLock() bool { return !v.limited || v.allow(v.own) }
 
 // memlockRemedy explains how a container gets a sufficient memlock. A process cannot raise its own.
-const memlockRemedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node"
+const memlockRemedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +
+	"explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node"

@@ -41,7 +41,8 @@ func (v *verification) gids(held []heldHCA, image process.Image) {
 				usable = true
 			default:
 				folder := filepath.Join(v.root, "sys/class/infiniband", h.hca.Name, "ports", strconv.Itoa(p.Number))
-				found := portGIDs{fmt.Sprintf("%s port %d", h.hca.Name, p.Number), ownGIDs(folder, process.Inside{Addresses: addresses, Image: image})}
+				found := portGIDs{fmt.Sprintf("%s port %d", h.hca.Name, p.Number),
+					ownGIDs(folder, process.Inside{Addresses: addresses, Image: image})}
 				ports, usable = append(ports, found), usable || len(found.own) > 0
 			}
 		}
@@ -53,7 +54,9 @@ func (v *verification) gids(held []heldHCA, image process.Image) {
 		case usable:
 			v.add("gid", note, "GIDs of %s: none belongs to this network namespace", p.port)
 		default:
-			v.fails("gid", causeNamespace, "GIDs of %s: none belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report Failed to query GID: give the pod the HCA's netdev by macvlan or SR-IOV, or use hostNetwork", p.port)
+			v.fails("gid", causeNamespace,
+				"GIDs of %s: none belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report "+
+					"Failed to query GID: give the pod the HCA's netdev by macvlan or SR-IOV, or use hostNetwork", p.port)
 		}
 	}
 }
@@ -61,7 +64,11 @@ func (v *verification) gids(held []heldHCA, image process.Image) {
 // ownGIDs returns those GIDs of a port that are addresses of a container.
 func ownGIDs(port string, c process.Inside) (own []string) {
 	files, _ := filepath.Glob(filepath.Join(port, "gids/*")) // the pattern is well-formed
-	table, _ := process.GIDs(files, func(file string) (string, error) { text, err := os.ReadFile(file); return string(text), err })
+	table, _ := process.GIDs(files, func(file string) (string,
+		error) {
+		text, err := os.ReadFile(file)
+		return string(text), err
+	})
 	for _, gid := range table {
 		if c.Owns(gid.Address) {
 			kind := attribute(filepath.Join(port, "gid_attrs/types", strconv.Itoa(gid.Index)))

@@ -21,7 +21,8 @@ func (v *verification) libraries(held []heldHCA, image process.Image) {
 		return
 	}
 	if image.LibVerbs == "" {
-		v.add("library", note, "libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it statically")
+		v.add("library", note,
+			"libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it statically")
 		return
 	}
 	v.add("library", doctor.OK, "libibverbs: %s", image.LibVerbs)
@@ -35,11 +36,17 @@ func (v *verification) libraries(held []heldHCA, image process.Image) {
 		provider := image.Providers[driver]
 		switch abi, known := verbs.ABIOf(driver); {
 		case provider == "":
-			v.add("library", doctor.Unknown, "provider %s for %s: not beside libibverbs, which then reports No IB devices found: install it (ibverbs-providers, libibverbs, rdma-core)", driver, h.name())
+			v.add("library", doctor.Unknown,
+				"provider %s for %s: not beside libibverbs, which then reports No IB devices found: install it "+
+					"(ibverbs-providers, libibverbs, rdma-core)", driver, h.name())
 		case !known || h.abi == 0:
-			v.add("library", note, "provider %s for %s: %s; which versions of the kernel's ABI (%d) it supports is not known here", driver, h.name(), provider, h.abi)
+			v.add("library", note,
+				"provider %s for %s: %s; which versions of the kernel's ABI (%d) it supports is not known here", driver,
+				h.name(), provider, h.abi)
 		case !abi.Has(h.abi):
-			v.add("library", doctor.Unknown, "provider %s for %s: %s; the kernel's ABI is %d, and rdma-core's provider supports %d to %d; with another ABI it reports \"does not support the kernel ABI\": install the provider that belongs to the kernel's driver",
+			v.add("library", doctor.Unknown,
+				"provider %s for %s: %s; the kernel's ABI is %d, and rdma-core's provider supports %d to %d; with another ABI it "+
+					"reports \"does not support the kernel ABI\": install the provider that belongs to the kernel's driver",
 				driver, h.name(), provider, h.abi, abi.Least, abi.Most)
 		default:
 			v.add("library", doctor.OK, "provider %s for %s: %s, for the kernel's ABI %d", driver, h.name(), provider, h.abi)
@@ -56,7 +63,8 @@ func (v *verification) sharedMemory() {
 	case !mounted:
 		v.add("shared-memory", note, "/dev/shm: not mounted: NCCL and others may need it")
 	case size <= uint64(process.SmallSharedMemory):
-		v.add("shared-memory", note, "/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory there", spec.Limit(size))
+		v.add("shared-memory", note,
+			"/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory there", spec.Limit(size))
 	default:
 		v.add("shared-memory", doctor.OK, "/dev/shm: %s", spec.Limit(size/mebibyte*mebibyte))
 	}

@@ -77,7 +77,8 @@ func memoryRoom(cgroup string) (bytes uint64, known bool) {
 		for line := range strings.Lines(string(text)) {
 			var name string
 			var n uint64
-			if _, err := fmt.Sscanf(line, "%s %d", &name, &n); err == nil && (name == files.cache || name == "slab_reclaimable") {
+			if _, err := fmt.Sscanf(line, "%s %d", &name, &n); err == nil &&
+				(name == files.cache || name == "slab_reclaimable") {
 				used -= min(used, n)
 			}
 		}

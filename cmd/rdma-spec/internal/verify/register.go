@@ -19,12 +19,15 @@ import (
 // memory instead.
 func (v *verification) registering(held []heldHCA) {
 	if v.elsewhere {
-		v.add("register", doctor.Unknown, "register %s: not tried: this container is not the target's, and has its own limits and devices", v.size)
+		v.add("register", doctor.Unknown,
+			"register %s: not tried: this container is not the target's, and has its own limits and devices", v.size)
 		return
 	}
 	const spare = 16 << 20 // for the program itself
 	if room, known := v.room(); known && room < uint64(v.size)+spare {
-		v.add("lock", doctor.Unknown, "register %s: not tried: the container may use only %s more memory, and would be killed; choose less with --lock", v.size, spec.Limit(room))
+		v.add("lock", doctor.Unknown,
+			"register %s: not tried: the container may use only %s more memory, and would be killed; choose less with --lock",
+			v.size, spec.Limit(room))
 		if !v.mayLock() {
 			v.fails("memlock", causeMemlock, "memlock of this process: less than %s: %s", v.size, memlockRemedy)
 		}
@@ -36,7 +39,9 @@ func (v *verification) registering(held []heldHCA) {
 			continue
 		}
 		if !verbs.Supported(h.driver) {
-			v.add("register", doctor.Unknown, "register %s with %s: not tried: verify cannot register memory with its driver (%s)", v.size, h.name(), cli.OrUnknown(string(h.driver)))
+			v.add("register", doctor.Unknown,
+				"register %s with %s: not tried: verify cannot register memory with its driver (%s)", v.size, h.name(),
+				cli.OrUnknown(string(h.driver)))
 			continue
 		}
 		tried = v.registered(h, v.register(h.file, h.driver, int(v.size))) || tried
@@ -57,23 +62,30 @@ func (v *verification) registered(h heldHCA, err error) bool {
 		v.add("register", doctor.OK, "register %s with %s: done", v.size, h.name())
 		return true
 	case is(unix.ENOMEM) && !v.mayLock():
-		v.fails("register", causeMemlock, "register %s with %s: %v: memlock is %s: %s", v.size, h.name(), err, v.own.Memlock.Soft, memlockRemedy)
+		v.fails("register", causeMemlock, "register %s with %s: %v: memlock is %s: %s", v.size, h.name(), err,
+			v.own.Memlock.Soft, memlockRemedy)
 		return true
 	case is(unix.ENOMEM) && v.limited && h.driver == verbs.SIW && v.own.Memlock.Soft < v.size:
-		v.fails("register", causeMemlock, "register %s with %s: %v: memlock is %s, and older kernels do not count CAP_IPC_LOCK for Soft-iWARP: %s",
+		v.fails("register", causeMemlock,
+			"register %s with %s: %v: memlock is %s, and older kernels do not count CAP_IPC_LOCK for Soft-iWARP: %s",
 			v.size, h.name(), err, v.own.Memlock.Soft, memlockRemedy)
 		return true
 	case is(unix.ENOMEM) && errors.As(err, &failed):
-		v.fails("register", causeMemory, "register %s with %s: %v, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned", v.size, h.name(), err)
+		v.fails("register", causeMemory,
+			"register %s with %s: %v, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be "+
+				"pinned", v.size, h.name(), err)
 		return true
 	case is(unix.EAGAIN):
-		v.fails("register", causeRDMACgroup, "register %s with %s: %v: the cgroup's rdma.max allows no more (hca_handle, hca_object), or the HCA is being reset", v.size, h.name(), err)
+		v.fails("register", causeRDMACgroup,
+			"register %s with %s: %v: the cgroup's rdma.max allows no more (hca_handle, hca_object), or the HCA is being reset",
+			v.size, h.name(), err)
 		return true
 	case is(unix.EIO, unix.ENODEV, unix.ENXIO):
 		v.fails("register", causeDevice, "register %s with %s: %v: the HCA is gone: recreate the pod", v.size, h.name(), err)
 		return true
 	}
-	v.add("register", doctor.Unknown, "register %s with %s: %v: its driver (%s) expects something else", v.size, h.name(), err, h.driver)
+	v.add("register", doctor.Unknown, "register %s with %s: %v: its driver (%s) expects something else", v.size,
+		h.name(), err, h.driver)
 	return false
 }
 
@@ -84,11 +96,14 @@ func (v *verification) locked(err error) {
 	case err == nil:
 		v.add("lock", doctor.OK, "lock %s, in place of registering it: done", v.size)
 	case refused && !v.mayLock():
-		v.fails("lock", causeMemlock, "lock %s, in place of registering it: %v: memlock is %s: %s", v.size, err, v.own.Memlock.Soft, memlockRemedy)
+		v.fails("lock", causeMemlock, "lock %s, in place of registering it: %v: memlock is %s: %s", v.size, err,
+			v.own.Memlock.Soft, memlockRemedy)
 	case errors.Is(err, unix.EPERM): // memlock and the capability suffice
-		v.add("lock", note, "lock %s: %v: a seccomp profile or a security module forbids mlock here, which does not matter to RDMA", v.size, err)
+		v.add("lock", note, "lock %s: %v: a seccomp profile or a security module forbids mlock here, which does not matter "+
+			"to RDMA", v.size, err)
 	case refused && v.limited:
-		v.fails("lock", causeMemory, "lock %s: %v, although memlock or CAP_IPC_LOCK allow it: the node has too little memory", v.size, err)
+		v.fails("lock", causeMemory, "lock %s: %v, although memlock or CAP_IPC_LOCK allow it: the node has too little memory",
+			v.size, err)
 	default:
 		v.fails("lock", causeMemory, "lock %s: %v", v.size, err)
 	}

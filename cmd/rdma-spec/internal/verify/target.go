@@ -26,7 +26,9 @@ func (v *verification) readTarget(pid int) error {
 	}
 	name := v.procText(pid, "comm")
 	if !named && name == "pause" {
-		v.add("memlock", doctor.Unknown, "memlock of the program: process 1 is the pod's pause (shareProcessNamespace: true): name the program's process with --pid")
+		v.add("memlock", doctor.Unknown,
+			"memlock of the program: process 1 is the pod's pause (shareProcessNamespace: true): name the program's process "+
+				"with --pid")
 		return nil
 	}
 	held, err := v.process(pid)

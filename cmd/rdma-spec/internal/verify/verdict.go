@@ -32,7 +32,8 @@ var causes = []struct{ name, means string }{
 	{"device cgroup", "the container cannot open the HCA, so no memory can be registered"},
 	{"file mode", "the container's user cannot open the HCA, so no memory can be registered"},
 	{"device", "the container has no usable HCA, so no memory can be registered"},
-	{"namespace", "the HCA, or all of its addresses, belong to another network namespace; this does not prevent a registration, but connections"},
+	{"namespace", "the HCA, or all of its addresses, belong to another network namespace; this does not prevent a " +
+		"registration, but connections"},
 	{"port down", "no port carries traffic; this does not prevent a registration, but connections"},
 }
 
@@ -63,11 +64,13 @@ func (v *verification) conclude() {
 // tried returns what was tried where no fault was found.
 func (v *verification) tried() string {
 	done := func(check string) bool {
-		return slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Check == check && f.Status == doctor.OK })
+		return slices.ContainsFunc(v.Findings,
+			func(f doctor.Finding) bool { return f.Check == check && f.Status == doctor.OK })
 	}
 	switch {
 	case v.elsewhere:
-		return fmt.Sprintf("the limits of process %d allow memory of %s, but none was registered in its container", v.target, v.size)
+		return fmt.Sprintf("the limits of process %d allow memory of %s, but none was registered in its container", v.target,
+			v.size)
 	case done("register"):
 		return fmt.Sprintf(`memory of %s can be registered; if "Couldn't allocate MR" is reported all the same, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)`, v.size)
 	case done("lock"):

@@ -27,7 +27,8 @@ func TestVerifyDevices(t *testing.T) {
 FAIL  verbs devices: none in /dev/infiniband: request the RDMA device plugin's resource or, where the policy lists the namespace, annotate the pod with rdma.noderesource.dev: "true"
 ok    ` + locked + `device: the container has no usable HCA, so no memory can be registered
 `},
-		"devices that do not open": {mlx5Node().Files(), map[string]error{"uverbs0": unix.EPERM, "uverbs1": unix.EACCES, "uverbs10": unix.ENXIO, "rdma_cm": unix.EPERM}, `
+		"devices that do not open": {mlx5Node().Files(), map[string]error{"uverbs0": unix.EPERM, "uverbs1": unix.EACCES,
+			"uverbs10": unix.ENXIO, "rdma_cm": unix.EPERM}, `
 FAIL  /dev/infiniband/uverbs0: the container's device cgroup does not permit it: a mount alone gives no access; take the device from a device plugin or by the annotation
 FAIL  /dev/infiniband/uverbs1: its file mode does not let this user open it: it should have mode 0666 on the node
 FAIL  /dev/infiniband/uverbs10: the device no longer exists on the node: recreate the pod
@@ -41,7 +42,8 @@ ok    /dev/infiniband/rdma_cm: opened
 ok    register 64Mi with mlx5_0: done
 port down: no port carries traffic; this does not prevent a registration, but connections
 `},
-		"another namespace's HCA in exclusive mode": {exclusive, map[string]error{"uverbs0": unix.EPERM, "uverbs7": unix.EPERM, "rdma_cm": nil}, `
+		"another namespace's HCA in exclusive mode": {exclusive, map[string]error{"uverbs0": unix.EPERM,
+			"uverbs7": unix.EPERM, "rdma_cm": nil}, `
 FAIL  /dev/infiniband/uverbs0: the container's device cgroup does not permit it: a mount alone gives no access; take the device from a device plugin or by the annotation
 FAIL  /dev/infiniband/uverbs7: its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA into the pod's namespace, or run rdma system set netns shared on the node
 ok    /dev/infiniband/rdma_cm: opened
@@ -55,7 +57,8 @@ ok    ` + locked + `nothing found: memory of 64Mi can be locked, but no memory w
 `},
 	} {
 		t.Run(name, func(t *testing.T) {
-			expectFacts(t, test.want, inContainer(t, test.node, unlimited, test.devices), 0, "device", "port", "register", "lock")
+			expectFacts(t, test.want, inContainer(t, test.node, unlimited, test.devices), 0, "device",
+				"port", "register", "lock")
 		})
 	}
 }

@@ -19,7 +19,8 @@ const well = `nothing found: memory of 64Mi can be registered; if "Couldn't allo
 // Which GIDs are usable is decided by the addresses of the network namespace, whatever its interfaces are called.
 func TestVerifyGIDs(t *testing.T) {
 	// In hcatest, the first netdev of each HCA has the address own.
-	own := hcatest.Files{"proc/1/net/if_inet6": "00000000000000000000000000000001 01 80 10 80       lo\nfe80000000000000020202fffe020000 02 40 20 80     net1\n"}
+	own := hcatest.Files{"proc/1/net/if_inet6": "00000000000000000000000000000001 01 80 10 80       " +
+		"lo\nfe80000000000000020202fffe020000 02 40 20 80     net1\n"}
 	mac := hcatest.Files{
 		"proc/1/net/dev":             "Inter-|   Receive  |\n face |bytes |\n    lo: 1 2\n  net9: 3 4\n",
 		"sys/class/net/net9/address": "00:02:02:02:00:00\n", "sys/class/net/lo/address": "00:00:00:00:00:00\n",
@@ -83,17 +84,20 @@ ok    GIDs of mlx5_1 port 1 in this network namespace: 0 (fe80::202:2ff:fe02:0, 
 	}
 	c := inContainer(t, roce, unlimited, all)
 	c.self = 8 // it has ended
-	expectFacts(t, "?     GIDs: the addresses of this network namespace cannot be read: open "+c.root+"/proc/8/net/fib_trie: no such file or directory\n"+well, c, 0, "gid")
+	expectFacts(t, "?     GIDs: the addresses of this network namespace cannot be read: open "+c.root+
+		"/proc/8/net/fib_trie: no such file or directory\n"+well, c, 0, "gid")
 }
 
 // verify judges the limits of the process that the user's program is, where it can tell which one.
 func TestVerifyTarget(t *testing.T) {
-	const remedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node\n"
+	const remedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +
+		"explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node\n"
 	const memlock = `memlock: "Couldn't allocate MR" is caused by RLIMIT_MEMLOCK
 `
 	here := "ok    memlock of this process: unlimited (hard: unlimited)\n"
 	proc := func(first, firstCgroup string) hcatest.Files {
-		return hcatest.Files{"proc/1/comm": first + "\n", "proc/1/cgroup": firstCgroup + "\n", "proc/9/cgroup": "0::/\n", "proc/7/comm": "mpirun\n", "proc/7/cgroup": "0::/\n"}
+		return hcatest.Files{"proc/1/comm": first + "\n", "proc/1/cgroup": firstCgroup + "\n", "proc/9/cgroup": "0::/\n",
+			"proc/7/comm": "mpirun\n", "proc/7/cgroup": "0::/\n"}
 	}
 	for name, test := range map[string]struct {
 		files hcatest.Files
@@ -101,19 +105,26 @@ func TestVerifyTarget(t *testing.T) {
 		holds map[int]limits.Process
 		want  string
 	}{
-		"the first process may": {proc("trainer", "0::/"), 0, nil, here + "ok    memlock of process 1 (trainer): unlimited (hard: unlimited)\n" + well},
-		"the first process may not": {proc("trainer", "0::/"), 0, map[int]limits.Process{1: eight}, here + `-     memlock of process 1 (trainer): 8Mi (hard: 8Mi)
+		"the first process may": {proc("trainer", "0::/"), 0, nil,
+			here + "ok    memlock of process 1 (trainer): unlimited (hard: unlimited)\n" + well},
+		"the first process may not": {proc("trainer", "0::/"), 0, map[int]limits.Process{1: eight},
+			here + `-     memlock of process 1 (trainer): 8Mi (hard: 8Mi)
 FAIL  memlock of process 1 (trainer): less than 64Mi: ` + remedy + memlock},
-		"the process that is named": {proc("init", "0::/"), 7, map[int]limits.Process{1: eight}, here + "ok    memlock of process 7 (mpirun): unlimited (hard: unlimited)\n" + well},
+		"the process that is named": {proc("init", "0::/"), 7, map[int]limits.Process{1: eight},
+			here + "ok    memlock of process 7 (mpirun): unlimited (hard: unlimited)\n" + well},
 		"the pod's pause": {proc("pause", "0::/../p"), 0, map[int]limits.Process{1: eight},
-			here + "?     memlock of the program: process 1 is the pod's pause (shareProcessNamespace: true): name the program's process with --pid\n" + well},
-		"the node's init": {proc("systemd", "0::/init.scope").With(hcatest.Files{"proc/2/comm": "kthreadd\n"}), 0, map[int]limits.Process{1: eight}, here + well},
-		"another container's": {proc("trainer", "0::/../t"), 0, nil, here + `ok    memlock of process 1 (trainer) in another container: unlimited (hard: unlimited)
+			here + "?     memlock of the program: process 1 is the pod's pause (shareProcessNamespace: true): name the " +
+				"program's process with --pid\n" + well},
+		"the node's init": {proc("systemd", "0::/init.scope").With(hcatest.Files{"proc/2/comm": "kthreadd\n"}), 0,
+			map[int]limits.Process{1: eight}, here + well},
+		"another container's": {proc("trainer", "0::/../t"), 0, nil,
+			here + `ok    memlock of process 1 (trainer) in another container: unlimited (hard: unlimited)
 ?     verbs devices of the target: cannot be seen from this container
 ?     register 64Mi: not tried: this container is not the target's, and has its own limits and devices
 nothing found: the limits of process 1 allow memory of 64Mi, but none was registered in its container
 `},
-		"another container's, which may not": {proc("trainer", "0::/../t"), 0, map[int]limits.Process{1: eight}, here + `-     memlock of process 1 (trainer) in another container: 8Mi (hard: 8Mi)
+		"another container's, which may not": {proc("trainer", "0::/../t"), 0, map[int]limits.Process{1: eight},
+			here + `-     memlock of process 1 (trainer) in another container: 8Mi (hard: 8Mi)
 FAIL  memlock of process 1 (trainer) in another container: less than 64Mi: ` + remedy + `?     verbs devices of the target: cannot be seen from this container
 ?     register 64Mi: not tried: this container is not the target's, and has its own limits and devices
 ` + memlock},
@@ -160,7 +171,8 @@ nothing found: the limits of process 1 allow memory of 64Mi, but none was regist
 }
 
 func TestVerifyLibraries(t *testing.T) {
-	const library, provider = "usr/lib/x86_64-linux-gnu/libibverbs.so.1", "usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so"
+	const library, provider = "usr/lib/x86_64-linux-gnu/libibverbs.so.1",
+		"usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so"
 	efa := hcatest.V100Node()
 	for i := range efa.HCAs {
 		efa.HCAs[i].Driver = "efa"
@@ -170,14 +182,23 @@ func TestVerifyLibraries(t *testing.T) {
 		node hcatest.Files
 		want string
 	}{
-		"no library":                {mlx5Node().Files(), "-     libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it statically\n"},
-		"a link that leads nowhere": {mlx5Node().Files().With(hcatest.Files{library: hcatest.Link("gone")}), "-     libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it statically\n"},
+		"no library": {mlx5Node().Files(),
+			"-     libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it " +
+				"statically\n"},
+		"a link that leads nowhere": {mlx5Node().Files().With(hcatest.Files{library: hcatest.Link("gone")}),
+			"-     libibverbs: not in the image's usual folders: a program needs its own, or must be linked with it " +
+				"statically\n"},
 		"no provider": {mlx5Node().Files().With(hcatest.Files{library: ""}), "ok    libibverbs: /" + library +
-			"\n?     provider mlx5 for mlx5_0: not beside libibverbs, which then reports No IB devices found: install it (ibverbs-providers, libibverbs, rdma-core)\n"},
-		"another ABI": {mlx5Node().Files().With(hcatest.Files{library: "", provider: "", abi: "6\n"}), "ok    libibverbs: /" + library + "\n?     provider mlx5 for mlx5_0: /" + provider +
-			"; the kernel's ABI is 6, and rdma-core's provider supports 1 to 1; with another ABI it reports \"does not support the kernel ABI\": install the provider that belongs to the kernel's driver\n"},
-		"a provider whose ABI is not known": {efa.Files().With(hcatest.Files{library: "", "usr/lib/libibverbs/libefa-rdmav34.so": ""}), "ok    libibverbs: /" + library +
-			"\n-     provider efa for mlx5_0: /usr/lib/libibverbs/libefa-rdmav34.so; which versions of the kernel's ABI (1) it supports is not known here\n"},
+			"\n?     provider mlx5 for mlx5_0: not beside libibverbs, which then reports No IB devices found: install it " +
+			"(ibverbs-providers, libibverbs, rdma-core)\n"},
+		"another ABI": {mlx5Node().Files().With(hcatest.Files{library: "", provider: "", abi: "6\n"}), "ok    libibverbs: /" +
+			library + "\n?     provider mlx5 for mlx5_0: /" + provider +
+			"; the kernel's ABI is 6, and rdma-core's provider supports 1 to 1; with another ABI it reports \"does not " +
+			"support the kernel ABI\": install the provider that belongs to the kernel's driver\n"},
+		"a provider whose ABI is not known": {efa.Files().With(hcatest.Files{library: "",
+			"usr/lib/libibverbs/libefa-rdmav34.so": ""}), "ok    libibverbs: /" + library +
+			"\n-     provider efa for mlx5_0: /usr/lib/libibverbs/libefa-rdmav34.so; which versions of the kernel's ABI (1) " +
+			"it supports is not known here\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := inContainer(t, test.node, unlimited, map[string]error{"uverbs0": nil})
@@ -206,14 +227,20 @@ func TestMemoryRoom(t *testing.T) {
 		"version 2":           {hcatest.Files{"memory.max": "1000\n", "memory.current": "400\n"}, 600, true},
 		"version 2, no limit": {hcatest.Files{"memory.max": "max\n", "memory.current": "400\n"}, 0, false},
 		"full of page cache": {hcatest.Files{
-			"memory.max": "314572800\n", "memory.current": "313524224\n", "memory.stat": "anon 4096\nfile 300000000\ninactive_file 209715200\nactive_file 1\nslab_reclaimable 1048576\nslab 5\n",
+			"memory.max": "314572800\n", "memory.current": "313524224\n",
+			"memory.stat": "anon 4096\nfile 300000000\ninactive_file 209715200\nactive_file 1\nslab_reclaimable 1048576\nslab " +
+				"5\n",
 		}, 314572800 - 313524224 + 209715200 + 1048576, true},
-		"more cache than use": {hcatest.Files{"memory.max": "1000\n", "memory.current": "400\n", "memory.stat": "inactive_file 500\n"}, 1000, true},
+		"more cache than use": {hcatest.Files{"memory.max": "1000\n", "memory.current": "400\n",
+			"memory.stat": "inactive_file 500\n"}, 1000, true},
 		"version 1, full of page cache": {hcatest.Files{
-			"memory/memory.limit_in_bytes": "1000\n", "memory/memory.usage_in_bytes": "900\n", "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 700\n",
+			"memory/memory.limit_in_bytes": "1000\n", "memory/memory.usage_in_bytes": "900\n",
+			"memory/memory.stat": "inactive_file 1\ntotal_inactive_file 700\n",
 		}, 800, true},
-		"version 1":            {hcatest.Files{"memory/memory.limit_in_bytes": "1000\n", "memory/memory.usage_in_bytes": "1200\n"}, 0, true},
-		"version 1, no limit":  {hcatest.Files{"memory/memory.limit_in_bytes": "9223372036854771712\n", "memory/memory.usage_in_bytes": "0\n"}, 9223372036854771712, true},
+		"version 1": {hcatest.Files{"memory/memory.limit_in_bytes": "1000\n",
+			"memory/memory.usage_in_bytes": "1200\n"}, 0, true},
+		"version 1, no limit": {hcatest.Files{"memory/memory.limit_in_bytes": "9223372036854771712\n",
+			"memory/memory.usage_in_bytes": "0\n"}, 9223372036854771712, true},
 		"no cgroup to be seen": {hcatest.Files{}, 0, false},
 	} {
 		folder := t.TempDir()

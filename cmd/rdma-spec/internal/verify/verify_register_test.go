@@ -14,7 +14,8 @@ import (
 )
 
 func TestVerifyRegisters(t *testing.T) {
-	const remedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node\n"
+	const remedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +
+		"explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node\n"
 	const memlock = `memlock: "Couldn't allocate MR" is caused by RLIMIT_MEMLOCK
 `
 	const well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is reported all the same, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
@@ -22,7 +23,8 @@ func TestVerifyRegisters(t *testing.T) {
 	capable, inUserNamespace := eight, eight
 	capable.IPCLock = true
 	inUserNamespace.IPCLock, inUserNamespace.UserNamespace = true, true
-	siw := hcatest.Node{HCAs: []hcatest.HCA{{Name: "siw0", NodeType: "4: RNIC", Ports: []hcatest.Port{{LinkLayer: "Ethernet"}}}}}
+	siw := hcatest.Node{HCAs: []hcatest.HCA{{Name: "siw0", NodeType: "4: RNIC",
+		Ports: []hcatest.Port{{LinkLayer: "Ethernet"}}}}}
 	refuse := func(command string, err error) func(*container) {
 		return func(c *container) {
 			c.register = func(string, verbs.Driver, int) error { return &verbs.Error{Command: command, Err: err} }
@@ -47,13 +49,15 @@ FAIL  register 64Mi with mlx5_0: REG_MR: cannot allocate memory: memlock is 8Mi:
 -     memlock of this process: 8Mi (hard: 8Mi)
 ok    CAP_IPC_LOCK of this process: effective
 FAIL  register 64Mi with siw0: REG_MR: cannot allocate memory: memlock is 8Mi, and older kernels do not count CAP_IPC_LOCK for Soft-iWARP: ` + remedy + memlock},
-		"too little memory that can be pinned": {node: mlx5Node(), holds: unlimited, change: refuse("REG_MR", unix.ENOMEM), want: `
+		"too little memory that can be pinned": {node: mlx5Node(), holds: unlimited,
+			change: refuse("REG_MR", unix.ENOMEM), want: `
 ok    memlock of this process: unlimited (hard: unlimited)
 -     CAP_IPC_LOCK of this process: not effective
 FAIL  register 64Mi with mlx5_0: REG_MR: cannot allocate memory, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned
 memory: "Couldn't allocate MR" is caused by a lack of memory that can be pinned
 `},
-		"the cgroup allows no context": {node: mlx5Node(), holds: unlimited, change: refuse("GET_CONTEXT", unix.EAGAIN), want: `
+		"the cgroup allows no context": {node: mlx5Node(), holds: unlimited,
+			change: refuse("GET_CONTEXT", unix.EAGAIN), want: `
 ok    memlock of this process: unlimited (hard: unlimited)
 -     CAP_IPC_LOCK of this process: not effective
 FAIL  register 64Mi with mlx5_0: GET_CONTEXT: resource temporarily unavailable: the cgroup's rdma.max allows no more (hca_handle, hca_object), or the HCA is being reset
@@ -65,7 +69,8 @@ ok    memlock of this process: unlimited (hard: unlimited)
 FAIL  register 64Mi with mlx5_0: GET_CONTEXT: input/output error: the HCA is gone: recreate the pod
 device: the container has no usable HCA, so no memory can be registered
 `},
-		"a driver that expects other data": {node: mlx5Node(), holds: eight, change: refuse("GET_CONTEXT", unix.EINVAL), want: `
+		"a driver that expects other data": {node: mlx5Node(), holds: eight,
+			change: refuse("GET_CONTEXT", unix.EINVAL), want: `
 -     memlock of this process: 8Mi (hard: 8Mi)
 -     CAP_IPC_LOCK of this process: not effective
 ?     register 64Mi with mlx5_0: GET_CONTEXT: invalid argument: its driver (mlx5) expects something else
@@ -77,19 +82,22 @@ ok    memlock of this process: unlimited (hard: unlimited)
 ok    lock 64Mi, in place of registering it: done
 nothing found: memory of 64Mi can be locked, but no memory was registered
 `},
-		"mlock forbidden by seccomp": {node: hcatest.V100Node(), holds: unlimited, change: func(c *container) { c.lock = func(int) error { return unix.EPERM } }, want: `
+		"mlock forbidden by seccomp": {node: hcatest.V100Node(), holds: unlimited,
+			change: func(c *container) { c.lock = func(int) error { return unix.EPERM } }, want: `
 ok    memlock of this process: unlimited (hard: unlimited)
 -     CAP_IPC_LOCK of this process: not effective
 ?     register 64Mi with mlx5_0: not tried: verify cannot register memory with its driver (unknown)
 -     lock 64Mi: operation not permitted: a seccomp profile or a security module forbids mlock here, which does not matter to RDMA
 nothing found: but no memory was registered or locked
 `},
-		"mlock forbidden, memlock too low": {node: hcatest.V100Node(), holds: eight, change: func(c *container) { c.lock = func(int) error { return unix.EPERM } }, want: `
+		"mlock forbidden, memlock too low": {node: hcatest.V100Node(), holds: eight,
+			change: func(c *container) { c.lock = func(int) error { return unix.EPERM } }, want: `
 -     memlock of this process: 8Mi (hard: 8Mi)
 -     CAP_IPC_LOCK of this process: not effective
 ?     register 64Mi with mlx5_0: not tried: verify cannot register memory with its driver (unknown)
 FAIL  lock 64Mi, in place of registering it: operation not permitted: memlock is 8Mi: ` + remedy + memlock},
-		"a node without memory": {node: hcatest.V100Node(), holds: unlimited, change: func(c *container) { c.lock = func(int) error { return unix.ENOMEM } }, want: `
+		"a node without memory": {node: hcatest.V100Node(), holds: unlimited,
+			change: func(c *container) { c.lock = func(int) error { return unix.ENOMEM } }, want: `
 ok    memlock of this process: unlimited (hard: unlimited)
 -     CAP_IPC_LOCK of this process: not effective
 ?     register 64Mi with mlx5_0: not tried: verify cannot register memory with its driver (unknown)

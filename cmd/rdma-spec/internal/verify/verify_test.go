@@ -153,7 +153,8 @@ ok    provider mlx5 for mlx5_0: /usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdm
 ok    /dev/shm: 1Gi
 verdict: nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is reported all the same, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
 `},
-		"memlock too low": {container: inContainer(t, mlx5Node().Files(), eight, map[string]error{"uverbs1": nil}), fails: true, want: `
+		"memlock too low": {container: inContainer(t, mlx5Node().Files(), eight,
+			map[string]error{"uverbs1": nil}), fails: true, want: `
 -     memlock of this process: 8Mi (hard: 8Mi)
 -     CAP_IPC_LOCK of this process: not effective
 ok    /dev/infiniband/uverbs1: opened: mlx5_1, port 1 ACTIVE
@@ -185,16 +186,19 @@ verdict: memlock: "Couldn't allocate MR" is caused by RLIMIT_MEMLOCK
 
 func TestVerifyCalledWrongly(t *testing.T) {
 	for _, size := range []string{"unlimited", "0", "-1", "64 MB", "17Ti", ""} {
-		if stderr, status := command(t, "verify", "--lock", size); status != 2 || !strings.Contains(stderr, "is not a size up to 16Ti") {
+		if stderr, status := command(t, "verify", "--lock", size); status != 2 || !strings.Contains(stderr,
+			"is not a size up to 16Ti") {
 			t.Errorf("--lock %q: exit status %d, %s", size, status, stderr)
 		}
 	}
 	for _, pid := range []string{"0", "-1"} {
-		if stderr, status := command(t, "verify", "--pid", pid); status != 2 || !strings.Contains(stderr, "is not the ID of a process") {
+		if stderr, status := command(t, "verify", "--pid", pid); status != 2 || !strings.Contains(stderr,
+			"is not the ID of a process") {
 			t.Errorf("--pid %s: exit status %d, %s", pid, status, stderr)
 		}
 	}
-	if stderr, status := command(t, "verify", "--pid", "2147483647"); status != 3 || !strings.Contains(stderr, "process 2147483647: ") {
+	if stderr, status := command(t, "verify", "--pid", "2147483647"); status != 3 || !strings.Contains(stderr,
+		"process 2147483647: ") {
 		t.Errorf("a process that does not run: exit status %d, %s", status, stderr)
 	}
 }
@@ -219,7 +223,8 @@ func TestThisContainer(t *testing.T) {
 	if err != nil || held.Memlock.Hard == 0 {
 		t.Errorf("this process: %+v, %v", held, err)
 	}
-	if addresses, err := process.ReadAddresses(c.root, c.self); err != nil || slices.ContainsFunc(addresses, netip.Addr.IsLoopback) {
+	if addresses, err := process.ReadAddresses(c.root, c.self); err != nil || slices.ContainsFunc(addresses,
+		netip.Addr.IsLoopback) {
 		t.Errorf("addresses: %v, %v", addresses, err)
 	}
 	if _, mounted := c.shared(filepath.Dir(missing) + "/none"); mounted {

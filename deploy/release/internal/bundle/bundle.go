@@ -36,11 +36,13 @@ func Tar(files []File, modified time.Time) ([]byte, error) {
 				continue
 			}
 			folders[folder] = true
-			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o755, ModTime: modified}); err != nil {
+			if err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: folder + "/", Mode: 0o755,
+				ModTime: modified}); err != nil {
 				return nil, err
 			}
 		}
-		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.Name, Mode: f.Mode, Size: int64(len(f.Content)), ModTime: modified}
+		header := &tar.Header{Typeflag: tar.TypeReg, Name: f.Name, Mode: f.Mode,
+			Size: int64(len(f.Content)), ModTime: modified}
 		if err := w.WriteHeader(header); err != nil {
 			return nil, err
 		}

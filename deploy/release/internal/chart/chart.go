@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart renders the Helm chart with Helm's own library, and what is made of it: the plain manifests in deploy, the schema of its
-// values, and its package.
+// Package chart renders the Helm chart with Helm's own library, and what is made of it: the plain manifests in deploy,
+// the schema of its values, and its package.
 package chart
 
 import (
@@ -34,7 +34,8 @@ type Values = map[string]any
 // Load reads the chart of the repository with this top folder.
 func Load(root string) (*chart.Chart, error) { return loader.LoadDir(filepath.Join(root, Folder)) }
 
-// Render returns what Helm makes of each template that makes something, by its file name. Values that the schema rejects are an error.
+// Render returns what Helm makes of each template that makes something, by its file name. Values that the schema
+// rejects are an error.
 func Render(c *chart.Chart, values Values) (map[string]string, error) {
 	options := common.ReleaseOptions{Name: "nri-rdma", Namespace: namespace, Revision: 1, IsInstall: true}
 	all, err := util.ToRenderValues(c, values, options, nil)

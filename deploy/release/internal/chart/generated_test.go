@@ -16,7 +16,8 @@ const root = "../../../.."
 
 var update = flag.Bool("update", false, "write values.schema.json and the plain manifests")
 
-// TestGenerated checks that the plain manifests are what the chart renders, and that the schema has the configuration's.
+// TestGenerated checks that the plain manifests are what the chart renders, and that the schema has the
+// configuration's.
 func TestGenerated(t *testing.T) {
 	schema, err := Schema(root)
 	if err != nil {
@@ -49,6 +50,7 @@ func golden(t *testing.T, file, want string) {
 		t.Error(err)
 	}
 	if diff := cmp.Diff(want, string(got)); diff != "" {
-		t.Errorf("%s is not what the chart gives: run go test ./internal/chart -update in deploy/release: -chart +file:\n%s", file, diff)
+		t.Errorf("%s is not what the chart gives: run go test ./internal/chart -update in deploy/release: -chart +file:\n%s",
+			file, diff)
 	}
 }

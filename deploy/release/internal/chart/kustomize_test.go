@@ -122,7 +122,8 @@ func TestOverlays(t *testing.T) {
 // and configuration, and so is one with all components.
 func TestOwnKustomization(t *testing.T) {
 	const config = "memlock: 16Gi\n"
-	found := regexp.MustCompile("(?ms)^ *```yaml\n( *)(resources:.*?)^ *```$").FindStringSubmatch(read(t, "docs/install.md"))
+	found := regexp.MustCompile("(?ms)^ *```yaml\n( *)(resources:.*?)^ *```$").FindStringSubmatch(read(t,
+		"docs/install.md"))
 	if found == nil {
 		t.Fatal("docs/install.md has no block that begins with resources:")
 	}

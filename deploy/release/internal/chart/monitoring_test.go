@@ -49,11 +49,12 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// TestMetricsExist checks that the alerts and the dashboard ask for metrics that docs/metrics.md lists, which a test compares with what
-// the program registers.
+// TestMetricsExist checks that the alerts and the dashboard ask for metrics that docs/metrics.md lists, which a test
+// compares with what the program registers.
 func TestMetricsExist(t *testing.T) {
 	var known []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `(nri_rdma_[a-z_]+)` \\|").FindAllStringSubmatch(read(t, "docs/metrics.md"), -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(nri_rdma_[a-z_]+)` \\|").FindAllStringSubmatch(read(t,
+		"docs/metrics.md"), -1) {
 		known = append(known, row[1])
 	}
 	for _, file := range []string{alerts, alertsTest, dashboard} {
@@ -69,7 +70,8 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// TestScrapeJob checks that the job for Prometheus finds the ports of the plain manifest. Debian's promtool knows no Kubernetes.
+// TestScrapeJob checks that the job for Prometheus finds the ports of the plain manifest. Debian's promtool knows no
+// Kubernetes.
 func TestScrapeJob(t *testing.T) {
 	job := read(t, "deploy/prometheus/scrape.yaml")
 	var scrape struct {
@@ -88,10 +90,12 @@ func TestScrapeJob(t *testing.T) {
 			ports = append(ports, port[1]+port[2])
 		}
 	}
-	if keep.Action != "keep" || len(ports) != 2 || slices.ContainsFunc(ports, func(port string) bool { return !kept.MatchString(port) }) {
+	if keep.Action != "keep" || len(ports) != 2 || slices.ContainsFunc(ports,
+		func(port string) bool { return !kept.MatchString(port) }) {
 		t.Errorf("of the ports %q, the job takes those that match %s", ports, keep.Regex)
 	}
-	if namespace := "names: [rdma-spec]"; !strings.Contains(job, namespace) || !strings.Contains(read(t, "deploy/"+baseFile), "\n  namespace: rdma-spec\n") {
+	if namespace := "names: [rdma-spec]"; !strings.Contains(job, namespace) ||
+		!strings.Contains(read(t, "deploy/"+baseFile), "\n  namespace: rdma-spec\n") {
 		t.Errorf("the job and the manifest are not for the same namespace")
 	}
 }

@@ -21,8 +21,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// option is a value that a user sets, and what it changes in the default installation: lines of the manifests that come and go. Each is
-// the beginning of a line.
+// option is a value that a user sets, and what it changes in the default installation: lines of the manifests that come
+// and go. Each is the beginning of a line.
 type option struct {
 	name, values string
 	adds         []string // files
@@ -30,46 +30,67 @@ type option struct {
 }
 
 var options = []option{
-	{name: "image", values: "{image: {repository: r.example.com/x, tag: v9, pullPolicy: Always}}", has: []string{"image: r.example.com/x:v9", "imagePullPolicy: Always"}},
+	{name: "image", values: "{image: {repository: r.example.com/x, tag: v9, pullPolicy: Always}}",
+		has: []string{"image: r.example.com/x:v9", "imagePullPolicy: Always"}},
 	{
 		name: "digest", values: "{image: {tag: v9, digest: 'sha256:" + strings.Repeat("0a", 32) + "'}}",
-		has: []string{"image: ghcr.io/rdma-spec/rdma-spec@sha256:" + strings.Repeat("0a", 32)}, lacks: []string{"image: ghcr.io/rdma-spec/rdma-spec:"},
+		has:   []string{"image: ghcr.io/rdma-spec/rdma-spec@sha256:" + strings.Repeat("0a", 32)},
+		lacks: []string{"image: ghcr.io/rdma-spec/rdma-spec:"},
 	},
-	{name: "pull secrets", values: "{imagePullSecrets: [{name: mine}]}", has: []string{"imagePullSecrets:", "- name: mine"}},
-	{name: "CRI-O", values: "{runtime: crio}", has: []string{"mountPath: /host/run/crio", "path: /run/crio"}, lacks: []string{"path: /run/containerd", "mountPath: /host/run/containerd"}},
-	{name: "k3s", values: "{runtime: k3s}", has: []string{"path: /run/k3s/containerd", "mountPath: /host/run/k3s/containerd", "path: /var/lib/kubelet/pod-resources"}},
+	{name: "pull secrets", values: "{imagePullSecrets: [{name: mine}]}",
+		has: []string{"imagePullSecrets:", "- name: mine"}},
+	{name: "CRI-O", values: "{runtime: crio}", has: []string{"mountPath: /host/run/crio", "path: /run/crio"},
+		lacks: []string{"path: /run/containerd", "mountPath: /host/run/containerd"}},
+	{name: "k3s", values: "{runtime: k3s}", has: []string{"path: /run/k3s/containerd",
+		"mountPath: /host/run/k3s/containerd", "path: /var/lib/kubelet/pod-resources"}},
 	{name: "RKE2", values: "{runtime: rke2}", has: []string{"path: /run/k3s/containerd"}},
 	{
 		name: "MicroK8s", values: "{runtime: microk8s}",
-		has: []string{"mountPath: /host/var/snap/microk8s/common/run", "path: /var/snap/microk8s/common/var/lib/kubelet/pod-resources"},
+		has: []string{"mountPath: /host/var/snap/microk8s/common/run",
+			"path: /var/snap/microk8s/common/var/lib/kubelet/pod-resources"},
 	},
 	{name: "k0s", values: "{runtime: k0s}", has: []string{"path: /run/k0s", "path: /var/lib/k0s/kubelet/pod-resources"}},
-	{name: "kubelet root", values: "{runtime: k0s, kubeletRoot: /data/kubelet}", has: []string{"path: /data/kubelet/pod-resources"}},
-	{name: "adjust", values: "{privileges: adjust, config: {ipcLock: false}}", lacks: []string{"path: /run/containerd", "hostPID:", "add:"}},
-	{name: "repair", values: "{privileges: repair, config: {repair: {mode: fix}}}", has: []string{"hostPID: true", "add: [SYS_RESOURCE]", "path: /run/containerd", "mode: fix"}},
-	{name: "no repair", values: "{config: {repair: {mode: off}}}", lacks: []string{"path: /proc", "mountPath: /host/proc"}},
-	{name: "validator", values: "{validator: {enabled: true}}", has: []string{"- --validate", "- name: validator", "containerPort: 9798"}},
+	{name: "kubelet root", values: "{runtime: k0s, kubeletRoot: /data/kubelet}",
+		has: []string{"path: /data/kubelet/pod-resources"}},
+	{name: "adjust", values: "{privileges: adjust, config: {ipcLock: false}}",
+		lacks: []string{"path: /run/containerd", "hostPID:", "add:"}},
+	{name: "repair", values: "{privileges: repair, config: {repair: {mode: fix}}}", has: []string{"hostPID: true",
+		"add: [SYS_RESOURCE]", "path: /run/containerd", "mode: fix"}},
+	{name: "no repair", values: "{config: {repair: {mode: off}}}", lacks: []string{"path: /proc",
+		"mountPath: /host/proc"}},
+	{name: "validator", values: "{validator: {enabled: true}}", has: []string{"- --validate", "- name: validator",
+		"containerPort: 9798"}},
 	{
-		name: "required plugin", values: "{admission: {require: {enabled: true, apiVersion: admissionregistration.k8s.io/v1beta1}, resources: [a.example.com/*]}}",
-		adds: []string{"admission-require.yaml"}, has: []string{"apiVersion: admissionregistration.k8s.io/v1beta1", `["a.example.com/*"]`},
+		name: "required plugin",
+		values: "{admission: {require: {enabled: true, apiVersion: admissionregistration.k8s.io/v1beta1}, resources: " +
+			"[a.example.com/*]}}",
+		adds: []string{"admission-require.yaml"}, has: []string{"apiVersion: admissionregistration.k8s.io/v1beta1",
+			`["a.example.com/*"]`},
 	},
 	{
 		name: "RDMA forbidden", values: "{admission: {forbid: {enabled: true, action: Warn, runtimeClasses: [rdma, fast]}}}",
 		adds: []string{"admission-forbid.yaml"}, has: []string{"validationActions: [Warn]", `["rdma", "fast"]`},
 	},
-	{name: "RuntimeClass", values: "{runtimeClass: {enabled: true, name: fast, handler: slow}}", adds: []string{"runtimeclass.yaml"}, has: []string{"name: fast", "handler: slow"}},
+	{name: "RuntimeClass", values: "{runtimeClass: {enabled: true, name: fast, handler: slow}}",
+		adds: []string{"runtimeclass.yaml"}, has: []string{"name: fast", "handler: slow"}},
 	{
-		name: "PodMonitor", values: "{podMonitor: {enabled: true, interval: 5s, labels: {release: mine}}, validator: {enabled: true}}",
-		adds: []string{"podmonitor.yaml"}, has: []string{"kind: PodMonitor", "release: mine", "interval: 5s", "- port: metrics", "- port: validator"},
+		name: "PodMonitor", values: "{podMonitor: {enabled: true, interval: 5s, labels: {release: mine}}, validator: " +
+			"{enabled: true}}",
+		adds: []string{"podmonitor.yaml"}, has: []string{"kind: PodMonitor", "release: mine", "interval: 5s",
+			"- port: metrics", "- port: validator"},
 	},
-	{name: "alerts", values: "{alerts: {enabled: true, labels: {release: mine}}}", adds: []string{"prometheusrule.yaml"}, has: []string{"kind: PrometheusRule", "release: mine", "groups:"}},
-	{name: "dashboard", values: "{dashboard: {enabled: true}}", adds: []string{"dashboard.yaml"}, has: []string{`grafana_dashboard: "1"`, "nri-rdma.json: |"}},
+	{name: "alerts", values: "{alerts: {enabled: true, labels: {release: mine}}}", adds: []string{"prometheusrule.yaml"},
+		has: []string{"kind: PrometheusRule", "release: mine", "groups:"}},
+	{name: "dashboard", values: "{dashboard: {enabled: true}}", adds: []string{"dashboard.yaml"},
+		has: []string{`grafana_dashboard: "1"`, "nri-rdma.json: |"}},
 	{name: "no network policy", values: "{networkPolicy: {enabled: false}}", lacks: []string{"kind: NetworkPolicy"}},
 	{name: "metrics for nobody", values: "{networkPolicy: {namespaces: []}}", lacks: []string{"ingress:", "- port: 9797"}},
-	{name: "metrics for two", values: "{networkPolicy: {namespaces: [a, b]}}", has: []string{"kubernetes.io/metadata.name: a", "kubernetes.io/metadata.name: b"}},
+	{name: "metrics for two", values: "{networkPolicy: {namespaces: [a, b]}}",
+		has: []string{"kubernetes.io/metadata.name: a", "kubernetes.io/metadata.name: b"}},
 	{
 		name: "OpenShift", values: "{openshift: {enabled: true}, runtime: crio}", adds: []string{"scc.yaml"},
-		has: []string{"seLinuxOptions: {type: spc_t}", "openshift.io/required-scc: nri-rdma", "- system:serviceaccount:rdma-spec:nri-rdma", "allowHostPID: false", "allowedCapabilities: []"},
+		has: []string{"seLinuxOptions: {type: spc_t}", "openshift.io/required-scc: nri-rdma",
+			"- system:serviceaccount:rdma-spec:nri-rdma", "allowHostPID: false", "allowedCapabilities: []"},
 	},
 	{
 		name: "OpenShift with repair", values: "{openshift: {enabled: true}, privileges: repair}", adds: []string{"scc.yaml"},
@@ -78,7 +99,8 @@ var options = []option{
 	{name: "SELinux", values: "{seLinuxType: my_t}", has: []string{"seLinuxOptions: {type: my_t}"}},
 	{
 		name: "NRI configured", values: "{configureNRI: {enabled: true}, runtime: crio}",
-		has: []string{"- name: configure-nri", "- --runtime=crio", "mountPath: /host/etc/crio", "path: /var/lib/rdma-spec"}, lacks: []string{"- --restart"},
+		has:   []string{"- name: configure-nri", "- --runtime=crio", "mountPath: /host/etc/crio", "path: /var/lib/rdma-spec"},
+		lacks: []string{"- --restart"},
 	},
 	{
 		name: "NFD", values: "{nodeFeatureDiscovery: {enabled: true, labels: [a/b, c/d]}}",
@@ -89,7 +111,8 @@ var options = []option{
 	{name: "surge", values: "{maxSurge: 2}", has: []string{"maxSurge: 2"}},
 	{name: "arguments", values: "{extraArgs: [--log-format=json]}", has: []string{`- "--log-format=json"`}},
 	{
-		name: "the pod's", values: "{nodeSelector: {a: b}, tolerations: [], podLabels: {c: d}, podAnnotations: {e: f}, resources: {limits: {memory: 1Gi}}}",
+		name: "the pod's", values: "{nodeSelector: {a: b}, tolerations: [], podLabels: {c: d}, podAnnotations: {e: f}, " +
+			"resources: {limits: {memory: 1Gi}}}",
 		has: []string{"a: b", "c: d", "e: f", "memory: 1Gi"}, lacks: []string{"tolerations:"},
 	},
 }
@@ -147,15 +170,18 @@ func hasLine(text, begins string) bool {
 func checkFields(t *testing.T, text string) {
 	t.Helper()
 	kinds := map[string]func() any{
-		"ServiceAccount": func() any { return &corev1.ServiceAccount{} }, "ConfigMap": func() any { return &corev1.ConfigMap{} },
-		"NetworkPolicy": func() any { return &networkingv1.NetworkPolicy{} }, "DaemonSet": func() any { return &appsv1.DaemonSet{} },
+		"ServiceAccount":                   func() any { return &corev1.ServiceAccount{} },
+		"ConfigMap":                        func() any { return &corev1.ConfigMap{} },
+		"NetworkPolicy":                    func() any { return &networkingv1.NetworkPolicy{} },
+		"DaemonSet":                        func() any { return &appsv1.DaemonSet{} },
 		"RuntimeClass":                     func() any { return &nodev1.RuntimeClass{} },
 		"MutatingAdmissionPolicy":          func() any { return &admissionv1.MutatingAdmissionPolicy{} },
 		"MutatingAdmissionPolicyBinding":   func() any { return &admissionv1.MutatingAdmissionPolicyBinding{} },
 		"ValidatingAdmissionPolicy":        func() any { return &admissionv1.ValidatingAdmissionPolicy{} },
 		"ValidatingAdmissionPolicyBinding": func() any { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
-		"PodMonitor":                       func() any { return &map[string]any{} }, "PrometheusRule": func() any { return &map[string]any{} },
-		"SecurityContextConstraints": func() any { return &map[string]any{} },
+		"PodMonitor":                       func() any { return &map[string]any{} },
+		"PrometheusRule":                   func() any { return &map[string]any{} },
+		"SecurityContextConstraints":       func() any { return &map[string]any{} },
 	}
 	for _, manifest := range strings.Split(text, "\n---\n") {
 		var object struct{ Kind string }
@@ -204,8 +230,10 @@ func TestNotes(t *testing.T) {
 		"{configureNRI: {enabled: true}, runtime: crio}":        "Restart CRI-O",
 		"{admission: {forbid: {enabled: true}}}":                "rdma.noderesource.dev/allowed=true",
 		"{admission: {forbid: {enabled: true, action: Audit}}}": "RDMA is recorded in the audit log",
-		"{privileges: adjust, config: {ipcLock: false}}":        "Create older pods again.\n\nA change of the configuration", // no command that needs the runtime's socket
-		"{config: {repair: {mode: off}}}":                       "Create older pods again.\n\nA change of the configuration", // nor one that needs /proc
+		// no command that needs the runtime's socket
+		"{privileges: adjust, config: {ipcLock: false}}": "Create older pods again.\n\nA change of the configuration",
+		// nor one that needs /proc
+		"{config: {repair: {mode: off}}}": "Create older pods again.\n\nA change of the configuration",
 	} {
 		rendered, err := render(t, values)
 		if err != nil {
@@ -219,7 +247,8 @@ func TestNotes(t *testing.T) {
 
 // TestNRIFolderIsMade checks that a pod whose init step turns NRI on starts on a node that has no folder of NRI yet.
 func TestNRIFolderIsMade(t *testing.T) {
-	for values, want := range map[string]string{"{}": "Directory", "{configureNRI: {enabled: true}, runtime: crio}": "DirectoryOrCreate"} {
+	for values, want := range map[string]string{"{}": "Directory",
+		"{configureNRI: {enabled: true}, runtime: crio}": "DirectoryOrCreate"} {
 		rendered, err := render(t, values)
 		if err != nil {
 			t.Fatal(err)
@@ -230,8 +259,8 @@ func TestNRIFolderIsMade(t *testing.T) {
 	}
 }
 
-// TestPullSecretsReachPods: a pod gets the secrets of its service account only when it is created, so a secret that is set later would
-// reach none of the pods that cannot pull the image.
+// TestPullSecretsReachPods: a pod gets the secrets of its service account only when it is created, so a secret that is
+// set later would reach none of the pods that cannot pull the image.
 func TestPullSecretsReachPods(t *testing.T) {
 	manifests, err := render(t, "{imagePullSecrets: [{name: mine}]}")
 	if err != nil {
@@ -242,8 +271,8 @@ func TestPullSecretsReachPods(t *testing.T) {
 	}
 }
 
-// TestBusyNodeStaysReady: during an update the DaemonSet's controller deletes an old pod that is not ready at once, although the new one is
-// not ready yet. So a node where programs wait for the CPU must not make its plugin unready.
+// TestBusyNodeStaysReady: during an update the DaemonSet's controller deletes an old pod that is not ready at once,
+// although the new one is not ready yet. So a node where programs wait for the CPU must not make its plugin unready.
 func TestBusyNodeStaysReady(t *testing.T) {
 	rendered, err := render(t, "{validator: {enabled: true}}")
 	if err != nil {
@@ -259,7 +288,8 @@ func TestBusyNodeStaysReady(t *testing.T) {
 	}
 	for _, c := range containers {
 		if p := c.ReadinessProbe; p.TimeoutSeconds < 5 || p.PeriodSeconds*p.FailureThreshold < 60 {
-			t.Errorf("%s is unready after %d failures every %d s, each after %d s", c.Name, p.FailureThreshold, p.PeriodSeconds, p.TimeoutSeconds)
+			t.Errorf("%s is unready after %d failures every %d s, each after %d s", c.Name, p.FailureThreshold,
+				p.PeriodSeconds, p.TimeoutSeconds)
 		}
 		if p := c.LivenessProbe; p.TimeoutSeconds < 10 {
 			t.Errorf("%s is killed where it does not answer for %d s", c.Name, p.TimeoutSeconds)
@@ -293,7 +323,8 @@ func TestDifference(t *testing.T) {
 	}
 	want := Values{
 		"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": Values{"name": "x", "namespace": "z"},
-		"spec": Values{"template": Values{"spec": Values{"volumes": []any{Values{"$patch": "delete", "name": "a"}, Values{"name": "c"}}}}},
+		"spec": Values{"template": Values{"spec": Values{"volumes": []any{Values{"$patch": "delete", "name": "a"},
+			Values{"name": "c"}}}}},
 	}
 	if diff := cmp.Diff(want, parse(t, got)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -24,15 +24,19 @@ const baseFile = "kustomize/base/daemonset.yaml"
 // plainValues are those of the plain manifests: an image of one's own.
 var plainValues = Values{"image": Values{"repository": "rdma-spec", "tag": "devel"}}
 
-// whole are plain files that are templates with other values: what comes before a file's first line with the marker stays.
+// whole are plain files that are templates with other values: what comes before a file's first line with the marker
+// stays.
 var whole = []struct {
 	file, marker string
 	templates    []string
 	values       Values
 }{
-	{baseFile, "apiVersion: v1\nkind: ServiceAccount\n", []string{"serviceaccount", "configmap", "networkpolicy", "daemonset"}, Values{}},
-	{"admission/mutating-admission-policy.yaml", "apiVersion: ", []string{"admission-require"}, Values{"admission": Values{"require": on}}},
-	{"admission/validating-admission-policy.yaml", "apiVersion: ", []string{"admission-forbid"}, Values{"admission": Values{"forbid": on}}},
+	{baseFile, "apiVersion: v1\nkind: ServiceAccount\n", []string{"serviceaccount", "configmap", "networkpolicy",
+		"daemonset"}, Values{}},
+	{"admission/mutating-admission-policy.yaml", "apiVersion: ", []string{"admission-require"},
+		Values{"admission": Values{"require": on}}},
+	{"admission/validating-admission-policy.yaml", "apiVersion: ", []string{"admission-forbid"},
+		Values{"admission": Values{"forbid": on}}},
 }
 
 // components are the parts of deploy/kustomize that make of its base what the chart makes with other values.
@@ -131,7 +135,8 @@ func difference(from, to string) (string, error) {
 	return string(text), err
 }
 
-// withoutOrder removes the directives that say in which order the elements of lists are, and puts what is deleted first.
+// withoutOrder removes the directives that say in which order the elements of lists are, and puts what is deleted
+// first.
 func withoutOrder(tree any) any {
 	switch tree := tree.(type) {
 	case map[string]any:

@@ -50,17 +50,23 @@ func configuration(t *testing.T, config string) (string, error) {
 	return object.Data["config.yaml"], nil
 }
 
-// TestSchemaRejectsWhatThePluginRejects: Helm refuses a configuration that the plugin refuses, before anything is installed.
+// TestSchemaRejectsWhatThePluginRejects: Helm refuses a configuration that the plugin refuses, before anything is
+// installed.
 func TestSchemaRejectsWhatThePluginRejects(t *testing.T) {
 	for _, config := range []string{
-		"{memlok: unlimited}", "{memlock: lots}", "{memlock: -1}", "{memlock: 0}", "{memlock: true}", "{memlock: [1]}", "{memlock: unchanged}",
+		"{memlok: unlimited}", "{memlock: lots}", "{memlock: -1}", "{memlock: 0}", "{memlock: true}",
+		"{memlock: [1]}", "{memlock: unchanged}",
 		"{ipcLock: sometimes}", "{ipcLock: 1}", `{ipcLock: "yes"}`,
 		"{optIn: {devices: 1}}", "{optIn: {annotations: [a]}}", "{optIn: {resources: rdma/*}}", "{optIn: [a]}",
-		"{inject: {functions: [imaginary]}}", "{inject: {linkLayers: [Token Ring]}}", "{inject: {numaNodes: [zero]}}", "{inject: {numaNodes: [0.5]}}",
+		"{inject: {functions: [imaginary]}}", "{inject: {linkLayers: [Token Ring]}}", "{inject: {numaNodes: [zero]}}",
+		"{inject: {numaNodes: [0.5]}}",
 		"{inject: {management: true}}", "{inject: {always: true}}",
-		"{repair: {mode: sometimes}}", "{repair: {every: soon}}", "{repair: {every: 30}}", "{repair: report}", "{repair: {mode: true}}",
-		"{skipRuntimeHandlers: kata}", "{rules: {}}", "{rules: [{}]}", "{rules: [{name: all, memlock: 1Gi}]}", "{rules: [{match: {}}]}",
-		"{rules: [{match: {namespaces: []}}]}", "{rules: [{match: {pods: [a]}}]}", "{rules: [{match: {resources: [a/b]}, inject: {management: true}}]}",
+		"{repair: {mode: sometimes}}", "{repair: {every: soon}}", "{repair: {every: 30}}", "{repair: report}",
+		"{repair: {mode: true}}",
+		"{skipRuntimeHandlers: kata}", "{rules: {}}", "{rules: [{}]}", "{rules: [{name: all, memlock: 1Gi}]}",
+		"{rules: [{match: {}}]}",
+		"{rules: [{match: {namespaces: []}}]}", "{rules: [{match: {pods: [a]}}]}",
+		"{rules: [{match: {resources: [a/b]}, inject: {management: true}}]}",
 		"{rules: [{match: {namespaces: [a]}, repair: {mode: off}}]}", "{rules: [{match: {namespaces: [a]}, memlock: some}]}",
 	} {
 		if _, err := configuration(t, config); err == nil {
@@ -75,10 +81,13 @@ func TestSchemaRejectsWhatThePluginRejects(t *testing.T) {
 // TestSchemaAcceptsWhatThePluginAccepts, and the plugin understands it as it comes out of the ConfigMap.
 func TestSchemaAcceptsWhatThePluginAccepts(t *testing.T) {
 	configs := []string{
-		"{}", "{memlock: memory-limit}", "{memlock: 16Gi}", "{memlock: 1.5Gi}", "{memlock: 17179869184}", `{memlock: "17179869184"}`, "{memlock: 1e9}",
-		"{ipcLock: always}", "{repair: {mode: off}}", `{repair: {mode: "off", every: 1m30s}}`, "{repair: {mode: fix}}", `{skipRuntimeHandlers: [""]}`,
+		"{}", "{memlock: memory-limit}", "{memlock: 16Gi}", "{memlock: 1.5Gi}", "{memlock: 17179869184}",
+		`{memlock: "17179869184"}`, "{memlock: 1e9}",
+		"{ipcLock: always}", "{repair: {mode: off}}", `{repair: {mode: "off", every: 1m30s}}`, "{repair: {mode: fix}}",
+		`{skipRuntimeHandlers: [""]}`,
 		"{inject: {namespaces: [ml-*], functions: [physical, virtual, scalable], numaNodes: [-1, 0]}}",
-		"{rules: [{name: a, match: {namespaces: [a]}, memlock: unchanged}, {match: {resources: [b/c]}, ipcLock: false, inject: {always: true}}]}",
+		"{rules: [{name: a, match: {namespaces: [a]}, memlock: unchanged}, {match: {resources: [b/c]}, ipcLock: false, " +
+			"inject: {always: true}}]}",
 		"{rules: [{match: {namespaces: [a]}, inject: {management: true}}]}", "{rules: [{match: {namespaces: [a]}}]}",
 	}
 	examples, err := filepath.Glob(filepath.Join(root, "deploy/examples/config*.yaml"))
@@ -119,16 +128,22 @@ func TestSchemaAcceptsWhatThePluginAccepts(t *testing.T) {
 // TestSchemaRejects lists values beside the configuration that make no working installation.
 func TestSchemaRejects(t *testing.T) {
 	for _, values := range []string{
-		"{imgae: {}}", "{image: {repository: ''}}", "{image: {repository: Registry.example.com/x}}", "{image: {tag: 'a b'}}", "{image: {digest: sha256:abc}}",
-		"{image: {pullPolicy: Sometimes}}", "{runtime: docker}", "{kubeletRoot: relative}", "{kubeletRoot: /with/slash/}", "{privileges: all}",
+		"{imgae: {}}", "{image: {repository: ''}}", "{image: {repository: Registry.example.com/x}}", "{image: {tag: 'a b'}}",
+		"{image: {digest: sha256:abc}}",
+		"{image: {pullPolicy: Sometimes}}", "{runtime: docker}", "{kubeletRoot: relative}",
+		"{kubeletRoot: /with/slash/}", "{privileges: all}",
 		"{privileges: true}", "{validator: true}", "{validator: {enabled: 'yes'}}",
 		"{config: {repair: {mode: fix}}}", "{config: {repair: {mode: fix}}, privileges: adjust}", "{privileges: adjust}",
 		"{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}, ipcLock: always}]}}",
 		"{admission: {resources: []}}", `{admission: {resources: ['a"] + ["b']}}`, "{admission: {forbid: {action: Allow}}}",
-		"{admission: {require: {apiVersion: v1}}}", "{runtimeClass: {handler: ''}}", "{podMonitor: {interval: often}}", "{podMonitor: {labels: {a: 1}}}",
-		"{networkPolicy: {namespaces: monitoring}}", "{configureNRI: {enabled: true}}", "{nodeFeatureDiscovery: {labels: []}}",
-		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}", "{maxSurge: 0}", "{maxSurge: 0%}", "{maxSurge: 101%}", "{maxSurge: half}",
-		"{extraArgs: [validate]}", "{extraArgs: ['--http=:1']}", "{extraArgs: [--name=other]}", "{extraArgs: [--budget]}", "{tolerations: {}}", "{seLinuxType: 'x y'}", "{resources: {cpu: 1}}", "{nodeSelector: {a: true}}",
+		"{admission: {require: {apiVersion: v1}}}", "{runtimeClass: {handler: ''}}", "{podMonitor: {interval: often}}",
+		"{podMonitor: {labels: {a: 1}}}",
+		"{networkPolicy: {namespaces: monitoring}}", "{configureNRI: {enabled: true}}",
+		"{nodeFeatureDiscovery: {labels: []}}",
+		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}", "{maxSurge: 0}", "{maxSurge: 0%}",
+		"{maxSurge: 101%}", "{maxSurge: half}",
+		"{extraArgs: [validate]}", "{extraArgs: ['--http=:1']}", "{extraArgs: [--name=other]}", "{extraArgs: [--budget]}",
+		"{tolerations: {}}", "{seLinuxType: 'x y'}", "{resources: {cpu: 1}}", "{nodeSelector: {a: true}}",
 	} {
 		if _, err := render(t, values); err == nil {
 			t.Errorf("the schema accepts %s", values)
@@ -141,16 +156,20 @@ func TestChecksSayWhy(t *testing.T) {
 	for values, want := range map[string]string{
 		"{config: {repair: {mode: fix}}}": "config.repair.mode: fix needs privileges: repair, not ipcLock",
 		"{privileges: adjust}":            "config.ipcLock: true needs privileges: ipcLock, not adjust",
-		"{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}}, {match: {namespaces: [b]}, ipcLock: always}]}}": "config.rules[1].ipcLock: always needs privileges",
-		"{config: {inject: {management: true}}}":                                "config.inject.management must be false",
-		"{configureNRI: {enabled: true}, runtime: k3s}":                         "configureNRI.enabled needs runtime: crio, not k3s",
+		"{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}}, {match: {namespaces: [b]}, " +
+			"ipcLock: always}]}}": "config.rules[1].ipcLock: always needs privileges",
+		"{config: {inject: {management: true}}}": "config.inject.management must be false",
+		"{configureNRI: {enabled: true}, runtime: k3s}": "configureNRI.enabled needs runtime: " +
+			"crio, not k3s",
 		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}": "both choose the nodes",
 	} {
 		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", values, err, want)
 		}
 	}
-	if rendered, err := render(t, "{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}}]}}"); err != nil || rendered["checks.yaml"] != "" {
+	if rendered,
+		err := render(t, "{privileges: adjust, config: {ipcLock: false, rules: [{match: {namespaces: [a]}}]}}"); err != nil ||
+		rendered["checks.yaml"] != "" {
 		t.Errorf("values that fit together: %v, %q", err, rendered["checks.yaml"])
 	}
 }

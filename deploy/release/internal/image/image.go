@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image makes the container image that the DaemonSet runs: both programs from scratch, for each platform, without a daemon and
-// without a registry. The same programs are always the same image.
+// Package image makes the container image that the DaemonSet runs: both programs from scratch, for each platform,
+// without a daemon and without a registry. The same programs are always the same image.
 package image
 
 import (

@@ -32,7 +32,8 @@ var created = time.Unix(1_700_000_000, 0)
 
 func options() image.Options {
 	programs := func(arch string) []bundle.File {
-		return []bundle.File{{Name: "nri-rdma", Content: []byte("plugin " + arch)}, {Name: "rdma-spec", Content: []byte("tool " + arch)}}
+		return []bundle.File{{Name: "nri-rdma", Content: []byte("plugin " + arch)},
+			{Name: "rdma-spec", Content: []byte("tool " + arch)}}
 	}
 	return image.Options{
 		Name: "registry.example.com/rdma-spec:v1.2.3", Version: "v1.2.3", Created: created,

@@ -16,7 +16,8 @@ type Section struct{ Command, Help string }
 // Manual returns a manual page in roff that shows the help of a program's commands as it is printed.
 func Manual(name string, chapter int, summary, version string, date time.Time, sections []Section) []byte {
 	var page bytes.Buffer
-	fmt.Fprintf(&page, ".TH %s %d %s %q\n", roff(strings.ToUpper(name)), chapter, date.UTC().Format(time.DateOnly), "rdma-spec "+version)
+	fmt.Fprintf(&page, ".TH %s %d %s %q\n", roff(strings.ToUpper(name)), chapter,
+		date.UTC().Format(time.DateOnly), "rdma-spec "+version)
 	fmt.Fprintf(&page, ".SH NAME\n%s \\- %s\n", roff(name), roff(summary))
 	for _, s := range sections {
 		fmt.Fprintf(&page, ".SH %s\n.nf\n%s\n.fi\n", roff(strings.ToUpper(s.Command)), roff(strings.TrimSpace(s.Help)))

@@ -49,17 +49,20 @@ func Write(o Options, format, folder string) (string, error) {
 	}
 	script := func(name string) string { return filepath.Join(o.Root, Scripts, name+".sh") }
 	info := nfpm.WithDefaults(&nfpm.Info{
-		Name: "rdma-spec", Arch: o.Arch, Platform: "linux", Version: o.Version, VersionSchema: "semver", Release: "1", Section: "admin", Priority: "optional",
-		Maintainer: "The rdma-spec Authors <rdma-spec@users.noreply.github.com>", Vendor: "The rdma-spec Authors", Homepage: "https://github.com/rdma-spec/rdma-spec",
+		Name: "rdma-spec", Arch: o.Arch, Platform: "linux", Version: o.Version, VersionSchema: "semver", Release: "1",
+		Section: "admin", Priority: "optional",
+		Maintainer: "The rdma-spec Authors <rdma-spec@users.noreply.github.com>", Vendor: "The rdma-spec Authors",
+		Homepage:    "https://github.com/rdma-spec/rdma-spec",
 		License:     "Apache-2.0",
 		Description: "Gives RDMA containers memlock, IPC_LOCK and devices, and no other containers",
 		MTime:       o.Date, DisableGlobbing: true,
 		Overridables: nfpm.Overridables{
 			Contents: contents,
-			Scripts:  nfpm.Scripts{PostInstall: script("postinstall"), PreRemove: script("preremove"), PostRemove: script("postremove")},
-			Depends:  []string{"systemd"},
-			RPM:      nfpm.RPM{BuildHost: "localhost", Compression: "zstd"},
-			Deb:      nfpm.Deb{Compression: "zstd"},
+			Scripts: nfpm.Scripts{PostInstall: script("postinstall"), PreRemove: script("preremove"),
+				PostRemove: script("postremove")},
+			Depends: []string{"systemd"},
+			RPM:     nfpm.RPM{BuildHost: "localhost", Compression: "zstd"},
+			Deb:     nfpm.Deb{Compression: "zstd"},
 		},
 	})
 	packager, err := nfpm.Get(format)
@@ -69,7 +72,8 @@ func Write(o Options, format, folder string) (string, error) {
 	if err := info.Validate(); err != nil {
 		return "", err
 	}
-	// A pre-release has a tilde, so that it sorts before the release. Forges rename files with a tilde, and the checksums would not fit.
+	// A pre-release has a tilde, so that it sorts before the release. Forges rename files with a tilde, and the checksums
+	// would not fit.
 	name := strings.ReplaceAll(packager.ConventionalFileName(info), "~", "-")
 	out, err := os.Create(filepath.Join(folder, name))
 	if err != nil {

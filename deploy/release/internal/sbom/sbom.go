@@ -34,10 +34,12 @@ const home = "https://github.com/rdma-spec/rdma-spec"
 // Write returns the document for the programs of a version. The same programs are always the same bytes.
 func Write(programs []Program, version string, created time.Time) ([]byte, error) {
 	doc := &spdx.Document{
-		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT", DocumentName: "rdma-spec " + version,
+		SPDXVersion: spdx.Version, DataLicense: spdx.DataLicense, SPDXIdentifier: "DOCUMENT",
+		DocumentName: "rdma-spec " + version,
 		CreationInfo: &spdx.CreationInfo{
-			Creators: []common.Creator{{CreatorType: "Tool", Creator: "rdma-spec-release"}, {CreatorType: "Organization", Creator: "The rdma-spec Authors"}},
-			Created:  created.UTC().Format(time.RFC3339),
+			Creators: []common.Creator{{CreatorType: "Tool", Creator: "rdma-spec-release"}, {CreatorType: "Organization",
+				Creator: "The rdma-spec Authors"}},
+			Created: created.UTC().Format(time.RFC3339),
 		},
 	}
 	relate := func(a common.ElementID, relation string, b common.ElementID) {
@@ -56,8 +58,9 @@ func Write(programs []Program, version string, created time.Time) ([]byte, error
 		program := &spdx.Package{
 			PackageName: p.Name, PackageSPDXIdentifier: id("Program", p.Name), PackageVersion: version, PackageFileName: p.Name,
 			PackageDownloadLocation: home, PrimaryPackagePurpose: "APPLICATION",
-			PackageLicenseConcluded: "Apache-2.0", PackageLicenseDeclared: "Apache-2.0", PackageCopyrightText: "The rdma-spec Authors",
-			PackageChecksums: []common.Checksum{{Algorithm: common.SHA256, Value: hex.EncodeToString(sum[:])}},
+			PackageLicenseConcluded: "Apache-2.0", PackageLicenseDeclared: "Apache-2.0",
+			PackageCopyrightText: "The rdma-spec Authors",
+			PackageChecksums:     []common.Checksum{{Algorithm: common.SHA256, Value: hex.EncodeToString(sum[:])}},
 		}
 		doc.Packages = append(doc.Packages, program)
 		relate("DOCUMENT", common.TypeRelationshipDescribe, program.PackageSPDXIdentifier)
@@ -69,7 +72,8 @@ func Write(programs []Program, version string, created time.Time) ([]byte, error
 	}
 	doc.DocumentNamespace = home + "/spdx/" + hex.EncodeToString(sums.Sum(nil))
 	doc.Packages = slices.AppendSeq(doc.Packages, maps.Values(modules))
-	slices.SortFunc(doc.Packages, func(a, b *spdx.Package) int { return cmp.Compare(a.PackageSPDXIdentifier, b.PackageSPDXIdentifier) })
+	slices.SortFunc(doc.Packages,
+		func(a, b *spdx.Package) int { return cmp.Compare(a.PackageSPDXIdentifier, b.PackageSPDXIdentifier) })
 	var out bytes.Buffer
 	err := spdxjson.Write(doc, &out, spdxjson.Indent("  "), spdxjson.EscapeHTML(false))
 	return out.Bytes(), err
@@ -90,10 +94,12 @@ func linked(info *debug.BuildInfo) []debug.Module {
 func module(m debug.Module) *spdx.Package {
 	pkg := &spdx.Package{
 		PackageName: m.Path, PackageSPDXIdentifier: id("Module", m.Path, m.Version), PackageVersion: m.Version,
-		PackageDownloadLocation: "https://proxy.golang.org/" + m.Path + "/@v/" + m.Version + ".zip", PrimaryPackagePurpose: "LIBRARY",
+		PackageDownloadLocation: "https://proxy.golang.org/" + m.Path + "/@v/" + m.Version + ".zip",
+		PrimaryPackagePurpose:   "LIBRARY",
 		PackageLicenseConcluded: "NOASSERTION", PackageLicenseDeclared: "NOASSERTION", PackageCopyrightText: "NOASSERTION",
 		PackageExternalReferences: []*spdx.PackageExternalReference{{
-			Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL, Locator: "pkg:golang/" + m.Path + "@" + m.Version,
+			Category: common.CategoryPackageManager, RefType: common.TypePackageManagerPURL, Locator: "pkg:golang/" +
+				m.Path + "@" + m.Version,
 		}},
 	}
 	if m.Path == "stdlib" {

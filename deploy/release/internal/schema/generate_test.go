@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package schema tests that the JSON schema of the plugin's configuration is made from the types of plugin/policy and their comments, and
-// writes it.
+// Package schema tests that the JSON schema of the plugin's configuration is made from the types of plugin/policy and
+// their comments, and writes it.
 package schema
 
 import (
@@ -18,14 +18,17 @@ import (
 )
 
 const (
-	module  = "github.com/rdma-spec/rdma-spec"
-	sources = "plugin/policy"                                                                        // in the module's root
-	id      = "https://raw.githubusercontent.com/rdma-spec/rdma-spec/main/deploy/config.schema.json" // where editors get it
+	module = "github.com/rdma-spec/rdma-spec"
+	// in the module's root
+	sources = "plugin/policy"
+	// where editors get it
+	id = "https://raw.githubusercontent.com/rdma-spec/rdma-spec/main/deploy/config.schema.json"
 )
 
 // words are the values of properties that take no others.
 var words = map[string][]any{
-	"Repair.mode":           {policy.RepairOff, policy.RepairReport, policy.RepairFix, false}, // YAML reads an off without quotes as false
+	// YAML reads an off without quotes as false
+	"Repair.mode":           {policy.RepairOff, policy.RepairReport, policy.RepairFix, false},
 	"Inject.functions":      functions,
 	"RuleInject.functions":  functions,
 	"Inject.linkLayers":     linkLayers,
@@ -74,8 +77,8 @@ func generate() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// scalar is the schema of a policy.Scalar, which is written as a string or a number; those that can be a boolean have words. Other types
-// have the one that they show.
+// scalar is the schema of a policy.Scalar, which is written as a string or a number; those that can be a boolean have
+// words. Other types have the one that they show.
 func scalar(t reflect.Type) *jsonschema.Schema {
 	if t != reflect.TypeFor[policy.Scalar]() {
 		return nil
@@ -97,7 +100,8 @@ func restrict(name string, definition *jsonschema.Schema) {
 	}
 }
 
-// addDefaults writes the values of the default configuration to the properties of a schema, down to the scalars and lists.
+// addDefaults writes the values of the default configuration to the properties of a schema, down to the scalars and
+// lists.
 func addDefaults(schema *jsonschema.Schema, definitions jsonschema.Definitions, defaults any) error {
 	text, err := json.Marshal(defaults)
 	if err != nil {

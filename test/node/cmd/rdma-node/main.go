@@ -72,15 +72,17 @@ lock up, which its kernel notices, it is booted once more and the command runs a
 	}
 	set := command.Flags()
 	set.SetInterspersed(false)
-	set.DurationVar(&f.timeout, "timeout", 0, "end the node after this time, not counting the building of its parts (default: "+
-		commandTimeout.String()+" for a command, never for a shell)")
+	set.DurationVar(&f.timeout, "timeout", 0,
+		"end the node after this time, not counting the building of its parts (default: "+
+			commandTimeout.String()+" for a command, never for a shell)")
 	set.IntVar(&f.options.Memory, "memory", 4096, "memory in MiB")
 	set.IntVar(&f.options.CPUs, "cpus", 2, "virtual CPUs")
 	set.IntVar(&f.options.HCAs, "hcas", 3, "soft HCAs; the port of the last of several is down")
 	set.StringVar(&f.options.Share, "share", "", "folder of the host that is writable in the node, at /run/host-share")
 	set.StringVar(&f.options.Machine, "machine", "", "kvm, uml or tcg (default: the fastest that has been seen to work)")
 	set.StringArrayVar(&f.env, "env", nil, "NAME=VALUE for the command's environment; may be repeated")
-	set.StringVar(&f.parts, "parts", string(node.Core), "which parts to build first: main, core, kubernetes, all, or critest")
+	set.StringVar(&f.parts, "parts", string(node.Core),
+		"which parts to build first: main, core, kubernetes, all, or critest")
 	set.BoolVar(&f.prepare, "prepare", false, "build what is missing and boot nothing")
 	set.BoolVar(&f.which, "which", false, "print which machine runs the node, and boot nothing")
 	set.BoolVar(&f.shell, "shell", false, "an interactive shell (the default without a command)")

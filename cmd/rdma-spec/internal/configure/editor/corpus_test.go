@@ -96,7 +96,8 @@ func newNode(t *testing.T, name string) node {
 	n := node{root: t.TempDir()}
 	version, config, _ := strings.Cut(name, "/")
 	etc := filepath.Join(n.root, "etc/containerd")
-	n.daemon = containerd.Daemon{Name: "containerd", File: filepath.Join(etc, "config.toml"), Program: remembering{installed(t, version), map[string][]byte{}}}
+	n.daemon = containerd.Daemon{Name: "containerd", File: filepath.Join(etc, "config.toml"),
+		Program: remembering{installed(t, version), map[string][]byte{}}}
 	platform, _, _ := strings.Cut(config, "-")
 	switch platform {
 	case "k3s", "rke2":
@@ -114,7 +115,8 @@ func newNode(t *testing.T, name string) node {
 			err = os.MkdirAll(filepath.Dir(to), 0o755)
 		}
 		if err == nil {
-			err = os.WriteFile(to, []byte(strings.NewReplacer(`"/etc/containerd/`, `"`+etc+"/", `'/etc/containerd/`, `'`+etc+"/").Replace(string(text))), 0o600)
+			err = os.WriteFile(to, []byte(strings.NewReplacer(`"/etc/containerd/`, `"`+etc+"/", `'/etc/containerd/`, `'`+etc+
+				"/").Replace(string(text))), 0o600)
 		}
 		if err != nil && !strings.HasSuffix(name, "/missing") {
 			t.Fatal(err)
@@ -205,7 +207,8 @@ func TestNRI(t *testing.T) {
 }
 
 // applied applies a plan and reverts it, and checks the node's files and its effective configuration.
-func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[string]any), again func() (change.Plan, error)) {
+func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[string]any),
+	again func() (change.Plan, error)) {
 	t.Helper()
 	before := n.effective(t)
 	ledger, err := change.Open(n.root)

@@ -48,25 +48,43 @@ func TestChoose(t *testing.T) {
 		files        map[string]string
 		config, want string // the configuration and the program, or a part of the error
 	}{
-		"none":                         {nil, "", "error: no containerd is installed"},
-		"one without a file":           {map[string]string{program: ""}, "", plain + " " + program},
-		"one in /usr/local":            {map[string]string{"usr/local/bin/containerd": "", plain: ""}, "", plain + " usr/local/bin/containerd"},
-		"a file without a program":     {map[string]string{plain: ""}, "", "error: no program containerd of containerd is installed"},
-		"K3s":                          {map[string]string{k3s: "", k3sBin: ""}, "", k3s + " " + k3sBin},
-		"MicroK8s":                     {map[string]string{"snap/microk8s/current/bin/containerd": ""}, "", "var/snap/microk8s/current/args/containerd-template.toml snap/microk8s/current/bin/containerd"},
-		"MicroK8s that runs":           {map[string]string{"snap/microk8s/current/bin/containerd": "", "proc/7/cmdline": "containerd\x00--config\x00/var/snap/microk8s/current/args/containerd.toml\x00"}, "", "var/snap/microk8s/current/args/containerd-template.toml snap/microk8s/current/bin/containerd"},
-		"two":                          {map[string]string{k3s: "", k3sBin: "", program: ""}, "", "error: the node has 2 containerds: containerd (--config /etc/containerd/config.toml), k3s (--config /" + k3s + "): name the one"},
-		"two, and one is meant":        {map[string]string{k3s: "", k3sBin: "", program: ""}, k3s, k3s + " " + k3sBin},
-		"two, by the template":         {map[string]string{k3s: "", k3sBin: "", program: ""}, "var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl", k3s + " " + k3sBin},
-		"one elsewhere, by its name":   {map[string]string{program: ""}, "opt/x.toml", "opt/x.toml " + program},
-		"one that runs with its file":  {map[string]string{program: "", "proc/7/cmdline": strings.Replace(command, "/opt/x.toml", "/"+plain, 1)}, "", plain + " " + program},
-		"one that runs with another":   {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/exe": "-> /usr/bin/containerd"}, "", "error: containerd (--config /opt/x.toml)"},
-		"one that runs, and is meant":  {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/exe": "-> /opt/containerd", "opt/containerd": ""}, "opt/x.toml", "opt/x.toml opt/containerd"},
-		"one that runs from elsewhere": {map[string]string{plain: "", "proc/7/cmdline": "containerd\x00--config\x00/" + plain + "\x00", "proc/7/exe": "-> /opt/bin/containerd", "opt/bin/containerd": ""}, "", plain + " opt/bin/containerd"},
-		"one that runs beside another": {map[string]string{program: "", "proc/7/cmdline": "containerd\x00", "proc/7/exe": "-> /opt/bin/containerd", "opt/bin/containerd": ""}, "", plain + " opt/bin/containerd"},
-		"one that was upgraded":        {map[string]string{program: "", "proc/7/cmdline": "containerd\x00", "proc/7/exe": "-> /usr/bin/containerd (deleted)"}, "", plain + " " + program},
-		"one of a container":           {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/root": "-> /proc"}, "", plain + " " + program},
-		"a shim and another that runs": {map[string]string{program: "", "proc/7/cmdline": "/usr/bin/containerd-shim-runc-v2\x00-c\x00/x\x00", "proc/8/cmdline": "/bin/sh\x00--config=/y\x00"}, "", plain + " " + program},
+		"none":               {nil, "", "error: no containerd is installed"},
+		"one without a file": {map[string]string{program: ""}, "", plain + " " + program},
+		"one in /usr/local": {map[string]string{"usr/local/bin/containerd": "", plain: ""}, "",
+			plain + " usr/local/bin/containerd"},
+		"a file without a program": {map[string]string{plain: ""}, "",
+			"error: no program containerd of containerd is installed"},
+		"K3s": {map[string]string{k3s: "", k3sBin: ""}, "", k3s + " " + k3sBin},
+		"MicroK8s": {map[string]string{"snap/microk8s/current/bin/containerd": ""}, "",
+			"var/snap/microk8s/current/args/containerd-template.toml snap/microk8s/current/bin/containerd"},
+		"MicroK8s that runs": {map[string]string{"snap/microk8s/current/bin/containerd": "",
+			"proc/7/cmdline": "containerd\x00--config\x00/var/snap/microk8s/current/args/containerd.toml\x00"}, "",
+			"var/snap/microk8s/current/args/containerd-template.toml snap/microk8s/current/bin/containerd"},
+		"two": {map[string]string{k3s: "", k3sBin: "", program: ""}, "",
+			"error: the node has 2 containerds: containerd (--config /etc/containerd/config.toml), k3s (--config /" +
+				k3s + "): name the one"},
+		"two, and one is meant": {map[string]string{k3s: "", k3sBin: "", program: ""}, k3s, k3s + " " + k3sBin},
+		"two, by the template": {map[string]string{k3s: "", k3sBin: "", program: ""},
+			"var/lib/rancher/k3s/agent/etc/containerd/config-v3.toml.tmpl", k3s + " " + k3sBin},
+		"one elsewhere, by its name": {map[string]string{program: ""}, "opt/x.toml", "opt/x.toml " + program},
+		"one that runs with its file": {map[string]string{program: "", "proc/7/cmdline": strings.Replace(command,
+			"/opt/x.toml", "/"+plain, 1)}, "", plain + " " + program},
+		"one that runs with another": {map[string]string{program: "", "proc/7/cmdline": command,
+			"proc/7/exe": "-> /usr/bin/containerd"}, "", "error: containerd (--config /opt/x.toml)"},
+		"one that runs, and is meant": {map[string]string{program: "", "proc/7/cmdline": command,
+			"proc/7/exe": "-> /opt/containerd", "opt/containerd": ""}, "opt/x.toml", "opt/x.toml opt/containerd"},
+		"one that runs from elsewhere": {map[string]string{plain: "", "proc/7/cmdline": "containerd\x00--config\x00/" +
+			plain + "\x00", "proc/7/exe": "-> /opt/bin/containerd", "opt/bin/containerd": ""}, "",
+			plain + " opt/bin/containerd"},
+		"one that runs beside another": {map[string]string{program: "", "proc/7/cmdline": "containerd\x00",
+			"proc/7/exe": "-> /opt/bin/containerd", "opt/bin/containerd": ""}, "", plain + " opt/bin/containerd"},
+		"one that was upgraded": {map[string]string{program: "", "proc/7/cmdline": "containerd\x00",
+			"proc/7/exe": "-> /usr/bin/containerd (deleted)"}, "", plain + " " + program},
+		"one of a container": {map[string]string{program: "", "proc/7/cmdline": command, "proc/7/root": "-> /proc"},
+			"", plain + " " + program},
+		"a shim and another that runs": {map[string]string{program: "",
+			"proc/7/cmdline": "/usr/bin/containerd-shim-runc-v2\x00-c\x00/x\x00",
+			"proc/8/cmdline": "/bin/sh\x00--config=/y\x00"}, "", plain + " " + program},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for file, line := range maps.Clone(test.files) {
@@ -101,16 +119,22 @@ func TestChoose(t *testing.T) {
 // A program that does not answer as containerd does is one line, and no plan.
 func TestProgramsThatFail(t *testing.T) {
 	for name, test := range map[string]struct{ script, want string }{
-		"no version":       {"echo hello", "prints no version"},
-		"no dump":          {"[ $1 = --version ] && echo containerd x v2.4.2 || { echo 'noise'; echo 'containerd: failed to load TOML: line 3' >&2; exit 1; }", "config.toml: failed to load TOML: line 3: correct it first"},
+		"no version": {"echo hello", "prints no version"},
+		"no dump": {"[ $1 = --version ] && echo containerd x v2.4.2 || { echo 'noise'; echo 'containerd: failed " +
+			"to load TOML: line 3' >&2; exit 1; }", "config.toml: failed to load TOML: line 3: correct it first"},
 		"no TOML":          {"[ $1 = --version ] && echo containerd x v2.4.2 || echo '<html>'", "not TOML"},
 		"no configuration": {"[ $1 = --version ] && echo containerd x v2.4.2 || true", "empty configuration"},
-		"no word":          {"[ $1 = --version ] && echo containerd x v2.4.2", "config.toml: exit status 1: correct it first"},
-		"a missing import": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo '[plugins]'`, "config.toml imports /nowhere/x.toml, which does not exist, and containerd does not start without it: correct it first"},
+		"no word": {"[ $1 = --version ] && echo containerd x v2.4.2",
+			"config.toml: exit status 1: correct it first"},
+		"a missing import": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo '[plugins]'`,
+			"config.toml imports /nowhere/x.toml, which does not exist, and containerd does not start without it: correct it " +
+				"first"},
 		"CRI off, by its newest name": {
-			`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["io.containerd.cri.v1.runtime"]'`, "turns the plugin io.containerd.cri.v1.runtime off",
+			`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["io.containerd.cri.v1.runtime"]'`,
+			"turns the plugin io.containerd.cri.v1.runtime off",
 		},
-		"CRI off":               {`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["cri"]'`, "turns the plugin cri off in disabled_plugins"},
+		"CRI off": {`[ $1 = --version ] && echo containerd x v2.4.2 || echo 'disabled_plugins = ["cri"]'`,
+			"turns the plugin cri off in disabled_plugins"},
 		"too old":               {"echo containerd x v1.7.6", "containerd 1.7.6 has no NRI that can set limits"},
 		"a change is not taken": {`[ $1 = --version ] && echo containerd x v2.4.2 || printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "the change cannot be made: "},
 		"a change loses a handler": {
@@ -124,7 +148,8 @@ printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "the change ca
 			if name == "a missing import" {
 				config = "version = 3\nimports = ['/nowhere/*.toml', '/nowhere/x.toml']\n"
 			}
-			root := tree(t, map[string]string{"etc/containerd/config.toml": config, "usr/bin/containerd": "#!/bin/sh\n" + test.script + "\n"})
+			root := tree(t, map[string]string{"etc/containerd/config.toml": config,
+				"usr/bin/containerd": "#!/bin/sh\n" + test.script + "\n"})
 			if err := os.Chmod(filepath.Join(root, "usr/bin/containerd"), 0o755); err != nil { //nolint:gosec // a program
 				t.Fatal(err)
 			}

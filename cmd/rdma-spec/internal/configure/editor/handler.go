@@ -36,7 +36,8 @@ var handlerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 // Handler plans a handler that is the same as another one but for its base spec. With the names the same, that handler
 // gets the base spec. The function spec makes the base spec from the one that the other handler has, nil where it has
 // none.
-func (d Editor) Handler(ctx context.Context, name, like string, spec func(base []byte) ([]byte, error)) (change.Plan, error) {
+func (d Editor) Handler(ctx context.Context, name, like string,
+	spec func(base []byte) ([]byte, error)) (change.Plan, error) {
 	if !handlerName.MatchString(name) {
 		return nil, fmt.Errorf("%q is not a handler's name: write lower-case letters, digits, and -", name)
 	}
@@ -47,7 +48,8 @@ func (d Editor) Handler(ctx context.Context, name, like string, spec func(base [
 	plugin, handlers := containerd.Handlers(now)
 	model, known := handlers[like].(map[string]any)
 	if !known {
-		return nil, fmt.Errorf("%s has no handler %q: it has %s", d.File, like, strings.Join(slices.Sorted(maps.Keys(handlers)), ", "))
+		return nil, fmt.Errorf("%s has no handler %q: it has %s", d.File, like,
+			strings.Join(slices.Sorted(maps.Keys(handlers)), ", "))
 	}
 	file := filepath.Join(filepath.Dir(d.File), "rdma-spec-"+name+".json")
 	named := d.OnNode(file)
@@ -60,7 +62,8 @@ func (d Editor) Handler(ctx context.Context, name, like string, spec func(base [
 	case ours && name == like:
 		return nil, nil
 	case exists && name != like:
-		return nil, fmt.Errorf("%s already has a handler %q: take another name, or give it the base spec with --in-place", d.File, name)
+		return nil, fmt.Errorf("%s already has a handler %q: take another name, or give it the base spec with --in-place",
+			d.File, name)
 	}
 	base, err := d.baseSpec(model)
 	if err != nil {
@@ -99,7 +102,8 @@ func (d Editor) waysToSet(version int, name, like, file string, all map[string]a
 	}
 	var builtIn []set
 	for _, other := range slices.Sorted(maps.Keys(all)) {
-		if definition, isTable := all[other].(map[string]any); isTable && other != name && len(d.written(version, other)) == 0 {
+		if definition, isTable := all[other].(map[string]any); isTable && other != name &&
+			len(d.written(version, other)) == 0 {
 			builtIn = append(builtIn, set{path(other), notZero(definition)})
 		}
 	}

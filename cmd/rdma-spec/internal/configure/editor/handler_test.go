@@ -16,7 +16,8 @@ import (
 
 // someSpec makes a base spec that says what it was made of.
 func someSpec(base []byte) ([]byte, error) {
-	return []byte(`{"ociVersion": "1.0.2", "linux": {}, "made of": "` + strings.ReplaceAll(string(base), `"`, "'") + "\"}\n"), nil
+	return []byte(`{"ociVersion": "1.0.2", "linux": {}, "made of": "` + strings.ReplaceAll(string(base),
+		`"`, "'") + "\"}\n"), nil
 }
 
 func TestHandler(t *testing.T) {
@@ -104,11 +105,15 @@ func TestTemplatesThatExist(t *testing.T) {
 		version loader
 		want    string // the file and its new beginning, or a part of the error
 	}{
-		"none, containerd 2.x":     {nil, "2.4.2", "config-v3.toml.tmpl " + containerd.DefaultTemplate},
-		"none, containerd 1.7":     {nil, "1.7.35", "config.toml.tmpl " + containerd.DefaultTemplate},
-		"an old one":               {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]"}, "2.4.2", "config.toml.tmpl {{ template \"base\" . }}\n[debug]\n["},
-		"both":                     {map[string]string{"config.toml.tmpl": "old\n", "config-v3.toml.tmpl": "new\n"}, "2.4.2", "config-v3.toml.tmpl new\n"},
-		"one that was changed":     {map[string]string{"config-v3.toml.tmpl": "[plugins.'io.containerd.nri.v1.nri']\n  socket_path = '/x'\n"}, "2.4.2", "error: the template has the section already: restart the platform, or change it there"},
+		"none, containerd 2.x": {nil, "2.4.2", "config-v3.toml.tmpl " + containerd.DefaultTemplate},
+		"none, containerd 1.7": {nil, "1.7.35", "config.toml.tmpl " + containerd.DefaultTemplate},
+		"an old one": {map[string]string{"config.toml.tmpl": "{{ template \"base\" . }}\n[debug]"}, "2.4.2",
+			"config.toml.tmpl {{ template \"base\" . }}\n[debug]\n["},
+		"both": {map[string]string{"config.toml.tmpl": "old\n", "config-v3.toml.tmpl": "new\n"}, "2.4.2",
+			"config-v3.toml.tmpl new\n"},
+		"one that was changed": {map[string]string{"config-v3.toml.tmpl": "[plugins.'io.containerd.nri.v1.nri']\n  " +
+			"socket_path = '/x'\n"}, "2.4.2",
+			"error: the template has the section already: restart the platform, or change it there"},
 		"one that sets the key":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"}, "2.4.2", "error: the template sets the key: change it there"},
 		"one that ends with it":    {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n"}, "2.4.2", "error: the template sets the key: change it there"},
 		"one that has the section": {map[string]string{"config.toml": "version = 2\n[plugins.'io.containerd.nri.v1.nri']\nsocket_path = '/x'\n[debug]\n"}, "2.4.2", "error: the template sets the key: change it there"},
@@ -119,7 +124,8 @@ func TestTemplatesThatExist(t *testing.T) {
 				files[name] = content
 			}
 			root := tree(t, files)
-			d := containerd.Daemon{Name: "k3s", File: root + "/config.toml", Program: test.version, Template: root + "/config-v3.toml.tmpl", TemplateBase: containerd.DefaultTemplate}
+			d := containerd.Daemon{Name: "k3s", File: root + "/config.toml", Program: test.version, Template: root +
+				"/config-v3.toml.tmpl", TemplateBase: containerd.DefaultTemplate}
 			plan, err := Edit(d).NRI(t.Context(), false)
 			plan = plan.Changed()
 			if wanted, isError := strings.CutPrefix(test.want, "error: "); isError {
@@ -131,7 +137,8 @@ func TestTemplatesThatExist(t *testing.T) {
 			if err != nil || len(plan) != 1 {
 				t.Fatalf("%v, %v", plan, err)
 			}
-			if got := filepath.Base(plan[0].Path) + " " + string(plan[0].Content); !strings.HasPrefix(got, test.want) || !strings.HasSuffix(got, "  disable = false\n") {
+			if got := filepath.Base(plan[0].Path) + " " + string(plan[0].Content); !strings.HasPrefix(got, test.want) ||
+				!strings.HasSuffix(got, "  disable = false\n") {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})

@@ -68,7 +68,8 @@ func (d Editor) hasNRI(ctx context.Context, required bool) error {
 		return err
 	}
 	if met, first := requirement.Adjusting.Met("containerd", version); !met {
-		return fmt.Errorf("containerd %s has no NRI that can set limits: upgrade it to %s or later, or use rdma-spec configure handler", version, first)
+		return fmt.Errorf("containerd %s has no NRI that can set limits: upgrade it to %s or later, or use rdma-spec "+
+			"configure handler", version, first)
 	}
 	if met, first := requirement.Validating.Met("containerd", version); required && !met {
 		return fmt.Errorf("containerd %s has no validator for required plugins: upgrade it to %s or later", version, first)
@@ -86,8 +87,10 @@ func (d Editor) now(ctx context.Context) (tree map[string]any, files change.Plan
 	}
 	disabled, _ := tree["disabled_plugins"].([]any) // containerd prints a list
 	for _, plugin := range disabled {
-		if name, _ := plugin.(string); name == "nri" || name == containerd.NRIPlugin || slices.Contains(containerd.CRIPlugins, name) {
-			return nil, nil, fmt.Errorf("%s turns the plugin %v off in disabled_plugins: remove it there first, if Kubernetes is to use this containerd", d.File, plugin)
+		if name, _ := plugin.(string); name == "nri" || name == containerd.NRIPlugin ||
+			slices.Contains(containerd.CRIPlugins, name) {
+			return nil, nil, fmt.Errorf("%s turns the plugin %v off in disabled_plugins: remove it there first, if Kubernetes "+
+				"is to use this containerd", d.File, plugin)
 		}
 	}
 	if len(tree) == 0 {

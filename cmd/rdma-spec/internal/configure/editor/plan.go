@@ -270,7 +270,8 @@ func (p place) writeTemplate(d Editor, sets []set) (change.Plan, containerd.Cont
 	if now[len(now)-1] != '\n' {
 		added = append([]byte("\n"), sections...)
 	}
-	return change.Plan{{Path: p.path, Before: before, Content: slices.Concat(now, added)}}, containerd.Contents{d.File: after}, nil
+	return change.Plan{{Path: p.path, Before: before, Content: slices.Concat(now, added)}},
+		containerd.Contents{d.File: after}, nil
 }
 
 // headers returns the table headers of a text, with one kind of quotes.

@@ -36,7 +36,8 @@ func (l loader) Dump(_ context.Context, file string) ([]byte, error) {
 		return nil, err
 	}
 	tree["version"] = int64(2) // containerd prints its own
-	for key, value := range map[string]any{"disable": true, "disable_connections": false, "socket_path": "/var/run/nri/nri.sock"} {
+	for key, value := range map[string]any{"disable": true, "disable_connections": false,
+		"socket_path": "/var/run/nri/nri.sock"} {
 		if _, said := tomledit.Lookup(tree, "plugins", containerd.NRIPlugin, key); !said {
 			put(tree, value, "plugins", containerd.NRIPlugin, key)
 		}
@@ -148,7 +149,8 @@ func randomConfiguration(random *rand.Rand) []byte {
 		return pick(`"`+containerd.NRIPlugin+`"`, `'`+containerd.NRIPlugin+`'`, `"io.containerd.gc.v1.scheduler"`)
 	}
 	value := func() string {
-		return pick("true", "1", "'[x]'", `"# \" no comment"`, "[1,"+newline+" # in a list"+newline+" 2]", "{ a = 1, b = { c = [] } }", "'''"+newline+"[plugins]"+newline+"'''", "1.5", "07:32:00")
+		return pick("true", "1", "'[x]'", `"# \" no comment"`, "[1,"+newline+" # in a list"+newline+" 2]",
+			"{ a = 1, b = { c = [] } }", "'''"+newline+"[plugins]"+newline+"'''", "1.5", "07:32:00")
 	}
 	lines := []string{"version = 2" + pick("", " # why")}
 	used := map[string]bool{}
@@ -168,7 +170,8 @@ func randomConfiguration(random *rand.Rand) []byte {
 		case 0:
 			lines = append(lines, pick("", "# comment [x] = 1", indent+"#disable = true"))
 		case 1:
-			lines = append(lines, indent+pick("[plugins]", "[ plugins . "+plugin()+" ]", "[plugins."+plugin()+".default_validator]", "[debug]", "[metrics]")+pick("", " # ]"))
+			lines = append(lines, indent+pick("[plugins]", "[ plugins . "+plugin()+" ]", "[plugins."+plugin()+
+				".default_validator]", "[debug]", "[metrics]")+pick("", " # ]"))
 		case 2:
 			lines = append(lines, indent+pick("disable", "'disable'", `"disable"`)+" = "+pick("true", "false")+pick("", "# off"))
 		case 3:
@@ -182,9 +185,11 @@ func randomConfiguration(random *rand.Rand) []byte {
 
 // The loader of this test does as the installed containerd where sections are replaced and merged.
 func TestLoaderMerges(t *testing.T) {
-	for version, want := range map[loader]map[string]any{"1.7.35": {"b": int64(2)}, "2.4.2": {"a": int64(1), "b": int64(2)}} {
+	for version, want := range map[loader]map[string]any{"1.7.35": {"b": int64(2)},
+		"2.4.2": {"a": int64(1), "b": int64(2)}} {
 		dir := t.TempDir()
-		for name, text := range map[string]string{"main": "imports = ['other']\n[plugins.p]\na = 1\n", "other": "[plugins.p]\nb = 2\n"} {
+		for name, text := range map[string]string{"main": "imports = ['other']\n[plugins.p]\na = 1\n",
+			"other": "[plugins.p]\nb = 2\n"} {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -16,7 +16,8 @@ import (
 
 // The files of a node below a root have the node's paths, and containerd loads the files below the root.
 func TestRoot(t *testing.T) {
-	const options = "\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = 'io.containerd.runc.v2'\nbase_runtime_spec = '/etc/runc.json'\n"
+	const options = "\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\nruntime_type = " +
+		"'io.containerd.runc.v2'\nbase_runtime_spec = '/etc/runc.json'\n"
 	root := tree(t, map[string]string{
 		"usr/bin/containerd":              "",
 		"etc/runc.json":                   `{"ociVersion":"1.1.0","linux":{}}`,
@@ -55,24 +56,29 @@ func TestRoot(t *testing.T) {
 	}
 	const written = "# Written by rdma-spec configure; rdma-spec configure --revert removes it.\nversion = 2\n\n"
 	want := map[string]string{
-		"/etc/containerd/conf.d/90-rdma-spec-nri.toml": written + "[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = false\n",
-		"/etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml": written + "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.rdma]\n" +
+		"/etc/containerd/conf.d/90-rdma-spec-nri.toml": written +
+			"[plugins.\"io.containerd.nri.v1.nri\"]\n  disable = false\n",
+		"/etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml": written +
+			"[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.rdma]\n" +
 			"  base_runtime_spec = \"/etc/containerd/rdma-spec-rdma.json\"\n  runtime_type = \"io.containerd.runc.v2\"\n",
 		"/etc/containerd/rdma-spec-rdma.json": `{"ociVersion": "1.0.2", "linux": {}, "made of": "{'ociVersion':'1.1.0','linux':{}}"}` + "\n",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	if err := os.WriteFile(d.File, []byte("version = 2\nimports = ['"+root+"/etc/containerd/conf.d/*.toml']\n"), 0o600); err != nil {
+	if err := os.WriteFile(d.File, []byte("version = 2\nimports = ['"+root+"/etc/containerd/conf.d/*.toml']\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	if effective, err := d.Effective(t.Context(), nil); err != nil || effective["plugins"].(map[string]any)[containerd.NRIPlugin].(map[string]any)["disable"] != true { //nolint:forcetypeassert // a test's
+	if effective, err := d.Effective(t.Context(), nil); err != nil ||
+		effective["plugins"].(map[string]any)[containerd.NRIPlugin].(map[string]any)["disable"] != true { //nolint:forcetypeassert // a test's
 		t.Errorf("with imports that the node does not have: %v, %v", effective, err)
 	}
 	if err := os.Remove(d.File); err != nil {
 		t.Fatal(err)
 	}
-	if plan, err := Edit(d).NRI(t.Context(), false); err != nil || !strings.Contains(plan.Diff(), `+imports = ["/etc/containerd/conf.d/90-rdma-spec-nri.toml"]`) {
+	if plan, err := Edit(d).NRI(t.Context(), false); err != nil || !strings.Contains(plan.Diff(),
+		`+imports = ["/etc/containerd/conf.d/90-rdma-spec-nri.toml"]`) {
 		t.Errorf("without a configuration: %v, %v", plan, err)
 	}
 }

@@ -51,25 +51,37 @@ func TestSettings(t *testing.T) {
 	full := containerd.Settings{
 		Socket: "/run/containerd/containerd.sock", DefaultHandler: "runc",
 		Handlers: []containerd.Setting{
-			{Name: "kata"}, {Name: "rdma", BaseSpec: "/etc/containerd/rdma.json", Program: "/usr/bin/crun"}, {Name: "runc", Program: "runc"},
+			{Name: "kata"}, {Name: "rdma", BaseSpec: "/etc/containerd/rdma.json", Program: "/usr/bin/crun"},
+			{Name: "runc", Program: "runc"},
 		},
-		NRISocket: "/var/run/nri/nri.sock", RegistrationTimeout: 5 * time.Second, RequestTimeout: 2 * time.Second, Validator: true, Required: []string{"rdma"},
+		NRISocket: "/var/run/nri/nri.sock", RegistrationTimeout: 5 * time.Second, RequestTimeout: 2 * time.Second,
+		Validator: true, Required: []string{"rdma"},
 	}
 	for name, test := range map[string]struct {
 		text string
 		want containerd.Settings
 	}{
-		"all":                {effectiveV3, full},
-		"nothing":            {"", containerd.Settings{NRIOff: "this containerd has no NRI"}},
-		"containerd 2.4":     {"[plugins.'io.containerd.server.v1.grpc']\naddress = '/run/x.sock'\n[plugins.'io.containerd.nri.v1.nri']\n", containerd.Settings{Socket: "/run/x.sock"}},
-		"Docker's":           {"disabled_plugins = ['cri']\n[plugins.'io.containerd.nri.v1.nri']\n", containerd.Settings{CRIDisabled: true}},
-		"CRI's newest name":  {"disabled_plugins = ['io.containerd.cri.v1.runtime']\n[plugins.'io.containerd.nri.v1.nri']\n", containerd.Settings{CRIDisabled: true}},
-		"CDI off":            {"[plugins.'io.containerd.grpc.v1.cri']\nenable_cdi = false\ncdi_spec_dirs = ['/etc/cdi']\n[plugins.'io.containerd.nri.v1.nri']\n", containerd.Settings{CDIOff: true, CDIFolders: []string{"/etc/cdi"}}},
-		"CDI on":             {"[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = true\n[plugins.'io.containerd.nri.v1.nri']\n", containerd.Settings{}},
-		"NRI disabled":       {"[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n", containerd.Settings{NRIOff: "disable = true"}},
-		"no connections":     {"[plugins.'io.containerd.nri.v1.nri']\ndisable_connections = true\n", containerd.Settings{NRIOff: "disable_connections = true"}},
-		"NRI not loaded":     {"disabled_plugins = ['io.containerd.nri.v1.nri']\n[plugins.'io.containerd.nri.v1.nri']\n", containerd.Settings{NRIOff: "disabled_plugins has it"}},
-		"types of elsewhere": {"disabled_plugins = 'cri'\n[grpc]\naddress = 7\n[plugins.'io.containerd.nri.v1.nri']\nplugin_request_timeout = 'soon'\n", containerd.Settings{}},
+		"all":     {effectiveV3, full},
+		"nothing": {"", containerd.Settings{NRIOff: "this containerd has no NRI"}},
+		"containerd 2.4": {"[plugins.'io.containerd.server.v1.grpc']\naddress = " +
+			"'/run/x.sock'\n[plugins.'io.containerd.nri.v1.nri']\n", containerd.Settings{Socket: "/run/x.sock"}},
+		"Docker's": {"disabled_plugins = ['cri']\n[plugins.'io.containerd.nri.v1.nri']\n",
+			containerd.Settings{CRIDisabled: true}},
+		"CRI's newest name": {"disabled_plugins = ['io.containerd.cri.v1.runtime']\n[plugins.'io.containerd.nri.v1.nri']\n",
+			containerd.Settings{CRIDisabled: true}},
+		"CDI off": {"[plugins.'io.containerd.grpc.v1.cri']\nenable_cdi = false\ncdi_spec_dirs = " +
+			"['/etc/cdi']\n[plugins.'io.containerd.nri.v1.nri']\n", containerd.Settings{CDIOff: true,
+			CDIFolders: []string{"/etc/cdi"}}},
+		"CDI on": {"[plugins.'io.containerd.cri.v1.runtime']\nenable_cdi = " +
+			"true\n[plugins.'io.containerd.nri.v1.nri']\n", containerd.Settings{}},
+		"NRI disabled": {"[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n",
+			containerd.Settings{NRIOff: "disable = true"}},
+		"no connections": {"[plugins.'io.containerd.nri.v1.nri']\ndisable_connections = true\n",
+			containerd.Settings{NRIOff: "disable_connections = true"}},
+		"NRI not loaded": {"disabled_plugins = ['io.containerd.nri.v1.nri']\n[plugins.'io.containerd.nri.v1.nri']\n",
+			containerd.Settings{NRIOff: "disabled_plugins has it"}},
+		"types of elsewhere": {"disabled_plugins = 'cri'\n[grpc]\naddress = " +
+			"7\n[plugins.'io.containerd.nri.v1.nri']\nplugin_request_timeout = 'soon'\n", containerd.Settings{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tree, err := tomledit.Parse([]byte(test.text))
@@ -133,9 +145,11 @@ func TestSettingsOfInstalledContainerd(t *testing.T) {
 	for version, file := range map[string]string{"1.7": "connections-off", "2.2": "nri-off", "2.4": "default"} {
 		t.Run(version, func(t *testing.T) {
 			program := installed(t, version)
-			got, err := containerd.Daemon{Name: "containerd", File: filepath.Join("testdata", version, file+".toml"), Program: program}.Settings(t.Context())
+			got, err := containerd.Daemon{Name: "containerd", File: filepath.Join("testdata", version, file+".toml"),
+				Program: program}.Settings(t.Context())
 			want := map[string]string{"1.7": "disable_connections = true", "2.2": "disable = true", "2.4": ""}[version]
-			if err != nil || got.NRIOff != want || got.NRISocket != "/var/run/nri/nri.sock" || got.Socket != "/run/containerd/containerd.sock" ||
+			if err != nil || got.NRIOff != want || got.NRISocket != "/var/run/nri/nri.sock" ||
+				got.Socket != "/run/containerd/containerd.sock" ||
 				len(got.Handlers) == 0 || got.DefaultHandler != "runc" || got.RequestTimeout != 2*time.Second {
 				t.Errorf("%+v, %v", got, err)
 			}

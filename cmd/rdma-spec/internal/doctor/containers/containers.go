@@ -23,7 +23,8 @@ func containerObject(c node.Container) string {
 }
 
 // eachContainer looks at the RDMA containers one by one.
-func eachContainer(look func(v *doctor.View, c node.Container, all node.Containers) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func eachContainer(look func(v *doctor.View, c node.Container,
+	all node.Containers) []doctor.Finding) func(*doctor.View) []doctor.Finding {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Containers()
 		if err != nil {
@@ -63,13 +64,15 @@ func judged(look func(c node.Container, policy string) []doctor.Finding) func(*d
 func containerChecks() []doctor.Check {
 	return []doctor.Check{
 		{
-			ID: "container-ipc-lock", Family: "containers", Title: "No container relies on an IPC_LOCK that its user does not have.",
+			ID: "container-ipc-lock", Family: "containers",
+			Title:    "No container relies on an IPC_LOCK that its user does not have.",
 			Messages: []string{"Couldn't allocate MR although the pod adds IPC_LOCK"},
 			Why:      "The runtime gives the capability to root alone, and the memlock is too low.",
 			Look:     judged(containerIPCLock),
 		},
 		{
-			ID: "container-memlock", Family: "containers", Title: "Each RDMA container has the memlock that the policy gives it.",
+			ID: "container-memlock", Family: "containers",
+			Title:    "Each RDMA container has the memlock that the policy gives it.",
 			Messages: []string{"Couldn't allocate MR", "Couldn't register MR", "Libfabric error: (-12) Cannot allocate memory"},
 			Why:      "The container cannot register its memory.",
 			Needs:    []string{"container-ipc-lock"}, Look: judged(containerMemlock),
@@ -97,10 +100,12 @@ func containerChecks() []doctor.Check {
 
 // containerIPCLock looks at containers that have the capability, and whose first process does not.
 func containerIPCLock(c node.Container, _ string) []doctor.Finding {
-	if !slices.Contains(c.Bounding, spec.CapIPCLock) || c.IPCLock == nil || *c.IPCLock || c.User <= 0 || c.UserNamespace || c.Memlock == nil || enough(c) {
+	if !slices.Contains(c.Bounding, spec.CapIPCLock) || c.IPCLock == nil || *c.IPCLock || c.User <= 0 || c.UserNamespace ||
+		c.Memlock == nil || enough(c) {
 		return nil
 	}
-	text := fmt.Sprintf("It has CAP_IPC_LOCK, and its process, which runs as user %d, does not; its memlock is %s.", c.User, c.Memlock.Soft)
+	text := fmt.Sprintf("It has CAP_IPC_LOCK, and its process, which runs as user %d, does not; its memlock is %s.",
+		c.User, c.Memlock.Soft)
 	cure := cmp.Or(c.Remedy.Text, "Set a memlock for it in the policy, or let its program run as root")
 	return []doctor.Finding{doctor.Fault(containerObject(c), text, cure)}
 }
@@ -139,7 +144,8 @@ func containerHCA(c node.Container, _ string) []doctor.Finding {
 	if !c.LacksHCA() {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Causes()), fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod))}
+	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Causes()),
+		fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod))}
 }
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.
@@ -158,8 +164,10 @@ func containerPort(v *doctor.View) []doctor.Finding {
 		return nil
 	})(v)
 	for _, object := range slices.Sorted(maps.Keys(holders)) {
-		text := fmt.Sprintf("The port is %s, and containers hold the HCA: %s.", why[object], strings.Join(holders[object], ", "))
-		found = append(found, doctor.Fault(object, text, "Bring the port up, or give the pods another HCA: delete them when the device plugin no longer offers this one"))
+		text := fmt.Sprintf("The port is %s, and containers hold the HCA: %s.", why[object],
+			strings.Join(holders[object], ", "))
+		found = append(found, doctor.Fault(object, text,
+			"Bring the port up, or give the pods another HCA: delete them when the device plugin no longer offers this one"))
 	}
 	return found
 }

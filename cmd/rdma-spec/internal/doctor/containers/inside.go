@@ -21,19 +21,23 @@ import (
 func insideChecks() []doctor.Check {
 	return []doctor.Check{
 		{
-			ID: "container-hostpath", Family: "containers", Title: "No container has /dev/infiniband from a hostPath without the right to open it.",
+			ID: "container-hostpath", Family: "containers",
+			Title:    "No container has /dev/infiniband from a hostPath without the right to open it.",
 			Messages: []string{"fi_getinfo: -61"},
 			Why:      "Libraries find devices that the container cannot open, and give up.",
 			Look:     eachContainer(containerHostPath),
 		},
 		{
-			ID: "container-netdev", Family: "containers", Title: "Each container with a network of its own has an interface of the RoCE HCAs that it holds.",
+			ID: "container-netdev", Family: "containers",
+			Title:    "Each container with a network of its own has an interface of the RoCE HCAs that it holds.",
 			Messages: []string{"Failed to query GID", "No data available", "rdma_create_ep: No such device"},
 			Why:      "Without such an interface no GID can be used, and no connection be made.",
-			Reads:    []string{gidFiles("*", "*")}, Needs: []string{"port-active", "container-hca"}, Look: eachContainer(containerNetdev),
+			Reads:    []string{gidFiles("*", "*")}, Needs: []string{"port-active", "container-hca"},
+			Look: eachContainer(containerNetdev),
 		},
 		{
-			ID: "container-provider", Family: "containers", Title: "Each image with libibverbs has the provider for the HCAs of its container.",
+			ID: "container-provider", Family: "containers",
+			Title:    "Each image with libibverbs has the provider for the HCAs of its container.",
 			Messages: []string{"No IB devices found", "does not support the kernel ABI of 6"},
 			Why:      "libibverbs does not see an HCA without the provider for its driver.",
 			Look:     eachContainer(containerProvider),
@@ -45,10 +49,12 @@ func insideChecks() []doctor.Check {
 			Look:     eachContainer(containerDevices),
 		},
 		{
-			ID: "container-gid-index", Family: "containers", Title: "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
+			ID: "container-gid-index", Family: "containers",
+			Title:    "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
 			Messages: []string{"vendor err 129", "Call to ibv_modify_qp failed with error No such device"},
 			Why:      "The index of a pod's GID differs from pod to pod, and no connection can be made with that of another.",
-			Reads:    []string{gidFiles("*", "*")}, Needs: []string{"port-active", "container-hca", "container-netdev"}, Look: eachContainer(containerGIDIndex),
+			Reads:    []string{gidFiles("*", "*")}, Needs: []string{"port-active", "container-hca", "container-netdev"},
+			Look: eachContainer(containerGIDIndex),
 		},
 		{
 			ID: "container-shm", Family: "containers", Title: "Each RDMA container has more than 64 MiB in /dev/shm.",
@@ -64,11 +70,15 @@ func containerHostPath(_ *doctor.View, c node.Container, _ node.Containers) []do
 		return nil
 	}
 	if len(c.HCAs) == 0 {
-		text := fmt.Sprintf("%s is mounted from the node, and the container can open none of its HCAs.", strings.Join(c.HostPaths, ", "))
-		return []doctor.Finding{doctor.Fault(containerObject(c), text, "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead")}
+		text := fmt.Sprintf("%s is mounted from the node, and the container can open none of its HCAs.",
+			strings.Join(c.HostPaths, ", "))
+		return []doctor.Finding{doctor.Fault(containerObject(c), text,
+			"Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead")}
 	}
-	text := fmt.Sprintf("%s is mounted from the node, and the container can open only %s.", strings.Join(c.HostPaths, ", "), strings.Join(c.HCAs, ", "))
-	return []doctor.Finding{doctor.Fault(containerObject(c), text, "Remove the hostPath volume from the pod: the device plugin gives the devices")}
+	text := fmt.Sprintf("%s is mounted from the node, and the container can open only %s.", strings.Join(c.HostPaths,
+		", "), strings.Join(c.HCAs, ", "))
+	return []doctor.Finding{doctor.Fault(containerObject(c), text,
+		"Remove the hostPath volume from the pod: the device plugin gives the devices")}
 }
 
 // gidFiles are the GIDs of ports, as a pattern or of one port.
@@ -78,7 +88,8 @@ func gidFiles(name, port string) string {
 
 // eachGIDTable looks at the ports with RoCE of the HCAs that a container holds. The GIDs of other ports belong to no
 // network namespace.
-func eachGIDTable(v *doctor.View, c node.Container, look func(object string, p hca.Port, table []process.GID, err error) doctor.Finding) (found []doctor.Finding) {
+func eachGIDTable(v *doctor.View, c node.Container,
+	look func(object string, p hca.Port, table []process.GID, err error) doctor.Finding) (found []doctor.Finding) {
 	for _, h := range held(v, c) {
 		for _, p := range h.Ports {
 			if p.LinkLayer != "Ethernet" || h.NodeType != "CA" {
@@ -111,13 +122,15 @@ func containerNetdev(v *doctor.View, c node.Container, _ node.Containers) []doct
 		case len(table) == 0:
 			return doctor.Unsure(object, "The driver does not list its GIDs.")
 		case c.Silent:
-			return doctor.Unsure(object, "The files of the container did not answer in time, so the MAC addresses of its interfaces are unknown.")
+			return doctor.Unsure(object,
+				"The files of the container did not answer in time, so the MAC addresses of its interfaces are unknown.")
 		}
 		has := fmt.Sprint(c.Addresses)
 		if len(c.Addresses) == 0 {
 			has = "none but those of lo"
 		}
-		return doctor.Fault(object, fmt.Sprintf("None of the container's addresses (%s) is a GID of the HCA.", strings.Trim(has, "[]")),
+		return doctor.Fault(object, fmt.Sprintf("None of the container's addresses (%s) is a GID of the HCA.",
+			strings.Trim(has, "[]")),
 			"Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true")
 	})
 }
@@ -131,14 +144,19 @@ func containerProvider(v *doctor.View, c node.Container, _ node.Containers) (fou
 		object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
 		switch {
 		case c.Silent:
-			return []doctor.Finding{doctor.Unsure(containerObject(c), "The files of its image did not answer in time, so its providers are unknown: try again with a longer --patience.")}
+			return []doctor.Finding{doctor.Unsure(containerObject(c),
+				"The files of its image did not answer in time, so its providers are unknown: try again with a longer --patience.")}
 		case c.LibVerbs == "":
-			return []doctor.Finding{doctor.Unsure(containerObject(c), "Its image has no libibverbs in the usual places, so its providers are unknown.")}
+			return []doctor.Finding{doctor.Unsure(containerObject(c),
+				"Its image has no libibverbs in the usual places, so its providers are unknown.")}
 		case want == "":
-			found = append(found, doctor.Unsure(object, fmt.Sprintf("Which provider is for the driver %q is unknown.", h.Driver)))
+			found = append(found, doctor.Unsure(object, fmt.Sprintf("Which provider is for the driver %q is unknown.",
+				h.Driver)))
 		case c.Providers[want] == "":
-			text := fmt.Sprintf("Its image has libibverbs with the providers %s, and not %s.", strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), want)
-			found = append(found, doctor.Fault(object, text, "Install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
+			text := fmt.Sprintf("Its image has libibverbs with the providers %s, and not %s.",
+				strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), want)
+			found = append(found, doctor.Fault(object, text,
+				"Install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
 		}
 	}
 	return found
@@ -150,7 +168,8 @@ func containerDevices(v *doctor.View, c node.Container, _ node.Containers) []doc
 	if err != nil || !c.RDMA || c.AllDevices || len(c.HCAs) == 0 || len(c.HCAs) >= len(node.HCAs) {
 		return nil
 	}
-	text := fmt.Sprintf("It holds %d of the node's %d HCAs: NCCL_IB_HCA=%s keeps NCCL from the others.", len(c.HCAs), len(node.HCAs), strings.Join(c.HCAs, ","))
+	text := fmt.Sprintf("It holds %d of the node's %d HCAs: NCCL_IB_HCA=%s keeps NCCL from the others.", len(c.HCAs),
+		len(node.HCAs), strings.Join(c.HCAs, ","))
 	return []doctor.Finding{{Status: doctor.OK, Object: containerObject(c), Text: text}}
 }
 
@@ -163,12 +182,14 @@ func containerGIDIndex(v *doctor.View, c node.Container, _ node.Containers) []do
 		i := slices.IndexFunc(table, func(g process.GID) bool { return g.Index == *c.GIDIndex })
 		text := fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, and the HCA has no GID there.", *c.GIDIndex)
 		if i >= 0 {
-			text = fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, which is the GID %s, and the container does not have that address.", *c.GIDIndex, table[i].Address)
+			text = fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, which is the GID %s, and the container does not have that address.",
+				*c.GIDIndex, table[i].Address)
 		}
 		if err != nil || len(table) == 0 || i >= 0 && (!c.OwnNetwork || c.Silent || c.Owns(table[i].Address)) {
 			return doctor.Finding{} // container-netdev says what is unknown
 		}
-		return doctor.Fault(object, text, "Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID by themselves, in all pods from 2.26")
+		return doctor.Fault(object, text,
+			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID by themselves, in all pods from 2.26")
 	})
 }
 

@@ -16,17 +16,21 @@ import (
 
 // gpuReads is what tells GPUs and the ways to them.
 var gpuReads = []string{
-	pciDevices + "*", pciDevices + "*/class", pciDevices + "*/vendor", pciDevices + "*/driver", pciDevices + "*/numa_node", pciDevices + "*/config",
+	pciDevices + "*", pciDevices + "*/class", pciDevices + "*/vendor", pciDevices + "*/driver", pciDevices + "*/numa_node",
+	pciDevices + "*/config",
 }
 
 // gpuChecks are about transfers between HCAs and the memory of GPUs.
 func gpuChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "gpu-direct", Family: "gpu", Title: "HCAs can reach the memory of GPUs.",
-		Messages: []string{"GPU Direct RDMA Disabled for HCA", "ibv_reg_mr failed: Bad address", "ibv_reg_mr_iova2 failed with error Bad address"},
-		Why:      "Without nvidia_peermem, and without DMA-BUF, which only the open kernel modules have, memory of a GPU cannot be registered.",
+		Messages: []string{"GPU Direct RDMA Disabled for HCA", "ibv_reg_mr failed: Bad address",
+			"ibv_reg_mr_iova2 failed with error Bad address"},
+		Why: "Without nvidia_peermem, and without DMA-BUF, which only the open kernel modules have, memory of a GPU " +
+			"cannot be registered.",
 		Reads: slices.Concat(gpuReads, []string{
-			"proc/driver/nvidia/version", "sys/kernel/mm/memory_peers/nv_mem/version", "sys/module/nvidia_peermem", "sys/module/efa_nv_peermem",
+			"proc/driver/nvidia/version", "sys/kernel/mm/memory_peers/nv_mem/version", "sys/module/nvidia_peermem",
+			"sys/module/efa_nv_peermem",
 		}),
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
@@ -57,7 +61,8 @@ func gpus(v *doctor.View) (found []string, err error) {
 }
 
 // withGPUs looks at the GPUs and the HCAs of cards.
-func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func withGPUs(look func(v *doctor.View, gpus []string,
+	hcas []hca.HCA) []doctor.Finding) func(*doctor.View) []doctor.Finding {
 	return func(v *doctor.View) []doctor.Finding {
 		node, nothing := inventory(v)
 		if nothing != nil {
@@ -85,12 +90,14 @@ func noGPUDirect(v *doctor.View, _ []string, _ []hca.HCA) []doctor.Finding {
 	if strings.Contains(version, "Open Kernel Module") {
 		return nil // DMA-BUF
 	}
-	for _, peer := range []string{"sys/kernel/mm/memory_peers/nv_mem/version", "sys/module/nvidia_peermem", "sys/module/efa_nv_peermem"} {
+	for _, peer := range []string{"sys/kernel/mm/memory_peers/nv_mem/version", "sys/module/nvidia_peermem",
+		"sys/module/efa_nv_peermem"} {
 		if there, err := v.Exists(peer); there || err != nil {
 			return nil
 		}
 	}
-	return []doctor.Finding{doctor.Fault("module nvidia_peermem", "It is not loaded, and the GPU driver is not the open one, which has DMA-BUF.", load("nvidia_peermem"))}
+	return []doctor.Finding{doctor.Fault("module nvidia_peermem",
+		"It is not loaded, and the GPU driver is not the open one, which has DMA-BUF.", load("nvidia_peermem"))}
 }
 
 // The capability Access Control Services of PCI Express.
@@ -137,8 +144,10 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 			return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of that, see: rdma_topo check")}
 		}
 	}
-	return []doctor.Finding{doctor.Fault("", text, "By hand: with setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after each boot. "+
-		"Devices below them are no longer isolated from each other then: do not, if a virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).")}
+	return []doctor.Finding{doctor.Fault("", text,
+		"By hand: with setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after each boot. "+
+			"Devices below them are no longer isolated from each other then: do not, if a virtual machine has one (see: ls "+
+			"/sys/bus/pci/drivers/vfio-pci).")}
 }
 
 // acs returns the control register of ACS from a configuration space.

@@ -25,7 +25,8 @@ func zeroGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 		return nil
 	}
 	if h.Function != hca.FunctionVirtual {
-		return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is zero.", "Set a GUID with the vendor's firmware tool, and restart the node.")}
+		return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is zero.",
+			"Set a GUID with the vendor's firmware tool, and restart the node.")}
 	}
 	return []doctor.Finding{doctor.Fault(object(h), "It is a virtual function whose node GUID is zero.", setGUID(v, h))}
 }
@@ -33,13 +34,15 @@ func zeroGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 // setGUID returns the commands that give a virtual function a GUID: one that is made of its parent's, marked as
 // assigned locally. On Ethernet, where it cannot be set, the driver makes it of the MAC.
 func setGUID(v *doctor.View, h hca.HCA) string {
-	const general = "With \"ip link set\" on its physical function, set node_guid and port_guid of the virtual function, on Ethernet its mac, " +
+	const general = "With \"ip link set\" on its physical function, set node_guid and port_guid of the virtual " +
+		"function, on Ethernet its mac, " +
 		"and bind its driver again."
 	node, err := v.HCAs()
 	if err != nil {
 		return general
 	}
-	i := slices.IndexFunc(node.HCAs, func(parent hca.HCA) bool { return parent.PCI == h.Parent && len(parent.NodeGUID) == len(noGUID) })
+	i := slices.IndexFunc(node.HCAs,
+		func(parent hca.HCA) bool { return parent.PCI == h.Parent && len(parent.NodeGUID) == len(noGUID) })
 	links, err := v.Glob("sys/bus/pci/devices/" + h.Parent + "/virtfn*")
 	if i < 0 || err != nil || len(node.HCAs[i].Ports) == 0 || len(node.HCAs[i].Ports[0].Netdevs) == 0 {
 		return general
@@ -81,7 +84,8 @@ func sharedGUIDs(v *doctor.View) []doctor.Finding {
 		case h.NodeGUID == "" || h.NodeGUID == noGUID || h.Driver == "" && h.PCI == "":
 		case twice:
 			return []doctor.Finding{doctor.Fault(object(h), fmt.Sprintf("It has the node GUID %s of HCA %s.", h.NodeGUID, other),
-				"Give one of them another GUID: \"ip link set\" on the physical function of a virtual one, else the vendor's firmware tool.")}
+				"Give one of them another GUID: \"ip link set\" on the physical function of a virtual one, else the vendor's "+
+					"firmware tool.")}
 		default:
 			first[h.NodeGUID] = h.Name
 		}

@@ -17,8 +17,9 @@ func hcaChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-answers", Family: "hca", Title: "Each HCA answers.",
 		Messages: []string{"mlx5_cmd_out_err", "wait_func: timeout. Will cause a leak of a command resource"},
-		Why:      "An HCA whose firmware does not answer blocks every program that asks it: those that open it, and monitoring.",
-		Look:     eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
+		Why: "An HCA whose firmware does not answer blocks every program that asks it: those that open it, and " +
+			"monitoring.",
+		Look: eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",
 		Messages: []string{"VF GUID is not valid"},
@@ -39,7 +40,8 @@ func hcaChecks() []doctor.Check {
 		Messages: []string{
 			"lstat /dev/infiniband/uverbs0: no such file or directory", "No IB devices found", "can't open UMAD port",
 		},
-		Why:   "Without its verbs device, no program can open an HCA that looks healthy. Without umad, the fabric's tools cannot.",
+		Why: "Without its verbs device, no program can open an HCA that looks healthy. Without umad, the fabric's tools " +
+			"cannot.",
 		Reads: slices.Concat(boardReads, []string{"sys/class/infiniband_verbs"}),
 		Needs: []string{"hca-answers", "uverbs-module"}, Look: missingClassDevices,
 	}}
@@ -85,7 +87,8 @@ func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Find
 		}
 		answered = append(answered, h)
 	}
-	return append(found, look(slices.DeleteFunc(slices.Clone(answered), func(h hca.HCA) bool { return isSubDevice(h, answered) }))...)
+	return append(found, look(slices.DeleteFunc(slices.Clone(answered),
+		func(h hca.HCA) bool { return isSubDevice(h, answered) }))...)
 }
 
 // isSubDevice reports whether an HCA is a part of another one: ConnectX-8 has one for the management of its planes
@@ -172,7 +175,8 @@ func differentFirmware(_ *doctor.View, group []hca.HCA) (found []doctor.Finding)
 	newest := slices.MaxFunc(group, func(a, b hca.HCA) int { return doctor.CompareVersions(a.Firmware, b.Firmware) })
 	for _, h := range group {
 		if h.Firmware != "" && h.Firmware != newest.Firmware {
-			found = append(found, doctor.Fault(object(h), fmt.Sprintf("It has firmware %s, and HCA %s of the same board has %s.", h.Firmware, newest.Name,
+			found = append(found, doctor.Fault(object(h), fmt.Sprintf("It has firmware %s, and HCA %s of the same board has %s.",
+				h.Firmware, newest.Name,
 				newest.Firmware), "Install one firmware on all of them, for instance: mlxfwmanager -d "+h.PCI+" --online -u"))
 		}
 	}
@@ -183,7 +187,8 @@ func missingClassDevices(v *doctor.View) []doctor.Finding {
 	return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
 		check := func(h hca.HCA, kind hca.Kind, wanted bool) {
 			if wanted && h.Active() && !has(h, kind) {
-				found = append(found, doctor.Fault(object(h), fmt.Sprintf("It has an ACTIVE port and no %s device.", kind), reload(h)))
+				found = append(found, doctor.Fault(object(h), fmt.Sprintf("It has an ACTIVE port and no %s device.", kind),
+					reload(h)))
 			}
 		}
 		for _, h := range hcas {
@@ -211,9 +216,12 @@ func reload(h hca.HCA) string {
 	case h.PCI == "":
 		return "modprobe -r ib_uverbs && modprobe ib_uverbs"
 	case h.Function == hca.FunctionVirtual:
-		return fmt.Sprintf("Bind its driver again; the pod that has virtual function %s loses it (see: rdma-spec status): %s", h.PCI, rebind("pci", h.PCI))
+		return fmt.Sprintf("Bind its driver again; the pod that has virtual function %s loses it (see: rdma-spec status): %s",
+			h.PCI, rebind("pci", h.PCI))
 	}
-	return fmt.Sprintf("By hand: restart the node, or bind the driver of PCI device %s again. Either takes from the node the card's network interfaces, "+
-		"which may be its own way to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; ip route), and from pods the card's virtual functions "+
+	return fmt.Sprintf("By hand: restart the node, or bind the driver of PCI device %s again. Either takes from the "+
+		"node the card's network interfaces, "+
+		"which may be its own way to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; ip route), and from pods the "+
+		"card's virtual functions "+
 		"(see: cat /sys/bus/pci/devices/%[1]s/sriov_numvfs; rdma-spec status).", h.PCI)
 }

@@ -57,9 +57,11 @@ func refusedModules(v *doctor.View, log node.KernelLog) []doctor.Finding {
 		}
 		cure := "Install the module's package again, after the one of OFED or DOCA, and: modprobe " + refused[1]
 		if refused[1] == "nvidia_peermem" {
-			cure = "Rebuild the GPU driver now that OFED or DOCA is installed (with the GPU operator, delete the node's driver pod), and: modprobe nvidia_peermem"
+			cure = "Rebuild the GPU driver now that OFED or DOCA is installed (with the GPU operator, delete the node's " +
+				"driver pod), and: modprobe nvidia_peermem"
 		}
-		found = append(found, doctor.Fault("module "+refused[1], "The kernel refused it: it was built for another version of "+refused[2]+".", cure))
+		found = append(found, doctor.Fault("module "+refused[1],
+			"The kernel refused it: it was built for another version of "+refused[2]+".", cure))
 	}
 	return found
 }
@@ -84,5 +86,6 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		cure = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."
 	}
 	const most = 200
-	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d denials, at last: %s", count, last[:min(len(last), most)]), cure)}
+	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d denials, at last: %s", count,
+		last[:min(len(last), most)]), cure)}
 }

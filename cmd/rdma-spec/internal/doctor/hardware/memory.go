@@ -21,8 +21,9 @@ func memoryChecks() []doctor.Check {
 	}, {
 		ID: "cma", Family: "memory", Title: "Memory outside CMA is free.",
 		Messages: []string{"ibv_reg_mr_iova2 failed with error Cannot allocate memory"},
-		Why:      "Registered memory cannot stay in the area that is kept for contiguous allocations (CMA): registration fails with ENOMEM although memory is free.",
-		Reads:    []string{"proc/meminfo"}, Look: onlyCMA,
+		Why: "Registered memory cannot stay in the area that is kept for contiguous allocations (CMA): registration " +
+			"fails with ENOMEM although memory is free.",
+		Reads: []string{"proc/meminfo"}, Look: onlyCMA,
 	}}
 }
 
@@ -51,7 +52,9 @@ func smallPages(v *doctor.View) []doctor.Finding {
 	case !known || !knownTotal:
 		return []doctor.Finding{doctor.Unsure("", "/proc/meminfo does not say how many huge pages there are.")}
 	case pages == 0 && total > limit:
-		return []doctor.Finding{doctor.Unsure("", "There are no huge pages. If a container registers more than 95 GB: echo vm.nr_hugepages=5128 > /etc/sysctl.d/90-efa.conf && sysctl --system")}
+		return []doctor.Finding{doctor.Unsure("",
+			"There are no huge pages. If a container registers more than 95 GB: echo vm.nr_hugepages=5128 > "+
+				"/etc/sysctl.d/90-efa.conf && sysctl --system")}
 	}
 	return nil
 }
@@ -65,7 +68,8 @@ func onlyCMA(v *doctor.View) []doctor.Finding {
 	}
 	const gibibyte = 1 << 20 // KiB
 	if outside := available - area; area > gibibyte && outside < gibibyte {
-		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, and %d MiB elsewhere.", area>>10, max(outside, 0)>>10),
+		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, and %d MiB elsewhere.",
+			area>>10, max(outside, 0)>>10),
 			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory")}
 	}
 	return nil

@@ -25,7 +25,8 @@ func moduleChecks() []doctor.Check {
 		Why:      "Without its driver, a card is not an HCA.",
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", "sys/module/*",
-			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/physfn", pciDevices + "*/vendor", pciDevices + "*/device", pciDevices + "*/class",
+			pciDevices + "*", pciDevices + "*/driver", pciDevices + "*/physfn", pciDevices + "*/vendor", pciDevices +
+				"*/device", pciDevices + "*/class",
 		},
 		Look: unboundCards,
 	}, {
@@ -41,8 +42,9 @@ func moduleChecks() []doctor.Check {
 	}, {
 		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are of one build.",
 		Messages: []string{"driver is in use", "modprobe: FATAL: Module mlx5_core is in use."},
-		Why:      "Modules of OFED or DOCA do not work with those of the kernel's own, which stay loaded while others use them.",
-		Reads:    []string{"sys/module/*/holders/*"}, Look: mixedModules,
+		Why: "Modules of OFED or DOCA do not work with those of the kernel's own, which stay loaded while others use " +
+			"them.",
+		Reads: []string{"sys/module/*/holders/*"}, Look: mixedModules,
 	}}
 }
 
@@ -78,13 +80,15 @@ var auxFunction = regexp.MustCompile(`^([a-z0-9_]+)\.(rdma|roce|iwarp|ib)\.[0-9]
 
 // auxModules are the modules that drive the RDMA of another module's cards.
 var auxModules = map[string]string{
-	"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib", "ice": "irdma", "i40e": "irdma", "idpf": "irdma", "bnxt_en": "bnxt_re", "mana": "mana_ib",
+	"mlx5_core": "mlx5_ib", "mlx4_core": "mlx4_ib", "ice": "irdma", "i40e": "irdma", "idpf": "irdma",
+	"bnxt_en": "bnxt_re", "mana": "mana_ib",
 }
 
 // cardModules are the modules of cards that do nothing but RDMA, or are bought for it, by vendor and the beginning of
 // the device.
 var cardModules = []struct{ vendor, device, module string }{
-	{"0x15b3", "0x10", "mlx5_core"}, {"0x15b3", "0xa2", "mlx5_core"}, {"0x1d0f", "0xefa", "efa"}, {"0x8086", "0x24f", "hfi1"},
+	{"0x15b3", "0x10", "mlx5_core"}, {"0x15b3", "0xa2", "mlx5_core"}, {"0x1d0f", "0xefa", "efa"},
+	{"0x8086", "0x24f", "hfi1"},
 }
 
 // unboundCards finds cards and their RDMA functions that no driver is bound to.
@@ -118,13 +122,16 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 		text := fmt.Sprintf("It drives nothing, and %s has no driver.", strings.Join(devices, ", "))
 		loaded, _ := v.Exists("sys/module/" + module)
 		switch {
-		case module == "irdma" || module == "bnxt_re" || module == "mana_ib": // Ethernet cards, which are often not used for RDMA
+		// Ethernet cards, which are often not used for RDMA
+		case module == "irdma" || module == "bnxt_re" || module == "mana_ib":
 			found = append(found, doctor.Unsure("module "+module, text+" If it is to be used for RDMA: modprobe "+module))
 		case loaded:
-			found = append(found, doctor.Fault("module "+module, fmt.Sprintf("It is loaded, and %s is not bound to it.", strings.Join(devices, ", ")),
+			found = append(found, doctor.Fault("module "+module, fmt.Sprintf("It is loaded, and %s is not bound to it.",
+				strings.Join(devices, ", ")),
 				"See why: dmesg | grep -e "+module+" -e "+devices[0]))
 		default:
-			found = append(found, doctor.Fault("module "+module, fmt.Sprintf("It is not loaded, and %s needs it.", strings.Join(devices, ", ")), load(module)))
+			found = append(found, doctor.Fault("module "+module, fmt.Sprintf("It is not loaded, and %s needs it.",
+				strings.Join(devices, ", ")), load(module)))
 		}
 	}
 	return found
@@ -185,8 +192,12 @@ func mixedModules(v *doctor.View) []doctor.Finding {
 	if own == nil {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, and %s is of OFED or DOCA.", strings.Join(own, ", "), strings.Join(compat, ", ")),
-		"By hand: drain the node, and restart it. If the kernel's own modules are back then, make the initramfs anew. To unload "+strings.Join(order, ", ")+
-			" in this order and to restart openibd instead takes from the node every HCA and the network interfaces of their cards, "+
-			"which may be its own way to the cluster (see: readlink /sys/class/net/*/device/driver; ip route; rdma-spec status).")}
+	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, and %s is of OFED or DOCA.",
+		strings.Join(own, ", "), strings.Join(compat, ", ")),
+		"By hand: drain the node, and restart it. If the kernel's own modules are back then, make the initramfs anew. To "+
+			"unload "+strings.Join(order, ", ")+
+			" in this order and to restart openibd instead takes from the node every HCA and the network interfaces of their "+
+			"cards, "+
+			"which may be its own way to the cluster (see: readlink /sys/class/net/*/device/driver; ip route; rdma-spec "+
+			"status).")}
 }

@@ -38,9 +38,10 @@ func portChecks() []doctor.Check {
 	}, {
 		ID: "mtu-same", Family: "hca", Title: "RoCE ports of the same board have the same MTU.",
 		Messages: []string{"IBV_WC_LOC_LEN_ERR"},
-		Why:      "Two ends with different MTUs hang, or fail with a length error. Compare nodes by node_exporter's node_network_mtu_bytes.",
-		Reads:    slices.Concat(boardReads, []string{"sys/class/net/*/mtu"}),
-		Needs:    []string{"hca-answers"}, Look: eachBoard(differentMTUs),
+		Why: "Two ends with different MTUs hang, or fail with a length error. Compare nodes by node_exporter's " +
+			"node_network_mtu_bytes.",
+		Reads: slices.Concat(boardReads, []string{"sys/class/net/*/mtu"}),
+		Needs: []string{"hca-answers"}, Look: eachBoard(differentMTUs),
 	}}
 }
 
@@ -60,10 +61,13 @@ func eachPort(look func(*doctor.View, hca.HCA, hca.Port) []doctor.Finding) func(
 func portState(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 	at := portObject(h, p)
 	off := func(why, on string) []doctor.Finding {
-		if node, err := v.HCAs(); err == nil && !slices.ContainsFunc(node.HCAs, func(h hca.HCA) bool { return h.Active() || h.Unread != "" }) {
-			return []doctor.Finding{doctor.Fault(at, fmt.Sprintf("It is %s because %s, and no other port of the node is ACTIVE.", p.State, why), on)}
+		if node, err := v.HCAs(); err == nil && !slices.ContainsFunc(node.HCAs,
+			func(h hca.HCA) bool { return h.Active() || h.Unread != "" }) {
+			return []doctor.Finding{doctor.Fault(at, fmt.Sprintf("It is %s because %s, and no other port of the node is ACTIVE.",
+				p.State, why), on)}
 		}
-		return []doctor.Finding{{Status: doctor.OK, Object: at, Text: fmt.Sprintf("It is %s because %s: %s", p.State, why, on)}}
+		return []doctor.Finding{{Status: doctor.OK, Object: at,
+			Text: fmt.Sprintf("It is %s because %s: %s", p.State, why, on)}}
 	}
 	switch p.State {
 	case hca.StateActive:
@@ -72,12 +76,15 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 		return []doctor.Finding{doctor.Unsure(at, "Its state cannot be read.")}
 	case "INIT", "ARMED":
 		text := fmt.Sprintf("It is in state %s: no subnet manager has set it up.", p.State)
-		return []doctor.Finding{doctor.Fault(at, text, "Start a subnet manager in the fabric (opensm, UFM, or the switch's own), and see: sminfo -C "+h.Name+" -P "+
-			strconv.Itoa(p.Number))}
+		return []doctor.Finding{doctor.Fault(at, text,
+			"Start a subnet manager in the fabric (opensm, UFM, or the switch's own), and see: sminfo -C "+h.Name+" -P "+
+				strconv.Itoa(p.Number))}
 	}
 	if h.Function != hca.FunctionPhysical {
-		return []doctor.Finding{doctor.Unsure(at, fmt.Sprintf("It is %s. That is normal for a %s function that no pod uses; if a pod uses it, see its link: ip link show", p.State,
-			h.Function))}
+		return []doctor.Finding{doctor.Unsure(at,
+			fmt.Sprintf("It is %s. That is normal for a %s function that no pod uses; if a pod uses it, see its link: ip link "+
+				"show", p.State,
+				h.Function))}
 	}
 	if p.LinkLayer == "InfiniBand" {
 		if p.PhysState == "Disabled" {
@@ -89,11 +96,13 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 	up, known := netdevUp(v, p)
 	switch {
 	case !known:
-		return []doctor.Finding{doctor.Unsure(at, fmt.Sprintf("It is %s, and its netdev is not in this network namespace.", p.State))}
+		return []doctor.Finding{doctor.Unsure(at, fmt.Sprintf("It is %s, and its netdev is not in this network namespace.",
+			p.State))}
 	case up == "":
 		return off("netdev "+p.Netdevs[0]+" is turned off", "ip link set "+p.Netdevs[0]+" up")
 	}
-	return []doctor.Finding{doctor.Fault(at, fmt.Sprintf("It is %s although netdev %s is up: there is no link.", p.State, up),
+	return []doctor.Finding{doctor.Fault(at, fmt.Sprintf("It is %s although netdev %s is up: there is no link.", p.State,
+		up),
 		"Check the cable and the switch's port, and see: ip link show "+up)}
 }
 
@@ -133,7 +142,8 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 			this := port{portObject(h, p), "mlxlink -d " + h.PCI + " -p " + strconv.Itoa(p.Number), p.Rate, gigabits}
 			switch {
 			case p.LinkLayer == "InfiniBand" && lanes == 1:
-				found = append(found, doctor.Fault(this.at, fmt.Sprintf("Its link has one lane (%s).", p.Rate), "Reseat or replace the cable, and see: "+this.see))
+				found = append(found, doctor.Fault(this.at, fmt.Sprintf("Its link has one lane (%s).", p.Rate),
+					"Reseat or replace the cable, and see: "+this.see))
 			case p.Active() && gigabits > 0 && !bonded(v, p):
 				layers[p.LinkLayer] = append(layers[p.LinkLayer], this)
 			}
@@ -176,7 +186,8 @@ func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 			return nil
 		}
 	}
-	return []doctor.Finding{doctor.Fault(portObject(h, p), fmt.Sprintf("All %d places of its GID table are taken.", len(names)),
+	return []doctor.Finding{doctor.Fault(portObject(h, p),
+		fmt.Sprintf("All %d places of its GID table are taken.", len(names)),
 		"Let fewer pods share the HCA: lower rdmaHcaMax in the configuration of k8s-rdma-shared-dev-plugin.")}
 }
 
@@ -194,8 +205,9 @@ func differentMTUs(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 			case first == "":
 				first, firstMTU = p.Netdevs[0], mtu
 			case mtu != firstMTU:
-				found = append(found, doctor.Unsure(portObject(h, p), fmt.Sprintf("Netdev %s has MTU %s, and %s of the same board has %s. If both are on one network: "+
-					"ip link set %s mtu %s", p.Netdevs[0], mtu, first, firstMTU, p.Netdevs[0], firstMTU)))
+				found = append(found, doctor.Unsure(portObject(h, p),
+					fmt.Sprintf("Netdev %s has MTU %s, and %s of the same board has %s. If both are on one network: "+
+						"ip link set %s mtu %s", p.Netdevs[0], mtu, first, firstMTU, p.Netdevs[0], firstMTU)))
 			}
 		}
 	}

@@ -33,7 +33,8 @@ func open(t testing.TB, files hcatest.Files) *node.Snapshot {
 
 // finds makes a check that finds these.
 func finds(id string, needs []string, findings ...doctor.Finding) doctor.Check {
-	return doctor.Check{ID: id, Title: id + " holds.", Needs: needs, Why: "because", Look: func(*doctor.View) []doctor.Finding { return findings }}
+	return doctor.Check{ID: id, Title: id + " holds.", Needs: needs, Why: "because",
+		Look: func(*doctor.View) []doctor.Finding { return findings }}
 }
 
 // summary is a line for each finding: the check, its status, and its object.
@@ -51,7 +52,8 @@ func TestOneCauseIsOneAlarm(t *testing.T) {
 	checks := []doctor.Check{
 		finds("third", []string{"second"}, port("HCA a port 1"), port("HCA b")),
 		finds("first", nil, port("HCA a"), doctor.Unsure("HCA c", "It does not answer.")),
-		finds("second", []string{"first", "not there"}, port("HCA a port 1"), port("HCA ab"), port("HCA c"), doctor.Finding{Status: doctor.OK, Object: "HCA a"}),
+		finds("second", []string{"first", "not there"}, port("HCA a port 1"), port("HCA ab"), port("HCA c"),
+			doctor.Finding{Status: doctor.OK, Object: "HCA a"}),
 		finds("all", nil, port("")),
 		finds("after all", []string{"all"}, port("HCA a")),
 		finds("after that", []string{"after all"}, port("HCA a")),
@@ -69,7 +71,8 @@ func TestOneCauseIsOneAlarm(t *testing.T) {
 	if got[1].Why != "because" || got[1].Docs != "docs/faults.md#third" || got[0].Why != "" {
 		t.Errorf("%+v", got[:2])
 	}
-	if healthy := doctor.Run(t.Context(), open(t, hcatest.Files{}), []doctor.Check{finds("x", nil)}); len(healthy) != 1 || healthy[0].Text != "x holds." {
+	if healthy := doctor.Run(t.Context(), open(t, hcatest.Files{}), []doctor.Check{finds("x", nil)}); len(healthy) != 1 ||
+		healthy[0].Text != "x holds." {
 		t.Errorf("%+v", healthy)
 	}
 }
@@ -93,7 +96,8 @@ func TestPatience(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		got = doctor.Run(ctx, s, []doctor.Check{{ID: "hangs", Look: func(*doctor.View) []doctor.Finding { <-hang; return nil }}})
+		got = doctor.Run(ctx, s, []doctor.Check{{ID: "hangs",
+			Look: func(*doctor.View) []doctor.Finding { <-hang; return nil }}})
 		if got[0].Status != doctor.Unknown || got[0].Text != "It was interrupted." {
 			t.Errorf("%+v", got)
 		}
@@ -132,7 +136,8 @@ func TestFoldersThatAreNotMounted(t *testing.T) {
 			found[f.Check] = f.Status
 		}
 		want := map[bool]doctor.Status{true: doctor.OK, false: doctor.Unknown}[mounted]
-		for _, check := range []string{"hca-driver", "hca-present", "cgroup-rdma", "pcie-link", "gpu-direct", "acs", "gpu-hca-distance"} {
+		for _, check := range []string{"hca-driver", "hca-present", "cgroup-rdma", "pcie-link", "gpu-direct",
+			"acs", "gpu-hca-distance"} {
 			if found[check] != want {
 				t.Errorf("%s: %s is %s, want %s", name, check, found[check], want)
 			}

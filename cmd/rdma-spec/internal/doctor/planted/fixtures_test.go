@@ -31,7 +31,8 @@ type plant struct {
 
 // hardwarePlants are the faults of the node's devices and its kernel.
 func hardwarePlants() []plant {
-	return slices.Concat(plantedHCAs, plantedPorts, plantedModules, plantedDevices, plantedNetns, plantedGPUs, plantedKernel, plantedMemory)
+	return slices.Concat(plantedHCAs, plantedPorts, plantedModules, plantedDevices, plantedNetns, plantedGPUs,
+		plantedKernel, plantedMemory)
 }
 
 // neverWrong are the checks that can only tell, or not know.
@@ -61,7 +62,8 @@ func TestPlantedHardwareFaults(t *testing.T) {
 		for _, f := range findings(t, p.node().Without(p.without...).With(p.with)) {
 			isIt := f.Check == p.check && f.Status == want && f.Object == p.object
 			switch {
-			case isIt && strings.Contains(f.Text, p.text) && strings.Contains(f.Cure, p.cure) && (want != doctor.Wrong || f.Cure != ""):
+			case isIt && strings.Contains(f.Text, p.text) && strings.Contains(f.Cure, p.cure) &&
+				(want != doctor.Wrong || f.Cure != ""):
 				seen++
 				t.Logf("%-55s %-8s %-20s %s: %s → %s", p.name, f.Status, f.Check, f.Object, f.Text, f.Cure)
 			case isIt, f.Status == doctor.Wrong:
@@ -99,12 +101,18 @@ func TestHealthyNode(t *testing.T) {
 func TestNoFalseAlarm(t *testing.T) {
 	virtual := hcatest.Many(9).Files()
 	nodes := map[string]hcatest.Files{
-		"GB300 without issm": gb300(), "virtual functions": virtual, "EFA": hcatest.EFANode().Files(), "Omni-Path": hcatest.OmniPathNode().Files(),
-		"RoCE bond": hcatest.A100Node().Files(), "dual-port mlx4": hcatest.DualPortNode().Files(), "no RDMA": hcatest.Node{NoRDMACM: true}.Files(),
-		"no GPU": hcatest.V100Node().Files(), "DMA-BUF without peermem": healthyNode(), "nothing": {"etc/": ""},
-		"scalable functions": hcatest.ScalableNode().Files(), "soft-RoCE with a port that is off": hcatest.SoftRoCENode().Files(),
-		"iWARP": hcatest.IWARPFiles(), "renamed": hcatest.RenamedNode().Files(), "RoCE": hcatest.RoCENode().Files(), "EightHCA": hcatest.EightHCANode().Files(),
-		"idle virtual functions that are DOWN": idleFunctions(), "pods in exclusive mode": exclusive(), "ConnectX-8 with an SMI sub-device": connectX8(),
+		"GB300 without issm": gb300(), "virtual functions": virtual, "EFA": hcatest.EFANode().Files(),
+		"Omni-Path": hcatest.OmniPathNode().Files(),
+		"RoCE bond": hcatest.A100Node().Files(), "dual-port mlx4": hcatest.DualPortNode().Files(),
+		"no RDMA": hcatest.Node{NoRDMACM: true}.Files(),
+		"no GPU":  hcatest.V100Node().Files(), "DMA-BUF without peermem": healthyNode(), "nothing": {"etc/": ""},
+		"scalable functions":                hcatest.ScalableNode().Files(),
+		"soft-RoCE with a port that is off": hcatest.SoftRoCENode().Files(),
+		"iWARP":                             hcatest.IWARPFiles(), "renamed": hcatest.RenamedNode().Files(),
+		"RoCE":                                 hcatest.RoCENode().Files(),
+		"EightHCA":                             hcatest.EightHCANode().Files(),
+		"idle virtual functions that are DOWN": idleFunctions(), "pods in exclusive mode": exclusive(),
+		"ConnectX-8 with an SMI sub-device":                connectX8(),
 		"a ConnectX-8 whose sub-device has the first name": connectX8Named(), "a virtual machine": virtualMachine(),
 	}
 	for name, files := range nodes {
@@ -129,7 +137,8 @@ func TestChecksAreComplete(t *testing.T) {
 	ids := map[string]int{}
 	for i, c := range all {
 		ids[c.ID]++
-		if c.ID == "" || c.Family == "" || c.Title == "" || c.Why == "" || c.Look == nil || (len(c.Messages) == 0) == (c.NoMessages == "") || ids[c.ID] > 1 {
+		if c.ID == "" || c.Family == "" || c.Title == "" || c.Why == "" || c.Look == nil ||
+			(len(c.Messages) == 0) == (c.NoMessages == "") || ids[c.ID] > 1 {
 			t.Errorf("%+v", c)
 		}
 		if !strings.HasSuffix(c.Title, ".") || !strings.HasSuffix(c.Why, ".") {
@@ -174,12 +183,15 @@ const (
 func healthyNode() hcatest.Files {
 	var n hcatest.Node
 	link := hcatest.Files{
-		"current_link_speed": "32.0 GT/s PCIe\n", "max_link_speed": "32.0 GT/s PCIe\n", "current_link_width": "16\n", "max_link_width": "16\n",
-		"vendor": "0x15b3\n", "device": "0x1021\n", "subsystem_vendor": "0x15b3\n", "subsystem_device": "0x0041\n", "class": "0x020700\n",
+		"current_link_speed": "32.0 GT/s PCIe\n", "max_link_speed": "32.0 GT/s PCIe\n", "current_link_width": "16\n",
+		"max_link_width": "16\n",
+		"vendor":         "0x15b3\n", "device": "0x1021\n", "subsystem_vendor": "0x15b3\n",
+		"subsystem_device": "0x0041\n", "class": "0x020700\n",
 	}
 	files := hcatest.Files{}
 	for i, layer := range []string{"InfiniBand", "InfiniBand", "InfiniBand", "Ethernet", "Ethernet", "Ethernet"} {
-		h := hcatest.HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("0000:%02x:00.0", 0xb4+i), Driver: "mlx5_core", Firmware: "28.39.2048",
+		h := hcatest.HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("0000:%02x:00.0", 0xb4+i),
+			Driver: "mlx5_core", Firmware: "28.39.2048",
 			Ports: []hcatest.Port{{LinkLayer: layer, Rate: "400 Gb/sec (4X NDR)", Netdevs: []string{fmt.Sprintf("net%d", i)}}}}
 		if i == 2 || i == 5 { // so that most have the same rate
 			h.PCI = fmt.Sprintf("0000:%02x:00.0", 0xa0+i)
@@ -195,34 +207,41 @@ func healthyNode() hcatest.Files {
 		files[at+"/infiniband/"+h.Name+"/board_id"] = "MT_0000000838\n"
 		aux := fmt.Sprintf("mlx5_core.rdma.%d", i)
 		files["sys/bus/auxiliary/devices/"+aux] = hcatest.Link("../../../" + strings.TrimPrefix(at, "sys/") + "/" + aux)
-		files[at+"/"+aux+"/driver"] = hcatest.Link(strings.Repeat("../", strings.Count(at, "/")+1) + "bus/auxiliary/drivers/mlx5_ib.rdma")
+		files[at+"/"+aux+"/driver"] = hcatest.Link(strings.Repeat("../", strings.Count(at, "/")+1) +
+			"bus/auxiliary/drivers/mlx5_ib.rdma")
 	}
 	for gid := range 16 {
 		files[fmt.Sprintf("%s/ports/1/gids/%d", at(3), gid)] = "0000:0000:0000:0000:0000:0000:0000:0000\n"
 	}
-	files["sys/bus/auxiliary/drivers/mlx5_ib.rdma/"], files["sys/module/mlx5_ib/"], files["sys/module/ib_core/holders/mlx5_ib"] = "", "", ""
+	files["sys/bus/auxiliary/drivers/mlx5_ib.rdma/"], files["sys/module/mlx5_ib/"],
+		files["sys/module/ib_core/holders/mlx5_ib"] = "", "", ""
 	files["sys/module/ib_core/parameters/netns_mode"] = "Y\n"
 	bridge := func(address, above string) {
 		n.PCI = append(n.PCI, hcatest.PCI{Address: address, Above: above, Driver: "pcieport", Files: hcatest.Files{
-			"class": "0x060400\n", "vendor": "0x1000\n", "max_link_speed": "32.0 GT/s PCIe\n", "max_link_width": "16\n", "config": config(0)}})
+			"class": "0x060400\n", "vendor": "0x1000\n", "max_link_speed": "32.0 GT/s PCIe\n",
+			"max_link_width": "16\n", "config": config(0)}})
 	}
 	bridge(rootPort, "")
 	bridge(switchUp, rootPort)
 	bridge(downToHCA, rootPort+"/"+switchUp)
 	bridge(downToGPU, rootPort+"/"+switchUp)
 	gpu := hcatest.Files{"class": "0x030200\n", "vendor": "0x10de\n", "numa_node": "0\n"}
-	n.PCI = append(n.PCI, hcatest.PCI{Address: gpuOne, Above: rootPort + "/" + switchUp + "/" + downToGPU, Driver: "nvidia", Files: gpu},
+	n.PCI = append(n.PCI, hcatest.PCI{Address: gpuOne, Above: rootPort + "/" + switchUp + "/" + downToGPU,
+		Driver: "nvidia", Files: gpu},
 		hcatest.PCI{Address: gpuTwo, Above: rootPort, Driver: "nvidia", Files: gpu})
-	files["proc/driver/nvidia/version"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n"
+	files["proc/driver/nvidia/version"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release " +
+		"Build\n"
 	files[node.AnswersFolder+"/rdma-cni.json"] = `{"answer": {}}`
-	files[node.AnswersFolder+"/kernel-log.json"] = `{"answer": {"now": 7200, "lines": [{"at": 5, "text": "mlx5_core 0000:b4:00.0: firmware version: 28.39.2048"}]}}`
+	files[node.AnswersFolder+
+		"/kernel-log.json"] = `{"answer": {"now": 7200, "lines": [{"at": 5, "text": "mlx5_core 0000:b4:00.0: firmware version: 28.39.2048"}]}}`
 	return n.Files().With(files)
 }
 
 // config is the configuration space of a bridge whose second extended capability is ACS, with this control register.
 func config(control byte) string {
 	space := make([]byte, 4096)
-	copy(space[hardware.FirstExtended:], []byte{0x01, 0x00, 0x01, 0x15})                    // AER, the next one is at 0x150
+	// AER, the next one is at 0x150
+	copy(space[hardware.FirstExtended:], []byte{0x01, 0x00, 0x01, 0x15})
 	copy(space[0x150:], []byte{hardware.CapabilityACS, 0, 1, 0, 0x5f, 0x00, control, 0x00}) // the last one
 	return string(space)
 }
@@ -236,7 +255,8 @@ func gb300() hcatest.Files {
 		n.HCAs[i].Above = root + "/" + up + "/" + downHCA
 		bridge := hcatest.Files{"class": "0x060400\n", "vendor": "0x10de\n", "config": config(hardware.Redirects)}
 		n.PCI = append(n.PCI, hcatest.PCI{Address: root, Files: bridge}, hcatest.PCI{Address: up, Above: root, Files: bridge},
-			hcatest.PCI{Address: downHCA, Above: root + "/" + up, Files: bridge}, hcatest.PCI{Address: downGPU, Above: root + "/" + up, Files: bridge},
+			hcatest.PCI{Address: downHCA, Above: root + "/" + up, Files: bridge}, hcatest.PCI{Address: downGPU, Above: root +
+				"/" + up, Files: bridge},
 			hcatest.PCI{Address: fmt.Sprintf("%04x:09:00.0", i), Above: root + "/" + up + "/" + downGPU, Driver: "nvidia",
 				Files: hcatest.Files{"class": "0x030200\n", "vendor": "0x10de\n"}})
 	}
@@ -272,7 +292,8 @@ func virtualMachine() hcatest.Files {
 	files := n.Files()
 	at := hcatest.PCIFolder("0000:5e:00.0", "0000:00:02.0")
 	return files.With(hcatest.Files{
-		at + "/current_link_speed": "Unknown\n", at + "/max_link_speed": "16.0 GT/s PCIe\n", at + "/current_link_width": "0\n", at + "/max_link_width": "16\n",
+		at + "/current_link_speed": "Unknown\n", at + "/max_link_speed": "16.0 GT/s PCIe\n",
+		at + "/current_link_width": "0\n", at + "/max_link_width": "16\n",
 	})
 }
 
@@ -317,7 +338,8 @@ func TestCuresThatHurtAreByHand(t *testing.T) {
 		}
 		for _, f := range findings(t, node().Without(p.without...).With(p.with)) {
 			byHand := strings.HasPrefix(f.Cure, "By hand: ") && strings.Contains(f.Cure, "(see: ")
-			lost := strings.Contains(f.Cure, "loses it (see: ") || f.Check == "guid-valid" || f.Check == "hca-present" // which nobody can use
+			// which nobody can use
+			lost := strings.Contains(f.Cure, "loses it (see: ") || f.Check == "guid-valid" || f.Check == "hca-present"
 			if hurts.MatchString(f.Cure) && !byHand && !lost {
 				t.Errorf("%s: %s", p.name, f.Cure)
 			}

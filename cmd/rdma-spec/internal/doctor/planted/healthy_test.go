@@ -41,24 +41,32 @@ func TestHealthyNodes(t *testing.T) {
 			s.runtime().Version = "1.6.20"
 		},
 		"Docker's containerd beside it": func(s *sick) {
-			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Config: "/run/docker/c.toml", PID: 101, Known: true, CRIDisabled: true, NRI: runtime.NRI{Off: "disabled_plugins has it"}})
+			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Config: "/run/docker/c.toml",
+				PID: 101, Known: true, CRIDisabled: true, NRI: runtime.NRI{Off: "disabled_plugins has it"}})
 		},
 		"a second containerd without pods": func(s *sick) {
-			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Version: "2.4.2", Socket: "/run/second/c.sock", Config: "/run/second/c.toml", PID: 101, Serves: true, Known: true, NRI: s.runtime().NRI})
+			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Version: "2.4.2",
+				Socket: "/run/second/c.sock", Config: "/run/second/c.toml", PID: 101, Serves: true,
+				Known: true, NRI: s.runtime().NRI})
 		},
 		"CRI-O beside a containerd that is only installed": func(s *sick) {
 			crio := *s.runtime()
 			crio.Name, crio.Version, crio.Socket, crio.Handlers = "cri-o", "1.34.0", "/run/crio/crio.sock", nil
-			s.runtimes.Runtimes = []runtime.Runtime{crio, {Name: "containerd", Version: "1.7.2", Config: "/etc/containerd/config.toml", Known: true, Handlers: []runtime.Handler{{Name: "runc", Program: "runc"}}, NRI: runtime.NRI{Off: "disable = true"}}}
+			s.runtimes.Runtimes = []runtime.Runtime{crio, {Name: "containerd", Version: "1.7.2",
+				Config: "/etc/containerd/config.toml", Known: true, Handlers: []runtime.Handler{{Name: "runc", Program: "runc"}},
+				NRI: runtime.NRI{Off: "disable = true"}}}
 		},
 		"no runtime and no kubelet": func(s *sick) {
 			*s = sick{files: hcatest.RoCENode().Files(), unanswered: []string{"listing.json"}}
 		},
 		"files that administrators edited": func(s *sick) {
-			s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "nri"}, {Path: "/etc/rdma-spec/config.yaml", Feature: "plugin"}, {Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
+			s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "nri"},
+				{Path: "/etc/rdma-spec/config.yaml", Feature: "plugin"}, {Path: "/etc/containerd/config.toml",
+					Feature: "handler rdma"}}
 		},
 		"a finite memlock that the policy gives": func(s *sick) {
-			s.container().Memlock, s.container().Wanted, s.container().IPCLock = both(16<<30), &spec.Grant{Memlock: 16 << 30}, yes(false)
+			s.container().Memlock, s.container().Wanted, s.container().IPCLock = both(16<<30),
+				&spec.Grant{Memlock: 16 << 30}, yes(false)
 		},
 		"a privileged container with a hostPath": func(s *sick) {
 			s.container().AllDevices, s.container().HostPaths = true, []string{"/dev/infiniband"}
@@ -76,7 +84,8 @@ func TestHealthyNodes(t *testing.T) {
 		},
 		"a GID index of its own": func(s *sick) {
 			index := 1
-			s.container().GIDIndex, s.container().OwnNetwork, s.container().Addresses = &index, true, addresses("fe80::202:2ff:fe02:0")
+			s.container().GIDIndex, s.container().OwnNetwork, s.container().Addresses = &index, true,
+				addresses("fe80::202:2ff:fe02:0")
 		},
 		"CDI for Docker": func(s *sick) {
 			s.kubelet, s.cdi.Docker = agents.Kubelet{}, &cdi.Docker{Version: "28.2.0", Folders: []string{"/etc/cdi"}}
@@ -105,7 +114,8 @@ func TestHealthyNodes(t *testing.T) {
 func TestPluginVersion(t *testing.T) {
 	for version, want := range map[string]string{
 		"0.9": "nri-rdma 0.9 runs since 0001-01-01 00:00:00, and its policy is from /etc/rdma-spec/config.yaml.",
-		"0.8": "nri-rdma 0.8 runs since 0001-01-01 00:00:00, and its policy is from /etc/rdma-spec/config.yaml; this rdma-spec is 0.9.",
+		"0.8": "nri-rdma 0.8 runs since 0001-01-01 00:00:00, and its policy is from /etc/rdma-spec/config.yaml; this " +
+			"rdma-spec is 0.9.",
 	} {
 		s := healthy()
 		s.plugin.Policy.Version = version
@@ -137,7 +147,8 @@ func TestUnknownIsNoFault(t *testing.T) {
 			s.kubelet.DevicePlugins, s.kubelet.NotSeen = false, true
 		},
 		"a kubelet elsewhere whose folder is not mounted": func(s *sick) {
-			s.kubelet.Root, s.kubelet.DevicePlugins, s.kubelet.PodResources, s.kubelet.NotSeen = "/var/lib/k0s/kubelet", false, false, true
+			s.kubelet.Root, s.kubelet.DevicePlugins, s.kubelet.PodResources,
+				s.kubelet.NotSeen = "/var/lib/k0s/kubelet", false, false, true
 		},
 		"an image that is slow": func(s *sick) {
 			s.container().LibVerbs, s.container().Providers, s.container().Silent = "", nil, true
@@ -172,8 +183,10 @@ func TestUnknownIsNoFault(t *testing.T) {
 func TestSlowImage(t *testing.T) {
 	s := healthy()
 	s.container().LibVerbs, s.container().Providers, s.container().Silent = "", nil, true
-	found := slices.DeleteFunc(s.look(t, software()), func(f doctor.Finding) bool { return f.Check != "container-provider" || f.Status != doctor.Unknown })
-	if len(found) != 1 || !strings.Contains(found[0].Text, "did not answer") || !strings.Contains(found[0].Text, "--patience") {
+	found := slices.DeleteFunc(s.look(t, software()),
+		func(f doctor.Finding) bool { return f.Check != "container-provider" || f.Status != doctor.Unknown })
+	if len(found) != 1 || !strings.Contains(found[0].Text, "did not answer") ||
+		!strings.Contains(found[0].Text, "--patience") {
 		t.Errorf("%+v", found)
 	}
 }

@@ -28,8 +28,10 @@ const (
 )
 
 // byHandInPlace is the cure of a default handler's base spec.
-const byHandInPlace = "By hand: nvidia is the default handler. With \"rdma-spec configure handler nvidia --in-place && systemctl restart containerd\", " +
-	"every container of a pod that names no RuntimeClass gets the new base spec, so it can lock all memory of the node (see: kubectl get pods -A -o wide). " +
+const byHandInPlace = "By hand: nvidia is the default handler. With \"rdma-spec configure handler nvidia --in-place " +
+	"&& systemctl restart containerd\", " +
+	"every container of a pod that names no RuntimeClass gets the new base spec, so it can lock all memory of the node " +
+	"(see: kubectl get pods -A -o wide). " +
 	"To give it to few pods: \"rdma-spec configure handler rdma --like nvidia && systemctl restart containerd\"."
 
 func addresses(all ...string) (parsed []netip.Addr) {
@@ -52,19 +54,22 @@ var planted = map[string]struct {
 }{
 	"a configuration that does not parse": {func(s *sick) {
 		r := s.runtime()
-		r.ConfigError, r.Known, r.Handlers, r.NRI = "toml: line 3: expected =", false, nil, runtime.NRI{Socket: r.NRI.Socket, SocketExists: true}
+		r.ConfigError, r.Known, r.Handlers, r.NRI = "toml: line 3: expected =", false, nil,
+			runtime.NRI{Socket: r.NRI.Socket, SocketExists: true}
 	}, "runtime-config", theRuntime, "Correct /etc/containerd/config.toml, and then: systemctl restart containerd"},
 	"CRI is not loaded": {func(s *sick) {
 		s.runtime().Serves, s.runtime().Error = false, "it does not serve CRI"
 	}, "cri-serves", theRuntime, "systemctl restart containerd"},
 	"CRI is disabled": {func(s *sick) {
 		s.runtime().Serves, s.runtime().CRIDisabled = false, true
-	}, "cri-serves", theRuntime, "Remove cri from disabled_plugins in /etc/containerd/config.toml, and then: systemctl restart containerd"},
+	}, "cri-serves", theRuntime,
+		"Remove cri from disabled_plugins in /etc/containerd/config.toml, and then: systemctl restart containerd"},
 	"containerd 1.7.5": {func(s *sick) {
 		s.runtime().Version, s.runtime().Handlers = "1.7.5", s.runtime().Handlers[1:]
 	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
 	"containerd 1.7.5 whose default handler is NVIDIA's": {func(s *sick) {
-		s.runtime().Version, s.runtime().Handlers, s.runtime().DefaultHandler = "1.7.5", []runtime.Handler{{Name: "nvidia"}}, "nvidia"
+		s.runtime().Version, s.runtime().Handlers, s.runtime().DefaultHandler = "1.7.5",
+			[]runtime.Handler{{Name: "nvidia"}}, "nvidia"
 	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"},
 	"a default handler with 1024 files": {func(s *sick) {
 		s.asDefault("nvidia").CapsFiles = true
@@ -77,60 +82,77 @@ var planted = map[string]struct {
 		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler nvidia"}}
 	}, "configuration-kept", theRuntime + " handler nvidia", byHandInPlace},
 	"CRI-O 1.28": {func(s *sick) {
-		*s.runtime() = runtime.Runtime{Name: "cri-o", Version: "1.28.4", PID: 100, Socket: "/run/crio/crio.sock", Serves: true, Known: true, NRI: s.runtime().NRI}
-	}, "runtime-rlimits", "runtime /run/crio/crio.sock", "rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf && systemctl restart crio"},
+		*s.runtime() = runtime.Runtime{Name: "cri-o", Version: "1.28.4", PID: 100, Socket: "/run/crio/crio.sock",
+			Serves: true, Known: true, NRI: s.runtime().NRI}
+	}, "runtime-rlimits", "runtime /run/crio/crio.sock",
+		"rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf && systemctl restart crio"},
 	"a CDI file of another boot": {func(s *sick) {
 		s.cdi.Files[0].Devices[0].Problem = "it has uverbs1 now, and the file has uverbs0"
-	}, "cdi-files", "CDI file /etc/cdi/rdma.yaml", "$(sed -n 's/^# Made with: //p' /etc/cdi/rdma.yaml) --to /etc/cdi/rdma.yaml"},
+	}, "cdi-files", "CDI file /etc/cdi/rdma.yaml",
+		"$(sed -n 's/^# Made with: //p' /etc/cdi/rdma.yaml) --to /etc/cdi/rdma.yaml"},
 	"a CDI file whose hook is gone": {func(s *sick) {
 		s.cdi.Files[0].Problem = "the hook /usr/local/bin/rdma-hook does not exist"
 	}, "cdi-files", "CDI file /etc/cdi/rdma.yaml", "rdma-spec configure cdi"},
 	"nothing gives memlock": {func(s *sick) {
 		s.plugin, s.runtime().Handlers = agents.Plugin{}, s.runtime().Handlers[1:]
-	}, "memlock-source", theRuntime, "rdma-spec configure nri && systemctl restart containerd && rdma-spec configure plugin && "},
+	}, "memlock-source", theRuntime,
+		"rdma-spec configure nri && systemctl restart containerd && rdma-spec configure plugin && "},
 	"a base spec that is missing": {func(s *sick) {
-		s.runtime().Handlers[0] = runtime.Handler{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json", Error: "no such file or directory"}
+		s.runtime().Handlers[0] = runtime.Handler{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json",
+			Error: "no such file or directory"}
 		s.runtime().Serves = false
 	}, "base-spec", theRuntime, "rdma-spec generate --to /etc/containerd/rdma.json && systemctl restart containerd"},
 	"a base spec with 1024 files": {func(s *sick) {
 		s.runtime().Handlers[0].CapsFiles = true
-	}, "base-spec-files", theRuntime + " handler rdma", "rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
+	}, "base-spec-files", theRuntime + " handler rdma",
+		"rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
 	"a base spec with 1024 files, written by configure": {func(s *sick) {
 		s.runtime().Handlers[0].CapsFiles, s.runtime().Handlers[0].BaseSpec = true, "/etc/containerd/rdma-spec-rdma.json"
-	}, "base-spec-files", theRuntime + " handler rdma", "rdma-spec generate --to /etc/containerd/rdma-spec-rdma.json && systemctl restart containerd"},
+	}, "base-spec-files", theRuntime + " handler rdma",
+		"rdma-spec generate --to /etc/containerd/rdma-spec-rdma.json && systemctl restart containerd"},
 	"a base spec with a low memlock": {func(s *sick) {
 		s.plugin, s.runtime().Handlers[0].Memlock = agents.Plugin{}, bytesOf(64<<10)
-	}, "base-spec-memlock", theRuntime + " handler rdma", "rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
+	}, "base-spec-memlock", theRuntime + " handler rdma",
+		"rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
 	"a base spec of a version that crun refuses": {func(s *sick) {
 		s.runtime().Handlers[0].OCIVersion = "1.3.0"
-	}, "oci-version", theRuntime + " handler rdma", `"ociVersion": "1.0.2"/' /etc/containerd/rdma.json && systemctl restart containerd`},
+	}, "oci-version", theRuntime + " handler rdma",
+		`"ociVersion": "1.0.2"/' /etc/containerd/rdma.json && systemctl restart containerd`},
 	"a default spec of a version that crun refuses": {func(s *sick) {
 		s.runtime().Handlers[1].Program = "crun 1.8.1"
 	}, "oci-version", theRuntime + " handler runc", "By hand: runc is the default handler."},
 	"NRI is off": {func(s *sick) {
-		s.runtime().NRI.On, s.runtime().NRI.Off, s.runtime().NRI.SocketExists, s.plugin.Policy = false, "disable = true", false, agents.PolicyInForce{}
+		s.runtime().NRI.On, s.runtime().NRI.Off, s.runtime().NRI.SocketExists, s.plugin.Policy = false, "disable = true",
+			false, agents.PolicyInForce{}
 	}, "nri-on", theRuntime, "rdma-spec configure nri && systemctl restart containerd"},
 	"NRI is off beside another containerd": {func(s *sick) {
 		s.runtime().NRI.On, s.runtime().NRI.Off = false, "disable = true"
-		s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Config: "/run/docker/containerd.toml", PID: 101, Known: true, CRIDisabled: true})
-	}, "nri-on", theRuntime, "rdma-spec configure nri --config /etc/containerd/config.toml && systemctl restart containerd"},
+		s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd",
+			Config: "/run/docker/containerd.toml", PID: 101, Known: true, CRIDisabled: true})
+	}, "nri-on", theRuntime,
+		"rdma-spec configure nri --config /etc/containerd/config.toml && systemctl restart containerd"},
 	"NRI is off since another tool rewrote the file": {func(s *sick) {
 		s.runtime().NRI.On, s.runtime().NRI.SocketExists, s.plugin.Policy = false, false, agents.PolicyInForce{}
-		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "nri"}, {Path: "/etc/containerd/conf.d/nri.toml", Feature: "nri", Missing: true}}
+		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "nri"},
+			{Path: "/etc/containerd/conf.d/nri.toml", Feature: "nri", Missing: true}}
 	}, "configuration-kept", theRuntime, "rdma-spec configure nri && systemctl restart containerd"},
 	"another tool removed a handler": {func(s *sick) {
 		s.runtime().Handlers = s.runtime().Handlers[1:]
 		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
-	}, "configuration-kept", theRuntime + " handler rdma", "rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
+	}, "configuration-kept", theRuntime + " handler rdma",
+		"rdma-spec configure handler rdma --like runc && systemctl restart containerd"},
 	"another tool removed a base spec": {func(s *sick) {
 		s.runtime().Handlers[0].BaseSpec = ""
 		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
-	}, "configuration-kept", theRuntime + " handler rdma", "rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
+	}, "configuration-kept", theRuntime + " handler rdma",
+		"rdma-spec configure handler rdma --in-place && systemctl restart containerd"},
 	"the socket of NRI is gone": {func(s *sick) {
 		s.runtime().NRI.SocketExists, s.plugin.Policy.Lives = false, false
 	}, "nri-socket", theRuntime, "systemctl restart containerd"},
 	"two containerds, and the other one has NRI's socket": {func(s *sick) {
-		s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Version: "2.4.2", Socket: "/run/second/c.sock", Config: "/run/second/c.toml", PID: 101, Serves: true, Known: true, NRI: s.runtime().NRI})
+		s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Version: "2.4.2",
+			Socket: "/run/second/c.sock", Config: "/run/second/c.toml", PID: 101, Serves: true,
+			Known: true, NRI: s.runtime().NRI})
 		s.runtimes.Runtimes[0].NRI.Listener, s.runtimes.Runtimes[1].NRI.Listener = 101, 101
 	}, "nri-owner", theRuntime, "of /run/second/c.toml, restart that runtime"},
 	"plugins are required globally": {func(s *sick) {
@@ -158,14 +180,17 @@ var planted = map[string]struct {
 	}, "plugin-runs", "", "systemctl restart containerd"},
 	"the plugin is gone": {func(s *sick) {
 		s.plugin = agents.Plugin{Policy: agents.PolicyInForce{Exists: true}}
-	}, "plugin-runs", "", "For a DaemonSet: kubectl -n rdma-spec describe daemonset nri-rdma. For a service: rdma-spec configure plugin && systemctl daemon-reload && systemctl enable --now nri-rdma"},
+	}, "plugin-runs", "",
+		"For a DaemonSet: kubectl -n rdma-spec describe daemonset nri-rdma. For a service: rdma-spec configure plugin && " +
+			"systemctl daemon-reload && systemctl enable --now nri-rdma"},
 	"the plugin's configuration is garbage": {func(s *sick) {
 		s.plugin.Processes[0].ConfigError, s.plugin.Policy = `unknown field "memlok"`, agents.PolicyInForce{}
 	}, "plugin-config", "", "see: rdma-spec config check /etc/rdma-spec/config.yaml"},
 	"the DaemonSet's configuration is garbage": {func(s *sick) {
 		s.asDaemonSet()
 		s.plugin.Processes[0].ConfigError, s.plugin.Policy = `unknown field "memlok"`, agents.PolicyInForce{}
-	}, "plugin-config", "", `see: kubectl -n rdma-spec get configmap nri-rdma -o jsonpath='{.data.config\.yaml}' | rdma-spec config check -`},
+	}, "plugin-config", "",
+		`see: kubectl -n rdma-spec get configmap nri-rdma -o jsonpath='{.data.config\.yaml}' | rdma-spec config check -`},
 	"the DaemonSet's plugin is not registered": {func(s *sick) {
 		s.asDaemonSet()
 		s.plugin.Policy.Lives = false
@@ -174,7 +199,8 @@ var planted = map[string]struct {
 		s.plugin.Policy.Lives = false
 	}, "plugin-registered", theRuntime, "systemctl restart nri-rdma"},
 	"the policy in force is garbage": {func(s *sick) {
-		s.plugin.Policy = agents.PolicyInForce{Exists: true, Error: "/run/rdma-spec/policy.yaml cannot be read as a policy: it is empty"}
+		s.plugin.Policy = agents.PolicyInForce{Exists: true,
+			Error: "/run/rdma-spec/policy.yaml cannot be read as a policy: it is empty"}
 		s.containers.Unjudged = "no policy is in force"
 	}, "policy-readable", "", "systemctl restart nri-rdma"},
 	"the plugin was upgraded": {func(s *sick) {
@@ -190,7 +216,8 @@ var planted = map[string]struct {
 		c.State, c.Memlock, c.IPCLock, c.Remedy.Action = node.StateBelow, both(8<<20), yes(false), node.Repair
 	}, "container-ipc-lock", theTrainer, "rdma-spec repair ml/train-0"},
 	"a container that would be refused": {func(s *sick) {
-		s.container().State, s.container().Problems = "refused", []string{`a new container would be refused: namespace "ml" may not opt in by annotation`}
+		s.container().State, s.container().Problems = "refused",
+			[]string{`a new container would be refused: namespace "ml" may not opt in by annotation`}
 	}, "container-refused", theTrainer, "the policy (/run/rdma-spec/policy.yaml)"},
 	"a container without the HCA of its annotation": {func(s *sick) {
 		s.container().State, s.container().HCAs = "below", nil
@@ -202,7 +229,8 @@ var planted = map[string]struct {
 		s.files = node.Files()
 	}, "container-port", "HCA mlx5_0 port 1", "Bring the port up"},
 	"a hostPath and no device": {func(s *sick) {
-		s.containers.Containers = append(s.containers.Containers, node.Container{Report: node.Report{Namespace: "ml", Pod: "efa-0", Container: "worker", State: "ok"}, Inside: process.Inside{HostPaths: []string{"/dev/infiniband"}}})
+		s.containers.Containers = append(s.containers.Containers, node.Container{Report: node.Report{Namespace: "ml",
+			Pod: "efa-0", Container: "worker", State: "ok"}, Inside: process.Inside{HostPaths: []string{"/dev/infiniband"}}})
 	}, "container-hostpath", "container ml/efa-0 worker", "Remove the hostPath volume"},
 	"a hostPath beside the device plugin": {func(s *sick) {
 		s.container().HostPaths = []string{"/dev/infiniband"}
@@ -215,7 +243,8 @@ var planted = map[string]struct {
 	}, "container-netdev", theTrainer + " HCA mlx5_0", "hostNetwork: true"},
 	"CDI off in containerd": {func(s *sick) {
 		s.runtime().CDIOff = true
-	}, "cdi-on", theRuntime, "Set enable_cdi = true in [plugins.'io.containerd.cri.v1.runtime'] of /etc/containerd/config.toml"},
+	}, "cdi-on", theRuntime,
+		"Set enable_cdi = true in [plugins.'io.containerd.cri.v1.runtime'] of /etc/containerd/config.toml"},
 	"a containerd that reads other CDI files": {func(s *sick) {
 		s.runtime().CDIFolders = []string{"/opt/cdi", "/run/cdi/"}
 	}, "cdi-on", theRuntime, "Set cdi_spec_dirs = "},
@@ -228,7 +257,8 @@ var planted = map[string]struct {
 	"a GID index of another pod's interface": {func(s *sick) {
 		c, index := s.container(), 2
 		c.OwnNetwork, c.Addresses, c.GIDIndex = true, addresses("fe80::202:2ff:fe02:0"), &index
-		s.files = s.files.With(hcatest.Files{hcatest.Folder("mlx5_0", "0000:18:00.0") + "/ports/1/gids/2": "0000:0000:0000:0000:0000:ffff:0af4:0008\n"})
+		s.files = s.files.With(hcatest.Files{hcatest.Folder("mlx5_0", "0000:18:00.0") +
+			"/ports/1/gids/2": "0000:0000:0000:0000:0000:ffff:0af4:0008\n"})
 	}, "container-gid-index", theTrainer + " HCA mlx5_0", "Remove NCCL_IB_GID_INDEX"},
 	"a GID index that the HCA does not have": {func(s *sick) {
 		index := 250
@@ -238,7 +268,8 @@ var planted = map[string]struct {
 		s.container().Providers = providers("rxe")
 	}, "container-provider", theTrainer + " HCA mlx5_0", "apt-get install ibverbs-providers"},
 	"no provider for a soft HCA, which can have any name": {func(s *sick) {
-		s.files = hcatest.Node{HCAs: []hcatest.HCA{{Name: "fabric0", Ports: []hcatest.Port{{LinkLayer: "Ethernet", Netdevs: []string{"eth0"}}}}}}.Files()
+		s.files = hcatest.Node{HCAs: []hcatest.HCA{{Name: "fabric0",
+			Ports: []hcatest.Port{{LinkLayer: "Ethernet", Netdevs: []string{"eth0"}}}}}}.Files()
 		s.container().HCAs, s.container().Providers = []string{"fabric0"}, providers("mlx5")
 	}, "container-provider", theTrainer + " HCA fabric0", "apt-get install ibverbs-providers"},
 	"the kubelet's folder is elsewhere": {func(s *sick) {
@@ -274,7 +305,8 @@ func TestPlantedFaults(t *testing.T) {
 					bad = append(bad, f)
 				}
 			}
-			if len(bad) != 1 || bad[0].Check != test.check || bad[0].Object != test.object || !strings.Contains(bad[0].Cure, test.cure) {
+			if len(bad) != 1 || bad[0].Check != test.check || bad[0].Object != test.object ||
+				!strings.Contains(bad[0].Cure, test.cure) {
 				t.Errorf("want %s about %q, with the cure %q, got %+v", test.check, test.object, test.cure, bad)
 			}
 		})

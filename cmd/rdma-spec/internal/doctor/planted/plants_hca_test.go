@@ -28,9 +28,11 @@ func connectX8() hcatest.Files {
 	n := hcatest.Node{HCAs: []hcatest.HCA{
 		{Name: "ibp8s0f0", PCI: "0000:08:00.0", Driver: "mlx5_core", GUID: "7c8c:0903:00a9:5bd0", NoISSM: true, Ports: whole},
 		{Name: "ibp9s0f0", PCI: "0000:09:00.0", Driver: "mlx5_core", GUID: "7c8c:0903:00a9:5be0", NoISSM: true, Ports: whole},
-		{Name: "smi1", PCI: "0000:08:00.0", Driver: "mlx5_core", GUID: "7c8c:0903:00a9:5bd0", Ports: []hcatest.Port{plane, plane, plane, plane}},
+		{Name: "smi1", PCI: "0000:08:00.0", Driver: "mlx5_core", GUID: "7c8c:0903:00a9:5bd0",
+			Ports: []hcatest.Port{plane, plane, plane, plane}},
 	}}
-	files := n.Files().Without("sys/class/infiniband_verbs/uverbs2", "sys/devices/pci0000:08/0000:08:00.0/infiniband_verbs/uverbs2")
+	files := n.Files().Without("sys/class/infiniband_verbs/uverbs2",
+		"sys/devices/pci0000:08/0000:08:00.0/infiniband_verbs/uverbs2")
 	for _, h := range n.HCAs {
 		files[hcatest.Folder(h.Name, h.PCI)+"/board_id"] = "NVD0000000042\n"
 	}
@@ -45,15 +47,20 @@ var virtualWithoutGUID = hcatest.Files{
 
 var plantedHCAs = []plant{
 	{
-		name: "a virtual function without a GUID on InfiniBand", node: virtualInfiniBand, check: "guid-valid", object: "HCA mlx5_2",
+		name: "a virtual function without a GUID on InfiniBand", node: virtualInfiniBand,
+		check: "guid-valid", object: "HCA mlx5_2",
 		with: virtualWithoutGUID, text: "zero",
-		cure: "ip link set dev eth0 vf 1 node_guid ba:59:9f:f0:01:a9:5b:d0 && ip link set dev eth0 vf 1 port_guid ba:59:9f:f0:01:a9:5b:d0 && " +
-			"d=$(readlink -f /sys/bus/pci/devices/0000:00:00.2/driver) && echo 0000:00:00.2 > $d/unbind && echo 0000:00:00.2 > $d/bind",
+		cure: "ip link set dev eth0 vf 1 node_guid ba:59:9f:f0:01:a9:5b:d0 && ip link set dev eth0 vf 1 port_guid " +
+			"ba:59:9f:f0:01:a9:5b:d0 && " +
+			"d=$(readlink -f /sys/bus/pci/devices/0000:00:00.2/driver) && echo 0000:00:00.2 > $d/unbind && echo 0000:00:00.2 " +
+			"> $d/bind",
 	},
 	{
-		name: "a virtual function without a GUID on Ethernet", node: virtualFunctions, check: "guid-valid", object: "HCA mlx5_2",
+		name: "a virtual function without a GUID on Ethernet", node: virtualFunctions,
+		check: "guid-valid", object: "HCA mlx5_2",
 		with: virtualWithoutGUID, text: "zero",
-		cure: "ip link set dev eth0 vf 1 mac ba:59:01:a9:5b:d0 && d=$(readlink -f /sys/bus/pci/devices/0000:00:00.2/driver) && " +
+		cure: "ip link set dev eth0 vf 1 mac ba:59:01:a9:5b:d0 && d=$(readlink -f " +
+			"/sys/bus/pci/devices/0000:00:00.2/driver) && " +
 			"echo 0000:00:00.2 > $d/unbind && echo 0000:00:00.2 > $d/bind",
 	},
 	{
@@ -66,44 +73,53 @@ var plantedHCAs = []plant{
 	},
 	{
 		name: "an older firmware", check: "firmware-same", object: "HCA mlx5_1",
-		with: hcatest.Files{at(1) + "/fw_ver": "28.9.1000\n"}, text: "28.9.1000, and HCA mlx5_0 of the same board has 28.39.2048", cure: "mlxfwmanager -d 0000:b5:00.0 --online -u",
+		with: hcatest.Files{at(1) + "/fw_ver": "28.9.1000\n"},
+		text: "28.9.1000, and HCA mlx5_0 of the same board has 28.39.2048", cure: "mlxfwmanager -d 0000:b5:00.0 --online -u",
 	},
 	{
 		name: "no verbs device although the port is ACTIVE", check: "class-devices", object: "HCA mlx5_1",
 		without: []string{pci(1) + "/infiniband_verbs", "sys/class/infiniband_verbs/uverbs1"}, text: "no uverbs",
-		cure: "By hand: restart the node, or bind the driver of PCI device 0000:b5:00.0 again. Either takes from the node the card's network interfaces, which may be " +
-			"its own way to the cluster (see: ls /sys/bus/pci/devices/0000:b5:00.0/net; ip route), and from pods the card's virtual functions " +
+		cure: "By hand: restart the node, or bind the driver of PCI device 0000:b5:00.0 again. Either takes from the node " +
+			"the card's network interfaces, which may be " +
+			"its own way to the cluster (see: ls /sys/bus/pci/devices/0000:b5:00.0/net; ip route), and from pods the card's " +
+			"virtual functions " +
 			"(see: cat /sys/bus/pci/devices/0000:b5:00.0/sriov_numvfs; rdma-spec status).",
 	},
 	{
 		name: "no umad although the port is ACTIVE", check: "class-devices", object: "HCA mlx5_1",
-		without: []string{pci(1) + "/infiniband_mad", "sys/class/infiniband_mad/umad1", "sys/class/infiniband_mad/issm1"}, text: "no umad", cure: "By hand: ",
+		without: []string{pci(1) + "/infiniband_mad", "sys/class/infiniband_mad/umad1", "sys/class/infiniband_mad/issm1"},
+		text:    "no umad", cure: "By hand: ",
 	},
 	{
-		name: "neither a ConnectX-8 nor its sub-device has a verbs device", node: connectX8, check: "class-devices", object: "HCA ibp8s0f0", text: "no uverbs",
+		name: "neither a ConnectX-8 nor its sub-device has a verbs device", node: connectX8, check: "class-devices",
+		object: "HCA ibp8s0f0", text: "no uverbs",
 		without: []string{
 			"sys/class/infiniband_verbs/uverbs0", "sys/devices/pci0000:08/0000:08:00.0/infiniband_verbs",
 		}, cure: "By hand: ",
 	},
 	{
-		name: "no verbs device of one of two ConnectX-8", node: connectX8, check: "class-devices", object: "HCA ibp9s0f0", text: "no uverbs",
+		name: "no verbs device of one of two ConnectX-8", node: connectX8, check: "class-devices",
+		object: "HCA ibp9s0f0", text: "no uverbs",
 		without: []string{
 			"sys/class/infiniband_verbs/uverbs1", "sys/devices/pci0000:09/0000:09:00.0/infiniband_verbs",
 		}, cure: "By hand: ",
 	},
 	{
-		name: "no verbs device of a virtual function", node: virtualFunctions, check: "class-devices", object: "HCA mlx5_2", text: "no uverbs",
+		name: "no verbs device of a virtual function", node: virtualFunctions, check: "class-devices",
+		object: "HCA mlx5_2", text: "no uverbs",
 		without: []string{
 			"sys/class/infiniband_verbs/uverbs2", "sys/devices/pci0000:00/0000:00:00.2/infiniband_verbs",
 		}, cure: "the pod that has virtual function 0000:00:00.2 loses it",
 	},
 	{
 		name: "a PCIe link of half the width", check: "pcie-link", object: "HCA mlx5_0",
-		with: hcatest.Files{pci(0) + "/current_link_width": "8\n"}, text: "width 8 instead of 16", cure: "lspci -vvs 0000:b4:00.0",
+		with: hcatest.Files{pci(0) + "/current_link_width": "8\n"}, text: "width 8 instead of 16",
+		cure: "lspci -vvs 0000:b4:00.0",
 	},
 	{
 		name: "a PCIe link below its speed", check: "pcie-link", object: "HCA mlx5_1",
-		with: hcatest.Files{pci(1) + "/current_link_speed": "8.0 GT/s PCIe\n"}, text: "speed 8.0 GT/s PCIe instead of 32.0 GT/s PCIe",
+		with: hcatest.Files{pci(1) + "/current_link_speed": "8.0 GT/s PCIe\n"},
+		text: "speed 8.0 GT/s PCIe instead of 32.0 GT/s PCIe",
 	},
 	{
 		name: "an HCA that cannot be read", check: "port-active", object: "HCA mlx5_1 port 1", status: doctor.Unknown,
@@ -115,7 +131,8 @@ var plantedPorts = []plant{
 	{
 		name: "an InfiniBand port without a cable", check: "port-active", object: "HCA mlx5_1 port 1",
 		with: hcatest.Files{
-			at(1) + "/ports/1/state": "1: DOWN\n", at(1) + "/ports/1/phys_state": "2: Polling\n", at(1) + "/ports/1/rate": "10 Gb/sec (4X SDR)\n",
+			at(1) + "/ports/1/state": "1: DOWN\n", at(1) + "/ports/1/phys_state": "2: Polling\n",
+			at(1) + "/ports/1/rate": "10 Gb/sec (4X SDR)\n",
 		},
 		text: "DOWN (Polling)", cure: "mlxlink -d 0000:b5:00.0 -p 1",
 	},
@@ -125,12 +142,14 @@ var plantedPorts = []plant{
 	},
 	{
 		name: "a RoCE port without a link", check: "port-active", object: "HCA mlx5_3 port 1",
-		with: hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n", at(3) + "/ports/1/phys_state": "3: Disabled\n"}, text: "netdev net3 is up",
+		with: hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n", at(3) + "/ports/1/phys_state": "3: Disabled\n"},
+		text: "netdev net3 is up",
 		cure: "ip link show net3",
 	},
 	{
 		name: "a RoCE port that is turned off", check: "port-active", object: "HCA mlx5_3 port 1", status: doctor.OK,
-		with: hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n", pci(3) + "/net/net3/flags": "0x1002\n"}, text: "ip link set net3 up",
+		with: hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n", pci(3) + "/net/net3/flags": "0x1002\n"},
+		text: "ip link set net3 up",
 	},
 	{
 		name: "the only port is turned off", node: onlyPort, check: "port-active", object: "HCA rxe0 port 1",
@@ -144,19 +163,23 @@ var plantedPorts = []plant{
 		with: hcatest.Files{at(0) + "/ports/1/state": "1: DOWN\n", at(0) + "/ports/1/phys_state": "3: Disabled\n"},
 	},
 	{
-		name: "a virtual function that is DOWN", node: virtualFunctions, check: "port-active", object: "HCA mlx5_2 port 1", status: doctor.Unknown,
+		name: "a virtual function that is DOWN", node: virtualFunctions, check: "port-active",
+		object: "HCA mlx5_2 port 1", status: doctor.Unknown,
 		with: hcatest.Files{hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"},
 	},
 	{
 		name: "a port at half the rate of the others", check: "port-rate", object: "HCA mlx5_4 port 1",
-		with: hcatest.Files{at(4) + "/ports/1/rate": "200 Gb/sec (4X HDR)\n"}, text: "HCA mlx5_3 port 1 of the same board has 400 Gb/sec (4X NDR)", cure: "mlxlink",
+		with: hcatest.Files{at(4) + "/ports/1/rate": "200 Gb/sec (4X HDR)\n"},
+		text: "HCA mlx5_3 port 1 of the same board has 400 Gb/sec (4X NDR)", cure: "mlxlink",
 	},
 	{
 		name: "an InfiniBand link on one lane", check: "port-rate", object: "HCA mlx5_2 port 1",
-		with: hcatest.Files{at(2) + "/ports/1/rate": "100 Gb/sec (1X NDR)\n"}, text: "one lane", cure: "mlxlink -d 0000:a2:00.0 -p 1",
+		with: hcatest.Files{at(2) + "/ports/1/rate": "100 Gb/sec (1X NDR)\n"}, text: "one lane",
+		cure: "mlxlink -d 0000:a2:00.0 -p 1",
 	},
 	{
-		name: "a full GID table", check: "gids-free", object: "HCA mlx5_3 port 1", with: fullTable(), text: "All 16 places", cure: "rdmaHcaMax",
+		name: "a full GID table", check: "gids-free", object: "HCA mlx5_3 port 1", with: fullTable(),
+		text: "All 16 places", cure: "rdmaHcaMax",
 	},
 	{
 		name: "two MTUs", check: "mtu-same", object: "HCA mlx5_4 port 1", status: doctor.Unknown,

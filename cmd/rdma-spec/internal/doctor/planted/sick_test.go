@@ -38,7 +38,8 @@ func TestHCAThatDoesNotAnswer(t *testing.T) {
 			of = append(of, f.Check+" "+string(f.Status)+" "+f.Object)
 		}
 	}
-	if of[0] != "hca-answers unknown HCA mlx5_1" || !slices.Contains(of, "port-active wrong HCA mlx5_3 port 1") || !slices.Contains(of, "port-active skipped HCA mlx5_1") {
+	if of[0] != "hca-answers unknown HCA mlx5_1" || !slices.Contains(of, "port-active wrong HCA mlx5_3 port 1") ||
+		!slices.Contains(of, "port-active skipped HCA mlx5_1") {
 		t.Errorf("%q", of)
 	}
 	for _, line := range of[1:] {

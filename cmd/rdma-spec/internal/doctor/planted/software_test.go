@@ -62,30 +62,39 @@ const unlimited = spec.Limit(1<<64 - 1)
 func healthy() *sick {
 	trainer := node.Container{
 		Report: node.Report{
-			Namespace: "ml", Pod: "train-0", Container: "worker", State: "ok", Memlock: &spec.Rlimit{Soft: unlimited, Hard: unlimited},
-			Wanted: &spec.Grant{Memlock: unlimited}, IPCLock: yes(true), HCAs: []string{"mlx5_0"},
+			Namespace: "ml", Pod: "train-0", Container: "worker", State: "ok",
+			Memlock: &spec.Rlimit{Soft: unlimited, Hard: unlimited},
+			Wanted:  &spec.Grant{Memlock: unlimited}, IPCLock: yes(true), HCAs: []string{"mlx5_0"},
 		},
 		RDMA: true, Bounding: []string{spec.CapIPCLock}, Remedy: node.Remedy{Text: "rdma-spec repair ml/train-0"},
-		Inside: process.Inside{User: 1000, Known: true, SharedMem: bytesOf(8 << 30), Image: process.Image{LibVerbs: "/usr/lib64/libibverbs.so.1", Providers: providers("mlx5", "rxe")}},
+		Inside: process.Inside{User: 1000, Known: true, SharedMem: bytesOf(8 << 30),
+			Image: process.Image{LibVerbs: "/usr/lib64/libibverbs.so.1", Providers: providers("mlx5", "rxe")}},
 	}
 	other := trainer
 	other.Pod = "train-1"
 	return &sick{
 		runtimes: runtime.Runtimes{Runtimes: []runtime.Runtime{{
 			Name: "containerd", Version: "2.4.2", PID: 100, Unit: "containerd.service", Memlock: bytesOf(8 << 20),
-			Socket: "/run/containerd/containerd.sock", Serves: true, Pods: 2, Config: "/etc/containerd/config.toml", Known: true, DefaultHandler: "runc",
-			Handlers: []runtime.Handler{{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json", Memlock: bytesOf(unlimited), OCIVersion: "1.0.2", Program: "crun 1.8.1"}, {Name: "runc", Program: "runc"}},
-			NRI:      runtime.NRI{On: true, Socket: "/var/run/nri/nri.sock", SocketExists: true, Listener: 100, Validator: true, RegistrationTimeout: 5 * time.Second, RequestTimeout: 2 * time.Second},
+			Socket: "/run/containerd/containerd.sock", Serves: true, Pods: 2, Config: "/etc/containerd/config.toml",
+			Known: true, DefaultHandler: "runc",
+			Handlers: []runtime.Handler{{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json", Memlock: bytesOf(unlimited),
+				OCIVersion: "1.0.2", Program: "crun 1.8.1"}, {Name: "runc", Program: "runc"}},
+			NRI: runtime.NRI{On: true, Socket: "/var/run/nri/nri.sock", SocketExists: true, Listener: 100, Validator: true,
+				RegistrationTimeout: 5 * time.Second, RequestTimeout: 2 * time.Second},
 		}}},
 		plugin: agents.Plugin{
-			Unit: true, Processes: []agents.PluginProcess{{Name: "nri-rdma", PID: 200, Config: "/etc/rdma-spec/config.yaml"}, {Name: "nri-rdma", PID: 201, Validator: true}},
+			Unit: true, Processes: []agents.PluginProcess{{Name: "nri-rdma", PID: 200, Config: "/etc/rdma-spec/config.yaml"},
+				{Name: "nri-rdma", PID: 201, Validator: true}},
 			Policy: agents.PolicyInForce{Exists: true, Lives: true, Source: "/etc/rdma-spec/config.yaml", Version: "0.9"},
 			Tool:   "0.9",
 		},
-		containers: node.Containers{Policy: node.JudgedBy{File: "/run/rdma-spec/policy.yaml"}, Containers: []node.Container{trainer, other}},
-		kubelet:    agents.Kubelet{PID: 300, Root: "/var/lib/kubelet", DevicePlugins: true, PodResources: true, Allocatable: map[string]int{"cpu": 0, "rdma/hca": 8}},
+		containers: node.Containers{Policy: node.JudgedBy{File: "/run/rdma-spec/policy.yaml"},
+			Containers: []node.Container{trainer, other}},
+		kubelet: agents.Kubelet{PID: 300, Root: "/var/lib/kubelet", DevicePlugins: true, PodResources: true,
+			Allocatable: map[string]int{"cpu": 0, "rdma/hca": 8}},
 		cdi: cdi.Files{Files: []cdi.Found{
-			{Path: "/etc/cdi/rdma.yaml", Kind: cdi.Kind, Devices: []cdi.Device{{Name: cdi.Kind + "=mlx5_0", Nodes: []string{"/dev/infiniband/uverbs0"}}}},
+			{Path: "/etc/cdi/rdma.yaml", Kind: cdi.Kind, Devices: []cdi.Device{{Name: cdi.Kind + "=mlx5_0",
+				Nodes: []string{"/dev/infiniband/uverbs0"}}}},
 			{Path: "/etc/cdi/nvidia.yaml", Kind: "nvidia.com/gpu", Problem: "it is not ours to judge"},
 		}},
 		files: hcatest.RoCENode().Files(),
@@ -97,7 +106,8 @@ func (s *sick) look(t *testing.T, checks []doctor.Check) []doctor.Finding {
 	t.Helper()
 	files := maps.Clone(s.files)
 	for q, answer := range map[string]any{
-		"runtimes.json": s.runtimes, "plugin.json": s.plugin, "configured.json": s.configured, "cdi.json": s.cdi, "kubelet.json": s.kubelet,
+		"runtimes.json": s.runtimes, "plugin.json": s.plugin, "configured.json": s.configured, "cdi.json": s.cdi,
+		"kubelet.json": s.kubelet,
 	} {
 		text, err := json.Marshal(answer)
 		if err == nil {

@@ -36,7 +36,8 @@ var linked = hcatest.Files{
 // Links lead where they lead on the node, and nowhere else.
 func TestLinks(t *testing.T) {
 	snapshot := open(t, linked)
-	v := &doctor.View{Snapshot: snapshot, Declared: &doctor.Check{ID: "reads", Reads: []string{"etc/containerd/*", "proc/*/root/*/*/*", "proc/*/root"}}}
+	v := &doctor.View{Snapshot: snapshot, Declared: &doctor.Check{ID: "reads", Reads: []string{"etc/containerd/*",
+		"proc/*/root/*/*/*", "proc/*/root"}}}
 	for name, want := range map[string]string{
 		"etc/containerd/config.toml": "here", "etc/containerd/absolute": "here", "etc/containerd/climbs": "here",
 	} {
@@ -48,7 +49,8 @@ func TestLinks(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]error{
-		"etc/containerd/dangles": fs.ErrNotExist, "etc/containerd/turns": syscall.ELOOP, "etc/containerd/none": fs.ErrNotExist,
+		"etc/containerd/dangles": fs.ErrNotExist, "etc/containerd/turns": syscall.ELOOP,
+		"etc/containerd/none":             fs.ErrNotExist,
 		"proc/7/root/mnt/etc/config.toml": syscall.ELOOP, "etc/hostname": doctor.ErrUndeclared,
 	} {
 		if _, err := v.Read(name); !errors.Is(err, want) {
@@ -100,7 +102,8 @@ func TestLiveNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = snapshot.Close() })
-	v := &doctor.View{Snapshot: snapshot, Declared: &doctor.Check{ID: "reads", Reads: []string{"proc/*/root/proc/self/comm", "proc/self/*"}}}
+	v := &doctor.View{Snapshot: snapshot, Declared: &doctor.Check{ID: "reads",
+		Reads: []string{"proc/*/root/proc/self/comm", "proc/self/*"}}}
 	want, err := os.ReadFile("/proc/self/comm")
 	if err != nil {
 		t.Fatal(err)

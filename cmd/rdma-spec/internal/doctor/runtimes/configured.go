@@ -63,7 +63,8 @@ func lost(o change.Overwriting, r runtime.Runtime, all []runtime.Runtime) (objec
 	i := slices.IndexFunc(r.Handlers, func(h runtime.Handler) bool { return h.Name == name })
 	switch {
 	case i < 0:
-		return runtimeObject(r) + " handler " + name, configureRuntime(r, all, o.Feature+" --like "+cmp.Or(r.DefaultHandler, "runc"))
+		return runtimeObject(r) + " handler " + name, configureRuntime(r, all, o.Feature+" --like "+
+			cmp.Or(r.DefaultHandler, "runc"))
 	case r.Handlers[i].BaseSpec == "":
 		return runtimeObject(r) + " handler " + name, giveBaseSpec(r, all, name)
 	}

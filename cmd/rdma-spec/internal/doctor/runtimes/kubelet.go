@@ -83,7 +83,8 @@ func kubeletAtRoot(v *doctor.View) []doctor.Finding {
 			return missingSocket(k, "device-plugins")
 		}
 		text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
-		return []doctor.Finding{doctor.Fault("kubelet", text, fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s", k.Root, kubeletRoot))}
+		return []doctor.Finding{doctor.Fault("kubelet", text,
+			fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s", k.Root, kubeletRoot))}
 	})(v)
 }
 
@@ -92,7 +93,8 @@ func missingSocket(k agents.Kubelet, folder string) []doctor.Finding {
 	if k.NotSeen { // the folder is not mounted into the container that the doctor runs in
 		return []doctor.Finding{doctor.Unsure("kubelet", fmt.Sprintf("%s/%s %s.", k.Root, folder, node.NotFromHere))}
 	}
-	return []doctor.Finding{doctor.Fault("kubelet", fmt.Sprintf("%s/%s/kubelet.sock does not exist.", k.Root, folder), restartKubelet(k))}
+	return []doctor.Finding{doctor.Fault("kubelet", fmt.Sprintf("%s/%s/kubelet.sock does not exist.", k.Root,
+		folder), restartKubelet(k))}
 }
 
 func kubeletDevicePlugins(k agents.Kubelet) []doctor.Finding {
@@ -107,7 +109,8 @@ func kubeletPodResources(k agents.Kubelet) []doctor.Finding {
 	case !k.PodResources:
 		return missingSocket(k, "pod-resources")
 	case k.Error != "":
-		return []doctor.Finding{doctor.Fault("kubelet", "The kubelet's pod resources API does not answer: "+k.Error+".", restartKubelet(k))}
+		return []doctor.Finding{doctor.Fault("kubelet", "The kubelet's pod resources API does not answer: "+k.Error+
+			".", restartKubelet(k))}
 	}
 	return nil
 }
@@ -118,7 +121,8 @@ func kubeletAllocatable(k agents.Kubelet) (found []doctor.Finding) {
 		isRDMA := slices.ContainsFunc(rdmaResources, func(part string) bool { return strings.Contains(name, part) })
 		if isRDMA && k.Allocatable[name] == 0 {
 			text := fmt.Sprintf("The node had devices of %s, and has none now.", name)
-			found = append(found, doctor.Fault("kubelet resource "+name, text, "Delete the pod of the device plugin that serves "+name+" on this node: its DaemonSet creates it again"))
+			found = append(found, doctor.Fault("kubelet resource "+name, text,
+				"Delete the pod of the device plugin that serves "+name+" on this node: its DaemonSet creates it again"))
 		}
 	}
 	return found

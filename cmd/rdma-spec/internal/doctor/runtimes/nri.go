@@ -64,9 +64,13 @@ func nriChecks() []doctor.Check {
 }
 
 // adjusting looks at the runtimes where the plugin is installed. Without it, nothing here needs NRI.
-func adjusting(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func adjusting(look func(r runtime.Runtime,
+	all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
 	return withPlugin(func(v *doctor.View, _ agents.Plugin) []doctor.Finding {
-		return eachRuntime(func(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding { return look(r, all) })(v)
+		return eachRuntime(func(_ *doctor.View, r runtime.Runtime,
+			all []runtime.Runtime) []doctor.Finding {
+			return look(r, all)
+		})(v)
 	})
 }
 
@@ -80,14 +84,16 @@ func nriOn(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	case r.NRI.On:
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("NRI is off: %s.", r.NRI.Off), configureRuntime(r, all, "nri"))}
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("NRI is off: %s.", r.NRI.Off),
+		configureRuntime(r, all, "nri"))}
 }
 
 func nriSocket(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	if !r.Serves || !r.NRI.On || r.NRI.SocketExists {
 		return nil
 	}
-	text := fmt.Sprintf("The configuration turns NRI on, and %s does not exist: the runtime runs with an older configuration, or the socket was removed.", r.NRI.Socket)
+	text := fmt.Sprintf("The configuration turns NRI on, and %s does not exist: the runtime runs with an older "+
+		"configuration, or the socket was removed.", r.NRI.Socket)
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, restartRuntime(r))}
 }
 
@@ -100,16 +106,20 @@ func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	if i := slices.IndexFunc(all, func(o runtime.Runtime) bool { return o.PID == r.NRI.Listener }); i >= 0 {
 		other, file = runtimeObject(all[i]), all[i].Config
 	}
-	cure := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and then: %s && systemctl restart nri-rdma", file, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("Not this runtime, but %s listens at %s.", other, r.NRI.Socket), cure)}
+	cure := fmt.Sprintf("Set disable = true in [plugins.'io.containerd.nri.v1.nri'] of %s, restart that runtime, and "+
+		"then: %s && systemctl restart nri-rdma", file, restartRuntime(r))
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("Not this runtime, but %s listens at %s.",
+		other, r.NRI.Socket), cure)}
 }
 
 func nriRequired(_ *doctor.View, r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	if !r.NRI.On || !r.NRI.Validator || len(r.NRI.Required) == 0 {
 		return nil
 	}
-	cure := fmt.Sprintf("Remove required_plugins from %s, write the annotation required-plugins.noderesource.dev into the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container of the node must have the plugins "+strings.Join(r.NRI.Required, ", ")+".", cure)}
+	cure := fmt.Sprintf("Remove required_plugins from %s, write the annotation required-plugins.noderesource.dev into "+
+		"the pods that need a plugin, and then: %s", r.Config, restartRuntime(r))
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), "Every container of the node must have the plugins "+
+		strings.Join(r.NRI.Required, ", ")+".", cure)}
 }
 
 func nriTimeouts(_ *doctor.View, r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding) {
@@ -123,7 +133,8 @@ func nriTimeouts(_ *doctor.View, r runtime.Runtime, _ []runtime.Runtime) (found 
 	} {
 		if r.NRI.On && limit.set > 0 && limit.set < limit.shortest {
 			cure := fmt.Sprintf(`Set %s = "%s" in %s, and then: %s`, limit.key, limit.containerd, r.Config, restartRuntime(r))
-			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s is %s, and the plugin may need more.", limit.key, limit.set), cure))
+			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s is %s, and the plugin may need more.",
+				limit.key, limit.set), cure))
 		}
 	}
 	return found
@@ -143,7 +154,9 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 		_, name, _ := strings.Cut(path.Base(file), "-") // 10-ulimit-adjuster
 		if slices.Contains(agents.Conflicting, name) {
 			launched = append(launched, name)
-			found = append(found, doctor.Fault("plugin "+name, fmt.Sprintf("The runtime launches /%s, which sets what nri-rdma sets.", file), "rm /"+file+" && "+restartRuntimes(v)))
+			found = append(found, doctor.Fault("plugin "+name,
+				fmt.Sprintf("The runtime launches /%s, which sets what nri-rdma sets.", file), "rm /"+file+
+					" && "+restartRuntimes(v)))
 		}
 	}
 	running := 0
@@ -151,13 +164,15 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 		switch {
 		case slices.Contains(agents.Conflicting, p.Name) && !slices.Contains(launched, p.Name):
 			text := fmt.Sprintf("%s runs (PID %d), and sets what nri-rdma sets.", p.Name, p.PID)
-			found = append(found, doctor.Fault("plugin "+p.Name, text, fmt.Sprintf("Remove it from the node; to stop it now: kill %d", p.PID)))
+			found = append(found, doctor.Fault("plugin "+p.Name, text,
+				fmt.Sprintf("Remove it from the node; to stop it now: kill %d", p.PID)))
 		case p.Name == agents.PluginName && !p.Validator:
 			running++
 		}
 	}
 	if running > 1 {
-		found = append(found, doctor.Fault("plugin "+agents.PluginName, fmt.Sprintf("nri-rdma runs %d times.", running), "Keep one of the service, the DaemonSet, and the plugin that the runtime launches"))
+		found = append(found, doctor.Fault("plugin "+agents.PluginName, fmt.Sprintf("nri-rdma runs %d times.", running),
+			"Keep one of the service, the DaemonSet, and the plugin that the runtime launches"))
 	}
 	return found
 }

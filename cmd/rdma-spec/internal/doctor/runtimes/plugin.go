@@ -74,14 +74,16 @@ func pluginChecks() []doctor.Check {
 		{
 			ID: "plugin-config", Family: "plugin", Title: "The plugin's configuration can be read.",
 			Messages: []string{"the configuration cannot be read: until it can", "unknown field"},
-			Why:      "The plugin keeps the policy that was last in force on the node. If there was none since it booted, it refuses RDMA containers.",
-			Needs:    []string{"plugin-runs"}, Look: withPlugin(pluginConfig),
+			Why: "The plugin keeps the policy that was last in force on the node. If there was none since it booted, it " +
+				"refuses RDMA containers.",
+			Needs: []string{"plugin-runs"}, Look: withPlugin(pluginConfig),
 		},
 		{
 			ID: "plugin-registered", Family: "plugin", Title: "The plugin is registered with the runtime.",
 			Messages: []string{"no policy is in force", "is out of date: the plugin that wrote it has ended"},
 			Why:      "RDMA containers start without their memlock.",
-			Needs:    []string{"plugin-runs", "plugin-config", "nri-on", "nri-socket", "policy-readable"}, Look: withPlugin(pluginRegistered),
+			Needs:    []string{"plugin-runs", "plugin-config", "nri-on", "nri-socket", "policy-readable"},
+			Look:     withPlugin(pluginRegistered),
 		},
 		{
 			ID: "policy-readable", Family: "plugin", Title: "The policy in force can be read.",
@@ -110,9 +112,11 @@ func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
 		if q.Name == agents.PluginName && q.ConfigError != "" {
 			cure := "Correct the file: the plugin reads it again; see: rdma-spec config check " + q.Config
 			if q.InContainer {
-				cure = "Correct the ConfigMap nri-rdma, or the value config of the Helm release: the plugin reads it again; see: " + checkConfigMap
+				cure = "Correct the ConfigMap nri-rdma, or the value config of the Helm release: the plugin reads it again; see: " +
+					checkConfigMap
 			}
-			found = append(found, doctor.Fault("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID, q.Config, q.ConfigError), cure))
+			found = append(found, doctor.Fault("", fmt.Sprintf("nri-rdma (PID %d) cannot use %s: %s.", q.PID,
+				q.Config, q.ConfigError), cure))
 		}
 	}
 	return found
@@ -125,7 +129,8 @@ func pluginRegistered(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	case len(first) == 0:
 		return nil // plugin-runs says so
 	case p.Policy.Exists && p.Policy.Lives:
-		text := fmt.Sprintf("nri-rdma %s runs since %s, and its policy is from %s", p.Policy.Version, first[0].Started.UTC().Format(time.DateTime), p.Policy.Source)
+		text := fmt.Sprintf("nri-rdma %s runs since %s, and its policy is from %s", p.Policy.Version,
+			first[0].Started.UTC().Format(time.DateTime), p.Policy.Source)
 		if p.Policy.Version != p.Tool {
 			text += "; this rdma-spec is " + p.Tool
 		}
@@ -144,13 +149,15 @@ func policyReadable(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	if p.Policy.Error == "" {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", "The policy in force cannot be used: "+p.Policy.Error+".", restartPlugin(p, v))}
+	return []doctor.Finding{doctor.Fault("", "The policy in force cannot be used: "+p.Policy.Error+
+		".", restartPlugin(p, v))}
 }
 
 func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	for _, q := range p.Own() {
 		if q.Replaced {
-			text := fmt.Sprintf("nri-rdma (PID %d, since %s) runs a program that was replaced.", q.PID, q.Started.UTC().Format(time.DateTime))
+			text := fmt.Sprintf("nri-rdma (PID %d, since %s) runs a program that was replaced.", q.PID,
+				q.Started.UTC().Format(time.DateTime))
 			return []doctor.Finding{doctor.Fault("", text, restartPlugin(p, v))}
 		}
 	}

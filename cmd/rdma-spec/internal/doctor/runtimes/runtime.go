@@ -28,7 +28,8 @@ func runtimeObject(r runtime.Runtime) string { return "runtime " + cmp.Or(r.Sock
 
 // restartRuntime is the command that restarts the runtime.
 func restartRuntime(r runtime.Runtime) string {
-	return "systemctl restart " + strings.TrimSuffix(cmp.Or(r.Unit, map[string]string{runtime.NameCRIO: "crio"}[r.Name], r.Name), ".service")
+	return "systemctl restart " + strings.TrimSuffix(cmp.Or(r.Unit,
+		map[string]string{runtime.NameCRIO: "crio"}[r.Name], r.Name), ".service")
 }
 
 // configureRuntime is a command that changes the runtime's configuration, and restarts it.
@@ -56,7 +57,8 @@ func giveBaseSpec(r runtime.Runtime, all []runtime.Runtime, handler string) stri
 	if handler != r.DefaultHandler {
 		return command
 	}
-	return fmt.Sprintf("By hand: %s is the default handler. With \"%s\", every container of a pod that names no RuntimeClass gets the new base spec, "+
+	return fmt.Sprintf("By hand: %s is the default handler. With \"%s\", every container of a pod that names no "+
+		"RuntimeClass gets the new base spec, "+
 		"so it can lock all memory of the node (see: kubectl get pods -A -o wide). To give it to few pods: \"%s\".",
 		handler, command, configureRuntime(r, all, "handler rdma --like "+handler))
 }
@@ -64,7 +66,8 @@ func giveBaseSpec(r runtime.Runtime, all []runtime.Runtime, handler string) stri
 func olderThan(running, than string) bool { return doctor.CompareVersions(running, than) < 0 }
 
 // eachRuntime looks at the runtimes that are for pods, one by one.
-func eachRuntime(look func(v *doctor.View, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func eachRuntime(look func(v *doctor.View, r runtime.Runtime,
+	all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Runtimes()
 		if err != nil {
@@ -104,7 +107,8 @@ func runtimeChecks() []doctor.Check {
 			Look:       eachRuntime(runtimeRlimits),
 		},
 		{
-			ID: "memlock-source", Family: "runtime", Title: "Something gives RDMA containers more memlock than the runtime's own limit.",
+			ID: "memlock-source", Family: "runtime",
+			Title:    "Something gives RDMA containers more memlock than the runtime's own limit.",
 			Messages: []string{"Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory"},
 			Why:      "RDMA containers cannot register their memory.",
 			Needs:    []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
@@ -117,7 +121,8 @@ func runtimeConfig(_ *doctor.View, r runtime.Runtime, _ []runtime.Runtime) []doc
 	if r.ConfigError == "" {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config, r.ConfigError), "Correct "+r.Config+", and then: "+restartRuntime(r))}
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s cannot load %s: %s.", r.Name, r.Config,
+		r.ConfigError), "Correct "+r.Config+", and then: "+restartRuntime(r))}
 }
 
 // criServes needs all runtimes: a containerd without CRI is not a fault where another runtime serves it.
@@ -138,9 +143,11 @@ func criServes(v *doctor.View) []doctor.Finding {
 		case r.Serves || r.CRIDisabled && (serves || !used) || !running && (serves || !used):
 		case r.CRIDisabled:
 			cure := fmt.Sprintf("Remove cri from disabled_plugins in %s, and then: %s", r.Config, restartRuntime(r))
-			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), cure))
+			found = append(found, doctor.Fault(runtimeObject(r),
+				fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), cure))
 		default:
-			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s does not serve CRI: %s.", r.Name, cmp.Or(r.Error, "it does not run")), restartRuntime(r)))
+			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s does not serve CRI: %s.", r.Name,
+				cmp.Or(r.Error, "it does not run")), restartRuntime(r)))
 		}
 	}
 	if len(found) == 0 && !serves {
@@ -161,7 +168,9 @@ func runtimeRlimits(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) []
 	if r.Name == runtime.NameCRIO {
 		cure = "rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf && " + restartRuntime(r)
 	}
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set; %s and later apply them.", r.Name, r.Version, since), cure)}
+	return []doctor.Finding{doctor.Fault(runtimeObject(r),
+		fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set; %s and later apply them.", r.Name,
+			r.Version, since), cure)}
 }
 
 // memlockSource looks at whatever can raise memlock, on a node with HCAs.
@@ -170,12 +179,14 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		return doctor.Inapplicable("The node has no HCA.")
 	}
 	return withoutPlugin(eachRuntime(func(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
-		limited := slices.ContainsFunc(r.Handlers, func(h runtime.Handler) bool { return runtime.Low(h.Memlock) }) // base-spec-memlock says so
+		// base-spec-memlock says so
+		limited := slices.ContainsFunc(r.Handlers, func(h runtime.Handler) bool { return runtime.Low(h.Memlock) })
 		if !runtime.Low(r.Memlock) || r.GivesMemlock() || limited || !r.Known {
 			return nil
 		}
 		cure := configureRuntime(r, all, "nri") + " && " + installPlugin
-		return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock), cure)}
+		return []doctor.Finding{doctor.Fault(runtimeObject(r),
+			fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock), cure)}
 	}))(v)
 }
 

@@ -14,7 +14,8 @@ import (
 )
 
 // eachHandler looks at the handlers of the runtimes for pods, one by one.
-func eachHandler(look func(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func eachHandler(look func(r runtime.Runtime, h runtime.Handler,
+	all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
 	return eachRuntime(func(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
 		if !r.Known && r.ConfigError == "" {
 			return []doctor.Finding{unknownSettings(r)}
@@ -66,14 +67,17 @@ func baseSpec(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []docto
 		return nil
 	}
 	cure := fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("The base_runtime_spec of handler %s, %s, cannot be used: %s.", h.Name, h.BaseSpec, h.Error), cure)}
+	return []doctor.Finding{doctor.Fault(runtimeObject(r),
+		fmt.Sprintf("The base_runtime_spec of handler %s, %s, cannot be used: %s.", h.Name, h.BaseSpec, h.Error), cure)}
 }
 
 func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
 	if !h.CapsFiles {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault(handlerObject(h, r), fmt.Sprintf("Its base_runtime_spec, %s, limits every container to 1024 open files.", h.BaseSpec), rewriteBaseSpec(h, r, all))}
+	return []doctor.Finding{doctor.Fault(handlerObject(h, r),
+		fmt.Sprintf("Its base_runtime_spec, %s, limits every container to 1024 open files.", h.BaseSpec),
+		rewriteBaseSpec(h, r, all))}
 }
 
 // rewriteBaseSpec is the command that gives a handler a good base spec. configure leaves a file that it has written as
@@ -90,7 +94,8 @@ func baseSpecMemlock(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime
 	if !runtime.Low(h.Memlock) {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault(handlerObject(h, r), fmt.Sprintf("Its base_runtime_spec, %s, limits memlock to %s.", h.BaseSpec, h.Memlock), rewriteBaseSpec(h, r, all))}
+	return []doctor.Finding{doctor.Fault(handlerObject(h, r),
+		fmt.Sprintf("Its base_runtime_spec, %s, limits memlock to %s.", h.BaseSpec, h.Memlock), rewriteBaseSpec(h, r, all))}
 }
 
 // ociVersion knows what was tried: runc 1.5.2 takes any version. crun 1.8.1 takes 1.0 and 1.1, and refuses 1.2.0, 1.3.0
@@ -107,13 +112,16 @@ func ociVersion(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []d
 	from := cmp.Or(h.BaseSpec, r.Name+" "+r.Version)
 	switch {
 	case version == "":
-		return []doctor.Finding{doctor.Unsure(handlerObject(h, r), fmt.Sprintf("The ociVersion of %s is %s, and the version of crun is unknown.", from, says))}
+		return []doctor.Finding{doctor.Unsure(handlerObject(h, r),
+			fmt.Sprintf("The ociVersion of %s is %s, and the version of crun is unknown.", from, says))}
 	case !olderThan(version, "1.8.2"):
-		return []doctor.Finding{doctor.Unsure(handlerObject(h, r), fmt.Sprintf("The ociVersion of %s is %s, and whether crun %s accepts it is unknown.", from, says, version))}
+		return []doctor.Finding{doctor.Unsure(handlerObject(h, r),
+			fmt.Sprintf("The ociVersion of %s is %s, and whether crun %s accepts it is unknown.", from, says, version))}
 	}
 	cure := rewriteBaseSpec(h, r, all)
 	if h.BaseSpec != "" {
 		cure = fmt.Sprintf(`sed -i 's/"ociVersion": *"[^"]*"/"ociVersion": "1.0.2"/' %s && %s`, h.BaseSpec, restartRuntime(r))
 	}
-	return []doctor.Finding{doctor.Fault(handlerObject(h, r), fmt.Sprintf("The ociVersion of %s is %s, and crun %s refuses it.", from, says, version), cure)}
+	return []doctor.Finding{doctor.Fault(handlerObject(h, r),
+		fmt.Sprintf("The ociVersion of %s is %s, and crun %s refuses it.", from, says, version), cure)}
 }

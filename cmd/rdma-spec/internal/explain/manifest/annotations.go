@@ -48,12 +48,14 @@ func keyProblem(key string, containers []string) string {
 	case domain != policy.AnnotationKey || !scoped || key == forPod:
 		return ""
 	case len(name) > maxKeyName:
-		return fmt.Sprintf("has %d characters after the slash, Kubernetes allows %d: write %s, which is for all containers of the pod, "+
+		return fmt.Sprintf("has %d characters after the slash, Kubernetes allows %d: write %s, which is for all containers "+
+			"of the pod, "+
 			"or give the container a name of at most %d", len(name), maxKeyName, forPod, maxKeyName-len("container."))
 	case single && slices.Contains(containers, container):
 		return ""
 	case single:
-		return fmt.Sprintf("has no effect, there is no container %s: the pod has %s", container, strings.Join(containers, ", "))
+		return fmt.Sprintf("has no effect, there is no container %s: the pod has %s", container,
+			strings.Join(containers, ", "))
 	case slices.Contains(containers, name):
 		return "has no effect: write " + forContainer + name
 	}

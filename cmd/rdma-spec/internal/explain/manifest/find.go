@@ -36,10 +36,12 @@ func (m *Manifest) walk(value any, path string, in *object) {
 	case map[string]any:
 		if kind := at[string](value, "kind"); kind != "" && at[string](value, "apiVersion") != "" {
 			name := cmp.Or(at[string](value, "metadata", "name"), at[string](value, "metadata", "generateName"))
-			in, path = &object{document: in.document, name: kind + "/" + name, namespace: at[string](value, "metadata", "namespace")}, ""
+			in, path = &object{document: in.document, name: kind + "/" + name, namespace: at[string](value,
+				"metadata", "namespace")}, ""
 			defer func() { m.Problems = append(m.Problems, in.misplaced()...) }()
 		}
-		if containers := at[[]any](value, "spec", "containers"); len(containers) > 0 && at[map[string]any](containers[0]) != nil {
+		if containers := at[[]any](value, "spec", "containers"); len(containers) > 0 &&
+			at[map[string]any](containers[0]) != nil {
 			in.templates = append(in.templates, path)
 			m.Pods = append(m.Pods, newPod(value, path, in))
 			return
@@ -73,8 +75,9 @@ func (o *object) misplaced() []string {
 	var problems []string
 	for _, stray := range o.strays {
 		if len(o.templates) > 0 {
-			problems = append(problems, fmt.Sprintf("document %d, %s: annotation %s has no effect, since only those of a pod template count: move it to %s",
-				o.document, o.name, stray, join(o.templates[0], "metadata.annotations")))
+			problems = append(problems,
+				fmt.Sprintf("document %d, %s: annotation %s has no effect, since only those of a pod template count: move it to %s",
+					o.document, o.name, stray, join(o.templates[0], "metadata.annotations")))
 		}
 	}
 	return problems

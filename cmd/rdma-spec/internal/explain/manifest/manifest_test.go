@@ -31,23 +31,35 @@ func TestPodTemplatesAreFound(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"Pod", "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ml}, " + spec + "}", "1 Pod/a in ml"},
 		{"no namespace", "{apiVersion: v1, kind: Pod, metadata: {name: a}, " + spec + "}", "1 Pod/a in default (not said)"},
-		{"generated name", "{apiVersion: v1, kind: Pod, metadata: {generateName: a-}, " + spec + "}", "1 Pod/a- in default (not said)"},
-		{"Deployment", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {" + spec + "}}}", "1 Deployment/a spec.template in default (not said)"},
-		{"CronJob", "{apiVersion: batch/v1, kind: CronJob, metadata: {name: a}, spec: {jobTemplate: {spec: {template: {" + spec + "}}}}}", "1 CronJob/a spec.jobTemplate.spec.template in default (not said)"},
-		{"Volcano Job", "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: a}, spec: {tasks: [{name: ps, template: {" + spec + "}}, {name: worker, template: {" + spec + "}}]}}",
+		{"generated name", "{apiVersion: v1, kind: Pod, metadata: {generateName: a-}, " + spec + "}",
+			"1 Pod/a- in default (not said)"},
+		{"Deployment", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {" + spec + "}}}",
+			"1 Deployment/a spec.template in default (not said)"},
+		{"CronJob", "{apiVersion: batch/v1, kind: CronJob, metadata: {name: a}, spec: {jobTemplate: {spec: {template: {" +
+			spec + "}}}}}", "1 CronJob/a spec.jobTemplate.spec.template in default (not said)"},
+		{"Volcano Job", "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: a}, spec: {tasks: [{name: ps, " +
+			"template: {" + spec + "}}, {name: worker, template: {" + spec + "}}]}}",
 			"1 Job/a spec.tasks[0].template in default (not said); 1 Job/a spec.tasks[1].template in default (not said)"},
-		{"MPIJob", "{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, metadata: {name: a}, spec: {mpiReplicaSpecs: {Worker: {template: {" + spec + "}}, Launcher: {template: {" + spec + "}}}}}",
-			"1 MPIJob/a spec.mpiReplicaSpecs.Launcher.template in default (not said); 1 MPIJob/a spec.mpiReplicaSpecs.Worker.template in default (not said)"},
-		{"PyTorchJob", "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: a}, spec: {pytorchReplicaSpecs: {Master: {template: {" + spec + "}}}}}",
+		{"MPIJob", "{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, metadata: {name: a}, spec: {mpiReplicaSpecs: {Worker: " +
+			"{template: {" + spec + "}}, Launcher: {template: {" + spec + "}}}}}",
+			"1 MPIJob/a spec.mpiReplicaSpecs.Launcher.template in default (not said); 1 MPIJob/a " +
+				"spec.mpiReplicaSpecs.Worker.template in default (not said)"},
+		{"PyTorchJob", "{apiVersion: kubeflow.org/v1, kind: PyTorchJob, metadata: {name: a}, spec: {pytorchReplicaSpecs: " +
+			"{Master: {template: {" + spec + "}}}}}",
 			"1 PyTorchJob/a spec.pytorchReplicaSpecs.Master.template in default (not said)"},
-		{"PodTemplate", "{apiVersion: v1, kind: PodTemplate, metadata: {name: a}, template: {" + spec + "}}", "1 PodTemplate/a template in default (not said)"},
-		{"List", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Service, metadata: {name: s}}, {apiVersion: apps/v1, kind: StatefulSet, metadata: {name: a, namespace: x}, spec: {template: {" + spec + "}}}]}",
+		{"PodTemplate", "{apiVersion: v1, kind: PodTemplate, metadata: {name: a}, template: {" + spec + "}}",
+			"1 PodTemplate/a template in default (not said)"},
+		{"List", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Service, metadata: {name: s}}, {apiVersion: " +
+			"apps/v1, kind: StatefulSet, metadata: {name: a, namespace: x}, spec: {template: {" + spec + "}}}]}",
 			"1 StatefulSet/a spec.template in x"},
-		{"documents", "# nothing\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n" + spec + "\n--- # next\napiVersion: v1\nkind: Pod\nmetadata: {name: b}\n" + spec + "\n---\n",
+		{"documents", "# nothing\n---\napiVersion: v1\nkind: Pod\nmetadata: {name: a}\n" + spec +
+			"\n--- # next\napiVersion: v1\nkind: Pod\nmetadata: {name: b}\n" + spec + "\n---\n",
 			"2 Pod/a in default (not said); 3 Pod/b in default (not said)"},
-		{"JSON", `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`, "1 Pod/a in default (not said)"},
+		{"JSON", `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "main"}]}}`,
+			"1 Pod/a in default (not said)"},
 		{"none", "{apiVersion: v1, kind: Service, metadata: {name: a}, spec: {ports: [1]}}", ""},
-		{"a CRD", "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a}, spec: {properties: {spec: {containers: {type: array}}}}}", ""},
+		{"a CRD", "{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: a}, spec: " +
+			"{properties: {spec: {containers: {type: array}}}}}", ""},
 		{"a list of names", "{apiVersion: x/v1, kind: X, metadata: {name: a}, spec: {containers: [main]}}", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -116,9 +128,11 @@ spec:
 	want := []Container{
 		{Container: common("prepare", 8<<30), Kind: KindInit, Held: []string{"rdma/a"}, Claims: ofPod},
 		{Container: common("proxy", 1000), Kind: KindSidecar, Held: []string{"rdma/a"}, Claims: ofPod},
-		{Container: main, Kind: KindContainer, Held: []string{"rdma/b"}, Claims: ofPod, AddCapabilities: []string{"ALL"}, DropCapabilities: []string{"all"}},
+		{Container: main, Kind: KindContainer, Held: []string{"rdma/b"}, Claims: ofPod, AddCapabilities: []string{"ALL"},
+			DropCapabilities: []string{"all"}},
 		{
-			Container: common("claimed", 8<<30), Kind: KindContainer, Held: []string{"rdma/b"}, Claims: []string{"nic-a", "nic-b", "nic-pod"},
+			Container: common("claimed", 8<<30), Kind: KindContainer, Held: []string{"rdma/b"},
+			Claims:          []string{"nic-a", "nic-b", "nic-pod"},
 			AddCapabilities: []string{"CHOWN"}, DropCapabilities: []string{"all"},
 		},
 		{Container: common("implied", 8<<30), Kind: KindContainer, Held: []string{implied, "rdma/b"}, Claims: ofPod},
@@ -128,7 +142,8 @@ spec:
 		Names []string
 		Known bool
 	}
-	told := []answer{{nil, false}, {[]string{"rdma/a"}, true}, {[]string{"rdma/b"}, true}, {[]string{"rdma/b"}, false}, {[]string{"rdma/b"}, false}, {nil, false}}
+	told := []answer{{nil, false}, {[]string{"rdma/a"}, true}, {[]string{"rdma/b"}, true}, {[]string{"rdma/b"}, false},
+		{[]string{"rdma/b"}, false}, {nil, false}}
 	for i := range pod.Containers {
 		names, known, err := pod.Containers[i].Resources()
 		if diff := cmp.Diff(told[i], answer{names, known}); err != nil || diff != "" {
@@ -143,35 +158,54 @@ spec:
 
 func TestProblems(t *testing.T) {
 	pod := func(annotations string) string {
-		return "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {" + annotations + "}}, spec: {containers: [{name: main}, {name: side}], ephemeralContainers: [{name: debug}]}}"
+		return "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {" + annotations +
+			"}}, spec: {containers: [{name: main}, {name: side}], ephemeralContainers: [{name: debug}]}}"
 	}
 	long := strings.Repeat("x", 54)
 	for _, tt := range []struct{ name, text, want string }{
-		{"good keys", pod(`rdma.noderesource.dev: "true", rdma.noderesource.dev/pod: "true", rdma.noderesource.dev/container.main: "true", rdma.noderesource.dev/container.debug: "true", other/key: x`), ""},
+		{"good keys",
+			pod(`rdma.noderesource.dev: "true", rdma.noderesource.dev/pod: "true", rdma.noderesource.dev/container.main: "true", rdma.noderesource.dev/container.debug: "true", other/key: x`), ""},
 		{"too long", pod("rdma.noderesource.dev/container." + long + `: "true"`),
-			"metadata.annotations: rdma.noderesource.dev/container." + long + " has 64 characters after the slash, Kubernetes allows 63: write rdma.noderesource.dev/pod, " +
+			"metadata.annotations: rdma.noderesource.dev/container." + long +
+				" has 64 characters after the slash, Kubernetes allows 63: write rdma.noderesource.dev/pod, " +
 				"which is for all containers of the pod, or give the container a name of at most 53"},
-		{"longest", "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {rdma.noderesource.dev/container." + long[1:] + `: "true"}}, spec: {containers: [{name: ` + long[1:] + "}]}}", ""},
+		{"longest", "{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {rdma.noderesource.dev/container." +
+			long[1:] + `: "true"}}, spec: {containers: [{name: ` + long[1:] + "}]}}", ""},
 		{"no such container", pod(`rdma.noderesource.dev/container.worker: "true"`),
-			"metadata.annotations: rdma.noderesource.dev/container.worker has no effect, there is no container worker: the pod has main, side, debug"},
-		{"scope left out", pod(`rdma.noderesource.dev/main: "true"`), "metadata.annotations: rdma.noderesource.dev/main has no effect: write rdma.noderesource.dev/container.main"},
+			"metadata.annotations: rdma.noderesource.dev/container.worker has no effect, there is no container worker: the " +
+				"pod has main, side, debug"},
+		{"scope left out", pod(`rdma.noderesource.dev/main: "true"`),
+			"metadata.annotations: rdma.noderesource.dev/main has no effect: write rdma.noderesource.dev/container.main"},
 		{"misspelt", pod(`rdma.noderesource.dev/pods: "true"`),
-			"metadata.annotations: rdma.noderesource.dev/pods has no effect: write rdma.noderesource.dev, rdma.noderesource.dev/pod or rdma.noderesource.dev/container.NAME"},
-		{"former domain", pod(`rdma.nri.io: "true"`), "metadata.annotations: rdma.nri.io has no effect: write rdma.noderesource.dev"},
+			"metadata.annotations: rdma.noderesource.dev/pods has no effect: write rdma.noderesource.dev, " +
+				"rdma.noderesource.dev/pod or rdma.noderesource.dev/container.NAME"},
+		{"former domain", pod(`rdma.nri.io: "true"`),
+			"metadata.annotations: rdma.nri.io has no effect: write rdma.noderesource.dev"},
 		{"not a string", pod(`rdma.noderesource.dev/pod: true`),
 			"Kubernetes refuses this pod: unexpected bool at metadata.annotations"},
-		{"beside the template", `{apiVersion: apps/v1, kind: Deployment, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}, spec: {template: {spec: {containers: [{name: main}]}}}}`,
-			"document 1, Deployment/a: annotation rdma.noderesource.dev/pod at metadata.annotations has no effect, since only those of a pod template count: move it to spec.template.metadata.annotations"},
-		{"beside the template of a List's item", `{apiVersion: v1, kind: List, items: [{apiVersion: batch/v1, kind: CronJob, metadata: {name: a}, spec: {jobTemplate: {metadata: {annotations: {rdma.noderesource.dev: "true"}}, spec: {template: {spec: {containers: [{name: main}]}}}}}}]}`,
-			"document 1, CronJob/a: annotation rdma.noderesource.dev at spec.jobTemplate.metadata.annotations has no effect, since only those of a pod template count: move it to spec.jobTemplate.spec.template.metadata.annotations"},
-		{"on something else", `{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}`, ""},
-		{"on something else beside a pod", `{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}, {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}]}`, ""},
-		{"wrong type", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {containers: [{name: main, resources: x}]}}}}",
+		{"beside the template",
+			`{apiVersion: apps/v1, kind: Deployment, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}, spec: {template: {spec: {containers: [{name: main}]}}}}`,
+			"document 1, Deployment/a: annotation rdma.noderesource.dev/pod at metadata.annotations has no effect, since only " +
+				"those of a pod template count: move it to spec.template.metadata.annotations"},
+		{"beside the template of a List's item",
+			`{apiVersion: v1, kind: List, items: [{apiVersion: batch/v1, kind: CronJob, metadata: {name: a}, spec: {jobTemplate: {metadata: {annotations: {rdma.noderesource.dev: "true"}}, spec: {template: {spec: {containers: [{name: main}]}}}}}}]}`,
+			"document 1, CronJob/a: annotation rdma.noderesource.dev at spec.jobTemplate.metadata.annotations has no effect, " +
+				"since only those of a pod template count: move it to spec.jobTemplate.spec.template.metadata.annotations"},
+		{"on something else",
+			`{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}`, ""},
+		{"on something else beside a pod",
+			`{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: a, annotations: {rdma.noderesource.dev/pod: "true"}}}, {apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}]}`, ""},
+		{"wrong type", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {containers: " +
+			"[{name: main, resources: x}]}}}}",
 			"Kubernetes refuses this pod: unexpected string at spec.template.spec.containers.resources"},
-		{"not a quantity", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, resources: {limits: {memory: lots}}}]}}",
-			"Kubernetes refuses this pod: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
-		{"no name", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{image: x}]}}", "Kubernetes refuses this pod: a container has no name"},
-		{"wrong case", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{Name: main}]}}", "Kubernetes refuses this pod: a container has no name"},
+		{"not a quantity", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main, resources: " +
+			"{limits: {memory: lots}}}]}}",
+			"Kubernetes refuses this pod: quantities must match the regular expression " +
+				"'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"},
+		{"no name", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{image: x}]}}",
+			"Kubernetes refuses this pod: a container has no name"},
+		{"wrong case", "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{Name: main}]}}",
+			"Kubernetes refuses this pod: a container has no name"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := read(t, tt.text)
@@ -194,7 +228,8 @@ func TestBroken(t *testing.T) {
 		{"a tab", "a:\n\t- b\n", "document 1: not YAML: line 2: found character that cannot start any token"},
 		{"a list", "- a\n", "document 1: expected a Kubernetes object, keys and values"},
 		{"a word", "---\nhello\n---\n", "document 1: expected a Kubernetes object, keys and values"},
-		{"a template language", "a: {{ .Values.x }}\n", `document 1: not YAML: invalid map key: map[interface {}]interface {}{".Values.x":interface {}(nil)}`},
+		{"a template language", "a: {{ .Values.x }}\n",
+			`document 1: not YAML: invalid map key: map[interface {}]interface {}{".Values.x":interface {}(nil)}`},
 		{"UTF-16", "\xff\xfea\x00:\x00 \x001\x00\n\x00", "not UTF-8: save it as UTF-8"},
 		{"too large", strings.Repeat("#\n", maxSize), "larger than 16 MiB: expected Kubernetes manifests"},
 	} {
@@ -238,7 +273,8 @@ func TestSeparatorsCostLittle(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add("a: 1\n---\nb: {c: [d]}\n")
 	f.Add(`{apiVersion: v1, kind: Pod, metadata: {name: a, annotations: {rdma.noderesource.dev: "true"}}, spec: {containers: [{name: main, resources: {limits: {rdma/a: 1, memory: 1Gi}}}]}}`)
-	f.Add("{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: 1, spec: {hostUsers: 1, containers: [{name: a, volumeDevices: [x]}]}}]}")
+	f.Add("{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Pod, metadata: 1, spec: {hostUsers: 1, " +
+		"containers: [{name: a, volumeDevices: [x]}]}}]}")
 	f.Fuzz(func(t *testing.T, text string) {
 		m, err := Read(strings.NewReader(text))
 		if err != nil {
@@ -248,7 +284,8 @@ func FuzzRead(f *testing.F) {
 			return
 		}
 		for _, pod := range m.Pods {
-			if pod.Document < 1 || pod.Namespace == "" || (len(pod.Containers) == 0) != slices.ContainsFunc(pod.Problems, refused) {
+			if pod.Document < 1 || pod.Namespace == "" ||
+				(len(pod.Containers) == 0) != slices.ContainsFunc(pod.Problems, refused) {
 				t.Errorf("%+v: expected a document, a namespace, and containers unless Kubernetes refuses it", pod)
 			}
 			for _, c := range pod.Containers {

@@ -140,7 +140,8 @@ func newPod(value map[string]any, path string, in *object) Pod {
 		for _, c := range containers {
 			names = append(names, c.Name)
 			p.Containers = append(p.Containers, t.container(c, kind, policy.Container{
-				Namespace: p.Namespace, Pod: in.name[strings.IndexByte(in.name, '/')+1:], RuntimeHandler: class, Annotations: t.Metadata.Annotations,
+				Namespace: p.Namespace, Pod: in.name[strings.IndexByte(in.name, '/')+1:], RuntimeHandler: class,
+				Annotations: t.Metadata.Annotations,
 			}))
 		}
 	}
@@ -173,9 +174,11 @@ func (t *template) container(c container, kind Kind, decided policy.Container) C
 	decided.Name = c.Name
 	decided.HostNetwork = t.Spec.HostNetwork
 	decided.AllDevices = c.SecurityContext.Privileged
-	decided.MemoryLimit = cmp.Or(c.Resources.memory(), t.Spec.Resources.memory()) // the pod's where it has none of its own, as kubelets have it
+	// the pod's where it has none of its own, as kubelets have it
+	decided.MemoryLimit = cmp.Or(c.Resources.memory(), t.Spec.Resources.memory())
 	for _, v := range c.VolumeDevices {
-		decided.Devices = append(decided.Devices, policy.Device{Path: v.DevicePath, Type: "b"}) // only a node knows its number
+		// only a node knows its number
+		decided.Devices = append(decided.Devices, policy.Device{Path: v.DevicePath, Type: "b"})
 	}
 	out := Container{
 		Container: decided, Kind: kind, Held: extended(c.Resources.Limits),

@@ -67,7 +67,8 @@ type PolicyInForce struct {
 
 // Own returns the processes of the plugin, without those of the validator.
 func (p Plugin) Own() []PluginProcess {
-	return slices.DeleteFunc(slices.Clone(p.Processes), func(q PluginProcess) bool { return q.Name != PluginName || q.Validator })
+	return slices.DeleteFunc(slices.Clone(p.Processes),
+		func(q PluginProcess) bool { return q.Name != PluginName || q.Validator })
 }
 
 // Installed reports whether the node is meant to have the plugin.

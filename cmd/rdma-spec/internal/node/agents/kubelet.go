@@ -67,7 +67,8 @@ func isSocket(file string) bool {
 func allocatable(ctx context.Context, socket string, answer *Kubelet) error {
 	ctx, cancel := context.WithTimeout(ctx, kubeletWithin)
 	defer cancel()
-	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	conn, err := grpc.NewClient("unix://"+socket,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
 		return err
 	}

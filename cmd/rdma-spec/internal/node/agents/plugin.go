@@ -55,7 +55,8 @@ func canBePlugin(comm string) bool {
 	if launched := launchedName.FindStringSubmatch(comm); launched != nil {
 		comm = launched[1]
 	}
-	return slices.ContainsFunc(append([]string{pluginUnitName, "rdma"}, Conflicting...), func(name string) bool { return strings.HasPrefix(name, comm) })
+	return slices.ContainsFunc(append([]string{pluginUnitName, "rdma"}, Conflicting...),
+		func(name string) bool { return strings.HasPrefix(name, comm) })
 }
 
 // knownPlugin returns the name of a plugin by the path of its program, and whether it sets memlock or devices.
@@ -80,7 +81,8 @@ func pluginProcess(root string, p process.Process) (q PluginProcess, ok bool) {
 	if !known || !p.OnNode && !mountsNRI(root, p) {
 		return q, false
 	}
-	q = PluginProcess{Name: name, PID: p.PID, InContainer: !p.OnNode, Started: p.Started(root), Replaced: strings.HasSuffix(p.Exe, process.Deleted)}
+	q = PluginProcess{Name: name, PID: p.PID, InContainer: !p.OnNode, Started: p.Started(root),
+		Replaced: strings.HasSuffix(p.Exe, process.Deleted)}
 	if name == pluginUnitName {
 		q.Validator = slices.Contains(p.Args, "--validate") || slices.Contains(p.Args, "--validate=true")
 		q.Config, q.ConfigError = config(root, p)

@@ -46,7 +46,8 @@ func Write(w io.Writer, entries []Entry) error {
 	packed := tar.NewWriter(compressed)
 	for _, e := range all {
 		// The one time is there because zero is not the same for all readers.
-		header := &tar.Header{Name: e.Name, ModTime: time.Unix(0, 0), Format: tar.FormatPAX, Mode: 0o600, Typeflag: tar.TypeReg, Size: int64(len(e.Content))}
+		header := &tar.Header{Name: e.Name, ModTime: time.Unix(0, 0), Format: tar.FormatPAX, Mode: 0o600,
+			Typeflag: tar.TypeReg, Size: int64(len(e.Content))}
 		switch {
 		case e.Folder:
 			header.Typeflag, header.Mode, header.Name = tar.TypeDir, 0o700, e.Name+"/"
@@ -127,7 +128,8 @@ func (b *bounds) add(name, link string, size int64) error {
 
 // local reports whether a name is a plain path below the root: it has no "..", no empty part, and no zero byte.
 func local(name string) bool {
-	return name != "" && name != ".." && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "../") && !strings.Contains(name, "\x00") &&
+	return name != "" && name != ".." && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "../") &&
+		!strings.Contains(name, "\x00") &&
 		path.Clean(name) == name
 }
 

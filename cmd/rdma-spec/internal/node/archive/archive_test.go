@@ -32,7 +32,8 @@ func packed(t testing.TB, entries ...a) []byte {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
 	for _, e := range entries {
-		h := &tar.Header{Name: e.name, Typeflag: e.kind, Linkname: e.link, Size: max(e.size, int64(len(e.content))), Mode: 0o777}
+		h := &tar.Header{Name: e.name, Typeflag: e.kind, Linkname: e.link,
+			Size: max(e.size, int64(len(e.content))), Mode: 0o777}
 		if err := w.WriteHeader(h); err != nil {
 			t.Fatal(err)
 		}
@@ -132,27 +133,38 @@ func TestHostileArchives(t *testing.T) {
 		entries []a
 		want    string
 	}{
-		"a path that leads out":       {[]a{{name: "../x", kind: tar.TypeReg}}, `"../x" is not a path inside the archive`},
-		"a path that leads out later": {[]a{etc, {name: "etc/../../x", kind: tar.TypeReg}}, "is not a path inside the archive"},
-		"an absolute path":            {[]a{{name: "/etc/x", kind: tar.TypeReg}}, "is not a path inside the archive"},
-		"an absolute link":            {[]a{{name: "x", kind: tar.TypeSymlink, link: "/etc/passwd"}}, "cannot be followed inside the archive"},
-		"a link that leads out":       {[]a{etc, {name: "etc/x", kind: tar.TypeSymlink, link: "../../etc"}}, "cannot be followed inside the archive"},
+		"a path that leads out": {[]a{{name: "../x", kind: tar.TypeReg}}, `"../x" is not a path inside the archive`},
+		"a path that leads out later": {[]a{etc, {name: "etc/../../x", kind: tar.TypeReg}},
+			"is not a path inside the archive"},
+		"an absolute path": {[]a{{name: "/etc/x", kind: tar.TypeReg}}, "is not a path inside the archive"},
+		"an absolute link": {[]a{{name: "x", kind: tar.TypeSymlink, link: "/etc/passwd"}},
+			"cannot be followed inside the archive"},
+		"a link that leads out": {[]a{etc, {name: "etc/x", kind: tar.TypeSymlink, link: "../../etc"}},
+			"cannot be followed inside the archive"},
 		"links that lead out together": {[]a{
 			etc, {name: "top", kind: tar.TypeDir}, {name: "etc/a", kind: tar.TypeDir}, {name: "etc/a/b", kind: tar.TypeDir},
 			{name: "etc/a/b/up", kind: tar.TypeSymlink, link: "../../../top"},
 			{name: "out", kind: tar.TypeSymlink, link: "etc/a/b/up/../.."},
 		}, `"out": the link cannot be followed inside the archive`},
-		"links in a circle":         {[]a{{name: "x", kind: tar.TypeSymlink, link: "y"}, {name: "y", kind: tar.TypeSymlink, link: "x"}}, "cannot be followed"},
-		"a file through a link":     {[]a{etc, {name: "x", kind: tar.TypeSymlink, link: "etc"}, {name: "x/y", kind: tar.TypeReg}}, "does not have the folder"},
-		"a file in place of a link": {[]a{{name: "x", kind: tar.TypeSymlink, link: "y"}, {name: "x", kind: tar.TypeReg}}, "file exists"},
-		"a hard link":               {[]a{{name: "x", kind: tar.TypeLink, link: "/etc/passwd"}}, "neither a folder, nor a regular file, nor a link"},
-		"a character device":        {[]a{{name: "x", kind: tar.TypeChar}}, "neither a folder, nor a regular file, nor a link"},
-		"a block device":            {[]a{{name: "x", kind: tar.TypeBlock}}, "neither a folder, nor a regular file, nor a link"},
-		"a FIFO":                    {[]a{{name: "x", kind: tar.TypeFifo}}, "neither a folder, nor a regular file, nor a link"},
-		"a giant file":              {[]a{{name: "x", kind: tar.TypeReg, size: MaxFile + 1}}, "has more than 4194304 bytes"},
-		"a file that ends early":    {[]a{{name: "x", kind: tar.TypeReg, size: 100}}, "unexpected EOF"},
-		"a long path":               {[]a{{name: strings.Repeat("x/", maxPath) + "x", kind: tar.TypeReg}}, "has a path of more than 1024 bytes"},
-		"a file twice":              {[]a{{name: "x", kind: tar.TypeReg}, {name: "x", kind: tar.TypeReg}}, "file exists"},
+		"links in a circle": {[]a{{name: "x", kind: tar.TypeSymlink, link: "y"}, {name: "y", kind: tar.TypeSymlink,
+			link: "x"}}, "cannot be followed"},
+		"a file through a link": {[]a{etc, {name: "x", kind: tar.TypeSymlink, link: "etc"},
+			{name: "x/y", kind: tar.TypeReg}}, "does not have the folder"},
+		"a file in place of a link": {[]a{{name: "x", kind: tar.TypeSymlink, link: "y"},
+			{name: "x", kind: tar.TypeReg}}, "file exists"},
+		"a hard link": {[]a{{name: "x", kind: tar.TypeLink, link: "/etc/passwd"}},
+			"neither a folder, nor a regular file, nor a link"},
+		"a character device": {[]a{{name: "x", kind: tar.TypeChar}},
+			"neither a folder, nor a regular file, nor a link"},
+		"a block device": {[]a{{name: "x", kind: tar.TypeBlock}},
+			"neither a folder, nor a regular file, nor a link"},
+		"a FIFO": {[]a{{name: "x", kind: tar.TypeFifo}},
+			"neither a folder, nor a regular file, nor a link"},
+		"a giant file":           {[]a{{name: "x", kind: tar.TypeReg, size: MaxFile + 1}}, "has more than 4194304 bytes"},
+		"a file that ends early": {[]a{{name: "x", kind: tar.TypeReg, size: 100}}, "unexpected EOF"},
+		"a long path": {[]a{{name: strings.Repeat("x/", maxPath) + "x", kind: tar.TypeReg}},
+			"has a path of more than 1024 bytes"},
+		"a file twice": {[]a{{name: "x", kind: tar.TypeReg}, {name: "x", kind: tar.TypeReg}}, "file exists"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			above := t.TempDir()
@@ -195,7 +207,8 @@ func TestArchivesAreBounded(t *testing.T) {
 	// Zeros behind the last entry, and headers, are in no entry's size.
 	const limit = 1 << 20
 	padded := append(packed(t, a{name: "x", kind: tar.TypeReg}), make([]byte, limit)...)
-	if err := unpack(compressed(t, padded), t.TempDir(), limit); err == nil || !strings.Contains(err.Error(), "it has more than 1048576 bytes") {
+	if err := unpack(compressed(t, padded), t.TempDir(), limit); err == nil || !strings.Contains(err.Error(),
+		"it has more than 1048576 bytes") {
 		t.Errorf("with a mebibyte of zeros: error %v", err)
 	}
 }
@@ -232,7 +245,8 @@ func TestOpen(t *testing.T) {
 	if err := remove(); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := Open(bad); err == nil || !strings.HasPrefix(err.Error(), bad+" is not an archive of rdma-spec collect: ") {
+	if _, _, err := Open(bad); err == nil || !strings.HasPrefix(err.Error(),
+		bad+" is not an archive of rdma-spec collect: ") {
 		t.Errorf("half an archive: %v", err)
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {

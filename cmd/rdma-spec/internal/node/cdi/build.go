@@ -55,7 +55,8 @@ func Build(node *hca.Node, o Options) (built *specs.Spec, notes, missing []strin
 	built = &specs.Spec{Kind: Kind, ContainerEdits: b.shared()}
 	for _, name := range slices.Sorted(maps.Keys(b.devices)) {
 		if hcas := b.devices[name]; len(hcas) > 0 {
-			built.Devices = append(built.Devices, specs.Device{Name: name, ContainerEdits: specs.ContainerEdits{DeviceNodes: b.nodes(hcas)}})
+			built.Devices = append(built.Devices, specs.Device{Name: name,
+				ContainerEdits: specs.ContainerEdits{DeviceNodes: b.nodes(hcas)}})
 		}
 	}
 	if len(built.Devices) == 0 { // no HCA has a name that CDI allows
@@ -87,7 +88,8 @@ func (b *builder) chosen() []hca.HCA {
 			b.missing = append(b.missing, name)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(b.node.HCAs), func(h hca.HCA) bool { return !slices.Contains(b.Devices, h.Name) })
+	return slices.DeleteFunc(slices.Clone(b.node.HCAs),
+		func(h hca.HCA) bool { return !slices.Contains(b.Devices, h.Name) })
 }
 
 // name gives an HCA another name, if CDI allows it.
@@ -179,7 +181,8 @@ func HookMissing(root, hook string) error {
 	info, err := os.Stat(filepath.Join(root, hook))
 	switch {
 	case err != nil:
-		return fmt.Errorf("the hook %s does not exist, and containers would not start: install it with 'rdma-spec configure cdi', or name it with --hook", hook)
+		return fmt.Errorf("the hook %s does not exist, and containers would not start: install it with 'rdma-spec "+
+			"configure cdi', or name it with --hook", hook)
 	case !info.Mode().IsRegular() || info.Mode().Perm()&0o111 == 0:
 		return fmt.Errorf("the hook %s is not a program, and containers would not start: make it executable", hook)
 	}

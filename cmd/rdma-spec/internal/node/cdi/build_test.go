@@ -108,23 +108,30 @@ func TestNames(t *testing.T) {
 		missing string
 	}{
 		"two": {hcatest.V100(t), all, map[string]string{
-			"all": "uverbs0 uverbs1", "mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "0000:5e:00.0": "uverbs0", "0000:86:00.0": "uverbs1", "ib0": "uverbs0", "ib1": "uverbs1",
+			"all": "uverbs0 uverbs1", "mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "0000:5e:00.0": "uverbs0",
+			"0000:86:00.0": "uverbs1", "ib0": "uverbs0", "ib1": "uverbs1",
 		}, "", ""},
-		"one of two":       {hcatest.V100(t), "mlx5_1", map[string]string{"all": "uverbs1", "mlx5_1": "uverbs1", "0000:86:00.0": "uverbs1", "ib1": "uverbs1"}, "", ""},
-		"one that is gone": {hcatest.V100(t), "mlx5_1,mlx5_7", map[string]string{"all": "uverbs1", "mlx5_1": "uverbs1", "0000:86:00.0": "uverbs1", "ib1": "uverbs1"}, "", "mlx5_7"},
-		"all are gone":     {hcatest.V100(t), "mlx5_7", nil, "", "mlx5_7"},
+		"one of two": {hcatest.V100(t), "mlx5_1", map[string]string{"all": "uverbs1", "mlx5_1": "uverbs1",
+			"0000:86:00.0": "uverbs1", "ib1": "uverbs1"}, "", ""},
+		"one that is gone": {hcatest.V100(t), "mlx5_1,mlx5_7", map[string]string{"all": "uverbs1", "mlx5_1": "uverbs1",
+			"0000:86:00.0": "uverbs1", "ib1": "uverbs1"}, "", "mlx5_7"},
+		"all are gone": {hcatest.V100(t), "mlx5_7", nil, "", "mlx5_7"},
 		"a port is down": {hcatest.A100(t), "mlx5_0,mlx5_1", map[string]string{
-			"all": "uverbs1", "mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "0000:0c:00.0": "uverbs0", "0000:4b:00.0": "uverbs1", "ibp12s0": "uverbs0", "ibp75s0": "uverbs1",
+			"all": "uverbs1", "mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "0000:0c:00.0": "uverbs0", "0000:4b:00.0": "uverbs1",
+			"ibp12s0": "uverbs0", "ibp75s0": "uverbs1",
 		}, "", ""},
 		"all ports are down": {idle.Files().Root(t), all, map[string]string{
-			"mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "0000:5e:00.0": "uverbs0", "0000:86:00.0": "uverbs1", "ib0": "uverbs0", "ib1": "uverbs1",
+			"mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "0000:5e:00.0": "uverbs0", "0000:86:00.0": "uverbs1",
+			"ib0": "uverbs0", "ib1": "uverbs1",
 		}, "there is no device all: no HCA that it stands for has an ACTIVE port", ""},
 		"VFs are apart": {hcatest.SRIOV(t), all, map[string]string{
-			"all": "uverbs0", "mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "mlx5_2": "uverbs2", "mlx5_3": "uverbs3", "ib0": "uverbs0",
+			"all": "uverbs0", "mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "mlx5_2": "uverbs2",
+			"mlx5_3": "uverbs3", "ib0": "uverbs0",
 			"0000:3b:00.0": "uverbs0", "0000:3b:00.1": "uverbs1", "0000:3b:00.2": "uverbs2", "0000:3b:00.3": "uverbs3",
 		}, "", ""},
 		"VFs that are named": {hcatest.SRIOV(t), "mlx5_1,mlx5_3", map[string]string{
-			"all": "uverbs1 uverbs3", "mlx5_1": "uverbs1", "mlx5_3": "uverbs3", "0000:3b:00.1": "uverbs1", "0000:3b:00.3": "uverbs3",
+			"all": "uverbs1 uverbs3", "mlx5_1": "uverbs1", "mlx5_3": "uverbs3", "0000:3b:00.1": "uverbs1",
+			"0000:3b:00.3": "uverbs3",
 		}, "", ""},
 		"scalable functions": {hcatest.Scalable(t), all, map[string]string{
 			"all": "uverbs0", "mlx5_0": "uverbs0", "mlx5_2": "uverbs1", "mlx5_3": "uverbs2", "0000:03:00.0": "uverbs0",
@@ -134,23 +141,28 @@ func TestNames(t *testing.T) {
 			"all": "uverbs0 hfi1_0", "hfi1_0": "uverbs0 hfi1_0", "0000:5e:00.0": "uverbs0 hfi1_0", "ib0": "uverbs0 hfi1_0",
 		}, "", ""},
 		"a bond over two": {shared.Files().Root(t), all, map[string]string{
-			"all": "uverbs0 uverbs1", "mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "0000:18:00.0": "uverbs0", "0000:3b:00.0": "uverbs1",
-			"eth0": "uverbs0", "eth1": "uverbs1", "bond0": "uverbs0 uverbs1",
+			"all": "uverbs0 uverbs1", "mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "0000:18:00.0": "uverbs0",
+			"0000:3b:00.0": "uverbs1",
+			"eth0":         "uverbs0", "eth1": "uverbs1", "bond0": "uverbs0 uverbs1",
 		}, "", ""},
 		"a netdev called as an HCA": {clash.Files().Root(t), all, map[string]string{
-			"all": "uverbs0 uverbs1", "mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "0000:5e:00.0": "uverbs0", "0000:86:00.0": "uverbs1", "ib0": "uverbs0",
+			"all": "uverbs0 uverbs1", "mlx5_0": "uverbs0", "mlx5_1": "uverbs1", "0000:5e:00.0": "uverbs0",
+			"0000:86:00.0": "uverbs1", "ib0": "uverbs0",
 		}, "", ""},
 		"names that CDI refuses": {odd.Files().Root(t), all, map[string]string{
-			"all": "uverbs1 uverbs0", "mlx5_0": "uverbs0", "0000:5e:00.0": "uverbs0", "0000:86:00.0": "uverbs1", "ib1": "uverbs1",
+			"all": "uverbs1 uverbs0", "mlx5_0": "uverbs0", "0000:5e:00.0": "uverbs0",
+			"0000:86:00.0": "uverbs1", "ib1": "uverbs1",
 		}, `no device is called "mlx5+1": `, ""},
 		"no HCA": {hcatest.NoRDMA(t), all, nil, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			built, notes, missing := Build(scan(t, test.root), Options{Devices: strings.Split(test.devices, ","), Memlock: spec.Unlimited, Hook: DefaultHook})
+			built, notes, missing := Build(scan(t, test.root), Options{Devices: strings.Split(test.devices, ","),
+				Memlock: spec.Unlimited, Hook: DefaultHook})
 			if diff := cmp.Diff(test.want, verbs(built)); diff != "" {
 				t.Errorf("devices (-want +got):\n%s", diff)
 			}
-			if !strings.HasPrefix(strings.Join(notes, "\n"), test.notes) || test.notes == "" && len(notes) > 0 || strings.Join(missing, ",") != test.missing {
+			if !strings.HasPrefix(strings.Join(notes, "\n"), test.notes) || test.notes == "" && len(notes) > 0 ||
+				strings.Join(missing, ",") != test.missing {
 				t.Errorf("notes %q, missing %q", notes, missing)
 			}
 		})
@@ -180,7 +192,8 @@ func TestHook(t *testing.T) {
 		want    string
 	}{
 		{defaults, "/usr/local/bin/rdma-hook: rdma-hook memlock --memlock unlimited"},
-		{Options{Devices: []string{all}, Memlock: 16 << 30, Hook: "/opt/rdma-hook", Required: true, Kubernetes: true}, "/opt/rdma-hook: rdma-hook memlock --memlock 16Gi --required --kubernetes"},
+		{Options{Devices: []string{all}, Memlock: 16 << 30, Hook: "/opt/rdma-hook", Required: true, Kubernetes: true},
+			"/opt/rdma-hook: rdma-hook memlock --memlock 16Gi --required --kubernetes"},
 		{Options{Devices: []string{all}}, ""},
 	} {
 		built, _, _ := Build(node, test.options)

@@ -37,7 +37,8 @@ var dockerVersion = regexp.MustCompile(`version ([0-9][^, \n]*)`)
 // docker reads what Docker makes of CDI.
 func docker(ctx context.Context, root string) *Docker {
 	var d Docker
-	out, _ := exec.CommandContext(ctx, filepath.Join(root, "usr/bin/dockerd"), "--version").Output() // its version is then unknown
+	// its version is then unknown
+	out, _ := exec.CommandContext(ctx, filepath.Join(root, "usr/bin/dockerd"), "--version").Output()
 	if version := dockerVersion.FindSubmatch(out); version != nil {
 		d.Version = string(version[1])
 	}

@@ -45,8 +45,9 @@ func (f Found) Sound() bool {
 
 // Device is a device of a CDI file.
 type Device struct {
-	Name    string   `json:"name"`              // qualified: rdma.noderesource.dev/hca=mlx5_0
-	Nodes   []string `json:"nodes"`             // the paths of its device nodes, those that all devices of the file share last
+	Name string `json:"name"` // qualified: rdma.noderesource.dev/hca=mlx5_0
+	// the paths of its device nodes, those that all devices of the file share last
+	Nodes   []string `json:"nodes"`
 	Hooks   []string `json:"hooks,omitempty"`   // the paths of its hooks
 	Problem string   `json:"problem,omitempty"` // why a container does not get what the name stands for
 }

@@ -43,7 +43,8 @@ func generated(t *testing.T, node hcatest.Node, o Options) string {
 
 // other returns a file of somebody else, with a device node.
 func other(name, node string) string {
-	return "cdiVersion: 0.5.0\nkind: example.com/net\ndevices:\n- name: " + name + "\n  containerEdits: {deviceNodes: [" + node + "]}\n"
+	return "cdiVersion: 0.5.0\nkind: example.com/net\ndevices:\n- name: " + name +
+		"\n  containerEdits: {deviceNodes: [" + node + "]}\n"
 }
 
 // problems looks at a node, and returns what is wrong with its files and devices; a sound file has an empty line.
@@ -91,27 +92,42 @@ func TestLook(t *testing.T) {
 		files map[string]string
 		want  map[string]string
 	}{
-		"no files":        {hcatest.V100Node(), nil, map[string]string{}},
-		"sound":           {hcatest.V100Node(), map[string]string{file: generated(t, hcatest.V100Node(), noHook)}, map[string]string{"/" + file: ""}},
-		"sound, one HCA":  {hcatest.V100Node(), map[string]string{file: generated(t, hcatest.V100Node(), named), DefaultHook: "#!"}, map[string]string{"/" + file: ""}},
-		"no hook program": {hcatest.V100Node(), map[string]string{file: generated(t, hcatest.V100Node(), named)}, map[string]string{"/" + file: "the hook /usr/local/bin/rdma-hook does not exist, and containers would not start: install it with 'rdma-spec configure cdi', or name it with --hook"}},
+		"no files": {hcatest.V100Node(), nil, map[string]string{}},
+		"sound": {hcatest.V100Node(), map[string]string{file: generated(t, hcatest.V100Node(), noHook)},
+			map[string]string{"/" + file: ""}},
+		"sound, one HCA": {hcatest.V100Node(), map[string]string{file: generated(t, hcatest.V100Node(), named),
+			DefaultHook: "#!"}, map[string]string{"/" + file: ""}},
+		"no hook program": {hcatest.V100Node(), map[string]string{file: generated(t, hcatest.V100Node(), named)},
+			map[string]string{"/" +
+				file: "the hook /usr/local/bin/rdma-hook does not exist, and containers would not start: install it with " +
+				"'rdma-spec configure cdi', or name it with --hook"}},
 		"an HCA is gone": {one, map[string]string{file: generated(t, hcatest.V100Node(), noHook)}, map[string]string{
-			"/" + file: "", "/" + file + " mlx5_1": "this node has no /dev/infiniband/uverbs1", "/" + file + " ib1": "this node has no /dev/infiniband/uverbs1",
-			"/" + file + " 0000:86:00.0": "this node has no /dev/infiniband/uverbs1", "/" + file + " all": "this node has no /dev/infiniband/uverbs1",
+			"/" + file: "", "/" + file + " mlx5_1": "this node has no /dev/infiniband/uverbs1", "/" + file +
+				" ib1": "this node has no /dev/infiniband/uverbs1",
+			"/" + file + " 0000:86:00.0": "this node has no /dev/infiniband/uverbs1", "/" + file +
+				" all": "this node has no /dev/infiniband/uverbs1",
 		}},
 		"an HCA has come": {three, map[string]string{file: generated(t, hcatest.V100Node(), noHook)}, map[string]string{
-			"/" + file:          "it does not have 0000:af:00.0 yet: run 'rdma-spec cdi generate --devices all --memlock none --to /etc/cdi/rdma.yaml'",
+			"/" + file: "it does not have 0000:af:00.0 yet: run 'rdma-spec cdi generate --devices all --memlock none " +
+				"--to /etc/cdi/rdma.yaml'",
 			"/" + file + " all": "it has uverbs0,uverbs1,uverbs2 now, and the file has uverbs0,uverbs1",
 		}},
-		"an HCA has come, and another is named": {three, map[string]string{file: generated(t, hcatest.V100Node(), named), DefaultHook: "#!"}, map[string]string{"/" + file: ""}},
-		"HCAs have the device nodes of each other": {swapped, map[string]string{file: generated(t, hcatest.V100Node(), noHook)}, map[string]string{
-			"/" + file: "", "/" + file + " mlx5_0": "it has uverbs1 now, and the file has uverbs0", "/" + file + " mlx5_1": "it has uverbs0 now, and the file has uverbs1",
-			"/" + file + " ib0": "it has uverbs1 now, and the file has uverbs0", "/" + file + " ib1": "it has uverbs0 now, and the file has uverbs1",
-			"/" + file + " 0000:5e:00.0": "it has uverbs1 now, and the file has uverbs0", "/" + file + " 0000:86:00.0": "it has uverbs0 now, and the file has uverbs1",
+		"an HCA has come, and another is named": {three, map[string]string{file: generated(t, hcatest.V100Node(), named),
+			DefaultHook: "#!"}, map[string]string{"/" + file: ""}},
+		"HCAs have the device nodes of each other": {swapped, map[string]string{file: generated(t, hcatest.V100Node(),
+			noHook)}, map[string]string{
+			"/" + file: "", "/" + file + " mlx5_0": "it has uverbs1 now, and the file has uverbs0", "/" + file +
+				" mlx5_1": "it has uverbs0 now, and the file has uverbs1",
+			"/" + file + " ib0": "it has uverbs1 now, and the file has uverbs0", "/" + file +
+				" ib1": "it has uverbs0 now, and the file has uverbs1",
+			"/" + file + " 0000:5e:00.0": "it has uverbs1 now, and the file has uverbs0", "/" + file +
+				" 0000:86:00.0": "it has uverbs0 now, and the file has uverbs1",
 			"/" + file + " all": "it has uverbs1,uverbs0 now, and the file has uverbs0,uverbs1",
 		}},
-		"a name is gone": {hcatest.V100Node(), map[string]string{file: strings.ReplaceAll(generated(t, hcatest.V100Node(), noHook), "name: ib1", "name: ib7")}, map[string]string{
-			"/" + file: "it does not have ib1 yet: run 'rdma-spec cdi generate --devices all --memlock none --to /etc/cdi/rdma.yaml'", "/" + file + " ib7": gone,
+		"a name is gone": {hcatest.V100Node(), map[string]string{file: strings.ReplaceAll(generated(t, hcatest.V100Node(),
+			noHook), "name: ib1", "name: ib7")}, map[string]string{
+			"/" + file: "it does not have ib1 yet: run 'rdma-spec cdi generate --devices all --memlock none --to " +
+				"/etc/cdi/rdma.yaml'", "/" + file + " ib7": gone,
 		}},
 		"others' numbers": {hcatest.V100Node(), map[string]string{
 			"run/cdi/a.yaml": other("right", "{path: /dev/infiniband/uverbs0, type: c, major: 231, minor: 192}"),
@@ -124,11 +140,14 @@ func TestLook(t *testing.T) {
 			"/run/cdi/c.json example.com/net=gone":  "this node has no /dev/infiniband/uverbs9",
 		}},
 		"twice": {hcatest.V100Node(), map[string]string{
-			"etc/cdi/a.yaml": other("one", "{path: /dev/infiniband/uverbs0}"), "etc/cdi/b.yaml": other("one", "{path: /dev/infiniband/uverbs1}"),
-			"etc/cdi/c.yaml": other("two", "{path: /dev/infiniband/uverbs0}"), "run/cdi/c.yaml": other("two", "{path: /dev/infiniband/uverbs1}"),
+			"etc/cdi/a.yaml": other("one", "{path: /dev/infiniband/uverbs0}"), "etc/cdi/b.yaml": other("one",
+				"{path: /dev/infiniband/uverbs1}"),
+			"etc/cdi/c.yaml": other("two", "{path: /dev/infiniband/uverbs0}"), "run/cdi/c.yaml": other("two",
+				"{path: /dev/infiniband/uverbs1}"),
 		}, map[string]string{
 			"/etc/cdi/a.yaml": "", "/etc/cdi/b.yaml": "", "/etc/cdi/c.yaml": "", "/run/cdi/c.yaml": "",
-			"/etc/cdi/a.yaml example.com/net=one": "runtimes refuse it: /etc/cdi/b.yaml has it, too", "/etc/cdi/b.yaml example.com/net=one": "runtimes refuse it: /etc/cdi/a.yaml has it, too",
+			"/etc/cdi/a.yaml example.com/net=one": "runtimes refuse it: /etc/cdi/b.yaml has it, too",
+			"/etc/cdi/b.yaml example.com/net=one": "runtimes refuse it: /etc/cdi/a.yaml has it, too",
 			"/etc/cdi/c.yaml example.com/net=two": "/run/cdi/c.yaml is taken instead",
 		}},
 	} {
@@ -227,7 +246,8 @@ func TestWriteAndRemove(t *testing.T) {
 	theirs := other("one", "{path: /dev/null}")
 	put(t, folder, "cdi/rdma.yaml", theirs)
 	_, removeErr := Remove(file)
-	if err := Write(file, []byte(first)); err == nil || removeErr == nil || !strings.Contains(err.Error(), "is not a CDI file of kind") {
+	if err := Write(file, []byte(first)); err == nil || removeErr == nil || !strings.Contains(err.Error(),
+		"is not a CDI file of kind") {
 		t.Errorf("a file of somebody else: %v, %v", err, removeErr)
 	}
 	if got, err := os.ReadFile(file); err != nil || string(got) != theirs {

@@ -41,16 +41,20 @@ type Flags struct {
 // AddFlags adds the flags to a set.
 func (f *Flags) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.devices, "devices", all, "the `HCAs`: all, or names such as mlx5_0,mlx5_1")
-	set.StringVar(&f.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK of containers: unlimited, a `SIZE` such as 16Gi, or none for no hook")
+	set.StringVar(&f.memlock, "memlock", "unlimited",
+		"RLIMIT_MEMLOCK of containers: unlimited, a `SIZE` such as 16Gi, or none for no hook")
 	set.StringVar(&f.hook, "hook", DefaultHook, "the `PROGRAM` that raises memlock, rdma-hook")
 	set.BoolVar(&f.required, "required", false, "start no container whose memlock cannot be raised")
-	set.BoolVar(&f.kubernetes, "kubernetes", false, "raise memlock of containers of Kubernetes, too, on a node where nri-rdma does not run")
-	set.BoolVar(&f.management, "management", false, "add umad and issm, with which a container can disturb the whole fabric")
+	set.BoolVar(&f.kubernetes, "kubernetes", false,
+		"raise memlock of containers of Kubernetes, too, on a node where nri-rdma does not run")
+	set.BoolVar(&f.management, "management", false,
+		"add umad and issm, with which a container can disturb the whole fabric")
 }
 
 // Options reads the flags. An error is a wrong call.
 func (f *Flags) Options() (o Options, err error) {
-	o = Options{Devices: strings.Split(f.devices, ","), Hook: f.hook, Required: f.required, Kubernetes: f.kubernetes, Management: f.management}
+	o = Options{Devices: strings.Split(f.devices, ","), Hook: f.hook, Required: f.required, Kubernetes: f.kubernetes,
+		Management: f.management}
 	switch {
 	case slices.Contains(o.Devices, ""):
 		return o, errors.New("--devices has an empty name: write all, or names such as mlx5_0,mlx5_1")

@@ -133,7 +133,8 @@ func Choose(found []Daemon, file string) (Daemon, error) {
 	}
 	switch len(found) {
 	case 0:
-		return Daemon{}, errors.New("no containerd is installed in a place that rdma-spec knows: name its configuration with --config")
+		return Daemon{}, errors.New("no containerd is installed in a place that rdma-spec knows: name its configuration " +
+			"with --config")
 	case 1:
 		return found[0].usable()
 	}
@@ -141,12 +142,14 @@ func Choose(found []Daemon, file string) (Daemon, error) {
 	for _, d := range found {
 		named = append(named, fmt.Sprintf("%s (--config %s)", d.Name, d.File))
 	}
-	return Daemon{}, fmt.Errorf("the node has %d containerds: %s: name the one that the kubelet uses with --config", len(found), strings.Join(named, ", "))
+	return Daemon{}, fmt.Errorf("the node has %d containerds: %s: name the one that the kubelet uses with --config",
+		len(found), strings.Join(named, ", "))
 }
 
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
-		return Daemon{}, fmt.Errorf("%s is there, but no program containerd of %s is installed: install it first", d.File, d.Name)
+		return Daemon{}, fmt.Errorf("%s is there, but no program containerd of %s is installed: install it first", d.File,
+			d.Name)
 	}
 	return d, nil
 }

@@ -52,7 +52,8 @@ func (d Daemon) Settings(ctx context.Context) (Settings, error) {
 	tree, err := d.Effective(ctx, Contents{})
 	exit, reason := new(exec.ExitError), syscall.Errno(0)
 	switch {
-	case err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &exit) || errors.As(err, &reason)):
+	case err != nil && (ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &exit) ||
+		errors.As(err, &reason)):
 		return Settings{}, NotRun{err}
 	case err != nil:
 		return Settings{}, err
@@ -65,7 +66,8 @@ func (d Daemon) Loads(file string) bool { return file == d.File || file == rende
 
 // SettingsOf reads an effective configuration.
 func SettingsOf(tree map[string]any) Settings {
-	s := Settings{Socket: cmp.Or(lookup[string](tree, "grpc", "address"), lookup[string](tree, "plugins", "io.containerd.server.v1.grpc", "address"))}
+	s := Settings{Socket: cmp.Or(lookup[string](tree, "grpc", "address"), lookup[string](tree, "plugins",
+		"io.containerd.server.v1.grpc", "address"))}
 	disabled := texts(tree["disabled_plugins"])
 	s.CRIDisabled = slices.ContainsFunc(CRIPlugins, func(name string) bool { return slices.Contains(disabled, name) })
 	plugin, all := Handlers(tree)

@@ -108,7 +108,8 @@ func (d Daemon) Loaded() (change.Plan, error) {
 		case err != nil:
 			return nil, err
 		case text == nil:
-			return nil, fmt.Errorf("%s imports %s, which does not exist, and containerd does not start without it: correct it first", d.File, d.OnNode(file))
+			return nil, fmt.Errorf("%s imports %s, which does not exist, and containerd does not start without it: correct it "+
+				"first", d.File, d.OnNode(file))
 		}
 		all = append(all, change.File{Path: file, Before: text, Content: text})
 	}

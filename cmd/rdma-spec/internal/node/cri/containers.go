@@ -56,7 +56,8 @@ func Containers(ctx context.Context, runtimes []*Runtime, only ...string) ([]Con
 		running = append(running, containers...)
 	}
 	slices.SortFunc(running, func(a, b Container) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.ID, b.ID))
 	})
 	return running, nil
 }
@@ -119,7 +120,8 @@ func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed
 	ctx, cancel := context.WithTimeout(ctx, containerWithin)
 	defer cancel()
 	answer, err := r.api.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: listed.GetId(), Verbose: true})
-	if status.Code(err) == codes.NotFound || err == nil && answer.GetStatus().GetState() != runtime.ContainerState_CONTAINER_RUNNING {
+	if status.Code(err) == codes.NotFound || err == nil &&
+		answer.GetStatus().GetState() != runtime.ContainerState_CONTAINER_RUNNING {
 		return nil
 	}
 	c := &Container{

@@ -42,7 +42,8 @@ func TestEnded(t *testing.T) {
 		critest.Container{ID: "sick", Fails: errors.New("its shim does not answer")},
 	)
 	r := connected(t, "unix://"+fake.Socket, "/nowhere")
-	for id, want := range map[string]bool{"runs": false, "done": true, "failed": true, "killed": false, "unknown to containerd": false, "unknown to CRI-O": false, "removed": false} {
+	for id, want := range map[string]bool{"runs": false, "done": true, "failed": true, "killed": false,
+		"unknown to containerd": false, "unknown to CRI-O": false, "removed": false} {
 		if got, err := r.Ended(t.Context(), id); err != nil || got != want {
 			t.Errorf("%s: %t, %v; want %t", id, got, err, want)
 		}
@@ -56,17 +57,20 @@ func TestContainers(t *testing.T) {
 	minus, major, limit, index := int64(-1), int64(231), int64(1<<30), 5
 	rdma := specs.Spec{
 		Process: &specs.Process{
-			Env:     []string{"TOKEN=secret", "NCCL_IB_GID_INDEX=5", "NCCL_IB_GID_INDEX=-1"},
-			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1, Hard: 1}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 23, Hard: 1 << 23}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 24, Hard: math.MaxInt64}},
+			Env: []string{"TOKEN=secret", "NCCL_IB_GID_INDEX=5", "NCCL_IB_GID_INDEX=-1"},
+			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1, Hard: 1}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 23,
+				Hard: 1 << 23}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 24, Hard: math.MaxInt64}},
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding: []string{"CAP_CHOWN"}, Effective: []string{"CAP_CHOWN"},
 			},
 		},
 		Linux: &specs.Linux{
-			Devices: []specs.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}, {Path: "/dev/sda", Type: "b", Major: 8}},
+			Devices: []specs.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192},
+				{Path: "/dev/sda", Type: "b", Major: 8}},
 			Resources: &specs.LinuxResources{
-				Memory:  &specs.LinuxMemory{Limit: &limit},
-				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}, {Allow: true, Type: "c", Major: &major, Minor: &minus, Access: "rwm"}},
+				Memory: &specs.LinuxMemory{Limit: &limit},
+				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}, {Allow: true, Type: "c", Major: &major,
+					Minor: &minus, Access: "rwm"}},
 			},
 		},
 	}
@@ -96,18 +100,22 @@ func TestContainers(t *testing.T) {
 		{Container: policy.Container{
 			Namespace: "ml", Pod: "train-0", Name: "main", RuntimeHandler: "nvidia",
 			Annotations: map[string]string{"rdma.noderesource.dev": "true"},
-			Devices:     []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}, {Path: "/dev/sda", Type: "b", Major: 8}},
+			Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192},
+				{Path: "/dev/sda", Type: "b", Major: 8}},
 			MemoryLimit: 1 << 30,
 		}, ID: "a", SandboxID: "pod-of-a", PID: 42, Spec: Spec{
-			Memlock: spec.Rlimit{Soft: 1 << 24, Hard: spec.Unlimited}, MemlockKnown: true, Bounding: []string{"CAP_CHOWN"}, GIDIndex: &index,
+			Memlock: spec.Rlimit{Soft: 1 << 24, Hard: spec.Unlimited}, MemlockKnown: true,
+			Bounding: []string{"CAP_CHOWN"}, GIDIndex: &index,
 		}},
-		{Container: policy.Container{Namespace: "ml", Pod: "train-1", Name: "main", AllDevices: true}, ID: "b", SandboxID: "pod-of-b", PID: 77},
+		{Container: policy.Container{Namespace: "ml", Pod: "train-1", Name: "main", AllDevices: true}, ID: "b",
+			SandboxID: "pod-of-b", PID: 77},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Container{}, "Problem", "Runtime")); diff != "" {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
 	for i, words := range []string{"cannot be read", "has no runtimeSpec", "its shim does not answer", "", ""} {
-		if problem := got[i].Problem; (problem == nil) != (words == "") || problem != nil && !strings.Contains(problem.Error(), words) {
+		if problem := got[i].Problem; (problem == nil) != (words == "") || problem != nil &&
+			!strings.Contains(problem.Error(), words) {
 			t.Errorf("%s: problem %v, want %q", got[i].Pod, problem, words)
 		}
 	}
@@ -122,7 +130,8 @@ func FuzzVerboseStatus(f *testing.F) {
 		`{"pid":1,"runtimeSpec":{"linux":{"resources":{"devices":[{"allow":true,"access":"rwm"},{"allow":false,"access":"rwm"},{"allow":true,"type":"c","access":"rw"}]}}}}`,
 		`{"pid":1,"runtimeSpec":{"linux":{"devices":[{"path":"/dev/x"}],"resources":[]}}}`,
 		`{"runtimeSpec":{"linux":{"resources":{"devices":[{"allow":false,"access":"rwm"}]}}}}`,
-		`{"pid":-1,"runtimeSpec":null}`, `{"runtimeSpec":{}}`, `{"runtimeSpec":{"linux":{"devices":[{}]}},"pid":"1"}`, `{}`, ``,
+		`{"pid":-1,"runtimeSpec":null}`, `{"runtimeSpec":{}}`, `{"runtimeSpec":{"linux":{"devices":[{}]}},"pid":"1"}`, `{}`,
+		``,
 	} {
 		f.Add(text)
 	}
@@ -168,7 +177,8 @@ func FuzzVerboseStatus(f *testing.F) {
 			if l.Resources != nil && l.Resources.Memory != nil && l.Resources.Memory.Limit != nil {
 				want.MemoryLimit = *l.Resources.Memory.Limit
 			}
-			if c.AllDevices && (l.Resources == nil || !slices.ContainsFunc(l.Resources.Devices, func(r specs.LinuxDeviceCgroup) bool { return r.Allow })) {
+			if c.AllDevices && (l.Resources == nil || !slices.ContainsFunc(l.Resources.Devices,
+				func(r specs.LinuxDeviceCgroup) bool { return r.Allow })) {
 				t.Errorf("all devices are allowed in %q, by no rule", written)
 			}
 		}

@@ -31,7 +31,8 @@ const (
 // as well. Where nothing names one, all usual places below the root are tried at once; skipped has an error for each
 // that does not serve CRI, and for each that takes longer than that time although another one serves. The caller closes
 // the runtimes.
-func Connect(ctx context.Context, endpoint, root string, within time.Duration) (runtimes []*Runtime, skipped []error, err error) {
+func Connect(ctx context.Context, endpoint, root string, within time.Duration) (runtimes []*Runtime,
+	skipped []error, err error) {
 	socket, err := named(endpoint, root)
 	if err != nil {
 		return nil, nil, err
@@ -47,7 +48,8 @@ func Connect(ctx context.Context, endpoint, root string, within time.Duration) (
 	}
 	sockets := places.Present(usual(root))
 	if len(sockets) == 0 {
-		return nil, nil, fmt.Errorf("no container runtime has a socket at %s: name it with --runtime-endpoint", strings.Join(usual(root), ", "))
+		return nil, nil, fmt.Errorf("no container runtime has a socket at %s: name it with --runtime-endpoint",
+			strings.Join(usual(root), ", "))
 	}
 	found, failed := make([]*Runtime, len(sockets)), make([]error, len(sockets))
 	answered := make(chan struct{}, len(sockets)) // receives for each that serves CRI
@@ -109,7 +111,8 @@ func named(endpoint, root string) (socket string, err error) {
 func path(endpoint, by string) (string, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	if !strings.HasPrefix(path, "/") {
-		return "", fmt.Errorf("%s names %q: write a socket's path, as in unix:///run/containerd/containerd.sock", by, endpoint)
+		return "", fmt.Errorf("%s names %q: write a socket's path, as in unix:///run/containerd/containerd.sock", by,
+			endpoint)
 	}
 	return path, nil
 }

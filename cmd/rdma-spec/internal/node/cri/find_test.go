@@ -89,7 +89,8 @@ func TestConnectFindsAll(t *testing.T) {
 	if diff := cmp.Diff([]string{"/run/crio/crio.sock", "/run/k3s/containerd/containerd.sock"}, found); diff != "" {
 		t.Errorf("found (-want +got):\n%s", diff)
 	}
-	want := "/run/containerd/containerd.sock: it does not serve CRI: if it is containerd, see that cri is not in disabled_plugins\n" +
+	want := "/run/containerd/containerd.sock: it does not serve CRI: if it is containerd, see that cri is not in " +
+		"disabled_plugins\n" +
 		"cannot connect to the runtime at /var/snap/microk8s/common/run/containerd.sock: connection refused\n" +
 		"/run/k0s/containerd.sock: the runtime did not answer in time"
 	if diff := cmp.Diff(want, skipped); diff != "" {
@@ -115,7 +116,8 @@ func TestConnectFindsASlowOne(t *testing.T) {
 func TestConnectFindsNone(t *testing.T) {
 	root := shortRoot(t)
 	_, _, err := Connect(t.Context(), "", root, AnswersWithin)
-	if err == nil || !strings.Contains(err.Error(), "run/crio/crio.sock") || !strings.Contains(err.Error(), "name it with --runtime-endpoint") {
+	if err == nil || !strings.Contains(err.Error(), "run/crio/crio.sock") || !strings.Contains(err.Error(),
+		"name it with --runtime-endpoint") {
 		t.Errorf("no socket: %v", err)
 	}
 	critest.Serve(t, critest.Options{NoCRI: true, Root: root, Path: "run/containerd/containerd.sock"})
@@ -133,7 +135,8 @@ func TestConnectCountsEachRuntimeOnce(t *testing.T) {
 	if err := os.Symlink("k3s/containerd", filepath.Join(root, "run/containerd")); err != nil {
 		t.Fatal(err)
 	}
-	if found, skipped := sockets(t, root); !slices.Equal(found, []string{"/run/containerd/containerd.sock"}) || skipped != "" {
+	if found, skipped := sockets(t, root); !slices.Equal(found, []string{"/run/containerd/containerd.sock"}) ||
+		skipped != "" {
 		t.Errorf("found %v, skipped %s", found, skipped)
 	}
 }
@@ -178,7 +181,8 @@ func TestConnectToTheNamedEndpoint(t *testing.T) {
 	}
 	t.Setenv(endpointVariable, "")
 	configure("runtime-endpoint: [\n")
-	if _, _, err := Connect(t.Context(), "", root, AnswersWithin); err == nil || !strings.HasPrefix(err.Error(), filepath.Join(root, crictlConfig)+": ") {
+	if _, _, err := Connect(t.Context(), "", root, AnswersWithin); err == nil || !strings.HasPrefix(err.Error(),
+		filepath.Join(root, crictlConfig)+": ") {
 		t.Errorf("a broken crictl.yaml: %v", err)
 	}
 }
@@ -188,7 +192,8 @@ func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 	silent(t, root, "s")
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, _, err := Connect(ctx, filepath.Join(root, "s"), "/", AnswersWithin); err == nil || !strings.Contains(err.Error(), "did not answer in time") {
+	if _, _, err := Connect(ctx, filepath.Join(root, "s"), "/", AnswersWithin); err == nil ||
+		!strings.Contains(err.Error(), "did not answer in time") {
 		t.Errorf("%v", err)
 	}
 }

@@ -67,7 +67,8 @@ func linkLocal(text string) (address netip.Addr, ok bool) {
 	if err != nil || len(mac) != 6 || [6]byte(mac) == [6]byte{} {
 		return address, false
 	}
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]}), true
+	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe,
+		13: mac[3], 14: mac[4], 15: mac[5]}), true
 }
 
 // GID is a place of a port's table that is taken.

@@ -19,7 +19,8 @@ const mostAddress = 4 << 10
 type Image struct {
 	LibVerbs  string            `json:"libVerbs,omitempty"`  // libibverbs, where distributions put it
 	Providers map[string]string `json:"providers,omitempty"` // of libibverbs: mlx5, rxe; and their files
-	LinkLocal []netip.Addr      `json:"linkLocal,omitempty"` // what the kernel makes of its interfaces' MAC addresses for GIDs
+	// what the kernel makes of its interfaces' MAC addresses for GIDs
+	LinkLocal []netip.Addr `json:"linkLocal,omitempty"`
 }
 
 // providerName is the file of a provider.

@@ -69,7 +69,8 @@ func hostDevices(m *mountinfo.Info, files bool) bool {
 	if m.Mountpoint != "/dev/infiniband" && (!files || path.Dir(m.Mountpoint) != "/dev/infiniband") {
 		return false
 	}
-	return m.FSType == "devtmpfs" || strings.HasPrefix(m.Root, "/dev/infiniband") || strings.HasPrefix(m.Root, "/infiniband")
+	return m.FSType == "devtmpfs" || strings.HasPrefix(m.Root, "/dev/infiniband") ||
+		strings.HasPrefix(m.Root, "/infiniband")
 }
 
 // user returns the user of a process, -1 where it is unknown.

@@ -146,7 +146,8 @@ func sameRoot(root, process string) bool {
 }
 
 // unitFolders are where systemd finds units.
-var unitFolders = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"}
+var unitFolders = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
+	"usr/lib/systemd/system", "lib/systemd/system"}
 
 // HasUnit reports whether systemd finds a unit, such as containerd.service, below a root.
 func HasUnit(root, unit string) bool {

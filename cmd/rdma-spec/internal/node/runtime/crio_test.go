@@ -21,17 +21,23 @@ func TestCRIO(t *testing.T) {
 		want  CRIOSettings
 	}{
 		"nothing": {},
-		"off":     {map[string]string{"crio.conf": "[crio.nri]\nenable_nri = false\n"}, CRIOSettings{NRIOff: "enable_nri = false"}},
+		"off": {map[string]string{"crio.conf": "[crio.nri]\nenable_nri = false\n"},
+			CRIOSettings{NRIOff: "enable_nri = false"}},
 		"on again": {map[string]string{
-			"crio.conf": "[crio.nri]\nenable_nri = false\nnri_listen = '/run/a.sock'\n", "crio.conf.d/90-rdma-spec-nri.conf": "[crio.nri]\nenable_nri = true\n",
+			"crio.conf":                         "[crio.nri]\nenable_nri = false\nnri_listen = '/run/a.sock'\n",
+			"crio.conf.d/90-rdma-spec-nri.conf": "[crio.nri]\nenable_nri = true\n",
 		}, CRIOSettings{NRISocket: "/run/a.sock"}},
 		"no connections": {map[string]string{
-			"crio.conf.d/10": "[crio.nri]\nnri_disable_connections = true\n", "crio.conf.d/20.bak": "[crio.api]\nlisten = '/run/b.sock'\n",
+			"crio.conf.d/10":     "[crio.nri]\nnri_disable_connections = true\n",
+			"crio.conf.d/20.bak": "[crio.api]\nlisten = '/run/b.sock'\n",
 		}, CRIOSettings{NRIOff: "nri_disable_connections = true", Socket: "/run/b.sock"}},
-		"memlock, as signed": {map[string]string{"crio.conf": "[crio.runtime]\ndefault_ulimits = ['memlock=9223372036854775807']\n"}, CRIOSettings{Memlock: limit(spec.Unlimited)}},
-		"memlock":            {map[string]string{"crio.conf": "[crio.runtime]\ndefault_ulimits = ['nofile=1:1', 'memlock=-1:-1']\n"}, CRIOSettings{Memlock: limit(spec.Unlimited)}},
+		"memlock, as signed": {map[string]string{"crio.conf": "[crio.runtime]\ndefault_ulimits = " +
+			"['memlock=9223372036854775807']\n"}, CRIOSettings{Memlock: limit(spec.Unlimited)}},
+		"memlock": {map[string]string{"crio.conf": "[crio.runtime]\ndefault_ulimits = ['nofile=1:1', " +
+			"'memlock=-1:-1']\n"}, CRIOSettings{Memlock: limit(spec.Unlimited)}},
 		"taken back": {map[string]string{
-			"crio.conf": "[crio.runtime]\ndefault_ulimits = ['memlock=65536']\n", "crio.conf.d/50": "[crio.runtime]\ndefault_ulimits = []\n",
+			"crio.conf":      "[crio.runtime]\ndefault_ulimits = ['memlock=65536']\n",
+			"crio.conf.d/50": "[crio.runtime]\ndefault_ulimits = []\n",
 		}, CRIOSettings{}},
 	} {
 		t.Run(name, func(t *testing.T) {

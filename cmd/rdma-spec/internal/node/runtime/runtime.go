@@ -56,10 +56,12 @@ type Runtime struct {
 	Error  string `json:"error,omitempty"` // why CRI does not answer
 	Late   bool   `json:"late,omitempty"`  // it did not answer in time
 
-	Config         string      `json:"config,omitempty"`      // the file
-	ConfigError    string      `json:"configError,omitempty"` // why the runtime cannot load it
-	NotSeen        bool        `json:"notSeen,omitempty"`     // a container does not have the file, or the program that reads it
-	Known          bool        `json:"known"`                 // the effective configuration is known: what follows is from it
+	Config      string `json:"config,omitempty"`      // the file
+	ConfigError string `json:"configError,omitempty"` // why the runtime cannot load it
+	// a container does not have the file, or the program that reads it
+	NotSeen bool `json:"notSeen,omitempty"`
+	// the effective configuration is known: what follows is from it
+	Known          bool        `json:"known"`
 	CRIDisabled    bool        `json:"criDisabled,omitempty"` // as in a containerd that is Docker's
 	DefaultHandler string      `json:"defaultHandler,omitempty"`
 	DefaultMemlock *spec.Limit `json:"defaultMemlock,omitempty"` // what CRI-O's default_ulimits say
@@ -76,7 +78,8 @@ func Low(b *spec.Limit) bool { return b != nil && *b <= kernelDefault }
 // installed.
 func (all Runtimes) ForPods() []Runtime {
 	serves := slices.ContainsFunc(all.Runtimes, func(r Runtime) bool { return r.Serves })
-	return slices.DeleteFunc(slices.Clone(all.Runtimes), func(r Runtime) bool { return r.CRIDisabled || serves && !r.Serves && r.PID == 0 })
+	return slices.DeleteFunc(slices.Clone(all.Runtimes),
+		func(r Runtime) bool { return r.CRIDisabled || serves && !r.Serves && r.PID == 0 })
 }
 
 // DropsRlimits reports whether a version of the runtime ignores the rlimits that an NRI plugin sets, and which one does
@@ -102,5 +105,6 @@ type Handler struct {
 	CapsFiles  bool        `json:"capsFiles,omitempty"` // it limits every container to 1024 open files
 	OCIVersion string      `json:"ociVersion,omitempty"`
 
-	Program string `json:"program,omitempty"` // the OCI runtime and its version: "crun 1.8.1"; without a version where it does not matter
+	// the OCI runtime and its version: "crun 1.8.1"; without a version where it does not matter
+	Program string `json:"program,omitempty"`
 }

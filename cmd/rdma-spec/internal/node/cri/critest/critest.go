@@ -76,7 +76,8 @@ func Serve(t testing.TB, o Options, containers ...Container) *Runtime {
 		t.Cleanup(func() { _ = os.RemoveAll(folder) })
 		o.Root = folder
 	}
-	r := &Runtime{Socket: filepath.Join(o.Root, o.Path), name: o.Name, version: o.Version, takes: o.Takes, containers: containers}
+	r := &Runtime{Socket: filepath.Join(o.Root, o.Path), name: o.Name, version: o.Version,
+		takes: o.Takes, containers: containers}
 	if err := os.MkdirAll(filepath.Dir(r.Socket), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -109,11 +110,13 @@ func (r *Runtime) Version(ctx context.Context, _ *runtime.VersionRequest) (*runt
 	case <-time.After(r.takes):
 	case <-ctx.Done():
 	}
-	return &runtime.VersionResponse{Version: "0.1.0", RuntimeName: r.name, RuntimeVersion: r.version, RuntimeApiVersion: "v1"}, nil
+	return &runtime.VersionResponse{Version: "0.1.0", RuntimeName: r.name, RuntimeVersion: r.version,
+		RuntimeApiVersion: "v1"}, nil
 }
 
 // ListPodSandbox implements CRI.
-func (r *Runtime) ListPodSandbox(context.Context, *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse, error) {
+func (r *Runtime) ListPodSandbox(context.Context, *runtime.ListPodSandboxRequest) (*runtime.ListPodSandboxResponse,
+	error) {
 	answer := &runtime.ListPodSandboxResponse{}
 	for _, c := range r.containers {
 		answer.Items = append(answer.Items, &runtime.PodSandbox{
@@ -125,7 +128,8 @@ func (r *Runtime) ListPodSandbox(context.Context, *runtime.ListPodSandboxRequest
 }
 
 // ListContainers implements CRI.
-func (r *Runtime) ListContainers(_ context.Context, request *runtime.ListContainersRequest) (*runtime.ListContainersResponse, error) {
+func (r *Runtime) ListContainers(_ context.Context,
+	request *runtime.ListContainersRequest) (*runtime.ListContainersResponse, error) {
 	answer := &runtime.ListContainersResponse{}
 	for _, c := range r.containers {
 		if wanted := request.GetFilter().GetState(); wanted == nil || wanted.GetState() == c.state() {
@@ -138,7 +142,8 @@ func (r *Runtime) ListContainers(_ context.Context, request *runtime.ListContain
 }
 
 // ContainerStatus implements CRI.
-func (r *Runtime) ContainerStatus(ctx context.Context, request *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error) {
+func (r *Runtime) ContainerStatus(ctx context.Context,
+	request *runtime.ContainerStatusRequest) (*runtime.ContainerStatusResponse, error) {
 	r.mu.Lock()
 	r.asked++
 	r.mu.Unlock()
@@ -153,7 +158,8 @@ func (r *Runtime) ContainerStatus(ctx context.Context, request *runtime.Containe
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		answer := &runtime.ContainerStatusResponse{Status: &runtime.ContainerStatus{Id: c.ID, State: c.state(), ExitCode: c.ExitCode}}
+		answer := &runtime.ContainerStatusResponse{Status: &runtime.ContainerStatus{Id: c.ID,
+			State: c.state(), ExitCode: c.ExitCode}}
 		if request.GetVerbose() {
 			text, err := c.info()
 			if err != nil {
@@ -163,7 +169,8 @@ func (r *Runtime) ContainerStatus(ctx context.Context, request *runtime.Containe
 		}
 		return answer, nil
 	}
-	return nil, status.Errorf(codes.NotFound, "an error occurred when try to find container %q: not found", request.GetContainerId())
+	return nil, status.Errorf(codes.NotFound, "an error occurred when try to find container %q: not found",
+		request.GetContainerId())
 }
 
 func (c Container) state() runtime.ContainerState {
@@ -180,7 +187,8 @@ func (c Container) info() (string, error) {
 	}
 	text, err := json.Marshal(map[string]any{
 		"sandboxID": "pod-of-" + c.ID, "pid": c.PID, "removing": false, "snapshotter": "overlayfs",
-		"runtimeType": "io.containerd.runc.v2", "config": map[string]any{"metadata": map[string]any{"name": c.Name}}, "runtimeSpec": c.Spec,
+		"runtimeType": "io.containerd.runc.v2", "config": map[string]any{"metadata": map[string]any{"name": c.Name}},
+		"runtimeSpec": c.Spec,
 	})
 	return string(text), err
 }
