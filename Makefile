@@ -161,12 +161,12 @@ node-emulated: # the same on Debian's own kernel, where the other parts run on o
 node-configure: # rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -test.run '$(CONFIGURE)'
 node-service: # under systemd
-	$(NODE) -- env -C deploy ../bin/deploy.test $(INNODE) -test.run '^TestNode'
+	$(NODE) -- env -C deploy/systemd ../../bin/service.test $(INNODE) -test.run '^TestNode'
 
 UPGRADES := 20
 churn: bin/rdma-node bin/e2e.test build release ## 20 upgrades of the DaemonSet, and of the service beside each runtime, while pods start and end
 	bin/rdma-node --timeout 2h --cpus 2 --parts all -- $(E2E) -test.timeout 2h -test.run '^TestClusterDaemonSet$$/^Helm$$' -upgrades $(UPGRADES)
-	bin/rdma-node --timeout 2h -- env -C deploy ../bin/deploy.test $(INNODE) -test.timeout 2h -test.run '^TestNodeServiceUpgrade$$' -upgrades $(UPGRADES)
+	bin/rdma-node --timeout 2h -- env -C deploy/systemd ../../bin/service.test $(INNODE) -test.timeout 2h -test.run '^TestNodeServiceUpgrade$$' -upgrades $(UPGRADES)
 
 BUSY := 100
 busy: bin/rdma-node bin/e2e.test build ## a node with a slow disk and a loaded CPU: what containers have when they start
@@ -182,7 +182,7 @@ bin/rdma-node:
 	@$(COMPILE) build -o bin/ ./test/node/cmd/rdma-node
 bin/e2e.test:
 	@$(COMPILE) test -c $(NODETAGS) -o bin/e2e.test ./test/e2e
-	@$(COMPILE) test -c $(NODETAGS) -o bin/deploy.test ./deploy
+	@$(COMPILE) test -c $(NODETAGS) -o bin/service.test ./deploy/systemd
 	@$(COMPILE) build -o bin/ ./test/e2e/locker
 
 # BENCHFLAGS=-strict fails where a target is missed; -pairs and -batch say how much is measured.

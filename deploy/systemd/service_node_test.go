@@ -3,7 +3,7 @@
 
 //go:build node
 
-package deploy_test
+package systemd_test
 
 import (
 	"context"
@@ -25,7 +25,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-var bin = flag.String("bin", "../bin", "folder of nri-rdma")
+var bin = flag.String("bin", "../../bin", "folder of nri-rdma")
 
 const (
 	// inside is the variable that says that the test runs in systemd's PID namespace.
@@ -81,7 +81,7 @@ func testService(t *testing.T) {
 	testOrder(t)
 	testRuntimeDirectory(t)
 
-	write(t, units+"/nri-rdma.service.d/repair.conf", read(t, "systemd/nri-rdma-repair.conf"), 0o644)
+	write(t, units+"/nri-rdma.service.d/repair.conf", read(t, "nri-rdma-repair.conf"), 0o644)
 	write(t, config, "repair: {mode: fix, every: 1s}\n", 0o644)
 	manage(t, "daemon-reload")
 	manage(t, "restart", "nri-rdma")
@@ -193,14 +193,14 @@ func installService(t *testing.T) {
 		}
 		write(t, filepath.Join("/usr/local/bin", name), string(program), 0o755)
 	}
-	write(t, units+"/rdma-spec-doctor.service", read(t, "systemd/rdma-spec-doctor.service"), 0o644)
+	write(t, units+"/rdma-spec-doctor.service", read(t, "rdma-spec-doctor.service"), 0o644)
 	// The node's containerd is in a cache below /root.
 	write(t, units+"/rdma-spec-doctor.service.d/node.conf",
 		"[Service]\nTimeoutStartSec=5min\nProtectHome=read-only\nExecStart=\nExecStart=/usr/local/bin/rdma-spec "+
 			strings.Join(append(doctorOnTheNode, "--to", doctorFile), " ")+"\n", 0o644)
-	write(t, units+"/nri-rdma.service", read(t, "systemd/nri-rdma.service"), 0o644)
+	write(t, units+"/nri-rdma.service", read(t, "nri-rdma.service"), 0o644)
 	write(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
-	write(t, units+"/nri-rdma-validator.service", read(t, "systemd/nri-rdma-validator.service"), 0o644)
+	write(t, units+"/nri-rdma-validator.service", read(t, "nri-rdma-validator.service"), 0o644)
 	write(t, units+"/nri-rdma-validator.service.d/node.conf", "[Service]\nStandardError=append:"+validatorLog+"\n", 0o644)
 }
 

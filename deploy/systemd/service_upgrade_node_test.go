@@ -3,7 +3,7 @@
 
 //go:build node
 
-package deploy_test
+package systemd_test
 
 import (
 	"context"

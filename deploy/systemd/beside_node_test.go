@@ -3,8 +3,8 @@
 
 //go:build node
 
-// Package deploy_test runs the services and the package on the node, under a systemd.
-package deploy_test
+// Package systemd_test runs the services and the package on the node, under a systemd.
+package systemd_test
 
 import (
 	"context"
@@ -74,14 +74,4 @@ func read(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	return string(text)
-}
-
-func write(t *testing.T, file, text string, mode os.FileMode) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
 }

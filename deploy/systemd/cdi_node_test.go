@@ -3,7 +3,7 @@
 
 //go:build node
 
-package deploy_test
+package systemd_test
 
 import (
 	"errors"
@@ -34,7 +34,7 @@ func installCDIUnits(t *testing.T) {
 		write(t, "/usr/local/bin/"+name, string(program), 0o755)
 	}
 	for _, name := range []string{"rdma-spec-cdi.service", "rdma-spec-cdi.path", "rdma-spec-cdi.timer"} {
-		write(t, filepath.Join(units, name), read(t, "systemd/"+name), 0o644)
+		write(t, filepath.Join(units, name), read(t, ""+name), 0o644)
 	}
 	write(t, units+"/rdma-spec-cdi.timer.d/node.conf",
 		"[Timer]\nOnActiveSec=\nOnUnitInactiveSec=\nOnActiveSec=1s\nOnUnitInactiveSec=1s\nAccuracySec=100ms\n", 0o644)
