@@ -209,7 +209,7 @@ func TestABadFileAppears(t *testing.T) {
 }
 
 // Started with a file that cannot be read, the plugin registers all the same and refuses RDMA containers alone, until
-// the file is mended.
+// the file is corrected.
 func TestStartedWithABadFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	write(t, file, "memlok: 1Gi")

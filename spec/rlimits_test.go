@@ -50,7 +50,7 @@ func TestMemlockIsSet(t *testing.T) {
 			`[{"type":"RLIMIT_MEMLOCK","hard":` + max + `,"soft":` + max + `},{"type":"RLIMIT_MEMLOCK","hard":1,"soft":1}]`,
 			`[{"type":"RLIMIT_MEMLOCK","hard":` + max + `,"soft":` + max + `}]`,
 		},
-		"another spelling is another limit": { // runc and crun refuse it: not ours to mend
+		"another spelling is another limit": { // runc and crun refuse it: not ours to cure
 			1,
 			`[{"type":"rlimit_memlock","hard":5,"soft":5}]`,
 			`[{"type":"rlimit_memlock","hard":5,"soft":5},{"type":"RLIMIT_MEMLOCK","hard":1,"soft":1}]`,

@@ -47,7 +47,7 @@ func TestWrongCalls(t *testing.T) {
 }
 
 // Started with a configuration that cannot be read, the daemon registers all the same, says so, and takes the file once
-// it is mended.
+// it is corrected.
 func TestStartedWithABadConfiguration(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)

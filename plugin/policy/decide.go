@@ -81,7 +81,7 @@ func (d *deciding) withoutPolicy() *Refusal {
 		return nil
 	}
 	return refuse(CauseNoPolicy,
-		"it is an RDMA container, and the plugin has no configuration: %s: mend the file, which is read again when it "+
+		"it is an RDMA container, and the plugin has no configuration: %s: correct the file, which is read again when it "+
 			"changes", oneLine(d.missing.Error()))
 }
 

@@ -160,7 +160,7 @@ func startDockers(t *testing.T, socket string) {
 }
 
 // Started with a configuration that it may not read, the plugin registers, refuses RDMA containers with the reason,
-// leaves others alone, and takes the file once it is mended. From then on it goes on with that policy, also when it is
+// leaves others alone, and takes the file once it is corrected. From then on it goes on with that policy, also when it is
 // started again with a bad file.
 func TestStartedWithABadFile(t *testing.T) {
 	onNode(t, "rm -f "+policyFile) // as after a boot: an earlier test's plugin has left it
@@ -181,7 +181,7 @@ func TestStartedWithABadFile(t *testing.T) {
 	if err := plugin.AwaitLog(within(t, patience), "the configuration is in force"); err != nil {
 		t.Fatal(err)
 	}
-	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "mended", Devices: containerd.Verbs(0)}),
+	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "corrected", Devices: containerd.Verbs(0)}),
 		"1073741824")
 	plugin.Stop()
 	if err := os.WriteFile(config, []byte("memlok: 1Gi"), 0o644); err != nil {

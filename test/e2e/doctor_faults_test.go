@@ -86,7 +86,7 @@ func (c *clinic) faults() []fault {
 		{"the plugin's configuration is garbage", func(c *clinic) { install(c.T, pluginFile, "memlok: 1Gi\n", 0o644) },
 			"plugin-config", func(c *clinic) { install(c.T, pluginFile, "memlock: unlimited\n", 0o644) }, false},
 		{"the policy in force is garbage", func(c *clinic) {
-			if err := c.plugin.Signal(syscall.SIGSTOP); err != nil { // it mends its file now and then
+			if err := c.plugin.Signal(syscall.SIGSTOP); err != nil { // it writes its file again now and then
 				c.Fatal(err)
 			}
 			install(c.T, policyFile, "garbage", 0o644)

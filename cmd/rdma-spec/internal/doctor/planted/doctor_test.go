@@ -48,7 +48,7 @@ func summary(findings []doctor.Finding) []string {
 
 // What depends on something that is wrong is skipped, for the object that it is wrong with and what belongs to that.
 func TestOneCauseIsOneAlarm(t *testing.T) {
-	port := func(object string) doctor.Finding { return doctor.Fault(object, "It is bad.", "mend it") }
+	port := func(object string) doctor.Finding { return doctor.Fault(object, "It is bad.", "cure it") }
 	checks := []doctor.Check{
 		finds("third", []string{"second"}, port("HCA a port 1"), port("HCA b")),
 		finds("first", nil, port("HCA a"), doctor.Unsure("HCA c", "It does not answer.")),
