@@ -138,6 +138,7 @@ APPARMOR   := ^TestAppArmor$$
 # A test that hangs says where before the node's own time is used up.
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
+SERVICE    := ../../bin/service.test $(INNODE)
 .PHONY: node-faults node-kubernetes node-daemonset node-pair node-tool node-main node-runtimes node-crio node-emulated node-service node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
@@ -160,13 +161,13 @@ node-emulated: # the same on Debian's own kernel, where the other parts run on o
 	$(NODE) --machine tcg -- $(E2E) -test.run '$(SMOKE)|$(APPARMOR)'
 node-configure: # rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -test.run '$(CONFIGURE)'
-node-service: # under systemd
-	$(NODE) -- env -C deploy/systemd ../../bin/service.test $(INNODE) -test.run '^TestNode'
+node-service: # under systemd; the older containerd first here too
+	$(NODE) -- env -C deploy/systemd sh -ec '$(SERVICE) -test.run "^TestNodeServiceUpgrade$$"; $(SERVICE) -test.run "^TestNode(CDI|Package|Service)$$"'
 
 UPGRADES := 20
 churn: bin/rdma-node bin/e2e.test build release ## 20 upgrades of the DaemonSet, and of the service beside each runtime, while pods start and end
 	bin/rdma-node --timeout 2h --cpus 2 --parts all -- $(E2E) -test.timeout 2h -test.run '^TestClusterDaemonSet$$/^Helm$$' -upgrades $(UPGRADES)
-	bin/rdma-node --timeout 2h -- env -C deploy/systemd ../../bin/service.test $(INNODE) -test.timeout 2h -test.run '^TestNodeServiceUpgrade$$' -upgrades $(UPGRADES)
+	bin/rdma-node --timeout 2h -- env -C deploy/systemd $(SERVICE) -test.timeout 2h -test.run '^TestNodeServiceUpgrade$$' -upgrades $(UPGRADES)
 
 BUSY := 100
 busy: bin/rdma-node bin/e2e.test build ## a node with a slow disk and a loaded CPU: what containers have when they start
