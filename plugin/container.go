@@ -29,8 +29,8 @@ func (p *Plugin) container(ctx context.Context, pod *api.PodSandbox, ctr *api.Co
 }
 
 // hcasWithin returns the inventory for a decision, which waits for the first one until the context is done.
-func hcasWithin(ctx context.Context, i *inventory.Inventory) func() (*hca.Node, error) {
-	return func() (*hca.Node, error) { return i.HCAs(ctx) }
+func hcasWithin(ctx context.Context, i *inventory.Inventory) func() (*hca.Inventory, error) {
+	return func() (*hca.Inventory, error) { return i.HCAs(ctx) }
 }
 
 // ContainerOf returns what a decision depends on and the runtime's event contains.

@@ -42,7 +42,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 		default:
 			log().Warn("left alone although it is an RDMA container: " + decision.Reason)
 		}
-		p.repair.Created(recorded(c, ctr, spec.Grant{}))
+		p.repair.Created(watched(c, ctr, spec.Grant{}))
 		return nil, nil, nil
 	}
 	grant := *decision.Grant
@@ -53,7 +53,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	if grant.IPCLock != spec.IPCLockNo {
 		p.edits.put(ctr.GetId(), spec.Grant{IPCLock: grant.IPCLock})
 	}
-	p.repair.Created(recorded(c, ctr, grant))
+	p.repair.Created(watched(c, ctr, grant))
 	log().WithFields(given).Info("adjusted")
 	return adjustment, nil, nil
 }
@@ -128,9 +128,9 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (policy.Container, policy.Decision) {
 	ctx, cancel := context.WithTimeout(ctx, p.budget())
 	defer cancel()
-	c, node := p.container(ctx, pod, ctr), p.node
-	node.HCAs = hcasWithin(ctx, p.Inventory)
-	return c, p.policy().Decide(c, node)
+	c, facts := p.container(ctx, pod, ctr), p.facts
+	facts.HCAs = hcasWithin(ctx, p.Inventory)
+	return c, p.policy().Decide(c, facts)
 }
 
 // refuse returns the error that fails a container's creation. It logs it once, although the creation is tried again and

@@ -61,7 +61,7 @@ func TestSurveyReadsNoHCA(t *testing.T) {
 	}
 	read := 0
 	all := snapshot(t, node.Options{Root: root, Processes: limits.On(&limitstest.Kernel{})})
-	all.HCAs = func() (*hca.Node, error) { read++; return nil, errors.New("mlx5_0 does not answer") }
+	all.HCAs = func() (*hca.Inventory, error) { read++; return nil, errors.New("mlx5_0 does not answer") }
 	s := all.Surveyor(p)
 	looked := make(chan node.Container, 1)
 	look := func(c policy.Container) node.Container {

@@ -41,7 +41,7 @@ const neverAnswered = "it has not answered since the plugin started: it may be h
 type Inventory struct {
 	root string
 	log  logrus.FieldLogger
-	list func() (*hca.Node, error)
+	list func() (*hca.Inventory, error)
 	read func(name string) hca.HCA
 
 	numbers numbers
@@ -49,15 +49,15 @@ type Inventory struct {
 	first   chan struct{} // closed once there is a snapshot
 
 	mu     sync.Mutex
-	listed *hca.Node // the node's HCAs, and their devices
-	stamp  time.Time // of the devices when they were listed
+	listed *hca.Inventory // the node's HCAs, and their devices
+	stamp  time.Time      // of the devices when they were listed
 	known  map[string]*known
 	failed string // the logged reason why the HCAs could not be listed; "" if they were
 }
 
 // snapshot is never changed.
 type snapshot struct {
-	node  *hca.Node
+	node  *hca.Inventory
 	stamp time.Time             // of the devices, as they were listed
 	owner map[hca.Number]string // the HCA of each device
 	err   error                 // there is no node
@@ -79,7 +79,7 @@ func New(root string, log logrus.FieldLogger) *Inventory {
 	i := &Inventory{
 		root: root, log: log, first: make(chan struct{}), known: map[string]*known{},
 		numbers: numbers{root: root, log: log},
-		list:    func() (*hca.Node, error) { return hca.List(root) },
+		list:    func() (*hca.Inventory, error) { return hca.List(root) },
 		read:    func(name string) hca.HCA { return hca.Read(root, name) },
 	}
 	i.numbers.prove()
@@ -116,7 +116,7 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 // HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was, and
 // has Unread if it never answered. The node is Stale where a device has come or gone since. Before the node is read for
 // the first time, HCAs waits for that until the context is done.
-func (i *Inventory) HCAs(ctx context.Context) (*hca.Node, error) {
+func (i *Inventory) HCAs(ctx context.Context) (*hca.Inventory, error) {
 	s := i.latest.Load()
 	if s == nil {
 		select {
@@ -188,7 +188,7 @@ func (i *Inventory) notListed(err error) {
 
 // relist keeps the list of HCAs, and returns those to read, by name: all without an outstanding read. Nothing is known
 // of an HCA that has the name of another one, which is gone.
-func (i *Inventory) relist(node *hca.Node, stamp time.Time) map[string]*known {
+func (i *Inventory) relist(node *hca.Inventory, stamp time.Time) map[string]*known {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.listed, i.stamp, i.failed = node, stamp, ""

@@ -56,5 +56,5 @@ func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
 	return d, ok, err
 }
 
-// Blind returns nil if device numbers can be looked up on this node, otherwise an error that says why not.
-func (i *Inventory) Blind() error { return i.numbers.latest.Load().err }
+// NumbersUnknown returns nil if device numbers can be looked up on this node, otherwise an error that says why not.
+func (i *Inventory) NumbersUnknown() error { return i.numbers.latest.Load().err }

@@ -15,21 +15,22 @@ type Specs interface {
 	ApplyRunning(ctx context.Context, container string, grant spec.Grant) (changed bool, err error)
 }
 
-// Repaired is what became of a container.
-type Repaired struct {
+// SpecOutcome is what became of a container and its stored spec.
+type SpecOutcome struct {
 	Outcome
 	SpecChanged bool  // the stored spec was raised
 	SpecErr     error // why later execs may be low
 }
 
-// Repair raises containers that run, given by ID: their processes, then the stored specs, and then the processes again
-// that were made from the old spec meanwhile. Without specs, later execs keep the old limit. A stored spec is left
-// alone where the processes could not be raised.
-func (p *Processes) Repair(ctx context.Context, wanted map[string]spec.Limit, specs Specs) map[string]Repaired {
-	repaired := make(map[string]Repaired, len(wanted))
+// RaiseWithSpecs raises containers that run, given by ID: their processes, then the stored specs, and then the processes
+// again that were made from the old spec meanwhile. Without specs, later execs keep the old limit. A stored spec is
+// left alone where the processes could not be raised.
+func (p *Processes) RaiseWithSpecs(ctx context.Context, wanted map[string]spec.Limit,
+	specs Specs) map[string]SpecOutcome {
+	repaired := make(map[string]SpecOutcome, len(wanted))
 	again := map[string]spec.Limit{}
 	for id, outcome := range p.Raise(ctx, wanted) {
-		r := Repaired{Outcome: outcome}
+		r := SpecOutcome{Outcome: outcome}
 		if specs != nil && r.Err == nil {
 			r.SpecChanged, r.SpecErr = specs.ApplyRunning(ctx, id, spec.Grant{Memlock: wanted[id]})
 		}

@@ -23,7 +23,7 @@ const (
 	registerAgain  = 100 * time.Millisecond
 	registerRarely = 30 * time.Second
 	// A plugin that the runtime has dropped registers again at once, then after dropAgain, and after registerRarely at
-	// last. One that stayed registered for stable begins anew.
+	// last. One that stayed registered for stable begins again.
 	dropAgain = time.Second
 	stable    = 10 * time.Minute
 	// unlistedEnough is how often in a row a runtime may end the connection during the registration before the plugin

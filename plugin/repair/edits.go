@@ -15,7 +15,7 @@ var errNoSpecs = errors.New("the runtime stores no specs that can be edited")
 
 // finishEdits tries the edits again that failed when containers were created, and counts the containers that still lack
 // CAP_IPC_LOCK.
-func (r *Repair) finishEdits(ctx context.Context, found *findings, all []*recorded) (lacking int) {
+func (r *Loop) finishEdits(ctx context.Context, found *findings, all []*recorded) (lacking int) {
 	for _, f := range found.containers {
 		if f.edit.Load() == nil && f.wants().IPCLock != spec.IPCLockNo && f.spec.lacksIPCLock {
 			lacking++
@@ -30,7 +30,7 @@ func (r *Repair) finishEdits(ctx context.Context, found *findings, all []*record
 }
 
 // finishEdit tries an edit again, and reports whether the container lacks nothing any more.
-func (r *Repair) finishEdit(ctx context.Context, e *recorded, grant spec.Grant) bool {
+func (r *Loop) finishEdit(ctx context.Context, e *recorded, grant spec.Grant) bool {
 	changed, err := false, errNoSpecs
 	if specs := r.specs(); specs != nil {
 		changed, err = specs.ApplyRunning(ctx, e.ID, grant)

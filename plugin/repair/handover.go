@@ -23,7 +23,7 @@ type kept struct {
 }
 
 // Leave returns the record for the process that goes on in this one's place; nil if nothing is recorded.
-func (r *Repair) Leave() *State {
+func (r *Loop) Leave() *State {
 	if r.off() {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (r *Repair) Leave() *State {
 }
 
 // TakeOver goes on with the record of the process before. It is Listed, for a runtime that lists nothing again.
-func (r *Repair) TakeOver(before *State, specsUsable bool) {
+func (r *Loop) TakeOver(before *State, specsUsable bool) {
 	if r == nil {
 		return
 	}

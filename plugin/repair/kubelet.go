@@ -30,7 +30,7 @@ type answer struct {
 var errNotAsked = errors.New("the kubelet has not answered yet")
 
 // decide decides about a container by what is known; asks is true if the kubelet's answer is needed and not known.
-func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded) (d policy.Decision, asks bool) {
+func (r *Loop) decide(p *policy.Policy, facts policy.Facts, e *recorded) (d policy.Decision, asks bool) {
 	c := e.Container.Container
 	c.MemoryLimit, c.Resources = e.memoryLimit(), nil
 	if r.Resources != nil {
@@ -42,13 +42,13 @@ func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded) (d poli
 			return e.answer.names, e.answer.known, nil
 		}
 	}
-	d = p.Decide(c, node)
+	d = p.Decide(c, facts)
 	return d, asks
 }
 
 // askKubelet asks the kubelet once about each container whose decision needs it, and removes those that the policy
 // gives nothing. A pass continues where the last one stopped.
-func (r *Repair) askKubelet(ctx context.Context, found *findings, decide func(*finding)) {
+func (r *Loop) askKubelet(ctx context.Context, found *findings, decide func(*finding)) {
 	var asking []*finding
 	for _, f := range found.containers {
 		if f.asks {

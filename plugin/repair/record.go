@@ -120,7 +120,7 @@ func (r *record) left() uint64 {
 	return r.omitted
 }
 
-// forget removes those containers that are gone. One that was listed or created anew meanwhile is another one and
+// forget removes those containers that are gone. One that was listed or created again meanwhile is another one and
 // stays, although its ID may be the same.
 func (r *record) forget(all []*recorded, gone func(*recorded) bool) {
 	r.mu.Lock()

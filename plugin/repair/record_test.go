@@ -66,7 +66,7 @@ func TestRecordIsBounded(t *testing.T) {
 
 // What a pass has found gone is what it saw: a container of the same ID that was listed or created meanwhile stays.
 func TestSlowPassForgetsWhatItSaw(t *testing.T) {
-	for name, anew := range map[string]func(*bench){
+	for name, again := range map[string]func(*bench){
 		"listed":  func(b *bench) { b.Listed([]Container{container("a", verbs)}, true) },
 		"created": func(b *bench) { b.Created(container("a", verbs)) },
 	} {
@@ -77,11 +77,11 @@ func TestSlowPassForgetsWhatItSaw(t *testing.T) {
 				time.Sleep(forgetAfter + time.Second)
 				b.kernel.Lists = func() {
 					b.kernel.Lists = nil
-					anew(b)
+					again(b)
 				}
 				b.passes(1)
 				if got := b.recorded(); !strings.Contains(got, "a") {
-					t.Errorf("recorded: %q, want what is listed or created anew", got)
+					t.Errorf("recorded: %q, want what is listed or created again", got)
 				}
 			})
 		})

@@ -34,7 +34,7 @@ type storedSpec struct {
 }
 
 // specs returns the client of the stored specs; nil where the runtime stores none that can be edited.
-func (r *Repair) specs() Specs {
+func (r *Loop) specs() Specs {
 	if r.Specs == nil || !r.specsUsable.Load() {
 		return nil
 	}
@@ -42,8 +42,8 @@ func (r *Repair) specs() Specs {
 }
 
 // readSpecs reads the stored specs of some containers, first those that were not read for the longest time. A container
-// that was resized is decided about anew.
-func (r *Repair) readSpecs(ctx context.Context, found *findings, decide func(*finding)) {
+// that was resized is decided about again.
+func (r *Loop) readSpecs(ctx context.Context, found *findings, decide func(*finding)) {
 	specs := r.specs()
 	if specs == nil {
 		return

@@ -101,7 +101,7 @@ func (c *Client) Apply(ctx context.Context, container string, grant spec.Grant) 
 // resized.
 //
 // The containers API has no conditional write: the last writer wins. So the spec is read again right before the write
-// and the edit begun anew if it changed meanwhile, and read again after it: if somebody wrote over the edit, the edit
+// and the edit begun again if it changed meanwhile, and read again after it: if somebody wrote over the edit, the edit
 // is made to what they wrote. What is left is a write of theirs that falls between the last read and the write, one
 // request of a fraction of a millisecond; it would be undone, and nobody can notice. ErrContended means that three
 // rounds were not enough; the spec is then as the other side left it.

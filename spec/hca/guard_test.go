@@ -248,7 +248,7 @@ func linksOut(t *testing.T) {
 	}
 }
 
-func problemsOf(n *Node) string { return strings.Join(n.Problems, "\n") }
+func problemsOf(n *Inventory) string { return strings.Join(n.Problems, "\n") }
 
 func TestGuard(t *testing.T) {
 	for name, test := range guards {

@@ -191,8 +191,8 @@ func (h HCA) Verbs() (Device, bool) {
 	return Device{}, false
 }
 
-// Node is the inventory of a node.
-type Node struct {
+// Inventory is the HCAs of a node, and what belongs to none of them.
+type Inventory struct {
 	// HCAs are in natural order: mlx5_2 before mlx5_10.
 	HCAs []HCA `json:"hcas"`
 	// RDMACM is nil if the module rdma_ucm is not loaded.
@@ -207,7 +207,7 @@ type Node struct {
 }
 
 // Find returns the HCA of that name.
-func (n *Node) Find(name string) (HCA, bool) {
+func (n *Inventory) Find(name string) (HCA, bool) {
 	for _, h := range n.HCAs {
 		if h.Name == name {
 			return h, true
@@ -218,7 +218,7 @@ func (n *Node) Find(name string) (HCA, bool) {
 
 // Lookup returns the device with that number, of any kind and sound or not: a
 // number that it does not know belongs to no HCA of this node.
-func (n *Node) Lookup(num Number) (Device, bool) {
+func (n *Inventory) Lookup(num Number) (Device, bool) {
 	for _, h := range n.HCAs {
 		for _, d := range h.Devices {
 			if d.Number == num {

@@ -28,15 +28,15 @@ const nodeTypeUnspecified = "unspecified"
 
 // Scan takes the inventory of the node at root (see the package's
 // documentation for roots). A node without RDMA hardware or without the
-// modules is an empty Node and no error; so is a folder that has no sys.
-func Scan(root string) (*Node, error) { return whole(root, false) }
+// modules is an empty Inventory and no error; so is a folder that has no sys.
+func Scan(root string) (*Inventory, error) { return whole(root, false) }
 
 // ScanDetails is Scan with what takes long to read: LIDs and the subnet
 // prefix, for which the HCA asks its firmware, and the GIDs, which are up to
 // 1024 files a port.
-func ScanDetails(root string) (*Node, error) { return whole(root, true) }
+func ScanDetails(root string) (*Inventory, error) { return whole(root, true) }
 
-func whole(root string, details bool) (*Node, error) {
+func whole(root string, details bool) (*Inventory, error) {
 	t, err := openTree(root)
 	if err != nil {
 		return nil, err
@@ -57,9 +57,9 @@ func whole(root string, details bool) (*Node, error) {
 }
 
 // List returns the node at root without reading any HCA: the names of the HCAs
-// and all character devices. Read reads an HCA, and Node.Complete puts both
+// and all character devices. Read reads an HCA, and Inventory.Complete puts both
 // together.
-func List(root string) (*Node, error) {
+func List(root string) (*Inventory, error) {
 	t, err := openTree(root)
 	if err != nil {
 		return nil, err
@@ -80,13 +80,13 @@ func Read(root, name string) HCA {
 	return t.hca(name, false)
 }
 
-func (t tree) names() (*Node, error) {
+func (t tree) names() (*Inventory, error) {
 	names, err := t.list(classHCA)
 	if err != nil {
 		return nil, fmt.Errorf("list HCAs: %w", err)
 	}
 	var found problems
-	node := &Node{HCAs: []HCA{}}
+	node := &Inventory{HCAs: []HCA{}}
 	index := map[string]int{}
 	for _, name := range names {
 		// guard: HCA names
@@ -119,7 +119,7 @@ func (t tree) names() (*Node, error) {
 
 // Complete returns a node from List with each HCA as read returns it. A read
 // HCA has no devices of its own.
-func (n *Node) Complete(read func(name string) HCA) *Node {
+func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	all := *n
 	all.HCAs = make([]HCA, len(n.HCAs))
 	for i, named := range n.HCAs {

@@ -35,7 +35,7 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 
 // Active returns the HCAs that a container can use and that have an ACTIVE port, and for each of the others a line that
 // says why it is left out.
-func (n *Node) Active() (usable []HCA, leftOut []string) {
+func (n *Inventory) Active() (usable []HCA, leftOut []string) {
 	for _, h := range n.HCAs {
 		_, err := h.Usable(false)
 		if err == nil && !h.Active() {
@@ -64,7 +64,7 @@ func (h HCA) soundVerbs() (Device, error) {
 
 // ConnectionManager returns the device with which a container that gets these HCAs connects by RDMA_CM; ok is false
 // where there is none. The error says so if one of the HCAs would use it: EFA does not.
-func (n *Node) ConnectionManager(hcas []HCA) (device Device, ok bool, err error) {
+func (n *Inventory) ConnectionManager(hcas []HCA) (device Device, ok bool, err error) {
 	if n.RDMACM != nil && n.RDMACM.Sound() {
 		return *n.RDMACM, true, nil
 	}

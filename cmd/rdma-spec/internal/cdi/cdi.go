@@ -181,7 +181,7 @@ type cdiFiles struct {
 }
 
 func listCDI(stdout, stderr io.Writer, root, format string) error {
-	files, err := cdi.Look(root, func() (*hca.Node, error) { return hca.Scan(root) })
+	files, err := cdi.Look(root, func() (*hca.Inventory, error) { return hca.Scan(root) })
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,7 @@ and 3 otherwise.`,
 // Inventory is the result for programs.
 type Inventory struct {
 	APIVersion string `json:"apiVersion"`
-	*hca.Node
+	*hca.Inventory
 }
 
 // List writes the HCAs to stdout, and notes about the node to stderr.
@@ -90,7 +90,7 @@ var deviceHeader = []string{"HCA", "PCI", "NUMA", "LINK LAYER", "PORT STATE", "R
 
 // deviceRows returns a row for each port, one for each HCA without ports, and a last one for rdma_cm, which belongs to
 // the node.
-func deviceRows(node *hca.Node) [][]string {
+func deviceRows(node *hca.Inventory) [][]string {
 	var rows [][]string
 	for _, h := range node.HCAs {
 		numa := ""
@@ -153,7 +153,7 @@ func deviceName(d hca.Device) string {
 
 // deviceNotes returns what is wrong with the node. Device nodes that are only missing share one line: in a copy, or in
 // a container, all of them are.
-func deviceNotes(node *hca.Node) []string {
+func deviceNotes(node *hca.Inventory) []string {
 	var notes []string
 	var missing []string
 	device := func(d hca.Device) {

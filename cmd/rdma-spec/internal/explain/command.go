@@ -197,7 +197,7 @@ func (o explainOptions) policy(s *node.Snapshot) (p *policy.Policy, source strin
 	return node.LoadPolicy(o.config)
 }
 
-func (o explainOptions) node(s *node.Snapshot, stderr io.Writer) (*hca.Node, error) {
+func (o explainOptions) node(s *node.Snapshot, stderr io.Writer) (*hca.Inventory, error) {
 	if len(o.hcas) > 0 {
 		return SyntheticNode(o.hcas), nil
 	}

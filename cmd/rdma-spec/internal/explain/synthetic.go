@@ -19,8 +19,8 @@ const (
 
 // SyntheticNode returns a node with HCAs of the given names, in their order, for use without a node. All are sound and
 // ACTIVE. They are physical functions, have a port of each link layer, and neither netdevs nor a NUMA node.
-func SyntheticNode(names []string) *hca.Node {
-	node := &hca.Node{RDMACM: &hca.Device{
+func SyntheticNode(names []string) *hca.Inventory {
+	node := &hca.Inventory{RDMACM: &hca.Device{
 		Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: majorMisc,
 			Minor: minorRDMACM}, Mode: 0o666,
 	}}

@@ -60,7 +60,7 @@ func (c Container) Fails() bool { return c.Decision.Refusal != nil }
 // Explainer holds what all containers are explained with.
 type Explainer struct {
 	Policy *policy.Policy
-	Node   *hca.Node
+	Node   *hca.Inventory
 	// Assume are globs of resources and, where they begin with claim/, of DRA claims. Sources that match one bring the
 	// node's first verbs device, and others of the same sort bring none. Sources that no glob is for are left open: a
 	// glob of resources does not decide claims.
@@ -146,10 +146,10 @@ func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 		c.Devices = append(slices.Clip(c.Devices), policy.Device{Path: device.Path, Type: "c", Major: int64(device.Major),
 			Minor: int64(device.Minor)})
 	}
-	return e.Policy.Decide(c, policy.Node{
+	return e.Policy.Decide(c, policy.Facts{
 		// The manifest names no other character device than the one that is injected.
 		Verbs: func(n hca.Number) (hca.Device, bool, error) { return device, n == device.Number, nil },
-		HCAs:  func() (*hca.Node, error) { return e.Node, nil },
+		HCAs:  func() (*hca.Inventory, error) { return e.Node, nil },
 	})
 }
 

@@ -52,7 +52,7 @@ func chooseDevices(root, choice string) (devices []hca.Device, notes []string, e
 	return devices, notes, nil
 }
 
-func allHCAs(node *hca.Node) (chosen []hca.HCA, notes []string, err error) {
+func allHCAs(node *hca.Inventory) (chosen []hca.HCA, notes []string, err error) {
 	chosen, left := node.Active()
 	for _, line := range left {
 		notes = append(notes, "warning: "+line)
@@ -63,7 +63,7 @@ func allHCAs(node *hca.Node) (chosen []hca.HCA, notes []string, err error) {
 	return chosen, notes, nil
 }
 
-func namedHCAs(node *hca.Node, names []string) (chosen []hca.HCA, err error) {
+func namedHCAs(node *hca.Inventory, names []string) (chosen []hca.HCA, err error) {
 	for _, name := range names {
 		h, found := node.Find(name)
 		if !found {

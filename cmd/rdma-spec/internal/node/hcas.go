@@ -30,7 +30,7 @@ func readHere(root string) HCAReader {
 }
 
 // readHCAs reads all HCAs. One that does not answer in time is unread, and costs the others nothing.
-func (s *Snapshot) readHCAs() (*hca.Node, error) {
+func (s *Snapshot) readHCAs() (*hca.Inventory, error) {
 	listed, err := hca.List(s.Root)
 	if err != nil || len(listed.HCAs) == 0 {
 		return listed, err

@@ -38,7 +38,7 @@ type Snapshot struct {
 	Files    files.Tree
 	Archived bool // it is a copy of rdma-spec collect
 
-	HCAs       func() (*hca.Node, error) // one that does not answer is Unread
+	HCAs       func() (*hca.Inventory, error) // one that does not answer is Unread
 	KernelLog  func() (KernelLog, error)
 	Runtimes   func() (runtime.Runtimes, error)
 	Plugin     func() (agents.Plugin, error)

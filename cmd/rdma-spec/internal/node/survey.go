@@ -33,8 +33,8 @@ const askKubeletWithin = 300 * time.Millisecond
 type surveyor struct {
 	Options
 	policy    *policy.Policy
-	node      policy.Node
-	listed    func() (*hca.Node, error) // the names and devices of the HCAs
+	node      policy.Facts
+	listed    func() (*hca.Inventory, error) // the names and devices of the HCAs
 	processes *limits.Processes
 	pause     func(context.Context) // before the second look
 	hidden    error                 // why the processes of containers cannot be seen
@@ -94,13 +94,13 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 // Surveyor looks at containers by a policy.
 func (s *Snapshot) Surveyor(p *policy.Policy) *surveyor {
 	o, on := s.Options, s.Limits()
-	live := policy.LiveNode(o.Root)
+	live := policy.LiveFacts(o.Root)
 	live.HCAs = s.HCAs
 	looking := &surveyor{
 		Options:   o,
 		policy:    p,
 		node:      live,
-		listed:    sync.OnceValues(func() (*hca.Node, error) { return hca.List(o.Root) }),
+		listed:    sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(o.Root) }),
 		processes: on,
 		pause: func(ctx context.Context) {
 			if !s.Archived {

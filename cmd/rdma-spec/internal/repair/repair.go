@@ -187,7 +187,7 @@ func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []no
 		}
 		specs[r.ID] = clients[socket]
 	}
-	outcomes := on.Repair(ctx, wanted, specs)
+	outcomes := on.RaiseWithSpecs(ctx, wanted, specs)
 	for i := range result.Containers {
 		c := &result.Containers[i]
 		outcome := outcomes[c.ID]

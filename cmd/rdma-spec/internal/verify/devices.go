@@ -56,7 +56,7 @@ func (v *verification) devices() []heldHCA {
 	}
 	node, err := hca.Scan(v.root)
 	if err != nil {
-		node = &hca.Node{}
+		node = &hca.Inventory{}
 	}
 	slices.SortStableFunc(files, func(a, b string) int { return len(a) - len(b) })
 	var held []heldHCA

@@ -61,7 +61,7 @@ func eachHCA(look func(*doctor.View, hca.HCA) []doctor.Finding) func(*doctor.Vie
 }
 
 // inventory returns the node's HCAs. The findings are why there is nothing to look at.
-func inventory(v *doctor.View) (*hca.Node, []doctor.Finding) {
+func inventory(v *doctor.View) (*hca.Inventory, []doctor.Finding) {
 	node, err := v.HCAs()
 	switch {
 	case err != nil:

@@ -55,7 +55,7 @@ type Device struct {
 // Look reads all CDI files of the node below a root, in the order of their priority, and compares them with the node's
 // devices. It changes nothing. It is not an error if nothing is found. It calls scan, which returns the node's HCAs,
 // only if there are files as Build makes them: it can take seconds if an HCA is sick.
-func Look(root string, scan func() (*hca.Node, error)) ([]Found, error) {
+func Look(root string, scan func() (*hca.Inventory, error)) ([]Found, error) {
 	names, err := fileNames(root)
 	if err != nil || len(names) == 0 {
 		return nil, err
@@ -121,8 +121,8 @@ func Naming(root, hook string) (files []string, err error) {
 // looking compares files with a node.
 type looking struct {
 	root   string
-	listed *hca.Node // the node's devices, and of its HCAs the names
-	scan   func() (*hca.Node, error)
+	listed *hca.Inventory // the node's devices, and of its HCAs the names
+	scan   func() (*hca.Inventory, error)
 }
 
 // look reads a file. The error means that the node cannot be read.

@@ -50,7 +50,7 @@ func Units() (all []string) {
 func Find(root string) []Daemon {
 	var found []Daemon
 	for _, p := range places.Containerds {
-		d := Daemon{Root: root, Name: p.Platform, File: filepath.Join(root, p.Config), Units: p.Units}
+		d := Daemon{Root: root, Name: p.Name, File: filepath.Join(root, p.Config), Units: p.Units}
 		if p.DropIns != "" {
 			d.DropIns = filepath.Join(root, p.DropIns)
 		}

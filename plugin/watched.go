@@ -13,9 +13,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// recorded returns what repair records of a container that gets a grant, with the injected devices and the granted
+// watched returns what repair records of a container that gets a grant, with the injected devices and the granted
 // memlock.
-func recorded(c policy.Container, ctr *api.Container, grant spec.Grant) repair.Container {
+func watched(c policy.Container, ctr *api.Container, grant spec.Grant) repair.Container {
 	memlock, _ := reportedMemlock(ctr)
 	memlock, _ = memlock.Raise(grant.Memlock)
 	c.Devices = slices.Grow(slices.Clip(c.Devices), len(grant.Devices))
@@ -35,7 +35,7 @@ func listed(pods []*api.PodSandbox, containers []*api.Container) []repair.Contai
 	list := make([]repair.Container, 0, len(containers))
 	for _, ctr := range containers {
 		if pod, known := byID[ctr.GetPodSandboxId()]; known {
-			list = append(list, recorded(ContainerOf(pod, ctr), ctr, spec.Grant{}))
+			list = append(list, watched(ContainerOf(pod, ctr), ctr, spec.Grant{}))
 		}
 	}
 	return list
