@@ -19,8 +19,7 @@ const DeviceFolder = "/dev/infiniband"
 // classKinds are the kinds of devices that a class can hold.
 var classKinds = map[string][]Kind{classVerbs: {KindVerbs}, classMAD: {KindUMAD, KindISSM}, classHFI1: {KindHFI1}}
 
-// devices returns all character devices that sysfs names, checked against the
-// nodes in /dev.
+// devices returns all character devices that sysfs names, checked against the nodes in /dev.
 func (t tree) devices(found *problems) []Device {
 	all := []Device{}
 	for _, class := range []string{classVerbs, classMAD, classHFI1} {
@@ -30,8 +29,7 @@ func (t tree) devices(found *problems) []Device {
 			continue
 		}
 		for _, name := range names {
-			// guard: kinds of a class. Others are the class's own attributes
-			// (abi_version), or nothing that we know.
+			// guard: kinds of a class. Others are the class's own attributes (abi_version), or nothing that we know.
 			if !slices.Contains(classKinds[class], kindOf(name)) {
 				continue
 			}
@@ -67,8 +65,7 @@ func (t tree) devices(found *problems) []Device {
 	return all
 }
 
-// classDevice reads one device of a class. The name of its folder determines
-// the kind.
+// classDevice reads one device of a class. The name of its folder determines the kind.
 func (t tree) classDevice(at string) (Device, error) {
 	dir, err := t.folder(at)
 	if err != nil {
@@ -117,8 +114,8 @@ func newDevice(name string, number Number) Device {
 	return d
 }
 
-// readNumber reads a device number, "231:192". The kernel has 12 bits for the
-// major and 20 for the minor; it uses 0:0 for "no device".
+// readNumber reads a device number, "231:192". The kernel has 12 bits for the major and 20 for the minor; it uses 0:0
+// for "no device".
 func readNumber(dir tree) (Number, error) {
 	s, err := readText(dir, "dev")
 	if err != nil {

@@ -19,9 +19,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// DevicesChanged returns when a device node of an HCA was last added or
-// removed: the time stamp of their folder, DeviceFolder, for one system call.
-// It is the zero time if there is no folder.
+// DevicesChanged returns when a device node of an HCA was last added or removed: the time stamp of their folder,
+// DeviceFolder, for one system call. It is the zero time if there is no folder.
 func DevicesChanged(root string) time.Time {
 	info, err := os.Stat(filepath.Join(root, DeviceFolder))
 	if err != nil {
@@ -59,8 +58,8 @@ func (t tree) readNodes(found *problems) deviceNodes {
 	return n
 }
 
-// check compares a device with its node: it fills in mode and owner, or
-// describes what is wrong. The number stays the one from sysfs.
+// check compares a device with its node: it fills in mode and owner, or describes what is wrong. The number stays the
+// one from sysfs.
 func (n deviceNodes) check(d *Device) {
 	if n.folder != "" && path.Dir(d.Path) == DeviceFolder {
 		d.Problem = n.folder
@@ -84,8 +83,7 @@ func (n deviceNodes) check(d *Device) {
 	}
 }
 
-// at returns what lies at a path. In a copy, a regular file stands for a node
-// that could not be copied.
+// at returns what lies at a path. In a copy, a regular file stands for a node that could not be copied.
 func (n deviceNodes) at(name string) (deviceNode, error) {
 	fi, err := n.lstat(inTree(name))
 	// guard: no device table on the live node

@@ -12,15 +12,15 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// DeviceTable is the file at the top of a copied node that describes the
-// device nodes which the copy could not hold: see the package's documentation.
+// DeviceTable is the file at the top of a copied node that describes the device nodes which the copy could not hold:
+// see the package's documentation.
 const DeviceTable = "device-table.txt"
 
 // maxDeviceTable bounds that file: enough for 10,000 devices.
 const maxDeviceTable = 1 << 20
 
-// readDeviceTable reads the table of a copy, by path. Lines that it does not
-// understand are problems and name no device.
+// readDeviceTable reads the table of a copy, by path. Lines that it does not understand are problems and name no
+// device.
 func readDeviceTable(t tree, found *problems) map[string]deviceNode {
 	data, err := t.Read(DeviceTable, maxDeviceTable)
 	if err != nil {

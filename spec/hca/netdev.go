@@ -21,10 +21,9 @@ const (
 	maxStacked = 64
 )
 
-// netdevs are read from where the kernel hangs them: below the HCA's own
-// device, and what is stacked on those. Never from the GID table: that names
-// netdevs of other network namespaces too, by names that pods choose, whereas
-// sysfs has only those of its own namespace, and links between them only.
+// netdevs are read from where the kernel hangs them: below the HCA's own device, and what is stacked on those. Never
+// from the GID table: that names netdevs of other network namespaces too, by names that pods choose, whereas sysfs has
+// only those of its own namespace, and links between them only.
 type netdevs struct {
 	tree
 	problems *problems
@@ -38,8 +37,7 @@ func (t tree) addNetdevs(at string, h *HCA, found *problems) {
 		own = n.ofSoft(at, h.NodeGUID)
 	}
 	for _, dir := range own {
-		// Where one function carries several ports, as with ConnectX-3,
-		// dev_port has the port: it counts from 0.
+		// Where one function carries several ports, as with ConnectX-3, dev_port has the port: it counts from 0.
 		number := 0
 		if len(h.Ports) > 1 {
 			number, _ = strconv.Atoi(n.attribute(path.Join(dir, "dev_port")))
@@ -59,8 +57,8 @@ func (t tree) addNetdevs(at string, h *HCA, found *problems) {
 	}
 }
 
-// representor is the port name of a netdev that stands for another function
-// of the card, as the PCI device of a card in switchdev mode has them.
+// representor is the port name of a netdev that stands for another function of the card, as the PCI device of a card in
+// switchdev mode has them.
 var representor = regexp.MustCompile(`^(c\d+)?pf\d+((vf|sf)\d+|$)`)
 
 // of returns the folders of the netdevs in a folder net.
@@ -79,9 +77,8 @@ func (n netdevs) of(net string) []string {
 	return dirs
 }
 
-// ofSoft returns the folder of the netdev that a soft HCA was made on. Soft-RoCE
-// names it in its attribute parent. Soft-iWARP does not since Linux 5.13, but
-// its node GUID is made of the netdev's address; netdevs that are stacked on
+// ofSoft returns the folder of the netdev that a soft HCA was made on. Soft-RoCE names it in its attribute parent.
+// Soft-iWARP does not since Linux 5.13, but its node GUID is made of the netdev's address; netdevs that are stacked on
 // it may have that address too.
 func (n netdevs) ofSoft(at, guid string) []string {
 	if name := n.attribute(path.Join(at, "parent")); name != "" {
@@ -107,8 +104,8 @@ func (n netdevs) ofSoft(at, guid string) []string {
 	return nil
 }
 
-// stackable are the kinds of netdevs that RDMA goes through. A bridge, for
-// one, has netdevs of all sorts below it and does not belong to an HCA.
+// stackable are the kinds of netdevs that RDMA goes through. A bridge, for one, has netdevs of all sorts below it and
+// does not belong to an HCA.
 var stackable = regexp.MustCompile(`(?m)^DEVTYPE=(bond|vlan|macvlan)$`)
 
 // stacked returns the netdev of a folder and those stacked on it.

@@ -15,8 +15,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Numbers recognizes a node's verbs devices by their numbers. The answer is the kernel's link in
-// /sys/dev/char: it is always up to date, and no HCA is asked for it.
+// Numbers recognizes a node's verbs devices by their numbers. The answer is the kernel's link in /sys/dev/char: it is
+// always up to date, and no HCA is asked for it.
 type Numbers struct{ char *os.File }
 
 // nullDevice is /dev/null, which every Linux has.

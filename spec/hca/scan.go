@@ -22,18 +22,16 @@ const (
 	miscRDMACM = "sys/class/misc/rdma_cm"
 )
 
-// nodeTypeUnspecified is the node type of EFA in sysfs. EFA has verbs, but no
-// management packets, no useful GUID and no RDMA_CM.
+// nodeTypeUnspecified is the node type of EFA in sysfs. EFA has verbs, but no management packets, no useful GUID and no
+// RDMA_CM.
 const nodeTypeUnspecified = "unspecified"
 
-// Scan takes the inventory of the node at root (see the package's
-// documentation for roots). A node without RDMA hardware or without the
-// modules is an empty Inventory and no error; so is a folder that has no sys.
+// Scan takes the inventory of the node at root (see the package's documentation for roots). A node without RDMA
+// hardware or without the modules is an empty Inventory and no error; so is a folder that has no sys.
 func Scan(root string) (*Inventory, error) { return whole(root, false) }
 
-// ScanDetails is Scan with what takes long to read: LIDs and the subnet
-// prefix, for which the HCA asks its firmware, and the GIDs, which are up to
-// 1024 files a port.
+// ScanDetails is Scan with what takes long to read: LIDs and the subnet prefix, for which the HCA asks its firmware,
+// and the GIDs, which are up to 1024 files a port.
 func ScanDetails(root string) (*Inventory, error) { return whole(root, true) }
 
 func whole(root string, details bool) (*Inventory, error) {
@@ -56,9 +54,8 @@ func whole(root string, details bool) (*Inventory, error) {
 	return node, nil
 }
 
-// List returns the node at root without reading any HCA: the names of the HCAs
-// and all character devices. Read reads an HCA, and Inventory.Complete puts both
-// together.
+// List returns the node at root without reading any HCA: the names of the HCAs and all character devices. Read reads an
+// HCA, and Inventory.Complete puts both together.
 func List(root string) (*Inventory, error) {
 	t, err := openTree(root)
 	if err != nil {
@@ -68,9 +65,8 @@ func List(root string) (*Inventory, error) {
 	return t.names()
 }
 
-// Read reads the attributes of one HCA and its ports, which can take seconds
-// where the HCA is sick. It always returns an HCA: what is broken is in its
-// problems. Its devices are List's.
+// Read reads the attributes of one HCA and its ports, which can take seconds where the HCA is sick. It always returns
+// an HCA: what is broken is in its problems. Its devices are List's.
 func Read(root, name string) HCA {
 	t, err := openTree(root)
 	if err != nil {
@@ -105,9 +101,8 @@ func (t tree) names() (*Inventory, error) {
 		case ok:
 			node.HCAs[i].Devices = append(node.HCAs[i].Devices, d)
 		default:
-			// guard: devices of no HCA
-			// Seen where the HCA was moved to another network namespace: the
-			// class infiniband is filtered by namespace, the others are not.
+			// guard: devices of no HCA. Seen where the HCA was moved to another network namespace: the class infiniband is
+			// filtered by namespace, the others are not.
 			found.add("%s belongs to HCA %s, which is not in %s: it may be in another network namespace", d, d.HCA, classHCA)
 		}
 	}
@@ -117,8 +112,7 @@ func (t tree) names() (*Inventory, error) {
 	return node, nil
 }
 
-// Complete returns a node from List with each HCA as read returns it. A read
-// HCA has no devices of its own.
+// Complete returns a node from List with each HCA as read returns it. A read HCA has no devices of its own.
 func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	all := *n
 	all.HCAs = make([]HCA, len(n.HCAs))
@@ -161,8 +155,7 @@ var (
 	pciForm  = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 )
 
-// hca reads one HCA, all but its devices. It always returns one: what is broken
-// is in its problems.
+// hca reads one HCA, all but its devices. It always returns one: what is broken is in its problems.
 func (t tree) hca(name string, details bool) HCA {
 	h := HCA{Name: name, NUMANode: -1, Function: FunctionPhysical, Ports: []Port{}, Devices: []Device{}}
 	var found problems
@@ -204,8 +197,8 @@ func (t tree) hca(name string, details bool) HCA {
 // scalableForm is a device of the auxiliary bus that is a scalable function.
 var scalableForm = regexp.MustCompile(`^[a-z0-9_]+\.sf\.[0-9]+$`)
 
-// function sets where on the node the HCA at the path at is, and what it is a
-// part of, by the names of the folders that its links lead to.
+// function sets where on the node the HCA at the path at is, and what it is a part of, by the names of the folders that
+// its links lead to.
 func (t tree) function(at string, h *HCA) {
 	device := t.linkBase(path.Join(at, "device"))
 	physical := t.linkBase(path.Join(at, "device/physfn"))
