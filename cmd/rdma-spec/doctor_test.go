@@ -35,7 +35,7 @@ func doctorNode(t *testing.T, state string) string {
 }
 
 const why = `    why:  A port carries traffic only when it is ACTIVE.
-    cure: Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1
+    cure (by hand): Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1
     see:  docs/faults.md#port-active
 `
 
@@ -96,6 +96,7 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
       "text": "It is DOWN (Polling).",
       "why": "A port carries traffic only when it is ACTIVE.",
       "cure": "Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1",
+      "class": "by hand",
       "docs": "docs/faults.md#port-active"
     }
   ]
@@ -183,12 +184,13 @@ func TestDoctorOnATerminal(t *testing.T) {
 		{Check: "a", Status: doctor.OK, Text: "A."}, {Check: "b", Status: doctor.NotApplied, Text: "B."},
 		{Check: "c", Status: doctor.Unknown, Text: "C."},
 		{Check: "d", Status: doctor.Skipped, Text: "D."}, {Check: "e", Status: doctor.Unknown, Text: "C."},
-		{Check: "f", Status: doctor.Wrong, Text: "F.", Cure: "x\x1b"},
+		doctor.Fault("", "F.", "x\x1b").WithCare("the pod loses it", "rdma-spec status"),
 	}
 	if err := doctor.ListFindings(&out, all, true); err != nil {
 		t.Fatal(err)
 	}
-	want := "✗ f: F.\n    why:  \n    cure: x\uFFFD\n    see:  \n? c, e: C.\n- d: D.\n✓ a: A.\n· b: B.\n"
+	want := "✗ : F.\n    why:  \n    cure (with care): x\uFFFD\n" +
+		"    care: the pod loses it; see: rdma-spec status\n    see:  \n? c, e: C.\n- d: D.\n✓ a: A.\n· b: B.\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -59,7 +59,7 @@ func TestContainerThatThePluginHasNeverSeen(t *testing.T) {
 		{"status", "below  memlock is 8Mi, the policy gives unlimited: " + repair},
 		{"doctor --only container-memlock",
 			"wrong container-memlock: container ml/train-0 main: Memlock is 8Mi, the policy gives unlimited.\n"},
-		{"doctor --only container-memlock", "cure: " + repair + "\n"},
+		{"doctor --only container-memlock", "): " + repair + "\n"},
 	} {
 		stdout, stderr, status := runCommand(t, append(strings.Fields(test.args), "--root", root,
 			"--runtime-endpoint", cri.Socket)...)

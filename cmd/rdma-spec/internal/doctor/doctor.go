@@ -37,6 +37,16 @@ const (
 	Skipped    Status = "skipped"        // what the check depends on is wrong, or unknown for this object
 )
 
+// Class says what it costs to follow a cure.
+type Class string
+
+// The classes. A cure that says nothing else is by hand.
+const (
+	ClassPaste    Class = "paste"     // a command that takes nothing from what runs
+	ClassWithCare Class = "with care" // a command that does: Finding.Care says who loses what, and how to see it first
+	ClassByHand   Class = "by hand"   // what to do; only people can judge when
+)
+
 // Grace is what a check may need beside what it waits for, as a part of the patience.
 const Grace = 4
 
@@ -67,13 +77,28 @@ type Finding struct {
 	Object string `json:"object,omitempty"`
 	Text   string `json:"text,omitempty"` // one sentence
 	Why    string `json:"why,omitempty"`
-	Cure   string `json:"cure,omitempty"` // a command that can be pasted, else what to do
+	Cure   string `json:"cure,omitempty"` // a command, or what to do
+	Class  Class  `json:"class,omitempty"`
+	Care   string `json:"care,omitempty"` // of a cure with care: "the pod that has it loses it; see: rdma-spec status"
 	Docs   string `json:"docs,omitempty"` // the anchor in docs/faults.md
 }
 
-// Fault is what is wrong with an object.
+// Fault is what is wrong with an object. Its cure is by hand.
 func Fault(object, text, cure string) Finding {
 	return Finding{Status: Wrong, Object: object, Text: text, Cure: cure}
+}
+
+// Paste returns a fault whose cure is a command that takes nothing from what runs.
+func (f Finding) Paste() Finding {
+	f.Class = ClassPaste
+	return f
+}
+
+// WithCare returns a fault whose cure is a command that takes something from what runs: who loses what, and how to see
+// it first.
+func (f Finding) WithCare(loses, see string) Finding {
+	f.Class, f.Care = ClassWithCare, loses+"; see: "+see
+	return f
 }
 
 // Unsure is what cannot be known of an object.
@@ -188,7 +213,7 @@ func (c *Check) complete(findings, causes []Finding) []Finding {
 		}
 		f.Check = c.ID
 		if f.Status == Wrong {
-			f.Why, f.Docs = c.Why, "docs/faults.md#"+c.ID
+			f.Why, f.Docs, f.Class = c.Why, "docs/faults.md#"+c.ID, cmp.Or(f.Class, ClassByHand)
 		}
 		kept = append(kept, f)
 	}

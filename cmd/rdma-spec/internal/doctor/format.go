@@ -39,7 +39,8 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal bool) error {
 	checks := map[Finding][]string{}
 	var lines []Finding
 	for _, f := range findings {
-		same := Finding{Status: f.Status, Object: f.Object, Text: f.Text, Why: f.Why, Cure: f.Cure, Docs: f.Docs}
+		same := f
+		same.Check = ""
 		if checks[same] == nil {
 			lines = append(lines, same)
 		}
@@ -54,7 +55,11 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal bool) error {
 		}
 		fmt.Fprintf(&text, "%s %s: %s\n", status, strings.Join(checks[f], ", "), cli.PlainText(said(f)))
 		if f.Status == Wrong {
-			fmt.Fprintf(&text, "    why:  %s\n    cure: %s\n    see:  %s\n", f.Why, cli.PlainText(f.Cure), f.Docs)
+			fmt.Fprintf(&text, "    why:  %s\n    cure (%s): %s\n", f.Why, f.Class, cli.PlainText(f.Cure))
+			if f.Care != "" {
+				fmt.Fprintf(&text, "    care: %s\n", cli.PlainText(f.Care))
+			}
+			fmt.Fprintf(&text, "    see:  %s\n", f.Docs)
 		}
 	}
 	_, err := io.WriteString(stdout, text.String())

@@ -145,7 +145,7 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 		}
 	}
 	return []doctor.Finding{doctor.Fault("", text,
-		"By hand: with setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after each boot. "+
+		"With setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after each boot. "+
 			"Devices below them are no longer isolated from each other then: do not, if a virtual machine has one (see: ls "+
 			"/sys/bus/pci/drivers/vfio-pci).")}
 }

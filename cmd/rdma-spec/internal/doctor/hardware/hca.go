@@ -219,7 +219,7 @@ func reload(h hca.HCA) string {
 		return fmt.Sprintf("Bind its driver again; the pod that has virtual function %s loses it (see: rdma-spec status): %s",
 			h.PCI, rebind("pci", h.PCI))
 	}
-	return fmt.Sprintf("By hand: restart the node, or bind the driver of PCI device %s again. Either takes from the "+
+	return fmt.Sprintf("Restart the node, or bind the driver of PCI device %s again. Either takes from the "+
 		"node the card's network interfaces, "+
 		"which may be its own way to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; ip route), and from pods the "+
 		"card's virtual functions "+

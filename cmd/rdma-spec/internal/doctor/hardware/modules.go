@@ -194,7 +194,7 @@ func mixedModules(v *doctor.View) []doctor.Finding {
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, and %s is of OFED or DOCA.",
 		strings.Join(own, ", "), strings.Join(compat, ", ")),
-		"By hand: drain the node, and restart it. If the kernel's own modules are back then, make the initramfs anew. To "+
+		"Drain the node, and restart it. If the kernel's own modules are back then, make the initramfs anew. To "+
 			"unload "+strings.Join(order, ", ")+
 			" in this order and to restart openibd instead takes from the node every HCA and the network interfaces of their "+
 			"cards, "+

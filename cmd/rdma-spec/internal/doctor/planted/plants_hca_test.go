@@ -79,7 +79,7 @@ var plantedHCAs = []plant{
 	{
 		name: "no verbs device although the port is ACTIVE", check: "class-devices", object: "HCA mlx5_1",
 		without: []string{pci(1) + "/infiniband_verbs", "sys/class/infiniband_verbs/uverbs1"}, text: "no uverbs",
-		cure: "By hand: restart the node, or bind the driver of PCI device 0000:b5:00.0 again. Either takes from the node " +
+		cure: "Restart the node, or bind the driver of PCI device 0000:b5:00.0 again. Either takes from the node " +
 			"the card's network interfaces, which may be " +
 			"its own way to the cluster (see: ls /sys/bus/pci/devices/0000:b5:00.0/net; ip route), and from pods the card's " +
 			"virtual functions " +
@@ -88,21 +88,21 @@ var plantedHCAs = []plant{
 	{
 		name: "no umad although the port is ACTIVE", check: "class-devices", object: "HCA mlx5_1",
 		without: []string{pci(1) + "/infiniband_mad", "sys/class/infiniband_mad/umad1", "sys/class/infiniband_mad/issm1"},
-		text:    "no umad", cure: "By hand: ",
+		text:    "no umad", cure: "Restart the node, or bind",
 	},
 	{
 		name: "neither a ConnectX-8 nor its sub-device has a verbs device", node: connectX8, check: "class-devices",
 		object: "HCA ibp8s0f0", text: "no uverbs",
 		without: []string{
 			"sys/class/infiniband_verbs/uverbs0", "sys/devices/pci0000:08/0000:08:00.0/infiniband_verbs",
-		}, cure: "By hand: ",
+		}, cure: "Restart the node, or bind",
 	},
 	{
 		name: "no verbs device of one of two ConnectX-8", node: connectX8, check: "class-devices",
 		object: "HCA ibp9s0f0", text: "no uverbs",
 		without: []string{
 			"sys/class/infiniband_verbs/uverbs1", "sys/devices/pci0000:09/0000:09:00.0/infiniband_verbs",
-		}, cure: "By hand: ",
+		}, cure: "Restart the node, or bind",
 	},
 	{
 		name: "no verbs device of a virtual function", node: virtualFunctions, check: "class-devices",

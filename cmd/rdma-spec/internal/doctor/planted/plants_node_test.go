@@ -64,7 +64,7 @@ var plantedModules = []plant{
 			"sys/module/ib_srpt/holders/": "",
 		},
 		text: "ib_core is the kernel's own",
-		cure: "By hand: drain the node, and restart it. If the kernel's own modules are back then, make the initramfs " +
+		cure: "Drain the node, and restart it. If the kernel's own modules are back then, make the initramfs " +
 			"anew. To unload ib_srpt, mlx5_ib, rdma_cm, ib_core in " +
 			"this order and to restart openibd instead takes from the node every HCA and the network interfaces of their " +
 			"cards, which may be its own way to the cluster " +
@@ -194,7 +194,7 @@ var plantedGPUs = []plant{
 	{
 		name: "ACS hardware.Redirects on a switch", check: "acs", with: hcatest.Files{hcatest.PCIFolder(downToGPU, rootPort+
 			"/"+switchUp) + "/config": config(hardware.Redirects)},
-		text: downToGPU, cure: "By hand: with setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after " +
+		text: downToGPU, cure: "With setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after " +
 			"each boot. Devices below them are no longer isolated from each " +
 			"other then: do not, if a virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).",
 	},
