@@ -293,9 +293,8 @@ func (e *unlistedError) causes(requestTimeout time.Duration) string {
 			requestTimeout)
 	}
 	return "either it has containers whose environment, arguments, and annotations do not fit NRI's messages, of 4 MiB " +
-		"for four containers, " +
-		"or it does not know an event that the plugin needs, whatever its version says, and has to be upgraded, or it " +
-		"died: see its log"
+		"for four containers, or it does not know an event that the plugin needs, whatever its version says, and has to be " +
+		"upgraded, or it died: see its log"
 }
 
 // stubLog logs NRI's own messages at debug level: this package logs what an administrator needs to know.
