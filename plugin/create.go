@@ -117,8 +117,7 @@ func (p *Plugin) notEdited(pod *api.PodSandbox, ctr *api.Container, grant spec.G
 		next = "the plugin tries again in the background, and logs the result"
 	}
 	p.logger(pod, ctr).WithError(err).Warn("no CAP_IPC_LOCK yet: containerd did not confirm the change of the stored " +
-		"spec; " +
-		"SHM_LOCK, huge-page shared memory, and programs that check for the capability do not work; " + next +
+		"spec; SHM_LOCK, huge-page shared memory, and programs that check for the capability do not work; " + next +
 		"; if containerd is often this slow, let it wait longer for plugins: plugin_request_timeout in its configuration")
 	p.metrics.edits.WithLabelValues(editFailed).Inc()
 }

@@ -4,10 +4,15 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"sync"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/internal/journal"
+	"github.com/rdma-spec/rdma-spec/plugin/registration"
 )
 
 const (
@@ -16,6 +21,15 @@ const (
 	// flushWithin is how long the program's end may wait for such a log.
 	flushWithin = 200 * time.Millisecond
 )
+
+// logOutput gives what the log is written to. A runtime discards what a plugin that it launched writes, so that one
+// logs to the node's journal, if there is one: journalctl -t nri-rdma.
+func logOutput() io.Writer {
+	if registration.Launched() && journal.Enabled() {
+		return journal.New("nri-rdma")
+	}
+	return os.Stderr
+}
 
 // patientLog passes lines on to a writer that may block or fail: a pipe that nobody reads, a journal that hangs, a full
 // disk. Its callers never wait, since the node's containers wait for them. Lines that do not fit are counted, and the
@@ -44,7 +58,7 @@ func (l *patientLog) Write(line []byte) (int, error) {
 		return len(line), nil
 	}
 	select {
-	case l.lines <- append([]byte(nil), line...):
+	case l.lines <- bytes.Clone(line):
 	default:
 		l.lost++
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
 
 // version is set when the program is built.
@@ -41,9 +42,9 @@ type options struct {
 	handover                          string
 	podResourcesSocket, http          string
 	budget                            time.Duration
-	containerdOptions
-	logLevel, logFormat string
-	validate, version   bool
+	containerd, namespace             string
+	logLevel, logFormat               string
+	validate, version                 bool
 }
 
 func main() {
@@ -101,7 +102,10 @@ func parseFlags(args []string) (options, error) {
 			"runtime over, which does not notice; off by default")
 	f.StringVar(&o.http, "http", "",
 		"serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797; off by default")
-	o.addContainerdFlags(f)
+	f.StringVar(&o.containerd, "containerd-address", "",
+		"containerd's socket `PATH`, for CAP_IPC_LOCK; by default the usual paths below the root are tried")
+	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace,
+		"containerd's namespace of the pods' containers")
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; by default "+
 		podresources.DefaultSocket+" below the root")

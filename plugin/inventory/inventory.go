@@ -44,7 +44,7 @@ type Inventory struct {
 	list func() (*hca.Inventory, error)
 	read func(name string) hca.HCA
 
-	numbers numbers
+	numbers atomic.Pointer[proof]
 	latest  atomic.Pointer[snapshot]
 	first   chan struct{} // closed once there is a snapshot
 
@@ -78,11 +78,10 @@ type known struct {
 func New(root string, log logrus.FieldLogger) *Inventory {
 	i := &Inventory{
 		root: root, log: log, first: make(chan struct{}), known: map[string]*known{},
-		numbers: numbers{root: root, log: log},
-		list:    func() (*hca.Inventory, error) { return hca.List(root) },
-		read:    func(name string) hca.HCA { return hca.Read(root, name) },
+		list: func() (*hca.Inventory, error) { return hca.List(root) },
+		read: func(name string) hca.HCA { return hca.Read(root, name) },
 	}
-	i.numbers.prove()
+	i.prove()
 	return i
 }
 
@@ -137,7 +136,7 @@ func (i *Inventory) HCAs(ctx context.Context) (*hca.Inventory, error) {
 // readAll reads the node. It does not wait longer than its patience for an HCA, and asks that one again once it has
 // answered.
 func (i *Inventory) readAll() {
-	i.numbers.prove()
+	i.prove()
 	stamp := hca.DevicesChanged(i.root)
 	node, err := i.list()
 	if err != nil {

@@ -134,7 +134,7 @@ func (r *Registration) Run(ctx context.Context) error {
 	}
 	folder := watch.New(filepath.Dir(r.Socket), watch.Names)
 	defer folder.Close()
-	pace, problems := newPace(), &problems{log: r.Log.WithField("socket", r.Socket)}
+	pace, problems := newPace(), &problems{r.Log.WithField("socket", r.Socket), map[string]bool{}}
 	inherited := r.inherit(ctx)
 	defer func() { r.owner.Close() }()
 	for ctx.Err() == nil {
@@ -168,7 +168,7 @@ func (r *Registration) connect(ctx context.Context, inherited *inheritance) erro
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
 	if err != nil {
-		return &dialError{err}
+		return err
 	}
 	return r.serve(ctx, conn.(*net.UnixConn), nil)
 }

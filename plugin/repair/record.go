@@ -52,7 +52,7 @@ type record struct {
 	mu         sync.Mutex
 	containers map[string]*recorded
 	bytes      int
-	omitted    uint64 // containers that did not fit
+	omitted    atomic.Uint64 // containers that did not fit
 }
 
 // list replaces the record by what the runtime lists. The result says that a container did not fit, for the first time.
@@ -84,8 +84,7 @@ func (r *record) put(e *recorded) (full bool) {
 	}
 	r.drop(r.containers[e.ID])
 	if r.bytes+e.bytes() > recordBytesMost {
-		r.omitted++
-		return r.omitted == 1
+		return r.omitted.Add(1) == 1
 	}
 	r.containers[e.ID] = e
 	r.bytes += e.bytes()
@@ -111,13 +110,6 @@ func (r *record) all() []*recorded {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Values(r.containers))
-}
-
-// left counts the containers that did not fit.
-func (r *record) left() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.omitted
 }
 
 // forget removes those containers that are gone. One that was listed or created again meanwhile is another one and

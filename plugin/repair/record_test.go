@@ -47,7 +47,7 @@ func TestRecordIsBounded(t *testing.T) {
 			c.Annotations = map[string]string{policy.AnnotationKey: strings.Repeat("x", size)}
 			b.Created(c)
 		}
-		all, omitted := b.record.all(), b.record.left()
+		all, omitted := b.record.all(), b.record.omitted.Load()
 		if len(all) < recordBytesMost/size*9/10 || (len(all)-1)*size > recordBytesMost || b.record.bytes > recordBytesMost ||
 			len(all)+int(omitted) != count+1 {
 			t.Errorf("%d containers are recorded, in %d bytes, %d are not", len(all), b.record.bytes, omitted)

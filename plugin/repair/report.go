@@ -43,7 +43,7 @@ func (r *Loop) Stats() (stats Stats, ok bool) {
 func (r *Loop) publish(found *findings, withoutIPCLock int) {
 	s := &Stats{
 		Memlock: map[Verdict]int{}, WithoutIPCLock: withoutIPCLock, Looked: time.Now(),
-		Raised: r.raised.Load(), Failed: r.failed.Load(), Unrecorded: r.record.left(),
+		Raised: r.raised.Load(), Failed: r.failed.Load(), Unrecorded: r.record.omitted.Load(),
 	}
 	for _, f := range found.containers {
 		if f.wants().Memlock != 0 {

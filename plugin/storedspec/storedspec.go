@@ -11,6 +11,7 @@
 package storedspec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -66,19 +67,14 @@ type Client struct {
 
 // New makes a Client. It touches no socket.
 func New(o Options) *Client {
-	if o.Root == "" {
-		o.Root = "/"
-	}
-	if o.Namespace == "" {
-		o.Namespace = DefaultNamespace
-	}
-	if o.Budget == 0 {
-		o.Budget = DefaultBudget
-	}
+	o.Root, o.Namespace = cmp.Or(o.Root, "/"), cmp.Or(o.Namespace, DefaultNamespace)
+	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	return &Client{
 		Options:     o,
 		connections: connections{dial: dialUnix, bySocket: map[string]*grpc.ClientConn{}},
-		breaker:     newBreaker(o.OnChange),
+		breaker: breaker.New[result](breaker.Options{
+			Failed: func(err error) bool { return errors.As(err, new(*apiError)) }, OnChange: o.OnChange,
+		}),
 	}
 }
 

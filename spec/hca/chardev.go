@@ -104,13 +104,15 @@ func (t tree) classDevice(at string) (Device, error) {
 	return d, nil
 }
 
-// newDevice makes a device from its name and number.
+// newDevice makes a device from its name and number, with the mode that the kernel gives to its kind.
 func newDevice(name string, number Number) Device {
-	d := Device{Kind: kindOf(name), Path: DeviceFolder + "/" + name, Number: number}
-	if d.Kind == KindHFI1 {
+	d := Device{Kind: kindOf(name), Path: DeviceFolder + "/" + name, Number: number, Mode: 0o666}
+	switch d.Kind {
+	case KindHFI1:
 		d.Path = "/dev/" + name
+	case KindUMAD, KindISSM:
+		d.Mode = 0o600
 	}
-	d.Mode = kernelMode(d.Kind)
 	return d
 }
 
@@ -152,11 +154,3 @@ var indexedKinds = []struct {
 	prefix string
 	kind   Kind
 }{{"uverbs", KindVerbs}, {"umad", KindUMAD}, {"issm", KindISSM}, {"hfi1_", KindHFI1}}
-
-// kernelMode is the mode that the kernel makes the node of this kind with.
-func kernelMode(k Kind) Mode {
-	if k == KindUMAD || k == KindISSM {
-		return 0o600
-	}
-	return 0o666
-}
