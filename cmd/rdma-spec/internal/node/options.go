@@ -26,12 +26,14 @@ import (
 
 // Options choose the node, the runtime, and the policy that containers are judged by.
 type Options struct {
-	Config, Root, Endpoint string
-	Patience               time.Duration     // with a slow node; 0 for others
-	Pods                   []string          // NAMESPACE/POD: look at the containers of these only
-	Inside                 bool              // look at what the processes of containers see
-	Keep                   bool              // ask for all that an archive keeps
-	Processes              *limits.Processes // nil: those below the root. Tests have others
+	Config    string            `json:"config,omitempty"`
+	Root      string            `json:"root,omitempty"`
+	Endpoint  string            `json:"endpoint,omitempty"`
+	Patience  time.Duration     `json:"-"` // with a slow node; 0 for others
+	Pods      []string          `json:"-"` // NAMESPACE/POD: look at the containers of these only
+	Inside    bool              `json:"-"` // look at what the processes of containers see
+	Keep      bool              `json:"-"` // ask for all that an archive keeps
+	Processes *limits.Processes `json:"-"` // nil: those below the root. Tests have others
 }
 
 // Limits are the limits of the node's processes.

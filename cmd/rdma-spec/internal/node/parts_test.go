@@ -208,7 +208,7 @@ func TestPlugin(t *testing.T) {
 		"proc/204/mountinfo":      "30 20 0:25 / / rw - overlay overlay rw\n",
 		"opt/nri/plugins/90-rdma": "", "etc/systemd/system/nri-rdma.service": "",
 	})
-	got := known(agents.ReadPlugin(t.Context(), root(t, files), "0.9"))
+	got := agents.ReadPlugin(root(t, files), "0.9")
 	started := func(pid int) time.Time { return time.Unix(1767225600+int64(pid), 0) }
 	want := agents.Plugin{
 		Unit: true, Launched: "/opt/nri/plugins/90-rdma", Tool: "0.9",

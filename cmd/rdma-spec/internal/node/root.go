@@ -25,9 +25,7 @@ const (
 // collect. The text says what is read there: "the node's sys and dev".
 func AddRootFlag(f *pflag.FlagSet, root *string, what string) {
 	f.StringVar(root, rootFlag, "/", "read "+what+" below this `DIR`, or from FILE.tar.gz of rdma-spec collect")
-	if err := f.SetAnnotation(rootFlag, readsArchives, nil); err != nil {
-		panic(err) // the flag was added a line above
-	}
+	f.Lookup(rootFlag).Annotations = map[string][]string{readsArchives: {}}
 }
 
 // OpenRoot unpacks the archive that the command's --root names, if it names one, and sets the flag to the temporary
@@ -35,10 +33,7 @@ func AddRootFlag(f *pflag.FlagSet, root *string, what string) {
 func OpenRoot(cmd *cobra.Command) (release func() error, err error) {
 	release = func() error { return nil }
 	flag := cmd.Flags().Lookup(rootFlag)
-	if flag == nil {
-		return release, nil
-	}
-	if _, reads := flag.Annotations[readsArchives]; !reads {
+	if flag == nil || flag.Annotations[readsArchives] == nil {
 		return release, nil
 	}
 	folder, remove, err := archive.Open(flag.Value.String())

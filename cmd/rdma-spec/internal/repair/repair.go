@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -74,13 +75,13 @@ the node or one of its containers cannot be examined.`,
 
 // repairs is the result: what was raised, or would be.
 type repairs struct {
-	APIVersion string                `json:"apiVersion"`
-	Policy     node.JudgedBy         `json:"policy"`
-	Runtimes   []node.ServingRuntime `json:"runtimes"`
-	DryRun     bool                  `json:"dryRun"`
-	LookedAt   int                   `json:"lookedAt"` // RDMA containers
-	Containers []repairedContainer   `json:"containers"`
-	Notes      []string              `json:"notes,omitempty"`
+	APIVersion string              `json:"apiVersion"`
+	Policy     node.JudgedBy       `json:"policy"`
+	Runtimes   []cri.Identity      `json:"runtimes"`
+	DryRun     bool                `json:"dryRun"`
+	LookedAt   int                 `json:"lookedAt"` // RDMA containers
+	Containers []repairedContainer `json:"containers"`
+	Notes      []string            `json:"notes,omitempty"`
 
 	unraised bool // some container is low, and cannot be raised
 }

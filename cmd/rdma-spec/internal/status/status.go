@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 )
 
 // Command is rdma-spec status.
@@ -63,11 +64,11 @@ containers cannot be examined.`,
 
 // listed is the result for programs.
 type listed struct {
-	APIVersion string                `json:"apiVersion"`
-	Policy     node.JudgedBy         `json:"policy"`
-	Runtimes   []node.ServingRuntime `json:"runtimes"`
-	Containers []node.Report         `json:"containers"` // the RDMA containers, and those that cannot be examined
-	Notes      []string              `json:"notes,omitempty"`
+	APIVersion string         `json:"apiVersion"`
+	Policy     node.JudgedBy  `json:"policy"`
+	Runtimes   []cri.Identity `json:"runtimes"`
+	Containers []node.Report  `json:"containers"` // the RDMA containers, and those that cannot be examined
+	Notes      []string       `json:"notes,omitempty"`
 }
 
 // Show writes the containers of a node.

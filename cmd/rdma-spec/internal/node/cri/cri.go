@@ -25,12 +25,18 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
 )
 
-// Runtime is a container runtime that answers.
+// Identity names a container runtime that answers.
+type Identity struct {
+	Name    string `json:"name"` // as it calls itself: containerd, cri-o
+	Version string `json:"version"`
+	Socket  string `json:"socket"`
+}
+
+// Runtime is a connection to a container runtime.
 type Runtime struct {
-	Name, Version string // as it calls itself: containerd, cri-o
-	Socket        string
-	conn          *grpc.ClientConn
-	api           runtime.RuntimeServiceClient
+	Identity
+	conn *grpc.ClientConn
+	api  runtime.RuntimeServiceClient
 }
 
 // ErrLate means that a runtime did not answer in time.
@@ -46,23 +52,17 @@ const (
 	largestAnswer = 16 << 20
 )
 
-// reach returns the kernel's reason why nothing can connect to a socket. gRPC's own errors hide it.
-func reach(ctx context.Context, socket string) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	if err != nil {
-		return fmt.Errorf("cannot connect to the runtime at %s: %w", socket, oserror.Reason(err))
-	}
-	return conn.Close()
-}
-
 func connect(ctx context.Context, socket string) (*Runtime, error) {
-	if err := reach(ctx, socket); err != nil {
-		return nil, err
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
+	tried, err := dial(ctx, "") // gRPC hides the kernel's reason
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect to the runtime at %s: %w", socket, oserror.Reason(err))
+	}
+	_ = tried.Close() // nothing is lost with it
 	conn, err := grpc.NewClient("passthrough:///runtime",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		}),
+		grpc.WithContextDialer(dial),
 		grpc.WithNoProxy(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket
 		grpc.WithDisableServiceConfig(),
@@ -71,13 +71,13 @@ func connect(ctx context.Context, socket string) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runtime{Socket: socket, conn: conn, api: runtime.NewRuntimeServiceClient(conn)}
+	r := &Runtime{conn: conn, api: runtime.NewRuntimeServiceClient(conn)}
 	version, err := r.api.Version(ctx, &runtime.VersionRequest{})
 	if err != nil {
 		_ = conn.Close() // nothing is lost with it
 		return nil, fmt.Errorf("%s: %w", socket, plain(err))
 	}
-	r.Name, r.Version = version.GetRuntimeName(), version.GetRuntimeVersion()
+	r.Identity = Identity{version.GetRuntimeName(), version.GetRuntimeVersion(), socket}
 	return r, nil
 }
 

@@ -73,7 +73,11 @@ func Connect(ctx context.Context, endpoint, root string, within time.Duration) (
 	runtimes = slices.DeleteFunc(found, func(r *Runtime) bool { return r == nil })
 	skipped = slices.DeleteFunc(failed, func(err error) bool { return err == nil })
 	if len(runtimes) == 0 {
-		return nil, nil, oneLine(skipped)
+		together := skipped[0]
+		for _, err := range skipped[1:] {
+			together = fmt.Errorf("%w; %w", together, err)
+		}
+		return nil, nil, together
 	}
 	return runtimes, skipped, nil
 }
@@ -86,21 +90,18 @@ func named(endpoint, root string) (socket string, err error) {
 	if endpoint = os.Getenv(endpointVariable); endpoint != "" {
 		return path(endpoint, endpointVariable)
 	}
-	file := filepath.Join(root, crictlConfig)
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
 	var config struct {
 		Endpoint string `json:"runtime-endpoint"`
 	}
+	file := filepath.Join(root, crictlConfig)
+	text, err := os.ReadFile(file)
 	if err == nil {
 		err = yaml.Unmarshal(text, &config)
 	}
-	if err != nil {
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("%s: %w", file, err)
-	}
-	if config.Endpoint == "" {
+	case config.Endpoint == "":
 		return "", nil
 	}
 	socket, err = path(config.Endpoint, file)
@@ -120,12 +121,4 @@ func path(endpoint, by string) (string, error) {
 // usual returns the usual places below a root: containerd itself, CRI-O, and the containerds that platforms bring.
 func usual(root string) []string {
 	return places.Sockets(root, slices.Insert(slices.Clone(places.Containerds), 1, places.CRIO)...)
-}
-
-func oneLine(all []error) error {
-	together := all[0]
-	for _, err := range all[1:] {
-		together = fmt.Errorf("%w; %w", together, err)
-	}
-	return together
 }
