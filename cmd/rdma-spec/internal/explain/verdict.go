@@ -53,10 +53,6 @@ type Container struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Fails reports whether the container's creation fails. If the verdict is left open, it reports whether it fails if
-// verbs devices are injected.
-func (c Container) Fails() bool { return c.Decision.Refusal != nil }
-
 // Explainer holds what all containers are explained with.
 type Explainer struct {
 	Policy *policy.Policy
@@ -96,9 +92,18 @@ func (e Explainer) verdict(c manifest.Container) Container {
 	}
 	injected, open := e.assumed(out.Sources)
 	out.Decision = e.decide(c.Container, injected)
-	out.Verdict, out.Summary = verdictOf(out.Decision), summary(out.Decision, "")
+	switch out.Summary = summary(out.Decision, ""); {
+	case out.Decision.Refusal != nil:
+		out.Verdict = Refused
+	case out.Decision.Grant != nil:
+		out.Verdict = RDMA
+	default:
+		out.Verdict = NotRDMA
+	}
 	with := e.decide(c.Container, true)
-	if !open || alike(out.Decision, with) {
+	alike := out.Decision.Reason == with.Reason && reflect.DeepEqual(out.Decision.Grant, with.Grant) &&
+		reflect.DeepEqual(out.Decision.Refusal, with.Refusal) // the same effect, whatever the signal and the rule
+	if !open || alike {
 		return out
 	}
 	condition := "if its device plugin injects verbs devices (" + strings.Join(out.Sources, ", ") + ")"
@@ -186,21 +191,6 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (notes []str
 	}
 	out.Spec, err = grant.Apply([]byte("{}"), spec.AllSets)
 	return notes, err
-}
-
-// alike reports whether two decisions have the same effect on the container, whatever their reasons.
-func alike(a, b policy.Decision) bool {
-	return a.Reason == b.Reason && reflect.DeepEqual(a.Grant, b.Grant) && reflect.DeepEqual(a.Refusal, b.Refusal)
-}
-
-func verdictOf(d policy.Decision) Verdict {
-	switch {
-	case d.Refusal != nil:
-		return Refused
-	case d.Grant != nil:
-		return RDMA
-	}
-	return NotRDMA
 }
 
 // summary returns a decision on one line, with the condition that it holds under where there is one.

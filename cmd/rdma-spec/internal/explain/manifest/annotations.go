@@ -5,7 +5,6 @@ package manifest
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -27,18 +26,8 @@ func ours(key string) bool {
 	return domain == policy.AnnotationKey || domain == formerKey
 }
 
-// annotationProblems returns what is wrong with the keys of our annotations on a pod with containers of the given
-// names.
-func annotationProblems(annotations map[string]string, containers []string) []string {
-	var problems []string
-	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if problem := keyProblem(key, containers); problem != "" {
-			problems = append(problems, key+" "+problem)
-		}
-	}
-	return problems
-}
-
+// keyProblem returns what is wrong with the key of an annotation on a pod with containers of the given names; "" if
+// nothing is, or the key is not ours.
 func keyProblem(key string, containers []string) string {
 	domain, name, scoped := strings.Cut(key, "/")
 	container, single := strings.CutPrefix(key, forContainer)

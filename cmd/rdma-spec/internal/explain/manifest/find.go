@@ -38,7 +38,7 @@ func (m *Manifest) walk(value any, path string, in *object) {
 			name := cmp.Or(at[string](value, "metadata", "name"), at[string](value, "metadata", "generateName"))
 			in, path = &object{document: in.document, name: kind + "/" + name, namespace: at[string](value,
 				"metadata", "namespace")}, ""
-			defer func() { m.Problems = append(m.Problems, in.misplaced()...) }()
+			defer m.misplaced(in)
 		}
 		if containers := at[[]any](value, "spec", "containers"); len(containers) > 0 &&
 			at[map[string]any](containers[0]) != nil {
@@ -69,16 +69,14 @@ func at[T any](value any, path ...string) (found T) {
 
 func join(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }
 
-// misplaced returns the problems of annotations outside of pod templates, where they have no effect, if the object has
-// a pod template.
-func (o *object) misplaced() []string {
-	var problems []string
+// misplaced adds the problems of annotations outside of pod templates, where they have no effect, if the object has a
+// pod template.
+func (m *Manifest) misplaced(o *object) {
 	for _, stray := range o.strays {
 		if len(o.templates) > 0 {
-			problems = append(problems,
+			m.Problems = append(m.Problems,
 				fmt.Sprintf("document %d, %s: annotation %s has no effect, since only those of a pod template count: move it to %s",
 					o.document, o.name, stray, join(o.templates[0], "metadata.annotations")))
 		}
 	}
-	return problems
 }
