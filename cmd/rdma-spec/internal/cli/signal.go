@@ -13,20 +13,16 @@ import (
 func OnSignal(do func()) (stop func()) {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	stopped := make(chan struct{})
 	go func() {
-		select {
-		case <-stopped:
-		case s := <-signals:
+		if s, on := <-signals; on {
 			do()
 			signal.Reset()
-			if number, ok := s.(syscall.Signal); ok {
-				_ = syscall.Kill(os.Getpid(), number) // it ends the program, as without a handler
-			}
+			number, _ := s.(syscall.Signal)
+			_ = syscall.Kill(os.Getpid(), number) // it ends the program, as without a handler
 		}
 	}()
 	return func() {
 		signal.Stop(signals)
-		close(stopped)
+		close(signals)
 	}
 }

@@ -100,16 +100,15 @@ func remembered(file string, answer *Kubelet) {
 	if err != nil || json.Unmarshal(text, &checkpoint) != nil {
 		return // the kubelet has none before the first device plugin
 	}
-	names := map[string]bool{}
-	for name := range checkpoint.Data.RegisteredDevices {
-		names[name] = true
-	}
-	for _, entry := range checkpoint.Data.PodDeviceEntries {
-		names[entry.ResourceName] = true
-	}
-	for name := range names {
+	add := func(name string) {
 		if strings.Contains(name, "/") {
 			answer.Allocatable[name] += 0
 		}
+	}
+	for name := range checkpoint.Data.RegisteredDevices {
+		add(name)
+	}
+	for _, entry := range checkpoint.Data.PodDeviceEntries {
+		add(entry.ResourceName)
 	}
 }

@@ -38,13 +38,18 @@ type Entry struct {
 // Write writes an archive. The same entries give the same bytes, in whichever order they come. Folders that entries are
 // in and that are not among them are added.
 func Write(w io.Writer, entries []Entry) error {
-	all := withFolders(entries)
-	if err := check(all); err != nil {
-		return err
-	}
 	compressed := gzip.NewWriter(w)
 	packed := tar.NewWriter(compressed)
-	for _, e := range all {
+	var count bounds
+	before := ""
+	for _, e := range withFolders(entries) {
+		if e.Name == before {
+			return fmt.Errorf("%s comes twice", e.Name)
+		}
+		before = e.Name
+		if err := count.add(e.Name, e.Link, int64(len(e.Content))); err != nil {
+			return err // as Unpack would
+		}
 		// The one time is there because zero is not the same for all readers.
 		header := &tar.Header{Name: e.Name, ModTime: time.Unix(0, 0), Format: tar.FormatPAX, Mode: 0o600,
 			Typeflag: tar.TypeReg, Size: int64(len(e.Content))}
@@ -84,20 +89,6 @@ func withFolders(entries []Entry) []Entry {
 	}
 	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 	return all
-}
-
-// check refuses what Unpack would refuse.
-func check(entries []Entry) error {
-	var count bounds
-	for i, e := range entries {
-		if err := count.add(e.Name, e.Link, int64(len(e.Content))); err != nil {
-			return err
-		}
-		if i > 0 && entries[i-1].Name == e.Name {
-			return fmt.Errorf("%s comes twice", e.Name)
-		}
-	}
-	return nil
 }
 
 // bounds counts what an archive holds.
