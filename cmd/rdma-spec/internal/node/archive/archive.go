@@ -38,18 +38,19 @@ type Entry struct {
 // Write writes an archive. The same entries give the same bytes, in whichever order they come. Folders that entries are
 // in and that are not among them are added.
 func Write(w io.Writer, entries []Entry) error {
-	compressed := gzip.NewWriter(w)
-	packed := tar.NewWriter(compressed)
+	all := withFolders(entries)
 	var count bounds
-	before := ""
-	for _, e := range withFolders(entries) {
-		if e.Name == before {
+	for i, e := range all { // refuse what Unpack would refuse
+		if err := count.add(e.Name, e.Link, int64(len(e.Content))); err != nil {
+			return err
+		}
+		if i > 0 && all[i-1].Name == e.Name {
 			return fmt.Errorf("%s comes twice", e.Name)
 		}
-		before = e.Name
-		if err := count.add(e.Name, e.Link, int64(len(e.Content))); err != nil {
-			return err // as Unpack would
-		}
+	}
+	compressed := gzip.NewWriter(w)
+	packed := tar.NewWriter(compressed)
+	for _, e := range all {
 		// The one time is there because zero is not the same for all readers.
 		header := &tar.Header{Name: e.Name, ModTime: time.Unix(0, 0), Format: tar.FormatPAX, Mode: 0o600,
 			Typeflag: tar.TypeReg, Size: int64(len(e.Content))}
