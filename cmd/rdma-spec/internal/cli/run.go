@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"os/signal"
 	"strings"
 	"syscall"
 
@@ -100,4 +101,22 @@ func Advice(err error) string {
 		return ": run as root"
 	}
 	return ": root is refused as well: check its attributes (lsattr), and SELinux or AppArmor"
+}
+
+// OnSignal does something before a signal ends the program, unless it is stopped.
+func OnSignal(do func()) (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		if s, on := <-signals; on {
+			do()
+			signal.Reset()
+			number, _ := s.(syscall.Signal)
+			_ = syscall.Kill(os.Getpid(), number) // it ends the program, as without a handler
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+	}
 }

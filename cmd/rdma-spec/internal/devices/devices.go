@@ -5,6 +5,7 @@
 package devices
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path"
@@ -121,7 +122,7 @@ func portState(p hca.Port) string {
 	if p.Active() || p.PhysState == "" {
 		return p.State
 	}
-	return fmt.Sprintf("%s (%s)", cli.OrUnknown(p.State), p.PhysState)
+	return fmt.Sprintf("%s (%s)", cmp.Or(p.State, "unknown"), p.PhysState)
 }
 
 // netdevs returns the first of a port's netdevs, and how many more there are, so that the table fits a screen.

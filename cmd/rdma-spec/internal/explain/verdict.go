@@ -146,7 +146,12 @@ func (e Explainer) assumed(sources []string) (injected, open bool) {
 
 // decide is the plugin's decision; where injected, about the container with a verbs device that is put into it.
 func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
-	device := e.firstVerbs()
+	device := SyntheticNode([]string{"an HCA"}).HCAs[0].Devices[0] // if the node has none
+	for _, h := range slices.Backward(e.Node.HCAs) {
+		if first, ok := h.Verbs(); ok {
+			device = first
+		}
+	}
 	if injected {
 		c.Devices = append(slices.Clip(c.Devices), policy.Device{Path: device.Path, Type: "c", Major: int64(device.Major),
 			Minor: int64(device.Minor)})
@@ -156,17 +161,6 @@ func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 		Verbs: func(n hca.Number) (hca.Device, bool, error) { return device, n == device.Number, nil },
 		HCAs:  func() (*hca.Inventory, error) { return e.Node, nil },
 	})
-}
-
-// firstVerbs returns the verbs device that is assumed to be injected: the node's first, or an invented one if it has
-// none.
-func (e Explainer) firstVerbs() hca.Device {
-	for _, h := range e.Node.HCAs {
-		if d, ok := h.Verbs(); ok {
-			return d
-		}
-	}
-	return SyntheticNode([]string{"an HCA"}).HCAs[0].Devices[0]
 }
 
 // grant sets what the grant adds to the container's OCI spec, and returns notes on it.

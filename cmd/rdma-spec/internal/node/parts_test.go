@@ -187,7 +187,7 @@ func TestRuntimesFromAContainer(t *testing.T) {
 		folder := root(t, aProcess(aNode(), 100, program))
 		critest.Serve(t, critest.Options{Name: path.Base(program), Version: "1.34.0", Root: folder, Path: socket})
 		got := known(runtime.Read(t.Context(), folder)).Runtimes
-		if len(got) != 1 || !got[0].Serves || got[0].Known || !got[0].NotSeen || got[0].NRI.On {
+		if len(got) != 1 || !got[0].Serves || got[0].Known || !got[0].NotMounted || got[0].NRI.On {
 			t.Errorf("%s: %+v", program, got)
 		}
 	}

@@ -44,8 +44,8 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	socket := filepath.Join(folder, "pod-resources/kubelet.sock")
 	answer.DevicePlugins = isSocket(filepath.Join(folder, "device-plugins/kubelet.sock"))
 	_, err := os.Stat(filepath.Join(folder, "device-plugins"))
-	answer.NotSeen = errors.Is(err, fs.ErrNotExist)
-	if answer.NotSeen { // a container has the socket mounted at the usual place
+	answer.NotMounted = errors.Is(err, fs.ErrNotExist)
+	if answer.NotMounted { // a container has the socket mounted at the usual place
 		socket = filepath.Join(root, "var/lib/kubelet/pod-resources/kubelet.sock")
 	}
 	answer.PodResources = isSocket(socket)

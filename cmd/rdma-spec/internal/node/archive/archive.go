@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -105,11 +106,11 @@ func (b *bounds) add(name, link string, size int64) error {
 	b.total += size + header
 	switch {
 	case !local(name):
-		return fmt.Errorf("%s is not a path inside the archive", quoted(name))
+		return fmt.Errorf("%.80q is not a path inside the archive", name)
 	case len(name) > maxPath || len(link) > maxPath:
-		return fmt.Errorf("%s has a path of more than %d bytes", quoted(name), maxPath)
+		return fmt.Errorf("%.80q has a path of more than %d bytes", name, maxPath)
 	case size > MaxFile:
-		return fmt.Errorf("%s has more than %d bytes", quoted(name), MaxFile)
+		return fmt.Errorf("%.80q has more than %d bytes", name, MaxFile)
 	case b.entries > MaxEntries:
 		return fmt.Errorf("it has more than %d entries", MaxEntries)
 	case b.total > MaxTotal:
@@ -120,16 +121,5 @@ func (b *bounds) add(name, link string, size int64) error {
 
 // local reports whether a name is a plain path below the root: it has no "..", no empty part, and no zero byte.
 func local(name string) bool {
-	return name != "" && name != ".." && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "../") &&
-		!strings.Contains(name, "\x00") &&
-		path.Clean(name) == name
-}
-
-// quoted makes a name that others wrote fit for a message.
-func quoted(name string) string {
-	const most = 80
-	if len(name) > most {
-		name = name[:most] + "…"
-	}
-	return fmt.Sprintf("%q", name)
+	return filepath.IsLocal(name) && path.Clean(name) == name && !strings.Contains(name, "\x00")
 }

@@ -97,7 +97,7 @@ func (u *unpacker) all(packed *tar.Reader) error {
 			return err
 		}
 		if err := u.one(name, header, packed); err != nil {
-			return fmt.Errorf("%s: %w", quoted(name), oserror.Reason(err))
+			return fmt.Errorf("%.80q: %w", name, oserror.Reason(err))
 		}
 	}
 }
@@ -131,7 +131,7 @@ func (u *unpacker) checkLinks() error {
 	for _, name := range u.links {
 		// guard: links that lead out
 		if _, err := u.root.Stat(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			return fmt.Errorf("%s: the link cannot be followed inside the archive: %w", quoted(name), oserror.Reason(err))
+			return fmt.Errorf("%.80q: the link cannot be followed inside the archive: %w", name, oserror.Reason(err))
 		}
 	}
 	return nil

@@ -81,11 +81,12 @@ func (n *node) looks() (all []func(context.Context) Runtime) {
 
 // containerd looks at a containerd; p is its process, if it runs.
 func (n *node) containerd(ctx context.Context, d containerd.Daemon, p process.Process) Runtime {
-	r := Runtime{Name: NameContainerd, PID: p.PID, Config: n.onNode(d.File)}
+	r := Runtime{Name: NameContainerd, PID: p.PID,
+		Config: filepath.Join("/", strings.TrimPrefix(d.File, filepath.Clean(n.root)))} // on the node
 	if p.Exe != "" && !strings.HasSuffix(p.Exe, process.Deleted) {
 		program := filepath.Join(n.root, p.Exe)
 		_, missing := os.Stat(program)
-		d.Program, r.NotSeen = containerd.Binary(program), errors.Is(missing, fs.ErrNotExist)
+		d.Program, r.NotMounted = containerd.Binary(program), errors.Is(missing, fs.ErrNotExist)
 	}
 	n.daemon(&r, p, d.Units)
 	settings, err := d.Settings(ctx)
@@ -123,18 +124,13 @@ func (n *node) crio(ctx context.Context, p process.Process) Runtime {
 	r := Runtime{Name: NameCRIO, PID: p.PID, Socket: places.CRIO.Socket, Config: places.CRIO.Config}
 	n.daemon(&r, p, places.CRIO.Units)
 	if _, err := os.Stat(filepath.Join(n.root, "etc")); errors.Is(err, fs.ErrNotExist) {
-		r.NotSeen = true
+		r.NotMounted = true
 	} else if err := r.readCRIO(n.root); err != nil {
 		r.ConfigError = err.Error()
 	}
 	n.serves(ctx, &r)
 	n.nri(&r)
 	return r
-}
-
-// onNode returns the path, on the node, of a file below the root.
-func (n *node) onNode(file string) string {
-	return filepath.Join("/", strings.TrimPrefix(file, filepath.Clean(n.root)))
 }
 
 // daemon fills in what is known of a daemon's process.
