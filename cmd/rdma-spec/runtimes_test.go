@@ -148,13 +148,13 @@ func TestAdviceOnIPCLock(t *testing.T) {
 				"container got it after its start: then recreate the pod"},
 	} {
 		s := snapshot(t, node.Options{Root: root}).Surveyor(p)
-		c := node.Listed{
+		c := node.Listed{Container: cri.Container{
 			Container: policy.Container{Namespace: "ml", Pod: "a", Name: "main",
 				Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
 					Minor: hcatest.FirstVerbs}}},
-			Runtime: node.ServingRuntime{Name: test.runtime}, ID: containerID(1), PID: 1,
+			Runtime: cri.Identity{Name: test.runtime}, ID: containerID(1), PID: 1,
 			Spec: cri.Spec{Bounding: test.bounding},
-		}
+		}}
 		r, isRDMA := s.Look(c)
 		all := []node.Container{r}
 		s.Judge(t.Context(), all)

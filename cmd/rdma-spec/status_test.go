@@ -20,6 +20,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/status"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
@@ -293,11 +294,11 @@ func TestStatusKnowsTheNodesMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := snapshot(t, node.Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).Surveyor(p)
-	r, ok := s.Look(node.Listed{Container: policy.Container{
+	r, ok := s.Look(node.Listed{Container: cri.Container{Container: policy.Container{
 		Namespace: "ml", Pod: "train-0", Name: "main", MemoryLimit: 1 << 50,
 		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
 			Minor: hcatest.FirstVerbs}},
-	}})
+	}}})
 	if want := spec.Limit(policy.LiveMemory()); !ok || r.Wanted.Memlock != want {
 		t.Errorf("an RDMA container: %t, which gets %s, want %s", ok, r.Wanted.Memlock, want)
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -44,7 +45,7 @@ func TestSurveyKnowsTheNetwork(t *testing.T) {
 		Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
 	for pid, injected := range map[int]bool{20: true, 30: false} {
 		asking.HostNetwork = injected // Listing reads it
-		r, _ := s.Look(node.Listed{Container: asking, PID: pid})
+		r, _ := s.Look(node.Listed{Container: cri.Container{Container: asking, PID: pid}})
 		if (r.State == node.StateRefused) == injected || injected && len(r.Wanted.Devices) == 0 {
 			t.Errorf("process %d: %s, %q: injected should be %t", pid, r.State, r.Problems, injected)
 		}
@@ -65,7 +66,7 @@ func TestSurveyReadsNoHCA(t *testing.T) {
 	s := all.Surveyor(p)
 	looked := make(chan node.Container, 1)
 	look := func(c policy.Container) node.Container {
-		go func() { r, _ := s.Look(node.Listed{Container: c}); looked <- r }()
+		go func() { r, _ := s.Look(node.Listed{Container: cri.Container{Container: c}}); looked <- r }()
 		return await.Receive(t, 5*time.Second, "looked at "+c.Pod, looked)
 	}
 	holds := look(policy.Container{

@@ -4,6 +4,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -31,7 +32,7 @@ type KernelLine struct {
 var AboutRDMA = regexp.MustCompile(`(?i)infiniband|rdma|\bmlx[45]|\bib_[a-z]|uverbs|peermem|\bbnxt_re|\befa\b|\bhfi1|\bsiw\b|\brxe\b|disagrees about version|ipc_lock`)
 
 // readKernelLog reads the log of the node below a root, if it is this one.
-func readKernelLog(root string) (KernelLog, error) {
+func readKernelLog(_ context.Context, root string) (KernelLog, error) {
 	const bootID = "/proc/sys/kernel/random/boot_id"
 	here, err := os.ReadFile(bootID)
 	if err != nil {

@@ -58,7 +58,7 @@ func TestKubelet(t *testing.T) {
 func TestKubeletFromAContainer(t *testing.T) {
 	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet"))
 	socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
-	if got := known(agents.ReadKubelet(t.Context(), folder)); !got.NotSeen || !got.PodResources {
+	if got := known(agents.ReadKubelet(t.Context(), folder)); !got.NotMounted || !got.PodResources {
 		t.Errorf("%+v", got)
 	}
 }
@@ -67,7 +67,7 @@ func TestKubeletFromAContainer(t *testing.T) {
 func TestKubeletOfK3s(t *testing.T) {
 	files := aProcess(aNode(), 300,
 		"/var/lib/rancher/k3s/data/current/bin/k3s-agent").With(hcatest.Files{"proc/300/cgroup": "0::/system.slice/k3s-agent.service\n"})
-	want := agents.Kubelet{PID: 300, Unit: "k3s-agent.service", Root: "/var/lib/kubelet", NotSeen: true}
+	want := agents.Kubelet{PID: 300, Unit: "k3s-agent.service", Root: "/var/lib/kubelet", NotMounted: true}
 	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), root(t, files)))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

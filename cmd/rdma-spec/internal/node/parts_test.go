@@ -187,7 +187,7 @@ func TestRuntimesFromAContainer(t *testing.T) {
 		folder := root(t, aProcess(aNode(), 100, program))
 		critest.Serve(t, critest.Options{Name: path.Base(program), Version: "1.34.0", Root: folder, Path: socket})
 		got := known(runtime.Read(t.Context(), folder)).Runtimes
-		if len(got) != 1 || !got[0].Serves || got[0].Known || !got[0].NotSeen || got[0].NRI.On {
+		if len(got) != 1 || !got[0].Serves || got[0].Known || !got[0].NotMounted || got[0].NRI.On {
 			t.Errorf("%s: %+v", program, got)
 		}
 	}
@@ -208,7 +208,7 @@ func TestPlugin(t *testing.T) {
 		"proc/204/mountinfo":      "30 20 0:25 / / rw - overlay overlay rw\n",
 		"opt/nri/plugins/90-rdma": "", "etc/systemd/system/nri-rdma.service": "",
 	})
-	got := known(agents.ReadPlugin(t.Context(), root(t, files), "0.9"))
+	got := agents.ReadPlugin(root(t, files), "0.9")
 	started := func(pid int) time.Time { return time.Unix(1767225600+int64(pid), 0) }
 	want := agents.Plugin{
 		Unit: true, Launched: "/opt/nri/plugins/90-rdma", Tool: "0.9",

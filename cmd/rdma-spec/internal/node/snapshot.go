@@ -54,14 +54,7 @@ type Snapshot struct {
 	ReadHCAs HCAReader
 	// Undeclared hears of what a check of the doctor reads without declaring it; nil in programs.
 	Undeclared func(error)
-	unseen     []string // the folders of always that are not there
-	parts      []part
-}
-
-// part is what an archive keeps of a snapshot beside files.
-type part struct {
-	name  string // of its file
-	value func() (any, error)
+	parts      []func() Answer
 }
 
 // Answer is a part, or why there is none. The files in AnswersFolder have this form.
@@ -93,44 +86,33 @@ func Open(o Options) (*Snapshot, error) {
 		return nil, err
 	}
 	s := &Snapshot{Options: o, Files: t}
-	if _, err := t.Stat(AnswersFolder); err == nil {
-		s.Archived = true
-	}
-	for _, folder := range always {
-		if _, err := t.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-			s.unseen = append(s.unseen, folder)
-		}
-	}
+	_, err = t.Stat(AnswersFolder)
+	s.Archived = err == nil
 	s.HCAs = sync.OnceValues(s.readHCAs)
-	s.KernelLog = of(s, "kernel-log.json", 0, func(context.Context) (KernelLog, error) { return readKernelLog(o.Root) })
-	s.Runtimes = of(s, "runtimes.json", 0, func(ctx context.Context) (runtime.Runtimes,
-		error) {
-		return runtime.Read(ctx, o.Root)
+	s.KernelLog = of(s, "kernel-log.json", 0, readKernelLog)
+	s.Runtimes = of(s, "runtimes.json", 0, runtime.Read)
+	s.Plugin = of(s, "plugin.json", 0, func(_ context.Context, root string) (agents.Plugin, error) {
+		return agents.ReadPlugin(root, cli.Version), nil
 	})
-	s.Plugin = of(s, "plugin.json", 0, func(ctx context.Context) (agents.Plugin,
-		error) {
-		return agents.ReadPlugin(ctx, o.Root, cli.Version)
+	s.Kubelet = of(s, "kubelet.json", 0, agents.ReadKubelet)
+	s.Configured = of(s, "configured.json", 0, func(_ context.Context, root string) (change.Configured, error) {
+		return change.ReadConfigured(root)
 	})
-	s.Kubelet = of(s, "kubelet.json", 0, func(ctx context.Context) (agents.Kubelet,
-		error) {
-		return agents.ReadKubelet(ctx, o.Root)
+	s.CDI = of(s, "cdi.json", 0, func(ctx context.Context, root string) (cdi.Files, error) {
+		return cdi.Read(ctx, root, s.HCAs)
 	})
-	s.Configured = of(s, "configured.json", 0, func(context.Context) (change.Configured,
-		error) {
-		return change.ReadConfigured(o.Root)
-	})
-	s.CDI = of(s, "cdi.json", 0, func(ctx context.Context) (cdi.Files, error) { return cdi.Read(ctx, o.Root, s.HCAs) })
-	s.RDMACNI = of(s, "rdma-cni.json", 0, func(context.Context) (RDMACNI, error) { return readRDMACNI(t), nil })
-	s.JudgedBy = of(s, "policy.json", 0, func(context.Context) (KeptPolicy, error) {
+	s.RDMACNI = of(s, "rdma-cni.json", 0, func(context.Context, string) (RDMACNI, error) { return readRDMACNI(t), nil })
+	s.JudgedBy = of(s, "policy.json", 0, func(context.Context, string) (KeptPolicy, error) {
 		p, source, err := o.readPolicy()
 		if err != nil {
 			return KeptPolicy{}, err
 		}
 		return KeptPolicy{source, p.Config()}, nil
 	})
-	s.Listing = of(s, "listing.json", askRuntimesFor, s.listInside)
+	s.Listing = of(s, "listing.json", askRuntimesFor, s.list)
 	s.Containers = sync.OnceValues(func() (Containers, error) {
-		return within("the containers", cmp.Or(s.Patience, askRuntimesFor)+2*Patience, s.readContainers)
+		return Within(context.Background(), cmp.Or(s.Patience, askRuntimesFor)+2*Patience,
+			"there is no answer about the containers", s.readContainers)
 	})
 	return s, nil
 }
@@ -140,14 +122,26 @@ func (s *Snapshot) Close() error { return s.Files.Close() }
 
 // of makes a part: from the archive, else live, with the patience of the snapshot or, where that has none, its usual
 // one.
-func of[T any](s *Snapshot, name string, usual time.Duration, live func(context.Context) (T, error)) func() (T, error) {
+func of[T any](s *Snapshot, name string, usual time.Duration,
+	live func(ctx context.Context, root string) (T, error)) func() (T, error) {
 	value := sync.OnceValues(func() (T, error) {
 		if s.Archived {
 			return kept[T](s.Files, name)
 		}
-		return within(name, cmp.Or(s.Patience, usual, Patience), live)
+		return Within(context.Background(), cmp.Or(s.Patience, usual, Patience), "there is no answer about "+name,
+			func(ctx context.Context) (T, error) { return live(ctx, s.Root) })
 	})
-	s.parts = append(s.parts, part{name, func() (any, error) { return value() }})
+	s.parts = append(s.parts, func() (a Answer) {
+		a.Name = name
+		v, err := value()
+		if err == nil {
+			a.JSON, err = json.Marshal(v)
+		}
+		if err != nil {
+			a.Error = err.Error()
+		}
+		return a
+	})
 	return value
 }
 
@@ -167,9 +161,11 @@ func kept[T any](t files.Tree, name string) (value T, err error) {
 	return value, json.Unmarshal(a.JSON, &value)
 }
 
-// within reads a part of a live node. What comes too late is left to itself.
-func within[T any](name string, patience time.Duration, live func(context.Context) (T, error)) (value T, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// Within returns what a function answers, or an error that begins with what is late where that takes longer than the
+// patience: then the function is left to itself.
+func Within[T any](ctx context.Context, patience time.Duration, late string,
+	live func(context.Context) (T, error)) (value T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	done := make(chan struct{})
 	var read T
@@ -182,7 +178,7 @@ func within[T any](name string, patience time.Duration, live func(context.Contex
 	case <-done:
 		return read, failed
 	case <-ctx.Done():
-		return value, fmt.Errorf("there is no answer about %s within %s", name, patience)
+		return value, fmt.Errorf("%s within %s", late, patience)
 	}
 }
 
@@ -191,18 +187,8 @@ func within[T any](name string, patience time.Duration, live func(context.Contex
 func (s *Snapshot) Answers() []Answer {
 	answers := make([]Answer, len(s.parts))
 	var reading sync.WaitGroup
-	for i, p := range s.parts {
-		reading.Go(func() {
-			a := Answer{Name: p.name}
-			value, err := p.value()
-			if err == nil {
-				a.JSON, err = json.Marshal(value)
-			}
-			if err != nil {
-				a = Answer{Name: p.name, Error: err.Error()}
-			}
-			answers[i] = a
-		})
+	for i, read := range s.parts {
+		reading.Go(func() { answers[i] = read() })
 	}
 	reading.Wait()
 	return answers
@@ -216,10 +202,13 @@ var always = []string{"sys/bus", "sys/fs/cgroup"}
 // words.
 const NotFromHere = "cannot be seen from here: run the doctor on the node itself"
 
-// Sees returns an error where the folder that has a file, or what matches a pattern, cannot be seen.
-func (s *Snapshot) Sees(name string) error {
-	for _, folder := range s.unseen {
-		if strings.HasPrefix(name, folder+"/") {
+// Reaches returns an error where the folder that has a file, or what matches a pattern, is not there.
+func (s *Snapshot) Reaches(name string) error {
+	for _, folder := range always {
+		if !strings.HasPrefix(name, folder+"/") {
+			continue
+		}
+		if _, err := s.Files.Stat(folder); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("/%s %s", folder, NotFromHere)
 		}
 	}

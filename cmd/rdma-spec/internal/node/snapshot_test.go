@@ -17,10 +17,10 @@ import (
 
 // The log of this node is not that of a copy.
 func TestKernelLogOfACopy(t *testing.T) {
-	if _, err := readKernelLog(t.TempDir()); err == nil || err.Error() != "it is another node's" {
+	if _, err := readKernelLog(t.Context(), t.TempDir()); err == nil || err.Error() != "it is another node's" {
 		t.Error(err)
 	}
-	log, err := readKernelLog("/")
+	log, err := readKernelLog(t.Context(), "/")
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
 		t.Skip(err)
@@ -39,11 +39,11 @@ func TestParts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		what := of(s, "what", 0, func(context.Context) (string, error) { asked.Add(1); return "this", nil })
-		sick := of(s, "sick", 0, func(context.Context) (string, error) { return "", errors.New("no socket") })
+		what := of(s, "what", 0, func(context.Context, string) (string, error) { asked.Add(1); return "this", nil })
+		sick := of(s, "sick", 0, func(context.Context, string) (string, error) { return "", errors.New("no socket") })
 		synctest.Test(t, func(t *testing.T) {
-			slow := of(s, "slow", 0, func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() })
-			deaf := of(s, "deaf", 0, func(context.Context) (string, error) { time.Sleep(time.Hour); return "", nil })
+			slow := of(s, "slow", 0, func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() })
+			deaf := of(s, "deaf", 0, func(context.Context, string) (string, error) { time.Sleep(time.Hour); return "", nil })
 			for range 2 {
 				if got, err := what(); err != nil || got != "this" {
 					t.Errorf("%s: %q, %v", name, got, err)

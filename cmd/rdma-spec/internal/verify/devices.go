@@ -4,6 +4,7 @@
 package verify
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -13,7 +14,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -119,7 +119,7 @@ func (v *verification) connectionManager(file string) {
 func portsOf(h hca.HCA) string {
 	var ports []string
 	for _, p := range h.Ports {
-		ports = append(ports, fmt.Sprintf("port %d %s", p.Number, cli.OrUnknown(p.State)))
+		ports = append(ports, fmt.Sprintf("port %d %s", p.Number, cmp.Or(p.State, "unknown")))
 	}
 	if len(ports) == 0 {
 		return "no ports"

@@ -4,13 +4,13 @@
 package verify
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 )
@@ -72,7 +72,7 @@ func ownGIDs(port string, c process.Inside) (own []string) {
 	for _, gid := range table {
 		if c.Owns(gid.Address) {
 			kind := attribute(filepath.Join(port, "gid_attrs/types", strconv.Itoa(gid.Index)))
-			own = append(own, fmt.Sprintf("%d (%s, %s)", gid.Index, gid.Address, cli.OrUnknown(kind)))
+			own = append(own, fmt.Sprintf("%d (%s, %s)", gid.Index, gid.Address, cmp.Or(kind, "unknown")))
 		}
 	}
 	return own

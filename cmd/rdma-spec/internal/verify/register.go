@@ -4,12 +4,12 @@
 package verify
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -41,7 +41,7 @@ func (v *verification) registering(held []heldHCA) {
 		if !verbs.Supported(h.driver) {
 			v.add("register", doctor.Unknown,
 				"register %s with %s: not tried: verify cannot register memory with its driver (%s)", v.size, h.name(),
-				cli.OrUnknown(string(h.driver)))
+				cmp.Or(string(h.driver), "unknown"))
 			continue
 		}
 		tried = v.registered(h, v.register(h.file, h.driver, int(v.size))) || tried

@@ -144,11 +144,11 @@ func TestUnknownIsNoFault(t *testing.T) {
 		"a container unread":     func(s *sick) { s.container().State, s.container().Known = "unknown", false },
 		"an image unlike others": func(s *sick) { s.container().LibVerbs, s.container().Providers = "", nil },
 		"a kubelet whose folder is not mounted": func(s *sick) {
-			s.kubelet.DevicePlugins, s.kubelet.NotSeen = false, true
+			s.kubelet.DevicePlugins, s.kubelet.NotMounted = false, true
 		},
 		"a kubelet elsewhere whose folder is not mounted": func(s *sick) {
 			s.kubelet.Root, s.kubelet.DevicePlugins, s.kubelet.PodResources,
-				s.kubelet.NotSeen = "/var/lib/k0s/kubelet", false, false, true
+				s.kubelet.NotMounted = "/var/lib/k0s/kubelet", false, false, true
 		},
 		"an image that is slow": func(s *sick) {
 			s.container().LibVerbs, s.container().Providers, s.container().Silent = "", nil, true

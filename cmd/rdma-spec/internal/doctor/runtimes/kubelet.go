@@ -79,7 +79,7 @@ func kubeletAtRoot(v *doctor.View) []doctor.Finding {
 		if there, err := v.Exists("var/lib/kubelet/device-plugins/kubelet.sock"); there || err != nil {
 			return nil // a link or a mount leads there
 		}
-		if k.NotSeen {
+		if k.NotMounted {
 			return missingSocket(k, "device-plugins")
 		}
 		text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
@@ -90,7 +90,7 @@ func kubeletAtRoot(v *doctor.View) []doctor.Finding {
 
 // missingSocket is the finding where the kubelet has no socket in one of its folders.
 func missingSocket(k agents.Kubelet, folder string) []doctor.Finding {
-	if k.NotSeen { // the folder is not mounted into the container that the doctor runs in
+	if k.NotMounted { // the folder is not mounted into the container that the doctor runs in
 		return []doctor.Finding{doctor.Unsure("kubelet", fmt.Sprintf("%s/%s %s.", k.Root, folder, node.NotFromHere))}
 	}
 	return []doctor.Finding{doctor.Fault("kubelet", fmt.Sprintf("%s/%s/kubelet.sock does not exist.", k.Root,

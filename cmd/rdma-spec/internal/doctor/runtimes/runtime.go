@@ -17,7 +17,7 @@ import (
 
 // unknownSettings is the finding where the effective configuration is not known.
 func unknownSettings(r runtime.Runtime) doctor.Finding {
-	if r.NotSeen {
+	if r.NotMounted {
 		return doctor.Unsure(runtimeObject(r), "Its effective configuration "+node.NotFromHere+".")
 	}
 	return doctor.Unsure(runtimeObject(r), "Its effective configuration is unknown.")

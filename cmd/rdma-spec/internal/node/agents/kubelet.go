@@ -44,8 +44,8 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	socket := filepath.Join(folder, "pod-resources/kubelet.sock")
 	answer.DevicePlugins = isSocket(filepath.Join(folder, "device-plugins/kubelet.sock"))
 	_, err := os.Stat(filepath.Join(folder, "device-plugins"))
-	answer.NotSeen = errors.Is(err, fs.ErrNotExist)
-	if answer.NotSeen { // a container has the socket mounted at the usual place
+	answer.NotMounted = errors.Is(err, fs.ErrNotExist)
+	if answer.NotMounted { // a container has the socket mounted at the usual place
 		socket = filepath.Join(root, "var/lib/kubelet/pod-resources/kubelet.sock")
 	}
 	answer.PodResources = isSocket(socket)
@@ -100,16 +100,15 @@ func remembered(file string, answer *Kubelet) {
 	if err != nil || json.Unmarshal(text, &checkpoint) != nil {
 		return // the kubelet has none before the first device plugin
 	}
-	names := map[string]bool{}
-	for name := range checkpoint.Data.RegisteredDevices {
-		names[name] = true
-	}
-	for _, entry := range checkpoint.Data.PodDeviceEntries {
-		names[entry.ResourceName] = true
-	}
-	for name := range names {
+	add := func(name string) {
 		if strings.Contains(name, "/") {
 			answer.Allocatable[name] += 0
 		}
+	}
+	for name := range checkpoint.Data.RegisteredDevices {
+		add(name)
+	}
+	for _, entry := range checkpoint.Data.PodDeviceEntries {
+		add(entry.ResourceName)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,7 +15,9 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // imagePart is how long the files of an image may take, as a part of the doctor's patience. A container can mount a
@@ -135,3 +138,56 @@ func (c *Inside) Owns(address netip.Addr) bool {
 
 // SmallSharedMemory is the size of /dev/shm that a runtime gives by default.
 const SmallSharedMemory = spec.Limit(64 << 20)
+
+// mostAddress bounds the file of an interface's address, in bytes.
+const mostAddress = 4 << 10
+
+// Image is what the files of a container tell.
+type Image struct {
+	LibVerbs  string            `json:"libVerbs,omitempty"`  // libibverbs, where distributions put it
+	Providers map[string]string `json:"providers,omitempty"` // of libibverbs: mlx5, rxe; and their files
+	// what the kernel makes of its interfaces' MAC addresses for GIDs
+	LinkLocal []netip.Addr `json:"linkLocal,omitempty"`
+}
+
+// providerName is the file of a provider.
+var providerName = regexp.MustCompile(`^lib(.+)-rdmav[0-9]+\.so$`)
+
+// ReadImage looks at a container's files below a folder, and at the MAC addresses of its interfaces: sysfs has others
+// where the process has left the network namespace that it was mounted for. A link that leads nowhere is no file.
+func ReadImage(folder string, interfaces []string) (has Image) {
+	tree, err := files.Open(folder)
+	if err != nil {
+		return has
+	}
+	defer func() { _ = tree.Close() }() // it was only read
+	regular := func(pattern string) (found []string) {
+		names, _ := tree.Match(pattern) // what cannot be listed is not there
+		for _, name := range names {
+			if info, err := tree.Stat(name); err == nil && info.Mode().IsRegular() {
+				found = append(found, name)
+			}
+		}
+		return found
+	}
+	has.Providers = map[string]string{}
+	for _, lib := range verbs.LibraryFolders {
+		for _, file := range regular(lib + "/libibverbs.so.1") {
+			if has.LibVerbs == "" {
+				has.LibVerbs = "/" + file
+			}
+		}
+		for _, file := range regular(lib + "/libibverbs/lib*.so") {
+			if name := providerName.FindStringSubmatch(path.Base(file)); name != nil && has.Providers[name[1]] == "" {
+				has.Providers[name[1]] = "/" + file
+			}
+		}
+	}
+	for _, name := range interfaces {
+		text, _ := tree.Read("sys/class/net/"+name+"/address", mostAddress) // it is gone
+		if address, ok := linkLocal(string(text)); ok {
+			has.LinkLocal = append(has.LinkLocal, address)
+		}
+	}
+	return has
+}

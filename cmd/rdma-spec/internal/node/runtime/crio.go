@@ -4,6 +4,7 @@
 package runtime
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,15 +18,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
-
-// CRIOSettings are what RDMA containers depend on in CRI-O's files. NRI is on where they do not say otherwise, as in
-// CRI-O 1.30.
-type CRIOSettings struct {
-	Socket    string // "" where they do not say
-	NRIOff    string // the setting that turns NRI off
-	NRISocket string
-	Memlock   *spec.Limit // the soft limit in default_ulimits
-}
 
 // CRIONRIOff are the settings of CRI-O's that turn NRI off, with the value that does.
 var CRIONRIOff = map[string]bool{"enable_nri": false, "nri_disable_connections": true}
@@ -67,35 +59,36 @@ func CRIOFiles(root string) (files []crioFile, err error) {
 	return files, nil
 }
 
-// CRIO reads the files of the CRI-O below a root.
-func CRIO(root string) (CRIOSettings, error) {
+// readCRIO reads what RDMA containers depend on in the files of the CRI-O below a root. NRI is on where they do not say
+// otherwise, as in CRI-O 1.30.
+func (r *Runtime) readCRIO(root string) error {
 	files, err := CRIOFiles(root)
 	if err != nil {
-		return CRIOSettings{}, err
+		return err
 	}
-	var s CRIOSettings
-	off := map[string]bool{}
+	r.Known, r.NRI.Socket = true, places.NRISocket
+	off := map[string]bool{} // the settings that turn NRI off
 	for _, file := range files {
-		s.read(file.Tree, off)
+		r.readCRIOFile(file.Tree, off)
 	}
 	switch {
 	case off["enable_nri"]:
-		s.NRIOff = "enable_nri = false"
+		r.NRI.Off = "enable_nri = false"
 	case off["nri_disable_connections"]:
-		s.NRIOff = "nri_disable_connections = true"
+		r.NRI.Off = "nri_disable_connections = true"
 	}
-	return s, nil
+	r.NRI.On = r.NRI.Off == ""
+	return nil
 }
 
-// read reads one file. off has the settings that turn NRI off.
-func (s *CRIOSettings) read(tree map[string]any, off map[string]bool) {
+func (r *Runtime) readCRIOFile(tree map[string]any, off map[string]bool) {
 	text := func(to *string, path ...string) {
-		if value, said := tomledit.Lookup(tree, path...); said {
-			*to, _ = value.(string) // CRI-O refuses another type
-		}
+		value, _ := tomledit.Lookup(tree, path...)
+		said, _ := value.(string) // CRI-O refuses another type
+		*to = cmp.Or(said, *to)
 	}
-	text(&s.Socket, "crio", "api", "listen")
-	text(&s.NRISocket, "crio", "nri", "nri_listen")
+	text(&r.Socket, "crio", "api", "listen")
+	text(&r.NRI.Socket, "crio", "nri", "nri_listen")
 	for key, value := range CRIONRIOff {
 		if said, isSaid := tomledit.Lookup(tree, "crio", "nri", key); isSaid {
 			off[key] = said == value
@@ -105,14 +98,14 @@ func (s *CRIOSettings) read(tree map[string]any, off map[string]bool) {
 	if !said {
 		return
 	}
-	s.Memlock = nil
+	r.DefaultMemlock = nil
 	elements, _ := list.([]any) // CRI-O refuses another type
 	for _, element := range elements {
 		name, limits, _ := strings.Cut(fmt.Sprint(element), "=") // memlock=SOFT:HARD
 		soft, _, _ := strings.Cut(limits, ":")
 		if bytes, err := strconv.ParseInt(soft, 10, 64); err == nil && strings.EqualFold(name, "memlock") {
 			memlock := spec.LimitOf(uint64(bytes)) //nolint:gosec // -1 is unlimited
-			s.Memlock = &memlock
+			r.DefaultMemlock = &memlock
 		}
 	}
 }
