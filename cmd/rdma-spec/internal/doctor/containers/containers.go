@@ -187,4 +187,6 @@ func held(v *doctor.View, c node.Container) (hcas []hca.HCA) {
 }
 
 // Checks returns the family's checks.
-func Checks() []doctor.Check { return slices.Concat(containerChecks(), insideChecks()) }
+func Checks() []doctor.Check {
+	return slices.Concat(containerChecks(), insideChecks(), networkChecks())
+}

@@ -4,6 +4,7 @@
 package planted
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -71,21 +73,42 @@ func TestHealthyNodes(t *testing.T) {
 		"a privileged container with a hostPath": func(s *sick) {
 			s.container().AllDevices, s.container().HostPaths = true, []string{"/dev/infiniband"}
 		},
-		"a macvlan of the HCA": func(s *sick) {
-			s.container().OwnNetwork, s.container().Addresses = true, addresses("10.244.0.7", "fe80::202:2ff:fe02:1")
-			node := hcatest.RoCENode()
-			for i := range node.HCAs {
-				node.HCAs[i].Ports[0].Foreign = []string{"net1"}
-			}
-			s.files = node.Files()
-		},
-		"an interface of the HCA without an address": func(s *sick) {
-			s.container().OwnNetwork, s.container().LinkLocal = true, addresses("fe80::202:2ff:fe02:0")
+		"a macvlan of the HCA": func(s *sick) { s.rails("10.244.0.8") },
+		"a privileged container that uses one of the HCAs": func(s *sick) {
+			s.rails("10.244.0.8")
+			c := s.container()
+			c.AllDevices, c.HCAs = true, []string{"mlx5_0", "mlx5_1"}
+			c.Env = cri.Env{"NCCL_IB_GID_INDEX": "10"}
 		},
 		"a GID index of its own": func(s *sick) {
-			index := 1
-			s.container().GIDIndex, s.container().OwnNetwork, s.container().Addresses = &index, true,
-				addresses("fe80::202:2ff:fe02:0")
+			s.rails("10.244.0.8")
+			s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "10"}
+		},
+		"a GID index that NCCL is to choose": func(s *sick) {
+			s.rails("10.244.0.8")
+			s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "-1"}
+		},
+		"variables that name what the container has": func(s *sick) {
+			s.rails("10.244.0.8")
+			s.container().Env = cri.Env{"NCCL_IB_HCA": "mlx5_7,mlx5_0:1", "NCCL_SOCKET_IFNAME": "^lo,docker",
+				"UCX_NET_DEVICES": "mlx5_0:1"}
+		},
+		"variables with beginnings of names": func(s *sick) {
+			s.rails("10.244.0.8")
+			s.container().Env = cri.Env{"NCCL_IB_HCA": "mlx5", "NCCL_SOCKET_IFNAME": "net", "UCX_NET_DEVICES": "all"}
+		},
+		"variables that leave out": func(s *sick) {
+			s.rails("10.244.0.8")
+			s.container().Env = cri.Env{"NCCL_IB_HCA": "^=mlx5_1", "NCCL_SOCKET_IFNAME": "=net1", "UCX_NET_DEVICES": "net1"}
+		},
+		"two HCAs in one subnet with policy routing": func(s *sick) {
+			s.rails("10.244.0.8", "10.244.0.9")
+			s.container().Links[1].Strict, s.container().PolicyRouting = true, true
+		},
+		"two HCAs in one subnet and a loose filter": func(s *sick) { s.rails("10.244.0.8", "10.244.0.9") },
+		"one default route": func(s *sick) {
+			s.rails("10.1.0.8", "10.2.0.8", "10.3.0.8", "10.4.0.8")
+			s.container().Links[0].Gateway = true
 		},
 		"CDI for Docker": func(s *sick) {
 			s.kubelet, s.cdi.Docker = agents.Kubelet{}, &cdi.Docker{Version: "28.2.0", Folders: []string{"/etc/cdi"}}
@@ -188,5 +211,36 @@ func TestSlowImage(t *testing.T) {
 	if len(found) != 1 || !strings.Contains(found[0].Text, "did not answer") ||
 		!strings.Contains(found[0].Text, "--patience") {
 		t.Errorf("%+v", found)
+	}
+}
+
+// What slows a container down, and need not be a fault, is told.
+func TestToldOfContainers(t *testing.T) {
+	for name, test := range map[string]struct {
+		alter       func(s *sick)
+		check, text string
+	}{
+		"one subnet": {func(s *sick) { s.rails("10.244.0.8", "10.244.0.9") }, "container-routes",
+			"Its interface net2 is in the same subnet as that of HCA mlx5_0: the kernel answers by one of both."},
+		"one default route": {func(s *sick) {
+			s.rails("10.1.0.8", "10.2.0.8")
+			s.container().Links[0].Gateway = true
+		}, "container-routes", "Its interface net2 has no route by a gateway: it reaches its own subnet alone."},
+		"a GPU beside another CPU": {func(s *sick) {
+			s.container().GPUs = []int{1}
+			for i, numa := range []string{"0\n", "1\n"} {
+				gpu := []string{"0000:17:00.0", "0000:ab:00.0"}[i]
+				s.files["proc/driver/nvidia/gpus/"+gpu+"/information"] = fmt.Sprintf("Model: H100\nDevice Minor: \t %d\n", i)
+				s.files["sys/bus/pci/devices/"+gpu+"/numa_node"] = numa
+			}
+		}, "container-gpu", "Its GPU 0000:ab:00.0 is on NUMA node 1, and none of its HCAs (mlx5_0) is."},
+	} {
+		s := healthy()
+		test.alter(s)
+		found := s.look(t, software())
+		i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == test.check })
+		if found[i].Status != doctor.OK || found[i].Object == "" || found[i].Text != test.text {
+			t.Errorf("%s: %+v", name, found[i])
+		}
 	}
 }
