@@ -98,6 +98,9 @@ func containerNetdev(v *doctor.View, c node.Container, _ node.Containers) (found
 	}
 	for _, r := range all {
 		switch {
+		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
+			found = append(found, doctor.Finding{Status: doctor.OK, Object: r.object,
+				Text: "Its GIDs are of RoCE v1 alone, which no router passes on."})
 		case !r.port.Active() || r.usable:
 		case r.err != nil:
 			found = append(found, doctor.Unsure(r.object, "Its GIDs are unknown: "+r.err.Error()+"."))

@@ -6,7 +6,9 @@ package planted
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -226,6 +228,12 @@ func TestToldOfContainers(t *testing.T) {
 			s.rails("10.1.0.8", "10.2.0.8")
 			s.container().Links[0].Gateway = true
 		}, "container-routes", "Its interface net2 has no route by a gateway: it reaches its own subnet alone."},
+		"RoCE v1 alone": {func(s *sick) {
+			s.rails("10.244.0.8")
+			for _, gid := range []int{9, 10} {
+				s.files[path.Dir(path.Dir(gidOf(0, gid)))+"/gid_attrs/types/"+strconv.Itoa(gid)] = "IB/RoCE v1\n"
+			}
+		}, "container-netdev", "Its GIDs are of RoCE v1 alone, which no router passes on."},
 		"a GPU beside another CPU": {func(s *sick) {
 			s.container().GPUs = []int{1}
 			for i, numa := range []string{"0\n", "1\n"} {
