@@ -13,10 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
-	"github.com/rdma-spec/rdma-spec/plugin/limits"
 )
-
-func processLimits(pid int) (limits.Process, error) { return limits.New("/").Process(pid) }
 
 // openDevice opens a device as a program that uses it does. Opening alone does nothing to the device.
 func openDevice(path string) error {
@@ -47,15 +44,6 @@ func registerMemory(path string, driver verbs.Driver, size int) error {
 		return err
 	}
 	return errors.Join(withMemory(size, context.Register), context.Close())
-}
-
-// sharedMemorySize returns the size of the file system that is mounted on a folder.
-func sharedMemorySize(folder string) (bytes uint64, mounted bool) {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(folder, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
-		return 0, false
-	}
-	return fs.Blocks * uint64(fs.Bsize), true
 }
 
 // memoryFiles are a cgroup's files on memory, in version 2 and in version 1 of cgroups.
