@@ -53,6 +53,6 @@ var dialects = map[Driver]dialect{
 	// irdma-abi.h: irdma_alloc_ucontext_req, with version 5, and with the second format of work requests, without which
 	// the newest hardware has no contexts; irdma_alloc_pd_resp; irdma_mem_reg_req, of type IRDMA_MEMREG_TYPE_MEM.
 	IRDMA: {context: []uint32{0, 5, 8, 0}, contextRoom: room, pdRoom: 8, registration: []uint32{0, 0}},
-	// bnxt_re-abi.h: bnxt_re_uctx_resp and bnxt_re_pd_resp, which is longer in newer kernels.
+	// bnxt_re-abi.h: bnxt_re_uctx_resp and bnxt_re_pd_resp, of 16 bytes; the vendor's driver fills more.
 	BNXT: {contextRoom: room, pdRoom: 32},
 }

@@ -169,7 +169,7 @@ func TestOpen(t *testing.T) {
 	if _, err := Open(filepath.Join(t.TempDir(), "uverbs0"), RXE); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("no device: %v", err)
 	}
-	if _, err := Open("/dev/null", "efa"); err == nil || Supported("efa") {
+	if _, err := Open("/dev/null", "cxgb4"); err == nil || Supported("cxgb4") {
 		t.Error("a driver that is not known is opened")
 	}
 	// Any file takes commands as text, and writes no response.
