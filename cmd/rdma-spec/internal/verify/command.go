@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
@@ -122,7 +123,6 @@ func thisContainer() container {
 		process:  limits.New("/").Process,
 		open:     openDevice,
 		register: registerMemory,
-		lock:     lockMemory,
-		room:     func() (uint64, bool) { return memoryRoom("/sys/fs/cgroup") },
+		lock:     func(size int) error { return withMemory(size, unix.Mlock) },
 	}
 }

@@ -23,7 +23,6 @@ type container struct {
 	open     func(path string) error                                // opens a device
 	register func(path string, driver verbs.Driver, size int) error // registers memory with an HCA
 	lock     func(size int) error                                   // locks memory
-	room     func() (bytes uint64, known bool)                      // how much memory is left within the container's limit
 }
 
 // note is the status of what is neither good nor bad: not there, and not needed by all programs.
@@ -40,16 +39,15 @@ type verification struct {
 
 	tree      files.Tree // of the root
 	size      spec.Limit
-	own       limits.Process // the limits of the program's own process
-	limited   bool           // they are known
-	target    int            // the process whose limits count beside, 0 for none
-	elsewhere bool           // the container whose programs are judged is not this one, and can open other devices
-	judged    process.Inside // what its programs see
+	own       *limits.Process // the limits of the program's own process, nil where they are unknown
+	target    int             // the process whose limits count beside, 0 for none
+	elsewhere bool            // the container whose programs are judged is not this one, and can open other devices
+	judged    process.Inside  // what its programs see
 }
 
 // read returns the text of a small file below the root, without spaces around it; "" where there is none.
 func (v *verification) read(name string) string {
-	text, _ := v.tree.Read(name, 4<<10)
+	text, _ := v.tree.Read(name, 64<<10)
 	return strings.TrimSpace(string(text))
 }
 
@@ -73,7 +71,7 @@ func (v *verification) limits() {
 		v.add("memlock", doctor.Unknown, "memlock of this process: cannot be read: %v", err)
 		return
 	}
-	v.own, v.limited = held, true
+	v.own = &held
 	v.showLimits("this process", held)
 }
 
@@ -102,7 +100,7 @@ func (v *verification) allow(held limits.Process) bool {
 }
 
 // mayLock reports whether they let this process, as far as its limits are known.
-func (v *verification) mayLock() bool { return !v.limited || v.allow(v.own) }
+func (v *verification) mayLock() bool { return v.own == nil || v.allow(*v.own) }
 
 // memlockRemedy explains how a container gets a sufficient memlock. A process cannot raise its own.
 const memlockRemedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +

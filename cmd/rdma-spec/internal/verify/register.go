@@ -60,7 +60,7 @@ func (v *verification) registered(h heldHCA, err error) bool {
 		v.add("register", doctor.OK, "register %s with %s: done", v.size, h.name)
 	case noMemory && !v.mayLock():
 		v.fails("register", causeMemlock, "%s: memlock is %s: %s", said, v.own.Memlock.Soft, memlockRemedy)
-	case noMemory && v.limited && h.driver == verbs.SIW && v.own.Memlock.Soft < v.size:
+	case noMemory && v.own != nil && h.driver == verbs.SIW && v.own.Memlock.Soft < v.size:
 		v.fails("register", causeMemlock, "%s: memlock is %s, and older kernels do not count CAP_IPC_LOCK for Soft-iWARP: %s",
 			said, v.own.Memlock.Soft, memlockRemedy)
 	case noMemory && errors.As(err, &failed):
@@ -91,7 +91,7 @@ func (v *verification) locked(err error) {
 			v.own.Memlock.Soft, memlockRemedy)
 	case errors.Is(err, unix.EPERM): // memlock and the capability suffice
 		v.add("lock", note, "%s: a seccomp profile or a security module forbids mlock here, which does not matter to RDMA", said)
-	case refused && v.limited:
+	case refused && v.own != nil:
 		said += ", although memlock or CAP_IPC_LOCK allow it: the node has too little memory"
 		fallthrough
 	default:

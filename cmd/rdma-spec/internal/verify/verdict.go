@@ -50,18 +50,17 @@ type verdict struct {
 // conclude draws the verdict from the findings.
 func (v *verification) conclude() {
 	v.Verdict = verdict{Causes: []string{}, Text: "nothing found: " + v.tried()}
+	between := "; also: "
 	for _, c := range causes {
-		if !slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Why == c.means }) {
+		switch found := slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Why == c.means }); {
+		case !found:
 			continue
-		}
-		switch v.Verdict.Causes = append(v.Verdict.Causes, c.name); len(v.Verdict.Causes) {
-		case 1:
+		case len(v.Verdict.Causes) == 0:
 			v.Verdict.Text = c.name + ": " + c.means
-		case 2:
-			v.Verdict.Text += "; also: " + c.name
 		default:
-			v.Verdict.Text += ", " + c.name
+			v.Verdict.Text, between = v.Verdict.Text+between+c.name, ", "
 		}
+		v.Verdict.Causes = append(v.Verdict.Causes, c.name)
 	}
 }
 

@@ -61,7 +61,7 @@ port down: an HCA's ports carry no traffic; this does not prevent a registration
 ok    /dev/infiniband/uverbs0: opened: mlx5_0, port 1 DOWN
 ok    /dev/infiniband/uverbs1: opened: mlx5_1, port 1 ACTIVE
 ok    /dev/infiniband/rdma_cm: opened
--     ports of mlx5_0: none is ACTIVE: check the cable, the switch and, on InfiniBand, the subnet manager (this container is privileged, and another of its HCAs works)
+-     ports of mlx5_0: none is ACTIVE: check the cable, the switch and, on InfiniBand, the subnet manager
 ok    register 64Mi with mlx5_0: done
 ok    register 64Mi with mlx5_1: done
 ` + well},

@@ -105,7 +105,10 @@ FAIL  lock 64Mi: cannot allocate memory, although memlock or CAP_IPC_LOCK allow 
 memory: "Couldn't allocate MR" is caused by a lack of memory that can be pinned, or of the HCA's memory keys
 `},
 		"too little memory to try": {node: mlx5Node(), holds: eight, change: func(c *container) {
-			c.room = func() (uint64, bool) { return 32 << 20, true }
+			files := hcatest.Files{"memory.max": "33554432\n", "memory.current": "0\n"}
+			if err := files.Write(c.root + "/sys/fs/cgroup"); err != nil {
+				panic(err)
+			}
 			c.register = func(string, verbs.Driver, int) error { panic("the container would be killed") }
 			c.lock = func(int) error { panic("the container would be killed") }
 		}, want: `

@@ -95,7 +95,6 @@ func inContainer(t *testing.T, node hcatest.Files, holds limits.Process, devices
 			return nil
 		},
 		lock: lock,
-		room: func() (uint64, bool) { return 0, false },
 	}
 }
 
