@@ -62,16 +62,13 @@ func containerHostPath(_ *doctor.View, c node.Container, _ node.Containers) []do
 	if len(c.HostPaths) == 0 || c.AllDevices {
 		return nil
 	}
+	can, cure := "only "+strings.Join(c.HCAs, ", "), "Remove the hostPath volume from the pod: the device plugin gives the devices"
 	if len(c.HCAs) == 0 {
-		text := fmt.Sprintf("%s is mounted from the node, and the container can open none of its HCAs.",
-			strings.Join(c.HostPaths, ", "))
-		return []doctor.Finding{doctor.Fault(containerObject(c), text,
-			"Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead")}
+		can = "none of its HCAs"
+		cure = "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead"
 	}
-	text := fmt.Sprintf("%s is mounted from the node, and the container can open only %s.", strings.Join(c.HostPaths,
-		", "), strings.Join(c.HCAs, ", "))
-	return []doctor.Finding{doctor.Fault(containerObject(c), text,
-		"Remove the hostPath volume from the pod: the device plugin gives the devices")}
+	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf(
+		"%s is mounted from the node, and the container can open %s.", strings.Join(c.HostPaths, ", "), can), cure)}
 }
 
 func containerProvider(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
@@ -79,9 +76,9 @@ func containerProvider(v *doctor.View, c node.Container, _ node.Containers) (fou
 		return nil
 	}
 	for _, h := range held(v, c) {
-		want, _ := verbs.Provider(h, func(name string) string { return doctor.Attribute(v, name) })
+		want, abi := verbs.Provider(h, func(name string) string { return doctor.Attribute(v, name) })
 		object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
-		switch {
+		switch has, known := verbs.ABIOf(want); {
 		case c.Silent:
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
 				"The files of its image did not answer in time, so its providers are unknown: try again with a longer --patience.")}
@@ -96,6 +93,10 @@ func containerProvider(v *doctor.View, c node.Container, _ node.Containers) (fou
 				strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), want)
 			found = append(found, doctor.Fault(object, text,
 				"Install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
+		case known && abi != 0 && !has.Has(abi):
+			found = append(found, doctor.Unsure(object, fmt.Sprintf("The kernel's ABI is %d, and rdma-core's provider %s supports %d "+
+				"to %d: if programs find no HCA, install the provider that belongs to the kernel's driver in the image.", abi, want,
+				has.Least, has.Most)))
 		}
 	}
 	return found
@@ -107,9 +108,9 @@ func containerDevices(v *doctor.View, c node.Container, _ node.Containers) []doc
 	if err != nil || !c.RDMA || c.AllDevices || len(c.HCAs) == 0 || len(c.HCAs) >= len(node.HCAs) {
 		return nil
 	}
-	text := fmt.Sprintf("It holds %d of the node's %d HCAs: NCCL_IB_HCA=%s keeps NCCL from the others.", len(c.HCAs),
-		len(node.HCAs), strings.Join(c.HCAs, ","))
-	return []doctor.Finding{{Status: doctor.OK, Object: containerObject(c), Text: text}}
+	return []doctor.Finding{told(containerObject(c),
+		"It holds %d of the node's %d HCAs: NCCL_IB_HCA=%s keeps NCCL from the others.", len(c.HCAs), len(node.HCAs),
+		strings.Join(c.HCAs, ","))}
 }
 
 // containerSharedMemory reports what is not a fault.
@@ -117,8 +118,8 @@ func containerSharedMemory(_ *doctor.View, c node.Container, _ node.Containers) 
 	if !c.Known || !c.RDMA || c.SharedMem == nil || *c.SharedMem > process.SmallSharedMemory {
 		return nil
 	}
-	text := fmt.Sprintf("Its /dev/shm has %s; an emptyDir with medium: Memory at /dev/shm gives more.", c.SharedMem)
-	return []doctor.Finding{{Status: doctor.OK, Object: containerObject(c), Text: text}}
+	return []doctor.Finding{told(containerObject(c),
+		"Its /dev/shm has %s; an emptyDir with medium: Memory at /dev/shm gives more.", c.SharedMem)}
 }
 
 // gpuFiles say which GPU has which minor number.
@@ -142,8 +143,8 @@ func containerGPU(v *doctor.View, c node.Container, _ node.Containers) (found []
 			slices.ContainsFunc(hcas, func(h hca.HCA) bool { return strconv.Itoa(h.NUMANode) == numa }) {
 			continue
 		}
-		found = append(found, doctor.Finding{Status: doctor.OK, Object: containerObject(c), Text: fmt.Sprintf(
-			"Its GPU %s is on NUMA node %s, and none of its HCAs (%s) is.", gpu, numa, strings.Join(c.HCAs, ", "))})
+		found = append(found, told(containerObject(c), "Its GPU %s is on NUMA node %s, and none of its HCAs (%s) is.", gpu,
+			numa, strings.Join(c.HCAs, ", ")))
 	}
 	return found
 }

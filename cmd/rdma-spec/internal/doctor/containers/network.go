@@ -67,28 +67,35 @@ func networkChecks() []doctor.Check {
 // rail is a port with RoCE of an HCA that a container holds.
 type rail struct {
 	hca    hca.HCA
-	port   hca.Port
+	active bool
 	object string
 	table  []process.GID
-	err    error // why the table is unknown
-	own    []process.GID
-	usable bool // one of them is more than link-local
+	err    error         // why the table is unknown
+	own    []process.GID // the container's
+	usable bool          // one of them is more than link-local
+	link   *process.Link // that has them, nil where it is not known
+	subnet netip.Prefix  // of IPv4
 }
 
 // rails returns the ports with RoCE that a container holds. The GIDs of other ports belong to no network namespace.
 func rails(v *doctor.View, c node.Container) (found []rail) {
 	for _, h := range held(v, c) {
 		for _, p := range h.Ports {
-			if p.LinkLayer != "Ethernet" || h.NodeType != "CA" {
-				continue
+			if p.LinkLayer == "Ethernet" && h.NodeType == "CA" {
+				r := rail{hca: h, active: p.Active(), object: fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)}
+				r.table, r.err = process.GIDs(fmt.Sprintf("sys/class/infiniband/%s/ports/%d", h.Name, p.Number), v.Glob, v.Read)
+				r.own, r.usable = c.Own(r.table)
+				r.link, r.subnet = c.LinkOf(r.own)
+				found = append(found, r)
 			}
-			r := rail{hca: h, port: p, object: fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)}
-			r.table, r.err = process.GIDs(fmt.Sprintf("sys/class/infiniband/%s/ports/%d", h.Name, p.Number), v.Glob, v.Read)
-			r.own, r.usable = c.Own(r.table)
-			found = append(found, r)
 		}
 	}
 	return found
+}
+
+// told is what a container has that need not be a fault.
+func told(object, format string, args ...any) doctor.Finding {
+	return doctor.Finding{Status: doctor.OK, Object: object, Text: fmt.Sprintf(format, args...)}
 }
 
 func containerNetdev(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
@@ -99,9 +106,8 @@ func containerNetdev(v *doctor.View, c node.Container, _ node.Containers) (found
 	for _, r := range all {
 		switch {
 		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
-			found = append(found, doctor.Finding{Status: doctor.OK, Object: r.object,
-				Text: "Its GIDs are of RoCE v1 alone, which no router passes on."})
-		case !r.port.Active() || r.usable:
+			found = append(found, told(r.object, "Its GIDs are of RoCE v1 alone, which no router passes on."))
+		case !r.active || r.usable:
 		case r.err != nil:
 			found = append(found, doctor.Unsure(r.object, "Its GIDs are unknown: "+r.err.Error()+"."))
 		case len(r.table) == 0:
@@ -196,15 +202,10 @@ func containerMTU(v *doctor.View, c node.Container, _ node.Containers) (found []
 		return nil
 	}
 	for _, r := range rails(v, c) {
-		link := c.LinkOf(r.own)
-		if link == nil {
-			continue
-		}
-		of := r.hca
+		of, netdev, most := r.hca, "", 0
 		if i := slices.IndexFunc(all.HCAs, func(h hca.HCA) bool { return h.PCI != "" && h.PCI == of.Parent }); i >= 0 {
 			of = all.HCAs[i]
 		}
-		netdev, most := "", 0
 		for _, p := range of.Ports {
 			for _, name := range p.Netdevs { // what is stacked on the function's own can have less
 				if mtu, _ := strconv.Atoi(doctor.Attribute(v, "sys/class/net/"+name+"/mtu")); mtu > most {
@@ -212,55 +213,37 @@ func containerMTU(v *doctor.View, c node.Container, _ node.Containers) (found []
 				}
 			}
 		}
-		if most > 0 && most < c.MTU[link.Name] {
+		if r.link != nil && most > 0 && most < c.MTU[r.link.Name] {
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Its interface %s has an MTU of %d, and %s of HCA %s has %d.",
-				link.Name, c.MTU[link.Name], netdev, of.Name, most),
+				r.link.Name, c.MTU[r.link.Name], netdev, of.Name, most),
 				fmt.Sprintf(`Set "mtu": %d in the interface's NetworkAttachmentDefinition, and create the pod again`, most)))
 		}
 	}
 	return found
 }
 
-// containerRoutes looks at the routes of containers with several rails. A table of policy routing can send everything
-// the right way, so then nothing is known.
+// containerRoutes looks at the routes of containers with several rails. Tables of policy routing can send everything the
+// right way, so beside them nothing is known.
 func containerRoutes(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
-	all := slices.DeleteFunc(rails(v, c), func(r rail) bool { return !r.usable })
-	if !c.OwnNetwork || c.PolicyRouting || len(all) < 2 {
+	all := slices.DeleteFunc(rails(v, c), func(r rail) bool { return r.link == nil || !r.subnet.IsValid() })
+	if !c.OwnNetwork || c.PolicyRouting {
 		return nil
 	}
-	without := slices.DeleteFunc(slices.Clone(all), func(r rail) bool { l := c.LinkOf(r.own); return l == nil || l.Gateway })
 	for i, r := range all {
-		link := c.LinkOf(r.own)
-		first := slices.IndexFunc(all[:i], func(other rail) bool { return sharedSubnet(c, other, r) })
+		other := slices.IndexFunc(all[:i], func(other rail) bool { return other.subnet == r.subnet })
 		switch {
-		case link == nil:
-		case first >= 0 && link.Strict:
+		case other >= 0 && r.link.Strict && all[other].link.Strict:
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Its interface %s is in the same subnet as that of HCA %s, "+
 				"and rp_filter is strict: the kernel drops what reaches the one that it does not answer by.",
-				link.Name, all[first].hca.Name),
+				r.link.Name, all[other].hca.Name),
 				"Give each HCA's interface a subnet of its own, or routing rules (CNI plugin sbr), and create the pod again"))
-		case first >= 0:
-			found = append(found, doctor.Finding{Status: doctor.OK, Object: r.object, Text: fmt.Sprintf(
-				"Its interface %s is in the same subnet as that of HCA %s: the kernel answers by one of both.",
-				link.Name, all[first].hca.Name)})
-		case len(without) == 1 && len(all) >= 4 && !link.Gateway:
-			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Its interface %s has no route by a gateway, and those of "+
-				"its other HCAs have.", link.Name),
-				"Add the route to ipam in the interface's NetworkAttachmentDefinition, and create the pod again"))
-		case len(without) < len(all) && !link.Gateway:
-			found = append(found, doctor.Finding{Status: doctor.OK, Object: r.object, Text: fmt.Sprintf(
-				"Its interface %s has no route by a gateway: it reaches its own subnet alone.", link.Name)})
+		case other >= 0:
+			found = append(found, told(r.object, "Its interface %s is in the same subnet as that of HCA %s: the kernel answers by "+
+				"one of both.", r.link.Name, all[other].hca.Name))
+		case !r.link.Gateway && slices.ContainsFunc(all, func(other rail) bool { return other.link.Gateway }):
+			found = append(found, told(r.object, "Its interface %s has no route by a gateway: it reaches its own subnet alone.",
+				r.link.Name))
 		}
 	}
 	return found
-}
-
-// sharedSubnet reports whether the addresses of two rails are in one subnet of the container's.
-func sharedSubnet(c node.Container, a, b rail) bool {
-	return slices.ContainsFunc(c.Links, func(l process.Link) bool {
-		return slices.ContainsFunc(l.Subnets, func(s netip.Prefix) bool {
-			in := func(g process.GID) bool { return s.Bits() > 0 && s.Contains(g.Address) }
-			return slices.ContainsFunc(a.own, in) && slices.ContainsFunc(b.own, in)
-		})
-	})
 }

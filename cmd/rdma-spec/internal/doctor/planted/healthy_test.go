@@ -105,7 +105,7 @@ func TestHealthyNodes(t *testing.T) {
 		},
 		"two HCAs in one subnet with policy routing": func(s *sick) {
 			s.rails("10.244.0.8", "10.244.0.9")
-			s.container().Links[1].Strict, s.container().PolicyRouting = true, true
+			s.container().Links[0].Strict, s.container().Links[1].Strict, s.container().PolicyRouting = true, true, true
 		},
 		"two HCAs in one subnet and a loose filter": func(s *sick) { s.rails("10.244.0.8", "10.244.0.9") },
 		"one default route": func(s *sick) {
@@ -174,6 +174,9 @@ func TestUnknownIsNoFault(t *testing.T) {
 		"a kubelet elsewhere whose folder is not mounted": func(s *sick) {
 			s.kubelet.Root, s.kubelet.DevicePlugins, s.kubelet.PodResources,
 				s.kubelet.NotSeen = "/var/lib/k0s/kubelet", false, false, true
+		},
+		"a provider for another ABI of the kernel": func(s *sick) {
+			s.files["sys/devices/pci0000:18/0000:18:00.0/infiniband_verbs/uverbs0/abi_version"] = "6\n"
 		},
 		"an image that is slow": func(s *sick) {
 			s.container().LibVerbs, s.container().Providers, s.container().Silent = "", nil, true

@@ -96,26 +96,28 @@ func (c *Inside) link(name string) *Link {
 	return &Link{}
 }
 
-// LinkOf returns the interface that has one of the addresses of some GIDs, nil where it cannot be told.
-func (c *Inside) LinkOf(gids []GID) *Link {
-	var near []*Link
-	for i := range c.Links {
-		l := &c.Links[i]
+// LinkOf returns the interface that has one of the addresses of some GIDs, nil where it cannot be told, and the subnet of
+// the addresses of IPv4.
+func (c *Inside) LinkOf(gids []GID) (link *Link, subnet netip.Prefix) {
+	for i, l := range c.Links {
 		if slices.ContainsFunc(gids, func(g GID) bool { return slices.Contains(l.Addresses, g.Address) }) {
-			return l
-		}
-		if slices.ContainsFunc(gids, func(g GID) bool { return slices.ContainsFunc(l.Subnets, g.in) }) {
-			near = append(near, l)
+			link = &c.Links[i]
 		}
 	}
-	if len(near) != 1 {
-		return nil
+	var near []*Link
+	for i, l := range c.Links {
+		at := slices.IndexFunc(l.Subnets, func(s netip.Prefix) bool {
+			return s.Bits() > 0 && slices.ContainsFunc(gids, func(g GID) bool { return s.Contains(g.Address) })
+		})
+		if at >= 0 {
+			near, subnet = append(near, &c.Links[i]), l.Subnets[at]
+		}
 	}
-	return near[0]
+	if link == nil && len(near) == 1 {
+		link = near[0]
+	}
+	return link, subnet
 }
-
-// in reports whether the address is one of a subnet.
-func (g GID) in(subnet netip.Prefix) bool { return subnet.Bits() > 0 && subnet.Contains(g.Address) }
 
 // linkLocal returns the IPv6 link-local address that is made of a MAC address (RFC 4291, appendix A). lo has one of
 // zeros.

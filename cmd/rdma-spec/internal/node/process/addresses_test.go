@@ -54,14 +54,15 @@ func TestReadNetwork(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for address, name := range map[string]string{"fe80::50:56ff:fe00:1": "net1", "10.0.2.7": "net2", "10.9.9.9": ""} {
-		link := got.LinkOf([]GID{{Address: netip.MustParseAddr(address)}})
+		link, _ := got.LinkOf([]GID{{Address: netip.MustParseAddr(address)}})
 		if link == nil && name != "" || link != nil && link.Name != name {
 			t.Errorf("%s: %+v, want %q", address, link, name)
 		}
 	}
 	got.Links[3].Subnets = got.Links[2].Subnets
-	if link := got.LinkOf([]GID{{Address: netip.MustParseAddr("10.0.1.7")}}); link != nil {
-		t.Errorf("two interfaces in one subnet: %+v", link)
+	if link, subnet := got.LinkOf([]GID{{Address: netip.MustParseAddr("10.0.1.7")}}); link != nil ||
+		subnet.String() != "10.0.1.0/24" {
+		t.Errorf("two interfaces in one subnet: %+v, %s", link, subnet)
 	}
 	if err := got.readNetwork(t.TempDir(), Process{PID: 7}); err == nil {
 		t.Error("a process that has ended: no error")
