@@ -6,6 +6,7 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -30,6 +31,10 @@ func (c *clinic) faults() []fault {
 	}
 	generated := string(rdmaSpec(c.T, "generate"))
 	pod := runPod(c.T, containerd.Pod{Namespace: "ml", Name: "train-0"})
+	var rails [3]rail
+	for i := range rails {
+		rails[i].pod = runPod(c.T, containerd.Pod{Namespace: "ml", Name: fmt.Sprintf("train-%d", i+1)})
+	}
 	remove := func(id *string) func(c *clinic) {
 		return func(c *clinic) {
 			if err := ctrd.RemoveContainer(within(c.T, patience), *id); err != nil {
@@ -106,6 +111,14 @@ func (c *clinic) faults() []fault {
 			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "alone", Devices: containerd.Verbs(0),
 				AddCaps: []string{"SYS_ADMIN"}, Args: []string{"/usr/bin/unshare", "--net", "sleep", "1000000"}})
 		}, "container-netdev", remove(&ephemeral), false},
+		{"an interface of the HCA without an IP address", func(c *clinic) { rails[0].run(c.T, "", nil) },
+			"container-netdev", func(c *clinic) { rails[0].address(c.T, "10.0.101.7") }, false},
+		{"the GID index of another pod, whose interface is net1 as well", func(c *clinic) {
+			rails[1].run(c.T, "10.0.101.8", map[string]string{"NCCL_IB_GID_INDEX": gidIndex(c.T, "10.0.101.7")})
+		}, "container-gid-index", func(c *clinic) { rails[1].run(c.T, "10.0.101.18", nil) }, false},
+		{"an HCA of another node in the environment", func(c *clinic) {
+			rails[2].run(c.T, "10.0.101.9", map[string]string{"NCCL_IB_HCA": "mlx5_0"})
+		}, "container-environment", func(c *clinic) { rails[2].run(c.T, "10.0.101.19", nil) }, false},
 		{"a hostPath of /dev/infiniband", func(c *clinic) {
 			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "hostpath",
 				Mounts: []containerd.Mount{{Host: "/dev/infiniband", Container: "/dev/infiniband"}}})

@@ -43,10 +43,10 @@ sysfs, limits and capabilities of processes, what the configuration of the conta
 means for RDMA, the kernel log's lines about RDMA, and the answers of the runtimes and the
 kubelet. With --root FILE.tar.gz these commands report elsewhere what they report here.
 
-The archive has no configuration file, and no environment variable but the number in
-NCCL_IB_GID_INDEX. Where an error quotes a secret, the rest of its line is left out. The paths
-and sizes of all files go to standard error before the archive is written; --list only lists
-them. Nobody but the owner can read the file of --to.
+The archive has no configuration file, and no environment variable but NCCL_IB_HCA,
+NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME and UCX_NET_DEVICES. Where an error quotes a secret, the
+rest of its line is left out. The paths and sizes of all files go to standard error before the
+archive is written; --list only lists them. Nobody but the owner can read the file of --to.
 
 A file that cannot be read, or that does not answer within 2 seconds, is reported as missing.
 

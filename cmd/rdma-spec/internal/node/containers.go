@@ -73,7 +73,8 @@ type Container struct {
 	Runtime  cri.Identity `json:"runtime"`
 	RDMA     bool         `json:"rdma"`               // a signal names it
 	Bounding []string     `json:"bounding,omitempty"` // the capabilities of its spec
-	GIDIndex *int         `json:"gidIndex,omitempty"` // NCCL_IB_GID_INDEX, where its spec sets it
+	Env      cri.Env      `json:"env,omitempty"`      // the variables of its spec that choose HCAs and interfaces
+	GPUs     []int        `json:"gpus,omitempty"`     // the minor numbers of the devices of NVIDIA's GPUs that it holds
 	Remedy   Remedy       `json:"remedy"`
 
 	reading repair.Reading

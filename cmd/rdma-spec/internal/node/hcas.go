@@ -35,21 +35,25 @@ func readHere(root string) HCAReader {
 	}
 }
 
-// readHCAs reads all HCAs. One that does not answer in time is unread, and costs the others nothing.
+// readHCAs reads all HCAs.
 func (s *Snapshot) readHCAs() (*hca.Inventory, error) {
 	listed, err := hca.List(s.Root)
 	if err != nil || len(listed.HCAs) == 0 {
 		return listed, err
 	}
+	return ReadListed(s.Root, listed, s.ReadHCAs, cmp.Or(s.Patience, Patience)), nil
+}
+
+// ReadListed reads the HCAs of a list; without a reader in this process. One that does not answer in time is unread, and
+// costs the others nothing.
+func ReadListed(root string, listed *hca.Inventory, read HCAReader, patience time.Duration) *hca.Inventory {
 	var names []string
 	for _, h := range listed.HCAs {
 		names = append(names, h.Name)
 	}
-	read := s.ReadHCAs
 	if read == nil {
-		read = readHere(s.Root)
+		read = readHere(root)
 	}
-	patience := cmp.Or(s.Patience, Patience)
 	answers, late := read(names), time.After(patience)
 	got := map[string]hca.HCA{}
 	for h, ok := next(answers, late); ok; h, ok = next(answers, late) {
@@ -60,7 +64,7 @@ func (s *Snapshot) readHCAs() (*hca.Inventory, error) {
 			return h
 		}
 		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", patience)}
-	}), nil
+	})
 }
 
 // next returns the next answer, if there is one before it is late.

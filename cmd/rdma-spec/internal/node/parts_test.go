@@ -261,6 +261,7 @@ func TestInside(t *testing.T) {
 		"proc/500/net/dev":                         "Inter-|   Receive  |\n face |bytes |\n    lo: 1 2\n  eth0: 3 4\n",
 		"proc/500/root/sys/class/net/lo/address":   "00:00:00:00:00:00\n",
 		"proc/500/root/sys/class/net/eth0/address": "52:54:00:12:34:56\n",
+		"proc/500/root/sys/class/net/eth0/mtu":     "9000\n",
 		"proc/500/root/sys/class/net/host/address": "52:54:00:12:34:57\n", // of the namespace that sysfs was mounted for
 		"proc/500/mountinfo": "31 30 0:5 /infiniband /dev/infiniband ro - devtmpfs udev rw\n32 30 0:6 / /dev/shm rw - " +
 			"tmpfs shm rw,size=65536k\n" +
@@ -277,7 +278,10 @@ func TestInside(t *testing.T) {
 		User: 1000, Known: true, OwnNetwork: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9"),
 			netip.MustParseAddr("fd00::1")}, HostPaths: []string{"/dev/infiniband", "/dev/infiniband/uverbs0"},
 		SharedMem: &shm,
+		Links: []process.Link{{Name: "lo", Addresses: []netip.Addr{netip.IPv6Loopback()}},
+			{Name: "eth0", Addresses: []netip.Addr{netip.MustParseAddr("fd00::1")}}},
 		Image: process.Image{
+			MTU:       map[string]int{"eth0": 9000},
 			LibVerbs:  "/usr/lib/x86_64-linux-gnu/libibverbs.so.1",
 			LinkLocal: []netip.Addr{netip.MustParseAddr("fe80::5054:ff:fe12:3456")},
 			Providers: map[string]string{"mlx5": "/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so",

@@ -29,6 +29,9 @@ const askRuntimesFor = 20 * time.Second
 // askKubeletWithin is how long the kubelet may take to say what a pod holds.
 const askKubeletWithin = 300 * time.Millisecond
 
+// The major number of /dev/nvidia0 and the like, and the first minor number that is no GPU's: nvidia-modeset, nvidiactl.
+const nvidiaGPU, nvidiaControl = 195, 254
+
 // surveyor looks at containers one by one.
 type surveyor struct {
 	Options
@@ -117,7 +120,7 @@ func (s *surveyor) Look(l Listed) (Container, bool) {
 			Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, ID: l.ID, PID: l.PID, Signal: policy.SignalNone,
 			HCAs: []string{}, Problems: []string{}, State: StateOK,
 		},
-		RDMA: true, Runtime: l.Runtime, Bounding: l.Spec.Bounding, GIDIndex: l.Spec.GIDIndex,
+		RDMA: true, Runtime: l.Runtime, Bounding: l.Spec.Bounding, Env: l.Spec.Env,
 	}
 	if l.Problem != "" {
 		r.report(StateUnknown, l.Problem)
@@ -151,6 +154,11 @@ func (s *surveyor) Look(l Listed) (Container, bool) {
 		return Container{}, false
 	}
 	s.hcas(&r, c)
+	for _, d := range c.Devices {
+		if d.Type == "c" && d.Major == nvidiaGPU && d.Minor < nvidiaControl {
+			r.GPUs = append(r.GPUs, int(d.Minor))
+		}
+	}
 	s.limits(&r, l.Spec)
 	return r, true
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -255,15 +256,45 @@ var planted = map[string]struct {
 		s.kubelet, s.cdi.Docker = agents.Kubelet{}, &cdi.Docker{Version: "28.1.1"}
 	}, "cdi-on", "runtime docker", `Set "features": {"cdi": true} in /etc/docker/daemon.json`},
 	"a GID index of another pod's interface": {func(s *sick) {
-		c, index := s.container(), 2
-		c.OwnNetwork, c.Addresses, c.GIDIndex = true, addresses("fe80::202:2ff:fe02:0"), &index
-		s.files = s.files.With(hcatest.Files{hcatest.Folder("mlx5_0", "0000:18:00.0") +
-			"/ports/1/gids/2": "0000:0000:0000:0000:0000:ffff:0af4:0008\n"})
+		s.rails("10.244.0.8")
+		s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "11"}
+		s.files[gidOf(0, 11)] = "0000:0000:0000:0000:0000:ffff:0af4:0009\n"
+	}, "container-gid-index", theTrainer + " HCA mlx5_0", "Remove NCCL_IB_GID_INDEX"},
+	"a GID index of another pod's interface, on the node's network": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().OwnNetwork, s.container().Env = false, cri.Env{"NCCL_IB_GID_INDEX": "11"}
+		s.files[gidOf(0, 11)] = "0000:0000:0000:0000:0000:ffff:0af4:0009\n"
 	}, "container-gid-index", theTrainer + " HCA mlx5_0", "Remove NCCL_IB_GID_INDEX"},
 	"a GID index that the HCA does not have": {func(s *sick) {
-		index := 250
-		s.container().GIDIndex = &index
+		s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "250"}
 	}, "container-gid-index", theTrainer + " HCA mlx5_0", "Remove NCCL_IB_GID_INDEX"},
+	"an interface of the HCA without an IP address": {func(s *sick) {
+		s.container().OwnNetwork, s.container().LinkLocal = true, addresses("fe80::202:2ff:fe02:0")
+	}, "container-netdev", theTrainer + " HCA mlx5_0", "Give the interface an IP address"},
+	"no address of the second HCA": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().HCAs = []string{"mlx5_0", "mlx5_1"}
+	}, "container-netdev", theTrainer + " HCA mlx5_1", "hostNetwork: true"},
+	"NCCL_IB_HCA names an HCA of another container": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().Env = cri.Env{"NCCL_IB_HCA": "=mlx5_1:1,mlx5_7"}
+	}, "container-environment", theTrainer, "Remove NCCL_IB_HCA"},
+	"NCCL_SOCKET_IFNAME names an interface of the node": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().Env = cri.Env{"NCCL_SOCKET_IFNAME": "bond0"}
+	}, "container-environment", theTrainer, "Remove NCCL_SOCKET_IFNAME"},
+	"UCX_NET_DEVICES names an HCA of another container": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().Env = cri.Env{"UCX_NET_DEVICES": "mlx5_1:1"}
+	}, "container-environment", theTrainer, "Remove UCX_NET_DEVICES"},
+	"an interface with a greater MTU than the function": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().MTU = map[string]int{"net1": 9000}
+	}, "container-mtu", theTrainer + " HCA mlx5_0", `"mtu": 4200`},
+	"two HCAs in one subnet, and a strict filter": {func(s *sick) {
+		s.rails("10.244.0.8", "10.244.0.9")
+		s.container().Links[0].Strict, s.container().Links[1].Strict = true, true
+	}, "container-routes", theTrainer + " HCA mlx5_1", "a subnet of its own"},
 	"no provider in the image": {func(s *sick) {
 		s.container().Providers = providers("rxe")
 	}, "container-provider", theTrainer + " HCA mlx5_0", "apt-get install ibverbs-providers"},
@@ -313,7 +344,7 @@ func TestPlantedFaults(t *testing.T) {
 		found[test.check] = true
 	}
 	for _, c := range software() {
-		told := []string{"container-devices", "container-shm"} // they find no fault
+		told := []string{"container-devices", "container-shm", "container-gpu"} // they find no fault
 		if !found[c.ID] && !slices.Contains(told, c.ID) {
 			t.Errorf("no fault is planted for %s", c.ID)
 		}

@@ -7,17 +7,13 @@ import (
 	"net/netip"
 	"os"
 	"path"
-	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // imagePart is how long the files of an image may take, as a part of the doctor's patience. A container can mount a
@@ -29,13 +25,12 @@ const imagePart = 6
 func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Inside) {
 	p := Process{PID: pid}
 	c.User = user(root, p)
-	if c.OwnNetwork, c.Known = p.OwnNetwork(root); !c.Known {
-		return c
+	c.OwnNetwork, c.Known = p.OwnNetwork(root)
+	if err := c.readNetwork(root, p); err != nil {
+		c.Known, c.Unread = false, err.Error()
 	}
 	if c.OwnNetwork {
-		var err error
-		c.Addresses, err = ReadAddresses(root, pid)
-		c.Known = err == nil
+		c.readFilters(root, p)
 	}
 	for _, m := range Mounts(root, pid, mountinfo.PrefixFilter("/dev")) {
 		shared := size(m.VFSOptions)
@@ -47,7 +42,7 @@ func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Insid
 		}
 	}
 	image := make(chan Image, 1)
-	go func() { image <- ReadImage(p.File(root, "root"), Interfaces(root, pid)) }()
+	go func() { image <- ReadImage(p.File(root, "root"), c.Links) }()
 	select {
 	case c.Image = <-image:
 	case <-time.After(patience / imagePart):
@@ -121,73 +116,18 @@ func size(options string) spec.Limit {
 
 // Inside is what the first process of a container sees. Known is false where it could not be looked at.
 type Inside struct {
-	User       int          `json:"user"` // of the process; -1 where it is unknown
-	Known      bool         `json:"known"`
-	OwnNetwork bool         `json:"ownNetwork"`          // it is not in the node's network namespace
-	Addresses  []netip.Addr `json:"addresses,omitempty"` // of its own network namespace
-	HostPaths  []string     `json:"hostPaths,omitempty"` // mounts of the node's /dev/infiniband, or of files in it
-	SharedMem  *spec.Limit  `json:"sharedMem,omitempty"` // the size of its /dev/shm
-	Silent     bool         `json:"silent,omitempty"`    // the files of its image did not answer in time
+	User          int          `json:"user"` // of the process; -1 where it is unknown
+	Known         bool         `json:"known"`
+	Unread        string       `json:"unread,omitempty"`        // why its addresses are unknown
+	OwnNetwork    bool         `json:"ownNetwork"`              // it is not in the node's network namespace
+	Addresses     []netip.Addr `json:"addresses,omitempty"`     // of its network namespace
+	Links         []Link       `json:"links,omitempty"`         // of its network namespace
+	PolicyRouting bool         `json:"policyRouting,omitempty"` // IPv4 has routing tables beside main
+	HostPaths     []string     `json:"hostPaths,omitempty"`     // mounts of the node's /dev/infiniband, or of files in it
+	SharedMem     *spec.Limit  `json:"sharedMem,omitempty"`     // the size of its /dev/shm
+	Silent        bool         `json:"silent,omitempty"`        // the files of its image did not answer in time
 	Image
-}
-
-// Owns reports whether an address is one of the container's network namespace.
-func (c *Inside) Owns(address netip.Addr) bool {
-	return slices.Contains(c.Addresses, address) || slices.Contains(c.LinkLocal, address)
 }
 
 // SmallSharedMemory is the size of /dev/shm that a runtime gives by default.
 const SmallSharedMemory = spec.Limit(64 << 20)
-
-// mostAddress bounds the file of an interface's address, in bytes.
-const mostAddress = 4 << 10
-
-// Image is what the files of a container tell.
-type Image struct {
-	LibVerbs  string            `json:"libVerbs,omitempty"`  // libibverbs, where distributions put it
-	Providers map[string]string `json:"providers,omitempty"` // of libibverbs: mlx5, rxe; and their files
-	// what the kernel makes of its interfaces' MAC addresses for GIDs
-	LinkLocal []netip.Addr `json:"linkLocal,omitempty"`
-}
-
-// providerName is the file of a provider.
-var providerName = regexp.MustCompile(`^lib(.+)-rdmav[0-9]+\.so$`)
-
-// ReadImage looks at a container's files below a folder, and at the MAC addresses of its interfaces: sysfs has others
-// where the process has left the network namespace that it was mounted for. A link that leads nowhere is no file.
-func ReadImage(folder string, interfaces []string) (has Image) {
-	tree, err := files.Open(folder)
-	if err != nil {
-		return has
-	}
-	defer func() { _ = tree.Close() }() // it was only read
-	regular := func(pattern string) (found []string) {
-		names, _ := tree.Match(pattern) // what cannot be listed is not there
-		for _, name := range names {
-			if info, err := tree.Stat(name); err == nil && info.Mode().IsRegular() {
-				found = append(found, name)
-			}
-		}
-		return found
-	}
-	has.Providers = map[string]string{}
-	for _, lib := range verbs.LibraryFolders {
-		for _, file := range regular(lib + "/libibverbs.so.1") {
-			if has.LibVerbs == "" {
-				has.LibVerbs = "/" + file
-			}
-		}
-		for _, file := range regular(lib + "/libibverbs/lib*.so") {
-			if name := providerName.FindStringSubmatch(path.Base(file)); name != nil && has.Providers[name[1]] == "" {
-				has.Providers[name[1]] = "/" + file
-			}
-		}
-	}
-	for _, name := range interfaces {
-		text, _ := tree.Read("sys/class/net/"+name+"/address", mostAddress) // it is gone
-		if address, ok := linkLocal(string(text)); ok {
-			has.LinkLocal = append(has.LinkLocal, address)
-		}
-	}
-	return has
-}
