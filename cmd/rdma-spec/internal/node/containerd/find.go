@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Daemon is a containerd of the node.
@@ -50,16 +51,16 @@ func Units() (all []string) {
 func Find(root string) []Daemon {
 	var found []Daemon
 	for _, p := range places.Containerds {
-		d := Daemon{Root: root, Name: p.Name, File: filepath.Join(root, p.Config), Units: p.Units}
+		d := Daemon{Root: root, Name: p.Name, File: files.Below(root, p.Config), Units: p.Units}
 		if p.DropIns != "" {
-			d.DropIns = filepath.Join(root, p.DropIns)
+			d.DropIns = files.Below(root, p.DropIns)
 		}
 		if p.Template != "" {
-			d.Template, d.TemplateBase = filepath.Join(filepath.Dir(d.File), p.Template), DefaultTemplate
+			d.Template, d.TemplateBase = files.Below(root, filepath.Join(filepath.Dir(p.Config), p.Template)), DefaultTemplate
 		}
 		for _, program := range p.Programs {
-			if Exists(filepath.Join(root, program)) {
-				d.Program = Binary(filepath.Join(root, program))
+			if file := files.Below(root, program); Exists(file) {
+				d.Program = Binary(file)
 				break
 			}
 		}
@@ -97,9 +98,9 @@ func processes(root string) (running []Daemon) {
 		if !p.OnNode || !filepath.IsAbs(config) {
 			continue
 		}
-		d := Daemon{Root: root, Name: "containerd", File: filepath.Join(root, config), Unit: p.Unit(root)}
-		if p.Exe != "" && Exists(filepath.Join(root, p.Exe)) { // else it was upgraded since
-			d.Program = Binary(filepath.Join(root, p.Exe))
+		d := Daemon{Root: root, Name: "containerd", File: files.Below(root, config), Unit: p.Unit(root)}
+		if exe := files.Below(root, p.Exe); p.Exe != "" && Exists(exe) { // else it was upgraded since
+			d.Program = Binary(exe)
 		}
 		running = append(running, d)
 	}
