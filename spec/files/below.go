@@ -36,3 +36,8 @@ func Below(root, name string) string {
 	}
 	return filepath.Join(root, at)
 }
+
+// OnNode returns the name that a path below a root has on the node.
+func OnNode(root, name string) string {
+	return path.Join("/", strings.TrimPrefix(name, filepath.Clean(root+"/")))
+}

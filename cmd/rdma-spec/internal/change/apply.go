@@ -101,19 +101,20 @@ func (l *Ledger) later(i int) bool {
 
 // prepare keeps the contents of a file before and after a change.
 func (l *Ledger) prepare(feature string, f File) (s step, err error) {
-	if filepath.Join(l.root, l.onNode(f.Path)) != f.Path {
+	if filepath.Join(l.root, files.OnNode(l.root, f.Path)) != f.Path {
 		return step{}, fmt.Errorf("%s is not below %s", f.Path, l.root)
 	}
-	path := files.Below(l.root, l.onNode(f.Path))
+	path := files.Below(l.root, files.OnNode(l.root, f.Path))
 	s = step{
 		Feature: cmp.Or(f.Feature, feature), Path: path, Time: time.Now().UTC().Truncate(time.Second),
 		Mode: uint32(cmp.Or(f.Mode, 0o644)), Folders: missingFolders(path), Serves: f.Serves,
 	}
-	if s.Before, err = l.keep(f.Before); err != nil {
-		return step{}, err
+	for hash, content := range map[*string][]byte{&s.Before: f.Before, &s.After: f.Content, &s.Base: f.Base} {
+		if *hash, err = l.keep(content); err != nil {
+			return step{}, err
+		}
 	}
-	s.After, err = l.keep(f.Content)
-	return s, err
+	return s, nil
 }
 
 // writeFrom writes the files of the steps from one on. Where that fails, it drops the steps that were not taken.

@@ -32,6 +32,9 @@ type File struct {
 	// Serves is the pattern of the files for which this one is changed, of whatever feature: the change is taken back with
 	// the last one of them. Empty where it is a change of its own.
 	Serves string
+	// Base is what a new file has beside the change: what is left where others have lines in it, too. nil where it goes
+	// with the change.
+	Base []byte
 }
 
 // Whole plans files whose contents do not depend on what is there now.

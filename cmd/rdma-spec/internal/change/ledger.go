@@ -50,6 +50,7 @@ type step struct {
 	Mode    uint32    `json:"mode"`
 	Folders []string  `json:"folders,omitempty"` // that were made for the file, the outermost first; as Path
 	Serves  string    `json:"serves,omitempty"`  // as in File
+	Base    string    `json:"base,omitempty"`    // SHA-256 of that of File
 }
 
 // disk changes files that have their old content. Tests let it fail.
@@ -170,18 +171,13 @@ func (l *Ledger) save() error {
 		Changes []step `json:"changes"`
 	}
 	for _, s := range l.steps {
-		kept.Changes = append(kept.Changes, s.at(l.onNode))
+		kept.Changes = append(kept.Changes, s.at(func(path string) string { return files.OnNode(l.root, path) }))
 	}
 	text, err := json.MarshalIndent(kept, "", "  ")
 	if err != nil {
 		return err
 	}
 	return atomicfile.Write(l.record(), append(text, '\n'), 0o600)
-}
-
-// onNode returns the path that a file below the root has on the node itself.
-func (l *Ledger) onNode(path string) string {
-	return "/" + strings.TrimLeft(strings.TrimPrefix(path, filepath.Clean(l.root)), "/")
 }
 
 // keep keeps a content, and returns its hash, as sum does.
@@ -227,7 +223,7 @@ func current(path string) (string, error) {
 // it.
 func (s step) needs(hash string) bool {
 	program := s.Mode&0o111 != 0
-	return s.Before == hash || s.After == hash && !program
+	return s.Before == hash || s.Base == hash || s.After == hash && !program
 }
 
 // sweep removes what a run left that was killed.
@@ -261,4 +257,14 @@ func missingFolders(path string) (missing []string) {
 		}
 		missing = append(missing, dir)
 	}
+}
+
+// Files returns the files that are changed on behalf of a feature.
+func (l *Ledger) Files(feature string) (paths []string) {
+	for _, s := range l.steps {
+		if s.Feature == feature {
+			paths = append(paths, s.Path)
+		}
+	}
+	return paths
 }

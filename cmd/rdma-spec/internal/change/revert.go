@@ -192,9 +192,13 @@ func (l *Ledger) without(s step, now []byte) ([]byte, error) {
 	}
 	var after []byte
 	if s.needs(s.After) {
-		if after, err = l.kept(s.After); err != nil {
-			return nil, err
-		}
+		after, err = l.kept(s.After)
+	}
+	if before == nil && err == nil {
+		before, err = l.kept(s.Base)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if before != nil && now != nil && after != nil {
 		if content, ok := takeOut(before, after, now); ok {

@@ -82,7 +82,7 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 		cmd.SetOut(&stdout)
 		cmd.SetErr(&stderr)
 		if err := o.carryOut(cmd, func() (configured, error) {
-			return o.configureAll(cmd, "", ServiceOptions{Program: filepath.Join(root, "nri-rdma")})
+			return o.configureAll(cmd, "", programs{filepath.Join(root, "nri-rdma"), usrLocal})
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +125,7 @@ func TestConfigureSaysThatItDoesNotRestart(t *testing.T) {
 			if got := call(append([]string{"configure"}, first...)...); got.Status != 0 {
 				t.Fatalf("%+v", got)
 			}
-			if got := call(append([]string{"configure"}, second...)...); got.Status != 0 || got.Stderr != want {
+			if got := callOn(root, append([]string{"configure"}, second...)...); got.Status != 0 || got.Stderr != want {
 				t.Errorf("%+v, want %s", got, want)
 			}
 		})

@@ -48,12 +48,12 @@ func TestChoose(t *testing.T) {
 		files        map[string]string
 		config, want string // the configuration and the program, or a part of the error
 	}{
-		"none":               {nil, "", "error: no containerd is installed"},
+		"none":               {nil, "", "error: no containerd binary below "},
 		"one without a file": {map[string]string{program: ""}, "", plain + " " + program},
 		"one in /usr/local": {map[string]string{"usr/local/bin/containerd": "", plain: ""}, "",
 			plain + " usr/local/bin/containerd"},
 		"a file without a program": {map[string]string{plain: ""}, "",
-			"error: no program containerd of containerd is installed"},
+			"error: no containerd binary below "},
 		"K3s": {map[string]string{k3s: "", k3sBin: ""}, "", k3s + " " + k3sBin},
 		"MicroK8s": {map[string]string{"snap/microk8s/current/bin/containerd": ""}, "",
 			"var/snap/microk8s/current/args/containerd-template.toml snap/microk8s/current/bin/containerd"},
@@ -98,7 +98,7 @@ func TestChoose(t *testing.T) {
 			if test.config != "" {
 				config = filepath.Join(root, test.config)
 			}
-			d, err := containerd.Choose(containerd.Find(root), config)
+			d, err := containerd.Choose(containerd.Find(root), config, root)
 			if wanted, isError := strings.CutPrefix(test.want, "error: "); isError {
 				if err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), root, ""), wanted) {
 					t.Errorf("error %v, want %s", err, wanted)
@@ -153,7 +153,7 @@ printf "[plugins.'io.containerd.nri.v1.nri']\ndisable = true\n"`, "the change ca
 			if err := os.Chmod(filepath.Join(root, "usr/bin/containerd"), 0o755); err != nil { //nolint:gosec // a program
 				t.Fatal(err)
 			}
-			d, err := containerd.Choose(containerd.Find(root), "")
+			d, err := containerd.Choose(containerd.Find(root), "", root)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -135,6 +135,10 @@ func (d Editor) fileVersion(ctx context.Context, text []byte) (int, error) {
 	return int(max(version, 2)), nil
 }
 
+// ourDropIns are the drop-in files of all goals: what imports them imports no file of others, and the removal of one
+// leaves no import of a file that is missing.
+const ourDropIns = "90-rdma-spec-*.toml"
+
 // place is a file that can take a change.
 type place struct {
 	path   string
@@ -155,7 +159,7 @@ func (d Editor) places(ctx context.Context, text []byte, dropIn string) (all []p
 		return nil, err
 	}
 	if !strings.HasPrefix(version, "1.") {
-		folder := d.DropIns
+		folder, ours := d.DropIns, filepath.Join(d.Below(filepath.Join(filepath.Dir(d.File), "conf.d")), ourDropIns)
 		for _, pattern := range patterns {
 			if folder == "" && filepath.Base(pattern) == "*.toml" && !strings.ContainsAny(filepath.Dir(pattern), "*?[") {
 				folder = filepath.Dir(pattern)
@@ -163,10 +167,10 @@ func (d Editor) places(ctx context.Context, text []byte, dropIn string) (all []p
 		}
 		switch {
 		case folder != "":
-			all = append(all, place{path: filepath.Join(folder, dropIn), dropIn: true})
+			all = append(all, place{path: d.Below(filepath.Join(folder, dropIn)), dropIn: true})
 		case d.Template == "":
-			file := filepath.Join(filepath.Dir(d.File), "conf.d", dropIn)
-			all = append(all, place{path: file, dropIn: true, named: !slices.Contains(patterns, file)})
+			all = append(all, place{path: filepath.Join(filepath.Dir(ours), dropIn), dropIn: true,
+				named: !slices.Contains(patterns, ours)})
 		}
 	}
 	if d.Template != "" {
@@ -183,7 +187,7 @@ func (d Editor) places(ctx context.Context, text []byte, dropIn string) (all []p
 // template returns the template that K3s and RKE2 read: for containerd 2.x config-v3.toml.tmpl, or config.toml.tmpl
 // where only that exists; for containerd 1.x config.toml.tmpl.
 func (d Editor) template(version string) string {
-	older := filepath.Join(filepath.Dir(d.Template), "config.toml.tmpl")
+	older := d.Below(filepath.Join(filepath.Dir(d.Template), "config.toml.tmpl"))
 	if strings.HasPrefix(version, "1.") || containerd.Exists(older) && !containerd.Exists(d.Template) {
 		return older
 	}
@@ -207,26 +211,32 @@ func (p place) write(d Editor, version int, sets []set) (planned change.Plan, st
 	if text, err = versioned(text, version); err != nil {
 		return nil, nil, err
 	}
+	file := change.File{Path: p.path, Before: before}
+	if before == nil && !p.dropIn {
+		file.Base = text
+	}
 	if text, err = setAll(text, sets); err != nil {
 		return nil, nil, err
 	}
-	planned, staged[p.path] = change.Plan{{Path: p.path, Before: before, Content: text}}, text
+	file.Content = text
+	planned, staged[p.path] = change.Plan{file}, text
 	if !p.named {
 		return planned, staged, nil
 	}
+	pattern := filepath.Join(filepath.Dir(p.path), ourDropIns)
 	before, err = containerd.Contents{}.Read(d.File)
 	main := before
 	if err == nil {
 		main, err = versioned(main, version)
 	}
 	if err == nil {
-		main, err = tomledit.Add(main, d.OnNode(p.path), "imports")
+		main, err = tomledit.Add(main, d.OnNode(pattern), "imports")
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", d.File, err)
 	}
 	staged[d.File] = main
-	return append(planned, change.File{Path: d.File, Before: before, Content: main}), staged, nil
+	return append(planned, change.File{Path: d.File, Before: before, Content: main, Serves: pattern}), staged, nil
 }
 
 // versioned returns a text with its version; one that has keys keeps what it says, or does not say.

@@ -5,7 +5,6 @@ package containerd
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -114,12 +113,13 @@ func Exists(path string) bool {
 }
 
 // Choose returns the one containerd that is meant: the one with the configuration in file, or the only one.
-func Choose(found []Daemon, file string) (Daemon, error) {
+func Choose(found []Daemon, file, root string) (Daemon, error) {
 	if file != "" {
 		absolute, err := filepath.Abs(file)
 		if err != nil {
 			return Daemon{}, err
 		}
+		absolute = files.Below(root, files.OnNode(root, absolute))
 		for _, d := range found {
 			if slices.Contains([]string{d.File, d.Template, rendered(d)}, absolute) {
 				return d.usable()
@@ -130,12 +130,12 @@ func Choose(found []Daemon, file string) (Daemon, error) {
 				return Daemon{Root: d.Root, Name: d.Name, File: absolute, Program: d.Program, Units: d.Units, Unit: d.Unit}, nil
 			}
 		}
-		return Daemon{}, fmt.Errorf("no containerd is installed that could load %s", file)
+		return Daemon{}, fmt.Errorf("no containerd binary below %s that could load %s: install containerd first", root, file)
 	}
 	switch len(found) {
 	case 0:
-		return Daemon{}, errors.New("no containerd is installed in a place that rdma-spec knows: name its configuration " +
-			"with --config")
+		return Daemon{}, fmt.Errorf("no containerd binary below %s in a place that rdma-spec knows, and no configuration of "+
+			"one: install containerd, or start it", root)
 	case 1:
 		return found[0].usable()
 	}
@@ -149,8 +149,8 @@ func Choose(found []Daemon, file string) (Daemon, error) {
 
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
-		return Daemon{}, fmt.Errorf("%s is there, but no program containerd of %s is installed: install it first", d.File,
-			d.Name)
+		return Daemon{}, fmt.Errorf("no containerd binary below %s: %s of %s is there without its program: install it first", d.Root,
+			d.File, d.Name)
 	}
 	return d, nil
 }

@@ -40,12 +40,7 @@ func (c Contents) Read(path string) ([]byte, error) {
 }
 
 // OnNode returns the path that a file below the root has on the node itself.
-func (d Daemon) OnNode(path string) string {
-	if d.Root == "" {
-		return path
-	}
-	return "/" + strings.TrimLeft(strings.TrimPrefix(path, filepath.Clean(d.Root)), "/")
-}
+func (d Daemon) OnNode(path string) string { return files.OnNode(d.Root, path) }
 
 // Below returns where a file below the root is, with its links resolved there.
 func (d Daemon) Below(path string) string { return files.Below(d.Root, d.OnNode(path)) }
