@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -18,15 +20,22 @@ import (
 
 // fakeRuntime answers as long as its configuration can be loaded.
 type fakeRuntime struct {
-	file     string
-	breaks   bool // each restart but the first finds a good file, the first one a broken file
-	restarts int
+	interrupted bool // the first restart takes until somebody types Ctrl-C
+	file        string
+	breaks      bool // each restart but the first finds a good file, the first one a broken file
+	restarts    int
 }
 
 func (f *fakeRuntime) Reload(context.Context) error { return nil }
 
-func (f *fakeRuntime) Restart(context.Context, string) error {
-	f.restarts++
+func (f *fakeRuntime) Restart(ctx context.Context, _ string) error {
+	if f.restarts++; f.interrupted && f.restarts == 1 {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	return nil
 }
 
@@ -65,6 +74,45 @@ func TestConfigureRestart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Ctrl-C puts the files back, and restarts the runtime with them.
+func TestConfigureInterrupted(t *testing.T) {
+	root, before := configureNode(t)
+	runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), interrupted: true}
+	o := &Options{Root: root, Restart: true, Restarts: func(unit string) *Restart {
+		return &Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: time.Minute, Every: 1e6}
+	}}
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(io.Discard)
+	err := o.carryOut(cmd, func() (configured, error) { return o.nri(t.Context(), RuntimeContainerd, false) })
+	const want = "interrupted while containerd.service restarted: the files are put back, and containerd.service runs as before"
+	if err == nil || err.Error() != want || runtime.restarts != 2 {
+		t.Errorf("%d restarts, %v", runtime.restarts, err)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Errorf("files (-before +after):\n%s", diff)
+	}
+}
+
+// The time of a restart is what the unit allows for a stop and a start.
+func TestUnitTime(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
+	for said, want := range map[string]time.Duration{"1min 30s\n1min 30s\n": 3 * time.Minute, "infinity\n1min 30s\n": unbounded,
+		"500ms\n2h 5min\n": 2*time.Hour + 5*time.Minute + 500*time.Millisecond, "": unbounded} {
+		text := "#!/bin/sh\ncat <<'E'\n" + said + "E\n"
+		if err := os.WriteFile(filepath.Join(folder, "systemctl"), []byte(text), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+		if got := (&Options{}).nodeRestart("x.service").Within; got != want {
+			t.Errorf("%q: %s, want %s", said, got, want)
+		}
+		if got := (&Options{timeout: time.Second}).nodeRestart("x.service").Within; got != time.Second {
+			t.Errorf("--restart-timeout: %s", got)
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec/files"
@@ -50,6 +52,7 @@ func Units() (all []string) {
 func Find(root string) []Daemon {
 	var found []Daemon
 	for _, p := range places.Containerds {
+		p = moved(root, p)
 		d := Daemon{Root: root, Name: p.Name, File: files.Below(root, p.Config), Units: p.Units}
 		if p.DropIns != "" {
 			d.DropIns = files.Below(root, p.DropIns)
@@ -79,6 +82,33 @@ func Find(root string) []Daemon {
 		}
 	}
 	return found
+}
+
+// moved returns a place of K3s or RKE2 in the --data-dir of the node: of their configuration, or of the containerd that
+// runs.
+func moved(root string, p places.Place) places.Place {
+	if p.Template == "" {
+		return p
+	}
+	standard := "/var/lib/rancher/" + p.Name
+	var said struct {
+		DataDir string `json:"data-dir"`
+	}
+	text, _ := os.ReadFile(files.Below(root, "/etc/rancher/"+p.Name+"/config.yaml")) // it needs not be there
+	if err := yaml.Unmarshal(text, &said); err != nil || said.DataDir == "" {
+		said.DataDir = standard
+	}
+	for _, running := range process.List(root, process.Called("containerd")) {
+		dir, isOne := strings.CutSuffix(ConfigOf(running), strings.TrimPrefix(p.Config, standard))
+		if isOne && running.OnNode && strings.Contains(dir+running.Unit(root)+running.Exe, p.Name) {
+			said.DataDir = dir
+		}
+	}
+	p.Config, p.Programs = strings.Replace(p.Config, standard, said.DataDir, 1), slices.Clone(p.Programs)
+	for i, program := range p.Programs {
+		p.Programs[i] = strings.Replace(program, standard, said.DataDir, 1)
+	}
+	return p
 }
 
 // rendered returns what MicroK8s makes of its template, which is the daemon's --config.
