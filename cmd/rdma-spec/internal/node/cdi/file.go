@@ -35,20 +35,17 @@ func Text(built *specs.Spec, o Options) ([]byte, error) {
 	return text, err
 }
 
-// Write replaces a file atomically, and makes its folder where there is none. A file that has the text already is left
-// alone, and one that has other devices than HCAs is not replaced.
-func Write(file string, text []byte) error {
+// Write replaces a file atomically, and makes its folder where there is none. It reports whether it did: a file that has
+// the text already is left alone, and one that has other devices than HCAs is not replaced.
+func Write(file string, text []byte) (written bool, err error) {
 	now, err := ours(file)
-	switch {
-	case err != nil:
-		return err
-	case bytes.Equal(now, text):
-		return nil
+	if err != nil || bytes.Equal(now, text) {
+		return false, err
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("cannot make %s: %w", filepath.Dir(file), oserror.Reason(err))
+		return false, fmt.Errorf("cannot make %s: %w", filepath.Dir(file), oserror.Reason(err))
 	}
-	return atomicfile.Write(file, text, 0o644)
+	return true, atomicfile.Write(file, text, 0o644)
 }
 
 // Remove removes a file whose devices are gone, and reports whether there was one.
