@@ -122,7 +122,7 @@ func (r *release) files() (files []bundle.File, err error) {
 		"deploy/systemd/nri-rdma.service":           "usr/lib/systemd/system/nri-rdma.service",
 		"deploy/systemd/nri-rdma-validator.service": "usr/lib/systemd/system/nri-rdma-validator.service",
 		"deploy/systemd/rdma-spec-cdi.service":      "usr/lib/systemd/system/rdma-spec-cdi.service",
-		"deploy/systemd/rdma-spec-cdi.path":         "usr/lib/systemd/system/rdma-spec-cdi.path",
+		"deploy/systemd/90-rdma-spec-cdi.rules":     "usr/lib/udev/rules.d/90-rdma-spec-cdi.rules",
 		"deploy/systemd/rdma-spec-cdi.timer":        "usr/lib/systemd/system/rdma-spec-cdi.timer",
 		"deploy/systemd/rdma-spec-doctor.service":   "usr/lib/systemd/system/rdma-spec-doctor.service",
 		"deploy/systemd/rdma-spec-doctor.timer":     "usr/lib/systemd/system/rdma-spec-doctor.timer",

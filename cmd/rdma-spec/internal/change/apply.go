@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Apply changes the files of a plan on behalf of a feature. Each file is replaced atomically, and keeps its mode and
@@ -51,23 +52,19 @@ func (l *Ledger) Apply(feature string, plan Plan, check func() error) error {
 	if err != nil {
 		return errors.Join(err, l.undo(from))
 	}
-	l.settle()
-	if l.save() == nil { // else the record is longer than it has to be
-		l.prune()
-	}
+	_ = l.replace(l.settled()) // else the record is longer than it has to be
 	return nil
 }
 
-// settle makes one step of the steps of a feature at a file between which no other feature has changed it. Where
+// settled makes one step of the steps of a feature at a file between which no other feature has changed it. Where
 // somebody else has, the file is put back to that.
-func (l *Ledger) settle() {
-	var settled []step
+func (l *Ledger) settled() (settled []step) {
 	for _, s := range l.steps {
 		i := len(settled) - 1
 		for i >= 0 && settled[i].Path != s.Path {
 			i--
 		}
-		if i >= 0 && settled[i].Feature == s.Feature {
+		if i >= 0 && settled[i].Feature == s.Feature && settled[i].Serves == s.Serves {
 			if settled[i].After == s.Before {
 				s.Before, s.Folders = settled[i].Before, settled[i].Folders
 			}
@@ -75,7 +72,7 @@ func (l *Ledger) settle() {
 		}
 		settled = append(settled, s)
 	}
-	l.steps = settled
+	return settled
 }
 
 // forgetUnwritten drops what was recorded by a run that ended before it replaced the file.
@@ -104,20 +101,20 @@ func (l *Ledger) later(i int) bool {
 
 // prepare keeps the contents of a file before and after a change.
 func (l *Ledger) prepare(feature string, f File) (s step, err error) {
-	if filepath.Join(l.root, l.onNode(f.Path)) != f.Path {
+	if filepath.Join(l.root, files.OnNode(l.root, f.Path)) != f.Path {
 		return step{}, fmt.Errorf("%s is not below %s", f.Path, l.root)
 	}
+	path := files.Below(l.root, files.OnNode(l.root, f.Path))
 	s = step{
-		Feature: cmp.Or(f.Feature, feature), Path: f.Path, Time: time.Now().UTC().Truncate(time.Second),
-		Mode: uint32(cmp.Or(f.Mode, 0o644)), Folders: missingFolders(f.Path),
+		Feature: cmp.Or(f.Feature, feature), Path: path, Time: time.Now().UTC().Truncate(time.Second),
+		Mode: uint32(cmp.Or(f.Mode, 0o644)), Folders: missingFolders(path), Serves: f.Serves,
 	}
-	if f.Before != nil {
-		if s.Before, err = l.keep(f.Before); err != nil {
+	for hash, content := range map[*string][]byte{&s.Before: f.Before, &s.After: f.Content, &s.Base: f.Base} {
+		if *hash, err = l.keep(content); err != nil {
 			return step{}, err
 		}
 	}
-	s.After, err = l.keep(f.Content)
-	return s, err
+	return s, nil
 }
 
 // writeFrom writes the files of the steps from one on. Where that fails, it drops the steps that were not taken.
@@ -160,13 +157,13 @@ func (l *Ledger) turn(s step, from, to string) error {
 		return err
 	}
 	if to == "" {
-		return l.files.Remove(s.Path, old)
+		return l.disk.Remove(s.Path, old)
 	}
 	content, err := l.kept(to)
 	if err != nil {
 		return err
 	}
-	return l.files.Write(s.Path, old, content, fs.FileMode(s.Mode))
+	return l.disk.Write(s.Path, old, content, fs.FileMode(s.Mode))
 }
 
 // undo puts back what the steps from one on have changed, the last one first, and drops them.

@@ -17,6 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // criPlugin returns its name in a configuration version.
@@ -51,7 +52,7 @@ func (d Editor) Handler(ctx context.Context, name, like string,
 		return nil, fmt.Errorf("%s has no handler %q: it has %s", d.File, like,
 			strings.Join(slices.Sorted(maps.Keys(handlers)), ", "))
 	}
-	file := filepath.Join(filepath.Dir(d.File), "rdma-spec-"+name+".json")
+	file := d.Below(filepath.Join(filepath.Dir(d.File), "rdma-spec-"+name+".json"))
 	named := d.OnNode(file)
 	wanted := copied(model)
 	wanted[containerd.BaseSpecKey] = named
@@ -177,7 +178,7 @@ func (d Editor) baseSpec(handler map[string]any) ([]byte, error) {
 	if file == "" {
 		return nil, nil
 	}
-	file = filepath.Join(d.Root, file)
+	file = files.Below(d.Root, file)
 	text, err := containerd.Contents{}.Read(file)
 	if err != nil {
 		return nil, err

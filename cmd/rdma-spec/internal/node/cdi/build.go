@@ -25,8 +25,8 @@ import (
 const (
 	// Kind is what the names of the devices begin with: rdma.noderesource.dev/hca=mlx5_0.
 	Kind = "rdma.noderesource.dev/hca"
-	// File is where the file is expected.
-	File = "/etc/cdi/rdma.yaml"
+	// File is where the file is expected: in memory, since a name can stand for another HCA after a boot.
+	File = "/var/run/cdi/rdma.yaml"
 	// all is the device that stands for every HCA with an ACTIVE port.
 	all = "all"
 )

@@ -223,7 +223,7 @@ func TestWriteAndRemove(t *testing.T) {
 	first, second := generated(t, hcatest.V100Node(), defaults), generated(t, hcatest.A100Node(), defaults)
 	for i, text := range []string{first, second, second} {
 		before, _ := os.Stat(file)
-		if err := Write(file, []byte(text)); err != nil {
+		if written, err := Write(file, []byte(text)); err != nil || !written {
 			t.Fatal(err)
 		}
 		after, err := os.Stat(file)
@@ -246,7 +246,7 @@ func TestWriteAndRemove(t *testing.T) {
 	theirs := other("one", "{path: /dev/null}")
 	put(t, folder, "cdi/rdma.yaml", theirs)
 	_, removeErr := Remove(file)
-	if err := Write(file, []byte(first)); err == nil || removeErr == nil || !strings.Contains(err.Error(),
+	if _, err := Write(file, []byte(first)); err == nil || removeErr == nil || !strings.Contains(err.Error(),
 		"is not a CDI file of kind") {
 		t.Errorf("a file of somebody else: %v, %v", err, removeErr)
 	}

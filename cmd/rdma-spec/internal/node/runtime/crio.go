@@ -17,6 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // CRIONRIOff are the settings of CRI-O's that turn NRI off, with the value that does.
@@ -30,16 +31,16 @@ type crioFile struct {
 
 // CRIOFiles returns the configuration of the CRI-O below a root in the order in which CRI-O reads it: crio.conf, and
 // then all files of crio.conf.d in the order of their names. The last word counts.
-func CRIOFiles(root string) (files []crioFile, err error) {
-	folder := filepath.Join(root, places.CRIO.DropIns)
+func CRIOFiles(root string) (found []crioFile, err error) {
+	folder := files.Below(root, places.CRIO.DropIns)
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("cannot read %s: %w", folder, oserror.Reason(err))
 	}
-	paths := []string{filepath.Join(root, places.CRIO.Config)}
+	paths := []string{files.Below(root, places.CRIO.Config)}
 	for _, entry := range entries {
 		if !entry.IsDir() {
-			paths = append(paths, filepath.Join(folder, entry.Name()))
+			paths = append(paths, files.Below(root, places.CRIO.DropIns+"/"+entry.Name()))
 		}
 	}
 	for _, path := range paths {
@@ -54,9 +55,9 @@ func CRIOFiles(root string) (files []crioFile, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		files = append(files, crioFile{path, tree})
+		found = append(found, crioFile{path, tree})
 	}
-	return files, nil
+	return found, nil
 }
 
 // readCRIO reads what RDMA containers depend on in the files of the CRI-O below a root. NRI is on where they do not say
@@ -112,6 +113,6 @@ func (r *Runtime) readCRIOFile(tree map[string]any, off map[string]bool) {
 
 // HasCRIO reports whether CRI-O is installed below a root.
 func HasCRIO(root string) bool {
-	_, err := os.Stat(filepath.Join(root, filepath.Dir(places.CRIO.Config)))
+	_, err := os.Stat(files.Below(root, filepath.Dir(places.CRIO.Config)))
 	return err == nil
 }
