@@ -93,6 +93,7 @@ func readMessages() (found KernelLog, err error) {
 	log := KernelLog{Lines: []KernelLine{}}
 	record := make([]byte, 8<<10)
 	err = connection.Control(func(fd uintptr) {
+		_, _ = unix.Seek(int(fd), 0, unix.SEEK_DATA) // what was cleared (dmesg --clear) is done with; else from the first
 		for {
 			n, err := unix.Read(int(fd), record)
 			switch {
