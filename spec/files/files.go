@@ -46,6 +46,9 @@ func (t Tree) Close() error { return t.root.Close() }
 // Live reports whether these are the files of the node that runs this, and not a copy.
 func (t Tree) Live() bool { return t.live }
 
+// Root is where the files are.
+func (t Tree) Root() string { return t.root.Name() }
+
 // Folder opens a folder as a tree of its own, for a caller that reads many of its files. Neither links to it nor those
 // in it may be absolute, or lead out: those of sysfs such as device have to be followed from the top.
 func (t Tree) Folder(name string) (Tree, error) {

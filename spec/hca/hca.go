@@ -167,6 +167,8 @@ type HCA struct {
 	Ports      []Port `json:"ports"`
 	// Devices are in the order uverbs, hfi1, umad, issm, each by its index.
 	Devices []Device `json:"devices"`
+	// Manages is what the HCA is for where no program of a container may have it: "NVSwitches", else "".
+	Manages string `json:"manages,omitempty"`
 	// Unread is why nothing is known of the HCA: its attributes have never been answered. It is "" normally.
 	Unread string `json:"unread,omitempty"`
 	// Problems are lines for people: what of this HCA could not be read or will not work, and where there is one, the

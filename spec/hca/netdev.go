@@ -33,8 +33,8 @@ type netdevs struct {
 func (t tree) addNetdevs(at string, h *HCA, found *problems) {
 	n := netdevs{t, found}
 	own := n.of(path.Join(at, "device/net"))
-	if len(own) == 0 && h.PCI == "" {
-		own = n.ofSoft(at, h.NodeGUID)
+	if len(own) == 0 && (h.PCI == "" || eui64Form.MatchString(h.NodeGUID)) {
+		own = n.byGUID(at, h.NodeGUID)
 	}
 	for _, dir := range own {
 		// Where one function carries several ports, as with ConnectX-3, dev_port has the port: it counts from 0.
@@ -77,10 +77,10 @@ func (n netdevs) of(net string) []string {
 	return dirs
 }
 
-// ofSoft returns the folder of the netdev that a soft HCA was made on. Soft-RoCE names it in its attribute parent.
-// Soft-iWARP does not since Linux 5.13, but its node GUID is made of the netdev's address; netdevs that are stacked on
-// it may have that address too.
-func (n netdevs) ofSoft(at, guid string) []string {
+// byGUID returns the folder of the netdev of an HCA that has none below it: a soft HCA was made on one, and that of
+// erdma is a card of its own. Soft-RoCE names it in its attribute parent. Soft-iWARP does not since Linux 5.13, but its
+// node GUID is made of the netdev's address, as is erdma's; netdevs that are stacked on it may have that address too.
+func (n netdevs) byGUID(at, guid string) []string {
 	if name := n.attribute(path.Join(at, "parent")); name != "" {
 		if dir := path.Join(classNet, name); n.valid(path.Join(at, "parent"), name) {
 			return []string{dir}
@@ -124,8 +124,25 @@ func (n netdevs) stacked(dir string, seen []string) []string {
 		if at := path.Join(dir, entry); ok && n.valid(at, upper) {
 			// guard: what may be stacked
 			if uevent, _ := n.Read(path.Join(at, "uevent"), maxAttribute); stackable.Match(uevent) {
-				seen = n.stacked(at, seen)
+				seen = n.slaves(at, n.stacked(at, seen))
 			}
+		}
+	}
+	return seen
+}
+
+// slaves adds the other netdevs of a bond whose cards have no HCA of their own: the HCA of a bond, mlx5_bond_0, hangs
+// below the first one's card, and is that of all.
+func (n netdevs) slaves(bond string, seen []string) []string {
+	entries, _ := n.list(bond)
+	for _, entry := range entries {
+		name, lower := strings.CutPrefix(entry, "lower_")
+		card := path.Join(bond, entry, "device")
+		if _, err := n.Stat(card); !lower || err != nil || !n.valid(path.Join(bond, entry), name) {
+			continue
+		}
+		if _, err := n.Stat(path.Join(card, "infiniband")); err != nil && !slices.Contains(seen, name) {
+			seen = append(seen, name)
 		}
 	}
 	return seen
@@ -148,7 +165,10 @@ func (n netdevs) valid(at, name string) bool {
 
 func validNetdev(s string) bool { return validName(s) && len(s) <= maxNetdev }
 
-// eui64 makes a GUID of a netdev's address as the kernel's soft HCAs do.
+// eui64Form is a GUID that eui64 makes.
+var eui64Form = regexp.MustCompile(`^.{7}ff:fe`)
+
+// eui64 makes a GUID of a netdev's address as soft HCAs and erdma do.
 func eui64(address string) string {
 	mac, err := net.ParseMAC(address)
 	if err != nil || len(mac) != 6 {

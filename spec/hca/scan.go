@@ -4,6 +4,7 @@
 package hca
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 )
 
 const (
@@ -188,10 +190,38 @@ func (t tree) hca(name string, details bool) HCA {
 		h.NUMANode = numaNode(attributes{dir: bus, in: "device/", problems: &found})
 		bus.close()
 	}
+	if t.managesNVSwitches(at, h) {
+		h.Manages = "NVSwitches"
+	}
 	h.Ports = ports(dir, details, &found)
 	t.addNetdevs(at, &h, &found)
 	h.Problems = found.all()
 	return h
+}
+
+// deviceConnectX7 is the PCI device of HGX B200's HCAs for the management of its NVSwitches, as of its other ones.
+const deviceConnectX7 = "0x1021"
+
+// managers remembers which HCAs are such ones, by root, address and GUID: what is written on a card is read slowly.
+var managers sync.Map
+
+// managesNVSwitches reports whether the HCA at the path at is such a one, by what its maker wrote on it: the keyword
+// SMDL of its vital product data, which only root can read
+// (https://github.com/siderolabs/extensions/pull/717, after NVIDIA's Fabric Manager guide).
+func (t tree) managesNVSwitches(at string, h HCA) bool {
+	if device, _ := readText(t, path.Join(at, "device/device")); h.Function != FunctionPhysical || device != deviceConnectX7 {
+		return false
+	}
+	key := t.Root() + " " + h.PCI + " " + h.NodeGUID
+	if known, ok := managers.Load(key); ok {
+		return known == true
+	}
+	vpd, err := t.Read(path.Join(at, "device/vpd"), maxAttribute)
+	is := bytes.Contains(vpd, []byte("SMDL=SW_MNG"))
+	if err == nil {
+		managers.Store(key, is)
+	}
+	return is
 }
 
 // scalableForm is a device of the auxiliary bus that is a scalable function.

@@ -17,6 +17,10 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	if h.Unread != "" {
 		return nil, errors.New(h.Unread)
 	}
+	// guard: management HCAs
+	if h.Manages != "" {
+		return nil, fmt.Errorf("it is for the management of %s: leave it to the node's fabric manager", h.Manages)
+	}
 	verbs, found := h.Verbs()
 	switch {
 	case !found:

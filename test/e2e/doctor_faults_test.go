@@ -8,6 +8,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -47,6 +48,24 @@ func (c *clinic) faults() []fault {
 	return []fault{
 		{"all ports are turned off", func(c *clinic) { onNode(c.T, "ip link set eth0 down && ip link set dummy1 down") },
 			"port-active", nil, false},
+		{"a rail that a container holds is turned off", func(c *clinic) {
+			onNode(c.T, "ip link set eth0 up && ip link set dummy1 up && ip route replace default via 10.0.2.2")
+			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "rail", Devices: containerd.Verbs(1)})
+			onNode(c.T, "ip link set dummy1 down")
+		}, "container-port", func(c *clinic) { // which port-active says of a port that is turned off
+			onNode(c.T, "ip link set dummy1 up")
+			remove(&ephemeral)(c)
+		}, false},
+		{"firmware that failed, by the kernel's log", func(c *clinic) {
+			onNode(c.T, "echo \"mlx5_core rxe0: print_health_info:429:(pid 0): synd 0x1: firmware internal error\" >/dev/kmsg")
+		}, "hca-errors", func(c *clinic) { onNode(c.T, "dmesg --clear") }, false},
+		{"a limited member of a partition", func(c *clinic) {
+			for file, text := range map[string]string{"link_layer": "InfiniBand", "pkeys/0": "0x7fff"} {
+				onNode(c.T, "mount --bind "+spec(path.Base(file), text)+" /sys/class/infiniband/rxe0/ports/1/"+file)
+			}
+		}, "pkeys", func(c *clinic) {
+			onNode(c.T, "umount /sys/class/infiniband/rxe0/ports/1/link_layer /sys/class/infiniband/rxe0/ports/1/pkeys/0")
+		}, false},
 		{"the module rdma_ucm is unloaded", func(c *clinic) {
 			onNode(c.T, "ip link set dummy1 up && ip route replace default via 10.0.2.2 && rmmod rdma_ucm")
 		}, "rdma-cm-module", nil, false},

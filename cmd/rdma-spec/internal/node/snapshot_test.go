@@ -65,3 +65,17 @@ func TestParts(t *testing.T) {
 		t.Errorf("asked %d times", asked.Load())
 	}
 }
+
+// Denials that auditd takes from the kernel's log are read from its own, with times as those of the kernel's.
+func TestReadAudit(t *testing.T) {
+	const denied = `type=AVC msg=audit(1700000000.500:77): avc:  denied  { open } for  path="/dev/infiniband/uverbs0"`
+	root := hcatest.Files{"var/log/audit/audit.log": "type=SYSCALL msg=audit(1700000000.500:77): arch=c000003e\n" + denied +
+		"\ntype=AVC msg=audit(soon:1): /dev/infiniband/rdma_cm\n"}.Root(t)
+	got := readAudit(root, 5000, time.Unix(1700000100, 5e8))
+	if len(got) != 1 || got[0].At != 4900 || got[0].Text != denied {
+		t.Errorf("%+v", got)
+	}
+	if got := readAudit(t.TempDir(), 5000, time.Now()); got != nil {
+		t.Errorf("%+v", got)
+	}
+}

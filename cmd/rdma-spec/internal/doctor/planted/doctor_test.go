@@ -137,7 +137,7 @@ func TestFoldersThatAreNotMounted(t *testing.T) {
 		}
 		want := map[bool]doctor.Status{true: doctor.OK, false: doctor.Unknown}[mounted]
 		for _, check := range []string{"hca-driver", "hca-present", "cgroup-rdma", "pcie-link", "gpu-direct",
-			"acs", "gpu-hca-distance"} {
+			"acs", "iommu"} {
 			if found[check] != want {
 				t.Errorf("%s: %s is %s, want %s", name, check, found[check], want)
 			}

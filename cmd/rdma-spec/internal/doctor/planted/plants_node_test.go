@@ -202,15 +202,6 @@ var plantedGPUs = []plant{
 		name: "configuration space that only root can read", check: "acs", status: doctor.Unknown,
 		with: hcatest.Files{hcatest.PCIFolder(downToGPU, rootPort+"/"+switchUp) + "/config": config(0)[:64]},
 	},
-	{
-		name: "a GPU without an HCA near it", check: "gpu-hca-distance", object: "GPU 0000:e0:00.0", status: doctor.OK,
-		with: func() hcatest.Files {
-			files := card("0000:e0:00.0", "0x10de", "0x2330", "0x030200", "nvidia")
-			files["sys/devices/pci0000:e0/0000:e0:00.0/numa_node"] = "1\n"
-			return files
-		}(),
-		text: "none is on its NUMA node 1",
-	},
 }
 
 var plantedKernel = []plant{
@@ -236,7 +227,7 @@ var plantedKernel = []plant{
 			{"at": 8000, "text": "audit: type=1400 apparmor=\"DENIED\" operation=\"open\" name=\"/dev/infiniband/uverbs0\""}]}}`},
 	},
 	{
-		name: "a log that cannot be read", check: "security-denials", status: doctor.Unknown,
+		name: "a log that cannot be read", check: "hca-errors", status: doctor.Unknown,
 		with: hcatest.Files{node.AnswersFolder + "/kernel-log.json": `{"error": "open /dev/kmsg: operation not permitted"}`},
 		text: "operation not permitted",
 	},
