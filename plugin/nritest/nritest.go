@@ -194,6 +194,7 @@ func (r *Runtime) CreateInPlace(ctx context.Context, pod *api.PodSandbox,
 	if nri == nil {
 		return nil, fmt.Errorf("the runtime does not run")
 	}
+	defer nri.BlockPluginSync().Unblock() // as containerd does: it waits for a plugin that is being taken in
 	r.request.Lock()
 	answer, err := nri.CreateContainer(ctx, &api.CreateContainerRequest{Pod: pod, Container: ctr})
 	r.request.Unlock()
