@@ -15,7 +15,6 @@ import (
 
 	"github.com/aymanbagabas/go-udiff"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
 
@@ -37,7 +36,7 @@ func (c *Changed) Error() string {
 
 // Reversal is what a Revert does: the files, and what they become.
 type Reversal struct {
-	steps    []step   // one for each file, in the order in which they happen: it has After, and gets Before
+	steps    []step   // one for each file, in the order in which they happen
 	contents [][]byte // that the ledger needs for them
 	kept     []step   // what the ledger has afterwards
 	Diff     string
@@ -46,7 +45,7 @@ type Reversal struct {
 
 // Removes reports whether a file is removed.
 func (r *Reversal) Removes(path string) bool {
-	return slices.ContainsFunc(r.steps, func(s step) bool { return s.Path == path && s.Before == "" })
+	return slices.ContainsFunc(r.steps, func(s step) bool { return s.Path == path && s.After == "" })
 }
 
 // RemoveBefore adds that a file is removed right before another one that is changed, since it names that one.
@@ -56,7 +55,7 @@ func (r *Reversal) RemoveBefore(other, path string) error {
 		return err
 	}
 	i := slices.IndexFunc(r.steps, func(s step) bool { return s.Path == other })
-	r.steps = slices.Insert(r.steps, i, step{Path: path, After: sum(now), Mode: 0o644})
+	r.steps = slices.Insert(r.steps, i, step{Path: path, Before: sum(now), Mode: 0o644})
 	r.contents, r.Diff = append(r.contents, now), r.Diff+diff(path, now, nil)
 	return nil
 }
@@ -89,7 +88,7 @@ func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
 			}
 		}
 		is := s
-		is.After = sum(content)
+		is.Before = sum(content)
 		r.contents = append(r.contents, content)
 		if err = l.rebase(&r, i, gone); err == nil {
 			content, err = l.without(s, content)
@@ -102,10 +101,10 @@ func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
 			return r, err
 		case again:
 			i := slices.IndexFunc(r.steps, func(other step) bool { return other.Path == s.Path })
-			is.After = r.steps[i].After
+			is.Before = r.steps[i].Before
 			r.steps = slices.Delete(r.steps, i, i+1)
 		}
-		is.Before, now[s.Path] = sum(content), content
+		is.After, now[s.Path] = sum(content), content
 		r.steps, r.contents = append(r.steps, is), append(r.contents, content)
 	}
 	for _, s := range r.steps {
@@ -113,13 +112,7 @@ func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
 			r.Diff += diff(s.Path, before, now[s.Path])
 		}
 	}
-	kept := r.kept
-	r.kept = nil
-	for i, s := range kept {
-		if !gone[i] {
-			r.kept = append(r.kept, s)
-		}
-	}
+	r.kept = without(r.kept, gone)
 	return r, nil
 }
 
@@ -260,32 +253,31 @@ func (l *Ledger) Revert(back Reversal, check func() error) error {
 			return err
 		}
 	}
-	for i, s := range back.steps {
-		err := l.putBack(s)
-		if err == nil && check != nil && i == len(back.steps)-1 {
-			err = check()
-		}
-		switch {
-		case errors.Is(err, atomicfile.ErrChanged):
-			return l.redo(back.steps[:i], err)
-		case err != nil:
-			return l.redo(back.steps[:i+1], err)
-		}
+	if _, err := l.carryOut(back.steps, check); err != nil {
+		return err
 	}
 	return l.replace(back.kept)
 }
 
 // Forget drops the record of the changes on behalf of features, and leaves the files as they are. It returns those.
 func (l *Ledger) Forget(features ...string) (paths []string, err error) {
-	var kept []step
-	for i, gone := range l.gone(features) {
-		if s := l.steps[i]; !gone {
-			kept = append(kept, s)
-		} else if !slices.Contains(paths, s.Path) {
+	gone := l.gone(features)
+	for i, s := range l.steps {
+		if gone[i] && !slices.Contains(paths, s.Path) {
 			paths = append(paths, s.Path)
 		}
 	}
-	return paths, l.replace(kept)
+	return paths, l.replace(without(l.steps, gone))
+}
+
+// without returns the steps that do not go.
+func without(steps []step, gone []bool) (kept []step) {
+	for i, s := range steps {
+		if !gone[i] {
+			kept = append(kept, s)
+		}
+	}
+	return kept
 }
 
 // replace replaces the record.
@@ -296,14 +288,4 @@ func (l *Ledger) replace(steps []step) error {
 		l.prune()
 	}
 	return err
-}
-
-// redo makes files again what they were before a Revert that failed.
-func (l *Ledger) redo(steps []step, because error) error {
-	for _, s := range slices.Backward(steps) {
-		if err := l.write(s); err != nil {
-			return fmt.Errorf("%w; and %w", because, err)
-		}
-	}
-	return because
 }

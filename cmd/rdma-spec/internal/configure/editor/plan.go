@@ -89,7 +89,7 @@ func (d Editor) reaches(ctx context.Context, planned containerd.Contents, g goal
 	}
 	if all, exists := tomledit.Lookup(got, g.handlers...); exists && g.handlers != nil {
 		table, _ := all.(map[string]any) // containerd prints a table
-		put(got, notZero(table), g.handlers...)
+		tomledit.Put(got, notZero(table), g.handlers...)
 	}
 	if path := difference(got, g.want); path != "" {
 		return fmt.Errorf("the effective configuration would not be right at %s", path)
