@@ -126,8 +126,7 @@ func parseFlags(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case !regexp.MustCompile(`^\d\d$`).MatchString(o.index):
 		return o, fmt.Errorf("--index %q is not two digits, as in 90", o.index)
-	}
-	if o.budget < breaker.Enough {
+	case o.budget < breaker.Enough:
 		return o, fmt.Errorf("--budget %s is less than %s, which a healthy kubelet may need", o.budget, breaker.Enough)
 	}
 	switch {
