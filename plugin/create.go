@@ -144,7 +144,5 @@ func (p *Plugin) refuse(log logrus.FieldLogger, subject string, refusal *policy.
 
 // decided returns a logger with a container's name and the decision about it.
 func (p *Plugin) decided(pod *api.PodSandbox, ctr *api.Container, d policy.Decision) logrus.FieldLogger {
-	fields := named(pod, ctr)
-	fields["signal"], fields["evidence"], fields["rule"] = d.Signal, d.Evidence, d.Rule
-	return p.Log.WithFields(fields)
+	return p.logger(pod, ctr).WithFields(logrus.Fields{"signal": d.Signal, "evidence": d.Evidence, "rule": d.Rule})
 }

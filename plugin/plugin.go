@@ -195,12 +195,7 @@ func (p *Plugin) specs() StoredSpecs {
 
 // logger returns a logger with the container's name.
 func (p *Plugin) logger(pod *api.PodSandbox, ctr *api.Container) logrus.FieldLogger {
-	return p.Log.WithFields(named(pod, ctr))
-}
-
-// named returns the fields of a log line that name a container.
-func named(pod *api.PodSandbox, ctr *api.Container) logrus.Fields {
-	return logrus.Fields{"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName()}
+	return p.Log.WithFields(logrus.Fields{"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName()})
 }
 
 // subject names a container for the person who created it.
