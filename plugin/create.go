@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // CreateContainer is called for every container that the runtime creates. It makes one decision and returns its
@@ -128,7 +129,7 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox,
 	ctx, cancel := context.WithTimeout(ctx, p.budget())
 	defer cancel()
 	c, facts := p.container(ctx, pod, ctr), p.facts
-	facts.HCAs = hcasWithin(ctx, p.Inventory)
+	facts.HCAs = func() (*hca.Inventory, error) { return p.Inventory.HCAs(ctx) }
 	return c, p.policy().Decide(c, facts)
 }
 
@@ -143,7 +144,5 @@ func (p *Plugin) refuse(log logrus.FieldLogger, subject string, refusal *policy.
 
 // decided returns a logger with a container's name and the decision about it.
 func (p *Plugin) decided(pod *api.PodSandbox, ctr *api.Container, d policy.Decision) logrus.FieldLogger {
-	fields := named(pod, ctr)
-	fields["signal"], fields["evidence"], fields["rule"] = d.Signal, d.Evidence, d.Rule
-	return p.Log.WithFields(fields)
+	return p.logger(pod, ctr).WithFields(logrus.Fields{"signal": d.Signal, "evidence": d.Evidence, "rule": d.Rule})
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // Options are what a Plugin is made of. Name, Index, Socket, Inventory and Log must be given.
@@ -104,7 +105,10 @@ func New(o Options) *Plugin {
 	}
 	p := &Plugin{
 		Options: o,
-		facts:   policy.Facts{Verbs: o.Inventory.Verbs, HCAs: hcasWithin(ended, o.Inventory), Memory: policy.LiveMemory()},
+		facts: policy.Facts{
+			Verbs: o.Inventory.Verbs, Memory: policy.LiveMemory(),
+			HCAs: func() (*hca.Inventory, error) { return o.Inventory.HCAs(ended) },
+		},
 		publish: make(chan struct{}, 1), edits: newEdits(), throttle: newThrottle(), metrics: newMetrics(),
 	}
 	p.registration = registration.New(p, registration.Options{
@@ -191,12 +195,7 @@ func (p *Plugin) specs() StoredSpecs {
 
 // logger returns a logger with the container's name.
 func (p *Plugin) logger(pod *api.PodSandbox, ctr *api.Container) logrus.FieldLogger {
-	return p.Log.WithFields(named(pod, ctr))
-}
-
-// named returns the fields of a log line that name a container.
-func named(pod *api.PodSandbox, ctr *api.Container) logrus.Fields {
-	return logrus.Fields{"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName()}
+	return p.Log.WithFields(logrus.Fields{"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName()})
 }
 
 // subject names a container for the person who created it.

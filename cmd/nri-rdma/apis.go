@@ -68,6 +68,6 @@ func logBreaker(log logrus.FieldLogger, api, consequence string) func(open bool)
 
 // apiFailing returns the metric of one breaker.
 func apiFailing(api, path string, failing func() bool) prometheus.Collector {
-	return plugin.Flag("api_failing", "1 from three failed calls of an API in a row until it answers again, by what it is "+
-		"used for (creation, repair).", prometheus.Labels{"api": api, "path": path}, failing)
+	return plugin.Flag("api_failing", "1 from three failed calls of an API in a row until it answers again, by what it "+
+		"is used for (creation, repair).", prometheus.Labels{"api": api, "path": path}, failing)
 }

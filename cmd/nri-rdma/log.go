@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/internal/journal"
@@ -39,8 +40,9 @@ type patientLog struct {
 	lines chan []byte
 	ended chan struct{}
 
+	lost atomic.Int64
+
 	mu     sync.Mutex
-	lost   int
 	closed bool
 }
 
@@ -60,7 +62,7 @@ func (l *patientLog) Write(line []byte) (int, error) {
 	select {
 	case l.lines <- bytes.Clone(line):
 	default:
-		l.lost++
+		l.lost.Add(1)
 	}
 	return len(line), nil
 }
@@ -68,17 +70,9 @@ func (l *patientLog) Write(line []byte) (int, error) {
 func (l *patientLog) write() {
 	defer close(l.ended)
 	for line := range l.lines {
-		_, err := l.to.Write(line)
-		l.mu.Lock()
-		if err != nil {
-			l.lost++
-		}
-		lost := l.lost
-		if err == nil {
-			l.lost = 0
-		}
-		l.mu.Unlock()
-		if err == nil && lost > 0 {
+		if _, err := l.to.Write(line); err != nil {
+			l.lost.Add(1)
+		} else if lost := l.lost.Swap(0); lost > 0 {
 			// they stay lost
 			_, _ = fmt.Fprintf(l.to, "nri-rdma: %d lines of the log were lost while it could not be written\n", lost)
 		}

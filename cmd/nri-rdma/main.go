@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -126,8 +127,7 @@ func parseFlags(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case !regexp.MustCompile(`^\d\d$`).MatchString(o.index):
 		return o, fmt.Errorf("--index %q is not two digits, as in 90", o.index)
-	}
-	if o.budget < breaker.Enough {
+	case o.budget < breaker.Enough:
 		return o, fmt.Errorf("--budget %s is less than %s, which a healthy kubelet may need", o.budget, breaker.Enough)
 	}
 	switch {
@@ -139,9 +139,7 @@ func parseFlags(args []string) (options, error) {
 			o.name = "rdma-validator"
 		}
 	}
-	if o.podResourcesSocket == "" {
-		o.podResourcesSocket = filepath.Join(o.root, podresources.DefaultSocket)
-	}
+	o.podResourcesSocket = cmp.Or(o.podResourcesSocket, filepath.Join(o.root, podresources.DefaultSocket))
 	return o, nil
 }
 
@@ -190,10 +188,7 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	}
 	log.WithField("version", version).Info("nri-rdma starts")
 	defer log.Info("nri-rdma stopped")
-	config := policy.File{Path: o.config}
-	if o.config == "" {
-		config = policy.File{Path: policy.ConfigFile, Optional: true}
-	}
+	config := policy.File{Path: cmp.Or(o.config, policy.ConfigFile), Optional: o.config == ""}
 	use := func(loaded *policy.Policy, err error) { p.Use(loaded, config.Path, err) }
 	if loaded, err := config.Read(); loaded != nil || err != nil {
 		use(loaded, err)

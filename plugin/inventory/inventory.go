@@ -58,9 +58,8 @@ type Inventory struct {
 // snapshot is never changed.
 type snapshot struct {
 	node  *hca.Inventory
-	stamp time.Time             // of the devices, as they were listed
-	owner map[hca.Number]string // the HCA of each device
-	err   error                 // there is no node
+	stamp time.Time // of the devices, as they were listed
+	err   error     // there is no node
 }
 
 // known is what is known of an HCA.
@@ -191,9 +190,8 @@ func (i *Inventory) relist(node *hca.Inventory, stamp time.Time) map[string]*kno
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.listed, i.stamp, i.failed = node, stamp, ""
-	asked, gone := map[string]*known{}, maps.Clone(i.known)
+	asked := map[string]*known{}
 	for _, h := range node.HCAs {
-		delete(gone, h.Name)
 		k := i.known[h.Name]
 		if k == nil || k.place != h.Place {
 			k = &known{place: h.Place, since: time.Now()}
@@ -204,11 +202,10 @@ func (i *Inventory) relist(node *hca.Inventory, stamp time.Time) map[string]*kno
 			asked[h.Name] = k
 		}
 	}
-	for name, k := range gone {
-		if !k.asked {
-			delete(i.known, name)
-		}
-	}
+	maps.DeleteFunc(i.known, func(name string, k *known) bool {
+		_, there := node.Find(name)
+		return !there && !k.asked
+	})
 	return asked
 }
 
@@ -272,13 +269,7 @@ func (i *Inventory) publish() {
 		}
 		return k.hca
 	})
-	owner := map[hca.Number]string{}
-	for _, h := range node.HCAs {
-		for _, d := range h.Devices {
-			owner[d.Number] = h.Name
-		}
-	}
-	i.put(&snapshot{node: node, stamp: i.stamp, owner: owner})
+	i.put(&snapshot{node: node, stamp: i.stamp})
 }
 
 func (i *Inventory) put(s *snapshot) {

@@ -36,8 +36,9 @@ func (i *Inventory) Verbs(n hca.Number) (hca.Device, bool, error) {
 		return hca.Device{}, false, proved.err
 	}
 	d, ok, err := proved.Verbs(n)
-	if s := i.latest.Load(); ok && s != nil {
-		d.HCA = s.owner[n]
+	if s := i.latest.Load(); ok && s != nil && s.err == nil {
+		named, _ := s.node.Lookup(n)
+		d.HCA = named.HCA
 	}
 	return d, ok, err
 }

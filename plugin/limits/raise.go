@@ -102,9 +102,9 @@ type SpecOutcome struct {
 	SpecErr     error // why later execs may be low
 }
 
-// RaiseWithSpecs raises containers that run, given by ID: their processes, then the stored specs, and then the processes
-// again that were made from the old spec meanwhile. Without specs, later execs keep the old limit. A stored spec is
-// left alone where the processes could not be raised.
+// RaiseWithSpecs raises containers that run, given by ID: their processes, then the stored specs, and then the
+// processes again that were made from the old spec meanwhile. Without specs, later execs keep the old limit. A stored
+// spec is left alone where the processes could not be raised.
 func (p *Processes) RaiseWithSpecs(ctx context.Context, wanted map[string]spec.Limit,
 	specs Specs) map[string]SpecOutcome {
 	repaired := make(map[string]SpecOutcome, len(wanted))

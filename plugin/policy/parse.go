@@ -149,8 +149,8 @@ func decodeStrict(text []byte, into any) error {
 	return errors.New(firstLine(err))
 }
 
-// oneDocument reports whether nothing follows a YAML text's first document. The YAML library reads the first one and
-// drops the rest.
+// oneDocument reports whether nothing follows a YAML text's first document. sigs.k8s.io/yaml reads the first one and
+// drops the rest, and has no decoder that goes on: go.yaml.in/yaml/v2 is the parser below it, and no second one.
 func oneDocument(text []byte) bool {
 	documents := yamldocs.NewDecoder(bytes.NewReader(text))
 	var content struct{}

@@ -71,7 +71,7 @@ func load(t *testing.T, runtime *nritest.Runtime) (stop func() int64) {
 func TestHandover(t *testing.T) {
 	runtime, folder := started(t), meeting(t)
 	process := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "registered", process.Registered)
+	await.That(t, await.Patience, "registered", func() bool { return process.Registered() && runtime.Synchronised() == 1 })
 	stop := load(t, runtime)
 	const handovers = 20
 	for i := range handovers {

@@ -65,10 +65,7 @@ func (r *Loop) fix(ctx context.Context, found *findings, notices *notices) bool 
 	if found.hidden != nil || len(wanted) == 0 {
 		return true
 	}
-	var specs limits.Specs // a nil Specs would not be nil here
-	if s := r.specs(); s != nil {
-		specs = s
-	}
+	specs := r.specs()
 	outcomes := r.Limits.RaiseWithSpecs(ctx, wanted, specs)
 	if ctx.Err() != nil {
 		return false

@@ -25,8 +25,8 @@ const (
 	largestAnswer = 16 << 20
 )
 
-// connections keeps a connection to each socket as long as it works. A connection that failed is replaced, not
-// used again: gRPC would knock at a containerd that is gone, and would let calls wait for its backoff when containerd is
+// connections keeps a connection to each socket as long as it works. A connection that failed is replaced, not used
+// again: gRPC would knock at a containerd that is gone, and would let calls wait for its backoff when containerd is
 // back.
 type connections struct {
 	dial func(ctx context.Context, socket string) (net.Conn, error)

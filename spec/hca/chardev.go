@@ -123,12 +123,10 @@ func readNumber(dir tree) (Number, error) {
 	if err != nil {
 		return Number{}, err
 	}
-	major, minor, _ := strings.Cut(s, ":")
-	ma, errMajor := strconv.ParseUint(major, 10, 12)
-	mi, errMinor := strconv.ParseUint(minor, 10, 20)
-	n := Number{Major: uint32(ma), Minor: uint32(mi)}
+	var n Number
+	_, err = fmt.Sscanf(s, "%d:%d", &n.Major, &n.Minor)
 	// guard: device numbers
-	if errMajor != nil || errMinor != nil || n == (Number{}) || n.String() != s {
+	if err != nil || n.Major >= 1<<12 || n.Minor >= 1<<20 || n == (Number{}) || n.String() != s {
 		return Number{}, fmt.Errorf("is %s, which is not a device number", quote(s))
 	}
 	return n, nil

@@ -217,10 +217,10 @@ func (n *Inventory) Find(name string) (HCA, bool) {
 // Lookup returns the device with that number, of any kind and sound or not: a number that it does not know belongs to
 // no HCA of this node.
 func (n *Inventory) Lookup(num Number) (Device, bool) {
-	for _, h := range n.HCAs {
-		for _, d := range h.Devices {
-			if d.Number == num {
-				return d, true
+	for i := range n.HCAs {
+		for j := range n.HCAs[i].Devices {
+			if d := &n.HCAs[i].Devices[j]; d.Number == num {
+				return *d, true
 			}
 		}
 	}

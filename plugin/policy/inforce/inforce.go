@@ -99,7 +99,7 @@ func read(root string, ended bool) (*InForce, error) {
 }
 
 func unreadable(path string, err error) error {
-	return fmt.Errorf("%s cannot be read as a policy: %w", path, oneLine{err})
+	return fmt.Errorf("%s cannot be read as a policy: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // openTrusted opens a file that nobody but root, or whoever asks, can have written.
@@ -151,10 +151,3 @@ func trusted(path string, info fs.FileInfo) error {
 	}
 	return nil
 }
-
-// oneLine is an error on a single line.
-type oneLine struct{ error }
-
-func (e oneLine) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }
-
-func (e oneLine) Unwrap() error { return e.error }
