@@ -33,24 +33,20 @@ import (
 // atOnce is how many files are read at a time, so that many that block do not add up.
 const atOnce = 16
 
-// Copy is a part of a node.
-type Copy struct {
-	Entries map[string]archive.Entry // by their names
-	Missing []string                 // what is on the node and not in the copy, and why; sorted
-}
-
-// Take copies what the patterns match in a node's files. They are those of path.Match, below the root and without a
-// leading slash. What a pattern does not match is not on the node, which is not an error. A file that takes longer than
-// the patience is missing: a sick HCA blocks who reads its ports.
-func Take(ctx context.Context, from files.Tree, patience time.Duration, patterns []string) (Copy, error) {
+// Take copies what the patterns match in a node's files, by their names; missing is what it cannot copy, and why. The
+// patterns are those of path.Match, below the root and without a leading slash. What a pattern does not match is not on
+// the node, which is not an error. A file that takes longer than the patience is missing: a sick HCA blocks who reads
+// its ports.
+func Take(ctx context.Context, from files.Tree, patience time.Duration,
+	patterns []string) (copied map[string]archive.Entry, missing []string, err error) {
 	t := &taker{files: from, found: map[string]archive.Entry{}, missing: map[string]bool{}}
 	for _, pattern := range patterns {
 		if _, err := path.Match(pattern, ""); err != nil {
-			return Copy{}, fmt.Errorf("pattern %q: %w", pattern, err)
+			return nil, nil, fmt.Errorf("pattern %q: %w", pattern, err)
 		}
 		t.match(".", strings.Split(pattern, "/"))
 		if err := ctx.Err(); err != nil {
-			return Copy{}, err
+			return nil, nil, err
 		}
 	}
 	t.read(ctx, patience)
@@ -59,7 +55,7 @@ func Take(ctx context.Context, from files.Tree, patience time.Duration, patterns
 		t.found[hca.DeviceTable] = archive.Entry{Name: hca.DeviceTable,
 			Content: []byte("# path type mode uid gid major minor\n" + strings.Join(t.devices, ""))}
 	}
-	return Copy{t.found, slices.Sorted(maps.Keys(t.missing))}, ctx.Err()
+	return t.found, slices.Sorted(maps.Keys(t.missing)), ctx.Err()
 }
 
 // taker finds what patterns match. All names in it are without links.

@@ -24,13 +24,13 @@ import (
 
 const patience = 2 * time.Second
 
-func take(t *testing.T, root string, patterns ...string) Copy {
+func take(t *testing.T, root string, patterns ...string) (copied map[string]archive.Entry, missing []string) {
 	t.Helper()
-	c, err := Take(t.Context(), tree(t, root), patience, patterns)
+	copied, missing, err := Take(t.Context(), tree(t, root), patience, patterns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return copied, missing
 }
 
 func tree(t *testing.T, root string) files.Tree {
@@ -44,9 +44,9 @@ func tree(t *testing.T, root string) files.Tree {
 }
 
 // lines returns a copy's entries in one line each.
-func lines(c Copy) (all []string) {
-	for _, name := range slices.Sorted(maps.Keys(c.Entries)) {
-		switch e := c.Entries[name]; {
+func lines(copied map[string]archive.Entry) (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(copied)) {
+		switch e := copied[name]; {
 		case e.Folder:
 			all = append(all, e.Name+"/")
 		case e.Link != "":
@@ -75,7 +75,7 @@ func TestTake(t *testing.T) {
 		"proc/7/root":                 hcatest.Link("/"),
 		"unasked":                     "",
 	}.Root(t)
-	c := take(t, root, "sys/class/infiniband/*/state", "sys/class/infiniband/mlx5_0/device/numa_node", "var/run/real",
+	c, missing := take(t, root, "sys/class/infiniband/*/state", "sys/class/infiniband/mlx5_0/device/numa_node", "var/run/real",
 		"etc/*", "dev/infiniband/*",
 		"proc/*/*", "proc/*/root/run/real", "etc/passwd/x", "nothing/*",
 		"sys/class/infiniband/mlx5_0/device/../devices/numa_node")
@@ -99,7 +99,7 @@ func TestTake(t *testing.T) {
 	if diff := cmp.Diff([]string{
 		"proc/7/root: too many levels of symbolic links", // it leads into a container
 		"sys/class/infiniband/loop: too many levels of symbolic links",
-	}, c.Missing); diff != "" {
+	}, missing); diff != "" {
 		t.Errorf("missing, -want +got:\n%s", diff)
 	}
 }
@@ -131,12 +131,12 @@ func TestBlockedFiles(t *testing.T) {
 		hcatest.Block(t, root, fmt.Sprintf("sys/blocked/%02d", i))
 	}
 	began := time.Now()
-	c := take(t, root, "sys/blocked/*", "sys/class/infiniband/*/ports/*/*")
+	c, missing := take(t, root, "sys/blocked/*", "sys/class/infiniband/*/ports/*/*")
 	if took := time.Since(began); took > 2*patience {
 		t.Errorf("it took %s", took)
 	}
-	if len(c.Missing) != atOnce-1 || c.Missing[0] != "sys/blocked/00: it did not answer within 2s" {
-		t.Errorf("missing: %q", c.Missing)
+	if len(missing) != atOnce-1 || missing[0] != "sys/blocked/00: it did not answer within 2s" {
+		t.Errorf("missing: %q", missing)
 	}
 	if got := strings.Join(lines(c), "\n"); strings.Contains(got, "blocked/0") || !strings.Contains(got,
 		`ports/1/state "4: ACTIVE\n"`) {
@@ -154,7 +154,8 @@ func TestPrograms(t *testing.T) {
 		`etc/c "text"`, `opt/nri/plugins/10-a ""`, "opt/nri/plugins/20-b -> ../../../srv/b", `srv/b ""`,
 		`var/lib/cni/bin/rdma ""`,
 	}
-	got := slices.DeleteFunc(lines(take(t, root, "opt/nri/plugins/*", "var/lib/cni/bin/rdma", "etc/*")),
+	c, _ := take(t, root, "opt/nri/plugins/*", "var/lib/cni/bin/rdma", "etc/*")
+	got := slices.DeleteFunc(lines(c),
 		func(line string) bool { return strings.HasSuffix(line, "/") })
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -182,7 +183,7 @@ func TestTakeIsBounded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(root, "sys/rescan"), nil, 0o200); err != nil {
 		t.Fatal(err)
 	}
-	c := take(t, root, "*", "sys/*")
+	c, missing := take(t, root, "*", "sys/*")
 	if got := strings.Join(lines(c), "\n"); strings.Contains(got, "rescan") {
 		t.Errorf("entries:\n%s", got)
 	}
@@ -190,15 +191,15 @@ func TestTakeIsBounded(t *testing.T) {
 	if unix.Geteuid() != 0 {
 		want = append(want, "unreadable: permission denied")
 	}
-	if diff := cmp.Diff(want, c.Missing); diff != "" {
+	if diff := cmp.Diff(want, missing); diff != "" {
 		t.Errorf("missing, -want +got:\n%s", diff)
 	}
-	if _, err := Take(t.Context(), tree(t, root), patience, []string{"["}); err == nil {
+	if _, _, err := Take(t.Context(), tree(t, root), patience, []string{"["}); err == nil {
 		t.Error("a pattern that is not one has no error")
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Take(ended, tree(t, root), patience, []string{"*"}); err == nil {
+	if _, _, err := Take(ended, tree(t, root), patience, []string{"*"}); err == nil {
 		t.Error("it went on without its caller")
 	}
 }

@@ -126,12 +126,12 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 		return nil, nil, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
-	copied, err := Take(ctx, s.Files, o.Patience, patterns)
+	copied, missing, err := Take(ctx, s.Files, o.Patience, patterns)
 	if err != nil {
 		return nil, nil, err
 	}
-	if _, isCopy := copied.Entries[versionFile]; !isCopy {
-		copied.Entries[versionFile] = archive.Entry{Name: versionFile, Content: []byte(cli.Version + "\n")}
+	if _, isCopy := copied[versionFile]; !isCopy {
+		copied[versionFile] = archive.Entry{Name: versionFile, Content: []byte(cli.Version + "\n")}
 	}
 	for _, a := range s.Answers() {
 		text, err := withoutSecrets(a)
@@ -139,11 +139,11 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 			return nil, nil, fmt.Errorf("the answer about %s cannot be kept: %w", a.Name, err)
 		}
 		name := path.Join(node.AnswersFolder, a.Name)
-		copied.Entries[name] = archive.Entry{Name: name, Content: text}
+		copied[name] = archive.Entry{Name: name, Content: text}
 	}
-	entries = slices.SortedFunc(maps.Values(copied.Entries),
+	entries = slices.SortedFunc(maps.Values(copied),
 		func(a, b archive.Entry) int { return strings.Compare(a.Name, b.Name) })
-	return withoutEmptyGIDs(entries), copied.Missing, nil
+	return withoutEmptyGIDs(entries), missing, nil
 }
 
 // versionFile has the version of the rdma-spec that collected.

@@ -77,14 +77,12 @@ func Write(w io.Writer, entries []Entry) error {
 // withFolders returns the entries in the order of their names, each behind the folder that it is in.
 func withFolders(entries []Entry) []Entry {
 	all := slices.Clone(entries)
-	folders := map[string]bool{".": true}
+	folders := map[string]bool{".": true, "/": true}
 	for _, e := range entries {
-		if e.Folder {
-			folders[e.Name] = true
-		}
+		folders[e.Name] = e.Folder || folders[e.Name]
 	}
 	for _, e := range entries {
-		for folder := path.Dir(e.Name); !folders[folder] && folder != "/"; folder = path.Dir(folder) {
+		for folder := path.Dir(e.Name); !folders[folder]; folder = path.Dir(folder) {
 			folders[folder] = true
 			all = append(all, Entry{Name: folder, Folder: true})
 		}
