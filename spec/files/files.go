@@ -167,9 +167,9 @@ func resolved[T any](t Tree, name string, live, below func(string) (T, error)) (
 	return below(at)
 }
 
-// Follow returns where the links of a name lead, as a process takes them whose root this is: a name without links. visit,
-// if there is one, gets each link on the way and what it says. The root of a process is not followed: it leads into a
-// container.
+// Follow returns where the links of a name lead, as a process takes them whose root this is: a name without links.
+// visit, if there is one, gets each link on the way and what it says. The root of a process is not followed: it leads
+// into a container.
 func (t Tree) Follow(name string, visit func(link, target string)) (string, error) {
 	at, parts, links := ".", strings.Split(name, "/"), 0
 	for len(parts) > 0 {

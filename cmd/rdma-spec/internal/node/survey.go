@@ -55,7 +55,7 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		return result, err
 	}
 	result = Containers{Policy: source, Runtimes: listing.Runtimes, Containers: []Container{}}
-	looking := s.Surveyor(p)
+	looking := s.surveyor(p)
 	if s.Archived { // what is to be done is done on the node
 		looking.Options = listing.Called
 		looking.Config = cmp.Or(s.Config, looking.Config)
@@ -64,7 +64,7 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		looking.note("skipped: " + why)
 	}
 	for _, l := range listing.Containers {
-		r, counts := looking.Look(l)
+		r, counts := looking.look(l)
 		switch {
 		case counts:
 			r.Inside = s.inside(l, !r.UserNamespace)
@@ -84,13 +84,13 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 			}
 		}
 	}
-	looking.Judge(ctx, result.Containers)
+	looking.judge(ctx, result.Containers)
 	result.Notes, result.Failed = looking.notes, looking.unanswered+result.unknown()
 	return result, nil
 }
 
-// Surveyor looks at containers by a policy.
-func (s *Snapshot) Surveyor(p *policy.Policy) *surveyor {
+// surveyor looks at containers by a policy.
+func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 	looking := &surveyor{
 		Options: s.Options, policy: p, node: policy.LiveFacts(s.Root), processes: s.Limits(), pause: SecondLookAfter,
 		listed: sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(s.Root) }),
@@ -112,8 +112,8 @@ func (s *surveyor) note(text string) {
 	}
 }
 
-// Look decides about a container and reads what it has. It is false for one that is not an RDMA container.
-func (s *surveyor) Look(l Listed) (Container, bool) {
+// look decides about a container and reads what it has. It is false for one that is not an RDMA container.
+func (s *surveyor) look(l Listed) (Container, bool) {
 	c := l.Container.Container
 	r := Container{
 		Report: Report{
@@ -202,9 +202,9 @@ func (s *surveyor) limits(r *Container, has cri.Spec) {
 	}
 }
 
-// Judge compares what containers have with what they are given. A limit counts as low only if a second look finds it
+// judge compares what containers have with what they are given. A limit counts as low only if a second look finds it
 // low as well.
-func (s *surveyor) Judge(ctx context.Context, containers []Container) {
+func (s *surveyor) judge(ctx context.Context, containers []Container) {
 	low := func(r *Container) bool { return r.Wanted != nil && r.reading.Low(r.Wanted.Memlock) > 0 }
 	if slices.ContainsFunc(containers, func(r Container) bool { return low(&r) }) {
 		s.processes.Pause(ctx, s.pause)
