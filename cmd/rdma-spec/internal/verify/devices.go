@@ -35,7 +35,7 @@ type heldHCA struct {
 // devices opens the devices that RDMA programs use in a folder, and returns the verbs devices. Of the node's HCAs, it
 // reads no others: one that hangs costs nothing where the container does not hold it.
 func (v *verification) devices(folder string) (held []heldHCA) {
-	files, _ := v.tree.Match(folder + "/uverbs*") // what cannot be listed is not there
+	files, _ := v.seen.Files.Match(folder + "/uverbs*") // what cannot be listed is not there
 	switch {
 	case v.elsewhere && len(files) == 0:
 		v.add("device", doctor.Unknown, "verbs devices of the target: cannot be seen from this container")

@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // container is what verify tries.
@@ -37,7 +37,7 @@ type verification struct {
 	doctor.Diagnosis
 	Verdict verdict `json:"verdict"`
 
-	tree      files.Tree // of the root
+	seen      *node.Snapshot // of the root
 	size      spec.Limit
 	own       *limits.Process // the limits of the program's own process, nil where they are unknown
 	target    int             // the process whose limits count beside, 0 for none
@@ -47,7 +47,7 @@ type verification struct {
 
 // read returns the text of a small file below the root, without spaces around it; "" where there is none.
 func (v *verification) read(name string) string {
-	text, _ := v.tree.Read(name, 64<<10)
+	text, _ := v.seen.Files.Read(name, 64<<10)
 	return strings.TrimSpace(string(text))
 }
 

@@ -83,7 +83,7 @@ func rails(v *doctor.View, c node.Container) (found []rail) {
 		for _, p := range h.Ports {
 			if p.LinkLayer == "Ethernet" && h.NodeType == "CA" {
 				r := rail{hca: h, active: p.Active(), object: fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)}
-				r.table, r.err = process.GIDs(fmt.Sprintf("sys/class/infiniband/%s/ports/%d", h.Name, p.Number), v.Glob, v.Read)
+				r.table, r.err = v.GIDs(h.Name, p.Number)
 				r.own, r.usable = c.Own(r.table)
 				r.link, r.subnet = c.LinkOf(r.own)
 				found = append(found, r)
