@@ -77,20 +77,19 @@ func (v *verification) limits() {
 
 // showLimits adds the findings about the limits of a process.
 func (v *verification) showLimits(who string, held limits.Process) {
-	is := note
+	enough := note
 	if held.Memlock.Soft == spec.Unlimited {
-		is = doctor.OK
+		enough = doctor.OK
 	}
-	v.add("memlock", is, "memlock of %s: %s (hard: %s)", who, held.Memlock.Soft, held.Memlock.Hard)
+	v.add("memlock", enough, "memlock of %s: %s (hard: %s)", who, held.Memlock.Soft, held.Memlock.Hard)
+	is, said := note, "not effective"
 	switch {
 	case held.IPCLock && held.UserNamespace:
-		v.add("ipc-lock", note,
-			"CAP_IPC_LOCK of %s: effective, but the kernel does not count it in a user namespace (hostUsers: false)", who)
+		said = "effective, but the kernel does not count it in a user namespace (hostUsers: false)"
 	case held.IPCLock:
-		v.add("ipc-lock", doctor.OK, "CAP_IPC_LOCK of %s: effective", who)
-	default:
-		v.add("ipc-lock", note, "CAP_IPC_LOCK of %s: not effective", who)
+		is, said = doctor.OK, "effective"
 	}
+	v.add("ipc-lock", is, "CAP_IPC_LOCK of %s: %s", who, said)
 }
 
 // allow reports whether memlock and CAP_IPC_LOCK, where the kernel counts it, let a process lock, and register, the

@@ -5,6 +5,7 @@ package containers
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"slices"
@@ -77,9 +78,14 @@ type rail struct {
 	subnet netip.Prefix  // of IPv4
 }
 
-// rails returns the ports with RoCE that a container holds. The GIDs of other ports belong to no network namespace.
+// rails returns the ports with RoCE that a container holds, and that NCCL_IB_HCA does not leave out. The GIDs of other
+// ports belong to no network namespace.
 func rails(v *doctor.View, c node.Container) (found []rail) {
+	chosen := c.Env["NCCL_IB_HCA"]
 	for _, h := range held(v, c) {
+		if chosen != "" && !chooses(chosen, h.Name, true) {
+			continue
+		}
 		for _, p := range h.Ports {
 			if p.LinkLayer == "Ethernet" && h.NodeType == "CA" {
 				r := rail{hca: h, active: p.Active(), object: fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)}
@@ -167,10 +173,10 @@ func containerEnvironment(_ *doctor.View, c node.Container, _ node.Containers) (
 	for _, l := range c.Links {
 		links = append(links, l.Name)
 	}
-	for variable, has := range map[string][]string{
-		"NCCL_IB_HCA": c.HCAs, "NCCL_SOCKET_IFNAME": links, "UCX_NET_DEVICES": slices.Concat(c.HCAs, links),
-	} {
-		value := c.Env[variable]
+	all := map[string][]string{"NCCL_IB_HCA": c.HCAs, "NCCL_SOCKET_IFNAME": links,
+		"UCX_NET_DEVICES": slices.Concat(c.HCAs, links)}
+	for _, variable := range slices.Sorted(maps.Keys(all)) {
+		value, has := c.Env[variable], all[variable]
 		chosen := func(name string) bool { return chooses(value, name, variable != "UCX_NET_DEVICES") }
 		if value == "" || len(c.HCAs)*len(links) == 0 || slices.ContainsFunc(has, chosen) {
 			continue
