@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -18,8 +19,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// HCAReader reads HCAs, all at once, and closes the channel when it has no more. It sends without waiting for the
-// receiver.
+// HCAReader reads HCAs, all at once, and closes the channel when it has no more. It returns when it reads, and sends
+// without waiting for the receiver.
 type HCAReader func(names []string) <-chan hca.HCA
 
 // readHere reads the HCAs below a root in this process.
@@ -41,23 +42,40 @@ func (s *Snapshot) readHCAs() (*hca.Inventory, error) {
 	if err != nil || len(listed.HCAs) == 0 {
 		return listed, err
 	}
-	return ReadListed(s.Root, listed, s.ReadHCAs, cmp.Or(s.Patience, Patience)), nil
+	return s.ReadListed(listed), nil
 }
 
-// ReadListed reads the HCAs of a list; without a reader in this process. One that does not answer in time is unread, and
-// costs the others nothing.
-func ReadListed(root string, listed *hca.Inventory, read HCAReader, patience time.Duration) *hca.Inventory {
-	var names []string
-	for _, h := range listed.HCAs {
-		names = append(names, h.Name)
-	}
+// ReadListed reads the HCAs of a list. One that does not answer in time, although it was asked a second time, is unread,
+// and costs the others nothing.
+func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
+	read, got := s.ReadHCAs, map[string]hca.HCA{}
 	if read == nil {
-		read = readHere(root)
+		read = readHere(s.Root)
 	}
-	answers, late := read(names), time.After(patience)
-	got := map[string]hca.HCA{}
-	for h, ok := next(answers, late); ok; h, ok = next(answers, late) {
-		got[h.Name] = h
+	left := func() (names []string) {
+		for _, h := range listed.HCAs {
+			if got[h.Name].Name == "" {
+				names = append(names, h.Name)
+			}
+		}
+		return names
+	}
+	patience, first, second := cmp.Or(s.Patience, Patience), read(left()), (<-chan hca.HCA)(nil)
+	for half, late := time.After(patience/2), time.After(patience); late != nil && len(left()) > 0; {
+		select {
+		case h, more := <-first:
+			if got[h.Name] = h; !more {
+				first = nil
+			}
+		case h, more := <-second:
+			if got[h.Name] = h; !more {
+				second = nil
+			}
+		case <-half:
+			second = read(left())
+		case <-late:
+			late = nil
+		}
 	}
 	return listed.Complete(func(name string) hca.HCA {
 		if h, ok := got[name]; ok {
@@ -65,20 +83,6 @@ func ReadListed(root string, listed *hca.Inventory, read HCAReader, patience tim
 		}
 		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", patience)}
 	})
-}
-
-// next returns the next answer, if there is one before it is late.
-func next(answers <-chan hca.HCA, late <-chan time.Time) (h hca.HCA, ok bool) {
-	select {
-	case h, ok = <-answers:
-		return h, ok
-	default:
-	}
-	select {
-	case h, ok = <-answers:
-	case <-late:
-	}
-	return h, ok
 }
 
 // ReadHCAs is the hidden command that reads HCAs for the doctor, in a process of its own: no signal interrupts the read
@@ -95,6 +99,7 @@ func ReadHCAsCommand() *cobra.Command {
 		Example: "  rdma-spec " + ReadHCAs + " mlx5_0 mlx5_1",
 		Hidden:  true,
 		RunE: func(cmd *cobra.Command, names []string) error {
+			_, _ = fmt.Fprintln(cmd.OutOrStdout()) // see HCAReader
 			out := json.NewEncoder(cmd.OutOrStdout())
 			for h := range readHere(root)(names) {
 				_ = out.Encode(h) // run reports a failed write
@@ -118,20 +123,20 @@ func LiveReader(root string) HCAReader {
 // ProcessReader reads the HCAs below a root in a process of its own.
 func ProcessReader(root string) HCAReader {
 	return func(names []string) <-chan hca.HCA {
+		reader := exec.Command("/proc/self/exe", append([]string{ReadHCAs, "--root", root}, names...)...)
+		out, err := reader.StdoutPipe()
+		if err == nil {
+			err = reader.Start()
+		}
+		if err == nil {
+			_, err = io.ReadFull(out, make([]byte, 1)) // the empty line
+		}
+		if err != nil {
+			return readHere(root)(names)
+		}
 		answers := make(chan hca.HCA, len(names))
 		go func() {
 			defer close(answers)
-			reader := exec.Command("/proc/self/exe", append([]string{ReadHCAs, "--root", root}, names...)...)
-			out, err := reader.StdoutPipe()
-			if err == nil {
-				err = reader.Start()
-			}
-			if err != nil {
-				for h := range readHere(root)(names) {
-					answers <- h
-				}
-				return
-			}
 			decoder := json.NewDecoder(out)
 			for range names { // at most as many as the channel has room for
 				var h hca.HCA

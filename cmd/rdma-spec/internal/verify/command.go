@@ -79,6 +79,7 @@ func verify(w io.Writer, c container, size spec.Limit, pid int, format string) e
 		return err
 	}
 	defer func() { _ = seen.Close() }() // it was only read
+	seen.ReadHCAs = node.LiveReader(c.root)
 	v := verification{container: c, seen: seen, size: size, Diagnosis: doctor.Diagnosis{APIVersion: cli.APIVersion}}
 	v.limits()
 	if err := v.readTarget(pid); err != nil {

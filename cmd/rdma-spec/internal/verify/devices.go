@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -55,7 +54,7 @@ func (v *verification) devices(folder string) (held []heldHCA) {
 	listed.HCAs = slices.DeleteFunc(listed.HCAs, func(h hca.HCA) bool {
 		return !slices.ContainsFunc(files, func(file string) bool { return path.Base(file) == device(h) })
 	})
-	listed = node.ReadListed(v.root, listed, node.LiveReader(v.root), node.Patience)
+	listed = v.seen.ReadListed(listed)
 	slices.SortStableFunc(files, func(a, b string) int { return len(a) - len(b) })
 	for _, file := range files {
 		h := heldHCA{file: filepath.Join(v.root, file), name: "/dev/infiniband/" + path.Base(file)}
