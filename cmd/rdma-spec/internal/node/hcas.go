@@ -45,8 +45,8 @@ func (s *Snapshot) readHCAs() (*hca.Inventory, error) {
 	return s.ReadListed(listed), nil
 }
 
-// ReadListed reads the HCAs of a list. One that does not answer in time, although it was asked a second time, is unread,
-// and costs the others nothing.
+// ReadListed reads the HCAs of a list. One that does not answer in time, although it was asked a second time, is
+// unread, and costs the others nothing.
 func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 	read, got := s.ReadHCAs, map[string]hca.HCA{}
 	if read == nil {

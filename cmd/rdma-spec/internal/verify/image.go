@@ -42,9 +42,9 @@ func (v *verification) libraries(held []heldHCA) {
 			is, said = note, fmt.Sprintf("%s; which versions of the kernel's ABI (%d) it supports is not known here", provider,
 				h.abi)
 		case !abi.Has(h.abi):
-			is, said = doctor.Unknown, fmt.Sprintf("%s; the kernel's ABI is %d, and rdma-core's provider supports %d to %d; with "+
-				"another ABI it reports \"does not support the kernel ABI\": install the provider that belongs to the kernel's driver",
-				provider, h.abi, abi.Least, abi.Most)
+			is, said = doctor.Unknown, fmt.Sprintf("%s; the kernel's ABI is %d, and rdma-core's provider supports %d to "+
+				"%d; with another ABI it reports \"does not support the kernel ABI\": install the provider that belongs to the "+
+				"kernel's driver", provider, h.abi, abi.Least, abi.Most)
 		}
 		v.add("library", is, "provider %s for %s: %s", driver, h.name, said)
 	}
