@@ -44,16 +44,16 @@ func (s *Snapshot) readHCAs() (*hca.Inventory, error) {
 	if err != nil || len(listed.HCAs) == 0 {
 		return listed, err
 	}
-	return ReadListed(s.Root, listed, s.ReadHCAs, cmp.Or(s.Patience, Patience)), nil
+	return s.ReadListed(listed), nil
 }
 
-// ReadListed reads the HCAs of a list; without a reader in this process. One that does not answer in time, although it
-// was asked a second time, is unread, and costs the others nothing.
-func ReadListed(root string, listed *hca.Inventory, read HCAReader, patience time.Duration) *hca.Inventory {
+// ReadListed reads the HCAs of a list. One that does not answer in time, although it was asked a second time, is
+// unread, and costs the others nothing.
+func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
+	read, got := s.ReadHCAs, map[string]hca.HCA{}
 	if read == nil {
-		read = readHere(root)
+		read = readHere(s.Root)
 	}
-	got := map[string]hca.HCA{}
 	left := func() (names []string) {
 		for _, h := range listed.HCAs {
 			if got[h.Name].Name == "" {
@@ -62,7 +62,7 @@ func ReadListed(root string, listed *hca.Inventory, read HCAReader, patience tim
 		}
 		return names
 	}
-	first, second := read(left()), (<-chan hca.HCA)(nil)
+	patience, first, second := cmp.Or(s.Patience, Patience), read(left()), (<-chan hca.HCA)(nil)
 	for half, late := time.After(patience/2), time.After(patience); late != nil && len(left()) > 0; {
 		select {
 		case h, more := <-first:

@@ -55,6 +55,7 @@ type Snapshot struct {
 	// Undeclared hears of what a check of the doctor reads without declaring it; nil in programs.
 	Undeclared func(error)
 	parts      []func() Answer
+	gids       sync.Map // by port, functions that read its table
 }
 
 // Answer is a part, or why there is none. The files in AnswersFolder have this form.

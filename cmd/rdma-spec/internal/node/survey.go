@@ -29,8 +29,7 @@ const askRuntimesFor = 20 * time.Second
 // askKubeletWithin is how long the kubelet may take to say what a pod holds.
 const askKubeletWithin = 300 * time.Millisecond
 
-// The major number of /dev/nvidia0 and the like, and the first minor number that is no GPU's: nvidia-modeset,
-// nvidiactl.
+// The major number of /dev/nvidia0 and the like, and the first minor number that is not that of a GPU.
 const nvidiaGPU, nvidiaControl = 195, 254
 
 // surveyor looks at containers one by one.

@@ -18,7 +18,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // imagePatience gives the files of the image as long as an HCA: they are a part of a container.
@@ -75,12 +74,13 @@ The exit status is 1 if RDMA would fail.`,
 // verify tries a container and writes what it found. pid is the process whose limits count beside its own, 0 for the
 // one that is found.
 func verify(w io.Writer, c container, size spec.Limit, pid int, format string) error {
-	tree, err := files.Open(c.root)
+	seen, err := node.Open(node.Options{Root: c.root})
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tree.Close() }() // it was only read
-	v := verification{container: c, tree: tree, size: size, Diagnosis: doctor.Diagnosis{APIVersion: cli.APIVersion}}
+	defer func() { _ = seen.Close() }() // it was only read
+	seen.ReadHCAs = node.LiveReader(c.root)
+	v := verification{container: c, seen: seen, size: size, Diagnosis: doctor.Diagnosis{APIVersion: cli.APIVersion}}
 	v.limits()
 	if err := v.readTarget(pid); err != nil {
 		return err

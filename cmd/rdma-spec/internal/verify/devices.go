@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -35,7 +34,7 @@ type heldHCA struct {
 // devices opens the devices that RDMA programs use in a folder, and returns the verbs devices. Of the node's HCAs, it
 // reads no others: one that hangs costs nothing where the container does not hold it.
 func (v *verification) devices(folder string) (held []heldHCA) {
-	files, _ := v.tree.Match(folder + "/uverbs*") // what cannot be listed is not there
+	files, _ := v.seen.Files.Match(folder + "/uverbs*") // what cannot be listed is not there
 	switch {
 	case v.elsewhere && len(files) == 0:
 		v.add("device", doctor.Unknown, "verbs devices of the target: cannot be seen from this container")
@@ -55,7 +54,7 @@ func (v *verification) devices(folder string) (held []heldHCA) {
 	listed.HCAs = slices.DeleteFunc(listed.HCAs, func(h hca.HCA) bool {
 		return !slices.ContainsFunc(files, func(file string) bool { return path.Base(file) == device(h) })
 	})
-	listed = node.ReadListed(v.root, listed, node.LiveReader(v.root), node.Patience)
+	listed = v.seen.ReadListed(listed)
 	slices.SortStableFunc(files, func(a, b string) int { return len(a) - len(b) })
 	for _, file := range files {
 		h := heldHCA{file: filepath.Join(v.root, file), name: "/dev/infiniband/" + path.Base(file)}

@@ -8,11 +8,11 @@ import (
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // container is what verify tries.
@@ -37,7 +37,7 @@ type verification struct {
 	doctor.Diagnosis
 	Verdict verdict `json:"verdict"`
 
-	tree      files.Tree // of the root
+	seen      *node.Snapshot // of the root
 	size      spec.Limit
 	own       *limits.Process // the limits of the program's own process, nil where they are unknown
 	target    int             // the process whose limits count beside, 0 for none
@@ -47,7 +47,7 @@ type verification struct {
 
 // read returns the text of a small file below the root, without spaces around it; "" where there is none.
 func (v *verification) read(name string) string {
-	text, _ := v.tree.Read(name, 64<<10)
+	text, _ := v.seen.Files.Read(name, 64<<10)
 	return strings.TrimSpace(string(text))
 }
 
@@ -77,20 +77,19 @@ func (v *verification) limits() {
 
 // showLimits adds the findings about the limits of a process.
 func (v *verification) showLimits(who string, held limits.Process) {
-	is := note
+	enough := note
 	if held.Memlock.Soft == spec.Unlimited {
-		is = doctor.OK
+		enough = doctor.OK
 	}
-	v.add("memlock", is, "memlock of %s: %s (hard: %s)", who, held.Memlock.Soft, held.Memlock.Hard)
+	v.add("memlock", enough, "memlock of %s: %s (hard: %s)", who, held.Memlock.Soft, held.Memlock.Hard)
+	is, said := note, "not effective"
 	switch {
 	case held.IPCLock && held.UserNamespace:
-		v.add("ipc-lock", note,
-			"CAP_IPC_LOCK of %s: effective, but the kernel does not count it in a user namespace (hostUsers: false)", who)
+		said = "effective, but the kernel does not count it in a user namespace (hostUsers: false)"
 	case held.IPCLock:
-		v.add("ipc-lock", doctor.OK, "CAP_IPC_LOCK of %s: effective", who)
-	default:
-		v.add("ipc-lock", note, "CAP_IPC_LOCK of %s: not effective", who)
+		is, said = doctor.OK, "effective"
 	}
+	v.add("ipc-lock", is, "CAP_IPC_LOCK of %s: %s", who, said)
 }
 
 // allow reports whether memlock and CAP_IPC_LOCK, where the kernel counts it, let a process lock, and register, the

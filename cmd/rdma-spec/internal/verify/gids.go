@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 )
 
 // ports adds the findings about each HCA that the container holds: whether a port is ACTIVE, and with RoCE which GIDs
@@ -33,7 +32,7 @@ func (v *verification) ports(held []heldHCA) {
 			}
 		}
 	}
-	if _, err := v.tree.Stat("dev/kmsg"); err != nil || !works { // which a privileged container has
+	if _, err := v.seen.Files.Stat("dev/kmsg"); err != nil || !works { // which a privileged container has
 		return
 	}
 	for i := range v.Findings[first:] {
@@ -45,8 +44,7 @@ func (v *verification) ports(held []heldHCA) {
 
 // gids adds the finding about the GIDs of a port with RoCE, and reports whether programs can use one.
 func (v *verification) gids(name string, port int) bool {
-	table, _ := process.GIDs(fmt.Sprintf("sys/class/infiniband/%s/ports/%d", name, port), v.tree.Match,
-		func(name string) (string, error) { return v.read(name), nil })
+	table, _ := v.seen.GIDs(name, port) // what cannot be read is not there
 	own, usable := v.judged.Own(table)
 	var all []string
 	for _, gid := range own {

@@ -4,6 +4,8 @@
 package verify
 
 import (
+	"fmt"
+
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
@@ -30,23 +32,21 @@ func (v *verification) libraries(held []heldHCA) {
 		}
 		told[driver] = true
 		provider := image.Providers[driver]
-		switch abi, known := verbs.ABIOf(driver); {
+		abi, known := verbs.ABIOf(driver)
+		is, said := doctor.OK, fmt.Sprintf("%s, for the kernel's ABI %d", provider, h.abi)
+		switch {
 		case provider == "":
-			v.add("library", doctor.Unknown,
-				"provider %s for %s: not beside libibverbs, which then reports No IB devices found: install it "+
-					"(ibverbs-providers, libibverbs, rdma-core)", driver, h.name)
+			is, said = doctor.Unknown, "not beside libibverbs, which then reports No IB devices found: install it "+
+				"(ibverbs-providers, libibverbs, rdma-core)"
 		case !known || h.abi == 0:
-			v.add("library", note,
-				"provider %s for %s: %s; which versions of the kernel's ABI (%d) it supports is not known here", driver,
-				h.name, provider, h.abi)
+			is, said = note, fmt.Sprintf("%s; which versions of the kernel's ABI (%d) it supports is not known here", provider,
+				h.abi)
 		case !abi.Has(h.abi):
-			v.add("library", doctor.Unknown,
-				"provider %s for %s: %s; the kernel's ABI is %d, and rdma-core's provider supports %d to %d; with another ABI it "+
-					"reports \"does not support the kernel ABI\": install the provider that belongs to the kernel's driver",
-				driver, h.name, provider, h.abi, abi.Least, abi.Most)
-		default:
-			v.add("library", doctor.OK, "provider %s for %s: %s, for the kernel's ABI %d", driver, h.name, provider, h.abi)
+			is, said = doctor.Unknown, fmt.Sprintf("%s; the kernel's ABI is %d, and rdma-core's provider supports %d to "+
+				"%d; with another ABI it reports \"does not support the kernel ABI\": install the provider that belongs to the "+
+				"kernel's driver", provider, h.abi, abi.Least, abi.Most)
 		}
+		v.add("library", is, "provider %s for %s: %s", driver, h.name, said)
 	}
 }
 

@@ -90,7 +90,8 @@ func (v *verification) locked(err error) {
 		v.fails("lock", causeMemlock, "lock %s, in place of registering it: %v: memlock is %s: %s", v.size, err,
 			v.own.Memlock.Soft, memlockRemedy)
 	case errors.Is(err, unix.EPERM): // memlock and the capability suffice
-		v.add("lock", note, "%s: a seccomp profile or a security module forbids mlock here, which does not matter to RDMA", said)
+		v.add("lock", note,
+			"%s: a seccomp profile or a security module forbids mlock here, which does not matter to RDMA", said)
 	case refused && v.own != nil:
 		said += ", although memlock or CAP_IPC_LOCK allow it: the node has too little memory"
 		fallthrough

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
-	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -263,13 +263,13 @@ func TestMemoryRoom(t *testing.T) {
 		for file, text := range test.files {
 			below["sys/fs/cgroup/"+file] = text
 		}
-		tree, err := files.Open(below.Root(t))
+		seen, err := node.Open(node.Options{Root: below.Root(t)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		v := verification{tree: tree}
+		v := verification{seen: seen}
 		got, known := v.room()
-		_ = tree.Close() // it was only read
+		_ = seen.Close() // it was only read
 		if got != test.want || known != test.known {
 			t.Errorf("%s: %d, %v, want %d, %v", name, got, known, test.want, test.known)
 		}

@@ -62,7 +62,8 @@ func containerHostPath(_ *doctor.View, c node.Container, _ node.Containers) []do
 	if len(c.HostPaths) == 0 || c.AllDevices {
 		return nil
 	}
-	can, cure := "only "+strings.Join(c.HCAs, ", "), "Remove the hostPath volume from the pod: the device plugin gives the devices"
+	can := "only " + strings.Join(c.HCAs, ", ")
+	cure := "Remove the hostPath volume from the pod: the device plugin gives the devices"
 	if len(c.HCAs) == 0 {
 		can = "none of its HCAs"
 		cure = "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead"
@@ -94,8 +95,8 @@ func containerProvider(v *doctor.View, c node.Container, _ node.Containers) (fou
 			found = append(found, doctor.Fault(object, text,
 				"Install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
 		case known && abi != 0 && !has.Has(abi):
-			found = append(found, doctor.Unsure(object, fmt.Sprintf("The kernel's ABI is %d, and rdma-core's provider %s supports %d "+
-				"to %d: if programs find no HCA, install the provider that belongs to the kernel's driver in the image.", abi, want,
+			found = append(found, doctor.Unsure(object, fmt.Sprintf("The kernel's ABI is %d, and rdma-core's provider %s "+
+				"supports %d to %d: if programs find no HCA, install the provider that belongs to the kernel's driver in the image.", abi, want,
 				has.Least, has.Most)))
 		}
 	}

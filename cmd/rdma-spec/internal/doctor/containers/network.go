@@ -5,6 +5,7 @@ package containers
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"slices"
@@ -20,8 +21,8 @@ import (
 // gidReads are the tables of GIDs.
 var gidReads = []string{"sys/class/infiniband/*/ports/*/gids/*", "sys/class/infiniband/*/ports/*/gid_attrs/types/*"}
 
-// networkChecks are the checks of what the network of containers has. They compare addresses: pods call their interfaces
-// as they like, and those of all pods have the same names.
+// networkChecks are the checks of what the network of containers has. They compare addresses: pods call their
+// interfaces as they like, and those of all pods have the same names.
 func networkChecks() []doctor.Check {
 	needs := []string{"port-active", "container-hca"}
 	return []doctor.Check{
@@ -42,8 +43,8 @@ func networkChecks() []doctor.Check {
 		{
 			ID: "container-environment", Family: "containers",
 			Title: "Each container has the HCAs and interfaces that its environment names.",
-			Messages: []string{"Bootstrap : no socket interface found", "network device is not available, please use one or more of",
-				"NET/IB : No device found"},
+			Messages: []string{"Bootstrap : no socket interface found", "NET/IB : No device found",
+				"network device is not available, please use one or more of"},
 			Why:   "NCCL and UCX use nothing else than what these variables name, and fail, or fall back to sockets.",
 			Needs: []string{"container-hca"}, Look: eachContainer(containerEnvironment),
 		},
@@ -77,13 +78,18 @@ type rail struct {
 	subnet netip.Prefix  // of IPv4
 }
 
-// rails returns the ports with RoCE that a container holds. The GIDs of other ports belong to no network namespace.
+// rails returns the ports with RoCE that a container holds, and that NCCL_IB_HCA does not leave out. The GIDs of other
+// ports belong to no network namespace.
 func rails(v *doctor.View, c node.Container) (found []rail) {
+	chosen := c.Env["NCCL_IB_HCA"]
 	for _, h := range held(v, c) {
+		if chosen != "" && !chooses(chosen, h.Name, true) {
+			continue
+		}
 		for _, p := range h.Ports {
 			if p.LinkLayer == "Ethernet" && h.NodeType == "CA" {
 				r := rail{hca: h, active: p.Active(), object: fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)}
-				r.table, r.err = process.GIDs(fmt.Sprintf("sys/class/infiniband/%s/ports/%d", h.Name, p.Number), v.Glob, v.Read)
+				r.table, r.err = v.GIDs(h.Name, p.Number)
 				r.own, r.usable = c.Own(r.table)
 				r.link, r.subnet = c.LinkOf(r.own)
 				found = append(found, r)
@@ -167,10 +173,10 @@ func containerEnvironment(_ *doctor.View, c node.Container, _ node.Containers) (
 	for _, l := range c.Links {
 		links = append(links, l.Name)
 	}
-	for variable, has := range map[string][]string{
-		"NCCL_IB_HCA": c.HCAs, "NCCL_SOCKET_IFNAME": links, "UCX_NET_DEVICES": slices.Concat(c.HCAs, links),
-	} {
-		value := c.Env[variable]
+	all := map[string][]string{"NCCL_IB_HCA": c.HCAs, "NCCL_SOCKET_IFNAME": links,
+		"UCX_NET_DEVICES": slices.Concat(c.HCAs, links)}
+	for _, variable := range slices.Sorted(maps.Keys(all)) {
+		value, has := c.Env[variable], all[variable]
 		chosen := func(name string) bool { return chooses(value, name, variable != "UCX_NET_DEVICES") }
 		if value == "" || len(c.HCAs)*len(links) == 0 || slices.ContainsFunc(has, chosen) {
 			continue
@@ -183,9 +189,9 @@ func containerEnvironment(_ *doctor.View, c node.Container, _ node.Containers) (
 	return found
 }
 
-// chooses reports whether a variable chooses an interface or an HCA. Its names are separated by commas, and can end with
-// a port: "mlx5_0:1". "^" in front leaves out what is named, and "=" wants whole names, where NCCL takes beginnings. UCX
-// takes whole names and patterns.
+// chooses reports whether a variable chooses an interface or an HCA. Its names are separated by commas, and can end
+// with a port: "mlx5_0:1". "^" in front leaves out what is named, and "=" wants whole names, where NCCL takes
+// beginnings. UCX takes whole names and patterns.
 func chooses(value, name string, beginnings bool) bool {
 	value, leaves := strings.CutPrefix(value, "^")
 	value, whole := strings.CutPrefix(value, "=")
@@ -214,7 +220,8 @@ func containerMTU(v *doctor.View, c node.Container, _ node.Containers) (found []
 			}
 		}
 		if r.link != nil && most > 0 && most < c.MTU[r.link.Name] {
-			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Its interface %s has an MTU of %d, and %s of HCA %s has %d.",
+			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
+				"Its interface %s has an MTU of %d, and %s of HCA %s has %d.",
 				r.link.Name, c.MTU[r.link.Name], netdev, of.Name, most),
 				fmt.Sprintf(`Set "mtu": %d in the interface's NetworkAttachmentDefinition, and create the pod again`, most)))
 		}
@@ -222,8 +229,8 @@ func containerMTU(v *doctor.View, c node.Container, _ node.Containers) (found []
 	return found
 }
 
-// containerRoutes looks at the routes of containers with several rails. Tables of policy routing can send everything the
-// right way, so beside them nothing is known.
+// containerRoutes looks at the routes of containers with several rails. Tables of policy routing can send everything
+// the right way, so beside them nothing is known.
 func containerRoutes(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
 	all := slices.DeleteFunc(rails(v, c), func(r rail) bool { return r.link == nil || !r.subnet.IsValid() })
 	if !c.OwnNetwork || c.PolicyRouting {
@@ -233,13 +240,13 @@ func containerRoutes(v *doctor.View, c node.Container, _ node.Containers) (found
 		other := slices.IndexFunc(all[:i], func(other rail) bool { return other.subnet == r.subnet })
 		switch {
 		case other >= 0 && r.link.Strict && all[other].link.Strict:
-			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Its interface %s is in the same subnet as that of HCA %s, "+
-				"and rp_filter is strict: the kernel drops what reaches the one that it does not answer by.",
+			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Its interface %s is in the same subnet as that of "+
+				"HCA %s, and rp_filter is strict: the kernel drops what reaches the one that it does not answer by.",
 				r.link.Name, all[other].hca.Name),
 				"Give each HCA's interface a subnet of its own, or routing rules (CNI plugin sbr), and create the pod again"))
 		case other >= 0:
-			found = append(found, told(r.object, "Its interface %s is in the same subnet as that of HCA %s: the kernel answers by "+
-				"one of both.", r.link.Name, all[other].hca.Name))
+			found = append(found, told(r.object, "Its interface %s is in the same subnet as that of HCA %s: the kernel "+
+				"answers by one of both.", r.link.Name, all[other].hca.Name))
 		case !r.link.Gateway && slices.ContainsFunc(all, func(other rail) bool { return other.link.Gateway }):
 			found = append(found, told(r.object, "Its interface %s has no route by a gateway: it reaches its own subnet alone.",
 				r.link.Name))

@@ -95,6 +95,10 @@ func TestHealthyNodes(t *testing.T) {
 			s.container().Env = cri.Env{"NCCL_IB_HCA": "mlx5_7,mlx5_0:1", "NCCL_SOCKET_IFNAME": "^lo,docker",
 				"UCX_NET_DEVICES": "mlx5_0:1"}
 		},
+		"an HCA without an address that NCCL_IB_HCA leaves out": func(s *sick) {
+			s.rails("10.244.0.8")
+			s.container().HCAs, s.container().Env = []string{"mlx5_0", "mlx5_1"}, cri.Env{"NCCL_IB_HCA": "mlx5_0"}
+		},
 		"variables with beginnings of names": func(s *sick) {
 			s.rails("10.244.0.8")
 			s.container().Env = cri.Env{"NCCL_IB_HCA": "mlx5", "NCCL_SOCKET_IFNAME": "net", "UCX_NET_DEVICES": "all"}

@@ -96,8 +96,8 @@ func (c *Inside) link(name string) *Link {
 	return &Link{}
 }
 
-// LinkOf returns the interface that has one of the addresses of some GIDs, nil where it cannot be told, and the subnet of
-// the addresses of IPv4.
+// LinkOf returns the interface that has one of the addresses of some GIDs, nil where it cannot be told, and the subnet
+// of the addresses of IPv4.
 func (c *Inside) LinkOf(gids []GID) (link *Link, subnet netip.Prefix) {
 	for i, l := range c.Links {
 		if slices.ContainsFunc(gids, func(g GID) bool { return slices.Contains(l.Addresses, g.Address) }) {
