@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -48,10 +49,11 @@ The result of a check is one of these:
   not applicable  the node has nothing of that kind
 
 -o npd speaks the protocol of node-problem-detector's custom plugins: one line, and the exit
-status 0 if all is well, 1 if something is wrong, and 2 if no check could be run.
+status 0 if all is well, 1 if something is wrong, and 2 if a whole family was not looked at.
 -o prometheus writes metrics for node_exporter's textfile collector.
 
-The exit status is 1 if something is wrong, and 3 if no check could be run.`,
+The exit status is 1 if something is wrong. If nothing is, it is 3 where every check of a family
+is unknown, as when the runtime does not answer: standard error names the family.`,
 		Example: `  rdma-spec doctor
   rdma-spec doctor --only port-active,port-rate
   rdma-spec doctor --root node.tar.gz
@@ -81,8 +83,8 @@ The exit status is 1 if something is wrong, and 3 if no check could be run.`,
 	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
 	f.BoolVar(&list, "list", false, "list the checks, and run none")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
-	f.DurationVar(&o.Patience, "patience", node.Patience,
-		"how long a check may take before its result is unknown; longer for a slow node")
+	f.DurationVar(&o.Patience, "patience", node.Daemons,
+		"how long all daemons together may take before they are unknown; longer for a slow node")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
 	cli.Complete(cmd, "only", func(typed string) []string { return checkNames(checks, typed) })
@@ -113,12 +115,13 @@ func listChecks(stdout io.Writer, checks []Check) error {
 type Diagnosis struct {
 	APIVersion string    `json:"apiVersion"`
 	Findings   []Finding `json:"findings"`
+	Missed     []string  `json:"missed,omitempty"` // the families of checks that know nothing
 }
 
 // runDoctor runs the checks and writes what they find.
 func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, checks []Check,
 	only []string, format string) error {
-	findings, err := Diagnose(ctx, o, checks, only)
+	findings, err := Diagnose(ctx, o, checks, only, stderr)
 	switch {
 	case err != nil && format == formatNPD && !cli.IsUsageError(err):
 		return WriteNPD(stdout, nil, err)
@@ -131,7 +134,7 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	case formatPrometheus:
 		err = writePrometheus(stdout, findings)
 	case cli.FormatJSON:
-		err = cli.WriteStructured(stdout, format, Diagnosis{cli.APIVersion, findings})
+		err = cli.WriteStructured(stdout, format, Diagnosis{cli.APIVersion, findings, missed(findings)})
 	default:
 		if err = ListFindings(stdout, findings, cli.IsTerminal(stdout)); err == nil {
 			err = countFindings(stderr, findings)
@@ -140,11 +143,16 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	if err != nil {
 		return err
 	}
-	return concluded(findings)
+	err = Concluded(findings)
+	if families := missed(findings); errors.Is(err, cli.ErrProblemFound) && len(families) > 0 {
+		fmt.Fprintf(stderr, "rdma-spec: %v\n", notLookedAt(families))
+	}
+	return err
 }
 
-// Diagnose runs the checks that are named, or all, and returns what those find.
-func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string) ([]Finding, error) {
+// Diagnose runs the checks that are named, or all, and returns what those find. It says on stderr what it waits for.
+func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string,
+	stderr io.Writer) ([]Finding, error) {
 	if len(only) > 0 {
 		var err error
 		if only, err = Named(checks, only...); err == nil {
@@ -161,7 +169,9 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	}
 	defer func() { _ = s.Close() }() // it was only read
 	s.ReadHCAs = node.LiveReader(o.Root)
+	stop := s.SayLate(stderr)
 	findings := Run(ctx, s, checks)
+	stop()
 	if len(only) == 0 {
 		return findings, nil
 	}
@@ -173,19 +183,34 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	}), nil
 }
 
-// concluded is nil if nothing is wrong. Unknown is not a fault, unless there is nothing else.
-func concluded(findings []Finding) error {
-	known := false
-	for _, f := range findings {
-		switch f.Status {
-		case Wrong:
-			return cli.ErrProblemFound
-		case OK, NotApplied:
-			known = true
-		}
+// Concluded is nil if nothing is wrong, and no family of checks was missed.
+func Concluded(findings []Finding) error {
+	if slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == Wrong }) {
+		return cli.ErrProblemFound
 	}
-	if !known {
-		return errors.New("no check could be run: the results list why")
+	if families := missed(findings); len(families) > 0 {
+		return notLookedAt(families)
 	}
 	return nil
+}
+
+func notLookedAt(families []string) error {
+	return fmt.Errorf("not looked at: %s: the results list why", strings.Join(families, ", "))
+}
+
+// missed returns the families of checks that know nothing. What a container cannot see is missed only where nothing is
+// known at all: no other look from there is better.
+func missed(findings []Finding) []string {
+	known := map[string]bool{}
+	for _, f := range findings {
+		known[f.Family] = known[f.Family] || f.Status != Unknown && f.Status != Skipped
+	}
+	blind := !slices.Contains(slices.Collect(maps.Values(known)), true)
+	var families []string
+	for _, f := range findings {
+		if !known[f.Family] && (blind || !strings.Contains(f.Text, node.NotFromHere)) {
+			families = append(families, f.Family)
+		}
+	}
+	return slices.Compact(families)
 }

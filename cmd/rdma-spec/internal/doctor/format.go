@@ -40,7 +40,7 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal bool) error {
 	var lines []Finding
 	for _, f := range findings {
 		same := f
-		same.Check = ""
+		same.Check, same.Family = "", ""
 		if checks[same] == nil {
 			lines = append(lines, same)
 		}
@@ -97,7 +97,7 @@ const maxNPD = 80
 // well, 1 if something is wrong, 2 if that is unknown.
 func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 	faults := slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != Wrong })
-	err, line := concluded(findings), "RDMA is well"
+	err, line := Concluded(findings), "RDMA is well"
 	switch {
 	case failed != nil:
 		err, line = cli.ExitStatus(2), failed.Error()
@@ -111,7 +111,7 @@ func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 		names = slices.Compact(names)
 		line = fmt.Sprintf("%d faults: %s", len(faults), strings.Join(names, ", "))
 	case err != nil:
-		err, line = cli.ExitStatus(2), "no check could be run: run rdma-spec doctor as root"
+		err, line = cli.ExitStatus(2), err.Error()
 	}
 	if _, failed := fmt.Fprintln(stdout, cut(cli.PlainText(line), maxNPD)); failed != nil {
 		return failed

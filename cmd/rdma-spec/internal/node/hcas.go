@@ -4,7 +4,6 @@
 package node
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -44,7 +43,7 @@ func (s *Snapshot) readHCAs() (*hca.Inventory, error) {
 	if err != nil || len(listed.HCAs) == 0 {
 		return listed, err
 	}
-	return ReadListed(s.Root, listed, s.ReadHCAs, cmp.Or(s.Patience, Patience)), nil
+	return ReadListed(s.Root, listed, s.ReadHCAs, s.Each()), nil
 }
 
 // ReadListed reads the HCAs of a list; without a reader in this process. One that does not answer in time, although it

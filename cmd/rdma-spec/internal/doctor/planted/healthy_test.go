@@ -164,6 +164,7 @@ func TestUnknownIsNoFault(t *testing.T) {
 			*s.runtime() = runtime.Runtime{Name: "containerd", PID: 100, Socket: "/run/containerd/containerd.sock", Serves: true}
 		},
 		"a runtime that is late": func(s *sick) { s.runtime().Serves, s.runtime().Late = false, true },
+		"a kubelet that is late": func(s *sick) { s.kubelet.Late, s.kubelet.Error = true, "context deadline exceeded" },
 		"a newer crun":           func(s *sick) { s.runtime().Handlers[1].Program = "crun 1.15" },
 		"no policy":              func(s *sick) { s.containers.Unjudged = "no policy is in force" },
 		"a container unread":     func(s *sick) { s.container().State, s.container().Known = "unknown", false },

@@ -108,6 +108,8 @@ func kubeletPodResources(k agents.Kubelet) []doctor.Finding {
 	switch {
 	case !k.PodResources:
 		return missingSocket(k, "pod-resources")
+	case k.Late:
+		return []doctor.Finding{doctor.Unsure("kubelet", "Its pod resources API did not answer in time.")}
 	case k.Error != "":
 		return []doctor.Finding{doctor.Fault("kubelet", "The kubelet's pod resources API does not answer: "+k.Error+
 			".", restartKubelet(k))}
