@@ -50,14 +50,15 @@ func doctorNode(t *testing.T, state string) string {
 const why = `    why:  A port carries traffic only when it is ACTIVE.
     cure (by hand): Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1
     see:  docs/faults.md#port-active
+    ignore: - {check: "port-active", object: "HCA mlx5_0 port 1", why: "say why"}
 `
 
 func TestDoctor(t *testing.T) {
 	healthy, down, unread := doctorNode(t, "4: ACTIVE"), doctorNode(t, "1: DOWN"), doctorNode(t, "garbage")
 	silent := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
 		node.AnswersFolder + "/runtimes.json": `{"error": "there is no answer about runtimes within 10s"}`,
-		node.AnswersFolder + "/listing.json": `{"error": "there is no answer about listing within 10s"}`,
-		node.AnswersFolder + "/kubelet.json": `{"error": "there is no answer about kubelet within 10s"}`,
+		node.AnswersFolder + "/listing.json":  `{"error": "there is no answer about listing within 10s"}`,
+		node.AnswersFolder + "/kubelet.json":  `{"error": "there is no answer about kubelet within 10s"}`,
 	})
 	wellButSilent, downAndSilent := silent.Root(t), silent.With(hcatest.Files{port + "state": "1: DOWN\n",
 		port + "phys_state": "2: Polling\n"}).Root(t)
@@ -108,13 +109,15 @@ func TestDoctor(t *testing.T) {
 			outcome{2, "root \"/nowhere\": no such file or directory: give the folder that holds the no...\n", ""}},
 
 		{"prometheus", "-o prometheus --root " + down + " --only port-active,hca-answers",
-			outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong or unknown.
+			outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong, unknown, or ignored.
 # TYPE rdma_spec_doctor_finding gauge
 rdma_spec_doctor_finding{check="port-active",object="HCA mlx5_0 port 1",status="wrong"} 1
 # HELP rdma_spec_doctor_findings What a check of rdma-spec doctor finds, by status.
 # TYPE rdma_spec_doctor_findings gauge
+rdma_spec_doctor_findings{check="hca-answers",status="ignored"} 0
 rdma_spec_doctor_findings{check="hca-answers",status="unknown"} 0
 rdma_spec_doctor_findings{check="hca-answers",status="wrong"} 0
+rdma_spec_doctor_findings{check="port-active",status="ignored"} 0
 rdma_spec_doctor_findings{check="port-active",status="unknown"} 0
 rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
 `, ""}},
@@ -129,7 +132,8 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
       "why": "A port carries traffic only when it is ACTIVE.",
       "cure": "Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1",
       "class": "by hand",
-      "docs": "docs/faults.md#port-active"
+      "docs": "docs/faults.md#port-active",
+      "ignore": "- {check: \"port-active\", object: \"HCA mlx5_0 port 1\", why: \"say why\"}"
     }
   ]
 }
@@ -169,7 +173,7 @@ func TestDoctorMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(families["rdma_spec_doctor_findings"].GetMetric()); n != 2*len(checks()) {
+		if n := len(families["rdma_spec_doctor_findings"].GetMetric()); n != 3*len(checks()) {
 			t.Errorf("%s: %d series", state, n)
 		}
 		wrong := 0.0

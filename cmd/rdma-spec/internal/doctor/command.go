@@ -41,9 +41,12 @@ modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers
 kubelet. doctor changes nothing. Run it as root: what other users cannot read is unknown.
 
 The result of a check is one of these:
-  wrong           a fault; doctor explains why it matters and how to cure it, with a
-                  command to paste if there is one
+  wrong           a fault; doctor explains why it matters and how to cure it: by a command
+                  to paste, which takes nothing from what runs; by one to run with care,
+                  since somebody loses something; or by hand
   unknown         doctor cannot find out; this is not a fault
+  ignored         wrong or unknown, and an entry of /etc/rdma-spec/doctor.yaml is about it;
+                  doctor prints the entry for each fault
   ok              no fault was found
   skipped         the check depends on one that is wrong or unknown
   not applicable  the node has nothing of that kind
@@ -62,7 +65,7 @@ is unknown, as when the runtime does not answer: standard error names the family
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if list {
-				return listChecks(cmd.OutOrStdout(), checks)
+				return listChecks(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, o)
 			}
 			if to == "" {
 				return runDoctor(o, cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, only, format.Format)
@@ -81,7 +84,7 @@ is unknown, as when the runtime does not answer: standard error names the family
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
-	f.BoolVar(&list, "list", false, "list the checks, and run none")
+	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match nothing")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
 	f.DurationVar(&o.Patience, "patience", node.Daemons,
 		"how long all daemons together may take before they are unknown; longer for a slow node")
@@ -103,12 +106,26 @@ func checkNames(checks []Check, typed string) []string {
 	return words
 }
 
-func listChecks(stdout io.Writer, checks []Check) error {
+// listChecks lists the checks. It runs them only where it has to tell which entries of the ignore file match nothing.
+func listChecks(ctx context.Context, stdout, stderr io.Writer, checks []Check, o node.Options) error {
 	var rows [][]string
 	for _, c := range checks {
 		rows = append(rows, []string{c.ID, c.Family, c.Title})
 	}
-	return cli.WriteTable(stdout, []string{"CHECK", "FAMILY", "WHAT HOLDS"}, rows)
+	if err := cli.WriteTable(stdout, []string{"CHECK", "FAMILY", "WHAT HOLDS"}, rows); err != nil {
+		return err
+	}
+	_, unused, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding {
+		if entries, _ := s.Ignored(); len(entries) == 0 {
+			return nil
+		}
+		return Run(ctx, s, checks)
+	})
+	for _, entry := range unused {
+		fmt.Fprintf(stderr, "rdma-spec: %s: this entry matches nothing on this node: %s\n", node.IgnoreFile,
+			cli.PlainText(entry.String()))
+	}
+	return err
 }
 
 // Diagnosis is the result for programs.
@@ -162,18 +179,9 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 			return nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
 		}
 	}
-	o.Inside = true
-	s, err := node.Open(o)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = s.Close() }() // it was only read
-	s.ReadHCAs = node.LiveReader(o.Root)
-	stop := s.SayLate(stderr)
-	findings := Run(ctx, s, checks)
-	stop()
-	if len(only) == 0 {
-		return findings, nil
+	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding { return Run(ctx, s, checks) })
+	if len(only) == 0 || err != nil {
+		return findings, err
 	}
 	// What is named may be skipped: the cause belongs to the answer.
 	skipped := slices.ContainsFunc(findings,
@@ -181,6 +189,25 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	return slices.DeleteFunc(findings, func(f Finding) bool {
 		return !slices.Contains(only, f.Check) && (!skipped || f.Status != Wrong)
 	}), nil
+}
+
+// diagnose runs checks, and ignores what the administrator has listed. It returns the entries that match nothing as
+// well.
+func diagnose(o node.Options, stderr io.Writer, run func(*node.Snapshot) []Finding) ([]Finding, []node.Ignored, error) {
+	o.Inside = true
+	s, err := node.Open(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = s.Close() }() // it was only read
+	entries, err := s.Ignored()
+	if err != nil && !s.Archived { // an archive of an older version has none
+		return nil, nil, err
+	}
+	s.ReadHCAs = node.LiveReader(o.Root)
+	defer s.SayLate(stderr)()
+	findings := run(s)
+	return findings, ignore(findings, entries), nil
 }
 
 // Concluded is nil if nothing is wrong, and no family of checks was missed.

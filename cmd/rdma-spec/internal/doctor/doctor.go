@@ -34,6 +34,7 @@ const (
 	Wrong      Status = "wrong"
 	Unknown    Status = "unknown"
 	NotApplied Status = "not applicable" // there is nothing on this node to look at
+	Ignored    Status = "ignored"        // it is wrong or unknown, and an administrator knows
 	Skipped    Status = "skipped"        // what the check depends on is wrong, or unknown for this object
 )
 
@@ -79,8 +80,9 @@ type Finding struct {
 	Why    string `json:"why,omitempty"`
 	Cure   string `json:"cure,omitempty"` // a command, or what to do
 	Class  Class  `json:"class,omitempty"`
-	Care   string `json:"care,omitempty"` // of a cure with care: "the pod that has it loses it; see: rdma-spec status"
-	Docs   string `json:"docs,omitempty"` // the anchor in docs/faults.md
+	Care   string `json:"care,omitempty"`   // of a cure with care: "the pod that has it loses it; see: rdma-spec status"
+	Docs   string `json:"docs,omitempty"`   // the anchor in docs/faults.md
+	Entry  string `json:"ignore,omitempty"` // the entry of node.IgnoreFile that makes it ignored
 	Family string `json:"-"`
 }
 

@@ -58,6 +58,7 @@ type Snapshot struct {
 	Configured func() (change.Configured, error)
 	CDI        func() (cdi.Files, error)
 	RDMACNI    func() (RDMACNI, error)
+	Ignored    func() ([]Ignored, error)
 	JudgedBy   func() (KeptPolicy, error) // the policy that was asked for; the error says why there is none
 	Listing    func() (Listing, error)
 	Containers func() (Containers, error) // the Listing, judged
@@ -116,6 +117,7 @@ func Open(o Options) (*Snapshot, error) {
 		return cdi.Read(ctx, root, s.HCAs)
 	})
 	s.RDMACNI = of(s, "rdma-cni.json", func(context.Context, string) (RDMACNI, error) { return readRDMACNI(t), nil })
+	s.Ignored = of(s, "ignored.json", s.readIgnored)
 	s.JudgedBy = of(s, "policy.json", func(context.Context, string) (KeptPolicy, error) {
 		p, source, err := o.readPolicy()
 		if err != nil {
