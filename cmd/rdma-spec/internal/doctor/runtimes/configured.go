@@ -23,9 +23,9 @@ const (
 func configuredChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "configuration-kept", Family: "plugin", Title: "What rdma-spec configure did is still in effect.",
-		Messages: []string{"RDMA gone after an upgrade"},
-		Why:      "Another tool rewrote the configuration, and RDMA containers no longer get their memlock.",
-		Needs:    []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
+		NoMessages: "RDMA containers that worked before an upgrade of the node fail",
+		Why:        "Another tool rewrote the configuration, and RDMA containers no longer get their memlock.",
+		Needs:      []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
 	}}
 }
 

@@ -52,7 +52,7 @@ func KubeletChecks() []doctor.Check {
 		},
 		{
 			ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
-			Messages: []string{"allocatable 0 after the kubelet restarted"},
+			Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
 			Why:      "No device plugin can register, and pods that request RDMA resources stay pending.",
 			Look:     withKubelet(kubeletDevicePlugins),
 		},
@@ -64,7 +64,7 @@ func KubeletChecks() []doctor.Check {
 		},
 		{
 			ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",
-			Messages: []string{"Insufficient rdma/hca_shared_devices_a", "allocatable 0 after the kubelet restarted"},
+			Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
 			Why:      "The device plugin is not registered, and pods that request the resource stay pending.",
 			Needs:    []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
 		},

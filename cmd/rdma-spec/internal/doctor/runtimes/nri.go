@@ -26,9 +26,9 @@ func nriChecks() []doctor.Check {
 	return []doctor.Check{
 		{
 			ID: "nri-on", Family: "nri", Title: "NRI is on in each runtime.",
-			Messages: []string{"pods silently unadjusted"},
-			Why:      "The plugin cannot register, and RDMA containers start without their memlock.",
-			Needs:    []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
+			NoMessages: "ulimit -l shows the runtime's own limit in new containers",
+			Why:        "The plugin cannot register, and RDMA containers start without their memlock.",
+			Needs:      []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
 		},
 		{
 			ID: "nri-socket", Family: "nri", Title: "The socket of NRI exists.",

@@ -116,11 +116,14 @@ func runtimeChecks() []doctor.Check {
 		},
 		{
 			ID: "memlock-source", Family: "runtime",
-			Title:    "Something gives RDMA containers more memlock than the runtime's own limit.",
-			Messages: []string{"Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory"},
-			Why:      "RDMA containers cannot register their memory.",
-			Needs:    []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
-			Look:     memlockSource,
+			Title: "Something gives RDMA containers more memlock than the runtime's own limit.",
+			Messages: []string{"Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory",
+				"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+				"Call to ibv_reg_mr failed with error Cannot allocate memory",
+				"Please set max locked memory (ulimit -l) to 'unlimited'"},
+			Why:   "RDMA containers cannot register their memory.",
+			Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
+			Look:  memlockSource,
 		},
 	}
 }

@@ -41,7 +41,7 @@ func baseSpecChecks() []doctor.Check {
 		},
 		{
 			ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
-			Messages: []string{"every pod has 1024 open files", "Too many open files"},
+			Messages: []string{"Too many open files"},
 			Why:      "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
 			Needs:    []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
 		},
