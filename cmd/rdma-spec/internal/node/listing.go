@@ -63,7 +63,8 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 		}
 	}
 	kubelet := podresources.New(podresources.Options{
-		Socket: filepath.Join(s.Root, podresources.DefaultSocket), Budget: max(askKubeletWithin, s.Patience/(Daemons/Patience)),
+		Socket: filepath.Join(s.Root, podresources.DefaultSocket),
+		Budget: max(askKubeletWithin, s.Patience/(Daemons/Patience)),
 	})
 	silent := error(nil)
 	for _, c := range containers {

@@ -73,7 +73,7 @@ func TestHealthyNodes(t *testing.T) {
 				&spec.Grant{Memlock: 16 << 30}, yes(false)
 		},
 		"a default handler without its base spec beside one that has one": func(s *sick) {
-			*s.asDefault("nvidia") = runtime.Handler{Name: "nvidia", Program: "runc"}
+			*s.asDefault() = runtime.Handler{Name: "nvidia", Program: "runc"}
 			s.runtime().Handlers[1].Memlock = bytesOf(unlimited)
 			s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler nvidia"}}
 		},

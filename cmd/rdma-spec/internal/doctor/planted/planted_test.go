@@ -41,8 +41,8 @@ func addresses(all ...string) (parsed []netip.Addr) {
 }
 
 // asDefault makes the first handler the default one, by another name.
-func (s *sick) asDefault(name string) *runtime.Handler {
-	s.runtime().DefaultHandler, s.runtime().Handlers[0].Name = name, name
+func (s *sick) asDefault() *runtime.Handler {
+	s.runtime().DefaultHandler, s.runtime().Handlers[0].Name = "nvidia", "nvidia"
 	return &s.runtime().Handlers[0]
 }
 
@@ -71,13 +71,13 @@ var planted = map[string]struct {
 			[]runtime.Handler{{Name: "nvidia"}}, "nvidia"
 	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"},
 	"a default handler with 1024 files": {func(s *sick) {
-		s.asDefault("nvidia").CapsFiles = true
+		s.asDefault().CapsFiles = true
 	}, "base-spec-files", theRuntime + " handler nvidia", ofTheDefault},
 	"a default handler with a low memlock": {func(s *sick) {
-		s.plugin, s.asDefault("nvidia").Memlock = agents.Plugin{}, bytesOf(64<<10)
+		s.plugin, s.asDefault().Memlock = agents.Plugin{}, bytesOf(64<<10)
 	}, "base-spec-memlock", theRuntime + " handler nvidia", ofTheDefault},
 	"another tool removed the base spec of the default handler": {func(s *sick) {
-		s.asDefault("nvidia").BaseSpec = ""
+		s.asDefault().BaseSpec = ""
 		s.runtime().Handlers[0].Memlock = nil
 		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler nvidia"}}
 	}, "configuration-kept", theRuntime + " handler nvidia",

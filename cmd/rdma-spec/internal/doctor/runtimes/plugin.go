@@ -20,8 +20,8 @@ const (
 	checkConfigMap    = `kubectl -n rdma-spec get configmap nri-rdma -o jsonpath='{.data.config\.yaml}' | rdma-spec config check -`
 )
 
-// restarted is a fault that the plugin does not have once it is started again. Where no trace says how it was installed,
-// that is by hand.
+// restarted is a fault that the plugin does not have once it is started again: by hand, where no trace says how it was
+// installed.
 func restarted(object, text string, p agents.Plugin, v *doctor.View) []doctor.Finding {
 	own, cure := p.Own(), ""
 	switch {

@@ -66,8 +66,8 @@ func baseSpec(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []docto
 		return nil
 	}
 	cure := fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r),
-		fmt.Sprintf("The base_runtime_spec of handler %s, %s, cannot be used: %s.", h.Name, h.BaseSpec, h.Error), cure).Paste()}
+	text := fmt.Sprintf("The base_runtime_spec of handler %s, %s, cannot be used: %s.", h.Name, h.BaseSpec, h.Error)
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, cure).Paste()}
 }
 
 func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
