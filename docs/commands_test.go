@@ -162,7 +162,7 @@ func (c checker) problems(line string) (all []string) {
 		switch {
 		case !strings.HasPrefix(line, "kubectl") && unit == ".service":
 		case namespace != "" && namespace != "rdma-spec" && namespace != "guests", daemonSet != "" && daemonSet != "nri-rdma",
-			container != "" && container != "nri-rdma", unit != ".service" && unit != "containerd.service" && noUnit != nil:
+			container != "" && container != "nri-rdma", unit != ".service" && unit != "containerd.service" && unit != "crio.service" && noUnit != nil:
 			all = append(all, found[0]+" does not exist")
 		}
 	}

@@ -24,10 +24,23 @@ import (
 
 const port = "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/"
 
+// answers are those of daemons that have nothing to do with RDMA.
+var answers = hcatest.Files{
+	node.AnswersFolder + "/runtimes.json":   `{"answer": {"runtimes": []}}`,
+	node.AnswersFolder + "/listing.json":    `{"answer": {"containers": []}}`,
+	node.AnswersFolder + "/kernel-log.json": `{"answer": {"lines": []}}`,
+	node.AnswersFolder + "/cdi.json":        `{"answer": {"files": []}}`,
+	node.AnswersFolder + "/plugin.json":     `{"answer": {}}`,
+	node.AnswersFolder + "/kubelet.json":    `{"answer": {}}`,
+	node.AnswersFolder + "/configured.json": `{"answer": {}}`,
+	node.AnswersFolder + "/rdma-cni.json":   `{"answer": {}}`,
+	node.AnswersFolder + "/policy.json":     `{"error": "no policy is in force"}`,
+}
+
 // doctorNode has two HCAs, one of whose ports has this state.
 func doctorNode(t *testing.T, state string) string {
 	t.Helper()
-	files := hcatest.V100Node().Files().With(hcatest.Files{port + "state": state + "\n", node.AnswersFolder + "/": ""})
+	files := hcatest.V100Node().Files().With(answers).With(hcatest.Files{port + "state": state + "\n"})
 	if strings.HasPrefix(state, "1:") {
 		files[port+"phys_state"] = "2: Polling\n"
 	}
@@ -37,11 +50,19 @@ func doctorNode(t *testing.T, state string) string {
 const why = `    why:  A port carries traffic only when it is ACTIVE.
     cure (by hand): Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1
     see:  docs/faults.md#port-active
+    ignore: - {check: "port-active", object: "HCA mlx5_0 port 1", why: "say why"}
 `
 
 func TestDoctor(t *testing.T) {
 	healthy, down, unread := doctorNode(t, "4: ACTIVE"), doctorNode(t, "1: DOWN"), doctorNode(t, "garbage")
-	two := hcatest.V100Node().Files().With(hcatest.Files{
+	silent := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
+		node.AnswersFolder + "/runtimes.json": `{"error": "there is no answer about runtimes within 10s"}`,
+		node.AnswersFolder + "/listing.json":  `{"error": "there is no answer about listing within 10s"}`,
+		node.AnswersFolder + "/kubelet.json":  `{"error": "there is no answer about kubelet within 10s"}`,
+	})
+	wellButSilent, downAndSilent := silent.Root(t), silent.With(hcatest.Files{port + "state": "1: DOWN\n",
+		port + "phys_state": "2: Polling\n"}).Root(t)
+	two := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
 		port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n", "sys/module/ib_core/parameters/netns_mode": "Y\n",
 		node.AnswersFolder + "/rdma-cni.json": `{"answer": {"configured": "/etc/cni/net.d/10-net.conf"}}`,
 	}).Root(t)
@@ -56,7 +77,7 @@ func TestDoctor(t *testing.T) {
 				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 wrong, 1 ok\n"}},
 		{"unknown is not known", "--root " + unread + " --only port-active",
 			outcome{3, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n",
-				"rdma-spec: 1 unknown\nrdma-spec: no check could be run: the results list why\n"}},
+				"rdma-spec: 1 unknown\nrdma-spec: not looked at: hca: the results list why\n"}},
 		{"unknown is not a fault", "--root " + unread + " --only port-active,hca-answers",
 			outcome{0, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n" +
 				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 unknown, 1 ok\n"}},
@@ -71,18 +92,32 @@ func TestDoctor(t *testing.T) {
 			"port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n", ""}},
 		{"npd: two faults", "-o npd --root " + two, outcome{1, "2 faults: port-active, netns-mode\n", ""}},
 		{"npd: unknown", "-o npd --root " + unread + " --only port-active",
-			outcome{2, "no check could be run: run rdma-spec doctor as root\n", ""}},
+			outcome{2, "not looked at: hca: the results list why\n", ""}},
+		{"npd: daemons that do not answer", "-o npd --root " + wellButSilent,
+			outcome{2, "not looked at: runtime, containers, kubelet: the results list why\n", ""}},
+		{"npd: a fault beside them", "-o npd --root " + downAndSilent,
+			outcome{1, "port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n", ""}},
+		{"daemons that do not answer", "--root " + wellButSilent + " --only kubelet-allocatable,hca-answers",
+			outcome{3, "unknown kubelet-allocatable: The kubelet is unknown: there is no answer about kubelet within 10s.\n" +
+				"ok hca-answers: Each HCA answers.\n",
+				"rdma-spec: 1 unknown, 1 ok\nrdma-spec: not looked at: kubelet: the results list why\n"}},
+		{"a fault beside them", "--root " + downAndSilent + " --only port-active,kubelet-allocatable",
+			outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n" + why +
+				"unknown kubelet-allocatable: The kubelet is unknown: there is no answer about kubelet within 10s.\n",
+				"rdma-spec: 1 wrong, 1 unknown\nrdma-spec: not looked at: kubelet: the results list why\n"}},
 		{"npd: no such node", "-o npd --root /nowhere",
 			outcome{2, "root \"/nowhere\": no such file or directory: give the folder that holds the no...\n", ""}},
 
 		{"prometheus", "-o prometheus --root " + down + " --only port-active,hca-answers",
-			outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong or unknown.
+			outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong, unknown, or ignored.
 # TYPE rdma_spec_doctor_finding gauge
 rdma_spec_doctor_finding{check="port-active",object="HCA mlx5_0 port 1",status="wrong"} 1
 # HELP rdma_spec_doctor_findings What a check of rdma-spec doctor finds, by status.
 # TYPE rdma_spec_doctor_findings gauge
+rdma_spec_doctor_findings{check="hca-answers",status="ignored"} 0
 rdma_spec_doctor_findings{check="hca-answers",status="unknown"} 0
 rdma_spec_doctor_findings{check="hca-answers",status="wrong"} 0
+rdma_spec_doctor_findings{check="port-active",status="ignored"} 0
 rdma_spec_doctor_findings{check="port-active",status="unknown"} 0
 rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
 `, ""}},
@@ -97,7 +132,8 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
       "why": "A port carries traffic only when it is ACTIVE.",
       "cure": "Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1",
       "class": "by hand",
-      "docs": "docs/faults.md#port-active"
+      "docs": "docs/faults.md#port-active",
+      "ignore": "- {check: \"port-active\", object: \"HCA mlx5_0 port 1\", why: \"say why\"}"
     }
   ]
 }
@@ -137,7 +173,7 @@ func TestDoctorMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(families["rdma_spec_doctor_findings"].GetMetric()); n != 2*len(checks()) {
+		if n := len(families["rdma_spec_doctor_findings"].GetMetric()); n != 3*len(checks()) {
 			t.Errorf("%s: %d series", state, n)
 		}
 		wrong := 0.0

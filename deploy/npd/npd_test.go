@@ -196,7 +196,7 @@ func TestNPDConditions(t *testing.T) {
 	// What cannot be told is not a fault.
 	empty := hcatest.Files{"sys/": "", "rdma-spec/answers/": ""}.Root(t)
 	if got := c.run(t, program,
-		empty)["RDMAContainerProblem"]; got != "Unknown: no check could be run: run rdma-spec doctor as root" {
+		empty)["RDMAContainerProblem"]; got != "Unknown: not looked at: containers: the results list why" {
 		t.Errorf("without an answer about containers: %s", got)
 	}
 }

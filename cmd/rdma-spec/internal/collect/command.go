@@ -48,7 +48,8 @@ NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME and UCX_NET_DEVICES. Where an error quotes
 rest of its line is left out. The paths and sizes of all files go to standard error before the
 archive is written; --list only lists them. Nobody but the owner can read the file of --to.
 
-A file that cannot be read, or that does not answer within 2 seconds, is reported as missing.
+A file that cannot be read, or that does not answer within 2 seconds, is reported as missing,
+and so is the answer of a daemon that takes longer than 10.
 
 The exit status is 0 if the archive is written, even if files are missing, and 3 if it cannot
 be made or written.`,
@@ -65,8 +66,8 @@ be made or written.`,
 	f.SortFlags = false
 	cli.AddFileFlag(f, &o.to, "write the archive to a `FILE` instead of standard output: atomically, with mode 0600")
 	f.BoolVar(&o.list, "list", false, "only list what the archive would have")
-	f.DurationVar(&o.Patience, "patience", node.Patience,
-		"how long a file or an answer may take before it is missing; longer for a slow node")
+	f.DurationVar(&o.Patience, "patience", node.Daemons,
+		"how long all daemons together may take, and five times a file; longer for a slow node")
 	o.AddFlags(f)
 	return cmd
 }
@@ -85,7 +86,7 @@ func (o collectOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 		return cli.Usage(errors.New("the archive does not go to a terminal: name a file with --to, or list its content " +
 			"with --list"))
 	}
-	entries, missing, err := o.collect(ctx)
+	entries, missing, err := o.collect(ctx, stderr)
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,8 @@ func (o collectOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 }
 
 // collect returns what the archive has, in the order of the names, and what it misses.
-func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, missing []string, err error) {
+func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries []archive.Entry, missing []string,
+	err error) {
 	patterns := slices.Concat(node.Inventory, alwaysCollected)
 	for _, c := range o.checks {
 		patterns = append(patterns, c.Reads...)
@@ -126,14 +128,18 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 		return nil, nil, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
-	copied, missing, err := Take(ctx, s.Files, o.Patience, patterns)
+	copied, missing, err := Take(ctx, s.Files, o.Each(), patterns)
 	if err != nil {
 		return nil, nil, err
 	}
 	if _, isCopy := copied[versionFile]; !isCopy {
 		copied[versionFile] = archive.Entry{Name: versionFile, Content: []byte(cli.Version + "\n")}
 	}
+	defer s.SayLate(stderr)()
 	for _, a := range s.Answers() {
+		if a.Late {
+			missing = append(missing, a.Error)
+		}
 		text, err := withoutSecrets(a)
 		if err != nil {
 			return nil, nil, fmt.Errorf("the answer about %s cannot be kept: %w", a.Name, err)

@@ -87,7 +87,7 @@ type Action string
 const (
 	Nothing  Action = ""
 	Repair   Action = "repair"   // rdma-spec repair raises it
-	Recreate Action = "recreate" // only a new container has more
+	Recreate Action = "recreate" // only a new container has more; repair can raise the Processes of this one
 )
 
 // Remedy is what should be done about a container's memlock.
@@ -134,8 +134,8 @@ func (c *Container) remedy(o Options) Remedy {
 	r := Remedy{Action: Repair, Text: o.Command("repair", c.PodName()), Processes: c.reading.Low(want)}
 	r.StoredSpec = c.Editable() && (c.reading.SpecSets && c.reading.Spec.Soft < want ||
 		!c.reading.SpecSets && r.Processes > 0)
-	if r.Processes == 0 && !r.StoredSpec {
-		return Remedy{Action: Recreate, Text: "recreate the pod"}
+	if !r.StoredSpec && (r.Processes == 0 || !c.Editable()) {
+		r.Action, r.Text = Recreate, "recreate the pod"
 	}
 	return r
 }

@@ -4,7 +4,6 @@
 package node
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -62,7 +61,7 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 		}
 		return names
 	}
-	patience, first, second := cmp.Or(s.Patience, Patience), read(left()), (<-chan hca.HCA)(nil)
+	patience, first, second := s.Each(), read(left()), (<-chan hca.HCA)(nil)
 	for half, late := time.After(patience/2), time.After(patience); late != nil && len(left()) > 0; {
 		select {
 		case h, more := <-first:

@@ -7,6 +7,7 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -50,6 +51,32 @@ func TestKubelet(t *testing.T) {
 		"rdma/old": 0, "x.com/gpu": 0}
 	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), folder))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// silentKubelet never answers.
+type silentKubelet struct {
+	podresources.UnimplementedPodResourcesListerServer
+}
+
+func (silentKubelet) GetAllocatableResources(ctx context.Context,
+	_ *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A kubelet that does not answer in time is late, which is no fault.
+func TestKubeletIsLate(t *testing.T) {
+	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet"))
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, silentKubelet{})
+	listener := socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if got := known(agents.ReadKubelet(ctx, folder)); !got.Late || got.Error == "" {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -41,9 +41,7 @@ type Resources struct {
 // list asks the runtimes. The kubelet is asked when a decision needs its answer or, to be kept, at once. So are the
 // processes of containers.
 func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error) {
-	asking, cancel := context.WithTimeout(ctx, max(askRuntimesFor, s.Patience))
-	defer cancel()
-	runtimes, skipped, err := cri.Connect(asking, s.Endpoint, s.Root, s.answersWithin())
+	runtimes, skipped, err := cri.Connect(ctx, s.Endpoint, s.Root, s.Each())
 	if err != nil {
 		return found, err
 	}
@@ -55,7 +53,7 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 	for _, err := range skipped {
 		found.Skipped = append(found.Skipped, err.Error())
 	}
-	containers, err := cri.Containers(asking, runtimes, s.Pods...)
+	containers, err := cri.Containers(ctx, runtimes, s.Pods...)
 	if err != nil {
 		return found, err
 	}
@@ -65,7 +63,8 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 		}
 	}
 	kubelet := podresources.New(podresources.Options{
-		Socket: filepath.Join(s.Root, podresources.DefaultSocket), Budget: askKubeletWithin,
+		Socket: filepath.Join(s.Root, podresources.DefaultSocket),
+		Budget: max(askKubeletWithin, s.Patience/(Daemons/Patience)),
 	})
 	silent := error(nil)
 	for _, c := range containers {
@@ -84,7 +83,7 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 		}
 		if s.Keep && l.PID != 0 {
 			first, _ := s.Limits().Process(l.PID) // without it, it is in no user namespace
-			inside := process.Look(s.Root, l.PID, !first.UserNamespace, max(s.Patience, Patience))
+			inside := process.Look(s.Root, l.PID, !first.UserNamespace, s.Each())
 			l.Inside = &inside
 		}
 		found.Containers = append(found.Containers, l)
@@ -111,5 +110,5 @@ func (s *Snapshot) inside(l Listed, hostUsers bool) process.Inside {
 	case s.Archived || !s.Inside:
 		return process.Inside{User: -1}
 	}
-	return process.Look(s.Root, l.PID, hostUsers, max(s.Patience, Patience))
+	return process.Look(s.Root, l.PID, hostUsers, s.Each())
 }

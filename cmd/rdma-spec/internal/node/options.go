@@ -31,7 +31,7 @@ type Options struct {
 	Config    string            `json:"config,omitempty"`
 	Root      string            `json:"root,omitempty"`
 	Endpoint  string            `json:"endpoint,omitempty"`
-	Patience  time.Duration     `json:"-"` // with a slow node; 0 for others
+	Patience  time.Duration     `json:"-"` // with all daemons together; 0 for askRuntimesFor
 	Pods      []string          `json:"-"` // NAMESPACE/POD: look at the containers of these only
 	Inside    bool              `json:"-"` // look at what the processes of containers see
 	Keep      bool              `json:"-"` // ask for all that an archive keeps
@@ -46,8 +46,8 @@ func (o Options) Limits() *limits.Processes {
 	return limits.New(o.Root)
 }
 
-// answersWithin is how long a runtime may take to say its version.
-func (o Options) answersWithin() time.Duration { return max(cri.AnswersWithin, o.Patience) }
+// Each is how long one of many things may take: an HCA, a file, a runtime beside another.
+func (o Options) Each() time.Duration { return max(Patience, o.Patience/(Daemons/Patience)) }
 
 // AddFlags adds the flags that choose the policy, the node and the runtime.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
@@ -142,7 +142,7 @@ func (o *Options) CompletePods(cmd *cobra.Command, args []string, _ string) ([]s
 	const within = 3 * time.Second // whoever presses the key waits
 	ctx, cancel := context.WithTimeout(cmd.Context(), within)
 	defer cancel()
-	runtimes, _, err := cri.Connect(ctx, o.Endpoint, o.Root, o.answersWithin())
+	runtimes, _, err := cri.Connect(ctx, o.Endpoint, o.Root, o.Each())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -11,8 +11,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,9 +29,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Patience is how long an HCA, a part of a snapshot and a check may take. What takes longer is unknown, and costs the
-// others nothing.
-const Patience = 2 * time.Second
+// What takes longer than its time is unknown, and costs the others nothing.
+const (
+	// Daemons is how long all daemons together may take, which are asked side by side. node-problem-detector and kubectl
+	// rdma give up after 20 s.
+	Daemons = 10 * time.Second
+	// Patience is how long one of many things may take: an HCA, a file, a runtime beside another.
+	Patience = 2 * time.Second
+)
+
+// lateError means that something did not answer in time.
+type lateError string
+
+func (e lateError) Error() string { return string(e) }
 
 // Snapshot is all that is known of a node. Each part is read when it is first asked for, once, and the error says why
 // it is unknown.
@@ -46,6 +58,7 @@ type Snapshot struct {
 	Configured func() (change.Configured, error)
 	CDI        func() (cdi.Files, error)
 	RDMACNI    func() (RDMACNI, error)
+	Ignored    func() ([]Ignored, error)
 	JudgedBy   func() (KeptPolicy, error) // the policy that was asked for; the error says why there is none
 	Listing    func() (Listing, error)
 	Containers func() (Containers, error) // the Listing, judged
@@ -56,6 +69,7 @@ type Snapshot struct {
 	Undeclared func(error)
 	parts      []func() Answer
 	gids       sync.Map // by port, functions that read its table
+	asked      sync.Map // the names of the parts that are being read
 }
 
 // Answer is a part, or why there is none. The files in AnswersFolder have this form.
@@ -63,6 +77,7 @@ type Answer struct {
 	Name  string          `json:"-"`
 	JSON  json.RawMessage `json:"answer,omitempty"`
 	Error string          `json:"error,omitempty"`
+	Late  bool            `json:"-"` // it was not read in time
 }
 
 // AnswersFolder is where an archive has the parts.
@@ -90,27 +105,28 @@ func Open(o Options) (*Snapshot, error) {
 	_, err = t.Stat(AnswersFolder)
 	s.Archived = err == nil
 	s.HCAs = sync.OnceValues(s.readHCAs)
-	s.KernelLog = of(s, "kernel-log.json", 0, readKernelLog)
-	s.Runtimes = of(s, "runtimes.json", 0, runtime.Read)
-	s.Plugin = of(s, "plugin.json", 0, func(_ context.Context, root string) (agents.Plugin, error) {
+	s.KernelLog = of(s, "kernel-log.json", readKernelLog)
+	s.Runtimes = of(s, "runtimes.json", runtime.Read)
+	s.Plugin = of(s, "plugin.json", func(_ context.Context, root string) (agents.Plugin, error) {
 		return agents.ReadPlugin(root, cli.Version), nil
 	})
-	s.Kubelet = of(s, "kubelet.json", 0, agents.ReadKubelet)
-	s.Configured = of(s, "configured.json", 0, func(_ context.Context, root string) (change.Configured, error) {
+	s.Kubelet = of(s, "kubelet.json", agents.ReadKubelet)
+	s.Configured = of(s, "configured.json", func(_ context.Context, root string) (change.Configured, error) {
 		return change.ReadConfigured(root)
 	})
-	s.CDI = of(s, "cdi.json", 0, func(ctx context.Context, root string) (cdi.Files, error) {
+	s.CDI = of(s, "cdi.json", func(ctx context.Context, root string) (cdi.Files, error) {
 		return cdi.Read(ctx, root, s.HCAs)
 	})
-	s.RDMACNI = of(s, "rdma-cni.json", 0, func(context.Context, string) (RDMACNI, error) { return readRDMACNI(t), nil })
-	s.JudgedBy = of(s, "policy.json", 0, func(context.Context, string) (KeptPolicy, error) {
+	s.RDMACNI = of(s, "rdma-cni.json", func(context.Context, string) (RDMACNI, error) { return readRDMACNI(t), nil })
+	s.Ignored = of(s, "ignored.json", s.readIgnored)
+	s.JudgedBy = of(s, "policy.json", func(context.Context, string) (KeptPolicy, error) {
 		p, source, err := o.readPolicy()
 		if err != nil {
 			return KeptPolicy{}, err
 		}
 		return KeptPolicy{source, p.Config()}, nil
 	})
-	s.Listing = of(s, "listing.json", askRuntimesFor, s.list)
+	s.Listing = of(s, "listing.json", s.list)
 	s.Containers = sync.OnceValues(func() (Containers, error) {
 		return Within(context.Background(), cmp.Or(s.Patience, askRuntimesFor)+2*Patience,
 			"there is no answer about the containers", s.readContainers)
@@ -121,15 +137,16 @@ func Open(o Options) (*Snapshot, error) {
 // Close closes the node.
 func (s *Snapshot) Close() error { return s.Files.Close() }
 
-// of makes a part: from the archive, else live, with the patience of the snapshot or, where that has none, its usual
-// one.
-func of[T any](s *Snapshot, name string, usual time.Duration,
-	live func(ctx context.Context, root string) (T, error)) func() (T, error) {
+// of makes a part: from the archive, else live.
+func of[T any](s *Snapshot, name string, live func(ctx context.Context, root string) (T, error)) func() (T, error) {
 	value := sync.OnceValues(func() (T, error) {
 		if s.Archived {
 			return kept[T](s.Files, name)
 		}
-		return Within(context.Background(), cmp.Or(s.Patience, usual, Patience), "there is no answer about "+name,
+		about := strings.TrimSuffix(name, ".json")
+		s.asked.Store(about, nil)
+		defer s.asked.Delete(about)
+		return Within(context.Background(), cmp.Or(s.Patience, askRuntimesFor), "there is no answer about "+about,
 			func(ctx context.Context) (T, error) { return live(ctx, s.Root) })
 	})
 	s.parts = append(s.parts, func() (a Answer) {
@@ -139,7 +156,7 @@ func of[T any](s *Snapshot, name string, usual time.Duration,
 			a.JSON, err = json.Marshal(v)
 		}
 		if err != nil {
-			a.Error = err.Error()
+			a.Error, a.Late = err.Error(), errors.As(err, new(lateError))
 		}
 		return a
 	})
@@ -163,24 +180,49 @@ func kept[T any](t files.Tree, name string) (value T, err error) {
 }
 
 // Within returns what a function answers, or an error that begins with what is late where that takes longer than the
-// patience: then the function is left to itself.
+// patience, and a moment to say what was late: then the function is left to itself.
 func Within[T any](ctx context.Context, patience time.Duration, late string,
 	live func(context.Context) (T, error)) (value T, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	done := make(chan struct{})
 	var read T
 	var failed error
 	go func() {
 		defer close(done)
-		read, failed = live(ctx)
+		read, failed = live(bounded)
 	}()
 	select {
 	case <-done:
 		return read, failed
 	case <-ctx.Done():
-		return value, fmt.Errorf("%s within %s", late, patience)
+	case <-time.After(patience + patience/moment):
 	}
+	return value, lateError(fmt.Sprintf("%s within %s", late, patience))
+}
+
+// moment is the part of the patience in which a function can still answer.
+const moment = 10
+
+// SayLate says on a writer, after a while, which parts have not answered, until it is stopped.
+func (s *Snapshot) SayLate(stderr io.Writer) (stop func()) {
+	ended := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		select {
+		case <-ended:
+			return
+		case <-time.After(Patience):
+		}
+		var late []string
+		s.asked.Range(func(name, _ any) bool { late = append(late, fmt.Sprint(name)); return true })
+		slices.Sort(late)
+		if len(late) > 0 {
+			fmt.Fprintf(stderr, "rdma-spec: there is no answer yet about %s: waiting for %s at most\n",
+				strings.Join(late, ", "), cmp.Or(s.Patience, askRuntimesFor))
+		}
+	})
+	return func() { close(ended); telling.Wait() }
 }
 
 // Answers returns all parts as an archive keeps them. They are read at once: what does not answer costs its patience

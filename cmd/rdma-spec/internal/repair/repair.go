@@ -150,14 +150,13 @@ func (result *repairs) choose(found []node.Container) (low []node.Container) {
 			continue
 		}
 		result.LookedAt++
-		switch r.Remedy.Action {
-		case node.Nothing:
+		switch {
+		case r.Remedy.Action == node.Nothing:
 			continue
-		case node.Recreate:
+		case r.Remedy.Action == node.Recreate && r.Remedy.Processes == 0:
 			result.failed = true
 			result.note("%s %s: left alone: %s", r.PodName(), r.Container, r.Problems[0])
 			continue
-		case node.Repair:
 		}
 		result.failed = result.failed || result.DryRun
 		low = append(low, r)

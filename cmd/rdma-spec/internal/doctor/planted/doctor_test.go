@@ -91,7 +91,7 @@ func TestPatience(t *testing.T) {
 		if diff := cmp.Diff([]string{"hangs unknown", "after ok"}, summary(got)); diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
-		if took := time.Since(start); took != node.Patience+node.Patience/doctor.Grace {
+		if took := time.Since(start); took != node.Daemons+node.Daemons/doctor.Grace {
 			t.Errorf("it took %s", took)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -72,6 +72,11 @@ func TestHealthyNodes(t *testing.T) {
 			s.container().Memlock, s.container().Wanted, s.container().IPCLock = both(16<<30),
 				&spec.Grant{Memlock: 16 << 30}, yes(false)
 		},
+		"a default handler without its base spec beside one that has one": func(s *sick) {
+			*s.asDefault() = runtime.Handler{Name: "nvidia", Program: "runc"}
+			s.runtime().Handlers[1].Memlock = bytesOf(unlimited)
+			s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler nvidia"}}
+		},
 		"a privileged container with a hostPath": func(s *sick) {
 			s.container().AllDevices, s.container().HostPaths = true, []string{"/dev/infiniband"}
 		},
@@ -168,6 +173,10 @@ func TestUnknownIsNoFault(t *testing.T) {
 			*s.runtime() = runtime.Runtime{Name: "containerd", PID: 100, Socket: "/run/containerd/containerd.sock", Serves: true}
 		},
 		"a runtime that is late": func(s *sick) { s.runtime().Serves, s.runtime().Late = false, true },
+		"a kubelet that is late": func(s *sick) { s.kubelet.Late, s.kubelet.Error = true, "context deadline exceeded" },
+		"a containerd that does not run": func(s *sick) {
+			s.plugin, s.runtime().Memlock, s.runtime().Handlers = agents.Plugin{}, nil, s.runtime().Handlers[1:]
+		},
 		"a newer crun":           func(s *sick) { s.runtime().Handlers[1].Program = "crun 1.15" },
 		"no policy":              func(s *sick) { s.containers.Unjudged = "no policy is in force" },
 		"a container unread":     func(s *sick) { s.container().State, s.container().Known = "unknown", false },

@@ -5,6 +5,7 @@ package planted
 
 import (
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -28,12 +29,9 @@ const (
 	theTrainer = "container ml/train-0 worker"
 )
 
-// byHandInPlace is the cure of a default handler's base spec.
-const byHandInPlace = "By hand: nvidia is the default handler. With \"rdma-spec configure handler nvidia --in-place " +
-	"&& systemctl restart containerd\", " +
-	"every container of a pod that names no RuntimeClass gets the new base spec, so it can lock all memory of the node " +
-	"(see: kubectl get pods -A -o wide). " +
-	"To give it to few pods: \"rdma-spec configure handler rdma --like nvidia && systemctl restart containerd\"."
+// ofTheDefault is the cure of a default handler's base spec.
+const ofTheDefault = "Remove base_runtime_spec from nvidia, the default handler, in /etc/containerd/config.toml, and give " +
+	"RDMA pods a handler of their own: rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"
 
 func addresses(all ...string) (parsed []netip.Addr) {
 	for _, address := range all {
@@ -43,8 +41,8 @@ func addresses(all ...string) (parsed []netip.Addr) {
 }
 
 // asDefault makes the first handler the default one, by another name.
-func (s *sick) asDefault(name string) *runtime.Handler {
-	s.runtime().DefaultHandler, s.runtime().Handlers[0].Name = name, name
+func (s *sick) asDefault() *runtime.Handler {
+	s.runtime().DefaultHandler, s.runtime().Handlers[0].Name = "nvidia", "nvidia"
 	return &s.runtime().Handlers[0]
 }
 
@@ -73,15 +71,17 @@ var planted = map[string]struct {
 			[]runtime.Handler{{Name: "nvidia"}}, "nvidia"
 	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"},
 	"a default handler with 1024 files": {func(s *sick) {
-		s.asDefault("nvidia").CapsFiles = true
-	}, "base-spec-files", theRuntime + " handler nvidia", byHandInPlace},
+		s.asDefault().CapsFiles = true
+	}, "base-spec-files", theRuntime + " handler nvidia", ofTheDefault},
 	"a default handler with a low memlock": {func(s *sick) {
-		s.plugin, s.asDefault("nvidia").Memlock = agents.Plugin{}, bytesOf(64<<10)
-	}, "base-spec-memlock", theRuntime + " handler nvidia", byHandInPlace},
+		s.plugin, s.asDefault().Memlock = agents.Plugin{}, bytesOf(64<<10)
+	}, "base-spec-memlock", theRuntime + " handler nvidia", ofTheDefault},
 	"another tool removed the base spec of the default handler": {func(s *sick) {
-		s.asDefault("nvidia").BaseSpec = ""
+		s.asDefault().BaseSpec = ""
+		s.runtime().Handlers[0].Memlock = nil
 		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler nvidia"}}
-	}, "configuration-kept", theRuntime + " handler nvidia", byHandInPlace},
+	}, "configuration-kept", theRuntime + " handler nvidia",
+		"rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"},
 	"CRI-O 1.28": {func(s *sick) {
 		*s.runtime() = runtime.Runtime{Name: "cri-o", Version: "1.28.4", PID: 100, Socket: "/run/crio/crio.sock",
 			Serves: true, Known: true, NRI: s.runtime().NRI}
@@ -121,7 +121,7 @@ var planted = map[string]struct {
 		`"ociVersion": "1.0.2"/' /etc/containerd/rdma.json && systemctl restart containerd`},
 	"a default spec of a version that crun refuses": {func(s *sick) {
 		s.runtime().Handlers[1].Program = "crun 1.8.1"
-	}, "oci-version", theRuntime + " handler runc", "By hand: runc is the default handler."},
+	}, "oci-version", theRuntime + " handler runc", "Install a later crun, or set runc as the OCI runtime of the handler, and then: systemctl restart containerd"},
 	"NRI is off": {func(s *sick) {
 		s.runtime().NRI.On, s.runtime().NRI.Off, s.runtime().NRI.SocketExists, s.plugin.Policy = false, "disable = true",
 			false, agents.PolicyInForce{}
@@ -323,6 +323,9 @@ var planted = map[string]struct {
 	}, "kubelet-allocatable", "kubelet resource rdma/hca", "Delete the pod of the device plugin"},
 }
 
+// asSentence begins what people do by hand.
+var asSentence = regexp.MustCompile("^[A-Z]|^recreate")
+
 // Each planted fault is found by its check, with its cure, and no other check finds anything wrong.
 func TestPlantedFaults(t *testing.T) {
 	found := map[string]bool{}
@@ -335,6 +338,9 @@ func TestPlantedFaults(t *testing.T) {
 				if f.Status == doctor.Wrong {
 					bad = append(bad, f)
 				}
+			}
+			if len(bad) == 1 && !strings.HasPrefix(test.check, "container-") && (bad[0].Class == doctor.ClassByHand) != asSentence.MatchString(bad[0].Cure) {
+				t.Errorf("%s: %s", bad[0].Class, bad[0].Cure)
 			}
 			if len(bad) != 1 || bad[0].Check != test.check || bad[0].Object != test.object ||
 				!strings.Contains(bad[0].Cure, test.cure) {

@@ -21,8 +21,9 @@ type Kubelet struct {
 	// NotMounted means that not even the folder of the device plugins' socket is there: a container has it only if it is
 	// mounted.
 	NotMounted bool `json:"notMounted,omitempty"`
-	// Error is why the pod resources API does not answer.
+	// Error is why the pod resources API does not answer; Late means that it did not in time.
 	Error string `json:"error,omitempty"`
+	Late  bool   `json:"late,omitempty"`
 	// Allocatable counts the devices of each resource that it could give away, by the resource's name. A resource that
 	// device plugins or pods of this node have had and that has no device now is there with 0.
 	Allocatable map[string]int `json:"allocatable,omitempty"`
