@@ -34,10 +34,10 @@ func newConfigureCDICommand(o *Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cdi",
 		Short: "Keep a CDI file of the node's HCAs for Podman, Docker and others",
-		Long: `Install what keeps the CDI file /var/run/cdi/rdma.yaml right: the programs rdma-spec and rdma-hook in
-/usr/local/bin, units that write the file at boot and when ports become ACTIVE, and a udev rule
-that starts them when HCAs come or go. See 'rdma-spec cdi generate --help' for what is in the
-file. --revert also removes the CDI files that name one of these programs as their hook.
+		Long: `Install what keeps the CDI file /var/run/cdi/rdma.yaml right: the programs rdma-spec and
+rdma-hook in /usr/local/bin, units that write the file at boot and when ports become ACTIVE, and a
+udev rule that starts them when HCAs come or go. See 'rdma-spec cdi generate --help' for what is in
+the file. --revert also removes the CDI files that name one of these programs as their hook.
 
 On a node with a kubelet, CDI devices can get into pods past NRI and past the plugin nri-rdma:
 nvidia-container-runtime takes CDI names from a pod's own variable NVIDIA_VISIBLE_DEVICES. So this

@@ -217,3 +217,38 @@ func TestConfigureCDIErrors(t *testing.T) {
 		}
 	}
 }
+
+// Where /usr cannot be written, the programs are elsewhere, and the units name them there.
+func TestConfigurePrefix(t *testing.T) {
+	root, programs := cdiNode(t)
+	if err := os.WriteFile(filepath.Join(programs, "nri-rdma"), []byte("\x7fELF"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := nodeFiles(t, root)
+	for _, args := range []string{"cdi --programs " + programs, "plugin --program " + programs + "/nri-rdma"} {
+		got := call(strings.Fields("configure " + args + " --prefix /opt/rdma --root " + root)...)
+		if got.Status != 0 {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	for path, text := range nodeFiles(t, root) {
+		if strings.Contains(text, "/usr/local/bin") || strings.HasPrefix(path, "/usr/") {
+			t.Errorf("%s is in, or names, what cannot be written:\n%s", path, text)
+		}
+	}
+	for _, unit := range []string{"rdma-spec-cdi.service", "nri-rdma.service"} {
+		text, err := os.ReadFile(filepath.Join(root, "etc/systemd/system", unit))
+		if err != nil || !strings.Contains(string(text), "ExecStart=/opt/rdma/bin/") {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+	if got := call("configure", "--revert", "--root", root); got.Status != 0 {
+		t.Errorf("--revert: %+v", got)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Errorf("--revert (-before +after):\n%s", diff)
+	}
+	if got := call("configure", "cdi", "--prefix", "opt", "--root", root); got.Status != 2 {
+		t.Errorf("a relative prefix: %+v", got)
+	}
+}

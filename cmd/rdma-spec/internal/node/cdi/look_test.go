@@ -223,8 +223,8 @@ func TestWriteAndRemove(t *testing.T) {
 	first, second := generated(t, hcatest.V100Node(), defaults), generated(t, hcatest.A100Node(), defaults)
 	for i, text := range []string{first, second, second} {
 		before, _ := os.Stat(file)
-		if written, err := Write(file, []byte(text)); err != nil || !written {
-			t.Fatal(err)
+		if written, err := Write(file, []byte(text)); err != nil || written != (i < 2) {
+			t.Fatalf("write %d: %t, %v", i, written, err)
 		}
 		after, err := os.Stat(file)
 		if err != nil || after.Mode().Perm() != 0o644 {
