@@ -45,7 +45,8 @@ func Overwritten(root string) ([]Overwriting, error) {
 			return nil, err
 		}
 		if now != s.After {
-			all = append(all, Overwriting{Path: files.OnNode(l.root, s.Path), Feature: s.Feature, Since: s.Time, Missing: now == ""})
+			all = append(all, Overwriting{Path: files.OnNode(l.root, s.Path), Feature: s.Feature, Since: s.Time,
+				Missing: now == ""})
 		}
 	}
 	return all, nil

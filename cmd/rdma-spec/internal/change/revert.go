@@ -28,7 +28,8 @@ type Changed struct {
 // Error implements error.
 func (c *Changed) Error() string {
 	if c.Later != "" {
-		return fmt.Sprintf("%s was changed for %s after it was changed for %s: revert %[2]s first", c.Path, c.Later, c.Feature)
+		return fmt.Sprintf("%s was changed for %s after it was changed for %s: revert %[2]s first", c.Path, c.Later,
+			c.Feature)
 	}
 	return fmt.Sprintf("%s was changed since rdma-spec configure %s wrote it, and stays as it is: take this difference "+
 		"back, or remove the lines of rdma-spec by hand and forget them with --forget", c.Path, c.Feature)

@@ -232,7 +232,7 @@ func TestConfigurePrefix(t *testing.T) {
 		}
 	}
 	for path, text := range nodeFiles(t, root) {
-		if strings.Contains(text, "/usr/local/bin") || strings.HasPrefix(path, "/usr/") {
+		if strings.Contains(text, "/usr/local/bin/") || strings.HasPrefix(path, "/usr/") {
 			t.Errorf("%s is in, or names, what cannot be written:\n%s", path, text)
 		}
 	}

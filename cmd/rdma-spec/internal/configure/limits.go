@@ -62,7 +62,8 @@ func Limits(root, unit string) (plan change.Plan, name string, err error) {
 	}
 	ours := files.Below(root, filepath.Join(unitFolder, found[0]+".d", limitsFile))
 	if file, limit := laterLimit(root, found[0]); limit != "" && limit != "infinity" {
-		return nil, "", fmt.Errorf("%s says LimitMEMLOCK=%s, and systemd reads it after %s: change it there", file, limit, ours)
+		return nil, "", fmt.Errorf("%s says LimitMEMLOCK=%s, and systemd reads it after %s: change it there", file, limit,
+			ours)
 	}
 	plan, err = change.Whole(change.File{Path: ours, Content: []byte(limits)})
 	return plan, found[0], err

@@ -35,8 +35,8 @@ func Text(built *specs.Spec, o Options) ([]byte, error) {
 	return text, err
 }
 
-// Write replaces a file atomically, and makes its folder where there is none. It reports whether it did: a file that has
-// the text already is left alone, and one that has other devices than HCAs is not replaced.
+// Write replaces a file atomically, and makes its folder where there is none. It reports whether it did: a file that
+// has the text already is left alone, and one that has other devices than HCAs is not replaced.
 func Write(file string, text []byte) (written bool, err error) {
 	now, err := ours(file)
 	if err != nil || bytes.Equal(now, text) {

@@ -164,8 +164,8 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 	}
 	switch len(found) {
 	case 0:
-		return Daemon{}, fmt.Errorf("no containerd binary below %s in a place that rdma-spec knows, and no configuration of "+
-			"one: install containerd, or start it", root)
+		return Daemon{}, fmt.Errorf("no containerd binary below %s in a place that rdma-spec knows, and no configuration "+
+			"of one: install containerd, or start it", root)
 	case 1:
 		return found[0].usable()
 	}
@@ -179,8 +179,8 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
-		return Daemon{}, fmt.Errorf("no containerd binary below %s: %s of %s is there without its program: install it first", d.Root,
-			d.File, d.Name)
+		return Daemon{}, fmt.Errorf("no containerd binary below %s: %s of %s is there without its program: install it first",
+			d.Root, d.File, d.Name)
 	}
 	return d, nil
 }
