@@ -96,8 +96,8 @@ func containerProvider(v *doctor.View, c node.Container, _ node.Containers) (fou
 				"Install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
 		case known && abi != 0 && !has.Has(abi):
 			found = append(found, doctor.Unsure(object, fmt.Sprintf("The kernel's ABI is %d, and rdma-core's provider %s "+
-				"supports %d to %d: if programs find no HCA, install the provider that belongs to the kernel's driver in the image.", abi, want,
-				has.Least, has.Most)))
+				"supports %d to %d: if programs find no HCA, install the provider that belongs to the kernel's driver in the "+
+				"image.", abi, want, has.Least, has.Most)))
 		}
 	}
 	return found
