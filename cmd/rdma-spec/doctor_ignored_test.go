@@ -17,7 +17,7 @@ import (
 func ignoring(t *testing.T, file string) string {
 	t.Helper()
 	return hcatest.V100Node().Files().With(answers).With(hcatest.Files{
-		port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n",
+		port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n", port + "counters/link_downed": "2\n",
 		"rdma-spec/answers/ignored.json": `{"answer": ` + file + `}`,
 	}).Root(t)
 }
@@ -27,7 +27,7 @@ func TestDoctorIgnores(t *testing.T) {
 	root := ignoring(t, `[{"check": "port-*", "object": "HCA mlx5_0 *", "why": "it is a spare"},
 		{"check": "gpu-*", "object": "GPU 0000:*", "why": "elsewhere"}]`)
 	for args, want := range map[string]outcome{
-		"--only port-active": {0, "ignored port-active: HCA mlx5_0 port 1: It is DOWN (Polling) (ignored: it is a spare).\n",
+		"--only port-active": {0, "ignored port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its link 2 times (ignored: it is a spare).\n",
 			"rdma-spec: 1 ignored\n"},
 		"-o npd --only hca": {0, "RDMA is well, 1 ignored: port-active\n", ""},
 		"-o prometheus --only port-active": {0, `# HELP rdma_spec_doctor_finding An object that is wrong, unknown, or ignored.
@@ -46,7 +46,7 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 0
       "check": "port-active",
       "status": "ignored",
       "object": "HCA mlx5_0 port 1",
-      "text": "It is DOWN (Polling) (ignored: it is a spare).",
+      "text": "It is DOWN (Polling), and it has lost its link 2 times (ignored: it is a spare).",
       "why": "A port carries traffic only when it is ACTIVE.",
       "cure": "Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1",
       "class": "by hand",
@@ -70,7 +70,7 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 0
 
 // The entry that a fault prints makes it ignored, whatever its object is called.
 func TestDoctorPrintsTheEntry(t *testing.T) {
-	root := hcatest.V100Node().Files().With(hcatest.Files{port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n"})
+	root := hcatest.V100Node().Files().With(hcatest.Files{port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n", port + "counters/link_downed": "2\n"})
 	const only = "port-active"
 	before := call("", "doctor", "--root", root.Root(t), "--only", only)
 	_, entry, found := strings.Cut(before.Stdout, "ignore: ")
@@ -81,7 +81,7 @@ func TestDoctorPrintsTheEntry(t *testing.T) {
 	with := root.With(hcatest.Files{"etc/rdma-spec/doctor.yaml": "ignore:\n" + entry + "\n"})
 	folder := with.Root(t)
 	got := call("", "doctor", "--root", folder, "--only", only)
-	if want := "ignored port-active: HCA mlx5_0 port 1: It is DOWN (Polling) (ignored: say why).\n"; got.Status != 0 ||
+	if want := "ignored port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its link 2 times (ignored: say why).\n"; got.Status != 0 ||
 		got.Stdout != want {
 		t.Errorf("%+v, want %s", got, want)
 	}
