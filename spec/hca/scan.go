@@ -209,7 +209,8 @@ var managers sync.Map
 // SMDL of its vital product data, which only root can read
 // (https://github.com/siderolabs/extensions/pull/717, after NVIDIA's Fabric Manager guide).
 func (t tree) managesNVSwitches(at string, h HCA) bool {
-	if device, _ := readText(t, path.Join(at, "device/device")); h.Function != FunctionPhysical || device != deviceConnectX7 {
+	device, _ := readText(t, path.Join(at, "device/device"))
+	if h.Function != FunctionPhysical || device != deviceConnectX7 {
 		return false
 	}
 	key := t.Root() + " " + h.PCI + " " + h.NodeGUID

@@ -201,11 +201,18 @@ func Many(n int) Node {
 
 // The named nodes in folders of a test's own: as the function with the name and Node describes them.
 var (
-	V100, A100, EightHCA = rootOf(V100Node), rootOf(A100Node), rootOf(EightHCANode)
-	SRIOV, Renamed, EFA  = rootOf(SRIOVNode), rootOf(RenamedNode), rootOf(EFANode)
-	SoftRoCE, RoCE       = rootOf(SoftRoCENode), rootOf(RoCENode)
-	Scalable, DualPort   = rootOf(ScalableNode), rootOf(DualPortNode)
-	OmniPath, GB300      = rootOf(OmniPathNode), rootOf(GB300Node)
+	V100     = rootOf(V100Node)
+	A100     = rootOf(A100Node)
+	EightHCA = rootOf(EightHCANode)
+	SRIOV    = rootOf(SRIOVNode)
+	Renamed  = rootOf(RenamedNode)
+	EFA      = rootOf(EFANode)
+	SoftRoCE = rootOf(SoftRoCENode)
+	RoCE     = rootOf(RoCENode)
+	Scalable = rootOf(ScalableNode)
+	DualPort = rootOf(DualPortNode)
+	OmniPath = rootOf(OmniPathNode)
+	GB300    = rootOf(GB300Node)
 	// NoRDMA has a sysfs and no RDMA at all, NoRDMACM is V100 without the module rdma_ucm.
 	NoRDMA   = rootOf(func() Node { return Node{NoRDMACM: true} })
 	NoRDMACM = rootOf(func() Node { return Node{NoRDMACM: true, HCAs: V100Node().HCAs} })

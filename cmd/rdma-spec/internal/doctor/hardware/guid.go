@@ -70,7 +70,7 @@ func setGUID(v *doctor.View, h hca.HCA) (cure string, command bool) {
 			mac := slices.Concat(guid[:2], guid[4:]) // without the second half of the vendor's part
 			return vf + "mac " + mac.String() + " && " + rebind("pci", h.PCI), true
 		}
-		return vf + "node_guid " + guid.String() + " && " + vf + "port_guid " + guid.String() + " && " + rebind("pci", h.PCI), true
+		return fmt.Sprintf("%snode_guid %s && %[1]sport_guid %[2]s && %s", vf, guid, rebind("pci", h.PCI)), true
 	}
 	return general, false
 }

@@ -19,7 +19,7 @@ import (
 func kernelChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-errors", Family: "kernel log", Title: "Neither the kernel's log nor PCIe tells of errors of an HCA.",
-		Messages: []string{"firmware internal error", "device's health compromised", "Cable error, ",
+		Messages: []string{"firmware internal error", "device's health compromised", "Cable error",
 			"High temperature on sensors", "CREATE_MKEY", "PCIe Bus Error: severity=Uncorrectable"},
 		Why:   "An HCA that fails now and then makes jobs slow, or ends them.",
 		Reads: []string{pciDevices + "*/aer_dev_fatal"}, Needs: []string{"hca-answers"}, Look: hcaErrors,
@@ -73,8 +73,8 @@ var troubles = []trouble{
 	{regexp.MustCompile(`(?i)high temperature|over.?temperature|temperature (warning|critical)`),
 		"It is too hot", 1, "See to the air flow and the fans, and see: mget_temp -d %s"},
 	{regexp.MustCompile(`CREATE_MKEY.*(limits exceeded|no resources)`),
-		"It has no room for more memory regions", 1, "Let fewer processes use the HCA, or let them register less: with huge " +
-			"pages, and without UCX_RCACHE_ENABLE=n. Who has how many: rdma resource show mr; dmesg | grep %s"},
+		"It has no room for more memory regions", 1, "Let fewer processes use the HCA, or let them register less: with " +
+			"huge pages, and without UCX_RCACHE_ENABLE=n. Who has how many: rdma resource show mr; dmesg | grep %s"},
 	{regexp.MustCompile(`PCIe Bus Error: severity=Uncorrect|AER: Uncorrect`),
 		"PCIe has errors that were not corrected", 1, "Reseat the card, or try another slot, and see: lspci -vvs %s"},
 	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "Its port loses its link", 3, ofCable + "mlxlink -d %s -c"},

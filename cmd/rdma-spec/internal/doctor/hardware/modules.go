@@ -145,8 +145,8 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 }
 
 // usesRDMA reports whether something on the node is known to use RDMA, which an Ethernet card alone does not tell: an
-// ACTIVE port of a fabric, a soft HCA, which somebody made, at least four ACTIVE RoCE ports and as many as GPUs, or what
-// runs in pods.
+// ACTIVE port of a fabric, a soft HCA, which somebody made, at least four ACTIVE RoCE ports and as many as GPUs, or
+// pods.
 func usesRDMA(v *doctor.View, gpus int) bool {
 	node, err := v.HCAs()
 	if err != nil {

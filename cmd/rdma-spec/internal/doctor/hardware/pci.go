@@ -44,7 +44,7 @@ func slowLinks(v *doctor.View) []doctor.Finding {
 		if _, err := v.Exists(pciDevices + h.PCI); err != nil {
 			return []doctor.Finding{doctor.Unsure(object(h), fmt.Sprintf("Its PCIe link is unknown: %v.", err))}
 		}
-		_, way := pciPath(v, h.PCI)
+		way := wayTo(v, h.PCI)
 		for i := len(way) - 1; i >= 0; i -= 2 { // the port above a switch's upstream port, or a card, is the link's other end
 			lacks := lacking(v, way[i], way[max(0, i-1)])
 			if lacks == "" || seen[way[i]] {
@@ -69,7 +69,8 @@ func lacking(v *doctor.View, device, port string) string {
 	for _, kind := range []string{"speed", "width"} {
 		current := doctor.Attribute(v, pciDevices+device+"/current_link_"+kind)
 		most := doctor.Attribute(v, pciDevices+device+"/max_link_"+kind)
-		if slot := doctor.Attribute(v, pciDevices+port+"/max_link_"+kind); 0 < quantity(slot) && quantity(slot) < quantity(most) {
+		slot := doctor.Attribute(v, pciDevices+port+"/max_link_"+kind)
+		if 0 < quantity(slot) && quantity(slot) < quantity(most) {
 			most = slot
 		}
 		if quantity(current) > 0 && quantity(current) < quantity(most) {
@@ -91,29 +92,19 @@ func quantity(attribute string) float64 {
 
 var pciForm = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// pciPath returns the host bridge of a PCI device, and the devices from there down to it. It has none where sysfs does
-// not say.
-func pciPath(v *doctor.View, address string) (host string, devices []string) {
-	to, err := v.Readlink(pciDevices + address)
-	if err != nil {
-		return "", nil
-	}
+// wayTo returns the PCI devices from a root port down to a device, and none where sysfs does not say.
+func wayTo(v *doctor.View, address string) (devices []string) {
+	to, _ := v.Readlink(pciDevices + address)
 	for part := range strings.SplitSeq(path.Clean(to), "/") {
-		switch {
-		case pciForm.MatchString(part):
+		if pciForm.MatchString(part) {
 			devices = append(devices, part)
-		case strings.HasPrefix(part, "pci") && host == "":
-			host = part
 		}
 	}
-	return host, devices
+	return devices
 }
 
 // bridges returns the PCI bridges above a device, from the root port down.
 func bridges(v *doctor.View, address string) []string {
-	_, devices := pciPath(v, address)
-	if len(devices) == 0 {
-		return nil
-	}
-	return devices[:len(devices)-1]
+	way := wayTo(v, address)
+	return way[:max(0, len(way)-1)]
 }

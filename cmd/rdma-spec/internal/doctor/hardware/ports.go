@@ -195,7 +195,7 @@ func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 		"Let fewer pods share the HCA: lower rdmaHcaMax in the configuration of k8s-rdma-shared-dev-plugin.")}
 }
 
-// differentMTUs finds the RoCE port of a board whose MTU is that of no other. Which one is right depends on the network.
+// differentMTUs finds the RoCE port of a board whose MTU is that of no other. Which is right depends on the network.
 func differentMTUs(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 	for _, p := range unevenPorts(group, func(p hca.Port) string {
 		if p.LinkLayer != "Ethernet" || len(p.Netdevs) == 0 {

@@ -120,7 +120,7 @@ var healthyNodes = []known{
 		"by the homogeneity of cards; the rates are filled in",
 		nodeOf(rails(ocp, 0, 8, eth(ndr)), rails(ocp, 8, 2, eth(hdr))), nil},
 	{"DGX Spark", "https://github.com/geerlingguy/sbc-reviews/issues/92: four functions, two Active at 200, two Down and " +
-		"Disabled at 40, MT4129, firmware 28.45.4028",
+		"Disabled at 40, on Ethernet; the board is filled in",
 		nodeOf(rails("NVD0000000087", 0, 1, eth(hdr)), rails("NVD0000000087", 1, 1, disabled),
 			rails("NVD0000000087", 2, 1, eth(hdr)), rails("NVD0000000087", 3, 1, disabled)),
 		hcatest.Files{"proc/meminfo": "MemTotal: 127535304 kB\nMemAvailable: 118000000 kB\nCmaTotal: 32768 kB\nCmaFree: 30000 kB\n"}},
@@ -130,10 +130,12 @@ var healthyNodes = []known{
 			h.Files = hcatest.Files{"device": "0x1021\n", "vpd": "\x82\x10\x00NVSwitch bridge\x90\x0f\x00VU\x0cSMDL=SW_MNG\x78"}
 			h.Firmware = "28.43.1000"
 		})), nil},
-	{"virtual machine of a cloud, virtual functions alone", "https://github.com/Azure/AKS/issues/4893: InfiniBand functions " +
-		"of a virtual machine, without their physical ones",
-		nodeOf(with(rails("MT_0000000010", 0, 8, ib(ndr)), func(_ int, h *hcatest.HCA) { h.Driver = "mlx5_core" })),
-		hcatest.Files{"sys/class/dmi/id/sys_vendor": "Microsoft Corporation\n"}},
+	{"virtual machine of Azure, virtual functions alone", "https://github.com/Azure/azhpc-diagnostics/issues/59: mlx5_an0 on " +
+		"Ethernet, ACTIVE at 40 Gb/s, beside mlx5_ib0 to mlx5_ib7 at 200, MT4124, firmware 20.28.4000, GUIDs of 00155dfffe; " +
+		"their ACTIVE is filled in",
+		nodeOf(with(rails("MT_0000000010", 0, 8, ib(hdr)), func(i int, h *hcatest.HCA) {
+			h.Name, h.GUID, h.Firmware = fmt.Sprintf("mlx5_ib%d", i), fmt.Sprintf("0015:5dff:fe34:07%02x", 0x2b+i), "20.28.4000"
+		}), with(rails("", 8, 1, eth("40 Gb/sec (4X QDR)")), func(_ int, h *hcatest.HCA) { h.Name = "mlx5_an0" })), nil},
 	{"EC2 with EFA", "https://github.com/torvalds/linux drivers/infiniband/hw/efa/efa_verbs.c: node type unspecified, no GUID",
 		hcatest.EFANode(), nil},
 	{"E810, one of two ports without a cable", "https://github.com/torvalds/linux drivers/infiniband/hw/irdma/verbs.c, " +
@@ -157,30 +159,31 @@ var healthyNodes = []known{
 			Ports: []hcatest.Port{{Rate: "56 Gb/sec (4X FDR)", Netdevs: []string{"ib0"}},
 				{State: "1: DOWN", PhysState: "3: Disabled", LinkLayer: "Ethernet", Netdevs: []string{"eth0"}}}}}},
 		upAll("sys/devices/pci0000:5e/0000:5e:00.0/net/eth0")},
-	{"ConnectX-4 Lx as a network card", "https://github.com/stackhpc/ansible-slurm-appliance/pull/988: mlx5 ports of Ethernet " +
-		"where nobody uses RDMA; without rdma_ucm: filled in",
+	{"ConnectX-4 Lx as a network card", "https://github.com/MicrosoftDocs/azure-docs/issues/45303: ConnectX-4 Lx (15b3:1016) " +
+		"as the network card of a machine that has no use of RDMA; the second port and the lack of rdma_ucm are filled in",
 		hcatest.Node{NoRDMACM: true, HCAs: slices.Concat(rails("MT_2420110034", 0, 1, eth("25 Gb/sec (1X EDR)")),
 			rails("MT_2420110034", 1, 1, disabled))}, upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1")},
-	{"ConnectX-4 Lx as a network card beside a T4", "https://github.com/NVIDIA/nccl/issues/1866: ConnectX on Ethernet beside " +
-		"GPUs; the T4 with its closed driver, and its IOMMU, are filled in",
+	{"ConnectX-4 Lx as a network card beside a T4", "https://github.com/MicrosoftDocs/azure-docs/issues/45303, as before; the " +
+		"T4 with its closed driver, and its IOMMU, are filled in",
 		hcatest.Node{NoRDMACM: true, HCAs: rails("MT_2420110034", 0, 2, eth("25 Gb/sec (1X EDR)")), PCI: gpusOf(1)},
 		driver(closed535).With(hcatest.Files{"sys/devices/pci0000:10/0000:10:00.0/iommu_group/type": "DMA-FQ\n",
 			"sys/devices/pci0000:13/0000:13:00.0/iommu_group/type": "DMA-FQ\n"})},
-	{"Ethernet card whose mlx5_ib is not installed", "https://docs.kernel.org/networking/devlink/mlx5.html: enable_rdma, of " +
-		"which mlx5_core.rdma.0 remains", hcatest.Node{NoRDMACM: true},
+	{"Ethernet card whose mlx5_ib is not installed", "https://github.com/torvalds/linux drivers/net/ethernet/mellanox/mlx5/" +
+		"core/dev.c: mlx5_core.rdma.N is there without its driver; the rest is filled in", hcatest.Node{NoRDMACM: true},
 		card("0000:b5:00.0", "0x15b3", "0x1015", "0x020000", "mlx5_core").With(hcatest.Files{
 			"sys/bus/auxiliary/devices/mlx5_core.rdma.0":             hcatest.Link("../../../devices/pci0000:b5/0000:b5:00.0/mlx5_core.rdma.0"),
 			"sys/devices/pci0000:b5/0000:b5:00.0/mlx5_core.rdma.0/x": ""})},
-	{"BlueField-3 with 126 representors", "https://docs.nvidia.com/doca/sdk/bluefield-kernel-representors-model: one RDMA " +
-		"device, a port for each representor, without a link where no host has it",
-		nodeOf(with(rails("MT_0000000884", 0, 1, eth(hdr)), func(_ int, h *hcatest.HCA) {
+	{"BlueField-2 with 126 representors", "https://github.com/MrBr-github/lshca/issues/57: PSID MT_0000000539, firmware " +
+		"24.34.1002, ports 1, 2 and 67 of mlx5_0; the other ports, without a link, are filled in",
+		nodeOf(with(rails("MT_0000000539", 0, 1, eth(edr)), func(_ int, h *hcatest.HCA) {
 			idle := disabled
 			idle.Netdevs = nil
 			h.Ports = append(h.Ports, slices.Repeat([]hcatest.Port{idle}, 126)...)
 		})), nil},
-	{"host of SR-IOV with 16 functions that no pod has", "https://github.com/k8snetworkplumbingwg/sriov-network-device-" +
-		"plugin/issues/269: State Down on functions", nodeOf(vfs(rails(connectX, 0, 1, ib(hdr))[0], 16, polling)), nil},
-	{"scalable functions of a switchdev card", "https://docs.kernel.org/networking/devlink/devlink-port.html",
+	{"host of SR-IOV with 16 functions that no pod has", "https://github.com/openshift/sriov-network-operator/issues/635: " +
+		"8 functions (Down) below each physical one (Up), on InfiniBand", nodeOf(vfs(rails(connectX, 0, 1, ib(hdr))[0], 16, polling)), nil},
+	{"scalable functions of a switchdev card", "https://docs.kernel.org/networking/devlink/devlink-port.html: " +
+		"scalable functions; their states are filled in",
 		hcatest.ScalableNode(), nil},
 	{"ConnectX-8 with the sub-device of its planes", "https://github.com/torvalds/linux include/rdma/ib_verbs.h: " +
 		"RDMA_DEVICE_TYPE_SMI; https://github.com/NVIDIA/NVSentinel/issues/1716: no issm",
@@ -190,7 +193,8 @@ var healthyNodes = []known{
 		hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx5_bond_0", PCI: "0000:10:00.0", Driver: "mlx5_core", Firmware: "22.36.1010",
 			Ports: []hcatest.Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"eth0"},
 				Stacked: []hcatest.Netdev{{Name: "bond0", Kind: "bond"}}}}}}}, nil},
-	{"GB300", "https://github.com/NVIDIA/NVSentinel/issues/1716: issm missing on InfiniBand; ACS of Grace: FAULTS of rdma_topo",
+	{"GB300", "https://github.com/NVIDIA/NVSentinel/issues/1716: issm missing on InfiniBand; its bridges, which " +
+		"redirect as a Grace CPU needs it, are filled in",
 		hcatest.Node{}, gb300()},
 	{"Alibaba Cloud with erdma", "https://github.com/torvalds/linux drivers/infiniband/hw/erdma/erdma_verbs.c: iWARP, ACTIVE " +
 		"by the carrier of the netdev with the GUID's address",
@@ -199,8 +203,8 @@ var healthyNodes = []known{
 		hcatest.Files{"sys/class/net/eth0": hcatest.Link("../../devices/pci0000:00/0000:00:05.0/virtio2/net/eth0"),
 			"sys/devices/pci0000:00/0000:00:05.0/virtio2/net/eth0/address": "00:16:3e:01:02:03\n",
 			"sys/devices/pci0000:00/0000:00:05.0/virtio2/net/eth0/flags":   "0x1003\n"}},
-	{"Omni-Path", "https://github.com/torvalds/linux drivers/infiniband/hw/hfi1/verbs.c", hcatest.OmniPathNode(), nil},
-	{"laptop", "filled in: no HCA, and a GPU", hcatest.Node{NoRDMACM: true, PCI: gpusOf(1)}, driver(closed535)},
+	{"Omni-Path", "https://github.com/torvalds/linux drivers/infiniband/hw/hfi1/verbs.c: InfiniBand for its link layer", hcatest.OmniPathNode(), nil},
+	{"laptop", "all filled in: no HCA, and a GPU", hcatest.Node{NoRDMACM: true, PCI: gpusOf(1)}, driver(closed535)},
 }
 
 func intel(_ int, h *hcatest.HCA) {
