@@ -46,8 +46,7 @@ func main() {
 
 // CreateContainer sets the rlimits that the annotation for the container lists.
 func (p *ulimitAdjuster) CreateContainer(_ context.Context, pod *api.PodSandbox,
-	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate,
-	error) { //nolint:unparam // as the stub wants it
+	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) { //nolint:unparam // as the stub wants it
 	p.log = p.log.WithField("pod", pod.GetName()).WithField("container", ctr.GetName())
 	p.log.Debug("create container")
 	var ulimits []struct {
@@ -71,8 +70,7 @@ func (p *ulimitAdjuster) CreateContainer(_ context.Context, pod *api.PodSandbox,
 
 // CreateContainer returns the devices that the annotation lists.
 func (deviceInjector) CreateContainer(_ context.Context, pod *api.PodSandbox,
-	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate,
-	error) { //nolint:unparam // as the stub wants it
+	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) { //nolint:unparam // as the stub wants it
 	var devices []struct {
 		Path, Type   string
 		Major, Minor int64
