@@ -48,6 +48,7 @@ type Holder interface {
 // proc is the kernel of this node, with processes as the proc file system at a path shows them.
 type proc struct{ path string }
 
+// PIDs implements Kernel.
 func (p proc) PIDs() ([]int, error) {
 	folder, err := os.Open(p.path)
 	if err != nil {
@@ -72,8 +73,10 @@ func (p proc) file(pid int, name string) string {
 	return filepath.Join(p.path, strconv.Itoa(pid), name)
 }
 
+// Read implements Kernel.
 func (p proc) Read(pid int, name string) ([]byte, error) { return os.ReadFile(p.file(pid, name)) }
 
+// Self implements Kernel; 0 where proc does not show this process.
 func (p proc) Self() int {
 	name, err := os.Readlink(filepath.Join(p.path, "self"))
 	if err != nil {
@@ -99,6 +102,7 @@ func (p proc) Changeable() error {
 		"itself, or in a pod with hostPID: true", p.path)
 }
 
+// Open implements Kernel, with a pidfd where the kernel has them.
 func (p proc) Open(pid int) (Holder, error) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
@@ -130,6 +134,7 @@ func (p proc) openFolder(pid int) (Holder, error) {
 	return folder(fd), nil
 }
 
+// Set implements Kernel.
 func (proc) Set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
 	var old unix.Rlimit
 	err = unix.Prlimit(pid, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: uint64(limit.Soft), Max: uint64(limit.Hard)}, &old)
@@ -146,6 +151,7 @@ func (proc) Set(pid int, limit spec.Rlimit) (former spec.Rlimit, err error) {
 	return former, nil
 }
 
+// Pause implements Kernel.
 func (proc) Pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

@@ -58,10 +58,12 @@ type files interface {
 
 type nodeFiles struct{}
 
+// Write writes a file only where its content is still old.
 func (nodeFiles) Write(path string, old, content []byte, mode fs.FileMode) error {
 	return atomicfile.Change(path, old, content, mode)
 }
 
+// Remove removes a file only where its content is still old.
 func (nodeFiles) Remove(path string, old []byte) error {
 	if err := (Plan{{Path: path, Before: old}}).Outdated(); err != nil {
 		return err

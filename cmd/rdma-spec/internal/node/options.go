@@ -76,6 +76,7 @@ type JudgedBy struct {
 	Source string `json:"source,omitempty"` // where the plugin has a policy in force from
 }
 
+// String implements fmt.Stringer.
 func (j JudgedBy) String() string {
 	if j.Source == "" {
 		return j.File
