@@ -38,7 +38,10 @@ func Store(connection *net.UnixConn, state json.RawMessage) error {
 	if _, err := memory.Write(state); err != nil {
 		return err
 	}
-	return errors.Join(notify("FDSTORE=1\nFDNAME="+storedState, fd), withDescriptor(connection, func(fd int) error {
+	if err := notify("FDSTORE=1\nFDNAME="+storedState, fd); err != nil {
+		return err
+	}
+	return errors.Join(withDescriptor(connection, func(fd int) error {
 		return notify("FDSTORE=1\nFDNAME="+storedConnection, fd)
 	}), settled())
 }
@@ -100,12 +103,16 @@ func settled() error {
 	return fmt.Errorf("systemd does not answer: %w", err)
 }
 
+// notify tells systemd something, which may take a second: where systemd does not read, its queue is full at some time.
 func notify(what string, descriptors ...int) error {
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = unix.Close(fd) }() // nothing is lost with it
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 1}); err != nil {
+		return err
+	}
 	return unix.Sendmsg(fd, []byte(what), unix.UnixRights(descriptors...),
 		&unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")}, 0)
 }

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // systemd keeps descriptors of a service as systemd does, which is tested itself on the node.
@@ -177,4 +179,26 @@ func TestStoreOfAConnectionThatEnded(t *testing.T) {
 	if len(s.names) != 0 {
 		t.Errorf("systemd still has %q", s.names)
 	}
+}
+
+// A systemd that hangs keeps no service from its end.
+func TestStoreWhereSystemdHangs(t *testing.T) {
+	path := folder(t) + ".notify"
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = socket.Close() }() // nobody has read from it
+	t.Setenv("NOTIFY_SOCKET", path)
+	connection, _ := pair(t)
+	stored := make(chan error, 1)
+	go func() {
+		for { // until its queue is full
+			if err := Store(connection, json.RawMessage("1")); errors.Is(err, unix.EAGAIN) {
+				stored <- err
+				return
+			}
+		}
+	}()
+	_ = await.Receive(t, await.Patience, "an end of the storing", stored) // it tells why
 }
