@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// settleWithin is how long the end of the program may wait for answers: runtimes wait as long for one.
-	settleWithin = stub.DefaultRequestTimeout
+	// mostEnd bounds how long the end of the program may wait for answers: then systemd and the kubelet kill it.
+	mostEnd = 10 * time.Second
 	// blockedAfter is how long the runtime may take to register the plugin before the log says what it waits for.
 	blockedAfter = 30 * time.Second
 	// moments is how soon after Configure a connection ends that the runtime could not use. One that ends later has
@@ -244,15 +244,22 @@ func (c *connection) registeredFor() time.Duration {
 	return time.Since(c.since)
 }
 
+// endWithin is how long the end of the program waits for answers: as long as the runtime does.
+func (r *Registration) endWithin() time.Duration { return min(r.RequestTimeout(), mostEnd) }
+
 // leave ends the connection so that the runtime loses no answer, and hands it over if it can.
 func (c *connection) leave() {
-	if c.trunk.settle(settleWithin) && c.registeredFor() > 0 {
+	if c.trunk.settle(c.registration.endWithin()) && c.registeredFor() > 0 {
 		err := c.registration.give(c.trunk.UnixConn)
 		if err == nil {
 			c.registration.Log.Info("handed the connection to the runtime over to the next process")
 			return
 		}
-		c.registration.Log.WithError(err).Debug("the connection is not handed over")
+		level := logrus.InfoLevel
+		if c.registration.Handover == "" {
+			level = logrus.DebugLevel // it was not to be
+		}
+		c.registration.Log.WithError(err).Log(level, "the connection to the runtime is not handed over")
 	}
 	c.trunk.delivered()
 	// The socket itself, and not only this process's descriptor of it: a process that hangs may have another one.

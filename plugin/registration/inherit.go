@@ -131,6 +131,7 @@ func (r *Registration) take(ctx context.Context, waiter *handover.Waiter, text j
 	owner, socket, err := waiter.Take()
 	switch {
 	case socket == nil:
+		r.Log.WithError(err).Warn("the connection to the runtime was not taken over")
 		return nil, nil
 	case err != nil:
 		r.Log.WithError(err).Warn("the next process will register, since it cannot wait behind this one")
@@ -168,7 +169,8 @@ func (r *Registration) fits(ctx context.Context, before agreed) error {
 	return err
 }
 
-// give leaves the connection to another process. Nobody may read from it.
+// give leaves the connection to another process. Nobody may read from it. That may take half of what the runtime waits
+// for an answer: whoever has the connection then can still answer the next request.
 func (r *Registration) give(socket *net.UnixConn) error {
 	left, err := r.plugin.Leave()
 	if err != nil {
@@ -182,7 +184,7 @@ func (r *Registration) give(socket *net.UnixConn) error {
 	case err != nil:
 		return err
 	case owner != nil:
-		return owner.Give(socket, text)
+		return owner.Give(socket, text, r.endWithin()/2)
 	}
 	return handover.Store(socket, text)
 }

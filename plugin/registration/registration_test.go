@@ -224,6 +224,7 @@ func TestNoAnswerIsLost(t *testing.T) {
 
 // A request that is never answered does not keep the program from its end: the runtime waits no longer for it either.
 func TestEndsBesideARequestThatHangs(t *testing.T) {
+	nritest.LosePatience(t)
 	runtime := started(t)
 	asked, goOn := make(chan struct{}), make(chan struct{})
 	r := run(t, &adjuster{before: func() {
@@ -429,5 +430,20 @@ func TestSocketWhereNobodyListensYet(t *testing.T) {
 	}
 	if quickest > dialRarely/2 {
 		t.Errorf("the quickest of three connected %s after the runtime listened, want %s at most", quickest, dialRarely/2)
+	}
+}
+
+// The end waits for answers as long as the runtime does, and not as long as systemd and the kubelet wait for the end.
+func TestEndWithin(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{
+		0: 2 * time.Second, 300 * time.Millisecond: 300 * time.Millisecond, 10 * time.Second: 10 * time.Second, time.Hour: mostEnd,
+	} {
+		r := New(nil, Options{})
+		if timeout > 0 {
+			r.requestTimeout.Store(int64(timeout))
+		}
+		if got := r.endWithin(); got != want {
+			t.Errorf("a runtime that waits for %s: %s, want %s", timeout, got, want)
+		}
 	}
 }

@@ -42,8 +42,8 @@ const (
 	protocol = 1
 	// mostWord bounds a word in bytes: a state has what is known of each container of a node.
 	mostWord = 64 << 20
-	// answerWithin is how long a process may take to answer: the runtime's next request waits meanwhile.
-	answerWithin = time.Second
+	// readWithin is how long a process may take to read a word.
+	readWithin = time.Second
 	// joinAgain is the time until a process that found neither the lock nor an owner that listens tries again.
 	joinAgain = 20 * time.Millisecond
 )
@@ -64,13 +64,16 @@ type word struct {
 	Refused  string          `json:"refused,omitempty"`
 }
 
-// say writes a word, with descriptors.
-func say(to *net.UnixConn, w word, descriptors ...int) error {
+// say writes a word.
+func say(to *net.UnixConn, w word) error { return sayWith(to, readWithin, w) }
+
+// sayWith writes a word with descriptors, to a process that may take as long as the patience to read it.
+func sayWith(to *net.UnixConn, patience time.Duration, w word, descriptors ...int) error {
 	text, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}
-	if err := to.SetWriteDeadline(time.Now().Add(answerWithin)); err != nil {
+	if err := to.SetWriteDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
 	defer func() { _ = to.SetWriteDeadline(time.Time{}) }() // if it fails, so does the next write

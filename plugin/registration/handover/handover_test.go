@@ -113,11 +113,14 @@ func expectLeadsTo(t *testing.T, connection, runtime *net.UnixConn) {
 	}
 }
 
+// patience is how long a test's process may take to take a connection.
+const patience = time.Second
+
 // give gives a connection in the background.
 func give(o *Owner, connection *net.UnixConn, state json.RawMessage) <-chan error {
 	given := make(chan error, 1)
 	go func() {
-		given <- o.Give(connection, state)
+		given <- o.Give(connection, state, patience)
 		_ = connection.Close()
 	}()
 	return given
@@ -205,7 +208,7 @@ func TestOwnerIsKilledWhileItGives(t *testing.T) {
 	to := owner.waiting[0].UnixConn
 	owner.mu.Unlock()
 	err := withDescriptor(connection, func(fd int) error {
-		return say(to, word{State: json.RawMessage("1")}, fd, int(owner.lock.Fd()))
+		return sayWith(to, patience, word{State: json.RawMessage("1")}, fd, int(owner.lock.Fd()))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -242,20 +245,37 @@ func TestTaker(t *testing.T) {
 	expectLeadsTo(t, inherited, runtime)
 }
 
+// A process on a busy node may take as long as the one before is patient.
+func TestPatience(t *testing.T) {
+	place := folder(t)
+	owner := owning(t, place)
+	waiter := waitingBehind(t, place)
+	connection, runtime := pair(t)
+	given := make(chan error, 1)
+	go func() { given <- owner.Give(connection, json.RawMessage("1"), await.Patience) }()
+	expectNext(t, waiter, "", "1")
+	time.Sleep(patience + patience/2)
+	_, inherited := take(t, waiter)
+	if err := await.Receive(t, await.Patience, "given", given); err != nil {
+		t.Fatal(err)
+	}
+	expectLeadsTo(t, inherited, runtime)
+}
+
 // Where nobody takes it, the connection stays where it is.
 func TestNobodyTakes(t *testing.T) {
 	var none *Owner
 	connection, runtime := pair(t)
-	if err := none.Give(connection, nil); err == nil {
+	if err := none.Give(connection, nil, patience); err == nil {
 		t.Error("given without a place")
 	}
 	place := folder(t)
 	owner := owning(t, place)
-	if err := owner.Give(connection, json.RawMessage("1")); err == nil || err.Error() != "no process waits for it" {
+	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || err.Error() != "no process waits for it" {
 		t.Errorf("given: %v", err)
 	}
 	hangs := waitingBehind(t, place)
-	if err := owner.Give(connection, json.RawMessage("1")); err == nil || !strings.Contains(err.Error(),
+	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil || !strings.Contains(err.Error(),
 		"did not take it within") {
 		t.Errorf("given: %v", err)
 	}

@@ -116,8 +116,9 @@ func (o *Owner) Offer(offer any) error {
 }
 
 // Give gives the connection to a process that waits, and returns when another process listens in this one's place. No
-// process may be reading from the connection. With an error, the connection is still this process's.
-func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage) error {
+// process may be reading from the connection. The other process has to take it within the patience: the runtime's next
+// request waits meanwhile. With an error, the connection is still this process's.
+func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage, patience time.Duration) error {
 	if o == nil {
 		return errors.New("no process can wait for it")
 	}
@@ -126,16 +127,16 @@ func (o *Owner) Give(connection *net.UnixConn, state json.RawMessage) error {
 	o.mu.Unlock()
 	err := errors.New("no process waits for it")
 	for _, w := range all {
-		if err = o.give(w, connection, state); err == nil {
+		if err = o.give(w, connection, state, patience); err == nil {
 			return nil
 		}
 	}
 	return err
 }
 
-func (o *Owner) give(w *waiting, connection *net.UnixConn, state json.RawMessage) error {
+func (o *Owner) give(w *waiting, connection *net.UnixConn, state json.RawMessage, patience time.Duration) error {
 	if err := withDescriptor(connection, func(fd int) error {
-		return say(w.UnixConn, word{State: state}, fd, int(o.lock.Fd()))
+		return sayWith(w.UnixConn, patience, word{State: state}, fd, int(o.lock.Fd()))
 	}); err != nil {
 		_ = w.Close() // it waits no longer
 		return fmt.Errorf("a process that waits does not listen: %w", err)
@@ -143,7 +144,7 @@ func (o *Owner) give(w *waiting, connection *net.UnixConn, state json.RawMessage
 	select {
 	case <-w.takes:
 	case <-w.gone:
-	case <-time.After(answerWithin):
+	case <-time.After(patience):
 		_ = w.CloseRead() // from here on it cannot take it any more, but it may have just before
 		<-w.gone
 	}
@@ -151,12 +152,12 @@ func (o *Owner) give(w *waiting, connection *net.UnixConn, state json.RawMessage
 	case <-w.takes:
 		select {
 		case <-w.gone:
-		case <-time.After(answerWithin):
+		case <-time.After(patience):
 		}
 		return nil
 	default:
 		_, _ = say(w.UnixConn, word{Refused: "it did not take the connection in time"}), w.Close() // it may be gone
-		return fmt.Errorf("a process that waits did not take it within %s", answerWithin)
+		return fmt.Errorf("a process that waits did not take it within %s", patience)
 	}
 }
 
