@@ -76,11 +76,11 @@ prepare: deps bin/rdma-node # the node with all its parts
 	bin/rdma-node --parts all --prepare
 
 # What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze,
-# jq for kubectl rdma, an emulator for the programs of arm64, and Prometheus and promtool without what they recommend.
+# jq for kubectl rdma, strace to kill a run at each system call, udev, an emulator for the programs of arm64, and Prometheus and promtool without what they recommend.
 PROMETHEUS := $(CACHE)/bin/prometheus
 deps: $(PROMETHEUS)
-	@[ "$$(command -v gcc jq systemd-analyze qemu-aarch64 | wc -l)" = 4 ] || \
-	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc jq libc6-dev systemd qemu-user; }
+	@[ "$$(command -v gcc jq strace systemd-analyze qemu-aarch64 udevadm | wc -l)" = 6 ] || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc jq libc6-dev strace systemd qemu-user udev; }
 
 $(PROMETHEUS):
 	@mkdir -p $(@D)/tmp && cd $(@D)/tmp && rm -f prometheus_*.deb && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; }

@@ -109,10 +109,10 @@ func decide(t *testing.T, config string, c policy.Container) policy.Decision {
 	}
 	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs0", Number: hca.Number{Major: 231,
 		Minor: 192}, HCA: "mlx5_0"}
-	return p.Decide(c, policy.Node{
+	return p.Decide(c, policy.Facts{
 		Verbs: func(n hca.Number) (hca.Device, bool, error) { return verbs, n == verbs.Number, nil },
-		HCAs: func() (*hca.Node, error) {
-			return &hca.Node{HCAs: []hca.HCA{{
+		HCAs: func() (*hca.Inventory, error) {
+			return &hca.Inventory{HCAs: []hca.HCA{{
 				Name: "mlx5_0", NUMANode: -1, Devices: []hca.Device{verbs},
 				Ports: []hca.Port{{Number: 1, State: "ACTIVE", LinkLayer: "InfiniBand"}},
 			}}}, nil

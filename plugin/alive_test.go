@@ -34,7 +34,7 @@ func TestAliveWhileDecisionsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Policy: mustPolicy(t, "{}")})
 		goOn, decisions := make(chan struct{}), atomic.Int32{}
-		p.node.Verbs = func(hca.Number) (hca.Device, bool, error) {
+		p.facts.Verbs = func(hca.Number) (hca.Device, bool, error) {
 			decisions.Add(1)
 			<-goOn
 			return hca.Device{}, false, nil

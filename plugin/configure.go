@@ -66,8 +66,7 @@ func (p *Plugin) Synchronize(_ context.Context, pods []*api.PodSandbox,
 // crioLine gives IPC_LOCK to every container of a CRI-O node. It replaces CRI-O's own list
 // (internal/config/capabilities, Default), and so repeats it. The quotes are single, since logs escape double ones.
 const crioLine = "crio.runtime.default_capabilities = ['CHOWN', 'DAC_OVERRIDE', 'FSETID', 'FOWNER', 'SETGID', " +
-	"'SETUID', 'SETPCAP', " +
-	"'NET_BIND_SERVICE', 'KILL', 'IPC_LOCK']"
+	"'SETUID', 'SETPCAP', 'NET_BIND_SERVICE', 'KILL', 'IPC_LOCK']"
 
 // withoutStoredSpecs explains why stored specs cannot be edited under a runtime, and what to do.
 func withoutStoredSpecs(runtime string) string {

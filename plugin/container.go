@@ -10,10 +10,9 @@ import (
 	"github.com/containerd/nri/pkg/api"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
-	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // container returns all that a decision about a container depends on: the runtime's event and, on demand, the kubelet's
@@ -26,11 +25,6 @@ func (p *Plugin) container(ctx context.Context, pod *api.PodSandbox, ctr *api.Co
 		}
 	}
 	return c
-}
-
-// hcasWithin returns the inventory for a decision, which waits for the first one until the context is done.
-func hcasWithin(ctx context.Context, i *inventory.Inventory) func() (*hca.Node, error) {
-	return func() (*hca.Node, error) { return i.HCAs(ctx) }
 }
 
 // ContainerOf returns what a decision depends on and the runtime's event contains.
@@ -78,4 +72,32 @@ func reportedMemlock(ctr *api.Container) (limit spec.Rlimit, known bool) {
 		}
 	}
 	return limit, known
+}
+
+// watched returns what repair records of a container that gets a grant, with the injected devices and the granted
+// memlock.
+func watched(c policy.Container, ctr *api.Container, grant spec.Grant) repair.Container {
+	memlock, _ := reportedMemlock(ctr)
+	memlock, _ = memlock.Raise(grant.Memlock)
+	c.Devices = slices.Grow(slices.Clip(c.Devices), len(grant.Devices))
+	for _, d := range grant.Devices {
+		c.Devices = append(c.Devices, policy.Device{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)})
+	}
+	return repair.Container{Container: c, ID: ctr.GetId(), Sandbox: ctr.GetPodSandboxId(), Memlock: memlock}
+}
+
+// listed returns what repair records of the containers that the runtime lists. A container without a sandbox is left
+// out: its namespace and annotations are unknown. containerd lists no sandbox that it could not load.
+func listed(pods []*api.PodSandbox, containers []*api.Container) []repair.Container {
+	byID := make(map[string]*api.PodSandbox, len(pods))
+	for _, pod := range pods {
+		byID[pod.GetId()] = pod
+	}
+	list := make([]repair.Container, 0, len(containers))
+	for _, ctr := range containers {
+		if pod, known := byID[ctr.GetPodSandboxId()]; known {
+			list = append(list, watched(ContainerOf(pod, ctr), ctr, spec.Grant{}))
+		}
+	}
+	return list
 }

@@ -28,7 +28,7 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 		sandbox.Labels[fmt.Sprint("label-", i)] = strings.Repeat("v", 63)
 	}
 	ctr := &api.Container{Name: "a"}
-	c := recorded(ContainerOf(sandbox, ctr), ctr, spec.Grant{})
+	c := watched(ContainerOf(sandbox, ctr), ctr, spec.Grant{})
 	kept := 0
 	for key, value := range c.Annotations {
 		kept += len(key) + len(value)

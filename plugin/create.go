@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // CreateContainer is called for every container that the runtime creates. It makes one decision and returns its
@@ -42,7 +43,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 		default:
 			log().Warn("left alone although it is an RDMA container: " + decision.Reason)
 		}
-		p.repair.Created(recorded(c, ctr, spec.Grant{}))
+		p.repair.Created(watched(c, ctr, spec.Grant{}))
 		return nil, nil, nil
 	}
 	grant := *decision.Grant
@@ -53,7 +54,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	if grant.IPCLock != spec.IPCLockNo {
 		p.edits.put(ctr.GetId(), spec.Grant{IPCLock: grant.IPCLock})
 	}
-	p.repair.Created(recorded(c, ctr, grant))
+	p.repair.Created(watched(c, ctr, grant))
 	log().WithFields(given).Info("adjusted")
 	return adjustment, nil, nil
 }
@@ -117,8 +118,7 @@ func (p *Plugin) notEdited(pod *api.PodSandbox, ctr *api.Container, grant spec.G
 		next = "the plugin tries again in the background, and logs the result"
 	}
 	p.logger(pod, ctr).WithError(err).Warn("no CAP_IPC_LOCK yet: containerd did not confirm the change of the stored " +
-		"spec; " +
-		"SHM_LOCK, huge-page shared memory, and programs that check for the capability do not work; " + next +
+		"spec; SHM_LOCK, huge-page shared memory, and programs that check for the capability do not work; " + next +
 		"; if containerd is often this slow, let it wait longer for plugins: plugin_request_timeout in its configuration")
 	p.metrics.edits.WithLabelValues(editFailed).Inc()
 }
@@ -128,9 +128,9 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (policy.Container, policy.Decision) {
 	ctx, cancel := context.WithTimeout(ctx, p.budget())
 	defer cancel()
-	c, node := p.container(ctx, pod, ctr), p.node
-	node.HCAs = hcasWithin(ctx, p.Inventory)
-	return c, p.policy().Decide(c, node)
+	c, facts := p.container(ctx, pod, ctr), p.facts
+	facts.HCAs = func() (*hca.Inventory, error) { return p.Inventory.HCAs(ctx) }
+	return c, p.policy().Decide(c, facts)
 }
 
 // refuse returns the error that fails a container's creation. It logs it once, although the creation is tried again and
@@ -144,7 +144,5 @@ func (p *Plugin) refuse(log logrus.FieldLogger, subject string, refusal *policy.
 
 // decided returns a logger with a container's name and the decision about it.
 func (p *Plugin) decided(pod *api.PodSandbox, ctr *api.Container, d policy.Decision) logrus.FieldLogger {
-	fields := named(pod, ctr)
-	fields["signal"], fields["evidence"], fields["rule"] = d.Signal, d.Evidence, d.Rule
-	return p.Log.WithFields(fields)
+	return p.logger(pod, ctr).WithFields(logrus.Fields{"signal": d.Signal, "evidence": d.Evidence, "rule": d.Rule})
 }

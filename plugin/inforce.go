@@ -152,22 +152,22 @@ func (p *Plugin) publishAll(ctx context.Context) {
 
 // publishNow writes the policy in force, where this plugin is the registered one. It writes it whoever wrote it before
 // if this plugin has registered since it was last written.
-func (p *Plugin) publishNow(anew bool) {
+func (p *Plugin) publishNow(registered bool) {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
-	p.anew = p.anew || anew
+	p.unwritten = p.unwritten || registered
 	current, write := p.inForce.Load(), p.Publisher.Keep
 	if current.policy.Missing() != nil {
 		return
 	}
 	switch {
-	case p.anew:
+	case p.unwritten:
 		write = p.Publisher.Write
 	case !p.Registered():
 		return
 	}
 	err := write(current.policy, current.source)
-	p.anew = p.anew && err != nil
+	p.unwritten = p.unwritten && err != nil
 	if err != nil && p.throttle.due(err.Error()) {
 		p.Log.WithError(err).Warn("the policy in force cannot be written for rdma-spec: its status and repair need " +
 			"--config here")

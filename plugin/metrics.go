@@ -26,13 +26,6 @@ type metrics struct {
 
 const namespace = "nri_rdma"
 
-// Results of a request, as the label result has them.
-const (
-	resultAdjusted  = "adjusted"
-	resultUntouched = "untouched"
-	resultRefused   = "refused"
-)
-
 // Results of an edit of a stored spec.
 const (
 	editChanged   = "changed"
@@ -42,8 +35,8 @@ const (
 )
 
 func newMetrics() *metrics {
-	counter := func(name, help string) prometheus.CounterOpts {
-		return prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	}
 	gauge := func(name, help string) prometheus.Gauge {
 		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help})
@@ -54,16 +47,16 @@ func newMetrics() *metrics {
 		})
 	}
 	m := &metrics{
-		requests: prometheus.NewCounterVec(counter("requests_total",
-			"Containers that the runtime asked about, by result (adjusted, untouched, refused) and signal."),
-			[]string{"result", "signal"}),
-		refusals: prometheus.NewCounterVec(counter("refusals_total",
-			"Refused creations of containers, by cause. The kubelet tries each container again and again."), []string{"cause"}),
+		requests: counter("requests_total",
+			"Containers that the runtime asked about, by result (adjusted, untouched, refused) and signal.", "result", "signal"),
+		refusals: counter("refusals_total",
+			"Refused creations of containers, by cause. The kubelet tries each container again and again.", "cause"),
 		duration: histogram("request_duration_seconds", "Time to decide about a container."),
-		unknown: prometheus.NewCounter(counter("unknown_resources_total",
-			"Containers that got nothing, or less, because the kubelet did not report which resources they hold.")),
-		edits: prometheus.NewCounterVec(counter("ipc_lock_edits_total",
-			"Edits that add CAP_IPC_LOCK to a stored spec, by result (changed, unchanged, late, failed)."), []string{"result"}),
+		unknown: counter("unknown_resources_total",
+			"Containers that got nothing, or less, because the kubelet did not report which resources they hold.",
+		).WithLabelValues(),
+		edits: counter("ipc_lock_edits_total",
+			"Edits that add CAP_IPC_LOCK to a stored spec, by result (changed, unchanged, late, failed).", "result"),
 		editDuration: histogram("ipc_lock_edit_duration_seconds",
 			"Time that the creation of a container waits for the edit of its stored spec."),
 		configValid:  gauge("config_valid", "1 if the last configuration that was read is in force; 0 if it has an error."),
@@ -83,18 +76,17 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
 		m.requests, m.refusals, m.duration, m.unknown, m.edits, m.editDuration, m.configValid, m.configLoaded, p.Inventory,
-		current("connected", "1 while the plugin is registered with the runtime.", oneIf(p.Registered)),
-		current("waiting", "1 while this process waits behind a registered one, and takes its connection over when that "+
-			"ends.",
-			oneIf(p.registration.Behind)),
-		current("connected_unregistered_seconds",
-			"How long the plugin has been connected to the runtime without being registered. "+
-				"While the runtime waits for containers that are being stopped, it registers no plugin, and creates no container "+
-				"meanwhile.",
-			func() float64 { return p.registration.Unregistered().Seconds() }),
-		current("registration_paused",
+		Flag("connected", "1 while the plugin is registered with the runtime.", nil, p.Registered),
+		Flag("waiting", "1 while this process waits behind a registered one, and takes its connection over when that ends.",
+			nil, p.registration.Behind),
+		Flag("registration_paused",
 			"1 while the plugin waits for minutes before it registers again, since the runtime ended the connection "+
-				"during two registrations in a row.", oneIf(p.registration.Paused)),
+				"during two registrations in a row.", nil, p.registration.Paused),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: namespace, Name: "connected_unregistered_seconds",
+			Help: "How long the plugin has been connected to the runtime without being registered. While the runtime waits " +
+				"for containers that are being stopped, it registers no plugin, and creates no container meanwhile.",
+		}, func() float64 { return p.registration.Unregistered().Seconds() }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: namespace, Name: "registrations_total",
 			Help: "Registrations with the runtime, by this process. More than one means that the connection was lost and made " +
@@ -107,30 +99,27 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 	return all
 }
 
-// current returns a metric that is read when it is collected.
-func current(name, help string, value func() float64) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, value)
-}
-
-// oneIf returns 1 while something holds, otherwise 0.
-func oneIf(holds func() bool) func() float64 {
-	return func() float64 {
+// Flag returns a metric that is 1 while something holds, otherwise 0. Its labels do not change.
+func Flag(name, help string, labels prometheus.Labels, holds func() bool) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: namespace, Name: name, Help: help, ConstLabels: labels,
+	}, func() float64 {
 		if holds() {
 			return 1
 		}
 		return 0
-	}
+	})
 }
 
 // count counts a decision.
 func (m *metrics) count(d policy.Decision, since time.Time) {
-	result := resultUntouched
+	result := "untouched"
 	switch {
 	case d.Refusal != nil:
-		result = resultRefused
+		result = "refused"
 		m.refusals.WithLabelValues(string(d.Refusal.Cause)).Inc()
 	case d.Grant != nil:
-		result = resultAdjusted
+		result = "adjusted"
 	}
 	if d.Unknown && d.Refusal == nil {
 		m.unknown.Inc()

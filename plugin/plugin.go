@@ -26,6 +26,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // Options are what a Plugin is made of. Name, Index, Socket, Inventory and Log must be given.
@@ -76,19 +77,19 @@ type StoredSpecs interface {
 // Plugin decides about containers as the runtime creates them. It is safe for concurrent use.
 type Plugin struct {
 	Options
-	node         policy.Node // for work beside the requests: it waits for no inventory
+	facts        policy.Facts // for work beside the requests: it waits for no inventory
 	registration *registration.Registration
 	inForce      atomic.Pointer[inForce]
 	using        sync.Mutex    // held while another policy is put in force
 	publish      chan struct{} // receives when another policy is in force, or the plugin has registered
 	publishing   sync.Mutex    // held while the policy is written
-	anew         bool          // the plugin has registered, and the policy was not written since; publishing guards it
+	unwritten    bool          // the plugin has registered, and has not written the policy since; publishing guards it
 	keepsSpecs   atomic.Bool   // the runtime stores specs that can be edited
 	edits        edits
 	throttle     throttle
 	metrics      *metrics
 	checks       singleflight.Group // of Alive
-	repair       *repair.Repair     // nil if running containers are not compared
+	repair       *repair.Loop       // nil if running containers are not compared
 }
 
 // DefaultBudget is short, since the runtime asks about one container at a time.
@@ -104,7 +105,10 @@ func New(o Options) *Plugin {
 	}
 	p := &Plugin{
 		Options: o,
-		node:    policy.Node{Verbs: o.Inventory.Verbs, HCAs: hcasWithin(ended, o.Inventory), Memory: policy.LiveMemory()},
+		facts: policy.Facts{
+			Verbs: o.Inventory.Verbs, Memory: policy.LiveMemory(),
+			HCAs: func() (*hca.Inventory, error) { return o.Inventory.HCAs(ended) },
+		},
 		publish: make(chan struct{}, 1), edits: newEdits(), throttle: newThrottle(), metrics: newMetrics(),
 	}
 	p.registration = registration.New(p, registration.Options{
@@ -114,7 +118,7 @@ func New(o Options) *Plugin {
 		KeepConnected: !o.Validate,
 	})
 	if o.Limits != nil {
-		p.repair = repair.New(repair.Options{Log: o.Log, Node: p.node, Limits: o.Limits, Specs: o.RunningSpecs,
+		p.repair = repair.New(repair.Options{Log: o.Log, Facts: p.facts, Limits: o.Limits, Specs: o.RunningSpecs,
 			Resources: o.RunningResources})
 	}
 	p.put(initial(o.Policy))
@@ -145,7 +149,7 @@ func (p *Plugin) Ready() (state string, err error) {
 	case p.Registered():
 		state = "registered"
 	case p.registration.Behind():
-		if _, err := p.node.HCAs(); err != nil {
+		if _, err := p.facts.HCAs(); err != nil {
 			return "", err
 		}
 		state = "waiting behind a registered plugin"
@@ -155,7 +159,7 @@ func (p *Plugin) Ready() (state string, err error) {
 	if err := p.policy().Missing(); err != nil {
 		return "", fmt.Errorf("no configuration: RDMA containers are refused: %w", err)
 	}
-	return state, p.Inventory.Blind()
+	return state, p.Inventory.NumbersUnknown()
 }
 
 // aliveWithin is how long a request may take before the plugin counts as hung: longer than any budget, and than the
@@ -172,7 +176,7 @@ func (p *Plugin) Alive() error {
 	if waiting := p.registration.Waiting(); waiting > aliveWithin {
 		return fmt.Errorf("the runtime has been waiting for an answer for %s", waiting.Round(time.Second))
 	}
-	decided := p.checks.DoChan("", func() (any, error) { return p.policy().Decide(harmless, p.node), nil })
+	decided := p.checks.DoChan("", func() (any, error) { return p.policy().Decide(harmless, p.facts), nil })
 	select {
 	case <-decided:
 		return nil
@@ -191,12 +195,7 @@ func (p *Plugin) specs() StoredSpecs {
 
 // logger returns a logger with the container's name.
 func (p *Plugin) logger(pod *api.PodSandbox, ctr *api.Container) logrus.FieldLogger {
-	return p.Log.WithFields(named(pod, ctr))
-}
-
-// named returns the fields of a log line that name a container.
-func named(pod *api.PodSandbox, ctr *api.Container) logrus.Fields {
-	return logrus.Fields{"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName()}
+	return p.Log.WithFields(logrus.Fields{"pod": pod.GetNamespace() + "/" + pod.GetName(), "container": ctr.GetName()})
 }
 
 // subject names a container for the person who created it.

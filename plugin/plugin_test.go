@@ -186,7 +186,7 @@ func TestWhatIsThereIsNotSetAgain(t *testing.T) {
 	root := hcatest.V100(t)
 	verbs := firstVerbs(t, root)
 	ctr := verbsContainer(t, root)
-	grant := *mustPolicy(t, "{}").Decide(ContainerOf(pod, ctr), policy.LiveNode(root)).Grant
+	grant := *mustPolicy(t, "{}").Decide(ContainerOf(pod, ctr), policy.LiveFacts(root)).Grant
 	grant.Devices = []hca.Device{verbs}
 	for _, test := range []struct {
 		name       string
@@ -218,7 +218,7 @@ func TestDevicesReachTheRuntime(t *testing.T) {
 	verbs := hca.Device{Kind: hca.KindVerbs, Path: "/dev/infiniband/uverbs3", Number: hca.Number{Major: 231, Minor: 195},
 		Mode: hca.Mode(0o666 | os.ModeCharDevice), UID: 0, GID: 7}
 	p := mustPolicy(t, "{}")
-	grant := *p.Decide(ContainerOf(pod, verbsContainer(t, hcatest.V100(t))), policy.LiveNode(hcatest.V100(t))).Grant
+	grant := *p.Decide(ContainerOf(pod, verbsContainer(t, hcatest.V100(t))), policy.LiveFacts(hcatest.V100(t))).Grant
 	grant.Devices = []hca.Device{verbs}
 	got, fields := adjust(&api.Container{}, grant)
 	want := []*api.LinuxDevice{{Path: verbs.Path, Type: "c", Major: 231, Minor: 195, FileMode: api.FileMode(uint32(0o666)),

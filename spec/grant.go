@@ -87,20 +87,16 @@ func (g Grant) Apply(text []byte, sets CapabilitySets) ([]byte, error) {
 		return nil, err
 	}
 	if g.Memlock != 0 {
-		if err := root.edit("process", func(process *object) error { return raiseMemlock(process, g.Memlock) }); err != nil {
-			return nil, err
-		}
+		err = root.edit("process", func(process *object) error { return raiseMemlock(process, g.Memlock) })
 	}
-	if g.IPCLock != IPCLockNo {
-		if err := root.edit("process",
-			func(process *object) error { return addIPCLock(process, g.IPCLock, sets) }); err != nil {
-			return nil, err
-		}
+	if err == nil && g.IPCLock != IPCLockNo {
+		err = root.edit("process", func(process *object) error { return addIPCLock(process, g.IPCLock, sets) })
 	}
-	if len(g.Devices) > 0 {
-		if err := root.edit("linux", func(linux *object) error { return addDevices(linux, g.Devices) }); err != nil {
-			return nil, err
-		}
+	if err == nil && len(g.Devices) > 0 {
+		err = root.edit("linux", func(linux *object) error { return addDevices(linux, g.Devices) })
+	}
+	if err != nil {
+		return nil, err
 	}
 	return root.text, nil
 }

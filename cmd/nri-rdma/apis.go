@@ -8,22 +8,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
-	"github.com/spf13/pflag"
 
+	"github.com/rdma-spec/rdma-spec/plugin"
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
-
-// containerdOptions say how containerd's own API is reached, through which CAP_IPC_LOCK is given.
-type containerdOptions struct{ containerd, namespace string }
-
-func (o *containerdOptions) addContainerdFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.containerd, "containerd-address", "",
-		"containerd's socket `PATH`, for CAP_IPC_LOCK; by default the usual paths below the root are tried")
-	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace,
-		"containerd's namespace of the pods' containers")
-}
 
 // apis are the clients of the APIs of containerd and the kubelet for one kind of work. Each kind has its own breakers:
 // if calls of repair fail, containers that are created still get CAP_IPC_LOCK and what rules by resource give.
@@ -78,14 +68,6 @@ func logBreaker(log logrus.FieldLogger, api, consequence string) func(open bool)
 
 // apiFailing returns the metric of one breaker.
 func apiFailing(api, path string, failing func() bool) prometheus.Collector {
-	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Namespace: "nri_rdma", Name: "api_failing", ConstLabels: prometheus.Labels{"api": api, "path": path},
-		Help: "1 from three failed calls of an API in a row until it answers again, by what it is used for (creation, " +
-			"repair).",
-	}, func() float64 {
-		if failing() {
-			return 1
-		}
-		return 0
-	})
+	return plugin.Flag("api_failing", "1 from three failed calls of an API in a row until it answers again, by what it "+
+		"is used for (creation, repair).", prometheus.Labels{"api": api, "path": path}, failing)
 }

@@ -13,7 +13,7 @@ import (
 // However often the calls about containers that run fail, those about containers that are created are made.
 func TestFailuresOfRepairLeaveCreationsAlone(t *testing.T) {
 	creation, repair := newAPIs(options{root: t.TempDir(),
-		containerdOptions: containerdOptions{containerd: "/nonexistent.sock"}, podResourcesSocket: "/nonexistent.sock"},
+		containerd: "/nonexistent.sock", podResourcesSocket: "/nonexistent.sock"},
 		silent())
 	for range 2 * breaker.Failures {
 		if _, err := repair.specs.Read(t.Context(), "a"); err == nil {

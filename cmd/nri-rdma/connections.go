@@ -41,7 +41,7 @@ func (c *connections) changed(conn net.Conn, state http.ConnState) {
 	case state == http.StateNew:
 		for len(c.open) == connectionsMost && !c.closeOne() {
 			c.mu.Unlock()
-			time.Sleep(connectionLeast / 10)
+			time.Sleep(connectionLeast / 10) // by then several are old enough, of which closeOne chooses
 			c.mu.Lock()
 		}
 		c.open[conn] = connection{accepted: time.Now(), since: time.Now()}

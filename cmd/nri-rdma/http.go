@@ -78,15 +78,7 @@ func newRegistry(p *plugin.Plugin, more ...prometheus.Collector) *prometheus.Reg
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(append(p.Collectors(), more...)...)
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		buildInfo())
+		plugin.Flag("build_info", "1; the version is in the label.", prometheus.Labels{"version": version},
+			func() bool { return true }))
 	return registry
-}
-
-func buildInfo() prometheus.Collector {
-	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: "nri_rdma", Name: "build_info", Help: "1; the version is in the label.",
-		ConstLabels: prometheus.Labels{"version": version},
-	})
-	info.Set(1)
-	return info
 }

@@ -4,10 +4,16 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/internal/journal"
+	"github.com/rdma-spec/rdma-spec/plugin/registration"
 )
 
 const (
@@ -17,6 +23,15 @@ const (
 	flushWithin = 200 * time.Millisecond
 )
 
+// logOutput gives what the log is written to. A runtime discards what a plugin that it launched writes, so that one
+// logs to the node's journal, if there is one: journalctl -t nri-rdma.
+func logOutput() io.Writer {
+	if registration.Launched() && journal.Enabled() {
+		return journal.New("nri-rdma")
+	}
+	return os.Stderr
+}
+
 // patientLog passes lines on to a writer that may block or fail: a pipe that nobody reads, a journal that hangs, a full
 // disk. Its callers never wait, since the node's containers wait for them. Lines that do not fit are counted, and the
 // log reports their number later.
@@ -25,8 +40,9 @@ type patientLog struct {
 	lines chan []byte
 	ended chan struct{}
 
+	lost atomic.Int64
+
 	mu     sync.Mutex
-	lost   int
 	closed bool
 }
 
@@ -44,9 +60,9 @@ func (l *patientLog) Write(line []byte) (int, error) {
 		return len(line), nil
 	}
 	select {
-	case l.lines <- append([]byte(nil), line...):
+	case l.lines <- bytes.Clone(line):
 	default:
-		l.lost++
+		l.lost.Add(1)
 	}
 	return len(line), nil
 }
@@ -54,17 +70,9 @@ func (l *patientLog) Write(line []byte) (int, error) {
 func (l *patientLog) write() {
 	defer close(l.ended)
 	for line := range l.lines {
-		_, err := l.to.Write(line)
-		l.mu.Lock()
-		if err != nil {
-			l.lost++
-		}
-		lost := l.lost
-		if err == nil {
-			l.lost = 0
-		}
-		l.mu.Unlock()
-		if err == nil && lost > 0 {
+		if _, err := l.to.Write(line); err != nil {
+			l.lost.Add(1)
+		} else if lost := l.lost.Swap(0); lost > 0 {
 			// they stay lost
 			_, _ = fmt.Fprintf(l.to, "nri-rdma: %d lines of the log were lost while it could not be written\n", lost)
 		}

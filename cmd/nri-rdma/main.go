@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/plugin/registration"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 )
 
 // version is set when the program is built.
@@ -41,9 +43,9 @@ type options struct {
 	handover                          string
 	podResourcesSocket, http          string
 	budget                            time.Duration
-	containerdOptions
-	logLevel, logFormat string
-	validate, version   bool
+	containerd, namespace             string
+	logLevel, logFormat               string
+	validate, version                 bool
 }
 
 func main() {
@@ -101,7 +103,10 @@ func parseFlags(args []string) (options, error) {
 			"runtime over, which does not notice; off by default")
 	f.StringVar(&o.http, "http", "",
 		"serve /metrics, /healthz and /readyz at this `ADDR`, as in 127.0.0.1:9797; off by default")
-	o.addContainerdFlags(f)
+	f.StringVar(&o.containerd, "containerd-address", "",
+		"containerd's socket `PATH`, for CAP_IPC_LOCK; by default the usual paths below the root are tried")
+	f.StringVar(&o.namespace, "containerd-namespace", storedspec.DefaultNamespace,
+		"containerd's namespace of the pods' containers")
 	f.StringVar(&o.root, "root", "/", "find sysfs and devices below this `DIR`")
 	f.StringVar(&o.podResourcesSocket, "pod-resources-socket", "", "the kubelet's pod resources socket; by default "+
 		podresources.DefaultSocket+" below the root")
@@ -122,8 +127,7 @@ func parseFlags(args []string) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	case !regexp.MustCompile(`^\d\d$`).MatchString(o.index):
 		return o, fmt.Errorf("--index %q is not two digits, as in 90", o.index)
-	}
-	if o.budget < breaker.Enough {
+	case o.budget < breaker.Enough:
 		return o, fmt.Errorf("--budget %s is less than %s, which a healthy kubelet may need", o.budget, breaker.Enough)
 	}
 	switch {
@@ -135,9 +139,7 @@ func parseFlags(args []string) (options, error) {
 			o.name = "rdma-validator"
 		}
 	}
-	if o.podResourcesSocket == "" {
-		o.podResourcesSocket = filepath.Join(o.root, podresources.DefaultSocket)
-	}
+	o.podResourcesSocket = cmp.Or(o.podResourcesSocket, filepath.Join(o.root, podresources.DefaultSocket))
 	return o, nil
 }
 
@@ -186,10 +188,7 @@ func run(ctx context.Context, o options, log *logrus.Logger) error {
 	}
 	log.WithField("version", version).Info("nri-rdma starts")
 	defer log.Info("nri-rdma stopped")
-	config := policy.File{Path: o.config}
-	if o.config == "" {
-		config = policy.File{Path: policy.ConfigFile, Optional: true}
-	}
+	config := policy.File{Path: cmp.Or(o.config, policy.ConfigFile), Optional: o.config == ""}
 	use := func(loaded *policy.Policy, err error) { p.Use(loaded, config.Path, err) }
 	if loaded, err := config.Read(); loaded != nil || err != nil {
 		use(loaded, err)

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -27,10 +28,7 @@ func notifySystemd(ctx context.Context, p *plugin.Plugin, log logrus.FieldLogger
 	if !notified {
 		return
 	}
-	if every == 0 {
-		every = time.Minute
-	}
-	tick := time.NewTicker(every / 3)
+	tick := time.NewTicker(cmp.Or(every, time.Minute) / 3)
 	defer tick.Stop()
 	for {
 		state := "STATUS=waiting for the runtime"

@@ -5,6 +5,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,20 +108,24 @@ func TestCDIList(t *testing.T) {
 		"this node has no CDI files") {
 		t.Errorf("no files: %+v", got)
 	}
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "run"), 0o755), os.MkdirAll(filepath.Join(root, "var"), 0o755),
+		os.Symlink("../run", filepath.Join(root, "var/run"))); err != nil {
+		t.Fatal(err)
+	}
 	file := filepath.Join(root, cdi.File)
 	if got := call("", "cdi", "generate", "--to", file, "--devices", "mlx5_1", "--root", root); got.Status != 0 {
 		t.Fatalf("%+v", got)
 	}
 	got := call("", "cdi", "list", "--root", root)
 	if got.Status != 0 || got.Stderr != "" || !strings.Contains(got.Stdout,
-		"rdma.noderesource.dev/hca=mlx5_1        /etc/cdi/rdma.yaml  uverbs1,rdma_cm  rdma-hook  -\n") {
+		"rdma.noderesource.dev/hca=mlx5_1        /run/cdi/rdma.yaml  uverbs1,rdma_cm  rdma-hook  -\n") {
 		t.Errorf("sound: %+v", got)
 	}
 	if err := os.Remove(filepath.Join(root, "usr/local/bin/rdma-hook")); err != nil {
 		t.Fatal(err)
 	}
 	if got := call("", "cdi", "list", "--root", root); got.Status != 1 || !strings.Contains(got.Stderr,
-		"/etc/cdi/rdma.yaml: the hook /usr/local/bin/rdma-hook does not exist") {
+		"/run/cdi/rdma.yaml: the hook /usr/local/bin/rdma-hook does not exist") {
 		t.Errorf("without the hook: %+v", got)
 	}
 	var result struct {

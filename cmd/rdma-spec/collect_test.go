@@ -98,7 +98,7 @@ func TestArchivesAsRoot(t *testing.T) {
 			"--root", file, "--config", "x"},
 		"collect_test.go is not an archive of rdma-spec collect: gzip: invalid header\n": {"devices",
 			"--root", "collect_test.go"},
-		"no containerd is installed": {"configure", "nri", "--root", file, "--dry-run"},
+		"node.tar.gz is no folder": {"configure", "nri", "--root", file, "--dry-run"},
 	} {
 		if got := call("", args...); got.Status != 3 || !strings.Contains(got.Stderr, want) {
 			t.Errorf("%v: %+v, want %q", args, got, want)

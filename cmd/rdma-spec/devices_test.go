@@ -134,11 +134,11 @@ func TestDevicesStructured(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := devices.Inventory{Node: &hca.Node{}}
+			got := devices.Inventory{Inventory: &hca.Inventory{}}
 			if err := parse([]byte(stdout), &got); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(devices.Inventory{APIVersion: cli.APIVersion, Node: want}, got, withoutPlaces); diff != "" {
+			if diff := cmp.Diff(devices.Inventory{APIVersion: cli.APIVersion, Inventory: want}, got, withoutPlaces); diff != "" {
 				t.Errorf("%s does not give the node that was scanned (-want +got):\n%s", format, diff)
 			}
 		}

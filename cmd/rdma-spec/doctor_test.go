@@ -24,25 +24,46 @@ import (
 
 const port = "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/"
 
+// answers are those of daemons that have nothing to do with RDMA.
+var answers = hcatest.Files{
+	node.AnswersFolder + "/runtimes.json":   `{"answer": {"runtimes": []}}`,
+	node.AnswersFolder + "/listing.json":    `{"answer": {"containers": []}}`,
+	node.AnswersFolder + "/kernel-log.json": `{"answer": {"lines": []}}`,
+	node.AnswersFolder + "/cdi.json":        `{"answer": {"files": []}}`,
+	node.AnswersFolder + "/plugin.json":     `{"answer": {}}`,
+	node.AnswersFolder + "/kubelet.json":    `{"answer": {}}`,
+	node.AnswersFolder + "/configured.json": `{"answer": {}}`,
+	node.AnswersFolder + "/rdma-cni.json":   `{"answer": {}}`,
+	node.AnswersFolder + "/policy.json":     `{"error": "no policy is in force"}`,
+}
+
 // doctorNode has two HCAs, one of whose ports has this state.
 func doctorNode(t *testing.T, state string) string {
 	t.Helper()
-	files := hcatest.V100Node().Files().With(hcatest.Files{port + "state": state + "\n", node.AnswersFolder + "/": ""})
+	files := hcatest.V100Node().Files().With(answers).With(hcatest.Files{port + "state": state + "\n"})
 	if strings.HasPrefix(state, "1:") {
-		files[port+"phys_state"] = "2: Polling\n"
+		files[port+"phys_state"], files[port+"counters/link_downed"] = "2: Polling\n", "2\n"
 	}
 	return files.Root(t)
 }
 
 const why = `    why:  A port carries traffic only when it is ACTIVE.
-    cure: Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1
+    cure (by hand): Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1
     see:  docs/faults.md#port-active
+    ignore: - {check: "port-active", object: "HCA mlx5_0 port 1", why: "say why"}
 `
 
 func TestDoctor(t *testing.T) {
 	healthy, down, unread := doctorNode(t, "4: ACTIVE"), doctorNode(t, "1: DOWN"), doctorNode(t, "garbage")
-	two := hcatest.V100Node().Files().With(hcatest.Files{
-		port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n", "sys/module/ib_core/parameters/netns_mode": "Y\n",
+	silent := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
+		node.AnswersFolder + "/runtimes.json": `{"error": "there is no answer about runtimes within 10s"}`,
+		node.AnswersFolder + "/listing.json":  `{"error": "there is no answer about listing within 10s"}`,
+		node.AnswersFolder + "/kubelet.json":  `{"error": "there is no answer about kubelet within 10s"}`,
+	})
+	wellButSilent, downAndSilent := silent.Root(t), silent.With(hcatest.Files{port + "state": "1: DOWN\n",
+		port + "phys_state": "2: Polling\n", port + "counters/link_downed": "2\n"}).Root(t)
+	two := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
+		port + "state": "1: DOWN\n", port + "phys_state": "2: Polling\n", port + "counters/link_downed": "2\n", "sys/module/ib_core/parameters/netns_mode": "Y\n",
 		node.AnswersFolder + "/rdma-cni.json": `{"answer": {"configured": "/etc/cni/net.d/10-net.conf"}}`,
 	}).Root(t)
 	for _, c := range []struct {
@@ -50,13 +71,13 @@ func TestDoctor(t *testing.T) {
 		want       outcome
 	}{
 		{"healthy", "--root " + healthy + " --only port-active",
-			outcome{0, "ok port-active: Each port that is turned on is ACTIVE.\n", "rdma-spec: 1 ok\n"}},
+			outcome{0, "ok port-active: Each port that is in use, or was, is ACTIVE.\n", "rdma-spec: 1 ok\n"}},
 		{"a fault first", "--root " + down + " --only hca-answers,port-active",
-			outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n" + why +
+			outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its link 2 times.\n" + why +
 				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 wrong, 1 ok\n"}},
 		{"unknown is not known", "--root " + unread + " --only port-active",
 			outcome{3, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n",
-				"rdma-spec: 1 unknown\nrdma-spec: no check could be run: the results list why\n"}},
+				"rdma-spec: 1 unknown\nrdma-spec: not looked at: hca: the results list why\n"}},
 		{"unknown is not a fault", "--root " + unread + " --only port-active,hca-answers",
 			outcome{0, "unknown port-active: HCA mlx5_0 port 1: Its state cannot be read.\n" +
 				"ok hca-answers: Each HCA answers.\n", "rdma-spec: 1 unknown, 1 ok\n"}},
@@ -68,21 +89,35 @@ func TestDoctor(t *testing.T) {
 
 		{"npd: healthy", "-o npd --root " + healthy, outcome{0, "RDMA is well\n", ""}},
 		{"npd: one fault", "-o npd --root " + down, outcome{1,
-			"port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n", ""}},
+			"port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its lin...\n", ""}},
 		{"npd: two faults", "-o npd --root " + two, outcome{1, "2 faults: port-active, netns-mode\n", ""}},
 		{"npd: unknown", "-o npd --root " + unread + " --only port-active",
-			outcome{2, "no check could be run: run rdma-spec doctor as root\n", ""}},
+			outcome{2, "not looked at: hca: the results list why\n", ""}},
+		{"npd: daemons that do not answer", "-o npd --root " + wellButSilent,
+			outcome{2, "not looked at: runtime, containers, kubelet: the results list why\n", ""}},
+		{"npd: a fault beside them", "-o npd --root " + downAndSilent,
+			outcome{1, "port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its lin...\n", ""}},
+		{"daemons that do not answer", "--root " + wellButSilent + " --only kubelet-allocatable,hca-answers",
+			outcome{3, "unknown kubelet-allocatable: The kubelet is unknown: there is no answer about kubelet within 10s.\n" +
+				"ok hca-answers: Each HCA answers.\n",
+				"rdma-spec: 1 unknown, 1 ok\nrdma-spec: not looked at: kubelet: the results list why\n"}},
+		{"a fault beside them", "--root " + downAndSilent + " --only port-active,kubelet-allocatable",
+			outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its link 2 times.\n" + why +
+				"unknown kubelet-allocatable: The kubelet is unknown: there is no answer about kubelet within 10s.\n",
+				"rdma-spec: 1 wrong, 1 unknown\nrdma-spec: not looked at: kubelet: the results list why\n"}},
 		{"npd: no such node", "-o npd --root /nowhere",
 			outcome{2, "root \"/nowhere\": no such file or directory: give the folder that holds the no...\n", ""}},
 
 		{"prometheus", "-o prometheus --root " + down + " --only port-active,hca-answers",
-			outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong or unknown.
+			outcome{1, `# HELP rdma_spec_doctor_finding An object that is wrong, unknown, or ignored.
 # TYPE rdma_spec_doctor_finding gauge
 rdma_spec_doctor_finding{check="port-active",object="HCA mlx5_0 port 1",status="wrong"} 1
 # HELP rdma_spec_doctor_findings What a check of rdma-spec doctor finds, by status.
 # TYPE rdma_spec_doctor_findings gauge
+rdma_spec_doctor_findings{check="hca-answers",status="ignored"} 0
 rdma_spec_doctor_findings{check="hca-answers",status="unknown"} 0
 rdma_spec_doctor_findings{check="hca-answers",status="wrong"} 0
+rdma_spec_doctor_findings{check="port-active",status="ignored"} 0
 rdma_spec_doctor_findings{check="port-active",status="unknown"} 0
 rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
 `, ""}},
@@ -93,10 +128,12 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
       "check": "port-active",
       "status": "wrong",
       "object": "HCA mlx5_0 port 1",
-      "text": "It is DOWN (Polling).",
+      "text": "It is DOWN (Polling), and it has lost its link 2 times.",
       "why": "A port carries traffic only when it is ACTIVE.",
       "cure": "Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1",
-      "docs": "docs/faults.md#port-active"
+      "class": "by hand",
+      "docs": "docs/faults.md#port-active",
+      "ignore": "- {check: \"port-active\", object: \"HCA mlx5_0 port 1\", why: \"say why\"}"
     }
   ]
 }
@@ -110,18 +147,17 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
 
 // A check that is named alone shows what it was skipped for.
 func TestDoctorOnlySkipped(t *testing.T) {
-	root := doctorNode(t, "1: DOWN")
-	at := "sys/class/infiniband/mlx5_0/board_id"
-	if err := os.WriteFile(root+"/"+at, []byte("MT_0000000838\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(root+"/"+port+"rate", []byte("10 Gb/sec (1X SDR)\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	got := call("", "doctor", "--root", root, "--only", "port-rate")
-	want := outcome{1, "wrong port-active: HCA mlx5_0 port 1: It is DOWN (Polling).\n" + why +
-		"skipped port-rate: HCA mlx5_0 port 1: It depends on port-active.\n",
-		"rdma-spec: 1 wrong, 1 skipped\n"}
+	root := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
+		node.AnswersFolder + "/plugin.json": `{"answer": {"unit": true}}`,
+	}).Root(t)
+	got := call("", "doctor", "--root", root, "--only", "plugin-current")
+	want := outcome{1, `wrong plugin-runs: nri-rdma is installed, and does not run.
+    why:  RDMA containers start without their memlock.
+    cure (paste): systemctl restart nri-rdma
+    see:  docs/faults.md#plugin-runs
+    ignore: - {check: "plugin-runs", why: "say why"}
+skipped plugin-current: It depends on plugin-runs.
+`, "rdma-spec: 1 wrong, 1 skipped\n"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -136,7 +172,7 @@ func TestDoctorMetrics(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(families["rdma_spec_doctor_findings"].GetMetric()); n != 2*len(checks()) {
+		if n := len(families["rdma_spec_doctor_findings"].GetMetric()); n != 3*len(checks()) {
 			t.Errorf("%s: %d series", state, n)
 		}
 		wrong := 0.0
@@ -183,12 +219,13 @@ func TestDoctorOnATerminal(t *testing.T) {
 		{Check: "a", Status: doctor.OK, Text: "A."}, {Check: "b", Status: doctor.NotApplied, Text: "B."},
 		{Check: "c", Status: doctor.Unknown, Text: "C."},
 		{Check: "d", Status: doctor.Skipped, Text: "D."}, {Check: "e", Status: doctor.Unknown, Text: "C."},
-		{Check: "f", Status: doctor.Wrong, Text: "F.", Cure: "x\x1b"},
+		doctor.Fault("", "F.", "x\x1b").WithCare("the pod loses it", "rdma-spec status"),
 	}
 	if err := doctor.ListFindings(&out, all, true); err != nil {
 		t.Fatal(err)
 	}
-	want := "✗ f: F.\n    why:  \n    cure: x\uFFFD\n    see:  \n? c, e: C.\n- d: D.\n✓ a: A.\n· b: B.\n"
+	want := "✗ : F.\n    why:  \n    cure (with care): x\uFFFD\n" +
+		"    care: the pod loses it; see: rdma-spec status\n    see:  \n? c, e: C.\n- d: D.\n✓ a: A.\n· b: B.\n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

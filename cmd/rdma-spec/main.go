@@ -71,8 +71,7 @@ rdma-spec could not look or could not do what it was asked for.`,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetVersionTemplate("rdma-spec {{.Version}}\n")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |",
-		fmt.Sprintf("FlagUsagesWrapped %d |", helpColumns)))
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |", "FlagUsagesWrapped 96 |"))
 	root.AddCommand(node.ReadHCAsCommand())
 	root.AddGroup(
 		&cobra.Group{ID: cli.GroupNode, Title: "On a node:"},
@@ -85,9 +84,6 @@ rdma-spec could not look or could not do what it was asked for.`,
 		newVersionCommand())
 	return root
 }
-
-// helpColumns bounds the lines of help.
-const helpColumns = 96
 
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{

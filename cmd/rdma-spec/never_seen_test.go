@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -54,12 +53,12 @@ func TestContainerThatThePluginHasNeverSeen(t *testing.T) {
 		return p.Registered() && err == nil
 	})
 	cri := critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.34.0"}, holder(1, 0, "train-0", memlockOf(8<<20)))
-	repair := fmt.Sprintf("rdma-spec repair --root %s --runtime-endpoint %s ml/train-0", root, cri.Socket)
+	const remedy = "recreate the pod" // CRI-O stores no spec that can be edited
 	for _, test := range []struct{ args, want string }{
-		{"status", "below  memlock is 8Mi, the policy gives unlimited: " + repair},
+		{"status", "below  memlock is 8Mi, the policy gives unlimited: " + remedy},
 		{"doctor --only container-memlock",
 			"wrong container-memlock: container ml/train-0 main: Memlock is 8Mi, the policy gives unlimited.\n"},
-		{"doctor --only container-memlock", "cure: " + repair + "\n"},
+		{"doctor --only container-memlock", "cure (by hand): " + remedy + "\n"},
 	} {
 		stdout, stderr, status := runCommand(t, append(strings.Fields(test.args), "--root", root,
 			"--runtime-endpoint", cri.Socket)...)

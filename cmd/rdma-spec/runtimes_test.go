@@ -6,15 +6,10 @@ package main
 import (
 	"errors"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
-	"github.com/rdma-spec/rdma-spec/plugin/policy"
-	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -114,52 +109,6 @@ func TestStatusWhereTheKubeletDoesNotAnswer(t *testing.T) {
 		if status != 3 || strings.Count(stdout, "\n") != 1 || strings.Count(stderr, "the kubelet did not report") != 1 ||
 			!strings.HasSuffix(stderr, "rdma-spec: cannot look at 2 containers\n") {
 			t.Errorf("%s: exit status %d\n%s%s", args, status, stdout, stderr)
-		}
-	}
-}
-
-// What a new container would lack as well is not advised.
-func TestAdviceOnIPCLock(t *testing.T) {
-	p, err := policy.FromText([]byte("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files := hcatest.V100Node().Files()
-	addProcess(files, 1, "unlimited unlimited", plain)
-	root := files.Root(t)
-	usual := other(1, "").Spec.Process.Capabilities.Bounding
-	for name, test := range map[string]struct {
-		runtime  string
-		bounding []string
-		want     string
-	}{
-		"created without the plugin": {"containerd", usual, "no CAP_IPC_LOCK: recreate the pod to get it"},
-		"CRI-O": {"cri-o", usual,
-			"no CAP_IPC_LOCK: with cri-o a container has it from its pod or from the runtime's configuration"},
-		"the entrypoint changes the user": {"containerd", append(slices.Clone(usual), spec.CapIPCLock),
-			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
-				"container got it after its start: then recreate the pod"},
-		"CRI-O, and the entrypoint changes the user": {"cri-o", append(slices.Clone(usual), spec.CapIPCLock),
-			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
-				"container got it after its start: then recreate the pod"},
-		"its author dropped all capabilities": {"containerd", nil, ""},
-		"its author dropped all but what is IPC_LOCK": {"containerd", []string{spec.CapIPCLock},
-			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
-				"container got it after its start: then recreate the pod"},
-	} {
-		s := snapshot(t, node.Options{Root: root}).Surveyor(p)
-		c := node.Listed{
-			Container: policy.Container{Namespace: "ml", Pod: "a", Name: "main",
-				Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
-					Minor: hcatest.FirstVerbs}}},
-			Runtime: node.ServingRuntime{Name: test.runtime}, ID: containerID(1), PID: 1,
-			Spec: cri.Spec{Bounding: test.bounding},
-		}
-		r, isRDMA := s.Look(c)
-		all := []node.Container{r}
-		s.Judge(t.Context(), all)
-		if !isRDMA || strings.Join(all[0].Notes, "; ") != test.want || all[0].State != node.StateOK {
-			t.Errorf("%s: %s, %q, want %q", name, all[0].State, all[0].Notes, test.want)
 		}
 	}
 }

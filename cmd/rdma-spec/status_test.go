@@ -24,7 +24,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/status"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
-	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
@@ -284,31 +283,4 @@ func cpuTime(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
-}
-
-// A memory limit above the node's memory counts as the node's memory, for status and repair as for the plugin.
-func TestStatusKnowsTheNodesMemory(t *testing.T) {
-	p, err := policy.FromText([]byte("memlock: memory-limit"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := snapshot(t, node.Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).Surveyor(p)
-	r, ok := s.Look(node.Listed{Container: policy.Container{
-		Namespace: "ml", Pod: "train-0", Name: "main", MemoryLimit: 1 << 50,
-		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
-			Minor: hcatest.FirstVerbs}},
-	}})
-	if want := spec.Limit(policy.LiveMemory()); !ok || r.Wanted.Memlock != want {
-		t.Errorf("an RDMA container: %t, which gets %s, want %s", ok, r.Wanted.Memlock, want)
-	}
-}
-
-func snapshot(t *testing.T, o node.Options) *node.Snapshot {
-	t.Helper()
-	s, err := node.Open(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	return s
 }

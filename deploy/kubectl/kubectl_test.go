@@ -118,7 +118,8 @@ const (
 		"memlock": {"soft": "8Mi", "hard": "unlimited"}, "problems": ["memlock is 8Mi\u001b[2J, the policy gives unlimited: rdma-spec repair --root /host ml/train-0", "and more"], "notes": ["a note"]},
 		{"namespace": "ml", "pod": "ok", "container": "main", "state": "ok", "memlock": null, "ipcLock": false, "problems": []}]}`
 	wrongDoctor = `{"apiVersion": "rdma-spec/v1alpha1", "findings": [
-		{"check": "port-active", "status": "wrong", "object": "HCA mlx5_0 port 1", "text": "It is DOWN.", "cure": "ip link set ib0 up"},
+		{"check": "port-active", "status": "wrong", "object": "HCA mlx5_0 port 1", "text": "It is DOWN.", "cure": "ip link set ib0 up", "class": "paste"},
+		{"check": "port-rate", "status": "ignored", "object": "HCA mlx5_1 port 1", "text": "It is slow (ignored: it is for storage).", "cure": "replace it", "class": "by hand"},
 		{"check": "memlock", "status": "ok", "text": "All is well."}, {"check": "acs", "status": "unknown", "text": "It cannot be told."},
 		{"check": "cgroup-rdma", "status": "unknown", "text": "/sys/fs/cgroup cannot be seen from here: run the doctor on the node itself."}]}`
 )
@@ -174,9 +175,10 @@ func TestKubectlDoctor(t *testing.T) {
 	f.set(t, "all.json", wrongDoctor)
 	f.set(t, "new.status", "1")
 	stdout, stderr, status := f.rdma(t, "doctor", "-l", "rdma=true", "--context", "prod", "-n", "other")
-	const want = `NODE  CHECK        STATUS   OBJECT             TEXT                CURE
-a     port-active  wrong    HCA mlx5_0 port 1  It is DOWN.         ip link set ib0 up
-a     acs          unknown  -                  It cannot be told.  -
+	const want = `NODE  CHECK        STATUS   OBJECT             TEXT                                      CURE
+a     port-active  wrong    HCA mlx5_0 port 1  It is DOWN.                               paste: ip link set ib0 up
+a     port-rate    ignored  HCA mlx5_1 port 1  It is slow (ignored: it is for storage).  by hand: replace it
+a     acs          unknown  -                  It cannot be told.                        -
 `
 	if diff := cmp.Diff(want, stdout); diff != "" || status != 1 || stderr != "kubectl-rdma: 1 of 1 nodes answer\n" {
 		t.Errorf("exit status %d, %s-want +got:\n%s", status, stderr, diff)
@@ -199,8 +201,28 @@ a     acs          unknown  -                  It cannot be told.  -
 	}
 	if err := json.Unmarshal([]byte(stdout), &result); err != nil || status != 1 ||
 		result.APIVersion != "rdma-spec/v1alpha1" || len(result.Nodes) != 2 ||
-		result.Nodes[0].Status != 1 || len(result.Nodes[1].Result.Findings) != 4 {
+		result.Nodes[0].Status != 1 || len(result.Nodes[1].Result.Findings) != 5 {
 		t.Errorf("exit status %d, %v: %+v", status, err, result)
+	}
+}
+
+// A node that did not answer comes first, then a problem on any node, then a node that could not look at everything.
+func TestKubectlMissed(t *testing.T) {
+	f := newFleet(t, 2)
+	f.set(t, "all.json", `{"apiVersion": "rdma-spec/v1alpha1", "findings": []}`)
+	f.set(t, "p0000.json", `{"apiVersion": "rdma-spec/v1alpha1", "findings": [], "missed": ["containers", "kubelet"]}`)
+	f.set(t, "p0000.status", "3")
+	f.set(t, "p0000.err", "rdma-spec: not looked at: containers, kubelet: the results list why\ncommand terminated with exit code 3\n")
+	for _, test := range []struct {
+		second string
+		want   int
+	}{{"0", 3}, {"1", 1}, {"124", 3}} {
+		f.set(t, "p0001.status", test.second)
+		_, stderr, status := f.rdma(t, "doctor")
+		if status != test.want ||
+			!strings.Contains(stderr, "kubectl-rdma: node n0000 was not looked at for containers, kubelet\n") {
+			t.Errorf("exit status %d, want %d: %s", status, test.want, stderr)
+		}
 	}
 }
 

@@ -298,12 +298,12 @@ func TestDaemonSetIsNoRDMAContainer(t *testing.T) {
 			}
 		}
 	}
-	nobody := policy.Node{
+	nobody := policy.Facts{
 		Verbs: func(hca.Number) (hca.Device, bool, error) {
 			t.Error("asked for verbs devices")
 			return hca.Device{}, false, nil
 		},
-		HCAs: func() (*hca.Node, error) { t.Error("asked for the inventory"); return &hca.Node{}, nil },
+		HCAs: func() (*hca.Inventory, error) { t.Error("asked for the inventory"); return &hca.Inventory{}, nil },
 	}
 	got := p.Decide(policy.Container{
 		Namespace: m.daemonSet.Namespace, Pod: m.daemonSet.Name + "-x", Name: ctr.Name, Annotations: pod.Annotations,

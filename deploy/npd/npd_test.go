@@ -169,6 +169,7 @@ func TestNPDConditions(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	files["rdma-spec/answers/runtimes.json"] = `{"answer": {"runtimes": []}}`
 	files["rdma-spec/answers/listing.json"] = `{"answer": {"containers": []}}`
+	files["sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/counters/link_downed"] = "2\n"
 	node := files.Root(t)
 	port := filepath.Join(node, "sys/class/infiniband/mlx5_0/ports/1")
 	set := func(state, phys string) {
@@ -185,7 +186,7 @@ func TestNPDConditions(t *testing.T) {
 	set("1: DOWN", "2: Polling")
 	down := c.run(t, program, node)
 	want := maps.Clone(before)
-	want["RDMAHardwareProblem"] = "True: port-active: HCA mlx5_0 port 1: It is DOWN (Polling)."
+	want["RDMAHardwareProblem"] = "True: port-active: HCA mlx5_0 port 1: It is DOWN (Polling), and it has lost its lin..."
 	if diff := cmp.Diff(want, down); diff != "" {
 		t.Errorf("with a port that is down, -want +got:\n%s", diff)
 	}
@@ -196,7 +197,7 @@ func TestNPDConditions(t *testing.T) {
 	// What cannot be told is not a fault.
 	empty := hcatest.Files{"sys/": "", "rdma-spec/answers/": ""}.Root(t)
 	if got := c.run(t, program,
-		empty)["RDMAContainerProblem"]; got != "Unknown: no check could be run: run rdma-spec doctor as root" {
+		empty)["RDMAContainerProblem"]; got != "Unknown: not looked at: containers: the results list why" {
 		t.Errorf("without an answer about containers: %s", got)
 	}
 }

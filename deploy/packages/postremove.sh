@@ -11,7 +11,7 @@ fi
 case "$1" in
 purge)
   rm -rf /etc/rdma-spec /run/rdma-spec
-  for unit in nri-rdma.service nri-rdma-validator.service rdma-spec-cdi.service rdma-spec-cdi.path rdma-spec-cdi.timer rdma-spec-doctor.timer; do
+  for unit in nri-rdma.service nri-rdma-validator.service rdma-spec-cdi.service rdma-spec-cdi.timer rdma-spec-doctor.timer; do
     rm -f /etc/systemd/system/*.wants/$unit # it was enabled
   done
   ;;

@@ -5,7 +5,7 @@
 # Before the files go. deb: remove, or upgrade NEW VERSION; rpm: 0 on removal, 1 on upgrade. A deb that is installed again finds its units
 # enabled as they were.
 set -e
-units="nri-rdma.service nri-rdma-validator.service rdma-spec-cdi.service rdma-spec-cdi.path rdma-spec-cdi.timer rdma-spec-doctor.timer"
+units="nri-rdma.service nri-rdma-validator.service rdma-spec-cdi.service rdma-spec-cdi.timer rdma-spec-doctor.timer"
 case "$1" in
 remove | 0)
   if [ "$1" = 0 ]; then
@@ -15,8 +15,10 @@ remove | 0)
     systemctl stop $units
   fi
   # It names a hook that goes now: no container with such a device would start.
-  if grep -qs /usr/bin/rdma-hook /etc/cdi/rdma.yaml; then
-    rm -f /etc/cdi/rdma.yaml
-  fi
+  for file in /var/run/cdi/rdma.yaml /etc/cdi/rdma.yaml; do
+    if grep -qs /usr/bin/rdma-hook $file; then
+      rm -f $file
+    fi
+  done
   ;;
 esac

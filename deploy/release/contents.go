@@ -103,15 +103,19 @@ func (r *release) writeArchive(arch string) error {
 }
 
 func (r *release) writePackage(format, arch string, files []bundle.File) error {
-	config, err := bundle.Read(filepath.Join(r.root, packages.Scripts, "config.yaml"), "etc/rdma-spec/config.yaml", 0o644)
-	if err != nil {
-		return err
+	var config []bundle.File
+	for _, name := range []string{"config.yaml", "doctor.yaml"} {
+		f, err := bundle.Read(filepath.Join(r.root, packages.Scripts, name), "etc/rdma-spec/"+name, 0o644)
+		if err != nil {
+			return err
+		}
+		config = append(config, f)
 	}
 	for _, f := range r.programs[arch] {
 		files = append(files, bundle.File{Name: "usr/bin/" + f.Name, Mode: 0o755, Content: f.Content})
 	}
-	_, err = packages.Write(packages.Options{
-		Root: r.root, Arch: arch, Version: r.version, Date: r.date, Files: files, Config: []bundle.File{config},
+	_, err := packages.Write(packages.Options{
+		Root: r.root, Arch: arch, Version: r.version, Date: r.date, Files: files, Config: config,
 	}, format, r.output)
 	return err
 }
@@ -122,7 +126,7 @@ func (r *release) files() (files []bundle.File, err error) {
 		"deploy/systemd/nri-rdma.service":           "usr/lib/systemd/system/nri-rdma.service",
 		"deploy/systemd/nri-rdma-validator.service": "usr/lib/systemd/system/nri-rdma-validator.service",
 		"deploy/systemd/rdma-spec-cdi.service":      "usr/lib/systemd/system/rdma-spec-cdi.service",
-		"deploy/systemd/rdma-spec-cdi.path":         "usr/lib/systemd/system/rdma-spec-cdi.path",
+		"deploy/systemd/90-rdma-spec-cdi.rules":     "usr/lib/udev/rules.d/90-rdma-spec-cdi.rules",
 		"deploy/systemd/rdma-spec-cdi.timer":        "usr/lib/systemd/system/rdma-spec-cdi.timer",
 		"deploy/systemd/rdma-spec-doctor.service":   "usr/lib/systemd/system/rdma-spec-doctor.service",
 		"deploy/systemd/rdma-spec-doctor.timer":     "usr/lib/systemd/system/rdma-spec-doctor.timer",

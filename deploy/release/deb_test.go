@@ -25,9 +25,10 @@ func checkDeb(t *testing.T, file string) {
 		}
 	}
 	for path, has := range map[string]string{
-		"DEBIAN/conffiles":                                  "/etc/rdma-spec/config.yaml",
+		"DEBIAN/conffiles":                                  "/etc/rdma-spec/config.yaml\n/etc/rdma-spec/doctor.yaml\n",
 		"DEBIAN/control":                                    "Version: 1.2.3-1\n",
 		"etc/rdma-spec/config.yaml":                         "rdma-spec config show",
+		"etc/rdma-spec/doctor.yaml":                         "\nignore: []\n",
 		"usr/lib/systemd/system/nri-rdma.service":           "ExecStart=/usr/bin/nri-rdma\n",
 		"usr/lib/systemd/system/nri-rdma-validator.service": "ExecPaths=/usr/bin/nri-rdma\n",
 		"usr/lib/systemd/system/rdma-spec-cdi.service":      "--hook /usr/bin/rdma-hook\n",

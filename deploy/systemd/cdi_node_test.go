@@ -18,7 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-const cdiFile = "/etc/cdi/rdma.yaml"
+const cdiFile = "/var/run/cdi/rdma.yaml"
 
 // TestNodeCDI runs the units of the CDI file under a real systemd, and sees that their hardening leaves them what they
 // need, and that the file follows HCAs that come and go, and ports that go down.
@@ -33,16 +33,19 @@ func installCDIUnits(t *testing.T) {
 		}
 		write(t, "/usr/local/bin/"+name, string(program), 0o755)
 	}
-	for _, name := range []string{"rdma-spec-cdi.service", "rdma-spec-cdi.path", "rdma-spec-cdi.timer"} {
+	for _, name := range []string{"rdma-spec-cdi.service", "rdma-spec-cdi.timer"} {
 		write(t, filepath.Join(units, name), read(t, ""+name), 0o644)
 	}
+	write(t, "/etc/udev/rules.d/90-rdma-spec-cdi.rules", read(t, "90-rdma-spec-cdi.rules"), 0o644)
 	write(t, units+"/rdma-spec-cdi.timer.d/node.conf",
 		"[Timer]\nOnActiveSec=\nOnUnitInactiveSec=\nOnActiveSec=1s\nOnUnitInactiveSec=1s\nAccuracySec=100ms\n", 0o644)
 }
 
 func testCDIUnits(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(cdiFile) })
-	manage(t, "start", "rdma-spec-cdi.path", "rdma-spec-cdi.service")
+	manage(t, "enable", "--now", "rdma-spec-cdi.service")
+	t.Cleanup(func() { manage(t, "disable", "rdma-spec-cdi.service") })
+	startUdev(t)
 	const (
 		rxe1 = `(?m)^  name: rxe1$`
 		all  = `(?m)uverbs1\n(    .*\n)*  name: all$`
@@ -65,12 +68,52 @@ func testCDIUnits(t *testing.T) {
 		t.Errorf("an HCA goes, and comes: the file is right after waits of %s and %s, want %s at most", gone, back, soon)
 	}
 
+	ran := func() string { return manage(t, "show", "--property=InvocationID", "rdma-spec-cdi.service") }
+	await.That(t, await.Patience, "the service has done its work", idle(t))
+	last := ran()
+	for range 1000 {
+		device, err := os.OpenFile("/dev/infiniband/uverbs0", os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = device.Close() // nothing was written
+	}
+	onNode(t, "udevadm", "settle")
+	if now := ran(); now != last {
+		t.Errorf("1,000 opens of a device have the service run: %s, before %s", now, last)
+	}
+
 	manage(t, "start", "rdma-spec-cdi.timer")
 	t.Cleanup(func() { onNode(t, "ip", "link", "set", "dummy1", "up") })
 	onNode(t, "ip", "link", "set", "dummy1", "down")
 	expectFile(t, all, false)
 	onNode(t, "ip", "link", "set", "dummy1", "up")
 	expectFile(t, all, true)
+}
+
+// idle reports whether the service does not run.
+func idle(t *testing.T) func() bool {
+	t.Helper()
+	return func() bool {
+		return manage(t, "show", "--property=ActiveState", "rdma-spec-cdi.service") == "ActiveState=inactive\n"
+	}
+}
+
+// startUdev starts the udev daemon, which the node has none of by itself.
+func startUdev(t *testing.T) {
+	t.Helper()
+	udev := exec.Command("/lib/systemd/systemd-udevd")
+	udev.Stdout, udev.Stderr = t.Output(), t.Output()
+	if err := udev.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = udev.Process.Kill() // it has no state
+		_ = udev.Wait()         // it was killed
+	})
+	await.That(t, await.Patience, "udev listens", func() bool {
+		return exec.Command("udevadm", "control", "--ping").Run() == nil
+	})
 }
 
 // expectFile waits until the file matches an expression, or does not.
@@ -97,10 +140,9 @@ func expectFile(t *testing.T, expression string, want bool) {
 // which the node's CPU is busy: it is emulated, and systemd's sandbox alone takes it seconds.
 func waits(t *testing.T, expression string, want bool, name string, args ...string) time.Duration {
 	t.Helper()
-	// What changes while the service runs, systemd does not see: the timer finds it.
-	await.That(t, await.Patience, "the folder is watched", func() bool {
-		return manage(t, "show", "--property=SubState", "rdma-spec-cdi.path") == "SubState=waiting\n"
-	})
+	// What changes at the end of a run, that run does not see: the timer finds it.
+	onNode(t, "udevadm", "settle")
+	await.That(t, await.Patience, "the service has done its work", idle(t))
 	onNode(t, name, args...)
 	began, before := time.Now(), busy(t)
 	expectFile(t, expression, want)

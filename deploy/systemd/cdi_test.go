@@ -17,7 +17,7 @@ func installCDI(t *testing.T) (units []string) {
 	folder := t.TempDir()
 	program := filepath.Join(folder, "rdma-spec")
 	write(t, program, "#!/bin/sh\n", 0o755)
-	for _, name := range []string{"rdma-spec-cdi.service", "rdma-spec-cdi.path", "rdma-spec-cdi.timer"} {
+	for _, name := range []string{"rdma-spec-cdi.service", "rdma-spec-cdi.timer"} {
 		text, err := systemd.CDI.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)

@@ -41,26 +41,25 @@ const neverAnswered = "it has not answered since the plugin started: it may be h
 type Inventory struct {
 	root string
 	log  logrus.FieldLogger
-	list func() (*hca.Node, error)
+	list func() (*hca.Inventory, error)
 	read func(name string) hca.HCA
 
-	numbers numbers
+	numbers atomic.Pointer[proof]
 	latest  atomic.Pointer[snapshot]
 	first   chan struct{} // closed once there is a snapshot
 
 	mu     sync.Mutex
-	listed *hca.Node // the node's HCAs, and their devices
-	stamp  time.Time // of the devices when they were listed
+	listed *hca.Inventory // the node's HCAs, and their devices
+	stamp  time.Time      // of the devices when they were listed
 	known  map[string]*known
 	failed string // the logged reason why the HCAs could not be listed; "" if they were
 }
 
 // snapshot is never changed.
 type snapshot struct {
-	node  *hca.Node
-	stamp time.Time             // of the devices, as they were listed
-	owner map[hca.Number]string // the HCA of each device
-	err   error                 // there is no node
+	node  *hca.Inventory
+	stamp time.Time // of the devices, as they were listed
+	err   error     // there is no node
 }
 
 // known is what is known of an HCA.
@@ -78,11 +77,10 @@ type known struct {
 func New(root string, log logrus.FieldLogger) *Inventory {
 	i := &Inventory{
 		root: root, log: log, first: make(chan struct{}), known: map[string]*known{},
-		numbers: numbers{root: root, log: log},
-		list:    func() (*hca.Node, error) { return hca.List(root) },
-		read:    func(name string) hca.HCA { return hca.Read(root, name) },
+		list: func() (*hca.Inventory, error) { return hca.List(root) },
+		read: func(name string) hca.HCA { return hca.Read(root, name) },
 	}
-	i.numbers.prove()
+	i.prove()
 	return i
 }
 
@@ -116,7 +114,7 @@ func (i *Inventory) follow(ctx context.Context, changed <-chan struct{}, renew f
 // HCAs returns the node as it was last read; nobody may change it. An HCA that does not answer is as it last was, and
 // has Unread if it never answered. The node is Stale where a device has come or gone since. Before the node is read for
 // the first time, HCAs waits for that until the context is done.
-func (i *Inventory) HCAs(ctx context.Context) (*hca.Node, error) {
+func (i *Inventory) HCAs(ctx context.Context) (*hca.Inventory, error) {
 	s := i.latest.Load()
 	if s == nil {
 		select {
@@ -137,7 +135,7 @@ func (i *Inventory) HCAs(ctx context.Context) (*hca.Node, error) {
 // readAll reads the node. It does not wait longer than its patience for an HCA, and asks that one again once it has
 // answered.
 func (i *Inventory) readAll() {
-	i.numbers.prove()
+	i.prove()
 	stamp := hca.DevicesChanged(i.root)
 	node, err := i.list()
 	if err != nil {
@@ -188,13 +186,12 @@ func (i *Inventory) notListed(err error) {
 
 // relist keeps the list of HCAs, and returns those to read, by name: all without an outstanding read. Nothing is known
 // of an HCA that has the name of another one, which is gone.
-func (i *Inventory) relist(node *hca.Node, stamp time.Time) map[string]*known {
+func (i *Inventory) relist(node *hca.Inventory, stamp time.Time) map[string]*known {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.listed, i.stamp, i.failed = node, stamp, ""
-	asked, gone := map[string]*known{}, maps.Clone(i.known)
+	asked := map[string]*known{}
 	for _, h := range node.HCAs {
-		delete(gone, h.Name)
 		k := i.known[h.Name]
 		if k == nil || k.place != h.Place {
 			k = &known{place: h.Place, since: time.Now()}
@@ -205,11 +202,10 @@ func (i *Inventory) relist(node *hca.Node, stamp time.Time) map[string]*known {
 			asked[h.Name] = k
 		}
 	}
-	for name, k := range gone {
-		if !k.asked {
-			delete(i.known, name)
-		}
-	}
+	maps.DeleteFunc(i.known, func(name string, k *known) bool {
+		_, there := node.Find(name)
+		return !there && !k.asked
+	})
 	return asked
 }
 
@@ -273,13 +269,7 @@ func (i *Inventory) publish() {
 		}
 		return k.hca
 	})
-	owner := map[hca.Number]string{}
-	for _, h := range node.HCAs {
-		for _, d := range h.Devices {
-			owner[d.Number] = h.Name
-		}
-	}
-	i.put(&snapshot{node: node, stamp: i.stamp, owner: owner})
+	i.put(&snapshot{node: node, stamp: i.stamp})
 }
 
 func (i *Inventory) put(s *snapshot) {

@@ -39,13 +39,13 @@ func (f *fake) set(change func(*fake)) {
 	change(f)
 }
 
-func (f *fake) list() (*hca.Node, error) {
+func (f *fake) list() (*hca.Inventory, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
 		return nil, f.err
 	}
-	node := &hca.Node{}
+	node := &hca.Inventory{}
 	for i, name := range f.names {
 		node.HCAs = append(node.HCAs, hca.HCA{Name: name, Place: f.place,
 			Devices: []hca.Device{{Kind: hca.KindVerbs, Number: hca.Number{Major: 231, Minor: uint32(192 + i)}, HCA: name}}})
@@ -356,8 +356,8 @@ func TestVerbs(t *testing.T) {
 		}
 		i.readAll()
 	}
-	if d, ok, err := i.Verbs(hca.Number{Major: hcatest.Major, Minor: 7}); ok || err != nil || i.Blind() != nil {
-		t.Errorf("%+v, %v, error %v, blind: %v", d, ok, err, i.Blind())
+	if d, ok, err := i.Verbs(hca.Number{Major: hcatest.Major, Minor: 7}); ok || err != nil || i.NumbersUnknown() != nil {
+		t.Errorf("%+v, %v, error %v, unknown: %v", d, ok, err, i.NumbersUnknown())
 	}
 }
 
@@ -369,7 +369,7 @@ func TestBlind(t *testing.T) {
 	i := New(root, log)
 	i.readAll()
 	number := hca.Number{Major: hcatest.Major, Minor: hcatest.FirstVerbs}
-	if _, ok, err := i.Verbs(number); ok || err == nil || i.Blind() == nil || !strings.Contains(err.Error(),
+	if _, ok, err := i.Verbs(number); ok || err == nil || i.NumbersUnknown() == nil || !strings.Contains(err.Error(),
 		"mount the node's /sys/dev") {
 		t.Errorf("%v, error %v", ok, err)
 	}
@@ -381,7 +381,7 @@ func TestBlind(t *testing.T) {
 		t.Fatal(err)
 	}
 	i.readAll()
-	if d, ok, err := i.Verbs(number); !ok || err != nil || i.Blind() != nil || d.HCA != "mlx5_0" {
+	if d, ok, err := i.Verbs(number); !ok || err != nil || i.NumbersUnknown() != nil || d.HCA != "mlx5_0" {
 		t.Errorf("%+v, %v, error %v", d, ok, err)
 	}
 	var levels []logrus.Level

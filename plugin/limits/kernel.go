@@ -78,14 +78,8 @@ func (p proc) Read(pid int, name string) ([]byte, error) { return os.ReadFile(p.
 
 // Self implements Kernel; 0 where proc does not show this process.
 func (p proc) Self() int {
-	name, err := os.Readlink(filepath.Join(p.path, "self"))
-	if err != nil {
-		return 0
-	}
-	pid, err := strconv.Atoi(name)
-	if err != nil {
-		return 0
-	}
+	name, _ := os.Readlink(filepath.Join(p.path, "self"))
+	pid, _ := strconv.Atoi(name)
 	return pid
 }
 
@@ -115,7 +109,7 @@ func (p proc) Open(pid int) (Holder, error) {
 	case err != nil:
 		return nil, fmt.Errorf("pidfd_open of process %d: %w", pid, err)
 	}
-	return pidfd(fd), nil
+	return held{fd, askPidfd}, nil
 }
 
 // openFolder holds on to a process by its folder in /proc: a folder that is open stays that of one process.
@@ -131,7 +125,7 @@ func (p proc) openFolder(pid int) (Holder, error) {
 		_ = unix.Close(fd) // it was not used
 		return nil, ErrThread
 	}
-	return folder(fd), nil
+	return held{fd, askFolder}, nil
 }
 
 // Set implements Kernel.
@@ -159,24 +153,23 @@ func (proc) Pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// pidfd is a pidfd.
-type pidfd int
-
-// Holds asks with signal 0. That it may not be sent, as AppArmor may say, is about a process that is there.
-func (fd pidfd) Holds() bool {
-	return !errors.Is(unix.PidfdSendSignal(int(fd), 0, nil, 0), unix.ESRCH)
+// held holds on to a process by a descriptor: a pidfd, or its folder in /proc.
+type held struct {
+	fd  int
+	ask func(fd int) error // fails as ended knows it once the process has been waited for
 }
 
-func (fd pidfd) Close() { _ = unix.Close(int(fd)) }
+// askPidfd asks with signal 0. That it may not be sent, as AppArmor may say, is about a process that is there.
+func askPidfd(fd int) error { return unix.PidfdSendSignal(fd, 0, nil, 0) }
 
-// folder is a process's folder in /proc, which is empty when the process has been waited for.
-type folder int
+// askFolder asks for a file: the folder is empty once the process has been waited for.
+func askFolder(fd int) error { return unix.Faccessat(fd, "status", unix.F_OK, 0) }
 
-func (fd folder) Holds() bool {
-	return !ended(unix.Faccessat(int(fd), "status", unix.F_OK, 0))
-}
+// Holds implements Holder.
+func (h held) Holds() bool { return !ended(h.ask(h.fd)) }
 
-func (fd folder) Close() { _ = unix.Close(int(fd)) }
+// Close implements Holder.
+func (h held) Close() { _ = unix.Close(h.fd) }
 
 // ended reports whether an error of a process's folder means that there is no such process.
 func ended(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }

@@ -23,6 +23,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -67,7 +69,7 @@ func (p *Processes) Process(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	effective, err := parseCapEff(status)
+	effective, err := numberAfter(status, "CapEff:", 16, 64)
 	if err != nil {
 		return Process{}, fmt.Errorf("/proc/%d/status: %w", pid, err)
 	}
@@ -75,16 +77,14 @@ func (p *Processes) Process(pid int) (Process, error) {
 	uids, err := p.kernel.Read(pid, "uid_map")
 	return Process{
 		Memlock:       limit,
-		IPCLock:       effective&(1<<capIPCLock) != 0,
+		IPCLock:       effective&(1<<unix.CAP_IPC_LOCK) != 0,
 		UserNamespace: err == nil && !allUIDs(uids),
 	}, nil
 }
 
 // Memlock reads RLIMIT_MEMLOCK of a process.
-func (p *Processes) Memlock(pid int) (spec.Rlimit, error) { return memlock(p.kernel, pid) }
-
-func memlock(k Kernel, pid int) (spec.Rlimit, error) {
-	text, err := k.Read(pid, "limits")
+func (p *Processes) Memlock(pid int) (spec.Rlimit, error) {
+	text, err := p.kernel.Read(pid, "limits")
 	if err != nil {
 		return spec.Rlimit{}, err
 	}
@@ -179,6 +179,15 @@ func parseBytes(text string) (spec.Limit, error) {
 	return spec.LimitOf(n), err
 }
 
+// numberAfter reads the number that follows a prefix, as lineAfter finds it.
+func numberAfter(text []byte, prefix string, base, bits int) (uint64, error) {
+	number, err := lineAfter(text, prefix)
+	if err != nil {
+		return 0, err
+	}
+	return parseNumber(number, base, bits)
+}
+
 // parseNumber reads a number, and returns 0 beside an error, where strconv returns the largest number.
 func parseNumber(text string, base, bits int) (uint64, error) {
 	n, err := strconv.ParseUint(text, base, bits)
@@ -186,28 +195,6 @@ func parseNumber(text string, base, bits int) (uint64, error) {
 		return 0, err
 	}
 	return n, nil
-}
-
-// capIPCLock is CAP_IPC_LOCK's number (linux/capability.h).
-const capIPCLock = 14
-
-// parseCapEff finds the effective capabilities in the text of /proc/PID/status.
-func parseCapEff(text []byte) (uint64, error) {
-	set, err := lineAfter(text, "CapEff:")
-	if err != nil {
-		return 0, err
-	}
-	return parseNumber(set, 16, 64)
-}
-
-// parseTGID finds the process that a thread belongs to in the text of /proc/TID/status.
-func parseTGID(text []byte) (pid int, err error) {
-	id, err := lineAfter(text, "Tgid:")
-	if err != nil {
-		return 0, err
-	}
-	n, err := parseNumber(id, 10, 31)
-	return int(n), err
 }
 
 // allUIDs reports whether the text of /proc/PID/uid_map maps every user to itself, as in the node's own user namespace.

@@ -134,12 +134,12 @@ func FuzzParse(f *testing.F) {
 		} else if err != nil && limit != (spec.Rlimit{}) {
 			t.Errorf("memlock %v with error %v", limit, err)
 		}
-		set, err := parseCapEff([]byte(text))
+		set, err := numberAfter([]byte(text), "CapEff:", 16, 64)
 		if value := firstLine(text, "CapEff:"); err == nil && !means(strings.ToLower(value), fmt.Sprintf("%x", set)) ||
 			err != nil && set != 0 {
 			t.Errorf("capabilities %x of %q, error %v", set, value, err)
 		}
-		tgid, err := parseTGID([]byte(text))
+		tgid, err := numberAfter([]byte(text), "Tgid:", 10, 31)
 		if value := firstLine(text, "Tgid:"); err == nil && !means(value, tgid) || err != nil && tgid != 0 {
 			t.Errorf("process %d of %q, error %v", tgid, value, err)
 		}

@@ -40,7 +40,7 @@ func (p *Processes) RaiseOne(pid int, want spec.Limit, member Membership) (raise
 	if !p.is(pid, member) {
 		return false, nil
 	}
-	current, err := memlock(p.kernel, pid)
+	current, err := p.Memlock(pid)
 	if !process.Holds() {
 		return false, ErrGone
 	}
@@ -73,7 +73,7 @@ func (p *Processes) setBack(pid int, member Membership, given, former spec.Rlimi
 	if err == nil {
 		defer process.Close()
 		var current spec.Rlimit
-		current, err = memlock(p.kernel, pid)
+		current, err = p.Memlock(pid)
 		keeps := err == nil && (current != given || p.is(pid, member))
 		if keeps || !process.Holds() {
 			return ErrGone
@@ -101,5 +101,6 @@ func (p *Processes) processOf(thread int) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return parseTGID(status)
+	id, err := numberAfter(status, "Tgid:", 10, 31)
+	return int(id), err
 }

@@ -226,8 +226,8 @@ func TestRepair(t *testing.T) {
 	p := limits.On(k)
 	// An exec that took its limits from the old spec begins just before that is changed.
 	stored := &specs{then: func(string) { k.Table[6] = aProcess(idA, low) }}
-	got := p.Repair(t.Context(), map[string]spec.Limit{idA: wanted}, stored)
-	if got[idA] != (limits.Repaired{Outcome: limits.Outcome{Raised: 2}, SpecChanged: true}) {
+	got := p.RaiseWithSpecs(t.Context(), map[string]spec.Limit{idA: wanted}, stored)
+	if got[idA] != (limits.SpecOutcome{Outcome: limits.Outcome{Raised: 2}, SpecChanged: true}) {
 		t.Errorf("%+v", got)
 	}
 	if grant := stored.applied[idA]; len(stored.applied) != 1 || grant.Memlock != wanted ||
@@ -239,18 +239,18 @@ func TestRepair(t *testing.T) {
 	}
 
 	k.Table[7] = aProcess(idB, low)
-	if got := p.Repair(t.Context(), map[string]spec.Limit{idB: wanted},
-		nil)[idB]; got != (limits.Repaired{Outcome: limits.Outcome{Raised: 1}}) {
+	if got := p.RaiseWithSpecs(t.Context(), map[string]spec.Limit{idB: wanted},
+		nil)[idB]; got != (limits.SpecOutcome{Outcome: limits.Outcome{Raised: 1}}) {
 		t.Errorf("without stored specs: %+v", got)
 	}
 	bad := errors.New("bad")
-	got = p.Repair(t.Context(), map[string]spec.Limit{idB: wanted}, &specs{err: bad})
+	got = p.RaiseWithSpecs(t.Context(), map[string]spec.Limit{idB: wanted}, &specs{err: bad})
 	if got[idB].Err != nil || got[idB].SpecErr != bad { //nolint:errorlint // it is the very error
 		t.Errorf("with a stored spec that cannot be changed: %+v", got)
 	}
 	k.Refuse = bad
 	untouched := &specs{}
-	got = p.Repair(t.Context(), map[string]spec.Limit{idB: spec.Unlimited}, untouched)
+	got = p.RaiseWithSpecs(t.Context(), map[string]spec.Limit{idB: spec.Unlimited}, untouched)
 	if got[idB].Err != bad || len(untouched.applied) > 0 { //nolint:errorlint // it is the very error
 		t.Errorf("where processes cannot be raised: %+v, stored specs %v", got, untouched.applied)
 	}

@@ -145,7 +145,7 @@ func (r *recycling) recycle(pid int) {
 			break
 		}
 	}
-	had, err := memlock(r.sessions, r.stranger)
+	had, err := (&Processes{r.sessions}).Memlock(r.stranger)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestRaisingTheHardLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	capabilities, err := parseCapEff(own)
+	capabilities, err := numberAfter(own, "CapEff:", 16, 64)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@
 package podresources
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,9 +51,8 @@ type Options struct {
 // Client asks one kubelet. It connects for each look-up, and is safe for concurrent use. Clients share nothing:
 // failures that one sees do not keep another from asking.
 type Client struct {
-	socket  string
+	Options
 	dial    func(context.Context) (net.Conn, error)
-	budget  time.Duration
 	answers *cache.LRUExpireCache // of type answer, by sandbox
 	flights singleflight.Group
 	breaker *breaker.Breaker[answer]
@@ -61,15 +61,12 @@ type Client struct {
 
 // New makes a client. Nothing is dialled.
 func New(o Options) *Client {
-	if o.Budget <= 0 {
-		o.Budget = defaultBudget
-	}
+	o.Budget = cmp.Or(o.Budget, defaultBudget)
 	return &Client{
-		socket: o.Socket,
+		Options: o,
 		dial: func(ctx context.Context) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", o.Socket)
 		},
-		budget:  o.Budget,
 		answers: cache.NewLRUExpireCache(keptMost),
 		breaker: breaker.New[answer](breaker.Options{
 			Failed:   func(err error) bool { return err != nil && !errors.As(err, new(*unknownPodError)) },
@@ -114,7 +111,7 @@ func (c *Client) ofPod(ctx context.Context, sandbox, namespace, pod string) (ans
 // lookUp asks the kubelet, unless the breaker is open.
 func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, error) {
 	a, err := c.breaker.Do(ctx, func() (answer, error) {
-		ctx, cancel := context.WithTimeout(ctx, c.budget)
+		ctx, cancel := context.WithTimeout(ctx, c.Budget)
 		defer cancel()
 		conn, err := connect(c.dial)
 		if err != nil {
@@ -125,7 +122,7 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 	})
 	if errors.Is(err, breaker.ErrOpen) {
 		return nil, fmt.Errorf("%d look-ups in a row failed, so the kubelet is not asked again for %s: see why it does not "+
-			"serve %s", breaker.Failures, breaker.OpenFor, c.socket)
+			"serve %s", breaker.Failures, breaker.OpenFor, c.Socket)
 	}
 	return a, err
 }

@@ -102,9 +102,9 @@ func parseAnnotation(value string) (request, error) {
 		return request{}, fmt.Errorf("%s is not understood: write %s", quoted(value), annotationForm)
 	}
 	var written annotationValue
-	err := decodeStrict([]byte(value), &written)
+	err := DecodeStrict([]byte(value), &written)
 	if err == nil && written.Memlock == "" && written.IPCLock == "" && written.Devices == nil {
-		err = errNothing
+		err = ErrNothing
 	}
 	if err != nil {
 		return request{}, fmt.Errorf("%s: write %s", oneLine(firstLine(err)), annotationForm)

@@ -76,9 +76,9 @@ func deviceAttacks() []attack {
 			heldVerbs(0)), refused: CauseCeiling},
 		{guard: "allotment", name: "the-hca-that-one-holds", container: guest("{devices: [mlx5_1]}",
 			heldVerbs(1)), gets: little()},
-		{guard: "blind", name: "allotment-that-cannot-be-seen", node: blindNode, container: author("true", gpu(0)),
+		{guard: "unknown", name: "allotment-that-cannot-be-seen", node: unknownNumber, container: author("true", gpu(0)),
 			refused: CauseHCA, says: "cannot tell whether"},
-		{guard: "blind", name: "allotment-that-cannot-be-seen-and-a-name", node: blindNode,
+		{guard: "unknown", name: "allotment-that-cannot-be-seen-and-a-name", node: unknownNumber,
 			container: author("{devices: [mlx5_1]}", gpu(0)), refused: CauseHCA},
 
 		// functions that belong to other pods
@@ -170,8 +170,8 @@ func deviceAttacks() []attack {
 }
 
 // longNames is a node of 100 HCAs with the longest names that there are.
-func longNames(testing.TB) Node {
-	var n hca.Node
+func longNames(testing.TB) Facts {
+	var n hca.Inventory
 	for i := range 100 {
 		n.HCAs = append(n.HCAs, hca.HCA{Name: fmt.Sprintf("%s%03d", strings.Repeat("x", 60), i),
 			Ports: []hca.Port{{State: hca.StateActive}}})
@@ -180,8 +180,8 @@ func longNames(testing.TB) Node {
 }
 
 // withFunctions is A100 where mlx5_0 is a scalable function of mlx5_bond_0's card and mlx5_1 a virtual one, both up.
-func withFunctions(t testing.TB) Node {
-	return changed(func(n *hca.Node) {
+func withFunctions(t testing.TB) Facts {
+	return changed(func(n *hca.Inventory) {
 		n.HCAs[0].Function, n.HCAs[0].Parent = hca.FunctionScalable, n.HCAs[2].PCI
 		n.HCAs[0].Ports[0].State = hca.StateActive
 		n.HCAs[1].Function, n.HCAs[1].Parent = hca.FunctionVirtual, n.HCAs[2].PCI
@@ -189,16 +189,18 @@ func withFunctions(t testing.TB) Node {
 }
 
 // exclusive is A100 in exclusive netns mode.
-func exclusive(t testing.TB) Node { return changed(func(n *hca.Node) { n.NetNSExclusive = true })(t) }
-
-// unread is A100 where mlx5_0 has never answered.
-func unread(t testing.TB) Node {
-	return changed(func(n *hca.Node) { n.HCAs[0].Ports, n.HCAs[0].Unread = nil, "its port 1 does not answer" })(t)
+func exclusive(t testing.TB) Facts {
+	return changed(func(n *hca.Inventory) { n.NetNSExclusive = true })(t)
 }
 
-// blindNode is A100 where the number of a GPU cannot be looked up.
-func blindNode(t testing.TB) Node {
-	n := changed(func(*hca.Node) {})(t)
+// unread is A100 where mlx5_0 has never answered.
+func unread(t testing.TB) Facts {
+	return changed(func(n *hca.Inventory) { n.HCAs[0].Ports, n.HCAs[0].Unread = nil, "its port 1 does not answer" })(t)
+}
+
+// unknownNumber is A100 where the number of a GPU cannot be looked up.
+func unknownNumber(t testing.TB) Facts {
+	n := changed(func(*hca.Inventory) {})(t)
 	verbs := n.Verbs
 	n.Verbs = func(number hca.Number) (hca.Device, bool, error) {
 		if number == gpu(0).number() {
@@ -210,9 +212,9 @@ func blindNode(t testing.TB) Node {
 }
 
 // unreadable is a node that cannot be read at all.
-func unreadable(t testing.TB) Node {
+func unreadable(t testing.TB) Facts {
 	n := withoutVerbs(errors.New("input/output error"))(t)
-	n.HCAs = func() (*hca.Node, error) { return nil, errors.New("list HCAs: input/output error") }
+	n.HCAs = func() (*hca.Inventory, error) { return nil, errors.New("list HCAs: input/output error") }
 	return n
 }
 
@@ -253,9 +255,9 @@ func configAttacks() []attack {
 }
 
 // withoutVerbs is A100, whose inventory is older than the removal of its HCAs.
-func withoutVerbs(err error) func(testing.TB) Node {
-	return func(t testing.TB) Node {
-		node := changed(func(n *hca.Node) { n.Stale = true })(t)
+func withoutVerbs(err error) func(testing.TB) Facts {
+	return func(t testing.TB) Facts {
+		node := changed(func(n *hca.Inventory) { n.Stale = true })(t)
 		node.Verbs = func(hca.Number) (hca.Device, bool, error) { return hca.Device{}, false, err }
 		return node
 	}

@@ -250,8 +250,8 @@ func ceilingAttacks() []attack {
 }
 
 // smallNode is A100 with 64 GiB of memory.
-func smallNode(t testing.TB) Node {
-	n := changed(func(*hca.Node) {})(t)
+func smallNode(t testing.TB) Facts {
+	n := changed(func(*hca.Inventory) {})(t)
 	n.Memory = 64 << 30
 	return n
 }

@@ -22,8 +22,8 @@ import (
 // attacks succeed then.
 type attack struct {
 	guard, name string
-	config      string                // "": restrictive
-	node        func(testing.TB) Node // nil: A100, with mlx5_0 down, mlx5_1 up and the Ethernet HCA mlx5_bond_0
+	config      string                 // "": restrictive
+	node        func(testing.TB) Facts // nil: A100, with mlx5_0 down, mlx5_1 up and the Ethernet HCA mlx5_bond_0
 	container   Container
 	missing     bool // the configuration cannot be read
 
@@ -75,11 +75,11 @@ func (a attack) fails(t *testing.T) {
 		}
 		return
 	}
-	node := LiveNode
+	node := LiveFacts
 	decided := make(chan Decision, 1)
 	on := a.node
 	if on == nil {
-		on = func(t testing.TB) Node { return node(hcatest.A100(t)) }
+		on = func(t testing.TB) Facts { return node(hcatest.A100(t)) }
 	}
 	where := on(t)
 	go func() { decided <- p.Decide(a.container, where) }()
@@ -133,18 +133,18 @@ func little(devices ...hca.Device) *spec.Grant {
 }
 
 // nodeWith is A100 with some files changed.
-func nodeWith(files hcatest.Files) func(testing.TB) Node {
-	return func(t testing.TB) Node { return LiveNode(hcatest.A100Node().Files().With(files).Root(t)) }
+func nodeWith(files hcatest.Files) func(testing.TB) Facts {
+	return func(t testing.TB) Facts { return LiveFacts(hcatest.A100Node().Files().With(files).Root(t)) }
 }
 
 // nodeWithRow is A100 with one line of its table of device nodes replaced.
-func nodeWithRow(old, with string) func(testing.TB) Node {
-	return func(t testing.TB) Node {
+func nodeWithRow(old, with string) func(testing.TB) Facts {
+	return func(t testing.TB) Facts {
 		files := hcatest.A100Node().Files()
 		if !strings.Contains(files["device-table.txt"], old) {
 			t.Fatalf("the node has no %q", old)
 		}
 		files["device-table.txt"] = strings.Replace(files["device-table.txt"], old, with, 1)
-		return LiveNode(files.Root(t))
+		return LiveFacts(files.Root(t))
 	}
 }

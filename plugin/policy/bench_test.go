@@ -27,7 +27,7 @@ func BenchmarkDecide(b *testing.B) {
 	for _, c := range []struct {
 		name, config string
 		container    Container
-		node         Node
+		node         Facts
 	}{
 		{"unrelated", "", Container{Namespace: "web", Name: "c"}, fixed},
 		{"unrelated-with-annotations", restrictive, Container{Namespace: "web", Name: "c", Annotations: other,

@@ -52,20 +52,20 @@ func AllDevices(rules []specs.LinuxDeviceCgroup) bool {
 	return allowed
 }
 
-// Node is what a decision depends on of the node.
-type Node struct {
+// Facts is what a decision depends on of the node.
+type Facts struct {
 	// Verbs reports whether a number is that of a verbs device; it is called for each character device of a container.
 	Verbs func(hca.Number) (hca.Device, bool, error)
 	// HCAs returns the inventory; it is called at most once, where devices are injected.
-	HCAs func() (*hca.Node, error)
+	HCAs func() (*hca.Inventory, error)
 	// Memory is the node's memory in bytes: a container's memory limit above it counts as this much. 0 means unknown.
 	Memory int64
 }
 
-// LiveNode reads the RDMA devices below a root at once: "/" for the node itself.
-func LiveNode(root string) Node {
-	list := sync.OnceValues(func() (*hca.Node, error) { return hca.List(root) })
-	return Node{
+// LiveFacts reads the RDMA devices below a root at once: "/" for the node itself.
+func LiveFacts(root string) Facts {
+	list := sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(root) })
+	return Facts{
 		Verbs: func(n hca.Number) (hca.Device, bool, error) {
 			verbs, ok, err := hca.VerbsByNumber(root, n)
 			if ok {
@@ -76,7 +76,7 @@ func LiveNode(root string) Node {
 			}
 			return verbs, ok, err
 		},
-		HCAs:   func() (*hca.Node, error) { return hca.Scan(root) },
+		HCAs:   func() (*hca.Inventory, error) { return hca.Scan(root) },
 		Memory: LiveMemory(),
 	}
 }

@@ -12,8 +12,8 @@ import (
 
 // Decide decides what a container gets. No other code does. It returns early, without a call, for a container without
 // any signal.
-func (p *Policy) Decide(c Container, node Node) Decision {
-	d := &deciding{Policy: p, container: c, node: node}
+func (p *Policy) Decide(c Container, facts Facts) Decision {
+	d := &deciding{Policy: p, container: c, facts: facts}
 	d.Signal = SignalNone
 	if err := d.decide(); err != nil {
 		return Decision{Signal: d.Signal, Evidence: d.Evidence, Rule: d.Rule, Refusal: err, Unknown: d.Unknown}
@@ -26,12 +26,12 @@ type deciding struct {
 	*Policy
 	Decision
 	container Container
-	node      Node
+	facts     Facts
 
 	annotated, own bool // there is an annotation; it was written for this very container
 	request        request
 	held           *hca.Device // a verbs device that it holds
-	blind          error       // why it is unknown which verbs devices it holds
+	unknown        error       // why it is unknown which verbs devices it holds
 	resources      resources
 }
 
@@ -88,8 +88,8 @@ func (d *deciding) withoutPolicy() *Refusal {
 // withoutSignal decides about a container without a signal. It is left alone, unless its author asked for something.
 func (d *deciding) withoutSignal() *Refusal {
 	switch {
-	case d.annotated && d.blind != nil:
-		return refuse(CauseHCA, blind, oneLine(d.blind.Error()))
+	case d.annotated && d.unknown != nil:
+		return refuse(CauseHCA, devicesUnknown, oneLine(d.unknown.Error()))
 	case !d.annotated && d.resources.err != nil:
 		d.Reason = d.resources.problem()
 	case !d.annotated:
@@ -106,7 +106,7 @@ func (d *deciding) withoutSignal() *Refusal {
 	return nil
 }
 
-const blind = "cannot tell whether the container holds verbs devices: %s: see rdma-spec devices on the node"
+const devicesUnknown = "cannot tell whether the container holds verbs devices: %s: see rdma-spec devices on the node"
 
 // grant makes the grant from what the candidates give and what was asked for: field by field the least, since any
 // candidate may be the rule that matches.
@@ -165,8 +165,8 @@ func (d *deciding) bytes(m memlock) (limit spec.Limit, ok bool) {
 		return m.limit, true
 	}
 	bytes := max(d.container.MemoryLimit, 0)
-	if d.node.Memory > 0 && bytes > d.node.Memory { // guard: node-memory
-		bytes = d.node.Memory
+	if d.facts.Memory > 0 && bytes > d.facts.Memory { // guard: node-memory
+		bytes = d.facts.Memory
 	}
 	return spec.Limit(bytes), bytes > 0
 }

@@ -26,8 +26,8 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 			"add the namespace to inject.namespaces, or remove devices from the annotation", quoted(d.container.Namespace))
 	case !asked.given() && !unasked && (!d.mayAsk() || !d.annotated): // guard: inject-unasked
 		return nil, nil
-	case d.blind != nil: // guard: blind
-		return nil, refuse(CauseHCA, blind, oneLine(d.blind.Error()))
+	case d.unknown != nil: // guard: unknown
+		return nil, refuse(CauseHCA, devicesUnknown, oneLine(d.unknown.Error()))
 	}
 	node, refusal := d.inventory()
 	if refusal != nil {
@@ -51,8 +51,8 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	return devices, d.pathTaken(devices)
 }
 
-func (d *deciding) inventory() (*hca.Node, *Refusal) {
-	node, err := d.node.HCAs()
+func (d *deciding) inventory() (*hca.Inventory, *Refusal) {
+	node, err := d.facts.HCAs()
 	if err != nil {
 		return nil, refuse(CauseHCA, "cannot read the HCAs of this node: %s: see rdma-spec devices on the node",
 			oneLine(err.Error()))
@@ -88,7 +88,7 @@ func (d *deciding) holds(dev hca.Device) bool {
 }
 
 // devicesOf returns the devices of HCAs, and the node's rdma_cm.
-func (d *deciding) devicesOf(node *hca.Node, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
+func (d *deciding) devicesOf(node *hca.Inventory, chosen []hca.HCA, candidates []*rule) (devices []hca.Device) {
 	management := all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
 	devices = make([]hca.Device, 0, len(chosen)+1)
 	for _, h := range chosen {
@@ -110,7 +110,7 @@ func (d *deciding) devicesOf(node *hca.Node, chosen []hca.HCA, candidates []*rul
 }
 
 // chooseHCAs returns the HCAs whose devices are injected: one at least, except where the candidates alone leave none.
-func (d *deciding) chooseHCAs(node *hca.Node, candidates []*rule) (chosen []hca.HCA, refusal *Refusal) {
+func (d *deciding) chooseHCAs(node *hca.Inventory, candidates []*rule) (chosen []hca.HCA, refusal *Refusal) {
 	names := d.request.devices.names
 	if len(names) > 0 {
 		chosen, refusal = d.namedHCAs(node, candidates, names)
@@ -138,7 +138,7 @@ func (d *deciding) chooseHCAs(node *hca.Node, candidates []*rule) (chosen []hca.
 }
 
 // allHCAs returns every HCA that all candidates' selectors pass and that has an ACTIVE port.
-func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refusal) {
+func (d *deciding) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, *Refusal) {
 	chosen := make([]hca.HCA, 0, len(node.HCAs))
 	var broken []hca.HCA
 	for _, h := range node.HCAs {
@@ -174,7 +174,7 @@ func (d *deciding) allHCAs(node *hca.Node, candidates []*rule) ([]hca.HCA, *Refu
 	return chosen, nil
 }
 
-func (d *deciding) namedHCAs(node *hca.Node, candidates []*rule, names []string) ([]hca.HCA, *Refusal) {
+func (d *deciding) namedHCAs(node *hca.Inventory, candidates []*rule, names []string) ([]hca.HCA, *Refusal) {
 	var chosen []hca.HCA
 	for _, name := range names {
 		h, found := node.Find(name)
@@ -222,7 +222,7 @@ func nameOf(h hca.HCA) string { return h.Name }
 
 // problem returns why an HCA cannot be injected, "" if it can. Where the inventory is older than the last change of the
 // node's devices, it asks the kernel, and no HCA, whether the HCA is still there.
-func (d *deciding) problem(node *hca.Node, h hca.HCA) string {
+func (d *deciding) problem(node *hca.Inventory, h hca.HCA) string {
 	usable, err := h.Usable(false)
 	if err != nil {
 		return oneLine(err.Error())
@@ -230,7 +230,7 @@ func (d *deciding) problem(node *hca.Node, h hca.HCA) string {
 	if !node.Stale {
 		return ""
 	}
-	_, there, err := d.node.Verbs(usable[0].Number)
+	_, there, err := d.facts.Verbs(usable[0].Number)
 	switch {
 	case err != nil: // guard: cannot-tell
 		return oneLine(err.Error())

@@ -62,7 +62,7 @@ func rdmaCM() hca.Device {
 }
 
 // nodes are the nodes that tests name, made once.
-type nodes map[string]Node
+type nodes map[string]Facts
 
 func testNodes(t testing.TB) nodes {
 	n := nodes{
@@ -70,18 +70,18 @@ func testNodes(t testing.TB) nodes {
 			Verbs: func(hca.Number) (hca.Device, bool, error) {
 				return hca.Device{}, false, errors.New("list verbs devices: input/output error")
 			},
-			HCAs: func() (*hca.Node, error) { return nil, errors.New("list HCAs: input/output error") },
+			HCAs: func() (*hca.Inventory, error) { return nil, errors.New("list HCAs: input/output error") },
 		},
 	}
 	for name, root := range hcatest.All {
-		n[name] = LiveNode(root(t))
+		n[name] = LiveFacts(root(t))
 	}
 	return n
 }
 
 // changed is A100 with another inventory.
-func changed(change func(*hca.Node)) func(testing.TB) Node {
-	return func(t testing.TB) Node {
+func changed(change func(*hca.Inventory)) func(testing.TB) Facts {
+	return func(t testing.TB) Facts {
 		inventory, err := hca.Scan(hcatest.A100(t))
 		if err != nil {
 			t.Fatal(err)
@@ -92,13 +92,13 @@ func changed(change func(*hca.Node)) func(testing.TB) Node {
 }
 
 // fixed is a node with an inventory, held in memory.
-func fixed(inventory *hca.Node) Node {
-	return Node{
+func fixed(inventory *hca.Inventory) Facts {
+	return Facts{
 		Verbs: func(n hca.Number) (hca.Device, bool, error) {
 			d, ok := inventory.Lookup(n)
 			return d, ok && d.Kind == hca.KindVerbs, nil
 		},
-		HCAs: func() (*hca.Node, error) { return inventory, nil },
+		HCAs: func() (*hca.Inventory, error) { return inventory, nil },
 	}
 }
 

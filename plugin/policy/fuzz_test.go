@@ -102,8 +102,8 @@ func FuzzConfig(f *testing.F) {
 }
 
 // fixedNode is A100, read once: mlx5_0 down, mlx5_1 up, mlx5_bond_0 Ethernet.
-func fixedNode(t testing.TB) Node {
-	return changed(func(*hca.Node) {})(t)
+func fixedNode(t testing.TB) Facts {
+	return changed(func(*hca.Inventory) {})(t)
 }
 
 // What the kubelet does not report never gives more than any answer that it might have given. Whoever asks for nothing
@@ -172,7 +172,7 @@ func atMost(less, more spec.Grant) bool {
 		!slices.ContainsFunc(less.Devices, func(d hca.Device) bool { return !slices.Contains(more.Devices, d) })
 }
 
-// Whatever a pod's author chooses, the restrictive policy holds. The conditions are written down anew, not taken from
+// Whatever a pod's author chooses, the restrictive policy holds. The conditions are written down here, not taken from
 // the code.
 func FuzzDecide(f *testing.F) {
 	f.Add("ml-a", "true", "", "c", "/dev/infiniband/uverbs0", int64(231), int64(192), int64(1<<30),

@@ -12,40 +12,28 @@ import (
 )
 
 // checkNameGlobs refuses globs of names that match nothing, or that match other names than they appear to.
-func checkNameGlobs(globs []string) error {
-	for _, g := range globs {
-		if err := checkGlob(g); err != nil {
-			return err
-		}
-		if strings.Contains(g, "/") {
-			return fmt.Errorf("%q matches nothing, since no name has a / in it: remove the / and what is before or after it", g)
-		}
-	}
-	return nil
-}
+func checkNameGlobs(globs []string) error { return checkGlobs(globs, 0) }
 
 // checkResourceGlobs does the same for globs of resources, which have a domain. A star does not match the / after it.
-func checkResourceGlobs(globs []string) error {
+func checkResourceGlobs(globs []string) error { return checkGlobs(globs, 1) }
+
+// checkGlobs checks globs of names with so many slashes, 0 or 1.
+func checkGlobs(globs []string, slashes int) error {
 	for _, g := range globs {
-		if err := checkGlob(g); err != nil {
-			return err
-		}
-		if strings.Count(g, "/") != 1 {
+		_, err := path.Match(g, "")
+		switch {
+		case err != nil || g == "" || strings.ContainsFunc(g, unicode.IsSpace) || strings.ContainsFunc(g, unicode.IsControl):
+			return fmt.Errorf("%q is not a glob: write a name in which * stands for any characters but /, as in ml-* or rdma/*",
+				g)
+		case strings.Contains(g, "[!"):
+			return fmt.Errorf("%q is not a glob for all but those characters: write [^...] for that", g)
+		case strings.Count(g, "/") == slashes:
+		case slashes == 0:
+			return fmt.Errorf("%q matches nothing, since no name has a / in it: remove the / and what is before or after it", g)
+		default:
 			return fmt.Errorf("%q matches nothing, since resources are called DOMAIN/NAME and * does not stand for the /: "+
 				"write it as in rdma/* or */*", g)
 		}
-	}
-	return nil
-}
-
-func checkGlob(g string) error {
-	_, err := path.Match(g, "")
-	switch {
-	case err != nil || g == "" || strings.ContainsFunc(g, unicode.IsSpace) || strings.ContainsFunc(g, unicode.IsControl):
-		return fmt.Errorf("%q is not a glob: write a name in which * stands for any characters but /, as in ml-* or rdma/*",
-			g)
-	case strings.Contains(g, "[!"):
-		return fmt.Errorf("%q is not a glob for all but those characters: write [^...] for that", g)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func TestInjectedFunctions(t *testing.T) {
 	const everything = "inject: {namespaces: [ml-*], functions: [physical, virtual, scalable]}"
 	for name, test := range map[string]struct {
 		config   string
-		node     func(testing.TB) Node
+		node     func(testing.TB) Facts
 		change   func(*Container)
 		want     []string
 		warnings []string

@@ -59,7 +59,7 @@ func Parse(text []byte) (Config, error) {
 			"into it")
 	}
 	config := Default()
-	if err := decodeStrict(text, &config); err != nil && !errors.Is(err, errNothing) {
+	if err := DecodeStrict(text, &config); err != nil && !errors.Is(err, ErrNothing) {
 		return Config{}, err
 	}
 	return config, nil
@@ -107,13 +107,13 @@ func readFile(file string) ([]byte, error) {
 	return text, nil
 }
 
-// errNothing reports that a YAML text has nothing but white space and comments in it.
-var errNothing = errors.New("it contains nothing")
+// ErrNothing reports that a YAML text has nothing but white space and comments in it.
+var ErrNothing = errors.New("it contains nothing")
 
-// decodeStrict reads YAML into a value on top of what it holds: one document, without a key that is unknown, given
+// DecodeStrict reads YAML into a value on top of what it holds: one document, without a key that is unknown, given
 // twice, of another type, or without a value. Errors name the path of what is wrong, one a line; a key given twice is
 // named by its line, since only the YAML parser ever sees both. With an error, the value is of no use.
-func decodeStrict(text []byte, into any) error {
+func DecodeStrict(text []byte, into any) error {
 	asJSON, err := yaml.YAMLToJSONStrict(text) // guard: key-twice, else yaml.YAMLToJSON
 	if givenTwice := new(yamldocs.TypeError); errors.As(err, &givenTwice) {
 		return errors.New(firstLine(err))
@@ -129,7 +129,7 @@ func decodeStrict(text []byte, into any) error {
 		return fmt.Errorf("not YAML: %s", firstLine(err))
 	}
 	if written == nil {
-		return errNothing
+		return ErrNothing
 	}
 	if empty := withoutValue("", written); len(empty) > 0 { // guard: no-value
 		return empty.together()
@@ -149,8 +149,8 @@ func decodeStrict(text []byte, into any) error {
 	return errors.New(firstLine(err))
 }
 
-// oneDocument reports whether nothing follows a YAML text's first document. The YAML library reads the first one and
-// drops the rest.
+// oneDocument reports whether nothing follows a YAML text's first document. sigs.k8s.io/yaml reads the first one and
+// drops the rest, and has no decoder that goes on: go.yaml.in/yaml/v2 is the parser below it, and no second one.
 func oneDocument(text []byte) bool {
 	documents := yamldocs.NewDecoder(bytes.NewReader(text))
 	var content struct{}

@@ -24,8 +24,8 @@ func TestRefusals(t *testing.T) {
 	wanting := func(annotation string, devices ...Device) Container {
 		return Container{Namespace: "ml-a", Annotations: podAnnotation(annotation), Devices: devices}
 	}
-	many := Node{HCAs: func() (*hca.Node, error) {
-		var n hca.Node
+	many := Facts{HCAs: func() (*hca.Inventory, error) {
+		var n hca.Inventory
 		for i := range 40 {
 			n.HCAs = append(n.HCAs, hca.HCA{Name: fmt.Sprintf("mlx5_%d", i), Ports: []hca.Port{{State: hca.StateActive}}})
 		}
@@ -34,7 +34,7 @@ func TestRefusals(t *testing.T) {
 	tests := map[string]struct {
 		config    string
 		container Container
-		node      Node
+		node      Facts
 	}{
 		"unreadable":           {"", asking("{memlok: 1Gi}"), nodes["A100"]},
 		"namespace not listed": {listed, Container{Namespace: "guest", Annotations: podAnnotation("true")}, nodes["A100"]},

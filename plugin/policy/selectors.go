@@ -31,7 +31,7 @@ func (s Selectors) passes(h hca.HCA, condition func(hca.Port) bool) bool {
 func anyPort(hca.Port) bool { return true }
 
 // inventory lists a node's HCAs for a refusal: "mlx5_0 (DOWN), mlx5_1 (ACTIVE)".
-func inventory(node *hca.Node) string {
+func inventory(node *hca.Inventory) string {
 	if len(node.HCAs) == 0 {
 		return "none"
 	}

@@ -51,10 +51,10 @@ func (d *deciding) heldVerbs() *hca.Device {
 			if !isCharacter(dev) { // guard: character-device
 				continue
 			}
-			v, ok, err := d.node.Verbs(dev.number())
-			if err != nil && d.blind == nil {
-				d.blind = err
-				d.warn(blind, oneLine(err.Error()))
+			v, ok, err := d.facts.Verbs(dev.number())
+			if err != nil && d.unknown == nil {
+				d.unknown = err
+				d.warn(devicesUnknown, oneLine(err.Error()))
 			}
 			if ok { // guard: verbs-number, else true
 				return &v

@@ -52,9 +52,14 @@ type connection struct {
 	configured   chan struct{} // closed when the plugin has answered the runtime's Configure
 	configure    sync.Once
 	configuredAt time.Time
-	refused      error // by the plugin, in Configure
-	listing      listing
-	inherited    bool // another process has registered over it
+	refused      error    // by the plugin, in Configure
+	listing      struct { // what the runtime has told the plugin of its containers so far
+		mu         sync.Mutex
+		pods       []*api.PodSandbox
+		containers []*api.Container // nil again once the plugin is registered
+		began      time.Time        // zero: nothing has come yet
+	}
+	inherited bool // another process has registered over it
 
 	// The registration's lock guards these.
 	since time.Time // when the runtime began to ask the plugin; zero: it does not
@@ -111,46 +116,28 @@ func (c *connection) Configure(ctx context.Context, request *api.ConfigureReques
 // Synchronize collects the runtime's containers, which come in one or more requests, and hands them to the plugin.
 func (c *connection) Synchronize(ctx context.Context,
 	request *api.SynchronizeRequest) (*api.SynchronizeResponse, error) {
-	c.listing.add(request, c.registration.plugin.Trim)
-	if request.GetMore() {
-		return &api.SynchronizeResponse{More: true}, nil
-	}
-	pods, containers := c.listing.take()
-	updates, err := c.registration.plugin.Synchronize(ctx, pods, containers)
-	if err == nil {
-		c.registration.registered(c)
-	}
-	return &api.SynchronizeResponse{Update: updates}, err
-}
-
-// listing is what the runtime has told the plugin of its containers so far.
-type listing struct {
-	mu         sync.Mutex
-	pods       []*api.PodSandbox
-	containers []*api.Container
-	count      int
-	began      time.Time // zero: nothing has come yet
-}
-
-func (l *listing) add(request *api.SynchronizeRequest, trim func(*api.Container)) {
+	l := &c.listing
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.began.IsZero() {
 		l.began = time.Now()
 	}
 	for _, container := range request.GetContainers() {
-		trim(container)
+		c.registration.plugin.Trim(container)
 	}
 	l.pods, l.containers = append(l.pods, request.GetPods()...), append(l.containers, request.GetContainers()...)
-	l.count = len(l.containers)
-}
-
-func (l *listing) take() ([]*api.PodSandbox, []*api.Container) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	pods, containers := l.pods, l.containers
-	l.pods, l.containers = nil, nil
-	return pods, containers
+	l.mu.Unlock()
+	if request.GetMore() {
+		return &api.SynchronizeResponse{More: true}, nil
+	}
+	updates, err := c.registration.plugin.Synchronize(ctx, pods, containers)
+	if err == nil {
+		c.registration.registered(c)
+		l.mu.Lock()
+		l.pods, l.containers = nil, nil
+		l.mu.Unlock()
+	}
+	return &api.SynchronizeResponse{Update: updates}, err
 }
 
 // register asks the runtime to register the plugin. It is the only call that the plugin ever makes to the runtime: NRI
@@ -278,7 +265,7 @@ func (c *connection) unlisted() *unlistedError {
 	l := &c.listing
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := &unlistedError{containers: l.count, quick: time.Since(c.configuredAt) < moments}
+	e := &unlistedError{containers: len(l.containers), quick: time.Since(c.configuredAt) < moments}
 	if !l.began.IsZero() {
 		e.took, e.quick = time.Since(l.began), true
 	}
@@ -300,9 +287,8 @@ func (e *unlistedError) causes(requestTimeout time.Duration) string {
 			requestTimeout)
 	}
 	return "either it has containers whose environment, arguments, and annotations do not fit NRI's messages, of 4 MiB " +
-		"for four containers, " +
-		"or it does not know an event that the plugin needs, whatever its version says, and has to be upgraded, or it " +
-		"died: see its log"
+		"for four containers, or it does not know an event that the plugin needs, whatever its version says, and has to be " +
+		"upgraded, or it died: see its log"
 }
 
 // stubLog logs NRI's own messages at debug level: this package logs what an administrator needs to know.

@@ -52,7 +52,7 @@ type inheritance struct {
 func (r *Registration) inherit(ctx context.Context) *inheritance {
 	socket, text, err := handover.Stored()
 	if err != nil {
-		r.Log.WithError(err).Warn("registering anew")
+		r.Log.WithError(err).Warn("registering again")
 	}
 	if socket != nil {
 		from, err := r.understood(ctx, text)
@@ -61,7 +61,7 @@ func (r *Registration) inherit(ctx context.Context) *inheritance {
 			return from
 		}
 		_ = socket.Close() // the runtime sees that
-		r.Log.WithError(err).Warn("the connection of the process before cannot be taken over: registering anew")
+		r.Log.WithError(err).Warn("the connection of the process before cannot be taken over: registering again")
 	}
 	if r.Handover == "" {
 		return nil

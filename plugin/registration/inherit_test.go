@@ -71,7 +71,7 @@ func load(t *testing.T, runtime *nritest.Runtime) (stop func() int64) {
 func TestHandover(t *testing.T) {
 	runtime, folder := started(t), meeting(t)
 	process := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "registered", process.Registered)
+	await.That(t, await.Patience, "registered", func() bool { return process.Registered() && runtime.Synchronised() == 1 })
 	stop := load(t, runtime)
 	const handovers = 20
 	for i := range handovers {
@@ -172,7 +172,7 @@ func TestNobodyLeavesAConnection(t *testing.T) {
 	await.That(t, await.Patience, "registered", first.Registered)
 	first.stop(t)
 	second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
-	await.That(t, await.Patience, "registered anew", second.Registered)
+	await.That(t, await.Patience, "registered again", second.Registered)
 	third := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
 	await.That(t, await.Patience, "waiting", third.Behind)
 	second.mu.Lock()
@@ -181,7 +181,7 @@ func TestNobodyLeavesAConnection(t *testing.T) {
 	second.mu.Unlock()
 	owner.Close()
 	_ = c.trunk.Close() // as the kernel does for a process that is killed
-	await.That(t, await.Patience, "registered anew", third.Registered)
+	await.That(t, await.Patience, "registered again", third.Registered)
 	if third.Count() != 1 {
 		t.Errorf("it has registered %d times", third.Count())
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -23,7 +24,7 @@ const (
 	registerAgain  = 100 * time.Millisecond
 	registerRarely = 30 * time.Second
 	// A plugin that the runtime has dropped registers again at once, then after dropAgain, and after registerRarely at
-	// last. One that stayed registered for stable begins anew.
+	// last. One that stayed registered for stable begins again.
 	dropAgain = time.Second
 	stable    = 10 * time.Minute
 	// unlistedEnough is how often in a row a runtime may end the connection during the registration before the plugin
@@ -31,11 +32,6 @@ const (
 	unlistedEnough = 2
 	pauseFor       = 5 * time.Minute
 )
-
-// dialError means that there was no connection.
-type dialError struct{ error }
-
-func (e *dialError) Unwrap() error { return e.error }
 
 // droppedError means that a connection has ended over which the plugin was registered.
 type droppedError struct{ after time.Duration }
@@ -65,11 +61,11 @@ func between(least, longest time.Duration) *backoff.ExponentialBackOff {
 
 // after returns the time to wait after an end.
 func (p *pace) after(err error) time.Duration {
-	var dial *dialError
+	var dial *net.OpError
 	var drop *droppedError
 	var unlisted *unlistedError
 	switch {
-	case errors.As(err, &dial):
+	case errors.As(err, &dial) && dial.Op == "dial":
 		return p.dialing.NextBackOff()
 	case errors.As(err, &drop):
 		p.dialing.Reset()
@@ -117,15 +113,13 @@ func (p *problems) report(err error, peace, requestTimeout time.Duration) {
 		what = "no permission to connect to the NRI socket: run as root, and where SELinux or AppArmor is on, let the " +
 			"plugin use it"
 	case errors.As(err, &drop):
-		p.logged, what = nil, drop.Error()+": trying again"
+		what = drop.Error() + ": trying again"
+		clear(p.logged)
 	default:
 		what = fmt.Sprintf("not connected: %v: trying again", err)
 	}
 	if p.logged[what] {
 		return
-	}
-	if p.logged == nil {
-		p.logged = map[string]bool{}
 	}
 	p.logged[what] = true
 	log.Warn(what)

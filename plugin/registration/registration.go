@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
-	nrinet "github.com/containerd/nri/pkg/net"
 	"github.com/containerd/nri/pkg/stub"
 	"github.com/sirupsen/logrus"
 
@@ -134,7 +133,7 @@ func (r *Registration) Run(ctx context.Context) error {
 	}
 	folder := watch.New(filepath.Dir(r.Socket), watch.Names)
 	defer folder.Close()
-	pace, problems := newPace(), &problems{log: r.Log.WithField("socket", r.Socket)}
+	pace, problems := newPace(), &problems{r.Log.WithField("socket", r.Socket), map[string]bool{}}
 	inherited := r.inherit(ctx)
 	defer func() { r.owner.Close() }()
 	for ctx.Err() == nil {
@@ -168,7 +167,7 @@ func (r *Registration) connect(ctx context.Context, inherited *inheritance) erro
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", r.Socket)
 	if err != nil {
-		return &dialError{err}
+		return err
 	}
 	return r.serve(ctx, conn.(*net.UnixConn), nil)
 }
@@ -179,13 +178,9 @@ func (r *Registration) runLaunched(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%s=%q is not a file descriptor", api.PluginSocketEnvVar, text)
 	}
-	conn, err := nrinet.NewFdConn(fd)
+	socket, err := handover.SocketOf(os.NewFile(uintptr(fd), ""))
 	if err != nil {
 		return fmt.Errorf("%s=%q: %w", api.PluginSocketEnvVar, text, err)
-	}
-	socket, ok := conn.(*net.UnixConn)
-	if !ok {
-		return fmt.Errorf("%s=%q is a %T, not a Unix socket", api.PluginSocketEnvVar, text, conn)
 	}
 	err = r.serve(ctx, socket, nil)
 	if ctx.Err() != nil || errors.As(err, new(*droppedError)) {

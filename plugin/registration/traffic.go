@@ -20,20 +20,22 @@ import (
 // report when.
 type trunk struct {
 	*net.UnixConn
-	closed  chan struct{} // closed when the connection has ended, from either side
-	settled chan struct{} // closed when it rests, and every request has its answer
-	end     sync.Once
+	closed  chan struct{} // closed by hasEnded: when the connection has ended, from either side
+	settled chan struct{} // closed by isSettled: when it rests, and every request has its answer
+
+	hasEnded, isSettled func()
 
 	mu                sync.Mutex
 	requests, answers traffic
 	since             time.Time // when the runtime began to wait; zero while it does not
 	stopping          bool      // nothing is read beyond the end of a message
 	rests             bool      // the reader has stopped there
-	isSettled         bool
 }
 
 func newTrunk(socket *net.UnixConn) *trunk {
-	return &trunk{UnixConn: socket, closed: make(chan struct{}), settled: make(chan struct{})}
+	closed, settled := make(chan struct{}), make(chan struct{})
+	return &trunk{UnixConn: socket, closed: closed, settled: settled,
+		hasEnded: sync.OnceFunc(func() { close(closed) }), isSettled: sync.OnceFunc(func() { close(settled) })}
 }
 
 // Read reads from the connection. NRI's reader asks for exactly what a frame still has, so nothing is read ahead.
@@ -84,8 +86,6 @@ func (t *trunk) Close() error {
 	return t.UnixConn.Close()
 }
 
-func (t *trunk) hasEnded() { t.end.Do(func() { close(t.closed) }) }
-
 // note draws the consequences of bytes that have passed. The lock must be held.
 func (t *trunk) note() {
 	switch waits := t.requests.complete > t.answers.complete; {
@@ -93,9 +93,8 @@ func (t *trunk) note() {
 		t.since = time.Now()
 	case !waits:
 		t.since = time.Time{}
-		if t.rests && t.answers.between() && !t.isSettled {
-			t.isSettled = true
-			close(t.settled)
+		if t.rests && t.answers.between() {
+			t.isSettled()
 		}
 	}
 }

@@ -25,9 +25,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// bench is a Repair on a node in memory. Its passes are made by hand.
+// bench is a Loop on a node in memory. Its passes are made by hand.
 type bench struct {
-	*Repair
+	*Loop
 	t       *testing.T
 	kernel  *limitstest.Kernel
 	specs   *storedSpecs
@@ -48,13 +48,13 @@ func newBench(t *testing.T, config string, running map[string][]spec.Limit) *ben
 	}
 	log := logrus.New()
 	log.SetOutput(b.log)
-	b.Repair = New(Options{
+	b.Loop = New(Options{
 		Log: log, Limits: limits.On(b.kernel), Specs: b.specs, Resources: b.kubelet,
-		Node: policy.Node{
+		Facts: policy.Facts{
 			Verbs: func(n hca.Number) (hca.Device, bool, error) {
 				return hca.Device{}, n == hca.Number{Major: 231, Minor: 192}, nil
 			},
-			HCAs: func() (*hca.Node, error) { return &hca.Node{}, nil },
+			HCAs: func() (*hca.Inventory, error) { return &hca.Inventory{}, nil },
 		},
 	})
 	b.use(config)

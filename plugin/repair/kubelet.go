@@ -20,35 +20,25 @@ const (
 	kubeletWithin = 5 * time.Second
 )
 
-// answer is the kubelet's answer about a container's resources. It never changes: resources are allotted when the pod
-// is admitted.
-type answer struct {
-	names []string
-	known bool // there are no others
-}
-
 var errNotAsked = errors.New("the kubelet has not answered yet")
 
 // decide decides about a container by what is known; asks is true if the kubelet's answer is needed and not known.
-func (r *Repair) decide(p *policy.Policy, node policy.Node, e *recorded) (d policy.Decision, asks bool) {
+func (r *Loop) decide(p *policy.Policy, facts policy.Facts, e *recorded) (d policy.Decision, asks bool) {
 	c := e.Container.Container
-	c.MemoryLimit, c.Resources = e.memoryLimit(), nil
-	if r.Resources != nil {
+	c.MemoryLimit, c.Resources = e.memoryLimit(), e.resources
+	if r.Resources != nil && e.resources == nil {
 		c.Resources = func() ([]string, bool, error) {
-			if e.answer == nil {
-				asks = true
-				return nil, false, errNotAsked
-			}
-			return e.answer.names, e.answer.known, nil
+			asks = true
+			return nil, false, errNotAsked
 		}
 	}
-	d = p.Decide(c, node)
+	d = p.Decide(c, facts)
 	return d, asks
 }
 
 // askKubelet asks the kubelet once about each container whose decision needs it, and removes those that the policy
 // gives nothing. A pass continues where the last one stopped.
-func (r *Repair) askKubelet(ctx context.Context, found *findings, decide func(*finding)) {
+func (r *Loop) askKubelet(ctx context.Context, found *findings, decide func(*finding)) {
 	var asking []*finding
 	for _, f := range found.containers {
 		if f.asks {
@@ -62,7 +52,7 @@ func (r *Repair) askKubelet(ctx context.Context, found *findings, decide func(*f
 		}
 		f := asking[(r.askFrom+asked)%len(asking)]
 		if names, known, err := r.Resources.Names(ctx, f.Sandbox, f.Namespace, f.Pod, f.Name); err == nil {
-			f.answer, answered = &answer{names, known}, true
+			f.resources, answered = func() ([]string, bool, error) { return names, known, nil }, true
 			decide(f)
 		}
 	}

@@ -46,12 +46,12 @@ func (f *finding) wantsSomething() bool {
 
 // look decides about every container, and compares those that the policy gives something. It drops the edits that the
 // policy withdraws.
-func (r *Repair) look(ctx context.Context, p *policy.Policy, all []*recorded) *findings {
+func (r *Loop) look(ctx context.Context, p *policy.Policy, all []*recorded) *findings {
 	found := &findings{hidden: r.Limits.Visible()}
-	node := r.Node
-	node.HCAs = sync.OnceValues(node.HCAs)
+	facts := r.Facts
+	facts.HCAs = sync.OnceValues(facts.HCAs)
 	decide := func(f *finding) {
-		f.decision, f.asks = r.decide(p, node, f.recorded)
+		f.decision, f.asks = r.decide(p, facts, f.recorded)
 		if !f.asks && f.wants().IPCLock == spec.IPCLockNo {
 			f.edit.Store(nil)
 		}
@@ -84,7 +84,7 @@ func inOrder(a, b *finding) int {
 
 // readProcesses reads the processes of the containers, and removes containers without any. The record forgets ended
 // containers.
-func (r *Repair) readProcesses(found *findings, all []*recorded) {
+func (r *Loop) readProcesses(found *findings, all []*recorded) {
 	if len(found.containers) == 0 && time.Since(r.forgotten) < forgetAfter {
 		return
 	}
@@ -106,7 +106,7 @@ func (r *Repair) readProcesses(found *findings, all []*recorded) {
 
 // forgetUnseen forgets the containers that were created since the plugin registered, where processes cannot be seen:
 // only a stored spec that is read says when one is gone. They were created as the policy wants.
-func (r *Repair) forgetUnseen(found *findings, all []*recorded) {
+func (r *Loop) forgetUnseen(found *findings, all []*recorded) {
 	kept := map[*recorded]bool{}
 	for _, f := range found.containers {
 		kept[f.recorded] = f.listed || r.specs() != nil

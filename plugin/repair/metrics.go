@@ -24,14 +24,14 @@ var (
 )
 
 // Describe implements prometheus.Collector.
-func (*Repair) Describe(out chan<- *prometheus.Desc) {
+func (*Loop) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{runningContainers, withoutIPCLock, repairsTotal, unrecorded, lastPass} {
 		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector. Before the first pass, and where repair is off, there are no metrics.
-func (r *Repair) Collect(out chan<- prometheus.Metric) {
+func (r *Loop) Collect(out chan<- prometheus.Metric) {
 	s, ok := r.Stats()
 	if !ok {
 		return

@@ -26,12 +26,13 @@ type recorded struct {
 
 // state is what is remembered of a container from one pass to the next. All but the edit is the pass's alone.
 type state struct {
-	edit        atomic.Pointer[spec.Grant] // what its stored spec lacks, since the edit failed at its creation
-	answer      *answer                    // the kubelet's; nil before
-	logged      string                     // the last line about the container
-	verdict     Verdict                    // of the last pass
-	raisedTo    spec.Limit                 // by a pass
-	specPending bool                       // its processes were raised, and its stored spec was not
+	edit atomic.Pointer[spec.Grant] // what its stored spec lacks, since the edit failed at its creation
+	// resources gives the kubelet's answer, nil before. It never changes: resources are allotted when the pod is admitted.
+	resources   func() (names []string, known bool, err error)
+	logged      string     // the last line about the container
+	verdict     Verdict    // of the last pass
+	raisedTo    spec.Limit // by a pass
+	specPending bool       // its processes were raised, and its stored spec was not
 	spec        storedSpec
 	low         map[int]time.Time // since when its processes are seen to have less, by PID
 }
@@ -52,7 +53,7 @@ type record struct {
 	mu         sync.Mutex
 	containers map[string]*recorded
 	bytes      int
-	omitted    uint64 // containers that did not fit
+	omitted    atomic.Uint64 // containers that did not fit
 }
 
 // list replaces the record by what the runtime lists. The result says that a container did not fit, for the first time.
@@ -84,8 +85,7 @@ func (r *record) put(e *recorded) (full bool) {
 	}
 	r.drop(r.containers[e.ID])
 	if r.bytes+e.bytes() > recordBytesMost {
-		r.omitted++
-		return r.omitted == 1
+		return r.omitted.Add(1) == 1
 	}
 	r.containers[e.ID] = e
 	r.bytes += e.bytes()
@@ -113,14 +113,7 @@ func (r *record) all() []*recorded {
 	return slices.Collect(maps.Values(r.containers))
 }
 
-// left counts the containers that did not fit.
-func (r *record) left() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.omitted
-}
-
-// forget removes those containers that are gone. One that was listed or created anew meanwhile is another one and
+// forget removes those containers that are gone. One that was listed or created again meanwhile is another one and
 // stays, although its ID may be the same.
 func (r *record) forget(all []*recorded, gone func(*recorded) bool) {
 	r.mu.Lock()
@@ -130,4 +123,49 @@ func (r *record) forget(all []*recorded, gone func(*recorded) bool) {
 			r.drop(e)
 		}
 	}
+}
+
+// State is the record as one process leaves it to the next.
+type State struct {
+	Listed     time.Time `json:"listed"` // when the runtime listed its containers
+	Containers []kept    `json:"containers"`
+}
+
+type kept struct {
+	Container Container   `json:"container"`
+	Since     time.Time   `json:"since"`
+	Listed    bool        `json:"listed,omitempty"`
+	Edit      *spec.Grant `json:"edit,omitempty"`
+}
+
+// Leave returns the record for the process that goes on in this one's place; nil if nothing is recorded.
+func (r *Loop) Leave() *State {
+	if r.off() {
+		return nil
+	}
+	s := &State{Listed: *r.listedAt.Load()}
+	for _, e := range r.record.all() {
+		s.Containers = append(s.Containers, kept{e.Container, e.since, e.listed, e.edit.Load()})
+	}
+	return s
+}
+
+// TakeOver goes on with the record of the process before. It is Listed, for a runtime that lists nothing again.
+func (r *Loop) TakeOver(before *State, specsUsable bool) {
+	if r == nil {
+		return
+	}
+	r.specsUsable.Store(specsUsable)
+	if r.off() || before == nil {
+		return
+	}
+	r.listedAt.Store(&before.Listed)
+	r.record.mu.Lock()
+	for _, c := range before.Containers {
+		e := &recorded{Container: c.Container, state: &state{}, since: c.Since, listed: c.Listed}
+		e.edit.Store(c.Edit)
+		r.record.put(e)
+	}
+	r.record.mu.Unlock()
+	r.passNow()
 }

@@ -47,7 +47,7 @@ func TestRecordIsBounded(t *testing.T) {
 			c.Annotations = map[string]string{policy.AnnotationKey: strings.Repeat("x", size)}
 			b.Created(c)
 		}
-		all, omitted := b.record.all(), b.record.left()
+		all, omitted := b.record.all(), b.record.omitted.Load()
 		if len(all) < recordBytesMost/size*9/10 || (len(all)-1)*size > recordBytesMost || b.record.bytes > recordBytesMost ||
 			len(all)+int(omitted) != count+1 {
 			t.Errorf("%d containers are recorded, in %d bytes, %d are not", len(all), b.record.bytes, omitted)
@@ -66,7 +66,7 @@ func TestRecordIsBounded(t *testing.T) {
 
 // What a pass has found gone is what it saw: a container of the same ID that was listed or created meanwhile stays.
 func TestSlowPassForgetsWhatItSaw(t *testing.T) {
-	for name, anew := range map[string]func(*bench){
+	for name, again := range map[string]func(*bench){
 		"listed":  func(b *bench) { b.Listed([]Container{container("a", verbs)}, true) },
 		"created": func(b *bench) { b.Created(container("a", verbs)) },
 	} {
@@ -77,11 +77,11 @@ func TestSlowPassForgetsWhatItSaw(t *testing.T) {
 				time.Sleep(forgetAfter + time.Second)
 				b.kernel.Lists = func() {
 					b.kernel.Lists = nil
-					anew(b)
+					again(b)
 				}
 				b.passes(1)
 				if got := b.recorded(); !strings.Contains(got, "a") {
-					t.Errorf("recorded: %q, want what is listed or created anew", got)
+					t.Errorf("recorded: %q, want what is listed or created again", got)
 				}
 			})
 		})

@@ -47,8 +47,8 @@ type Limits interface {
 	Visible() error
 	// Containers returns the processes of each container that has some, by the container's ID.
 	Containers() (map[string][]int, error)
-	// Repair raises the processes of containers, and their stored specs, to at least what is wanted.
-	Repair(ctx context.Context, wanted map[string]spec.Limit, specs limits.Specs) map[string]limits.Repaired
+	// RaiseWithSpecs raises the processes of containers, and their stored specs, to at least what is wanted.
+	RaiseWithSpecs(ctx context.Context, wanted map[string]spec.Limit, specs limits.Specs) map[string]limits.SpecOutcome
 }
 
 // Specs reads and edits the specs that the runtime stores of containers that run. A storedspec.Client does.
@@ -64,18 +64,18 @@ type Resources interface {
 	Names(ctx context.Context, sandbox, namespace, pod, container string) (names []string, known bool, err error)
 }
 
-// Options are what a Repair is made of. Log, Node and Limits must be given. Requests use other Specs and Resources: a
+// Options are what a Loop is made of. Log, Facts and Limits must be given. Requests use other Specs and Resources: a
 // pass that fails must not open their breakers.
 type Options struct {
 	Log       logrus.FieldLogger
-	Node      policy.Node
+	Facts     policy.Facts
 	Limits    Limits
 	Specs     Specs     // nil if nothing can edit stored specs
 	Resources Resources // nil if there is no kubelet
 }
 
-// Repair compares the containers of a node with the policy. It is safe for concurrent use. A nil Repair does nothing.
-type Repair struct {
+// Loop compares the containers of a node with the policy. It is safe for concurrent use. A nil Loop does nothing.
+type Loop struct {
 	Options
 	record      record
 	policy      atomic.Pointer[policy.Policy]
@@ -92,16 +92,16 @@ type Repair struct {
 	loggedHidden string    // why processes cannot be seen, as the log says
 }
 
-// New makes a Repair. It does nothing until Run.
-func New(o Options) *Repair {
-	r := &Repair{Options: o, record: record{containers: map[string]*recorded{}}, wake: make(chan struct{}, 1)}
+// New makes a Loop. It does nothing until Run.
+func New(o Options) *Loop {
+	r := &Loop{Options: o, record: record{containers: map[string]*recorded{}}, wake: make(chan struct{}, 1)}
 	r.listedAt.Store(&time.Time{})
 	return r
 }
 
 // Use puts a policy in force and starts a pass. With a policy that turns repair off, the pass drops the record, and
 // nothing is recorded until another policy is in force. Without a policy, containers are recorded and not compared.
-func (r *Repair) Use(p *policy.Policy) {
+func (r *Loop) Use(p *policy.Policy) {
 	if r == nil {
 		return
 	}
@@ -115,11 +115,11 @@ func (r *Repair) Use(p *policy.Policy) {
 func isOff(p *policy.Policy) bool { return p != nil && p.Config().Repair.Mode == policy.RepairOff }
 
 // off reports whether containers are not recorded.
-func (r *Repair) off() bool { return r == nil || isOff(r.policy.Load()) }
+func (r *Loop) off() bool { return r == nil || isOff(r.policy.Load()) }
 
 // Listed records the runtime's list of all its containers. It only copies. specsUsable says that the runtime stores
 // specs that Specs can edit.
-func (r *Repair) Listed(containers []Container, specsUsable bool) {
+func (r *Loop) Listed(containers []Container, specsUsable bool) {
 	if r == nil {
 		return
 	}
@@ -134,7 +134,7 @@ func (r *Repair) Listed(containers []Container, specsUsable bool) {
 }
 
 // Created records a container that the runtime creates.
-func (r *Repair) Created(c Container) {
+func (r *Loop) Created(c Container) {
 	if !r.off() {
 		r.warnFull(r.record.add(c))
 	}
@@ -142,7 +142,7 @@ func (r *Repair) Created(c Container) {
 
 // Unfinished records that a container's stored spec could not be edited at its creation, and reports whether passes try
 // again: not if repair is off. Until one succeeds, the container counts as one without CAP_IPC_LOCK.
-func (r *Repair) Unfinished(id string, grant spec.Grant) (again bool) {
+func (r *Loop) Unfinished(id string, grant spec.Grant) (again bool) {
 	if r.off() {
 		return false
 	}
@@ -155,7 +155,7 @@ func (r *Repair) Unfinished(id string, grant spec.Grant) (again bool) {
 	return true
 }
 
-func (r *Repair) warnFull(full bool) {
+func (r *Loop) warnFull(full bool) {
 	if full {
 		r.Log.Warnf("the record of containers is full (%d MiB): repair ignores containers that are created from now on, "+
 			"until others end", recordBytesMost>>20)
@@ -163,7 +163,7 @@ func (r *Repair) warnFull(full bool) {
 }
 
 // Run makes passes until the context is done.
-func (r *Repair) Run(ctx context.Context) {
+func (r *Loop) Run(ctx context.Context) {
 	if r == nil {
 		return
 	}
@@ -180,7 +180,7 @@ func (r *Repair) Run(ctx context.Context) {
 	}
 }
 
-func (r *Repair) passNow() {
+func (r *Loop) passNow() {
 	select {
 	case r.wake <- struct{}{}:
 	default: // a pass is due already
@@ -188,7 +188,7 @@ func (r *Repair) passNow() {
 }
 
 // pass compares all containers with the policy once, and returns the time until the next pass.
-func (r *Repair) pass(ctx context.Context) time.Duration {
+func (r *Loop) pass(ctx context.Context) time.Duration {
 	all := r.record.all()
 	p := r.policy.Load() // after the record was read: what is recorded under a later policy stays
 	switch {

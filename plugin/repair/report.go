@@ -30,7 +30,7 @@ type Stats struct {
 }
 
 // Stats returns the outcome of the last pass; ok is false if there was none, or if repair is off.
-func (r *Repair) Stats() (stats Stats, ok bool) {
+func (r *Loop) Stats() (stats Stats, ok bool) {
 	if r == nil {
 		return Stats{}, false
 	}
@@ -40,10 +40,10 @@ func (r *Repair) Stats() (stats Stats, ok bool) {
 	return Stats{}, false
 }
 
-func (r *Repair) publish(found *findings, withoutIPCLock int) {
+func (r *Loop) publish(found *findings, withoutIPCLock int) {
 	s := &Stats{
 		Memlock: map[Verdict]int{}, WithoutIPCLock: withoutIPCLock, Looked: time.Now(),
-		Raised: r.raised.Load(), Failed: r.failed.Load(), Unrecorded: r.record.left(),
+		Raised: r.raised.Load(), Failed: r.failed.Load(), Unrecorded: r.record.omitted.Load(),
 	}
 	for _, f := range found.containers {
 		if f.wants().Memlock != 0 {
@@ -55,7 +55,7 @@ func (r *Repair) publish(found *findings, withoutIPCLock int) {
 
 // fix raises what is below policy. The verdict of what could be raised becomes Sufficient. It leaves alone a limit that
 // a program has lowered itself. It returns false if the program ends meanwhile: then the outcomes say nothing.
-func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) bool {
+func (r *Loop) fix(ctx context.Context, found *findings, notices *notices) bool {
 	wanted := map[string]spec.Limit{}
 	for _, f := range found.containers {
 		if f.verdict == Below || f.verdict == SpecBelow || f.verdict == Sufficient && f.specPending {
@@ -65,11 +65,8 @@ func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) boo
 	if found.hidden != nil || len(wanted) == 0 {
 		return true
 	}
-	var specs limits.Specs // a nil Specs would not be nil here
-	if s := r.specs(); s != nil {
-		specs = s
-	}
-	outcomes := r.Limits.Repair(ctx, wanted, specs)
+	specs := r.specs()
+	outcomes := r.Limits.RaiseWithSpecs(ctx, wanted, specs)
 	if ctx.Err() != nil {
 		return false
 	}
@@ -82,7 +79,7 @@ func (r *Repair) fix(ctx context.Context, found *findings, notices *notices) boo
 }
 
 // fixed reports what became of a container that was to be raised.
-func (r *Repair) fixed(f *finding, o limits.Repaired, withSpec bool, notices *notices) {
+func (r *Loop) fixed(f *finding, o limits.SpecOutcome, withSpec bool, notices *notices) {
 	if errors.Is(o.SpecErr, storedspec.ErrNotFound) {
 		f.verdict = Sufficient // it has ended meanwhile
 		return
@@ -119,7 +116,7 @@ func (r *Repair) fixed(f *finding, o limits.Repaired, withSpec bool, notices *no
 }
 
 // report logs containers that are not sufficient: each once, until its verdict changes.
-func (r *Repair) report(found *findings, notices *notices) {
+func (r *Loop) report(found *findings, notices *notices) {
 	remedy := "recreate the pod, set repair.mode: fix, or run rdma-spec repair"
 	if found.hidden != nil {
 		remedy = "recreate the pod, or run rdma-spec repair on the node"
@@ -155,7 +152,7 @@ func (r *Repair) report(found *findings, notices *notices) {
 	r.loggedHidden = hidden
 }
 
-func (r *Repair) logger(f *finding) logrus.FieldLogger {
+func (r *Loop) logger(f *finding) logrus.FieldLogger {
 	lowest, _ := f.reading.Lowest()
 	return r.Log.WithFields(logrus.Fields{"pod": f.Namespace + "/" + f.Pod, "container": f.Name, "rule": f.decision.Rule,
 		"memlock": lowest.Soft.String(), "wanted": f.wants().Memlock.String()})

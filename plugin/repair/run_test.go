@@ -142,7 +142,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestNilRepair(t *testing.T) {
-	var r *Repair
+	var r *Loop
 	r.Use(nil)
 	r.Listed([]Container{container("a")}, true)
 	r.Created(container("b"))

@@ -15,6 +15,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
+var errNoSpecs = errors.New("the runtime stores no specs that can be edited")
+
 const (
 	// specsMost bounds how many stored specs a pass reads: one has 20 KB, and a read takes a millisecond.
 	specsMost = 20
@@ -34,7 +36,7 @@ type storedSpec struct {
 }
 
 // specs returns the client of the stored specs; nil where the runtime stores none that can be edited.
-func (r *Repair) specs() Specs {
+func (r *Loop) specs() Specs {
 	if r.Specs == nil || !r.specsUsable.Load() {
 		return nil
 	}
@@ -42,8 +44,8 @@ func (r *Repair) specs() Specs {
 }
 
 // readSpecs reads the stored specs of some containers, first those that were not read for the longest time. A container
-// that was resized is decided about anew.
-func (r *Repair) readSpecs(ctx context.Context, found *findings, decide func(*finding)) {
+// that was resized is decided about again.
+func (r *Loop) readSpecs(ctx context.Context, found *findings, decide func(*finding)) {
 	specs := r.specs()
 	if specs == nil {
 		return
@@ -99,4 +101,43 @@ func (s *storedSpec) parse(text []byte, ipcLock spec.IPCLock) error {
 	s.known, s.memlock, s.setsMemlock = true, memlock, sets
 	s.memoryLimit, s.lacksIPCLock = limit, !bytes.Equal(text, with)
 	return nil
+}
+
+// finishEdits tries the edits again that failed when containers were created, and counts the containers that still lack
+// CAP_IPC_LOCK.
+func (r *Loop) finishEdits(ctx context.Context, found *findings, all []*recorded) (lacking int) {
+	for _, f := range found.containers {
+		if f.edit.Load() == nil && f.wants().IPCLock != spec.IPCLockNo && f.spec.lacksIPCLock {
+			lacking++
+		}
+	}
+	for _, e := range all {
+		if grant := e.edit.Load(); grant != nil && !r.finishEdit(ctx, e, *grant) {
+			lacking++
+		}
+	}
+	return lacking
+}
+
+// finishEdit tries an edit again, and reports whether the container lacks nothing any more.
+func (r *Loop) finishEdit(ctx context.Context, e *recorded, grant spec.Grant) bool {
+	changed, err := false, errNoSpecs
+	if specs := r.specs(); specs != nil {
+		changed, err = specs.ApplyRunning(ctx, e.ID, grant)
+	}
+	e.spec = storedSpec{} // it may have changed
+	log := r.Log.WithField("id", e.ID)
+	switch {
+	case err == nil && !changed:
+		log.Info("the stored spec has what the policy gives: containerd has made the change after all, or the container " +
+			"drops all capabilities")
+	case err == nil:
+		log.Info("CAP_IPC_LOCK added to the stored spec after the creation: processes of later execs have it; " +
+			"if running processes need it, recreate the pod")
+	case !errors.Is(err, storedspec.ErrNotFound):
+		log.WithError(err).Debug("still no CAP_IPC_LOCK: the stored spec could not be changed")
+		return false
+	}
+	e.edit.Store(nil)
+	return true
 }

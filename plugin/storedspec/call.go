@@ -31,11 +31,6 @@ type result struct {
 // apiError is a fault of containerd, or of the way to it.
 type apiError struct{ error }
 
-func newBreaker(onChange func(open bool)) *breaker.Breaker[result] {
-	return breaker.New[result](breaker.Options{Failed: func(err error) bool { return errors.As(err, new(*apiError)) },
-		OnChange: onChange})
-}
-
 // call does work about a container within the budget, unless the breaker is open.
 func (c *Client) call(ctx context.Context, container string, do work) (result, error) {
 	budget := c.Budget

@@ -28,7 +28,7 @@ const specType = "types.containerd.io/opencontainers/runtime-spec/1/Spec"
 // container's task.
 const usual = 50 * time.Millisecond
 
-// runningRounds is how often the spec of a running container is edited anew because somebody else wrote it meanwhile.
+// runningRounds is how often the spec of a running container is edited again because somebody else wrote it meanwhile.
 const runningRounds = 3
 
 // edit is one grant for one container's stored spec.

@@ -11,6 +11,7 @@
 package storedspec
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -66,19 +67,14 @@ type Client struct {
 
 // New makes a Client. It touches no socket.
 func New(o Options) *Client {
-	if o.Root == "" {
-		o.Root = "/"
-	}
-	if o.Namespace == "" {
-		o.Namespace = DefaultNamespace
-	}
-	if o.Budget == 0 {
-		o.Budget = DefaultBudget
-	}
+	o.Root, o.Namespace = cmp.Or(o.Root, "/"), cmp.Or(o.Namespace, DefaultNamespace)
+	o.Budget = cmp.Or(o.Budget, DefaultBudget)
 	return &Client{
 		Options:     o,
 		connections: connections{dial: dialUnix, bySocket: map[string]*grpc.ClientConn{}},
-		breaker:     newBreaker(o.OnChange),
+		breaker: breaker.New[result](breaker.Options{
+			Failed: func(err error) bool { return errors.As(err, new(*apiError)) }, OnChange: o.OnChange,
+		}),
 	}
 }
 
@@ -101,7 +97,7 @@ func (c *Client) Apply(ctx context.Context, container string, grant spec.Grant) 
 // resized.
 //
 // The containers API has no conditional write: the last writer wins. So the spec is read again right before the write
-// and the edit begun anew if it changed meanwhile, and read again after it: if somebody wrote over the edit, the edit
+// and the edit begun again if it changed meanwhile, and read again after it: if somebody wrote over the edit, the edit
 // is made to what they wrote. What is left is a write of theirs that falls between the last read and the write, one
 // request of a fraction of a millisecond; it would be undone, and nobody can notice. ErrContended means that three
 // rounds were not enough; the spec is then as the other side left it.

@@ -46,6 +46,9 @@ func (t Tree) Close() error { return t.root.Close() }
 // Live reports whether these are the files of the node that runs this, and not a copy.
 func (t Tree) Live() bool { return t.live }
 
+// Root is where the files are.
+func (t Tree) Root() string { return t.root.Name() }
+
 // Folder opens a folder as a tree of its own, for a caller that reads many of its files. Neither links to it nor those
 // in it may be absolute, or lead out: those of sysfs such as device have to be followed from the top.
 func (t Tree) Folder(name string) (Tree, error) {
@@ -150,7 +153,7 @@ func resolved[T any](t Tree, name string, live, below func(string) (T, error)) (
 	if err == nil || t.folder || errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return value, err
 	}
-	folder, errLinks := t.resolve(path.Dir(name), new(int))
+	folder, errLinks := t.Follow(path.Dir(name), nil)
 	if errLinks != nil {
 		return value, errLinks
 	}
@@ -158,16 +161,24 @@ func resolved[T any](t Tree, name string, live, below func(string) (T, error)) (
 	if value, err = below(at); err == nil {
 		return value, nil
 	}
-	if at, errLinks = t.resolve(at, new(int)); errLinks != nil {
+	if at, errLinks = t.Follow(at, nil); errLinks != nil {
 		return value, errLinks
 	}
 	return below(at)
 }
 
-// resolve follows the links of a name as a process does whose root this is.
-func (t Tree) resolve(name string, links *int) (string, error) {
-	at := "."
-	for part := range strings.SplitSeq(name, "/") {
+// Follow returns where the links of a name lead, as a process takes them whose root this is: a name without links.
+// visit, if there is one, gets each link on the way and what it says. The root of a process is not followed: it leads
+// into a container.
+func (t Tree) Follow(name string, visit func(link, target string)) (string, error) {
+	at, parts, links := ".", strings.Split(name, "/"), 0
+	for len(parts) > 0 {
+		part := parts[0]
+		parts = parts[1:]
+		if part == ".." {
+			at = path.Dir(at)
+			continue
+		}
 		next := path.Join(at, part)
 		target, err := t.root.Readlink(next)
 		if errors.Is(err, syscall.EINVAL) { // not a link
@@ -177,16 +188,17 @@ func (t Tree) resolve(name string, links *int) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if magic, _ := path.Match("proc/*/root", next); magic || *links == maxLinks {
+		if magic, _ := path.Match("proc/*/root", next); magic || links == maxLinks {
 			return "", &fs.PathError{Op: "follow", Path: next, Err: syscall.ELOOP}
 		}
-		if !path.IsAbs(target) {
-			target = path.Join("/", at, target)
+		links++
+		if visit != nil {
+			visit(next, target)
 		}
-		*links++
-		if at, err = t.resolve(strings.TrimPrefix(path.Clean(target), "/"), links); err != nil {
-			return "", err
+		if path.IsAbs(target) {
+			at = "."
 		}
+		parts = append(strings.Split(target, "/"), parts...)
 	}
 	return at, nil
 }

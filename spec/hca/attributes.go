@@ -14,12 +14,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// maxText bounds what is kept of an attribute; the kernel's own names and
-// states are below 64 bytes.
+// maxText bounds what is kept of an attribute; the kernel's own names and states are below 64 bytes.
 const maxText = 128
 
-// attributes reads one folder of sysfs attributes. What cannot be read is ""
-// and becomes a problem.
+// attributes reads one folder of sysfs attributes. What cannot be read is "" and becomes a problem.
 type attributes struct {
 	dir tree
 	// in is the folder as it is named in problems, "" or "ports/1/".
@@ -36,8 +34,7 @@ func (a attributes) text(name string) string {
 	return s
 }
 
-// optional reads an attribute that a driver may lack or may not answer
-// for now: rate of a port that is down.
+// optional reads an attribute that a driver may lack or may not answer for now: rate of a port that is down.
 func (a attributes) optional(name string) string {
 	s, err := readText(a.dir, name)
 	switch {
@@ -65,8 +62,7 @@ func (a attributes) coded(name string) string {
 
 var errEmpty = errors.New("is empty")
 
-// readText reads an attribute of one line of printable ASCII, which all of
-// the kernel's RDMA attributes are.
+// readText reads an attribute of one line of printable ASCII, which all of the kernel's RDMA attributes are.
 func readText(dir tree, name string) (string, error) {
 	data, err := dir.Read(name, maxAttribute)
 	if err != nil {
@@ -87,9 +83,8 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// validName reports whether s can be the name of an HCA or of a netdev. Such
-// names come out of files and folders that a copy's author wrote: they are
-// names, never paths, and can be shown as they are.
+// validName reports whether s can be the name of an HCA or of a netdev. Such names come out of files and folders that a
+// copy's author wrote: they are names, never paths, and can be shown as they are.
 func validName(s string) bool {
 	return s != "" && len(s) < 64 && s != "." && s != ".." &&
 		printable(s) && !strings.ContainsAny(s, "/ \"'`\\")

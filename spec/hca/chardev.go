@@ -19,8 +19,7 @@ const DeviceFolder = "/dev/infiniband"
 // classKinds are the kinds of devices that a class can hold.
 var classKinds = map[string][]Kind{classVerbs: {KindVerbs}, classMAD: {KindUMAD, KindISSM}, classHFI1: {KindHFI1}}
 
-// devices returns all character devices that sysfs names, checked against the
-// nodes in /dev.
+// devices returns all character devices that sysfs names, checked against the nodes in /dev.
 func (t tree) devices(found *problems) []Device {
 	all := []Device{}
 	for _, class := range []string{classVerbs, classMAD, classHFI1} {
@@ -30,8 +29,7 @@ func (t tree) devices(found *problems) []Device {
 			continue
 		}
 		for _, name := range names {
-			// guard: kinds of a class. Others are the class's own attributes
-			// (abi_version), or nothing that we know.
+			// guard: kinds of a class. Others are the class's own attributes (abi_version), or nothing that we know.
 			if !slices.Contains(classKinds[class], kindOf(name)) {
 				continue
 			}
@@ -67,8 +65,7 @@ func (t tree) devices(found *problems) []Device {
 	return all
 }
 
-// classDevice reads one device of a class. The name of its folder determines
-// the kind.
+// classDevice reads one device of a class. The name of its folder determines the kind.
 func (t tree) classDevice(at string) (Device, error) {
 	dir, err := t.folder(at)
 	if err != nil {
@@ -107,29 +104,29 @@ func (t tree) classDevice(at string) (Device, error) {
 	return d, nil
 }
 
-// newDevice makes a device from its name and number.
+// newDevice makes a device from its name and number, with the mode that the kernel gives to its kind.
 func newDevice(name string, number Number) Device {
-	d := Device{Kind: kindOf(name), Path: DeviceFolder + "/" + name, Number: number}
-	if d.Kind == KindHFI1 {
+	d := Device{Kind: kindOf(name), Path: DeviceFolder + "/" + name, Number: number, Mode: 0o666}
+	switch d.Kind {
+	case KindHFI1:
 		d.Path = "/dev/" + name
+	case KindUMAD, KindISSM:
+		d.Mode = 0o600
 	}
-	d.Mode = kernelMode(d.Kind)
 	return d
 }
 
-// readNumber reads a device number, "231:192". The kernel has 12 bits for the
-// major and 20 for the minor; it uses 0:0 for "no device".
+// readNumber reads a device number, "231:192". The kernel has 12 bits for the major and 20 for the minor; it uses 0:0
+// for "no device".
 func readNumber(dir tree) (Number, error) {
 	s, err := readText(dir, "dev")
 	if err != nil {
 		return Number{}, err
 	}
-	major, minor, _ := strings.Cut(s, ":")
-	ma, errMajor := strconv.ParseUint(major, 10, 12)
-	mi, errMinor := strconv.ParseUint(minor, 10, 20)
-	n := Number{Major: uint32(ma), Minor: uint32(mi)}
+	var n Number
+	_, err = fmt.Sscanf(s, "%d:%d", &n.Major, &n.Minor)
 	// guard: device numbers
-	if errMajor != nil || errMinor != nil || n == (Number{}) || n.String() != s {
+	if err != nil || n.Major >= 1<<12 || n.Minor >= 1<<20 || n == (Number{}) || n.String() != s {
 		return Number{}, fmt.Errorf("is %s, which is not a device number", quote(s))
 	}
 	return n, nil
@@ -155,11 +152,3 @@ var indexedKinds = []struct {
 	prefix string
 	kind   Kind
 }{{"uverbs", KindVerbs}, {"umad", KindUMAD}, {"issm", KindISSM}, {"hfi1_", KindHFI1}}
-
-// kernelMode is the mode that the kernel makes the node of this kind with.
-func kernelMode(k Kind) Mode {
-	if k == KindUMAD || k == KindISSM {
-		return 0o600
-	}
-	return 0o666
-}

@@ -19,9 +19,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// DevicesChanged returns when a device node of an HCA was last added or
-// removed: the time stamp of their folder, DeviceFolder, for one system call.
-// It is the zero time if there is no folder.
+// DevicesChanged returns when a device node of an HCA was last added or removed: the time stamp of their folder,
+// DeviceFolder, for one system call. It is the zero time if there is no folder.
 func DevicesChanged(root string) time.Time {
 	info, err := os.Stat(filepath.Join(root, DeviceFolder))
 	if err != nil {
@@ -59,8 +58,8 @@ func (t tree) readNodes(found *problems) deviceNodes {
 	return n
 }
 
-// check compares a device with its node: it fills in mode and owner, or
-// describes what is wrong. The number stays the one from sysfs.
+// check compares a device with its node: it fills in mode and owner, or describes what is wrong. The number stays the
+// one from sysfs.
 func (n deviceNodes) check(d *Device) {
 	if n.folder != "" && path.Dir(d.Path) == DeviceFolder {
 		d.Problem = n.folder
@@ -84,8 +83,7 @@ func (n deviceNodes) check(d *Device) {
 	}
 }
 
-// at returns what lies at a path. In a copy, a regular file stands for a node
-// that could not be copied.
+// at returns what lies at a path. In a copy, a regular file stands for a node that could not be copied.
 func (n deviceNodes) at(name string) (deviceNode, error) {
 	fi, err := n.lstat(inTree(name))
 	// guard: no device table on the live node
@@ -113,3 +111,44 @@ func nodeOf(fi fs.FileInfo) deviceNode {
 
 // inTree turns a path on the node into a path in its tree.
 func inTree(path string) string { return strings.TrimPrefix(path, "/") }
+
+// DeviceTable is the file at the top of a copied node that describes the device nodes which the copy could not hold:
+// see the package's documentation.
+const DeviceTable = "device-table.txt"
+
+// maxDeviceTable bounds that file: enough for 10,000 devices.
+const maxDeviceTable = 1 << 20
+
+// readDeviceTable reads the table of a copy, by path. Lines that it does not understand are problems and name no
+// device.
+func readDeviceTable(t tree, found *problems) map[string]deviceNode {
+	data, err := t.Read(DeviceTable, maxDeviceTable)
+	if err != nil {
+		if !errors.Is(err, fs.ErrNotExist) {
+			found.add("%s: %v", DeviceTable, files.Cause(err))
+		}
+		return nil
+	}
+	types := map[string]fs.FileMode{"c": fs.ModeDevice | fs.ModeCharDevice, "b": fs.ModeDevice, "p": fs.ModeNamedPipe,
+		"d": fs.ModeDir, "f": 0}
+	table, number := map[string]deviceNode{}, 0
+	for line := range strings.Lines(string(data)) {
+		number++
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		var name, letter string
+		var mode uint16
+		var node deviceNode
+		_, err := fmt.Sscanf(line, "%s %s %o %d %d %d %d", &name, &letter, &mode, &node.UID, &node.GID,
+			&node.Number.Major, &node.Number.Minor)
+		kind, known := types[letter]
+		if err != nil || !known || mode > 0o777 {
+			found.add("%s:%d: is not \"path type mode uid gid major minor\" with a type of c, b, p, d, f", DeviceTable, number)
+			continue
+		}
+		node.Mode = kind | fs.FileMode(mode)
+		table[name] = node
+	}
+	return table
+}

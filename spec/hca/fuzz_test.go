@@ -95,7 +95,7 @@ func outside() hcatest.Files {
 	return f
 }
 
-func checkPromises(t *testing.T, node *Node) {
+func checkPromises(t *testing.T, node *Inventory) {
 	text, err := json.Marshal(node)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func checkPromises(t *testing.T, node *Node) {
 	if strings.Contains(string(text), canary) {
 		t.Errorf("read outside of the root: %s", text)
 	}
-	var back Node
+	var back Inventory
 	if err := json.Unmarshal(text, &back); err != nil || !cmp.Equal(node, &back, withoutPlaces) {
 		t.Errorf("JSON does not give the same node back: %v", err)
 	}

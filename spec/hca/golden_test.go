@@ -35,7 +35,7 @@ func TestGolden(t *testing.T) {
 			file := filepath.Join("testdata", name+".json")
 			golden.Compare(t, file, string(got))
 
-			var back Node
+			var back Inventory
 			if err := json.Unmarshal(got, &back); err != nil {
 				t.Fatal(err)
 			}

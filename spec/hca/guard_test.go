@@ -46,6 +46,14 @@ var guards = map[string]func(t *testing.T){
 			t.Errorf("%v, error %v", devices, err)
 		}
 	},
+	"management HCAs": func(t *testing.T) {
+		n := one()
+		n.HCAs[0].Files = hcatest.Files{"device": "0x1021\n", "vpd": "\x82\x90\x10\x00SMDL=SW_MNG\x78"}
+		h := scanOne(t, n.Files())
+		if devices, err := h.Usable(true); err == nil || !strings.Contains(err.Error(), "the management of NVSwitches") {
+			t.Errorf("%v, error %v", devices, err)
+		}
+	},
 	"management devices": func(t *testing.T) {
 		if devices, err := scanOne(t, one().Files()).Usable(false); err != nil || len(devices) != 1 {
 			t.Errorf("%v, error %v", devices, err)
@@ -248,7 +256,7 @@ func linksOut(t *testing.T) {
 	}
 }
 
-func problemsOf(n *Node) string { return strings.Join(n.Problems, "\n") }
+func problemsOf(n *Inventory) string { return strings.Join(n.Problems, "\n") }
 
 func TestGuard(t *testing.T) {
 	for name, test := range guards {

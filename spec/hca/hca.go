@@ -67,13 +67,12 @@ func (m *Mode) UnmarshalText(text []byte) error {
 // Device is one character device of an HCA, or the node's rdma_cm.
 type Device struct {
 	Kind Kind `json:"kind"`
-	// Path is where the node has it, such as /dev/infiniband/uverbs0: never
-	// with the root in front.
+	// Path is where the node has it, such as /dev/infiniband/uverbs0: never with the root in front.
 	Path string `json:"path"`
 	// Number is what sysfs says.
 	Number
-	// Mode is the one of the node; where there is no sound node, the one that
-	// the kernel gives to this kind. UID and GID likewise.
+	// Mode is the one of the node; where there is no sound node, the one that the kernel gives to this kind. UID and GID
+	// likewise.
 	Mode Mode   `json:"mode"`
 	UID  uint32 `json:"uid"`
 	GID  uint32 `json:"gid"`
@@ -83,9 +82,8 @@ type Device struct {
 	Port int `json:"port,omitempty"`
 	// Problem says why this device cannot be used, "" if it is sound.
 	Problem string `json:"problem,omitempty"`
-	// Missing is true if the problem is only that there is no node at Path:
-	// in a copy, or in a container that does not see the host's /dev. The
-	// number is as good as ever then.
+	// Missing is true if the problem is only that there is no node at Path: in a copy, or in a container that does not see
+	// the host's /dev. The number is as good as ever then.
 	Missing bool `json:"missing,omitempty"`
 }
 
@@ -107,8 +105,8 @@ type Port struct {
 	LinkLayer string `json:"linkLayer"`
 	// Rate is as the kernel prints it, "100 Gb/sec (4X EDR)".
 	Rate string `json:"rate"`
-	// Netdevs are the network interfaces below the HCA's own device, and what
-	// is stacked on those in this network namespace, in natural order.
+	// Netdevs are the network interfaces below the HCA's own device, and what is stacked on those in this network
+	// namespace, in natural order.
 	Netdevs []string `json:"netdevs"`
 
 	// What follows is ScanDetails's.
@@ -151,8 +149,7 @@ type HCA struct {
 	Place string `json:"-"`
 	// NodeType is CA, RNIC, usNIC, …; "unspecified" for EFA.
 	NodeType string `json:"nodeType"`
-	// PCI is the address, "0000:5e:00.0"; "" for soft HCAs and for those that
-	// hang on another bus.
+	// PCI is the address, "0000:5e:00.0"; "" for soft HCAs and for those that hang on another bus.
 	PCI string `json:"pci"`
 	// Function is physical unless sysfs shows that the HCA is a part of another.
 	Function Function `json:"function"`
@@ -170,18 +167,19 @@ type HCA struct {
 	Ports      []Port `json:"ports"`
 	// Devices are in the order uverbs, hfi1, umad, issm, each by its index.
 	Devices []Device `json:"devices"`
+	// Manages is what the HCA is for where no program of a container may have it: "NVSwitches", else "".
+	Manages string `json:"manages,omitempty"`
 	// Unread is why nothing is known of the HCA: its attributes have never been answered. It is "" normally.
 	Unread string `json:"unread,omitempty"`
-	// Problems are lines for people: what of this HCA could not be read or
-	// will not work, and where there is one, the cure.
+	// Problems are lines for people: what of this HCA could not be read or will not work, and where there is one, the
+	// cure.
 	Problems []string `json:"problems,omitempty"`
 }
 
 // Active reports whether any port carries traffic.
 func (h HCA) Active() bool { return slices.ContainsFunc(h.Ports, Port.Active) }
 
-// Verbs returns the HCA's verbs device, sound or not: see Device.Problem. It
-// has none if ib_uverbs is not loaded.
+// Verbs returns the HCA's verbs device, sound or not: see Device.Problem. It has none if ib_uverbs is not loaded.
 func (h HCA) Verbs() (Device, bool) {
 	for _, d := range h.Devices {
 		if d.Kind == KindVerbs {
@@ -191,8 +189,8 @@ func (h HCA) Verbs() (Device, bool) {
 	return Device{}, false
 }
 
-// Node is the inventory of a node.
-type Node struct {
+// Inventory is the HCAs of a node, and what belongs to none of them.
+type Inventory struct {
 	// HCAs are in natural order: mlx5_2 before mlx5_10.
 	HCAs []HCA `json:"hcas"`
 	// RDMACM is nil if the module rdma_ucm is not loaded.
@@ -207,7 +205,7 @@ type Node struct {
 }
 
 // Find returns the HCA of that name.
-func (n *Node) Find(name string) (HCA, bool) {
+func (n *Inventory) Find(name string) (HCA, bool) {
 	for _, h := range n.HCAs {
 		if h.Name == name {
 			return h, true
@@ -216,13 +214,13 @@ func (n *Node) Find(name string) (HCA, bool) {
 	return HCA{}, false
 }
 
-// Lookup returns the device with that number, of any kind and sound or not: a
-// number that it does not know belongs to no HCA of this node.
-func (n *Node) Lookup(num Number) (Device, bool) {
-	for _, h := range n.HCAs {
-		for _, d := range h.Devices {
-			if d.Number == num {
-				return d, true
+// Lookup returns the device with that number, of any kind and sound or not: a number that it does not know belongs to
+// no HCA of this node.
+func (n *Inventory) Lookup(num Number) (Device, bool) {
+	for i := range n.HCAs {
+		for j := range n.HCAs[i].Devices {
+			if d := &n.HCAs[i].Devices[j]; d.Number == num {
+				return *d, true
 			}
 		}
 	}

@@ -37,7 +37,7 @@ func TestFindLookupVerbs(t *testing.T) {
 	umad := Device{Kind: KindUMAD, Number: Number{231, 1}, HCA: "b", Port: 1, Problem: "not sound"}
 	cm := Device{Kind: KindRDMACM, Number: Number{10, 58}}
 	b := HCA{Name: "b", Devices: []Device{umad, verbs}}
-	node := &Node{HCAs: []HCA{{Name: "a"}, b}, RDMACM: &cm}
+	node := &Inventory{HCAs: []HCA{{Name: "a"}, b}, RDMACM: &cm}
 
 	if got, ok := node.Find("b"); !ok || !cmp.Equal(got, b) {
 		t.Errorf("Find(b) = %v, %v", got, ok)
@@ -61,7 +61,7 @@ func TestFindLookupVerbs(t *testing.T) {
 			t.Errorf("Lookup(%v) = %v, want none", n, got)
 		}
 	}
-	if got, ok := (&Node{}).Lookup(Number{}); ok {
+	if got, ok := (&Inventory{}).Lookup(Number{}); ok {
 		t.Errorf("Lookup(0:0) on an empty node = %v", got)
 	}
 	if !verbs.Sound() || umad.Sound() {

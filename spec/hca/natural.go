@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// compareNatural orders names as people count: mlx5_2 before mlx5_10. It is a
-// total order: two names compare equal only if they are the same.
+// compareNatural orders names as people count: mlx5_2 before mlx5_10. It is a total order: two names compare equal only
+// if they are the same.
 func compareNatural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {

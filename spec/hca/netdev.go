@@ -21,10 +21,9 @@ const (
 	maxStacked = 64
 )
 
-// netdevs are read from where the kernel hangs them: below the HCA's own
-// device, and what is stacked on those. Never from the GID table: that names
-// netdevs of other network namespaces too, by names that pods choose, whereas
-// sysfs has only those of its own namespace, and links between them only.
+// netdevs are read from where the kernel hangs them: below the HCA's own device, and what is stacked on those. Never
+// from the GID table: that names netdevs of other network namespaces too, by names that pods choose, whereas sysfs has
+// only those of its own namespace, and links between them only.
 type netdevs struct {
 	tree
 	problems *problems
@@ -34,12 +33,11 @@ type netdevs struct {
 func (t tree) addNetdevs(at string, h *HCA, found *problems) {
 	n := netdevs{t, found}
 	own := n.of(path.Join(at, "device/net"))
-	if len(own) == 0 && h.PCI == "" {
-		own = n.ofSoft(at, h.NodeGUID)
+	if len(own) == 0 && (h.PCI == "" || eui64Form.MatchString(h.NodeGUID)) {
+		own = n.byGUID(at, h.NodeGUID)
 	}
 	for _, dir := range own {
-		// Where one function carries several ports, as with ConnectX-3,
-		// dev_port has the port: it counts from 0.
+		// Where one function carries several ports, as with ConnectX-3, dev_port has the port: it counts from 0.
 		number := 0
 		if len(h.Ports) > 1 {
 			number, _ = strconv.Atoi(n.attribute(path.Join(dir, "dev_port")))
@@ -59,8 +57,8 @@ func (t tree) addNetdevs(at string, h *HCA, found *problems) {
 	}
 }
 
-// representor is the port name of a netdev that stands for another function
-// of the card, as the PCI device of a card in switchdev mode has them.
+// representor is the port name of a netdev that stands for another function of the card, as the PCI device of a card in
+// switchdev mode has them.
 var representor = regexp.MustCompile(`^(c\d+)?pf\d+((vf|sf)\d+|$)`)
 
 // of returns the folders of the netdevs in a folder net.
@@ -79,11 +77,10 @@ func (n netdevs) of(net string) []string {
 	return dirs
 }
 
-// ofSoft returns the folder of the netdev that a soft HCA was made on. Soft-RoCE
-// names it in its attribute parent. Soft-iWARP does not since Linux 5.13, but
-// its node GUID is made of the netdev's address; netdevs that are stacked on
-// it may have that address too.
-func (n netdevs) ofSoft(at, guid string) []string {
+// byGUID returns the folder of the netdev of an HCA that has none below it: a soft HCA was made on one, and that of
+// erdma is a card of its own. Soft-RoCE names it in its attribute parent. Soft-iWARP does not since Linux 5.13, but its
+// node GUID is made of the netdev's address, as is erdma's; netdevs that are stacked on it may have that address too.
+func (n netdevs) byGUID(at, guid string) []string {
 	if name := n.attribute(path.Join(at, "parent")); name != "" {
 		if dir := path.Join(classNet, name); n.valid(path.Join(at, "parent"), name) {
 			return []string{dir}
@@ -107,8 +104,8 @@ func (n netdevs) ofSoft(at, guid string) []string {
 	return nil
 }
 
-// stackable are the kinds of netdevs that RDMA goes through. A bridge, for
-// one, has netdevs of all sorts below it and does not belong to an HCA.
+// stackable are the kinds of netdevs that RDMA goes through. A bridge, for one, has netdevs of all sorts below it and
+// does not belong to an HCA.
 var stackable = regexp.MustCompile(`(?m)^DEVTYPE=(bond|vlan|macvlan)$`)
 
 // stacked returns the netdev of a folder and those stacked on it.
@@ -127,8 +124,25 @@ func (n netdevs) stacked(dir string, seen []string) []string {
 		if at := path.Join(dir, entry); ok && n.valid(at, upper) {
 			// guard: what may be stacked
 			if uevent, _ := n.Read(path.Join(at, "uevent"), maxAttribute); stackable.Match(uevent) {
-				seen = n.stacked(at, seen)
+				seen = n.slaves(at, n.stacked(at, seen))
 			}
+		}
+	}
+	return seen
+}
+
+// slaves adds the other netdevs of a bond whose cards have no HCA of their own: the HCA of a bond, mlx5_bond_0, hangs
+// below the first one's card, and is that of all.
+func (n netdevs) slaves(bond string, seen []string) []string {
+	entries, _ := n.list(bond)
+	for _, entry := range entries {
+		name, lower := strings.CutPrefix(entry, "lower_")
+		card := path.Join(bond, entry, "device")
+		if _, err := n.Stat(card); !lower || err != nil || !n.valid(path.Join(bond, entry), name) {
+			continue
+		}
+		if _, err := n.Stat(path.Join(card, "infiniband")); err != nil && !slices.Contains(seen, name) {
+			seen = append(seen, name)
 		}
 	}
 	return seen
@@ -151,7 +165,10 @@ func (n netdevs) valid(at, name string) bool {
 
 func validNetdev(s string) bool { return validName(s) && len(s) <= maxNetdev }
 
-// eui64 makes a GUID of a netdev's address as the kernel's soft HCAs do.
+// eui64Form is a GUID that eui64 makes.
+var eui64Form = regexp.MustCompile(`^.{7}ff:fe`)
+
+// eui64 makes a GUID of a netdev's address as soft HCAs and erdma do.
 func eui64(address string) string {
 	mac, err := net.ParseMAC(address)
 	if err != nil || len(mac) != 6 {

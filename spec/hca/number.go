@@ -15,8 +15,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// Numbers recognizes a node's verbs devices by their numbers. The answer is the kernel's link in
-// /sys/dev/char: it is always up to date, and no HCA is asked for it.
+// Numbers recognizes a node's verbs devices by their numbers. The answer is the kernel's link in /sys/dev/char: it is
+// always up to date, and no HCA is asked for it.
 type Numbers struct{ char *os.File }
 
 // nullDevice is /dev/null, which every Linux has.
@@ -26,12 +26,8 @@ var nullDevice = Number{Major: 1, Minor: 3}
 // the proof, a sysfs that is not mounted would look like a node without verbs devices.
 func OpenNumbers(root string) (*Numbers, error) {
 	const remedy = "mount the node's /sys/dev there, beside /sys/class and /sys/devices"
-	folder, err := openBelow(root, "sys/dev/char")
-	if err != nil {
-		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, files.Cause(err), remedy)
-	}
-	defer folder.Close() //nolint:errcheck // nothing is written
-	char, err := folder.Open(".")
+	// The slashes at the end have anything but a folder refused before it is opened: opening a FIFO would wait.
+	char, err := os.OpenInRoot(root+"/", "sys/dev/char/")
 	if err != nil {
 		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char: %w: %s", root, files.Cause(err), remedy)
 	}
@@ -39,8 +35,7 @@ func OpenNumbers(root string) (*Numbers, error) {
 	if _, err := numbers.link(nullDevice); err != nil {
 		_ = char.Close()
 		return nil, fmt.Errorf("cannot look up device numbers below %s: sys/dev/char does not have %s, which is /dev/null: "+
-			"%w: %s",
-			root, nullDevice, files.Cause(err), remedy)
+			"%w: %s", root, nullDevice, files.Cause(err), remedy)
 	}
 	return numbers, nil
 }
@@ -81,15 +76,4 @@ func VerbsByNumber(root string, number Number) (Device, bool, error) {
 	}
 	defer numbers.Close() //nolint:errcheck // nothing is written
 	return numbers.Verbs(number)
-}
-
-// openBelow opens a folder below root, following links that stay below root.
-func openBelow(root, name string) (*os.Root, error) {
-	// The slashes at the end have anything but a folder refused before it is opened: opening a FIFO would wait.
-	top, err := os.OpenRoot(root + "/")
-	if err != nil {
-		return nil, err
-	}
-	defer top.Close() //nolint:errcheck // nothing is written
-	return top.OpenRoot(name + "/")
 }

@@ -4,6 +4,7 @@
 package hca
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -118,5 +119,33 @@ func TestTwoPorts(t *testing.T) {
 				t.Errorf("umad1 is on port %d, issm0 on port %d", h.Devices[2].Port, h.Devices[3].Port)
 			}
 		})
+	}
+}
+
+// erdma's netdev is another card's, and a bond's HCA has the netdevs of all its cards that have no HCA of their own.
+func TestNetdevsElsewhere(t *testing.T) {
+	const bond, second = "sys/devices/virtual/net/bond0", "sys/devices/pci0000:60/0000:60:00.0"
+	bonded := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx5_0", PCI: onePCI, Ports: []hcatest.Port{{LinkLayer: "Ethernet",
+		Netdevs: []string{"eth0"}, Stacked: []hcatest.Netdev{{Name: "bond0", Kind: "bond"}}}}}}}
+	slave := hcatest.Files{
+		bond + "/lower_eth1":           hcatest.Link("../../../pci0000:60/0000:60:00.0/net/eth1"),
+		second + "/net/eth1/device":    hcatest.Link("../../../0000:60:00.0"),
+		second + "/net/eth1/operstate": "down\n",
+	}
+	erdma := hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx5_0", PCI: onePCI, GUID: "0216:3eff:fe01:0203",
+		Ports: []hcatest.Port{{LinkLayer: "Ethernet"}}}}}
+	for name, test := range map[string]struct {
+		files hcatest.Files
+		want  []string
+	}{
+		"the second card has no HCA": {bonded.Files().With(slave), []string{"bond0", "eth0", "eth1"}},
+		"the second card has its own": {bonded.Files().With(slave).With(hcatest.Files{second + "/infiniband/mlx5_1/x": ""}),
+			[]string{"bond0", "eth0"}},
+		"erdma": {erdma.Files().With(hcatest.Files{"sys/class/net/eth0/address": "00:16:3e:01:02:03\n",
+			"sys/class/net/eth1/address": "00:16:3e:01:02:04\n"}), []string{"eth0"}},
+	} {
+		if h := scanOne(t, test.files); !slices.Equal(h.Ports[0].Netdevs, test.want) || h.Problems != nil {
+			t.Errorf("%s: %q, %q", name, h.Ports[0].Netdevs, h.Problems)
+		}
 	}
 }

@@ -4,6 +4,7 @@
 package hca
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"sync"
 )
 
 const (
@@ -22,21 +24,19 @@ const (
 	miscRDMACM = "sys/class/misc/rdma_cm"
 )
 
-// nodeTypeUnspecified is the node type of EFA in sysfs. EFA has verbs, but no
-// management packets, no useful GUID and no RDMA_CM.
+// nodeTypeUnspecified is the node type of EFA in sysfs. EFA has verbs, but no management packets, no useful GUID and no
+// RDMA_CM.
 const nodeTypeUnspecified = "unspecified"
 
-// Scan takes the inventory of the node at root (see the package's
-// documentation for roots). A node without RDMA hardware or without the
-// modules is an empty Node and no error; so is a folder that has no sys.
-func Scan(root string) (*Node, error) { return whole(root, false) }
+// Scan takes the inventory of the node at root (see the package's documentation for roots). A node without RDMA
+// hardware or without the modules is an empty Inventory and no error; so is a folder that has no sys.
+func Scan(root string) (*Inventory, error) { return whole(root, false) }
 
-// ScanDetails is Scan with what takes long to read: LIDs and the subnet
-// prefix, for which the HCA asks its firmware, and the GIDs, which are up to
-// 1024 files a port.
-func ScanDetails(root string) (*Node, error) { return whole(root, true) }
+// ScanDetails is Scan with what takes long to read: LIDs and the subnet prefix, for which the HCA asks its firmware,
+// and the GIDs, which are up to 1024 files a port.
+func ScanDetails(root string) (*Inventory, error) { return whole(root, true) }
 
-func whole(root string, details bool) (*Node, error) {
+func whole(root string, details bool) (*Inventory, error) {
 	t, err := openTree(root)
 	if err != nil {
 		return nil, err
@@ -56,10 +56,9 @@ func whole(root string, details bool) (*Node, error) {
 	return node, nil
 }
 
-// List returns the node at root without reading any HCA: the names of the HCAs
-// and all character devices. Read reads an HCA, and Node.Complete puts both
-// together.
-func List(root string) (*Node, error) {
+// List returns the node at root without reading any HCA: the names of the HCAs and all character devices. Read reads an
+// HCA, and Inventory.Complete puts both together.
+func List(root string) (*Inventory, error) {
 	t, err := openTree(root)
 	if err != nil {
 		return nil, err
@@ -68,9 +67,8 @@ func List(root string) (*Node, error) {
 	return t.names()
 }
 
-// Read reads the attributes of one HCA and its ports, which can take seconds
-// where the HCA is sick. It always returns an HCA: what is broken is in its
-// problems. Its devices are List's.
+// Read reads the attributes of one HCA and its ports, which can take seconds where the HCA is sick. It always returns
+// an HCA: what is broken is in its problems. Its devices are List's.
 func Read(root, name string) HCA {
 	t, err := openTree(root)
 	if err != nil {
@@ -80,13 +78,13 @@ func Read(root, name string) HCA {
 	return t.hca(name, false)
 }
 
-func (t tree) names() (*Node, error) {
+func (t tree) names() (*Inventory, error) {
 	names, err := t.list(classHCA)
 	if err != nil {
 		return nil, fmt.Errorf("list HCAs: %w", err)
 	}
 	var found problems
-	node := &Node{HCAs: []HCA{}}
+	node := &Inventory{HCAs: []HCA{}}
 	index := map[string]int{}
 	for _, name := range names {
 		// guard: HCA names
@@ -105,9 +103,8 @@ func (t tree) names() (*Node, error) {
 		case ok:
 			node.HCAs[i].Devices = append(node.HCAs[i].Devices, d)
 		default:
-			// guard: devices of no HCA
-			// Seen where the HCA was moved to another network namespace: the
-			// class infiniband is filtered by namespace, the others are not.
+			// guard: devices of no HCA. Seen where the HCA was moved to another network namespace: the class infiniband is
+			// filtered by namespace, the others are not.
 			found.add("%s belongs to HCA %s, which is not in %s: it may be in another network namespace", d, d.HCA, classHCA)
 		}
 	}
@@ -117,9 +114,8 @@ func (t tree) names() (*Node, error) {
 	return node, nil
 }
 
-// Complete returns a node from List with each HCA as read returns it. A read
-// HCA has no devices of its own.
-func (n *Node) Complete(read func(name string) HCA) *Node {
+// Complete returns a node from List with each HCA as read returns it. A read HCA has no devices of its own.
+func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	all := *n
 	all.HCAs = make([]HCA, len(n.HCAs))
 	for i, named := range n.HCAs {
@@ -161,8 +157,7 @@ var (
 	pciForm  = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 )
 
-// hca reads one HCA, all but its devices. It always returns one: what is broken
-// is in its problems.
+// hca reads one HCA, all but its devices. It always returns one: what is broken is in its problems.
 func (t tree) hca(name string, details bool) HCA {
 	h := HCA{Name: name, NUMANode: -1, Function: FunctionPhysical, Ports: []Port{}, Devices: []Device{}}
 	var found problems
@@ -195,17 +190,46 @@ func (t tree) hca(name string, details bool) HCA {
 		h.NUMANode = numaNode(attributes{dir: bus, in: "device/", problems: &found})
 		bus.close()
 	}
+	if t.managesNVSwitches(at, h) {
+		h.Manages = "NVSwitches"
+	}
 	h.Ports = ports(dir, details, &found)
 	t.addNetdevs(at, &h, &found)
 	h.Problems = found.all()
 	return h
 }
 
+// deviceConnectX7 is the PCI device of HGX B200's HCAs for the management of its NVSwitches, as of its other ones.
+const deviceConnectX7 = "0x1021"
+
+// managers remembers which HCAs are such ones, by root, address and GUID: what is written on a card is read slowly.
+var managers sync.Map
+
+// managesNVSwitches reports whether the HCA at the path at is such a one, by what its maker wrote on it: the keyword
+// SMDL of its vital product data, which only root can read
+// (https://github.com/siderolabs/extensions/pull/717, after NVIDIA's Fabric Manager guide).
+func (t tree) managesNVSwitches(at string, h HCA) bool {
+	device, _ := readText(t, path.Join(at, "device/device"))
+	if h.Function != FunctionPhysical || device != deviceConnectX7 {
+		return false
+	}
+	key := t.Root() + " " + h.PCI + " " + h.NodeGUID
+	if known, ok := managers.Load(key); ok {
+		return known == true
+	}
+	vpd, err := t.Read(path.Join(at, "device/vpd"), maxAttribute)
+	is := bytes.Contains(vpd, []byte("SMDL=SW_MNG"))
+	if err == nil {
+		managers.Store(key, is)
+	}
+	return is
+}
+
 // scalableForm is a device of the auxiliary bus that is a scalable function.
 var scalableForm = regexp.MustCompile(`^[a-z0-9_]+\.sf\.[0-9]+$`)
 
-// function sets where on the node the HCA at the path at is, and what it is a
-// part of, by the names of the folders that its links lead to.
+// function sets where on the node the HCA at the path at is, and what it is a part of, by the names of the folders that
+// its links lead to.
 func (t tree) function(at string, h *HCA) {
 	device := t.linkBase(path.Join(at, "device"))
 	physical := t.linkBase(path.Join(at, "device/physfn"))

@@ -31,7 +31,7 @@ const (
 )
 
 // scan scans a node of these files.
-func scan(t *testing.T, f hcatest.Files) *Node {
+func scan(t *testing.T, f hcatest.Files) *Inventory {
 	t.Helper()
 	node, err := Scan(f.Root(t))
 	if err != nil {
@@ -80,7 +80,7 @@ func TestScanErrors(t *testing.T) {
 
 func TestScanNothing(t *testing.T) {
 	node, err := Scan(t.TempDir())
-	if diff := cmp.Diff(&Node{HCAs: []HCA{}}, node); err != nil || diff != "" {
+	if diff := cmp.Diff(&Inventory{HCAs: []HCA{}}, node); err != nil || diff != "" {
 		t.Errorf("an empty folder: error %v (-want +got):\n%s", err, diff)
 	}
 }

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// maxAttribute is the largest page that Linux has: no attribute of sysfs
-	// is longer than a page, and tar makes each one exactly that long.
+	// maxAttribute is the largest page that Linux has: no attribute of sysfs is longer than a page, and tar makes each one
+	// exactly that long.
 	maxAttribute = 1 << 16
-	// maxEntries bounds a folder. The largest that exist, nodes with a
-	// thousand VFs or ports with GID tables of 1024, stay well below.
+	// maxEntries bounds a folder. The largest that exist, nodes with a thousand VFs or ports with GID tables of 1024, stay
+	// well below.
 	maxEntries = 4096
 )
 
@@ -32,8 +32,7 @@ func openTree(root string) (tree, error) {
 
 func (t tree) close() { _ = t.Close() }
 
-// folder opens a folder as a tree of its own: its links to outside, such as
-// device, have to be followed from the top.
+// folder opens a folder as a tree of its own: its links to outside, such as device, have to be followed from the top.
 func (t tree) folder(name string) (tree, error) {
 	f, err := t.Folder(name)
 	return tree{f}, files.Cause(err)

@@ -6,6 +6,7 @@ package hca
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Usable returns the devices that a container gets of an HCA: its verbs device and, with Omni-Path, its hfi1; with
@@ -16,9 +17,16 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	if h.Unread != "" {
 		return nil, errors.New(h.Unread)
 	}
-	verbs, err := h.soundVerbs()
-	if err != nil {
-		return nil, err
+	// guard: management HCAs
+	if h.Manages != "" {
+		return nil, fmt.Errorf("it is for the management of %s: leave it to the node's fabric manager", h.Manages)
+	}
+	verbs, found := h.Verbs()
+	switch {
+	case !found:
+		return nil, errors.New("it has no verbs device: load the module ib_uverbs")
+	case !verbs.Sound():
+		return nil, errors.New(verbs.Problem)
 	}
 	usable := []Device{verbs}
 	for _, d := range h.Devices {
@@ -35,7 +43,7 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 
 // Active returns the HCAs that a container can use and that have an ACTIVE port, and for each of the others a line that
 // says why it is left out.
-func (n *Node) Active() (usable []HCA, leftOut []string) {
+func (n *Inventory) Active() (usable []HCA, leftOut []string) {
 	for _, h := range n.HCAs {
 		_, err := h.Usable(false)
 		if err == nil && !h.Active() {
@@ -50,36 +58,18 @@ func (n *Node) Active() (usable []HCA, leftOut []string) {
 	return usable, leftOut
 }
 
-// soundVerbs gives the HCA's verbs device, or an error that says why it cannot be used.
-func (h HCA) soundVerbs() (Device, error) {
-	verbs, found := h.Verbs()
-	switch {
-	case !found:
-		return Device{}, errors.New("it has no verbs device: load the module ib_uverbs")
-	case !verbs.Sound():
-		return Device{}, errors.New(verbs.Problem)
-	}
-	return verbs, nil
-}
-
 // ConnectionManager returns the device with which a container that gets these HCAs connects by RDMA_CM; ok is false
 // where there is none. The error says so if one of the HCAs would use it: EFA does not.
-func (n *Node) ConnectionManager(hcas []HCA) (device Device, ok bool, err error) {
+func (n *Inventory) ConnectionManager(hcas []HCA) (device Device, ok bool, err error) {
 	if n.RDMACM != nil && n.RDMACM.Sound() {
 		return *n.RDMACM, true, nil
 	}
-	for _, h := range hcas {
-		switch {
-		case !usesRDMACM(h):
-		case n.RDMACM == nil:
-			return Device{}, false,
-				errors.New("the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: load the module " +
-					"rdma_ucm")
-		default:
-			return Device{}, false,
-				fmt.Errorf("the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: %s",
-					n.RDMACM.Problem)
+	if slices.ContainsFunc(hcas, usesRDMACM) {
+		why := "load the module rdma_ucm"
+		if n.RDMACM != nil {
+			why = n.RDMACM.Problem
 		}
+		err = fmt.Errorf("the node has no sound /dev/infiniband/rdma_cm, so connections by RDMA_CM will fail: %s", why)
 	}
-	return Device{}, false, nil
+	return Device{}, false, err
 }

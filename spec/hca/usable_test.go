@@ -71,7 +71,7 @@ func TestConnectionManager(t *testing.T) {
 	missing := scan(t, hcatest.V100Node().Files().Without("sys/class/misc/rdma_cm"))
 	broken := scan(t, hcatest.V100Node().Files().With(hcatest.Files{"dev/infiniband/rdma_cm/": ""}))
 	for name, test := range map[string]struct {
-		node *Node
+		node *Inventory
 		hcas []HCA
 		ok   bool
 		err  string

@@ -37,13 +37,7 @@ func containerd(grant spec.Grant, base []byte) ([]byte, error) {
 // own. nodeadm lays it over its own spec, where a list takes the place of a list: so its RLIMIT_NOFILE is repeated.
 // (awslabs/amazon-eks-ami, nodeadm/internal/containerd/base-runtime-spec.json)
 func nodeadm(grant spec.Grant, base []byte) ([]byte, error) {
-	if base == nil {
-		var err error
-		if base, err = ownLists(grant, specs.POSIXRlimit{Type: "RLIMIT_NOFILE", Hard: 1048576, Soft: 65536}); err != nil {
-			return nil, err
-		}
-	}
-	overrides, err := signedSpec(grant, base)
+	overrides, err := overrides(grant, base, specs.POSIXRlimit{Type: "RLIMIT_NOFILE", Hard: 1048576, Soft: 65536})
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +56,7 @@ Unlimited is written as 2^63-1, since nodeadm passes numbers through a floating-
 // talos writes a document of the machine configuration with what differs from Talos's own base spec. Lists are given
 // whole: entries that stand there twice do no harm where Talos adds them to its own.
 func talos(grant spec.Grant, _ []byte) ([]byte, error) {
-	base, err := ownLists(grant)
-	if err != nil {
-		return nil, err
-	}
-	overrides, err := signedSpec(grant, base)
+	overrides, err := overrides(grant, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -99,14 +89,21 @@ func ownLists(grant spec.Grant, rlimits ...specs.POSIXRlimit) ([]byte, error) {
 	return json.Marshal(lists)
 }
 
-// signedSpec applies a grant to a spec for a platform that passes numbers through a float64. What is above 2^63-1
-// becomes that: as a limit that is 8 EiB, more than any node can lock. Any other number that would change is an error.
-func signedSpec(grant spec.Grant, base []byte) (any, error) {
-	text, err := grant.Apply(base, spec.BaseSets)
+// overrides applies a grant to a spec, or to ownLists where there is none, for a platform that passes numbers through a
+// float64. What is above 2^63-1 becomes that: as a limit that is 8 EiB, more than any node can lock. Any other number
+// that would change is an error.
+func overrides(grant spec.Grant, base []byte, own ...specs.POSIXRlimit) (any, error) {
+	var err error
+	if base == nil {
+		base, err = ownLists(grant, own...)
+	}
+	if err == nil {
+		base, err = grant.Apply(base, spec.BaseSets)
+	}
 	if err != nil {
 		return nil, err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder := json.NewDecoder(bytes.NewReader(base))
 	decoder.UseNumber()
 	var value any
 	if err := decoder.Decode(&value); err != nil {

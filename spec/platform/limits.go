@@ -4,7 +4,6 @@
 package platform
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 
@@ -13,17 +12,16 @@ import (
 
 // docker writes a daemon.json.
 func docker(grant spec.Grant, _ []byte) ([]byte, error) {
-	type ulimit struct {
-		Name       string
-		Hard, Soft int64
-	}
-	daemon := struct {
-		DefaultUlimits map[string]ulimit `json:"default-ulimits"`
-	}{
-		map[string]ulimit{"memlock": {Name: "memlock", Hard: signed(grant.Memlock), Soft: signed(grant.Memlock)}},
-	}
-	text, err := json.MarshalIndent(daemon, "", "  ")
-	return append(text, '\n'), err
+	return fmt.Appendf(nil, `{
+  "default-ulimits": {
+    "memlock": {
+      "Name": "memlock",
+      "Hard": %[1]d,
+      "Soft": %[1]d
+    }
+  }
+}
+`, signed(grant.Memlock)), nil
 }
 
 // crio writes a drop-in of crio.conf.

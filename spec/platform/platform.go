@@ -66,12 +66,12 @@ var All = []Platform{
 
 // Find returns the platform of that name.
 func Find(name string) (Platform, error) {
-	names := make([]string, len(All))
-	for i, p := range All {
+	var names []string
+	for _, p := range All {
 		if p.Name == name {
 			return p, nil
 		}
-		names[i] = p.Name
+		names = append(names, p.Name)
 	}
 	return Platform{}, fmt.Errorf("unknown platform %q: write one of %s", name, strings.Join(names, ", "))
 }

@@ -64,7 +64,7 @@ func TestNetdevOfAnotherNamespace(t *testing.T) {
 	onNode(t, "cat /sys/class/infiniband/rxe1/ports/1/gid_attrs/ndevs/* 2>/dev/null | grep -qx eth0 || { echo 'the GID "+
 		"table does not name the pod'\\''s interface: this tests nothing'; exit 1; }")
 
-	var node hca.Node
+	var node hca.Inventory
 	if err := json.Unmarshal(rdmaSpec(t, "devices", "-o", "json"), &node); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,9 @@
 package e2e
 
 import (
+	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -30,6 +32,10 @@ func (c *clinic) faults() []fault {
 	}
 	generated := string(rdmaSpec(c.T, "generate"))
 	pod := runPod(c.T, containerd.Pod{Namespace: "ml", Name: "train-0"})
+	var rails [3]rail
+	for i := range rails {
+		rails[i].pod = runPod(c.T, containerd.Pod{Namespace: "ml", Name: fmt.Sprintf("train-%d", i+1)})
+	}
 	remove := func(id *string) func(c *clinic) {
 		return func(c *clinic) {
 			if err := ctrd.RemoveContainer(within(c.T, patience), *id); err != nil {
@@ -42,6 +48,24 @@ func (c *clinic) faults() []fault {
 	return []fault{
 		{"all ports are turned off", func(c *clinic) { onNode(c.T, "ip link set eth0 down && ip link set dummy1 down") },
 			"port-active", nil, false},
+		{"a rail that a container holds is turned off", func(c *clinic) {
+			onNode(c.T, "ip link set eth0 up && ip link set dummy1 up && ip route replace default via 10.0.2.2")
+			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "rail", Devices: containerd.Verbs(1)})
+			onNode(c.T, "ip link set dummy1 down")
+		}, "container-port", func(c *clinic) { // which port-active says of a port that is turned off
+			onNode(c.T, "ip link set dummy1 up")
+			remove(&ephemeral)(c)
+		}, false},
+		{"firmware that failed, by the kernel's log", func(c *clinic) {
+			onNode(c.T, "echo \"mlx5_core rxe0: print_health_info:429:(pid 0): synd 0x1: firmware internal error\" >/dev/kmsg")
+		}, "hca-errors", func(c *clinic) { onNode(c.T, "dmesg --clear") }, false},
+		{"a limited member of a partition", func(c *clinic) {
+			for file, text := range map[string]string{"link_layer": "InfiniBand", "pkeys/0": "0x7fff"} {
+				onNode(c.T, "mount --bind "+spec(path.Base(file), text)+" /sys/class/infiniband/rxe0/ports/1/"+file)
+			}
+		}, "pkeys", func(c *clinic) {
+			onNode(c.T, "umount /sys/class/infiniband/rxe0/ports/1/link_layer /sys/class/infiniband/rxe0/ports/1/pkeys/0")
+		}, false},
 		{"the module rdma_ucm is unloaded", func(c *clinic) {
 			onNode(c.T, "ip link set dummy1 up && ip route replace default via 10.0.2.2 && rmmod rdma_ucm")
 		}, "rdma-cm-module", nil, false},
@@ -106,6 +130,14 @@ func (c *clinic) faults() []fault {
 			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "alone", Devices: containerd.Verbs(0),
 				AddCaps: []string{"SYS_ADMIN"}, Args: []string{"/usr/bin/unshare", "--net", "sleep", "1000000"}})
 		}, "container-netdev", remove(&ephemeral), false},
+		{"an interface of the HCA without an IP address", func(c *clinic) { rails[0].run(c.T, "", nil) },
+			"container-netdev", func(c *clinic) { rails[0].address(c.T, "10.0.101.7") }, false},
+		{"the GID index of another pod, whose interface is net1 as well", func(c *clinic) {
+			rails[1].run(c.T, "10.0.101.8", map[string]string{"NCCL_IB_GID_INDEX": gidIndex(c.T, "10.0.101.7")})
+		}, "container-gid-index", func(c *clinic) { rails[1].run(c.T, "10.0.101.18", nil) }, false},
+		{"an HCA of another node in the environment", func(c *clinic) {
+			rails[2].run(c.T, "10.0.101.9", map[string]string{"NCCL_IB_HCA": "mlx5_0"})
+		}, "container-environment", func(c *clinic) { rails[2].run(c.T, "10.0.101.19", nil) }, false},
 		{"a hostPath of /dev/infiniband", func(c *clinic) {
 			ephemeral = runContainer(c.T, pod, containerd.Container{Name: "hostpath",
 				Mounts: []containerd.Mount{{Host: "/dev/infiniband", Container: "/dev/infiniband"}}})

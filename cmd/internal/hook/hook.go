@@ -54,7 +54,7 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 		"raise containers of Kubernetes, too, on a node where nri-rdma has never run since boot")
 	f.BoolVar(&o.required, "required", false,
 		"exit with 1 where memlock cannot be raised: then the runtime does not start the container")
-	f.DurationVar(&o.within, "within", 200*time.Millisecond, "give up after this `TIME`")
+	f.DurationVar(&o.within, "within", 2*time.Second, "give up after this `TIME`")
 }
 
 // inTime carries out what a hook does, and waits for it no longer than --within.

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // File is the path of the policy in force, below the node's root.
@@ -98,14 +99,14 @@ func read(root string, ended bool) (*InForce, error) {
 }
 
 func unreadable(path string, err error) error {
-	return fmt.Errorf("%s cannot be read as a policy: %w", path, oneLine{err})
+	return fmt.Errorf("%s cannot be read as a policy: %s", path, strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // openTrusted opens a file that nobody but root, or whoever asks, can have written.
 func openTrusted(path string) (*os.File, error) {
 	folder, err := os.OpenRoot(filepath.Dir(path))
 	if err != nil {
-		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: reason(err)})
+		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: files.Cause(err)})
 	}
 	defer func() { _ = folder.Close() }() // opened for reading
 	info, err := folder.Stat(".")
@@ -117,7 +118,7 @@ func openTrusted(path string) (*os.File, error) {
 	}
 	file, err := folder.OpenFile(filepath.Base(path), os.O_RDONLY|syscall.O_NONBLOCK, 0) // it might be a pipe
 	if err != nil {
-		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: reason(err)})
+		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: files.Cause(err)})
 	}
 	if err := checkFile(path, file); err != nil {
 		_ = file.Close() // it was not used
@@ -150,18 +151,3 @@ func trusted(path string, info fs.FileInfo) error {
 	}
 	return nil
 }
-
-// reason returns the system call's error without the path that was tried.
-func reason(err error) error {
-	if on := new(fs.PathError); errors.As(err, &on) {
-		return on.Err
-	}
-	return err
-}
-
-// oneLine is an error on a single line.
-type oneLine struct{ error }
-
-func (e oneLine) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }
-
-func (e oneLine) Unwrap() error { return e.error }

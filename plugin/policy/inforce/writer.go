@@ -7,10 +7,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -32,40 +34,45 @@ type Writer struct {
 
 // Write writes the policy and where it comes from, whoever wrote the file before. Call it when the plugin has
 // registered.
-func (w *Writer) Write(p *policy.Policy, source string) error {
+func (w *Writer) Write(p *policy.Policy, source string) error { return w.put(p, source, false) }
+
+// Keep writes the policy where the file does not have it, unless another plugin that still runs wrote the file: that
+// one registered later. Call it when the policy changes, and now and then.
+func (w *Writer) Keep(p *policy.Policy, source string) error { return w.put(p, source, true) }
+
+func (w *Writer) put(p *policy.Policy, source string, keep bool) error {
 	if w == nil {
 		return nil
 	}
-	text, err := w.textOf(p, source)
+	config, err := json.Marshal(p.Config())
 	if err != nil {
+		return err
+	}
+	text, err := yaml.Marshal(document{APIVersion: apiVersion, Source: source, PID: os.Getpid(),
+		Version: w.Version, Policy: config})
+	if err != nil || keep && w.stays(text) {
 		return err
 	}
 	return w.replace(text)
 }
 
-// Keep writes the policy where the file does not have it, unless another plugin that still runs wrote the file: that
-// one registered later. Call it when the policy changes, and now and then.
-func (w *Writer) Keep(p *policy.Policy, source string) error {
-	if w == nil {
-		return nil
-	}
-	text, err := w.textOf(p, source)
+// stays reports whether Keep leaves the file alone.
+func (w *Writer) stays(text []byte) bool {
+	there, err := openTrusted(w.path())
 	if err != nil {
-		return err
+		return false
 	}
-	if there, err := openTrusted(w.path()); err == nil {
-		defer func() { _ = there.Close() }() // opened for reading
-		locked, err := isLocked(there)
-		if err == nil && locked {
-			if !w.wrote(there) {
-				return nil
-			}
-			if old, err := io.ReadAll(there); err == nil && bytes.Equal(old, text) {
-				return nil
-			}
-		}
+	defer func() { _ = there.Close() }() // opened for reading
+	if locked, err := isLocked(there); err != nil || !locked {
+		return false
 	}
-	return w.replace(text)
+	mine, _ := w.file.Stat() // one that is not there is no other's
+	its, _ := there.Stat()
+	if !os.SameFile(mine, its) {
+		return true
+	}
+	old, err := io.ReadAll(there)
+	return err == nil && bytes.Equal(old, text)
 }
 
 // Close ends the Writer as the end of its process does: what it wrote is in force no longer.
@@ -75,24 +82,7 @@ func (w *Writer) Close() {
 	}
 }
 
-// wrote reports whether a file is the one that this Writer wrote last.
-func (w *Writer) wrote(file *os.File) bool {
-	mine, _ := w.file.Stat() // one that is not there is no other's
-	its, _ := file.Stat()
-	return os.SameFile(mine, its)
-}
-
 func (w *Writer) path() string { return filepath.Join(w.Root, File) }
-
-// textOf returns what this process writes into the file.
-func (w *Writer) textOf(p *policy.Policy, source string) ([]byte, error) {
-	config, err := json.Marshal(p.Config())
-	if err != nil {
-		return nil, err
-	}
-	return yaml.Marshal(document{APIVersion: apiVersion, Source: source, PID: os.Getpid(),
-		Version: w.Version, Policy: config})
-}
 
 // replace replaces the file by one that is locked already when it appears. Its folder is made where there is none, and
 // must be root's alone: readers would not trust it.
@@ -124,4 +114,24 @@ func (w *Writer) replace(text []byte) error {
 	_ = w.file.Close() // another one is in its place
 	w.file = file
 	return nil
+}
+
+// A writer holds a write lock on the file that it wrote for as long as it lives, and the kernel takes the lock from it
+// when it ends, however it ends. A process ID would not do: the plugin's is another one in its pod than on the node.
+// The lock is one of an open file description, which only somebody who may write to the file can hold.
+
+func lock(file *os.File) error {
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
+		return fmt.Errorf("cannot lock %s: %w", file.Name(), err)
+	}
+	return nil
+}
+
+// isLocked reports whether another open file holds the write lock of a file.
+func isLocked(file *os.File) (bool, error) {
+	asked := unix.Flock_t{Type: unix.F_RDLCK}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &asked); err != nil {
+		return false, fmt.Errorf("cannot tell whether the writer of %s lives: %w", file.Name(), err)
+	}
+	return asked.Type == unix.F_WRLCK, nil
 }

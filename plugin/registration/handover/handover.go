@@ -125,8 +125,8 @@ func received(control []byte) (files []*os.File, err error) {
 	return files, err
 }
 
-// socketOf makes a connection of a descriptor, and closes that.
-func socketOf(file *os.File) (*net.UnixConn, error) {
+// SocketOf makes a connection of a descriptor, and closes that.
+func SocketOf(file *os.File) (*net.UnixConn, error) {
 	conn, err := net.FileConn(file)
 	_ = file.Close() // the connection has a copy
 	if err != nil {

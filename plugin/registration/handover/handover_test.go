@@ -93,7 +93,7 @@ func pair(t *testing.T) (connection, runtime *net.UnixConn) {
 	}
 	ends := make([]*net.UnixConn, 2)
 	for i, fd := range fds {
-		if ends[i], err = socketOf(os.NewFile(uintptr(fd), "")); err != nil {
+		if ends[i], err = SocketOf(os.NewFile(uintptr(fd), "")); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = ends[i].Close() })

@@ -56,7 +56,7 @@ func Stored() (*net.UnixConn, json.RawMessage, error) {
 		var err error
 		switch file.Name() {
 		case storedConnection:
-			connection, err = socketOf(file)
+			connection, err = SocketOf(file)
 		case storedState:
 			state, err = io.ReadAll(io.NewSectionReader(file, 0, mostWord))
 			err = errors.Join(err, file.Close())

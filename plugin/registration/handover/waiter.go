@@ -104,7 +104,7 @@ func (w *Waiter) Take() (*Owner, *net.UnixConn, error) {
 	}
 	connection, lock := w.given[0], w.given[1]
 	w.given = nil
-	socket, err := socketOf(connection)
+	socket, err := SocketOf(connection)
 	if err != nil {
 		_ = lock.Close() // there is nothing to own
 		return nil, nil, err

@@ -15,9 +15,9 @@ import (
 
 // Place is a container runtime of a platform.
 type Place struct {
-	Platform string // containerd, k3s, …
-	Socket   string // of CRI
-	Config   string // the file that it loads
+	Name   string // containerd, k3s, …
+	Socket string // of CRI
+	Config string // the file that it loads
 	// Template is the file from which the platform renders Config, in its folder; "" where Config itself is written by
 	// people.
 	Template string
@@ -29,37 +29,37 @@ type Place struct {
 
 // CRIO is CRI-O, which has one place.
 var CRIO = Place{
-	Platform: "cri-o", Socket: "/run/crio/crio.sock", Config: "/etc/crio/crio.conf", DropIns: "/etc/crio/crio.conf.d",
+	Name: "cri-o", Socket: "/run/crio/crio.sock", Config: "/etc/crio/crio.conf", DropIns: "/etc/crio/crio.conf.d",
 	Units: []string{"crio.service"},
 }
 
 // Containerds are the places of containerd, its own first.
 var Containerds = []Place{
 	{
-		Platform: "containerd", Socket: "/run/containerd/containerd.sock", Config: "/etc/containerd/config.toml",
+		Name: "containerd", Socket: "/run/containerd/containerd.sock", Config: "/etc/containerd/config.toml",
 		Units:    []string{"containerd.service"},
 		Programs: []string{"/usr/bin/containerd", "/usr/local/bin/containerd", "/opt/containerd/bin/containerd"},
 	},
 	{
-		Platform: "k3s", Socket: "/run/k3s/containerd/containerd.sock",
+		Name: "k3s", Socket: "/run/k3s/containerd/containerd.sock",
 		Config:   "/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
 		Template: "config-v3.toml.tmpl", Units: []string{"k3s.service", "k3s-agent.service"},
 		Programs: []string{"/var/lib/rancher/k3s/data/current/bin/containerd"},
 	},
 	{
-		Platform: "rke2", Socket: "/run/k3s/containerd/containerd.sock",
+		Name: "rke2", Socket: "/run/k3s/containerd/containerd.sock",
 		Config:   "/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
 		Template: "config-v3.toml.tmpl", Units: []string{"rke2-server.service", "rke2-agent.service"},
 		Programs: []string{"/var/lib/rancher/rke2/bin/containerd"},
 	},
 	{
-		Platform: "microk8s", Socket: "/var/snap/microk8s/common/run/containerd.sock",
+		Name: "microk8s", Socket: "/var/snap/microk8s/common/run/containerd.sock",
 		Config:   "/var/snap/microk8s/current/args/containerd-template.toml",
 		Units:    []string{"snap.microk8s.daemon-containerd.service"},
 		Programs: []string{"/snap/microk8s/current/bin/containerd"},
 	},
 	{
-		Platform: "k0s", Socket: "/run/k0s/containerd.sock", Config: "/etc/k0s/containerd.toml",
+		Name: "k0s", Socket: "/run/k0s/containerd.sock", Config: "/etc/k0s/containerd.toml",
 		DropIns: "/etc/k0s/containerd.d",
 		Units:   []string{"k0sworker.service", "k0scontroller.service"}, Programs: []string{"/var/lib/k0s/bin/containerd"},
 	},

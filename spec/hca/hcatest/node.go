@@ -42,8 +42,10 @@ type HCA struct {
 	NUMA     int
 	GUID     string // "" makes one up from the index
 	Firmware string
-	NoMAD    bool // without umad and issm, as EFA
-	NoISSM   bool // without issm
+	Board    string // its board_id; "" has none
+	Files    Files  // attributes of its PCI device
+	NoMAD    bool   // without umad and issm, as EFA
+	NoISSM   bool   // without issm
 	Ports    []Port
 }
 
@@ -162,7 +164,7 @@ func (b *builder) hca(i int, h HCA) {
 	b.files[path.Join("sys/class/infiniband", h.Name)] = Link("../../" + strings.TrimPrefix(at, "sys/"))
 	if h.PCI != "" {
 		b.files[at+"/device"] = Link("../../../" + path.Base(on))
-		p := PCI{Address: h.PCI, Above: h.Above, Files: Files{"numa_node": fmt.Sprintf("%d\n", h.NUMA)}}
+		p := PCI{Address: h.PCI, Above: h.Above, Files: Files{"numa_node": fmt.Sprintf("%d\n", h.NUMA)}.With(h.Files)}
 		if h.SF == "" {
 			p.Driver = h.Driver
 		} else if h.Driver != "" {
@@ -179,6 +181,9 @@ func (b *builder) hca(i int, h HCA) {
 	b.files[at+"/node_type"] = or(h.NodeType, "1: CA") + "\n"
 	b.files[at+"/node_guid"] = or(h.GUID, fmt.Sprintf("b859:9f03:00a9:%04x", 0x5bd0+16*i)) + "\n"
 	b.files[at+"/fw_ver"] = h.Firmware + "\n"
+	if h.Board != "" {
+		b.files[at+"/board_id"] = h.Board + "\n"
+	}
 	for j, p := range h.Ports {
 		b.port(path.Join(at, "ports", strconv.Itoa(j+1)), p)
 		for _, netdev := range p.Netdevs {
@@ -227,6 +232,7 @@ func (b *builder) netdev(on, name string, number int, p Port) {
 		b.files[virtual+upper.Name+"/lower_"+name] = Link("../../../../../" + at)
 		b.files["sys/class/net/"+upper.Name] = Link("../../devices/virtual/net/" + upper.Name)
 		if upper.Kind == "bond" {
+			b.files[at+"/master"] = Link(up + virtual + upper.Name)
 			b.files[at+"/bonding_slave/state"] = "ACTIVE\n"
 		}
 	}

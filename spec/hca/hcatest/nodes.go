@@ -15,10 +15,7 @@ const (
 	sdr = "10 Gb/sec (4X SDR)"
 )
 
-// V100 has two InfiniBand HCAs, both up.
-func V100(t testing.TB) string { return V100Node().Files().Root(t) }
-
-// V100Node is V100 to be changed.
+// V100Node has two InfiniBand HCAs, both up.
 func V100Node() Node {
 	return Node{HCAs: []HCA{
 		{Name: "mlx5_0", PCI: "0000:5e:00.0", NUMA: 0, Firmware: "16.35.2000",
@@ -28,10 +25,7 @@ func V100Node() Node {
 	}}
 }
 
-// A100 has an InfiniBand HCA that is down, one that is up, and a RoCE bond.
-func A100(t testing.TB) string { return A100Node().Files().Root(t) }
-
-// A100Node is A100 to be changed.
+// A100Node has an InfiniBand HCA that is down, one that is up, and a RoCE bond.
 func A100Node() Node {
 	return Node{HCAs: []HCA{
 		{Name: "mlx5_0", PCI: "0000:0c:00.0", NUMA: 0, Firmware: "20.36.1010",
@@ -43,11 +37,8 @@ func A100Node() Node {
 	}}
 }
 
-// EightHCA has eight HCAs for the GPUs (mlx5_0 to mlx5_7) and four for storage
+// EightHCANode has eight HCAs for the GPUs (mlx5_0 to mlx5_7) and four for storage
 // (mlx5_8 to mlx5_11), on two NUMA nodes.
-func EightHCA(t testing.TB) string { return EightHCANode().Files().Root(t) }
-
-// EightHCANode is EightHCA to be changed.
 func EightHCANode() Node {
 	var n Node
 	for i := range 12 {
@@ -64,11 +55,8 @@ func EightHCANode() Node {
 	return n
 }
 
-// SRIOV has a physical function mlx5_0 and three VFs of it, of which mlx5_2
+// SRIOVNode has a physical function mlx5_0 and three VFs of it, of which mlx5_2
 // was never given a node GUID.
-func SRIOV(t testing.TB) string { return SRIOVNode().Files().Root(t) }
-
-// SRIOVNode is SRIOV to be changed.
 func SRIOVNode() Node {
 	n := Node{HCAs: []HCA{{Name: "mlx5_0", PCI: "0000:3b:00.0", Firmware: "20.36.1010",
 		Ports: []Port{{Rate: hdr, Netdevs: []string{"ib0"}}}}}}
@@ -83,10 +71,7 @@ func SRIOVNode() Node {
 	return n
 }
 
-// Renamed has HCAs with the names that rdma-core's udev rules give them.
-func Renamed(t testing.TB) string { return RenamedNode().Files().Root(t) }
-
-// RenamedNode is Renamed to be changed.
+// RenamedNode has HCAs with the names that rdma-core's udev rules give them.
 func RenamedNode() Node {
 	return Node{HCAs: []HCA{
 		{Name: "rocep34s0", PCI: "0000:22:00.0", NUMA: 1, Firmware: "22.36.1010",
@@ -96,11 +81,8 @@ func RenamedNode() Node {
 	}}
 }
 
-// EFA has two of Amazon's adapters, one with rdma-core's name: no management
+// EFANode has two of Amazon's adapters, one with rdma-core's name: no management
 // devices, no link layer, no GUID, and rdma_ucm is not loaded.
-func EFA(t testing.TB) string { return EFANode().Files().Root(t) }
-
-// EFANode is EFA to be changed.
 func EFANode() Node {
 	efa := HCA{NodeType: "7: unspecified", GUID: "0000:0000:0000:0000", Firmware: "0.0.0.0", NoMAD: true,
 		Ports: []Port{{LinkLayer: "Unknown", Rate: edr}}}
@@ -110,11 +92,8 @@ func EFANode() Node {
 	return Node{HCAs: []HCA{first, second}, NoRDMACM: true}
 }
 
-// SoftRoCE is a node without RDMA hardware that has three soft HCAs, one of
+// SoftRoCENode is a node without RDMA hardware that has three soft HCAs, one of
 // them down.
-func SoftRoCE(t testing.TB) string { return SoftRoCENode().Files().Root(t) }
-
-// SoftRoCENode is SoftRoCE to be changed.
 func SoftRoCENode() Node {
 	var n Node
 	for i, netdev := range []string{"eth0", "d1", "d2"} {
@@ -127,12 +106,9 @@ func SoftRoCENode() Node {
 	return n
 }
 
-// RoCE has an HCA whose netdev is below a VLAN, a macvlan and a bridge, and a
+// RoCENode has an HCA whose netdev is below a VLAN, a macvlan and a bridge, and a
 // second one, in whose GID table stands a macvlan of another namespace that is
 // called as the first one's netdev.
-func RoCE(t testing.TB) string { return RoCENode().Files().Root(t) }
-
-// RoCENode is RoCE to be changed.
 func RoCENode() Node {
 	return Node{HCAs: []HCA{
 		{Name: "mlx5_0", PCI: "0000:18:00.0", Driver: "mlx5_core", Firmware: "22.36.1010",
@@ -144,10 +120,7 @@ func RoCENode() Node {
 	}}
 }
 
-// Scalable has a physical function and two scalable functions of it.
-func Scalable(t testing.TB) string { return ScalableNode().Files().Root(t) }
-
-// ScalableNode is Scalable to be changed.
+// ScalableNode has a physical function and two scalable functions of it.
 func ScalableNode() Node {
 	n := Node{HCAs: []HCA{{Name: "mlx5_0", PCI: "0000:03:00.0", NUMA: 1, Driver: "mlx5_core", Firmware: "24.36.1010",
 		Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"enp3s0f0np0"}}}}}}
@@ -160,10 +133,7 @@ func ScalableNode() Node {
 	return n
 }
 
-// DualPort is a ConnectX-3: one PCI function, an InfiniBand and a RoCE port.
-func DualPort(t testing.TB) string { return DualPortNode().Files().Root(t) }
-
-// DualPortNode is DualPort to be changed.
+// DualPortNode is a ConnectX-3: one PCI function, an InfiniBand and a RoCE port.
 func DualPortNode() Node {
 	return Node{HCAs: []HCA{{Name: "mlx4_0", PCI: "0000:5e:00.0", Driver: "mlx4_core",
 		Firmware: "2.42.5000", Ports: []Port{
@@ -173,10 +143,7 @@ func DualPortNode() Node {
 		}}}}
 }
 
-// OmniPath has two HCAs of Omni-Path.
-func OmniPath(t testing.TB) string { return OmniPathNode().Files().Root(t) }
-
-// OmniPathNode is OmniPath to be changed.
+// OmniPathNode has two HCAs of Omni-Path.
 func OmniPathNode() Node {
 	return Node{HCAs: []HCA{
 		{Name: "hfi1_0", PCI: "0000:5e:00.0", Driver: "hfi1", Firmware: "1.27.0",
@@ -186,11 +153,8 @@ func OmniPathNode() Node {
 	}}
 }
 
-// IWARP has a card of iWARP, and Soft-iWARP on a netdev that a VLAN is stacked
+// IWARPFiles has a card of iWARP, and Soft-iWARP on a netdev that a VLAN is stacked
 // on: it names no parent, and all three have no netdev in the GID table.
-func IWARP(t testing.TB) string { return IWARPFiles().Root(t) }
-
-// IWARPFiles is IWARP to be changed.
 func IWARPFiles() Files {
 	f := Node{HCAs: []HCA{
 		{Name: "irdma0", NodeType: "4: RNIC", PCI: "0000:b1:00.0", Driver: "ice", Firmware: "1.75", NoMAD: true,
@@ -208,10 +172,7 @@ func IWARPFiles() Files {
 	return f
 }
 
-// GB300 has HCAs of a GB300: the PCI domain is not 0, and there is no issm.
-func GB300(t testing.TB) string { return GB300Node().Files().Root(t) }
-
-// GB300Node is GB300 to be changed.
+// GB300Node has HCAs of a GB300: the PCI domain is not 0, and there is no issm.
 func GB300Node() Node {
 	var n Node
 	for i := range 2 {
@@ -238,15 +199,31 @@ func Many(n int) Node {
 	return node
 }
 
-// NoRDMA has a sysfs and no RDMA at all.
-func NoRDMA(t testing.TB) string { return Node{NoRDMACM: true}.Files().Root(t) }
+// The named nodes in folders of a test's own: as the function with the name and Node describes them.
+var (
+	V100     = rootOf(V100Node)
+	A100     = rootOf(A100Node)
+	EightHCA = rootOf(EightHCANode)
+	SRIOV    = rootOf(SRIOVNode)
+	Renamed  = rootOf(RenamedNode)
+	EFA      = rootOf(EFANode)
+	SoftRoCE = rootOf(SoftRoCENode)
+	RoCE     = rootOf(RoCENode)
+	Scalable = rootOf(ScalableNode)
+	DualPort = rootOf(DualPortNode)
+	OmniPath = rootOf(OmniPathNode)
+	GB300    = rootOf(GB300Node)
+	// NoRDMA has a sysfs and no RDMA at all, NoRDMACM is V100 without the module rdma_ucm.
+	NoRDMA   = rootOf(func() Node { return Node{NoRDMACM: true} })
+	NoRDMACM = rootOf(func() Node { return Node{NoRDMACM: true, HCAs: V100Node().HCAs} })
+)
 
-// NoRDMACM is V100 without the module rdma_ucm.
-func NoRDMACM(t testing.TB) string {
-	n := V100Node()
-	n.NoRDMACM = true
-	return n.Files().Root(t)
+func rootOf(node func() Node) func(testing.TB) string {
+	return func(t testing.TB) string { t.Helper(); return node().Files().Root(t) }
 }
+
+// IWARP is IWARPFiles in a folder of the test's own.
+func IWARP(t testing.TB) string { return IWARPFiles().Root(t) }
 
 // All are the named nodes, for tests that want each of them.
 var All = map[string]func(testing.TB) string{

@@ -130,6 +130,39 @@ func replace(file string, content []byte, mode fs.FileMode, ready func(target st
 	return syncFolder(filepath.Dir(target))
 }
 
+// Sweep removes the unfinished new files of a file that writers left who were killed. The caller makes sure that
+// nobody writes the file now.
+func Sweep(file string) {
+	target, _, err := resolve(file)
+	if err != nil {
+		return // nobody can have written there
+	}
+	folder, _ := besides(file, target)
+	unfinished := "." + filepath.Base(target)
+	entries, _ := os.ReadDir(folder) // what cannot be listed stays
+	for _, entry := range entries {
+		number, isOne := strings.CutPrefix(entry.Name(), unfinished)
+		if isOne && number != "" && strings.Trim(number, "0123456789") == "" {
+			_ = os.Remove(filepath.Join(folder, entry.Name())) // the next one tries again
+		}
+	}
+}
+
+// InMemory returns a file that is in no folder, for a program that reads it by its name while the file is open: so
+// nothing is left of it, however this process ends.
+func InMemory(content []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("rdma-spec", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a file in memory: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), fd))
+	if _, err := file.Write(content); err != nil {
+		_ = file.Close() // the error says more
+		return nil, err
+	}
+	return file, nil
+}
+
 // resolve finds the file that is meant: its absolute path without links, and what it is, nil where it does not exist.
 func resolve(file string) (target string, info fs.FileInfo, err error) {
 	info, err = os.Stat(file)

@@ -27,7 +27,7 @@ func Command() *cobra.Command {
 		Long: `Make and check CDI files. With them, Podman, Docker, nerdctl, containerd and CRI-O can refer to a
 node's HCAs by name: podman run --device rdma.noderesource.dev/hca=mlx5_0. A container with such
 a device gets the HCA's device nodes, rdma_cm, and memlock.`,
-		Example: `  rdma-spec cdi generate --to /etc/cdi/rdma.yaml
+		Example: `  rdma-spec cdi generate --to /var/run/cdi/rdma.yaml
   rdma-spec cdi list`,
 		GroupID: cli.GroupConfiguration,
 		Args:    cobra.NoArgs,
@@ -41,6 +41,9 @@ a device gets the HCA's device nodes, rdma_cm, and memlock.`,
 type cdiGenerate struct {
 	cdi.Flags
 	to, root string
+	quiet    bool
+
+	changed bool // the file
 }
 
 func newCDIGenerateCommand() *cobra.Command {
@@ -63,7 +66,7 @@ gives the same bytes.
 The exit status is 0 if the file is written, 1 if no HCA can be used or one that is named does
 not exist, 2 for a wrong call, and 3 if the file cannot be made or written.`,
 		Example: `  rdma-spec cdi generate
-  rdma-spec cdi generate --to /etc/cdi/rdma.yaml
+  rdma-spec cdi generate --to /var/run/cdi/rdma.yaml
   rdma-spec cdi generate --devices mlx5_0,mlx5_1 --memlock 64Gi`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr()) },
@@ -72,6 +75,7 @@ not exist, 2 for a wrong call, and 3 if the file cannot be made or written.`,
 	f.SortFlags = false
 	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output, such as "+cdi.File)
 	o.AddFlags(f)
+	f.BoolVar(&o.quiet, "quiet", false, "say nothing if the file stays as it is, and that it is written otherwise")
 	f.StringVar(&o.root, "root", "/", "find the node's sys and dev below this `DIR`")
 	cli.Complete(cmd, "devices", node.HCANames(&o.root, "all"))
 	return cmd
@@ -106,7 +110,7 @@ func (o *cdiGenerate) run(stdout, stderr io.Writer) error {
 	if hookMissing != nil {
 		notes = append(notes, hookMissing.Error())
 	}
-	if err == nil || errors.Is(err, cli.ErrProblemFound) {
+	if (err == nil || errors.Is(err, cli.ErrProblemFound)) && (o.changed || !o.quiet) {
 		for _, note := range notes {
 			fmt.Fprintln(stderr, "rdma-spec: warning:", note)
 		}
@@ -131,7 +135,7 @@ func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []strin
 			if err != nil {
 				return nil, err
 			}
-			if removed {
+			if o.changed = o.changed || removed; removed {
 				notes = append(notes, o.to+" is removed")
 			}
 		}
@@ -141,7 +145,11 @@ func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []strin
 	switch {
 	case err != nil:
 	case o.to != "":
-		err = cdi.Write(o.to, text)
+		var written bool
+		if written, err = cdi.Write(o.to, text); written && o.quiet {
+			notes = append(notes, o.to+" is written")
+		}
+		o.changed = o.changed || written
 	default:
 		_, err = stdout.Write(text)
 	}
@@ -181,7 +189,7 @@ type cdiFiles struct {
 }
 
 func listCDI(stdout, stderr io.Writer, root, format string) error {
-	files, err := cdi.Look(root, func() (*hca.Node, error) { return hca.Scan(root) })
+	files, err := cdi.Look(root, func() (*hca.Inventory, error) { return hca.Scan(root) })
 	if err != nil {
 		return err
 	}

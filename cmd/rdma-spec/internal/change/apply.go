@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Apply changes the files of a plan on behalf of a feature. Each file is replaced atomically, and keeps its mode and
@@ -41,33 +42,30 @@ func (l *Ledger) Apply(feature string, plan Plan, check func() error) error {
 		}
 		l.steps = append(l.steps, s)
 	}
-	err = l.save()
-	if err == nil {
-		err = l.writeFrom(from)
+	if err := l.save(); err != nil {
+		l.steps = l.steps[:from]
+		return err
 	}
-	if err == nil && check != nil {
-		err = check()
+	if undone, err := l.carryOut(l.steps[from:], check); err != nil {
+		if undone {
+			l.steps = l.steps[:from]
+			err = errors.Join(err, l.save())
+		}
+		return err
 	}
-	if err != nil {
-		return errors.Join(err, l.undo(from))
-	}
-	l.settle()
-	if l.save() == nil { // else the record is longer than it has to be
-		l.prune()
-	}
+	_ = l.replace(l.settled()) // else the record is longer than it has to be
 	return nil
 }
 
-// settle makes one step of the steps of a feature at a file between which no other feature has changed it. Where
+// settled makes one step of the steps of a feature at a file between which no other feature has changed it. Where
 // somebody else has, the file is put back to that.
-func (l *Ledger) settle() {
-	var settled []step
+func (l *Ledger) settled() (settled []step) {
 	for _, s := range l.steps {
 		i := len(settled) - 1
 		for i >= 0 && settled[i].Path != s.Path {
 			i--
 		}
-		if i >= 0 && settled[i].Feature == s.Feature {
+		if i >= 0 && settled[i].Feature == s.Feature && settled[i].Serves == s.Serves {
 			if settled[i].After == s.Before {
 				s.Before, s.Folders = settled[i].Before, settled[i].Folders
 			}
@@ -75,7 +73,7 @@ func (l *Ledger) settle() {
 		}
 		settled = append(settled, s)
 	}
-	l.steps = settled
+	return settled
 }
 
 // forgetUnwritten drops what was recorded by a run that ended before it replaced the file.
@@ -104,89 +102,80 @@ func (l *Ledger) later(i int) bool {
 
 // prepare keeps the contents of a file before and after a change.
 func (l *Ledger) prepare(feature string, f File) (s step, err error) {
-	if filepath.Join(l.root, l.onNode(f.Path)) != f.Path {
+	if filepath.Join(l.root, files.OnNode(l.root, f.Path)) != f.Path {
 		return step{}, fmt.Errorf("%s is not below %s", f.Path, l.root)
 	}
+	path := files.Below(l.root, files.OnNode(l.root, f.Path))
 	s = step{
-		Feature: cmp.Or(f.Feature, feature), Path: f.Path, Time: time.Now().UTC().Truncate(time.Second),
-		Mode: uint32(cmp.Or(f.Mode, 0o644)), Folders: missingFolders(f.Path),
+		Feature: cmp.Or(f.Feature, feature), Path: path, Time: time.Now().UTC().Truncate(time.Second),
+		Mode: uint32(cmp.Or(f.Mode, 0o644)), Folders: missingFolders(path), Serves: f.Serves,
 	}
-	if f.Before != nil {
-		if s.Before, err = l.keep(f.Before); err != nil {
+	for hash, content := range map[*string][]byte{&s.Before: f.Before, &s.After: f.Content, &s.Base: f.Base} {
+		if *hash, err = l.keep(content); err != nil {
 			return step{}, err
 		}
 	}
-	s.After, err = l.keep(f.Content)
-	return s, err
+	return s, nil
 }
 
-// writeFrom writes the files of the steps from one on. Where that fails, it drops the steps that were not taken.
-func (l *Ledger) writeFrom(from int) error {
-	for i := from; i < len(l.steps); i++ {
-		err := l.write(l.steps[i])
-		switch {
-		case errors.Is(err, atomicfile.ErrChanged):
-			l.removeFolders(l.steps[i])
-			l.steps = l.steps[:i]
-		case err != nil: // the file may be replaced: the last sync of its folder is after that
-			l.steps = l.steps[:i+1]
+// carryOut gives the files of steps the contents after them, and then checks. Where something fails, it gives them the
+// contents before them, the last one first, and reports whether that was done.
+func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err error) {
+	taken := 0
+	for _, s := range steps {
+		if err = l.turn(s, s.Before, s.After); errors.Is(err, atomicfile.ErrChanged) {
+			l.removeFolders(s)
+			break
 		}
-		if err != nil {
-			return err
+		if taken++; err != nil { // the file may be replaced: the last sync of its folder is after that
+			break
 		}
 	}
-	return nil
-}
-
-// write makes a file what it becomes by a step.
-func (l *Ledger) write(s step) error {
-	for _, dir := range s.Folders {
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("cannot make %s: %w", dir, oserror.Reason(err))
+	if err == nil && check != nil {
+		err = check()
+	}
+	if err == nil {
+		return false, nil
+	}
+	for _, s := range slices.Backward(steps[:taken]) {
+		if back := l.turn(s, s.After, s.Before); back != nil {
+			return false, errors.Join(err, fmt.Errorf("not put back: %w", back))
 		}
 	}
-	return l.turn(s, s.Before, s.After)
+	return true, err
 }
 
 // turn gives the file of a step the content to, by its hash, where it has the content from. A file that has the content
 // already is left alone. It fails with atomicfile.ErrChanged where the file has another one.
 func (l *Ledger) turn(s step, from, to string) error {
 	now, err := current(s.Path)
-	if err != nil || now == to {
-		return err
+	if err == nil && now != to {
+		err = l.replaceFile(s, from, to)
 	}
+	if err == nil && to == "" {
+		l.removeFolders(s)
+	}
+	return err
+}
+
+func (l *Ledger) replaceFile(s step, from, to string) error {
 	old, err := l.kept(from)
 	if err != nil {
 		return err
 	}
 	if to == "" {
-		return l.files.Remove(s.Path, old)
+		return l.disk.Remove(s.Path, old)
+	}
+	for _, dir := range s.Folders {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("cannot make %s: %w", dir, oserror.Reason(err))
+		}
 	}
 	content, err := l.kept(to)
 	if err != nil {
 		return err
 	}
-	return l.files.Write(s.Path, old, content, fs.FileMode(s.Mode))
-}
-
-// undo puts back what the steps from one on have changed, the last one first, and drops them.
-func (l *Ledger) undo(from int) error {
-	for _, s := range slices.Backward(l.steps[from:]) {
-		if err := l.putBack(s); err != nil {
-			return fmt.Errorf("not put back: %w", err)
-		}
-	}
-	l.steps = l.steps[:from]
-	return l.save()
-}
-
-// putBack gives a file the content before a step, and removes folders that were made for it.
-func (l *Ledger) putBack(s step) error {
-	if err := l.turn(s, s.After, s.Before); err != nil {
-		return err
-	}
-	l.removeFolders(s)
-	return nil
+	return l.disk.Write(s.Path, old, content, fs.FileMode(s.Mode))
 }
 
 // removeFolders removes the folders that were made for a file.

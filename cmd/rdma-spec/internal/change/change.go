@@ -29,12 +29,18 @@ type File struct {
 	Before  []byte      // what the plan was made from; nil where there was no file
 	Content []byte      // the same as Before where the plan only relies on the file
 	Mode    fs.FileMode // of a file that does not exist; 0 for 0644
+	// Serves is the pattern of the files for which this one is changed, of whatever feature: the change is taken back with
+	// the last one of them. Empty where it is a change of its own.
+	Serves string
+	// Base is what a new file has beside the change: what is left where others have lines in it, too. nil where it goes
+	// with the change.
+	Base []byte
 }
 
 // Whole plans files whose contents do not depend on what is there now.
 func Whole(files ...File) (plan Plan, err error) {
 	for _, f := range files {
-		if f.Before, _, err = read(f.Path); err != nil {
+		if f.Before, err = read(f.Path); err != nil {
 			return nil, err
 		}
 		plan = append(plan, f)
@@ -52,7 +58,7 @@ type Plan []File
 func (p Plan) Diff() string {
 	var all strings.Builder
 	for _, f := range p.Changed() {
-		all.WriteString(diff(f.Path, f.Before, f.Content, f.Before != nil, true))
+		all.WriteString(diff(f.Path, f.Before, f.Content))
 	}
 	return all.String()
 }
@@ -65,7 +71,7 @@ func (p Plan) Changed() Plan {
 // Outdated reports an error where a file is no longer what the plan was made from.
 func (p Plan) Outdated() error {
 	for _, f := range p {
-		now, _, err := read(f.Path)
+		now, err := read(f.Path)
 		if err == nil && !same(now, f.Before) {
 			err = fmt.Errorf("%s: %w", f.Path, atomicfile.ErrChanged)
 		}
@@ -76,25 +82,22 @@ func (p Plan) Outdated() error {
 	return nil
 }
 
-// read reads a file that may not exist.
-func read(path string) (content []byte, exists bool, err error) {
-	content, err = os.ReadFile(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("cannot read %s: %w", path, oserror.Reason(err))
+// read reads a file; nil where there is none.
+func read(path string) ([]byte, error) {
+	content, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cannot read %s: %w", path, oserror.Reason(err))
 	}
-	return content, true, nil
+	return content, nil
 }
 
-// diff returns the unified diff of two contents of a file, each of which may not exist.
-func diff(path string, before, after []byte, existed, exists bool) string {
+// diff returns the unified diff of two contents of a file, nil where there is none.
+func diff(path string, before, after []byte) string {
 	from, to := path, path
-	if !existed {
+	if before == nil {
 		from = "/dev/null"
 	}
-	if !exists {
+	if after == nil {
 		to = "/dev/null"
 	}
 	if bytes.IndexByte(before, 0) >= 0 || bytes.IndexByte(after, 0) >= 0 {

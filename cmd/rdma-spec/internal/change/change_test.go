@@ -262,7 +262,7 @@ func TestLedgerKeepsFirstAndLast(t *testing.T) {
 	program := n.path("program")
 	for _, version := range []string{"1", "2", "3"} {
 		l := n.open()
-		before, _, err := read(program)
+		before, err := read(program)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +271,7 @@ func TestLedgerKeepsFirstAndLast(t *testing.T) {
 		if err := l.Apply("nri", plan, nil); err != nil {
 			t.Fatal(err)
 		}
-		kept, err := os.ReadDir(filepath.Dir(l.content("any")))
+		kept, err := os.ReadDir(filepath.Dir(l.file("any")))
 		if err != nil || len(l.steps) != 2 || len(kept) != 2 {
 			t.Errorf("after version %s: %d steps, %d contents, %v", version, len(l.steps), len(kept), err)
 		}

@@ -45,7 +45,7 @@ func TestApplyPutsBackWhereSomethingFails(t *testing.T) {
 		t.Run(strconv.Itoa(at), func(t *testing.T) {
 			n := newNode(t, old)
 			l := n.open()
-			l.files = &failingFiles{at: at % 4} // the fourth failure is that of the check
+			l.disk = &failingFiles{at: at % 4} // the fourth failure is that of the check
 			check := func() error {
 				if at == 4 {
 					return errFull
@@ -72,7 +72,7 @@ func TestRevertIsWholeOrNothing(t *testing.T) {
 			n := newNode(t, old)
 			n.apply("nri", "new/c", "c", "a", "new a", "b", "new b")
 			l := n.open()
-			l.files = &failingFiles{at: at % 4} // the fourth failure is that of the check
+			l.disk = &failingFiles{at: at % 4} // the fourth failure is that of the check
 			check := func() error {
 				if at == 4 {
 					return errFull
@@ -100,7 +100,7 @@ func TestRevertWithAFileThatNamesAnother(t *testing.T) {
 		n.apply("cdi", "hook", "hook", "a", "new a")
 		n.set(map[string]string{"spec": "names the hook"})
 		l := n.open()
-		l.files = &failingFiles{at: at} // of the three operations of a revert
+		l.disk = &failingFiles{at: at} // of the three operations of a revert
 		back, err := l.Reversal("cdi")
 		if err == nil && !back.Removes(n.path("hook")) || back.Removes(n.path("a")) {
 			t.Errorf("the reversal: %+v", back)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // folder is where the ledger is on a node.
@@ -36,7 +37,7 @@ type Ledger struct {
 	root  string   // of the node
 	lock  *os.File // nil: for reading
 	steps []step
-	files files
+	disk  disk
 }
 
 // step is one change of one file.
@@ -48,10 +49,12 @@ type step struct {
 	After   string    `json:"after"`
 	Mode    uint32    `json:"mode"`
 	Folders []string  `json:"folders,omitempty"` // that were made for the file, the outermost first; as Path
+	Serves  string    `json:"serves,omitempty"`  // as in File
+	Base    string    `json:"base,omitempty"`    // SHA-256 of that of File
 }
 
-// files changes files that have their old content. Tests let it fail.
-type files interface {
+// disk changes files that have their old content. Tests let it fail.
+type disk interface {
 	Write(path string, old, content []byte, mode fs.FileMode) error
 	Remove(path string, old []byte) error
 }
@@ -77,7 +80,7 @@ func (nodeFiles) Remove(path string, old []byte) error {
 // Open opens the ledger of the node below a root. It fails at once where another process has it open. The caller closes
 // it.
 func Open(root string) (*Ledger, error) {
-	dir := filepath.Join(root, folder)
+	dir := files.Below(root, folder)
 	if err := os.MkdirAll(filepath.Join(dir, "contents"), 0o700); err != nil {
 		return nil, fmt.Errorf("cannot make %s: %w", dir, oserror.Reason(err))
 	}
@@ -96,6 +99,7 @@ func Open(root string) (*Ledger, error) {
 	}
 	l, err := Read(root)
 	if err == nil {
+		l.sweep()
 		err = errors.Join(lock.Truncate(0), writeAt(lock, strconv.Itoa(os.Getpid())))
 	}
 	if err != nil {
@@ -113,9 +117,9 @@ func writeAt(file *os.File, text string) error {
 
 // Read reads the ledger of the node below a root, to look at it. There is nothing in a ledger that does not exist.
 func Read(root string) (*Ledger, error) {
-	l := &Ledger{root: root, files: nodeFiles{}}
-	text, exists, err := read(l.record())
-	if err != nil || !exists {
+	l := &Ledger{root: root, disk: nodeFiles{}}
+	text, err := read(l.record())
+	if err != nil || text == nil {
 		return l, err
 	}
 	var kept struct{ Changes []step }
@@ -123,7 +127,7 @@ func Read(root string) (*Ledger, error) {
 		return nil, fmt.Errorf("%s: %w", l.record(), err)
 	}
 	for _, s := range kept.Changes {
-		l.steps = append(l.steps, s.at(func(path string) string { return filepath.Join(root, path) }))
+		l.steps = append(l.steps, s.at(func(path string) string { return files.Below(root, path) }))
 	}
 	return l, nil
 }
@@ -142,12 +146,15 @@ func (s step) at(place func(path string) string) step {
 	for i, dir := range s.Folders {
 		s.Folders[i] = place(dir)
 	}
+	if s.Serves != "" {
+		s.Serves = place(s.Serves)
+	}
 	return s
 }
 
-func (l *Ledger) record() string { return filepath.Join(l.root, folder, "changes.json") }
+func (l *Ledger) record() string { return files.Below(l.root, folder+"/changes.json") }
 
-func (l *Ledger) content(hash string) string { return filepath.Join(l.root, folder, "contents", hash) }
+func (l *Ledger) file(hash string) string { return files.Below(l.root, folder+"/contents/"+hash) }
 
 // Features returns on whose behalf files are changed, the last one first.
 func (l *Ledger) Features() []string {
@@ -166,7 +173,7 @@ func (l *Ledger) save() error {
 		Changes []step `json:"changes"`
 	}
 	for _, s := range l.steps {
-		kept.Changes = append(kept.Changes, s.at(l.onNode))
+		kept.Changes = append(kept.Changes, s.at(func(path string) string { return files.OnNode(l.root, path) }))
 	}
 	text, err := json.MarshalIndent(kept, "", "  ")
 	if err != nil {
@@ -175,18 +182,16 @@ func (l *Ledger) save() error {
 	return atomicfile.Write(l.record(), append(text, '\n'), 0o600)
 }
 
-// onNode returns the path that a file below the root has on the node itself.
-func (l *Ledger) onNode(path string) string {
-	return "/" + strings.TrimLeft(strings.TrimPrefix(path, filepath.Clean(l.root)), "/")
-}
-
-// keep keeps a content, and returns its hash.
+// keep keeps a content, and returns its hash, as sum does.
 func (l *Ledger) keep(content []byte) (string, error) {
 	hash := sum(content)
-	if _, err := os.Stat(l.content(hash)); err == nil {
+	if content == nil {
+		return "", nil
+	}
+	if _, err := os.Stat(l.file(hash)); err == nil {
 		return hash, nil
 	}
-	return hash, atomicfile.Write(l.content(hash), content, 0o600)
+	return hash, atomicfile.Write(l.file(hash), content, 0o600)
 }
 
 // kept returns a content that was kept, nil for that of no file.
@@ -194,44 +199,53 @@ func (l *Ledger) kept(hash string) ([]byte, error) {
 	if hash == "" {
 		return nil, nil
 	}
-	content, exists, err := read(l.content(hash))
-	if err == nil && (!exists || sum(content) != hash) {
-		err = fmt.Errorf("%s is lost or damaged", l.content(hash))
+	content, err := read(l.file(hash))
+	if err == nil && sum(content) != hash {
+		err = fmt.Errorf("%s is lost or damaged", l.file(hash))
 	}
 	return content, err
 }
 
-// sum returns a content's hash.
+// sum returns a content's hash, empty for that of no file.
 func sum(content []byte) string {
+	if content == nil {
+		return ""
+	}
 	hash := sha256.Sum256(content)
 	return hex.EncodeToString(hash[:])
 }
 
 // current returns the hash of a file, empty where there is none.
 func current(path string) (string, error) {
-	content, exists, err := read(path)
-	if err != nil || !exists {
-		return "", err
-	}
-	return sum(content), nil
+	content, err := read(path)
+	return sum(content), err
 }
 
 // needs reports whether a change needs a content: to put it back, or to compare it with what somebody else has made of
 // it.
 func (s step) needs(hash string) bool {
 	program := s.Mode&0o111 != 0
-	return s.Before == hash || s.After == hash && !program
+	return s.Before == hash || s.Base == hash || s.After == hash && !program
+}
+
+// sweep removes what a run left that was killed.
+func (l *Ledger) sweep() {
+	atomicfile.Sweep(l.record())
+	for _, s := range l.steps {
+		atomicfile.Sweep(s.Path)
+	}
+	l.prune()
 }
 
 // prune removes contents that no change needs.
 func (l *Ledger) prune() {
-	all, err := os.ReadDir(filepath.Dir(l.content("any")))
+	all, err := os.ReadDir(filepath.Dir(l.file("any")))
 	if err != nil {
 		return // they do no harm
 	}
 	for _, entry := range all {
 		if !slices.ContainsFunc(l.steps, func(s step) bool { return s.needs(entry.Name()) }) {
-			_ = os.Remove(l.content(entry.Name())) // it does no harm
+			_ = os.Remove(l.file(entry.Name())) // it does no harm
 		}
 	}
 }
@@ -245,4 +259,14 @@ func missingFolders(path string) (missing []string) {
 		}
 		missing = append(missing, dir)
 	}
+}
+
+// Files returns the files that are changed on behalf of a feature.
+func (l *Ledger) Files(feature string) (paths []string) {
+	for _, s := range l.steps {
+		if s.Feature == feature {
+			paths = append(paths, s.Path)
+		}
+	}
+	return paths
 }

@@ -94,7 +94,7 @@ func TestChangedInTheMiddle(t *testing.T) {
 			}
 			n := newNode(t, old)
 			l := n.open()
-			l.files = meanwhileFiles{n, file, file}
+			l.disk = meanwhileFiles{n, file, file}
 			changedMeanwhile(t, n, l.Apply("nri", n.plan("new/c", "c", "a", "new a", "b", "new b"), nil), file)
 			n.check(with(old))
 			l.Close()
@@ -102,7 +102,7 @@ func TestChangedInTheMiddle(t *testing.T) {
 			n = newNode(t, old)
 			n.apply("nri", "new/c", "c", "a", "new a", "b", "new b")
 			l = n.open()
-			l.files = meanwhileFiles{n, file, file}
+			l.disk = meanwhileFiles{n, file, file}
 			changedMeanwhile(t, n, revert(l, nil, "nri"), file)
 			n.check(with(applied))
 			l.Close()

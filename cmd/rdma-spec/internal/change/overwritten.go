@@ -6,6 +6,8 @@ package change
 import (
 	"fmt"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Overwriting is a file that was written by configure and that another tool has changed or removed since.
@@ -43,7 +45,8 @@ func Overwritten(root string) ([]Overwriting, error) {
 			return nil, err
 		}
 		if now != s.After {
-			all = append(all, Overwriting{Path: l.onNode(s.Path), Feature: s.Feature, Since: s.Time, Missing: now == ""})
+			all = append(all, Overwriting{Path: files.OnNode(l.root, s.Path), Feature: s.Feature, Since: s.Time,
+				Missing: now == ""})
 		}
 	}
 	return all, nil

@@ -7,7 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -81,3 +85,38 @@ const (
 
 // Version is the program's: main sets it, since it is set there when the program is built.
 var Version = "devel"
+
+// Advice returns the remedy for an error of the node's files; "" if the error needs none.
+func Advice(err error) string {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return ": make room there, and try again"
+	case errors.Is(err, syscall.EROFS):
+		return ": name a place that can be written"
+	case errors.Is(err, syscall.EXDEV): // internal/atomicfile, in a drop-in folder
+		return ": its folder is mounted separately: write the file elsewhere, and move it there"
+	case !errors.Is(err, fs.ErrPermission):
+		return ""
+	case os.Geteuid() != 0:
+		return ": run as root"
+	}
+	return ": root is refused as well: check its attributes (lsattr), and SELinux or AppArmor"
+}
+
+// OnSignal does something before a signal ends the program, unless it is stopped.
+func OnSignal(do func()) (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		if s, on := <-signals; on {
+			do()
+			signal.Reset()
+			number, _ := s.(syscall.Signal)
+			_ = syscall.Kill(os.Getpid(), number) // it ends the program, as without a handler
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(signals)
+	}
+}

@@ -9,10 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -43,12 +43,13 @@ sysfs, limits and capabilities of processes, what the configuration of the conta
 means for RDMA, the kernel log's lines about RDMA, and the answers of the runtimes and the
 kubelet. With --root FILE.tar.gz these commands report elsewhere what they report here.
 
-The archive has no configuration file, and no environment variable but the number in
-NCCL_IB_GID_INDEX. Where an error quotes a secret, the rest of its line is left out. The paths
-and sizes of all files go to standard error before the archive is written; --list only lists
-them. Nobody but the owner can read the file of --to.
+The archive has no configuration file, and no environment variable but NCCL_IB_HCA,
+NCCL_IB_GID_INDEX, NCCL_SOCKET_IFNAME and UCX_NET_DEVICES. Where an error quotes a secret, the
+rest of its line is left out. The paths and sizes of all files go to standard error before the
+archive is written; --list only lists them. Nobody but the owner can read the file of --to.
 
-A file that cannot be read, or that does not answer within 2 seconds, is reported as missing.
+A file that cannot be read, or that does not answer within 2 seconds, is reported as missing,
+and so is the answer of a daemon that takes longer than 10.
 
 The exit status is 0 if the archive is written, even if files are missing, and 3 if it cannot
 be made or written.`,
@@ -65,8 +66,8 @@ be made or written.`,
 	f.SortFlags = false
 	cli.AddFileFlag(f, &o.to, "write the archive to a `FILE` instead of standard output: atomically, with mode 0600")
 	f.BoolVar(&o.list, "list", false, "only list what the archive would have")
-	f.DurationVar(&o.Patience, "patience", node.Patience,
-		"how long a file or an answer may take before it is missing; longer for a slow node")
+	f.DurationVar(&o.Patience, "patience", node.Daemons,
+		"how long all daemons together may take, and five times a file; longer for a slow node")
 	o.AddFlags(f)
 	return cmd
 }
@@ -74,10 +75,10 @@ be made or written.`,
 // alwaysCollected are files that commands read beside the checks of the doctor: devices and status, and what a reader
 // wants to know of a node in any case.
 var alwaysCollected = []string{
-	"sys/class/infiniband/*/ports/*/gids/*",
+	"sys/class/infiniband/*/ports/*/gids/*", "sys/class/infiniband/*/ports/*/gid_attrs/types/*",
 	"sys/class/infiniband/*/device/../numa_node", "sys/dev/char/*",
 	"proc/[0-9]*/cgroup", "proc/[0-9]*/limits", "proc/[0-9]*/status", "proc/[0-9]*/uid_map",
-	"etc/os-release", "proc/version", "proc/modules", "proc/sys/kernel/hostname", "rdma-spec/version",
+	"etc/os-release", "proc/version", "proc/modules", "proc/sys/kernel/hostname", versionFile,
 }
 
 func (o collectOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -85,7 +86,7 @@ func (o collectOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 		return cli.Usage(errors.New("the archive does not go to a terminal: name a file with --to, or list its content " +
 			"with --list"))
 	}
-	entries, missing, err := o.collect(ctx)
+	entries, missing, err := o.collect(ctx, stderr)
 	if err != nil {
 		return err
 	}
@@ -93,9 +94,7 @@ func (o collectOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	if o.list {
 		listing = stdout
 	}
-	if err := writeListing(listing, entries); err != nil {
-		return err
-	}
+	writeListing(listing, entries)
 	cli.WriteNotes(stderr, missing)
 	if o.list {
 		return nil
@@ -116,8 +115,9 @@ func (o collectOptions) run(ctx context.Context, stdout, stderr io.Writer) error
 	return atomicfile.Write(o.to, text.Bytes(), 0o600)
 }
 
-// collect returns what the archive has, and what it misses.
-func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, missing []string, err error) {
+// collect returns what the archive has, in the order of the names, and what it misses.
+func (o collectOptions) collect(ctx context.Context, stderr io.Writer) (entries []archive.Entry, missing []string,
+	err error) {
 	patterns := slices.Concat(node.Inventory, alwaysCollected)
 	for _, c := range o.checks {
 		patterns = append(patterns, c.Reads...)
@@ -128,30 +128,32 @@ func (o collectOptions) collect(ctx context.Context) (entries []archive.Entry, m
 		return nil, nil, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
-	copied, err := Take(ctx, o.Root, o.Patience, patterns)
+	copied, missing, err := Take(ctx, s.Files, o.Each(), patterns)
 	if err != nil {
 		return nil, nil, err
 	}
-	copied.Entries = withoutEmptyGIDs(copied.Entries)
-	attributes, err := Take(ctx, o.Root, o.Patience, gidAttributes(copied.Entries))
-	if err != nil {
-		return nil, nil, err
+	if _, isCopy := copied[versionFile]; !isCopy {
+		copied[versionFile] = archive.Entry{Name: versionFile, Content: []byte(cli.Version + "\n")}
 	}
-	entries, missing = slices.Concat(copied.Entries, attributes.Entries), slices.Concat(copied.Missing, attributes.Missing)
+	defer s.SayLate(stderr)()
 	for _, a := range s.Answers() {
-		e, err := answerEntry(a)
-		if err != nil {
-			return nil, nil, err
+		if a.Late {
+			missing = append(missing, a.Error)
 		}
-		entries = append(entries, e)
+		text, err := withoutSecrets(a)
+		if err != nil {
+			return nil, nil, fmt.Errorf("the answer about %s cannot be kept: %w", a.Name, err)
+		}
+		name := path.Join(node.AnswersFolder, a.Name)
+		copied[name] = archive.Entry{Name: name, Content: text}
 	}
-	if !slices.ContainsFunc(entries, func(e archive.Entry) bool { return e.Name == "rdma-spec/version" }) {
-		entries = append(entries, archive.Entry{Name: "rdma-spec/version", Content: []byte(cli.Version + "\n")})
-	}
-	slices.SortFunc(entries, func(a, b archive.Entry) int { return strings.Compare(a.Name, b.Name) })
-	entries = slices.CompactFunc(entries, func(a, b archive.Entry) bool { return a.Name == b.Name })
-	return entries, missing, nil
+	entries = slices.SortedFunc(maps.Values(copied),
+		func(a, b archive.Entry) int { return strings.Compare(a.Name, b.Name) })
+	return withoutEmptyGIDs(entries), missing, nil
 }
+
+// versionFile has the version of the rdma-spec that collected.
+const versionFile = "rdma-spec/version"
 
 // withoutEmptyGIDs leaves out the empty places of tables of GIDs, which have up to 1024: all but the first one of a
 // table, which shows that the table is not full.
@@ -168,51 +170,21 @@ func withoutEmptyGIDs(entries []archive.Entry) []archive.Entry {
 	})
 }
 
-// gidAttributes returns the files with the attributes of the GIDs that were copied.
-func gidAttributes(entries []archive.Entry) (files []string) {
-	for _, e := range entries {
-		folder, index := path.Split(e.Name)
-		if port, isGID := strings.CutSuffix(folder, "/gids/"); isGID && bytes.ContainsAny(e.Content, "123456789abcdef") {
-			files = append(files, path.Join(port, "gid_attrs/types", index), path.Join(port, "gid_attrs/ndevs", index))
-		}
-	}
-	return files
-}
-
-// answerEntry is the file with an answer, without its secrets.
-func answerEntry(a node.Answer) (archive.Entry, error) {
-	text, err := withoutSecrets(a)
-	if err != nil {
-		return archive.Entry{}, fmt.Errorf("the answer about %s cannot be kept: %w", a.Name, err)
-	}
-	return archive.Entry{Name: path.Join(node.AnswersFolder, a.Name), Content: text}, nil
-}
-
 // writeListing lists what an archive has: the size and the path of each file, and where links lead.
-func writeListing(w io.Writer, entries []archive.Entry) error {
-	var out bytes.Buffer
+func writeListing(w io.Writer, entries []archive.Entry) {
+	var out strings.Builder
 	files, size := 0, 0
 	for _, e := range entries {
 		switch {
 		case e.Folder:
 			continue
 		case e.Link != "":
-			fmt.Fprintf(&out, "%8s  %s -> %s\n", "link", quotedPath(e.Name), quotedPath(e.Link))
+			fmt.Fprintf(&out, "%8s  %s -> %s\n", "link", cli.PlainText(e.Name), cli.PlainText(e.Link))
 		default:
-			fmt.Fprintf(&out, "%8d  %s\n", len(e.Content), quotedPath(e.Name))
+			fmt.Fprintf(&out, "%8d  %s\n", len(e.Content), cli.PlainText(e.Name))
 		}
 		files++
 		size += len(e.Content)
 	}
-	fmt.Fprintf(&out, "%8d  bytes in %d files\n", size, files)
-	_, err := w.Write(out.Bytes())
-	return err
-}
-
-// quotedPath makes a path fit for a terminal.
-func quotedPath(name string) string {
-	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
-		return quoted
-	}
-	return name
+	fmt.Fprintf(w, "%s%8d  bytes in %d files\n", out.String(), size, files)
 }

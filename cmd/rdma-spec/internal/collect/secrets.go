@@ -18,38 +18,25 @@ var (
 	userInfo = regexp.MustCompile(`(://)[^\s/"'\\]+@`)
 )
 
+// jsonText is a text in JSON.
+var jsonText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
 // withoutSecrets encodes an answer. What a text has behind the name of a secret is left out.
 func withoutSecrets(answer any) ([]byte, error) {
-	text, err := json.Marshal(answer)
+	encoded, err := json.Marshal(answer)
 	if err != nil {
 		return nil, err
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.UseNumber()
-	var document any
-	if err := decoder.Decode(&document); err != nil {
-		return nil, err
-	}
+	encoded = jsonText.ReplaceAllFunc(encoded, func(quoted []byte) []byte {
+		var text string
+		if err := json.Unmarshal(quoted, &text); err != nil {
+			panic(err) // it was encoded above
+		}
+		text = quotedSecret.ReplaceAllString(userInfo.ReplaceAllString(text, "${1}REDACTED@"), "${1}REDACTED")
+		quoted, _ = json.Marshal(text) // a text is encoded without errors
+		return quoted
+	})
 	var out bytes.Buffer
-	encoder := json.NewEncoder(&out)
-	encoder.SetEscapeHTML(false)
-	encoder.SetIndent("", "  ")
-	err = encoder.Encode(redacted(document))
+	err = json.Indent(&out, encoded, "", "  ")
 	return out.Bytes(), err
-}
-
-func redacted(value any) any {
-	switch v := value.(type) {
-	case map[string]any:
-		for name, member := range v {
-			v[name] = redacted(member)
-		}
-	case []any:
-		for i, element := range v {
-			v[i] = redacted(element)
-		}
-	case string:
-		return quotedSecret.ReplaceAllString(userInfo.ReplaceAllString(v, "${1}REDACTED@"), "${1}REDACTED")
-	}
-	return value
 }

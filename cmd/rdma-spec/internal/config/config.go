@@ -49,7 +49,7 @@ The exit status is 1 if the configuration has a problem, and 3 if it cannot be r
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return checkConfig(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr(),
-				cmp.Or(named(args), policy.ConfigFile), format.Format)
+				cmp.Or(strings.Join(args, ""), policy.ConfigFile), format.Format)
 		},
 	}
 	format = cli.AddFormatFlag(check, cli.FormatText, cli.FormatJSON, cli.FormatYAML)
@@ -62,7 +62,7 @@ The exit status is 1 if the configuration has a problem, and 3 if it cannot be r
   rdma-spec config show config.yaml`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			p, _, err := readPolicy(cmd.InOrStdin(), named(args))
+			p, _, err := readPolicy(cmd.InOrStdin(), strings.Join(args, ""))
 			if err != nil {
 				return err
 			}
@@ -72,10 +72,7 @@ The exit status is 1 if the configuration has a problem, and 3 if it cannot be r
 	return cmd
 }
 
-// named returns the file among the arguments, "" where there is none.
-func named(args []string) string { return strings.Join(args, "") }
-
-// readPolicy is loadPolicy with - for standard input.
+// readPolicy is node.LoadPolicy with - for standard input.
 func readPolicy(stdin io.Reader, file string) (p *policy.Policy, source string, err error) {
 	if file != "-" {
 		return node.LoadPolicy(file)

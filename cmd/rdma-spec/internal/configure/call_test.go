@@ -22,11 +22,16 @@ type outcome struct {
 }
 
 // call calls the command as a part of the program.
-func call(args ...string) outcome {
+func call(args ...string) outcome { return callOn("/", args...) }
+
+// callOn calls the command on the node below a root.
+func callOn(node string, args ...string) outcome {
 	root := &cobra.Command{Use: "rdma-spec"}
 	root.AddGroup(&cobra.Group{ID: cli.GroupConfiguration})
-	root.AddCommand(Command(slices.Concat(hardware.Checks(), runtimes.Checks(), containers.Checks(),
-		runtimes.KubeletChecks())))
+	o := &Options{node: node, checks: slices.Concat(hardware.Checks(), runtimes.Checks(), containers.Checks(),
+		runtimes.KubeletChecks())}
+	o.Restarts = o.nodeRestart
+	root.AddCommand(o.command())
 	var stdout, stderr bytes.Buffer
 	status := cli.Run(root, func() error { return nil }, args, nil, &stdout, &stderr)
 	return outcome{status, stdout.String(), stderr.String()}

@@ -6,22 +6,65 @@ package configure
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/deploy/systemd"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// cdiPrograms are what the CDI file and its units need, and where.
-var cdiPrograms = map[string]string{"rdma-spec": "usr/local/bin/rdma-spec", "rdma-hook": "usr/local/bin/rdma-hook"}
+const featureCDI = "cdi"
 
-// kubelets are what only a node with a kubelet has: units, and files.
+// cdiUnits are the units that keep the CDI file right, and cdiRule is the udev rule that starts the first one.
+var (
+	cdiUnits = []string{"rdma-spec-cdi.service", "rdma-spec-cdi.timer"}
+	cdiRule  = "etc/udev/rules.d/90-rdma-spec-cdi.rules"
+)
+
+func newConfigureCDICommand(o *Options) *cobra.Command {
+	var kubernetes bool
+	var installed programs
+	cmd := &cobra.Command{
+		Use:   "cdi",
+		Short: "Keep a CDI file of the node's HCAs for Podman, Docker and others",
+		Long: `Install what keeps the CDI file /var/run/cdi/rdma.yaml right: the programs rdma-spec and
+rdma-hook in /usr/local/bin, units that write the file at boot and when ports become ACTIVE, and a
+udev rule that starts them when HCAs come or go. See 'rdma-spec cdi generate --help' for what is in
+the file. --revert also removes the CDI files that name one of these programs as their hook.
+
+On a node with a kubelet, CDI devices can get into pods past NRI and past the plugin nri-rdma:
+nvidia-container-runtime takes CDI names from a pod's own variable NVIDIA_VISIBLE_DEVICES. So this
+refuses such a node, unless you set --kubernetes.`,
+		Example: `  rdma-spec configure cdi
+  rdma-spec configure cdi --dry-run
+  rdma-spec configure cdi --revert`,
+		Args: cobra.NoArgs,
+	}
+	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false,
+		"on a node with a kubelet, too: a pod may get HCAs that nobody has allotted to it")
+	installed.addFlags(cmd, "programs", "the `DIR` of rdma-spec and rdma-hook; by default that of this rdma-spec")
+	return o.carriesOut(cmd, featureCDI, func(*cobra.Command, []string) (configured, error) {
+		if o.Restart {
+			return configured{}, cli.Usage(errors.New("--restart is for a container runtime: start the units with systemctl " +
+				"enable --now"))
+		}
+		if found := kubelet(o.Root); found != "" && !kubernetes {
+			return configured{}, fmt.Errorf("this node has a kubelet (%s): nvidia-container-runtime takes CDI names from a "+
+				"pod's own NVIDIA_VISIBLE_DEVICES, so rdma.noderesource.dev/hca=all in it would give a pod every HCA, after NRI: "+
+				"use the plugin nri-rdma instead, or add --kubernetes", found)
+		}
+		return o.cdi(installed)
+	})
+}
+
+// What only a node with a kubelet has.
 var (
 	kubeletUnits = []string{
 		"kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service",
@@ -31,65 +74,59 @@ var (
 		"etc/kubernetes/kubelet.conf", "var/snap/microk8s"}
 )
 
-// Kubelet returns what shows that the node below a root has a kubelet; "" if nothing does.
-func Kubelet(root string) string {
+// kubelet returns what shows that the node below a root has a kubelet; "" if nothing does.
+func kubelet(root string) string {
 	for _, unit := range kubeletUnits {
 		if process.HasUnit(root, unit) {
 			return "the unit " + unit
 		}
 	}
 	for _, file := range kubeletFiles {
-		if _, err := os.Stat(filepath.Join(root, file)); err == nil {
+		if _, err := os.Stat(files.Below(root, file)); err == nil {
 			return "/" + file
 		}
 	}
 	return ""
 }
 
-// CDI plans that the node below a root has a CDI file of its HCAs that stays right: the hook, and the units that write
-// the file. folder has the programs.
-func CDI(root, folder string) (change.Plan, error) {
-	var plan []change.File
+// cdi plans that the node has a CDI file of its HCAs that stays right: the hook, and the units that write the file.
+func (o *Options) cdi(p programs) (c configured, err error) {
+	c.feature = featureCDI
+	c.next = []string{"systemctl daemon-reload", "udevadm control --reload",
+		"systemctl enable --now " + strings.Join(cdiUnits, " ")}
+	folder, err := p.beside("")
+	if err != nil {
+		return c, err
+	}
+	var all []change.File
 	for _, name := range []string{"rdma-hook", "rdma-spec"} {
-		from := filepath.Join(folder, name)
-		content, err := os.ReadFile(from)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("%s does not exist: put rdma-hook and rdma-spec into one folder, or name it with --programs",
-				from)
-		}
+		file, err := program(o.Root, filepath.Join(folder, name), filepath.Join(p.prefix, "bin", name),
+			"put rdma-hook and rdma-spec into one folder, or name it with --programs")
 		if err != nil {
-			return nil, fmt.Errorf("cannot read %s: %w", from, oserror.Reason(err))
+			return c, err
 		}
-		plan = append(plan, change.File{Path: filepath.Join(root, cdiPrograms[name]), Content: content, Mode: 0o755})
+		all = append(all, file)
 	}
-	for _, unit := range CDIUnits {
-		content, err := systemd.CDI.ReadFile(unit)
+	for _, path := range []string{unitFolder + "/" + cdiUnits[0], unitFolder + "/" + cdiUnits[1], cdiRule} {
+		content, err := systemd.CDI.ReadFile(filepath.Base(path))
 		if err != nil {
-			return nil, err
+			return c, err
 		}
-		plan = append(plan, change.File{Path: filepath.Join(root, "etc/systemd/system", unit), Content: content})
+		all = append(all, p.unitOf(o.Root, path, content))
 	}
-	return change.Whole(plan...)
+	c.plan, err = change.Whole(all...)
+	return c, err
 }
 
-// CDIUnits are the units that keep the CDI file right.
-var CDIUnits = []string{"rdma-spec-cdi.service", "rdma-spec-cdi.path", "rdma-spec-cdi.timer"}
-
-// CDINext says how to start the units.
-func CDINext() []string {
-	return []string{"systemctl daemon-reload", "systemctl enable --now " + strings.Join(CDIUnits, " ")}
-}
-
-// CDIReversed adds to a reversal on the node below a root that the CDI files that name a program as their hook are
+// cdiReversed adds to a reversal on the node below a root that the CDI files that name a program as their hook are
 // removed before it is: with a hook that does not exist, no container with their devices starts.
-func CDIReversed(root string, back *change.Reversal) error {
-	for _, program := range cdiPrograms {
-		hook := filepath.Join(root, program)
+func cdiReversed(root string, back *change.Reversal) error {
+	for _, hook := range back.Paths() {
 		if !back.Removes(hook) {
 			continue
 		}
-		files, err := cdi.Naming(root, "/"+program)
-		for _, file := range files {
+		named, err := cdi.Naming(root, files.OnNode(root, hook))
+		for _, file := range named {
 			if err == nil {
 				err = back.RemoveBefore(hook, file)
 			}

@@ -42,7 +42,7 @@ func TestConfigureCDI(t *testing.T) {
 	before := nodeFiles(t, root)
 	args := []string{"configure", "cdi", "--programs", programs, "--root", root}
 	if dry := call(append(args, "--dry-run")...); dry.Status != 0 || !strings.Contains(dry.Stdout,
-		"+PathChanged=/dev/infiniband") {
+		`+SUBSYSTEM=="infiniband*"`) {
 		t.Errorf("--dry-run: %+v", dry)
 	}
 	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
@@ -52,13 +52,13 @@ func TestConfigureCDI(t *testing.T) {
 	wrote := ""
 	for _, file := range []string{
 		"/usr/local/bin/rdma-hook", "/usr/local/bin/rdma-spec",
-		"/etc/systemd/system/rdma-spec-cdi.service", "/etc/systemd/system/rdma-spec-cdi.path",
-		"/etc/systemd/system/rdma-spec-cdi.timer",
+		"/etc/systemd/system/rdma-spec-cdi.service", "/etc/systemd/system/rdma-spec-cdi.timer",
+		"/etc/udev/rules.d/90-rdma-spec-cdi.rules",
 	} {
 		wrote += "wrote " + root + file + "\n"
 	}
 	if got.Status != 0 || got.Stdout != wrote || !strings.Contains(got.Stderr,
-		"next: systemctl enable --now rdma-spec-cdi.service rdma-spec-cdi.path rdma-spec-cdi.timer\n") {
+		"next: systemctl enable --now rdma-spec-cdi.service rdma-spec-cdi.timer\n") {
 		t.Errorf("%+v, want\n%s", got, wrote)
 	}
 	if info, err := os.Stat(filepath.Join(root, "usr/local/bin/rdma-hook")); err != nil || info.Mode().Perm() != 0o755 {
@@ -159,10 +159,10 @@ func TestConfigureCDIRevertRefuses(t *testing.T) {
 		"rdma-spec-cdi.timer is enabled: run systemctl disable --now rdma-spec-cdi.timer first\n": {
 			"etc/systemd/system/timers.target.wants/rdma-spec-cdi.timer": "",
 		},
-		"rdma-spec-cdi.timer, rdma-spec-cdi.path are enabled: run systemctl disable --now rdma-spec-cdi.timer " +
-			"rdma-spec-cdi.path first\n": {
-			"etc/systemd/system/timers.target.wants/rdma-spec-cdi.timer":    "",
-			"etc/systemd/system/multi-user.target.wants/rdma-spec-cdi.path": "",
+		"rdma-spec-cdi.service, rdma-spec-cdi.timer are enabled: run systemctl disable --now rdma-spec-cdi.service " +
+			"rdma-spec-cdi.timer first\n": {
+			"etc/systemd/system/timers.target.wants/rdma-spec-cdi.timer":       "",
+			"etc/systemd/system/multi-user.target.wants/rdma-spec-cdi.service": "",
 		},
 	} {
 		root := configuredCDI(t, files)
@@ -215,5 +215,40 @@ func TestConfigureCDIErrors(t *testing.T) {
 		if got.Status != test.status || !strings.Contains(got.Stderr, test.want) {
 			t.Errorf("%s: %+v, want %s", test.args, got, test.want)
 		}
+	}
+}
+
+// Where /usr cannot be written, the programs are elsewhere, and the units name them there.
+func TestConfigurePrefix(t *testing.T) {
+	root, programs := cdiNode(t)
+	if err := os.WriteFile(filepath.Join(programs, "nri-rdma"), []byte("\x7fELF"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := nodeFiles(t, root)
+	for _, args := range []string{"cdi --programs " + programs, "plugin --program " + programs + "/nri-rdma"} {
+		got := call(strings.Fields("configure " + args + " --prefix /opt/rdma --root " + root)...)
+		if got.Status != 0 {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	for path, text := range nodeFiles(t, root) {
+		if strings.Contains(text, "/usr/local/bin/") || strings.HasPrefix(path, "/usr/") {
+			t.Errorf("%s is in, or names, what cannot be written:\n%s", path, text)
+		}
+	}
+	for _, unit := range []string{"rdma-spec-cdi.service", "nri-rdma.service"} {
+		text, err := os.ReadFile(filepath.Join(root, "etc/systemd/system", unit))
+		if err != nil || !strings.Contains(string(text), "ExecStart=/opt/rdma/bin/") {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+	if got := call("configure", "--revert", "--root", root); got.Status != 0 {
+		t.Errorf("--revert: %+v", got)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Errorf("--revert (-before +after):\n%s", diff)
+	}
+	if got := call("configure", "cdi", "--prefix", "opt", "--root", root); got.Status != 2 {
+		t.Errorf("a relative prefix: %+v", got)
 	}
 }

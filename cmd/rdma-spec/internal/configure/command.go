@@ -8,6 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,71 +26,135 @@ import (
 
 // Options are the flags that all subcommands of `rdma-spec configure` have.
 type Options struct {
-	checks                  []doctor.Check
-	config, Root            string
-	dryRun, Restart, Revert bool
+	checks                          []doctor.Check
+	config, Root                    string
+	dryRun, Restart, Revert, forget bool
+	timeout                         time.Duration // of a restart; 0 is the unit's own
+	format                          string
+	node                            string // the root of the node itself; tests have another one
 
 	Restarts func(unit string) *Restart // tests replace it
 }
 
 // Command is rdma-spec configure, which ends with these checks.
 func Command(checks []doctor.Check) *cobra.Command {
-	o := &Options{checks: checks, Restarts: nodeRestart}
+	o := &Options{checks: checks, node: "/"}
+	o.Restarts = o.nodeRestart
+	return o.command()
+}
+
+func (o *Options) command() *cobra.Command {
 	var all bool
 	var runtime string
-	var service ServiceOptions
+	var service programs
 	cmd := &cobra.Command{
 		Use:   "configure",
 		Short: "Set a node up for RDMA containers, and put it back",
 		Long: `Change the files of a node that decide whether RDMA containers work: NRI in containerd or CRI-O,
 runtime handlers, the limits of units, and the plugin nri-rdma. With --all, turn NRI on, install
-the plugin as a service, and list the faults that rdma-spec doctor finds beside what the next
-steps settle. These faults do not change the exit status.
+the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds
+beside what the next steps settle. These faults do not change the exit status.
 
 A change keeps every byte of a file outside its own lines. containerd loads a copy of the new
 configuration before a file is replaced, and the change is made only if it affects nothing else
 in containerd's effective configuration. Files are replaced atomically, and keep mode and owner. If
 another tool changes one of them meanwhile, its change stays, and configure fails: run it again.
 
-No daemon is restarted without --restart. With it, the runtime must answer within 30 seconds and
-list the containers that ran before. Otherwise all files are put back, and the daemon is
-restarted once more.
+No daemon is restarted without --restart. With it, the runtime must answer in the time that its
+unit allows for a stop and a start, and list the containers that ran before. Otherwise, and on
+Ctrl-C, all files are put back, and the daemon is restarted once more.
 
---revert puts back exactly what was there, also after several runs. If somebody has changed a
-file since, it refuses and prints that change. configure keeps the former files in
+--revert takes the changes back, also after several runs. What others have changed in the files
+since stays. If they have changed the same lines, the file and its feature stay as they are, and
+the command prints the difference and goes on with the other features. --forget drops the record
+of a feature, and changes no file. configure keeps the former files in
 /var/lib/rdma-spec/configure.
 
-The exit status is 0 if the node is configured, 1 if --revert is refused, 2 for a wrong call, and
-3 if something fails; then nothing is changed.`,
+The exit status is 0 if the node is configured, 1 if --revert leaves a file, 2 for a wrong call,
+and 3 if something fails; then nothing is changed. With -o json, "changed" says whether files are
+changed, or with --dry-run would be.`,
 		Example: `  rdma-spec configure --all --dry-run
   rdma-spec configure --all --restart
   rdma-spec configure --revert`,
 		GroupID: cli.GroupConfiguration,
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case o.Revert:
-				return o.revertFeatures(cmd)
-			case all:
-				return o.carryOut(cmd, func() (configured, error) { return o.configureAll(cmd, runtime, service) })
-			}
-			return cli.Usage(errors.New("name what to configure, or use --all"))
-		},
 	}
 	f := cmd.PersistentFlags()
 	f.SortFlags = false
 	f.StringVar(&o.config, "config", "", "the containerd configuration `FILE` to change, where the node has several")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
 	f.BoolVar(&o.Restart, "restart", false,
-		"restart the daemon, and put everything back if its containers are not there after 30 s")
-	f.BoolVar(&o.Revert, "revert", false, "put back what was there before")
+		"restart the daemon, and put everything back if its containers are not there in time")
+	f.DurationVar(&o.timeout, "restart-timeout", 0, "the `TIME` that a restart may take; by default that of the daemon's unit")
+	f.BoolVar(&o.Revert, "revert", false, "take the change back")
+	f.BoolVar(&o.forget, "forget", false, "drop the record of the change, and leave the files as they are")
 	f.StringVar(&o.Root, "root", "/", "change the node below this `DIR`")
 	cmd.Flags().BoolVar(&all, "all", false, "turn NRI on, and install the plugin as a service")
 	addRuntimeFlag(cmd, &runtime)
-	service.addFlags(cmd)
+	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default the one beside rdma-spec")
+	o.carriesOut(cmd, "", func(cmd *cobra.Command, _ []string) (configured, error) {
+		if !all {
+			return configured{}, cli.Usage(errors.New("name what to configure, or use --all"))
+		}
+		return o.configureAll(cmd, runtime, service)
+	})
 	cmd.AddCommand(newConfigureNRICommand(o), newConfigureHandlerCommand(o), newConfigureLimitsCommand(o),
 		newConfigurePluginCommand(o), newConfigureCDICommand(o))
 	return cmd
+}
+
+// carriesOut has a command carry a plan out for a feature, or take it back: all features where none is named. An
+// argument of the command is a part of the name where the feature's ends with a space.
+func (o *Options) carriesOut(cmd *cobra.Command, feature string,
+	plan func(cmd *cobra.Command, args []string) (configured, error)) *cobra.Command {
+	format := cli.AddFormatFlag(cmd, cli.FormatText, cli.FormatJSON)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o.format = format.Format
+		if err := o.validate(); err != nil {
+			return err
+		}
+		if !o.Revert && !o.forget {
+			return o.carryOut(cmd, func() (c configured, err error) {
+				if c, err = plan(cmd, args); err == nil {
+					err = o.validateRestart()
+				}
+				return c, err
+			})
+		}
+		if err := o.validateRestart(); err != nil {
+			return err
+		}
+		features := []string{feature}
+		if strings.HasSuffix(feature, " ") {
+			features[0] += args[0]
+		}
+		return o.revertFeatures(cmd, slices.DeleteFunc(features, func(f string) bool { return f == "" })...)
+	}
+	return cmd
+}
+
+// validate reports flags that do not go together, and a root that is not there.
+func (o *Options) validate() (err error) {
+	if o.Root, err = filepath.Abs(o.Root); err != nil {
+		return err
+	}
+	info, err := os.Stat(o.Root)
+	switch {
+	case err != nil || !info.IsDir():
+		return fmt.Errorf("--root %s is no folder: name the one that has the node's etc and usr", o.Root)
+	case o.Revert && o.forget:
+		return cli.Usage(errors.New("write either --revert or --forget"))
+	}
+	return nil
+}
+
+// validateRestart reports a restart of another node than this one.
+func (o *Options) validateRestart() error {
+	if !o.Restart || o.Root == o.node {
+		return nil
+	}
+	return cli.Usage(fmt.Errorf("--restart is for the node itself, and --root %s is another one: leave one of them out",
+		o.Root))
 }
 
 // configured is what a subcommand plans.
@@ -94,64 +165,87 @@ type configured struct {
 	check   func() error                          // of the files as they are on the node; nil for none
 	next    []string                              // what to do next, whether or not the daemon is restarted
 	restart []string                              // what to do next without --restart
-	report  func(w io.Writer, changed bool) error // prints more; nil for nothing
+	report  func(w io.Writer, changed bool) error // prints more for people; nil for nothing
+}
+
+// result is what a call has done, for programs.
+type result struct {
+	APIVersion string   `json:"apiVersion"`
+	Changed    bool     `json:"changed"`        // with --dry-run: would be
+	Files      []string `json:"files"`          // that are changed
+	Next       []string `json:"next,omitempty"` // what to do next
+	Left       []string `json:"left,omitempty"` // why files are not put back
+}
+
+// print prints a result: what is done to each file, or the diff of --dry-run.
+func (o *Options) print(cmd *cobra.Command, r result, done, diff, nothing string) error {
+	r.APIVersion, r.Changed, r.Files = cli.APIVersion, len(r.Files) > 0, append([]string{}, r.Files...)
+	if o.format == cli.FormatJSON {
+		return cli.WriteStructured(cmd.OutOrStdout(), o.format, r)
+	}
+	text := ""
+	switch {
+	case o.dryRun:
+		text, r.Next = diff, nil
+	case !r.Changed:
+		text, r.Next = nothing, nil
+	default:
+		for _, path := range r.Files {
+			text += done + " " + path + "\n"
+		}
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), text)
+	for _, line := range r.Next {
+		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: next:", line)
+	}
+	return err
+}
+
+// open opens the ledger, for reading with --dry-run.
+func (o *Options) open() (*change.Ledger, error) {
+	if o.dryRun {
+		return change.Read(o.Root)
+	}
+	return change.Open(o.Root)
 }
 
 // carryOut makes a plan, and prints or carries it out. No other configure plans or changes anything meanwhile.
 func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) error {
-	var ledger *change.Ledger
-	var err error
-	if !o.dryRun {
-		if ledger, err = change.Open(o.Root); err != nil {
-			return err
-		}
-		defer ledger.Close()
+	ledger, err := o.open()
+	if err != nil {
+		return err
 	}
+	defer ledger.Close()
 	c, err := plan()
 	if err != nil {
 		return err
 	}
-	stdout := cmd.OutOrStdout()
-	changed := c.plan.Changed()
+	var r result
+	for _, f := range c.plan.Changed() {
+		r.Files = append(r.Files, f.Path)
+	}
+	changed := len(r.Files) > 0
 	switch {
-	case o.dryRun:
-		_, err = io.WriteString(stdout, c.plan.Diff())
-		return err
-	case len(changed) == 0:
-		if _, err := fmt.Fprintf(stdout, "%s: nothing to change\n", c.feature); err != nil {
+	case changed && !o.dryRun:
+		if err := o.withRestart(cmd.Context(), c.unit, c.check,
+			func(check func() error) error { return ledger.Apply(c.feature, c.plan, check) }); err != nil {
 			return err
 		}
-		if o.Restart {
-			notRestarted(cmd.ErrOrStderr(), c.restart)
-		}
-	default:
-		if err := o.apply(cmd.Context(), ledger, c); err != nil {
-			return err
-		}
-		for _, f := range changed {
-			if _, err := fmt.Fprintln(stdout, "wrote", f.Path); err != nil {
-				return err
-			}
-		}
-		if !o.Restart {
-			c.next = append(c.next, c.restart...)
-		}
-		for _, line := range c.next {
-			fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: next:", line)
-		}
+	case o.Restart && !o.dryRun:
+		notRestarted(cmd.ErrOrStderr(), c.restart)
 	}
-	if c.report != nil {
-		return c.report(stdout, len(changed) > 0)
+	if r.Next = c.next; !o.Restart {
+		r.Next = append(r.Next, c.restart...)
 	}
-	return nil
+	err = o.print(cmd, r, "wrote", c.plan.Diff(), c.feature+": nothing to change\n")
+	if err == nil && c.report != nil && !o.dryRun && o.format != cli.FormatJSON {
+		return c.report(cmd.OutOrStdout(), changed)
+	}
+	return err
 }
 
-func (o *Options) apply(ctx context.Context, ledger *change.Ledger, c configured) error {
-	return o.withRestart(ctx, c.unit, c.check,
-		func(check func() error) error { return ledger.Apply(c.feature, c.plan, check) })
-}
-
-// withRestart makes a change that ends with a check and, where the flag says so, with a restart.
+// withRestart makes a change that ends with a check and, where the flag says so, with a restart. A signal ends that,
+// and the files are put back.
 func (o *Options) withRestart(ctx context.Context, unit string, check func() error,
 	makeChange func(check func() error) error) error {
 	if !o.Restart {
@@ -160,6 +254,8 @@ func (o *Options) withRestart(ctx context.Context, unit string, check func() err
 	if unit == "" {
 		return errUnitUnknown
 	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
 	restart := o.Restarts(unit)
 	if err := restart.Prepare(ctx); err != nil {
 		return err
@@ -173,19 +269,15 @@ func (o *Options) withRestart(ctx context.Context, unit string, check func() err
 		return restart.Do(ctx)
 	})
 	if err != nil {
-		return restart.Undone(ctx, err)
+		return restart.Undone(context.WithoutCancel(ctx), err)
 	}
 	return nil
 }
 
-// revertFeatures reverts features, all where none is named.
+// revertFeatures reverts features, or forgets them; all where none is named. What cannot be reverted is left, with the
+// whole feature.
 func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
-	stdout := cmd.OutOrStdout()
-	open := change.Open
-	if o.dryRun {
-		open = change.Read
-	}
-	ledger, err := open(o.Root)
+	ledger, err := o.open()
 	if err != nil {
 		return err
 	}
@@ -193,58 +285,81 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 	if len(features) == 0 {
 		features = ledger.Features()
 	}
-	back, err := ledger.Reversal(features...)
-	if err == nil {
-		err = CDIReversed(o.Root, &back)
-	}
-	var changed *change.Changed
-	if errors.As(err, &changed) {
-		if _, err := io.WriteString(stdout, changed.Diff); err != nil {
+	if o.forget {
+		paths, err := ledger.Forget(features...)
+		if err != nil {
 			return err
 		}
-		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec:", err)
-		return cli.ErrProblemFound
+		return o.print(cmd, result{Files: paths}, "forgot", "", "nothing to forget\n")
 	}
-	switch {
-	case err != nil:
-		return err
-	case o.dryRun:
-		_, err = io.WriteString(stdout, back.Diff)
-		return err
-	case back.Empty():
-		_, err = fmt.Fprintln(stdout, "nothing to put back")
-		return err
-	}
-	if err := Disabled(o.Root, back.Paths()); err != nil {
-		return err
-	}
-	unit := ""
-	if o.Restart {
-		if unit, err = o.unit(back.Paths()); err != nil {
-			return err
-		}
-	}
-	revert := func(check func() error) error { return ledger.Revert(back, check) }
-	if unit == "" && o.Restart { // no daemon reads the files
-		err = revert(nil)
-	} else {
-		err = o.withRestart(cmd.Context(), unit, nil, revert)
-	}
+	back, left, err := o.reversal(ledger, features)
 	if err != nil {
 		return err
 	}
-	for _, path := range back.Paths() {
-		if _, err := fmt.Fprintln(stdout, "put back", path); err != nil {
+	r := result{Files: back.Paths()}
+	status := 0
+	for _, err := range left {
+		var changed *change.Changed
+		if r.Left = append(r.Left, err.Error()); !errors.As(err, &changed) {
+			status = 3
+		} else if status = max(status, 1); o.format != cli.FormatJSON {
+			if _, err := io.WriteString(cmd.OutOrStdout(), changed.Diff); err != nil {
+				return err
+			}
+		}
+		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec:", err)
+	}
+	if !back.Empty() && !o.dryRun {
+		unit, check, err := o.readers(cmd.Context(), back.Paths())
+		if err != nil {
 			return err
 		}
+		revert := func(check func() error) error { return ledger.Revert(back, check) }
+		if unit == "" { // no daemon that is known reads the files
+			err = revert(check)
+		} else {
+			err = o.withRestart(cmd.Context(), unit, check, revert)
+		}
+		if err != nil {
+			return err
+		}
+		r.Next = o.nextAfter(back.Paths())
 	}
-	if !o.Restart {
-		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: next: restart the daemon that reads these files")
+	nothing := "nothing to put back\n"
+	if len(left) > 0 {
+		nothing = ""
 	}
-	return nil
+	if err := o.print(cmd, r, "put back", back.Diff, nothing); err != nil || status == 0 {
+		return err
+	}
+	return cli.ExitStatus(status)
+}
+
+// reversal returns what takes features back, and why others are left.
+func (o *Options) reversal(ledger *change.Ledger, features []string) (back change.Reversal, left []error, err error) {
+	features = slices.DeleteFunc(slices.Clone(features), func(feature string) bool {
+		err := o.blocked(ledger.Files(feature))
+		if err != nil {
+			left = append(left, err)
+		}
+		return err != nil
+	})
+	for {
+		back, err = ledger.Reversal(features...)
+		var changed *change.Changed
+		if !errors.As(err, &changed) {
+			break
+		}
+		left = append(left, err)
+		features = slices.DeleteFunc(features, func(feature string) bool { return feature == changed.Feature })
+	}
+	if err == nil {
+		err = cdiReversed(o.Root, &back)
+	}
+	return back, append(left, back.Left...), err
 }
 
 // daemon returns the containerd whose files are changed.
 func (o *Options) daemon() (containerd.Daemon, error) {
-	return containerd.Choose(containerd.Find(o.Root), o.config)
+	return containerd.Choose(containerd.Find(o.Root), o.config, o.Root)
 }

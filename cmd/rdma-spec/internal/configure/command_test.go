@@ -4,6 +4,7 @@
 package configure
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -277,12 +278,15 @@ func TestConfigureRefuses(t *testing.T) {
 	}
 }
 
-// --revert refuses what others have changed since, and prints their change.
-func TestConfigureRevertRefuses(t *testing.T) {
+// --revert leaves what others have changed since, prints their change, and goes on with other features. --forget ends
+// that, and what others have beside our lines stays.
+func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 	root, _ := configureNode(t)
-	file := filepath.Join(root, "etc/containerd/config.toml")
-	if got := call("configure", "nri", "--root", root); got.Status != 0 {
-		t.Fatalf("%+v", got)
+	file := filepath.Join(root, "etc/containerd/conf.d/90-rdma-spec-nri.toml")
+	for _, feature := range []string{"nri", "limits"} {
+		if got := call("configure", feature, "--root", root); got.Status != 0 {
+			t.Fatalf("%+v", got)
+		}
 	}
 	text, err := os.ReadFile(file)
 	if err == nil {
@@ -299,6 +303,145 @@ func TestConfigureRevertRefuses(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
 		t.Errorf("files (-before +after):\n%s", diff)
+	}
+	bare := call("configure", "--revert", "--root", root)
+	if bare.Status != 1 || !strings.Contains(bare.Stdout, "put back "+root+"/etc/systemd/system/containerd.service.d/") ||
+		!strings.Contains(bare.Stderr, file+" was changed since") || strings.Contains(bare.Stdout, "put back "+file) {
+		t.Errorf("all: %+v", bare)
+	}
+	if got := call("configure", "nri", "--revert", "--forget", "--root", root); got.Status != 2 {
+		t.Errorf("both: %+v", got)
+	}
+	forgot := call("configure", "nri", "--forget", "--root", root)
+	if want := "forgot " + file + "\nforgot " + root + "/etc/containerd/config.toml\n"; forgot.Stdout != want || forgot.Status != 0 {
+		t.Errorf("--forget: %+v, want %s", forgot, want)
+	}
+	for what, want := range map[string]string{"--revert": "nothing to put back\n", "--forget": "nothing to forget\n"} {
+		if got := call("configure", what, "--root", root); got != (outcome{0, want, ""}) {
+			t.Errorf("%s afterwards: %+v", what, got)
+		}
+	}
+	if got, err := os.ReadFile(file); err != nil || !strings.Contains(string(got), "# theirs") {
+		t.Errorf("the file: %s, %v", got, err)
+	}
+}
+
+// A unit that is enabled does not keep the other features.
+func TestConfigureRevertGoesOn(t *testing.T) {
+	root, _ := configureNode(t)
+	if got := call("configure", "--all", "--program", root+"/nri-rdma", "--root", root); got.Status != 0 {
+		t.Fatalf("%+v", got)
+	}
+	wants := filepath.Join(root, "etc/systemd/system/multi-user.target.wants")
+	if err := errors.Join(os.Mkdir(wants, 0o755), os.Symlink("/x", filepath.Join(wants, "nri-rdma.service"))); err != nil {
+		t.Fatal(err)
+	}
+	got := call("configure", "--revert", "--root", root)
+	if got.Status != 3 || !strings.Contains(got.Stdout, "put back "+root+"/etc/containerd/config.toml\n") ||
+		!strings.HasPrefix(got.Stderr, "rdma-spec: nri-rdma.service is enabled: run systemctl disable --now nri-rdma.service first\n") {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(filepath.Join(root, "usr/local/bin/nri-rdma")); err != nil {
+		t.Error(err)
+	}
+}
+
+// For programs there is one key that says whether something changes, also with --dry-run.
+func TestConfigureJSON(t *testing.T) {
+	root, _ := configureNode(t)
+	for _, test := range []struct {
+		args    string
+		changed bool
+	}{
+		{"limits --dry-run", true}, {"limits", true}, {"limits", false}, {"limits --dry-run", false},
+		{"--all --program ROOT/nri-rdma --dry-run", true}, {"--all --program ROOT/nri-rdma", true},
+		{"--all --program ROOT/nri-rdma", false}, {"handler runc --in-place --dry-run", true},
+		{"limits --revert --dry-run", true}, {"--revert", true}, {"--revert", false}, {"--forget", false},
+	} {
+		args := strings.Fields("configure " + strings.ReplaceAll(test.args, "ROOT", root) + " -o json --root " + root)
+		got := call(args...)
+		var r result
+		if err := json.Unmarshal([]byte(got.Stdout), &r); err != nil || got.Status != 0 || got.Stderr != "" ||
+			r.Changed != test.changed || r.Changed != (len(r.Files) > 0) || r.APIVersion == "" {
+			t.Errorf("%s: %v, %+v", test.args, err, got)
+		}
+	}
+}
+
+// Absolute links of a node are those of its root. Nothing outside of it is read or written.
+func TestConfigureBelowLinks(t *testing.T) {
+	outside := t.TempDir()
+	root, _ := configureNode(t)
+	for link, to := range map[string]string{"etc/containerd": "containerd", "usr/local": "local", "etc/systemd": "systemd",
+		"var": "var", "opt": "opt", "etc/rdma-spec": "rdma-spec"} {
+		at, inside := filepath.Join(root, link), filepath.Join(root, outside, to)
+		if err := errors.Join(os.MkdirAll(filepath.Join(outside, to), 0o755), os.MkdirAll(filepath.Dir(inside), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(at, inside); err != nil {
+			if err := os.Mkdir(inside, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Symlink(filepath.Join(outside, to), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	inside := filepath.Join(root, outside)
+	before := nodeFiles(t, inside)
+	delete(before, "/var/")
+	untouched := nodeFiles(t, outside)
+	for _, args := range []string{"--all --program ROOT/nri-rdma", "limits", "handler runc --in-place"} {
+		args := strings.Fields("configure " + strings.ReplaceAll(args, "ROOT", root) + " --root " + root)
+		if got := call(args...); got.Status != 0 {
+			t.Errorf("%q: %+v", args, got)
+		}
+		if got := call(args...); !strings.Contains(got.Stdout, "nothing to change") {
+			t.Errorf("%q again: %+v", args, got)
+		}
+	}
+	for _, file := range []string{"containerd/conf.d/90-rdma-spec-nri.toml", "containerd/rdma-spec-runc.json", "local/bin/nri-rdma",
+		"systemd/system/nri-rdma.service", "rdma-spec/config.yaml", "var/lib/rdma-spec/configure/changes.json"} {
+		if _, err := os.Stat(filepath.Join(inside, file)); err != nil {
+			t.Error(err)
+		}
+	}
+	if diff := cmp.Diff(untouched, nodeFiles(t, outside)); diff != "" {
+		t.Errorf("outside of the root (-before +after):\n%s", diff)
+	}
+	if got := call("configure", "--revert", "--root", root); got.Status != 0 {
+		t.Errorf("--revert: %+v", got)
+	}
+	after := nodeFiles(t, inside)
+	delete(after, "/var/")
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("--revert (-before +after):\n%s", diff)
+	}
+}
+
+// A root that is not there, or no folder, is an error, and none is made.
+func TestConfigureRoot(t *testing.T) {
+	folder := t.TempDir()
+	if err := os.WriteFile(filepath.Join(folder, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"missing", "file"} {
+		for _, flag := range []string{"--dry-run", "--revert", "--forget"} {
+			got := call("configure", "limits", flag, "--root", filepath.Join(folder, name))
+			if got.Status != 3 || !strings.Contains(got.Stderr, name+" is no folder") {
+				t.Errorf("%s %s: %+v", name, flag, got)
+			}
+		}
+	}
+	if _, err := os.Stat(filepath.Join(folder, "missing")); err == nil {
+		t.Error("the root was made")
+	}
+	for _, args := range []string{"limits", "--revert"} {
+		root, _ := configureNode(t)
+		if got := call("configure", args, "--restart", "--root", root); got.Status != 2 || !strings.Contains(got.Stderr,
+			"--restart is for the node itself") {
+			t.Errorf("%s --restart: %+v", args, got)
+		}
 	}
 }
 
@@ -334,7 +477,7 @@ func TestConfigureFails(t *testing.T) {
 			if err := os.Remove(filepath.Join(root, "usr/bin/containerd")); err != nil {
 				t.Fatal(err)
 			}
-		}, "no program containerd of containerd is installed"},
+		}, "no containerd binary below "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, _ := configureNode(t)

@@ -21,7 +21,7 @@ func aNode(t *testing.T, files map[string]string) string {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(content), 0o700); err != nil { //nolint:gosec // some are programs
 			t.Fatal(err)
 		}
 	}
@@ -65,14 +65,22 @@ func TestCRIONRI(t *testing.T) {
 			"error: 99-x.conf says enable_nri = false, and CRI-O reads it after"},
 		"off and on after ours": {
 			map[string]string{"etc/crio/crio.conf.d/98-x": "[crio.nri]\nenable_nri = false\n",
-				"etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, ours,
+				"etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, "",
 		},
-		"on after ours": {map[string]string{"etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, ours},
-		"not TOML":      {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},
+		"on after ours":  {map[string]string{"etc/crio/crio.conf.d/99-x": "[crio.nri]\nenable_nri = true\n"}, ""},
+		"on before ours": {map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = true\n"}, ""},
+		"on without connections": {map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = true\n" +
+			"nri_disable_connections = true\n"}, ours},
+		"on because of ours": {map[string]string{ours: crioNRI, "etc/crio/crio.conf": ""}, ours},
+		"on by default":      {map[string]string{"etc/crio/crio.conf": "", "usr/bin/crio": "#!/bin/sh\necho crio version 1.30.2\n"}, ""},
+		"off by default":     {map[string]string{"etc/crio/crio.conf": "", "usr/local/bin/crio": "#!/bin/sh\necho crio version 1.29.4\n"}, ours},
+		"off by an older file of a newer": {map[string]string{"etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n",
+			"usr/bin/crio": "#!/bin/sh\necho crio version 1.34.0\n"}, ours},
+		"not TOML": {map[string]string{"etc/crio/crio.conf.d/10-x.conf": "[crio"}, "error: 10-x.conf: toml: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := aNode(t, test.files)
-			plan, err := CRIONRI(root)
+			plan, err := CRIONRI(t.Context(), root)
 			check(t, root, plan, err, test.want)
 		})
 	}
@@ -114,19 +122,35 @@ func TestPlugin(t *testing.T) {
 	const config, program, unit, launched = "etc/rdma-spec/config.yaml", "usr/local/bin/nri-rdma",
 		"etc/systemd/system/nri-rdma.service", "opt/nri/plugins/90-rdma"
 	for name, test := range map[string]struct {
-		files map[string]string
-		plan  func(root, program string) (change.Plan, error)
-		want  string
+		files    map[string]string
+		launched bool
+		want     string
 	}{
-		"a service on a bare node":    {nil, PluginService, strings.Join([]string{config, program, unit}, " ")},
-		"a service":                   {map[string]string{config: "memlock: 1Gi"}, PluginService, program + " " + unit},
-		"a service beside a launched": {map[string]string{launched: ""}, PluginService, "error: the runtime launches"},
-		"launched on a bare node":     {nil, PluginLaunched, config + " " + launched},
-		"launched beside a service":   {map[string]string{unit: ""}, PluginLaunched, "error: runs the plugin already"},
+		"a service on a bare node":    {nil, false, strings.Join([]string{config, program, unit}, " ")},
+		"a service":                   {map[string]string{config: "memlock: 1Gi"}, false, program + " " + unit},
+		"a service beside a launched": {map[string]string{launched: ""}, false, "error: the runtime launches"},
+		"launched on a bare node":     {nil, true, config + " " + launched},
+		"launched beside a service":   {map[string]string{unit: ""}, true, "error: runs the plugin already"},
+		"a service beside another index": {map[string]string{"opt/nri/plugins/10-rdma": ""}, false,
+			"error: the runtime launches"},
+		"launched beside another index": {map[string]string{"opt/nri/plugins/05-nri-rdma": ""}, true, "error: 05-nri-rdma already, and stays"},
+		"launched again":                {map[string]string{config: "", launched: ""}, true, launched},
+		"a service beside others":       {map[string]string{config: "", "opt/nri/plugins/10-hca-rdma": ""}, false, program + " " + unit},
+		"a service beside a package's": {map[string]string{"usr/lib/systemd/system/nri-rdma.service": ""}, false,
+			"error: , of a package, runs the plugin already, and stays: systemctl enable --now nri-rdma"},
+		"launched beside a package's": {map[string]string{"lib/systemd/system/nri-rdma.service": ""}, true,
+			"error: runs the plugin already"},
+		"a service again": {map[string]string{config: "", unit: "", "usr/lib/systemd/system/nri-rdma.service": ""}, false,
+			program + " " + unit},
+		"a service beside a DaemonSet": {map[string]string{"proc/7/comm": "nri-rdma\n", "proc/7/root/etc/x": ""}, false,
+			"error: a container, such as a DaemonSet's, runs the plugin (PID 7) already, and stays"},
+		"launched beside a DaemonSet": {map[string]string{"proc/7/comm": "nri-rdma\n", "proc/7/root/etc/x": ""}, true,
+			"error: a container, such as a DaemonSet's"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root, from := aNode(t, test.files), aNode(t, map[string]string{"nri-rdma": "\x7fELF"})
-			plan, err := test.plan(root, filepath.Join(from, "nri-rdma"))
+			p := programs{filepath.Join(from, "nri-rdma"), usrLocal}
+			plan, err := p.Plugin(root, test.launched)
 			check(t, root, plan, err, test.want)
 			for _, f := range plan {
 				if isProgram := string(f.Content) == "\x7fELF"; isProgram != (f.Mode == 0o755) {
@@ -135,6 +159,24 @@ func TestPlugin(t *testing.T) {
 			}
 		})
 	}
-	_, err := PluginService(t.TempDir(), "/nowhere/nri-rdma")
+	_, err := (&programs{"/nowhere/nri-rdma", usrLocal}).Plugin(t.TempDir(), false)
 	check(t, "", nil, err, "error: /nowhere/nri-rdma does not exist")
+}
+
+// A drop-in that systemd reads after ours has the last word, wherever it is.
+func TestLimitsBesideOthers(t *testing.T) {
+	const unit, ours = "usr/lib/systemd/system/containerd.service", "etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"
+	for name, test := range map[string]struct{ file, text, want string }{
+		"later":           {"usr/lib/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK = 64K\n", "error: 99-x.conf says LimitMEMLOCK=64K"},
+		"at run time":     {"run/systemd/system/containerd.service.d/zz.conf", "[Service]\nLimitMEMLOCK=8M\n", "error: and systemd reads it after"},
+		"earlier":         {"etc/systemd/system/containerd.service.d/10-x.conf", "[Service]\nLimitMEMLOCK=64K\n", ours},
+		"later, the same": {"etc/systemd/system/containerd.service.d/99-x.conf", "[Service]\nLimitMEMLOCK=infinity\n", ours},
+		"no drop-in":      {"etc/systemd/system/containerd.service.d/99-x.bak", "[Service]\nLimitMEMLOCK=64K\n", ours},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := aNode(t, map[string]string{unit: "[Service]\n", test.file: test.text})
+			plan, _, err := Limits(root, "")
+			check(t, root, plan, err, test.want)
+		})
+	}
 }

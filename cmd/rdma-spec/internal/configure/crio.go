@@ -6,14 +6,17 @@
 package configure
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"slices"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 const crioNRI = `# Written by rdma-spec configure nri; rdma-spec configure nri --revert removes it.
@@ -22,29 +25,49 @@ enable_nri = true
 nri_disable_connections = false
 `
 
-// CRIONRI plans that NRI is on in the CRI-O below a root, by a file of crio.conf.d. It is an error if a later file has
-// another last word.
-func CRIONRI(root string) (change.Plan, error) {
+// CRIONRI plans that NRI is on in the CRI-O below a root, by a file of crio.conf.d: nothing where it is on without
+// that file. It is an error if a later file has another last word.
+func CRIONRI(ctx context.Context, root string) (change.Plan, error) {
 	if !runtime.HasCRIO(root) {
-		return nil, fmt.Errorf("%s does not exist: CRI-O is not installed",
-			filepath.Join(root, filepath.Dir(places.CRIO.Config)))
+		return nil, fmt.Errorf("CRI-O is not installed: %s does not exist", filepath.Join(root,
+			filepath.Dir(places.CRIO.Config)))
 	}
-	ours := filepath.Join(root, places.CRIO.DropIns, "90-rdma-spec-nri.conf")
-	files, err := runtime.CRIOFiles(root)
+	ours := files.Below(root, places.CRIO.DropIns+"/90-rdma-spec-nri.conf")
+	all, err := runtime.CRIOFiles(root)
 	if err != nil {
 		return nil, fmt.Errorf("%w: correct it first", err)
 	}
+	on, known := true, false
 	for key, off := range runtime.CRIONRIOff {
-		for _, file := range slices.Backward(files) {
+		for _, file := range slices.Backward(all) {
 			value, said := tomledit.Lookup(file.Tree, "crio", "nri", key)
-			if !said || file.Path <= ours {
+			if file.Path == ours {
+				on = false // without it, or so it was
+			}
+			if !said || file.Path == ours {
 				continue
 			}
-			if value == off {
+			if value == off && file.Path > ours {
 				return nil, fmt.Errorf("%s says %s = %v, and CRI-O reads it after %s: change it there", file.Path, key, value, ours)
 			}
+			on, known = on && value != off, known || key == "enable_nri"
 			break
 		}
 	}
+	if on && (known || crioEnables(ctx, root)) {
+		return nil, nil
+	}
 	return change.Whole(change.File{Path: ours, Content: []byte(crioNRI)})
+}
+
+// crioEnables reports whether the installed CRI-O has NRI on by default, as since 1.30.
+func crioEnables(ctx context.Context, root string) bool {
+	for _, program := range []string{"/usr/bin/crio", "/usr/local/bin/crio"} {
+		version, err := containerd.Binary(files.Below(root, program)).Version(ctx)
+		var major, minor int
+		if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && n == 2 {
+			return major > 1 || minor >= 30
+		}
+	}
+	return false
 }

@@ -17,6 +17,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/platform"
 )
 
+const (
+	featureHandler = "handler " // and its name
+	featureLimits  = "limits"
+)
+
 const runtimeClass = `apiVersion: node.k8s.io/v1
 kind: RuntimeClass
 metadata:
@@ -41,41 +46,35 @@ It does not limit open files to 1024, as the output of 'ctr oci spec' does for e
   rdma-spec configure handler runc --in-place
   rdma-spec configure handler rdma --revert`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			name := args[0]
-			feature := "handler " + name
-			switch {
-			case o.Revert:
-				return o.revertFeatures(cmd, feature)
-			case inPlace == (like != ""):
-				return cli.Usage(errors.New("write either --like RUNTIME or --in-place"))
-			case inPlace:
-				like = name
-			}
-			return o.carryOut(cmd, func() (configured, error) {
-				daemon, err := o.daemon()
-				if err != nil {
-					return configured{}, err
-				}
-				c := configured{feature: feature, check: func() error { return daemon.Check(cmd.Context()) },
-					unit: Unit(o.Root, daemon)}
-				c.restart = restartNext(c.unit)
-				if !inPlace {
-					c.report = func(w io.Writer, _ bool) error {
-						_, err := fmt.Fprintf(w, "---\n"+runtimeClass, name)
-						return err
-					}
-				}
-				c.plan, err = editor.Edit(daemon).Handler(cmd.Context(), name, like, baseSpec)
-				return c, err
-			})
-		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringVar(&like, "like", "", "the existing `RUNTIME` handler to copy, such as runc or nvidia")
 	f.BoolVar(&inPlace, "in-place", false, "change the existing handler NAME")
-	return cmd
+	return o.carriesOut(cmd, featureHandler, func(cmd *cobra.Command, args []string) (configured, error) {
+		name, model := args[0], like
+		switch {
+		case inPlace == (like != ""):
+			return configured{}, cli.Usage(errors.New("write either --like RUNTIME or --in-place"))
+		case inPlace:
+			model = name
+		}
+		daemon, err := o.daemon()
+		if err != nil {
+			return configured{}, err
+		}
+		c := configured{feature: featureHandler + name, check: func() error { return daemon.Check(cmd.Context()) },
+			unit: Unit(o.Root, daemon)}
+		c.restart = restartNext(c.unit)
+		if !inPlace {
+			c.report = func(w io.Writer, _ bool) error {
+				_, err := fmt.Fprintf(w, "---\n"+runtimeClass, name)
+				return err
+			}
+		}
+		c.plan, err = editor.Edit(daemon).Handler(cmd.Context(), name, model, baseSpec)
+		return c, err
+	})
 }
 
 // baseSpec makes a base spec for RDMA containers of another one, or of containerd's default spec.
@@ -93,7 +92,7 @@ func baseSpec(base []byte) ([]byte, error) {
 }
 
 func newConfigureLimitsCommand(o *Options) *cobra.Command {
-	return &cobra.Command{
+	cmd := &cobra.Command{
 		Use:   "limits [UNIT]",
 		Short: "Remove the memlock limit of containerd's or docker's unit",
 		Long: `Write a systemd drop-in with LimitMEMLOCK=infinity for the unit of a container runtime, such as
@@ -103,16 +102,11 @@ memlock.`,
   rdma-spec configure limits docker --dry-run
   rdma-spec configure limits --revert`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c := configured{feature: "limits"}
-			if o.Revert {
-				return o.revertFeatures(cmd, c.feature)
-			}
-			return o.carryOut(cmd, func() (_ configured, err error) {
-				c.plan, c.unit, err = Limits(o.Root, append(args, "")[0])
-				c.restart = append([]string{"systemctl daemon-reload"}, restartNext(c.unit)...)
-				return c, err
-			})
-		},
 	}
+	return o.carriesOut(cmd, featureLimits, func(_ *cobra.Command, args []string) (c configured, err error) {
+		c.feature = featureLimits
+		c.plan, c.unit, err = Limits(o.Root, append(args, "")[0])
+		c.restart = append([]string{"systemctl daemon-reload"}, restartNext(c.unit)...)
+		return c, err
+	})
 }

@@ -4,6 +4,7 @@
 package configure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,15 +17,36 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 var errUnitUnknown = cli.Usage(errors.New("--restart: rdma-spec does not know which unit to restart: restart it " +
 	"yourself"))
 
 // nodeRestart restarts a unit of the node.
-func nodeRestart(unit string) *Restart {
-	return &Restart{Unit: unit, Systemd: systemctl{}, CRI: nodeCRI{}, Within: 30 * time.Second,
-		Every: 500 * time.Millisecond}
+func (o *Options) nodeRestart(unit string) *Restart {
+	within := o.timeout
+	if within == 0 {
+		within = unitTime(unit)
+	}
+	return &Restart{Unit: unit, Systemd: systemctl{}, CRI: nodeCRI{}, Within: within, Every: 500 * time.Millisecond}
+}
+
+// unbounded is how long the restart of a unit may take that sets itself no time.
+const unbounded = 10 * time.Minute
+
+// unitTime returns how long a unit may take to stop and to start.
+func unitTime(unit string) (within time.Duration) {
+	out, err := exec.Command("systemctl", "show", "--value", "--property=TimeoutStopUSec,TimeoutStartUSec", unit).Output()
+	lines := strings.Fields(strings.NewReplacer(" ", "", "min", "m").Replace(string(out))) // 1min 30s
+	for _, line := range lines {
+		part, errPart := time.ParseDuration(line)
+		within, err = within+part, errors.Join(err, errPart)
+	}
+	if err != nil || len(lines) == 0 { // also "infinity"
+		return unbounded
+	}
+	return within
 }
 
 // notRestarted says that a daemon is not restarted although the flag says so, and how to do it.
@@ -33,13 +55,14 @@ func notRestarted(stderr io.Writer, restart []string) {
 		strings.Join(restart, " && "))
 }
 
-// unit returns the unit of the daemon that reads files; empty where none does.
-func (o *Options) unit(paths []string) (string, error) {
+// readers returns the unit of the daemon that reads files, which is needed only for --restart, and a check of them; no
+// unit where no daemon reads them. What containerd cannot load already is not checked.
+func (o *Options) readers(ctx context.Context, paths []string) (unit string, check func() error, err error) {
 	var units []string
 	for _, path := range paths {
 		unit := ""
 		switch folder := filepath.Base(filepath.Dir(path)); {
-		case OfService(o.Root, path):
+		case o.isProgramOrUnit(path):
 			continue
 		case folder == "crio.conf.d":
 			unit = crioUnit
@@ -47,23 +70,38 @@ func (o *Options) unit(paths []string) (string, error) {
 			unit = strings.TrimSuffix(folder, ".d")
 		default:
 			daemon, err := o.daemon()
-			if err != nil {
-				return "", err
+			if err == nil && check == nil && daemon.Check(ctx) == nil {
+				check = func() error { return daemon.Check(ctx) }
 			}
-			if unit = Unit(o.Root, daemon); unit == "" {
-				return "", errUnitUnknown
+			if err == nil {
+				unit = Unit(o.Root, daemon)
+			}
+			if unit == "" && o.Restart {
+				return "", nil, cmp.Or(err, errUnitUnknown)
 			}
 		}
 		if !slices.Contains(units, unit) {
 			units = append(units, unit)
 		}
 	}
-	if len(units) > 1 {
-		slices.Sort(units)
-		return "", cli.Usage(fmt.Errorf("--restart: the files belong to %s: revert the changes one by one",
+	if slices.Sort(units); len(units) > 1 && o.Restart {
+		return "", nil, cli.Usage(fmt.Errorf("--restart: the files belong to %s: revert the changes one by one",
 			strings.Join(units, ", ")))
 	}
-	return strings.Join(units, ""), nil
+	return strings.Join(units[:min(1, len(units))], ""), check, nil
+}
+
+// nextAfter says what to do after files were put back.
+func (o *Options) nextAfter(paths []string) (next []string) {
+	if slices.ContainsFunc(paths, func(path string) bool {
+		return strings.HasPrefix(path, files.Below(o.Root, unitFolder)+"/")
+	}) {
+		next = append(next, "systemctl daemon-reload")
+	}
+	if !o.Restart && slices.ContainsFunc(paths, func(path string) bool { return !o.isProgramOrUnit(path) }) {
+		next = append(next, "restart the daemon that reads these files")
+	}
+	return next
 }
 
 // systemctl is the node's systemd.

@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
@@ -18,15 +20,22 @@ import (
 
 // fakeRuntime answers as long as its configuration can be loaded.
 type fakeRuntime struct {
-	file     string
-	breaks   bool // each restart but the first finds a good file, the first one a broken file
-	restarts int
+	interrupted bool // the first restart takes until somebody types Ctrl-C
+	file        string
+	breaks      bool // each restart but the first finds a good file, the first one a broken file
+	restarts    int
 }
 
 func (f *fakeRuntime) Reload(context.Context) error { return nil }
 
-func (f *fakeRuntime) Restart(context.Context, string) error {
-	f.restarts++
+func (f *fakeRuntime) Restart(ctx context.Context, _ string) error {
+	if f.restarts++; f.interrupted && f.restarts == 1 {
+		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
+			return err
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	return nil
 }
 
@@ -68,6 +77,45 @@ func TestConfigureRestart(t *testing.T) {
 	}
 }
 
+// Ctrl-C puts the files back, and restarts the runtime with them.
+func TestConfigureInterrupted(t *testing.T) {
+	root, before := configureNode(t)
+	runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), interrupted: true}
+	o := &Options{Root: root, Restart: true, Restarts: func(unit string) *Restart {
+		return &Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: time.Minute, Every: 1e6}
+	}}
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(io.Discard)
+	err := o.carryOut(cmd, func() (configured, error) { return o.nri(t.Context(), RuntimeContainerd, false) })
+	const want = "interrupted while containerd.service restarted: the files are put back, and containerd.service runs as before"
+	if err == nil || err.Error() != want || runtime.restarts != 2 {
+		t.Errorf("%d restarts, %v", runtime.restarts, err)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Errorf("files (-before +after):\n%s", diff)
+	}
+}
+
+// The time of a restart is what the unit allows for a stop and a start.
+func TestUnitTime(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
+	for said, want := range map[string]time.Duration{"1min 30s\n1min 30s\n": 3 * time.Minute, "infinity\n1min 30s\n": unbounded,
+		"500ms\n2h 5min\n": 2*time.Hour + 5*time.Minute + 500*time.Millisecond, "": unbounded} {
+		text := "#!/bin/sh\ncat <<'E'\n" + said + "E\n"
+		if err := os.WriteFile(filepath.Join(folder, "systemctl"), []byte(text), 0o700); err != nil { //nolint:gosec // a program
+			t.Fatal(err)
+		}
+		if got := (&Options{}).nodeRestart("x.service").Within; got != want {
+			t.Errorf("%q: %s, want %s", said, got, want)
+		}
+		if got := (&Options{timeout: time.Second}).nodeRestart("x.service").Within; got != time.Second {
+			t.Errorf("--restart-timeout: %s", got)
+		}
+	}
+}
+
 // With --restart, what is left to do is what a restart of the runtime does not do.
 func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 	for _, restart := range []bool{false, true} {
@@ -82,7 +130,7 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 		cmd.SetOut(&stdout)
 		cmd.SetErr(&stderr)
 		if err := o.carryOut(cmd, func() (configured, error) {
-			return o.configureAll(cmd, "", ServiceOptions{Program: filepath.Join(root, "nri-rdma")})
+			return o.configureAll(cmd, "", programs{filepath.Join(root, "nri-rdma"), usrLocal})
 		}); err != nil {
 			t.Fatal(err)
 		}
@@ -125,7 +173,7 @@ func TestConfigureSaysThatItDoesNotRestart(t *testing.T) {
 			if got := call(append([]string{"configure"}, first...)...); got.Status != 0 {
 				t.Fatalf("%+v", got)
 			}
-			if got := call(append([]string{"configure"}, second...)...); got.Status != 0 || got.Stderr != want {
+			if got := callOn(root, append([]string{"configure"}, second...)...); got.Status != 0 || got.Stderr != want {
 				t.Errorf("%+v, want %s", got, want)
 			}
 		})

@@ -46,18 +46,14 @@ validator's own list, which affects all containers of the node, is not changed.`
   rdma-spec configure nri --runtime crio
   rdma-spec configure nri --revert`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Revert {
-				return o.revertFeatures(cmd, featureNRI)
-			}
-			return o.carryOut(cmd, func() (configured, error) { return o.nri(cmd.Context(), which, required) })
-		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVar(&required, "required", false, "turn on the default validator, so that a pod can insist on a plugin")
 	addRuntimeFlag(cmd, &which)
-	return cmd
+	return o.carriesOut(cmd, featureNRI, func(cmd *cobra.Command, _ []string) (configured, error) {
+		return o.nri(cmd.Context(), which, required)
+	})
 }
 
 func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
@@ -79,7 +75,7 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 		if required {
 			return c, cli.Usage(errors.New("--required is for containerd: in CRI-O, set it by hand as its version documents it"))
 		}
-		plan, err := CRIONRI(o.Root)
+		plan, err := CRIONRI(ctx, o.Root)
 		c.plan, c.unit, c.restart = plan, crioUnit, restartNext(crioUnit)
 		return c, err
 	default:

@@ -9,19 +9,28 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/deploy/systemd"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Where the plugin and what belongs to it are.
 const (
-	pluginProgram  = "usr/local/bin/nri-rdma"
-	pluginUnit     = "etc/systemd/system/nri-rdma.service"
-	pluginLaunched = "opt/nri/plugins/90-rdma"
+	pluginProgram  = "nri-rdma"
+	pluginUnit     = "nri-rdma.service"
+	launchedFolder = "opt/nri/plugins"
+	pluginLaunched = "90-rdma"
+	usrLocal       = "/usr/local"
 )
 
 const pluginDefaults = `# The configuration of nri-rdma. Every key that is left out has its default: see docs/configuration.md.
@@ -29,45 +38,119 @@ const pluginDefaults = `# The configuration of nri-rdma. Every key that is left 
 {}
 `
 
-// PluginService plans that the plugin is a systemd service of the node below a root. program is the file of nri-rdma.
-func PluginService(root, program string) (change.Plan, error) {
-	if _, err := os.Stat(filepath.Join(root, pluginLaunched)); err == nil {
-		return nil, fmt.Errorf("the runtime launches %s already: remove it first, since two plugins cannot both set memlock",
-			filepath.Join(root, pluginLaunched))
-	}
-	return pluginFiles(root, program, pluginProgram, change.File{Path: filepath.Join(root, pluginUnit),
-		Content: systemd.Service})
+// programs are the flags that say which programs to install, and where.
+type programs struct{ from, prefix string }
+
+func (p *programs) addFlags(cmd *cobra.Command, name, usage string) {
+	cmd.Flags().StringVar(&p.from, name, "", usage)
+	cmd.Flags().StringVar(&p.prefix, "prefix", usrLocal, "install programs in `DIR`/bin, such as /opt where /usr is read-only")
 }
 
-// PluginLaunched plans that the runtime launches the plugin on the node below a root.
-func PluginLaunched(root, program string) (change.Plan, error) {
-	if _, err := os.Stat(filepath.Join(root, pluginUnit)); err == nil {
-		return nil, fmt.Errorf("%s runs the plugin already: remove it first, since two plugins cannot both set memlock",
-			filepath.Join(root, pluginUnit))
+// beside returns what --program or --programs names; by default a name in the folder of this rdma-spec.
+func (p *programs) beside(name string) (string, error) {
+	if !filepath.IsAbs(p.prefix) || strings.ContainsAny(p.prefix, " \t\n%\"'\\") {
+		return "", cli.Usage(fmt.Errorf("--prefix %q is no absolute path of a folder that a unit can name", p.prefix))
 	}
-	return pluginFiles(root, program, pluginLaunched)
+	if p.from != "" {
+		return p.from, nil
+	}
+	self, err := os.Executable()
+	return filepath.Join(filepath.Dir(self), name), err
 }
 
-// pluginFiles plans the program and more, and the configuration where there is none.
-func pluginFiles(root, program, to string, more ...change.File) (change.Plan, error) {
-	content, err := os.ReadFile(program)
+// program plans a program below a root.
+func program(root, from, to, hint string) (change.File, error) {
+	content, err := os.ReadFile(from)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s does not exist: put nri-rdma beside rdma-spec, or name it with --program", program)
+		return change.File{}, fmt.Errorf("%s does not exist: %s", from, hint)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("cannot read %s: %w", program, oserror.Reason(err))
+		return change.File{}, fmt.Errorf("cannot read %s: %w", from, oserror.Reason(err))
 	}
-	files := append([]change.File{{Path: filepath.Join(root, to), Content: content, Mode: 0o755}}, more...)
-	config := filepath.Join(root, policy.ConfigFile)
-	if _, err := os.Stat(config); errors.Is(err, fs.ErrNotExist) {
-		files = append([]change.File{{Path: config, Content: []byte(pluginDefaults)}}, files...)
-	}
-	return change.Whole(files...)
+	return change.File{Path: files.Below(root, to), Content: content, Mode: 0o755}, nil
 }
 
-// OfService reports whether a file of the node below a root belongs to the plugin's service, and not to a container
-// runtime.
-func OfService(root, path string) bool {
-	return slices.ContainsFunc([]string{pluginProgram, pluginUnit, policy.ConfigFile},
-		func(name string) bool { return path == filepath.Join(root, name) })
+// unitOf plans a unit, or another file that names programs, below a root.
+func (p *programs) unitOf(root, path string, text []byte) change.File {
+	text = []byte(strings.ReplaceAll(string(text), usrLocal+"/bin/", filepath.Join(p.prefix, "bin")+"/"))
+	return change.File{Path: files.Below(root, path), Content: text}
+}
+
+// Plugin plans that the plugin is a systemd service of the node below a root or, launched, that the runtime launches
+// it.
+func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
+	from, err := p.beside(pluginProgram)
+	if err == nil {
+		err = otherPlugin(root, launched)
+	}
+	if err != nil {
+		return nil, err
+	}
+	to := filepath.Join(p.prefix, "bin", pluginProgram)
+	if launched {
+		to = filepath.Join(launchedFolder, pluginLaunched)
+	}
+	file, err := program(root, from, to, "put nri-rdma beside rdma-spec, or name it with --program")
+	if err != nil {
+		return nil, err
+	}
+	plan := []change.File{file}
+	if !launched {
+		plan = append(plan, p.unitOf(root, filepath.Join(unitFolder, pluginUnit), systemd.Service))
+	}
+	config := files.Below(root, policy.ConfigFile)
+	if _, err := os.Stat(config); errors.Is(err, fs.ErrNotExist) {
+		plan = slices.Insert(plan, 0, change.File{Path: config, Content: []byte(pluginDefaults)})
+	}
+	return change.Whole(plan...)
+}
+
+// errOther is the error where the plugin is on the node already in another way, which stays.
+type errOther struct{ what, remedy string }
+
+// Error implements error.
+func (e errOther) Error() string {
+	return fmt.Sprintf("%s already, and stays: %s, since two plugins cannot both set memlock", e.what, e.remedy)
+}
+
+// launchedName is that of a plugin of ours that a runtime launches, under any index.
+var launchedName = regexp.MustCompile(`^[0-9]{2}-(nri-)?rdma$`)
+
+// otherPlugin reports an error where the plugin is on the node below a root in another way than as it is configured.
+func otherPlugin(root string, launched bool) error {
+	entries, _ := os.ReadDir(files.Below(root, launchedFolder)) // it needs not be there
+	for _, entry := range entries {
+		if launchedName.MatchString(entry.Name()) && (!launched || entry.Name() != pluginLaunched) {
+			return errOther{"the runtime launches " + filepath.Join(root, launchedFolder, entry.Name()), "remove it first"}
+		}
+	}
+	for _, folder := range process.UnitFolders {
+		unit := filepath.Join(root, folder, pluginUnit)
+		switch _, err := os.Stat(files.Below(root, folder+"/"+pluginUnit)); {
+		case err != nil:
+		case launched:
+			return errOther{unit + " runs the plugin", "remove it first"}
+		case folder != unitFolder:
+			return errOther{unit + ", of a package, runs the plugin", "systemctl enable --now nri-rdma"}
+		default:
+			return nil // ours, which overrides that of a package
+		}
+	}
+	for _, p := range process.List(root, process.Called(pluginProgram)) {
+		if !p.OnNode {
+			return errOther{fmt.Sprintf("a container, such as a DaemonSet's, runs the plugin (PID %d)", p.PID),
+				"remove the DaemonSet first"}
+		}
+	}
+	return nil
+}
+
+// isProgramOrUnit reports whether a file of the node is a program or a unit that configure installs, or the plugin's
+// configuration: no daemon reads them.
+func (o *Options) isProgramOrUnit(path string) bool {
+	switch filepath.Base(filepath.Dir(path)) {
+	case "bin", "rules.d", "cdi":
+		return true
+	}
+	return path == files.Below(o.Root, policy.ConfigFile) || filepath.Dir(path) == files.Below(o.Root, unitFolder)
 }

@@ -5,9 +5,8 @@ package configure
 
 import (
 	"errors"
+	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -17,25 +16,8 @@ import (
 
 const featurePlugin = "plugin"
 
-// ServiceOptions are the flags that say what to install.
-type ServiceOptions struct{ Program string }
-
-func (s *ServiceOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.Program, "program", "",
-		"the `FILE` of nri-rdma to install; by default the one beside rdma-spec")
-}
-
-// file returns the program to install.
-func (s ServiceOptions) file() (string, error) {
-	if s.Program != "" {
-		return s.Program, nil
-	}
-	self, err := os.Executable()
-	return filepath.Join(filepath.Dir(self), "nri-rdma"), err
-}
-
 func newConfigurePluginCommand(o *Options) *cobra.Command {
-	var service ServiceOptions
+	var service programs
 	var launched bool
 	cmd := &cobra.Command{
 		Use:   "plugin",
@@ -43,53 +25,49 @@ func newConfigurePluginCommand(o *Options) *cobra.Command {
 		Long: `Install nri-rdma as a systemd service: the program in /usr/local/bin and its unit. With --launched,
 install it in /opt/nri/plugins, where the runtime launches it: then it is there before the first
 container of the node, and comes back only when the runtime restarts. Where the plugin has no
-configuration, write /etc/rdma-spec/config.yaml with the defaults.`,
+configuration, write /etc/rdma-spec/config.yaml with the defaults.
+
+A node has one plugin. If a package, a DaemonSet, or the runtime runs it already, that one stays,
+and the command fails.`,
 		Example: `  rdma-spec configure plugin
   rdma-spec configure plugin --launched
   rdma-spec configure plugin --revert`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if o.Revert {
-				return o.revertFeatures(cmd, featurePlugin)
-			}
-			return o.carryOut(cmd, func() (configured, error) { return o.plugin(service, launched) })
-		},
 	}
 	cmd.Flags().BoolVar(&launched, "launched", false, "let the runtime launch the plugin")
-	service.addFlags(cmd)
-	return cmd
+	service.addFlags(cmd, "program", "the `FILE` of nri-rdma to install; by default the one beside rdma-spec")
+	return o.carriesOut(cmd, featurePlugin, func(*cobra.Command, []string) (configured, error) {
+		if o.Restart {
+			return configured{}, cli.Usage(errors.New("--restart is for a container runtime: restart the plugin with " +
+				"systemctl restart nri-rdma"))
+		}
+		return o.plugin(service, launched)
+	})
 }
 
-func (o *Options) plugin(service ServiceOptions, launched bool) (c configured, err error) {
-	if o.Restart {
-		return c, cli.Usage(errors.New("--restart is for a container runtime: restart the plugin with systemctl restart " +
-			"nri-rdma"))
-	}
-	program, err := service.file()
-	if err != nil {
-		return c, err
-	}
+func (o *Options) plugin(service programs, launched bool) (c configured, err error) {
 	c.feature, c.next = featurePlugin, []string{"systemctl daemon-reload", "systemctl enable nri-rdma",
 		"systemctl restart nri-rdma"}
 	if launched {
 		c.next = []string{"restart the container runtime"}
-		c.plan, err = PluginLaunched(o.Root, program)
-		return c, err
 	}
-	c.plan, err = PluginService(o.Root, program)
+	c.plan, err = service.Plugin(o.Root, launched)
 	return c, err
 }
 
-// configureAll turns NRI on in a runtime and installs the plugin, both or neither.
-func (o *Options) configureAll(cmd *cobra.Command, runtime string,
-	service ServiceOptions) (both configured, err error) {
+// configureAll turns NRI on in a runtime and installs the plugin, both or neither. A plugin that is there in another
+// way stays.
+func (o *Options) configureAll(cmd *cobra.Command, runtime string, service programs) (both configured, err error) {
 	nri, err := o.nri(cmd.Context(), runtime, false)
 	if err != nil {
 		return both, err
 	}
-	alone := *o
-	alone.Restart = false
-	plugin, err := alone.plugin(service, false)
+	plugin, err := o.plugin(service, false)
+	var other errOther
+	if errors.As(err, &other) {
+		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: no plugin is installed:", err)
+		plugin, err = configured{}, nil
+	}
 	if err != nil {
 		return both, err
 	}

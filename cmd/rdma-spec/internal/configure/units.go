@@ -9,22 +9,27 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // unitFolder is where an administrator's units are.
 const unitFolder = "etc/systemd/system"
 
-// Disabled reports an error where units that are about to be removed are enabled: systemd would keep links to them, and
-// they would run on.
-func Disabled(root string, paths []string) error {
-	folder := filepath.Join(root, unitFolder)
+// blocked reports why files cannot be put back: they are units that are enabled, to which systemd would keep links, and
+// which would run on, or the hook of CDI files that are not ours.
+func (o *Options) blocked(paths []string) error {
+	folder := files.Below(o.Root, unitFolder)
 	var enabled []string
 	for _, path := range paths {
 		links, _ := filepath.Glob(filepath.Join(folder, "*.wants", filepath.Base(path))) // a bad pattern is the only error
 		if len(links) > 0 && filepath.Dir(path) == folder {
 			enabled = append(enabled, filepath.Base(path))
+		}
+		if _, err := cdi.Naming(o.Root, files.OnNode(o.Root, path)); err != nil {
+			return err
 		}
 	}
 	if len(enabled) == 0 {

@@ -5,9 +5,11 @@
 package devices
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -51,7 +53,7 @@ and 3 otherwise.`,
 // Inventory is the result for programs.
 type Inventory struct {
 	APIVersion string `json:"apiVersion"`
-	*hca.Node
+	*hca.Inventory
 }
 
 // List writes the HCAs to stdout, and notes about the node to stderr.
@@ -90,7 +92,7 @@ var deviceHeader = []string{"HCA", "PCI", "NUMA", "LINK LAYER", "PORT STATE", "R
 
 // deviceRows returns a row for each port, one for each HCA without ports, and a last one for rdma_cm, which belongs to
 // the node.
-func deviceRows(node *hca.Node) [][]string {
+func deviceRows(node *hca.Inventory) [][]string {
 	var rows [][]string
 	for _, h := range node.HCAs {
 		numa := ""
@@ -110,7 +112,7 @@ func deviceRows(node *hca.Node) [][]string {
 		}
 	}
 	if cm := node.RDMACM; cm != nil {
-		rows = append(rows, []string{"(node)", "", "", "", "", "", "", deviceName(*cm)})
+		rows = append(rows, []string{"(node)", "", "", "", "", "", "", deviceNames([]hca.Device{*cm}, 0)})
 	}
 	return rows
 }
@@ -120,7 +122,7 @@ func portState(p hca.Port) string {
 	if p.Active() || p.PhysState == "" {
 		return p.State
 	}
-	return fmt.Sprintf("%s (%s)", cli.OrUnknown(p.State), p.PhysState)
+	return fmt.Sprintf("%s (%s)", cmp.Or(p.State, "unknown"), p.PhysState)
 }
 
 // netdevs returns the first of a port's netdevs, and how many more there are, so that the table fits a screen.
@@ -138,42 +140,37 @@ func deviceNames(devices []hca.Device, port int) string {
 	var names []string
 	for _, d := range devices {
 		if port == 0 || d.Port == 0 || d.Port == port {
-			names = append(names, deviceName(d))
+			name := path.Base(d.Path)
+			if !d.Sound() && !d.Missing {
+				name += "!"
+			}
+			names = append(names, name)
 		}
 	}
 	return strings.Join(names, ",")
 }
 
-func deviceName(d hca.Device) string {
-	if !d.Sound() && !d.Missing {
-		return path.Base(d.Path) + "!"
-	}
-	return path.Base(d.Path)
-}
-
 // deviceNotes returns what is wrong with the node. Device nodes that are only missing share one line: in a copy, or in
 // a container, all of them are.
-func deviceNotes(node *hca.Node) []string {
-	var notes []string
+func deviceNotes(node *hca.Inventory) (notes []string) {
 	var missing []string
-	device := func(d hca.Device) {
-		switch {
-		case d.Missing:
-			missing = append(missing, path.Base(d.Path))
-		case !d.Sound():
-			notes = append(notes, orNode(d.HCA)+d.Problem)
+	look := func(about string, problems []string, devices ...hca.Device) {
+		for _, d := range devices {
+			if d.Missing {
+				missing = append(missing, path.Base(d.Path))
+			} else if !d.Sound() {
+				problems = append(slices.Clip(problems), d.Problem)
+			}
+		}
+		for _, problem := range problems {
+			notes = append(notes, about+problem)
 		}
 	}
 	for _, h := range node.HCAs {
-		for _, problem := range h.Problems {
-			notes = append(notes, orNode(h.Name)+problem)
-		}
-		for _, d := range h.Devices {
-			device(d)
-		}
+		look("HCA "+h.Name+": ", h.Problems, h.Devices...)
 	}
 	if node.RDMACM != nil {
-		device(*node.RDMACM)
+		look("", nil, *node.RDMACM)
 	}
 	notes = append(notes, node.Problems...)
 	if len(missing) > 0 {
@@ -182,14 +179,6 @@ func deviceNotes(node *hca.Node) []string {
 				few(missing)))
 	}
 	return notes
-}
-
-// orNode is how a note about an HCA begins; without a name, one about the node.
-func orNode(name string) string {
-	if name == "" {
-		return ""
-	}
-	return "HCA " + name + ": "
 }
 
 // few returns the first names, and how many more there are.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -40,18 +41,22 @@ modules, devices, GPUs, container runtimes, NRI, the plugin nri-rdma, containers
 kubelet. doctor changes nothing. Run it as root: what other users cannot read is unknown.
 
 The result of a check is one of these:
-  wrong           a fault; doctor explains why it matters and how to cure it, with a
-                  command to paste if there is one
+  wrong           a fault; doctor explains why it matters and how to cure it: by a command
+                  to paste, which takes nothing from what runs; by one to run with care,
+                  since somebody loses something; or by hand
   unknown         doctor cannot find out; this is not a fault
+  ignored         wrong or unknown, and an entry of /etc/rdma-spec/doctor.yaml is about it;
+                  doctor prints the entry for each fault
   ok              no fault was found
   skipped         the check depends on one that is wrong or unknown
   not applicable  the node has nothing of that kind
 
 -o npd speaks the protocol of node-problem-detector's custom plugins: one line, and the exit
-status 0 if all is well, 1 if something is wrong, and 2 if no check could be run.
+status 0 if all is well, 1 if something is wrong, and 2 if a whole family was not looked at.
 -o prometheus writes metrics for node_exporter's textfile collector.
 
-The exit status is 1 if something is wrong, and 3 if no check could be run.`,
+The exit status is 1 if something is wrong. If nothing is, it is 3 where every check of a family
+is unknown, as when the runtime does not answer: standard error names the family.`,
 		Example: `  rdma-spec doctor
   rdma-spec doctor --only port-active,port-rate
   rdma-spec doctor --root node.tar.gz
@@ -60,7 +65,7 @@ The exit status is 1 if something is wrong, and 3 if no check could be run.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if list {
-				return listChecks(cmd.OutOrStdout(), checks)
+				return listChecks(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, o)
 			}
 			if to == "" {
 				return runDoctor(o, cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, only, format.Format)
@@ -79,10 +84,10 @@ The exit status is 1 if something is wrong, and 3 if no check could be run.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
-	f.BoolVar(&list, "list", false, "list the checks, and run none")
+	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match nothing")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
-	f.DurationVar(&o.Patience, "patience", node.Patience,
-		"how long a check may take before its result is unknown; longer for a slow node")
+	f.DurationVar(&o.Patience, "patience", node.Daemons,
+		"how long all daemons together may take before they are unknown; longer for a slow node")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
 	cli.Complete(cmd, "only", func(typed string) []string { return checkNames(checks, typed) })
@@ -101,24 +106,39 @@ func checkNames(checks []Check, typed string) []string {
 	return words
 }
 
-func listChecks(stdout io.Writer, checks []Check) error {
+// listChecks lists the checks. It runs them only where it has to tell which entries of the ignore file match nothing.
+func listChecks(ctx context.Context, stdout, stderr io.Writer, checks []Check, o node.Options) error {
 	var rows [][]string
 	for _, c := range checks {
 		rows = append(rows, []string{c.ID, c.Family, c.Title})
 	}
-	return cli.WriteTable(stdout, []string{"CHECK", "FAMILY", "WHAT HOLDS"}, rows)
+	if err := cli.WriteTable(stdout, []string{"CHECK", "FAMILY", "WHAT HOLDS"}, rows); err != nil {
+		return err
+	}
+	_, unused, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding {
+		if entries, _ := s.Ignored(); len(entries) == 0 {
+			return nil
+		}
+		return Run(ctx, s, checks)
+	})
+	for _, entry := range unused {
+		fmt.Fprintf(stderr, "rdma-spec: %s: this entry matches nothing on this node: %s\n", node.IgnoreFile,
+			cli.PlainText(entry.String()))
+	}
+	return err
 }
 
 // Diagnosis is the result for programs.
 type Diagnosis struct {
 	APIVersion string    `json:"apiVersion"`
 	Findings   []Finding `json:"findings"`
+	Missed     []string  `json:"missed,omitempty"` // the families of checks that know nothing
 }
 
 // runDoctor runs the checks and writes what they find.
 func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, checks []Check,
 	only []string, format string) error {
-	findings, err := Diagnose(ctx, o, checks, only)
+	findings, err := Diagnose(ctx, o, checks, only, stderr)
 	switch {
 	case err != nil && format == formatNPD && !cli.IsUsageError(err):
 		return WriteNPD(stdout, nil, err)
@@ -131,7 +151,7 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	case formatPrometheus:
 		err = writePrometheus(stdout, findings)
 	case cli.FormatJSON:
-		err = cli.WriteStructured(stdout, format, Diagnosis{cli.APIVersion, findings})
+		err = cli.WriteStructured(stdout, format, Diagnosis{cli.APIVersion, findings, missed(findings)})
 	default:
 		if err = ListFindings(stdout, findings, cli.IsTerminal(stdout)); err == nil {
 			err = countFindings(stderr, findings)
@@ -140,11 +160,16 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	if err != nil {
 		return err
 	}
-	return concluded(findings)
+	err = Concluded(findings)
+	if families := missed(findings); errors.Is(err, cli.ErrProblemFound) && len(families) > 0 {
+		fmt.Fprintf(stderr, "rdma-spec: %v\n", notLookedAt(families))
+	}
+	return err
 }
 
-// Diagnose runs the checks that are named, or all, and returns what those find.
-func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string) ([]Finding, error) {
+// Diagnose runs the checks that are named, or all, and returns what those find. It says on stderr what it waits for.
+func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string,
+	stderr io.Writer) ([]Finding, error) {
 	if len(only) > 0 {
 		var err error
 		if only, err = Named(checks, only...); err == nil {
@@ -154,16 +179,9 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 			return nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
 		}
 	}
-	o.Inside = true
-	s, err := node.Open(o)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = s.Close() }() // it was only read
-	s.ReadHCAs = node.LiveReader(o.Root)
-	findings := Run(ctx, s, checks)
-	if len(only) == 0 {
-		return findings, nil
+	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding { return Run(ctx, s, checks) })
+	if len(only) == 0 || err != nil {
+		return findings, err
 	}
 	// What is named may be skipped: the cause belongs to the answer.
 	skipped := slices.ContainsFunc(findings,
@@ -173,19 +191,53 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	}), nil
 }
 
-// concluded is nil if nothing is wrong. Unknown is not a fault, unless there is nothing else.
-func concluded(findings []Finding) error {
-	known := false
-	for _, f := range findings {
-		switch f.Status {
-		case Wrong:
-			return cli.ErrProblemFound
-		case OK, NotApplied:
-			known = true
-		}
+// diagnose runs checks, and ignores what the administrator has listed. It returns the entries that match nothing as
+// well.
+func diagnose(o node.Options, stderr io.Writer, run func(*node.Snapshot) []Finding) ([]Finding, []node.Ignored, error) {
+	o.Inside = true
+	s, err := node.Open(o)
+	if err != nil {
+		return nil, nil, err
 	}
-	if !known {
-		return errors.New("no check could be run: the results list why")
+	defer func() { _ = s.Close() }() // it was only read
+	entries, err := s.Ignored()
+	if err != nil && !s.Archived { // an archive of an older version has none
+		return nil, nil, err
+	}
+	s.ReadHCAs = node.LiveReader(o.Root)
+	defer s.SayLate(stderr)()
+	findings := run(s)
+	return findings, ignore(findings, entries), nil
+}
+
+// Concluded is nil if nothing is wrong, and no family of checks was missed.
+func Concluded(findings []Finding) error {
+	if slices.ContainsFunc(findings, func(f Finding) bool { return f.Status == Wrong }) {
+		return cli.ErrProblemFound
+	}
+	if families := missed(findings); len(families) > 0 {
+		return notLookedAt(families)
 	}
 	return nil
+}
+
+func notLookedAt(families []string) error {
+	return fmt.Errorf("not looked at: %s: the results list why", strings.Join(families, ", "))
+}
+
+// missed returns the families of checks that know nothing. What a container cannot see is missed only where nothing is
+// known at all: no other look from there is better.
+func missed(findings []Finding) []string {
+	known := map[string]bool{}
+	for _, f := range findings {
+		known[f.Family] = known[f.Family] || f.Status != Unknown && f.Status != Skipped
+	}
+	blind := !slices.Contains(slices.Collect(maps.Values(known)), true)
+	var families []string
+	for _, f := range findings {
+		if !known[f.Family] && (blind || !strings.Contains(f.Text, node.NotFromHere)) {
+			families = append(families, f.Family)
+		}
+	}
+	return slices.Compact(families)
 }

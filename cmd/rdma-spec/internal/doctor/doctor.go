@@ -34,7 +34,18 @@ const (
 	Wrong      Status = "wrong"
 	Unknown    Status = "unknown"
 	NotApplied Status = "not applicable" // there is nothing on this node to look at
+	Ignored    Status = "ignored"        // it is wrong or unknown, and an administrator knows
 	Skipped    Status = "skipped"        // what the check depends on is wrong, or unknown for this object
+)
+
+// Class says what it costs to follow a cure.
+type Class string
+
+// The classes. A cure that says nothing else is by hand.
+const (
+	ClassPaste    Class = "paste"     // a command that takes nothing from what runs
+	ClassWithCare Class = "with care" // a command that does: Finding.Care says who loses what, and how to see it first
+	ClassByHand   Class = "by hand"   // what to do; only people can judge when
 )
 
 // Grace is what a check may need beside what it waits for, as a part of the patience.
@@ -67,13 +78,30 @@ type Finding struct {
 	Object string `json:"object,omitempty"`
 	Text   string `json:"text,omitempty"` // one sentence
 	Why    string `json:"why,omitempty"`
-	Cure   string `json:"cure,omitempty"` // a command that can be pasted, else what to do
-	Docs   string `json:"docs,omitempty"` // the anchor in docs/faults.md
+	Cure   string `json:"cure,omitempty"` // a command, or what to do
+	Class  Class  `json:"class,omitempty"`
+	Care   string `json:"care,omitempty"`   // of a cure with care: "the pod that has it loses it; see: rdma-spec status"
+	Docs   string `json:"docs,omitempty"`   // the anchor in docs/faults.md
+	Entry  string `json:"ignore,omitempty"` // the entry of node.IgnoreFile that makes it ignored
+	Family string `json:"-"`
 }
 
-// Fault is what is wrong with an object.
+// Fault is what is wrong with an object. Its cure is by hand.
 func Fault(object, text, cure string) Finding {
 	return Finding{Status: Wrong, Object: object, Text: text, Cure: cure}
+}
+
+// Paste returns a fault whose cure is a command that takes nothing from what runs.
+func (f Finding) Paste() Finding {
+	f.Class = ClassPaste
+	return f
+}
+
+// WithCare returns a fault whose cure is a command that takes something from what runs: who loses what, and how to see
+// it first.
+func (f Finding) WithCare(loses, see string) Finding {
+	f.Class, f.Care = ClassWithCare, loses+"; see: "+see
+	return f
 }
 
 // Unsure is what cannot be known of an object.
@@ -129,6 +157,9 @@ func Run(ctx context.Context, s *node.Snapshot, checks []Check) []Finding {
 			mine := results[c.ID]
 			defer close(mine.done)
 			mine.findings = c.run(ctx, s, results)
+			for i := range mine.findings {
+				mine.findings[i].Check, mine.findings[i].Family = c.ID, c.Family
+			}
 		})
 	}
 	group.Wait()
@@ -145,8 +176,10 @@ type result struct {
 	findings []Finding
 }
 
-// run waits for the checks that this one needs, and looks. A needed check that is not among the results counts as ok.
+// run looks at once, so that all daemons are asked side by side, and then waits for the checks that this one needs. A
+// needed check that is not among the results counts as ok.
 func (c *Check) run(ctx context.Context, s *node.Snapshot, results map[string]*result) []Finding {
+	findings := c.look(ctx, s)
 	var causes []Finding
 	for _, id := range c.Needs {
 		needed, ok := results[id]
@@ -159,22 +192,25 @@ func (c *Check) run(ctx context.Context, s *node.Snapshot, results map[string]*r
 			case f.Object != "" && (f.Status == Wrong || f.Status == Unknown || f.Status == Skipped):
 				causes = append(causes, f)
 			case f.Status == Wrong, f.Status == Skipped:
-				return []Finding{{Check: c.ID, Status: Skipped, Text: fmt.Sprintf("It depends on %s.", id)}}
+				return []Finding{{Status: Skipped, Text: fmt.Sprintf("It depends on %s.", id)}}
 			}
 		}
 	}
+	return c.complete(findings, causes)
+}
+
+// look returns what the check finds in time.
+func (c *Check) look(ctx context.Context, s *node.Snapshot) []Finding {
 	found := make(chan []Finding, 1)
 	go func() { found <- c.Look(&View{s, c}) }()
-	within := cmp.Or(s.Patience, node.Patience)
-	patience := time.NewTimer(within + within/Grace)
-	defer patience.Stop()
+	within := cmp.Or(s.Patience, node.Daemons)
 	select {
 	case findings := <-found:
-		return c.complete(findings, causes)
-	case <-patience.C:
-		return []Finding{{Check: c.ID, Status: Unknown, Text: fmt.Sprintf("It did not end within %s.", within)}}
+		return findings
+	case <-time.After(within + within/Grace):
+		return []Finding{{Status: Unknown, Text: fmt.Sprintf("It did not end within %s.", within)}}
 	case <-ctx.Done():
-		return []Finding{{Check: c.ID, Status: Unknown, Text: "It was interrupted."}}
+		return []Finding{{Status: Unknown, Text: "It was interrupted."}}
 	}
 }
 
@@ -185,15 +221,17 @@ func (c *Check) complete(findings, causes []Finding) []Finding {
 		i := slices.IndexFunc(causes, func(cause Finding) bool { return cause.explains(f) })
 		if i >= 0 && (f.Status == Wrong || f.Status == Unknown) {
 			f = Finding{Status: Skipped, Object: f.Object, Text: fmt.Sprintf("It depends on %s.", causes[i].Check)}
+			if strings.Contains(causes[i].Text, node.NotFromHere) {
+				f.Text = fmt.Sprintf("It depends on %s, which %s.", causes[i].Check, node.NotFromHere)
+			}
 		}
-		f.Check = c.ID
 		if f.Status == Wrong {
-			f.Why, f.Docs = c.Why, "docs/faults.md#"+c.ID
+			f.Why, f.Docs, f.Class = c.Why, "docs/faults.md#"+c.ID, cmp.Or(f.Class, ClassByHand)
 		}
 		kept = append(kept, f)
 	}
 	if len(kept) == 0 {
-		return []Finding{{Check: c.ID, Status: OK, Text: c.Title}}
+		return []Finding{{Status: OK, Text: c.Title}}
 	}
 	return kept
 }

@@ -22,7 +22,7 @@ import (
 var statuses = []struct {
 	status Status
 	sign   string
-}{{Wrong, "✗"}, {Unknown, "?"}, {Skipped, "-"}, {OK, "✓"}, {NotApplied, "·"}}
+}{{Wrong, "✗"}, {Unknown, "?"}, {Ignored, "~"}, {Skipped, "-"}, {OK, "✓"}, {NotApplied, "·"}}
 
 func rank(f Finding) int {
 	for i, s := range statuses {
@@ -36,14 +36,18 @@ func rank(f Finding) int {
 // ListFindings writes findings for people, faults first, each with why it matters and its cure. What several checks say
 // in the same words is one line.
 func ListFindings(stdout io.Writer, findings []Finding, terminal bool) error {
-	checks := map[Finding][]string{}
+	checks, entries := map[Finding][]string{}, map[Finding][]string{}
 	var lines []Finding
 	for _, f := range findings {
-		same := Finding{Status: f.Status, Object: f.Object, Text: f.Text, Why: f.Why, Cure: f.Cure, Docs: f.Docs}
+		same := f
+		same.Check, same.Family, same.Entry = "", "", ""
 		if checks[same] == nil {
 			lines = append(lines, same)
 		}
 		checks[same] = append(checks[same], f.Check)
+		if f.Entry != "" {
+			entries[same] = append(entries[same], f.Entry)
+		}
 	}
 	slices.SortStableFunc(lines, func(a, b Finding) int { return cmp.Compare(rank(a), rank(b)) })
 	var text strings.Builder
@@ -54,7 +58,14 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal bool) error {
 		}
 		fmt.Fprintf(&text, "%s %s: %s\n", status, strings.Join(checks[f], ", "), cli.PlainText(said(f)))
 		if f.Status == Wrong {
-			fmt.Fprintf(&text, "    why:  %s\n    cure: %s\n    see:  %s\n", f.Why, cli.PlainText(f.Cure), f.Docs)
+			fmt.Fprintf(&text, "    why:  %s\n    cure (%s): %s\n", f.Why, f.Class, cli.PlainText(f.Cure))
+			if f.Care != "" {
+				fmt.Fprintf(&text, "    care: %s\n", cli.PlainText(f.Care))
+			}
+			fmt.Fprintf(&text, "    see:  %s\n", f.Docs)
+			for _, entry := range entries[f] {
+				fmt.Fprintf(&text, "    ignore: %s\n", entry)
+			}
 		}
 	}
 	_, err := io.WriteString(stdout, text.String())
@@ -92,26 +103,35 @@ const maxNPD = 80
 // well, 1 if something is wrong, 2 if that is unknown.
 func WriteNPD(stdout io.Writer, findings []Finding, failed error) error {
 	faults := slices.DeleteFunc(slices.Clone(findings), func(f Finding) bool { return f.Status != Wrong })
-	err, line := concluded(findings), "RDMA is well"
+	err, line := Concluded(findings), "RDMA is well"
+	if ignored := checksOf(findings, Ignored); len(ignored) > 0 {
+		line += fmt.Sprintf(", %d ignored: %s", len(ignored), strings.Join(slices.Compact(ignored), ", "))
+	}
 	switch {
 	case failed != nil:
 		err, line = cli.ExitStatus(2), failed.Error()
 	case len(faults) == 1:
 		line = faults[0].Check + ": " + said(faults[0])
 	case len(faults) > 1:
-		var names []string // those of a check come one after another
-		for _, f := range faults {
-			names = append(names, f.Check)
-		}
-		names = slices.Compact(names)
+		names := slices.Compact(checksOf(findings, Wrong))
 		line = fmt.Sprintf("%d faults: %s", len(faults), strings.Join(names, ", "))
 	case err != nil:
-		err, line = cli.ExitStatus(2), "no check could be run: run rdma-spec doctor as root"
+		err, line = cli.ExitStatus(2), err.Error()
 	}
 	if _, failed := fmt.Fprintln(stdout, cut(cli.PlainText(line), maxNPD)); failed != nil {
 		return failed
 	}
 	return err
+}
+
+// checksOf returns the check of each finding with a status. Those of a check come one after another.
+func checksOf(findings []Finding, status Status) (names []string) {
+	for _, f := range findings {
+		if f.Status == status {
+			names = append(names, f.Check)
+		}
+	}
+	return names
 }
 
 // cut cuts a text to a number of bytes.
@@ -128,20 +148,20 @@ func cut(text string, most int) string {
 }
 
 // writePrometheus writes metrics for node_exporter's textfile collector. A check has its series whatever it finds, so
-// that alerts end; what is wrong or unknown is named beside.
+// that alerts end; what is wrong, unknown, or ignored is named beside.
 func writePrometheus(stdout io.Writer, findings []Finding) error {
 	counts := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "rdma_spec_doctor_findings", Help: "What a check of rdma-spec doctor finds, by status.",
 	}, []string{"check", "status"})
 	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "rdma_spec_doctor_finding", Help: "An object that is wrong or unknown.",
+		Name: "rdma_spec_doctor_finding", Help: "An object that is wrong, unknown, or ignored.",
 	}, []string{"check", "status", "object"})
 	registry := prometheus.NewRegistry()
 	if err := errors.Join(registry.Register(counts), registry.Register(objects)); err != nil {
 		return err
 	}
 	for _, f := range findings {
-		for _, status := range []Status{Wrong, Unknown} {
+		for _, status := range []Status{Wrong, Unknown, Ignored} {
 			this := counts.WithLabelValues(f.Check, string(status))
 			if f.Status == status {
 				this.Inc()

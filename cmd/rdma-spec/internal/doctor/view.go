@@ -77,7 +77,7 @@ var ErrUndeclared = errors.New("the check does not declare that it reads this")
 func (v *View) declared(name string) error {
 	for _, pattern := range slices.Concat(v.Declared.Reads, node.Inventory) {
 		if ok, err := path.Match(pattern, name); ok && err == nil {
-			return v.Sees(name)
+			return v.Reaches(name)
 		}
 	}
 	err := fmt.Errorf("%s: %s: %w", v.Declared.ID, name, ErrUndeclared)

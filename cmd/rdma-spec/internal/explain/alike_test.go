@@ -60,7 +60,7 @@ func TestPluginAndExplainDecideAlike(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		live := policy.LiveNode(root)
+		live := policy.LiveFacts(root)
 		live.HCAs = sync.OnceValues(live.HCAs)
 		nodes = append(nodes, aNode{listed, live})
 	}
@@ -86,8 +86,8 @@ func TestPluginAndExplainDecideAlike(t *testing.T) {
 
 // aNode is what explain reads of a node, and what the plugin does.
 type aNode struct {
-	listed *hca.Node
-	live   policy.Node
+	listed *hca.Inventory
+	live   policy.Facts
 }
 
 func decideAlike(t *testing.T, name string, model modelPod, p *policy.Policy, node aNode, seen map[string]int) {

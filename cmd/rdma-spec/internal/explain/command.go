@@ -18,7 +18,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // explainOptions are the flags of `rdma-spec explain`.
@@ -91,8 +90,13 @@ type explainedPod struct {
 }
 
 func (o explainOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
-	if err := o.check(); err != nil {
-		return cli.Usage(err)
+	if o.manifest == "" {
+		return cli.Usage(errors.New("name a manifest with -f"))
+	}
+	for _, glob := range o.assume {
+		if _, err := path.Match(glob, ""); err != nil || glob == "" {
+			return cli.Usage(fmt.Errorf("--assume-devices %q is not a glob such as rdma/*", glob))
+		}
 	}
 	m, err := o.read(stdin)
 	if err != nil {
@@ -111,18 +115,6 @@ func (o explainOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
 		return cli.ErrProblemFound
 	}
 	return err
-}
-
-func (o explainOptions) check() error {
-	if o.manifest == "" {
-		return errors.New("name a manifest with -f")
-	}
-	for _, glob := range o.assume {
-		if _, err := path.Match(glob, ""); err != nil || glob == "" {
-			return fmt.Errorf("--assume-devices %q is not a glob such as rdma/*", glob)
-		}
-	}
-	return nil
 }
 
 func (o explainOptions) read(from io.Reader) (manifest.Manifest, error) {
@@ -152,18 +144,23 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 		return explanation{}, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
-	p, source, err := o.policy(s)
-	if err != nil {
+	result := explanation{APIVersion: cli.APIVersion, HCAs: []string{}, Problems: m.Problems, fails: len(m.Problems) > 0}
+	e := Explainer{Assume: o.assume}
+	if e.Policy, result.Configuration, err = o.policy(s); err != nil {
 		return explanation{}, err
 	}
-	e := Explainer{Policy: p, Assume: o.assume}
-	if e.Node, err = o.node(s, stderr); err != nil {
+	if len(o.hcas) > 0 {
+		e.Node = SyntheticNode(o.hcas)
+	} else if e.Node, err = s.HCAs(); err != nil {
 		return explanation{}, err
 	}
-	result := explanation{APIVersion: cli.APIVersion, Configuration: source, HCAs: []string{}, Problems: m.Problems,
-		fails: len(m.Problems) > 0}
 	for _, h := range e.Node.HCAs {
 		result.HCAs = append(result.HCAs, h.Name)
+	}
+	if len(result.HCAs) == 0 {
+		fmt.Fprintln(stderr,
+			"rdma-spec: this node has no HCA, and the explanation is for a node without one: name the HCAs of another node "+
+				"with --hca, as in --hca mlx5_0,mlx5_1")
 	}
 	locks := false
 	for _, pod := range m.Pods {
@@ -175,7 +172,8 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 				return explanation{}, err
 			}
 			out.Containers = append(out.Containers, explained)
-			result.fails = result.fails || explained.Fails()
+			// where the verdict is open, with verbs devices injected
+			result.fails = result.fails || explained.Decision.Refusal != nil
 			locks = locks || bytes.Contains(explained.Spec, []byte(spec.CapIPCLock))
 		}
 		result.Pods = append(result.Pods, out)
@@ -195,22 +193,6 @@ func (o explainOptions) policy(s *node.Snapshot) (p *policy.Policy, source strin
 		}
 	}
 	return node.LoadPolicy(o.config)
-}
-
-func (o explainOptions) node(s *node.Snapshot, stderr io.Writer) (*hca.Node, error) {
-	if len(o.hcas) > 0 {
-		return SyntheticNode(o.hcas), nil
-	}
-	node, err := s.HCAs()
-	if err != nil {
-		return nil, err
-	}
-	if len(node.HCAs) == 0 {
-		fmt.Fprintln(stderr,
-			"rdma-spec: this node has no HCA, and the explanation is for a node without one: name the HCAs of another node "+
-				"with --hca, as in --hca mlx5_0,mlx5_1")
-	}
-	return node, nil
 }
 
 const onlyContainerd = "the plugin gives IPC_LOCK under containerd only; under CRI-O a container has it from its pod " +

@@ -217,7 +217,7 @@ func (p modelPod) sandbox() *api.PodSandbox {
 }
 
 // container is a container as a kubelet, a device plugin (injected) and containerd make it.
-func (p modelPod) container(t *testing.T, c modelContainer, node *hca.Node, injected bool) *api.Container {
+func (p modelPod) container(t *testing.T, c modelContainer, node *hca.Inventory, injected bool) *api.Container {
 	t.Helper()
 	ctr := &api.Container{Id: "container", PodSandboxId: "sandbox", Name: c.name, Env: []string{"PATH=/usr/bin"},
 		Linux: &api.LinuxContainer{

@@ -10,19 +10,13 @@ import (
 )
 
 // Numbers of the first verbs device and of rdma_cm, as the kernel is likely to give them.
-const (
-	majorVerbs  = 231
-	firstVerbs  = 192
-	majorMisc   = 10
-	minorRDMACM = 58
-)
+var firstVerbs, rdmaCM = hca.Number{Major: 231, Minor: 192}, hca.Number{Major: 10, Minor: 58}
 
 // SyntheticNode returns a node with HCAs of the given names, in their order, for use without a node. All are sound and
 // ACTIVE. They are physical functions, have a port of each link layer, and neither netdevs nor a NUMA node.
-func SyntheticNode(names []string) *hca.Node {
-	node := &hca.Node{RDMACM: &hca.Device{
-		Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: majorMisc,
-			Minor: minorRDMACM}, Mode: 0o666,
+func SyntheticNode(names []string) *hca.Inventory {
+	node := &hca.Inventory{RDMACM: &hca.Device{
+		Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: rdmaCM, Mode: 0o666,
 	}}
 	for i, name := range names {
 		var ports []hca.Port
@@ -33,7 +27,7 @@ func SyntheticNode(names []string) *hca.Node {
 			Name: name, NodeType: "CA", Function: hca.FunctionPhysical, NUMANode: -1, Ports: ports,
 			Devices: []hca.Device{{
 				Kind: hca.KindVerbs, Path: fmt.Sprintf("/dev/infiniband/uverbs%d", i),
-				Number: hca.Number{Major: majorVerbs, Minor: uint32(firstVerbs + i)}, Mode: 0o666, HCA: name,
+				Number: hca.Number{Major: firstVerbs.Major, Minor: firstVerbs.Minor + uint32(i)}, Mode: 0o666, HCA: name,
 			}},
 		})
 	}

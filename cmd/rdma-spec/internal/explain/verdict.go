@@ -53,14 +53,10 @@ type Container struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Fails reports whether the container's creation fails. If the verdict is left open, it reports whether it fails if
-// verbs devices are injected.
-func (c Container) Fails() bool { return c.Decision.Refusal != nil }
-
 // Explainer holds what all containers are explained with.
 type Explainer struct {
 	Policy *policy.Policy
-	Node   *hca.Node
+	Node   *hca.Inventory
 	// Assume are globs of resources and, where they begin with claim/, of DRA claims. Sources that match one bring the
 	// node's first verbs device, and others of the same sort bring none. Sources that no glob is for are left open: a
 	// glob of resources does not decide claims.
@@ -96,9 +92,18 @@ func (e Explainer) verdict(c manifest.Container) Container {
 	}
 	injected, open := e.assumed(out.Sources)
 	out.Decision = e.decide(c.Container, injected)
-	out.Verdict, out.Summary = verdictOf(out.Decision), summary(out.Decision, "")
+	switch out.Summary = summary(out.Decision, ""); {
+	case out.Decision.Refusal != nil:
+		out.Verdict = Refused
+	case out.Decision.Grant != nil:
+		out.Verdict = RDMA
+	default:
+		out.Verdict = NotRDMA
+	}
 	with := e.decide(c.Container, true)
-	if !open || alike(out.Decision, with) {
+	alike := out.Decision.Reason == with.Reason && reflect.DeepEqual(out.Decision.Grant, with.Grant) &&
+		reflect.DeepEqual(out.Decision.Refusal, with.Refusal) // the same effect, whatever the signal and the rule
+	if !open || alike {
 		return out
 	}
 	condition := "if its device plugin injects verbs devices (" + strings.Join(out.Sources, ", ") + ")"
@@ -141,27 +146,21 @@ func (e Explainer) assumed(sources []string) (injected, open bool) {
 
 // decide is the plugin's decision; where injected, about the container with a verbs device that is put into it.
 func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
-	device := e.firstVerbs()
+	device := SyntheticNode([]string{"an HCA"}).HCAs[0].Devices[0] // if the node has none
+	for _, h := range slices.Backward(e.Node.HCAs) {
+		if first, ok := h.Verbs(); ok {
+			device = first
+		}
+	}
 	if injected {
 		c.Devices = append(slices.Clip(c.Devices), policy.Device{Path: device.Path, Type: "c", Major: int64(device.Major),
 			Minor: int64(device.Minor)})
 	}
-	return e.Policy.Decide(c, policy.Node{
+	return e.Policy.Decide(c, policy.Facts{
 		// The manifest names no other character device than the one that is injected.
 		Verbs: func(n hca.Number) (hca.Device, bool, error) { return device, n == device.Number, nil },
-		HCAs:  func() (*hca.Node, error) { return e.Node, nil },
+		HCAs:  func() (*hca.Inventory, error) { return e.Node, nil },
 	})
-}
-
-// firstVerbs returns the verbs device that is assumed to be injected: the node's first, or an invented one if it has
-// none.
-func (e Explainer) firstVerbs() hca.Device {
-	for _, h := range e.Node.HCAs {
-		if d, ok := h.Verbs(); ok {
-			return d
-		}
-	}
-	return SyntheticNode([]string{"an HCA"}).HCAs[0].Devices[0]
 }
 
 // grant sets what the grant adds to the container's OCI spec, and returns notes on it.
@@ -186,21 +185,6 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (notes []str
 	}
 	out.Spec, err = grant.Apply([]byte("{}"), spec.AllSets)
 	return notes, err
-}
-
-// alike reports whether two decisions have the same effect on the container, whatever their reasons.
-func alike(a, b policy.Decision) bool {
-	return a.Reason == b.Reason && reflect.DeepEqual(a.Grant, b.Grant) && reflect.DeepEqual(a.Refusal, b.Refusal)
-}
-
-func verdictOf(d policy.Decision) Verdict {
-	switch {
-	case d.Refusal != nil:
-		return Refused
-	case d.Grant != nil:
-		return RDMA
-	}
-	return NotRDMA
 }
 
 // summary returns a decision on one line, with the condition that it holds under where there is one.

@@ -98,7 +98,7 @@ func TestVerdicts(t *testing.T) {
 		{name: "another is assumed", config: "{}", metadata: plainPod, spec: resource,
 			explainer: Explainer{Assume: []string{"nvidia.com/*"}}, verdict: NotRDMA, summary: "not RDMA"},
 		{name: "assumed on a node without HCAs", config: "{}", metadata: plainPod, spec: resource,
-			explainer: Explainer{Assume: []string{"rdma/*"}, Node: &hca.Node{}}, verdict: RDMA,
+			explainer: Explainer{Assume: []string{"rdma/*"}, Node: &hca.Inventory{}}, verdict: RDMA,
 			summary: "RDMA by device, rule default: memlock=unlimited ipc_lock=unless-dropped"},
 		{name: "by resource", config: "optIn: {resources: [rdma/*]}", metadata: plainPod, spec: resource, verdict: RDMA,
 			summary: "RDMA by resource, rule default: memlock=unlimited ipc_lock=unless-dropped"},
@@ -108,14 +108,14 @@ func TestVerdicts(t *testing.T) {
 			explainer: Explainer{Assume: []string{"rdma/*"}}, verdict: NotRDMA, summary: "not RDMA"},
 		{name: "privileged, left open", config: "{}", metadata: plainPod, spec: privileged,
 			verdict: NotRDMA, summary: "not RDMA"},
-		{name: "no HCA to inject", config: listed, metadata: optedIn, spec: nothing, explainer: Explainer{Node: &hca.Node{}},
+		{name: "no HCA to inject", config: listed, metadata: optedIn, spec: nothing, explainer: Explainer{Node: &hca.Inventory{}},
 			verdict: Refused, fails: true,
 			summary: "refused: no HCA of this node can be injected"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got := container(t, tt.explainer, tt.config, tt.metadata, tt.spec)
-			if got.Verdict != tt.verdict || !strings.HasPrefix(got.Summary, tt.summary) || got.Fails() != tt.fails {
-				t.Errorf("got %s, fails: %t\n%s\nwant %s, fails: %t\n%s", got.Verdict, got.Fails(), got.Summary,
+			if got.Verdict != tt.verdict || !strings.HasPrefix(got.Summary, tt.summary) || (got.Decision.Refusal != nil) != tt.fails {
+				t.Errorf("got %s, fails: %t\n%s\nwant %s, fails: %t\n%s", got.Verdict, got.Decision.Refusal != nil, got.Summary,
 					tt.verdict, tt.fails, tt.summary)
 			}
 			if (got.Otherwise != nil) != (tt.verdict == IfInjected) {

@@ -28,12 +28,22 @@ func chooseDevices(root, choice string) (devices []hca.Device, notes []string, e
 	}
 	var chosen []hca.HCA
 	if choice == devicesAll {
-		chosen, notes, err = allHCAs(node)
+		var left []string
+		chosen, left = node.Active()
+		for _, line := range left {
+			notes = append(notes, "warning: "+line)
+		}
+		if len(chosen) == 0 {
+			return nil, nil, errors.New("no HCA of this node can be used; see 'rdma-spec devices'")
+		}
 	} else {
-		chosen, err = namedHCAs(node, strings.Split(choice, ","))
-	}
-	if err != nil {
-		return nil, nil, err
+		for name := range strings.SplitSeq(choice, ",") {
+			h, found := node.Find(name)
+			if !found {
+				return nil, nil, fmt.Errorf("this node has no HCA %q; see 'rdma-spec devices'", name)
+			}
+			chosen = append(chosen, h)
+		}
 	}
 	for _, h := range chosen {
 		usable, err := h.Usable(false)
@@ -50,26 +60,4 @@ func chooseDevices(root, choice string) (devices []hca.Device, notes []string, e
 		devices = append(devices, manager)
 	}
 	return devices, notes, nil
-}
-
-func allHCAs(node *hca.Node) (chosen []hca.HCA, notes []string, err error) {
-	chosen, left := node.Active()
-	for _, line := range left {
-		notes = append(notes, "warning: "+line)
-	}
-	if len(chosen) == 0 {
-		return nil, nil, errors.New("no HCA of this node can be used; see 'rdma-spec devices'")
-	}
-	return chosen, notes, nil
-}
-
-func namedHCAs(node *hca.Node, names []string) (chosen []hca.HCA, err error) {
-	for _, name := range names {
-		h, found := node.Find(name)
-		if !found {
-			return nil, fmt.Errorf("this node has no HCA %q; see 'rdma-spec devices'", name)
-		}
-		chosen = append(chosen, h)
-	}
-	return chosen, nil
 }

@@ -96,24 +96,28 @@ func (o generateOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
 		return err
 	}
 	base, err := o.base(stdin)
-	if err != nil {
-		return fmt.Errorf("--from %s: %w", o.from, err)
+	var warnings []string
+	if err == nil {
+		warnings, err = o.warnings(grant, base)
 	}
-	warnings, err := o.warnings(grant, base)
-	if err != nil {
-		return fmt.Errorf("--from %s: %w", o.from, err)
+	var text []byte
+	if err == nil {
+		text, err = target.Config(grant, base)
 	}
-	text, err := target.Config(grant, base)
 	if err != nil {
 		return fmt.Errorf("--from %s: %w", o.from, err)
 	}
 	notes = append(notes, warnings...)
-	backup, err := o.write(text, stdout)
-	if err != nil {
+	if o.to != "" {
+		backup, err := atomicfile.Replace(o.to, text)
+		if err != nil {
+			return err
+		}
+		if backup != "" {
+			notes = append(notes, fmt.Sprintf("the former %s is kept as %s", o.to, backup))
+		}
+	} else if _, err := stdout.Write(text); err != nil {
 		return err
-	}
-	if backup != "" {
-		notes = append(notes, fmt.Sprintf("the former %s is kept as %s", o.to, backup))
 	}
 	if target.Note != "" {
 		notes = append(notes, target.Note)
@@ -196,13 +200,4 @@ func (o generateOptions) base(stdin io.Reader) ([]byte, error) {
 	defer func() { _ = file.Close() }() // opened for reading
 	text, err := baseline.Read(file)
 	return text, oserror.Reason(err)
-}
-
-// write writes to the file of --to, or to standard output. It returns the name of the backup, "" where there is none.
-func (o generateOptions) write(text []byte, stdout io.Writer) (backup string, err error) {
-	if o.to != "" {
-		return atomicfile.Replace(o.to, text)
-	}
-	_, err = stdout.Write(text)
-	return "", err
 }

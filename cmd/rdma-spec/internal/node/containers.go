@@ -5,10 +5,13 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
@@ -28,20 +31,13 @@ const (
 
 // Containers are the containers that run on a node.
 type Containers struct {
-	Policy     JudgedBy         `json:"policy"`
-	Unjudged   string           `json:"unjudged,omitempty"` // why no policy is in force, and the states mean nothing
-	Runtimes   []ServingRuntime `json:"runtimes"`
-	Containers []Container      `json:"containers"`        // the RDMA containers, and those that cannot be examined
-	Mounted    []Container      `json:"mounted,omitempty"` // others that /dev/infiniband is mounted into
-	Notes      []string         `json:"notes,omitempty"`
-	Failed     int              `json:"failed"` // containers that are unknown
-}
-
-// ServingRuntime is a runtime that was asked.
-type ServingRuntime struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-	Socket  string `json:"socket"`
+	Policy     JudgedBy       `json:"policy"`
+	Unjudged   string         `json:"unjudged,omitempty"` // why no policy is in force, and the states mean nothing
+	Runtimes   []cri.Identity `json:"runtimes"`
+	Containers []Container    `json:"containers"`        // the RDMA containers, and those that cannot be examined
+	Mounted    []Container    `json:"mounted,omitempty"` // others that /dev/infiniband is mounted into
+	Notes      []string       `json:"notes,omitempty"`
+	Failed     int            `json:"failed"` // containers that are unknown
 }
 
 // Report is what status tells of a container.
@@ -74,11 +70,12 @@ type Report struct {
 type Container struct {
 	Report
 	process.Inside
-	Runtime  ServingRuntime `json:"runtime"`
-	RDMA     bool           `json:"rdma"`               // a signal names it
-	Bounding []string       `json:"bounding,omitempty"` // the capabilities of its spec
-	GIDIndex *int           `json:"gidIndex,omitempty"` // NCCL_IB_GID_INDEX, where its spec sets it
-	Remedy   Remedy         `json:"remedy"`
+	Runtime  cri.Identity `json:"runtime"`
+	RDMA     bool         `json:"rdma"`               // a signal names it
+	Bounding []string     `json:"bounding,omitempty"` // the capabilities of its spec
+	Env      cri.Env      `json:"env,omitempty"`      // the variables of its spec that choose HCAs and interfaces
+	GPUs     []int        `json:"gpus,omitempty"`     // the minor numbers of the devices of NVIDIA's GPUs that it holds
+	Remedy   Remedy       `json:"remedy"`
 
 	reading repair.Reading
 }
@@ -90,7 +87,7 @@ type Action string
 const (
 	Nothing  Action = ""
 	Repair   Action = "repair"   // rdma-spec repair raises it
-	Recreate Action = "recreate" // only a new container has more
+	Recreate Action = "recreate" // only a new container has more; repair can raise the Processes of this one
 )
 
 // Remedy is what should be done about a container's memlock.
@@ -137,8 +134,8 @@ func (c *Container) remedy(o Options) Remedy {
 	r := Remedy{Action: Repair, Text: o.Command("repair", c.PodName()), Processes: c.reading.Low(want)}
 	r.StoredSpec = c.Editable() && (c.reading.SpecSets && c.reading.Spec.Soft < want ||
 		!c.reading.SpecSets && r.Processes > 0)
-	if r.Processes == 0 && !r.StoredSpec {
-		return Remedy{Action: Recreate, Text: "recreate the pod"}
+	if !r.StoredSpec && (r.Processes == 0 || !c.Editable()) {
+		r.Action, r.Text = Recreate, "recreate the pod"
 	}
 	return r
 }
@@ -194,15 +191,14 @@ func (c *Container) compareIPCLock() {
 // readContainers asks the runtimes which containers run, what they have and what their processes see, and compares that
 // with what the policy gives. If there is no policy, the default one tells the RDMA containers, and nothing else is
 // judged.
-func (s *Snapshot) readContainers(ctx context.Context) (Containers, error) {
+func (s *Snapshot) readContainers(ctx context.Context) (found Containers, err error) {
 	p, source, unjudged := s.Policy()
 	if unjudged != nil {
-		var err error
 		if p, err = policy.New(policy.Default()); err != nil {
-			return Containers{}, err
+			return found, err
 		}
 	}
-	found, err := s.survey(ctx, p, source)
+	found, err = s.survey(ctx, p, source)
 	if unjudged != nil {
 		found.Unjudged = unjudged.Error()
 		for i := range found.Containers {
@@ -215,13 +211,20 @@ func (s *Snapshot) readContainers(ctx context.Context) (Containers, error) {
 
 // Incomplete is the error of a look that does not know everything; nil where it does.
 func (c *Containers) Incomplete() error {
-	switch c.Failed {
-	case 0:
+	if c.Failed == 0 {
 		return nil
-	case 1:
-		return fmt.Errorf("cannot look at 1 container")
 	}
-	return fmt.Errorf("cannot look at %d containers", c.Failed)
+	return errors.New("cannot look at " + cli.Counted(c.Failed, "container", "containers"))
+}
+
+// unknown counts the containers that are unknown.
+func (c *Containers) unknown() (n int) {
+	for _, r := range c.Containers {
+		if r.State == StateUnknown {
+			n++
+		}
+	}
+	return n
 }
 
 // Sources names the policy and the runtimes that a result comes from.
@@ -265,11 +268,6 @@ func (c Containers) ofPods(pods []string) (Containers, error) {
 			return c, fmt.Errorf("no RDMA container of pod %s ran on this node", pod)
 		}
 	}
-	c.Failed = 0
-	for _, r := range c.Containers {
-		if r.State == StateUnknown {
-			c.Failed++
-		}
-	}
+	c.Failed = c.unknown()
 	return c, nil
 }

@@ -4,16 +4,24 @@
 package node
 
 import (
-	"cmp"
+	"encoding/json"
 	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// HCAReader reads HCAs, all at once, and closes the channel when it has no more. It sends without waiting for the
-// receiver.
+// HCAReader reads HCAs, all at once, and closes the channel when it has no more. It returns when it reads, and sends
+// without waiting for the receiver.
 type HCAReader func(names []string) <-chan hca.HCA
 
 // readHere reads the HCAs below a root in this process.
@@ -29,44 +37,133 @@ func readHere(root string) HCAReader {
 	}
 }
 
-// readHCAs reads all HCAs. One that does not answer in time is unread, and costs the others nothing.
-func (s *Snapshot) readHCAs() (*hca.Node, error) {
+// readHCAs reads all HCAs.
+func (s *Snapshot) readHCAs() (*hca.Inventory, error) {
 	listed, err := hca.List(s.Root)
 	if err != nil || len(listed.HCAs) == 0 {
 		return listed, err
 	}
-	var names []string
-	for _, h := range listed.HCAs {
-		names = append(names, h.Name)
-	}
-	read := s.ReadHCAs
+	return s.ReadListed(listed), nil
+}
+
+// ReadListed reads the HCAs of a list. One that does not answer in time, although it was asked a second time, is
+// unread, and costs the others nothing.
+func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
+	read, got := s.ReadHCAs, map[string]hca.HCA{}
 	if read == nil {
 		read = readHere(s.Root)
 	}
-	patience := cmp.Or(s.Patience, Patience)
-	answers, late := read(names), time.After(patience)
-	got := map[string]hca.HCA{}
-	for h, ok := next(answers, late); ok; h, ok = next(answers, late) {
-		got[h.Name] = h
+	left := func() (names []string) {
+		for _, h := range listed.HCAs {
+			if got[h.Name].Name == "" {
+				names = append(names, h.Name)
+			}
+		}
+		return names
+	}
+	patience, first, second := s.Each(), read(left()), (<-chan hca.HCA)(nil)
+	for half, late := time.After(patience/2), time.After(patience); late != nil && len(left()) > 0; {
+		select {
+		case h, more := <-first:
+			if got[h.Name] = h; !more {
+				first = nil
+			}
+		case h, more := <-second:
+			if got[h.Name] = h; !more {
+				second = nil
+			}
+		case <-half:
+			second = read(left())
+		case <-late:
+			late = nil
+		}
 	}
 	return listed.Complete(func(name string) hca.HCA {
 		if h, ok := got[name]; ok {
 			return h
 		}
 		return hca.HCA{Name: name, NUMANode: -1, Unread: fmt.Sprintf("it did not answer within %s", patience)}
-	}), nil
+	})
 }
 
-// next returns the next answer, if there is one before it is late.
-func next(answers <-chan hca.HCA, late <-chan time.Time) (h hca.HCA, ok bool) {
-	select {
-	case h, ok = <-answers:
-		return h, ok
-	default:
+// rdmaResource is the name of a resource of pods that gives RDMA, by its words: rdma/hca_shared_devices_a,
+// vpc.amazonaws.com/efa; not example.com/coprocessor.
+var rdmaResource = regexp.MustCompile(`(^|[^a-z])(rdma|erdma|hca|infiniband|roce|hostdev|efa|ib)([^a-z]|$)|^spidernet\.io/`)
+
+// UsedByPods reports whether a container uses RDMA, or the kubelet has resources for some that would.
+func (s *Snapshot) UsedByPods() bool {
+	if kubelet, err := s.Kubelet(); err == nil {
+		for name := range kubelet.Allocatable {
+			if rdmaResource.MatchString(strings.ToLower(name)) {
+				return true
+			}
+		}
 	}
-	select {
-	case h, ok = <-answers:
-	case <-late:
+	found, err := s.Containers()
+	return err == nil && len(found.Containers) > 0
+}
+
+// ReadHCAs is the hidden command that reads HCAs for the doctor, in a process of its own: no signal interrupts the read
+// of an HCA whose firmware hangs, and a process with such a read does not end before it. So the doctor leaves that
+// process behind and ends in time.
+const ReadHCAs = "read-hcas"
+
+// ReadHCAsCommand is that command.
+func ReadHCAsCommand() *cobra.Command {
+	var root string
+	cmd := &cobra.Command{
+		Use:     ReadHCAs + " HCA…",
+		Short:   "Read HCAs, and write each as JSON once it has answered",
+		Example: "  rdma-spec " + ReadHCAs + " mlx5_0 mlx5_1",
+		Hidden:  true,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			_, _ = fmt.Fprintln(cmd.OutOrStdout()) // see HCAReader
+			out := json.NewEncoder(cmd.OutOrStdout())
+			for h := range readHere(root)(names) {
+				_ = out.Encode(h) // run reports a failed write
+			}
+			return nil
+		},
 	}
-	return h, ok
+	cmd.Flags().StringVar(&root, "root", "/", "find the node's sys below this `DIR`")
+	return cmd
+}
+
+// LiveReader is ProcessReader where the root has the kernel's sysfs, else nil: a copy answers at once.
+func LiveReader(root string) HCAReader {
+	var on unix.Statfs_t
+	if err := unix.Statfs(filepath.Join(root, "sys"), &on); err != nil || on.Type != unix.SYSFS_MAGIC {
+		return nil
+	}
+	return ProcessReader(root)
+}
+
+// ProcessReader reads the HCAs below a root in a process of its own.
+func ProcessReader(root string) HCAReader {
+	return func(names []string) <-chan hca.HCA {
+		reader := exec.Command("/proc/self/exe", append([]string{ReadHCAs, "--root", root}, names...)...)
+		out, err := reader.StdoutPipe()
+		if err == nil {
+			err = reader.Start()
+		}
+		if err == nil {
+			_, err = io.ReadFull(out, make([]byte, 1)) // the empty line
+		}
+		if err != nil {
+			return readHere(root)(names)
+		}
+		answers := make(chan hca.HCA, len(names))
+		go func() {
+			defer close(answers)
+			decoder := json.NewDecoder(out)
+			for range names { // at most as many as the channel has room for
+				var h hca.HCA
+				if err := decoder.Decode(&h); err != nil {
+					return
+				}
+				answers <- h
+			}
+		}()
+		return answers
+	}
 }

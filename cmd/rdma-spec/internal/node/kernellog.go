@@ -4,7 +4,9 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -27,11 +29,13 @@ type KernelLine struct {
 	Text string  `json:"text"`
 }
 
-// AboutRDMA are the lines that it has.
-var AboutRDMA = regexp.MustCompile(`(?i)infiniband|rdma|\bmlx[45]|\bib_[a-z]|uverbs|peermem|\bbnxt_re|\befa\b|\bhfi1|\bsiw\b|\brxe\b|disagrees about version|ipc_lock`)
+// AboutRDMA are the lines that it has: of RDMA, of the drivers of its cards, of their links, and of PCIe.
+var AboutRDMA = regexp.MustCompile(`(?i)infiniband|rdma|\bmlx[45]|\bib_[a-z]|uverbs|peermem|\bbnxt_(en|re)|\befa\b|` +
+	`\bhfi1|\bsiw\b|\brxe\b|\b(ice|i40e|idpf|mana|ionic|hns3|qede)\b|disagrees about version|ipc_lock|` +
+	`link becomes ready|\blink (is )?(up|down)\b|\bAER: |PCIe Bus Error`)
 
 // readKernelLog reads the log of the node below a root, if it is this one.
-func readKernelLog(root string) (KernelLog, error) {
+func readKernelLog(_ context.Context, root string) (KernelLog, error) {
 	const bootID = "/proc/sys/kernel/random/boot_id"
 	here, err := os.ReadFile(bootID)
 	if err != nil {
@@ -40,7 +44,39 @@ func readKernelLog(root string) (KernelLog, error) {
 	if there, err := os.ReadFile(filepath.Join(root, bootID)); err != nil || string(there) != string(here) {
 		return KernelLog{}, errors.New("it is another node's")
 	}
-	return readMessages()
+	log, err := readMessages()
+	if err == nil {
+		log.Lines = append(log.Lines, readAudit(root, log.Now, time.Now())...)
+	}
+	return log, err
+}
+
+// auditTime is when auditd got a line: "msg=audit(1700000000.123:456)", in seconds.
+var auditTime = regexp.MustCompile(`msg=audit\(([0-9.]+):`)
+
+// readAudit reads the last lines of auditd. Where it runs, the kernel's log has no denials.
+func readAudit(root string, now float64, clock time.Time) (lines []KernelLine) {
+	file, err := os.OpenFile(filepath.Join(root, "var/log/audit/audit.log"), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil // auditd does not run, or root alone may read it
+	}
+	defer func() { _ = file.Close() }() // it was only read
+	const most = 256 << 10
+	if info, err := file.Stat(); err == nil {
+		_, _ = file.Seek(max(0, info.Size()-most), io.SeekStart) // else its first lines
+	}
+	text, _ := io.ReadAll(io.LimitReader(file, most))
+	for line := range strings.Lines(string(text)) {
+		at := auditTime.FindStringSubmatch(line)
+		if at == nil || !AboutRDMA.MatchString(line) {
+			continue
+		}
+		if seconds, err := strconv.ParseFloat(at[1], 64); err == nil {
+			ago := float64(clock.UnixNano())/1e9 - seconds
+			lines = append(lines, KernelLine{At: now - ago, Text: strings.TrimSpace(line)})
+		}
+	}
+	return lines
 }
 
 // readMessages reads /dev/kmsg: each read returns a record, "priority,sequence,microseconds,flags;text".
@@ -57,6 +93,7 @@ func readMessages() (found KernelLog, err error) {
 	log := KernelLog{Lines: []KernelLine{}}
 	record := make([]byte, 8<<10)
 	err = connection.Control(func(fd uintptr) {
+		_, _ = unix.Seek(int(fd), 0, unix.SEEK_DATA) // what was cleared (dmesg --clear) is done with; else from the first
 		for {
 			n, err := unix.Read(int(fd), record)
 			switch {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -53,12 +54,38 @@ func TestKubelet(t *testing.T) {
 	}
 }
 
+// silentKubelet never answers.
+type silentKubelet struct {
+	podresources.UnimplementedPodResourcesListerServer
+}
+
+func (silentKubelet) GetAllocatableResources(ctx context.Context,
+	_ *podresources.AllocatableResourcesRequest) (*podresources.AllocatableResourcesResponse, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A kubelet that does not answer in time is late, which is no fault.
+func TestKubeletIsLate(t *testing.T) {
+	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet"))
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, silentKubelet{})
+	listener := socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
+	go func() { _ = server.Serve(listener) }()
+	t.Cleanup(server.Stop)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if got := known(agents.ReadKubelet(ctx, folder)); !got.Late || got.Error == "" {
+		t.Errorf("%+v", got)
+	}
+}
+
 // A container of the plugin's has the socket at the usual place, wherever the kubelet has it, and nothing else of the
 // kubelet's.
 func TestKubeletFromAContainer(t *testing.T) {
 	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet"))
 	socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
-	if got := known(agents.ReadKubelet(t.Context(), folder)); !got.NotSeen || !got.PodResources {
+	if got := known(agents.ReadKubelet(t.Context(), folder)); !got.NotMounted || !got.PodResources {
 		t.Errorf("%+v", got)
 	}
 }
@@ -67,7 +94,7 @@ func TestKubeletFromAContainer(t *testing.T) {
 func TestKubeletOfK3s(t *testing.T) {
 	files := aProcess(aNode(), 300,
 		"/var/lib/rancher/k3s/data/current/bin/k3s-agent").With(hcatest.Files{"proc/300/cgroup": "0::/system.slice/k3s-agent.service\n"})
-	want := agents.Kubelet{PID: 300, Unit: "k3s-agent.service", Root: "/var/lib/kubelet", NotSeen: true}
+	want := agents.Kubelet{PID: 300, Unit: "k3s-agent.service", Root: "/var/lib/kubelet", NotMounted: true}
 	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), root(t, files)))); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -13,35 +13,22 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
-	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
 // Listing is what the runtimes and the kubelet say of the containers that run, and what their processes see. No policy
 // has judged it.
 type Listing struct {
-	Called     Called           `json:"called"`
-	Runtimes   []ServingRuntime `json:"runtimes"`
-	Skipped    []string         `json:"skipped,omitempty"` // runtimes that do not answer, and why
-	Containers []Listed         `json:"containers"`
-}
-
-// Called is how a command that looks at the node is called.
-type Called struct {
-	Config   string `json:"config,omitempty"`
-	Root     string `json:"root,omitempty"`
-	Endpoint string `json:"endpoint,omitempty"`
+	Called     Options        `json:"called"` // how the command that asked was called
+	Runtimes   []cri.Identity `json:"runtimes"`
+	Skipped    []string       `json:"skipped,omitempty"` // runtimes that do not answer, and why
+	Containers []Listed       `json:"containers"`
 }
 
 // Listed is a container as its runtime has it.
 type Listed struct {
-	Container policy.Container `json:"container"`
-	Runtime   ServingRuntime   `json:"runtime"`
-	ID        string           `json:"id"`
-	PID       int              `json:"pid"`
-	Spec      cri.Spec         `json:"spec"`
-	Problem   string           `json:"problem,omitempty"` // why it is unknown what it holds
-	Resources *Resources       `json:"resources,omitempty"`
-	Inside    *process.Inside  `json:"inside,omitempty"`
+	cri.Container
+	Resources *Resources      `json:"resources,omitempty"`
+	Inside    *process.Inside `json:"inside,omitempty"`
 }
 
 // Resources is the kubelet's word on what a container holds.
@@ -51,23 +38,22 @@ type Resources struct {
 	Error string   `json:"error,omitempty"`
 }
 
-// list asks the runtimes. The kubelet is asked when a decision needs its answer or, to be kept, at once.
-func (s *Snapshot) list(ctx context.Context) (found Listing, err error) {
-	asking, cancel := context.WithTimeout(ctx, max(askRuntimesFor, s.Patience))
-	defer cancel()
-	runtimes, skipped, err := cri.Connect(asking, s.Endpoint, s.Root, s.answersWithin())
+// list asks the runtimes. The kubelet is asked when a decision needs its answer or, to be kept, at once. So are the
+// processes of containers.
+func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error) {
+	runtimes, skipped, err := cri.Connect(ctx, s.Endpoint, s.Root, s.Each())
 	if err != nil {
 		return found, err
 	}
-	found.Called = Called{s.Config, s.Root, s.Endpoint}
+	found.Called = s.Options
 	for _, r := range runtimes {
 		defer r.Close()
-		found.Runtimes = append(found.Runtimes, ServingRuntime{r.Name, r.Version, r.Socket})
+		found.Runtimes = append(found.Runtimes, r.Identity)
 	}
 	for _, err := range skipped {
 		found.Skipped = append(found.Skipped, err.Error())
 	}
-	containers, err := cri.Containers(asking, runtimes, s.Pods...)
+	containers, err := cri.Containers(ctx, runtimes, s.Pods...)
 	if err != nil {
 		return found, err
 	}
@@ -77,51 +63,32 @@ func (s *Snapshot) list(ctx context.Context) (found Listing, err error) {
 		}
 	}
 	kubelet := podresources.New(podresources.Options{
-		Socket: filepath.Join(s.Root, podresources.DefaultSocket), Budget: askKubeletWithin,
+		Socket: filepath.Join(s.Root, podresources.DefaultSocket),
+		Budget: max(askKubeletWithin, s.Patience/(Daemons/Patience)),
 	})
 	silent := error(nil)
 	for _, c := range containers {
-		l := s.listed(c, kubelet)
+		own, known := process.Process{PID: c.PID}.OwnNetwork(s.Root)
+		c.HostNetwork = known && !own
+		c.Resources = func() ([]string, bool, error) {
+			return kubelet.Names(context.Background(), c.SandboxID, c.Namespace, c.Pod, c.Name)
+		}
+		l := Listed{Container: c}
 		if s.Keep && silent == nil {
-			names, known, err := l.Container.Resources()
-			l.Resources, silent = &Resources{Names: names, Known: known}, err
+			l.Resources = &Resources{}
+			l.Resources.Names, l.Resources.Known, silent = c.Resources()
 		}
 		if s.Keep && silent != nil {
 			l.Resources = &Resources{Error: silent.Error()}
 		}
+		if s.Keep && l.PID != 0 {
+			first, _ := s.Limits().Process(l.PID) // without it, it is in no user namespace
+			inside := process.Look(s.Root, l.PID, !first.UserNamespace, s.Each())
+			l.Inside = &inside
+		}
 		found.Containers = append(found.Containers, l)
 	}
 	return found, nil
-}
-
-// listInside is list with what is kept of it beside: what the processes of containers see.
-func (s *Snapshot) listInside(ctx context.Context) (Listing, error) {
-	found, err := s.list(ctx)
-	for i := range found.Containers {
-		if l := &found.Containers[i]; s.Keep && l.PID != 0 {
-			first, _ := s.Limits().Process(l.PID) // without it, it is in no user namespace
-			inside := process.Look(s.Root, l.PID, !first.UserNamespace, max(s.Patience, Patience))
-			l.Inside = &inside
-		}
-	}
-	return found, err
-}
-
-// listed is a container of a live node.
-func (s *Snapshot) listed(c cri.Container, kubelet *podresources.Client) Listed {
-	l := Listed{Container: c.Container, ID: c.ID, PID: c.PID, Spec: c.Spec}
-	if c.Runtime != nil {
-		l.Runtime = ServingRuntime{c.Runtime.Name, c.Runtime.Version, c.Runtime.Socket}
-	}
-	if c.Problem != nil {
-		l.Problem = c.Problem.Error()
-	}
-	own, known := process.Process{PID: c.PID}.OwnNetwork(s.Root)
-	l.Container.HostNetwork = known && !own
-	l.Container.Resources = func() ([]string, bool, error) {
-		return kubelet.Names(context.Background(), c.SandboxID, c.Namespace, c.Pod, c.Name)
-	}
-	return l
 }
 
 // resources is what the kubelet said when the listing was kept.
@@ -143,5 +110,5 @@ func (s *Snapshot) inside(l Listed, hostUsers bool) process.Inside {
 	case s.Archived || !s.Inside:
 		return process.Inside{User: -1}
 	}
-	return process.Look(s.Root, l.PID, hostUsers, max(s.Patience, Patience))
+	return process.Look(s.Root, l.PID, hostUsers, s.Each())
 }

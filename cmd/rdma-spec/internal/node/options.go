@@ -18,20 +18,24 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // Options choose the node, the runtime, and the policy that containers are judged by.
 type Options struct {
-	Config, Root, Endpoint string
-	Patience               time.Duration     // with a slow node; 0 for others
-	Pods                   []string          // NAMESPACE/POD: look at the containers of these only
-	Inside                 bool              // look at what the processes of containers see
-	Keep                   bool              // ask for all that an archive keeps
-	Processes              *limits.Processes // nil: those below the root. Tests have others
+	Config    string            `json:"config,omitempty"`
+	Root      string            `json:"root,omitempty"`
+	Endpoint  string            `json:"endpoint,omitempty"`
+	Patience  time.Duration     `json:"-"` // with all daemons together; 0 for askRuntimesFor
+	Pods      []string          `json:"-"` // NAMESPACE/POD: look at the containers of these only
+	Inside    bool              `json:"-"` // look at what the processes of containers see
+	Keep      bool              `json:"-"` // ask for all that an archive keeps
+	Processes *limits.Processes `json:"-"` // nil: those below the root. Tests have others
 }
 
 // Limits are the limits of the node's processes.
@@ -42,8 +46,8 @@ func (o Options) Limits() *limits.Processes {
 	return limits.New(o.Root)
 }
 
-// answersWithin is how long a runtime may take to say its version.
-func (o Options) answersWithin() time.Duration { return max(cri.AnswersWithin, o.Patience) }
+// Each is how long one of many things may take: an HCA, a file, a runtime beside another.
+func (o Options) Each() time.Duration { return max(Patience, o.Patience/(Daemons/Patience)) }
 
 // AddFlags adds the flags that choose the policy, the node and the runtime.
 func (o *Options) AddFlags(f *pflag.FlagSet) {
@@ -60,9 +64,6 @@ The defaults are never assumed.`
 	WhichRuntime = `All runtimes that serve CRI at the usual paths are asked. To ask only one, name it with
 --runtime-endpoint, CONTAINER_RUNTIME_ENDPOINT or /etc/crictl.yaml.`
 )
-
-// ErrCopy means that a command is called on a copy of a node and needs the node.
-var ErrCopy = errors.New("this is a copy of a node: call the command on the node itself")
 
 // KeptPolicy is a policy as an archive keeps it.
 type KeptPolicy struct {
@@ -142,7 +143,7 @@ func (o *Options) CompletePods(cmd *cobra.Command, args []string, _ string) ([]s
 	const within = 3 * time.Second // whoever presses the key waits
 	ctx, cancel := context.WithTimeout(cmd.Context(), within)
 	defer cancel()
-	runtimes, _, err := cri.Connect(ctx, o.Endpoint, o.Root, o.answersWithin())
+	runtimes, _, err := cri.Connect(ctx, o.Endpoint, o.Root, o.Each())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -167,4 +168,60 @@ func LoadPolicy(file string) (p *policy.Policy, source string, err error) {
 		return p, "defaults", err
 	}
 	return p, source, err
+}
+
+const (
+	rootFlag = "root"
+	// readsArchives marks the flag of a command that only reads the node, as an annotation.
+	readsArchives = "reads-archives"
+)
+
+// AddRootFlag adds the flag --root to a command that only reads the node: it names a folder, or an archive of rdma-spec
+// collect. The text says what is read there: "the node's sys and dev".
+func AddRootFlag(f *pflag.FlagSet, root *string, what string) {
+	f.StringVar(root, rootFlag, "/", "read "+what+" below this `DIR`, or from FILE.tar.gz of rdma-spec collect")
+	f.Lookup(rootFlag).Annotations = map[string][]string{readsArchives: {}}
+}
+
+// OpenRoot unpacks the archive that the command's --root names, if it names one, and sets the flag to the temporary
+// folder. release removes that.
+func OpenRoot(cmd *cobra.Command) (release func() error, err error) {
+	release = func() error { return nil }
+	flag := cmd.Flags().Lookup(rootFlag)
+	if flag == nil || flag.Annotations[readsArchives] == nil {
+		return release, nil
+	}
+	folder, remove, err := archive.Open(flag.Value.String())
+	if err != nil {
+		return release, fmt.Errorf("--root: %w", err)
+	}
+	if folder == flag.Value.String() {
+		return release, nil
+	}
+	stop := cli.OnSignal(func() { _ = remove() }) // the program ends
+	return func() error {
+		stop()
+		return remove()
+	}, flag.Value.Set(folder)
+}
+
+// HCANames completes a list of HCAs below a root: the last name in it, by those that are not in it yet.
+func HCANames(root *string, others ...string) func(typed string) []string {
+	return func(typed string) []string {
+		before := typed[:strings.LastIndexByte(typed, ',')+1]
+		var words []string
+		if before == "" {
+			words = others
+		}
+		node, err := hca.Scan(*root)
+		if err != nil {
+			return words
+		}
+		for _, h := range node.HCAs {
+			if !strings.Contains(","+before, ","+h.Name+",") {
+				words = append(words, before+h.Name)
+			}
+		}
+		return words
+	}
 }

@@ -187,7 +187,7 @@ func TestRuntimesFromAContainer(t *testing.T) {
 		folder := root(t, aProcess(aNode(), 100, program))
 		critest.Serve(t, critest.Options{Name: path.Base(program), Version: "1.34.0", Root: folder, Path: socket})
 		got := known(runtime.Read(t.Context(), folder)).Runtimes
-		if len(got) != 1 || !got[0].Serves || got[0].Known || !got[0].NotSeen || got[0].NRI.On {
+		if len(got) != 1 || !got[0].Serves || got[0].Known || !got[0].NotMounted || got[0].NRI.On {
 			t.Errorf("%s: %+v", program, got)
 		}
 	}
@@ -208,7 +208,7 @@ func TestPlugin(t *testing.T) {
 		"proc/204/mountinfo":      "30 20 0:25 / / rw - overlay overlay rw\n",
 		"opt/nri/plugins/90-rdma": "", "etc/systemd/system/nri-rdma.service": "",
 	})
-	got := known(agents.ReadPlugin(t.Context(), root(t, files), "0.9"))
+	got := agents.ReadPlugin(root(t, files), "0.9")
 	started := func(pid int) time.Time { return time.Unix(1767225600+int64(pid), 0) }
 	want := agents.Plugin{
 		Unit: true, Launched: "/opt/nri/plugins/90-rdma", Tool: "0.9",
@@ -261,6 +261,7 @@ func TestInside(t *testing.T) {
 		"proc/500/net/dev":                         "Inter-|   Receive  |\n face |bytes |\n    lo: 1 2\n  eth0: 3 4\n",
 		"proc/500/root/sys/class/net/lo/address":   "00:00:00:00:00:00\n",
 		"proc/500/root/sys/class/net/eth0/address": "52:54:00:12:34:56\n",
+		"proc/500/root/sys/class/net/eth0/mtu":     "9000\n",
 		"proc/500/root/sys/class/net/host/address": "52:54:00:12:34:57\n", // of the namespace that sysfs was mounted for
 		"proc/500/mountinfo": "31 30 0:5 /infiniband /dev/infiniband ro - devtmpfs udev rw\n32 30 0:6 / /dev/shm rw - " +
 			"tmpfs shm rw,size=65536k\n" +
@@ -277,7 +278,10 @@ func TestInside(t *testing.T) {
 		User: 1000, Known: true, OwnNetwork: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9"),
 			netip.MustParseAddr("fd00::1")}, HostPaths: []string{"/dev/infiniband", "/dev/infiniband/uverbs0"},
 		SharedMem: &shm,
+		Links: []process.Link{{Name: "lo", Addresses: []netip.Addr{netip.IPv6Loopback()}},
+			{Name: "eth0", Addresses: []netip.Addr{netip.MustParseAddr("fd00::1")}}},
 		Image: process.Image{
+			MTU:       map[string]int{"eth0": 9000},
 			LibVerbs:  "/usr/lib/x86_64-linux-gnu/libibverbs.so.1",
 			LinkLocal: []netip.Addr{netip.MustParseAddr("fe80::5054:ff:fe12:3456")},
 			Providers: map[string]string{"mlx5": "/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so",

@@ -11,8 +11,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,9 +29,19 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Patience is how long an HCA, a part of a snapshot and a check may take. What takes longer is unknown, and costs the
-// others nothing.
-const Patience = 2 * time.Second
+// What takes longer than its time is unknown, and costs the others nothing.
+const (
+	// Daemons is how long all daemons together may take, which are asked side by side. node-problem-detector and kubectl
+	// rdma give up after 20 s.
+	Daemons = 10 * time.Second
+	// Patience is how long one of many things may take: an HCA, a file, a runtime beside another.
+	Patience = 2 * time.Second
+)
+
+// lateError means that something did not answer in time.
+type lateError string
+
+func (e lateError) Error() string { return string(e) }
 
 // Snapshot is all that is known of a node. Each part is read when it is first asked for, once, and the error says why
 // it is unknown.
@@ -38,7 +50,7 @@ type Snapshot struct {
 	Files    files.Tree
 	Archived bool // it is a copy of rdma-spec collect
 
-	HCAs       func() (*hca.Node, error) // one that does not answer is Unread
+	HCAs       func() (*hca.Inventory, error) // one that does not answer is Unread
 	KernelLog  func() (KernelLog, error)
 	Runtimes   func() (runtime.Runtimes, error)
 	Plugin     func() (agents.Plugin, error)
@@ -46,6 +58,7 @@ type Snapshot struct {
 	Configured func() (change.Configured, error)
 	CDI        func() (cdi.Files, error)
 	RDMACNI    func() (RDMACNI, error)
+	Ignored    func() ([]Ignored, error)
 	JudgedBy   func() (KeptPolicy, error) // the policy that was asked for; the error says why there is none
 	Listing    func() (Listing, error)
 	Containers func() (Containers, error) // the Listing, judged
@@ -54,14 +67,9 @@ type Snapshot struct {
 	ReadHCAs HCAReader
 	// Undeclared hears of what a check of the doctor reads without declaring it; nil in programs.
 	Undeclared func(error)
-	unseen     []string // the folders of always that are not there
-	parts      []part
-}
-
-// part is what an archive keeps of a snapshot beside files.
-type part struct {
-	name  string // of its file
-	value func() (any, error)
+	parts      []func() Answer
+	gids       sync.Map // by port, functions that read its table
+	asked      sync.Map // the names of the parts that are being read
 }
 
 // Answer is a part, or why there is none. The files in AnswersFolder have this form.
@@ -69,6 +77,7 @@ type Answer struct {
 	Name  string          `json:"-"`
 	JSON  json.RawMessage `json:"answer,omitempty"`
 	Error string          `json:"error,omitempty"`
+	Late  bool            `json:"-"` // it was not read in time
 }
 
 // AnswersFolder is where an archive has the parts.
@@ -93,44 +102,34 @@ func Open(o Options) (*Snapshot, error) {
 		return nil, err
 	}
 	s := &Snapshot{Options: o, Files: t}
-	if _, err := t.Stat(AnswersFolder); err == nil {
-		s.Archived = true
-	}
-	for _, folder := range always {
-		if _, err := t.Stat(folder); errors.Is(err, fs.ErrNotExist) {
-			s.unseen = append(s.unseen, folder)
-		}
-	}
+	_, err = t.Stat(AnswersFolder)
+	s.Archived = err == nil
 	s.HCAs = sync.OnceValues(s.readHCAs)
-	s.KernelLog = of(s, "kernel-log.json", 0, func(context.Context) (KernelLog, error) { return readKernelLog(o.Root) })
-	s.Runtimes = of(s, "runtimes.json", 0, func(ctx context.Context) (runtime.Runtimes,
-		error) {
-		return runtime.Read(ctx, o.Root)
+	s.KernelLog = of(s, "kernel-log.json", readKernelLog)
+	s.Runtimes = of(s, "runtimes.json", runtime.Read)
+	s.Plugin = of(s, "plugin.json", func(_ context.Context, root string) (agents.Plugin, error) {
+		return agents.ReadPlugin(root, cli.Version), nil
 	})
-	s.Plugin = of(s, "plugin.json", 0, func(ctx context.Context) (agents.Plugin,
-		error) {
-		return agents.ReadPlugin(ctx, o.Root, cli.Version)
+	s.Kubelet = of(s, "kubelet.json", agents.ReadKubelet)
+	s.Configured = of(s, "configured.json", func(_ context.Context, root string) (change.Configured, error) {
+		return change.ReadConfigured(root)
 	})
-	s.Kubelet = of(s, "kubelet.json", 0, func(ctx context.Context) (agents.Kubelet,
-		error) {
-		return agents.ReadKubelet(ctx, o.Root)
+	s.CDI = of(s, "cdi.json", func(ctx context.Context, root string) (cdi.Files, error) {
+		return cdi.Read(ctx, root, s.HCAs)
 	})
-	s.Configured = of(s, "configured.json", 0, func(context.Context) (change.Configured,
-		error) {
-		return change.ReadConfigured(o.Root)
-	})
-	s.CDI = of(s, "cdi.json", 0, func(ctx context.Context) (cdi.Files, error) { return cdi.Read(ctx, o.Root, s.HCAs) })
-	s.RDMACNI = of(s, "rdma-cni.json", 0, func(context.Context) (RDMACNI, error) { return readRDMACNI(t), nil })
-	s.JudgedBy = of(s, "policy.json", 0, func(context.Context) (KeptPolicy, error) {
+	s.RDMACNI = of(s, "rdma-cni.json", func(context.Context, string) (RDMACNI, error) { return readRDMACNI(t), nil })
+	s.Ignored = of(s, "ignored.json", s.readIgnored)
+	s.JudgedBy = of(s, "policy.json", func(context.Context, string) (KeptPolicy, error) {
 		p, source, err := o.readPolicy()
 		if err != nil {
 			return KeptPolicy{}, err
 		}
 		return KeptPolicy{source, p.Config()}, nil
 	})
-	s.Listing = of(s, "listing.json", askRuntimesFor, s.listInside)
+	s.Listing = of(s, "listing.json", s.list)
 	s.Containers = sync.OnceValues(func() (Containers, error) {
-		return within("the containers", cmp.Or(s.Patience, askRuntimesFor)+2*Patience, s.readContainers)
+		return Within(context.Background(), cmp.Or(s.Patience, askRuntimesFor)+2*Patience,
+			"there is no answer about the containers", s.readContainers)
 	})
 	return s, nil
 }
@@ -138,16 +137,29 @@ func Open(o Options) (*Snapshot, error) {
 // Close closes the node.
 func (s *Snapshot) Close() error { return s.Files.Close() }
 
-// of makes a part: from the archive, else live, with the patience of the snapshot or, where that has none, its usual
-// one.
-func of[T any](s *Snapshot, name string, usual time.Duration, live func(context.Context) (T, error)) func() (T, error) {
+// of makes a part: from the archive, else live.
+func of[T any](s *Snapshot, name string, live func(ctx context.Context, root string) (T, error)) func() (T, error) {
 	value := sync.OnceValues(func() (T, error) {
 		if s.Archived {
 			return kept[T](s.Files, name)
 		}
-		return within(name, cmp.Or(s.Patience, usual, Patience), live)
+		about := strings.TrimSuffix(name, ".json")
+		s.asked.Store(about, nil)
+		defer s.asked.Delete(about)
+		return Within(context.Background(), cmp.Or(s.Patience, askRuntimesFor), "there is no answer about "+about,
+			func(ctx context.Context) (T, error) { return live(ctx, s.Root) })
 	})
-	s.parts = append(s.parts, part{name, func() (any, error) { return value() }})
+	s.parts = append(s.parts, func() (a Answer) {
+		a.Name = name
+		v, err := value()
+		if err == nil {
+			a.JSON, err = json.Marshal(v)
+		}
+		if err != nil {
+			a.Error, a.Late = err.Error(), errors.As(err, new(lateError))
+		}
+		return a
+	})
 	return value
 }
 
@@ -167,23 +179,50 @@ func kept[T any](t files.Tree, name string) (value T, err error) {
 	return value, json.Unmarshal(a.JSON, &value)
 }
 
-// within reads a part of a live node. What comes too late is left to itself.
-func within[T any](name string, patience time.Duration, live func(context.Context) (T, error)) (value T, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// Within returns what a function answers, or an error that begins with what is late where that takes longer than the
+// patience, and a moment to say what was late: then the function is left to itself.
+func Within[T any](ctx context.Context, patience time.Duration, late string,
+	live func(context.Context) (T, error)) (value T, err error) {
+	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	done := make(chan struct{})
 	var read T
 	var failed error
 	go func() {
 		defer close(done)
-		read, failed = live(ctx)
+		read, failed = live(bounded)
 	}()
 	select {
 	case <-done:
 		return read, failed
 	case <-ctx.Done():
-		return value, fmt.Errorf("there is no answer about %s within %s", name, patience)
+	case <-time.After(patience + patience/moment):
 	}
+	return value, lateError(fmt.Sprintf("%s within %s", late, patience))
+}
+
+// moment is the part of the patience in which a function can still answer.
+const moment = 10
+
+// SayLate says on a writer, after a while, which parts have not answered, until it is stopped.
+func (s *Snapshot) SayLate(stderr io.Writer) (stop func()) {
+	ended := make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		select {
+		case <-ended:
+			return
+		case <-time.After(Patience):
+		}
+		var late []string
+		s.asked.Range(func(name, _ any) bool { late = append(late, fmt.Sprint(name)); return true })
+		slices.Sort(late)
+		if len(late) > 0 {
+			fmt.Fprintf(stderr, "rdma-spec: there is no answer yet about %s: waiting for %s at most\n",
+				strings.Join(late, ", "), cmp.Or(s.Patience, askRuntimesFor))
+		}
+	})
+	return func() { close(ended); telling.Wait() }
 }
 
 // Answers returns all parts as an archive keeps them. They are read at once: what does not answer costs its patience
@@ -191,18 +230,8 @@ func within[T any](name string, patience time.Duration, live func(context.Contex
 func (s *Snapshot) Answers() []Answer {
 	answers := make([]Answer, len(s.parts))
 	var reading sync.WaitGroup
-	for i, p := range s.parts {
-		reading.Go(func() {
-			a := Answer{Name: p.name}
-			value, err := p.value()
-			if err == nil {
-				a.JSON, err = json.Marshal(value)
-			}
-			if err != nil {
-				a = Answer{Name: p.name, Error: err.Error()}
-			}
-			answers[i] = a
-		})
+	for i, read := range s.parts {
+		reading.Go(func() { answers[i] = read() })
 	}
 	reading.Wait()
 	return answers
@@ -216,10 +245,13 @@ var always = []string{"sys/bus", "sys/fs/cgroup"}
 // words.
 const NotFromHere = "cannot be seen from here: run the doctor on the node itself"
 
-// Sees returns an error where the folder that has a file, or what matches a pattern, cannot be seen.
-func (s *Snapshot) Sees(name string) error {
-	for _, folder := range s.unseen {
-		if strings.HasPrefix(name, folder+"/") {
+// Reaches returns an error where the folder that has a file, or what matches a pattern, is not there.
+func (s *Snapshot) Reaches(name string) error {
+	for _, folder := range always {
+		if !strings.HasPrefix(name, folder+"/") {
+			continue
+		}
+		if _, err := s.Files.Stat(folder); errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("/%s %s", folder, NotFromHere)
 		}
 	}

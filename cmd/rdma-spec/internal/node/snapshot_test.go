@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,10 +18,10 @@ import (
 
 // The log of this node is not that of a copy.
 func TestKernelLogOfACopy(t *testing.T) {
-	if _, err := readKernelLog(t.TempDir()); err == nil || err.Error() != "it is another node's" {
+	if _, err := readKernelLog(t.Context(), t.TempDir()); err == nil || err.Error() != "it is another node's" {
 		t.Error(err)
 	}
-	log, err := readKernelLog("/")
+	log, err := readKernelLog(t.Context(), "/")
 	switch {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, fs.ErrNotExist):
 		t.Skip(err)
@@ -39,11 +40,11 @@ func TestParts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		what := of(s, "what", 0, func(context.Context) (string, error) { asked.Add(1); return "this", nil })
-		sick := of(s, "sick", 0, func(context.Context) (string, error) { return "", errors.New("no socket") })
+		what := of(s, "what", func(context.Context, string) (string, error) { asked.Add(1); return "this", nil })
+		sick := of(s, "sick", func(context.Context, string) (string, error) { return "", errors.New("no socket") })
 		synctest.Test(t, func(t *testing.T) {
-			slow := of(s, "slow", 0, func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() })
-			deaf := of(s, "deaf", 0, func(context.Context) (string, error) { time.Sleep(time.Hour); return "", nil })
+			slow := of(s, "slow", func(ctx context.Context, _ string) (string, error) { <-ctx.Done(); return "", ctx.Err() })
+			deaf := of(s, "deaf", func(context.Context, string) (string, error) { time.Sleep(time.Hour); return "", nil })
 			for range 2 {
 				if got, err := what(); err != nil || got != "this" {
 					t.Errorf("%s: %q, %v", name, got, err)
@@ -54,7 +55,7 @@ func TestParts(t *testing.T) {
 			}
 			for _, late := range []func() (string, error){slow, deaf} {
 				start := time.Now()
-				if _, err := late(); err == nil || time.Since(start) > Patience {
+				if _, err := late(); err == nil || time.Since(start) > askRuntimesFor+askRuntimesFor/moment {
 					t.Errorf("%s: %v after %s", name, err, time.Since(start))
 				}
 			}
@@ -63,5 +64,47 @@ func TestParts(t *testing.T) {
 	}
 	if asked.Load() != 1 {
 		t.Errorf("asked %d times", asked.Load())
+	}
+}
+
+// Denials that auditd takes from the kernel's log are read from its own, with times as those of the kernel's.
+func TestReadAudit(t *testing.T) {
+	const denied = `type=AVC msg=audit(1700000000.500:77): avc:  denied  { open } for  path="/dev/infiniband/uverbs0"`
+	root := hcatest.Files{"var/log/audit/audit.log": "type=SYSCALL msg=audit(1700000000.500:77): arch=c000003e\n" + denied +
+		"\ntype=AVC msg=audit(soon:1): /dev/infiniband/rdma_cm\n"}.Root(t)
+	got := readAudit(root, 5000, time.Unix(1700000100, 5e8))
+	if len(got) != 1 || got[0].At != 4900 || got[0].Text != denied {
+		t.Errorf("%+v", got)
+	}
+	if got := readAudit(t.TempDir(), 5000, time.Now()); got != nil {
+		t.Errorf("%+v", got)
+	}
+}
+
+// What is late is said once, after a while, and only while somebody waits.
+func TestSayLate(t *testing.T) {
+	root := hcatest.Files{"etc/": ""}.Root(t)
+	for takes, want := range map[time.Duration]string{
+		Patience - 1: "",
+		Daemons:      "rdma-spec: there is no answer yet about slow: waiting for 10s at most\n",
+	} {
+		s, err := Open(Options{Root: root, Patience: Daemons})
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			slow := of(s, "slow.json", func(context.Context, string) (int, error) { time.Sleep(takes - 1); return 1, nil })
+			quick := of(s, "quick.json", func(context.Context, string) (int, error) { return 1, nil })
+			var said strings.Builder
+			stop := s.SayLate(&said)
+			_, _ = quick()
+			if _, err := slow(); err != nil {
+				t.Error(err)
+			}
+			stop()
+			if said.String() != want {
+				t.Errorf("%s: %q, want %q", takes, said.String(), want)
+			}
+		})
 	}
 }

@@ -23,22 +23,25 @@ import (
 // process of an exec into the container's cgroup a moment before it sets the limits. Tests do not wait.
 var SecondLookAfter = time.Second
 
-// askRuntimesFor is how long the runtimes may take to list all containers.
+// askRuntimesFor is how long a part may take where no patience is given: a runtime lists all containers.
 const askRuntimesFor = 20 * time.Second
 
-// askKubeletWithin is how long the kubelet may take to say what a pod holds.
+// askKubeletWithin is how long the kubelet may take to say what a pod holds where no patience is given.
 const askKubeletWithin = 300 * time.Millisecond
+
+// The major number of /dev/nvidia0 and the like, and the first minor number that is not that of a GPU.
+const nvidiaGPU, nvidiaControl = 195, 254
 
 // surveyor looks at containers one by one.
 type surveyor struct {
 	Options
 	policy    *policy.Policy
-	node      policy.Node
-	listed    func() (*hca.Node, error) // the names and devices of the HCAs
+	node      policy.Facts
+	listed    func() (*hca.Inventory, error) // the names and devices of the HCAs
 	processes *limits.Processes
-	pause     func(context.Context) // before the second look
-	hidden    error                 // why the processes of containers cannot be seen
-	running   map[string][]int      // the IDs of the processes of each container
+	pause     time.Duration    // before the second look
+	hidden    error            // why the processes of containers cannot be read
+	running   map[string][]int // the IDs of the processes of each container
 	notes     []string
 	// unanswered counts the containers without another signal for which the kubelet does not answer: their resources
 	// may be one.
@@ -52,65 +55,52 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		return result, err
 	}
 	result = Containers{Policy: source, Runtimes: listing.Runtimes, Containers: []Container{}}
-	looking := s.Surveyor(p)
+	looking := s.surveyor(p)
 	if s.Archived { // what is to be done is done on the node
-		looking.Config, looking.Root, looking.Endpoint = cmp.Or(s.Config, listing.Called.Config),
-			listing.Called.Root, listing.Called.Endpoint
+		looking.Options = listing.Called
+		looking.Config = cmp.Or(s.Config, looking.Config)
 	}
 	for _, why := range listing.Skipped {
 		looking.note("skipped: " + why)
 	}
 	for _, l := range listing.Containers {
-		c := l.Container
-		r, counts := looking.Look(l)
+		r, counts := looking.look(l)
 		switch {
 		case counts:
 			r.Inside = s.inside(l, !r.UserNamespace)
 			result.Containers = append(result.Containers, r)
 		case len(s.Pods) > 0:
-			looking.note(fmt.Sprintf("%s/%s %s is not an RDMA container", c.Namespace, c.Pod, c.Name))
-		case s.Inside && l.PID != 0 && !c.AllDevices:
+			looking.note(fmt.Sprintf("%s/%s %s is not an RDMA container", l.Namespace, l.Pod, l.Name))
+		case s.Inside && l.PID != 0 && !l.AllDevices:
 			paths := process.HostPaths(s.Root, l.PID)
 			if l.Inside != nil {
 				paths = l.Inside.HostPaths
 			}
 			if len(paths) > 0 {
-				r = Container{Report: Report{Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, State: StateOK},
-					Inside: process.Inside{User: -1, HostPaths: paths}}
-				result.Mounted = append(result.Mounted, r)
+				result.Mounted = append(result.Mounted, Container{
+					Report: Report{Namespace: l.Namespace, Pod: l.Pod, Container: l.Name, State: StateOK},
+					Inside: process.Inside{User: -1, HostPaths: paths},
+				})
 			}
 		}
 	}
-	looking.Judge(ctx, result.Containers)
-	result.Notes, result.Failed = looking.notes, looking.unanswered
-	for _, r := range result.Containers {
-		if r.State == StateUnknown {
-			result.Failed++
-		}
-	}
+	looking.judge(ctx, result.Containers)
+	result.Notes, result.Failed = looking.notes, looking.unanswered+result.unknown()
 	return result, nil
 }
 
-// Surveyor looks at containers by a policy.
-func (s *Snapshot) Surveyor(p *policy.Policy) *surveyor {
-	o, on := s.Options, s.Limits()
-	live := policy.LiveNode(o.Root)
-	live.HCAs = s.HCAs
+// surveyor looks at containers by a policy.
+func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 	looking := &surveyor{
-		Options:   o,
-		policy:    p,
-		node:      live,
-		listed:    sync.OnceValues(func() (*hca.Node, error) { return hca.List(o.Root) }),
-		processes: on,
-		pause: func(ctx context.Context) {
-			if !s.Archived {
-				on.Pause(ctx, SecondLookAfter)
-			}
-		},
-		hidden: on.Visible(),
+		Options: s.Options, policy: p, node: policy.LiveFacts(s.Root), processes: s.Limits(), pause: SecondLookAfter,
+		listed: sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(s.Root) }),
 	}
-	if looking.hidden == nil {
-		looking.running, looking.hidden = on.Containers()
+	looking.node.HCAs = s.HCAs
+	if s.Archived {
+		looking.pause = 0
+	}
+	if looking.hidden = looking.processes.Visible(); looking.hidden == nil {
+		looking.running, looking.hidden = looking.processes.Containers()
 	}
 	return looking
 }
@@ -122,15 +112,15 @@ func (s *surveyor) note(text string) {
 	}
 }
 
-// Look decides about a container and reads what it has. It is false for one that is not an RDMA container.
-func (s *surveyor) Look(l Listed) (Container, bool) {
-	c := l.Container
+// look decides about a container and reads what it has. It is false for one that is not an RDMA container.
+func (s *surveyor) look(l Listed) (Container, bool) {
+	c := l.Container.Container
 	r := Container{
 		Report: Report{
 			Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, ID: l.ID, PID: l.PID, Signal: policy.SignalNone,
 			HCAs: []string{}, Problems: []string{}, State: StateOK,
 		},
-		RDMA: true, Runtime: l.Runtime, Bounding: l.Spec.Bounding, GIDIndex: l.Spec.GIDIndex,
+		RDMA: true, Runtime: l.Runtime, Bounding: l.Spec.Bounding, Env: l.Spec.Env,
 	}
 	if l.Problem != "" {
 		r.report(StateUnknown, l.Problem)
@@ -164,6 +154,11 @@ func (s *surveyor) Look(l Listed) (Container, bool) {
 		return Container{}, false
 	}
 	s.hcas(&r, c)
+	for _, d := range c.Devices {
+		if d.Type == "c" && d.Major == nvidiaGPU && d.Minor < nvidiaControl {
+			r.GPUs = append(r.GPUs, int(d.Minor))
+		}
+	}
 	s.limits(&r, l.Spec)
 	return r, true
 }
@@ -190,12 +185,11 @@ func (s *surveyor) hcas(r *Container, c policy.Container) {
 // limits reads what a container's processes may lock, and its spec.
 func (s *surveyor) limits(r *Container, has cri.Spec) {
 	r.reading = repair.Read(s.processes, s.running[r.ID]).WithSpec(has.Memlock, has.MemlockKnown)
-	unseen := ""
 	switch {
 	case s.hidden != nil:
 		s.note(s.hidden.Error())
 	case len(r.reading.Processes) == 0:
-		unseen = fmt.Sprintf("its process %d cannot be seen", r.PID)
+		r.Notes = append(r.Notes, fmt.Sprintf("its process %d cannot be seen", r.PID))
 	default:
 		first, err := s.processes.Process(r.PID)
 		if err == nil && s.processes.Belongs(r.PID, r.ID) {
@@ -203,20 +197,17 @@ func (s *surveyor) limits(r *Container, has cri.Spec) {
 			r.IPCLock, r.UserNamespace = &effective, first.UserNamespace
 		}
 	}
-	if unseen != "" {
-		r.Notes = append(r.Notes, unseen)
-	}
 	if len(r.reading.Processes) == 0 && r.reading.SpecSets {
 		r.Notes = append(r.Notes, "the memlock shown is that of its spec")
 	}
 }
 
-// Judge compares what containers have with what they are given. A limit counts as low only if a second look finds it
+// judge compares what containers have with what they are given. A limit counts as low only if a second look finds it
 // low as well.
-func (s *surveyor) Judge(ctx context.Context, containers []Container) {
+func (s *surveyor) judge(ctx context.Context, containers []Container) {
 	low := func(r *Container) bool { return r.Wanted != nil && r.reading.Low(r.Wanted.Memlock) > 0 }
 	if slices.ContainsFunc(containers, func(r Container) bool { return low(&r) }) {
-		s.pause(ctx)
+		s.processes.Pause(ctx, s.pause)
 	}
 	for i := range containers {
 		r := &containers[i]

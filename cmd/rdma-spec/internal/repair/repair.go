@@ -6,15 +6,16 @@ package repair
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -74,15 +75,15 @@ the node or one of its containers cannot be examined.`,
 
 // repairs is the result: what was raised, or would be.
 type repairs struct {
-	APIVersion string                `json:"apiVersion"`
-	Policy     node.JudgedBy         `json:"policy"`
-	Runtimes   []node.ServingRuntime `json:"runtimes"`
-	DryRun     bool                  `json:"dryRun"`
-	LookedAt   int                   `json:"lookedAt"` // RDMA containers
-	Containers []repairedContainer   `json:"containers"`
-	Notes      []string              `json:"notes,omitempty"`
+	APIVersion string              `json:"apiVersion"`
+	Policy     node.JudgedBy       `json:"policy"`
+	Runtimes   []cri.Identity      `json:"runtimes"`
+	DryRun     bool                `json:"dryRun"`
+	LookedAt   int                 `json:"lookedAt"` // RDMA containers
+	Containers []repairedContainer `json:"containers"`
+	Notes      []string            `json:"notes,omitempty"`
 
-	unraised bool // some container is low, and cannot be raised
+	failed bool // a container is low, and was not raised
 }
 
 // repairedContainer is a container that was, or would be, raised.
@@ -107,7 +108,7 @@ func (o Options) Repair(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	defer func() { _ = s.Close() }() // it was only read
 	if s.Archived && !o.DryRun {
-		return node.ErrCopy
+		return errors.New("this is a copy of a node: call the command on the node itself")
 	}
 	found, err := s.JudgedContainers()
 	if err != nil {
@@ -133,8 +134,7 @@ func (o Options) Repair(ctx context.Context, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	failed := func(c repairedContainer) bool { return o.DryRun || len(c.Errors) > 0 }
-	if result.unraised || slices.ContainsFunc(result.Containers, failed) {
+	if result.failed {
 		return cli.ErrProblemFound
 	}
 	return found.Incomplete()
@@ -150,14 +150,15 @@ func (result *repairs) choose(found []node.Container) (low []node.Container) {
 			continue
 		}
 		result.LookedAt++
-		if r.Remedy.Action == node.Nothing {
+		switch {
+		case r.Remedy.Action == node.Nothing:
 			continue
-		}
-		if r.Remedy.Action == node.Recreate {
-			result.unraised = true
+		case r.Remedy.Action == node.Recreate && r.Remedy.Processes == 0:
+			result.failed = true
 			result.note("%s %s: left alone: %s", r.PodName(), r.Container, r.Problems[0])
 			continue
 		}
+		result.failed = result.failed || result.DryRun
 		low = append(low, r)
 		result.Containers = append(result.Containers, repairedContainer{
 			Namespace: r.Namespace, Pod: r.Pod, Container: r.Container, ID: r.ID,
@@ -187,11 +188,12 @@ func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []no
 		}
 		specs[r.ID] = clients[socket]
 	}
-	outcomes := on.Repair(ctx, wanted, specs)
+	outcomes := on.RaiseWithSpecs(ctx, wanted, specs)
 	for i := range result.Containers {
 		c := &result.Containers[i]
 		outcome := outcomes[c.ID]
 		c.Processes, c.StoredSpec = outcome.Raised, outcome.SpecChanged
+		result.failed = result.failed || outcome.Err != nil || outcome.SpecErr != nil
 		if outcome.Err != nil {
 			c.Errors = append(c.Errors, outcome.Err.Error())
 		}

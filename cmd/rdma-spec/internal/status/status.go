@@ -13,6 +13,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 )
 
 // Command is rdma-spec status.
@@ -63,11 +64,11 @@ containers cannot be examined.`,
 
 // listed is the result for programs.
 type listed struct {
-	APIVersion string                `json:"apiVersion"`
-	Policy     node.JudgedBy         `json:"policy"`
-	Runtimes   []node.ServingRuntime `json:"runtimes"`
-	Containers []node.Report         `json:"containers"` // the RDMA containers, and those that cannot be examined
-	Notes      []string              `json:"notes,omitempty"`
+	APIVersion string         `json:"apiVersion"`
+	Policy     node.JudgedBy  `json:"policy"`
+	Runtimes   []cri.Identity `json:"runtimes"`
+	Containers []node.Report  `json:"containers"` // the RDMA containers, and those that cannot be examined
+	Notes      []string       `json:"notes,omitempty"`
 }
 
 // Show writes the containers of a node.
@@ -109,37 +110,21 @@ var statusHeader = []string{"POD", "CONTAINER", "SIGNAL", "MEMLOCK", "IPC_LOCK",
 func statusRows(containers []node.Container) [][]string {
 	var rows [][]string
 	for _, r := range containers {
-		rows = append(rows, []string{
-			r.PodName(), r.Container, string(r.Signal), memlockCell(r), ipcLockCell(r), hcasCell(r), string(r.State),
-			strings.Join(slices.Concat(r.Problems, r.Notes), "; "),
-		})
+		memlock, ipcLock, hcas := "", "", strings.Join(r.HCAs, ",")
+		if r.Memlock != nil {
+			memlock = r.Memlock.Soft.String()
+			if r.Memlock.Soft != r.Memlock.Hard {
+				memlock += "/" + r.Memlock.Hard.String()
+			}
+		}
+		if r.IPCLock != nil {
+			ipcLock = map[bool]string{true: "yes", false: "no"}[*r.IPCLock]
+		}
+		if r.AllDevices {
+			hcas = "all"
+		}
+		rows = append(rows, []string{r.PodName(), r.Container, string(r.Signal), memlock, ipcLock, hcas, string(r.State),
+			strings.Join(slices.Concat(r.Problems, r.Notes), "; ")})
 	}
 	return rows
-}
-
-func memlockCell(r node.Container) string {
-	switch {
-	case r.Memlock == nil:
-		return ""
-	case r.Memlock.Soft == r.Memlock.Hard:
-		return r.Memlock.Soft.String()
-	}
-	return r.Memlock.Soft.String() + "/" + r.Memlock.Hard.String()
-}
-
-func ipcLockCell(r node.Container) string {
-	switch {
-	case r.IPCLock == nil:
-		return ""
-	case *r.IPCLock:
-		return "yes"
-	}
-	return "no"
-}
-
-func hcasCell(r node.Container) string {
-	if r.AllDevices {
-		return "all"
-	}
-	return strings.Join(r.HCAs, ",")
 }

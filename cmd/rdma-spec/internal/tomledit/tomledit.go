@@ -76,15 +76,8 @@ func Set(text []byte, value any, path ...string) ([]byte, error) {
 func setAll(text []byte, table map[string]any, path []string) ([]byte, error) {
 	keys := slices.Sorted(maps.Keys(table))
 	isTable := func(key string) bool { _, is := table[key].(map[string]any); return is }
-	slices.SortStableFunc(keys, func(a, b string) int {
-		switch {
-		case isTable(a) == isTable(b):
-			return 0
-		case isTable(b):
-			return -1
-		}
-		return 1
-	})
+	keys = slices.Concat(slices.DeleteFunc(slices.Clone(keys), isTable),
+		slices.DeleteFunc(keys, func(key string) bool { return !isTable(key) }))
 	for _, key := range keys {
 		var err error
 		if text, err = Set(text, table[key], append(slices.Clone(path), key)...); err != nil {
@@ -131,32 +124,37 @@ func check(before map[string]any, after []byte, value any, path []string) error 
 	if err != nil {
 		return fmt.Errorf("%s cannot be set: %w", join(path), err)
 	}
-	want := clone(before)
-	table := want
-	for _, key := range path[:len(path)-1] {
-		next, isTable := table[key].(map[string]any)
-		if !isTable {
-			next = map[string]any{}
-			table[key] = next
-		}
-		table = next
-	}
-	table[path[len(path)-1]] = value
+	want := Clone(before)
+	Put(want, value, path...)
 	if !same(got, want) {
 		return fmt.Errorf("%s cannot be set without a change of other keys", join(path))
 	}
 	return nil
 }
 
-func clone(tree map[string]any) map[string]any {
+// Clone returns a tree whose tables can be changed.
+func Clone(tree map[string]any) map[string]any {
 	copied := make(map[string]any, len(tree))
 	for key, value := range tree {
 		if table, isTable := value.(map[string]any); isTable {
-			value = clone(table)
+			value = Clone(table)
 		}
 		copied[key] = value
 	}
 	return copied
+}
+
+// Put sets a value of a tree.
+func Put(tree map[string]any, value any, path ...string) {
+	for _, key := range path[:len(path)-1] {
+		next, isTable := tree[key].(map[string]any)
+		if !isTable {
+			next = map[string]any{}
+			tree[key] = next
+		}
+		tree = next
+	}
+	tree[path[len(path)-1]] = value
 }
 
 // same compares values as TOML writes them: nan is the same as nan, and an int the same as an int64.

@@ -8,10 +8,13 @@ type Driver string
 
 // The drivers whose contexts this package can make.
 const (
-	RXE  Driver = "rxe"  // Soft-RoCE
-	SIW  Driver = "siw"  // Soft-iWARP
-	MLX4 Driver = "mlx4" // ConnectX-3 and older
-	MLX5 Driver = "mlx5" // Connect-IB, ConnectX-4 and newer, BlueField
+	RXE   Driver = "rxe"     // Soft-RoCE
+	SIW   Driver = "siw"     // Soft-iWARP
+	MLX4  Driver = "mlx4"    // ConnectX-3 and older
+	MLX5  Driver = "mlx5"    // Connect-IB, ConnectX-4 and newer, BlueField
+	EFA   Driver = "efa"     // Elastic Fabric Adapter
+	IRDMA Driver = "irdma"   // E810 and newer
+	BNXT  Driver = "bnxt_re" // NetXtreme-E
 )
 
 // Supported reports whether Open can make a context for a driver.
@@ -29,8 +32,9 @@ type dialect struct {
 	mrRoom       int      // bytes behind REG_MR's response
 }
 
-// mlx5Room is for struct mlx5_ib_alloc_ucontext_resp, which has grown to 72 bytes so far. The kernel fills what fits.
-const mlx5Room = 128
+// room is for responses that grow: mlx5_ib_alloc_ucontext_resp has 72 bytes so far, irdma_alloc_ucontext_resp 80. The
+// kernel fills what fits.
+const room = 128
 
 // dialects are the layouts that the kernel's headers define in include/uapi/rdma. All kernels read the inputs below,
 // and libibverbs' providers send them.
@@ -43,5 +47,12 @@ var dialects = map[Driver]dialect{
 	MLX4: {contextRoom: 16, pdRoom: 8},
 	// mlx5-abi.h: mlx5_ib_alloc_ucontext_req, total_num_bfregs and num_low_latency_bfregs, as libmlx5 sets them by
 	// default, and mlx5_ib_alloc_pd_resp.
-	MLX5: {context: []uint32{16, 4}, contextRoom: mlx5Room, pdRoom: 4},
+	MLX5: {context: []uint32{16, 4}, contextRoom: room, pdRoom: 4},
+	// efa-abi.h: efa_ibv_alloc_ucontext_cmd, both of whose capabilities a device can require, efa_ibv_alloc_pd_resp.
+	EFA: {context: []uint32{3, 0}, contextRoom: room, pdRoom: 8},
+	// irdma-abi.h: irdma_alloc_ucontext_req, with version 5, and with the second format of work requests, without which
+	// the newest hardware has no contexts; irdma_alloc_pd_resp; irdma_mem_reg_req, of type IRDMA_MEMREG_TYPE_MEM.
+	IRDMA: {context: []uint32{0, 5, 8, 0}, contextRoom: room, pdRoom: 8, registration: []uint32{0, 0}},
+	// bnxt_re-abi.h: bnxt_re_uctx_resp and bnxt_re_pd_resp, of 16 bytes; the vendor's driver fills more.
+	BNXT: {contextRoom: room, pdRoom: 32},
 }

@@ -12,6 +12,8 @@
 package verbs
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
@@ -102,12 +104,12 @@ func (c *Context) Register(memory []byte) (err error) {
 
 // handle runs a command whose response begins with a handle.
 func (c *Context) handle(cmd command, size int, input ...uint32) (uint32, error) {
-	response := empty(size)
+	response := bytes.Repeat([]byte{unwritten & 0xff}, size)
 	if err := c.run(cmd, response, input...); err != nil {
 		return 0, err
 	}
-	handle, found := firstWord(response)
-	if !found {
+	handle := binary.NativeEndian.Uint32(response)
+	if handle == unwritten {
 		return 0, &Error{cmd.String(), errNoResponse}
 	}
 	return handle, nil

@@ -36,6 +36,19 @@ func TestCommands(t *testing.T) {
 			"00000000 0400 0600" + pointer},
 		"GET_CONTEXT of mlx5": {getContext, contextSize + dialects[MLX5].contextRoom, dialects[MLX5].context,
 			"00000000 0600 2200" + pointer + "10000000 04000000"},
+		"GET_CONTEXT of efa": {getContext, contextSize + dialects[EFA].contextRoom, dialects[EFA].context,
+			"00000000 0600 2200" + pointer + "03000000 00000000"},
+		"GET_CONTEXT of irdma": {getContext, contextSize + dialects[IRDMA].contextRoom, dialects[IRDMA].context,
+			"00000000 0800 2200" + pointer + "00000000 05000000 0800000000000000"},
+		"GET_CONTEXT of bnxt_re": {getContext, contextSize + dialects[BNXT].contextRoom, dialects[BNXT].context,
+			"00000000 0400 2200" + pointer},
+		"ALLOC_PD of efa":     {allocPD, pdSize + dialects[EFA].pdRoom, nil, "03000000 0400 0300" + pointer},
+		"ALLOC_PD of irdma":   {allocPD, pdSize + dialects[IRDMA].pdRoom, nil, "03000000 0400 0300" + pointer},
+		"ALLOC_PD of bnxt_re": {allocPD, pdSize + dialects[BNXT].pdRoom, nil, "03000000 0400 0900" + pointer},
+		"REG_MR of irdma": {regMR, mrSize + dialects[IRDMA].mrRoom, registration(0x7f0011223000, 0x4000000, 7,
+			dialects[IRDMA].registration),
+			"09000000 0e00 0300" + pointer +
+				"00302211007f0000 0000000400000000 00302211007f0000 07000000 01000000 00000000 00000000"},
 		"ALLOC_PD of rxe":  {allocPD, pdSize, nil, "03000000 0400 0100" + pointer},
 		"ALLOC_PD of mlx4": {allocPD, pdSize + dialects[MLX4].pdRoom, nil, "03000000 0400 0300" + pointer},
 		"ALLOC_PD of mlx5": {allocPD, pdSize + dialects[MLX5].pdRoom, nil, "03000000 0400 0200" + pointer},
@@ -156,7 +169,7 @@ func TestOpen(t *testing.T) {
 	if _, err := Open(filepath.Join(t.TempDir(), "uverbs0"), RXE); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("no device: %v", err)
 	}
-	if _, err := Open("/dev/null", "efa"); err == nil || Supported("efa") {
+	if _, err := Open("/dev/null", "cxgb4"); err == nil || Supported("cxgb4") {
 		t.Error("a driver that is not known is opened")
 	}
 	// Any file takes commands as text, and writes no response.

@@ -18,19 +18,8 @@ const (
 
 // String returns the command as the header names it, without its prefix.
 func (c command) String() string {
-	switch c {
-	case getContext:
-		return "GET_CONTEXT"
-	case allocPD:
-		return "ALLOC_PD"
-	case deallocPD:
-		return "DEALLOC_PD"
-	case regMR:
-		return "REG_MR"
-	case deregMR:
-		return "DEREG_MR"
-	}
-	return "unknown command"
+	return map[command]string{getContext: "GET_CONTEXT", allocPD: "ALLOC_PD", deallocPD: "DEALLOC_PD", regMR: "REG_MR",
+		deregMR: "DEREG_MR"}[c]
 }
 
 // Sizes in bytes. A command begins with struct ib_uverbs_cmd_hdr: u32 command, u16 in_words, u16 out_words, in words of
@@ -84,24 +73,5 @@ func registration(address, length uint64, pd uint32, driver []uint32) []uint32 {
 	return append([]uint32{start0, start1, length0, length1, start0, start1, pd, localWrite}, driver...)
 }
 
-// unwritten fills a response before the kernel does. It is neither a handle nor a file descriptor.
+// unwritten is a word of a response before the kernel writes it. It is neither a handle nor a file descriptor.
 const unwritten = 0xffffffff
-
-// empty returns a response to be filled.
-func empty(size int) []byte {
-	text := make([]byte, size)
-	for i := range text {
-		text[i] = unwritten & 0xff
-	}
-	return text
-}
-
-// firstWord returns the first word of a response: a handle or a file descriptor. It is missing where the kernel has not
-// written it.
-func firstWord(response []byte) (word uint32, found bool) {
-	if len(response) < wordSize {
-		return 0, false
-	}
-	word = binary.NativeEndian.Uint32(response)
-	return word, word != unwritten
-}

@@ -10,12 +10,18 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
+
+// imagePatience gives the files of the image as long as an HCA: they are a part of a container.
+const imagePatience = 6 * node.Patience
 
 // lockMost bounds --lock: no node has more memory.
 const lockMost = 1 << 44
@@ -31,8 +37,8 @@ func Command() *cobra.Command {
 		Long: `Try, inside a container, what an RDMA program needs. verify reads memlock and CAP_IPC_LOCK,
 opens the verbs devices and rdma_cm, finds the GIDs of the container's network namespace, and
 registers memory with each HCA through the kernel's verbs interface. That needs no library in
-the image. It supports the drivers mlx5, mlx4, rxe and siw. With other drivers it locks memory
-instead, which the kernel limits in the same way.
+the image. It supports the drivers mlx5, mlx4, efa, irdma, bnxt_re, rxe and siw. With other
+drivers it locks memory instead, which the kernel limits in the same way.
 
 Each fact is one line. It begins with FAIL if it makes RDMA fail, and then names the remedy. It
 begins with ? if verify cannot find out. The last line is the verdict: the cause of "Couldn't
@@ -68,19 +74,29 @@ The exit status is 1 if RDMA would fail.`,
 // verify tries a container and writes what it found. pid is the process whose limits count beside its own, 0 for the
 // one that is found.
 func verify(w io.Writer, c container, size spec.Limit, pid int, format string) error {
-	v := verification{container: c, image: c.root, size: size, Diagnosis: doctor.Diagnosis{APIVersion: cli.APIVersion}}
+	seen, err := node.Open(node.Options{Root: c.root})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = seen.Close() }() // it was only read
+	seen.ReadHCAs = node.LiveReader(c.root)
+	v := verification{container: c, seen: seen, size: size, Diagnosis: doctor.Diagnosis{APIVersion: cli.APIVersion}}
 	v.limits()
 	if err := v.readTarget(pid); err != nil {
 		return err
 	}
-	held, image := v.devices(), process.ReadImage(v.image, process.Interfaces(v.root, v.self))
-	v.gids(held, image)
+	judged, folder := v.self, "dev/infiniband"
+	if v.elsewhere {
+		judged, folder = v.target, of(v.target, "root/"+folder)
+	}
+	v.judged = process.Look(v.root, judged, false, imagePatience)
+	held := v.devices(folder)
+	v.ports(held)
 	v.registering(held)
-	v.libraries(held, image)
+	v.libraries(held)
 	v.sharedMemory()
 	v.conclude()
-	err := v.write(w, format)
-	if err == nil && len(v.Verdict.Causes) > 0 {
+	if err = v.write(w, format); err == nil && len(v.Verdict.Causes) > 0 {
 		return cli.ErrProblemFound
 	}
 	return err
@@ -104,11 +120,9 @@ func thisContainer() container {
 	return container{
 		root:     "/",
 		self:     os.Getpid(),
-		process:  processLimits,
+		process:  limits.New("/").Process,
 		open:     openDevice,
 		register: registerMemory,
-		lock:     lockMemory,
-		room:     func() (uint64, bool) { return memoryRoom("/sys/fs/cgroup") },
-		shared:   sharedMemorySize,
+		lock:     func(size int) error { return withMemory(size, unix.Mlock) },
 	}
 }

@@ -4,8 +4,10 @@
 package verify
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -13,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -22,104 +23,93 @@ import (
 
 // heldHCA is a verbs device of the container, and the HCA that it belongs to.
 type heldHCA struct {
-	file   string // where it can be opened
-	device string // where programs open it
-	hca    hca.HCA
-	driver verbs.Driver // "" where it is not known
-	abi    int          // of the kernel's driver
-	known  bool         // sysfs names the HCA
+	file   string  // where it can be opened
+	name   string  // of the HCA, or where programs open the device
+	hca    hca.HCA // without a name where sysfs does not name it
+	driver verbs.Driver
+	abi    int // of the kernel's driver
 	opened bool
 }
 
-// name names the HCA, or its device.
-func (h heldHCA) name() string {
-	if h.known {
-		return h.hca.Name
-	}
-	return h.device
-}
-
-// devices opens the devices that RDMA programs use, and returns the verbs devices.
-func (v *verification) devices() []heldHCA {
-	folder := filepath.Join(v.image, "dev/infiniband")
-	files, err := filepath.Glob(filepath.Join(folder, "uverbs*"))
+// devices opens the devices that RDMA programs use in a folder, and returns the verbs devices. Of the node's HCAs, it
+// reads no others: one that hangs costs nothing where the container does not hold it.
+func (v *verification) devices(folder string) (held []heldHCA) {
+	files, _ := v.seen.Files.Match(folder + "/uverbs*") // what cannot be listed is not there
 	switch {
-	case v.elsewhere && (err != nil || len(files) == 0):
+	case v.elsewhere && len(files) == 0:
 		v.add("device", doctor.Unknown, "verbs devices of the target: cannot be seen from this container")
 		return nil
-	case err != nil || len(files) == 0:
+	case len(files) == 0:
 		v.fails("device", causeDevice,
 			"verbs devices: none in /dev/infiniband: request the RDMA device plugin's resource or, where the policy lists the "+
 				"namespace, annotate the pod with %s: \"true\"",
 			policy.AnnotationKey)
 		return nil
 	}
-	node, err := hca.Scan(v.root)
+	listed, err := hca.List(v.root)
 	if err != nil {
-		node = &hca.Node{}
+		listed = &hca.Inventory{}
 	}
+	device := func(h hca.HCA) string { d, _ := h.Verbs(); return path.Base(d.Path) }
+	listed.HCAs = slices.DeleteFunc(listed.HCAs, func(h hca.HCA) bool {
+		return !slices.ContainsFunc(files, func(file string) bool { return path.Base(file) == device(h) })
+	})
+	listed = v.seen.ReadListed(listed)
 	slices.SortStableFunc(files, func(a, b string) int { return len(a) - len(b) })
-	var held []heldHCA
 	for _, file := range files {
-		h := heldHCA{file: file, device: path.Join("/dev/infiniband", path.Base(file))}
-		i := slices.IndexFunc(node.HCAs, func(of hca.HCA) bool { d, ok := of.Verbs(); return ok && d.Path == h.device })
-		if h.known = i >= 0; h.known {
-			h.hca = node.HCAs[i]
+		h := heldHCA{file: filepath.Join(v.root, file), name: "/dev/infiniband/" + path.Base(file)}
+		said := ""
+		if i := slices.IndexFunc(listed.HCAs, func(of hca.HCA) bool { return device(of) == path.Base(file) }); i >= 0 {
+			h.hca = listed.HCAs[i]
+			said = ": " + h.hca.Name + ", " + portsOf(h.hca)
 		}
-		provider, abi := verbs.Provider(h.hca, func(name string) string { return attribute(filepath.Join(v.root, name)) })
+		provider, abi := verbs.Provider(h.hca, v.read)
 		h.driver, h.abi = verbs.Driver(provider), abi
-		v.openVerbs(&h, node.NetNSExclusive)
+		if v.elsewhere {
+			v.add("device", doctor.Unknown, "%s of the target: not opened from this container%s", h.name, said)
+		} else {
+			h.opened = v.opens(h.file, said, listed.NetNSExclusive && said == "")
+		}
+		if h.hca.Unread != "" {
+			h.opened = false
+			v.fails("device", causeDevice, "%s: %s: its firmware hangs: see the node's kernel log, and have the node reset it",
+				h.hca.Name, h.hca.Unread)
+		}
+		h.name = cmp.Or(h.hca.Name, h.name)
 		held = append(held, h)
 	}
-	if !slices.ContainsFunc(held, func(h heldHCA) bool { return !h.known || h.hca.Active() }) {
-		v.fails("port", causePort,
-			"ports: none is ACTIVE: check the cable, the switch and, on InfiniBand, the subnet manager")
+	manager := filepath.Join(v.root, folder, "rdma_cm")
+	switch {
+	case v.elsewhere:
+	case errors.Is(v.open(manager), unix.ENOENT):
+		v.add("device", note, "/dev/infiniband/rdma_cm: does not exist: programs that connect through RDMA_CM need it")
+	default:
+		v.opens(manager, "", false)
 	}
-	v.connectionManager(filepath.Join(folder, "rdma_cm"))
 	return held
 }
 
-// openVerbs opens a verbs device. A device of another container cannot be opened from here, even if that container can
-// open it.
-func (v *verification) openVerbs(h *heldHCA, exclusive bool) {
-	of := ""
-	if h.known {
-		of = ": " + h.hca.Name + ", " + portsOf(h.hca)
+// opens opens a device of this container, and adds the finding. hidden: its HCA may be in another network namespace.
+func (v *verification) opens(file, said string, hidden bool) bool {
+	name := "/dev/infiniband/" + path.Base(file)
+	if err := v.open(file); err != nil {
+		info, _ := os.Stat(file)
+		why, remedy := openRemedy(err, hidden, info != nil && info.Mode().Perm()&0o006 == 0o006)
+		v.fails("device", why, "%s: %s", name, remedy)
+		return false
 	}
-	if v.elsewhere {
-		v.add("device", doctor.Unknown, "%s of the target: not opened from this container%s", h.device, of)
-		return
-	}
-	if err := v.open(h.file); err != nil {
-		why, remedy := openRemedy(err, exclusive && !h.known)
-		v.fails("device", why, "%s: %s", h.device, remedy)
-		return
-	}
-	h.opened = true
-	v.add("device", doctor.OK, "%s: opened%s", h.device, of)
-}
-
-// connectionManager opens rdma_cm.
-func (v *verification) connectionManager(file string) {
-	if v.elsewhere {
-		return
-	}
-	switch err := v.open(file); {
-	case errors.Is(err, unix.ENOENT):
-		v.add("device", note, "/dev/infiniband/rdma_cm: does not exist: programs that connect through RDMA_CM need it")
-	case err != nil:
-		why, remedy := openRemedy(err, false)
-		v.fails("device", why, "/dev/infiniband/rdma_cm: %s", remedy)
-	default:
-		v.add("device", doctor.OK, "/dev/infiniband/rdma_cm: opened")
-	}
+	v.add("device", doctor.OK, "%s: opened%s", name, said)
+	return true
 }
 
 // portsOf returns the states of an HCA's ports: "port 1 ACTIVE, port 2 DOWN".
 func portsOf(h hca.HCA) string {
+	if h.Unread != "" {
+		return h.Unread
+	}
 	var ports []string
 	for _, p := range h.Ports {
-		ports = append(ports, fmt.Sprintf("port %d %s", p.Number, cli.OrUnknown(p.State)))
+		ports = append(ports, fmt.Sprintf("port %d %s", p.Number, cmp.Or(p.State, "unknown")))
 	}
 	if len(ports) == 0 {
 		return "no ports"
@@ -127,17 +117,20 @@ func portsOf(h hca.HCA) string {
 	return strings.Join(ports, ", ")
 }
 
-// openRemedy returns the reason why a device cannot be opened, and the remedy. elsewhere: its HCA is in another network
-// namespace, and HCAs are exclusive to theirs.
-func openRemedy(err error, elsewhere bool) (cause, string) {
+// openRemedy returns the reason why a device cannot be opened, and the remedy. hidden: its HCA is in another network
+// namespace, and HCAs are exclusive to theirs. everybody: its file mode lets everybody open it.
+func openRemedy(err error, hidden, everybody bool) (cause, string) {
 	switch {
-	case errors.Is(err, unix.EPERM) && elsewhere:
+	case errors.Is(err, unix.EPERM) && hidden:
 		return causeNamespace,
 			"its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA " +
 				"into the pod's namespace, or run rdma system set netns shared on the node"
 	case errors.Is(err, unix.EPERM):
 		return causeCgroup, "the container's device cgroup does not permit it: a mount alone gives no access; take the " +
 			"device from a device plugin or by the annotation"
+	case errors.Is(err, unix.EACCES) && everybody:
+		return causeSecurity, "a security module (SELinux or AppArmor) forbids it, since the file mode lets everybody open " +
+			"it: see the node's audit log (ausearch -m avc), and allow it in the container's policy"
 	case errors.Is(err, unix.EACCES):
 		return causeMode, "its file mode does not let this user open it: it should have mode 0666 on the node"
 	case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV):

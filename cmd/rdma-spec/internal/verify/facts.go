@@ -5,8 +5,11 @@ package verify
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -20,8 +23,6 @@ type container struct {
 	open     func(path string) error                                // opens a device
 	register func(path string, driver verbs.Driver, size int) error // registers memory with an HCA
 	lock     func(size int) error                                   // locks memory
-	room     func() (bytes uint64, known bool)                      // how much memory is left within the container's limit
-	shared   func(folder string) (bytes uint64, mounted bool)       // the size of a /dev/shm
 }
 
 // note is the status of what is neither good nor bad: not there, and not needed by all programs.
@@ -36,13 +37,22 @@ type verification struct {
 	doctor.Diagnosis
 	Verdict verdict `json:"verdict"`
 
+	seen      *node.Snapshot // of the root
 	size      spec.Limit
-	own       limits.Process // the limits of the program's own process
-	limited   bool           // they are known
-	target    int            // the process whose limits count beside, 0 for none
-	image     string         // the folder that shows the files of the container whose programs are judged
-	elsewhere bool           // this container is not that one, and can open other devices
+	own       *limits.Process // the limits of the program's own process, nil where they are unknown
+	target    int             // the process whose limits count beside, 0 for none
+	elsewhere bool            // the container whose programs are judged is not this one, and can open other devices
+	judged    process.Inside  // what its programs see
 }
+
+// read returns the text of a small file below the root, without spaces around it; "" where there is none.
+func (v *verification) read(name string) string {
+	text, _ := v.seen.Files.Read(name, 64<<10)
+	return strings.TrimSpace(string(text))
+}
+
+// of returns the name of a process's file.
+func of(pid int, file string) string { return process.Process{PID: pid}.File("", file) }
 
 func (v *verification) add(check string, is doctor.Status, format string, args ...any) {
 	v.Findings = append(v.Findings, doctor.Finding{Check: check, Status: is, Text: fmt.Sprintf(format, args...)})
@@ -61,26 +71,25 @@ func (v *verification) limits() {
 		v.add("memlock", doctor.Unknown, "memlock of this process: cannot be read: %v", err)
 		return
 	}
-	v.own, v.limited = held, true
+	v.own = &held
 	v.showLimits("this process", held)
 }
 
 // showLimits adds the findings about the limits of a process.
 func (v *verification) showLimits(who string, held limits.Process) {
-	is := note
+	enough := note
 	if held.Memlock.Soft == spec.Unlimited {
-		is = doctor.OK
+		enough = doctor.OK
 	}
-	v.add("memlock", is, "memlock of %s: %s (hard: %s)", who, held.Memlock.Soft, held.Memlock.Hard)
+	v.add("memlock", enough, "memlock of %s: %s (hard: %s)", who, held.Memlock.Soft, held.Memlock.Hard)
+	is, said := note, "not effective"
 	switch {
 	case held.IPCLock && held.UserNamespace:
-		v.add("ipc-lock", note,
-			"CAP_IPC_LOCK of %s: effective, but the kernel does not count it in a user namespace (hostUsers: false)", who)
+		said = "effective, but the kernel does not count it in a user namespace (hostUsers: false)"
 	case held.IPCLock:
-		v.add("ipc-lock", doctor.OK, "CAP_IPC_LOCK of %s: effective", who)
-	default:
-		v.add("ipc-lock", note, "CAP_IPC_LOCK of %s: not effective", who)
+		is, said = doctor.OK, "effective"
 	}
+	v.add("ipc-lock", is, "CAP_IPC_LOCK of %s: %s", who, said)
 }
 
 // allow reports whether memlock and CAP_IPC_LOCK, where the kernel counts it, let a process lock, and register, the
@@ -90,7 +99,7 @@ func (v *verification) allow(held limits.Process) bool {
 }
 
 // mayLock reports whether they let this process, as far as its limits are known.
-func (v *verification) mayLock() bool { return !v.limited || v.allow(v.own) }
+func (v *verification) mayLock() bool { return v.own == nil || v.allow(*v.own) }
 
 // memlockRemedy explains how a container gets a sufficient memlock. A process cannot raise its own.
 const memlockRemedy = "see that nri-rdma runs on the node and takes this container for an RDMA container (rdma-spec " +

@@ -4,19 +4,17 @@
 package verify
 
 import (
-	"os"
-	"path/filepath"
-	"strings"
+	"fmt"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
-	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 // libraries finds libibverbs in the image, and its providers for the container's HCAs. Where there are none, a program
 // may still have its own.
-func (v *verification) libraries(held []heldHCA, image process.Image) {
+func (v *verification) libraries(held []heldHCA) {
+	image := v.judged.Image
 	if v.elsewhere && len(held) == 0 {
 		return
 	}
@@ -34,47 +32,34 @@ func (v *verification) libraries(held []heldHCA, image process.Image) {
 		}
 		told[driver] = true
 		provider := image.Providers[driver]
-		switch abi, known := verbs.ABIOf(driver); {
+		abi, known := verbs.ABIOf(driver)
+		is, said := doctor.OK, fmt.Sprintf("%s, for the kernel's ABI %d", provider, h.abi)
+		switch {
 		case provider == "":
-			v.add("library", doctor.Unknown,
-				"provider %s for %s: not beside libibverbs, which then reports No IB devices found: install it "+
-					"(ibverbs-providers, libibverbs, rdma-core)", driver, h.name())
+			is, said = doctor.Unknown, "not beside libibverbs, which then reports No IB devices found: install it "+
+				"(ibverbs-providers, libibverbs, rdma-core)"
 		case !known || h.abi == 0:
-			v.add("library", note,
-				"provider %s for %s: %s; which versions of the kernel's ABI (%d) it supports is not known here", driver,
-				h.name(), provider, h.abi)
+			is, said = note, fmt.Sprintf("%s; which versions of the kernel's ABI (%d) it supports is not known here", provider,
+				h.abi)
 		case !abi.Has(h.abi):
-			v.add("library", doctor.Unknown,
-				"provider %s for %s: %s; the kernel's ABI is %d, and rdma-core's provider supports %d to %d; with another ABI it "+
-					"reports \"does not support the kernel ABI\": install the provider that belongs to the kernel's driver",
-				driver, h.name(), provider, h.abi, abi.Least, abi.Most)
-		default:
-			v.add("library", doctor.OK, "provider %s for %s: %s, for the kernel's ABI %d", driver, h.name(), provider, h.abi)
+			is, said = doctor.Unknown, fmt.Sprintf("%s; the kernel's ABI is %d, and rdma-core's provider supports %d to "+
+				"%d; with another ABI it reports \"does not support the kernel ABI\": install the provider that belongs to the "+
+				"kernel's driver", provider, h.abi, abi.Least, abi.Most)
 		}
+		v.add("library", is, "provider %s for %s: %s", driver, h.name, said)
 	}
 }
 
 // sharedMemory adds the finding about the size of /dev/shm, through which NCCL and others pass messages.
 func (v *verification) sharedMemory() {
-	const mebibyte = 1 << 20
-	size, mounted := v.shared(filepath.Join(v.image, "dev/shm"))
-	switch {
-	case !mounted && v.elsewhere:
-	case !mounted:
-		v.add("shared-memory", note, "/dev/shm: not mounted: NCCL and others may need it")
-	case size <= uint64(process.SmallSharedMemory):
+	switch size := v.judged.SharedMem; {
+	case size == nil && v.elsewhere:
+	case size == nil:
+		v.add("shared-memory", note, "/dev/shm: not mounted, or without a size of its own: NCCL and others may need it")
+	case *size <= process.SmallSharedMemory:
 		v.add("shared-memory", note,
-			"/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory there", spec.Limit(size))
+			"/dev/shm: %s, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory there", size)
 	default:
-		v.add("shared-memory", doctor.OK, "/dev/shm: %s", spec.Limit(size/mebibyte*mebibyte))
+		v.add("shared-memory", doctor.OK, "/dev/shm: %s", size)
 	}
-}
-
-// attribute returns the text of an attribute of sysfs, "" where there is none.
-func attribute(file string) string {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
 }

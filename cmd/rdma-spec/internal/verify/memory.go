@@ -6,17 +6,13 @@ package verify
 import (
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
-	"github.com/rdma-spec/rdma-spec/plugin/limits"
 )
-
-func processLimits(pid int) (limits.Process, error) { return limits.New("/").Process(pid) }
 
 // openDevice opens a device as a program that uses it does. Opening alone does nothing to the device.
 func openDevice(path string) error {
@@ -37,9 +33,6 @@ func withMemory(size int, do func(memory []byte) error) error {
 	return do(memory)
 }
 
-// lockMemory locks memory of a size.
-func lockMemory(size int) error { return withMemory(size, unix.Mlock) }
-
 // registerMemory registers memory of a size with the HCA of a verbs device.
 func registerMemory(path string, driver verbs.Driver, size int) error {
 	context, err := verbs.Open(path, driver)
@@ -49,49 +42,29 @@ func registerMemory(path string, driver verbs.Driver, size int) error {
 	return errors.Join(withMemory(size, context.Register), context.Close())
 }
 
-// sharedMemorySize returns the size of the file system that is mounted on a folder.
-func sharedMemorySize(folder string) (bytes uint64, mounted bool) {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(folder, &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
-		return 0, false
-	}
-	return fs.Blocks * uint64(fs.Bsize), true
-}
-
 // memoryFiles are a cgroup's files on memory, in version 2 and in version 1 of cgroups.
 var memoryFiles = []struct{ limit, used, stat, cache string }{
 	{"memory.max", "memory.current", "memory.stat", "inactive_file"},
 	{"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat", "total_inactive_file"},
 }
 
-// memoryRoom returns how much memory the container may still use, where a cgroup limits it: a process that uses more is
+// room returns how much memory the container may still use, where a cgroup limits it: a process that uses more is
 // killed. Page cache and kernel memory that the kernel reclaims first are not in use.
-func memoryRoom(cgroup string) (bytes uint64, known bool) {
+func (v *verification) room() (bytes uint64, known bool) {
+	const cgroup = "sys/fs/cgroup/"
 	for _, files := range memoryFiles {
-		limit, limited := readNumber(filepath.Join(cgroup, files.limit))
-		used, found := readNumber(filepath.Join(cgroup, files.used))
-		if !limited || !found {
+		limit, err := strconv.ParseUint(v.read(cgroup+files.limit), 10, 64) // "max" is not a number
+		used, missing := strconv.ParseUint(v.read(cgroup+files.used), 10, 64)
+		if err != nil || missing != nil {
 			continue
 		}
-		text, _ := os.ReadFile(filepath.Join(cgroup, files.stat)) // without it, all memory counts as used
-		for line := range strings.Lines(string(text)) {
-			var name string
-			var n uint64
-			if _, err := fmt.Sscanf(line, "%s %d", &name, &n); err == nil &&
-				(name == files.cache || name == "slab_reclaimable") {
+		for line := range strings.Lines(v.read(cgroup + files.stat)) { // without it, all memory counts as used
+			name, text, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if n, err := strconv.ParseUint(text, 10, 64); err == nil && (name == files.cache || name == "slab_reclaimable") {
 				used -= min(used, n)
 			}
 		}
 		return limit - min(limit, used), true
 	}
 	return 0, false
-}
-
-func readNumber(file string) (n uint64, ok bool) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return 0, false
-	}
-	_, err = fmt.Sscanf(string(text), "%d\n", &n) // "max" is not a number
-	return n, err == nil
 }

@@ -4,12 +4,12 @@
 package verify
 
 import (
+	"cmp"
 	"errors"
-	"slices"
+	"fmt"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -40,8 +40,8 @@ func (v *verification) registering(held []heldHCA) {
 		}
 		if !verbs.Supported(h.driver) {
 			v.add("register", doctor.Unknown,
-				"register %s with %s: not tried: verify cannot register memory with its driver (%s)", v.size, h.name(),
-				cli.OrUnknown(string(h.driver)))
+				"register %s with %s: not tried: verify cannot register memory with its driver (%s)", v.size, h.name,
+				cmp.Or(string(h.driver), "unknown"))
 			continue
 		}
 		tried = v.registered(h, v.register(h.file, h.driver, int(v.size))) || tried
@@ -54,44 +54,35 @@ func (v *verification) registering(held []heldHCA) {
 // registered adds the finding about a registration. It reports whether that got as far as the memory.
 func (v *verification) registered(h heldHCA, err error) bool {
 	var failed *verbs.Error
-	is := func(numbers ...error) bool {
-		return slices.ContainsFunc(numbers, func(number error) bool { return errors.Is(err, number) })
-	}
-	switch {
+	said := fmt.Sprintf("register %s with %s: %v", v.size, h.name, err)
+	switch noMemory := errors.Is(err, unix.ENOMEM); {
 	case err == nil:
-		v.add("register", doctor.OK, "register %s with %s: done", v.size, h.name())
-		return true
-	case is(unix.ENOMEM) && !v.mayLock():
-		v.fails("register", causeMemlock, "register %s with %s: %v: memlock is %s: %s", v.size, h.name(), err,
-			v.own.Memlock.Soft, memlockRemedy)
-		return true
-	case is(unix.ENOMEM) && v.limited && h.driver == verbs.SIW && v.own.Memlock.Soft < v.size:
-		v.fails("register", causeMemlock,
-			"register %s with %s: %v: memlock is %s, and older kernels do not count CAP_IPC_LOCK for Soft-iWARP: %s",
-			v.size, h.name(), err, v.own.Memlock.Soft, memlockRemedy)
-		return true
-	case is(unix.ENOMEM) && errors.As(err, &failed):
+		v.add("register", doctor.OK, "register %s with %s: done", v.size, h.name)
+	case noMemory && !v.mayLock():
+		v.fails("register", causeMemlock, "%s: memlock is %s: %s", said, v.own.Memlock.Soft, memlockRemedy)
+	case noMemory && v.own != nil && h.driver == verbs.SIW && v.own.Memlock.Soft < v.size:
+		v.fails("register", causeMemlock, "%s: memlock is %s, and older kernels do not count CAP_IPC_LOCK for Soft-iWARP: %s",
+			said, v.own.Memlock.Soft, memlockRemedy)
+	case noMemory && errors.As(err, &failed):
 		v.fails("register", causeMemory,
-			"register %s with %s: %v, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be "+
-				"pinned", v.size, h.name(), err)
-		return true
-	case is(unix.EAGAIN):
+			"%s, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned, or the HCA has "+
+				"no memory keys left: see CREATE_MKEY in the node's kernel log", said)
+	case errors.Is(err, unix.EAGAIN):
 		v.fails("register", causeRDMACgroup,
-			"register %s with %s: %v: the cgroup's rdma.max allows no more (hca_handle, hca_object), or the HCA is being reset",
-			v.size, h.name(), err)
-		return true
-	case is(unix.EIO, unix.ENODEV, unix.ENXIO):
-		v.fails("register", causeDevice, "register %s with %s: %v: the HCA is gone: recreate the pod", v.size, h.name(), err)
-		return true
+			"%s: the cgroup's rdma.max allows no more (hca_handle, hca_object), or the HCA is being reset", said)
+	case errors.Is(err, unix.EIO), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO):
+		v.fails("register", causeDevice, "%s: the HCA is gone: recreate the pod", said)
+	default:
+		v.add("register", doctor.Unknown, "%s: its driver (%s) expects something else", said, h.driver)
+		return false
 	}
-	v.add("register", doctor.Unknown, "register %s with %s: %v: its driver (%s) expects something else", v.size,
-		h.name(), err, h.driver)
-	return false
+	return true
 }
 
 // locked adds the finding about locking memory.
 func (v *verification) locked(err error) {
 	refused := errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EAGAIN)
+	said := fmt.Sprintf("lock %s: %v", v.size, err)
 	switch {
 	case err == nil:
 		v.add("lock", doctor.OK, "lock %s, in place of registering it: done", v.size)
@@ -99,12 +90,12 @@ func (v *verification) locked(err error) {
 		v.fails("lock", causeMemlock, "lock %s, in place of registering it: %v: memlock is %s: %s", v.size, err,
 			v.own.Memlock.Soft, memlockRemedy)
 	case errors.Is(err, unix.EPERM): // memlock and the capability suffice
-		v.add("lock", note, "lock %s: %v: a seccomp profile or a security module forbids mlock here, which does not matter "+
-			"to RDMA", v.size, err)
-	case refused && v.limited:
-		v.fails("lock", causeMemory, "lock %s: %v, although memlock or CAP_IPC_LOCK allow it: the node has too little memory",
-			v.size, err)
+		v.add("lock", note,
+			"%s: a seccomp profile or a security module forbids mlock here, which does not matter to RDMA", said)
+	case refused && v.own != nil:
+		said += ", although memlock or CAP_IPC_LOCK allow it: the node has too little memory"
+		fallthrough
 	default:
-		v.fails("lock", causeMemory, "lock %s: %v", v.size, err)
+		v.fails("lock", causeMemory, "%s", said)
 	}
 }

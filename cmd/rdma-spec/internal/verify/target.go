@@ -5,10 +5,6 @@ package verify
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 )
@@ -20,11 +16,11 @@ func (v *verification) readTarget(pid int) error {
 	named := pid != 0
 	if !named {
 		pid = 1
-		if v.self == 1 || v.procText(2, "comm") == "kthreadd" { // only the node's own PID namespace has kernel threads
+		if v.self == 1 || v.read(of(2, "comm")) == "kthreadd" { // only the node's own PID namespace has kernel threads
 			return nil
 		}
 	}
-	name := v.procText(pid, "comm")
+	name := v.read(of(pid, "comm"))
 	if !named && name == "pause" {
 		v.add("memlock", doctor.Unknown,
 			"memlock of the program: process 1 is the pod's pause (shareProcessNamespace: true): name the program's process "+
@@ -42,20 +38,13 @@ func (v *verification) readTarget(pid int) error {
 	v.target = pid
 	who := fmt.Sprintf("process %d (%s)", pid, name)
 	// Other containers are in other cgroups.
-	if own, other := v.procText(v.self, "cgroup"), v.procText(pid, "cgroup"); own != "" && other != "" && own != other {
+	if own, other := v.read(of(v.self, "cgroup")), v.read(of(pid, "cgroup")); own != "" && other != "" && own != other {
 		v.elsewhere = true
 		who += " in another container"
-		v.image = filepath.Join(v.root, "proc", strconv.Itoa(pid), "root")
 	}
 	v.showLimits(who, held)
 	if !v.allow(held) {
 		v.fails("memlock", causeMemlock, "memlock of %s: less than %s: %s", who, v.size, memlockRemedy)
 	}
 	return nil
-}
-
-// procText returns the text of a process's file, "" where there is none.
-func (v *verification) procText(pid int, file string) string {
-	text, _ := os.ReadFile(filepath.Join(v.root, "proc", strconv.Itoa(pid), file))
-	return strings.TrimSpace(string(text))
 }

@@ -19,22 +19,26 @@ const (
 	causeMemory
 	causeRDMACgroup
 	causeCgroup
+	causeSecurity
 	causeMode
 	causeDevice
 	causeNamespace
+	causeAddress
 	causePort
 )
 
 var causes = []struct{ name, means string }{
 	{"memlock", `"Couldn't allocate MR" is caused by RLIMIT_MEMLOCK`},
-	{"memory", `"Couldn't allocate MR" is caused by a lack of memory that can be pinned`},
+	{"memory", `"Couldn't allocate MR" is caused by a lack of memory that can be pinned, or of the HCA's memory keys`},
 	{"rdma cgroup", `"Couldn't allocate MR" and the like are caused by the limit rdma.max of the cgroup`},
 	{"device cgroup", "the container cannot open the HCA, so no memory can be registered"},
+	{"security module", "a security module forbids the container to open the HCA, so no memory can be registered"},
 	{"file mode", "the container's user cannot open the HCA, so no memory can be registered"},
 	{"device", "the container has no usable HCA, so no memory can be registered"},
 	{"namespace", "the HCA, or all of its addresses, belong to another network namespace; this does not prevent a " +
 		"registration, but connections"},
-	{"port down", "no port carries traffic; this does not prevent a registration, but connections"},
+	{"address", "an HCA's interface has no IP address; this does not prevent a registration, but connections"},
+	{"port down", "an HCA's ports carry no traffic; this does not prevent a registration, but connections"},
 }
 
 // verdict is the cause of "Couldn't allocate MR".
@@ -46,18 +50,17 @@ type verdict struct {
 // conclude draws the verdict from the findings.
 func (v *verification) conclude() {
 	v.Verdict = verdict{Causes: []string{}, Text: "nothing found: " + v.tried()}
+	between := "; also: "
 	for _, c := range causes {
-		if !slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Why == c.means }) {
+		switch found := slices.ContainsFunc(v.Findings, func(f doctor.Finding) bool { return f.Why == c.means }); {
+		case !found:
 			continue
-		}
-		switch v.Verdict.Causes = append(v.Verdict.Causes, c.name); len(v.Verdict.Causes) {
-		case 1:
+		case len(v.Verdict.Causes) == 0:
 			v.Verdict.Text = c.name + ": " + c.means
-		case 2:
-			v.Verdict.Text += "; also: " + c.name
 		default:
-			v.Verdict.Text += ", " + c.name
+			v.Verdict.Text, between = v.Verdict.Text+between+c.name, ", "
 		}
+		v.Verdict.Causes = append(v.Verdict.Causes, c.name)
 	}
 }
 

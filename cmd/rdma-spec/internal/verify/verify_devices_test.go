@@ -4,10 +4,14 @@
 package verify
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -18,6 +22,8 @@ func TestVerifyDevices(t *testing.T) {
 	exclusive["sys/module/ib_core/parameters/netns_mode"] = "N\n"
 	down := mlx5Node()
 	down.HCAs[0].Ports = []hcatest.Port{{State: "1: DOWN", PhysState: "2: Polling"}}
+	twoPorts := mlx5Node()
+	twoPorts.HCAs[0].Ports = []hcatest.Port{{State: "1: DOWN", PhysState: "2: Polling"}, {}}
 	for name, test := range map[string]struct {
 		node    hcatest.Files
 		devices map[string]error
@@ -37,11 +43,33 @@ ok    ` + locked + `device cgroup: the container cannot open the HCA, so no memo
 `},
 		"no ACTIVE port": {down.Files(), map[string]error{"uverbs0": nil, "rdma_cm": nil}, `
 ok    /dev/infiniband/uverbs0: opened: mlx5_0, port 1 DOWN
-FAIL  ports: none is ACTIVE: check the cable, the switch and, on InfiniBand, the subnet manager
+ok    /dev/infiniband/rdma_cm: opened
+FAIL  ports of mlx5_0: none is ACTIVE: check the cable, the switch and, on InfiniBand, the subnet manager
+ok    register 64Mi with mlx5_0: done
+port down: an HCA's ports carry no traffic; this does not prevent a registration, but connections
+`},
+		"one of two HCAs is down": {down.Files(), all, `
+ok    /dev/infiniband/uverbs0: opened: mlx5_0, port 1 DOWN
+ok    /dev/infiniband/uverbs1: opened: mlx5_1, port 1 ACTIVE
+ok    /dev/infiniband/rdma_cm: opened
+FAIL  ports of mlx5_0: none is ACTIVE: check the cable, the switch and, on InfiniBand, the subnet manager
+ok    register 64Mi with mlx5_0: done
+ok    register 64Mi with mlx5_1: done
+port down: an HCA's ports carry no traffic; this does not prevent a registration, but connections
+`},
+		"one of two HCAs is down, in a privileged container": {down.Files().With(hcatest.Files{"dev/kmsg": ""}), all, `
+ok    /dev/infiniband/uverbs0: opened: mlx5_0, port 1 DOWN
+ok    /dev/infiniband/uverbs1: opened: mlx5_1, port 1 ACTIVE
+ok    /dev/infiniband/rdma_cm: opened
+-     ports of mlx5_0: none is ACTIVE: check the cable, the switch and, on InfiniBand, the subnet manager
+ok    register 64Mi with mlx5_0: done
+ok    register 64Mi with mlx5_1: done
+` + well},
+		"a port of two": {twoPorts.Files(), map[string]error{"uverbs0": nil, "rdma_cm": nil}, `
+ok    /dev/infiniband/uverbs0: opened: mlx5_0, port 1 DOWN, port 2 ACTIVE
 ok    /dev/infiniband/rdma_cm: opened
 ok    register 64Mi with mlx5_0: done
-port down: no port carries traffic; this does not prevent a registration, but connections
-`},
+` + well},
 		"another namespace's HCA in exclusive mode": {exclusive, map[string]error{"uverbs0": unix.EPERM,
 			"uverbs7": unix.EPERM, "rdma_cm": nil}, `
 FAIL  /dev/infiniband/uverbs0: the container's device cgroup does not permit it: a mount alone gives no access; take the device from a device plugin or by the annotation
@@ -59,6 +87,54 @@ ok    ` + locked + `nothing found: memory of 64Mi can be locked, but no memory w
 		t.Run(name, func(t *testing.T) {
 			expectFacts(t, test.want, inContainer(t, test.node, unlimited, test.devices), 0, "device",
 				"port", "register", "lock")
+		})
+	}
+}
+
+// A file mode that lets everybody open a device is not what forbids it.
+func TestVerifySecurityModule(t *testing.T) {
+	c := inContainer(t, mlx5Node().Files(), unlimited, map[string]error{"uverbs0": unix.EACCES, "rdma_cm": nil})
+	if err := os.Chmod(filepath.Join(c.root, "dev/infiniband/uverbs0"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	expectFacts(t, `
+FAIL  /dev/infiniband/uverbs0: a security module (SELinux or AppArmor) forbids it, since the file mode lets everybody open it: see the node's audit log (ausearch -m avc), and allow it in the container's policy
+ok    /dev/infiniband/rdma_cm: opened
+security module: a security module forbids the container to open the HCA, so no memory can be registered
+`, c, 0, "device")
+}
+
+// An HCA that does not answer costs its patience where the container holds it, and nothing where it does not.
+func TestVerifyHCAThatDoesNotAnswer(t *testing.T) {
+	for name, test := range map[string]struct {
+		devices map[string]error
+		least   time.Duration
+		want    string
+	}{
+		"held": {all, node.Patience, `
+ok    /dev/infiniband/uverbs0: opened: mlx5_0, it did not answer within 2s
+FAIL  mlx5_0: it did not answer within 2s: its firmware hangs: see the node's kernel log, and have the node reset it
+ok    /dev/infiniband/uverbs1: opened: mlx5_1, port 1 ACTIVE
+ok    /dev/infiniband/rdma_cm: opened
+ok    register 64Mi with mlx5_1: done
+device: the container has no usable HCA, so no memory can be registered
+`},
+		"another container's": {map[string]error{"uverbs1": nil, "rdma_cm": nil}, 0, `
+ok    /dev/infiniband/uverbs1: opened: mlx5_1, port 1 ACTIVE
+ok    /dev/infiniband/rdma_cm: opened
+ok    register 64Mi with mlx5_1: done
+` + well},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := inContainer(t, mlx5Node().Files(), unlimited, test.devices)
+			unblock := hcatest.Block(t, c.root, "sys/class/infiniband/mlx5_0/ports/1/state")
+			start := time.Now()
+			expectFacts(t, test.want, c, 0, "device", "port", "register")
+			took := time.Since(start)
+			unblock()
+			if took < test.least || took > test.least+node.Patience {
+				t.Errorf("it took %s", took)
+			}
 		})
 	}
 }

@@ -6,9 +6,12 @@ package verify
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
@@ -49,32 +52,47 @@ Local:
 		sparse[fmt.Sprintf("%sgids/%d", second, i)] = "0000:0000:0000:0000:0000:0000:0000:0000\n"
 	}
 	sparse[second+"gids/255"] = "0000:0000:0000:0000:0000:ffff:0a00:0009\n"
+	both := maps.Clone(ipv4).With(hcatest.Files{
+		hcatest.Folder("mlx5_0", "0000:18:00.0") + "/ports/1/gids/4":            "0000:0000:0000:0000:0000:ffff:0a00:0009\n",
+		hcatest.Folder("mlx5_0", "0000:18:00.0") + "/ports/1/gid_attrs/types/4": "RoCE v2\n",
+	})
+	listless := maps.Clone(roce)
+	maps.DeleteFunc(listless, func(name, _ string) bool { return strings.Contains(name, "/gids/") })
+	none := func(hca string) string {
+		return "FAIL  GIDs of " + hca + " port 1: none belongs to this network namespace, so RDMA_CM does not find the HCA, and " +
+			"programs report Failed to query GID: give the pod the HCA's netdev by macvlan or SR-IOV, or use hostNetwork\n"
+	}
+	local := func(hca string) string {
+		return "FAIL  GIDs of " + hca + " port 1 in this network namespace: only 0 (fe80::202:2ff:fe02:0, IB/RoCE v1), " +
+			"1 (fe80::202:2ff:fe02:0, RoCE v2), which NCCL and RDMA_CM do not use: give the HCA's interface an IP address\n"
+	}
+	const namespace = "namespace: the HCA, or all of its addresses, belong to another network namespace; this does not " +
+		"prevent a registration, but connections\n"
 	for name, test := range map[string]struct {
 		node, namespace hcatest.Files
 		want            string
 	}{
-		"the netdev is here": {roce, own.With(other), `
-ok    GIDs of mlx5_0 port 1 in this network namespace: 0 (fe80::202:2ff:fe02:0, IB/RoCE v1), 1 (fe80::202:2ff:fe02:0, RoCE v2)
-ok    GIDs of mlx5_1 port 1 in this network namespace: 0 (fe80::202:2ff:fe02:0, IB/RoCE v1), 1 (fe80::202:2ff:fe02:0, RoCE v2)
-` + well},
-		"an address of one HCA's netdev": {ipv4, other, `
--     GIDs of mlx5_0 port 1: none belongs to this network namespace
+		"the netdevs are here": {both, other, `
+ok    GIDs of mlx5_0 port 1 in this network namespace: 4 (10.0.0.9, RoCE v2)
 ok    GIDs of mlx5_1 port 1 in this network namespace: 4 (10.0.0.9, RoCE v2)
 ` + well},
-		"an address at the end of the table": {sparse, other, `
--     GIDs of mlx5_0 port 1: none belongs to this network namespace
-ok    GIDs of mlx5_1 port 1 in this network namespace: 255 (10.0.0.9, unknown)
+		"an address of one HCA's netdev": {ipv4, other, "\n" + none("mlx5_0") + `ok    GIDs of mlx5_1 port 1 in this network namespace: 4 (10.0.0.9, RoCE v2)
+` + namespace},
+		"an address of one HCA's netdev, in a privileged container": {maps.Clone(ipv4).With(hcatest.Files{"dev/kmsg": ""}), other,
+			"\n" + strings.Replace(none("mlx5_0"), "FAIL", "-   ", 1) + `ok    GIDs of mlx5_1 port 1 in this network namespace: 4 (10.0.0.9, RoCE v2)
 ` + well},
-		"none": {roce, other, `
-FAIL  GIDs of mlx5_0 port 1: none belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report Failed to query GID: give the pod the HCA's netdev by macvlan or SR-IOV, or use hostNetwork
-FAIL  GIDs of mlx5_1 port 1: none belongs to this network namespace, so RDMA_CM does not find the HCA, and programs report Failed to query GID: give the pod the HCA's netdev by macvlan or SR-IOV, or use hostNetwork
-namespace: the HCA, or all of its addresses, belong to another network namespace; this does not prevent a registration, but connections
-`},
+		"an address at the end of the table": {sparse, other, "\n" + none("mlx5_0") + `ok    GIDs of mlx5_1 port 1 in this network namespace: 255 (10.0.0.9, unknown)
+` + namespace},
+		"none":       {roce, other, "\n" + none("mlx5_0") + none("mlx5_1") + namespace},
 		"InfiniBand": {mlx5Node().Files(), nil, "\n" + well},
 		"iWARP":      {iwarp.Files(), nil, "\n" + well},
-		"the netdev is here, without an address": {roce, mac, `
-ok    GIDs of mlx5_0 port 1 in this network namespace: 0 (fe80::202:2ff:fe02:0, IB/RoCE v1), 1 (fe80::202:2ff:fe02:0, RoCE v2)
-ok    GIDs of mlx5_1 port 1 in this network namespace: 0 (fe80::202:2ff:fe02:0, IB/RoCE v1), 1 (fe80::202:2ff:fe02:0, RoCE v2)
+		"no address but fe80": {roce, own.With(other), "\n" + local("mlx5_0") + local("mlx5_1") +
+			"address: an HCA's interface has no IP address; this does not prevent a registration, but connections\n"},
+		"the netdev is here, without an address": {roce, mac, "\n" + local("mlx5_0") + local("mlx5_1") +
+			"address: an HCA's interface has no IP address; this does not prevent a registration, but connections\n"},
+		"a driver that lists none": {listless, other, `
+?     GIDs of mlx5_0 port 1: the driver lists none
+?     GIDs of mlx5_1 port 1: the driver lists none
 ` + well},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,6 +150,9 @@ FAIL  memlock of process 1 (trainer) in another container: less than 64Mi: ` + r
 		t.Run(name, func(t *testing.T) {
 			c := inContainer(t, mlx5Node().Files().With(test.files), unlimited, all)
 			c.self = 9
+			if err := os.Remove(filepath.Join(c.root, "proc/1/root")); err != nil { // which may not be read
+				t.Fatal(err)
+			}
 			c.process = func(pid int) (limits.Process, error) {
 				if held, set := test.holds[pid]; set {
 					return held, nil
@@ -153,14 +174,9 @@ func TestVerifyTargetImage(t *testing.T) {
 	c := inContainer(t, mlx5Node().Files().With(hcatest.Files{
 		"proc/1/comm": "trainer\n", "proc/1/cgroup": "0::/../t\n", "proc/9/cgroup": "0::/\n",
 		"proc/1/root/dev/infiniband/uverbs1": "", "proc/1/root/usr/lib64/libibverbs.so.1": "",
+		"proc/1/mountinfo": "32 30 0:6 / /dev/shm rw - tmpfs shm rw,size=65536k\n",
 	}), unlimited, nil)
 	c.self = 9
-	c.shared = func(folder string) (uint64, bool) {
-		if folder != filepath.Join(c.root, "proc/1/root/dev/shm") {
-			t.Errorf("looks at %s", folder)
-		}
-		return 64 << 20, true
-	}
 	expectFacts(t, `
 ?     /dev/infiniband/uverbs1 of the target: not opened from this container: mlx5_1, port 1 ACTIVE
 ok    libibverbs: /usr/lib64/libibverbs.so.1
@@ -243,11 +259,18 @@ func TestMemoryRoom(t *testing.T) {
 			"memory/memory.usage_in_bytes": "0\n"}, 9223372036854771712, true},
 		"no cgroup to be seen": {hcatest.Files{}, 0, false},
 	} {
-		folder := t.TempDir()
-		if err := test.files.Write(folder); err != nil {
+		below := hcatest.Files{"sys/": ""}
+		for file, text := range test.files {
+			below["sys/fs/cgroup/"+file] = text
+		}
+		seen, err := node.Open(node.Options{Root: below.Root(t)})
+		if err != nil {
 			t.Fatal(err)
 		}
-		if got, known := memoryRoom(folder); got != test.want || known != test.known {
+		v := verification{seen: seen}
+		got, known := v.room()
+		_ = seen.Close() // it was only read
+		if got != test.want || known != test.known {
 			t.Errorf("%s: %d, %v, want %d, %v", name, got, known, test.want, test.known)
 		}
 	}

@@ -53,8 +53,8 @@ FAIL  register 64Mi with siw0: REG_MR: cannot allocate memory: memlock is 8Mi, a
 			change: refuse("REG_MR", unix.ENOMEM), want: `
 ok    memlock of this process: unlimited (hard: unlimited)
 -     CAP_IPC_LOCK of this process: not effective
-FAIL  register 64Mi with mlx5_0: REG_MR: cannot allocate memory, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned
-memory: "Couldn't allocate MR" is caused by a lack of memory that can be pinned
+FAIL  register 64Mi with mlx5_0: REG_MR: cannot allocate memory, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned, or the HCA has no memory keys left: see CREATE_MKEY in the node's kernel log
+memory: "Couldn't allocate MR" is caused by a lack of memory that can be pinned, or of the HCA's memory keys
 `},
 		"the cgroup allows no context": {node: mlx5Node(), holds: unlimited,
 			change: refuse("GET_CONTEXT", unix.EAGAIN), want: `
@@ -102,10 +102,13 @@ ok    memlock of this process: unlimited (hard: unlimited)
 -     CAP_IPC_LOCK of this process: not effective
 ?     register 64Mi with mlx5_0: not tried: verify cannot register memory with its driver (unknown)
 FAIL  lock 64Mi: cannot allocate memory, although memlock or CAP_IPC_LOCK allow it: the node has too little memory
-memory: "Couldn't allocate MR" is caused by a lack of memory that can be pinned
+memory: "Couldn't allocate MR" is caused by a lack of memory that can be pinned, or of the HCA's memory keys
 `},
 		"too little memory to try": {node: mlx5Node(), holds: eight, change: func(c *container) {
-			c.room = func() (uint64, bool) { return 32 << 20, true }
+			files := hcatest.Files{"memory.max": "33554432\n", "memory.current": "0\n"}
+			if err := files.Write(c.root + "/sys/fs/cgroup"); err != nil {
+				panic(err)
+			}
 			c.register = func(string, verbs.Driver, int) error { panic("the container would be killed") }
 			c.lock = func(int) error { panic("the container would be killed") }
 		}, want: `

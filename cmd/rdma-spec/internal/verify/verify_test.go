@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -51,7 +52,14 @@ func mlx5Node() hcatest.Node {
 // inContainer is a container on a node, with some of the node's device files, some of which do not open.
 func inContainer(t *testing.T, node hcatest.Files, holds limits.Process, devices map[string]error) container {
 	t.Helper()
-	namespace := hcatest.Files{"proc/1/net/fib_trie": "", "proc/9/net/fib_trie": ""}
+	namespace := hcatest.Files{}
+	for _, process := range []string{"proc/1", "proc/9"} {
+		if len(node.Under(process+"/root")) == 0 {
+			namespace[process+"/root"] = hcatest.Link("../..")
+		}
+		namespace[process+"/mountinfo"] = "32 30 0:6 / /dev/shm rw - tmpfs shm rw,size=1048576k\n"
+	}
+	namespace["proc/1/net/fib_trie"], namespace["proc/9/net/fib_trie"] = "", ""
 	maps.Copy(namespace, node)
 	root := namespace.Root(t)
 	folder := filepath.Join(root, "dev/infiniband")
@@ -86,9 +94,7 @@ func inContainer(t *testing.T, node hcatest.Files, holds limits.Process, devices
 			}
 			return nil
 		},
-		lock:   lock,
-		room:   func() (uint64, bool) { return 0, false },
-		shared: func(string) (uint64, bool) { return 1 << 30, true },
+		lock: lock,
 	}
 }
 
@@ -223,12 +229,9 @@ func TestThisContainer(t *testing.T) {
 	if err != nil || held.Memlock.Hard == 0 {
 		t.Errorf("this process: %+v, %v", held, err)
 	}
-	if addresses, err := process.ReadAddresses(c.root, c.self); err != nil || slices.ContainsFunc(addresses,
-		netip.Addr.IsLoopback) {
-		t.Errorf("addresses: %v, %v", addresses, err)
-	}
-	if _, mounted := c.shared(filepath.Dir(missing) + "/none"); mounted {
-		t.Error("a folder that is not there has shared memory")
+	if seen := process.Look(c.root, c.self, false, time.Minute); seen.Unread != "" ||
+		slices.ContainsFunc(seen.Addresses, netip.Addr.IsLoopback) {
+		t.Errorf("%+v", seen)
 	}
 }
 

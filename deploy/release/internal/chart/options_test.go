@@ -52,6 +52,8 @@ var options = []option{
 	{name: "k0s", values: "{runtime: k0s}", has: []string{"path: /run/k0s", "path: /var/lib/k0s/kubelet/pod-resources"}},
 	{name: "kubelet root", values: "{runtime: k0s, kubeletRoot: /data/kubelet}",
 		has: []string{"path: /data/kubelet/pod-resources"}},
+	{name: "what the doctor ignores", values: "{doctor: {ignore: [{check: port-*, object: HCA mlx5_4 *, why: a spare}]}}",
+		has: []string{"- check: port-*", "object: HCA mlx5_4 *", "why: a spare", "doctor.yaml: |", "ignore:"}},
 	{name: "adjust", values: "{privileges: adjust, config: {ipcLock: false}}",
 		lacks: []string{"path: /run/containerd", "hostPID:", "add:"}},
 	{name: "repair", values: "{privileges: repair, config: {repair: {mode: fix}}}", has: []string{"hostPID: true",

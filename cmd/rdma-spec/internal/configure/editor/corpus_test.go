@@ -195,10 +195,10 @@ func TestNRI(t *testing.T) {
 					return
 				}
 				n.applied(t, plan, func(effective map[string]any) {
-					put(effective, false, "plugins", containerd.NRIPlugin, "disable")
-					put(effective, false, "plugins", containerd.NRIPlugin, "disable_connections")
+					tomledit.Put(effective, false, "plugins", containerd.NRIPlugin, "disable")
+					tomledit.Put(effective, false, "plugins", containerd.NRIPlugin, "disable_connections")
 					if required {
-						put(effective, true, "plugins", containerd.NRIPlugin, "default_validator", "enable")
+						tomledit.Put(effective, true, "plugins", containerd.NRIPlugin, "default_validator", "enable")
 					}
 				}, func() (change.Plan, error) { return Edit(n.daemon).NRI(t.Context(), required) })
 			})
@@ -227,7 +227,7 @@ func (n node) applied(t *testing.T, plan change.Plan, want func(effective map[st
 	after := n.effective(t)
 	for _, tree := range []map[string]any{before, after} { // whether options say 0 or nothing is the same
 		if plugin, all := containerd.Handlers(tree); plugin != "" {
-			put(tree, notZero(all), "plugins", plugin, "containerd", "runtimes")
+			tomledit.Put(tree, notZero(all), "plugins", plugin, "containerd", "runtimes")
 		}
 	}
 	if diff := cmp.Diff(before, after); diff != "" {

@@ -17,6 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // criPlugin returns its name in a configuration version.
@@ -51,9 +52,9 @@ func (d Editor) Handler(ctx context.Context, name, like string,
 		return nil, fmt.Errorf("%s has no handler %q: it has %s", d.File, like,
 			strings.Join(slices.Sorted(maps.Keys(handlers)), ", "))
 	}
-	file := filepath.Join(filepath.Dir(d.File), "rdma-spec-"+name+".json")
+	file := d.Below(filepath.Join(filepath.Dir(d.File), "rdma-spec-"+name+".json"))
 	named := d.OnNode(file)
-	wanted := copied(model)
+	wanted := tomledit.Clone(model)
 	wanted[containerd.BaseSpecKey] = named
 	present, exists := handlers[name].(map[string]any)
 	ours := exists && present[containerd.BaseSpecKey] == named
@@ -77,10 +78,10 @@ func (d Editor) Handler(ctx context.Context, name, like string,
 	if err != nil || ours {
 		return planned, err
 	}
-	want, path := copied(now), []string{"plugins", plugin, "containerd", "runtimes"}
-	all := copied(handlers)
+	want, path := tomledit.Clone(now), []string{"plugins", plugin, "containerd", "runtimes"}
+	all := tomledit.Clone(handlers)
 	all[name] = wanted
-	put(want, notZero(all), path...)
+	tomledit.Put(want, notZero(all), path...)
 	config, err := d.plan(ctx, goal{
 		file:     "90-rdma-spec-handler-" + name + ".toml",
 		want:     want,
@@ -109,7 +110,7 @@ func (d Editor) waysToSet(version int, name, like, file string, all map[string]a
 	}
 	model, _ := all[like].(map[string]any) // Handler has looked
 	written := d.written(version, like)
-	for _, definition := range []map[string]any{notZero(written), written, notZero(model), copied(model)} {
+	for _, definition := range []map[string]any{notZero(written), written, notZero(model), tomledit.Clone(model)} {
 		if len(definition) > 0 {
 			definition[containerd.BaseSpecKey] = file
 			ways = append(ways, []set{{path(name), definition}}, append(slices.Clone(builtIn), set{path(name), definition}))
@@ -140,7 +141,7 @@ func (d Editor) written(version int, name string) map[string]any {
 		}
 		if found, exists := tomledit.Lookup(tree, "plugins", criPlugin(version), "containerd", "runtimes", name); exists {
 			if table, isTable := found.(map[string]any); isTable {
-				maps.Copy(all, copied(table))
+				maps.Copy(all, tomledit.Clone(table))
 			}
 		}
 	}
@@ -177,7 +178,7 @@ func (d Editor) baseSpec(handler map[string]any) ([]byte, error) {
 	if file == "" {
 		return nil, nil
 	}
-	file = filepath.Join(d.Root, file)
+	file = files.Below(d.Root, file)
 	text, err := containerd.Contents{}.Read(file)
 	if err != nil {
 		return nil, err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
@@ -61,9 +62,9 @@ func TestHandler(t *testing.T) {
 			}
 			n.applied(t, plan, func(effective map[string]any) {
 				plugin, all := containerd.Handlers(effective)
-				wanted := copied(all[test.like].(map[string]any)) //nolint:forcetypeassert // a test's
+				wanted := tomledit.Clone(all[test.like].(map[string]any)) //nolint:forcetypeassert // a test's
 				wanted[containerd.BaseSpecKey] = filepath.Join(filepath.Dir(n.daemon.File), "rdma-spec-"+test.name+".json")
-				put(effective, wanted, "plugins", plugin, "containerd", "runtimes", test.name)
+				tomledit.Put(effective, wanted, "plugins", plugin, "containerd", "runtimes", test.name)
 			}, handler)
 		})
 	}

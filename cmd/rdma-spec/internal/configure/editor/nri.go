@@ -37,9 +37,9 @@ func (d Editor) NRI(ctx context.Context, required bool) (change.Plan, error) {
 	if len(wanted) == 0 {
 		return nil, nil
 	}
-	want := copied(now)
+	want := tomledit.Clone(now)
 	for _, s := range wanted {
-		put(want, s.value, append([]string{"plugins", containerd.NRIPlugin}, s.path...)...)
+		tomledit.Put(want, s.value, append([]string{"plugins", containerd.NRIPlugin}, s.path...)...)
 	}
 	return d.plan(ctx, goal{
 		file: "90-rdma-spec-nri.toml",
@@ -97,29 +97,4 @@ func (d Editor) now(ctx context.Context) (tree map[string]any, files change.Plan
 		return nil, nil, errors.New("containerd prints an empty configuration")
 	}
 	return tree, files, nil
-}
-
-// copied returns a tree whose tables can be changed.
-func copied(tree map[string]any) map[string]any {
-	all := make(map[string]any, len(tree))
-	for key, value := range tree {
-		if table, isTable := value.(map[string]any); isTable {
-			value = copied(table)
-		}
-		all[key] = value
-	}
-	return all
-}
-
-// put sets a value of a tree.
-func put(tree map[string]any, value any, path ...string) {
-	for _, key := range path[:len(path)-1] {
-		next, isTable := tree[key].(map[string]any)
-		if !isTable {
-			next = map[string]any{}
-			tree[key] = next
-		}
-		tree = next
-	}
-	tree[path[len(path)-1]] = value
 }

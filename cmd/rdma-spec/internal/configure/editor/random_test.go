@@ -39,7 +39,7 @@ func (l loader) Dump(_ context.Context, file string) ([]byte, error) {
 	for key, value := range map[string]any{"disable": true, "disable_connections": false,
 		"socket_path": "/var/run/nri/nri.sock"} {
 		if _, said := tomledit.Lookup(tree, "plugins", containerd.NRIPlugin, key); !said {
-			put(tree, value, "plugins", containerd.NRIPlugin, key)
+			tomledit.Put(tree, value, "plugins", containerd.NRIPlugin, key)
 		}
 	}
 	return toml.Marshal(tree)
@@ -110,8 +110,8 @@ func TestNRIInRandomConfigurations(t *testing.T) {
 			t.Fatal(err)
 		}
 		after, err := d.Effective(t.Context(), containerd.Contents{})
-		put(before, false, "plugins", containerd.NRIPlugin, "disable")
-		put(before, false, "plugins", containerd.NRIPlugin, "disable_connections")
+		tomledit.Put(before, false, "plugins", containerd.NRIPlugin, "disable")
+		tomledit.Put(before, false, "plugins", containerd.NRIPlugin, "disable_connections")
 		if diff := cmp.Diff(before, after, cmpopts.EquateNaNs()); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s\n%s", err, diff, text)
 		}

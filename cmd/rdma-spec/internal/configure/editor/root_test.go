@@ -4,7 +4,9 @@
 package editor
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -74,11 +76,12 @@ func TestRoot(t *testing.T) {
 		effective["plugins"].(map[string]any)[containerd.NRIPlugin].(map[string]any)["disable"] != true { //nolint:forcetypeassert // a test's
 		t.Errorf("with imports that the node does not have: %v, %v", effective, err)
 	}
-	if err := os.Remove(d.File); err != nil {
+	if err := errors.Join(os.Remove(d.File),
+		os.Remove(filepath.Join(root, "etc/containerd/conf.d/90-rdma-spec-handler-rdma.toml"))); err != nil {
 		t.Fatal(err)
 	}
 	if plan, err := Edit(d).NRI(t.Context(), false); err != nil || !strings.Contains(plan.Diff(),
-		`+imports = ["/etc/containerd/conf.d/90-rdma-spec-nri.toml"]`) {
+		`+imports = ["/etc/containerd/conf.d/90-rdma-spec-*.toml"]`) {
 		t.Errorf("without a configuration: %v, %v", plan, err)
 	}
 }

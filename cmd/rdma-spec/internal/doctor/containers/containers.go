@@ -66,16 +66,20 @@ func containerChecks() []doctor.Check {
 		{
 			ID: "container-ipc-lock", Family: "containers",
 			Title:    "No container relies on an IPC_LOCK that its user does not have.",
-			Messages: []string{"Couldn't allocate MR although the pod adds IPC_LOCK"},
+			Messages: []string{"Couldn't allocate MR"},
 			Why:      "The runtime gives the capability to root alone, and the memlock is too low.",
 			Look:     judged(containerIPCLock),
 		},
 		{
 			ID: "container-memlock", Family: "containers",
-			Title:    "Each RDMA container has the memlock that the policy gives it.",
-			Messages: []string{"Couldn't allocate MR", "Couldn't register MR", "Libfabric error: (-12) Cannot allocate memory"},
-			Why:      "The container cannot register its memory.",
-			Needs:    []string{"container-ipc-lock"}, Look: judged(containerMemlock),
+			Title: "Each RDMA container has the memlock that the policy gives it.",
+			Messages: []string{"Couldn't allocate MR", "Couldn't register MR", "Libfabric error: (-12) Cannot allocate memory",
+				"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+				"Call to ibv_reg_mr failed with error Cannot allocate memory",
+				"Please set max locked memory (ulimit -l) to 'unlimited'",
+				"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory"},
+			Why:   "The container cannot register its memory.",
+			Needs: []string{"container-ipc-lock"}, Look: judged(containerMemlock),
 		},
 		{
 			ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
@@ -107,7 +111,7 @@ func containerIPCLock(c node.Container, _ string) []doctor.Finding {
 	text := fmt.Sprintf("It has CAP_IPC_LOCK, and its process, which runs as user %d, does not; its memlock is %s.",
 		c.User, c.Memlock.Soft)
 	cure := cmp.Or(c.Remedy.Text, "Set a memlock for it in the policy, or let its program run as root")
-	return []doctor.Finding{doctor.Fault(containerObject(c), text, cure)}
+	return []doctor.Finding{remedied(c, text, cure)}
 }
 
 // enough reports whether a container has the memlock that the policy gives it or, where that gives none, more than a
@@ -129,7 +133,16 @@ func containerMemlock(c node.Container, _ string) []doctor.Finding {
 	case c.Remedy.Action == node.Nothing:
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Causes()), c.Remedy.Text)}
+	return []doctor.Finding{remedied(c, doctor.Sentence(c.Causes()), c.Remedy.Text)}
+}
+
+// remedied is a fault of a container's memlock. A repair takes nothing from the container.
+func remedied(c node.Container, text, cure string) doctor.Finding {
+	f := doctor.Fault(containerObject(c), text, cure)
+	if c.Remedy.Action == node.Repair {
+		f = f.Paste()
+	}
+	return f
 }
 
 func containerRefused(c node.Container, policy string) []doctor.Finding {
@@ -145,7 +158,8 @@ func containerHCA(c node.Container, _ string) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Causes()),
-		fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod))}
+		fmt.Sprintf("kubectl -n %s delete pod %s", c.Namespace, c.Pod)).WithCare("the programs of the pod end, and nothing "+
+		"creates a pod again that no controller owns", fmt.Sprintf("kubectl -n %s get pod %s -o yaml", c.Namespace, c.Pod))}
 }
 
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.
@@ -187,4 +201,6 @@ func held(v *doctor.View, c node.Container) (hcas []hca.HCA) {
 }
 
 // Checks returns the family's checks.
-func Checks() []doctor.Check { return slices.Concat(containerChecks(), insideChecks()) }
+func Checks() []doctor.Check {
+	return slices.Concat(containerChecks(), insideChecks(), networkChecks())
+}

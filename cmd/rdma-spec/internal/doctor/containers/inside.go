@@ -6,6 +6,8 @@ package containers
 import (
 	"fmt"
 	"maps"
+	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,14 +30,6 @@ func insideChecks() []doctor.Check {
 			Look:     eachContainer(containerHostPath),
 		},
 		{
-			ID: "container-netdev", Family: "containers",
-			Title:    "Each container with a network of its own has an interface of the RoCE HCAs that it holds.",
-			Messages: []string{"Failed to query GID", "No data available", "rdma_create_ep: No such device"},
-			Why:      "Without such an interface no GID can be used, and no connection be made.",
-			Reads:    []string{gidFiles("*", "*")}, Needs: []string{"port-active", "container-hca"},
-			Look: eachContainer(containerNetdev),
-		},
-		{
 			ID: "container-provider", Family: "containers",
 			Title:    "Each image with libibverbs has the provider for the HCAs of its container.",
 			Messages: []string{"No IB devices found", "does not support the kernel ABI of 6"},
@@ -49,12 +43,11 @@ func insideChecks() []doctor.Check {
 			Look:     eachContainer(containerDevices),
 		},
 		{
-			ID: "container-gid-index", Family: "containers",
-			Title:    "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
-			Messages: []string{"vendor err 129", "Call to ibv_modify_qp failed with error No such device"},
-			Why:      "The index of a pod's GID differs from pod to pod, and no connection can be made with that of another.",
-			Reads:    []string{gidFiles("*", "*")}, Needs: []string{"port-active", "container-hca", "container-netdev"},
-			Look: eachContainer(containerGIDIndex),
+			ID: "container-gpu", Family: "containers",
+			Title:      "Each GPU of a container is on the NUMA node of one of its HCAs.",
+			NoMessages: "it shows in bandwidth tests alone",
+			Why:        "Transfers that cross the CPUs are slower.",
+			Reads:      []string{gpuFiles, "sys/bus/pci/devices/*/numa_node"}, Look: eachContainer(containerGPU),
 		},
 		{
 			ID: "container-shm", Family: "containers", Title: "Each RDMA container has more than 64 MiB in /dev/shm.",
@@ -69,70 +62,14 @@ func containerHostPath(_ *doctor.View, c node.Container, _ node.Containers) []do
 	if len(c.HostPaths) == 0 || c.AllDevices {
 		return nil
 	}
+	can := "only " + strings.Join(c.HCAs, ", ")
+	cure := "Remove the hostPath volume from the pod: the device plugin gives the devices"
 	if len(c.HCAs) == 0 {
-		text := fmt.Sprintf("%s is mounted from the node, and the container can open none of its HCAs.",
-			strings.Join(c.HostPaths, ", "))
-		return []doctor.Finding{doctor.Fault(containerObject(c), text,
-			"Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead")}
+		can = "none of its HCAs"
+		cure = "Remove the hostPath volume from the pod, and request an RDMA resource of a device plugin instead"
 	}
-	text := fmt.Sprintf("%s is mounted from the node, and the container can open only %s.", strings.Join(c.HostPaths,
-		", "), strings.Join(c.HCAs, ", "))
-	return []doctor.Finding{doctor.Fault(containerObject(c), text,
-		"Remove the hostPath volume from the pod: the device plugin gives the devices")}
-}
-
-// gidFiles are the GIDs of ports, as a pattern or of one port.
-func gidFiles(name, port string) string {
-	return "sys/class/infiniband/" + name + "/ports/" + port + "/gids/*"
-}
-
-// eachGIDTable looks at the ports with RoCE of the HCAs that a container holds. The GIDs of other ports belong to no
-// network namespace.
-func eachGIDTable(v *doctor.View, c node.Container,
-	look func(object string, p hca.Port, table []process.GID, err error) doctor.Finding) (found []doctor.Finding) {
-	for _, h := range held(v, c) {
-		for _, p := range h.Ports {
-			if p.LinkLayer != "Ethernet" || h.NodeType != "CA" {
-				continue
-			}
-			var table []process.GID
-			files, err := v.Glob(gidFiles(h.Name, strconv.Itoa(p.Number)))
-			if err == nil {
-				table, err = process.GIDs(files, v.Read)
-			}
-			if f := look(fmt.Sprintf("%s HCA %s", containerObject(c), h.Name), p, table, err); f.Status != "" {
-				found = append(found, f)
-			}
-		}
-	}
-	return found
-}
-
-// containerNetdev compares addresses: pods call their interfaces as they like.
-func containerNetdev(v *doctor.View, c node.Container, _ node.Containers) []doctor.Finding {
-	if !c.Known || !c.OwnNetwork {
-		return nil
-	}
-	return eachGIDTable(v, c, func(object string, p hca.Port, table []process.GID, err error) doctor.Finding {
-		switch {
-		case !p.Active() || slices.ContainsFunc(table, func(g process.GID) bool { return c.Owns(g.Address) }):
-			return doctor.Finding{}
-		case err != nil:
-			return doctor.Unsure(object, "Its GIDs are unknown: "+err.Error()+".")
-		case len(table) == 0:
-			return doctor.Unsure(object, "The driver does not list its GIDs.")
-		case c.Silent:
-			return doctor.Unsure(object,
-				"The files of the container did not answer in time, so the MAC addresses of its interfaces are unknown.")
-		}
-		has := fmt.Sprint(c.Addresses)
-		if len(c.Addresses) == 0 {
-			has = "none but those of lo"
-		}
-		return doctor.Fault(object, fmt.Sprintf("None of the container's addresses (%s) is a GID of the HCA.",
-			strings.Trim(has, "[]")),
-			"Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true")
-	})
+	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf(
+		"%s is mounted from the node, and the container can open %s.", strings.Join(c.HostPaths, ", "), can), cure)}
 }
 
 func containerProvider(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
@@ -140,9 +77,9 @@ func containerProvider(v *doctor.View, c node.Container, _ node.Containers) (fou
 		return nil
 	}
 	for _, h := range held(v, c) {
-		want, _ := verbs.Provider(h, func(name string) string { return doctor.Attribute(v, name) })
+		want, abi := verbs.Provider(h, func(name string) string { return doctor.Attribute(v, name) })
 		object := fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)
-		switch {
+		switch has, known := verbs.ABIOf(want); {
 		case c.Silent:
 			return []doctor.Finding{doctor.Unsure(containerObject(c),
 				"The files of its image did not answer in time, so its providers are unknown: try again with a longer --patience.")}
@@ -157,6 +94,10 @@ func containerProvider(v *doctor.View, c node.Container, _ node.Containers) (fou
 				strings.Join(slices.Sorted(maps.Keys(c.Providers)), ", "), want)
 			found = append(found, doctor.Fault(object, text,
 				"Install rdma-core's provider in the image: apt-get install ibverbs-providers, or dnf install libibverbs"))
+		case known && abi != 0 && !has.Has(abi):
+			found = append(found, doctor.Unsure(object, fmt.Sprintf("The kernel's ABI is %d, and rdma-core's provider %s "+
+				"supports %d to %d: if programs find no HCA, install the provider that belongs to the kernel's driver in the "+
+				"image.", abi, want, has.Least, has.Most)))
 		}
 	}
 	return found
@@ -168,29 +109,9 @@ func containerDevices(v *doctor.View, c node.Container, _ node.Containers) []doc
 	if err != nil || !c.RDMA || c.AllDevices || len(c.HCAs) == 0 || len(c.HCAs) >= len(node.HCAs) {
 		return nil
 	}
-	text := fmt.Sprintf("It holds %d of the node's %d HCAs: NCCL_IB_HCA=%s keeps NCCL from the others.", len(c.HCAs),
-		len(node.HCAs), strings.Join(c.HCAs, ","))
-	return []doctor.Finding{{Status: doctor.OK, Object: containerObject(c), Text: text}}
-}
-
-// containerGIDIndex looks at the index in the container's spec. What a program sets by itself is not seen.
-func containerGIDIndex(v *doctor.View, c node.Container, _ node.Containers) []doctor.Finding {
-	if !c.Known || c.GIDIndex == nil {
-		return nil
-	}
-	return eachGIDTable(v, c, func(object string, _ hca.Port, table []process.GID, err error) doctor.Finding {
-		i := slices.IndexFunc(table, func(g process.GID) bool { return g.Index == *c.GIDIndex })
-		text := fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, and the HCA has no GID there.", *c.GIDIndex)
-		if i >= 0 {
-			text = fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, which is the GID %s, and the container does not have that address.",
-				*c.GIDIndex, table[i].Address)
-		}
-		if err != nil || len(table) == 0 || i >= 0 && (!c.OwnNetwork || c.Silent || c.Owns(table[i].Address)) {
-			return doctor.Finding{} // container-netdev says what is unknown
-		}
-		return doctor.Fault(object, text,
-			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID by themselves, in all pods from 2.26")
-	})
+	return []doctor.Finding{told(containerObject(c),
+		"It holds %d of the node's %d HCAs: NCCL_IB_HCA=%s keeps NCCL from the others.", len(c.HCAs), len(node.HCAs),
+		strings.Join(c.HCAs, ","))}
 }
 
 // containerSharedMemory reports what is not a fault.
@@ -198,6 +119,33 @@ func containerSharedMemory(_ *doctor.View, c node.Container, _ node.Containers) 
 	if !c.Known || !c.RDMA || c.SharedMem == nil || *c.SharedMem > process.SmallSharedMemory {
 		return nil
 	}
-	text := fmt.Sprintf("Its /dev/shm has %s; an emptyDir with medium: Memory at /dev/shm gives more.", c.SharedMem)
-	return []doctor.Finding{{Status: doctor.OK, Object: containerObject(c), Text: text}}
+	return []doctor.Finding{told(containerObject(c),
+		"Its /dev/shm has %s; an emptyDir with medium: Memory at /dev/shm gives more.", c.SharedMem)}
+}
+
+// gpuFiles say which GPU has which minor number.
+const gpuFiles = "proc/driver/nvidia/gpus/*/information"
+
+var gpuMinor = regexp.MustCompile(`Device Minor:\s+([0-9]+)`)
+
+// containerGPU reports what is not a fault.
+func containerGPU(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+	files, _ := v.Glob(gpuFiles) // without them there is no driver of NVIDIA
+	hcas := held(v, c)
+	if slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.NUMANode < 0 }) {
+		return nil
+	}
+	for _, file := range files {
+		text, _ := v.Read(file)
+		gpu := path.Base(path.Dir(file))
+		minor, numa := gpuMinor.FindStringSubmatch(text), doctor.Attribute(v, "sys/bus/pci/devices/"+gpu+"/numa_node")
+		if minor == nil || !slices.ContainsFunc(c.GPUs, func(n int) bool { return strconv.Itoa(n) == minor[1] }) ||
+			numa == "" || numa == "-1" || len(hcas) == 0 ||
+			slices.ContainsFunc(hcas, func(h hca.HCA) bool { return strconv.Itoa(h.NUMANode) == numa }) {
+			continue
+		}
+		found = append(found, told(containerObject(c), "Its GPU %s is on NUMA node %s, and none of its HCAs (%s) is.", gpu,
+			numa, strings.Join(c.HCAs, ", ")))
+	}
+	return found
 }

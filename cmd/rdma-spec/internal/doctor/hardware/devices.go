@@ -60,10 +60,10 @@ func badNodes(v *doctor.View) []doctor.Finding {
 		make := fmt.Sprintf("mknod -m %04o %s c %d %d", d.Mode, d.Path, d.Major, d.Minor)
 		if d.Missing {
 			missing++
-			found = append(found, doctor.Fault(on, "Its node is missing.", "mkdir -p "+path.Dir(d.Path)+" && "+make))
+			found = append(found, doctor.Fault(on, "Its node is missing.", "mkdir -p "+path.Dir(d.Path)+" && "+make).Paste())
 			continue
 		}
-		found = append(found, doctor.Fault(on, d.Problem+".", "rm -rf "+d.Path+" && "+make))
+		found = append(found, doctor.Fault(on, d.Problem+".", "rm -rf "+d.Path+" && "+make).Paste())
 	}
 	if folder, err := v.Exists("dev/infiniband"); missing == len(all) && (!folder || err != nil) {
 		return []doctor.Finding{doctor.Unsure("", "No device node is there: the node's /dev is not visible here.")}
@@ -103,7 +103,7 @@ func exhaustedCgroups(v *doctor.View) []doctor.Finding {
 					device, kind, _ := strings.Cut(what, " ")
 					found = append(found, doctor.Fault("cgroup /"+strings.TrimPrefix(path.Dir(name), "sys/fs/cgroup/"),
 						fmt.Sprintf("It has %d of at most %d %s of HCA %s.", used, most, kind, device),
-						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)))
+						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)).Paste())
 				}
 			}
 		}

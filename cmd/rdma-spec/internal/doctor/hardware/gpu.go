@@ -16,9 +16,14 @@ import (
 
 // gpuReads is what tells GPUs and the ways to them.
 var gpuReads = []string{
-	pciDevices + "*", pciDevices + "*/class", pciDevices + "*/vendor", pciDevices + "*/driver", pciDevices + "*/numa_node",
+	pciDevices + "*", pciDevices + "*/class", pciDevices + "*/vendor", pciDevices + "*/driver",
 	pciDevices + "*/config",
 }
+
+// peerClients are what has registered with ib_core to give it the memory of GPUs of NVIDIA.
+const peerClients = "sys/kernel/mm/memory_peers/nv_mem*"
+
+const vendorNVIDIA = "0x10de"
 
 // gpuChecks are about transfers between HCAs and the memory of GPUs.
 func gpuChecks() []doctor.Check {
@@ -29,7 +34,7 @@ func gpuChecks() []doctor.Check {
 		Why: "Without nvidia_peermem, and without DMA-BUF, which only the open kernel modules have, memory of a GPU " +
 			"cannot be registered.",
 		Reads: slices.Concat(gpuReads, []string{
-			"proc/driver/nvidia/version", "sys/kernel/mm/memory_peers/nv_mem/version", "sys/module/nvidia_peermem",
+			"proc/driver/nvidia/version", "proc/sys/kernel/osrelease", peerClients, "sys/module/nvidia_peermem",
 			"sys/module/efa_nv_peermem",
 		}),
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
@@ -39,10 +44,10 @@ func gpuChecks() []doctor.Check {
 		Why:      "ACS sends what goes from device to device up to the CPU: slow, and on some machines it hangs.",
 		Reads:    gpuReads, Look: withGPUs(redirected),
 	}, {
-		ID: "gpu-hca-distance", Family: "gpu", Title: "Each GPU has an HCA below its host bridge.",
+		ID: "iommu", Family: "gpu", Title: "The IOMMU passes what goes between GPUs and HCAs through.",
 		NoMessages: "it shows in bandwidth tests alone",
-		Why:        "Transfers that cross the CPU are slower.",
-		Reads:      gpuReads, Look: withGPUs(distances),
+		Why:        "Where the IOMMU translates, transfers between a GPU and an HCA go up to the CPU, or fail.",
+		Reads:      slices.Concat(gpuReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
 	}}
 }
 
@@ -77,6 +82,8 @@ func withGPUs(look func(v *doctor.View, gpus []string,
 			return doctor.Inapplicable("The node has no GPU.")
 		case len(hcas) == 0:
 			return doctor.Inapplicable("The node has no HCA on a card.")
+		case !usesRDMA(v, len(found)):
+			return doctor.Inapplicable("Nothing on this node was found that uses RDMA.")
 		}
 		return look(v, found, hcas)
 	}
@@ -87,17 +94,52 @@ func noGPUDirect(v *doctor.View, _ []string, _ []hca.HCA) []doctor.Finding {
 	if err != nil {
 		return doctor.Inapplicable("The node has no GPU of NVIDIA.")
 	}
-	if strings.Contains(version, "Open Kernel Module") {
-		return nil // DMA-BUF
+	if v.Any(peerClients) || v.Any("sys/module/efa_nv_peermem") {
+		return nil
 	}
-	for _, peer := range []string{"sys/kernel/mm/memory_peers/nv_mem/version", "sys/module/nvidia_peermem",
-		"sys/module/efa_nv_peermem"} {
-		if there, err := v.Exists(peer); there || err != nil {
-			return nil
+	const module = "module nvidia_peermem"
+	kernel, since := doctor.Attribute(v, "proc/sys/kernel/osrelease"), "5.12" // of DMA-BUF for RDMA
+	open := strings.Contains(version, "Open Kernel Module")
+	loaded, err := v.Exists("sys/module/nvidia_peermem")
+	switch {
+	case err != nil, open && doctor.CompareVersions(kernel, since) >= 0:
+		return nil
+	case open && strings.Contains(kernel, ".el"):
+		return []doctor.Finding{doctor.Unsure(module, "It is not registered, and whether kernel "+kernel+
+			" has DMA-BUF for RDMA, which came with "+since+", is unknown.")}
+	case loaded:
+		return []doctor.Finding{doctor.Fault(module, "It is loaded, and not registered with ib_core: HCAs do not find it.",
+			"modprobe -r nvidia_peermem && modprobe nvidia_peermem").WithCare(
+			"programs that have registered memory of GPUs lose it", "lsmod | grep nvidia_peermem")}
+	case open:
+		return []doctor.Finding{doctor.Fault(module, "It is not loaded, and the open GPU driver needs kernel "+since+
+			" for DMA-BUF, not "+kernel+".", load("nvidia_peermem")).Paste()}
+	}
+	return []doctor.Finding{doctor.Fault(module,
+		"It is not loaded, and the GPU driver is not the open one, which has DMA-BUF.", load("nvidia_peermem")).Paste()}
+}
+
+// translating finds GPUs and HCAs whose transfers the IOMMU translates. Grace CPUs are not looked at: there, it is part
+// of the design.
+func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding {
+	addresses := slices.Clone(gpus)
+	for _, h := range hcas {
+		addresses = append(addresses, h.PCI)
+	}
+	var found []string
+	for _, address := range addresses {
+		above := bridges(v, address)
+		grace := len(above) > 0 && doctor.Attribute(v, pciDevices+above[0]+"/vendor") == vendorNVIDIA
+		if mode := doctor.Attribute(v, pciDevices+address+"/iommu_group/type"); strings.HasPrefix(mode, "DMA") && !grace {
+			found = append(found, address)
 		}
 	}
-	return []doctor.Finding{doctor.Fault("module nvidia_peermem",
-		"It is not loaded, and the GPU driver is not the open one, which has DMA-BUF.", load("nvidia_peermem"))}
+	if found == nil {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The IOMMU translates the transfers of %s.",
+		strings.Join(found, ", ")), "Add iommu=pt to the kernel's command line, drain the node, and restart it. "+
+		"Virtual machines keep their devices with it.")}
 }
 
 // The capability Access Control Services of PCI Express.
@@ -140,12 +182,12 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 	}
 	text := fmt.Sprintf("ACS redirects what passes %s.", strings.Join(redirecting, ", "))
 	for _, bridge := range bridges(v, hcas[0].PCI) {
-		if doctor.Attribute(v, pciDevices+bridge+"/vendor") == "0x10de" {
+		if doctor.Attribute(v, pciDevices+bridge+"/vendor") == vendorNVIDIA {
 			return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of that, see: rdma_topo check")}
 		}
 	}
 	return []doctor.Finding{doctor.Fault("", text,
-		"By hand: with setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after each boot. "+
+		"With setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after each boot. "+
 			"Devices below them are no longer isolated from each other then: do not, if a virtual machine has one (see: ls "+
 			"/sys/bus/pci/drivers/vfio-pci).")}
 }
@@ -164,25 +206,4 @@ func acs(config []byte) (control uint16, found bool) {
 		at = int(header >> 20 &^ 3)
 	}
 	return 0, false
-}
-
-// distances reports GPUs without an HCA below their host bridge. That is how the machine is built, and not a fault.
-func distances(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding {
-	var found []doctor.Finding
-	for _, gpu := range gpus {
-		host, _ := pciPath(v, gpu)
-		near := slices.ContainsFunc(hcas, func(h hca.HCA) bool { other, _ := pciPath(v, h.PCI); return other == host })
-		if host == "" || near {
-			continue
-		}
-		text, node := "No HCA is below its host bridge", doctor.Attribute(v, pciDevices+gpu+"/numa_node")
-		on := slices.IndexFunc(hcas, func(h hca.HCA) bool { return fmt.Sprint(h.NUMANode) == node && h.NUMANode >= 0 })
-		if on >= 0 {
-			text += ": the nearest one, " + hcas[on].Name + ", is on its NUMA node"
-		} else if node != "" && node != "-1" {
-			text += ", and none is on its NUMA node " + node
-		}
-		found = append(found, doctor.Finding{Status: doctor.OK, Object: "GPU " + gpu, Text: text + "."})
-	}
-	return found
 }

@@ -61,7 +61,7 @@ func eachHCA(look func(*doctor.View, hca.HCA) []doctor.Finding) func(*doctor.Vie
 }
 
 // inventory returns the node's HCAs. The findings are why there is nothing to look at.
-func inventory(v *doctor.View) (*hca.Node, []doctor.Finding) {
+func inventory(v *doctor.View) (*hca.Inventory, []doctor.Finding) {
 	node, err := v.HCAs()
 	switch {
 	case err != nil:
@@ -72,7 +72,8 @@ func inventory(v *doctor.View) (*hca.Node, []doctor.Finding) {
 	return node, nil
 }
 
-// ofHCAs looks at the HCAs that answer.
+// ofHCAs looks at the HCAs that answer, but for those that are not the programs': sub-devices, and those that manage
+// NVSwitches.
 func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Finding {
 	node, nothing := inventory(v)
 	if nothing != nil {
@@ -82,13 +83,15 @@ func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Find
 	var answered []hca.HCA
 	for _, h := range node.HCAs {
 		if h.Unread != "" {
-			found = append(found, doctor.Unsure(object(h), "The HCA cannot be read: "+h.Unread+"."))
+			// It was asked twice. hca-answers says it, and the others are skipped for it.
+			found = append(found, doctor.Fault(object(h), "The HCA hangs: "+h.Unread+".", "Drain the node, and restart it, "+
+				"which ends all its pods (see: rdma-spec status). If it hangs again, replace the card. See why: dmesg"))
 			continue
 		}
 		answered = append(answered, h)
 	}
 	return append(found, look(slices.DeleteFunc(slices.Clone(answered),
-		func(h hca.HCA) bool { return isSubDevice(h, answered) }))...)
+		func(h hca.HCA) bool { return h.Manages != "" || isSubDevice(h, answered) }))...)
 }
 
 // isSubDevice reports whether an HCA is a part of another one: ConnectX-8 has one for the management of its planes
@@ -187,8 +190,8 @@ func missingClassDevices(v *doctor.View) []doctor.Finding {
 	return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
 		check := func(h hca.HCA, kind hca.Kind, wanted bool) {
 			if wanted && h.Active() && !has(h, kind) {
-				found = append(found, doctor.Fault(object(h), fmt.Sprintf("It has an ACTIVE port and no %s device.", kind),
-					reload(h)))
+				found = append(found, reload(h, doctor.Fault(object(h), fmt.Sprintf("It has an ACTIVE port and no %s device.",
+					kind), "")))
 			}
 		}
 		for _, h := range hcas {
@@ -210,18 +213,19 @@ func has(h hca.HCA, kind hca.Kind) bool {
 	return slices.ContainsFunc(h.Devices, func(d hca.Device) bool { return d.Kind == kind })
 }
 
-// reload returns what makes an HCA's devices again.
-func reload(h hca.HCA) string {
+// reload adds to a finding the cure that makes an HCA's devices again.
+func reload(h hca.HCA, f doctor.Finding) doctor.Finding {
 	switch {
 	case h.PCI == "":
-		return "modprobe -r ib_uverbs && modprobe ib_uverbs"
+		f.Cure = "modprobe -r ib_uverbs && modprobe ib_uverbs"
+		return f.WithCare("programs that use an HCA end it", "rdma resource show ctx")
 	case h.Function == hca.FunctionVirtual:
-		return fmt.Sprintf("Bind its driver again; the pod that has virtual function %s loses it (see: rdma-spec status): %s",
-			h.PCI, rebind("pci", h.PCI))
+		f.Cure = rebind("pci", h.PCI)
+		return f.WithCare("the pod that has virtual function "+h.PCI+" loses it", "rdma-spec status")
 	}
-	return fmt.Sprintf("By hand: restart the node, or bind the driver of PCI device %s again. Either takes from the "+
-		"node the card's network interfaces, "+
-		"which may be its own way to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; ip route), and from pods the "+
-		"card's virtual functions "+
-		"(see: cat /sys/bus/pci/devices/%[1]s/sriov_numvfs; rdma-spec status).", h.PCI)
+	f.Cure = fmt.Sprintf("Restart the node, or bind the driver of PCI device %s again. Either takes from the node the "+
+		"card's network interfaces, which may be its own way to the cluster (see: ls /sys/bus/pci/devices/%[1]s/net; "+
+		"ip route), and from pods the card's virtual functions (see: cat /sys/bus/pci/devices/%[1]s/sriov_numvfs; "+
+		"rdma-spec status).", h.PCI)
+	return f
 }

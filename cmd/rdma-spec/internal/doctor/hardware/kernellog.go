@@ -4,17 +4,26 @@
 package hardware
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // kernelChecks are about what the kernel's log has.
 func kernelChecks() []doctor.Check {
 	return []doctor.Check{{
+		ID: "hca-errors", Family: "kernel log", Title: "Neither the kernel's log nor PCIe tells of errors of an HCA.",
+		Messages: []string{"firmware internal error", "device's health compromised", "Cable error",
+			"High temperature on sensors", "CREATE_MKEY", "PCIe Bus Error: severity=Uncorrectable"},
+		Why:   "An HCA that fails now and then makes jobs slow, or ends them.",
+		Reads: []string{pciDevices + "*/aer_dev_fatal"}, Needs: []string{"hca-answers"}, Look: hcaErrors,
+	}, {
 		ID: "module-symbols", Family: "kernel log",
 		Title:    "No RDMA module was refused because it was built for other modules.",
 		Messages: []string{"could not insert 'nvidia_peermem': Invalid argument", "disagrees about version of symbol"},
@@ -33,11 +42,106 @@ func kernelChecks() []doctor.Check {
 func withLog(look func(*doctor.View, node.KernelLog) []doctor.Finding) func(*doctor.View) []doctor.Finding {
 	return func(v *doctor.View) []doctor.Finding {
 		log, err := v.KernelLog()
-		if err != nil {
-			return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The kernel's log cannot be read: %v.", err))}
+		if err != nil { // which hca-errors says
+			return []doctor.Finding{{Status: doctor.Skipped, Text: "It depends on hca-errors."}}
 		}
 		return look(v, log)
 	}
+}
+
+// recent is how long a line of the log is no history, in seconds.
+const recent = float64(60 * 60)
+
+const ofCable = "Reseat or replace the cable or the module, on both ends, and see: "
+
+// trouble is what drivers log of an HCA that is in trouble.
+type trouble struct {
+	lines *regexp.Regexp
+	what  string
+	least int    // how many within an hour are a fault
+	cure  string // for the PCI device %s
+}
+
+// troubles are the first that a line matches. A module that is not there is none: "Cable unplugged".
+var troubles = []trouble{
+	{regexp.MustCompile(`(?i)firmware internal error|health compromised|irisc not responding|unrecoverable hardware ` +
+		`error|fatal error \d+ detected|internal error detected|timeout\. Will cause a leak of a command resource`),
+		"Its firmware failed", 1, "Drain the node, install the card's current firmware, and restart the node, which " +
+			"ends all its pods (see: rdma-spec status). If it fails again, replace the card. What it says: dmesg | grep %s"},
+	{regexp.MustCompile(`(?i)cable error|module .*(high temperature|bad or shorted|power budget exceeded)`),
+		"Its cable or module has an error", 1, ofCable + "mlxlink -d %s -m"},
+	{regexp.MustCompile(`(?i)high temperature|over.?temperature|temperature (warning|critical)`),
+		"It is too hot", 1, "See to the air flow and the fans, and see: mget_temp -d %s"},
+	{regexp.MustCompile(`CREATE_MKEY.*(limits exceeded|no resources)`),
+		"It has no room for more memory regions", 1, "Let fewer processes use the HCA, or let them register less: with " +
+			"huge pages, and without UCX_RCACHE_ENABLE=n. Who has how many: rdma resource show mr; dmesg | grep %s"},
+	{regexp.MustCompile(`PCIe Bus Error: severity=Uncorrect|AER: Uncorrect`),
+		"PCIe has errors that were not corrected", 1, "Reseat the card, or try another slot, and see: lspci -vvs %s"},
+	{regexp.MustCompile(`(?i)\blink (is )?down\b`), "Its port loses its link", 3, ofCable + "mlxlink -d %s -c"},
+}
+
+// linkUp is what drivers log of a port that gets its link.
+var linkUp = regexp.MustCompile(`(?i)\blink (is )?up\b|link becomes ready`)
+
+// about reports whether a line names an HCA, its PCI device, or a netdev of it.
+func about(line string, h hca.HCA) bool {
+	names := []string{h.Name, h.PCI}
+	for _, p := range h.Ports {
+		names = append(names, p.Netdevs...)
+	}
+	for word := range strings.FieldsSeq(line) {
+		if word = strings.TrimRight(word, ":,;"); word != "" && slices.Contains(names, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// hcaErrors finds HCAs whose drivers log trouble: within the last hour, or while a port has no link. Older lines are
+// told.
+func hcaErrors(v *doctor.View) []doctor.Finding {
+	log, failed := v.KernelLog()
+	of := make([][]node.KernelLine, len(troubles))
+	for _, line := range log.Lines {
+		i := slices.IndexFunc(troubles, func(t trouble) bool { return t.lines.MatchString(line.Text) })
+		if i >= 0 {
+			of[i] = append(of[i], line)
+		}
+	}
+	found := eachHCA(func(v *doctor.View, h hca.HCA) (found []doctor.Finding) {
+		counts := ""
+		if h.PCI != "" {
+			counts = doctor.Attribute(v, pciDevices+h.PCI+"/aer_dev_fatal")
+		}
+		if _, count, _ := strings.Cut(counts, "TOTAL_ERR_FATAL "); count != "" && count != "0" {
+			found = append(found, doctor.Fault(object(h), "PCIe had fatal errors since the node started: "+count+".",
+				"Reseat the card, or try another slot, and see: lspci -vvs "+h.PCI))
+		}
+		for i, t := range troubles {
+			all, within, last := 0, 0, ""
+			for _, line := range of[i] {
+				if !about(line.Text, h) {
+					continue
+				}
+				if all, last = all+1, line.Text; log.Now-line.At < recent {
+					within++
+				}
+			}
+			f := doctor.Fault(object(h), fmt.Sprintf("%s: %d times within the last hour, and %d since the log begins; at "+
+				"last: %s", t.what, within, all, last), fmt.Sprintf(t.cure, cmp.Or(h.PCI, h.Name)))
+			if within < t.least && (t.least > 1 || h.Active()) {
+				f.Status, f.Cure = doctor.OK, ""
+			}
+			if all > 0 {
+				found = append(found, f)
+			}
+		}
+		return found
+	})(v)
+	if failed != nil {
+		found = append(found, doctor.Unsure("", fmt.Sprintf("The kernel's log cannot be read: %v.", failed)))
+	}
+	return found
 }
 
 var refusedModule = regexp.MustCompile(`(?:^|\s)([a-z0-9_]+): disagrees about version of symbol ([A-Za-z0-9_]+)`)
@@ -71,7 +175,6 @@ var denial = regexp.MustCompile(`(?i)(avc:\s+denied|apparmor="DENIED").*(infinib
 // Denials finds what a security module denied. Older denials do not count, so that the finding goes when the cause
 // does.
 func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
-	const recent = float64(60 * 60)
 	last, count := "", 0
 	for _, line := range log.Lines {
 		if log.Now-line.At < recent && denial.MatchString(line.Text) {

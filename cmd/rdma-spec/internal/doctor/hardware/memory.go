@@ -6,6 +6,7 @@ package hardware
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
@@ -24,6 +25,11 @@ func memoryChecks() []doctor.Check {
 		Why: "Registered memory cannot stay in the area that is kept for contiguous allocations (CMA): registration " +
 			"fails with ENOMEM although memory is free.",
 		Reads: []string{"proc/meminfo"}, Look: onlyCMA,
+	}, {
+		ID: "max-map-count", Family: "memory", Title: "A process can have as many mappings as the kernel allows by default.",
+		NoMessages: "programs say that mmap failed, although memory is free",
+		Why:        "Programs such as UCX map each buffer that they register.",
+		Reads:      []string{maxMapCount}, Look: fewMappings,
 	}}
 }
 
@@ -66,11 +72,29 @@ func onlyCMA(v *doctor.View) []doctor.Finding {
 	if !known || !knownAvailable {
 		return doctor.Inapplicable("The kernel has no CMA.")
 	}
+	if total, known := meminfo(v, "CmaTotal"); known && area > total {
+		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The kernel counts %d MiB free in CMA, which has %d MiB: it "+
+			"takes ordinary memory for CMA's.", area>>10, total>>10), "Add kho=off to the kernel's command line, drain "+
+			"the node, and restart it (https://github.com/NVIDIA/NV-Kernels/pull/590).")}
+	}
 	const gibibyte = 1 << 20 // KiB
 	if outside := available - area; area > gibibyte && outside < gibibyte {
 		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, and %d MiB elsewhere.",
 			area>>10, max(outside, 0)>>10),
-			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory")}
+			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory").Paste()}
 	}
 	return nil
+}
+
+const maxMapCount = "proc/sys/vm/max_map_count"
+
+// fewMappings finds limits below the kernel's default, which large jobs exceed.
+func fewMappings(v *doctor.View) []doctor.Finding {
+	const usual = 65530
+	n, err := strconv.Atoi(doctor.Attribute(v, maxMapCount))
+	if err != nil || n >= usual {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("vm.max_map_count is %d, and the kernel's default %d.", n, usual),
+		"sysctl -w vm.max_map_count=262144 && echo vm.max_map_count=262144 > /etc/sysctl.d/90-rdma.conf").Paste()}
 }

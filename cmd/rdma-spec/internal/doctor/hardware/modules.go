@@ -55,7 +55,7 @@ func noVerbs(v *doctor.View) []doctor.Finding {
 	if there, err := v.Exists("sys/class/infiniband_verbs"); there || err != nil {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", "The module ib_uverbs is not loaded.", load("ib_uverbs"))}
+	return []doctor.Finding{doctor.Fault("", "The module ib_uverbs is not loaded.", load("ib_uverbs")).Paste()}
 }
 
 func noConnectionManager(v *doctor.View) []doctor.Finding {
@@ -64,10 +64,13 @@ func noConnectionManager(v *doctor.View) []doctor.Finding {
 		return nothing
 	}
 	uses := func(h hca.HCA) bool { return h.Unread == "" && !isEFA(h) }
-	if node.RDMACM != nil || !slices.ContainsFunc(node.HCAs, uses) {
+	switch {
+	case node.RDMACM != nil || !slices.ContainsFunc(node.HCAs, uses):
 		return nil
+	case !usesRDMA(v, 0):
+		return doctor.Inapplicable("The module rdma_ucm is not loaded, and nothing on this node was found that uses RDMA.")
 	}
-	return []doctor.Finding{doctor.Fault("", "The module rdma_ucm is not loaded.", load("rdma_ucm"))}
+	return []doctor.Finding{doctor.Fault("", "The module rdma_ucm is not loaded.", load("rdma_ucm")).Paste()}
 }
 
 // load returns the command that loads a module now and at each boot.
@@ -87,13 +90,18 @@ var auxModules = map[string]string{
 // cardModules are the modules of cards that do nothing but RDMA, or are bought for it, by vendor and the beginning of
 // the device.
 var cardModules = []struct{ vendor, device, module string }{
-	{"0x15b3", "0x10", "mlx5_core"}, {"0x15b3", "0xa2", "mlx5_core"}, {"0x1d0f", "0xefa", "efa"},
-	{"0x8086", "0x24f", "hfi1"},
+	{"0x15b3", "0x100", "mlx4_core"}, {"0x15b3", "0x10", "mlx5_core"}, {"0x15b3", "0xa2", "mlx5_core"},
+	{"0x1d0f", "0xefa", "efa"}, {"0x8086", "0x24f", "hfi1"},
 }
 
 // unboundCards finds cards and their RDMA functions that no driver is bound to.
 func unboundCards(v *doctor.View) []doctor.Finding {
-	missing := map[string][]string{} // by module
+	missing, needed := map[string][]string{}, map[string]bool{} // by module
+	lacks := func(module, device, card string) {
+		missing[module] = append(missing[module], device)
+		needed[module] = needed[module] || module == "efa" || // Ethernet cards are often not used for RDMA
+			!strings.HasPrefix(doctor.Attribute(v, card+"/class"), "0x0200")
+	}
 	functions, err := v.Glob(auxDevices + "*")
 	if err != nil {
 		return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The devices cannot be listed: %v.", err))}
@@ -104,7 +112,8 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 			continue
 		}
 		if bound, err := v.Exists(at + "/driver"); !bound && err == nil {
-			missing[auxModules[form[1]]] = append(missing[auxModules[form[1]]], path.Base(at))
+			to, _ := v.Readlink(at)
+			lacks(auxModules[form[1]], path.Base(at), pciDevices+path.Base(path.Dir(to)))
 		}
 	}
 	cards, err := v.Glob(pciDevices + "*")
@@ -113,28 +122,48 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 	}
 	for _, at := range cards {
 		if module := cardModule(v, at); module != "" {
-			missing[module] = append(missing[module], path.Base(at))
+			lacks(module, path.Base(at), at)
 		}
 	}
 	var found []doctor.Finding
 	for _, module := range slices.Sorted(maps.Keys(missing)) {
-		devices := missing[module]
-		text := fmt.Sprintf("It drives nothing, and %s has no driver.", strings.Join(devices, ", "))
+		devices := strings.Join(missing[module], ", ")
 		loaded, _ := v.Exists("sys/module/" + module)
 		switch {
-		// Ethernet cards, which are often not used for RDMA
-		case module == "irdma" || module == "bnxt_re" || module == "mana_ib":
-			found = append(found, doctor.Unsure("module "+module, text+" If it is to be used for RDMA: modprobe "+module))
+		case !needed[module] && (!strings.HasPrefix(module, "mlx") || !usesRDMA(v, 0)):
+			found = append(found, doctor.Unsure("module "+module, "It drives nothing, and "+devices+" has no driver. If it is "+
+				"to be used for RDMA: modprobe "+module))
 		case loaded:
-			found = append(found, doctor.Fault("module "+module, fmt.Sprintf("It is loaded, and %s is not bound to it.",
-				strings.Join(devices, ", ")),
-				"See why: dmesg | grep -e "+module+" -e "+devices[0]))
+			found = append(found, doctor.Fault("module "+module, "It is loaded, and "+devices+" is not bound to it.",
+				"See why: dmesg | grep -e "+module+" -e "+missing[module][0]))
 		default:
-			found = append(found, doctor.Fault("module "+module, fmt.Sprintf("It is not loaded, and %s needs it.",
-				strings.Join(devices, ", ")), load(module)))
+			found = append(found, doctor.Fault("module "+module, "It is not loaded, and "+devices+" needs it.",
+				load(module)).Paste())
 		}
 	}
 	return found
+}
+
+// usesRDMA reports whether something on the node is known to use RDMA, which an Ethernet card alone does not tell: an
+// ACTIVE port of a fabric, a soft HCA, which somebody made, at least four ACTIVE RoCE ports and as many as GPUs, or
+// pods.
+func usesRDMA(v *doctor.View, gpus int) bool {
+	node, err := v.HCAs()
+	if err != nil {
+		return false
+	}
+	rails := 0
+	for _, h := range node.HCAs {
+		for _, p := range h.Ports {
+			if p.Active() && (p.LinkLayer != "Ethernet" || h.PCI == "" && h.Function == hca.FunctionPhysical) {
+				return true
+			}
+			if p.Active() {
+				rails++
+			}
+		}
+	}
+	return gpus > 0 && rails >= max(4, gpus) || v.UsedByPods()
 }
 
 // cardModule returns the module that a PCI device without a driver needs, "" if it is not an RDMA card or has a driver.
@@ -194,7 +223,7 @@ func mixedModules(v *doctor.View) []doctor.Finding {
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, and %s is of OFED or DOCA.",
 		strings.Join(own, ", "), strings.Join(compat, ", ")),
-		"By hand: drain the node, and restart it. If the kernel's own modules are back then, make the initramfs anew. To "+
+		"Drain the node, and restart it. If the kernel's own modules are back then, make the initramfs anew. To "+
 			"unload "+strings.Join(order, ", ")+
 			" in this order and to restart openibd instead takes from the node every HCA and the network interfaces of their "+
 			"cards, "+

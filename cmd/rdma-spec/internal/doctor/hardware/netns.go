@@ -56,7 +56,7 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 		return []doctor.Finding{doctor.Fault("", "It is shared, and "+cni.Configured+
 			" names rdma-cni, which needs it to be exclusive.",
 			"echo 'options ib_core netns_mode=0' > /etc/modprobe.d/ib_core.conf && rdma system set netns exclusive || echo "+
-				"'restart the node'")}
+				"'restart the node'").WithCare("pods that share HCAs lose them", "rdma-spec status")}
 	case exclusive:
 		return []doctor.Finding{{Status: doctor.OK,
 			Text: "It is exclusive, as rdma-cni needs it: only pods that rdma-cni gives an HCA can use one."}}
@@ -118,5 +118,5 @@ func hcaBelow(v *doctor.View, at, cure string) []doctor.Finding {
 	case v.Any(at + "/infiniband_verbs/*"):
 		return []doctor.Finding{{Status: doctor.OK, Object: on, Text: "Its HCA is in another network namespace."}}
 	}
-	return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, and no HCA.", cure)}
+	return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, and no HCA.", cure).Paste()}
 }

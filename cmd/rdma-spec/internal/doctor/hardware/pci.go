@@ -29,39 +29,55 @@ func pciChecks() []doctor.Check {
 		Title:    "The PCIe link of each HCA has the width and the speed that card and slot allow.",
 		Messages: []string{"available PCIe bandwidth, limited by"},
 		Why:      "A narrow or slow PCIe link makes the HCA slower than its port.",
-		Reads:    linkReads, Needs: []string{"hca-answers"}, Look: eachHCA(slowLink),
+		Reads:    linkReads, Needs: []string{"hca-answers"}, Look: slowLinks,
 	}}
 }
 
-// slowLink compares the link of a card with what it and the port above it can do. Functions that are parts of a card
-// have no link.
-func slowLink(v *doctor.View, h hca.HCA) []doctor.Finding {
-	if h.Function != hca.FunctionPhysical || h.PCI == "" {
-		return nil
-	}
-	if _, err := v.Exists(pciDevices + h.PCI); err != nil {
-		return []doctor.Finding{doctor.Unsure(object(h), fmt.Sprintf("Its PCIe link is unknown: %v.", err))}
-	}
+// slowLinks compares each link between HCAs and the CPU with what both of its ends can do: that of the card, and those
+// of switches above it. Functions that are parts of a card have no link.
+func slowLinks(v *doctor.View) []doctor.Finding {
+	seen := map[string]bool{}
+	return eachHCA(func(v *doctor.View, h hca.HCA) (found []doctor.Finding) {
+		if h.Function != hca.FunctionPhysical || h.PCI == "" {
+			return nil
+		}
+		if _, err := v.Exists(pciDevices + h.PCI); err != nil {
+			return []doctor.Finding{doctor.Unsure(object(h), fmt.Sprintf("Its PCIe link is unknown: %v.", err))}
+		}
+		way := wayTo(v, h.PCI)
+		for i := len(way) - 1; i >= 0; i -= 2 { // the port above a switch's upstream port, or a card, is the link's other end
+			lacks := lacking(v, way[i], way[max(0, i-1)])
+			if lacks == "" || seen[way[i]] {
+				continue
+			}
+			seen[way[i]] = true
+			of := "Its PCIe link"
+			if way[i] != h.PCI {
+				of = "The PCIe link of " + way[i] + ", a switch above it,"
+			}
+			found = append(found, doctor.Fault(object(h), of+" has "+lacks+".",
+				"Reseat the card, or try another slot, and see: lspci -vvs "+way[i]+" | grep LnkSta:"))
+		}
+		return found
+	})(v)
+}
+
+// lacking says what a link lacks of what its two ends can do, "" for nothing. Virtual machines show what their
+// hypervisor makes up: "Unknown", or 0.
+func lacking(v *doctor.View, device, port string) string {
 	var lacks []string
 	for _, kind := range []string{"speed", "width"} {
-		current := doctor.Attribute(v, pciDevices+h.PCI+"/current_link_"+kind)
-		most := doctor.Attribute(v, pciDevices+h.PCI+"/max_link_"+kind)
-		if above := bridges(v, h.PCI); len(above) > 0 {
-			slot := doctor.Attribute(v, pciDevices+above[len(above)-1]+"/max_link_"+kind)
-			if quantity(slot) > 0 && quantity(slot) < quantity(most) {
-				most = slot
-			}
+		current := doctor.Attribute(v, pciDevices+device+"/current_link_"+kind)
+		most := doctor.Attribute(v, pciDevices+device+"/max_link_"+kind)
+		slot := doctor.Attribute(v, pciDevices+port+"/max_link_"+kind)
+		if 0 < quantity(slot) && quantity(slot) < quantity(most) {
+			most = slot
 		}
-		// Virtual machines show what their hypervisor makes up: "Unknown", or 0.
 		if quantity(current) > 0 && quantity(current) < quantity(most) {
 			lacks = append(lacks, fmt.Sprintf("%s %s instead of %s", kind, current, most))
 		}
 	}
-	if lacks == nil {
-		return nil
-	}
-	return []doctor.Finding{doctor.Fault(object(h), "Its PCIe link has "+strings.Join(lacks, " and ")+".",
-		"Reseat the card, or try another slot, and see: lspci -vvs "+h.PCI+" | grep LnkSta:")}
+	return strings.Join(lacks, " and ")
 }
 
 // quantity is the number that an attribute begins with: "16.0 GT/s PCIe", "16".
@@ -76,29 +92,19 @@ func quantity(attribute string) float64 {
 
 var pciForm = regexp.MustCompile(`^[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]$`)
 
-// pciPath returns the host bridge of a PCI device, and the devices from there down to it. It has none where sysfs does
-// not say.
-func pciPath(v *doctor.View, address string) (host string, devices []string) {
-	to, err := v.Readlink(pciDevices + address)
-	if err != nil {
-		return "", nil
-	}
+// wayTo returns the PCI devices from a root port down to a device, and none where sysfs does not say.
+func wayTo(v *doctor.View, address string) (devices []string) {
+	to, _ := v.Readlink(pciDevices + address)
 	for part := range strings.SplitSeq(path.Clean(to), "/") {
-		switch {
-		case pciForm.MatchString(part):
+		if pciForm.MatchString(part) {
 			devices = append(devices, part)
-		case strings.HasPrefix(part, "pci") && host == "":
-			host = part
 		}
 	}
-	return host, devices
+	return devices
 }
 
 // bridges returns the PCI bridges above a device, from the root port down.
 func bridges(v *doctor.View, address string) []string {
-	_, devices := pciPath(v, address)
-	if len(devices) == 0 {
-		return nil
-	}
-	return devices[:len(devices)-1]
+	way := wayTo(v, address)
+	return way[:max(0, len(way)-1)]
 }

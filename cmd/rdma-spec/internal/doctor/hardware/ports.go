@@ -15,20 +15,33 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
+const (
+	classNet   = "sys/class/net/"
+	portFolder = "sys/class/infiniband/%s/ports/%d/"
+)
+
 // portChecks are about the ports of HCAs.
 func portChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "port-active", Family: "hca", Title: "Each port that is turned on is ACTIVE.",
+		ID: "port-active", Family: "hca", Title: "Each port that is in use, or was, is ACTIVE.",
 		Messages: []string{"Port number 1 state is Down", "PORT_DOWN"},
 		Why:      "A port carries traffic only when it is ACTIVE.",
-		Reads:    []string{"sys/class/net/*/flags", "sys/bus/pci/devices/*/virtfn*"},
-		Needs:    []string{"hca-answers", "guid-valid"}, Look: eachPort(portState),
+		Reads: slices.Concat(boardReads, linkUseReads, []string{
+			"sys/bus/pci/devices/*/virtfn*", "sys/class/infiniband/*/ports/*/counters/link_downed",
+			"sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*"}),
+		Needs: []string{"hca-answers", "guid-valid", "hca-errors"}, Look: portsWithoutLink,
 	}, {
 		ID: "port-rate", Family: "hca", Title: "Each port has the rate of the others of its board.",
 		NoMessages: "a slow link shows in bandwidth tests alone",
 		Why:        "A job is as slow as its slowest port.",
 		Reads:      slices.Concat(boardReads, []string{"sys/class/net/*/bonding_slave"}),
 		Needs:      []string{"hca-answers", "port-active"}, Look: eachBoard(slowPorts),
+	}, {
+		ID: "pkeys", Family: "hca", Title: "Each ACTIVE InfiniBand port is a full member of a partition.",
+		NoMessages: "connections time out although both ports are ACTIVE",
+		Why:        "Without a partition key, a port reaches nobody, and two limited members do not reach each other.",
+		Reads:      []string{"sys/class/infiniband/*/ports/*/pkeys/*"},
+		Needs:      []string{"hca-answers", "port-active"}, Look: eachPort(noFullKey),
 	}, {
 		ID: "gids-free", Family: "hca", Title: "Each RoCE port has room for more GIDs.",
 		Messages: []string{"Failed to query GID", "__ib_cache_gid_add: unable to add gid"},
@@ -56,70 +69,30 @@ func eachPort(look func(*doctor.View, hca.HCA, hca.Port) []doctor.Finding) func(
 	})
 }
 
-// portState finds ports that should carry traffic and do not. One that an administrator has turned off is not a fault,
-// unless that leaves the node none.
-func portState(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
-	at := portObject(h, p)
-	off := func(why, on string) []doctor.Finding {
-		if node, err := v.HCAs(); err == nil && !slices.ContainsFunc(node.HCAs,
-			func(h hca.HCA) bool { return h.Active() || h.Unread != "" }) {
-			return []doctor.Finding{doctor.Fault(at, fmt.Sprintf("It is %s because %s, and no other port of the node is ACTIVE.",
-				p.State, why), on)}
-		}
-		return []doctor.Finding{{Status: doctor.OK, Object: at,
-			Text: fmt.Sprintf("It is %s because %s: %s", p.State, why, on)}}
-	}
-	switch p.State {
-	case hca.StateActive:
+// noFullKey finds InfiniBand ports without a partition key, and those whose keys are all of limited membership.
+func noFullKey(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
+	names, _ := v.Glob(fmt.Sprintf(portFolder, h.Name, p.Number) + "pkeys/*")
+	if !p.Active() || p.LinkLayer != "InfiniBand" || len(names) == 0 {
 		return nil
-	case "":
-		return []doctor.Finding{doctor.Unsure(at, "Its state cannot be read.")}
-	case "INIT", "ARMED":
-		text := fmt.Sprintf("It is in state %s: no subnet manager has set it up.", p.State)
-		return []doctor.Finding{doctor.Fault(at, text,
-			"Start a subnet manager in the fabric (opensm, UFM, or the switch's own), and see: sminfo -C "+h.Name+" -P "+
-				strconv.Itoa(p.Number))}
 	}
-	if h.Function != hca.FunctionPhysical {
-		return []doctor.Finding{doctor.Unsure(at,
-			fmt.Sprintf("It is %s. That is normal for a %s function that no pod uses; if a pod uses it, see its link: ip link "+
-				"show", p.State,
-				h.Function))}
-	}
-	if p.LinkLayer == "InfiniBand" {
-		if p.PhysState == "Disabled" {
-			return off("it is disabled", "mlxlink -d "+cmp.Or(h.PCI, h.Name)+" -p "+strconv.Itoa(p.Number)+" -a UP")
-		}
-		return []doctor.Finding{doctor.Fault(at, fmt.Sprintf("It is %s (%s).", p.State, p.PhysState),
-			"Check the cable and the switch's port, and see: mlxlink -d "+cmp.Or(h.PCI, h.Name)+" -p "+strconv.Itoa(p.Number))}
-	}
-	up, known := netdevUp(v, p)
-	switch {
-	case !known:
-		return []doctor.Finding{doctor.Unsure(at, fmt.Sprintf("It is %s, and its netdev is not in this network namespace.",
-			p.State))}
-	case up == "":
-		return off("netdev "+p.Netdevs[0]+" is turned off", "ip link set "+p.Netdevs[0]+" up")
-	}
-	return []doctor.Finding{doctor.Fault(at, fmt.Sprintf("It is %s although netdev %s is up: there is no link.", p.State,
-		up),
-		"Check the cable and the switch's port, and see: ip link show "+up)}
-}
-
-// netdevUp returns a netdev of the port that an administrator has turned on, "" for none. Nothing is known of netdevs
-// that are elsewhere.
-func netdevUp(v *doctor.View, p hca.Port) (up string, known bool) {
-	for _, name := range p.Netdevs {
-		flags, err := strconv.ParseUint(strings.TrimPrefix(doctor.Attribute(v, "sys/class/net/"+name+"/flags"), "0x"), 16, 32)
-		if err != nil {
-			continue
-		}
-		known = true
-		if flags&1 != 0 && up == "" { // IFF_UP
-			up = name
+	limited := ""
+	for _, name := range names {
+		text := doctor.Attribute(v, name)
+		key, err := strconv.ParseUint(strings.TrimPrefix(text, "0x"), 16, 16)
+		switch {
+		case err != nil || key&0x8000 != 0: // what cannot be read may be one
+			return nil
+		case key != 0:
+			limited = text
 		}
 	}
-	return up, known
+	text := "It has no partition key."
+	if limited != "" {
+		text = fmt.Sprintf("It is a limited member of its partitions only (%s).", limited)
+	}
+	return []doctor.Finding{doctor.Fault(portObject(h, p), text, "In the subnet manager's partitions (opensm's "+
+		"partitions.conf, UFM), make the port a full member. If that is meant so, the port reaches only full members, such "+
+		"as servers of storage.")}
 }
 
 // speed returns the Gb/s of a rate such as "100 Gb/sec (4X EDR)", and its lanes.
@@ -128,36 +101,67 @@ func speed(rate string) (gigabits float64, lanes int) {
 	return gigabits, lanes
 }
 
-// slowPorts finds ports that are slower than most ports of their board and link layer, and links of InfiniBand on one
-// lane.
-func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
-	type port struct {
-		at, see, rate string
-		speed         float64
-	}
-	layers := map[string][]port{}
+// uneven is a port whose value no other port of its board and link layer has: two or more that share one are a design.
+type uneven struct {
+	hca.Port
+	at, value   string
+	other, than string // a port with the usual value, and that
+	most        bool   // most ports have the usual value
+	hca         hca.HCA
+}
+
+// unevenPorts compares the ACTIVE ports of a board. Those without a value do not count.
+func unevenPorts(group []hca.HCA, value func(hca.Port) string) (found []uneven) {
+	layers, count := map[string][]uneven{}, map[string]int{}
 	for _, h := range group {
 		for _, p := range h.Ports {
-			gigabits, lanes := speed(p.Rate)
-			this := port{portObject(h, p), "mlxlink -d " + h.PCI + " -p " + strconv.Itoa(p.Number), p.Rate, gigabits}
-			switch {
-			case p.LinkLayer == "InfiniBand" && lanes == 1:
-				found = append(found, doctor.Fault(this.at, fmt.Sprintf("Its link has one lane (%s).", p.Rate),
-					"Reseat or replace the cable, and see: "+this.see))
-			case p.Active() && gigabits > 0 && !bonded(v, p):
-				layers[p.LinkLayer] = append(layers[p.LinkLayer], this)
+			if text := value(p); p.Active() && text != "" {
+				layers[p.LinkLayer] = append(layers[p.LinkLayer], uneven{Port: p, at: portObject(h, p), value: text, hca: h})
+				count[p.LinkLayer+text]++
 			}
 		}
 	}
 	for _, layer := range slices.Sorted(maps.Keys(layers)) {
 		ports := layers[layer]
-		best := slices.MaxFunc(ports, func(a, b port) int { return cmp.Compare(a.speed, b.speed) })
-		slower := slices.DeleteFunc(slices.Clone(ports), func(p port) bool { return p.speed >= best.speed })
-		for _, p := range slower {
-			f := doctor.Unsure(p.at, fmt.Sprintf("Its rate is %s, and %s of the same board has %s.", p.rate, best.at, best.rate))
-			if 2*len(slower) < len(ports) {
-				f = doctor.Fault(p.at, f.Text, "Reseat or replace the cable, check the switch's port, and see: "+p.see)
+		usual := slices.MaxFunc(ports, func(a, b uneven) int {
+			x, _ := speed(a.value)
+			y, _ := speed(b.value)
+			return cmp.Or(cmp.Compare(count[layer+a.value], count[layer+b.value]), cmp.Compare(x, y))
+		})
+		for _, p := range ports {
+			if p.value != usual.value && count[layer+p.value] == 1 {
+				p.other, p.than, p.most = usual.at, usual.value, 2*count[layer+usual.value] > len(ports)
+				found = append(found, p)
 			}
+		}
+	}
+	return found
+}
+
+// slowPorts finds the port that is slower than the others of its board, and links of InfiniBand on one lane.
+func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
+	for _, h := range group {
+		for _, p := range h.Ports {
+			if _, lanes := speed(p.Rate); p.LinkLayer == "InfiniBand" && lanes == 1 && p.Active() {
+				found = append(found, doctor.Fault(portObject(h, p), fmt.Sprintf("Its link has one lane (%s).", p.Rate),
+					fmt.Sprintf("Reseat or replace the cable, and see: mlxlink -d %s -p %d", h.PCI, p.Number)))
+			}
+		}
+	}
+	for _, p := range unevenPorts(group, func(p hca.Port) string {
+		if gigabits, lanes := speed(p.Rate); gigabits == 0 || bonded(v, p) || p.LinkLayer == "InfiniBand" && lanes == 1 {
+			return ""
+		}
+		return p.Rate
+	}) {
+		mine, _ := speed(p.value)
+		best, _ := speed(p.than)
+		f := doctor.Unsure(p.at, fmt.Sprintf("Its rate is %s, and %s of the same board has %s.", p.value, p.other, p.than))
+		if p.most {
+			f = doctor.Fault(p.at, f.Text, fmt.Sprintf("Reseat or replace the cable, check the switch's port, and see: "+
+				"mlxlink -d %s -p %d", p.hca.PCI, p.Number))
+		}
+		if mine < best {
 			found = append(found, f)
 		}
 	}
@@ -167,7 +171,7 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 // bonded reports whether a port is one of several that make an HCA together: its rate is that of all.
 func bonded(v *doctor.View, p hca.Port) bool {
 	return slices.ContainsFunc(p.Netdevs, func(netdev string) bool {
-		slave, _ := v.Exists("sys/class/net/" + netdev + "/bonding_slave")
+		slave, _ := v.Exists(classNet + netdev + "/bonding_slave")
 		return slave
 	})
 }
@@ -177,7 +181,7 @@ func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 	if p.LinkLayer != "Ethernet" || isEFA(h) {
 		return nil
 	}
-	names, err := v.Glob(fmt.Sprintf("sys/class/infiniband/%s/ports/%d/gids/*", h.Name, p.Number))
+	names, err := v.Glob(fmt.Sprintf(portFolder, h.Name, p.Number) + "gids/*")
 	if err != nil || len(names) < 16 { // soft HCAs and iWARP have small tables
 		return nil
 	}
@@ -191,25 +195,16 @@ func fullGIDTable(v *doctor.View, h hca.HCA, p hca.Port) []doctor.Finding {
 		"Let fewer pods share the HCA: lower rdmaHcaMax in the configuration of k8s-rdma-shared-dev-plugin.")}
 }
 
-// differentMTUs finds RoCE ports of one board with several MTUs. Which one is right depends on the network.
+// differentMTUs finds the RoCE port of a board whose MTU is that of no other. Which is right depends on the network.
 func differentMTUs(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
-	first, firstMTU := "", ""
-	for _, h := range group {
-		for _, p := range h.Ports {
-			if p.LinkLayer != "Ethernet" || len(p.Netdevs) == 0 {
-				continue
-			}
-			mtu := doctor.Attribute(v, "sys/class/net/"+p.Netdevs[0]+"/mtu")
-			switch {
-			case mtu == "":
-			case first == "":
-				first, firstMTU = p.Netdevs[0], mtu
-			case mtu != firstMTU:
-				found = append(found, doctor.Unsure(portObject(h, p),
-					fmt.Sprintf("Netdev %s has MTU %s, and %s of the same board has %s. If both are on one network: "+
-						"ip link set %s mtu %s", p.Netdevs[0], mtu, first, firstMTU, p.Netdevs[0], firstMTU)))
-			}
+	for _, p := range unevenPorts(group, func(p hca.Port) string {
+		if p.LinkLayer != "Ethernet" || len(p.Netdevs) == 0 {
+			return ""
 		}
+		return doctor.Attribute(v, classNet+p.Netdevs[0]+"/mtu")
+	}) {
+		found = append(found, doctor.Unsure(p.at, fmt.Sprintf("Netdev %s has MTU %s, and %s of the same board has %s. If "+
+			"both are on one network: ip link set %[1]s mtu %[4]s", p.Netdevs[0], p.value, p.other, p.than)))
 	}
 	return found
 }

@@ -36,7 +36,7 @@ func hardwarePlants() []plant {
 }
 
 // neverWrong are the checks that can only tell, or not know.
-var neverWrong = []string{"hca-answers", "mtu-same", "gpu-hca-distance", "efa-pages"}
+var neverWrong = []string{"hca-answers", "mtu-same", "efa-pages"}
 
 // Of each planted fault, one check finds the cause, and no other check finds anything wrong.
 func TestPlantedHardwareFaults(t *testing.T) {
@@ -74,6 +74,9 @@ func TestPlantedHardwareFaults(t *testing.T) {
 			t.Errorf("%s: %s found %d", p.name, p.check, seen)
 		}
 		found[p.check] = found[p.check] || want == doctor.Wrong
+	}
+	for _, a := range ailments {
+		found[a.check] = true
 	}
 	for _, c := range hardware.Checks() {
 		if found[c.ID] == slices.Contains(neverWrong, c.ID) {
@@ -337,9 +340,9 @@ func TestCuresThatHurtAreByHand(t *testing.T) {
 			node = healthyNode
 		}
 		for _, f := range findings(t, node().Without(p.without...).With(p.with)) {
-			byHand := strings.HasPrefix(f.Cure, "By hand: ") && strings.Contains(f.Cure, "(see: ")
+			byHand := f.Class == doctor.ClassByHand && strings.Contains(f.Cure, "(see: ")
 			// which nobody can use
-			lost := strings.Contains(f.Cure, "loses it (see: ") || f.Check == "guid-valid" || f.Check == "hca-present"
+			lost := f.Class == doctor.ClassWithCare && f.Care != "" || f.Check == "hca-present"
 			if hurts.MatchString(f.Cure) && !byHand && !lost {
 				t.Errorf("%s: %s", p.name, f.Cure)
 			}

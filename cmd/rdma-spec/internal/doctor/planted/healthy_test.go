@@ -4,8 +4,11 @@
 package planted
 
 import (
+	"fmt"
 	"maps"
+	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -68,24 +72,54 @@ func TestHealthyNodes(t *testing.T) {
 			s.container().Memlock, s.container().Wanted, s.container().IPCLock = both(16<<30),
 				&spec.Grant{Memlock: 16 << 30}, yes(false)
 		},
+		"a default handler without its base spec beside one that has one": func(s *sick) {
+			*s.asDefault() = runtime.Handler{Name: "nvidia", Program: "runc"}
+			s.runtime().Handlers[1].Memlock = bytesOf(unlimited)
+			s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler nvidia"}}
+		},
 		"a privileged container with a hostPath": func(s *sick) {
 			s.container().AllDevices, s.container().HostPaths = true, []string{"/dev/infiniband"}
 		},
-		"a macvlan of the HCA": func(s *sick) {
-			s.container().OwnNetwork, s.container().Addresses = true, addresses("10.244.0.7", "fe80::202:2ff:fe02:1")
-			node := hcatest.RoCENode()
-			for i := range node.HCAs {
-				node.HCAs[i].Ports[0].Foreign = []string{"net1"}
-			}
-			s.files = node.Files()
-		},
-		"an interface of the HCA without an address": func(s *sick) {
-			s.container().OwnNetwork, s.container().LinkLocal = true, addresses("fe80::202:2ff:fe02:0")
+		"a macvlan of the HCA": func(s *sick) { s.rails("10.244.0.8") },
+		"a privileged container that uses one of the HCAs": func(s *sick) {
+			s.rails("10.244.0.8")
+			c := s.container()
+			c.AllDevices, c.HCAs = true, []string{"mlx5_0", "mlx5_1"}
+			c.Env = cri.Env{"NCCL_IB_GID_INDEX": "10"}
 		},
 		"a GID index of its own": func(s *sick) {
-			index := 1
-			s.container().GIDIndex, s.container().OwnNetwork, s.container().Addresses = &index, true,
-				addresses("fe80::202:2ff:fe02:0")
+			s.rails("10.244.0.8")
+			s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "10"}
+		},
+		"a GID index that NCCL is to choose": func(s *sick) {
+			s.rails("10.244.0.8")
+			s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "-1"}
+		},
+		"variables that name what the container has": func(s *sick) {
+			s.rails("10.244.0.8")
+			s.container().Env = cri.Env{"NCCL_IB_HCA": "mlx5_7,mlx5_0:1", "NCCL_SOCKET_IFNAME": "^lo,docker",
+				"UCX_NET_DEVICES": "mlx5_0:1"}
+		},
+		"an HCA without an address that NCCL_IB_HCA leaves out": func(s *sick) {
+			s.rails("10.244.0.8")
+			s.container().HCAs, s.container().Env = []string{"mlx5_0", "mlx5_1"}, cri.Env{"NCCL_IB_HCA": "mlx5_0"}
+		},
+		"variables with beginnings of names": func(s *sick) {
+			s.rails("10.244.0.8")
+			s.container().Env = cri.Env{"NCCL_IB_HCA": "mlx5", "NCCL_SOCKET_IFNAME": "net", "UCX_NET_DEVICES": "all"}
+		},
+		"variables that leave out": func(s *sick) {
+			s.rails("10.244.0.8")
+			s.container().Env = cri.Env{"NCCL_IB_HCA": "^=mlx5_1", "NCCL_SOCKET_IFNAME": "=net1", "UCX_NET_DEVICES": "net1"}
+		},
+		"two HCAs in one subnet with policy routing": func(s *sick) {
+			s.rails("10.244.0.8", "10.244.0.9")
+			s.container().Links[0].Strict, s.container().Links[1].Strict, s.container().PolicyRouting = true, true, true
+		},
+		"two HCAs in one subnet and a loose filter": func(s *sick) { s.rails("10.244.0.8", "10.244.0.9") },
+		"one default route": func(s *sick) {
+			s.rails("10.1.0.8", "10.2.0.8", "10.3.0.8", "10.4.0.8")
+			s.container().Links[0].Gateway = true
 		},
 		"CDI for Docker": func(s *sick) {
 			s.kubelet, s.cdi.Docker = agents.Kubelet{}, &cdi.Docker{Version: "28.2.0", Folders: []string{"/etc/cdi"}}
@@ -139,16 +173,23 @@ func TestUnknownIsNoFault(t *testing.T) {
 			*s.runtime() = runtime.Runtime{Name: "containerd", PID: 100, Socket: "/run/containerd/containerd.sock", Serves: true}
 		},
 		"a runtime that is late": func(s *sick) { s.runtime().Serves, s.runtime().Late = false, true },
+		"a kubelet that is late": func(s *sick) { s.kubelet.Late, s.kubelet.Error = true, "context deadline exceeded" },
+		"a containerd that does not run": func(s *sick) {
+			s.plugin, s.runtime().Memlock, s.runtime().Handlers = agents.Plugin{}, nil, s.runtime().Handlers[1:]
+		},
 		"a newer crun":           func(s *sick) { s.runtime().Handlers[1].Program = "crun 1.15" },
 		"no policy":              func(s *sick) { s.containers.Unjudged = "no policy is in force" },
 		"a container unread":     func(s *sick) { s.container().State, s.container().Known = "unknown", false },
 		"an image unlike others": func(s *sick) { s.container().LibVerbs, s.container().Providers = "", nil },
 		"a kubelet whose folder is not mounted": func(s *sick) {
-			s.kubelet.DevicePlugins, s.kubelet.NotSeen = false, true
+			s.kubelet.DevicePlugins, s.kubelet.NotMounted = false, true
 		},
 		"a kubelet elsewhere whose folder is not mounted": func(s *sick) {
 			s.kubelet.Root, s.kubelet.DevicePlugins, s.kubelet.PodResources,
-				s.kubelet.NotSeen = "/var/lib/k0s/kubelet", false, false, true
+				s.kubelet.NotMounted = "/var/lib/k0s/kubelet", false, false, true
+		},
+		"a provider for another ABI of the kernel": func(s *sick) {
+			s.files["sys/devices/pci0000:18/0000:18:00.0/infiniband_verbs/uverbs0/abi_version"] = "6\n"
 		},
 		"an image that is slow": func(s *sick) {
 			s.container().LibVerbs, s.container().Providers, s.container().Silent = "", nil, true
@@ -188,5 +229,58 @@ func TestSlowImage(t *testing.T) {
 	if len(found) != 1 || !strings.Contains(found[0].Text, "did not answer") ||
 		!strings.Contains(found[0].Text, "--patience") {
 		t.Errorf("%+v", found)
+	}
+}
+
+// What slows a container down, and need not be a fault, is told.
+func TestToldOfContainers(t *testing.T) {
+	for name, test := range map[string]struct {
+		alter       func(s *sick)
+		check, text string
+	}{
+		"one subnet": {func(s *sick) { s.rails("10.244.0.8", "10.244.0.9") }, "container-routes",
+			"Its interface net2 is in the same subnet as that of HCA mlx5_0: the kernel answers by one of both."},
+		"one default route": {func(s *sick) {
+			s.rails("10.1.0.8", "10.2.0.8")
+			s.container().Links[0].Gateway = true
+		}, "container-routes", "Its interface net2 has no route by a gateway: it reaches its own subnet alone."},
+		"RoCE v1 alone": {func(s *sick) {
+			s.rails("10.244.0.8")
+			for _, gid := range []int{9, 10} {
+				s.files[path.Dir(path.Dir(gidOf(0, gid)))+"/gid_attrs/types/"+strconv.Itoa(gid)] = "IB/RoCE v1\n"
+			}
+		}, "container-netdev", "Its GIDs are of RoCE v1 alone, which no router passes on."},
+		"a GPU beside another CPU": {func(s *sick) {
+			s.container().GPUs = []int{1}
+			for i, numa := range []string{"0\n", "1\n"} {
+				gpu := []string{"0000:17:00.0", "0000:ab:00.0"}[i]
+				s.files["proc/driver/nvidia/gpus/"+gpu+"/information"] = fmt.Sprintf("Model: H100\nDevice Minor: \t %d\n", i)
+				s.files["sys/bus/pci/devices/"+gpu+"/numa_node"] = numa
+			}
+		}, "container-gpu", "Its GPU 0000:ab:00.0 is on NUMA node 1, and none of its HCAs (mlx5_0) is."},
+	} {
+		s := healthy()
+		test.alter(s)
+		found := s.look(t, software())
+		i := slices.IndexFunc(found, func(f doctor.Finding) bool { return f.Check == test.check })
+		if found[i].Status != doctor.OK || found[i].Object == "" || found[i].Text != test.text {
+			t.Errorf("%s: %+v", name, found[i])
+		}
+	}
+}
+
+// What a cure of a container costs.
+func TestClassesOfContainers(t *testing.T) {
+	for name, want := range map[string]doctor.Class{
+		"a container below policy": doctor.ClassPaste, "a user without the IPC_LOCK of its pod": doctor.ClassPaste,
+		"a container without the HCA of its annotation": doctor.ClassWithCare,
+		"no interface of the HCA":                       doctor.ClassByHand,
+	} {
+		s := healthy()
+		planted[name].plant(s)
+		found := slices.DeleteFunc(s.look(t, software()), func(f doctor.Finding) bool { return f.Status != doctor.Wrong })
+		if len(found) != 1 || found[0].Class != want || (found[0].Care != "") != (want == doctor.ClassWithCare) {
+			t.Errorf("%s: %+v, want %s", name, found, want)
+		}
 	}
 }

@@ -5,6 +5,7 @@ package planted
 
 import (
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -27,12 +29,9 @@ const (
 	theTrainer = "container ml/train-0 worker"
 )
 
-// byHandInPlace is the cure of a default handler's base spec.
-const byHandInPlace = "By hand: nvidia is the default handler. With \"rdma-spec configure handler nvidia --in-place " +
-	"&& systemctl restart containerd\", " +
-	"every container of a pod that names no RuntimeClass gets the new base spec, so it can lock all memory of the node " +
-	"(see: kubectl get pods -A -o wide). " +
-	"To give it to few pods: \"rdma-spec configure handler rdma --like nvidia && systemctl restart containerd\"."
+// ofTheDefault is the cure of a default handler's base spec.
+const ofTheDefault = "Remove base_runtime_spec from nvidia, the default handler, in /etc/containerd/config.toml, and give " +
+	"RDMA pods a handler of their own: rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"
 
 func addresses(all ...string) (parsed []netip.Addr) {
 	for _, address := range all {
@@ -42,8 +41,8 @@ func addresses(all ...string) (parsed []netip.Addr) {
 }
 
 // asDefault makes the first handler the default one, by another name.
-func (s *sick) asDefault(name string) *runtime.Handler {
-	s.runtime().DefaultHandler, s.runtime().Handlers[0].Name = name, name
+func (s *sick) asDefault() *runtime.Handler {
+	s.runtime().DefaultHandler, s.runtime().Handlers[0].Name = "nvidia", "nvidia"
 	return &s.runtime().Handlers[0]
 }
 
@@ -72,15 +71,17 @@ var planted = map[string]struct {
 			[]runtime.Handler{{Name: "nvidia"}}, "nvidia"
 	}, "runtime-rlimits", theRuntime, "rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"},
 	"a default handler with 1024 files": {func(s *sick) {
-		s.asDefault("nvidia").CapsFiles = true
-	}, "base-spec-files", theRuntime + " handler nvidia", byHandInPlace},
+		s.asDefault().CapsFiles = true
+	}, "base-spec-files", theRuntime + " handler nvidia", ofTheDefault},
 	"a default handler with a low memlock": {func(s *sick) {
-		s.plugin, s.asDefault("nvidia").Memlock = agents.Plugin{}, bytesOf(64<<10)
-	}, "base-spec-memlock", theRuntime + " handler nvidia", byHandInPlace},
+		s.plugin, s.asDefault().Memlock = agents.Plugin{}, bytesOf(64<<10)
+	}, "base-spec-memlock", theRuntime + " handler nvidia", ofTheDefault},
 	"another tool removed the base spec of the default handler": {func(s *sick) {
-		s.asDefault("nvidia").BaseSpec = ""
+		s.asDefault().BaseSpec = ""
+		s.runtime().Handlers[0].Memlock = nil
 		s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler nvidia"}}
-	}, "configuration-kept", theRuntime + " handler nvidia", byHandInPlace},
+	}, "configuration-kept", theRuntime + " handler nvidia",
+		"rdma-spec configure handler rdma --like nvidia && systemctl restart containerd"},
 	"CRI-O 1.28": {func(s *sick) {
 		*s.runtime() = runtime.Runtime{Name: "cri-o", Version: "1.28.4", PID: 100, Socket: "/run/crio/crio.sock",
 			Serves: true, Known: true, NRI: s.runtime().NRI}
@@ -120,7 +121,7 @@ var planted = map[string]struct {
 		`"ociVersion": "1.0.2"/' /etc/containerd/rdma.json && systemctl restart containerd`},
 	"a default spec of a version that crun refuses": {func(s *sick) {
 		s.runtime().Handlers[1].Program = "crun 1.8.1"
-	}, "oci-version", theRuntime + " handler runc", "By hand: runc is the default handler."},
+	}, "oci-version", theRuntime + " handler runc", "Install a later crun, or set runc as the OCI runtime of the handler, and then: systemctl restart containerd"},
 	"NRI is off": {func(s *sick) {
 		s.runtime().NRI.On, s.runtime().NRI.Off, s.runtime().NRI.SocketExists, s.plugin.Policy = false, "disable = true",
 			false, agents.PolicyInForce{}
@@ -255,15 +256,45 @@ var planted = map[string]struct {
 		s.kubelet, s.cdi.Docker = agents.Kubelet{}, &cdi.Docker{Version: "28.1.1"}
 	}, "cdi-on", "runtime docker", `Set "features": {"cdi": true} in /etc/docker/daemon.json`},
 	"a GID index of another pod's interface": {func(s *sick) {
-		c, index := s.container(), 2
-		c.OwnNetwork, c.Addresses, c.GIDIndex = true, addresses("fe80::202:2ff:fe02:0"), &index
-		s.files = s.files.With(hcatest.Files{hcatest.Folder("mlx5_0", "0000:18:00.0") +
-			"/ports/1/gids/2": "0000:0000:0000:0000:0000:ffff:0af4:0008\n"})
+		s.rails("10.244.0.8")
+		s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "11"}
+		s.files[gidOf(0, 11)] = "0000:0000:0000:0000:0000:ffff:0af4:0009\n"
+	}, "container-gid-index", theTrainer + " HCA mlx5_0", "Remove NCCL_IB_GID_INDEX"},
+	"a GID index of another pod's interface, on the node's network": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().OwnNetwork, s.container().Env = false, cri.Env{"NCCL_IB_GID_INDEX": "11"}
+		s.files[gidOf(0, 11)] = "0000:0000:0000:0000:0000:ffff:0af4:0009\n"
 	}, "container-gid-index", theTrainer + " HCA mlx5_0", "Remove NCCL_IB_GID_INDEX"},
 	"a GID index that the HCA does not have": {func(s *sick) {
-		index := 250
-		s.container().GIDIndex = &index
+		s.container().Env = cri.Env{"NCCL_IB_GID_INDEX": "250"}
 	}, "container-gid-index", theTrainer + " HCA mlx5_0", "Remove NCCL_IB_GID_INDEX"},
+	"an interface of the HCA without an IP address": {func(s *sick) {
+		s.container().OwnNetwork, s.container().LinkLocal = true, addresses("fe80::202:2ff:fe02:0")
+	}, "container-netdev", theTrainer + " HCA mlx5_0", "Give the interface an IP address"},
+	"no address of the second HCA": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().HCAs = []string{"mlx5_0", "mlx5_1"}
+	}, "container-netdev", theTrainer + " HCA mlx5_1", "hostNetwork: true"},
+	"NCCL_IB_HCA names an HCA of another container": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().Env = cri.Env{"NCCL_IB_HCA": "=mlx5_1:1,mlx5_7"}
+	}, "container-environment", theTrainer, "Remove NCCL_IB_HCA"},
+	"NCCL_SOCKET_IFNAME names an interface of the node": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().Env = cri.Env{"NCCL_SOCKET_IFNAME": "bond0"}
+	}, "container-environment", theTrainer, "Remove NCCL_SOCKET_IFNAME"},
+	"UCX_NET_DEVICES names an HCA of another container": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().Env = cri.Env{"UCX_NET_DEVICES": "mlx5_1:1"}
+	}, "container-environment", theTrainer, "Remove UCX_NET_DEVICES"},
+	"an interface with a greater MTU than the function": {func(s *sick) {
+		s.rails("10.244.0.8")
+		s.container().MTU = map[string]int{"net1": 9000}
+	}, "container-mtu", theTrainer + " HCA mlx5_0", `"mtu": 4200`},
+	"two HCAs in one subnet, and a strict filter": {func(s *sick) {
+		s.rails("10.244.0.8", "10.244.0.9")
+		s.container().Links[0].Strict, s.container().Links[1].Strict = true, true
+	}, "container-routes", theTrainer + " HCA mlx5_1", "a subnet of its own"},
 	"no provider in the image": {func(s *sick) {
 		s.container().Providers = providers("rxe")
 	}, "container-provider", theTrainer + " HCA mlx5_0", "apt-get install ibverbs-providers"},
@@ -292,6 +323,9 @@ var planted = map[string]struct {
 	}, "kubelet-allocatable", "kubelet resource rdma/hca", "Delete the pod of the device plugin"},
 }
 
+// asSentence begins what people do by hand.
+var asSentence = regexp.MustCompile("^[A-Z]|^recreate")
+
 // Each planted fault is found by its check, with its cure, and no other check finds anything wrong.
 func TestPlantedFaults(t *testing.T) {
 	found := map[string]bool{}
@@ -305,6 +339,9 @@ func TestPlantedFaults(t *testing.T) {
 					bad = append(bad, f)
 				}
 			}
+			if len(bad) == 1 && !strings.HasPrefix(test.check, "container-") && (bad[0].Class == doctor.ClassByHand) != asSentence.MatchString(bad[0].Cure) {
+				t.Errorf("%s: %s", bad[0].Class, bad[0].Cure)
+			}
 			if len(bad) != 1 || bad[0].Check != test.check || bad[0].Object != test.object ||
 				!strings.Contains(bad[0].Cure, test.cure) {
 				t.Errorf("want %s about %q, with the cure %q, got %+v", test.check, test.object, test.cure, bad)
@@ -313,7 +350,7 @@ func TestPlantedFaults(t *testing.T) {
 		found[test.check] = true
 	}
 	for _, c := range software() {
-		told := []string{"container-devices", "container-shm"} // they find no fault
+		told := []string{"container-devices", "container-shm", "container-gpu"} // they find no fault
 		if !found[c.ID] && !slices.Contains(told, c.ID) {
 			t.Errorf("no fault is planted for %s", c.ID)
 		}

@@ -79,7 +79,7 @@ var plantedHCAs = []plant{
 	{
 		name: "no verbs device although the port is ACTIVE", check: "class-devices", object: "HCA mlx5_1",
 		without: []string{pci(1) + "/infiniband_verbs", "sys/class/infiniband_verbs/uverbs1"}, text: "no uverbs",
-		cure: "By hand: restart the node, or bind the driver of PCI device 0000:b5:00.0 again. Either takes from the node " +
+		cure: "Restart the node, or bind the driver of PCI device 0000:b5:00.0 again. Either takes from the node " +
 			"the card's network interfaces, which may be " +
 			"its own way to the cluster (see: ls /sys/bus/pci/devices/0000:b5:00.0/net; ip route), and from pods the card's " +
 			"virtual functions " +
@@ -88,28 +88,28 @@ var plantedHCAs = []plant{
 	{
 		name: "no umad although the port is ACTIVE", check: "class-devices", object: "HCA mlx5_1",
 		without: []string{pci(1) + "/infiniband_mad", "sys/class/infiniband_mad/umad1", "sys/class/infiniband_mad/issm1"},
-		text:    "no umad", cure: "By hand: ",
+		text:    "no umad", cure: "Restart the node, or bind",
 	},
 	{
 		name: "neither a ConnectX-8 nor its sub-device has a verbs device", node: connectX8, check: "class-devices",
 		object: "HCA ibp8s0f0", text: "no uverbs",
 		without: []string{
 			"sys/class/infiniband_verbs/uverbs0", "sys/devices/pci0000:08/0000:08:00.0/infiniband_verbs",
-		}, cure: "By hand: ",
+		}, cure: "Restart the node, or bind",
 	},
 	{
 		name: "no verbs device of one of two ConnectX-8", node: connectX8, check: "class-devices",
 		object: "HCA ibp9s0f0", text: "no uverbs",
 		without: []string{
 			"sys/class/infiniband_verbs/uverbs1", "sys/devices/pci0000:09/0000:09:00.0/infiniband_verbs",
-		}, cure: "By hand: ",
+		}, cure: "Restart the node, or bind",
 	},
 	{
 		name: "no verbs device of a virtual function", node: virtualFunctions, check: "class-devices",
 		object: "HCA mlx5_2", text: "no uverbs",
 		without: []string{
 			"sys/class/infiniband_verbs/uverbs2", "sys/devices/pci0000:00/0000:00:00.2/infiniband_verbs",
-		}, cure: "the pod that has virtual function 0000:00:00.2 loses it",
+		}, cure: "d=$(readlink -f /sys/bus/pci/devices/0000:00:00.2/driver) && ",
 	},
 	{
 		name: "a PCIe link of half the width", check: "pcie-link", object: "HCA mlx5_0",
@@ -122,6 +122,13 @@ var plantedHCAs = []plant{
 		text: "speed 8.0 GT/s PCIe instead of 32.0 GT/s PCIe",
 	},
 	{
+		name: "a switch above an HCA with a link of half its width", check: "pcie-link", object: "HCA mlx5_0",
+		with: hcatest.Files{
+			hcatest.PCIFolder(switchUp, rootPort) + "/current_link_width": "8\n",
+			hcatest.PCIFolder(switchUp, rootPort) + "/current_link_speed": "32.0 GT/s PCIe\n",
+		}, text: "The PCIe link of 0000:b1:00.0, a switch above it, has width 8 instead of 16", cure: "lspci -vvs 0000:b1:00.0",
+	},
+	{
 		name: "an HCA that cannot be read", check: "port-active", object: "HCA mlx5_1 port 1", status: doctor.Unknown,
 		with: hcatest.Files{at(1) + "/ports/1/state": "garbage\n"}, text: "cannot be read",
 	},
@@ -129,10 +136,10 @@ var plantedHCAs = []plant{
 
 var plantedPorts = []plant{
 	{
-		name: "an InfiniBand port without a cable", check: "port-active", object: "HCA mlx5_1 port 1",
+		name: "an InfiniBand port that lost its link", check: "port-active", object: "HCA mlx5_1 port 1",
 		with: hcatest.Files{
 			at(1) + "/ports/1/state": "1: DOWN\n", at(1) + "/ports/1/phys_state": "2: Polling\n",
-			at(1) + "/ports/1/rate": "10 Gb/sec (4X SDR)\n",
+			at(1) + "/ports/1/rate": "10 Gb/sec (4X SDR)\n", at(1) + "/ports/1/counters/link_downed": "1\n",
 		},
 		text: "DOWN (Polling)", cure: "mlxlink -d 0000:b5:00.0 -p 1",
 	},
@@ -141,15 +148,21 @@ var plantedPorts = []plant{
 		with: hcatest.Files{at(0) + "/ports/1/state": "2: INIT\n"}, text: "no subnet manager", cure: "sminfo -C mlx5_0 -P 1",
 	},
 	{
-		name: "a RoCE port without a link", check: "port-active", object: "HCA mlx5_3 port 1",
-		with: hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n", at(3) + "/ports/1/phys_state": "3: Disabled\n"},
-		text: "netdev net3 is up",
+		name: "a RoCE port that lost its link", check: "port-active", object: "HCA mlx5_3 port 1",
+		with: hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n", at(3) + "/ports/1/phys_state": "3: Disabled\n",
+			pci(3) + "/net/net3/carrier_up_count": "3\n"},
+		text: "its netdev had a link",
 		cure: "ip link show net3",
 	},
 	{
 		name: "a RoCE port that is turned off", check: "port-active", object: "HCA mlx5_3 port 1", status: doctor.OK,
 		with: hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n", pci(3) + "/net/net3/flags": "0x1002\n"},
 		text: "ip link set net3 up",
+	},
+	{
+		name: "a RoCE port without a cable", check: "port-active", object: "HCA mlx5_3", status: doctor.OK,
+		with: hcatest.Files{at(3) + "/ports/1/state": "1: DOWN\n", at(3) + "/ports/1/phys_state": "3: Disabled\n"},
+		text: "not cabled?",
 	},
 	{
 		name: "the only port is turned off", node: onlyPort, check: "port-active", object: "HCA rxe0 port 1",
@@ -164,13 +177,13 @@ var plantedPorts = []plant{
 	},
 	{
 		name: "a virtual function that is DOWN", node: virtualFunctions, check: "port-active",
-		object: "HCA mlx5_2 port 1", status: doctor.Unknown,
+		object: "PCI device 0000:00:00.0", status: doctor.OK,
 		with: hcatest.Files{hcatest.Folder("mlx5_2", "0000:00:00.2") + "/ports/1/state": "1: DOWN\n"},
 	},
 	{
 		name: "a port at half the rate of the others", check: "port-rate", object: "HCA mlx5_4 port 1",
 		with: hcatest.Files{at(4) + "/ports/1/rate": "200 Gb/sec (4X HDR)\n"},
-		text: "HCA mlx5_3 port 1 of the same board has 400 Gb/sec (4X NDR)", cure: "mlxlink",
+		text: "of the same board has 400 Gb/sec (4X NDR)", cure: "mlxlink",
 	},
 	{
 		name: "an InfiniBand link on one lane", check: "port-rate", object: "HCA mlx5_2 port 1",

@@ -64,7 +64,7 @@ var plantedModules = []plant{
 			"sys/module/ib_srpt/holders/": "",
 		},
 		text: "ib_core is the kernel's own",
-		cure: "By hand: drain the node, and restart it. If the kernel's own modules are back then, make the initramfs " +
+		cure: "Drain the node, and restart it. If the kernel's own modules are back then, make the initramfs " +
 			"anew. To unload ib_srpt, mlx5_ib, rdma_cm, ib_core in " +
 			"this order and to restart openibd instead takes from the node every HCA and the network interfaces of their " +
 			"cards, which may be its own way to the cluster " +
@@ -194,22 +194,13 @@ var plantedGPUs = []plant{
 	{
 		name: "ACS hardware.Redirects on a switch", check: "acs", with: hcatest.Files{hcatest.PCIFolder(downToGPU, rootPort+
 			"/"+switchUp) + "/config": config(hardware.Redirects)},
-		text: downToGPU, cure: "By hand: with setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after " +
+		text: downToGPU, cure: "With setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after " +
 			"each boot. Devices below them are no longer isolated from each " +
 			"other then: do not, if a virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).",
 	},
 	{
 		name: "configuration space that only root can read", check: "acs", status: doctor.Unknown,
 		with: hcatest.Files{hcatest.PCIFolder(downToGPU, rootPort+"/"+switchUp) + "/config": config(0)[:64]},
-	},
-	{
-		name: "a GPU without an HCA near it", check: "gpu-hca-distance", object: "GPU 0000:e0:00.0", status: doctor.OK,
-		with: func() hcatest.Files {
-			files := card("0000:e0:00.0", "0x10de", "0x2330", "0x030200", "nvidia")
-			files["sys/devices/pci0000:e0/0000:e0:00.0/numa_node"] = "1\n"
-			return files
-		}(),
-		text: "none is on its NUMA node 1",
 	},
 }
 
@@ -236,7 +227,7 @@ var plantedKernel = []plant{
 			{"at": 8000, "text": "audit: type=1400 apparmor=\"DENIED\" operation=\"open\" name=\"/dev/infiniband/uverbs0\""}]}}`},
 	},
 	{
-		name: "a log that cannot be read", check: "security-denials", status: doctor.Unknown,
+		name: "a log that cannot be read", check: "hca-errors", status: doctor.Unknown,
 		with: hcatest.Files{node.AnswersFolder + "/kernel-log.json": `{"error": "open /dev/kmsg: operation not permitted"}`},
 		text: "operation not permitted",
 	},

@@ -6,7 +6,9 @@ package planted
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -142,3 +144,37 @@ func (s *sick) asDaemonSet() {
 }
 
 func (s *sick) container() *node.Container { return &s.containers.Containers[0] }
+
+// gidOf is the file of a GID of an HCA that rails makes.
+func gidOf(number, index int) string {
+	return fmt.Sprintf("%s/ports/1/gids/%d", hcatest.Folder(fmt.Sprintf("mlx5_%d", number), railAt(number)), index)
+}
+
+func railAt(number int) string { return fmt.Sprintf("0000:%02x:00.0", 0x18+number) }
+
+// rails gives the container a network of its own, with an interface of each of several HCAs, called net1 and so on as
+// in every pod. Each has an address, in a subnet of 24 bits, which is the GID at index 10 of its HCA.
+func (s *sick) rails(ips ...string) {
+	n, c := hcatest.RoCENode(), s.container()
+	hcas := n.HCAs
+	n.HCAs, c.HCAs, c.OwnNetwork, c.Links = nil, nil, true, nil
+	for i := range max(2, len(ips)) {
+		h := hcas[min(i, 1)]
+		h.Name, h.PCI = fmt.Sprintf("mlx5_%d", i), railAt(i)
+		h.Ports = []hcatest.Port{{LinkLayer: "Ethernet", Rate: h.Ports[0].Rate, Netdevs: []string{fmt.Sprintf("eth%d", i)},
+			Foreign: []string{"net1"}}}
+		n.HCAs = append(n.HCAs, h)
+	}
+	s.files = n.Files()
+	for i, ip := range ips {
+		address := netip.MustParseAddr(ip)
+		mapped := address.As16()
+		s.files[gidOf(i, 10)] = netip.AddrFrom16(mapped).StringExpanded() + "\n"
+		own := netip.MustParseAddr(fmt.Sprintf("fe80::%d", i+1))
+		s.files[gidOf(i, 9)] = own.StringExpanded() + "\n"
+		c.HCAs, c.Addresses = append(c.HCAs, fmt.Sprintf("mlx5_%d", i)), append(c.Addresses, address, own)
+		subnet, _ := address.Prefix(24)
+		c.Links = append(c.Links, process.Link{Name: fmt.Sprintf("net%d", i+1), Addresses: []netip.Addr{own},
+			Subnets: []netip.Prefix{subnet}})
+	}
+}

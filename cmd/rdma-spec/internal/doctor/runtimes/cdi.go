@@ -49,11 +49,21 @@ func withCDI(look func(v *doctor.View, answer cdi.Files,
 func cdiFiles(_ *doctor.View, _ cdi.Files, files []cdi.Found) (found []doctor.Finding) {
 	for _, f := range files {
 		if problems := cdiProblems(f); len(problems) > 0 {
-			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems), fmt.Sprintf(
-				"rdma-spec configure cdi, or write the file again: $(sed -n 's/^# Made with: //p' %s) --to %s", f.Path, f.Path)))
+			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems), rewriteCDI(f)).Paste())
 		}
 	}
 	return found
+}
+
+// rewriteCDI is the command that writes a file again: with the options that it was made with, where it can be read.
+func rewriteCDI(f cdi.Found) string {
+	switch {
+	case f.Problem == "":
+		return fmt.Sprintf("$(sed -n 's/^# Made with: //p' %[1]s) --to %[1]s", f.Path)
+	case f.Path == "/etc/cdi/rdma.yaml":
+		return "rdma-spec configure cdi"
+	}
+	return "rdma-spec cdi generate --to " + f.Path
 }
 
 // cdiProblems returns what is wrong with a file: with all of it, else with its devices.
@@ -115,7 +125,7 @@ func lacksCDI(r runtime.Runtime, files []cdi.Found) (text, cure string) {
 
 // dockerLacks returns what keeps Docker from the files, and its cure; nothing where nothing does.
 func dockerLacks(d cdi.Docker, files []cdi.Found) (text, cure string) {
-	const file, restart = "/etc/docker/daemon.json", ", and then: systemctl restart docker"
+	const file, restart = "/etc/docker/daemon.json", ", and then, when its containers may stop: systemctl restart docker"
 	switch {
 	case d.Error != "":
 		return fmt.Sprintf("%s cannot be read: %s.", file, d.Error), "Correct " + file + restart

@@ -23,9 +23,9 @@ const (
 func configuredChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "configuration-kept", Family: "plugin", Title: "What rdma-spec configure did is still in effect.",
-		Messages: []string{"RDMA gone after an upgrade"},
-		Why:      "Another tool rewrote the configuration, and RDMA containers no longer get their memlock.",
-		Needs:    []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
+		NoMessages: "RDMA containers that worked before an upgrade of the node fail",
+		Why:        "Another tool rewrote the configuration, and RDMA containers no longer get their memlock.",
+		Needs:      []string{"runtime-config", "runtime-rlimits"}, Look: configurationKept,
 	}}
 }
 
@@ -44,7 +44,7 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 			object, cure := lost(o, r, all)
 			if cure != "" && r.Known && !slices.Contains(told, object) {
 				told = append(told, object)
-				found = append(found, doctor.Fault(object, doctor.Sentence([]string{o.String()}), cure))
+				found = append(found, doctor.Fault(object, doctor.Sentence([]string{o.String()}), cure).Paste())
 			}
 		}
 		return found
@@ -65,8 +65,11 @@ func lost(o change.Overwriting, r runtime.Runtime, all []runtime.Runtime) (objec
 	case i < 0:
 		return runtimeObject(r) + " handler " + name, configureRuntime(r, all, o.Feature+" --like "+
 			cmp.Or(r.DefaultHandler, "runc"))
+	case name == r.DefaultHandler && r.GivesMemlock():
+	case r.Handlers[i].BaseSpec == "" && name == r.DefaultHandler:
+		return runtimeObject(r) + " handler " + name, ownHandler(r, all)
 	case r.Handlers[i].BaseSpec == "":
-		return runtimeObject(r) + " handler " + name, giveBaseSpec(r, all, name)
+		return runtimeObject(r) + " handler " + name, configureRuntime(r, all, featureHandler+name+" --in-place")
 	}
 	return "", ""
 }

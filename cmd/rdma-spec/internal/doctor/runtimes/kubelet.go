@@ -52,7 +52,7 @@ func KubeletChecks() []doctor.Check {
 		},
 		{
 			ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
-			Messages: []string{"allocatable 0 after the kubelet restarted"},
+			Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
 			Why:      "No device plugin can register, and pods that request RDMA resources stay pending.",
 			Look:     withKubelet(kubeletDevicePlugins),
 		},
@@ -64,7 +64,7 @@ func KubeletChecks() []doctor.Check {
 		},
 		{
 			ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",
-			Messages: []string{"Insufficient rdma/hca_shared_devices_a", "allocatable 0 after the kubelet restarted"},
+			Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
 			Why:      "The device plugin is not registered, and pods that request the resource stay pending.",
 			Needs:    []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
 		},
@@ -79,22 +79,22 @@ func kubeletAtRoot(v *doctor.View) []doctor.Finding {
 		if there, err := v.Exists("var/lib/kubelet/device-plugins/kubelet.sock"); there || err != nil {
 			return nil // a link or a mount leads there
 		}
-		if k.NotSeen {
+		if k.NotMounted {
 			return missingSocket(k, "device-plugins")
 		}
 		text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
 		return []doctor.Finding{doctor.Fault("kubelet", text,
-			fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s", k.Root, kubeletRoot))}
+			fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s", k.Root, kubeletRoot)).Paste()}
 	})(v)
 }
 
 // missingSocket is the finding where the kubelet has no socket in one of its folders.
 func missingSocket(k agents.Kubelet, folder string) []doctor.Finding {
-	if k.NotSeen { // the folder is not mounted into the container that the doctor runs in
+	if k.NotMounted { // the folder is not mounted into the container that the doctor runs in
 		return []doctor.Finding{doctor.Unsure("kubelet", fmt.Sprintf("%s/%s %s.", k.Root, folder, node.NotFromHere))}
 	}
 	return []doctor.Finding{doctor.Fault("kubelet", fmt.Sprintf("%s/%s/kubelet.sock does not exist.", k.Root,
-		folder), restartKubelet(k))}
+		folder), restartKubelet(k)).Paste()}
 }
 
 func kubeletDevicePlugins(k agents.Kubelet) []doctor.Finding {
@@ -108,9 +108,11 @@ func kubeletPodResources(k agents.Kubelet) []doctor.Finding {
 	switch {
 	case !k.PodResources:
 		return missingSocket(k, "pod-resources")
+	case k.Late:
+		return []doctor.Finding{doctor.Unsure("kubelet", "Its pod resources API did not answer in time.")}
 	case k.Error != "":
 		return []doctor.Finding{doctor.Fault("kubelet", "The kubelet's pod resources API does not answer: "+k.Error+
-			".", restartKubelet(k))}
+			".", restartKubelet(k)).Paste()}
 	}
 	return nil
 }

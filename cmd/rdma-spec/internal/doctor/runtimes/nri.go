@@ -26,9 +26,9 @@ func nriChecks() []doctor.Check {
 	return []doctor.Check{
 		{
 			ID: "nri-on", Family: "nri", Title: "NRI is on in each runtime.",
-			Messages: []string{"pods silently unadjusted"},
-			Why:      "The plugin cannot register, and RDMA containers start without their memlock.",
-			Needs:    []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
+			NoMessages: "ulimit -l shows the runtime's own limit in new containers",
+			Why:        "The plugin cannot register, and RDMA containers start without their memlock.",
+			Needs:      []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
 		},
 		{
 			ID: "nri-socket", Family: "nri", Title: "The socket of NRI exists.",
@@ -85,7 +85,7 @@ func nriOn(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault(runtimeObject(r), fmt.Sprintf("NRI is off: %s.", r.NRI.Off),
-		configureRuntime(r, all, "nri"))}
+		configureRuntime(r, all, "nri")).Paste()}
 }
 
 func nriSocket(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
@@ -94,7 +94,7 @@ func nriSocket(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	}
 	text := fmt.Sprintf("The configuration turns NRI on, and %s does not exist: the runtime runs with an older "+
 		"configuration, or the socket was removed.", r.NRI.Socket)
-	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, restartRuntime(r))}
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, restartRuntime(r)).Paste()}
 }
 
 // nriOwner knows that a containerd without CRI, as Docker's, leaves the socket alone.
@@ -156,7 +156,8 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 			launched = append(launched, name)
 			found = append(found, doctor.Fault("plugin "+name,
 				fmt.Sprintf("The runtime launches /%s, which sets what nri-rdma sets.", file), "rm /"+file+
-					" && "+restartRuntimes(v)))
+					" && "+restartRuntimes(v)).WithCare("pods lose what their annotations ask of it",
+				"kubectl get pods -A -o yaml | grep nri"))
 		}
 	}
 	running := 0

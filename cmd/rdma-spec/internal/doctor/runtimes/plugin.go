@@ -20,18 +20,22 @@ const (
 	checkConfigMap    = `kubectl -n rdma-spec get configmap nri-rdma -o jsonpath='{.data.config\.yaml}' | rdma-spec config check -`
 )
 
-// restartPlugin is the command that starts the plugin again. Where no trace says how it was installed, there are two.
-func restartPlugin(p agents.Plugin, v *doctor.View) string {
-	own := p.Own()
+// restarted is a fault that the plugin does not have once it is started again: by hand, where no trace says how it was
+// installed.
+func restarted(object, text string, p agents.Plugin, v *doctor.View) []doctor.Finding {
+	own, cure := p.Own(), ""
 	switch {
 	case len(own) > 0 && own[0].InContainer:
-		return restartDaemonSet
+		cure = restartDaemonSet
 	case p.Unit:
-		return "systemctl restart nri-rdma"
+		cure = "systemctl restart nri-rdma"
 	case p.Launched != "":
-		return restartRuntimes(v)
+		cure = restartRuntimes(v)
+	default:
+		return []doctor.Finding{doctor.Fault(object, text,
+			"For a DaemonSet: "+describeDaemonSet+". For a service: "+installPlugin)}
 	}
-	return "For a DaemonSet: " + describeDaemonSet + ". For a service: " + installPlugin
+	return []doctor.Finding{doctor.Fault(object, text, cure).Paste()}
 }
 
 // withPlugin looks at the plugin where it is installed.
@@ -104,7 +108,7 @@ func pluginRuns(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	if len(p.Own()) > 0 {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", "nri-rdma is installed, and does not run.", restartPlugin(p, v))}
+	return restarted("", "nri-rdma is installed, and does not run.", p, v)
 }
 
 func pluginConfig(_ *doctor.View, p agents.Plugin) (found []doctor.Finding) {
@@ -142,15 +146,14 @@ func pluginRegistered(v *doctor.View, p agents.Plugin) []doctor.Finding {
 		object = runtimeObject(runtimes[0])
 	}
 	text := fmt.Sprintf("nri-rdma (PID %d) is not registered with the runtime: no policy is in force.", first[0].PID)
-	return []doctor.Finding{doctor.Fault(object, text, restartPlugin(p, v))}
+	return restarted(object, text, p, v)
 }
 
 func policyReadable(v *doctor.View, p agents.Plugin) []doctor.Finding {
 	if p.Policy.Error == "" {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault("", "The policy in force cannot be used: "+p.Policy.Error+
-		".", restartPlugin(p, v))}
+	return restarted("", "The policy in force cannot be used: "+p.Policy.Error+".", p, v)
 }
 
 func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
@@ -158,7 +161,7 @@ func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
 		if q.Replaced {
 			text := fmt.Sprintf("nri-rdma (PID %d, since %s) runs a program that was replaced.", q.PID,
 				q.Started.UTC().Format(time.DateTime))
-			return []doctor.Finding{doctor.Fault("", text, restartPlugin(p, v))}
+			return restarted("", text, p, v)
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ package runtimes
 import (
 	"cmp"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -17,7 +18,7 @@ import (
 
 // unknownSettings is the finding where the effective configuration is not known.
 func unknownSettings(r runtime.Runtime) doctor.Finding {
-	if r.NotSeen {
+	if r.NotMounted {
 		return doctor.Unsure(runtimeObject(r), "Its effective configuration "+node.NotFromHere+".")
 	}
 	return doctor.Unsure(runtimeObject(r), "Its effective configuration is unknown.")
@@ -50,17 +51,24 @@ func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what string) str
 	return line + " && " + restartRuntime(r)
 }
 
-// giveBaseSpec is what gives a handler another base spec: a command, unless it is the handler of all pods that name
-// none.
-func giveBaseSpec(r runtime.Runtime, all []runtime.Runtime, handler string) string {
-	command := configureRuntime(r, all, "handler "+handler+" --in-place")
-	if handler != r.DefaultHandler {
-		return command
+// badBaseSpec is a fault of a handler's base spec. configure writes another one, but not for the handler of all pods
+// that name none: docs/without-nri.md. What configure has written, it leaves as it is.
+func badBaseSpec(r runtime.Runtime, all []runtime.Runtime, h runtime.Handler, text string) doctor.Finding {
+	switch {
+	case h.Name == r.DefaultHandler:
+		cure := fmt.Sprintf("Remove base_runtime_spec from %s, the default handler, in %s, and give RDMA pods a handler of "+
+			"their own: %s", h.Name, r.Config, ownHandler(r, all))
+		return doctor.Fault(handlerObject(h, r), text, cure)
+	case path.Base(h.BaseSpec) == "rdma-spec-"+h.Name+".json":
+		return doctor.Fault(handlerObject(h, r), text,
+			fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))).Paste()
 	}
-	return fmt.Sprintf("By hand: %s is the default handler. With \"%s\", every container of a pod that names no "+
-		"RuntimeClass gets the new base spec, "+
-		"so it can lock all memory of the node (see: kubectl get pods -A -o wide). To give it to few pods: \"%s\".",
-		handler, command, configureRuntime(r, all, "handler rdma --like "+handler))
+	return doctor.Fault(handlerObject(h, r), text, configureRuntime(r, all, "handler "+h.Name+" --in-place")).Paste()
+}
+
+// ownHandler is the command that gives RDMA pods a handler of their own, like the default one.
+func ownHandler(r runtime.Runtime, all []runtime.Runtime) string {
+	return configureRuntime(r, all, "handler rdma --like "+cmp.Or(r.DefaultHandler, "runc"))
 }
 
 func olderThan(running, than string) bool { return doctor.CompareVersions(running, than) < 0 }
@@ -108,11 +116,14 @@ func runtimeChecks() []doctor.Check {
 		},
 		{
 			ID: "memlock-source", Family: "runtime",
-			Title:    "Something gives RDMA containers more memlock than the runtime's own limit.",
-			Messages: []string{"Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory"},
-			Why:      "RDMA containers cannot register their memory.",
-			Needs:    []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
-			Look:     memlockSource,
+			Title: "Something gives RDMA containers more memlock than the runtime's own limit.",
+			Messages: []string{"Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory",
+				"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+				"Call to ibv_reg_mr failed with error Cannot allocate memory",
+				"Please set max locked memory (ulimit -l) to 'unlimited'"},
+			Why:   "RDMA containers cannot register their memory.",
+			Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
+			Look:  memlockSource,
 		},
 	}
 }
@@ -147,7 +158,7 @@ func criServes(v *doctor.View) []doctor.Finding {
 				fmt.Sprintf("%s does not serve CRI, because its configuration disables it.", r.Name), cure))
 		default:
 			found = append(found, doctor.Fault(runtimeObject(r), fmt.Sprintf("%s does not serve CRI: %s.", r.Name,
-				cmp.Or(r.Error, "it does not run")), restartRuntime(r)))
+				cmp.Or(r.Error, "it does not run")), restartRuntime(r)).Paste())
 		}
 	}
 	if len(found) == 0 && !serves {
@@ -164,13 +175,13 @@ func runtimeRlimits(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) []
 	case !drops || r.GivesMemlock():
 		return nil
 	}
-	cure := configureRuntime(r, all, "handler rdma --like "+cmp.Or(r.DefaultHandler, "runc"))
+	cure := ownHandler(r, all)
 	if r.Name == runtime.NameCRIO {
 		cure = "rdma-spec generate --for crio --to /etc/crio/crio.conf.d/90-rdma-spec.conf && " + restartRuntime(r)
 	}
 	return []doctor.Finding{doctor.Fault(runtimeObject(r),
 		fmt.Sprintf("%s %s ignores the rlimits that NRI plugins set; %s and later apply them.", r.Name,
-			r.Version, since), cure)}
+			r.Version, since), cure).Paste()}
 }
 
 // memlockSource looks at whatever can raise memlock, on a node with HCAs.
@@ -179,6 +190,10 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		return doctor.Inapplicable("The node has no HCA.")
 	}
 	return withoutPlugin(eachRuntime(func(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
+		if r.Memlock == nil && r.Known && !r.GivesMemlock() {
+			return []doctor.Finding{doctor.Unsure(runtimeObject(r),
+				"The memlock that containers inherit from it is unknown: it does not run, or cannot be seen.")}
+		}
 		// base-spec-memlock says so
 		limited := slices.ContainsFunc(r.Handlers, func(h runtime.Handler) bool { return runtime.Low(h.Memlock) })
 		if !runtime.Low(r.Memlock) || r.GivesMemlock() || limited || !r.Known {
@@ -186,7 +201,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 		}
 		cure := configureRuntime(r, all, "nri") + " && " + installPlugin
 		return []doctor.Finding{doctor.Fault(runtimeObject(r),
-			fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock), cure)}
+			fmt.Sprintf("Containers inherit the memlock of %s, %s, and nothing raises it.", r.Name, r.Memlock), cure).Paste()}
 	}))(v)
 }
 

@@ -6,7 +6,6 @@ package runtimes
 import (
 	"cmp"
 	"fmt"
-	"path"
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
@@ -42,7 +41,7 @@ func baseSpecChecks() []doctor.Check {
 		},
 		{
 			ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
-			Messages: []string{"every pod has 1024 open files", "Too many open files"},
+			Messages: []string{"Too many open files"},
 			Why:      "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
 			Needs:    []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
 		},
@@ -67,26 +66,16 @@ func baseSpec(r runtime.Runtime, h runtime.Handler, _ []runtime.Runtime) []docto
 		return nil
 	}
 	cure := fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))
-	return []doctor.Finding{doctor.Fault(runtimeObject(r),
-		fmt.Sprintf("The base_runtime_spec of handler %s, %s, cannot be used: %s.", h.Name, h.BaseSpec, h.Error), cure)}
+	text := fmt.Sprintf("The base_runtime_spec of handler %s, %s, cannot be used: %s.", h.Name, h.BaseSpec, h.Error)
+	return []doctor.Finding{doctor.Fault(runtimeObject(r), text, cure).Paste()}
 }
 
 func baseSpecFiles(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []doctor.Finding {
 	if !h.CapsFiles {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault(handlerObject(h, r),
-		fmt.Sprintf("Its base_runtime_spec, %s, limits every container to 1024 open files.", h.BaseSpec),
-		rewriteBaseSpec(h, r, all))}
-}
-
-// rewriteBaseSpec is the command that gives a handler a good base spec. configure leaves a file that it has written as
-// it is.
-func rewriteBaseSpec(h runtime.Handler, r runtime.Runtime, all []runtime.Runtime) string {
-	if path.Base(h.BaseSpec) == "rdma-spec-"+h.Name+".json" {
-		return fmt.Sprintf("rdma-spec generate --to %s && %s", h.BaseSpec, restartRuntime(r))
-	}
-	return giveBaseSpec(r, all, h.Name)
+	return []doctor.Finding{badBaseSpec(r, all, h,
+		fmt.Sprintf("Its base_runtime_spec, %s, limits every container to 1024 open files.", h.BaseSpec))}
 }
 
 // baseSpecMemlock is for nodes without the plugin, which raises RDMA containers above it.
@@ -94,8 +83,8 @@ func baseSpecMemlock(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime
 	if !runtime.Low(h.Memlock) {
 		return nil
 	}
-	return []doctor.Finding{doctor.Fault(handlerObject(h, r),
-		fmt.Sprintf("Its base_runtime_spec, %s, limits memlock to %s.", h.BaseSpec, h.Memlock), rewriteBaseSpec(h, r, all))}
+	return []doctor.Finding{badBaseSpec(r, all, h,
+		fmt.Sprintf("Its base_runtime_spec, %s, limits memlock to %s.", h.BaseSpec, h.Memlock))}
 }
 
 // ociVersion knows what was tried: runc 1.5.2 takes any version. crun 1.8.1 takes 1.0 and 1.1, and refuses 1.2.0, 1.3.0
@@ -118,10 +107,14 @@ func ociVersion(r runtime.Runtime, h runtime.Handler, all []runtime.Runtime) []d
 		return []doctor.Finding{doctor.Unsure(handlerObject(h, r),
 			fmt.Sprintf("The ociVersion of %s is %s, and whether crun %s accepts it is unknown.", from, says, version))}
 	}
-	cure := rewriteBaseSpec(h, r, all)
-	if h.BaseSpec != "" {
-		cure = fmt.Sprintf(`sed -i 's/"ociVersion": *"[^"]*"/"ociVersion": "1.0.2"/' %s && %s`, h.BaseSpec, restartRuntime(r))
+	text := fmt.Sprintf("The ociVersion of %s is %s, and crun %s refuses it.", from, says, version)
+	switch {
+	case h.BaseSpec != "":
+		cure := fmt.Sprintf(`sed -i 's/"ociVersion": *"[^"]*"/"ociVersion": "1.0.2"/' %s && %s`, h.BaseSpec, restartRuntime(r))
+		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text, cure).Paste()}
+	case h.Name == r.DefaultHandler:
+		return []doctor.Finding{doctor.Fault(handlerObject(h, r), text,
+			"Install a later crun, or set runc as the OCI runtime of the handler, and then: "+restartRuntime(r))}
 	}
-	return []doctor.Finding{doctor.Fault(handlerObject(h, r),
-		fmt.Sprintf("The ociVersion of %s is %s, and crun %s refuses it.", from, says, version), cure)}
+	return []doctor.Finding{badBaseSpec(r, all, h, text)}
 }

@@ -6,8 +6,6 @@
 // It knows no kinds. A pod template is whatever has a list at spec.containers: a Pod itself, the template of a
 // Deployment, each of a Volcano Job's tasks, the replicas of an MPIJob. So it can read kinds that do not exist yet, and
 // does not have to follow their versions.
-//
-// It is a package of the plugin and not of the tool, so that a test can compare its results with what the plugin sees.
 package manifest
 
 import (

@@ -8,6 +8,7 @@ import (
 	stdjson "encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -151,8 +152,10 @@ func newPod(value map[string]any, path string, in *object) Pod {
 	if slices.Contains(names, "") {
 		p.Problems, p.Containers = []string{refusal(errors.New("a container has no name"), path)}, nil
 	}
-	for _, problem := range annotationProblems(t.Metadata.Annotations, names) {
-		p.Problems = append(p.Problems, join(path, "metadata.annotations")+": "+problem)
+	for _, key := range slices.Sorted(maps.Keys(t.Metadata.Annotations)) {
+		if problem := keyProblem(key, names); problem != "" {
+			p.Problems = append(p.Problems, join(path, "metadata.annotations")+": "+key+" "+problem)
+		}
 	}
 	return p
 }

@@ -18,11 +18,12 @@ type Kubelet struct {
 	// DevicePlugins and PodResources say whether its sockets exist, below its root.
 	DevicePlugins bool `json:"devicePlugins"`
 	PodResources  bool `json:"podResources"`
-	// NotSeen means that not even the folder of the device plugins' socket is there: a container has it only if it is
+	// NotMounted means that not even the folder of the device plugins' socket is there: a container has it only if it is
 	// mounted.
-	NotSeen bool `json:"notSeen,omitempty"`
-	// Error is why the pod resources API does not answer.
+	NotMounted bool `json:"notMounted,omitempty"`
+	// Error is why the pod resources API does not answer; Late means that it did not in time.
 	Error string `json:"error,omitempty"`
+	Late  bool   `json:"late,omitempty"`
 	// Allocatable counts the devices of each resource that it could give away, by the resource's name. A resource that
 	// device plugins or pods of this node have had and that has no device now is there with 0.
 	Allocatable map[string]int `json:"allocatable,omitempty"`
@@ -62,7 +63,7 @@ type PolicyInForce struct {
 	Source string `json:"source,omitempty"`
 	// Version is the writer's; "" where it does not say.
 	Version string `json:"version,omitempty"`
-	Error   string `json:"error,omitempty"` // why it cannot be used, apart from a writer that has ended
+	Error   string `json:"error,omitempty"` // why it cannot be used; not that its writer has ended
 }
 
 // Own returns the processes of the plugin, without those of the validator.

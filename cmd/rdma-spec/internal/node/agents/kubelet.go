@@ -12,10 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
@@ -24,9 +25,6 @@ import (
 
 // kubelets are the processes that are a kubelet, or have one in them.
 var kubelets = []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"}
-
-// kubeletWithin is how long the kubelet may take to answer.
-const kubeletWithin = time.Second
 
 // ReadKubelet answers how the kubelet of the node below a root does.
 func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
@@ -44,14 +42,14 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	socket := filepath.Join(folder, "pod-resources/kubelet.sock")
 	answer.DevicePlugins = isSocket(filepath.Join(folder, "device-plugins/kubelet.sock"))
 	_, err := os.Stat(filepath.Join(folder, "device-plugins"))
-	answer.NotSeen = errors.Is(err, fs.ErrNotExist)
-	if answer.NotSeen { // a container has the socket mounted at the usual place
+	answer.NotMounted = errors.Is(err, fs.ErrNotExist)
+	if answer.NotMounted { // a container has the socket mounted at the usual place
 		socket = filepath.Join(root, "var/lib/kubelet/pod-resources/kubelet.sock")
 	}
 	answer.PodResources = isSocket(socket)
 	if answer.PodResources {
 		if err := allocatable(ctx, socket, &answer); err != nil {
-			answer.Error = rpcerror.Reason(err)
+			answer.Error, answer.Late = rpcerror.Reason(err), status.Code(err) == codes.DeadlineExceeded || ctx.Err() != nil
 		}
 	}
 	remembered(filepath.Join(folder, "device-plugins/kubelet_internal_checkpoint"), &answer)
@@ -65,8 +63,6 @@ func isSocket(file string) bool {
 
 // allocatable asks the kubelet which devices it could give away, and which resources pods hold.
 func allocatable(ctx context.Context, socket string, answer *Kubelet) error {
-	ctx, cancel := context.WithTimeout(ctx, kubeletWithin)
-	defer cancel()
 	conn, err := grpc.NewClient("unix://"+socket,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 	if err != nil {
@@ -100,16 +96,15 @@ func remembered(file string, answer *Kubelet) {
 	if err != nil || json.Unmarshal(text, &checkpoint) != nil {
 		return // the kubelet has none before the first device plugin
 	}
-	names := map[string]bool{}
-	for name := range checkpoint.Data.RegisteredDevices {
-		names[name] = true
-	}
-	for _, entry := range checkpoint.Data.PodDeviceEntries {
-		names[entry.ResourceName] = true
-	}
-	for name := range names {
+	add := func(name string) {
 		if strings.Contains(name, "/") {
 			answer.Allocatable[name] += 0
 		}
+	}
+	for name := range checkpoint.Data.RegisteredDevices {
+		add(name)
+	}
+	for _, entry := range checkpoint.Data.PodDeviceEntries {
+		add(entry.ResourceName)
 	}
 }

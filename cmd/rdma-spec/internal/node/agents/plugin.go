@@ -4,10 +4,8 @@
 package agents
 
 import (
-	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,10 +16,10 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 const (
-	pluginUnitName = "nri-rdma"
 	// launchedFolder has the plugins that a runtime launches.
 	launchedFolder = "opt/nri/plugins"
 	// largestConfig bounds a configuration that is read.
@@ -33,12 +31,12 @@ var launchedName = regexp.MustCompile(`^[0-9]{2}-(.+)$`)
 
 // ReadPlugin answers which NRI plugins run on the node below a root, and which policy is in force. tool is the version
 // of whoever asks.
-func ReadPlugin(_ context.Context, root, tool string) (Plugin, error) {
-	answer := Plugin{Tool: tool, Unit: process.HasUnit(root, pluginUnitName+".service")}
-	files, _ := filepath.Glob(filepath.Join(root, launchedFolder, "*")) // a bad pattern is the only error
-	for _, file := range files {
-		if called, ok := knownPlugin(file); ok && called == pluginUnitName {
-			answer.Launched = "/" + launchedFolder + "/" + filepath.Base(file)
+func ReadPlugin(root, tool string) Plugin {
+	answer := Plugin{Tool: tool, Unit: process.HasUnit(root, PluginName+".service"), Policy: ReadPolicyInForce(root)}
+	programs, _ := filepath.Glob(filepath.Join(root, launchedFolder, "*")) // a bad pattern is the only error
+	for _, program := range programs {
+		if pluginName(filepath.Base(program)) == PluginName {
+			answer.Launched = "/" + launchedFolder + "/" + filepath.Base(program)
 		}
 	}
 	for _, p := range process.List(root, canBePlugin) {
@@ -46,29 +44,25 @@ func ReadPlugin(_ context.Context, root, tool string) (Plugin, error) {
 			answer.Processes = append(answer.Processes, q)
 		}
 	}
-	answer.Policy = ReadPolicyInForce(root)
-	return answer, nil
+	return answer
 }
 
 // canBePlugin reports whether a process can be a plugin by its name, of which the kernel keeps 15 characters.
 func canBePlugin(comm string) bool {
-	if launched := launchedName.FindStringSubmatch(comm); launched != nil {
-		comm = launched[1]
-	}
-	return slices.ContainsFunc(append([]string{pluginUnitName, "rdma"}, Conflicting...),
-		func(name string) bool { return strings.HasPrefix(name, comm) })
+	return slices.ContainsFunc(append([]string{PluginName}, Conflicting...),
+		func(name string) bool { return strings.HasPrefix(name, pluginName(comm)) })
 }
 
-// knownPlugin returns the name of a plugin by the path of its program, and whether it sets memlock or devices.
-func knownPlugin(program string) (name string, known bool) {
-	name = filepath.Base(strings.TrimSuffix(program, process.Deleted))
-	if launched := launchedName.FindStringSubmatch(name); launched != nil {
-		name = launched[1]
-		if name == "rdma" {
-			name = pluginUnitName
-		}
+// pluginName returns the name of a plugin by that of its program, which says when a runtime calls it if it launches it.
+func pluginName(program string) string {
+	launched := launchedName.FindStringSubmatch(program)
+	switch {
+	case launched == nil: // also iproute2's rdma
+		return program
+	case launched[1] == "rdma":
+		return PluginName
 	}
-	return name, name == pluginUnitName || slices.Contains(Conflicting, name)
+	return launched[1]
 }
 
 // pluginProcess looks at a process. In a container, only what NRI's socket is mounted for is a plugin: anybody can call
@@ -77,13 +71,14 @@ func pluginProcess(root string, p process.Process) (q PluginProcess, ok bool) {
 	if p.Exe == "" || len(p.Args) == 0 {
 		return q, false
 	}
-	name, known := knownPlugin(p.Exe)
+	name := pluginName(filepath.Base(strings.TrimSuffix(p.Exe, process.Deleted)))
+	known := name == PluginName || slices.Contains(Conflicting, name)
 	if !known || !p.OnNode && !mountsNRI(root, p) {
 		return q, false
 	}
 	q = PluginProcess{Name: name, PID: p.PID, InContainer: !p.OnNode, Started: p.Started(root),
 		Replaced: strings.HasSuffix(p.Exe, process.Deleted)}
-	if name == pluginUnitName {
+	if name == PluginName {
 		q.Validator = slices.Contains(p.Args, "--validate") || slices.Contains(p.Args, "--validate=true")
 		q.Config, q.ConfigError = config(root, p)
 	}
@@ -104,23 +99,14 @@ func config(root string, p process.Process) (name, problem string) {
 	if !named {
 		name = policy.ConfigFile
 	}
-	files, err := os.OpenRoot(p.File(root, "root"))
+	tree, err := files.Open(p.File(root, "root"))
 	if err != nil {
 		return "", "" // it has ended, or may not be looked at
 	}
-	defer func() { _ = files.Close() }() // it was only read
-	relative := strings.TrimPrefix(filepath.Clean(name), "/")
-	info, err := files.Stat(relative)
+	defer func() { _ = tree.Close() }() // it was only read
+	text, err := tree.Read(strings.TrimPrefix(filepath.Clean(name), "/"), largestConfig)
 	if !named && errors.Is(err, fs.ErrNotExist) {
 		return "", ""
-	}
-	var text []byte
-	switch {
-	case err != nil:
-	case info.Size() > largestConfig:
-		err = errors.New("it is too large")
-	default:
-		text, err = files.ReadFile(relative)
 	}
 	if err == nil {
 		_, err = policy.FromText(text)

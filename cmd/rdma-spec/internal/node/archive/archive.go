@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -39,8 +40,14 @@ type Entry struct {
 // in and that are not among them are added.
 func Write(w io.Writer, entries []Entry) error {
 	all := withFolders(entries)
-	if err := check(all); err != nil {
-		return err
+	var count bounds
+	for i, e := range all { // refuse what Unpack would refuse
+		if err := count.add(e.Name, e.Link, int64(len(e.Content))); err != nil {
+			return err
+		}
+		if i > 0 && all[i-1].Name == e.Name {
+			return fmt.Errorf("%s comes twice", e.Name)
+		}
 	}
 	compressed := gzip.NewWriter(w)
 	packed := tar.NewWriter(compressed)
@@ -70,34 +77,18 @@ func Write(w io.Writer, entries []Entry) error {
 // withFolders returns the entries in the order of their names, each behind the folder that it is in.
 func withFolders(entries []Entry) []Entry {
 	all := slices.Clone(entries)
-	folders := map[string]bool{".": true}
+	folders := map[string]bool{".": true, "/": true}
 	for _, e := range entries {
-		if e.Folder {
-			folders[e.Name] = true
-		}
+		folders[e.Name] = e.Folder || folders[e.Name]
 	}
 	for _, e := range entries {
-		for folder := path.Dir(e.Name); !folders[folder] && folder != "/"; folder = path.Dir(folder) {
+		for folder := path.Dir(e.Name); !folders[folder]; folder = path.Dir(folder) {
 			folders[folder] = true
 			all = append(all, Entry{Name: folder, Folder: true})
 		}
 	}
 	slices.SortFunc(all, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 	return all
-}
-
-// check refuses what Unpack would refuse.
-func check(entries []Entry) error {
-	var count bounds
-	for i, e := range entries {
-		if err := count.add(e.Name, e.Link, int64(len(e.Content))); err != nil {
-			return err
-		}
-		if i > 0 && entries[i-1].Name == e.Name {
-			return fmt.Errorf("%s comes twice", e.Name)
-		}
-	}
-	return nil
 }
 
 // bounds counts what an archive holds.
@@ -113,11 +104,11 @@ func (b *bounds) add(name, link string, size int64) error {
 	b.total += size + header
 	switch {
 	case !local(name):
-		return fmt.Errorf("%s is not a path inside the archive", quoted(name))
+		return fmt.Errorf("%.80q is not a path inside the archive", name)
 	case len(name) > maxPath || len(link) > maxPath:
-		return fmt.Errorf("%s has a path of more than %d bytes", quoted(name), maxPath)
+		return fmt.Errorf("%.80q has a path of more than %d bytes", name, maxPath)
 	case size > MaxFile:
-		return fmt.Errorf("%s has more than %d bytes", quoted(name), MaxFile)
+		return fmt.Errorf("%.80q has more than %d bytes", name, MaxFile)
 	case b.entries > MaxEntries:
 		return fmt.Errorf("it has more than %d entries", MaxEntries)
 	case b.total > MaxTotal:
@@ -128,16 +119,5 @@ func (b *bounds) add(name, link string, size int64) error {
 
 // local reports whether a name is a plain path below the root: it has no "..", no empty part, and no zero byte.
 func local(name string) bool {
-	return name != "" && name != ".." && !strings.HasPrefix(name, "/") && !strings.HasPrefix(name, "../") &&
-		!strings.Contains(name, "\x00") &&
-		path.Clean(name) == name
-}
-
-// quoted makes a name that others wrote fit for a message.
-func quoted(name string) string {
-	const most = 80
-	if len(name) > most {
-		name = name[:most] + "…"
-	}
-	return fmt.Sprintf("%q", name)
+	return filepath.IsLocal(name) && path.Clean(name) == name && !strings.Contains(name, "\x00")
 }

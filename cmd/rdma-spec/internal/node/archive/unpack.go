@@ -54,14 +54,13 @@ func unpack(r io.Reader, folder string, limit int64) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = root.Close() }() // files were closed one by one
+	defer func() { _ = root.Close() }() // its files are closed one by one
 	compressed, err := gzip.NewReader(r)
 	if err != nil {
 		return err
 	}
 	stream := &io.LimitedReader{R: compressed, N: limit + 1} // one more than allowed shows that there is more
 	u := unpacker{root: root, folders: map[string]bool{".": true}}
-	defer u.close()
 	if err = u.all(tar.NewReader(stream)); err == nil {
 		_, err = io.Copy(io.Discard, stream) // up to the checksum
 	}
@@ -78,8 +77,6 @@ type unpacker struct {
 	root    *os.Root
 	count   bounds
 	folders map[string]bool // that were made: nothing is written through a link
-	in      string          // the folder that is open, "" at first
-	open    *os.Root
 	links   []string
 }
 
@@ -100,26 +97,25 @@ func (u *unpacker) all(packed *tar.Reader) error {
 			return err
 		}
 		if err := u.one(name, header, packed); err != nil {
-			return fmt.Errorf("%s: %w", quoted(name), oserror.Reason(err))
+			return fmt.Errorf("%.80q: %w", name, oserror.Reason(err))
 		}
 	}
 }
 
 func (u *unpacker) one(name string, header *tar.Header, content io.Reader) error {
-	folder, err := u.folder(path.Dir(name))
-	if err != nil {
-		return err
+	// guard: folders that are links
+	if !u.folders[path.Dir(name)] {
+		return errors.New("the archive does not have the folder that it is in")
 	}
-	base := path.Base(name)
 	switch header.Typeflag {
 	case tar.TypeDir:
 		u.folders[name] = true
-		return folder.Mkdir(base, 0o700)
+		return u.root.Mkdir(name, 0o700)
 	case tar.TypeSymlink:
 		u.links = append(u.links, name)
-		return folder.Symlink(header.Linkname, base)
+		return u.root.Symlink(header.Linkname, name)
 	case tar.TypeReg:
-		file, err := folder.OpenFile(base, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		file, err := u.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return err
 		}
@@ -129,37 +125,13 @@ func (u *unpacker) one(name string, header *tar.Header, content io.Reader) error
 	return fmt.Errorf("it is neither a folder, nor a regular file, nor a link (type %q)", header.Typeflag)
 }
 
-// folder opens a folder that was made. It stays open for the entries that follow, most of which are in the same one.
-func (u *unpacker) folder(name string) (*os.Root, error) {
-	// guard: folders that are links
-	if !u.folders[name] {
-		return nil, errors.New("the archive does not have the folder that it is in")
-	}
-	if u.in == name {
-		return u.open, nil
-	}
-	u.close()
-	opened, err := u.root.OpenRoot(name)
-	if err == nil {
-		u.in, u.open = name, opened
-	}
-	return opened, err
-}
-
-func (u *unpacker) close() {
-	if u.in != "" {
-		_ = u.open.Close() // its files were closed one by one
-		u.in = ""
-	}
-}
-
 // checkLinks refuses links that lead out of the folder. It comes last, since a link can lead through others. Only a
 // link that leads nowhere is as harmless as one that leads to something inside.
 func (u *unpacker) checkLinks() error {
 	for _, name := range u.links {
 		// guard: links that lead out
 		if _, err := u.root.Stat(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			return fmt.Errorf("%s: the link cannot be followed inside the archive: %w", quoted(name), oserror.Reason(err))
+			return fmt.Errorf("%.80q: the link cannot be followed inside the archive: %w", name, oserror.Reason(err))
 		}
 	}
 	return nil

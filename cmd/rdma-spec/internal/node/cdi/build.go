@@ -25,8 +25,8 @@ import (
 const (
 	// Kind is what the names of the devices begin with: rdma.noderesource.dev/hca=mlx5_0.
 	Kind = "rdma.noderesource.dev/hca"
-	// File is where the file is expected.
-	File = "/etc/cdi/rdma.yaml"
+	// File is where the file is expected: in memory, since a name can stand for another HCA after a boot.
+	File = "/var/run/cdi/rdma.yaml"
 	// all is the device that stands for every HCA with an ACTIVE port.
 	all = "all"
 )
@@ -34,7 +34,7 @@ const (
 // Build makes the spec of a node's HCAs: a device for each that can be used, by its name, PCI address and netdevs, and
 // one for all that have an ACTIVE port. The spec is nil where no HCA can be used. The notes say what is left out and
 // why; missing are the HCAs that are named and that the node does not have.
-func Build(node *hca.Node, o Options) (built *specs.Spec, notes, missing []string) {
+func Build(node *hca.Inventory, o Options) (built *specs.Spec, notes, missing []string) {
 	b := builder{node: node, Options: o, devices: map[string][]hca.HCA{}}
 	for _, h := range b.chosen() {
 		if _, err := h.Usable(o.Management); err != nil {
@@ -67,7 +67,7 @@ func Build(node *hca.Node, o Options) (built *specs.Spec, notes, missing []strin
 }
 
 type builder struct {
-	node *hca.Node
+	node *hca.Inventory
 	Options
 	usable         []hca.HCA
 	devices        map[string][]hca.HCA // by the name of the CDI device

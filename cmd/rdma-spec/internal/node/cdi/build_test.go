@@ -23,7 +23,7 @@ import (
 
 var defaults = Options{Devices: []string{all}, Memlock: spec.Unlimited, Hook: DefaultHook}
 
-func scan(t *testing.T, root string) *hca.Node {
+func scan(t *testing.T, root string) *hca.Inventory {
 	t.Helper()
 	node, err := hca.Scan(root)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 
 // Read answers which CDI files the node below a root has, whether they are right, and who may use them. It calls scan,
 // which returns the node's HCAs, only if there are CDI files of HCAs.
-func Read(ctx context.Context, root string, scan func() (*hca.Node, error)) (Files, error) {
+func Read(ctx context.Context, root string, scan func() (*hca.Inventory, error)) (Files, error) {
 	files, err := Look(root, scan)
 	answer := Files{Files: files}
 	if process.HasUnit(root, "docker.service") {

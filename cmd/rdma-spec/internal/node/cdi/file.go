@@ -26,38 +26,26 @@ func Text(built *specs.Spec, o Options) ([]byte, error) {
 		return nil, err
 	}
 	text := append([]byte("# The HCAs of this node for container runtimes.\n"+madeWith+o.command()+"\n"), document...)
-	return text, validate(text)
-}
-
-// validate has CDI's library read a file with a text, as a runtime does.
-func validate(text []byte) error {
-	folder, err := os.MkdirTemp("", "rdma-spec-")
+	file, err := atomicfile.InMemory(text)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(folder) }() // it only takes room
-	file := filepath.Join(folder, "rdma.yaml")
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		return err
-	}
-	_, err = cdi.ReadSpec(file, 0)
-	return err
+	defer func() { _ = file.Close() }() // a copy
+	_, err = cdi.ReadSpec(file.Name(), 0)
+	return text, err
 }
 
-// Write replaces a file atomically, and makes its folder where there is none. A file that has the text already is left
-// alone, and one that has other devices than HCAs is not replaced.
-func Write(file string, text []byte) error {
+// Write replaces a file atomically, and makes its folder where there is none. It reports whether it did: a file that
+// has the text already is left alone, and one that has other devices than HCAs is not replaced.
+func Write(file string, text []byte) (written bool, err error) {
 	now, err := ours(file)
-	switch {
-	case err != nil:
-		return err
-	case bytes.Equal(now, text):
-		return nil
+	if err != nil || bytes.Equal(now, text) {
+		return false, err
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return fmt.Errorf("cannot make %s: %w", filepath.Dir(file), oserror.Reason(err))
+		return false, fmt.Errorf("cannot make %s: %w", filepath.Dir(file), oserror.Reason(err))
 	}
-	return atomicfile.Write(file, text, 0o644)
+	return true, atomicfile.Write(file, text, 0o644)
 }
 
 // Remove removes a file whose devices are gone, and reports whether there was one.

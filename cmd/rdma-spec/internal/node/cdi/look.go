@@ -17,6 +17,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	tree "github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -55,7 +56,7 @@ type Device struct {
 // Look reads all CDI files of the node below a root, in the order of their priority, and compares them with the node's
 // devices. It changes nothing. It is not an error if nothing is found. It calls scan, which returns the node's HCAs,
 // only if there are files as Build makes them: it can take seconds if an HCA is sick.
-func Look(root string, scan func() (*hca.Node, error)) ([]Found, error) {
+func Look(root string, scan func() (*hca.Inventory, error)) ([]Found, error) {
 	names, err := fileNames(root)
 	if err != nil || len(names) == 0 {
 		return nil, err
@@ -79,9 +80,9 @@ func Look(root string, scan func() (*hca.Node, error)) ([]Found, error) {
 // fileNames returns the paths of the CDI files of a node, on the node.
 func fileNames(root string) (names []string, err error) {
 	for _, folder := range Folders {
-		entries, err := os.ReadDir(filepath.Join(root, folder))
+		entries, err := os.ReadDir(tree.Below(root, folder))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("cannot read %s: %w", filepath.Join(root, folder), oserror.Reason(err))
+			return nil, fmt.Errorf("cannot read %s: %w", tree.Below(root, folder), oserror.Reason(err))
 		}
 		for _, entry := range entries {
 			if extension := filepath.Ext(entry.Name()); !entry.IsDir() && (extension == ".yaml" || extension == ".json") {
@@ -97,7 +98,7 @@ func fileNames(root string) (names []string, err error) {
 func Naming(root, hook string) (files []string, err error) {
 	names, err := fileNames(root)
 	for _, name := range names {
-		file := filepath.Join(root, name)
+		file := tree.Below(root, name)
 		read, err := cdi.ReadSpec(file, 0)
 		if err != nil {
 			continue // runtimes ignore it
@@ -121,19 +122,19 @@ func Naming(root, hook string) (files []string, err error) {
 // looking compares files with a node.
 type looking struct {
 	root   string
-	listed *hca.Node // the node's devices, and of its HCAs the names
-	scan   func() (*hca.Node, error)
+	listed *hca.Inventory // the node's devices, and of its HCAs the names
+	scan   func() (*hca.Inventory, error)
 }
 
 // look reads a file. The error means that the node cannot be read.
 func (l looking) look(name string) (Found, error) {
 	found := Found{Path: name}
-	text, err := readRegular(filepath.Join(l.root, name))
+	text, err := readRegular(tree.Below(l.root, name))
 	if err != nil {
 		found.Problem = err.Error()
 		return found, nil
 	}
-	read, err := cdi.ReadSpec(filepath.Join(l.root, name), 0)
+	read, err := cdi.ReadSpec(tree.Below(l.root, name), 0)
 	if err != nil {
 		found.Problem = "runtimes ignore it: " + strings.ReplaceAll(err.Error(), l.root, "/")
 		return found, nil

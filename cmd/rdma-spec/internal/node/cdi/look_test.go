@@ -50,7 +50,7 @@ func other(name, node string) string {
 // problems looks at a node, and returns what is wrong with its files and devices; a sound file has an empty line.
 func problems(t *testing.T, root string) map[string]string {
 	t.Helper()
-	files, err := Look(root, func() (*hca.Node, error) { return hca.Scan(root) })
+	files, err := Look(root, func() (*hca.Inventory, error) { return hca.Scan(root) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +174,7 @@ func TestLookReadsNoHCA(t *testing.T) {
 		put(t, root, test.file, test.text)
 		looked := make(chan error, 1)
 		go func() {
-			_, err := Look(root, func() (*hca.Node, error) { return hca.Scan(root) })
+			_, err := Look(root, func() (*hca.Inventory, error) { return hca.Scan(root) })
 			looked <- err
 		}()
 		if err := await.Receive(t, 5*time.Second, "looked at "+test.file, looked); err != nil {
@@ -187,7 +187,7 @@ func TestLookReadsNoHCA(t *testing.T) {
 func TestLookWithoutAnAnswer(t *testing.T) {
 	root := hcatest.V100(t)
 	put(t, root, "etc/cdi/rdma.yaml", generated(t, hcatest.V100Node(), Options{Devices: []string{all}}))
-	files, err := Look(root, func() (*hca.Node, error) {
+	files, err := Look(root, func() (*hca.Inventory, error) {
 		node := scan(t, root)
 		node.HCAs[1].Unread = "it did not answer within 2s"
 		return node, nil
@@ -223,8 +223,8 @@ func TestWriteAndRemove(t *testing.T) {
 	first, second := generated(t, hcatest.V100Node(), defaults), generated(t, hcatest.A100Node(), defaults)
 	for i, text := range []string{first, second, second} {
 		before, _ := os.Stat(file)
-		if err := Write(file, []byte(text)); err != nil {
-			t.Fatal(err)
+		if written, err := Write(file, []byte(text)); err != nil || written != (i < 2) {
+			t.Fatalf("write %d: %t, %v", i, written, err)
 		}
 		after, err := os.Stat(file)
 		if err != nil || after.Mode().Perm() != 0o644 {
@@ -246,7 +246,7 @@ func TestWriteAndRemove(t *testing.T) {
 	theirs := other("one", "{path: /dev/null}")
 	put(t, folder, "cdi/rdma.yaml", theirs)
 	_, removeErr := Remove(file)
-	if err := Write(file, []byte(first)); err == nil || removeErr == nil || !strings.Contains(err.Error(),
+	if _, err := Write(file, []byte(first)); err == nil || removeErr == nil || !strings.Contains(err.Error(),
 		"is not a CDI file of kind") {
 		t.Errorf("a file of somebody else: %v, %v", err, removeErr)
 	}

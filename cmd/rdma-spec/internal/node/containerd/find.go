@@ -5,15 +5,17 @@ package containerd
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Daemon is a containerd of the node.
@@ -50,16 +52,17 @@ func Units() (all []string) {
 func Find(root string) []Daemon {
 	var found []Daemon
 	for _, p := range places.Containerds {
-		d := Daemon{Root: root, Name: p.Platform, File: filepath.Join(root, p.Config), Units: p.Units}
+		p = moved(root, p)
+		d := Daemon{Root: root, Name: p.Name, File: files.Below(root, p.Config), Units: p.Units}
 		if p.DropIns != "" {
-			d.DropIns = filepath.Join(root, p.DropIns)
+			d.DropIns = files.Below(root, p.DropIns)
 		}
 		if p.Template != "" {
-			d.Template, d.TemplateBase = filepath.Join(filepath.Dir(d.File), p.Template), DefaultTemplate
+			d.Template, d.TemplateBase = files.Below(root, filepath.Join(filepath.Dir(p.Config), p.Template)), DefaultTemplate
 		}
 		for _, program := range p.Programs {
-			if Exists(filepath.Join(root, program)) {
-				d.Program = Binary(filepath.Join(root, program))
+			if file := files.Below(root, program); Exists(file) {
+				d.Program = Binary(file)
 				break
 			}
 		}
@@ -81,6 +84,33 @@ func Find(root string) []Daemon {
 	return found
 }
 
+// moved returns a place of K3s or RKE2 in the --data-dir of the node: of their configuration, or of the containerd that
+// runs.
+func moved(root string, p places.Place) places.Place {
+	if p.Template == "" {
+		return p
+	}
+	standard := "/var/lib/rancher/" + p.Name
+	var said struct {
+		DataDir string `json:"data-dir"`
+	}
+	text, _ := os.ReadFile(files.Below(root, "/etc/rancher/"+p.Name+"/config.yaml")) // it needs not be there
+	if err := yaml.Unmarshal(text, &said); err != nil || said.DataDir == "" {
+		said.DataDir = standard
+	}
+	for _, running := range process.List(root, process.Called("containerd")) {
+		dir, isOne := strings.CutSuffix(ConfigOf(running), strings.TrimPrefix(p.Config, standard))
+		if isOne && running.OnNode && strings.Contains(dir+running.Unit(root)+running.Exe, p.Name) {
+			said.DataDir = dir
+		}
+	}
+	p.Config, p.Programs = strings.Replace(p.Config, standard, said.DataDir, 1), slices.Clone(p.Programs)
+	for i, program := range p.Programs {
+		p.Programs[i] = strings.Replace(program, standard, said.DataDir, 1)
+	}
+	return p
+}
+
 // rendered returns what MicroK8s makes of its template, which is the daemon's --config.
 func rendered(d Daemon) string { return strings.TrimSuffix(d.File, "-template.toml") + ".toml" }
 
@@ -97,9 +127,9 @@ func processes(root string) (running []Daemon) {
 		if !p.OnNode || !filepath.IsAbs(config) {
 			continue
 		}
-		d := Daemon{Root: root, Name: "containerd", File: filepath.Join(root, config), Unit: p.Unit(root)}
-		if p.Exe != "" && Exists(filepath.Join(root, p.Exe)) { // else it was upgraded since
-			d.Program = Binary(filepath.Join(root, p.Exe))
+		d := Daemon{Root: root, Name: "containerd", File: files.Below(root, config), Unit: p.Unit(root)}
+		if exe := files.Below(root, p.Exe); p.Exe != "" && Exists(exe) { // else it was upgraded since
+			d.Program = Binary(exe)
 		}
 		running = append(running, d)
 	}
@@ -113,12 +143,13 @@ func Exists(path string) bool {
 }
 
 // Choose returns the one containerd that is meant: the one with the configuration in file, or the only one.
-func Choose(found []Daemon, file string) (Daemon, error) {
+func Choose(found []Daemon, file, root string) (Daemon, error) {
 	if file != "" {
 		absolute, err := filepath.Abs(file)
 		if err != nil {
 			return Daemon{}, err
 		}
+		absolute = files.Below(root, files.OnNode(root, absolute))
 		for _, d := range found {
 			if slices.Contains([]string{d.File, d.Template, rendered(d)}, absolute) {
 				return d.usable()
@@ -129,12 +160,12 @@ func Choose(found []Daemon, file string) (Daemon, error) {
 				return Daemon{Root: d.Root, Name: d.Name, File: absolute, Program: d.Program, Units: d.Units, Unit: d.Unit}, nil
 			}
 		}
-		return Daemon{}, fmt.Errorf("no containerd is installed that could load %s", file)
+		return Daemon{}, fmt.Errorf("no containerd binary below %s that could load %s: install containerd first", root, file)
 	}
 	switch len(found) {
 	case 0:
-		return Daemon{}, errors.New("no containerd is installed in a place that rdma-spec knows: name its configuration " +
-			"with --config")
+		return Daemon{}, fmt.Errorf("no containerd binary below %s in a place that rdma-spec knows, and no configuration "+
+			"of one: install containerd, or start it", root)
 	case 1:
 		return found[0].usable()
 	}
@@ -148,8 +179,8 @@ func Choose(found []Daemon, file string) (Daemon, error) {
 
 func (d Daemon) usable() (Daemon, error) {
 	if d.Program == nil {
-		return Daemon{}, fmt.Errorf("%s is there, but no program containerd of %s is installed: install it first", d.File,
-			d.Name)
+		return Daemon{}, fmt.Errorf("no containerd binary below %s: %s of %s is there without its program: install it first",
+			d.Root, d.File, d.Name)
 	}
 	return d, nil
 }

@@ -14,9 +14,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Contents are files that differ from those of the node, by their paths.
@@ -38,12 +40,10 @@ func (c Contents) Read(path string) ([]byte, error) {
 }
 
 // OnNode returns the path that a file below the root has on the node itself.
-func (d Daemon) OnNode(path string) string {
-	if d.Root == "" {
-		return path
-	}
-	return "/" + strings.TrimLeft(strings.TrimPrefix(path, filepath.Clean(d.Root)), "/")
-}
+func (d Daemon) OnNode(path string) string { return files.OnNode(d.Root, path) }
+
+// Below returns where a file below the root is, with its links resolved there.
+func (d Daemon) Below(path string) string { return files.Below(d.Root, d.OnNode(path)) }
 
 // Imported returns the files that the configuration imports, in the order in which containerd loads them.
 func (d Daemon) Imported(planned Contents, text []byte) ([]string, error) {
@@ -53,20 +53,22 @@ func (d Daemon) Imported(planned Contents, text []byte) ([]string, error) {
 	}
 	var all []string
 	for _, pattern := range patterns {
-		files, err := filepath.Glob(pattern)
+		found, err := filepath.Glob(pattern)
 		if err != nil {
 			return nil, fmt.Errorf("%s: imports: %q: %w", d.File, pattern, err)
 		}
 		for path := range planned {
-			if matches, _ := filepath.Match(pattern, path); matches && !slices.Contains(files, path) {
-				files = append(files, path)
+			if matches, _ := filepath.Match(pattern, path); matches && !slices.Contains(found, path) {
+				found = append(found, path)
 			}
 		}
 		if !strings.ContainsAny(pattern, `*?[\`) { // containerd does not start where such a file is missing
-			files = []string{pattern}
+			found = []string{pattern}
 		}
-		slices.Sort(files)
-		all = append(all, files...)
+		slices.Sort(found)
+		for _, file := range found {
+			all = append(all, d.Below(file))
+		}
 	}
 	return all, nil
 }
@@ -81,10 +83,11 @@ func (d Daemon) Imports(text []byte) (patterns []string, err error) {
 	for _, element := range list {
 		pattern, _ := element.(string)
 		if filepath.IsAbs(pattern) {
-			patterns = append(patterns, filepath.Join(d.Root, pattern))
+			pattern = filepath.Join(d.Root, pattern)
 		} else {
-			patterns = append(patterns, filepath.Join(filepath.Dir(d.File), pattern))
+			pattern = filepath.Join(filepath.Dir(d.File), pattern)
 		}
+		patterns = append(patterns, filepath.Join(d.Below(filepath.Dir(pattern)), filepath.Base(pattern)))
 	}
 	return patterns, nil
 }
@@ -97,12 +100,12 @@ func (d Daemon) Loaded() (change.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := d.Imported(Contents{}, text)
+	imported, err := d.Imported(Contents{}, text)
 	if err != nil {
 		return nil, err
 	}
 	all := change.Plan{{Path: d.File, Before: text, Content: text}}
-	for _, file := range files {
+	for _, file := range imported {
 		text, err := Contents{}.Read(file)
 		switch {
 		case err != nil:
@@ -117,7 +120,7 @@ func (d Daemon) Loaded() (change.Plan, error) {
 }
 
 // Effective returns the configuration that containerd makes of a file and its imports with planned contents. The
-// program loads copies in a temporary folder, whose imports have their paths below the root.
+// program loads copies in memory, whose imports have their paths below the root.
 func (d Daemon) Effective(ctx context.Context, planned Contents) (map[string]any, error) {
 	if len(planned) == 0 && Exists(d.File) && d.OnNode(d.File) == d.File {
 		return d.Dump(ctx, d.File)
@@ -126,56 +129,44 @@ func (d Daemon) Effective(ctx context.Context, planned Contents) (map[string]any
 	if err != nil {
 		return nil, err
 	}
-	patterns, err := d.Imports(text)
+	imported, err := d.Imported(planned, text)
 	if err != nil {
 		return nil, err
 	}
-	files, err := d.Imported(planned, text)
+	tree, err := tomledit.Parse(text)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", d.File, err)
 	}
-	folder, err := os.MkdirTemp("", "rdma-spec-configure-")
-	if err != nil {
-		return nil, fmt.Errorf("cannot make a temporary folder: %w", oserror.Reason(err))
-	}
-	defer func() { _ = os.RemoveAll(folder) }() // copies
-	if d.DropIns != "" {                        // the platform names these files when it starts
+	if d.DropIns != "" { // the platform names these files when it starts
 		for path := range planned {
-			if filepath.Dir(path) == d.DropIns && !slices.Contains(files, path) {
-				files = append(files, path)
+			if filepath.Dir(path) == d.DropIns && !slices.Contains(imported, path) {
+				imported = append(imported, path)
 			}
 		}
 	}
-	for i, file := range files {
-		copied, isPlanned := planned[file]
-		if !isPlanned {
-			if files[i], err = filepath.Abs(file); err != nil {
+	var list []any
+	for _, file := range imported {
+		if content, isPlanned := planned[file]; isPlanned {
+			staged, err := atomicfile.InMemory(content)
+			if err != nil {
 				return nil, err
 			}
-			continue
+			defer func() { _ = staged.Close() }() // a copy
+			file = staged.Name()
 		}
-		files[i] = filepath.Join(folder, fmt.Sprintf("import-%d.toml", i))
-		if err := os.WriteFile(files[i], copied, 0o600); err != nil {
-			return nil, fmt.Errorf("cannot write %s: %w", files[i], oserror.Reason(err))
-		}
+		list = append(list, file)
 	}
-	if len(patterns)+len(files) > 0 {
-		if text, err = tomledit.Set(text, anyList(files), "imports"); err != nil {
+	if _, says := tree["imports"]; says || len(list) > 0 {
+		if text, err = tomledit.Set(text, list, "imports"); err != nil {
 			return nil, fmt.Errorf("%s: %w", d.File, err)
 		}
 	}
-	main := filepath.Join(folder, "config.toml")
-	if err := os.WriteFile(main, text, 0o600); err != nil {
-		return nil, fmt.Errorf("cannot write %s: %w", main, oserror.Reason(err))
+	main, err := atomicfile.InMemory(text)
+	if err != nil {
+		return nil, err
 	}
-	return d.Dump(ctx, main)
-}
-
-func anyList(texts []string) (list []any) {
-	for _, text := range texts {
-		list = append(list, text)
-	}
-	return list
+	defer func() { _ = main.Close() }() // a copy
+	return d.Dump(ctx, main.Name())
 }
 
 // Dump returns the effective configuration of a file, without the list of files that it was made of.
@@ -196,6 +187,9 @@ func (d Daemon) Dump(ctx context.Context, file string) (map[string]any, error) {
 func (d Daemon) Check(ctx context.Context) error {
 	if !Exists(d.File) {
 		return nil
+	}
+	if _, err := d.Loaded(); err != nil {
+		return err
 	}
 	if _, err := d.Effective(ctx, Contents{}); err != nil {
 		return fmt.Errorf("containerd cannot load %s: %w", d.File, err)

@@ -26,12 +26,13 @@ var containerWithin = 5 * time.Second
 
 // Container is a container that runs.
 type Container struct {
-	policy.Container
-	Runtime       *Runtime
-	ID, SandboxID string
-	PID           int // of its first process, in the runtime's PID namespace; 0 where it is unknown
-	Spec          Spec
-	Problem       error // why it is unknown what the container holds
+	policy.Container `json:"container"`
+	Runtime          Identity `json:"runtime"`
+	ID               string   `json:"id"`
+	SandboxID        string   `json:"-"`
+	PID              int      `json:"pid"` // of its first process, in the runtime's PID namespace; 0 where it is unknown
+	Spec             Spec     `json:"spec"`
+	Problem          string   `json:"problem,omitempty"` // why it is unknown what the container holds
 }
 
 // Pods returns the pods of the node, as NAMESPACE/POD.
@@ -67,16 +68,14 @@ func (r *Runtime) containers(ctx context.Context, only []string) ([]Container, e
 	if err != nil {
 		return nil, err
 	}
-	listed, err := r.api.ListContainers(ctx, &runtime.ListContainersRequest{Filter: &runtime.ContainerFilter{
-		State: &runtime.ContainerStateValue{State: runtime.ContainerState_CONTAINER_RUNNING},
-	}})
+	listed, err := r.listed(ctx)
 	if err != nil {
-		return nil, plain(err)
+		return nil, err
 	}
-	found := make([]*Container, len(listed.GetContainers()))
+	found := make([]Container, len(listed))
 	var asking errgroup.Group
 	asking.SetLimit(askAtOnce)
-	for i, c := range listed.GetContainers() {
+	for i, c := range listed {
 		pod, known := pods[c.GetPodSandboxId()]
 		if !known || len(only) > 0 && !slices.Contains(only, podName(pod)) {
 			continue // an unknown pod was created after the pods were listed
@@ -89,13 +88,27 @@ func (r *Runtime) containers(ctx context.Context, only []string) ([]Container, e
 	if err := asking.Wait(); err != nil {
 		return nil, plain(status.FromContextError(err).Err())
 	}
-	var running []Container
-	for _, c := range found {
-		if c != nil {
-			running = append(running, *c)
-		}
+	return slices.DeleteFunc(found, func(c Container) bool { return c.ID == "" }), nil
+}
+
+// listed asks which containers run.
+func (r *Runtime) listed(ctx context.Context) ([]*runtime.Container, error) {
+	listed, err := r.api.ListContainers(ctx, &runtime.ListContainersRequest{Filter: &runtime.ContainerFilter{
+		State: &runtime.ContainerStateValue{State: runtime.ContainerState_CONTAINER_RUNNING},
+	}})
+	if err != nil {
+		return nil, plain(err)
 	}
-	return running, nil
+	return listed.GetContainers(), nil
+}
+
+// Running returns the IDs of the containers that run.
+func (r *Runtime) Running(ctx context.Context) (ids []string, err error) {
+	listed, err := r.listed(ctx)
+	for _, c := range listed {
+		ids = append(ids, c.GetId())
+	}
+	return ids, err
 }
 
 func podName(pod *runtime.PodSandbox) string {
@@ -114,17 +127,17 @@ func (r *Runtime) pods(ctx context.Context) (map[string]*runtime.PodSandbox, err
 	return pods, nil
 }
 
-// container asks about one container; nil if it has ended. If the runtime does not answer, that is the container's
-// Problem.
-func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed *runtime.Container) *Container {
+// container asks about one container; the zero Container if it has ended. If the runtime does not answer, that is the
+// container's Problem.
+func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed *runtime.Container) Container {
 	ctx, cancel := context.WithTimeout(ctx, containerWithin)
 	defer cancel()
 	answer, err := r.api.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: listed.GetId(), Verbose: true})
 	if status.Code(err) == codes.NotFound || err == nil &&
 		answer.GetStatus().GetState() != runtime.ContainerState_CONTAINER_RUNNING {
-		return nil
+		return Container{}
 	}
-	c := &Container{
+	c := Container{
 		Container: policy.Container{
 			Namespace:      pod.GetMetadata().GetNamespace(),
 			Pod:            pod.GetMetadata().GetName(),
@@ -132,14 +145,35 @@ func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed
 			RuntimeHandler: pod.GetRuntimeHandler(),
 			Annotations:    policy.Annotations(pod.GetAnnotations(), listed.GetMetadata().GetName()),
 		},
-		Runtime:   r,
-		ID:        listed.GetId(),
-		SandboxID: pod.GetId(),
+		Runtime: r.Identity, ID: listed.GetId(), SandboxID: pod.GetId(),
 	}
 	if err != nil {
-		c.Problem = plain(err)
+		err = plain(err)
 	} else {
-		c.Problem = c.read(answer.GetInfo())
+		err = c.read(answer.GetInfo())
+	}
+	if err != nil {
+		c.Problem = err.Error()
 	}
 	return c
+}
+
+// What runtimes say of a container that did not end by itself.
+const (
+	exitKilled      = 137 // SIGKILL, also of a runtime that cleans up after a shim
+	exitUnknown     = 255 // containerd, where the shim is gone; CRI-O, where the OCI runtime does not know the container
+	exitUnknownCRIO = -1  // CRI-O, where conmon has left no exit code
+)
+
+// Ended reports whether a container has ended by itself. One that was removed has not.
+func (r *Runtime) Ended(ctx context.Context, id string) (bool, error) {
+	answer, err := r.api.ContainerStatus(ctx, &runtime.ContainerStatusRequest{ContainerId: id})
+	if status.Code(err) == codes.NotFound {
+		return false, nil
+	}
+	if err != nil {
+		return false, plain(err)
+	}
+	return answer.GetStatus().GetState() == runtime.ContainerState_CONTAINER_EXITED &&
+		!slices.Contains([]int32{exitKilled, exitUnknown, exitUnknownCRIO}, answer.GetStatus().GetExitCode()), nil
 }

@@ -12,7 +12,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,17 +26,25 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 )
 
-// Runtime is a container runtime that answers.
+// Identity names a container runtime that answers.
+type Identity struct {
+	Name    string `json:"name"` // as it calls itself: containerd, cri-o
+	Version string `json:"version"`
+	Socket  string `json:"socket"`
+}
+
+// Runtime is a connection to a container runtime.
 type Runtime struct {
-	Name, Version string // as it calls itself: containerd, cri-o
-	Socket        string
-	conn          *grpc.ClientConn
-	api           runtime.RuntimeServiceClient
+	Identity
+	conn *grpc.ClientConn
+	api  runtime.RuntimeServiceClient
 }
 
 // ErrLate means that a runtime did not answer in time.
@@ -46,23 +60,17 @@ const (
 	largestAnswer = 16 << 20
 )
 
-// reach returns the kernel's reason why nothing can connect to a socket. gRPC's own errors hide it.
-func reach(ctx context.Context, socket string) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	if err != nil {
-		return fmt.Errorf("cannot connect to the runtime at %s: %w", socket, oserror.Reason(err))
-	}
-	return conn.Close()
-}
-
 func connect(ctx context.Context, socket string) (*Runtime, error) {
-	if err := reach(ctx, socket); err != nil {
-		return nil, err
+	dial := func(ctx context.Context, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 	}
+	tried, err := dial(ctx, "") // gRPC hides the kernel's reason
+	if err != nil {
+		return nil, fmt.Errorf("cannot connect to the runtime at %s: %w", socket, oserror.Reason(err))
+	}
+	_ = tried.Close() // nothing is lost with it
 	conn, err := grpc.NewClient("passthrough:///runtime",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		}),
+		grpc.WithContextDialer(dial),
 		grpc.WithNoProxy(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()), // a unix socket
 		grpc.WithDisableServiceConfig(),
@@ -71,13 +79,13 @@ func connect(ctx context.Context, socket string) (*Runtime, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Runtime{Socket: socket, conn: conn, api: runtime.NewRuntimeServiceClient(conn)}
+	r := &Runtime{conn: conn, api: runtime.NewRuntimeServiceClient(conn)}
 	version, err := r.api.Version(ctx, &runtime.VersionRequest{})
 	if err != nil {
 		_ = conn.Close() // nothing is lost with it
 		return nil, fmt.Errorf("%s: %w", socket, plain(err))
 	}
-	r.Name, r.Version = version.GetRuntimeName(), version.GetRuntimeVersion()
+	r.Identity = Identity{version.GetRuntimeName(), version.GetRuntimeVersion(), socket}
 	return r, nil
 }
 
@@ -96,4 +104,107 @@ func plain(err error) error {
 		return errors.New("it does not serve CRI: if it is containerd, see that cri is not in disabled_plugins")
 	}
 	return errors.New(s.Message())
+}
+
+// Where else an endpoint may be named, as for crictl.
+const (
+	endpointVariable = "CONTAINER_RUNTIME_ENDPOINT"
+	crictlConfig     = "/etc/crictl.yaml"
+)
+
+// Connect connects to the runtimes that serve CRI on a node: to the one at the endpoint, /path or unix:///path. Without
+// an endpoint, CONTAINER_RUNTIME_ENDPOINT names it, else /etc/crictl.yaml below the root, whose path is below the root
+// as well. Where nothing names one, all usual places below the root are tried at once; skipped has an error for each
+// that does not serve CRI, and for each that takes longer than that time although another one serves. The caller closes
+// the runtimes.
+func Connect(ctx context.Context, endpoint, root string, within time.Duration) (runtimes []*Runtime,
+	skipped []error, err error) {
+	socket, err := named(endpoint, root)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, alone*within)
+	defer cancel()
+	if socket != "" {
+		r, err := connect(ctx, socket)
+		if err != nil {
+			return nil, nil, err
+		}
+		return []*Runtime{r}, nil, nil
+	}
+	sockets := places.Present(usual(root))
+	if len(sockets) == 0 {
+		return nil, nil, fmt.Errorf("no container runtime has a socket at %s: name it with --runtime-endpoint",
+			strings.Join(usual(root), ", "))
+	}
+	found, failed := make([]*Runtime, len(sockets)), make([]error, len(sockets))
+	answered := make(chan struct{}, len(sockets)) // receives for each that serves CRI
+	var all sync.WaitGroup
+	for i, socket := range sockets {
+		all.Go(func() {
+			if found[i], failed[i] = connect(ctx, socket); failed[i] == nil {
+				answered <- struct{}{}
+			}
+		})
+	}
+	enough := time.AfterFunc(within, func() {
+		select {
+		case <-answered:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	defer enough.Stop()
+	all.Wait()
+	runtimes = slices.DeleteFunc(found, func(r *Runtime) bool { return r == nil })
+	skipped = slices.DeleteFunc(failed, func(err error) bool { return err == nil })
+	if len(runtimes) == 0 {
+		together := skipped[0]
+		for _, err := range skipped[1:] {
+			together = fmt.Errorf("%w; %w", together, err)
+		}
+		return nil, nil, together
+	}
+	return runtimes, skipped, nil
+}
+
+// named returns the socket that somebody names; "" where nobody does.
+func named(endpoint, root string) (socket string, err error) {
+	if endpoint != "" {
+		return path(endpoint, "--runtime-endpoint")
+	}
+	if endpoint = os.Getenv(endpointVariable); endpoint != "" {
+		return path(endpoint, endpointVariable)
+	}
+	var config struct {
+		Endpoint string `json:"runtime-endpoint"`
+	}
+	file := filepath.Join(root, crictlConfig)
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = yaml.Unmarshal(text, &config)
+	}
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("%s: %w", file, err)
+	case config.Endpoint == "":
+		return "", nil
+	}
+	socket, err = path(config.Endpoint, file)
+	return filepath.Join(root, socket), err
+}
+
+// path returns the path of an endpoint that somebody names.
+func path(endpoint, by string) (string, error) {
+	path := strings.TrimPrefix(endpoint, "unix://")
+	if !strings.HasPrefix(path, "/") {
+		return "", fmt.Errorf("%s names %q: write a socket's path, as in unix:///run/containerd/containerd.sock", by,
+			endpoint)
+	}
+	return path, nil
+}
+
+// usual returns the usual places below a root: containerd itself, CRI-O, and the containerds that platforms bring.
+func usual(root string) []string {
+	return places.Sockets(root, slices.Insert(slices.Clone(places.Containerds), 1, places.CRIO)...)
 }

@@ -4,11 +4,11 @@
 package cri
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
-	"strconv"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
@@ -21,7 +21,7 @@ type Spec struct {
 	Memlock      spec.Rlimit
 	MemlockKnown bool     // the spec sets it
 	Bounding     []string // capabilities: CAP_CHOWN …
-	GIDIndex     *int     // NCCL_IB_GID_INDEX, the only variable of the environment that is read
+	Env          Env
 }
 
 // verbose is the part of a runtime's verbose status that is read. containerd and CRI-O both write it, under the key
@@ -30,7 +30,7 @@ type verbose struct {
 	PID         int `json:"pid"`
 	RuntimeSpec *struct {
 		Process struct {
-			GIDIndex     gidIndex            `json:"env"`
+			Env          Env                 `json:"env"`
 			Rlimits      []specs.POSIXRlimit `json:"rlimits"`
 			Capabilities struct {
 				Bounding []string `json:"bounding"`
@@ -48,18 +48,23 @@ type verbose struct {
 	} `json:"runtimeSpec"`
 }
 
-// gidIndex is what an environment in JSON has of NCCL_IB_GID_INDEX. It is found without decoding the others, which take
-// most of a spec.
-type gidIndex struct{ number *int }
+// Env has the variables of a container's environment that choose HCAs and interfaces, by their names. No other is read.
+type Env map[string]string
 
-var gidIndexForm = regexp.MustCompile(`"NCCL_IB_GID_INDEX=([0-9]{1,4})"`) // NCCL chooses where it is negative
+// environment finds them in JSON. A value with a character that JSON escapes names no device.
+var environment = regexp.MustCompile(
+	`"(NCCL_IB_HCA|NCCL_IB_GID_INDEX|NCCL_SOCKET_IFNAME|UCX_NET_DEVICES)=([^"\\]{0,1000})"`)
 
-// UnmarshalJSON implements json.Unmarshaler.
-func (g *gidIndex) UnmarshalJSON(text []byte) error {
-	if set := gidIndexForm.FindSubmatch(text); set != nil {
-		number, err := strconv.Atoi(string(set[1]))
-		g.number = &number
-		return err
+// UnmarshalJSON implements json.Unmarshaler, without decoding the others, which take most of a spec.
+func (e *Env) UnmarshalJSON(text []byte) error {
+	if bytes.HasPrefix(text, []byte("{")) { // as an archive has it
+		return json.Unmarshal(text, (*map[string]string)(e))
+	}
+	for _, form := range environment.FindAllSubmatch(text, -1) {
+		if *e == nil {
+			*e = Env{}
+		}
+		(*e)[string(form[1])] = string(form[2])
 	}
 	return nil
 }
@@ -90,6 +95,6 @@ func (c *Container) read(info map[string]string) error {
 		}
 	}
 	c.Spec.Bounding = process.Capabilities.Bounding
-	c.Spec.GIDIndex = process.GIDIndex.number
+	c.Spec.Env = process.Env
 	return nil
 }

@@ -5,9 +5,12 @@ package process
 
 import (
 	"cmp"
+	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
+	"math/bits"
 	"net"
 	"net/netip"
 	"os"
@@ -18,46 +21,102 @@ import (
 	"strings"
 )
 
-// The addresses of a network namespace in its files: "|-- 10.0.0.9" and "/32 host LOCAL" in the next line, and 32
-// digits.
-var (
-	ipv4 = regexp.MustCompile(`\|-- (\S+)\n\s+/32 host LOCAL`)
-	ipv6 = regexp.MustCompile(`(?m)^([0-9a-f]{32}) `)
-)
-
-// ReadAddresses returns the addresses of a process's network namespace but the loopback ones.
-func ReadAddresses(root string, pid int) (found []netip.Addr, err error) {
-	p := Process{PID: pid}
-	text, err := os.ReadFile(p.File(root, "net/fib_trie"))
-	if err != nil {
-		return nil, err
-	}
-	for _, form := range ipv4.FindAllStringSubmatch(string(text), -1) {
-		if address, err := netip.ParseAddr(form[1]); err == nil {
-			found = append(found, address)
-		}
-	}
-	text, _ = os.ReadFile(p.File(root, "net/if_inet6")) // not there where IPv6 is off
-	for _, form := range ipv6.FindAllStringSubmatch(string(text), -1) {
-		digits, _ := hex.DecodeString(form[1]) // the form has checked them
-		address, _ := netip.AddrFromSlice(digits)
-		found = append(found, address)
-	}
-	found = slices.DeleteFunc(found, netip.Addr.IsLoopback)
-	slices.SortFunc(found, netip.Addr.Compare)
-	return slices.Compact(found), nil
+// Link is an interface of a process's network namespace.
+type Link struct {
+	Name      string         `json:"name"`
+	Addresses []netip.Addr   `json:"addresses,omitempty"` // of IPv6
+	Subnets   []netip.Prefix `json:"subnets,omitempty"`   // of IPv4: a route without a gateway leads there
+	Gateway   bool           `json:"gateway,omitempty"`   // a route by it has a gateway
+	Strict    bool           `json:"strict,omitempty"`    // rp_filter drops what would not be answered by it
 }
 
-// device is an interface in a process's net/dev: "  eth0: 1296 16 0 …".
-var device = regexp.MustCompile(`(?m)^ *([^\s:|]+):`)
+// What the files of a network namespace have: "|-- 10.0.0.9" and "/32 host LOCAL" in the next line, "Id 100:" above a
+// table of policy routing, and in net/dev "  eth0: 1296 16 0 …".
+var (
+	ipv4   = regexp.MustCompile(`\|-- (\S+)\n\s+/32 host LOCAL`)
+	tables = regexp.MustCompile(`(?m)^Id [0-9]+:`)
+	device = regexp.MustCompile(`(?m)^ *([^\s:|]+):`)
+)
 
-// Interfaces returns the names of the interfaces of a process's network namespace.
-func Interfaces(root string, pid int) (names []string) {
-	text, _ := os.ReadFile(Process{PID: pid}.File(root, "net/dev")) // without it, none is known
-	for _, form := range device.FindAllStringSubmatch(string(text), -1) {
-		names = append(names, form[1])
+// readNetwork reads the interfaces of the process's network namespace, and all addresses but the loopback ones.
+func (c *Inside) readNetwork(root string, p Process) error {
+	trie, err := os.ReadFile(p.File(root, "net/fib_trie"))
+	if err != nil {
+		return err
 	}
-	return names
+	text := func(file string) string {
+		text, _ := os.ReadFile(p.File(root, "net/"+file)) // not there where the protocol is off
+		return string(text)
+	}
+	c.PolicyRouting = tables.Match(trie)
+	for _, form := range ipv4.FindAllStringSubmatch(string(trie), -1) {
+		if address, err := netip.ParseAddr(form[1]); err == nil {
+			c.Addresses = append(c.Addresses, address)
+		}
+	}
+	for _, form := range device.FindAllStringSubmatch(text("dev"), -1) {
+		c.Links = append(c.Links, Link{Name: form[1]})
+	}
+	for line := range strings.Lines(text("if_inet6")) { // address, index, length of the prefix, scope, flags, name
+		fields := strings.Fields(line)
+		if len(fields) != 6 {
+			continue
+		}
+		digits, _ := hex.DecodeString(fields[0])
+		if address, ok := netip.AddrFromSlice(digits); ok {
+			c.Addresses = append(c.Addresses, address)
+			l := c.link(fields[5])
+			l.Addresses = append(l.Addresses, address)
+		}
+	}
+	for line := range strings.Lines(text("route")) {
+		var name string
+		var to, gateway, flags, mask, number uint32
+		if n, _ := fmt.Sscanf(line, "%s %x %x %x %d %d %d %x", &name, &to, &gateway, &flags, &number, &number, &number,
+			&mask); n < 8 {
+			continue // the head
+		}
+		l := c.link(name)
+		if l.Gateway = l.Gateway || gateway != 0; gateway == 0 {
+			subnet := netip.AddrFrom4([4]byte(binary.LittleEndian.AppendUint32(nil, to))) // as all our machines have it
+			l.Subnets = append(l.Subnets, netip.PrefixFrom(subnet, bits.OnesCount32(mask)))
+		}
+	}
+	c.Addresses = slices.DeleteFunc(c.Addresses, netip.Addr.IsLoopback)
+	slices.SortFunc(c.Addresses, netip.Addr.Compare)
+	c.Addresses = slices.Compact(c.Addresses)
+	return nil
+}
+
+// link returns the interface of a name, or an empty one.
+func (c *Inside) link(name string) *Link {
+	if i := slices.IndexFunc(c.Links, func(l Link) bool { return l.Name == name }); i >= 0 {
+		return &c.Links[i]
+	}
+	return &Link{}
+}
+
+// LinkOf returns the interface that has one of the addresses of some GIDs, nil where it cannot be told, and the subnet
+// of the addresses of IPv4.
+func (c *Inside) LinkOf(gids []GID) (link *Link, subnet netip.Prefix) {
+	for i, l := range c.Links {
+		if slices.ContainsFunc(gids, func(g GID) bool { return slices.Contains(l.Addresses, g.Address) }) {
+			link = &c.Links[i]
+		}
+	}
+	var near []*Link
+	for i, l := range c.Links {
+		at := slices.IndexFunc(l.Subnets, func(s netip.Prefix) bool {
+			return s.Bits() > 0 && slices.ContainsFunc(gids, func(g GID) bool { return s.Contains(g.Address) })
+		})
+		if at >= 0 {
+			near, subnet = append(near, &c.Links[i]), l.Subnets[at]
+		}
+	}
+	if link == nil && len(near) == 1 {
+		link = near[0]
+	}
+	return link, subnet
 }
 
 // linkLocal returns the IPv6 link-local address that is made of a MAC address (RFC 4291, appendix A). lo has one of
@@ -75,6 +134,7 @@ func linkLocal(text string) (address netip.Addr, ok bool) {
 type GID struct {
 	Index   int
 	Address netip.Addr
+	Type    string // RoCE v2; "" where it is not known
 }
 
 // gap is how many empty places in a row end the reading of a port's table. The kernel fills the lowest empty place, so
@@ -82,9 +142,14 @@ type GID struct {
 // 1024.
 const gap = 256
 
-// GIDs returns the GIDs in files of a port's folder gids, of which a copy lacks empty ones. Whose they are is told by
+// GIDs returns the GIDs of a port, whose folder in sysfs is given. A copy lacks empty ones. Whose they are is told by
 // their addresses: a network namespace calls its interfaces as it likes.
-func GIDs(files []string, read func(string) (string, error)) (table []GID, err error) {
+func GIDs(port string, match func(pattern string) ([]string, error),
+	read func(name string) (string, error)) (table []GID, err error) {
+	files, err := match(port + "/gids/*")
+	if err != nil {
+		return nil, err
+	}
 	index := func(file string) int { n, _ := strconv.Atoi(path.Base(file)); return n }
 	slices.SortFunc(files, func(a, b string) int { return cmp.Compare(index(a), index(b)) })
 	empty := 0
@@ -95,11 +160,23 @@ func GIDs(files []string, read func(string) (string, error)) (table []GID, err e
 		}
 		address, err := netip.ParseAddr(strings.TrimSpace(text))
 		if empty++; err == nil && !address.IsUnspecified() {
-			table, empty = append(table, GID{index(file), address.Unmap()}), 0
+			kind, _ := read(port + "/gid_attrs/types/" + path.Base(file))
+			table, empty = append(table, GID{index(file), address.Unmap(), strings.TrimSpace(kind)}), 0
 		}
 		if empty == gap {
 			break
 		}
 	}
 	return table, nil
+}
+
+// Own returns those GIDs of a table that are addresses of the container, and whether one of them is more than the
+// link-local address that every interface has: RDMA_CM and NCCL use no other.
+func (c *Inside) Own(table []GID) (own []GID, usable bool) {
+	for _, g := range table {
+		if slices.Contains(c.Addresses, g.Address) || slices.Contains(c.LinkLocal, g.Address) {
+			own, usable = append(own, g), usable || !g.Address.IsLinkLocalUnicast()
+		}
+	}
+	return own, usable
 }

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"path"
 	"regexp"
+	"strconv"
+	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/spec/files"
@@ -20,7 +22,8 @@ type Image struct {
 	LibVerbs  string            `json:"libVerbs,omitempty"`  // libibverbs, where distributions put it
 	Providers map[string]string `json:"providers,omitempty"` // of libibverbs: mlx5, rxe; and their files
 	// what the kernel makes of its interfaces' MAC addresses for GIDs
-	LinkLocal []netip.Addr `json:"linkLocal,omitempty"`
+	LinkLocal []netip.Addr   `json:"linkLocal,omitempty"`
+	MTU       map[string]int `json:"mtu,omitempty"` // of its interfaces
 }
 
 // providerName is the file of a provider.
@@ -28,7 +31,7 @@ var providerName = regexp.MustCompile(`^lib(.+)-rdmav[0-9]+\.so$`)
 
 // ReadImage looks at a container's files below a folder, and at the MAC addresses of its interfaces: sysfs has others
 // where the process has left the network namespace that it was mounted for. A link that leads nowhere is no file.
-func ReadImage(folder string, interfaces []string) (has Image) {
+func ReadImage(folder string, links []Link) (has Image) {
 	tree, err := files.Open(folder)
 	if err != nil {
 		return has
@@ -43,7 +46,7 @@ func ReadImage(folder string, interfaces []string) (has Image) {
 		}
 		return found
 	}
-	has.Providers = map[string]string{}
+	has.Providers, has.MTU = map[string]string{}, map[string]int{}
 	for _, lib := range verbs.LibraryFolders {
 		for _, file := range regular(lib + "/libibverbs.so.1") {
 			if has.LibVerbs == "" {
@@ -56,10 +59,14 @@ func ReadImage(folder string, interfaces []string) (has Image) {
 			}
 		}
 	}
-	for _, name := range interfaces {
-		text, _ := tree.Read("sys/class/net/"+name+"/address", mostAddress) // it is gone
+	for _, l := range links {
+		text, _ := tree.Read("sys/class/net/"+l.Name+"/address", mostAddress) // it is gone
 		if address, ok := linkLocal(string(text)); ok {
 			has.LinkLocal = append(has.LinkLocal, address)
+		}
+		text, _ = tree.Read("sys/class/net/"+l.Name+"/mtu", mostAddress)
+		if mtu, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil {
+			has.MTU[l.Name] = mtu
 		}
 	}
 	return has

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,13 +25,12 @@ const imagePart = 6
 func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Inside) {
 	p := Process{PID: pid}
 	c.User = user(root, p)
-	if c.OwnNetwork, c.Known = p.OwnNetwork(root); !c.Known {
-		return c
+	c.OwnNetwork, c.Known = p.OwnNetwork(root)
+	if err := c.readNetwork(root, p); err != nil {
+		c.Known, c.Unread = false, err.Error()
 	}
 	if c.OwnNetwork {
-		var err error
-		c.Addresses, err = ReadAddresses(root, pid)
-		c.Known = err == nil
+		c.readFilters(root, p)
 	}
 	for _, m := range Mounts(root, pid, mountinfo.PrefixFilter("/dev")) {
 		shared := size(m.VFSOptions)
@@ -44,7 +42,7 @@ func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Insid
 		}
 	}
 	image := make(chan Image, 1)
-	go func() { image <- ReadImage(p.File(root, "root"), Interfaces(root, pid)) }()
+	go func() { image <- ReadImage(p.File(root, "root"), c.Links) }()
 	select {
 	case c.Image = <-image:
 	case <-time.After(patience / imagePart):
@@ -118,19 +116,17 @@ func size(options string) spec.Limit {
 
 // Inside is what the first process of a container sees. Known is false where it could not be looked at.
 type Inside struct {
-	User       int          `json:"user"` // of the process; -1 where it is unknown
-	Known      bool         `json:"known"`
-	OwnNetwork bool         `json:"ownNetwork"`          // it is not in the node's network namespace
-	Addresses  []netip.Addr `json:"addresses,omitempty"` // of its own network namespace
-	HostPaths  []string     `json:"hostPaths,omitempty"` // mounts of the node's /dev/infiniband, or of files in it
-	SharedMem  *spec.Limit  `json:"sharedMem,omitempty"` // the size of its /dev/shm
-	Silent     bool         `json:"silent,omitempty"`    // the files of its image did not answer in time
+	User          int          `json:"user"` // of the process; -1 where it is unknown
+	Known         bool         `json:"known"`
+	Unread        string       `json:"unread,omitempty"`        // why its addresses are unknown
+	OwnNetwork    bool         `json:"ownNetwork"`              // it is not in the node's network namespace
+	Addresses     []netip.Addr `json:"addresses,omitempty"`     // of its network namespace
+	Links         []Link       `json:"links,omitempty"`         // of its network namespace
+	PolicyRouting bool         `json:"policyRouting,omitempty"` // IPv4 has routing tables beside main
+	HostPaths     []string     `json:"hostPaths,omitempty"`     // mounts of the node's /dev/infiniband, or of files in it
+	SharedMem     *spec.Limit  `json:"sharedMem,omitempty"`     // the size of its /dev/shm
+	Silent        bool         `json:"silent,omitempty"`        // the files of its image did not answer in time
 	Image
-}
-
-// Owns reports whether an address is one of the container's network namespace.
-func (c *Inside) Owns(address netip.Addr) bool {
-	return slices.Contains(c.Addresses, address) || slices.Contains(c.LinkLocal, address)
 }
 
 // SmallSharedMemory is the size of /dev/shm that a runtime gives by default.

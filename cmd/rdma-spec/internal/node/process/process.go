@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Process is a process of the node.
@@ -145,14 +147,14 @@ func sameRoot(root, process string) bool {
 	return err == nil && os.SameFile(its, nodes)
 }
 
-// unitFolders are where systemd finds units.
-var unitFolders = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
+// UnitFolders are where systemd finds units.
+var UnitFolders = []string{"etc/systemd/system", "run/systemd/system", "usr/local/lib/systemd/system",
 	"usr/lib/systemd/system", "lib/systemd/system"}
 
 // HasUnit reports whether systemd finds a unit, such as containerd.service, below a root.
 func HasUnit(root, unit string) bool {
-	return slices.ContainsFunc(unitFolders, func(folder string) bool {
-		_, err := os.Stat(filepath.Join(root, folder, unit))
+	return slices.ContainsFunc(UnitFolders, func(folder string) bool {
+		_, err := os.Stat(files.Below(root, folder+"/"+unit))
 		return err == nil
 	})
 }

@@ -4,6 +4,7 @@
 package runtime
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,16 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
-
-// CRIOSettings are what RDMA containers depend on in CRI-O's files. NRI is on where they do not say otherwise, as in
-// CRI-O 1.30.
-type CRIOSettings struct {
-	Socket    string // "" where they do not say
-	NRIOff    string // the setting that turns NRI off
-	NRISocket string
-	Memlock   *spec.Limit // the soft limit in default_ulimits
-}
 
 // CRIONRIOff are the settings of CRI-O's that turn NRI off, with the value that does.
 var CRIONRIOff = map[string]bool{"enable_nri": false, "nri_disable_connections": true}
@@ -38,16 +31,16 @@ type crioFile struct {
 
 // CRIOFiles returns the configuration of the CRI-O below a root in the order in which CRI-O reads it: crio.conf, and
 // then all files of crio.conf.d in the order of their names. The last word counts.
-func CRIOFiles(root string) (files []crioFile, err error) {
-	folder := filepath.Join(root, places.CRIO.DropIns)
+func CRIOFiles(root string) (found []crioFile, err error) {
+	folder := files.Below(root, places.CRIO.DropIns)
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("cannot read %s: %w", folder, oserror.Reason(err))
 	}
-	paths := []string{filepath.Join(root, places.CRIO.Config)}
+	paths := []string{files.Below(root, places.CRIO.Config)}
 	for _, entry := range entries {
 		if !entry.IsDir() {
-			paths = append(paths, filepath.Join(folder, entry.Name()))
+			paths = append(paths, files.Below(root, places.CRIO.DropIns+"/"+entry.Name()))
 		}
 	}
 	for _, path := range paths {
@@ -62,40 +55,41 @@ func CRIOFiles(root string) (files []crioFile, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", path, err)
 		}
-		files = append(files, crioFile{path, tree})
+		found = append(found, crioFile{path, tree})
 	}
-	return files, nil
+	return found, nil
 }
 
-// CRIO reads the files of the CRI-O below a root.
-func CRIO(root string) (CRIOSettings, error) {
+// readCRIO reads what RDMA containers depend on in the files of the CRI-O below a root. NRI is on where they do not say
+// otherwise, as in CRI-O 1.30.
+func (r *Runtime) readCRIO(root string) error {
 	files, err := CRIOFiles(root)
 	if err != nil {
-		return CRIOSettings{}, err
+		return err
 	}
-	var s CRIOSettings
-	off := map[string]bool{}
+	r.Known, r.NRI.Socket = true, places.NRISocket
+	off := map[string]bool{} // the settings that turn NRI off
 	for _, file := range files {
-		s.read(file.Tree, off)
+		r.readCRIOFile(file.Tree, off)
 	}
 	switch {
 	case off["enable_nri"]:
-		s.NRIOff = "enable_nri = false"
+		r.NRI.Off = "enable_nri = false"
 	case off["nri_disable_connections"]:
-		s.NRIOff = "nri_disable_connections = true"
+		r.NRI.Off = "nri_disable_connections = true"
 	}
-	return s, nil
+	r.NRI.On = r.NRI.Off == ""
+	return nil
 }
 
-// read reads one file. off has the settings that turn NRI off.
-func (s *CRIOSettings) read(tree map[string]any, off map[string]bool) {
+func (r *Runtime) readCRIOFile(tree map[string]any, off map[string]bool) {
 	text := func(to *string, path ...string) {
-		if value, said := tomledit.Lookup(tree, path...); said {
-			*to, _ = value.(string) // CRI-O refuses another type
-		}
+		value, _ := tomledit.Lookup(tree, path...)
+		said, _ := value.(string) // CRI-O refuses another type
+		*to = cmp.Or(said, *to)
 	}
-	text(&s.Socket, "crio", "api", "listen")
-	text(&s.NRISocket, "crio", "nri", "nri_listen")
+	text(&r.Socket, "crio", "api", "listen")
+	text(&r.NRI.Socket, "crio", "nri", "nri_listen")
 	for key, value := range CRIONRIOff {
 		if said, isSaid := tomledit.Lookup(tree, "crio", "nri", key); isSaid {
 			off[key] = said == value
@@ -105,20 +99,20 @@ func (s *CRIOSettings) read(tree map[string]any, off map[string]bool) {
 	if !said {
 		return
 	}
-	s.Memlock = nil
+	r.DefaultMemlock = nil
 	elements, _ := list.([]any) // CRI-O refuses another type
 	for _, element := range elements {
 		name, limits, _ := strings.Cut(fmt.Sprint(element), "=") // memlock=SOFT:HARD
 		soft, _, _ := strings.Cut(limits, ":")
 		if bytes, err := strconv.ParseInt(soft, 10, 64); err == nil && strings.EqualFold(name, "memlock") {
 			memlock := spec.LimitOf(uint64(bytes)) //nolint:gosec // -1 is unlimited
-			s.Memlock = &memlock
+			r.DefaultMemlock = &memlock
 		}
 	}
 }
 
 // HasCRIO reports whether CRI-O is installed below a root.
 func HasCRIO(root string) bool {
-	_, err := os.Stat(filepath.Join(root, filepath.Dir(places.CRIO.Config)))
+	_, err := os.Stat(files.Below(root, filepath.Dir(places.CRIO.Config)))
 	return err == nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -18,27 +19,30 @@ func TestCRIO(t *testing.T) {
 	limit := func(l spec.Limit) *spec.Limit { return &l }
 	for name, test := range map[string]struct {
 		files map[string]string
-		want  CRIOSettings
+		want  Runtime
 	}{
-		"nothing": {},
+		"nothing": {nil, Runtime{NRI: NRI{On: true, Socket: places.NRISocket}}},
 		"off": {map[string]string{"crio.conf": "[crio.nri]\nenable_nri = false\n"},
-			CRIOSettings{NRIOff: "enable_nri = false"}},
+			Runtime{NRI: NRI{Off: "enable_nri = false", Socket: places.NRISocket}}},
 		"on again": {map[string]string{
 			"crio.conf":                         "[crio.nri]\nenable_nri = false\nnri_listen = '/run/a.sock'\n",
 			"crio.conf.d/90-rdma-spec-nri.conf": "[crio.nri]\nenable_nri = true\n",
-		}, CRIOSettings{NRISocket: "/run/a.sock"}},
+		}, Runtime{NRI: NRI{On: true, Socket: "/run/a.sock"}}},
 		"no connections": {map[string]string{
 			"crio.conf.d/10":     "[crio.nri]\nnri_disable_connections = true\n",
 			"crio.conf.d/20.bak": "[crio.api]\nlisten = '/run/b.sock'\n",
-		}, CRIOSettings{NRIOff: "nri_disable_connections = true", Socket: "/run/b.sock"}},
+		}, Runtime{NRI: NRI{Off: "nri_disable_connections = true", Socket: places.NRISocket},
+			Socket: "/run/b.sock"}},
 		"memlock, as signed": {map[string]string{"crio.conf": "[crio.runtime]\ndefault_ulimits = " +
-			"['memlock=9223372036854775807']\n"}, CRIOSettings{Memlock: limit(spec.Unlimited)}},
+			"['memlock=9223372036854775807']\n"}, Runtime{DefaultMemlock: limit(spec.Unlimited),
+			NRI: NRI{On: true, Socket: places.NRISocket}}},
 		"memlock": {map[string]string{"crio.conf": "[crio.runtime]\ndefault_ulimits = ['nofile=1:1', " +
-			"'memlock=-1:-1']\n"}, CRIOSettings{Memlock: limit(spec.Unlimited)}},
+			"'memlock=-1:-1']\n"}, Runtime{DefaultMemlock: limit(spec.Unlimited),
+			NRI: NRI{On: true, Socket: places.NRISocket}}},
 		"taken back": {map[string]string{
 			"crio.conf":      "[crio.runtime]\ndefault_ulimits = ['memlock=65536']\n",
 			"crio.conf.d/50": "[crio.runtime]\ndefault_ulimits = []\n",
-		}, CRIOSettings{}},
+		}, Runtime{NRI: NRI{On: true, Socket: places.NRISocket}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -51,10 +55,11 @@ func TestCRIO(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			got, err := CRIO(root)
-			if err != nil {
+			var got Runtime
+			if err := got.readCRIO(root); err != nil {
 				t.Fatal(err)
 			}
+			test.want.Known = true
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -6,31 +6,35 @@ package runtime
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/baseline"
 )
 
-// The names of the runtimes' programs and processes.
-const (
-	processContainerd = "containerd"
-	processCRIO       = "crio"
-)
+// processCRIO is the name of CRI-O's process. That of containerd's is the runtime's name.
+const processCRIO = "crio"
 
 // Read answers which container runtimes the node below a root has.
 func Read(ctx context.Context, root string) (Runtimes, error) {
-	n := node{root: root, processes: process.List(root, process.Called(processContainerd, processCRIO))}
+	n := node{root: root, processes: process.List(root, process.Called(NameContainerd, processCRIO))}
 	n.processes = slices.DeleteFunc(n.processes, func(p process.Process) bool { return !p.OnNode })
 	looks := n.looks()
 	answer := Runtimes{Runtimes: make([]Runtime, len(looks))}
@@ -50,7 +54,6 @@ type node struct {
 
 // looks returns functions that look at a runtime each.
 func (n *node) looks() (all []func(context.Context) Runtime) {
-	known := containerd.Find(n.root)
 	var left []process.Process
 	for _, p := range n.processes {
 		if p.Comm == processCRIO {
@@ -59,37 +62,31 @@ func (n *node) looks() (all []func(context.Context) Runtime) {
 		}
 		left = append(left, p)
 	}
-	for _, d := range known {
-		p, _ := n.runs(d, &left) // else it is installed, and does not run
-		all = append(all, func(ctx context.Context) Runtime { return n.containerd(ctx, d, p) })
+	for _, d := range containerd.Find(n.root) {
+		var runs process.Process // none if it is installed, and does not run
+		if i := slices.IndexFunc(left, func(p process.Process) bool {
+			return d.Loads(filepath.Join(n.root, containerd.ConfigOf(p)))
+		}); i >= 0 {
+			runs = left[i]
+			left = slices.Delete(left, i, i+1)
+		}
+		all = append(all, func(ctx context.Context) Runtime { return n.containerd(ctx, d, runs) })
 	}
 	for _, p := range left { // it runs without a configuration of its own
-		d := containerd.Daemon{Root: n.root, Name: processContainerd, File: filepath.Join(n.root, containerd.DefaultConfig)}
+		d := containerd.Daemon{Root: n.root, Name: NameContainerd, File: filepath.Join(n.root, containerd.DefaultConfig)}
 		all = append(all, func(ctx context.Context) Runtime { return n.containerd(ctx, d, p) })
 	}
 	return all
 }
 
-// runs takes the process that runs a daemon from those that are left.
-func (n *node) runs(d containerd.Daemon, left *[]process.Process) (process.Process, bool) {
-	i := slices.IndexFunc(*left, func(p process.Process) bool {
-		return d.Loads(filepath.Join(n.root, containerd.ConfigOf(p)))
-	})
-	if i < 0 {
-		return process.Process{}, false
-	}
-	p := (*left)[i]
-	*left = slices.Delete(*left, i, i+1)
-	return p, true
-}
-
 // containerd looks at a containerd; p is its process, if it runs.
 func (n *node) containerd(ctx context.Context, d containerd.Daemon, p process.Process) Runtime {
-	r := Runtime{Name: processContainerd, PID: p.PID, Config: n.onNode(d.File)}
+	r := Runtime{Name: NameContainerd, PID: p.PID,
+		Config: filepath.Join("/", strings.TrimPrefix(d.File, filepath.Clean(n.root)))} // on the node
 	if p.Exe != "" && !strings.HasSuffix(p.Exe, process.Deleted) {
 		program := filepath.Join(n.root, p.Exe)
 		_, missing := os.Stat(program)
-		d.Program, r.NotSeen = containerd.Binary(program), errors.Is(missing, fs.ErrNotExist)
+		d.Program, r.NotMounted = containerd.Binary(program), errors.Is(missing, fs.ErrNotExist)
 	}
 	n.daemon(&r, p, d.Units)
 	settings, err := d.Settings(ctx)
@@ -124,28 +121,16 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon, p process.Pr
 
 // crio looks at CRI-O.
 func (n *node) crio(ctx context.Context, p process.Process) Runtime {
-	r := Runtime{Name: "cri-o", PID: p.PID, Socket: places.CRIO.Socket, Config: places.CRIO.Config}
+	r := Runtime{Name: NameCRIO, PID: p.PID, Socket: places.CRIO.Socket, Config: places.CRIO.Config}
 	n.daemon(&r, p, places.CRIO.Units)
-	settings, err := CRIO(n.root)
-	_, missing := os.Stat(filepath.Join(n.root, "etc"))
-	switch {
-	case errors.Is(missing, fs.ErrNotExist):
-		r.NotSeen = true
-	case err != nil:
+	if _, err := os.Stat(filepath.Join(n.root, "etc")); errors.Is(err, fs.ErrNotExist) {
+		r.NotMounted = true
+	} else if err := r.readCRIO(n.root); err != nil {
 		r.ConfigError = err.Error()
-	default:
-		r.Known, r.Socket = true, cmp.Or(settings.Socket, r.Socket)
-		r.DefaultMemlock = settings.Memlock
-		r.NRI = NRI{On: settings.NRIOff == "", Off: settings.NRIOff, Socket: cmp.Or(settings.NRISocket, places.NRISocket)}
 	}
 	n.serves(ctx, &r)
 	n.nri(&r)
 	return r
-}
-
-// onNode returns the path, on the node, of a file below the root.
-func (n *node) onNode(file string) string {
-	return filepath.Join("/", strings.TrimPrefix(file, filepath.Clean(n.root)))
 }
 
 // daemon fills in what is known of a daemon's process.
@@ -163,20 +148,15 @@ func (n *node) daemon(r *Runtime, p process.Process, units []string) {
 	}
 }
 
-// untilDeadline is how long an answer may take.
-func untilDeadline(ctx context.Context) time.Duration {
-	if deadline, ok := ctx.Deadline(); ok {
-		return time.Until(deadline)
-	}
-	return cri.AnswersWithin
-}
+// noLimit leaves it to the context how long a runtime may take to answer.
+const noLimit = time.Hour
 
 // serves asks a runtime over CRI.
 func (n *node) serves(ctx context.Context, r *Runtime) {
 	if r.Socket == "" {
 		return
 	}
-	answering, _, err := cri.Connect(ctx, filepath.Join(n.root, r.Socket), n.root, untilDeadline(ctx))
+	answering, _, err := cri.Connect(ctx, filepath.Join(n.root, r.Socket), n.root, noLimit)
 	if err != nil {
 		r.Error, r.Late = err.Error(), errors.Is(err, cri.ErrLate)
 		if r.PID == 0 {
@@ -202,4 +182,52 @@ func (n *node) nri(r *Runtime) {
 		}
 	}
 	r.NRI.Listener = last.PID
+}
+
+// handler looks at a runtime handler: its base spec, and its OCI runtime.
+func (n *node) handler(ctx context.Context, s containerd.Setting) Handler {
+	h := Handler{Name: s.Name, BaseSpec: s.BaseSpec}
+	if s.Program != "" {
+		h.Program = filepath.Base(s.Program)
+	}
+	if h.Program == "crun" { // it refuses versions of the spec that runc takes
+		out, _ := exec.CommandContext(ctx, s.Program, "--version").Output() // without it, the version is unknown
+		_, version, _ := strings.Cut(string(out), "crun version ")
+		version, _, _ = strings.Cut(version, "\n")
+		h.Program = strings.TrimSpace("crun " + version)
+	}
+	if s.BaseSpec != "" {
+		if err := readBaseSpec(filepath.Join(n.root, s.BaseSpec), &h); err != nil {
+			h.Error = err.Error()
+		}
+	}
+	return h
+}
+
+// readBaseSpec reads what a base spec says.
+func readBaseSpec(file string, h *Handler) error {
+	opened, err := os.Open(file)
+	if err != nil {
+		return oserror.Reason(err)
+	}
+	defer func() { _ = opened.Close() }() // it was only read
+	text, err := baseline.Read(opened)
+	if err != nil {
+		return err
+	}
+	var said specs.Spec
+	if err := json.Unmarshal(text, &said); err != nil {
+		return err
+	}
+	h.OCIVersion, h.CapsFiles = said.Version, baseline.CapsFiles(text)
+	if said.Process == nil {
+		return nil
+	}
+	for _, limit := range said.Process.Rlimits {
+		if limit.Type == spec.RlimitMemlock { // the last one wins
+			memlock := spec.Limit(limit.Soft)
+			h.Memlock = &memlock
+		}
+	}
+	return nil
 }

@@ -34,9 +34,6 @@ const (
 	NameCRIO       = "cri-o"
 )
 
-// kernelDefault is the highest memlock that a kernel gives without being asked. Older kernels give 64 KiB.
-const kernelDefault = spec.Limit(8 << 20)
-
 // Runtimes are the container runtimes that run on a node, or are installed.
 type Runtimes struct {
 	Runtimes []Runtime `json:"runtimes"`
@@ -59,7 +56,7 @@ type Runtime struct {
 	Config      string `json:"config,omitempty"`      // the file
 	ConfigError string `json:"configError,omitempty"` // why the runtime cannot load it
 	// a container does not have the file, or the program that reads it
-	NotSeen bool `json:"notSeen,omitempty"`
+	NotMounted bool `json:"notMounted,omitempty"`
 	// the effective configuration is known: what follows is from it
 	Known          bool        `json:"known"`
 	CRIDisabled    bool        `json:"criDisabled,omitempty"` // as in a containerd that is Docker's
@@ -71,8 +68,8 @@ type Runtime struct {
 	CDIFolders     []string    `json:"cdiFolders,omitempty"` // where it looks for CDI files; empty where it does not say
 }
 
-// Low reports whether a limit is known, and no more than a kernel gives.
-func Low(b *spec.Limit) bool { return b != nil && *b <= kernelDefault }
+// Low reports whether a limit is known, and no more than a kernel gives: 8 MiB, and 64 KiB where it is older.
+func Low(b *spec.Limit) bool { return b != nil && *b <= 8<<20 }
 
 // ForPods returns the runtimes that Kubernetes could use: those that run and, where none serves CRI, those that are
 // installed.

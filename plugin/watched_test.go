@@ -126,7 +126,7 @@ func TestRunningContainersBeforeTheConfiguration(t *testing.T) {
 func TestRecorded(t *testing.T) {
 	ctr := existing("a", &api.LinuxDevice{Path: "/dev/null", Type: "c", Major: 1, Minor: 3})
 	ctr.Rlimits = []*api.POSIXRlimit{{Type: "RLIMIT_MEMLOCK", Soft: 1 << 20, Hard: 1 << 40}}
-	got := recorded(ContainerOf(pod, ctr), ctr, spec.Grant{Memlock: 1 << 30,
+	got := watched(ContainerOf(pod, ctr), ctr, spec.Grant{Memlock: 1 << 30,
 		Devices: []hca.Device{{Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}}}})
 	want := repair.Container{
 		Container: policy.Container{Namespace: "ml", Pod: "train-0", Name: "main", Devices: []policy.Device{
@@ -144,7 +144,7 @@ func TestRecorded(t *testing.T) {
 func TestListedWithoutASandbox(t *testing.T) {
 	got := listed([]*api.PodSandbox{{Id: "pod-a", Namespace: "ml"}}, []*api.Container{existing("a"), existing("b")})
 	if len(got) != 1 || got[0].ID != limitstest.ID("a") || got[0].Namespace != "ml" {
-		t.Errorf("recorded: %+v", got)
+		t.Errorf("watched: %+v", got)
 	}
 }
 

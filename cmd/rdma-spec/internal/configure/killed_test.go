@@ -1,0 +1,179 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
+)
+
+// childVariable has TestMain run this program as a child that configures, and can be killed.
+const childVariable = "CONFIGURE_TEST_CHILD"
+
+func TestMain(m *testing.M) {
+	args := os.Getenv(childVariable)
+	if args == "" {
+		os.Exit(m.Run())
+	}
+	runtime.LockOSThread() // strace counts the system calls of each thread
+	got := call(strings.Fields(args)...)
+	fmt.Print(got.Stdout, got.Stderr)
+	os.Exit(got.Status)
+}
+
+// unfinished is the name of a file that a killed run has not finished.
+var unfinished = regexp.MustCompile(`/\.[^/]*[0-9]+$`)
+
+// leftBehind returns what is below a folder of a node that no run needs: unfinished files, and contents.
+func leftBehind(t *testing.T, root string) (left []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && (unfinished.MatchString(path) || strings.Contains(path, "/configure/contents/")) {
+			left = append(left, strings.TrimPrefix(path, root))
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	return left
+}
+
+// TestKilledAtEverySystemCall kills a run at each system call that changes a file, and then reverts, or runs again and
+// reverts. That gives the bytes of before, and nothing is left. Each configuration that a kill leaves is one that
+// containerds load.
+func TestKilledAtEverySystemCall(t *testing.T) {
+	if race.Detector {
+		t.Skip("the race detector makes system calls of its own")
+	}
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		t.Fatal("strace is not installed: make deps")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := func(args string, with ...string) (string, error) {
+		cmd := exec.Command(self)
+		if len(with) > 0 {
+			cmd = exec.Command(with[0], append(with[1:], self)...)
+		}
+		cmd.Env = append(os.Environ(), childVariable+"=configure "+args)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	trees := map[string]string{} // the distinct configurations that were left, and after what
+	for _, what := range []string{"--all --program ROOT/nri-rdma -o json", "plugin --launched --program ROOT/nri-rdma",
+		"cdi --programs ROOT/opt/programs"} {
+		kills := 0
+		for _, call := range []string{"write", "pwrite64", "ftruncate", "fchmod", "fsync", "mkdirat", "renameat", "unlinkat"} {
+			for when := 1; ; when++ {
+				root, _ := configureNode(t)
+				programs := filepath.Join(root, "opt/programs")
+				for _, name := range []string{"rdma-hook", "rdma-spec"} {
+					if err := os.MkdirAll(programs, 0o755); err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(filepath.Join(programs, name), []byte("\x7fELF "+name), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				before := nodeFiles(t, root)
+				args, at := strings.ReplaceAll(what, "ROOT", root)+" --root "+root, fmt.Sprintf("%s %s %d", what, call, when)
+				_, killed := run(args, strace, "-qq", "-o", "/dev/null", "-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", call, when))
+				for _, folder := range []string{"opt/nri/plugins", "etc/containerd/conf.d", "etc/systemd/system", "etc/udev/rules.d"} {
+					entries, _ := os.ReadDir(filepath.Join(root, folder))
+					for _, entry := range entries {
+						if strings.HasPrefix(entry.Name(), ".") && strings.HasSuffix(folder, ".d") {
+							t.Errorf("%s: %s is in %s, which a daemon reads whole", at, entry.Name(), folder)
+						}
+					}
+				}
+				text, err := os.ReadFile(filepath.Join(root, "etc/containerd/config.toml"))
+				if err != nil {
+					t.Errorf("%s: %v", at, err)
+				}
+				dropIn, _ := os.ReadFile(filepath.Join(root, "etc/containerd/conf.d/90-rdma-spec-nri.toml"))
+				trees[string(text)+"\x00"+string(dropIn)] = at
+				if when%2 == 0 {
+					if out, err := run(args); err != nil {
+						t.Errorf("%s, and again: %v, %s", at, err, out)
+					}
+				}
+				if out, err := run("--revert --root " + root); err != nil {
+					t.Errorf("%s, and --revert: %v, %s", at, err, out)
+				}
+				if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+					t.Errorf("%s, and --revert (-before +after):\n%s", at, diff)
+				}
+				if left := leftBehind(t, root); len(left) > 0 {
+					t.Errorf("%s, and --revert: %q is left", at, left)
+				}
+				if killed == nil {
+					break
+				}
+				kills++
+			}
+		}
+		t.Logf("%s: killed %d times", what, kills)
+		if kills < 20 {
+			t.Errorf("%s: killed %d times, want more: does the list name the calls?", what, kills)
+		}
+	}
+	if len(trees) < 3 {
+		t.Errorf("%d distinct trees, want at least that of before, the middle, and after", len(trees))
+	}
+	loadTrees(t, trees)
+}
+
+// loadTrees has the containerds that were built for the node load configurations.
+func loadTrees(t *testing.T, trees map[string]string) {
+	t.Helper()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Skip(err)
+	}
+	programs, err := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-2*", "containerd"))
+	if err != nil || len(programs) == 0 {
+		t.Skip("no containerd: `make e2e` builds them for the node")
+	}
+	for tree, at := range trees {
+		root, _ := configureNode(t)
+		config, dropIn, _ := strings.Cut(tree, "\x00")
+		files := map[string]string{"etc/containerd/config.toml": config}
+		if dropIn != "" {
+			files["etc/containerd/conf.d/90-rdma-spec-nri.toml"] = dropIn
+		}
+		for name, text := range files {
+			path := filepath.Join(root, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, program := range programs {
+			d := containerd.Daemon{Root: root, File: filepath.Join(root, "etc/containerd/config.toml"),
+				Program: containerd.Binary(program)}
+			if err := d.Check(t.Context()); err != nil {
+				t.Errorf("%s, after %s: %v", program, at, err)
+			}
+		}
+	}
+	t.Logf("%d distinct configurations, %d containerds", len(trees), len(programs))
+}

@@ -1,0 +1,256 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package containers
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// gidReads are the tables of GIDs.
+var gidReads = []string{"sys/class/infiniband/*/ports/*/gids/*", "sys/class/infiniband/*/ports/*/gid_attrs/types/*"}
+
+// networkChecks are the checks of what the network of containers has. They compare addresses: pods call their
+// interfaces as they like, and those of all pods have the same names.
+func networkChecks() []doctor.Check {
+	needs := []string{"port-active", "container-hca"}
+	return []doctor.Check{
+		{
+			ID: "container-netdev", Family: "containers",
+			Title:    "Each container with a network of its own has an IP address of the RoCE HCAs that it holds.",
+			Messages: []string{"Failed to query GID", "No data available", "rdma_create_ep: No such device"},
+			Why:      "Without such an address there is no GID that programs use, and no connection can be made.",
+			Reads:    gidReads, Needs: needs, Look: eachContainer(containerNetdev),
+		},
+		{
+			ID: "container-gid-index", Family: "containers",
+			Title:    "NCCL_IB_GID_INDEX of each container is the index of a GID of its own.",
+			Messages: []string{"vendor err 129", "Call to ibv_modify_qp failed with error No such device"},
+			Why:      "The index of a pod's GID differs from pod to pod, and no connection can be made with that of another.",
+			Reads:    gidReads, Needs: append(needs, "container-netdev"), Look: eachContainer(containerGIDIndex),
+		},
+		{
+			ID: "container-environment", Family: "containers",
+			Title: "Each container has the HCAs and interfaces that its environment names.",
+			Messages: []string{"Bootstrap : no socket interface found", "NET/IB : No device found",
+				"network device is not available, please use one or more of"},
+			Why:   "NCCL and UCX use nothing else than what these variables name, and fail, or fall back to sockets.",
+			Needs: []string{"container-hca"}, Look: eachContainer(containerEnvironment),
+		},
+		{
+			ID: "container-mtu", Family: "containers",
+			Title:      "No interface of a container has a greater MTU than the HCA's function.",
+			NoMessages: "connections are made, and large messages time out",
+			Why:        "The function drops packets that are larger than its own MTU.",
+			Reads:      gidReads, Needs: needs, Look: eachContainer(containerMTU),
+		},
+		{
+			ID: "container-routes", Family: "containers",
+			Title:    "What reaches a container by one of its HCAs is answered by the same one.",
+			Messages: []string{"Network is unreachable", "ibv_modify_qp failed with error Connection timed out"},
+			Why:      "With several HCAs, the kernel chooses the way by its routes, and other nodes get no answer.",
+			Reads:    gidReads, Needs: needs, Look: eachContainer(containerRoutes),
+		},
+	}
+}
+
+// rail is a port with RoCE of an HCA that a container holds.
+type rail struct {
+	hca    hca.HCA
+	active bool
+	object string
+	table  []process.GID
+	err    error         // why the table is unknown
+	own    []process.GID // the container's
+	usable bool          // one of them is more than link-local
+	link   *process.Link // that has them, nil where it is not known
+	subnet netip.Prefix  // of IPv4
+}
+
+// rails returns the ports with RoCE that a container holds, and that NCCL_IB_HCA does not leave out. The GIDs of other
+// ports belong to no network namespace.
+func rails(v *doctor.View, c node.Container) (found []rail) {
+	chosen := c.Env["NCCL_IB_HCA"]
+	for _, h := range held(v, c) {
+		if chosen != "" && !chooses(chosen, h.Name, true) {
+			continue
+		}
+		for _, p := range h.Ports {
+			if p.LinkLayer == "Ethernet" && h.NodeType == "CA" {
+				r := rail{hca: h, active: p.Active(), object: fmt.Sprintf("%s HCA %s", containerObject(c), h.Name)}
+				r.table, r.err = v.GIDs(h.Name, p.Number)
+				r.own, r.usable = c.Own(r.table)
+				r.link, r.subnet = c.LinkOf(r.own)
+				found = append(found, r)
+			}
+		}
+	}
+	return found
+}
+
+// told is what a container has that need not be a fault.
+func told(object, format string, args ...any) doctor.Finding {
+	return doctor.Finding{Status: doctor.OK, Object: object, Text: fmt.Sprintf(format, args...)}
+}
+
+func containerNetdev(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+	all := rails(v, c)
+	if !c.Known || !c.OwnNetwork || c.AllDevices && slices.ContainsFunc(all, func(r rail) bool { return r.usable }) {
+		return nil // a privileged container holds more HCAs than are meant for it
+	}
+	for _, r := range all {
+		switch {
+		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
+			found = append(found, told(r.object, "Its GIDs are of RoCE v1 alone, which no router passes on."))
+		case !r.active || r.usable:
+		case r.err != nil:
+			found = append(found, doctor.Unsure(r.object, "Its GIDs are unknown: "+r.err.Error()+"."))
+		case len(r.table) == 0:
+			found = append(found, doctor.Unsure(r.object, "The driver does not list its GIDs."))
+		case c.Silent:
+			found = append(found, doctor.Unsure(r.object,
+				"The files of the container did not answer in time, so the MAC addresses of its interfaces are unknown."))
+		case len(r.own) > 0:
+			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
+				"The container has an interface of the HCA with no address but %s, which NCCL and RDMA_CM do not use.",
+				r.own[0].Address),
+				"Give the interface an IP address: set ipam in its NetworkAttachmentDefinition, and create the pod again"))
+		default:
+			has := strings.Trim(fmt.Sprint(c.Addresses), "[]")
+			if has == "" {
+				has = "none but those of lo"
+			}
+			found = append(found, doctor.Fault(r.object,
+				fmt.Sprintf("None of the container's addresses (%s) is a GID of the HCA.", has),
+				"Give the pod an interface of the HCA (macvlan, ipvlan or SR-IOV with Multus), or set hostNetwork: true"))
+		}
+	}
+	return found
+}
+
+// containerGIDIndex looks at the index in the container's spec. What a program sets by itself is not seen.
+func containerGIDIndex(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+	index, err := strconv.Atoi(c.Env["NCCL_IB_GID_INDEX"])
+	if err != nil || index < 0 || !c.Known { // NCCL chooses where it is negative
+		return nil
+	}
+	for _, r := range rails(v, c) {
+		at := func(g process.GID) bool { return g.Index == index }
+		i := slices.IndexFunc(r.table, at)
+		if r.err != nil || len(r.table) == 0 || c.Silent || slices.ContainsFunc(r.own, at) ||
+			len(r.own) == 0 && (c.AllDevices || i >= 0 && !c.OwnNetwork) {
+			continue // container-netdev says what is unknown
+		}
+		text := fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, and the HCA has no GID there.", index)
+		if i >= 0 {
+			text = fmt.Sprintf("Its NCCL_IB_GID_INDEX is %d, which is the GID %s, and the container does not have that address.",
+				index, r.table[i].Address)
+		}
+		if len(r.own) > 0 {
+			text = fmt.Sprintf("%s Its own is %s at %d.", text, r.own[len(r.own)-1].Address, r.own[len(r.own)-1].Index)
+		}
+		found = append(found, doctor.Fault(r.object, text,
+			"Remove NCCL_IB_GID_INDEX from the pod: NCCL 2.21 and later find the GID by themselves, in all pods from 2.26"))
+	}
+	return found
+}
+
+// containerEnvironment looks at the variables of the container's spec. A name beside others that it has is left out by
+// the programs, and no fault.
+func containerEnvironment(_ *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+	var links []string
+	for _, l := range c.Links {
+		links = append(links, l.Name)
+	}
+	all := map[string][]string{"NCCL_IB_HCA": c.HCAs, "NCCL_SOCKET_IFNAME": links,
+		"UCX_NET_DEVICES": slices.Concat(c.HCAs, links)}
+	for _, variable := range slices.Sorted(maps.Keys(all)) {
+		value, has := c.Env[variable], all[variable]
+		chosen := func(name string) bool { return chooses(value, name, variable != "UCX_NET_DEVICES") }
+		if value == "" || len(c.HCAs)*len(links) == 0 || slices.ContainsFunc(has, chosen) {
+			continue
+		}
+		found = append(found, doctor.Fault(containerObject(c),
+			fmt.Sprintf("Its %s is %q, which is none of what it has: %s.", variable, value,
+				strings.Join(has, ", ")),
+			fmt.Sprintf("Remove %s from the pod, or name what the pod has in every run", variable)))
+	}
+	return found
+}
+
+// chooses reports whether a variable chooses an interface or an HCA. Its names are separated by commas, and can end
+// with a port: "mlx5_0:1". "^" in front leaves out what is named, and "=" wants whole names, where NCCL takes
+// beginnings. UCX takes whole names and patterns.
+func chooses(value, name string, beginnings bool) bool {
+	value, leaves := strings.CutPrefix(value, "^")
+	value, whole := strings.CutPrefix(value, "=")
+	return leaves != slices.ContainsFunc(strings.Split(value, ","), func(named string) bool {
+		named, _, _ = strings.Cut(named, ":")
+		like, _ := path.Match(named, name)
+		return like || beginnings && !whole && strings.HasPrefix(name, named) || !beginnings && named == "all"
+	})
+}
+
+func containerMTU(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+	all, err := v.HCAs()
+	if err != nil || !c.OwnNetwork {
+		return nil
+	}
+	for _, r := range rails(v, c) {
+		of, netdev, most := r.hca, "", 0
+		if i := slices.IndexFunc(all.HCAs, func(h hca.HCA) bool { return h.PCI != "" && h.PCI == of.Parent }); i >= 0 {
+			of = all.HCAs[i]
+		}
+		for _, p := range of.Ports {
+			for _, name := range p.Netdevs { // what is stacked on the function's own can have less
+				if mtu, _ := strconv.Atoi(doctor.Attribute(v, "sys/class/net/"+name+"/mtu")); mtu > most {
+					netdev, most = name, mtu
+				}
+			}
+		}
+		if r.link != nil && most > 0 && most < c.MTU[r.link.Name] {
+			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
+				"Its interface %s has an MTU of %d, and %s of HCA %s has %d.",
+				r.link.Name, c.MTU[r.link.Name], netdev, of.Name, most),
+				fmt.Sprintf(`Set "mtu": %d in the interface's NetworkAttachmentDefinition, and create the pod again`, most)))
+		}
+	}
+	return found
+}
+
+// containerRoutes looks at the routes of containers with several rails. Tables of policy routing can send everything
+// the right way, so beside them nothing is known.
+func containerRoutes(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+	all := slices.DeleteFunc(rails(v, c), func(r rail) bool { return r.link == nil || !r.subnet.IsValid() })
+	if !c.OwnNetwork || c.PolicyRouting {
+		return nil
+	}
+	for i, r := range all {
+		other := slices.IndexFunc(all[:i], func(other rail) bool { return other.subnet == r.subnet })
+		switch {
+		case other >= 0 && r.link.Strict && all[other].link.Strict:
+			found = append(found, doctor.Fault(r.object, fmt.Sprintf("Its interface %s is in the same subnet as that of "+
+				"HCA %s, and rp_filter is strict: the kernel drops what reaches the one that it does not answer by.",
+				r.link.Name, all[other].hca.Name),
+				"Give each HCA's interface a subnet of its own, or routing rules (CNI plugin sbr), and create the pod again"))
+		case other >= 0:
+			found = append(found, told(r.object, "Its interface %s is in the same subnet as that of HCA %s: the kernel "+
+				"answers by one of both.", r.link.Name, all[other].hca.Name))
+		case !r.link.Gateway && slices.ContainsFunc(all, func(other rail) bool { return other.link.Gateway }):
+			found = append(found, told(r.object, "Its interface %s has no route by a gateway: it reaches its own subnet alone.",
+				r.link.Name))
+		}
+	}
+	return found
+}

@@ -1,0 +1,181 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package hardware
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// portsWithoutLink finds ports that should carry traffic and do not: there is evidence that they are in use, or were.
+// Others are told, in one line for each function: nobody cabled them, or no pod uses them.
+func portsWithoutLink(v *doctor.View) []doctor.Finding {
+	return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
+		unused := map[string]int{}
+		for _, h := range hcas {
+			for _, p := range h.Ports {
+				f := doctor.Finding{Status: doctor.OK}
+				if !p.Active() {
+					f = portState(v, h, p, hcas)
+				}
+				switch {
+				case f.Text != "":
+					found = append(found, f)
+				case f.Status == "" && h.Function == hca.FunctionPhysical:
+					unused[object(h)+": %d of its ports never had a link: not cabled?"]++
+				case f.Status == "":
+					unused[fmt.Sprintf("PCI device %s: %%d of its %s functions are not in use.", h.Parent, h.Function)]++
+				}
+			}
+		}
+		for _, line := range slices.Sorted(maps.Keys(unused)) {
+			of, text, _ := strings.Cut(line, ": ")
+			found = append(found, doctor.Finding{Status: doctor.OK, Object: of, Text: fmt.Sprintf(text, unused[line])})
+		}
+		return found
+	})
+}
+
+// portState judges a port that is not ACTIVE. Without evidence that it should be, it returns nothing. One that an
+// administrator has turned off is not a fault, unless that leaves the node none.
+func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA) doctor.Finding {
+	at, see := portObject(h, p), fmt.Sprintf("mlxlink -d %s -p %d", cmp.Or(h.PCI, h.Name), p.Number)
+	physical, infiniband := h.Function == hca.FunctionPhysical, p.LinkLayer == "InfiniBand"
+	why, off, on := evidence(v, h, p), "", ""
+	up, known := netdevUp(v, p)
+	switch {
+	case infiniband && p.PhysState == "Disabled":
+		off, on = "it is disabled", see+" -a UP"
+	case !infiniband && known && up == "":
+		off, on = "netdev "+p.Netdevs[0]+" is turned off", "ip link set "+p.Netdevs[0]+" up"
+	case !infiniband && known:
+		see = "ip link show " + up
+	}
+	if why == "" && alone(v, h, p, hcas) {
+		why = "the others of its board are ACTIVE"
+	}
+	switch {
+	case p.State == "":
+		return doctor.Unsure(at, "Its state cannot be read.")
+	case infiniband && physical && (p.State == "INIT" || p.State == "ARMED"):
+		return doctor.Fault(at, fmt.Sprintf("It is in state %s: no subnet manager has set it up.", p.State),
+			fmt.Sprintf("Start a subnet manager in the fabric (opensm, UFM, or the switch's own), and see: sminfo -C %s -P %d",
+				h.Name, p.Number))
+	case p.State == "INIT" && !infiniband: // iWARP's, see iw_query_port in the kernel
+		return doctor.Finding{Status: doctor.OK, Object: at, Text: "It has a link, and its netdev no IPv4 address."}
+	case off != "" && (why != "" || h.PCI == "") && !slices.ContainsFunc(hcas, hca.HCA.Active):
+		return doctor.Fault(at, fmt.Sprintf("It is %s because %s, and no other port of the node is ACTIVE.", p.State, off),
+			on).Paste()
+	case off != "" && physical:
+		return doctor.Finding{Status: doctor.OK, Object: at,
+			Text: fmt.Sprintf("It is %s because %s: %s", p.State, off, on)}
+	case off == "" && why != "":
+		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, why),
+			"Check the cable and the switch's port, and see: "+see)
+	}
+	return doctor.Finding{}
+}
+
+// alone reports whether a port is the only one of at least four of its board and link layer that is not ACTIVE.
+func alone(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA) bool {
+	ports, down, id := 0, 0, board(v, h)
+	for _, other := range hcas {
+		for _, q := range other.Ports {
+			if q.LinkLayer != p.LinkLayer || id == "" || board(v, other) != id {
+				continue
+			}
+			if ports++; !q.Active() {
+				down++
+			}
+		}
+	}
+	return ports >= 4 && down == 1
+}
+
+// linkUseReads are what tells that a netdev is, or was, in use. The addresses are those of the node's network
+// namespace.
+var linkUseReads = []string{"sys/class/net/*/flags", "sys/class/net/*/master", "sys/class/net/*/carrier_up_count",
+	"proc/1/net/route", "proc/1/net/if_inet6"}
+
+// evidence says how a port is used, or that it was ACTIVE since boot: "" if nothing tells that. What was does not count
+// for functions that pods use in turn.
+func evidence(v *doctor.View, h hca.HCA, p hca.Port) string {
+	at, ups := fmt.Sprintf(portFolder, h.Name, p.Number), 0
+	for _, name := range p.Netdevs {
+		if address := addressOf(v, name); address != "" {
+			return "netdev " + name + " has " + address
+		}
+		if master, err := v.Readlink(classNet + name + "/master"); err == nil {
+			return "netdev " + name + " is a part of " + path.Base(master)
+		}
+		ups += count(v, classNet+name+"/carrier_up_count")
+	}
+	names, _ := v.Glob(at + "gid_attrs/ndevs/*")
+	for _, name := range names {
+		if netdev := doctor.Attribute(v, name); len(p.Netdevs) == 0 && netdev != "" {
+			return "its netdev " + netdev + " is in a pod"
+		}
+	}
+	lost := count(v, at+"counters/link_downed")
+	log, _ := v.KernelLog()
+	before := slices.IndexFunc(log.Lines, func(line node.KernelLine) bool {
+		return linkUp.MatchString(line.Text) && len(h.Ports) == 1 && about(line.Text, h)
+	})
+	switch {
+	case h.Function != hca.FunctionPhysical:
+	case lost > 0:
+		return fmt.Sprintf("it has lost its link %d times", lost)
+	case ups > 0:
+		return "its netdev had a link since the node started"
+	case before >= 0:
+		return "it had a link since the node started: " + log.Lines[before].Text
+	}
+	return ""
+}
+
+// count reads a number of sysfs, 0 where there is none.
+func count(v *doctor.View, name string) int {
+	n, _ := strconv.Atoi(doctor.Attribute(v, name))
+	return n
+}
+
+// addressOf says which address an interface has. Those that it gives itself are none: 169.254.0.0/16 and fe80::/10.
+func addressOf(v *doctor.View, netdev string) string {
+	for name, what := range map[string]string{"proc/1/net/route": "a route", "proc/1/net/if_inet6": "an address of IPv6"} {
+		for line := range strings.Lines(doctor.Attribute(v, name)) {
+			fields := strings.Fields(line)
+			if slices.Contains(fields, netdev) && !slices.ContainsFunc(fields, func(field string) bool {
+				return field == "0000FEA9" || strings.HasPrefix(field, "fe80")
+			}) {
+				return what
+			}
+		}
+	}
+	return ""
+}
+
+// netdevUp returns a netdev of the port that an administrator has turned on, "" for none. Nothing is known of netdevs
+// that are elsewhere.
+func netdevUp(v *doctor.View, p hca.Port) (up string, known bool) {
+	for _, name := range p.Netdevs {
+		flags, err := strconv.ParseUint(strings.TrimPrefix(doctor.Attribute(v, classNet+name+"/flags"), "0x"), 16, 32)
+		if err != nil {
+			continue
+		}
+		known = true
+		if flags&1 != 0 && up == "" { // IFF_UP
+			up = name
+		}
+	}
+	return up, known
+}

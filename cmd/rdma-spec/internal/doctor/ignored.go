@@ -1,0 +1,40 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+)
+
+// ignore makes ignored findings of those that entries are about, and gives the others that are wrong or unknown the
+// entry that would be. It returns the entries that are about nothing.
+func ignore(findings []Finding, entries []node.Ignored) (unused []node.Ignored) {
+	used := make([]bool, len(entries))
+	for i := range findings {
+		f := &findings[i]
+		if f.Status != Wrong && f.Status != Unknown {
+			continue
+		}
+		literally := strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(f.Object)
+		f.Entry = node.Ignored{Check: f.Check, Object: literally, Why: "say why"}.String()
+		for n, entry := range entries {
+			if entry.Matches(f.Check, f.Object) {
+				used[n] = true
+				if f.Status != Ignored {
+					f.Status, f.Entry = Ignored, ""
+					f.Text = fmt.Sprintf("%s (ignored: %s).", strings.TrimSuffix(f.Text, "."), entry.Why)
+				}
+			}
+		}
+	}
+	for n, entry := range entries {
+		if !used[n] {
+			unused = append(unused, entry)
+		}
+	}
+	return unused
+}

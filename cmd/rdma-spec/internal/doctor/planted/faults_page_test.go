@@ -1,0 +1,298 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planted
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+)
+
+// faultsPage is the page that findings link to.
+const faultsPage = "../../../../../docs/faults.md"
+
+// familyTitles are the headings of the families, in the page.
+var familyTitles = map[string]string{
+	"hca": "HCAs and ports", "modules": "Kernel modules", "devices": "Devices",
+	"netns": "Network namespaces", "gpu": "GPUs",
+	"kernel log": "The kernel log", "memory": "Memory", "runtime": "Container runtimes",
+	"nri": "NRI", "plugin": "The plugin",
+	"cdi": "CDI files", "containers": "Containers", "kubelet": "The kubelet",
+}
+
+// TestFaultsPage checks that the page has every message and every check. -update writes them.
+func TestFaultsPage(t *testing.T) {
+	page := readPage(t)
+	generated := regexp.MustCompile(`(?s)(<!-- checks: [^\n]* -->\n).*(<!-- end -->\n)`)
+	if !generated.MatchString(page) {
+		t.Fatalf("%s has no part between its two comments", faultsPage)
+	}
+	var text strings.Builder
+	writeMessages(&text)
+	shown, family := examples(t), ""
+	for _, c := range checks() {
+		if c.Family != family {
+			family = c.Family
+			if familyTitles[family] == "" {
+				t.Errorf("the family %q has no title", family)
+			}
+			fmt.Fprintf(&text, "\n## %s\n", familyTitles[family])
+		}
+		writeCheck(&text, c, shown[c.ID])
+	}
+	golden.Compare(t, faultsPage, generated.ReplaceAllString(page,
+		"${1}"+strings.ReplaceAll(text.String(), "$", "$$")+"\n${2}"))
+}
+
+// writeMessages writes the table of messages, each with the checks that may find its cause.
+func writeMessages(text *strings.Builder) {
+	causes := map[string][]string{}
+	all := checks() // memlock first, since it is the cause of most
+	slices.SortStableFunc(all, func(a, b doctor.Check) int { return cmp.Compare(likely(b), likely(a)) })
+	for _, c := range all {
+		for _, message := range c.Messages {
+			causes[message] = append(causes[message], fmt.Sprintf("[%s](#%s)", c.ID, c.ID))
+		}
+	}
+	text.WriteString("\n## Messages\n\n| you see | checks that find its cause |\n|---|---|\n")
+	messages := slices.SortedFunc(maps.Keys(causes),
+		func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
+	for _, message := range messages {
+		fmt.Fprintf(text, "| %s | %s |\n", code(message), strings.Join(causes[message], ", "))
+	}
+}
+
+// likely is higher for a check that finds the cause of its messages on most nodes.
+func likely(c doctor.Check) int {
+	return slices.Index([]string{"memlock-source", "container-memlock"}, c.ID)
+}
+
+// writeCheck writes what a check is about, for somebody who has no access to the node: examples show what it finds.
+func writeCheck(text *strings.Builder, c doctor.Check, shown []doctor.Finding) {
+	fmt.Fprintf(text, "\n### %s\n\n%s\n\nWhy a fault matters: %s\n", c.ID, c.Title, c.Why)
+	if len(c.Messages) > 0 {
+		var messages []string
+		for _, message := range c.Messages {
+			messages = append(messages, code(message))
+		}
+		fmt.Fprintf(text, "\nIf this check fails, people see: %s.\n", strings.Join(messages, ", "))
+	}
+	fmt.Fprintf(text, "\nHow to see it: %s.\n", strings.Join(append(ways(c), code("rdma-spec doctor --only "+c.ID)), ", or "))
+	if len(shown) > 0 {
+		text.WriteString("\n| cause, as in | fix |\n|---|---|\n")
+	}
+	for _, f := range shown {
+		said, fix := f.Text, "None is needed: it is told, and is no fault."
+		if f.Object != "" {
+			said = f.Object + ": " + said
+		}
+		switch {
+		case f.Status == doctor.Unknown:
+			fix = "Unknown is no fault: look, and decide."
+		case f.Class == doctor.ClassByHand:
+			fix = "By hand: " + plain(f.Cure)
+		case f.Class == doctor.ClassPaste:
+			fix = "Paste: " + code(f.Cure)
+		case f.Class == doctor.ClassWithCare:
+			fix = "With care: " + code(f.Cure) + ". First see who loses what: " + plain(f.Care)
+		}
+		fmt.Fprintf(text, "| %s | %s |\n", plain(said), fix)
+	}
+	if len(c.Needs) > 0 {
+		var needed []string
+		for _, id := range c.Needs {
+			needed = append(needed, fmt.Sprintf("[%s](#%s)", id, id))
+		}
+		fmt.Fprintf(text, "\nIt is skipped if one of these checks fails: %s.\n", strings.Join(needed, ", "))
+	}
+}
+
+// mostExamples bounds the examples of a check.
+const mostExamples = 4
+
+// examples returns what each check finds on the nodes with planted faults.
+func examples(t *testing.T) map[string][]doctor.Finding {
+	found := map[string][]doctor.Finding{}
+	add := func(check, object string, all []doctor.Finding) {
+		for _, f := range all {
+			f.Entry = ""
+			known := slices.ContainsFunc(found[check],
+				func(other doctor.Finding) bool { return other.Text == f.Text || f.Cure != "" && other.Cure == f.Cure })
+			told := f.Status == doctor.Wrong || f.Status == doctor.Unknown || f.Status == doctor.OK && f.Object != ""
+			if f.Check == check && f.Object == object && told && !known && len(found[check]) < mostExamples {
+				found[check] = append(found[check], f)
+			}
+		}
+	}
+	for _, p := range hardwarePlants() {
+		node := p.node
+		if node == nil {
+			node = healthyNode
+		}
+		only, err := doctor.With(checks(), p.check)
+		if err != nil {
+			t.Fatal(err)
+		}
+		add(p.check, p.object, doctor.Run(t.Context(), open(t, node().Without(p.without...).With(p.with)), only))
+	}
+	for _, name := range slices.Sorted(maps.Keys(planted)) {
+		test, s := planted[name], healthy()
+		test.plant(s)
+		add(test.check, test.object, s.look(t, software()))
+	}
+	for check, all := range found {
+		slices.SortStableFunc(all, func(a, b doctor.Finding) int {
+			return cmp.Compare(map[doctor.Status]int{doctor.Wrong: 0, doctor.Unknown: 1, doctor.OK: 2}[a.Status],
+				map[doctor.Status]int{doctor.Wrong: 0, doctor.Unknown: 1, doctor.OK: 2}[b.Status])
+		})
+		found[check] = all
+	}
+	return found
+}
+
+// ways are commands that show what a check looks at: the usual ones, and the files that it declares.
+func ways(c doctor.Check) (all []string) {
+	if command := seeing[c.ID]; command != "" {
+		all = append(all, code(command))
+	}
+	for _, file := range c.Reads {
+		if len(all) < 2 && !strings.HasPrefix(file, "proc/[") {
+			all = append(all, code("/"+file))
+		}
+	}
+	return all
+}
+
+// seeing are commands without rdma-spec.
+var seeing = map[string]string{
+	"hca-answers": "rdma link show", "port-active": "rdma link show", "port-rate": "ibstat", "mtu-same": "ip -br link; ip link show",
+	"guid-valid": "ibstat -l; cat /sys/class/infiniband/*/node_guid", "guid-unique": "cat /sys/class/infiniband/*/node_guid",
+	"firmware-same": "cat /sys/class/infiniband/*/fw_ver", "class-devices": "ls /dev/infiniband /sys/class/infiniband_verbs",
+	"pcie-link": "lspci -vv | grep -e LnkCap: -e LnkSta:", "hca-driver": "lspci -k -d 15b3:", "uverbs-module": "lsmod | grep ib_uverbs",
+	"rdma-cm-module": "ls -l /dev/infiniband/rdma_cm", "modules-of-one-build": "modinfo -n ib_core mlx5_core mlx5_ib",
+	"device-nodes": "ls -l /dev/infiniband", "netns-mode": "rdma system show", "gpu-direct": "lsmod | grep nvidia_peermem",
+	"acs": "lspci -vv | grep ACSCtl", "gpu-hca-distance": "nvidia-smi topo -m", "module-symbols": "dmesg | grep disagrees",
+	"security-denials": "dmesg | grep -i denied", "cma": "grep -i cma /proc/meminfo", "efa-pages": "grep HugePages_Total /proc/meminfo",
+	"runtime-config": "containerd config dump", "cri-serves": "crictl version", "runtime-rlimits": "containerd --version; crio --version",
+	"memlock-source": "ulimit -l", "base-spec": "containerd config dump | grep base_runtime_spec", "base-spec-files": "ulimit -n",
+	"base-spec-memlock": "ulimit -l", "oci-version": "crun --version; runc --version", "nri-on": "ls -l /var/run/nri/nri.sock",
+	"nri-socket": "ls -l /var/run/nri/nri.sock", "nri-owner": "ss -xlp | grep nri.sock",
+	"nri-required-plugins": "containerd config dump | grep required_plugins", "nri-timeouts": "containerd config dump | grep plugin_.*_timeout",
+	"nri-rivals": "ls /opt/nri/plugins", "plugin-runs": "systemctl status nri-rdma", "plugin-config": "journalctl -u nri-rdma",
+	"plugin-registered": "journalctl -u nri-rdma", "policy-readable": "ls -l /run/rdma-spec/policy.yaml",
+	"plugin-current": "ls -l /proc/$(pidof nri-rdma)/exe", "configuration-kept": "rdma-spec configure --all --dry-run",
+	"cdi-files": "rdma-spec cdi list", "cdi-on": "containerd config dump | grep cdi", "container-memlock": "ulimit -l",
+	"container-ipc-lock": "grep CapEff /proc/self/status", "container-refused": "rdma-spec status", "container-hca": "ls /dev/infiniband",
+	"container-port": "ibv_devinfo", "container-hostpath": "mount | grep infiniband", "container-netdev": "ip addr; show_gids",
+	"container-provider": "ls /usr/lib*/*/libibverbs /etc/libibverbs.d", "container-devices": "ibv_devices; ls /dev/infiniband",
+	"container-gid-index": "echo $NCCL_IB_GID_INDEX; show_gids", "container-shm": "df -h /dev/shm",
+	"kubelet-root": "ps -C kubelet -o args", "kubelet-device-plugins": "ls -l /var/lib/kubelet/device-plugins",
+	"kubelet-pod-resources": "ls -l /var/lib/kubelet/pod-resources", "kubelet-allocatable": "kubectl describe node | grep -A15 Allocatable",
+}
+
+func readPage(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(faultsPage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// plain is a sentence in a table's cell.
+func plain(text string) string {
+	return strings.NewReplacer("|", `\|`, "*", `\*`, "<", `\<`, "[", `\[`, "`", "'", "$", `\$`).Replace(text)
+}
+
+// code is a message in Markdown, also in a table.
+func code(message string) string {
+	return "`" + strings.ReplaceAll(strings.ReplaceAll(message, "`", "'"), "|", `\|`) + "`"
+}
+
+// TestFaultsAreKnown checks that what people search for, as public issues have it, is in the page.
+func TestFaultsAreKnown(t *testing.T) {
+	page := readPage(t)
+	for _, message := range []string{
+		"Couldn't allocate MR", "Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory",
+		"Bad address",
+		"GPU Direct RDMA Disabled for HCA", "could not insert 'nvidia_peermem': Invalid argument", "vendor err 81",
+		"Port number 1 state is Down",
+		"GUID is not valid", "incorrect RDMA subsystem network namespace", "Failed to query GID", "No data available",
+		"rdma_create_ep: No such device",
+		"vendor err 129", "IBV_WC_LOC_LEN_ERR", "lstat /dev/infiniband/", "RDMA device \"rdma_cm\" not found",
+		"RDMA device \"issm\" not found",
+		"Failed loading kernel module mlx5_ib", "driver is in use", "does not support the kernel ABI of 6",
+		"No IB devices found", "ibv_open_device failed",
+		"Using network Socket", "fi_getinfo: -61", "fi_mr_reg", "ibv_reg_mr_iova2",
+		"unknown service runtime.v1.RuntimeService", "nri.sock: no such file",
+	} {
+		if !strings.Contains(page, message) {
+			t.Errorf("nobody finds %q", message)
+		}
+	}
+}
+
+// TestSearchedWords checks that what people search for leads to what is the cause most often, in the line that has it.
+func TestSearchedWords(t *testing.T) {
+	lines := strings.Split(readPage(t), "\n")
+	for word, want := range map[string]string{
+		"ibv_reg_mr_iova2 failed with error Cannot allocate memory":   "container-memlock",
+		"Call to ibv_reg_mr failed with error Cannot allocate memory": "container-memlock",
+		"ibv_reg_mr_iova2 failed with error Bad address":              "gpu-direct",
+		"unhandled system error":                                      "container-memlock",
+		"Please set max locked memory (ulimit -l) to 'unlimited'":     "container-memlock",
+		"(openib) BTL failed to initialize":                           "container-memlock",
+		"There was an error initializing an OpenFabrics device":       "container-memlock",
+		"Failed to modify QP":                                         "container-gid-index",
+		"Transport retry count exceeded":                              "container-gid-index",
+		"with error 12":                                               "container-gid-index",
+		"Connection timed out":                                        "port-active",
+		"Network is unreachable":                                      "container-netdev",
+		"Couldn't set the link layer":                                 "port-active",
+		"IB device mlx5_0 not found":                                  "container-devices",
+		"network device 'mlx5_0:1' is not available":                  "container-devices",
+		"no usable transports/devices":                                "container-devices",
+		"Did not detect devices":                                      "container-hca",
+		"Failed to open libibverbs":                                   "container-provider",
+		"does not support the kernel ABI":                             "container-provider",
+		"async event":                                                 "port-active",
+		"Couldn't read remote address":                                "",
+		"Unable to read to socket/rdma_cm":                            "",
+		"Failed to exchange data":                                     "",
+	} {
+		i := slices.IndexFunc(lines, func(line string) bool { return strings.HasPrefix(line, "|") && strings.Contains(line, word) })
+		if i < 0 {
+			t.Errorf("nobody finds %q", word)
+			continue
+		}
+		first := regexp.MustCompile(`\]\(#([a-z0-9-]+)\)`).FindStringSubmatch(lines[i])
+		if want == "" && !strings.Contains(lines[i], "other side") || want != "" && (first == nil || first[1] != want) {
+			t.Errorf("%q leads to %q, want %s first", word, first, want)
+		}
+	}
+	for _, word := range []string{"although the pod adds IPC_LOCK", "allocatable 0", "silently unadjusted", "RDMA gone after",
+		"`every pod has 1024"} {
+		if strings.Contains(strings.Join(lines, "\n"), word) {
+			t.Errorf("no program prints %q", word)
+		}
+	}
+}
+
+// TestFindingsLinkToThePage checks that each finding's anchor is a heading.
+func TestFindingsLinkToThePage(t *testing.T) {
+	page := readPage(t)
+	for _, c := range checks() {
+		if !strings.Contains(page, "\n### "+c.ID+"\n") || !regexp.MustCompile(`^[a-z0-9-]+$`).MatchString(c.ID) {
+			t.Errorf("%s has no heading, or one with another anchor", c.ID)
+		}
+	}
+}

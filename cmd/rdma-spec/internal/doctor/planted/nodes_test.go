@@ -1,0 +1,429 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planted
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// Ports that are not ACTIVE: without a cable, or turned off by the netdev's driver.
+var (
+	polling  = hcatest.Port{State: "1: DOWN", PhysState: "2: Polling", Rate: "10 Gb/sec (4X SDR)"}
+	disabled = hcatest.Port{State: "1: DOWN", PhysState: "3: Disabled", LinkLayer: "Ethernet", Rate: "40 Gb/sec (4X QDR)"}
+)
+
+// rails are HCAs of one board, mlx5_FIRST and on, each with such a port, and a netdev if it is one of Ethernet.
+func rails(board string, first, count int, p hcatest.Port) (all []hcatest.HCA) {
+	for i := first; i < first+count; i++ {
+		own := p
+		if p.LinkLayer == "Ethernet" {
+			own.Netdevs = []string{fmt.Sprintf("eth%d", i)}
+		}
+		all = append(all, hcatest.HCA{Name: fmt.Sprintf("mlx5_%d", i), PCI: fmt.Sprintf("0000:%02x:00.0", 0x10+8*i),
+			Driver: "mlx5_core", Firmware: "28.39.2048", Board: board, Ports: []hcatest.Port{own}})
+	}
+	return all
+}
+
+func ib(rate string) hcatest.Port  { return hcatest.Port{Rate: rate} }
+func eth(rate string) hcatest.Port { return hcatest.Port{LinkLayer: "Ethernet", Rate: rate} }
+
+const (
+	ndr, hdr, edr = "400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)", "100 Gb/sec (4X EDR)"
+	ocp, connectX = "MT_0000000838", "MT_0000000834"
+)
+
+// with sets a field of each HCA.
+func with(all []hcatest.HCA, set func(i int, h *hcatest.HCA)) []hcatest.HCA {
+	for i := range all {
+		set(i, &all[i])
+	}
+	return all
+}
+
+// gpusOf are GPUs that NVIDIA's driver has.
+func gpusOf(count int) (all []hcatest.PCI) {
+	for i := range count {
+		all = append(all, hcatest.PCI{Address: fmt.Sprintf("0000:%02x:00.0", 0x13+8*i), Driver: "nvidia",
+			Files: hcatest.Files{"class": "0x030200\n", "vendor": "0x10de\n", "numa_node": "0\n"}})
+	}
+	return all
+}
+
+// driver is the GPU driver, by its words.
+func driver(words string) hcatest.Files {
+	return hcatest.Files{"proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX " + words + "\n",
+		"proc/sys/kernel/osrelease": "5.15.0-1042-nvidia\n"}
+}
+
+const open580, closed535 = "Open Kernel Module for x86_64  580.65.06  Release Build", "x86_64 Kernel Module  535.183.01"
+
+// logged is the kernel's log a day after the start, with lines of so many seconds ago: "60 mlx5_core …".
+func logged(lines ...string) hcatest.Files {
+	const now = 90000
+	var all []string
+	for _, line := range lines {
+		ago, text := 0, ""
+		_, _ = fmt.Sscan(line, &ago)
+		_, text, _ = strings.Cut(line, " ")
+		all = append(all, fmt.Sprintf(`{"at": %d, "text": %q}`, now-ago, text))
+	}
+	return hcatest.Files{node.AnswersFolder + "/kernel-log.json": fmt.Sprintf(`{"answer": {"now": %d, "lines": [%s]}}`, now,
+		strings.Join(all, ", "))}
+}
+
+// known is a node that somebody has published something of.
+type known struct {
+	name string
+	// source has what makes the case: the states, layers, rates and boards of ports, the files. The rest is filled in.
+	source string
+	node   hcatest.Node
+	with   hcatest.Files
+}
+
+func nodeOf(hcas ...[]hcatest.HCA) hcatest.Node { return hcatest.Node{HCAs: slices.Concat(hcas...)} }
+
+func vfs(parent hcatest.HCA, count int, p hcatest.Port) []hcatest.HCA {
+	parent.Ports = []hcatest.Port{parent.Ports[0]}
+	all := []hcatest.HCA{parent}
+	for i := 1; i <= count; i++ {
+		all = append(all, hcatest.HCA{Name: fmt.Sprintf("mlx5_%d", 10+i), PCI: fmt.Sprintf("0000:10:%02x.%d", i/8, i%8),
+			Parent: parent.PCI, Driver: "mlx5_core", Firmware: parent.Firmware, Ports: []hcatest.Port{p}})
+	}
+	return all
+}
+
+// healthyNodes are nodes that work. Some have fooled other tools, or earlier versions of this one.
+var healthyNodes = []known{
+	{"DGX H100, InfiniBand, storage not cabled", "https://github.com/deepseek-ai/DeepEP/issues/38: board, firmware, PORT_DOWN " +
+		"on InfiniBand with sm_lid 0 beside ACTIVE ports",
+		hcatest.Node{HCAs: slices.Concat(rails(ocp, 0, 8, ib(ndr)), rails(connectX, 8, 2, polling)), PCI: gpusOf(8)}, driver(open580)},
+	{"DGX B200, Ethernet, half of each storage card not cabled", "https://github.com/imbue-ai/cluster-health/issues/4: dual-" +
+		"port cards, one port (Up), one (Down), beside 8 rails of ConnectX-7",
+		hcatest.Node{HCAs: slices.Concat(rails(ocp, 0, 8, eth(ndr)), rails(connectX, 8, 1, eth(hdr)), rails(connectX, 9, 1, disabled),
+			rails(connectX, 10, 1, eth(hdr)), rails(connectX, 11, 1, disabled)), PCI: gpusOf(8)}, driver(open580)},
+	{"OCI BM.GPU.H100.8, the second port of the front end not provisioned",
+		"https://github.com/NVIDIA/NVSentinel/issues/1361: phys_state Disabled, no address, no routes; " +
+			"https://github.com/NVIDIA/NVSentinel/pull/1462",
+		hcatest.Node{HCAs: slices.Concat(rails(ocp, 0, 8, eth(hdr)), rails(connectX, 8, 1, eth(edr)), rails(connectX, 9, 1, disabled)),
+			PCI: gpusOf(8)}, driver(open580).With(route("eth8"))},
+	{"8 rails of 400G and 2 storage ports of 200G with one PSID", "https://github.com/NVIDIA/NVSentinel/issues/1379: expected " +
+		"by the homogeneity of cards; the rates are filled in",
+		nodeOf(rails(ocp, 0, 8, eth(ndr)), rails(ocp, 8, 2, eth(hdr))), nil},
+	{"DGX Spark", "https://github.com/geerlingguy/sbc-reviews/issues/92: four functions, two Active at 200, two Down and " +
+		"Disabled at 40, on Ethernet; the board is filled in",
+		nodeOf(rails("NVD0000000087", 0, 1, eth(hdr)), rails("NVD0000000087", 1, 1, disabled),
+			rails("NVD0000000087", 2, 1, eth(hdr)), rails("NVD0000000087", 3, 1, disabled)),
+		hcatest.Files{"proc/meminfo": "MemTotal: 127535304 kB\nMemAvailable: 118000000 kB\nCmaTotal: 32768 kB\nCmaFree: 30000 kB\n"}},
+	{"HGX B200, whose NVSwitches are managed by HCAs", "https://github.com/siderolabs/extensions/pull/717, /issues/893: four " +
+		"limited functions of ConnectX-7 with SMDL=SW_MNG in their vpd, mlx5_8 to mlx5_11",
+		nodeOf(rails(ocp, 0, 8, ib(ndr)), with(rails(ocp, 8, 4, ib(edr)), func(_ int, h *hcatest.HCA) {
+			h.Files = hcatest.Files{"device": "0x1021\n", "vpd": "\x82\x10\x00NVSwitch bridge\x90\x0f\x00VU\x0cSMDL=SW_MNG\x78"}
+			h.Firmware = "28.43.1000"
+		})), nil},
+	{"virtual machine of Azure, virtual functions alone", "https://github.com/Azure/azhpc-diagnostics/issues/59: mlx5_an0 on " +
+		"Ethernet, ACTIVE at 40 Gb/s, beside mlx5_ib0 to mlx5_ib7 at 200, MT4124, firmware 20.28.4000, GUIDs of 00155dfffe; " +
+		"their ACTIVE is filled in",
+		nodeOf(with(rails("MT_0000000010", 0, 8, ib(hdr)), func(i int, h *hcatest.HCA) {
+			h.Name, h.GUID, h.Firmware = fmt.Sprintf("mlx5_ib%d", i), fmt.Sprintf("0015:5dff:fe34:07%02x", 0x2b+i), "20.28.4000"
+		}), with(rails("", 8, 1, eth("40 Gb/sec (4X QDR)")), func(_ int, h *hcatest.HCA) { h.Name = "mlx5_an0" })), nil},
+	{"EC2 with EFA", "https://github.com/torvalds/linux drivers/infiniband/hw/efa/efa_verbs.c: node type unspecified, no GUID",
+		hcatest.EFANode(), nil},
+	{"E810, one of two ports without a cable", "https://github.com/torvalds/linux drivers/infiniband/hw/irdma/verbs.c, " +
+		"irdma_query_port: DOWN and Disabled without a carrier",
+		nodeOf(with(rails("", 0, 1, eth(edr)), intel), with(rails("", 1, 1, disabled), intel)), nil},
+	{"X722 in iWARP mode, without an address", "https://github.com/torvalds/linux drivers/infiniband/core/device.c, " +
+		"iw_query_port: INIT with a carrier and no IPv4 address",
+		nodeOf(with(rails("", 0, 1, hcatest.Port{State: "2: INIT", PhysState: "4: PortConfigurationTraining",
+			LinkLayer: "Ethernet", Rate: "10 Gb/sec (4X SDR)"}), intel)),
+		hcatest.Files{"sys/devices/pci0000:10/0000:10:00.0/net/eth0/carrier_up_count": "1\n"}},
+	{"BCM57508, one of two ports without a cable", "https://github.com/torvalds/linux drivers/infiniband/hw/bnxt_re/" +
+		"ib_verbs.c, bnxt_re_query_port: DOWN and Disabled without a carrier",
+		nodeOf(with(rails("", 0, 1, eth(edr)), broadcom), with(rails("", 1, 1, disabled), broadcom)), nil},
+	{"eight Pollara 400, two of them without a cable", "https://github.com/torvalds/linux " +
+		"drivers/infiniband/hw/ionic/ionic_ibdev.c, ionic_query_port: the state of the carrier",
+		nodeOf(with(rails("", 0, 6, eth(ndr)), pensando), with(rails("", 6, 2, disabled), pensando)), nil},
+	{"ConnectX-3, InfiniBand and an Ethernet port without a cable", "https://github.com/torvalds/linux drivers/net/ethernet/" +
+		"mellanox/mlx4/main.c: mlx4_pci_table; drivers/infiniband/hw/mlx4/main.c, eth_link_query_port",
+		hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx4_0", PCI: "0000:5e:00.0", Driver: "mlx4_core", Firmware: "2.42.5000",
+			Files: hcatest.Files{"vendor": "0x15b3\n", "device": "0x1003\n", "class": "0x028000\n"},
+			Ports: []hcatest.Port{{Rate: "56 Gb/sec (4X FDR)", Netdevs: []string{"ib0"}},
+				{State: "1: DOWN", PhysState: "3: Disabled", LinkLayer: "Ethernet", Netdevs: []string{"eth0"}}}}}},
+		upAll("sys/devices/pci0000:5e/0000:5e:00.0/net/eth0")},
+	{"ConnectX-4 Lx as a network card", "https://github.com/MicrosoftDocs/azure-docs/issues/45303: ConnectX-4 Lx (15b3:1016) " +
+		"as the network card of a machine that has no use of RDMA; the second port and the lack of rdma_ucm are filled in",
+		hcatest.Node{NoRDMACM: true, HCAs: slices.Concat(rails("MT_2420110034", 0, 1, eth("25 Gb/sec (1X EDR)")),
+			rails("MT_2420110034", 1, 1, disabled))}, upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1")},
+	{"ConnectX-4 Lx as a network card beside a T4", "https://github.com/MicrosoftDocs/azure-docs/issues/45303, as before; the " +
+		"T4 with its closed driver, and its IOMMU, are filled in",
+		hcatest.Node{NoRDMACM: true, HCAs: rails("MT_2420110034", 0, 2, eth("25 Gb/sec (1X EDR)")), PCI: gpusOf(1)},
+		driver(closed535).With(hcatest.Files{"sys/devices/pci0000:10/0000:10:00.0/iommu_group/type": "DMA-FQ\n",
+			"sys/devices/pci0000:13/0000:13:00.0/iommu_group/type": "DMA-FQ\n"})},
+	{"Ethernet card whose mlx5_ib is not installed", "https://github.com/torvalds/linux drivers/net/ethernet/mellanox/mlx5/" +
+		"core/dev.c: mlx5_core.rdma.N is there without its driver; the rest is filled in", hcatest.Node{NoRDMACM: true},
+		card("0000:b5:00.0", "0x15b3", "0x1015", "0x020000", "mlx5_core").With(hcatest.Files{
+			"sys/bus/auxiliary/devices/mlx5_core.rdma.0":             hcatest.Link("../../../devices/pci0000:b5/0000:b5:00.0/mlx5_core.rdma.0"),
+			"sys/devices/pci0000:b5/0000:b5:00.0/mlx5_core.rdma.0/x": ""})},
+	{"BlueField-2 with 126 representors", "https://github.com/MrBr-github/lshca/issues/57: PSID MT_0000000539, firmware " +
+		"24.34.1002, ports 1, 2 and 67 of mlx5_0; the other ports, without a link, are filled in",
+		nodeOf(with(rails("MT_0000000539", 0, 1, eth(edr)), func(_ int, h *hcatest.HCA) {
+			idle := disabled
+			idle.Netdevs = nil
+			h.Ports = append(h.Ports, slices.Repeat([]hcatest.Port{idle}, 126)...)
+		})), nil},
+	{"host of SR-IOV with 16 functions that no pod has", "https://github.com/openshift/sriov-network-operator/issues/635: " +
+		"8 functions (Down) below each physical one (Up), on InfiniBand", nodeOf(vfs(rails(connectX, 0, 1, ib(hdr))[0], 16, polling)), nil},
+	{"scalable functions of a switchdev card", "https://docs.kernel.org/networking/devlink/devlink-port.html: " +
+		"scalable functions; their states are filled in",
+		hcatest.ScalableNode(), nil},
+	{"ConnectX-8 with the sub-device of its planes", "https://github.com/torvalds/linux include/rdma/ib_verbs.h: " +
+		"RDMA_DEVICE_TYPE_SMI; https://github.com/NVIDIA/NVSentinel/issues/1716: no issm",
+		hcatest.Node{}, connectX8()},
+	{"RoCE LAG, the second slave without a link", "https://github.com/torvalds/linux drivers/net/ethernet/mellanox/mlx5/core/" +
+		"lag: one HCA, mlx5_bond_0, below the first card",
+		hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx5_bond_0", PCI: "0000:10:00.0", Driver: "mlx5_core", Firmware: "22.36.1010",
+			Ports: []hcatest.Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"eth0"},
+				Stacked: []hcatest.Netdev{{Name: "bond0", Kind: "bond"}}}}}}}, nil},
+	{"GB300", "https://github.com/NVIDIA/NVSentinel/issues/1716: issm missing on InfiniBand; its bridges, which " +
+		"redirect as a Grace CPU needs it, are filled in",
+		hcatest.Node{}, gb300()},
+	{"Alibaba Cloud with erdma", "https://github.com/torvalds/linux drivers/infiniband/hw/erdma/erdma_verbs.c: iWARP, ACTIVE " +
+		"by the carrier of the netdev with the GUID's address",
+		hcatest.Node{HCAs: []hcatest.HCA{{Name: "erdma_0", NodeType: "4: RNIC", PCI: "0000:00:06.0", Driver: "erdma",
+			GUID: "0216:3eff:fe01:0203", NoMAD: true, Ports: []hcatest.Port{eth(edr)}}}},
+		hcatest.Files{"sys/class/net/eth0": hcatest.Link("../../devices/pci0000:00/0000:00:05.0/virtio2/net/eth0"),
+			"sys/devices/pci0000:00/0000:00:05.0/virtio2/net/eth0/address": "00:16:3e:01:02:03\n",
+			"sys/devices/pci0000:00/0000:00:05.0/virtio2/net/eth0/flags":   "0x1003\n"}},
+	{"Omni-Path", "https://github.com/torvalds/linux drivers/infiniband/hw/hfi1/verbs.c: InfiniBand for its link layer", hcatest.OmniPathNode(), nil},
+	{"laptop", "all filled in: no HCA, and a GPU", hcatest.Node{NoRDMACM: true, PCI: gpusOf(1)}, driver(closed535)},
+}
+
+func intel(_ int, h *hcatest.HCA) {
+	h.Driver, h.NodeType, h.NoMAD = "ice", "4: RNIC", true
+	pciIDs(h, "0x8086", "0x1592")
+}
+func broadcom(_ int, h *hcatest.HCA) { h.Driver = "bnxt_en"; pciIDs(h, "0x14e4", "0x1750") }
+func pensando(_ int, h *hcatest.HCA) { h.Driver = "ionic"; pciIDs(h, "0x1dd8", "0x1002") }
+
+func pciIDs(h *hcatest.HCA, vendor, device string) {
+	h.Files = hcatest.Files{"vendor": vendor + "\n", "device": device + "\n", "subsystem_vendor": vendor + "\n",
+		"subsystem_device": "0x0001\n", "class": "0x020000\n"}
+}
+
+// upAll turns netdevs on that have no carrier.
+func upAll(netdevs ...string) hcatest.Files {
+	files := hcatest.Files{}
+	for _, at := range netdevs {
+		files[at+"/flags"] = "0x1003\n"
+	}
+	return files
+}
+
+// route is the node's table of IPv4, with a network on a netdev.
+func route(netdev string) hcatest.Files {
+	return hcatest.Files{"proc/1/net/route": "Iface\tDestination\tGateway\tFlags\n" + netdev +
+		"\t0000A8C0\t00000000\t0001\nlo\t0000FEA9\t00000000\t0001\n"}
+}
+
+// files lays a node out, with answers of a node without a runtime and a kubelet.
+func (k known) files() hcatest.Files {
+	files := k.node.Files()
+	if len(k.node.HCAs) == 0 && k.with["device-table.txt"] != "" {
+		files = hcatest.Files{}
+	}
+	for part, answer := range map[string]string{"runtimes": "{}", "plugin": "{}", "kubelet": "{}", "configured": "{}",
+		"cdi": "{}", "rdma-cni": "{}", "listing": "{}", "policy": `{"source": {}, "config": {}}`} {
+		files[node.AnswersFolder+"/"+part+".json"] = `{"answer": ` + answer + `}`
+	}
+	return files.With(logged()).With(maps.Clone(k.with))
+}
+
+// Nothing is wrong with nodes that work, and little is unknown.
+func TestKnownNodes(t *testing.T) {
+	if len(healthyNodes) < 20 {
+		t.Errorf("%d nodes", len(healthyNodes))
+	}
+	for _, k := range healthyNodes {
+		t.Run(k.name, func(t *testing.T) {
+			var unknown []string
+			for _, f := range findings(t, k.files()) {
+				switch f.Status {
+				case doctor.Wrong:
+					t.Errorf("%+v", f)
+				case doctor.Unknown:
+					unknown = append(unknown, f.Check+" "+f.Object+": "+f.Text)
+				}
+			}
+			if len(unknown) > 3 || k.source == "" {
+				t.Errorf("%d unknown: %s", len(unknown), strings.Join(unknown, "\n"))
+			}
+		})
+	}
+}
+
+// ailment is the one thing in which a sick node differs from one that works.
+type ailment struct {
+	name, of      string // of is the name of the healthy node
+	with          hcatest.Files
+	without       []string
+	check, object string
+	text, cure    string // parts of them
+}
+
+// rail is where HCA mlx5_N of rails has its files, and its port.
+func rail(n int) (device, port string) {
+	device = fmt.Sprintf("sys/devices/pci0000:%02x/0000:%02[1]x:00.0", 0x10+8*n)
+	return device, fmt.Sprintf("%s/infiniband/mlx5_%d/ports/1", device, n)
+}
+
+// down is a port that has lost its link.
+func down(n int, more hcatest.Files) hcatest.Files {
+	_, port := rail(n)
+	return hcatest.Files{port + "/state": "1: DOWN\n", port + "/phys_state": "2: Polling\n"}.With(more)
+}
+
+// file is a file of rail n's device, or of its port.
+func file(n int, name, content string) hcatest.Files {
+	device, port := rail(n)
+	if after, ok := strings.CutPrefix(name, "port/"); ok {
+		return hcatest.Files{port + "/" + after: content}
+	}
+	return hcatest.Files{device + "/" + name: content}
+}
+
+// times repeats a line of the log: one each minute.
+func times(n int, line string) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("%d %s", 60*i, line))
+	}
+	return all
+}
+
+const (
+	dgx, ethernet, oci = "DGX H100, InfiniBand, storage not cabled",
+		"DGX B200, Ethernet, half of each storage card not cabled",
+		"OCI BM.GPU.H100.8, the second port of the front end not provisioned"
+)
+
+// The messages are of the kernel's drivers (drivers/net/ethernet/mellanox/mlx5/core/{health,events,cmd,en_main}.c,
+// drivers/pci/pcie/aer.c).
+var ailments = []ailment{
+	{"a rail without a link, the only one of eight", dgx, down(3, nil), nil, "port-active", "HCA mlx5_3 port 1",
+		"the others of its board are ACTIVE", "mlxlink -d 0000:28:00.0"},
+	{"a storage port that had a link", dgx, file(8, "port/counters/link_downed", "255\n"), nil, "port-active",
+		"HCA mlx5_8 port 1", "lost its link 255 times", "mlxlink"},
+	{"a front end's port with an address", oci, file(9, "net/eth9/flags", "0x1003\n").With(route("eth9")), nil, "port-active",
+		"HCA mlx5_9 port 1", "netdev eth9 has a route", "ip link show eth9"},
+	{"a front end's port with an address of IPv6", oci, file(9, "net/eth9/flags", "0x1003\n").With(hcatest.Files{
+		"proc/1/net/if_inet6": "20010db8000000000000000000000001 0a 40 00 80     eth9\n"}), nil, "port-active",
+		"HCA mlx5_9 port 1", "address of IPv6", "cable"},
+	{"a port of a bond that lost its link", ethernet, file(9, "net/eth9/flags", "0x1003\n").With(
+		file(9, "net/eth9/master", hcatest.Link("../../../../virtual/net/bond0"))), nil, "port-active", "HCA mlx5_9 port 1",
+		"a part of bond0", "cable"},
+	{"an E810 whose second port had a link", "E810, one of two ports without a cable",
+		file(1, "net/eth1/flags", "0x1003\n").With(file(1, "net/eth1/carrier_up_count", "2\n")), nil, "port-active",
+		"HCA mlx5_1 port 1", "its netdev had a link since the node started", "ip link show eth1"},
+	{"a BCM57508 whose second port had a link, by the log", "BCM57508, one of two ports without a cable",
+		file(1, "net/eth1/flags", "0x1003\n").With(
+			logged("80000 bnxt_en 0000:18:00.0 eth1: NIC Link is Up, 100000 Mbps (NRZ) full duplex, Flow control: none")), nil,
+		"port-active", "HCA mlx5_1 port 1", "NIC Link is Up", "cable"},
+	{"a Pollara in a pod, without a link", "eight Pollara 400, two of them without a cable",
+		file(6, "port/gid_attrs/ndevs/0", "net1\n"), []string{"sys/devices/pci0000:40/0000:40:00.0/net", "sys/class/net/eth6"},
+		"port-active", "HCA mlx5_6 port 1", "net1 is in a pod", "cable"},
+	{"a rail that trained to half its rate", dgx, file(2, "port/rate", hdr+"\n"), nil, "port-rate", "HCA mlx5_2 port 1",
+		"200 Gb/sec", "mlxlink"},
+	{"a rail of ten that is slower than both rates of the board", "8 rails of 400G and 2 storage ports of 200G with one PSID",
+		file(5, "port/rate", edr+"\n"), nil, "port-rate", "HCA mlx5_5 port 1", "100 Gb/sec", "mlxlink"},
+	{"a link that flaps", ethernet, logged(times(12, "mlx5_core 0000:20:00.0 eth2: Link down")...), nil, "hca-errors",
+		"HCA mlx5_2", "loses its link: 12 times within the last hour", "mlxlink -d 0000:20:00.0 -c"},
+	{"firmware that failed", dgx, logged("600 mlx5_core 0000:10:00.0: print_health_info:429:(pid 0): synd 0x1: firmware " +
+		"internal error"), nil, "hca-errors", "HCA mlx5_0", "firmware failed", "which ends all its pods (see: rdma-spec status)"},
+	{"a bad cable, on a port that has no link since", dgx, logged("80000 mlx5_core 0000:50:00.0: Port module event[error]: " +
+		"module 0, Cable error, Bad or shorted cable/module"), nil, "hca-errors", "HCA mlx5_8", "cable or module has an error",
+		"mlxlink -d 0000:50:00.0 -m"},
+	{"a hot card", ethernet, logged("30 mlx5_core 0000:10:00.0: temp_warn:157:(pid 0): High temperature on sensors with bit " +
+		"set 0 1"), nil, "hca-errors", "HCA mlx5_0", "too hot", "mget_temp"},
+	{"no more memory regions", dgx, logged("5 mlx5_core 0000:18:00.0: mlx5_cmd_out_err:808:(pid 9): CREATE_MKEY(0x200) " +
+		"op_mod(0x0) failed, status limits exceeded(0x8), syndrome (0x59c8a4), err(-12)"), nil, "hca-errors", "HCA mlx5_1",
+		"memory regions", "rdma resource show mr"},
+	{"errors of PCIe in the log", dgx, logged("5 mlx5_core 0000:18:00.0: PCIe Bus Error: severity=Uncorrectable (Fatal), " +
+		"type=Transaction Layer, (Receiver ID)"), nil, "hca-errors", "HCA mlx5_1", "not corrected", "lspci -vvs 0000:18:00.0"},
+	{"fatal errors of PCIe", dgx, file(4, "aer_dev_fatal", "Undefined 0\nDLP 1\nTOTAL_ERR_FATAL 1\n"), nil, "hca-errors",
+		"HCA mlx5_4", "fatal errors since the node started: 1", "lspci -vvs 0000:30:00.0"},
+	{"no partition key", dgx, file(6, "port/pkeys/0", "0x0000\n"), nil, "pkeys", "HCA mlx5_6 port 1", "no partition key",
+		"partitions"},
+	{"a limited member", dgx, file(6, "port/pkeys/0", "0x7fff\n"), nil, "pkeys", "HCA mlx5_6 port 1", "0x7fff", "full member"},
+	{"an IOMMU that translates", dgx, file(0, "iommu_group/type", "DMA-FQ\n"), nil, "iommu", "", "0000:10:00.0", "iommu=pt"},
+	{"the open driver on a kernel without DMA-BUF", oci, hcatest.Files{"proc/sys/kernel/osrelease": "5.4.0-150-generic\n"}, nil,
+		"gpu-direct", "module nvidia_peermem", "not 5.4.0-150-generic", "modprobe nvidia_peermem"},
+	{"nvidia_peermem that is not registered", dgx, driver(closed535).With(hcatest.Files{"sys/module/nvidia_peermem/": ""}), nil,
+		"gpu-direct", "module nvidia_peermem", "not registered", "modprobe -r nvidia_peermem"},
+	{"more free in CMA than it has", "DGX Spark", hcatest.Files{"proc/meminfo": "MemTotal: 127535304 kB\n" +
+		"MemAvailable: 118000000 kB\nCmaTotal: 32768 kB\nCmaFree: 90000000 kB\n"}, nil, "cma", "", "87890 MiB free", "kho=off"},
+	{"few mappings", dgx, hcatest.Files{"proc/sys/vm/max_map_count": "8192\n"}, nil, "max-map-count", "", "8192",
+		"vm.max_map_count=262144"},
+	{"a ConnectX-3 without its driver", "ConnectX-3, InfiniBand and an Ethernet port without a cable",
+		card("0000:60:00.0", "0x15b3", "0x1003", "0x028000", ""), nil, "hca-driver", "module mlx4_core", "0000:60:00.0",
+		"modprobe mlx4_core"},
+	{"an Ethernet card whose users lack rdma_ucm", "ConnectX-4 Lx as a network card", hcatest.Files{
+		node.AnswersFolder + "/kubelet.json": `{"answer": {"pid": 9, "root": "/var/lib/kubelet", "devicePlugins": true, ` +
+			`"podResources": true, "allocatable": {"rdma/hca_shared_devices_a": 63}}}`}, nil, "rdma-cm-module", "", "rdma_ucm",
+		"modprobe rdma_ucm"},
+	{"a scalable function without a GUID", "scalable functions of a switchdev card", hcatest.Files{
+		"sys/devices/pci0000:03/0000:03:00.0/mlx5_core.sf.2/infiniband/mlx5_2/node_guid": "0000:0000:0000:0000\n"}, nil,
+		"guid-valid", "HCA mlx5_2", "scalable function", "devlink port function set pci/0000:03:00.0/PORT hw_addr"},
+	{"an erdma whose netdev has an address and no link", "Alibaba Cloud with erdma", hcatest.Files{
+		"sys/devices/pci0000:00/0000:00:06.0/infiniband/erdma_0/ports/1/state": "1: DOWN\n"}.With(route("eth0")), nil,
+		"port-active", "HCA erdma_0 port 1", "eth0 has a route", "ip link show eth0"},
+}
+
+// Each sick node differs from a healthy one in one thing: that is named, by one check, and nothing else is.
+func TestSickNodes(t *testing.T) {
+	if len(ailments) < 20 {
+		t.Errorf("%d nodes", len(ailments))
+	}
+	for _, a := range ailments {
+		t.Run(a.name, func(t *testing.T) {
+			i := slices.IndexFunc(healthyNodes, func(k known) bool { return k.name == a.of })
+			if i < 0 {
+				t.Fatalf("no node %s", a.of)
+			}
+			wrong := slices.DeleteFunc(findings(t, healthyNodes[i].files().Without(a.without...).With(a.with)),
+				func(f doctor.Finding) bool { return f.Status != doctor.Wrong })
+			if len(wrong) != 1 || wrong[0].Check != a.check || wrong[0].Object != a.object ||
+				!strings.Contains(wrong[0].Text, a.text) || !strings.Contains(wrong[0].Cure, a.cure) {
+				t.Errorf("want %s of %q (%s → %s), got %+v", a.check, a.object, a.text, a.cure, wrong)
+			}
+		})
+	}
+}
+
+// What was an hour ago is told, and alarms nobody: the port is ACTIVE.
+func TestHistoryIsTold(t *testing.T) {
+	k := healthyNodes[0]
+	k.with = logged(append(times(2, "mlx5_core 0000:18:00.0: Link down"),
+		"3601 mlx5_core 0000:10:00.0: print_health_info:429:(pid 0): synd 0x1: firmware internal error",
+		"8 mlx5_core 0000:50:00.0: Port module event: module 0, Cable unplugged")...)
+	told := map[string]string{}
+	for _, f := range findings(t, k.files()) {
+		if f.Status == doctor.Wrong {
+			t.Errorf("%+v", f)
+		}
+		if f.Check == "hca-errors" && f.Status == doctor.OK {
+			told[f.Object] = f.Text
+		}
+	}
+	if len(told) != 2 || !strings.Contains(told["HCA mlx5_0"], "0 times within the last hour, and 1 since") ||
+		!strings.Contains(told["HCA mlx5_1"], "2 times within the last hour") {
+		t.Errorf("%q", told)
+	}
+}

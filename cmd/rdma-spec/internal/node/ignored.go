@@ -1,0 +1,76 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+)
+
+// IgnoreFile is where an administrator lists findings of the doctor that are known.
+const IgnoreFile = "/etc/rdma-spec/doctor.yaml"
+
+// Ignored is an entry of IgnoreFile. Check and Object are globs, in which * stands for any characters.
+type Ignored struct {
+	Check  string `json:"check"`
+	Object string `json:"object,omitempty"` // "" is what is said of the node itself
+	Why    string `json:"why"`
+}
+
+// Matches reports whether the entry is about what a check says of an object.
+func (i Ignored) Matches(check, object string) bool {
+	flat := strings.NewReplacer("/", "\x00") // path.Match stops at a slash
+	byCheck, _ := path.Match(i.Check, check) // the globs were checked
+	byObject, _ := path.Match(flat.Replace(i.Object), flat.Replace(object))
+	return byCheck && byObject
+}
+
+// String is the entry in YAML.
+func (i Ignored) String() string {
+	text := "- {check: " + strconv.Quote(i.Check)
+	if i.Object != "" {
+		text += ", object: " + strconv.Quote(i.Object)
+	}
+	return text + ", why: " + strconv.Quote(i.Why) + "}"
+}
+
+// readIgnored reads IgnoreFile below the root or, where there is none, that of the container that this runs in.
+func (s *Snapshot) readIgnored(context.Context, string) ([]Ignored, error) {
+	text, err := s.Files.Read(strings.TrimPrefix(IgnoreFile, "/"), archive.MaxFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = os.ReadFile(IgnoreFile)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var file struct {
+		Ignore []Ignored `json:"ignore"`
+	}
+	if err == nil {
+		err = policy.DecodeStrict(text, &file)
+	}
+	for n, entry := range file.Ignore {
+		_, bad := path.Match(entry.Check, "")
+		_, worse := path.Match(entry.Object, "")
+		switch {
+		case entry.Check == "" || entry.Why == "":
+			err = errors.Join(err, fmt.Errorf("ignore[%d]: check and why must have a value", n))
+		case bad != nil || worse != nil:
+			err = errors.Join(err, fmt.Errorf("ignore[%d]: check and object are globs: write \\[ for a bracket", n))
+		}
+	}
+	if err != nil && !errors.Is(err, policy.ErrNothing) {
+		return nil, fmt.Errorf("%s: %s", IgnoreFile, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return file.Ignore, nil
+}

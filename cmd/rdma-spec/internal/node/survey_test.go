@@ -1,0 +1,163 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+)
+
+// A survey decides about a container of the host's network as the plugin does: where HCAs belong to one network
+// namespace, only such a container can open them.
+func TestSurveyKnowsTheNetwork(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	files["sys/module/ib_core/parameters/netns_mode"] = "N\n"
+	root := files.Root(t)
+	for pid, network := range map[string]string{"1": "net:[1]", "20": "net:[1]", "30": "net:[2]"} {
+		if err := os.MkdirAll(filepath.Join(root, "proc", pid, "ns"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(network, filepath.Join(root, "proc", pid, "ns/net")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := policy.FromText([]byte("inject: {namespaces: [ml]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := snapshot(t, Options{Root: root, Processes: limits.On(&limitstest.Kernel{})}).surveyor(p)
+	asking := policy.Container{Namespace: "ml", Pod: "asks", Name: "main",
+		Annotations: map[string]string{"rdma.noderesource.dev": "true"}}
+	for pid, injected := range map[int]bool{20: true, 30: false} {
+		asking.HostNetwork = injected // Listing reads it
+		r, _ := s.look(Listed{Container: cri.Container{Container: asking, PID: pid}})
+		if (r.State == StateRefused) == injected || injected && len(r.Wanted.Devices) == 0 {
+			t.Errorf("process %d: %s, %q: injected should be %t", pid, r.State, r.Problems, injected)
+		}
+	}
+}
+
+// A survey reads an HCA only to inject it, and then as its caller reads HCAs.
+func TestSurveyReadsNoHCA(t *testing.T) {
+	root := hcatest.V100(t)
+	hcatest.Block(t, root, "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/state")
+	p, err := policy.FromText([]byte("inject: {namespaces: [listed]}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := 0
+	all := snapshot(t, Options{Root: root, Processes: limits.On(&limitstest.Kernel{})})
+	all.HCAs = func() (*hca.Inventory, error) { read++; return nil, errors.New("mlx5_0 does not answer") }
+	s := all.surveyor(p)
+	looked := make(chan Container, 1)
+	look := func(c policy.Container) Container {
+		go func() { r, _ := s.look(Listed{Container: cri.Container{Container: c}}); looked <- r }()
+		return await.Receive(t, 5*time.Second, "looked at "+c.Pod, looked)
+	}
+	holds := look(policy.Container{
+		Namespace: "ml", Pod: "holds", Name: "main",
+		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
+			Minor: hcatest.FirstVerbs}},
+	})
+	if !slices.Equal(holds.HCAs, []string{"mlx5_0"}) || read != 0 {
+		t.Errorf("it has the HCAs %q, which were read %d times", holds.HCAs, read)
+	}
+	asks := look(policy.Container{Namespace: "listed", Pod: "asks", Name: "main",
+		Annotations: map[string]string{"rdma.noderesource.dev": "true"}})
+	if asks.State != StateRefused || !strings.Contains(asks.Problems[0], "mlx5_0 does not answer") || read != 1 {
+		t.Errorf("%s: %q, and the HCAs were read %d times", asks.State, asks.Problems, read)
+	}
+}
+
+// What a new container would lack as well is not advised.
+func TestAdviceOnIPCLock(t *testing.T) {
+	p, err := policy.FromText([]byte("{}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := strings.Repeat("1", 64)
+	root := hcatest.V100Node().Files().With(hcatest.Files{
+		"proc/1/cgroup":  "0::/kubepods/" + id + "\n",
+		"proc/1/limits":  "Max locked memory         unlimited unlimited bytes     \n",
+		"proc/1/status":  "Name:\tmain\nCapEff:\t00000000a80425fb\n",
+		"proc/1/uid_map": "         0          0 4294967295\n",
+	}).Root(t)
+	usual := []string{"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FSETID", "CAP_FOWNER", "CAP_MKNOD", "CAP_NET_RAW", "CAP_SETGID",
+		"CAP_SETUID"}
+	for name, test := range map[string]struct {
+		runtime  string
+		bounding []string
+		want     string
+	}{
+		"created without the plugin": {"containerd", usual, "no CAP_IPC_LOCK: recreate the pod to get it"},
+		"CRI-O": {"cri-o", usual,
+			"no CAP_IPC_LOCK: with cri-o a container has it from its pod or from the runtime's configuration"},
+		"the entrypoint changes the user": {"containerd", append(slices.Clone(usual), spec.CapIPCLock),
+			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
+				"container got it after its start: then recreate the pod"},
+		"CRI-O, and the entrypoint changes the user": {"cri-o", append(slices.Clone(usual), spec.CapIPCLock),
+			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
+				"container got it after its start: then recreate the pod"},
+		"its author dropped all capabilities": {"containerd", nil, ""},
+		"its author dropped all but what is IPC_LOCK": {"containerd", []string{spec.CapIPCLock},
+			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, or where the " +
+				"container got it after its start: then recreate the pod"},
+	} {
+		s := snapshot(t, Options{Root: root}).surveyor(p)
+		c := Listed{Container: cri.Container{
+			Container: policy.Container{Namespace: "ml", Pod: "a", Name: "main",
+				Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
+					Minor: hcatest.FirstVerbs}}},
+			Runtime: cri.Identity{Name: test.runtime}, ID: id, PID: 1,
+			Spec: cri.Spec{Bounding: test.bounding},
+		}}
+		r, isRDMA := s.look(c)
+		all := []Container{r}
+		s.judge(t.Context(), all)
+		if !isRDMA || strings.Join(all[0].Notes, "; ") != test.want || all[0].State != StateOK {
+			t.Errorf("%s: %s, %q, want %q", name, all[0].State, all[0].Notes, test.want)
+		}
+	}
+}
+
+// A memory limit above the node's memory counts as the node's memory, for status and repair as for the plugin.
+func TestStatusKnowsTheNodesMemory(t *testing.T) {
+	p, err := policy.FromText([]byte("memlock: memory-limit"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := snapshot(t, Options{Root: hcatest.V100(t), Processes: limits.On(&limitstest.Kernel{})}).surveyor(p)
+	r, ok := s.look(Listed{Container: cri.Container{Container: policy.Container{
+		Namespace: "ml", Pod: "train-0", Name: "main", MemoryLimit: 1 << 50,
+		Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: hcatest.Major,
+			Minor: hcatest.FirstVerbs}},
+	}}})
+	if want := spec.Limit(policy.LiveMemory()); !ok || r.Wanted.Memlock != want {
+		t.Errorf("an RDMA container: %t, which gets %s, want %s", ok, r.Wanted.Memlock, want)
+	}
+}
+
+func snapshot(t *testing.T, o Options) *Snapshot {
+	t.Helper()
+	s, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}

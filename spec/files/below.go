@@ -1,0 +1,43 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package files
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+)
+
+// Below returns the path of a name of the node below a root, for who has to write there. Links of a root other than /
+// are resolved as on the node, so no part of the path is one; what does not exist yet is as it is named.
+func Below(root, name string) string {
+	root = filepath.Clean(root + "/")
+	if root == "/" {
+		return path.Join("/", name)
+	}
+	at, links := "/", 0
+	for rest := strings.Split(name, "/"); len(rest) > 0; {
+		next := path.Join(at, rest[0])
+		rest = rest[1:]
+		target, err := os.Readlink(filepath.Join(root, next))
+		switch {
+		case err != nil: // not a link
+			at = next
+			continue
+		case path.IsAbs(target):
+			at = "/"
+		}
+		if links++; links > maxLinks {
+			return filepath.Join(root, next, "\x00") // no file has such a name
+		}
+		rest = append(strings.Split(target, "/"), rest...)
+	}
+	return filepath.Join(root, at)
+}
+
+// OnNode returns the name that a path below a root has on the node.
+func OnNode(root, name string) string {
+	return path.Join("/", strings.TrimPrefix(name, filepath.Clean(root+"/")))
+}

@@ -1,0 +1,41 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package files_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/spec/files"
+)
+
+func TestBelow(t *testing.T) {
+	root := t.TempDir()
+	if err := errors.Join(os.MkdirAll(filepath.Join(root, "data/etc"), 0o755), os.Symlink("/data/etc", filepath.Join(root, "etc")),
+		os.Symlink("../..//data", filepath.Join(root, "up")), os.Symlink("/var/file", filepath.Join(root, "data/etc/link")),
+		os.Symlink("/b", filepath.Join(root, "a")), os.Symlink("/a", filepath.Join(root, "b"))); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"etc/config.toml": "data/etc/config.toml", "/etc/new/folder/file": "data/etc/new/folder/file", "up/etc": "data/etc",
+		"etc/link": "var/file", "../../data/../data/etc": "data/etc", "plain": "plain", "/": "", "a/file": "b/file\x00", "": "",
+	} {
+		if want = filepath.Join(root, want); name == "a/file" {
+			if _, err := os.Stat(files.Below(root, name)); err == nil || errors.Is(err, os.ErrNotExist) {
+				t.Errorf("a loop: %v", err)
+			}
+			continue
+		}
+		if got := files.Below(root, name); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
+		}
+	}
+	for _, live := range []string{"", "/"} {
+		if got := files.Below(live, "proc/self/exe"); got != "/proc/self/exe" {
+			t.Errorf("below %q: %s", live, got)
+		}
+	}
+}
