@@ -90,14 +90,18 @@ func (t *taker) match(folder string, parts []string) {
 // step takes a name along, and the links that it leads through, and goes on with the rest of the pattern where they
 // lead.
 func (t *taker) step(name string, rest []string) {
-	at, err := t.files.Follow(name, func(link, target string) {
-		t.add(archive.Entry{Name: link, Link: inside(link, target)})
-	})
-	if err != nil {
-		t.miss(name, err)
-		return
-	}
+	at := name
 	info, err := t.files.Lstat(at)
+	if err == nil && info.Mode().Type() == fs.ModeSymlink { // only then: a GID table has thousands of names
+		at, err = t.files.Follow(name, func(link, target string) {
+			t.add(archive.Entry{Name: link, Link: inside(link, target)})
+		})
+		if err != nil {
+			t.miss(name, err)
+			return
+		}
+		info, err = t.files.Lstat(at)
+	}
 	environment, _ := path.Match("proc/*/environ", at) // never copied, whatever asks for it
 	switch {
 	case err != nil:

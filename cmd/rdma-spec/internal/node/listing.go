@@ -81,12 +81,16 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 		if s.Keep && silent != nil {
 			l.Resources = &Resources{Error: silent.Error()}
 		}
-		if s.Keep && l.PID != 0 {
-			first, _ := s.Limits().Process(l.PID) // without it, it is in no user namespace
-			inside := process.Look(s.Root, l.PID, !first.UserNamespace, s.Each())
-			l.Inside = &inside
-		}
 		found.Containers = append(found.Containers, l)
+	}
+	if s.Keep {
+		sideBySide(len(found.Containers), func(i int) {
+			if l := &found.Containers[i]; l.PID != 0 {
+				first, _ := s.Limits().Process(l.PID) // without it, it is in no user namespace
+				inside := process.Look(s.Root, l.PID, !first.UserNamespace, s.Each())
+				l.Inside = &inside
+			}
+		})
 	}
 	return found, nil
 }

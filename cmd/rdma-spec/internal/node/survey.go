@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
@@ -63,12 +65,12 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 	for _, why := range listing.Skipped {
 		looking.note("skipped: " + why)
 	}
+	var counted []Listed
 	for _, l := range listing.Containers {
 		r, counts := looking.look(l)
 		switch {
 		case counts:
-			r.Inside = s.inside(l, !r.UserNamespace)
-			result.Containers = append(result.Containers, r)
+			result.Containers, counted = append(result.Containers, r), append(counted, l)
 		case len(s.Pods) > 0:
 			looking.note(fmt.Sprintf("%s/%s %s is not an RDMA container", l.Namespace, l.Pod, l.Name))
 		case s.Inside && l.PID != 0 && !l.AllDevices:
@@ -84,9 +86,23 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 			}
 		}
 	}
+	sideBySide(len(counted), func(i int) {
+		r := &result.Containers[i]
+		r.Inside = s.inside(counted[i], !r.UserNamespace)
+	})
 	looking.judge(ctx, result.Containers)
 	result.Notes, result.Failed = looking.notes, looking.unanswered+result.unknown()
 	return result, nil
+}
+
+// sideBySide looks at containers, a few at a time: an image that does not answer costs its patience.
+func sideBySide(containers int, look func(i int)) {
+	var looks errgroup.Group
+	looks.SetLimit(4)
+	for i := range containers {
+		looks.Go(func() error { look(i); return nil })
+	}
+	_ = looks.Wait() // none returns an error
 }
 
 // surveyor looks at containers by a policy.

@@ -20,8 +20,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// imagePatience gives the files of the image as long as an HCA: they are a part of a container.
-const imagePatience = 6 * node.Patience
 
 // lockMost bounds --lock: no node has more memory.
 const lockMost = 1 << 44
@@ -89,7 +87,7 @@ func verify(w io.Writer, c container, size spec.Limit, pid int, format string) e
 	if v.elsewhere {
 		judged, folder = v.target, of(v.target, "root/"+folder)
 	}
-	v.judged = process.Look(v.root, judged, false, imagePatience)
+	v.judged = process.Look(v.root, judged, false, node.Patience)
 	held := v.devices(folder)
 	v.ports(held)
 	v.registering(held)

@@ -52,6 +52,7 @@ func TestHealthyNodes(t *testing.T) {
 			s.runtimes.Runtimes = append(s.runtimes.Runtimes, runtime.Runtime{Name: "containerd", Version: "2.4.2",
 				Socket: "/run/second/c.sock", Config: "/run/second/c.toml", PID: 101, Serves: true,
 				Known: true, NRI: s.runtime().NRI})
+			s.configured.Overwritten = []change.Overwriting{{Path: "/etc/containerd/config.toml", Feature: "handler rdma"}}
 		},
 		"CRI-O beside a containerd that is only installed": func(s *sick) {
 			crio := *s.runtime()

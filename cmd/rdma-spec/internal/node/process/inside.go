@@ -16,12 +16,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-// imagePart is how long the files of an image may take, as a part of the doctor's patience. A container can mount a
-// file system that does not answer, and there can be several.
-const imagePart = 6
-
-// Look returns what a container's first process sees, with patience for its image. A process that has ended leaves
-// Known false.
+// Look returns what a container's first process sees. A process that has ended leaves Known false. The files of its
+// image may take as long as the patience: a container can mount a file system that does not answer.
 func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Inside) {
 	p := Process{PID: pid}
 	c.User = user(root, p)
@@ -45,7 +41,7 @@ func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Insid
 	go func() { image <- ReadImage(p.File(root, "root"), c.Links) }()
 	select {
 	case c.Image = <-image:
-	case <-time.After(patience / imagePart):
+	case <-time.After(patience):
 		c.Silent = true
 	}
 	return c
