@@ -58,7 +58,10 @@ func (c *clinic) faults() []fault {
 		}, false},
 		{"firmware that failed, by the kernel's log", func(c *clinic) {
 			onNode(c.T, "echo \"mlx5_core rxe0: print_health_info:429:(pid 0): synd 0x1: firmware internal error\" >/dev/kmsg")
-		}, "hca-errors", func(c *clinic) { onNode(c.T, "dmesg --clear") }, false},
+		}, "hca-errors", func(c *clinic) {
+			c.ignore()
+			onNode(c.T, "dmesg --clear")
+		}, false},
 		{"a limited member of a partition", func(c *clinic) {
 			for file, text := range map[string]string{"link_layer": "InfiniBand", "pkeys/0": "0x7fff"} {
 				onNode(c.T, "mount --bind "+spec(path.Base(file), text)+" /sys/class/infiniband/rxe0/ports/1/"+file)

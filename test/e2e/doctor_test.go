@@ -26,6 +26,7 @@ import (
 // finding is a finding of the doctor.
 type finding struct {
 	Check, Status, Object, Text, Cure string
+	Ignore                            string // the entry of doctor.yaml that makes it ignored
 }
 
 // clinic is a node whose faults are planted, found, and cured.
@@ -36,6 +37,8 @@ type clinic struct {
 	// postponed: containerd is not restarted now, but with the next fault.
 	postponed bool
 	table     []string
+	findings  []finding // of the last look
+	found     finding   // the fault that is planted
 }
 
 // fault is planted. Where its cure is not a command, byHand cures it. Some cures end with a restart of containerd that
@@ -67,6 +70,7 @@ func TestDoctor(t *testing.T) {
 			start := time.Now()
 			f.plant(c)
 			found := c.expect(f.name, f.check)
+			c.found = found
 			cure := found.Cure
 			if f.byHand != nil {
 				cure = "by hand: " + cure
@@ -197,6 +201,7 @@ func (c *clinic) expect(name, check string) finding {
 	if err := json.Unmarshal([]byte(stdout), &answer); err != nil {
 		c.Fatalf("%s: exit status %d: %v\n%s%s", name, status, err, stdout, stderr)
 	}
+	c.findings = answer.Findings
 	wrong := slices.DeleteFunc(slices.Clone(answer.Findings), func(f finding) bool { return f.Status != "wrong" })
 	unknown := slices.DeleteFunc(slices.Clone(answer.Findings), func(f finding) bool { return f.Status != "unknown" })
 	others := slices.ContainsFunc(wrong, func(f finding) bool { return f.Check != check })
@@ -210,6 +215,17 @@ func (c *clinic) expect(name, check string) finding {
 		return finding{}
 	}
 	return wrong[0]
+}
+
+// ignore has the doctor ignore what it has found, by the entry that it has printed, for as long as it looks once more.
+func (c *clinic) ignore() {
+	c.Helper()
+	install(c.T, "/etc/rdma-spec/doctor.yaml", "ignore:\n"+c.found.Ignore+"\n", 0o644)
+	c.expect("an ignored finding", "")
+	if !slices.ContainsFunc(c.findings, func(f finding) bool { return f.Status == "ignored" && f.Check == c.found.Check }) {
+		c.Errorf("what is ignored is not listed: %+v", c.findings)
+	}
+	onNode(c.T, "rm /etc/rdma-spec/doctor.yaml")
 }
 
 // edit changes containerd's configuration.
