@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -56,6 +57,18 @@ func TestHCAThatDoesNotAnswerApart(t *testing.T) {
 	}
 	if _, more := <-answers; more {
 		t.Error("there are more than two")
+	}
+}
+
+// Who reads in a container leaves no zombie to a first process that waits for none.
+func TestReaderOfHCAsHasEnded(t *testing.T) {
+	names := []string{"mlx5_0", "mlx5_1"}
+	answers := node.ProcessReader(hcatest.V100(t))(names)
+	for range names {
+		<-answers
+	}
+	if err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != unix.ECHILD {
+		t.Errorf("after the last answer there is a process to wait for: %v", err)
 	}
 }
 

@@ -155,11 +155,15 @@ func ProcessReader(root string) HCAReader {
 		answers := make(chan hca.HCA, len(names))
 		go func() {
 			defer close(answers)
+			defer func() { _ = reader.Wait() }() // what it has not answered is missing
 			decoder := json.NewDecoder(out)
-			for range names { // at most as many as the channel has room for
+			for last := len(names) - 1; last >= 0; last-- { // at most as many as the channel has room for
 				var h hca.HCA
 				if err := decoder.Decode(&h); err != nil {
 					return
+				}
+				if last == 0 {
+					_ = reader.Wait() // else it is left to a first process that may wait for none
 				}
 				answers <- h
 			}
