@@ -20,7 +20,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
-
 // lockMost bounds --lock: no node has more memory.
 const lockMost = 1 << 44
 
