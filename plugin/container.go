@@ -79,6 +79,7 @@ func reportedMemlock(ctr *api.Container) (limit spec.Rlimit, known bool) {
 func watched(c policy.Container, ctr *api.Container, grant spec.Grant) repair.Container {
 	memlock, _ := reportedMemlock(ctr)
 	memlock, _ = memlock.Raise(grant.Memlock)
+	c.Resources = nil // it would keep the whole request
 	c.Devices = slices.Grow(slices.Clip(c.Devices), len(grant.Devices))
 	for _, d := range grant.Devices {
 		c.Devices = append(c.Devices, policy.Device{Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor)})

@@ -5,12 +5,17 @@ package plugin
 
 import (
 	"fmt"
+	goruntime "runtime"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
+	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -41,6 +46,25 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations); diff != "" {
 		t.Errorf("annotations, -want +got:\n%s", diff)
 	}
+}
+
+// Nothing of the runtime's request stays, such as the environment of a container.
+func TestNothingIsKeptOfARequest(t *testing.T) {
+	p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Resources: &fakeKubelet{},
+		Limits: limits.On(limitstest.NewKernel(nil))})
+	request := func() (weak.Pointer[api.PodSandbox], weak.Pointer[api.Container]) {
+		pod, ctr := &api.PodSandbox{Id: "s", Namespace: "ml"}, &api.Container{Id: "c", PodSandboxId: "s", Name: "main"}
+		if _, _, err := p.CreateContainer(t.Context(), pod, ctr); err != nil {
+			t.Fatal(err)
+		}
+		return weak.Make(pod), weak.Make(ctr)
+	}
+	pod, ctr := request()
+	goruntime.GC()
+	if pod.Value() != nil || ctr.Value() != nil {
+		t.Errorf("after the answer the plugin keeps the pod: %t, the container: %t", pod.Value() != nil, ctr.Value() != nil)
+	}
+	goruntime.KeepAlive(p)
 }
 
 func TestHostNetwork(t *testing.T) {
