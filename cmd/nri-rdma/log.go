@@ -4,11 +4,9 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -39,11 +37,7 @@ type patientLog struct {
 	to    io.Writer
 	lines chan []byte
 	ended chan struct{}
-
-	lost atomic.Int64
-
-	mu     sync.Mutex
-	closed bool
+	lost  atomic.Int64
 }
 
 func newPatientLog(to io.Writer) *patientLog {
@@ -54,13 +48,8 @@ func newPatientLog(to io.Writer) *patientLog {
 
 // Write implements io.Writer, for one line. It never fails.
 func (l *patientLog) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return len(line), nil
-	}
 	select {
-	case l.lines <- bytes.Clone(line):
+	case l.lines <- append([]byte{}, line...): // never nil, which is the end
 	default:
 		l.lost.Add(1)
 	}
@@ -69,7 +58,7 @@ func (l *patientLog) Write(line []byte) (int, error) {
 
 func (l *patientLog) write() {
 	defer close(l.ended)
-	for line := range l.lines {
+	for line := <-l.lines; line != nil; line = <-l.lines {
 		if _, err := l.to.Write(line); err != nil {
 			l.lost.Add(1)
 		} else if lost := l.lost.Swap(0); lost > 0 {
@@ -81,12 +70,13 @@ func (l *patientLog) write() {
 
 // Close writes what is left, if the log takes it.
 func (l *patientLog) Close() {
-	l.mu.Lock()
-	l.closed = true
-	close(l.lines)
-	l.mu.Unlock()
+	late := time.After(flushWithin)
 	select {
-	case <-l.ended:
-	case <-time.After(flushWithin):
+	case l.lines <- nil: // no line comes behind it
+		select {
+		case <-l.ended:
+		case <-late:
+		}
+	case <-late:
 	}
 }

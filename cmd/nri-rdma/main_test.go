@@ -25,6 +25,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
 
 func TestWrongCalls(t *testing.T) {
@@ -93,11 +94,7 @@ func silent() *logrus.Logger {
 
 // The whole daemon: it serves metrics, says when it is ready, tells systemd, and ends when it is told to.
 func TestDaemon(t *testing.T) {
-	folder, err := os.MkdirTemp("", "rdma") // a test's own folder has too long a name for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	folder := short.Folder(t)
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(folder, "notify"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)

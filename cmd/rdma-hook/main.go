@@ -1,18 +1,30 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command rdma-hook raises memlock of a container that an OCI runtime creates. The runtime runs it for each container
-// with a CDI device, so it is a program of its own, which starts in a fraction of the time that rdma-spec needs.
+// Command rdma-hook is what an OCI runtime runs between a container's creation and its start: it raises RLIMIT_MEMLOCK
+// of the container's first process. A CDI file names it as a createRuntime hook, since CDI has no rlimits. The runtime
+// runs it for each container with a CDI device, so it is a program of its own, which imports little and starts in a
+// fraction of the time that rdma-spec needs.
+//
+// It knows nothing of HCAs and of policy: where somebody else decides about a container's memlock, it leaves the
+// container alone. That is the spec's author where the bundle's config.json names RLIMIT_MEMLOCK, and under Kubernetes
+// the plugin, unless an administrator says that the node has none. It also leaves sandboxed runtimes alone, whose
+// process is a virtual machine's monitor.
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"os"
+	"strings"
 
-	"github.com/spf13/pflag"
-
-	"github.com/rdma-spec/rdma-spec/cmd/internal/hook"
+	"github.com/rdma-spec/rdma-spec/cmd/internal/journal"
+	"github.com/rdma-spec/rdma-spec/plugin/limits"
 )
+
+// program is the program's name, also in the journal.
+const program = "rdma-hook"
 
 const help = `Raise RLIMIT_MEMLOCK of a container's first process, as a createRuntime hook. Runtimes discard what a
 hook writes, so an error is also a line in the journal: journalctl -t rdma-hook. The exit status is 0
@@ -20,12 +32,39 @@ all the same, and the container starts.
 `
 
 func main() {
-	if len(os.Args) < 2 || os.Args[1] != "memlock" || len(os.Args) == 3 && os.Args[2] == "--help" {
-		var o hook.Options
-		flags := pflag.NewFlagSet(hook.Program, pflag.ContinueOnError)
-		o.AddFlags(flags)
-		fmt.Fprintf(os.Stderr, "%s\nUsage: %s memlock [flags] <OCI-STATE\n%s", help, hook.Program, flags.FlagUsages())
-		return // and the container starts
+	os.Exit(run(os.Args[1:], os.Stdin, os.Stderr, inForce, limits.New("/"), journal.New(program).Error))
+}
+
+// run runs the hook and returns the exit status. A status other than 0 keeps the container from starting, so only
+// --required makes an error one. A runtime discards what a hook writes where its status is 0: an error is a line in the
+// journal as well.
+func run(args []string, stdin io.Reader, stderr io.Writer, policy string, processes *limits.Processes,
+	log func(line string) error) int {
+	o := options{inForce: policy}
+	flags := o.flags()
+	if len(args) == 0 || args[0] != "memlock" || len(args) == 2 && args[1] == "--help" {
+		fmt.Fprintf(stderr, "%s\nUsage: %s memlock [flags] <OCI-STATE\n%s", help, program, flags.FlagUsages())
+		return 0 // and the container starts
 	}
-	os.Exit(hook.Main(os.Args[2:], os.Stdin, os.Stderr))
+	wrong := flags.Parse(args[1:])
+	if wrong == nil && flags.NArg() > 0 {
+		wrong = errors.New("it takes no arguments")
+	}
+	err := o.inTime(func() error {
+		if wrong != nil {
+			_, _ = io.Copy(io.Discard, stdin) // a runtime may fail where it cannot write all of it
+			return wrong
+		}
+		return o.raise(stdin, processes)
+	})
+	if err == nil {
+		return 0
+	}
+	line := strings.ReplaceAll(err.Error(), "\n", "; ")
+	fmt.Fprintf(stderr, "%s: %s\n", program, line)
+	_ = log(line) // there is nobody else to tell
+	if o.required {
+		return 1
+	}
+	return 0
 }

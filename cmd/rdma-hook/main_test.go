@@ -32,8 +32,8 @@ func build(t *testing.T) string {
 	return program
 }
 
-// run runs the program, and returns its exit status and how much of a CPU's time it took.
-func run(t *testing.T, program, stdin string, args ...string) (status int, took time.Duration) {
+// start runs the program, and returns its exit status and how much of a CPU's time it took.
+func start(t *testing.T, program, stdin string, args ...string) (status int, took time.Duration) {
 	t.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Stdin = strings.NewReader(stdin)
@@ -56,7 +56,7 @@ func TestStart(t *testing.T) {
 	} {
 		var took []time.Duration
 		for range 50 {
-			_, d := run(t, program, test.stdin, "memlock")
+			_, d := start(t, program, test.stdin, "memlock")
 			took = append(took, d)
 		}
 		slices.Sort(took)
@@ -72,7 +72,7 @@ func TestExitStatus(t *testing.T) {
 	program := build(t)
 	for args, want := range map[string]int{"": 0, "memlok": 0, "memlock --help": 0, "memlock": 0, "memlock --wrong": 0,
 		"memlock --required": 1} {
-		if got, _ := run(t, program, "garbage", strings.Fields(args)...); got != want {
+		if got, _ := start(t, program, "garbage", strings.Fields(args)...); got != want {
 			t.Errorf("rdma-hook %s exits with %d, want %d", args, got, want)
 		}
 	}
@@ -90,7 +90,7 @@ func TestProcessThatHasEnded(t *testing.T) {
 	}
 	state := fmt.Sprintf(`{"id":"web","pid":%d,"bundle":%q}`, ended.Process.Pid, bundle)
 	for want, args := range [][]string{{}, {"--required"}} {
-		if got, _ := run(t, program, state, append([]string{"memlock", "--memlock", "1Mi", "--within", "1m"},
+		if got, _ := start(t, program, state, append([]string{"memlock", "--memlock", "1Mi", "--within", "1m"},
 			args...)...); got != want {
 			t.Errorf("rdma-hook memlock %q <%s exits with %d, want %d", args, state, got, want)
 		}

@@ -5,12 +5,12 @@ package main
 
 import (
 	"errors"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
 
 // nodeWithRuntimes is a short root, for sockets, with HCAs and a process of container 1 that has enough memlock.
@@ -18,11 +18,7 @@ func nodeWithRuntimes(t *testing.T) (root string) {
 	t.Helper()
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "unlimited unlimited", ipcLocked)
-	root, err := os.MkdirTemp("", "node")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	root = short.Folder(t)
 	if err := files.Write(root); err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/short"
 	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
@@ -64,11 +65,7 @@ type Runtime struct {
 // New makes a runtime with a socket in a folder of its own. It is not started.
 func New(t testing.TB, name, version string) *Runtime {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "nri") // a test's own folder has too long a name for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	folder := short.Folder(t)
 	r := &Runtime{Socket: filepath.Join(folder, "nri.sock"), name: name, version: version,
 		launches: filepath.Join(folder, "plugins")}
 	t.Cleanup(r.Stop)

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
 
 // listen makes a socket, below a root that must be short: a socket's path has 107 bytes at most.
@@ -59,11 +61,7 @@ func TestFindSockets(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			root, err := os.MkdirTemp("", "f")
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = os.RemoveAll(root) })
+			root := short.Folder(t)
 			for _, s := range test.sockets {
 				listen(t, root+s)
 			}

@@ -20,7 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-// TestConfigure sets nodes up with rdma-spec configure, and puts them back. A systemd runs the containerd, with the
+// TestConfigure sets nodes up with rdma-spec configure, and undoes that. A systemd runs the containerd, with the
 // configuration files that packages and platforms have.
 func TestConfigure(t *testing.T) {
 	if os.Getenv(besideSystemd) == "" {
@@ -124,7 +124,7 @@ func followReadme(t *testing.T) (next string) {
 }
 
 // A plugin that has no index does no harm as long as NRI is off; with NRI on, CRI does not start because of it, and no
-// check of the configuration shows that. configure puts everything back, and the daemon serves as before.
+// check of the configuration shows that. configure restores all files, and the daemon serves as before.
 func testPutBack(t *testing.T, n *bareNode) {
 	const harmful = "/opt/nri/plugins/logger"
 	install(t, harmful, "#!/bin/sh\n", 0o755)
@@ -136,7 +136,7 @@ func testPutBack(t *testing.T, n *bareNode) {
 	before := nodeFiles(t)
 	stdout, stderr, status := call(t, "configure", "nri", "--restart")
 	if status != 3 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.HasSuffix(stderr,
-		": the files are put back, and containerd.service runs as before\n") {
+		": the files are restored, and containerd.service runs as before\n") {
 		t.Errorf("rdma-spec configure nri --restart: exit status %d, %s%s", status, stdout, stderr)
 	}
 	if diff := cmp.Diff(before, nodeFiles(t)); diff != "" {

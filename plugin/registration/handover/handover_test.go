@@ -20,18 +20,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
 
 // folder is where the processes of a test meet.
-func folder(t *testing.T) string {
-	t.Helper()
-	path, err := os.MkdirTemp("", "handover") // a test's own folder has too long a name for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(path) })
-	return filepath.Join(path, "made")
-}
+func folder(t *testing.T) string { return filepath.Join(short.Folder(t), "made") }
 
 func join(t *testing.T, folder string) (*Owner, *Waiter) {
 	t.Helper()

@@ -127,7 +127,7 @@ func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
 		t.Errorf("--dry-run: %+v", dry)
 	}
 	if got := call("configure", "cdi", "--revert", "--root", root); got.Status != 0 || !strings.Contains(got.Stdout,
-		"put back "+root+"/etc/cdi/rdma.yaml\n") {
+		"restored "+root+"/etc/cdi/rdma.yaml\n") {
 		t.Errorf("--revert: %+v", got)
 	}
 	var removed []string

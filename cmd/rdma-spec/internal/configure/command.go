@@ -49,7 +49,7 @@ func (o *Options) command() *cobra.Command {
 	var service programs
 	cmd := &cobra.Command{
 		Use:   "configure",
-		Short: "Set a node up for RDMA containers, and put it back",
+		Short: "Set up a node for RDMA containers, or undo that",
 		Long: `Change the files of a node that decide whether RDMA containers work: NRI in containerd or CRI-O,
 runtime handlers, the limits of units, and the plugin nri-rdma. With --all, turn NRI on, install
 the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds
@@ -62,7 +62,7 @@ another tool changes one of them meanwhile, its change stays, and configure fail
 
 No daemon is restarted without --restart. With it, the runtime must answer in the time that its
 unit allows for a stop and a start, and list the containers that ran before. Otherwise, and on
-Ctrl-C, all files are put back, and the daemon is restarted once more.
+Ctrl-C, all files are restored, and the daemon is restarted once more.
 
 --revert takes the changes back, also after several runs. What others have changed in the files
 since stays. If they have changed the same lines, the file and its feature stay as they are, and
@@ -84,7 +84,7 @@ changed, or with --dry-run would be.`,
 	f.StringVar(&o.config, "config", "", "the containerd configuration `FILE` to change, where the node has several")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print the change as a unified diff, and change nothing")
 	f.BoolVar(&o.Restart, "restart", false,
-		"restart the daemon, and put everything back if its containers are not there in time")
+		"restart the daemon, and restore all files if its containers are not there in time")
 	f.DurationVar(&o.timeout, "restart-timeout", 0, "the `TIME` that a restart may take; by default that of the daemon's unit")
 	f.BoolVar(&o.Revert, "revert", false, "take the change back")
 	f.BoolVar(&o.forget, "forget", false, "drop the record of the change, and leave the files as they are")
@@ -174,7 +174,7 @@ type result struct {
 	Changed    bool     `json:"changed"`        // with --dry-run: would be
 	Files      []string `json:"files"`          // that are changed
 	Next       []string `json:"next,omitempty"` // what to do next
-	Left       []string `json:"left,omitempty"` // why files are not put back
+	Left       []string `json:"left,omitempty"` // why files are not restored
 }
 
 // print prints a result: what is done to each file, or the diff of --dry-run.
@@ -245,7 +245,7 @@ func (o *Options) carryOut(cmd *cobra.Command, plan func() (configured, error)) 
 }
 
 // withRestart makes a change that ends with a check and, where the flag says so, with a restart. A signal ends that,
-// and the files are put back.
+// and the files are restored.
 func (o *Options) withRestart(ctx context.Context, unit string, check func() error,
 	makeChange func(check func() error) error) error {
 	if !o.Restart {
@@ -325,11 +325,11 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 		}
 		r.Next = o.nextAfter(back.Paths())
 	}
-	nothing := "nothing to put back\n"
+	nothing := "nothing to revert\n"
 	if len(left) > 0 {
 		nothing = ""
 	}
-	if err := o.print(cmd, r, "put back", back.Diff, nothing); err != nil || status == 0 {
+	if err := o.print(cmd, r, "restored", back.Diff, nothing); err != nil || status == 0 {
 		return err
 	}
 	return cli.ExitStatus(status)

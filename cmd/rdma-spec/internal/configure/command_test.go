@@ -137,13 +137,13 @@ func TestConfigure(t *testing.T) {
 				back = append(strings.Fields(strings.SplitN(strings.Join(args, " "), " --", 2)[0]), "--revert", "--root", root)
 			}
 			if got := call(back...); got.Status != 0 || strings.Count(got.Stdout,
-				"put back ") != len(strings.Fields(test.wrote)) {
+				"restored ") != len(strings.Fields(test.wrote)) {
 				t.Errorf("--revert: %+v", got)
 			}
 			if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
 				t.Errorf("--revert (-before +after):\n%s", diff)
 			}
-			if got := call(back...); got != (outcome{0, "nothing to put back\n", ""}) {
+			if got := call(back...); got != (outcome{0, "nothing to revert\n", ""}) {
 				t.Errorf("a second --revert: %+v", got)
 			}
 		})
@@ -305,8 +305,8 @@ func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 		t.Errorf("files (-before +after):\n%s", diff)
 	}
 	bare := call("configure", "--revert", "--root", root)
-	if bare.Status != 1 || !strings.Contains(bare.Stdout, "put back "+root+"/etc/systemd/system/containerd.service.d/") ||
-		!strings.Contains(bare.Stderr, file+" was changed since") || strings.Contains(bare.Stdout, "put back "+file) {
+	if bare.Status != 1 || !strings.Contains(bare.Stdout, "restored "+root+"/etc/systemd/system/containerd.service.d/") ||
+		!strings.Contains(bare.Stderr, file+" was changed since") || strings.Contains(bare.Stdout, "restored "+file) {
 		t.Errorf("all: %+v", bare)
 	}
 	if got := call("configure", "nri", "--revert", "--forget", "--root", root); got.Status != 2 {
@@ -316,7 +316,7 @@ func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 	if want := "forgot " + file + "\nforgot " + root + "/etc/containerd/config.toml\n"; forgot.Stdout != want || forgot.Status != 0 {
 		t.Errorf("--forget: %+v, want %s", forgot, want)
 	}
-	for what, want := range map[string]string{"--revert": "nothing to put back\n", "--forget": "nothing to forget\n"} {
+	for what, want := range map[string]string{"--revert": "nothing to revert\n", "--forget": "nothing to forget\n"} {
 		if got := call("configure", what, "--root", root); got != (outcome{0, want, ""}) {
 			t.Errorf("%s afterwards: %+v", what, got)
 		}
@@ -337,7 +337,7 @@ func TestConfigureRevertGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := call("configure", "--revert", "--root", root)
-	if got.Status != 3 || !strings.Contains(got.Stdout, "put back "+root+"/etc/containerd/config.toml\n") ||
+	if got.Status != 3 || !strings.Contains(got.Stdout, "restored "+root+"/etc/containerd/config.toml\n") ||
 		!strings.HasPrefix(got.Stderr, "rdma-spec: nri-rdma.service is enabled: run systemctl disable --now nri-rdma.service first\n") {
 		t.Errorf("%+v", got)
 	}

@@ -54,7 +54,7 @@ func TestConfigureHandlerCuresABaseSpec(t *testing.T) {
 	}
 }
 
-// The whole way with the containerds that were built for the node: one command each, and everything is put back.
+// The whole way with the containerds that were built for the node: one command each, and everything is restored.
 func TestConfigureWithInstalledContainerd(t *testing.T) {
 	cache, err := os.UserCacheDir()
 	if err != nil {

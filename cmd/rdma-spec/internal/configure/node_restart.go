@@ -91,7 +91,7 @@ func (o *Options) readers(ctx context.Context, paths []string) (unit string, che
 	return strings.Join(units[:min(1, len(units))], ""), check, nil
 }
 
-// nextAfter says what to do after files were put back.
+// nextAfter says what to do after files were restored.
 func (o *Options) nextAfter(paths []string) (next []string) {
 	if slices.ContainsFunc(paths, func(path string) bool {
 		return strings.HasPrefix(path, files.Below(o.Root, unitFolder)+"/")

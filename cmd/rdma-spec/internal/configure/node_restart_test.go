@@ -49,7 +49,7 @@ func (f *fakeRuntime) Running(context.Context) ([]string, error) {
 
 func (f *fakeRuntime) Ended(context.Context, []string) (int, error) { return 0, nil }
 
-// A runtime that does not come back has its files put back, and is restarted once more.
+// A runtime that does not come back has its files restored, and is restarted once more.
 func TestConfigureRestart(t *testing.T) {
 	for name, breaks := range map[string]bool{"comes back": false, "does not come back": true} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestConfigureRestart(t *testing.T) {
 			case !breaks && (err != nil || runtime.restarts != 1):
 				t.Errorf("%d restarts, %v", runtime.restarts, err)
 			case breaks && (err == nil || runtime.restarts != 2 || !strings.HasSuffix(err.Error(),
-				"the files are put back, and containerd.service runs as before")):
+				"the files are restored, and containerd.service runs as before")):
 				t.Errorf("%d restarts, %v", runtime.restarts, err)
 			case breaks:
 				if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
@@ -88,7 +88,7 @@ func TestConfigureInterrupted(t *testing.T) {
 	cmd.SetContext(t.Context())
 	cmd.SetOut(io.Discard)
 	err := o.carryOut(cmd, func() (configured, error) { return o.nri(t.Context(), RuntimeContainerd, false) })
-	const want = "interrupted while containerd.service restarted: the files are put back, and containerd.service runs as before"
+	const want = "interrupted while containerd.service restarted: the files are restored, and containerd.service runs as before"
 	if err == nil || err.Error() != want || runtime.restarts != 2 {
 		t.Errorf("%d restarts, %v", runtime.restarts, err)
 	}

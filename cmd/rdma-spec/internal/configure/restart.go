@@ -105,14 +105,14 @@ func (r *Restart) missing(ctx context.Context, now []string) error {
 	return nil
 }
 
-// Undone restarts the daemon once more, after the files were put back because of an error. It returns the error, with
+// Undone restarts the daemon once more, after the files were restored because of an error. It returns the error, with
 // what came of it.
 func (r *Restart) Undone(ctx context.Context, because error) error {
 	if !r.tried {
 		return because
 	}
 	if err := r.Do(ctx); err != nil {
-		return errors.Join(because, fmt.Errorf("with the files put back: %w", err))
+		return errors.Join(because, fmt.Errorf("with the files restored: %w", err))
 	}
-	return fmt.Errorf("%w: the files are put back, and %s runs as before", because, r.Unit)
+	return fmt.Errorf("%w: the files are restored, and %s runs as before", because, r.Unit)
 }

@@ -76,20 +76,20 @@ func TestRestart(t *testing.T) {
 			"x.service was restarted, and after 30s: connection refused",
 			"reload, restart x.service, reload, restart x.service"},
 		"never": {daemon{},
-			"x.service was restarted, and after 30s: connection refused: the files are put back, and x.service runs as before",
+			"x.service was restarted, and after 30s: connection refused: the files are restored, and x.service runs as before",
 			"reload, restart x.service, reload, restart x.service"},
 		"hangs": {daemon{hangs: true},
-			"x.service did not restart within 30s: context deadline exceeded: the files are put back, and x.service runs as " +
+			"x.service did not restart within 30s: context deadline exceeded: the files are restored, and x.service runs as " +
 				"before", "reload, restart x.service, reload, restart x.service"},
 		"refused by systemd": {daemon{refuses: true},
-			"systemctl restart: exit status 1: the files are put back, and x.service runs as before",
+			"systemctl restart: exit status 1: the files are restored, and x.service runs as before",
 			"reload, restart x.service, reload, restart x.service"},
 		"with a container that ends": {daemon{good: true, ended: []string{"a"}}, "", "reload, restart x.service"},
 		"with one that ends, and never": {daemon{ended: []string{"a"}},
-			"connection refused: the files are put back, and x.service runs as before",
+			"connection refused: the files are restored, and x.service runs as before",
 			"reload, restart x.service, reload, restart x.service"},
 		"with containers that are lost": {daemon{forgets: 1},
-			"1 of 2 containers do not run any longer: the files are put back, and x.service runs as before",
+			"1 of 2 containers do not run any longer: the files are restored, and x.service runs as before",
 			"reload, restart x.service, reload, restart x.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestRestart(t *testing.T) {
 					test.becomes.hangs, test.becomes.forgets, test.becomes.after, test.becomes.ended
 				err := r.Do(t.Context())
 				if err != nil {
-					now.good, now.after = true, 0 // the files are put back
+					now.good, now.after = true, 0 // the files are restored
 					err = r.Undone(t.Context(), err)
 				}
 				if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
@@ -141,7 +141,7 @@ func TestRestartIsPreparedInTime(t *testing.T) {
 	})
 }
 
-// A daemon that does not come back with the files put back either: both are said.
+// A daemon that does not come back with the files restored either: both are said.
 func TestRestartSaysThatTheDaemonDoesNotComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := &daemon{good: true, containers: []string{"a"}}
@@ -151,7 +151,7 @@ func TestRestartSaysThatTheDaemonDoesNotComeBack(t *testing.T) {
 		}
 		gone.good = false
 		err := r.Undone(t.Context(), r.Do(t.Context()))
-		if err == nil || !strings.Contains(err.Error(), "with the files put back: x.service was restarted") {
+		if err == nil || !strings.Contains(err.Error(), "with the files restored: x.service was restarted") {
 			t.Errorf("Undone: %v", err)
 		}
 	})

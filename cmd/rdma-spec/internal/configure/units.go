@@ -18,7 +18,7 @@ import (
 // unitFolder is where an administrator's units are.
 const unitFolder = "etc/systemd/system"
 
-// blocked reports why files cannot be put back: they are units that are enabled, to which systemd would keep links, and
+// blocked reports why files cannot be restored: they are units that are enabled, to which systemd would keep links, and
 // which would run on, or the hook of CDI files that are not ours.
 func (o *Options) blocked(paths []string) error {
 	folder := files.Below(o.Root, unitFolder)

@@ -29,15 +29,15 @@ const (
 	StateUnknown State = "unknown" // the runtime or the kubelet does not provide enough information
 )
 
-// Containers are the containers that run on a node.
+// Containers are the containers that run on a node. JSON has what status tells of them.
 type Containers struct {
 	Policy     JudgedBy       `json:"policy"`
-	Unjudged   string         `json:"unjudged,omitempty"` // why no policy is in force, and the states mean nothing
+	Unjudged   string         `json:"-"` // why no policy is in force, and the states mean nothing
 	Runtimes   []cri.Identity `json:"runtimes"`
-	Containers []Container    `json:"containers"`        // the RDMA containers, and those that cannot be examined
-	Mounted    []Container    `json:"mounted,omitempty"` // others that /dev/infiniband is mounted into
+	Containers []Container    `json:"containers"` // the RDMA containers, and those that cannot be examined
+	Mounted    []Container    `json:"-"`          // others that /dev/infiniband is mounted into
 	Notes      []string       `json:"notes,omitempty"`
-	Failed     int            `json:"failed"` // containers that are unknown
+	Failed     int            `json:"-"` // containers that are unknown, or may be RDMA containers
 }
 
 // Report is what status tells of a container.
@@ -69,13 +69,13 @@ type Report struct {
 // Container is a running container: what it has, what the policy gives it, and what should be done about it.
 type Container struct {
 	Report
-	process.Inside
-	Runtime  cri.Identity `json:"runtime"`
-	RDMA     bool         `json:"rdma"`               // a signal names it
-	Bounding []string     `json:"bounding,omitempty"` // the capabilities of its spec
-	Env      cri.Env      `json:"env,omitempty"`      // the variables of its spec that choose HCAs and interfaces
-	GPUs     []int        `json:"gpus,omitempty"`     // the minor numbers of the devices of NVIDIA's GPUs that it holds
-	Remedy   Remedy       `json:"remedy"`
+	process.Inside `json:"-"`
+	Runtime        cri.Identity `json:"-"`
+	RDMA           bool         `json:"-"` // a signal names it
+	Bounding       []string     `json:"-"` // the capabilities of its spec
+	Env            cri.Env      `json:"-"` // the variables of its spec that choose HCAs and interfaces
+	GPUs           []int        `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
+	Remedy         Remedy       `json:"-"`
 
 	reading repair.Reading
 }
@@ -92,10 +92,10 @@ const (
 
 // Remedy is what should be done about a container's memlock.
 type Remedy struct {
-	Action     Action `json:"action,omitempty"`
-	Text       string `json:"text,omitempty"` // the command, or what to do
-	Processes  int    `json:"processes,omitempty"`
-	StoredSpec bool   `json:"storedSpec,omitempty"`
+	Action     Action
+	Text       string // the command, or what to do
+	Processes  int
+	StoredSpec bool
 }
 
 // PodName is NAMESPACE/POD.
@@ -169,23 +169,22 @@ func (c *Container) compare(o Options) {
 
 // compareIPCLock notes where CAP_IPC_LOCK is not as the policy wants. Memlock alone suffices, so this is not a problem.
 func (c *Container) compareIPCLock() {
+	note := "no CAP_IPC_LOCK: recreate the pod to get it"
 	switch {
 	case *c.IPCLock && c.Wanted.Memlock.Finite() && c.Wanted.IPCLock == spec.IPCLockNo:
-		c.Notes = append(c.Notes, "CAP_IPC_LOCK voids its memlock")
+		note = "CAP_IPC_LOCK voids its memlock"
 	case *c.IPCLock || !c.Wanted.IPCLock.Adds(c.Bounding):
+		return
 	case c.UserNamespace:
-		c.Notes = append(c.Notes, "the kernel does not count CAP_IPC_LOCK in a user namespace")
+		note = "the kernel does not count CAP_IPC_LOCK in a user namespace"
 	case slices.Contains(c.Bounding, spec.CapIPCLock):
-		c.Notes = append(c.Notes,
-			"no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, "+
-				"or where the container got it after its start: then recreate the pod")
+		note = "no CAP_IPC_LOCK: the container has it and its program does not, as after a change of the user, " +
+			"or where the container got it after its start: then recreate the pod"
 	case !c.Editable():
-		c.Notes = append(c.Notes,
-			fmt.Sprintf("no CAP_IPC_LOCK: with %s a container has it from its pod or from the runtime's configuration",
-				c.Runtime.Name))
-	default:
-		c.Notes = append(c.Notes, "no CAP_IPC_LOCK: recreate the pod to get it")
+		note = fmt.Sprintf("no CAP_IPC_LOCK: with %s a container has it from its pod or from the runtime's configuration",
+			c.Runtime.Name)
 	}
+	c.Notes = append(c.Notes, note)
 }
 
 // readContainers asks the runtimes which containers run, what they have and what their processes see, and compares that

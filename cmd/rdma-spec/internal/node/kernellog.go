@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -81,34 +82,26 @@ func readAudit(root string, now float64, clock time.Time) (lines []KernelLine) {
 
 // readMessages reads /dev/kmsg: each read returns a record, "priority,sequence,microseconds,flags;text".
 func readMessages() (found KernelLog, err error) {
-	file, err := os.OpenFile("/dev/kmsg", os.O_RDONLY|unix.O_NONBLOCK, 0)
+	const kmsg = "/dev/kmsg"
+	file, err := unix.Open(kmsg, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return found, err
+		return found, &fs.PathError{Op: "open", Path: kmsg, Err: err}
 	}
-	defer func() { _ = file.Close() }() // it was only read
-	connection, err := file.SyscallConn()
-	if err != nil {
-		return found, err
-	}
+	defer func() { _ = unix.Close(file) }() // it was only read
 	log := KernelLog{Lines: []KernelLine{}}
 	record := make([]byte, 8<<10)
-	err = connection.Control(func(fd uintptr) {
-		_, _ = unix.Seek(int(fd), 0, unix.SEEK_DATA) // what was cleared (dmesg --clear) is done with; else from the first
-		for {
-			n, err := unix.Read(int(fd), record)
-			switch {
-			case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EINTR): // the oldest records are gone meanwhile
-				continue
-			case err != nil || n <= 0: // EAGAIN: that was the last
-				return
-			}
-			if line, ok := ParseRecord(string(record[:n])); ok && AboutRDMA.MatchString(line.Text) {
-				log.Lines = append(log.Lines, line)
-			}
+	_, _ = unix.Seek(file, 0, unix.SEEK_DATA) // what was cleared (dmesg --clear) is done with; else from the first
+	for {
+		n, err := unix.Read(file, record)
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.EINTR) { // the oldest records are gone meanwhile
+			continue
 		}
-	})
-	if err != nil {
-		return found, err
+		if err != nil || n <= 0 { // EAGAIN: that was the last
+			break
+		}
+		if line, ok := ParseRecord(string(record[:n])); ok && AboutRDMA.MatchString(line.Text) {
+			log.Lines = append(log.Lines, line)
+		}
 	}
 	const most = 1000
 	log.Lines = log.Lines[max(0, len(log.Lines)-most):]

@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
 
 const limitsText = "Limit                     Soft Limit           Hard Limit           Units\nMax locked memory     " +
@@ -47,11 +48,7 @@ func aNode() hcatest.Files {
 // root makes a root of files, with a short name, since it has sockets.
 func root(t *testing.T, files hcatest.Files) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "ask")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	folder := short.Folder(t)
 	if err := files.Write(folder); err != nil {
 		t.Fatal(err)
 	}

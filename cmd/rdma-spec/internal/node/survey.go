@@ -44,10 +44,7 @@ type surveyor struct {
 	pause     time.Duration    // before the second look
 	hidden    error            // why the processes of containers cannot be read
 	running   map[string][]int // the IDs of the processes of each container
-	notes     []string
-	// unanswered counts the containers without another signal for which the kubelet does not answer: their resources
-	// may be one.
-	unanswered int
+	result    *Containers
 }
 
 // survey compares what each container has with what a policy gives it.
@@ -58,8 +55,9 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 	}
 	result = Containers{Policy: source, Runtimes: listing.Runtimes, Containers: []Container{}}
 	looking := s.surveyor(p)
+	looking.result = &result
 	if s.Archived { // what is to be done is done on the node
-		looking.Options = listing.Called
+		looking.Options, looking.pause = listing.Called, 0
 		looking.Config = cmp.Or(s.Config, looking.Config)
 	}
 	for _, why := range listing.Skipped {
@@ -91,8 +89,21 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		r.Inside = s.inside(counted[i], !r.UserNamespace)
 	})
 	looking.judge(ctx, result.Containers)
-	result.Notes, result.Failed = looking.notes, looking.unanswered+result.unknown()
+	result.Failed += result.unknown()
 	return result, nil
+}
+
+// surveyor looks at containers by a policy.
+func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
+	looking := &surveyor{
+		Options: s.Options, policy: p, node: policy.LiveFacts(s.Root), processes: s.Limits(), pause: SecondLookAfter,
+		listed: sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(s.Root) }), result: &Containers{},
+	}
+	looking.node.HCAs = s.HCAs
+	if looking.hidden = looking.processes.Visible(); looking.hidden == nil {
+		looking.running, looking.hidden = looking.processes.Containers()
+	}
+	return looking
 }
 
 // sideBySide looks at containers, a few at a time: an image that does not answer costs its patience.
@@ -105,26 +116,10 @@ func sideBySide(containers int, look func(i int)) {
 	_ = looks.Wait() // none returns an error
 }
 
-// surveyor looks at containers by a policy.
-func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
-	looking := &surveyor{
-		Options: s.Options, policy: p, node: policy.LiveFacts(s.Root), processes: s.Limits(), pause: SecondLookAfter,
-		listed: sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(s.Root) }),
-	}
-	looking.node.HCAs = s.HCAs
-	if s.Archived {
-		looking.pause = 0
-	}
-	if looking.hidden = looking.processes.Visible(); looking.hidden == nil {
-		looking.running, looking.hidden = looking.processes.Containers()
-	}
-	return looking
-}
-
 // note keeps a note about the node, once.
 func (s *surveyor) note(text string) {
-	if !slices.Contains(s.notes, text) {
-		s.notes = append(s.notes, text)
+	if !slices.Contains(s.result.Notes, text) {
+		s.result.Notes = append(s.result.Notes, text)
 	}
 }
 
@@ -165,7 +160,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	default:
 		if silent != nil {
 			s.note(d.Reason)
-			s.unanswered++
+			s.result.Failed++ // its resources may be a signal
 		}
 		return Container{}, false
 	}

@@ -210,7 +210,7 @@ func (result *repairs) raise(ctx context.Context, on *limits.Processes, low []no
 
 // write writes a line for each container, and one for each error.
 func (result *repairs) write(stdout, stderr io.Writer) error {
-	verb := "raised to"
+	verb, lines := "raised to", ""
 	if result.DryRun {
 		verb = "would be raised to"
 	}
@@ -220,20 +220,16 @@ func (result *repairs) write(stdout, stderr io.Writer) error {
 			if c.StoredSpec {
 				what += " and the stored spec"
 			}
-			if _, err := fmt.Fprintf(stdout, "%s/%s %s: memlock %s %s: %s\n", c.Namespace, c.Pod, c.Container, verb,
-				c.Memlock, what); err != nil {
-				return err
-			}
+			lines += fmt.Sprintf("%s/%s %s: memlock %s %s: %s\n", c.Namespace, c.Pod, c.Container, verb, c.Memlock, what)
 		}
 		for _, text := range c.Errors {
 			fmt.Fprintf(stderr, "rdma-spec: %s/%s %s: %s\n", c.Namespace, c.Pod, c.Container, text)
 		}
 	}
-	if len(result.Containers) > 0 {
-		return nil
+	if len(result.Containers) == 0 {
+		lines = "nothing to raise: looked at " + cli.Counted(result.LookedAt, "RDMA container", "RDMA containers") + "\n"
 	}
-	_, err := fmt.Fprintf(stdout, "nothing to raise: looked at %s\n", cli.Counted(result.LookedAt,
-		"RDMA container", "RDMA containers"))
+	_, err := io.WriteString(stdout, lines)
 	return err
 }
 

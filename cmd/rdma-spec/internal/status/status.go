@@ -13,7 +13,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 )
 
 // Command is rdma-spec status.
@@ -64,11 +63,8 @@ containers cannot be examined.`,
 
 // listed is the result for programs.
 type listed struct {
-	APIVersion string         `json:"apiVersion"`
-	Policy     node.JudgedBy  `json:"policy"`
-	Runtimes   []cri.Identity `json:"runtimes"`
-	Containers []node.Report  `json:"containers"` // the RDMA containers, and those that cannot be examined
-	Notes      []string       `json:"notes,omitempty"`
+	APIVersion string `json:"apiVersion"`
+	node.Containers
 }
 
 // Show writes the containers of a node.
@@ -89,11 +85,7 @@ func Show(stdout, stderr io.Writer, o node.Options, format string) error {
 		}
 		cli.WriteNotes(stderr, append(result.Sources(), result.Notes...))
 	} else {
-		all := listed{cli.APIVersion, result.Policy, result.Runtimes, []node.Report{}, result.Notes}
-		for _, c := range result.Containers {
-			all.Containers = append(all.Containers, c.Report)
-		}
-		err = cli.WriteStructured(stdout, format, all)
+		err = cli.WriteStructured(stdout, format, listed{cli.APIVersion, result})
 	}
 	if err != nil {
 		return err

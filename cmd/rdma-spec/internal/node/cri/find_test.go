@@ -17,16 +17,13 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
+	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
 
 // shortRoot makes a root. A test's own folder has too long a name for a socket.
 func shortRoot(t *testing.T) string {
 	t.Helper()
-	root, err := os.MkdirTemp("", "root")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	root := short.Folder(t)
 	t.Setenv(endpointVariable, "")
 	return root
 }

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
 
 // Container is a container of the runtime, alone in its pod.
@@ -69,12 +71,7 @@ func Serve(t testing.TB, o Options, containers ...Container) *Runtime {
 		o.Path = "cri.sock"
 	}
 	if o.Root == "" {
-		folder, err := os.MkdirTemp("", "cri") // a test's own folder has too long a name for a socket
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = os.RemoveAll(folder) })
-		o.Root = folder
+		o.Root = short.Folder(t)
 	}
 	r := &Runtime{Socket: filepath.Join(o.Root, o.Path), name: o.Name, version: o.Version,
 		takes: o.Takes, containers: containers}

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package hook
+package main
 
 import (
 	"bytes"
@@ -69,7 +69,7 @@ func call(k limits.Kernel, stdin io.Reader, args ...string) (status int, journal
 // callInTime is call with the time that runtimes give the hook.
 func callInTime(k limits.Kernel, stdin io.Reader, args ...string) (status int, journal []string) {
 	var stderr bytes.Buffer
-	status = run(args, stdin, &stderr, "/none/policy.yaml", limits.On(k), func(line string) error {
+	status = run(append([]string{"memlock"}, args...), stdin, &stderr, "/none/policy.yaml", limits.On(k), func(line string) error {
 		journal = append(journal, line)
 		return nil
 	})
@@ -176,7 +176,7 @@ func TestKubernetes(t *testing.T) {
 		k := limitstest.NewKernel(map[string][]spec.Limit{ours: {low}})
 		bundle := newBundle(t, configOf(ours, `,"annotations":{"io.kubernetes.cri.container-type":"container"}`+test.fields))
 		var stderr bytes.Buffer
-		status := run(strings.Fields(test.args), strings.NewReader(stateOf("web", pid, bundle)), &stderr, test.policy,
+		status := run(strings.Fields("memlock "+test.args), strings.NewReader(stateOf("web", pid, bundle)), &stderr, test.policy,
 			limits.On(k), func(string) error { return nil })
 		if got := k.Soft(ours)[0]; got != test.want || status != 0 || stderr.Len() > 0 {
 			t.Errorf("%+v: memlock is %s, exit status %d, %s", test, got, status, &stderr)
@@ -205,8 +205,8 @@ func TestErrors(t *testing.T) {
 		"no bundle":         {stateOf("web", pid, ""), "names no bundle"},
 		"a relative bundle": {stateOf("web", pid, "bundle"), "names no bundle"},
 		"a bundle gone": {stateOf("web", pid, "/none"),
-			`container "web": open /none/config.json: no such file or directory`},
-		"a pipe":          {stateOf("web", pid, pipe), "is not a regular file"},
+			`container "web": stat /none/config.json: no such file or directory`},
+		"a pipe":          {stateOf("web", pid, pipe), "is a FIFO, not a regular file"},
 		"a broken config": {stateOf("web", pid, newBundle(t, "{")), "is not an OCI spec"},
 		"a huge config":   {stateOf("web", pid, newBundle(t, strings.Repeat(" ", configMost+1))), "is longer than"},
 		"a process gone":  {stateOf("web", 77, good), `container "web": memlock is not raised: the process has ended`},

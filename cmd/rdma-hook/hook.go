@@ -1,14 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hook is what an OCI runtime runs between a container's creation and its start: it raises RLIMIT_MEMLOCK of
-// the container's first process. A CDI file names it as a createRuntime hook, since CDI has no rlimits.
-//
-// Every container with a CDI device pays for its start, so this package imports little. It knows nothing of HCAs and of
-// policy: where somebody else decides about a container's memlock, it leaves the container alone. That is the spec's
-// author where the bundle's config.json names RLIMIT_MEMLOCK, and under Kubernetes the plugin, unless an administrator
-// says that the node has none. It also leaves sandboxed runtimes alone, whose process is a virtual machine's monitor.
-package hook
+package main
 
 import (
 	"encoding/json"
@@ -23,10 +16,10 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 const (
@@ -36,8 +29,8 @@ const (
 	configMost = 16 << 20
 )
 
-// Options are the flags of the hook.
-type Options struct {
+// options are the flags of the hook.
+type options struct {
 	memlock    string
 	kubernetes bool
 	required   bool
@@ -46,8 +39,11 @@ type Options struct {
 	inForce string // the file; tests have one of their own
 }
 
-// AddFlags adds the flags of the hook to a set.
-func (o *Options) AddFlags(f *pflag.FlagSet) {
+// flags returns the flags of the hook. They print nothing by themselves.
+func (o *options) flags() *pflag.FlagSet {
+	f := pflag.NewFlagSet(program, pflag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	f.Usage = func() {}
 	f.SortFlags = false
 	f.StringVar(&o.memlock, "memlock", "unlimited", "RLIMIT_MEMLOCK at least: unlimited, or a `SIZE` such as 16Gi")
 	f.BoolVar(&o.kubernetes, "kubernetes", false,
@@ -55,10 +51,11 @@ func (o *Options) AddFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.required, "required", false,
 		"exit with 1 where memlock cannot be raised: then the runtime does not start the container")
 	f.DurationVar(&o.within, "within", 2*time.Second, "give up after this `TIME`")
+	return f
 }
 
 // inTime carries out what a hook does, and waits for it no longer than --within.
-func (o Options) inTime(do func() error) error {
+func (o options) inTime(do func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- do() }()
 	select {
@@ -70,7 +67,7 @@ func (o Options) inTime(do func() error) error {
 }
 
 // raise raises the process that the OCI state on a reader names.
-func (o Options) raise(in io.Reader, processes *limits.Processes) error {
+func (o options) raise(in io.Reader, processes *limits.Processes) error {
 	s, err := readState(in)
 	if err != nil {
 		return err
@@ -96,7 +93,7 @@ const inForce = "/run/rdma-spec/policy.yaml"
 
 // raisesKubernetes reports whether nobody else decides about containers of Kubernetes. By default the plugin does,
 // whether it runs or not.
-func (o Options) raisesKubernetes() bool {
+func (o options) raisesKubernetes() bool {
 	_, err := os.Lstat(o.inForce)
 	return o.kubernetes && errors.Is(err, fs.ErrNotExist)
 }
@@ -136,21 +133,15 @@ func readState(in io.Reader) (s state, err error) {
 
 // readBundle reads the config.json of a bundle.
 func readBundle(folder string) (b bundle, err error) {
-	name := filepath.Join(folder, "config.json")
-	file, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0) // a pipe does not block
+	node, err := files.Open("/")
 	if err != nil {
 		return b, err
 	}
-	defer func() { _ = file.Close() }() // it was only read
-	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return b, fmt.Errorf("%s is not a regular file", name)
-	}
-	text, err := io.ReadAll(io.LimitReader(file, configMost+1))
-	switch {
-	case err != nil:
+	defer func() { _ = node.Close() }() // it was only read
+	name := filepath.Join(folder, "config.json")
+	text, err := node.Read(name[1:], configMost)
+	if err != nil {
 		return b, err
-	case len(text) > configMost:
-		return b, fmt.Errorf("%s is longer than %d bytes", name, configMost)
 	}
 	if err := json.Unmarshal(text, &b); err != nil {
 		return b, fmt.Errorf("%s is not an OCI spec: %w", name, err)
