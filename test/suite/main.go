@@ -42,6 +42,8 @@ type part struct {
 	tests  results
 	took   time.Duration
 	failed error
+	// computed is the CPU time of its processes, and of those of a node
+	computed time.Duration
 }
 
 func main() {
@@ -151,6 +153,9 @@ func (p *part) makeInto(ctx context.Context, file string) error {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error { return syscall.Kill(-command.Process.Pid, syscall.SIGTERM) }
 	err = command.Run()
+	if ended := command.ProcessState; ended != nil {
+		p.computed = ended.UserTime() + ended.SystemTime()
+	}
 	_ = said.Close() // a pipe in memory: cannot fail
 	counting := <-counted
 	if err == nil && len(p.tests.failed) > 0 {
@@ -167,7 +172,7 @@ func (p *part) makeInto(ctx context.Context, file string) error {
 func printTable(out io.Writer, parts []*part, took time.Duration) {
 	sorted := slices.SortedFunc(slices.Values(parts), func(a, b *part) int { return cmp.Compare(b.took, a.took) })
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "\nPART\tTESTS\tFAILED\tSKIPPED\tTIME\tCORES\tLONGEST")
+	fmt.Fprintln(table, "\nPART\tTESTS\tFAILED\tSKIPPED\tTIME\tCPU TIME\tLONGEST")
 	var passed, failed, skipped int
 	for _, p := range sorted {
 		t := &p.tests
@@ -175,8 +180,8 @@ func printTable(out io.Writer, parts []*part, took time.Duration) {
 		if p.failed != nil {
 			result += " (" + p.failed.Error() + ")"
 		}
-		fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%s\t%d\t%s\n", p.name, t.passed, result, len(t.skipped),
-			p.took.Round(time.Second), p.cores, t.longest())
+		fmt.Fprintf(table, "%s\t%d\t%s\t%d\t%s\t%s\t%s\n", p.name, t.passed, result, len(t.skipped),
+			p.took.Round(time.Second), p.computed.Round(time.Second), t.longest())
 		passed, failed, skipped = passed+t.passed, failed+max(len(t.failed), count(p.failed != nil)), skipped+len(t.skipped)
 	}
 	_ = table.Flush() // out is standard output

@@ -121,16 +121,16 @@ func TestTable(t *testing.T) {
 	var out strings.Builder
 	printTable(&out, []*part{
 		{name: "short", cores: 1, took: time.Second, tests: results{passed: 3}},
-		{name: "long", cores: 2, took: time.Minute, tests: results{passed: 1,
+		{name: "long", cores: 2, took: time.Minute, computed: 90 * time.Second, tests: results{passed: 1,
 			failed: []failure{{"TestBad", []string{"bad_test.go:1: wrong"}}}, skipped: []string{"TestNot (why)"}},
 			failed: errors.New("exit status 2")},
 		{name: "build", cores: 1, took: 2 * time.Second, failed: errors.New("exit status 2")},
 	}, 90*time.Second)
 	const want = `
-PART   TESTS  FAILED             SKIPPED  TIME  CORES  LONGEST
-long   1      1 (exit status 2)  1        1m0s  2      
-build  0      0 (exit status 2)  0        2s    1      
-short  3      0                  0        1s    1      
+PART   TESTS  FAILED             SKIPPED  TIME  CPU TIME  LONGEST
+long   1      1 (exit status 2)  1        1m0s  1m30s     
+build  0      0 (exit status 2)  0        2s    0s        
+short  3      0                  0        1s    0s        
 skipped in long: TestNot (why)
 
 in 1m30s
