@@ -11,7 +11,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/rdma-spec/rdma-spec/spec"
-	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // adjust turns a grant into an adjustment of a container, less what the container has already, and into fields for its
@@ -38,7 +37,10 @@ func adjust(ctr *api.Container, grant spec.Grant) (*api.ContainerAdjustment, log
 	var added []string
 	for _, d := range grant.Devices {
 		if !present[d.Path] {
-			adjustment.AddDevice(nriDevice(d))
+			adjustment.AddDevice(&api.LinuxDevice{
+				Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor),
+				FileMode: api.FileMode(uint32(os.FileMode(d.Mode).Perm())), Uid: api.UInt32(d.UID), Gid: api.UInt32(d.GID),
+			})
 			added = append(added, strings.TrimPrefix(d.Path, "/dev/infiniband/"))
 		}
 	}
@@ -46,11 +48,4 @@ func adjust(ctr *api.Container, grant spec.Grant) (*api.ContainerAdjustment, log
 		given["devices"] = strings.Join(added, ",")
 	}
 	return adjustment, given
-}
-
-func nriDevice(d hca.Device) *api.LinuxDevice {
-	return &api.LinuxDevice{
-		Path: d.Path, Type: "c", Major: int64(d.Major), Minor: int64(d.Minor),
-		FileMode: api.FileMode(uint32(os.FileMode(d.Mode).Perm())), Uid: api.UInt32(d.UID), Gid: api.UInt32(d.GID),
-	}
 }

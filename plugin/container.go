@@ -4,7 +4,6 @@
 package plugin
 
 import (
-	"context"
 	"slices"
 
 	"github.com/containerd/nri/pkg/api"
@@ -14,18 +13,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
-
-// container returns all that a decision about a container depends on: the runtime's event and, on demand, the kubelet's
-// answer.
-func (p *Plugin) container(ctx context.Context, pod *api.PodSandbox, ctr *api.Container) policy.Container {
-	c := ContainerOf(pod, ctr)
-	if p.Resources != nil {
-		c.Resources = func() ([]string, bool, error) {
-			return p.Resources.Names(ctx, pod.GetId(), pod.GetNamespace(), pod.GetName(), ctr.GetName())
-		}
-	}
-	return c
-}
 
 // ContainerOf returns what a decision depends on and the runtime's event contains.
 func ContainerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {

@@ -123,12 +123,18 @@ func (p *Plugin) notEdited(pod *api.PodSandbox, ctr *api.Container, grant spec.G
 	p.metrics.edits.WithLabelValues(editFailed).Inc()
 }
 
-// decide makes the one decision about a container, from the runtime's event. What it waits for has one deadline.
+// decide makes the one decision about a container, from the runtime's event and, on demand, the kubelet's answer. What
+// it waits for has one deadline.
 func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (policy.Container, policy.Decision) {
 	ctx, cancel := context.WithTimeout(ctx, p.budget())
 	defer cancel()
-	c, facts := p.container(ctx, pod, ctr), p.facts
+	c, facts := ContainerOf(pod, ctr), p.facts
+	if p.Resources != nil {
+		c.Resources = func() ([]string, bool, error) {
+			return p.Resources.Names(ctx, pod.GetId(), pod.GetNamespace(), pod.GetName(), ctr.GetName())
+		}
+	}
 	facts.HCAs = func() (*hca.Inventory, error) { return p.Inventory.HCAs(ctx) }
 	return c, p.policy().Decide(c, facts)
 }

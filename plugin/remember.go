@@ -28,13 +28,11 @@ func newEdits() edits { return edits{cache.NewLRUExpireCache(remembered)} }
 
 func (e edits) put(container string, grant spec.Grant) { e.grants.Add(container, grant, editWithin) }
 
-func (e edits) take(container string) (spec.Grant, bool) {
-	grant, ok := e.grants.Get(container)
-	if !ok {
-		return spec.Grant{}, false
-	}
+func (e edits) take(container string) (grant spec.Grant, owed bool) {
+	kept, _ := e.grants.Get(container)
 	e.grants.Remove(container)
-	return grant.(spec.Grant), true
+	grant, owed = kept.(spec.Grant)
+	return grant, owed
 }
 
 // all returns what is not taken yet.

@@ -169,3 +169,23 @@ func raiseMemlock(process *object, want Limit) error {
 	process.setList("rlimits", kept)
 	return nil
 }
+
+// WithoutRlimit returns the JSON text of an OCI runtime spec without the rlimits of a type.
+func WithoutRlimit(text []byte, kind string) ([]byte, error) {
+	root, err := parseObject(wholeSpec, text)
+	if err != nil {
+		return nil, err
+	}
+	err = root.edit("process", func(process *object) error {
+		texts, limits, err := rlimits(process)
+		var others []json.RawMessage
+		for i, limit := range limits {
+			if limit.Type != kind {
+				others = append(others, texts[i])
+			}
+		}
+		process.setList("rlimits", others)
+		return err
+	})
+	return root.text, err
+}

@@ -3,10 +3,7 @@
 
 package spec
 
-import (
-	"encoding/json"
-	"slices"
-)
+import "encoding/json"
 
 // Memlock reads RLIMIT_MEMLOCK from the JSON text of an OCI runtime spec; known is false where the spec does not set
 // it.
@@ -40,21 +37,6 @@ func MemoryLimit(text []byte) (int64, error) {
 		return 0, typeError(memory.join("limit"), "a whole number of bytes")
 	}
 	return max(limit, 0), nil // -1 means no limit
-}
-
-// HasIPCLock reads from the JSON text of an OCI runtime spec whether each of the capability sets has CAP_IPC_LOCK.
-func HasIPCLock(text []byte, sets CapabilitySets) (bool, error) {
-	capabilities, err := descend(text, "process", "capabilities")
-	if err != nil {
-		return false, err
-	}
-	for _, set := range sets {
-		_, present, err := names(capabilities, set)
-		if err != nil || !slices.Contains(present, CapIPCLock) {
-			return false, err
-		}
-	}
-	return true, nil
 }
 
 // descend gives the object at the end of a path of keys, an empty one where there is none.

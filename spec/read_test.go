@@ -66,37 +66,6 @@ func TestMemoryLimit(t *testing.T) {
 	}
 }
 
-func TestHasIPCLock(t *testing.T) {
-	for text, want := range map[string]struct{ base, all bool }{
-		`{}`:                                {},
-		`{"process":{"capabilities":null}}`: {},
-		`{"process":{"capabilities":{"bounding":["CAP_CHOWN"],"effective":["CAP_CHOWN"],"permitted":["CAP_CHOWN"]}}}`:                      {},
-		`{"process":{"capabilities":{"bounding":["CAP_IPC_LOCK"],"effective":["CAP_IPC_LOCK"]}}}`:                                          {},
-		`{"process":{"capabilities":{"bounding":["CAP_IPC_LOCK"],"effective":["CAP_IPC_LOCK"],"permitted":["CAP_CHOWN","CAP_IPC_LOCK"]}}}`: {base: true},
-		string(must(Grant{IPCLock: IPCLockYes}.Apply([]byte(`{}`),
-			AllSets))): {base: true, all: true},
-		`{"process":{"capabilities":{"bounding":["IPC_LOCK"],"effective":["IPC_LOCK"],"permitted":["IPC_LOCK"],"inheritable":["x"],"ambient":["y"]}}}`: {},
-	} {
-		for name, of := range map[string]struct {
-			sets CapabilitySets
-			want bool
-		}{"BaseSets": {BaseSets, want.base}, "AllSets": {AllSets, want.all}} {
-			if got, err := HasIPCLock([]byte(text), of.sets); err != nil || got != of.want {
-				t.Errorf("HasIPCLock(%s, %s) = %v, %v; want %v", text, name, got, err, of.want)
-			}
-		}
-	}
-	for text, want := range map[string]string{
-		``:                                "the spec is empty",
-		`{"process":{"capabilities":[]}}`: "process.capabilities is not a JSON object",
-		`{"process":{"capabilities":{"bounding":"ALL"}}}`: "process.capabilities.bounding is not a JSON array",
-	} {
-		if got, err := HasIPCLock([]byte(text), AllSets); got || err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("HasIPCLock(%s) = %v, %v; want %s", text, got, err, want)
-		}
-	}
-}
-
 func must(text []byte, err error) []byte {
 	if err != nil {
 		panic(err)

@@ -175,24 +175,16 @@ func parseBytes(text string) (spec.Limit, error) {
 	if text == "unlimited" {
 		return spec.Unlimited, nil
 	}
-	n, err := parseNumber(text, 10, 64)
+	n, err := strconv.ParseUint(text, 10, 64)
 	return spec.LimitOf(n), err
 }
 
 // numberAfter reads the number that follows a prefix, as lineAfter finds it.
 func numberAfter(text []byte, prefix string, base, bits int) (uint64, error) {
 	number, err := lineAfter(text, prefix)
-	if err != nil {
-		return 0, err
-	}
-	return parseNumber(number, base, bits)
-}
-
-// parseNumber reads a number, and returns 0 beside an error, where strconv returns the largest number.
-func parseNumber(text string, base, bits int) (uint64, error) {
-	n, err := strconv.ParseUint(text, base, bits)
-	if err != nil {
-		return 0, err
+	n, errNumber := strconv.ParseUint(number, base, bits)
+	if err = cmp.Or(err, errNumber); err != nil {
+		return 0, err // and not the largest number
 	}
 	return n, nil
 }

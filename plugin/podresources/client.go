@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
-	"google.golang.org/grpc"
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
@@ -108,7 +107,7 @@ func (c *Client) ofPod(ctx context.Context, sandbox, namespace, pod string) (ans
 	return joined.(answer), err
 }
 
-// lookUp asks the kubelet, unless the breaker is open.
+// lookUp asks the kubelet for a pod, or for its list where it cannot be asked for a pod, unless the breaker is open.
 func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, error) {
 	a, err := c.breaker.Do(ctx, func() (answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Budget)
@@ -118,7 +117,13 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 			return nil, err
 		}
 		defer func() { _ = conn.Close() }() // nothing is lost with it
-		return c.ask(ctx, conn, namespace, pod)
+		if !c.getless.Load() {
+			if a, err := get(ctx, conn, namespace, pod); !errors.Is(err, errNoGet) {
+				return a, err
+			}
+			c.getless.Store(true) // List is served by every kubelet, so this never needs to be taken back
+		}
+		return list(ctx, conn, namespace, pod)
 	})
 	if errors.Is(err, breaker.ErrOpen) {
 		return nil, fmt.Errorf("%d look-ups in a row failed, so the kubelet is not asked again for %s: see why it does not "+
@@ -129,15 +134,3 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 
 // Failing reports whether look-ups have failed three times in a row, and the kubelet has not answered since.
 func (c *Client) Failing() bool { return c.breaker.Failing() }
-
-// ask gets one pod's answer, from the kubelet's list where it cannot be asked for a pod.
-func (c *Client) ask(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (answer, error) {
-	if !c.getless.Load() {
-		a, err := get(ctx, conn, namespace, pod)
-		if !errors.Is(err, errNoGet) {
-			return a, err
-		}
-		c.getless.Store(true) // List is served by every kubelet, so this never needs to be taken back
-	}
-	return list(ctx, conn, namespace, pod)
-}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 const (
@@ -22,18 +23,20 @@ const (
 
 var errNotAsked = errors.New("the kubelet has not answered yet")
 
-// decide decides about a container by what is known; asks is true if the kubelet's answer is needed and not known.
-func (r *Loop) decide(p *policy.Policy, facts policy.Facts, e *recorded) (d policy.Decision, asks bool) {
-	c := e.Container.Container
-	c.MemoryLimit, c.Resources = e.memoryLimit(), e.resources
-	if r.Resources != nil && e.resources == nil {
+// decide decides about a container by what is known. It drops the edit that the policy withdraws.
+func (r *Loop) decide(p *policy.Policy, facts policy.Facts, f *finding) {
+	c := f.Container.Container
+	c.MemoryLimit, c.Resources, f.asks = f.memoryLimit(), f.resources, false
+	if r.Resources != nil && f.resources == nil {
 		c.Resources = func() ([]string, bool, error) {
-			asks = true
+			f.asks = true
 			return nil, false, errNotAsked
 		}
 	}
-	d = p.Decide(c, facts)
-	return d, asks
+	f.decision = p.Decide(c, facts)
+	if !f.asks && f.wants().IPCLock == spec.IPCLockNo {
+		f.edit.Store(nil)
+	}
 }
 
 // askKubelet asks the kubelet once about each container whose decision needs it, and removes those that the policy

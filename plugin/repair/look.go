@@ -27,7 +27,7 @@ type findings struct {
 type finding struct {
 	*recorded
 	decision policy.Decision
-	asks     bool // the decision needs the kubelet's answer
+	asks     bool // the decision needs the kubelet's answer, which is not known
 	reading  Reading
 	verdict  Verdict
 }
@@ -44,18 +44,12 @@ func (f *finding) wantsSomething() bool {
 	return f.wants().Memlock != 0 || f.wants().IPCLock != spec.IPCLockNo
 }
 
-// look decides about every container, and compares those that the policy gives something. It drops the edits that the
-// policy withdraws.
+// look decides about every container, and compares those that the policy gives something.
 func (r *Loop) look(ctx context.Context, p *policy.Policy, all []*recorded) *findings {
 	found := &findings{hidden: r.Limits.Visible()}
 	facts := r.Facts
 	facts.HCAs = sync.OnceValues(facts.HCAs)
-	decide := func(f *finding) {
-		f.decision, f.asks = r.decide(p, facts, f.recorded)
-		if !f.asks && f.wants().IPCLock == spec.IPCLockNo {
-			f.edit.Store(nil)
-		}
-	}
+	decide := func(f *finding) { r.decide(p, facts, f) }
 	for _, e := range all {
 		f := &finding{recorded: e}
 		if decide(f); f.asks || f.wantsSomething() {

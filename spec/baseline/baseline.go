@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"runtime"
 	"slices"
 
@@ -21,11 +22,16 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/containerd/v2/pkg/oci"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 // ociVersion is what the default spec is labelled with. containerd's library writes a newer one, which runtimes of
 // today's distributions refuse ("unknown version specified"); nothing in the default spec is younger than 1.0.2.
 const ociVersion = "1.0.2"
+
+// rlimitFiles is how many files a process can have open.
+const rlimitFiles = "RLIMIT_NOFILE"
 
 // maxSize bounds a spec that is read, in bytes.
 const maxSize = 16 << 20
@@ -43,7 +49,7 @@ func Default() ([]byte, error) {
 	}
 	s.Version = ociVersion
 	s.Process.Rlimits = slices.DeleteFunc(s.Process.Rlimits,
-		func(l specs.POSIXRlimit) bool { return l.Type == "RLIMIT_NOFILE" })
+		func(l specs.POSIXRlimit) bool { return l.Type == rlimitFiles })
 	s.Linux.CgroupsPath = ""
 	return json.Marshal(s)
 }
@@ -92,36 +98,30 @@ func Indent(text []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+// process is what a spec says of every container's processes.
+type process struct {
+	Rlimits      []specs.POSIXRlimit `json:"rlimits"`
+	Capabilities map[string][]string `json:"capabilities"`
+}
+
+// processOf reads what it can.
+func processOf(text []byte) process {
+	var s struct {
+		Process process `json:"process"`
+	}
+	_ = json.Unmarshal(text, &s) // what cannot be read counts as missing
+	return s.Process
+}
+
 // CapsFiles reports whether a spec limits every container to the 1024 open files of containerd's unadapted default.
 func CapsFiles(text []byte) bool {
-	var s struct {
-		Process struct {
-			Rlimits []specs.POSIXRlimit `json:"rlimits"`
-		} `json:"process"`
-	}
-	if json.Unmarshal(text, &s) != nil {
-		return false
-	}
-	return slices.ContainsFunc(s.Process.Rlimits,
-		func(l specs.POSIXRlimit) bool { return l.Type == "RLIMIT_NOFILE" && l.Soft == 1024 })
+	return slices.ContainsFunc(processOf(text).Rlimits,
+		func(l specs.POSIXRlimit) bool { return l.Type == rlimitFiles && l.Soft == 1024 })
 }
 
 // HasIPCLock reports whether any capability set of a spec has CAP_IPC_LOCK.
 func HasIPCLock(text []byte) bool {
-	var s struct {
-		Process struct {
-			Capabilities map[string][]string `json:"capabilities"`
-		} `json:"process"`
-	}
-	if json.Unmarshal(text, &s) != nil {
-		return false
-	}
-	for _, set := range s.Process.Capabilities {
-		if slices.Contains(set, "CAP_IPC_LOCK") {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(slices.Concat(slices.Collect(maps.Values(processOf(text).Capabilities))...), spec.CapIPCLock)
 }
 
 // WithoutFileLimit returns a spec without the limit of 1024 open files that containerd's unadapted default has. All
@@ -130,27 +130,5 @@ func WithoutFileLimit(text []byte) ([]byte, error) {
 	if !CapsFiles(text) {
 		return text, nil
 	}
-	var whole, process map[string]json.RawMessage
-	var rlimits []json.RawMessage
-	if err := json.Unmarshal(text, &whole); err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(whole["process"], &process); err != nil {
-		return nil, fmt.Errorf("process: %w", err)
-	}
-	if err := json.Unmarshal(process["rlimits"], &rlimits); err != nil {
-		return nil, fmt.Errorf("process.rlimits: %w", err)
-	}
-	rlimits = slices.DeleteFunc(rlimits, func(one json.RawMessage) bool {
-		var limit specs.POSIXRlimit
-		return json.Unmarshal(one, &limit) == nil && limit.Type == "RLIMIT_NOFILE"
-	})
-	var err error
-	if process["rlimits"], err = json.Marshal(rlimits); err != nil {
-		return nil, err
-	}
-	if whole["process"], err = json.Marshal(process); err != nil {
-		return nil, err
-	}
-	return json.Marshal(whole)
+	return spec.WithoutRlimit(text, rlimitFiles)
 }

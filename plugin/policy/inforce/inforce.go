@@ -120,22 +120,19 @@ func openTrusted(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("no policy is in force: %w", &fs.PathError{Op: "open", Path: path, Err: files.Cause(err)})
 	}
-	if err := checkFile(path, file); err != nil {
+	info, err = file.Stat()
+	switch {
+	case err != nil:
+	case !info.Mode().IsRegular() || info.Size() > maxSize:
+		err = unreadable(path, fmt.Errorf("it is not a regular file of at most %d bytes", maxSize))
+	default:
+		err = trusted(path, info)
+	}
+	if err != nil {
 		_ = file.Close() // it was not used
 		return nil, err
 	}
 	return file, nil
-}
-
-func checkFile(path string, file *os.File) error {
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxSize {
-		return unreadable(path, fmt.Errorf("it is not a regular file of at most %d bytes", maxSize))
-	}
-	return trusted(path, info)
 }
 
 // trusted refuses what somebody other than root, or whoever asks, can write.
