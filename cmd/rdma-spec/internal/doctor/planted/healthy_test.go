@@ -277,9 +277,7 @@ func TestClassesOfContainers(t *testing.T) {
 		"a container without the HCA of its annotation": doctor.ClassWithCare,
 		"no interface of the HCA":                       doctor.ClassByHand,
 	} {
-		s := healthy()
-		planted[name].plant(s)
-		found := slices.DeleteFunc(s.look(t, software()), func(f doctor.Finding) bool { return f.Status != doctor.Wrong })
+		found := slices.DeleteFunc(lookAt(t, name), func(f doctor.Finding) bool { return f.Status != doctor.Wrong })
 		if len(found) != 1 || found[0].Class != want || (found[0].Care != "") != (want == doctor.ClassWithCare) {
 			t.Errorf("%s: %+v, want %s", name, found, want)
 		}
