@@ -39,7 +39,7 @@ func kernelChecks() []doctor.Check {
 }
 
 // withLog looks at the kernel's log.
-func withLog(look func(*doctor.View, node.KernelLog) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func withLog(look func(*doctor.View, node.KernelLog) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		log, err := v.KernelLog()
 		if err != nil { // which hca-errors says

@@ -28,7 +28,7 @@ func restartKubelet(k agents.Kubelet) string {
 var rdmaResources = []string{"rdma", "hca", "infiniband", "roce", "hostdev", "spidernet.io/", "/efa", "/ib"}
 
 // withKubelet looks at the kubelet where one runs.
-func withKubelet(look func(k agents.Kubelet) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func withKubelet(look func(k agents.Kubelet) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		k, err := v.Kubelet()
 		if err != nil {
