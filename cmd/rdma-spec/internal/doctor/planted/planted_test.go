@@ -351,7 +351,7 @@ func TestPlantedFaults(t *testing.T) {
 					bad = append(bad, f)
 				}
 			}
-			if len(bad) == 1 && !strings.HasPrefix(test.check, "container-") && (bad[0].Class == doctor.ClassByHand) != asSentence.MatchString(bad[0].Cure) {
+			if len(bad) == 1 && (bad[0].Class == doctor.ClassByHand) != asSentence.MatchString(bad[0].Cure) {
 				t.Errorf("%s: %s", bad[0].Class, bad[0].Cure)
 			}
 			if len(bad) != 1 || bad[0].Check != test.check || bad[0].Object != test.object ||
