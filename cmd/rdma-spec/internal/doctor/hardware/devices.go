@@ -81,8 +81,7 @@ var cgroupReads = []string{
 const pods = "sys/fs/cgroup/kubepods*"
 
 // exhaustedCgroups finds limits of RDMA objects that are reached: what is asked for next is refused.
-func exhaustedCgroups(v *doctor.View) []doctor.Finding {
-	var found []doctor.Finding
+func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
 	for limit := range slices.Chunk(cgroupReads, 2) {
 		names, err := v.Glob(limit[0])
 		if err != nil {

@@ -147,8 +147,7 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 var refusedModule = regexp.MustCompile(`(?:^|\s)([a-z0-9_]+): disagrees about version of symbol ([A-Za-z0-9_]+)`)
 
 // refusedModules finds modules that the kernel refused and that are still not loaded.
-func refusedModules(v *doctor.View, log node.KernelLog) []doctor.Finding {
-	var found []doctor.Finding
+func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding) {
 	seen := map[string]bool{}
 	for _, line := range log.Lines {
 		refused := refusedModule.FindStringSubmatch(line.Text)
