@@ -36,7 +36,29 @@ func (f Files) Write(dir string) error {
 		return err
 	}
 	defer func() { _ = root.Close() }()
-	for _, p := range slices.Sorted(maps.Keys(f)) {
+	folders := map[string][]string{} // a file is made from its folder, which is looked for once
+	for p := range f {
+		folders[path.Dir(p)] = append(folders[path.Dir(p)], p)
+	}
+	for _, folder := range slices.Sorted(maps.Keys(folders)) {
+		if err := f.write(root, folder, folders[folder]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write makes the files of a folder.
+func (f Files) write(top *os.Root, folder string, paths []string) error {
+	if err := top.MkdirAll(folder, 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", folder, err)
+	}
+	root, err := top.OpenRoot(folder)
+	if err != nil {
+		return fmt.Errorf("make %s: %w", folder, err)
+	}
+	defer func() { _ = root.Close() }()
+	for _, p := range paths {
 		if err := write(root, p, f[p]); err != nil {
 			return fmt.Errorf("make %s: %w", p, err)
 		}
@@ -44,27 +66,23 @@ func (f Files) Write(dir string) error {
 	return nil
 }
 
-func write(root *os.Root, p, value string) error {
-	if strings.HasSuffix(p, "/") {
-		return root.MkdirAll(p, 0o755)
-	}
-	parent := path.Dir(p)
-	if err := root.MkdirAll(parent, 0o755); err != nil {
-		return err
-	}
+func write(folder *os.Root, p, value string) error {
+	name := path.Base(p)
 	target, link := strings.CutPrefix(value, linkMark)
 	switch {
+	case strings.HasSuffix(p, "/"):
+		return nil // it is the folder
 	case link:
-		return root.Symlink(target, p)
+		return folder.Symlink(target, name)
 	case value == FIFO:
-		dir, err := root.Open(parent)
+		dir, err := folder.Open(".")
 		if err != nil {
 			return err
 		}
 		defer func() { _ = dir.Close() }()
-		return unix.Mkfifoat(int(dir.Fd()), path.Base(p), 0o644)
+		return unix.Mkfifoat(int(dir.Fd()), name, 0o644)
 	default:
-		return root.WriteFile(p, []byte(value), 0o644)
+		return folder.WriteFile(name, []byte(value), 0o644)
 	}
 }
 
@@ -82,9 +100,8 @@ func (f Files) Under(folder string) []string {
 // Without removes what lies at and below the paths, and gives f back.
 func (f Files) Without(paths ...string) Files {
 	for _, folder := range paths {
-		for _, p := range f.Under(strings.TrimSuffix(folder, "/")) {
-			delete(f, p)
-		}
+		folder = strings.TrimSuffix(folder, "/")
+		maps.DeleteFunc(f, func(p, _ string) bool { return p == folder || strings.HasPrefix(p, folder+"/") })
 	}
 	return f
 }

@@ -5,6 +5,7 @@ package doctor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,18 +68,16 @@ is unknown, as when the runtime does not answer: standard error names the family
 			if list {
 				return listChecks(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, o)
 			}
-			if to == "" {
-				return runDoctor(o, cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, only, format.Format)
-			}
 			var text bytes.Buffer
-			err := runDoctor(o, cmd.Context(), &text, cmd.ErrOrStderr(), checks, only, format.Format)
+			out := cmd.OutOrStdout()
+			if to != "" {
+				out = &text
+			}
+			err := runDoctor(o, cmd.Context(), out, cmd.ErrOrStderr(), checks, only, format.Format)
 			if text.Len() == 0 {
 				return err
 			}
-			if failed := atomicfile.Write(to, text.Bytes(), 0o644); failed != nil {
-				return failed
-			}
-			return err
+			return cmp.Or(atomicfile.Write(to, text.Bytes(), 0o644), err)
 		},
 	}
 	f := cmd.Flags()

@@ -65,9 +65,11 @@ type Check struct {
 	// path.Match. It can read no others, and collect copies them.
 	Reads []string
 	Needs []string // the checks without which its findings mean nothing
-	// Look returns what it finds. Nothing means that all is well.
-	Look func(*View) []Finding
+	Look  Look
 }
+
+// Look is how a check looks at a node. Finding nothing means that all is well.
+type Look func(*View) []Finding
 
 // Finding is what a check says about an object.
 type Finding struct {
@@ -107,6 +109,11 @@ func (f Finding) WithCare(loses, see string) Finding {
 // Unsure is what cannot be known of an object.
 func Unsure(object, text string) Finding {
 	return Finding{Status: Unknown, Object: object, Text: text}
+}
+
+// Told is what people should know of an object, and is no fault.
+func Told(object, format string, args ...any) Finding {
+	return Finding{Status: OK, Object: object, Text: fmt.Sprintf(format, args...)}
 }
 
 // Inapplicable is why there is nothing on this node to look at.

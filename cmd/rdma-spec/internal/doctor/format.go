@@ -10,7 +10,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
@@ -19,19 +18,12 @@ import (
 )
 
 // statuses are in the order in which people want to see them, with their signs on a terminal.
-var statuses = []struct {
-	status Status
-	sign   string
-}{{Wrong, "✗"}, {Unknown, "?"}, {Ignored, "~"}, {Skipped, "-"}, {OK, "✓"}, {NotApplied, "·"}}
+var (
+	statuses = []Status{Wrong, Unknown, Ignored, Skipped, OK, NotApplied}
+	signs    = []string{"✗", "?", "~", "-", "✓", "·"}
+)
 
-func rank(f Finding) int {
-	for i, s := range statuses {
-		if s.status == f.Status {
-			return i
-		}
-	}
-	return len(statuses)
-}
+func rank(f Finding) int { return slices.Index(statuses, f.Status) }
 
 // ListFindings writes findings for people, faults first, each with why it matters and its cure. What several checks say
 // in the same words is one line.
@@ -53,8 +45,8 @@ func ListFindings(stdout io.Writer, findings []Finding, terminal bool) error {
 	var text strings.Builder
 	for _, f := range lines {
 		status := string(f.Status)
-		if i := rank(f); terminal && i < len(statuses) {
-			status = statuses[i].sign
+		if terminal {
+			status = signs[rank(f)]
 		}
 		fmt.Fprintf(&text, "%s %s: %s\n", status, strings.Join(checks[f], ", "), cli.PlainText(said(f)))
 		if f.Status == Wrong {
@@ -80,8 +72,8 @@ func countFindings(stderr io.Writer, findings []Finding) error {
 	}
 	var counts []string
 	for _, s := range statuses {
-		if count[s.status] > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", count[s.status], s.status))
+		if count[s] > 0 {
+			counts = append(counts, fmt.Sprintf("%d %s", count[s], s))
 		}
 	}
 	_, err := fmt.Fprintf(stderr, "rdma-spec: %s\n", strings.Join(counts, ", "))
@@ -140,11 +132,7 @@ func cut(text string, most int) string {
 		return text
 	}
 	const dots = "..."
-	end := most - len(dots)
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + dots
+	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
 }
 
 // writePrometheus writes metrics for node_exporter's textfile collector. A check has its series whatever it finds, so

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"sync"
 	"time"
 
@@ -86,15 +85,16 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 	})
 }
 
-// rdmaResource is the name of a resource of pods that gives RDMA, by its words: rdma/hca_shared_devices_a,
-// vpc.amazonaws.com/efa; not example.com/coprocessor.
-var rdmaResource = regexp.MustCompile(`(^|[^a-z])(rdma|erdma|hca|infiniband|roce|hostdev|efa|ib)([^a-z]|$)|^spidernet\.io/`)
+// RDMAResource is the name of a resource of pods that gives RDMA, by its words: rdma/hca_shared_devices_a,
+// vpc.amazonaws.com/efa, nvidia.com/ibp24s0; not example.com/coprocessor.
+var RDMAResource = regexp.MustCompile(
+	`(?i)rdma|infiniband|hostdev|^spidernet\.io/|(^|[^a-z])(hca|roce|efa|ib|ibp[0-9]\w*)([^a-z]|$)`)
 
 // UsedByPods reports whether a container uses RDMA, or the kubelet has resources for some that would.
 func (s *Snapshot) UsedByPods() bool {
 	if kubelet, err := s.Kubelet(); err == nil {
 		for name := range kubelet.Allocatable {
-			if rdmaResource.MatchString(strings.ToLower(name)) {
+			if RDMAResource.MatchString(name) {
 				return true
 			}
 		}

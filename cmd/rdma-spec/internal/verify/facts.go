@@ -60,8 +60,8 @@ func (v *verification) add(check string, is doctor.Status, format string, args .
 
 // fails adds a finding that makes RDMA fail, and why.
 func (v *verification) fails(check string, why cause, format string, args ...any) {
-	v.Findings = append(v.Findings, doctor.Finding{Check: check, Status: doctor.Wrong, Text: fmt.Sprintf(format, args...),
-		Why: causes[why].means})
+	v.add(check, doctor.Wrong, format, args...)
+	v.Findings[len(v.Findings)-1].Why = causes[why].means
 }
 
 // limits reads what the process may lock.

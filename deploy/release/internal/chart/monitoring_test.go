@@ -20,6 +20,7 @@ import (
 // The files that Prometheus and Grafana read, and the tests of the alerts.
 const (
 	alerts     = Folder + "/files/alerts.yaml"
+	counters   = "deploy/prometheus/node_exporter.yaml"
 	alertsTest = "deploy/prometheus/alerts_test.yaml"
 	dashboard  = Folder + "/files/dashboard.json"
 )
@@ -102,7 +103,7 @@ func TestScrapeJob(t *testing.T) {
 
 // TestAlerts runs promtool's unit tests of the alerts, and checks that each alert fires in one of them.
 func TestAlerts(t *testing.T) {
-	for _, args := range [][]string{{"check", "rules", alerts}, {"test", "rules", alertsTest}} {
+	for _, args := range [][]string{{"check", "rules", alerts, counters}, {"test", "rules", alertsTest}} {
 		cmd := exec.Command(promtool(t), args...)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -110,7 +111,7 @@ func TestAlerts(t *testing.T) {
 		}
 	}
 	tests := read(t, alertsTest)
-	for _, alert := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, alerts), -1) {
+	for _, alert := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, alerts)+read(t, counters), -1) {
 		fires := regexp.MustCompile(`alertname: ` + alert[1] + `\n +exp_alerts:\n +- exp_labels|alertname="` + alert[1] + `"`)
 		if !fires.MatchString(tests) {
 			t.Errorf("no test has %s fire", alert[1])

@@ -23,9 +23,8 @@ func containerObject(c node.Container) string {
 }
 
 // eachContainer looks at the RDMA containers one by one.
-func eachContainer(look func(v *doctor.View, c node.Container,
-	all node.Containers) []doctor.Finding) func(*doctor.View) []doctor.Finding {
-	return func(v *doctor.View) []doctor.Finding {
+func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Look {
+	return func(v *doctor.View) (found []doctor.Finding) {
 		answer, err := v.Containers()
 		if err != nil {
 			if runtimes, failed := v.Runtimes(); failed == nil && len(runtimes.ForPods()) == 0 {
@@ -33,9 +32,8 @@ func eachContainer(look func(v *doctor.View, c node.Container,
 			}
 			return []doctor.Finding{doctor.Unsure("", "The containers are unknown: "+err.Error()+".")}
 		}
-		var found []doctor.Finding
 		for _, c := range slices.Concat(answer.Containers, answer.Mounted) {
-			found = append(found, look(v, c, answer)...)
+			found = append(found, look(v, c)...)
 		}
 		if len(answer.Containers)+len(answer.Mounted)+answer.Failed == 0 {
 			return doctor.Inapplicable("No RDMA container runs here.")
@@ -45,17 +43,17 @@ func eachContainer(look func(v *doctor.View, c node.Container,
 }
 
 // judged looks at the RDMA containers where a policy says what they should have.
-func judged(look func(c node.Container, policy string) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func judged(look func(c node.Container, policy string) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Containers()
 		if err == nil && answer.Unjudged != "" && len(answer.Containers)+len(answer.Mounted) > 0 {
 			return []doctor.Finding{doctor.Unsure("", "What containers should have is unknown: "+answer.Unjudged+".")}
 		}
-		return eachContainer(func(_ *doctor.View, c node.Container, all node.Containers) []doctor.Finding {
+		return eachContainer(func(_ *doctor.View, c node.Container) []doctor.Finding {
 			if !c.RDMA {
 				return nil
 			}
-			return look(c, all.Policy.String())
+			return look(c, answer.Policy.String())
 		})(v)
 	}
 }
@@ -165,7 +163,7 @@ func containerHCA(c node.Container, _ string) []doctor.Finding {
 // containerPort names the HCA and not its containers, so that what is wrong with its port explains it.
 func containerPort(v *doctor.View) []doctor.Finding {
 	holders, why := map[string][]string{}, map[string]string{}
-	found := eachContainer(func(v *doctor.View, c node.Container, _ node.Containers) []doctor.Finding {
+	found := eachContainer(func(v *doctor.View, c node.Container) []doctor.Finding {
 		if c.AllDevices {
 			return nil // it holds what the node has
 		}

@@ -58,7 +58,7 @@ func insideChecks() []doctor.Check {
 	}
 }
 
-func containerHostPath(_ *doctor.View, c node.Container, _ node.Containers) []doctor.Finding {
+func containerHostPath(_ *doctor.View, c node.Container) []doctor.Finding {
 	if len(c.HostPaths) == 0 || c.AllDevices {
 		return nil
 	}
@@ -72,7 +72,7 @@ func containerHostPath(_ *doctor.View, c node.Container, _ node.Containers) []do
 		"%s is mounted from the node, and the container can open %s.", strings.Join(c.HostPaths, ", "), can), cure)}
 }
 
-func containerProvider(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	if !c.Known {
 		return nil
 	}
@@ -104,22 +104,22 @@ func containerProvider(v *doctor.View, c node.Container, _ node.Containers) (fou
 }
 
 // containerDevices reports what is not a fault.
-func containerDevices(v *doctor.View, c node.Container, _ node.Containers) []doctor.Finding {
+func containerDevices(v *doctor.View, c node.Container) []doctor.Finding {
 	node, err := v.HCAs()
 	if err != nil || !c.RDMA || c.AllDevices || len(c.HCAs) == 0 || len(c.HCAs) >= len(node.HCAs) {
 		return nil
 	}
-	return []doctor.Finding{told(containerObject(c),
+	return []doctor.Finding{doctor.Told(containerObject(c),
 		"It holds %d of the node's %d HCAs: NCCL_IB_HCA=%s keeps NCCL from the others.", len(c.HCAs), len(node.HCAs),
 		strings.Join(c.HCAs, ","))}
 }
 
 // containerSharedMemory reports what is not a fault.
-func containerSharedMemory(_ *doctor.View, c node.Container, _ node.Containers) []doctor.Finding {
+func containerSharedMemory(_ *doctor.View, c node.Container) []doctor.Finding {
 	if !c.Known || !c.RDMA || c.SharedMem == nil || *c.SharedMem > process.SmallSharedMemory {
 		return nil
 	}
-	return []doctor.Finding{told(containerObject(c),
+	return []doctor.Finding{doctor.Told(containerObject(c),
 		"Its /dev/shm has %s; an emptyDir with medium: Memory at /dev/shm gives more.", c.SharedMem)}
 }
 
@@ -129,7 +129,7 @@ const gpuFiles = "proc/driver/nvidia/gpus/*/information"
 var gpuMinor = regexp.MustCompile(`Device Minor:\s+([0-9]+)`)
 
 // containerGPU reports what is not a fault.
-func containerGPU(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+func containerGPU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	files, _ := v.Glob(gpuFiles) // without them there is no driver of NVIDIA
 	hcas := held(v, c)
 	if slices.ContainsFunc(hcas, func(h hca.HCA) bool { return h.NUMANode < 0 }) {
@@ -144,8 +144,8 @@ func containerGPU(v *doctor.View, c node.Container, _ node.Containers) (found []
 			slices.ContainsFunc(hcas, func(h hca.HCA) bool { return strconv.Itoa(h.NUMANode) == numa }) {
 			continue
 		}
-		found = append(found, told(containerObject(c), "Its GPU %s is on NUMA node %s, and none of its HCAs (%s) is.", gpu,
-			numa, strings.Join(c.HCAs, ", ")))
+		found = append(found, doctor.Told(containerObject(c),
+			"Its GPU %s is on NUMA node %s, and none of its HCAs (%s) is.", gpu, numa, strings.Join(c.HCAs, ", ")))
 	}
 	return found
 }

@@ -99,12 +99,7 @@ func rails(v *doctor.View, c node.Container) (found []rail) {
 	return found
 }
 
-// told is what a container has that need not be a fault.
-func told(object, format string, args ...any) doctor.Finding {
-	return doctor.Finding{Status: doctor.OK, Object: object, Text: fmt.Sprintf(format, args...)}
-}
-
-func containerNetdev(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	all := rails(v, c)
 	if !c.Known || !c.OwnNetwork || c.AllDevices && slices.ContainsFunc(all, func(r rail) bool { return r.usable }) {
 		return nil // a privileged container holds more HCAs than are meant for it
@@ -112,7 +107,7 @@ func containerNetdev(v *doctor.View, c node.Container, _ node.Containers) (found
 	for _, r := range all {
 		switch {
 		case r.usable && !slices.ContainsFunc(r.own, func(g process.GID) bool { return g.Type != "IB/RoCE v1" }):
-			found = append(found, told(r.object, "Its GIDs are of RoCE v1 alone, which no router passes on."))
+			found = append(found, doctor.Told(r.object, "Its GIDs are of RoCE v1 alone, which no router passes on."))
 		case !r.active || r.usable:
 		case r.err != nil:
 			found = append(found, doctor.Unsure(r.object, "Its GIDs are unknown: "+r.err.Error()+"."))
@@ -140,7 +135,7 @@ func containerNetdev(v *doctor.View, c node.Container, _ node.Containers) (found
 }
 
 // containerGIDIndex looks at the index in the container's spec. What a program sets by itself is not seen.
-func containerGIDIndex(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+func containerGIDIndex(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	index, err := strconv.Atoi(c.Env["NCCL_IB_GID_INDEX"])
 	if err != nil || index < 0 || !c.Known { // NCCL chooses where it is negative
 		return nil
@@ -168,7 +163,7 @@ func containerGIDIndex(v *doctor.View, c node.Container, _ node.Containers) (fou
 
 // containerEnvironment looks at the variables of the container's spec. A name beside others that it has is left out by
 // the programs, and no fault.
-func containerEnvironment(_ *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+func containerEnvironment(_ *doctor.View, c node.Container) (found []doctor.Finding) {
 	var links []string
 	for _, l := range c.Links {
 		links = append(links, l.Name)
@@ -202,7 +197,7 @@ func chooses(value, name string, beginnings bool) bool {
 	})
 }
 
-func containerMTU(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+func containerMTU(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	all, err := v.HCAs()
 	if err != nil || !c.OwnNetwork {
 		return nil
@@ -231,7 +226,7 @@ func containerMTU(v *doctor.View, c node.Container, _ node.Containers) (found []
 
 // containerRoutes looks at the routes of containers with several rails. Tables of policy routing can send everything
 // the right way, so beside them nothing is known.
-func containerRoutes(v *doctor.View, c node.Container, _ node.Containers) (found []doctor.Finding) {
+func containerRoutes(v *doctor.View, c node.Container) (found []doctor.Finding) {
 	all := slices.DeleteFunc(rails(v, c), func(r rail) bool { return r.link == nil || !r.subnet.IsValid() })
 	if !c.OwnNetwork || c.PolicyRouting {
 		return nil
@@ -245,11 +240,11 @@ func containerRoutes(v *doctor.View, c node.Container, _ node.Containers) (found
 				r.link.Name, all[other].hca.Name),
 				"Give each HCA's interface a subnet of its own, or routing rules (CNI plugin sbr), and create the pod again"))
 		case other >= 0:
-			found = append(found, told(r.object, "Its interface %s is in the same subnet as that of HCA %s: the kernel "+
+			found = append(found, doctor.Told(r.object, "Its interface %s is in the same subnet as that of HCA %s: the kernel "+
 				"answers by one of both.", r.link.Name, all[other].hca.Name))
 		case !r.link.Gateway && slices.ContainsFunc(all, func(other rail) bool { return other.link.Gateway }):
-			found = append(found, told(r.object, "Its interface %s has no route by a gateway: it reaches its own subnet alone.",
-				r.link.Name))
+			found = append(found, doctor.Told(r.object,
+				"Its interface %s has no route by a gateway: it reaches its own subnet alone.", r.link.Name))
 		}
 	}
 	return found

@@ -6,6 +6,7 @@ package hardware
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -72,24 +73,17 @@ func badNodes(v *doctor.View) []doctor.Finding {
 }
 
 // cgroupReads are the limits and the use of cgroups of pods and containers, as systemd and cgroupfs lay them out.
-var cgroupReads = func() []string {
-	var all []string
-	for _, depth := range []string{"", "/*", "/*/*", "/*/*/*"} {
-		for _, file := range []string{"/rdma.max", "/rdma.current"} {
-			all = append(all, "sys/fs/cgroup/kubepods*"+depth+file)
-		}
-	}
-	return all
-}()
+var cgroupReads = []string{
+	pods + "/rdma.max", pods + "/rdma.current", pods + "/*/rdma.max", pods + "/*/rdma.current",
+	pods + "/*/*/rdma.max", pods + "/*/*/rdma.current", pods + "/*/*/*/rdma.max", pods + "/*/*/*/rdma.current",
+}
+
+const pods = "sys/fs/cgroup/kubepods*"
 
 // exhaustedCgroups finds limits of RDMA objects that are reached: what is asked for next is refused.
-func exhaustedCgroups(v *doctor.View) []doctor.Finding {
-	var found []doctor.Finding
-	for _, pattern := range cgroupReads {
-		if path.Base(pattern) != "rdma.max" {
-			continue
-		}
-		names, err := v.Glob(pattern)
+func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
+	for limit := range slices.Chunk(cgroupReads, 2) {
+		names, err := v.Glob(limit[0])
 		if err != nil {
 			return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The cgroups cannot be listed: %v.", err))}
 		}

@@ -66,8 +66,7 @@ func gpus(v *doctor.View) (found []string, err error) {
 }
 
 // withGPUs looks at the GPUs and the HCAs of cards.
-func withGPUs(look func(v *doctor.View, gpus []string,
-	hcas []hca.HCA) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		node, nothing := inventory(v)
 		if nothing != nil {

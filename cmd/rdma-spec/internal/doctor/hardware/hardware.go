@@ -13,6 +13,5 @@ import (
 // Checks are the checks of the node's devices and its kernel.
 func Checks() []doctor.Check {
 	return slices.Concat(hcaChecks(), portChecks(), pciChecks(), moduleChecks(), deviceChecks(), netnsChecks(),
-		gpuChecks(), kernelChecks(),
-		memoryChecks())
+		gpuChecks(), kernelChecks(), memoryChecks())
 }

@@ -48,10 +48,9 @@ func hcaChecks() []doctor.Check {
 }
 
 // eachHCA looks at each HCA that answers.
-func eachHCA(look func(*doctor.View, hca.HCA) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func eachHCA(look func(*doctor.View, hca.HCA) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
-		return ofHCAs(v, func(hcas []hca.HCA) []doctor.Finding {
-			var found []doctor.Finding
+		return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
 			for _, h := range hcas {
 				found = append(found, look(v, h)...)
 			}
@@ -144,26 +143,24 @@ func board(v *doctor.View, h hca.HCA) string {
 }
 
 // byBoard returns the physical HCAs of each board, in the order of the HCAs.
-func byBoard(v *doctor.View, hcas []hca.HCA) [][]hca.HCA {
-	index := map[string]int{}
-	var groups [][]hca.HCA
+func byBoard(v *doctor.View, hcas []hca.HCA) (groups [][]hca.HCA) {
+	index := map[string]int{} // from 1
 	for _, h := range hcas {
 		id := board(v, h)
 		if id == "" {
 			continue
 		}
-		i, known := index[id]
-		if !known {
-			i = len(groups)
-			index[id], groups = i, append(groups, nil)
+		if index[id] == 0 {
+			groups = append(groups, nil)
+			index[id] = len(groups)
 		}
-		groups[i] = append(groups[i], h)
+		groups[index[id]-1] = append(groups[index[id]-1], h)
 	}
 	return groups
 }
 
 // eachBoard looks at the physical HCAs of each board.
-func eachBoard(look func(*doctor.View, []hca.HCA) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func eachBoard(look func(*doctor.View, []hca.HCA) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
 			for _, group := range byBoard(v, hcas) {

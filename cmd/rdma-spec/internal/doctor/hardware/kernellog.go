@@ -39,7 +39,7 @@ func kernelChecks() []doctor.Check {
 }
 
 // withLog looks at the kernel's log.
-func withLog(look func(*doctor.View, node.KernelLog) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func withLog(look func(*doctor.View, node.KernelLog) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		log, err := v.KernelLog()
 		if err != nil { // which hca-errors says
@@ -147,8 +147,7 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 var refusedModule = regexp.MustCompile(`(?:^|\s)([a-z0-9_]+): disagrees about version of symbol ([A-Za-z0-9_]+)`)
 
 // refusedModules finds modules that the kernel refused and that are still not loaded.
-func refusedModules(v *doctor.View, log node.KernelLog) []doctor.Finding {
-	var found []doctor.Finding
+func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding) {
 	seen := map[string]bool{}
 	for _, line := range log.Lines {
 		refused := refusedModule.FindStringSubmatch(line.Text)

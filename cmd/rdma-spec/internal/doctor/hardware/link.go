@@ -21,12 +21,12 @@ import (
 // Others are told, in one line for each function: nobody cabled them, or no pod uses them.
 func portsWithoutLink(v *doctor.View) []doctor.Finding {
 	return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
-		unused := map[string]int{}
+		unused, boards := map[string]int{}, byBoard(v, hcas)
 		for _, h := range hcas {
 			for _, p := range h.Ports {
 				f := doctor.Finding{Status: doctor.OK}
 				if !p.Active() {
-					f = portState(v, h, p, hcas)
+					f = portState(v, h, p, hcas, alone(boards, h, p))
 				}
 				switch {
 				case f.Text != "":
@@ -40,7 +40,7 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 		}
 		for _, line := range slices.Sorted(maps.Keys(unused)) {
 			of, text, _ := strings.Cut(line, ": ")
-			found = append(found, doctor.Finding{Status: doctor.OK, Object: of, Text: fmt.Sprintf(text, unused[line])})
+			found = append(found, doctor.Told(of, text, unused[line]))
 		}
 		return found
 	})
@@ -48,7 +48,7 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 
 // portState judges a port that is not ACTIVE. Without evidence that it should be, it returns nothing. One that an
 // administrator has turned off is not a fault, unless that leaves the node none.
-func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA) doctor.Finding {
+func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, alone bool) doctor.Finding {
 	at, see := portObject(h, p), fmt.Sprintf("mlxlink -d %s -p %d", cmp.Or(h.PCI, h.Name), p.Number)
 	physical, infiniband := h.Function == hca.FunctionPhysical, p.LinkLayer == "InfiniBand"
 	why, off, on := evidence(v, h, p), "", ""
@@ -61,7 +61,7 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA) doctor.Fin
 	case !infiniband && known:
 		see = "ip link show " + up
 	}
-	if why == "" && alone(v, h, p, hcas) {
+	if why == "" && alone {
 		why = "the others of its board are ACTIVE"
 	}
 	switch {
@@ -72,13 +72,12 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA) doctor.Fin
 			fmt.Sprintf("Start a subnet manager in the fabric (opensm, UFM, or the switch's own), and see: sminfo -C %s -P %d",
 				h.Name, p.Number))
 	case p.State == "INIT" && !infiniband: // iWARP's, see iw_query_port in the kernel
-		return doctor.Finding{Status: doctor.OK, Object: at, Text: "It has a link, and its netdev no IPv4 address."}
+		return doctor.Told(at, "It has a link, and its netdev no IPv4 address.")
 	case off != "" && (why != "" || h.PCI == "") && !slices.ContainsFunc(hcas, hca.HCA.Active):
 		return doctor.Fault(at, fmt.Sprintf("It is %s because %s, and no other port of the node is ACTIVE.", p.State, off),
 			on).Paste()
 	case off != "" && physical:
-		return doctor.Finding{Status: doctor.OK, Object: at,
-			Text: fmt.Sprintf("It is %s because %s: %s", p.State, off, on)}
+		return doctor.Told(at, "It is %s because %s: %s", p.State, off, on)
 	case off == "" && why != "":
 		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, why),
 			"Check the cable and the switch's port, and see: "+see)
@@ -87,15 +86,20 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA) doctor.Fin
 }
 
 // alone reports whether a port is the only one of at least four of its board and link layer that is not ACTIVE.
-func alone(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA) bool {
-	ports, down, id := 0, 0, board(v, h)
-	for _, other := range hcas {
-		for _, q := range other.Ports {
-			if q.LinkLayer != p.LinkLayer || id == "" || board(v, other) != id {
-				continue
-			}
-			if ports++; !q.Active() {
-				down++
+func alone(boards [][]hca.HCA, h hca.HCA, p hca.Port) bool {
+	ports, down := 0, 0
+	for _, group := range boards {
+		if !slices.ContainsFunc(group, func(other hca.HCA) bool { return other.Name == h.Name }) {
+			continue
+		}
+		for _, other := range group {
+			for _, q := range other.Ports {
+				if q.LinkLayer == p.LinkLayer {
+					ports++
+				}
+				if q.LinkLayer == p.LinkLayer && !q.Active() {
+					down++
+				}
 			}
 		}
 	}

@@ -213,7 +213,7 @@ func mixedModules(v *doctor.View) []doctor.Finding {
 	}
 	var own []string
 	for _, module := range []string{"ib_core", "mlx5_core", "mlx5_ib", "ib_uverbs"} {
-		if users := holders(module); len(users) > 0 && !slices.Contains(compat, module) {
+		if len(holders(module)) > 0 && !slices.Contains(compat, module) {
 			own = append(own, module)
 			visit(module)
 		}

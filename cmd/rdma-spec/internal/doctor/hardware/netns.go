@@ -58,8 +58,8 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 			"echo 'options ib_core netns_mode=0' > /etc/modprobe.d/ib_core.conf && rdma system set netns exclusive || echo "+
 				"'restart the node'").WithCare("pods that share HCAs lose them", "rdma-spec status")}
 	case exclusive:
-		return []doctor.Finding{{Status: doctor.OK,
-			Text: "It is exclusive, as rdma-cni needs it: only pods that rdma-cni gives an HCA can use one."}}
+		return []doctor.Finding{doctor.Told("",
+			"It is exclusive, as rdma-cni needs it: only pods that rdma-cni gives an HCA can use one.")}
 	}
 	return nil
 }
@@ -100,8 +100,8 @@ func lostHCAs(v *doctor.View) []doctor.Finding {
 			case driver != "mlx5_core":
 				found = append(found, hcaBelow(v, pciDevices+address, rebind("pci", address))...)
 			case !virtual && !v.Any(pciDevices+address+"/infiniband/*"):
-				found = append(found, doctor.Finding{Status: doctor.OK, Object: "PCI device " + address,
-					Text: "It has no RDMA: a device plugin's selector must leave it out."})
+				found = append(found, doctor.Told("PCI device "+address,
+					"It has no RDMA: a device plugin's selector must leave it out."))
 			}
 		}
 	}
@@ -116,7 +116,7 @@ func hcaBelow(v *doctor.View, at, cure string) []doctor.Finding {
 	case v.Any(at + "/infiniband/*"):
 		return nil
 	case v.Any(at + "/infiniband_verbs/*"):
-		return []doctor.Finding{{Status: doctor.OK, Object: on, Text: "Its HCA is in another network namespace."}}
+		return []doctor.Finding{doctor.Told(on, "Its HCA is in another network namespace.")}
 	}
 	return []doctor.Finding{doctor.Fault(on, "It has a driver for RDMA, and no HCA.", cure).Paste()}
 }

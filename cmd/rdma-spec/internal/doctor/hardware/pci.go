@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path"
 	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
@@ -81,12 +80,8 @@ func lacking(v *doctor.View, device, port string) string {
 }
 
 // quantity is the number that an attribute begins with: "16.0 GT/s PCIe", "16".
-func quantity(attribute string) float64 {
-	number, _, _ := strings.Cut(attribute, " ")
-	n, err := strconv.ParseFloat(number, 64)
-	if err != nil {
-		return 0
-	}
+func quantity(attribute string) (n float64) {
+	_, _ = fmt.Sscan(attribute, &n)
 	return n
 }
 

@@ -59,9 +59,8 @@ func portChecks() []doctor.Check {
 }
 
 // eachPort looks at each port of the HCAs that answer.
-func eachPort(look func(*doctor.View, hca.HCA, hca.Port) []doctor.Finding) func(*doctor.View) []doctor.Finding {
-	return eachHCA(func(v *doctor.View, h hca.HCA) []doctor.Finding {
-		var found []doctor.Finding
+func eachPort(look func(*doctor.View, hca.HCA, hca.Port) []doctor.Finding) doctor.Look {
+	return eachHCA(func(v *doctor.View, h hca.HCA) (found []doctor.Finding) {
 		for _, p := range h.Ports {
 			found = append(found, look(v, h, p)...)
 		}

@@ -134,20 +134,10 @@ func examples(t *testing.T) map[string][]doctor.Finding {
 		}
 	}
 	for _, p := range hardwarePlants() {
-		node := p.node
-		if node == nil {
-			node = healthyNode
-		}
-		only, err := doctor.With(checks(), p.check)
-		if err != nil {
-			t.Fatal(err)
-		}
-		add(p.check, p.object, doctor.Run(t.Context(), open(t, node().Without(p.without...).With(p.with)), only))
+		add(p.check, p.object, p.findings(t))
 	}
 	for _, name := range slices.Sorted(maps.Keys(planted)) {
-		test, s := planted[name], healthy()
-		test.plant(s)
-		add(test.check, test.object, s.look(t, software()))
+		add(planted[name].check, planted[name].object, lookAt(t, name))
 	}
 	for check, all := range found {
 		slices.SortStableFunc(all, func(a, b doctor.Finding) int {

@@ -35,6 +35,27 @@ func hardwarePlants() []plant {
 		plantedKernel, plantedMemory)
 }
 
+// sick is the node with the fault.
+func (p plant) sick() hcatest.Files {
+	node := healthyNode
+	if p.node != nil {
+		node = p.node
+	}
+	return node().Without(p.without...).With(p.with)
+}
+
+// ofPlants has what all checks find on the nodes with a fault, by its name: several tests look at it.
+var ofPlants = map[string][]doctor.Finding{}
+
+// findings are those of all checks on the node with the fault.
+func (p plant) findings(t *testing.T) []doctor.Finding {
+	t.Helper()
+	if ofPlants[p.name] == nil {
+		ofPlants[p.name] = findings(t, p.sick())
+	}
+	return slices.Clone(ofPlants[p.name])
+}
+
 // neverWrong are the checks that can only tell, or not know.
 var neverWrong = []string{"hca-answers", "mtu-same", "efa-pages"}
 
@@ -48,9 +69,7 @@ func TestPlantedHardwareFaults(t *testing.T) {
 			want = doctor.Wrong
 		}
 		before := healthy
-		if p.node == nil {
-			p.node = healthyNode
-		} else {
+		if p.node != nil {
 			before = findings(t, p.node())
 		}
 		for _, f := range before {
@@ -59,7 +78,7 @@ func TestPlantedHardwareFaults(t *testing.T) {
 			}
 		}
 		seen := 0
-		for _, f := range findings(t, p.node().Without(p.without...).With(p.with)) {
+		for _, f := range p.findings(t) {
 			isIt := f.Check == p.check && f.Status == want && f.Object == p.object
 			switch {
 			case isIt && strings.Contains(f.Text, p.text) && strings.Contains(f.Cure, p.cure) &&
@@ -335,11 +354,7 @@ var hurts = regexp.MustCompile(`/bus/pci/devices/\S+/driver|modprobe -r \S*(mlx|
 // machines. One that names such a thing says who loses what, and how to see it.
 func TestCuresThatHurtAreByHand(t *testing.T) {
 	for _, p := range hardwarePlants() {
-		node := p.node
-		if node == nil {
-			node = healthyNode
-		}
-		for _, f := range findings(t, node().Without(p.without...).With(p.with)) {
+		for _, f := range p.findings(t) {
 			byHand := f.Class == doctor.ClassByHand && strings.Contains(f.Cure, "(see: ")
 			// which nobody can use
 			lost := f.Class == doctor.ClassWithCare && f.Care != "" || f.Check == "hca-present"

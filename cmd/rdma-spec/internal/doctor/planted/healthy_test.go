@@ -128,6 +128,9 @@ func TestHealthyNodes(t *testing.T) {
 		"CDI off, and no CDI files": func(s *sick) {
 			s.runtime().CDIOff, s.cdi.Files, s.cdi.Docker = true, nil, &cdi.Docker{Version: "27.0.0"}
 		},
+		"resources whose names have RDMA's words in them": func(s *sick) {
+			s.kubelet.Allocatable["example.com/coprocessor"], s.kubelet.Allocatable["example.com/healthcare-gpu"] = 0, 0
+		},
 		"a kubelet elsewhere, with a link": func(s *sick) {
 			s.kubelet.Root = "/data/kubelet"
 			s.files["var/lib/kubelet/device-plugins/kubelet.sock"] = ""
@@ -142,6 +145,20 @@ func TestHealthyNodes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Resources that give RDMA are known by the words of their names, as device plugins and clouds call them.
+func TestResourcesOfRDMA(t *testing.T) {
+	for name, want := range map[string]bool{
+		"rdma/hca_shared_devices_a": true, "rdma/ib": true, "nvidia.com/sriov_rdma": true, "nvidia.com/hostdev": true,
+		"nvidia.com/ibp24s0": true, "vpc.amazonaws.com/efa": true, "aliyun/erdma": true, "openshift.io/mlnxrdma": true,
+		"spidernet.io/shared_cx5_gpu1": true, "example.com/RoCE": true, "example.com/coprocessor": false,
+		"example.com/healthcare-gpu": false, "example.com/library": false, "nvidia.com/gpu": false, "cpu": false,
+	} {
+		if node.RDMAResource.MatchString(name) != want {
+			t.Errorf("%s: not %v", name, want)
+		}
 	}
 }
 
@@ -277,9 +294,7 @@ func TestClassesOfContainers(t *testing.T) {
 		"a container without the HCA of its annotation": doctor.ClassWithCare,
 		"no interface of the HCA":                       doctor.ClassByHand,
 	} {
-		s := healthy()
-		planted[name].plant(s)
-		found := slices.DeleteFunc(s.look(t, software()), func(f doctor.Finding) bool { return f.Status != doctor.Wrong })
+		found := slices.DeleteFunc(lookAt(t, name), func(f doctor.Finding) bool { return f.Status != doctor.Wrong })
 		if len(found) != 1 || found[0].Class != want || (found[0].Care != "") != (want == doctor.ClassWithCare) {
 			t.Errorf("%s: %+v, want %s", name, found, want)
 		}

@@ -31,8 +31,7 @@ func cdiChecks() []doctor.Check {
 }
 
 // withCDI looks at the CDI files of HCAs. Those of other devices are their makers' work.
-func withCDI(look func(v *doctor.View, answer cdi.Files,
-	files []cdi.Found) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func withCDI(look func(*doctor.View, cdi.Files, []cdi.Found) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.CDI()
 		if err != nil {

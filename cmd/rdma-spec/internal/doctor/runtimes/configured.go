@@ -39,7 +39,7 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 	if len(answer.Overwritten) == 0 {
 		return nil
 	}
-	return eachRuntime(func(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
+	return eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
 		var told []string
 		for _, o := range answer.Overwritten {
 			object, cure := lost(o, r, all)

@@ -24,11 +24,8 @@ func restartKubelet(k agents.Kubelet) string {
 	return "systemctl restart " + strings.TrimSuffix(cmp.Or(k.Unit, "kubelet"), ".service")
 }
 
-// rdmaResources are what names of RDMA resources contain.
-var rdmaResources = []string{"rdma", "hca", "infiniband", "roce", "hostdev", "spidernet.io/", "/efa", "/ib"}
-
 // withKubelet looks at the kubelet where one runs.
-func withKubelet(look func(k agents.Kubelet) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func withKubelet(look func(k agents.Kubelet) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		k, err := v.Kubelet()
 		if err != nil {
@@ -120,8 +117,7 @@ func kubeletPodResources(k agents.Kubelet) []doctor.Finding {
 // kubeletAllocatable names each resource after the kubelet, so that what is wrong with the kubelet explains it.
 func kubeletAllocatable(k agents.Kubelet) (found []doctor.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(k.Allocatable)) {
-		isRDMA := slices.ContainsFunc(rdmaResources, func(part string) bool { return strings.Contains(name, part) })
-		if isRDMA && k.Allocatable[name] == 0 {
+		if node.RDMAResource.MatchString(name) && k.Allocatable[name] == 0 {
 			text := fmt.Sprintf("The node had devices of %s, and has none now.", name)
 			found = append(found, doctor.Fault("kubelet resource "+name, text,
 				"Delete the pod of the device plugin that serves "+name+" on this node: its DaemonSet creates it again"))

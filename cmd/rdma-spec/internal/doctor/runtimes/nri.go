@@ -64,14 +64,8 @@ func nriChecks() []doctor.Check {
 }
 
 // adjusting looks at the runtimes where the plugin is installed. Without it, nothing here needs NRI.
-func adjusting(look func(r runtime.Runtime,
-	all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
-	return withPlugin(func(v *doctor.View, _ agents.Plugin) []doctor.Finding {
-		return eachRuntime(func(_ *doctor.View, r runtime.Runtime,
-			all []runtime.Runtime) []doctor.Finding {
-			return look(r, all)
-		})(v)
-	})
+func adjusting(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding) doctor.Look {
+	return withPlugin(func(v *doctor.View, _ agents.Plugin) []doctor.Finding { return eachRuntime(look)(v) })
 }
 
 func nriOn(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
@@ -112,7 +106,7 @@ func nriOwner(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		other, r.NRI.Socket), cure)}
 }
 
-func nriRequired(_ *doctor.View, r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
+func nriRequired(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	if !r.NRI.On || !r.NRI.Validator || len(r.NRI.Required) == 0 {
 		return nil
 	}
@@ -122,7 +116,7 @@ func nriRequired(_ *doctor.View, r runtime.Runtime, _ []runtime.Runtime) []docto
 		strings.Join(r.NRI.Required, ", ")+".", cure)}
 }
 
-func nriTimeouts(_ *doctor.View, r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding) {
+func nriTimeouts(r runtime.Runtime, _ []runtime.Runtime) (found []doctor.Finding) {
 	for _, limit := range []struct {
 		key           string
 		set, shortest time.Duration
@@ -156,7 +150,7 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 			launched = append(launched, name)
 			found = append(found, doctor.Fault("plugin "+name,
 				fmt.Sprintf("The runtime launches /%s, which sets what nri-rdma sets.", file), "rm /"+file+
-					" && "+restartRuntimes(v)).WithCare("pods lose what their annotations ask of it",
+					" && "+restartRuntime(forPods(v))).WithCare("pods lose what their annotations ask of it",
 				"kubectl get pods -A -o yaml | grep nri"))
 		}
 	}
@@ -178,11 +172,8 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 	return found
 }
 
-// restartRuntimes is the command that restarts the runtime for pods.
-func restartRuntimes(v *doctor.View) string {
-	answer, _ := v.Runtimes() // without an answer, it is containerd's usual unit
-	if runtimes := answer.ForPods(); len(runtimes) > 0 {
-		return restartRuntime(runtimes[0])
-	}
-	return "systemctl restart containerd"
+// forPods returns the runtime for pods: without an answer, it is containerd with its usual unit.
+func forPods(v *doctor.View) runtime.Runtime {
+	answer, _ := v.Runtimes()
+	return append(answer.ForPods(), runtime.Runtime{Name: runtime.NameContainerd})[0]
 }

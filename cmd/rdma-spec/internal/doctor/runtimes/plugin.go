@@ -30,7 +30,7 @@ func restarted(object, text string, p agents.Plugin, v *doctor.View) []doctor.Fi
 	case p.Unit:
 		cure = "systemctl restart nri-rdma"
 	case p.Launched != "":
-		cure = restartRuntimes(v)
+		cure = restartRuntime(forPods(v))
 	default:
 		return []doctor.Finding{doctor.Fault(object, text,
 			"For a DaemonSet: "+describeDaemonSet+". For a service: "+installPlugin)}
@@ -39,7 +39,7 @@ func restarted(object, text string, p agents.Plugin, v *doctor.View) []doctor.Fi
 }
 
 // withPlugin looks at the plugin where it is installed.
-func withPlugin(look func(v *doctor.View, p agents.Plugin) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func withPlugin(look func(v *doctor.View, p agents.Plugin) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		plugin, err := v.Plugin()
 		if err != nil {
@@ -53,7 +53,7 @@ func withPlugin(look func(v *doctor.View, p agents.Plugin) []doctor.Finding) fun
 }
 
 // withoutPlugin looks where the plugin is not installed, which gives RDMA containers their memlock.
-func withoutPlugin(look func(*doctor.View) []doctor.Finding) func(*doctor.View) []doctor.Finding {
+func withoutPlugin(look doctor.Look) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		plugin, err := v.Plugin()
 		if err != nil {
@@ -138,7 +138,7 @@ func pluginRegistered(v *doctor.View, p agents.Plugin) []doctor.Finding {
 		if p.Policy.Version != p.Tool {
 			text += "; this rdma-spec is " + p.Tool
 		}
-		return []doctor.Finding{{Status: doctor.OK, Text: text + "."}}
+		return []doctor.Finding{doctor.Told("", "%s.", text)}
 	}
 	answer, _ := v.Runtimes() // without an answer, the finding is about the node
 	object := ""

@@ -74,9 +74,8 @@ func ownHandler(r runtime.Runtime, all []runtime.Runtime) string {
 func olderThan(running, than string) bool { return doctor.CompareVersions(running, than) < 0 }
 
 // eachRuntime looks at the runtimes that are for pods, one by one.
-func eachRuntime(look func(v *doctor.View, r runtime.Runtime,
-	all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
-	return func(v *doctor.View) []doctor.Finding {
+func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding) doctor.Look {
+	return func(v *doctor.View) (found []doctor.Finding) {
 		answer, err := v.Runtimes()
 		if err != nil {
 			return []doctor.Finding{doctor.Unsure("", "The runtimes are unknown: "+err.Error()+".")}
@@ -85,9 +84,8 @@ func eachRuntime(look func(v *doctor.View, r runtime.Runtime,
 		if len(runtimes) == 0 {
 			return doctor.Inapplicable("No container runtime that serves pods was found.")
 		}
-		var found []doctor.Finding
 		for _, r := range runtimes {
-			found = append(found, look(v, r, answer.Runtimes)...)
+			found = append(found, look(r, answer.Runtimes)...)
 		}
 		return found
 	}
@@ -128,7 +126,7 @@ func runtimeChecks() []doctor.Check {
 	}
 }
 
-func runtimeConfig(_ *doctor.View, r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
+func runtimeConfig(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
 	if r.ConfigError == "" {
 		return nil
 	}
@@ -167,7 +165,7 @@ func criServes(v *doctor.View) []doctor.Finding {
 	return found
 }
 
-func runtimeRlimits(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
+func runtimeRlimits(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 	drops, since := r.DropsRlimits()
 	switch {
 	case r.Version == "":
@@ -189,7 +187,7 @@ func memlockSource(v *doctor.View) []doctor.Finding {
 	if hcas, err := v.HCAs(); err != nil || len(hcas.HCAs) == 0 {
 		return doctor.Inapplicable("The node has no HCA.")
 	}
-	return withoutPlugin(eachRuntime(func(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
+	return withoutPlugin(eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		if r.Memlock == nil && r.Known && !r.GivesMemlock() {
 			return []doctor.Finding{doctor.Unsure(runtimeObject(r),
 				"The memlock that containers inherit from it is unknown: it does not run, or cannot be seen.")}

@@ -13,9 +13,8 @@ import (
 )
 
 // eachHandler looks at the handlers of the runtimes for pods, one by one.
-func eachHandler(look func(r runtime.Runtime, h runtime.Handler,
-	all []runtime.Runtime) []doctor.Finding) func(*doctor.View) []doctor.Finding {
-	return eachRuntime(func(_ *doctor.View, r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
+func eachHandler(look func(runtime.Runtime, runtime.Handler, []runtime.Runtime) []doctor.Finding) doctor.Look {
+	return eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
 		if !r.Known && r.ConfigError == "" {
 			return []doctor.Finding{unknownSettings(r)}
 		}
