@@ -4,6 +4,9 @@
 package files
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -35,6 +38,15 @@ func Below(root, name string) string {
 		rest = append(strings.Split(target, "/"), rest...)
 	}
 	return filepath.Join(root, at)
+}
+
+// Content returns what a file has, by its path, and nil where there is none.
+func Content(path string) ([]byte, error) {
+	content, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cannot read %s: %w", path, Cause(err))
+	}
+	return content, nil
 }
 
 // OnNode returns the name that a path below a root has on the node.

@@ -220,10 +220,15 @@ func TypeName(m fs.FileMode) string {
 	return "of an unknown type"
 }
 
-// Cause drops the operation and path of a file error, for a caller that names the object in words of its own.
+// Cause returns what a file or socket failed of, without the operation and the name, for a caller that names it in words
+// of its own: the name in the error may be that of a temporary file. Other errors, and nil, stay as they are.
 func Cause(err error) error {
+	var said syscall.Errno
 	var pe *fs.PathError
-	if errors.As(err, &pe) {
+	switch {
+	case errors.As(err, &said):
+		return said
+	case errors.As(err, &pe):
 		return pe.Err
 	}
 	return err

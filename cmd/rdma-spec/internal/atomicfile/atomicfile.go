@@ -18,7 +18,7 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sys/unix"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // backupSuffix is what the name of the first backup ends with. Later ones have a number behind it: .rdma-spec.bak.2.
@@ -37,7 +37,7 @@ const backupSuffix = ".rdma-spec.bak"
 // After an error all files are as they were, unless only the last sync of the folder failed.
 func Replace(file string, content []byte) (backup string, err error) {
 	fail := func(err error) (string, error) {
-		return "", fmt.Errorf("cannot write %s: %w", file, oserror.Reason(err))
+		return "", fmt.Errorf("cannot write %s: %w", file, files.Cause(err))
 	}
 	target, info, err := resolve(file)
 	if err != nil {
@@ -61,7 +61,7 @@ func Replace(file string, content []byte) (backup string, err error) {
 	undo := func() {}
 	if info != nil {
 		if backup, undo, err = keep(target, filepath.Join(folder, name+backupSuffix), old); err != nil {
-			return "", fmt.Errorf("cannot make a backup of %s in %s: %w", file, folder, oserror.Reason(err))
+			return "", fmt.Errorf("cannot make a backup of %s in %s: %w", file, folder, files.Cause(err))
 		}
 	}
 	if err := pending.CloseAtomicallyReplace(); err != nil {
@@ -101,7 +101,7 @@ func Change(file string, old, content []byte, mode fs.FileMode) error {
 func write(file string, content []byte, mode fs.FileMode, ready func(target string) error) error {
 	err := replace(file, content, mode, ready)
 	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", file, oserror.Reason(err))
+		return fmt.Errorf("cannot write %s: %w", file, files.Cause(err))
 	}
 	return nil
 }

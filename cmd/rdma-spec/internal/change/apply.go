@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
@@ -168,7 +167,7 @@ func (l *Ledger) replaceFile(s step, from, to string) error {
 	}
 	for _, dir := range s.Folders {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-			return fmt.Errorf("cannot make %s: %w", dir, oserror.Reason(err))
+			return fmt.Errorf("cannot make %s: %w", dir, files.Cause(err))
 		}
 	}
 	content, err := l.kept(to)

@@ -9,17 +9,15 @@ package change
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/aymanbagabas/go-udiff"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // File is what a file is to become.
@@ -38,9 +36,9 @@ type File struct {
 }
 
 // Whole plans files whose contents do not depend on what is there now.
-func Whole(files ...File) (plan Plan, err error) {
-	for _, f := range files {
-		if f.Before, err = read(f.Path); err != nil {
+func Whole(all ...File) (plan Plan, err error) {
+	for _, f := range all {
+		if f.Before, err = files.Content(f.Path); err != nil {
 			return nil, err
 		}
 		plan = append(plan, f)
@@ -71,7 +69,7 @@ func (p Plan) Changed() Plan {
 // Outdated reports an error where a file is no longer what the plan was made from.
 func (p Plan) Outdated() error {
 	for _, f := range p {
-		now, err := read(f.Path)
+		now, err := files.Content(f.Path)
 		if err == nil && !same(now, f.Before) {
 			err = fmt.Errorf("%s: %w", f.Path, atomicfile.ErrChanged)
 		}
@@ -80,15 +78,6 @@ func (p Plan) Outdated() error {
 		}
 	}
 	return nil
-}
-
-// read reads a file; nil where there is none.
-func read(path string) ([]byte, error) {
-	content, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("cannot read %s: %w", path, oserror.Reason(err))
-	}
-	return content, nil
 }
 
 // diff returns the unified diff of two contents of a file, nil where there is none.

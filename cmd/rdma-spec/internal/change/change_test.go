@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // node is a folder of files, and a ledger beside it.
@@ -262,7 +264,7 @@ func TestLedgerKeepsFirstAndLast(t *testing.T) {
 	program := n.path("program")
 	for _, version := range []string{"1", "2", "3"} {
 		l := n.open()
-		before, err := read(program)
+		before, err := files.Content(program)
 		if err != nil {
 			t.Fatal(err)
 		}

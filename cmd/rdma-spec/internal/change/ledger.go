@@ -19,7 +19,6 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
@@ -72,7 +71,7 @@ func (nodeFiles) Remove(path string, old []byte) error {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot remove %s: %w", path, oserror.Reason(err))
+		return fmt.Errorf("cannot remove %s: %w", path, files.Cause(err))
 	}
 	return nil
 }
@@ -82,12 +81,12 @@ func (nodeFiles) Remove(path string, old []byte) error {
 func Open(root string) (*Ledger, error) {
 	dir := files.Below(root, folder)
 	if err := os.MkdirAll(filepath.Join(dir, "contents"), 0o700); err != nil {
-		return nil, fmt.Errorf("cannot make %s: %w", dir, oserror.Reason(err))
+		return nil, fmt.Errorf("cannot make %s: %w", dir, files.Cause(err))
 	}
 	name := filepath.Join(dir, "lock")
 	lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("cannot open %s: %w", name, oserror.Reason(err))
+		return nil, fmt.Errorf("cannot open %s: %w", name, files.Cause(err))
 	}
 	if err := syscall.Flock(int(lock.Fd()),
 		syscall.LOCK_EX|syscall.LOCK_NB); err != nil { //nolint:gosec // a file descriptor
@@ -118,7 +117,7 @@ func writeAt(file *os.File, text string) error {
 // Read reads the ledger of the node below a root, to look at it. There is nothing in a ledger that does not exist.
 func Read(root string) (*Ledger, error) {
 	l := &Ledger{root: root, disk: nodeFiles{}}
-	text, err := read(l.record())
+	text, err := files.Content(l.record())
 	if err != nil || text == nil {
 		return l, err
 	}
@@ -199,7 +198,7 @@ func (l *Ledger) kept(hash string) ([]byte, error) {
 	if hash == "" {
 		return nil, nil
 	}
-	content, err := read(l.file(hash))
+	content, err := files.Content(l.file(hash))
 	if err == nil && sum(content) != hash {
 		err = fmt.Errorf("%s is lost or damaged", l.file(hash))
 	}
@@ -217,7 +216,7 @@ func sum(content []byte) string {
 
 // current returns the hash of a file, empty where there is none.
 func current(path string) (string, error) {
-	content, err := read(path)
+	content, err := files.Content(path)
 	return sum(content), err
 }
 

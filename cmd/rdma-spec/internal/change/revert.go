@@ -16,6 +16,7 @@ import (
 	"github.com/aymanbagabas/go-udiff"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Changed is the error where a change cannot be taken back, since somebody else has changed the same lines later.
@@ -51,7 +52,7 @@ func (r *Reversal) Removes(path string) bool {
 
 // RemoveBefore adds that a file is removed right before another one that is changed, since it names that one.
 func (r *Reversal) RemoveBefore(other, path string) error {
-	now, err := read(path)
+	now, err := files.Content(path)
 	if err != nil || now == nil {
 		return err
 	}
@@ -84,7 +85,7 @@ func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
 		}
 		content, again := now[s.Path]
 		if !again {
-			if content, err = read(s.Path); err != nil {
+			if content, err = files.Content(s.Path); err != nil {
 				return r, err
 			}
 		}
@@ -109,7 +110,7 @@ func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
 		r.steps, r.contents = append(r.steps, is), append(r.contents, content)
 	}
 	for _, s := range r.steps {
-		if before, err := read(s.Path); err == nil && !same(before, now[s.Path]) { // it was read before
+		if before, err := files.Content(s.Path); err == nil && !same(before, now[s.Path]) { // it was read before
 			r.Diff += diff(s.Path, before, now[s.Path])
 		}
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Run carries out a call of a command and returns the exit status. release is called at the end.
@@ -32,7 +32,7 @@ func Run(root *cobra.Command, release func() error, args []string, stdin io.Read
 		err = removed
 	}
 	if result.Err != nil {
-		err = fmt.Errorf("cannot write to standard output: %w", oserror.Reason(result.Err))
+		err = fmt.Errorf("cannot write to standard output: %w", files.Cause(result.Err))
 	}
 	var status ExitStatus
 	switch {

@@ -18,7 +18,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/deploy/systemd"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/files"
@@ -65,7 +64,7 @@ func program(root, from, to, hint string) (change.File, error) {
 		return change.File{}, fmt.Errorf("%s does not exist: %s", from, hint)
 	}
 	if err != nil {
-		return change.File{}, fmt.Errorf("cannot read %s: %w", from, oserror.Reason(err))
+		return change.File{}, fmt.Errorf("cannot read %s: %w", from, files.Cause(err))
 	}
 	return change.File{Path: files.Below(root, to), Content: content, Mode: 0o755}, nil
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/platform"
 )
 
@@ -195,9 +195,9 @@ func (o generateOptions) base(stdin io.Reader) ([]byte, error) {
 	}
 	file, err := os.Open(o.from)
 	if err != nil {
-		return nil, oserror.Reason(err)
+		return nil, files.Cause(err)
 	}
 	defer func() { _ = file.Close() }() // opened for reading
 	text, err := baseline.Read(file)
-	return text, oserror.Reason(err)
+	return text, files.Cause(err)
 }

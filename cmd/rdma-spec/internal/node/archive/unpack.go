@@ -15,7 +15,7 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Open returns the folder that a root names: the root itself where it is not a regular file, else a temporary folder
@@ -97,7 +97,7 @@ func (u *unpacker) all(packed *tar.Reader) error {
 			return err
 		}
 		if err := u.one(name, header, packed); err != nil {
-			return fmt.Errorf("%.80q: %w", name, oserror.Reason(err))
+			return fmt.Errorf("%.80q: %w", name, files.Cause(err))
 		}
 	}
 }
@@ -131,7 +131,7 @@ func (u *unpacker) checkLinks() error {
 	for _, name := range u.links {
 		// guard: links that lead out
 		if _, err := u.root.Stat(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-			return fmt.Errorf("%.80q: the link cannot be followed inside the archive: %w", name, oserror.Reason(err))
+			return fmt.Errorf("%.80q: the link cannot be followed inside the archive: %w", name, files.Cause(err))
 		}
 	}
 	return nil

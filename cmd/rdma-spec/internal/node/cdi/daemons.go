@@ -14,7 +14,7 @@ import (
 	"regexp"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -52,7 +52,7 @@ func docker(ctx context.Context, root string) *Docker {
 		} `json:"features"`
 		Folders []string `json:"cdi-spec-dirs"`
 	}
-	if err = oserror.Reason(err); err == nil {
+	if err = files.Cause(err); err == nil {
 		err = json.Unmarshal(text, &said)
 	}
 	if err != nil {

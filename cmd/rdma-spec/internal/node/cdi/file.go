@@ -5,9 +5,7 @@ package cdi
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -16,7 +14,7 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Text returns the text of a file, which CDI's own library has accepted. The same spec and options give the same text.
@@ -43,7 +41,7 @@ func Write(file string, text []byte) (written bool, err error) {
 		return false, err
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return false, fmt.Errorf("cannot make %s: %w", filepath.Dir(file), oserror.Reason(err))
+		return false, fmt.Errorf("cannot make %s: %w", filepath.Dir(file), files.Cause(err))
 	}
 	return true, atomicfile.Write(file, text, 0o644)
 }
@@ -55,19 +53,16 @@ func Remove(file string) (removed bool, err error) {
 		return false, err
 	}
 	if err := os.Remove(file); err != nil {
-		return false, fmt.Errorf("cannot remove %s: %w", file, oserror.Reason(err))
+		return false, fmt.Errorf("cannot remove %s: %w", file, files.Cause(err))
 	}
 	return true, nil
 }
 
 // ours returns the content of a file that may be replaced, nil where there is none.
 func ours(file string) ([]byte, error) {
-	text, err := os.ReadFile(file)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("cannot read %s: %w", file, oserror.Reason(err))
+	text, err := files.Content(file)
+	if err != nil || text == nil {
+		return nil, err
 	}
 	if found, err := cdi.ParseSpec(text); len(text) > 0 && (err != nil || found == nil || found.Kind != Kind) {
 		return nil, fmt.Errorf("%s is not a CDI file of kind %s: remove it, or choose another --to", file, Kind)

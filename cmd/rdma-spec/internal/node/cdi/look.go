@@ -16,7 +16,6 @@ import (
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	tree "github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -82,7 +81,7 @@ func fileNames(root string) (names []string, err error) {
 	for _, folder := range Folders {
 		entries, err := os.ReadDir(tree.Below(root, folder))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("cannot read %s: %w", tree.Below(root, folder), oserror.Reason(err))
+			return nil, fmt.Errorf("cannot read %s: %w", tree.Below(root, folder), tree.Cause(err))
 		}
 		for _, entry := range entries {
 			if extension := filepath.Ext(entry.Name()); !entry.IsDir() && (extension == ".yaml" || extension == ".json") {
@@ -166,14 +165,14 @@ func readRegular(name string) ([]byte, error) {
 	info, err := os.Stat(name)
 	switch {
 	case err != nil:
-		return nil, oserror.Reason(err)
+		return nil, tree.Cause(err)
 	case !info.Mode().IsRegular():
 		return nil, errors.New("it is not a regular file")
 	case info.Size() > fileMost:
 		return nil, fmt.Errorf("it is longer than %d bytes", fileMost)
 	}
 	text, err := os.ReadFile(name)
-	return text, oserror.Reason(err)
+	return text, tree.Cause(err)
 }
 
 // nodeProblem says why a device node is not the one that the file means. Of nodes that belong to no HCA it is only

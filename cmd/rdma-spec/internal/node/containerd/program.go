@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Program is the containerd that loads a configuration.
@@ -70,7 +70,7 @@ func (b Binary) run(ctx context.Context, args ...string) ([]byte, error) {
 		lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 		return nil, errors.New(strings.TrimPrefix(lines[len(lines)-1], "containerd: "))
 	case err != nil:
-		return nil, fmt.Errorf("cannot run %s: %w", b, oserror.Reason(err))
+		return nil, fmt.Errorf("cannot run %s: %w", b, files.Cause(err))
 	}
 	return out, nil
 }

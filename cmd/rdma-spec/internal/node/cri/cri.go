@@ -28,9 +28,9 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // Identity names a container runtime that answers.
@@ -66,7 +66,7 @@ func connect(ctx context.Context, socket string) (*Runtime, error) {
 	}
 	tried, err := dial(ctx, "") // gRPC hides the kernel's reason
 	if err != nil {
-		return nil, fmt.Errorf("cannot connect to the runtime at %s: %w", socket, oserror.Reason(err))
+		return nil, fmt.Errorf("cannot connect to the runtime at %s: %w", socket, files.Cause(err))
 	}
 	_ = tried.Close() // nothing is lost with it
 	conn, err := grpc.NewClient("passthrough:///runtime",

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec"
@@ -35,7 +34,7 @@ func CRIOFiles(root string) (found []crioFile, err error) {
 	folder := files.Below(root, places.CRIO.DropIns)
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("cannot read %s: %w", folder, oserror.Reason(err))
+		return nil, fmt.Errorf("cannot read %s: %w", folder, files.Cause(err))
 	}
 	paths := []string{files.Below(root, places.CRIO.Config)}
 	for _, entry := range entries {
@@ -44,12 +43,9 @@ func CRIOFiles(root string) (found []crioFile, err error) {
 		}
 	}
 	for _, path := range paths {
-		text, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		text, err := files.Content(path)
 		if err != nil {
-			return nil, fmt.Errorf("cannot read %s: %w", path, oserror.Reason(err))
+			return nil, err
 		}
 		tree, err := tomledit.Parse(text)
 		if err != nil {

@@ -22,11 +22,11 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/oserror"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // processCRIO is the name of CRI-O's process. That of containerd's is the runtime's name.
@@ -208,7 +208,7 @@ func (n *node) handler(ctx context.Context, s containerd.Setting) Handler {
 func readBaseSpec(file string, h *Handler) error {
 	opened, err := os.Open(file)
 	if err != nil {
-		return oserror.Reason(err)
+		return files.Cause(err)
 	}
 	defer func() { _ = opened.Close() }() // it was only read
 	text, err := baseline.Read(opened)

@@ -1,7 +1,7 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package oserror
+package files
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-func TestReason(t *testing.T) {
+func TestCause(t *testing.T) {
 	none := filepath.Join(t.TempDir(), "none")
 	_, opened := os.Open(none)
 	_, dialled := net.Dial("unix", none)
@@ -26,16 +26,17 @@ func TestReason(t *testing.T) {
 		"two":      {os.Rename(none, none+"2"), "no such file or directory"},
 		"a socket": {dialled, "no such file or directory"},
 		"wrapped":  {fmt.Errorf("reading: %w", opened), "no such file or directory"},
+		"no call":  {&fs.PathError{Op: "read", Path: none, Err: other}, "another error"},
 		"other":    {other, "another error"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Reason(test.err)
+			got := Cause(test.err)
 			if got.Error() != test.want || errors.Is(got, fs.ErrNotExist) != errors.Is(test.err, fs.ErrNotExist) {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
 	}
-	if got := Reason(nil); got != nil {
+	if got := Cause(nil); got != nil {
 		t.Errorf("nil gives %v", got)
 	}
 }
