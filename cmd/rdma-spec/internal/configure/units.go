@@ -43,8 +43,8 @@ func (o *Options) blocked(paths []string) error {
 // Unit returns the unit of the node below a root that runs a containerd or, where it does not run, the one that could;
 // "" where that is unknown.
 func Unit(root string, d containerd.Daemon) string {
-	if d.Unit != "" && process.HasUnit(root, d.Unit) {
-		return d.Unit
+	if unit := d.Process.Unit(root); unit != "" && process.HasUnit(root, unit) {
+		return unit
 	}
 	installed := slices.DeleteFunc(slices.Clone(d.Units), func(name string) bool { return !process.HasUnit(root, name) })
 	if len(installed) != 1 {

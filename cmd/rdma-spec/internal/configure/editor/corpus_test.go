@@ -101,7 +101,7 @@ func newNode(t *testing.T, name string) node {
 	platform, _, _ := strings.Cut(config, "-")
 	switch platform {
 	case "k3s", "rke2":
-		n.daemon.Template, n.daemon.TemplateBase = filepath.Join(etc, "config-v3.toml.tmpl"), containerd.DefaultTemplate
+		n.daemon.Template = filepath.Join(etc, "config-v3.toml.tmpl")
 	case "k0s":
 		n.daemon.DropIns = filepath.Join(n.root, "etc/k0s/containerd.d")
 	}

@@ -126,7 +126,7 @@ func TestTemplatesThatExist(t *testing.T) {
 			}
 			root := tree(t, files)
 			d := containerd.Daemon{Name: "k3s", File: root + "/config.toml", Program: test.version, Template: root +
-				"/config-v3.toml.tmpl", TemplateBase: containerd.DefaultTemplate}
+				"/config-v3.toml.tmpl"}
 			plan, err := Edit(d).NRI(t.Context(), false)
 			plan = plan.Changed()
 			if wanted, isError := strings.CutPrefix(test.want, "error: "); isError {

@@ -272,7 +272,7 @@ func (p place) writeTemplate(d Editor, sets []set) (change.Plan, containerd.Cont
 	}
 	now := before
 	if len(now) == 0 {
-		now = []byte(d.TemplateBase)
+		now = []byte(containerd.DefaultTemplate)
 	}
 	added, isAdded := bytes.CutPrefix(after, rendered)
 	sections := bytes.TrimLeft(added, "\n")

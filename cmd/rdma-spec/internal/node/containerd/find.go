@@ -26,14 +26,14 @@ type Daemon struct {
 	Program Program
 
 	// Template is the file from which the platform renders File each time it starts; empty where File itself is the
-	// configuration. A template that does not exist begins with TemplateBase.
-	Template, TemplateBase string
+	// configuration. One that does not exist begins with DefaultTemplate.
+	Template string
 	// DropIns is the folder whose files the platform loads; empty where File names folders.
 	DropIns string
-	// Units are the systemd units of which one runs the daemon. Unit is the one that does; "" where it does not run, or
-	// in no unit.
+	// Units are the systemd units of which one runs the daemon.
 	Units []string
-	Unit  string
+	// Process is the daemon where it runs, and zero where it does not.
+	Process process.Process
 }
 
 // DefaultTemplate is what a K3s or RKE2 template begins with, so that it adds to the platform's own configuration.
@@ -58,7 +58,7 @@ func Find(root string) []Daemon {
 			d.DropIns = files.Below(root, p.DropIns)
 		}
 		if p.Template != "" {
-			d.Template, d.TemplateBase = files.Below(root, filepath.Join(filepath.Dir(p.Config), p.Template)), DefaultTemplate
+			d.Template = files.Below(root, filepath.Join(filepath.Dir(p.Config), p.Template))
 		}
 		for _, program := range p.Programs {
 			if file := files.Below(root, program); Exists(file) {
@@ -72,13 +72,14 @@ func Find(root string) []Daemon {
 	}
 	for _, running := range processes(root) {
 		i := slices.IndexFunc(found, func(d Daemon) bool { return d.File == running.File || rendered(d) == running.File })
-		if i < 0 {
+		switch {
+		case i < 0:
 			found = append(found, running)
-			continue
-		}
-		found[i].Unit = running.Unit
-		if running.Program != nil {
-			found[i].Program = running.Program
+		case found[i].Process.PID == 0: // a second one has just been forked
+			found[i].Process = running.Process
+			if running.Program != nil {
+				found[i].Program = running.Program
+			}
 		}
 	}
 	return found
@@ -99,7 +100,7 @@ func moved(root string, p places.Place) places.Place {
 		said.DataDir = standard
 	}
 	for _, running := range process.List(root, process.Called("containerd")) {
-		dir, isOne := strings.CutSuffix(ConfigOf(running), strings.TrimPrefix(p.Config, standard))
+		dir, isOne := strings.CutSuffix(configOf(root, running), strings.TrimPrefix(p.Config, standard))
 		if isOne && running.OnNode && strings.Contains(dir+running.Unit(root)+running.Exe, p.Name) {
 			said.DataDir = dir
 		}
@@ -114,20 +115,23 @@ func moved(root string, p places.Place) places.Place {
 // rendered returns what MicroK8s makes of its template, which is the daemon's --config.
 func rendered(d Daemon) string { return strings.TrimSuffix(d.File, "-template.toml") + ".toml" }
 
-// DefaultConfig is the configuration file of a containerd that is given no other.
-var DefaultConfig = places.Containerds[0].Config
-
-// ConfigOf returns the configuration file that a containerd was started with.
-func ConfigOf(p process.Process) string { return cmp.Or(p.Flag("--config", "-c"), DefaultConfig) }
+// configOf returns the configuration file that a containerd was started with.
+func configOf(root string, p process.Process) string {
+	config := cmp.Or(p.Flag("--config", "-c"), places.Containerds[0].Config)
+	if !filepath.IsAbs(config) {
+		folder, _ := os.Readlink(p.File(root, "cwd")) // systemd's is /
+		config = filepath.Join("/", folder, config)
+	}
+	return config
+}
 
 // processes returns the containerds that run on the node itself, not in a container.
 func processes(root string) (running []Daemon) {
 	for _, p := range process.List(root, process.Called("containerd")) {
-		config := ConfigOf(p)
-		if !p.OnNode || !filepath.IsAbs(config) {
+		if !p.OnNode {
 			continue
 		}
-		d := Daemon{Root: root, Name: "containerd", File: files.Below(root, config), Unit: p.Unit(root)}
+		d := Daemon{Root: root, Name: "containerd", File: files.Below(root, configOf(root, p)), Process: p}
 		if exe := files.Below(root, p.Exe); p.Exe != "" && Exists(exe) { // else it was upgraded since
 			d.Program = Binary(exe)
 		}
@@ -157,7 +161,8 @@ func Choose(found []Daemon, file, root string) (Daemon, error) {
 		}
 		for _, d := range found { // an ordinary containerd with its configuration elsewhere
 			if d.Name == "containerd" && d.Program != nil {
-				return Daemon{Root: d.Root, Name: d.Name, File: absolute, Program: d.Program, Units: d.Units, Unit: d.Unit}, nil
+				return Daemon{Root: d.Root, Name: d.Name, File: absolute, Program: d.Program, Units: d.Units,
+					Process: d.Process}, nil
 			}
 		}
 		return Daemon{}, fmt.Errorf("no containerd binary below %s that could load %s: install containerd first", root, file)

@@ -63,40 +63,24 @@ func (r *Runtime) readCRIO(root string) error {
 	if err != nil {
 		return err
 	}
-	r.Known, r.NRI.Socket = true, places.NRISocket
-	off := map[string]bool{} // the settings that turn NRI off
-	for _, file := range files {
-		r.readCRIOFile(file.Tree, off)
+	last := func(path ...string) (value any) { // the last word on a key, nil where there is none
+		for _, file := range files {
+			if said, isSaid := tomledit.Lookup(file.Tree, append([]string{"crio"}, path...)...); isSaid {
+				value = said
+			}
+		}
+		return value
 	}
-	switch {
-	case off["enable_nri"]:
-		r.NRI.Off = "enable_nri = false"
-	case off["nri_disable_connections"]:
-		r.NRI.Off = "nri_disable_connections = true"
-	}
-	r.NRI.On = r.NRI.Off == ""
-	return nil
-}
-
-func (r *Runtime) readCRIOFile(tree map[string]any, off map[string]bool) {
-	text := func(to *string, path ...string) {
-		value, _ := tomledit.Lookup(tree, path...)
-		said, _ := value.(string) // CRI-O refuses another type
-		*to = cmp.Or(said, *to)
-	}
-	text(&r.Socket, "crio", "api", "listen")
-	text(&r.NRI.Socket, "crio", "nri", "nri_listen")
-	for key, value := range CRIONRIOff {
-		if said, isSaid := tomledit.Lookup(tree, "crio", "nri", key); isSaid {
-			off[key] = said == value
+	listen, _ := last("api", "listen").(string) // CRI-O refuses another type
+	socket, _ := last("nri", "nri_listen").(string)
+	r.Known, r.Socket, r.NRI.Socket = true, cmp.Or(listen, r.Socket), cmp.Or(socket, places.NRISocket)
+	for _, key := range []string{"nri_disable_connections", "enable_nri"} {
+		if off := CRIONRIOff[key]; last("nri", key) == off {
+			r.NRI.Off = fmt.Sprintf("%s = %v", key, off)
 		}
 	}
-	list, said := tomledit.Lookup(tree, "crio", "runtime", "default_ulimits")
-	if !said {
-		return
-	}
-	r.DefaultMemlock = nil
-	elements, _ := list.([]any) // CRI-O refuses another type
+	r.NRI.On = r.NRI.Off == ""
+	elements, _ := last("runtime", "default_ulimits").([]any)
 	for _, element := range elements {
 		name, limits, _ := strings.Cut(fmt.Sprint(element), "=") // memlock=SOFT:HARD
 		soft, _, _ := strings.Cut(limits, ":")
@@ -105,6 +89,7 @@ func (r *Runtime) readCRIOFile(tree map[string]any, off map[string]bool) {
 			r.DefaultMemlock = &memlock
 		}
 	}
+	return nil
 }
 
 // HasCRIO reports whether CRI-O is installed below a root.

@@ -36,79 +36,53 @@ const processCRIO = "crio"
 func Read(ctx context.Context, root string) (Runtimes, error) {
 	n := node{root: root, processes: process.List(root, process.Called(NameContainerd, processCRIO))}
 	n.processes = slices.DeleteFunc(n.processes, func(p process.Process) bool { return !p.OnNode })
-	looks := n.looks()
+	var looks []func() Runtime
+	for _, p := range n.processes {
+		if p.Comm == processCRIO {
+			looks = append(looks, func() Runtime { return n.crio(ctx, p) })
+		}
+	}
+	for _, d := range containerd.Find(root) {
+		looks = append(looks, func() Runtime { return n.containerd(ctx, d) })
+	}
 	answer := Runtimes{Runtimes: make([]Runtime, len(looks))}
 	var asked sync.WaitGroup
 	for i, look := range looks {
-		asked.Go(func() { answer.Runtimes[i] = look(ctx) })
+		asked.Go(func() { answer.Runtimes[i] = look() })
 	}
 	asked.Wait()
 	return answer, nil
 }
 
-// node is a node whose runtimes are asked.
+// node is a node whose runtimes are asked, and the processes of those.
 type node struct {
 	root      string
 	processes []process.Process
 }
 
-// looks returns functions that look at a runtime each.
-func (n *node) looks() (all []func(context.Context) Runtime) {
-	var left []process.Process
-	for _, p := range n.processes {
-		if p.Comm == processCRIO {
-			all = append(all, func(ctx context.Context) Runtime { return n.crio(ctx, p) })
-			continue
-		}
-		left = append(left, p)
-	}
-	for _, d := range containerd.Find(n.root) {
-		var runs process.Process // none if it is installed, and does not run
-		if i := slices.IndexFunc(left, func(p process.Process) bool {
-			return d.Loads(filepath.Join(n.root, containerd.ConfigOf(p)))
-		}); i >= 0 {
-			runs = left[i]
-			left = slices.Delete(left, i, i+1)
-		}
-		all = append(all, func(ctx context.Context) Runtime { return n.containerd(ctx, d, runs) })
-	}
-	for _, p := range left { // it runs without a configuration of its own
-		d := containerd.Daemon{Root: n.root, Name: NameContainerd, File: filepath.Join(n.root, containerd.DefaultConfig)}
-		all = append(all, func(ctx context.Context) Runtime { return n.containerd(ctx, d, p) })
-	}
-	return all
-}
-
-// containerd looks at a containerd; p is its process, if it runs.
-func (n *node) containerd(ctx context.Context, d containerd.Daemon, p process.Process) Runtime {
-	r := Runtime{Name: NameContainerd, PID: p.PID,
-		Config: filepath.Join("/", strings.TrimPrefix(d.File, filepath.Clean(n.root)))} // on the node
+// containerd looks at a containerd.
+func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) {
+	p := d.Process
 	if p.Exe != "" && !strings.HasSuffix(p.Exe, process.Deleted) {
 		program := filepath.Join(n.root, p.Exe)
 		_, missing := os.Stat(program)
 		d.Program, r.NotMounted = containerd.Binary(program), errors.Is(missing, fs.ErrNotExist)
 	}
-	n.daemon(&r, p, d.Units)
-	settings, err := d.Settings(ctx)
-	if notRun := new(containerd.NotRun); err != nil && !errors.As(err, notRun) {
+	if tree, err := d.Settings(ctx); err == nil {
+		r.readContainerd(tree)
+	} else if notRun := new(containerd.NotRun); !errors.As(err, notRun) {
 		r.ConfigError = err.Error()
 	}
-	r.Known = err == nil
-	r.Socket = cmp.Or(p.Flag("--address", "-a"), settings.Socket)
+	r.Name, r.PID, r.Config = NameContainerd, p.PID, files.OnNode(n.root, d.File)
+	n.daemon(&r, p, d.Units)
+	r.Socket = cmp.Or(p.Flag("--address", "-a"), r.Socket)
 	if r.Socket == "" && p.PID > 0 {
 		r.Socket = places.Containerds[0].Socket
 	}
-	r.CRIDisabled = settings.CRIDisabled
-	r.DefaultHandler = settings.DefaultHandler
-	r.CDIOff, r.CDIFolders = settings.CDIOff, settings.CDIFolders
-	for _, s := range settings.Handlers {
-		r.Handlers = append(r.Handlers, n.handler(ctx, s))
+	for i := range r.Handlers {
+		n.handler(ctx, &r.Handlers[i])
 	}
-	r.NRI = NRI{
-		On: r.Known && settings.NRIOff == "", Off: settings.NRIOff, Socket: cmp.Or(settings.NRISocket, places.NRISocket),
-		Validator: settings.Validator, Required: settings.Required,
-		RegistrationTimeout: settings.RegistrationTimeout, RequestTimeout: settings.RequestTimeout,
-	}
+	r.NRI.Socket = cmp.Or(r.NRI.Socket, places.NRISocket)
 	if !r.CRIDisabled {
 		n.serves(ctx, &r)
 	}
@@ -184,24 +158,23 @@ func (n *node) nri(r *Runtime) {
 	r.NRI.Listener = last.PID
 }
 
-// handler looks at a runtime handler: its base spec, and its OCI runtime.
-func (n *node) handler(ctx context.Context, s containerd.Setting) Handler {
-	h := Handler{Name: s.Name, BaseSpec: s.BaseSpec}
-	if s.Program != "" {
-		h.Program = filepath.Base(s.Program)
+// handler looks at a runtime handler: its base spec, and its OCI runtime, whose Program is still a path.
+func (n *node) handler(ctx context.Context, h *Handler) {
+	program := h.Program
+	if program != "" {
+		h.Program = filepath.Base(program)
 	}
 	if h.Program == "crun" { // it refuses versions of the spec that runc takes
-		out, _ := exec.CommandContext(ctx, s.Program, "--version").Output() // without it, the version is unknown
+		out, _ := exec.CommandContext(ctx, program, "--version").Output() // without it, the version is unknown
 		_, version, _ := strings.Cut(string(out), "crun version ")
 		version, _, _ = strings.Cut(version, "\n")
 		h.Program = strings.TrimSpace("crun " + version)
 	}
-	if s.BaseSpec != "" {
-		if err := readBaseSpec(filepath.Join(n.root, s.BaseSpec), &h); err != nil {
+	if h.BaseSpec != "" {
+		if err := readBaseSpec(filepath.Join(n.root, h.BaseSpec), h); err != nil {
 			h.Error = err.Error()
 		}
 	}
-	return h
 }
 
 // readBaseSpec reads what a base spec says.

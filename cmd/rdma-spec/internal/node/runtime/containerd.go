@@ -1,0 +1,81 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package runtime
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+)
+
+// readContainerd reads what RDMA containers depend on in a containerd's effective configuration.
+func (r *Runtime) readContainerd(tree map[string]any) {
+	r.Known = true
+	r.Socket = cmp.Or(lookup[string](tree, "grpc", "address"), lookup[string](tree, "plugins",
+		"io.containerd.server.v1.grpc", "address"))
+	disabled := texts(tree, "disabled_plugins")
+	r.CRIDisabled = slices.ContainsFunc(containerd.CRIPlugins,
+		func(name string) bool { return slices.Contains(disabled, name) })
+	plugin, all := containerd.Handlers(tree)
+	r.DefaultHandler = lookup[string](tree, "plugins", plugin, "containerd", "default_runtime_name")
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		handler, _ := all[name].(map[string]any) // containerd prints a table
+		program := lookup[string](handler, "options", "BinaryName")
+		if program == "" && lookup[string](handler, "runtime_type") == "io.containerd.runc.v2" {
+			program = "runc"
+		}
+		r.Handlers = append(r.Handlers,
+			Handler{Name: name, BaseSpec: lookup[string](handler, containerd.BaseSpecKey), Program: program})
+	}
+	for _, cri := range containerd.CRIPlugins {
+		on, says := tomledit.Lookup(tree, "plugins", cri, "enable_cdi")
+		r.CDIOff = r.CDIOff || says && on == false
+		r.CDIFolders = append(r.CDIFolders, texts(tree, "plugins", cri, "cdi_spec_dirs")...)
+	}
+	nri, there := tomledit.Lookup(tree, "plugins", containerd.NRIPlugin)
+	table, _ := nri.(map[string]any) // containerd prints a table
+	r.NRI.Socket = lookup[string](table, "socket_path")
+	r.NRI.RegistrationTimeout = duration(lookup[string](table, "plugin_registration_timeout"))
+	r.NRI.RequestTimeout = duration(lookup[string](table, "plugin_request_timeout"))
+	r.NRI.Validator = lookup[bool](table, "default_validator", "enable")
+	r.NRI.Required = texts(table, "default_validator", "required_plugins")
+	switch {
+	case !there:
+		r.NRI.Off = "this containerd has no NRI"
+	case slices.Contains(disabled, containerd.NRIPlugin) || slices.Contains(disabled, "nri"):
+		r.NRI.Off = "disabled_plugins has it"
+	case lookup[bool](table, "disable"):
+		r.NRI.Off = "disable = true"
+	case lookup[bool](table, "disable_connections"):
+		r.NRI.Off = "disable_connections = true"
+	}
+	r.NRI.On = r.NRI.Off == ""
+}
+
+// lookup returns a value of a tree, the zero value where there is none of that type.
+func lookup[T any](tree map[string]any, path ...string) T {
+	found, _ := tomledit.Lookup(tree, path...)
+	value, _ := found.(T)
+	return value
+}
+
+// texts returns the texts of a list in a tree.
+func texts(tree map[string]any, path ...string) (all []string) {
+	for _, e := range lookup[[]any](tree, path...) { // containerd prints a list
+		if text, ok := e.(string); ok {
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+// duration reads a duration, 0 where there is none.
+func duration(text string) time.Duration {
+	d, _ := time.ParseDuration(text) // containerd prints one
+	return d
+}
