@@ -18,7 +18,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
 )
 
@@ -62,13 +62,13 @@ func TestConfigureWithInstalledContainerd(t *testing.T) {
 	}
 	for _, version := range []string{"1.7.35", "2.4.2"} {
 		t.Run(version, func(t *testing.T) {
-			found, err := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-"+version+"-*", "containerd"))
-			if err != nil || len(found) == 0 {
+			programs, err := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-"+version+"-*", "containerd"))
+			if err != nil || len(programs) == 0 {
 				t.Skipf("no containerd %s: `make e2e` builds it for the node", version)
 			}
 			root, _ := configureNode(t)
 			program, config := filepath.Join(root, "usr/bin/containerd"), filepath.Join(root, "etc/containerd/config.toml")
-			if err := errors.Join(os.WriteFile(program, []byte("#!/bin/sh\nexec "+found[0]+" \"$@\"\n"), 0o755), //nolint:gosec // a program
+			if err := errors.Join(os.WriteFile(program, []byte("#!/bin/sh\nexec "+programs[0]+" \"$@\"\n"), 0o755), //nolint:gosec // a program
 				os.Remove(config)); err != nil {
 				t.Fatal(err)
 			}
@@ -92,10 +92,11 @@ func TestConfigureWithInstalledContainerd(t *testing.T) {
 			if got := call("configure", "nri", "--revert", "--root", root); got.Status != 0 {
 				t.Errorf("configure nri --revert: %+v", got)
 			}
-			settings, err := containerd.Find(root)[0].Settings(t.Context())
-			if err != nil || !slices.ContainsFunc(settings.Handlers, func(h containerd.Setting) bool { return h.Name == "rdma" }) ||
-				(settings.NRIOff == "") != (version == "2.4.2") {
-				t.Errorf("without nri: %+v, %v", settings, err)
+			found, err := runtime.Read(t.Context(), root)
+			if err != nil || !slices.ContainsFunc(found.Runtimes[0].Handlers,
+				func(h runtime.Handler) bool { return h.Name == "rdma" && h.Error == "" }) ||
+				found.Runtimes[0].NRI.On != (version == "2.4.2") {
+				t.Errorf("without nri: %+v, %v", found, err)
 			}
 			if got := call("configure", "--revert", "--root", root); got.Status != 0 {
 				t.Errorf("configure --revert: %+v", got)
