@@ -10,6 +10,7 @@ package tomledit
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -169,8 +170,6 @@ func write(value any) (string, error) {
 	switch v := value.(type) {
 	case string:
 		return quote(v), nil
-	case bool, int, int64:
-		return fmt.Sprint(v), nil
 	case []any:
 		elements := make([]string, 0, len(v))
 		for _, element := range v {
@@ -194,23 +193,13 @@ func write(value any) (string, error) {
 	return "", fmt.Errorf("a value of type %T cannot be written on one line", value)
 }
 
-// quote writes a string as TOML does.
+// quote writes a string as JSON does, which TOML reads but for one character.
 func quote(s string) string {
-	var b strings.Builder
-	b.WriteByte('"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			b.WriteByte('\\')
-			b.WriteRune(r)
-		case r < ' ' || r == 0x7f:
-			fmt.Fprintf(&b, `\u%04X`, r)
-		default:
-			b.WriteRune(r)
-		}
-	}
-	b.WriteByte('"')
-	return b.String()
+	var b bytes.Buffer
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false)
+	_ = to.Encode(s) // a string has no other errors than those of b, which has none
+	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007F`)
 }
 
 // join writes a path as a dotted key.

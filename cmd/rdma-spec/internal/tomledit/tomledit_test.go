@@ -55,7 +55,7 @@ func TestSet(t *testing.T) {
 			"[r.runc]\ntype = 'v2'\n\n[r.rdma]\n  args = [\"a\", \"b\"]\n  type = \"v2\"\n\n[r.rdma.options]\n  N = 1\n  " +
 				"Systemd = true\n",
 		},
-		"quotes in a string": {"", "a x", "\"\\\n\x7f", "[a]\n  x = \"\\\"\\\\\\u000A\\u007F\"\n"},
+		"quotes in a string": {"", "a x", "\"\\\n\x7f", "[a]\n  x = \"\\\"\\\\\\n\\u007F\"\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := Set([]byte(test.before), test.value, strings.Fields(test.path)...)
