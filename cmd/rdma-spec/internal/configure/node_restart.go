@@ -29,7 +29,7 @@ func (o *Options) nodeRestart(unit string) *Restart {
 	if within == 0 {
 		within = unitTime(unit)
 	}
-	return &Restart{Unit: unit, Systemd: systemctl{}, CRI: nodeCRI{}, Within: within, Every: 500 * time.Millisecond}
+	return &Restart{Unit: unit, Node: thisNode{}, Within: within, Every: 500 * time.Millisecond}
 }
 
 // unbounded is how long the restart of a unit may take that sets itself no time.
@@ -104,21 +104,22 @@ func (o *Options) nextAfter(paths []string) (next []string) {
 	return next
 }
 
-// systemctl is the node's systemd.
-type systemctl struct{}
+// thisNode is the node that runs this.
+type thisNode struct{}
 
-// Reload implements configure.Systemd.
-func (s systemctl) Reload(ctx context.Context) error { return s.run(ctx, "daemon-reload") }
-
-// Restart implements configure.Systemd.
-func (s systemctl) Restart(ctx context.Context, unit string) error {
-	if err := s.run(ctx, "reset-failed", unit); err != nil { // else a unit that failed too often is not started again
-		return err
+// Restart implements Node.
+func (thisNode) Restart(ctx context.Context, unit string) error {
+	err := systemctl(ctx, "daemon-reload")
+	if err == nil {
+		err = systemctl(ctx, "reset-failed", unit) // else a unit that failed too often is not started again
 	}
-	return s.run(ctx, "restart", unit)
+	if err == nil {
+		err = systemctl(ctx, "restart", unit)
+	}
+	return err
 }
 
-func (systemctl) run(ctx context.Context, args ...string) error {
+func systemctl(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "systemctl", args...)
 	cmd.WaitDelay = time.Second // its children can keep its output open
 	out, err := cmd.CombinedOutput()
@@ -132,12 +133,9 @@ func (systemctl) run(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// nodeCRI is the runtimes that serve CRI on the node.
-type nodeCRI struct{}
-
-// Running implements configure.CRI.
-func (c nodeCRI) Running(ctx context.Context) (all []string, err error) {
-	err = c.each(ctx, func(r *cri.Runtime) error {
+// Running implements Node.
+func (thisNode) Running(ctx context.Context) (all []string, err error) {
+	err = eachRuntime(ctx, func(r *cri.Runtime) error {
 		ids, err := r.Running(ctx)
 		all = append(all, ids...)
 		return err
@@ -145,9 +143,9 @@ func (c nodeCRI) Running(ctx context.Context) (all []string, err error) {
 	return all, err
 }
 
-// Ended implements configure.CRI.
-func (c nodeCRI) Ended(ctx context.Context, ids []string) (count int, err error) {
-	err = c.each(ctx, func(r *cri.Runtime) error {
+// Ended implements Node.
+func (thisNode) Ended(ctx context.Context, ids []string) (count int, err error) {
+	err = eachRuntime(ctx, func(r *cri.Runtime) error {
 		for _, id := range ids {
 			ended, err := r.Ended(ctx, id)
 			if err != nil {
@@ -162,8 +160,8 @@ func (c nodeCRI) Ended(ctx context.Context, ids []string) (count int, err error)
 	return count, err
 }
 
-// each asks all runtimes.
-func (nodeCRI) each(ctx context.Context, ask func(r *cri.Runtime) error) error {
+// eachRuntime asks all runtimes that serve CRI.
+func eachRuntime(ctx context.Context, ask func(r *cri.Runtime) error) error {
 	runtimes, _, err := cri.Connect(ctx, "", "/", cri.AnswersWithin)
 	if err != nil {
 		return err

@@ -26,8 +26,6 @@ type fakeRuntime struct {
 	restarts    int
 }
 
-func (f *fakeRuntime) Reload(context.Context) error { return nil }
-
 func (f *fakeRuntime) Restart(ctx context.Context, _ string) error {
 	if f.restarts++; f.interrupted && f.restarts == 1 {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
@@ -56,7 +54,7 @@ func TestConfigureRestart(t *testing.T) {
 			root, before := configureNode(t)
 			runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), breaks: breaks}
 			o := &Options{Root: root, Restart: true, Restarts: func(unit string) *Restart {
-				return &Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: 50e6, Every: 1e6}
+				return &Restart{Unit: unit, Node: runtime, Within: 50e6, Every: 1e6}
 			}}
 			cmd := &cobra.Command{}
 			cmd.SetContext(t.Context())
@@ -82,7 +80,7 @@ func TestConfigureInterrupted(t *testing.T) {
 	root, before := configureNode(t)
 	runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), interrupted: true}
 	o := &Options{Root: root, Restart: true, Restarts: func(unit string) *Restart {
-		return &Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: time.Minute, Every: 1e6}
+		return &Restart{Unit: unit, Node: runtime, Within: time.Minute, Every: 1e6}
 	}}
 	cmd := &cobra.Command{}
 	cmd.SetContext(t.Context())
@@ -122,7 +120,7 @@ func TestConfigureAllRestartsAndSaysWhatIsLeft(t *testing.T) {
 		root, _ := configureNode(t)
 		runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml")}
 		o := &Options{Root: root, Restart: restart, Restarts: func(unit string) *Restart {
-			return &Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: 50e6, Every: 1e6}
+			return &Restart{Unit: unit, Node: runtime, Within: 50e6, Every: 1e6}
 		}}
 		var stdout, stderr strings.Builder
 		cmd := &cobra.Command{}
@@ -209,7 +207,7 @@ func TestConfigureRevertRestarts(t *testing.T) {
 			runtime, restarted := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml")}, ""
 			o := &Options{Root: root, Revert: true, Restart: true, Restarts: func(unit string) *Restart {
 				restarted = unit
-				return &Restart{Unit: unit, Systemd: runtime, CRI: runtime, Within: 50e6, Every: 1e6}
+				return &Restart{Unit: unit, Node: runtime, Within: 50e6, Every: 1e6}
 			}}
 			cmd := &cobra.Command{}
 			cmd.SetContext(t.Context())

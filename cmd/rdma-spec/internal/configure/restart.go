@@ -11,16 +11,10 @@ import (
 	"time"
 )
 
-// Systemd restarts units.
-type Systemd interface {
-	// Reload makes systemd read its units again.
-	Reload(ctx context.Context) error
-	// Restart restarts a unit.
+// Node is a node's systemd and the runtimes that serve CRI.
+type Node interface {
+	// Restart restarts a unit as its file is now.
 	Restart(ctx context.Context, unit string) error
-}
-
-// CRI is the node's runtime.
-type CRI interface {
 	// Running returns the IDs of the containers that run.
 	Running(ctx context.Context) ([]string, error)
 	// Ended returns how many of these containers, which do not run, have ended by themselves.
@@ -31,8 +25,7 @@ type CRI interface {
 // ran before; Every is how long it waits between two questions.
 type Restart struct {
 	Unit          string
-	Systemd       Systemd
-	CRI           CRI
+	Node          Node
 	Within, Every time.Duration
 
 	before []string
@@ -44,7 +37,7 @@ func (r *Restart) Prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.Within)
 	defer cancel()
 	var err error
-	if r.before, err = r.CRI.Running(ctx); err != nil {
+	if r.before, err = r.Node.Running(ctx); err != nil {
 		return fmt.Errorf("not restarted: the containers that run are unknown: %w", err)
 	}
 	return nil
@@ -65,10 +58,7 @@ func (r *Restart) Do(ctx context.Context) error {
 func (r *Restart) within(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, r.Within)
 	defer cancel()
-	err := r.Systemd.Reload(ctx)
-	if err == nil {
-		err = r.Systemd.Restart(ctx, r.Unit)
-	}
+	err := r.Node.Restart(ctx, r.Unit)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("%s did not restart within %v: %w", r.Unit, r.Within, err)
@@ -76,7 +66,7 @@ func (r *Restart) within(ctx context.Context) error {
 		return err
 	}
 	for {
-		now, err := r.CRI.Running(ctx)
+		now, err := r.Node.Running(ctx)
 		if err == nil {
 			if err = r.missing(ctx, now); err == nil {
 				return nil
@@ -95,7 +85,7 @@ func (r *Restart) missing(ctx context.Context, now []string) error {
 	if len(gone) == 0 {
 		return nil
 	}
-	ended, err := r.CRI.Ended(ctx, gone)
+	ended, err := r.Node.Ended(ctx, gone)
 	if err != nil {
 		return err
 	}

@@ -28,11 +28,6 @@ type daemon struct {
 	calls         []string
 }
 
-func (d *daemon) Reload(context.Context) error {
-	d.calls = append(d.calls, "reload")
-	return nil
-}
-
 func (d *daemon) Restart(ctx context.Context, unit string) error {
 	d.calls = append(d.calls, "restart "+unit)
 	if d.hangs && !d.good {
@@ -71,31 +66,31 @@ func TestRestart(t *testing.T) {
 		want    string // of the error; "" for none
 		calls   string
 	}{
-		"well": {daemon{good: true, after: 20 * time.Second}, "", "reload, restart x.service"},
+		"well": {daemon{good: true, after: 20 * time.Second}, "", "restart x.service"},
 		"too slowly": {daemon{good: true, after: 31 * time.Second},
 			"x.service was restarted, and after 30s: connection refused",
-			"reload, restart x.service, reload, restart x.service"},
+			"restart x.service, restart x.service"},
 		"never": {daemon{},
 			"x.service was restarted, and after 30s: connection refused: the files are restored, and x.service runs as before",
-			"reload, restart x.service, reload, restart x.service"},
+			"restart x.service, restart x.service"},
 		"hangs": {daemon{hangs: true},
 			"x.service did not restart within 30s: context deadline exceeded: the files are restored, and x.service runs as " +
-				"before", "reload, restart x.service, reload, restart x.service"},
+				"before", "restart x.service, restart x.service"},
 		"refused by systemd": {daemon{refuses: true},
 			"systemctl restart: exit status 1: the files are restored, and x.service runs as before",
-			"reload, restart x.service, reload, restart x.service"},
-		"with a container that ends": {daemon{good: true, ended: []string{"a"}}, "", "reload, restart x.service"},
+			"restart x.service, restart x.service"},
+		"with a container that ends": {daemon{good: true, ended: []string{"a"}}, "", "restart x.service"},
 		"with one that ends, and never": {daemon{ended: []string{"a"}},
 			"connection refused: the files are restored, and x.service runs as before",
-			"reload, restart x.service, reload, restart x.service"},
+			"restart x.service, restart x.service"},
 		"with containers that are lost": {daemon{forgets: 1},
 			"1 of 2 containers do not run any longer: the files are restored, and x.service runs as before",
-			"reload, restart x.service, reload, restart x.service"},
+			"restart x.service, restart x.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				now := &daemon{good: true, containers: []string{"a", "b"}}
-				r := &Restart{Unit: "x.service", Systemd: now, CRI: now, Within: 30 * time.Second, Every: time.Second}
+				r := &Restart{Unit: "x.service", Node: now, Within: 30 * time.Second, Every: time.Second}
 				if err := r.Prepare(t.Context()); err != nil {
 					t.Fatal(err)
 				}
@@ -120,7 +115,7 @@ func TestRestart(t *testing.T) {
 // Where the containers are unknown, or nothing was restarted, no daemon is touched.
 func TestRestartTouchesNoDaemonForNothing(t *testing.T) {
 	silent := &daemon{}
-	r := &Restart{Unit: "x.service", Systemd: silent, CRI: silent}
+	r := &Restart{Unit: "x.service", Node: silent}
 	if err := r.Prepare(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "not restarted: ") {
 		t.Errorf("Prepare: %v", err)
 	}
@@ -134,7 +129,7 @@ func TestRestartTouchesNoDaemonForNothing(t *testing.T) {
 func TestRestartIsPreparedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mute := &daemon{hangs: true}
-		r := &Restart{Unit: "x.service", Systemd: mute, CRI: mute, Within: 30 * time.Second}
+		r := &Restart{Unit: "x.service", Node: mute, Within: 30 * time.Second}
 		if err := r.Prepare(t.Context()); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Prepare: %v", err)
 		}
@@ -145,7 +140,7 @@ func TestRestartIsPreparedInTime(t *testing.T) {
 func TestRestartSaysThatTheDaemonDoesNotComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := &daemon{good: true, containers: []string{"a"}}
-		r := &Restart{Unit: "x.service", Systemd: gone, CRI: gone, Within: 30 * time.Second, Every: time.Second}
+		r := &Restart{Unit: "x.service", Node: gone, Within: 30 * time.Second, Every: time.Second}
 		if err := r.Prepare(t.Context()); err != nil {
 			t.Fatal(err)
 		}
