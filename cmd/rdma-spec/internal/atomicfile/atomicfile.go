@@ -36,48 +36,37 @@ const backupSuffix = ".rdma-spec.bak"
 // Replace returns the path of the backup that has the old content, "" where there was none or nothing changed.
 // After an error all files are as they were, unless only the last sync of the folder failed.
 func Replace(file string, content []byte) (backup string, err error) {
-	fail := func(err error) (string, error) {
-		return "", fmt.Errorf("cannot write %s: %w", file, files.Cause(err))
-	}
 	target, info, err := resolve(file)
-	if err != nil {
-		return fail(err)
-	}
 	var old []byte
-	if info != nil {
-		if old, err = os.ReadFile(target); err != nil {
-			return fail(err)
-		}
-		if bytes.Equal(old, content) {
-			return "", nil
-		}
+	if err == nil && info != nil {
+		old, err = os.ReadFile(target)
+	}
+	if err != nil || info != nil && bytes.Equal(old, content) {
+		return "", named(file, err)
 	}
 	folder, name := besides(file, target)
-	pending, err := prepare(target, folder, content, info, 0o644)
-	if err != nil {
-		return fail(err)
-	}
-	defer func() { _ = pending.Cleanup() }() // after a success there is nothing left to clean
 	undo := func() {}
-	if info != nil {
-		if backup, undo, err = keep(target, filepath.Join(folder, name+backupSuffix), old); err != nil {
-			return "", fmt.Errorf("cannot make a backup of %s in %s: %w", file, folder, files.Cause(err))
+	replaced, err := replace(file, content, 0o644, func(string) (err error) {
+		if info != nil {
+			backup, undo, err = keep(target, filepath.Join(folder, name+backupSuffix), old)
 		}
-	}
-	if err := pending.CloseAtomicallyReplace(); err != nil {
+		if err != nil {
+			err = fmt.Errorf("cannot make a backup of %s in %s: %w", file, folder, files.Cause(err))
+		}
+		return err
+	})
+	if err != nil && !replaced {
 		undo()
-		return fail(err)
+		backup = ""
 	}
-	if err := syncFolder(filepath.Dir(target)); err != nil {
-		return fail(err)
-	}
-	return backup, nil
+	return backup, err
 }
 
 // Write writes a file's new content as Replace does, but keeps no backup: it is for a caller that has kept the old
 // content. A new file gets the mode. The parent folder has to exist.
 func Write(file string, content []byte, mode fs.FileMode) error {
-	return write(file, content, mode, func(string) error { return nil })
+	_, err := replace(file, content, mode, func(string) error { return nil })
+	return err
 }
 
 // ErrChanged is the error where a file no longer has the content that a change starts from.
@@ -86,48 +75,47 @@ var ErrChanged = errors.New("it changed meanwhile: run the command again")
 // Change writes a file's new content as Write does, but only where the file still has the old content, or where there
 // is still none and old is nil. It looks at the last moment, when only the name has to change.
 func Change(file string, old, content []byte, mode fs.FileMode) error {
-	return write(file, content, mode, func(target string) error {
-		now, err := os.ReadFile(target)
-		switch {
-		case errors.Is(err, fs.ErrNotExist) && old == nil:
-			return nil
-		case errors.Is(err, fs.ErrNotExist) || err == nil && (old == nil || !bytes.Equal(now, old)):
-			return ErrChanged
+	_, err := replace(file, content, mode, func(target string) error {
+		now, err := files.Content(target)
+		if err == nil && ((now == nil) != (old == nil) || !bytes.Equal(now, old)) {
+			err = ErrChanged
 		}
-		return err
+		return named(file, err)
 	})
+	return err
 }
 
-func write(file string, content []byte, mode fs.FileMode, ready func(target string) error) error {
-	err := replace(file, content, mode, ready)
+// named is the error where a file cannot be written.
+func named(file string, err error) error {
 	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", file, files.Cause(err))
+		err = fmt.Errorf("cannot write %s: %w", file, files.Cause(err))
 	}
-	return nil
+	return err
 }
 
-// replace replaces a file once the new content is on the disk and the target is ready.
-func replace(file string, content []byte, mode fs.FileMode, ready func(target string) error) error {
+// replace replaces a file once the new content is on the disk and the target is ready. Only the last sync of its folder
+// can fail after it is replaced.
+func replace(file string, content []byte, mode fs.FileMode, ready func(target string) error) (replaced bool, err error) {
 	target, info, err := resolve(file)
 	if err != nil {
-		return err
+		return false, named(file, err)
 	}
 	folder, _ := besides(file, target)
 	pending, err := prepare(target, folder, content, info, mode)
 	if err != nil {
-		return err
+		return false, named(file, err)
 	}
 	defer func() { _ = pending.Cleanup() }() // after a success there is nothing left to clean
 	if err := pending.Sync(); err != nil {
-		return err
+		return false, named(file, err)
 	}
 	if err := ready(target); err != nil {
-		return err
+		return false, err
 	}
 	if err := pending.CloseAtomicallyReplace(); err != nil {
-		return err
+		return false, named(file, err)
 	}
-	return syncFolder(filepath.Dir(target))
+	return true, named(file, syncFolder(filepath.Dir(target)))
 }
 
 // Sweep removes the unfinished new files of a file that writers left who were killed. The caller makes sure that

@@ -162,19 +162,19 @@ func (l *Ledger) replaceFile(s step, from, to string) error {
 	if err != nil {
 		return err
 	}
-	if to == "" {
-		return l.disk.Remove(s.Path, old)
+	content, err := l.kept(to)
+	if err != nil {
+		return err
+	}
+	if content == nil {
+		s.Folders = nil // they go with the file
 	}
 	for _, dir := range s.Folders {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("cannot make %s: %w", dir, files.Cause(err))
 		}
 	}
-	content, err := l.kept(to)
-	if err != nil {
-		return err
-	}
-	return l.disk.Write(s.Path, old, content, fs.FileMode(s.Mode))
+	return l.put(s.Path, old, content, fs.FileMode(s.Mode))
 }
 
 // removeFolders removes the folders that were made for a file.

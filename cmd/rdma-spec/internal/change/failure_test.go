@@ -25,18 +25,11 @@ type failingFiles struct{ at, now int }
 
 var errFull = errors.New("no space left on device")
 
-func (f *failingFiles) Write(path string, old, content []byte, mode fs.FileMode) error {
+func (f *failingFiles) put(path string, old, content []byte, mode fs.FileMode) error {
 	if f.now++; f.now == f.at {
 		return errFull
 	}
-	return nodeFiles{}.Write(path, old, content, mode)
-}
-
-func (f *failingFiles) Remove(path string, old []byte) error {
-	if f.now++; f.now == f.at {
-		return errFull
-	}
-	return nodeFiles{}.Remove(path, old)
+	return put(path, old, content, mode)
 }
 
 func TestApplyPutsBackWhereSomethingFails(t *testing.T) {
@@ -45,7 +38,7 @@ func TestApplyPutsBackWhereSomethingFails(t *testing.T) {
 		t.Run(strconv.Itoa(at), func(t *testing.T) {
 			n := newNode(t, old)
 			l := n.open()
-			l.disk = &failingFiles{at: at % 4} // the fourth failure is that of the check
+			l.put = (&failingFiles{at: at % 4}).put // the fourth failure is that of the check
 			check := func() error {
 				if at == 4 {
 					return errFull
@@ -72,7 +65,7 @@ func TestRevertIsWholeOrNothing(t *testing.T) {
 			n := newNode(t, old)
 			n.apply("nri", "new/c", "c", "a", "new a", "b", "new b")
 			l := n.open()
-			l.disk = &failingFiles{at: at % 4} // the fourth failure is that of the check
+			l.put = (&failingFiles{at: at % 4}).put // the fourth failure is that of the check
 			check := func() error {
 				if at == 4 {
 					return errFull
@@ -100,7 +93,7 @@ func TestRevertWithAFileThatNamesAnother(t *testing.T) {
 		n.apply("cdi", "hook", "hook", "a", "new a")
 		n.set(map[string]string{"spec": "names the hook"})
 		l := n.open()
-		l.disk = &failingFiles{at: at} // of the three operations of a revert
+		l.put = (&failingFiles{at: at}).put // of the three operations of a revert
 		back, err := l.Reversal("cdi")
 		if err == nil && !back.Removes(n.path("hook")) || back.Removes(n.path("a")) {
 			t.Errorf("the reversal: %+v", back)

@@ -36,7 +36,7 @@ type Ledger struct {
 	root  string   // of the node
 	lock  *os.File // nil: for reading
 	steps []step
-	disk  disk
+	put   func(path string, old, content []byte, mode fs.FileMode) error // tests let it fail
 }
 
 // step is one change of one file.
@@ -52,21 +52,11 @@ type step struct {
 	Base    string    `json:"base,omitempty"`    // SHA-256 of that of File
 }
 
-// disk changes files that have their old content. Tests let it fail.
-type disk interface {
-	Write(path string, old, content []byte, mode fs.FileMode) error
-	Remove(path string, old []byte) error
-}
-
-type nodeFiles struct{}
-
-// Write writes a file only where its content is still old.
-func (nodeFiles) Write(path string, old, content []byte, mode fs.FileMode) error {
-	return atomicfile.Change(path, old, content, mode)
-}
-
-// Remove removes a file only where its content is still old.
-func (nodeFiles) Remove(path string, old []byte) error {
+// put gives a file a content, nil for none, only where its content is still old.
+func put(path string, old, content []byte, mode fs.FileMode) error {
+	if content != nil {
+		return atomicfile.Change(path, old, content, mode)
+	}
 	if err := (Plan{{Path: path, Before: old}}).Outdated(); err != nil {
 		return err
 	}
@@ -116,7 +106,7 @@ func writeAt(file *os.File, text string) error {
 
 // Read reads the ledger of the node below a root, to look at it. There is nothing in a ledger that does not exist.
 func Read(root string) (*Ledger, error) {
-	l := &Ledger{root: root, disk: nodeFiles{}}
+	l := &Ledger{root: root, put: put}
 	text, err := files.Content(l.record())
 	if err != nil || text == nil {
 		return l, err

@@ -58,20 +58,11 @@ type meanwhileFiles struct {
 	before, file string
 }
 
-func (m meanwhileFiles) theirs(path string) {
+func (m meanwhileFiles) put(path string, old, content []byte, mode fs.FileMode) error {
 	if path == m.n.path(m.before) {
 		m.n.set(map[string]string{m.file: "theirs"})
 	}
-}
-
-func (m meanwhileFiles) Write(path string, old, content []byte, mode fs.FileMode) error {
-	m.theirs(path)
-	return nodeFiles{}.Write(path, old, content, mode)
-}
-
-func (m meanwhileFiles) Remove(path string, old []byte) error {
-	m.theirs(path)
-	return nodeFiles{}.Remove(path, old)
+	return put(path, old, content, mode)
 }
 
 // Also what another tool changes while files are written, or put back, is not lost, and the other files are as they
@@ -94,7 +85,7 @@ func TestChangedInTheMiddle(t *testing.T) {
 			}
 			n := newNode(t, old)
 			l := n.open()
-			l.disk = meanwhileFiles{n, file, file}
+			l.put = meanwhileFiles{n, file, file}.put
 			changedMeanwhile(t, n, l.Apply("nri", n.plan("new/c", "c", "a", "new a", "b", "new b"), nil), file)
 			n.check(with(old))
 			l.Close()
@@ -102,7 +93,7 @@ func TestChangedInTheMiddle(t *testing.T) {
 			n = newNode(t, old)
 			n.apply("nri", "new/c", "c", "a", "new a", "b", "new b")
 			l = n.open()
-			l.disk = meanwhileFiles{n, file, file}
+			l.put = meanwhileFiles{n, file, file}.put
 			changedMeanwhile(t, n, revert(l, nil, "nri"), file)
 			n.check(with(applied))
 			l.Close()

@@ -28,37 +28,30 @@ func (o Overwriting) String() string {
 		o.Since.Format(time.DateOnly))
 }
 
-// Overwritten compares the files of the node below a root with what configure has written, in the order in which it
+// Configured are the files that `rdma-spec configure` wrote and that somebody changed since, in the order in which it
 // wrote them. There are none where configure has written nothing, or has reverted it.
-func Overwritten(root string) ([]Overwriting, error) {
+type Configured struct {
+	Overwritten []Overwriting `json:"overwritten"`
+}
+
+// ReadConfigured compares the files of the node below a root with what configure has written.
+func ReadConfigured(root string) (all Configured, err error) {
 	l, err := Read(root)
 	if err != nil {
-		return nil, err
+		return all, err
 	}
-	var all []Overwriting
 	for i, s := range l.steps {
 		if l.later(i) {
 			continue
 		}
 		now, err := current(s.Path)
 		if err != nil {
-			return nil, err
+			return Configured{}, err
 		}
 		if now != s.After {
-			all = append(all, Overwriting{Path: files.OnNode(l.root, s.Path), Feature: s.Feature, Since: s.Time,
-				Missing: now == ""})
+			all.Overwritten = append(all.Overwritten, Overwriting{Path: files.OnNode(l.root, s.Path), Feature: s.Feature,
+				Since: s.Time, Missing: now == ""})
 		}
 	}
 	return all, nil
-}
-
-// Configured are the files that `rdma-spec configure` wrote and that somebody changed since.
-type Configured struct {
-	Overwritten []Overwriting `json:"overwritten"`
-}
-
-// ReadConfigured returns which files of the node below a root `rdma-spec configure` wrote and somebody changed since.
-func ReadConfigured(root string) (Configured, error) {
-	overwritten, err := Overwritten(root)
-	return Configured{Overwritten: overwritten}, err
 }

@@ -48,14 +48,14 @@ func TestOverwritten(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, root := range []string{n.root, copied} {
-				got, err := Overwritten(root)
+				got, err := ReadConfigured(root)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(Overwriting{}, "Since")); diff != "" {
+				if diff := cmp.Diff(test.want, got.Overwritten, cmpopts.IgnoreFields(Overwriting{}, "Since")); diff != "" {
 					t.Errorf("%s (-want +got):\n%s", root, diff)
 				}
-				for _, o := range got {
+				for _, o := range got.Overwritten {
 					if o.Since.Before(began) || o.Since.After(time.Now()) {
 						t.Errorf("%s was written %s", o.Path, o.Since)
 					}
@@ -66,7 +66,7 @@ func TestOverwritten(t *testing.T) {
 }
 
 func TestOverwrittenOnANodeWithoutConfigure(t *testing.T) {
-	if got, err := Overwritten(t.TempDir()); err != nil || len(got) > 0 {
+	if got, err := ReadConfigured(t.TempDir()); err != nil || len(got.Overwritten) > 0 {
 		t.Errorf("%v, %v", got, err)
 	}
 }

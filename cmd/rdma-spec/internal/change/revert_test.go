@@ -63,7 +63,7 @@ func TestRevertInAnyOrder(t *testing.T) {
 			}
 			want := map[string]string{"nri": ofNRI, "handler": original + strings.TrimPrefix(ofBoth, ofNRI)}[order[1]]
 			n.check(map[string]string{"a": base + want, "new/": "", "new/conf.d/": "", "new/conf.d/" + order[1]: order[1]})
-			if over, err := Overwritten(n.root); err != nil || len(over) > 0 {
+			if over, err := ReadConfigured(n.root); err != nil || len(over.Overwritten) > 0 {
 				t.Errorf("overwritten: %v, %v", over, err)
 			}
 			if err := n.revert(order[1]); err != nil {
