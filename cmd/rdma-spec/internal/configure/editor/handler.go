@@ -87,14 +87,14 @@ func (d Editor) Handler(ctx context.Context, name, like string,
 		want:     want,
 		handlers: path,
 		relies:   relies,
-		sets:     func(version int) [][]set { return d.waysToSet(version, name, like, named, handlers) },
+		sets:     func(version int) [][]set { return waysToSet(relies, version, name, like, named, handlers) },
 	})
 	return append(planned, config...), err
 }
 
 // waysToSet returns ways to write a handler: as the files write its model, or as containerd prints it; and the same
 // with the handlers that no file writes, since containerd 1.x forgets its built-in ones where a file has any.
-func (d Editor) waysToSet(version int, name, like, file string, all map[string]any) (ways [][]set) {
+func waysToSet(files change.Plan, version int, name, like, file string, all map[string]any) (ways [][]set) {
 	path := func(name ...string) []string {
 		return append([]string{"plugins", criPlugin(version), "containerd", "runtimes"}, name...)
 	}
@@ -104,13 +104,13 @@ func (d Editor) waysToSet(version int, name, like, file string, all map[string]a
 	var builtIn []set
 	for _, other := range slices.Sorted(maps.Keys(all)) {
 		if definition, isTable := all[other].(map[string]any); isTable && other != name &&
-			len(d.written(version, other)) == 0 {
+			len(written(files, version, other)) == 0 {
 			builtIn = append(builtIn, set{path(other), notZero(definition)})
 		}
 	}
 	model, _ := all[like].(map[string]any) // Handler has looked
-	written := d.written(version, like)
-	for _, definition := range []map[string]any{notZero(written), written, notZero(model), tomledit.Clone(model)} {
+	said := written(files, version, like)
+	for _, definition := range []map[string]any{notZero(said), said, notZero(model), tomledit.Clone(model)} {
 		if len(definition) > 0 {
 			definition[containerd.BaseSpecKey] = file
 			ways = append(ways, []set{{path(name), definition}}, append(slices.Clone(builtIn), set{path(name), definition}))
@@ -119,31 +119,17 @@ func (d Editor) waysToSet(version int, name, like, file string, all map[string]a
 	return ways
 }
 
-// written returns what the files of the node say of a handler; a later one adds to an earlier one.
-func (d Editor) written(version int, name string) map[string]any {
+// written returns what files say of a handler; a later one adds to an earlier one.
+func written(files change.Plan, version int, name string) map[string]any {
 	all := map[string]any{}
-	text, err := containerd.Contents{}.Read(d.File)
-	if err != nil {
-		return nil // the plan fails with this error as well
-	}
-	files, err := d.Imported(containerd.Contents{}, text)
-	if err != nil {
-		return nil
-	}
-	for _, file := range append([]string{d.File}, files...) {
-		text, err := containerd.Contents{}.Read(file)
+	for _, f := range files {
+		tree, err := tomledit.Parse(f.Before)
 		if err != nil {
 			return nil
 		}
-		tree, err := tomledit.Parse(text)
-		if err != nil {
-			return nil
-		}
-		if found, exists := tomledit.Lookup(tree, "plugins", criPlugin(version), "containerd", "runtimes", name); exists {
-			if table, isTable := found.(map[string]any); isTable {
-				maps.Copy(all, tomledit.Clone(table))
-			}
-		}
+		found, _ := tomledit.Lookup(tree, "plugins", criPlugin(version), "containerd", "runtimes", name)
+		table, _ := found.(map[string]any) // else containerd refuses it
+		maps.Copy(all, tomledit.Clone(table))
 	}
 	return all
 }
