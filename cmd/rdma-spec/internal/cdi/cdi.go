@@ -128,32 +128,26 @@ func (o *cdiGenerate) once(options cdi.Options, stdout io.Writer) (notes []strin
 	for _, name := range missing {
 		notes = append(notes, fmt.Sprintf("this node has no HCA %q; see 'rdma-spec devices'", name))
 	}
+	var text []byte // none: the file is removed
 	if built == nil {
 		notes = append(notes, "no HCA of this node can be used; see 'rdma-spec devices'")
-		if o.to != "" {
-			removed, err := cdi.Remove(o.to)
-			if err != nil {
-				return nil, err
-			}
-			if o.changed = o.changed || removed; removed {
-				notes = append(notes, o.to+" is removed")
-			}
-		}
-		return notes, cli.ErrProblemFound
+	} else if text, err = cdi.Text(built, options); err != nil {
+		return nil, err
 	}
-	text, err := cdi.Text(built, options)
-	switch {
-	case err != nil:
-	case o.to != "":
-		var written bool
-		if written, err = cdi.Write(o.to, text); written && o.quiet {
+	if o.to == "" && text != nil {
+		_, err = stdout.Write(text)
+	} else if o.to != "" {
+		var changed bool
+		changed, err = cdi.Write(o.to, text)
+		switch {
+		case changed && text == nil:
+			notes = append(notes, o.to+" is removed")
+		case changed && o.quiet:
 			notes = append(notes, o.to+" is written")
 		}
-		o.changed = o.changed || written
-	default:
-		_, err = stdout.Write(text)
+		o.changed = o.changed || changed
 	}
-	if err == nil && len(missing) > 0 {
+	if err == nil && (built == nil || len(missing) > 0) {
 		err = cli.ErrProblemFound
 	}
 	return notes, err

@@ -33,29 +33,24 @@ func Text(built *specs.Spec, o Options) ([]byte, error) {
 	return text, err
 }
 
-// Write replaces a file atomically, and makes its folder where there is none. It reports whether it did: a file that
-// has the text already is left alone, and one that has other devices than HCAs is not replaced.
-func Write(file string, text []byte) (written bool, err error) {
+// Write replaces a file atomically, and makes its folder where there is none; without a text, it removes the file. It
+// reports whether it did: a file that has the text already is left alone, and it is an error where one has other devices
+// than HCAs.
+func Write(file string, text []byte) (changed bool, err error) {
 	now, err := ours(file)
-	if err != nil || bytes.Equal(now, text) {
+	switch {
+	case err != nil || (now == nil) == (text == nil) && bytes.Equal(now, text):
 		return false, err
+	case text == nil:
+		if err := os.Remove(file); err != nil {
+			return false, fmt.Errorf("cannot remove %s: %w", file, files.Cause(err))
+		}
+		return true, nil
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return false, fmt.Errorf("cannot make %s: %w", filepath.Dir(file), files.Cause(err))
 	}
 	return true, atomicfile.Write(file, text, 0o644)
-}
-
-// Remove removes a file whose devices are gone, and reports whether there was one.
-func Remove(file string) (removed bool, err error) {
-	now, err := ours(file)
-	if err != nil || now == nil {
-		return false, err
-	}
-	if err := os.Remove(file); err != nil {
-		return false, fmt.Errorf("cannot remove %s: %w", file, files.Cause(err))
-	}
-	return true, nil
 }
 
 // ours returns the content of a file that may be replaced, nil where there is none.

@@ -237,15 +237,15 @@ func TestWriteAndRemove(t *testing.T) {
 			t.Errorf("write %d replaces the file: %t", i, i == 2)
 		}
 	}
-	if removed, err := Remove(file); !removed || err != nil {
+	if removed, err := Write(file, nil); !removed || err != nil {
 		t.Errorf("Remove: %t, %v", removed, err)
 	}
-	if removed, err := Remove(file); removed || err != nil {
+	if removed, err := Write(file, nil); removed || err != nil {
 		t.Errorf("Remove again: %t, %v", removed, err)
 	}
 	theirs := other("one", "{path: /dev/null}")
 	put(t, folder, "cdi/rdma.yaml", theirs)
-	_, removeErr := Remove(file)
+	_, removeErr := Write(file, nil)
 	if _, err := Write(file, []byte(first)); err == nil || removeErr == nil || !strings.Contains(err.Error(),
 		"is not a CDI file of kind") {
 		t.Errorf("a file of somebody else: %v, %v", err, removeErr)

@@ -34,8 +34,8 @@ type Options struct {
 
 // Flags are the options as they are typed.
 type Flags struct {
-	devices, memlock, hook           string
-	required, kubernetes, management bool
+	options          Options
+	devices, memlock string
 }
 
 // AddFlags adds the flags to a set.
@@ -43,26 +43,26 @@ func (f *Flags) AddFlags(set *pflag.FlagSet) {
 	set.StringVar(&f.devices, "devices", all, "the `HCAs`: all, or names such as mlx5_0,mlx5_1")
 	set.StringVar(&f.memlock, "memlock", "unlimited",
 		"RLIMIT_MEMLOCK of containers: unlimited, a `SIZE` such as 16Gi, or none for no hook")
-	set.StringVar(&f.hook, "hook", DefaultHook, "the `PROGRAM` that raises memlock, rdma-hook")
-	set.BoolVar(&f.required, "required", false, "start no container whose memlock cannot be raised")
-	set.BoolVar(&f.kubernetes, "kubernetes", false,
+	set.StringVar(&f.options.Hook, "hook", DefaultHook, "the `PROGRAM` that raises memlock, rdma-hook")
+	set.BoolVar(&f.options.Required, "required", false, "start no container whose memlock cannot be raised")
+	set.BoolVar(&f.options.Kubernetes, "kubernetes", false,
 		"raise memlock of containers of Kubernetes, too, on a node where nri-rdma does not run")
-	set.BoolVar(&f.management, "management", false,
+	set.BoolVar(&f.options.Management, "management", false,
 		"add umad and issm, with which a container can disturb the whole fabric")
 }
 
 // Options reads the flags. An error is a wrong call.
 func (f *Flags) Options() (o Options, err error) {
-	o = Options{Devices: strings.Split(f.devices, ","), Hook: f.hook, Required: f.required, Kubernetes: f.kubernetes,
-		Management: f.management}
+	o = f.options
+	o.Devices = strings.Split(f.devices, ",")
 	switch {
 	case slices.Contains(o.Devices, ""):
 		return o, errors.New("--devices has an empty name: write all, or names such as mlx5_0,mlx5_1")
 	case f.memlock == memlockNone:
 		o.Hook, o.Required, o.Kubernetes = "", false, false
 		return o, nil
-	case !filepath.IsAbs(f.hook) || strings.ContainsAny(f.hook, " \t\n"):
-		return o, fmt.Errorf("--hook %q is not an absolute path without spaces", f.hook)
+	case !filepath.IsAbs(o.Hook) || strings.ContainsAny(o.Hook, " \t\n"):
+		return o, fmt.Errorf("--hook %q is not an absolute path without spaces", o.Hook)
 	}
 	o.Memlock, err = spec.ParseLimit(f.memlock)
 	return o, err
