@@ -220,7 +220,7 @@ func TypeName(m fs.FileMode) string {
 	return "of an unknown type"
 }
 
-// Cause returns what a file or socket failed of, without the operation and the name, for a caller that names it in words
+// Cause returns the error of a file or socket without the operation and the name, for a caller that names it in words
 // of its own: the name in the error may be that of a temporary file. Other errors, and nil, stay as they are.
 func Cause(err error) error {
 	var said syscall.Errno

@@ -95,7 +95,8 @@ func named(file string, err error) error {
 
 // replace replaces a file once the new content is on the disk and the target is ready. Only the last sync of its folder
 // can fail after it is replaced.
-func replace(file string, content []byte, mode fs.FileMode, ready func(target string) error) (replaced bool, err error) {
+func replace(file string, content []byte, mode fs.FileMode,
+	ready func(target string) error) (replaced bool, err error) {
 	target, info, err := resolve(file)
 	if err != nil {
 		return false, named(file, err)

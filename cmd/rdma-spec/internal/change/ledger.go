@@ -5,7 +5,6 @@ package change
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -89,7 +87,10 @@ func Open(root string) (*Ledger, error) {
 	l, err := Read(root)
 	if err == nil {
 		l.sweep()
-		err = errors.Join(lock.Truncate(0), writeAt(lock, strconv.Itoa(os.Getpid())))
+		err = lock.Truncate(0)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(lock, os.Getpid())
 	}
 	if err != nil {
 		_ = lock.Close() // the error says more
@@ -97,11 +98,6 @@ func Open(root string) (*Ledger, error) {
 	}
 	l.lock = lock
 	return l, nil
-}
-
-func writeAt(file *os.File, text string) error {
-	_, err := file.WriteAt([]byte(text+"\n"), 0)
-	return err
 }
 
 // Read reads the ledger of the node below a root, to look at it. There is nothing in a ledger that does not exist.
@@ -200,8 +196,7 @@ func sum(content []byte) string {
 	if content == nil {
 		return ""
 	}
-	hash := sha256.Sum256(content)
-	return hex.EncodeToString(hash[:])
+	return fmt.Sprintf("%x", sha256.Sum256(content))
 }
 
 // current returns the hash of a file, empty where there is none.

@@ -38,9 +38,9 @@ func (c *Changed) Error() string {
 
 // Reversal is what a Revert does: the files, and what they become.
 type Reversal struct {
-	steps    []step   // one for each file, in the order in which they happen
-	contents [][]byte // that the ledger needs for them
-	kept     []step   // what the ledger has afterwards
+	steps    []step            // one for each file, in the order in which they happen
+	contents map[string][]byte // that the ledger needs for them, by their hashes
+	kept     []step            // what the ledger has afterwards
 	Diff     string
 	Left     []error // files that stay as they are, since somebody else has changed the same lines
 }
@@ -58,7 +58,7 @@ func (r *Reversal) RemoveBefore(other, path string) error {
 	}
 	i := slices.IndexFunc(r.steps, func(s step) bool { return s.Path == other })
 	r.steps = slices.Insert(r.steps, i, step{Path: path, Before: sum(now), Mode: 0o644})
-	r.contents, r.Diff = append(r.contents, now), r.Diff+diff(path, now, nil)
+	r.contents[sum(now)], r.Diff = now, r.Diff+diff(path, now, nil)
 	return nil
 }
 
@@ -76,7 +76,7 @@ func (r *Reversal) Paths() (all []string) {
 // Reversal returns what takes back the changes on behalf of features. What others have changed in the files since
 // stays. It fails with Changed where they have changed the same lines.
 func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
-	r.kept = slices.Clone(l.steps)
+	r.kept, r.contents = slices.Clone(l.steps), map[string][]byte{}
 	gone := l.gone(features)
 	now := map[string][]byte{} // what has been taken back so far, by the file
 	for i, s := range slices.Backward(l.steps) {
@@ -91,7 +91,7 @@ func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
 		}
 		is := s
 		is.Before = sum(content)
-		r.contents = append(r.contents, content)
+		r.contents[is.Before] = content
 		if err = l.rebase(&r, i, gone); err == nil {
 			content, err = l.without(s, content)
 		}
@@ -107,7 +107,8 @@ func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
 			r.steps = slices.Delete(r.steps, i, i+1)
 		}
 		is.After, now[s.Path] = sum(content), content
-		r.steps, r.contents = append(r.steps, is), append(r.contents, content)
+		r.contents[is.After] = content
+		r.steps = append(r.steps, is)
 	}
 	for _, s := range r.steps {
 		if before, err := files.Content(s.Path); err == nil && !same(before, now[s.Path]) { // it was read before
@@ -153,7 +154,11 @@ func (l *Ledger) rebase(r *Reversal, i int, gone []bool) error {
 			continue
 		}
 		for _, hash := range []*string{&s.Before, &s.After} {
-			content, err := l.content(r, *hash)
+			content, isNew := r.contents[*hash]
+			var err error
+			if !isNew {
+				content, err = l.kept(*hash)
+			}
 			if err == nil {
 				content, err = l.without(l.steps[i], content)
 			}
@@ -161,19 +166,10 @@ func (l *Ledger) rebase(r *Reversal, i int, gone []bool) error {
 				return &Changed{Feature: l.steps[i].Feature, Path: s.Path, Later: s.Feature}
 			}
 			*hash = sum(content)
-			r.contents = append(r.contents, content)
+			r.contents[*hash] = content
 		}
 	}
 	return nil
-}
-
-// content returns a content that is kept, or will be.
-func (l *Ledger) content(r *Reversal, hash string) ([]byte, error) {
-	i := slices.IndexFunc(r.contents, func(content []byte) bool { return sum(content) == hash })
-	if i >= 0 {
-		return r.contents[i], nil
-	}
-	return l.kept(hash)
 }
 
 // without returns a content without a step's change.

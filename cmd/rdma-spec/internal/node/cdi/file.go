@@ -34,8 +34,8 @@ func Text(built *specs.Spec, o Options) ([]byte, error) {
 }
 
 // Write replaces a file atomically, and makes its folder where there is none; without a text, it removes the file. It
-// reports whether it did: a file that has the text already is left alone, and it is an error where one has other devices
-// than HCAs.
+// reports whether it did: a file that has the text already is left alone. It fails where a file has other devices than
+// HCAs.
 func Write(file string, text []byte) (changed bool, err error) {
 	now, err := ours(file)
 	switch {
