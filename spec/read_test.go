@@ -65,10 +65,3 @@ func TestMemoryLimit(t *testing.T) {
 		}
 	}
 }
-
-func must(text []byte, err error) []byte {
-	if err != nil {
-		panic(err)
-	}
-	return text
-}
