@@ -24,6 +24,9 @@ import (
 // crowd is how many others have a connection while the kubelet probes.
 const crowd = 1500
 
+// probeTimeout is that of the DaemonSet's readiness probe.
+const probeTimeout = 5 * time.Second
+
 const readyzHeader = "GET /readyz HTTP/1.1\r\nHost: node\r\n"
 
 // Those of a crowd, each with a connection, until they are cut off.
@@ -65,9 +68,10 @@ func idlePlugin() *plugin.Plugin {
 	return plugin.New(plugin.Options{Name: "rdma", Index: "90", Inventory: inventory.New("/", silent()), Log: silent()})
 }
 
-// probe asks as a kubelet does: with a connection of its own, for a second.
-func probe(dial func(ctx context.Context, network, address string) (net.Conn, error), address string) error {
-	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
+// probe asks as a kubelet does: with a connection of its own, and waits so long for an answer.
+func probe(dial func(ctx context.Context, network, address string) (net.Conn, error), address string,
+	within time.Duration) error {
+	client := http.Client{Timeout: within, Transport: &http.Transport{DisableKeepAlives: true, DialContext: dial}}
 	answer, err := client.Get("http://" + address + "/healthz")
 	if err != nil {
 		return err
@@ -103,7 +107,7 @@ func TestProbesInACrowd(t *testing.T) {
 				})
 			}
 			for i := range 3 {
-				if err := probe((&net.Dialer{}).DialContext, address); err != nil {
+				if err := probe((&net.Dialer{}).DialContext, address, probeTimeout); err != nil {
 					t.Errorf("probe %d: %v", i+1, err)
 				}
 			}
@@ -136,7 +140,7 @@ func TestProbesInACrowdThatComesBack(t *testing.T) {
 				}
 				time.Sleep(300 * time.Millisecond) // until each of them has had its turn
 				for i := range 3 {
-					if err := probe(dial, "node"); err != nil {
+					if err := probe(dial, "node", time.Second); err != nil {
 						t.Errorf("probe %d: %v", i+1, err)
 					}
 				}

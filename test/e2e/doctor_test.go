@@ -196,7 +196,7 @@ func (c *clinic) run(command string) {
 // expect runs the doctor. It finds one check wrong, and returns its first finding; with no check, nothing is wrong.
 func (c *clinic) expect(name, check string) finding {
 	c.Helper()
-	stdout, stderr, status := call(c.T, "doctor", "--patience", "30s", "-o", "json")
+	stdout, stderr, status := call(c.T, "doctor", "--patience", "1m", "-o", "json") // the node's CPU is emulated
 	var answer struct{ Findings []finding }
 	if err := json.Unmarshal([]byte(stdout), &answer); err != nil {
 		c.Fatalf("%s: exit status %d: %v\n%s%s", name, status, err, stdout, stderr)
