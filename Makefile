@@ -27,7 +27,7 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build arm64 image push release demo demo-picture node check test prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean
+.PHONY: help build arm64 image push release demo demo-picture node check test nightly prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,11 +67,15 @@ check: deps $(LINTER) ## what to run after each change: linters and unit tests, 
 
 # Each part with the cores that it wants, the longest first, so that no core is idle at the end. A UML node has one CPU. That of the
 # cluster has a core for itself: in a node that gets a third of one, an API server leaves other programs standing still for many seconds.
-PARTS := race=1 node-daemonset=3 node-tool=1 node-main=1 unit=1 node-kubernetes=2 node-runtimes=1 node-faults=2 node-crio=1 node-service=1 node-pair=2 lint=1 node-emulated=1 node-configure=1 nri=2 kit=1 mutations=1 arm64=1
+PARTS := node-daemonset=3 race=1 node-tool=1 node-main=1 unit=1 node-kubernetes=2 node-faults=2 node-crio=1 node-service=1 node-runtimes=1 node-pair=2 lint=1 node-configure=1 nri=2 kit=1 mutations=1 arm64=1
 test: ## all tests (needs root for the node), and a table of them at the end
 	@$(MAKE) --no-print-directory -j2 prepare build $(LINTER) bin/e2e.test release
 	@parts="$(PARTS)"; [ "$$(bin/rdma-node --parts all --which)" != uml ] || parts="$(patsubst %=2,%=1,$(PARTS))"; \
 	  echo "go run ./test/suite $$parts"; FRESH=yes go run ./test/suite $$parts
+
+nightly: ## what takes too long for make test: more packages, kernels and runtimes, more often
+	@$(MAKE) --no-print-directory test PARTS="race=1 node-emulated=1 node-versions=1" RACE=./...
+	$(MAKE) --no-print-directory handovers busy churn
 
 prepare: deps bin/rdma-node # the node with all its parts
 	bin/rdma-node --parts all --prepare
@@ -98,8 +102,10 @@ unit: deps ## tests that need no node
 # A module of its own, for its dependencies. go test does not see when files outside of it change.
 RELEASE_TEST = cd deploy/release && $(GOTEST) -count=1 ./...
 
-race: deps ## the same tests under the race detector
-	CGO_ENABLED=1 $(GOTEST) -race ./...
+# What runs for long, or does several things at once. All packages are run nightly.
+RACE := ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
+race: deps ## tests of what does several things at once, under the race detector
+	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
 
 mutations: ## each guard of the policy is taken away, and a row of the attack table must fail
 	$(GOTEST) -tags mutation -run TestMutations ./plugin/policy
@@ -140,7 +146,7 @@ APPARMOR   := ^TestAppArmor$$
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
 SERVICE    := ../../bin/service.test $(INNODE)
-.PHONY: node-faults node-kubernetes node-daemonset node-pair node-tool node-main node-runtimes node-crio node-emulated node-service node-configure
+.PHONY: node-faults node-kubernetes node-daemonset node-pair node-tool node-main node-runtimes node-versions node-crio node-emulated node-service node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
@@ -155,9 +161,11 @@ node-main: # all else, on the main runtime
 	$(NODE) -- $(E2E) -test.skip '$(FAULTS)|$(CLUSTER)|$(CRIO)|$(CRITEST)|$(CONFIGURE)|$(PAIR)|$(TOOL)|$(APPARMOR)'
 node-crio: # CRI-O
 	$(NODE) -- $(E2E) -test.run '$(CRIO)'
-node-runtimes: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays
-	$(NODE) -- sh -ec '$(E2E) -test.run "^TestGenerate$$" -containerd 1.6; $(E2E) -test.run "^TestCDI$$" -containerd 1.7.35 -runtime crun; \
-	  for runtime in 1.7.35 "1.7.35 -runtime crun" 2.2.9 2.3.7; do $(E2E) -test.run "$(SMOKE)" -containerd $$runtime; done'
+node-runtimes: # the oldest containerds, and crun
+	$(NODE) -- sh -ec '$(E2E) -test.run "^TestGenerate$$" -containerd 1.6; $(E2E) -test.run "$(SMOKE)" -containerd 1.7.35 -runtime crun'
+node-versions: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays
+	$(NODE) -- sh -ec '$(E2E) -test.run "^TestCDI$$" -containerd 1.7.35 -runtime crun; \
+	  for containerd in 1.7.35 2.2.9 2.3.7; do $(E2E) -test.run "$(SMOKE)" -containerd $$containerd; done'
 node-emulated: # the same on Debian's own kernel, where the other parts run on one that is a program, which has no AppArmor either
 	$(NODE) --machine tcg -- $(E2E) -test.run '$(SMOKE)|$(APPARMOR)'
 node-configure: # rdma-spec configure, and containerd, under systemd
