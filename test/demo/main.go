@@ -1,8 +1,8 @@
 // Copyright The rdma-spec Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command demo shows the project's main job on a real RDMA node: a pod that cannot register memory, and the same pod
-// once it has opted in. It runs inside the node; `make demo` boots one for it. It exits with 1 if anything differs.
+// Command demo shows the project's main job on a real RDMA node: a pod that cannot register memory, and the three ways
+// in which it can. It runs inside the node; `make demo` boots one for it. It exits with 1 if anything differs.
 package main
 
 import (
@@ -46,7 +46,7 @@ func show(ctx context.Context) error {
 		return err
 	}
 	defer d.containerd.Stop()
-	for _, chapter := range []func(context.Context) error{d.node, d.without, d.with, d.generated} {
+	for _, chapter := range []func(context.Context) error{d.node, d.without, d.withPlugin, d.generated} {
 		if err := chapter(ctx); err != nil {
 			return err
 		}
@@ -65,7 +65,8 @@ func (d demo) node(ctx context.Context) error {
 }
 
 func (d demo) without(ctx context.Context) error {
-	title("A pod whose device plugin gave it rxe0, on a node like any other")
+	title("A pod that holds rxe0, on a node like any other")
+	plain("(The demo asks the runtime for the device, as the kubelet does with the answer of a device plugin.)")
 	server, client, err := d.pod(ctx, containerd.Pod{Namespace: "ml", Name: "before"}, containerd.Verbs(0))
 	if err != nil {
 		return err
@@ -86,8 +87,7 @@ func (d demo) without(ctx context.Context) error {
 	return nil
 }
 
-func (d demo) with(ctx context.Context) error {
-	title("The same pod with nri-rdma on the node, and one annotation")
+func (d demo) withPlugin(ctx context.Context) error {
 	file := filepath.Join(os.TempDir(), "rdma-spec-config.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		return err
@@ -100,11 +100,21 @@ func (d demo) with(ctx context.Context) error {
 	if err := plugin.AwaitLog(ctx, "msg=registered"); err != nil {
 		return err
 	}
+	title("1. The same pod with nri-rdma on the node: nothing to configure, nothing to annotate")
+	if err := d.works(ctx, plugin, containerd.Pod{Namespace: "ml", Name: "holds"}, containerd.Verbs(0)); err != nil {
+		return err
+	}
+	title("2. A pod that holds no device, in a namespace that may opt in")
 	plain("# /etc/rdma-spec/config.yaml\n" + config)
 	plain("metadata:\n  annotations:\n    rdma.noderesource.dev: \"true\"\n")
-	server, client, err := d.pod(ctx, containerd.Pod{
-		Namespace: "ml", Name: "after", Annotations: map[string]string{"rdma.noderesource.dev": "true"},
-	}, nil)
+	annotated := map[string]string{"rdma.noderesource.dev": "true"}
+	return d.works(ctx, plugin, containerd.Pod{Namespace: "ml", Name: "asks", Annotations: annotated}, nil)
+}
+
+// works shows that a pod has what it needs, and why.
+func (d demo) works(ctx context.Context, plugin *daemon.Process, pod containerd.Pod,
+	devices []containerd.Device) error {
+	server, client, err := d.pod(ctx, pod, devices)
 	if err != nil {
 		return err
 	}
@@ -130,7 +140,7 @@ func (d demo) with(ctx context.Context) error {
 	good(speed[1] + " MB/s from one container to the other (this node is virtual)")
 	plain("The plugin's log gives the reason:")
 	for line := range strings.Lines(plugin.Log()) {
-		if strings.Contains(line, "container=client") && strings.Contains(line, "pod=ml/after") {
+		if strings.Contains(line, "container=client") && strings.Contains(line, "pod="+pod.Namespace+"/"+pod.Name+" ") {
 			plain("  " + line)
 		}
 	}
@@ -174,7 +184,7 @@ func (d demo) measure(ctx context.Context, server, client string) (string, error
 }
 
 func (d demo) generated(ctx context.Context) error {
-	title("A node whose runtime has no NRI")
+	title("3. A node whose runtime has no NRI")
 	if err := d.tool(ctx, "generate", "--to", "/etc/containerd/rdma-spec.json"); err != nil {
 		return err
 	}
