@@ -36,19 +36,20 @@ func restartRuntime(r runtime.Runtime) string {
 // configureRuntime is a command that changes the runtime's configuration, and restarts it.
 func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what string) string {
 	line := "rdma-spec configure " + what
-	containerds := 0
-	for _, other := range all {
-		if other.Name == runtime.NameContainerd {
-			containerds++
-		}
-	}
 	switch {
 	case r.Name == runtime.NameCRIO:
 		line += " --runtime crio"
-	case containerds > 1 && r.Config != "":
+	case r.Config != "" && oneOfSeveral(r, all):
 		line += " --config " + r.Config
 	}
 	return line + " && " + restartRuntime(r)
+}
+
+// oneOfSeveral reports whether another runtime of the same name has another configuration.
+func oneOfSeveral(r runtime.Runtime, all []runtime.Runtime) bool {
+	return slices.ContainsFunc(all, func(other runtime.Runtime) bool {
+		return other.Name == r.Name && other.Config != r.Config
+	})
 }
 
 // badBaseSpec is a fault of a handler's base spec. configure writes another one, but not for the handler of all pods
