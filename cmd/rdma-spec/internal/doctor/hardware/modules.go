@@ -67,7 +67,7 @@ func noConnectionManager(v *doctor.View) []doctor.Finding {
 	switch {
 	case node.RDMACM != nil || !slices.ContainsFunc(node.HCAs, uses):
 		return nil
-	case !usesRDMA(v, 0):
+	case !v.UsesRDMA(0):
 		return doctor.Inapplicable("The module rdma_ucm is not loaded, and nothing on this node was found that uses RDMA.")
 	}
 	return []doctor.Finding{doctor.Fault("", "The module rdma_ucm is not loaded.", load("rdma_ucm")).Paste()}
@@ -130,7 +130,7 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 		devices := strings.Join(missing[module], ", ")
 		loaded, _ := v.Exists("sys/module/" + module)
 		switch {
-		case !needed[module] && (!strings.HasPrefix(module, "mlx") || !usesRDMA(v, 0)):
+		case !needed[module] && (!strings.HasPrefix(module, "mlx") || !v.UsesRDMA(0)):
 			found = append(found, doctor.Unsure("module "+module, "It drives nothing, and "+devices+" has no driver. If it is "+
 				"to be used for RDMA: modprobe "+module))
 		case loaded:
@@ -142,28 +142,6 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 		}
 	}
 	return found
-}
-
-// usesRDMA reports whether something on the node is known to use RDMA, which an Ethernet card alone does not tell: an
-// ACTIVE port of a fabric, a soft HCA, which somebody made, at least four ACTIVE RoCE ports and as many as GPUs, or
-// pods.
-func usesRDMA(v *doctor.View, gpus int) bool {
-	node, err := v.HCAs()
-	if err != nil {
-		return false
-	}
-	rails := 0
-	for _, h := range node.HCAs {
-		for _, p := range h.Ports {
-			if p.Active() && (p.LinkLayer != "Ethernet" || h.PCI == "" && h.Function == hca.FunctionPhysical) {
-				return true
-			}
-			if p.Active() {
-				rails++
-			}
-		}
-	}
-	return gpus > 0 && rails >= max(4, gpus) || v.UsedByPods()
 }
 
 // cardModule returns the module that a PCI device without a driver needs, "" if it is not an RDMA card or has a driver.

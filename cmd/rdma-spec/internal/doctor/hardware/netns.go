@@ -29,7 +29,7 @@ func netnsChecks() []doctor.Check {
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
 			pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*", pciDevices + "*/physfn",
-			"sys/bus/pci/drivers/mlx5_core/*", "sys/bus/pci/drivers/efa/*", "sys/bus/pci/drivers/hfi1/*",
+			pciDevices + "*/" + bonding, "sys/bus/pci/drivers/mlx5_core/*", "sys/bus/pci/drivers/efa/*", "sys/bus/pci/drivers/hfi1/*",
 		},
 		Needs: []string{"hca-driver"}, Look: lostHCAs,
 	}}
@@ -63,6 +63,9 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 	}
 	return nil
 }
+
+// bonding is there where a card's second port is a part of an HCA of both: mlx5_bond_0.
+const bonding = "net/*/bonding_slave"
 
 // lostHCAs finds RDMA functions with a driver and without an HCA.
 func lostHCAs(v *doctor.View) []doctor.Finding {
@@ -99,7 +102,7 @@ func lostHCAs(v *doctor.View) []doctor.Finding {
 			case !pciForm.MatchString(address) || withRDMA[address]:
 			case driver != "mlx5_core":
 				found = append(found, hcaBelow(v, pciDevices+address, rebind("pci", address))...)
-			case !virtual && !v.Any(pciDevices+address+"/infiniband/*"):
+			case !virtual && !v.Any(pciDevices+address+"/infiniband/*") && !v.Any(pciDevices+address+"/"+bonding):
 				found = append(found, doctor.Told("PCI device "+address,
 					"It has no RDMA: a device plugin's selector must leave it out."))
 			}

@@ -121,8 +121,8 @@ func runtimeChecks() []doctor.Check {
 				"Call to ibv_reg_mr failed with error Cannot allocate memory",
 				"Please set max locked memory (ulimit -l) to 'unlimited'"},
 			Why:   "RDMA containers cannot register their memory.",
-			Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
-			Look:  memlockSource,
+			Reads: doctor.GPUReads, Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
+			Look: memlockSource,
 		},
 	}
 }
@@ -183,10 +183,13 @@ func runtimeRlimits(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 			r.Version, since), cure).Paste()}
 }
 
-// memlockSource looks at whatever can raise memlock, on a node with HCAs.
+// memlockSource looks at whatever can raise memlock, on a node that uses RDMA.
 func memlockSource(v *doctor.View) []doctor.Finding {
 	if hcas, err := v.HCAs(); err != nil || len(hcas.HCAs) == 0 {
 		return doctor.Inapplicable("The node has no HCA.")
+	}
+	if gpus, _ := v.GPUs(); !v.UsesRDMA(len(gpus)) { // what cannot be listed is not there
+		return doctor.Unused()
 	}
 	return withoutPlugin(eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		if r.Memlock == nil && r.Known && !r.GivesMemlock() {
