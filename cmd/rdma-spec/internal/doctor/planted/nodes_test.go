@@ -449,6 +449,16 @@ var ailments = []ailment{
 		"port-active", "HCA erdma_0 port 1", "eth0 has a route", "ip link show eth0"},
 }
 
+// findings are those of all checks on the sick node.
+func (a ailment) findings(t *testing.T) []doctor.Finding {
+	t.Helper()
+	i := slices.IndexFunc(healthyNodes, func(k known) bool { return k.name == a.of })
+	if i < 0 {
+		t.Fatalf("no node %s", a.of)
+	}
+	return findings(t, healthyNodes[i].files().Without(a.without...).With(a.with))
+}
+
 // Each sick node differs from a healthy one in one thing: that is named, by one check, and nothing else is.
 func TestSickNodes(t *testing.T) {
 	if len(ailments) < 20 {
@@ -456,11 +466,7 @@ func TestSickNodes(t *testing.T) {
 	}
 	for _, a := range ailments {
 		t.Run(a.name, func(t *testing.T) {
-			i := slices.IndexFunc(healthyNodes, func(k known) bool { return k.name == a.of })
-			if i < 0 {
-				t.Fatalf("no node %s", a.of)
-			}
-			wrong := slices.DeleteFunc(findings(t, healthyNodes[i].files().Without(a.without...).With(a.with)),
+			wrong := slices.DeleteFunc(a.findings(t),
 				func(f doctor.Finding) bool { return f.Status != doctor.Wrong })
 			if len(wrong) != 1 || wrong[0].Check != a.check || wrong[0].Object != a.object ||
 				!strings.Contains(wrong[0].Text, a.text) || !strings.Contains(wrong[0].Cure, a.cure) {
