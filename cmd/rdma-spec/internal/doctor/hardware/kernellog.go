@@ -201,8 +201,11 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		return nil
 	}
 	cure := "setsebool -P container_use_devices on"
-	if strings.Contains(strings.ToLower(last), "apparmor") {
+	switch {
+	case strings.Contains(strings.ToLower(last), "apparmor"):
 		cure = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."
+	case strings.Contains(last, "ipc_lock"):
+		cure = "setsebool -P virt_sandbox_use_all_caps on"
 	}
 	const most = 200
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d denials, at last: %s", count,

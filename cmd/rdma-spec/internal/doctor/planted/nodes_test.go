@@ -421,6 +421,9 @@ var ailments = []ailment{
 		"type=Transaction Layer, (Receiver ID)"), nil, "hca-errors", "HCA mlx5_1", "not corrected", "lspci -vvs 0000:18:00.0"},
 	{"fatal errors of PCIe", dgx, file(4, "aer_dev_fatal", "Undefined 0\nDLP 1\nTOTAL_ERR_FATAL 1\n"), nil, "hca-errors",
 		"HCA mlx5_4", "fatal errors since the node started: 1", "lspci -vvs 0000:30:00.0"},
+	{"SELinux denies a container the capability", dgx, logged(`60 audit: type=1400 audit(1.2:3): avc:  denied  { ipc_lock } for  ` +
+		`pid=7 comm="ib_write_bw" capability=14  scontext=system_u:system_r:container_t:s0:c1,c2 tclass=capability permissive=0`),
+		nil, "security-denials", "", "1 denials", "setsebool -P virt_sandbox_use_all_caps on"},
 	{"no partition key", dgx, file(6, "port/pkeys/0", "0x0000\n"), nil, "pkeys", "HCA mlx5_6 port 1", "no partition key",
 		"partitions"},
 	{"a limited member", dgx, file(6, "port/pkeys/0", "0x7fff\n"), nil, "pkeys", "HCA mlx5_6 port 1", "0x7fff", "full member"},
