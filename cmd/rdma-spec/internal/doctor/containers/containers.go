@@ -60,44 +60,38 @@ func judged(look func(c node.Container, policy string) []doctor.Finding) doctor.
 
 // containerChecks are the checks of what containers have.
 func containerChecks() []doctor.Check {
-	return []doctor.Check{
-		{
-			ID: "container-ipc-lock", Family: "containers",
-			Title:    "No container relies on an IPC_LOCK that its user does not have.",
-			Messages: []string{"Couldn't allocate MR"},
-			Why:      "The runtime gives the capability to root alone, and the memlock is too low.",
-			Look:     judged(containerIPCLock),
-		},
-		{
-			ID: "container-memlock", Family: "containers",
-			Title: "Each RDMA container has the memlock that the policy gives it.",
-			Messages: []string{"Couldn't allocate MR", "Couldn't register MR", "Libfabric error: (-12) Cannot allocate memory",
-				"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
-				"Call to ibv_reg_mr failed with error Cannot allocate memory",
-				"Please set max locked memory (ulimit -l) to 'unlimited'",
-				"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory"},
-			Why:   "The container cannot register its memory.",
-			Needs: []string{"container-ipc-lock"}, Look: judged(containerMemlock),
-		},
-		{
-			ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
-			Messages: []string{"may not opt in by annotation"},
-			Why:      "The container is not created again when its pod restarts.",
-			Look:     judged(containerRefused),
-		},
-		{
-			ID: "container-hca", Family: "containers", Title: "Each RDMA container holds the HCAs that the policy gives it.",
-			Messages: []string{"No IB devices found"},
-			Why:      "The container has no RDMA.",
-			Look:     judged(containerHCA),
-		},
-		{
-			ID: "container-port", Family: "containers", Title: "No container holds an HCA whose ports are all down.",
-			Messages: []string{"Port number 1 state is Down"},
-			Why:      "Programs of the container have no connection.",
-			Needs:    []string{"port-active"}, Look: containerPort,
-		},
-	}
+	return []doctor.Check{{
+		ID: "container-ipc-lock", Family: "containers",
+		Title:    "No container relies on an IPC_LOCK that its user does not have.",
+		Messages: []string{"Couldn't allocate MR"},
+		Why:      "The runtime gives the capability to root alone, and the memlock is too low.",
+		Look:     judged(containerIPCLock),
+	}, {
+		ID: "container-memlock", Family: "containers",
+		Title: "Each RDMA container has the memlock that the policy gives it.",
+		Messages: []string{"Couldn't allocate MR", "Couldn't register MR", "Libfabric error: (-12) Cannot allocate memory",
+			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+			"Call to ibv_reg_mr failed with error Cannot allocate memory",
+			"Please set max locked memory (ulimit -l) to 'unlimited'",
+			"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory"},
+		Why:   "The container cannot register its memory.",
+		Needs: []string{"container-ipc-lock"}, Look: judged(containerMemlock),
+	}, {
+		ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
+		Messages: []string{"may not opt in by annotation"},
+		Why:      "The container is not created again when its pod restarts.",
+		Look:     judged(containerRefused),
+	}, {
+		ID: "container-hca", Family: "containers", Title: "Each RDMA container holds the HCAs that the policy gives it.",
+		Messages: []string{"No IB devices found"},
+		Why:      "The container has no RDMA.",
+		Look:     judged(containerHCA),
+	}, {
+		ID: "container-port", Family: "containers", Title: "No container holds an HCA whose ports are all down.",
+		Messages: []string{"Port number 1 state is Down"},
+		Why:      "Programs of the container have no connection.",
+		Needs:    []string{"port-active"}, Look: containerPort,
+	}}
 }
 
 // containerIPCLock looks at containers that have the capability, and whose first process does not.

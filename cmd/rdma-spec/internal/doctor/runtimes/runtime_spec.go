@@ -31,32 +31,27 @@ func handlerObject(h runtime.Handler, r runtime.Runtime) string {
 
 // BaseSpecChecks are the checks of base_runtime_spec.
 func baseSpecChecks() []doctor.Check {
-	return []doctor.Check{
-		{
-			ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
-			Messages: []string{"failed to load base OCI spec"},
-			Why:      "Without the file, the whole CRI plugin does not load and the node is NotReady.",
-			Needs:    []string{"runtime-config"}, Look: eachHandler(baseSpec),
-		},
-		{
-			ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
-			Messages: []string{"Too many open files"},
-			Why:      "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
-			Needs:    []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
-		},
-		{
-			ID: "base-spec-memlock", Family: "runtime", Title: "No base_runtime_spec limits the memlock of RDMA containers.",
-			Messages: []string{"Couldn't allocate MR"},
-			Why:      "RDMA containers of the handler cannot register their memory, and no plugin raises their limit.",
-			Needs:    []string{"base-spec"}, Look: withoutPlugin(eachHandler(baseSpecMemlock)),
-		},
-		{
-			ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of the specs that it gets.",
-			Messages: []string{"unknown version specified"},
-			Why:      "No container of the handler starts.",
-			Needs:    []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
-		},
-	}
+	return []doctor.Check{{
+		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
+		Messages: []string{"failed to load base OCI spec"},
+		Why:      "Without the file, the whole CRI plugin does not load and the node is NotReady.",
+		Needs:    []string{"runtime-config"}, Look: eachHandler(baseSpec),
+	}, {
+		ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
+		Messages: []string{"Too many open files"},
+		Why:      "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
+		Needs:    []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
+	}, {
+		ID: "base-spec-memlock", Family: "runtime", Title: "No base_runtime_spec limits the memlock of RDMA containers.",
+		Messages: []string{"Couldn't allocate MR"},
+		Why:      "RDMA containers of the handler cannot register their memory, and no plugin raises their limit.",
+		Needs:    []string{"base-spec"}, Look: withoutPlugin(eachHandler(baseSpecMemlock)),
+	}, {
+		ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of the specs that it gets.",
+		Messages: []string{"unknown version specified"},
+		Why:      "No container of the handler starts.",
+		Needs:    []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
+	}}
 }
 
 // baseSpec names the runtime, not the handler: with one bad file no handler works.
