@@ -24,7 +24,7 @@ func containerObject(c node.Container) string {
 
 // eachContainer looks at the RDMA containers one by one.
 func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Look {
-	return func(v *doctor.View) (found []doctor.Finding) {
+	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Containers()
 		if err != nil {
 			if runtimes, failed := v.Runtimes(); failed == nil && len(runtimes.ForPods()) == 0 {
@@ -32,13 +32,11 @@ func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doc
 			}
 			return []doctor.Finding{doctor.Unsure("", "The containers are unknown: "+err.Error()+".")}
 		}
-		for _, c := range slices.Concat(answer.Containers, answer.Mounted) {
-			found = append(found, look(v, c)...)
-		}
 		if len(answer.Containers)+len(answer.Mounted)+answer.Failed == 0 {
 			return doctor.Inapplicable("No RDMA container runs here.")
 		}
-		return found
+		return doctor.Each(slices.Concat(answer.Containers, answer.Mounted),
+			func(c node.Container) []doctor.Finding { return look(v, c) })
 	}
 }
 

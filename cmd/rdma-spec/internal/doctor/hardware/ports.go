@@ -60,11 +60,8 @@ func portChecks() []doctor.Check {
 
 // eachPort looks at each port of the HCAs that answer.
 func eachPort(look func(*doctor.View, hca.HCA, hca.Port) []doctor.Finding) doctor.Look {
-	return eachHCA(func(v *doctor.View, h hca.HCA) (found []doctor.Finding) {
-		for _, p := range h.Ports {
-			found = append(found, look(v, h, p)...)
-		}
-		return found
+	return eachHCA(func(v *doctor.View, h hca.HCA) []doctor.Finding {
+		return doctor.Each(h.Ports, func(p hca.Port) []doctor.Finding { return look(v, h, p) })
 	})
 }
 

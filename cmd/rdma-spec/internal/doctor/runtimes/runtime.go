@@ -76,7 +76,7 @@ func olderThan(running, than string) bool { return doctor.CompareVersions(runnin
 
 // eachRuntime looks at the runtimes that are for pods, one by one.
 func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding) doctor.Look {
-	return func(v *doctor.View) (found []doctor.Finding) {
+	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Runtimes()
 		if err != nil {
 			return []doctor.Finding{doctor.Unsure("", "The runtimes are unknown: "+err.Error()+".")}
@@ -85,10 +85,7 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 		if len(runtimes) == 0 {
 			return doctor.Inapplicable("No container runtime that serves pods was found.")
 		}
-		for _, r := range runtimes {
-			found = append(found, look(r, answer.Runtimes)...)
-		}
-		return found
+		return doctor.Each(runtimes, func(r runtime.Runtime) []doctor.Finding { return look(r, answer.Runtimes) })
 	}
 }
 

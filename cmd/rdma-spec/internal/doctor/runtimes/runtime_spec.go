@@ -14,14 +14,11 @@ import (
 
 // eachHandler looks at the handlers of the runtimes for pods, one by one.
 func eachHandler(look func(runtime.Runtime, runtime.Handler, []runtime.Runtime) []doctor.Finding) doctor.Look {
-	return eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
+	return eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		if !r.Known && r.ConfigError == "" {
 			return []doctor.Finding{unknownSettings(r)}
 		}
-		for _, h := range r.Handlers {
-			found = append(found, look(r, h, all)...)
-		}
-		return found
+		return doctor.Each(r.Handlers, func(h runtime.Handler) []doctor.Finding { return look(r, h, all) })
 	})
 }
 
