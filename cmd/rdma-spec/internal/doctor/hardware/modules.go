@@ -165,7 +165,7 @@ func cardModule(v *doctor.View, at string) string {
 }
 
 // mixedModules finds modules of the kernel's own that are loaded beside those of OFED or DOCA, which all hold
-// mlx_compat.
+// mlx_compat. To unload them takes the cards' network interfaces from the node, which may be its own way to the cluster.
 func mixedModules(v *doctor.View) []doctor.Finding {
 	holders := func(module string) []string {
 		names, _ := v.Glob("sys/module/" + module + "/holders/*")
@@ -175,36 +175,12 @@ func mixedModules(v *doctor.View) []doctor.Finding {
 		return names
 	}
 	compat := holders("mlx_compat")
-	if len(compat) == 0 {
-		return nil
-	}
-	var order []string // the holders of a module come before it
-	var visit func(module string)
-	visit = func(module string) {
-		if slices.Contains(order, module) {
-			return
-		}
-		for _, holder := range holders(module) {
-			visit(holder)
-		}
-		order = append(order, module)
-	}
-	var own []string
-	for _, module := range []string{"ib_core", "mlx5_core", "mlx5_ib", "ib_uverbs"} {
-		if len(holders(module)) > 0 && !slices.Contains(compat, module) {
-			own = append(own, module)
-			visit(module)
-		}
-	}
-	if own == nil {
+	own := slices.DeleteFunc([]string{"ib_core", "mlx5_core", "mlx5_ib", "ib_uverbs"},
+		func(module string) bool { return len(holders(module)) == 0 || slices.Contains(compat, module) })
+	if len(compat) == 0 || len(own) == 0 {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, and %s is of OFED or DOCA.",
-		strings.Join(own, ", "), strings.Join(compat, ", ")),
-		"Drain the node, and restart it. If the kernel's own modules are back then, make the initramfs anew. To "+
-			"unload "+strings.Join(order, ", ")+
-			" in this order and to restart openibd instead takes from the node every HCA and the network interfaces of their "+
-			"cards, "+
-			"which may be its own way to the cluster (see: readlink /sys/class/net/*/device/driver; ip route; rdma-spec "+
-			"status).")}
+		strings.Join(own, ", "), strings.Join(compat, ", ")), "Drain the node, and restart it. If the kernel's own modules are "+
+		"back then, make the initramfs anew, and restart it again.")}
 }
