@@ -30,8 +30,8 @@ func (v *View) GPUs() (found []string, err error) {
 }
 
 // UsesRDMA reports whether something on the node is known to use RDMA, which an Ethernet card alone does not tell: an
-// ACTIVE port of a fabric, a soft HCA, which somebody made, at least four ACTIVE RoCE ports and as many as GPUs, or
-// pods.
+// ACTIVE port of a fabric or of a function that does nothing else (erdma), a soft HCA, which somebody made, at least four
+// ACTIVE RoCE ports and as many as GPUs, or pods.
 func (v *View) UsesRDMA(gpus int) bool {
 	node, err := v.HCAs()
 	if err != nil {
@@ -39,11 +39,13 @@ func (v *View) UsesRDMA(gpus int) bool {
 	}
 	rails := 0
 	for _, h := range node.HCAs {
+		made := h.PCI == "" && h.Function == hca.FunctionPhysical
 		for _, p := range h.Ports {
-			if p.Active() && (p.LinkLayer != "Ethernet" || h.PCI == "" && h.Function == hca.FunctionPhysical) {
+			switch {
+			case !p.Active():
+			case p.LinkLayer != "Ethernet", made, h.Driver == "erdma":
 				return true
-			}
-			if p.Active() {
+			default:
 				rails++
 			}
 		}

@@ -447,6 +447,10 @@ var ailments = []ailment{
 	{"a scalable function without a GUID", "scalable functions of a switchdev card", hcatest.Files{
 		"sys/devices/pci0000:03/0000:03:00.0/mlx5_core.sf.2/infiniband/mlx5_2/node_guid": "0000:0000:0000:0000\n"}, nil,
 		"guid-valid", "HCA mlx5_2", "scalable function", "devlink port function set pci/0000:03:00.0/PORT hw_addr"},
+	{"rails beside GPUs, and nothing gives memlock", ethernet, kubernetes, nil, "memlock-source",
+		"runtime /run/containerd/containerd.sock", "8Mi, and nothing raises it", "rdma-spec configure nri && "},
+	{"an erdma, and nothing gives memlock", "Alibaba Cloud with erdma", kubernetes, nil, "memlock-source",
+		"runtime /run/containerd/containerd.sock", "8Mi, and nothing raises it", "rdma-spec configure nri && "},
 	{"an erdma whose netdev has an address and no link", "Alibaba Cloud with erdma", hcatest.Files{
 		"sys/devices/pci0000:00/0000:00:06.0/infiniband/erdma_0/ports/1/state": "1: DOWN\n"}.With(route("eth0")), nil,
 		"port-active", "HCA erdma_0 port 1", "eth0 has a route", "ip link show eth0"},
