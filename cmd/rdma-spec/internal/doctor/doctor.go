@@ -58,7 +58,7 @@ type Check struct {
 	Title  string // what holds where it is ok: "Each port is ACTIVE."
 	// Messages are what people see and search for. They are headings of docs/faults.md.
 	Messages []string
-	// NoMessages is why there are no messages, where there are none.
+	// NoMessages is what people see where there are none.
 	NoMessages string
 	Why        string // why it matters
 	// Reads are the files and folders below the root that it reads beside those of Inventory, as patterns of
@@ -119,8 +119,8 @@ func Told(object, format string, args ...any) Finding {
 // Inapplicable is why there is nothing on this node to look at.
 func Inapplicable(text string) []Finding { return []Finding{{Status: NotApplied, Text: text}} }
 
-// Named returns the checks that are named, by their identifier or all of a family by its name, with those that they need,
-// in the order of all; and the identifiers of the named ones.
+// Named returns the checks that are named, by their identifier or all of a family by its name, and those that they need,
+// in the order of all; and the identifiers of those that are named.
 func Named(all []Check, names ...string) (checks []Check, named []string, err error) {
 	for _, name := range names {
 		before := len(named)

@@ -30,8 +30,8 @@ func (v *View) GPUs() (found []string, err error) {
 }
 
 // UsesRDMA reports whether something on the node is known to use RDMA, which an Ethernet card alone does not tell: an
-// ACTIVE port of a fabric or of a function that does nothing else (erdma), a soft HCA, which somebody made, at least four
-// ACTIVE RoCE ports and as many as GPUs, or pods.
+// ACTIVE port of a fabric or of a function that does nothing else (erdma), a soft HCA, which somebody made, at least
+// four ACTIVE RoCE ports and as many as GPUs, or pods.
 func (v *View) UsesRDMA(gpus int) bool {
 	node, err := v.HCAs()
 	if err != nil {

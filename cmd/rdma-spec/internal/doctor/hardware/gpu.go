@@ -38,7 +38,7 @@ func gpuChecks() []doctor.Check {
 		Reads:    slices.Concat(doctor.GPUReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
 		ID: "iommu", Family: "gpu", Title: "The IOMMU passes what goes between GPUs and HCAs through.",
-		NoMessages: "it shows in bandwidth tests alone",
+		NoMessages: "bandwidth tests are slow",
 		Why:        "Where the IOMMU translates, transfers between a GPU and an HCA go up to the CPU, or fail.",
 		Reads:      slices.Concat(doctor.GPUReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
 	}}

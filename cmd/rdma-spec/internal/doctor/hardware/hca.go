@@ -33,7 +33,7 @@ func hcaChecks() []doctor.Check {
 		Needs:      []string{"hca-answers"}, Look: sharedGUIDs,
 	}, {
 		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board have the same firmware.",
-		NoMessages: "differences of firmware show as one slow or failing HCA among several",
+		NoMessages: "one HCA among several is slow, or fails",
 		Why:        "A job is as slow as its slowest HCA, and a fault of one firmware is hard to find among several.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {

@@ -83,8 +83,8 @@ var troubles = []trouble{
 // linkUp is what drivers log of a port that gets its link.
 var linkUp = regexp.MustCompile(`(?i)\blink (is )?up\b|link becomes ready`)
 
-// about reports whether a line names the PCI device of an HCA, or no PCI device but the HCA or a netdev of it: netdevs are
-// renamed, and what one is called now may have been another one's name.
+// about reports whether a line names the PCI device of an HCA, or no PCI device but the HCA or a netdev of it. Netdevs
+// are renamed: what one is called now may have been another one's name.
 func about(line string, h hca.HCA) bool {
 	names := []string{h.Name}
 	for _, p := range h.Ports {

@@ -165,7 +165,7 @@ func cardModule(v *doctor.View, at string) string {
 }
 
 // mixedModules finds modules of the kernel's own that are loaded beside those of OFED or DOCA, which all hold
-// mlx_compat. To unload them takes the cards' network interfaces from the node, which may be its own way to the cluster.
+// mlx_compat. To unload them would take the cards' network interfaces from the node, its own way to the cluster too.
 func mixedModules(v *doctor.View) []doctor.Finding {
 	holders := func(module string) []string {
 		names, _ := v.Glob("sys/module/" + module + "/holders/*")
@@ -181,6 +181,6 @@ func mixedModules(v *doctor.View) []doctor.Finding {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, and %s is of OFED or DOCA.",
-		strings.Join(own, ", "), strings.Join(compat, ", ")), "Drain the node, and restart it. If the kernel's own modules are "+
-		"back then, make the initramfs anew, and restart it again.")}
+		strings.Join(own, ", "), strings.Join(compat, ", ")), "Drain the node, and restart it. If the kernel's own modules "+
+		"are back then, make the initramfs anew, and restart it again.")}
 }

@@ -29,7 +29,8 @@ func netnsChecks() []doctor.Check {
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
 			pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*", pciDevices + "*/physfn",
-			pciDevices + "*/" + bonding, "sys/bus/pci/drivers/mlx5_core/*", "sys/bus/pci/drivers/efa/*", "sys/bus/pci/drivers/hfi1/*",
+			pciDevices + "*/" + bonding, "sys/bus/pci/drivers/mlx5_core/*",
+			"sys/bus/pci/drivers/efa/*", "sys/bus/pci/drivers/hfi1/*",
 		},
 		Needs: []string{"hca-driver"}, Look: lostHCAs,
 	}}

@@ -32,7 +32,7 @@ func portChecks() []doctor.Check {
 		Needs: []string{"hca-answers", "guid-valid", "hca-errors"}, Look: portsWithoutLink,
 	}, {
 		ID: "port-rate", Family: "hca", Title: "Each port has the rate of the others of its board.",
-		NoMessages: "a slow link shows in bandwidth tests alone",
+		NoMessages: "bandwidth tests are slow",
 		Why:        "A job is as slow as its slowest port.",
 		Reads:      slices.Concat(boardReads, []string{"sys/class/net/*/bonding_slave"}),
 		Needs:      []string{"hca-answers", "port-active"}, Look: eachBoard(slowPorts),

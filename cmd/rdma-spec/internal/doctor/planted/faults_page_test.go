@@ -86,6 +86,9 @@ func likely(c doctor.Check) int {
 // writeCheck writes what a check is about, for somebody who has no access to the node: examples show what it finds.
 func writeCheck(text *strings.Builder, c doctor.Check, shown []doctor.Finding) {
 	fmt.Fprintf(text, "\n### %s\n\n%s\n\nWhy a fault matters: %s\n", c.ID, c.Title, c.Why)
+	if c.NoMessages != "" {
+		fmt.Fprintf(text, "\nIf this check fails, no message says so: %s.\n", c.NoMessages)
+	}
 	if len(c.Messages) > 0 {
 		var messages []string
 		for _, message := range c.Messages {

@@ -35,7 +35,7 @@ func nriChecks() []doctor.Check {
 		Needs:    []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
 	}, {
 		ID: "nri-owner", Family: "nri", Title: "The runtime that has the pods listens at the socket of NRI.",
-		NoMessages: "The plugin reports that it is registered.",
+		NoMessages: "the plugin reports that it is registered",
 		Why:        "The plugin registers with a runtime that has no pods, and RDMA containers start without their memlock.",
 		Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
 	}, {
@@ -45,7 +45,7 @@ func nriChecks() []doctor.Check {
 		Needs:    []string{"runtime-config"}, Look: eachRuntime(nriRequired),
 	}, {
 		ID: "nri-timeouts", Family: "nri", Title: "The timeouts of NRI give a plugin time to answer.",
-		NoMessages: "Only the runtime's log reports it.",
+		NoMessages: "only the runtime's log reports that it drops the plugin",
 		Why:        "The runtime drops a plugin that does not answer in time, and goes on without it.",
 		Needs:      []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
 	}, {

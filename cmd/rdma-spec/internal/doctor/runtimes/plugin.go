@@ -92,7 +92,7 @@ func pluginChecks() []doctor.Check {
 		Needs:    []string{"plugin-runs"}, Look: withPlugin(policyReadable),
 	}, {
 		ID: "plugin-current", Family: "plugin", Title: "The plugin runs the program that is installed.",
-		NoMessages: "The plugin works, and is the former one.",
+		NoMessages: "the plugin works, and is the former one",
 		Why:        "An upgrade is not in effect before the plugin is restarted.",
 		Needs:      []string{"plugin-runs"}, Look: withPlugin(pluginCurrent),
 	}}
