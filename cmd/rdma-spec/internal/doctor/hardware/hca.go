@@ -18,9 +18,8 @@ func hcaChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-answers", Family: "hca", Title: "Each HCA answers.",
 		Messages: []string{"mlx5_cmd_out_err", "wait_func: timeout. Will cause a leak of a command resource"},
-		Why: "An HCA whose firmware does not answer blocks every program that asks it: those that open it, and " +
-			"monitoring.",
-		Look: eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
+		Why:      "An HCA whose firmware does not answer blocks every program that asks it: those that open it, and monitoring.",
+		Look:     eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",
 		Messages: []string{"VF GUID is not valid"},

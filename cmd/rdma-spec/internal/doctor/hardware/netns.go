@@ -18,8 +18,7 @@ func netnsChecks() []doctor.Check {
 		Title:    "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
 		Messages: []string{"incorrect RDMA subsystem network namespace"},
 		Why: "In exclusive mode, an HCA works only in the network namespace that it was put into: all pods but those that " +
-			"rdma-cni or a " +
-			"DRA driver gives one are refused it. In shared mode, rdma-cni cannot give one to a pod.",
+			"rdma-cni or a DRA driver gives one are refused it. In shared mode, rdma-cni cannot give one to a pod.",
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns", Title: "Each RDMA function that has a driver shows an HCA.",
@@ -48,11 +47,10 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 	switch exclusive := strings.HasPrefix(mode, "N"); {
 	case exclusive && !cni.Installed && cni.Configured == "":
 		return []doctor.Finding{doctor.Unsure("",
-			"It is exclusive, and rdma-cni is neither a program in /opt/cni/bin, /var/lib/cni/bin, or K3s' data, "+
-				"nor named in /etc/cni/net.d. It is right if something else moves HCAs into pods, as DRANET does. "+
-				"It is wrong if pods share HCAs: then run \"rdma system set netns shared\", "+
-				"write \"options ib_core netns_mode=1\" to /etc/modprobe.d/ib_core.conf, and restart the node if the first "+
-				"command fails.")}
+			"It is exclusive, and rdma-cni is neither a program in /opt/cni/bin, /var/lib/cni/bin, or K3s' data, nor named "+
+				"in /etc/cni/net.d. It is right if something else moves HCAs into pods, as DRANET does. It is wrong if pods "+
+				"share HCAs: then run \"rdma system set netns shared\", write \"options ib_core netns_mode=1\" to "+
+				"/etc/modprobe.d/ib_core.conf, and restart the node if the first command fails.")}
 	case !exclusive && cni.Configured != "":
 		return []doctor.Finding{doctor.Fault("", "It is shared, and "+cni.Configured+
 			" names rdma-cni, which needs it to be exclusive.",
