@@ -119,8 +119,8 @@ func Told(object, format string, args ...any) Finding {
 // Inapplicable is why there is nothing on this node to look at.
 func Inapplicable(text string) []Finding { return []Finding{{Status: NotApplied, Text: text}} }
 
-// Named returns the checks that are named, by their identifier or all of a family by its name, and those that they need,
-// in the order of all; and the identifiers of those that are named.
+// Named returns the checks that are named, by their identifier or all of a family by its name, and those that they
+// need, in the order of all; and the identifiers of those that are named.
 func Named(all []Check, names ...string) (checks []Check, named []string, err error) {
 	for _, name := range names {
 		before := len(named)

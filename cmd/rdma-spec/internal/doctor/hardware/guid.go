@@ -36,7 +36,8 @@ func zeroGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 			"Set a GUID with the vendor's firmware tool, and restart the node.")}
 	}
 	f := doctor.Fault(object(h), "It is a virtual function whose node GUID is zero.", "With \"ip link set\" on its "+
-		"physical function, set node_guid and port_guid of the virtual function, on Ethernet its mac, and bind its driver again.")
+		"physical function, set node_guid and port_guid of the virtual function, on Ethernet its mac, and bind its "+
+		"driver again.")
 	if command := setGUID(v, h); command != "" {
 		f.Cure = command
 		f = f.WithCare("the pod that has the function loses it", "rdma-spec status")

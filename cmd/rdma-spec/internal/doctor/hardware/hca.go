@@ -18,7 +18,7 @@ func hcaChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-answers", Family: "hca", Title: "Each HCA answers.",
 		Messages: []string{"mlx5_cmd_out_err", "wait_func: timeout. Will cause a leak of a command resource"},
-		Why:      "An HCA whose firmware does not answer blocks every program that asks it: those that open it, and monitoring.",
+		Why:      "An HCA whose firmware does not answer blocks every program that asks it, monitoring as well.",
 		Look:     eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",

@@ -42,7 +42,7 @@ func moduleChecks() []doctor.Check {
 	}, {
 		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are of one build.",
 		Messages: []string{"driver is in use", "modprobe: FATAL: Module mlx5_core is in use."},
-		Why:      "Modules of OFED or DOCA do not work with those of the kernel's own, which stay loaded while others use them.",
+		Why:      "Modules of OFED or DOCA do not work with the kernel's own, which stay loaded while others use them.",
 		Reads:    []string{"sys/module/*/holders/*"}, Look: mixedModules,
 	}}
 }

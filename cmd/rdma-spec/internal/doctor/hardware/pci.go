@@ -64,8 +64,8 @@ func slowLinks(v *doctor.View) []doctor.Finding {
 // vendorQEMU is of ports that QEMU makes up.
 const vendorQEMU = "0x1b36"
 
-// lacking says what a link lacks of what its two ends can do, "" for nothing. Virtual machines show no other end, or what
-// their hypervisor makes up: "Unknown", 0, or 32 lanes.
+// lacking says what a link lacks of what its two ends can do, "" for nothing. Virtual machines show no other end, or
+// what their hypervisor makes up: "Unknown", 0, or 32 lanes.
 func lacking(v *doctor.View, device, port string) string {
 	if doctor.Attribute(v, pciDevices+port+"/vendor") == vendorQEMU {
 		return ""

@@ -112,6 +112,11 @@ var healthyNodes = []known{
 		"port cards, one port (Up), one (Down), beside 8 rails of ConnectX-7; that these are of Ethernet, and the rest, is filled in",
 		hcatest.Node{HCAs: slices.Concat(rails(ocp, 0, 8, eth(ndr)), rails(connectX, 8, 1, eth(hdr)), rails(connectX, 9, 1, disabled),
 			rails(connectX, 10, 1, eth(hdr)), rails(connectX, 11, 1, disabled)), PCI: gpusOf(8)}, driver(open580)},
+	{"H100 on InfiniBand, with two dual-port cards for Ethernet", "https://github.com/imbue-ai/cluster-health/issues/4: eight " +
+		"ConnectX-7 of InfiniBand whose netdevs, ibp26s0 to ibp220s0, are (Down), without IPoIB; mlx5_1 and mlx5_7 (Up), mlx5_2 " +
+		"and mlx5_8 (Down), of ConnectX-6 on Ethernet; the names of the rails, and the boards, are filled in",
+		hcatest.Node{HCAs: slices.Concat(with(rails(ocp, 9, 8, ib(ndr)), ipoib), rails(connectX, 1, 1, eth(edr)), rails(connectX, 2, 1, disabled), rails(connectX, 7, 1, eth(edr)),
+			rails(connectX, 8, 1, disabled)), PCI: gpusOf(8)}, driver(open580).With(route("eth1")).With(turnedOff(9, 8))},
 	{"OCI BM.GPU.H100.8, the second port of the front end not provisioned",
 		"https://github.com/NVIDIA/NVSentinel/issues/1361: phys_state Disabled, no address, no routes; " +
 			"https://github.com/NVIDIA/NVSentinel/pull/1462; the rest is filled in",
@@ -191,15 +196,13 @@ var healthyNodes = []known{
 		hcatest.Node{}, connectX8()},
 	{"H20 with rails, a BlueField-3, and RoCE LAG", "https://github.com/stepfun-ai/StepMesh/issues/15: mlx5_bond_0 of 99:00.0 " +
 		"and 99:00.1 with bond0 (Up), mlx5_1 and mlx5_2 of a BlueField-3 (Up), four ConnectX-7 whose netdevs, ibs108 to ibs114, " +
-		"are (Down); that their ports are ACTIVE, and the rest, is filled in",
-		hcatest.Node{HCAs: slices.Concat(with(rails(ocp, 0, 4, ib(ndr)), func(i int, h *hcatest.HCA) {
-			h.Ports[0].Netdevs = []string{fmt.Sprintf("ibs%d", 108+2*i)}
-		}), rails("MT_0000000884", 5, 2, eth(ndr)), []hcatest.HCA{{Name: "mlx5_bond_0", PCI: "0000:99:00.0", Driver: "mlx5_core",
+		"are (Down); the names of the rails, that their ports are ACTIVE, and the rest, are filled in",
+		hcatest.Node{HCAs: slices.Concat(with(rails(ocp, 0, 4, ib(ndr)), ipoib), rails("MT_0000000884", 5, 2, eth(ndr)), []hcatest.HCA{{Name: "mlx5_bond_0", PCI: "0000:99:00.0", Driver: "mlx5_core",
 			Board: "MT_0000000531", Ports: []hcatest.Port{{LinkLayer: "Ethernet", Rate: "25 Gb/sec (1X EDR)",
 				Netdevs: []string{"ens1f0"}, Stacked: []hcatest.Netdev{{Name: "bond0", Kind: "bond"}}}}}}),
 			PCI: []hcatest.PCI{{Address: "0000:99:00.1", Driver: "mlx5_core", Files: hcatest.Files{"vendor": "0x15b3\n",
 				"device": "0x101f\n", "class": "0x020000\n", "net/ens1f1/bonding_slave/state": "ACTIVE\n"}}}},
-		hcatest.Files{"sys/devices/pci0000:10/0000:10:00.0/net/ibs108/flags": "0x1002\n"}},
+		turnedOff(0, 4)},
 	{"two dual-port cards, each with a port without a cable", "https://docs.cloudlab.us/hardware.html, xl170: two dual-" +
 		"port ConnectX-4 of 25 Gb/s; the states, one ACTIVE and one DOWN and DISABLED of each, are those of tutorials for it; the " +
 		"board is filled in",
@@ -279,6 +282,17 @@ var kubernetes = hcatest.Files{
 		`"config": "/etc/containerd/config.toml", "known": true, "defaultHandler": "runc"}]}}`,
 	node.AnswersFolder + "/kubelet.json": `{"answer": {"pid": 300, "root": "/var/lib/kubelet", "devicePlugins": true, ` +
 		`"podResources": true, "allocatable": {"nvidia.com/gpu": 1}}}`,
+}
+
+// ipoib gives an HCA of InfiniBand a netdev, and turnedOff turns those of several off.
+func ipoib(i int, h *hcatest.HCA) { h.Ports[0].Netdevs = []string{fmt.Sprintf("ib%d", i)} }
+
+func turnedOff(first, count int) hcatest.Files {
+	files := hcatest.Files{}
+	for i := range count {
+		files.With(file(first+i, fmt.Sprintf("net/ib%d/flags", i), "0x1002\n"))
+	}
+	return files
 }
 
 // upAll turns netdevs on that have no carrier.
