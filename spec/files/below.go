@@ -4,6 +4,7 @@
 package files
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,6 +49,9 @@ func Content(path string) ([]byte, error) {
 	}
 	return content, nil
 }
+
+// Same reports whether two contents of a file, nil where there is none, are the same.
+func Same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
 
 // OnNode returns the name that a path below a root has on the node.
 func OnNode(root, name string) string {

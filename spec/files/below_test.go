@@ -12,6 +12,20 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
+// No file is not an empty one.
+func TestSame(t *testing.T) {
+	for _, pair := range [][2][]byte{{nil, nil}, {{}, {}}, {[]byte("a"), []byte("a")}} {
+		if !files.Same(pair[0], pair[1]) {
+			t.Errorf("%q and %q are not the same", pair[0], pair[1])
+		}
+	}
+	for _, pair := range [][2][]byte{{nil, {}}, {{}, nil}, {[]byte("a"), nil}, {[]byte("a"), []byte("b")}} {
+		if files.Same(pair[0], pair[1]) {
+			t.Errorf("%q and %q are the same", pair[0], pair[1])
+		}
+	}
+}
+
 func TestBelow(t *testing.T) {
 	root := t.TempDir()
 	if err := errors.Join(os.MkdirAll(filepath.Join(root, "data/etc"), 0o755), os.Symlink("/data/etc", filepath.Join(root, "etc")),

@@ -29,7 +29,16 @@ type systemd struct {
 	files []*os.File
 }
 
+// startSystemd starts one that answers.
 func startSystemd(t *testing.T) *systemd {
+	t.Helper()
+	s := listen(t)
+	go s.serve()
+	return s
+}
+
+// listen makes the socket of a systemd that does not read from it.
+func listen(t *testing.T) *systemd {
 	t.Helper()
 	path := folder(t) + ".notify"
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -38,9 +47,7 @@ func startSystemd(t *testing.T) *systemd {
 	}
 	t.Cleanup(func() { _ = socket.Close() })
 	t.Setenv("NOTIFY_SOCKET", path)
-	s := &systemd{UnixConn: socket}
-	go s.serve()
-	return s
+	return &systemd{UnixConn: socket}
 }
 
 func (s *systemd) serve() {
@@ -183,13 +190,7 @@ func TestStoreOfAConnectionThatEnded(t *testing.T) {
 
 // A systemd that hangs keeps no service from its end.
 func TestStoreWhereSystemdHangs(t *testing.T) {
-	path := folder(t) + ".notify"
-	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = socket.Close() }() // nobody has read from it
-	t.Setenv("NOTIFY_SOCKET", path)
+	listen(t)
 	connection, _ := pair(t)
 	stored := make(chan error, 1)
 	go func() {

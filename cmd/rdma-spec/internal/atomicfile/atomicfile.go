@@ -77,7 +77,7 @@ var ErrChanged = errors.New("it changed meanwhile: run the command again")
 func Change(file string, old, content []byte, mode fs.FileMode) error {
 	_, err := replace(file, content, mode, func(target string) error {
 		now, err := files.Content(target)
-		if err == nil && ((now == nil) != (old == nil) || !bytes.Equal(now, old)) {
+		if err == nil && !files.Same(now, old) {
 			err = ErrChanged
 		}
 		return named(file, err)

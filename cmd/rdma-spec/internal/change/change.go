@@ -46,9 +46,6 @@ func Whole(all ...File) (plan Plan, err error) {
 	return plan, nil
 }
 
-// same reports whether two contents of a file, nil where there is none, are the same.
-func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
-
 // Plan is what files are to become, in this order: a file that names another one comes after it.
 type Plan []File
 
@@ -63,14 +60,14 @@ func (p Plan) Diff() string {
 
 // Changed returns the files of a plan that are not yet what they are to become.
 func (p Plan) Changed() Plan {
-	return slices.DeleteFunc(slices.Clone(p), func(f File) bool { return same(f.Before, f.Content) })
+	return slices.DeleteFunc(slices.Clone(p), func(f File) bool { return files.Same(f.Before, f.Content) })
 }
 
 // Outdated reports an error where a file is no longer what the plan was made from.
 func (p Plan) Outdated() error {
 	for _, f := range p {
 		now, err := files.Content(f.Path)
-		if err == nil && !same(now, f.Before) {
+		if err == nil && !files.Same(now, f.Before) {
 			err = fmt.Errorf("%s: %w", f.Path, atomicfile.ErrChanged)
 		}
 		if err != nil {

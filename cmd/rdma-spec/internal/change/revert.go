@@ -111,7 +111,7 @@ func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
 		r.steps = append(r.steps, is)
 	}
 	for _, s := range r.steps {
-		if before, err := files.Content(s.Path); err == nil && !same(before, now[s.Path]) { // it was read before
+		if before, err := files.Content(s.Path); err == nil && !files.Same(before, now[s.Path]) { // it was read before
 			r.Diff += diff(s.Path, before, now[s.Path])
 		}
 	}
@@ -178,7 +178,7 @@ func (l *Ledger) without(s step, now []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if sum(now) == s.After || same(now, before) {
+	if sum(now) == s.After || files.Same(now, before) {
 		return before, nil
 	}
 	var after []byte

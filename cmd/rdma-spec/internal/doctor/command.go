@@ -171,10 +171,7 @@ func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string
 	stderr io.Writer) ([]Finding, error) {
 	if len(only) > 0 {
 		var err error
-		if only, err = Named(checks, only...); err == nil {
-			checks, err = With(checks, only...)
-		}
-		if err != nil {
+		if checks, only, err = Named(checks, only...); err != nil {
 			return nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
 		}
 	}

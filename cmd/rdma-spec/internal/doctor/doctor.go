@@ -58,7 +58,7 @@ type Check struct {
 	Title  string // what holds where it is ok: "Each port is ACTIVE."
 	// Messages are what people see and search for. They are headings of docs/faults.md.
 	Messages []string
-	// NoMessages is why there are no messages, where there are none.
+	// NoMessages is what people see where there are none.
 	NoMessages string
 	Why        string // why it matters
 	// Reads are the files and folders below the root that it reads beside those of Inventory, as patterns of
@@ -119,37 +119,34 @@ func Told(object, format string, args ...any) Finding {
 // Inapplicable is why there is nothing on this node to look at.
 func Inapplicable(text string) []Finding { return []Finding{{Status: NotApplied, Text: text}} }
 
-// With returns the checks with these identifiers and those that they need, in the order of all.
-func With(all []Check, ids ...string) ([]Check, error) {
-	wanted := map[string]bool{}
-	for len(ids) > 0 {
-		i := slices.IndexFunc(all, func(c Check) bool { return c.ID == ids[0] })
-		if i < 0 {
-			return nil, fmt.Errorf("there is no check %q", ids[0])
-		}
-		if ids = ids[1:]; !wanted[all[i].ID] {
-			wanted[all[i].ID] = true
-			ids = append(ids, all[i].Needs...)
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(all), func(c Check) bool { return !wanted[c.ID] }), nil
-}
-
-// Named returns the identifiers of the checks that are named: by their identifier, or all of a family by its name.
-func Named(all []Check, names ...string) (ids []string, err error) {
+// Named returns the checks that are named, by their identifier or all of a family by its name, and those that they
+// need, in the order of all; and the identifiers of those that are named.
+func Named(all []Check, names ...string) (checks []Check, named []string, err error) {
 	for _, name := range names {
-		found := false
+		before := len(named)
 		for _, c := range all {
 			if c.ID == name || c.Family == name {
-				found = true
-				ids = append(ids, c.ID)
+				named = append(named, c.ID)
 			}
 		}
-		if !found {
-			return nil, fmt.Errorf("there is no check and no family %q", name)
+		if len(named) == before {
+			return nil, nil, fmt.Errorf("there is no check and no family %q", name)
 		}
 	}
-	return ids, nil
+	wanted := slices.Clone(named)
+	for i := 0; i < len(wanted); i++ { // which grows by what they need
+		at := slices.IndexFunc(all, func(c Check) bool { return c.ID == wanted[i] })
+		wanted = append(wanted, all[at].Needs...)
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(c Check) bool { return !slices.Contains(wanted, c.ID) }), named, nil
+}
+
+// Each looks at several things, one by one.
+func Each[T any](all []T, look func(T) []Finding) (found []Finding) {
+	for _, one := range all {
+		found = append(found, look(one)...)
+	}
+	return found
 }
 
 // Run runs checks on a node and returns their findings, in the order of the checks: at least one for each.

@@ -24,7 +24,7 @@ func containerObject(c node.Container) string {
 
 // eachContainer looks at the RDMA containers one by one.
 func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Look {
-	return func(v *doctor.View) (found []doctor.Finding) {
+	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Containers()
 		if err != nil {
 			if runtimes, failed := v.Runtimes(); failed == nil && len(runtimes.ForPods()) == 0 {
@@ -32,13 +32,11 @@ func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doc
 			}
 			return []doctor.Finding{doctor.Unsure("", "The containers are unknown: "+err.Error()+".")}
 		}
-		for _, c := range slices.Concat(answer.Containers, answer.Mounted) {
-			found = append(found, look(v, c)...)
-		}
 		if len(answer.Containers)+len(answer.Mounted)+answer.Failed == 0 {
 			return doctor.Inapplicable("No RDMA container runs here.")
 		}
-		return found
+		return doctor.Each(slices.Concat(answer.Containers, answer.Mounted),
+			func(c node.Container) []doctor.Finding { return look(v, c) })
 	}
 }
 
@@ -60,44 +58,38 @@ func judged(look func(c node.Container, policy string) []doctor.Finding) doctor.
 
 // containerChecks are the checks of what containers have.
 func containerChecks() []doctor.Check {
-	return []doctor.Check{
-		{
-			ID: "container-ipc-lock", Family: "containers",
-			Title:    "No container relies on an IPC_LOCK that its user does not have.",
-			Messages: []string{"Couldn't allocate MR"},
-			Why:      "The runtime gives the capability to root alone, and the memlock is too low.",
-			Look:     judged(containerIPCLock),
-		},
-		{
-			ID: "container-memlock", Family: "containers",
-			Title: "Each RDMA container has the memlock that the policy gives it.",
-			Messages: []string{"Couldn't allocate MR", "Couldn't register MR", "Libfabric error: (-12) Cannot allocate memory",
-				"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
-				"Call to ibv_reg_mr failed with error Cannot allocate memory",
-				"Please set max locked memory (ulimit -l) to 'unlimited'",
-				"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory"},
-			Why:   "The container cannot register its memory.",
-			Needs: []string{"container-ipc-lock"}, Look: judged(containerMemlock),
-		},
-		{
-			ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
-			Messages: []string{"may not opt in by annotation"},
-			Why:      "The container is not created again when its pod restarts.",
-			Look:     judged(containerRefused),
-		},
-		{
-			ID: "container-hca", Family: "containers", Title: "Each RDMA container holds the HCAs that the policy gives it.",
-			Messages: []string{"No IB devices found"},
-			Why:      "The container has no RDMA.",
-			Look:     judged(containerHCA),
-		},
-		{
-			ID: "container-port", Family: "containers", Title: "No container holds an HCA whose ports are all down.",
-			Messages: []string{"Port number 1 state is Down"},
-			Why:      "Programs of the container have no connection.",
-			Needs:    []string{"port-active"}, Look: containerPort,
-		},
-	}
+	return []doctor.Check{{
+		ID: "container-ipc-lock", Family: "containers",
+		Title:    "No container relies on an IPC_LOCK that its user does not have.",
+		Messages: []string{"Couldn't allocate MR"},
+		Why:      "The runtime gives the capability to root alone, and the memlock is too low.",
+		Look:     judged(containerIPCLock),
+	}, {
+		ID: "container-memlock", Family: "containers",
+		Title: "Each RDMA container has the memlock that the policy gives it.",
+		Messages: []string{"Couldn't allocate MR", "Couldn't register MR", "Libfabric error: (-12) Cannot allocate memory",
+			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+			"Call to ibv_reg_mr failed with error Cannot allocate memory",
+			"Please set max locked memory (ulimit -l) to 'unlimited'",
+			"The OpenFabrics (openib) BTL failed to initialize while trying to allocate some locked memory"},
+		Why:   "The container cannot register its memory.",
+		Needs: []string{"container-ipc-lock"}, Look: judged(containerMemlock),
+	}, {
+		ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
+		Messages: []string{"may not opt in by annotation"},
+		Why:      "The container is not created again when its pod restarts.",
+		Look:     judged(containerRefused),
+	}, {
+		ID: "container-hca", Family: "containers", Title: "Each RDMA container holds the HCAs that the policy gives it.",
+		Messages: []string{"No IB devices found"},
+		Why:      "The container has no RDMA.",
+		Look:     judged(containerHCA),
+	}, {
+		ID: "container-port", Family: "containers", Title: "No container holds an HCA whose ports are all down.",
+		Messages: []string{"Port number 1 state is Down"},
+		Why:      "Programs of the container have no connection.",
+		Needs:    []string{"port-active"}, Look: containerPort,
+	}}
 }
 
 // containerIPCLock looks at containers that have the capability, and whose first process does not.

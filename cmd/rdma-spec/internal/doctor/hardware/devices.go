@@ -21,8 +21,7 @@ func deviceChecks() []doctor.Check {
 		Title: "Each device node of an HCA is there, and has the number that sysfs has.",
 		Messages: []string{"ibv_open_device failed",
 			`error gathering device information while adding custom device "/dev/infiniband/uverbs0"`},
-		Why: "Programs and container runtimes open /dev/infiniband/NAME. One of another kind or number is another " +
-			"device.",
+		Why:   "Programs and container runtimes open /dev/infiniband/NAME. One of another kind or number is another device.",
 		Reads: []string{"dev/infiniband"}, Look: badNodes,
 	}, {
 		ID: "cgroup-rdma", Family: "devices", Title: "No pod has used up its limit of RDMA objects.",

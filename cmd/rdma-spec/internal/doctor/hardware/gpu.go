@@ -6,19 +6,12 @@ package hardware
 import (
 	"encoding/binary"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
-
-// gpuReads is what tells GPUs and the ways to them.
-var gpuReads = []string{
-	pciDevices + "*", pciDevices + "*/class", pciDevices + "*/vendor", pciDevices + "*/driver",
-	pciDevices + "*/config",
-}
 
 // peerClients are what has registered with ib_core to give it the memory of GPUs of NVIDIA.
 const peerClients = "sys/kernel/mm/memory_peers/nv_mem*"
@@ -33,7 +26,7 @@ func gpuChecks() []doctor.Check {
 			"ibv_reg_mr_iova2 failed with error Bad address"},
 		Why: "Without nvidia_peermem, and without DMA-BUF, which only the open kernel modules have, memory of a GPU " +
 			"cannot be registered.",
-		Reads: slices.Concat(gpuReads, []string{
+		Reads: slices.Concat(doctor.GPUReads, []string{
 			"proc/driver/nvidia/version", "proc/sys/kernel/osrelease", peerClients, "sys/module/nvidia_peermem",
 			"sys/module/efa_nv_peermem",
 		}),
@@ -42,27 +35,13 @@ func gpuChecks() []doctor.Check {
 		ID: "acs", Family: "gpu", Title: "No PCIe switch redirects transfers between a GPU and an HCA to the CPU.",
 		Messages: []string{"vendor err 81"},
 		Why:      "ACS sends what goes from device to device up to the CPU: slow, and on some machines it hangs.",
-		Reads:    gpuReads, Look: withGPUs(redirected),
+		Reads:    slices.Concat(doctor.GPUReads, []string{pciDevices + "*/config"}), Look: withGPUs(redirected),
 	}, {
 		ID: "iommu", Family: "gpu", Title: "The IOMMU passes what goes between GPUs and HCAs through.",
-		NoMessages: "it shows in bandwidth tests alone",
+		NoMessages: "bandwidth tests are slow",
 		Why:        "Where the IOMMU translates, transfers between a GPU and an HCA go up to the CPU, or fail.",
-		Reads:      slices.Concat(gpuReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
+		Reads:      slices.Concat(doctor.GPUReads, []string{pciDevices + "*/iommu_group/type"}), Look: withGPUs(translating),
 	}}
-}
-
-// gpus returns the PCI addresses of the GPUs that the node's own driver uses. Those that a virtual machine has do not
-// count.
-func gpus(v *doctor.View) (found []string, err error) {
-	devices, err := v.Glob(pciDevices + "*")
-	for _, at := range devices {
-		driver, _ := v.Readlink(at + "/driver")
-		ours := path.Base(driver) == "nvidia" || path.Base(driver) == "amdgpu"
-		if ours && strings.HasPrefix(doctor.Attribute(v, at+"/class"), "0x03") {
-			found = append(found, path.Base(at))
-		}
-	}
-	return found, err
 }
 
 // withGPUs looks at the GPUs and the HCAs of cards.
@@ -73,7 +52,7 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 			return nothing
 		}
 		hcas := slices.DeleteFunc(slices.Clone(node.HCAs), func(h hca.HCA) bool { return h.PCI == "" })
-		found, err := gpus(v)
+		found, err := v.GPUs()
 		switch {
 		case err != nil:
 			return []doctor.Finding{doctor.Unsure("", fmt.Sprintf("The GPUs cannot be listed: %v.", err))}
@@ -81,8 +60,8 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 			return doctor.Inapplicable("The node has no GPU.")
 		case len(hcas) == 0:
 			return doctor.Inapplicable("The node has no HCA on a card.")
-		case !usesRDMA(v, len(found)):
-			return doctor.Inapplicable("Nothing on this node was found that uses RDMA.")
+		case !v.UsesRDMA(len(found)):
+			return doctor.Unused()
 		}
 		return look(v, found, hcas)
 	}

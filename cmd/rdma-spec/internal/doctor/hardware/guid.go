@@ -35,29 +35,29 @@ func zeroGUID(v *doctor.View, h hca.HCA) []doctor.Finding {
 		return []doctor.Finding{doctor.Fault(object(h), "Its node GUID is zero.",
 			"Set a GUID with the vendor's firmware tool, and restart the node.")}
 	}
-	cure, command := setGUID(v, h)
-	f := doctor.Fault(object(h), "It is a virtual function whose node GUID is zero.", cure)
-	if command {
+	f := doctor.Fault(object(h), "It is a virtual function whose node GUID is zero.", "With \"ip link set\" on its "+
+		"physical function, set node_guid and port_guid of the virtual function, on Ethernet its mac, and bind its "+
+		"driver again.")
+	if command := setGUID(v, h); command != "" {
+		f.Cure = command
 		f = f.WithCare("the pod that has the function loses it", "rdma-spec status")
 	}
 	return []doctor.Finding{f}
 }
 
 // setGUID returns the commands that give a virtual function a GUID: one that is made of its parent's, marked as
-// assigned locally. On Ethernet, where it cannot be set, the driver makes it of the MAC.
-func setGUID(v *doctor.View, h hca.HCA) (cure string, command bool) {
-	const general = "With \"ip link set\" on its physical function, set node_guid and port_guid of the virtual " +
-		"function, on Ethernet its mac, " +
-		"and bind its driver again."
+// assigned locally. On Ethernet, where it cannot be set, the driver makes it of the MAC. It returns "" where something
+// that they need is not known.
+func setGUID(v *doctor.View, h hca.HCA) string {
 	node, err := v.HCAs()
 	if err != nil {
-		return general, false
+		return ""
 	}
 	i := slices.IndexFunc(node.HCAs,
 		func(parent hca.HCA) bool { return parent.PCI == h.Parent && len(parent.NodeGUID) == len(noGUID) })
 	links, err := v.Glob("sys/bus/pci/devices/" + h.Parent + "/virtfn*")
 	if i < 0 || err != nil || len(node.HCAs[i].Ports) == 0 || len(node.HCAs[i].Ports[0].Netdevs) == 0 {
-		return general, false
+		return ""
 	}
 	for _, link := range links {
 		number := strings.TrimPrefix(path.Base(link), "virtfn")
@@ -68,11 +68,11 @@ func setGUID(v *doctor.View, h hca.HCA) (cure string, command bool) {
 		vf := fmt.Sprintf("ip link set dev %s vf %s ", port.Netdevs[0], number)
 		if port.LinkLayer == "Ethernet" {
 			mac := slices.Concat(guid[:2], guid[4:]) // without the second half of the vendor's part
-			return vf + "mac " + mac.String() + " && " + rebind("pci", h.PCI), true
+			return vf + "mac " + mac.String() + " && " + rebind("pci", h.PCI)
 		}
-		return fmt.Sprintf("%snode_guid %s && %[1]sport_guid %[2]s && %s", vf, guid, rebind("pci", h.PCI)), true
+		return fmt.Sprintf("%snode_guid %s && %[1]sport_guid %[2]s && %s", vf, guid, rebind("pci", h.PCI))
 	}
-	return general, false
+	return ""
 }
 
 // localGUID makes the GUID of a virtual function from that of its physical function, whose form the inventory has

@@ -5,6 +5,7 @@ package hardware
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -17,9 +18,8 @@ func hcaChecks() []doctor.Check {
 	return []doctor.Check{{
 		ID: "hca-answers", Family: "hca", Title: "Each HCA answers.",
 		Messages: []string{"mlx5_cmd_out_err", "wait_func: timeout. Will cause a leak of a command resource"},
-		Why: "An HCA whose firmware does not answer blocks every program that asks it: those that open it, and " +
-			"monitoring.",
-		Look: eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
+		Why:      "An HCA whose firmware does not answer blocks every program that asks it, monitoring as well.",
+		Look:     eachHCA(func(*doctor.View, hca.HCA) []doctor.Finding { return nil }),
 	}, {
 		ID: "guid-valid", Family: "hca", Title: "Each HCA has a node GUID.",
 		Messages: []string{"VF GUID is not valid"},
@@ -32,7 +32,7 @@ func hcaChecks() []doctor.Check {
 		Needs:      []string{"hca-answers"}, Look: sharedGUIDs,
 	}, {
 		ID: "firmware-same", Family: "hca", Title: "HCAs of the same board have the same firmware.",
-		NoMessages: "differences of firmware show as one slow or failing HCA among several",
+		NoMessages: "one HCA among several is slow, or fails",
 		Why:        "A job is as slow as its slowest HCA, and a fault of one firmware is hard to find among several.",
 		Reads:      boardReads, Needs: []string{"hca-answers"}, Look: eachBoard(differentFirmware),
 	}, {
@@ -50,11 +50,8 @@ func hcaChecks() []doctor.Check {
 // eachHCA looks at each HCA that answers.
 func eachHCA(look func(*doctor.View, hca.HCA) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
-		return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
-			for _, h := range hcas {
-				found = append(found, look(v, h)...)
-			}
-			return found
+		return ofHCAs(v, func(hcas []hca.HCA) []doctor.Finding {
+			return doctor.Each(hcas, func(h hca.HCA) []doctor.Finding { return look(v, h) })
 		})
 	}
 }
@@ -142,19 +139,16 @@ func board(v *doctor.View, h hca.HCA) string {
 	return strings.Join(ids, ":")
 }
 
-// byBoard returns the physical HCAs of each board, in the order of the HCAs.
+// byBoard returns the physical HCAs of each board.
 func byBoard(v *doctor.View, hcas []hca.HCA) (groups [][]hca.HCA) {
-	index := map[string]int{} // from 1
+	boards := map[string][]hca.HCA{}
 	for _, h := range hcas {
-		id := board(v, h)
-		if id == "" {
-			continue
+		if id := board(v, h); id != "" {
+			boards[id] = append(boards[id], h)
 		}
-		if index[id] == 0 {
-			groups = append(groups, nil)
-			index[id] = len(groups)
-		}
-		groups[index[id]-1] = append(groups[index[id]-1], h)
+	}
+	for _, id := range slices.Sorted(maps.Keys(boards)) {
+		groups = append(groups, boards[id])
 	}
 	return groups
 }
@@ -162,11 +156,8 @@ func byBoard(v *doctor.View, hcas []hca.HCA) (groups [][]hca.HCA) {
 // eachBoard looks at the physical HCAs of each board.
 func eachBoard(look func(*doctor.View, []hca.HCA) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
-		return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
-			for _, group := range byBoard(v, hcas) {
-				found = append(found, look(v, group)...)
-			}
-			return found
+		return ofHCAs(v, func(hcas []hca.HCA) []doctor.Finding {
+			return doctor.Each(byBoard(v, hcas), func(group []hca.HCA) []doctor.Finding { return look(v, group) })
 		})
 	}
 }

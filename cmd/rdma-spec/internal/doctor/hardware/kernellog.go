@@ -83,18 +83,26 @@ var troubles = []trouble{
 // linkUp is what drivers log of a port that gets its link.
 var linkUp = regexp.MustCompile(`(?i)\blink (is )?up\b|link becomes ready`)
 
-// about reports whether a line names an HCA, its PCI device, or a netdev of it.
+// about reports whether a line names the PCI device of an HCA, or no PCI device but the HCA or a netdev of it. Netdevs
+// are renamed: what one is called now may have been another one's name.
 func about(line string, h hca.HCA) bool {
-	names := []string{h.Name, h.PCI}
+	names := []string{h.Name}
 	for _, p := range h.Ports {
 		names = append(names, p.Netdevs...)
 	}
+	named, another := false, false
 	for word := range strings.FieldsSeq(line) {
-		if word = strings.TrimRight(word, ":,;"); word != "" && slices.Contains(names, word) {
+		switch word = strings.TrimRight(word, ":,;"); {
+		case word == "":
+		case word == h.PCI:
 			return true
+		case pciForm.MatchString(word):
+			another = true
+		case slices.Contains(names, word):
+			named = true
 		}
 	}
-	return false
+	return named && !another
 }
 
 // hcaErrors finds HCAs whose drivers log trouble: within the last hour, or while a port has no link. Older lines are
@@ -118,6 +126,9 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 				"Reseat the card, or try another slot, and see: lspci -vvs "+h.PCI))
 		}
 		for i, t := range troubles {
+			if t.least > 1 && h.Function != hca.FunctionPhysical { // pods that use it in turn turn it on and off
+				continue
+			}
 			all, within, last := 0, 0, ""
 			for _, line := range of[i] {
 				if !about(line.Text, h) {
@@ -169,14 +180,20 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 	return found
 }
 
-var denial = regexp.MustCompile(`(?i)(avc:\s+denied|apparmor="DENIED").*(infiniband|uverbs|rdma_cm|ipc_lock)`)
+// denials are of devices, and of the capability where a container asks for it: other programs go on without it.
+// notDenied is what SELinux allows and logs, and what programs of the node are denied.
+var (
+	denials = regexp.MustCompile(`(?i)(avc:\s+denied|apparmor="DENIED").*(infiniband|uverbs|rdma_cm)|` +
+		`apparmor="DENIED".*ipc_lock|avc:\s+denied.*ipc_lock.*scontext=\S*(container|svirt)`)
+	notDenied = regexp.MustCompile(`permissive=1|profile="(/|snap\.)`)
+)
 
 // Denials finds what a security module denied. Older denials do not count, so that the finding goes when the cause
 // does.
 func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 	last, count := "", 0
 	for _, line := range log.Lines {
-		if log.Now-line.At < recent && denial.MatchString(line.Text) {
+		if log.Now-line.At < recent && denials.MatchString(line.Text) && !notDenied.MatchString(line.Text) {
 			last, count = line.Text, count+1
 		}
 	}
@@ -184,8 +201,11 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 		return nil
 	}
 	cure := "setsebool -P container_use_devices on"
-	if strings.Contains(strings.ToLower(last), "apparmor") {
+	switch {
+	case strings.Contains(strings.ToLower(last), "apparmor"):
 		cure = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."
+	case strings.Contains(last, "ipc_lock"):
+		cure = "setsebool -P virt_sandbox_use_all_caps on"
 	}
 	const most = 200
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d denials, at last: %s", count,

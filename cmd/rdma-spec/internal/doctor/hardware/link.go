@@ -21,12 +21,12 @@ import (
 // Others are told, in one line for each function: nobody cabled them, or no pod uses them.
 func portsWithoutLink(v *doctor.View) []doctor.Finding {
 	return ofHCAs(v, func(hcas []hca.HCA) (found []doctor.Finding) {
-		unused, boards := map[string]int{}, byBoard(v, hcas)
+		unused, odd := map[string]int{}, oddOnes(byBoard(v, hcas))
 		for _, h := range hcas {
 			for _, p := range h.Ports {
 				f := doctor.Finding{Status: doctor.OK}
 				if !p.Active() {
-					f = portState(v, h, p, hcas, alone(boards, h, p))
+					f = portState(v, h, p, hcas, odd[portObject(h, p)])
 				}
 				switch {
 				case f.Text != "":
@@ -48,7 +48,7 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 
 // portState judges a port that is not ACTIVE. Without evidence that it should be, it returns nothing. One that an
 // administrator has turned off is not a fault, unless that leaves the node none.
-func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, alone bool) doctor.Finding {
+func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, odd bool) doctor.Finding {
 	at, see := portObject(h, p), fmt.Sprintf("mlxlink -d %s -p %d", cmp.Or(h.PCI, h.Name), p.Number)
 	physical, infiniband := h.Function == hca.FunctionPhysical, p.LinkLayer == "InfiniBand"
 	why, off, on := evidence(v, h, p), "", ""
@@ -61,7 +61,7 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, alone bool
 	case !infiniband && known:
 		see = "ip link show " + up
 	}
-	if why == "" && alone {
+	if why == "" && odd {
 		why = "the others of its board are ACTIVE"
 	}
 	switch {
@@ -85,25 +85,25 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, alone bool
 	return doctor.Finding{}
 }
 
-// alone reports whether a port is the only one of at least four of its board and link layer that is not ACTIVE.
-func alone(boards [][]hca.HCA, h hca.HCA, p hca.Port) bool {
-	ports, down := 0, 0
+// oddOnes are the ports that are the only one of at least four of their board and link layer that is not ACTIVE.
+func oddOnes(boards [][]hca.HCA) map[string]bool {
+	odd := map[string]bool{}
 	for _, group := range boards {
-		if !slices.ContainsFunc(group, func(other hca.HCA) bool { return other.Name == h.Name }) {
-			continue
-		}
-		for _, other := range group {
-			for _, q := range other.Ports {
-				if q.LinkLayer == p.LinkLayer {
-					ports++
-				}
-				if q.LinkLayer == p.LinkLayer && !q.Active() {
-					down++
+		ports, down := map[string]int{}, map[string][]string{} // by link layer
+		for _, h := range group {
+			for _, p := range h.Ports {
+				if ports[p.LinkLayer]++; !p.Active() {
+					down[p.LinkLayer] = append(down[p.LinkLayer], portObject(h, p))
 				}
 			}
 		}
+		for layer, objects := range down {
+			if ports[layer] >= 4 && len(objects) == 1 {
+				odd[objects[0]] = true
+			}
+		}
 	}
-	return ports >= 4 && down == 1
+	return odd
 }
 
 // linkUseReads are what tells that a netdev is, or was, in use. The addresses are those of the node's network

@@ -42,9 +42,8 @@ func moduleChecks() []doctor.Check {
 	}, {
 		ID: "modules-of-one-build", Family: "modules", Title: "All RDMA modules are of one build.",
 		Messages: []string{"driver is in use", "modprobe: FATAL: Module mlx5_core is in use."},
-		Why: "Modules of OFED or DOCA do not work with those of the kernel's own, which stay loaded while others use " +
-			"them.",
-		Reads: []string{"sys/module/*/holders/*"}, Look: mixedModules,
+		Why:      "Modules of OFED or DOCA do not work with the kernel's own, which stay loaded while others use them.",
+		Reads:    []string{"sys/module/*/holders/*"}, Look: mixedModules,
 	}}
 }
 
@@ -67,7 +66,7 @@ func noConnectionManager(v *doctor.View) []doctor.Finding {
 	switch {
 	case node.RDMACM != nil || !slices.ContainsFunc(node.HCAs, uses):
 		return nil
-	case !usesRDMA(v, 0):
+	case !v.UsesRDMA(0):
 		return doctor.Inapplicable("The module rdma_ucm is not loaded, and nothing on this node was found that uses RDMA.")
 	}
 	return []doctor.Finding{doctor.Fault("", "The module rdma_ucm is not loaded.", load("rdma_ucm")).Paste()}
@@ -130,7 +129,7 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 		devices := strings.Join(missing[module], ", ")
 		loaded, _ := v.Exists("sys/module/" + module)
 		switch {
-		case !needed[module] && (!strings.HasPrefix(module, "mlx") || !usesRDMA(v, 0)):
+		case !needed[module] && (!strings.HasPrefix(module, "mlx") || !v.UsesRDMA(0)):
 			found = append(found, doctor.Unsure("module "+module, "It drives nothing, and "+devices+" has no driver. If it is "+
 				"to be used for RDMA: modprobe "+module))
 		case loaded:
@@ -142,28 +141,6 @@ func unboundCards(v *doctor.View) []doctor.Finding {
 		}
 	}
 	return found
-}
-
-// usesRDMA reports whether something on the node is known to use RDMA, which an Ethernet card alone does not tell: an
-// ACTIVE port of a fabric, a soft HCA, which somebody made, at least four ACTIVE RoCE ports and as many as GPUs, or
-// pods.
-func usesRDMA(v *doctor.View, gpus int) bool {
-	node, err := v.HCAs()
-	if err != nil {
-		return false
-	}
-	rails := 0
-	for _, h := range node.HCAs {
-		for _, p := range h.Ports {
-			if p.Active() && (p.LinkLayer != "Ethernet" || h.PCI == "" && h.Function == hca.FunctionPhysical) {
-				return true
-			}
-			if p.Active() {
-				rails++
-			}
-		}
-	}
-	return gpus > 0 && rails >= max(4, gpus) || v.UsedByPods()
 }
 
 // cardModule returns the module that a PCI device without a driver needs, "" if it is not an RDMA card or has a driver.
@@ -187,7 +164,7 @@ func cardModule(v *doctor.View, at string) string {
 }
 
 // mixedModules finds modules of the kernel's own that are loaded beside those of OFED or DOCA, which all hold
-// mlx_compat.
+// mlx_compat. To unload them would take the cards' network interfaces from the node, its own way to the cluster too.
 func mixedModules(v *doctor.View) []doctor.Finding {
 	holders := func(module string) []string {
 		names, _ := v.Glob("sys/module/" + module + "/holders/*")
@@ -197,36 +174,12 @@ func mixedModules(v *doctor.View) []doctor.Finding {
 		return names
 	}
 	compat := holders("mlx_compat")
-	if len(compat) == 0 {
-		return nil
-	}
-	var order []string // the holders of a module come before it
-	var visit func(module string)
-	visit = func(module string) {
-		if slices.Contains(order, module) {
-			return
-		}
-		for _, holder := range holders(module) {
-			visit(holder)
-		}
-		order = append(order, module)
-	}
-	var own []string
-	for _, module := range []string{"ib_core", "mlx5_core", "mlx5_ib", "ib_uverbs"} {
-		if len(holders(module)) > 0 && !slices.Contains(compat, module) {
-			own = append(own, module)
-			visit(module)
-		}
-	}
-	if own == nil {
+	own := slices.DeleteFunc([]string{"ib_core", "mlx5_core", "mlx5_ib", "ib_uverbs"},
+		func(module string) bool { return len(holders(module)) == 0 || slices.Contains(compat, module) })
+	if len(compat) == 0 || len(own) == 0 {
 		return nil
 	}
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%s is the kernel's own, and %s is of OFED or DOCA.",
-		strings.Join(own, ", "), strings.Join(compat, ", ")),
-		"Drain the node, and restart it. If the kernel's own modules are back then, make the initramfs anew. To "+
-			"unload "+strings.Join(order, ", ")+
-			" in this order and to restart openibd instead takes from the node every HCA and the network interfaces of their "+
-			"cards, "+
-			"which may be its own way to the cluster (see: readlink /sys/class/net/*/device/driver; ip route; rdma-spec "+
-			"status).")}
+		strings.Join(own, ", "), strings.Join(compat, ", ")), "Drain the node, and restart it. If the kernel's own modules "+
+		"are back then, make the initramfs anew, and restart it again.")}
 }

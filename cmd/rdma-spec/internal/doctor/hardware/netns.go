@@ -18,8 +18,7 @@ func netnsChecks() []doctor.Check {
 		Title:    "The RDMA subsystem's network namespace mode is the one that the node's plugins need.",
 		Messages: []string{"incorrect RDMA subsystem network namespace"},
 		Why: "In exclusive mode, an HCA works only in the network namespace that it was put into: all pods but those that " +
-			"rdma-cni or a " +
-			"DRA driver gives one are refused it. In shared mode, rdma-cni cannot give one to a pod.",
+			"rdma-cni or a DRA driver gives one are refused it. In shared mode, rdma-cni cannot give one to a pod.",
 		Look: netnsMode,
 	}, {
 		ID: "hca-present", Family: "netns", Title: "Each RDMA function that has a driver shows an HCA.",
@@ -29,7 +28,8 @@ func netnsChecks() []doctor.Check {
 		Reads: []string{
 			auxDevices + "*", auxDevices + "*/driver", auxDevices + "*/infiniband/*", auxDevices + "*/infiniband_verbs/*",
 			pciDevices + "*/driver", pciDevices + "*/infiniband/*", pciDevices + "*/infiniband_verbs/*", pciDevices + "*/physfn",
-			"sys/bus/pci/drivers/mlx5_core/*", "sys/bus/pci/drivers/efa/*", "sys/bus/pci/drivers/hfi1/*",
+			pciDevices + "*/" + bonding, "sys/bus/pci/drivers/mlx5_core/*",
+			"sys/bus/pci/drivers/efa/*", "sys/bus/pci/drivers/hfi1/*",
 		},
 		Needs: []string{"hca-driver"}, Look: lostHCAs,
 	}}
@@ -47,11 +47,10 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 	switch exclusive := strings.HasPrefix(mode, "N"); {
 	case exclusive && !cni.Installed && cni.Configured == "":
 		return []doctor.Finding{doctor.Unsure("",
-			"It is exclusive, and rdma-cni is neither a program in /opt/cni/bin, /var/lib/cni/bin, or K3s' data, "+
-				"nor named in /etc/cni/net.d. It is right if something else moves HCAs into pods, as DRANET does. "+
-				"It is wrong if pods share HCAs: then run \"rdma system set netns shared\", "+
-				"write \"options ib_core netns_mode=1\" to /etc/modprobe.d/ib_core.conf, and restart the node if the first "+
-				"command fails.")}
+			"It is exclusive, and rdma-cni is neither a program in /opt/cni/bin, /var/lib/cni/bin, or K3s' data, nor named "+
+				"in /etc/cni/net.d. It is right if something else moves HCAs into pods, as DRANET does. It is wrong if pods "+
+				"share HCAs: then run \"rdma system set netns shared\", write \"options ib_core netns_mode=1\" to "+
+				"/etc/modprobe.d/ib_core.conf, and restart the node if the first command fails.")}
 	case !exclusive && cni.Configured != "":
 		return []doctor.Finding{doctor.Fault("", "It is shared, and "+cni.Configured+
 			" names rdma-cni, which needs it to be exclusive.",
@@ -63,6 +62,9 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 	}
 	return nil
 }
+
+// bonding is there where a card's second port is a part of an HCA of both: mlx5_bond_0.
+const bonding = "net/*/bonding_slave"
 
 // lostHCAs finds RDMA functions with a driver and without an HCA.
 func lostHCAs(v *doctor.View) []doctor.Finding {
@@ -99,7 +101,7 @@ func lostHCAs(v *doctor.View) []doctor.Finding {
 			case !pciForm.MatchString(address) || withRDMA[address]:
 			case driver != "mlx5_core":
 				found = append(found, hcaBelow(v, pciDevices+address, rebind("pci", address))...)
-			case !virtual && !v.Any(pciDevices+address+"/infiniband/*"):
+			case !virtual && !v.Any(pciDevices+address+"/infiniband/*") && !v.Any(pciDevices+address+"/"+bonding):
 				found = append(found, doctor.Told("PCI device "+address,
 					"It has no RDMA: a device plugin's selector must leave it out."))
 			}

@@ -18,7 +18,7 @@ const pciDevices = "sys/bus/pci/devices/"
 // linkReads is what a PCI device says about its link.
 var linkReads = []string{
 	pciDevices + "*", pciDevices + "*/current_link_speed", pciDevices + "*/max_link_speed",
-	pciDevices + "*/current_link_width", pciDevices + "*/max_link_width",
+	pciDevices + "*/current_link_width", pciDevices + "*/max_link_width", pciDevices + "*/vendor",
 }
 
 // pciChecks are about the way from HCAs to the CPU.
@@ -44,8 +44,8 @@ func slowLinks(v *doctor.View) []doctor.Finding {
 			return []doctor.Finding{doctor.Unsure(object(h), fmt.Sprintf("Its PCIe link is unknown: %v.", err))}
 		}
 		way := wayTo(v, h.PCI)
-		for i := len(way) - 1; i >= 0; i -= 2 { // the port above a switch's upstream port, or a card, is the link's other end
-			lacks := lacking(v, way[i], way[max(0, i-1)])
+		for i := len(way) - 1; i > 0; i -= 2 { // the port above a switch's upstream port, or a card, is the link's other end
+			lacks := lacking(v, way[i], way[i-1])
 			if lacks == "" || seen[way[i]] {
 				continue
 			}
@@ -61,15 +61,21 @@ func slowLinks(v *doctor.View) []doctor.Finding {
 	})(v)
 }
 
-// lacking says what a link lacks of what its two ends can do, "" for nothing. Virtual machines show what their
-// hypervisor makes up: "Unknown", or 0.
+// vendorQEMU is of ports that QEMU makes up.
+const vendorQEMU = "0x1b36"
+
+// lacking says what a link lacks of what its two ends can do, "" for nothing. Virtual machines show no other end, or
+// what their hypervisor makes up: "Unknown", 0, or 32 lanes.
 func lacking(v *doctor.View, device, port string) string {
+	if doctor.Attribute(v, pciDevices+port+"/vendor") == vendorQEMU {
+		return ""
+	}
 	var lacks []string
 	for _, kind := range []string{"speed", "width"} {
 		current := doctor.Attribute(v, pciDevices+device+"/current_link_"+kind)
 		most := doctor.Attribute(v, pciDevices+device+"/max_link_"+kind)
 		slot := doctor.Attribute(v, pciDevices+port+"/max_link_"+kind)
-		if 0 < quantity(slot) && quantity(slot) < quantity(most) {
+		if quantity(slot) < quantity(most) {
 			most = slot
 		}
 		if quantity(current) > 0 && quantity(current) < quantity(most) {

@@ -32,7 +32,7 @@ func portChecks() []doctor.Check {
 		Needs: []string{"hca-answers", "guid-valid", "hca-errors"}, Look: portsWithoutLink,
 	}, {
 		ID: "port-rate", Family: "hca", Title: "Each port has the rate of the others of its board.",
-		NoMessages: "a slow link shows in bandwidth tests alone",
+		NoMessages: "bandwidth tests are slow",
 		Why:        "A job is as slow as its slowest port.",
 		Reads:      slices.Concat(boardReads, []string{"sys/class/net/*/bonding_slave"}),
 		Needs:      []string{"hca-answers", "port-active"}, Look: eachBoard(slowPorts),
@@ -60,11 +60,8 @@ func portChecks() []doctor.Check {
 
 // eachPort looks at each port of the HCAs that answer.
 func eachPort(look func(*doctor.View, hca.HCA, hca.Port) []doctor.Finding) doctor.Look {
-	return eachHCA(func(v *doctor.View, h hca.HCA) (found []doctor.Finding) {
-		for _, p := range h.Ports {
-			found = append(found, look(v, h, p)...)
-		}
-		return found
+	return eachHCA(func(v *doctor.View, h hca.HCA) []doctor.Finding {
+		return doctor.Each(h.Ports, func(p hca.Port) []doctor.Finding { return look(v, h, p) })
 	})
 }
 

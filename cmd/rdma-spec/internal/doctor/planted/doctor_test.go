@@ -104,19 +104,19 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-func TestWith(t *testing.T) {
+func TestNamed(t *testing.T) {
 	all := []doctor.Check{finds("a", nil), finds("b", []string{"c"}), finds("c", []string{"a"}), finds("d", nil)}
 	for wanted, want := range map[string]string{"b": "a b c", "d": "d", "c d": "a c d", "": ""} {
-		checks, err := doctor.With(all, strings.Fields(wanted)...)
+		checks, named, err := doctor.Named(all, strings.Fields(wanted)...)
 		var got []string
 		for _, c := range checks {
 			got = append(got, c.ID)
 		}
-		if err != nil || strings.Join(got, " ") != want {
+		if err != nil || strings.Join(got, " ") != want || strings.Join(named, " ") != wanted {
 			t.Errorf("%s: %v, %v", wanted, got, err)
 		}
 	}
-	if _, err := doctor.With(all, "e"); err == nil || err.Error() != `there is no check "e"` {
+	if _, _, err := doctor.Named(all, "e"); err == nil || err.Error() != `there is no check and no family "e"` {
 		t.Error(err)
 	}
 }

@@ -38,8 +38,12 @@ func TestFaultsPage(t *testing.T) {
 	}
 	var text strings.Builder
 	writeMessages(&text)
-	shown, family := examples(t), ""
+	shown, family, unknown := examples(t), "", maps.Clone(seeing)
 	for _, c := range checks() {
+		if len(ways(c)) == 0 {
+			t.Errorf("nobody sees %s without the doctor", c.ID)
+		}
+		delete(unknown, c.ID)
 		if c.Family != family {
 			family = c.Family
 			if familyTitles[family] == "" {
@@ -48,6 +52,9 @@ func TestFaultsPage(t *testing.T) {
 			fmt.Fprintf(&text, "\n## %s\n", familyTitles[family])
 		}
 		writeCheck(&text, c, shown[c.ID])
+	}
+	for id := range unknown {
+		t.Errorf("there is no check %s", id)
 	}
 	golden.Compare(t, faultsPage, generated.ReplaceAllString(page,
 		"${1}"+strings.ReplaceAll(text.String(), "$", "$$")+"\n${2}"))
@@ -79,6 +86,9 @@ func likely(c doctor.Check) int {
 // writeCheck writes what a check is about, for somebody who has no access to the node: examples show what it finds.
 func writeCheck(text *strings.Builder, c doctor.Check, shown []doctor.Finding) {
 	fmt.Fprintf(text, "\n### %s\n\n%s\n\nWhy a fault matters: %s\n", c.ID, c.Title, c.Why)
+	if c.NoMessages != "" {
+		fmt.Fprintf(text, "\nIf this check fails, no message says so: %s.\n", c.NoMessages)
+	}
 	if len(c.Messages) > 0 {
 		var messages []string
 		for _, message := range c.Messages {
@@ -155,7 +165,7 @@ func ways(c doctor.Check) (all []string) {
 		all = append(all, code(command))
 	}
 	for _, file := range c.Reads {
-		if len(all) < 2 && !strings.HasPrefix(file, "proc/[") {
+		if len(all) < 2 && !strings.HasPrefix(file, "proc/[") && !slices.Contains(doctor.GPUReads, file) {
 			all = append(all, code("/"+file))
 		}
 	}
@@ -170,8 +180,11 @@ var seeing = map[string]string{
 	"pcie-link": "lspci -vv | grep -e LnkCap: -e LnkSta:", "hca-driver": "lspci -k -d 15b3:", "uverbs-module": "lsmod | grep ib_uverbs",
 	"rdma-cm-module": "ls -l /dev/infiniband/rdma_cm", "modules-of-one-build": "modinfo -n ib_core mlx5_core mlx5_ib",
 	"device-nodes": "ls -l /dev/infiniband", "netns-mode": "rdma system show", "gpu-direct": "lsmod | grep nvidia_peermem",
-	"acs": "lspci -vv | grep ACSCtl", "gpu-hca-distance": "nvidia-smi topo -m", "module-symbols": "dmesg | grep disagrees",
-	"security-denials": "dmesg | grep -i denied", "cma": "grep -i cma /proc/meminfo", "efa-pages": "grep HugePages_Total /proc/meminfo",
+	"acs": "lspci -vv | grep ACSCtl", "iommu": "cat /sys/kernel/iommu_groups/*/type", "module-symbols": "dmesg | grep disagrees",
+	"hca-errors": "dmesg | grep -e mlx5 -e 'PCIe Bus Error'", "max-map-count": "sysctl vm.max_map_count", "gids-free": "show_gids",
+	"hca-present": "rdma dev show; ls /sys/bus/auxiliary/devices", "container-environment": "env | grep -e NCCL -e UCX",
+	"container-mtu": "ip link show", "container-routes": "ip route; cat /proc/sys/net/ipv4/conf/*/rp_filter",
+	"container-gpu": "nvidia-smi topo -m", "security-denials": "dmesg | grep -i denied", "cma": "grep -i cma /proc/meminfo", "efa-pages": "grep HugePages_Total /proc/meminfo",
 	"runtime-config": "containerd config dump", "cri-serves": "crictl version", "runtime-rlimits": "containerd --version; crio --version",
 	"memlock-source": "ulimit -l", "base-spec": "containerd config dump | grep base_runtime_spec", "base-spec-files": "ulimit -n",
 	"base-spec-memlock": "ulimit -l", "oci-version": "crun --version; runc --version", "nri-on": "ls -l /var/run/nri/nri.sock",

@@ -109,9 +109,14 @@ var healthyNodes = []known{
 		"on InfiniBand with sm_lid 0 beside ACTIVE ports; the rest is filled in",
 		hcatest.Node{HCAs: slices.Concat(rails(ocp, 0, 8, ib(ndr)), rails(connectX, 8, 2, polling)), PCI: gpusOf(8)}, driver(open580)},
 	{"DGX B200, Ethernet, half of each storage card not cabled", "https://github.com/imbue-ai/cluster-health/issues/4: dual-" +
-		"port cards, one port (Up), one (Down), beside 8 rails of ConnectX-7; the rest is filled in",
+		"port cards, one port (Up), one (Down), beside 8 rails of ConnectX-7; that these are of Ethernet, and the rest, is filled in",
 		hcatest.Node{HCAs: slices.Concat(rails(ocp, 0, 8, eth(ndr)), rails(connectX, 8, 1, eth(hdr)), rails(connectX, 9, 1, disabled),
 			rails(connectX, 10, 1, eth(hdr)), rails(connectX, 11, 1, disabled)), PCI: gpusOf(8)}, driver(open580)},
+	{"H100 on InfiniBand, with two dual-port cards for Ethernet", "https://github.com/imbue-ai/cluster-health/issues/4: eight " +
+		"ConnectX-7 of InfiniBand whose netdevs, ibp26s0 to ibp220s0, are (Down), without IPoIB; mlx5_1 and mlx5_7 (Up), mlx5_2 " +
+		"and mlx5_8 (Down), of ConnectX-6 on Ethernet; the names of the rails, and the boards, are filled in",
+		hcatest.Node{HCAs: slices.Concat(with(rails(ocp, 9, 8, ib(ndr)), ipoib), rails(connectX, 1, 1, eth(edr)), rails(connectX, 2, 1, disabled), rails(connectX, 7, 1, eth(edr)),
+			rails(connectX, 8, 1, disabled)), PCI: gpusOf(8)}, driver(open580).With(route("eth1")).With(turnedOff(9, 8))},
 	{"OCI BM.GPU.H100.8, the second port of the front end not provisioned",
 		"https://github.com/NVIDIA/NVSentinel/issues/1361: phys_state Disabled, no address, no routes; " +
 			"https://github.com/NVIDIA/NVSentinel/pull/1462; the rest is filled in",
@@ -163,11 +168,11 @@ var healthyNodes = []known{
 	{"ConnectX-4 Lx as a network card", "https://github.com/MicrosoftDocs/azure-docs/issues/45303: ConnectX-4 Lx (15b3:1016) " +
 		"as the network card of a machine that has no use of RDMA; the second port and the lack of rdma_ucm are filled in",
 		hcatest.Node{NoRDMACM: true, HCAs: slices.Concat(rails("MT_2420110034", 0, 1, eth("25 Gb/sec (1X EDR)")),
-			rails("MT_2420110034", 1, 1, disabled))}, upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1")},
+			rails("MT_2420110034", 1, 1, disabled))}, upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1").With(kubernetes)},
 	{"ConnectX-4 Lx as a network card beside a T4", "https://github.com/MicrosoftDocs/azure-docs/issues/45303, as before; the " +
 		"T4 with its closed driver, and its IOMMU, are filled in",
 		hcatest.Node{NoRDMACM: true, HCAs: rails("MT_2420110034", 0, 2, eth("25 Gb/sec (1X EDR)")), PCI: gpusOf(1)},
-		driver(closed535).With(hcatest.Files{"sys/devices/pci0000:10/0000:10:00.0/iommu_group/type": "DMA-FQ\n",
+		driver(closed535).With(kubernetes).With(hcatest.Files{"sys/devices/pci0000:10/0000:10:00.0/iommu_group/type": "DMA-FQ\n",
 			"sys/devices/pci0000:13/0000:13:00.0/iommu_group/type": "DMA-FQ\n"})},
 	{"Ethernet card whose mlx5_ib is not installed", "https://github.com/torvalds/linux drivers/net/ethernet/mellanox/mlx5/" +
 		"core/dev.c: mlx5_core.rdma.N is there without its driver; the rest is filled in", hcatest.Node{NoRDMACM: true},
@@ -189,11 +194,55 @@ var healthyNodes = []known{
 	{"ConnectX-8 with the sub-device of its planes", "https://github.com/torvalds/linux include/rdma/ib_verbs.h: " +
 		"RDMA_DEVICE_TYPE_SMI; https://github.com/NVIDIA/NVSentinel/issues/1716: no issm; the rest is filled in",
 		hcatest.Node{}, connectX8()},
-	{"RoCE LAG, the second slave without a link", "https://github.com/torvalds/linux drivers/net/ethernet/mellanox/mlx5/core/" +
-		"lag: one HCA, mlx5_bond_0, below the first card; the rest is filled in",
-		hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx5_bond_0", PCI: "0000:10:00.0", Driver: "mlx5_core", Firmware: "22.36.1010",
-			Ports: []hcatest.Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"eth0"},
-				Stacked: []hcatest.Netdev{{Name: "bond0", Kind: "bond"}}}}}}}, nil},
+	{"H20 with rails, a BlueField-3, and RoCE LAG", "https://github.com/stepfun-ai/StepMesh/issues/15: mlx5_bond_0 of 99:00.0 " +
+		"and 99:00.1 with bond0 (Up), mlx5_1 and mlx5_2 of a BlueField-3 (Up), four ConnectX-7 whose netdevs, ibs108 to ibs114, " +
+		"are (Down); the names of the rails, that their ports are ACTIVE, and the rest, are filled in",
+		hcatest.Node{HCAs: slices.Concat(with(rails(ocp, 0, 4, ib(ndr)), ipoib), rails("MT_0000000884", 5, 2, eth(ndr)), []hcatest.HCA{{Name: "mlx5_bond_0", PCI: "0000:99:00.0", Driver: "mlx5_core",
+			Board: "MT_0000000531", Ports: []hcatest.Port{{LinkLayer: "Ethernet", Rate: "25 Gb/sec (1X EDR)",
+				Netdevs: []string{"ens1f0"}, Stacked: []hcatest.Netdev{{Name: "bond0", Kind: "bond"}}}}}}),
+			PCI: []hcatest.PCI{{Address: "0000:99:00.1", Driver: "mlx5_core", Files: hcatest.Files{"vendor": "0x15b3\n",
+				"device": "0x101f\n", "class": "0x020000\n", "net/ens1f1/bonding_slave/state": "ACTIVE\n"}}}},
+		turnedOff(0, 4)},
+	{"two dual-port cards, each with a port without a cable", "https://docs.cloudlab.us/hardware.html, xl170: two dual-" +
+		"port ConnectX-4 of 25 Gb/s; the states, one ACTIVE and one DOWN and DISABLED of each, are those of tutorials for it; the " +
+		"board is filled in",
+		nodeOf(rails("MT_2420110034", 0, 1, eth("25 Gb/sec (1X EDR)")), rails("MT_2420110034", 1, 1, disabled),
+			rails("MT_2420110034", 2, 1, eth("25 Gb/sec (1X EDR)")), rails("MT_2420110034", 3, 1, disabled)), nil},
+	{"ConnectX-6 Dx that nobody cabled", "https://github.com/deepseek-ai/3FS/issues/39: both ports of the only card Down and " +
+		"Disabled on Ethernet, MT4125, firmware 22.37.1700, ens1f0np0 (Down); the board is filled in",
+		nodeOf(with(rails("MT_0000000359", 0, 2, disabled), func(_ int, h *hcatest.HCA) { h.Firmware = "22.37.1700" })), nil},
+	{"virtual machine with a ConnectX-6 and A100s of its host", "https://github.com/NVIDIA/nccl/issues/811: 00:09.0 is a " +
+		"ConnectX-6 of InfiniBand, 00:0a.0 to 00:11.0 are A100, without a PCIe port above them; that the host's slot has half " +
+		"of the card's lanes, and the rest, is filled in",
+		hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx5_0", PCI: "0000:00:09.0", Driver: "mlx5_core", Firmware: "20.36.1010",
+			Board: "MT_0000000223", Ports: []hcatest.Port{ib(hdr)}, Files: link("16.0 GT/s PCIe", 8, 16)}},
+			PCI: []hcatest.PCI{{Address: "0000:00:0a.0", Driver: "nvidia", Files: hcatest.Files{"class": "0x030200\n",
+				"vendor": "0x10de\n"}}}}, driver(open580)},
+	{"virtual machine whose PCIe port QEMU makes up", "https://github.com/qemu/qemu hw/pci-bridge/gen_pcie_root_port.c: " +
+		"1b36:000c with 32 lanes of 16 GT/s, whatever the host's slot has; the rest is filled in",
+		hcatest.Node{HCAs: []hcatest.HCA{{Name: "mlx5_0", PCI: "0000:01:00.0", Above: "0000:00:02.0", Driver: "mlx5_core",
+			Board: "MT_0000000223", Ports: []hcatest.Port{ib(hdr)}, Files: link("16.0 GT/s PCIe", 8, 16)}},
+			PCI: []hcatest.PCI{{Address: "0000:00:02.0", Driver: "pcieport", Files: link("16.0 GT/s PCIe", 8, 32).With(
+				hcatest.Files{"class": "0x060400\n", "vendor": "0x1b36\n", "device": "0x000c\n"})}}}, nil},
+	{"functions of a BCM57508 that pods use in turn", "https://github.com/canonical/lxd/issues/15275: a function that a " +
+		"guest uses logs its link again and again; https://github.com/torvalds/linux drivers/net/ethernet/broadcom/bnxt/bnxt.c, " +
+		"bnxt_report_link: the words; the rest is filled in",
+		nodeOf(with(vfs(rails("", 0, 1, eth(edr))[0], 2, eth(edr)), broadcom)),
+		logged(times(12, "bnxt_en 0000:10:00.1 eth11: NIC Link is Down")...)},
+	{"a node with SELinux in permissive mode", "https://github.com/OpenXT/xenclient-oe/pull/257: { ipc_lock } of a program " +
+		"that has nothing to do with RDMA, which goes on all the same; https://github.com/cockpit-project/bots/issues/5020: " +
+		"{ ipc_lock sqpoll }; the line in permissive mode, in which nothing is denied, and the node are filled in",
+		nodeOf(rails(ocp, 0, 4, ib(ndr))),
+		logged(`60 audit: type=1400 audit(1.2:3): avc:  denied  { ipc_lock } for  pid=1196 comm="db-cmd" capability=14  `+
+			`scontext=system_u:system_r:udev_t:s0-s0:c0.c1023 tcontext=system_u:system_r:udev_t:s0-s0:c0.c1023 tclass=capability `+
+			`permissive=0`, `60 audit: type=1400 audit(1.2:4): avc:  denied  { ipc_lock sqpoll } for  pid=7 comm="pmproxy" `+
+			`scontext=system_u:system_r:pcp_pmproxy_t:s0 tclass=capability permissive=0`,
+			`60 audit: type=1400 audit(1.2:5): avc:  denied  { read write } for  pid=7 comm="ib_write_bw" `+
+				`path="/dev/infiniband/uverbs0" scontext=system_u:system_r:container_t:s0 tclass=chr_file permissive=1`)},
+	{"netdevs that were renamed after their links came up", "https://github.com/torvalds/linux drivers/net/ethernet/mellanox/" +
+		"mlx5/core/en_main.c, mlx5e_update_carrier: \"Link up\" with the name of then; the names are filled in",
+		nodeOf(rails(connectX, 0, 1, eth(edr)), rails(connectX, 1, 1, disabled)),
+		upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1").With(logged("80000 mlx5_core 0000:10:00.0 eth1: Link up"))},
 	{"GB300", "https://github.com/NVIDIA/NVSentinel/issues/1716: issm missing on InfiniBand; its bridges, which " +
 		"redirect as a Grace CPU needs it, are filled in",
 		hcatest.Node{}, gb300()},
@@ -218,6 +267,32 @@ func pensando(_ int, h *hcatest.HCA) { h.Driver = "ionic"; pciIDs(h, "0x1dd8", "
 func pciIDs(h *hcatest.HCA, vendor, device string) {
 	h.Files = hcatest.Files{"vendor": vendor + "\n", "device": device + "\n", "subsystem_vendor": vendor + "\n",
 		"subsystem_device": "0x0001\n", "class": "0x020000\n"}
+}
+
+// link is what a PCI device says of a link with these lanes, of so many that it could have.
+func link(speed string, lanes, most int) hcatest.Files {
+	return hcatest.Files{"current_link_speed": speed + "\n", "max_link_speed": speed + "\n",
+		"current_link_width": fmt.Sprintln(lanes), "max_link_width": fmt.Sprintln(most)}
+}
+
+// kubernetes is a node of Kubernetes without RDMA: containerd with systemd's memlock, no plugin, and a kubelet.
+var kubernetes = hcatest.Files{
+	node.AnswersFolder + "/runtimes.json": `{"answer": {"runtimes": [{"name": "containerd", "version": "2.1.4", "pid": 100, ` +
+		`"unit": "containerd.service", "memlock": "8Mi", "socket": "/run/containerd/containerd.sock", "serves": true, "pods": 2, ` +
+		`"config": "/etc/containerd/config.toml", "known": true, "defaultHandler": "runc"}]}}`,
+	node.AnswersFolder + "/kubelet.json": `{"answer": {"pid": 300, "root": "/var/lib/kubelet", "devicePlugins": true, ` +
+		`"podResources": true, "allocatable": {"nvidia.com/gpu": 1}}}`,
+}
+
+// ipoib gives an HCA of InfiniBand a netdev, and turnedOff turns those of several off.
+func ipoib(i int, h *hcatest.HCA) { h.Ports[0].Netdevs = []string{fmt.Sprintf("ib%d", i)} }
+
+func turnedOff(first, count int) hcatest.Files {
+	files := hcatest.Files{}
+	for i := range count {
+		files.With(file(first+i, fmt.Sprintf("net/ib%d/flags", i), "0x1002\n"))
+	}
+	return files
 }
 
 // upAll turns netdevs on that have no carrier.
@@ -360,6 +435,9 @@ var ailments = []ailment{
 		"type=Transaction Layer, (Receiver ID)"), nil, "hca-errors", "HCA mlx5_1", "not corrected", "lspci -vvs 0000:18:00.0"},
 	{"fatal errors of PCIe", dgx, file(4, "aer_dev_fatal", "Undefined 0\nDLP 1\nTOTAL_ERR_FATAL 1\n"), nil, "hca-errors",
 		"HCA mlx5_4", "fatal errors since the node started: 1", "lspci -vvs 0000:30:00.0"},
+	{"SELinux denies a container the capability", dgx, logged(`60 audit: type=1400 audit(1.2:3): avc:  denied  { ipc_lock } for  ` +
+		`pid=7 comm="ib_write_bw" capability=14  scontext=system_u:system_r:container_t:s0:c1,c2 tclass=capability permissive=0`),
+		nil, "security-denials", "", "1 denials", "setsebool -P virt_sandbox_use_all_caps on"},
 	{"no partition key", dgx, file(6, "port/pkeys/0", "0x0000\n"), nil, "pkeys", "HCA mlx5_6 port 1", "no partition key",
 		"partitions"},
 	{"a limited member", dgx, file(6, "port/pkeys/0", "0x7fff\n"), nil, "pkeys", "HCA mlx5_6 port 1", "0x7fff", "full member"},
@@ -377,14 +455,29 @@ var ailments = []ailment{
 		"modprobe mlx4_core"},
 	{"an Ethernet card whose users lack rdma_ucm", "ConnectX-4 Lx as a network card", hcatest.Files{
 		node.AnswersFolder + "/kubelet.json": `{"answer": {"pid": 9, "root": "/var/lib/kubelet", "devicePlugins": true, ` +
-			`"podResources": true, "allocatable": {"rdma/hca_shared_devices_a": 63}}}`}, nil, "rdma-cm-module", "", "rdma_ucm",
+			`"podResources": true, "allocatable": {"rdma/hca_shared_devices_a": 63}}}`,
+		node.AnswersFolder + "/runtimes.json": `{"answer": {}}`}, nil, "rdma-cm-module", "", "rdma_ucm",
 		"modprobe rdma_ucm"},
 	{"a scalable function without a GUID", "scalable functions of a switchdev card", hcatest.Files{
 		"sys/devices/pci0000:03/0000:03:00.0/mlx5_core.sf.2/infiniband/mlx5_2/node_guid": "0000:0000:0000:0000\n"}, nil,
 		"guid-valid", "HCA mlx5_2", "scalable function", "devlink port function set pci/0000:03:00.0/PORT hw_addr"},
+	{"rails beside GPUs, and nothing gives memlock", ethernet, kubernetes, nil, "memlock-source",
+		"runtime /run/containerd/containerd.sock", "8Mi, and nothing raises it", "rdma-spec configure nri && "},
+	{"an erdma, and nothing gives memlock", "Alibaba Cloud with erdma", kubernetes, nil, "memlock-source",
+		"runtime /run/containerd/containerd.sock", "8Mi, and nothing raises it", "rdma-spec configure nri && "},
 	{"an erdma whose netdev has an address and no link", "Alibaba Cloud with erdma", hcatest.Files{
 		"sys/devices/pci0000:00/0000:00:06.0/infiniband/erdma_0/ports/1/state": "1: DOWN\n"}.With(route("eth0")), nil,
 		"port-active", "HCA erdma_0 port 1", "eth0 has a route", "ip link show eth0"},
+}
+
+// findings are those of all checks on the sick node.
+func (a ailment) findings(t *testing.T) []doctor.Finding {
+	t.Helper()
+	i := slices.IndexFunc(healthyNodes, func(k known) bool { return k.name == a.of })
+	if i < 0 {
+		t.Fatalf("no node %s", a.of)
+	}
+	return findings(t, healthyNodes[i].files().Without(a.without...).With(a.with))
 }
 
 // Each sick node differs from a healthy one in one thing: that is named, by one check, and nothing else is.
@@ -394,17 +487,23 @@ func TestSickNodes(t *testing.T) {
 	}
 	for _, a := range ailments {
 		t.Run(a.name, func(t *testing.T) {
-			i := slices.IndexFunc(healthyNodes, func(k known) bool { return k.name == a.of })
-			if i < 0 {
-				t.Fatalf("no node %s", a.of)
-			}
-			wrong := slices.DeleteFunc(findings(t, healthyNodes[i].files().Without(a.without...).With(a.with)),
+			wrong := slices.DeleteFunc(a.findings(t),
 				func(f doctor.Finding) bool { return f.Status != doctor.Wrong })
 			if len(wrong) != 1 || wrong[0].Check != a.check || wrong[0].Object != a.object ||
 				!strings.Contains(wrong[0].Text, a.text) || !strings.Contains(wrong[0].Cure, a.cure) {
 				t.Errorf("want %s of %q (%s → %s), got %+v", a.check, a.object, a.text, a.cure, wrong)
 			}
 		})
+	}
+}
+
+// Of the second function of a bond's card nothing is told: its RDMA is the first one's.
+func TestSecondPortOfABond(t *testing.T) {
+	i := slices.IndexFunc(healthyNodes, func(k known) bool { return k.name == "H20 with rails, a BlueField-3, and RoCE LAG" })
+	for _, f := range findings(t, healthyNodes[i].files()) {
+		if strings.Contains(f.Object, "0000:99:00.1") {
+			t.Errorf("%+v", f)
+		}
 	}
 }
 

@@ -98,6 +98,10 @@ var planted = map[string]struct {
 		s.plugin, s.runtime().Handlers = agents.Plugin{}, s.runtime().Handlers[1:]
 	}, "memlock-source", theRuntime,
 		"rdma-spec configure nri && systemctl restart containerd && rdma-spec configure plugin && "},
+	"nothing gives memlock beside a soft HCA": {func(s *sick) {
+		s.plugin, s.runtime().Handlers, s.files = agents.Plugin{}, s.runtime().Handlers[1:], hcatest.SoftRoCENode().Files()
+		s.containers, s.kubelet, s.cdi = node.Containers{}, agents.Kubelet{}, cdi.Files{}
+	}, "memlock-source", theRuntime, "rdma-spec configure nri && "},
 	"a base spec that is missing": {func(s *sick) {
 		s.runtime().Handlers[0] = runtime.Handler{Name: "rdma", BaseSpec: "/etc/containerd/rdma.json",
 			Error: "no such file or directory"}

@@ -117,8 +117,8 @@ var plantedHCAs = []plant{
 		cure: "lspci -vvs 0000:b4:00.0",
 	},
 	{
-		name: "a PCIe link below its speed", check: "pcie-link", object: "HCA mlx5_1",
-		with: hcatest.Files{pci(1) + "/current_link_speed": "8.0 GT/s PCIe\n"},
+		name: "a PCIe link below its speed", check: "pcie-link", object: "HCA mlx5_0",
+		with: hcatest.Files{pci(0) + "/current_link_speed": "8.0 GT/s PCIe\n"},
 		text: "speed 8.0 GT/s PCIe instead of 32.0 GT/s PCIe",
 	},
 	{

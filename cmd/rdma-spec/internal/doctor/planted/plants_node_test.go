@@ -64,11 +64,8 @@ var plantedModules = []plant{
 			"sys/module/ib_srpt/holders/": "",
 		},
 		text: "ib_core is the kernel's own",
-		cure: "Drain the node, and restart it. If the kernel's own modules are back then, make the initramfs " +
-			"anew. To unload ib_srpt, mlx5_ib, rdma_cm, ib_core in " +
-			"this order and to restart openibd instead takes from the node every HCA and the network interfaces of their " +
-			"cards, which may be its own way to the cluster " +
-			"(see: readlink /sys/class/net/*/device/driver; ip route; rdma-spec status).",
+		cure: "Drain the node, and restart it. If the kernel's own modules are back then, make the initramfs anew, and restart " +
+			"it again.",
 	},
 }
 

@@ -47,7 +47,16 @@ func withCDI(look func(*doctor.View, cdi.Files, []cdi.Found) []doctor.Finding) d
 
 func cdiFiles(_ *doctor.View, _ cdi.Files, files []cdi.Found) (found []doctor.Finding) {
 	for _, f := range files {
-		if problems := cdiProblems(f); len(problems) > 0 {
+		problems := []string{f.Problem} // of all of it, else of its devices
+		if f.Problem == "" {
+			problems = nil
+			for _, d := range f.Devices {
+				if d.Problem != "" {
+					problems = append(problems, strings.TrimPrefix(d.Name, cdi.Kind+"=")+": "+d.Problem)
+				}
+			}
+		}
+		if len(problems) > 0 {
 			found = append(found, doctor.Fault("CDI file "+f.Path, doctor.Sentence(problems), rewriteCDI(f)).Paste())
 		}
 	}
@@ -63,19 +72,6 @@ func rewriteCDI(f cdi.Found) string {
 		return "rdma-spec configure cdi"
 	}
 	return "rdma-spec cdi generate --to " + f.Path
-}
-
-// cdiProblems returns what is wrong with a file: with all of it, else with its devices.
-func cdiProblems(f cdi.Found) (problems []string) {
-	if f.Problem != "" {
-		return []string{f.Problem}
-	}
-	for _, d := range f.Devices {
-		if d.Problem != "" {
-			problems = append(problems, strings.TrimPrefix(d.Name, cdi.Kind+"=")+": "+d.Problem)
-		}
-	}
-	return problems
 }
 
 // cdiOn looks at the runtimes that can use the CDI files of HCAs. It is a fault where nothing else can be meant to use

@@ -55,11 +55,8 @@ func configurationKept(v *doctor.View) []doctor.Finding {
 // lost returns what a runtime has lost, and the command that brings it back; no command where it has lost nothing.
 func lost(o change.Overwriting, r runtime.Runtime, all []runtime.Runtime) (object, cure string) {
 	name, isHandler := strings.CutPrefix(o.Feature, featureHandler)
-	alone := !slices.ContainsFunc(all, func(other runtime.Runtime) bool {
-		return other.Name == r.Name && other.Config != r.Config
-	})
 	switch {
-	case !alone && !strings.HasPrefix(o.Path, path.Dir(r.Config)+"/"): // it is another one's file
+	case oneOfSeveral(r, all) && !strings.HasPrefix(o.Path, path.Dir(r.Config)+"/"): // it is another one's file
 		return "", ""
 	case o.Feature == featureNRI && !r.NRI.On:
 		return runtimeObject(r), configureRuntime(r, all, featureNRI)

@@ -40,32 +40,27 @@ func withKubelet(look func(k agents.Kubelet) []doctor.Finding) doctor.Look {
 
 // KubeletChecks are the checks of the kubelet, and of the device plugins that register with it.
 func KubeletChecks() []doctor.Check {
-	return []doctor.Check{
-		{
-			ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's folder is where plugins look for it.",
-			Messages: []string{"dial unix /var/lib/kubelet/device-plugins/kubelet.sock: connect: no such file or directory"},
-			Why:      "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
-			Reads:    []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: kubeletAtRoot,
-		},
-		{
-			ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
-			Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
-			Why:      "No device plugin can register, and pods that request RDMA resources stay pending.",
-			Look:     withKubelet(kubeletDevicePlugins),
-		},
-		{
-			ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
-			Messages: []string{"the kubelet did not report"},
-			Why:      "Rules with resources cannot be decided, and RDMA containers that they could be about are refused.",
-			Look:     withKubelet(kubeletPodResources),
-		},
-		{
-			ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",
-			Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
-			Why:      "The device plugin is not registered, and pods that request the resource stay pending.",
-			Needs:    []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
-		},
-	}
+	return []doctor.Check{{
+		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's folder is where plugins look for it.",
+		Messages: []string{"dial unix /var/lib/kubelet/device-plugins/kubelet.sock: connect: no such file or directory"},
+		Why:      "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
+		Reads:    []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: kubeletAtRoot,
+	}, {
+		ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
+		Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
+		Why:      "No device plugin can register, and pods that request RDMA resources stay pending.",
+		Look:     withKubelet(kubeletDevicePlugins),
+	}, {
+		ID: "kubelet-pod-resources", Family: "kubelet", Title: "The kubelet's pod resources API answers.",
+		Messages: []string{"the kubelet did not report"},
+		Why:      "Rules with resources cannot be decided, and RDMA containers that they could be about are refused.",
+		Look:     withKubelet(kubeletPodResources),
+	}, {
+		ID: "kubelet-allocatable", Family: "kubelet", Title: "Each RDMA resource of the node has a device.",
+		Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
+		Why:      "The device plugin is not registered, and pods that request the resource stay pending.",
+		Needs:    []string{"kubelet-device-plugins", "kubelet-pod-resources"}, Look: withKubelet(kubeletAllocatable),
+	}}
 }
 
 func kubeletAtRoot(v *doctor.View) []doctor.Finding {

@@ -23,44 +23,37 @@ const (
 
 // NRIChecks are the checks of NRI.
 func nriChecks() []doctor.Check {
-	return []doctor.Check{
-		{
-			ID: "nri-on", Family: "nri", Title: "NRI is on in each runtime.",
-			NoMessages: "ulimit -l shows the runtime's own limit in new containers",
-			Why:        "The plugin cannot register, and RDMA containers start without their memlock.",
-			Needs:      []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
-		},
-		{
-			ID: "nri-socket", Family: "nri", Title: "The socket of NRI exists.",
-			Messages: []string{"nri.sock: no such file or directory"},
-			Why:      "The plugin cannot register, and RDMA containers start without their memlock.",
-			Needs:    []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
-		},
-		{
-			ID: "nri-owner", Family: "nri", Title: "The runtime that has the pods listens at the socket of NRI.",
-			NoMessages: "The plugin reports that it is registered.",
-			Why:        "The plugin registers with a runtime that has no pods, and RDMA containers start without their memlock.",
-			Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
-		},
-		{
-			ID: "nri-required-plugins", Family: "nri", Title: "No NRI plugin is required for every container.",
-			Messages: []string{"validation error: required plugin"},
-			Why:      "While the plugin is gone, no container of the node starts, neither CNI's nor the plugin's own.",
-			Needs:    []string{"runtime-config"}, Look: eachRuntime(nriRequired),
-		},
-		{
-			ID: "nri-timeouts", Family: "nri", Title: "The timeouts of NRI give a plugin time to answer.",
-			NoMessages: "Only the runtime's log reports it.",
-			Why:        "The runtime drops a plugin that does not answer in time, and goes on without it.",
-			Needs:      []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
-		},
-		{
-			ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
-			Messages: []string{"both tried to set"},
-			Why:      "Two plugins that set the same limit or device make the creation of the container fail.",
-			Reads:    []string{launchedFolder + "/*"}, Look: withPlugin(conflictingPlugins),
-		},
-	}
+	return []doctor.Check{{
+		ID: "nri-on", Family: "nri", Title: "NRI is on in each runtime.",
+		NoMessages: "ulimit -l shows the runtime's own limit in new containers",
+		Why:        "The plugin cannot register, and RDMA containers start without their memlock.",
+		Needs:      []string{"runtime-config", "runtime-rlimits", "configuration-kept"}, Look: adjusting(nriOn),
+	}, {
+		ID: "nri-socket", Family: "nri", Title: "The socket of NRI exists.",
+		Messages: []string{"nri.sock: no such file or directory"},
+		Why:      "The plugin cannot register, and RDMA containers start without their memlock.",
+		Needs:    []string{"nri-on", "cri-serves"}, Look: adjusting(nriSocket),
+	}, {
+		ID: "nri-owner", Family: "nri", Title: "The runtime that has the pods listens at the socket of NRI.",
+		NoMessages: "the plugin reports that it is registered",
+		Why:        "The plugin registers with a runtime that has no pods, and RDMA containers start without their memlock.",
+		Needs:      []string{"nri-socket"}, Look: adjusting(nriOwner),
+	}, {
+		ID: "nri-required-plugins", Family: "nri", Title: "No NRI plugin is required for every container.",
+		Messages: []string{"validation error: required plugin"},
+		Why:      "While the plugin is gone, no container of the node starts, neither CNI's nor the plugin's own.",
+		Needs:    []string{"runtime-config"}, Look: eachRuntime(nriRequired),
+	}, {
+		ID: "nri-timeouts", Family: "nri", Title: "The timeouts of NRI give a plugin time to answer.",
+		NoMessages: "only the runtime's log reports that it drops the plugin",
+		Why:        "The runtime drops a plugin that does not answer in time, and goes on without it.",
+		Needs:      []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
+	}, {
+		ID: "nri-rivals", Family: "nri", Title: "No other NRI plugin sets memlock or RDMA devices.",
+		Messages: []string{"both tried to set"},
+		Why:      "Two plugins that set the same limit or device make the creation of the container fail.",
+		Reads:    []string{launchedFolder + "/*"}, Look: withPlugin(conflictingPlugins),
+	}}
 }
 
 // adjusting looks at the runtimes where the plugin is installed. Without it, nothing here needs NRI.

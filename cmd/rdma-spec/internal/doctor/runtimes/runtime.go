@@ -36,19 +36,20 @@ func restartRuntime(r runtime.Runtime) string {
 // configureRuntime is a command that changes the runtime's configuration, and restarts it.
 func configureRuntime(r runtime.Runtime, all []runtime.Runtime, what string) string {
 	line := "rdma-spec configure " + what
-	containerds := 0
-	for _, other := range all {
-		if other.Name == runtime.NameContainerd {
-			containerds++
-		}
-	}
 	switch {
 	case r.Name == runtime.NameCRIO:
 		line += " --runtime crio"
-	case containerds > 1 && r.Config != "":
+	case r.Config != "" && oneOfSeveral(r, all):
 		line += " --config " + r.Config
 	}
 	return line + " && " + restartRuntime(r)
+}
+
+// oneOfSeveral reports whether another runtime of the same name has another configuration.
+func oneOfSeveral(r runtime.Runtime, all []runtime.Runtime) bool {
+	return slices.ContainsFunc(all, func(other runtime.Runtime) bool {
+		return other.Name == r.Name && other.Config != r.Config
+	})
 }
 
 // badBaseSpec is a fault of a handler's base spec. configure writes another one, but not for the handler of all pods
@@ -75,7 +76,7 @@ func olderThan(running, than string) bool { return doctor.CompareVersions(runnin
 
 // eachRuntime looks at the runtimes that are for pods, one by one.
 func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding) doctor.Look {
-	return func(v *doctor.View) (found []doctor.Finding) {
+	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Runtimes()
 		if err != nil {
 			return []doctor.Finding{doctor.Unsure("", "The runtimes are unknown: "+err.Error()+".")}
@@ -84,46 +85,38 @@ func eachRuntime(look func(r runtime.Runtime, all []runtime.Runtime) []doctor.Fi
 		if len(runtimes) == 0 {
 			return doctor.Inapplicable("No container runtime that serves pods was found.")
 		}
-		for _, r := range runtimes {
-			found = append(found, look(r, answer.Runtimes)...)
-		}
-		return found
+		return doctor.Each(runtimes, func(r runtime.Runtime) []doctor.Finding { return look(r, answer.Runtimes) })
 	}
 }
 
 // RuntimeChecks are the checks of the runtimes themselves.
 func runtimeChecks() []doctor.Check {
-	return []doctor.Check{
-		{
-			ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration.",
-			Messages: []string{"failed to load TOML", "invalid disabled plugin URI"},
-			Why:      "The runtime does not start again with this file, and the node is NotReady.",
-			Look:     eachRuntime(runtimeConfig),
-		},
-		{
-			ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
-			Messages: []string{"unknown service runtime.v1.RuntimeService"},
-			Why:      "The kubelet cannot create containers.",
-			Needs:    []string{"runtime-config", "base-spec"}, Look: criServes,
-		},
-		{
-			ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
-			NoMessages: "ulimit -l shows the runtime's own limit in containers, although the plugin is registered",
-			Why:        "Containers start without the memlock that the plugin gives them, and nothing reports it.",
-			Look:       eachRuntime(runtimeRlimits),
-		},
-		{
-			ID: "memlock-source", Family: "runtime",
-			Title: "Something gives RDMA containers more memlock than the runtime's own limit.",
-			Messages: []string{"Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory",
-				"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
-				"Call to ibv_reg_mr failed with error Cannot allocate memory",
-				"Please set max locked memory (ulimit -l) to 'unlimited'"},
-			Why:   "RDMA containers cannot register their memory.",
-			Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
-			Look:  memlockSource,
-		},
-	}
+	return []doctor.Check{{
+		ID: "runtime-config", Family: "runtime", Title: "Each runtime can load its configuration.",
+		Messages: []string{"failed to load TOML", "invalid disabled plugin URI"},
+		Why:      "The runtime does not start again with this file, and the node is NotReady.",
+		Look:     eachRuntime(runtimeConfig),
+	}, {
+		ID: "cri-serves", Family: "runtime", Title: "Each runtime serves CRI.",
+		Messages: []string{"unknown service runtime.v1.RuntimeService"},
+		Why:      "The kubelet cannot create containers.",
+		Needs:    []string{"runtime-config", "base-spec"}, Look: criServes,
+	}, {
+		ID: "runtime-rlimits", Family: "runtime", Title: "Each runtime applies the rlimits that an NRI plugin sets.",
+		NoMessages: "ulimit -l shows the runtime's own limit in containers, although the plugin is registered",
+		Why:        "Containers start without the memlock that the plugin gives them, and nothing reports it.",
+		Look:       eachRuntime(runtimeRlimits),
+	}, {
+		ID: "memlock-source", Family: "runtime",
+		Title: "Something gives RDMA containers more memlock than the runtime's own limit.",
+		Messages: []string{"Couldn't register MR", "ibv_create_cq() failed: Cannot allocate memory",
+			"ibv_reg_mr_iova2 failed with error Cannot allocate memory",
+			"Call to ibv_reg_mr failed with error Cannot allocate memory",
+			"Please set max locked memory (ulimit -l) to 'unlimited'"},
+		Why:   "RDMA containers cannot register their memory.",
+		Reads: doctor.GPUReads, Needs: []string{"runtime-rlimits", "runtime-config", "base-spec", "base-spec-memlock"},
+		Look: memlockSource,
+	}}
 }
 
 func runtimeConfig(r runtime.Runtime, _ []runtime.Runtime) []doctor.Finding {
@@ -182,10 +175,13 @@ func runtimeRlimits(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 			r.Version, since), cure).Paste()}
 }
 
-// memlockSource looks at whatever can raise memlock, on a node with HCAs.
+// memlockSource looks at whatever can raise memlock, on a node that uses RDMA.
 func memlockSource(v *doctor.View) []doctor.Finding {
 	if hcas, err := v.HCAs(); err != nil || len(hcas.HCAs) == 0 {
 		return doctor.Inapplicable("The node has no HCA.")
+	}
+	if gpus, _ := v.GPUs(); !v.UsesRDMA(len(gpus)) { // what cannot be listed is not there
+		return doctor.Unused()
 	}
 	return withoutPlugin(eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		if r.Memlock == nil && r.Known && !r.GivesMemlock() {

@@ -14,14 +14,11 @@ import (
 
 // eachHandler looks at the handlers of the runtimes for pods, one by one.
 func eachHandler(look func(runtime.Runtime, runtime.Handler, []runtime.Runtime) []doctor.Finding) doctor.Look {
-	return eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) (found []doctor.Finding) {
+	return eachRuntime(func(r runtime.Runtime, all []runtime.Runtime) []doctor.Finding {
 		if !r.Known && r.ConfigError == "" {
 			return []doctor.Finding{unknownSettings(r)}
 		}
-		for _, h := range r.Handlers {
-			found = append(found, look(r, h, all)...)
-		}
-		return found
+		return doctor.Each(r.Handlers, func(h runtime.Handler) []doctor.Finding { return look(r, h, all) })
 	})
 }
 
@@ -31,32 +28,27 @@ func handlerObject(h runtime.Handler, r runtime.Runtime) string {
 
 // BaseSpecChecks are the checks of base_runtime_spec.
 func baseSpecChecks() []doctor.Check {
-	return []doctor.Check{
-		{
-			ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
-			Messages: []string{"failed to load base OCI spec"},
-			Why:      "Without the file, the whole CRI plugin does not load and the node is NotReady.",
-			Needs:    []string{"runtime-config"}, Look: eachHandler(baseSpec),
-		},
-		{
-			ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
-			Messages: []string{"Too many open files"},
-			Why:      "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
-			Needs:    []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
-		},
-		{
-			ID: "base-spec-memlock", Family: "runtime", Title: "No base_runtime_spec limits the memlock of RDMA containers.",
-			Messages: []string{"Couldn't allocate MR"},
-			Why:      "RDMA containers of the handler cannot register their memory, and no plugin raises their limit.",
-			Needs:    []string{"base-spec"}, Look: withoutPlugin(eachHandler(baseSpecMemlock)),
-		},
-		{
-			ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of the specs that it gets.",
-			Messages: []string{"unknown version specified"},
-			Why:      "No container of the handler starts.",
-			Needs:    []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
-		},
-	}
+	return []doctor.Check{{
+		ID: "base-spec", Family: "runtime", Title: "Each base_runtime_spec exists and is an OCI spec.",
+		Messages: []string{"failed to load base OCI spec"},
+		Why:      "Without the file, the whole CRI plugin does not load and the node is NotReady.",
+		Needs:    []string{"runtime-config"}, Look: eachHandler(baseSpec),
+	}, {
+		ID: "base-spec-files", Family: "runtime", Title: "No base_runtime_spec limits containers to 1024 open files.",
+		Messages: []string{"Too many open files"},
+		Why:      "What ctr oci spec prints has this limit, and it holds for every container of the handler.",
+		Needs:    []string{"base-spec"}, Look: eachHandler(baseSpecFiles),
+	}, {
+		ID: "base-spec-memlock", Family: "runtime", Title: "No base_runtime_spec limits the memlock of RDMA containers.",
+		Messages: []string{"Couldn't allocate MR"},
+		Why:      "RDMA containers of the handler cannot register their memory, and no plugin raises their limit.",
+		Needs:    []string{"base-spec"}, Look: withoutPlugin(eachHandler(baseSpecMemlock)),
+	}, {
+		ID: "oci-version", Family: "runtime", Title: "Each OCI runtime accepts the ociVersion of the specs that it gets.",
+		Messages: []string{"unknown version specified"},
+		Why:      "No container of the handler starts.",
+		Needs:    []string{"base-spec", "configuration-kept"}, Look: eachHandler(ociVersion),
+	}}
 }
 
 // baseSpec names the runtime, not the handler: with one bad file no handler works.

@@ -4,7 +4,6 @@
 package cdi
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -39,7 +38,7 @@ func Text(built *specs.Spec, o Options) ([]byte, error) {
 func Write(file string, text []byte) (changed bool, err error) {
 	now, err := ours(file)
 	switch {
-	case err != nil || (now == nil) == (text == nil) && bytes.Equal(now, text):
+	case err != nil || files.Same(now, text):
 		return false, err
 	case text == nil:
 		if err := os.Remove(file); err != nil {
