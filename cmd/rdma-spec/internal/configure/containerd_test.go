@@ -57,13 +57,19 @@ func TestConfigureHandlerCuresABaseSpec(t *testing.T) {
 // installed returns a containerd that was built for the node of the tests.
 func installed(t *testing.T, version string) (program string) {
 	t.Helper()
+	return part(t, "containerd-"+version+"*", "containerd")
+}
+
+// part returns a program of a part that was built for the node of the tests.
+func part(t *testing.T, name, program string) string {
+	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Skip(err)
 	}
-	programs, err := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-"+version+"*", "containerd"))
+	programs, err := filepath.Glob(filepath.Join(cache, "rdma-spec", name, program))
 	if err != nil || len(programs) == 0 {
-		t.Skipf("no containerd %s: `make e2e` builds it for the node", version)
+		t.Skipf("no %s: `make e2e` builds it for the node", name)
 	}
 	return programs[len(programs)-1]
 }

@@ -5,7 +5,6 @@ package configure
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,33 +132,20 @@ func publicNode(t *testing.T, config, program string) (root string) {
 	return root
 }
 
-// dump returns the effective configuration of a node as containerd prints it. Since that cannot be told that the node
-// is below a root, it reads a copy whose paths are below one.
+// withEtc returns a command that finds a node's /etc at its place.
+func withEtc(root, program string, args ...string) *exec.Cmd {
+	return exec.Command("unshare", append([]string{"--mount", "sh", "-ec", `mount --bind "$0/etc" /etc; exec "$@"`, root,
+		program}, args...)...)
+}
+
+// dump returns the effective configuration of a node as containerd prints it.
 func dump(t *testing.T, program, root string) map[string]any {
 	t.Helper()
-	moved := t.TempDir()
-	err := os.CopyFS(filepath.Join(moved, "etc"), os.DirFS(filepath.Join(root, "etc")))
-	err = errors.Join(err, filepath.WalkDir(moved, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".toml" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if err == nil {
-			err = os.WriteFile(path, []byte(strings.NewReplacer(`"/etc/`, `"`+moved+"/etc/", `'/etc/`, `'`+moved+
-				"/etc/").Replace(string(text))), 0o600)
-		}
-		return err
-	}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), program, "--config", filepath.Join(moved, "etc/containerd/config.toml"),
-		"config", "dump")
-	out, err := cmd.Output()
+	out, err := withEtc(root, program, "config", "dump").Output()
 	if err != nil {
 		t.Fatalf("containerd cannot load the configuration: %v", err)
 	}
-	tree, err := tomledit.Parse([]byte(strings.ReplaceAll(string(out), moved, "")))
+	tree, err := tomledit.Parse(out)
 	if err != nil {
 		t.Fatal(err)
 	}

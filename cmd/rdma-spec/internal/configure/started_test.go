@@ -84,8 +84,8 @@ mount -t proc proc proc; mount --rbind /sys sys; mount --rbind /dev dev
 mount --bind "$1" usr/bin/containerd
 [ ! -e ` + plugin + ` ] || mount --bind "$2" ` + plugin + `
 exec chroot . /usr/bin/containerd`
-	cmd := exec.Command("unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "sh", "-ec", start, root, program,
-		filepath.Join(repository.Build(t).Folder, "nri-rdma"))
+	cmd := exec.Command("unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "sh", "-ec", start, root,
+		program, filepath.Join(repository.Build(t).Folder, "nri-rdma"))
 	log, err := os.Create(filepath.Join(root, "log"))
 	if err == nil {
 		cmd.Stdout, cmd.Stderr = log, log
