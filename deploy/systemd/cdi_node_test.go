@@ -12,13 +12,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
-const cdiFile = "/var/run/cdi/rdma.yaml"
+const (
+	cdiFile = "/var/run/cdi/rdma.yaml"
+	// cdiRuns has the exit status of each run: systemd forgets a unit that does not run.
+	cdiRuns = "/run/cdi-runs"
+)
 
 // TestNodeCDI runs the units of the CDI file under a real systemd, and sees that their hardening leaves them what they
 // need, and that the file follows HCAs that come and go, and ports that go down.
@@ -37,19 +42,21 @@ func installCDIUnits(t *testing.T) {
 		write(t, filepath.Join(units, name), read(t, ""+name), 0o644)
 	}
 	write(t, "/etc/udev/rules.d/90-rdma-spec-cdi.rules", read(t, "90-rdma-spec-cdi.rules"), 0o644)
+	write(t, units+"/rdma-spec-cdi.service.d/node.conf",
+		"[Service]\nExecStopPost=+/bin/sh -c 'echo ${EXIT_STATUS} >>"+cdiRuns+"'\n", 0o644)
 	write(t, units+"/rdma-spec-cdi.timer.d/node.conf",
 		"[Timer]\nOnActiveSec=\nOnUnitInactiveSec=\nOnActiveSec=1s\nOnUnitInactiveSec=1s\nAccuracySec=100ms\n", 0o644)
 }
 
 func testCDIUnits(t *testing.T) {
 	t.Cleanup(func() { _ = os.Remove(cdiFile) })
-	manage(t, "enable", "--now", "rdma-spec-cdi.service")
+	manage(t, "enable", "rdma-spec-cdi.service")
 	t.Cleanup(func() { manage(t, "disable", "rdma-spec-cdi.service") })
-	startUdev(t)
 	const (
 		rxe1 = `(?m)^  name: rxe1$`
 		all  = `(?m)uverbs1\n(    .*\n)*  name: all$`
 	)
+	bootsBeforeItsDriver(t)
 	expectFile(t, rxe1, true)
 	expectFile(t, all, true)
 
@@ -68,9 +75,8 @@ func testCDIUnits(t *testing.T) {
 		t.Errorf("an HCA goes, and comes: the file is right after waits of %s and %s, want %s at most", gone, back, soon)
 	}
 
-	ran := func() string { return manage(t, "show", "--property=InvocationID", "rdma-spec-cdi.service") }
 	await.That(t, await.Patience, "the service has done its work", idle(t))
-	last := ran()
+	last := read(t, cdiRuns)
 	for range 1000 {
 		device, err := os.OpenFile("/dev/infiniband/uverbs0", os.O_RDWR, 0)
 		if err != nil {
@@ -79,7 +85,7 @@ func testCDIUnits(t *testing.T) {
 		_ = device.Close() // nothing was written
 	}
 	onNode(t, "udevadm", "settle")
-	if now := ran(); now != last {
+	if now := read(t, cdiRuns); now != last {
 		t.Errorf("1,000 opens of a device have the service run: %s, before %s", now, last)
 	}
 
@@ -89,6 +95,36 @@ func testCDIUnits(t *testing.T) {
 	expectFile(t, all, false)
 	onNode(t, "ip", "link", "set", "dummy1", "up")
 	expectFile(t, all, true)
+}
+
+// bootsBeforeItsDriver starts udev and what starts at boot without HCAs, which come 20 s later, as with a driver's
+// container.
+func bootsBeforeItsDriver(t *testing.T) {
+	t.Helper()
+	const hcas = "/sys/class/infiniband"
+	netdevs, err := filepath.Glob(hcas + "/*/ports/1/gid_attrs/ndevs/0")
+	if err != nil || len(netdevs) < 2 {
+		t.Fatalf("%d HCAs, %v", len(netdevs), err)
+	}
+	var adds [][]string
+	for _, file := range netdevs {
+		name, _, _ := strings.Cut(strings.TrimPrefix(file, hcas+"/"), "/")
+		adds = append(adds, []string{"link", "add", name, "type", "rxe", "netdev", strings.TrimSpace(read(t, file))})
+		onNode(t, "rdma", "link", "del", name)
+	}
+	startUdev(t)
+	manage(t, "start", "rdma-spec-cdi.service") // as multi-user.target does, whose folders this systemd does not read
+	await.That(t, await.Patience, "the service has done its work", idle(t))
+	if got := read(t, cdiRuns); got != "1\n" {
+		t.Errorf("the exit statuses of the service, without an HCA: %q, want 1", got)
+	}
+	time.Sleep(20 * time.Second)
+	if _, err := os.Stat(cdiFile); err == nil || read(t, cdiRuns) != "1\n" {
+		t.Errorf("without an HCA, after 20 s: %v, and the exit statuses %q", err, read(t, cdiRuns))
+	}
+	for _, add := range adds {
+		onNode(t, "rdma", add...)
+	}
 }
 
 // idle reports whether the service does not run.

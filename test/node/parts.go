@@ -106,7 +106,7 @@ const (
 	// Main boots the node and runs containers in it, with containerd 2.4.2 and
 	// runc: the least that is of use, built in two minutes.
 	Main Selection = "main"
-	// Core is Main and every other containerd, CRI-O, Podman, Docker, and the CNI plugins.
+	// Core is Main and every other containerd, CRI-O, Podman, Docker, nvidia-ctk, and the CNI plugins.
 	Core Selection = "core"
 	// Kubernetes is what makes a cluster of it, and takes minutes to build.
 	Kubernetes Selection = "kubernetes"

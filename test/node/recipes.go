@@ -70,7 +70,7 @@ func (r recipeBook) core() []part {
 		r.containerd("1.7.35", "github.com/containerd/containerd"),
 		r.containerd("2.2.9", "github.com/containerd/containerd/v2"),
 		r.containerd("2.3.7", "github.com/containerd/containerd/v2"),
-		r.crio(), r.docker(),
+		r.crio(), r.docker(), r.nvidiaCTK(),
 	)
 }
 
@@ -131,6 +131,11 @@ func (r recipeBook) crio() part {
 // docker is Docker's daemon.
 func (r recipeBook) docker() part {
 	return r.goPart(goModule{name: "docker", cost: "4 minutes on two cores", tags: "nri_no_wasm"})
+}
+
+// nvidiaCTK is the tool that adds NVIDIA's handlers to containerd's configuration. It loads NVIDIA's libraries by C.
+func (r recipeBook) nvidiaCTK() part {
+	return r.goPart(goModule{name: "nvidia-ctk", cost: "20 s on two cores", needsC: true})
 }
 
 // critest is Kubernetes' tests of runtimes.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -115,21 +116,7 @@ func TestConfigureAfterAnotherToolWroteOverIt(t *testing.T) {
 	if err := os.WriteFile(config, []byte(theirs), 0o755); err != nil { //nolint:gosec // as it was
 		t.Fatal(err)
 	}
-	wrong := func() (found []doctor.Finding) {
-		t.Helper()
-		found, err := doctor.Diagnose(t.Context(), node.Options{Root: root, Patience: node.Daemons}, runtimes.Checks(),
-			[]string{"configuration-kept"}, io.Discard)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, f := range found {
-			if f.Check == "configuration-kept" && f.Status == doctor.Wrong {
-				return []doctor.Finding{f}
-			}
-		}
-		return nil
-	}
-	if found := wrong(); len(found) != 1 || !strings.Contains(found[0].Text,
+	if found := overwritten(t, root); len(found) != 1 || !strings.Contains(found[0].Text,
 		"nother tool has changed /etc/containerd/config.toml since rdma-spec configure nri wrote it") ||
 		!strings.HasPrefix(found[0].Cure, "rdma-spec configure nri") {
 		t.Errorf("the doctor finds %+v", found)
@@ -142,7 +129,7 @@ func TestConfigureAfterAnotherToolWroteOverIt(t *testing.T) {
 		!strings.Contains(string(text), "/etc/containerd/conf.d/90-rdma-spec-*.toml") {
 		t.Errorf("%v: %s", err, text)
 	}
-	if found := wrong(); len(found) > 0 {
+	if found := overwritten(t, root); len(found) > 0 {
 		t.Errorf("configured again, the doctor finds %+v", found)
 	}
 	if got := call("configure", "--revert", "--root", root); got.Status != 0 {
@@ -154,6 +141,19 @@ func TestConfigureAfterAnotherToolWroteOverIt(t *testing.T) {
 	if entries, err := os.ReadDir(filepath.Join(root, "etc/containerd/conf.d")); err == nil {
 		t.Errorf("--revert leaves %v", entries)
 	}
+}
+
+// overwritten returns what the doctor says of what other tools have written over.
+func overwritten(t *testing.T, root string) []doctor.Finding {
+	t.Helper()
+	found, err := doctor.Diagnose(t.Context(), node.Options{Root: root, Patience: node.Daemons}, runtimes.Checks(),
+		[]string{"configuration-kept"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(found, func(f doctor.Finding) bool {
+		return f.Check != "configuration-kept" || f.Status != doctor.Wrong
+	})
 }
 
 // The nodes of platforms and packages are configured and reverted as a whole: what they own stays.

@@ -54,22 +54,43 @@ func TestConfigureHandlerCuresABaseSpec(t *testing.T) {
 	}
 }
 
-// The whole way with the containerds that were built for the node: one command each, and everything is restored.
-func TestConfigureWithInstalledContainerd(t *testing.T) {
+// installed returns a containerd that was built for the node of the tests.
+func installed(t *testing.T, version string) (program string) {
+	t.Helper()
+	return part(t, "containerd-"+version+"*", "containerd")
+}
+
+// part returns a program of a part that was built for the node of the tests.
+func part(t *testing.T, name, program string) string {
+	t.Helper()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		t.Skip(err)
 	}
+	programs, err := filepath.Glob(filepath.Join(cache, "rdma-spec", name, program))
+	if err != nil || len(programs) == 0 {
+		t.Skipf("no %s: `make e2e` builds it for the node", name)
+	}
+	return programs[len(programs)-1]
+}
+
+// installedNode returns a node with a containerd that was built.
+func installedNode(t *testing.T, program string) (root string) {
+	t.Helper()
+	root, _ = configureNode(t)
+	if err := os.WriteFile(filepath.Join(root, "usr/bin/containerd"), []byte("#!/bin/sh\nexec "+program+" \"$@\"\n"),
+		0o755); err != nil { //nolint:gosec // a program
+		t.Fatal(err)
+	}
+	return root
+}
+
+// The whole way with the containerds that were built for the node: one command each, and everything is restored.
+func TestConfigureWithInstalledContainerd(t *testing.T) {
 	for _, version := range []string{"1.7.35", "2.4.2"} {
 		t.Run(version, func(t *testing.T) {
-			programs, err := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-"+version+"-*", "containerd"))
-			if err != nil || len(programs) == 0 {
-				t.Skipf("no containerd %s: `make e2e` builds it for the node", version)
-			}
-			root, _ := configureNode(t)
-			program, config := filepath.Join(root, "usr/bin/containerd"), filepath.Join(root, "etc/containerd/config.toml")
-			if err := errors.Join(os.WriteFile(program, []byte("#!/bin/sh\nexec "+programs[0]+" \"$@\"\n"), 0o755), //nolint:gosec // a program
-				os.Remove(config)); err != nil {
+			root := installedNode(t, installed(t, version))
+			if err := os.Remove(filepath.Join(root, "etc/containerd/config.toml")); err != nil {
 				t.Fatal(err)
 			}
 			before := nodeFiles(t, root)

@@ -16,8 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
 // childVariable has TestMain run this program as a child that configures, and can be killed.
@@ -26,7 +26,7 @@ const childVariable = "CONFIGURE_TEST_CHILD"
 func TestMain(m *testing.M) {
 	args := os.Getenv(childVariable)
 	if args == "" {
-		os.Exit(m.Run())
+		repository.Main(m)
 	}
 	runtime.LockOSThread() // strace counts the system calls of each thread
 	got := call(strings.Fields(args)...)
@@ -53,8 +53,8 @@ func leftBehind(t *testing.T, root string) (left []string) {
 }
 
 // TestKilledAtEverySystemCall kills a run at each system call that changes a file, and then reverts, or runs again and
-// reverts. That gives the bytes of before, and nothing is left. Each configuration that a kill leaves is one that
-// containerds load.
+// reverts. That gives the bytes of before, and nothing is left. With each tree that a kill leaves containerds start, with
+// NRI, too.
 func TestKilledAtEverySystemCall(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector makes system calls of its own")
@@ -76,7 +76,7 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		return string(out), err
 	}
-	trees := map[string]string{} // the distinct configurations that were left, and after what
+	trees := map[string]leftTree{} // those that differ for a containerd
 	for _, what := range []string{"--all --program ROOT/nri-rdma -o json", "plugin --launched --program ROOT/nri-rdma",
 		"cdi --programs ROOT/opt/programs"} {
 		kills := 0
@@ -103,12 +103,9 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 						}
 					}
 				}
-				text, err := os.ReadFile(filepath.Join(root, "etc/containerd/config.toml"))
-				if err != nil {
-					t.Errorf("%s: %v", at, err)
+				if read := containerdFiles(t, root); trees[read].root == "" {
+					trees[read] = leftTree{copyOf(t, root), at, before}
 				}
-				dropIn, _ := os.ReadFile(filepath.Join(root, "etc/containerd/conf.d/90-rdma-spec-nri.toml"))
-				trees[string(text)+"\x00"+string(dropIn)] = at
 				if when%2 == 0 {
 					if out, err := run(args); err != nil {
 						t.Errorf("%s, and again: %v, %s", at, err, out)
@@ -134,46 +131,10 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 			t.Errorf("%s: killed %d times, want more: does the list name the calls?", what, kills)
 		}
 	}
-	if len(trees) < 3 {
-		t.Errorf("%d distinct trees, want at least that of before, the middle, and after", len(trees))
+	if len(trees) < 5 {
+		t.Errorf("%d distinct trees, want those of before, between and after, of --all and of --launched", len(trees))
 	}
-	loadTrees(t, trees)
-}
-
-// loadTrees has the containerds that were built for the node load configurations.
-func loadTrees(t *testing.T, trees map[string]string) {
-	t.Helper()
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Skip(err)
+	for _, tree := range trees {
+		tree.starts(t)
 	}
-	programs, err := filepath.Glob(filepath.Join(cache, "rdma-spec", "containerd-2*", "containerd"))
-	if err != nil || len(programs) == 0 {
-		t.Skip("no containerd: `make e2e` builds them for the node")
-	}
-	for tree, at := range trees {
-		root, _ := configureNode(t)
-		config, dropIn, _ := strings.Cut(tree, "\x00")
-		files := map[string]string{"etc/containerd/config.toml": config}
-		if dropIn != "" {
-			files["etc/containerd/conf.d/90-rdma-spec-nri.toml"] = dropIn
-		}
-		for name, text := range files {
-			path := filepath.Join(root, name)
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, program := range programs {
-			d := containerd.Daemon{Root: root, File: filepath.Join(root, "etc/containerd/config.toml"),
-				Program: containerd.Binary(program)}
-			if err := d.Check(t.Context()); err != nil {
-				t.Errorf("%s, after %s: %v", program, at, err)
-			}
-		}
-	}
-	t.Logf("%d distinct configurations, %d containerds", len(trees), len(programs))
 }

@@ -1,0 +1,110 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
+)
+
+// nvidia-ctk itself beside a configure: containerd loads the configuration every time, and what nvidia-ctk has written
+// over is named by the doctor and restored by the next configure, beside NVIDIA's handler.
+func TestConfigureBesideNVIDIA(t *testing.T) {
+	if race.Detector {
+		t.Skip("runs containerd a hundred times, and the race detector does not see it")
+	}
+	tool := part(t, "nvidia-ctk-*", "nvidia-ctk")
+	for _, test := range []struct {
+		version, config string
+		lost            bool // NRI, where nvidia-ctk reads the file before configure changes it, and writes it afterwards
+	}{
+		{"1.7.35", "version = 2\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n", true},
+		{"2.4.2", "version = 3\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n", false}, // in a file of its own
+	} {
+		t.Run(test.version, func(t *testing.T) {
+			program := installed(t, test.version)
+			lost := 0
+			for round := range 10 {
+				root := installedNode(t, program)
+				config := filepath.Join(root, "etc/containerd/config.toml")
+				if err := os.WriteFile(config, []byte(test.config), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				got := besideNVIDIA(t, tool, root, round)
+				on, found := nriOn(t, program, root), overwritten(t, root)
+				if got.Status != 0 && !strings.Contains(got.Stderr, "changed meanwhile") ||
+					got.Status == 0 && on == (len(found) > 0) {
+					t.Errorf("round %d: NRI is on: %t, the doctor finds %+v, %+v", round, on, found, got)
+				}
+				if !on && got.Status == 0 {
+					lost++
+				}
+				if got := call("configure", "nri", "--root", root); got.Status != 0 {
+					t.Errorf("round %d, again: %+v", round, got)
+				}
+				_, handlers := containerd.Handlers(dump(t, program, root))
+				if found := overwritten(t, root); !nriOn(t, program, root) || handlers["nvidia"] == nil || len(found) > 0 {
+					t.Errorf("round %d, again: the handlers %v, and the doctor finds %+v", round, handlers, found)
+				}
+				// nvidia-ctk writes every line of a file anew. Those are not ours any longer, and --revert names them.
+				got = call("configure", "--revert", "--root", root)
+				if stays := strings.Contains(got.Stderr, "/etc/containerd/config.toml was changed since"); got.Status > 1 ||
+					stays != (got.Status == 1) || nriOn(t, program, root) && !stays {
+					t.Errorf("round %d, --revert: %+v", round, got)
+				}
+			}
+			if test.lost != (lost > 0) {
+				t.Errorf("nvidia-ctk wrote over NRI %d times", lost)
+			}
+		})
+	}
+}
+
+// besideNVIDIA turns NRI on while nvidia-ctk adds its handler: in the first round between what that reads and what it
+// writes, and in the others at different times.
+func besideNVIDIA(t *testing.T, tool, root string, round int) outcome {
+	t.Helper()
+	inject := fmt.Sprintf("inject=openat:delay_enter=%dms:when=1", round*40)
+	if round == 0 {
+		inject = "inject=mkdirat:signal=STOP" // of the folder of its own file, which it makes before it writes
+	}
+	ctk := withEtc(root, "strace", "-f", "-qq", "-o", "/dev/null", "-P", "/etc/containerd/config.toml",
+		"-P", "/etc/containerd/conf.d", "-e", inject, tool, "runtime", "configure", "--runtime", "containerd")
+	ctk.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var said bytes.Buffer
+	ctk.Stdout, ctk.Stderr = &said, &said
+	if err := ctk.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if round == 0 {
+		await.That(t, await.Patience, "nvidia-ctk has read the file", func() bool {
+			return containerd.Exists(filepath.Join(root, "etc/containerd/conf.d"))
+		})
+	}
+	got := call("configure", "nri", "--root", root)
+	if err := syscall.Kill(-ctk.Process.Pid, syscall.SIGCONT); err != nil && round == 0 {
+		t.Error(err)
+	}
+	if err := ctk.Wait(); err != nil {
+		t.Errorf("nvidia-ctk: %v: %s", err, said.Bytes())
+	}
+	return got
+}
+
+// nriOn reports whether NRI is on in the effective configuration.
+func nriOn(t *testing.T, program, root string) bool {
+	t.Helper()
+	off, _ := tomledit.Lookup(dump(t, program, root), "plugins", containerd.NRIPlugin, "disable")
+	return off == false
+}

@@ -1,0 +1,122 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package configure
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+)
+
+// leftTree is a node as a run left it that was killed.
+type leftTree struct {
+	root, after string
+	before      map[string]string // the node's files before the run
+}
+
+// containerdFiles returns what a containerd reads of a node, as one text.
+func containerdFiles(t *testing.T, root string) string {
+	t.Helper()
+	all := nodeFiles(t, root)
+	for path := range all {
+		if !strings.HasPrefix(path, "/etc/containerd/") && !strings.HasPrefix(path, "/opt/nri/") {
+			delete(all, path)
+		}
+	}
+	return fmt.Sprint(all)
+}
+
+// copyOf copies a node. The path is short, since sockets are below it.
+func copyOf(t *testing.T, root string) (copied string) {
+	t.Helper()
+	copied, err := os.MkdirTemp("", "node")
+	t.Cleanup(func() { _ = os.RemoveAll(copied) }) // in the temporary folder: nothing is lost
+	if err = errors.Join(err, os.CopyFS(copied, os.DirFS(root))); err != nil {
+		t.Fatal(err)
+	}
+	return copied
+}
+
+// starts starts the containerds that were built for the node with a copy of the tree, as it is and with NRI on, and
+// then reverts.
+func (l leftTree) starts(t *testing.T) {
+	t.Helper()
+	for _, version := range []string{"2.2.9", "2.3.7", "2.4.2"} {
+		program, on := installed(t, version), copyOf(t, l.root)
+		got := call("configure", "nri", "--root", on)
+		if got.Status != 0 {
+			t.Errorf("%s, and configure nri: %+v", l.after, got)
+		}
+		if !strings.HasPrefix(got.Stdout, "nri: nothing to change") {
+			expectServes(t, program, copyOf(t, l.root), l.after, false)
+		}
+		expectServes(t, program, on, l.after, true)
+	}
+	if got := call("configure", "--revert", "--root", l.root); got.Status != 0 {
+		t.Errorf("%s, and --revert: %+v", l.after, got)
+	}
+	if diff := cmp.Diff(l.before, nodeFiles(t, l.root)); diff != "" {
+		t.Errorf("%s, and --revert (-before +after):\n%s", l.after, diff)
+	}
+}
+
+// expectServes starts a containerd whose files are those of a node, with the real plugin in place of the one that is
+// installed, and waits until it serves CRI, and has launched the plugin where NRI is on. The node has other files
+// afterwards.
+func expectServes(t *testing.T, program, root, after string, nri bool) {
+	t.Helper()
+	const plugin = "opt/nri/plugins/90-rdma"
+	const start = `cd "$0"; mkdir -p proc sys dev
+mount -t proc proc proc; mount --rbind /sys sys; mount --rbind /dev dev
+mount --bind "$1" usr/bin/containerd
+[ ! -e ` + plugin + ` ] || mount --bind "$2" ` + plugin + `
+exec chroot . /usr/bin/containerd`
+	cmd := exec.Command("unshare", "--fork", "--kill-child", "--pid", "--mount", "--net", "sh", "-ec", start, root,
+		program, filepath.Join(repository.Build(t).Folder, "nri-rdma"))
+	log, err := os.Create(filepath.Join(root, "log"))
+	if err == nil {
+		cmd.Stdout, cmd.Stderr = log, log
+		err = child.Start(cmd)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill() // it has no state that counts
+		_ = cmd.Wait()         // it was killed
+		_ = log.Close()        // the process wrote it
+	}()
+	await.Success(t, await.Patience, program+" serves after "+after, func() error {
+		said, err := os.ReadFile(log.Name())
+		runtimes, _, criErr := cri.Connect(t.Context(), filepath.Join(root, "run/containerd/containerd.sock"), "/",
+			cri.AnswersWithin)
+		for _, r := range runtimes {
+			r.Close()
+		}
+		err = errors.Join(err, criErr)
+		switch {
+		case err == nil && nri != containerd.Exists(filepath.Join(root, "var/run/nri/nri.sock")):
+			err = fmt.Errorf("NRI serves: %t", !nri)
+		case err == nil && nri && containerd.Exists(filepath.Join(root, plugin)) &&
+			!strings.Contains(string(said), `msg="plugin invocation order"`):
+			err = errors.New("the plugin is not registered")
+		}
+		if err != nil {
+			err = fmt.Errorf("%w:\n%s", err, said)
+		}
+		return err
+	})
+}
