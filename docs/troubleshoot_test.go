@@ -29,6 +29,7 @@ var searched = []struct{ message, cause, check string }{
 	{"ibv_create_cq() failed: Cannot allocate memory", "memlock", "container-memlock"},
 	{"ibv_reg_mr_iova2 failed with error Cannot allocate memory", "memlock", "container-memlock"},
 	{"Call to ibv_reg_mr failed with error Cannot allocate memory", "memlock", "container-memlock"},
+	{"Call to ibv_create_cq failed with error Cannot allocate memory", "memlock", "container-memlock"},
 	{"Please set max locked memory (ulimit -l) to 'unlimited'", "memlock", "container-memlock"},
 	{"Libfabric error: (-12) Cannot allocate memory", "memlock", "container-memlock"},
 	{"(openib) BTL failed to initialize", "memlock", "container-memlock"},

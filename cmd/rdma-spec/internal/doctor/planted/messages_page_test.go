@@ -55,9 +55,10 @@ var ordered = map[string]seen{
 	`RDMA device "issm" not found`: {"a selector of the device plugin takes a network card without RDMA",
 		[]string{"hca-present"}},
 
-	"Couldn't read remote address":     {"the other side ended: its last line is the cause", nil},
-	"Unable to read to socket/rdma_cm": {"the other side ended: its last line is the cause", nil},
-	"Failed to exchange data":          {"the other side ended: its last line is the cause", nil},
+	"Call to ibv_create_cq failed with error Cannot allocate memory": {"", []string{"container-memlock", "memlock-source"}},
+	"Couldn't read remote address":                                   {"the other side ended: its last line is the cause", nil},
+	"Unable to read to socket/rdma_cm":                               {"the other side ended: its last line is the cause", nil},
+	"Failed to exchange data":                                        {"the other side ended: its last line is the cause", nil},
 	"unhandled system error": {"read the line with `ibv_` above it, with `NCCL_DEBUG=INFO`; most often memlock is too low",
 		[]string{"container-memlock"}},
 	"There was an error initializing an OpenFabrics device": {"",
