@@ -74,7 +74,7 @@ func writeCheck(text *strings.Builder, c doctor.Check, shown []doctor.Finding) {
 		text.WriteString("\n| cause, as in | fix |\n|---|---|\n")
 	}
 	for _, f := range shown {
-		said, fix := f.Text, "None is needed: it is told, and is no fault."
+		said, fix := f.Text, "None is needed: the doctor reports it, and it is no fault."
 		if f.Object != "" {
 			said = f.Object + ": " + said
 		}
