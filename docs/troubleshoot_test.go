@@ -34,7 +34,7 @@ var searched = []struct{ message, cause, check string }{
 	{"Libfabric error: (-12) Cannot allocate memory", "memlock", "container-memlock"},
 	{"(openib) BTL failed to initialize", "memlock", "container-memlock"},
 	{"There was an error initializing an OpenFabrics device", "memlock", "container-memlock"},
-	{"unhandled system error", "read the line with `ibv_` above it", "container-memlock"},
+	{"unhandled system error", "the line with `ibv_` above it", "container-memlock"},
 	{"ibv_reg_mr_iova2 failed with error Bad address", "nvidia_peermem", "gpu-direct"},
 	{"ibv_reg_mr failed: Bad address", "nvidia_peermem", "gpu-direct"},
 	{"GPU Direct RDMA Disabled for HCA", "nvidia_peermem", "gpu-direct"},

@@ -4,6 +4,7 @@
 package planted
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -17,79 +18,101 @@ import (
 // messagesPage leads from what people see to the check that explains it.
 const messagesPage = "../../../../../docs/troubleshoot.md"
 
-// seen is what a message leads to.
-type seen struct {
-	cause  string   // the first cause; "" is that of the first check
-	checks []string // the most likely first
-}
-
-// groups are the tables of the page, by who prints a message. A message is in the first one that matches.
-var groups = []struct {
+// group is a table of the page.
+type group struct {
 	title string
-	of    *regexp.Regexp
-}{
-	{"The kernel log and drivers", regexp.MustCompile(`^(__ib_cache|apparmor=|avc: |available PCIe|Cable error|could not insert|CREATE_MKEY|device's health|disagrees about|driver is in use|Failed loading kernel|firmware internal|High temperature|mlx5_cmd|modprobe|PCIe Bus|wait_func|VF GUID)`)},
-	{"A pod is not created, or a daemon of the node complains", regexp.MustCompile(`both tried to set|cannot be read|custom device|select device driver|kubelet|lstat|base OCI spec|TOML|network namespace|Insufficient|plugin|trusted|out of date|opt in|policy|nri\.sock|RDMA device|rdma device|unknown (field|service|version)|CDI|until it can`)},
-	{"NCCL, and what uses it", regexp.MustCompile(`NET/IB|Call to ibv_|ibv_reg_mr_iova2|ibv_modify_qp|Bootstrap|unhandled|Socket|shm/nccl|async event|error 12|GPU Direct|vendor err|LOC_LEN`)},
-	{"UCX, Open MPI, and libfabric", regexp.MustCompile(`^network device|transports|max locked memory|openib|OpenFabrics|Libfabric|fi_|Transport retry|ibv_create_cq\(\)|ibv_reg_mr failed: |Unable to register MR`)},
-	{"perftest and other verbs programs", regexp.MustCompile(``)},
+	words *regexp.Regexp
 }
 
-// ordered are the messages that no check has, and those whose first check is not the first in the order of checks.
-var ordered = map[string]seen{
-	"Call to ibv_reg_mr failed with error Cannot allocate memory": {"", []string{"container-memlock", "memlock-source"}},
-	"Couldn't allocate MR":                           {"", []string{"container-memlock", "container-ipc-lock", "base-spec-memlock", "memlock-source"}},
-	"Couldn't create CQ":                             {"", []string{"container-memlock", "cgroup-rdma"}},
-	"Couldn't register MR":                           {"", []string{"container-memlock", "memlock-source"}},
-	"Failed to query GID":                            {"", []string{"container-netdev", "gids-free"}},
-	"ibv_open_device failed":                         {"", []string{"container-devices", "device-nodes"}},
-	"ibv_create_cq() failed: Cannot allocate memory": {"", []string{"container-memlock", "memlock-source"}},
-	"ibv_reg_mr_iova2 failed with error Cannot allocate memory": {"",
-		[]string{"container-memlock", "memlock-source", "cma"}},
-	"No IB devices found": {"", []string{"container-provider", "container-hca", "hca-driver", "class-devices"}},
-	"Please set max locked memory (ulimit -l) to 'unlimited'": {"", []string{"container-memlock", "memlock-source"}},
-	"Insufficient rdma/hca_shared_devices_a": {"the device plugin offers no device, or all are in use",
-		[]string{"kubelet-allocatable", "kubelet-device-plugins"}},
-	"NET/IB : No device found": {"", []string{"container-devices", "container-environment", "container-provider"}},
-	"Using network Socket":     {"", []string{"container-devices", "container-provider", "container-environment"}},
-	`RDMA device "issm" not found`: {"a selector of the device plugin takes a network card without RDMA",
-		[]string{"hca-present"}},
+// groups are by who prints a message, the programs first. A message is in the first group that has one of its words,
+// and else in the group without words.
+var groups = []group{
+	{"NCCL, and what uses it", regexp.MustCompile(`NET/IB|Call to ibv_|ibv_reg_mr_iova2|ibv_modify_qp|Bootstrap|` +
+		`unhandled|Socket|shm/nccl|async event|error 12|GPU Direct|vendor err|LOC_LEN`)},
+	{"UCX, Open MPI, and libfabric", regexp.MustCompile(`^network device|transports|max locked memory|openib|` +
+		`OpenFabrics|Libfabric|fi_|Transport retry|ibv_create_cq\(\)|ibv_reg_mr failed: |Unable to register MR`)},
+	{title: "perftest and other verbs programs"},
+	{"The kernel log and drivers", regexp.MustCompile(`^(__ib_cache|apparmor=|avc: |available PCIe|Cable error|` +
+		`could not insert|CREATE_MKEY|device's health|disagrees about|driver is in use|Failed loading kernel|` +
+		`firmware internal|High temperature|mlx5_cmd|modprobe|PCIe Bus|wait_func|VF GUID)`)},
+	{"A pod is not created, or a daemon of the node complains", regexp.MustCompile(`both tried to set|cannot be read|` +
+		`custom device|select device driver|kubelet|lstat|base OCI spec|TOML|network namespace|Insufficient|plugin|` +
+		`trusted|out of date|opt in|policy|nri\.sock|RDMA device|rdma device|unknown (field|service|version)|CDI|until`)},
+}
 
-	"Call to ibv_create_cq failed with error Cannot allocate memory": {"", []string{"container-memlock", "memlock-source"}},
-	"Couldn't read remote address":                                   {"the other side ended: its last line is the cause", nil},
-	"Unable to read to socket/rdma_cm":                               {"the other side ended: its last line is the cause", nil},
-	"Failed to exchange data":                                        {"the other side ended: its last line is the cause", nil},
-	"unhandled system error": {"read the line with `ibv_` above it, with `NCCL_DEBUG=INFO`; most often memlock is too low",
-		[]string{"container-memlock"}},
-	"There was an error initializing an OpenFabrics device": {"",
-		[]string{"container-memlock", "container-provider", "port-active"}},
-	"Failed to modify QP": {"", []string{"container-gid-index", "container-netdev", "mtu-same", "port-active"}},
-	"Transport retry count exceeded": {"",
-		[]string{"container-gid-index", "container-netdev", "mtu-same", "port-active"}},
-	"Got completion from peer ... with error 12": {"",
-		[]string{"container-gid-index", "container-netdev", "mtu-same", "port-active"}},
-	"Connection timed out":   {"a port of one of the two nodes is down", []string{"port-active", "container-netdev"}},
-	"Network is unreachable": {"", []string{"container-netdev", "container-routes"}},
-	"Couldn't set the link layer": {"the port that perftest uses is down",
-		[]string{"port-active"}},
-	"IB device mlx5_0 not found":                 {"", []string{"container-devices"}},
-	"network device 'mlx5_0:1' is not available": {"", []string{"container-devices", "container-environment"}},
-	"no usable transports/devices":               {"", []string{"container-devices", "container-provider"}},
-	"Did not detect devices":                     {"", []string{"container-hca", "class-devices", "container-provider"}},
-	"Failed to open libibverbs":                  {"", []string{"container-provider"}},
-	"Got async event":                            {"the port or the HCA had an error", []string{"port-active", "hca-errors"}},
+// groupOf returns the index of a message's group.
+func groupOf(message string) int {
+	has := func(g group) bool { return g.words != nil && g.words.MatchString(message) }
+	if i := slices.IndexFunc(groups, has); i >= 0 {
+		return i
+	}
+	return slices.IndexFunc(groups, func(g group) bool { return g.words == nil })
+}
+
+// ordered are the checks of messages that no check has, and of those whose most likely cause is not that of the first
+// check: the most likely first. Messages without a check are about another node.
+var ordered = map[string]string{
+	"Connection timed out":         "port-active container-netdev",
+	"Couldn't allocate MR":         "container-memlock container-ipc-lock base-spec-memlock memlock-source",
+	"Couldn't create CQ":           "container-memlock cgroup-rdma",
+	"Couldn't read remote address": "",
+	"Couldn't register MR":         "container-memlock memlock-source",
+	"Couldn't set the link layer":  "port-active",
+	"Did not detect devices":       "container-hca class-devices container-provider",
+	"Failed to exchange data":      "",
+	"Failed to modify QP":          "container-gid-index container-netdev mtu-same port-active",
+	"Failed to open libibverbs":    "container-provider",
+	"Failed to query GID":          "container-netdev gids-free",
+	"Got async event":              "port-active hca-errors",
+	"IB device mlx5_0 not found":   "container-devices",
+	"NET/IB : No device found":     "container-devices container-environment container-provider",
+	"Network is unreachable":       "container-netdev container-routes",
+	"No IB devices found":          "container-provider container-hca hca-driver class-devices",
+	"Using network Socket":         "container-devices container-provider container-environment",
+	"ibv_open_device failed":       "container-devices device-nodes",
+	"no usable transports/devices": "container-devices container-provider",
+	"unhandled system error":       "container-memlock",
+	`RDMA device "issm" not found`: "hca-present",
+
+	"Call to ibv_create_cq failed with error Cannot allocate memory": "container-memlock memlock-source",
+	"Call to ibv_reg_mr failed with error Cannot allocate memory":    "container-memlock memlock-source",
+	"Got completion from peer ... with error 12":                     "container-gid-index container-netdev mtu-same port-active",
+	"Insufficient rdma/hca_shared_devices_a":                         "kubelet-allocatable kubelet-device-plugins",
+	"Please set max locked memory (ulimit -l) to 'unlimited'":        "container-memlock memlock-source",
+	"There was an error initializing an OpenFabrics device":          "container-memlock container-provider port-active",
+	"Transport retry count exceeded":                                 "container-gid-index container-netdev mtu-same port-active",
+	"Unable to read to socket/rdma_cm":                               "",
+	"ibv_create_cq() failed: Cannot allocate memory":                 "container-memlock memlock-source",
+	"ibv_reg_mr_iova2 failed with error Cannot allocate memory":      "container-memlock memlock-source cma",
+	"network device 'mlx5_0:1' is not available":                     "container-devices container-environment",
+}
+
+// causesOf are the first causes of messages for which that of their first check says too little.
+var causesOf = map[string]string{
+	"Insufficient rdma/hca_shared_devices_a": "the device plugin offers no device, or all are in use",
+	`RDMA device "issm" not found`:           "a selector of the device plugin takes a network card without RDMA",
+	"Couldn't read remote address":           "the other side ended: its last line is the cause",
+	"Unable to read to socket/rdma_cm":       "the other side ended: its last line is the cause",
+	"Failed to exchange data":                "the other side ended: its last line is the cause",
+	"unhandled system error":                 "with `NCCL_DEBUG=INFO`, the line with `ibv_` above it says it: most often memlock",
+	"Connection timed out":                   "a port of one of the two nodes is down",
+	"Couldn't set the link layer":            "the port that perftest uses is down",
+	"Got async event":                        "the port or the HCA had an error",
 }
 
 // messages returns the tables of messages. Each check's messages are in them, with that check.
 func messages(t *testing.T) string {
 	t.Helper()
-	all, byID := maps.Clone(ordered), map[string]doctor.Check{}
+	all, byID := map[string][]string{}, map[string]doctor.Check{}
+	for message, ids := range ordered {
+		all[message] = strings.Fields(ids)
+	}
 	for _, c := range checks() {
 		byID[c.ID] = c
 		for _, message := range c.Messages {
 			if _, is := ordered[message]; !is {
-				all[message] = seen{all[message].cause, append(all[message].checks, c.ID)}
-			} else if !slices.Contains(ordered[message].checks, c.ID) {
+				all[message] = append(all[message], c.ID)
+			} else if !slices.Contains(all[message], c.ID) {
 				t.Errorf("%q does not lead to %s, which has it", message, c.ID)
 			}
 		}
@@ -97,37 +120,28 @@ func messages(t *testing.T) string {
 	rows := make([][]string, len(groups))
 	for _, message := range slices.SortedFunc(maps.Keys(all),
 		func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) }) {
-		cause, command, places := all[message].cause, "its log", []string(nil)
-		for i, id := range all[message].checks {
+		cause, command, places := causesOf[message], "its log", []string(nil)
+		for i, id := range all[message] {
 			c, known := byID[id]
 			if !known {
 				t.Errorf("%q leads to %s, which is no check", message, id)
 			}
 			if i == 0 {
-				command = see(c)
-				if cause == "" {
-					cause = causes[id]
-				}
+				command, cause = see(c), cmp.Or(cause, causes[id])
 			}
 			places = append(places, fmt.Sprintf("[%s](faults.md#%s)", id, id))
 		}
 		if cause == "" {
-			t.Errorf("%q has no cause: add that of %v", message, all[message].checks)
+			t.Errorf("%q has no cause: add that of %v", message, all[message])
 		}
-		g := slices.IndexFunc(groups, func(g struct {
-			title string
-			of    *regexp.Regexp
-		}) bool {
-			return g.of.MatchString(message)
-		})
+		g := groupOf(message)
 		rows[g] = append(rows[g], fmt.Sprintf("| %s | %s | %s | %s |\n", code(message), cause, command,
 			strings.Join(places, ", ")))
 	}
 	var text strings.Builder
-	for i := range groups { // the programs first
-		g := (i + 2) % len(groups)
+	for i, g := range groups {
 		fmt.Fprintf(&text, "\n## %s\n\n| you see | first cause | to see it | cause and cure |\n|---|---|---|---|\n%s",
-			groups[g].title, strings.Join(rows[g], ""))
+			g.title, strings.Join(rows[i], ""))
 	}
 	return text.String()
 }
@@ -153,7 +167,7 @@ var causes = map[string]string{
 	"cdi-on":                "CDI is off in the runtime",
 	"cgroup-rdma":           "the cgroup's `rdma.max` is reached",
 	"class-devices":         "the HCA has no verbs or umad device",
-	"container-devices":     "the program tries an HCA that the container does not hold, or a name that it does not have",
+	"container-devices":     "the program tries an HCA that the container does not hold, or a wrong name",
 	"container-environment": "a variable such as `NCCL_IB_HCA` names what the container does not have",
 	"container-gid-index":   "the GID index is that of another pod",
 	"container-hca":         "the container holds no HCA",
