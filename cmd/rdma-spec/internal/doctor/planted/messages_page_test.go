@@ -49,6 +49,9 @@ func groupOf(message string) int {
 	return slices.IndexFunc(groups, func(g group) bool { return g.words == nil })
 }
 
+// unconnected are the causes of connections that fail after memory was registered.
+const unconnected = "container-gid-index container-netdev mtu-same port-active"
+
 // ordered are the checks of messages that no check has, and of those whose most likely cause is not that of the first
 // check: the most likely first. Messages without a check are about another node.
 var ordered = map[string]string{
@@ -60,7 +63,7 @@ var ordered = map[string]string{
 	"Couldn't set the link layer":  "port-active",
 	"Did not detect devices":       "container-hca class-devices container-provider",
 	"Failed to exchange data":      "",
-	"Failed to modify QP":          "container-gid-index container-netdev mtu-same port-active",
+	"Failed to modify QP":          unconnected,
 	"Failed to open libibverbs":    "container-provider",
 	"Failed to query GID":          "container-netdev gids-free",
 	"Got async event":              "port-active hca-errors",
@@ -76,11 +79,11 @@ var ordered = map[string]string{
 
 	"Call to ibv_create_cq failed with error Cannot allocate memory": "container-memlock memlock-source",
 	"Call to ibv_reg_mr failed with error Cannot allocate memory":    "container-memlock memlock-source",
-	"Got completion from peer ... with error 12":                     "container-gid-index container-netdev mtu-same port-active",
+	"Got completion from peer ... with error 12":                     unconnected,
 	"Insufficient rdma/hca_shared_devices_a":                         "kubelet-allocatable kubelet-device-plugins",
 	"Please set max locked memory (ulimit -l) to 'unlimited'":        "container-memlock memlock-source",
 	"There was an error initializing an OpenFabrics device":          "container-memlock container-provider port-active",
-	"Transport retry count exceeded":                                 "container-gid-index container-netdev mtu-same port-active",
+	"Transport retry count exceeded":                                 unconnected,
 	"Unable to read to socket/rdma_cm":                               "",
 	"ibv_create_cq() failed: Cannot allocate memory":                 "container-memlock memlock-source",
 	"ibv_reg_mr_iova2 failed with error Cannot allocate memory":      "container-memlock memlock-source cma",
@@ -89,15 +92,17 @@ var ordered = map[string]string{
 
 // causesOf are the first causes of messages for which that of their first check says too little.
 var causesOf = map[string]string{
+	"IB device mlx5_0 not found":             "the container does not hold it, or it has another name, as a bond has",
 	"Insufficient rdma/hca_shared_devices_a": "the device plugin offers no device, or all are in use",
 	`RDMA device "issm" not found`:           "a selector of the device plugin takes a network card without RDMA",
 	"Couldn't read remote address":           "the other side ended: its last line is the cause",
 	"Unable to read to socket/rdma_cm":       "the other side ended: its last line is the cause",
 	"Failed to exchange data":                "the other side ended: its last line is the cause",
-	"unhandled system error":                 "with `NCCL_DEBUG=INFO`, the line with `ibv_` above it says it: most often memlock",
-	"Connection timed out":                   "a port of one of the two nodes is down",
-	"Couldn't set the link layer":            "the port that perftest uses is down",
-	"Got async event":                        "the port or the HCA had an error",
+
+	"unhandled system error":      "with `NCCL_DEBUG=INFO`, the line with `ibv_` above it says it: most often memlock",
+	"Connection timed out":        "a port of one of the two nodes is down",
+	"Couldn't set the link layer": "the port that perftest uses is down",
+	"Got async event":             "the port or the HCA had an error",
 }
 
 // messages returns the tables of messages. Each check's messages are in them, with that check.
