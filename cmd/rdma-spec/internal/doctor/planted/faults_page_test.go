@@ -151,7 +151,7 @@ var seeing = map[string]string{
 	"guid-valid": "ibstat -l; cat /sys/class/infiniband/*/node_guid", "guid-unique": "cat /sys/class/infiniband/*/node_guid",
 	"firmware-same": "cat /sys/class/infiniband/*/fw_ver", "class-devices": "ls /dev/infiniband /sys/class/infiniband_verbs",
 	"pcie-link": "lspci -vv | grep -e LnkCap: -e LnkSta:", "hca-driver": "lspci -k -d 15b3:", "uverbs-module": "lsmod | grep ib_uverbs",
-	"rdma-cm-module": "ls -l /dev/infiniband/rdma_cm", "modules-of-one-build": "lsmod | grep mlx5; modinfo -n ib_core mlx5_core mlx5_ib",
+	"rdma-cm-module": "ls -l /dev/infiniband/rdma_cm", "modules-of-one-build": "modinfo -n ib_core mlx5_core mlx5_ib",
 	"device-nodes": "ls -l /dev/infiniband", "netns-mode": "rdma system show", "gpu-direct": "lsmod | grep nvidia_peermem",
 	"acs": "lspci -vv | grep ACSCtl", "gpu-hca-distance": "nvidia-smi topo -m", "module-symbols": "dmesg | grep disagrees",
 	"security-denials": "dmesg | grep -i denied", "cma": "grep -i cma /proc/meminfo", "efa-pages": "grep HugePages_Total /proc/meminfo",
@@ -168,7 +168,6 @@ var seeing = map[string]string{
 	"container-port": "ibv_devinfo", "container-hostpath": "mount | grep infiniband", "container-netdev": "ip addr; show_gids",
 	"container-provider": "ls /usr/lib*/*/libibverbs /etc/libibverbs.d", "container-devices": "ibv_devices; ls /dev/infiniband",
 	"container-gid-index": "echo $NCCL_IB_GID_INDEX; show_gids", "container-shm": "df -h /dev/shm",
-	"container-environment": "env | grep -e ^NCCL_ -e ^UCX_", "hca-errors": "dmesg | grep mlx5",
 	"kubelet-root": "ps -C kubelet -o args", "kubelet-device-plugins": "ls -l /var/lib/kubelet/device-plugins",
 	"kubelet-pod-resources": "ls -l /var/lib/kubelet/pod-resources", "kubelet-allocatable": "kubectl describe node | grep -A15 Allocatable",
 }

@@ -51,7 +51,7 @@ func nriChecks() []doctor.Check {
 		{
 			ID: "nri-timeouts", Family: "nri", Title: "The timeouts of NRI give a plugin time to answer.",
 			NoMessages: "Only the runtime's log reports it.",
-			Why:        "The runtime drops a plugin that does not answer in time, and continues without it.",
+			Why:        "The runtime drops a plugin that does not answer in time, and goes on without it.",
 			Needs:      []string{"nri-on"}, Look: eachRuntime(nriTimeouts),
 		},
 		{
