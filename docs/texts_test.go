@@ -59,8 +59,8 @@ func blocksOf(file, text string) (all []block) {
 
 // TestReadmeIsShort checks that README.md keeps to what a new reader needs. The rest belongs in docs.
 func TestReadmeIsShort(t *testing.T) {
-	if lines := strings.Count(repository.Read(t, "README.md"), "\n"); lines > 200 {
-		t.Errorf("README.md has %d lines, want 200 at most", lines)
+	if lines := strings.Count(repository.Read(t, "README.md"), "\n"); lines > 170 {
+		t.Errorf("README.md has %d lines, want 170 at most", lines)
 	}
 }
 

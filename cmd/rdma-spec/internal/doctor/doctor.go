@@ -56,7 +56,7 @@ type Check struct {
 	ID     string // stable: "port-active"
 	Family string // "hca": the file that it is in
 	Title  string // what holds where it is ok: "Each port is ACTIVE."
-	// Messages are what people see and search for. They are headings of docs/faults.md.
+	// Messages are what people see and search for. docs/troubleshoot.md has a line for each.
 	Messages []string
 	// NoMessages is what people see where there are none.
 	NoMessages string

@@ -18,7 +18,7 @@ import (
 // kernelChecks are about what the kernel's log has.
 func kernelChecks() []doctor.Check {
 	return []doctor.Check{{
-		ID: "hca-errors", Family: "kernel log", Title: "Neither the kernel's log nor PCIe tells of errors of an HCA.",
+		ID: "hca-errors", Family: "kernel log", Title: "Neither the kernel log nor PCIe reports errors of an HCA.",
 		Messages: []string{"firmware internal error", "device's health compromised", "Cable error",
 			"High temperature on sensors", "CREATE_MKEY", "PCIe Bus Error: severity=Uncorrectable"},
 		Why:   "An HCA that fails now and then makes jobs slow, or ends them.",
