@@ -79,7 +79,7 @@ func (r *release) writeArchive(arch string) error {
 	}
 	for _, folder := range []string{
 		"docs", "deploy/admission", "deploy/containerd", "deploy/examples", "deploy/helm/nri-rdma/files",
-		"deploy/kubectl", "deploy/kustomize", "deploy/npd", "deploy/prometheus", "deploy/systemd",
+		"deploy/kustomize", "deploy/npd", "deploy/prometheus", "deploy/systemd",
 	} {
 		all, err := bundle.Folder(filepath.Join(r.root, folder))
 		if err != nil {
