@@ -27,7 +27,7 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build arm64 image push release demo demo-picture node check test nightly prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean
+.PHONY: help build arm64 kubectl image push release demo demo-picture node check test nightly prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,12 +38,19 @@ build: ## static binaries of nri-rdma, rdma-spec and rdma-hook in bin/
 arm64: ## the same for arm64, in bin/arm64/
 	GOARCH=arm64 $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/arm64/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
 
+# A client of the API server takes a minute to compile for each system, so the tests have it for one alone.
+PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
+kubectl: ## kubectl rdma for each of PLATFORMS, in bin/kubectl/
+	@rm -rf bin/kubectl
+	@for platform in $(PLATFORMS); do export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
+	  $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/kubectl/$${GOOS}_$$GOARCH/ ./cmd/kubectl-rdma || exit; done
+
 # Every file of an image or a release has the time of the commit.
 RELEASE = $(COMPILE) build -C deploy/release -o ../../bin/releaser . && bin/releaser $(1) --version $(VERSION) --date $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}
 image: build arm64 ## the container image for both architectures: bin/image, an OCI layout, and bin/image.tar
 	$(call RELEASE,image)
 
-release: build arm64 ## all that a release has, in bin/release: image, archives, packages, chart, bill of materials, checksums
+release: build arm64 kubectl ## all that a release has, in bin/release: image, archives, packages, chart, bill of materials, checksums
 	$(call RELEASE,all)
 
 push: image ## that image to a registry: IMAGE=registry.example.com/rdma-spec:v1
@@ -69,7 +76,7 @@ check: deps $(LINTER) ## what to run after each change: linters and unit tests, 
 # cluster has a core for itself: in a node that gets a third of one, an API server leaves other programs standing still for many seconds.
 PARTS := node-daemonset=3 race=1 node-tool=1 node-main=1 unit=1 node-kubernetes=2 node-faults=2 node-crio=1 node-service=1 node-runtimes=1 node-pair=2 lint=1 node-configure=1 nri=2 kit=1 mutations=1 arm64=1
 test: ## all tests (needs root for the node), and a table of them at the end
-	@$(MAKE) --no-print-directory -j2 prepare build $(LINTER) bin/e2e.test release
+	@$(MAKE) --no-print-directory -j2 prepare build $(LINTER) bin/e2e.test release PLATFORMS=linux/amd64
 	@parts="$(PARTS)"; [ "$$(bin/rdma-node --parts all --which)" != uml ] || parts="$(patsubst %=2,%=1,$(PARTS))"; \
 	  echo "go run ./test/suite $$parts"; FRESH=yes go run ./test/suite $$parts
 
@@ -81,11 +88,11 @@ prepare: deps bin/rdma-node # the node with all its parts
 	bin/rdma-node --parts all --prepare
 
 # What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze,
-# jq for kubectl rdma, strace to kill a run at each system call, udev, an emulator for the programs of arm64, and Prometheus and promtool without what they recommend.
+# strace to kill a run at each system call, udev, an emulator for the programs of arm64, and Prometheus and promtool without what they recommend.
 PROMETHEUS := $(CACHE)/bin/prometheus
 deps: $(PROMETHEUS)
-	@[ "$$(command -v gcc jq strace systemd-analyze qemu-aarch64 udevadm | wc -l)" = 6 ] || \
-	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc jq libc6-dev strace systemd qemu-user udev; }
+	@[ "$$(command -v gcc strace systemd-analyze qemu-aarch64 udevadm | wc -l)" = 5 ] || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev strace systemd qemu-user udev; }
 
 $(PROMETHEUS):
 	@mkdir -p $(@D)/tmp && cd $(@D)/tmp && rm -f prometheus_*.deb && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; }

@@ -5,10 +5,13 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -17,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
 )
@@ -76,6 +80,16 @@ func plant(folder string) error {
 	cmd := exec.Command("make", "--no-print-directory", "-C", folder, "build", "arm64", "VERSION=v1.2.3")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return &buildError{err, out}
+	}
+	// To build kubectl rdma for each system takes minutes.
+	for _, file := range []string{"linux_amd64/kubectl-rdma", "windows_arm64/kubectl-rdma.exe"} {
+		file = filepath.Join(folder, "bin/kubectl", file)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(file, []byte("a program for "+file), 0o755); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -161,7 +175,8 @@ func TestReleaseIsReproducible(t *testing.T) {
 	}
 	sameFiles(t, outputs[0], outputs[1])
 	want := []string{
-		"SHA256SUMS", "daemonset.yaml", "image.spdx.json", "image.tar", "nri-rdma-1.2.3.tgz", "rdma-spec-1.2.3-1.aarch64.rpm",
+		"SHA256SUMS", "daemonset.yaml", "image.spdx.json", "image.tar", "kubectl-rdma.yaml",
+		"kubectl-rdma_1.2.3_linux_amd64.tar.gz", "kubectl-rdma_1.2.3_windows_arm64.tar.gz", "nri-rdma-1.2.3.tgz", "rdma-spec-1.2.3-1.aarch64.rpm",
 		"rdma-spec-1.2.3-1.x86_64.rpm",
 		"rdma-spec_1.2.3-1_amd64.deb", "rdma-spec_1.2.3-1_arm64.deb", "rdma-spec_1.2.3_linux_amd64.tar.gz",
 		"rdma-spec_1.2.3_linux_arm64.tar.gz",
@@ -191,6 +206,47 @@ func TestReleaseIsReproducible(t *testing.T) {
 		}
 	}
 	checkDeb(t, filepath.Join(r.output, "rdma-spec_1.2.3-1_amd64.deb"))
+	checkKrew(t, r)
+}
+
+// checkKrew checks that krew finds each archive of kubectl rdma, with its checksum and a program in it.
+func checkKrew(t *testing.T, r *release) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(r.output, "kubectl-rdma.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var plugin struct {
+		Metadata struct{ Name string }
+		Spec     struct {
+			Version   string
+			Platforms []struct {
+				Selector struct{ MatchLabels struct{ OS, Arch string } }
+				URI      string
+				SHA256   string
+				Bin      string
+			}
+		}
+	}
+	if err := yaml.Unmarshal(text, &plugin); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if plugin.Metadata.Name != "rdma" || plugin.Spec.Version != "v1.2.3" || len(plugin.Spec.Platforms) != 2 {
+		t.Errorf("kubectl-rdma.yaml:\n%s", text)
+	}
+	for _, p := range plugin.Spec.Platforms {
+		system := p.Selector.MatchLabels.OS + "_" + p.Selector.MatchLabels.Arch
+		folder, file := path.Split(p.URI)
+		content, err := os.ReadFile(filepath.Join(r.output, file))
+		if err != nil || folder != "https://github.com/rdma-spec/rdma-spec/releases/download/v1.2.3/" ||
+			fmt.Sprintf("%x", sha256.Sum256(content)) != p.SHA256 || !strings.Contains(file, system) {
+			t.Errorf("%v: %+v", err, p)
+		}
+		said, err := exec.Command("tar", "xzOf", filepath.Join(r.output, file), p.Bin).Output()
+		if err != nil || !strings.Contains(string(said), "bin/kubectl/"+system) {
+			t.Errorf("%s: %v, %q", file, err, said)
+		}
+	}
 }
 
 // sameFiles checks that two lists of files are the same. go-cmp takes minutes for files of this size.

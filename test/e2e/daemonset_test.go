@@ -8,6 +8,7 @@ package e2e
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -88,8 +89,48 @@ func testKubectl(t *testing.T, d *daemonSet, k *kubelet.Kubelet, withNRI contain
 			t.Errorf("rdma-spec status in the plugin's pod says %q, want that %s is ok:\n%s", line, pod, status)
 		}
 	}
+	testKubectlRDMA(t, d, k)
 	testValidatorContainer(t, d, k)
 	testOverlayForCRIO(t, d)
+}
+
+// testKubectlRDMA: kubectl rdma shows the node's HCAs and containers through the plugin's pod, and by the API server
+// alone who holds which resource, and one that no device plugin offers any more.
+func testKubectlRDMA(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
+	call := func(args ...string) (string, int) {
+		cmd := exec.CommandContext(within(t, kubeletPatience), filepath.Join(*bin, "kubectl/linux_amd64/kubectl-rdma"),
+			append(args, "--request-timeout=1m")...)
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+d.c.Kubeconfig())
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil {
+			t.Fatal(err)
+		}
+		t.Logf("kubectl rdma %s: %v\n%s", strings.Join(args, " "), err, out)
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	d.kubectl(t, "patch", "node", k.NodeName(), "--subresource=status", "--type=merge",
+		"--patch", `{"status":{"capacity":{"rdma/gone":"0"}}}`)
+	for _, test := range []struct {
+		args   []string
+		status int
+		want   []string // patterns of lines
+	}{
+		{[]string{"devices"}, 0, []string{k.NodeName() + ` +rxe0 +1 .*ACTIVE`}},
+		{[]string{"status", "--all"}, 0, []string{k.NodeName() + ` +default/early +main +unlimited .* ok`,
+			k.NodeName() + ` +default/late +main +unlimited .* ok`}},
+		{[]string{"resources"}, 1, []string{k.NodeName() + ` +` + shared + ` .*default/early,default/late`,
+			k.NodeName() + ` +rdma/gone +0 .*no device plugin offers it`}},
+	} {
+		said, status := call(test.args...)
+		if status != test.status {
+			t.Errorf("kubectl rdma %v: exit status %d, want %d", test.args, status, test.status)
+		}
+		for _, line := range test.want {
+			if !regexp.MustCompile("(?m)^" + line).MatchString(said) {
+				t.Errorf("kubectl rdma %v has no line %q", test.args, line)
+			}
+		}
+	}
 }
 
 // testValidatorContainer: while the plugin does not answer, the validator refuses an RDMA container, and lets it start

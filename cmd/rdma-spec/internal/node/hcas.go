@@ -9,13 +9,13 @@ import (
 	"io"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -85,16 +85,11 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 	})
 }
 
-// RDMAResource is the name of a resource of pods that gives RDMA, by its words: rdma/hca_shared_devices_a,
-// vpc.amazonaws.com/efa, nvidia.com/ibp24s0; not example.com/coprocessor.
-var RDMAResource = regexp.MustCompile(
-	`(?i)rdma|infiniband|hostdev|^spidernet\.io/|(^|[^a-z])(hca|roce|efa|ib|ibp[0-9]\w*)([^a-z]|$)`)
-
 // UsedByPods reports whether a container uses RDMA, or the kubelet has resources for some that would.
 func (s *Snapshot) UsedByPods() bool {
 	if kubelet, err := s.Kubelet(); err == nil {
 		for name := range kubelet.Allocatable {
-			if RDMAResource.MatchString(name) {
+			if resource.IsRDMA(name) {
 				return true
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 )
 
 // kubeletRoot is the kubelet's usual folder, where plugins look for its sockets.
@@ -112,7 +113,7 @@ func kubeletPodResources(k agents.Kubelet) []doctor.Finding {
 // kubeletAllocatable names each resource after the kubelet, so that what is wrong with the kubelet explains it.
 func kubeletAllocatable(k agents.Kubelet) (found []doctor.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(k.Allocatable)) {
-		if node.RDMAResource.MatchString(name) && k.Allocatable[name] == 0 {
+		if resource.IsRDMA(name) && k.Allocatable[name] == 0 {
 			text := fmt.Sprintf("The node had devices of %s, and has none now.", name)
 			found = append(found, doctor.Fault("kubelet resource "+name, text,
 				"Delete the pod of the device plugin that serves "+name+" on this node: its DaemonSet creates it again"))

@@ -1,0 +1,116 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubeconfigs that log in by OIDC
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// cluster is an API server, asked for nodes and pods alone: clients for all objects would double the program.
+type cluster struct {
+	context.Context
+	config     *rest.Config
+	core       *rest.RESTClient
+	parameters runtime.ParameterCodec
+}
+
+func (o *options) connect(ctx context.Context) (*cluster, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.rules, &o.overrides).ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := corev1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	config.APIPath, config.GroupVersion = "/api", &corev1.SchemeGroupVersion
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.QPS = -1 // the API server has its own limits
+	core, err := rest.RESTClientFor(config)
+	return &cluster{ctx, config, core, runtime.NewParameterCodec(scheme)}, err
+}
+
+// list gets nodes or pods page by page: together, those of a large cluster would take hundreds of megabytes.
+func list[T runtime.Object](c *cluster, resource, namespace string, which metav1.ListOptions, do func(T)) error {
+	pages := pager.New(func(ctx context.Context, page metav1.ListOptions) (runtime.Object, error) {
+		return c.core.Get().NamespaceIfScoped(namespace, namespace != "").Resource(resource).
+			VersionedParams(&page, c.parameters).Do(ctx).Get()
+	})
+	pages.PageBufferSize = 1
+	err := pages.EachListItem(c, which, func(object runtime.Object) error {
+		if item, ok := object.(T); ok {
+			do(item)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("cannot list %s: %w", resource, err)
+	}
+	return nil
+}
+
+// nodes returns the nodes with the labels.
+func (c *cluster) nodes(labels string) (map[string]corev1.NodeStatus, error) {
+	all := map[string]corev1.NodeStatus{}
+	err := list(c, "nodes", "", metav1.ListOptions{LabelSelector: labels}, func(n *corev1.Node) { all[n.Name] = n.Status })
+	return all, err
+}
+
+// said keeps what a node says, as far as a node has reason to.
+type said struct{ bytes.Buffer }
+
+// Write implements io.Writer.
+func (s *said) Write(text []byte) (int, error) {
+	const most = 16 << 20
+	if s.Len()+len(text) <= most {
+		return s.Buffer.Write(text)
+	}
+	return len(text), nil // cut off, it is no JSON
+}
+
+// exec runs a command in a container, and returns what it says and its exit status.
+func (c *cluster) exec(namespace, pod string, o *corev1.PodExecOptions) (stdout, stderr []byte, status int, err error) {
+	ctx, cancel := context.WithTimeout(c, cmp.Or(c.config.Timeout, time.Hour))
+	defer cancel()
+	url := c.core.Get().Namespace(namespace).Resource("pods").Name(pod).SubResource("exec").
+		VersionedParams(o, c.parameters).URL()
+	socket, err1 := remotecommand.NewWebSocketExecutor(c.config, http.MethodGet, url.String())
+	spdy, err2 := remotecommand.NewSPDYExecutor(c.config, http.MethodPost, url) // API servers before 1.31
+	either, err3 := remotecommand.NewFallbackExecutor(socket, spdy, func(err error) bool {
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+	})
+	if err := errors.Join(err1, err2, err3); err != nil {
+		return nil, nil, 0, err
+	}
+	var out, notes said
+	err = either.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &notes})
+	var late net.Error
+	if ctx.Err() != nil || errors.As(err, &late) && late.Timeout() { // the buffers may still be written to
+		return nil, nil, 0, fmt.Errorf("no answer within %s: for a slow node, increase --request-timeout", c.config.Timeout)
+	}
+	if ended := (exec.CodeExitError{}); errors.As(err, &ended) {
+		status, err = ended.Code, nil
+	}
+	return out.Bytes(), notes.Bytes(), status, err
+}

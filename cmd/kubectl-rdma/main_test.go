@@ -1,0 +1,336 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+)
+
+const (
+	wellStatus = `{"apiVersion": "rdma-spec/v1alpha1", "containers": [{"namespace": "ml", "pod": "ok", "container": "main", "state": "ok",
+		"memlock": {"soft": "unlimited", "hard": "unlimited"}, "ipcLock": true, "problems": []}]}`
+	lowStatus = `{"apiVersion": "rdma-spec/v1alpha1", "containers": [{"namespace": "ml", "pod": "train-0", "container": "main", "state": "below",
+		"memlock": {"soft": "8Mi", "hard": "unlimited"}, "problems": ["memlock is 8Mi\u001b[2J, the policy gives unlimited: rdma-spec repair --root /host ml/train-0", "and more"], "notes": ["a note"]},
+		{"namespace": "ml", "pod": "ok", "container": "main", "state": "ok", "memlock": null, "ipcLock": false, "problems": []}]}`
+	wrongDoctor = `{"apiVersion": "rdma-spec/v1alpha1", "findings": [
+		{"check": "port-active", "status": "wrong", "object": "HCA mlx5_0 port 1", "text": "It is DOWN.", "cure": "ip link set ib0 up", "class": "paste"},
+		{"check": "port-rate", "status": "ignored", "object": "HCA mlx5_1 port 1", "text": "It is slow (ignored: it is for storage).", "cure": "replace it", "class": "by hand"},
+		{"check": "memlock", "status": "ok", "text": "All is well."}, {"check": "acs", "status": "unknown", "text": "It cannot be told."},
+		{"check": "cgroup-rdma", "status": "unknown", "text": "/sys/fs/cgroup cannot be seen from here: run the doctor on the node itself."}]}`
+	someDevices = `{"apiVersion": "rdma-spec/v1alpha1", "hcas": [
+		{"name": "mlx5_0", "ports": [{"number": 1, "state": "ACTIVE", "rate": "100 Gb/sec (4X EDR)", "netdevs": ["ib0", "ib0.8001"]}]},
+		{"name": "mlx5_1", "ports": [], "unread": "it did not answer within 2s"}], "problems": []}`
+)
+
+// fleet is a server with so many nodes, on each of which a pod of the DaemonSet runs.
+func fleet(nodes int) *server {
+	s := &server{says: map[string]says{}}
+	for i := range nodes {
+		s.add(fmt.Sprintf("n%04d", i), fmt.Sprintf("p%04d", i), true)
+	}
+	return s
+}
+
+// add adds a node, unless it is "", and a pod of the DaemonSet.
+func (s *server) add(node, pod string, ready bool) *corev1.Pod {
+	if !slices.ContainsFunc(s.nodes, func(n corev1.Node) bool { return n.Name == node }) && node != "" {
+		s.nodes = append(s.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
+	}
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: "rdma-spec"}, Spec: corev1.PodSpec{NodeName: node}}
+	p.Labels = map[string]string{"app.kubernetes.io/name": "nri-rdma"}
+	p.Status.Phase = corev1.PodRunning
+	if ready {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	}
+	s.pods = append(s.pods, p)
+	return &s.pods[len(s.pods)-1]
+}
+
+// expect compares what a call has written, and its exit status.
+func (c call) expect(t *testing.T, status int, stdout, stderr string) {
+	t.Helper()
+	if diff := cmp.Diff(stdout, c.stdout); diff != "" || c.status != status {
+		t.Errorf("exit status %d, want %d; -want +got:\n%s", c.status, status, diff)
+	}
+	if diff := cmp.Diff(stderr, c.stderr); diff != "" {
+		t.Errorf("standard error, -want +got:\n%s", diff)
+	}
+}
+
+// A node that hangs, whose kubelet is gone, or that says nothing holds no other up, and is named.
+func TestStatus(t *testing.T) {
+	s := fleet(5)
+	s.says[""] = says{stdout: wellStatus}
+	s.says["p0001"] = says{stdout: lowStatus, status: 1}
+	s.says["p0002"] = says{hangs: true}
+	s.says["p0003"] = says{broken: true}
+	s.says["p0004"] = says{stdout: "half an {", stderr: "rdma-spec: a\nrdma-spec: no containerd\x1b[2J\n", status: 3}
+	const table = `NODE   POD         CONTAINER  MEMLOCK        IPC_LOCK  STATE  WHY
+n0001  ml/train-0  main       8Mi/unlimited  -         below  memlock is 8Mi [2J, the policy gives unlimited: rdma-spec repair ml/train-0; and more; a note
+`
+	got := s.rdma(t, "status", "--request-timeout=2s")
+	const refused = "unable to upgrade connection: error dialing backend [2J: no route to host"
+	got.expect(t, 3, table, `kubectl-rdma: node n0002 does not answer: no answer within 2s: for a slow node, increase --request-timeout
+kubectl-rdma: node n0003 does not answer: `+refused+`
+kubectl-rdma: node n0004 does not answer: rdma-spec: no containerd [2J
+kubectl-rdma: 2 of 5 nodes answer
+`)
+	for _, pod := range []string{"p0002", "p0003", "p0004"} {
+		delete(s.says, pod)
+	}
+	if got := s.rdma(t, "status", "--all"); got.status != 1 || strings.Count(got.stdout, "\n") != 7 || !strings.Contains(got.stdout,
+		"n0004  ml/ok       main       unlimited      yes       ok     -\n") {
+		t.Errorf("%+v", got)
+	}
+	delete(s.says, "p0001")
+	s.asked = nil
+	s.rdma(t, "status").expect(t, 0, "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  STATE  WHY\n", "kubectl-rdma: 5 of 5 nodes answer\n")
+	if want := "p0000 nri-rdma: rdma-spec status --root /host -o json"; !slices.Contains(s.asked, want) {
+		t.Errorf("asked %q, want %q among it", s.asked, want)
+	}
+}
+
+// Of two pods on a node the ready one is asked, also by an API server that knows no WebSocket.
+func TestDoctor(t *testing.T) {
+	s := &server{old: true, says: map[string]says{"": {stdout: wrongDoctor, status: 1}}}
+	s.add("a", "old", false)
+	s.add("a", "new", true)
+	s.add("a", "ends", true).DeletionTimestamp = &metav1.Time{}
+	s.add("b", "alone", false)
+	s.add("", "unscheduled", false)
+	s.nodes[0].Labels = map[string]string{"rdma": "true"}
+	for i := range s.pods {
+		s.pods[i].Namespace = "other"
+	}
+	s.rdma(t, "doctor", "-l", "rdma=true", "--context", "test", "-n", "other").expect(t, 1, `NODE  CHECK        STATUS   OBJECT             TEXT                                      CURE
+a     port-active  wrong    HCA mlx5_0 port 1  It is DOWN.                               paste: ip link set ib0 up
+a     port-rate    ignored  HCA mlx5_1 port 1  It is slow (ignored: it is for storage).  by hand: replace it
+a     acs          unknown  -                  It cannot be told.                        -
+`, "kubectl-rdma: 1 of 1 nodes answer\n")
+	const asked = "new nri-rdma: rdma-spec doctor --root /host -o json"
+	if diff := cmp.Diff([]string{asked, asked}, s.asked); diff != "" { // by WebSocket, and by SPDY
+		t.Errorf("asked, -want +got:\n%s", diff)
+	}
+	var result struct {
+		APIVersion string
+		Nodes      []struct {
+			Node   string
+			Status int
+			Result struct{ Findings []any }
+		}
+	}
+	got := s.rdma(t, "doctor", "-o", "json", "-n", "other")
+	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil || got.status != 1 || result.APIVersion != "rdma-spec/v1alpha1" ||
+		len(result.Nodes) != 2 || result.Nodes[1].Node != "b" || result.Nodes[1].Status != 1 || len(result.Nodes[1].Result.Findings) != 5 {
+		t.Errorf("%v: %+v", err, got)
+	}
+}
+
+func TestDevices(t *testing.T) {
+	s := fleet(2)
+	s.says["p0000"], s.says["p0001"] = says{stdout: someDevices}, says{stdout: `{"hcas": []}`}
+	s.rdma(t, "devices").expect(t, 0, `NODE   HCA     PORT  NETDEV        STATE                        RATE
+n0000  mlx5_0  1     ib0,ib0.8001  ACTIVE                       100 Gb/sec (4X EDR)
+n0000  mlx5_1  -     -             it did not answer within 2s  -
+n0001  -       -     -             no HCA                       -
+`, "kubectl-rdma: 2 of 2 nodes answer\n")
+}
+
+// A node that did not answer comes first, then a problem on any node, then a node that could not look at everything.
+func TestMissed(t *testing.T) {
+	s := fleet(2)
+	s.says["p0000"] = says{stdout: `{"findings": [], "missed": ["containers", "kubelet"]}`, status: 3}
+	for status, want := range map[int]int{0: 3, 1: 1, 124: 3} {
+		s.says["p0001"] = says{stdout: `{"findings": []}`, status: status}
+		if got := s.rdma(t, "doctor"); got.status != want ||
+			!strings.Contains(got.stderr, "kubectl-rdma: not seen on n0000 and 0 other nodes: containers, kubelet\n") {
+			t.Errorf("%d: %+v, want the exit status %d", status, got, want)
+		}
+	}
+}
+
+// gives are so many of a resource.
+func gives(resources map[string]int64) corev1.ResourceList {
+	list := corev1.ResourceList{"cpu": resource.MustParse("8"), "nvidia.com/gpu": resource.MustParse("8")}
+	for name, n := range resources {
+		list[corev1.ResourceName(name)] = *resource.NewQuantity(n, resource.DecimalSI)
+	}
+	return list
+}
+
+// runs makes a pod hold resources, in a container and in an init container that has ended.
+func (s *server) runs(node, name string, phase corev1.PodPhase, resources map[string]int64) {
+	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ml"}, Status: corev1.PodStatus{Phase: phase}}
+	c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: gives(resources)}}
+	p.Spec = corev1.PodSpec{NodeName: node, Containers: []corev1.Container{c}, InitContainers: []corev1.Container{c}}
+	s.pods = append(s.pods, p)
+}
+
+// The resources come from the API server alone. One without a device is stale.
+func TestResources(t *testing.T) {
+	s := &server{}
+	s.add("a", "unrelated", true)
+	s.add("b", "unrelated", true)
+	s.add("c", "unrelated", true)
+	capacity := map[string]int64{"rdma/shared": 8, "rdma/gone": 4, "rdma/renamed": 0, "openshift.io/mlxnics": 2}
+	s.nodes[0].Status = corev1.NodeStatus{Capacity: gives(capacity)}
+	capacity["rdma/gone"] = 0
+	s.nodes[0].Status.Allocatable = gives(capacity)
+	s.runs("a", "train-0", corev1.PodRunning, map[string]int64{"rdma/shared": 1, "rdma/gone": 2})
+	s.runs("a", "train-1", corev1.PodPending, map[string]int64{"rdma/shared": 2})
+	s.runs("a", "over", corev1.PodSucceeded, map[string]int64{"rdma/shared": 1})
+	s.runs("", "waits", corev1.PodPending, map[string]int64{"rdma/shared": 1})
+	s.runs("b", "left", corev1.PodRunning, map[string]int64{"vpc.amazonaws.com/efa": 1})
+	const (
+		gone  = "its device plugin is gone, or has no healthy device: see the plugin's pod on the node"
+		never = "no device plugin offers it any more: start one, or remove it from the node's status"
+	)
+	s.rdma(t, "resources").expect(t, 1, `NODE  RESOURCE               CAPACITY  ALLOCATABLE  HELD  PODS                   STALE
+a     rdma/gone              4         0            2     ml/train-0             `+gone+`
+a     rdma/renamed           0         0            0     -                      `+never+`
+a     rdma/shared            8         8            3     ml/train-0,ml/train-1  -
+b     vpc.amazonaws.com/efa  0         0            1     ml/left                `+never+`
+`, "")
+	s.nodes[2].Labels = map[string]string{"rdma": "true"}
+	s.rdma(t, "resources", "-l", "rdma").expect(t, 0, "NODE  RESOURCE  CAPACITY  ALLOCATABLE  HELD  PODS  STALE\n",
+		"kubectl-rdma: no node has an RDMA resource: see that a device plugin runs\n")
+	for i := range 5 {
+		s.runs("a", fmt.Sprintf("many-%d", i), corev1.PodRunning, map[string]int64{"openshift.io/mlxnics": 1})
+	}
+	got := s.rdma(t, "resources", "openshift.io/mlxnics")
+	if !strings.Contains(got.stdout, "a     openshift.io/mlxnics   2         2            5     ml/many-0,ml/many-1,ml/many-2,ml/many-3,1 more  -\n") {
+		t.Errorf("%+v", got)
+	}
+	var result struct{ Resources []holding }
+	got = s.rdma(t, "resources", "-o", "json")
+	want := holding{"a", "rdma/shared", 8, 8, map[string]int64{"ml/train-0": 1, "ml/train-1": 2}, ""}
+	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil || len(result.Resources) != 4 ||
+		cmp.Diff(want, result.Resources[2]) != "" {
+		t.Errorf("%v: %+v", err, got)
+	}
+}
+
+func TestWrongCalls(t *testing.T) {
+	s := fleet(1)
+	for args, want := range map[string]string{
+		"statsu":                   `unknown command "statsu" for "kubectl rdma"; see 'kubectl rdma --help'`,
+		"status doctor":            `unknown command "doctor" for "kubectl rdma status"`,
+		"status -o yaml":           "--output must be one of table, json",
+		"status --context":         "flag needs an argument",
+		"doctor --only port-state": "unknown flag: --only",
+		"resources -n ml":          "unknown shorthand flag: 'n'",
+	} {
+		if got := s.rdma(t, strings.Fields(args)...); got.stdout != "" || got.status != 2 ||
+			!strings.HasPrefix(got.stderr, "kubectl-rdma: "+want) || strings.Count(got.stderr, "\n") != 1 {
+			t.Errorf("%s: %+v", args, got)
+		}
+	}
+	for args, want := range map[string]string{
+		"status -n none":              "no pod of the DaemonSet nri-rdma runs in namespace none: set --namespace",
+		"status -l a=b":               "no pod of the DaemonSet nri-rdma runs in namespace rdma-spec on a node with a=b: set --namespace",
+		"status --context nothing":    `context "nothing" does not exist`,
+		"status --request-timeout=-x": "Invalid timeout",
+		"resources --token guess":     "cannot list nodes: ",
+		"resources -l =":              "cannot list nodes: ",
+	} {
+		if got := s.rdma(t, strings.Fields(args)...); got.stdout != "" || got.status != 3 ||
+			!strings.HasPrefix(got.stderr, "kubectl-rdma: ") || !strings.Contains(got.stderr, want) {
+			t.Errorf("%s: %+v, want %q", args, got, want)
+		}
+	}
+	if got := s.rdma(t, "--help"); got.status != 0 || !strings.Contains(got.stdout, "kubectl rdma [command]") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// 500 nodes are asked within 10 s and 150 MB, so many at a time; a machine that does other things as well has twice the
+// time. One after the other their delays alone take two minutes.
+func TestManyNodes(t *testing.T) {
+	const nodes, podsEach, most, memory = 500, 30, 20 * time.Second, 150 << 20
+	s := fleet(nodes)
+	s.delay = 250 * time.Millisecond
+	container := wellStatus[strings.Index(wellStatus, "[")+1 : len(wellStatus)-2]
+	s.says[""] = says{stdout: strings.Replace(lowStatus, `"containers": [`, `"containers": [`+strings.Repeat(container+",", 100), 1)}
+	for i := range nodes {
+		s.nodes[i].Status = corev1.NodeStatus{Capacity: gives(map[string]int64{"rdma/shared": 64}), Allocatable: gives(map[string]int64{"rdma/shared": 64})}
+		for j := range podsEach {
+			s.runs(s.nodes[i].Name, fmt.Sprintf("train-%d-%d", i, j), corev1.PodRunning, map[string]int64{"rdma/shared": 1})
+		}
+	}
+	for _, test := range []struct {
+		args   string
+		lines  int
+		status int
+	}{{"status", nodes, 0}, {"status -o json", 0, 0}, {"resources", nodes, 0}} {
+		got := s.rdma(t, strings.Fields(test.args)...)
+		t.Logf("%s: %s, %d MB, %d KB each", test.args, got.took.Round(time.Second/10), got.memory>>20, len(s.says[""].stdout)>>10)
+		if got.status != test.status || test.lines > 0 && strings.Count(got.stdout, "\n") != test.lines+1 {
+			t.Errorf("%s: exit status %d, %d lines: %s", test.args, got.status, strings.Count(got.stdout, "\n"), got.stderr)
+		}
+		if !race.Detector && (got.took > most || got.memory > memory) {
+			t.Errorf("%s: %s and %d bytes, want %s and %d at most", test.args, got.took, got.memory, most, memory)
+		}
+	}
+	// The server notices a little later that a client is done.
+	if n := s.atOnce.Load(); n < 2 || n > atOnce+atOnce/2 {
+		t.Errorf("%d nodes were asked at once, want %d at most", n, atOnce)
+	}
+}
+
+// What the program calls is in the DaemonSet: its label, its container, its namespace, and its root.
+func TestFitsTheDaemonSet(t *testing.T) {
+	checked := false
+	for _, document := range strings.Split(repository.Read(t, "deploy/kustomize/base/daemonset.yaml"), "\n---\n") {
+		var d appsv1.DaemonSet
+		if err := yaml.Unmarshal([]byte(document), &d); err != nil || d.Kind != "DaemonSet" {
+			continue
+		}
+		checked = true
+		ctr := d.Spec.Template.Spec.Containers[0]
+		if podLabel != "app.kubernetes.io/name="+d.Spec.Template.Labels["app.kubernetes.io/name"] || ctr.Name != container ||
+			d.Namespace != "rdma-spec" || !slices.Contains(ctr.Args, "--root="+hostRoot) {
+			t.Errorf("the DaemonSet has other names: %+v", d.Spec.Template)
+		}
+	}
+	if !checked || !strings.Contains(repository.Read(t, "deploy/Containerfile"), "COPY nri-rdma rdma-spec /usr/local/bin/") {
+		t.Error("there is no DaemonSet, or rdma-spec is not in its image")
+	}
+}
+
+// No program that runs on nodes links a client of the API server, and kubectl rdma nothing that knows nodes, which would
+// keep it from other systems than Linux.
+func TestLinks(t *testing.T) {
+	for program, forbidden := range map[string]string{
+		"nri-rdma": "k8s.io/client-go", "rdma-spec": "k8s.io/client-go", "rdma-hook": "k8s.io/client-go", "kubectl-rdma": "github.com/rdma-spec/rdma-spec/spec",
+	} {
+		cmd := exec.Command("go", "list", "-deps", "./cmd/"+program)
+		cmd.Dir, cmd.Env = repository.Path(t, "."), append(os.Environ(), "GOOS=linux")
+		out, err := cmd.Output()
+		if err != nil || !strings.Contains(string(out), "github.com/rdma-spec/rdma-spec/cmd/"+program+"\n") {
+			t.Fatalf("%s: %v", program, err)
+		}
+		for pkg := range strings.Lines(string(out)) {
+			if strings.HasPrefix(pkg, forbidden) || program == "kubectl-rdma" && strings.HasPrefix(pkg, "k8s.io/cli-runtime") {
+				t.Errorf("%s links %s", program, pkg)
+			}
+		}
+	}
+}

@@ -1,0 +1,234 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/term"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The DaemonSet's pods: their label, the container that has rdma-spec, and where that has the node's files.
+const (
+	podLabel  = "app.kubernetes.io/name=nri-rdma"
+	container = "nri-rdma"
+	hostRoot  = "/host"
+)
+
+// atOnce is how many nodes are asked side by side.
+const atOnce = 50
+
+// answer is what a node says.
+type answer struct {
+	Node   string          `json:"node"`
+	Status int             `json:"status"` // rdma-spec's exit status
+	Result json.RawMessage `json:"result,omitempty"`
+	Error  string          `json:"error,omitempty"` // why there is no result
+
+	read result
+}
+
+// result is what a table has of the results of rdma-spec.
+type result struct {
+	Missed []string
+
+	Containers []struct {
+		Namespace, Pod, Container, State string
+		Memlock                          struct{ Soft, Hard string }
+		IPCLock                          *bool
+		Problems, Notes                  []string
+	}
+	Findings []struct{ Check, Status, Object, Text, Class, Cure string }
+	HCAs     []struct {
+		Name, Unread string
+		Ports        []struct {
+			Number      int
+			Netdevs     []string
+			State, Rate string
+		}
+	}
+}
+
+// onNodes is a command that rdma-spec has as well. It calls that one on every node, side by side.
+func (o *options) onNodes(name, short string, v view) *cobra.Command {
+	cmd := &cobra.Command{Use: name, Short: short, Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		c, err := o.connect(cmd.Context())
+		if err != nil {
+			return err
+		}
+		pods, err := c.podsOfNodes(o.namespace, o.selector)
+		if err != nil {
+			return err
+		}
+		if len(pods) == 0 {
+			return fmt.Errorf("no pod of the DaemonSet nri-rdma runs in namespace %s%s: set --namespace", o.namespace,
+				strings.TrimSuffix(" on a node with "+o.selector, " on a node with "))
+		}
+		asks := &corev1.PodExecOptions{Container: container, Stdout: true, Stderr: true,
+			Command: []string{"rdma-spec", name, "--root", hostRoot, "-o", "json"}}
+		progress := io.Discard
+		if file, ok := o.stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+			progress = file
+		}
+		nodes := slices.Sorted(maps.Keys(pods))
+		answers := make([]answer, len(nodes))
+		var group errgroup.Group
+		group.SetLimit(atOnce)
+		var done atomic.Int64
+		for i, node := range nodes {
+			group.Go(func() error {
+				answers[i] = read(c.exec(o.namespace, pods[node], asks))
+				if answers[i].Node = node; o.output == "json" {
+					answers[i].read.Containers = nil // the result has them
+				}
+				fmt.Fprintf(progress, "\r%d of %d nodes asked ", done.Add(1), len(nodes))
+				return nil
+			})
+		}
+		_ = group.Wait() // an answer has its error
+		fmt.Fprintf(progress, "\r%40s\r", "")
+		return o.show(answers, v)
+	}}
+	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "rdma-spec", "the `NAMESPACE` of the DaemonSet")
+	return cmd
+}
+
+// podsOfNodes returns the DaemonSet's pod on each node. During an update a node can have two: the ready one is asked. A
+// pod without a ready container is asked as well, since it may run.
+func (c *cluster) podsOfNodes(namespace, labels string) (pods map[string]string, err error) {
+	var wanted map[string]corev1.NodeStatus
+	if labels != "" {
+		if wanted, err = c.nodes(labels); err != nil {
+			return nil, err
+		}
+	}
+	pods, ready := map[string]string{}, map[string]bool{}
+	err = list(c, "pods", namespace, metav1.ListOptions{LabelSelector: podLabel}, func(p *corev1.Pod) {
+		node := p.Spec.NodeName
+		_, in := wanted[node]
+		if node == "" || p.DeletionTimestamp != nil || ready[node] || labels != "" && !in {
+			return
+		}
+		pods[node] = p.Name
+		ready[node] = slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		})
+	})
+	return pods, err
+}
+
+// read makes an answer of what came of a call on a node. With the exit status 3, a result may lack something.
+func read(stdout, stderr []byte, status int, err error) (a answer) {
+	a.Status = status
+	switch lines := strings.Split(strings.TrimSpace(string(stderr)), "\n"); {
+	case err != nil:
+		a.Status, a.Error = unanswered, err.Error()
+	case status <= 3 && strings.HasPrefix(string(stdout), "{") && json.Unmarshal(stdout, &a.read) == nil:
+		a.Result = stdout
+	default:
+		a.Error = cmp.Or(lines[len(lines)-1], fmt.Sprintf("rdma-spec ended with status %d, and without a result", status))
+	}
+	return a
+}
+
+// show writes what the nodes say, and which of them have not answered or not looked at everything.
+func (o *options) show(answers []answer, v view) error {
+	var rows [][]string
+	var notes strings.Builder
+	missed := map[string][]string{}
+	statuses := map[int]int{}
+	for _, a := range answers {
+		if a.Error != "" {
+			fmt.Fprintf(&notes, "kubectl-rdma: node %s does not answer: %s\n", a.Node, plain(a.Error))
+			continue
+		}
+		statuses[a.Status]++
+		for _, row := range v.rows(&a.read, o.all) {
+			rows = append(rows, append([]string{a.Node}, row...))
+		}
+		if what := strings.Join(a.read.Missed, ", "); what != "" {
+			missed[what] = append(missed[what], a.Node)
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(missed)) {
+		fmt.Fprintf(&notes, "kubectl-rdma: not seen on %s and %d other nodes: %s\n", missed[what][0], len(missed[what])-1, plain(what))
+	}
+	answered := statuses[0] + statuses[1] + statuses[2] + statuses[3]
+	switch {
+	case answered < len(answers):
+		o.status = unanswered
+	case statuses[found] > 0:
+		o.status = found
+	case statuses[unanswered] > 0:
+		o.status = unanswered
+	}
+	err := o.write("nodes", answers, "NODE "+v.header, rows)
+	fmt.Fprintf(o.stderr, "%skubectl-rdma: %d of %d nodes answer\n", notes.String(), answered, len(answers))
+	return err
+}
+
+// view is the table of results of rdma-spec: its columns behind NODE, and its rows; all has those that are well.
+type view struct {
+	header string
+	rows   func(r *result, all bool) [][]string
+}
+
+var statusView = view{"POD CONTAINER MEMLOCK IPC_LOCK STATE WHY", func(r *result, all bool) (rows [][]string) {
+	for _, c := range r.Containers {
+		ipcLock := ""
+		if c.IPCLock != nil {
+			ipcLock = map[bool]string{true: "yes", false: "no"}[*c.IPCLock]
+		}
+		if c.Memlock.Hard != c.Memlock.Soft {
+			c.Memlock.Soft += "/" + c.Memlock.Hard
+		}
+		if all || c.State != "ok" {
+			rows = append(rows, []string{strings.Trim(c.Namespace+"/"+c.Pod, "/"), c.Container, c.Memlock.Soft, ipcLock, c.State,
+				strings.Join(append(c.Problems, c.Notes...), "; ")})
+		}
+	}
+	return rows
+}}
+
+var doctorView = view{"CHECK STATUS OBJECT TEXT CURE", func(r *result, all bool) (rows [][]string) {
+	for _, f := range r.Findings {
+		if f.Class != "" {
+			f.Cure = f.Class + ": " + f.Cure
+		}
+		// What no pod of the DaemonSet can see is the same on every node.
+		if all || f.Status == "wrong" || f.Status == "ignored" ||
+			f.Status == "unknown" && !strings.Contains(f.Text, "cannot be seen from here") {
+			rows = append(rows, []string{f.Check, f.Status, f.Object, f.Text, f.Cure})
+		}
+	}
+	return rows
+}}
+
+var devicesView = view{"HCA PORT NETDEV STATE RATE", func(r *result, _ bool) (rows [][]string) {
+	for _, h := range r.HCAs {
+		for _, p := range h.Ports {
+			rows = append(rows, []string{h.Name, strconv.Itoa(p.Number), strings.Join(p.Netdevs, ","), p.State, p.Rate})
+		}
+		if len(h.Ports) == 0 {
+			rows = append(rows, []string{h.Name, "", "", cmp.Or(h.Unread, "no port"), ""})
+		}
+	}
+	if len(rows) == 0 {
+		rows = [][]string{{"", "", "", "no HCA", ""}}
+	}
+	return rows
+}}

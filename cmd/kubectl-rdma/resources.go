@@ -1,0 +1,123 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	requests "k8s.io/component-helpers/resource"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
+)
+
+// holding is an RDMA resource of a node, and who holds it.
+type holding struct {
+	Node        string           `json:"node"`
+	Resource    string           `json:"resource"`
+	Capacity    int64            `json:"capacity"`
+	Allocatable int64            `json:"allocatable"`
+	Pods        map[string]int64 `json:"pods"`            // NAMESPACE/POD, and how many each holds
+	Stale       string           `json:"stale,omitempty"` // why no pod can get it, and what to do
+}
+
+func (o *options) resources() *cobra.Command {
+	return &cobra.Command{
+		Use:   "resources [RESOURCE…]",
+		Short: "List the RDMA resources of all nodes, and the pods that hold them",
+		Long: `List the RDMA resources of all nodes, and the pods that hold them, as the API server has them:
+no DaemonSet is needed. The words of its name make a resource one of RDMA; name others.
+
+A resource of which a node has no device is stale. The exit status is 1 if there is one.`,
+		Example: "  kubectl rdma resources\n  kubectl rdma resources openshift.io/mlxnics -l node-role.example.com/gpu=true",
+		RunE: func(cmd *cobra.Command, named []string) error {
+			c, err := o.connect(cmd.Context())
+			if err != nil {
+				return err
+			}
+			all, err := c.holdings(o.selector, named)
+			if err != nil {
+				return err
+			}
+			var rows [][]string
+			for _, h := range all {
+				held, pods := h.held()
+				rows = append(rows, []string{h.Node, h.Resource, strconv.FormatInt(h.Capacity, 10),
+					strconv.FormatInt(h.Allocatable, 10), strconv.FormatInt(held, 10), pods, h.Stale})
+				if h.Stale != "" {
+					o.status = found
+				}
+			}
+			if len(all) == 0 {
+				fmt.Fprintln(o.stderr, "kubectl-rdma: no node has an RDMA resource: see that a device plugin runs")
+			}
+			return o.write("resources", all, "NODE RESOURCE CAPACITY ALLOCATABLE HELD PODS STALE", rows)
+		},
+	}
+}
+
+// held returns how many pods hold together, and the first of them, so that the table fits a screen.
+func (h *holding) held() (sum int64, pods string) {
+	const most = 4
+	names := slices.Sorted(maps.Keys(h.Pods))
+	for _, held := range h.Pods {
+		sum += held
+	}
+	if len(names) > most {
+		names = append(names[:most], fmt.Sprintf("%d more", len(names)-most))
+	}
+	return sum, strings.Join(names, ",")
+}
+
+// holdings returns the resources that nodes have, or that pods on them hold.
+func (c *cluster) holdings(labels string, named []string) ([]*holding, error) {
+	all := map[[2]string]*holding{}
+	nodes, err := c.nodes(labels)
+	if err != nil {
+		return nil, err
+	}
+	add := func(node string, held corev1.ResourceList, pod string) {
+		for name, amount := range held {
+			if !resource.IsRDMA(string(name)) && !slices.Contains(named, string(name)) {
+				continue
+			}
+			key := [2]string{node, string(name)}
+			if all[key] == nil {
+				status := nodes[node]
+				all[key] = &holding{Node: node, Resource: string(name), Pods: map[string]int64{},
+					Capacity: status.Capacity.Name(name, "").Value(), Allocatable: status.Allocatable.Name(name, "").Value()}
+			}
+			if pod != "" {
+				all[key].Pods[pod] = amount.Value()
+			}
+		}
+	}
+	for node, status := range nodes {
+		add(node, status.Capacity, "")
+	}
+	running := metav1.ListOptions{FieldSelector: "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"}
+	err = list(c, "pods", "", running, func(p *corev1.Pod) {
+		if _, in := nodes[p.Spec.NodeName]; in {
+			add(p.Spec.NodeName, requests.PodRequests(p, requests.PodResourcesOptions{}), p.Namespace+"/"+p.Name)
+		}
+	})
+	for _, h := range all {
+		switch {
+		case h.Capacity == 0:
+			h.Stale = "no device plugin offers it any more: start one, or remove it from the node's status"
+		case h.Allocatable == 0:
+			h.Stale = "its device plugin is gone, or has no healthy device: see the plugin's pod on the node"
+		}
+	}
+	return slices.SortedFunc(maps.Values(all), func(a, b *holding) int {
+		return cmp.Or(strings.Compare(a.Node, b.Node), strings.Compare(a.Resource, b.Resource))
+	}), err
+}

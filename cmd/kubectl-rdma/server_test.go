@@ -1,0 +1,242 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream"
+	"k8s.io/streaming/pkg/httpstream/spdy"
+	"k8s.io/streaming/pkg/httpstream/wsstream"
+)
+
+// TestMain is the program itself where a test has started it.
+func TestMain(m *testing.M) {
+	file := os.Getenv("KUBECTL_RDMA")
+	if file == "" {
+		klog.SetOutput(io.Discard) // what the server's side of a WebSocket says of the client that is done
+		klog.LogToStderr(false)
+		os.Exit(m.Run())
+	}
+	status := run(os.Args[1:], os.Stdout, os.Stderr)
+	text, err := os.ReadFile("/proc/self/status") // the rusage has that of the process that forked as well
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		panic(err)
+	}
+	os.Exit(status)
+}
+
+// says is what rdma-spec says in a pod, and what is wrong with its node.
+type says struct {
+	stdout, stderr string
+	status         int
+	hangs          bool // it never answers
+	broken         bool // its kubelet cannot be reached
+}
+
+// server is an API server, with stand-ins for its kubelets.
+type server struct {
+	nodes []corev1.Node
+	pods  []corev1.Pod
+	says  map[string]says // of pods; "" is what all others say
+	delay time.Duration   // of each answer of a kubelet
+	old   bool            // it knows no WebSocket
+
+	mu     sync.Mutex
+	asked  []string // commands, and where
+	now    atomic.Int64
+	atOnce atomic.Int64
+	ends   chan struct{}
+}
+
+// call is what became of a call of kubectl rdma.
+type call struct {
+	stdout, stderr string
+	status         int
+	took           time.Duration
+	memory         int64 // in bytes
+}
+
+// rdma calls kubectl rdma, in a process of its own.
+func (s *server) rdma(t *testing.T, args ...string) (c call) {
+	t.Helper()
+	s.ends = make(chan struct{})
+	api := httptest.NewTLSServer(s)
+	defer api.Close()
+	defer close(s.ends)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
+	kubeconfig := filepath.Join(t.TempDir(), "config")
+	err := os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: test,
+		clusters: [{name: test, cluster: {server: %q, certificate-authority-data: %s}}], users: [{name: test, user: {token: secret}}],
+		contexts: [{name: test, context: {cluster: test, user: test}}, {name: other, context: {cluster: none, user: test}}]}`,
+		api.URL, base64.StdEncoding.EncodeToString(authority)), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, notes strings.Builder
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "KUBECTL_RDMA="+kubeconfig+".memory", "KUBECONFIG="+kubeconfig)
+	cmd.Stdout, cmd.Stderr = &out, &notes
+	begin := time.Now()
+	var ended *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &ended) {
+		t.Fatal(err)
+	}
+	took := time.Since(begin)
+	text, err := os.ReadFile(kubeconfig + ".memory")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peak, err := strconv.ParseInt(regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindStringSubmatch(string(text))[1], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return call{out.String(), notes.String(), cmd.ProcessState.ExitCode(), took, peak << 10}
+}
+
+// ServeHTTP implements http.Handler.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/"), "/")
+	switch {
+	case r.Header.Get("Authorization") != "Bearer secret":
+		http.Error(w, "who are you?", http.StatusUnauthorized)
+	case len(path) == 5 && path[4] == "exec":
+		s.exec(w, r, path[3])
+	case path[len(path)-1] == "nodes":
+		page(w, r, "NodeList", s.nodes)
+	case len(path) == 3:
+		page(w, r, "PodList", slices.DeleteFunc(slices.Clone(s.pods), func(p corev1.Pod) bool { return p.Namespace != path[1] }))
+	default:
+		page(w, r, "PodList", s.pods)
+	}
+}
+
+// page answers with a page of the objects that the selectors select.
+func page[T any, P interface {
+	*T
+	metav1.Object
+}](w http.ResponseWriter, r *http.Request, kind string, objects []T) {
+	q := r.URL.Query()
+	byLabel, err1 := labels.Parse(q.Get("labelSelector"))
+	byField, err2 := fields.ParseSelector(q.Get("fieldSelector"))
+	if err := errors.Join(err1, err2); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	selected := slices.DeleteFunc(slices.Clone(objects), func(o T) bool {
+		of := fields.Set{}
+		if p, ok := any(&o).(*corev1.Pod); ok {
+			of = fields.Set{"spec.nodeName": p.Spec.NodeName, "status.phase": string(p.Status.Phase)}
+		}
+		return !byLabel.Matches(labels.Set(P(&o).GetLabels())) || !byField.Matches(of)
+	})
+	from, _ := strconv.Atoi(q.Get("continue")) // "" is the first page
+	limit, _ := strconv.Atoi(q.Get("limit"))
+	if limit == 0 {
+		limit = len(selected)
+	}
+	items, meta := selected[from:min(from+limit, len(selected))], metav1.ListMeta{ResourceVersion: "1"}
+	if from+limit < len(selected) {
+		meta.Continue = strconv.Itoa(from + limit)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"apiVersion": "v1", "kind": kind, "metadata": meta, "items": items})
+}
+
+// exec is a command in a pod, by WebSocket or by SPDY.
+func (s *server) exec(w http.ResponseWriter, r *http.Request, pod string) {
+	said, own := s.says[pod]
+	if !own {
+		said = s.says[""]
+	}
+	s.mu.Lock()
+	s.asked = append(s.asked, pod+" "+r.URL.Query().Get("container")+": "+strings.Join(r.URL.Query()["command"], " "))
+	s.mu.Unlock()
+	now := s.now.Add(1)
+	defer s.now.Add(-1)
+	for most := s.atOnce.Load(); now > most && !s.atOnce.CompareAndSwap(most, now); most = s.atOnce.Load() {
+	}
+	time.Sleep(s.delay)
+	switch {
+	case said.broken:
+		http.Error(w, "error dialing backend\x1b[2J: no route to host", http.StatusInternalServerError)
+		return
+	case said.hangs:
+		<-s.ends
+		return
+	}
+	end := metav1.Status{Status: metav1.StatusSuccess}
+	if said.status != 0 {
+		end = metav1.Status{Status: metav1.StatusFailure, Reason: "NonZeroExitCode", Message: "ended",
+			Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: "ExitCode", Message: strconv.Itoa(said.status)}}}}
+	}
+	text, _ := json.Marshal(end)
+	speak := func(stdout, stderr, failed io.Writer) {
+		_, _ = io.WriteString(stdout, said.stdout)
+		_, _ = io.WriteString(stderr, said.stderr)
+		_, _ = failed.Write(text)
+	}
+	if wsstream.IsWebSocketRequest(r) && !s.old {
+		channels := []wsstream.ChannelType{wsstream.IgnoreChannel, wsstream.WriteChannel, wsstream.WriteChannel, wsstream.WriteChannel, wsstream.IgnoreChannel}
+		conn := wsstream.NewConn(map[string]wsstream.ChannelProtocolConfig{"v5.channel.k8s.io": {Binary: true, Channels: channels}})
+		_, streams, err := conn.Open(w, r)
+		if err != nil {
+			return
+		}
+		speak(streams[1], streams[2], streams[3])
+		_ = conn.Close()
+		return
+	}
+	if r.Method != http.MethodPost {
+		http.Error(w, "no WebSocket", http.StatusBadRequest)
+		return
+	}
+	if _, err := httpstream.Handshake(r, w, []string{"v4.channel.k8s.io"}); err != nil {
+		return
+	}
+	made := make(chan httpstream.Stream, 3)
+	conn := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, _ <-chan struct{}) error {
+		made <- stream
+		return nil
+	})
+	if conn == nil {
+		return
+	}
+	streams := map[string]httpstream.Stream{}
+	for range 3 {
+		stream := <-made
+		streams[stream.Headers().Get(corev1.StreamType)] = stream
+	}
+	speak(streams[corev1.StreamTypeStdout], streams[corev1.StreamTypeStderr], streams[corev1.StreamTypeError])
+	for _, stream := range streams {
+		_ = stream.Close()
+	}
+	_ = conn.Close()
+}
