@@ -165,7 +165,7 @@ func (o *options) show(answers []answer, v view) error {
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(missed)) {
-		fmt.Fprintf(&notes, "kubectl-rdma: not seen on %s and %d other nodes: %s\n", missed[what][0], len(missed[what])-1, plain(what))
+		fmt.Fprintf(&notes, "kubectl-rdma: not seen on %s: %s\n", some(missed[what]), plain(what))
 	}
 	answered := statuses[0] + statuses[1] + statuses[2] + statuses[3]
 	switch {

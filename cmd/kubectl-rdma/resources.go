@@ -64,17 +64,21 @@ A resource of which a node has no device is stale. The exit status is 1 if there
 	}
 }
 
-// held returns how many pods hold together, and the first of them, so that the table fits a screen.
+// held returns how many pods hold together, and their names.
 func (h *holding) held() (sum int64, pods string) {
-	const most = 4
-	names := slices.Sorted(maps.Keys(h.Pods))
 	for _, held := range h.Pods {
 		sum += held
 	}
+	return sum, some(slices.Sorted(maps.Keys(h.Pods)))
+}
+
+// some joins the first names, so that they fit a screen.
+func some(names []string) string {
+	const most = 4
 	if len(names) > most {
-		names = append(names[:most], fmt.Sprintf("%d more", len(names)-most))
+		names = append(slices.Clone(names[:most]), fmt.Sprintf("%d more", len(names)-most))
 	}
-	return sum, strings.Join(names, ",")
+	return strings.Join(names, ",")
 }
 
 // holdings returns the resources that nodes have, or that pods on them hold.
