@@ -110,7 +110,7 @@ unit: deps ## tests that need no node
 RELEASE_TEST = cd deploy/release && $(GOTEST) -count=1 ./...
 
 # What runs for long, or does several things at once. All packages are run nightly.
-RACE := ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
+RACE := ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor/... node/...))
 race: deps ## tests of what does several things at once, under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
 
