@@ -75,8 +75,11 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 			return err
 		}
 		if len(pods) == 0 {
-			return fmt.Errorf("no pod of the DaemonSet nri-rdma runs in namespace %s%s: set --namespace", o.namespace,
-				strings.TrimSuffix(" on a node with "+o.selector, " on a node with "))
+			where := o.namespace
+			if o.selector != "" {
+				where += " on a node with " + o.selector
+			}
+			return fmt.Errorf("no pod of the DaemonSet nri-rdma runs in namespace %s: set --namespace", where)
 		}
 		asks := &corev1.PodExecOptions{Container: container, Stdout: true, Stderr: true,
 			Command: []string{"rdma-spec", name, "--root", hostRoot, "-o", "json"}}

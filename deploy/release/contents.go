@@ -61,63 +61,6 @@ func (r *release) writeAll() error {
 	return r.writeSums()
 }
 
-// writeKubectl writes an archive of kubectl rdma for each system that it was built for, and the manifest with which
-// krew, kubectl's manager of plugins, installs it from them.
-func (r *release) writeKubectl() error {
-	folder := filepath.Join(r.root, "bin/kubectl")
-	systems, err := os.ReadDir(folder)
-	if err != nil {
-		return fmt.Errorf("%w: run make kubectl", err)
-	}
-	license, err := bundle.Read(filepath.Join(r.root, "LICENSE"), "LICENSE", 0o644)
-	if err != nil {
-		return err
-	}
-	manifest := fmt.Sprintf(krewHead, strings.TrimPrefix(r.version, "v"))
-	for _, system := range systems {
-		files, err := bundle.Folder(filepath.Join(folder, system.Name()))
-		if err != nil {
-			return err
-		}
-		program := files[0].Name // kubectl-rdma, or kubectl-rdma.exe
-		files[0].Mode = 0o755
-		text, err := bundle.Tar(append(files, license), r.date)
-		if err != nil {
-			return err
-		}
-		if text, err = bundle.Gzip(text); err != nil {
-			return err
-		}
-		name := fmt.Sprintf("kubectl-rdma_%s_%s.tar.gz", r.version, system.Name())
-		if err := r.write(name, text); err != nil {
-			return err
-		}
-		goos, arch, _ := strings.Cut(system.Name(), "_")
-		manifest += fmt.Sprintf(krewPlatform, goos, arch, r.tag, name, sha256.Sum256(text), program)
-	}
-	return r.write("kubectl-rdma.yaml", []byte(manifest))
-}
-
-const krewHead = `apiVersion: krew.googlecontainertools.github.com/v1alpha2
-kind: Plugin
-metadata:
-  name: rdma
-spec:
-  version: v%s
-  homepage: https://github.com/rdma-spec/rdma-spec
-  shortDescription: Look at RDMA on all nodes of a cluster
-  description: |
-    Lists the RDMA resources of all nodes and the pods that hold them, the HCAs, the containers
-    that lack memlock or IPC_LOCK, and what is wrong. All but the first ask the DaemonSet nri-rdma.
-  platforms:
-`
-
-const krewPlatform = `  - selector: {matchLabels: {os: %s, arch: %s}}
-    uri: https://github.com/rdma-spec/rdma-spec/releases/download/%s/%s
-    sha256: %x
-    bin: %s
-`
-
 // withImage puts the release's image into a plain manifest.
 func (r *release) withImage(manifest []byte) []byte {
 	return bytes.ReplaceAll(manifest, []byte("image: rdma-spec:devel\n"), []byte("image: "+repository+":"+r.tag+"\n"))
@@ -152,14 +95,20 @@ func (r *release) writeArchive(arch string) error {
 			}
 		}
 	}
+	_, err := r.writeTar(top+".tar.gz", files)
+	return err
+}
+
+// writeTar writes files as a compressed archive, and returns its content.
+func (r *release) writeTar(name string, files []bundle.File) ([]byte, error) {
 	text, err := bundle.Tar(files, r.date)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if text, err = bundle.Gzip(text); err != nil {
-		return err
+		return nil, err
 	}
-	return r.write(top+".tar.gz", text)
+	return text, r.write(name, text)
 }
 
 func (r *release) writePackage(format, arch string, files []bundle.File) error {
