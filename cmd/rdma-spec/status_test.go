@@ -222,7 +222,7 @@ func TestStatusErrors(t *testing.T) {
 	o := node.Options{Config: configFile(t, mixedConfig), Root: files.Root(t), Endpoint: runtime.Socket,
 		Processes: limits.On(&limitstest.Kernel{})}
 	for _, format := range []string{"table", "json"} {
-		if err := status.Show(&Full{}, &bytes.Buffer{}, o, format); !errors.Is(err, ErrFull) {
+		if err := status.Show(&Full{}, &bytes.Buffer{}, o, false, format); !errors.Is(err, ErrFull) {
 			t.Errorf("%s on a full disk: %v", format, err)
 		}
 	}

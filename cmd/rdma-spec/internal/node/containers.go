@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
@@ -27,6 +28,7 @@ const (
 	StateBelow   State = "below"   // it has less than the policy gives
 	StateRefused State = "refused" // the policy would refuse it, and it runs
 	StateUnknown State = "unknown" // the runtime or the kubelet does not provide enough information
+	StateOutside State = "outside" // it is no RDMA container, and uses RDMA
 )
 
 // Containers are the containers that run on a node. JSON has what status tells of them.
@@ -35,6 +37,7 @@ type Containers struct {
 	Unjudged   string         `json:"-"` // why no policy is in force, and the states mean nothing
 	Runtimes   []cri.Identity `json:"runtimes"`
 	Containers []Container    `json:"containers"` // the RDMA containers, and those that cannot be examined
+	Outside    []Container    `json:"outside"`    // others, and processes in no container, that use RDMA
 	Mounted    []Container    `json:"-"`          // others that /dev/infiniband is mounted into
 	Notes      []string       `json:"notes,omitempty"`
 	Failed     int            `json:"-"` // containers that are unknown, or may be RDMA containers
@@ -48,6 +51,8 @@ type Report struct {
 	ID        string `json:"id"`
 	PID       int    `json:"pid"`
 
+	Started time.Time `json:"started,omitzero"`
+
 	Signal   policy.Signal `json:"signal"`
 	Evidence string        `json:"evidence,omitempty"`
 	Rule     string        `json:"rule,omitempty"`
@@ -60,6 +65,7 @@ type Report struct {
 	UserNamespace bool     `json:"userNamespace,omitempty"`
 	HCAs          []string `json:"hcas"`
 	AllDevices    bool     `json:"allDevices,omitempty"`
+	Use           Use      `json:"use"`
 
 	State    State    `json:"state"`
 	Problems []string `json:"problems"`
@@ -267,6 +273,8 @@ func (c Containers) ofPods(pods []string) (Containers, error) {
 			return c, fmt.Errorf("no RDMA container of pod %s ran on this node", pod)
 		}
 	}
+	c.Outside = slices.DeleteFunc(slices.Clone(c.Outside),
+		func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
 	c.Failed = c.unknown()
 	return c, nil
 }
