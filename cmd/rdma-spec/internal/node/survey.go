@@ -46,7 +46,7 @@ type surveyor struct {
 	hidden    error            // why the processes of containers cannot be read
 	running   map[string][]int // the IDs of the processes of each container
 	root      string           // of the node or the copy
-	book      func() (rdma.Book, error)
+	book      func() (rdma.Book, error) // nil: it does not matter who uses RDMA
 	result    *Containers
 }
 
@@ -75,7 +75,7 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		switch {
 		case counts:
 			result.Containers, counted = append(result.Containers, r), append(counted, l)
-		case len(s.Pods) > 0:
+		case slices.Contains(s.Pods, r.PodName()):
 			looking.note(fmt.Sprintf("%s/%s %s is not an RDMA container", l.Namespace, l.Pod, l.Name))
 		case s.Inside && l.PID != 0 && !l.AllDevices:
 			if paths := looking.hostPaths(l); len(paths) > 0 {
@@ -103,7 +103,10 @@ func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 	looking := &surveyor{
 		Options: s.Options, policy: p, node: policy.LiveFacts(s.Root), processes: s.Limits(), pause: SecondLookAfter,
 		listed: sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(s.Root) }), result: &Containers{},
-		root: s.Root, book: s.Book,
+		root: s.Root,
+	}
+	if s.Use {
+		looking.book = s.Book
 	}
 	looking.node.HCAs = s.HCAs
 	if looking.hidden = looking.processes.Visible(); looking.hidden == nil {

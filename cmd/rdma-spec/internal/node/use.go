@@ -50,7 +50,7 @@ func (u *Use) summarize(certain bool) {
 			u.Summary = size(u.RegisteredBytes)
 		}
 		for _, state := range slices.Sorted(maps.Keys(u.QueuePairs)) {
-			u.Summary += fmt.Sprintf(", %d %s", u.QueuePairs[state], state)
+			u.Summary += ", " + cli.Counted(u.QueuePairs[state], "QP ", "QPs ") + state
 		}
 		u.Summary += " on " + strings.Join(u.HCAs, ",")
 		if !certain {
@@ -74,14 +74,26 @@ func size(bytes uint64) string {
 	return strconv.FormatFloat(math.Round(n*10)/10, 'f', -1, 64) + " " + units[0]
 }
 
-// use reads how the processes of a container use RDMA, and notes what that means.
-func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
+// readBook returns the kernel's book, or notes why it is unknown.
+func (s *surveyor) readBook() (book rdma.Book, known bool) {
+	if s.book == nil {
+		return book, false
+	}
 	book, err := s.book()
-	var sum rdma.Objects
-	certain := s.hidden == nil && err == nil && len(pids) > 0
 	if err != nil {
 		s.note("who uses RDMA is unknown: " + err.Error())
 	}
+	return book, err == nil
+}
+
+// use reads how the processes of a container use RDMA, and notes what that means.
+func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
+	if s.book == nil {
+		return
+	}
+	book, known := s.readBook()
+	var sum rdma.Objects
+	certain := known && s.hidden == nil && len(pids) > 0
 	if node, _ := s.listed(); certain && ownNetwork && node != nil && node.NetNSExclusive {
 		certain = false
 		s.note("what containers with a network of their own use is unknown: their HCAs are there (netns_mode is exclusive)")
@@ -99,7 +111,7 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	}
 	for _, name := range r.HCAs {
 		h, listed := book.HCAs[name]
-		if err == nil && (!listed || h.Unknown != "") {
+		if known && (!listed || h.Unknown != "") {
 			certain = false
 			s.note(fmt.Sprintf("who uses %s is unknown: %s", name, cmp.Or(h.Unknown, "it is in another network namespace")))
 		}
@@ -156,8 +168,8 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 		r.Memlock = &memlock
 	}
 	s.use(r, pids, !c.HostNetwork)
-	const instead = "request an RDMA resource of a device plugin, or set the annotation rdma.noderesource.dev where the " +
-		"policy lists the namespace"
+	const instead = "request an RDMA resource of a device plugin, or set the annotation rdma.noderesource.dev: \"true\" " +
+		"where the policy lists the namespace"
 	uses := "uses " + strings.Join(r.Use.HCAs, ",")
 	r.State = StateOutside
 	switch paths := s.hostPaths(l); {
@@ -167,13 +179,13 @@ func (s *surveyor) outside(r *Container, l Listed, reason string) {
 		r.Problems = []string{fmt.Sprintf("%s is mounted from the node, %s: with the plugin it needs no hostPath volume: %s",
 			strings.Join(paths, ", "), uses, instead)}
 	default:
-		r.Problems = []string{uses + ": " + cmp.Or(reason, instead)}
+		r.Problems = []string{uses + ", and no policy gives it anything: " + cmp.Or(reason, instead)}
 	}
 }
 
 // opens reports whether the book has one of these processes.
 func (s *surveyor) opens(pids []int) bool {
-	book, _ := s.book() // use notes the error
+	book, _ := s.readBook()
 	for _, h := range book.HCAs {
 		for _, pid := range pids {
 			if _, found := h.Processes[pid]; found {
@@ -186,10 +198,7 @@ func (s *surveyor) opens(pids []int) bool {
 
 // others returns the processes that use RDMA in none of the containers that are listed.
 func (s *surveyor) others(listed []Listed) (found []Container) {
-	book, err := s.book()
-	if err != nil {
-		return nil
-	}
+	book, _ := s.readBook()
 	names, in := map[int]string{}, map[int]string{}
 	for _, h := range book.HCAs {
 		for pid, p := range h.Processes {
@@ -214,7 +223,7 @@ func (s *surveyor) others(listed []Listed) (found []Container) {
 		s.use(&r, []int{pid}, false)
 		where := "a process of the node, in no container"
 		if id != "" {
-			where = "in a container that no runtime lists which was asked"
+			where = "in a container of another runtime"
 		}
 		r.Problems = []string{fmt.Sprintf("%s, uses %s: no policy is about it", where, strings.Join(r.Use.HCAs, ","))}
 		found = append(found, r)

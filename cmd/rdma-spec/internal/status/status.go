@@ -59,7 +59,7 @@ containers cannot be examined.`,
 		ValidArgsFunction: o.CompletePods,
 		GroupID:           cli.GroupNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Pods = args
+			o.Pods, o.Use = args, true
 			return Show(cmd.OutOrStdout(), cmd.ErrOrStderr(), o, outside, format.Format)
 		},
 	}
@@ -90,6 +90,9 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 		return err
 	}
 	if outside {
+		if _, err := s.Book(); err != nil {
+			return fmt.Errorf("who uses RDMA is unknown: %w", err)
+		}
 		result.Containers = []node.Container{}
 	}
 	if format == cli.FormatTable {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/mdlayher/netlink"
+	"github.com/mdlayher/netlink/nltest"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma/rdmatest"
@@ -38,7 +40,7 @@ func withProcesses(t *testing.T, of map[int]int) string {
 func TestRead(t *testing.T) {
 	root := withProcesses(t, map[int]int{10: 10, 11: 10, 20: 20})
 	const mega = 1 << 20
-	rdmatest.Serve(t, 0,
+	rdmatest.Serve(t,
 		rdmatest.HCA{Name: "mlx5_0", Contexts: []rdmatest.Context{
 			{Thread: 10, RegionThread: 10, Regions: []uint64{4 * mega, 1}, QueuePairs: []uint8{3, 3, 6, 0}},
 			{Thread: 10},
@@ -95,9 +97,17 @@ func TestRead(t *testing.T) {
 }
 
 func TestNothingToRead(t *testing.T) {
-	rdmatest.Serve(t, syscall.EINVAL)
-	if got, err := rdma.Read(t.Context(), t.TempDir(), false); err == nil ||
-		!strings.Contains(err.Error(), "does not list HCAs") {
-		t.Errorf("%+v, %v", got, err)
+	before := rdma.Dial
+	t.Cleanup(func() { rdma.Dial = before })
+	for words, dial := range map[string]func() (*netlink.Conn, error){
+		"does not list HCAs": func() (*netlink.Conn, error) {
+			return nltest.Dial(func([]netlink.Message) ([]netlink.Message, error) { return nil, syscall.EINVAL }), nil
+		},
+		"does not speak of RDMA: protocol not supported": func() (*netlink.Conn, error) { return nil, syscall.EPROTONOSUPPORT },
+	} {
+		rdma.Dial = dial
+		if got, err := rdma.Read(t.Context(), t.TempDir(), false); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%+v, %v", got, err)
+		}
 	}
 }

@@ -29,42 +29,40 @@ type Context struct {
 	QueuePairs                         []uint8  // their states
 }
 
-// Serve has package rdma ask a kernel with these HCAs, whose errno is the answer to all questions if it is not 0, until
-// the test ends.
-func Serve(t testing.TB, errno syscall.Errno, hcas ...HCA) {
+// Serve has package rdma ask a kernel with these HCAs until the test ends.
+func Serve(t testing.TB, hcas ...HCA) {
 	t.Helper()
 	before := rdma.Dial
 	t.Cleanup(func() { rdma.Dial = before })
-	answers := map[[2]uint32][]netlink.Message{}
-	list := new(message)
-	for i, h := range hcas {
-		list.end(list.attributes(uint32(i), h.Name))
-		contexts, domains, regions, pairs := h.objects(uint32(i))
-		answers[[2]uint32{22, uint32(i)}], answers[[2]uint32{14, uint32(i)}] = contexts.done(), domains.done()
-		answers[[2]uint32{13, uint32(i)}], answers[[2]uint32{10, uint32(i)}] = regions.done(), pairs.done()
-	}
-	devices := list.done()
-	rdma.Dial = func() (*netlink.Conn, error) {
+	rdma.Dial = Kernel(hcas...)
+}
+
+// Kernel returns what opens the socket of a kernel with these HCAs.
+func Kernel(hcas ...HCA) func() (*netlink.Conn, error) {
+	return func() (*netlink.Conn, error) {
 		return nltest.Dial(func(asked []netlink.Message) ([]netlink.Message, error) {
-			if errno != 0 {
-				return failed(errno), nil
+			const nldev = 5 << 10
+			if len(asked) != 1 || asked[0].Header.Flags != netlink.Request|netlink.Dump || asked[0].Header.Type&^0x3ff != nldev {
+				return failed(syscall.EOPNOTSUPP), nil
 			}
-			if len(asked) != 1 || asked[0].Header.Flags != netlink.Request|netlink.Dump || asked[0].Header.Type>>10 != 5 {
-				t.Errorf("the kernel is asked %+v", asked)
-			}
-			command := uint32(asked[0].Header.Type & 0x3ff)
+			command := asked[0].Header.Type - nldev
 			if command == 1 {
-				return devices, nil
+				list := new(message)
+				for i, h := range hcas {
+					list.end(list.attributes(uint32(i), h.Name))
+				}
+				return list.done(), nil
 			}
-			index := uint32(0)
-			if attributes, err := netlink.NewAttributeDecoder(asked[0].Data); err == nil && attributes.Next() {
-				index = attributes.Uint32()
-			}
-			messages, known := answers[[2]uint32{command, index}]
-			if !known || command == 22 && hcas[index].Old {
+			attributes, err := netlink.NewAttributeDecoder(asked[0].Data)
+			if err != nil || !attributes.Next() {
 				return failed(syscall.EINVAL), nil
 			}
-			return messages, nil
+			index := attributes.Uint32()
+			objects := hcas[index].objects(index)[command]
+			if objects == nil || command == 22 && hcas[index].Old {
+				return failed(syscall.EINVAL), nil
+			}
+			return objects.done(), nil
 		}), nil
 	}
 }
@@ -75,12 +73,13 @@ func failed(errno syscall.Errno) []netlink.Message {
 	return []netlink.Message{{Header: netlink.Header{Type: netlink.Error}, Data: append(data, make([]byte, 16)...)}}
 }
 
-// objects are the answers about an HCA: the objects of its contexts, after those of the kernel. IDs begin with 0.
-func (h HCA) objects(index uint32) (contexts, domains, regions, pairs *message) {
+// objects are the answers about an HCA by the command: the objects of its contexts, after those of the kernel. IDs begin
+// with 0.
+func (h HCA) objects(index uint32) map[netlink.HeaderType]*message {
 	of := func(table, entry uint16) *message {
 		return &message{index: index, name: h.Name, table: table, entry: entry}
 	}
-	contexts, domains, regions, pairs = of(86, 87), of(46, 47), of(40, 41), of(19, 20)
+	contexts, domains, regions, pairs := of(86, 87), of(46, 47), of(40, 41), of(19, 20)
 	kernel := func(e *netlink.AttributeEncoder) { e.String(29, "ib_core") }
 	domains.add(func(e *netlink.AttributeEncoder) { e.Uint32(60, 0); kernel(e) })
 	regions.add(func(e *netlink.AttributeEncoder) { e.Uint64(45, 1<<40); kernel(e) })
@@ -118,7 +117,7 @@ func (h HCA) objects(index uint32) (contexts, domains, regions, pairs *message) 
 			})
 		}
 	}
-	return contexts, domains, regions, pairs
+	return map[netlink.HeaderType]*message{22: contexts, 14: domains, 13: regions, 10: pairs}
 }
 
 // message collects objects until a message is full.
