@@ -217,3 +217,35 @@ func TestStatusOfManyRegions(t *testing.T) {
 		t.Errorf("%s of CPU time, %d MB", least, memory/1e6)
 	}
 }
+
+// The metrics are those of the RDMA containers that hold an HCA. What is unknown has no series, and a node has so many at
+// most.
+func TestDoctorUse(t *testing.T) {
+	files, containers, kernel := usingNode()
+	for n := 100; n < 600; n++ {
+		containers = append(containers, holder(n, 0, fmt.Sprintf("pod-%d", n), memlockOf(65536)))
+	}
+	runtime := critest.Serve(t, critest.Options{}, containers...)
+	root := files.Root(t)
+	rdmatest.Serve(t, kernel...)
+	series := regexp.MustCompile(`(?m)^rdma_spec_container_.*$`)
+	args := []string{"doctor", "-o", "prometheus", "--config", configFile(t, mixedConfig), "--root", root, "--runtime-endpoint",
+		runtime.Socket}
+	var got []string
+	for _, line := range series.FindAllString(call("", args...).Stdout, -1) {
+		if !strings.Contains(line, `pod="pod-`) {
+			got = append(got, line)
+		}
+	}
+	golden.Compare(t, filepath.Join("testdata", "status/use.prom"), strings.Join(got, "\n")+"\n")
+	all := call("", args...).Stdout
+	if n := strings.Count(all, "\nrdma_spec_container_memlock_limit_bytes{"); n != 500 {
+		t.Errorf("there are %d series of limits, want 500", n)
+	}
+	if strings.Contains(all, `rdma_spec_container_registered_bytes{container="main",namespace="ml",pod="pod-`) {
+		t.Errorf("what is unknown has series:\n%s", all)
+	}
+	if some := call("", append(args, "--only", "port-active")...).Stdout; series.MatchString(some) {
+		t.Errorf("--only:\n%s", some)
+	}
+}

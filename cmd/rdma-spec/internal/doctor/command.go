@@ -54,7 +54,8 @@ The result of a check is one of these:
 
 -o npd speaks the protocol of node-problem-detector's custom plugins: one line, and the exit
 status 0 if all is well, 1 if something is wrong, and 2 if a whole family was not looked at.
--o prometheus writes metrics for node_exporter's textfile collector.
+-o prometheus writes metrics for node_exporter's textfile collector: what the checks find, and,
+without --only, how much memory RDMA containers have registered.
 
 The exit status is 1 if something is wrong. If nothing is, it is 3 where every check of a family
 is unknown, as when the runtime does not answer: standard error names the family.`,
@@ -137,7 +138,14 @@ type Diagnosis struct {
 // runDoctor runs the checks and writes what they find.
 func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, checks []Check,
 	only []string, format string) error {
-	findings, err := Diagnose(ctx, o, checks, only, stderr)
+	var containers []node.Container
+	o.Use = format == formatPrometheus && len(only) == 0
+	findings, err := Diagnose(ctx, o, checks, only, stderr, func(s *node.Snapshot) {
+		if o.Use {
+			found, _ := s.Containers() // a check reports the error
+			containers = found.Containers
+		}
+	})
 	switch {
 	case err != nil && format == formatNPD && !cli.IsUsageError(err):
 		return WriteNPD(stdout, nil, err)
@@ -148,7 +156,7 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	case formatNPD:
 		return WriteNPD(stdout, findings, nil)
 	case formatPrometheus:
-		err = writePrometheus(stdout, findings)
+		err = writePrometheus(stdout, findings, containers)
 	case cli.FormatJSON:
 		err = cli.WriteStructured(stdout, format, Diagnosis{cli.APIVersion, findings, missed(findings)})
 	default:
@@ -167,15 +175,22 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 }
 
 // Diagnose runs the checks that are named, or all, and returns what those find. It says on stderr what it waits for.
-func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string,
-	stderr io.Writer) ([]Finding, error) {
+// Other functions look at the same node after that.
+func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string, stderr io.Writer,
+	also ...func(*node.Snapshot)) ([]Finding, error) {
 	if len(only) > 0 {
 		var err error
 		if checks, only, err = Named(checks, only...); err != nil {
 			return nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
 		}
 	}
-	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding { return Run(ctx, s, checks) })
+	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding {
+		findings := Run(ctx, s, checks)
+		for _, look := range also {
+			look(s)
+		}
+		return findings
+	})
 	if len(only) == 0 || err != nil {
 		return findings, err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 )
 
 // statuses are in the order in which people want to see them, with their signs on a terminal.
@@ -137,7 +138,7 @@ func cut(text string, most int) string {
 
 // writePrometheus writes metrics for node_exporter's textfile collector. A check has its series whatever it finds, so
 // that alerts end; what is wrong, unknown, or ignored is named beside.
-func writePrometheus(stdout io.Writer, findings []Finding) error {
+func writePrometheus(stdout io.Writer, findings []Finding, containers []node.Container) error {
 	counts := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "rdma_spec_doctor_findings", Help: "What a check of rdma-spec doctor finds, by status.",
 	}, []string{"check", "status"})
@@ -156,6 +157,9 @@ func writePrometheus(stdout io.Writer, findings []Finding) error {
 				objects.WithLabelValues(f.Check, string(status), strings.ToValidUTF8(f.Object, "?")).Set(1)
 			}
 		}
+	}
+	if err := registerUse(registry, containers); err != nil {
+		return err
 	}
 	families, err := registry.Gather()
 	if err != nil {

@@ -42,10 +42,10 @@ type surveyor struct {
 	node      policy.Facts
 	listed    func() (*hca.Inventory, error) // the names and devices of the HCAs
 	processes *limits.Processes
-	pause     time.Duration    // before the second look
-	hidden    error            // why the processes of containers cannot be read
-	running   map[string][]int // the IDs of the processes of each container
-	root      string           // of the node or the copy
+	pause     time.Duration             // before the second look
+	hidden    error                     // why the processes of containers cannot be read
+	running   map[string][]int          // the IDs of the processes of each container
+	root      string                    // of the node or the copy
 	book      func() (rdma.Book, error) // nil: it does not matter who uses RDMA
 	result    *Containers
 }

@@ -20,6 +20,7 @@ import (
 // The files that Prometheus and Grafana read, and the tests of the alerts.
 const (
 	alerts     = Folder + "/files/alerts.yaml"
+	alertsUse  = Folder + "/files/alerts-use.yaml"
 	counters   = "deploy/prometheus/node_exporter.yaml"
 	alertsTest = "deploy/prometheus/alerts_test.yaml"
 	dashboard  = Folder + "/files/dashboard.json"
@@ -51,16 +52,20 @@ func read(t *testing.T, file string) string {
 }
 
 // TestMetricsExist checks that the alerts and the dashboard ask for metrics that docs/metrics.md lists, which a test
-// compares with what the program registers.
+// compares with what the program registers, or docs/doctor.md.
 func TestMetricsExist(t *testing.T) {
 	var known []string
 	for _, row := range regexp.MustCompile("(?m)^\\| `(nri_rdma_[a-z_]+)` \\|").FindAllStringSubmatch(read(t,
 		"docs/metrics.md"), -1) {
 		known = append(known, row[1])
 	}
-	for _, file := range []string{alerts, alertsTest, dashboard} {
-		asked := regexp.MustCompile(`nri_rdma_[a-z_]+`).FindAllString(read(t, file), -1)
-		if len(asked) < 5 {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(rdma_spec_[a-z_]+){").FindAllStringSubmatch(read(t,
+		"docs/doctor.md"), -1) {
+		known = append(known, row[1])
+	}
+	for file, least := range map[string]int{alerts: 5, alertsUse: 2, alertsTest: 5, dashboard: 5} {
+		asked := regexp.MustCompile(`(nri_rdma|rdma_spec)_[a-z_]+`).FindAllString(read(t, file), -1)
+		if len(asked) < least {
 			t.Errorf("%s asks for %v, want more", file, asked)
 		}
 		for _, name := range asked {
@@ -103,7 +108,7 @@ func TestScrapeJob(t *testing.T) {
 
 // TestAlerts runs promtool's unit tests of the alerts, and checks that each alert fires in one of them.
 func TestAlerts(t *testing.T) {
-	for _, args := range [][]string{{"check", "rules", alerts, counters}, {"test", "rules", alertsTest}} {
+	for _, args := range [][]string{{"check", "rules", alerts, alertsUse, counters}, {"test", "rules", alertsTest}} {
 		cmd := exec.Command(promtool(t), args...)
 		cmd.Dir = root
 		if out, err := cmd.CombinedOutput(); err != nil {
@@ -111,7 +116,7 @@ func TestAlerts(t *testing.T) {
 		}
 	}
 	tests := read(t, alertsTest)
-	for _, alert := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, alerts)+read(t, counters), -1) {
+	for _, alert := range regexp.MustCompile(`- alert: (\w+)`).FindAllStringSubmatch(read(t, alerts)+read(t, alertsUse)+read(t, counters), -1) {
 		fires := regexp.MustCompile(`alertname: ` + alert[1] + `\n +exp_alerts:\n +- exp_labels|alertname="` + alert[1] + `"`)
 		if !fires.MatchString(tests) {
 			t.Errorf("no test has %s fire", alert[1])
@@ -123,8 +128,8 @@ func TestAlerts(t *testing.T) {
 func TestDashboardQueries(t *testing.T) {
 	var board struct {
 		Panels []struct {
-			Title, Description string
-			Targets            []struct{ Expr string }
+			Type, Title, Description string
+			Targets                  []struct{ Expr string }
 		}
 	}
 	if err := json.Unmarshal([]byte(read(t, dashboard)), &board); err != nil {
@@ -136,6 +141,9 @@ func TestDashboardQueries(t *testing.T) {
 	}
 	var rules []rule
 	for i, panel := range board.Panels {
+		if panel.Type == "row" {
+			continue
+		}
 		if panel.Title == "" || panel.Description == "" || len(panel.Targets) == 0 {
 			t.Errorf("panel %d has no title, no description or no query", i)
 		}
