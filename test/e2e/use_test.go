@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os/exec"
@@ -70,7 +71,7 @@ func (u used) registered() string {
 }
 
 const (
-	waiting   = "/usr/bin/ibv_rc_pingpong -d rxe%d -g 1 -s 10000000 -p %d" // it registers its memory, and waits for a client
+	waiting   = "/usr/bin/ibv_rc_pingpong -d rxe%d -g 1 -s %d -p %d" // it registers its memory, and waits for a client
 	overTCP   = "does it run over TCP?"
 	bandwidth = "ib_write_bw -d rxe0 -x 1 -s 4M -q 4 -F --run_infinitely -p 18750"
 )
@@ -87,16 +88,16 @@ func TestUse(t *testing.T) {
 		}
 		return runContainer(t, pod, ctr)
 	}
-	run("waits", containerd.Container{Devices: containerd.Verbs(1)}, fmt.Sprintf(waiting, 1, 18751))
-	run("privileged", containerd.Container{Privileged: true}, fmt.Sprintf(waiting, 0, 18752))
+	run("waits", containerd.Container{Devices: containerd.Verbs(1)}, fmt.Sprintf(waiting, 1, 10_000_000, 18751))
+	run("privileged", containerd.Container{Privileged: true}, fmt.Sprintf(waiting, 0, 10_000_000, 18752))
 	run("mounted", containerd.Container{Devices: containerd.Verbs(0), Mounts: []containerd.Mount{
-		{Host: "/dev/infiniband", Container: "/dev/infiniband"}}}, fmt.Sprintf(waiting, 0, 18753))
+		{Host: "/dev/infiniband", Container: "/dev/infiniband"}}}, fmt.Sprintf(waiting, 0, 1_000_000, 18753))
 	run("idle", containerd.Container{Devices: containerd.Verbs(0)}, "")
 	locker := containerd.Container{Devices: containerd.Verbs(0),
 		Mounts: []containerd.Mount{{Host: filepath.Join(*bin, "locker"), Container: "/opt/locker"}}}
 	run("registers", locker, "/opt/locker register 1048576")
 	run("unrelated", containerd.Container{}, "")
-	command := strings.Fields(fmt.Sprintf(waiting, 0, 18754))
+	command := strings.Fields(fmt.Sprintf(waiting, 0, 10_000_000, 18754))
 	process := exec.Command(command[0], command[1:]...)
 	if err := child.Start(process); err != nil {
 		t.Fatal(err)
@@ -111,16 +112,19 @@ func TestUse(t *testing.T) {
 	}
 	t.Cleanup(end)
 
-	want := map[string]string{"waits": "10000000 on rxe1", "privileged": "10000000 on rxe0", "mounted": "10000000 on rxe0",
+	want := map[string]string{"waits": "10000000 on rxe1", "privileged": "10000000 on rxe0", "mounted": "1000000 on rxe0",
 		"idle": "0 on ", "registers": "1048576 on rxe0", "ibv_rc_pingpong": "10000000 on rxe0"}
 	var by map[string]used
-	await.That(t, patience, "all who use RDMA have registered their memory", func() bool {
+	await.Success(t, patience, "all who use RDMA have registered their memory", func() error {
 		by, _ = uses(t)
 		got := map[string]string{}
 		for name, u := range by {
 			got[name] = u.registered() + " on " + strings.Join(u.Use.HCAs, ",")
 		}
-		return maps.Equal(want, got) || func() bool { t.Log(cmp.Diff(want, got)); return false }()
+		if diff := cmp.Diff(want, got); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
 	})
 	for name, u := range by {
 		if outside := name == "privileged" || name == "mounted" || name == "ibv_rc_pingpong"; (u.State == "outside") != outside ||
@@ -196,10 +200,12 @@ func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Contain
 		by, _ := uses(t, args...)
 		return by["server"], by["client"]
 	}
-	await.That(t, patience, "four queue pairs of each in RTS", func() bool {
+	await.Success(t, patience, "four queue pairs of each in RTS", func() error {
 		s, c := both("--queue-pairs")
-		t.Logf("server %+v, client %+v", s.Use, c.Use)
-		return maps.Equal(s.Use.QueuePairs, map[string]int{"RTS": 4}) && maps.Equal(c.Use.QueuePairs, map[string]int{"RTS": 4})
+		if four := map[string]int{"RTS": 4}; !maps.Equal(s.Use.QueuePairs, four) || !maps.Equal(c.Use.QueuePairs, four) {
+			return fmt.Errorf("server %+v, client %+v", s.Use, c.Use)
+		}
+		return nil
 	})
 	shell(t, client, "kill -STOP $(pidof ib_write_bw)") // or it ends with its queue pairs
 	if s, c := both(); s.registered() != "33554432" || c.registered() != "33554432" || s.Use.QueuePairs != nil {
