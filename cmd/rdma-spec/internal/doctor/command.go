@@ -138,14 +138,8 @@ type Diagnosis struct {
 // runDoctor runs the checks and writes what they find.
 func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, checks []Check,
 	only []string, format string) error {
-	var containers []node.Container
 	o.Use = format == formatPrometheus && len(only) == 0
-	findings, err := Diagnose(ctx, o, checks, only, stderr, func(s *node.Snapshot) {
-		if o.Use {
-			found, _ := s.Containers() // a check reports the error
-			containers = found.Containers
-		}
-	})
+	findings, containers, err := Diagnose(ctx, o, checks, only, stderr)
 	switch {
 	case err != nil && format == formatNPD && !cli.IsUsageError(err):
 		return WriteNPD(stdout, nil, err)
@@ -174,32 +168,32 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	return err
 }
 
-// Diagnose runs the checks that are named, or all, and returns what those find. It says on stderr what it waits for.
-// Other functions look at the same node after that.
-func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string, stderr io.Writer,
-	also ...func(*node.Snapshot)) ([]Finding, error) {
+// Diagnose runs the checks that are named, or all, and returns what those find and, if it is to look at who uses RDMA,
+// the containers. It says on stderr what it waits for.
+func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string,
+	stderr io.Writer) (found []Finding, using []node.Container, err error) {
 	if len(only) > 0 {
-		var err error
 		if checks, only, err = Named(checks, only...); err != nil {
-			return nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
+			return nil, nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
 		}
 	}
 	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding {
 		findings := Run(ctx, s, checks)
-		for _, look := range also {
-			look(s)
+		if o.Use {
+			containers, _ := s.Containers() // a check reports the error
+			using = containers.Containers
 		}
 		return findings
 	})
 	if len(only) == 0 || err != nil {
-		return findings, err
+		return findings, using, err
 	}
 	// What is named may be skipped: the cause belongs to the answer.
 	skipped := slices.ContainsFunc(findings,
 		func(f Finding) bool { return f.Status == Skipped && slices.Contains(only, f.Check) })
 	return slices.DeleteFunc(findings, func(f Finding) bool {
 		return !slices.Contains(only, f.Check) && (!skipped || f.Status != Wrong)
-	}), nil
+	}), nil, nil
 }
 
 // diagnose runs checks, and ignores what the administrator has listed. It returns the entries that match nothing as

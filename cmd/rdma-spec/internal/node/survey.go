@@ -94,6 +94,7 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		result.Outside = append(result.Outside, looking.others(listing.Containers)...)
 	}
 	looking.judge(ctx, result.Containers)
+	looking.judge(ctx, result.Outside)
 	result.Failed += result.unknown()
 	return result, nil
 }
@@ -146,7 +147,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	r := Container{
 		Report: Report{
 			Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, ID: l.ID, PID: l.PID, Started: l.Started,
-			Signal: policy.SignalNone, HCAs: []string{}, Use: Use{Summary: unknownUse}, State: StateOK, Problems: []string{},
+			Signal: policy.SignalNone, HCAs: []string{}, Use: Use{Summary: "unknown"}, State: StateOK, Problems: []string{},
 		},
 		RDMA: true, Runtime: l.Runtime, Bounding: l.Spec.Bounding, Env: l.Spec.Env,
 	}
@@ -179,7 +180,6 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 			s.note(d.Reason)
 			s.result.Failed++ // its resources may be a signal
 		}
-		r.RDMA = false
 		s.outside(&r, l, d.Reason)
 		return r, false
 	}

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
@@ -51,35 +52,37 @@ func (o *Objects) Add(others Objects) {
 	o.Contexts += others.Contexts
 	o.MemoryRegions += others.MemoryRegions
 	o.RegisteredBytes += others.RegisteredBytes
-	for state, n := range others.QueuePairs {
-		o.addQueuePairs(state, n)
-	}
-}
-
-func (o *Objects) addQueuePairs(state string, n int) {
-	if o.QueuePairs == nil {
+	if o.QueuePairs == nil && others.QueuePairs != nil {
 		o.QueuePairs = map[string]int{}
 	}
-	o.QueuePairs[state] += n
+	for state, n := range others.QueuePairs {
+		o.QueuePairs[state] += n
+	}
 }
 
-// states are those of queue pairs, as enum ib_qp_state of the kernel numbers them.
-var states = []string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
+// Dial opens the socket. Tests replay a kernel's answers.
+var Dial = func() (*netlink.Conn, error) {
+	// Into a large buffer, the kernel writes many objects at once. For each message it goes through all objects before.
+	return netlink.Dial(unix.NETLINK_RDMA, &netlink.Config{MessageBufferSize: 64 << 10})
+}
 
 // Read reads the book. The processes are those below a root, which must have the PID namespace of this process. Queue
 // pairs are queried one by one, on some HCAs from firmware, and so only if they are asked for.
 func Read(ctx context.Context, root string, queuePairs bool) (Book, error) {
-	k, err := dial(ctx)
+	conn, err := Dial()
 	if err != nil {
-		return Book{}, err
+		return Book{}, fmt.Errorf("the kernel does not speak of RDMA: %w", err)
 	}
-	defer k.close()
+	defer func() { _ = conn.Close() }() // it was only read
+	if deadline, bounded := ctx.Deadline(); bounded {
+		_ = conn.SetReadDeadline(deadline) // the caller does not wait longer
+	}
 	book, indexes := Book{At: time.Now(), HCAs: map[string]HCA{}}, map[string]uint32{}
-	if err := k.dump(getDevices, nil, func(o object) { indexes[o.name] = o.device }); err != nil {
+	if err := dump(conn, getDevices, 0, func(o object) { indexes[o.name] = o.device }); err != nil {
 		return Book{}, fmt.Errorf("the kernel does not list HCAs: %w", err)
 	}
 	for name, index := range indexes {
-		book.HCAs[name] = k.read(root, index, queuePairs)
+		book.HCAs[name] = read(conn, index, root, queuePairs)
 	}
 	return book, nil
 }
@@ -91,61 +94,55 @@ type opened struct {
 	thread uint32
 }
 
-// read reads what the book has about an HCA.
-func (k *kernel) read(root string, index uint32, queuePairs bool) (h HCA) {
-	contexts, domains := map[int64]*opened{}, map[int64]*opened{}
-	named := func(c *opened, o object) *opened { // nil is the kernel's own, or newer than the lists before
-		if c != nil && c.thread == 0 {
-			c.thread = o.thread
-		}
-		return c
+// made adds an object to a context, unless that is the kernel's own, or newer than the lists before.
+func (c *opened) made(o object, counts Objects) *opened {
+	if c != nil {
+		c.Add(counts)
+		c.thread = max(c.thread, o.thread)
 	}
-	err := k.dump(getContexts, &index, func(o object) {
+	return c
+}
+
+// states are those of queue pairs, as enum ib_qp_state of the kernel numbers them.
+var states = []string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
+
+// read reads what the book has about an HCA.
+func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
+	contexts, domains := map[int64]*opened{}, map[int64]*opened{}
+	err := dump(conn, getContexts, index, func(o object) {
 		if o.context != none {
-			contexts[o.context] = &opened{Objects{Contexts: 1}, o.thread}
+			contexts[o.context] = (&opened{}).made(o, Objects{Contexts: 1})
 		}
 	})
 	if errors.Is(err, unix.EINVAL) {
 		return HCA{Unknown: "the kernel does not list who has opened it, which takes Linux 5.14"}
 	}
-	if err == nil {
-		err = k.dump(getDomains, &index, func(o object) { domains[o.domain] = named(contexts[o.context], o) })
-	}
-	if err == nil {
-		err = k.dump(getRegions, &index, func(o object) {
-			if c := named(domains[o.domain], o); c != nil {
-				c.Add(Objects{MemoryRegions: 1, RegisteredBytes: o.length})
+	err = errors.Join(err, dump(conn, getDomains, index, func(o object) {
+		domains[o.domain] = contexts[o.context].made(o, Objects{})
+	}), dump(conn, getRegions, index, func(o object) {
+		domains[o.domain].made(o, Objects{MemoryRegions: 1, RegisteredBytes: o.length})
+	}))
+	if queuePairs {
+		err = errors.Join(err, dump(conn, getQueuePairs, index, func(o object) {
+			if int(o.state) < len(states) {
+				domains[o.domain].made(o, Objects{QueuePairs: map[string]int{states[o.state]: 1}})
 			}
-		})
-	}
-	if err == nil && queuePairs {
-		err = k.dump(getQueuePairs, &index, func(o object) {
-			if c := named(domains[o.domain], o); c != nil && int(o.state) < len(states) {
-				c.addQueuePairs(states[o.state], 1)
-			}
-		})
+		}))
 	}
 	if err != nil {
 		return HCA{Unknown: "the kernel does not list who uses it: " + err.Error()}
 	}
-	h.Processes = map[int]Process{}
-	nameless := false
+	h := HCA{Processes: map[int]Process{}}
 	for _, c := range contexts {
-		if c.thread == 0 {
-			nameless = true
-			continue
-		}
-		lines := status(root, int(c.thread))
-		if pid, err := strconv.Atoi(lines["Tgid"]); err == nil { // else it has ended meanwhile
+		if pid, err := strconv.Atoi(status(root, int(c.thread))["Tgid"]); err == nil {
 			p := h.Processes[pid]
 			p.Name = status(root, pid)["Name"]
 			p.Add(c.Objects)
 			h.Processes[pid] = p
+		} else if c.thread == 0 { // else the process has ended meanwhile
+			h.Unknown = "the kernel does not name all processes that have opened it: the threads that did so have ended, or are " +
+				"of another PID namespace"
 		}
-	}
-	if nameless {
-		h.Unknown = "the kernel does not name all processes that have opened it: the threads that did so have ended, or are " +
-			"of another PID namespace"
 	}
 	return h
 }
