@@ -53,11 +53,14 @@ func AllDevices(rules []specs.LinuxDeviceCgroup) bool {
 	return allowed
 }
 
+// MOFEDVariable begins the variable of an environment that MOFED looks for.
+const MOFEDVariable = "NVIDIA_MOFED="
+
 // MOFED reports whether an environment asks NVIDIA's container runtime to add HCAs, which it does after NRI: it has
 // NVIDIA_MOFED=enabled. The last value counts, as for that runtime.
 func MOFED(environment []string) (enabled bool) {
 	for _, variable := range environment {
-		if value, found := strings.CutPrefix(variable, "NVIDIA_MOFED="); found {
+		if value, found := strings.CutPrefix(variable, MOFEDVariable); found {
 			enabled = value == "enabled" // guard: mofed-value, else true
 		}
 	}
