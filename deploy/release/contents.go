@@ -81,7 +81,7 @@ func (r *release) writeArchive(arch string) error {
 		files = append(files, f)
 	}
 	for _, folder := range []string{
-		"docs", "deploy/admission", "deploy/containerd", "deploy/examples", "deploy/helm/nri-rdma/files",
+		"docs", "deploy/admission", "deploy/containerd", "deploy/device-plugins", "deploy/examples", "deploy/helm/nri-rdma/files",
 		"deploy/kustomize", "deploy/npd", "deploy/prometheus", "deploy/systemd",
 	} {
 		all, err := bundle.Folder(filepath.Join(r.root, folder))
