@@ -83,7 +83,7 @@ func TestSchemaAcceptsWhatThePluginAccepts(t *testing.T) {
 	configs := []string{
 		"{}", "{memlock: memory-limit}", "{memlock: 16Gi}", "{memlock: 1.5Gi}", "{memlock: 17179869184}",
 		`{memlock: "17179869184"}`, "{memlock: 1e9}",
-		"{ipcLock: always}", "{repair: {mode: off}}", `{repair: {mode: "off", every: 1m30s}}`, "{repair: {mode: fix}}",
+		"{ipcLock: always}", "{ipcLock: requested}", "{repair: {mode: off}}", `{repair: {mode: "off", every: 1m30s}}`, "{repair: {mode: fix}}",
 		`{skipRuntimeHandlers: [""]}`,
 		"{inject: {namespaces: [ml-*], functions: [physical, virtual, scalable], numaNodes: [-1, 0]}}",
 		"{rules: [{name: a, match: {namespaces: [a]}, memlock: unchanged}, {match: {resources: [b/c]}, ipcLock: false, " +
