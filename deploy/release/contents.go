@@ -82,7 +82,7 @@ func (r *release) writeArchive(arch string) error {
 	}
 	for _, folder := range []string{
 		"docs", "deploy/admission", "deploy/containerd", "deploy/device-plugins", "deploy/examples", "deploy/helm/nri-rdma/files",
-		"deploy/kustomize", "deploy/npd", "deploy/prometheus", "deploy/systemd",
+		"deploy/kustomize", "deploy/node-readiness", "deploy/npd", "deploy/prometheus", "deploy/systemd",
 	} {
 		all, err := bundle.Folder(filepath.Join(r.root, folder))
 		if err != nil {
