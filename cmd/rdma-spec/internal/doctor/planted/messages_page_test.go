@@ -134,13 +134,13 @@ func messages(t *testing.T) string {
 			if i == 0 {
 				command, cause = see(c), cmp.Or(cause, causes[id])
 			}
-			places = append(places, fmt.Sprintf("[%s](faults.md#%s)", id, id))
+			places = append(places, fmt.Sprintf("[%s](faults/%[1]s.md)", id))
 		}
 		if cause == "" {
 			t.Errorf("%q has no cause: add that of %v", message, all[message])
 		}
 		g := groupOf(message)
-		rows[g] = append(rows[g], fmt.Sprintf("| %s | %s | %s | %s |\n", code(message), cause, command,
+		rows[g] = append(rows[g], fmt.Sprintf("| %s | %s | %s | %s |\n", cell(code(message)), cause, cell(command),
 			strings.Join(places, ", ")))
 	}
 	var text strings.Builder
