@@ -54,7 +54,11 @@ out whether it is.`,
 				ctx, cancel = context.WithTimeout(ctx, timeout)
 				defer cancel()
 			}
-			return untilRegistered(ctx, cmd.ErrOrStderr(), root)
+			err := untilRegistered(ctx, cmd.ErrOrStderr(), root)
+			if err == nil {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "nri-rdma is registered on this node")
+			}
+			return err
 		},
 	}
 	f := cmd.Flags()
