@@ -175,6 +175,9 @@ func unknownAttacks() []attack {
 			container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 2 << 20}},
 		{guard: "least-ipc-lock", name: "rule-for-resources-that-always-gives-the-capability",
 			config: rule("ipcLock: always"), container: init(plain(heldVerbs(1))), gets: unlimited()},
+		{guard: "least-ipc-lock", name: "rule-for-resources-that-gives-the-capability-unasked",
+			config: "ipcLock: requested\n" + rule("ipcLock: true"), container: init(plain(heldVerbs(1))),
+			gets: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockIfRequested}},
 		{guard: "least-ipc-lock", name: "capability-beside-the-lower-limit", config: rule("memlock: 1Mi, ipcLock: always"),
 			container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 1 << 20}},
 		{guard: "least-always", name: "rule-that-injects-unasked", config: rule(always) + "\noptIn: {namespaces: [web]}",
@@ -264,6 +267,13 @@ func ceilingAttacks() []attack {
 			container: held("{ipcLock: true}"), refused: CauseCeiling, says: "gives none"},
 		{guard: "ipc-lock-dropped", name: "capability-in-spite-of-drop-all", config: "{}", container: held("{ipcLock: true}"),
 			gets: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockUnlessDropped}},
+		{guard: "ipc-lock-requested", name: "capability-that-admission-has-not-seen", config: "ipcLock: requested",
+			container: held(""), gets: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockIfRequested}},
+		{guard: "ipc-lock-requested", name: "capability-asked-for-where-admission-does-not-see-it",
+			config: "ipcLock: requested", container: held("{ipcLock: true}"),
+			gets: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockIfRequested}},
+		{guard: "ipc-lock", name: "requested-capability-next-to-a-limit", config: "{memlock: 1Gi, ipcLock: requested}",
+			container: held("{ipcLock: true}"), refused: CauseCeiling, says: "would void the memlock"},
 	}
 }
 

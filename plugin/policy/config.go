@@ -12,9 +12,10 @@ type Config struct {
 	// Memlock is the RLIMIT_MEMLOCK that an RDMA container gets: unlimited, memory-limit, or bytes such as 16Gi. A memory
 	// limit above the node's memory counts as the node's memory.
 	Memlock Scalar `json:"memlock"`
-	// IPCLock is whether an RDMA container gets CAP_IPC_LOCK: true (unless its author dropped all capabilities), false, or
-	// always (also in that case, and with a finite memlock). Without always, a memlock other than unlimited comes without
-	// the capability, which overrides it.
+	// IPCLock is whether an RDMA container gets CAP_IPC_LOCK: true (unless its author dropped all capabilities), false,
+	// requested (only if its pod's spec adds it, and then for users other than root as well), or always (also if all were
+	// dropped, and with a finite memlock). Without always, a memlock other than unlimited comes without the capability,
+	// which overrides it.
 	IPCLock Scalar `json:"ipcLock"`
 	// OptIn is what makes a container an RDMA container.
 	OptIn OptIn `json:"optIn"`

@@ -187,6 +187,8 @@ func (out *Container) grant(pod manifest.Pod, c manifest.Container) (notes []str
 	case !adds && own && grant.Memlock.Finite() && grant.Memlock != 0:
 		notes = append(notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+
 			" for processes of root")
+	case !adds && grant.IPCLock == spec.IPCLockIfRequested:
+		notes = append(notes, "no CAP_IPC_LOCK: the policy leaves it to the manifest to add IPC_LOCK; memlock suffices for RDMA")
 	case !adds && grant.IPCLock != spec.IPCLockNo:
 		notes = append(notes, "no CAP_IPC_LOCK: the manifest drops all capabilities; memlock suffices for RDMA")
 	}
