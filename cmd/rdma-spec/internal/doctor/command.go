@@ -32,7 +32,7 @@ func Command(checks []Check) *cobra.Command {
 	var o node.Options
 	var only []string
 	var list bool
-	var to string
+	var to, address string
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -68,6 +68,11 @@ is unknown, as when the runtime does not answer: standard error names the family
 			if list {
 				return listChecks(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, o)
 			}
+			if address != "" {
+				return serve(cmd.Context(), address, cmd.ErrOrStderr(), func(w io.Writer) error {
+					return runDoctor(o, cmd.Context(), w, cmd.ErrOrStderr(), checks, only, formatPrometheus)
+				})
+			}
 			var text bytes.Buffer
 			out := cmd.OutOrStdout()
 			if to != "" {
@@ -85,6 +90,8 @@ is unknown, as when the runtime does not answer: standard error names the family
 	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
 	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match nothing")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
+	f.StringVar(&address, "http", "",
+		"do not end: look every two minutes, and serve the result as metrics at this `ADDR`, as in 127.0.0.1:9799")
 	f.DurationVar(&o.Patience, "patience", node.Daemons,
 		"how long all daemons together may take before they are unknown; longer for a slow node")
 	o.AddFlags(f)
