@@ -27,7 +27,7 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build arm64 kubectl image push release demo demo-picture node check test nightly prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean
+.PHONY: help build arm64 kubectl image notes push release demo demo-picture node check smoke vulnerabilities test nightly prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ image: build arm64 ## the container image for both architectures: bin/image, an 
 
 release: build arm64 kubectl ## all that a release has, in bin/release: image, archives, packages, chart, bill of materials, checksums
 	$(call RELEASE,all)
+
+notes: ## what CHANGELOG.md says of VERSION: the section with exactly this heading
+	@awk -v heading='## $(VERSION)' '/^## /{on = $$0 == heading; next} on && /./{found = 1} on; END{exit !found}' CHANGELOG.md || \
+	  { echo 'CHANGELOG.md has no section "## $(VERSION)", or nothing in it' >&2; exit 1; }
 
 push: image ## that image to a registry: IMAGE=registry.example.com/rdma-spec:v1
 	bin/releaser push bin/image $(IMAGE)
@@ -83,6 +87,13 @@ test: ## all tests (needs root for the node), and a table of them at the end
 nightly: ## what takes too long for make test: more packages, kernels and runtimes, more often
 	@$(MAKE) --no-print-directory test PARTS="race=1 node-emulated=1 node-versions=1" RACE=./...
 	$(MAKE) --no-print-directory handovers busy churn
+
+smoke: bin/rdma-node bin/e2e.test build ## what every runtime has to pass, on the main one: for a pull request
+	$(NODE) -- $(E2E) -test.run '$(SMOKE)'
+
+vulnerabilities: ## known ones in what the programs call, by govulncheck, which asks vuln.go.dev
+	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+	cd deploy/release && go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 prepare: deps bin/rdma-node # the node with all its parts
 	bin/rdma-node --parts all --prepare
