@@ -31,7 +31,9 @@ func TestNotes(t *testing.T) {
 
 // TestReleaseIsLast: nothing is pushed before the checks, the notes, and the tests on the node.
 func TestReleaseIsLast(t *testing.T) {
-	var workflow struct{ Jobs map[string]struct{ Needs any } }
+	var workflow struct {
+		Jobs map[string]struct{ Needs any }
+	}
 	text := repository.Read(t, ".github/workflows/release.yaml")
 	if err := yaml.Unmarshal([]byte(text), &workflow); err != nil {
 		t.Fatal(err)
