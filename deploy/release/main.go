@@ -58,7 +58,7 @@ func (f *flags) read() (*release, error) {
 func newImageCommand() *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
-		Use: "image", Short: "Make the container image, as the OCI layout image, as image.tar, and its bill of materials",
+		Use: "image", Short: "Make the container image, as the OCI layout image and as image.tar",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			r, err := f.read()
