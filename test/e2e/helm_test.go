@@ -276,7 +276,7 @@ var everyOption = []string{
 	"validator.enabled=true,privileges=repair,config.repair.mode=fix,admission.require.enabled=true,admission.forbid.enabled=true," +
 		"runtimeClass.enabled=true,dashboard.enabled=true,nodeFeatureDiscovery.enabled=true,seLinuxType=spc_t,imagePullSecrets[0].name=mine," +
 		"podMonitor.enabled=true,podMonitor.labels.release=mine,alerts.enabled=true",
-	"runtime=crio,openshift.enabled=true,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,updateStrategy.rollingUpdate.maxSurge=2",
+	"runtime=crio,openshift.enabled=true,doctor.enabled=true,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,updateStrategy.rollingUpdate.maxSurge=2",
 }
 
 // testRendered: an API server that knows the kinds of the Prometheus Operator and of OpenShift takes what the chart

@@ -41,7 +41,7 @@ func serve(ctx context.Context, address string, stderr io.Writer, look func(io.W
 		for ctx.Err() == nil {
 			var text bytes.Buffer
 			if err := look(&text); text.Len() == 0 {
-				fmt.Fprintln(stderr, "rdma-spec:", err)
+				fmt.Fprintf(stderr, "rdma-spec: %v\n", err)
 			} else {
 				last.Store(&seen{time.Now(), text.Bytes()})
 			}
