@@ -129,8 +129,12 @@ type checker struct {
 // fixed are the names of objects in the cluster and on the node, behind the words that precede them.
 var fixed = regexp.MustCompile(`(?:-n (\S+)|daemonset[ /](\S+)|-c (\S+)|systemctl (?:restart|(?:en|dis)able --now) (\S+))`)
 
-// namespaces are the plugin's, and those of pods in examples.
-var namespaces = []string{"rdma-spec", "guests", "ml"}
+// Names of objects in the cluster: of namespaces the plugin's, those of pods in examples, and those of device plugins.
+var (
+	namespaces = []string{"rdma-spec", "guests", "ml", "kube-system", "nvidia-network-operator"}
+	daemonSets = []string{"", "nri-rdma", "rdma-shared-dp-ds"}
+	containers = []string{"", "nri-rdma", "wait-for-nri-rdma"}
+)
 
 func (c checker) problems(line string) (all []string) {
 	if _, problem := c.Check(line); problem != "" {
@@ -164,8 +168,8 @@ func (c checker) problems(line string) (all []string) {
 		_, noUnit := os.Stat(repository.Path(c.t, "deploy/systemd/"+unit))
 		switch {
 		case !strings.HasPrefix(line, "kubectl") && unit == ".service":
-		case namespace != "" && !slices.Contains(namespaces, namespace), daemonSet != "" && daemonSet != "nri-rdma",
-			container != "" && container != "nri-rdma", unit != ".service" && unit != "containerd.service" && unit != "crio.service" && noUnit != nil:
+		case namespace != "" && !slices.Contains(namespaces, namespace), !slices.Contains(daemonSets, daemonSet),
+			!slices.Contains(containers, container), unit != ".service" && unit != "containerd.service" && unit != "crio.service" && noUnit != nil:
 			all = append(all, found[0]+" does not exist")
 		}
 	}

@@ -92,6 +92,8 @@ func checkYAML(t *testing.T, text string) error {
 		return yaml.UnmarshalStrict([]byte(text), &nodev1.RuntimeClass{})
 	case strings.HasPrefix(text, "resources: "): // a kustomization, which the chart's tests build
 		return yaml.UnmarshalStrict([]byte(text), &map[string]any{})
+	case strings.HasPrefix(text, "registerWithTaints:\n"): // the kubelet's configuration
+		return yaml.UnmarshalStrict([]byte(text), &struct{ RegisterWithTaints []corev1.Taint }{})
 	case strings.HasPrefix(text, "ignore:\n"): // the doctor's file
 		return yaml.UnmarshalStrict([]byte(text), &struct {
 			Ignore []struct{ Check, Object, Why string }

@@ -35,6 +35,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/repair"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/status"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verify"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/wait"
 )
 
 // version is set when the program is built.
@@ -82,7 +83,7 @@ rdma-spec could not look or could not do what it was asked for.`,
 	root.AddCommand(devices.Command(), status.Command(), repair.Command(), doctor.Command(checks()),
 		collect.Command(checks()),
 		explain.Command(), verify.Command(), config.Command(), configure.Command(checks()), generate.Command(), cdi.Command(),
-		newVersionCommand(), newManCommand(root))
+		wait.Command(), newVersionCommand(), newManCommand(root))
 	return root
 }
 

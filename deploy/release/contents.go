@@ -80,8 +80,8 @@ func (r *release) writeArchive(arch string) error {
 		files = append(files, f)
 	}
 	for _, folder := range []string{
-		"docs", "deploy/admission", "deploy/containerd", "deploy/examples", "deploy/helm/nri-rdma/files",
-		"deploy/kustomize", "deploy/npd", "deploy/prometheus", "deploy/systemd",
+		"docs", "deploy/admission", "deploy/ansible", "deploy/containerd", "deploy/device-plugins", "deploy/examples",
+		"deploy/helm/nri-rdma/files", "deploy/kustomize", "deploy/node-readiness", "deploy/npd", "deploy/prometheus", "deploy/systemd",
 	} {
 		all, err := bundle.Folder(filepath.Join(r.root, folder))
 		if err != nil {

@@ -37,6 +37,7 @@ func TestConfigure(t *testing.T) {
 	}{
 		{version: "1.7.35", bare: "1.7/debian", subtests: []subtest{
 			{"All", testAll(configureAll)},
+			{"Ansible", testAll(followPlaybook)},
 			{"Configurations", configurations("1.7/imports", "1.7/quoting", "1.7/version-1")},
 		}},
 		{version: "2.4.2", bare: "2.4/nri-off", subtests: []subtest{
@@ -121,6 +122,32 @@ func followReadme(t *testing.T) (next string) {
 		t.Error(err)
 	}
 	return said.String()
+}
+
+// followPlaybook sets the node up with the playbook for many nodes: it says what it changes, and a second run changes
+// nothing.
+func followPlaybook(t *testing.T) (next string) {
+	t.Helper()
+	play := func(args ...string) string {
+		args = append(args, "-i", "localhost,", "-c", "local", "-e", "programs="+*bin, deployPath("ansible/nri-rdma.yaml"))
+		out, err := exec.CommandContext(t.Context(), "ansible-playbook", args...).CombinedOutput()
+		t.Logf("ansible-playbook %s: %v\n%s", strings.Join(args, " "), err, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	const task = "TASK [Turn NRI on, and install the plugin's service] "
+	for _, call := range []struct {
+		args []string
+		want string // what the task says of the node
+	}{{want: "changed"}, {want: "ok"}, {[]string{"--check"}, "ok"}} {
+		_, said, found := strings.Cut(play(call.args...), task)
+		if _, said, _ = strings.Cut(said, "\n"); !found || !strings.HasPrefix(said, call.want+": [localhost]") {
+			t.Errorf("%q: the task says %q, want %s", call.args, said, call.want)
+		}
+	}
+	return "" // the playbook has done what is next
 }
 
 // A plugin that has no index does no harm as long as NRI is off; with NRI on, CRI does not start because of it, and no

@@ -206,6 +206,12 @@ func (c *Cluster) Pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	return pod, c.call(ctx, request{path: pods + "/" + name}, pod)
 }
 
+// Node returns a node.
+func (c *Cluster) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	n := &corev1.Node{}
+	return n, c.call(ctx, request{path: "/api/v1/nodes/" + name}, n)
+}
+
 // Pods returns the pods of a namespace with a label, as in app=web.
 func (c *Cluster) Pods(ctx context.Context, namespace, label string) ([]corev1.Pod, error) {
 	var list corev1.PodList
