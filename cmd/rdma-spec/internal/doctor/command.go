@@ -33,7 +33,7 @@ func Command(checks []Check) *cobra.Command {
 	var o node.Options
 	var only []string
 	var list bool
-	var to, explain string
+	var to, explain, address string
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -73,6 +73,11 @@ is unknown, as when the runtime does not answer: standard error names the family
 			if list {
 				return listChecks(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, o)
 			}
+			if address != "" {
+				return serve(cmd.Context(), address, cmd.ErrOrStderr(), func(w io.Writer) error {
+					return runDoctor(o, cmd.Context(), w, cmd.ErrOrStderr(), checks, only, formatPrometheus)
+				})
+			}
 			var text bytes.Buffer
 			out := cmd.OutOrStdout()
 			if to != "" {
@@ -91,6 +96,8 @@ is unknown, as when the runtime does not answer: standard error names the family
 	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match nothing")
 	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`: it needs no network, and looks at nothing")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
+	f.StringVar(&address, "http", "",
+		"do not end: look every two minutes, and serve the result as metrics at this `ADDR`, as in 127.0.0.1:9799")
 	f.DurationVar(&o.Patience, "patience", node.Daemons,
 		"how long all daemons together may take before they are unknown; longer for a slow node")
 	o.AddFlags(f)
