@@ -10,13 +10,17 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path"
 	"reflect"
 	"slices"
 	"strings"
 
+	quantity "k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/explain/manifest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -51,6 +55,8 @@ type Container struct {
 	Spec json.RawMessage `json:"spec,omitempty"`
 	// Notes are further facts for its author.
 	Notes []string `json:"notes,omitempty"`
+	// Advice is a smaller spec that does the same with the plugin.
+	Advice []string `json:"advice,omitempty"`
 }
 
 // Explainer holds what all containers are explained with.
@@ -66,62 +72,90 @@ type Explainer struct {
 // Container explains a container of a pod.
 func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container, error) {
 	out := e.verdict(c)
-	if c.AllDevices && len(out.Sources) > 0 {
-		out.Notes = append(out.Notes, "it is privileged and holds every device of the node, so its devices are not a signal")
-	}
+	out.Advice = e.advice(c)
 	if len(c.Held) > 0 {
 		c.Resources = func() ([]string, bool, error) { return nil, false, nil }
 		if unlisted := e.verdict(c); unlisted.Summary != out.Summary {
-			out.Notes = append(out.Notes, "if DRA backs "+strings.Join(c.Held, ", ")+
+			out.Notes = append(out.Notes, "if DRA backs "+strings.Join(slices.Sorted(maps.Keys(c.Held)), ", ")+
 				", the kubelet does not list it: "+unlisted.Summary)
 		}
 	}
-	if out.Decision.Grant == nil {
-		return out, nil
+	var err error
+	if out.Decision.Grant != nil {
+		err = out.grant(pod, c)
 	}
-	notes, err := out.grant(pod, c)
-	out.Notes = append(out.Notes, notes...)
 	return out, err
 }
 
 // verdict decides about a container, twice where it is open whether verbs devices are injected.
 func (e Explainer) verdict(c manifest.Container) Container {
-	out := Container{Name: c.Name, Kind: c.Kind, Sources: slices.Clone(c.Held)}
+	out := Container{Name: c.Name, Kind: c.Kind, Sources: slices.Sorted(maps.Keys(c.Held))}
 	for _, claim := range c.Claims {
 		out.Sources = append(out.Sources, claimPrefix+claim)
 	}
 	injected, open := e.assumed(out.Sources)
 	out.Decision = e.decide(c.Container, injected)
+	with := e.decide(c.Container, true)
 	switch out.Summary = summary(out.Decision, ""); {
 	case out.Decision.Refusal != nil:
 		out.Verdict = Refused
 	case out.Decision.Grant != nil:
 		out.Verdict = RDMA
 	default:
-		out.Verdict = NotRDMA
+		out.Verdict, out.Summary = NotRDMA, "not RDMA: "+reason(c, out.Sources, with)
 	}
-	with := e.decide(c.Container, true)
 	alike := out.Decision.Reason == with.Reason && reflect.DeepEqual(out.Decision.Grant, with.Grant) &&
 		reflect.DeepEqual(out.Decision.Refusal, with.Refusal) // the same effect, whatever the signal and the rule
 	if !open || alike {
 		return out
 	}
-	condition := "if its device plugin injects verbs devices (" + strings.Join(out.Sources, ", ") + ")"
-	if len(c.Claims) > 0 {
-		condition = strings.Replace(condition, "plugin", "plugin or DRA driver", 1)
-	}
+	drivers := map[bool]string{true: " or DRA driver"}[len(c.Claims) > 0]
+	condition := "if its device plugin" + drivers + " injects verbs devices (" + strings.Join(out.Sources, ", ") + ")"
 	if out.Decision.Grant != nil {
 		out.Notes = append(out.Notes, condition+": "+summary(with, ""))
 		return out
 	}
-	without := out.Summary
 	otherwise := out.Decision
 	out.Decision, out.Otherwise = with, &otherwise
 	out.Verdict, out.Summary = IfInjected, summary(with, condition)
-	if without != "not RDMA" {
-		out.Summary += "; otherwise " + without
+	if otherwise.Refusal != nil || otherwise.Reason != "" {
+		out.Summary += "; otherwise " + summary(otherwise, "")
 	}
 	return out
+}
+
+// reason says why a container is not an RDMA container; with is the decision if verbs devices were injected.
+func reason(c manifest.Container, sources []string, with policy.Decision) string {
+	switch {
+	case with.Reason != "":
+		return with.Reason
+	case c.AllDevices:
+		return "it is privileged and holds every device of the node, so its devices are not a signal"
+	case with.Grant == nil && with.Refusal == nil:
+		return "optIn.devices is false, and optIn.resources names no resource that it requests"
+	case len(sources) > 0:
+		return "by --assume-devices, no verbs device comes with " + strings.Join(sources, ", ")
+	}
+	return "it has no extended resource, DRA claim, or annotation that gives it an HCA"
+}
+
+// advice returns a smaller spec for a container that has more than RDMA needs with the plugin. RDMA-RESOURCE stands in it
+// for one of the node's device plugin, if the container requests none that may bring HCAs.
+func (e Explainer) advice(c manifest.Container) []string {
+	if len(c.Excess) == 0 {
+		return nil
+	}
+	c.AllDevices = false
+	likely := func(source string) bool { return strings.HasPrefix(source, claimPrefix) || resource.IsRDMA(source) }
+	held := map[string]quantity.Quantity{}
+	maps.Copy(held, c.Held)
+	if v := e.verdict(c); v.Verdict != RDMA && !slices.ContainsFunc(v.Sources, likely) {
+		held["RDMA-RESOURCE"] = quantity.MustParse("1")
+	}
+	c.Held = held
+	text, _ := json.Marshal(held) // quantities always have a text
+	return []string{fmt.Sprintf("with the plugin RDMA needs no %s; {name: %s, resources: {limits: %s}} gets: %s",
+		strings.Join(c.Excess, ", "), c.Name, text, e.verdict(c).Summary)}
 }
 
 const claimPrefix = "claim/"
@@ -163,28 +197,28 @@ func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 	})
 }
 
-// grant sets what the grant adds to the container's OCI spec, and returns notes on it.
-func (out *Container) grant(pod manifest.Pod, c manifest.Container) (notes []string, err error) {
+// grant sets what the grant adds to the container's OCI spec, and notes on it.
+func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) {
 	grant := *out.Decision.Grant
 	bounding := spec.BoundingSet(c.AddCapabilities, c.DropCapabilities)
 	adds, own := grant.IPCLock.Adds(bounding), slices.Contains(bounding, spec.CapIPCLock)
 	switch {
 	case adds && pod.OwnUsers:
-		notes = append(notes,
+		out.Notes = append(out.Notes,
 			"hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so it has no effect here; "+
 				"memlock works")
 	case !adds && own && grant.Memlock.Finite() && grant.Memlock != 0:
-		notes = append(notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+
+		out.Notes = append(out.Notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+
 			" for processes of root")
 	case !adds && grant.IPCLock != spec.IPCLockNo:
-		notes = append(notes, "no CAP_IPC_LOCK: the manifest drops all capabilities; memlock suffices for RDMA")
+		out.Notes = append(out.Notes, "no CAP_IPC_LOCK: the manifest drops all capabilities; memlock suffices for RDMA")
 	}
 	grant.IPCLock = spec.IPCLockNo
 	if adds {
 		grant.IPCLock = spec.IPCLockYes
 	}
 	out.Spec, err = grant.Apply([]byte("{}"), spec.AllSets)
-	return notes, err
+	return err
 }
 
 // summary returns a decision on one line, with the condition that it holds under where there is one.

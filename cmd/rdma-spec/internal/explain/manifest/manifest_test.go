@@ -4,7 +4,6 @@
 package manifest
 
 import (
-	"errors"
 	"runtime"
 	"slices"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
@@ -39,7 +39,7 @@ func TestPodTemplatesAreFound(t *testing.T) {
 			spec + "}}}}}", "1 CronJob/a spec.jobTemplate.spec.template in default (not said)"},
 		{"Volcano Job", "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: a}, spec: {tasks: [{name: ps, " +
 			"template: {" + spec + "}}, {name: worker, template: {" + spec + "}}]}}",
-			"1 Job/a spec.tasks[0].template in default (not said); 1 Job/a spec.tasks[1].template in default (not said)"},
+			"1 Job/a spec.tasks[ps].template in default (not said); 1 Job/a spec.tasks[worker].template in default (not said)"},
 		{"MPIJob", "{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, metadata: {name: a}, spec: {mpiReplicaSpecs: {Worker: " +
 			"{template: {" + spec + "}}, Launcher: {template: {" + spec + "}}}}}",
 			"1 MPIJob/a spec.mpiReplicaSpecs.Launcher.template in default (not said); 1 MPIJob/a " +
@@ -95,6 +95,7 @@ spec:
   hostNetwork: true
   resources: {limits: {memory: 8Gi}}
   resourceClaims: [{name: nic-pod, resourceClaimTemplateName: nic}]
+  volumes: [{name: verbs, hostPath: {path: /dev/infiniband/}}, {name: other, hostPath: {path: /dev}}, {name: shm, emptyDir: {}}]
   initContainers:
   - {name: prepare, resources: {limits: {rdma/a: 1}}}
   - {name: proxy, restartPolicy: Always, resources: {requests: {rdma/a: 1}, limits: {rdma/a: 1, memory: 1e3}}}
@@ -102,6 +103,7 @@ spec:
   - name: main
     securityContext: {privileged: true, capabilities: {add: [IPC_LOCK], drop: [all]}}
     volumeDevices: [{name: data, devicePath: /dev/infiniband/uverbs0}]
+    volumeMounts: [{name: verbs, mountPath: /dev/infiniband}, {name: shm, mountPath: /dev/shm}]
     resources:
       limits: {memory: 1.5Gi, cpu: 500m, rdma/b: "2", rdma/none: 0, hugepages-2Mi: 1Gi, foo.kubernetes.io/x: 1, kubernetes.io/y: 1}
   - {name: claimed, securityContext: {capabilities: {add: [CHOWN], drop: [all]}}, resources: {limits: {rdma/b: 1}, claims: [{name: nic-b}, {name: nic-a}]}}
@@ -125,24 +127,32 @@ spec:
 	main.AllDevices = true
 	main.Devices = []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "b"}}
 	ofPod, implied := []string{"nic-pod"}, "deviceclass.resource.kubernetes.io/nic.example.com"
+	held := func(amount string, names ...string) map[string]resource.Quantity {
+		all := map[string]resource.Quantity{}
+		for _, name := range names {
+			all[name] = resource.MustParse(amount)
+		}
+		return all
+	}
 	want := []Container{
-		{Container: common("prepare", 8<<30), Kind: KindInit, Held: []string{"rdma/a"}, Claims: ofPod},
-		{Container: common("proxy", 1000), Kind: KindSidecar, Held: []string{"rdma/a"}, Claims: ofPod},
-		{Container: main, Kind: KindContainer, Held: []string{"rdma/b"}, Claims: ofPod, AddCapabilities: []string{"ALL"},
-			DropCapabilities: []string{"all"}},
+		{Container: common("prepare", 8<<30), Kind: KindInit, Held: held("1", "rdma/a"), Claims: ofPod},
+		{Container: common("proxy", 1000), Kind: KindSidecar, Held: held("1", "rdma/a"), Claims: ofPod},
+		{Container: main, Kind: KindContainer, Held: held("2", "rdma/b"), Claims: ofPod,
+			AddCapabilities: []string{"ALL", "IPC_LOCK"}, DropCapabilities: []string{"all"},
+			Excess: []string{"privileged: true", "hostPath volume /dev/infiniband/", "capabilities.add: [IPC_LOCK]"}},
 		{
-			Container: common("claimed", 8<<30), Kind: KindContainer, Held: []string{"rdma/b"},
+			Container: common("claimed", 8<<30), Kind: KindContainer, Held: held("1", "rdma/b"),
 			Claims:          []string{"nic-a", "nic-b", "nic-pod"},
 			AddCapabilities: []string{"CHOWN"}, DropCapabilities: []string{"all"},
 		},
-		{Container: common("implied", 8<<30), Kind: KindContainer, Held: []string{implied, "rdma/b"}, Claims: ofPod},
+		{Container: common("implied", 8<<30), Kind: KindContainer, Held: held("1", implied, "rdma/b"), Claims: ofPod},
 		{Container: common("debug", 8<<30), Kind: KindEphemeral, Claims: ofPod},
 	}
 	type answer struct {
 		Names []string
 		Known bool
 	}
-	told := []answer{{nil, false}, {[]string{"rdma/a"}, true}, {[]string{"rdma/b"}, true}, {[]string{"rdma/b"}, false},
+	told := []answer{{[]string{}, false}, {[]string{"rdma/a"}, true}, {[]string{"rdma/b"}, true}, {[]string{"rdma/b"}, false},
 		{[]string{"rdma/b"}, false}, {nil, false}}
 	for i := range pod.Containers {
 		names, known, err := pod.Containers[i].Resources()
@@ -290,7 +300,7 @@ func FuzzRead(f *testing.F) {
 			}
 			for _, c := range pod.Containers {
 				names, _, err := c.Resources()
-				held := slices.IndexFunc(names, func(name string) bool { return !slices.Contains(c.Held, name) }) < 0
+				held := slices.IndexFunc(names, func(name string) bool { return c.Held[name] == resource.Quantity{} }) < 0
 				if c.Name == "" || c.Namespace != pod.Namespace || c.MemoryLimit < 0 || err != nil || !held {
 					t.Errorf("container %+v with resources %q, %v of pod %+v", c, names, err, pod)
 				}
@@ -307,4 +317,4 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func refused(problem string) bool { return strings.HasPrefix(problem, refusal(errors.New(""), "")) }
+func refused(problem string) bool { return strings.HasPrefix(problem, "Kubernetes refuses this pod: ") }
