@@ -151,12 +151,10 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 	if result.Configuration = judgedBy.String(); err != nil || o.config != "" || len(o.hcas) > 0 {
 		e.Policy, result.Configuration, err = node.LoadPolicy(o.config)
 	}
-	if err != nil {
-		return explanation{}, err
+	if e.Node = SyntheticNode(o.hcas); err == nil && len(o.hcas) == 0 {
+		e.Node, err = s.HCAs()
 	}
-	if len(o.hcas) > 0 {
-		e.Node = SyntheticNode(o.hcas)
-	} else if e.Node, err = s.HCAs(); err != nil {
+	if err != nil {
 		return explanation{}, err
 	}
 	for _, h := range e.Node.HCAs {

@@ -10,13 +10,10 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path"
 	"reflect"
 	"slices"
 	"strings"
-
-	quantity "k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/explain/manifest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -48,8 +45,7 @@ type Container struct {
 	// Decision is the plugin's.
 	Decision  policy.Decision  `json:"decision"`
 	Otherwise *policy.Decision `json:"otherwise,omitempty"`
-	// Sources are the extended resources and DRA claims that could bring verbs devices: rdma/hca_shared_devices_a,
-	// claim/nic.
+	// Sources are the extended resources and DRA claims that could bring verbs devices: rdma/ib, claim/nic.
 	Sources []string `json:"sources,omitempty"`
 	// Spec is what the decision's grant adds to the container's OCI spec, in the form of one.
 	Spec json.RawMessage `json:"spec,omitempty"`
@@ -76,7 +72,7 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	if len(c.Held) > 0 {
 		c.Resources = func() ([]string, bool, error) { return nil, false, nil }
 		if unlisted := e.verdict(c); unlisted.Summary != out.Summary {
-			out.Notes = append(out.Notes, "if DRA backs "+strings.Join(slices.Sorted(maps.Keys(c.Held)), ", ")+
+			out.Notes = append(out.Notes, "if DRA backs "+strings.Join(c.Held, ", ")+
 				", the kubelet does not list it: "+unlisted.Summary)
 		}
 	}
@@ -89,7 +85,7 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 
 // verdict decides about a container, twice where it is open whether verbs devices are injected.
 func (e Explainer) verdict(c manifest.Container) Container {
-	out := Container{Name: c.Name, Kind: c.Kind, Sources: slices.Sorted(maps.Keys(c.Held))}
+	out := Container{Name: c.Name, Kind: c.Kind, Sources: slices.Clone(c.Held)}
 	for _, claim := range c.Claims {
 		out.Sources = append(out.Sources, claimPrefix+claim)
 	}
@@ -139,23 +135,19 @@ func reason(c manifest.Container, sources []string, with policy.Decision) string
 	return "it has no extended resource, DRA claim, or annotation that gives it an HCA"
 }
 
-// advice returns a smaller spec for a container that has more than RDMA needs with the plugin. RDMA-RESOURCE stands in it
-// for one of the node's device plugin, if the container requests none that may bring HCAs.
+// advice returns the smaller spec of a container that has more than RDMA needs with the plugin, and what it gets.
+// RDMA-RESOURCE stands for one of the node's device plugin, where it requests none that may bring HCAs.
 func (e Explainer) advice(c manifest.Container) []string {
 	if len(c.Excess) == 0 {
 		return nil
 	}
 	c.AllDevices = false
-	likely := func(source string) bool { return strings.HasPrefix(source, claimPrefix) || resource.IsRDMA(source) }
-	held := map[string]quantity.Quantity{}
-	maps.Copy(held, c.Held)
+	likely, more := func(name string) bool { return strings.HasPrefix(name, claimPrefix) || resource.IsRDMA(name) }, ""
 	if v := e.verdict(c); v.Verdict != RDMA && !slices.ContainsFunc(v.Sources, likely) {
-		held["RDMA-RESOURCE"] = quantity.MustParse("1")
+		c.Held, more = append(slices.Clip(c.Held), "RDMA-RESOURCE"), ", and with resources: {limits: {RDMA-RESOURCE: 1}},"
 	}
-	c.Held = held
-	text, _ := json.Marshal(held) // quantities always have a text
-	return []string{fmt.Sprintf("with the plugin RDMA needs no %s; {name: %s, resources: {limits: %s}} gets: %s",
-		strings.Join(c.Excess, ", "), c.Name, text, e.verdict(c).Summary)}
+	return []string{fmt.Sprintf("with the plugin RDMA needs no %s; without that%s it gets: %s", strings.Join(c.Excess, ", "), more,
+		e.verdict(c).Summary)}
 }
 
 const claimPrefix = "claim/"

@@ -62,6 +62,9 @@ func (m *Manifest) walk(value any, p place) {
 		}
 	}
 	limits, isPod := quantities(at[any](all, "resources", "limits")), hasContainers(all)
+	if len(limits) == 0 {
+		limits = quantities(at[any](all, "resourcesPerNode", "limits")) // a TrainJob's
+	}
 	switch {
 	case isPod && overrides.MatchString(p.path):
 		m.unexplained(p, "it changes pods that are written elsewhere")
@@ -70,11 +73,12 @@ func (m *Manifest) walk(value any, p place) {
 	case len(limits) > 0:
 		p.limits = limits
 	case len(quantities(all["limits"])) > 0:
-		m.unexplained(p, "resource limits of no container that is written here")
+		m.unexplained(p, "it has resource limits, and no container with them")
 	}
 	found := len(m.Pods) + len(m.Unexplained)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if key != "resources" && key != "status" && !(isPod && slices.Contains(containerKeys, key)) {
+		read := isPod && slices.Contains(containerKeys, key) || (isPod || len(limits) > 0) && strings.HasPrefix(key, "resources")
+		if !read && key != "status" {
 			m.walk(all[key], place{p.object, join(p.path, key), all, p.limits})
 		}
 	}
@@ -85,9 +89,8 @@ func (m *Manifest) walk(value any, p place) {
 }
 
 // containerKeys are where a pod's containers stand, in lists or alone: in Kubernetes, Argo Workflows, and Dynamo.
-var containerKeys = []string{
-	"containers", "initContainers", "ephemeralContainers", "sidecars", "container", "script", "mainContainer",
-}
+var containerKeys = []string{"containers", "initContainers", "ephemeralContainers", "sidecars", "container", "script",
+	"mainContainer"}
 
 func hasContainers(value map[string]any) bool {
 	return slices.ContainsFunc(containerKeys, func(key string) bool {
@@ -124,8 +127,8 @@ func at[T any](value any, path ...string) (found T) {
 func join(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }
 
 func (m *Manifest) unexplained(p place, why string) {
-	m.Unexplained = append(m.Unexplained, fmt.Sprintf("document %d, %s: %s", p.document,
-		strings.TrimSuffix(p.name+" "+p.path, " "), why))
+	m.Unexplained = append(m.Unexplained, fmt.Sprintf("document %d, %s: %s: explain its pods, from kubectl get "+
+		"pod -o yaml", p.document, strings.TrimSuffix(p.name+" "+p.path, " "), why))
 }
 
 // misplaced tells of annotations outside of pods, if the object has some, which begin at an index. What controllers

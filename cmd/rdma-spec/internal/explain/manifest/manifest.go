@@ -49,7 +49,7 @@ func Read(from io.Reader) (Manifest, error) {
 	var m Manifest
 	d, begin, end, line, content := document{number: 1}, 0, 0, 0, false
 	for whole := range bytes.Lines(slices.Concat(text, []byte("\n---"))) {
-		rest := bytes.TrimSpace(whole)
+		rest := whole
 		if (whole[0] == '-' || whole[0] == '.') && marker.Match(whole) {
 			if d.text = text[begin:min(end, len(text))]; content {
 				objects, err := d.decode()
@@ -82,34 +82,41 @@ type document struct {
 	text   []byte
 }
 
-// decode returns the objects of a document: the one of YAML, or JSON values in a row, as jq writes them.
-func (d document) decode() (objects []map[string]any, err error) {
-	text, notYAML := yaml.YAMLToJSONStrict(d.text)
-	if notYAML != nil {
-		text = d.text
-	}
-	for values := stdjson.NewDecoder(bytes.NewReader(text)); err == nil; {
-		var object map[string]any
-		if err = values.Decode(&object); err == nil {
-			objects = append(objects, object)
-		}
-	}
+// decode returns the objects of a document.
+func (d document) decode() ([]map[string]any, error) {
+	row, err := objects(d.text)
 	switch {
-	case notYAML != nil && (len(objects) < 2 || !errors.Is(err, io.EOF)):
-		return nil, d.notYAML(notYAML)
-	case len(objects) == 0:
+	case len(row) > 0 && err != nil:
+		return nil, fmt.Errorf("not JSON: %w", err)
+	case len(row) > 1:
+		return row, nil
+	}
+	asJSON, err := yaml.YAMLToJSONStrict(d.text)
+	if err != nil {
+		return nil, d.notYAML(err)
+	}
+	if row, err = objects(asJSON); err != nil {
 		return nil, errors.New("expected a Kubernetes object, keys and values")
 	}
-	return objects, nil
+	return row, nil
+}
+
+// objects returns those that stand in a row, as jq writes them, up to what is none.
+func objects(text []byte) (row []map[string]any, err error) {
+	for values := stdjson.NewDecoder(bytes.NewReader(text)); values.More(); {
+		var object map[string]any
+		if err := values.Decode(&object); err != nil {
+			return row, err
+		}
+		row = append(row, object)
+	}
+	return row, nil
 }
 
 // notYAML returns the first thing that the YAML parser complains of, with the line of the file.
 func (d document) notYAML(err error) error {
-	text := err.Error()
-	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:\n"} {
-		text = strings.TrimPrefix(text, prefix)
-	}
-	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	prefix := regexp.MustCompile(`^(error converting YAML to JSON: )?(yaml: )?(unmarshal errors:\n\s*)?`)
+	text, _, _ := strings.Cut(prefix.ReplaceAllString(err.Error(), ""), "\n")
 	var line int
 	if _, err := fmt.Sscanf(text, "line %d:", &line); err == nil {
 		_, text, _ = strings.Cut(text, ":")

@@ -53,11 +53,10 @@ type Container struct {
 	// that the kubelet reports if device plugins bring the extended resources.
 	policy.Container
 	Kind Kind
-	// Held are the extended resources that it requests; device plugins or DRA drivers bring them.
-	Held map[string]resource.Quantity
-	// Claims are the DRA claims of the container and of its pod, sorted, since a driver may give a pod's devices to all of
-	// its containers, as dranet does.
-	Claims []string
+	// Held are the extended resources that it requests; device plugins or DRA drivers bring them. Claims are the DRA
+	// claims of the container and of its pod, since a driver may give a pod's devices to all of its containers, as
+	// dranet does. Both are sorted.
+	Held, Claims []string
 	// AddCapabilities and DropCapabilities are as in its securityContext; a privileged one adds ALL.
 	AddCapabilities, DropCapabilities []string
 	// Excess are what it has for RDMA, perhaps, and does not need with the plugin.
@@ -153,10 +152,8 @@ func (m *Manifest) add(spec map[string]any, p place) {
 	var names []string
 	add := func(kind Kind, containers ...container) {
 		for _, c := range containers {
-			if decided.Name = c.Name; c.Name == "" && p.builtin {
+			if decided.Name = cmp.Or(c.Name, "main"); c.Name == "" && p.builtin {
 				err = errors.New("a container has no name")
-			} else if c.Name == "" {
-				decided.Name = "main"
 			}
 			if c.Resources.Limits == nil && kind == KindContainer {
 				c.Resources.Limits = t.Limits
@@ -235,7 +232,7 @@ func (t *template) container(c container, kind Kind, decided policy.Container) C
 	slices.Sort(out.Claims)
 	out.Claims = slices.Compact(out.Claims)
 	listed := kind == KindContainer || kind == KindSidecar // the kubelet lists no others
-	reported := slices.DeleteFunc(slices.Sorted(maps.Keys(out.Held)), func(name string) bool {
+	reported := slices.DeleteFunc(slices.Clone(out.Held), func(name string) bool {
 		return !listed || strings.HasPrefix(name, implicitClaim)
 	})
 	known := listed && len(c.Resources.Claims) == 0 && len(reported) == len(out.Held)
@@ -243,14 +240,16 @@ func (t *template) container(c container, kind Kind, decided policy.Container) C
 	return out
 }
 
-// extended returns the extended resources in limits; requests of them cannot differ. Those are the ones with a domain
-// that is not Kubernetes' own, and those that name a DeviceClass.
-func extended(limits map[string]resource.Quantity) map[string]resource.Quantity {
-	held := maps.Clone(limits)
-	maps.DeleteFunc(held, func(name string, amount resource.Quantity) bool {
+// extended returns the names of the extended resources in limits, sorted; requests of them cannot differ. Those are the
+// ones with a domain that is not Kubernetes' own, and those that name a DeviceClass.
+func extended(limits map[string]resource.Quantity) (names []string) {
+	for name, amount := range limits {
 		domain, _, hasDomain := strings.Cut(name, "/")
 		own := domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")
-		return !hasDomain || own && !strings.HasPrefix(name, implicitClaim) || amount.Sign() <= 0
-	})
-	return held
+		if hasDomain && (!own || strings.HasPrefix(name, implicitClaim)) && amount.Sign() > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
