@@ -57,7 +57,7 @@ func row(pod explainedPod, c Container) []string {
 	if c.Verdict == IfInjected {
 		verdict += " if injected"
 	}
-	part := slices.DeleteFunc(strings.Split(pod.Path, "."), func(key string) bool { return key == "spec" || key == "template" })
+	part := slices.DeleteFunc(strings.Split(pod.Path, "."), func(s string) bool { return s == "spec" || s == "template" })
 	object := strings.TrimSpace(pod.Object + " " + strings.Join(part, "."))
 	return []string{object, c.Name, verdict, signal, c.Decision.Rule, memlock, ipcLock, devices}
 }

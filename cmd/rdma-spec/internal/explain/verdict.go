@@ -146,8 +146,8 @@ func (e Explainer) advice(c manifest.Container) []string {
 	if v := e.verdict(c); v.Verdict != RDMA && !slices.ContainsFunc(v.Sources, likely) {
 		c.Held, more = append(slices.Clip(c.Held), "RDMA-RESOURCE"), ", and with resources: {limits: {RDMA-RESOURCE: 1}},"
 	}
-	return []string{fmt.Sprintf("with the plugin RDMA needs no %s; without that%s it gets: %s", strings.Join(c.Excess, ", "), more,
-		e.verdict(c).Summary)}
+	return []string{fmt.Sprintf("with the plugin RDMA needs no %s; without that%s it gets: %s",
+		strings.Join(c.Excess, ", "), more, e.verdict(c).Summary)}
 }
 
 const claimPrefix = "claim/"

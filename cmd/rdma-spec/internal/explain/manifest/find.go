@@ -61,14 +61,14 @@ func (m *Manifest) walk(value any, p place) {
 			p.strays = append(p.strays, key+" at "+join(p.path, "annotations"))
 		}
 	}
-	limits, isPod := quantities(at[any](all, "resources", "limits")), hasContainers(all)
+	limits, pod := quantities(at[any](all, "resources", "limits")), hasContainers(all)
 	if len(limits) == 0 {
 		limits = quantities(at[any](all, "resourcesPerNode", "limits")) // a TrainJob's
 	}
 	switch {
-	case isPod && overrides.MatchString(p.path):
+	case pod && overrides.MatchString(p.path):
 		m.unexplained(p, "it changes pods that are written elsewhere")
-	case isPod:
+	case pod:
 		m.add(all, p)
 	case len(limits) > 0:
 		p.limits = limits
@@ -77,12 +77,12 @@ func (m *Manifest) walk(value any, p place) {
 	}
 	found := len(m.Pods) + len(m.Unexplained)
 	for _, key := range slices.Sorted(maps.Keys(all)) {
-		read := isPod && slices.Contains(containerKeys, key) || (isPod || len(limits) > 0) && strings.HasPrefix(key, "resources")
+		read := pod && slices.Contains(containerKeys, key) || (pod || len(limits) > 0) && strings.HasPrefix(key, "resources")
 		if !read && key != "status" {
 			m.walk(all[key], place{p.object, join(p.path, key), all, p.limits})
 		}
 	}
-	if len(limits) > 0 && !isPod && found == len(m.Pods)+len(m.Unexplained) { // a container without a list: KServe's model
+	if len(limits) > 0 && !pod && found == len(m.Pods)+len(m.Unexplained) { // a container without a list: KServe's model
 		name := cmp.Or(at[string](all, "name"), p.path[strings.LastIndexByte(p.path, '.')+1:])
 		m.add(map[string]any{"containers": []any{map[string]any{"name": name, "securityContext": all["securityContext"]}}}, p)
 	}
@@ -174,8 +174,8 @@ func keyProblem(key string, containers []string) string {
 	case domain != policy.AnnotationKey || !scoped || key == forPod || exists && len(name) <= maxKeyName:
 		return ""
 	case len(name) > maxKeyName:
-		return fmt.Sprintf("has %d characters after the slash, Kubernetes allows %d: write %s, which is for all containers "+
-			"of the pod, or give the container a name of at most %d", len(name), maxKeyName, forPod, maxKeyName-len("container."))
+		return fmt.Sprintf("has %d characters after the slash, Kubernetes allows %d: write %s, which is for all containers of the "+
+			"pod, or give the container a name of at most %d", len(name), maxKeyName, forPod, maxKeyName-len("container."))
 	case single:
 		return fmt.Sprintf("has no effect, there is no container %s: the pod has %s", container,
 			strings.Join(containers, ", "))
