@@ -151,8 +151,8 @@ const (
 	forPod       = policy.AnnotationKey + "/pod"
 	forContainer = policy.AnnotationKey + "/container."
 	formerKey    = "rdma.nri.io"
-	// maxKeyName is how many characters Kubernetes allows after the slash of an annotation's key.
-	maxKeyName = 63
+	// maxName is how many characters Kubernetes allows after the slash of an annotation's key.
+	maxName = 63
 )
 
 // ours reports whether an annotation's key is meant for this project, well written or not. rdma.nri.io follows NRI's
@@ -171,11 +171,11 @@ func keyProblem(key string, containers []string) string {
 	switch {
 	case domain == formerKey:
 		return "has no effect: write " + policy.AnnotationKey + strings.TrimPrefix(key, domain)
-	case domain != policy.AnnotationKey || !scoped || key == forPod || exists && len(name) <= maxKeyName:
+	case domain != policy.AnnotationKey || !scoped || key == forPod || exists && len(name) <= maxName:
 		return ""
-	case len(name) > maxKeyName:
-		return fmt.Sprintf("has %d characters after the slash, Kubernetes allows %d: write %s, which is for all containers of the "+
-			"pod, or give the container a name of at most %d", len(name), maxKeyName, forPod, maxKeyName-len("container."))
+	case len(name) > maxName:
+		return fmt.Sprintf("has %d characters after the slash, Kubernetes allows %d: write %s, which is for all containers "+
+			"of the pod, or give the container a name of at most %d", len(name), maxName, forPod, maxName-len("container."))
 	case single:
 		return fmt.Sprintf("has no effect, there is no container %s: the pod has %s", container,
 			strings.Join(containers, ", "))
