@@ -170,7 +170,7 @@ DAEMONSET  := ^TestClusterDaemonSet$$
 CRIO       := ^TestCRIO
 CRITEST    := ^TestCritest$$
 CONFIGURE  := ^TestConfigure
-TOOL       := ^Test(Doctor|Collect|Status|Repair|Verify|CDI|Podman|Docker$$)
+TOOL       := ^Test(Doctor|Collect|Status|Use|Repair|Verify|CDI|Podman|Docker$$)
 PAIR       := ^TestBetweenNodes$$
 APPARMOR   := ^TestAppArmor$$
 # A test that hangs says where before the node's own time is used up.

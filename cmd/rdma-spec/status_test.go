@@ -171,9 +171,11 @@ func TestStatusWhereAllIsWell(t *testing.T) {
 	file := configFile(t, "{}")
 	stdout, stderr, status := runCommand(t, "status", "--config", file, "--root", root,
 		"--runtime-endpoint", runtime.Socket)
-	sources := "rdma-spec: policy: " + file + "\nrdma-spec: runtime: cri-o 1.36.0 at " + runtime.Socket + "\n"
-	want := "POD         CONTAINER  SIGNAL  MEMLOCK    IPC_LOCK  HCAS    STATE  WHY\n" +
-		"ml/train-0  main       device  unlimited  yes       mlx5_0  ok     -\n"
+	sources := "rdma-spec: policy: " + file + "\nrdma-spec: runtime: cri-o 1.36.0 at " + runtime.Socket + "\n" +
+		"rdma-spec: who uses RDMA is unknown: " + root + "/proc is not of this process's PID namespace: run on the node " +
+		"itself, or in a pod with hostPID: true, which the DaemonSet's pods have with privileges: repair\n"
+	want := "POD         CONTAINER  SIGNAL  MEMLOCK    IPC_LOCK  HCAS    USE      STATE  WHY\n" +
+		"ml/train-0  main       device  unlimited  yes       mlx5_0  unknown  ok     -\n"
 	if status != 0 || stdout != want || stderr != sources {
 		t.Errorf("exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
@@ -222,7 +224,7 @@ func TestStatusErrors(t *testing.T) {
 	o := node.Options{Config: configFile(t, mixedConfig), Root: files.Root(t), Endpoint: runtime.Socket,
 		Processes: limits.On(&limitstest.Kernel{})}
 	for _, format := range []string{"table", "json"} {
-		if err := status.Show(&Full{}, &bytes.Buffer{}, o, format); !errors.Is(err, ErrFull) {
+		if err := status.Show(&Full{}, &bytes.Buffer{}, o, false, format); !errors.Is(err, ErrFull) {
 			t.Errorf("%s on a full disk: %v", format, err)
 		}
 	}
