@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -188,6 +190,39 @@ func declared(t *testing.T, folder, name string) error {
 		}
 	}
 	return fmt.Errorf("%s has no test %s", folder, name)
+}
+
+// TestPlaybooks: each command of rdma-spec in them exists.
+func TestPlaybooks(t *testing.T) {
+	p, checked := repository.Build(t), 0
+	files, err := filepath.Glob(repository.Path(t, "deploy/examples/ansible/*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		var plays []struct {
+			Tasks []struct {
+				Command string `json:"ansible.builtin.command"`
+			} `json:"tasks"`
+		}
+		if err := yaml.Unmarshal([]byte(repository.Read(t, file)), &plays); err != nil {
+			t.Fatal(err)
+		}
+		for _, play := range plays {
+			for _, task := range play.Tasks {
+				ours, problem := p.Check(task.Command)
+				if problem != "" {
+					t.Errorf("%s: %s", file, problem)
+				}
+				if ours {
+					checked++
+				}
+			}
+		}
+	}
+	if checked != 3 {
+		t.Errorf("%d commands checked, want 3", checked)
+	}
 }
 
 // TestCheckerFindsMistakes shows that the tests of this file can fail.
