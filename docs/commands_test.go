@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { repository.Main(m) }
 // expression is for commands that justify the mark.
 var marks = map[string]*regexp.Regexp{
 	"cluster": regexp.MustCompile(`^(kubectl|helm|podman) |\| kubectl `),
-	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|dpkg|nri-rdma|docker) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
+	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|dpkg|nri-rdma|docker|nerdctl|mlxconfig|ip) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
 	"build":   regexp.MustCompile(`^(make|go|git|bin/rdma-node) `),
 }
 
@@ -131,8 +131,12 @@ type checker struct {
 // fixed are the names of objects in the cluster and on the node, behind the words that precede them.
 var fixed = regexp.MustCompile(`(?:-n (\S+)|daemonset[ /](\S+)|-c (\S+)|systemctl (?:restart|(?:en|dis)able --now) (\S+))`)
 
-// namespaces are the plugin's, and those of pods in examples.
-var namespaces = []string{"rdma-spec", "guests", "ml"}
+// namespaces are the plugin's, those of pods in examples, and those of operators in guides. daemonSets are the plugin's,
+// and one in a guide.
+var (
+	namespaces = []string{"rdma-spec", "guests", "ml", "nvidia-network-operator", "spiderpool"}
+	daemonSets = []string{"nri-rdma", "spiderpool-rdma-shared-device-plugin"}
+)
 
 func (c checker) problems(line string) (all []string) {
 	if _, problem := c.Check(line); problem != "" {
@@ -166,7 +170,7 @@ func (c checker) problems(line string) (all []string) {
 		_, noUnit := os.Stat(repository.Path(c.t, "deploy/systemd/"+unit))
 		switch {
 		case !strings.HasPrefix(line, "kubectl") && unit == ".service":
-		case namespace != "" && !slices.Contains(namespaces, namespace), daemonSet != "" && daemonSet != "nri-rdma",
+		case namespace != "" && !slices.Contains(namespaces, namespace), daemonSet != "" && !slices.Contains(daemonSets, daemonSet),
 			container != "" && container != "nri-rdma", unit != ".service" && unit != "containerd.service" && unit != "crio.service" && noUnit != nil:
 			all = append(all, found[0]+" does not exist")
 		}
