@@ -4,9 +4,12 @@
 package docs_test
 
 import (
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
@@ -103,5 +106,50 @@ func TestImage(t *testing.T) {
 	}
 	if count < 6 {
 		t.Errorf("%d packages found, want more", count)
+	}
+}
+
+// TestIssueTemplates checks that each template is a form as GitHub reads it, and that the commands in it exist. Those about
+// a node ask for the archive of collect.
+func TestIssueTemplates(t *testing.T) {
+	files, err := filepath.Glob(repository.Path(t, ".github/ISSUE_TEMPLATE/*.yml"))
+	if err != nil || len(files) < 4 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	p := repository.Build(t)
+	for _, file := range files {
+		text := repository.Read(t, file)
+		var form struct {
+			Name, Description string
+			Labels            []string
+			Body              []struct {
+				Type, ID    string
+				Attributes  struct{ Label, Description, Placeholder, Render string }
+				Validations struct{ Required bool }
+			}
+			Blank bool                                `json:"blank_issues_enabled"`
+			Links []struct{ Name, URL, About string } `json:"contact_links"`
+		}
+		if err := yaml.UnmarshalStrict([]byte(text), &form); err != nil {
+			t.Errorf("%s: %v", file, err)
+		}
+		if filepath.Base(file) == "config.yml" {
+			continue
+		}
+		if form.Name == "" || form.Description == "" || len(form.Body) == 0 {
+			t.Errorf("%s lacks a name, a description, or a body", file)
+		}
+		asks := false
+		for _, field := range form.Body {
+			for _, command := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(field.Attributes.Description, -1) {
+				if _, problem := p.Check(command[1]); problem != "" {
+					t.Errorf("%s: %s", file, problem)
+				}
+				asks = asks || strings.HasPrefix(command[1], "rdma-spec collect --to ")
+			}
+		}
+		if name := filepath.Base(file); asks != (name == "fault.yml" || name == "hardware.yml") {
+			t.Errorf("%s asks for an archive: %t", name, asks)
+		}
 	}
 }

@@ -27,7 +27,7 @@ func texts(t *testing.T) []string {
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no pages in docs: %v", err)
 	}
-	files := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"}
+	files := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "SUPPORT.md", "CODE_OF_CONDUCT.md"}
 	for _, page := range pages {
 		files = append(files, filepath.Join("docs", filepath.Base(page)))
 	}
