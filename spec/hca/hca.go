@@ -162,7 +162,7 @@ type HCA struct {
 	Firmware string `json:"firmware"`
 	// Driver is that of the PCI or auxiliary device; "" for soft HCAs.
 	Driver string `json:"driver,omitempty"`
-	// ABIVersion is that of the driver's verbs; only ScanDetails reads it.
+	// ABIVersion is that of the driver's verbs.
 	ABIVersion int    `json:"abiVersion,omitempty"`
 	Ports      []Port `json:"ports"`
 	// Devices are in the order uverbs, hfi1, umad, issm, each by its index.

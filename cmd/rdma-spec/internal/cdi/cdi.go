@@ -178,8 +178,8 @@ The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list c
 
 // cdiFiles is the result for programs.
 type cdiFiles struct {
-	APIVersion string      `json:"apiVersion"`
-	Files      []cdi.Found `json:"files"`
+	cli.Meta
+	Files []cdi.Found `json:"files"`
 }
 
 func listCDI(stdout, stderr io.Writer, root, format string) error {
@@ -205,7 +205,7 @@ func listCDI(stdout, stderr io.Writer, root, format string) error {
 			notes = append(notes, "this node has no CDI files: write one with 'rdma-spec cdi generate --to "+cdi.File+"'")
 		}
 	} else {
-		err = cli.WriteStructured(stdout, format, cdiFiles{cli.APIVersion, append([]cdi.Found{}, files...)})
+		err = cli.WriteStructured(stdout, format, cdiFiles{cli.Result("CDIList"), append([]cdi.Found{}, files...)})
 		notes = nil
 	}
 	cli.WriteNotes(stderr, notes)

@@ -170,16 +170,16 @@ type configured struct {
 
 // result is what a call has done, for programs.
 type result struct {
-	APIVersion string   `json:"apiVersion"`
-	Changed    bool     `json:"changed"`        // with --dry-run: would be
-	Files      []string `json:"files"`          // that are changed
-	Next       []string `json:"next,omitempty"` // what to do next
-	Left       []string `json:"left,omitempty"` // why files are not restored
+	cli.Meta
+	Changed bool     `json:"changed"`        // with --dry-run: would be
+	Files   []string `json:"files"`          // that are changed
+	Next    []string `json:"next,omitempty"` // what to do next
+	Left    []string `json:"left,omitempty"` // why files are not restored
 }
 
 // print prints a result: what is done to each file, or the diff of --dry-run.
 func (o *Options) print(cmd *cobra.Command, r result, done, diff, nothing string) error {
-	r.APIVersion, r.Changed, r.Files = cli.APIVersion, len(r.Files) > 0, append([]string{}, r.Files...)
+	r.Meta, r.Changed, r.Files = cli.Result("Configure"), len(r.Files) > 0, append([]string{}, r.Files...)
 	if o.format == cli.FormatJSON {
 		return cli.WriteStructured(cmd.OutOrStdout(), o.format, r)
 	}

@@ -129,9 +129,9 @@ func listChecks(ctx context.Context, stdout, stderr io.Writer, checks []Check, o
 
 // Diagnosis is the result for programs.
 type Diagnosis struct {
-	APIVersion string    `json:"apiVersion"`
-	Findings   []Finding `json:"findings"`
-	Missed     []string  `json:"missed,omitempty"` // the families of checks that know nothing
+	cli.Meta
+	Findings []Finding `json:"findings"`
+	Missed   []string  `json:"missed,omitempty"` // the families of checks that know nothing
 }
 
 // runDoctor runs the checks and writes what they find.
@@ -150,7 +150,7 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	case formatPrometheus:
 		err = writePrometheus(stdout, findings)
 	case cli.FormatJSON:
-		err = cli.WriteStructured(stdout, format, Diagnosis{cli.APIVersion, findings, missed(findings)})
+		err = cli.WriteStructured(stdout, format, Diagnosis{cli.Result("Doctor"), findings, missed(findings)})
 	default:
 		if err = ListFindings(stdout, findings, cli.IsTerminal(stdout)); err == nil {
 			err = countFindings(stderr, findings)

@@ -73,7 +73,7 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 
 // explanation is the result: what becomes of each container.
 type explanation struct {
-	APIVersion    string         `json:"apiVersion"`
+	cli.Meta
 	Configuration string         `json:"configuration"` // the policy in force, the file, or "defaults"
 	HCAs          []string       `json:"hcas"`
 	Pods          []explainedPod `json:"pods"`
@@ -144,7 +144,7 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 		return explanation{}, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
-	result := explanation{APIVersion: cli.APIVersion, HCAs: []string{}, Problems: m.Problems, fails: len(m.Problems) > 0}
+	result := explanation{Meta: cli.Result("Explain"), HCAs: []string{}, Problems: m.Problems, fails: len(m.Problems) > 0}
 	e := Explainer{Assume: o.assume}
 	if e.Policy, result.Configuration, err = o.policy(s); err != nil {
 		return explanation{}, err
