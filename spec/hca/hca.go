@@ -82,8 +82,8 @@ type Device struct {
 	Port int `json:"port,omitempty"`
 	// Problem says why this device cannot be used, "" if it is sound.
 	Problem string `json:"problem,omitempty"`
-	// Missing is true if the problem is only that there is no node at Path: in a copy, or in a container that does not see
-	// the host's /dev. The number is as good as ever then.
+	// Missing is true if the problem is only that there is no node at the path: in a copy, or in a container that does not
+	// see the host's /dev. The number is still right.
 	Missing bool `json:"missing,omitempty"`
 }
 

@@ -75,7 +75,7 @@ not exist, 2 for a wrong call, and 3 if the file cannot be made or written.`,
 	f.SortFlags = false
 	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output, such as "+cdi.File)
 	o.AddFlags(f)
-	f.BoolVar(&o.quiet, "quiet", false, "say nothing if the file stays as it is, and that it is written otherwise")
+	f.BoolVar(&o.quiet, "quiet", false, "print nothing if the file does not change")
 	f.StringVar(&o.root, "root", "/", "find the node's sys and dev below this `DIR`")
 	cli.Complete(cmd, "devices", node.HCANames(&o.root, "all"))
 	return cmd
@@ -159,7 +159,7 @@ func newCDIListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the node's CDI devices, and what is wrong with them",
-		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, whoever wrote them, and compare them
+		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, also of other tools, and compare them
 with the node: device nodes that are gone or have another number, names that stand for another
 HCA now, hooks that are missing, and devices that several files have.
 

@@ -53,7 +53,7 @@ func (o *Options) command() *cobra.Command {
 		Long: `Change the files of a node that decide whether RDMA containers work: NRI in containerd or CRI-O,
 runtime handlers, the limits of units, and the plugin nri-rdma. With --all, turn NRI on, install
 the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds
-beside what the next steps settle. These faults do not change the exit status.
+that the next steps do not cure. These faults do not change the exit status.
 
 A change keeps every byte of a file outside its own lines. containerd loads a copy of the new
 configuration before a file is replaced, and the change is made only if it affects nothing else

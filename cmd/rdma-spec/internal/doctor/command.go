@@ -43,8 +43,8 @@ kubelet. doctor changes nothing. Run it as root: what other users cannot read is
 
 The result of a check is one of these:
   wrong           a fault; doctor explains why it matters and how to cure it: by a command
-                  to paste, which takes nothing from what runs; by one to run with care,
-                  since somebody loses something; or by hand
+                  to paste, which interrupts nothing; by one to run with care, which
+                  interrupts something; or by hand
   unknown         doctor cannot find out; this is not a fault
   ignored         wrong or unknown, and an entry of /etc/rdma-spec/doctor.yaml is about it;
                   doctor prints the entry for each fault
