@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { repository.Main(m) }
 // expression is for commands that justify the mark.
 var marks = map[string]*regexp.Regexp{
 	"cluster": regexp.MustCompile(`^(kubectl|helm|podman) |\| kubectl `),
-	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|dpkg|nri-rdma|docker|nerdctl|mlxconfig|ip) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
+	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|dpkg|nri-rdma|docker|nerdctl|mlxconfig|ip|ansible-playbook) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
 	"build":   regexp.MustCompile(`^(make|go|git|bin/rdma-node) `),
 }
 
@@ -131,11 +131,11 @@ type checker struct {
 // fixed are the names of objects in the cluster and on the node, behind the words that precede them.
 var fixed = regexp.MustCompile(`(?:-n (\S+)|daemonset[ /](\S+)|-c (\S+)|systemctl (?:restart|(?:en|dis)able --now) (\S+))`)
 
-// namespaces are the plugin's, those of pods in examples, and those of operators in guides. daemonSets are the plugin's,
-// and one in a guide.
+// Names of objects in the cluster: of namespaces the plugin's, those of pods in examples, and those of device plugins.
 var (
-	namespaces = []string{"rdma-spec", "guests", "ml", "nvidia-network-operator", "spiderpool"}
-	daemonSets = []string{"nri-rdma", "spiderpool-rdma-shared-device-plugin"}
+	namespaces = []string{"rdma-spec", "guests", "ml", "kube-system", "nvidia-network-operator", "spiderpool"}
+	daemonSets = []string{"", "nri-rdma", "rdma-shared-dp-ds", "spiderpool-rdma-shared-device-plugin"}
+	containers = []string{"", "nri-rdma", "wait-for-nri-rdma"}
 )
 
 func (c checker) problems(line string) (all []string) {
@@ -170,8 +170,8 @@ func (c checker) problems(line string) (all []string) {
 		_, noUnit := os.Stat(repository.Path(c.t, "deploy/systemd/"+unit))
 		switch {
 		case !strings.HasPrefix(line, "kubectl") && unit == ".service":
-		case namespace != "" && !slices.Contains(namespaces, namespace), daemonSet != "" && !slices.Contains(daemonSets, daemonSet),
-			container != "" && container != "nri-rdma", unit != ".service" && unit != "containerd.service" && unit != "crio.service" && noUnit != nil:
+		case namespace != "" && !slices.Contains(namespaces, namespace), !slices.Contains(daemonSets, daemonSet),
+			!slices.Contains(containers, container), unit != ".service" && unit != "containerd.service" && unit != "crio.service" && noUnit != nil:
 			all = append(all, found[0]+" does not exist")
 		}
 	}
@@ -199,7 +199,7 @@ func declared(t *testing.T, folder, name string) error {
 // TestPlaybooks: each command of rdma-spec in them exists.
 func TestPlaybooks(t *testing.T) {
 	p, checked := repository.Build(t), 0
-	files, err := filepath.Glob(repository.Path(t, "deploy/examples/ansible/*.yaml"))
+	files, err := filepath.Glob(repository.Path(t, "deploy/ansible/*.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,8 +224,8 @@ func TestPlaybooks(t *testing.T) {
 			}
 		}
 	}
-	if checked != 3 {
-		t.Errorf("%d commands checked, want 3", checked)
+	if checked != 2 {
+		t.Errorf("%d commands checked, want 2", checked)
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 // it, and a few of its words.
 var steps = []struct{ step, page, heading, words string }{
 	{"look at the HCAs of a node", "guide-gpu-cluster.md", "Look at the HCAs of all nodes", "are the `ifNames` of the next step"},
-	{"of all nodes", "guide-gpu-cluster.md", "Look at the HCAs of all nodes", "ansible-playbook -i node-1,node-2"},
+	{"of all nodes", "guide-gpu-cluster.md", "Look at the HCAs of all nodes", "ansible-playbook -i node-1,node-2 -e programs=$PWD/bin deploy/ansible/hcas.yaml"},
 	{"Network Operator without NFD", "guide-gpu-cluster.md", "Make them resources", "--set nfd.enabled=false"},
 	{"two resources", "guide-gpu-cluster.md", "Make them resources", "deploy/examples/network-operator.yaml"},
 	{"which way gives which performance", "hcas-for-pods.md", "What performance to expect", "virtual functions"},

@@ -6,10 +6,12 @@ package docs_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -34,6 +36,19 @@ func texts(t *testing.T) []string {
 	files := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "SUPPORT.md", "CODE_OF_CONDUCT.md"}
 	for _, page := range pages {
 		files = append(files, filepath.Join("docs", filepath.Base(page)))
+	}
+	return files
+}
+
+// faultPages returns the pages of the doctor's checks, which a test writes.
+func faultPages(t *testing.T) (files []string) {
+	t.Helper()
+	pages, err := filepath.Glob(repository.Path(t, "docs/faults/*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages in docs/faults: %v", err)
+	}
+	for _, page := range pages {
+		files = append(files, "docs/faults/"+filepath.Base(page))
 	}
 	return files
 }
@@ -96,6 +111,11 @@ func checkYAML(t *testing.T, text string) error {
 		return yaml.UnmarshalStrict([]byte(text), &nodev1.RuntimeClass{})
 	case strings.HasPrefix(text, "resources: "): // a kustomization, which the chart's tests build
 		return yaml.UnmarshalStrict([]byte(text), &map[string]any{})
+	case strings.Contains(text, "\nkind: NodeConfig\n"), strings.HasPrefix(text, "machine:\n"),
+		strings.Contains(text, "\nkind: MachineConfig\n"):
+		return checkTurnsNRIOn(text)
+	case strings.HasPrefix(text, "registerWithTaints:\n"): // the kubelet's configuration
+		return yaml.UnmarshalStrict([]byte(text), &struct{ RegisterWithTaints []corev1.Taint }{})
 	case strings.HasPrefix(text, "ignore:\n"): // the doctor's file
 		return yaml.UnmarshalStrict([]byte(text), &struct {
 			Ignore []struct{ Check, Object, Why string }
@@ -124,6 +144,50 @@ func checkYAML(t *testing.T, text string) error {
 	}
 	_, err := policy.FromText([]byte(text))
 	return err
+}
+
+// checkTurnsNRIOn checks that the TOML in a platform's setting turns NRI on.
+func checkTurnsNRIOn(text string) error {
+	var setting struct {
+		Spec struct { // nodeadm's NodeConfig, and OpenShift's MachineConfig
+			Containerd struct{ Config string }
+			Config     struct {
+				Storage struct {
+					Files []struct{ Contents struct{ Source string } }
+				}
+			}
+		}
+		Machine struct{ Files []struct{ Content string } } // Talos
+	}
+	if err := yaml.Unmarshal([]byte(text), &setting); err != nil {
+		return err
+	}
+	config := setting.Spec.Containerd.Config
+	for _, file := range setting.Machine.Files {
+		config += file.Content
+	}
+	for _, file := range setting.Spec.Config.Storage.Files {
+		plain, err := url.PathUnescape(strings.TrimPrefix(file.Contents.Source, "data:,"))
+		if err != nil {
+			return err
+		}
+		config += plain
+	}
+	var runtime struct {
+		Plugins map[string]struct{ Disable *bool }
+		Crio    struct {
+			NRI struct {
+				On bool `toml:"enable_nri"`
+			}
+		}
+	}
+	if err := toml.NewDecoder(strings.NewReader(config)).DisallowUnknownFields().Decode(&runtime); err != nil {
+		return err
+	}
+	if off := runtime.Plugins["io.containerd.nri.v1.nri"].Disable; (off == nil || *off) && !runtime.Crio.NRI.On {
+		return fmt.Errorf("it does not turn NRI on: %s", config)
+	}
+	return nil
 }
 
 // TestSchemaIsPublished checks that the address that docs/configuration.md gives for editors is the schema's own, and

@@ -45,7 +45,7 @@ func TestHelp(t *testing.T) {
 func TestCommandsAreInGroups(t *testing.T) {
 	help := call("", "--help").Stdout
 	for title, names := range map[string]string{
-		"On a node:": "collect devices doctor repair status", "For a pod:": "explain verify",
+		"On a node:": "collect devices doctor repair status wait", "For a pod:": "explain verify",
 		"Configuration:": "cdi config configure generate",
 	} {
 		_, rest, found := strings.Cut(help, "\n"+title+"\n")
