@@ -152,8 +152,8 @@ a     acs          unknown  -                  It cannot be told.               
 		t.Errorf("asked, -want +got:\n%s", diff)
 	}
 	var result struct {
-		APIVersion string
-		Nodes      []struct {
+		APIVersion, Kind string
+		Nodes            []struct {
 			Node   string
 			Status int
 			Result struct{ Findings []any }
@@ -161,6 +161,7 @@ a     acs          unknown  -                  It cannot be told.               
 	}
 	got := s.rdma(t, "doctor", "-o", "json", "-n", "other")
 	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil || got.status != 1 || result.APIVersion != "rdma-spec/v1alpha1" ||
+		result.Kind != "Nodes" ||
 		len(result.Nodes) != 2 || result.Nodes[1].Node != "b" || result.Nodes[1].Status != 1 || len(result.Nodes[1].Result.Findings) != 5 {
 		t.Errorf("%v: %+v", err, got)
 	}

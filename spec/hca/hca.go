@@ -82,8 +82,8 @@ type Device struct {
 	Port int `json:"port,omitempty"`
 	// Problem says why this device cannot be used, "" if it is sound.
 	Problem string `json:"problem,omitempty"`
-	// Missing is true if the problem is only that there is no node at Path: in a copy, or in a container that does not see
-	// the host's /dev. The number is as good as ever then.
+	// Missing is true if the problem is only that there is no node at the path: in a copy, or in a container that does not
+	// see the host's /dev. The number is still right.
 	Missing bool `json:"missing,omitempty"`
 }
 
@@ -162,7 +162,7 @@ type HCA struct {
 	Firmware string `json:"firmware"`
 	// Driver is that of the PCI or auxiliary device; "" for soft HCAs.
 	Driver string `json:"driver,omitempty"`
-	// ABIVersion is that of the driver's verbs; only ScanDetails reads it.
+	// ABIVersion is that of the driver's verbs.
 	ABIVersion int    `json:"abiVersion,omitempty"`
 	Ports      []Port `json:"ports"`
 	// Devices are in the order uverbs, hfi1, umad, issm, each by its index.

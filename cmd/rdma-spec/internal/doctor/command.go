@@ -44,8 +44,8 @@ kubelet. doctor changes nothing. Run it as root: what other users cannot read is
 
 The result of a check is one of these:
   wrong           a fault; doctor explains why it matters and how to cure it: by a command
-                  to paste, which takes nothing from what runs; by one to run with care,
-                  since somebody loses something; or by hand
+                  to paste, which interrupts nothing; by one to run with care, which
+                  interrupts something; or by hand
   unknown         doctor cannot find out; this is not a fault
   ignored         wrong or unknown, and an entry of /etc/rdma-spec/doctor.yaml is about it;
                   doctor prints the entry for each fault
@@ -156,9 +156,9 @@ func listChecks(ctx context.Context, stdout, stderr io.Writer, checks []Check, o
 
 // Diagnosis is the result for programs.
 type Diagnosis struct {
-	APIVersion string    `json:"apiVersion"`
-	Findings   []Finding `json:"findings"`
-	Missed     []string  `json:"missed,omitempty"` // the families of checks that know nothing
+	cli.Meta
+	Findings []Finding `json:"findings"`
+	Missed   []string  `json:"missed,omitempty"` // the families of checks that know nothing
 }
 
 // runDoctor runs the checks and writes what they find.
@@ -178,7 +178,7 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	case formatPrometheus:
 		err = writePrometheus(stdout, findings, containers)
 	case cli.FormatJSON:
-		err = cli.WriteStructured(stdout, format, Diagnosis{cli.APIVersion, findings, missed(findings)})
+		err = cli.WriteStructured(stdout, format, Diagnosis{cli.Result("Doctor"), findings, missed(findings)})
 	default:
 		if err = ListFindings(stdout, findings, cli.IsTerminal(stdout)); err == nil {
 			err = countFindings(stderr, findings)

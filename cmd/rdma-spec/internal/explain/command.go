@@ -72,7 +72,7 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 
 // explanation is the result: what becomes of each container.
 type explanation struct {
-	APIVersion    string         `json:"apiVersion"`
+	cli.Meta
 	Configuration string         `json:"configuration"` // the policy in force, the file, or "defaults"
 	HCAs          []string       `json:"hcas"`
 	Pods          []explainedPod `json:"pods"`
@@ -144,7 +144,7 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 		return explanation{}, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
-	result := explanation{APIVersion: cli.APIVersion, HCAs: []string{}, Problems: m.Problems,
+	result := explanation{Meta: cli.Result("Explain"), HCAs: []string{}, Problems: m.Problems,
 		Unexplained: m.Unexplained, fails: len(m.Problems) > 0}
 	current, judgedBy, err := s.Policy() // on a node whose plugin runs: the one in force, wherever the plugin has it from
 	e := Explainer{Assume: o.assume, Policy: current}

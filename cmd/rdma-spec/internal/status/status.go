@@ -75,7 +75,7 @@ containers cannot be examined.`,
 
 // listed is the result for programs.
 type listed struct {
-	APIVersion string `json:"apiVersion"`
+	cli.Meta
 	node.Containers
 }
 
@@ -103,7 +103,7 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 		}
 		cli.WriteNotes(stderr, append(result.Sources(), result.Notes...))
 	} else {
-		err = cli.WriteStructured(stdout, format, listed{cli.APIVersion, result})
+		err = cli.WriteStructured(stdout, format, listed{cli.Result("Status"), result})
 	}
 	if err != nil {
 		return err

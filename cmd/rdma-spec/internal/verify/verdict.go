@@ -75,7 +75,7 @@ func (v *verification) tried() string {
 		return fmt.Sprintf("the limits of process %d allow memory of %s, but none was registered in its container", v.target,
 			v.size)
 	case done("register"):
-		return fmt.Sprintf(`memory of %s can be registered; if "Couldn't allocate MR" is reported all the same, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)`, v.size)
+		return fmt.Sprintf(`memory of %s can be registered; if "Couldn't allocate MR" is still reported, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)`, v.size)
 	case done("lock"):
 		return fmt.Sprintf("memory of %s can be locked, but no memory was registered", v.size)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-const well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is reported all the same, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
+const well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is still reported, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
 `
 
 // Which GIDs are usable is decided by the addresses of the network namespace, whatever its interfaces are called.
