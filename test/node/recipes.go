@@ -83,6 +83,7 @@ func (r recipeBook) kubernetes() []part {
 		}}),
 		r.goPart(goModule{name: "helm", cost: "2 minutes on two cores"}),
 		r.programs("etcd", "etcd-server", "usr/bin"),
+		r.goPart(goModule{name: "k8s-rdma-shared-dev-plugin", cost: "15 s on two cores"}),
 		r.definitions(),
 	}
 }
@@ -137,6 +138,9 @@ func (r recipeBook) docker() part {
 func (r recipeBook) nvidiaCTK() part {
 	return r.goPart(goModule{name: "nvidia-ctk", cost: "20 s on two cores", needsC: true})
 }
+
+// cni holds the CNI plugins that the node's networks and its tests use.
+func (r recipeBook) cni() part { return r.goPart(goModule{name: "cni", cost: "10 s on two cores"}) }
 
 // critest is Kubernetes' tests of runtimes.
 func (r recipeBook) critest() part {
