@@ -69,6 +69,17 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	if c.AllDevices && len(out.Sources) > 0 {
 		out.Notes = append(out.Notes, "it is privileged and holds every device of the node, so its devices are not a signal")
 	}
+	switch {
+	case c.MOFED && out.Verdict == NotRDMA && out.Decision.Reason == "":
+		out.Notes = append(out.Notes, "NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after NRI, where the plugin "+
+			"does not see them: optIn.mofedRuntimeHandlers lists the handlers under which the variable counts")
+	case !c.SaysMOFED:
+		c.MOFED = true
+		if set := e.verdict(c).Summary; set != out.Summary {
+			out.Notes = append(out.Notes, "if its image, or what the manifest refers to, sets NVIDIA_MOFED=enabled: "+set)
+		}
+		c.MOFED = false
+	}
 	if len(c.Held) > 0 {
 		c.Resources = func() ([]string, bool, error) { return nil, false, nil }
 		if unlisted := e.verdict(c); unlisted.Summary != out.Summary {

@@ -48,6 +48,7 @@ func TestVerdicts(t *testing.T) {
 		two      = "{containers: [{name: main, resources: {limits: {rdma/hca: 1, nvidia.com/gpu: 8}, claims: [{name: " +
 			"nic}]}}]}"
 		nothing    = "{containers: [{name: main}]}"
+		mofed      = "{runtimeClassName: nvidia, containers: [{name: main, env: [{name: NVIDIA_MOFED, value: enabled}]}]}"
 		privileged = "{containers: [{name: main, securityContext: {privileged: true}, resources: {limits: {rdma/hca: 1}}}]}"
 	)
 	for _, tt := range []struct {
@@ -108,6 +109,10 @@ func TestVerdicts(t *testing.T) {
 			explainer: Explainer{Assume: []string{"rdma/*"}}, verdict: NotRDMA, summary: "not RDMA"},
 		{name: "privileged, left open", config: "{}", metadata: plainPod, spec: privileged,
 			verdict: NotRDMA, summary: "not RDMA"},
+		{name: "environment", config: "optIn: {mofedRuntimeHandlers: [nvidia*]}", metadata: plainPod, spec: mofed,
+			verdict: RDMA, summary: "RDMA by environment, rule default: memlock=unlimited ipc_lock=unless-dropped"},
+		{name: "environment by default", config: "{}", metadata: plainPod, spec: mofed, verdict: NotRDMA,
+			summary: "not RDMA"},
 		{name: "no HCA to inject", config: listed, metadata: optedIn, spec: nothing, explainer: Explainer{Node: &hca.Inventory{}},
 			verdict: Refused, fails: true,
 			summary: "refused: no HCA of this node can be injected"},
@@ -180,6 +185,20 @@ func TestNotes(t *testing.T) {
 		{"privileged", "{}", plainPod,
 			"{containers: [{name: main, securityContext: {privileged: true}, resources: {limits: {rdma/hca: 1}}}]}",
 			"it is privileged and holds every device"},
+		{"NVIDIA's variable where it does not count", "{}", plainPod,
+			"{runtimeClassName: nvidia, containers: [{name: main, env: [{name: NVIDIA_MOFED, value: enabled}]}]}",
+			"NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after NRI, where the plugin does not see them: " +
+				"optIn.mofedRuntimeHandlers lists"},
+		{"NVIDIA's variable, which an image can set", "optIn: {mofedRuntimeHandlers: [nvidia]}", plainPod,
+			"{runtimeClassName: nvidia, containers: [{name: main}]}", "if its image, or what the manifest refers to, sets " +
+				"NVIDIA_MOFED=enabled: RDMA by environment, rule default: "},
+		{"NVIDIA's variable, from elsewhere", "optIn: {mofedRuntimeHandlers: [nvidia]}", plainPod,
+			"{runtimeClassName: nvidia, containers: [{name: main, env: [{name: NVIDIA_MOFED, valueFrom: {}}]}]}",
+			"if its image, or what the manifest refers to, sets NVIDIA_MOFED=enabled: "},
+		{"NVIDIA's variable is off", "optIn: {mofedRuntimeHandlers: [nvidia]}", plainPod,
+			"{runtimeClassName: nvidia, containers: [{name: main, env: [{name: NVIDIA_MOFED, value: '0'}]}]}", ""},
+		{"NVIDIA's variable under another handler", "optIn: {mofedRuntimeHandlers: [nvidia]}", plainPod,
+			"{containers: [{name: main}]}", ""},
 		{"not backed by DRA", "{}", plainPod, "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}", ""},
 		{"backed by DRA", "optIn: {resources: [rdma/*]}", plainPod,
 			"{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}",

@@ -58,6 +58,7 @@ func TestSchemaRejectsWhatThePluginRejects(t *testing.T) {
 		"{memlock: [1]}", "{memlock: unchanged}",
 		"{ipcLock: sometimes}", "{ipcLock: 1}", `{ipcLock: "yes"}`,
 		"{optIn: {devices: 1}}", "{optIn: {annotations: [a]}}", "{optIn: {resources: rdma/*}}", "{optIn: [a]}",
+		"{optIn: {mofedRuntimeHandlers: nvidia}}", "{optIn: {nvidiaMOFED: [nvidia]}}",
 		"{inject: {functions: [imaginary]}}", "{inject: {linkLayers: [Token Ring]}}", "{inject: {numaNodes: [zero]}}",
 		"{inject: {numaNodes: [0.5]}}",
 		"{inject: {management: true}}", "{inject: {always: true}}",
@@ -84,7 +85,7 @@ func TestSchemaAcceptsWhatThePluginAccepts(t *testing.T) {
 		"{}", "{memlock: memory-limit}", "{memlock: 16Gi}", "{memlock: 1.5Gi}", "{memlock: 17179869184}",
 		`{memlock: "17179869184"}`, "{memlock: 1e9}",
 		"{ipcLock: always}", "{repair: {mode: off}}", `{repair: {mode: "off", every: 1m30s}}`, "{repair: {mode: fix}}",
-		`{skipRuntimeHandlers: [""]}`,
+		`{skipRuntimeHandlers: [""]}`, `{optIn: {mofedRuntimeHandlers: ["nvidia*", ""]}}`,
 		"{inject: {namespaces: [ml-*], functions: [physical, virtual, scalable], numaNodes: [-1, 0]}}",
 		"{rules: [{name: a, match: {namespaces: [a]}, memlock: unchanged}, {match: {resources: [b/c]}, ipcLock: false, " +
 			"inject: {always: true}}]}",

@@ -56,6 +56,8 @@ type Container struct {
 	// claims of the container and of its pod, since a driver may give a pod's devices to all of its containers, as
 	// dranet does. Both are sorted.
 	Held, Claims []string
+	// SaysMOFED is true if the manifest says what NVIDIA_MOFED is. If not, its image can, or what the manifest refers to.
+	SaysMOFED bool
 	// AddCapabilities and DropCapabilities are as in its securityContext; a privileged one adds ALL.
 	AddCapabilities, DropCapabilities []string
 }
@@ -87,7 +89,11 @@ type template struct {
 
 type container struct {
 	named
-	RestartPolicy   string    `json:"restartPolicy"`
+	RestartPolicy string `json:"restartPolicy"`
+	Env           []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	} `json:"env"`
 	Resources       resources `json:"resources"`
 	SecurityContext struct {
 		Privileged   bool `json:"privileged"`
@@ -183,8 +189,14 @@ func (t *template) container(c container, kind Kind, decided policy.Container) C
 		// only a node knows its number
 		decided.Devices = append(decided.Devices, policy.Device{Path: v.DevicePath, Type: "b"})
 	}
+	says := false
+	for _, v := range c.Env {
+		if v.Name+"=" == policy.MOFEDVariable {
+			decided.MOFED, says = policy.MOFED([]string{policy.MOFEDVariable + v.Value}), v.Value != ""
+		}
+	}
 	out := Container{
-		Container: decided, Kind: kind, Held: extended(c.Resources.Limits),
+		Container: decided, Kind: kind, SaysMOFED: says, Held: extended(c.Resources.Limits),
 		AddCapabilities: c.SecurityContext.Capabilities.Add, DropCapabilities: c.SecurityContext.Capabilities.Drop,
 	}
 	if decided.AllDevices {
