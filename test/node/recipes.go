@@ -76,10 +76,12 @@ func (r recipeBook) core() []part {
 
 // kubernetes is what makes the node one of a cluster.
 func (r recipeBook) kubernetes() []part {
-	const version = "k8s.io/component-base/version."
+	const name, version = "kubernetes", "k8s.io/component-base/version."
+	is := r.version(name, "k8s.io/kubernetes")
+	numbers := append(strings.Split(strings.TrimPrefix(is, "v"), "."), "", "")
 	return []part{
-		r.goPart(goModule{name: "kubernetes", cost: "6 minutes on two cores", stamps: []string{
-			version + "gitVersion=v1.36.3", version + "gitMajor=1", version + "gitMinor=36",
+		r.goPart(goModule{name: name, cost: "6 minutes on two cores", stamps: []string{
+			version + "gitVersion=" + is, version + "gitMajor=" + numbers[0], version + "gitMinor=" + numbers[1],
 		}}),
 		r.goPart(goModule{name: "helm", cost: "2 minutes on two cores"}),
 		r.programs("etcd", "etcd-server", "usr/bin"),
