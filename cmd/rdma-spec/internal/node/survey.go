@@ -228,13 +228,19 @@ func (s *surveyor) hcas(r *Container, c policy.Container) {
 		return
 	}
 	r.AllDevices = c.AllDevices
-	for _, h := range node.HCAs {
-		verbs, ok := h.Verbs()
-		held := slices.ContainsFunc(c.Devices, func(d policy.Device) bool {
+	holds := func(verbs hca.Device) bool {
+		return slices.ContainsFunc(c.Devices, func(d policy.Device) bool {
 			return (d.Type == "c" || d.Type == "u") && d.Major == int64(verbs.Major) && d.Minor == int64(verbs.Minor)
 		})
-		if ok && (held || r.AllDevices) {
+	}
+	for _, h := range node.HCAs {
+		if verbs, ok := h.Verbs(); ok && (holds(verbs) || r.AllDevices) {
 			r.HCAs = append(r.HCAs, h.Name)
+		}
+	}
+	for _, d := range node.Elsewhere {
+		if d.Kind.Verbs() && holds(d) {
+			r.HCAs = append(r.HCAs, d.HCA)
 		}
 	}
 }
