@@ -109,7 +109,8 @@ func (o *options) write(kind string, result any, header string, rows [][]string)
 	if o.output == "json" {
 		e := json.NewEncoder(o.stdout)
 		e.SetEscapeHTML(false)
-		return e.Encode(map[string]any{"apiVersion": "rdma-spec/v1alpha1", kind: result})
+		return e.Encode(map[string]any{"apiVersion": "rdma-spec/v1alpha1",
+			"kind": strings.ToUpper(kind[:1]) + kind[1:], kind: result})
 	}
 	t := tabwriter.NewWriter(o.stdout, 0, 0, 2, ' ', 0)
 	for _, row := range slices.Concat([][]string{strings.Fields(header)}, rows) {

@@ -193,6 +193,27 @@ func TestStatusWhereAllIsWell(t *testing.T) {
 	}
 }
 
+// However CNI gives a pod an interface of its HCA, status names the HCA.
+func TestStatusOfNetworks(t *testing.T) {
+	for name, test := range map[string]struct {
+		files hcatest.Files
+		held  int
+	}{
+		"host-device":                 {hcatest.HostDeviceNode().Files(), 0},
+		"SR-IOV":                      {hcatest.VirtualNode().Files(), 1},
+		"SR-IOV, rdma-cni, exclusive": {hcatest.ExclusiveFiles("mlx5_0", "mlx5_2"), 1},
+	} {
+		addProcess(test.files, 1, "unlimited unlimited", ipcLocked)
+		runtime := critest.Serve(t, critest.Options{}, holder(1, test.held, "train-0"))
+		stdout, stderr, status := runCommand(t, "status", "--config", configFile(t, "{}"), "--root", test.files.Root(t),
+			"--runtime-endpoint", runtime.Socket)
+		want := fmt.Sprintf("ml/train-0  main       device  unlimited  yes       mlx5_%d  ok     -\n", test.held)
+		if status != 0 || !strings.HasSuffix(stdout, want) {
+			t.Errorf("%s: exit status %d, stderr %q, stdout:\n%s", name, status, stderr, stdout)
+		}
+	}
+}
+
 func TestStatusErrors(t *testing.T) {
 	for name, test := range map[string]struct {
 		args   []string

@@ -72,6 +72,9 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 	var counted []Listed
 	for _, l := range listing.Containers {
 		r, counts := looking.look(l)
+		if l.MOFED && l.PID != 0 {
+			r, counts = looking.afterNRI(l, r, counts, s.inside(l, true))
+		}
 		if r.State == StateOutside {
 			result.Outside = append(result.Outside, r)
 		}
@@ -197,6 +200,29 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	return r, true
 }
 
+// afterNRI looks again at a container that may have HCAs from NVIDIA's container runtime, with the devices that its
+// process has. If only they make it an RDMA container, the plugin did not see that, and the policy gives nothing.
+func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.Inside) (Container, bool) {
+	if len(inside.HostPaths) > 0 {
+		return r, counts // a mount, which does not let it open them
+	}
+	l.Devices = slices.Clip(l.Devices)
+	for _, n := range inside.Devices {
+		l.Devices = append(l.Devices, policy.Device{Type: "c", Major: int64(n.Major), Minor: int64(n.Minor)})
+	}
+	again, seen := s.look(l)
+	if counts || !seen {
+		r.HCAs = again.HCAs
+		return r, counts
+	}
+	again.RDMA, again.Signal, again.Evidence, again.Rule, again.Wanted = false, policy.SignalNone, "", "", nil
+	again.State, again.Remedy.Text = StateUnseen,
+		fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod", l.RuntimeHandler)
+	again.Problems = []string{"NVIDIA's container runtime added its HCAs after NRI (" + policy.MOFEDVariable +
+		"enabled), so the plugin did not see them: " + again.Remedy.Text}
+	return again, true
+}
+
 // hcas finds the HCAs whose verbs devices a container holds.
 func (s *surveyor) hcas(r *Container, c policy.Container) {
 	node, err := s.listed()
@@ -205,13 +231,19 @@ func (s *surveyor) hcas(r *Container, c policy.Container) {
 		return
 	}
 	r.AllDevices = c.AllDevices
-	for _, h := range node.HCAs {
-		verbs, ok := h.Verbs()
-		held := slices.ContainsFunc(c.Devices, func(d policy.Device) bool {
+	holds := func(verbs hca.Device) bool {
+		return slices.ContainsFunc(c.Devices, func(d policy.Device) bool {
 			return (d.Type == "c" || d.Type == "u") && d.Major == int64(verbs.Major) && d.Minor == int64(verbs.Minor)
 		})
-		if ok && (held || r.AllDevices) {
+	}
+	for _, h := range node.HCAs {
+		if verbs, ok := h.Verbs(); ok && (holds(verbs) || r.AllDevices) {
 			r.HCAs = append(r.HCAs, h.Name)
+		}
+	}
+	for _, d := range node.Elsewhere {
+		if d.Kind.Verbs() && holds(d) {
+			r.HCAs = append(r.HCAs, d.HCA)
 		}
 	}
 }

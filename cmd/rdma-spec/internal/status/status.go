@@ -37,6 +37,7 @@ The states are:
   ok       the container has what the policy gives
   below    the container, or its stored spec, has less than the policy gives
   refused  the policy would refuse the container if it were created now
+  unseen   NVIDIA's container runtime has given it HCAs after NRI, where the plugin sees nothing
   unknown  the runtime or the kubelet does not provide enough information
   outside  it uses RDMA outside the policy, because it is privileged for example
 
@@ -74,7 +75,7 @@ containers cannot be examined.`,
 
 // listed is the result for programs.
 type listed struct {
-	APIVersion string `json:"apiVersion"`
+	cli.Meta
 	node.Containers
 }
 
@@ -102,7 +103,7 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 		}
 		cli.WriteNotes(stderr, append(result.Sources(), result.Notes...))
 	} else {
-		err = cli.WriteStructured(stdout, format, listed{cli.APIVersion, result})
+		err = cli.WriteStructured(stdout, format, listed{cli.Result("Status"), result})
 	}
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ package chart
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/docs"
 )
 
 // The files that Prometheus and Grafana read, and the tests of the alerts.
@@ -82,7 +85,11 @@ func TestScrapeJob(t *testing.T) {
 	job := read(t, "deploy/prometheus/scrape.yaml")
 	var scrape struct {
 		Jobs []struct {
-			Relabel []struct{ Regex, Action string } `json:"relabel_configs"`
+			Relabel []struct {
+				Regex, Action string
+				Source        []string `json:"source_labels"`
+				Target        string   `json:"target_label"`
+			} `json:"relabel_configs"`
 		} `json:"scrape_configs"`
 	}
 	if err := yaml.Unmarshal([]byte(job), &scrape); err != nil {
@@ -99,6 +106,25 @@ func TestScrapeJob(t *testing.T) {
 	if keep.Action != "keep" || len(ports) != 2 || slices.ContainsFunc(ports,
 		func(port string) bool { return !kept.MatchString(port) }) {
 		t.Errorf("of the ports %q, the job takes those that match %s", ports, keep.Regex)
+	}
+	// Plugin and validator of a pod, and the pod that takes over from it, are one node, and not one series.
+	series := map[string]bool{}
+	for _, target := range []Values{
+		{"pod_name": "old", "pod_container_name": "nri-rdma"}, {"pod_name": "old", "pod_container_name": "validator"},
+		{"pod_name": "new", "pod_container_name": "nri-rdma"},
+	} {
+		maps.Copy(target, Values{"pod_node_name": "a", "namespace": namespace})
+		labels := Values{}
+		for _, rule := range scrape.Jobs[0].Relabel[1:] {
+			labels[rule.Target] = target[strings.TrimPrefix(rule.Source[0], "__meta_kubernetes_")]
+		}
+		series[fmt.Sprint(labels)] = true
+		if labels["instance"] != "a" || labels["namespace"] != namespace {
+			t.Errorf("a target of node a has the labels %v", labels)
+		}
+	}
+	if len(series) != 3 {
+		t.Errorf("three targets of a node have the labels %v", slices.Collect(maps.Keys(series)))
 	}
 	if namespace := "names: [rdma-spec]"; !strings.Contains(job, namespace) ||
 		!strings.Contains(read(t, "deploy/"+baseFile), "\n  namespace: rdma-spec\n") {
@@ -121,6 +147,20 @@ func TestAlerts(t *testing.T) {
 		if !fires.MatchString(tests) {
 			t.Errorf("no test has %s fire", alert[1])
 		}
+	}
+}
+
+// TestRunbooks checks that each alert has a runbook, in the documentation that alerts.runbooks stands for. The tests of
+// docs look at where addresses lead.
+func TestRunbooks(t *testing.T) {
+	for _, file := range []string{alerts, alertsUse, counters} {
+		text := read(t, file)
+		if strings.Count(text, "- alert: ") != strings.Count(text, "\n          runbook_url: "+docs.Site) {
+			t.Errorf("%s has alerts without a runbook", file)
+		}
+	}
+	if begins := "  runbooks: " + strings.TrimSuffix(docs.Site, "/") + "\n"; !strings.Contains(read(t, Folder+"/values.yaml"), begins) {
+		t.Errorf("the values have no line %q", begins)
 	}
 }
 
@@ -148,8 +188,15 @@ func TestDashboardQueries(t *testing.T) {
 			t.Errorf("panel %d has no title, no description or no query", i)
 		}
 		for j, target := range panel.Targets {
-			expr := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*").Replace(target.Expr)
+			expr := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*", "$cluster", ".*", "$job", ".*").Replace(target.Expr)
 			rules = append(rules, rule{fmt.Sprintf("panel_%d_%d", i, j), expr})
+			chosen := `{cluster=~"$cluster", job=~"$job", instance=~"$instance"`
+			if strings.Contains(target.Expr, "rdma_spec_") { // of another job, such as node_exporter's
+				chosen = `{cluster=~"$cluster", instance=~"$instance"`
+			}
+			if !strings.Contains(target.Expr, chosen) {
+				t.Errorf("panel %q does not ask for the cluster, the job, and the node that are chosen: %s", panel.Title, target.Expr)
+			}
 		}
 	}
 	if len(rules) < 10 {
