@@ -201,9 +201,9 @@ func TestOtherShapes(t *testing.T) {
 		{"JSON in a row", `{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}` +
 			"\n" + `{"limits": {"cpu": 1}}{"limits": {"cpu": 2}}`, "Pod/a: c; document 2, (no kind): it has resource limits, and no " +
 			"container with them" + more + "; document 3, (no kind): it has resource limits, and no container with them" + more},
-		{"ends of documents and directives", "%YAML 1.1\n---\nlimits: {cpu: 1}\n...\n# b\n%YAML 1.1\n--- # c\nlimits: {cpu: 2}\n...\n",
-			"document 2, (no kind): it has resource limits, and no container with them" + more +
-				"; document 3, (no kind): it has resource limits, and no container with them" + more},
+		{"ends of documents and directives", "%YAML 1.1\n---\nlimits: {cpu: 1}\n...\n# b\n%YAML 1.1\n--- # c\nlimits: {cpu: 2}\n...\n" +
+			"limits: {cpu: 3}\n", "document 2, (no kind): it has resource limits, and no container with them" + more +
+			strings.Repeat("; document 3, (no kind): it has resource limits, and no container with them"+more, 2)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := read(t, tt.text)
