@@ -189,6 +189,8 @@ func TestOtherShapes(t *testing.T) {
 			"document 1, X/a spec.podTemplateOverrides[0].spec: it changes pods that are written elsewhere" + more},
 		{"limits of nothing", object("limits: {cpu: 1000, nvidia.com/gpu: 8}"),
 			"document 1, X/a spec: it has resource limits, and no container with them" + more},
+		{"a manifest as text", object(`manifest: "kind: Pod\nspec:\n  containers:\n  - {name: c}\n", text: "containers: many"`),
+			"document 1, X/a spec.manifest: it is text that has containers" + more},
 		{"limits of another sort", object("limits: {rate: {per: minute}}, other: {limits: [1]}, none: {limits: {}}"), ""},
 		{"a placeholder", object("template: {container: {image: x, resources: {limits: {rdma/ib: '{{n}}'}}}}"),
 			"document 1, X/a spec.template: quantities must match the regular expression " +
