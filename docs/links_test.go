@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rdma-spec/rdma-spec/docs"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -38,7 +39,7 @@ func links(file, text string) (all []link) {
 
 func TestLinksInTextsLead(t *testing.T) {
 	linked := map[string][]string{} // texts by the texts that link to them
-	for _, file := range texts(t) {
+	for _, file := range append(texts(t), faultPages(t)...) {
 		for _, l := range links(file, repository.Read(t, file)) {
 			linked[l.file] = append(linked[l.file], l.from)
 			if _, err := os.Stat(repository.Path(t, l.file)); err != nil {
@@ -49,6 +50,9 @@ func TestLinksInTextsLead(t *testing.T) {
 		}
 	}
 	for _, file := range texts(t)[1:] {
+		if file == "docs/index.md" {
+			continue // the README of those who come from elsewhere
+		}
 		if !slices.Contains(linked[file], "README.md") || !slices.Contains(linked["README.md"], file) {
 			t.Errorf("README.md and %s do not link to each other", file)
 		}
@@ -66,17 +70,54 @@ func anchors(text string) []string {
 	return names
 }
 
-// TestPagesNamedInFilesExist checks that the pages that installed files, messages and comments name are there.
+const host = "https://rdma-spec.github.io/"
+
+// address is a page, and a heading of it.
+var address = regexp.MustCompile(regexp.QuoteMeta(host) + `([\w./-]*\w/?)(?:#([\w-]+))?`)
+
+// addresses returns the links of a text to the published documentation, as links to files, and what is not below
+// docs.Site.
+func addresses(file, text string) (all []link, others []string) {
+	for _, found := range address.FindAllStringSubmatch(text, -1) {
+		page, below := strings.CutPrefix(host+found[1]+"/", docs.Site)
+		if !below {
+			others = append(others, found[0])
+			continue
+		}
+		if page = strings.Trim(page, "/"); page == "" {
+			page = "index"
+		}
+		all = append(all, link{file, "docs/" + page + ".md", found[2]})
+	}
+	return all, others
+}
+
+// TestPagesNamedInFilesExist checks that the pages that installed files, messages, alerts and comments name are there,
+// in the repository and where it is published.
 func TestPagesNamedInFilesExist(t *testing.T) {
-	page := regexp.MustCompile(`\bdocs/[a-z-]+\.(md|svg)\b`)
-	for _, folder := range []string{"cmd", "deploy", "plugin", "spec", "test", "docs"} {
+	page, count := regexp.MustCompile(`\bdocs/[a-z-]+\.(md|svg)\b`), 0
+	for _, folder := range []string{"cmd", "deploy", "plugin", "spec", "test", "docs", "README.md"} {
 		err := filepath.WalkDir(repository.Path(t, folder), func(file string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() && entry.Name() == "node_modules" {
+				return filepath.SkipDir
+			}
 			if err != nil || !entry.Type().IsRegular() {
 				return err
 			}
-			for _, name := range page.FindAllString(repository.Read(t, file), -1) {
-				if _, err := os.Stat(repository.Path(t, name)); err != nil {
+			text := repository.Read(t, file)
+			named, others := addresses(file, text)
+			for _, name := range page.FindAllString(text, -1) {
+				named = append(named, link{file: name})
+			}
+			for _, other := range others {
+				t.Errorf("%s: %s is not below %s", file, other, docs.Site)
+			}
+			count += len(named)
+			for _, l := range named {
+				if _, err := os.Stat(repository.Path(t, l.file)); err != nil {
 					t.Errorf("%s: %v", file, err)
+				} else if l.anchor != "" && !slices.Contains(anchors(repository.Read(t, l.file)), l.anchor) {
+					t.Errorf("%s: %s has no heading for #%s", file, l.file, l.anchor)
 				}
 			}
 			return nil
@@ -84,5 +125,19 @@ func TestPagesNamedInFilesExist(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+	}
+	if count < 50 {
+		t.Errorf("%d pages are named, want more", count)
+	}
+}
+
+// TestAddresses shows that an address that leads nowhere is found.
+func TestAddresses(t *testing.T) {
+	other := strings.Replace(docs.Site, "latest", "v1", 1) + "metrics"
+	got, others := addresses("f", "see "+docs.FaultAddress("port-active")+", ("+docs.Site+"metrics/#alerts) or "+docs.Site+
+		" but not "+other+".")
+	want := []link{{"f", "docs/faults/port-active.md", ""}, {"f", "docs/metrics.md", "alerts"}, {"f", "docs/index.md", ""}}
+	if !slices.Equal(got, want) || !slices.Equal(others, []string{other}) {
+		t.Errorf("got %v and %v", got, others)
 	}
 }

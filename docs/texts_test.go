@@ -36,6 +36,19 @@ func texts(t *testing.T) []string {
 	return files
 }
 
+// faultPages returns the pages of the doctor's checks, which a test writes.
+func faultPages(t *testing.T) (files []string) {
+	t.Helper()
+	pages, err := filepath.Glob(repository.Path(t, "docs/faults/*.md"))
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages in docs/faults: %v", err)
+	}
+	for _, page := range pages {
+		files = append(files, "docs/faults/"+filepath.Base(page))
+	}
+	return files
+}
+
 // block is a fenced block of a text. Its mark is the word behind the language, if any.
 type block struct{ file, language, mark, content string }
 

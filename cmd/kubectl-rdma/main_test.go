@@ -55,7 +55,7 @@ func (s *server) add(node, pod string, ready bool) *corev1.Pod {
 		s.nodes = append(s.nodes, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}})
 	}
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: "rdma-spec"}, Spec: corev1.PodSpec{NodeName: node}}
-	p.Labels = map[string]string{"app.kubernetes.io/name": "nri-rdma"}
+	p.Labels = map[string]string{"app.kubernetes.io/part-of": "rdma-spec"}
 	p.Status.Phase = corev1.PodRunning
 	if ready {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
@@ -305,7 +305,7 @@ func TestFitsTheDaemonSet(t *testing.T) {
 		}
 		checked = true
 		ctr := d.Spec.Template.Spec.Containers[0]
-		if podLabel != "app.kubernetes.io/name="+d.Spec.Template.Labels["app.kubernetes.io/name"] || ctr.Name != container ||
+		if podLabel != "app.kubernetes.io/part-of="+d.Spec.Template.Labels["app.kubernetes.io/part-of"] || ctr.Name != container ||
 			d.Namespace != "rdma-spec" || !slices.Contains(ctr.Args, "--root="+hostRoot) {
 			t.Errorf("the DaemonSet has other names: %+v", d.Spec.Template)
 		}

@@ -24,7 +24,7 @@ import (
 
 // The DaemonSet's pods: their label, the container that has rdma-spec, and where that has the node's files.
 const (
-	podLabel  = "app.kubernetes.io/name=nri-rdma"
+	podLabel  = "app.kubernetes.io/part-of=rdma-spec"
 	container = "nri-rdma"
 	hostRoot  = "/host"
 )

@@ -109,7 +109,8 @@ func dashboard(t *testing.T) []panel {
 	}
 	for _, p := range board.Panels {
 		for i := range p.Targets {
-			p.Targets[i].Expr = strings.NewReplacer("$__rate_interval", "1m", "$instance", ".*").Replace(p.Targets[i].Expr)
+			variables := strings.NewReplacer("$__rate_interval", "1m", "$instance", ".*", "$cluster", ".*", "$job", ".*")
+			p.Targets[i].Expr = variables.Replace(p.Targets[i].Expr)
 		}
 	}
 	return board.Panels

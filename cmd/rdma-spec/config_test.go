@@ -87,6 +87,7 @@ ipcLock: false
 memlock: 16Gi
 optIn:
   devices: true
+  mofedRuntimeHandlers: []
   namespaces: []
   resources:
   - rdma/*

@@ -50,7 +50,7 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 0
       "why": "A port carries traffic only when it is ACTIVE.",
       "cure": "Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1",
       "class": "by hand",
-      "docs": "docs/faults.md#port-active"
+      "docs": "https://rdma-spec.github.io/rdma-spec/latest/faults/port-active"
     }
   ]
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
 const port = "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/"
@@ -49,7 +50,7 @@ func doctorNode(t *testing.T, state string) string {
 
 const why = `    why:  A port carries traffic only when it is ACTIVE.
     cure (by hand): Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1
-    see:  docs/faults.md#port-active
+    see:  https://rdma-spec.github.io/rdma-spec/latest/faults/port-active
     ignore: - {check: "port-active", object: "HCA mlx5_0 port 1", why: "say why"}
 `
 
@@ -132,7 +133,7 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
       "why": "A port carries traffic only when it is ACTIVE.",
       "cure": "Check the cable and the switch's port, and see: mlxlink -d 0000:5e:00.0 -p 1",
       "class": "by hand",
-      "docs": "docs/faults.md#port-active",
+      "docs": "https://rdma-spec.github.io/rdma-spec/latest/faults/port-active",
       "ignore": "- {check: \"port-active\", object: \"HCA mlx5_0 port 1\", why: \"say why\"}"
     }
   ]
@@ -146,6 +147,20 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
 }
 
 // A check that is named alone shows what it was skipped for.
+// TestDoctorExplains checks that --explain prints the page that findings link to, and looks at no node.
+func TestDoctorExplains(t *testing.T) {
+	got := call("", "doctor", "--explain", "port-active", "--root", "/nowhere")
+	if want := "[rdma-spec](../../README.md) / [Faults](../faults.md) / port-active\n\n" + got.Stdout; got.Status != 0 ||
+		got.Stderr != "" || want != repository.Read(t, "docs/faults/port-active.md") {
+		t.Errorf("doctor --explain: %+v", got)
+	}
+	want := outcome{2, "", "rdma-spec: --explain: there is no check \"port\": rdma-spec doctor --list has them; see " +
+		"'rdma-spec doctor --help'\n"}
+	if diff := cmp.Diff(want, call("", "doctor", "--explain", "port")); diff != "" {
+		t.Errorf("a check that does not exist (-want +got):\n%s", diff)
+	}
+}
+
 func TestDoctorOnlySkipped(t *testing.T) {
 	root := hcatest.V100Node().Files().With(answers).With(hcatest.Files{
 		node.AnswersFolder + "/plugin.json": `{"answer": {"unit": true}}`,
@@ -154,7 +169,7 @@ func TestDoctorOnlySkipped(t *testing.T) {
 	want := outcome{1, `wrong plugin-runs: nri-rdma is installed, and does not run.
     why:  RDMA containers start without their memlock.
     cure (paste): systemctl restart nri-rdma
-    see:  docs/faults.md#plugin-runs
+    see:  https://rdma-spec.github.io/rdma-spec/latest/faults/plugin-runs
     ignore: - {check: "plugin-runs", why: "say why"}
 skipped plugin-current: It depends on plugin-runs.
 `, "rdma-spec: 1 wrong, 1 skipped\n"}

@@ -22,6 +22,10 @@ func signalAttacks() []attack {
 		c.Annotations = map[string]string{AnnotationKey + "/container.c": annotation}
 		return c
 	}
+	const mofed = "optIn: {mofedRuntimeHandlers: [nvidia*]}"
+	asked := func(environment ...string) Container {
+		return plain().with(func(c *Container) { c.MOFED = MOFED(environment) })
+	}
 	at := func(path, kind string, major, minor int64) Device {
 		return Device{Path: path, Type: kind, Major: major, Minor: minor}
 	}
@@ -84,6 +88,20 @@ func signalAttacks() []attack {
 			container: on("runsc", author("{devices: all}"))},
 		{guard: "skipped-handler", name: "no-handler-is-skipped", config: "skipRuntimeHandlers: [\"\"]",
 			container: on("", plain(heldVerbs(1)))},
+
+		// to have NVIDIA's variable count
+		{guard: "mofed-handler", name: "variable-by-default", container: on("nvidia", asked("NVIDIA_MOFED=enabled"))},
+		{guard: "mofed-handler", name: "variable-under-another-handler", config: mofed,
+			container: on("runc", asked("NVIDIA_MOFED=enabled"))},
+		{guard: "mofed-handler", name: "variable-under-a-handler-that-ends-like-a-listed-one", config: mofed,
+			container: on("my-nvidia", asked("NVIDIA_MOFED=enabled"))},
+		{guard: "mofed-handler", name: "variable-without-a-runtime-class", config: mofed,
+			container: on("", asked("NVIDIA_MOFED=enabled"))},
+		{guard: "mofed-value", name: "variable-with-another-value", config: mofed,
+			container: on("nvidia", asked("NVIDIA_MOFED=Enabled"))},
+		{guard: "mofed-value", name: "variable-that-is-empty", config: mofed, container: on("nvidia", asked("NVIDIA_MOFED="))},
+		{guard: "mofed-value", name: "variable-that-is-turned-off-later", config: mofed,
+			container: on("nvidia", asked("NVIDIA_MOFED=enabled", "NVIDIA_MOFED=disabled"))},
 
 		// to have the kubelet say nothing
 		{guard: "kubelet-signal", name: "silent-kubelet-to-opt-in", container: asking(silent,

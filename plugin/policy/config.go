@@ -38,6 +38,10 @@ type OptIn struct {
 	Resources []string `json:"resources"`
 	// Namespaces are globs of the namespaces in which an annotation alone makes a container an RDMA container.
 	Namespaces []string `json:"namespaces"`
+	// MOFEDRuntimeHandlers are globs of runtime handlers, as in nvidia*, under which a container with NVIDIA_MOFED=enabled
+	// in its environment is an RDMA container: NVIDIA's container runtime gives it HCAs after NRI. An image can set the
+	// variable. "" stands for pods without a RuntimeClass.
+	MOFEDRuntimeHandlers []string `json:"mofedRuntimeHandlers"`
 }
 
 // Inject selects the HCAs that are injected into containers that hold none.
@@ -108,7 +112,8 @@ func Default() Config {
 	return Config{
 		Memlock: "unlimited",
 		IPCLock: "true",
-		OptIn:   OptIn{Devices: true, Resources: []string{}, Namespaces: []string{}},
+		OptIn: OptIn{Devices: true, Resources: []string{}, Namespaces: []string{},
+			MOFEDRuntimeHandlers: []string{}},
 		Inject: Inject{
 			Namespaces: []string{},
 			Selectors: Selectors{Names: []string{"*"}, Functions: []string{"physical"}, LinkLayers: []string{},

@@ -45,6 +45,7 @@ func TestConfigure(t *testing.T) {
 			{"DaemonThatDoesNotComeBack", testPutBack},
 			{"Configurations", configurations("2.4/crlf-imports", "2.4/version-1")},
 			{"HandMadeSpec", testHandMadeSpec},
+			{"NVIDIA", testNVIDIA},
 		}},
 	} { // the older first, since a newer one's state stays
 		t.Run(test.version, func(t *testing.T) {
@@ -64,14 +65,7 @@ func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
 		expectMemlock(t, n.kept, kernelDefault)
 
 		registered := strings.Count(readLog(pluginLog), "msg=registered")
-		next := setUp(t)
-		for line := range strings.Lines(next) {
-			command, isNext := strings.CutPrefix(strings.TrimSpace(line), "rdma-spec: next: ")
-			if !isNext {
-				t.Fatalf("what sets the node up says %s", next)
-			}
-			onNode(t, command)
-		}
+		doNext(t, setUp(t))
 		awaitRegisteredService(t, registered+1)
 		awaitCRI(t)
 		pair := runPod(t, containerd.Pod{})
@@ -90,6 +84,18 @@ func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
 			_ = connection.Close() // nothing was sent
 			t.Error("NRI still serves")
 		}
+	}
+}
+
+// doNext runs the commands that setting the node up printed as next.
+func doNext(t *testing.T, next string) {
+	t.Helper()
+	for line := range strings.Lines(next) {
+		command, isNext := strings.CutPrefix(strings.TrimSpace(line), "rdma-spec: next: ")
+		if !isNext {
+			t.Fatalf("what sets the node up says %s", next)
+		}
+		onNode(t, command)
 	}
 }
 

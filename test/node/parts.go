@@ -59,6 +59,9 @@ func (s PartSet) Podman() (program, variable string) {
 	return filepath.Join(folder, "bin", "podman"), "LD_LIBRARY_PATH=" + filepath.Join(folder, "lib", "x86_64-linux-gnu")
 }
 
+// Podman13 returns a root directory with Podman 5.4 of Debian 13 in it.
+func (s PartSet) Podman13() string { return filepath.Join(s.folder, "podman-13") }
+
 // Docker returns the program dockerd, of moby v2.0.0-beta.24.
 func (s PartSet) Docker() string { return filepath.Join(s.folder, "docker", "dockerd") }
 

@@ -66,7 +66,7 @@ func (r recipeBook) main() []part {
 // core adds the other runtimes.
 func (r recipeBook) core() []part {
 	return append(r.main(),
-		r.debianContainerd(), r.cni(), r.podman(),
+		r.debianContainerd(), r.cni(), r.podman(), r.podman13(),
 		r.containerd("1.7.35", "github.com/containerd/containerd"),
 		r.containerd("2.2.9", "github.com/containerd/containerd/v2"),
 		r.containerd("2.3.7", "github.com/containerd/containerd/v2"),

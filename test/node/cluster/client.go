@@ -94,6 +94,8 @@ var paths = map[string]string{
 	"ReplicaSet":                       "/apis/apps/v1" + namespace + "/replicasets/",
 	"ReplicationController":            "/api/v1" + namespace + "/replicationcontrollers/",
 	"ResourceQuota":                    "/api/v1" + namespace + "/resourcequotas/",
+	"ResourceClaim":                    "/apis/resource.k8s.io/v1" + namespace + "/resourceclaims/",
+	"ResourceClaimTemplate":            "/apis/resource.k8s.io/v1" + namespace + "/resourceclaimtemplates/",
 	"RuntimeClass":                     "/apis/node.k8s.io/v1/runtimeclasses/",
 	"StatefulSet":                      "/apis/apps/v1" + namespace + "/statefulsets/",
 	"ValidatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/",

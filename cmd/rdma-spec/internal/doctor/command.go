@@ -19,6 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/docs"
 )
 
 // The formats of doctor for monitoring systems.
@@ -32,7 +33,7 @@ func Command(checks []Check) *cobra.Command {
 	var o node.Options
 	var only []string
 	var list bool
-	var to string
+	var to, explain, address string
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -60,13 +61,22 @@ The exit status is 1 if something is wrong. If nothing is, it is 3 where every c
 is unknown, as when the runtime does not answer: standard error names the family.`,
 		Example: `  rdma-spec doctor
   rdma-spec doctor --only port-active,port-rate
+  rdma-spec doctor --explain port-active
   rdma-spec doctor --root node.tar.gz
   rdma-spec doctor -o json | jq '.findings[] | select(.status == "wrong")'`,
 		GroupID: cli.GroupNode,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if explain != "" {
+				return explainCheck(cmd.OutOrStdout(), explain)
+			}
 			if list {
 				return listChecks(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), checks, o)
+			}
+			if address != "" {
+				return serve(cmd.Context(), address, cmd.ErrOrStderr(), func(w io.Writer) error {
+					return runDoctor(o, cmd.Context(), w, cmd.ErrOrStderr(), checks, only, formatPrometheus)
+				})
 			}
 			var text bytes.Buffer
 			out := cmd.OutOrStdout()
@@ -84,12 +94,17 @@ is unknown, as when the runtime does not answer: standard error names the family
 	f.SortFlags = false
 	f.StringSliceVar(&only, "only", nil, "run only these `CHECKS`, or families of checks, and those that they need")
 	f.BoolVar(&list, "list", false, "list the checks, and the entries of the ignore file that match nothing")
+	f.StringVar(&explain, "explain", "", "print the page about this `CHECK`: it needs no network, and looks at nothing")
 	cli.AddFileFlag(f, &to, "write the result to a `FILE` instead of standard output: atomically, for everyone to read")
+	f.StringVar(&address, "http", "",
+		"do not end: look every two minutes, and serve the result as metrics at this `ADDR`, as in 127.0.0.1:9799")
 	f.DurationVar(&o.Patience, "patience", node.Daemons,
 		"how long all daemons together may take before they are unknown; longer for a slow node")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, formatNPD, formatPrometheus)
-	cli.Complete(cmd, "only", func(typed string) []string { return checkNames(checks, typed) })
+	for _, flag := range []string{"only", "explain"} {
+		cli.Complete(cmd, flag, func(typed string) []string { return checkNames(checks, typed) })
+	}
 	return cmd
 }
 
@@ -103,6 +118,17 @@ func checkNames(checks []Check, typed string) []string {
 		}
 	}
 	return words
+}
+
+// explainCheck writes the page about a check, from its title on.
+func explainCheck(stdout io.Writer, check string) error {
+	page, err := docs.Fault(check)
+	if err != nil {
+		return cli.Usage(fmt.Errorf("--explain: there is no check %q: rdma-spec doctor --list has them", check))
+	}
+	_, text, _ := strings.Cut(page, "\n\n")
+	_, err = io.WriteString(stdout, text)
+	return err
 }
 
 // listChecks lists the checks. It runs them only where it has to tell which entries of the ignore file match nothing.

@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/docs"
 )
 
 // Status is what a check finds.
@@ -83,7 +84,7 @@ type Finding struct {
 	Cure   string `json:"cure,omitempty"` // a command, or what to do
 	Class  Class  `json:"class,omitempty"`
 	Care   string `json:"care,omitempty"`   // of a cure with care: "the pod that has it loses it; see: rdma-spec status"
-	Docs   string `json:"docs,omitempty"`   // the anchor in docs/faults.md
+	Docs   string `json:"docs,omitempty"`   // the address of the check's page
 	Entry  string `json:"ignore,omitempty"` // the entry of node.IgnoreFile that makes it ignored
 	Family string `json:"-"`
 }
@@ -230,7 +231,7 @@ func (c *Check) complete(findings, causes []Finding) []Finding {
 			}
 		}
 		if f.Status == Wrong {
-			f.Why, f.Docs, f.Class = c.Why, "docs/faults.md#"+c.ID, cmp.Or(f.Class, ClassByHand)
+			f.Why, f.Docs, f.Class = c.Why, docs.FaultAddress(c.ID), cmp.Or(f.Class, ClassByHand)
 		}
 		kept = append(kept, f)
 	}

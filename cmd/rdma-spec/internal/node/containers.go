@@ -26,6 +26,7 @@ const (
 	StateOK      State = "ok"
 	StateBelow   State = "below"   // it has less than the policy gives
 	StateRefused State = "refused" // the policy would refuse it, and it runs
+	StateUnseen  State = "unseen"  // it got its HCAs after NRI, and the policy gives it nothing
 	StateUnknown State = "unknown" // the runtime or the kubelet does not provide enough information
 )
 

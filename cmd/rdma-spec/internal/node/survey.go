@@ -66,6 +66,9 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 	var counted []Listed
 	for _, l := range listing.Containers {
 		r, counts := looking.look(l)
+		if l.MOFED && l.PID != 0 {
+			r, counts = looking.afterNRI(l, r, counts, s.inside(l, true))
+		}
 		switch {
 		case counts:
 			result.Containers, counted = append(result.Containers, r), append(counted, l)
@@ -172,6 +175,29 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	}
 	s.limits(&r, l.Spec)
 	return r, true
+}
+
+// afterNRI looks again at a container that may have HCAs from NVIDIA's container runtime, with the devices that its
+// process has. If only they make it an RDMA container, the plugin did not see that, and the policy gives nothing.
+func (s *surveyor) afterNRI(l Listed, r Container, counts bool, inside process.Inside) (Container, bool) {
+	if len(inside.HostPaths) > 0 {
+		return r, counts // a mount, which does not let it open them
+	}
+	l.Devices = slices.Clip(l.Devices)
+	for _, n := range inside.Devices {
+		l.Devices = append(l.Devices, policy.Device{Type: "c", Major: int64(n.Major), Minor: int64(n.Minor)})
+	}
+	again, seen := s.look(l)
+	if counts || !seen {
+		r.HCAs = again.HCAs
+		return r, counts
+	}
+	again.RDMA, again.Signal, again.Evidence, again.Rule, again.Wanted = false, policy.SignalNone, "", "", nil
+	again.State, again.Remedy.Text = StateUnseen,
+		fmt.Sprintf("list its runtime handler %q in optIn.mofedRuntimeHandlers, and recreate the pod", l.RuntimeHandler)
+	again.Problems = []string{"NVIDIA's container runtime added its HCAs after NRI (" + policy.MOFEDVariable +
+		"enabled), so the plugin did not see them: " + again.Remedy.Text}
+	return again, true
 }
 
 // hcas finds the HCAs whose verbs devices a container holds.

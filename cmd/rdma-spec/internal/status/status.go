@@ -30,6 +30,7 @@ The states are:
   ok       the container has what the policy gives
   below    the container, or its stored spec, has less than the policy gives
   refused  the policy would refuse the container if it were created now
+  unseen   NVIDIA's container runtime has given it HCAs after NRI, where the plugin sees nothing
   unknown  the runtime or the kubelet does not provide enough information
 
 MEMLOCK shows one limit if the soft and the hard limit are equal, and SOFT/HARD otherwise.

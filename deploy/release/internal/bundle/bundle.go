@@ -83,9 +83,12 @@ func Read(file, name string, mode int64) (File, error) {
 	return File{name, mode, content}, err
 }
 
-// Folder returns all regular files below a folder of the host, with mode 0644.
+// Folder returns all regular files below a folder of the host, with mode 0644, but those of hidden folders.
 func Folder(folder string) (files []File, err error) {
 	err = filepath.WalkDir(folder, func(file string, entry os.DirEntry, err error) error {
+		if err == nil && entry.IsDir() && strings.HasPrefix(entry.Name(), ".") && file != folder {
+			return filepath.SkipDir
+		}
 		if err != nil || !entry.Type().IsRegular() {
 			return err
 		}

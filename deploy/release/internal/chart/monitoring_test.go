@@ -6,6 +6,7 @@ package chart
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -77,7 +78,11 @@ func TestScrapeJob(t *testing.T) {
 	job := read(t, "deploy/prometheus/scrape.yaml")
 	var scrape struct {
 		Jobs []struct {
-			Relabel []struct{ Regex, Action string } `json:"relabel_configs"`
+			Relabel []struct {
+				Regex, Action string
+				Source        []string `json:"source_labels"`
+				Target        string   `json:"target_label"`
+			} `json:"relabel_configs"`
 		} `json:"scrape_configs"`
 	}
 	if err := yaml.Unmarshal([]byte(job), &scrape); err != nil {
@@ -94,6 +99,25 @@ func TestScrapeJob(t *testing.T) {
 	if keep.Action != "keep" || len(ports) != 2 || slices.ContainsFunc(ports,
 		func(port string) bool { return !kept.MatchString(port) }) {
 		t.Errorf("of the ports %q, the job takes those that match %s", ports, keep.Regex)
+	}
+	// Plugin and validator of a pod, and the pod that takes over from it, are one node, and not one series.
+	series := map[string]bool{}
+	for _, target := range []Values{
+		{"pod_name": "old", "pod_container_name": "nri-rdma"}, {"pod_name": "old", "pod_container_name": "validator"},
+		{"pod_name": "new", "pod_container_name": "nri-rdma"},
+	} {
+		maps.Copy(target, Values{"pod_node_name": "a", "namespace": namespace})
+		labels := Values{}
+		for _, rule := range scrape.Jobs[0].Relabel[1:] {
+			labels[rule.Target] = target[strings.TrimPrefix(rule.Source[0], "__meta_kubernetes_")]
+		}
+		series[fmt.Sprint(labels)] = true
+		if labels["instance"] != "a" || labels["namespace"] != namespace {
+			t.Errorf("a target of node a has the labels %v", labels)
+		}
+	}
+	if len(series) != 3 {
+		t.Errorf("three targets of a node have the labels %v", slices.Collect(maps.Keys(series)))
 	}
 	if namespace := "names: [rdma-spec]"; !strings.Contains(job, namespace) ||
 		!strings.Contains(read(t, "deploy/"+baseFile), "\n  namespace: rdma-spec\n") {
@@ -119,6 +143,30 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// runbook is where a runbook begins, and its page and heading.
+var runbook = regexp.MustCompile(`(?m)^( +runbook_url: ).*/([a-z-]+\.md)(#\S+)?$`)
+
+// TestRunbooks checks that each alert has a runbook, and that the page and the heading exist.
+func TestRunbooks(t *testing.T) {
+	for _, file := range []string{alerts, counters} {
+		text := read(t, file)
+		found := runbook.FindAllStringSubmatch(text, -1)
+		if want := strings.Count(text, "- alert: "); len(found) != want {
+			t.Errorf("%s has %d runbooks for %d alerts", file, len(found), want)
+		}
+		for _, url := range found {
+			var headings []string
+			for _, line := range regexp.MustCompile("(?m)^##+ (.*)$").FindAllStringSubmatch(read(t, "docs/"+url[2]), -1) {
+				words := regexp.MustCompile(`[^a-z0-9_ -]`).ReplaceAllString(strings.ToLower(line[1]), "")
+				headings = append(headings, "#"+strings.ReplaceAll(words, " ", "-"))
+			}
+			if url[3] != "" && !slices.Contains(headings, url[3]) {
+				t.Errorf("%s: docs/%s has no heading %s", file, url[2], url[3])
+			}
+		}
+	}
+}
+
 // TestDashboardQueries has promtool read each query of the dashboard, with values for Grafana's variables.
 func TestDashboardQueries(t *testing.T) {
 	var board struct {
@@ -140,8 +188,11 @@ func TestDashboardQueries(t *testing.T) {
 			t.Errorf("panel %d has no title, no description or no query", i)
 		}
 		for j, target := range panel.Targets {
-			expr := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*").Replace(target.Expr)
+			expr := strings.NewReplacer("$__rate_interval", "5m", "$instance", ".*", "$cluster", ".*", "$job", ".*").Replace(target.Expr)
 			rules = append(rules, rule{fmt.Sprintf("panel_%d_%d", i, j), expr})
+			if !strings.Contains(target.Expr, `{cluster=~"$cluster", job=~"$job", instance=~"$instance"`) {
+				t.Errorf("panel %q does not ask for the cluster, the job, and the node that are chosen: %s", panel.Title, target.Expr)
+			}
 		}
 	}
 	if len(rules) < 10 {

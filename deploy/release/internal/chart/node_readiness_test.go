@@ -62,12 +62,14 @@ func TestNodeReadiness(t *testing.T) {
 	for _, v := range pod.Containers[0].Env {
 		env[v.Name] = v.Value
 	}
+	const partOf = "app.kubernetes.io/part-of" // of whatever release
+	plugins := map[string]string{partOf: plugin.Spec.Template.Labels[partOf]}
 	for what, pair := range map[string][2]any{
-		"the Service's pods":              {plugin.Spec.Template.Labels, service.Spec.Selector},
+		"the Service's pods":              {plugins, service.Spec.Selector},
 		"the Service's namespace":         {plugin.Namespace, service.Namespace},
 		"the Service's port":              {port.ContainerPort, service.Spec.Ports[0].Port},
 		"the Service's target":            {port.Name, service.Spec.Ports[0].TargetPort.StrVal},
-		"the NetworkPolicy's pods":        {plugin.Spec.Template.Labels, policy.Spec.PodSelector.MatchLabels},
+		"the NetworkPolicy's pods":        {plugins, policy.Spec.PodSelector.MatchLabels},
 		"the NetworkPolicy's port":        {port.ContainerPort, policy.Spec.Ingress[0].Ports[0].Port.IntVal},
 		"who the NetworkPolicy lets in":   {set.Spec.Template.Labels, policy.Spec.Ingress[0].From[0].PodSelector.MatchLabels},
 		"the reporter's endpoint":         {"http://" + service.Name + "." + service.Namespace + ".svc:9797/readyz", env["CHECK_ENDPOINT"]},

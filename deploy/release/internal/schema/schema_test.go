@@ -29,6 +29,7 @@ optIn:
   devices: true
   resources: []
   namespaces: []
+  mofedRuntimeHandlers: [nvidia*, ""]
 inject:
   namespaces: []
   names: ["*"]

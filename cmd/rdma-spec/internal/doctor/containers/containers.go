@@ -75,6 +75,12 @@ func containerChecks() []doctor.Check {
 		Why:   "The container cannot register its memory.",
 		Needs: []string{"container-ipc-lock"}, Look: judged(containerMemlock),
 	}, {
+		ID: "container-unseen", Family: "containers",
+		Title:    "No container lacks memlock for HCAs that NVIDIA's container runtime added after NRI.",
+		Messages: []string{"Couldn't allocate MR"},
+		Why:      "The plugin does not see these HCAs, and gives the container no memlock.",
+		Look:     eachContainer(containerUnseen),
+	}, {
 		ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
 		Messages: []string{"may not opt in by annotation"},
 		Why:      "The container is not created again when its pod restarts.",
@@ -133,6 +139,15 @@ func remedied(c node.Container, text, cure string) doctor.Finding {
 		f = f.Paste()
 	}
 	return f
+}
+
+func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
+	if c.State != node.StateUnseen || c.Memlock == nil || enough(c) {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("Its memlock is %s. %s", c.Memlock.Soft,
+		doctor.Sentence(c.Causes())), "Decide whether an image may choose this, since it can set the variable; if so, "+
+		c.Remedy.Text)}
 }
 
 func containerRefused(c node.Container, policy string) []doctor.Finding {

@@ -17,6 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	hardware "github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor/hardware"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/docs"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -68,7 +69,7 @@ func TestOneCauseIsOneAlarm(t *testing.T) {
 	if diff := cmp.Diff(want, summary(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got[1].Why != "because" || got[1].Docs != "docs/faults.md#third" || got[0].Why != "" {
+	if got[1].Why != "because" || got[1].Docs != docs.Site+"faults/third" || got[0].Why != "" {
 		t.Errorf("%+v", got[:2])
 	}
 	if healthy := doctor.Run(t.Context(), open(t, hcatest.Files{}), []doctor.Check{finds("x", nil)}); len(healthy) != 1 ||

@@ -8,17 +8,22 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/docs"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 )
 
-// faultsPage is the page that findings link to.
-const faultsPage = "../../../../../docs/faults.md"
+// faultsPage lists the pages in faultPages, which findings link to.
+const (
+	faultsPage = "../../../../../docs/faults.md"
+	faultPages = "../../../../../docs/faults"
+)
 
 // familyTitles are the headings of the families, in the page.
 var familyTitles = map[string]string{
@@ -29,11 +34,11 @@ var familyTitles = map[string]string{
 	"cdi": "CDI files", "containers": "Containers", "kubelet": "The kubelet",
 }
 
-// TestFaultsPage checks that the page of faults has every check, and that of messages every message. -update writes
-// them.
+// TestFaultsPage checks that each check has a page, that the page of faults lists all of them, and that the page of
+// messages has every message. -update writes them.
 func TestFaultsPage(t *testing.T) {
-	var text strings.Builder
-	shown, family, unknown := examples(t), "", maps.Clone(seeing)
+	var list strings.Builder
+	shown, family, unknown, pages := examples(t), "", maps.Clone(seeing), map[string]bool{}
 	for _, c := range checks() {
 		if len(ways(c)) == 0 {
 			t.Errorf("nobody sees %s without the doctor", c.ID)
@@ -44,15 +49,26 @@ func TestFaultsPage(t *testing.T) {
 			if familyTitles[family] == "" {
 				t.Errorf("the family %q has no title", family)
 			}
-			fmt.Fprintf(&text, "\n## %s\n", familyTitles[family])
+			fmt.Fprintf(&list, "\n## %s\n\n| check | where all is well |\n|---|---|\n", familyTitles[family])
 		}
-		writeCheck(&text, c, shown[c.ID])
+		fmt.Fprintf(&list, "| [%s](faults/%[1]s.md) | %s |\n", c.ID, c.Title)
+		pages[c.ID+".md"] = true
+		golden.Compare(t, filepath.Join(faultPages, c.ID+".md"), page(c, shown[c.ID]))
 	}
 	for id := range unknown {
 		t.Errorf("there is no check %s", id)
 	}
-	compare(t, faultsPage, text.String())
+	compare(t, faultsPage, list.String())
 	compare(t, messagesPage, messages(t))
+	entries, err := os.ReadDir(faultPages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if !pages[e.Name()] {
+			t.Errorf("%s is about no check: remove it", filepath.Join(faultPages, e.Name()))
+		}
+	}
 }
 
 // compare checks the part of a page between its two comments.
@@ -66,47 +82,52 @@ func compare(t *testing.T, file, text string) {
 	golden.Compare(t, file, generated.ReplaceAllString(page, "${1}"+strings.ReplaceAll(text, "$", "$$")+"\n${2}"))
 }
 
-// writeCheck writes what a check is about, for somebody who has no access to the node: examples show what it finds.
-func writeCheck(text *strings.Builder, c doctor.Check, shown []doctor.Finding) {
-	fmt.Fprintf(text, "\n### %s\n\n%s\n\nWhy a fault matters: %s\n", c.ID, c.Title, c.Why)
+// page is what a check is about, for somebody who has no access to the node: examples show what it finds.
+func page(c doctor.Check, shown []doctor.Finding) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "[rdma-spec](../../README.md) / [Faults](../faults.md) / %s\n\n# %[1]s\n\n%s\n\nWhy a fault matters: %s\n",
+		c.ID, c.Title, c.Why)
+	text.WriteString("\n## What people see\n\n")
+	for _, message := range c.Messages {
+		fmt.Fprintf(&text, "- %s\n", code(message))
+	}
 	if c.NoMessages != "" {
-		fmt.Fprintf(text, "\nIf this check fails, no message says so: %s.\n", c.NoMessages)
+		fmt.Fprintf(&text, "No message says so: %s.\n", c.NoMessages)
 	}
-	if len(c.Messages) > 0 {
-		var messages []string
-		for _, message := range c.Messages {
-			messages = append(messages, code(message))
-		}
-		fmt.Fprintf(text, "\nIf this check fails, people see: %s.\n", strings.Join(messages, ", "))
+	text.WriteString("\n## How to see it\n\n")
+	for _, way := range append(ways(c), code("rdma-spec doctor --only "+c.ID)) {
+		fmt.Fprintf(&text, "- %s\n", way)
 	}
-	fmt.Fprintf(text, "\nHow to see it: %s.\n", strings.Join(append(ways(c), code("rdma-spec doctor --only "+c.ID)), ", or "))
 	if len(shown) > 0 {
-		text.WriteString("\n| cause, as in | fix |\n|---|---|\n")
+		text.WriteString("\n## Causes and fixes\n\nFor example:\n")
 	}
 	for _, f := range shown {
 		said, fix := f.Text, "None is needed: the doctor reports it, and it is no fault."
 		if f.Object != "" {
 			said = f.Object + ": " + said
 		}
+		command := "\n\n```sh\n" + f.Cure + "\n```"
 		switch {
 		case f.Status == doctor.Unknown:
 			fix = "Unknown is no fault: look, and decide."
 		case f.Class == doctor.ClassByHand:
-			fix = "By hand: " + plain(f.Cure)
+			fix = "By hand: " + instruction(f.Cure)
 		case f.Class == doctor.ClassPaste:
-			fix = "Paste: " + code(f.Cure)
+			fix = "Paste, since it takes nothing from what runs:" + command
 		case f.Class == doctor.ClassWithCare:
-			fix = "With care: " + code(f.Cure) + ". First see who loses what: " + plain(f.Care)
+			fix = "With care: " + instruction(f.Care) + command
 		}
-		fmt.Fprintf(text, "| %s | %s |\n", plain(said), fix)
+		fmt.Fprintf(&text, "\n**%s**\n\n%s\n", plain(said), fix)
 	}
 	if len(c.Needs) > 0 {
 		var needed []string
 		for _, id := range c.Needs {
-			needed = append(needed, fmt.Sprintf("[%s](#%s)", id, id))
+			needed = append(needed, fmt.Sprintf("[%s](%[1]s.md)", id))
 		}
-		fmt.Fprintf(text, "\nIt is skipped if one of these checks fails: %s.\n", strings.Join(needed, ", "))
+		fmt.Fprintf(&text, "\n## What it depends on\n\nThe doctor skips it if one of these checks fails: %s.\n",
+			strings.Join(needed, ", "))
 	}
+	return text.String()
 }
 
 // mostExamples bounds the examples of a check.
@@ -177,7 +198,7 @@ var seeing = map[string]string{
 	"plugin-registered": "journalctl -u nri-rdma", "policy-readable": "ls -l /run/rdma-spec/policy.yaml",
 	"plugin-current": "ls -l /proc/$(pidof nri-rdma)/exe", "configuration-kept": "rdma-spec configure --all --dry-run",
 	"cdi-files": "rdma-spec cdi list", "cdi-on": "containerd config dump | grep cdi", "container-memlock": "ulimit -l",
-	"container-ipc-lock": "grep CapEff /proc/self/status", "container-refused": "rdma-spec status", "container-hca": "ls /dev/infiniband",
+	"container-ipc-lock": "grep CapEff /proc/self/status", "container-refused": "rdma-spec status", "container-unseen": "rdma-spec status", "container-hca": "ls /dev/infiniband",
 	"container-port": "ibv_devinfo", "container-hostpath": "mount | grep infiniband", "container-netdev": "ip addr; show_gids",
 	"container-provider": "ls /usr/lib*/*/libibverbs /etc/libibverbs.d", "container-devices": "ibv_devices; ls /dev/infiniband",
 	"container-gid-index": "echo $NCCL_IB_GID_INDEX; show_gids", "container-shm": "df -h /dev/shm",
@@ -194,22 +215,35 @@ func readPage(t *testing.T, file string) string {
 	return string(text)
 }
 
-// plain is a sentence in a table's cell.
+// plain is a sentence in Markdown.
 func plain(text string) string {
-	return strings.NewReplacer("|", `\|`, "*", `\*`, "<", `\<`, "[", `\[`, "`", "'", "$", `\$`).Replace(text)
+	return strings.NewReplacer("*", `\*`, "<", `\<`, "`", "'", "$", `\$`).Replace(text)
 }
 
-// code is a message in Markdown, also in a table.
-func code(message string) string {
-	return "`" + strings.ReplaceAll(strings.ReplaceAll(message, "`", "'"), "|", `\|`) + "`"
+var lastCommand = regexp.MustCompile(`^(.*\b(?:see|why|then|instance|and|now): )([^()]+)$`)
+
+// instruction is a sentence whose last words may be a command.
+func instruction(text string) string {
+	if found := lastCommand.FindStringSubmatch(text); found != nil {
+		return plain(found[1]) + code(found[2])
+	}
+	return plain(text)
 }
 
-// TestFindingsLinkToThePage checks that each finding's anchor is a heading.
-func TestFindingsLinkToThePage(t *testing.T) {
-	page := readPage(t, faultsPage)
+// code is a message in Markdown.
+func code(message string) string { return "`" + strings.ReplaceAll(message, "`", "'") + "`" }
+
+// cell is Markdown in a table.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+// TestFindingsLinkToPages checks that the address of each check can be typed, and that --explain has its page.
+func TestFindingsLinkToPages(t *testing.T) {
 	for _, c := range checks() {
-		if !strings.Contains(page, "\n### "+c.ID+"\n") || !regexp.MustCompile(`^[a-z0-9-]+$`).MatchString(c.ID) {
-			t.Errorf("%s has no heading, or one with another anchor", c.ID)
+		if text, err := docs.Fault(c.ID); err != nil || !strings.Contains(text, "\n# "+c.ID+"\n") {
+			t.Errorf("%s has no page: %v", c.ID, err)
+		}
+		if !regexp.MustCompile(`^[a-z0-9-]+$`).MatchString(c.ID) {
+			t.Errorf("%s is not a name in an address", c.ID)
 		}
 	}
 }

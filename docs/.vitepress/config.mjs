@@ -1,0 +1,174 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// How the pages in docs become a site. They are written for the repository: what leads out of docs leads to the repository, and a
+// message in a table is found, and has an address, like a heading. SITE_BASE is the path that the site is served at, and SITE_VERSION
+// the version that it is about.
+
+import { existsSync, readFileSync, readdirSync } from 'node:fs'
+import { dirname, join, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { defineConfig } from 'vitepress'
+
+const top = fileURLToPath(new URL('../..', import.meta.url))
+const read = (file) => readFileSync(join(top, file), 'utf8')
+
+const version = process.env.SITE_VERSION || 'main'
+const repository = 'https://github.com/rdma-spec/rdma-spec'
+const source = `${repository}/blob/${version}/`
+const canonical = read('docs/docs.go').match(/^const Site = "(.*)"$/m)[1]
+
+// Where a page is: each has a folder, so that every server finds /faults/port-active.
+const address = (file) => file === 'index.md' ? '' : file.replace(/\.md$/, '/')
+
+// What a page is called: the end of the line that leads back to the README.
+const name = (file) => read(join('docs', file)).match(/^\[rdma-spec\]\(.*\/ (.*)$/m)[1]
+const entry = (file) => ({ text: name(file), link: `/${address(file)}` })
+
+const readers = {
+  'Pod authors': ['pods', 'verify', 'test-a-transfer'],
+  'Administrators': ['install', 'configure', 'configuration', 'hcas-for-pods', 'runtimes', 'without-nri', 'cdi', 'looking-at-a-node',
+    'security', 'fail-closed', 'upgrade-and-uninstall'],
+  'Something is wrong': ['troubleshoot', 'doctor', 'faults'],
+}
+const listed = Object.values(readers).flat()
+readers.Reference = readdirSync(join(top, 'docs')).filter((file) => file.endsWith('.md') && file !== 'index.md')
+  .map((file) => file.slice(0, -3)).filter((page) => !listed.includes(page))
+
+const sidebar = [
+  ...Object.entries(readers).map(([text, pages]) => ({ text, items: pages.map((page) => entry(`${page}.md`)) })),
+  {
+    text: 'Contributors',
+    items: [['Contributing', 'CONTRIBUTING.md'], ['Security', 'SECURITY.md'], ['Changelog', 'CHANGELOG.md']]
+      .map(([text, file]) => ({ text, link: source + file })),
+  },
+]
+
+// The menu has the same groups: the first page of each, or all of what is looked up.
+const menu = [
+  ...sidebar.slice(0, 3).map(({ text, items }) => ({
+    text, link: items[0].link, activeMatch: `^/(${items.map(({ link }) => link.slice(1, -1)).join('|')})/`,
+  })),
+  ...sidebar.slice(3),
+]
+
+// The checks, by the families in the page that lists them.
+const families = read('docs/faults.md').split(/^## /m).slice(1).map((family) => ({
+  text: family.split('\n', 1)[0],
+  items: [...family.matchAll(/\]\(faults\/(.*)\.md\)/g)].map(([, check]) => ({ text: check, link: `/faults/${check}/` })),
+}))
+
+// A heading has the name that it has where the repository is browsed.
+const heading = (text) => text.toLowerCase().replace(/[^a-z0-9_ -]/g, '').replaceAll(' ', '-')
+
+// A message as it is printed, without spaces.
+const anchor = (message) => message.replace(/\s+/g, '-')
+
+// Each link and each picture leads where it leads in the repository.
+function destination(href, page) {
+  if (/^[a-z]+:|^[#/]/.test(href)) return href
+  const [path, fragment = ''] = href.split(/(?=#)/)
+  const file = join('docs', dirname(page), path)
+  if (!existsSync(join(top, file))) throw new Error(`docs/${page}: ${href} leads nowhere`)
+  if (file === 'README.md' && !fragment && page !== 'index.md') return '/'
+  const below = relative('docs', file)
+  return below.startsWith('..') ? source + file + fragment : `/${address(below)}${fragment}`
+}
+
+function repositoryLinks(md) {
+  const link = md.renderer.rules.link_open
+  md.renderer.rules.link_open = (tokens, i, options, env, self) => {
+    const page = relative(join(top, 'docs'), env.realPath ?? env.path)
+    tokens[i].attrSet('href', destination(tokens[i].attrGet('href'), page))
+    return link(tokens, i, options, env, self)
+  }
+}
+
+// The tables of messages: a row has the name of its message, which links to itself. Tables and pictures scroll, by the keyboard too.
+function messageRows(md) {
+  md.core.ruler.push('messages', ({ tokens, env }) => {
+    tokens.forEach((token, i) => {
+      const picture = token.type === 'paragraph_open' && tokens[i + 1].children.every(({ type }) => type === 'image')
+      if (picture) token.attrSet('class', 'picture')
+      if (picture || token.type === 'table_open') token.attrSet('tabindex', '0')
+      const [cell, text] = [tokens[i + 1], tokens[i + 2]]
+      const first = text?.children?.[0]
+      if (token.type !== 'tr_open' || cell.type !== 'td_open' || !/\/troubleshoot(\/index)?\.md$/.test(env.path)) return
+      if (text.children.length !== 1 || first.type !== 'code_inline') return
+      const id = anchor(first.content)
+      token.attrSet('id', id)
+      first.attrSet('class', 'message')
+      first.meta = { href: `#${encodeURIComponent(id)}` }
+    })
+  })
+  const code = md.renderer.rules.code_inline
+  md.renderer.rules.code_inline = (tokens, i, ...rest) => {
+    const html = code(tokens, i, ...rest)
+    return tokens[i].meta?.href ? `<a href="${tokens[i].meta.href}">${html}</a>` : html
+  }
+}
+
+// What the search index reads: a message is a heading, and what stands beside it is its text.
+function indexed(src, env, md) {
+  return md.render(src, env).replace(/<tr id="[^"]*">\s*<td[^>]*><a href="(#[^"]*)">(.*?)<\/a><\/td>/g,
+    '<h3>$2 <a href="$1"></a></h3>')
+}
+
+// Words of the index and of a search. -12 is not 12: "error 12" and "error: (-12)" are different errors.
+const words = (text) => text.match(/-\d+|[\p{L}\p{N}]+(?:'\p{L}+)*/gu) ?? []
+
+// Pages import Vue, and node_modules is not above them but here.
+const vueFromHere = {
+  name: 'vue-from-here',
+  enforce: 'pre',
+  resolveId(id, importer, options) {
+    if (/^vue(\/|$)/.test(id) && importer?.endsWith('.md')) return this.resolve(id, fileURLToPath(import.meta.url), options)
+  },
+}
+
+const style = readFileSync(new URL('style.css', import.meta.url), 'utf8')
+
+export default defineConfig({
+  title: 'rdma-spec',
+  description: 'RDMA containers that can register their memory',
+  lang: 'en',
+  base: process.env.SITE_BASE || '/',
+  outDir: join(top, 'bin/site'),
+  cacheDir: join(top, 'bin/site-cache'),
+  rewrites: { 'index.md': 'index.md', ':page.md': ':page/index.md', 'faults/:check.md': 'faults/:check/index.md' },
+  head: [['link', { rel: 'icon', href: 'data:,' }], ['style', {}, style]],
+  buildConcurrency: 1, // several at once leave the search index in an order of chance
+  sitemap: { hostname: canonical },
+  vite: { build: { chunkSizeWarningLimit: 2000 }, plugins: [vueFromHere] },
+  markdown: {
+    theme: { light: 'github-light-high-contrast', dark: 'github-dark-high-contrast' },
+    anchor: { slugify: heading },
+    config(md) {
+      repositoryLinks(md)
+      messageRows(md)
+    },
+  },
+  transformPageData(page) {
+    const text = read(join('docs', page.filePath))
+    const [, first] = text.match(/^# .*\n+([^\n]+(?:\n[^\n]+)*)/m) ?? []
+    const seen = [...text.matchAll(/^- `(.*)`$/gm)].map(([, message]) => message)
+    if (page.filePath === 'troubleshoot.md') page.frontmatter.aside = false // its tables are wide
+    if (first) page.description = [first.replace(/\s+/g, ' ').replace(/\]\([^)]*\)|[`[*]/g, ''), ...seen].join(' ').slice(0, 300)
+  },
+  transformHead: ({ page }) => [['link', { rel: 'canonical', href: canonical + page.replace(/(index)?\.md$/, '') }]],
+  themeConfig: {
+    nav: [
+      ...menu,
+      { text: version, items: [{ text: 'Latest version', link: canonical }, { text: 'All versions', link: `${repository}/releases` }] },
+    ],
+    sidebar: {
+      '/': sidebar,
+      '/faults/': [{ text: 'Something is wrong', items: readers['Something is wrong'].map((page) => entry(`${page}.md`)) }, ...families],
+    },
+    outline: [2, 3],
+    externalLinkIcon: true,
+    socialLinks: [{ icon: 'github', link: repository }],
+    editLink: { pattern: `${repository}/blob/main/docs/:path`, text: 'Source of this page' },
+    search: { provider: 'local', options: { _render: indexed, miniSearch: { options: { tokenize: words } } } },
+  },
+})

@@ -1,0 +1,211 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// The built site, as a browser shows it. Run it with make site-test; screenshots lie in bin/log/site.
+
+import { after, before, test } from 'node:test'
+import assert from 'node:assert/strict'
+import { createServer } from 'node:http'
+import { execFileSync } from 'node:child_process'
+import { existsSync, mkdirSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { join, relative } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { chromium } from 'playwright-core'
+
+const top = fileURLToPath(new URL('../..', import.meta.url))
+const site = join(top, 'bin/site')
+const pictures = join(top, 'bin/log/site')
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8')
+const phone = { width: 390, height: 844 }
+const desktop = { width: 1280, height: 900 }
+
+// All files below a folder, sorted.
+const filesOf = (folder) => readdirSync(folder, { withFileTypes: true }).sort((a, b) => a.name < b.name ? -1 : 1)
+  .flatMap((e) => e.isDirectory() ? filesOf(join(folder, e.name)) : [join(folder, e.name)])
+
+// The addresses of the pages below the site: "faults/port-active/".
+const pages = filesOf(site).filter((file) => file.endsWith('/index.html'))
+  .map((file) => relative(site, file).replace(/index\.html$/, ''))
+
+// A server that knows nothing of the site: a file, the index of a folder, or 404.
+const types = { html: 'text/html', js: 'text/javascript', css: 'text/css', svg: 'image/svg+xml', woff2: 'font/woff2' }
+const server = createServer((request, response) => {
+  const { pathname } = new URL(request.url, 'http://x')
+  let file = join(site, decodeURIComponent(pathname))
+  if (existsSync(file) && statSync(file).isDirectory()) {
+    if (!pathname.endsWith('/')) return response.writeHead(301, { location: `${pathname}/` }).end()
+    file = join(file, 'index.html')
+  }
+  if (!existsSync(file)) return response.writeHead(404).end()
+  response.writeHead(200, { 'content-type': types[file.split('.').pop()] ?? 'text/plain' }).end(readFileSync(file))
+})
+
+let browser, home
+before(async () => {
+  rmSync(pictures, { recursive: true, force: true })
+  mkdirSync(pictures, { recursive: true })
+  await new Promise((listening) => server.listen(0, '127.0.0.1', listening))
+  home = `http://127.0.0.1:${server.address().port}/`
+  browser = await chromium.launch({
+    executablePath: '/usr/bin/chromium',
+    args: ['--headless', '--no-sandbox', '--disable-gpu', '--disable-background-networking', '--disable-component-update',
+      '--disable-sync', '--no-first-run', '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
+  })
+})
+after(async () => {
+  await browser?.close()
+  server.close()
+})
+
+// A tab, and what goes wrong in it: errors of the console, and requests to others.
+async function open(options) {
+  const context = await browser.newContext(options)
+  const tab = await context.newPage()
+  const problems = []
+  tab.on('console', (message) => message.type() === 'error' && problems.push(`${tab.url()}: ${message.text()}`))
+  tab.on('pageerror', (error) => problems.push(`${tab.url()}: ${error}`))
+  context.on('request', (request) => {
+    if (!request.url().startsWith(home) && !request.url().startsWith('data:')) problems.push(`${tab.url()} asks ${request.url()}`)
+  })
+  return { tab, problems }
+}
+
+// What axe-core finds that is serious.
+async function inaccessible(tab) {
+  await tab.evaluate(axe)
+  const { violations } = await tab.evaluate(() => window.axe.run({ resultTypes: ['violations'] }))
+  return violations.filter(({ impact }) => impact === 'serious' || impact === 'critical')
+    .flatMap(({ id, nodes }) => nodes.map(({ target }) => `${tab.url()}: ${id}: ${target}`))
+}
+
+test('TestSitePagesOnAPhone', async () => {
+  assert.ok(pages.length > 60, `${pages.length} pages`)
+  const problems = []
+  const waiting = [...pages]
+  const look = async () => {
+    const { tab, problems: wrong } = await open({ viewport: phone })
+    for (let page; (page = waiting.shift()) !== undefined;) {
+      await tab.goto(home + page)
+      const [width, all] = await tab.evaluate(() => [document.documentElement.clientWidth, document.documentElement.scrollWidth])
+      if (all > width) wrong.push(`${page} has ${all} pixels in ${width}`)
+      wrong.push(...await inaccessible(tab))
+    }
+    problems.push(...wrong)
+  }
+  await Promise.all([look(), look()])
+  assert.deepEqual(problems, [])
+})
+
+test('TestSiteOnATablet', async () => {
+  for (const width of [768, 960]) {
+    const { tab } = await open({ viewport: { width, height: 900 } })
+    await tab.goto(`${home}install/`)
+    assert.equal(await tab.evaluate(() => document.documentElement.scrollWidth), width)
+  }
+})
+
+test('TestSiteOnADesktop', async () => {
+  for (const colorScheme of ['light', 'dark']) {
+    const { tab, problems } = await open({ viewport: desktop, colorScheme })
+    for (const page of ['', 'faults/port-active/', 'troubleshoot/', 'install/']) {
+      await tab.goto(home + page)
+      assert.equal(await tab.evaluate(() => document.documentElement.classList.contains('dark')), colorScheme === 'dark')
+      problems.push(...await inaccessible(tab))
+    }
+    assert.ok(await tab.locator('button.copy').count() > 0, 'no button copies a command')
+    assert.deepEqual(problems, [])
+  }
+})
+
+// Where each of these leads first.
+const searches = {
+  ibv_reg_mr_iova2: 'troubleshoot/#ibv_reg_mr_iova2-failed-with-error-',
+  "Couldn't allocate MR": "troubleshoot/#Couldn't-allocate-MR",
+  'error 12': 'troubleshoot/#Got-completion-from-peer-...-with-error-12',
+  'port-active': 'faults/port-active/',
+}
+
+async function search(tab, words) {
+  await tab.locator('.VPNavBarSearch button').first().click()
+  const box = tab.locator('.VPLocalSearchBox input')
+  await box.waitFor()
+  const begin = Date.now()
+  await box.fill(words)
+  const first = tab.locator('.VPLocalSearchBox .result').first()
+  await first.waitFor()
+  return { leads: decodeURIComponent(await first.getAttribute('href')), took: Date.now() - begin }
+}
+
+test('TestSiteSearch', async () => {
+  for (const [words, where] of Object.entries(searches)) {
+    let quickest = Infinity // the machine may be busy
+    for (let tries = 0; tries < 3 && quickest > 1000; tries++) {
+      const { tab, problems } = await open({ viewport: desktop })
+      await tab.goto(home)
+      const { leads, took } = await search(tab, words)
+      assert.ok(leads.startsWith(`/${where}`), `${words} leads to ${leads}, want ${where}`)
+      quickest = Math.min(quickest, took)
+      await tab.keyboard.press('Enter')
+      await tab.waitForURL((url) => decodeURIComponent(url.href).startsWith(home + where))
+      assert.deepEqual(problems, [])
+    }
+    assert.ok(quickest <= 1000, `${words} is found after ${quickest} ms`)
+  }
+})
+
+// Each link of a page, and each address that programs, alerts, the chart, or a text of the repository names.
+test('TestSiteLinksLead', () => {
+  const ids = new Map(pages.map((page) => {
+    const html = readFileSync(join(site, page, 'index.html'), 'utf8').replaceAll('&#39;', "'")
+    return [page, { html, ids: new Set([...html.matchAll(/ id="([^"]*)"/g)].map(([, id]) => id.replaceAll('&quot;', '"'))) }]
+  }))
+  const problems = []
+  const check = (from, page, heading) => {
+    const target = ids.get(page && page.replace(/\/?$/, '/'))
+    if (!target) problems.push(`${from}: there is no page ${page}`)
+    else if (heading && !target.ids.has(decodeURIComponent(heading))) problems.push(`${from}: ${page} has no #${heading}`)
+  }
+  for (const [page, { html }] of ids) {
+    for (const [, href] of html.matchAll(/<a [^>]*href="((?:\/(?!\/)|#)[^"]*)"/g)) {
+      const [path, heading] = href.split('#')
+      if (!path.startsWith('/assets/')) check(page, path ? path.slice(1) : page, heading)
+    }
+  }
+  const address = readFileSync(join(top, 'docs/docs.go'), 'utf8').match(/^const Site = "(.*)"$/m)[1]
+  const named = execFileSync('git', ['grep', '-IohE', `${address}[a-zA-Z0-9/_-]*(#[a-zA-Z0-9_-]+)?`, '--', ':!docs/.vitepress'], { cwd: top })
+  for (const name of new Set(String(named).trim().split('\n'))) check(name, ...name.slice(address.length).split('#'))
+  for (const [, page, heading] of readFileSync(join(top, 'README.md'), 'utf8').matchAll(/\]\(docs\/([a-z/-]+)\.md(?:#([^)]*))?\)/g)) {
+    check('README.md', page, heading)
+  }
+  for (const file of readdirSync(join(top, 'docs/faults'))) check('doctor', `faults/${file.replace(/\.md$/, '')}`) // each check has one
+  assert.deepEqual(problems, [])
+})
+
+test('TestSiteIsTheSameAgain', () => {
+  const again = join(top, 'bin/site-again')
+  execFileSync('npx', ['vitepress', 'build', '..', '--outDir', again], { cwd: join(top, 'docs/.vitepress'), stdio: 'pipe' })
+  const names = (folder) => filesOf(folder).map((file) => relative(folder, file))
+  assert.deepEqual(names(again), names(site))
+  assert.deepEqual(names(site).filter((file) => !readFileSync(join(site, file)).equals(readFileSync(join(again, file)))), [])
+  rmSync(again, { recursive: true })
+})
+
+// For people to look at.
+test('TestSiteScreenshots', async () => {
+  for (const [device, viewport] of Object.entries({ desktop, phone })) {
+    for (const colorScheme of ['light', 'dark']) {
+      const { tab } = await open({ viewport, colorScheme })
+      const shoot = (name, fullPage) => tab.screenshot({ path: join(pictures, `${name}-${device}-${colorScheme}.png`), fullPage })
+      await tab.goto(home)
+      await shoot('first', true)
+      await tab.goto(`${home}faults/guid-valid/`)
+      await shoot('fault', true)
+      await tab.goto(`${home}troubleshoot/#Couldn't-allocate-MR`)
+      await shoot('message', false)
+      await search(tab, "Couldn't allocate MR")
+      await shoot('search', false)
+    }
+  }
+  assert.equal(readdirSync(pictures).length, 16)
+})
