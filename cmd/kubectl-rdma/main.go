@@ -58,7 +58,7 @@ type options struct {
 	rules                       *clientcmd.ClientConfigLoadingRules
 	overrides                   clientcmd.ConfigOverrides
 	namespace, selector, output string
-	all                         bool
+	all, outside                bool
 	called                      bool // as it should be
 	status                      int
 }
@@ -96,6 +96,7 @@ problem was found, else 3 if a node could not look at everything.`,
 	f.StringVarP(&o.output, "output", "o", "table", "the `FORMAT` of the result: table, json")
 	status := o.onNodes("status", "List the RDMA containers of all nodes, and what they lack", statusView)
 	status.Flags().BoolVarP(&o.all, "all", "a", false, "also containers that are ok")
+	status.Flags().BoolVar(&o.outside, "outside", false, "only what uses RDMA outside the policy, such as privileged pods")
 	doctor := o.onNodes("doctor", "Find what is wrong with RDMA on all nodes", doctorView)
 	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also checks that find nothing, and what no pod can see")
 	devices := o.onNodes("devices", "List the HCAs of all nodes, and their ports", devicesView)

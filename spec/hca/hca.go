@@ -193,6 +193,8 @@ func (h HCA) Verbs() (Device, bool) {
 type Inventory struct {
 	// HCAs are in natural order: mlx5_2 before mlx5_10.
 	HCAs []HCA `json:"hcas"`
+	// Elsewhere are devices of HCAs that are not listed, since they were moved to other network namespaces.
+	Elsewhere []Device `json:"elsewhere,omitempty"`
 	// RDMACM is nil if the module rdma_ucm is not loaded.
 	RDMACM *Device `json:"rdmaCM"`
 	// NetNSExclusive is true where an HCA can be used only in the network namespace that it was put into; a node with
@@ -226,6 +228,9 @@ func (n *Inventory) Lookup(num Number) (Device, bool) {
 	}
 	if n.RDMACM != nil && n.RDMACM.Number == num {
 		return *n.RDMACM, true
+	}
+	if i := slices.IndexFunc(n.Elsewhere, func(d Device) bool { return d.Number == num }); i >= 0 {
+		return n.Elsewhere[i], true
 	}
 	return Device{}, false
 }

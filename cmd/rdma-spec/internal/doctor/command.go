@@ -55,7 +55,8 @@ The result of a check is one of these:
 
 -o npd speaks the protocol of node-problem-detector's custom plugins: one line, and the exit
 status 0 if all is well, 1 if something is wrong, and 2 if a whole family was not looked at.
--o prometheus writes metrics for node_exporter's textfile collector.
+-o prometheus writes metrics for node_exporter's textfile collector: what the checks find, and,
+without --only, how much memory RDMA containers have registered.
 
 The exit status is 1 if something is wrong. If nothing is, it is 3 where every check of a family
 is unknown, as when the runtime does not answer: standard error names the family.`,
@@ -163,7 +164,8 @@ type Diagnosis struct {
 // runDoctor runs the checks and writes what they find.
 func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, checks []Check,
 	only []string, format string) error {
-	findings, err := Diagnose(ctx, o, checks, only, stderr)
+	o.Use = format == formatPrometheus && len(only) == 0
+	findings, containers, err := Diagnose(ctx, o, checks, only, stderr)
 	switch {
 	case err != nil && format == formatNPD && !cli.IsUsageError(err):
 		return WriteNPD(stdout, nil, err)
@@ -174,7 +176,7 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	case formatNPD:
 		return WriteNPD(stdout, findings, nil)
 	case formatPrometheus:
-		err = writePrometheus(stdout, findings)
+		err = writePrometheus(stdout, findings, containers)
 	case cli.FormatJSON:
 		err = cli.WriteStructured(stdout, format, Diagnosis{cli.Result("Doctor"), findings, missed(findings)})
 	default:
@@ -192,25 +194,32 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	return err
 }
 
-// Diagnose runs the checks that are named, or all, and returns what those find. It says on stderr what it waits for.
+// Diagnose runs the checks that are named, or all, and returns what those find and, if it is to look at who uses RDMA,
+// the containers. It says on stderr what it waits for.
 func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string,
-	stderr io.Writer) ([]Finding, error) {
+	stderr io.Writer) (found []Finding, using []node.Container, err error) {
 	if len(only) > 0 {
-		var err error
 		if checks, only, err = Named(checks, only...); err != nil {
-			return nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
+			return nil, nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
 		}
 	}
-	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding { return Run(ctx, s, checks) })
+	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding {
+		findings := Run(ctx, s, checks)
+		if o.Use {
+			containers, _ := s.Containers() // a check reports the error
+			using = containers.Containers
+		}
+		return findings
+	})
 	if len(only) == 0 || err != nil {
-		return findings, err
+		return findings, using, err
 	}
 	// What is named may be skipped: the cause belongs to the answer.
 	skipped := slices.ContainsFunc(findings,
 		func(f Finding) bool { return f.Status == Skipped && slices.Contains(only, f.Check) })
 	return slices.DeleteFunc(findings, func(f Finding) bool {
 		return !slices.Contains(only, f.Check) && (!skipped || f.Status != Wrong)
-	}), nil
+	}), nil, nil
 }
 
 // diagnose runs checks, and ignores what the administrator has listed. It returns the entries that match nothing as

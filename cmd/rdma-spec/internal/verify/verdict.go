@@ -35,8 +35,8 @@ var causes = []struct{ name, means string }{
 	{"security module", "a security module forbids the container to open the HCA, so no memory can be registered"},
 	{"file mode", "the container's user cannot open the HCA, so no memory can be registered"},
 	{"device", "the container has no usable HCA, so no memory can be registered"},
-	{"namespace", "the HCA, or all of its addresses, belong to another network namespace; this does not prevent a " +
-		"registration, but connections"},
+	{"namespace", "all addresses of an HCA belong to another network namespace; this does not prevent a registration, " +
+		"but connections"},
 	{"address", "an HCA's interface has no IP address; this does not prevent a registration, but connections"},
 	{"port down", "an HCA's ports carry no traffic; this does not prevent a registration, but connections"},
 }
