@@ -52,7 +52,7 @@ type Report struct {
 	ID        string `json:"id"`
 	PID       int    `json:"pid"`
 
-	Started time.Time `json:"started,omitzero"`
+	Started time.Time `json:"started,omitzero"` // when it was started, as in RFC 3339
 
 	Signal   policy.Signal `json:"signal"`
 	Evidence string        `json:"evidence,omitempty"`

@@ -23,10 +23,10 @@ import (
 
 // Use is how processes use RDMA. What is unknown is left out.
 type Use struct {
-	Summary       string   `json:"summary"`
+	Summary       string   `json:"summary"`        // in one line, for people
 	HCAs          []string `json:"hcas,omitempty"` // that they have opened
 	*rdma.Objects          // nil: the kernel's book says nothing
-	PinnedBytes   *uint64  `json:"pinnedBytes,omitempty"`
+	PinnedBytes   *uint64  `json:"pinnedBytes,omitempty"` // of memory that they have pinned
 }
 
 // Seen reports whether the kernel's book has objects of them.

@@ -41,9 +41,9 @@ type Process struct {
 
 // Objects are the objects of processes.
 type Objects struct {
-	Contexts        int            `json:"contexts"`
-	MemoryRegions   int            `json:"memoryRegions"`
-	RegisteredBytes uint64         `json:"registeredBytes"`
+	Contexts        int            `json:"contexts"`             // how many devices they have opened
+	MemoryRegions   int            `json:"memoryRegions"`        // how many they have registered
+	RegisteredBytes uint64         `json:"registeredBytes"`      // of all memory regions
 	QueuePairs      map[string]int `json:"queuePairs,omitempty"` // by their states, if they were asked for
 }
 
