@@ -44,13 +44,10 @@ const sidebar = [
   },
 ]
 
-// The menu has the same groups: the first page of each, or all of what is looked up.
-const menu = [
-  ...sidebar.slice(0, 3).map(({ text, items }) => ({
-    text, link: items[0].link, activeMatch: `^/(${items.map(({ link }) => link.slice(1, -1)).join('|')})/`,
-  })),
-  ...sidebar.slice(3),
-]
+// The menu leads to the first page of the groups of readers who search.
+const menu = sidebar.slice(0, 3).map(({ text, items }) => ({
+  text, link: items[0].link, activeMatch: `^/(${items.map(({ link }) => link.slice(1, -1)).join('|')})/`,
+}))
 
 // The checks, by the families in the page that lists them.
 const families = read('docs/faults.md').split(/^## /m).slice(1).map((family) => ({

@@ -98,7 +98,7 @@ test('TestSitePagesOnAPhone', async () => {
 })
 
 test('TestSiteOnATablet', async () => {
-  for (const width of [768, 960]) {
+  for (const width of [768, 960, 1100]) {
     const { tab } = await open({ viewport: { width, height: 900 } })
     await tab.goto(`${home}install/`)
     assert.equal(await tab.evaluate(() => document.documentElement.scrollWidth), width)
