@@ -178,6 +178,9 @@ test('TestSiteLinksLead', () => {
   for (const [, page, heading] of readFileSync(join(top, 'README.md'), 'utf8').matchAll(/\]\(docs\/([a-z/-]+)\.md(?:#([^)]*))?\)/g)) {
     check('README.md', page, heading)
   }
+  for (const [, message] of readFileSync(join(top, 'docs/troubleshoot.md'), 'utf8').matchAll(/^\| `((?:\\\||[^`])*)` \|/gm)) {
+    check('a message', 'troubleshoot', encodeURIComponent(message.replaceAll('\\|', '|').replace(/\s+/g, '-')))
+  }
   for (const file of readdirSync(join(top, 'docs/faults'))) check('doctor', `faults/${file.replace(/\.md$/, '')}`) // each check has one
   assert.deepEqual(problems, [])
 })
