@@ -8,6 +8,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 CACHE    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rdma-spec
 LDFLAGS  := -s -w -X main.version=$(VERSION)
 LINTER   := $(CACHE)/bin/golangci-lint-v2.15.0
+SBOM     := $(CACHE)/bin/cyclonedx-gomod-v1.10.0
 FUZZTIME ?= 1m
 
 # What runs in the node, and the tests that every runtime has to pass. Two nodes with a CPU each take two thirds of the time on two cores
@@ -27,7 +28,7 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build arm64 kubectl image push release demo demo-picture node check test nightly prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
+.PHONY: help build arm64 kubectl image notes push sbom release demo demo-picture node check smoke vulnerabilities test nightly prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,12 +46,24 @@ kubectl: ## kubectl rdma for each of PLATFORMS, in bin/kubectl/
 	@for platform in $(PLATFORMS); do export GOOS=$${platform%/*} GOARCH=$${platform#*/}; \
 	  $(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/kubectl/$${GOOS}_$$GOARCH/ ./cmd/kubectl-rdma || exit; done
 
+# Every module that the linker has put into a program, as CycloneDX. It is known from the program alone.
+sbom: $(SBOM) build arm64 ## the bill of materials of each program, in bin/sbom/
+	@rm -rf bin/sbom && mkdir -p bin/sbom
+	@for program in nri-rdma rdma-hook rdma-spec; do for arch in amd64 arm64; do \
+	  file=bin/$${arch#amd64}/$$program; $(SBOM) bin -json -std -noserial -notimestamp -version $(VERSION) -output bin/sbom/$${program}_linux_$$arch.cdx.json $$file || exit; \
+	done; done
+
+$(SBOM):
+	mkdir -p $(@D)
+	GOBIN=$(@D)/tmp $(COMPILE) install github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+	mv $(@D)/tmp/cyclonedx-gomod $@
+
 # Every file of an image or a release has the time of the commit.
 RELEASE = $(COMPILE) build -C deploy/release -o ../../bin/releaser . && bin/releaser $(1) --version $(VERSION) --date $${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)}
 image: build arm64 ## the container image for both architectures: bin/image, an OCI layout, and bin/image.tar
 	$(call RELEASE,image)
 
-release: build arm64 kubectl ## all that a release has, in bin/release: image, archives, packages, chart, bill of materials, checksums
+release: build arm64 kubectl sbom ## all that a release has, in bin/release: image, archives, packages, chart, bills of materials, checksums
 	$(call RELEASE,all)
 
 # VitePress renders docs, in the version of the lock file. SITE_BASE is the path that the site is served at, and SITE_VERSION what it is
@@ -68,6 +81,10 @@ site-archive: site # the site beside what make release has written
 	tar -C bin --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
 	  --transform='s,^site,$(DOCS:.tar.gz=),' -c site | gzip -9n >bin/release/$(DOCS)
 	cd bin/release && sha256sum $(DOCS) >>SHA256SUMS
+
+notes: ## what CHANGELOG.md says of VERSION: the section with exactly this heading
+	@awk -v heading='## $(VERSION)' '/^## /{on = $$0 == heading; next} on && /./{found = 1} on; END{exit !found}' CHANGELOG.md || \
+	  { echo 'CHANGELOG.md has no section "## $(VERSION)", or nothing in it' >&2; exit 1; }
 
 push: image ## that image to a registry: IMAGE=registry.example.com/rdma-spec:v1
 	bin/releaser push bin/image $(IMAGE)
@@ -99,6 +116,13 @@ test: ## all tests (needs root for the node), and a table of them at the end
 nightly: ## what takes too long for make test: more packages, kernels and runtimes, more often
 	@$(MAKE) --no-print-directory test PARTS="race=1 node-emulated=1 node-versions=1" RACE=./...
 	$(MAKE) --no-print-directory handovers busy churn
+
+smoke: bin/rdma-node bin/e2e.test build ## what every runtime has to pass, on the main one: for a pull request
+	$(NODE) -- $(E2E) -test.run '$(SMOKE)'
+
+vulnerabilities: ## known ones in what the programs call, by govulncheck, which asks vuln.go.dev
+	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
+	cd deploy/release && go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 prepare: deps bin/rdma-node # the node with all its parts, and the browser
 	@$(MAKE) --no-print-directory site-deps SITE_NEEDS='npm chromium'
@@ -173,7 +197,7 @@ DAEMONSET  := ^TestClusterDaemonSet$$
 CRIO       := ^TestCRIO
 CRITEST    := ^TestCritest$$
 CONFIGURE  := ^TestConfigure
-TOOL       := ^Test(Doctor|Collect|Status|Repair|Verify|CDI|Podman|Docker$$)
+TOOL       := ^Test(Doctor|Collect|Status|Use|Repair|Verify|CDI|Podman|Docker$$)
 PAIR       := ^TestBetweenNodes$$
 APPARMOR   := ^TestAppArmor$$
 # A test that hangs says where before the node's own time is used up.
@@ -200,8 +224,8 @@ node-runtimes: # the oldest containerds, and crun
 node-versions: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays
 	$(NODE) -- sh -ec '$(E2E) -test.run "^TestCDI$$" -containerd 1.7.35 -runtime crun; \
 	  for containerd in 1.7.35 2.2.9 2.3.7; do $(E2E) -test.run "$(SMOKE)" -containerd $$containerd; done'
-node-emulated: # the same on Debian's own kernel, where the other parts run on one that is a program, which has no AppArmor either
-	$(NODE) --machine tcg -- $(E2E) -test.run '$(SMOKE)|$(APPARMOR)'
+node-emulated: # the same on Debian's own kernel, where the other parts run on one that is a program, which has no AppArmor and no issm
+	$(NODE) --machine tcg --parts all -- $(E2E) -test.run '$(SMOKE)|$(APPARMOR)|^TestKubeletSharedDevicePlugin$$'
 node-configure: # rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -test.run '$(CONFIGURE)'
 node-service: # under systemd; the older containerd first here too

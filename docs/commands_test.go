@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -23,7 +25,7 @@ func TestMain(m *testing.M) { repository.Main(m) }
 // expression is for commands that justify the mark.
 var marks = map[string]*regexp.Regexp{
 	"cluster": regexp.MustCompile(`^(kubectl|helm|podman) |\| kubectl `),
-	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|dpkg|nri-rdma|docker) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
+	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|dpkg|nri-rdma|docker|nerdctl|mlxconfig|ip|ansible-playbook) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
 	"build":   regexp.MustCompile(`^(make|go|git|bin/rdma-node) `),
 }
 
@@ -129,8 +131,12 @@ type checker struct {
 // fixed are the names of objects in the cluster and on the node, behind the words that precede them.
 var fixed = regexp.MustCompile(`(?:-n (\S+)|daemonset[ /](\S+)|-c (\S+)|systemctl (?:restart|(?:en|dis)able --now) (\S+))`)
 
-// namespaces are the plugin's, and those of pods in examples.
-var namespaces = []string{"rdma-spec", "guests", "ml"}
+// Names of objects in the cluster: of namespaces the plugin's, those of pods in examples, and those of device plugins.
+var (
+	namespaces = []string{"rdma-spec", "guests", "ml", "kube-system", "nvidia-network-operator", "spiderpool"}
+	daemonSets = []string{"", "nri-rdma", "rdma-shared-dp-ds", "spiderpool-rdma-shared-device-plugin"}
+	containers = []string{"", "nri-rdma", "wait-for-nri-rdma"}
+)
 
 func (c checker) problems(line string) (all []string) {
 	if _, problem := c.Check(line); problem != "" {
@@ -164,8 +170,8 @@ func (c checker) problems(line string) (all []string) {
 		_, noUnit := os.Stat(repository.Path(c.t, "deploy/systemd/"+unit))
 		switch {
 		case !strings.HasPrefix(line, "kubectl") && unit == ".service":
-		case namespace != "" && !slices.Contains(namespaces, namespace), daemonSet != "" && daemonSet != "nri-rdma",
-			container != "" && container != "nri-rdma", unit != ".service" && unit != "containerd.service" && unit != "crio.service" && noUnit != nil:
+		case namespace != "" && !slices.Contains(namespaces, namespace), !slices.Contains(daemonSets, daemonSet),
+			!slices.Contains(containers, container), unit != ".service" && unit != "containerd.service" && unit != "crio.service" && noUnit != nil:
 			all = append(all, found[0]+" does not exist")
 		}
 	}
@@ -188,6 +194,39 @@ func declared(t *testing.T, folder, name string) error {
 		}
 	}
 	return fmt.Errorf("%s has no test %s", folder, name)
+}
+
+// TestPlaybooks: each command of rdma-spec in them exists.
+func TestPlaybooks(t *testing.T) {
+	p, checked := repository.Build(t), 0
+	files, err := filepath.Glob(repository.Path(t, "deploy/ansible/*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		var plays []struct {
+			Tasks []struct {
+				Command string `json:"ansible.builtin.command"`
+			} `json:"tasks"`
+		}
+		if err := yaml.Unmarshal([]byte(repository.Read(t, file)), &plays); err != nil {
+			t.Fatal(err)
+		}
+		for _, play := range plays {
+			for _, task := range play.Tasks {
+				ours, problem := p.Check(task.Command)
+				if problem != "" {
+					t.Errorf("%s: %s", file, problem)
+				}
+				if ours {
+					checked++
+				}
+			}
+		}
+	}
+	if checked != 2 {
+		t.Errorf("%d commands checked, want 2", checked)
+	}
 }
 
 // TestCheckerFindsMistakes shows that the tests of this file can fail.

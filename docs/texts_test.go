@@ -6,6 +6,12 @@ package docs_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -27,7 +33,7 @@ func texts(t *testing.T) []string {
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("no pages in docs: %v", err)
 	}
-	files := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"}
+	files := []string{"README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "SUPPORT.md", "CODE_OF_CONDUCT.md"}
 	for _, page := range pages {
 		files = append(files, filepath.Join("docs", filepath.Base(page)))
 	}
@@ -105,6 +111,11 @@ func checkYAML(t *testing.T, text string) error {
 		return yaml.UnmarshalStrict([]byte(text), &nodev1.RuntimeClass{})
 	case strings.HasPrefix(text, "resources: "): // a kustomization, which the chart's tests build
 		return yaml.UnmarshalStrict([]byte(text), &map[string]any{})
+	case strings.Contains(text, "\nkind: NodeConfig\n"), strings.HasPrefix(text, "machine:\n"),
+		strings.Contains(text, "\nkind: MachineConfig\n"):
+		return checkTurnsNRIOn(text)
+	case strings.HasPrefix(text, "registerWithTaints:\n"): // the kubelet's configuration
+		return yaml.UnmarshalStrict([]byte(text), &struct{ RegisterWithTaints []corev1.Taint }{})
 	case strings.HasPrefix(text, "ignore:\n"): // the doctor's file
 		return yaml.UnmarshalStrict([]byte(text), &struct {
 			Ignore []struct{ Check, Object, Why string }
@@ -135,6 +146,50 @@ func checkYAML(t *testing.T, text string) error {
 	return err
 }
 
+// checkTurnsNRIOn checks that the TOML in a platform's setting turns NRI on.
+func checkTurnsNRIOn(text string) error {
+	var setting struct {
+		Spec struct { // nodeadm's NodeConfig, and OpenShift's MachineConfig
+			Containerd struct{ Config string }
+			Config     struct {
+				Storage struct {
+					Files []struct{ Contents struct{ Source string } }
+				}
+			}
+		}
+		Machine struct{ Files []struct{ Content string } } // Talos
+	}
+	if err := yaml.Unmarshal([]byte(text), &setting); err != nil {
+		return err
+	}
+	config := setting.Spec.Containerd.Config
+	for _, file := range setting.Machine.Files {
+		config += file.Content
+	}
+	for _, file := range setting.Spec.Config.Storage.Files {
+		plain, err := url.PathUnescape(strings.TrimPrefix(file.Contents.Source, "data:,"))
+		if err != nil {
+			return err
+		}
+		config += plain
+	}
+	var runtime struct {
+		Plugins map[string]struct{ Disable *bool }
+		Crio    struct {
+			NRI struct {
+				On bool `toml:"enable_nri"`
+			}
+		}
+	}
+	if err := toml.NewDecoder(strings.NewReader(config)).DisallowUnknownFields().Decode(&runtime); err != nil {
+		return err
+	}
+	if off := runtime.Plugins["io.containerd.nri.v1.nri"].Disable; (off == nil || *off) && !runtime.Crio.NRI.On {
+		return fmt.Errorf("it does not turn NRI on: %s", config)
+	}
+	return nil
+}
+
 // TestSchemaIsPublished checks that the address that docs/configuration.md gives for editors is the schema's own, and
 // leads to its file.
 func TestSchemaIsPublished(t *testing.T) {
@@ -151,5 +206,43 @@ func TestSchemaIsPublished(t *testing.T) {
 	if line := "\n# yaml-language-server: $schema=" + schema.ID + "\n"; !strings.Contains(repository.Read(t,
 		"docs/configuration.md"), line) {
 		t.Errorf("docs/configuration.md does not have the line %q", line)
+	}
+}
+
+// riddles are phrases that readers stumbled over.
+var riddles = regexp.MustCompile(`(?i)\b(mended|put back|become what they were|while the plugin is away|stands? back|` +
+	`what is not well|for what not every|whose number is that|what the next steps settle|` +
+	`all the same|which is so|as good as ever|whoever|in vain|lest|hence|thus)\b`)
+
+// TestPlainEnglish checks that no page, no help, and no message has one of the riddles.
+func TestPlainEnglish(t *testing.T) {
+	check := func(where, text string) {
+		for _, found := range riddles.FindAllString(text, -1) {
+			t.Errorf("%s: say in other words: %q", where, found)
+		}
+	}
+	for _, file := range texts(t) {
+		check(file, repository.Read(t, file))
+	}
+	for _, folder := range []string{"cmd", "plugin", "spec"} {
+		err := filepath.WalkDir(repository.Path(t, folder), func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") {
+				return err
+			}
+			parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
+			if err != nil {
+				return err
+			}
+			ast.Inspect(parsed, func(n ast.Node) bool {
+				if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
+					check(file, l.Value)
+				}
+				return true
+			})
+			return nil
+		})
+		if err != nil {
+			t.Error(err)
+		}
 	}
 }

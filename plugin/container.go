@@ -24,6 +24,7 @@ func ContainerOf(pod *api.PodSandbox, ctr *api.Container) policy.Container {
 		Annotations:    policy.Annotations(pod.GetAnnotations(), ctr.GetName()),
 		HostNetwork:    hostNetwork(pod.GetLinux().GetNamespaces()),
 		AllDevices:     policy.AllDevices(deviceRules(ctr)),
+		MOFED:          policy.MOFED(ctr.GetEnv()),
 		MemoryLimit:    ctr.GetLinux().GetResources().GetMemory().GetLimit().GetValue(),
 	}
 	for _, d := range ctr.GetLinux().GetDevices() {

@@ -43,6 +43,10 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 	}
 	short := ContainerOf(&api.PodSandbox{Annotations: map[string]string{policy.AnnotationKey + "/pod": "false",
 		policy.AnnotationKey + "/container.a": "true", "b": "c"}}, &api.Container{Name: "a"})
+	env := &api.Container{Name: "a", Env: []string{"PATH=/bin", "NVIDIA_MOFED=enabled"}}
+	if !ContainerOf(sandbox, env).MOFED || short.MOFED {
+		t.Error("NVIDIA_MOFED=enabled is not the one fact that is kept of an environment")
+	}
 	if diff := cmp.Diff(map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations); diff != "" {
 		t.Errorf("annotations, -want +got:\n%s", diff)
 	}
@@ -53,7 +57,8 @@ func TestNothingIsKeptOfARequest(t *testing.T) {
 	p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Resources: &fakeKubelet{},
 		Limits: limits.On(limitstest.NewKernel(nil))})
 	request := func() (weak.Pointer[api.PodSandbox], weak.Pointer[api.Container]) {
-		pod, ctr := &api.PodSandbox{Id: "s", Namespace: "ml"}, &api.Container{Id: "c", PodSandboxId: "s", Name: "main"}
+		pod, ctr := &api.PodSandbox{Id: "s", Namespace: "ml"}, &api.Container{Id: "c", PodSandboxId: "s", Name: "main",
+			Env: []string{"NVIDIA_MOFED=enabled", strings.Repeat("x", 1<<20)}}
 		if _, _, err := p.CreateContainer(t.Context(), pod, ctr); err != nil {
 			t.Fatal(err)
 		}

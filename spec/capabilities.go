@@ -65,8 +65,14 @@ func BoundingSet(add, drop []string) []string {
 
 // Adds reports whether CAP_IPC_LOCK is added to a container with the given bounding set.
 func (mode IPCLock) Adds(bounding []string) bool {
-	unlessDropped := mode == IPCLockUnlessDropped && (!DroppedAll(bounding) || slices.Contains(bounding, CapIPCLock))
-	return unlessDropped || mode == IPCLockYes
+	switch requested := slices.Contains(bounding, CapIPCLock); mode {
+	case IPCLockIfRequested:
+		return requested
+	case IPCLockUnlessDropped:
+		return requested || !DroppedAll(bounding)
+	default:
+		return mode == IPCLockYes
+	}
 }
 
 // addIPCLock adds CAP_IPC_LOCK to the named sets of process.capabilities that do not have it.

@@ -60,6 +60,26 @@ func TestIPCLockIsAdded(t *testing.T) {
 			`{"bounding":["CAP_IPC_LOCK"]}`,
 			`{"bounding":["CAP_IPC_LOCK"],"ambient":["CAP_IPC_LOCK"]}`,
 		},
+		"if requested: defaults": {
+			IPCLockIfRequested, AllSets,
+			`{"bounding":` + defaults + `}`,
+			`{"bounding":` + defaults + `}`,
+		},
+		"if requested: added": {
+			IPCLockIfRequested, CapabilitySets{"bounding", "ambient"},
+			`{"bounding":` + withIPCLock + `}`,
+			`{"bounding":` + withIPCLock + `,"ambient":["CAP_IPC_LOCK"]}`,
+		},
+		"if requested: all dropped, IPC_LOCK added back": {
+			IPCLockIfRequested, CapabilitySets{"bounding", "ambient"},
+			`{"bounding":["CAP_IPC_LOCK"]}`,
+			`{"bounding":["CAP_IPC_LOCK"],"ambient":["CAP_IPC_LOCK"]}`,
+		},
+		"if requested: only an ambient one": {
+			IPCLockIfRequested, AllSets,
+			`{"bounding":[],"ambient":["CAP_IPC_LOCK"]}`,
+			`{"bounding":[],"ambient":["CAP_IPC_LOCK"]}`,
+		},
 		"although dropped": {
 			IPCLockYes, CapabilitySets{"bounding"},
 			`{"bounding":[]}`,

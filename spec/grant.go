@@ -33,6 +33,8 @@ type IPCLock string
 const (
 	// IPCLockNo leaves the capabilities alone.
 	IPCLockNo IPCLock = ""
+	// IPCLockIfRequested adds it to the sets that lack it in a container whose bounding set has it: its pod asks for it.
+	IPCLockIfRequested IPCLock = "if-requested"
 	// IPCLockUnlessDropped adds it, except where the spec shows that its author dropped all capabilities; see DroppedAll.
 	IPCLockUnlessDropped IPCLock = "unless-dropped"
 	// IPCLockYes adds it in any case.

@@ -33,7 +33,7 @@ func TestConfigCheck(t *testing.T) {
 		{"a rule", "rules: [{match: {namespaces: [a]}}]", outcome{0, "FILE is valid: 1 rule\n", ""}},
 		{"several problems", "{memlock: much, ipcLock: force}", outcome{1, "",
 			"FILE: memlock: memlock \"much\" is not a size: write unlimited, or bytes such as 16Gi or 500M, or memory-limit\n" +
-				"FILE: ipcLock: \"force\" is not one of true, false, always\n"}},
+				"FILE: ipcLock: \"force\" is not one of true, false, requested, always\n"}},
 		{"an unknown key", "memlok: 1Gi", outcome{1, "",
 			"FILE: unknown field \"memlok\"\n"}},
 		{"a rule that is never reached", "rules: [{name: all, match: {namespaces: ['*']}}, {match: {namespaces: [ml]}}]",
@@ -87,6 +87,7 @@ ipcLock: false
 memlock: 16Gi
 optIn:
   devices: true
+  mofedRuntimeHandlers: []
   namespaces: []
   resources:
   - rdma/*
@@ -133,6 +134,7 @@ func TestConfigOfStandardInput(t *testing.T) {
 		{"memlok: 1Gi", "config show -", outcome{3, "", "rdma-spec: standard input: unknown field \"memlok\"\n"}},
 		{"rules: []", "config check - -o json", outcome{0, `{
   "apiVersion": "rdma-spec/v1alpha1",
+  "kind": "ConfigCheck",
   "file": "standard input",
   "valid": true,
   "rules": 0,
@@ -141,6 +143,7 @@ func TestConfigOfStandardInput(t *testing.T) {
 `, ""}},
 		{"memlok: 1Gi", "config check - -o yaml", outcome{1, `apiVersion: rdma-spec/v1alpha1
 file: standard input
+kind: ConfigCheck
 problems:
 - unknown field "memlok"
 rules: 0

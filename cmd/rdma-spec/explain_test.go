@@ -4,9 +4,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -47,6 +49,44 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
+// TestExplainPublic explains manifests in the shape of those of public projects, and leaves out nothing that could make
+// RDMA containers.
+func TestExplainPublic(t *testing.T) {
+	files, err := filepath.Glob("testdata/explain/public/*.yaml")
+	if err != nil || len(files) < 40 {
+		t.Fatalf("%d manifests, %v", len(files), err)
+	}
+	source := regexp.MustCompile(`(?m)^# https://github.com/\S+/\S+\n# \S+\n# at commit [0-9a-f]{40}$`)
+	document, comment := regexp.MustCompile(`(?m)^---$`), regexp.MustCompile(`(?m)^#.*$`)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			manifest, err := os.ReadFile(file)
+			if err != nil || !source.Match(manifest) {
+				t.Errorf("%v; expected the repository, path, and commit of its source in a comment", err)
+			}
+			args := []string{"explain", "-f", file, "--config", "testdata/explain/defaults.yaml", "--hca", "mlx5_0"}
+			got := call("", args...)
+			text := fmt.Sprintf("%s\n# on stderr\n%s\n# exit status %d\n", got.Stdout, got.Stderr, got.Status)
+			golden.Compare(t, strings.TrimSuffix(file, "yaml")+"golden", text)
+
+			var result struct {
+				Pods        []struct{ Document int }
+				Unexplained []string
+			}
+			_ = json.Unmarshal([]byte(call("", append(args, "-o", "json")...).Stdout), &result) // none at exit status 3
+			for i, text := range document.Split(comment.ReplaceAllString(string(manifest), ""), -1) {
+				named := strings.Contains(strings.Join(result.Unexplained, "\n"), fmt.Sprintf("document %d, ", i+1))
+				for _, pod := range result.Pods {
+					named = named || pod.Document == i+1
+				}
+				if may := strings.Contains(text, "ontainer") || strings.Contains(text, "limits:"); may != named {
+					t.Errorf("document %d may make containers: %t; it is explained or named: %t\n%s", i+1, may, named, text)
+				}
+			}
+		})
+	}
+}
+
 const plainPod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
 
 func TestExplainExitStatus(t *testing.T) {
@@ -76,9 +116,9 @@ func TestExplainExitStatus(t *testing.T) {
 		{"not YAML", plainPod + "\n---\na: [\n", "-f -", 3,
 			"rdma-spec: -: document 2: not YAML: line 3: did not find expected node content\n"},
 		{"no pods", "{apiVersion: v1, kind: Service, metadata: {name: a}}", "-f -", 3,
-			"rdma-spec: -: no pod template in it: expected a Pod, or something with containers at template.spec.containers\n"},
+			"rdma-spec: -: no containers in it: expected a Pod, or another object that has a list of containers\n"},
 		{"nothing", "", "-f -", 3,
-			"rdma-spec: -: no pod template in it: expected a Pod, or something with containers at template.spec.containers\n"},
+			"rdma-spec: -: no containers in it: expected a Pod, or another object that has a list of containers\n"},
 		{"no such configuration", plainPod, "-f - --config testdata/none.yaml", 3,
 			"rdma-spec: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n"},
 		{"no such root", plainPod, "-f - --root testdata/none", 3,

@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +14,8 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
@@ -43,6 +46,7 @@ func TestFullStandardOutput(t *testing.T) {
 		"cdi list":              {"--root", root},
 		"collect":               {"--root", root},
 		"doctor":                {"--root", root},
+		"wait":                  {"--root", withPlugin(t)},
 		"version":               nil,
 		"completion bash":       nil,
 		"completion zsh":        nil,
@@ -73,6 +77,25 @@ func TestFullStandardOutput(t *testing.T) {
 			})
 		}
 	}
+}
+
+// withPlugin returns the root of a node whose plugin is registered.
+func withPlugin(t *testing.T) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	p, err := policy.New(policy.Default())
+	if err == nil {
+		err = os.Mkdir(filepath.Join(root, "run"), 0o755)
+	}
+	w := &inforce.Writer{Root: root}
+	t.Cleanup(w.Close)
+	if err == nil {
+		err = w.Write(p, "the defaults")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
 }
 
 // leaves returns the calls of the commands that do something.

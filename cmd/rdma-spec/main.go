@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cdi"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
@@ -34,6 +35,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/repair"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/status"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verify"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/wait"
 )
 
 // version is set when the program is built.
@@ -81,8 +83,19 @@ rdma-spec could not look or could not do what it was asked for.`,
 	root.AddCommand(devices.Command(), status.Command(), repair.Command(), doctor.Command(checks()),
 		collect.Command(checks()),
 		explain.Command(), verify.Command(), config.Command(), configure.Command(checks()), generate.Command(), cdi.Command(),
-		newVersionCommand())
+		wait.Command(), newVersionCommand(), newManCommand(root))
 	return root
+}
+
+// newManCommand is for packages.
+func newManCommand(root *cobra.Command) *cobra.Command {
+	root.DisableAutoGenTag = true // it has the day on which a page is made
+	return &cobra.Command{
+		Use: "man FOLDER", Short: "Write the manual pages of all commands", Hidden: true, Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "rdma-spec " + version}, args[0])
+		},
+	}
 }
 
 func newVersionCommand() *cobra.Command {

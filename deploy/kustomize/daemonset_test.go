@@ -4,6 +4,7 @@
 package kustomize_test
 
 import (
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -80,7 +81,9 @@ func TestDaemonSetHoldsTogether(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("references, -want +got:\n%s", diff)
 	}
-	if diff := cmp.Diff(m.daemonSet.Spec.Selector.MatchLabels, m.daemonSet.Spec.Template.Labels); diff != "" {
+	labels := maps.Clone(m.daemonSet.Spec.Selector.MatchLabels)
+	labels["app.kubernetes.io/part-of"] = "rdma-spec"
+	if diff := cmp.Diff(labels, m.daemonSet.Spec.Template.Labels); diff != "" {
 		t.Errorf("selector and labels, -selector +labels:\n%s", diff)
 	}
 	ctr := pod.Containers[0]
@@ -198,7 +201,7 @@ func ownFolder(volume string) bool { return volume == "policy" || volume == "han
 // one namespace, nothing to the rest.
 func TestDaemonSetNetworkPolicy(t *testing.T) {
 	m := decode(t)
-	if diff := cmp.Diff(m.daemonSet.Spec.Template.Labels, m.network.Spec.PodSelector.MatchLabels); diff != "" {
+	if diff := cmp.Diff(m.daemonSet.Spec.Selector.MatchLabels, m.network.Spec.PodSelector.MatchLabels); diff != "" {
 		t.Errorf("the pods it is about, -the DaemonSet's +its:\n%s", diff)
 	}
 	if got, want := m.network.Spec.PolicyTypes, []networkingv1.PolicyType{"Ingress", "Egress"}; !cmp.Equal(want, got) {

@@ -12,7 +12,11 @@ remove | 0)
     systemctl disable $units
   fi
   if [ -d /run/systemd/system ]; then
-    systemctl stop $units
+    if [ "$1" = remove ]; then
+      deb-systemd-invoke stop $units
+    else
+      systemctl stop $units
+    fi
   fi
   # It names a hook that goes now: no container with such a device would start.
   for file in /var/run/cdi/rdma.yaml /etc/cdi/rdma.yaml; do

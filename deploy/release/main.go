@@ -58,7 +58,7 @@ func (f *flags) read() (*release, error) {
 func newImageCommand() *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
-		Use: "image", Short: "Make the container image, as the OCI layout image, as image.tar, and its bill of materials",
+		Use: "image", Short: "Make the container image, as the OCI layout image and as image.tar",
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			r, err := f.read()
@@ -90,11 +90,15 @@ func newAllCommand() *cobra.Command {
 
 func newPushCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "push LAYOUT REFERENCE", Short: "Copy an image to a registry, logged in as podman or docker is",
+		Use: "push LAYOUT REFERENCE", Short: "Copy an image to a registry, logged in as podman or docker is, and print its digest",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return image.Push(args[0], args[1], remote.WithAuthFromKeychain(authn.DefaultKeychain),
+			pushed, err := image.Push(args[0], args[1], remote.WithAuthFromKeychain(authn.DefaultKeychain),
 				remote.WithContext(cmd.Context()))
+			if err == nil {
+				fmt.Fprintln(cmd.OutOrStdout(), pushed)
+			}
+			return err
 		},
 	}
 }

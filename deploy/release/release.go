@@ -14,7 +14,6 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
-	"github.com/rdma-spec/rdma-spec/deploy/release/internal/sbom"
 )
 
 // repository is where the project publishes its image. Its tags are versions.
@@ -64,7 +63,7 @@ func semantic(tag string) string {
 	return "0.0.0-g" + regexp.MustCompile(`[^0-9A-Za-z.-]+`).ReplaceAllString(tag, "-")
 }
 
-// writeImage writes the image as a layout, as an archive of it, and its bill of materials.
+// writeImage writes the image as a layout, and as an archive of it.
 func (r *release) writeImage() error {
 	folder := filepath.Join(r.output, "image")
 	contents := map[string][]bundle.File{}
@@ -88,25 +87,7 @@ func (r *release) writeImage() error {
 	if err != nil {
 		return err
 	}
-	if err := r.write("image.tar", text); err != nil {
-		return err
-	}
-	return r.writeSBOM("image.spdx.json")
-}
-
-// writeSBOM writes the bill of materials of all programs.
-func (r *release) writeSBOM(name string) error {
-	var all []sbom.Program
-	for _, arch := range architectures {
-		for _, f := range r.programs[arch.name] {
-			all = append(all, sbom.Program{Name: "linux/" + arch.name + "/" + f.Name, Content: f.Content})
-		}
-	}
-	text, err := sbom.Write(all, r.tag, r.date)
-	if err != nil {
-		return err
-	}
-	return r.write(name, text)
+	return r.write("image.tar", text)
 }
 
 func (r *release) write(name string, content []byte) error {

@@ -76,6 +76,7 @@ func testPackage(t *testing.T) {
 	}
 	t.Cleanup(ctrd.Stop)
 
+	testPolicies(t, found[0])
 	onNode(t, "dpkg", "-i", found[0])
 	installed := awaitRegistered(t, 0)
 	if got := manage(t, "is-enabled", "nri-rdma"); got != "enabled\n" {
@@ -124,6 +125,27 @@ func testPackage(t *testing.T) {
 	want := "MainPID=0\nLoadState=not-found\nActiveState=inactive\n"
 	if diff := cmp.Diff(want, manage(t, "show", "--property=MainPID,LoadState,ActiveState", "nri-rdma")); diff != "" {
 		t.Errorf("after the purge, -want +got:\n%s", diff)
+	}
+}
+
+// testPolicies: a preset decides whether the service is enabled, and policy-rc.d, as where an image is built, whether
+// it is started.
+func testPolicies(t *testing.T, deb string) {
+	const preset, policy = "/etc/systemd/system-preset/10-test.preset", "/usr/sbin/policy-rc.d"
+	for _, test := range []struct{ file, text, enabled string }{
+		{preset, "disable nri-rdma.service\n", "disabled\n"}, {policy, "#!/bin/sh\nexit 101\n", "enabled\n"},
+	} {
+		write(t, test.file, test.text, 0o755)
+		onNode(t, "dpkg", "-i", deb)
+		out, _ := exec.Command("systemctl", "is-enabled", "nri-rdma").Output() // an error where it is disabled
+		active := manage(t, "show", "--property=ActiveState", "nri-rdma")
+		if string(out) != test.enabled || active != "ActiveState=inactive\n" {
+			t.Errorf("with %s the service is %s, and %s", test.file, out, active)
+		}
+		if err := os.Remove(test.file); err != nil {
+			t.Fatal(err)
+		}
+		onNode(t, "dpkg", "--purge", "rdma-spec")
 	}
 }
 

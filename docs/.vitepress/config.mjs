@@ -27,8 +27,8 @@ const entry = (file) => ({ text: name(file), link: `/${address(file)}` })
 
 const readers = {
   'Pod authors': ['pods', 'verify', 'test-a-transfer'],
-  'Administrators': ['install', 'configure', 'configuration', 'hcas-for-pods', 'runtimes', 'without-nri', 'cdi', 'looking-at-a-node',
-    'security', 'fail-closed', 'upgrade-and-uninstall'],
+  'Administrators': ['install', 'configure', 'configuration', 'hcas-for-pods', 'guide-gpu-cluster', 'guide-spiderpool', 'guide-sriov',
+    'runtimes', 'without-nri', 'cdi', 'looking-at-a-node', 'security', 'fail-closed', 'upgrade-and-uninstall'],
   'Something is wrong': ['troubleshoot', 'doctor', 'faults'],
 }
 const listed = Object.values(readers).flat()
@@ -39,7 +39,7 @@ const sidebar = [
   ...Object.entries(readers).map(([text, pages]) => ({ text, items: pages.map((page) => entry(`${page}.md`)) })),
   {
     text: 'Contributors',
-    items: [['Contributing', 'CONTRIBUTING.md'], ['Security', 'SECURITY.md'], ['Changelog', 'CHANGELOG.md']]
+    items: [['Where to ask', 'SUPPORT.md'], ['Contributing', 'CONTRIBUTING.md'], ['Security', 'SECURITY.md'], ['Changelog', 'CHANGELOG.md']]
       .map(([text, file]) => ({ text, link: source + file })),
   },
 ]

@@ -22,6 +22,10 @@ func signalAttacks() []attack {
 		c.Annotations = map[string]string{AnnotationKey + "/container.c": annotation}
 		return c
 	}
+	const mofed = "optIn: {mofedRuntimeHandlers: [nvidia*]}"
+	asked := func(environment ...string) Container {
+		return plain().with(func(c *Container) { c.MOFED = MOFED(environment) })
+	}
 	at := func(path, kind string, major, minor int64) Device {
 		return Device{Path: path, Type: kind, Major: major, Minor: minor}
 	}
@@ -84,6 +88,20 @@ func signalAttacks() []attack {
 			container: on("runsc", author("{devices: all}"))},
 		{guard: "skipped-handler", name: "no-handler-is-skipped", config: "skipRuntimeHandlers: [\"\"]",
 			container: on("", plain(heldVerbs(1)))},
+
+		// to have NVIDIA's variable count
+		{guard: "mofed-handler", name: "variable-by-default", container: on("nvidia", asked("NVIDIA_MOFED=enabled"))},
+		{guard: "mofed-handler", name: "variable-under-another-handler", config: mofed,
+			container: on("runc", asked("NVIDIA_MOFED=enabled"))},
+		{guard: "mofed-handler", name: "variable-under-a-handler-that-ends-like-a-listed-one", config: mofed,
+			container: on("my-nvidia", asked("NVIDIA_MOFED=enabled"))},
+		{guard: "mofed-handler", name: "variable-without-a-runtime-class", config: mofed,
+			container: on("", asked("NVIDIA_MOFED=enabled"))},
+		{guard: "mofed-value", name: "variable-with-another-value", config: mofed,
+			container: on("nvidia", asked("NVIDIA_MOFED=Enabled"))},
+		{guard: "mofed-value", name: "variable-that-is-empty", config: mofed, container: on("nvidia", asked("NVIDIA_MOFED="))},
+		{guard: "mofed-value", name: "variable-that-is-turned-off-later", config: mofed,
+			container: on("nvidia", asked("NVIDIA_MOFED=enabled", "NVIDIA_MOFED=disabled"))},
 
 		// to have the kubelet say nothing
 		{guard: "kubelet-signal", name: "silent-kubelet-to-opt-in", container: asking(silent,
@@ -157,6 +175,9 @@ func unknownAttacks() []attack {
 			container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 2 << 20}},
 		{guard: "least-ipc-lock", name: "rule-for-resources-that-always-gives-the-capability",
 			config: rule("ipcLock: always"), container: init(plain(heldVerbs(1))), gets: unlimited()},
+		{guard: "least-ipc-lock", name: "rule-for-resources-that-gives-the-capability-unasked",
+			config: "ipcLock: requested\n" + rule("ipcLock: true"), container: init(plain(heldVerbs(1))),
+			gets: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockIfRequested}},
 		{guard: "least-ipc-lock", name: "capability-beside-the-lower-limit", config: rule("memlock: 1Mi, ipcLock: always"),
 			container: init(plain(heldVerbs(1))), gets: &spec.Grant{Memlock: 1 << 20}},
 		{guard: "least-always", name: "rule-that-injects-unasked", config: rule(always) + "\noptIn: {namespaces: [web]}",
@@ -246,6 +267,13 @@ func ceilingAttacks() []attack {
 			container: held("{ipcLock: true}"), refused: CauseCeiling, says: "gives none"},
 		{guard: "ipc-lock-dropped", name: "capability-in-spite-of-drop-all", config: "{}", container: held("{ipcLock: true}"),
 			gets: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockUnlessDropped}},
+		{guard: "ipc-lock-requested", name: "capability-that-admission-has-not-seen", config: "ipcLock: requested",
+			container: held(""), gets: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockIfRequested}},
+		{guard: "ipc-lock-requested", name: "capability-asked-for-where-admission-does-not-see-it",
+			config: "ipcLock: requested", container: held("{ipcLock: true}"),
+			gets: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockIfRequested}},
+		{guard: "ipc-lock", name: "requested-capability-next-to-a-limit", config: "{memlock: 1Gi, ipcLock: requested}",
+			container: held("{ipcLock: true}"), refused: CauseCeiling, says: "would void the memlock"},
 	}
 }
 

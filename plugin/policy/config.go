@@ -12,9 +12,10 @@ type Config struct {
 	// Memlock is the RLIMIT_MEMLOCK that an RDMA container gets: unlimited, memory-limit, or bytes such as 16Gi. A memory
 	// limit above the node's memory counts as the node's memory.
 	Memlock Scalar `json:"memlock"`
-	// IPCLock is whether an RDMA container gets CAP_IPC_LOCK: true (unless its author dropped all capabilities), false, or
-	// always (also in that case, and with a finite memlock). Without always, a memlock other than unlimited comes without
-	// the capability, which overrides it.
+	// IPCLock is whether an RDMA container gets CAP_IPC_LOCK: true (unless its author dropped all capabilities), false,
+	// requested (only if its pod's spec adds it, and then for users other than root as well), or always (also if all were
+	// dropped, and with a finite memlock). Without always, a memlock other than unlimited comes without the capability,
+	// which overrides it.
 	IPCLock Scalar `json:"ipcLock"`
 	// OptIn is what makes a container an RDMA container.
 	OptIn OptIn `json:"optIn"`
@@ -37,6 +38,10 @@ type OptIn struct {
 	Resources []string `json:"resources"`
 	// Namespaces are globs of the namespaces in which an annotation alone makes a container an RDMA container.
 	Namespaces []string `json:"namespaces"`
+	// MOFEDRuntimeHandlers are globs of runtime handlers, as in nvidia*, under which a container with NVIDIA_MOFED=enabled
+	// in its environment is an RDMA container: NVIDIA's container runtime gives it HCAs after NRI. An image can set the
+	// variable. "" stands for pods without a RuntimeClass.
+	MOFEDRuntimeHandlers []string `json:"mofedRuntimeHandlers"`
 }
 
 // Inject selects the HCAs that are injected into containers that hold none.
@@ -107,7 +112,8 @@ func Default() Config {
 	return Config{
 		Memlock: "unlimited",
 		IPCLock: "true",
-		OptIn:   OptIn{Devices: true, Resources: []string{}, Namespaces: []string{}},
+		OptIn: OptIn{Devices: true, Resources: []string{}, Namespaces: []string{},
+			MOFEDRuntimeHandlers: []string{}},
 		Inject: Inject{
 			Namespaces: []string{},
 			Selectors: Selectors{Names: []string{"*"}, Functions: []string{"physical"}, LinkLayers: []string{},

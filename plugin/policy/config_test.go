@@ -57,7 +57,7 @@ var badConfigs = []string{
 	"optIn: {resources: ['rdma/[']}", "optIn: {resources: ['']}", "optIn: {resources: ['a /b']}",
 	"optIn: {namespaces: ['ml-*', 'ml/*']}", "optIn: {namespaces: ['[!k]*']}", "inject: {namespaces: ['ml-* ']}",
 	"inject: {namespaces: ['a\\']}", "inject: {namespaces: ['']}",
-	"skipRuntimeHandlers: ['a\x7fb']", "skipRuntimeHandlers: [\"a\\tb\"]",
+	"optIn: {mofedRuntimeHandlers: nvidia}", "optIn: {mofedRuntimeHandlers: ['nvidia *']}", "skipRuntimeHandlers: ['a\x7fb']", "skipRuntimeHandlers: [\"a\\tb\"]",
 	"inject: {management: true}", "inject: {linkLayers: [InfiniBand, ethernet]}",
 	"inject: {names: [/dev/infiniband/uverbs0]}", "inject: {netdevs: ['']}", "inject: {numaNodes: [0, -2]}",
 	"inject: {functions: []}", "inject: {functions: [physical, vf]}", "inject: {names: []}",
@@ -128,7 +128,8 @@ func TestConfigDefaults(t *testing.T) {
 func TestConfigRoundTrip(t *testing.T) {
 	all := Config{
 		Memlock: "16Gi", IPCLock: "always",
-		OptIn: OptIn{Devices: false, Resources: []string{"rdma/*"}, Namespaces: []string{"opt-*"}},
+		OptIn: OptIn{Devices: false, Resources: []string{"rdma/*"}, Namespaces: []string{"opt-*"},
+			MOFEDRuntimeHandlers: []string{"nvidia*", ""}},
 		Inject: Inject{[]string{"ml-*"}, Selectors{Names: []string{"mlx5_*"}, Functions: []string{"physical",
 			"virtual"}, LinkLayers: []string{"InfiniBand"}, Netdevs: []string{"ib*"}, NUMANodes: []int{0, -1}}},
 		Repair:              Repair{Mode: "off", Every: "1m0s"},

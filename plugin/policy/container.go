@@ -23,6 +23,7 @@ type Container struct {
 
 	Devices     []Device // what device plugins, CDI and DRA drivers have given it
 	AllDevices  bool     // it may use every device of the host, as privileged containers may
+	MOFED       bool     // its environment asks NVIDIA's container runtime for HCAs; see MOFED
 	MemoryLimit int64    // bytes; 0 where it has none
 
 	// Resources returns the names of the resources that the container holds, as the kubelet names them:
@@ -50,6 +51,20 @@ func AllDevices(rules []specs.LinuxDeviceCgroup) bool {
 		}
 	}
 	return allowed
+}
+
+// MOFEDVariable begins the variable of an environment that MOFED looks for.
+const MOFEDVariable = "NVIDIA_MOFED="
+
+// MOFED reports whether an environment asks NVIDIA's container runtime to add HCAs, which it does after NRI: it has
+// NVIDIA_MOFED=enabled. The last value counts, as for that runtime.
+func MOFED(environment []string) (enabled bool) {
+	for _, variable := range environment {
+		if value, found := strings.CutPrefix(variable, MOFEDVariable); found {
+			enabled = value == "enabled" // guard: mofed-value, else true
+		}
+	}
+	return enabled
 }
 
 // Facts is what a decision depends on of the node.
@@ -95,10 +110,11 @@ type Signal string
 
 // The signals.
 const (
-	SignalNone       Signal = "none"
-	SignalAnnotation Signal = "annotation" // its author opted in where the configuration lets an annotation do so
-	SignalDevice     Signal = "device"     // it holds a verbs device of this node
-	SignalResource   Signal = "resource"   // it holds a resource that the configuration names
+	SignalNone        Signal = "none"
+	SignalAnnotation  Signal = "annotation"  // its author opted in where the configuration lets an annotation do so
+	SignalDevice      Signal = "device"      // it holds a verbs device of this node
+	SignalEnvironment Signal = "environment" // NVIDIA's runtime gives it HCAs, and the configuration names its handler
+	SignalResource    Signal = "resource"    // it holds a resource that the configuration names
 )
 
 // Decision is what a container gets, or why it gets nothing, in the words of logs, metrics, explain and status.

@@ -33,3 +33,22 @@ func TestPrivilegedIsSeen(t *testing.T) {
 		}
 	}
 }
+
+func TestMOFED(t *testing.T) {
+	for name, test := range map[string]struct {
+		environment []string
+		want        bool
+	}{
+		"nothing":              {nil, false},
+		"enabled":              {[]string{"PATH=/bin", "NVIDIA_MOFED=enabled", "HOME=/"}, true},
+		"a longer name":        {[]string{"MY_NVIDIA_MOFED=enabled", "NVIDIA_MOFED_=enabled"}, false},
+		"another value":        {[]string{"NVIDIA_MOFED=enabled "}, false},
+		"in another value":     {[]string{"A=NVIDIA_MOFED=enabled"}, false},
+		"without a value":      {[]string{"NVIDIA_MOFED"}, false},
+		"turned on at the end": {[]string{"NVIDIA_MOFED=0", "NVIDIA_MOFED=enabled"}, true},
+	} {
+		if got := MOFED(test.environment); got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}

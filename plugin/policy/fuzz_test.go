@@ -149,7 +149,7 @@ func draw[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 func randomConfig(r *rand.Rand) string {
 	gives := func(memlocks ...string) string {
 		return fmt.Sprintf("memlock: %s, ipcLock: %s, inject: {names: [%s], functions: [%s], linkLayers: [%s]",
-			draw(r, memlocks...), draw(r, "true", "false", "always"), draw(r, "'*'", "mlx5_1", "mlx5_bond_0"),
+			draw(r, memlocks...), draw(r, "true", "false", "requested", "always"), draw(r, "'*'", "mlx5_1", "mlx5_bond_0"),
 			draw(r, "physical", "virtual, physical"), draw(r, "", "InfiniBand"))
 	}
 	config := "{optIn: {namespaces: [" + draw(r, "", "ml-*", "web") + "]}, " + gives("unlimited", "1Gi",
@@ -167,7 +167,8 @@ func randomConfig(r *rand.Rand) string {
 
 // atMost reports whether a grant gives no more than another.
 func atMost(less, more spec.Grant) bool {
-	rank := map[spec.IPCLock]int{spec.IPCLockNo: 0, spec.IPCLockUnlessDropped: 1, spec.IPCLockYes: 2}
+	rank := map[spec.IPCLock]int{spec.IPCLockNo: 0, spec.IPCLockIfRequested: 1, spec.IPCLockUnlessDropped: 2,
+		spec.IPCLockYes: 3}
 	return less.Memlock <= more.Memlock && rank[less.IPCLock] <= rank[more.IPCLock] &&
 		!slices.ContainsFunc(less.Devices, func(d hca.Device) bool { return !slices.Contains(more.Devices, d) })
 }

@@ -17,6 +17,11 @@ func checkNameGlobs(globs []string) error { return checkGlobs(globs, 0) }
 // checkResourceGlobs does the same for globs of resources, which have a domain. A star does not match the / after it.
 func checkResourceGlobs(globs []string) error { return checkGlobs(globs, 1) }
 
+// checkHandlerGlobs does the same for globs of runtime handlers, of which "" stands for pods without a RuntimeClass.
+func checkHandlerGlobs(globs []string) error {
+	return checkNameGlobs(slices.DeleteFunc(slices.Clone(globs), func(glob string) bool { return glob == "" }))
+}
+
 // checkGlobs checks globs of names with so many slashes, 0 or 1.
 func checkGlobs(globs []string, slashes int) error {
 	for _, g := range globs {

@@ -139,7 +139,7 @@ func TestMemlock(t *testing.T) {
 func TestIPCLock(t *testing.T) {
 	var got strings.Builder
 	node := testNodes(t)["V100"]
-	for _, ipcLock := range []string{"true", "false", "always"} {
+	for _, ipcLock := range []string{"true", "false", "requested", "always"} {
 		for _, memlock := range []string{"unlimited", "1Gi", "memory-limit", "unchanged"} {
 			p := policyOf(t, fmt.Sprintf("{ipcLock: false, rules: [{match: {namespaces: ['*']}, memlock: %s, ipcLock: %s}]}",
 				memlock, ipcLock))

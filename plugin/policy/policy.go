@@ -58,9 +58,8 @@ func New(config Config) (*Policy, error) {
 	found.at("optIn.resources", checkResourceGlobs(config.OptIn.Resources))
 	found.at("optIn.namespaces", checkNameGlobs(config.OptIn.Namespaces))
 	found.at("inject.namespaces", checkNameGlobs(config.Inject.Namespaces))
-	isNoHandler := func(glob string) bool { return glob == "" }
-	found.at("skipRuntimeHandlers",
-		checkNameGlobs(slices.DeleteFunc(slices.Clone(config.SkipRuntimeHandlers), isNoHandler)))
+	found.at("optIn.mofedRuntimeHandlers", checkHandlerGlobs(config.OptIn.MOFEDRuntimeHandlers))
+	found.at("skipRuntimeHandlers", checkHandlerGlobs(config.SkipRuntimeHandlers))
 	found.at("repair.mode", oneOf(string(config.Repair.Mode), RepairOff, RepairReport, RepairFix))
 	p.repairEvery, err = checkInterval(config.Repair.Every)
 	found.at("repair.every", err)

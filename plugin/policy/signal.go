@@ -26,6 +26,8 @@ func (d *deciding) findSignal() {
 		if d.held.HCA != "" {
 			d.Evidence += " (" + d.held.HCA + ")"
 		}
+	case c.MOFED && matchesAny(d.config.OptIn.MOFEDRuntimeHandlers, c.RuntimeHandler): // guard: mofed-handler, else c.MOFED
+		d.Signal, d.Evidence = SignalEnvironment, "NVIDIA_MOFED=enabled"
 	default:
 		d.findResource()
 	}

@@ -47,21 +47,24 @@ func (m memlock) unlimited() bool { return !m.memoryLimit && m.limit == spec.Unl
 type ipcLock int
 
 const (
-	ipcLockFalse  ipcLock = iota
-	ipcLockTrue           // unless all capabilities were dropped
-	ipcLockAlways         // also then, and beside a finite memlock
+	ipcLockFalse     ipcLock = iota
+	ipcLockRequested         // where the pod's own spec adds it
+	ipcLockTrue              // unless all capabilities were dropped
+	ipcLockAlways            // also then, and beside a finite memlock
 )
 
 func parseIPCLock(s Scalar) (ipcLock, error) {
 	switch s {
 	case "false":
 		return ipcLockFalse, nil
+	case "requested":
+		return ipcLockRequested, nil
 	case "true":
 		return ipcLockTrue, nil
 	case "always":
 		return ipcLockAlways, nil
 	}
-	return 0, fmt.Errorf("%s is not one of true, false, always", quoted(string(s)))
+	return 0, fmt.Errorf("%s is not one of true, false, requested, always", quoted(string(s)))
 }
 
 // grant returns what an ipcLock means next to a memlock limit: the capability overrides any limit that is not
@@ -72,6 +75,8 @@ func (m ipcLock) grant(limit spec.Limit) spec.IPCLock {
 		return spec.IPCLockYes
 	case m == ipcLockFalse || limit != spec.Unlimited: // guard: ipc-lock
 		return spec.IPCLockNo
+	case m == ipcLockRequested: // guard: ipc-lock-requested
+		return spec.IPCLockIfRequested
 	default:
 		return spec.IPCLockUnlessDropped
 	}

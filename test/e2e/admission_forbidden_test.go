@@ -66,8 +66,8 @@ var creations = []struct {
 		says: "(container b requests rdma/a)"},
 	{
 		name:       "resource of a DeviceClass, which needs no limit",
-		containers: []ctr{{limits: "cpu", requests: "deviceclass.resource.kubernetes.io/hca"}},
-		says:       "(container main requests deviceclass.resource.kubernetes.io/hca)",
+		containers: []ctr{{limits: "cpu", requests: "deviceclass.resource.kubernetes.io/rdma-hca"}},
+		says:       "(container main requests deviceclass.resource.kubernetes.io/rdma-hca)",
 	},
 	{name: "resource of an opted-out pod", annotations: annotated{asks: "false"},
 		containers: []ctr{{limits: "rdma/a"}}, says: "rdma/a"},
@@ -76,12 +76,13 @@ var creations = []struct {
 	{name: "resource where the glob has a dot", containers: []ctr{{limits: "nvidiaxcom/hostdev"}}},
 	{name: "resource of another domain", containers: []ctr{{limits: "nvidia.com/gpu"}}},
 
-	{name: "claim", change: claims, says: "(resource claim hca)"},
+	{name: "resource of another DeviceClass", containers: []ctr{{requests: "deviceclass.resource.kubernetes.io/gpu"}}},
+	{name: "claim, which says itself what it is for", change: claims},
 	{name: "runtime class", change: runtimeClass("rdma"), says: "(runtime class rdma)"},
 	{name: "another runtime class", change: runtimeClass("other")},
 	{
 		name: "all of it", annotations: annotated{asks: "true"}, containers: []ctr{{limits: "rdma/a"}}, change: claims,
-		says: `(annotation rdma.noderesource.dev: "true"; container main requests rdma/a; resource claim hca)`,
+		says: `(annotation rdma.noderesource.dev: "true"; container main requests rdma/a)`,
 	},
 }
 
@@ -148,6 +149,20 @@ var updates = []struct{ name, kind, of, patch, says string }{
 
 const ephemeral = `{spec: {ephemeralContainers: [{name: debug, image: "example.com/none:1"}]}}`
 
+// claimed are requests of claims, and what the refusal says.
+var claimed = map[string]string{
+	`{name: a, exactly: {deviceClassName: gpu.nvidia.com}}`:   "",
+	`{name: a, exactly: {deviceClassName: rdma.example.com}}`: "(device class rdma.example.com)",
+	`{name: a, exactly: {deviceClassName: gpu.nvidia.com}}, {name: b, firstAvailable: [{name: c, deviceClassName: other}, ` +
+		`{name: d, deviceClassName: dra.net}]}`: "(device class dra.net)",
+}
+
+// claimKinds are manifests with a place for requests.
+var claimKinds = map[string]string{
+	"ResourceClaim":         `{apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: test}, spec: {devices: {requests: [%s]}}}`,
+	"ResourceClaimTemplate": `{apiVersion: resource.k8s.io/v1, kind: ResourceClaimTemplate, metadata: {name: test}, spec: {spec: {devices: {requests: [%s]}}}}`,
+}
+
 // workloads are manifests with a place for what their pods request.
 var workloads = map[string]string{
 	"Deployment":            `{apiVersion: apps/v1, kind: Deployment, metadata: {name: test}, spec: {selector: {matchLabels: {a: b}}, template: %s}}`,
@@ -191,6 +206,13 @@ func testForbidden(t *testing.T, c *cluster.Cluster) {
 			t.Run(kind+" with "+resource, func(t *testing.T) {
 				err := c.TryApply(within(t, patience), fmt.Sprintf(manifest, fmt.Sprintf(template, restart, resource)))
 				expectForbidden(t, err, says)
+			})
+		}
+	}
+	for kind, manifest := range claimKinds {
+		for requests, says := range claimed {
+			t.Run(kind+" of "+requests, func(t *testing.T) {
+				expectForbidden(t, c.TryApply(within(t, patience), fmt.Sprintf(manifest, requests)), says)
 			})
 		}
 	}

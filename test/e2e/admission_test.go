@@ -66,6 +66,7 @@ func TestClusterAdmission(t *testing.T) {
 	t.Run("the policy is removed", func(t *testing.T) { testPolicyRemoved(t, c, policy) })
 	t.Run("a quota", func(t *testing.T) { testQuota(t, c) })
 	t.Run("RDMA is forbidden", func(t *testing.T) { testForbidden(t, c) })
+	t.Run("an operator's device plugin", func(t *testing.T) { testOperatorsDevicePlugin(t, c) })
 }
 
 // testListEdited: what is added to the list counts, and what is removed no longer counts. All signs of globs are

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -147,7 +148,8 @@ func testCRIWithoutPlugin(t *testing.T) {
 		kernelDefault)
 }
 
-// Debian's Podman gives a container with a CDI device what it needs, on crun and on runc.
+// Podman of Debian 12 gives a container with a CDI device what it needs, on crun and on runc, and Podman of Debian 13 on
+// its own crun.
 func TestPodman(t *testing.T) {
 	parts, err := node.Parts()
 	if err != nil {
@@ -157,31 +159,71 @@ func TestPodman(t *testing.T) {
 	if _, err := os.Stat(program); err != nil {
 		t.Fatalf("%v: call rdma-node with --parts core", err)
 	}
-	podman := func(args ...string) string {
-		t.Helper()
-		global := []string{"--root", "/var/lib/podman", "--runroot", "/run/podman", "--cgroup-manager", "cgroupfs",
-			"--events-backend", "none"}
-		return runOnNode(t, []string{library}, program, append(global, args...)...)
+	t.Run("4.3", func(t *testing.T) {
+		podman := podman{storage: "podman", runtime: parts.Runtime("crun"), env: []string{library}, command: []string{program}}
+		podman.load(t)
+		writeCDI(t)
+		podman.expect(t, 1000, enough)
+		writeCDI(t, "--memlock", "none")
+		podman.expect(t, 0, tooLittle)
+		writeCDI(t)
+		podman.runtime = parts.Runtime("runc")
+		podman.expect(t, 0, enough)
+	})
+	t.Run("5.4", func(t *testing.T) {
+		podman := podman{storage: "podman-13", runtime: "crun",
+			command: []string{"unshare", "--mount", "sh", "-ec", inTree, "sh", parts.Podman13(), *bin}}
+		podman.load(t)
+		writeCDI(t)
+		podman.expect(t, 1000, enough)
+		writeCDI(t, "--memlock", "none")
+		podman.expect(t, 0, tooLittle)
+	})
+}
+
+// inTree runs Podman in a root directory of its own, $1, with the node's devices, its state and our programs, $2, below
+// it.
+const inTree = `tree=$1 bin=$2; shift 2
+mkdir -p /run/tree; mount -t tmpfs tree /run/tree; cd /run/tree; mkdir upper work root
+mount -t overlay -o lowerdir=$tree,upperdir=upper,workdir=work tree root; cd root
+mkdir -p .$bin; for shared in /dev /proc /sys /var/lib /tmp $bin; do mount --rbind $shared .$shared; done
+mkdir -p var/run/cdi /run/cdi; mount --bind /run/cdi var/run/cdi; cp /etc/resolv.conf etc
+exec chroot . /usr/bin/podman "$@"`
+
+// podman is a Podman of one version, with one OCI runtime.
+type podman struct {
+	storage, runtime string
+	env, command     []string
+}
+
+func (p podman) call(t *testing.T, args ...string) string {
+	t.Helper()
+	args = slices.Concat(p.command[1:], []string{"--root", "/var/lib/" + p.storage, "--runroot", "/run/" + p.storage,
+		"--cgroup-manager", "cgroupfs", "--events-backend", "none", "--runtime", p.runtime}, args)
+	return runOnNode(t, p.env, p.command[0], args...)
+}
+
+func (p podman) load(t *testing.T) {
+	t.Helper()
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
 	}
-	podman("load", "-q", "-i", parts.Image("busybox"))
-	run := func(runtime string, user int) string {
-		t.Helper()
-		return podman("--runtime", parts.Runtime(runtime), "run", "--rm", "--network", "host", "--user",
-			strconv.Itoa(user), "--log-driver", "none",
-			"--volume", *bin+"/locker:/opt/locker:ro", "--device", cdiDevice, node.ImageName("busybox"),
-			"/bin/busybox", "sh", "-c", lockInside)
+	image := filepath.Join(t.TempDir(), "busybox.tar") // in a folder that a Podman in a tree sees
+	if err := os.WriteFile(image, []byte(readFile(t, parts.Image("busybox"))), 0o644); err != nil {
+		t.Fatal(err)
 	}
-	writeCDI(t)
-	for _, test := range []struct {
-		runtime string
-		user    int
-	}{{"crun", 1000}, {"runc", 0}} { // a start takes half a minute here
-		if got := run(test.runtime, test.user); got != enough {
-			t.Errorf("%s, user %d: a container says %q, want %q", test.runtime, test.user, got, enough)
-		}
-	}
-	writeCDI(t, "--memlock", "none")
-	if got := run("crun", 0); got != tooLittle {
-		t.Errorf("without the hook a container says %q, want %q", got, tooLittle)
+	p.call(t, "load", "-q", "-i", image)
+}
+
+// expect runs lockInside in a container with the CDI device, and compares what it says. A start takes half a minute
+// here.
+func (p podman) expect(t *testing.T, user int, want string) {
+	t.Helper()
+	got := p.call(t, "run", "--rm", "--network", "host", "--user", strconv.Itoa(user), "--log-driver", "none",
+		"--volume", *bin+"/locker:/opt/locker:ro", "--device", cdiDevice, node.ImageName("busybox"),
+		"/bin/busybox", "sh", "-c", lockInside)
+	if got != want {
+		t.Errorf("%s, user %d: a container says %q, want %q", p.runtime, user, got, want)
 	}
 }

@@ -37,6 +37,7 @@ func TestConfigure(t *testing.T) {
 	}{
 		{version: "1.7.35", bare: "1.7/debian", subtests: []subtest{
 			{"All", testAll(configureAll)},
+			{"Ansible", testAll(followPlaybook)},
 			{"Configurations", configurations("1.7/imports", "1.7/quoting", "1.7/version-1")},
 		}},
 		{version: "2.4.2", bare: "2.4/nri-off", subtests: []subtest{
@@ -44,6 +45,7 @@ func TestConfigure(t *testing.T) {
 			{"DaemonThatDoesNotComeBack", testPutBack},
 			{"Configurations", configurations("2.4/crlf-imports", "2.4/version-1")},
 			{"HandMadeSpec", testHandMadeSpec},
+			{"NVIDIA", testNVIDIA},
 		}},
 	} { // the older first, since a newer one's state stays
 		t.Run(test.version, func(t *testing.T) {
@@ -63,14 +65,7 @@ func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
 		expectMemlock(t, n.kept, kernelDefault)
 
 		registered := strings.Count(readLog(pluginLog), "msg=registered")
-		next := setUp(t)
-		for line := range strings.Lines(next) {
-			command, isNext := strings.CutPrefix(strings.TrimSpace(line), "rdma-spec: next: ")
-			if !isNext {
-				t.Fatalf("what sets the node up says %s", next)
-			}
-			onNode(t, command)
-		}
+		doNext(t, setUp(t))
 		awaitRegisteredService(t, registered+1)
 		awaitCRI(t)
 		pair := runPod(t, containerd.Pod{})
@@ -89,6 +84,18 @@ func testAll(setUp func(*testing.T) (next string)) func(*testing.T, *bareNode) {
 			_ = connection.Close() // nothing was sent
 			t.Error("NRI still serves")
 		}
+	}
+}
+
+// doNext runs the commands that setting the node up printed as next.
+func doNext(t *testing.T, next string) {
+	t.Helper()
+	for line := range strings.Lines(next) {
+		command, isNext := strings.CutPrefix(strings.TrimSpace(line), "rdma-spec: next: ")
+		if !isNext {
+			t.Fatalf("what sets the node up says %s", next)
+		}
+		onNode(t, command)
 	}
 }
 
@@ -121,6 +128,32 @@ func followReadme(t *testing.T) (next string) {
 		t.Error(err)
 	}
 	return said.String()
+}
+
+// followPlaybook sets the node up with the playbook for many nodes: it says what it changes, and a second run changes
+// nothing.
+func followPlaybook(t *testing.T) (next string) {
+	t.Helper()
+	play := func(args ...string) string {
+		args = append(args, "-i", "localhost,", "-c", "local", "-e", "programs="+*bin, deployPath("ansible/nri-rdma.yaml"))
+		out, err := exec.CommandContext(t.Context(), "ansible-playbook", args...).CombinedOutput()
+		t.Logf("ansible-playbook %s: %v\n%s", strings.Join(args, " "), err, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	const task = "TASK [Turn NRI on, and install the plugin's service] "
+	for _, call := range []struct {
+		args []string
+		want string // what the task says of the node
+	}{{want: "changed"}, {want: "ok"}, {[]string{"--check"}, "ok"}} {
+		_, said, found := strings.Cut(play(call.args...), task)
+		if _, said, _ = strings.Cut(said, "\n"); !found || !strings.HasPrefix(said, call.want+": [localhost]") {
+			t.Errorf("%q: the task says %q, want %s", call.args, said, call.want)
+		}
+	}
+	return "" // the playbook has done what is next
 }
 
 // A plugin that has no index does no harm as long as NRI is off; with NRI on, CRI does not start because of it, and no

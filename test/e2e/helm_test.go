@@ -10,7 +10,9 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -43,6 +45,8 @@ func testHelm(t *testing.T, d *daemonSet, k *kubelet.Kubelet) {
 	testDeployment(t, d.c, k)
 	t.Logf("a pod transfers %s after helm install", time.Since(begin).Round(time.Second))
 	testJob(t, d.c, k)
+	d.helm(t, "test", "nri-rdma", "--timeout", kubeletPatience.String()) // rdma-spec status, in a pod
+	testDoctorContainer(t, d, chart)
 	testHelmUpgrade(t, d, k, chart)
 	testHelmUninstall(t, d, k)
 	testRendered(t, d, chart)
@@ -70,6 +74,38 @@ func testNotes(t *testing.T, d *daemonSet, notes string) {
 			t.Errorf("the commands of the notes do not print %q:\n%s\n%s", want, notes, said.String())
 		}
 	}
+}
+
+// testDoctorContainer: the doctor in the pod sees the node's hardware, runtime, and containers, and serves what it finds.
+func testDoctorContainer(t *testing.T, d *daemonSet, chart string) {
+	d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", "doctor.enabled=true")
+	d.awaitRollout(t)
+	url, metrics := "http://"+d.pod(t).Status.PodIP+":9799/metrics", ""
+	err := d.c.Await(within(t, kubeletPatience), "has the doctor's metrics", func() bool {
+		asked, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return false
+		}
+		answer, err := http.DefaultClient.Do(asked)
+		if err != nil {
+			return false
+		}
+		defer answer.Body.Close() //nolint:errcheck // it was read whole
+		text, err := io.ReadAll(answer.Body)
+		metrics = string(text)
+		return err == nil && answer.StatusCode == http.StatusOK
+	})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, metrics)
+	}
+	for _, check := range []string{"plugin-registered", "container-memlock", "port-active", "nri-on"} {
+		if !strings.Contains(metrics, `rdma_spec_doctor_findings{check="`+check+`",status="unknown"} 0`) {
+			t.Errorf("the doctor knows nothing of %s", check)
+		}
+	}
+	t.Logf("the doctor in the pod:\n%s", strings.Join(regexp.MustCompile(`(?m)^rdma_spec_doctor_finding\{.*`).FindAllString(metrics, -1), "\n"))
+	d.helm(t, "upgrade", "nri-rdma", chart, "--reset-then-reuse-values", "--set", "doctor.enabled=false")
+	d.awaitRollout(t)
 }
 
 // testDeployment: the pod of a Deployment that requests an HCA gets what it needs, and transfers.
@@ -240,7 +276,7 @@ var everyOption = []string{
 	"validator.enabled=true,privileges=repair,config.repair.mode=fix,admission.require.enabled=true,admission.forbid.enabled=true," +
 		"runtimeClass.enabled=true,dashboard.enabled=true,nodeFeatureDiscovery.enabled=true,seLinuxType=spc_t,imagePullSecrets[0].name=mine," +
 		"podMonitor.enabled=true,podMonitor.labels.release=mine,alerts.enabled=true",
-	"runtime=crio,openshift.enabled=true,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,maxSurge=2",
+	"runtime=crio,openshift.enabled=true,doctor.enabled=true,configureNRI.enabled=true,networkPolicy.namespaces={a,b},priorityClassName=,updateStrategy.rollingUpdate.maxSurge=2",
 }
 
 // testRendered: an API server that knows the kinds of the Prometheus Operator and of OpenShift takes what the chart

@@ -35,6 +35,11 @@ func debianBackports(cache string) archive {
 	return archive{folder: filepath.Join(cache, "debian-backports"), suite: "trixie-backports"}
 }
 
+// debian13 is where programs come from that Debian 12 has older ones of.
+func debian13(cache string) archive {
+	return archive{folder: filepath.Join(cache, "debian-13"), suite: "trixie"}
+}
+
 // sources is what our own lists are made from. Ubuntu has the keyring in a package of the name that it has on Debian.
 const sources = "deb [arch=amd64 signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] " +
 	"http://deb.debian.org/debian %s main\n"
@@ -110,9 +115,30 @@ func (a archive) dependency(ctx context.Context, meta, prefix string) (name stri
 	return name, err
 }
 
-// unpack fetches a package and unpacks it into a folder; nothing is installed
+// tree unpacks packages, with all that they depend on, into a folder where their programs run by chroot. It is for an
+// archive that has lists of its own.
+func (a archive) tree(ctx context.Context, folder string, names ...string) error {
+	var all []string
+	err := a.withFreshLists(ctx, io.Discard, func() error {
+		all = nil
+		text, err := a.apt(ctx, "/", "apt-get", append([]string{"install", "-s", "-q", "--no-install-recommends",
+			"base-files"}, names...)...)
+		for line := range strings.Lines(text) {
+			if words := strings.Fields(line); len(words) > 1 && words[0] == "Inst" {
+				all = append(all, words[1])
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return a.unpack(ctx, folder, all...)
+}
+
+// unpack fetches packages and unpacks them into a folder; nothing is installed
 // on the host.
-func (a archive) unpack(ctx context.Context, name, folder string) error {
+func (a archive) unpack(ctx context.Context, folder string, names ...string) error {
 	download, err := os.MkdirTemp("", "rdma-node-")
 	if err != nil {
 		return err
@@ -123,15 +149,21 @@ func (a archive) unpack(ctx context.Context, name, folder string) error {
 		return err
 	}
 	err = a.withFreshLists(ctx, io.Discard, func() error {
-		_, err := a.apt(ctx, download, "apt-get", "download", "-q", name)
+		_, err := a.apt(ctx, download, "apt-get", append([]string{"download", "-q"}, names...)...)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	archives, err := filepath.Glob(filepath.Join(download, "*.deb"))
-	if err != nil || len(archives) != 1 {
-		return fmt.Errorf("apt-get download %s left %d archives, want 1", name, len(archives))
+	if err != nil || len(archives) != len(names) {
+		return fmt.Errorf("apt-get download %s left %d archives, want %d", strings.Join(names, " "), len(archives),
+			len(names))
 	}
-	return run(ctx, "/", nil, "dpkg-deb", "-x", archives[0], folder)
+	for _, file := range archives {
+		if err := run(ctx, "/", nil, "dpkg-deb", "-x", file, folder); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -23,7 +23,7 @@ func TestArchiveOnAnotherHost(t *testing.T) {
 		t.Errorf("the kernel's package is %q, %v; want Debian 12's", name, err)
 	}
 	folder := t.TempDir()
-	if err := a.unpack(t.Context(), "containerd", folder); err != nil {
+	if err := a.unpack(t.Context(), folder, "containerd"); err != nil {
 		t.Fatal(err)
 	}
 	version, err := exec.Command(filepath.Join(folder, "usr/bin/containerd"), "--version").CombinedOutput()

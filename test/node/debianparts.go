@@ -15,21 +15,19 @@ func (r recipeBook) debianContainerd() part {
 	return r.programs("containerd-1.6", "containerd", "usr/bin")
 }
 
-// cni holds the CNI plugins.
-func (r recipeBook) cni() part {
-	return r.programs("cni", "containernetworking-plugins", "usr/lib/cni")
-}
-
 // podman is Podman 4.3, and the library that it needs and that the host may lack.
 func (r recipeBook) podman() part {
 	return part{name: "podman", recipe: []string{"1"}, cost: "10 s",
 		build: func(ctx context.Context, folder string) error {
-			for _, pkg := range []string{"podman", "libsubid4"} {
-				if err := r.debian.unpack(ctx, pkg, folder); err != nil {
-					return err
-				}
-			}
-			return nil
+			return r.debian.unpack(ctx, folder, "podman", "libsubid4")
+		}}
+}
+
+// podman13 is Podman 5.4 of Debian 13, with all that it runs on: it is called by chroot.
+func (r recipeBook) podman13() part {
+	return part{name: "podman-13", recipe: []string{"1"}, cost: "20 s",
+		build: func(ctx context.Context, folder string) error {
+			return debian13(r.cache).tree(ctx, folder, "podman", "crun")
 		}}
 }
 
@@ -38,7 +36,7 @@ func (r recipeBook) programs(name, pkg, inside string) part {
 	return part{name: name, recipe: []string{"1", pkg, inside}, cost: "10 s",
 		build: func(ctx context.Context, folder string) error {
 			whole := filepath.Join(folder, "whole")
-			if err := r.debian.unpack(ctx, pkg, whole); err != nil {
+			if err := r.debian.unpack(ctx, whole, pkg); err != nil {
 				return err
 			}
 			programs, err := os.ReadDir(filepath.Join(whole, inside))

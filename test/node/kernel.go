@@ -25,7 +25,7 @@ func (r recipeBook) kernel() part {
 				return err
 			}
 			whole := filepath.Join(folder, "whole")
-			if err := r.debian.unpack(ctx, name, whole); err != nil {
+			if err := r.debian.unpack(ctx, whole, name); err != nil {
 				return err
 			}
 			version := strings.TrimPrefix(name, "linux-image-")

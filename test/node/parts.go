@@ -59,6 +59,9 @@ func (s PartSet) Podman() (program, variable string) {
 	return filepath.Join(folder, "bin", "podman"), "LD_LIBRARY_PATH=" + filepath.Join(folder, "lib", "x86_64-linux-gnu")
 }
 
+// Podman13 returns a root directory with Podman 5.4 of Debian 13 in it.
+func (s PartSet) Podman13() string { return filepath.Join(s.folder, "podman-13") }
+
 // Docker returns the program dockerd, of moby v2.0.0-beta.24.
 func (s PartSet) Docker() string { return filepath.Join(s.folder, "docker", "dockerd") }
 
@@ -82,12 +85,17 @@ func (s PartSet) Image(name string) string {
 // ImageName is the reference that an image has once it is imported.
 func ImageName(name string) string { return "rdma-node.test/" + name + ":1" }
 
-// CNI returns the folder with the CNI plugins (bridge, host-local, loopback, ...).
+// CNI returns the folder with the CNI plugins: bridge, host-local, loopback, macvlan, and static.
 func (s PartSet) CNI() string { return filepath.Join(s.folder, "cni") }
 
 // Kubernetes returns the folder with kubelet, kube-apiserver,
 // kube-controller-manager, kube-scheduler and kubectl.
 func (s PartSet) Kubernetes() string { return filepath.Join(s.folder, "kubernetes") }
+
+// SharedDevicePlugin returns the executable of NVIDIA's RDMA shared device plugin.
+func (s PartSet) SharedDevicePlugin() string {
+	return filepath.Join(s.folder, "k8s-rdma-shared-dev-plugin", "k8s-rdma-shared-dp")
+}
 
 // Helm returns Helm's executable.
 func (s PartSet) Helm() string { return filepath.Join(s.folder, "helm", "helm") }

@@ -65,7 +65,7 @@ func (r recipeBook) uml() part {
 	config := embedded("guest/uml.config")[0]
 	return part{name: "uml", recipe: []string{"1", source, config, r.host}, cost: "5 minutes on two cores",
 		build: func(ctx context.Context, folder string) error {
-			if err := debianBackports(r.cache).unpack(ctx, source, folder); err != nil {
+			if err := debianBackports(r.cache).unpack(ctx, folder, source); err != nil {
 				return err
 			}
 			if err := run(ctx, folder, nil, "tar", "xf", filepath.Join("usr", "src", source+".tar.xz")); err != nil {

@@ -4,6 +4,8 @@
 package main
 
 import (
+	"fmt"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -14,6 +16,37 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
+
+// TestNotes: a release has the notes of its own version alone, and none without them.
+func TestNotes(t *testing.T) {
+	for version, want := range map[string]bool{"Unreleased": true, "Unrel": false, "v0.0.0": false} {
+		cmd := exec.Command("make", "--silent", "notes", "VERSION="+version)
+		cmd.Dir = repository.Path(t, ".")
+		out, err := cmd.Output()
+		if (err == nil) != want || want && !strings.Contains(string(out), "\n- `nri-rdma`") {
+			t.Errorf("notes of %s: %v\n%s", version, err, out)
+		}
+	}
+}
+
+// TestReleaseIsLast: nothing is pushed before the checks, the notes, and the tests on the node.
+func TestReleaseIsLast(t *testing.T) {
+	var workflow struct {
+		Jobs map[string]struct{ Needs any }
+	}
+	text := repository.Read(t, ".github/workflows/release.yaml")
+	if err := yaml.Unmarshal([]byte(text), &workflow); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(workflow.Jobs["release"].Needs); got != "[check ready]" {
+		t.Errorf("the release needs %s, want what checks it", got)
+	}
+	before, after, found := strings.Cut(text, "\n  release:\n")
+	if !found || strings.Contains(before, " push ") || !strings.Contains(before, "make notes") ||
+		!strings.Contains(before, "--workflow test.yaml") || strings.Count(after, "push-to-registry: true") != 2 {
+		t.Errorf("something is pushed too early, or not attested:\n%s", text)
+	}
+}
 
 // pinned is an action whose owner cannot put other code in its place, with the release that this is.
 var pinned = regexp.MustCompile(`^[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)

@@ -66,6 +66,25 @@ func Last(root string) (*InForce, error) {
 	return read(root, true)
 }
 
+// Lives returns nil while the plugin runs that wrote the policy in force, also where that is of another version. Its
+// errors are those of Read.
+func Lives(root string) error {
+	file, err := openTrusted(filepath.Join(root, File))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = file.Close() }() // nothing is read of it
+	return lives(file)
+}
+
+func lives(file *os.File) error {
+	locked, err := isLocked(file)
+	if err == nil && !locked {
+		err = fmt.Errorf("%s is out of date: %w", file.Name(), ErrEnded)
+	}
+	return err
+}
+
 func read(root string, ended bool) (*InForce, error) {
 	path := filepath.Join(root, File)
 	file, err := openTrusted(path)
@@ -84,12 +103,8 @@ func read(root string, ended bool) (*InForce, error) {
 	if d.APIVersion != apiVersion {
 		return nil, unreadable(path, fmt.Errorf("its apiVersion is %q, not %s", d.APIVersion, apiVersion))
 	}
-	switch lives, err := isLocked(file); {
-	case ended:
-	case err != nil:
+	if err := lives(file); err != nil && !ended {
 		return nil, err
-	case !lives:
-		return nil, fmt.Errorf("%s is out of date: %w", path, ErrEnded)
 	}
 	p, err := policy.FromText(d.Policy)
 	if err != nil {

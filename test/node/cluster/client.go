@@ -94,6 +94,8 @@ var paths = map[string]string{
 	"ReplicaSet":                       "/apis/apps/v1" + namespace + "/replicasets/",
 	"ReplicationController":            "/api/v1" + namespace + "/replicationcontrollers/",
 	"ResourceQuota":                    "/api/v1" + namespace + "/resourcequotas/",
+	"ResourceClaim":                    "/apis/resource.k8s.io/v1" + namespace + "/resourceclaims/",
+	"ResourceClaimTemplate":            "/apis/resource.k8s.io/v1" + namespace + "/resourceclaimtemplates/",
 	"RuntimeClass":                     "/apis/node.k8s.io/v1/runtimeclasses/",
 	"StatefulSet":                      "/apis/apps/v1" + namespace + "/statefulsets/",
 	"ValidatingAdmissionPolicy":        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/",
@@ -202,6 +204,12 @@ func (c *Cluster) post(ctx context.Context, path string, pod *corev1.Pod) (*core
 func (c *Cluster) Pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	return pod, c.call(ctx, request{path: pods + "/" + name}, pod)
+}
+
+// Node returns a node.
+func (c *Cluster) Node(ctx context.Context, name string) (*corev1.Node, error) {
+	n := &corev1.Node{}
+	return n, c.call(ctx, request{path: "/api/v1/nodes/" + name}, n)
 }
 
 // Pods returns the pods of a namespace with a label, as in app=web.

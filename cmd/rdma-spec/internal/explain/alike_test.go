@@ -27,6 +27,7 @@ var configurations = []string{
 	"{memlock: memory-limit, optIn: {namespaces: ['*']}}",
 	"{memlock: 16Gi, inject: {namespaces: [ml-*], linkLayers: [Ethernet]}, skipRuntimeHandlers: ['']}",
 	"{ipcLock: false, optIn: {resources: ['*/*']}}",
+	"{optIn: {devices: false, mofedRuntimeHandlers: ['nvidia*', '']}}",
 	`
 inject: {namespaces: [ml-*, web]}
 rules:
@@ -65,7 +66,7 @@ func TestPluginAndExplainDecideAlike(t *testing.T) {
 		nodes = append(nodes, aNode{listed, live})
 	}
 	seen := map[string]int{}
-	for i := range uint64(500) {
+	for i := range uint64(800) {
 		r := rand.New(rand.NewPCG(i, 4))
 		decideAlike(t, fmt.Sprint("case ", i), randomPod(r), pick(r, policies...), pick(r, nodes...), seen)
 		if t.Failed() {
@@ -74,7 +75,7 @@ func TestPluginAndExplainDecideAlike(t *testing.T) {
 	}
 	t.Log(seen)
 	for _, kind := range []string{
-		"grant by annotation", "grant by device", "grant by resource", "nothing", "nothing: opted out", "open",
+		"grant by annotation", "grant by device", "grant by environment", "grant by resource", "nothing", "nothing: opted out", "open",
 		"refused: unreadable", "refused: namespace", "refused: ceiling", "refused: memory-limit",
 		"refused: hca", "refused: device-path",
 	} {

@@ -36,8 +36,7 @@ func Command() *cobra.Command {
 		Long: `Explain what nri-rdma does with each container of a manifest: whether it is an RDMA container,
 by which signal, which rule applies and what it gets, or the error that its creation fails
 with. The decision is the plugin's own. -o json also shows what is added to each container's OCI
-spec. The manifest may hold anything with a pod template: Pods, Deployments, Jobs, Volcano
-Jobs, MPIJobs, Lists …
+spec. The manifest may hold anything with containers: Pods, Deployments, MPIJobs, Workflows …
 
 There are three verdicts: RDMA; not RDMA; and RDMA if its device plugin or DRA driver injects
 verbs devices, which only the node can tell. The third is for containers with an extended resource
@@ -73,11 +72,12 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 
 // explanation is the result: what becomes of each container.
 type explanation struct {
-	APIVersion    string         `json:"apiVersion"`
+	cli.Meta
 	Configuration string         `json:"configuration"` // the policy in force, the file, or "defaults"
 	HCAs          []string       `json:"hcas"`
 	Pods          []explainedPod `json:"pods"`
 	Problems      []string       `json:"problems,omitempty"`
+	Unexplained   []string       `json:"unexplained,omitempty"` // what no pod could be read from, and why
 	Notes         []string       `json:"notes,omitempty"`
 
 	fails bool // a container would be refused, or the manifest has a problem
@@ -130,9 +130,9 @@ func (o explainOptions) read(from io.Reader) (manifest.Manifest, error) {
 	switch {
 	case err != nil:
 		return m, fmt.Errorf("%s: %w", o.manifest, err)
-	case len(m.Pods) == 0:
-		return m, fmt.Errorf("%s: no pod template in it: expected a Pod, or something with containers at "+
-			"template.spec.containers", o.manifest)
+	case len(m.Pods)+len(m.Unexplained) == 0:
+		return m, fmt.Errorf("%s: no containers in it: expected a Pod, or another object that has a list of containers",
+			o.manifest)
 	}
 	return m, nil
 }
@@ -144,14 +144,17 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 		return explanation{}, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
-	result := explanation{APIVersion: cli.APIVersion, HCAs: []string{}, Problems: m.Problems, fails: len(m.Problems) > 0}
-	e := Explainer{Assume: o.assume}
-	if e.Policy, result.Configuration, err = o.policy(s); err != nil {
-		return explanation{}, err
+	result := explanation{Meta: cli.Result("Explain"), HCAs: []string{}, Problems: m.Problems,
+		Unexplained: m.Unexplained, fails: len(m.Problems) > 0}
+	current, judgedBy, err := s.Policy() // on a node whose plugin runs: the one in force, wherever the plugin has it from
+	e := Explainer{Assume: o.assume, Policy: current}
+	if result.Configuration = judgedBy.String(); err != nil || o.config != "" || len(o.hcas) > 0 {
+		e.Policy, result.Configuration, err = node.LoadPolicy(o.config)
 	}
-	if len(o.hcas) > 0 {
-		e.Node = SyntheticNode(o.hcas)
-	} else if e.Node, err = s.HCAs(); err != nil {
+	if e.Node = SyntheticNode(o.hcas); err == nil && len(o.hcas) == 0 {
+		e.Node, err = s.HCAs()
+	}
+	if err != nil {
 		return explanation{}, err
 	}
 	for _, h := range e.Node.HCAs {
@@ -182,17 +185,6 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 		result.Notes = append(result.Notes, onlyContainerd)
 	}
 	return result, nil
-}
-
-// policy returns the policy that decides. On a node whose plugin runs, that is the one in force, wherever the plugin
-// has it from.
-func (o explainOptions) policy(s *node.Snapshot) (p *policy.Policy, source string, err error) {
-	if o.config == "" && len(o.hcas) == 0 {
-		if current, judgedBy, err := s.Policy(); err == nil {
-			return current, judgedBy.String(), nil
-		}
-	}
-	return node.LoadPolicy(o.config)
 }
 
 const onlyContainerd = "the plugin gives IPC_LOCK under containerd only; under CRI-O a container has it from its pod " +

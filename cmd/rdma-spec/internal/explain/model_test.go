@@ -37,6 +37,7 @@ type modelContainer struct {
 	claims        []string
 	privileged    bool
 	blockDevice   string // a path
+	mofed         string // NVIDIA_MOFED
 }
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
@@ -73,6 +74,7 @@ func randomContainer(r *rand.Rand, name string) modelContainer {
 		memory:      pick(r, "", "4Gi", "128M", "1.5Gi"),
 		privileged:  r.IntN(8) == 0,
 		blockDevice: pick(r, "", "", "/dev/infiniband/uverbs0", "/dev/xvda"),
+		mofed:       pick(r, "", "", "enabled", "disabled"),
 		held:        map[string]string{},
 	}
 	c.init = r.IntN(4) == 0
@@ -199,6 +201,10 @@ func (c modelContainer) manifest() map[string]any {
 	if c.blockDevice != "" {
 		m["volumeDevices"] = []any{map[string]any{"name": "data", "devicePath": c.blockDevice}}
 	}
+	if c.mofed != "" {
+		m["env"] = []any{map[string]any{"name": "A", "value": "B"},
+			map[string]any{"name": "NVIDIA_MOFED", "value": c.mofed}}
+	}
 	return m
 }
 
@@ -223,6 +229,9 @@ func (p modelPod) container(t *testing.T, c modelContainer, node *hca.Inventory,
 		Linux: &api.LinuxContainer{
 			Resources: &api.LinuxResources{Devices: []*api.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}},
 		}}
+	if c.mofed != "" {
+		ctr.Env = append(ctr.Env, "A=B", "NVIDIA_MOFED="+c.mofed)
+	}
 	memory := c.memory
 	if memory == "" {
 		memory = p.memory

@@ -18,18 +18,18 @@ func writeExplanation(w io.Writer, e explanation) error {
 	header := []string{"OBJECT", "CONTAINER", "VERDICT", "SIGNAL", "RULE", "MEMLOCK", "IPC_LOCK", "DEVICES"}
 	var rows [][]string
 	var details strings.Builder
-	writeDetails(&details, "", prefixed("problem: ", e.Problems))
+	writeDetails(&details, "", prefixed("problem: ", e.Problems), prefixed("not explained: ", e.Unexplained))
 	for _, pod := range e.Pods {
 		name := pod.String()
 		writeDetails(&details, name, prefixed("problem: ", pod.Problems), prefixed("note: ", pod.Notes))
 		for _, c := range pod.Containers {
 			rows = append(rows, row(pod, c))
 			var verdict []string
-			if c.Decision.Grant == nil && c.Summary != "not RDMA" || c.Otherwise != nil {
+			if c.Decision.Grant == nil || c.Otherwise != nil {
 				verdict = []string{c.Summary}
 			}
 			writeDetails(&details, fmt.Sprintf("%s, %s %s", name, c.Kind, c.Name), verdict,
-				prefixed("warning: ", c.Decision.Warnings), prefixed("note: ", c.Notes))
+				prefixed("warning: ", c.Decision.Warnings), prefixed("note: ", c.Notes), prefixed("advice: ", c.Advice))
 		}
 	}
 	writeDetails(&details, "", prefixed("note: ", e.Notes))
@@ -57,11 +57,12 @@ func row(pod explainedPod, c Container) []string {
 	if c.Verdict == IfInjected {
 		verdict += " if injected"
 	}
-	return []string{pod.Object, c.Name, verdict, signal, c.Decision.Rule, memlock, ipcLock, devices}
+	part := slices.DeleteFunc(strings.Split(pod.Path, "."), func(s string) bool { return s == "spec" || s == "template" })
+	object := strings.TrimSpace(pod.Object + " " + strings.Join(part, "."))
+	return []string{object, c.Name, verdict, signal, c.Decision.Rule, memlock, ipcLock, devices}
 }
 
-func prefixed(word string, lines []string) []string {
-	var all []string
+func prefixed(word string, lines []string) (all []string) {
 	for _, line := range lines {
 		all = append(all, word+line)
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/explain/manifest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/resource"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
@@ -44,13 +45,14 @@ type Container struct {
 	// Decision is the plugin's.
 	Decision  policy.Decision  `json:"decision"`
 	Otherwise *policy.Decision `json:"otherwise,omitempty"`
-	// Sources are the extended resources and DRA claims that could bring verbs devices: rdma/hca_shared_devices_a,
-	// claim/nic.
+	// Sources are the extended resources and DRA claims that could bring verbs devices: rdma/ib, claim/nic.
 	Sources []string `json:"sources,omitempty"`
 	// Spec is what the decision's grant adds to the container's OCI spec, in the form of one.
 	Spec json.RawMessage `json:"spec,omitempty"`
 	// Notes are further facts for its author.
 	Notes []string `json:"notes,omitempty"`
+	// Advice is a smaller spec that does the same with the plugin.
+	Advice []string `json:"advice,omitempty"`
 }
 
 // Explainer holds what all containers are explained with.
@@ -66,8 +68,17 @@ type Explainer struct {
 // Container explains a container of a pod.
 func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container, error) {
 	out := e.verdict(c)
-	if c.AllDevices && len(out.Sources) > 0 {
-		out.Notes = append(out.Notes, "it is privileged and holds every device of the node, so its devices are not a signal")
+	out.Advice = e.advice(c)
+	switch {
+	case c.MOFED && out.Verdict == NotRDMA && out.Decision.Reason == "":
+		out.Notes = append(out.Notes, "NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after NRI, where the plugin "+
+			"does not see them: optIn.mofedRuntimeHandlers lists the handlers under which the variable counts")
+	case !c.SaysMOFED:
+		c.MOFED = true
+		if set := e.verdict(c).Summary; set != out.Summary {
+			out.Notes = append(out.Notes, "if its image, or what the manifest refers to, sets NVIDIA_MOFED=enabled: "+set)
+		}
+		c.MOFED = false
 	}
 	if len(c.Held) > 0 {
 		c.Resources = func() ([]string, bool, error) { return nil, false, nil }
@@ -76,11 +87,10 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 				", the kubelet does not list it: "+unlisted.Summary)
 		}
 	}
-	if out.Decision.Grant == nil {
-		return out, nil
+	var err error
+	if out.Decision.Grant != nil {
+		err = out.grant(pod, c)
 	}
-	notes, err := out.grant(pod, c)
-	out.Notes = append(out.Notes, notes...)
 	return out, err
 }
 
@@ -92,36 +102,63 @@ func (e Explainer) verdict(c manifest.Container) Container {
 	}
 	injected, open := e.assumed(out.Sources)
 	out.Decision = e.decide(c.Container, injected)
+	with := e.decide(c.Container, true)
 	switch out.Summary = summary(out.Decision, ""); {
 	case out.Decision.Refusal != nil:
 		out.Verdict = Refused
 	case out.Decision.Grant != nil:
 		out.Verdict = RDMA
 	default:
-		out.Verdict = NotRDMA
+		out.Verdict, out.Summary = NotRDMA, "not RDMA: "+reason(c, out.Sources, with)
 	}
-	with := e.decide(c.Container, true)
 	alike := out.Decision.Reason == with.Reason && reflect.DeepEqual(out.Decision.Grant, with.Grant) &&
 		reflect.DeepEqual(out.Decision.Refusal, with.Refusal) // the same effect, whatever the signal and the rule
 	if !open || alike {
 		return out
 	}
-	condition := "if its device plugin injects verbs devices (" + strings.Join(out.Sources, ", ") + ")"
-	if len(c.Claims) > 0 {
-		condition = strings.Replace(condition, "plugin", "plugin or DRA driver", 1)
-	}
+	drivers := map[bool]string{true: " or DRA driver"}[len(c.Claims) > 0]
+	condition := "if its device plugin" + drivers + " injects verbs devices (" + strings.Join(out.Sources, ", ") + ")"
 	if out.Decision.Grant != nil {
 		out.Notes = append(out.Notes, condition+": "+summary(with, ""))
 		return out
 	}
-	without := out.Summary
 	otherwise := out.Decision
 	out.Decision, out.Otherwise = with, &otherwise
 	out.Verdict, out.Summary = IfInjected, summary(with, condition)
-	if without != "not RDMA" {
-		out.Summary += "; otherwise " + without
+	if otherwise.Refusal != nil || otherwise.Reason != "" {
+		out.Summary += "; otherwise " + summary(otherwise, "")
 	}
 	return out
+}
+
+// reason says why a container is not an RDMA container; with is the decision if verbs devices were injected.
+func reason(c manifest.Container, sources []string, with policy.Decision) string {
+	switch {
+	case with.Reason != "":
+		return with.Reason
+	case c.AllDevices:
+		return "it is privileged and holds every device of the node, so its devices are not a signal"
+	case with.Grant == nil && with.Refusal == nil:
+		return "optIn.devices is false, and optIn.resources names no resource that it requests"
+	case len(sources) > 0:
+		return "by --assume-devices, no verbs device comes with " + strings.Join(sources, ", ")
+	}
+	return "it has no extended resource, DRA claim, or annotation that gives it an HCA"
+}
+
+// advice returns the smaller spec of a container that has more than RDMA needs with the plugin, and what it gets.
+// RDMA-RESOURCE stands for one of the node's device plugin, where it requests none that may bring HCAs.
+func (e Explainer) advice(c manifest.Container) []string {
+	if len(c.Excess) == 0 {
+		return nil
+	}
+	c.AllDevices = false
+	likely, more := func(name string) bool { return strings.HasPrefix(name, claimPrefix) || resource.IsRDMA(name) }, ""
+	if v := e.verdict(c); v.Verdict != RDMA && !slices.ContainsFunc(v.Sources, likely) {
+		c.Held, more = append(slices.Clip(c.Held), "RDMA-RESOURCE"), ", and with resources: {limits: {RDMA-RESOURCE: 1}},"
+	}
+	return []string{fmt.Sprintf("with the plugin RDMA needs no %s; without that%s it gets: %s",
+		strings.Join(c.Excess, ", "), more, e.verdict(c).Summary)}
 }
 
 const claimPrefix = "claim/"
@@ -163,28 +200,31 @@ func (e Explainer) decide(c policy.Container, injected bool) policy.Decision {
 	})
 }
 
-// grant sets what the grant adds to the container's OCI spec, and returns notes on it.
-func (out *Container) grant(pod manifest.Pod, c manifest.Container) (notes []string, err error) {
+// grant sets what the grant adds to the container's OCI spec, and notes on it.
+func (out *Container) grant(pod manifest.Pod, c manifest.Container) (err error) {
 	grant := *out.Decision.Grant
 	bounding := spec.BoundingSet(c.AddCapabilities, c.DropCapabilities)
 	adds, own := grant.IPCLock.Adds(bounding), slices.Contains(bounding, spec.CapIPCLock)
 	switch {
 	case adds && pod.OwnUsers:
-		notes = append(notes,
+		out.Notes = append(out.Notes,
 			"hostUsers: false: the kernel asks for CAP_IPC_LOCK in the node's user namespace, so it has no effect here; "+
 				"memlock works")
 	case !adds && own && grant.Memlock.Finite() && grant.Memlock != 0:
-		notes = append(notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+
+		out.Notes = append(out.Notes, "the manifest itself adds IPC_LOCK, which voids the memlock of "+grant.Memlock.String()+
 			" for processes of root")
+	case !adds && grant.IPCLock == spec.IPCLockIfRequested:
+		out.Notes = append(out.Notes,
+			"no CAP_IPC_LOCK: the policy leaves it to the manifest to add IPC_LOCK; memlock suffices for RDMA")
 	case !adds && grant.IPCLock != spec.IPCLockNo:
-		notes = append(notes, "no CAP_IPC_LOCK: the manifest drops all capabilities; memlock suffices for RDMA")
+		out.Notes = append(out.Notes, "no CAP_IPC_LOCK: the manifest drops all capabilities; memlock suffices for RDMA")
 	}
 	grant.IPCLock = spec.IPCLockNo
 	if adds {
 		grant.IPCLock = spec.IPCLockYes
 	}
 	out.Spec, err = grant.Apply([]byte("{}"), spec.AllSets)
-	return notes, err
+	return err
 }
 
 // summary returns a decision on one line, with the condition that it holds under where there is one.

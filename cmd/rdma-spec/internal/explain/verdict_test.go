@@ -4,6 +4,7 @@
 package explain
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -48,6 +49,7 @@ func TestVerdicts(t *testing.T) {
 		two      = "{containers: [{name: main, resources: {limits: {rdma/hca: 1, nvidia.com/gpu: 8}, claims: [{name: " +
 			"nic}]}}]}"
 		nothing    = "{containers: [{name: main}]}"
+		mofed      = "{runtimeClassName: nvidia, containers: [{name: main, env: [{name: NVIDIA_MOFED, value: enabled}]}]}"
 		privileged = "{containers: [{name: main, securityContext: {privileged: true}, resources: {limits: {rdma/hca: 1}}}]}"
 	)
 	for _, tt := range []struct {
@@ -108,6 +110,10 @@ func TestVerdicts(t *testing.T) {
 			explainer: Explainer{Assume: []string{"rdma/*"}}, verdict: NotRDMA, summary: "not RDMA"},
 		{name: "privileged, left open", config: "{}", metadata: plainPod, spec: privileged,
 			verdict: NotRDMA, summary: "not RDMA"},
+		{name: "environment", config: "optIn: {mofedRuntimeHandlers: [nvidia*]}", metadata: plainPod, spec: mofed,
+			verdict: RDMA, summary: "RDMA by environment, rule default: memlock=unlimited ipc_lock=unless-dropped"},
+		{name: "environment by default", config: "{}", metadata: plainPod, spec: mofed, verdict: NotRDMA,
+			summary: "not RDMA"},
 		{name: "no HCA to inject", config: listed, metadata: optedIn, spec: nothing, explainer: Explainer{Node: &hca.Inventory{}},
 			verdict: Refused, fails: true,
 			summary: "refused: no HCA of this node can be injected"},
@@ -177,9 +183,24 @@ func TestNotes(t *testing.T) {
 			"the manifest itself adds IPC_LOCK, which voids the memlock of 1Gi"},
 		{"own IPC_LOCK, unlimited", listed + "\nipcLock: false", optedIn,
 			"{containers: [{name: main, securityContext: {capabilities: {add: [IPC_LOCK]}}}]}", ""},
-		{"privileged", "{}", plainPod,
-			"{containers: [{name: main, securityContext: {privileged: true}, resources: {limits: {rdma/hca: 1}}}]}",
-			"it is privileged and holds every device"},
+		{"requested and not added", listed + "\nipcLock: requested", optedIn, "{containers: [{name: main}]}",
+			"no CAP_IPC_LOCK: the policy leaves it to the manifest to add IPC_LOCK"},
+		{"requested and added", listed + "\nipcLock: requested", optedIn,
+			"{containers: [{name: main, securityContext: {runAsUser: 1000, capabilities: {add: [IPC_LOCK]}}}]}", ""},
+		{"NVIDIA's variable where it does not count", "{}", plainPod,
+			"{runtimeClassName: nvidia, containers: [{name: main, env: [{name: NVIDIA_MOFED, value: enabled}]}]}",
+			"NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after NRI, where the plugin does not see them: " +
+				"optIn.mofedRuntimeHandlers lists"},
+		{"NVIDIA's variable, which an image can set", "optIn: {mofedRuntimeHandlers: [nvidia]}", plainPod,
+			"{runtimeClassName: nvidia, containers: [{name: main}]}", "if its image, or what the manifest refers to, sets " +
+				"NVIDIA_MOFED=enabled: RDMA by environment, rule default: "},
+		{"NVIDIA's variable, from elsewhere", "optIn: {mofedRuntimeHandlers: [nvidia]}", plainPod,
+			"{runtimeClassName: nvidia, containers: [{name: main, env: [{name: NVIDIA_MOFED, valueFrom: {}}]}]}",
+			"if its image, or what the manifest refers to, sets NVIDIA_MOFED=enabled: "},
+		{"NVIDIA's variable is off", "optIn: {mofedRuntimeHandlers: [nvidia]}", plainPod,
+			"{runtimeClassName: nvidia, containers: [{name: main, env: [{name: NVIDIA_MOFED, value: '0'}]}]}", ""},
+		{"NVIDIA's variable under another handler", "optIn: {mofedRuntimeHandlers: [nvidia]}", plainPod,
+			"{containers: [{name: main}]}", ""},
 		{"not backed by DRA", "{}", plainPod, "{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}", ""},
 		{"backed by DRA", "optIn: {resources: [rdma/*]}", plainPod,
 			"{containers: [{name: main, resources: {limits: {rdma/hca: 1}}}]}",
@@ -194,6 +215,65 @@ func TestNotes(t *testing.T) {
 			got := container(t, Explainer{}, tt.config, tt.metadata, tt.spec).Notes
 			if tt.want == "" && len(got) > 0 || tt.want != "" && (len(got) == 0 || !strings.HasPrefix(got[0], tt.want)) {
 				t.Errorf("got %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// TestReasonsAndAdvice: why a container is no RDMA container, and what it gets with a smaller spec.
+func TestReasonsAndAdvice(t *testing.T) {
+	const (
+		full   = ", rule default: memlock=unlimited ipc_lock=unless-dropped"
+		opened = "{containers: [{name: main, %s, resources: {limits: {%s}}}]}"
+		needs  = "with the plugin RDMA needs no "
+		asked  = ", and with resources: {limits: {RDMA-RESOURCE: 1}}, it gets: "
+	)
+	for _, tt := range []struct {
+		name, config, metadata, spec string
+		assume                       []string
+		summary, advice              string
+	}{
+		{"nothing", "{}", plainPod, "{containers: [{name: main}]}", nil,
+			"not RDMA: it has no extended resource, DRA claim, or annotation that gives it an HCA", ""},
+		{"nothing that brings verbs devices", "{}", plainPod, fmt.Sprintf(opened, "image: x", "rdma/hca: 1"), []string{"x/*"},
+			"not RDMA: by --assume-devices, no verbs device comes with rdma/hca", ""},
+		{"devices do not count", "optIn: {devices: false}", plainPod, fmt.Sprintf(opened, "image: x", "rdma/hca: 1"), nil,
+			"not RDMA: optIn.devices is false, and optIn.resources names no resource that it requests", ""},
+		{"a runtime handler that is left alone", "{}", plainPod, "{runtimeClassName: kata, containers: [{name: main}]}", nil,
+			`not RDMA: runtime handler "kata" is in skipRuntimeHandlers`, ""},
+		{"opted out", listed, strings.ReplaceAll(optedIn, "true", "false"), "{containers: [{name: main}]}", nil,
+			"not RDMA: opted out by annotation", ""},
+		{"privileged, with a resource", "{}", plainPod, fmt.Sprintf(opened, "securityContext: {privileged: true}", "rdma/hca: 1"),
+			nil, "not RDMA: it is privileged and holds every device of the node, so its devices are not a signal",
+			needs + "privileged: true; without that it gets: RDMA if its device plugin injects verbs devices (rdma/hca)" + full},
+		{"privileged, with GPUs", "{}", plainPod, fmt.Sprintf(opened, "securityContext: {privileged: true, capabilities: {add: "+
+			"[IPC_LOCK]}}", "nvidia.com/gpu: 8"), nil,
+			"not RDMA: it is privileged and holds every device of the node, so its devices are not a signal",
+			needs + "privileged: true, capabilities.add: [IPC_LOCK]; without that" + asked +
+				"RDMA if its device plugin injects verbs devices (nvidia.com/gpu, RDMA-RESOURCE)" + full},
+		{"privileged, with the annotation", listed, optedIn, "{containers: [{name: main, securityContext: {privileged: true}}]}", nil,
+			"RDMA by annotation" + full + " devices=uverbs0,rdma_cm",
+			needs + "privileged: true; without that it gets: RDMA by annotation" + full + " devices=uverbs0,rdma_cm"},
+		{"a volume", "{}", plainPod, "{volumes: [{name: a, hostPath: {path: /dev/infiniband}}], containers: [{name: main, " +
+			"volumeMounts: [{name: a}]}]}", nil,
+			"not RDMA: it has no extended resource, DRA claim, or annotation that gives it an HCA",
+			needs + "hostPath volume /dev/infiniband; without that" + asked +
+				"RDMA if its device plugin injects verbs devices (RDMA-RESOURCE)" + full},
+		{"another volume", "{}", plainPod, "{volumes: [{name: a, hostPath: {path: /dev/shm}}, {name: b, hostPath: {path: /dev}}], " +
+			"containers: [{name: main, volumeMounts: [{name: a}]}]}", nil,
+			"not RDMA: it has no extended resource, DRA claim, or annotation that gives it an HCA", ""},
+		{"IPC_LOCK, with a claim", "{}", plainPod, "{resourceClaims: [{name: nic}], containers: [{name: main, securityContext: " +
+			"{capabilities: {add: [ipc_lock]}}}]}", nil,
+			"RDMA if its device plugin or DRA driver injects verbs devices (claim/nic)" + full,
+			needs + "capabilities.add: [IPC_LOCK]; without that it gets: RDMA if its device plugin or DRA driver injects verbs devices (claim/nic)" + full},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := container(t, Explainer{Assume: tt.assume}, tt.config, tt.metadata, tt.spec)
+			if diff := cmp.Diff(tt.summary, got.Summary); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			if diff := cmp.Diff(tt.advice, strings.Join(got.Advice, "\n")); diff != "" {
+				t.Errorf("advice, -want +got:\n%s", diff)
 			}
 		})
 	}

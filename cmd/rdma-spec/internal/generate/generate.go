@@ -122,9 +122,7 @@ func (o generateOptions) run(stdin io.Reader, stdout, stderr io.Writer) error {
 	if target.Note != "" {
 		notes = append(notes, target.Note)
 	}
-	for _, note := range notes {
-		fmt.Fprintln(stderr, "rdma-spec:", note)
-	}
+	cli.WriteNotes(stderr, notes)
 	return nil
 }
 

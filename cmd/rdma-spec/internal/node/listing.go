@@ -111,7 +111,7 @@ func (s *Snapshot) inside(l Listed, hostUsers bool) process.Inside {
 	switch {
 	case l.Inside != nil:
 		return *l.Inside
-	case s.Archived || !s.Inside:
+	case s.Archived || !s.Inside && !l.MOFED:
 		return process.Inside{User: -1}
 	}
 	return process.Look(s.Root, l.PID, hostUsers, s.Each())

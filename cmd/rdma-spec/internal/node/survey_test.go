@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
@@ -160,4 +161,83 @@ func snapshot(t *testing.T, o Options) *Snapshot {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	return s
+}
+
+// What NVIDIA's container runtime adds after NRI is in no spec, and the process has it.
+func TestSurveyFindsWhatCameAfterNRI(t *testing.T) {
+	id := strings.Repeat("1", 64)
+	root := hcatest.V100Node().Files().With(hcatest.Files{
+		"proc/7/cgroup": "0::/kubepods/" + id + "\n",
+		"proc/7/limits": "Max locked memory         8388608 8388608 bytes     \n",
+	}).Root(t)
+	verbs := []hca.Number{{Major: hcatest.MajorMisc, Minor: hcatest.MinorRDMACM},
+		{Major: hcatest.Major, Minor: hcatest.FirstVerbs + 1}}
+	const listed = "optIn: {mofedRuntimeHandlers: [nvidia]}"
+	for name, test := range map[string]struct {
+		config string
+		mofed  bool
+		inside process.Inside
+		change func(*policy.Container)
+		state  State
+		signal policy.Signal
+		hcas   []string
+	}{
+		"unseen": {"{}", true, process.Inside{Image: process.Image{Devices: verbs}}, nil, StateUnseen, policy.SignalNone,
+			[]string{"mlx5_1"}},
+		"listed": {listed, true, process.Inside{Image: process.Image{Devices: verbs}}, nil, StateBelow,
+			policy.SignalEnvironment, []string{"mlx5_1"}},
+		"listed, without a device": {listed, true, process.Inside{}, nil, StateBelow, policy.SignalEnvironment, []string{}},
+		"nothing was added":        {"{}", true, process.Inside{Image: process.Image{Devices: verbs[:1]}}, nil, "", "", nil},
+		"the process is not seen":  {"{}", true, process.Inside{User: -1}, nil, "", "", nil},
+		"no variable":              {"{}", false, process.Inside{Image: process.Image{Devices: verbs}}, nil, "", "", nil},
+		"a hostPath": {"{}", true, process.Inside{HostPaths: []string{"/dev/infiniband"},
+			Image: process.Image{Devices: verbs}}, nil, "", "", nil},
+		"devices do not count": {"optIn: {devices: false}", true, process.Inside{Image: process.Image{Devices: verbs}}, nil,
+			"", "", nil},
+		"opted out": {"{}", true, process.Inside{Image: process.Image{Devices: verbs}}, func(c *policy.Container) {
+			c.Annotations = map[string]string{policy.AnnotationKey: "false"}
+		}, "", "", nil},
+		"privileged": {"{}", true, process.Inside{Image: process.Image{Devices: verbs}},
+			func(c *policy.Container) { c.AllDevices = true }, "", "", nil},
+		"beside a device plugin": {"{}", true, process.Inside{Image: process.Image{Devices: verbs}},
+			func(c *policy.Container) {
+				c.Devices = []policy.Device{{Type: "c", Major: hcatest.Major, Minor: hcatest.FirstVerbs}}
+			}, StateBelow, policy.SignalDevice, []string{"mlx5_0", "mlx5_1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := policy.FromText([]byte(test.config))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := snapshot(t, Options{Root: root})
+			c := policy.Container{Namespace: "ml", Pod: "train-0", Name: "main", RuntimeHandler: "nvidia", MOFED: test.mofed}
+			if test.change != nil {
+				test.change(&c)
+			}
+			s.Listing = func() (Listing, error) {
+				return Listing{Containers: []Listed{{Container: cri.Container{Container: c, ID: id, PID: 7},
+					Inside: &test.inside}}}, nil
+			}
+			got, err := s.survey(t.Context(), p, JudgedBy{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.state == "" {
+				if len(got.Containers) > 0 {
+					t.Errorf("found %+v", got.Containers[0].Report)
+				}
+				return
+			}
+			if len(got.Containers) != 1 {
+				t.Fatalf("found %d containers", len(got.Containers))
+			}
+			r := got.Containers[0]
+			key := strings.Contains(strings.Join(r.Problems, ""), `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers`)
+			if r.State != test.state || r.Signal != test.signal || !slices.Equal(r.HCAs, test.hcas) ||
+				key != (r.State == StateUnseen) || (r.Wanted == nil) != (r.State == StateUnseen) ||
+				r.RDMA == (r.State == StateUnseen) || r.Memlock == nil || r.Memlock.Soft != 8<<20 {
+				t.Errorf("found %+v, RDMA %t, want %s by %s with %v", r.Report, r.RDMA, test.state, test.signal, test.hcas)
+			}
+		})
+	}
 }

@@ -1,7 +1,40 @@
-{{/* The image of both programs. */}}
+{{- define "nri-rdma.name" -}}
+{{- .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* The name of all objects of a release in its namespace. */}}
+{{- define "nri-rdma.fullname" -}}
+{{- $name := include "nri-rdma.name" . -}}
+{{- $full := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- .Values.fullnameOverride | default $full | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{/* What the DaemonSet finds its pods by. They cannot be changed later. */}}
+{{- define "nri-rdma.selectorLabels" -}}
+{{- toYaml (dict "app.kubernetes.io/name" (include "nri-rdma.name" .) "app.kubernetes.io/instance" .Release.Name) }}
+{{- end }}
+
+{{/* The labels of pods: kubectl rdma finds them by part-of, whatever else they are called. */}}
+{{- define "nri-rdma.podLabels" -}}
+{{- $ours := include "nri-rdma.selectorLabels" . | fromYaml -}}
+{{- toYaml (merge $ours (dict "app.kubernetes.io/part-of" "rdma-spec") .Values.podLabels .Values.commonLabels) }}
+{{- end }}
+
+{{/* The labels of an object: of the context, with more. */}}
+{{- define "nri-rdma.labels" -}}
+{{- $ := index . 0 -}}
+{{- $ours := include "nri-rdma.selectorLabels" $ | fromYaml -}}
+{{- $standard := dict "app.kubernetes.io/part-of" "rdma-spec" "app.kubernetes.io/version" ($.Chart.AppVersion | replace "+" "_" | trunc 63)
+  "app.kubernetes.io/managed-by" $.Release.Service
+  "helm.sh/chart" (printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
+{{- toYaml (merge $ours $standard (index . 1) $.Values.commonLabels) }}
+{{- end }}
+
+{{/* The image of both programs. A registry is a first part with a dot, a port, or the name localhost. */}}
 {{- define "nri-rdma.image" -}}
 {{- $i := .Values.image -}}
-{{- $i.repository }}{{ if $i.digest }}@{{ $i.digest }}{{ else }}:{{ $i.tag | default .Chart.AppVersion }}{{ end }}
+{{- with .Values.global.imageRegistry }}{{ trimSuffix "/" . }}/{{ regexReplaceAll "^([^/]*[.:][^/]*|localhost)/" $i.repository "" }}
+{{- else }}{{ $i.repository }}{{ end }}{{ if $i.digest }}@{{ $i.digest }}{{ else }}:{{ $i.tag | default .Chart.AppVersion }}{{ end }}
 {{- end }}
 
 {{/* Where the runtime's sockets are. The plugin looks for them at the same place below /host. */}}
@@ -41,6 +74,26 @@ livenessProbe:
   timeoutSeconds: 10
 {{- end }}
 
+{{/* Secrets, as Kubernetes writes them or by their names. */}}
+{{- define "nri-rdma.imagePullSecrets" -}}
+{{- range concat .Values.imagePullSecrets (.Values.global.imagePullSecrets | default list) }}
+- name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{- define "nri-rdma.podSecurityContext" -}}
+runAsUser: 0 # the sockets belong to root, and the folder of NRI's is closed to everybody else
+runAsGroup: 0
+seccompProfile:
+  type: RuntimeDefault
+{{- if include "nri-rdma.seLinuxType" . }}
+seLinuxOptions: {type: {{ include "nri-rdma.seLinuxType" . }}}
+{{- else }}
+# Where SELinux enforces, the sockets are closed to ordinary containers:
+# seLinuxOptions: {type: spc_t}
+{{- end }}
+{{- end }}
+
 {{/* What plugin and validator see of the node. */}}
 {{- define "nri-rdma.mounts" -}}
 - name: config
@@ -69,6 +122,97 @@ livenessProbe:
   readOnly: true
 - name: handover
   mountPath: /run/rdma-spec/handover
+{{- end }}
+
+{{/* What rdma-spec status needs beside: processes, and the runtime's socket. */}}
+{{- define "nri-rdma.statusMounts" -}}
+{{- if include "nri-rdma.readsProcesses" . }}
+- name: proc
+  mountPath: /host/proc
+  readOnly: true
+{{- end }}
+{{- if and (ne .Values.privileges "adjust") (eq .Values.runtime "crio") }}
+- name: crio
+  mountPath: /host/run/crio
+  readOnly: true
+{{- else if ne .Values.privileges "adjust" }}
+- name: containerd
+  mountPath: /host{{ include "nri-rdma.runtimeFolder" . }}
+  readOnly: true
+  mountPropagation: HostToContainer # or the mounts of containers that are gone would live on in here
+{{- end }}
+{{- end }}
+
+{{/* The volumes of these mounts. */}}
+{{- define "nri-rdma.volumes" -}}
+- name: config
+  configMap:
+    name: {{ include "nri-rdma.fullname" . }}
+# The folder, not the socket: the runtime makes a new socket each time it starts.
+- name: nri
+  hostPath:
+    path: /var/run/nri
+    type: {{ ternary "DirectoryOrCreate" "Directory" .Values.configureNRI.enabled }}
+# Of sysfs only what holds the HCAs. The control groups, for one, stay outside.
+- name: sys-class
+  hostPath:
+    path: /sys/class
+    type: Directory
+- name: sys-devices
+  hostPath:
+    path: /sys/devices
+    type: Directory
+# What a device number is. Without it no container could be told to hold a verbs device, so the plugin is not ready.
+- name: sys-dev
+  hostPath:
+    path: /sys/dev
+    type: Directory
+# Whether HCAs can be used in one network namespace only.
+- name: sys-module
+  hostPath:
+    path: /sys/module
+    type: Directory
+# All of /dev, since /dev/infiniband comes and goes with the drivers. The plugin looks at the nodes and opens none; the pod's
+# device cgroup would not let it.
+- name: dev
+  hostPath:
+    path: /dev
+    type: Directory
+# For rules that name resources: the kubelet tells which container holds what.
+- name: pod-resources
+  hostPath:
+    path: {{ include "nri-rdma.kubeletRoot" . }}/pod-resources
+    type: Directory
+{{- if include "nri-rdma.readsProcesses" . }}
+# To find containers that run below policy: the limits of processes.
+- name: proc
+  hostPath:
+    path: /proc
+    type: Directory
+{{- end }}
+{{- if and (ne .Values.privileges "adjust") (eq .Values.runtime "crio") }}
+# For rdma-spec status in the pod. The plugin itself asks CRI-O for nothing but NRI.
+- name: crio
+  hostPath:
+    path: /run/crio
+    type: Directory
+{{- else if ne .Values.privileges "adjust" }}
+# For CAP_IPC_LOCK, through containerd's own API.
+- name: containerd
+  hostPath:
+    path: {{ include "nri-rdma.runtimeFolder" . }}
+    type: Directory
+{{- end }}
+# The policy in force, which the plugin writes and rdma-spec reads.
+- name: policy
+  hostPath:
+    path: /run/rdma-spec
+    type: DirectoryOrCreate
+# Where a plugin and the one that replaces it meet: those of this release alone.
+- name: handover
+  hostPath:
+    path: /run/rdma-spec/handover/{{ .Release.Namespace }}.{{ include "nri-rdma.fullname" . }}
+    type: DirectoryOrCreate
 {{- end }}
 
 {{/* A list of words in CEL. The schema allows no quotes in them. */}}

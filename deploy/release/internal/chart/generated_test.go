@@ -5,19 +5,23 @@ package chart
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
 )
 
 const root = "../../../.."
 
 var update = flag.Bool("update", false, "write values.schema.json and the plain manifests")
 
-// TestGenerated checks that the plain manifests are what the chart renders, and that the schema has the
-// configuration's.
+// TestGenerated checks that the plain manifests are what the chart renders, that the schema has the configuration's,
+// and that the README has all values.
 func TestGenerated(t *testing.T) {
 	schema, err := Schema(root)
 	if err != nil {
@@ -32,8 +36,25 @@ func TestGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	golden(t, readme, table.ReplaceAllLiteralString(read(t, readme), valuesTable(t)))
 	for file, text := range texts {
 		golden(t, filepath.Join("deploy", file), text)
+	}
+}
+
+// TestPackage checks that a package has the release's image, where registries of charts look for it.
+func TestPackage(t *testing.T) {
+	file, err := Package(root, t.TempDir(), "1.2.3", "v1.2.3", time.Unix(1_700_000_000, 0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := loader.LoadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	images := c.Metadata.Annotations["artifacthub.io/images"]
+	if !strings.Contains(images, "image: "+fmt.Sprint(c.Values["image"].(Values)["repository"])+":v1.2.3\n") {
+		t.Errorf("the package names the images\n%s", images)
 	}
 }
 

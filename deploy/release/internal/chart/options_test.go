@@ -37,8 +37,43 @@ var options = []option{
 		has:   []string{"image: ghcr.io/rdma-spec/rdma-spec@sha256:" + strings.Repeat("0a", 32)},
 		lacks: []string{"image: ghcr.io/rdma-spec/rdma-spec:"},
 	},
-	{name: "pull secrets", values: "{imagePullSecrets: [{name: mine}]}",
-		has: []string{"imagePullSecrets:", "- name: mine"}},
+	{name: "pull secrets", values: "{imagePullSecrets: [{name: mine}], global: {imagePullSecrets: [yours, {name: theirs}]}}",
+		has: []string{"imagePullSecrets:", "- name: mine", "- name: yours", "- name: theirs"}},
+	{
+		name: "a registry for all charts", values: "{global: {imageRegistry: 'r.example.com:5000/mirror'}}",
+		has:   []string{"image: r.example.com:5000/mirror/rdma-spec/rdma-spec:devel"},
+		lacks: []string{"image: ghcr.io/"},
+	},
+	{
+		name:   "a registry for all charts, and a repository without one",
+		values: "{global: {imageRegistry: r.example.com/}, image: {repository: team/rdma-spec}}",
+		has:    []string{"image: r.example.com/team/rdma-spec:devel"},
+	},
+	{name: "a dependency that is on", values: "{enabled: true}"},
+	{
+		name: "other names", values: "{nameOverride: plugin, fullnameOverride: mine}",
+		has: []string{"name: mine", "app.kubernetes.io/name: plugin", "serviceAccountName: mine",
+			"path: /run/rdma-spec/handover/rdma-spec.mine"},
+		lacks: []string{"app.kubernetes.io/name: nri-rdma", "path: /run/rdma-spec/handover/rdma-spec.nri-rdma"},
+	},
+	{name: "another name", values: "{nameOverride: plugin}", has: []string{"name: nri-rdma-plugin"}},
+	{name: "common labels", values: "{commonLabels: {team: hpc, app.kubernetes.io/name: other}}",
+		has: []string{"team: hpc"}, lacks: []string{"app.kubernetes.io/name: other"}},
+	{
+		name: "the doctor's container", values: "{doctor: {enabled: true}, podMonitor: {enabled: true}, openshift: " +
+			"{enabled: true}, runtime: crio}",
+		adds: []string{"podmonitor.yaml", "scc.yaml"},
+		has: []string{"- name: doctor", "hostPID: true", "add: [DAC_OVERRIDE, SYS_PTRACE]", "- name: node", "path: /",
+			"- port: 9799", "- port: doctor", "allowHostPID: true", "allowedCapabilities: [DAC_OVERRIDE, SYS_PTRACE]"},
+	},
+	{name: "OnDelete", values: "{updateStrategy: {type: OnDelete}}", has: []string{"type: OnDelete"},
+		lacks: []string{"maxSurge:", "rollingUpdate:"}},
+	{name: "index", values: "{index: 85}", has: []string{"- --index=85"}, lacks: []string{"- --index=90"}},
+	{
+		name: "extras", values: "{extraEnv: [{name: GOMAXPROCS, value: '2'}], extraContainers: [{name: reporter, image: x}], " +
+			"extraVolumes: [{name: token, emptyDir: {}}], validator: {enabled: true}}",
+		has: []string{"- name: GOMAXPROCS", `value: "2"`, "name: reporter", "name: token"},
+	},
 	{name: "CRI-O", values: "{runtime: crio}", has: []string{"mountPath: /host/run/crio", "path: /run/crio"},
 		lacks: []string{"path: /run/containerd", "mountPath: /host/run/containerd"}},
 	{name: "k3s", values: "{runtime: k3s}", has: []string{"path: /run/k3s/containerd",
@@ -70,8 +105,10 @@ var options = []option{
 			`["a.example.com/*"]`},
 	},
 	{
-		name: "RDMA forbidden", values: "{admission: {forbid: {enabled: true, action: Warn, runtimeClasses: [rdma, fast]}}}",
-		adds: []string{"admission-forbid.yaml"}, has: []string{"validationActions: [Warn]", `["rdma", "fast"]`},
+		name: "RDMA forbidden", values: "{admission: {forbid: {enabled: true, action: Warn, runtimeClasses: [rdma, fast], " +
+			"deviceClasses: [hca, 'efa-*']}}}",
+		adds: []string{"admission-forbid.yaml"}, has: []string{"validationActions: [Warn]", `["rdma", "fast"]`,
+			`["hca", "efa-*"]`},
 	},
 	{name: "RuntimeClass", values: "{runtimeClass: {enabled: true, name: fast, handler: slow}}",
 		adds: []string{"runtimeclass.yaml"}, has: []string{"name: fast", "handler: slow"}},
@@ -81,8 +118,11 @@ var options = []option{
 		adds: []string{"podmonitor.yaml"}, has: []string{"kind: PodMonitor", "release: mine", "interval: 5s",
 			"- port: metrics", "- port: validator"},
 	},
-	{name: "alerts", values: "{alerts: {enabled: true, labels: {release: mine}}}", adds: []string{"prometheusrule.yaml"},
-		has: []string{"kind: PrometheusRule", "release: mine", "groups:"}},
+	{name: "alerts", values: "{alerts: {enabled: true, labels: {release: mine}, runbooks: https://wiki.example.com/rdma}}",
+		adds: []string{"prometheusrule.yaml"}, has: []string{"kind: PrometheusRule", "release: mine", "groups:",
+			"runbook_url: https://wiki.example.com/rdma/"}, lacks: []string{"runbook_url: https://rdma-spec"}},
+	{name: "an alert more", values: "{alerts: {enabled: true, labels: {release: mine}, registeredNothing: true}}",
+		adds: []string{"prometheusrule.yaml"}, has: []string{"- alert: RDMAContainerRegisteredNothing", "name: nri-rdma-use"}},
 	{name: "dashboard", values: "{dashboard: {enabled: true}}", adds: []string{"dashboard.yaml"},
 		has: []string{`grafana_dashboard: "1"`, "nri-rdma.json: |"}},
 	{name: "no network policy", values: "{networkPolicy: {enabled: false}}", lacks: []string{"kind: NetworkPolicy"}},
@@ -95,7 +135,7 @@ var options = []option{
 			"- system:serviceaccount:rdma-spec:nri-rdma", "allowHostPID: false", "allowedCapabilities: []"},
 	},
 	{
-		name: "OpenShift with repair", values: "{openshift: {enabled: true}, privileges: repair}", adds: []string{"scc.yaml"},
+		name: "OpenShift with repair", values: "{openshift: {enabled: true}, runtime: crio, privileges: repair}", adds: []string{"scc.yaml"},
 		has: []string{"allowHostPID: true", "allowedCapabilities: [SYS_RESOURCE]"},
 	},
 	{name: "SELinux", values: "{seLinuxType: my_t}", has: []string{"seLinuxOptions: {type: my_t}"}},
@@ -108,14 +148,17 @@ var options = []option{
 		name: "NFD", values: "{nodeFeatureDiscovery: {enabled: true, labels: [a/b, c/d]}}",
 		has: []string{`- {key: a/b, operator: In, values: ["true"]}`, `- {key: c/d, operator: In, values: ["true"]}`},
 	},
-	{name: "affinity", values: "{affinity: {nodeAffinity: {}}}", has: []string{"nodeAffinity: {}"}},
+	{name: "affinity", values: "{affinity: {nodeAffinity: {}}}", has: []string{"nodeAffinity: {}"},
+		lacks: []string{"- {key: type, operator: NotIn, values: [virtual-kubelet]}", "- {key: eks.amazonaws.com/compute-type"}},
+	{name: "affinity of pods", values: "{affinity: {podAffinity: {}}, nodeFeatureDiscovery: {enabled: true, labels: [a/b]}}",
+		has: []string{"podAffinity: {}", `- {key: a/b`}},
 	{name: "priority", values: "{priorityClassName: ''}", lacks: []string{"priorityClassName:"}},
-	{name: "surge", values: "{maxSurge: 2}", has: []string{"maxSurge: 2"}},
+	{name: "surge", values: "{updateStrategy: {rollingUpdate: {maxSurge: 2}}}", has: []string{"maxSurge: 2"}},
 	{name: "arguments", values: "{extraArgs: [--log-format=json]}", has: []string{`- "--log-format=json"`}},
 	{
-		name: "the pod's", values: "{nodeSelector: {a: b}, tolerations: [], podLabels: {c: d}, podAnnotations: {e: f}, " +
-			"resources: {limits: {memory: 1Gi}}}",
-		has: []string{"a: b", "c: d", "e: f", "memory: 1Gi"}, lacks: []string{"tolerations:"},
+		name: "the pod's", values: "{nodeSelector: {a: b}, tolerations: [], podLabels: {c: d, app.kubernetes.io/name: x}, " +
+			"podAnnotations: {e: f, kubectl.kubernetes.io/default-container: x}, resources: {limits: {memory: 1Gi}}}",
+		has: []string{"a: b", "c: d", "e: f", "memory: 1Gi"}, lacks: []string{"tolerations:\n        - operator"},
 	},
 }
 
@@ -125,7 +168,7 @@ func TestOptions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	base, err := Render(c, Values{})
+	base, err := Render(c, release, Values{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +205,7 @@ func TestOptions(t *testing.T) {
 }
 
 // never are lines that no option but one adds.
-var never = []string{"hostPID:", "add:", "- --restart"}
+var never = []string{"hostPID:", "add:", "- --restart", "app.kubernetes.io/name: other", "runbook_url: https://rdma-spec"}
 
 func hasLine(text, begins string) bool {
 	return regexp.MustCompile(`(?m)^ *` + regexp.QuoteMeta(begins)).MatchString(text)
@@ -175,6 +218,7 @@ func checkFields(t *testing.T, text string) {
 		"ServiceAccount":                   func() any { return &corev1.ServiceAccount{} },
 		"ConfigMap":                        func() any { return &corev1.ConfigMap{} },
 		"NetworkPolicy":                    func() any { return &networkingv1.NetworkPolicy{} },
+		"Pod":                              func() any { return &corev1.Pod{} },
 		"DaemonSet":                        func() any { return &appsv1.DaemonSet{} },
 		"RuntimeClass":                     func() any { return &nodev1.RuntimeClass{} },
 		"MutatingAdmissionPolicy":          func() any { return &admissionv1.MutatingAdmissionPolicy{} },

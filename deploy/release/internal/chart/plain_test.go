@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -85,11 +86,19 @@ func plain(c *chart.Chart) (map[string]string, error) {
 	return texts, nil
 }
 
-// renderPlain renders the chart with values, for the image of the plain manifests.
+// helms are labels that say what Helm has installed.
+var helms = regexp.MustCompile(`(?m)^ +(helm.sh/chart|app.kubernetes.io/(managed-by|version)): .*\n`)
+
+// renderPlain renders the chart with values, for the image of the plain manifests, and without what is for Helm alone.
 func renderPlain(c *chart.Chart, values Values) (map[string]string, error) {
 	values = maps.Clone(values)
 	maps.Copy(values, plainValues)
-	return Render(c, values)
+	rendered, err := Render(c, release, values)
+	delete(rendered, testPod)
+	for file, text := range rendered {
+		rendered[file] = helms.ReplaceAllString(text, "")
+	}
+	return rendered, err
 }
 
 // withHead puts what a plain file has before a marker, the comments for its readers, before a text.

@@ -33,7 +33,7 @@ func render(t *testing.T, text string) (map[string]string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Render(c, parse(t, text))
+	return Render(c, release, parse(t, text))
 }
 
 // configuration renders the chart with a configuration, and returns what the ConfigMap has.
@@ -58,6 +58,7 @@ func TestSchemaRejectsWhatThePluginRejects(t *testing.T) {
 		"{memlock: [1]}", "{memlock: unchanged}",
 		"{ipcLock: sometimes}", "{ipcLock: 1}", `{ipcLock: "yes"}`,
 		"{optIn: {devices: 1}}", "{optIn: {annotations: [a]}}", "{optIn: {resources: rdma/*}}", "{optIn: [a]}",
+		"{optIn: {mofedRuntimeHandlers: nvidia}}", "{optIn: {nvidiaMOFED: [nvidia]}}",
 		"{inject: {functions: [imaginary]}}", "{inject: {linkLayers: [Token Ring]}}", "{inject: {numaNodes: [zero]}}",
 		"{inject: {numaNodes: [0.5]}}",
 		"{inject: {management: true}}", "{inject: {always: true}}",
@@ -83,8 +84,8 @@ func TestSchemaAcceptsWhatThePluginAccepts(t *testing.T) {
 	configs := []string{
 		"{}", "{memlock: memory-limit}", "{memlock: 16Gi}", "{memlock: 1.5Gi}", "{memlock: 17179869184}",
 		`{memlock: "17179869184"}`, "{memlock: 1e9}",
-		"{ipcLock: always}", "{repair: {mode: off}}", `{repair: {mode: "off", every: 1m30s}}`, "{repair: {mode: fix}}",
-		`{skipRuntimeHandlers: [""]}`,
+		"{ipcLock: always}", "{ipcLock: requested}", "{repair: {mode: off}}", `{repair: {mode: "off", every: 1m30s}}`,
+		"{repair: {mode: fix}}", `{skipRuntimeHandlers: [""]}`, `{optIn: {mofedRuntimeHandlers: ["nvidia*", ""]}}`,
 		"{inject: {namespaces: [ml-*], functions: [physical, virtual, scalable], numaNodes: [-1, 0]}}",
 		"{rules: [{name: a, match: {namespaces: [a]}, memlock: unchanged}, {match: {resources: [b/c]}, ipcLock: false, " +
 			"inject: {always: true}}]}",
@@ -140,8 +141,13 @@ func TestSchemaRejects(t *testing.T) {
 		"{podMonitor: {labels: {a: 1}}}",
 		"{networkPolicy: {namespaces: monitoring}}", "{configureNRI: {enabled: true}}",
 		"{nodeFeatureDiscovery: {labels: []}}",
-		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}", "{maxSurge: 0}", "{maxSurge: 0%}",
-		"{maxSurge: 101%}", "{maxSurge: half}",
+		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}", "{updateStrategy: {type: Recreate}}",
+		"{updateStrategy: {rollingUpdate: {maxSurge: 101%}}}", "{updateStrategy: {rollingUpdate: {maxSurge: half}}}",
+		"{enabled: 1}", "{enabled: false}", "{openshift: {enabled: true}}", "{openshift: {enabled: true}, runtime: k3s}",
+		"{global: {imageRegistry: 'a b'}}", "{global: {imagePullSecrets: [{nam: x}]}}", "{nameOverride: a_b}",
+		"{fullnameOverride: A}", "{commonLabels: {a: 1}}", "{doctor: {enabled: 1}}", "{alerts: {runbooks: docs}}",
+		"{alerts: {runbooks: 'https://example.com/'}}", "{admission: {forbid: {deviceClasses: ['a\"']}}}", "{index: '9'}",
+		"{index: 100}", "{extraEnv: {a: b}}", "{extraContainers: [{image: x}]}", "{extraVolumes: [data]}",
 		"{extraArgs: [validate]}", "{extraArgs: ['--http=:1']}", "{extraArgs: [--name=other]}", "{extraArgs: [--budget]}",
 		"{tolerations: {}}", "{seLinuxType: 'x y'}", "{resources: {cpu: 1}}", "{nodeSelector: {a: true}}",
 	} {
@@ -162,6 +168,11 @@ func TestChecksSayWhy(t *testing.T) {
 		"{configureNRI: {enabled: true}, runtime: k3s}": "configureNRI.enabled needs runtime: " +
 			"crio, not k3s",
 		"{nodeFeatureDiscovery: {enabled: true}, affinity: {nodeAffinity: {}}}": "both choose the nodes",
+		"{openshift: {enabled: true}, runtime: k3s}":                            "openshift.enabled needs runtime: crio, not k3s",
+		"{enabled: false}": "as a dependency with condition: nri-rdma.enabled",
+		"{updateStrategy: {rollingUpdate: {maxSurge: 0}}}":       "one of maxSurge and maxUnavailable must be 0",
+		"{updateStrategy: {rollingUpdate: {maxSurge: 0%}}}":      "must be 0, and not both",
+		"{updateStrategy: {rollingUpdate: {maxUnavailable: 1}}}": "must be 0, and not both",
 	} {
 		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", values, err, want)
@@ -177,14 +188,20 @@ func TestChecksSayWhy(t *testing.T) {
 // TestLint is helm lint, with the chart's own values and with each option.
 func TestLint(t *testing.T) {
 	for _, option := range append([]option{{name: "defaults", values: "{}"}}, options...) {
-		linter := lint.RunAll(filepath.Join(root, Folder), parse(t, option.values), namespace)
-		for _, m := range linter.Messages {
-			if m.Severity > support.InfoSev {
-				t.Errorf("%s: %v", option.name, m)
-			}
+		lintStrictly(t, option.name, parse(t, option.values))
+	}
+}
+
+// lintStrictly is helm lint --strict.
+func lintStrictly(t *testing.T, name string, values Values) {
+	t.Helper()
+	linter := lint.RunAll(filepath.Join(root, Folder), values, namespace)
+	for _, m := range linter.Messages {
+		if m.Severity > support.InfoSev {
+			t.Errorf("%s: %v", name, m)
 		}
-		if len(linter.Messages) == 0 {
-			t.Errorf("%s: helm lint looks at nothing: it always says that there is no icon", option.name)
-		}
+	}
+	if len(linter.Messages) == 0 {
+		t.Errorf("%s: helm lint looks at nothing: it always says that there is no icon", name)
 	}
 }

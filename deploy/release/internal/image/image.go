@@ -127,26 +127,28 @@ func Write(o Options, folder string) error {
 	}))
 }
 
-// Push copies the image of a layout to a registry, with the options that say how to log in there.
-func Push(folder, to string, options ...remote.Option) error {
+// Push copies the image of a layout to a registry, with the options that say how to log in there, and returns the name
+// that it has by its digest.
+func Push(folder, to string, options ...remote.Option) (string, error) {
 	reference, err := name.ParseReference(to)
 	if err != nil {
-		return err
+		return "", err
 	}
 	root, err := layout.ImageIndexFromPath(folder)
 	if err != nil {
-		return err
+		return "", err
 	}
 	manifest, err := root.IndexManifest()
 	if err != nil {
-		return err
+		return "", err
 	}
 	if len(manifest.Manifests) != 1 {
-		return fmt.Errorf("%s: %d images, want 1", folder, len(manifest.Manifests))
+		return "", fmt.Errorf("%s: %d images, want 1", folder, len(manifest.Manifests))
 	}
-	index, err := root.ImageIndex(manifest.Manifests[0].Digest)
+	digest := manifest.Manifests[0].Digest
+	index, err := root.ImageIndex(digest)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return remote.WriteIndex(reference, index, options...)
+	return reference.Context().Digest(digest.String()).Name(), remote.WriteIndex(reference, index, options...)
 }

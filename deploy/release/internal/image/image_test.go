@@ -169,7 +169,8 @@ func TestPush(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := strings.TrimPrefix(server.URL, "http://") + "/rdma-spec:v1.2.3"
-	if err := image.Push(folder, to); err != nil {
+	pushed, err := image.Push(folder, to)
+	if err != nil {
 		t.Fatal(err)
 	}
 	reference, err := name.ParseReference(to)
@@ -192,6 +193,9 @@ func TestPush(t *testing.T) {
 	}
 	if digests[0] != digests[1] {
 		t.Errorf("the registry has %s, want %s", digests[1], digests[0])
+	}
+	if want := strings.TrimSuffix(to, ":v1.2.3") + "@" + digests[0].String(); pushed != want {
+		t.Errorf("the image was pushed as %s, want %s", pushed, want)
 	}
 	if err := validate.Index(got); err != nil {
 		t.Error(err)

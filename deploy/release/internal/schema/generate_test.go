@@ -38,7 +38,7 @@ var words = map[string][]any{
 }
 
 var (
-	ipcLockWords = []any{true, false, "always"}
+	ipcLockWords = []any{true, false, "requested", "always"}
 	functions    = []any{"physical", "virtual", "scalable"}
 	linkLayers   = []any{"InfiniBand", "Ethernet"}
 )

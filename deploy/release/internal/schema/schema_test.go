@@ -24,11 +24,12 @@ const file = "deploy/config.schema.json"
 // example is a configuration that says everything.
 const example = `
 memlock: unlimited
-ipcLock: true              # false, always
+ipcLock: true              # false, requested, always
 optIn:
   devices: true
   resources: []
   namespaces: []
+  mofedRuntimeHandlers: [nvidia*, ""]
 inject:
   namespaces: []
   names: ["*"]

@@ -75,15 +75,24 @@ func containerChecks() []doctor.Check {
 		Why:   "The container cannot register its memory.",
 		Needs: []string{"container-ipc-lock"}, Look: judged(containerMemlock),
 	}, {
+		ID: "container-unseen", Family: "containers",
+		Title:    "No container lacks memlock for HCAs that NVIDIA's container runtime added after NRI.",
+		Messages: []string{"Couldn't allocate MR"},
+		Why:      "The plugin does not see these HCAs, and gives the container no memlock.",
+		Look:     eachContainer(containerUnseen),
+	}, {
 		ID: "container-refused", Family: "containers", Title: "The policy would create each RDMA container that runs.",
 		Messages: []string{"may not opt in by annotation"},
 		Why:      "The container is not created again when its pod restarts.",
 		Look:     judged(containerRefused),
 	}, {
-		ID: "container-hca", Family: "containers", Title: "Each RDMA container holds the HCAs that the policy gives it.",
+		ID: "container-hca", Family: "containers",
+		Title:    "Each RDMA container holds the HCAs that the policy gives it, and is in their network namespace.",
 		Messages: []string{"No IB devices found"},
 		Why:      "The container has no RDMA.",
-		Look:     judged(containerHCA),
+		Look: func(v *doctor.View) []doctor.Finding {
+			return judged(func(c node.Container, _ string) []doctor.Finding { return containerHCA(v, c) })(v)
+		},
 	}, {
 		ID: "container-port", Family: "containers", Title: "No container holds an HCA whose ports are all down.",
 		Messages: []string{"Port number 1 state is Down"},
@@ -135,6 +144,15 @@ func remedied(c node.Container, text, cure string) doctor.Finding {
 	return f
 }
 
+func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
+	if c.State != node.StateUnseen || c.Memlock == nil || enough(c) {
+		return nil
+	}
+	return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("Its memlock is %s. %s", c.Memlock.Soft,
+		doctor.Sentence(c.Causes())), "Decide whether an image may choose this, since it can set the variable; if so, "+
+		c.Remedy.Text)}
+}
+
 func containerRefused(c node.Container, policy string) []doctor.Finding {
 	if c.State != node.StateRefused {
 		return nil
@@ -143,7 +161,13 @@ func containerRefused(c node.Container, policy string) []doctor.Finding {
 	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Causes()), cure)}
 }
 
-func containerHCA(c node.Container, _ string) []doctor.Finding {
+func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
+	if all, err := v.HCAs(); err == nil && all.NetNSExclusive && c.OwnNetwork && !c.AllDevices && len(held(v, c)) > 0 {
+		return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("%s is in the node's network namespace, and "+
+			"HCAs are exclusive to theirs (netns_mode): the container cannot open it.", held(v, c)[0].Name),
+			"Add rdma-cni to the NetworkAttachmentDefinition of the pod's interface, so that the HCA moves into the pod, or "+
+				"set hostNetwork: true")}
+	}
 	if !c.LacksHCA() {
 		return nil
 	}

@@ -198,7 +198,7 @@ var seeing = map[string]string{
 	"plugin-registered": "journalctl -u nri-rdma", "policy-readable": "ls -l /run/rdma-spec/policy.yaml",
 	"plugin-current": "ls -l /proc/$(pidof nri-rdma)/exe", "configuration-kept": "rdma-spec configure --all --dry-run",
 	"cdi-files": "rdma-spec cdi list", "cdi-on": "containerd config dump | grep cdi", "container-memlock": "ulimit -l",
-	"container-ipc-lock": "grep CapEff /proc/self/status", "container-refused": "rdma-spec status", "container-hca": "ls /dev/infiniband",
+	"container-ipc-lock": "grep CapEff /proc/self/status", "container-refused": "rdma-spec status", "container-unseen": "rdma-spec status", "container-hca": "ls /dev/infiniband",
 	"container-port": "ibv_devinfo", "container-hostpath": "mount | grep infiniband", "container-netdev": "ip addr; show_gids",
 	"container-provider": "ls /usr/lib*/*/libibverbs /etc/libibverbs.d", "container-devices": "ibv_devices; ls /dev/infiniband",
 	"container-gid-index": "echo $NCCL_IB_GID_INDEX; show_gids", "container-shm": "df -h /dev/shm",

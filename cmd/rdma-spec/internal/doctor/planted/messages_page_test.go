@@ -56,7 +56,7 @@ const unconnected = "container-gid-index container-netdev mtu-same port-active"
 // check: the most likely first. Messages without a check are about another node.
 var ordered = map[string]string{
 	"Connection timed out":         "port-active container-netdev",
-	"Couldn't allocate MR":         "container-memlock container-ipc-lock base-spec-memlock memlock-source",
+	"Couldn't allocate MR":         "container-memlock container-ipc-lock base-spec-memlock memlock-source container-unseen",
 	"Couldn't create CQ":           "container-memlock cgroup-rdma",
 	"Couldn't read remote address": "",
 	"Couldn't register MR":         "container-memlock memlock-source",
@@ -183,6 +183,7 @@ var causes = map[string]string{
 	"container-refused":     "the policy does not allow what the annotation asks for",
 	"container-routes":      "several HCAs share a subnet, and answers leave by another one",
 	"container-shm":         "`/dev/shm` has 64 MiB",
+	"container-unseen":      "NVIDIA's container runtime added the HCAs after NRI, and the policy does not list its handler",
 	"cri-serves":            "containerd's CRI plugin did not start: its configuration or base spec is wrong",
 	"device-nodes":          "a file in `/dev/infiniband` is missing, or has the wrong mode",
 	"efa-pages":             "EFA's limit of pages, near 95 GB",

@@ -220,6 +220,13 @@ var planted = map[string]struct {
 		c := s.container()
 		c.State, c.Memlock, c.IPCLock, c.Remedy.Action = node.StateBelow, both(8<<20), yes(false), node.Repair
 	}, "container-ipc-lock", theTrainer, "rdma-spec repair ml/train-0"},
+	"HCAs that NVIDIA's container runtime added after NRI": {func(s *sick) {
+		c := s.container()
+		c.RDMA, c.State, c.Memlock, c.Wanted = false, node.StateUnseen, both(8<<20), nil
+		c.Remedy.Text = `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers, and recreate the pod`
+		c.Problems = []string{"NVIDIA's container runtime added its HCAs after NRI (NVIDIA_MOFED=enabled), so the plugin " +
+			"did not see them: " + c.Remedy.Text}
+	}, "container-unseen", theTrainer, `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers`},
 	"a container that would be refused": {func(s *sick) {
 		s.container().State, s.container().Problems = "refused",
 			[]string{`a new container would be refused: namespace "ml" may not opt in by annotation`}
@@ -240,6 +247,9 @@ var planted = map[string]struct {
 	"a hostPath beside the device plugin": {func(s *sick) {
 		s.container().HostPaths = []string{"/dev/infiniband"}
 	}, "container-hostpath", theTrainer, "Remove the hostPath volume"},
+	"an HCA of the node in exclusive mode": {func(s *sick) {
+		*s = *onNetwork(hcatest.ExclusiveFiles("mlx5_0", "mlx5_2"), "mlx5_0")
+	}, "container-hca", theTrainer, "Add rdma-cni to the NetworkAttachmentDefinition"},
 	"no interface of the HCA": {func(s *sick) {
 		s.container().OwnNetwork, s.container().Addresses = true, addresses("10.244.0.7")
 	}, "container-netdev", theTrainer + " HCA mlx5_0", "hostNetwork: true"},

@@ -7,56 +7,111 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 )
 
-// object is the Kubernetes object that a pod template belongs to.
+// object is the Kubernetes object that pods belong to.
 type object struct {
 	document        int
 	name, namespace string   // the name is KIND/NAME
-	templates       []string // the paths of its pod templates
-	strays          []string // our annotations outside of them
+	builtin         bool     // Kubernetes itself reads it, and no controller of somebody else
+	strays          []string // our annotations outside of pods
 }
 
-// maxPath bounds a path in bytes, and with it how deep pod templates are looked for. It is far more than any kind of
-// Kubernetes needs.
+// place is where a value stands in an object.
+type place struct {
+	*object
+	path   string
+	around map[string]any // the mapping that has the value
+	limits map[string]any // resource limits above it, for containers that have none, as Dynamo writes them
+}
+
+// maxPath bounds a path in bytes, and with it how deep pods are looked for. No kind of Kubernetes needs as much.
 const maxPath = 1024
 
-// walk looks for pod templates at and below a value that stands at a path of an object.
-func (m *Manifest) walk(value any, path string, in *object) {
-	if len(path) > maxPath {
+// overrides are the paths of what changes another object's pods, as a TrainJob does with its runtime's.
+var overrides = regexp.MustCompile(`(?i)override|patch`)
+
+// walk looks for pods at and below a value.
+func (m *Manifest) walk(value any, p place) {
+	if len(p.path) > maxPath {
 		return
 	}
-	switch value := value.(type) {
-	case []any:
-		for i, element := range value {
-			m.walk(element, fmt.Sprintf("%s[%d]", path, i), in)
-		}
-	case map[string]any:
-		if kind := at[string](value, "kind"); kind != "" && at[string](value, "apiVersion") != "" {
-			name := cmp.Or(at[string](value, "metadata", "name"), at[string](value, "metadata", "generateName"))
-			in, path = &object{document: in.document, name: kind + "/" + name, namespace: at[string](value,
-				"metadata", "namespace")}, ""
-			defer m.misplaced(in)
-		}
-		if containers := at[[]any](value, "spec", "containers"); len(containers) > 0 &&
-			at[map[string]any](containers[0]) != nil {
-			in.templates = append(in.templates, path)
-			m.Pods = append(m.Pods, newPod(value, path, in))
-			return
-		}
-		for _, key := range slices.Sorted(maps.Keys(at[map[string]any](value, "metadata", "annotations"))) {
-			if ours(key) {
-				in.strays = append(in.strays, key+" at "+join(path, "metadata.annotations"))
-			}
-		}
-		for _, key := range slices.Sorted(maps.Keys(value)) {
-			m.walk(value[key], join(path, key), in)
+	for i, element := range at[[]any](value) {
+		name := cmp.Or(at[string](element, "name"), at[string](element, "groupName"), strconv.Itoa(i))
+		m.walk(element, place{p.object, p.path + "[" + name + "]", p.around, p.limits})
+	}
+	all := at[map[string]any](value)
+	if kind, version := at[string](all, "kind"), at[string](all, "apiVersion"); kind != "" && version != "" {
+		name := cmp.Or(at[string](all, "metadata", "name"), at[string](all, "metadata", "generateName"))
+		p = place{object: &object{document: p.document, name: kind + "/" + name, namespace: at[string](all, "metadata",
+			"namespace"), builtin: !strings.Contains(version, ".")}}
+		defer m.misplaced(p, len(m.Pods))
+	}
+	for _, key := range slices.Sorted(maps.Keys(at[map[string]any](all, "annotations"))) {
+		ofPod := hasContainers(p.around) || hasContainers(at[map[string]any](p.around, "spec"))
+		if ours(key) && !(ofPod && strings.HasSuffix(p.path, "metadata")) {
+			p.strays = append(p.strays, key+" at "+join(p.path, "annotations"))
 		}
 	}
+	limits, pod := quantities(at[any](all, "resources", "limits")), hasContainers(all)
+	if len(limits) == 0 {
+		limits = quantities(at[any](all, "resourcesPerNode", "limits")) // a TrainJob's
+	}
+	switch {
+	case pod && overrides.MatchString(p.path):
+		m.unexplained(p, "it changes pods that are written elsewhere")
+	case pod:
+		m.add(all, p)
+	case len(limits) > 0:
+		p.limits = limits
+	case len(quantities(all["limits"])) > 0:
+		m.unexplained(p, "it has resource limits, and no container with them")
+	}
+	found := len(m.Pods) + len(m.Unexplained)
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		read := pod && slices.Contains(containerKeys, key) || (pod || len(limits) > 0) && strings.HasPrefix(key, "resources")
+		if !read && key != "status" {
+			m.walk(all[key], place{p.object, join(p.path, key), all, p.limits})
+		}
+	}
+	if len(limits) > 0 && !pod && found == len(m.Pods)+len(m.Unexplained) { // a container without a list: KServe's model
+		name := cmp.Or(at[string](all, "name"), p.path[strings.LastIndexByte(p.path, '.')+1:])
+		m.add(map[string]any{"containers": []any{map[string]any{"name": name, "securityContext": all["securityContext"]}}}, p)
+	}
+}
+
+// containerKeys are where a pod's containers stand, in lists or alone: in Kubernetes, Argo Workflows, and Dynamo.
+var containerKeys = []string{"containers", "initContainers", "ephemeralContainers", "sidecars", "container", "script",
+	"mainContainer"}
+
+func hasContainers(value map[string]any) bool {
+	return slices.ContainsFunc(containerKeys, func(key string) bool {
+		list := at[[]any](value, key)
+		return len(list) > 0 && at[map[string]any](list[0]) != nil || at[string](value, key, "image") != ""
+	})
+}
+
+// quantities returns resource limits, with those that Dynamo nests in them; none if they are something else.
+func quantities(limits any) map[string]any {
+	all := map[string]any{}
+	for key, amount := range at[map[string]any](limits) {
+		if _, err := resource.ParseQuantity(fmt.Sprint(amount)); err == nil {
+			all[key] = amount
+		} else if nested := quantities(amount); len(nested) > 0 {
+			maps.Copy(all, nested)
+		} else {
+			return nil
+		}
+	}
+	return all
 }
 
 // at returns the value at a path of keys below a value; the zero value if it has another type.
@@ -71,14 +126,23 @@ func at[T any](value any, path ...string) (found T) {
 
 func join(path, key string) string { return strings.TrimPrefix(path+"."+key, ".") }
 
-// misplaced adds the problems of annotations outside of pod templates, where they have no effect, if the object has a
-// pod template.
-func (m *Manifest) misplaced(o *object) {
-	for _, stray := range o.strays {
-		if len(o.templates) > 0 {
+func (m *Manifest) unexplained(p place, why string) {
+	m.Unexplained = append(m.Unexplained, fmt.Sprintf("document %d, %s: %s: explain its pods, from kubectl get "+
+		"pod -o yaml", p.document, strings.TrimSuffix(p.name+" "+p.path, " "), why))
+}
+
+// misplaced tells of annotations outside of pods, if the object has some, which begin at an index. What controllers
+// of somebody else make of such annotations is not known.
+func (m *Manifest) misplaced(p place, first int) {
+	for _, stray := range p.strays {
+		switch {
+		case first == len(m.Pods):
+		case p.builtin:
 			m.Problems = append(m.Problems,
 				fmt.Sprintf("document %d, %s: annotation %s has no effect, since only those of a pod template count: move it to %s",
-					o.document, o.name, stray, join(o.templates[0], "metadata.annotations")))
+					p.document, p.name, stray, join(m.Pods[first].Path, "metadata.annotations")))
+		default:
+			m.unexplained(p, "annotation "+stray+" counts only if the controller copies it to its pods")
 		}
 	}
 }
@@ -87,8 +151,8 @@ const (
 	forPod       = policy.AnnotationKey + "/pod"
 	forContainer = policy.AnnotationKey + "/container."
 	formerKey    = "rdma.nri.io"
-	// maxKeyName is how many characters Kubernetes allows after the slash of an annotation's key.
-	maxKeyName = 63
+	// maxName is how many characters Kubernetes allows after the slash of an annotation's key.
+	maxName = 63
 )
 
 // ours reports whether an annotation's key is meant for this project, well written or not. rdma.nri.io follows NRI's
@@ -103,17 +167,15 @@ func ours(key string) bool {
 func keyProblem(key string, containers []string) string {
 	domain, name, scoped := strings.Cut(key, "/")
 	container, single := strings.CutPrefix(key, forContainer)
+	exists := single && slices.Contains(containers, container)
 	switch {
 	case domain == formerKey:
 		return "has no effect: write " + policy.AnnotationKey + strings.TrimPrefix(key, domain)
-	case domain != policy.AnnotationKey || !scoped || key == forPod:
+	case domain != policy.AnnotationKey || !scoped || key == forPod || exists && len(name) <= maxName:
 		return ""
-	case len(name) > maxKeyName:
+	case len(name) > maxName:
 		return fmt.Sprintf("has %d characters after the slash, Kubernetes allows %d: write %s, which is for all containers "+
-			"of the pod, "+
-			"or give the container a name of at most %d", len(name), maxKeyName, forPod, maxKeyName-len("container."))
-	case single && slices.Contains(containers, container):
-		return ""
+			"of the pod, or give the container a name of at most %d", len(name), maxName, forPod, maxName-len("container."))
 	case single:
 		return fmt.Sprintf("has no effect, there is no container %s: the pod has %s", container,
 			strings.Join(containers, ", "))

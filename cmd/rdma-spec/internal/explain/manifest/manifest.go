@@ -3,21 +3,22 @@
 
 // Package manifest reads Kubernetes manifests: what a decision of plugin/policy needs to know of their containers.
 //
-// It knows no kinds. A pod template is whatever has a list at spec.containers: a Pod itself, the template of a
-// Deployment, each of a Volcano Job's tasks, the replicas of an MPIJob. So it can read kinds that do not exist yet, and
-// does not have to follow their versions.
+// It knows no kinds. A pod is whatever has containers, and a pod template is one that has them at its key spec: a Pod
+// itself, the template of a Deployment, each of a Volcano Job's tasks, the replicas of an MPIJob. So it can read kinds
+// that do not exist yet, and does not have to follow their versions.
 package manifest
 
 import (
 	"bytes"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"iter"
+	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
-	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -29,6 +30,8 @@ type Manifest struct {
 	Pods []Pod
 	// Problems are those that do not belong to a pod: annotations in places where they have no effect.
 	Problems []string
+	// Unexplained are what may make RDMA containers and cannot be read as a pod, each with the reason.
+	Unexplained []string
 }
 
 // Read reads a manifest of any number of documents. The error is one line that names the document and, where it is not
@@ -44,72 +47,76 @@ func Read(from io.Reader) (Manifest, error) {
 		return Manifest{}, errors.New("not UTF-8: save it as UTF-8")
 	}
 	var m Manifest
-	for d := range documents(text) {
-		value, err := d.decode()
-		if err != nil {
-			return Manifest{}, fmt.Errorf("document %d: %w", d.number, err)
+	d, begin, end, line, content := document{number: 1}, 0, 0, 0, false
+	for whole := range bytes.Lines(slices.Concat(text, []byte("\n---"))) {
+		rest := whole
+		if (whole[0] == '-' || whole[0] == '.') && marker.Match(whole) {
+			if d.text = text[begin:min(end, len(text))]; content {
+				objects, err := d.decode()
+				if err != nil {
+					return Manifest{}, fmt.Errorf("document %d: %w", d.number, err)
+				}
+				for i, value := range objects {
+					m.walk(value, place{object: &object{document: d.number + i, name: "(no kind)"}})
+				}
+			}
+			if end > 0 && whole[0] == '-' {
+				d.number++
+			}
+			d.line, begin, content, rest = line, end+3, false, rest[3:]
 		}
-		m.walk(value, "", &object{document: d.number})
+		rest = bytes.TrimSpace(rest)
+		content = content || len(rest) > 0 && rest[0] != '#' && rest[0] != '%' // neither a comment nor a directive
+		end += len(whole)
+		line++
 	}
 	return m, nil
 }
 
-// document is a YAML document of a file.
+var marker = regexp.MustCompile(`^(---|\.\.\.)(\s|$)`)
+
+// document is what stands between two markers: one of YAML, or JSON values in a row.
 type document struct {
 	number int // from 1
 	line   int // how many lines of the file lie before it
 	text   []byte
 }
 
-// documents splits YAML at the lines that begin a document. It leaves out documents of comments alone, of which there
-// may be many.
-func documents(text []byte) iter.Seq[document] {
-	return func(yield func(document) bool) {
-		d, begin, end, line, content := document{number: 1}, 0, 0, 0, false
-		for whole := range bytes.Lines(text) {
-			rest, separates := bytes.CutPrefix(whole, []byte("---"))
-			if separates && (len(rest) == 0 || strings.IndexByte(" \t\r\n", rest[0]) >= 0) {
-				if d.text = text[begin:end]; content && !yield(d) {
-					return
-				}
-				if end > 0 {
-					d.number++
-				}
-				d.line, begin, content = line, end, false
-			} else {
-				rest = whole
-			}
-			rest = bytes.TrimSpace(rest)
-			content = content || len(rest) > 0 && rest[0] != '#'
-			end += len(whole)
-			line++
-		}
-		if d.text = text[begin:]; content {
-			yield(d)
-		}
+// decode returns the objects of a document.
+func (d document) decode() ([]map[string]any, error) {
+	row, err := objects(d.text)
+	switch {
+	case len(row) > 0 && err != nil:
+		return nil, fmt.Errorf("not JSON: %w", err)
+	case len(row) > 1:
+		return row, nil
 	}
-}
-
-// decode returns a document as maps, lists and scalars.
-func (d document) decode() (map[string]any, error) {
 	asJSON, err := yaml.YAMLToJSONStrict(d.text)
 	if err != nil {
 		return nil, d.notYAML(err)
 	}
-	var value map[string]any
-	if err := json.UnmarshalCaseSensitivePreserveInts(asJSON, &value); err != nil {
+	if row, err = objects(asJSON); err != nil {
 		return nil, errors.New("expected a Kubernetes object, keys and values")
 	}
-	return value, nil
+	return row, nil
+}
+
+// objects returns those that stand in a row, as jq writes them, up to what is none.
+func objects(text []byte) (row []map[string]any, err error) {
+	for values := stdjson.NewDecoder(bytes.NewReader(text)); values.More(); {
+		var object map[string]any
+		if err := values.Decode(&object); err != nil {
+			return row, err
+		}
+		row = append(row, object)
+	}
+	return row, nil
 }
 
 // notYAML returns the first thing that the YAML parser complains of, with the line of the file.
 func (d document) notYAML(err error) error {
-	text := err.Error()
-	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors:\n"} {
-		text = strings.TrimPrefix(text, prefix)
-	}
-	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	prefix := regexp.MustCompile(`^(error converting YAML to JSON: )?(yaml: )?(unmarshal errors:\n\s*)?`)
+	text, _, _ := strings.Cut(prefix.ReplaceAllString(err.Error(), ""), "\n")
 	var line int
 	if _, err := fmt.Sscanf(text, "line %d:", &line); err == nil {
 		_, text, _ = strings.Cut(text, ":")

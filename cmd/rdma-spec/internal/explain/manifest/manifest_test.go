@@ -4,7 +4,6 @@
 package manifest
 
 import (
-	"errors"
 	"runtime"
 	"slices"
 	"strings"
@@ -39,7 +38,7 @@ func TestPodTemplatesAreFound(t *testing.T) {
 			spec + "}}}}}", "1 CronJob/a spec.jobTemplate.spec.template in default (not said)"},
 		{"Volcano Job", "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: a}, spec: {tasks: [{name: ps, " +
 			"template: {" + spec + "}}, {name: worker, template: {" + spec + "}}]}}",
-			"1 Job/a spec.tasks[0].template in default (not said); 1 Job/a spec.tasks[1].template in default (not said)"},
+			"1 Job/a spec.tasks[ps].template in default (not said); 1 Job/a spec.tasks[worker].template in default (not said)"},
 		{"MPIJob", "{apiVersion: kubeflow.org/v2beta1, kind: MPIJob, metadata: {name: a}, spec: {mpiReplicaSpecs: {Worker: " +
 			"{template: {" + spec + "}}, Launcher: {template: {" + spec + "}}}}}",
 			"1 MPIJob/a spec.mpiReplicaSpecs.Launcher.template in default (not said); 1 MPIJob/a " +
@@ -95,6 +94,7 @@ spec:
   hostNetwork: true
   resources: {limits: {memory: 8Gi}}
   resourceClaims: [{name: nic-pod, resourceClaimTemplateName: nic}]
+  volumes: [{name: verbs, hostPath: {path: /dev/infiniband/}}, {name: other, hostPath: {path: /dev}}, {name: shm, emptyDir: {}}]
   initContainers:
   - {name: prepare, resources: {limits: {rdma/a: 1}}}
   - {name: proxy, restartPolicy: Always, resources: {requests: {rdma/a: 1}, limits: {rdma/a: 1, memory: 1e3}}}
@@ -102,6 +102,7 @@ spec:
   - name: main
     securityContext: {privileged: true, capabilities: {add: [IPC_LOCK], drop: [all]}}
     volumeDevices: [{name: data, devicePath: /dev/infiniband/uverbs0}]
+    volumeMounts: [{name: verbs, mountPath: /dev/infiniband}, {name: shm, mountPath: /dev/shm}]
     resources:
       limits: {memory: 1.5Gi, cpu: 500m, rdma/b: "2", rdma/none: 0, hugepages-2Mi: 1Gi, foo.kubernetes.io/x: 1, kubernetes.io/y: 1}
   - {name: claimed, securityContext: {capabilities: {add: [CHOWN], drop: [all]}}, resources: {limits: {rdma/b: 1}, claims: [{name: nic-b}, {name: nic-a}]}}
@@ -128,8 +129,9 @@ spec:
 	want := []Container{
 		{Container: common("prepare", 8<<30), Kind: KindInit, Held: []string{"rdma/a"}, Claims: ofPod},
 		{Container: common("proxy", 1000), Kind: KindSidecar, Held: []string{"rdma/a"}, Claims: ofPod},
-		{Container: main, Kind: KindContainer, Held: []string{"rdma/b"}, Claims: ofPod, AddCapabilities: []string{"ALL"},
-			DropCapabilities: []string{"all"}},
+		{Container: main, Kind: KindContainer, Held: []string{"rdma/b"}, Claims: ofPod,
+			AddCapabilities: []string{"ALL", "IPC_LOCK"}, DropCapabilities: []string{"all"},
+			Excess: []string{"privileged: true", "hostPath volume /dev/infiniband/", "capabilities.add: [IPC_LOCK]"}},
 		{
 			Container: common("claimed", 8<<30), Kind: KindContainer, Held: []string{"rdma/b"},
 			Claims:          []string{"nic-a", "nic-b", "nic-pod"},
@@ -142,7 +144,7 @@ spec:
 		Names []string
 		Known bool
 	}
-	told := []answer{{nil, false}, {[]string{"rdma/a"}, true}, {[]string{"rdma/b"}, true}, {[]string{"rdma/b"}, false},
+	told := []answer{{[]string{}, false}, {[]string{"rdma/a"}, true}, {[]string{"rdma/b"}, true}, {[]string{"rdma/b"}, false},
 		{[]string{"rdma/b"}, false}, {nil, false}}
 	for i := range pod.Containers {
 		names, known, err := pod.Containers[i].Resources()
@@ -153,6 +155,73 @@ spec:
 	}
 	if diff := cmp.Diff(want, pod.Containers); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestOtherShapes: pods that are no pod templates, and what is named since no pod can be read from it.
+func TestOtherShapes(t *testing.T) {
+	const resources, more = "resources: {limits: {rdma/ib: 1}}", ": explain its pods, from kubectl get pod -o yaml"
+	object := func(spec string) string {
+		return "{apiVersion: example.com/v1, kind: X, metadata: {name: a, namespace: x}, spec: {" + spec + "}}"
+	}
+	for _, tt := range []struct{ name, text, want string }{
+		{"a bare pod spec", object("predictor: {containers: [{name: c, " + resources + "}]}"), "X/a spec.predictor: c rdma/ib"},
+		{"two in one another", object("template: {containers: [{name: c}]}, prefill: {worker: {containers: [{name: d}]}, " +
+			"containers: [{name: e}]}"), "X/a spec.prefill: e; X/a spec.prefill.worker: d; X/a spec.template: c"},
+		{"without a name", object("predictor: {containers: [{image: x}]}"), "X/a spec.predictor: main"},
+		{"alone, with sidecars", object("templates: [{name: t, container: {image: x, " + resources + "}, sidecars: [{name: s}], " +
+			"initContainers: [{name: i}]}]"), "X/a spec.templates[t]: i, main rdma/ib, s"},
+		{"a script that is none", object("predictor: {containers: [{name: c}], script: echo}"), "X/a spec.predictor: c"},
+		{"limits of a container without a list", object("predictor: {model: {" + resources + "}}"),
+			"X/a spec.predictor.model: model rdma/ib"},
+		{"limits of each node", object("trainer: {resourcesPerNode: {limits: {rdma/ib: 1}}}"), "X/a spec.trainer: trainer rdma/ib"},
+		{"limits above containers", object("services: {w: {resources: {limits: {gpu: '8', custom: {rdma/ib: '8'}}}, extraPodSpec: " +
+			"{mainContainer: {image: x}, containers: [{name: own, resources: {limits: {rdma/own: 1}}}]}}}"),
+			"X/a spec.services.w.extraPodSpec: own rdma/own, main rdma/ib"},
+		{"the pod's own limits", object("template: {spec: {resources: {limits: {memory: 1Gi}}, containers: [{name: c}]}}"),
+			"X/a spec.template: c"},
+		{"objects below resources", object("resources: [{base: {apiVersion: v1, kind: Pod, metadata: {name: p}, spec: " +
+			"{containers: [{name: c}]}}}]"), "Pod/p: c"},
+		{"a running pod", "{apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: c}]}, status: " +
+			"{resize: {containers: [{name: d}]}}}", "Pod/p: c"},
+		{"values of a chart", "decode: {containers: [{name: c}]}", "(no kind) decode: c"},
+		{"overrides", object("podTemplateOverrides: [{spec: {initContainers: [{name: c}]}}]"),
+			"document 1, X/a spec.podTemplateOverrides[0].spec: it changes pods that are written elsewhere" + more},
+		{"limits of nothing", object("limits: {cpu: 1000, nvidia.com/gpu: 8}"),
+			"document 1, X/a spec: it has resource limits, and no container with them" + more},
+		{"limits of another sort", object("limits: {rate: {per: minute}}, other: {limits: [1]}, none: {limits: {}}"), ""},
+		{"a placeholder", object("template: {container: {image: x, resources: {limits: {rdma/ib: '{{n}}'}}}}"),
+			"document 1, X/a spec.template: quantities must match the regular expression " +
+				"'^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'" + more},
+		{"an annotation outside of the pod", "{apiVersion: example.com/v1, kind: X, metadata: {name: a, annotations: " +
+			"{rdma.noderesource.dev: 'true'}}, spec: {predictor: {annotations: {rdma.noderesource.dev/pod: 'true'}, containers: [{name: c}]}}}",
+			"X/a spec.predictor: c; document 1, X/a: annotation rdma.noderesource.dev at metadata.annotations counts only if the " +
+				"controller copies it to its pods" + more + "; document 1, X/a: annotation rdma.noderesource.dev/pod at " +
+				"spec.predictor.annotations counts only if the controller copies it to its pods" + more},
+		{"JSON in a row", `{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}` +
+			"\n" + `{"limits": {"cpu": 1}}{"limits": {"cpu": 2}}`, "Pod/a: c; document 2, (no kind): it has resource limits, and no " +
+			"container with them" + more + "; document 3, (no kind): it has resource limits, and no container with them" + more},
+		{"ends of documents and directives", "%YAML 1.1\n---\nlimits: {cpu: 1}\n...\n# b\n%YAML 1.1\n--- # c\nlimits: {cpu: 2}\n...\n",
+			"document 2, (no kind): it has resource limits, and no container with them" + more +
+				"; document 3, (no kind): it has resource limits, and no container with them" + more},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := read(t, tt.text)
+			var found []string
+			for _, p := range m.Pods {
+				var containers []string
+				for _, c := range p.Containers {
+					containers = append(containers, strings.Join(append([]string{c.Name}, c.Held...), " "))
+				}
+				found = append(found, p.String()+": "+strings.Join(containers, ", "))
+				if len(p.Problems)+len(m.Problems) > 0 {
+					t.Errorf("problems: %v, %v", p.Problems, m.Problems)
+				}
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(append(found, m.Unexplained...), "; ")); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -228,6 +297,8 @@ func TestBroken(t *testing.T) {
 		{"a tab", "a:\n\t- b\n", "document 1: not YAML: line 2: found character that cannot start any token"},
 		{"a list", "- a\n", "document 1: expected a Kubernetes object, keys and values"},
 		{"a word", "---\nhello\n---\n", "document 1: expected a Kubernetes object, keys and values"},
+		{"JSON and not YAML", "{\"a\": 1}\n{\"b\": [}\n", "document 1: not JSON: invalid character '}' looking for beginning of value"},
+		{"a key twice in JSON", `{"a": 1, "a": 2}`, `document 1: not YAML: line 1: key "a" already set in map`},
 		{"a template language", "a: {{ .Values.x }}\n",
 			`document 1: not YAML: invalid map key: map[interface {}]interface {}{".Values.x":interface {}(nil)}`},
 		{"UTF-16", "\xff\xfea\x00:\x00 \x001\x00\n\x00", "not UTF-8: save it as UTF-8"},
@@ -307,4 +378,4 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func refused(problem string) bool { return strings.HasPrefix(problem, refusal(errors.New(""), "")) }
+func refused(problem string) bool { return strings.HasPrefix(problem, "Kubernetes refuses this pod: ") }

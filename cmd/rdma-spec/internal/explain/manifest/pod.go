@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -56,8 +57,12 @@ type Container struct {
 	// claims of the container and of its pod, since a driver may give a pod's devices to all of its containers, as
 	// dranet does. Both are sorted.
 	Held, Claims []string
+	// SaysMOFED is true if the manifest says what NVIDIA_MOFED is. If not, its image can, or what the manifest refers to.
+	SaysMOFED bool
 	// AddCapabilities and DropCapabilities are as in its securityContext; a privileged one adds ALL.
 	AddCapabilities, DropCapabilities []string
+	// Excess are what it has for RDMA, perhaps, and does not need with the plugin.
+	Excess []string
 }
 
 const (
@@ -65,6 +70,12 @@ const (
 	// implicitClaim begins the name of an extended resource that names a DeviceClass (k8s.io/api/resource/v1,
 	// ResourceDeviceClassPrefix).
 	implicitClaim = "deviceclass.resource.kubernetes.io/"
+)
+
+var (
+	// injecting are the annotations for which Spiderpool's webhook adds resources to a pod.
+	injecting = regexp.MustCompile(`^cni\.spidernet\.io/(rdma|network)-resource-inject$`)
+	verbsPath = regexp.MustCompile(`^/dev(/infiniband(/.*)?)?/?$`)
 )
 
 // template is what a decision depends on of a PodTemplateSpec (k8s.io/api/core/v1, whose types would make rdma-spec 10
@@ -82,12 +93,25 @@ type template struct {
 		InitContainers      []container `json:"initContainers"`
 		Containers          []container `json:"containers"`
 		EphemeralContainers []container `json:"ephemeralContainers"`
+		Sidecars            []container `json:"sidecars"` // Argo Workflows'
+		Volumes             []struct {
+			named
+			HostPath struct {
+				Path string `json:"path"`
+			} `json:"hostPath"`
+		} `json:"volumes"`
 	} `json:"spec"`
+	Alone  []*container                 `json:"alone"`  // those of spec that stand in no list
+	Limits map[string]resource.Quantity `json:"limits"` // see place
 }
 
 type container struct {
 	named
-	RestartPolicy   string    `json:"restartPolicy"`
+	RestartPolicy string `json:"restartPolicy"`
+	Env           []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	} `json:"env"`
 	Resources       resources `json:"resources"`
 	SecurityContext struct {
 		Privileged   bool `json:"privileged"`
@@ -99,6 +123,7 @@ type container struct {
 	VolumeDevices []struct {
 		DevicePath string `json:"devicePath"`
 	} `json:"volumeDevices"`
+	VolumeMounts []named `json:"volumeMounts"`
 }
 
 type resources struct {
@@ -110,63 +135,70 @@ type named struct {
 	Name string `json:"name"`
 }
 
-// memory returns the memory limit in bytes, 0 where there is none.
-func (r resources) memory() int64 {
-	q := r.Limits["memory"]
-	return max(q.Value(), 0)
-}
-
-// newPod reads a pod template that stands at a path of an object.
-func newPod(value map[string]any, path string, in *object) Pod {
-	p := Pod{Document: in.document, Object: in.name, Path: path, Namespace: cmp.Or(in.namespace, defaultNamespace)}
+// add adds the pod that a mapping has the containers of. At the key spec it is that of a pod template.
+func (m *Manifest) add(spec map[string]any, p place) {
+	metadata := spec["metadata"]
+	if path, isTemplate := strings.CutSuffix("."+p.path, ".spec"); isTemplate {
+		p.path, metadata = strings.TrimPrefix(path, "."), p.around["metadata"]
+	}
 	var t template
-	text, err := stdjson.Marshal(value)
+	alone := []any{at[map[string]any](spec, "container"), at[map[string]any](spec, "script"), at[map[string]any](spec,
+		"mainContainer")}
+	text, err := stdjson.Marshal(map[string]any{"metadata": metadata, "spec": spec, "alone": alone, "limits": p.limits})
 	if err == nil {
 		err = json.UnmarshalCaseSensitivePreserveInts(text, &t)
 	}
-	if err != nil {
-		p.Problems = []string{refusal(err, path)}
-		return p
+	if wrong := (*stdjson.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
+		err = fmt.Errorf("unexpected %s at %s", wrong.Value, join(p.path, strings.TrimPrefix(wrong.Field, ".")))
 	}
-	if in.namespace == "" {
-		p.Notes = append(p.Notes, "the manifest names no namespace: explained for "+defaultNamespace)
-	}
-	class := t.Spec.RuntimeClassName
-	if class != "" {
-		p.Notes = append(p.Notes, "runtimeClassName: "+class+": its handler is assumed to have the same name")
-	}
-	p.OwnUsers = t.Spec.HostUsers != nil && !*t.Spec.HostUsers
+	pod := Pod{Document: p.document, Object: p.name, Path: p.path, Namespace: cmp.Or(p.namespace, defaultNamespace),
+		OwnUsers: t.Spec.HostUsers != nil && !*t.Spec.HostUsers}
+	decided := policy.Container{Namespace: pod.Namespace, Pod: p.name[strings.IndexByte(p.name, '/')+1:],
+		RuntimeHandler: t.Spec.RuntimeClassName, Annotations: t.Metadata.Annotations, HostNetwork: t.Spec.HostNetwork}
 	var names []string
-	add := func(kind Kind, containers []container) {
+	add := func(kind Kind, containers ...container) {
 		for _, c := range containers {
-			names = append(names, c.Name)
-			p.Containers = append(p.Containers, t.container(c, kind, policy.Container{
-				Namespace: p.Namespace, Pod: in.name[strings.IndexByte(in.name, '/')+1:], RuntimeHandler: class,
-				Annotations: t.Metadata.Annotations,
-			}))
+			if decided.Name = cmp.Or(c.Name, "main"); c.Name == "" && p.builtin {
+				err = errors.New("a container has no name")
+			}
+			if c.Resources.Limits == nil && kind == KindContainer {
+				c.Resources.Limits = t.Limits
+			}
+			names = append(names, decided.Name)
+			pod.Containers = append(pod.Containers, t.container(c, kind, decided))
 		}
 	}
-	add(KindInit, t.Spec.InitContainers)
-	add(KindContainer, t.Spec.Containers)
-	add(KindEphemeral, t.Spec.EphemeralContainers)
-	if slices.Contains(names, "") {
-		p.Problems, p.Containers = []string{refusal(errors.New("a container has no name"), path)}, nil
+	add(KindInit, t.Spec.InitContainers...)
+	add(KindContainer, t.Spec.Containers...)
+	for _, c := range t.Alone {
+		if c != nil {
+			add(KindContainer, *c)
+		}
+	}
+	add(KindContainer, t.Spec.Sidecars...)
+	add(KindEphemeral, t.Spec.EphemeralContainers...)
+	switch {
+	case err != nil && !p.builtin:
+		m.unexplained(p, err.Error())
+		return
+	case err != nil:
+		pod.Containers, pod.Problems = nil, []string{"Kubernetes refuses this pod: " + err.Error()}
+	case p.namespace == "":
+		pod.Notes = append(pod.Notes, "the manifest names no namespace: explained for "+defaultNamespace)
+	}
+	if class := t.Spec.RuntimeClassName; class != "" {
+		pod.Notes = append(pod.Notes, "runtimeClassName: "+class+": its handler is assumed to have the same name")
 	}
 	for _, key := range slices.Sorted(maps.Keys(t.Metadata.Annotations)) {
+		if injecting.MatchString(key) {
+			pod.Notes = append(pod.Notes, "annotation "+key+": Spiderpool's webhook adds resources to the first container "+
+				"when the pod is created: explain that pod (kubectl get pod -o yaml)")
+		}
 		if problem := keyProblem(key, names); problem != "" {
-			p.Problems = append(p.Problems, join(path, "metadata.annotations")+": "+key+" "+problem)
+			pod.Problems = append(pod.Problems, join(p.path, "metadata.annotations")+": "+key+" "+problem)
 		}
 	}
-	return p
-}
-
-// refusal returns the problem of a pod template at a path that cannot be read, and so not by Kubernetes either.
-func refusal(err error, path string) string {
-	text := err.Error()
-	if wrong := (*stdjson.UnmarshalTypeError)(nil); errors.As(err, &wrong) {
-		text = fmt.Sprintf("unexpected %s at %s", wrong.Value, join(path, strings.TrimPrefix(wrong.Field, ".")))
-	}
-	return "Kubernetes refuses this pod: " + text
+	m.Pods = append(m.Pods, pod)
 }
 
 // container returns a container of the template; what its pod gives it is in decided.
@@ -174,21 +206,37 @@ func (t *template) container(c container, kind Kind, decided policy.Container) C
 	if kind == KindInit && c.RestartPolicy == "Always" {
 		kind = KindSidecar
 	}
-	decided.Name = c.Name
-	decided.HostNetwork = t.Spec.HostNetwork
 	decided.AllDevices = c.SecurityContext.Privileged
-	// the pod's where it has none of its own, as kubelets have it
-	decided.MemoryLimit = cmp.Or(c.Resources.memory(), t.Spec.Resources.memory())
+	memory := c.Resources.Limits["memory"]
+	if memory.IsZero() { // the pod's, as kubelets have it
+		memory = t.Spec.Resources.Limits["memory"]
+	}
+	decided.MemoryLimit = max(memory.Value(), 0)
 	for _, v := range c.VolumeDevices {
 		// only a node knows its number
 		decided.Devices = append(decided.Devices, policy.Device{Path: v.DevicePath, Type: "b"})
 	}
+	says := false
+	for _, v := range c.Env {
+		if v.Name+"=" == policy.MOFEDVariable {
+			decided.MOFED, says = policy.MOFED([]string{policy.MOFEDVariable + v.Value}), v.Value != ""
+		}
+	}
 	out := Container{
-		Container: decided, Kind: kind, Held: extended(c.Resources.Limits),
+		Container: decided, Kind: kind, SaysMOFED: says, Held: extended(c.Resources.Limits),
 		AddCapabilities: c.SecurityContext.Capabilities.Add, DropCapabilities: c.SecurityContext.Capabilities.Drop,
 	}
 	if decided.AllDevices {
-		out.AddCapabilities = []string{"ALL"}
+		out.AddCapabilities = append([]string{"ALL"}, out.AddCapabilities...)
+		out.Excess = append(out.Excess, "privileged: true")
+	}
+	for _, v := range t.Spec.Volumes {
+		if slices.Contains(c.VolumeMounts, v.named) && verbsPath.MatchString(v.HostPath.Path) {
+			out.Excess = append(out.Excess, "hostPath volume "+v.HostPath.Path)
+		}
+	}
+	if slices.ContainsFunc(out.AddCapabilities, func(name string) bool { return strings.EqualFold(name, "IPC_LOCK") }) {
+		out.Excess = append(out.Excess, "capabilities.add: [IPC_LOCK]")
 	}
 	for _, claim := range slices.Concat(c.Resources.Claims, t.Spec.ResourceClaims) {
 		out.Claims = append(out.Claims, claim.Name)
@@ -196,25 +244,21 @@ func (t *template) container(c container, kind Kind, decided policy.Container) C
 	slices.Sort(out.Claims)
 	out.Claims = slices.Compact(out.Claims)
 	listed := kind == KindContainer || kind == KindSidecar // the kubelet lists no others
-	known := listed && len(c.Resources.Claims) == 0 && !slices.ContainsFunc(out.Held, isImplicitClaim)
-	var reported []string
-	if listed {
-		reported = slices.DeleteFunc(slices.Clone(out.Held), isImplicitClaim)
-	}
+	reported := slices.DeleteFunc(slices.Clone(out.Held), func(name string) bool {
+		return !listed || strings.HasPrefix(name, implicitClaim)
+	})
+	known := listed && len(c.Resources.Claims) == 0 && len(reported) == len(out.Held)
 	out.Resources = func() ([]string, bool, error) { return reported, known, nil }
 	return out
 }
 
-func isImplicitClaim(resource string) bool { return strings.HasPrefix(resource, implicitClaim) }
-
 // extended returns the names of the extended resources in limits, sorted; requests of them cannot differ. Those are the
 // ones with a domain that is not Kubernetes' own, and those that name a DeviceClass.
-func extended(limits map[string]resource.Quantity) []string {
-	var names []string
+func extended(limits map[string]resource.Quantity) (names []string) {
 	for name, amount := range limits {
 		domain, _, hasDomain := strings.Cut(name, "/")
 		own := domain == "kubernetes.io" || strings.HasSuffix(domain, ".kubernetes.io")
-		if hasDomain && (!own || isImplicitClaim(name)) && amount.Sign() > 0 {
+		if hasDomain && (!own || strings.HasPrefix(name, implicitClaim)) && amount.Sign() > 0 {
 			names = append(names, name)
 		}
 	}

@@ -58,7 +58,8 @@ func TestContainers(t *testing.T) {
 	rdma := specs.Spec{
 		Process: &specs.Process{
 			Env: []string{"TOKEN=secret", "NCCL_IB_GID_INDEX=5", "NCCL_IB_HCA==mlx5_0:1,mlx5_1", "NCCL_SOCKET_IFNAME=^lo",
-				"UCX_NET_DEVICES=all", "MY_NCCL_IB_HCA=x", `SAID="NCCL_IB_HCA=quoted"`, `NCCL_IB_HCA=a"b`},
+				"UCX_NET_DEVICES=all", "MY_NCCL_IB_HCA=x", `SAID="NCCL_IB_HCA=quoted"`, `NCCL_IB_HCA=a"b`,
+				"NVIDIA_MOFED=enabled"},
 			Rlimits: []specs.POSIXRlimit{{Type: "RLIMIT_NOFILE", Soft: 1, Hard: 1}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 23,
 				Hard: 1 << 23}, {Type: "RLIMIT_MEMLOCK", Soft: 1 << 24, Hard: math.MaxInt64}},
 			Capabilities: &specs.LinuxCapabilities{
@@ -103,11 +104,11 @@ func TestContainers(t *testing.T) {
 			Annotations: map[string]string{"rdma.noderesource.dev": "true"},
 			Devices: []policy.Device{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192},
 				{Path: "/dev/sda", Type: "b", Major: 8}},
-			MemoryLimit: 1 << 30,
+			MemoryLimit: 1 << 30, MOFED: true,
 		}, ID: "a", SandboxID: "pod-of-a", PID: 42, Spec: Spec{
 			Memlock: spec.Rlimit{Soft: 1 << 24, Hard: spec.Unlimited}, MemlockKnown: true,
 			Bounding: []string{"CAP_CHOWN"}, Env: Env{"NCCL_IB_GID_INDEX": "5", "NCCL_IB_HCA": "=mlx5_0:1,mlx5_1",
-				"NCCL_SOCKET_IFNAME": "^lo", "UCX_NET_DEVICES": "all"},
+				"NCCL_SOCKET_IFNAME": "^lo", "NVIDIA_MOFED": "enabled", "UCX_NET_DEVICES": "all"},
 		}},
 		{Container: policy.Container{Namespace: "ml", Pod: "train-1", Name: "main", AllDevices: true}, ID: "b",
 			SandboxID: "pod-of-b", PID: 77},

@@ -53,7 +53,7 @@ type Env map[string]string
 
 // environment finds them in JSON. A value with a character that JSON escapes names no device.
 var environment = regexp.MustCompile(
-	`"(NCCL_IB_HCA|NCCL_IB_GID_INDEX|NCCL_SOCKET_IFNAME|UCX_NET_DEVICES)=([^"\\]{0,1000})"`)
+	`"(NCCL_IB_HCA|NCCL_IB_GID_INDEX|NCCL_SOCKET_IFNAME|NVIDIA_MOFED|UCX_NET_DEVICES)=([^"\\]{0,1000})"`)
 
 // UnmarshalJSON implements json.Unmarshaler, without decoding the others, which take most of a spec.
 func (e *Env) UnmarshalJSON(text []byte) error {
@@ -96,5 +96,6 @@ func (c *Container) read(info map[string]string) error {
 	}
 	c.Spec.Bounding = process.Capabilities.Bounding
 	c.Spec.Env = process.Env
+	c.MOFED = policy.MOFED([]string{policy.MOFEDVariable + process.Env["NVIDIA_MOFED"]})
 	return nil
 }

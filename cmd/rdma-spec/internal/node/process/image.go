@@ -4,14 +4,19 @@
 package process
 
 import (
+	"io/fs"
 	"net/netip"
 	"path"
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/verbs"
 	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // mostAddress bounds the file of an interface's address, in bytes.
@@ -24,6 +29,8 @@ type Image struct {
 	// what the kernel makes of its interfaces' MAC addresses for GIDs
 	LinkLocal []netip.Addr   `json:"linkLocal,omitempty"`
 	MTU       map[string]int `json:"mtu,omitempty"` // of its interfaces
+	// the character devices of its /dev/infiniband, whoever has put them there
+	Devices []hca.Number `json:"devices,omitempty"`
 }
 
 // providerName is the file of a provider.
@@ -56,6 +63,14 @@ func ReadImage(folder string, links []Link) (has Image) {
 		for _, file := range regular(lib + "/libibverbs/lib*.so") {
 			if name := providerName.FindStringSubmatch(path.Base(file)); name != nil && has.Providers[name[1]] == "" {
 				has.Providers[name[1]] = "/" + file
+			}
+		}
+	}
+	nodes, _ := tree.Match("dev/infiniband/*") // what cannot be listed is not there
+	for _, name := range nodes {
+		if info, err := tree.Stat(name); err == nil && info.Mode()&fs.ModeCharDevice != 0 {
+			if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+				has.Devices = append(has.Devices, hca.Number{Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev)})
 			}
 		}
 	}

@@ -1,0 +1,90 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package wait is rdma-spec wait, which ends when this node's plugin is registered: the init container of a device
+// plugin that must not offer its resource before.
+package wait
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
+)
+
+const (
+	lookEvery = time.Second
+	sayEvery  = 30 * time.Second
+)
+
+// Command is rdma-spec wait.
+func Command() *cobra.Command {
+	var root string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "wait",
+		Short: "Wait until the plugin is registered on this node",
+		Long: `Wait until nri-rdma is registered with this node's container runtime. As an init container
+before a device plugin, it keeps pods that request the RDMA resource off the node until then.
+
+The registered plugin holds a lock of the kernel on ` + inforce.File + `. That
+folder is all that rdma-spec wait reads: it needs no capability, no network, and no
+credential. It says what it waits for at once, and again every 30 seconds.
+
+The exit status is 1 if the plugin is not registered in time, and 3 if rdma-spec cannot find
+out whether it is.`,
+		Example: `  rdma-spec wait
+  rdma-spec wait --timeout 5m`,
+		Args:    cobra.NoArgs,
+		GroupID: cli.GroupNode,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			if timeout < 0 {
+				return cli.Usage(fmt.Errorf("--timeout %s is negative", timeout))
+			}
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, timeout)
+				defer cancel()
+			}
+			err := untilRegistered(ctx, cmd.ErrOrStderr(), root)
+			if err == nil {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "nri-rdma is registered on this node")
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.DurationVar(&timeout, "timeout", 0, "give up after this `DURATION`, such as 5m; 0 waits for ever")
+	f.StringVar(&root, "root", "/", "the folder that has the node's run")
+	return cmd
+}
+
+// untilRegistered returns when the plugin of the node whose run is below a root is registered, or the context ends.
+func untilRegistered(ctx context.Context, stderr io.Writer, root string) error {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for said := (time.Time{}); ; {
+		why := inforce.Lives(root)
+		if !errors.Is(why, fs.ErrNotExist) && !errors.Is(why, inforce.ErrEnded) {
+			return why
+		}
+		if time.Since(said) >= sayEvery {
+			said = time.Now()
+			fmt.Fprintf(stderr, "rdma-spec: waiting until nri-rdma is registered on this node: %v\n", why)
+		}
+		select {
+		case <-ctx.Done():
+			fmt.Fprintf(stderr, "rdma-spec: nri-rdma is not registered on this node, and the time is over: %v\n", why)
+			return cli.ErrProblemFound
+		case <-look.C:
+		}
+	}
+}

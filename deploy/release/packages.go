@@ -1,0 +1,162 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/goreleaser/nfpm/v2"
+	_ "github.com/goreleaser/nfpm/v2/deb" // registers the format
+	_ "github.com/goreleaser/nfpm/v2/rpm" // registers the format
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
+)
+
+// writePackages writes a deb and an rpm for each architecture, as deploy/packages/nfpm.yaml says.
+func (r *release) writePackages() error {
+	work, err := os.MkdirTemp("", "package-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(work) }() // in the temporary folder: nothing is lost
+	if err := r.stage(work); err != nil {
+		return err
+	}
+	for _, arch := range architectures {
+		for _, f := range r.programs[arch.name] {
+			if err := r.put(filepath.Join(work, "bin", f.Name), f.Content); err != nil {
+				return err
+			}
+		}
+		for _, format := range []string{"deb", "rpm"} {
+			if err := r.writePackage(format, map[string]string{
+				"ARCH": arch.name, "VERSION": r.version, "ROOT": r.root, "FILES": work,
+			}); err != nil {
+				return fmt.Errorf("%s for %s: %w", format, arch.name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *release) writePackage(format string, variables map[string]string) error {
+	config, err := nfpm.ParseFileWithEnvMapping(filepath.Join(r.root, "deploy/packages/nfpm.yaml"),
+		func(name string) string { return variables[name] })
+	if err != nil {
+		return err
+	}
+	info, err := config.Get(format)
+	if err != nil {
+		return err
+	}
+	info = nfpm.WithDefaults(info)
+	info.MTime = r.date
+	for _, script := range []*string{&info.Scripts.PostInstall, &info.Scripts.PreRemove, &info.Scripts.PostRemove} {
+		*script = filepath.Join(r.root, *script)
+	}
+	packager, err := nfpm.Get(format)
+	if err != nil {
+		return err
+	}
+	// A pre-release has a tilde, so that it sorts before the release. Forges rename files with a tilde, and the checksums
+	// would not fit.
+	var packed bytes.Buffer
+	if err := packager.Package(info, &packed); err != nil {
+		return err
+	}
+	return r.write(strings.ReplaceAll(packager.ConventionalFileName(info), "~", "-"), packed.Bytes())
+}
+
+// stage puts what is made for packages of any architecture into a folder.
+func (r *release) stage(folder string) error {
+	units, err := bundle.Folder(filepath.Join(r.root, "deploy/systemd"))
+	if err != nil {
+		return err
+	}
+	for _, f := range units {
+		// What is installed by hand is in /usr/local.
+		text := strings.ReplaceAll(string(f.Content), "/usr/local/bin/", "/usr/bin/")
+		if err := r.put(filepath.Join(folder, f.Name), []byte(text)); err != nil {
+			return err
+		}
+	}
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		text, err := r.run("rdma-spec", "completion", shell)
+		if err != nil {
+			return err
+		}
+		if err := r.put(filepath.Join(folder, "rdma-spec."+shell), text); err != nil {
+			return err
+		}
+	}
+	manual := filepath.Join(folder, "man")
+	if err := os.Mkdir(manual, 0o755); err != nil {
+		return err
+	}
+	if _, err := r.run("rdma-spec", "man", manual); err != nil {
+		return err
+	}
+	pages, err := bundle.Folder(manual)
+	if err != nil {
+		return err
+	}
+	help, err := r.run("nri-rdma", "--help")
+	if err != nil {
+		return err
+	}
+	var page bytes.Buffer
+	err = doc.GenMan(&cobra.Command{
+		Use: "nri-rdma", Short: "NRI plugin that gives RDMA containers what they need", DisableAutoGenTag: true,
+		Long: "```\n" + string(help) + "```\n", Run: func(*cobra.Command, []string) {},
+	}, &doc.GenManHeader{Section: "8", Source: "rdma-spec " + r.tag, Date: &r.date}, &page)
+	if err != nil {
+		return err
+	}
+	for _, f := range append(pages, bundle.File{Name: "nri-rdma.8", Content: page.Bytes()}) {
+		text, err := bundle.Gzip(f.Content)
+		if err != nil {
+			return err
+		}
+		if err := r.put(filepath.Join(folder, f.Name+".gz"), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put writes a file of the release's time.
+func (r *release) put(file string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, content, 0o644); err != nil {
+		return err
+	}
+	return os.Chtimes(file, r.date, r.date)
+}
+
+// run runs a program of the release on this machine.
+func (r *release) run(command ...string) ([]byte, error) {
+	for _, arch := range architectures {
+		if arch.name != runtime.GOARCH {
+			continue
+		}
+		cmd := exec.Command(filepath.Join(r.root, "bin", arch.folder, command[0]), command[1:]...)
+		cmd.Env = append(os.Environ(), fmt.Sprintf("SOURCE_DATE_EPOCH=%d", r.date.Unix()))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("%v: %w\n%s", command, err, out)
+		}
+		return out, nil
+	}
+	return nil, fmt.Errorf("the release has no programs for %s, to ask for their help", runtime.GOARCH)
+}

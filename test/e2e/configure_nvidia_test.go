@@ -1,0 +1,121 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+)
+
+// nvidiaConfig is that of NVIDIA's container runtime: in mode legacy around runc, which needs no GPU. What would look for
+// one, nvidia-container-cli, is a stub that succeeds.
+const nvidiaConfig = `
+[nvidia-container-cli]
+path = "/opt/nvidia-container-cli"
+[nvidia-container-runtime]
+mode = "legacy"
+runtimes = ["RUNC"]
+[nvidia-container-runtime-hook]
+path = "TOOLS/nvidia-container-runtime-hook"
+`
+
+// NVIDIA's container toolkit 1.20.1 itself. Its tool writes the handler, also anew as when the toolkit starts again, and
+// rdma-spec configures the node beside it. Its runtime adds HCAs after NRI where the environment has
+// NVIDIA_MOFED=enabled: by default the plugin gives such a container nothing, and status and the doctor name the key that
+// lists its handler.
+func testNVIDIA(t *testing.T, n *bareNode) {
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tools := filepath.Join(parts.Folder(), "nvidia-ctk")
+	n.configure(t, "2.4/default")
+	install(t, "/opt/nvidia-container-cli", "#!/bin/sh\n", 0o755)
+	install(t, "/etc/nvidia-container-runtime/config.toml",
+		strings.NewReplacer("RUNC", parts.Runtime("runc"), "TOOLS", tools).Replace(nvidiaConfig), 0o644)
+	toolkitStarts := func() {
+		onNode(t, tools+"/nvidia-ctk runtime configure --runtime containerd --nvidia-runtime-path "+tools+
+			"/nvidia-container-runtime")
+	}
+	toolkitStarts()
+	before := filesIn(t, "/etc/containerd")
+	registered := strings.Count(readLog(pluginLog), "msg=registered")
+	doNext(t, configureAll(t))
+	awaitRegisteredService(t, registered+1)
+	succeed(t, "configure", "handler", "rdma", "--like", "nvidia", "--restart")
+	awaitCRI(t)
+
+	run := func(handler, name string, env map[string]string) string {
+		pod := runPod(t, containerd.Pod{Name: name, Handler: handler})
+		return runContainer(t, pod, containerd.Container{Env: env,
+			Mounts: []containerd.Mount{{Host: filepath.Join(*bin, "rdma-spec"), Container: "/opt/rdma-spec"}}})
+	}
+	gpu := map[string]string{"NVIDIA_VISIBLE_DEVICES": "all"}
+	mofed := map[string]string{"NVIDIA_VISIBLE_DEVICES": "all", "NVIDIA_MOFED": "enabled"}
+	expect := func(id, memlock, capabilities, registers string) {
+		t.Helper()
+		expectMemlock(t, id, memlock)
+		expectCapabilities(t, id, capabilities)
+		said := shell(t, id, "/opt/rdma-spec verify 2>&1 || true")
+		for _, line := range []string{"ok    /dev/infiniband/uverbs0: opened: rxe0", registers} {
+			if !strings.Contains(said, "\n"+line) {
+				t.Errorf("verify says no %q:\n%s", line, said)
+			}
+		}
+	}
+	expectNothing := func(id string) {
+		t.Helper()
+		expectMemlock(t, id, kernelDefault)
+		expectCapabilities(t, id, "")
+		if got := shell(t, id, "ls /dev/infiniband 2>&1 || true"); !strings.Contains(got, "No such file") {
+			t.Errorf("without the variable the container has /dev/infiniband: %s", got)
+		}
+	}
+	const key = `list its runtime handler "nvidia" in optIn.mofedRuntimeHandlers`
+
+	expect(run("nvidia", "unseen", mofed), kernelDefault, "", "FAIL  register 64Mi with rxe0: REG_MR: cannot allocate memory")
+	expectNothing(run("nvidia", "unseen-without", gpu))
+	if stdout, stderr, status := call(t, "status", "default/unseen"); status != 0 || !strings.Contains(stdout, key) ||
+		!strings.Contains(stdout, "rxe0") || !strings.Contains(stdout, "unseen ") {
+		t.Errorf("status: exit status %d\n%s%s", status, stdout, stderr)
+	}
+	if stdout, stderr, status := call(t, "doctor", "--only", "container-unseen"); status != 1 ||
+		strings.Count(stdout, key) != 1 {
+		t.Errorf("doctor: exit status %d\n%s%s", status, stdout, stderr)
+	}
+
+	install(t, "/etc/rdma-spec/config.yaml", "optIn: {mofedRuntimeHandlers: ['nvidia*']}\n", 0o644)
+	manage(t, "restart", "nri-rdma")
+	awaitRegisteredService(t, registered+3) // the restart of containerd was the second
+	expect(run("nvidia", "listed", mofed), "unlimited", everySet, "ok    register 64Mi with rxe0: done")
+	expectNothing(run("nvidia", "listed-without", gpu))
+	stdout, stderr, status := call(t, "status", "default/listed")
+	if status != 0 || !strings.Contains(stdout, "environment") || !strings.Contains(stdout, "rxe0") {
+		t.Errorf("status: exit status %d\n%s%s", status, stdout, stderr)
+	}
+
+	toolkitStarts()
+	manage(t, "restart", "containerd")
+	awaitCRI(t)
+	succeed(t, "configure", "--all")
+	succeed(t, "configure", "handler", "rdma", "--like", "nvidia")
+	expect(run("rdma", "handler", mofed), "unlimited", "CapPrm CapEff CapBnd", "ok    register 64Mi with rxe0: done")
+	expectNothing(run("nvidia", "handler-without", gpu))
+
+	manage(t, "disable", "--now", "nri-rdma")
+	succeed(t, "configure", "--revert", "--restart")
+	awaitCRI(t)
+	n.expectKept(t)
+	if diff := cmp.Diff(before, filesIn(t, "/etc/containerd")); diff != "" {
+		t.Errorf("the node's files (-as nvidia-ctk wrote them +after --revert):\n%s", diff)
+	}
+}

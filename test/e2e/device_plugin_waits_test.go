@@ -1,0 +1,304 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
+	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+)
+
+// asDevicePlugin, in the environment, makes this test program a device plugin that offers an HCA as that resource.
+const asDevicePlugin = "RDMA_SPEC_TEST_DEVICE_PLUGIN"
+
+// offer is what the program does then, as the process of a pod.
+func offer(resource string) int {
+	if _, err := deviceplugin.Start(context.Background(), deviceplugin.Shared(resource, 0)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	select {}
+}
+
+// late is how much later the plugin comes than the device plugin.
+const late = 20 * time.Second
+
+// TestClusterDevicePluginWaits: behind `rdma-spec wait`, a device plugin's resource is not there before nri-rdma is
+// registered, and the pod that waited for it has its limit. The device plugin is upstream's DaemonSet in a word, with
+// the kustomization that people apply.
+func TestClusterDevicePluginWaits(t *testing.T) {
+	restart(t, options())
+	t.Cleanup(func() { removePods(t, devicePluginNamespace) })
+	t.Cleanup(func() { removePods(t, corev1.NamespaceDefault) })
+	importImage(t)
+	g := &gated{c: startCluster(t), begin: time.Now()}
+	if err := g.c.StartControllers(); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if g.k, err = kubelet.Join(t.Context(), g.c.Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(g.k.Stop)
+	t.Cleanup(func() { g.tell(t) })
+
+	g.kubectl(t, "apply", "-k", g.kustomization(t))
+	g.awaitWaiting(t)
+	g.deploy(t, "first")
+	g.expectNotPlaced(t, "first", late)
+	plugin := g.register(t)
+	g.expectUnlimited(t, "first")
+
+	// The plugin ends: what holds its HCA keeps it, and what is placed now starts without its limit, as the page says.
+	plugin.Stop()
+	g.deploy(t, "without")
+	podWith(t, g.c, g.k, "app=without").expectHolds(t, "main", kernelDefault, given(0)...)
+
+	// A device plugin that starts while nri-rdma is away takes its resource away.
+	g.kubectl(t, "-n", devicePluginNamespace, "delete", "pod", "--selector=name="+devicePluginName)
+	g.awaitWaiting(t)
+	g.awaitAllocatable(t, 0)
+	g.deploy(t, "second")
+	g.expectNotPlaced(t, "second", 5*time.Second)
+	g.expectUnlimited(t, "first") // it has run on
+	g.register(t)
+	g.expectUnlimited(t, "second")
+	if again := g.containers(t, "first"); again != 1 {
+		t.Errorf("the first pod has had %d containers, want that its one ran all the time", again)
+	}
+}
+
+// Names of upstream's DaemonSet.
+const (
+	devicePluginNamespace = "kube-system"
+	devicePluginName      = "rdma-shared-dp-ds"
+)
+
+// gated is a cluster whose device plugin waits.
+type gated struct {
+	c     *cluster.Cluster
+	k     *kubelet.Kubelet
+	begin time.Time
+}
+
+func (g *gated) kubectl(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := g.c.Kubectl(within(t, kubeletPatience), args...); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// tell says, where the test has failed, what became of the pods.
+func (g *gated) tell(t *testing.T) {
+	t.Helper()
+	if !t.Failed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	pods, err := g.c.Kubectl(ctx, "describe", "pods", "--all-namespaces")
+	t.Logf("the pods: %s, %v", pods, err)
+}
+
+// kustomization returns a folder with that of deploy/device-plugins, and with a stand-in for what it takes from GitHub.
+func (g *gated) kustomization(t *testing.T) string {
+	t.Helper()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders := map[string]string{"device-plugins": "/var/lib/kubelet/device-plugins", "devs": "/dev", "programs": filepath.Dir(program)}
+	pod := corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{
+		Name: "k8s-rdma-shared-dp-ds", Image: node.ImageName("busybox"), ImagePullPolicy: corev1.PullNever,
+		Command: []string{filepath.Join("/run/programs", filepath.Base(program))},
+		Env:     []corev1.EnvVar{{Name: asDevicePlugin, Value: shared}},
+	}}}
+	for name, host := range folders {
+		place := host
+		if name == "programs" {
+			place = "/run/programs"
+		}
+		pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: name, MountPath: place})
+		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name,
+			VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}}})
+	}
+	labels := map[string]string{"name": devicePluginName}
+	set, err := json.Marshal(&appsv1.DaemonSet{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
+		ObjectMeta: metav1.ObjectMeta{Name: devicePluginName, Namespace: devicePluginNamespace},
+		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.CopyFS(folder, os.DirFS(deployPath("device-plugins"))); err != nil {
+		t.Fatal(err)
+	}
+	// The rest of the kustomization is as people apply it, but for the image's name, which no registry has here.
+	kept, dropped := []string{}, "  - https://github.com/"
+	for line := range strings.Lines(deployFile(t, "device-plugins/k8s-rdma-shared-dev-plugin/kustomization.yaml")) {
+		if strings.HasPrefix(line, dropped) {
+			line = "  - upstream\n"
+		}
+		kept = append(kept, strings.Replace(line, "registry.example.com/", "docker.io/library/", 1))
+	}
+	own := filepath.Join(folder, "own")
+	files := fstest.MapFS{
+		"kustomization.yaml":          {Data: []byte(strings.Join(kept, ""))},
+		"config.json":                 {Data: []byte("{}")},
+		"upstream/kustomization.yaml": {Data: []byte("resources: [daemonset.yaml, configmap.yaml]\n")},
+		"upstream/daemonset.yaml":     {Data: set},
+		"upstream/configmap.yaml": {Data: []byte(
+			`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rdma-devices", "namespace": "kube-system"}}`)},
+	}
+	if err := os.CopyFS(own, files); err != nil {
+		t.Fatal(err)
+	}
+	return own
+}
+
+// register runs the plugin until it is registered.
+func (g *gated) register(t *testing.T) *daemon.Process {
+	t.Helper()
+	plugin := startPluginWith(t, "--socket", containerd.NRISocket, "--budget", budget)
+	t.Logf("after %s: nri-rdma is registered", g.since())
+	return plugin
+}
+
+func (g *gated) since() time.Duration { return time.Since(g.begin).Round(time.Second) }
+
+// awaitWaiting waits until the device plugin's newest pod has its init container running, and that has said for what it
+// waits.
+func (g *gated) awaitWaiting(t *testing.T) {
+	t.Helper()
+	err := g.c.Await(within(t, kubeletPatience), "has a device plugin that waits", func() bool {
+		pods, err := g.c.Pods(t.Context(), devicePluginNamespace, "name="+devicePluginName)
+		return err == nil && len(pods) == 1 && slices.ContainsFunc(pods[0].Status.InitContainerStatuses,
+			func(s corev1.ContainerStatus) bool { return s.Name == "wait-for-nri-rdma" && s.State.Running != nil }) &&
+			strings.Contains(g.log(pods[0]), "waiting until nri-rdma is registered on this node: ")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("after %s: the device plugin waits", g.since())
+}
+
+// log returns what the init container of a pod has said, from the kubelet's file.
+func (*gated) log(pod corev1.Pod) string {
+	text, err := os.ReadFile(fmt.Sprintf("/var/log/pods/%s_%s_%s/wait-for-nri-rdma/0.log", pod.Namespace, pod.Name, pod.UID))
+	if err != nil {
+		return ""
+	}
+	return string(text)
+}
+
+// awaitAllocatable waits until the node offers so many of the resource.
+func (g *gated) awaitAllocatable(t *testing.T, want int) {
+	t.Helper()
+	err := g.c.Await(within(t, kubeletPatience), fmt.Sprintf("has a node that offers %d of the resource", want),
+		func() bool { return g.allocatable(t) == want })
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("after %s: the node offers %d of %s", g.since(), want, shared)
+}
+
+// allocatable returns how many of the resource the API server says that the node offers.
+func (g *gated) allocatable(t *testing.T) int {
+	t.Helper()
+	n, err := g.c.Node(within(t, patience), g.k.NodeName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	offered := n.Status.Allocatable[shared]
+	return int(offered.Value())
+}
+
+// deploy makes a Deployment whose pod requests the resource.
+func (g *gated) deploy(t *testing.T, name string) {
+	t.Helper()
+	labels := map[string]string{"app": name}
+	pod := kubelet.Pod{Containers: []kubelet.Container{{Name: "main", Resource: shared}}}.Manifest()
+	runWorkload(t, g.c, &appsv1.Deployment{
+		TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}, ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod.Spec},
+		},
+	})
+}
+
+// expectNotPlaced watches for a while that a Deployment's pod has no node, and that the resource is not offered.
+func (g *gated) expectNotPlaced(t *testing.T, name string, while time.Duration) {
+	t.Helper()
+	podWith(t, g.c, g.k, "app="+name)
+	begin := time.Now()
+	var reason string
+	err := g.c.Await(within(t, kubeletPatience), "has told why a pod waits", func() bool {
+		pods, err := g.c.Pods(t.Context(), corev1.NamespaceDefault, "app="+name)
+		if err != nil {
+			return false
+		}
+		for _, pod := range pods {
+			if offered := g.allocatable(t); pod.Spec.NodeName != "" || offered != 0 {
+				t.Fatalf("before the plugin, after %s: pod %s is on node %q, which offers %d", g.since(), pod.Name,
+					pod.Spec.NodeName, offered)
+			}
+			for _, c := range pod.Status.Conditions {
+				if c.Type == corev1.PodScheduled {
+					reason = c.Message
+				}
+			}
+		}
+		return time.Since(begin) > while && strings.Contains(reason, "Insufficient "+shared)
+	})
+	if err != nil {
+		t.Fatalf("%v\nIt says %q", err, reason)
+	}
+	t.Logf("after %s: pod %s waits: %s", g.since(), name, reason)
+}
+
+// expectUnlimited waits until a Deployment's pod runs, and checks what it has.
+func (g *gated) expectUnlimited(t *testing.T, name string) {
+	t.Helper()
+	podWith(t, g.c, g.k, "app="+name).expectHolds(t, "main", "unlimited", given(0)...)
+	t.Logf("after %s: pod %s runs with its limit", g.since(), name)
+}
+
+// containers counts the containers that a Deployment's pods have had.
+func (g *gated) containers(t *testing.T, name string) (count int) {
+	t.Helper()
+	pods, err := g.c.Pods(within(t, patience), corev1.NamespaceDefault, "app="+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, pod := range pods {
+		for _, s := range pod.Status.ContainerStatuses {
+			count += 1 + int(s.RestartCount)
+		}
+	}
+	return count
+}
