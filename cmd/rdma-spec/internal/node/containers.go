@@ -52,7 +52,7 @@ type Report struct {
 	ID        string `json:"id"`
 	PID       int    `json:"pid"`
 
-	Started time.Time `json:"started,omitzero"`
+	Started time.Time `json:"started,omitzero"` // when the runtime started it
 
 	Signal   policy.Signal `json:"signal"`
 	Evidence string        `json:"evidence,omitempty"`
@@ -66,7 +66,7 @@ type Report struct {
 	UserNamespace bool     `json:"userNamespace,omitempty"`
 	HCAs          []string `json:"hcas"`
 	AllDevices    bool     `json:"allDevices,omitempty"`
-	Use           Use      `json:"use"`
+	Use           Use      `json:"use"` // how its processes use RDMA
 
 	State    State    `json:"state"`
 	Problems []string `json:"problems"`

@@ -23,10 +23,10 @@ import (
 
 // Use is how processes use RDMA. What is unknown is left out.
 type Use struct {
-	Summary       string   `json:"summary"`
-	HCAs          []string `json:"hcas,omitempty"` // that they have opened
+	Summary       string   `json:"summary"`        // the same in a few words
+	HCAs          []string `json:"hcas,omitempty"` // those that they have opened
 	*rdma.Objects          // nil: the kernel's book says nothing
-	PinnedBytes   *uint64  `json:"pinnedBytes,omitempty"`
+	PinnedBytes   *uint64  `json:"pinnedBytes,omitempty"` // memory that they have pinned, as registering does
 }
 
 // Seen reports whether the kernel's book has objects of them.

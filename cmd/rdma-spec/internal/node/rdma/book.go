@@ -41,10 +41,10 @@ type Process struct {
 
 // Objects are the objects of processes.
 type Objects struct {
-	Contexts        int            `json:"contexts"`
-	MemoryRegions   int            `json:"memoryRegions"`
-	RegisteredBytes uint64         `json:"registeredBytes"`
-	QueuePairs      map[string]int `json:"queuePairs,omitempty"` // by their states, if they were asked for
+	Contexts        int            `json:"contexts"`             // how often they have opened an HCA
+	MemoryRegions   int            `json:"memoryRegions"`        // how many they have registered
+	RegisteredBytes uint64         `json:"registeredBytes"`      // the memory of these, that of GPUs included
+	QueuePairs      map[string]int `json:"queuePairs,omitempty"` // how many are in each state, with --queue-pairs
 }
 
 // Add adds others.
