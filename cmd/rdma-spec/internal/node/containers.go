@@ -272,7 +272,8 @@ func (c Containers) ofPods(pods []string) (Containers, error) {
 	c.Outside = slices.DeleteFunc(slices.Clone(c.Outside),
 		func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
 	for _, pod := range pods {
-		if !slices.ContainsFunc(slices.Concat(c.Containers, c.Outside), func(r Container) bool { return r.PodName() == pod }) {
+		if !slices.ContainsFunc(slices.Concat(c.Containers, c.Outside),
+			func(r Container) bool { return r.PodName() == pod }) {
 			return c, fmt.Errorf("no RDMA container of pod %s ran on this node", pod)
 		}
 	}

@@ -140,8 +140,8 @@ func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 			p.Add(c.Objects)
 			h.Processes[pid] = p
 		} else if c.thread == 0 { // else the process has ended meanwhile
-			h.Unknown = "the kernel does not name all processes that have opened it: the threads that did so have ended, or are " +
-				"of another PID namespace"
+			h.Unknown = "the kernel does not name all processes that have opened it: the threads that did so have ended, or " +
+				"are of another PID namespace"
 		}
 	}
 	return h
