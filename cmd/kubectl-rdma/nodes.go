@@ -204,8 +204,8 @@ var statusView = view{"POD CONTAINER MEMLOCK IPC_LOCK USE STATE WHY", func(r *re
 			c.Memlock.Soft += "/" + c.Memlock.Hard
 		}
 		if all || c.State != "ok" {
-			rows = append(rows, []string{strings.Trim(c.Namespace+"/"+c.Pod, "/"), c.Container, c.Memlock.Soft, ipcLock, c.Use.Summary, c.State,
-				strings.Join(append(c.Problems, c.Notes...), "; ")})
+			rows = append(rows, []string{strings.Trim(c.Namespace+"/"+c.Pod, "/"), c.Container, c.Memlock.Soft, ipcLock,
+				c.Use.Summary, c.State, strings.Join(append(c.Problems, c.Notes...), "; ")})
 		}
 	}
 	return rows

@@ -233,7 +233,7 @@ func (r *reader) describe(folder string, file *ast.File, e ast.Expr) string {
 			name = fmt.Sprint(s.X)
 		}
 		return map[string]string{"string": "text", "bool": "true or false", "int": "number", "uint32": "number",
-			"uint64": "number"}[name] + map[bool]string{true: "object"}[strings.Contains(name, "RawMessage")]
+			"uint64": "number", "&{time Time}": "time"}[name] + map[bool]string{true: "object"}[strings.Contains(name, "RawMessage")]
 	}
 	spec, _, written := r.find(g)
 	if _, ok := spec.Type.(*ast.StructType); !ok && written == nil {

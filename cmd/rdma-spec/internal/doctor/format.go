@@ -152,9 +152,9 @@ func writePrometheus(stdout io.Writer, findings []Finding, containers []node.Con
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "rdma_spec_container_" + name, Help: help},
 			[]string{"namespace", "pod", "container"})
 	}
-	registered := gauge("registered_bytes", "Memory that an RDMA container has registered with HCAs, that of GPUs included.")
+	registered := gauge("registered_bytes", "Memory that an RDMA container has registered, that of GPUs included.")
 	pinned := gauge("pinned_bytes", "Memory that the processes of an RDMA container have pinned.")
-	limit := gauge("memlock_limit_bytes", "The lowest memlock of an RDMA container's processes; 2^64-1 if it is unlimited.")
+	limit := gauge("memlock_limit_bytes", "The lowest memlock of an RDMA container's processes; 2^64 if unlimited.")
 	registry := prometheus.NewRegistry()
 	for _, vec := range []*prometheus.GaugeVec{counts, objects, registered, pinned, limit} {
 		if err := registry.Register(vec); err != nil {

@@ -52,7 +52,7 @@ type Report struct {
 	ID        string `json:"id"`
 	PID       int    `json:"pid"`
 
-	Started time.Time `json:"started,omitzero"` // when it was started, as in RFC 3339
+	Started time.Time `json:"started,omitzero"` // when the runtime started it
 
 	Signal   policy.Signal `json:"signal"`
 	Evidence string        `json:"evidence,omitempty"`
@@ -66,7 +66,7 @@ type Report struct {
 	UserNamespace bool     `json:"userNamespace,omitempty"`
 	HCAs          []string `json:"hcas"`
 	AllDevices    bool     `json:"allDevices,omitempty"`
-	Use           Use      `json:"use"`
+	Use           Use      `json:"use"` // how its processes use RDMA
 
 	State    State    `json:"state"`
 	Problems []string `json:"problems"`
@@ -272,7 +272,8 @@ func (c Containers) ofPods(pods []string) (Containers, error) {
 	c.Outside = slices.DeleteFunc(slices.Clone(c.Outside),
 		func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
 	for _, pod := range pods {
-		if !slices.ContainsFunc(slices.Concat(c.Containers, c.Outside), func(r Container) bool { return r.PodName() == pod }) {
+		if !slices.ContainsFunc(slices.Concat(c.Containers, c.Outside),
+			func(r Container) bool { return r.PodName() == pod }) {
 			return c, fmt.Errorf("no RDMA container of pod %s ran on this node", pod)
 		}
 	}

@@ -23,10 +23,10 @@ import (
 
 // Use is how processes use RDMA. What is unknown is left out.
 type Use struct {
-	Summary       string   `json:"summary"`        // in one line, for people
-	HCAs          []string `json:"hcas,omitempty"` // that they have opened
+	Summary       string   `json:"summary"`        // the same in a few words
+	HCAs          []string `json:"hcas,omitempty"` // those that they have opened
 	*rdma.Objects          // nil: the kernel's book says nothing
-	PinnedBytes   *uint64  `json:"pinnedBytes,omitempty"` // of memory that they have pinned
+	PinnedBytes   *uint64  `json:"pinnedBytes,omitempty"` // memory that they have pinned, as registering does
 }
 
 // Seen reports whether the kernel's book has objects of them.
@@ -53,8 +53,8 @@ func (s *surveyor) readBook() (book rdma.Book, known bool) {
 	return book, err == nil
 }
 
-// use reads how the processes of a container use RDMA, and notes what that means. Of what is no RDMA container, it reads
-// what uses RDMA.
+// use reads how the processes of a container use RDMA, and notes what that means. What is no RDMA container counts only
+// if it uses RDMA.
 func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	book, known := s.readBook()
 	var sum rdma.Objects
@@ -98,8 +98,8 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	r.sayUse(book.At, most)
 }
 
-// sayUse says in a few words how a container uses RDMA, at a time and with the most that a process has pinned, and notes
-// what that means. Memory that is pinned may be registered by means that the book does not have.
+// sayUse says how a container uses RDMA at a time, with the most that one of its processes has pinned, and notes what
+// that means. Memory that is pinned may be registered by means that the book does not have.
 func (r *Container) sayUse(at time.Time, most uint64) {
 	switch u := &r.Use; {
 	case u.Seen():

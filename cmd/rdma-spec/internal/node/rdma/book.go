@@ -41,10 +41,10 @@ type Process struct {
 
 // Objects are the objects of processes.
 type Objects struct {
-	Contexts        int            `json:"contexts"`             // how many devices they have opened
+	Contexts        int            `json:"contexts"`             // how often they have opened an HCA
 	MemoryRegions   int            `json:"memoryRegions"`        // how many they have registered
-	RegisteredBytes uint64         `json:"registeredBytes"`      // of all memory regions
-	QueuePairs      map[string]int `json:"queuePairs,omitempty"` // by their states, if they were asked for
+	RegisteredBytes uint64         `json:"registeredBytes"`      // the memory of these, that of GPUs included
+	QueuePairs      map[string]int `json:"queuePairs,omitempty"` // how many are in each state, with --queue-pairs
 }
 
 // Add adds others.
@@ -140,8 +140,8 @@ func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
 			p.Add(c.Objects)
 			h.Processes[pid] = p
 		} else if c.thread == 0 { // else the process has ended meanwhile
-			h.Unknown = "the kernel does not name all processes that have opened it: the threads that did so have ended, or are " +
-				"of another PID namespace"
+			h.Unknown = "the kernel does not name all processes that have opened it: the threads that did so have ended, or " +
+				"are of another PID namespace"
 		}
 	}
 	return h

@@ -73,8 +73,8 @@ func failed(errno syscall.Errno) []netlink.Message {
 	return []netlink.Message{{Header: netlink.Header{Type: netlink.Error}, Data: append(data, make([]byte, 16)...)}}
 }
 
-// objects are the answers about an HCA by the command: the objects of its contexts, after those of the kernel. IDs begin
-// with 0.
+// objects are the answers about an HCA by the command: the objects of its contexts, after those of the kernel. IDs
+// begin with 0.
 func (h HCA) objects(index uint32) map[netlink.HeaderType]*message {
 	of := func(table, entry uint16) *message {
 		return &message{index: index, name: h.Name, table: table, entry: entry}
