@@ -27,8 +27,8 @@ const entry = (file) => ({ text: name(file), link: `/${address(file)}` })
 
 const readers = {
   'Pod authors': ['pods', 'verify', 'test-a-transfer'],
-  'Administrators': ['install', 'configure', 'configuration', 'hcas-for-pods', 'guide-gpu-cluster', 'guide-spiderpool', 'guide-sriov',
-    'runtimes', 'without-nri', 'cdi', 'looking-at-a-node', 'security', 'fail-closed', 'upgrade-and-uninstall'],
+  'Administrators': ['install', 'configure', 'platforms', 'configuration', 'hcas-for-pods', 'guide-gpu-cluster', 'guide-spiderpool',
+    'guide-sriov', 'runtimes', 'without-nri', 'cdi', 'looking-at-a-node', 'security', 'gate', 'fail-closed', 'upgrade-and-uninstall'],
   'Something is wrong': ['troubleshoot', 'doctor', 'faults'],
 }
 const listed = Object.values(readers).flat()

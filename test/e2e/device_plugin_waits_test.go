@@ -48,7 +48,9 @@ const late = 20 * time.Second
 // registered, and the pod that waited for it has its limit. The device plugin is upstream's DaemonSet in a word, with
 // the kustomization that people apply.
 func TestClusterDevicePluginWaits(t *testing.T) {
-	restart(t, options())
+	ready := options()
+	ready.Network = true // the scheduler places no pod on a node without it
+	restart(t, ready)
 	t.Cleanup(func() { removePods(t, devicePluginNamespace) })
 	t.Cleanup(func() { removePods(t, corev1.NamespaceDefault) })
 	importImage(t)

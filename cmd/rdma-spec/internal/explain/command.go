@@ -127,12 +127,11 @@ func (o explainOptions) read(from io.Reader) (manifest.Manifest, error) {
 		from = file
 	}
 	m, err := manifest.Read(from)
-	switch {
-	case err != nil:
+	if err == nil && len(m.Pods)+len(m.Unexplained) == 0 {
+		err = errors.New("no containers in it: expected a Pod, or another object that has a list of containers")
+	}
+	if err != nil {
 		return m, fmt.Errorf("%s: %w", o.manifest, err)
-	case len(m.Pods)+len(m.Unexplained) == 0:
-		return m, fmt.Errorf("%s: no containers in it: expected a Pod, or another object that has a list of containers",
-			o.manifest)
 	}
 	return m, nil
 }

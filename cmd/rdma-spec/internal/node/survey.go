@@ -52,6 +52,9 @@ type surveyor struct {
 
 // survey compares what each container has with what a policy gives it.
 func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy) (result Containers, err error) {
+	if s.Use {
+		_, _ = s.Book() // before containers and processes are listed, which then have all of it; readBook notes the error
+	}
 	listing, err := s.Listing()
 	if err != nil {
 		return result, err

@@ -175,6 +175,9 @@ func (s *surveyor) others(listed []Listed) (found []Container) {
 		}
 	}
 	for _, pid := range slices.Sorted(maps.Keys(names)) {
+		if _, runs := rdma.Pinned(s.root, pid); !runs {
+			continue
+		}
 		r := Container{Report: Report{Container: names[pid], ID: in[pid], PID: pid, Signal: policy.SignalNone,
 			HCAs: []string{}, State: StateOK}, reading: repair.Read(s.processes, []int{pid})}
 		s.use(&r, []int{pid}, false)

@@ -30,8 +30,8 @@ effective in its first process, the HCAs that it holds, and how it uses them.
 
 USE has the memory that the processes have registered, and on which HCAs, as the kernel knows
 it. It is "none" if they have opened no HCA and pinned no memory, and "unknown" where the kernel
-does not tell: before Linux 5.14, and in a pod without hostPID. Containers that are no RDMA
-containers, and processes of the node, are listed if they use RDMA.
+does not tell: before Linux 5.14, and in a pod without hostPID. Other containers, and processes
+of the node, are listed if they use RDMA.
 
 The states are:
   ok       the container has what the policy gives
