@@ -207,7 +207,7 @@ func TestStatusOfNetworks(t *testing.T) {
 		runtime := critest.Serve(t, critest.Options{}, holder(1, test.held, "train-0"))
 		stdout, stderr, status := runCommand(t, "status", "--config", configFile(t, "{}"), "--root", test.files.Root(t),
 			"--runtime-endpoint", runtime.Socket)
-		want := fmt.Sprintf("ml/train-0  main       device  unlimited  yes       mlx5_%d  ok     -\n", test.held)
+		want := fmt.Sprintf("ml/train-0  main       device  unlimited  yes       mlx5_%d  unknown  ok     -\n", test.held)
 		if status != 0 || !strings.HasSuffix(stdout, want) {
 			t.Errorf("%s: exit status %d, stderr %q, stdout:\n%s", name, status, stderr, stdout)
 		}
