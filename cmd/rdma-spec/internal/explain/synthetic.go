@@ -10,8 +10,8 @@ import (
 )
 
 // SyntheticNode returns a node with HCAs of the given names, in their order, for use without a node. All are sound and
-// ACTIVE. They are physical functions, have a port of each link layer, and neither netdevs nor a NUMA node. Devices have
-// the numbers that the kernel is likely to give them.
+// ACTIVE. They are physical functions, have a port of each link layer, and neither netdevs nor a NUMA node. Devices
+// have the numbers that the kernel is likely to give them.
 func SyntheticNode(names []string) *hca.Inventory {
 	node := &hca.Inventory{RDMACM: &hca.Device{
 		Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}, Mode: 0o666,

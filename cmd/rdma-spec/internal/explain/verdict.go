@@ -71,8 +71,8 @@ func (e Explainer) Container(pod manifest.Pod, c manifest.Container) (Container,
 	out.Advice = e.advice(c)
 	switch {
 	case c.MOFED && out.Verdict == NotRDMA && out.Decision.Reason == "":
-		out.Notes = append(out.Notes, "NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after NRI, where the plugin "+
-			"does not see them: optIn.mofedRuntimeHandlers lists the handlers under which the variable counts")
+		out.Notes = append(out.Notes, "NVIDIA_MOFED=enabled: NVIDIA's container runtime adds HCAs after NRI, where the "+
+			"plugin does not see them: optIn.mofedRuntimeHandlers lists the handlers under which the variable counts")
 	case !c.SaysMOFED:
 		c.MOFED = true
 		if set := e.verdict(c).Summary; set != out.Summary {

@@ -28,16 +28,16 @@ import (
 
 // Options choose the node, the runtime, and the policy that containers are judged by.
 type Options struct {
-	Config    string            `json:"config,omitempty"`
-	Root      string            `json:"root,omitempty"`
-	Endpoint  string            `json:"endpoint,omitempty"`
-	Patience  time.Duration     `json:"-"` // with all daemons together; 0 for askRuntimesFor
-	Pods      []string          `json:"-"` // NAMESPACE/POD: look at the containers of these only
-	Inside    bool              `json:"-"` // look at what the processes of containers see
-	Use       bool              `json:"-"` // look at who uses RDMA
-	QPs       bool              `json:"-"` // and at queue pairs, each of which the kernel queries
-	Keep      bool              `json:"-"` // ask for all that an archive keeps
-	Processes *limits.Processes `json:"-"` // nil: those below the root. Tests have others
+	Config     string            `json:"config,omitempty"`
+	Root       string            `json:"root,omitempty"`
+	Endpoint   string            `json:"endpoint,omitempty"`
+	Patience   time.Duration     `json:"-"` // with all daemons together; 0 for askRuntimesFor
+	Pods       []string          `json:"-"` // NAMESPACE/POD: look at the containers of these only
+	Inside     bool              `json:"-"` // look at what the processes of containers see
+	Use        bool              `json:"-"` // look at who uses RDMA
+	QueuePairs bool              `json:"-"` // and at queue pairs, each of which the kernel queries
+	Keep       bool              `json:"-"` // ask for all that an archive keeps
+	Processes  *limits.Processes `json:"-"` // nil: those below the root. Tests have others
 }
 
 // Limits are the limits of the node's processes.

@@ -124,7 +124,7 @@ func Open(o Options) (*Snapshot, error) {
 		if err := s.Limits().Changeable(); err != nil {
 			return rdma.Book{}, fmt.Errorf("%w, which the DaemonSet's pods have with privileges: repair", err)
 		}
-		return rdma.Read(ctx, root, s.QPs)
+		return rdma.Read(ctx, root, s.QueuePairs)
 	})
 	s.Ignored = of(s, "ignored.json", s.readIgnored)
 	s.JudgedBy = of(s, "policy.json", func(context.Context, string) (KeptPolicy, error) {

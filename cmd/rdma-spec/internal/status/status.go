@@ -67,7 +67,8 @@ containers cannot be examined.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	f.BoolVar(&outside, "outside", false, "list only what uses RDMA outside the policy")
-	f.BoolVar(&o.QPs, "queue-pairs", false, "also count queue pairs by state: the kernel asks the HCA about each of them")
+	f.BoolVar(&o.QueuePairs, "queue-pairs", false,
+		"also count queue pairs by state: the kernel asks the HCA about each of them")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
 	return cmd

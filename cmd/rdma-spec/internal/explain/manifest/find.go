@@ -60,7 +60,7 @@ func (m *Manifest) walk(value any, p place) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(at[map[string]any](all, "annotations"))) {
 		ofPod := hasContainers(p.around) || hasContainers(at[map[string]any](p.around, "spec"))
-		if ours(key) && !(ofPod && strings.HasSuffix(p.path, "metadata")) {
+		if ours(key) && (!ofPod || !strings.HasSuffix(p.path, "metadata")) {
 			p.strays = append(p.strays, key+" at "+join(p.path, "annotations"))
 		}
 	}
