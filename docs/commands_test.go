@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { repository.Main(m) }
 // marks are what the commands of a block need and a unit test does not have. A block without a mark is run. The
 // expression is for commands that justify the mark.
 var marks = map[string]*regexp.Regexp{
-	"cluster": regexp.MustCompile(`^(kubectl|helm|podman) |\| kubectl `),
+	"cluster": regexp.MustCompile(`^(kubectl|helm|podman|cosign) |\| kubectl `),
 	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|dpkg|nri-rdma|docker|nerdctl|mlxconfig|ip|ansible-playbook) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
 	"build":   regexp.MustCompile(`^(make|go|git|bin/rdma-node) `),
 }

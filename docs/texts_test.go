@@ -225,7 +225,7 @@ func TestPlainEnglish(t *testing.T) {
 		check(file, repository.Read(t, file))
 	}
 	for _, folder := range []string{"cmd", "plugin", "spec"} {
-		err := filepath.WalkDir(repository.Path(t, folder), func(file string, entry fs.DirEntry, err error) error {
+		err := filepath.WalkDir(repository.Path(t, folder), func(file string, _ fs.DirEntry, err error) error {
 			if err != nil || filepath.Ext(file) != ".go" || strings.HasSuffix(file, "_test.go") {
 				return err
 			}

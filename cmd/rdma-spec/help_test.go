@@ -16,11 +16,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// commands returns the root command and all commands below it but cobra's own.
+// commands returns the root command and all commands below it but cobra's own, and those that only packages use.
 func commands(c *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{c}
 	for _, child := range c.Commands() {
-		all = append(all, commands(child)...)
+		if !child.Hidden {
+			all = append(all, commands(child)...)
+		}
 	}
 	return all
 }

@@ -61,7 +61,7 @@ var plainFields = map[string]string{
 	"Container.userNamespace": "it has a user namespace of its own, where IPC_LOCK does not count",
 	"Container.hcas":          "those that it holds", "Container.allDevices": "it can open every device of the node, as a privileged one",
 	"Container.problems": "what differs from the policy, for people", "Finding.check": "its name",
-	"Finding.why": "why a fault matters", "HCA.name": "as in /sys/class/infiniband", "HCA.firmware": "its version",
+	"Finding.why": "why a fault matters", "Container.use": "how its processes use RDMA", "HCA.name": "as in /sys/class/infiniband", "HCA.firmware": "its version",
 	"Device.major": "its number", "Device.minor": "its number", "Device.uid": "its owner", "Device.gid": "its group",
 	"Verdict.text": "the verdict in one line", "Repaired container.memlockBytes": "the same in bytes",
 	"Repaired container.processes": "how many have less", "Repaired container.storedSpec": "the spec that containerd stores has less",
@@ -226,6 +226,9 @@ func (r *reader) describe(folder string, file *ast.File, e ast.Expr) string {
 	g, ours := r.resolve(folder, file, e)
 	if !ours {
 		name := fmt.Sprint(e)
+		if s, ok := e.(*ast.SelectorExpr); ok && s.Sel.Name == "Time" {
+			return "text"
+		}
 		if s, ok := e.(*ast.StarExpr); ok {
 			name = fmt.Sprint(s.X)
 		}

@@ -7,39 +7,22 @@ package e2e
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
-	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 )
-
-// asDevicePlugin, in the environment, makes this test program a device plugin that offers an HCA as that resource.
-const asDevicePlugin = "RDMA_SPEC_TEST_DEVICE_PLUGIN"
-
-// offer is what the program does then, as the process of a pod.
-func offer(resource string) int {
-	if _, err := deviceplugin.Start(context.Background(), deviceplugin.Shared(resource, 0)); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	select {}
-}
 
 // late is how much later the plugin comes than the device plugin.
 const late = 20 * time.Second
@@ -65,7 +48,7 @@ func TestClusterDevicePluginWaits(t *testing.T) {
 	t.Cleanup(g.k.Stop)
 	t.Cleanup(func() { g.tell(t) })
 
-	g.kubectl(t, "apply", "-k", g.kustomization(t))
+	g.kubectl(t, "apply", "-k", waitingDevicePlugin(t))
 	g.awaitWaiting(t)
 	g.deploy(t, "first")
 	g.expectNotPlaced(t, "first", late)
@@ -91,12 +74,6 @@ func TestClusterDevicePluginWaits(t *testing.T) {
 	}
 }
 
-// Names of upstream's DaemonSet.
-const (
-	devicePluginNamespace = "kube-system"
-	devicePluginName      = "rdma-shared-dp-ds"
-)
-
 // gated is a cluster whose device plugin waits.
 type gated struct {
 	c     *cluster.Cluster
@@ -121,65 +98,6 @@ func (g *gated) tell(t *testing.T) {
 	defer cancel()
 	pods, err := g.c.Kubectl(ctx, "describe", "pods", "--all-namespaces")
 	t.Logf("the pods: %s, %v", pods, err)
-}
-
-// kustomization returns a folder with that of deploy/device-plugins, and with a stand-in for what it takes from GitHub.
-func (g *gated) kustomization(t *testing.T) string {
-	t.Helper()
-	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	folders := map[string]string{"device-plugins": "/var/lib/kubelet/device-plugins", "devs": "/dev", "programs": filepath.Dir(program)}
-	pod := corev1.PodSpec{HostNetwork: true, Containers: []corev1.Container{{
-		Name: "k8s-rdma-shared-dp-ds", Image: node.ImageName("busybox"), ImagePullPolicy: corev1.PullNever,
-		Command: []string{filepath.Join("/run/programs", filepath.Base(program))},
-		Env:     []corev1.EnvVar{{Name: asDevicePlugin, Value: shared}},
-	}}}
-	for name, host := range folders {
-		place := host
-		if name == "programs" {
-			place = "/run/programs"
-		}
-		pod.Containers[0].VolumeMounts = append(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: name, MountPath: place})
-		pod.Volumes = append(pod.Volumes, corev1.Volume{Name: name,
-			VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: host}}})
-	}
-	labels := map[string]string{"name": devicePluginName}
-	set, err := json.Marshal(&appsv1.DaemonSet{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "DaemonSet"},
-		ObjectMeta: metav1.ObjectMeta{Name: devicePluginName, Namespace: devicePluginNamespace},
-		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: pod}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder := t.TempDir()
-	if err := os.CopyFS(folder, os.DirFS(deployPath("device-plugins"))); err != nil {
-		t.Fatal(err)
-	}
-	// The rest of the kustomization is as people apply it, but for the image's name, which no registry has here.
-	kept, dropped := []string{}, "  - https://github.com/"
-	for line := range strings.Lines(deployFile(t, "device-plugins/k8s-rdma-shared-dev-plugin/kustomization.yaml")) {
-		if strings.HasPrefix(line, dropped) {
-			line = "  - upstream\n"
-		}
-		kept = append(kept, strings.Replace(line, "registry.example.com/", "docker.io/library/", 1))
-	}
-	own := filepath.Join(folder, "own")
-	files := fstest.MapFS{
-		"kustomization.yaml":          {Data: []byte(strings.Join(kept, ""))},
-		"config.json":                 {Data: []byte("{}")},
-		"upstream/kustomization.yaml": {Data: []byte("resources: [daemonset.yaml, configmap.yaml]\n")},
-		"upstream/daemonset.yaml":     {Data: set},
-		"upstream/configmap.yaml": {Data: []byte(
-			`{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rdma-devices", "namespace": "kube-system"}}`)},
-	}
-	if err := os.CopyFS(own, files); err != nil {
-		t.Fatal(err)
-	}
-	return own
 }
 
 // register runs the plugin until it is registered.
@@ -210,7 +128,8 @@ func (g *gated) awaitWaiting(t *testing.T) {
 
 // log returns what the init container of a pod has said, from the kubelet's file.
 func (*gated) log(pod corev1.Pod) string {
-	text, err := os.ReadFile(fmt.Sprintf("/var/log/pods/%s_%s_%s/wait-for-nri-rdma/0.log", pod.Namespace, pod.Name, pod.UID))
+	text, err := os.ReadFile(fmt.Sprintf("/var/log/pods/%s_%s_%s/wait-for-nri-rdma/0.log", pod.Namespace, pod.Name,
+		pod.UID))
 	if err != nil {
 		return ""
 	}

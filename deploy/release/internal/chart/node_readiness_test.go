@@ -64,6 +64,7 @@ func TestNodeReadiness(t *testing.T) {
 	}
 	const partOf = "app.kubernetes.io/part-of" // of whatever release
 	plugins := map[string]string{partOf: plugin.Spec.Template.Labels[partOf]}
+	endpoint := env["CHECK_ENDPOINT"]
 	for what, pair := range map[string][2]any{
 		"the Service's pods":              {plugins, service.Spec.Selector},
 		"the Service's namespace":         {plugin.Namespace, service.Namespace},
@@ -72,7 +73,7 @@ func TestNodeReadiness(t *testing.T) {
 		"the NetworkPolicy's pods":        {plugins, policy.Spec.PodSelector.MatchLabels},
 		"the NetworkPolicy's port":        {port.ContainerPort, policy.Spec.Ingress[0].Ports[0].Port.IntVal},
 		"who the NetworkPolicy lets in":   {set.Spec.Template.Labels, policy.Spec.Ingress[0].From[0].PodSelector.MatchLabels},
-		"the reporter's endpoint":         {"http://" + service.Name + "." + service.Namespace + ".svc:9797/readyz", env["CHECK_ENDPOINT"]},
+		"the reporter's endpoint":         {"http://" + service.Name + "." + service.Namespace + ".svc:9797/readyz", endpoint},
 		"the reporter's condition":        {readRule.Spec.Conditions[0].Type, env["CONDITION_TYPE"]},
 		"the reporter's account":          {account.Name, pod.ServiceAccountName},
 		"the binding's account":           {account.Name, binding.Subjects[0].Name},
@@ -92,8 +93,10 @@ func TestNodeReadiness(t *testing.T) {
 			}
 		}
 	}
-	if taint := readRule.Spec.Taint; !strings.HasPrefix(taint.Key, "readiness.k8s.io/") || taint.Effect != corev1.TaintEffectNoSchedule ||
-		!strings.Contains(read(t, "deploy/node-readiness/rule.yaml"), "registerWithTaints: [{key: "+taint.Key+", value: "+taint.Value+", ") {
+	taint := readRule.Spec.Taint
+	joins := "registerWithTaints: [{key: " + taint.Key + ", value: " + taint.Value + ", "
+	if !strings.HasPrefix(taint.Key, "readiness.k8s.io/") || taint.Effect != corev1.TaintEffectNoSchedule ||
+		!strings.Contains(read(t, "deploy/node-readiness/rule.yaml"), joins) {
 		t.Errorf("the rule's taint is %+v", taint)
 	}
 }

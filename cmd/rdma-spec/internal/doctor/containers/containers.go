@@ -162,9 +162,10 @@ func containerRefused(c node.Container, policy string) []doctor.Finding {
 }
 
 func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
-	if all, err := v.HCAs(); err == nil && all.NetNSExclusive && c.OwnNetwork && !c.AllDevices && len(held(v, c)) > 0 {
+	all, err := v.HCAs()
+	if has := held(v, c); err == nil && all.NetNSExclusive && c.OwnNetwork && !c.AllDevices && len(has) > 0 {
 		return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("%s is in the node's network namespace, and "+
-			"HCAs are exclusive to theirs (netns_mode): the container cannot open it.", held(v, c)[0].Name),
+			"HCAs are exclusive to theirs (netns_mode): the container cannot open it.", has[0].Name),
 			"Add rdma-cni to the NetworkAttachmentDefinition of the pod's interface, so that the HCA moves into the pod, or "+
 				"set hostNetwork: true")}
 	}
