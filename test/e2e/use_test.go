@@ -214,6 +214,16 @@ func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Contain
 	if s.registered() != "33554432" || c.registered() != "33554432" || s.Use.QueuePairs != nil {
 		t.Errorf("server %+v, client %+v", s, c)
 	}
+	sent := func() int {
+		text, err := os.ReadFile("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts")
+		n, errNumber := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err = errors.Join(err, errNumber); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := sent()
+	await.That(t, patience, "the client writes", func() bool { return sent() > before+1000 })
 	// The client stops in the middle of its work, and does not end with its queue pairs as it would.
 	all, _ := filepath.Glob("/proc/[0-9]*/comm") // the pattern is sound
 	for _, file := range all {
@@ -226,8 +236,10 @@ func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Contain
 	if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	await.That(t, patience, "queue pairs in ERR", func() bool {
-		_, c := both("--queue-pairs")
-		return c.Use.QueuePairs["ERR"] > 0 && c.says("failed (ERR): its log has why")
+	await.Success(t, patience, "queue pairs in ERR", func() error {
+		if _, c := both("--queue-pairs"); c.Use.QueuePairs["ERR"] == 0 || !c.says("failed (ERR): its log has why") {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
 	})
 }
