@@ -10,10 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -193,8 +196,8 @@ func expectUseInArchive(t *testing.T) {
 // it is asked to. Those of one whose peer is gone have failed.
 func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Container, command string) string) {
 	t.Helper()
-	server := run("server", containerd.Container{Devices: containerd.Verbs(0)}, bandwidth)
-	client := run("client", containerd.Container{Devices: containerd.Verbs(0)},
+	run("server", containerd.Container{Devices: containerd.Verbs(0)}, bandwidth)
+	run("client", containerd.Container{Devices: containerd.Verbs(0)},
 		"sh -c 'until "+bandwidth+" 127.0.0.1; do sleep 0.2; done'")
 	both := func(args ...string) (server, client used) {
 		by, _ := uses(t, args...)
@@ -207,13 +210,36 @@ func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Contain
 		}
 		return nil
 	})
-	shell(t, client, "kill -STOP $(pidof ib_write_bw)") // or it ends with its queue pairs
-	if s, c := both(); s.registered() != "33554432" || c.registered() != "33554432" || s.Use.QueuePairs != nil {
+	s, c := both() // twice 4 MiB for each queue pair
+	if s.registered() != "33554432" || c.registered() != "33554432" || s.Use.QueuePairs != nil {
 		t.Errorf("server %+v, client %+v", s, c)
 	}
-	shell(t, server, "kill -9 $(pidof ib_write_bw)")
-	await.That(t, patience, "queue pairs in ERR", func() bool {
-		_, c := both("--queue-pairs")
-		return c.Use.QueuePairs["ERR"] > 0 && c.says("failed (ERR): its log has why")
+	sent := func() int {
+		text, err := os.ReadFile("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts")
+		n, errNumber := strconv.Atoi(strings.TrimSpace(string(text)))
+		if err = errors.Join(err, errNumber); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := sent()
+	await.That(t, patience, "the client writes", func() bool { return sent() > before+1000 })
+	// The client stops in the middle of its work, and does not end with its queue pairs as it would.
+	all, _ := filepath.Glob("/proc/[0-9]*/comm") // the pattern is sound
+	for _, file := range all {
+		name, _ := os.ReadFile(file) // it may have ended
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if string(name) == "ib_write_bw\n" && pid != s.PID {
+			_ = syscall.Kill(pid, syscall.SIGSTOP) // the wait below fails without it
+		}
+	}
+	if err := syscall.Kill(s.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	await.Success(t, patience, "queue pairs in ERR", func() error {
+		if _, c := both("--queue-pairs"); c.Use.QueuePairs["ERR"] == 0 || !c.says("failed (ERR): its log has why") {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
 	})
 }
