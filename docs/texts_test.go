@@ -148,7 +148,9 @@ func checkTurnsNRIOn(text string) error {
 		Spec struct { // nodeadm's NodeConfig, and OpenShift's MachineConfig
 			Containerd struct{ Config string }
 			Config     struct {
-				Storage struct{ Files []struct{ Contents struct{ Source string } } }
+				Storage struct {
+					Files []struct{ Contents struct{ Source string } }
+				}
 			}
 		}
 		Machine struct{ Files []struct{ Content string } } // Talos
