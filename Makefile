@@ -28,7 +28,7 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build arm64 kubectl image notes push sbom release demo demo-picture node check smoke vulnerabilities test nightly prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean
+.PHONY: help build arm64 kubectl image notes push sbom release demo demo-picture node check smoke vulnerabilities test nightly prepare deps unit race mutations nri handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,6 +66,22 @@ image: build arm64 ## the container image for both architectures: bin/image, an 
 release: build arm64 kubectl sbom ## all that a release has, in bin/release: image, archives, packages, chart, bills of materials, checksums
 	$(call RELEASE,all)
 
+# VitePress renders docs, in the version of the lock file. SITE_BASE is the path that the site is served at, and SITE_VERSION what it is
+# about: a tag, or main.
+SITE      := docs/.vitepress
+SITE_BASE ?= /
+site: site-deps $(SITE)/node_modules/.package-lock.json ## the documentation as a site for any web server, in bin/site
+	cd $(SITE) && npx vitepress build .. --base $(SITE_BASE)
+
+$(SITE)/node_modules/.package-lock.json: $(SITE)/package-lock.json
+	cd $(SITE) && npm ci --ignore-scripts --no-audit --no-fund --no-update-notifier
+
+DOCS = rdma-spec_$(VERSION:v%=%)_docs.tar.gz
+site-archive: site # the site beside what make release has written
+	tar -C bin --sort=name --owner=0 --group=0 --numeric-owner --mode=u=rwX,go=rX --mtime=@$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} \
+	  --transform='s,^site,$(DOCS:.tar.gz=),' -c site | gzip -9n >bin/release/$(DOCS)
+	cd bin/release && sha256sum $(DOCS) >>SHA256SUMS
+
 notes: ## what CHANGELOG.md says of VERSION: the section with exactly this heading
 	@awk -v heading='## $(VERSION)' '/^## /{on = $$0 == heading; next} on && /./{found = 1} on; END{exit !found}' CHANGELOG.md || \
 	  { echo 'CHANGELOG.md has no section "## $(VERSION)", or nothing in it' >&2; exit 1; }
@@ -91,7 +107,7 @@ check: deps $(LINTER) ## what to run after each change: linters and unit tests, 
 
 # Each part with the cores that it wants, the longest first, so that no core is idle at the end. A UML node has one CPU. That of the
 # cluster has a core for itself: in a node that gets a third of one, an API server leaves other programs standing still for many seconds.
-PARTS := node-daemonset=3 race=1 node-tool=1 node-main=1 unit=1 node-kubernetes=2 node-faults=2 node-crio=1 node-service=1 node-runtimes=1 node-pair=2 lint=1 node-configure=1 nri=2 kit=1 mutations=1 arm64=1
+PARTS := node-daemonset=3 race=1 node-tool=1 node-main=1 unit=1 node-kubernetes=2 node-faults=2 node-crio=1 node-service=1 node-runtimes=1 node-pair=2 lint=1 node-configure=1 nri=2 kit=1 mutations=1 site-test=1 arm64=1
 test: ## all tests (needs root for the node), and a table of them at the end
 	@$(MAKE) --no-print-directory -j2 prepare build $(LINTER) bin/e2e.test release PLATFORMS=linux/amd64
 	@parts="$(PARTS)"; [ "$$(bin/rdma-node --parts all --which)" != uml ] || parts="$(patsubst %=2,%=1,$(PARTS))"; \
@@ -108,7 +124,8 @@ vulnerabilities: ## known ones in what the programs call, by govulncheck, which 
 	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 	cd deploy/release && go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
-prepare: deps bin/rdma-node # the node with all its parts
+prepare: deps bin/rdma-node # the node with all its parts, and the browser
+	@$(MAKE) --no-print-directory site-deps SITE_NEEDS='npm chromium'
 	bin/rdma-node --parts all --prepare
 
 # What the tests need of Debian's packages beside what the node installs for itself: a C compiler for the race detector, systemd-analyze,
@@ -122,6 +139,13 @@ $(PROMETHEUS):
 	@mkdir -p $(@D)/tmp && cd $(@D)/tmp && rm -f prometheus_*.deb && { apt-get download -qq prometheus || { apt-get update -qq && apt-get download -qq prometheus; }; }
 	@cd $(@D)/tmp && dpkg-deb --fsys-tarfile prometheus_*.deb | tar x --strip-components 3 ./usr/bin/promtool ./usr/bin/prometheus && \
 	  mv promtool prometheus .. && rm prometheus_*.deb
+
+# Node.js for the site, and a browser for its tests: each package has the name of its command.
+SITE_NEEDS := npm
+site-test: SITE_NEEDS += chromium
+site-deps:
+	@missing=; for package in $(SITE_NEEDS); do command -v $$package >/dev/null || missing="$$missing $$package"; done; \
+	  [ -z "$$missing" ] || { apt-get update -qq && apt-get install -y -qq --no-install-recommends $$missing; }
 
 # The suite counts tests, and make test runs all of them: FRESH. Otherwise what has passed with the same sources is not run again. The
 # linter vets.
@@ -140,6 +164,9 @@ race: deps ## tests of what does several things at once, under the race detector
 
 mutations: ## each guard of the policy is taken away, and a row of the attack table must fail
 	$(GOTEST) -tags mutation -run TestMutations ./plugin/policy
+
+site-test: site ## the site in a browser; screenshots are in bin/log/site
+	cd $(SITE) && node --test-reporter=./reporter.mjs site.test.mjs
 
 nri: ## ends and upgrades of the plugin under load, beside each version of NRI that containerd has
 	$(GOTEST) -timeout 20m ./test/nri -args -rounds 5
@@ -170,7 +197,7 @@ DAEMONSET  := ^TestClusterDaemonSet$$
 CRIO       := ^TestCRIO
 CRITEST    := ^TestCritest$$
 CONFIGURE  := ^TestConfigure
-TOOL       := ^Test(Doctor|Collect|Status|Repair|Verify|CDI|Podman|Docker$$)
+TOOL       := ^Test(Doctor|Collect|Status|Use|Repair|Verify|CDI|Podman|Docker$$)
 PAIR       := ^TestBetweenNodes$$
 APPARMOR   := ^TestAppArmor$$
 # A test that hangs says where before the node's own time is used up.
@@ -197,8 +224,8 @@ node-runtimes: # the oldest containerds, and crun
 node-versions: # what is enough to know that another runtime does its part; the older first, since a newer one's state stays
 	$(NODE) -- sh -ec '$(E2E) -test.run "^TestCDI$$" -containerd 1.7.35 -runtime crun; \
 	  for containerd in 1.7.35 2.2.9 2.3.7; do $(E2E) -test.run "$(SMOKE)" -containerd $$containerd; done'
-node-emulated: # the same on Debian's own kernel, where the other parts run on one that is a program, which has no AppArmor either
-	$(NODE) --machine tcg -- $(E2E) -test.run '$(SMOKE)|$(APPARMOR)'
+node-emulated: # the same on Debian's own kernel, where the other parts run on one that is a program, which has no AppArmor and no issm
+	$(NODE) --machine tcg --parts all -- $(E2E) -test.run '$(SMOKE)|$(APPARMOR)|^TestKubeletSharedDevicePlugin$$'
 node-configure: # rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -test.run '$(CONFIGURE)'
 node-service: # under systemd; the older containerd first here too

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
@@ -22,8 +24,8 @@ func TestMain(m *testing.M) { repository.Main(m) }
 // marks are what the commands of a block need and a unit test does not have. A block without a mark is run. The
 // expression is for commands that justify the mark.
 var marks = map[string]*regexp.Regexp{
-	"cluster": regexp.MustCompile(`^(kubectl|helm|podman) |\| kubectl `),
-	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|dpkg|nri-rdma|docker|ansible-playbook) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
+	"cluster": regexp.MustCompile(`^(kubectl|helm|podman|cosign) |\| kubectl `),
+	"node":    regexp.MustCompile(`^(systemctl|journalctl|curl|install|rm|dpkg|nri-rdma|docker|nerdctl|mlxconfig|ip|ansible-playbook) |^(rdma-spec (devices|status|repair|doctor|collect|configure|cdi)|bin/rdma-spec)\b`),
 	"build":   regexp.MustCompile(`^(make|go|git|bin/rdma-node) `),
 }
 
@@ -131,8 +133,8 @@ var fixed = regexp.MustCompile(`(?:-n (\S+)|daemonset[ /](\S+)|-c (\S+)|systemct
 
 // Names of objects in the cluster: of namespaces the plugin's, those of pods in examples, and those of device plugins.
 var (
-	namespaces = []string{"rdma-spec", "guests", "ml", "kube-system", "nvidia-network-operator"}
-	daemonSets = []string{"", "nri-rdma", "rdma-shared-dp-ds"}
+	namespaces = []string{"rdma-spec", "guests", "ml", "kube-system", "nvidia-network-operator", "spiderpool"}
+	daemonSets = []string{"", "nri-rdma", "rdma-shared-dp-ds", "spiderpool-rdma-shared-device-plugin"}
 	containers = []string{"", "nri-rdma", "wait-for-nri-rdma"}
 )
 
@@ -192,6 +194,39 @@ func declared(t *testing.T, folder, name string) error {
 		}
 	}
 	return fmt.Errorf("%s has no test %s", folder, name)
+}
+
+// TestPlaybooks: each command of rdma-spec in them exists.
+func TestPlaybooks(t *testing.T) {
+	p, checked := repository.Build(t), 0
+	files, err := filepath.Glob(repository.Path(t, "deploy/ansible/*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		var plays []struct {
+			Tasks []struct {
+				Command string `json:"ansible.builtin.command"`
+			} `json:"tasks"`
+		}
+		if err := yaml.Unmarshal([]byte(repository.Read(t, file)), &plays); err != nil {
+			t.Fatal(err)
+		}
+		for _, play := range plays {
+			for _, task := range play.Tasks {
+				ours, problem := p.Check(task.Command)
+				if problem != "" {
+					t.Errorf("%s: %s", file, problem)
+				}
+				if ours {
+					checked++
+				}
+			}
+		}
+	}
+	if checked != 2 {
+		t.Errorf("%d commands checked, want 2", checked)
+	}
 }
 
 // TestCheckerFindsMistakes shows that the tests of this file can fail.

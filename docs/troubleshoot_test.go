@@ -15,7 +15,7 @@ import (
 func TestPagesAreShort(t *testing.T) {
 	for _, file := range texts(t)[1:] {
 		lines := strings.Count(repository.Read(t, file), "\n")
-		if lines > 200 && file != "CONTRIBUTING.md" && file != "CHANGELOG.md" {
+		if lines > 200 && file != "CONTRIBUTING.md" && file != "CHANGELOG.md" && file != "docs/json.md" {
 			t.Errorf("%s has %d lines, want 200 at most", file, lines)
 		}
 	}

@@ -58,7 +58,7 @@ type options struct {
 	rules                       *clientcmd.ClientConfigLoadingRules
 	overrides                   clientcmd.ConfigOverrides
 	namespace, selector, output string
-	all                         bool
+	all, outside                bool
 	called                      bool // as it should be
 	status                      int
 }
@@ -96,6 +96,7 @@ problem was found, else 3 if a node could not look at everything.`,
 	f.StringVarP(&o.output, "output", "o", "table", "the `FORMAT` of the result: table, json")
 	status := o.onNodes("status", "List the RDMA containers of all nodes, and what they lack", statusView)
 	status.Flags().BoolVarP(&o.all, "all", "a", false, "also containers that are ok")
+	status.Flags().BoolVar(&o.outside, "outside", false, "only what uses RDMA outside the policy, such as privileged pods")
 	doctor := o.onNodes("doctor", "Find what is wrong with RDMA on all nodes", doctorView)
 	doctor.Flags().BoolVarP(&o.all, "all", "a", false, "also checks that find nothing, and what no pod can see")
 	devices := o.onNodes("devices", "List the HCAs of all nodes, and their ports", devicesView)
@@ -108,7 +109,8 @@ func (o *options) write(kind string, result any, header string, rows [][]string)
 	if o.output == "json" {
 		e := json.NewEncoder(o.stdout)
 		e.SetEscapeHTML(false)
-		return e.Encode(map[string]any{"apiVersion": "rdma-spec/v1alpha1", kind: result})
+		return e.Encode(map[string]any{"apiVersion": "rdma-spec/v1alpha1",
+			"kind": strings.ToUpper(kind[:1]) + kind[1:], kind: result})
 	}
 	t := tabwriter.NewWriter(o.stdout, 0, 0, 2, ' ', 0)
 	for _, row := range slices.Concat([][]string{strings.Fields(header)}, rows) {

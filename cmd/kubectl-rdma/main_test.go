@@ -28,7 +28,7 @@ const (
 	wellStatus = `{"apiVersion": "rdma-spec/v1alpha1", "containers": [{"namespace": "ml", "pod": "ok", "container": "main", "state": "ok",
 		"memlock": {"soft": "unlimited", "hard": "unlimited"}, "ipcLock": true, "problems": []}]}`
 	lowStatus = `{"apiVersion": "rdma-spec/v1alpha1", "containers": [{"namespace": "ml", "pod": "train-0", "container": "main", "state": "below",
-		"memlock": {"soft": "8Mi", "hard": "unlimited"}, "problems": ["memlock is 8Mi\u001b[2J, the policy gives unlimited: rdma-spec repair --root /host ml/train-0", "and more"], "notes": ["a note"]},
+		"memlock": {"soft": "8Mi", "hard": "unlimited"}, "use": {"summary": "41 GiB on mlx5_0"}, "problems": ["memlock is 8Mi\u001b[2J, the policy gives unlimited: rdma-spec repair --root /host ml/train-0", "and more"], "notes": ["a note"]},
 		{"namespace": "ml", "pod": "ok", "container": "main", "state": "ok", "memlock": null, "ipcLock": false, "problems": []}]}`
 	wrongDoctor = `{"apiVersion": "rdma-spec/v1alpha1", "findings": [
 		{"check": "port-active", "status": "wrong", "object": "HCA mlx5_0 port 1", "text": "It is DOWN.", "cure": "ip link set ib0 up", "class": "paste"},
@@ -83,8 +83,8 @@ func TestStatus(t *testing.T) {
 	s.says["p0002"] = says{hangs: true}
 	s.says["p0003"] = says{broken: true}
 	s.says["p0004"] = says{stdout: "half an {", stderr: "rdma-spec: a\nrdma-spec: no containerd\x1b[2J\n", status: 3}
-	const table = `NODE   POD         CONTAINER  MEMLOCK        IPC_LOCK  STATE  WHY
-n0001  ml/train-0  main       8Mi/unlimited  -         below  memlock is 8Mi [2J, the policy gives unlimited: rdma-spec repair ml/train-0; and more; a note
+	const table = `NODE   POD         CONTAINER  MEMLOCK        IPC_LOCK  USE               STATE  WHY
+n0001  ml/train-0  main       8Mi/unlimited  -         41 GiB on mlx5_0  below  memlock is 8Mi [2J, the policy gives unlimited: rdma-spec repair ml/train-0; and more; a note
 `
 	got := s.rdma(t, "status", "--request-timeout=2s")
 	const refused = "unable to upgrade connection: error dialing backend [2J: no route to host"
@@ -97,13 +97,35 @@ kubectl-rdma: 2 of 5 nodes answer
 		delete(s.says, pod)
 	}
 	if got := s.rdma(t, "status", "--all"); got.status != 1 || strings.Count(got.stdout, "\n") != 7 || !strings.Contains(got.stdout,
-		"n0004  ml/ok       main       unlimited      yes       ok     -\n") {
+		"n0004  ml/ok       main       unlimited      yes       -                 ok     -\n") {
 		t.Errorf("%+v", got)
 	}
 	delete(s.says, "p0001")
 	s.asked = nil
-	s.rdma(t, "status").expect(t, 0, "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  STATE  WHY\n", "kubectl-rdma: 5 of 5 nodes answer\n")
+	s.rdma(t, "status").expect(t, 0, "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  USE  STATE  WHY\n", "kubectl-rdma: 5 of 5 nodes answer\n")
 	if want := "p0000 nri-rdma: rdma-spec status --root /host -o json"; !slices.Contains(s.asked, want) {
+		t.Errorf("asked %q, want %q among it", s.asked, want)
+	}
+}
+
+// What uses RDMA outside the policy is a part of status, and can be asked for alone. A node that does not know is named.
+func TestOutside(t *testing.T) {
+	s := fleet(2)
+	s.says["p0000"] = says{stdout: `{"containers": [], "outside": [
+		{"namespace": "ml", "pod": "old", "container": "main", "state": "outside", "memlock": {"soft": "unlimited", "hard": "unlimited"},
+		"use": {"summary": "1 GiB on mlx5_0"}, "problems": ["privileged, uses mlx5_0"]},
+		{"namespace": "", "pod": "", "container": "train", "state": "outside", "use": {"summary": "1 GiB on mlx5_1"}, "problems": ["a process of the node"]}]}`}
+	s.says["p0001"] = says{stderr: "rdma-spec: who uses RDMA is unknown: privileges: repair\n", status: 3}
+	const table = `NODE   POD     CONTAINER  MEMLOCK    IPC_LOCK  USE              STATE    WHY
+n0000  ml/old  main       unlimited  -         1 GiB on mlx5_0  outside  privileged, uses mlx5_0
+n0000  -       train      -          -         1 GiB on mlx5_1  outside  a process of the node
+`
+	const silent = "kubectl-rdma: node n0001 does not answer: rdma-spec: who uses RDMA is unknown: privileges: repair\n" +
+		"kubectl-rdma: 1 of 2 nodes answer\n"
+	s.rdma(t, "status").expect(t, 3, table, silent)
+	s.asked = nil
+	s.rdma(t, "status", "--outside").expect(t, 3, table, silent)
+	if want := "p0000 nri-rdma: rdma-spec status --root /host -o json --outside"; !slices.Contains(s.asked, want) {
 		t.Errorf("asked %q, want %q among it", s.asked, want)
 	}
 }
@@ -130,8 +152,8 @@ a     acs          unknown  -                  It cannot be told.               
 		t.Errorf("asked, -want +got:\n%s", diff)
 	}
 	var result struct {
-		APIVersion string
-		Nodes      []struct {
+		APIVersion, Kind string
+		Nodes            []struct {
 			Node   string
 			Status int
 			Result struct{ Findings []any }
@@ -139,6 +161,7 @@ a     acs          unknown  -                  It cannot be told.               
 	}
 	got := s.rdma(t, "doctor", "-o", "json", "-n", "other")
 	if err := json.Unmarshal([]byte(got.stdout), &result); err != nil || got.status != 1 || result.APIVersion != "rdma-spec/v1alpha1" ||
+		result.Kind != "Nodes" ||
 		len(result.Nodes) != 2 || result.Nodes[1].Node != "b" || result.Nodes[1].Status != 1 || len(result.Nodes[1].Result.Findings) != 5 {
 		t.Errorf("%v: %+v", err, got)
 	}

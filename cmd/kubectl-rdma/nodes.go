@@ -46,10 +46,11 @@ type answer struct {
 type result struct {
 	Missed []string
 
-	Containers []struct {
+	Containers, Outside []struct {
 		Namespace, Pod, Container, State string
 		Memlock                          struct{ Soft, Hard string }
 		IPCLock                          *bool
+		Use                              struct{ Summary string }
 		Problems, Notes                  []string
 	}
 	Findings []struct{ Check, Status, Object, Text, Class, Cure string }
@@ -83,6 +84,9 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 		}
 		asks := &corev1.PodExecOptions{Container: container, Stdout: true, Stderr: true,
 			Command: []string{"rdma-spec", name, "--root", hostRoot, "-o", "json"}}
+		if o.outside {
+			asks.Command = append(asks.Command, "--outside")
+		}
 		progress := io.Discard
 		if file, ok := o.stderr.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 			progress = file
@@ -96,7 +100,7 @@ func (o *options) onNodes(name, short string, v view) *cobra.Command {
 			group.Go(func() error {
 				answers[i] = read(c.exec(o.namespace, pods[node], asks))
 				if answers[i].Node = node; o.output == "json" {
-					answers[i].read.Containers = nil // the result has them
+					answers[i].read.Containers, answers[i].read.Outside = nil, nil // the result has them
 				}
 				fmt.Fprintf(progress, "\r%d of %d nodes asked ", done.Add(1), len(nodes))
 				return nil
@@ -190,8 +194,8 @@ type view struct {
 	rows   func(r *result, all bool) [][]string
 }
 
-var statusView = view{"POD CONTAINER MEMLOCK IPC_LOCK STATE WHY", func(r *result, all bool) (rows [][]string) {
-	for _, c := range r.Containers {
+var statusView = view{"POD CONTAINER MEMLOCK IPC_LOCK USE STATE WHY", func(r *result, all bool) (rows [][]string) {
+	for _, c := range append(r.Containers, r.Outside...) {
 		ipcLock := ""
 		if c.IPCLock != nil {
 			ipcLock = map[bool]string{true: "yes", false: "no"}[*c.IPCLock]
@@ -200,8 +204,8 @@ var statusView = view{"POD CONTAINER MEMLOCK IPC_LOCK STATE WHY", func(r *result
 			c.Memlock.Soft += "/" + c.Memlock.Hard
 		}
 		if all || c.State != "ok" {
-			rows = append(rows, []string{strings.Trim(c.Namespace+"/"+c.Pod, "/"), c.Container, c.Memlock.Soft, ipcLock, c.State,
-				strings.Join(append(c.Problems, c.Notes...), "; ")})
+			rows = append(rows, []string{strings.Trim(c.Namespace+"/"+c.Pod, "/"), c.Container, c.Memlock.Soft, ipcLock,
+				c.Use.Summary, c.State, strings.Join(append(c.Problems, c.Notes...), "; ")})
 		}
 	}
 	return rows

@@ -77,6 +77,8 @@ func drawDashboard(t *testing.T, file, prometheus string, began time.Time, panel
 		d.Left, d.Right, d.Head, d.Top, d.Foot = d.X+panelPad, d.X+d.W-panelPad, d.Y+20, d.Y+titleHeight, d.Y+d.H-panelPad
 		height = max(height, d.Y+d.H+panelGap)
 		switch p.Type {
+		case "row":
+			d.Head = d.Y + d.H - panelGap
 		case "timeseries":
 			d.plot(t, prometheus, began, p)
 		case "table":

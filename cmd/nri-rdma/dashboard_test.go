@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -51,7 +52,11 @@ func TestDashboardHasData(t *testing.T) {
 		}
 	})
 	awaitStatus(t, address, "/readyz", http.StatusOK)
-	asked := startPrometheus(t, prometheus, address)
+	tool := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, usedMemory) // Prometheus asks again
+	}))
+	t.Cleanup(tool.Close)
+	asked := startPrometheus(t, prometheus, address, strings.TrimPrefix(tool.URL, "http://"))
 
 	// One container is adjusted, and its stored spec cannot be edited. The other one is refused.
 	create := func(namespace string) {
@@ -93,6 +98,12 @@ func TestDashboardHasData(t *testing.T) {
 		func() bool { return ask(t, asked, "nri_rdma_connected == 0") != "[]" })
 }
 
+// usedMemory is what rdma-spec doctor writes about containers.
+const usedMemory = `rdma_spec_container_registered_bytes{container="main",namespace="ml",pod="train-0"} 4.4e+10
+rdma_spec_container_pinned_bytes{container="main",namespace="ml",pod="train-0"} 4.4e+10
+rdma_spec_container_memlock_limit_bytes{container="main",namespace="ml",pod="train-0"} 6.8719476736e+10
+`
+
 // panel is one of the dashboard's.
 type panel struct {
 	Title, Type string
@@ -132,13 +143,13 @@ func prometheusProgram(t *testing.T) string {
 	return ""
 }
 
-// startPrometheus runs a server that scrapes an address each second, until the test ends, and returns the address that
-// it answers at.
-func startPrometheus(t *testing.T, program, target string) string {
+// startPrometheus runs a server that scrapes addresses each second, until the test ends, and returns the address that it
+// answers at.
+func startPrometheus(t *testing.T, program string, targets ...string) string {
 	t.Helper()
 	folder, address := t.TempDir(), freeAddress(t)
 	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: nri-rdma, static_configs: "+
-		"[{targets: [%q], labels: {instance: node-1}}]}]\n", target)
+		"[{targets: ['%s'], labels: {instance: node-1}}]}]\n", strings.Join(targets, "', '"))
 	file := filepath.Join(folder, "prometheus.yml")
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)

@@ -27,8 +27,8 @@ import (
 const program = "rdma-hook"
 
 const help = `Raise RLIMIT_MEMLOCK of a container's first process, as a createRuntime hook. Runtimes discard what a
-hook writes, so an error is also a line in the journal: journalctl -t rdma-hook. The exit status is 0
-all the same, and the container starts.
+hook writes, so an error is also a line in the journal: journalctl -t rdma-hook. Even then, the exit
+status is 0, and the container starts.
 `
 
 func main() {

@@ -134,6 +134,7 @@ func TestConfigOfStandardInput(t *testing.T) {
 		{"memlok: 1Gi", "config show -", outcome{3, "", "rdma-spec: standard input: unknown field \"memlok\"\n"}},
 		{"rules: []", "config check - -o json", outcome{0, `{
   "apiVersion": "rdma-spec/v1alpha1",
+  "kind": "ConfigCheck",
   "file": "standard input",
   "valid": true,
   "rules": 0,
@@ -142,6 +143,7 @@ func TestConfigOfStandardInput(t *testing.T) {
 `, ""}},
 		{"memlok: 1Gi", "config check - -o yaml", outcome{1, `apiVersion: rdma-spec/v1alpha1
 file: standard input
+kind: ConfigCheck
 problems:
 - unknown field "memlok"
 rules: 0

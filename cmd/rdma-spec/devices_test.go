@@ -138,13 +138,13 @@ func TestDevicesStructured(t *testing.T) {
 			if err := parse([]byte(stdout), &got); err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(devices.Inventory{APIVersion: cli.APIVersion, Inventory: want}, got, withoutPlaces); diff != "" {
+			if diff := cmp.Diff(devices.Inventory{Meta: cli.Result("Devices"), Inventory: want}, got, withoutPlaces); diff != "" {
 				t.Errorf("%s does not give the node that was scanned (-want +got):\n%s", format, diff)
 			}
 		}
 	}
 	stdout, stderr, err := listDevices(t, "--root", hcatest.NoRDMA(t), "-o", "json")
-	if want := "{\n  \"apiVersion\": \"rdma-spec/v1alpha1\",\n  \"hcas\": [],\n  \"rdmaCM\": null,\n  " +
+	if want := "{\n  \"apiVersion\": \"rdma-spec/v1alpha1\",\n  \"kind\": \"Devices\",\n  \"hcas\": [],\n  \"rdmaCM\": null,\n  " +
 		"\"netnsExclusive\": false\n}\n"; err != nil || stdout != want || !strings.Contains(stderr, "this node has no HCA") {
 		t.Errorf("no RDMA: error %v, stdout %s, stderr %s", err, stdout, stderr)
 	}

@@ -41,6 +41,7 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 0
 `, ""},
 		"-o json --only port-active": {0, `{
   "apiVersion": "rdma-spec/v1alpha1",
+  "kind": "Doctor",
   "findings": [
     {
       "check": "port-active",

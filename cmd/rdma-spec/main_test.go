@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -17,11 +18,17 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma/rdmatest"
 )
 
 func TestMain(m *testing.M) {
 	// it is called as the program, by a test or by the program itself
 	if len(os.Args) > 1 && !strings.HasPrefix(os.Args[1], "-") {
+		if root := os.Getenv(manyRegionsBelow); root != "" {
+			rdma.Dial = rdmatest.Kernel(manyRegions()...)
+			_ = os.WriteFile(filepath.Join(root, selfStatus), self(), 0o600) // the test misses it
+		}
 		status := run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 		if file := os.Getenv(memoryInto); file != "" {
 			text, _ := os.ReadFile("/proc/self/status") // the test misses it

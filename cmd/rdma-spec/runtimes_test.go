@@ -67,8 +67,8 @@ func TestStatusWhereOneContainerFails(t *testing.T) {
 	runtime := critest.Serve(t, critest.Options{}, holder(1, 0, "train-0"), sick)
 	node := []string{"--config", configFile(t, "{}"), "--root", root, "--runtime-endpoint", runtime.Socket}
 	stdout, stderr, status := runCommand(t, append([]string{"status"}, node...)...)
-	want := "ml/sick     main       none    -          -         -       unknown  its shim does not answer\n" +
-		"ml/train-0  main       device  unlimited  yes       mlx5_0  ok       -\n"
+	want := "ml/sick     main       none    -          -         -       unknown  unknown  its shim does not answer\n" +
+		"ml/train-0  main       device  unlimited  yes       mlx5_0  unknown  ok       -\n"
 	if status != 3 || !strings.HasSuffix(stdout, want) || !strings.HasSuffix(stderr,
 		"rdma-spec: cannot look at 1 container\n") {
 		t.Errorf("status: exit status %d, stderr %q\n%s", status, stderr, stdout)

@@ -171,9 +171,11 @@ func TestStatusWhereAllIsWell(t *testing.T) {
 	file := configFile(t, "{}")
 	stdout, stderr, status := runCommand(t, "status", "--config", file, "--root", root,
 		"--runtime-endpoint", runtime.Socket)
-	sources := "rdma-spec: policy: " + file + "\nrdma-spec: runtime: cri-o 1.36.0 at " + runtime.Socket + "\n"
-	want := "POD         CONTAINER  SIGNAL  MEMLOCK    IPC_LOCK  HCAS    STATE  WHY\n" +
-		"ml/train-0  main       device  unlimited  yes       mlx5_0  ok     -\n"
+	sources := "rdma-spec: policy: " + file + "\nrdma-spec: runtime: cri-o 1.36.0 at " + runtime.Socket + "\n" +
+		"rdma-spec: who uses RDMA is unknown: " + root + "/proc is not of this process's PID namespace: run on the node " +
+		"itself, or in a pod with hostPID: true, which the DaemonSet's pods have with privileges: repair\n"
+	want := "POD         CONTAINER  SIGNAL  MEMLOCK    IPC_LOCK  HCAS    USE      STATE  WHY\n" +
+		"ml/train-0  main       device  unlimited  yes       mlx5_0  unknown  ok     -\n"
 	if status != 0 || stdout != want || stderr != sources {
 		t.Errorf("exit status %d, stderr %q, stdout:\n%s", status, stderr, stdout)
 	}
@@ -188,6 +190,27 @@ func TestStatusWhereAllIsWell(t *testing.T) {
 		"--runtime-endpoint", none.Socket)
 	if !strings.Contains(stdout, `"containers": []`) {
 		t.Errorf("none: %s", stdout)
+	}
+}
+
+// However CNI gives a pod an interface of its HCA, status names the HCA.
+func TestStatusOfNetworks(t *testing.T) {
+	for name, test := range map[string]struct {
+		files hcatest.Files
+		held  int
+	}{
+		"host-device":                 {hcatest.HostDeviceNode().Files(), 0},
+		"SR-IOV":                      {hcatest.VirtualNode().Files(), 1},
+		"SR-IOV, rdma-cni, exclusive": {hcatest.ExclusiveFiles("mlx5_0", "mlx5_2"), 1},
+	} {
+		addProcess(test.files, 1, "unlimited unlimited", ipcLocked)
+		runtime := critest.Serve(t, critest.Options{}, holder(1, test.held, "train-0"))
+		stdout, stderr, status := runCommand(t, "status", "--config", configFile(t, "{}"), "--root", test.files.Root(t),
+			"--runtime-endpoint", runtime.Socket)
+		want := fmt.Sprintf("ml/train-0  main       device  unlimited  yes       mlx5_%d  unknown  ok     -\n", test.held)
+		if status != 0 || !strings.HasSuffix(stdout, want) {
+			t.Errorf("%s: exit status %d, stderr %q, stdout:\n%s", name, status, stderr, stdout)
+		}
 	}
 }
 
@@ -222,7 +245,7 @@ func TestStatusErrors(t *testing.T) {
 	o := node.Options{Config: configFile(t, mixedConfig), Root: files.Root(t), Endpoint: runtime.Socket,
 		Processes: limits.On(&limitstest.Kernel{})}
 	for _, format := range []string{"table", "json"} {
-		if err := status.Show(&Full{}, &bytes.Buffer{}, o, format); !errors.Is(err, ErrFull) {
+		if err := status.Show(&Full{}, &bytes.Buffer{}, o, false, format); !errors.Is(err, ErrFull) {
 			t.Errorf("%s on a full disk: %v", format, err)
 		}
 	}

@@ -5,12 +5,13 @@ package examples_test
 
 import (
 	"encoding/json"
+	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -18,68 +19,229 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
 
-// TestPodsAreKubernetes: no field of a pod is misspelt. What each example promises of RDMA is checked where `rdma-spec
-// explain` is tested.
-func TestPodsAreKubernetes(t *testing.T) {
-	var resources []string
-	count := func(spec corev1.PodSpec) {
-		for _, c := range spec.Containers {
-			for name := range c.Resources.Limits {
-				resources = append(resources, string(name))
+// example is the objects of a file.
+type example struct {
+	objects []object
+	texts   [][]byte // each object as JSON
+}
+
+func read(t *testing.T, text string) (e example) {
+	t.Helper()
+	for _, document := range regexp.MustCompile(`(?m)^---$`).Split(text, -1) {
+		data, err := yaml.YAMLToJSONStrict([]byte(document))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o object
+		if err := json.Unmarshal(data, &o); err != nil {
+			t.Fatal(err)
+		}
+		e.objects, e.texts = append(e.objects, o), append(e.texts, data)
+	}
+	return e
+}
+
+// pods returns the pods of an example, with the name of what has them.
+func (e example) pods(t *testing.T) map[string]corev1.PodTemplateSpec {
+	t.Helper()
+	all := map[string]corev1.PodTemplateSpec{}
+	add := func(name string, value any) {
+		var pod corev1.PodTemplateSpec
+		data, err := json.Marshal(value)
+		if err == nil {
+			err = json.Unmarshal(data, &pod)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = pod
+	}
+	for _, o := range e.objects {
+		spec := at[map[string]any](o, "spec")
+		switch {
+		case at[string](o, "kind") == "Pod":
+			add(o.name(), o)
+		case spec["template"] != nil:
+			add(o.name(), spec["template"])
+		}
+		for _, task := range at[[]any](spec, "tasks") {
+			task, _ := task.(map[string]any)
+			add(o.name()+"/"+at[string](task, "name"), task["template"])
+		}
+		for name, replica := range at[map[string]any](spec, "mpiReplicaSpecs") {
+			replica, _ := replica.(map[string]any)
+			add(o.name()+"/"+name, replica["template"])
+		}
+	}
+	return all
+}
+
+// configured finds what a device plugin offers in its configuration, which is JSON in a text.
+var configured = regexp.MustCompile(`(?:"resourcePrefix": "([^"]+)",\s*)?"resourceName": "([^"]+)"`)
+
+// offered returns the resources that the device plugins of an example offer, if it has any.
+func (e example) offered() (all []string) {
+	for i, o := range e.objects {
+		text := at[string](o, "data", "config.json")
+		for _, plugin := range []string{"rdmaSharedDevicePlugin", "sriovDevicePlugin"} {
+			text += at[string](o, "spec", plugin, "config")
+		}
+		for _, found := range configured.FindAllStringSubmatch(text, -1) {
+			prefix := found[1]
+			if prefix == "" {
+				prefix = "rdma" // that of the RDMA shared device plugin
+			}
+			all = append(all, prefix+"/"+found[2])
+		}
+		if at[string](o, "kind") == "SriovNetworkNodePolicy" {
+			all = append(all, "openshift.io/"+at[string](o, "spec", "resourceName"))
+		}
+		for _, found := range regexp.MustCompile(`devicematch: \^(\w+)\$`).FindAllStringSubmatch(string(e.texts[i]), -1) {
+			all = append(all, "smarter-devices/"+found[1])
+		}
+	}
+	return all
+}
+
+// missing returns what the pods of an example refer to and no object of it is.
+func (e example) missing(t *testing.T) (all []string) {
+	t.Helper()
+	defined := map[string]bool{}
+	for _, o := range e.objects {
+		name := o.name()
+		if namespace := at[string](o, "spec", "networkNamespace"); namespace != "" {
+			name = namespace + "/" + at[string](o, "metadata", "name")
+		}
+		defined[at[string](o, "kind")+" "+name] = true
+	}
+	need := func(name string, kinds ...string) {
+		if !slices.ContainsFunc(kinds, func(kind string) bool { return defined[kind+" "+name] }) {
+			all = append(all, kinds[0]+" "+name)
+		}
+	}
+	for _, o := range e.objects {
+		for _, pool := range at[[]any](o, "spec", "macvlan", "ippools", "ipv4") {
+			need("default/"+pool.(string), "SpiderIPPool")
+		}
+		if resource := at[string](o, "spec", "macvlan", "rdmaResourceName"); resource != "" &&
+			!slices.Contains(e.offered(), resource) {
+			all = append(all, "resource "+resource)
+		}
+	}
+	for name, pod := range e.pods(t) {
+		namespace, _, _ := strings.Cut(name, "/")
+		for _, n := range networks(t, namespace, pod.Annotations["k8s.v1.cni.cncf.io/networks"]) {
+			need(n, "network", "HostDeviceNetwork", "SriovIBNetwork", "SpiderMultusConfig")
+		}
+		for _, v := range pod.Spec.Volumes {
+			if v.ConfigMap != nil {
+				need(namespace+"/"+v.ConfigMap.Name, "ConfigMap")
+			}
+			if v.PersistentVolumeClaim != nil {
+				need(namespace+"/"+v.PersistentVolumeClaim.ClaimName, "PersistentVolumeClaim")
+			}
+		}
+		for _, c := range pod.Spec.Containers {
+			for resource := range c.Resources.Limits {
+				name := string(resource)
+				if offered := e.offered(); len(offered) > 0 && strings.Contains(name, "/") && name != "nvidia.com/gpu" &&
+					!slices.Contains(offered, name) {
+					all = append(all, "resource "+name)
+				}
 			}
 		}
 	}
+	return all
+}
+
+// networks returns the networks of an annotation, with their namespaces.
+func networks(t *testing.T, namespace, annotation string) (all []string) {
+	t.Helper()
+	if !strings.HasPrefix(annotation, "[") {
+		for name := range strings.SplitSeq(annotation, ",") {
+			if name != "" {
+				all = append(all, namespace+"/"+name)
+			}
+		}
+		return all
+	}
+	var listed []struct{ Name, Namespace string }
+	if err := json.Unmarshal([]byte(annotation), &listed); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range listed {
+		all = append(all, n.Namespace+"/"+n.Name)
+	}
+	return all
+}
+
+// TestExamples: no field of an object is misspelt, and each object that another one refers to is in the file. What each
+// example promises of RDMA is checked where `rdma-spec explain` is tested.
+func TestExamples(t *testing.T) {
 	files, err := filepath.Glob(repository.Path(t, "deploy/examples/*.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	resources := map[string]bool{}
 	for _, file := range files {
 		if strings.HasPrefix(filepath.Base(file), "config") {
 			continue
 		}
-		var object struct {
-			Kind string `json:"kind"`
-			Spec struct {
-				Replicas map[string]struct {
-					Template json.RawMessage `json:"template"`
-				} `json:"mpiReplicaSpecs"`
-			} `json:"spec"`
-		}
-		if err := yaml.Unmarshal([]byte(repository.Read(t, file)), &object); err != nil {
-			t.Errorf("%s: %v", file, err)
-			continue
-		}
-		switch object.Kind {
-		case "Pod":
-			var pod corev1.Pod
-			if err := yaml.UnmarshalStrict([]byte(repository.Read(t, file)), &pod); err != nil {
-				t.Errorf("%s: %v", file, err)
+		e := read(t, repository.Read(t, file))
+		for i, o := range e.objects {
+			for _, problem := range o.problems(e.texts[i]) {
+				t.Errorf("%s: %s %s: %s", filepath.Base(file), o.kind(), o.name(), problem)
 			}
-			count(pod.Spec)
-		case "MPIJob":
-			for name, replica := range object.Spec.Replicas {
-				var template corev1.PodTemplateSpec
-				if err := yaml.UnmarshalStrict(replica.Template, &template); err != nil {
-					t.Errorf("%s: %s: %v", file, name, err)
+		}
+		for _, missing := range e.missing(t) {
+			t.Errorf("%s: %s is missing", filepath.Base(file), missing)
+		}
+		for _, pod := range e.pods(t) {
+			for _, c := range pod.Spec.Containers {
+				for name := range c.Resources.Limits {
+					resources[string(name)] = true
 				}
-				count(template.Spec)
 			}
-		case "StatefulSet":
-			var set appsv1.StatefulSet
-			if err := yaml.UnmarshalStrict([]byte(repository.Read(t, file)), &set); err != nil {
-				t.Errorf("%s: %v", file, err)
-			}
-			count(set.Spec.Template.Spec)
-		default:
-			t.Errorf("%s: nobody checks a %q", file, object.Kind)
 		}
 	}
 	for _, want := range []string{
-		"rdma/hca_shared_devices_a", "rdma/rdma_v100", "nvidia.com/hostdev", "smarter-devices/infiniband",
-		"spidernet.io/shared_cx5_gpu1", "spidernet.io/shared_cx5_gpu8",
+		"rdma/hca_shared_devices_a", "rdma/rdma_v100", "rdma/rdma_a100", "nvidia.com/hostdev",
+		"smarter-devices/infiniband", "openshift.io/ib_vfs", "spidernet.io/shared_cx5_gpu1", "spidernet.io/shared_cx5_gpu8",
 	} {
-		if !slices.Contains(resources, want) {
-			t.Errorf("no example requests %s", want)
+		if !resources[want] {
+			t.Errorf("no example requests %s: %v", want, slices.Sorted(maps.Keys(resources)))
+		}
+	}
+}
+
+// TestMistakesInExamples shows that TestExamples can fail.
+func TestMistakesInExamples(t *testing.T) {
+	for _, test := range []struct{ file, old, new string }{
+		{"hostdev-multus.yaml", "networkNamespace:", "networkNameSpace:"},
+		{"hostdev-multus.yaml", `"isRdma"`, `"isRDMA"`},
+		{"hostdev-multus.yaml", `"range"`, `"ranges"`},
+		{"hostdev-multus.yaml", "name: hostdev-net", "name: hostdevice-net"},
+		{"hostdev-multus.yaml", "limits:\n          nvidia.com/hostdev", "limits:\n          nvidia.com/hostdevs"},
+		{"network-operator.yaml", "rdmaSharedDevicePlugin", "rdmaSharedDeviceplugin"},
+		{"network-operator.yaml", "rdma/rdma_a100", "rdma/a100"},
+		{"spiderpool-macvlan.yaml", "metadata: {name: gpu3}", "metadata: {name: gpu9}"},
+		{"spiderpool-macvlan.yaml", "name: gpu8-macvlan,", "name: gpu8,"},
+		{"smarter-devices.yaml", "nodeSelector", "nodeselector"},
+		{"smarter-devices.yaml", "configMap: {name: smarter", "configMap: {name: smart"},
+		{"sriov.yaml", "numVfs", "numVFs"},
+		{"vllm-volcano.yaml", "claimName: models", "claimName: model"},
+		{"vllm-volcano.yaml", "minAvailable", "minavailable"},
+		{"vllm-volcano.yaml", "restartPolicy", "restartpolicy"},
+		{"mpijob-nccl.yaml", "kind: MPIJob", "kind: MpiJob"},
+	} {
+		text := repository.Read(t, "deploy/examples/"+test.file)
+		e := read(t, strings.Replace(text, test.old, test.new, 1))
+		problems := e.missing(t)
+		for i, o := range e.objects {
+			problems = append(problems, o.problems(e.texts[i])...)
+		}
+		if len(problems) == 0 || !strings.Contains(text, test.old) {
+			t.Errorf("%s: nothing is wrong with %q", test.file, test.new)
 		}
 	}
 }

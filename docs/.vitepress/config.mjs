@@ -27,8 +27,8 @@ const entry = (file) => ({ text: name(file), link: `/${address(file)}` })
 
 const readers = {
   'Pod authors': ['pods', 'verify', 'test-a-transfer'],
-  'Administrators': ['install', 'configure', 'platforms', 'configuration', 'hcas-for-pods', 'runtimes', 'without-nri', 'cdi',
-    'looking-at-a-node', 'security', 'gate', 'fail-closed', 'upgrade-and-uninstall'],
+  'Administrators': ['install', 'configure', 'configuration', 'hcas-for-pods', 'guide-gpu-cluster', 'guide-spiderpool', 'guide-sriov',
+    'platforms', 'runtimes', 'without-nri', 'cdi', 'looking-at-a-node', 'security', 'fail-closed', 'gate', 'upgrade-and-uninstall'],
   'Something is wrong': ['troubleshoot', 'doctor', 'faults'],
 }
 const listed = Object.values(readers).flat()
@@ -39,18 +39,15 @@ const sidebar = [
   ...Object.entries(readers).map(([text, pages]) => ({ text, items: pages.map((page) => entry(`${page}.md`)) })),
   {
     text: 'Contributors',
-    items: [['Contributing', 'CONTRIBUTING.md'], ['Security', 'SECURITY.md'], ['Changelog', 'CHANGELOG.md']]
+    items: [['Where to ask', 'SUPPORT.md'], ['Contributing', 'CONTRIBUTING.md'], ['Security', 'SECURITY.md'], ['Changelog', 'CHANGELOG.md']]
       .map(([text, file]) => ({ text, link: source + file })),
   },
 ]
 
-// The menu has the same groups: the first page of each, or all of what is looked up.
-const menu = [
-  ...sidebar.slice(0, 3).map(({ text, items }) => ({
-    text, link: items[0].link, activeMatch: `^/(${items.map(({ link }) => link.slice(1, -1)).join('|')})/`,
-  })),
-  ...sidebar.slice(3),
-]
+// The menu leads to the first page of the groups of readers who search.
+const menu = sidebar.slice(0, 3).map(({ text, items }) => ({
+  text, link: items[0].link, activeMatch: `^/(${items.map(({ link }) => link.slice(1, -1)).join('|')})/`,
+}))
 
 // The checks, by the families in the page that lists them.
 const families = read('docs/faults.md').split(/^## /m).slice(1).map((family) => ({
@@ -148,12 +145,14 @@ export default defineConfig({
       messageRows(md)
     },
   },
+  // What a search engine shows: of a check, the messages that people search for.
   transformPageData(page) {
     const text = read(join('docs', page.filePath))
-    const [, first] = text.match(/^# .*\n+([^\n]+(?:\n[^\n]+)*)/m) ?? []
-    const seen = [...text.matchAll(/^- `(.*)`$/gm)].map(([, message]) => message)
+    const [, first = ''] = text.match(/^# .*\n+([^\n]+(?:\n[^\n]+)*)/m) ?? []
+    const seen = [...text.split('## How to see it')[0].matchAll(/^- `(.*)`$/gm)].map(([, message]) => message)
+    page.description = [first.replace(/\s+/g, ' ').replace(/\]\([^)]*\)|[`[*]/g, ''), ...seen].join(' ').slice(0, 300) || page.description
+    if (page.filePath.startsWith('faults/') && seen.length) page.title = `${seen[0]} (${page.title})`
     if (page.filePath === 'troubleshoot.md') page.frontmatter.aside = false // its tables are wide
-    if (first) page.description = [first.replace(/\s+/g, ' ').replace(/\]\([^)]*\)|[`[*]/g, ''), ...seen].join(' ').slice(0, 300)
   },
   transformHead: ({ page }) => [['link', { rel: 'canonical', href: canonical + page.replace(/(index)?\.md$/, '') }]],
   themeConfig: {

@@ -98,7 +98,7 @@ test('TestSitePagesOnAPhone', async () => {
 })
 
 test('TestSiteOnATablet', async () => {
-  for (const width of [768, 960]) {
+  for (const width of [768, 960, 1100]) {
     const { tab } = await open({ viewport: { width, height: 900 } })
     await tab.goto(`${home}install/`)
     assert.equal(await tab.evaluate(() => document.documentElement.scrollWidth), width)
@@ -177,6 +177,9 @@ test('TestSiteLinksLead', () => {
   for (const name of new Set(String(named).trim().split('\n'))) check(name, ...name.slice(address.length).split('#'))
   for (const [, page, heading] of readFileSync(join(top, 'README.md'), 'utf8').matchAll(/\]\(docs\/([a-z/-]+)\.md(?:#([^)]*))?\)/g)) {
     check('README.md', page, heading)
+  }
+  for (const [, message] of readFileSync(join(top, 'docs/troubleshoot.md'), 'utf8').matchAll(/^\| `((?:\\\||[^`])*)` \|/gm)) {
+    check('a message', 'troubleshoot', encodeURIComponent(message.replaceAll('\\|', '|').replace(/\s+/g, '-')))
   }
   for (const file of readdirSync(join(top, 'docs/faults'))) check('doctor', `faults/${file.replace(/\.md$/, '')}`) // each check has one
   assert.deepEqual(problems, [])

@@ -92,8 +92,8 @@ func (p proc) Changeable() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is not of this process's PID namespace, so nothing can be changed by it: run on the node "+
-		"itself, or in a pod with hostPID: true", p.path)
+	return fmt.Errorf("%s is not of this process's PID namespace: run on the node itself, or in a pod with hostPID: true",
+		p.path)
 }
 
 // Open implements Kernel, with a pidfd where the kernel has them.

@@ -140,6 +140,9 @@ func (p *Processes) Visible() error {
 	return nil
 }
 
+// Changeable says why the process IDs are not those that this process's system calls mean: nil where they are.
+func (p *Processes) Changeable() error { return p.kernel.Changeable() }
+
 // Pause lets processes go on for a time, or until the context is done.
 func (p *Processes) Pause(ctx context.Context, d time.Duration) { p.kernel.Pause(ctx, d) }
 

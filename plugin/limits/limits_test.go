@@ -226,7 +226,7 @@ func TestProcessesOfACopy(t *testing.T) {
 	}
 	outcome := p.Raise(t.Context(), map[string]spec.Limit{idA: spec.Unlimited})[idA]
 	if outcome.Raised != 0 || outcome.Err == nil || !strings.Contains(outcome.Err.Error(),
-		"nothing can be changed by it") {
+		"not of this process's PID namespace") {
 		t.Errorf("processes of a copy were changed: %+v", outcome)
 	}
 	if _, err := New(t.TempDir()).Containers(); !os.IsNotExist(err) {

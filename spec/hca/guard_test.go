@@ -70,8 +70,11 @@ var guards = map[string]func(t *testing.T){
 	},
 	"devices of no HCA": func(t *testing.T) {
 		node := scan(t, one().Files().With(hcatest.Files{oneVerbs + "/ibdev": "mlx5_7\n"}))
-		if d, ok := node.Lookup(Number{231, 192}); ok {
-			t.Errorf("%s is in the inventory, as %+v", d, d)
+		if d, ok := node.HCAs[0].Verbs(); ok {
+			t.Errorf("%s is a device of mlx5_0", d)
+		}
+		if d, ok := node.Lookup(Number{231, 192}); !ok || d.HCA != "mlx5_7" || len(node.Elsewhere) != 1 {
+			t.Errorf("Lookup: %+v, %v; elsewhere: %v", d, ok, node.Elsewhere)
 		}
 		if want := "/dev/infiniband/uverbs0 (c 231:192) belongs to HCA mlx5_7, which is not in sys/class/infiniband"; !strings.Contains(problemsOf(node), want) {
 			t.Errorf("problems %q, want %q", node.Problems, want)

@@ -82,8 +82,8 @@ type Device struct {
 	Port int `json:"port,omitempty"`
 	// Problem says why this device cannot be used, "" if it is sound.
 	Problem string `json:"problem,omitempty"`
-	// Missing is true if the problem is only that there is no node at Path: in a copy, or in a container that does not see
-	// the host's /dev. The number is as good as ever then.
+	// Missing is true if the problem is only that there is no node at the path: in a copy, or in a container that does not
+	// see the host's /dev. The number is still right.
 	Missing bool `json:"missing,omitempty"`
 }
 
@@ -162,7 +162,7 @@ type HCA struct {
 	Firmware string `json:"firmware"`
 	// Driver is that of the PCI or auxiliary device; "" for soft HCAs.
 	Driver string `json:"driver,omitempty"`
-	// ABIVersion is that of the driver's verbs; only ScanDetails reads it.
+	// ABIVersion is that of the driver's verbs.
 	ABIVersion int    `json:"abiVersion,omitempty"`
 	Ports      []Port `json:"ports"`
 	// Devices are in the order uverbs, hfi1, umad, issm, each by its index.
@@ -193,6 +193,8 @@ func (h HCA) Verbs() (Device, bool) {
 type Inventory struct {
 	// HCAs are in natural order: mlx5_2 before mlx5_10.
 	HCAs []HCA `json:"hcas"`
+	// Elsewhere are devices of HCAs that are not listed, since they were moved to other network namespaces.
+	Elsewhere []Device `json:"elsewhere,omitempty"`
 	// RDMACM is nil if the module rdma_ucm is not loaded.
 	RDMACM *Device `json:"rdmaCM"`
 	// NetNSExclusive is true where an HCA can be used only in the network namespace that it was put into; a node with
@@ -226,6 +228,9 @@ func (n *Inventory) Lookup(num Number) (Device, bool) {
 	}
 	if n.RDMACM != nil && n.RDMACM.Number == num {
 		return *n.RDMACM, true
+	}
+	if i := slices.IndexFunc(n.Elsewhere, func(d Device) bool { return d.Number == num }); i >= 0 {
+		return n.Elsewhere[i], true
 	}
 	return Device{}, false
 }

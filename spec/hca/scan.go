@@ -105,6 +105,7 @@ func (t tree) names() (*Inventory, error) {
 		default:
 			// guard: devices of no HCA. Seen where the HCA was moved to another network namespace: the class infiniband is
 			// filtered by namespace, the others are not.
+			node.Elsewhere = append(node.Elsewhere, d)
 			found.add("%s belongs to HCA %s, which is not in %s: it may be in another network namespace", d, d.HCA, classHCA)
 		}
 	}

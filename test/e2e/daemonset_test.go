@@ -31,7 +31,7 @@ func TestClusterDaemonSet(t *testing.T) {
 	withNRI := options()
 	withNRI.Network = true
 	// As systemd mounts it: containers see what is mounted below it later.
-	if err := syscall.Mount("none", "/run", "", syscall.MS_SHARED|syscall.MS_REC, ""); err != nil {
+	if err := syscall.Mount("none", "/", "", syscall.MS_SHARED|syscall.MS_REC, ""); err != nil {
 		t.Fatal(err)
 	}
 	restart(t, withNRI)

@@ -6,16 +6,18 @@
 package e2e
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
-	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // scratch is an image with nothing in it: no library, no shell.
@@ -93,31 +95,56 @@ func TestVerifyEphemeral(t *testing.T) {
 		"FAIL  memlock of process 1 (busybox) in another container: less than 64Mi: ")
 }
 
-// In a network namespace of its own, a pod has none of the HCA's addresses, and verify says so. With a macvlan of the
-// HCA's netdev it has one.
+// In a network namespace of its own, a pod has none of the HCA's addresses, and verify and doctor say so. With a macvlan
+// of the HCA's netdev, which CNI's plugin makes, it has one.
 func TestVerifyOwnNetwork(t *testing.T) {
 	o := options()
 	o.Network = true
 	restart(t, o)
 	importScratch(t)
 	startPlugin(t, "{}")
-	pod := runPod(t, containerd.Pod{OwnNetwork: true})
+	pod := runPod(t, containerd.Pod{Name: "own-network", OwnNetwork: true})
+	holder := runContainer(t, pod, containerd.Container{Name: "main", Devices: containerd.Verbs(1)})
 	expectVerify(t, pod, containerd.Container{Name: "without", Devices: containerd.Verbs(1)}, 1, "namespace: ",
 		"FAIL  GIDs of rxe1 port 1: none belongs to this network namespace", "ok    register 64Mi with rxe1: done")
+	expectNetdev(t, "wrong", "container default/own-network main HCA rxe1")
 
 	const address = "10.0.101.7"
-	netns := pid(t, runContainer(t, pod, containerd.Container{Name: "sleeps"}))
-	onNode(t, fmt.Sprintf("ip link add verify0 link dummy1 type macvlan && ip link set verify0 netns %d name net1 && "+
-		"nsenter -t %d -n sh -c 'ip address add %s/24 dev net1 && ip link set net1 up'", netns, netns, address))
-	await.Success(t, patience, "in the GID table", func() error {
-		files, err := filepath.Glob("/sys/class/infiniband/rxe1/ports/1/gids/*")
-		for _, file := range files {
-			if gid, _ := os.ReadFile(file); strings.Contains(string(gid), "ffff:0a00:6507") {
-				return nil
-			}
-		}
-		return errors.Join(err, errors.New(address+" is not there"))
-	})
+	macvlan(t, pid(t, holder), "dummy1", address)
+	gidIndex(t, address) // it is there
 	expectVerify(t, pod, containerd.Container{Name: "with", Devices: containerd.Verbs(1)}, 0, "nothing found: ",
 		"ok    GIDs of rxe1 port 1 in this network namespace: ", "ok    register 64Mi with rxe1: done")
+	expectNetdev(t, "ok", "")
+	expectStatus(t, map[string]string{"default/own-network main": "device unlimited true [rxe1] ok"}, "default/own-network")
+}
+
+// macvlan has CNI's plugin give a pod an interface net1 of a netdev, as Multus does.
+func macvlan(t *testing.T, pid int, netdev, address string) {
+	t.Helper()
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), filepath.Join(parts.CNI(), "macvlan"))
+	command.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=rail", "CNI_IFNAME=net1",
+		fmt.Sprintf("CNI_NETNS=/proc/%d/ns/net", pid), "CNI_PATH="+parts.CNI())
+	command.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "rail", "type": "macvlan", "master": %q,
+		"ipam": {"type": "static", "addresses": [{"address": "%s/24"}]}}`, netdev, address))
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("macvlan: %v: %s", err, out)
+	}
+}
+
+// expectNetdev compares what doctor says of the interfaces of containers.
+func expectNetdev(t *testing.T, status, object string) {
+	t.Helper()
+	stdout, stderr, _ := call(t, "doctor", "--only", "container-netdev", "--patience", "1m", "-o", "json")
+	var answer struct{ Findings []finding }
+	if err := json.Unmarshal([]byte(stdout), &answer); err != nil {
+		t.Fatalf("doctor: %v\n%s%s", err, stdout, stderr)
+	}
+	found := slices.DeleteFunc(answer.Findings, func(f finding) bool { return f.Check != "container-netdev" })
+	if len(found) != 1 || found[0].Status != status || found[0].Object != object {
+		t.Errorf("doctor: want %s about %q, got %+v", status, object, answer.Findings)
+	}
 }

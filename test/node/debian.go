@@ -21,7 +21,7 @@ var hostPackages = []string{
 	"gcc", "libc6-dev", "libseccomp-dev", "pkg-config", "xz-utils", "make", "bc", "bison", "flex", // build
 	// use
 	"rdma-core", "ibverbs-utils", "ibverbs-providers", "libibverbs-dev", "perftest", "libfabric-bin", "iproute2", "crun",
-	"iptables", "util-linux", "apparmor", "ansible-core",
+	"iptables", "util-linux", "apparmor", "ansible-core", "pci.ids",
 	"conmon", "skopeo", // use by CRI-O
 }
 

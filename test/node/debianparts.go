@@ -15,11 +15,6 @@ func (r recipeBook) debianContainerd() part {
 	return r.programs("containerd-1.6", "containerd", "usr/bin")
 }
 
-// cni holds the CNI plugins.
-func (r recipeBook) cni() part {
-	return r.programs("cni", "containernetworking-plugins", "usr/lib/cni")
-}
-
 // podman is Podman 4.3, and the library that it needs and that the host may lack.
 func (r recipeBook) podman() part {
 	return part{name: "podman", recipe: []string{"1"}, cost: "10 s",

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"sort"
+	"strings"
 )
 
 // goModule is how to build the tools of the module in the folder parts/NAME.
@@ -57,6 +58,16 @@ func (r recipeBook) goPart(m goModule) part {
 				"-o", target + "/", what}
 			return run(ctx, folder, append(env, compilerMemory...), "go", slices.Concat(command, flags)...)
 		}}
+}
+
+// version is the version of a module in a part's go.mod, as in v1.36.3.
+func (r recipeBook) version(part, module string) string {
+	for line := range strings.Lines(readRecipe(filepath.Join(r.source, "parts", part, "go.mod"))) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == module {
+			return words[1]
+		}
+	}
+	return ""
 }
 
 // agent is the program of this module that runs jobs in the guest.

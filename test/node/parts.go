@@ -85,12 +85,17 @@ func (s PartSet) Image(name string) string {
 // ImageName is the reference that an image has once it is imported.
 func ImageName(name string) string { return "rdma-node.test/" + name + ":1" }
 
-// CNI returns the folder with the CNI plugins (bridge, host-local, loopback, ...).
+// CNI returns the folder with the CNI plugins: bridge, host-local, loopback, macvlan, and static.
 func (s PartSet) CNI() string { return filepath.Join(s.folder, "cni") }
 
 // Kubernetes returns the folder with kubelet, kube-apiserver,
 // kube-controller-manager, kube-scheduler and kubectl.
 func (s PartSet) Kubernetes() string { return filepath.Join(s.folder, "kubernetes") }
+
+// SharedDevicePlugin returns the executable of NVIDIA's RDMA shared device plugin.
+func (s PartSet) SharedDevicePlugin() string {
+	return filepath.Join(s.folder, "k8s-rdma-shared-dev-plugin", "k8s-rdma-shared-dp")
+}
 
 // Helm returns Helm's executable.
 func (s PartSet) Helm() string { return filepath.Join(s.folder, "helm", "helm") }

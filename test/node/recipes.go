@@ -76,13 +76,16 @@ func (r recipeBook) core() []part {
 
 // kubernetes is what makes the node one of a cluster.
 func (r recipeBook) kubernetes() []part {
-	const version = "k8s.io/component-base/version."
+	const name, version = "kubernetes", "k8s.io/component-base/version."
+	is := r.version(name, "k8s.io/kubernetes")
+	numbers := append(strings.Split(strings.TrimPrefix(is, "v"), "."), "", "")
 	return []part{
-		r.goPart(goModule{name: "kubernetes", cost: "6 minutes on two cores", stamps: []string{
-			version + "gitVersion=v1.36.3", version + "gitMajor=1", version + "gitMinor=36",
+		r.goPart(goModule{name: name, cost: "6 minutes on two cores", stamps: []string{
+			version + "gitVersion=" + is, version + "gitMajor=" + numbers[0], version + "gitMinor=" + numbers[1],
 		}}),
 		r.goPart(goModule{name: "helm", cost: "2 minutes on two cores"}),
 		r.programs("etcd", "etcd-server", "usr/bin"),
+		r.goPart(goModule{name: "k8s-rdma-shared-dev-plugin", cost: "15 s on two cores"}),
 		r.definitions(),
 	}
 }
@@ -137,6 +140,9 @@ func (r recipeBook) docker() part {
 func (r recipeBook) nvidiaCTK() part {
 	return r.goPart(goModule{name: "nvidia-ctk", cost: "20 s on two cores", needsC: true})
 }
+
+// cni holds the CNI plugins that the node's networks and its tests use.
+func (r recipeBook) cni() part { return r.goPart(goModule{name: "cni", cost: "10 s on two cores"}) }
 
 // critest is Kubernetes' tests of runtimes.
 func (r recipeBook) critest() part {

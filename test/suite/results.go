@@ -21,7 +21,7 @@ const lastWords = 5
 const noTests = "testing: warning: no tests to run"
 
 // logged matches the first line of what a test logs.
-var logged = regexp.MustCompile(`^\S+\.go:\d+: `)
+var logged = regexp.MustCompile(`^\S+\.(go|mjs):\d+: `)
 
 // results are the tests in a part's output. Subtests belong to their test, but a skipped one is listed by itself.
 type results struct {

@@ -5,6 +5,7 @@ package hcatest
 
 import (
 	"fmt"
+	"net/netip"
 	"path"
 	"slices"
 	"strconv"
@@ -62,6 +63,8 @@ type Port struct {
 	Stacked []Netdev
 	// Foreign are netdevs of other namespaces, which only the GIDs name.
 	Foreign []string
+	// Addresses are IP addresses of the last of these netdevs, each with a GID.
+	Addresses []string
 }
 
 // Netdev is a netdev that is stacked on another.
@@ -256,10 +259,15 @@ func (b *builder) port(at string, p Port) {
 		b.files[at+"/lid"], b.files[at+"/sm_lid"] = "0x1a\n", "0x1\n"
 		add("fe80:0000:0000:0000:b859:9f03:00a9:5bd0", "IB/RoCE v1\n", "")
 	} else {
-		for i, netdev := range append(slices.Clone(p.Netdevs), p.Foreign...) {
+		netdevs := append(slices.Clone(p.Netdevs), p.Foreign...)
+		for i, netdev := range netdevs {
 			for _, kind := range []string{"IB/RoCE v1\n", "RoCE v2\n"} {
 				add(fmt.Sprintf("fe80:0000:0000:0000:0202:02ff:fe02:%04x", i), kind, netdev+"\n")
 			}
+		}
+		for _, address := range p.Addresses {
+			mapped := netip.AddrFrom16(netip.MustParseAddr(address).As16())
+			add(mapped.StringExpanded(), "RoCE v2\n", netdevs[len(netdevs)-1]+"\n")
 		}
 	}
 	// The table has empty places. Type and netdev of one give EINVAL when

@@ -5,6 +5,7 @@ package hcatest
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 )
 
@@ -131,6 +132,39 @@ func ScalableNode() Node {
 			Ports: []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{fmt.Sprintf("enp3s0f0s%d", i)}}}})
 	}
 	return n
+}
+
+// PodAddress is the address of a pod's interface in HostDeviceNode, VirtualNode, and ExclusiveFiles.
+const PodAddress = "10.244.0.8"
+
+// HostDeviceNode has two HCAs. CNI's host-device has moved the netdev of mlx5_0 into a pod, and called it net1.
+func HostDeviceNode() Node {
+	n := RoCENode()
+	n.HCAs[0].Ports = []Port{{LinkLayer: "Ethernet", Rate: edr, Foreign: []string{"net1"}, Addresses: []string{PodAddress}}}
+	n.HCAs[1].Ports = []Port{{LinkLayer: "Ethernet", Rate: edr, Netdevs: []string{"eth1"}}}
+	return n
+}
+
+// VirtualNode has a physical function mlx5_0 and two VFs of it. SR-IOV's CNI plugin has moved the netdev of mlx5_1 into
+// a pod, and called it net1; nobody uses mlx5_2.
+func VirtualNode() Node {
+	n := Many(3)
+	n.HCAs[1].Ports = []Port{{LinkLayer: "Ethernet", Rate: hdr, Foreign: []string{"net1"}, Addresses: []string{PodAddress}}}
+	n.HCAs[2].Ports[0] = n.HCAs[2].Ports[0].Down()
+	return n
+}
+
+// ExclusiveFiles is VirtualNode in mode exclusive, where rdma-cni has moved mlx5_1 into that pod as well, as a network
+// namespace shows it that has these HCAs: mlx5_0 and mlx5_2 are the node's.
+func ExclusiveFiles(here ...string) Files {
+	n := VirtualNode()
+	f := n.Files().With(Files{"sys/module/ib_core/parameters/netns_mode": "N\n"})
+	for _, h := range n.HCAs {
+		if !slices.Contains(here, h.Name) {
+			f.Without("sys/class/infiniband/"+h.Name, Folder(h.Name, h.PCI))
+		}
+	}
+	return f
 }
 
 // DualPortNode is a ConnectX-3: one PCI function, an InfiniBand and a RoCE port.

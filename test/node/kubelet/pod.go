@@ -32,6 +32,7 @@ type Container struct {
 	Name     string
 	Script   string // for the shell; "" sleeps for ever
 	Resource string // a resource of which it requests one
+	User     int64  // 0 is the image's: root
 	Sidecar  bool   // an init container that goes on beside the others: a restartable one
 }
 
@@ -97,6 +98,9 @@ func (c Container) manifest() corev1.Container {
 	}
 	if c.Resource != "" {
 		m.Resources.Limits = corev1.ResourceList{corev1.ResourceName(c.Resource): resource.MustParse("1")}
+	}
+	if c.User != 0 {
+		m.SecurityContext = &corev1.SecurityContext{RunAsUser: &c.User}
 	}
 	if c.Sidecar {
 		always := corev1.ContainerRestartPolicyAlways

@@ -75,7 +75,7 @@ not exist, 2 for a wrong call, and 3 if the file cannot be made or written.`,
 	f.SortFlags = false
 	cli.AddFileFlag(f, &o.to, "write to a `FILE` instead of standard output, such as "+cdi.File)
 	o.AddFlags(f)
-	f.BoolVar(&o.quiet, "quiet", false, "say nothing if the file stays as it is, and that it is written otherwise")
+	f.BoolVar(&o.quiet, "quiet", false, "print nothing if the file does not change")
 	f.StringVar(&o.root, "root", "/", "find the node's sys and dev below this `DIR`")
 	cli.Complete(cmd, "devices", node.HCANames(&o.root, "all"))
 	return cmd
@@ -159,7 +159,7 @@ func newCDIListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the node's CDI devices, and what is wrong with them",
-		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, whoever wrote them, and compare them
+		Long: `List the devices of all CDI files in /etc/cdi and /run/cdi, also of other tools, and compare them
 with the node: device nodes that are gone or have another number, names that stand for another
 HCA now, hooks that are missing, and devices that several files have.
 
@@ -178,8 +178,8 @@ The exit status is 0 if nothing is wrong, 1 if something is, and 3 if the list c
 
 // cdiFiles is the result for programs.
 type cdiFiles struct {
-	APIVersion string      `json:"apiVersion"`
-	Files      []cdi.Found `json:"files"`
+	cli.Meta
+	Files []cdi.Found `json:"files"`
 }
 
 func listCDI(stdout, stderr io.Writer, root, format string) error {
@@ -205,7 +205,7 @@ func listCDI(stdout, stderr io.Writer, root, format string) error {
 			notes = append(notes, "this node has no CDI files: write one with 'rdma-spec cdi generate --to "+cdi.File+"'")
 		}
 	} else {
-		err = cli.WriteStructured(stdout, format, cdiFiles{cli.APIVersion, append([]cdi.Found{}, files...)})
+		err = cli.WriteStructured(stdout, format, cdiFiles{cli.Result("CDIList"), append([]cdi.Found{}, files...)})
 		notes = nil
 	}
 	cli.WriteNotes(stderr, notes)

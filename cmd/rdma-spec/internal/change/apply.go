@@ -57,7 +57,7 @@ func (l *Ledger) Apply(feature string, plan Plan, check func() error) error {
 }
 
 // settled makes one step of the steps of a feature at a file between which no other feature has changed it. Where
-// somebody else has, the file is put back to that.
+// somebody else has, the file is restored to that.
 func (l *Ledger) settled() (settled []step) {
 	for _, s := range l.steps {
 		i := len(settled) - 1
@@ -138,7 +138,7 @@ func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err er
 	}
 	for _, s := range slices.Backward(steps[:taken]) {
 		if back := l.turn(s, s.After, s.Before); back != nil {
-			return false, errors.Join(err, fmt.Errorf("not put back: %w", back))
+			return false, errors.Join(err, fmt.Errorf("not restored: %w", back))
 		}
 	}
 	return true, err

@@ -65,7 +65,7 @@ func (m meanwhileFiles) put(path string, old, content []byte, mode fs.FileMode) 
 	return put(path, old, content, mode)
 }
 
-// Also what another tool changes while files are written, or put back, is not lost, and the other files are as they
+// Also what another tool changes while files are written, or restored, is not lost, and the other files are as they
 // were.
 func TestChangedInTheMiddle(t *testing.T) {
 	old := map[string]string{"a": "old a", "b": "old b"}

@@ -21,7 +21,7 @@ func TestOverwritten(t *testing.T) {
 		"untouched": {func(*testing.T, node) {}, nil},
 		"changed": {func(_ *testing.T, n node) { n.set(map[string]string{"a": "theirs"}) },
 			[]Overwriting{{Path: "/node/a", Feature: "handler rdma"}}},
-		"put back to what it was": {func(_ *testing.T, n node) { n.set(map[string]string{"a": "old"}) },
+		"restored to what it was": {func(_ *testing.T, n node) { n.set(map[string]string{"a": "old"}) },
 			[]Overwriting{{Path: "/node/a", Feature: "handler rdma"}}},
 		"removed": {func(t *testing.T, n node) {
 			t.Helper()

@@ -62,10 +62,10 @@ func (r *Reversal) RemoveBefore(other, path string) error {
 	return nil
 }
 
-// Empty reports whether there is nothing to put back.
+// Empty reports whether there is nothing to restore.
 func (r *Reversal) Empty() bool { return len(r.steps) == 0 }
 
-// Paths returns the files that are put back.
+// Paths returns the files that are restored.
 func (r *Reversal) Paths() (all []string) {
 	for _, s := range r.steps {
 		all = append(all, s.Path)

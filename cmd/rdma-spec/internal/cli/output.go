@@ -50,6 +50,15 @@ func AddFormatFlag(cmd *cobra.Command, offer ...string) *FormatFlag {
 // APIVersion is the version of all results for programs.
 const APIVersion = "rdma-spec/v1alpha1"
 
+// Meta begins a result for programs.
+type Meta struct {
+	APIVersion string `json:"apiVersion"` // rdma-spec/v1alpha1
+	Kind       string `json:"kind"`       // the command
+}
+
+// Result begins the result of a command, such as ConfigCheck.
+func Result(kind string) Meta { return Meta{APIVersion, kind} }
+
 // AddFileFlag adds the flag --to, which names the file that a command writes.
 func AddFileFlag(f *pflag.FlagSet, file *string, usage string) {
 	f.StringVar(file, fileFlag, "", usage)

@@ -94,11 +94,11 @@ const (
 
 // checked is the result of `rdma-spec config check`.
 type checked struct {
-	APIVersion string   `json:"apiVersion"`
-	File       string   `json:"file"`
-	Valid      bool     `json:"valid"`
-	Rules      int      `json:"rules"`
-	Problems   []string `json:"problems"`
+	cli.Meta
+	File     string   `json:"file"`
+	Valid    bool     `json:"valid"`
+	Rules    int      `json:"rules"`
+	Problems []string `json:"problems"`
 }
 
 func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string) error {
@@ -106,7 +106,7 @@ func checkConfig(stdin io.Reader, stdout, stderr io.Writer, file, format string)
 	if onFile := new(fs.PathError); errors.As(err, &onFile) {
 		return err
 	}
-	result := checked{APIVersion: cli.APIVersion, File: source, Problems: []string{}}
+	result := checked{Meta: cli.Result("ConfigCheck"), File: source, Problems: []string{}}
 	if err == nil {
 		result.Valid, result.Rules = true, len(p.Config().Rules)
 	} else {

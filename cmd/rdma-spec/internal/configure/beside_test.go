@@ -146,7 +146,7 @@ func TestConfigureAfterAnotherToolWroteOverIt(t *testing.T) {
 // overwritten returns what the doctor says of what other tools have written over.
 func overwritten(t *testing.T, root string) []doctor.Finding {
 	t.Helper()
-	found, err := doctor.Diagnose(t.Context(), node.Options{Root: root, Patience: node.Daemons}, runtimes.Checks(),
+	found, _, err := doctor.Diagnose(t.Context(), node.Options{Root: root, Patience: node.Daemons}, runtimes.Checks(),
 		[]string{"configuration-kept"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)

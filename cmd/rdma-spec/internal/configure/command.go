@@ -53,7 +53,7 @@ func (o *Options) command() *cobra.Command {
 		Long: `Change the files of a node that decide whether RDMA containers work: NRI in containerd or CRI-O,
 runtime handlers, the limits of units, and the plugin nri-rdma. With --all, turn NRI on, install
 the plugin as a service if the node has none, and list the faults that rdma-spec doctor finds
-beside what the next steps settle. These faults do not change the exit status.
+that the next steps do not cure. These faults do not change the exit status.
 
 A change keeps every byte of a file outside its own lines. containerd loads a copy of the new
 configuration before a file is replaced, and the change is made only if it affects nothing else
@@ -170,16 +170,16 @@ type configured struct {
 
 // result is what a call has done, for programs.
 type result struct {
-	APIVersion string   `json:"apiVersion"`
-	Changed    bool     `json:"changed"`        // with --dry-run: would be
-	Files      []string `json:"files"`          // that are changed
-	Next       []string `json:"next,omitempty"` // what to do next
-	Left       []string `json:"left,omitempty"` // why files are not restored
+	cli.Meta
+	Changed bool     `json:"changed"`        // with --dry-run: would be
+	Files   []string `json:"files"`          // that are changed
+	Next    []string `json:"next,omitempty"` // what to do next
+	Left    []string `json:"left,omitempty"` // why files are not restored
 }
 
 // print prints a result: what is done to each file, or the diff of --dry-run.
 func (o *Options) print(cmd *cobra.Command, r result, done, diff, nothing string) error {
-	r.APIVersion, r.Changed, r.Files = cli.APIVersion, len(r.Files) > 0, append([]string{}, r.Files...)
+	r.Meta, r.Changed, r.Files = cli.Result("Configure"), len(r.Files) > 0, append([]string{}, r.Files...)
 	if o.format == cli.FormatJSON {
 		return cli.WriteStructured(cmd.OutOrStdout(), o.format, r)
 	}

@@ -108,3 +108,54 @@ func nriOn(t *testing.T, program, root string) bool {
 	off, _ := tomledit.Lookup(dump(t, program, root), "plugins", containerd.NRIPlugin, "disable")
 	return off == false
 }
+
+// What docs/guide-gpu-cluster.md says of the toolkit when it starts again: NRI stays on. On containerd 1.x a handler like
+// nvidia is lost, the doctor finds that, and the same command restores it.
+func TestToolkitStartsAgain(t *testing.T) {
+	tool := part(t, "nvidia-ctk-*", "nvidia-ctk")
+	for _, test := range []struct {
+		version, config string
+		lost            bool
+	}{
+		{"1.7.35", "version = 2\n[plugins.'io.containerd.grpc.v1.cri'.containerd.runtimes.runc]\n" +
+			"  runtime_type = 'io.containerd.runc.v2'\n", true},
+		{"2.4.2", "version = 3\n", false},
+	} {
+		t.Run(test.version, func(t *testing.T) {
+			program := installed(t, test.version)
+			root := installedNode(t, program)
+			if err := os.WriteFile(filepath.Join(root, "etc/containerd/config.toml"), []byte(test.config), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			toolkit := func() {
+				t.Helper()
+				if out, err := withEtc(root, tool, "runtime", "configure", "--runtime", "containerd", "--set-as-default",
+					"--config-source", "file").CombinedOutput(); err != nil {
+					t.Fatalf("nvidia-ctk: %v: %s", err, out)
+				}
+			}
+			has := func(when string, want bool) {
+				t.Helper()
+				_, handlers := containerd.Handlers(dump(t, program, root))
+				found := overwritten(t, root)
+				if has := handlers["rdma-nvidia"] != nil; has != want || handlers["nvidia"] == nil ||
+					!nriOn(t, program, root) || (len(found) > 0) == want {
+					t.Errorf("%s: the handlers are %v, and the doctor finds %+v", when, handlers, found)
+				}
+			}
+			toolkit()
+			for _, args := range [][]string{{"nri"}, {"handler", "rdma-nvidia", "--like", "nvidia"}} {
+				if got := call(append(append([]string{"configure"}, args...), "--root", root)...); got.Status != 0 {
+					t.Fatalf("%q: %+v", args, got)
+				}
+			}
+			has("configured", true)
+			toolkit()
+			has("the toolkit again", !test.lost)
+			if got := call("configure", "handler", "rdma-nvidia", "--like", "nvidia", "--root", root); got.Status != 0 {
+				t.Errorf("again: %+v", got)
+			}
+			has("again", true)
+		})
+	}
+}

@@ -52,7 +52,7 @@ and 3 otherwise.`,
 
 // Inventory is the result for programs.
 type Inventory struct {
-	APIVersion string `json:"apiVersion"`
+	cli.Meta
 	*hca.Inventory
 }
 
@@ -75,7 +75,7 @@ func List(stdout, stderr io.Writer, root, format string) error {
 		notes = append(notes, deviceNotes(node)...)
 		err = cli.WriteTable(stdout, deviceHeader, deviceRows(node))
 	} else {
-		err = cli.WriteStructured(stdout, format, Inventory{cli.APIVersion, node})
+		err = cli.WriteStructured(stdout, format, Inventory{cli.Result("Devices"), node})
 	}
 	if err != nil {
 		return err

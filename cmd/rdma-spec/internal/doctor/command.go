@@ -44,8 +44,8 @@ kubelet. doctor changes nothing. Run it as root: what other users cannot read is
 
 The result of a check is one of these:
   wrong           a fault; doctor explains why it matters and how to cure it: by a command
-                  to paste, which takes nothing from what runs; by one to run with care,
-                  since somebody loses something; or by hand
+                  to paste, which interrupts nothing; by one to run with care, which
+                  interrupts something; or by hand
   unknown         doctor cannot find out; this is not a fault
   ignored         wrong or unknown, and an entry of /etc/rdma-spec/doctor.yaml is about it;
                   doctor prints the entry for each fault
@@ -55,7 +55,8 @@ The result of a check is one of these:
 
 -o npd speaks the protocol of node-problem-detector's custom plugins: one line, and the exit
 status 0 if all is well, 1 if something is wrong, and 2 if a whole family was not looked at.
--o prometheus writes metrics for node_exporter's textfile collector.
+-o prometheus writes metrics for node_exporter's textfile collector: what the checks find, and,
+without --only, how much memory RDMA containers have registered.
 
 The exit status is 1 if something is wrong. If nothing is, it is 3 where every check of a family
 is unknown, as when the runtime does not answer: standard error names the family.`,
@@ -155,15 +156,16 @@ func listChecks(ctx context.Context, stdout, stderr io.Writer, checks []Check, o
 
 // Diagnosis is the result for programs.
 type Diagnosis struct {
-	APIVersion string    `json:"apiVersion"`
-	Findings   []Finding `json:"findings"`
-	Missed     []string  `json:"missed,omitempty"` // the families of checks that know nothing
+	cli.Meta
+	Findings []Finding `json:"findings"`
+	Missed   []string  `json:"missed,omitempty"` // the families of checks that know nothing
 }
 
 // runDoctor runs the checks and writes what they find.
 func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, checks []Check,
 	only []string, format string) error {
-	findings, err := Diagnose(ctx, o, checks, only, stderr)
+	o.Use = format == formatPrometheus && len(only) == 0
+	findings, containers, err := Diagnose(ctx, o, checks, only, stderr)
 	switch {
 	case err != nil && format == formatNPD && !cli.IsUsageError(err):
 		return WriteNPD(stdout, nil, err)
@@ -174,9 +176,9 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	case formatNPD:
 		return WriteNPD(stdout, findings, nil)
 	case formatPrometheus:
-		err = writePrometheus(stdout, findings)
+		err = writePrometheus(stdout, findings, containers)
 	case cli.FormatJSON:
-		err = cli.WriteStructured(stdout, format, Diagnosis{cli.APIVersion, findings, missed(findings)})
+		err = cli.WriteStructured(stdout, format, Diagnosis{cli.Result("Doctor"), findings, missed(findings)})
 	default:
 		if err = ListFindings(stdout, findings, cli.IsTerminal(stdout)); err == nil {
 			err = countFindings(stderr, findings)
@@ -192,25 +194,32 @@ func runDoctor(o node.Options, ctx context.Context, stdout, stderr io.Writer, ch
 	return err
 }
 
-// Diagnose runs the checks that are named, or all, and returns what those find. It says on stderr what it waits for.
+// Diagnose runs the checks that are named, or all, and returns what those find and, if it is to look at who uses RDMA,
+// the containers. It says on stderr what it waits for.
 func Diagnose(ctx context.Context, o node.Options, checks []Check, only []string,
-	stderr io.Writer) ([]Finding, error) {
+	stderr io.Writer) (found []Finding, using []node.Container, err error) {
 	if len(only) > 0 {
-		var err error
 		if checks, only, err = Named(checks, only...); err != nil {
-			return nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
+			return nil, nil, cli.Usage(fmt.Errorf("--only: %w: rdma-spec doctor --list has them", err))
 		}
 	}
-	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding { return Run(ctx, s, checks) })
+	findings, _, err := diagnose(o, stderr, func(s *node.Snapshot) []Finding {
+		findings := Run(ctx, s, checks)
+		if o.Use {
+			containers, _ := s.Containers() // a check reports the error
+			using = containers.Containers
+		}
+		return findings
+	})
 	if len(only) == 0 || err != nil {
-		return findings, err
+		return findings, using, err
 	}
 	// What is named may be skipped: the cause belongs to the answer.
 	skipped := slices.ContainsFunc(findings,
 		func(f Finding) bool { return f.Status == Skipped && slices.Contains(only, f.Check) })
 	return slices.DeleteFunc(findings, func(f Finding) bool {
 		return !slices.Contains(only, f.Check) && (!skipped || f.Status != Wrong)
-	}), nil
+	}), nil, nil
 }
 
 // diagnose runs checks, and ignores what the administrator has listed. It returns the entries that match nothing as

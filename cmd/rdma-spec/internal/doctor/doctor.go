@@ -85,7 +85,7 @@ type Finding struct {
 	Class  Class  `json:"class,omitempty"`
 	Care   string `json:"care,omitempty"`   // of a cure with care: "the pod that has it loses it; see: rdma-spec status"
 	Docs   string `json:"docs,omitempty"`   // the address of the check's page
-	Entry  string `json:"ignore,omitempty"` // the entry of node.IgnoreFile that makes it ignored
+	Entry  string `json:"ignore,omitempty"` // the entry of doctor.yaml that makes it ignored
 	Family string `json:"-"`
 }
 

@@ -5,7 +5,6 @@ package doctor
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 )
 
 // statuses are in the order in which people want to see them, with their signs on a terminal.
@@ -135,18 +135,31 @@ func cut(text string, most int) string {
 	return strings.ToValidUTF8(text[:most-len(dots)], "") + dots
 }
 
+// mostContainers bounds the series of a node. A kubelet runs 110 pods by default.
+const mostContainers = 500
+
 // writePrometheus writes metrics for node_exporter's textfile collector. A check has its series whatever it finds, so
-// that alerts end; what is wrong, unknown, or ignored is named beside.
-func writePrometheus(stdout io.Writer, findings []Finding) error {
+// that alerts end; what is wrong, unknown, or ignored is named beside. So is what containers use; what is unknown of
+// that has no series.
+func writePrometheus(stdout io.Writer, findings []Finding, containers []node.Container) error {
 	counts := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "rdma_spec_doctor_findings", Help: "What a check of rdma-spec doctor finds, by status.",
 	}, []string{"check", "status"})
 	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "rdma_spec_doctor_finding", Help: "An object that is wrong, unknown, or ignored.",
 	}, []string{"check", "status", "object"})
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "rdma_spec_container_" + name, Help: help},
+			[]string{"namespace", "pod", "container"})
+	}
+	registered := gauge("registered_bytes", "Memory that an RDMA container has registered, that of GPUs included.")
+	pinned := gauge("pinned_bytes", "Memory that the processes of an RDMA container have pinned.")
+	limit := gauge("memlock_limit_bytes", "The lowest memlock of an RDMA container's processes; 2^64 if unlimited.")
 	registry := prometheus.NewRegistry()
-	if err := errors.Join(registry.Register(counts), registry.Register(objects)); err != nil {
-		return err
+	for _, vec := range []*prometheus.GaugeVec{counts, objects, registered, pinned, limit} {
+		if err := registry.Register(vec); err != nil {
+			return err
+		}
 	}
 	for _, f := range findings {
 		for _, status := range []Status{Wrong, Unknown, Ignored} {
@@ -155,6 +168,21 @@ func writePrometheus(stdout io.Writer, findings []Finding) error {
 				this.Inc()
 				objects.WithLabelValues(f.Check, string(status), strings.ToValidUTF8(f.Object, "?")).Set(1)
 			}
+		}
+	}
+	for _, c := range containers[:min(len(containers), mostContainers)] {
+		if len(c.HCAs) == 0 && !c.Use.Seen() {
+			continue
+		}
+		labels := []string{c.Namespace, c.Pod, c.Container}
+		if c.Use.Objects != nil {
+			registered.WithLabelValues(labels...).Set(float64(c.Use.RegisteredBytes))
+		}
+		if c.Use.PinnedBytes != nil {
+			pinned.WithLabelValues(labels...).Set(float64(*c.Use.PinnedBytes))
+		}
+		if c.Memlock != nil {
+			limit.WithLabelValues(labels...).Set(float64(c.Memlock.Soft))
 		}
 	}
 	families, err := registry.Gather()

@@ -72,7 +72,7 @@ verdict is open, a refusal counts if the container is refused with verbs devices
 
 // explanation is the result: what becomes of each container.
 type explanation struct {
-	APIVersion    string         `json:"apiVersion"`
+	cli.Meta
 	Configuration string         `json:"configuration"` // the policy in force, the file, or "defaults"
 	HCAs          []string       `json:"hcas"`
 	Pods          []explainedPod `json:"pods"`
@@ -127,12 +127,11 @@ func (o explainOptions) read(from io.Reader) (manifest.Manifest, error) {
 		from = file
 	}
 	m, err := manifest.Read(from)
-	switch {
-	case err != nil:
+	if err == nil && len(m.Pods)+len(m.Unexplained) == 0 {
+		err = errors.New("no containers in it: expected a Pod, or another object that has a list of containers")
+	}
+	if err != nil {
 		return m, fmt.Errorf("%s: %w", o.manifest, err)
-	case len(m.Pods)+len(m.Unexplained) == 0:
-		return m, fmt.Errorf("%s: no containers in it: expected a Pod, or another object that has a list of containers",
-			o.manifest)
 	}
 	return m, nil
 }
@@ -144,7 +143,7 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 		return explanation{}, err
 	}
 	defer func() { _ = s.Close() }() // it was only read
-	result := explanation{APIVersion: cli.APIVersion, HCAs: []string{}, Problems: m.Problems,
+	result := explanation{Meta: cli.Result("Explain"), HCAs: []string{}, Problems: m.Problems,
 		Unexplained: m.Unexplained, fails: len(m.Problems) > 0}
 	current, judgedBy, err := s.Policy() // on a node whose plugin runs: the one in force, wherever the plugin has it from
 	e := Explainer{Assume: o.assume, Policy: current}

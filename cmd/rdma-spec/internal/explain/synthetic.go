@@ -9,14 +9,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
-// Numbers of the first verbs device and of rdma_cm, as the kernel is likely to give them.
-var firstVerbs, rdmaCM = hca.Number{Major: 231, Minor: 192}, hca.Number{Major: 10, Minor: 58}
-
 // SyntheticNode returns a node with HCAs of the given names, in their order, for use without a node. All are sound and
-// ACTIVE. They are physical functions, have a port of each link layer, and neither netdevs nor a NUMA node.
+// ACTIVE. They are physical functions, have a port of each link layer, and neither netdevs nor a NUMA node. Devices have
+// the numbers that the kernel is likely to give them.
 func SyntheticNode(names []string) *hca.Inventory {
 	node := &hca.Inventory{RDMACM: &hca.Device{
-		Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: rdmaCM, Mode: 0o666,
+		Kind: hca.KindRDMACM, Path: "/dev/infiniband/rdma_cm", Number: hca.Number{Major: 10, Minor: 58}, Mode: 0o666,
 	}}
 	for i, name := range names {
 		var ports []hca.Port
@@ -27,7 +25,7 @@ func SyntheticNode(names []string) *hca.Inventory {
 			Name: name, NodeType: "CA", Function: hca.FunctionPhysical, NUMANode: -1, Ports: ports,
 			Devices: []hca.Device{{
 				Kind: hca.KindVerbs, Path: fmt.Sprintf("/dev/infiniband/uverbs%d", i),
-				Number: hca.Number{Major: firstVerbs.Major, Minor: firstVerbs.Minor + uint32(i)}, Mode: 0o666, HCA: name,
+				Number: hca.Number{Major: 231, Minor: 192 + uint32(i)}, Mode: 0o666, HCA: name,
 			}},
 		})
 	}

@@ -239,6 +239,8 @@ func TestReasonsAndAdvice(t *testing.T) {
 			"not RDMA: by --assume-devices, no verbs device comes with rdma/hca", ""},
 		{"devices do not count", "optIn: {devices: false}", plainPod, fmt.Sprintf(opened, "image: x", "rdma/hca: 1"), nil,
 			"not RDMA: optIn.devices is false, and optIn.resources names no resource that it requests", ""},
+		{"nothing where devices are refused", "memlock: memory-limit", plainPod, "{containers: [{name: main}]}", nil,
+			"not RDMA: it has no extended resource, DRA claim, or annotation that gives it an HCA", ""},
 		{"a runtime handler that is left alone", "{}", plainPod, "{runtimeClassName: kata, containers: [{name: main}]}", nil,
 			`not RDMA: runtime handler "kata" is in skipRuntimeHandlers`, ""},
 		{"opted out", listed, strings.ReplaceAll(optedIn, "true", "false"), "{containers: [{name: main}]}", nil,

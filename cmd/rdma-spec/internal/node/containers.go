@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
@@ -28,6 +29,7 @@ const (
 	StateRefused State = "refused" // the policy would refuse it, and it runs
 	StateUnseen  State = "unseen"  // it got its HCAs after NRI, and the policy gives it nothing
 	StateUnknown State = "unknown" // the runtime or the kubelet does not provide enough information
+	StateOutside State = "outside" // it is no RDMA container, and uses RDMA
 )
 
 // Containers are the containers that run on a node. JSON has what status tells of them.
@@ -36,6 +38,7 @@ type Containers struct {
 	Unjudged   string         `json:"-"` // why no policy is in force, and the states mean nothing
 	Runtimes   []cri.Identity `json:"runtimes"`
 	Containers []Container    `json:"containers"` // the RDMA containers, and those that cannot be examined
+	Outside    []Container    `json:"outside"`    // others, and processes in no container, that use RDMA
 	Mounted    []Container    `json:"-"`          // others that /dev/infiniband is mounted into
 	Notes      []string       `json:"notes,omitempty"`
 	Failed     int            `json:"-"` // containers that are unknown, or may be RDMA containers
@@ -49,6 +52,8 @@ type Report struct {
 	ID        string `json:"id"`
 	PID       int    `json:"pid"`
 
+	Started time.Time `json:"started,omitzero"` // when the runtime started it
+
 	Signal   policy.Signal `json:"signal"`
 	Evidence string        `json:"evidence,omitempty"`
 	Rule     string        `json:"rule,omitempty"`
@@ -61,6 +66,7 @@ type Report struct {
 	UserNamespace bool     `json:"userNamespace,omitempty"`
 	HCAs          []string `json:"hcas"`
 	AllDevices    bool     `json:"allDevices,omitempty"`
+	Use           Use      `json:"use"` // how its processes use RDMA
 
 	State    State    `json:"state"`
 	Problems []string `json:"problems"`
@@ -263,8 +269,11 @@ func (c Containers) ofPods(pods []string) (Containers, error) {
 	}
 	c.Containers = slices.DeleteFunc(slices.Clone(c.Containers),
 		func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
+	c.Outside = slices.DeleteFunc(slices.Clone(c.Outside),
+		func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
 	for _, pod := range pods {
-		if !slices.ContainsFunc(c.Containers, func(r Container) bool { return r.PodName() == pod }) {
+		if !slices.ContainsFunc(slices.Concat(c.Containers, c.Outside),
+			func(r Container) bool { return r.PodName() == pod }) {
 			return c, fmt.Errorf("no RDMA container of pod %s ran on this node", pod)
 		}
 	}

@@ -34,6 +34,8 @@ type Options struct {
 	Patience  time.Duration     `json:"-"` // with all daemons together; 0 for askRuntimesFor
 	Pods      []string          `json:"-"` // NAMESPACE/POD: look at the containers of these only
 	Inside    bool              `json:"-"` // look at what the processes of containers see
+	Use       bool              `json:"-"` // look at who uses RDMA
+	QPs       bool              `json:"-"` // and at queue pairs, each of which the kernel queries
 	Keep      bool              `json:"-"` // ask for all that an archive keeps
 	Processes *limits.Processes `json:"-"` // nil: those below the root. Tests have others
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
@@ -58,6 +59,7 @@ type Snapshot struct {
 	Configured func() (change.Configured, error)
 	CDI        func() (cdi.Files, error)
 	RDMACNI    func() (RDMACNI, error)
+	Book       func() (rdma.Book, error) // who uses the HCAs
 	Ignored    func() ([]Ignored, error)
 	JudgedBy   func() (KeptPolicy, error) // the policy that was asked for; the error says why there is none
 	Listing    func() (Listing, error)
@@ -118,6 +120,12 @@ func Open(o Options) (*Snapshot, error) {
 		return cdi.Read(ctx, root, s.HCAs)
 	})
 	s.RDMACNI = of(s, "rdma-cni.json", func(context.Context, string) (RDMACNI, error) { return readRDMACNI(t), nil })
+	s.Book = of(s, "rdma.json", func(ctx context.Context, root string) (rdma.Book, error) {
+		if err := s.Limits().Changeable(); err != nil {
+			return rdma.Book{}, fmt.Errorf("%w, which the DaemonSet's pods have with privileges: repair", err)
+		}
+		return rdma.Read(ctx, root, s.QPs)
+	})
 	s.Ignored = of(s, "ignored.json", s.readIgnored)
 	s.JudgedBy = of(s, "policy.json", func(context.Context, string) (KeptPolicy, error) {
 		p, source, err := o.readPolicy()

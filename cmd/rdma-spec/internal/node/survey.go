@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
@@ -41,19 +42,24 @@ type surveyor struct {
 	node      policy.Facts
 	listed    func() (*hca.Inventory, error) // the names and devices of the HCAs
 	processes *limits.Processes
-	pause     time.Duration    // before the second look
-	hidden    error            // why the processes of containers cannot be read
-	running   map[string][]int // the IDs of the processes of each container
+	pause     time.Duration             // before the second look
+	hidden    error                     // why the processes of containers cannot be read
+	running   map[string][]int          // the IDs of the processes of each container
+	root      string                    // of the node or the copy
+	book      func() (rdma.Book, error) // nil: it does not matter who uses RDMA
 	result    *Containers
 }
 
 // survey compares what each container has with what a policy gives it.
 func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy) (result Containers, err error) {
+	if s.Use {
+		_, _ = s.Book() // before containers and processes are listed, which then have all of it; readBook notes the error
+	}
 	listing, err := s.Listing()
 	if err != nil {
 		return result, err
 	}
-	result = Containers{Policy: source, Runtimes: listing.Runtimes, Containers: []Container{}}
+	result = Containers{Policy: source, Runtimes: listing.Runtimes, Containers: []Container{}, Outside: []Container{}}
 	looking := s.surveyor(p)
 	looking.result = &result
 	if s.Archived { // what is to be done is done on the node
@@ -69,17 +75,16 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		if l.MOFED && l.PID != 0 {
 			r, counts = looking.afterNRI(l, r, counts, s.inside(l, true))
 		}
+		if r.State == StateOutside {
+			result.Outside = append(result.Outside, r)
+		}
 		switch {
 		case counts:
 			result.Containers, counted = append(result.Containers, r), append(counted, l)
-		case len(s.Pods) > 0:
+		case slices.Contains(s.Pods, r.PodName()):
 			looking.note(fmt.Sprintf("%s/%s %s is not an RDMA container", l.Namespace, l.Pod, l.Name))
 		case s.Inside && l.PID != 0 && !l.AllDevices:
-			paths := process.HostPaths(s.Root, l.PID)
-			if l.Inside != nil {
-				paths = l.Inside.HostPaths
-			}
-			if len(paths) > 0 {
+			if paths := looking.hostPaths(l); len(paths) > 0 {
 				result.Mounted = append(result.Mounted, Container{
 					Report: Report{Namespace: l.Namespace, Pod: l.Pod, Container: l.Name, State: StateOK},
 					Inside: process.Inside{User: -1, HostPaths: paths},
@@ -91,7 +96,11 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		r := &result.Containers[i]
 		r.Inside = s.inside(counted[i], !r.UserNamespace)
 	})
+	if len(s.Pods) == 0 {
+		result.Outside = append(result.Outside, looking.others(listing.Containers)...)
+	}
 	looking.judge(ctx, result.Containers)
+	looking.judge(ctx, result.Outside)
 	result.Failed += result.unknown()
 	return result, nil
 }
@@ -101,6 +110,10 @@ func (s *Snapshot) surveyor(p *policy.Policy) *surveyor {
 	looking := &surveyor{
 		Options: s.Options, policy: p, node: policy.LiveFacts(s.Root), processes: s.Limits(), pause: SecondLookAfter,
 		listed: sync.OnceValues(func() (*hca.Inventory, error) { return hca.List(s.Root) }), result: &Containers{},
+		root: s.Root,
+	}
+	if s.Use {
+		looking.book = s.Book
 	}
 	looking.node.HCAs = s.HCAs
 	if looking.hidden = looking.processes.Visible(); looking.hidden == nil {
@@ -119,6 +132,14 @@ func sideBySide(containers int, look func(i int)) {
 	_ = looks.Wait() // none returns an error
 }
 
+// hostPaths returns where the node's /dev/infiniband is mounted for a container.
+func (s *surveyor) hostPaths(l Listed) []string {
+	if l.Inside != nil {
+		return l.Inside.HostPaths
+	}
+	return process.HostPaths(s.root, l.PID)
+}
+
 // note keeps a note about the node, once.
 func (s *surveyor) note(text string) {
 	if !slices.Contains(s.result.Notes, text) {
@@ -131,8 +152,8 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	c := l.Container.Container
 	r := Container{
 		Report: Report{
-			Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, ID: l.ID, PID: l.PID, Signal: policy.SignalNone,
-			HCAs: []string{}, Problems: []string{}, State: StateOK,
+			Namespace: c.Namespace, Pod: c.Pod, Container: c.Name, ID: l.ID, PID: l.PID, Started: l.Started,
+			Signal: policy.SignalNone, HCAs: []string{}, Use: Use{Summary: "unknown"}, State: StateOK, Problems: []string{},
 		},
 		RDMA: true, Runtime: l.Runtime, Bounding: l.Spec.Bounding, Env: l.Spec.Env,
 	}
@@ -165,7 +186,8 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 			s.note(d.Reason)
 			s.result.Failed++ // its resources may be a signal
 		}
-		return Container{}, false
+		s.outside(&r, l, d.Reason)
+		return r, false
 	}
 	s.hcas(&r, c)
 	for _, d := range c.Devices {
@@ -174,6 +196,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 		}
 	}
 	s.limits(&r, l.Spec)
+	s.use(&r, s.running[l.ID], !c.HostNetwork)
 	return r, true
 }
 
@@ -208,13 +231,19 @@ func (s *surveyor) hcas(r *Container, c policy.Container) {
 		return
 	}
 	r.AllDevices = c.AllDevices
-	for _, h := range node.HCAs {
-		verbs, ok := h.Verbs()
-		held := slices.ContainsFunc(c.Devices, func(d policy.Device) bool {
+	holds := func(verbs hca.Device) bool {
+		return slices.ContainsFunc(c.Devices, func(d policy.Device) bool {
 			return (d.Type == "c" || d.Type == "u") && d.Major == int64(verbs.Major) && d.Minor == int64(verbs.Minor)
 		})
-		if ok && (held || r.AllDevices) {
+	}
+	for _, h := range node.HCAs {
+		if verbs, ok := h.Verbs(); ok && (holds(verbs) || r.AllDevices) {
 			r.HCAs = append(r.HCAs, h.Name)
+		}
+	}
+	for _, d := range node.Elsewhere {
+		if d.Kind.Verbs() && holds(d) {
+			r.HCAs = append(r.HCAs, d.HCA)
 		}
 	}
 }

@@ -75,7 +75,7 @@ the node or one of its containers cannot be examined.`,
 
 // repairs is the result: what was raised, or would be.
 type repairs struct {
-	APIVersion string              `json:"apiVersion"`
+	cli.Meta
 	Policy     node.JudgedBy       `json:"policy"`
 	Runtimes   []cri.Identity      `json:"runtimes"`
 	DryRun     bool                `json:"dryRun"`
@@ -118,7 +118,7 @@ func (o Options) Repair(ctx context.Context, stdout, stderr io.Writer) error {
 		return err
 	}
 	result := repairs{
-		APIVersion: cli.APIVersion, Policy: found.Policy, Runtimes: found.Runtimes, DryRun: o.DryRun,
+		Meta: cli.Result("Repair"), Policy: found.Policy, Runtimes: found.Runtimes, DryRun: o.DryRun,
 		Containers: []repairedContainer{}, Notes: found.Notes,
 	}
 	low := result.choose(found.Containers)

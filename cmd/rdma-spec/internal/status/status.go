@@ -5,6 +5,7 @@
 package status
 
 import (
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -18,13 +19,19 @@ import (
 // Command is rdma-spec status.
 func Command() *cobra.Command {
 	var o node.Options
+	var outside bool
 	var format *cli.FormatFlag
 	cmd := &cobra.Command{
 		Use:   "status [NAMESPACE/POD…]",
 		Short: "List the running RDMA containers and what they lack",
 		Long: `List the RDMA containers that run on this node, or those of the named pods: what makes each
 one an RDMA container, the lowest memlock of its processes, whether CAP_IPC_LOCK is
-effective in its first process, and the HCAs that it holds.
+effective in its first process, the HCAs that it holds, and how it uses them.
+
+USE has the memory that the processes have registered, and on which HCAs, as the kernel knows
+it. It is "none" if they have opened no HCA and pinned no memory, and "unknown" where the kernel
+does not tell: before Linux 5.14, and in a pod without hostPID. Other containers, and processes
+of the node, are listed if they use RDMA.
 
 The states are:
   ok       the container has what the policy gives
@@ -32,6 +39,7 @@ The states are:
   refused  the policy would refuse the container if it were created now
   unseen   NVIDIA's container runtime has given it HCAs after NRI, where the plugin sees nothing
   unknown  the runtime or the kubelet does not provide enough information
+  outside  it uses RDMA outside the policy, because it is privileged for example
 
 MEMLOCK shows one limit if the soft and the hard limit are equal, and SOFT/HARD otherwise.
 IPC_LOCK is "no" in a user namespace, where the kernel does not count it.
@@ -46,17 +54,20 @@ The exit status is 1 if a container is below or refused, and 3 if the node or on
 containers cannot be examined.`,
 		Example: `  rdma-spec status
   rdma-spec status ml/train-0
+  rdma-spec status --outside
   rdma-spec status -o json | jq '.containers[] | select(.state != "ok")'`,
 		Args:              node.PodArgs,
 		ValidArgsFunction: o.CompletePods,
 		GroupID:           cli.GroupNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Pods = args
-			return Show(cmd.OutOrStdout(), cmd.ErrOrStderr(), o, format.Format)
+			o.Pods, o.Use = args, true
+			return Show(cmd.OutOrStdout(), cmd.ErrOrStderr(), o, outside, format.Format)
 		},
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
+	f.BoolVar(&outside, "outside", false, "list only what uses RDMA outside the policy")
+	f.BoolVar(&o.QPs, "queue-pairs", false, "also count queue pairs by state: the kernel asks the HCA about each of them")
 	o.AddFlags(f)
 	format = cli.AddFormatFlag(cmd, cli.FormatTable, cli.FormatJSON, cli.FormatYAML)
 	return cmd
@@ -64,12 +75,12 @@ containers cannot be examined.`,
 
 // listed is the result for programs.
 type listed struct {
-	APIVersion string `json:"apiVersion"`
+	cli.Meta
 	node.Containers
 }
 
-// Show writes the containers of a node.
-func Show(stdout, stderr io.Writer, o node.Options, format string) error {
+// Show writes the containers of a node: all, or only those that use RDMA outside the policy.
+func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string) error {
 	s, err := node.Open(o)
 	if err != nil {
 		return err
@@ -79,14 +90,20 @@ func Show(stdout, stderr io.Writer, o node.Options, format string) error {
 	if err != nil {
 		return err
 	}
+	if outside {
+		if _, err := s.Book(); err != nil {
+			return fmt.Errorf("who uses RDMA is unknown: %w", err)
+		}
+		result.Containers = []node.Container{}
+	}
 	if format == cli.FormatTable {
-		err = cli.WriteTable(stdout, statusHeader, statusRows(result.Containers))
-		if len(result.Containers)+result.Failed == 0 {
+		err = cli.WriteTable(stdout, statusHeader, statusRows(slices.Concat(result.Containers, result.Outside)))
+		if len(result.Containers)+result.Failed == 0 && !outside {
 			result.Notes = append(result.Notes, "no RDMA container runs here")
 		}
 		cli.WriteNotes(stderr, append(result.Sources(), result.Notes...))
 	} else {
-		err = cli.WriteStructured(stdout, format, listed{cli.APIVersion, result})
+		err = cli.WriteStructured(stdout, format, listed{cli.Result("Status"), result})
 	}
 	if err != nil {
 		return err
@@ -98,7 +115,7 @@ func Show(stdout, stderr io.Writer, o node.Options, format string) error {
 	return result.Incomplete()
 }
 
-var statusHeader = []string{"POD", "CONTAINER", "SIGNAL", "MEMLOCK", "IPC_LOCK", "HCAS", "STATE", "WHY"}
+var statusHeader = []string{"POD", "CONTAINER", "SIGNAL", "MEMLOCK", "IPC_LOCK", "HCAS", "USE", "STATE", "WHY"}
 
 func statusRows(containers []node.Container) [][]string {
 	var rows [][]string
@@ -116,8 +133,12 @@ func statusRows(containers []node.Container) [][]string {
 		if r.AllDevices {
 			hcas = "all"
 		}
-		rows = append(rows, []string{r.PodName(), r.Container, string(r.Signal), memlock, ipcLock, hcas, string(r.State),
-			strings.Join(slices.Concat(r.Problems, r.Notes), "; ")})
+		pod, container := r.PodName(), r.Container
+		if r.Pod == "" {
+			pod, container = "", fmt.Sprintf("%s[%d]", r.Container, r.PID)
+		}
+		rows = append(rows, []string{pod, container, string(r.Signal), memlock, ipcLock, hcas, r.Use.Summary,
+			string(r.State), strings.Join(slices.Concat(r.Problems, r.Notes), "; ")})
 	}
 	return rows
 }

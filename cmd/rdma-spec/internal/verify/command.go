@@ -77,7 +77,7 @@ func verify(w io.Writer, c container, size spec.Limit, pid int, format string) e
 	}
 	defer func() { _ = seen.Close() }() // it was only read
 	seen.ReadHCAs = node.LiveReader(c.root)
-	v := verification{container: c, seen: seen, size: size, Diagnosis: doctor.Diagnosis{APIVersion: cli.APIVersion}}
+	v := verification{container: c, seen: seen, size: size, Diagnosis: doctor.Diagnosis{Meta: cli.Result("Verify")}}
 	v.limits()
 	if err := v.readTarget(pid); err != nil {
 		return err

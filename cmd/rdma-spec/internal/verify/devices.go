@@ -122,7 +122,7 @@ func portsOf(h hca.HCA) string {
 func openRemedy(err error, hidden, everybody bool) (cause, string) {
 	switch {
 	case errors.Is(err, unix.EPERM) && hidden:
-		return causeNamespace,
+		return causeDevice,
 			"its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA " +
 				"into the pod's namespace, or run rdma system set netns shared on the node"
 	case errors.Is(err, unix.EPERM):

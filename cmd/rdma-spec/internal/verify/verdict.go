@@ -35,8 +35,8 @@ var causes = []struct{ name, means string }{
 	{"security module", "a security module forbids the container to open the HCA, so no memory can be registered"},
 	{"file mode", "the container's user cannot open the HCA, so no memory can be registered"},
 	{"device", "the container has no usable HCA, so no memory can be registered"},
-	{"namespace", "the HCA, or all of its addresses, belong to another network namespace; this does not prevent a " +
-		"registration, but connections"},
+	{"namespace", "all addresses of an HCA belong to another network namespace; this does not prevent a registration, " +
+		"but connections"},
 	{"address", "an HCA's interface has no IP address; this does not prevent a registration, but connections"},
 	{"port down", "an HCA's ports carry no traffic; this does not prevent a registration, but connections"},
 }
@@ -75,7 +75,7 @@ func (v *verification) tried() string {
 		return fmt.Sprintf("the limits of process %d allow memory of %s, but none was registered in its container", v.target,
 			v.size)
 	case done("register"):
-		return fmt.Sprintf(`memory of %s can be registered; if "Couldn't allocate MR" is reported all the same, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)`, v.size)
+		return fmt.Sprintf(`memory of %s can be registered; if "Couldn't allocate MR" is still reported, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)`, v.size)
 	case done("lock"):
 		return fmt.Sprintf("memory of %s can be locked, but no memory was registered", v.size)
 	}

@@ -75,7 +75,7 @@ ok    register 64Mi with mlx5_0: done
 FAIL  /dev/infiniband/uverbs0: the container's device cgroup does not permit it: a mount alone gives no access; take the device from a device plugin or by the annotation
 FAIL  /dev/infiniband/uverbs7: its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA into the pod's namespace, or run rdma system set netns shared on the node
 ok    /dev/infiniband/rdma_cm: opened
-ok    ` + locked + `device cgroup: the container cannot open the HCA, so no memory can be registered; also: namespace
+ok    ` + locked + `device cgroup: the container cannot open the HCA, so no memory can be registered; also: device
 `},
 		"a device that sysfs does not name": {hcatest.Files{"sys/class/": "", "dev/": ""}, map[string]error{"uverbs0": nil}, `
 ok    /dev/infiniband/uverbs0: opened

@@ -11,12 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
-const well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is reported all the same, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
+const well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is still reported, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
 `
 
 // Which GIDs are usable is decided by the addresses of the network namespace, whatever its interfaces are called.
@@ -66,7 +68,7 @@ Local:
 		return "FAIL  GIDs of " + hca + " port 1 in this network namespace: only 0 (fe80::202:2ff:fe02:0, IB/RoCE v1), " +
 			"1 (fe80::202:2ff:fe02:0, RoCE v2), which NCCL and RDMA_CM do not use: give the HCA's interface an IP address\n"
 	}
-	const namespace = "namespace: the HCA, or all of its addresses, belong to another network namespace; this does not " +
+	const namespace = "namespace: all addresses of an HCA belong to another network namespace; this does not " +
 		"prevent a registration, but connections\n"
 	for name, test := range map[string]struct {
 		node, namespace hcatest.Files
@@ -104,6 +106,41 @@ ok    GIDs of mlx5_1 port 1 in this network namespace: 4 (10.0.0.9, RoCE v2)
 	c.self = 8 // it has ended
 	expectFacts(t, "?     GIDs: the addresses of this network namespace cannot be read: open "+c.root+
 		"/proc/8/net/fib_trie: no such file or directory\n"+well, c, 0, "gid")
+}
+
+// However CNI gives a pod an interface of its HCA, verify finds its address among the HCA's GIDs. In mode exclusive, the
+// HCA has to be in the pod's network namespace as well.
+func TestVerifyNetworks(t *testing.T) {
+	address := hcatest.Files{"proc/1/net/fib_trie": "Local:\n     |-- " + hcatest.PodAddress + "\n        /32 host LOCAL\n"}
+	works := func(hca string, number int) string {
+		return fmt.Sprintf(`
+ok    /dev/infiniband/uverbs%d: opened: %s, port 1 ACTIVE
+ok    /dev/infiniband/rdma_cm: opened
+ok    GIDs of %[2]s port 1 in this network namespace: 2 (10.244.0.8, RoCE v2)
+ok    register 64Mi with %[2]s: done
+`, number, hca) + well
+	}
+	for name, test := range map[string]struct {
+		node    hcatest.Files
+		devices map[string]error
+		want    string
+	}{
+		"host-device": {hcatest.HostDeviceNode().Files(), map[string]error{"uverbs0": nil}, works("mlx5_0", 0)},
+		"SR-IOV":      {hcatest.VirtualNode().Files(), map[string]error{"uverbs1": nil}, works("mlx5_1", 1)},
+		"SR-IOV, rdma-cni, exclusive": {hcatest.ExclusiveFiles("mlx5_1"), map[string]error{"uverbs1": nil},
+			works("mlx5_1", 1)},
+		"SR-IOV, exclusive": {hcatest.ExclusiveFiles(), map[string]error{"uverbs1": unix.EPERM}, `
+FAIL  /dev/infiniband/uverbs1: its HCA is in another network namespace, and the node's mode is exclusive: have an RDMA CNI plugin move the HCA into the pod's namespace, or run rdma system set netns shared on the node
+ok    /dev/infiniband/rdma_cm: opened
+device: the container has no usable HCA, so no memory can be registered
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.devices["rdma_cm"] = nil
+			expectFacts(t, test.want, inContainer(t, test.node.With(address), unlimited, test.devices), 0, "device", "gid",
+				"register")
+		})
+	}
 }
 
 // verify judges the limits of the process that the user's program is, where it can tell which one.

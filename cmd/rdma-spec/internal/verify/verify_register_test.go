@@ -18,7 +18,7 @@ func TestVerifyRegisters(t *testing.T) {
 		"explain, rdma-spec status), and recreate the pod or run rdma-spec repair on the node\n"
 	const memlock = `memlock: "Couldn't allocate MR" is caused by RLIMIT_MEMLOCK
 `
-	const well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is reported all the same, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
+	const well = `nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is still reported, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
 `
 	capable, inUserNamespace := eight, eight
 	capable.IPCLock = true

@@ -157,7 +157,7 @@ ok    register 64Mi with mlx5_1: done
 ok    libibverbs: /usr/lib/x86_64-linux-gnu/libibverbs.so.1
 ok    provider mlx5 for mlx5_0: /usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so, for the kernel's ABI 1
 ok    /dev/shm: 1Gi
-verdict: nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is reported all the same, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
+verdict: nothing found: memory of 64Mi can be registered; if "Couldn't allocate MR" is still reported, look at larger buffers, and at GPU memory (nvidia_peermem, DMA-BUF)
 `},
 		"memlock too low": {container: inContainer(t, mlx5Node().Files(), eight,
 			map[string]error{"uverbs1": nil}), fails: true, want: `

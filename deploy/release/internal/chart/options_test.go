@@ -120,7 +120,9 @@ var options = []option{
 	},
 	{name: "alerts", values: "{alerts: {enabled: true, labels: {release: mine}, runbooks: https://wiki.example.com/rdma}}",
 		adds: []string{"prometheusrule.yaml"}, has: []string{"kind: PrometheusRule", "release: mine", "groups:",
-			"runbook_url: https://wiki.example.com/rdma/"}, lacks: []string{"runbook_url: https://github.com"}},
+			"runbook_url: https://wiki.example.com/rdma/"}, lacks: []string{"runbook_url: https://rdma-spec"}},
+	{name: "an alert more", values: "{alerts: {enabled: true, labels: {release: mine}, registeredNothing: true}}",
+		adds: []string{"prometheusrule.yaml"}, has: []string{"- alert: RDMAContainerRegisteredNothing", "name: nri-rdma-use"}},
 	{name: "dashboard", values: "{dashboard: {enabled: true}}", adds: []string{"dashboard.yaml"},
 		has: []string{`grafana_dashboard: "1"`, "nri-rdma.json: |"}},
 	{name: "no network policy", values: "{networkPolicy: {enabled: false}}", lacks: []string{"kind: NetworkPolicy"}},
@@ -203,7 +205,7 @@ func TestOptions(t *testing.T) {
 }
 
 // never are lines that no option but one adds.
-var never = []string{"hostPID:", "add:", "- --restart", "app.kubernetes.io/name: other", "runbook_url: https://github.com"}
+var never = []string{"hostPID:", "add:", "- --restart", "app.kubernetes.io/name: other", "runbook_url: https://rdma-spec"}
 
 func hasLine(text, begins string) bool {
 	return regexp.MustCompile(`(?m)^ *` + regexp.QuoteMeta(begins)).MatchString(text)

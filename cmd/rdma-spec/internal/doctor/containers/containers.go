@@ -86,10 +86,13 @@ func containerChecks() []doctor.Check {
 		Why:      "The container is not created again when its pod restarts.",
 		Look:     judged(containerRefused),
 	}, {
-		ID: "container-hca", Family: "containers", Title: "Each RDMA container holds the HCAs that the policy gives it.",
+		ID: "container-hca", Family: "containers",
+		Title:    "Each RDMA container holds the HCAs that the policy gives it, and is in their network namespace.",
 		Messages: []string{"No IB devices found"},
 		Why:      "The container has no RDMA.",
-		Look:     judged(containerHCA),
+		Look: func(v *doctor.View) []doctor.Finding {
+			return judged(func(c node.Container, _ string) []doctor.Finding { return containerHCA(v, c) })(v)
+		},
 	}, {
 		ID: "container-port", Family: "containers", Title: "No container holds an HCA whose ports are all down.",
 		Messages: []string{"Port number 1 state is Down"},
@@ -158,7 +161,14 @@ func containerRefused(c node.Container, policy string) []doctor.Finding {
 	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Causes()), cure)}
 }
 
-func containerHCA(c node.Container, _ string) []doctor.Finding {
+func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
+	all, err := v.HCAs()
+	if has := held(v, c); err == nil && all.NetNSExclusive && c.OwnNetwork && !c.AllDevices && len(has) > 0 {
+		return []doctor.Finding{doctor.Fault(containerObject(c), fmt.Sprintf("%s is in the node's network namespace, and "+
+			"HCAs are exclusive to theirs (netns_mode): the container cannot open it.", has[0].Name),
+			"Add rdma-cni to the NetworkAttachmentDefinition of the pod's interface, so that the HCA moves into the pod, or "+
+				"set hostNetwork: true")}
+	}
 	if !c.LacksHCA() {
 		return nil
 	}

@@ -100,7 +100,8 @@ func containerProvider(v *doctor.View, c node.Container) (found []doctor.Finding
 // containerDevices reports what is not a fault.
 func containerDevices(v *doctor.View, c node.Container) []doctor.Finding {
 	node, err := v.HCAs()
-	if err != nil || !c.RDMA || c.AllDevices || len(c.HCAs) == 0 || len(c.HCAs) >= len(node.HCAs) {
+	if err != nil || !c.RDMA || c.AllDevices || c.OwnNetwork && node.NetNSExclusive || len(c.HCAs) == 0 ||
+		len(c.HCAs) >= len(node.HCAs) {
 		return nil
 	}
 	return []doctor.Finding{doctor.Told(containerObject(c),

@@ -247,6 +247,9 @@ var planted = map[string]struct {
 	"a hostPath beside the device plugin": {func(s *sick) {
 		s.container().HostPaths = []string{"/dev/infiniband"}
 	}, "container-hostpath", theTrainer, "Remove the hostPath volume"},
+	"an HCA of the node in exclusive mode": {func(s *sick) {
+		*s = *onNetwork(hcatest.ExclusiveFiles("mlx5_0", "mlx5_2"), "mlx5_0")
+	}, "container-hca", theTrainer, "Add rdma-cni to the NetworkAttachmentDefinition"},
 	"no interface of the HCA": {func(s *sick) {
 		s.container().OwnNetwork, s.container().Addresses = true, addresses("10.244.0.7")
 	}, "container-netdev", theTrainer + " HCA mlx5_0", "hostNetwork: true"},

@@ -48,6 +48,9 @@ func (m *Manifest) walk(value any, p place) {
 		name := cmp.Or(at[string](element, "name"), at[string](element, "groupName"), strconv.Itoa(i))
 		m.walk(element, place{p.object, p.path + "[" + name + "]", p.around, p.limits})
 	}
+	if strings.Contains(at[string](value), " containers:\n") {
+		m.unexplained(p, "it is text that has containers")
+	}
 	all := at[map[string]any](value)
 	if kind, version := at[string](all, "kind"), at[string](all, "apiVersion"); kind != "" && version != "" {
 		name := cmp.Or(at[string](all, "metadata", "name"), at[string](all, "metadata", "generateName"))

@@ -189,6 +189,8 @@ func TestOtherShapes(t *testing.T) {
 			"document 1, X/a spec.podTemplateOverrides[0].spec: it changes pods that are written elsewhere" + more},
 		{"limits of nothing", object("limits: {cpu: 1000, nvidia.com/gpu: 8}"),
 			"document 1, X/a spec: it has resource limits, and no container with them" + more},
+		{"a manifest as text", object(`manifest: "kind: Pod\nspec:\n  containers:\n  - {name: c}\n", text: "containers: many"`),
+			"document 1, X/a spec.manifest: it is text that has containers" + more},
 		{"limits of another sort", object("limits: {rate: {per: minute}}, other: {limits: [1]}, none: {limits: {}}"), ""},
 		{"a placeholder", object("template: {container: {image: x, resources: {limits: {rdma/ib: '{{n}}'}}}}"),
 			"document 1, X/a spec.template: quantities must match the regular expression " +
@@ -201,9 +203,9 @@ func TestOtherShapes(t *testing.T) {
 		{"JSON in a row", `{"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "a"}, "spec": {"containers": [{"name": "c"}]}}` +
 			"\n" + `{"limits": {"cpu": 1}}{"limits": {"cpu": 2}}`, "Pod/a: c; document 2, (no kind): it has resource limits, and no " +
 			"container with them" + more + "; document 3, (no kind): it has resource limits, and no container with them" + more},
-		{"ends of documents and directives", "%YAML 1.1\n---\nlimits: {cpu: 1}\n...\n# b\n%YAML 1.1\n--- # c\nlimits: {cpu: 2}\n...\n",
-			"document 2, (no kind): it has resource limits, and no container with them" + more +
-				"; document 3, (no kind): it has resource limits, and no container with them" + more},
+		{"ends of documents and directives", "%YAML 1.1\n---\nlimits: {cpu: 1}\n...\n# b\n%YAML 1.1\n--- # c\nlimits: {cpu: 2}\n...\n" +
+			"limits: {cpu: 3}\n", "document 2, (no kind): it has resource limits, and no container with them" + more +
+			strings.Repeat("; document 3, (no kind): it has resource limits, and no container with them"+more, 2)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := read(t, tt.text)

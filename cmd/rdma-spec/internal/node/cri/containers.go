@@ -27,12 +27,13 @@ var containerWithin = 5 * time.Second
 // Container is a container that runs.
 type Container struct {
 	policy.Container `json:"container"`
-	Runtime          Identity `json:"runtime"`
-	ID               string   `json:"id"`
-	SandboxID        string   `json:"-"`
-	PID              int      `json:"pid"` // of its first process, in the runtime's PID namespace; 0 where it is unknown
-	Spec             Spec     `json:"spec"`
-	Problem          string   `json:"problem,omitempty"` // why it is unknown what the container holds
+	Runtime          Identity  `json:"runtime"`
+	ID               string    `json:"id"`
+	SandboxID        string    `json:"-"`
+	PID              int       `json:"pid"` // of its first process, in the runtime's PID namespace; 0 where it is unknown
+	Started          time.Time `json:"started"`
+	Spec             Spec      `json:"spec"`
+	Problem          string    `json:"problem,omitempty"` // why it is unknown what the container holds
 }
 
 // Pods returns the pods of the node, as NAMESPACE/POD.
@@ -146,6 +147,9 @@ func (r *Runtime) container(ctx context.Context, pod *runtime.PodSandbox, listed
 			Annotations:    policy.Annotations(pod.GetAnnotations(), listed.GetMetadata().GetName()),
 		},
 		Runtime: r.Identity, ID: listed.GetId(), SandboxID: pod.GetId(),
+	}
+	if at := answer.GetStatus().GetStartedAt(); at > 0 {
+		c.Started = time.Unix(0, at).UTC()
 	}
 	if err != nil {
 		err = plain(err)

@@ -30,6 +30,7 @@ type Container struct {
 	Handler                  string
 	Labels, Annotations      map[string]string
 	PID                      int
+	Started                  time.Time
 	Spec                     specs.Spec
 	Exited                   bool
 	ExitCode                 int32
@@ -157,6 +158,9 @@ func (r *Runtime) ContainerStatus(ctx context.Context,
 		}
 		answer := &runtime.ContainerStatusResponse{Status: &runtime.ContainerStatus{Id: c.ID,
 			State: c.state(), ExitCode: c.ExitCode}}
+		if !c.Started.IsZero() {
+			answer.Status.StartedAt = c.Started.UnixNano()
+		}
 		if request.GetVerbose() {
 			text, err := c.info()
 			if err != nil {

@@ -1,0 +1,46 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package planted
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+// onNetwork is a node whose first container holds an HCA, and has an interface of it in a network of its own.
+func onNetwork(files hcatest.Files, hca string) *sick {
+	s := healthy()
+	s.files = files.With(hcatest.Files{node.AnswersFolder + "/rdma-cni.json": `{"answer": {"installed": true}}`})
+	s.containers.Containers = s.containers.Containers[:1]
+	c, address := s.container(), netip.MustParseAddr(hcatest.PodAddress)
+	c.HCAs, c.OwnNetwork, c.Addresses = []string{hca}, true, []netip.Addr{address}
+	c.Links = []process.Link{{Name: "net1", Subnets: []netip.Prefix{netip.PrefixFrom(address, 24)}}}
+	c.MTU = map[string]int{"net1": 4200}
+	return s
+}
+
+// However CNI gives a pod an interface of its HCA, nothing is wrong with it.
+func TestNetworksOfPods(t *testing.T) {
+	for name, s := range map[string]*sick{
+		"host-device":                 onNetwork(hcatest.HostDeviceNode().Files(), "mlx5_0"),
+		"SR-IOV":                      onNetwork(hcatest.VirtualNode().Files(), "mlx5_1"),
+		"SR-IOV, rdma-cni, exclusive": onNetwork(hcatest.ExclusiveFiles("mlx5_0", "mlx5_2"), "mlx5_1"),
+	} {
+		for _, f := range s.look(t, checks()) {
+			inContainers := f.Family == "containers" && (f.Status == doctor.Unknown || f.Status == doctor.Skipped)
+			if f.Status == doctor.Wrong || inContainers {
+				t.Errorf("%s: %+v", name, f)
+			}
+			if f.Check == "container-devices" && strings.Contains(name, "exclusive") && f.Object != "" {
+				t.Errorf("%s: the container sees no other HCA: %+v", name, f)
+			}
+		}
+	}
+}

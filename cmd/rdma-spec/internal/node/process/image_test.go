@@ -1,0 +1,47 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package process
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca"
+)
+
+// The devices of an image are the character devices in its own /dev/infiniband, by their numbers.
+func TestDevicesOfAnImage(t *testing.T) {
+	root := t.TempDir()
+	folder := filepath.Join(root, "dev/infiniband")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]uint32{"uverbs1": syscall.S_IFCHR, "block": syscall.S_IFBLK} {
+		err := syscall.Mknod(filepath.Join(folder, name), mode|0o600, int(unix.Mkdev(231, 193)))
+		if errors.Is(err, syscall.EPERM) {
+			t.Skip("only root can make device nodes")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(folder, "uverbs2"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/null", filepath.Join(folder, "uverbs3")); err != nil { // of the image, which has none
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]hca.Number{{Major: 231, Minor: 193}}, ReadImage(root, nil).Devices); diff != "" {
+		t.Errorf("devices (-want +got):\n%s", diff)
+	}
+	if got := ReadImage(t.TempDir(), nil).Devices; got != nil {
+		t.Errorf("an image without /dev/infiniband has %v", got)
+	}
+}

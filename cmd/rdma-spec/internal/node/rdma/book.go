@@ -1,0 +1,166 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rdma reads the kernel's book of RDMA objects over netlink: which process has opened which HCA, and how much
+// memory it has registered there. The book lacks what programs make by DEVX, as UCX makes its queue pairs, so that no
+// queue pair is evidence of nothing. The package knows no containers.
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+)
+
+// Book is what the kernel knows of the HCAs of this network namespace, by their names.
+type Book struct {
+	At   time.Time      `json:"at"`
+	HCAs map[string]HCA `json:"hcas"`
+}
+
+// HCA is what the book has about an HCA.
+type HCA struct {
+	Unknown   string          `json:"unknown,omitempty"` // why the processes are not all that use it
+	Processes map[int]Process `json:"processes,omitempty"`
+}
+
+// Process is a process that uses an HCA.
+type Process struct {
+	Name string `json:"name"`
+	Objects
+}
+
+// Objects are the objects of processes.
+type Objects struct {
+	Contexts        int            `json:"contexts"`             // how often they have opened an HCA
+	MemoryRegions   int            `json:"memoryRegions"`        // how many they have registered
+	RegisteredBytes uint64         `json:"registeredBytes"`      // the memory of these, that of GPUs included
+	QueuePairs      map[string]int `json:"queuePairs,omitempty"` // how many are in each state, with --queue-pairs
+}
+
+// Add adds others.
+func (o *Objects) Add(others Objects) {
+	o.Contexts += others.Contexts
+	o.MemoryRegions += others.MemoryRegions
+	o.RegisteredBytes += others.RegisteredBytes
+	if o.QueuePairs == nil && others.QueuePairs != nil {
+		o.QueuePairs = map[string]int{}
+	}
+	for state, n := range others.QueuePairs {
+		o.QueuePairs[state] += n
+	}
+}
+
+// Dial opens the socket. Tests replay a kernel's answers.
+var Dial = func() (*netlink.Conn, error) {
+	// Into a large buffer, the kernel writes many objects at once. For each message it goes through all objects before.
+	return netlink.Dial(unix.NETLINK_RDMA, &netlink.Config{MessageBufferSize: 64 << 10})
+}
+
+// Read reads the book. The processes are those below a root, which must have the PID namespace of this process. Queue
+// pairs are queried one by one, on some HCAs from firmware, and so only if they are asked for.
+func Read(ctx context.Context, root string, queuePairs bool) (Book, error) {
+	conn, err := Dial()
+	if err != nil {
+		return Book{}, fmt.Errorf("the kernel does not speak of RDMA: %w", err)
+	}
+	defer func() { _ = conn.Close() }() // it was only read
+	if deadline, bounded := ctx.Deadline(); bounded {
+		_ = conn.SetReadDeadline(deadline) // the caller does not wait longer
+	}
+	book, indexes := Book{At: time.Now(), HCAs: map[string]HCA{}}, map[string]uint32{}
+	if err := dump(conn, getDevices, 0, func(o object) { indexes[o.name] = o.device }); err != nil {
+		return Book{}, fmt.Errorf("the kernel does not list HCAs: %w", err)
+	}
+	for name, index := range indexes {
+		book.HCAs[name] = read(conn, index, root, queuePairs)
+	}
+	return book, nil
+}
+
+// opened is a context: an HCA as a process has opened it, with the objects that it made there. The kernel names the
+// thread that made an object, and none that has ended, so any object of the context may be the one that names it.
+type opened struct {
+	Objects
+	thread uint32
+}
+
+// made adds an object to a context, unless that is the kernel's own, or newer than the lists before.
+func (c *opened) made(o object, counts Objects) *opened {
+	if c != nil {
+		c.Add(counts)
+		c.thread = max(c.thread, o.thread)
+	}
+	return c
+}
+
+// states are those of queue pairs, as enum ib_qp_state of the kernel numbers them.
+var states = []string{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"}
+
+// read reads what the book has about an HCA.
+func read(conn *netlink.Conn, index uint32, root string, queuePairs bool) HCA {
+	contexts, domains := map[int64]*opened{}, map[int64]*opened{}
+	err := dump(conn, getContexts, index, func(o object) {
+		if o.context != none {
+			contexts[o.context] = (&opened{}).made(o, Objects{Contexts: 1})
+		}
+	})
+	if errors.Is(err, unix.EINVAL) {
+		return HCA{Unknown: "the kernel does not list who has opened it, which takes Linux 5.14"}
+	}
+	err = errors.Join(err, dump(conn, getDomains, index, func(o object) {
+		domains[o.domain] = contexts[o.context].made(o, Objects{})
+	}), dump(conn, getRegions, index, func(o object) {
+		domains[o.domain].made(o, Objects{MemoryRegions: 1, RegisteredBytes: o.length})
+	}))
+	if queuePairs {
+		err = errors.Join(err, dump(conn, getQueuePairs, index, func(o object) {
+			if int(o.state) < len(states) {
+				domains[o.domain].made(o, Objects{QueuePairs: map[string]int{states[o.state]: 1}})
+			}
+		}))
+	}
+	if err != nil {
+		return HCA{Unknown: "the kernel does not list who uses it: " + err.Error()}
+	}
+	h := HCA{Processes: map[int]Process{}}
+	for _, c := range contexts {
+		if pid, err := strconv.Atoi(status(root, int(c.thread))["Tgid"]); err == nil {
+			p := h.Processes[pid]
+			p.Name = status(root, pid)["Name"]
+			p.Add(c.Objects)
+			h.Processes[pid] = p
+		} else if c.thread == 0 { // else the process has ended meanwhile
+			h.Unknown = "the kernel does not name all processes that have opened it: the threads that did so have ended, or " +
+				"are of another PID namespace"
+		}
+	}
+	return h
+}
+
+// status returns the lines of /proc/PID/status by their names; none where the process has ended.
+func status(root string, pid int) map[string]string {
+	text, _ := os.ReadFile(process.Process{PID: pid}.File(root, "status"))
+	lines := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		lines[name] = strings.TrimSpace(value)
+	}
+	return lines
+}
+
+// Pinned returns how many bytes of memory a process has pinned: of what it has registered, those that are no GPU's. It
+// is false for one that has ended.
+func Pinned(root string, pid int) (bytes uint64, known bool) {
+	kilobytes, err := strconv.ParseUint(strings.TrimSuffix(status(root, pid)["VmPin"], " kB"), 10, 54)
+	return kilobytes << 10, err == nil
+}

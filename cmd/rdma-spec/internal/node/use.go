@@ -1,0 +1,192 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package node
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/repair"
+)
+
+// Use is how processes use RDMA. What is unknown is left out.
+type Use struct {
+	Summary       string   `json:"summary"`        // the same in a few words
+	HCAs          []string `json:"hcas,omitempty"` // those that they have opened
+	*rdma.Objects          // nil: the kernel's book says nothing
+	PinnedBytes   *uint64  `json:"pinnedBytes,omitempty"` // memory that they have pinned, as registering does
+}
+
+// Seen reports whether the kernel's book has objects of them.
+func (u *Use) Seen() bool { return u.Objects != nil && u.Contexts > 0 }
+
+// size writes bytes for people: 15.2 GiB.
+func size(bytes uint64) string {
+	units, n := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}, float64(bytes)
+	for ; n >= 1<<10; n /= 1 << 10 {
+		units = units[1:]
+	}
+	return strconv.FormatFloat(math.Round(n*10)/10, 'f', -1, 64) + " " + units[0]
+}
+
+// readBook returns the kernel's book, or notes why it is unknown.
+func (s *surveyor) readBook() (book rdma.Book, known bool) {
+	if s.book == nil {
+		return book, false
+	}
+	book, err := s.book()
+	if err != nil {
+		s.note("who uses RDMA is unknown: " + err.Error())
+	}
+	return book, err == nil
+}
+
+// use reads how the processes of a container use RDMA, and notes what that means. What is no RDMA container counts only
+// if it uses RDMA.
+func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
+	book, known := s.readBook()
+	var sum rdma.Objects
+	for _, name := range slices.Sorted(maps.Keys(book.HCAs)) {
+		before := sum.Contexts
+		for _, pid := range pids {
+			sum.Add(book.HCAs[name].Processes[pid].Objects)
+		}
+		if sum.Contexts > before {
+			r.Use.HCAs = append(r.Use.HCAs, name)
+		}
+	}
+	if s.book == nil || !r.RDMA && sum.Contexts == 0 {
+		return
+	}
+	certain := known && s.hidden == nil && len(pids) > 0
+	if node, _ := s.listed(); certain && ownNetwork && node != nil && node.NetNSExclusive {
+		certain = false
+		s.note("what containers with a network of their own use is unknown: their HCAs are there (netns_mode is exclusive)")
+	}
+	for _, name := range r.HCAs {
+		h, listed := book.HCAs[name]
+		if known && (!listed || h.Unknown != "") {
+			certain = false
+			s.note(fmt.Sprintf("who uses %s is unknown: %s", name, cmp.Or(h.Unknown, "it is in another network namespace")))
+		}
+	}
+	if certain || sum.Contexts > 0 {
+		r.Use.Objects = &sum
+	}
+	most := uint64(0)
+	for _, pid := range pids {
+		if bytes, known := rdma.Pinned(s.root, pid); known {
+			most = max(most, bytes)
+			if r.Use.PinnedBytes != nil {
+				bytes += *r.Use.PinnedBytes
+			}
+			r.Use.PinnedBytes = &bytes
+		}
+	}
+	r.sayUse(book.At, most)
+}
+
+// sayUse says how a container uses RDMA at a time, with the most that one of its processes has pinned, and notes what
+// that means. Memory that is pinned may be registered by means that the book does not have.
+func (r *Container) sayUse(at time.Time, most uint64) {
+	switch u := &r.Use; {
+	case u.Seen():
+		u.Summary = "no memory"
+		if u.RegisteredBytes > 0 {
+			u.Summary = size(u.RegisteredBytes)
+		}
+		for _, state := range slices.Sorted(maps.Keys(u.QueuePairs)) {
+			u.Summary += ", " + cli.Counted(u.QueuePairs[state], "QP ", "QPs ") + state
+			if state == "ERR" || state == "SQE" {
+				r.Notes = append(r.Notes, fmt.Sprintf("%s failed (%s): its log has why",
+					cli.Counted(u.QueuePairs[state], "queue pair has", "queue pairs have"), state))
+			}
+		}
+		u.Summary += " on " + strings.Join(u.HCAs, ",")
+	case most > 0:
+		u.Summary = size(*u.PinnedBytes) + " pinned"
+	case u.Objects != nil && u.PinnedBytes != nil:
+		u.Summary = "none"
+		if len(r.HCAs) > 0 {
+			note := "holds " + strings.Join(r.HCAs, ",") + " and has registered no memory"
+			if !r.Started.IsZero() {
+				note += fmt.Sprintf(" since it started %s ago", duration.HumanDuration(at.Sub(r.Started)))
+			}
+			r.Notes = append(r.Notes, note+": does it run over TCP? With NCCL_DEBUG=INFO its log names the transport, and "+
+				"rdma-spec verify in it finds what RDMA lacks")
+		}
+	}
+	if r.Wanted != nil && r.Wanted.Memlock.Finite() && most > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("registered %s of %s that the policy gives a process", size(most),
+			size(uint64(r.Wanted.Memlock))))
+	}
+}
+
+// outside completes what is no RDMA container, for a reason or none, and uses RDMA all the same.
+func (s *surveyor) outside(r *Container, l Listed, reason string) {
+	r.RDMA = false
+	s.hcas(r, l.Container.Container)
+	if s.use(r, s.running[l.ID], !l.HostNetwork); !r.Use.Seen() {
+		return
+	}
+	s.limits(r, l.Spec)
+	const instead = "request an RDMA resource of a device plugin, or set the annotation rdma.noderesource.dev: \"true\" " +
+		"where the policy lists the namespace"
+	uses := "uses " + strings.Join(r.Use.HCAs, ",")
+	switch paths := s.hostPaths(l); {
+	case l.AllDevices:
+		uses = "privileged, " + uses + ": with the plugin it needs no privileges: " + instead
+	case len(paths) > 0:
+		uses = fmt.Sprintf("%s is mounted from the node, %s: with the plugin it needs no hostPath volume: %s",
+			strings.Join(paths, ", "), uses, instead)
+	default:
+		uses += ", and no policy gives it anything: " + cmp.Or(reason, instead)
+	}
+	r.report(StateOutside, uses)
+}
+
+// others returns the processes that use RDMA in none of the containers that are listed.
+func (s *surveyor) others(listed []Listed) (found []Container) {
+	book, _ := s.readBook()
+	names, in := map[int]string{}, map[int]string{}
+	for _, h := range book.HCAs {
+		for pid, p := range h.Processes {
+			names[pid] = cli.PlainText(p.Name)
+		}
+	}
+	for id, pids := range s.running {
+		known := slices.ContainsFunc(listed, func(l Listed) bool { return l.ID == id })
+		for _, pid := range pids {
+			if in[pid] = id; known {
+				delete(names, pid)
+			}
+		}
+	}
+	for _, pid := range slices.Sorted(maps.Keys(names)) {
+		if _, runs := rdma.Pinned(s.root, pid); !runs {
+			continue
+		}
+		r := Container{Report: Report{Container: names[pid], ID: in[pid], PID: pid, Signal: policy.SignalNone,
+			HCAs: []string{}, State: StateOK}, reading: repair.Read(s.processes, []int{pid})}
+		s.use(&r, []int{pid}, false)
+		where := "a process of the node, in no container"
+		if r.ID != "" {
+			where = "in a container of another runtime"
+		}
+		r.report(StateOutside, fmt.Sprintf("%s, uses %s: no policy is about it", where, strings.Join(r.Use.HCAs, ",")))
+		found = append(found, r)
+	}
+	return found
+}

@@ -1,0 +1,127 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+)
+
+// connectX is a PCI device as the RDMA shared device plugin sees a ConnectX-5 whose HCA is rxe0. A soft HCA has none.
+var connectX = hcatest.Files{
+	"0000:5e:00.0/modalias":         "pci:v000015B3d00001017sv000015B3sd00000007bc02sc00i00\n",
+	"0000:5e:00.0/driver":           hcatest.Link("../../../../bus/pci/drivers/mlx5_core"),
+	"0000:5e:00.0/net/eth0/":        "",
+	"0000:5e:00.0/infiniband/rxe0/": "",
+}
+
+// TestKubeletSharedDevicePlugin runs static pods on a real kubelet with NVIDIA's RDMA shared device plugin, in both of
+// its modes. Without any configuration, a container that holds its resource gets memlock and IPC_LOCK, whoever its user
+// is, and registers memory. The same pod without the resource gets nothing. It needs the node's Kubernetes parts.
+func TestKubeletSharedDevicePlugin(t *testing.T) {
+	onNode(t, "cp "+filepath.Join(*bin, "rdma-spec")+" /usr/local/bin/") // containers have the node's programs
+	t.Cleanup(func() { onNodeAfter(t, "rm /usr/local/bin/rdma-spec") })
+	k := startKubelet(t)
+	plugin := startPlugin(t, "{}")
+	for mode, flags := range map[string][]string{"devices": nil, "cdi": {"--use-cdi"}} {
+		t.Run(mode, func(t *testing.T) {
+			resource := startSharedDevicePlugin(t, k, "hca_shared_"+mode, flags...)
+			containers := func(resource string) []kubelet.Container {
+				return []kubelet.Container{{Name: "root", Resource: resource}, {Name: "user", Resource: resource, User: 1000}}
+			}
+			with := runStaticPod(t, k, kubelet.Pod{Name: mode, Containers: containers(resource)})
+			without := runStaticPod(t, k, kubelet.Pod{Name: mode + "-without", Containers: containers("")})
+			for _, container := range []string{"root", "user"} {
+				with.expectHolds(t, container, "unlimited", given(0)...)
+				with.expectAdjusted(t, plugin, container, "signal=device", "rule=default", "memlock=unlimited",
+					"/dev/infiniband/uverbs0 (rxe0)")
+				expectCapabilities(t, with.running(t, container), everySet)
+				expectRegisters(t, with.running(t, container))
+
+				without.expectHolds(t, container, kernelDefault)
+				without.expectUntouched(t, plugin, container)
+				expectCapabilities(t, without.running(t, container), "")
+			}
+			const ok = "device unlimited true [rxe0] ok"
+			name := kubelet.Namespace + "/" + with.name
+			expectStatus(t, map[string]string{name + " root": ok, name + " user": ok}, name, kubelet.Namespace+"/"+without.name)
+		})
+	}
+}
+
+// startSharedDevicePlugin runs the device plugin with a resource of rxe0, and returns the resource's name once the
+// kubelet has it to give. It ends with the test.
+func startSharedDevicePlugin(t *testing.T, k *kubelet.Kubelet, resource string, flags ...string) string {
+	t.Helper()
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := filepath.Join(t.TempDir(), "config.json")
+	install(t, config, fmt.Sprintf(`{"configList": [{"resourceName": %q, "rdmaHcaMax": 63,
+		"selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "ifNames": ["eth0"]}}]}`, resource), 0o644)
+	// It alone sees the PCI device, in a mount namespace of its own.
+	p, err := daemon.Start(nil, "unshare", append([]string{"--mount", "sh", "-ec",
+		`mount --bind "$0" /sys/bus/pci/devices && exec "$@"`, connectX.Root(t),
+		parts.SharedDevicePlugin(), "--config-file", config}, flags...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		p.Stop()
+		if t.Failed() {
+			t.Logf("the device plugin said:\n%s", p.Log())
+		}
+	})
+	if err := k.AwaitAdvertised(within(t, kubeletPatience), "rdma/"+resource); err != nil {
+		t.Fatal(err)
+	}
+	return "rdma/" + resource
+}
+
+// expectRegisters has verify register 64 MiB in a container.
+func expectRegisters(t *testing.T, id string) {
+	t.Helper()
+	result, err := ctrd.Exec(within(t, patience), id, "/usr/local/bin/rdma-spec", "verify")
+	if err != nil || result.Status != 0 || !strings.Contains(result.Out, "\nok    register 64Mi with rxe0: done") {
+		t.Errorf("verify: %v, exit status %d\n%s", err, result.Status, result.Out)
+	}
+}
+
+// expectStatus compares what status says of the RDMA containers of pods, by container.
+func expectStatus(t *testing.T, want map[string]string, pods ...string) {
+	t.Helper()
+	stdout, stderr, status := call(t, append([]string{"status", "-o", "json"}, pods...)...)
+	var listed struct {
+		Containers []struct {
+			Namespace, Pod, Container, Signal, State string
+			Memlock                                  struct{ Soft string }
+			IPCLock                                  bool
+			HCAs                                     []string
+		}
+	}
+	if err := json.Unmarshal([]byte(stdout), &listed); err != nil || status != 0 {
+		t.Fatalf("status: %v, exit status %d\n%s%s", err, status, stdout, stderr)
+	}
+	got := map[string]string{}
+	for _, c := range listed.Containers {
+		got[fmt.Sprintf("%s/%s %s", c.Namespace, c.Pod, c.Container)] = fmt.Sprint(c.Signal, " ", c.Memlock.Soft, " ",
+			c.IPCLock, " ", c.HCAs, " ", c.State)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("status (-want +got):\n%s%s", diff, stderr)
+	}
+}

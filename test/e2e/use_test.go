@@ -1,0 +1,219 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/child"
+)
+
+// used is how a container, or a process, uses RDMA, as status says.
+type used struct {
+	Pod, Container, State string
+	PID                   int
+	HCAs                  []string
+	Problems, Notes       []string
+	Use                   struct {
+		Summary                 string
+		HCAs                    []string
+		Contexts, MemoryRegions *int
+		RegisteredBytes         *uint64
+		PinnedBytes             *uint64
+		QueuePairs              map[string]int
+	}
+}
+
+// uses asks status who uses RDMA, by the names of containers and processes, and what it notes about the node.
+func uses(t *testing.T, args ...string) (by map[string]used, notes string) {
+	t.Helper()
+	stdout, stderr, _ := tool(t, append([]string{"status", "-o", "json"}, args...)...)
+	var result struct {
+		Containers, Outside []used
+		Notes               []string
+	}
+	if err := json.Unmarshal([]byte(stdout), &result); err != nil {
+		t.Fatalf("%v: %s%s", err, stdout, stderr)
+	}
+	by = map[string]used{}
+	for _, u := range append(result.Containers, result.Outside...) {
+		by[u.Container] = u
+	}
+	return by, strings.Join(result.Notes, "\n")
+}
+
+// says reports whether one of the texts about a container has these words.
+func (u used) says(words string) bool {
+	return strings.Contains(strings.Join(append(u.Problems, u.Notes...), "\n"), words)
+}
+
+// registered is a number of bytes, or that it is unknown.
+func (u used) registered() string {
+	if u.Use.RegisteredBytes == nil {
+		return "unknown"
+	}
+	return fmt.Sprint(*u.Use.RegisteredBytes)
+}
+
+const (
+	waiting   = "/usr/bin/ibv_rc_pingpong -d rxe%d -g 1 -s %d -p %d" // it registers its memory, and waits for a client
+	overTCP   = "does it run over TCP?"
+	bandwidth = "ib_write_bw -d rxe0 -x 1 -s 4M -q 4 -F --run_infinitely -p 18750"
+)
+
+// status says who uses RDMA, and how much memory each has registered with which HCA: RDMA containers and what is outside
+// the policy. Who does nothing is named, and nobody else.
+func TestUse(t *testing.T) {
+	startPlugin(t, "{}")
+	pod := runPod(t, containerd.Pod{Privileged: true, Annotations: map[string]string{
+		"rdma.noderesource.dev/container.mounted": "false"}})
+	run := func(name string, ctr containerd.Container, command string) string {
+		if ctr.Name = name; command != "" {
+			ctr.Args = []string{"/bin/busybox", "sh", "-c", "exec " + command}
+		}
+		return runContainer(t, pod, ctr)
+	}
+	run("waits", containerd.Container{Devices: containerd.Verbs(1)}, fmt.Sprintf(waiting, 1, 10_000_000, 18751))
+	run("privileged", containerd.Container{Privileged: true}, fmt.Sprintf(waiting, 0, 10_000_000, 18752))
+	run("mounted", containerd.Container{Devices: containerd.Verbs(0), Mounts: []containerd.Mount{
+		{Host: "/dev/infiniband", Container: "/dev/infiniband"}}}, fmt.Sprintf(waiting, 0, 1_000_000, 18753))
+	run("idle", containerd.Container{Devices: containerd.Verbs(0)}, "")
+	locker := containerd.Container{Devices: containerd.Verbs(0),
+		Mounts: []containerd.Mount{{Host: filepath.Join(*bin, "locker"), Container: "/opt/locker"}}}
+	run("registers", locker, "/opt/locker register 1048576")
+	run("unrelated", containerd.Container{}, "")
+	command := strings.Fields(fmt.Sprintf(waiting, 0, 10_000_000, 18754))
+	process := exec.Command(command[0], command[1:]...)
+	if err := child.Start(process); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	end := func() {
+		if !ended {
+			ended = true
+			_ = process.Process.Kill() // it runs
+			_ = process.Wait()
+		}
+	}
+	t.Cleanup(end)
+
+	want := map[string]string{"waits": "10000000 on rxe1", "privileged": "10000000 on rxe0", "mounted": "1000000 on rxe0",
+		"idle": "0 on ", "registers": "1048576 on rxe0", "ibv_rc_pingpong": "10000000 on rxe0"}
+	var by map[string]used
+	await.Success(t, patience, "all who use RDMA have registered their memory", func() error {
+		by, _ = uses(t)
+		got := map[string]string{}
+		for name, u := range by {
+			got[name] = u.registered() + " on " + strings.Join(u.Use.HCAs, ",")
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
+	for name, u := range by {
+		if outside := name == "privileged" || name == "mounted" || name == "ibv_rc_pingpong"; (u.State == "outside") != outside ||
+			u.says(overTCP) != (name == "idle") || u.Use.QueuePairs != nil || u.Use.PinnedBytes == nil {
+			t.Errorf("%s: %+v", name, u)
+		}
+	}
+	for name, words := range map[string]string{
+		"idle":            "holds rxe0 and has registered no memory since it started ",
+		"privileged":      "privileged, uses rxe0: with the plugin it needs no privileges: request an RDMA resource",
+		"mounted":         "/dev/infiniband is mounted from the node, uses rxe0: with the plugin it needs no hostPath volume",
+		"ibv_rc_pingpong": "a process of the node, in no container, uses rxe0",
+	} {
+		if u := by[name]; !u.says(words) {
+			t.Errorf("%s does not say %q: %+v", name, words, u)
+		}
+	}
+	if u := by["ibv_rc_pingpong"]; u.PID != process.Process.Pid || *u.Use.PinnedBytes < 10_000_000 {
+		t.Errorf("the process %d: %+v", process.Process.Pid, u)
+	}
+	outside, _ := uses(t, "--outside")
+	if len(outside) != 3 {
+		t.Errorf("outside the policy: %+v", outside)
+	}
+	expectUseInArchive(t)
+	// In a PID namespace of its own, as in a pod without hostPID, nobody knows whose the objects are.
+	hidden, err := exec.CommandContext(t.Context(), "unshare", "--pid", "--fork", filepath.Join(*bin, "rdma-spec"), "status",
+		"--outside").CombinedOutput()
+	if !strings.Contains(string(hidden), "in a pod with hostPID: true, which the DaemonSet's pods have with privileges: repair") {
+		t.Errorf("in another PID namespace: %v: %s", err, hidden)
+	}
+	end()
+	if outside, _ := uses(t, "--outside"); len(outside) != 2 {
+		t.Errorf("outside the policy, after a process has ended: %+v", outside)
+	}
+
+	expectQueuePairs(t, run)
+
+	// A thread that has ended cannot be named, and so nobody who does nothing either.
+	run("threads", locker, "/opt/locker thread 1048576")
+	await.That(t, patience, "a context of a thread that has ended", func() bool {
+		by, notes := uses(t)
+		return by["idle"].Use.Summary == "unknown" && !by["idle"].says(overTCP) && by["registers"].registered() == "1048576" &&
+			strings.Contains(notes, "who uses rxe0 is unknown: the kernel does not name all processes that have opened it")
+	})
+}
+
+// expectUseInArchive checks that an archive has the table that the node has.
+func expectUseInArchive(t *testing.T) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "node.tar.gz")
+	if _, stderr, status := tool(t, "collect", "--to", file, "--patience=1m"); status != 0 {
+		t.Fatalf("collect: exit status %d: %s", status, stderr)
+	}
+	there, _, _ := tool(t, "status")
+	here, _, _ := tool(t, "status", "--root", file)
+	since := regexp.MustCompile(`since it started \S+ ago`)
+	if diff := cmp.Diff(since.ReplaceAllString(there, ""), since.ReplaceAllString(here, "")); diff != "" ||
+		!strings.Contains(there, " 9.5 MiB on rxe1 ") {
+		t.Errorf("status (-there +here):\n%s\n%s", diff, there)
+	}
+	t.Logf("status:\n%s", there)
+}
+
+// expectQueuePairs has one container write into the memory of another over four queue pairs, which status counts where
+// it is asked to. Those of one whose peer is gone have failed.
+func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Container, command string) string) {
+	t.Helper()
+	server := run("server", containerd.Container{Devices: containerd.Verbs(0)}, bandwidth)
+	client := run("client", containerd.Container{Devices: containerd.Verbs(0)},
+		"sh -c 'until "+bandwidth+" 127.0.0.1; do sleep 0.2; done'")
+	both := func(args ...string) (server, client used) {
+		by, _ := uses(t, args...)
+		return by["server"], by["client"]
+	}
+	await.Success(t, patience, "four queue pairs of each", func() error {
+		s, c := both("--queue-pairs") // the server sends nothing, and so its own never become RTS
+		if !maps.Equal(s.Use.QueuePairs, map[string]int{"RTR": 4}) || !maps.Equal(c.Use.QueuePairs, map[string]int{"RTS": 4}) {
+			return fmt.Errorf("server %v, client %v", s.Use.QueuePairs, c.Use.QueuePairs)
+		}
+		return nil
+	})
+	shell(t, client, "kill -STOP $(pidof ib_write_bw)") // or it ends with its queue pairs
+	if s, c := both(); s.registered() != "33554432" || c.registered() != "33554432" || s.Use.QueuePairs != nil {
+		t.Errorf("server %+v, client %+v", s, c)
+	}
+	shell(t, server, "kill -9 $(pidof ib_write_bw)")
+	await.That(t, patience, "queue pairs in ERR", func() bool {
+		_, c := both("--queue-pairs")
+		return c.Use.QueuePairs["ERR"] > 0 && c.says("failed (ERR): its log has why")
+	})
+}
