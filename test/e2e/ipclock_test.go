@@ -72,6 +72,29 @@ func TestIPCLockForEveryUser(t *testing.T) {
 	expectCapabilities(t, unrelated, "")
 }
 
+// With ipcLock: requested, a container has IPC_LOCK only if its pod asks for it, and then for every user.
+func TestIPCLockRequested(t *testing.T) {
+	startPlugin(t, "ipcLock: requested")
+	pod := runPod(t, containerd.Pod{})
+	for name, ctr := range map[string]containerd.Container{
+		"asks":                  {AddCaps: []string{"IPC_LOCK"}},
+		"drops-all-else":        {AddCaps: []string{"IPC_LOCK"}, DropCaps: []string{"ALL"}},
+		"does-not-ask":          {},
+		"asks-for-another-one":  {AddCaps: []string{"SYS_PTRACE"}},
+		"asks-and-drops-it-too": {AddCaps: []string{"IPC_LOCK"}, DropCaps: []string{"IPC_LOCK"}},
+	} {
+		want := everySet
+		if !slices.Contains(ctr.AddCaps, "IPC_LOCK") || slices.Contains(ctr.DropCaps, "IPC_LOCK") {
+			want = ""
+		}
+		ctr.Name, ctr.Devices, ctr.User, ctr.NoNewPrivs = name, containerd.Verbs(0), 1000, true
+		id := runContainer(t, pod, ctr)
+		t.Log(name)
+		expectCapabilities(t, id, want)
+		expectMemlock(t, id, "unlimited")
+	}
+}
+
 // locker runs test/e2e/locker in a container and returns its output.
 func locker(t *testing.T, id, kind string, size int) string {
 	t.Helper()
