@@ -81,7 +81,8 @@ func (r *release) writeArchive(arch string) error {
 	}
 	for _, folder := range []string{
 		"docs", "deploy/admission", "deploy/ansible", "deploy/containerd", "deploy/device-plugins", "deploy/examples",
-		"deploy/helm/nri-rdma/files", "deploy/kustomize", "deploy/node-readiness", "deploy/npd", "deploy/prometheus", "deploy/systemd",
+		"deploy/helm/nri-rdma/files", "deploy/kustomize", "deploy/node-readiness", "deploy/npd", "deploy/prometheus",
+		"deploy/systemd",
 	} {
 		all, err := bundle.Folder(filepath.Join(r.root, folder))
 		if err != nil {

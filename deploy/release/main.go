@@ -92,7 +92,7 @@ func newPushCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "push LAYOUT REFERENCE",
 		Short: "Copy an image to a registry, logged in as podman or docker is, and print its digest",
-		Args: cobra.ExactArgs(2),
+		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pushed, err := image.Push(args[0], args[1], remote.WithAuthFromKeychain(authn.DefaultKeychain),
 				remote.WithContext(cmd.Context()))
