@@ -80,15 +80,22 @@ func readAudit(root string, now float64, clock time.Time) (lines []KernelLine) {
 	return lines
 }
 
-// readMessages reads /dev/kmsg: each read returns a record, "priority,sequence,microseconds,flags;text".
+// readMessages reads /dev/kmsg, each read of which returns a record, "priority,sequence,microseconds,flags;text", or asks
+// syslog(2).
 func readMessages() (found KernelLog, err error) {
 	const kmsg = "/dev/kmsg"
 	file, err := unix.Open(kmsg, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return found, &fs.PathError{Op: "open", Path: kmsg, Err: err}
+	log := KernelLog{Lines: []KernelLine{}}
+	if err != nil { // a container has no such device, and perhaps CAP_SYSLOG
+		text := make([]byte, 1<<20)
+		n, failed := unix.Klogctl(unix.SYSLOG_ACTION_READ_ALL, text)
+		if failed != nil {
+			return found, &fs.PathError{Op: "open", Path: kmsg, Err: err}
+		}
+		log.Lines = append(log.Lines, ParseSyslog(string(text[:n]))...)
+		return log.upToNow()
 	}
 	defer func() { _ = unix.Close(file) }() // it was only read
-	log := KernelLog{Lines: []KernelLine{}}
 	record := make([]byte, 8<<10)
 	_, _ = unix.Seek(file, 0, unix.SEEK_DATA) // what was cleared (dmesg --clear) is done with; else from the first
 	for {
@@ -103,14 +110,32 @@ func readMessages() (found KernelLog, err error) {
 			log.Lines = append(log.Lines, line)
 		}
 	}
+	return log.upToNow()
+}
+
+// upToNow keeps the last lines, and says when that is.
+func (log KernelLog) upToNow() (KernelLog, error) {
 	const most = 1000
 	log.Lines = log.Lines[max(0, len(log.Lines)-most):]
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return found, err
+		return KernelLog{}, err
 	}
 	log.Now = time.Duration(now.Nano()).Seconds()
 	return log, nil
+}
+
+// syslogLine is a line of syslog(2): "<6>[   12.345678] text".
+var syslogLine = regexp.MustCompile(`(?m)^<[0-9]+>\[ *([0-9]+\.[0-9]+)\] ?(.*)$`)
+
+// ParseSyslog reads what syslog(2) says, and returns the lines that are about RDMA.
+func ParseSyslog(text string) (lines []KernelLine) {
+	for _, line := range syslogLine.FindAllStringSubmatch(text, -1) {
+		if at, err := strconv.ParseFloat(line[1], 64); err == nil && AboutRDMA.MatchString(line[2]) {
+			lines = append(lines, KernelLine{at, line[2]})
+		}
+	}
+	return lines
 }
 
 // ParseRecord reads a record of /dev/kmsg.

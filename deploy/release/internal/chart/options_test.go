@@ -63,8 +63,8 @@ var options = []option{
 		name: "the doctor's container", values: "{doctor: {enabled: true}, podMonitor: {enabled: true}, openshift: " +
 			"{enabled: true}, runtime: crio}",
 		adds: []string{"podmonitor.yaml", "scc.yaml"},
-		has: []string{"- name: doctor", "hostPID: true", "add: [DAC_OVERRIDE, SYS_PTRACE]", "- name: node", "path: /",
-			"- port: 9799", "- port: doctor", "allowHostPID: true", "allowedCapabilities: [DAC_OVERRIDE, SYS_PTRACE]"},
+		has: []string{"- name: doctor", "hostPID: true", "add: [DAC_OVERRIDE, SYS_PTRACE, SYSLOG]", "- name: node", "path: /",
+			"- port: 9799", "- port: doctor", "allowHostPID: true", "allowedCapabilities: [DAC_OVERRIDE, SYS_PTRACE, SYSLOG]"},
 	},
 	{name: "OnDelete", values: "{updateStrategy: {type: OnDelete}}", has: []string{"type: OnDelete"},
 		lacks: []string{"maxSurge:", "rollingUpdate:"}},

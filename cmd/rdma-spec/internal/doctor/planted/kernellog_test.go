@@ -12,6 +12,17 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 )
 
+// TestParseSyslog: a container reads the same from syslog(2).
+func TestParseSyslog(t *testing.T) {
+	got := node.ParseSyslog("cut off\n<6>[    1.500000] infiniband mlx5_0: up\n<4>[   12.345678] usb 1-1: no RDM\n" +
+		"<3>[  100.000001] mlx5_core 0000:3b:00.0: Port module event[error]\n<6>no time: mlx5\n")
+	want := []node.KernelLine{{At: 1.5, Text: "infiniband mlx5_0: up"},
+		{At: 100.000001, Text: "mlx5_core 0000:3b:00.0: Port module event[error]"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
 func TestParseRecord(t *testing.T) {
 	for record, want := range map[string]node.KernelLine{
 		"6,1234,5678901,-;mlx5_core 0000:5e:00.0: firmware version: 16.35.2000\n SUBSYSTEM=pci\n DEVICE=+pci:0000:5e:00.0\n": {At: 5.678901, Text: "mlx5_core 0000:5e:00.0: firmware version: 16.35.2000"},
