@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // nvidiaConfig is that of NVIDIA's container runtime: in mode legacy around runc, which needs no GPU. What would look for
@@ -95,8 +96,8 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 	}
 
 	install(t, "/etc/rdma-spec/config.yaml", "optIn: {mofedRuntimeHandlers: ['nvidia*']}\n", 0o644)
-	manage(t, "restart", "nri-rdma")
-	awaitRegisteredService(t, registered+2)
+	await.That(t, patience, "in force: the key",
+		func() bool { return strings.Contains(readLog("/run/rdma-spec/policy.yaml"), "nvidia*") })
 	expect(run("nvidia", "listed", mofed), "unlimited", everySet, "ok    register 64Mi with rxe0: done")
 	expectNothing(run("nvidia", "listed-without", gpu))
 	stdout, stderr, status := call(t, "status", "default/listed")
