@@ -95,7 +95,9 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 		t.Errorf("doctor: exit status %d\n%s%s", status, stdout, stderr)
 	}
 
-	install(t, "/etc/rdma-spec/config.yaml", "optIn: {mofedRuntimeHandlers: ['nvidia*']}\n", 0o644)
+	const config = "/etc/rdma-spec/config.yaml"
+	asInstalled := readFile(t, config)
+	install(t, config, "optIn: {mofedRuntimeHandlers: ['nvidia*']}\n", 0o644)
 	await.That(t, patience, "in force: the key",
 		func() bool { return strings.Contains(readLog("/run/rdma-spec/policy.yaml"), "nvidia*") })
 	expect(run("nvidia", "listed", mofed), "unlimited", everySet, "ok    register 64Mi with rxe0: done")
@@ -114,6 +116,7 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 	expectNothing(run("nvidia", "handler-without", gpu))
 
 	manage(t, "disable", "--now", "nri-rdma")
+	install(t, config, asInstalled, 0o644) // what somebody else has changed is not taken back
 	succeed(t, "configure", "--revert", "--restart")
 	awaitCRI(t)
 	n.expectKept(t)
