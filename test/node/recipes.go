@@ -81,6 +81,7 @@ func (r recipeBook) kubernetes() []part {
 		r.goPart(goModule{name: "kubernetes", cost: "6 minutes on two cores", stamps: []string{
 			version + "gitVersion=v1.36.3", version + "gitMajor=1", version + "gitMinor=36",
 		}}),
+		r.goPart(goModule{name: "dra-driver", cost: "40 s on two cores"}),
 		r.goPart(goModule{name: "helm", cost: "2 minutes on two cores"}),
 		r.programs("etcd", "etcd-server", "usr/bin"),
 		r.definitions(),
@@ -133,7 +134,8 @@ func (r recipeBook) docker() part {
 	return r.goPart(goModule{name: "docker", cost: "4 minutes on two cores", tags: "nri_no_wasm"})
 }
 
-// nvidiaCTK is the tool that adds NVIDIA's handlers to containerd's configuration. It loads NVIDIA's libraries by C.
+// nvidiaCTK is NVIDIA's container runtime, its hook, and the tool that adds their handlers to containerd's configuration.
+// They load NVIDIA's libraries by C.
 func (r recipeBook) nvidiaCTK() part {
 	return r.goPart(goModule{name: "nvidia-ctk", cost: "20 s on two cores", needsC: true})
 }
