@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // nvidiaConfig is that of NVIDIA's container runtime: in mode legacy around runc, which needs no GPU. What would look for
@@ -94,9 +95,11 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 		t.Errorf("doctor: exit status %d\n%s%s", status, stdout, stderr)
 	}
 
-	install(t, "/etc/rdma-spec/config.yaml", "optIn: {mofedRuntimeHandlers: ['nvidia*']}\n", 0o644)
-	manage(t, "restart", "nri-rdma")
-	awaitRegisteredService(t, registered+2)
+	const config = "/etc/rdma-spec/config.yaml"
+	asInstalled := readFile(t, config)
+	install(t, config, "optIn: {mofedRuntimeHandlers: ['nvidia*']}\n", 0o644)
+	await.That(t, patience, "in force: the key",
+		func() bool { return strings.Contains(readLog("/run/rdma-spec/policy.yaml"), "nvidia*") })
 	expect(run("nvidia", "listed", mofed), "unlimited", everySet, "ok    register 64Mi with rxe0: done")
 	expectNothing(run("nvidia", "listed-without", gpu))
 	stdout, stderr, status := call(t, "status", "default/listed")
@@ -113,6 +116,7 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 	expectNothing(run("nvidia", "handler-without", gpu))
 
 	manage(t, "disable", "--now", "nri-rdma")
+	install(t, config, asInstalled, 0o644) // what somebody else has changed is not taken back
 	succeed(t, "configure", "--revert", "--restart")
 	awaitCRI(t)
 	n.expectKept(t)

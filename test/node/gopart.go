@@ -44,8 +44,9 @@ func (r recipeBook) goPart(m goModule) part {
 		recipe = append(recipe, r.host)
 	}
 	recipe = append(recipe, env...)
-	for _, file := range []string{"go.mod", "go.sum"} {
-		recipe = append(recipe, readRecipe(filepath.Join(folder, file)))
+	own, _ := filepath.Glob(filepath.Join(folder, "*.go")) // the pattern is sound
+	for _, file := range append([]string{filepath.Join(folder, "go.mod"), filepath.Join(folder, "go.sum")}, own...) {
+		recipe = append(recipe, readRecipe(file))
 	}
 	command, what := []string{"build"}, "tool"
 	if m.testOf != "" {

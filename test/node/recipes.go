@@ -83,6 +83,7 @@ func (r recipeBook) kubernetes() []part {
 		r.goPart(goModule{name: name, cost: "6 minutes on two cores", stamps: []string{
 			version + "gitVersion=" + is, version + "gitMajor=" + numbers[0], version + "gitMinor=" + numbers[1],
 		}}),
+		r.goPart(goModule{name: "dra-driver", cost: "40 s on two cores"}),
 		r.goPart(goModule{name: "helm", cost: "2 minutes on two cores"}),
 		r.programs("etcd", "etcd-server", "usr/bin"),
 		r.goPart(goModule{name: "k8s-rdma-shared-dev-plugin", cost: "15 s on two cores"}),
@@ -136,7 +137,8 @@ func (r recipeBook) docker() part {
 	return r.goPart(goModule{name: "docker", cost: "4 minutes on two cores", tags: "nri_no_wasm"})
 }
 
-// nvidiaCTK is the tool that adds NVIDIA's handlers to containerd's configuration. It loads NVIDIA's libraries by C.
+// nvidiaCTK is NVIDIA's container runtime, its hook, and the tool that adds their handlers to containerd's configuration.
+// They load NVIDIA's libraries by C.
 func (r recipeBook) nvidiaCTK() part {
 	return r.goPart(goModule{name: "nvidia-ctk", cost: "20 s on two cores", needsC: true})
 }

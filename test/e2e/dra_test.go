@@ -1,0 +1,158 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build node
+
+package e2e
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+)
+
+// claimOf is a claim for an HCA of a driver.
+const claimOf = `apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {name: DRIVER}
+spec: {selectors: [{cel: {expression: "device.driver == 'DRIVER'"}}]}
+---
+apiVersion: resource.k8s.io/v1
+kind: ResourceClaim
+metadata: {name: CLAIM}
+spec:
+  devices:
+    requests:
+    - name: nic
+      exactly:
+        deviceClassName: DRIVER
+        selectors: [{cel: {expression: "device.attributes['DRIVER'].hca == 'HCA'"}}]
+`
+
+// TestClusterDRA: a DRA driver with Kubernetes' own helper for the kubelet gives an HCA by claim, through CDI to the
+// container that has the claim or, as dranet does, by an NRI plugin with index 00 to all containers of the pod. The
+// plugin recognizes them by the device's number, and neither is in the other's way. A container or a pod without the
+// claim gets nothing.
+func TestClusterDRA(t *testing.T) {
+	o := options()
+	o.Network = true // without one the node is not ready, and the scheduler places nothing
+	restart(t, o)
+	onNode(t, "cp "+filepath.Join(*bin, "rdma-spec")+" /usr/local/bin/rdma-spec") // pods have the node's /usr
+	t.Cleanup(func() { onNode(t, "rm /usr/local/bin/rdma-spec") })
+	c := startCluster(t)
+	if err := c.StartControllers(); err != nil {
+		t.Fatal(err)
+	}
+	k, err := kubelet.Join(t.Context(), c.Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Stop)
+	plugin := startPluginWith(t, "--socket", containerd.NRISocket, "--budget", budget)
+	for _, test := range []struct {
+		name, hca, device string
+		both              bool // all containers of the pod have the devices
+		flags             []string
+	}{
+		{name: "cdi", hca: "rxe0", device: "uverbs0"},
+		{name: "nri", hca: "rxe1", device: "uverbs1", both: true, flags: []string{"--nri"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			driver := test.name + ".dra.rdma-node.test"
+			startDriver(t, c, k, append(test.flags, "--name", driver)...)
+			claim := filepath.Join(t.TempDir(), "claim.yaml")
+			install(t, claim, strings.NewReplacer("DRIVER", driver, "CLAIM", test.name, "HCA", test.hca).Replace(claimOf), 0o600)
+			if _, err := c.Kubectl(within(t, patience), "apply", "-f", claim); err != nil {
+				t.Fatal(err)
+			}
+			main, beside := kubelet.Container{Name: "main"}, kubelet.Container{Name: "beside"}
+			pod := placePod(t, c, k, kubelet.Pod{Name: test.name, Containers: []kubelet.Container{main, beside}}, test.name)
+			without := placePod(t, c, k, kubelet.Pod{Name: test.name + "-without", Containers: []kubelet.Container{main}}, "")
+
+			expect := func(pod *staticPod, container string, holds bool) {
+				t.Helper()
+				if !holds {
+					pod.expectHolds(t, container, kernelDefault)
+					expectCapabilities(t, pod.running(t, container), "")
+					pod.expectUntouched(t, plugin, container)
+					return
+				}
+				pod.expectHolds(t, container, "unlimited", "rdma_cm", test.device)
+				expectCapabilities(t, pod.running(t, container), everySet)
+				pod.expectAdjusted(t, plugin, container, "signal=device", "/dev/infiniband/"+test.device+" ("+test.hca+")")
+				said := shell(t, pod.running(t, container), "/usr/local/bin/rdma-spec verify 2>&1 || true")
+				if !strings.Contains(said, "ok    register 64Mi with "+test.hca+": done") {
+					t.Errorf("container %s: verify does not register memory:\n%s", container, said)
+				}
+			}
+			expect(pod, "main", true)
+			expect(pod, "beside", test.both)
+			expect(without, "main", false)
+		})
+	}
+}
+
+// startDriver runs the DRA driver until the test ends.
+func startDriver(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, args ...string) {
+	t.Helper()
+	parts, err := node.Parts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver, err := daemon.Start(nil, filepath.Join(parts.Folder(), "dra-driver", "dra-driver"),
+		append(args, "--kubeconfig", c.Kubeconfig(), "--node", k.NodeName())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		driver.Stop()
+		if t.Failed() {
+			t.Logf("the DRA driver said:\n%s", driver.Log())
+		}
+	})
+	if err := driver.AwaitLog(within(t, patience), "msg=published"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// placePod makes a pod that the scheduler places. Its first container has a claim, unless that is "". It goes with the
+// test.
+func placePod(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, pod kubelet.Pod, claim string) *staticPod {
+	t.Helper()
+	manifest := pod.Manifest()
+	if claim != "" {
+		manifest.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "nic", ResourceClaimName: &claim}}
+		manifest.Spec.Containers[0].Resources.Claims = []corev1.ResourceClaim{{Name: "nic"}}
+	}
+	if _, err := c.Create(within(t, patience), manifest); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), kubeletPatience)
+		defer cancel()
+		if t.Failed() {
+			events, err := c.PodEvents(ctx, pod.Name)
+			t.Logf("pod %s: %q, %v", pod.Name, events, err)
+		}
+		if err := c.DeletePod(ctx, pod.Name); err != nil {
+			t.Errorf("cannot delete the pod: %v", err)
+		}
+	})
+	err := c.Await(within(t, clusterPatience), "runs pod "+pod.Name, func() bool {
+		now, err := c.Pod(t.Context(), pod.Name)
+		return err == nil && now.Status.Phase == corev1.PodRunning
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &staticPod{kubelet: k, name: pod.Name}
+}
