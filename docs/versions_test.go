@@ -83,7 +83,8 @@ func TestDependabotKnowsTheParts(t *testing.T) {
 	if err != nil || len(parts) == 0 {
 		t.Fatalf("%d parts, %v", len(parts), err)
 	}
-	meant := regexp.MustCompile(`-\d+\.\d+\.\d+$|^kubernetes$`) // whose go.mod replaces Kubernetes' modules one by one
+	// Kubernetes' go.mod replaces its modules one by one, and the DRA driver's modules are of the same version.
+	meant := regexp.MustCompile(`-\d+\.\d+\.\d+$|^kubernetes$|^dra-driver$`)
 	for _, folder := range parts {
 		part := filepath.Base(folder)
 		if meant.MatchString(part) {
