@@ -3,8 +3,7 @@
 
 // Command locker locks memory in the ways in which programs do, for tests: `locker mmap BYTES` maps locked pages,
 // `locker shm BYTES` locks a shared memory segment, `locker register BYTES` registers memory with /dev/infiniband/uverbs0
-// and goes on, and `locker thread BYTES` does so with a thread that ends. It prints "locked", or the kernel's error and
-// exits with 1.
+// and goes on. It prints "locked", or the kernel's error and exits with 1.
 package main
 
 import (
@@ -28,14 +27,14 @@ func main() {
 		os.Exit(1)
 	}
 	fmt.Println("locked")
-	if os.Args[1] == "register" || os.Args[1] == "thread" {
+	if os.Args[1] == "register" {
 		time.Sleep(time.Hour) // it ends with its container
 	}
 }
 
 func lock(args []string) error {
 	if len(args) != 2 {
-		return fmt.Errorf("usage: locker mmap|shm|register|thread BYTES")
+		return fmt.Errorf("usage: locker mmap|shm|register BYTES")
 	}
 	size, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -47,18 +46,10 @@ func lock(args []string) error {
 		return err
 	case "register":
 		return register(size)
-	case "thread":
-		runtime.LockOSThread() // the other one is not the first thread, which cannot end
-		done := make(chan error)
-		go func() {
-			runtime.LockOSThread() // the thread ends with this goroutine
-			done <- register(size)
-		}()
-		return <-done
 	case "shm":
 		return lockSharedMemory(size)
 	}
-	return fmt.Errorf("%q is none of mmap, shm, register, and thread", args[0])
+	return fmt.Errorf("%q is none of mmap, shm, and register", args[0])
 }
 
 func lockSharedMemory(size int) error {
