@@ -179,24 +179,29 @@ func expectUseInArchive(t *testing.T) {
 }
 
 // expectQueuePairs has one container write into the memory of another over four queue pairs, which status counts where
-// it is asked to.
+// it is asked to, and one whose queue pair fails.
 func expectQueuePairs(t *testing.T, run func(name string, ctr containerd.Container, command string) string) {
 	t.Helper()
 	run("server", containerd.Container{Devices: containerd.Verbs(0)}, bandwidth)
 	run("client", containerd.Container{Devices: containerd.Verbs(0)},
 		"sh -c 'until "+bandwidth+" 127.0.0.1; do sleep 0.2; done'")
-	both := func(args ...string) (server, client used) {
+	run("fails", containerd.Container{Devices: containerd.Verbs(0), Mounts: []containerd.Mount{
+		{Host: filepath.Join(*bin, "locker"), Container: "/opt/locker"}}}, "/opt/locker fail 1048576")
+	both := func(args ...string) (server, client, fails used) {
 		by := uses(t, args...)
-		return by["server"], by["client"]
+		return by["server"], by["client"], by["fails"]
 	}
-	await.Success(t, patience, "four queue pairs of each", func() error {
-		s, c := both("--queue-pairs") // the server sends nothing, and so its own never become RTS
+	await.Success(t, patience, "four queue pairs of each, and one that has failed", func() error {
+		s, c, f := both("--queue-pairs") // the server sends nothing, and so its own never become RTS
+		if !maps.Equal(f.Use.QueuePairs, map[string]int{"ERR": 1}) || !f.says("1 queue pair has failed (ERR): its log has why") {
+			return fmt.Errorf("the container whose queue pair fails: %+v", f)
+		}
 		if !maps.Equal(s.Use.QueuePairs, map[string]int{"RTR": 4}) || !maps.Equal(c.Use.QueuePairs, map[string]int{"RTS": 4}) {
 			return fmt.Errorf("server %v, client %v", s.Use.QueuePairs, c.Use.QueuePairs)
 		}
 		return nil
 	})
-	s, c := both() // twice 4 MiB for each queue pair
+	s, c, _ := both() // twice 4 MiB for each queue pair
 	if s.registered() != "33554432" || c.registered() != "33554432" || s.Use.QueuePairs != nil {
 		t.Errorf("server %+v, client %+v", s, c)
 	}
