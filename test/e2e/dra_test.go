@@ -7,6 +7,7 @@ package e2e
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,7 +48,11 @@ func TestClusterDRA(t *testing.T) {
 	o.Network = true // without one the node is not ready, and the scheduler places nothing
 	restart(t, o)
 	onNode(t, "cp "+filepath.Join(*bin, "rdma-spec")+" /usr/local/bin/rdma-spec") // pods have the node's /usr
-	t.Cleanup(func() { onNode(t, "rm /usr/local/bin/rdma-spec") })
+	t.Cleanup(func() {
+		if err := os.Remove("/usr/local/bin/rdma-spec"); err != nil {
+			t.Error(err)
+		}
+	})
 	c := startCluster(t)
 	if err := c.StartControllers(); err != nil {
 		t.Fatal(err)
