@@ -67,6 +67,24 @@ func onNodeAfter(t *testing.T, command string) {
 	}
 }
 
+// When containerd restarts, as the GPU operator's toolkit restarts it where a node comes up, the plugin is registered
+// soon after containerd serves again. docs/install.md says how soon.
+func TestContainerdRestartsAtBoot(t *testing.T) {
+	plugin := startPlugin(t, "{}")
+	for i := range 5 {
+		if err := ctrd.Restart(within(t, patience)); err != nil {
+			t.Fatal(err)
+		}
+		serves := time.Now()
+		awaitRegistrations(t, plugin, i+2)
+		took := time.Since(serves)
+		t.Logf("registered %s after containerd serves", took)
+		if took > 2*time.Second {
+			t.Errorf("registered %s after containerd serves, want 2 s at most", took)
+		}
+	}
+}
+
 // containerd restarts while clients start containers: the plugin is registered again each time, fails no container, and
 // reports what was started meanwhile.
 func TestContainerdRestarts(t *testing.T) {
