@@ -80,8 +80,8 @@ func readAudit(root string, now float64, clock time.Time) (lines []KernelLine) {
 	return lines
 }
 
-// readMessages reads /dev/kmsg, each read of which returns a record, "priority,sequence,microseconds,flags;text", or asks
-// syslog(2).
+// readMessages reads /dev/kmsg, each read of which returns a record, "priority,sequence,microseconds,flags;text", or
+// asks syslog(2).
 func readMessages() (found KernelLog, err error) {
 	const kmsg = "/dev/kmsg"
 	file, err := unix.Open(kmsg, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
