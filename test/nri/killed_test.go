@@ -71,7 +71,7 @@ func (n *node) killDuring(t *testing.T, old *plugin, killOld bool, at moment) (*
 		}
 	}
 	var reached atomic.Bool
-	n.standBetween(t, at, &reached, kill)
+	leave := n.standBetween(t, at, &reached, kill)
 	next := n.start(t, n.handover...)
 	victim <- map[bool]*plugin{true: old, false: next}[killOld]
 	await.That(t, stuck, what+"waiting, or killed", func() bool { return done() || next.says(waiting) == nil })
@@ -83,6 +83,7 @@ func (n *node) killDuring(t *testing.T, old *plugin, killOld bool, at moment) (*
 			await.Receive(t, stuck, what+"killed", killed)
 		}
 		await.That(t, stuck, what+"handed over, or killed", func() bool { return done() || next.says(registered) == nil })
+		leave()
 		if reached.Load() { // the new process may be registered just before it is killed
 			await.Receive(t, stuck, what+"killed", killed)
 		}
@@ -104,8 +105,8 @@ func (n *node) killDuring(t *testing.T, old *plugin, killOld bool, at moment) (*
 
 // standBetween takes the place of the registered process at the handover socket, passes on what it and a process that
 // comes say to each other, and kills one of them at a moment, which it reports before. A process that is registered
-// then takes the place itself.
-func (n *node) standBetween(t *testing.T, at moment, reached *atomic.Bool, kill func()) {
+// then takes the place itself. Once leave has returned, a moment that has not come does not come any more.
+func (n *node) standBetween(t *testing.T, at moment, reached *atomic.Bool, kill func()) (leave func()) {
 	t.Helper()
 	front := &net.UnixAddr{Name: filepath.Join(n.handover[1], handoverSocket), Net: "unix"}
 	back := &net.UnixAddr{Name: fmt.Sprintf("%s.behind-%d", front.Name, len(n.plugins)), Net: "unix"}
@@ -167,6 +168,11 @@ func (n *node) standBetween(t *testing.T, at moment, reached *atomic.Bool, kill 
 			go connect(near, far)
 		}
 	}()
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		at.message = 0
+	}
 }
 
 // forward passes a message on, with the file descriptors in it, and keeps none of them.
