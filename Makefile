@@ -107,14 +107,14 @@ check: deps $(LINTER) ## what to run after each change: linters and unit tests, 
 
 # Each part with the cores that it wants, the longest first, so that no core is idle at the end. A UML node has one CPU. That of the
 # cluster has a core for itself: in a node that gets a third of one, an API server leaves other programs standing still for many seconds.
-PARTS := node-daemonset=3 race=1 node-tool=1 node-main=1 unit=1 node-kubernetes=2 node-faults=2 node-crio=1 node-service=1 node-runtimes=1 node-pair=2 lint=1 node-configure=1 nri=2 kit=1 mutations=1 site-test=1 arm64=1
+PARTS := node-daemonset=3 race=1 node-tool=1 node-main=1 node-kubernetes=2 unit=1 node-configure=1 node-service=1 nri=2 site-test=1 node-faults=2 node-crio=1 node-pair=2 node-runtimes=1 lint=1 kit=1 mutations=1 arm64=1
 test: ## all tests (needs root for the node), and a table of them at the end
 	@$(MAKE) --no-print-directory -j2 prepare build $(LINTER) bin/e2e.test release PLATFORMS=linux/amd64
 	@parts="$(PARTS)"; [ "$$(bin/rdma-node --parts all --which)" != uml ] || parts="$(patsubst %=2,%=1,$(PARTS))"; \
 	  echo "go run ./test/suite $$parts"; FRESH=yes go run ./test/suite $$parts
 
 nightly: ## what takes too long for make test: more packages, kernels and runtimes, more often
-	@$(MAKE) --no-print-directory test PARTS="race=1 node-emulated=1 node-versions=1" RACE=./...
+	@$(MAKE) --no-print-directory test PARTS="race=1 node-emulated=1 node-versions=1 node-dra=1" RACE=./...
 	$(MAKE) --no-print-directory handovers busy churn
 
 smoke: bin/rdma-node bin/e2e.test build ## what every runtime has to pass, on the main one: for a pull request
@@ -194,6 +194,7 @@ kit: bin/rdma-node ## tests of the node itself
 FAULTS     := ^Test(ContainerdRestarts|PluginKilled)
 CLUSTER    := ^Test(Kubelet|Cluster)
 DAEMONSET  := ^TestClusterDaemonSet$$
+DRA        := ^TestClusterDRA$$
 CRIO       := ^TestCRIO
 CRITEST    := ^TestCritest$$
 CONFIGURE  := ^TestConfigure
@@ -204,11 +205,13 @@ APPARMOR   := ^TestAppArmor$$
 INNODE     := -test.v -test.timeout 29m
 E2E        := bin/e2e.test $(INNODE)
 SERVICE    := ../../bin/service.test $(INNODE)
-.PHONY: node-faults node-kubernetes node-daemonset node-pair node-tool node-main node-runtimes node-versions node-crio node-emulated node-service node-configure
+.PHONY: node-faults node-kubernetes node-dra node-daemonset node-pair node-tool node-main node-runtimes node-versions node-crio node-emulated node-service node-configure
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
-	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(CLUSTER)' -test.skip '$(DAEMONSET)'
+	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(CLUSTER)' -test.skip '$(DAEMONSET)|$(DRA)'
+node-dra: # a DRA driver of Kubernetes' own parts
+	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DRA)'
 node-daemonset: # the plugin as people install it in a cluster
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DAEMONSET)'
 node-pair: # two nodes that are joined by a cable
