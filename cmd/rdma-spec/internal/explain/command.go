@@ -145,15 +145,13 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 	defer func() { _ = s.Close() }() // it was only read
 	result := explanation{Meta: cli.Result("Explain"), HCAs: []string{}, Problems: m.Problems,
 		Unexplained: m.Unexplained, fails: len(m.Problems) > 0}
-	current, judgedBy, err := s.Policy() // on a node whose plugin runs: the one in force, wherever the plugin has it from
-	e := Explainer{Assume: o.assume, Policy: current}
-	if result.Configuration = judgedBy.String(); err != nil || o.config != "" || len(o.hcas) > 0 {
-		e.Policy, result.Configuration, err = node.LoadPolicy(o.config)
+	e := Explainer{Assume: o.assume}
+	if e.Policy, result.Configuration, err = o.policy(s); err != nil {
+		return explanation{}, err
 	}
-	if e.Node = SyntheticNode(o.hcas); err == nil && len(o.hcas) == 0 {
-		e.Node, err = s.HCAs()
-	}
-	if err != nil {
+	if len(o.hcas) > 0 {
+		e.Node = SyntheticNode(o.hcas)
+	} else if e.Node, err = s.HCAs(); err != nil {
 		return explanation{}, err
 	}
 	for _, h := range e.Node.HCAs {
@@ -184,6 +182,17 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 		result.Notes = append(result.Notes, onlyContainerd)
 	}
 	return result, nil
+}
+
+// policy returns the policy that decides. On a node whose plugin runs, that is the one in force, wherever the plugin
+// has it from.
+func (o explainOptions) policy(s *node.Snapshot) (p *policy.Policy, source string, err error) {
+	if o.config == "" && len(o.hcas) == 0 {
+		if current, judgedBy, err := s.Policy(); err == nil {
+			return current, judgedBy.String(), nil
+		}
+	}
+	return node.LoadPolicy(o.config)
 }
 
 const onlyContainerd = "the plugin gives IPC_LOCK under containerd only; under CRI-O a container has it from its pod " +
