@@ -93,8 +93,8 @@ func (b *bench) passes(n int) string {
 // settledPass makes a pass, and another one if some process may have been about to get its limits.
 func (b *bench) settledPass() {
 	b.pass(b.t.Context())
-	for _, e := range b.record.all() {
-		for _, since := range e.low {
+	for _, s := range b.states {
+		for _, since := range s.low {
 			if time.Since(since) < startsWithin {
 				time.Sleep(startsWithin)
 				b.pass(b.t.Context())
@@ -140,14 +140,7 @@ func (b *bench) recorded() string {
 }
 
 // unfinished counts the edits that are to be tried again.
-func (b *bench) unfinished() (n int) {
-	for _, e := range b.record.all() {
-		if e.edit.Load() != nil {
-			n++
-		}
-	}
-	return n
-}
+func (b *bench) unfinished() int { return len(b.record.owed()) }
 
 // storedSpecs are the specs that a runtime keeps of containers, by name.
 type storedSpecs struct {

@@ -35,7 +35,7 @@ func (r *Loop) decide(p *policy.Policy, facts policy.Facts, f *finding) {
 	}
 	f.decision = p.Decide(c, facts)
 	if !f.asks && f.wants().IPCLock == spec.IPCLockNo {
-		f.edit.Store(nil)
+		r.record.settle(f.ID)
 	}
 }
 

@@ -6,6 +6,7 @@ package repair
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -26,10 +27,23 @@ type findings struct {
 // finding is a container that the policy gives memlock or CAP_IPC_LOCK, or may give some.
 type finding struct {
 	*recorded
+	*state
 	decision policy.Decision
 	asks     bool // the decision needs the kubelet's answer, which is not known
 	reading  Reading
 	verdict  Verdict
+}
+
+// state is what a pass remembers of a finding for the next one.
+type state struct {
+	// resources gives the kubelet's answer, nil before. It never changes: resources are allotted when the pod is admitted.
+	resources   func() (names []string, known bool, err error)
+	logged      string     // the last line about the container
+	previous    Verdict    // of the last pass
+	raisedTo    spec.Limit // by a pass
+	specPending bool       // its processes were raised, and its stored spec was not
+	spec        storedSpec
+	low         map[int]time.Time // since when its processes are seen to have less, by PID
 }
 
 // wants returns what the policy gives: nothing if it refuses the container or leaves it alone.
@@ -50,9 +64,14 @@ func (r *Loop) look(ctx context.Context, p *policy.Policy, all []*recorded) *fin
 	facts := r.Facts
 	facts.HCAs = sync.OnceValues(facts.HCAs)
 	decide := func(f *finding) { r.decide(p, facts, f) }
+	maps.DeleteFunc(r.states, func(id string, _ *state) bool { return !r.record.has(id) })
 	for _, e := range all {
-		f := &finding{recorded: e}
+		f := &finding{recorded: e, state: r.states[e.ID]}
+		if f.state == nil {
+			f.state = &state{}
+		}
 		if decide(f); f.asks || f.wantsSomething() {
+			r.states[e.ID] = f.state
 			found.containers = append(found.containers, f)
 		}
 	}
@@ -131,10 +150,10 @@ func (f *finding) judge(now time.Time) (starting bool) {
 		counts, starting = f.started(want, now)
 	}
 	verdict := counts.Judge(want)
-	if verdict != f.state.verdict && !f.specPending {
+	if verdict != f.previous && !f.specPending {
 		f.logged = "" // this is news
 	}
-	f.verdict, f.state.verdict = verdict, verdict
+	f.verdict, f.previous = verdict, verdict
 	return starting
 }
 

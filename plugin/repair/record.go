@@ -16,25 +16,11 @@ import (
 // recordBytesMost bounds the record: pods choose how long their annotations are.
 const recordBytesMost = 16 << 20
 
-// recorded is a container of the record. Only its state changes.
+// recorded is a container of the record. It never changes.
 type recorded struct {
 	Container
-	*state
 	since  time.Time // it was listed or created
 	listed bool      // the runtime had it when the plugin registered
-}
-
-// state is what is remembered of a container from one pass to the next. All but the edit is the pass's alone.
-type state struct {
-	edit atomic.Pointer[spec.Grant] // what its stored spec lacks, since the edit failed at its creation
-	// resources gives the kubelet's answer, nil before. It never changes: resources are allotted when the pod is admitted.
-	resources   func() (names []string, known bool, err error)
-	logged      string     // the last line about the container
-	verdict     Verdict    // of the last pass
-	raisedTo    spec.Limit // by a pass
-	specPending bool       // its processes were raised, and its stored spec was not
-	spec        storedSpec
-	low         map[int]time.Time // since when its processes are seen to have less, by PID
 }
 
 // bytes estimates what the container takes.
@@ -52,23 +38,24 @@ func (e *recorded) bytes() int {
 type record struct {
 	mu         sync.Mutex
 	containers map[string]*recorded
+	unfinished map[string]spec.Grant // what stored specs lack, since the edit failed at the creation
 	bytes      int
 	omitted    atomic.Uint64 // containers that did not fit
+}
+
+func newRecord() record {
+	return record{containers: map[string]*recorded{}, unfinished: map[string]spec.Grant{}}
 }
 
 // list replaces the record by what the runtime lists. The result says that a container did not fit, for the first time.
 func (r *record) list(containers []Container) (full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	former := r.containers
 	r.containers, r.bytes = map[string]*recorded{}, 0
 	for _, c := range containers {
-		e := &recorded{Container: c, state: &state{}, since: time.Now(), listed: true}
-		if known := former[c.ID]; known != nil {
-			e.state = known.state
-		}
-		full = r.put(e) || full
+		full = r.put(&recorded{Container: c, since: time.Now(), listed: true}) || full
 	}
+	maps.DeleteFunc(r.unfinished, func(id string, _ spec.Grant) bool { return r.containers[id] == nil })
 	return full
 }
 
@@ -76,7 +63,7 @@ func (r *record) list(containers []Container) (full bool) {
 func (r *record) add(c Container) (full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.put(&recorded{Container: c, state: &state{}, since: time.Now()})
+	return r.put(&recorded{Container: c, since: time.Now()})
 }
 
 func (r *record) put(e *recorded) (full bool) {
@@ -95,15 +82,41 @@ func (r *record) put(e *recorded) (full bool) {
 func (r *record) drop(e *recorded) {
 	if e != nil && r.containers[e.ID] == e {
 		delete(r.containers, e.ID)
+		delete(r.unfinished, e.ID)
 		r.bytes -= e.bytes()
 	}
 }
 
-// get returns a container; nil if it is not recorded.
-func (r *record) get(id string) *recorded {
+// has reports whether a container is recorded.
+func (r *record) has(id string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.containers[id]
+	return r.containers[id] != nil
+}
+
+// owe records that a container's stored spec lacks a grant, and reports whether the container is recorded.
+func (r *record) owe(id string, grant spec.Grant) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.containers[id] == nil {
+		return false
+	}
+	r.unfinished[id] = grant
+	return true
+}
+
+// settle records that a container's stored spec lacks nothing.
+func (r *record) settle(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.unfinished, id)
+}
+
+// owed returns what stored specs lack, by container.
+func (r *record) owed() map[string]spec.Grant {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return maps.Clone(r.unfinished)
 }
 
 // all returns the containers.
@@ -143,9 +156,13 @@ func (r *Loop) Leave() *State {
 	if r.off() {
 		return nil
 	}
-	s := &State{Listed: *r.listedAt.Load()}
+	s, owed := &State{Listed: *r.listedAt.Load()}, r.record.owed()
 	for _, e := range r.record.all() {
-		s.Containers = append(s.Containers, kept{e.Container, e.since, e.listed, e.edit.Load()})
+		k := kept{Container: e.Container, Since: e.since, Listed: e.listed}
+		if grant, lacks := owed[e.ID]; lacks {
+			k.Edit = &grant
+		}
+		s.Containers = append(s.Containers, k)
 	}
 	return s
 }
@@ -162,9 +179,10 @@ func (r *Loop) TakeOver(before *State, specsUsable bool) {
 	r.listedAt.Store(&before.Listed)
 	r.record.mu.Lock()
 	for _, c := range before.Containers {
-		e := &recorded{Container: c.Container, state: &state{}, since: c.Since, listed: c.Listed}
-		e.edit.Store(c.Edit)
-		r.record.put(e)
+		r.record.put(&recorded{Container: c.Container, since: c.Since, listed: c.Listed})
+		if c.Edit != nil {
+			r.record.unfinished[c.Container.ID] = *c.Edit
+		}
 	}
 	r.record.mu.Unlock()
 	r.passNow()

@@ -87,6 +87,7 @@ type Loop struct {
 	failed      atomic.Uint64
 
 	// Of the pass alone:
+	states       map[string]*state // by container
 	askFrom      int       // where the questions to the kubelet go on
 	forgotten    time.Time // when the containers that are gone were looked for
 	loggedHidden string    // why processes cannot be seen, as the log says
@@ -94,7 +95,7 @@ type Loop struct {
 
 // New makes a Loop. It does nothing until Run.
 func New(o Options) *Loop {
-	r := &Loop{Options: o, record: record{containers: map[string]*recorded{}}, wake: make(chan struct{}, 1)}
+	r := &Loop{Options: o, record: newRecord(), wake: make(chan struct{}, 1), states: map[string]*state{}}
 	r.listedAt.Store(&time.Time{})
 	return r
 }
@@ -146,11 +147,9 @@ func (r *Loop) Unfinished(id string, grant spec.Grant) (again bool) {
 	if r.off() {
 		return false
 	}
-	e := r.record.get(id)
-	if e == nil {
+	if !r.record.owe(id, grant) {
 		return false
 	}
-	e.edit.Store(&grant)
 	r.passNow()
 	return true
 }
@@ -210,7 +209,7 @@ func (r *Loop) pass(ctx context.Context) time.Duration {
 		return idle
 	}
 	r.report(found, notices)
-	r.publish(found, r.finishEdits(ctx, found, all))
+	r.publish(found, r.finishEdits(ctx, found))
 	if found.unasked || found.starting || time.Since(*r.listedAt.Load()) < startsWithin {
 		return min(soon, p.RepairEvery())
 	}

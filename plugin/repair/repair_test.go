@@ -117,8 +117,7 @@ func TestWithoutStoredSpecsLaterExecsStayLow(t *testing.T) {
 				p.Limit.Hard = unlimited
 			}
 		})
-		more := b.record.get(limitstest.ID("more"))
-		more.Memlock = both(low)
+		b.record.containers[limitstest.ID("more")].Memlock = both(low)
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 2})
 		b.use("{memlock: 2Gi, repair: {mode: fix}}")
 		b.expect(Stats{Memlock: map[Verdict]int{Sufficient: 1}, Raised: 3})

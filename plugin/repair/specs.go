@@ -77,11 +77,11 @@ func (r *Loop) readSpecs(ctx context.Context, found *findings, decide func(*find
 }
 
 // memoryLimit returns a container's memory limit: the spec's if that was read, otherwise the one that was recorded.
-func (e *recorded) memoryLimit() int64 {
-	if e.spec.known {
-		return e.spec.memoryLimit
+func (f *finding) memoryLimit() int64 {
+	if f.spec.known {
+		return f.spec.memoryLimit
 	}
-	return e.MemoryLimit
+	return f.MemoryLimit
 }
 
 // parse takes what matters from a stored spec.
@@ -105,14 +105,15 @@ func (s *storedSpec) parse(text []byte, ipcLock spec.IPCLock) error {
 
 // finishEdits tries the edits again that failed when containers were created, and counts the containers that still lack
 // CAP_IPC_LOCK.
-func (r *Loop) finishEdits(ctx context.Context, found *findings, all []*recorded) (lacking int) {
+func (r *Loop) finishEdits(ctx context.Context, found *findings) (lacking int) {
+	owed := r.record.owed()
 	for _, f := range found.containers {
-		if f.edit.Load() == nil && f.wants().IPCLock != spec.IPCLockNo && f.spec.lacksIPCLock {
+		if _, tried := owed[f.ID]; !tried && f.wants().IPCLock != spec.IPCLockNo && f.spec.lacksIPCLock {
 			lacking++
 		}
 	}
-	for _, e := range all {
-		if grant := e.edit.Load(); grant != nil && !r.finishEdit(ctx, e, *grant) {
+	for id, grant := range owed {
+		if !r.finishEdit(ctx, id, grant) {
 			lacking++
 		}
 	}
@@ -120,13 +121,15 @@ func (r *Loop) finishEdits(ctx context.Context, found *findings, all []*recorded
 }
 
 // finishEdit tries an edit again, and reports whether the container lacks nothing any more.
-func (r *Loop) finishEdit(ctx context.Context, e *recorded, grant spec.Grant) bool {
+func (r *Loop) finishEdit(ctx context.Context, id string, grant spec.Grant) bool {
 	changed, err := false, errNoSpecs
 	if specs := r.specs(); specs != nil {
-		changed, err = specs.ApplyRunning(ctx, e.ID, grant)
+		changed, err = specs.ApplyRunning(ctx, id, grant)
 	}
-	e.spec = storedSpec{} // it may have changed
-	log := r.Log.WithField("id", e.ID)
+	if s := r.states[id]; s != nil {
+		s.spec = storedSpec{} // it may have changed
+	}
+	log := r.Log.WithField("id", id)
 	switch {
 	case err == nil && !changed:
 		log.Info("the stored spec has what the policy gives: containerd has made the change after all, or the container " +
@@ -138,6 +141,6 @@ func (r *Loop) finishEdit(ctx context.Context, e *recorded, grant spec.Grant) bo
 		log.WithError(err).Debug("still no CAP_IPC_LOCK: the stored spec could not be changed")
 		return false
 	}
-	e.edit.Store(nil)
+	r.record.settle(id)
 	return true
 }
