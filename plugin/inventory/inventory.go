@@ -35,7 +35,7 @@ const (
 )
 
 // neverAnswered explains why nothing is known about an HCA.
-const neverAnswered = "it has not answered since the plugin started: it may be hung, see the kernel's log"
+const neverAnswered = "it has not answered yet: it has just come, or it hangs: see the kernel's log"
 
 // Inventory is what is known of a node's HCAs. It is safe for concurrent use.
 type Inventory struct {
