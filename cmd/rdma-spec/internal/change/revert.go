@@ -45,9 +45,13 @@ type Reversal struct {
 	Left     []error // files that stay as they are, since somebody else has changed the same lines
 }
 
-// Removes reports whether a file is removed.
-func (r *Reversal) Removes(path string) bool {
-	return slices.ContainsFunc(r.steps, func(s step) bool { return s.Path == path && s.After == "" })
+// Contents returns what the files become, by their paths; nil for one that is removed.
+func (r *Reversal) Contents() map[string][]byte {
+	all := map[string][]byte{}
+	for _, s := range r.steps {
+		all[s.Path] = r.contents[s.After]
+	}
+	return all
 }
 
 // RemoveBefore adds that a file is removed right before another one that is changed, since it names that one.
