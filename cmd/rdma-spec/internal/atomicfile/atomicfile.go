@@ -51,7 +51,7 @@ func Replace(file string, content []byte) (backup string, err error) {
 			backup, undo, err = keep(target, filepath.Join(folder, name+backupSuffix), old)
 		}
 		if err != nil {
-			err = fmt.Errorf("cannot make a backup of %s in %s: %w", file, folder, files.Cause(err))
+			err = fmt.Errorf("cannot make a backup of %s in %s: %w", file, folder, cause(err))
 		}
 		return err
 	})
@@ -88,9 +88,17 @@ func Change(file string, old, content []byte, mode fs.FileMode) error {
 // named is the error where a file cannot be written.
 func named(file string, err error) error {
 	if err != nil {
-		err = fmt.Errorf("cannot write %s: %w", file, files.Cause(err))
+		err = fmt.Errorf("cannot write %s: %w", file, cause(err))
 	}
 	return err
+}
+
+// cause says why a file cannot be written.
+func cause(err error) error {
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV) {
+		return errors.New("it or its folder is mounted by itself: change what is mounted there")
+	}
+	return files.Cause(err)
 }
 
 // replace replaces a file once the new content is on the disk and the target is ready. Only the last sync of its folder
@@ -252,26 +260,21 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 // file takes its place: backup, or, where an earlier backup has that name, backup.2 and so on. An earlier backup with
 // the same content will do. Where the file is not replaced after all, undo takes the second name away.
 func keep(target, backup string, old []byte) (path string, undo func(), err error) {
-	path = backup
+	path, undo = backup, func() {}
 	for n := 2; ; n++ {
 		err := os.Link(target, path)
 		if err == nil {
 			break
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return "", nil, err
+			return "", undo, err
 		}
 		if earlier, err := os.ReadFile(path); err == nil && bytes.Equal(earlier, old) {
-			return path, func() {}, nil
+			return path, undo, nil
 		}
 		path = fmt.Sprintf("%s.%d", backup, n)
 	}
-	undo = func() { _ = os.Remove(path) }
-	if err := syncFolder(filepath.Dir(path)); err != nil {
-		undo()
-		return "", nil, err
-	}
-	return path, undo, nil
+	return path, func() { _ = os.Remove(path) }, syncFolder(filepath.Dir(path))
 }
 
 // syncFolder makes the names in a folder outlast a power cut.
