@@ -127,6 +127,10 @@ func replace(file string, content []byte, mode fs.FileMode,
 	return true, named(file, syncFolder(filepath.Dir(target)))
 }
 
+// randomLeast is how many digits the name of an unfinished file ends with, or more: it is a random number of 63 bits.
+// Dates have fewer, with which people and tools name copies of their own.
+const randomLeast = 15
+
 // Sweep removes the unfinished new files of a file that writers left who were killed. The caller makes sure that
 // nobody writes the file now.
 func Sweep(file string) {
@@ -139,7 +143,7 @@ func Sweep(file string) {
 	entries, _ := os.ReadDir(folder) // what cannot be listed stays
 	for _, entry := range entries {
 		number, isOne := strings.CutPrefix(entry.Name(), unfinished)
-		if isOne && number != "" && strings.Trim(number, "0123456789") == "" {
+		if isOne && len(number) >= randomLeast && strings.Trim(number, "0123456789") == "" {
 			_ = os.Remove(filepath.Join(folder, entry.Name())) // the next one tries again
 		}
 	}

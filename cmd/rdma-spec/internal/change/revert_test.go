@@ -139,9 +139,11 @@ func TestForget(t *testing.T) {
 func TestOpenSweeps(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
 	n.apply("nri", "a", ofNRI, "conf.d/b", "b")
-	left := []string{n.path(".a123456"), n.path(".b1"), filepath.Join(n.root, folder, ".changes.json17"),
+	const random = "4751997750760398084"
+	left := []string{n.path(".a" + random), n.path(".b" + random), filepath.Join(n.root, folder, ".changes.json"+random),
 		filepath.Join(n.root, folder, "contents", sum([]byte("x"))), filepath.Join(n.root, folder, "contents", "."+sum([]byte("x"))+"12")}
-	stay := []string{n.path(".a"), n.path(".a12x"), n.path("a1"), n.path("conf.d/.b1"), n.path(".other1")}
+	stay := []string{n.path(".a"), n.path(".a12x"), n.path("a1"), n.path("conf.d/.b" + random), n.path(".other" + random),
+		n.path(".a20261124"), n.path(".a20261124161500")} // an administrator's own copies
 	for _, file := range append(left, stay...) {
 		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)
