@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -232,8 +233,11 @@ func prepare(target, folder string, content []byte, info fs.FileInfo, mode fs.Fi
 	return pending, nil
 }
 
-// copyAttributes copies to the new file the extended attributes of the old one: SELinux' label, and access control
-// lists.
+// signatures are attributes of a file's content, which the kernel compares with it.
+var signatures = []string{"security.ima", "security.evm"}
+
+// copyAttributes copies to the new file the extended attributes of the old one, such as SELinux' label and access
+// control lists, but no signatures.
 func copyAttributes(target string, pending *renameio.PendingFile) error {
 	names := make([]byte, 64<<10) // the kernel's own limit, as for a value
 	n, err := unix.Listxattr(target, names)
@@ -245,6 +249,9 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 	}
 	value, already := make([]byte, 64<<10), make([]byte, 64<<10)
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(names[:n]), "\x00"), "\x00") {
+		if slices.Contains(signatures, name) {
+			continue
+		}
 		size, err := unix.Getxattr(target, name, value)
 		if err != nil {
 			return err
