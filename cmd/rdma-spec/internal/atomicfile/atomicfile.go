@@ -73,17 +73,29 @@ func Write(file string, content []byte, mode fs.FileMode) error {
 // ErrChanged is the error where a file no longer has the content that a change starts from.
 var ErrChanged = errors.New("it changed meanwhile: run the command again")
 
-// Change writes a file's new content as Write does, but only where the file still has the old content, or where there
-// is still none and old is nil. It looks at the last moment, when only the name has to change.
+// Change writes a file's new content as Write does, or removes the file where content is nil, but only where the file
+// still has the old content, or where there is still none and old is nil. It looks at the last moment, when only the name
+// has to change. A link is removed, and not the file that it names.
 func Change(file string, old, content []byte, mode fs.FileMode) error {
-	_, err := replace(file, content, mode, func(target string) error {
+	unchanged := func(target string) error {
 		now, err := files.Content(target)
 		if err == nil && !files.Same(now, old) {
 			err = ErrChanged
 		}
 		return named(file, err)
-	})
-	return err
+	}
+	if content != nil {
+		_, err := replace(file, content, mode, unchanged)
+		return err
+	}
+	if err := unchanged(file); err != nil || old == nil {
+		return err
+	}
+	err := os.Remove(file)
+	if err == nil {
+		err = syncFolder(filepath.Dir(file))
+	}
+	return named(file, err)
 }
 
 // named is the error where a file cannot be written.

@@ -99,6 +99,15 @@ func TestChange(t *testing.T) {
 				want["f"] = "new"
 			}
 			check(t, dir, want)
+
+			dir = folder(t, test.files)
+			if err := Change(dir+"/f", test.old, nil, 0); (err == nil) != test.changed {
+				t.Errorf("Change to none: %v", err)
+			}
+			if delete(want, "f"); !test.changed {
+				maps.Copy(want, test.files)
+			}
+			check(t, dir, want)
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
@@ -31,7 +32,7 @@ func (f *failingFiles) put(path string, old, content []byte, mode fs.FileMode) e
 	if f.now++; f.now == f.at {
 		return errFull
 	}
-	return put(path, old, content, mode)
+	return atomicfile.Change(path, old, content, mode)
 }
 
 func TestApplyPutsBackWhereSomethingFails(t *testing.T) {
