@@ -100,6 +100,8 @@ func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
 			content, err = l.without(s, content)
 		}
 		switch {
+		case err != nil && s.Editable:
+			continue
 		case err != nil && s.Serves != "":
 			r.Left, gone[i] = append(r.Left, err), false
 			continue
