@@ -126,6 +126,9 @@ func (l *Ledger) prepare(feature string, f File) (s step, err error) {
 	return s, nil
 }
 
+// ErrNotRestored is the error where a file is not what it was before a change that failed.
+var ErrNotRestored = errors.New("not restored")
+
 // carryOut gives the files of steps the contents after them, and then checks. Where something fails, it gives them the
 // contents before them, the last one first, and reports whether that was done.
 func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err error) {
@@ -147,7 +150,7 @@ func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err er
 	}
 	for _, s := range slices.Backward(steps[:taken]) {
 		if back := l.turn(s, s.After, s.Before); back != nil {
-			return false, errors.Join(err, fmt.Errorf("not restored: %w", back))
+			return false, errors.Join(err, fmt.Errorf("%w: %w", ErrNotRestored, back))
 		}
 	}
 	return true, err

@@ -114,7 +114,7 @@ func TestChangedDuringTheCheck(t *testing.T) {
 		n.set(map[string]string{"a": "theirs"})
 		return errFull
 	})
-	if !errors.Is(err, errFull) || !errors.Is(err, atomicfile.ErrChanged) {
+	if !errors.Is(err, errFull) || !errors.Is(err, atomicfile.ErrChanged) || !errors.Is(err, ErrNotRestored) {
 		t.Errorf("Apply: %v", err)
 	}
 	n.check(map[string]string{"a": "theirs", "b": "old b"})
