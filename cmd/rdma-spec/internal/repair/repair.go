@@ -223,7 +223,7 @@ func (result *repairs) write(stdout, stderr io.Writer) error {
 			lines += fmt.Sprintf("%s/%s %s: memlock %s %s: %s\n", c.Namespace, c.Pod, c.Container, verb, c.Memlock, what)
 		}
 		for _, text := range c.Errors {
-			fmt.Fprintf(stderr, "rdma-spec: %s/%s %s: %s\n", c.Namespace, c.Pod, c.Container, text)
+			fmt.Fprintf(stderr, "rdma-spec: %s/%s %s: %s\n", c.Namespace, c.Pod, c.Container, cli.PlainText(text))
 		}
 	}
 	if len(result.Containers) == 0 {
