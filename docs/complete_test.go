@@ -8,8 +8,41 @@ import (
 	"strings"
 	"testing"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
+
+// TestAlertsHaveARow checks that docs/metrics.md has each alert about the plugin by its name, in the order of the file,
+// and leads where the alert does: whoever is woken up searches for the name.
+func TestAlertsHaveARow(t *testing.T) {
+	var file struct {
+		Groups []struct {
+			Rules []struct {
+				Alert       string
+				Annotations struct {
+					Runbook string `json:"runbook_url"`
+				}
+			}
+		}
+	}
+	if err := yaml.Unmarshal([]byte(repository.Read(t, "deploy/helm/nri-rdma/files/alerts.yaml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| `([A-Z]\\w+)` \\| .*\\]\\(([^)]*)\\) \\|$").FindAllStringSubmatch(
+		repository.Read(t, "docs/metrics.md"), -1)
+	rules := file.Groups[0].Rules
+	if len(rules) < 10 || len(rows) != len(rules) {
+		t.Fatalf("docs/metrics.md has %d alerts, and the file %d", len(rows), len(rules))
+	}
+	for i, rule := range rules {
+		leads, _ := addresses("alerts.yaml", strings.TrimSuffix(rule.Annotations.Runbook, "/{{ $labels.check }}"))
+		if got := links("docs/metrics.md", "]("+rows[i][2]+")"); rows[i][1] != rule.Alert || len(leads) != 1 ||
+			got[0].file != leads[0].file || got[0].anchor != leads[0].anchor {
+			t.Errorf("%s leads to %v, and row %d of docs/metrics.md, %s, to %v", rule.Alert, leads, i, rows[i][1], got)
+		}
+	}
+}
 
 // TestUninstallHasWhatPagesApply checks that the page about uninstalling names each object that the pages about pods
 // without the plugin apply. What waits for the plugin waits for ever once that is gone, and a taint stays.
