@@ -4,6 +4,8 @@
 package docs_test
 
 import (
+	"io/fs"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,6 +14,34 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
 )
+
+// TestPackagesHaveARow checks that "Where things are" in CONTRIBUTING.md has each package of the plugin and of spec.
+// Packages that help tests end in "test".
+func TestPackagesHaveARow(t *testing.T) {
+	page, count := repository.Read(t, "CONTRIBUTING.md"), 0
+	top := repository.Path(t, ".")
+	for _, folder := range []string{"cmd/internal", "plugin", "spec"} {
+		err := filepath.WalkDir(filepath.Join(top, folder), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.IsDir() || strings.HasSuffix(path, "test") {
+				return err
+			}
+			if files, err := filepath.Glob(filepath.Join(path, "*.go")); err != nil || len(files) == 0 {
+				return err
+			}
+			name, err := filepath.Rel(top, path)
+			if count++; err == nil && !regexp.MustCompile("(?m)^\\|.*`"+regexp.QuoteMeta(name)+"`.* \\| ").MatchString(page) {
+				t.Errorf("CONTRIBUTING.md does not say where %s is", name)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if count < 15 {
+		t.Errorf("%d packages found, want more", count)
+	}
+}
 
 // TestAlertsHaveARow checks that docs/metrics.md has each alert about the plugin by its name, in the order of the file,
 // and leads where the alert does: whoever is woken up searches for the name.
