@@ -4,7 +4,9 @@
 package plugin
 
 import (
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/containerd/nri/pkg/api"
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -89,4 +91,25 @@ func listed(pods []*api.PodSandbox, containers []*api.Container) []repair.Contai
 		}
 	}
 	return list
+}
+
+// Trim keeps what listed reads of pods and containers, and nothing else: what a pod's author may write is bounded by a
+// message of NRI's alone.
+func (*Plugin) Trim(pods []*api.PodSandbox, containers []*api.Container) {
+	for i, pod := range pods {
+		maps.DeleteFunc(pod.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, policy.AnnotationKey) })
+		pods[i] = &api.PodSandbox{Id: pod.GetId(), Namespace: pod.GetNamespace(), Name: pod.GetName(),
+			RuntimeHandler: pod.GetRuntimeHandler(), Annotations: pod.GetAnnotations(),
+			Linux: &api.LinuxPodSandbox{Namespaces: pod.GetLinux().GetNamespaces()}}
+	}
+	for i, ctr := range containers {
+		var env []string
+		if policy.MOFED(ctr.GetEnv()) {
+			env = []string{policy.MOFEDVariable + "enabled"}
+		}
+		resources := ctr.GetLinux().GetResources()
+		containers[i] = &api.Container{Id: ctr.GetId(), PodSandboxId: ctr.GetPodSandboxId(), Name: ctr.GetName(), Env: env,
+			Rlimits: ctr.GetRlimits(), Linux: &api.LinuxContainer{Devices: ctr.GetLinux().GetDevices(),
+				Resources: &api.LinuxResources{Devices: resources.GetDevices(), Memory: resources.GetMemory()}}}
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/containerd/nri/pkg/api"
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
@@ -49,6 +50,35 @@ func TestLittleIsKeptOfAPod(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]string{policy.AnnotationKey + "/container.a": "true"}, short.Annotations); diff != "" {
 		t.Errorf("annotations, -want +got:\n%s", diff)
+	}
+}
+
+// At registration, what is kept of the runtime's list until it is complete is little, and enough: repair records the
+// same of it.
+func TestTrim(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	many := map[string]string{"example.com/notes": long}
+	pods := []*api.PodSandbox{{Id: "s", Uid: long, Namespace: "ml", Name: "train", RuntimeHandler: "nvidia", Labels: many,
+		Annotations: map[string]string{policy.AnnotationKey + "/container.main": "true", "example.com/notes": long},
+		Linux:       &api.LinuxPodSandbox{CgroupParent: long, Namespaces: []*api.LinuxNamespace{{Type: "network"}}}}}
+	containers := []*api.Container{{Id: "c", PodSandboxId: "s", Name: "main", Labels: many, Annotations: many,
+		Args: []string{long}, Env: []string{long, "NVIDIA_MOFED=enabled"}, Mounts: []*api.Mount{{Source: long}},
+		Hooks: &api.Hooks{Prestart: []*api.Hook{{Path: long}}}, StatusMessage: long, Image: &api.Image{Name: long},
+		Rlimits: []*api.POSIXRlimit{{Type: spec.RlimitMemlock, Hard: 2, Soft: 1}},
+		Linux: &api.LinuxContainer{
+			Devices:       []*api.LinuxDevice{{Path: "/dev/infiniband/uverbs0", Type: "c", Major: 231, Minor: 192}},
+			SeccompPolicy: &api.LinuxSeccomp{Syscalls: []*api.LinuxSyscall{{Names: []string{long}}}},
+			Resources: &api.LinuxResources{Unified: many, Memory: &api.LinuxMemory{Limit: api.Int64(3)},
+				Devices: []*api.LinuxDeviceCgroup{{Allow: true, Type: "a", Access: "rwm"}}},
+		}}}
+	want := listed(pods, containers)
+	p := &Plugin{}
+	p.Trim(pods, containers)
+	if diff := cmp.Diff(want, listed(pods, containers)); diff != "" {
+		t.Errorf("recorded, -whole +trimmed:\n%s", diff)
+	}
+	if n := proto.Size(pods[0]) + proto.Size(containers[0]); n > 300 {
+		t.Errorf("%d bytes are kept of a pod and its container, want 300 at most", n)
 	}
 }
 

@@ -6,8 +6,6 @@ package plugin
 import (
 	"encoding/json"
 
-	"github.com/containerd/nri/pkg/api"
-
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
@@ -16,11 +14,6 @@ import (
 type left struct {
 	Edits  map[string]spec.IPCLock `json:"edits,omitempty"` // that PostCreateContainer still owes, by container
 	Repair *repair.State           `json:"repair,omitempty"`
-}
-
-// Trim drops what Synchronize does not need of a container.
-func (p *Plugin) Trim(ctr *api.Container) {
-	ctr.Env, ctr.Args, ctr.Mounts, ctr.Hooks, ctr.Labels = nil, nil, nil, nil, nil
 }
 
 // Leave returns what the process that takes the connection over has to know.

@@ -18,8 +18,9 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 )
 
-// Registered with a runtime that has 500 containers with 0.9 MB of environment each, the program never needed more than
-// 64 MB. NRI sends four containers in a message of 4 MiB at least, so larger ones cannot be sent.
+// Registered with a runtime that has 500 containers with 0.9 MB of environment each, and pods with 100 KB of
+// annotations, the program never needed more than 64 MB. NRI sends four of each in a message of 4 MiB at least, so larger
+// ones cannot be sent.
 func TestMemoryAtRegistration(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector takes its own memory")
@@ -36,6 +37,7 @@ func TestMemoryAtRegistration(t *testing.T) {
 	}
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.SetExisting(existing)
+	runtime.Annotate(map[string]string{"example.com/notes": strings.Repeat("x", 100<<10)})
 	runtime.Start(t)
 	cmd := program(t, "as it is", "--socket", runtime.Socket, "--root", hcatest.V100(t))
 	if err := child.Start(cmd); err != nil {

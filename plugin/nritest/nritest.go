@@ -55,6 +55,7 @@ type Runtime struct {
 	proxy         *socketproxy.Proxy
 	nri           *adaptation.Adaptation
 	existing      []*api.Container
+	annotations   map[string]string
 	synchronised  atomic.Int64
 	took          atomic.Int64 // nanoseconds
 	starting      atomic.Bool
@@ -74,6 +75,9 @@ func New(t testing.TB, name, version string) *Runtime {
 
 // SetExisting gives the containers that plugins are told of when they register.
 func (r *Runtime) SetExisting(containers []*api.Container) { r.existing = containers }
+
+// Annotate gives the annotations of the pods of those containers.
+func (r *Runtime) Annotate(annotations map[string]string) { r.annotations = annotations }
 
 // Launch has the runtime launch a program as a plugin when it starts, "90-rdma", and hand a configuration over to it.
 func (r *Runtime) Launch(t testing.TB, program, config string) {
@@ -145,7 +149,8 @@ func (r *Runtime) inner() string { return r.Socket + ".inner" }
 func (r *Runtime) synchronise(ctx context.Context, plugin adaptation.SyncCB) error {
 	pods := make([]*api.PodSandbox, 0, len(r.existing))
 	for _, c := range r.existing {
-		pods = append(pods, &api.PodSandbox{Id: c.GetPodSandboxId(), Name: c.GetPodSandboxId(), Namespace: "default"})
+		pods = append(pods, &api.PodSandbox{Id: c.GetPodSandboxId(), Name: c.GetPodSandboxId(), Namespace: "default",
+			Annotations: r.annotations})
 	}
 	if r.hangsUp.Load() && !r.starting.Load() {
 		return errors.New("the runtime hangs up")

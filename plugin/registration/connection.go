@@ -121,9 +121,7 @@ func (c *connection) Synchronize(ctx context.Context,
 	if l.began.IsZero() {
 		l.began = time.Now()
 	}
-	for _, container := range request.GetContainers() {
-		c.registration.plugin.Trim(container)
-	}
+	c.registration.plugin.Trim(request.GetPods(), request.GetContainers())
 	l.pods, l.containers = append(l.pods, request.GetPods()...), append(l.containers, request.GetContainers()...)
 	pods, containers := l.pods, l.containers
 	l.mu.Unlock()

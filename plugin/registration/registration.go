@@ -39,8 +39,9 @@ type Plugin interface {
 	stub.ConfigureInterface
 	// Synchronize takes over the runtime's containers. The runtime creates no container until it returns.
 	stub.SynchronizeInterface
-	// Trim drops what Synchronize does not need of a container: thousands of them can have a gigabyte of environment.
-	Trim(*api.Container)
+	// Trim drops what Synchronize does not need of the elements of either list: the environments of a node's containers
+	// can take a gigabyte.
+	Trim([]*api.PodSandbox, []*api.Container)
 	// Leave returns what the process that takes the connection over has to know. No request is in flight.
 	Leave() (json.RawMessage, error)
 	// TakeOver takes over what the process before has left.

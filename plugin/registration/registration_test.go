@@ -54,7 +54,7 @@ func (*adjuster) Synchronize(context.Context, []*api.PodSandbox, []*api.Containe
 	return nil, nil
 }
 
-func (*adjuster) Trim(c *api.Container) { c.Env = nil }
+func (*adjuster) Trim([]*api.PodSandbox, []*api.Container) {}
 
 func (a *adjuster) Leave() (json.RawMessage, error) { return json.Marshal(a.knows) }
 
