@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -138,21 +139,11 @@ func written(files change.Plan, version int, name string) map[string]any {
 func notZero(tree map[string]any) map[string]any {
 	all := map[string]any{}
 	for key, value := range tree {
-		switch v := value.(type) {
-		case map[string]any:
-			if table := notZero(v); len(table) > 0 {
-				all[key] = table
-			}
-		case []any:
-			if len(v) > 0 {
-				all[key] = v
-			}
-		case bool, string, int64:
-			if v != false && v != "" && v != int64(0) {
-				all[key] = v
-			}
-		default:
-			all[key] = v
+		if table, isTable := value.(map[string]any); isTable {
+			value = notZero(table)
+		}
+		if v := reflect.ValueOf(value); !v.IsZero() && (v.Kind() != reflect.Slice && v.Kind() != reflect.Map || v.Len() > 0) {
+			all[key] = value
 		}
 	}
 	return all
