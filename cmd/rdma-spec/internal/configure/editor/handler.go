@@ -8,6 +8,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -59,17 +60,16 @@ func (d Editor) Handler(ctx context.Context, name, like string,
 	wanted[containerd.BaseSpecKey] = named
 	present, exists := handlers[name].(map[string]any)
 	ours := exists && present[containerd.BaseSpecKey] == named
+	base, err := d.baseSpec(model)
 	switch {
+	case err != nil:
+		return nil, err
 	case ours && name != like && difference(notZero(present), notZero(wanted)) == "":
 	case ours && name == like:
 		return nil, nil
 	case exists && name != like:
 		return nil, fmt.Errorf("%s already has a handler %q: take another name, or give it the base spec with --in-place",
 			d.File, name)
-	}
-	base, err := d.baseSpec(model)
-	if err != nil {
-		return nil, err
 	}
 	content, err := spec(base)
 	if err != nil {
@@ -156,12 +156,13 @@ func (d Editor) baseSpec(handler map[string]any) ([]byte, error) {
 		return nil, nil
 	}
 	file = files.Below(d.Root, file)
-	text, err := containerd.Contents{}.Read(file)
-	if err != nil {
-		return nil, err
+	text, err := os.ReadFile(file)
+	if err == nil {
+		text, err = baseline.Read(bytes.NewReader(text))
 	}
-	if text, err = baseline.Read(bytes.NewReader(text)); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	if err != nil {
+		return nil, fmt.Errorf("the base spec %s cannot be used, and containerd serves no CRI without it: %w: write it with "+
+			"rdma-spec generate --to %[1]s", file, files.Cause(err))
 	}
 	return text, nil
 }
