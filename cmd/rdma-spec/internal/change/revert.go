@@ -219,8 +219,7 @@ func takeOut(before, after, now []byte) (content []byte, ok bool) {
 	var leaves [4]map[string]any
 	for i, text := range [][]byte{before, after, now, content} {
 		tree, parsed := tomledit.Parse(directive.ReplaceAll(text, nil))
-		leaves[i], err = map[string]any{}, errors.Join(err, parsed)
-		addLeaves(leaves[i], "", tree)
+		leaves[i], err = tomledit.Leaves(tree), errors.Join(err, parsed)
 	}
 	want := maps.Clone(leaves[2])
 	for _, side := range leaves[:2] {
@@ -236,17 +235,6 @@ func takeOut(before, after, now []byte) (content []byte, ok bool) {
 		}
 	}
 	return content, err == nil && reflect.DeepEqual(want, leaves[3])
-}
-
-// addLeaves adds the values of a tree that are no tables, by their paths.
-func addLeaves(to map[string]any, path string, tree map[string]any) {
-	for key, value := range tree {
-		if table, isTable := value.(map[string]any); isTable && len(table) > 0 {
-			addLeaves(to, path+key+"\x00", table)
-			continue
-		}
-		to[path+key] = value
-	}
 }
 
 // Revert carries out a reversal: every file becomes what it was before the first change, the last one first. Where

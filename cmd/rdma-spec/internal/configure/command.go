@@ -314,13 +314,9 @@ func (o *Options) revertFeatures(cmd *cobra.Command, features ...string) error {
 		if err != nil {
 			return err
 		}
-		revert := func(check func() error) error { return ledger.Revert(back, check) }
-		if unit == "" { // no daemon that is known reads the files
-			err = revert(check)
-		} else {
-			err = o.withRestart(cmd.Context(), unit, check, revert)
-		}
-		if err != nil {
+		o.Restart = o.Restart && unit != "" // else no daemon reads the files
+		if err := o.withRestart(cmd.Context(), unit, check,
+			func(check func() error) error { return ledger.Revert(back, check) }); err != nil {
 			return err
 		}
 		r.Next = o.nextAfter(back.Paths())

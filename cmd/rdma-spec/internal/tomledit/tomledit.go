@@ -145,6 +145,21 @@ func Clone(tree map[string]any) map[string]any {
 	return copied
 }
 
+// Leaves returns the values of a tree that are no tables, or empty ones, by their paths, whose keys a NUL separates.
+func Leaves(tree map[string]any) map[string]any {
+	all := map[string]any{}
+	for key, value := range tree {
+		table, isTable := value.(map[string]any)
+		for path, leaf := range Leaves(table) {
+			all[key+"\x00"+path] = leaf
+		}
+		if !isTable || len(table) == 0 {
+			all[key] = value
+		}
+	}
+	return all
+}
+
 // Put sets a value of a tree.
 func Put(tree map[string]any, value any, path ...string) {
 	for _, key := range path[:len(path)-1] {

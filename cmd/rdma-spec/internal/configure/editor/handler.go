@@ -8,7 +8,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -58,17 +60,16 @@ func (d Editor) Handler(ctx context.Context, name, like string,
 	wanted[containerd.BaseSpecKey] = named
 	present, exists := handlers[name].(map[string]any)
 	ours := exists && present[containerd.BaseSpecKey] == named
+	base, err := d.baseSpec(model)
 	switch {
+	case err != nil:
+		return nil, err
 	case ours && name != like && difference(notZero(present), notZero(wanted)) == "":
 	case ours && name == like:
 		return nil, nil
 	case exists && name != like:
 		return nil, fmt.Errorf("%s already has a handler %q: take another name, or give it the base spec with --in-place",
 			d.File, name)
-	}
-	base, err := d.baseSpec(model)
-	if err != nil {
-		return nil, err
 	}
 	content, err := spec(base)
 	if err != nil {
@@ -138,21 +139,11 @@ func written(files change.Plan, version int, name string) map[string]any {
 func notZero(tree map[string]any) map[string]any {
 	all := map[string]any{}
 	for key, value := range tree {
-		switch v := value.(type) {
-		case map[string]any:
-			if table := notZero(v); len(table) > 0 {
-				all[key] = table
-			}
-		case []any:
-			if len(v) > 0 {
-				all[key] = v
-			}
-		case bool, string, int64:
-			if v != false && v != "" && v != int64(0) {
-				all[key] = v
-			}
-		default:
-			all[key] = v
+		if table, isTable := value.(map[string]any); isTable {
+			value = notZero(table)
+		}
+		if v := reflect.ValueOf(value); !v.IsZero() && (v.Kind() != reflect.Slice && v.Kind() != reflect.Map || v.Len() > 0) {
+			all[key] = value
 		}
 	}
 	return all
@@ -165,12 +156,13 @@ func (d Editor) baseSpec(handler map[string]any) ([]byte, error) {
 		return nil, nil
 	}
 	file = files.Below(d.Root, file)
-	text, err := containerd.Contents{}.Read(file)
-	if err != nil {
-		return nil, err
+	text, err := os.ReadFile(file)
+	if err == nil {
+		text, err = baseline.Read(bytes.NewReader(text))
 	}
-	if text, err = baseline.Read(bytes.NewReader(text)); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+	if err != nil {
+		return nil, fmt.Errorf("the base spec %s cannot be used, and containerd serves no CRI without it: %w: write it with "+
+			"rdma-spec generate --to %[1]s", file, files.Cause(err))
 	}
 	return text, nil
 }

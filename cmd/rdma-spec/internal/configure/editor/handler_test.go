@@ -4,6 +4,7 @@
 package editor
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -84,9 +85,15 @@ func changes(t *testing.T, planned func() (change.Plan, error)) string {
 func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 	n := newNode(t, "2.2/eks-al2023")
 	base := filepath.Join(filepath.Dir(n.daemon.File), "base-runtime-spec.json")
-	if _, err := Edit(n.daemon).Handler(t.Context(), "rdma", "nvidia", someSpec); err == nil {
-		t.Error("a base spec that is missing: no error")
+	missing := func(name, like, file string) {
+		t.Helper()
+		if _, err := Edit(n.daemon).Handler(t.Context(), name, like, someSpec); err == nil || !strings.Contains(err.Error(),
+			file+" cannot be used, and containerd serves no CRI without it: no such file or directory: write it with rdma-spec "+
+				"generate --to "+file) {
+			t.Errorf("a base spec that is missing: %v", err)
+		}
 	}
+	missing("rdma", "nvidia", base)
 	if err := os.WriteFile(base, []byte(`{"ociVersion":"1.1.0","linux":{}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +104,15 @@ func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 	if !strings.Contains(string(plan[0].Content), "{'ociVersion':'1.1.0','linux':{}}") {
 		t.Errorf("the base spec is made of something else: %s", plan[0].Content)
 	}
+	if plan, err = Edit(n.daemon).Handler(t.Context(), "nvidia", "nvidia", someSpec); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range plan.Changed()[1:] { // all but the base spec
+		if err := errors.Join(os.MkdirAll(filepath.Dir(f.Path), 0o755), os.WriteFile(f.Path, f.Content, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	missing("nvidia", "nvidia", plan[0].Path)
 }
 
 // K3s reads config.toml.tmpl where there is no config-v3.toml.tmpl: a new one would take its place.

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,6 +20,12 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 )
+
+// Editor plans changes of a daemon's configuration.
+type Editor struct{ containerd.Daemon }
+
+// Edit returns the editor of a daemon's configuration.
+func Edit(d containerd.Daemon) Editor { return Editor{d} }
 
 // set is a value that a file gets, and where.
 type set struct {
@@ -99,24 +106,10 @@ func (d Editor) reaches(ctx context.Context, planned containerd.Contents, g goal
 
 // difference returns the dotted path of a value in which two trees differ, empty where they are the same.
 func difference(a, b map[string]any) string {
-	for _, key := range slices.Sorted(func(yield func(string) bool) {
-		for _, tree := range []map[string]any{a, b} {
-			for key := range tree {
-				if !yield(key) {
-					return
-				}
-			}
-		}
-	}) {
-		tableA, isTableA := a[key].(map[string]any)
-		tableB, isTableB := b[key].(map[string]any)
-		switch {
-		case isTableA && isTableB:
-			if path := difference(tableA, tableB); path != "" {
-				return key + "." + path
-			}
-		case fmt.Sprintf("%T %[1]v", a[key]) != fmt.Sprintf("%T %[1]v", b[key]):
-			return key
+	left, right := tomledit.Leaves(a), tomledit.Leaves(b)
+	for _, path := range slices.Concat(slices.Sorted(maps.Keys(left)), slices.Sorted(maps.Keys(right))) {
+		if fmt.Sprintf("%T %[1]v", left[path]) != fmt.Sprintf("%T %[1]v", right[path]) {
+			return strings.ReplaceAll(path, "\x00", ".")
 		}
 	}
 	return ""
@@ -313,9 +306,3 @@ func setAll(text []byte, sets []set) ([]byte, error) {
 	}
 	return text, nil
 }
-
-// Editor plans changes of a daemon's configuration.
-type Editor struct{ containerd.Daemon }
-
-// Edit returns the editor of a daemon's configuration.
-func Edit(d containerd.Daemon) Editor { return Editor{d} }

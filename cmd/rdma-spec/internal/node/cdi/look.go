@@ -60,9 +60,23 @@ func Look(root string, scan func() (*hca.Inventory, error)) ([]Found, error) {
 	if err != nil || len(names) == 0 {
 		return nil, err
 	}
-	l := looking{root: root, scan: scan}
-	if l.listed, err = hca.List(root); err != nil {
+	listed, err := hca.List(root)
+	if err != nil {
 		return nil, err
+	}
+	all, err := tree.Open(root)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = all.Close() }() // it was only read
+	l := looking{root: root, files: all, devices: map[string]hca.Device{}, scan: scan}
+	for _, h := range listed.HCAs {
+		for _, d := range h.Devices {
+			l.devices[d.Path] = d
+		}
+	}
+	if listed.RDMACM != nil {
+		l.devices[listed.RDMACM.Path] = *listed.RDMACM
 	}
 	var files []Found
 	for _, name := range names {
@@ -120,17 +134,18 @@ func Naming(root, hook string) (files []string, err error) {
 
 // looking compares files with a node.
 type looking struct {
-	root   string
-	listed *hca.Inventory // the node's devices, and of its HCAs the names
-	scan   func() (*hca.Inventory, error)
+	root    string
+	files   tree.Tree
+	devices map[string]hca.Device // of the node, by their paths
+	scan    func() (*hca.Inventory, error)
 }
 
 // look reads a file. The error means that the node cannot be read.
 func (l looking) look(name string) (Found, error) {
 	found := Found{Path: name}
-	text, err := readRegular(tree.Below(l.root, name))
+	text, err := l.files.Read(strings.TrimPrefix(name, "/"), fileMost)
 	if err != nil {
-		found.Problem = err.Error()
+		found.Problem = "it cannot be read: " + tree.Cause(err).Error()
 		return found, nil
 	}
 	read, err := cdi.ReadSpec(tree.Below(l.root, name), 0)
@@ -161,20 +176,6 @@ func (l looking) look(name string) (Found, error) {
 	return found, err
 }
 
-func readRegular(name string) ([]byte, error) {
-	info, err := os.Stat(name)
-	switch {
-	case err != nil:
-		return nil, tree.Cause(err)
-	case !info.Mode().IsRegular():
-		return nil, errors.New("it is not a regular file")
-	case info.Size() > fileMost:
-		return nil, fmt.Errorf("it is longer than %d bytes", fileMost)
-	}
-	text, err := os.ReadFile(name)
-	return text, tree.Cause(err)
-}
-
 // nodeProblem says why a device node is not the one that the file means. Of nodes that belong to no HCA it is only
 // known whether they are there, and only on the node itself.
 func (l looking) nodeProblem(n *specs.DeviceNode) string {
@@ -182,7 +183,7 @@ func (l looking) nodeProblem(n *specs.DeviceNode) string {
 	if name == "" {
 		name = n.Path
 	}
-	known, found := l.device(name)
+	known, found := l.devices[path.Clean(name)]
 	switch {
 	case found && n.Major != 0 && (n.Major != int64(known.Major) || n.Minor != int64(known.Minor)):
 		return fmt.Sprintf("%s is %s on this node, and the file has %d:%d", name, known.Number, n.Major, n.Minor)
@@ -197,22 +198,6 @@ func (l looking) nodeProblem(n *specs.DeviceNode) string {
 		return fmt.Sprintf("this node has no %s", name)
 	}
 	return ""
-}
-
-// device returns the device at a path.
-func (l looking) device(name string) (hca.Device, bool) {
-	devices := []hca.Device{}
-	for _, h := range l.listed.HCAs {
-		devices = append(devices, h.Devices...)
-	}
-	if l.listed.RDMACM != nil {
-		devices = append(devices, *l.listed.RDMACM)
-	}
-	at := slices.IndexFunc(devices, func(d hca.Device) bool { return d.Path == path.Clean(name) })
-	if at < 0 {
-		return hca.Device{}, false
-	}
-	return devices[at], true
 }
 
 // compare compares one of our files with what would be written now.
