@@ -107,10 +107,14 @@ func (r *Loop) Use(p *policy.Policy) {
 		return
 	}
 	if isOff(r.policy.Swap(p)) && !isOff(p) {
-		r.Log.Info("repair is on, for containers that are created from now on: to include the running ones, restart the " +
-			"plugin")
+		r.warnUnlisted()
 	}
 	r.passNow()
+}
+
+func (r *Loop) warnUnlisted() {
+	r.Log.Warn("repair is on, for containers that are created from now on: the running ones are compared once the plugin " +
+		"has been stopped and started, and not merely restarted or upgraded; until then, rdma-spec status compares them")
 }
 
 func isOff(p *policy.Policy) bool { return p != nil && p.Config().Repair.Mode == policy.RepairOff }
