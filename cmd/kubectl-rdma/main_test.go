@@ -190,6 +190,14 @@ func TestMissed(t *testing.T) {
 	}
 }
 
+// A node that has not looked at all its containers says so, also where none of them is in the table.
+func TestStatusMissed(t *testing.T) {
+	s := fleet(2)
+	s.says[""] = says{stdout: `{"containers": []}`, stderr: "rdma-spec: a note\nrdma-spec: cannot look at 2 containers\n", status: 3}
+	s.rdma(t, "status").expect(t, 3, "NODE  POD  CONTAINER  MEMLOCK  IPC_LOCK  USE  STATE  WHY\n",
+		"kubectl-rdma: not seen on n0000,n0001: cannot look at 2 containers\nkubectl-rdma: 2 of 2 nodes answer\n")
+}
+
 // gives are so many of a resource.
 func gives(resources map[string]int64) corev1.ResourceList {
 	list := corev1.ResourceList{"cpu": resource.MustParse("8"), "nvidia.com/gpu": resource.MustParse("8")}

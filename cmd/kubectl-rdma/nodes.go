@@ -39,7 +39,8 @@ type answer struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  string          `json:"error,omitempty"` // why there is no result
 
-	read result
+	read   result
+	missed string // what the result lacks
 }
 
 // result is what a table has of the results of rdma-spec.
@@ -141,13 +142,18 @@ func (c *cluster) podsOfNodes(namespace, labels string) (pods map[string]string,
 // read makes an answer of what came of a call on a node. With the exit status 3, a result may lack something.
 func read(stdout, stderr []byte, status int, err error) (a answer) {
 	a.Status = status
-	switch lines := strings.Split(strings.TrimSpace(string(stderr)), "\n"); {
+	lines := strings.Split(strings.TrimSpace(string(stderr)), "\n")
+	last := lines[len(lines)-1]
+	switch {
 	case err != nil:
 		a.Status, a.Error = unanswered, err.Error()
 	case status <= 3 && strings.HasPrefix(string(stdout), "{") && json.Unmarshal(stdout, &a.read) == nil:
-		a.Result = stdout
+		a.Result, a.missed = stdout, strings.Join(a.read.Missed, ", ")
+		if status == unanswered { // status says it in its last line
+			a.missed = cmp.Or(a.missed, strings.TrimPrefix(last, "rdma-spec: "))
+		}
 	default:
-		a.Error = cmp.Or(lines[len(lines)-1], fmt.Sprintf("rdma-spec ended with status %d, and without a result", status))
+		a.Error = cmp.Or(last, fmt.Sprintf("rdma-spec ended with status %d, and without a result", status))
 	}
 	return a
 }
@@ -167,8 +173,8 @@ func (o *options) show(answers []answer, v view) error {
 		for _, row := range v.rows(&a.read, o.all) {
 			rows = append(rows, append([]string{a.Node}, row...))
 		}
-		if what := strings.Join(a.read.Missed, ", "); what != "" {
-			missed[what] = append(missed[what], a.Node)
+		if a.missed != "" {
+			missed[a.missed] = append(missed[a.missed], a.Node)
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(missed)) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
@@ -166,6 +167,29 @@ func TestCollectedPrograms(t *testing.T) {
 	if diff := cmp.Diff(there, here); diff != "" || !strings.Contains(there.Stdout,
 		"The runtime launches /opt/nri/plugins/10-ulimit-adjuster") {
 		t.Errorf("%+v (-there +here):\n%s", there, diff)
+	}
+}
+
+// The spec of a privileged container has every device of the node: each CPU has two, each disk and terminal one. A large
+// node has many such containers, and an archive all the same.
+func TestCollectOfALargeNode(t *testing.T) {
+	files := hcatest.V100Node().Files()
+	var containers []critest.Container
+	for n := range 50 {
+		addProcess(files, n+1, "unlimited unlimited", ipcLocked)
+		c := holder(n+1, 0, fmt.Sprintf("agent-%d", n))
+		for minor := range int64(1000) {
+			c.Spec.Linux.Devices = append(c.Spec.Linux.Devices, specs.LinuxDevice{
+				Path: fmt.Sprintf("/dev/cpu/%d/msr", minor), Type: "c", Major: 202, Minor: minor})
+		}
+		containers = append(containers, c)
+	}
+	runtime := critest.Serve(t, critest.Options{}, containers...)
+	node := []string{"--config", configFile(t, "{}"), "--root", files.Root(t), "--runtime-endpoint", runtime.Socket}
+	there, here := call("", append([]string{"status"}, node...)...), call("", "status", "--root",
+		collected(t, node[3], node...))
+	if diff := cmp.Diff(there, here); diff != "" || strings.Count(there.Stdout, " ok ") != len(containers) {
+		t.Errorf("%+v, -there +here:\n%s", there, diff)
 	}
 }
 

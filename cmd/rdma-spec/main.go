@@ -68,12 +68,16 @@ rdma-spec could not look or could not do what it was asked for.`,
 		Example: `  rdma-spec devices
   rdma-spec status
   rdma-spec explain -f pod.yaml`,
-		Version: version,
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asked, _ := cmd.Flags().GetBool("version"); asked {
+				return writeVersion(cmd)
+			}
+			return cmd.Help()
+		},
 	}
-	root.SetVersionTemplate("rdma-spec {{.Version}}\n")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages |", "FlagUsagesWrapped 96 |"))
+	root.Flags().BoolP("version", "v", false, "version for rdma-spec")
+	wrapFlags(root)
 	root.AddCommand(node.ReadHCAsCommand())
 	root.AddGroup(
 		&cobra.Group{ID: cli.GroupNode, Title: "On a node:"},
@@ -85,6 +89,25 @@ rdma-spec could not look or could not do what it was asked for.`,
 		explain.Command(), verify.Command(), config.Command(), configure.Command(checks()), generate.Command(), cdi.Command(),
 		wait.Command(), newVersionCommand(), newManCommand(root))
 	return root
+}
+
+// wrapFlags has the usage of all commands wrap the texts of flags. A template of cobra's would do that as well, and so
+// print the version, but text/template finds methods by their names: the linker then keeps all of them, which are 4 MB.
+func wrapFlags(root *cobra.Command) {
+	usage := root.UsageFunc()
+	root.SetUsageFunc(func(cmd *cobra.Command) error {
+		const columns = 96
+		to, text := cmd.OutOrStderr(), strings.Builder{}
+		cmd.SetOut(&text)
+		defer cmd.SetOut(to)
+		if err := usage(cmd); err != nil {
+			return err
+		}
+		local, inherited := cmd.LocalFlags(), cmd.InheritedFlags()
+		_, err := strings.NewReplacer(local.FlagUsages(), local.FlagUsagesWrapped(columns),
+			inherited.FlagUsages(), inherited.FlagUsagesWrapped(columns)).WriteString(to, text.String())
+		return err
+	})
 }
 
 // newManCommand is for packages.
@@ -104,11 +127,13 @@ func newVersionCommand() *cobra.Command {
 		Short:   "Print the version",
 		Example: "  rdma-spec version",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), "rdma-spec", version)
-			return err
-		},
+		RunE:    func(cmd *cobra.Command, _ []string) error { return writeVersion(cmd) },
 	}
+}
+
+func writeVersion(cmd *cobra.Command) error {
+	_, err := fmt.Fprintln(cmd.OutOrStdout(), "rdma-spec", version)
+	return err
 }
 
 // checks returns all checks: those of each family, from the hardware up to the containers.

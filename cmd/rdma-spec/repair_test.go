@@ -170,6 +170,19 @@ rdma-spec: guest/denied main: left alone: a new container would be refused: meml
 	}
 }
 
+// What repair cannot look at, it names: a VM has no process on the node, and its spec sets no limit.
+func TestRepairOfWhatCannotBeSeen(t *testing.T) {
+	processes, _ := lowNode()
+	runtime := critest.Serve(t, critest.Options{}, holder(2, 0, "good"), holder(7, 0, "vm"))
+	stdout, stderr, err := repairRun(t, runtime.Socket, processes, false)
+	expectTexts(t, "a VM", stdout, stderr, "nothing to raise: looked at 1 RDMA container\n", `
+rdma-spec: ml/vm main: left alone: its memlock is unknown
+`)
+	if err == nil || err.Error() != "cannot look at 1 container" {
+		t.Error(err)
+	}
+}
+
 func TestRepairFailures(t *testing.T) {
 	processes, running := lowNode()
 	runtime, stored := containerdWith(t, running)

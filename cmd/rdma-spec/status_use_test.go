@@ -157,13 +157,30 @@ func TestStatusUseUnknown(t *testing.T) {
 				FindStringSubmatch(got.Stdout)
 			outside := call("", "status", "--outside", "--config", file, "--root", changed.Root(t), "--runtime-endpoint",
 				runtime.Socket)
-			if (outside.Status == 3) != (name == "another PID namespace") {
+			if unlisted := strings.HasPrefix(test.note, "who uses mlx5_0 is unknown: the kernel "); (outside.Status == 3) !=
+				(unlisted || name == "another PID namespace") {
 				t.Errorf("%+v", outside)
 			}
 			if row == nil || strings.Contains(row[1], "TCP") != (test.idle == "none") || !strings.Contains(got.Stderr, test.note) {
 				t.Errorf("want %q and %q: %s%s", test.idle, test.note, got.Stdout, got.Stderr)
 			}
 		})
+	}
+}
+
+// Where no RDMA container holds an HCA of which the kernel does not list the users, nobody says that all is well.
+func TestOutsideOfAnOldKernel(t *testing.T) {
+	files, containers, _ := usingNode()
+	privileged := slices.DeleteFunc(containers, func(c critest.Container) bool { return c.Pod != "privileged" })
+	runtime := critest.Serve(t, critest.Options{}, privileged...)
+	rdmatest.Serve(t, rdmatest.HCA{Name: "mlx5_0", Old: true})
+	args := []string{"--config", configFile(t, mixedConfig), "--root", files.Root(t), "--runtime-endpoint", runtime.Socket}
+	const why = "rdma-spec: who uses mlx5_0 is unknown: the kernel does not list who has opened it, which takes Linux 5.14\n"
+	for how, want := range map[string]struct{ status, told int }{"": {0, 1}, "--outside": {3, 2}} {
+		got := call("", append(append([]string{"status"}, strings.Fields(how)...), args...)...)
+		if got.Status != want.status || strings.Count(got.Stderr, why) != want.told || strings.Count(got.Stdout, "\n") != 1 {
+			t.Errorf("status %s: %+v", how, got)
+		}
 	}
 }
 

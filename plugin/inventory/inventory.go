@@ -35,7 +35,7 @@ const (
 )
 
 // neverAnswered explains why nothing is known about an HCA.
-const neverAnswered = "it has not answered since the plugin started: it may be hung, see the kernel's log"
+const neverAnswered = "it has not answered yet: it has just come, or it hangs: see the kernel's log"
 
 // Inventory is what is known of a node's HCAs. It is safe for concurrent use.
 type Inventory struct {
@@ -64,13 +64,12 @@ type snapshot struct {
 
 // known is what is known of an HCA.
 type known struct {
-	place    string // of the HCA: one that gets its name later is another one
-	hca      hca.HCA
-	since    time.Time // when it was read, or, where it never was, first asked
-	answered bool
-	asked    bool // a read is outstanding
-	late     bool // a reading has gone on without it
-	logged   bool // the log has that it does not answer
+	place  string    // of the HCA: one that gets its name later is another one
+	hca    hca.HCA   // its last good answer; Unread where there was none
+	since  time.Time // when it was read, or, where it never was, first asked
+	asked  bool      // a read is outstanding
+	late   bool      // a reading has gone on without it
+	logged bool      // the log has that it does not answer
 }
 
 // New makes an inventory of the node at root. It is empty until Run.
@@ -194,7 +193,8 @@ func (i *Inventory) relist(node *hca.Inventory, stamp time.Time) map[string]*kno
 	for _, h := range node.HCAs {
 		k := i.known[h.Name]
 		if k == nil || k.place != h.Place {
-			k = &known{place: h.Place, since: time.Now()}
+			k = &known{place: h.Place, since: time.Now(),
+				hca: hca.HCA{Name: h.Name, NUMANode: -1, Ports: []hca.Port{}, Unread: neverAnswered}}
 			i.known[h.Name] = k
 		}
 		if !k.asked { // guard: one read outstanding
@@ -220,17 +220,20 @@ func (i *Inventory) answer(k *known, h hca.HCA) {
 	if h.Place != k.place {
 		return
 	}
-	if k.answered && portUnread(h) && !portUnread(k.hca) {
-		if k.logged = true; !logged {
-			i.log.WithField("hca",
-				h.Name).Warn("the HCA answers with an error: its last good answer still counts; see the kernel's log: " +
-				strings.Join(h.Problems, "; "))
+	log := i.log.WithField("hca", h.Name)
+	if portUnread(h) {
+		why, then := strings.Join(h.Problems, "; "), "its last good answer still counts"
+		if k.hca.Unread != "" {
+			k.hca.Unread, then = "it answers with an error: "+why, "containers that ask for all HCAs are refused"
 		}
-		return
-	}
-	k.hca, k.since, k.answered = h, time.Now(), true
-	if logged {
-		i.log.WithField("hca", h.Name).Info("the HCA answers again")
+		if k.logged = true; !logged {
+			log.Warnf("the HCA answers with an error: %s; see the kernel's log: %s", then, why)
+		}
+	} else {
+		k.hca, k.since = h, time.Now()
+		if logged {
+			log.Info("the HCA answers again")
+		}
 	}
 	if late {
 		i.publish()
@@ -252,7 +255,7 @@ func (i *Inventory) logSilent() {
 		}
 		k.logged = true
 		log := i.log.WithFields(logrus.Fields{"hca": name, "age": time.Since(k.since).Round(time.Millisecond)})
-		if k.answered {
+		if k.hca.Unread == "" {
 			log.Warn("the HCA does not answer: its last answer still counts; see the kernel's log")
 		} else {
 			log.Warn("the HCA does not answer and never did: containers that ask for all HCAs are refused; see the kernel's log")
@@ -262,13 +265,7 @@ func (i *Inventory) logSilent() {
 
 // publish makes HCAs return what is known now.
 func (i *Inventory) publish() {
-	node := i.listed.Complete(func(name string) hca.HCA {
-		k := i.known[name]
-		if !k.answered {
-			return hca.HCA{Name: name, NUMANode: -1, Ports: []hca.Port{}, Unread: neverAnswered}
-		}
-		return k.hca
-	})
+	node := i.listed.Complete(func(name string) hca.HCA { return i.known[name].hca })
 	i.put(&snapshot{node: node, stamp: i.stamp})
 }
 

@@ -61,8 +61,12 @@ func (f *fake) read(name string) hca.HCA {
 	if sick != nil {
 		<-sick
 	}
-	return hca.HCA{Name: name, Place: place, NodeType: "CA",
+	h := hca.HCA{Name: name, Place: place, NodeType: "CA",
 		Ports: []hca.Port{{Number: 1, State: state, LinkLayer: "InfiniBand"}}}
+	if state == "" {
+		h.Problems = []string{"ports/1/state: input/output error"}
+	}
+	return h
 }
 
 func (f *fake) count(name string) int {
@@ -123,6 +127,32 @@ func states(t *testing.T, i *Inventory) map[string]string {
 		}
 	}
 	return all
+}
+
+// TestErrorAtFirst: an HCA that has answered for a port with errors alone is unknown, and not one whose port is down.
+func TestErrorAtFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i, f, hook := of(t, "mlx5_0")
+		f.state = ""
+		follow(t, i, f)
+		time.Sleep(3 * every)
+		node, err := i.HCAs(t.Context())
+		if err != nil || !strings.Contains(node.HCAs[0].Unread, "ports/1/state: input/output error") {
+			t.Errorf("%+v, error %v", node, err)
+		}
+		if age := time.Since(i.known["mlx5_0"].since); age < 2*every {
+			t.Errorf("its answer is said to be %s old", age)
+		}
+		f.set(func(f *fake) { f.state = "ACTIVE" })
+		time.Sleep(2 * every)
+		if got := states(t, i)["mlx5_0"]; got != "ACTIVE" {
+			t.Errorf("then it is %q", got)
+		}
+		want := []string{"warning mlx5_0 the HCA answers with an error", "info mlx5_0 the HCA answers again"}
+		if diff := cmp.Diff(want, lines(hook)); diff != "" {
+			t.Errorf("log (-want +got):\n%s", diff)
+		}
+	})
 }
 
 // TestErrorIsNoAnswer: a port whose state cannot be read for a while is not a port that is down.

@@ -16,6 +16,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxLinks bounds the links of a path, as in Linux.
@@ -59,7 +61,37 @@ func (t Tree) Folder(name string) (Tree, error) {
 // Open implements fs.FS.
 func (t Tree) Open(name string) (fs.File, error) { return t.open(name) }
 
-func (t Tree) open(name string) (*os.File, error) { return resolved(t, name, os.Open, t.root.Open) }
+// open opens a regular file or a folder. It never opens anything else, which can wait, or have effects: an issm makes its
+// port a subnet manager, a watchdog resets the node. So it looks at what it holds, and not at a name: in the files of a
+// container, another file may have the name a moment later.
+func (t Tree) open(name string) (*os.File, error) {
+	held, err := resolved(t, name, hold(os.OpenFile), hold(t.root.OpenFile))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = held.Close() }() // nothing was done with it
+	return os.Open(fmt.Sprintf("/proc/self/fd/%d", held.Fd()))
+}
+
+// hold returns what holds on to a regular file or a folder without opening it.
+func hold(open func(name string, flag int, mode fs.FileMode) (*os.File, error)) func(string) (*os.File, error) {
+	return func(name string) (*os.File, error) {
+		file, err := open(name, unix.O_PATH, 0)
+		if err != nil {
+			return nil, err
+		}
+		info, err := file.Stat()
+		// guard: regular files
+		if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+			err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("is %s, not a regular file", TypeName(info.Mode()))}
+		}
+		if err != nil {
+			_ = file.Close() // nothing was done with it
+			return nil, err
+		}
+		return file, nil
+	}
+}
 
 // Stat implements fs.StatFS.
 func (t Tree) Stat(name string) (fs.FileInfo, error) { return resolved(t, name, os.Stat, t.root.Stat) }
@@ -74,37 +106,30 @@ func (t Tree) Readlink(name string) (string, error) {
 	return resolved(t, name, os.Readlink, t.root.Readlink)
 }
 
-// Read reads a regular file of at most so many bytes. It opens nothing else: that can wait, or have effects (an issm
-// makes its port a subnet manager).
+// Read reads a regular file of at most so many bytes.
 func (t Tree) Read(name string, most int64) ([]byte, error) {
-	look := t.Stat
-	if t.folder {
-		look = t.Lstat
-	}
-	info, err := look(name)
-	if err != nil {
-		return nil, err
-	}
-	// guard: regular files
-	if !info.Mode().IsRegular() {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("is %s, not a regular file", TypeName(info.Mode()))}
-	}
 	file, err := t.open(name)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	switch {
+	case errors.Is(err, syscall.EISDIR):
+		err = errors.New("is a folder, not a regular file")
 	// guard: long files
-	if int64(len(text)) > most {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("is longer than %d bytes", most)}
+	case int64(len(text)) > most:
+		text, err = nil, fmt.Errorf("is longer than %d bytes", most)
+	}
+	if err != nil {
+		err = &fs.PathError{Op: "read", Path: name, Err: Cause(err)}
 	}
 	return text, err
 }
 
 // List returns the names in a folder of at most so many. It is found as Folder finds it.
 func (t Tree) List(name string, most int) ([]string, error) {
-	folder, err := t.root.Open(name + "/")
+	folder, err := t.root.OpenFile(name, unix.O_DIRECTORY, 0)
 	if err != nil {
 		return nil, err
 	}

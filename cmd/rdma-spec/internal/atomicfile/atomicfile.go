@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -51,7 +52,7 @@ func Replace(file string, content []byte) (backup string, err error) {
 			backup, undo, err = keep(target, filepath.Join(folder, name+backupSuffix), old)
 		}
 		if err != nil {
-			err = fmt.Errorf("cannot make a backup of %s in %s: %w", file, folder, files.Cause(err))
+			err = fmt.Errorf("cannot make a backup of %s in %s: %w", file, folder, cause(err))
 		}
 		return err
 	})
@@ -72,25 +73,45 @@ func Write(file string, content []byte, mode fs.FileMode) error {
 // ErrChanged is the error where a file no longer has the content that a change starts from.
 var ErrChanged = errors.New("it changed meanwhile: run the command again")
 
-// Change writes a file's new content as Write does, but only where the file still has the old content, or where there
-// is still none and old is nil. It looks at the last moment, when only the name has to change.
+// Change writes a file's new content as Write does, or removes the file where content is nil, but only where the file
+// still has the old content, or where there is still none and old is nil. It looks at the last moment, when only the name
+// has to change. A link is removed, and not the file that it names.
 func Change(file string, old, content []byte, mode fs.FileMode) error {
-	_, err := replace(file, content, mode, func(target string) error {
+	unchanged := func(target string) error {
 		now, err := files.Content(target)
 		if err == nil && !files.Same(now, old) {
 			err = ErrChanged
 		}
 		return named(file, err)
-	})
-	return err
+	}
+	if content != nil {
+		_, err := replace(file, content, mode, unchanged)
+		return err
+	}
+	if err := unchanged(file); err != nil || old == nil {
+		return err
+	}
+	err := os.Remove(file)
+	if err == nil {
+		err = syncFolder(filepath.Dir(file))
+	}
+	return named(file, err)
 }
 
 // named is the error where a file cannot be written.
 func named(file string, err error) error {
 	if err != nil {
-		err = fmt.Errorf("cannot write %s: %w", file, files.Cause(err))
+		err = fmt.Errorf("cannot write %s: %w", file, cause(err))
 	}
 	return err
+}
+
+// cause says why a file cannot be written.
+func cause(err error) error {
+	if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EXDEV) {
+		return errors.New("it or its folder is mounted by itself: change what is mounted there")
+	}
+	return files.Cause(err)
 }
 
 // replace replaces a file once the new content is on the disk and the target is ready. Only the last sync of its folder
@@ -119,6 +140,10 @@ func replace(file string, content []byte, mode fs.FileMode,
 	return true, named(file, syncFolder(filepath.Dir(target)))
 }
 
+// randomLeast is how many digits the name of an unfinished file ends with, or more: it is a random number of 63 bits.
+// Dates have fewer, with which people and tools name copies of their own.
+const randomLeast = 15
+
 // Sweep removes the unfinished new files of a file that writers left who were killed. The caller makes sure that
 // nobody writes the file now.
 func Sweep(file string) {
@@ -131,7 +156,7 @@ func Sweep(file string) {
 	entries, _ := os.ReadDir(folder) // what cannot be listed stays
 	for _, entry := range entries {
 		number, isOne := strings.CutPrefix(entry.Name(), unfinished)
-		if isOne && number != "" && strings.Trim(number, "0123456789") == "" {
+		if isOne && len(number) >= randomLeast && strings.Trim(number, "0123456789") == "" {
 			_ = os.Remove(filepath.Join(folder, entry.Name())) // the next one tries again
 		}
 	}
@@ -220,8 +245,11 @@ func prepare(target, folder string, content []byte, info fs.FileInfo, mode fs.Fi
 	return pending, nil
 }
 
-// copyAttributes copies to the new file the extended attributes of the old one: SELinux' label, and access control
-// lists.
+// signatures are attributes of a file's content, which the kernel compares with it.
+var signatures = []string{"security.ima", "security.evm"}
+
+// copyAttributes copies to the new file the extended attributes of the old one, such as SELinux' label and access
+// control lists, but no signatures.
 func copyAttributes(target string, pending *renameio.PendingFile) error {
 	names := make([]byte, 64<<10) // the kernel's own limit, as for a value
 	n, err := unix.Listxattr(target, names)
@@ -233,6 +261,9 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 	}
 	value, already := make([]byte, 64<<10), make([]byte, 64<<10)
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(names[:n]), "\x00"), "\x00") {
+		if slices.Contains(signatures, name) {
+			continue
+		}
 		size, err := unix.Getxattr(target, name, value)
 		if err != nil {
 			return err
@@ -252,26 +283,21 @@ func copyAttributes(target string, pending *renameio.PendingFile) error {
 // file takes its place: backup, or, where an earlier backup has that name, backup.2 and so on. An earlier backup with
 // the same content will do. Where the file is not replaced after all, undo takes the second name away.
 func keep(target, backup string, old []byte) (path string, undo func(), err error) {
-	path = backup
+	path, undo = backup, func() {}
 	for n := 2; ; n++ {
 		err := os.Link(target, path)
 		if err == nil {
 			break
 		}
 		if !errors.Is(err, fs.ErrExist) {
-			return "", nil, err
+			return "", undo, err
 		}
 		if earlier, err := os.ReadFile(path); err == nil && bytes.Equal(earlier, old) {
-			return path, func() {}, nil
+			return path, undo, nil
 		}
 		path = fmt.Sprintf("%s.%d", backup, n)
 	}
-	undo = func() { _ = os.Remove(path) }
-	if err := syncFolder(filepath.Dir(path)); err != nil {
-		undo()
-		return "", nil, err
-	}
-	return path, undo, nil
+	return path, func() { _ = os.Remove(path) }, syncFolder(filepath.Dir(path))
 }
 
 // syncFolder makes the names in a folder outlast a power cut.

@@ -66,6 +66,27 @@ func replaceAs(t *testing.T, child, dir string, size int) string {
 	return string(out)
 }
 
+// A file that is mounted by itself, as in a container, cannot be replaced, and the error says why.
+func TestReplaceOfAMountedFile(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("mount needs root")
+	}
+	files := map[string]string{"spec.json": "old", "other": "mounted"}
+	dir := folder(t, files)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("unshare", "--mount", "sh", "-ec", `mount --bind other spec.json; exec "$0" 3`, self)
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), childVariable+"=mounted")
+	out, err := cmd.CombinedOutput()
+	want := "cannot make a backup of spec.json in " + dir + ": it or its folder is mounted by itself: change what is mounted there"
+	if err != nil || string(out) != want {
+		t.Errorf("Replace: %v, %s; want %s", err, out, want)
+	}
+	check(t, dir, files)
+}
+
 func TestReplaceOnAFullDisk(t *testing.T) {
 	for name, files := range map[string]map[string]string{"an old file": {"spec.json": "old"}, "a new file": {}} {
 		t.Run(name, func(t *testing.T) {

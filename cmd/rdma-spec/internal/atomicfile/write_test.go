@@ -54,6 +54,21 @@ func TestExtendedAttributesAreKept(t *testing.T) {
 	}
 }
 
+// A signature of the old content is not that of the new one: the kernel would let nobody read the file.
+func TestSignaturesAreNotKept(t *testing.T) {
+	dir := folder(t, map[string]string{"old": "old"})
+	file := dir + "/old"
+	if err := unix.Setxattr(file, "security.ima", []byte{3, 1}, 0); err != nil {
+		t.Skipf("no attribute of the kernel can be set here: %v", err)
+	}
+	if err := Write(file, []byte("new"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := unix.Getxattr(file, "security.ima", nil); !errors.Is(err, unix.ENODATA) {
+		t.Errorf("the new file has the signature of the old one: %d bytes, %v", n, err)
+	}
+}
+
 // A file is changed only where it is still what the change starts from.
 func TestChange(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -82,6 +97,15 @@ func TestChange(t *testing.T) {
 			maps.Copy(want, test.files)
 			if test.changed {
 				want["f"] = "new"
+			}
+			check(t, dir, want)
+
+			dir = folder(t, test.files)
+			if err := Change(dir+"/f", test.old, nil, 0); (err == nil) != test.changed {
+				t.Errorf("Change to none: %v", err)
+			}
+			if delete(want, "f"); !test.changed {
+				maps.Copy(want, test.files)
 			}
 			check(t, dir, want)
 		})

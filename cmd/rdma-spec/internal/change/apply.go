@@ -56,8 +56,9 @@ func (l *Ledger) Apply(feature string, plan Plan, check func() error) error {
 	return nil
 }
 
-// settled makes one step of the steps of a feature at a file between which no other feature has changed it. Where
-// somebody else has, the file is restored to that.
+// settled makes one step of the steps of a feature at a file between which no other feature has changed it. What somebody
+// else has changed between them stays: the file is restored to that without the earlier step or, where they changed the
+// same lines, with it.
 func (l *Ledger) settled() (settled []step) {
 	for _, s := range l.steps {
 		i := len(settled) - 1
@@ -66,7 +67,14 @@ func (l *Ledger) settled() (settled []step) {
 		}
 		if i >= 0 && settled[i].Feature == s.Feature && settled[i].Serves == s.Serves {
 			if settled[i].After == s.Before {
-				s.Before, s.Folders = settled[i].Before, settled[i].Folders
+				s.Folders = settled[i].Folders
+			}
+			between, err := l.kept(s.Before)
+			if err == nil {
+				between, err = l.without(settled[i], between)
+			}
+			if hash, errKept := l.keep(between); err == nil && errKept == nil {
+				s.Before = hash
 			}
 			settled = slices.Delete(settled, i, i+1)
 		}
@@ -108,6 +116,7 @@ func (l *Ledger) prepare(feature string, f File) (s step, err error) {
 	s = step{
 		Feature: cmp.Or(f.Feature, feature), Path: path, Time: time.Now().UTC().Truncate(time.Second),
 		Mode: uint32(cmp.Or(f.Mode, 0o644)), Folders: missingFolders(path), Serves: f.Serves,
+		Editable: f.Editable,
 	}
 	for hash, content := range map[*string][]byte{&s.Before: f.Before, &s.After: f.Content, &s.Base: f.Base} {
 		if *hash, err = l.keep(content); err != nil {
@@ -116,6 +125,9 @@ func (l *Ledger) prepare(feature string, f File) (s step, err error) {
 	}
 	return s, nil
 }
+
+// ErrNotRestored is the error where a file is not what it was before a change that failed.
+var ErrNotRestored = errors.New("not restored")
 
 // carryOut gives the files of steps the contents after them, and then checks. Where something fails, it gives them the
 // contents before them, the last one first, and reports whether that was done.
@@ -138,7 +150,7 @@ func (l *Ledger) carryOut(steps []step, check func() error) (undone bool, err er
 	}
 	for _, s := range slices.Backward(steps[:taken]) {
 		if back := l.turn(s, s.After, s.Before); back != nil {
-			return false, errors.Join(err, fmt.Errorf("not restored: %w", back))
+			return false, errors.Join(err, fmt.Errorf("%w: %w", ErrNotRestored, back))
 		}
 	}
 	return true, err

@@ -30,6 +30,8 @@ type File struct {
 	// Serves is the pattern of the files for which this one is changed, of whatever feature: the change is taken back with
 	// the last one of them. Empty where it is a change of its own.
 	Serves string
+	// Editable says that people are to edit a new file: then it is theirs, and taking the change back leaves it.
+	Editable bool
 	// Base is what a new file has beside the change: what is left where others have lines in it, too. nil where it goes
 	// with the change.
 	Base []byte

@@ -48,20 +48,8 @@ type step struct {
 	Folders []string  `json:"folders,omitempty"` // that were made for the file, the outermost first; as Path
 	Serves  string    `json:"serves,omitempty"`  // as in File
 	Base    string    `json:"base,omitempty"`    // SHA-256 of that of File
-}
-
-// put gives a file a content, nil for none, only where its content is still old.
-func put(path string, old, content []byte, mode fs.FileMode) error {
-	if content != nil {
-		return atomicfile.Change(path, old, content, mode)
-	}
-	if err := (Plan{{Path: path, Before: old}}).Outdated(); err != nil {
-		return err
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot remove %s: %w", path, files.Cause(err))
-	}
-	return nil
+	// Editable is as in File.
+	Editable bool `json:"editable,omitempty"`
 }
 
 // Open opens the ledger of the node below a root. It fails at once where another process has it open. The caller closes
@@ -102,7 +90,7 @@ func Open(root string) (*Ledger, error) {
 
 // Read reads the ledger of the node below a root, to look at it. There is nothing in a ledger that does not exist.
 func Read(root string) (*Ledger, error) {
-	l := &Ledger{root: root, put: put}
+	l := &Ledger{root: root, put: atomicfile.Change}
 	text, err := files.Content(l.record())
 	if err != nil || text == nil {
 		return l, err

@@ -62,7 +62,7 @@ func (m meanwhileFiles) put(path string, old, content []byte, mode fs.FileMode) 
 	if path == m.n.path(m.before) {
 		m.n.set(map[string]string{m.file: "theirs"})
 	}
-	return put(path, old, content, mode)
+	return atomicfile.Change(path, old, content, mode)
 }
 
 // Also what another tool changes while files are written, or restored, is not lost, and the other files are as they
@@ -114,7 +114,7 @@ func TestChangedDuringTheCheck(t *testing.T) {
 		n.set(map[string]string{"a": "theirs"})
 		return errFull
 	})
-	if !errors.Is(err, errFull) || !errors.Is(err, atomicfile.ErrChanged) {
+	if !errors.Is(err, errFull) || !errors.Is(err, atomicfile.ErrChanged) || !errors.Is(err, ErrNotRestored) {
 		t.Errorf("Apply: %v", err)
 	}
 	n.check(map[string]string{"a": "theirs", "b": "old b"})

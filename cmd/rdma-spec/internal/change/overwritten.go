@@ -29,7 +29,8 @@ func (o Overwriting) String() string {
 }
 
 // Configured are the files that `rdma-spec configure` wrote and that somebody changed since, in the order in which it
-// wrote them. There are none where configure has written nothing, or has reverted it.
+// wrote them, but for those that are there to be edited. There are none where configure has written nothing, or has
+// reverted it.
 type Configured struct {
 	Overwritten []Overwriting `json:"overwritten"`
 }
@@ -41,7 +42,7 @@ func ReadConfigured(root string) (all Configured, err error) {
 		return all, err
 	}
 	for i, s := range l.steps {
-		if l.later(i) {
+		if l.later(i) || s.Editable {
 			continue
 		}
 		now, err := current(s.Path)

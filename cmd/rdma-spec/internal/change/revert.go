@@ -45,9 +45,13 @@ type Reversal struct {
 	Left     []error // files that stay as they are, since somebody else has changed the same lines
 }
 
-// Removes reports whether a file is removed.
-func (r *Reversal) Removes(path string) bool {
-	return slices.ContainsFunc(r.steps, func(s step) bool { return s.Path == path && s.After == "" })
+// Contents returns what the files become, by their paths; nil for one that is removed.
+func (r *Reversal) Contents() map[string][]byte {
+	all := map[string][]byte{}
+	for _, s := range r.steps {
+		all[s.Path] = r.contents[s.After]
+	}
+	return all
 }
 
 // RemoveBefore adds that a file is removed right before another one that is changed, since it names that one.
@@ -96,6 +100,8 @@ func (l *Ledger) Reversal(features ...string) (r Reversal, err error) {
 			content, err = l.without(s, content)
 		}
 		switch {
+		case err != nil && s.Editable:
+			continue
 		case err != nil && s.Serves != "":
 			r.Left, gone[i] = append(r.Left, err), false
 			continue

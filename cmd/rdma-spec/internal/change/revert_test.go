@@ -117,6 +117,48 @@ func TestRevertOfWhatServesOthers(t *testing.T) {
 	n.check(map[string]string{"a": original + "imports = ['y']\n"})
 }
 
+// What a feature has changed in several runs is taken back also where others have changed the file between them.
+func TestRevertOfRunsAroundAChangeOfOthers(t *testing.T) {
+	n := newNode(t, map[string]string{"a": original})
+	n.apply("nri", "a", ofNRI)
+	n.set(map[string]string{"a": "a = 1\n" + ofNRI})
+	n.apply("nri", "a", "a = 1\n"+ofNRI+"  more = true\n")
+	if err := n.revert("nri"); err != nil {
+		t.Error(err)
+	}
+	n.check(map[string]string{"a": "a = 1\n" + original})
+}
+
+// A file that people are to edit is theirs then: it stays, and keeps nothing else.
+func TestRevertLeavesWhatPeopleEdit(t *testing.T) {
+	for name, test := range map[string]struct{ edited, want map[string]string }{
+		"untouched": {nil, map[string]string{}},
+		"edited":    {map[string]string{"a": "theirs"}, map[string]string{"a": "theirs"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newNode(t, nil)
+			plan := n.plan("a", "ours", "b", "b")
+			plan[0].Editable = true
+			l := n.open()
+			if err := l.Apply("plugin", plan, nil); err != nil {
+				t.Fatal(err)
+			}
+			l.Close()
+			n.set(test.edited)
+			if over, err := ReadConfigured(n.root); err != nil || len(over.Overwritten) > 0 {
+				t.Errorf("overwritten: %v, %v", over, err)
+			}
+			if err := n.revert("plugin"); err != nil {
+				t.Error(err)
+			}
+			n.check(test.want)
+			if l := n.open(); len(l.Features()) > 0 {
+				t.Errorf("features are left: %q", l.Features())
+			}
+		})
+	}
+}
+
 func TestForget(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
 	n.apply("nri", "a", ofNRI)
@@ -139,9 +181,11 @@ func TestForget(t *testing.T) {
 func TestOpenSweeps(t *testing.T) {
 	n := newNode(t, map[string]string{"a": original})
 	n.apply("nri", "a", ofNRI, "conf.d/b", "b")
-	left := []string{n.path(".a123456"), n.path(".b1"), filepath.Join(n.root, folder, ".changes.json17"),
+	const random = "4751997750760398084"
+	left := []string{n.path(".a" + random), n.path(".b" + random), filepath.Join(n.root, folder, ".changes.json"+random),
 		filepath.Join(n.root, folder, "contents", sum([]byte("x"))), filepath.Join(n.root, folder, "contents", "."+sum([]byte("x"))+"12")}
-	stay := []string{n.path(".a"), n.path(".a12x"), n.path("a1"), n.path("conf.d/.b1"), n.path(".other1")}
+	stay := []string{n.path(".a"), n.path(".a12x"), n.path("a1"), n.path("conf.d/.b" + random), n.path(".other" + random),
+		n.path(".a20261124"), n.path(".a20261124161500")} // an administrator's own copies
 	for _, file := range append(left, stay...) {
 		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
 			t.Fatal(err)

@@ -145,7 +145,7 @@ func WriteTable(w io.Writer, header []string, rows [][]string) error {
 	for _, row := range slices.Concat([][]string{header}, rows) {
 		cells := slices.Clone(row)
 		for i, cell := range cells {
-			if cell == "" {
+			if cells[i] = PlainText(cell); cell == "" {
 				cells[i] = "-"
 			}
 		}
@@ -181,7 +181,7 @@ func PlainText(text string) string {
 	return strings.Map(Printable, strings.ReplaceAll(text, "\n", " "))
 }
 
-// Printable replaces the characters that steer a terminal: somebody else may have written the manifest.
+// Printable replaces the characters that steer a terminal: somebody else may have written the text.
 func Printable(r rune) rune {
 	if r == '\n' || unicode.IsPrint(r) {
 		return r
@@ -207,7 +207,7 @@ func WriteNotes(stderr io.Writer, notes []string) {
 			fmt.Fprintf(stderr, "rdma-spec: %d more such lines are left out\n", len(notes)-most)
 			return
 		}
-		fmt.Fprintf(stderr, "rdma-spec: %s\n", note)
+		fmt.Fprintf(stderr, "rdma-spec: %s\n", PlainText(note))
 	}
 }
 

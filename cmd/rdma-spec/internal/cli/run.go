@@ -42,11 +42,13 @@ func Run(root *cobra.Command, release func() error, args []string, stdin io.Read
 		return 1
 	case errors.As(err, &status):
 		return int(status)
-	case IsUsageError(err):
-		fmt.Fprintf(stderr, "rdma-spec: %v; see '%s --help'\n", err, command.CommandPath())
+	}
+	text := strings.Map(Printable, err.Error())
+	if IsUsageError(err) {
+		fmt.Fprintf(stderr, "rdma-spec: %s; see '%s --help'\n", text, command.CommandPath())
 		return 2
 	}
-	fmt.Fprintf(stderr, "rdma-spec: %v%s\n", err, Advice(err))
+	fmt.Fprintf(stderr, "rdma-spec: %s%s\n", text, Advice(err))
 	return 3
 }
 

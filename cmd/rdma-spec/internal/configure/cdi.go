@@ -121,8 +121,9 @@ func (o *Options) cdi(p programs) (c configured, err error) {
 // cdiReversed adds to a reversal on the node below a root that the CDI files that name a program as their hook are
 // removed before it is: with a hook that does not exist, no container with their devices starts.
 func cdiReversed(root string, back *change.Reversal) error {
+	after := back.Contents()
 	for _, hook := range back.Paths() {
-		if !back.Removes(hook) {
+		if after[hook] != nil {
 			continue
 		}
 		named, err := cdi.Naming(root, files.OnNode(root, hook))

@@ -347,16 +347,20 @@ func (o *Options) reversal(ledger *change.Ledger, features []string) (back chang
 	for {
 		back, err = ledger.Reversal(features...)
 		var changed *change.Changed
-		if !errors.As(err, &changed) {
+		stays := func(feature string) bool { return feature == changed.Feature }
+		if err == nil {
+			var path string
+			path, err = o.named(back.Contents())
+			stays = func(feature string) bool { return slices.Contains(ledger.Files(feature), path) }
+		} else if !errors.As(err, &changed) {
+			return back, left, err
+		}
+		if err == nil {
 			break
 		}
-		left = append(left, err)
-		features = slices.DeleteFunc(features, func(feature string) bool { return feature == changed.Feature })
+		left, features = append(left, err), slices.DeleteFunc(features, stays)
 	}
-	if err == nil {
-		err = cdiReversed(o.Root, &back)
-	}
-	return back, append(left, back.Left...), err
+	return back, append(left, back.Left...), cdiReversed(o.Root, &back)
 }
 
 // daemon returns the containerd whose files are changed.

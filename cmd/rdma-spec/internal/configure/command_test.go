@@ -326,6 +326,25 @@ func TestConfigureRevertLeavesWhatOthersChanged(t *testing.T) {
 	}
 }
 
+// The plugin's configuration is there to be edited. Then it stays, and the plugin goes all the same.
+func TestConfigureRevertLeavesTheEditedConfiguration(t *testing.T) {
+	root, before := configureNode(t)
+	if got := call("configure", "--all", "--program", root+"/nri-rdma", "--root", root); got.Status != 0 {
+		t.Fatalf("%+v", got)
+	}
+	const config = "/etc/rdma-spec/config.yaml"
+	before["/etc/rdma-spec/"], before[config] = "", "memlock: 16Gi\n"
+	if err := os.WriteFile(root+config, []byte(before[config]), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := call("configure", "--revert", "--root", root); got.Status != 0 || strings.Contains(got.Stdout, config) {
+		t.Errorf("--revert: %+v", got)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Errorf("--revert (-want +got):\n%s", diff)
+	}
+}
+
 // A unit that is enabled does not keep the other features.
 func TestConfigureRevertGoesOn(t *testing.T) {
 	root, _ := configureNode(t)

@@ -24,9 +24,13 @@ type fakeRuntime struct {
 	file        string
 	breaks      bool // each restart but the first finds a good file, the first one a broken file
 	restarts    int
+	theirs      string // what another tool makes of the file at each restart
 }
 
 func (f *fakeRuntime) Restart(ctx context.Context, _ string) error {
+	if f.theirs != "" {
+		return os.WriteFile(f.file, []byte(f.theirs), 0o600)
+	}
 	if f.restarts++; f.interrupted && f.restarts == 1 {
 		if err := syscall.Kill(os.Getpid(), syscall.SIGINT); err != nil {
 			return err
@@ -72,6 +76,27 @@ func TestConfigureRestart(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Where another tool changes a file while the runtime restarts, its change stays, and nothing says that all is restored.
+func TestConfigureRestartWhileAnotherToolWrites(t *testing.T) {
+	root, _ := configureNode(t)
+	runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), breaks: true}
+	runtime.theirs = "version = 3 # rdma-spec no longer\n"
+	o := &Options{Root: root, Restart: true, Restarts: func(unit string) *Restart {
+		return &Restart{Unit: unit, Node: runtime, Within: 50e6, Every: 1e6}
+	}}
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(io.Discard)
+	err := o.carryOut(cmd, func() (configured, error) { return o.nri(t.Context(), RuntimeContainerd, false) })
+	if err == nil || !strings.Contains(err.Error(), "not restored: cannot write "+runtime.file+": it changed meanwhile") ||
+		strings.Contains(err.Error(), "the files are restored") || strings.Contains(err.Error(), "with the files restored") {
+		t.Errorf("%v", err)
+	}
+	if text, err := os.ReadFile(runtime.file); err != nil || string(text) != runtime.theirs {
+		t.Errorf("%v, %s", err, text)
 	}
 }
 

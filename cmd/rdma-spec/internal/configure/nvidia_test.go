@@ -159,3 +159,50 @@ func TestToolkitStartsAgain(t *testing.T) {
 		})
 	}
 }
+
+// nvidia-ctk copies runc's handler, with the base spec that ours has written. A revert leaves that as long as a handler
+// names it, since containerd does not start without it, and goes on with other features.
+func TestRevertAfterTheToolkitCopiedTheBaseSpec(t *testing.T) {
+	tool := part(t, "nvidia-ctk-*", "nvidia-ctk")
+	for version, cri := range map[string]string{"1.7.35": "io.containerd.grpc.v1.cri", "2.4.2": "io.containerd.cri.v1.runtime"} {
+		t.Run(version, func(t *testing.T) {
+			program := installed(t, version)
+			root := installedNode(t, program)
+			config := filepath.Join(root, "etc/containerd/config.toml")
+			toolkit := func() {
+				t.Helper()
+				ctk := withEtc(root, tool, "runtime", "configure", "--runtime", "containerd", "--config-source", "command")
+				ctk.Env = append(os.Environ(), "PATH="+filepath.Join(root, "usr/bin")+":"+os.Getenv("PATH"))
+				if out, err := ctk.CombinedOutput(); err != nil {
+					t.Fatalf("nvidia-ctk: %v: %s", err, out)
+				}
+			}
+			if err := os.WriteFile(config, []byte("version = "+map[bool]string{true: "2", false: "3"}[version == "1.7.35"]+
+				"\n[plugins.'"+cri+"'.containerd.runtimes.runc]\n  runtime_type = 'io.containerd.runc.v2'\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			toolkit() // it writes the file as it does afterwards, so only its copy is new
+			for _, args := range []string{"limits", "handler runc --in-place"} {
+				if got := call(append(strings.Fields("configure "+args), "--root", root)...); got.Status != 0 {
+					t.Fatalf("%s: %+v", args, got)
+				}
+			}
+			toolkit()
+			_, handlers := containerd.Handlers(dump(t, program, root))
+			const spec = "/etc/containerd/rdma-spec-runc.json"
+			if copied, _ := tomledit.Lookup(handlers, "nvidia", containerd.BaseSpecKey); copied != spec {
+				t.Fatalf("nvidia-ctk no longer copies the base spec: %v", handlers)
+			}
+			for range 2 {
+				got := call("configure", "--revert", "--root", root)
+				if _, err := os.Stat(filepath.Join(root, spec)); err != nil || got.Status != 3 ||
+					!strings.Contains(got.Stderr, "/etc/containerd/conf.d/99-nvidia.toml names "+root+spec+", without which") {
+					t.Errorf("--revert: %v, %+v", err, got)
+				}
+				if _, err := os.Stat(filepath.Join(root, "etc/systemd/system/containerd.service.d")); err == nil {
+					t.Error("--revert does not go on with limits")
+				}
+			}
+		})
+	}
+}

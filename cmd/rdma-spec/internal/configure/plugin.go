@@ -99,7 +99,7 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 	}
 	config := files.Below(root, policy.ConfigFile)
 	if _, err := os.Stat(config); errors.Is(err, fs.ErrNotExist) {
-		plan = slices.Insert(plan, 0, change.File{Path: config, Content: []byte(pluginDefaults)})
+		plan = slices.Insert(plan, 0, change.File{Path: config, Content: []byte(pluginDefaults), Editable: true})
 	}
 	return change.Whole(plan...)
 }

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 )
 
 // Node is a node's systemd and the runtimes that serve CRI.
@@ -95,14 +97,18 @@ func (r *Restart) missing(ctx context.Context, now []string) error {
 	return nil
 }
 
-// Undone restarts the daemon once more, after the files were restored because of an error. It returns the error, with
-// what came of it.
+// Undone restarts the daemon once more, after the files were restored because of an error, as far as others have not
+// changed them meanwhile. It returns the error, with what came of it.
 func (r *Restart) Undone(ctx context.Context, because error) error {
 	if !r.tried {
 		return because
 	}
-	if err := r.Do(ctx); err != nil {
-		return errors.Join(because, fmt.Errorf("with the files restored: %w", err))
+	files, runs := "restored", " as before"
+	if errors.Is(because, change.ErrNotRestored) {
+		files, runs = "as they are", ""
 	}
-	return fmt.Errorf("%w: the files are restored, and %s runs as before", because, r.Unit)
+	if err := r.Do(ctx); err != nil {
+		return errors.Join(because, fmt.Errorf("with the files %s: %w", files, err))
+	}
+	return fmt.Errorf("%w: the files are %s, and %s runs%s", because, files, r.Unit, runs)
 }

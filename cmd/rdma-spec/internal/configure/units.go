@@ -6,6 +6,7 @@ package configure
 import (
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -38,6 +39,38 @@ func (o *Options) blocked(paths []string) error {
 	are := map[bool]string{false: "is", true: "are"}[len(enabled) > 1]
 	return fmt.Errorf("%s %s enabled: run systemctl disable --now %s first", strings.Join(enabled, ", "), are,
 		strings.Join(enabled, " "))
+}
+
+// named returns a file that is removed although a containerd's configuration still names it afterwards, and an error
+// that says so: containerd, or its CRI plugin, does not start without it. So nvidia-ctk copies the base spec of runc to
+// its own handlers.
+func (o *Options) named(after containerd.Contents) (path string, err error) {
+	all := containerd.Find(o.Root)
+	if d, err := o.daemon(); err == nil { // that of --config
+		all = append(all, d)
+	}
+	for _, d := range all {
+		main, err := after.Read(d.File)
+		if err != nil {
+			return "", err
+		}
+		read, _ := d.Imported(after, main) // of a file that is no TOML, containerd reads nothing
+		if d.Template == "" {
+			read = append(read, d.File)
+		} else { // the platform renders the file again
+			templates, _ := filepath.Glob(filepath.Join(filepath.Dir(d.Template), "*.tmpl")) // a bad pattern is the only error
+			read = append(read, templates...)
+		}
+		for path, content := range after {
+			name := regexp.MustCompile(`(?m)^[^#\n]*["']` + regexp.QuoteMeta(d.OnNode(path)) + `["']`)
+			for _, file := range read {
+				if text, err := after.Read(file); content == nil && err == nil && name.Match(text) {
+					return path, fmt.Errorf("%s names %s, without which containerd serves no CRI: change that first", file, path)
+				}
+			}
+		}
+	}
+	return "", nil
 }
 
 // Unit returns the unit of the node below a root that runs a containerd or, where it does not run, the one that could;

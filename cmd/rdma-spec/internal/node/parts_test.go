@@ -194,14 +194,15 @@ func TestPlugin(t *testing.T) {
 	files := aProcess(aNode(), 200, "/usr/local/bin/nri-rdma (deleted)", "--config=/etc/my.yaml")
 	files = aProcess(files, 201, "/usr/local/bin/nri-rdma", "--validate")
 	files = aProcess(files, 202, "/opt/nri/plugins/10-ulimit-adjuster")
-	files = aProcess(files, 203, "/nri-rdma") // the DaemonSet's
-	files = aProcess(files, 204, "/nri-rdma") // somebody's, who calls it so
+	files = aProcess(files, 203, "/nri-rdma", "--handover=/run/rdma-spec/handover") // the DaemonSet's
+	files = aProcess(files, 204, "/nri-rdma")                                       // somebody's, who calls it so
 	files = aProcess(files, 205, "/opt/nri/plugins/90-rdma")
 	files.With(hcatest.Files{
 		"etc/my.yaml": "memlok: 1Gi\n", "proc/200/root": hcatest.Link("../.."), "proc/203/root/": "", "proc/204/root/": "",
 		"proc/201/root": hcatest.Link("../.."), "proc/205/root": hcatest.Link("../.."),
-		"proc/200/ns/mnt":         hcatest.Link("mnt:[2]"), // a service has mounts of its own
-		"proc/203/mountinfo":      "30 20 0:25 /nri /var/run/nri rw - tmpfs tmpfs rw\n",
+		"proc/200/ns/mnt": hcatest.Link("mnt:[2]"), // a service has mounts of its own
+		"proc/203/mountinfo": "30 20 0:25 /nri /var/run/nri rw - tmpfs tmpfs rw\n" +
+			"31 20 0:25 /rdma-spec/handover/hpc.mine /run/rdma-spec/handover rw - tmpfs tmpfs rw\n",
 		"proc/204/mountinfo":      "30 20 0:25 / / rw - overlay overlay rw\n",
 		"opt/nri/plugins/90-rdma": "", "etc/systemd/system/nri-rdma.service": "",
 	})
@@ -214,7 +215,7 @@ func TestPlugin(t *testing.T) {
 				ConfigError: `unknown field "memlok"`},
 			{Name: "nri-rdma", PID: 201, Started: started(201), Validator: true},
 			{Name: "ulimit-adjuster", PID: 202, Started: started(202)},
-			{Name: "nri-rdma", PID: 203, InContainer: true, Started: started(203)},
+			{Name: "nri-rdma", PID: 203, InContainer: true, Started: started(203), Handover: "/rdma-spec/handover/hpc.mine"},
 			{Name: "nri-rdma", PID: 205, Started: started(205)},
 		},
 	}

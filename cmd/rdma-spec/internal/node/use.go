@@ -41,7 +41,7 @@ func size(bytes uint64) string {
 	return strconv.FormatFloat(math.Round(n*10)/10, 'f', -1, 64) + " " + units[0]
 }
 
-// readBook returns the kernel's book, or notes why it is unknown.
+// readBook returns the kernel's book, and notes what is unknown of it.
 func (s *surveyor) readBook() (book rdma.Book, known bool) {
 	if s.book == nil {
 		return book, false
@@ -49,6 +49,9 @@ func (s *surveyor) readBook() (book rdma.Book, known bool) {
 	book, err := s.book()
 	if err != nil {
 		s.note("who uses RDMA is unknown: " + err.Error())
+	}
+	for _, why := range book.Unknown() {
+		s.note(why)
 	}
 	return book, err == nil
 }
@@ -77,9 +80,9 @@ func (s *surveyor) use(r *Container, pids []int, ownNetwork bool) {
 	}
 	for _, name := range r.HCAs {
 		h, listed := book.HCAs[name]
-		if known && (!listed || h.Unknown != "") {
-			certain = false
-			s.note(fmt.Sprintf("who uses %s is unknown: %s", name, cmp.Or(h.Unknown, "it is in another network namespace")))
+		certain = certain && listed && h.Unknown == ""
+		if known && !listed {
+			s.note("who uses " + name + " is unknown: it is in another network namespace")
 		}
 	}
 	if certain || sum.Contexts > 0 {

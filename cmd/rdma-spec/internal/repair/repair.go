@@ -143,7 +143,7 @@ func (o Options) Repair(ctx context.Context, stdout, stderr io.Writer) error {
 // choose takes the containers that have less than the policy gives, and notes why others are left alone.
 func (result *repairs) choose(found []node.Container) (low []node.Container) {
 	for _, r := range found {
-		if r.Wanted == nil || r.Wanted.Memlock == 0 {
+		if r.Wanted == nil || r.Wanted.Memlock == 0 || r.State == node.StateUnknown {
 			for _, problem := range r.Problems {
 				result.note("%s %s: left alone: %s", r.PodName(), r.Container, problem)
 			}
@@ -223,7 +223,7 @@ func (result *repairs) write(stdout, stderr io.Writer) error {
 			lines += fmt.Sprintf("%s/%s %s: memlock %s %s: %s\n", c.Namespace, c.Pod, c.Container, verb, c.Memlock, what)
 		}
 		for _, text := range c.Errors {
-			fmt.Fprintf(stderr, "rdma-spec: %s/%s %s: %s\n", c.Namespace, c.Pod, c.Container, text)
+			fmt.Fprintf(stderr, "rdma-spec: %s/%s %s: %s\n", c.Namespace, c.Pod, c.Container, cli.PlainText(text))
 		}
 	}
 	if len(result.Containers) == 0 {

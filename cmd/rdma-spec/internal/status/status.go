@@ -5,6 +5,7 @@
 package status
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -91,9 +92,14 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 	if err != nil {
 		return err
 	}
+	incomplete := result.Incomplete()
 	if outside {
-		if _, err := s.Book(); err != nil {
+		book, err := s.Book()
+		if err != nil {
 			return fmt.Errorf("who uses RDMA is unknown: %w", err)
+		}
+		if unknown := book.Unknown(); len(unknown) > 0 {
+			incomplete = errors.New(unknown[0])
 		}
 		result.Containers = []node.Container{}
 	}
@@ -113,7 +119,7 @@ func Show(stdout, stderr io.Writer, o node.Options, outside bool, format string)
 		func(c node.Container) bool { return c.State == node.StateBelow || c.State == node.StateRefused }) {
 		return cli.ErrProblemFound
 	}
-	return result.Incomplete()
+	return incomplete
 }
 
 var statusHeader = []string{"POD", "CONTAINER", "SIGNAL", "MEMLOCK", "IPC_LOCK", "HCAS", "USE", "STATE", "WHY"}

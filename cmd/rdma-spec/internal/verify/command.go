@@ -104,7 +104,7 @@ func (v *verification) write(w io.Writer, format string) error {
 		return cli.WriteStructured(w, format, v)
 	}
 	for _, f := range v.Findings {
-		if _, err := fmt.Fprintf(w, "%-4s  %s\n", shown[f.Status], f.Text); err != nil {
+		if _, err := fmt.Fprintf(w, "%-4s  %s\n", shown[f.Status], cli.PlainText(f.Text)); err != nil {
 			return err
 		}
 	}

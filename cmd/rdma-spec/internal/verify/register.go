@@ -53,7 +53,6 @@ func (v *verification) registering(held []heldHCA) {
 
 // registered adds the finding about a registration. It reports whether that got as far as the memory.
 func (v *verification) registered(h heldHCA, err error) bool {
-	var failed *verbs.Error
 	said := fmt.Sprintf("register %s with %s: %v", v.size, h.name, err)
 	switch noMemory := errors.Is(err, unix.ENOMEM); {
 	case err == nil:
@@ -63,7 +62,7 @@ func (v *verification) registered(h heldHCA, err error) bool {
 	case noMemory && v.own != nil && h.driver == verbs.SIW && v.own.Memlock.Soft < v.size:
 		v.fails("register", causeMemlock, "%s: memlock is %s, and older kernels do not count CAP_IPC_LOCK for Soft-iWARP: %s",
 			said, v.own.Memlock.Soft, memlockRemedy)
-	case noMemory && errors.As(err, &failed):
+	case noMemory:
 		v.fails("register", causeMemory,
 			"%s, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned, or the HCA has "+
 				"no memory keys left: see CREATE_MKEY in the node's kernel log", said)

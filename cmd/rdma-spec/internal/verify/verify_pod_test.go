@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
@@ -221,6 +222,18 @@ ok    libibverbs: /usr/lib64/libibverbs.so.1
 -     /dev/shm: 64Mi, too little for NCCL with several GPUs: mount an emptyDir with medium: Memory there
 nothing found: the limits of process 1 allow memory of 64Mi, but none was registered in its container
 `, c, 0, "device", "library", "shared-memory")
+}
+
+// The program of another container, which kubectl debug --target looks at, has the name that its author gave it.
+func TestVerifyDoesNotSteerTheTerminal(t *testing.T) {
+	node := mlx5Node().Files().With(hcatest.Files{"proc/1/comm": "\x1b]0;\r\n", "proc/9/comm": "rdma-spec\n"})
+	c := inContainer(t, node, unlimited, map[string]error{"uverbs0": nil})
+	c.self = 9
+	var out strings.Builder
+	if err := verify(&out, c, 64<<20, 0, cli.FormatText); err != nil || strings.ContainsAny(out.String(), "\x1b\r") ||
+		!strings.Contains(out.String(), "process 1 (\ufffd]0;") {
+		t.Errorf("%v: %q", err, out.String())
+	}
 }
 
 func TestVerifyLibraries(t *testing.T) {

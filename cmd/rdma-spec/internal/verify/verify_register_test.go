@@ -4,6 +4,7 @@
 package verify
 
 import (
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -54,6 +55,14 @@ FAIL  register 64Mi with siw0: REG_MR: cannot allocate memory: memlock is 8Mi, a
 ok    memlock of this process: unlimited (hard: unlimited)
 -     CAP_IPC_LOCK of this process: not effective
 FAIL  register 64Mi with mlx5_0: REG_MR: cannot allocate memory, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned, or the HCA has no memory keys left: see CREATE_MKEY in the node's kernel log
+memory: "Couldn't allocate MR" is caused by a lack of memory that can be pinned, or of the HCA's memory keys
+`},
+		"more than the node has": {node: mlx5Node(), holds: unlimited, change: func(c *container) {
+			c.register = func(string, verbs.Driver, int) error { return fmt.Errorf("mmap: %w", unix.ENOMEM) }
+		}, want: `
+ok    memlock of this process: unlimited (hard: unlimited)
+-     CAP_IPC_LOCK of this process: not effective
+FAIL  register 64Mi with mlx5_0: mmap: cannot allocate memory, although memlock or CAP_IPC_LOCK allow it: the node has too little memory that can be pinned, or the HCA has no memory keys left: see CREATE_MKEY in the node's kernel log
 memory: "Couldn't allocate MR" is caused by a lack of memory that can be pinned, or of the HCA's memory keys
 `},
 		"the cgroup allows no context": {node: mlx5Node(), holds: unlimited,

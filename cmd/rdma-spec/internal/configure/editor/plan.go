@@ -270,9 +270,12 @@ func (p place) writeTemplate(d Editor, sets []set) (change.Plan, containerd.Cont
 	if err != nil {
 		return nil, nil, err
 	}
-	now := before
+	file, now := change.File{Path: p.path, Before: before}, before
 	if len(now) == 0 {
 		now = []byte(containerd.DefaultTemplate)
+	}
+	if before == nil {
+		file.Base = now
 	}
 	added, isAdded := bytes.CutPrefix(after, rendered)
 	sections := bytes.TrimLeft(added, "\n")
@@ -287,8 +290,8 @@ func (p place) writeTemplate(d Editor, sets []set) (change.Plan, containerd.Cont
 	if now[len(now)-1] != '\n' {
 		added = append([]byte("\n"), sections...)
 	}
-	return change.Plan{{Path: p.path, Before: before, Content: slices.Concat(now, added)}},
-		containerd.Contents{d.File: after}, nil
+	file.Content = slices.Concat(now, added)
+	return change.Plan{file}, containerd.Contents{d.File: after}, nil
 }
 
 // headers returns the table headers of a text, with one kind of quotes.

@@ -28,6 +28,11 @@ import (
 func TestHealthyNodes(t *testing.T) {
 	for name, alter := range map[string]func(s *sick){
 		"as it should be": func(*sick) {},
+		"a DaemonSet in an update": func(s *sick) {
+			s.plugin.Processes = []agents.PluginProcess{
+				{Name: "nri-rdma", PID: 200, InContainer: true, Handover: "/rdma-spec/handover/a.nri-rdma"},
+				{Name: "nri-rdma", PID: 400, InContainer: true, Handover: "/rdma-spec/handover/a.nri-rdma"}}
+		},
 		"no plugin, but a base spec": func(s *sick) {
 			s.plugin, s.containers = agents.Plugin{}, node.Containers{}
 			s.runtime().NRI = runtime.NRI{Off: "disable = true", Socket: "/var/run/nri/nri.sock"}

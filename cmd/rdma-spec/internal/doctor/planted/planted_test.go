@@ -176,6 +176,11 @@ var planted = map[string]struct {
 	"the plugin runs twice": {func(s *sick) {
 		s.plugin.Processes = append(s.plugin.Processes, agents.PluginProcess{Name: "nri-rdma", PID: 400})
 	}, "nri-rivals", "plugin nri-rdma", "Keep one of"},
+	"two DaemonSets, and an update of one": {func(s *sick) {
+		s.plugin.Processes = []agents.PluginProcess{{Name: "nri-rdma", PID: 200, Handover: "/rdma-spec/handover/a.nri-rdma"},
+			{Name: "nri-rdma", PID: 400, Handover: "/rdma-spec/handover/a.nri-rdma"},
+			{Name: "nri-rdma", PID: 500, Handover: "/rdma-spec/handover/b.nri-rdma"}}
+	}, "nri-rivals", "plugin nri-rdma", "Keep one of"},
 	"the service is down": {func(s *sick) {
 		s.containers.Unjudged = "no policy is in force"
 		s.plugin.Processes, s.plugin.Policy.Lives = s.plugin.Processes[1:], false

@@ -147,15 +147,16 @@ func conflictingPlugins(v *doctor.View, plugin agents.Plugin) (found []doctor.Fi
 				"kubectl get pods -A -o yaml | grep nri"))
 		}
 	}
-	running := 0
+	running, meet := 0, map[string]bool{}
 	for _, p := range plugin.Processes {
 		switch {
 		case slices.Contains(agents.Conflicting, p.Name) && !slices.Contains(launched, p.Name):
 			text := fmt.Sprintf("%s runs (PID %d), and sets what nri-rdma sets.", p.Name, p.PID)
 			found = append(found, doctor.Fault("plugin "+p.Name, text,
 				fmt.Sprintf("Remove it from the node; to stop it now: kill %d", p.PID)))
-		case p.Name == agents.PluginName && !p.Validator:
+		case p.Name == agents.PluginName && !p.Validator && !meet[p.Handover]:
 			running++
+			meet[p.Handover] = p.Handover != "" // two pods of a DaemonSet, of which one waits for the other's connection
 		}
 	}
 	if running > 1 {

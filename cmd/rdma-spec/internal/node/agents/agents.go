@@ -54,6 +54,9 @@ type PluginProcess struct {
 	Replaced    bool      `json:"replaced,omitempty"`    // its program was replaced since it started
 	Config      string    `json:"config,omitempty"`      // its configuration file
 	ConfigError string    `json:"configError,omitempty"` // why that file is not a configuration
+	// Handover is the folder of the node where it meets the process that replaces it, "" if it has none. Those that meet
+	// are one plugin: only one of them is registered, and during an update of a DaemonSet there are two.
+	Handover string `json:"handover,omitempty"`
 }
 
 // PolicyInForce is the file that the registered plugin writes.

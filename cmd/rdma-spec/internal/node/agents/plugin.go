@@ -81,6 +81,7 @@ func pluginProcess(root string, p process.Process) (q PluginProcess, ok bool) {
 	if name == PluginName {
 		q.Validator = slices.Contains(p.Args, "--validate") || slices.Contains(p.Args, "--validate=true")
 		q.Config, q.ConfigError = config(root, p)
+		q.Handover = handover(root, p)
 	}
 	return q, true
 }
@@ -90,6 +91,18 @@ func mountsNRI(root string, p process.Process) bool {
 	return slices.ContainsFunc(process.Mounts(root, p.PID, nil), func(m *mountinfo.Info) bool {
 		return strings.Contains(m.Mountpoint+"/", "/nri/") || strings.HasSuffix(m.Mountpoint, "/nri.sock")
 	})
+}
+
+// handover returns the folder of the node that is mounted where a plugin meets the one that replaces it.
+func handover(root string, p process.Process) string {
+	folder := p.Flag("--handover")
+	if folder == "" {
+		return ""
+	}
+	for _, m := range process.Mounts(root, p.PID, mountinfo.SingleEntryFilter(folder)) {
+		return m.Root
+	}
+	return ""
 }
 
 // config returns the configuration file of a plugin, and why it is none. A file that nobody names need not exist.

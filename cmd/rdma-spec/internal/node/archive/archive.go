@@ -22,7 +22,7 @@ import (
 
 // What an archive holds at most. A node with 16 HCAs and 5,000 processes stays far below.
 const (
-	MaxFile    = 4 << 20   // bytes of a file
+	MaxFile    = 32 << 20  // bytes of a file: of all containers, privileged ones have each device of the node
 	MaxTotal   = 256 << 20 // bytes of the archive when it is not compressed
 	MaxEntries = 200_000
 	maxPath    = 1024 // bytes of a path, or of a link's target

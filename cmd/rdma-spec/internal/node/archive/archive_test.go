@@ -160,7 +160,7 @@ func TestHostileArchives(t *testing.T) {
 			"neither a folder, nor a regular file, nor a link"},
 		"a FIFO": {[]a{{name: "x", kind: tar.TypeFifo}},
 			"neither a folder, nor a regular file, nor a link"},
-		"a giant file":           {[]a{{name: "x", kind: tar.TypeReg, size: MaxFile + 1}}, "has more than 4194304 bytes"},
+		"a giant file":           {[]a{{name: "x", kind: tar.TypeReg, size: MaxFile + 1}}, "has more than 33554432 bytes"},
 		"a file that ends early": {[]a{{name: "x", kind: tar.TypeReg, size: 100}}, "unexpected EOF"},
 		"a long path": {[]a{{name: strings.Repeat("x/", maxPath) + "x", kind: tar.TypeReg}},
 			"has a path of more than 1024 bytes"},
@@ -196,7 +196,7 @@ func TestArchivesAreBounded(t *testing.T) {
 	for want, entries := range map[string][]Entry{
 		"it has more than 200000 entries":  many,
 		"it has more than 268435456 bytes": heavy,
-		"has more than 4194304 bytes":      {{Name: "x", Content: make([]byte, MaxFile+1)}},
+		"has more than 33554432 bytes":     {{Name: "x", Content: make([]byte, MaxFile+1)}},
 		"comes twice":                      {{Name: "x"}, {Name: "x"}},
 		"is not a path inside the archive": {{Name: "x/../../y"}},
 	} {

@@ -41,10 +41,7 @@ func Write(file string, text []byte) (changed bool, err error) {
 	case err != nil || files.Same(now, text):
 		return false, err
 	case text == nil:
-		if err := os.Remove(file); err != nil {
-			return false, fmt.Errorf("cannot remove %s: %w", file, files.Cause(err))
-		}
-		return true, nil
+		return true, atomicfile.Change(file, now, nil, 0)
 	}
 	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 		return false, fmt.Errorf("cannot make %s: %w", filepath.Dir(file), files.Cause(err))

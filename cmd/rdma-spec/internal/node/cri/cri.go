@@ -191,7 +191,7 @@ func named(endpoint, root string) (socket string, err error) {
 		return "", nil
 	}
 	socket, err = path(config.Endpoint, file)
-	return filepath.Join(root, socket), err
+	return files.Below(root, socket), err
 }
 
 // path returns the path of an endpoint that somebody names.

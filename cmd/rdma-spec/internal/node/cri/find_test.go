@@ -5,6 +5,7 @@ package cri
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -159,6 +160,14 @@ func TestConnectToTheNamedEndpoint(t *testing.T) {
 	configure("runtime-endpoint: unix:///opt/crictl.sock\nimage-endpoint: unix:///elsewhere\n")
 	if r := connected(t, "", root); r.Socket != crictl.Socket {
 		t.Errorf("crictl.yaml: %s", r.Socket)
+	}
+	configure("runtime-endpoint: unix:///var/run/crictl.sock\n") // /var/run is a link on the node
+	if err := errors.Join(os.Mkdir(filepath.Join(root, "var"), 0o755), os.Symlink("/opt", filepath.Join(root,
+		"var/run"))); err != nil {
+		t.Fatal(err)
+	}
+	if r := connected(t, "", root); r.Socket != crictl.Socket {
+		t.Errorf("crictl.yaml by a link: %s", r.Socket)
 	}
 	t.Setenv(endpointVariable, "unix://"+variable.Socket)
 	if r := connected(t, "", root); r.Socket != variable.Socket {

@@ -10,7 +10,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +27,16 @@ import (
 type Book struct {
 	At   time.Time      `json:"at"`
 	HCAs map[string]HCA `json:"hcas"`
+}
+
+// Unknown says of which HCAs the users are unknown, and why.
+func (b Book) Unknown() (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(b.HCAs)) {
+		if why := b.HCAs[name].Unknown; why != "" {
+			all = append(all, "who uses "+name+" is unknown: "+why)
+		}
+	}
+	return all
 }
 
 // HCA is what the book has about an HCA.
