@@ -167,7 +167,9 @@ const aliveWithin = 5 * time.Second
 
 // answersWithin is how long the runtime may wait for an answer before the plugin counts as hung: never less than it is
 // willing to wait, since the edit of a stored spec may take most of that.
-func (p *Plugin) answersWithin() time.Duration { return max(aliveWithin, p.registration.RequestTimeout()) }
+func (p *Plugin) answersWithin() time.Duration {
+	return max(aliveWithin, p.registration.RequestTimeout())
+}
 
 // harmless is a container that no policy makes an RDMA container.
 var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}}}

@@ -88,9 +88,9 @@ type Loop struct {
 
 	// Of the pass alone:
 	states       map[string]*state // by container
-	askFrom      int       // where the questions to the kubelet go on
-	forgotten    time.Time // when the containers that are gone were looked for
-	loggedHidden string    // why processes cannot be seen, as the log says
+	askFrom      int               // where the questions to the kubelet go on
+	forgotten    time.Time         // when the containers that are gone were looked for
+	loggedHidden string            // why processes cannot be seen, as the log says
 }
 
 // New makes a Loop. It does nothing until Run.
