@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
+	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -25,6 +26,16 @@ func TestAliveDoesNotAskTheKubelet(t *testing.T) {
 	}
 	if len(kubelet.asked) > 0 {
 		t.Errorf("the kubelet is asked about %q", kubelet.asked)
+	}
+}
+
+// A plugin that uses the time that the runtime gives it is not killed for that.
+func TestAliveWithinTheRuntimesPatience(t *testing.T) {
+	for patience, want := range map[time.Duration]time.Duration{2 * time.Second: aliveWithin, time.Minute: time.Minute} {
+		nritest.SetPatience(t, patience)
+		if _, p := registered(t, Options{Policy: mustPolicy(t, "{}")}); p.answersWithin() != want {
+			t.Errorf("where the runtime waits %s, the plugin counts as hung after %s, want %s", patience, p.answersWithin(), want)
+		}
 	}
 }
 

@@ -162,9 +162,14 @@ func (p *Plugin) Ready() (state string, err error) {
 	return state, p.Inventory.NumbersUnknown()
 }
 
-// aliveWithin is how long a request may take before the plugin counts as hung: longer than any budget, and than the
-// runtime waits.
+// aliveWithin is how long a decision may take before the plugin counts as hung.
 const aliveWithin = 5 * time.Second
+
+// answersWithin is how long the runtime may wait for an answer before the plugin counts as hung: never less than it is
+// willing to wait, since the edit of a stored spec may take most of that.
+func (p *Plugin) answersWithin() time.Duration {
+	return max(aliveWithin, p.registration.RequestTimeout())
+}
 
 // harmless is a container that no policy makes an RDMA container.
 var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Type: "c", Major: 1, Minor: 3}}}
@@ -173,7 +178,7 @@ var harmless = policy.Container{Devices: []policy.Device{{Path: "/dev/null", Typ
 // a container of its own, as requests do, but does not ask the kubelet. Callers that come at the same time share one
 // decision.
 func (p *Plugin) Alive() error {
-	if waiting := p.registration.Waiting(); waiting > aliveWithin {
+	if waiting := p.registration.Waiting(); waiting > p.answersWithin() {
 		return fmt.Errorf("the runtime has been waiting for an answer for %s", waiting.Round(time.Second))
 	}
 	decided := p.checks.DoChan("", func() (any, error) { return p.policy().Decide(harmless, p.facts), nil })

@@ -49,8 +49,11 @@ func newAPIs(o options, log logrus.FieldLogger) (creation, repair apis) {
 
 // collectors returns the metrics of the breakers.
 func (a apis) collectors() []prometheus.Collector {
-	return []prometheus.Collector{apiFailing("containerd", a.path, a.specs.Failing),
-		apiFailing("kubelet", a.path, a.resources.Failing)}
+	failing := func(api string, is func() bool) prometheus.Collector {
+		return plugin.Flag("api_failing", "1 from three failed calls of an API in a row until it answers again, by what it "+
+			"is used for (creation, repair).", prometheus.Labels{"api": api, "path": a.path}, is)
+	}
+	return []prometheus.Collector{failing("containerd", a.specs.Failing), failing("kubelet", a.resources.Failing)}
 }
 
 // logBreaker returns a function that logs when a breaker opens, with its consequence, and when the API has answered
@@ -64,10 +67,4 @@ func logBreaker(log logrus.FieldLogger, api, consequence string) func(open bool)
 		}
 		log.Infof("%s answers again", api)
 	}
-}
-
-// apiFailing returns the metric of one breaker.
-func apiFailing(api, path string, failing func() bool) prometheus.Collector {
-	return plugin.Flag("api_failing", "1 from three failed calls of an API in a row until it answers again, by what it "+
-		"is used for (creation, repair).", prometheus.Labels{"api": api, "path": path}, failing)
 }

@@ -107,8 +107,8 @@ func registeredMetrics(t *testing.T) []metric {
 	p := plugin.New(plugin.Options{
 		Name: "rdma", Index: "90", Log: silent(), Inventory: inventory.New("/", silent()), Limits: limits.New("/"),
 	})
-	never := func() bool { return false }
-	registry := newRegistry(p, apiFailing("containerd", "creation", never), apiFailing("kubelet", "creation", never))
+	creation, _ := newAPIs(options{}, silent())
+	registry := newRegistry(p, creation.collectors()...)
 	descs := make(chan *prometheus.Desc, 1000)
 	registry.Describe(descs)
 	close(descs)

@@ -25,6 +25,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
 
 // asProgram, in the environment, has this test program be nri-rdma; as "nobody" it is so as a user to whom nothing
@@ -80,6 +81,31 @@ func TestWhatKeepsItFromStarting(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A service's process that cannot start keeps the connection of the one before from nobody: systemd starts it again and
+// again, and the runtime would wait for answers.
+func TestServiceThatCannotStartLeavesNoConnection(t *testing.T) {
+	path := filepath.Join(short.Folder(t), "notify")
+	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = systemd.Close() }()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	connection, runtime := os.NewFile(uintptr(fds[0]), ""), os.NewFile(uintptr(fds[1]), "")
+	defer func() { _, _ = connection.Close(), runtime.Close() }()
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "LISTEN_PID=$$ exec "+os.Args[0]+" --http 127.0.0.1")
+	cmd.Env = append(os.Environ(), asProgram+"=as it is", "NOTIFY_SOCKET="+path, "LISTEN_FDS=2",
+		"LISTEN_FDNAMES=connection:state")
+	cmd.ExtraFiles = []*os.File{connection, file(t, filepath.Join(t.TempDir(), "state"))}
+	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	awaitNotification(t, systemd, "FDSTOREREMOVE=1\nFDNAME=connection")
 }
 
 func TestVersionOnAFullDisk(t *testing.T) {

@@ -235,7 +235,7 @@ func (r *Registration) endWithin() time.Duration { return min(r.RequestTimeout()
 // leave ends the connection so that the runtime loses no answer, and hands it over if it can.
 func (c *connection) leave() {
 	if c.trunk.settle(c.registration.endWithin()) && c.registeredFor() > 0 {
-		err := c.registration.give(c.trunk.UnixConn)
+		err := c.registration.give(c.trunk)
 		if err == nil {
 			c.registration.Log.Info("handed the connection to the runtime over to the next process")
 			return

@@ -47,15 +47,21 @@ type inheritance struct {
 	served func() // tells the process before that this one serves
 }
 
+// stored is what systemd has kept for this process.
+type stored struct {
+	socket *net.UnixConn // nil: nothing
+	text   json.RawMessage
+	err    error
+}
+
 // inherit returns what the process before leaves to this one; nil if the plugin has to register. Where that process
 // still runs, inherit waits until it ends.
 func (r *Registration) inherit(ctx context.Context) *inheritance {
-	socket, text, err := handover.Stored()
-	if err != nil {
-		r.Log.WithError(err).Warn("registering again")
+	if r.stored.err != nil {
+		r.Log.WithError(r.stored.err).Warn("registering again")
 	}
-	if socket != nil {
-		from, err := r.understood(ctx, text)
+	if socket := r.stored.socket; socket != nil {
+		from, err := r.understood(context.WithoutCancel(ctx), r.stored.text) // a process that ends passes it on
 		if err == nil {
 			from.socket = socket
 			return from
@@ -79,7 +85,7 @@ func (r *Registration) inherit(ctx context.Context) *inheritance {
 			}
 			waiter.Close()
 		}
-		if err != nil {
+		if err != nil && ctx.Err() == nil {
 			r.Log.WithError(err).Warn("registering beside the process that runs, since its connection cannot be taken over")
 			return nil
 		}
@@ -98,9 +104,8 @@ func (r *Registration) own(owner *handover.Owner) {
 // where that process has ended without leaving it.
 func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) (*inheritance, error) {
 	defer r.behind.Store(false)
-	defer context.AfterFunc(ctx, waiter.Close)()
 	for {
-		text, left, err := waiter.Next()
+		text, left, err := waiter.Next(ctx)
 		var o offer
 		switch {
 		case errors.Is(err, handover.ErrRefused):
@@ -171,7 +176,7 @@ func (r *Registration) fits(ctx context.Context, before agreed) error {
 
 // give leaves the connection to another process. Nobody may read from it. That may take half of what the runtime waits
 // for an answer: whoever has the connection then can still answer the next request.
-func (r *Registration) give(socket *net.UnixConn) error {
+func (r *Registration) give(t *trunk) error {
 	left, err := r.plugin.Leave()
 	if err != nil {
 		return err
@@ -184,7 +189,11 @@ func (r *Registration) give(socket *net.UnixConn) error {
 	case err != nil:
 		return err
 	case owner != nil:
-		return owner.Give(socket, text, r.endWithin()/2)
+		return owner.Give(t.UnixConn, text, r.endWithin()/2)
 	}
-	return handover.Store(socket, text)
+	if err := handover.Store(t.UnixConn, text); err != nil {
+		return err
+	}
+	t.delivered() // systemd ends the connection with this process where the service is stopped
+	return nil
 }

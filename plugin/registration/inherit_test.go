@@ -6,6 +6,8 @@ package registration
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,8 +17,10 @@ import (
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
+	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
@@ -174,6 +178,93 @@ func TestNobodyLeavesAConnection(t *testing.T) {
 	await.That(t, await.Patience, "registered again", third.Registered)
 	if third.Count() != 1 {
 		t.Errorf("it has registered %d times", third.Count())
+	}
+}
+
+// systemd keeps what a service's process leaves. The real one is tested on the node.
+type systemd struct {
+	*net.UnixConn
+	mu   sync.Mutex
+	kept map[string]*os.File
+	last time.Time // when it was given something
+}
+
+func startSystemd(t *testing.T) *systemd {
+	t.Helper()
+	path := filepath.Join(short.Folder(t), "notify")
+	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = socket.Close() })
+	t.Setenv("NOTIFY_SOCKET", path)
+	s := &systemd{UnixConn: socket, kept: map[string]*os.File{}}
+	go s.serve()
+	return s
+}
+
+func (s *systemd) serve() {
+	text, rights := make([]byte, 4096), make([]byte, unix.CmsgSpace(4))
+	for {
+		n, with, _, _, err := s.ReadMsgUnix(text, rights)
+		if err != nil {
+			return
+		}
+		messages, _ := unix.ParseSocketControlMessage(rights[:with])
+		for _, m := range messages {
+			fds, _ := unix.ParseUnixRights(&m)
+			file := os.NewFile(uintptr(fds[0]), "")
+			name, stored := strings.CutPrefix(string(text[:n]), "FDSTORE=1\nFDNAME=")
+			if !stored { // a barrier
+				_ = file.Close()
+				continue
+			}
+			s.mu.Lock()
+			s.kept[name], s.last = file, time.Now()
+			s.mu.Unlock()
+		}
+	}
+}
+
+// take gives what it keeps to the next process.
+func (s *systemd) take(t *testing.T) (kept stored) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	kept.text, kept.err = io.ReadAll(io.NewSectionReader(s.kept["state"], 0, 1<<20))
+	if kept.err == nil {
+		kept.socket, kept.err = handover.SocketOf(s.kept["connection"])
+	}
+	if kept.err != nil {
+		t.Fatal(kept.err)
+	}
+	s.kept = map[string]*os.File{}
+	return kept
+}
+
+// A service's processes leave the connection to each other by way of systemd, also where one is told to end before it
+// serves. Where the service is stopped, systemd ends the connection with the process, so that lives until the runtime
+// has handed its last answer on.
+func TestServiceLeavesItsConnection(t *testing.T) {
+	runtime, manager := started(t), startSystemd(t)
+	first := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma")
+	await.That(t, await.Patience, "registered", func() bool { return first.Registered() && runtime.Synchronised() == 1 })
+	first.stop(t)
+	if took := time.Since(manager.last); took < handOn {
+		t.Errorf("it ends %s after it has left the connection to systemd, want %s at least", took, handOn)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	second := New(&adjuster{}, Options{Name: "rdma", Index: "90", Socket: runtime.Socket, Log: quiet()})
+	second.stored = manager.take(t)
+	if err := second.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p := &adjuster{}
+	third := run(t, p, runtime.Socket, "rdma", func(r *running) { r.stored = manager.take(t) })
+	await.That(t, await.Patience, "serving", third.Registered)
+	if n := runtime.Connections(); n != 1 || third.Count() != 0 || p.knows != "first" {
+		t.Errorf("%d connections, %d registrations by the third process, which knows %q", n, third.Count(), p.knows)
 	}
 }
 

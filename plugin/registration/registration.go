@@ -63,6 +63,7 @@ type Options struct {
 type Registration struct {
 	Options
 	plugin         Plugin
+	stored         stored
 	blocked        time.Duration // blockedAfter, but in tests
 	requestTimeout atomic.Int64
 	paused         atomic.Bool
@@ -76,9 +77,11 @@ type Registration struct {
 	count   uint64
 }
 
-// New makes a Registration. It does nothing until Run.
+// New makes a Registration. It takes what systemd has kept for this process, and does nothing more until Run: where the
+// program ends before, or fails, so does the connection. The runtime would wait for one that nobody reads.
 func New(plugin Plugin, o Options) *Registration {
 	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter}
+	r.stored.socket, r.stored.text, r.stored.err = handover.Stored()
 	r.requestTimeout.Store(int64(stub.DefaultRequestTimeout))
 	return r
 }
@@ -137,7 +140,7 @@ func (r *Registration) Run(ctx context.Context) error {
 	pace, problems := newPace(), &problems{r.Log.WithField("socket", r.Socket), map[string]bool{}}
 	inherited := r.inherit(ctx)
 	defer func() { r.owner.Close() }()
-	for ctx.Err() == nil {
+	for inherited != nil || ctx.Err() == nil { // what is inherited is passed on
 		err := r.connect(ctx, inherited)
 		inherited = nil
 		if ctx.Err() != nil {

@@ -189,6 +189,9 @@ func TestNoAnswerIsLost(t *testing.T) {
 	for i := range ends {
 		asked, given := make(chan struct{}), atomic.Bool{}
 		delay := time.Duration(random.Int64N(int64(time.Millisecond)))
+		if i%50 == 0 {
+			delay = 3 * handOn // else that alone would do
+		}
 		r := run(t, &adjuster{before: func() {
 			close(asked)
 			<-time.After(delay)

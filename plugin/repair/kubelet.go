@@ -50,7 +50,13 @@ func (r *Loop) askKubelet(ctx context.Context, found *findings, decide func(*fin
 	}
 	asked, answered, start := 0, false, time.Now()
 	for ; asked < len(asking) && time.Since(start) < kubeletWithin; asked++ {
-		if ctx.Err() != nil || asked >= kubeletBurst && !pause(ctx, kubeletPause) {
+		if asked >= kubeletBurst {
+			select {
+			case <-ctx.Done():
+			case <-time.After(kubeletPause):
+			}
+		}
+		if ctx.Err() != nil {
 			return
 		}
 		f := asking[(r.askFrom+asked)%len(asking)]

@@ -178,13 +178,3 @@ func (f *finding) started(want spec.Limit, now time.Time) (counts Reading, start
 	f.low = low
 	return counts, starting
 }
-
-// pause waits, and reports whether it did: it does not if the context is done.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}

@@ -173,7 +173,11 @@ func (r *Loop) TakeOver(before *State, specsUsable bool) {
 		return
 	}
 	r.specsUsable.Store(specsUsable)
-	if r.off() || before == nil {
+	switch {
+	case r.off():
+		return
+	case before == nil: // repair was off there
+		r.warnUnlisted()
 		return
 	}
 	r.listedAt.Store(&before.Listed)

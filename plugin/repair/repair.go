@@ -88,9 +88,9 @@ type Loop struct {
 
 	// Of the pass alone:
 	states       map[string]*state // by container
-	askFrom      int       // where the questions to the kubelet go on
-	forgotten    time.Time // when the containers that are gone were looked for
-	loggedHidden string    // why processes cannot be seen, as the log says
+	askFrom      int               // where the questions to the kubelet go on
+	forgotten    time.Time         // when the containers that are gone were looked for
+	loggedHidden string            // why processes cannot be seen, as the log says
 }
 
 // New makes a Loop. It does nothing until Run.
@@ -107,10 +107,14 @@ func (r *Loop) Use(p *policy.Policy) {
 		return
 	}
 	if isOff(r.policy.Swap(p)) && !isOff(p) {
-		r.Log.Info("repair is on, for containers that are created from now on: to include the running ones, restart the " +
-			"plugin")
+		r.warnUnlisted()
 	}
 	r.passNow()
+}
+
+func (r *Loop) warnUnlisted() {
+	r.Log.Warn("repair is on, for containers that are created from now on: the running ones are compared once the plugin " +
+		"has been stopped and started, and not merely restarted or upgraded; until then, rdma-spec status compares them")
 }
 
 func isOff(p *policy.Policy) bool { return p != nil && p.Config().Repair.Mode == policy.RepairOff }

@@ -32,7 +32,14 @@ func TestRepairOff(t *testing.T) {
 		b.use("{}")
 		b.Created(container("a", verbs))
 		b.expect(Stats{Memlock: map[Verdict]int{Below: 1}})
-		expectWords(t, b.log.String(), 1, "repair is on, for containers that are created from now on")
+		const says = "repair is on, for containers that are created from now on"
+		expectWords(t, b.log.String(), 1, says)
+
+		// No runtime lists its containers to a process that takes over from one with repair off.
+		next := newBench(t, "{}", nil)
+		b.use("repair: {mode: off}")
+		next.TakeOver(b.Leave(), true)
+		expectWords(t, next.log.String(), 1, says)
 	})
 }
 

@@ -4,6 +4,7 @@
 package handover
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -71,7 +72,7 @@ func waitingBehind(t *testing.T, folder string) *Waiter {
 
 func expectNext(t *testing.T, w *Waiter, offer, state string) {
 	t.Helper()
-	gotOffer, gotState, err := w.Next()
+	gotOffer, gotState, err := w.Next(t.Context())
 	if err != nil || string(gotOffer) != offer || string(gotState) != state {
 		t.Fatalf("offer %s, state %s, error %v; want %s, %s", gotOffer, gotState, err, offer, state)
 	}
@@ -183,7 +184,7 @@ func TestOwnerIsKilled(t *testing.T) {
 	owner := owning(t, place)
 	waiter := waitingBehind(t, place)
 	owner.Close()
-	if _, _, err := waiter.Next(); err == nil || errors.Is(err, ErrRefused) {
+	if _, _, err := waiter.Next(t.Context()); err == nil || errors.Is(err, ErrRefused) {
 		t.Errorf("the owner is gone: %v", err)
 	}
 	if next, _ := join(t, place); next == nil {
@@ -255,6 +256,26 @@ func TestPatience(t *testing.T) {
 	expectLeadsTo(t, inherited, runtime)
 }
 
+// A process that is told to end waits no longer, and can still take what is given to it meanwhile, to pass it on.
+func TestWaiterIsToldToEnd(t *testing.T) {
+	place := folder(t)
+	owner := owning(t, place)
+	waiter := waitingBehind(t, place)
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	if _, _, err := waiter.Next(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("it waits on: %v", err)
+	}
+	connection, runtime := pair(t)
+	given := give(owner, connection, json.RawMessage("1"))
+	expectNext(t, waiter, "", "1")
+	_, inherited := take(t, waiter)
+	if err := await.Receive(t, await.Patience, "given", given); err != nil {
+		t.Fatal(err)
+	}
+	expectLeadsTo(t, inherited, runtime)
+}
+
 // Where nobody takes it, the connection stays where it is.
 func TestNobodyTakes(t *testing.T) {
 	var none *Owner
@@ -307,7 +328,7 @@ func TestOtherProtocol(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &Waiter{owner: c}
-		if _, _, err := w.Next(); !errors.Is(err, ErrRefused) || !strings.Contains(fmt.Sprint(err), want) {
+		if _, _, err := w.Next(t.Context()); !errors.Is(err, ErrRefused) || !strings.Contains(fmt.Sprint(err), want) {
 			t.Errorf("%q: %v, want %s", said, err, want)
 		}
 		waitingBehind(t, place).Close()
@@ -322,7 +343,7 @@ func TestOwnerHangs(t *testing.T) {
 		t.Fatal("another process owns the place")
 	}
 	_, waiter := join(t, place)
-	if _, _, err := waiter.Next(); !errors.Is(err, ErrRefused) {
+	if _, _, err := waiter.Next(t.Context()); !errors.Is(err, ErrRefused) {
 		t.Errorf("no offer: %v", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Waiter is a process that waits behind the owner of a place. It is for one goroutine, but for Close.
+// Waiter is a process that waits behind the owner of a place. It is for one goroutine.
 type Waiter struct {
 	place
 	owner *net.UnixConn
@@ -69,12 +69,22 @@ func (p place) wait() (*Waiter, error) {
 
 // Next waits for the owner's next word: an offer, or the state that comes with the connection. Then Take must follow,
 // or Close. The error is ErrRefused where the owner gives it to other processes alone; any other one means that the
-// owner is gone: Join again.
-func (w *Waiter) Next() (offer, state json.RawMessage, err error) {
+// owner or the context is gone: Join again.
+func (w *Waiter) Next(ctx context.Context) (offer, state json.RawMessage, err error) {
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		_ = w.owner.SetReadDeadline(time.Unix(1, 0)) // if it fails, the owner is gone
+		close(interrupted)
+	})
 	said, files, err := hear(w.owner)
+	if !stop() {
+		<-interrupted
+	}
 	_ = w.owner.SetReadDeadline(time.Time{})
 	w.given = append(w.given, files...)
 	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, nil, ctx.Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, nil, fmt.Errorf("%w: it does not answer", ErrRefused)
 	case err != nil:
