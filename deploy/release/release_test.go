@@ -238,6 +238,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 		}
 	}
 	checkDeb(t, filepath.Join(r.output, "rdma-spec_1.2.3-1_amd64.deb"))
+	checkRPM(t, filepath.Join(r.output, "rdma-spec-1.2.3-1.x86_64.rpm"))
 	checkKrew(t, r)
 }
 

@@ -194,6 +194,9 @@ func TestDashboardQueries(t *testing.T) {
 			if strings.Contains(target.Expr, "rdma_spec_") { // of another job, such as node_exporter's
 				chosen = `{cluster=~"$cluster", instance=~"$instance"`
 			}
+			if strings.HasPrefix(panel.Description, "Nodes ") && !strings.Contains(target.Expr, "by (cluster, instance") {
+				t.Errorf("panel %q counts processes: a node has a plugin, a validator, and two of each during an update", panel.Title)
+			}
 			if !strings.Contains(target.Expr, chosen) {
 				t.Errorf("panel %q does not ask for the cluster, the job, and the node that are chosen: %s", panel.Title, target.Expr)
 			}

@@ -116,7 +116,7 @@ var options = []option{
 		name: "PodMonitor", values: "{podMonitor: {enabled: true, interval: 5s, labels: {release: mine}}, validator: " +
 			"{enabled: true}}",
 		adds: []string{"podmonitor.yaml"}, has: []string{"kind: PodMonitor", "release: mine", "interval: 5s",
-			"- port: metrics", "- port: validator"},
+			"- port: metrics", "- port: validator", "- action: replace"},
 	},
 	{name: "alerts", values: "{alerts: {enabled: true, labels: {release: mine}, runbooks: https://wiki.example.com/rdma}}",
 		adds: []string{"prometheusrule.yaml"}, has: []string{"kind: PrometheusRule", "release: mine", "groups:",

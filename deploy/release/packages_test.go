@@ -4,12 +4,32 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 )
+
+// checkRPM checks folders in the header of an rpm, which lists those that something of the package is in: its own ones
+// are in /etc and /usr/share/doc, and go with it. Distributions with rpm have zsh's completions in another folder than
+// Debian.
+func checkRPM(t *testing.T, file string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for folder, want := range map[string]bool{
+		"/etc/": true, "/usr/share/doc/": true, "/usr/share/zsh/site-functions/": true,
+		"/usr/share/zsh/vendor-completions/": false,
+	} {
+		if bytes.Contains(text, []byte("\x00"+folder+"\x00")) != want {
+			t.Errorf("whether %s has something of %s: %v, want %v", folder, filepath.Base(file), !want, want)
+		}
+	}
+}
 
 // checkDeb checks a deb as dpkg reads it: what it has, and that its units are for the paths that it installs to.
 func checkDeb(t *testing.T, file string) {
