@@ -68,7 +68,7 @@ func New(o Options) *Client {
 		},
 		answers: cache.NewLRUExpireCache(keptMost),
 		breaker: breaker.New[answer](breaker.Options{
-			Failed:   func(err error) bool { return err != nil && !errors.As(err, new(*unknownPodError)) },
+			Failed:   func(err error) bool { return err != nil && !errors.As(err, new(answeredError)) },
 			OnChange: o.OnChange,
 		}),
 	}

@@ -128,9 +128,12 @@ func TestTwoPodsOfOneName(t *testing.T) {
 	}}
 	socket := newSocket(t)
 	serve(t, socket, k)
-	got, _, err := New(Options{Socket: socket, Budget: aLongTime}).Names(context.Background(), "s1", "ml", "db-0", "main")
-	if err == nil || !strings.Contains(err.Error(), "lists two pods ml/db-0") {
-		t.Errorf("got %v, %v", got, err)
+	c := New(Options{Socket: socket, Budget: aLongTime})
+	for range 2 * breaker.Failures { // the kubelet answers, so it is asked again, for other pods too
+		got, _, err := c.Names(context.Background(), "s1", "ml", "db-0", "main")
+		if err == nil || !strings.Contains(err.Error(), "lists two pods ml/db-0") {
+			t.Errorf("got %v, %v", got, err)
+		}
 	}
 }
 

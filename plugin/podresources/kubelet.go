@@ -57,7 +57,7 @@ func get(ctx context.Context, conn *grpc.ClientConn, namespace, pod string) (ans
 		return nil, errNoGet
 	case status.Code(err) == codes.NotFound, strings.HasSuffix(status.Convert(err).Message(), "not found"):
 		// Kubelets give no code: "pod x in namespace y not found".
-		return nil, &unknownPodError{namespace, pod}
+		return find(namespace, pod)
 	}
 	return nil, explain(err)
 }
@@ -126,12 +126,10 @@ type held struct {
 	dynamic bool     // others come from a DRA driver, and have no names here
 }
 
-// unknownPodError says that the kubelet answered, and does not know the pod.
-type unknownPodError struct{ namespace, pod string }
+// answeredError says that the kubelet answered, and why that does not tell what the pod holds.
+type answeredError string
 
-func (e *unknownPodError) Error() string {
-	return fmt.Sprintf("the kubelet does not know pod %s/%s", e.namespace, e.pod)
-}
+func (e answeredError) Error() string { return string(e) }
 
 // find finds a pod among those of an answer. Two pods of one name, as there can be while one takes the place of
 // another, are an error: nothing says which one is meant.
@@ -140,12 +138,12 @@ func find(namespace, name string, pods ...*podresources.PodResources) (answer, e
 		func(p *podresources.PodResources) bool { return p.GetName() != name || p.GetNamespace() != namespace })
 	switch len(pods) {
 	case 0:
-		return nil, &unknownPodError{namespace, name}
+		return nil, answeredError(fmt.Sprintf("the kubelet does not know pod %s/%s", namespace, name))
 	case 1:
 		return answerOf(pods[0]), nil
 	}
-	return nil, fmt.Errorf("the kubelet lists two pods %s/%s, because one takes the place of the other: try again",
-		namespace, name)
+	return nil, answeredError(fmt.Sprintf("the kubelet lists two pods %s/%s, because one takes the place of the other: "+
+		"try again", namespace, name))
 }
 
 func answerOf(pod *podresources.PodResources) answer {

@@ -67,7 +67,11 @@ func TestRefusals(t *testing.T) {
 		"ipcLock voids memlock": {"memlock: 16Gi", asking("{ipcLock: true}"), nodes["A100"]},
 		"no such HCA":           {listed, wanting("{devices: [mlx5_7]}"), nodes["A100"]},
 		"no such HCA of many":   {listed, wanting("{devices: [mlx5_70]}"), many},
-		"no HCA at all":         {listed, wanting("{devices: [mlx5_0]}"), nodes["NoRDMA"]},
+		"no such HCA of all states": {listed, wanting("{devices: [mlx5_7]}"), changed(func(n *hca.Inventory) {
+			n.HCAs[0].Ports[0].State = "INIT"
+			n.HCAs[1].Ports, n.HCAs[1].Unread = nil, "it has not answered"
+		})(t)},
+		"no HCA at all": {listed, wanting("{devices: [mlx5_0]}"), nodes["NoRDMA"]},
 		"HCA not selected": {"inject: {namespaces: [ml-*], linkLayers: [InfiniBand]}",
 			wanting("{devices: [mlx5_bond_0]}"), nodes["A100"]},
 		"HCA broken":           {listed, wanting("{devices: [node_is_block]}"), nodes["Broken"]},

@@ -30,16 +30,20 @@ func (s Selectors) passes(h hca.HCA, condition func(hca.Port) bool) bool {
 
 func anyPort(hca.Port) bool { return true }
 
-// inventory lists a node's HCAs for a refusal: "mlx5_0 (DOWN), mlx5_1 (ACTIVE)".
+// inventory lists a node's HCAs for a refusal, with the state of a port: "mlx5_0 (INIT), mlx5_1 (ACTIVE)".
 func inventory(node *hca.Inventory) string {
 	if len(node.HCAs) == 0 {
 		return "none"
 	}
 	return shortList(node.HCAs, func(h hca.HCA) string {
-		if h.Active() {
-			return h.Name + " (ACTIVE)"
+		state := hca.StateActive
+		if !h.Active() {
+			state = "unknown"
+			if len(h.Ports) > 0 {
+				state = cmp.Or(h.Ports[0].State, state)
+			}
 		}
-		return h.Name + " (DOWN)"
+		return fmt.Sprintf("%s (%s)", h.Name, state)
 	})
 }
 
