@@ -107,7 +107,7 @@ check: deps $(LINTER) ## what to run after each change: linters and unit tests, 
 
 # Each part with the cores that it wants, the longest first, so that no core is idle at the end. A UML node has one CPU. That of the
 # cluster has a core for itself: in a node that gets a third of one, an API server leaves other programs standing still for many seconds.
-PARTS := node-daemonset=3 race=1 node-tool=1 node-main=1 node-kubernetes=2 unit=1 node-configure=1 node-service=1 nri=2 site-test=1 node-faults=2 node-crio=1 node-pair=2 node-runtimes=1 lint=1 kit=1 mutations=1 arm64=1
+PARTS := node-daemonset=3 race=1 unit=1 node-tool=1 node-main=1 node-kubernetes=2 node-configure=1 node-service=1 nri=2 site-test=1 node-faults=2 node-crio=1 node-pair=2 node-runtimes=1 lint=1 kit=1 mutations=1 arm64=1
 test: ## all tests (needs root for the node), and a table of them at the end
 	@$(MAKE) --no-print-directory -j2 prepare build $(LINTER) bin/e2e.test release PLATFORMS=linux/amd64
 	@parts="$(PARTS)"; [ "$$(bin/rdma-node --parts all --which)" != uml ] || parts="$(patsubst %=2,%=1,$(PARTS))"; \
@@ -195,6 +195,7 @@ FAULTS     := ^Test(ContainerdRestarts|PluginKilled)
 CLUSTER    := ^Test(Kubelet|Cluster)
 DAEMONSET  := ^TestClusterDaemonSet$$
 DRA        := ^TestClusterDRA$$
+NVIDIA     := ^TestKubeletSharedDevicePlugin$$
 CRIO       := ^TestCRIO
 CRITEST    := ^TestCritest$$
 CONFIGURE  := ^TestConfigure
@@ -209,7 +210,7 @@ SERVICE    := ../../bin/service.test $(INNODE)
 node-faults: # the plugin and containerd die, again and again
 	$(NODE:1=2) -- $(E2E) -test.run '$(FAULTS)'
 node-kubernetes: # with a kubelet, and with an API server
-	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(CLUSTER)' -test.skip '$(DAEMONSET)|$(DRA)'
+	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(CLUSTER)' -test.skip '$(DAEMONSET)|$(DRA)|$(NVIDIA)'
 node-dra: # a DRA driver of Kubernetes' own parts
 	$(NODE:1=2) --parts all -- $(E2E) -test.run '$(DRA)'
 node-daemonset: # the plugin as people install it in a cluster
@@ -228,7 +229,7 @@ node-versions: # what is enough to know that another runtime does its part; the 
 	$(NODE) -- sh -ec '$(E2E) -test.run "^TestCDI$$" -containerd 1.7.35 -runtime crun; \
 	  for containerd in 1.7.35 2.2.9 2.3.7; do $(E2E) -test.run "$(SMOKE)" -containerd $$containerd; done'
 node-emulated: # the same on Debian's own kernel, where the other parts run on one that is a program, which has no AppArmor and no issm
-	$(NODE) --machine tcg --parts all -- $(E2E) -test.run '$(SMOKE)|$(APPARMOR)|^TestKubeletSharedDevicePlugin$$'
+	$(NODE) --machine tcg --parts all -- $(E2E) -test.run '$(SMOKE)|$(APPARMOR)|$(NVIDIA)'
 node-configure: # rdma-spec configure, and containerd, under systemd
 	$(NODE) -- $(E2E) -containerd= -test.run '$(CONFIGURE)'
 node-service: # under systemd; the older containerd first here too

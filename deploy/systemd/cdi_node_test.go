@@ -97,8 +97,7 @@ func testCDIUnits(t *testing.T) {
 	expectFile(t, all, true)
 }
 
-// bootsBeforeItsDriver starts udev and what starts at boot without HCAs, which come 20 s later, as with a driver's
-// container.
+// bootsBeforeItsDriver starts udev and what starts at boot without HCAs, which come later, as with a driver's container.
 func bootsBeforeItsDriver(t *testing.T) {
 	t.Helper()
 	const hcas = "/sys/class/infiniband"
@@ -118,9 +117,9 @@ func bootsBeforeItsDriver(t *testing.T) {
 	if got := read(t, cdiRuns); got != "1\n" {
 		t.Errorf("the exit statuses of the service, without an HCA: %q, want 1", got)
 	}
-	time.Sleep(20 * time.Second)
+	time.Sleep(5 * time.Second)
 	if _, err := os.Stat(cdiFile); err == nil || read(t, cdiRuns) != "1\n" {
-		t.Errorf("without an HCA, after 20 s: %v, and the exit statuses %q", err, read(t, cdiRuns))
+		t.Errorf("without an HCA, after 5 s: %v, and the exit statuses %q", err, read(t, cdiRuns))
 	}
 	for _, add := range adds {
 		onNode(t, "rdma", add...)

@@ -28,7 +28,7 @@ import (
 var unlimited = regexp.MustCompile(`(?m)^Max locked memory +unlimited +unlimited `)
 
 // upgrades is how often the service is restarted beside each runtime.
-var upgrades = flag.Int("upgrades", 3, "how often to restart the service beside each runtime")
+var upgrades = flag.Int("upgrades", 2, "how often to restart the service beside each runtime")
 
 const (
 	handedOver = "handed the connection to the runtime over to the next process"

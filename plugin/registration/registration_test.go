@@ -173,8 +173,8 @@ func TestWaitsForARuntimeThatStopsAContainer(t *testing.T) {
 			t.Errorf("%s is registered, and not for %s", p.Name, p.Unregistered())
 		}
 	}
-	if took := time.Since(resumed); took > time.Second {
-		t.Errorf("both are registered %s after the runtime went on, want one second at most", took)
+	if took := time.Since(resumed); took > 3*time.Second {
+		t.Errorf("both are registered %s after the runtime went on, want moments, or 3 s on a busy machine", took)
 	}
 	if n := runtime.Connections(); n != 2 {
 		t.Errorf("%d connections for two plugins", n)
@@ -243,8 +243,8 @@ func TestEndsBesideARequestThatHangs(t *testing.T) {
 	await.Receive(t, await.Patience, "the request", asked)
 	start := time.Now()
 	r.stop(t)
-	if took := time.Since(start); took > 3*time.Second {
-		t.Errorf("it ended after %s, want 3 s at most: a runtime waits 2 s for an answer", took)
+	if took := time.Since(start); took > mostEnd/2 {
+		t.Errorf("it ended after %s, want %s at most: a runtime waits 2 s for an answer", took, mostEnd/2)
 	}
 	close(goOn)
 	if err := await.Receive(t, await.Patience, "the runtime goes on without the plugin", created); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // canary stands in every file outside of the root, so that a result with it shows a read there.
@@ -48,7 +49,7 @@ func FuzzScan(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, changes string) {
-		dir := hcatest.Dir(t)
+		dir := scratch.Folder(t)
 		root := filepath.Join(dir, "root")
 		if err := os.Mkdir(root, 0o755); err != nil {
 			t.Fatal(err)

@@ -59,7 +59,7 @@ func probing() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("RDMA_TEST_PROBING")); err == nil {
 		return d
 	}
-	return 30 * time.Second
+	return 12 * time.Second
 }
 
 // Exec probes, whose first processes have the runtime's limit for a moment, are never reported as below policy.

@@ -113,7 +113,6 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 	succeed(t, "configure", "--all")
 	succeed(t, "configure", "handler", "rdma", "--like", "nvidia")
 	expect(run("rdma", "handler", mofed), "unlimited", "CapPrm CapEff CapBnd", "ok    register 64Mi with rxe0: done")
-	expectNothing(run("nvidia", "handler-without", gpu))
 
 	manage(t, "disable", "--now", "nri-rdma")
 	install(t, config, asInstalled, 0o644) // what somebody else has changed is not taken back

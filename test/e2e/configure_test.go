@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -131,26 +132,27 @@ func followReadme(t *testing.T) (next string) {
 }
 
 // followPlaybook sets the node up with the playbook for many nodes: it says what it changes, and a second run changes
-// nothing.
+// nothing, nor would a third.
 func followPlaybook(t *testing.T) (next string) {
 	t.Helper()
-	play := func(args ...string) string {
-		args = append(args, "-i", "localhost,", "-c", "local", "-e", "programs="+*bin, deployPath("ansible/nri-rdma.yaml"))
+	playbook := deployPath("ansible/nri-rdma.yaml")
+	task := regexp.MustCompile(`(?m)^TASK \[Turn NRI on, and install the plugin's service\] .*\n(\w+): \[localhost\]`)
+	for _, play := range []struct {
+		args []string
+		want []string // what the task says of the node in each run
+	}{{[]string{playbook, playbook}, []string{"changed", "ok"}}, {[]string{"--check", playbook}, []string{"ok"}}} {
+		args := append([]string{"-i", "localhost,", "-c", "local", "-e", "programs=" + *bin}, play.args...)
 		out, err := exec.CommandContext(t.Context(), "ansible-playbook", args...).CombinedOutput()
 		t.Logf("ansible-playbook %s: %v\n%s", strings.Join(args, " "), err, out)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return string(out)
-	}
-	const task = "TASK [Turn NRI on, and install the plugin's service] "
-	for _, call := range []struct {
-		args []string
-		want string // what the task says of the node
-	}{{want: "changed"}, {want: "ok"}, {[]string{"--check"}, "ok"}} {
-		_, said, found := strings.Cut(play(call.args...), task)
-		if _, said, _ = strings.Cut(said, "\n"); !found || !strings.HasPrefix(said, call.want+": [localhost]") {
-			t.Errorf("%q: the task says %q, want %s", call.args, said, call.want)
+		var got []string
+		for _, said := range task.FindAllSubmatch(out, -1) {
+			got = append(got, string(said[1]))
+		}
+		if diff := cmp.Diff(play.want, got); diff != "" {
+			t.Errorf("%q: what the task says (-want +got):\n%s", play.args, diff)
 		}
 	}
 	return "" // the playbook has done what is next

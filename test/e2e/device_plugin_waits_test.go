@@ -25,7 +25,7 @@ import (
 )
 
 // late is how much later the plugin comes than the device plugin.
-const late = 20 * time.Second
+const late = 10 * time.Second
 
 // TestClusterDevicePluginWaits: behind `rdma-spec wait`, a device plugin's resource is not there before nri-rdma is
 // registered, and the pod that waited for it has its limit. The device plugin is upstream's DaemonSet in a word, with

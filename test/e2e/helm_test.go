@@ -173,7 +173,7 @@ func podWith(t *testing.T, c *cluster.Cluster, k *kubelet.Kubelet, label string)
 }
 
 // upgrades is how often the chart is upgraded.
-var upgrades = flag.Int("upgrades", 3, "how often to upgrade the DaemonSet while pods start and end")
+var upgrades = flag.Int("upgrades", 2, "how often to upgrade the DaemonSet while pods start and end")
 
 // testHelmUpgrade upgrades the chart again and again while pods are made. The runtime does not notice: each plugin
 // takes over from the one before, every container starts with its limit, and none is refused.

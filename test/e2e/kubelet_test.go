@@ -12,8 +12,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
@@ -159,8 +157,6 @@ rules:
 		asked []string
 	}{
 		{"get", nil, []string{"Get"}},
-		{"list-before-1.27", status.Error(codes.Unimplemented, "unknown method Get for service v1.PodResourcesLister"),
-			[]string{"Get", "List"}},
 		{"list-before-1.34", errors.New("PodResources API Get method disabled"), []string{"Get", "List"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -110,8 +110,8 @@ func expectLeadsTo(t *testing.T, connection, runtime *net.UnixConn) {
 // patience is how long a test's process may take to take a connection.
 const patience = time.Second
 
-// give gives a connection in the background.
-func give(o *Owner, connection *net.UnixConn, state json.RawMessage) <-chan error {
+// give gives a connection in the background, to a process that may take as long as the patience to take it.
+func give(o *Owner, connection *net.UnixConn, state json.RawMessage, patience time.Duration) <-chan error {
 	given := make(chan error, 1)
 	go func() {
 		given <- o.Give(connection, state, patience)
@@ -143,7 +143,7 @@ func TestGive(t *testing.T) {
 		waiter := waitingBehind(t, place)
 		offer(t, owner, "second")
 		expectNext(t, waiter, `"second"`, "")
-		given := give(owner, connection, state)
+		given := give(owner, connection, state, await.Patience)
 		expectNext(t, waiter, "", string(state))
 		next, inherited := take(t, waiter)
 		if err := await.Receive(t, await.Patience, "given", given); err != nil {
@@ -202,7 +202,7 @@ func TestOwnerIsKilledWhileItGives(t *testing.T) {
 	to := owner.waiting[0].UnixConn
 	owner.mu.Unlock()
 	err := withDescriptor(connection, func(fd int) error {
-		return sayWith(to, patience, word{State: json.RawMessage("1")}, fd, int(owner.lock.Fd()))
+		return sayWith(to, await.Patience, word{State: json.RawMessage("1")}, fd, int(owner.lock.Fd()))
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -225,7 +225,7 @@ func TestTaker(t *testing.T) {
 	gone := waitingBehind(t, place)
 	quick := waitingBehind(t, place)
 	connection, runtime := pair(t)
-	given := give(owner, connection, json.RawMessage("1"))
+	given := give(owner, connection, json.RawMessage("1"), patience)
 	expectNext(t, slow, "", "1")
 	gone.Close()
 	expectNext(t, quick, "", "1")
@@ -245,8 +245,7 @@ func TestPatience(t *testing.T) {
 	owner := owning(t, place)
 	waiter := waitingBehind(t, place)
 	connection, runtime := pair(t)
-	given := make(chan error, 1)
-	go func() { given <- owner.Give(connection, json.RawMessage("1"), await.Patience) }()
+	given := give(owner, connection, json.RawMessage("1"), await.Patience)
 	expectNext(t, waiter, "", "1")
 	time.Sleep(patience + patience/2)
 	_, inherited := take(t, waiter)

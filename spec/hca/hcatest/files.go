@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // Files is a tree of files, by path from its top. A path that ends in a slash
@@ -116,27 +118,10 @@ func (f Files) With(other Files) Files {
 	return f
 }
 
-// Dir returns a folder of the test's own, in memory where the machine has
-// /dev/shm: a node is a hundred small files, which on a busy disk take longer
-// than the test.
-func Dir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "hcatest")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
-
 // Root makes the files in a folder of the test's own and returns it.
 func (f Files) Root(t testing.TB) string {
 	t.Helper()
-	dir := Dir(t)
+	dir := scratch.Folder(t)
 	if err := f.Write(dir); err != nil {
 		t.Fatal(err)
 	}

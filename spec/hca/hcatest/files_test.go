@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestWrite(t *testing.T) {
@@ -33,14 +35,14 @@ func TestWrite(t *testing.T) {
 // TestWriteStaysInside: a tree whose links lead out is written all the same,
 // but nothing through them.
 func TestWriteStaysInside(t *testing.T) {
-	outside := Dir(t)
+	outside := scratch.Folder(t)
 	for name, f := range map[string]Files{
 		"absolute": {"a": Link(outside), "a/b": "x"},
 		"relative": {"a": Link("../" + filepath.Base(outside)), "a/b/": ""},
 		"FIFO":     {"a": Link(outside), "a/b": FIFO},
 		"upwards":  {"../" + filepath.Base(outside) + "/b": "x"},
 	} {
-		if err := f.Write(Dir(t)); err == nil || !strings.HasPrefix(err.Error(), "make ") {
+		if err := f.Write(scratch.Folder(t)); err == nil || !strings.HasPrefix(err.Error(), "make ") {
 			t.Errorf("%s: error %v, want one that names the path", name, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // node is a folder of files, and a ledger beside it.
@@ -24,7 +25,7 @@ type node struct {
 
 func newNode(t *testing.T, files map[string]string) node {
 	t.Helper()
-	return nodeBelow(t, t.TempDir(), files)
+	return nodeBelow(t, scratch.Folder(t), files)
 }
 
 // nodeBelow returns a node with files below a root.

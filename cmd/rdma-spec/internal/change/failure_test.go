@@ -21,6 +21,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/atomicfile"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // failingFiles fails at one operation.
@@ -143,7 +144,7 @@ const (
 func TestFullDisk(t *testing.T) {
 	old := map[string]string{"a": "old a", "b": "old b"}
 	for size := 0; size < 2000; size += 100 {
-		dir := t.TempDir()
+		dir := scratch.Folder(t)
 		n := nodeBelow(t, dir, old)
 		cmd := exec.Command("/proc/self/exe", dir)
 		cmd.Env = append(os.Environ(), childVariable+"=apply", limitVariable+"="+strconv.Itoa(size))
@@ -183,13 +184,19 @@ func TestReadOnlyFolder(t *testing.T) {
 	n.check(map[string]string{"a": "old a", "locked/": ""})
 }
 
+// strace counts the system calls of a process's first thread. Only what is locked to it before main is sure to stay there.
+func init() {
+	if os.Getenv(childVariable) != "" {
+		runtime.LockOSThread()
+	}
+}
+
 // TestMain runs this program as a child that applies or reverts, and can be killed.
 func TestMain(m *testing.M) {
 	what := os.Getenv(childVariable)
 	if what == "" {
 		os.Exit(m.Run())
 	}
-	runtime.LockOSThread() // strace counts the system calls of each thread
 	dir := os.Args[1]
 	if os.Getenv(limitVariable) != "" {
 		signal.Ignore(syscall.SIGXFSZ)
@@ -236,7 +243,7 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 		for _, call := range []string{"openat", "write", "pwrite64", "ftruncate", "fchmod", "fchmodat", "fchown", "fsync",
 			"mkdirat", "renameat", "unlinkat"} {
 			for when := 1; ; when++ {
-				dir := t.TempDir()
+				dir := scratch.Folder(t)
 				n := nodeBelow(t, dir, old)
 				run := func(what string, with ...string) error {
 					cmd := exec.Command("/proc/self/exe", dir)

@@ -5,14 +5,16 @@ package configure
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/await"
 )
 
 // cdiNode returns a node with files, and a folder of programs.
@@ -132,13 +134,9 @@ func TestConfigureCDIRevertRemovesTheSpecificationBeforeItsHook(t *testing.T) {
 	}
 	var removed []string
 	for len(removed) < 4 {
-		select {
-		case event := <-watcher.Events:
-			if event.Has(fsnotify.Remove) && event.Name != filepath.Join(root, "usr/local/bin") {
-				removed = append(removed, strings.TrimPrefix(event.Name, root))
-			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("only %q are removed", removed)
+		event := await.Receive(t, await.Patience, fmt.Sprintf("removed beside %q: another file", removed), watcher.Events)
+		if event.Has(fsnotify.Remove) && event.Name != filepath.Join(root, "usr/local/bin") {
+			removed = append(removed, strings.TrimPrefix(event.Name, root))
 		}
 	}
 	if diff := cmp.Diff([]string{"/usr/local/bin/rdma-spec", "/etc/cdi/rdma.yaml", "/run/cdi/mine.yaml",

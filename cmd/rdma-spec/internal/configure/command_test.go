@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // fakeContainerd is a containerd 2.4.2 without built-in defaults: the last file that sets disable decides.
@@ -33,22 +34,14 @@ echo 'runtime_type = "io.containerd.runc.v2"'
 // configureNode returns a node with a containerd whose NRI is off, and its files.
 func configureNode(t *testing.T) (root string, files map[string]string) {
 	t.Helper()
-	root = t.TempDir()
-	for name, content := range map[string]string{
+	root = scratch.Folder(t)
+	scratch.Files(t, root, map[string]string{
 		"etc/containerd/config.toml": "version = 3\n\n[plugins.'io.containerd.nri.v1.nri']\n  disable = " +
 			"true # why\n",
 		"usr/bin/containerd":                        fakeContainerd,
 		"usr/lib/systemd/system/containerd.service": "[Service]\n",
 		"nri-rdma": "\x7fELF\x00",
-	} {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o755); err != nil { //nolint:gosec // one is a program
-			t.Fatal(err)
-		}
-	}
+	}, 0o755)
 	return root, nodeFiles(t, root)
 }
 

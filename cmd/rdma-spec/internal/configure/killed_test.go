@@ -23,12 +23,18 @@ import (
 // childVariable has TestMain run this program as a child that configures, and can be killed.
 const childVariable = "CONFIGURE_TEST_CHILD"
 
+// strace counts the system calls of a process's first thread. Only what is locked to it before main is sure to stay there.
+func init() {
+	if os.Getenv(childVariable) != "" {
+		runtime.LockOSThread()
+	}
+}
+
 func TestMain(m *testing.M) {
 	args := os.Getenv(childVariable)
 	if args == "" {
 		repository.Main(m)
 	}
-	runtime.LockOSThread() // strace counts the system calls of each thread
 	got := call(strings.Fields(args)...)
 	fmt.Print(got.Stdout, got.Stderr)
 	os.Exit(got.Status)
@@ -52,10 +58,10 @@ func leftBehind(t *testing.T, root string) (left []string) {
 	return left
 }
 
-// TestKilledAtEverySystemCall kills a run at each system call that changes a file, and then reverts, or runs again and
-// reverts. That gives the bytes of before, and nothing is left. With each tree that a kill leaves containerds start, with
-// NRI, too.
-func TestKilledAtEverySystemCall(t *testing.T) {
+// TestKilledAtSystemCalls kills a run at each system call that writes to a file or changes a folder, and then reverts, or
+// runs again and reverts. That gives the bytes of before, and nothing is left. With each tree that a kill leaves
+// containerds start, with NRI, too. Package change has the same for all system calls.
+func TestKilledAtSystemCalls(t *testing.T) {
 	if race.Detector {
 		t.Skip("the race detector makes system calls of its own")
 	}
@@ -80,7 +86,7 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 	for _, what := range []string{"--all --program ROOT/nri-rdma -o json", "plugin --launched --program ROOT/nri-rdma",
 		"cdi --programs ROOT/opt/programs"} {
 		kills := 0
-		for _, call := range []string{"write", "pwrite64", "ftruncate", "fchmod", "fsync", "mkdirat", "renameat", "unlinkat"} {
+		for _, call := range []string{"write", "mkdirat", "renameat", "unlinkat"} {
 			for when := 1; ; when++ {
 				root, _ := configureNode(t)
 				programs := filepath.Join(root, "opt/programs")
@@ -127,7 +133,7 @@ func TestKilledAtEverySystemCall(t *testing.T) {
 			}
 		}
 		t.Logf("%s: killed %d times", what, kills)
-		if kills < 20 {
+		if kills < 10 {
 			t.Errorf("%s: killed %d times, want more: does the list name the calls?", what, kills)
 		}
 	}

@@ -35,7 +35,7 @@ func TestConfigureBesideNVIDIA(t *testing.T) {
 		t.Run(test.version, func(t *testing.T) {
 			program := installed(t, test.version)
 			lost := 0
-			for round := range 10 {
+			for round := range 4 {
 				root := installedNode(t, program)
 				config := filepath.Join(root, "etc/containerd/config.toml")
 				if err := os.WriteFile(config, []byte(test.config), 0o600); err != nil {
@@ -75,7 +75,7 @@ func TestConfigureBesideNVIDIA(t *testing.T) {
 // writes, and in the others at different times.
 func besideNVIDIA(t *testing.T, tool, root string, round int) outcome {
 	t.Helper()
-	inject := fmt.Sprintf("inject=openat:delay_enter=%dms:when=1", round*40)
+	inject := fmt.Sprintf("inject=openat:delay_enter=%dms:when=1", round*100)
 	if round == 0 {
 		inject = "inject=mkdirat:signal=STOP" // of the folder of its own file, which it makes before it writes
 	}

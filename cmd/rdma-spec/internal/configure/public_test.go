@@ -21,7 +21,6 @@ import (
 
 // refusals are the parts of the errors of what is refused. Nothing is changed then.
 var refusals = map[string]string{
-	"1.6 nri":                    "has no NRI that can set limits",
 	"1.6 --all":                  "has no NRI that can set limits",
 	"1.6/docker-package handler": "turns the plugin cri off in disabled_plugins",
 }
@@ -45,7 +44,8 @@ func TestConfigurePublic(t *testing.T) {
 			root := publicNode(t, strings.TrimSuffix(file, ".toml"), program)
 			before, effective := nodeFiles(t, root), dump(t, program, root)
 			like := defaultHandler(effective)
-			for what, args := range map[string]string{"nri": "", "handler": "rdma --like " + like,
+			// --all turns NRI on as nri alone does.
+			for what, args := range map[string]string{"handler": "rdma --like " + like,
 				"--all": "--program " + root + "/nri-rdma"} {
 				got := call(append([]string{"configure", what, "--root", root}, strings.Fields(args)...)...)
 				refusal := refusals[version+" "+what] + refusals[name+" "+what]

@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // FuzzUnpack unpacks any tar. What it unpacks stays in its folder, leads nowhere else, and can be packed and unpacked
@@ -41,7 +41,7 @@ func FuzzUnpack(f *testing.F) {
 	f.Add(packed(f, a{name: "../x", kind: tar.TypeReg, content: "y"},
 		a{name: "x", kind: tar.TypeLink, link: "/etc/passwd"}))
 	f.Fuzz(func(t *testing.T, tarred []byte) {
-		above := hcatest.Dir(t)
+		above := scratch.Folder(t)
 		folder := filepath.Join(above, "node")
 		if err := os.Mkdir(folder, 0o700); err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func FuzzUnpack(f *testing.F) {
 		if err := Write(&again, entries); err != nil {
 			t.Fatal(err)
 		}
-		other := hcatest.Dir(t)
+		other := scratch.Folder(t)
 		if err := Unpack(&again, other); err != nil {
 			t.Fatal(err)
 		}

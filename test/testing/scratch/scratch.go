@@ -1,0 +1,65 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scratch makes folders for tests, and files and sockets below them. It knows nothing of what is in them.
+package scratch
+
+import (
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Folder makes a folder that is removed at the end of the test. It is in memory where the machine has /dev/shm: on a
+// busy disk, a hundred small files take longer than a test, and so does each fsync.
+func Folder(t testing.TB) string {
+	t.Helper()
+	folder, err := os.MkdirTemp("/dev/shm", "rdma")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(folder); err != nil {
+			t.Error(err)
+		}
+	})
+	return folder
+}
+
+// File writes a file, and makes the folders above it.
+func File(t testing.TB, file, content string, mode fs.FileMode) {
+	t.Helper()
+	makeAbove(t, file)
+	if err := os.WriteFile(file, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Files does the same for files below a folder.
+func Files(t testing.TB, folder string, contents map[string]string, mode fs.FileMode) {
+	t.Helper()
+	for name, content := range contents {
+		File(t, filepath.Join(folder, name), content, mode)
+	}
+}
+
+// Socket makes a socket that listens until the end of the test, and the folders above it.
+func Socket(t testing.TB, socket string) net.Listener {
+	t.Helper()
+	makeAbove(t, socket)
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() }) // the test may have closed it
+	return listener
+}
+
+func makeAbove(t testing.TB, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
