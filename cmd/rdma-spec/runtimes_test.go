@@ -98,7 +98,9 @@ func TestStatusWhereOneContainerFails(t *testing.T) {
 // Where the kubelet does not answer, an empty list does not mean that there is no RDMA container.
 func TestStatusWhereTheKubeletDoesNotAnswer(t *testing.T) {
 	root := nodeWithRuntimes(t)
-	runtime := critest.Serve(t, critest.Options{}, other(1, "a"), other(2, "b"))
+	mofed := other(2, "b") // which is looked at twice
+	mofed.Spec.Process.Env = []string{"NVIDIA_MOFED=enabled"}
+	runtime := critest.Serve(t, critest.Options{}, other(1, "a"), mofed)
 	for _, args := range []string{"status", "repair"} {
 		stdout, stderr, status := runCommand(t, args, "--config", configFile(t, "optIn: {resources: [rdma/*]}"), "--root",
 			root, "--runtime-endpoint", runtime.Socket)

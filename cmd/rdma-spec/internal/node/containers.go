@@ -84,7 +84,8 @@ type Container struct {
 	GPUs           []int        `json:"-"` // the minor numbers of the devices of NVIDIA's GPUs that it holds
 	Remedy         Remedy       `json:"-"`
 
-	reading repair.Reading
+	reading  repair.Reading
+	unlisted bool // the kubelet does not say its resources, which may be a signal
 }
 
 // Action is what should be done about a container's memlock.

@@ -78,6 +78,9 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		if r.State == StateOutside {
 			result.Outside = append(result.Outside, r)
 		}
+		if r.unlisted {
+			result.Failed++
+		}
 		switch {
 		case counts:
 			result.Containers, counted = append(result.Containers, r), append(counted, l)
@@ -184,7 +187,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 	default:
 		if silent != nil {
 			s.note(d.Reason)
-			s.result.Failed++ // its resources may be a signal
+			r.unlisted = true
 		}
 		s.outside(&r, l, d.Reason)
 		return r, false
