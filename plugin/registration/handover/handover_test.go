@@ -266,7 +266,7 @@ func TestWaiterIsToldToEnd(t *testing.T) {
 		t.Errorf("it waits on: %v", err)
 	}
 	connection, runtime := pair(t)
-	given := give(owner, connection, json.RawMessage("1"))
+	given := give(owner, connection, json.RawMessage("1"), await.Patience)
 	expectNext(t, waiter, "", "1")
 	_, inherited := take(t, waiter)
 	if err := await.Receive(t, await.Patience, "given", given); err != nil {
