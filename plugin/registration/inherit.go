@@ -47,26 +47,16 @@ type inheritance struct {
 	served func() // tells the process before that this one serves
 }
 
-// stored is what systemd has kept for this process.
-type stored struct {
-	socket *net.UnixConn // nil: nothing
-	text   json.RawMessage
-	err    error
-}
-
 // inherit returns what the process before leaves to this one; nil if the plugin has to register. Where that process
 // still runs, inherit waits until it ends.
 func (r *Registration) inherit(ctx context.Context) *inheritance {
-	if r.stored.err != nil {
-		r.Log.WithError(r.stored.err).Warn("registering again")
-	}
-	if socket := r.stored.socket; socket != nil {
-		from, err := r.understood(context.WithoutCancel(ctx), r.stored.text) // a process that ends passes it on
+	if r.stored != nil {
+		from, err := r.understood(context.WithoutCancel(ctx), r.left) // a process that ends passes it on
 		if err == nil {
-			from.socket = socket
+			from.socket = r.stored
 			return from
 		}
-		_ = socket.Close() // the runtime sees that
+		_ = r.stored.Close() // the runtime sees that
 		r.Log.WithError(err).Warn("the connection of the process before cannot be taken over: registering again")
 	}
 	if r.Handover == "" {

@@ -227,19 +227,18 @@ func (s *systemd) serve() {
 }
 
 // take gives what it keeps to the next process.
-func (s *systemd) take(t *testing.T) (kept stored) {
+func (s *systemd) take(t *testing.T, r *Registration) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	kept.text, kept.err = io.ReadAll(io.NewSectionReader(s.kept["state"], 0, 1<<20))
-	if kept.err == nil {
-		kept.socket, kept.err = handover.SocketOf(s.kept["connection"])
+	var err error
+	if r.left, err = io.ReadAll(io.NewSectionReader(s.kept["state"], 0, 1<<20)); err == nil {
+		r.stored, err = handover.SocketOf(s.kept["connection"])
 	}
-	if kept.err != nil {
-		t.Fatal(kept.err)
+	if err != nil {
+		t.Fatal(err)
 	}
 	s.kept = map[string]*os.File{}
-	return kept
 }
 
 // A service's processes leave the connection to each other by way of systemd, also where one is told to end before it
@@ -256,12 +255,12 @@ func TestServiceLeavesItsConnection(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	end()
 	second := New(&adjuster{}, Options{Name: "rdma", Index: "90", Socket: runtime.Socket, Log: quiet()})
-	second.stored = manager.take(t)
+	manager.take(t, second)
 	if err := second.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
 	p := &adjuster{}
-	third := run(t, p, runtime.Socket, "rdma", func(r *running) { r.stored = manager.take(t) })
+	third := run(t, p, runtime.Socket, "rdma", func(r *running) { manager.take(t, r.Registration) })
 	await.That(t, await.Patience, "serving", third.Registered)
 	if n := runtime.Connections(); n != 1 || third.Count() != 0 || p.knows != "first" {
 		t.Errorf("%d connections, %d registrations by the third process, which knows %q", n, third.Count(), p.knows)

@@ -63,8 +63,9 @@ type Options struct {
 type Registration struct {
 	Options
 	plugin         Plugin
-	stored         stored
-	blocked        time.Duration // blockedAfter, but in tests
+	stored         *net.UnixConn   // what systemd has kept for this process; nil: nothing
+	left           json.RawMessage // the state that belongs to it
+	blocked        time.Duration   // blockedAfter, but in tests
 	requestTimeout atomic.Int64
 	paused         atomic.Bool
 	behind         atomic.Bool // a registered process that will hand over
@@ -81,7 +82,10 @@ type Registration struct {
 // program ends before, or fails, so does the connection. The runtime would wait for one that nobody reads.
 func New(plugin Plugin, o Options) *Registration {
 	r := &Registration{Options: o, plugin: plugin, blocked: blockedAfter}
-	r.stored.socket, r.stored.text, r.stored.err = handover.Stored()
+	var err error
+	if r.stored, r.left, err = handover.Stored(); err != nil {
+		r.Log.WithError(err).Warn("registering again")
+	}
 	r.requestTimeout.Store(int64(stub.DefaultRequestTimeout))
 	return r
 }

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
+	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
@@ -222,6 +223,38 @@ func TestNoAnswerIsLost(t *testing.T) {
 	}
 	if delivered < ends {
 		t.Errorf("%d of %d requests were answered before the end, want all: Run waits for them", delivered, ends)
+	}
+}
+
+// The end waits until the runtime has read its answers, and not for one that reads nothing.
+func TestDelivered(t *testing.T) {
+	for name, test := range map[string]struct{ reads, least time.Duration }{
+		"slow": {readWithin / 2, readWithin/2 + handOn}, "never": {0, readWithin + handOn},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			socket, err := handover.SocketOf(os.NewFile(uintptr(fds[0]), ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			runtime := os.NewFile(uintptr(fds[1]), "")
+			t.Cleanup(func() { _, _ = socket.Close(), runtime.Close() })
+			c, began := newTrunk(socket), time.Now()
+			if _, err := c.Write(make([]byte, 1000)); err != nil {
+				t.Fatal(err)
+			}
+			if test.reads > 0 {
+				time.AfterFunc(test.reads, func() { _, _ = runtime.Read(make([]byte, 1000)) })
+			}
+			c.delivered()
+			if took := time.Since(began); took < test.least {
+				t.Errorf("it takes %s, want %s at least", took, test.least)
+			}
+		})
 	}
 }
 
