@@ -182,7 +182,11 @@ func (l *Ledger) replaceFile(s step, from, to string) error {
 		s.Folders = nil // they go with the file
 	}
 	for _, dir := range s.Folders {
-		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		err := os.Mkdir(dir, 0o755)
+		if err == nil {
+			err = os.Chmod(dir, 0o755) //nolint:gosec // for all who need what is in it, whatever the umask
+		}
+		if err != nil && !errors.Is(err, os.ErrExist) {
 			return fmt.Errorf("cannot make %s: %w", dir, files.Cause(err))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -154,6 +155,36 @@ func TestApplyAndRevert(t *testing.T) {
 	if l := n.open(); len(l.Features()) > 0 {
 		t.Errorf("features are left: %q", l.Features())
 	}
+}
+
+// The folder of a file is there for whoever needs it, whatever umask the administrator's shell has.
+func TestNewFoldersHaveTheirMode(t *testing.T) {
+	defer syscall.Umask(syscall.Umask(0o077))
+	n := newNode(t, nil)
+	n.apply("plugin", "opt/bin/program", "program")
+	for _, folder := range []string{"opt", "opt/bin"} {
+		if info, err := os.Stat(n.path(folder)); err != nil || info.Mode().Perm() != 0o755 {
+			t.Errorf("%s has mode %v, %v", folder, info.Mode(), err)
+		}
+	}
+}
+
+// What is lost of the record does not lead to a loss of files, and the error says what to do.
+func TestRevertWithALostContent(t *testing.T) {
+	n := newNode(t, map[string]string{"a": "old"})
+	n.apply("nri", "a", "new")
+	if err := os.Remove(n.open().file(sum([]byte("old")))); err != nil {
+		t.Fatal(err)
+	}
+	l, err := Read(n.root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Reversal("nri"); err == nil || !strings.Contains(err.Error(), "is lost or damaged: correct the files by hand, "+
+		"and drop the record with --forget") {
+		t.Errorf("Reversal: %v", err)
+	}
+	n.check(map[string]string{"a": "new"})
 }
 
 func TestApplyAgainChangesNothing(t *testing.T) {

@@ -174,7 +174,7 @@ func (l *Ledger) kept(hash string) ([]byte, error) {
 	}
 	content, err := files.Content(l.file(hash))
 	if err == nil && sum(content) != hash {
-		err = fmt.Errorf("%s is lost or damaged", l.file(hash))
+		err = fmt.Errorf("%s is lost or damaged: correct the files by hand, and drop the record with --forget", l.file(hash))
 	}
 	return content, err
 }

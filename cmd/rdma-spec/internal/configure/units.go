@@ -4,6 +4,7 @@
 package configure
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -54,13 +55,8 @@ func (o *Options) named(after containerd.Contents) (path string, err error) {
 		if err != nil {
 			return "", err
 		}
-		read, _ := d.Imported(after, main) // of a file that is no TOML, containerd reads nothing
-		if d.Template == "" {
-			read = append(read, d.File)
-		} else { // the platform renders the file again
-			templates, _ := filepath.Glob(filepath.Join(filepath.Dir(d.Template), "*.tmpl")) // a bad pattern is the only error
-			read = append(read, templates...)
-		}
+		read, _ := d.Imported(after, main)              // of a file that is no TOML, containerd reads nothing
+		read = append(read, cmp.Or(d.Template, d.File)) // the platform renders the file again
 		for path, content := range after {
 			name := regexp.MustCompile(`(?m)^[^#\n]*["']` + regexp.QuoteMeta(d.OnNode(path)) + `["']`)
 			for _, file := range read {

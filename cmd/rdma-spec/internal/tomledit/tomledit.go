@@ -10,6 +10,7 @@ package tomledit
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -73,15 +74,14 @@ func Set(text []byte, value any, path ...string) ([]byte, error) {
 	return after, check(tree, after, value, path)
 }
 
-// setAll sets the keys of a table: values first, since a line below the header of a nested table belongs to that.
-func setAll(text []byte, table map[string]any, path []string) ([]byte, error) {
-	keys := slices.Sorted(maps.Keys(table))
-	isTable := func(key string) bool { _, is := table[key].(map[string]any); return is }
-	keys = slices.Concat(slices.DeleteFunc(slices.Clone(keys), isTable),
-		slices.DeleteFunc(keys, func(key string) bool { return !isTable(key) }))
-	for _, key := range keys {
-		var err error
-		if text, err = Set(text, table[key], append(slices.Clone(path), key)...); err != nil {
+// setAll sets the keys of a table: those of an outer table first, since a line below the header of a nested table
+// belongs to that.
+func setAll(text []byte, table map[string]any, path []string) (_ []byte, err error) {
+	leaves := Leaves(table)
+	depth := func(path string) int { return strings.Count(path, "\x00") }
+	for _, leaf := range slices.SortedFunc(maps.Keys(leaves),
+		func(a, b string) int { return cmp.Or(depth(a)-depth(b), strings.Compare(a, b)) }) {
+		if text, err = Set(text, leaves[leaf], slices.Concat(path, strings.Split(leaf, "\x00"))...); err != nil {
 			return nil, err
 		}
 	}
