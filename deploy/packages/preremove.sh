@@ -13,11 +13,12 @@ remove | 0)
   fi
   if [ -d /run/systemd/system ]; then
     if [ "$1" = remove ]; then
-      deb-systemd-invoke stop $units
+      deb-systemd-invoke stop $units rdma-spec-doctor.service
     else
-      systemctl stop $units
+      systemctl stop $units rdma-spec-doctor.service
     fi
   fi
+  rm -f /var/lib/prometheus/node-exporter/rdma-spec.prom # node_exporter would serve what the doctor found last for good
   # It names a hook that goes now: no container with such a device would start.
   for file in /var/run/cdi/rdma.yaml /etc/cdi/rdma.yaml; do
     if grep -qs /usr/bin/rdma-hook $file; then

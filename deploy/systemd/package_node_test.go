@@ -91,17 +91,21 @@ func testPackage(t *testing.T) {
 		t.Errorf("an upgrade changes the configuration, -before +after:\n%s", diff)
 	}
 
-	// Removed and installed again, it is as it was, and a CDI file whose hook is gone does not stay.
-	const cdi = "/etc/cdi/rdma.yaml"
+	// Removed and installed again, it is as it was. A CDI file whose hook is gone does not stay, nor do metrics that nobody
+	// writes again.
+	const cdi, metrics = "/etc/cdi/rdma.yaml", "/var/lib/prometheus/node-exporter/rdma-spec.prom"
 	write(t, cdi, "hooks: [/usr/bin/rdma-hook]\n", 0o644)
 	t.Cleanup(func() { _ = os.Remove(cdi) })
+	write(t, metrics, "", 0o644)
 	onNode(t, "systemctl", "enable", "--now", "rdma-spec-doctor.timer")
 	onNode(t, "dpkg", "-r", "rdma-spec")
 	if got := manage(t, "show", "--property=ActiveState", "rdma-spec-doctor.timer"); got != "ActiveState=inactive\n" {
 		t.Errorf("after the removal the doctor's timer says %s", got)
 	}
-	if _, err := os.Lstat(cdi); err == nil {
-		t.Errorf("after the removal there is %s", cdi)
+	for _, file := range []string{cdi, metrics} {
+		if _, err := os.Lstat(file); err == nil {
+			t.Errorf("after the removal there is %s", file)
+		}
 	}
 	onNode(t, "dpkg", "-i", found[0])
 	awaitRegistered(t, 0)
