@@ -74,8 +74,8 @@ func Write(file string, content []byte, mode fs.FileMode) error {
 var ErrChanged = errors.New("it changed meanwhile: run the command again")
 
 // Change writes a file's new content as Write does, or removes the file where content is nil, but only where the file
-// still has the old content, or where there is still none and old is nil. It looks at the last moment, when only the name
-// has to change. A link is removed, and not the file that it names.
+// still has the old content, or where there is still none and old is nil. It looks at the last moment, when only the
+// name has to change. A link is removed, and not the file that it names.
 func Change(file string, old, content []byte, mode fs.FileMode) error {
 	unchanged := func(target string) error {
 		now, err := files.Content(target)

@@ -56,9 +56,9 @@ func (l *Ledger) Apply(feature string, plan Plan, check func() error) error {
 	return nil
 }
 
-// settled makes one step of the steps of a feature at a file between which no other feature has changed it. What somebody
-// else has changed between them stays: the file is restored to that without the earlier step or, where they changed the
-// same lines, with it.
+// settled makes one step of the steps of a feature at a file between which no other feature has changed it. What
+// somebody else has changed between them stays: the file is restored to that without the earlier step or, where they
+// changed the same lines, with it.
 func (l *Ledger) settled() (settled []step) {
 	for _, s := range l.steps {
 		i := len(settled) - 1

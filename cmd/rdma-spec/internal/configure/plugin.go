@@ -105,11 +105,11 @@ func (p *programs) Plugin(root string, launched bool) (change.Plan, error) {
 }
 
 // errOther is the error where the plugin is on the node already in another way, which stays.
-type errOther struct{ what, remedy string }
+var errOther = errors.New("two plugins cannot both set memlock")
 
-// Error implements error.
-func (e errOther) Error() string {
-	return fmt.Sprintf("%s already, and stays: %s, since two plugins cannot both set memlock", e.what, e.remedy)
+// staysBeside is errOther with what is on the node, and what to do first.
+func staysBeside(what, remedy string) error {
+	return fmt.Errorf("%s already, and stays: %s, since %w", what, remedy, errOther)
 }
 
 // launchedName is that of a plugin of ours that a runtime launches, under any index.
@@ -120,7 +120,7 @@ func otherPlugin(root string, launched bool) error {
 	entries, _ := os.ReadDir(files.Below(root, launchedFolder)) // it needs not be there
 	for _, entry := range entries {
 		if launchedName.MatchString(entry.Name()) && (!launched || entry.Name() != pluginLaunched) {
-			return errOther{"the runtime launches " + filepath.Join(root, launchedFolder, entry.Name()), "remove it first"}
+			return staysBeside("the runtime launches "+filepath.Join(root, launchedFolder, entry.Name()), "remove it first")
 		}
 	}
 	for _, folder := range process.UnitFolders {
@@ -128,17 +128,17 @@ func otherPlugin(root string, launched bool) error {
 		switch _, err := os.Stat(files.Below(root, folder+"/"+pluginUnit)); {
 		case err != nil:
 		case launched:
-			return errOther{unit + " runs the plugin", "remove it first"}
+			return staysBeside(unit+" runs the plugin", "remove it first")
 		case folder != unitFolder:
-			return errOther{unit + ", of a package, runs the plugin", "systemctl enable --now nri-rdma"}
+			return staysBeside(unit+", of a package, runs the plugin", "systemctl enable --now nri-rdma")
 		default:
 			return nil // ours, which overrides that of a package
 		}
 	}
 	for _, p := range process.List(root, process.Called(pluginProgram)) {
 		if !p.OnNode {
-			return errOther{fmt.Sprintf("a container, such as a DaemonSet's, runs the plugin (PID %d)", p.PID),
-				"remove the DaemonSet first"}
+			return staysBeside(fmt.Sprintf("a container, such as a DaemonSet's, runs the plugin (PID %d)", p.PID),
+				"remove the DaemonSet first")
 		}
 	}
 	return nil

@@ -63,8 +63,7 @@ func (o *Options) configureAll(cmd *cobra.Command, runtime string, service progr
 		return both, err
 	}
 	plugin, err := o.plugin(service, false)
-	var other errOther
-	if errors.As(err, &other) {
+	if errors.Is(err, errOther) {
 		fmt.Fprintln(cmd.ErrOrStderr(), "rdma-spec: no plugin is installed:", err)
 		plugin, err = configured{}, nil
 	}
