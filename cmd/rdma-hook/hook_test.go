@@ -205,7 +205,7 @@ func TestErrors(t *testing.T) {
 		"no bundle":         {stateOf("web", pid, ""), "names no bundle"},
 		"a relative bundle": {stateOf("web", pid, "bundle"), "names no bundle"},
 		"a bundle gone": {stateOf("web", pid, "/none"),
-			`container "web": stat /none/config.json: no such file or directory`},
+			`container "web": open /none/config.json: no such file or directory`},
 		"a pipe":          {stateOf("web", pid, pipe), "is a FIFO, not a regular file"},
 		"a broken config": {stateOf("web", pid, newBundle(t, "{")), "is not an OCI spec"},
 		"a huge config":   {stateOf("web", pid, newBundle(t, strings.Repeat(" ", configMost+1))), "is longer than"},

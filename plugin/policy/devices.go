@@ -154,22 +154,19 @@ func (d *deciding) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, 
 			chosen = append(chosen, h)
 		}
 	}
-	left := ""
-	if len(broken) > 0 {
-		left = "left out: " + shortList(broken,
-			func(h hca.HCA) string { return fmt.Sprintf("%s (%s)", h.Name, d.problem(node, h)) })
-	}
+	left := shortList(broken, func(h hca.HCA) string { return fmt.Sprintf("%s (%s)", h.Name, d.problem(node, h)) })
 	switch {
 	case len(chosen) == 0 && len(candidates) > 1 && !d.request.devices.given(): // never refused because of a candidate
 		return nil, nil
 	case len(chosen) == 0 && left != "":
-		return nil, refuse(CauseHCA, "no HCA of this node can be injected, %s: see rdma-spec devices on the node", left)
+		return nil, refuse(CauseHCA, "no HCA of this node can be injected, left out: %s: see rdma-spec devices on the node",
+			left)
 	case len(chosen) == 0:
 		return nil, refuse(CauseHCA, "no HCA of this node can be injected: rule %q takes those that pass its selectors and "+
 			"have an ACTIVE port; "+
 			"the node has %s: choose a node with others, or have a port brought up", d.Rule, inventory(node))
 	case left != "":
-		d.warn("HCAs are %s", left)
+		d.warn("HCAs are left out: %s", left)
 	}
 	return chosen, nil
 }

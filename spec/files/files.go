@@ -70,7 +70,11 @@ func (t Tree) open(name string) (*os.File, error) {
 		return nil, err
 	}
 	defer func() { _ = held.Close() }() // nothing was done with it
-	return os.Open(fmt.Sprintf("/proc/self/fd/%d", held.Fd()))
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", held.Fd()), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &fs.PathError{Op: "open", Path: held.Name(), Err: err}
+	}
+	return os.NewFile(uintptr(fd), held.Name()), nil
 }
 
 // hold returns what holds on to a regular file or a folder without opening it.
@@ -82,14 +86,14 @@ func hold(open func(name string, flag int, mode fs.FileMode) (*os.File, error)) 
 		}
 		info, err := file.Stat()
 		// guard: regular files
-		if err == nil && !info.Mode().IsRegular() && !info.IsDir() {
+		if err == nil && (info.Mode().IsRegular() || info.IsDir()) {
+			return file, nil
+		}
+		_ = file.Close() // nothing was done with it
+		if err == nil {
 			err = &fs.PathError{Op: "open", Path: name, Err: fmt.Errorf("is %s, not a regular file", TypeName(info.Mode()))}
 		}
-		if err != nil {
-			_ = file.Close() // nothing was done with it
-			return nil, err
-		}
-		return file, nil
+		return nil, err
 	}
 }
 
@@ -114,15 +118,12 @@ func (t Tree) Read(name string, most int64) ([]byte, error) {
 	}
 	defer func() { _ = file.Close() }() // it was only read
 	text, err := io.ReadAll(io.LimitReader(file, most+1))
-	switch {
-	case errors.Is(err, syscall.EISDIR):
-		err = errors.New("is a folder, not a regular file")
-	// guard: long files
-	case int64(len(text)) > most:
-		text, err = nil, fmt.Errorf("is longer than %d bytes", most)
+	if errors.Is(err, syscall.EISDIR) {
+		err = &fs.PathError{Op: "read", Path: name, Err: errors.New("is a folder, not a regular file")}
 	}
-	if err != nil {
-		err = &fs.PathError{Op: "read", Path: name, Err: Cause(err)}
+	// guard: long files
+	if int64(len(text)) > most {
+		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("is longer than %d bytes", most)}
 	}
 	return text, err
 }
