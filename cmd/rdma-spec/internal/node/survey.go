@@ -56,6 +56,9 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		_, _ = s.Book() // before containers and processes are listed, which then have all of it; readBook notes the error
 	}
 	listing, err := s.Listing()
+	if err == nil {
+		listing, err = listing.ofPods(s.Pods)
+	}
 	if err != nil {
 		return result, err
 	}
@@ -104,7 +107,11 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 	}
 	looking.judge(ctx, result.Containers)
 	looking.judge(ctx, result.Outside)
-	result.Failed += result.unknown()
+	for _, r := range result.Containers {
+		if r.State == StateUnknown {
+			result.Failed++
+		}
+	}
 	return result, nil
 }
 
