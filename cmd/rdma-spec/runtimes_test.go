@@ -115,7 +115,8 @@ func TestStatusWhereTheKubeletDoesNotAnswer(t *testing.T) {
 		runtime.Socket}
 	there := call("", append([]string{"status", "ml/a"}, node...)...)
 	here := call("", "status", "ml/a", "--root", collected(t, root, node...))
-	if diff := cmp.Diff(there, here); diff != "" || there.Status != 3 {
+	if diff := cmp.Diff(there, here); diff != "" || there.Status != 3 ||
+		!strings.Contains(there.Stderr, "rdma-spec: ml/a main may be an RDMA container\n") {
 		t.Errorf("%+v, -there +here:\n%s", there, diff)
 	}
 }
