@@ -242,7 +242,7 @@ func TestCollectedStatus(t *testing.T) {
 		t.Errorf("a copy by no policy: %+v", got)
 	}
 	if got := call("", "status", "--root", file, "ml/web"); got.Status != 3 ||
-		got.Stderr != "rdma-spec: no RDMA container of pod ml/web ran on this node\n" {
+		got.Stderr != "rdma-spec: when the node was collected: no container of pod ml/web runs on this node\n" {
 		t.Errorf("%+v", got)
 	}
 	unpacked, remove, err := archive.Open(file)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/short"
@@ -108,5 +110,13 @@ func TestStatusWhereTheKubeletDoesNotAnswer(t *testing.T) {
 			!strings.HasSuffix(stderr, "rdma-spec: cannot look at 2 containers\n") {
 			t.Errorf("%s: exit status %d\n%s%s", args, status, stdout, stderr)
 		}
+	}
+	node := []string{"--config", configFile(t, "optIn: {resources: [rdma/*]}"), "--root", root, "--runtime-endpoint",
+		runtime.Socket}
+	there := call("", append([]string{"status", "ml/a"}, node...)...)
+	here := call("", "status", "ml/a", "--root", collected(t, root, node...))
+	if diff := cmp.Diff(there, here); diff != "" || there.Status != 3 ||
+		!strings.Contains(there.Stderr, "rdma-spec: ml/a main may be an RDMA container\n") {
+		t.Errorf("%+v, -there +here:\n%s", there, diff)
 	}
 }

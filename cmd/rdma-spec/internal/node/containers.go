@@ -224,16 +224,6 @@ func (c *Containers) Incomplete() error {
 	return errors.New("cannot look at " + cli.Counted(c.Failed, "container", "containers"))
 }
 
-// unknown counts the containers that are unknown.
-func (c *Containers) unknown() (n int) {
-	for _, r := range c.Containers {
-		if r.State == StateUnknown {
-			n++
-		}
-	}
-	return n
-}
-
 // Sources names the policy and the runtimes that a result comes from.
 func (c *Containers) Sources() []string {
 	lines := []string{"policy: " + c.Policy.String()}
@@ -249,10 +239,8 @@ func (s *Snapshot) JudgedContainers() (found Containers, err error) {
 	if _, _, err := s.Policy(); err != nil {
 		return found, err
 	}
-	if found, err = s.Containers(); err != nil || !s.Archived {
-		return found, s.inCopy(err)
-	}
-	return found.ofPods(s.Pods)
+	found, err = s.Containers()
+	return found, s.inCopy(err)
 }
 
 // inCopy adds to an error that an archive has of a part when it happened.
@@ -261,23 +249,4 @@ func (s *Snapshot) inCopy(err error) error {
 		return err
 	}
 	return fmt.Errorf("when the node was collected: %w", err)
-}
-
-// ofPods returns the part that is about pods; all of it where none is named.
-func (c Containers) ofPods(pods []string) (Containers, error) {
-	if len(pods) == 0 {
-		return c, nil
-	}
-	c.Containers = slices.DeleteFunc(slices.Clone(c.Containers),
-		func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
-	c.Outside = slices.DeleteFunc(slices.Clone(c.Outside),
-		func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
-	for _, pod := range pods {
-		if !slices.ContainsFunc(slices.Concat(c.Containers, c.Outside),
-			func(r Container) bool { return r.PodName() == pod }) {
-			return c, fmt.Errorf("no RDMA container of pod %s ran on this node", pod)
-		}
-	}
-	c.Failed = c.unknown()
-	return c, nil
 }

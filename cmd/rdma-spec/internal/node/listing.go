@@ -57,11 +57,6 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 	if err != nil {
 		return found, err
 	}
-	for _, pod := range s.Pods {
-		if !slices.ContainsFunc(containers, func(c cri.Container) bool { return c.Namespace+"/"+c.Pod == pod }) {
-			return found, fmt.Errorf("no container of pod %s runs on this node", pod)
-		}
-	}
 	kubelet := podresources.New(podresources.Options{
 		Socket: filepath.Join(s.Root, podresources.DefaultSocket),
 		Budget: max(askKubeletWithin, s.Patience/(Daemons/Patience)),
@@ -93,6 +88,22 @@ func (s *Snapshot) list(ctx context.Context, _ string) (found Listing, err error
 		})
 	}
 	return found, nil
+}
+
+// ofPods returns the part that is about pods; all of it where none is named. That of an archive has all.
+func (l Listing) ofPods(pods []string) (Listing, error) {
+	if len(pods) == 0 {
+		return l, nil
+	}
+	pod := func(c Listed) string { return c.Namespace + "/" + c.Pod }
+	l.Containers = slices.DeleteFunc(slices.Clone(l.Containers),
+		func(c Listed) bool { return !slices.Contains(pods, pod(c)) })
+	for _, name := range pods {
+		if !slices.ContainsFunc(l.Containers, func(c Listed) bool { return pod(c) == name }) {
+			return l, fmt.Errorf("no container of pod %s runs on this node", name)
+		}
+	}
+	return l, nil
 }
 
 // resources is what the kubelet said when the listing was kept.

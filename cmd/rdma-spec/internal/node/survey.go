@@ -56,6 +56,9 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		_, _ = s.Book() // before containers and processes are listed, which then have all of it; readBook notes the error
 	}
 	listing, err := s.Listing()
+	if err == nil {
+		listing, err = listing.ofPods(s.Pods)
+	}
 	if err != nil {
 		return result, err
 	}
@@ -85,7 +88,8 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 		case counts:
 			result.Containers, counted = append(result.Containers, r), append(counted, l)
 		case slices.Contains(s.Pods, r.PodName()):
-			looking.note(fmt.Sprintf("%s/%s %s is not an RDMA container", l.Namespace, l.Pod, l.Name))
+			is := map[bool]string{false: "is not", true: "may be"}[r.unlisted]
+			looking.note(fmt.Sprintf("%s/%s %s %s an RDMA container", l.Namespace, l.Pod, l.Name, is))
 		case s.Inside && l.PID != 0 && !l.AllDevices:
 			if paths := looking.hostPaths(l); len(paths) > 0 {
 				result.Mounted = append(result.Mounted, Container{
@@ -104,7 +108,11 @@ func (s *Snapshot) survey(ctx context.Context, p *policy.Policy, source JudgedBy
 	}
 	looking.judge(ctx, result.Containers)
 	looking.judge(ctx, result.Outside)
-	result.Failed += result.unknown()
+	for _, r := range result.Containers {
+		if r.State == StateUnknown {
+			result.Failed++
+		}
+	}
 	return result, nil
 }
 
