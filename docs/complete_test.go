@@ -4,7 +4,9 @@
 package docs_test
 
 import (
+	"fmt"
 	"io/fs"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -21,14 +23,14 @@ func TestPackagesHaveARow(t *testing.T) {
 	page, count := repository.Read(t, "CONTRIBUTING.md"), 0
 	top := repository.Path(t, ".")
 	for _, folder := range []string{"cmd/internal", "plugin", "spec"} {
-		err := filepath.WalkDir(filepath.Join(top, folder), func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || !entry.IsDir() || strings.HasSuffix(path, "test") {
+		err := filepath.WalkDir(filepath.Join(top, folder), func(place string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.IsDir() || strings.HasSuffix(place, "test") {
 				return err
 			}
-			if files, err := filepath.Glob(filepath.Join(path, "*.go")); err != nil || len(files) == 0 {
+			if files, err := filepath.Glob(filepath.Join(place, "*.go")); err != nil || len(files) == 0 {
 				return err
 			}
-			name, err := filepath.Rel(top, path)
+			name, err := filepath.Rel(top, place)
 			if count++; err == nil && !regexp.MustCompile("(?m)^\\|.*`"+regexp.QuoteMeta(name)+"`.* \\| ").MatchString(page) {
 				t.Errorf("CONTRIBUTING.md does not say where %s is", name)
 			}
@@ -40,6 +42,29 @@ func TestPackagesHaveARow(t *testing.T) {
 	}
 	if count < 15 {
 		t.Errorf("%d packages found, want more", count)
+	}
+}
+
+// TestDependenciesHaveARow checks that CONTRIBUTING.md says of each direct dependency why it is there. A module that
+// belongs to another one, whose row says "and its", has none of its own.
+func TestDependenciesHaveARow(t *testing.T) {
+	page, count := repository.Read(t, "CONTRIBUTING.md"), 0
+	for _, file := range []string{"go.mod", "deploy/release/go.mod"} {
+		for _, required := range regexp.MustCompile(`(?m)^(?:\t|require )([^\s(]+) v\S+$`).FindAllStringSubmatch(
+			repository.Read(t, file), -1) {
+			parent, child := path.Split(required[1])
+			if count++; required[1] == "github.com/rdma-spec/rdma-spec" {
+				continue
+			}
+			row := fmt.Sprintf(`(?m)^\| (.*, )?(%s|%s[^|]* and its %s)[, |]`, regexp.QuoteMeta(required[1]),
+				regexp.QuoteMeta(strings.TrimSuffix(parent, "/")), regexp.QuoteMeta(child))
+			if !regexp.MustCompile(row).MatchString(page) {
+				t.Errorf("%s requires %s, and CONTRIBUTING.md does not say why", file, required[1])
+			}
+		}
+	}
+	if count < 40 {
+		t.Errorf("%d dependencies found, want more", count)
 	}
 }
 
