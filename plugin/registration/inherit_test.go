@@ -249,7 +249,10 @@ func TestServiceLeavesItsConnection(t *testing.T) {
 	first := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma")
 	await.That(t, await.Patience, "registered", func() bool { return first.Registered() && runtime.Synchronised() == 1 })
 	first.stop(t)
-	if took := time.Since(manager.last); took < handOn {
+	manager.mu.Lock()
+	took := time.Since(manager.last)
+	manager.mu.Unlock()
+	if took < handOn {
 		t.Errorf("it ends %s after it has left the connection to systemd, want %s at least", took, handOn)
 	}
 	ctx, end := context.WithCancel(t.Context())

@@ -113,8 +113,9 @@ func (r *Loop) Use(p *policy.Policy) {
 }
 
 func (r *Loop) warnUnlisted() {
-	r.Log.Warn("repair is on, for containers that are created from now on: the running ones are compared once the plugin " +
-		"has been stopped and started, and not merely restarted or upgraded; until then, rdma-spec status compares them")
+	r.Log.Warn("repair is on, for containers that are created from now on: the running ones are compared once the " +
+		"plugin has been stopped and started, and not merely restarted or upgraded; until then, rdma-spec status " +
+		"compares them")
 }
 
 func isOff(p *policy.Policy) bool { return p != nil && p.Config().Repair.Mode == policy.RepairOff }
