@@ -29,7 +29,12 @@ func main() {
 
 func newCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "release", Short: "Make what people install", SilenceUsage: true, SilenceErrors: true}
-	cmd.AddCommand(newImageCommand(), newAllCommand(), newPushCommand())
+	cmd.AddCommand(
+		newMakeCommand("image", "Make the container image, as the OCI layout image and as image.tar", "bin",
+			(*release).writeImage),
+		newMakeCommand("all", "Make everything that a release has, and nothing else in the folder", "bin/release",
+			(*release).writeAll),
+		newPushCommand())
 	return cmd
 }
 
@@ -55,36 +60,20 @@ func (f *flags) read() (*release, error) {
 	return newRelease(f.root, filepath.Join(f.root, f.output), f.version, time.Unix(seconds, 0))
 }
 
-func newImageCommand() *cobra.Command {
+// newMakeCommand is a command that makes something of a release.
+func newMakeCommand(use, short, output string, write func(*release) error) *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{
-		Use: "image", Short: "Make the container image, as the OCI layout image and as image.tar",
-		Args: cobra.NoArgs,
+		Use: use, Short: short, Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			r, err := f.read()
 			if err != nil {
 				return err
 			}
-			return r.writeImage()
+			return write(r)
 		},
 	}
-	f.add(cmd, "bin")
-	return cmd
-}
-
-func newAllCommand() *cobra.Command {
-	var f flags
-	cmd := &cobra.Command{
-		Use: "all", Short: "Make everything that a release has, and nothing else in the folder", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			r, err := f.read()
-			if err != nil {
-				return err
-			}
-			return r.writeAll()
-		},
-	}
-	f.add(cmd, "bin/release")
+	f.add(cmd, output)
 	return cmd
 }
 

@@ -68,11 +68,8 @@ func (r *release) writeImage() error {
 	folder := filepath.Join(r.output, "image")
 	contents := map[string][]bundle.File{}
 	for arch, files := range r.programs {
-		for _, f := range files {
-			if slices.Contains(imagePrograms, f.Name) {
-				contents[arch] = append(contents[arch], f)
-			}
-		}
+		contents[arch] = slices.DeleteFunc(slices.Clone(files),
+			func(f bundle.File) bool { return !slices.Contains(imagePrograms, f.Name) })
 	}
 	err := image.Write(image.Options{Name: repository + ":" + r.tag, Version: r.tag, Created: r.date,
 		Programs: contents}, folder)

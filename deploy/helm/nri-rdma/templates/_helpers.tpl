@@ -17,7 +17,7 @@
 {{/* The labels of pods: kubectl rdma finds them by part-of, whatever else they are called. */}}
 {{- define "nri-rdma.podLabels" -}}
 {{- $ours := include "nri-rdma.selectorLabels" . | fromYaml -}}
-{{- toYaml (merge $ours (dict "app.kubernetes.io/part-of" "rdma-spec") .Values.podLabels .Values.commonLabels) }}
+{{- toYaml (merge $ours (dict "app.kubernetes.io/part-of" "rdma-spec") (.Values.podLabels | default dict) (.Values.commonLabels | default dict)) }}
 {{- end }}
 
 {{/* The labels of an object: of the context, with more. */}}
@@ -27,7 +27,7 @@
 {{- $standard := dict "app.kubernetes.io/part-of" "rdma-spec" "app.kubernetes.io/version" ($.Chart.AppVersion | replace "+" "_" | trunc 63)
   "app.kubernetes.io/managed-by" $.Release.Service
   "helm.sh/chart" (printf "%s-%s" $.Chart.Name $.Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-") -}}
-{{- toYaml (merge $ours $standard (index . 1) $.Values.commonLabels) }}
+{{- toYaml (merge $ours $standard (index . 1 | default dict) ($.Values.commonLabels | default dict)) }}
 {{- end }}
 
 {{/* The image of both programs. A registry is a first part with a dot, a port, or the name localhost. */}}
@@ -76,7 +76,7 @@ livenessProbe:
 
 {{/* Secrets, as Kubernetes writes them or by their names. */}}
 {{- define "nri-rdma.imagePullSecrets" -}}
-{{- range concat .Values.imagePullSecrets (.Values.global.imagePullSecrets | default list) }}
+{{- range concat (.Values.imagePullSecrets | default list) (.Values.global.imagePullSecrets | default list) }}
 - name: {{ if kindIs "string" . }}{{ . }}{{ else }}{{ .name }}{{ end }}
 {{- end }}
 {{- end }}

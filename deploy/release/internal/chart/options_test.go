@@ -343,18 +343,30 @@ func TestBusyNodeStaysReady(t *testing.T) {
 	}
 }
 
-// TestNull checks that a default that a user removes leaves a configuration that can be read.
+// TestNull checks that a default that a user removes, as an empty key in a file of values does, leaves objects that
+// Kubernetes knows, and a configuration that can be read.
 func TestNull(t *testing.T) {
-	rendered, err := render(t, "{config: {rules: null}}")
+	rendered, err := render(t, "{config: {rules: null, optIn: null}, affinity: null, nodeSelector: null, tolerations: null, "+
+		"podLabels: null, podAnnotations: null, commonLabels: null, imagePullSecrets: null, resources: null, "+
+		"extraEnv: null, priorityClassName: null, dashboard: {enabled: true, labels: null}}")
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkFields(t, Objects(rendered))
 	var object struct{ Data map[string]string }
 	if err := yaml.Unmarshal([]byte(rendered["configmap.yaml"]), &object); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := policy.FromText([]byte(object.Data["config.yaml"])); err != nil {
 		t.Errorf("%v:\n%s", err, object.Data["config.yaml"])
+	}
+	for values, want := range map[string]string{
+		"{doctor: null}": "missing property 'doctor'", "{index: null}": "missing property 'index'",
+		"{config: {repair: null}}": "missing property 'repair'",
+	} {
+		if _, err := render(t, values); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", values, err, want)
+		}
 	}
 }
 

@@ -94,15 +94,11 @@ func mountsNRI(root string, p process.Process) bool {
 }
 
 // handover returns the folder of the node that is mounted where a plugin meets the one that replaces it.
-func handover(root string, p process.Process) string {
-	folder := p.Flag("--handover")
-	if folder == "" {
-		return ""
+func handover(root string, p process.Process) (folder string) {
+	for _, m := range process.Mounts(root, p.PID, mountinfo.SingleEntryFilter(p.Flag("--handover"))) {
+		folder = m.Root
 	}
-	for _, m := range process.Mounts(root, p.PID, mountinfo.SingleEntryFilter(folder)) {
-		return m.Root
-	}
-	return ""
+	return folder
 }
 
 // config returns the configuration file of a plugin, and why it is none. A file that nobody names need not exist.
