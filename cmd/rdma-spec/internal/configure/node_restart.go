@@ -80,11 +80,10 @@ func (o *Options) readers(ctx context.Context, paths []string) (unit string, che
 				return "", nil, cmp.Or(err, errUnitUnknown)
 			}
 		}
-		if !slices.Contains(units, unit) {
-			units = append(units, unit)
-		}
+		units = append(units, unit)
 	}
-	if slices.Sort(units); len(units) > 1 && o.Restart {
+	slices.Sort(units)
+	if units = slices.Compact(units); len(units) > 1 && o.Restart {
 		return "", nil, cli.Usage(fmt.Errorf("--restart: the files belong to %s: revert the changes one by one",
 			strings.Join(units, ", ")))
 	}

@@ -50,7 +50,11 @@ func Build(node *hca.Inventory, o Options) (built *specs.Spec, notes, missing []
 	for _, h := range b.usable {
 		b.name(h.Name, h)
 	}
-	b.nameByPCI()
+	for _, h := range b.usable {
+		if h.PCI != "" && h.Function != hca.FunctionScalable { // which has no address of its own
+			b.name(h.PCI, h)
+		}
+	}
 	b.nameByNetdev()
 	built = &specs.Spec{Kind: Kind, ContainerEdits: b.shared()}
 	for _, name := range slices.Sorted(maps.Keys(b.devices)) {
@@ -117,15 +121,6 @@ func (b *builder) nameAll() {
 		return
 	}
 	b.name(all, active...)
-}
-
-// nameByPCI names HCAs by their PCI address. A scalable function has none of its own.
-func (b *builder) nameByPCI() {
-	for _, h := range b.usable {
-		if h.PCI != "" && h.Function != hca.FunctionScalable {
-			b.name(h.PCI, h)
-		}
-	}
 }
 
 // nameByNetdev names HCAs by their netdevs. That of a bond stands for all HCAs below it.
