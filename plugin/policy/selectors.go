@@ -36,14 +36,13 @@ func inventory(node *hca.Inventory) string {
 		return "none"
 	}
 	return shortList(node.HCAs, func(h hca.HCA) string {
-		state := hca.StateActive
-		if !h.Active() {
-			state = "unknown"
-			if len(h.Ports) > 0 {
-				state = cmp.Or(h.Ports[0].State, state)
+		state := ""
+		for _, p := range h.Ports {
+			if state != hca.StateActive {
+				state = p.State
 			}
 		}
-		return fmt.Sprintf("%s (%s)", h.Name, state)
+		return fmt.Sprintf("%s (%s)", h.Name, cmp.Or(state, "unknown"))
 	})
 }
 

@@ -61,9 +61,9 @@ func (t Tree) Folder(name string) (Tree, error) {
 // Open implements fs.FS.
 func (t Tree) Open(name string) (fs.File, error) { return t.open(name) }
 
-// open opens a regular file or a folder. It never opens anything else, which can wait, or have effects: an issm makes its
-// port a subnet manager, a watchdog resets the node. So it looks at what it holds, and not at a name: in the files of a
-// container, another file may have the name a moment later.
+// open opens a regular file or a folder. It never opens anything else, which can wait, or have effects: an issm makes
+// its port a subnet manager, a watchdog resets the node. So it looks at what it holds, and not at a name: in the files
+// of a container, another file may have the name a moment later.
 func (t Tree) open(name string) (*os.File, error) {
 	held, err := resolved(t, name, hold(os.OpenFile), hold(t.root.OpenFile))
 	if err != nil {
