@@ -39,8 +39,7 @@ type answer struct {
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  string          `json:"error,omitempty"` // why there is no result
 
-	read   result
-	missed string // what the result lacks
+	read result
 }
 
 // result is what a table has of the results of rdma-spec.
@@ -142,15 +141,14 @@ func (c *cluster) podsOfNodes(namespace, labels string) (pods map[string]string,
 // read makes an answer of what came of a call on a node. With the exit status 3, a result may lack something.
 func read(stdout, stderr []byte, status int, err error) (a answer) {
 	a.Status = status
-	lines := strings.Split(strings.TrimSpace(string(stderr)), "\n")
-	last := lines[len(lines)-1]
+	notes := strings.TrimSpace(string(stderr))
+	last := notes[strings.LastIndexByte(notes, '\n')+1:]
 	switch {
 	case err != nil:
 		a.Status, a.Error = unanswered, err.Error()
 	case status <= 3 && strings.HasPrefix(string(stdout), "{") && json.Unmarshal(stdout, &a.read) == nil:
-		a.Result, a.missed = stdout, strings.Join(a.read.Missed, ", ")
-		if status == unanswered { // status says it in its last line
-			a.missed = cmp.Or(a.missed, strings.TrimPrefix(last, "rdma-spec: "))
+		if a.Result = stdout; status == unanswered && len(a.read.Missed) == 0 { // status says it in its last line
+			a.read.Missed = []string{strings.TrimPrefix(last, "rdma-spec: ")}
 		}
 	default:
 		a.Error = cmp.Or(last, fmt.Sprintf("rdma-spec ended with status %d, and without a result", status))
@@ -173,8 +171,8 @@ func (o *options) show(answers []answer, v view) error {
 		for _, row := range v.rows(&a.read, o.all) {
 			rows = append(rows, append([]string{a.Node}, row...))
 		}
-		if a.missed != "" {
-			missed[a.missed] = append(missed[a.missed], a.Node)
+		if what := strings.Join(a.read.Missed, ", "); what != "" {
+			missed[what] = append(missed[what], a.Node)
 		}
 	}
 	for _, what := range slices.Sorted(maps.Keys(missed)) {

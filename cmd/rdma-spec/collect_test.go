@@ -97,7 +97,7 @@ func TestArchivesAsRoot(t *testing.T) {
 		"rdma-spec: this is a copy of a node: call the command on the node itself\n": {"repair", "--root", file},
 		"cannot read the configuration: stat x: no such file or directory": {"status",
 			"--root", file, "--config", "x"},
-		"collect_test.go is not an archive of rdma-spec collect: gzip: invalid header\n": {"devices",
+		"cannot unpack collect_test.go as archive of rdma-spec collect: gzip: invalid header\n": {"devices",
 			"--root", "collect_test.go"},
 		"node.tar.gz is no folder": {"configure", "nri", "--root", file, "--dry-run"},
 	} {

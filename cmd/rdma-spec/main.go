@@ -56,6 +56,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 }
 
 func newRootCommand() *cobra.Command {
+	ownVersion := newVersionCommand()
 	root := &cobra.Command{
 		Use:   "rdma-spec",
 		Short: "Give RDMA containers the memlock, IPC_LOCK and devices that they need",
@@ -69,9 +70,9 @@ rdma-spec could not look or could not do what it was asked for.`,
   rdma-spec status
   rdma-spec explain -f pod.yaml`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if asked, _ := cmd.Flags().GetBool("version"); asked {
-				return writeVersion(cmd)
+				return ownVersion.RunE(cmd, args)
 			}
 			return cmd.Help()
 		},
@@ -87,7 +88,7 @@ rdma-spec could not look or could not do what it was asked for.`,
 	root.AddCommand(devices.Command(), status.Command(), repair.Command(), doctor.Command(checks()),
 		collect.Command(checks()),
 		explain.Command(), verify.Command(), config.Command(), configure.Command(checks()), generate.Command(), cdi.Command(),
-		wait.Command(), newVersionCommand(), newManCommand(root))
+		wait.Command(), ownVersion, newManCommand(root))
 	return root
 }
 
@@ -127,13 +128,11 @@ func newVersionCommand() *cobra.Command {
 		Short:   "Print the version",
 		Example: "  rdma-spec version",
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return writeVersion(cmd) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "rdma-spec", version)
+			return err
+		},
 	}
-}
-
-func writeVersion(cmd *cobra.Command) error {
-	_, err := fmt.Fprintln(cmd.OutOrStdout(), "rdma-spec", version)
-	return err
 }
 
 // checks returns all checks: those of each family, from the hardware up to the containers.

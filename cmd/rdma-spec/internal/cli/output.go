@@ -6,6 +6,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -145,13 +146,9 @@ func WriteTable(w io.Writer, header []string, rows [][]string) error {
 	for _, row := range slices.Concat([][]string{header}, rows) {
 		cells := slices.Clone(row)
 		for i, cell := range cells {
-			if cells[i] = PlainText(cell); cell == "" {
-				cells[i] = "-"
-			}
+			cells[i] = cmp.Or(PlainText(cell), "-")
 		}
-		if _, err := fmt.Fprintln(t, strings.Join(cells, "\t")); err != nil {
-			return err
-		}
+		fmt.Fprintln(t, strings.Join(cells, "\t")) // Flush has the error
 	}
 	return t.Flush()
 }

@@ -13,7 +13,7 @@ import (
 // can quote such a file.
 var (
 	// quotedSecret is a key whose value is a secret, in any format, or in a URL.
-	quotedSecret = regexp.MustCompile(`(?i)([\w.-]*(?:passw|passphrase|secret|token|credential|psk|access_?key|api_?key|private_?key|\bauth\b|\bsig\b)[\w.-]*\\*["']?\s*[:=]\s*).*`)
+	quotedSecret = regexp.MustCompile(`(?i)([\w.-]*(?:passw|passphrase|secret|token|credential|psk|access_?key|api_?key|private_?key|key-?data|\bauth(?:orization)?\b|\bsig\b)[\w.-]*\\*["']?\s*[:=]\s*).*`)
 	// userInfo is what a URL has before its host. A password can have an @.
 	userInfo = regexp.MustCompile(`(://)[^\s/"'\\]+@`)
 )

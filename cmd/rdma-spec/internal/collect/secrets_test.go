@@ -18,6 +18,8 @@ func TestErrorsHaveNoSecrets(t *testing.T) {
 		`line 7: access_key: s3cr3t, s3cr3t`:                           `line 7: access_key: REDACTED`,
 		`{"identitytoken": "s3cr3t"}`:                                  `{"identitytoken": REDACTED`,
 		`registry.configs.x.auth.password='s3cr3t'`:                    `registry.configs.x.auth.password=REDACTED`,
+		`[header] Authorization = "Basic s3cr3t"`:                      `[header] Authorization = REDACTED`,
+		`client-key-data: s3cr3t`:                                      `client-key-data: REDACTED`,
 		`cannot get https://example.com/a?b=c&sig=s3cr3t`:              `cannot get https://example.com/a?b=c&sig=REDACTED`,
 		`cannot get https://user:s3cr@3t@example.com/a`:                `cannot get https://REDACTED@example.com/a`,
 		`unknown field "memlok"`:                                       `unknown field "memlok"`,

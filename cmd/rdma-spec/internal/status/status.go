@@ -52,7 +52,7 @@ IPC_LOCK is "no" in a user namespace, where the kernel does not count it.
 With --root FILE.tar.gz, show what status found on the node that rdma-spec collect copied.
 
 The exit status is 1 if a container is below or refused, and 3 if the node or one of its
-containers cannot be examined.`,
+containers cannot be examined or, with --outside, if it is unknown who uses an HCA.`,
 		Example: `  rdma-spec status
   rdma-spec status ml/train-0
   rdma-spec status --outside

@@ -246,7 +246,7 @@ func TestOpen(t *testing.T) {
 		t.Error(err)
 	}
 	if _, _, err := Open(bad); err == nil || !strings.HasPrefix(err.Error(),
-		bad+" is not an archive of rdma-spec collect: ") {
+		"cannot unpack "+bad+" as archive of rdma-spec collect: ") {
 		t.Errorf("half an archive: %v", err)
 	}
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {

@@ -35,7 +35,7 @@ func Open(root string) (folder string, remove func() error, err error) {
 	}
 	remove = func() error { return os.RemoveAll(folder) }
 	if err := Unpack(file, folder); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("%s is not an archive of rdma-spec collect: %w", root, err), remove())
+		return "", nil, errors.Join(fmt.Errorf("cannot unpack %s as archive of rdma-spec collect: %w", root, err), remove())
 	}
 	return folder, remove, nil
 }
