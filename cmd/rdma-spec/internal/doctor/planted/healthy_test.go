@@ -199,6 +199,10 @@ func TestUnknownIsNoFault(t *testing.T) {
 			s.container().OwnNetwork = true
 			maps.DeleteFunc(s.files, func(name, _ string) bool { return strings.Contains(name, "/gids/") })
 		},
+		"an interface of the HCA without an IP address, and huge pages": func(s *sick) {
+			s.container().OwnNetwork, s.container().LinkLocal = true, addresses("fe80::202:2ff:fe02:0")
+			s.container().HugePages = true
+		},
 		"CDI off beside Podman": func(s *sick) { s.runtime().CDIOff, s.cdi.Podman = true, true },
 	} {
 		t.Run(name, func(t *testing.T) {
