@@ -94,7 +94,7 @@ func containerChecks() []doctor.Check {
 			return judged(func(c node.Container, _ string) []doctor.Finding { return containerHCA(v, c) })(v)
 		},
 	}, {
-		ID: "container-port", Family: "containers", Title: "No container holds an HCA whose ports are all down.",
+		ID: "container-port", Family: "containers", Title: "No container depends on an HCA whose ports are all down.",
 		Messages: []string{"Port number 1 state is Down"},
 		Why:      "Programs of the container have no connection.",
 		Needs:    []string{"port-active"}, Look: containerPort,
@@ -184,8 +184,13 @@ func containerPort(v *doctor.View) []doctor.Finding {
 		if c.AllDevices {
 			return nil // it holds what the node has
 		}
-		for _, h := range held(v, c) {
-			if len(h.Ports) > 0 && !h.Active() {
+		hcas := held(v, c)
+		works := slices.ContainsFunc(hcas, hca.HCA.Active)
+		for _, h := range hcas {
+			if works && h.Function == hca.FunctionPhysical { // a device plugin gives all of the node, cabled or not
+				continue
+			}
+			if len(h.Ports) > 0 && !h.Active() && h.Ports[0].State != "NOP" { // NOP: its driver does not tell
 				object := fmt.Sprintf("HCA %s port %d", h.Name, h.Ports[0].Number)
 				holders[object], why[object] = append(holders[object], c.Namespace+"/"+c.Pod+" "+c.Container), h.Ports[0].State
 			}
