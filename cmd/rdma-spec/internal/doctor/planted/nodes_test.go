@@ -243,6 +243,12 @@ var healthyNodes = []known{
 		"mlx5/core/en_main.c, mlx5e_update_carrier: \"Link up\" with the name of then; the names are filled in",
 		nodeOf(rails(connectX, 0, 1, eth(edr)), rails(connectX, 1, 1, disabled)),
 		upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1").With(logged("80000 mlx5_core 0000:10:00.0 eth1: Link up"))},
+	{"virtual machine of Azure with MANA", "https://github.com/torvalds/linux/blob/06d07429858317ded2db7986113a9e0129cd599b/" +
+		"drivers/infiniband/hw/mana/device.c: no GUID, and mana_ib_query_port tells nothing; the rest is filled in",
+		nodeOf(with(rails("", 0, 1, hcatest.Port{State: "0: NOP", PhysState: "0: <unknown>", LinkLayer: "Ethernet",
+			Rate: "2.5 Gb/sec (1X SDR)"}), func(_ int, h *hcatest.HCA) {
+			h.Name, h.Driver, h.GUID, h.NoMAD = "mana_0", "mana", "0000:0000:0000:0000", true
+		})), route("eth0")},
 	{"GB300", "https://github.com/NVIDIA/NVSentinel/issues/1716: issm missing on InfiniBand; its bridges, which " +
 		"redirect as a Grace CPU needs it, are filled in",
 		hcatest.Node{}, gb300()},
