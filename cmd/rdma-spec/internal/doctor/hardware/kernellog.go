@@ -28,7 +28,7 @@ func kernelChecks() []doctor.Check {
 		Title:    "No RDMA module was refused because it was built for other modules.",
 		Messages: []string{"could not insert 'nvidia_peermem': Invalid argument", "disagrees about version of symbol"},
 		Why:      "A module that was built against another ib_core is not loaded.",
-		Reads:    []string{"sys/module/*"}, Look: withLog(refusedModules),
+		Reads:    append([]string{"sys/module/*"}, dmaBUFReads...), Look: withLog(refusedModules),
 	}, {
 		ID: "security-denials", Family: "kernel log",
 		Title:    "Neither SELinux nor AppArmor denied RDMA within the last hour.",
@@ -155,14 +155,18 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 	return found
 }
 
-var refusedModule = regexp.MustCompile(`(?:^|\s)([a-z0-9_]+): disagrees about version of symbol ([A-Za-z0-9_]+)`)
+var (
+	refusedModule = regexp.MustCompile(`(?:^|\s)([a-z0-9_]+): disagrees about version of symbol ([A-Za-z0-9_]+)`)
+	// ofRDMA are names of RDMA's modules, and of what they give to others.
+	ofRDMA = regexp.MustCompile(`\b(ib|iw|mlx[45]?)_|rdma|peermem|\b(efa|bnxt_re|hfi1|siw)\b`)
+)
 
-// refusedModules finds modules that the kernel refused and that are still not loaded.
+// refusedModules finds modules of RDMA that the kernel refused and that are still not loaded.
 func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding) {
 	seen := map[string]bool{}
 	for _, line := range log.Lines {
 		refused := refusedModule.FindStringSubmatch(line.Text)
-		if refused == nil || seen[refused[1]] {
+		if refused == nil || seen[refused[1]] || !ofRDMA.MatchString(refused[1]+" "+refused[2]) {
 			continue
 		}
 		seen[refused[1]] = true
@@ -171,6 +175,9 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 		}
 		cure := "Install the module's package again, after the one of OFED or DOCA, and: modprobe " + refused[1]
 		if refused[1] == "nvidia_peermem" {
+			if _, serves := dmaBUF(v); serves {
+				continue // nobody needs it
+			}
 			cure = "Rebuild the GPU driver now that OFED or DOCA is installed (with the GPU operator, delete the node's " +
 				"driver pod), and: modprobe nvidia_peermem"
 		}

@@ -243,6 +243,11 @@ var healthyNodes = []known{
 		"mlx5/core/en_main.c, mlx5e_update_carrier: \"Link up\" with the name of then; the names are filled in",
 		nodeOf(rails(connectX, 0, 1, eth(edr)), rails(connectX, 1, 1, disabled)),
 		upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1").With(logged("80000 mlx5_core 0000:10:00.0 eth1: Link up"))},
+	{"modules that were refused, and that nobody needs", "https://github.com/NVIDIA/gpu-operator/issues/2868: nvidia_peermem; " +
+		"that the open GPU driver is there, which needs it not, and the module zfs of another kernel, are filled in",
+		hcatest.Node{HCAs: rails(ocp, 0, 8, ib(ndr)), PCI: gpusOf(8)}, driver(open580).With(logged(
+			"80000 nvidia_peermem: disagrees about version of symbol ib_register_peer_memory_client",
+			"80000 zfs: disagrees about version of symbol module_layout"))},
 	{"virtual machine of Azure with MANA", "https://github.com/torvalds/linux/blob/06d07429858317ded2db7986113a9e0129cd599b/" +
 		"drivers/infiniband/hw/mana/device.c: no GUID, and mana_ib_query_port tells nothing; the rest is filled in",
 		nodeOf(with(rails("", 0, 1, hcatest.Port{State: "0: NOP", PhysState: "0: <unknown>", LinkLayer: "Ethernet",
