@@ -111,7 +111,9 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 	log, failed := v.KernelLog()
 	of := make([][]node.KernelLine, len(troubles))
 	for _, line := range log.Lines {
-		i := slices.IndexFunc(troubles, func(t trouble) bool { return t.lines.MatchString(line.Text) })
+		i := slices.IndexFunc(troubles, func(t trouble) bool {
+			return t.lines.MatchString(line.Text) || t.least > 1 && linkUp.MatchString(line.Text)
+		})
 		if i >= 0 {
 			of[i] = append(of[i], line)
 		}
@@ -129,13 +131,16 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 			if t.least > 1 && h.Function != hca.FunctionPhysical { // pods that use it in turn turn it on and off
 				continue
 			}
-			all, within, last := 0, 0, ""
+			all, within, last, lasts := 0, 0, "", false
 			for _, line := range of[i] {
-				if !about(line.Text, h) {
-					continue
-				}
-				if all, last = all+1, line.Text; log.Now-line.At < recent {
-					within++
+				switch {
+				case !about(line.Text, h):
+				case !t.lines.MatchString(line.Text):
+					lasts = false
+				case !lasts: // else a port without a cable was turned on again
+					if all, last, lasts = all+1, line.Text, t.least > 1; log.Now-line.At < recent {
+						within++
+					}
 				}
 			}
 			f := doctor.Fault(object(h), fmt.Sprintf("%s: %d times within the last hour, and %d since the log begins; at "+

@@ -243,6 +243,10 @@ var healthyNodes = []known{
 		"mlx5/core/en_main.c, mlx5e_update_carrier: \"Link up\" with the name of then; the names are filled in",
 		nodeOf(rails(connectX, 0, 1, eth(edr)), rails(connectX, 1, 1, disabled)),
 		upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1").With(logged("80000 mlx5_core 0000:10:00.0 eth1: Link up"))},
+	{"a port without a cable that was turned on again and again", "https://github.com/torvalds/linux drivers/net/ethernet/" +
+		"mellanox/mlx5/core/en_main.c, mlx5e_update_carrier: \"Link down\" each time; the node is filled in",
+		nodeOf(rails(connectX, 0, 1, eth(edr)), rails(connectX, 1, 1, disabled)),
+		upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1").With(logged(times(6, "mlx5_core 0000:18:00.0 eth1: Link down")...))},
 	{"modules that were refused, and that nobody needs", "https://github.com/NVIDIA/gpu-operator/issues/2868: nvidia_peermem; " +
 		"that the open GPU driver is there, which needs it not, and the module zfs of another kernel, are filled in",
 		hcatest.Node{HCAs: rails(ocp, 0, 8, ib(ndr)), PCI: gpusOf(8)}, driver(open580).With(logged(
@@ -387,6 +391,14 @@ func file(n int, name, content string) hcatest.Files {
 	return hcatest.Files{device + "/" + name: content}
 }
 
+// flaps are lines of the log of a link that is lost each minute, for half of it, as they follow one another.
+func flaps(n int, of string) (all []string) {
+	for i := n - 1; i >= 0; i-- {
+		all = append(all, fmt.Sprintf("%d %s: Link down", 60*i+30, of), fmt.Sprintf("%d %s: Link up", 60*i, of))
+	}
+	return all
+}
+
 // times repeats a line of the log: one each minute.
 func times(n int, line string) (all []string) {
 	for i := range n {
@@ -430,7 +442,7 @@ var ailments = []ailment{
 		"200 Gb/sec", "mlxlink"},
 	{"a rail of ten that is slower than both rates of the board", "8 rails of 400G and 2 storage ports of 200G with one PSID",
 		file(5, "port/rate", edr+"\n"), nil, "port-rate", "HCA mlx5_5 port 1", "100 Gb/sec", "mlxlink"},
-	{"a link that flaps", ethernet, logged(times(12, "mlx5_core 0000:20:00.0 eth2: Link down")...), nil, "hca-errors",
+	{"a link that flaps", ethernet, logged(flaps(12, "mlx5_core 0000:20:00.0 eth2")...), nil, "hca-errors",
 		"HCA mlx5_2", "loses its link: 12 times within the last hour", "mlxlink -d 0000:20:00.0 -c"},
 	{"firmware that failed", dgx, logged("600 mlx5_core 0000:10:00.0: print_health_info:429:(pid 0): synd 0x1: firmware " +
 		"internal error"), nil, "hca-errors", "HCA mlx5_0", "firmware failed", "which ends all its pods (see: rdma-spec status)"},
@@ -521,7 +533,7 @@ func TestSecondPortOfABond(t *testing.T) {
 // What was an hour ago is told, and alarms nobody: the port is ACTIVE.
 func TestHistoryIsTold(t *testing.T) {
 	k := healthyNodes[0]
-	k.with = logged(append(times(2, "mlx5_core 0000:18:00.0: Link down"),
+	k.with = logged(append(flaps(2, "mlx5_core 0000:18:00.0"),
 		"3601 mlx5_core 0000:10:00.0: print_health_info:429:(pid 0): synd 0x1: firmware internal error",
 		"8 mlx5_core 0000:50:00.0: Port module event: module 0, Cable unplugged")...)
 	told := map[string]string{}
