@@ -47,7 +47,8 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 }
 
 // portState judges a port that is not ACTIVE. Without evidence that it should be, it returns nothing. One that an
-// administrator has turned off is not a fault, unless that leaves the node none.
+// administrator has turned off is not a fault, unless that leaves the node none. Where a card has lost its link, that is
+// the cause of its functions' too.
 func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, odd bool) doctor.Finding {
 	at, see := portObject(h, p), fmt.Sprintf("mlxlink -d %s -p %d", cmp.Or(h.PCI, h.Name), p.Number)
 	physical, infiniband := h.Function == hca.FunctionPhysical, p.LinkLayer == "InfiniBand"
@@ -78,6 +79,11 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, odd bool) 
 			on).Paste()
 	case off != "" && physical:
 		return doctor.Told(at, "It is %s because %s: %s", p.State, off, on)
+	case off == "" && why != "" && slices.ContainsFunc(hcas, func(parent hca.HCA) bool {
+		return h.Parent != "" && h.Parent == parent.PCI && len(parent.Ports) > 0 && !parent.Active() &&
+			portState(v, parent, parent.Ports[0], hcas, false).Status == doctor.Wrong
+	}):
+		return doctor.Finding{Status: doctor.Skipped, Object: at, Text: "It depends on its physical function."}
 	case off == "" && why != "":
 		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, why),
 			"Check the cable and the switch's port, and see: "+see)
