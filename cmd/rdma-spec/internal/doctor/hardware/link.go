@@ -69,7 +69,7 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, odd bool) 
 	case p.State == "":
 		return doctor.Unsure(at, "Its state cannot be read.")
 	case infiniband && physical && (p.State == "INIT" || p.State == "ARMED"):
-		return doctor.Fault(at, fmt.Sprintf("It is in state %s: no subnet manager has set it up.", p.State),
+		return doctor.Fault(at, fmt.Sprintf("It is in state %s: no subnet manager has made it ACTIVE.", p.State),
 			fmt.Sprintf("Start a subnet manager in the fabric (opensm, UFM, or the switch's own), and see: sminfo -C %s -P %d",
 				h.Name, p.Number))
 	case p.State == "INIT" && !infiniband: // iWARP's, see iw_query_port in the kernel
@@ -161,13 +161,13 @@ func count(v *doctor.View, name string) int {
 
 // addressOf says which address an interface has. Those that it gives itself are none: 169.254.0.0/16 and fe80::/10.
 func addressOf(v *doctor.View, netdev string) string {
-	for name, what := range map[string]string{"proc/1/net/route": "a route", "proc/1/net/if_inet6": "an address of IPv6"} {
-		for line := range strings.Lines(doctor.Attribute(v, name)) {
+	for _, table := range [][2]string{{"route", "a route"}, {"if_inet6", "an address of IPv6"}} {
+		for line := range strings.Lines(doctor.Attribute(v, "proc/1/net/"+table[0])) {
 			fields := strings.Fields(line)
 			if slices.Contains(fields, netdev) && !slices.ContainsFunc(fields, func(field string) bool {
 				return field == "0000FEA9" || strings.HasPrefix(field, "fe80")
 			}) {
-				return what
+				return table[1]
 			}
 		}
 	}
