@@ -119,10 +119,7 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 		}
 	}
 	found := eachHCA(func(v *doctor.View, h hca.HCA) (found []doctor.Finding) {
-		counts := ""
-		if h.PCI != "" {
-			counts = doctor.Attribute(v, pciDevices+h.PCI+"/aer_dev_fatal")
-		}
+		counts := doctor.Attribute(v, pciDevices+h.PCI+"/aer_dev_fatal") // none of an HCA that is on no card
 		if _, count, _ := strings.Cut(counts, "TOTAL_ERR_FATAL "); count != "" && count != "0" {
 			found = append(found, doctor.Fault(object(h), "PCIe had fatal errors since the node started: "+count+".",
 				"Reseat the card, or try another slot, and see: lspci -vvs "+h.PCI))
@@ -212,12 +209,14 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 	if count == 0 {
 		return nil
 	}
-	cure := "setsebool -P container_use_devices on"
-	switch {
-	case strings.Contains(strings.ToLower(last), "apparmor"):
+	boolean, gives := "container_use_devices", "devices"
+	if strings.Contains(last, "ipc_lock") {
+		boolean, gives = "virt_sandbox_use_all_caps", "capabilities"
+	}
+	cure := fmt.Sprintf("If the container is meant to have it: setsebool -P %s on, with which all containers of the node "+
+		"can use the %s that they are given (see: getsebool %[1]s)", boolean, gives)
+	if strings.Contains(strings.ToLower(last), "apparmor") {
 		cure = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."
-	case strings.Contains(last, "ipc_lock"):
-		cure = "setsebool -P virt_sandbox_use_all_caps on"
 	}
 	const most = 200
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d denials, at last: %s", count,
