@@ -80,11 +80,15 @@ func TestHealthyNodes(t *testing.T) {
 		},
 		"a privileged container with a hostPath": func(s *sick) {
 			s.container().AllDevices, s.container().HostPaths = true, []string{"/dev/infiniband"}
+		},
 		"a port without a cable, of an HCA that a device plugin gives to all pods": func(s *sick) {
 			hcas := hcatest.RoCENode()
 			hcas.HCAs[1].Ports[0] = hcas.HCAs[1].Ports[0].Down()
 			s.files, s.container().HCAs = hcas.Files(), []string{"mlx5_0", "mlx5_1"}
 		},
+		"a kubelet elsewhere, and no HCA": func(s *sick) {
+			s.kubelet.Root, s.files = "/var/lib/k0s/kubelet", hcatest.Node{NoRDMACM: true}.Files()
+			s.containers, s.cdi = node.Containers{}, cdi.Files{}
 		},
 		"a macvlan of the HCA": func(s *sick) { s.rails("10.244.0.8") },
 		"a privileged container that uses one of the HCAs": func(s *sick) {
