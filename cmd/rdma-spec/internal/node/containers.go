@@ -267,10 +267,9 @@ func (c Containers) ofPods(pods []string) (Containers, error) {
 	if len(pods) == 0 {
 		return c, nil
 	}
-	c.Containers = slices.DeleteFunc(slices.Clone(c.Containers),
-		func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
-	c.Outside = slices.DeleteFunc(slices.Clone(c.Outside),
-		func(r Container) bool { return !slices.Contains(pods, r.PodName()) })
+	others := func(r Container) bool { return !slices.Contains(pods, r.PodName()) }
+	c.Containers = slices.DeleteFunc(slices.Clone(c.Containers), others)
+	c.Outside = slices.DeleteFunc(slices.Clone(c.Outside), others)
 	for _, pod := range pods {
 		if !slices.ContainsFunc(slices.Concat(c.Containers, c.Outside),
 			func(r Container) bool { return r.PodName() == pod }) {

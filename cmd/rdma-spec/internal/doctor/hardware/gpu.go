@@ -115,9 +115,8 @@ func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	}
 	var found []string
 	for _, address := range addresses {
-		above := bridges(v, address)
-		grace := len(above) > 0 && doctor.Attribute(v, pciDevices+above[0]+"/vendor") == vendorNVIDIA
-		if mode := doctor.Attribute(v, pciDevices+address+"/iommu_group/type"); strings.HasPrefix(mode, "DMA") && !grace {
+		mode := doctor.Attribute(v, pciDevices+address+"/iommu_group/type")
+		if strings.HasPrefix(mode, "DMA") && !belowGrace(v, address) {
 			found = append(found, address)
 		}
 	}
@@ -127,6 +126,12 @@ func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The IOMMU translates the transfers of %s.",
 		strings.Join(found, ", ")), "Add iommu=pt to the kernel's command line, drain the node, and restart it. "+
 		"Virtual machines keep their devices with it.")}
+}
+
+// belowGrace reports whether a device is below a root port of NVIDIA's Grace CPU.
+func belowGrace(v *doctor.View, address string) bool {
+	above := bridges(v, address)
+	return len(above) > 0 && doctor.Attribute(v, pciDevices+above[0]+"/vendor") == vendorNVIDIA
 }
 
 // The capability Access Control Services of PCI Express.
@@ -168,10 +173,8 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 		return nil
 	}
 	text := fmt.Sprintf("ACS redirects what passes %s.", strings.Join(redirecting, ", "))
-	for _, bridge := range bridges(v, hcas[0].PCI) {
-		if doctor.Attribute(v, pciDevices+bridge+"/vendor") == vendorNVIDIA {
-			return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of that, see: rdma_topo check")}
-		}
+	if belowGrace(v, hcas[0].PCI) {
+		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of that, see: rdma_topo check")}
 	}
 	return []doctor.Finding{doctor.Fault("", text,
 		"With setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after each boot. "+
