@@ -224,13 +224,9 @@ func (c *Containers) Incomplete() error {
 }
 
 // unknown counts the containers that are unknown.
-func (c *Containers) unknown() (n int) {
-	for _, r := range c.Containers {
-		if r.State == StateUnknown {
-			n++
-		}
-	}
-	return n
+func (c *Containers) unknown() int {
+	known := func(r Container) bool { return r.State != StateUnknown }
+	return len(slices.DeleteFunc(slices.Clone(c.Containers), known))
 }
 
 // Sources names the policy and the runtimes that a result comes from.

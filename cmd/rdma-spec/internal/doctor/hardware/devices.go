@@ -88,9 +88,6 @@ func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
 		}
 		for _, name := range names {
 			limits := objects(doctor.Attribute(v, name))
-			if len(limits) == 0 {
-				continue
-			}
 			for what, used := range objects(doctor.Attribute(v, path.Dir(name)+"/rdma.current")) {
 				if most, limited := limits[what]; limited && used >= most {
 					device, kind, _ := strings.Cut(what, " ")

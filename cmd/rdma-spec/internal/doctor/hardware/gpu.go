@@ -98,12 +98,12 @@ func noGPUDirect(v *doctor.View, _ []string, _ []hca.HCA) []doctor.Finding {
 		return []doctor.Finding{doctor.Fault(module, "It is loaded, and not registered with ib_core: HCAs do not find it.",
 			"modprobe -r nvidia_peermem && modprobe nvidia_peermem").WithCare(
 			"programs that have registered memory of GPUs lose it", "lsmod | grep nvidia_peermem")}
-	case open:
-		return []doctor.Finding{doctor.Fault(module, "It is not loaded, and the open GPU driver needs kernel "+sinceDMABUF+
-			" for DMA-BUF, not "+kernel+".", load("nvidia_peermem")).Paste()}
 	}
-	return []doctor.Finding{doctor.Fault(module,
-		"It is not loaded, and the GPU driver is not the open one, which has DMA-BUF.", load("nvidia_peermem")).Paste()}
+	why := "the GPU driver is not the open one, which has DMA-BUF"
+	if open {
+		why = "the open GPU driver needs kernel " + sinceDMABUF + " for DMA-BUF, not " + kernel
+	}
+	return []doctor.Finding{doctor.Fault(module, "It is not loaded, and "+why+".", load("nvidia_peermem")).Paste()}
 }
 
 // translating finds GPUs and HCAs whose transfers the IOMMU translates. Grace CPUs are not looked at: there, it is part

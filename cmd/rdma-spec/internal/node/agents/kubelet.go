@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -104,15 +103,10 @@ func remembered(file string, answer *Kubelet) {
 	if err != nil || json.Unmarshal(text, &checkpoint) != nil {
 		return // the kubelet has none before the first device plugin
 	}
-	add := func(name string) {
-		if strings.Contains(name, "/") {
-			answer.Allocatable[name] += 0
-		}
-	}
 	for name := range checkpoint.Data.RegisteredDevices {
-		add(name)
+		answer.Allocatable[name] += 0
 	}
 	for _, entry := range checkpoint.Data.PodDeviceEntries {
-		add(entry.ResourceName)
+		answer.Allocatable[entry.ResourceName] += 0
 	}
 }
