@@ -43,6 +43,9 @@ func TestForOtherUsers(t *testing.T) {
 		}
 		return
 	}
+	if _, err := os.Readlink("/proc/1/exe"); err == nil {
+		t.Skip("process 1 is this user's")
+	}
 	s, err := Open(Options{Root: "/"})
 	if err != nil {
 		t.Fatal(err)

@@ -47,8 +47,8 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 }
 
 // portState judges a port that is not ACTIVE. Without evidence that it should be, it returns nothing. One that an
-// administrator has turned off is not a fault, unless that leaves the node none. Where a card has lost its link, that is
-// the cause of its functions' too.
+// administrator has turned off is not a fault, unless that leaves the node none. Where a card has lost its link, that
+// is the cause of its functions' too.
 func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, odd bool) doctor.Finding {
 	at, see := portObject(h, p), fmt.Sprintf("mlxlink -d %s -p %d", cmp.Or(h.PCI, h.Name), p.Number)
 	physical, infiniband := h.Function == hca.FunctionPhysical, p.LinkLayer == "InfiniBand"

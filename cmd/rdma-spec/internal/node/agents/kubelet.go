@@ -55,7 +55,7 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	return answer, nil
 }
 
-// inContainer reports whether a kubelet that is in a container, as Talos has it, is the node's: it has the node's folder.
+// inContainer reports whether a kubelet that is in a container, as on Talos, is the node's: it has the node's folder.
 func inContainer(root string, p process.Process) bool {
 	const folder = "var/lib/kubelet"
 	its, err := os.Stat(p.File(root, "root/"+folder))
