@@ -90,7 +90,7 @@ func TestKubeletFromAContainer(t *testing.T) {
 	}
 }
 
-// A kubelet in a container, as Talos has it, is the node's if it has the node's folder: a pod's program can have any name.
+// A kubelet in a container, as on Talos, is the node's if it has the node's folder: pods can call programs so, too.
 func TestKubeletInAContainer(t *testing.T) {
 	files := aProcess(aProcess(aNode(), 200, "/usr/local/bin/kubelet"), 300, "/usr/local/bin/kubelet").With(hcatest.Files{
 		"proc/200/root/var/lib/kubelet/": "", "proc/300/root/var/lib/kubelet": hcatest.Link("../../../../../var/lib/kubelet"),
