@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/common/expfmt"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
@@ -142,25 +143,21 @@ const mostContainers = 500
 // that alerts end; what is wrong, unknown, or ignored is named beside. So is what containers use; what is unknown of
 // that has no series.
 func writePrometheus(stdout io.Writer, findings []Finding, containers []node.Container) error {
-	counts := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	registry := prometheus.NewRegistry()
+	add := promauto.With(registry)
+	counts := add.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "rdma_spec_doctor_findings", Help: "What a check of rdma-spec doctor finds, by status.",
 	}, []string{"check", "status"})
-	objects := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	objects := add.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "rdma_spec_doctor_finding", Help: "An object that is wrong, unknown, or ignored.",
 	}, []string{"check", "status", "object"})
 	gauge := func(name, help string) *prometheus.GaugeVec {
-		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "rdma_spec_container_" + name, Help: help},
+		return add.NewGaugeVec(prometheus.GaugeOpts{Name: "rdma_spec_container_" + name, Help: help},
 			[]string{"namespace", "pod", "container"})
 	}
 	registered := gauge("registered_bytes", "Memory that an RDMA container has registered, that of GPUs included.")
 	pinned := gauge("pinned_bytes", "Memory that the processes of an RDMA container have pinned.")
 	limit := gauge("memlock_limit_bytes", "The lowest memlock of an RDMA container's processes; 2^64 if unlimited.")
-	registry := prometheus.NewRegistry()
-	for _, vec := range []*prometheus.GaugeVec{counts, objects, registered, pinned, limit} {
-		if err := registry.Register(vec); err != nil {
-			return err
-		}
-	}
 	for _, f := range findings {
 		for _, status := range []Status{Wrong, Unknown, Ignored} {
 			this := counts.WithLabelValues(f.Check, string(status))

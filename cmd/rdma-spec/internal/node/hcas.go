@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,12 +89,9 @@ func (s *Snapshot) ReadListed(listed *hca.Inventory) *hca.Inventory {
 
 // UsedByPods reports whether a container uses RDMA, or the kubelet has resources for some that would.
 func (s *Snapshot) UsedByPods() bool {
-	if kubelet, err := s.Kubelet(); err == nil {
-		for name := range kubelet.Allocatable {
-			if resource.IsRDMA(name) {
-				return true
-			}
-		}
+	kubelet, _ := s.Kubelet() // what is unknown has none
+	if slices.ContainsFunc(slices.Collect(maps.Keys(kubelet.Allocatable)), resource.IsRDMA) {
+		return true
 	}
 	found, err := s.Containers()
 	return err == nil && len(found.Containers) > 0

@@ -90,6 +90,18 @@ func TestKubeletFromAContainer(t *testing.T) {
 	}
 }
 
+// A kubelet in a container, as on Talos, is the node's if it has the node's folder: pods can call programs so, too.
+func TestKubeletInAContainer(t *testing.T) {
+	files := aProcess(aProcess(aNode(), 200, "/usr/local/bin/kubelet"), 300, "/usr/local/bin/kubelet").With(hcatest.Files{
+		"proc/200/root/var/lib/kubelet/": "", "proc/300/root/var/lib/kubelet": hcatest.Link("../../../../../var/lib/kubelet"),
+		"var/lib/kubelet/device-plugins/": "",
+	})
+	want := agents.Kubelet{PID: 300, Root: "/var/lib/kubelet"}
+	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), root(t, files)))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 // A platform's kubelet has the unit of the platform.
 func TestKubeletOfK3s(t *testing.T) {
 	files := aProcess(aNode(), 300,

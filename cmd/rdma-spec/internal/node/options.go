@@ -209,13 +209,12 @@ func OpenRoot(cmd *cobra.Command) (release func() error, err error) {
 
 // HCANames completes a list of HCAs below a root: the last name in it, by those that are not in it yet.
 func HCANames(root *string, others ...string) func(typed string) []string {
-	return func(typed string) []string {
+	return func(typed string) (words []string) {
 		before := typed[:strings.LastIndexByte(typed, ',')+1]
-		var words []string
 		if before == "" {
-			words = others
+			words = slices.Clip(others)
 		}
-		node, err := hca.Scan(*root)
+		node, err := hca.List(*root) // which asks no HCA
 		if err != nil {
 			return words
 		}

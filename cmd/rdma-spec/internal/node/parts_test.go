@@ -264,7 +264,7 @@ func TestInside(t *testing.T) {
 		"proc/500/mountinfo": "31 30 0:5 /infiniband /dev/infiniband ro - devtmpfs udev rw\n32 30 0:6 / /dev/shm rw - " +
 			"tmpfs shm rw,size=65536k\n" +
 			"33 30 0:5 /infiniband/uverbs0 /dev/infiniband/uverbs0 rw - devtmpfs udev rw\n34 30 0:7 / /data rw - xfs " +
-			"/dev/sda1 rw\n",
+			"/dev/sda1 rw\n35 30 0:8 / /hugepages rw - hugetlbfs nodev rw,pagesize=2M\n",
 		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs.so.1":                   hcatest.Link("libibverbs.so.1.14"),
 		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs.so.1.14":                "",
 		"proc/500/root/usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so":     "",
@@ -275,7 +275,7 @@ func TestInside(t *testing.T) {
 	want := process.Inside{
 		User: 1000, Known: true, OwnNetwork: true, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.9"),
 			netip.MustParseAddr("fd00::1")}, HostPaths: []string{"/dev/infiniband", "/dev/infiniband/uverbs0"},
-		SharedMem: &shm,
+		SharedMem: &shm, HugePages: true,
 		Links: []process.Link{{Name: "lo", Addresses: []netip.Addr{netip.IPv6Loopback()}},
 			{Name: "eth0", Addresses: []netip.Addr{netip.MustParseAddr("fd00::1")}}},
 		Image: process.Image{

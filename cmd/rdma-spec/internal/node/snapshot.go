@@ -13,7 +13,9 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -108,11 +110,11 @@ func Open(o Options) (*Snapshot, error) {
 	s.Archived = err == nil
 	s.HCAs = sync.OnceValues(s.readHCAs)
 	s.KernelLog = of(s, "kernel-log.json", readKernelLog)
-	s.Runtimes = of(s, "runtimes.json", runtime.Read)
-	s.Plugin = of(s, "plugin.json", func(_ context.Context, root string) (agents.Plugin, error) {
+	s.Runtimes = of(s, "runtimes.json", seen(runtime.Read))
+	s.Plugin = of(s, "plugin.json", seen(func(_ context.Context, root string) (agents.Plugin, error) {
 		return agents.ReadPlugin(root, cli.Version), nil
-	})
-	s.Kubelet = of(s, "kubelet.json", agents.ReadKubelet)
+	}))
+	s.Kubelet = of(s, "kubelet.json", seen(agents.ReadKubelet))
 	s.Configured = of(s, "configured.json", func(_ context.Context, root string) (change.Configured, error) {
 		return change.ReadConfigured(root)
 	})
@@ -169,6 +171,16 @@ func of[T any](s *Snapshot, name string, live func(ctx context.Context, root str
 		return a
 	})
 	return value
+}
+
+// seen makes what reads a part of daemons fail for users who can see neither them nor their sockets.
+func seen[T any](live func(context.Context, string) (T, error)) func(context.Context, string) (T, error) {
+	return func(ctx context.Context, root string) (value T, err error) {
+		if _, err := os.Readlink(filepath.Join(root, "proc/1/exe")); os.Geteuid() != 0 && errors.Is(err, fs.ErrPermission) {
+			return value, errors.New("what other users run cannot be seen: run as root")
+		}
+		return live(ctx, root)
+	}
 }
 
 // kept reads a part from an archive.

@@ -7,8 +7,11 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +30,34 @@ func TestKernelLogOfACopy(t *testing.T) {
 		t.Skip(err)
 	case err != nil || log.Now <= 0 || log.Lines == nil:
 		t.Errorf("%v: %+v", err, log)
+	}
+}
+
+// What other users than root cannot see is unknown: neither the daemons nor the plugin are missing.
+func TestForOtherUsers(t *testing.T) {
+	if os.Geteuid() == 0 {
+		again := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^TestForOtherUsers$")
+		again.Dir, again.SysProcAttr = "/", &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		if out, err := again.CombinedOutput(); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+		return
+	}
+	if _, err := os.Readlink("/proc/1/exe"); err == nil {
+		t.Skip("process 1 is this user's")
+	}
+	s, err := Open(Options{Root: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	_, runtimes := s.Runtimes()
+	_, plugin := s.Plugin()
+	_, kubelet := s.Kubelet()
+	for _, err := range []error{runtimes, plugin, kubelet} {
+		if err == nil || !strings.Contains(err.Error(), "root") {
+			t.Error(err)
+		}
 	}
 }
 

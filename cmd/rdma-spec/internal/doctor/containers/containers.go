@@ -41,17 +41,17 @@ func eachContainer(look func(*doctor.View, node.Container) []doctor.Finding) doc
 }
 
 // judged looks at the RDMA containers where a policy says what they should have.
-func judged(look func(c node.Container, policy string) []doctor.Finding) doctor.Look {
+func judged(look func(*doctor.View, node.Container) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		answer, err := v.Containers()
 		if err == nil && answer.Unjudged != "" && len(answer.Containers)+len(answer.Mounted) > 0 {
 			return []doctor.Finding{doctor.Unsure("", "What containers should have is unknown: "+answer.Unjudged+".")}
 		}
-		return eachContainer(func(_ *doctor.View, c node.Container) []doctor.Finding {
+		return eachContainer(func(v *doctor.View, c node.Container) []doctor.Finding {
 			if !c.RDMA {
 				return nil
 			}
-			return look(c, answer.Policy.String())
+			return look(v, c)
 		})(v)
 	}
 }
@@ -90,11 +90,9 @@ func containerChecks() []doctor.Check {
 		Title:    "Each RDMA container holds the HCAs that the policy gives it, and is in their network namespace.",
 		Messages: []string{"No IB devices found"},
 		Why:      "The container has no RDMA.",
-		Look: func(v *doctor.View) []doctor.Finding {
-			return judged(func(c node.Container, _ string) []doctor.Finding { return containerHCA(v, c) })(v)
-		},
+		Look:     judged(containerHCA),
 	}, {
-		ID: "container-port", Family: "containers", Title: "No container holds an HCA whose ports are all down.",
+		ID: "container-port", Family: "containers", Title: "No container depends on an HCA whose ports are all down.",
 		Messages: []string{"Port number 1 state is Down"},
 		Why:      "Programs of the container have no connection.",
 		Needs:    []string{"port-active"}, Look: containerPort,
@@ -102,7 +100,7 @@ func containerChecks() []doctor.Check {
 }
 
 // containerIPCLock looks at containers that have the capability, and whose first process does not.
-func containerIPCLock(c node.Container, _ string) []doctor.Finding {
+func containerIPCLock(_ *doctor.View, c node.Container) []doctor.Finding {
 	if !slices.Contains(c.Bounding, spec.CapIPCLock) || c.IPCLock == nil || *c.IPCLock || c.User <= 0 || c.UserNamespace ||
 		c.Memlock == nil || enough(c) {
 		return nil
@@ -125,7 +123,7 @@ func enough(c node.Container) bool {
 	return c.Memlock.Soft >= c.Wanted.Memlock
 }
 
-func containerMemlock(c node.Container, _ string) []doctor.Finding {
+func containerMemlock(_ *doctor.View, c node.Container) []doctor.Finding {
 	switch {
 	case c.State == node.StateUnknown:
 		return []doctor.Finding{doctor.Unsure(containerObject(c), doctor.Sentence(c.Causes()))}
@@ -153,12 +151,13 @@ func containerUnseen(_ *doctor.View, c node.Container) []doctor.Finding {
 		c.Remedy.Text)}
 }
 
-func containerRefused(c node.Container, policy string) []doctor.Finding {
+func containerRefused(v *doctor.View, c node.Container) []doctor.Finding {
 	if c.State != node.StateRefused {
 		return nil
 	}
-	cure := fmt.Sprintf("Change the pod or the policy (%s) as the message says", policy)
-	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Causes()), cure)}
+	answer, _ := v.Containers() // which has the container
+	return []doctor.Finding{doctor.Fault(containerObject(c), doctor.Sentence(c.Causes()),
+		fmt.Sprintf("Change the pod or the policy (%s) as the message says", answer.Policy))}
 }
 
 func containerHCA(v *doctor.View, c node.Container) []doctor.Finding {
@@ -184,8 +183,13 @@ func containerPort(v *doctor.View) []doctor.Finding {
 		if c.AllDevices {
 			return nil // it holds what the node has
 		}
-		for _, h := range held(v, c) {
-			if len(h.Ports) > 0 && !h.Active() {
+		hcas := held(v, c)
+		works := slices.ContainsFunc(hcas, hca.HCA.Active)
+		for _, h := range hcas {
+			if works && h.Function == hca.FunctionPhysical { // a device plugin gives all of the node, cabled or not
+				continue
+			}
+			if len(h.Ports) > 0 && !h.Active() && h.Ports[0].State != "NOP" { // NOP: its driver does not tell
 				object := fmt.Sprintf("HCA %s port %d", h.Name, h.Ports[0].Number)
 				holders[object], why[object] = append(holders[object], c.Namespace+"/"+c.Pod+" "+c.Container), h.Ports[0].State
 			}

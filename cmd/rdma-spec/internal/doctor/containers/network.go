@@ -110,6 +110,10 @@ func containerNetdev(v *doctor.View, c node.Container) (found []doctor.Finding) 
 		case c.Silent:
 			found = append(found, doctor.Unsure(r.object,
 				"The files of the container did not answer in time, so the MAC addresses of its interfaces are unknown."))
+		case len(r.own) > 0 && c.HugePages:
+			found = append(found, doctor.Unsure(r.object, fmt.Sprintf("The container has an interface of the HCA with no "+
+				"address but %s, which NCCL and RDMA_CM do not use. It has huge pages: DPDK, which needs them, needs no "+
+				"address.", r.own[0].Address)))
 		case len(r.own) > 0:
 			found = append(found, doctor.Fault(r.object, fmt.Sprintf(
 				"The container has an interface of the HCA with no address but %s, which NCCL and RDMA_CM do not use.",

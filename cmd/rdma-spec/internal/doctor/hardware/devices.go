@@ -88,15 +88,13 @@ func exhaustedCgroups(v *doctor.View) (found []doctor.Finding) {
 		}
 		for _, name := range names {
 			limits := objects(doctor.Attribute(v, name))
-			if len(limits) == 0 {
-				continue
-			}
 			for what, used := range objects(doctor.Attribute(v, path.Dir(name)+"/rdma.current")) {
 				if most, limited := limits[what]; limited && used >= most {
 					device, kind, _ := strings.Cut(what, " ")
 					found = append(found, doctor.Fault("cgroup /"+strings.TrimPrefix(path.Dir(name), "sys/fs/cgroup/"),
 						fmt.Sprintf("It has %d of at most %d %s of HCA %s.", used, most, kind, device),
-						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)).Paste())
+						fmt.Sprintf("echo '%s %s=max' > /%s", device, kind, name)).WithCare(
+						"it can take what the HCA has left for other pods", "rdma resource show"))
 				}
 			}
 		}

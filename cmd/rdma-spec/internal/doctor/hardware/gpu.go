@@ -18,6 +18,17 @@ const peerClients = "sys/kernel/mm/memory_peers/nv_mem*"
 
 const vendorNVIDIA = "0x10de"
 
+const sinceDMABUF = "5.12" // the kernel that has DMA-BUF for RDMA
+
+// dmaBUFReads are what dmaBUF reads.
+var dmaBUFReads = []string{"proc/driver/nvidia/version", "proc/sys/kernel/osrelease"}
+
+// dmaBUF reports whether the GPU driver is the open one, which has DMA-BUF, and whether that serves on this kernel.
+func dmaBUF(v *doctor.View) (open, serves bool) {
+	open = strings.Contains(doctor.Attribute(v, dmaBUFReads[0]), "Open Kernel Module")
+	return open, open && doctor.CompareVersions(doctor.Attribute(v, dmaBUFReads[1]), sinceDMABUF) >= 0
+}
+
 // gpuChecks are about transfers between HCAs and the memory of GPUs.
 func gpuChecks() []doctor.Check {
 	return []doctor.Check{{
@@ -26,9 +37,8 @@ func gpuChecks() []doctor.Check {
 			"ibv_reg_mr_iova2 failed with error Bad address"},
 		Why: "Without nvidia_peermem, and without DMA-BUF, which only the open kernel modules have, memory of a GPU " +
 			"cannot be registered.",
-		Reads: slices.Concat(doctor.GPUReads, []string{
-			"proc/driver/nvidia/version", "proc/sys/kernel/osrelease", peerClients, "sys/module/nvidia_peermem",
-			"sys/module/efa_nv_peermem",
+		Reads: slices.Concat(doctor.GPUReads, dmaBUFReads, []string{
+			peerClients, "sys/module/nvidia_peermem", "sys/module/efa_nv_peermem",
 		}),
 		Needs: []string{"module-symbols"}, Look: withGPUs(noGPUDirect),
 	}, {
@@ -68,33 +78,32 @@ func withGPUs(look func(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.
 }
 
 func noGPUDirect(v *doctor.View, _ []string, _ []hca.HCA) []doctor.Finding {
-	version, err := v.Read("proc/driver/nvidia/version")
-	if err != nil {
+	if there, err := v.Exists(dmaBUFReads[0]); !there || err != nil {
 		return doctor.Inapplicable("The node has no GPU of NVIDIA.")
 	}
 	if v.Any(peerClients) || v.Any("sys/module/efa_nv_peermem") {
 		return nil
 	}
 	const module = "module nvidia_peermem"
-	kernel, since := doctor.Attribute(v, "proc/sys/kernel/osrelease"), "5.12" // of DMA-BUF for RDMA
-	open := strings.Contains(version, "Open Kernel Module")
+	kernel := doctor.Attribute(v, dmaBUFReads[1])
+	open, serves := dmaBUF(v)
 	loaded, err := v.Exists("sys/module/nvidia_peermem")
 	switch {
-	case err != nil, open && doctor.CompareVersions(kernel, since) >= 0:
+	case err != nil, serves:
 		return nil
 	case open && strings.Contains(kernel, ".el"):
 		return []doctor.Finding{doctor.Unsure(module, "It is not registered, and whether kernel "+kernel+
-			" has DMA-BUF for RDMA, which came with "+since+", is unknown.")}
+			" has DMA-BUF for RDMA, which came with "+sinceDMABUF+", is unknown.")}
 	case loaded:
 		return []doctor.Finding{doctor.Fault(module, "It is loaded, and not registered with ib_core: HCAs do not find it.",
 			"modprobe -r nvidia_peermem && modprobe nvidia_peermem").WithCare(
 			"programs that have registered memory of GPUs lose it", "lsmod | grep nvidia_peermem")}
-	case open:
-		return []doctor.Finding{doctor.Fault(module, "It is not loaded, and the open GPU driver needs kernel "+since+
-			" for DMA-BUF, not "+kernel+".", load("nvidia_peermem")).Paste()}
 	}
-	return []doctor.Finding{doctor.Fault(module,
-		"It is not loaded, and the GPU driver is not the open one, which has DMA-BUF.", load("nvidia_peermem")).Paste()}
+	why := "the GPU driver is not the open one, which has DMA-BUF"
+	if open {
+		why = "the open GPU driver needs kernel " + sinceDMABUF + " for DMA-BUF, not " + kernel
+	}
+	return []doctor.Finding{doctor.Fault(module, "It is not loaded, and "+why+".", load("nvidia_peermem")).Paste()}
 }
 
 // translating finds GPUs and HCAs whose transfers the IOMMU translates. Grace CPUs are not looked at: there, it is part
@@ -106,9 +115,8 @@ func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	}
 	var found []string
 	for _, address := range addresses {
-		above := bridges(v, address)
-		grace := len(above) > 0 && doctor.Attribute(v, pciDevices+above[0]+"/vendor") == vendorNVIDIA
-		if mode := doctor.Attribute(v, pciDevices+address+"/iommu_group/type"); strings.HasPrefix(mode, "DMA") && !grace {
+		mode := doctor.Attribute(v, pciDevices+address+"/iommu_group/type")
+		if strings.HasPrefix(mode, "DMA") && !belowGrace(v, address) {
 			found = append(found, address)
 		}
 	}
@@ -118,6 +126,12 @@ func translating(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("The IOMMU translates the transfers of %s.",
 		strings.Join(found, ", ")), "Add iommu=pt to the kernel's command line, drain the node, and restart it. "+
 		"Virtual machines keep their devices with it.")}
+}
+
+// belowGrace reports whether a device is below a root port of NVIDIA's Grace CPU.
+func belowGrace(v *doctor.View, address string) bool {
+	above := bridges(v, address)
+	return len(above) > 0 && doctor.Attribute(v, pciDevices+above[0]+"/vendor") == vendorNVIDIA
 }
 
 // The capability Access Control Services of PCI Express.
@@ -159,10 +173,8 @@ func redirected(v *doctor.View, gpus []string, hcas []hca.HCA) []doctor.Finding 
 		return nil
 	}
 	text := fmt.Sprintf("ACS redirects what passes %s.", strings.Join(redirecting, ", "))
-	for _, bridge := range bridges(v, hcas[0].PCI) {
-		if doctor.Attribute(v, pciDevices+bridge+"/vendor") == vendorNVIDIA {
-			return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of that, see: rdma_topo check")}
-		}
+	if belowGrace(v, hcas[0].PCI) {
+		return []doctor.Finding{doctor.Unsure("", text+" GB200 and GB300 need some of that, see: rdma_topo check")}
 	}
 	return []doctor.Finding{doctor.Fault("", text,
 		"With setpci, clear bits 2, 3, and 5 of ECAP_ACS+0x6.w of these bridges, after each boot. "+

@@ -56,23 +56,20 @@ func setGUID(v *doctor.View, h hca.HCA) string {
 	i := slices.IndexFunc(node.HCAs,
 		func(parent hca.HCA) bool { return parent.PCI == h.Parent && len(parent.NodeGUID) == len(noGUID) })
 	links, err := v.Glob("sys/bus/pci/devices/" + h.Parent + "/virtfn*")
-	if i < 0 || err != nil || len(node.HCAs[i].Ports) == 0 || len(node.HCAs[i].Ports[0].Netdevs) == 0 {
+	n := slices.IndexFunc(links, func(link string) bool {
+		to, err := v.Readlink(link)
+		return err == nil && path.Base(to) == h.PCI
+	})
+	if n < 0 || i < 0 || err != nil || len(node.HCAs[i].Ports) == 0 || len(node.HCAs[i].Ports[0].Netdevs) == 0 {
 		return ""
 	}
-	for _, link := range links {
-		number := strings.TrimPrefix(path.Base(link), "virtfn")
-		if to, err := v.Readlink(link); err != nil || path.Base(to) != h.PCI {
-			continue
-		}
-		guid, port := localGUID(node.HCAs[i].NodeGUID, number), node.HCAs[i].Ports[0]
-		vf := fmt.Sprintf("ip link set dev %s vf %s ", port.Netdevs[0], number)
-		if port.LinkLayer == "Ethernet" {
-			mac := slices.Concat(guid[:2], guid[4:]) // without the second half of the vendor's part
-			return vf + "mac " + mac.String() + " && " + rebind("pci", h.PCI)
-		}
-		return fmt.Sprintf("%snode_guid %s && %[1]sport_guid %[2]s && %s", vf, guid, rebind("pci", h.PCI))
+	number, port := strings.TrimPrefix(path.Base(links[n]), "virtfn"), node.HCAs[i].Ports[0]
+	guid, vf := localGUID(node.HCAs[i].NodeGUID, number), fmt.Sprintf("ip link set dev %s vf %s ", port.Netdevs[0], number)
+	if port.LinkLayer == "Ethernet" {
+		mac := slices.Concat(guid[:2], guid[4:]) // without the second half of the vendor's part
+		return vf + "mac " + mac.String() + " && " + rebind("pci", h.PCI)
 	}
-	return ""
+	return fmt.Sprintf("%snode_guid %s && %[1]sport_guid %[2]s && %s", vf, guid, rebind("pci", h.PCI))
 }
 
 // localGUID makes the GUID of a virtual function from that of its physical function, whose form the inventory has

@@ -68,8 +68,8 @@ func inventory(v *doctor.View) (*hca.Inventory, []doctor.Finding) {
 	return node, nil
 }
 
-// ofHCAs looks at the HCAs that answer, but for those that are not the programs': sub-devices, and those that manage
-// NVSwitches.
+// ofHCAs looks at the HCAs that answer, but for those that are not the programs': sub-devices, those that manage
+// NVSwitches, and those for raw packets alone.
 func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Finding {
 	node, nothing := inventory(v)
 	if nothing != nil {
@@ -87,7 +87,14 @@ func ofHCAs(v *doctor.View, look func([]hca.HCA) []doctor.Finding) []doctor.Find
 		answered = append(answered, h)
 	}
 	return append(found, look(slices.DeleteFunc(slices.Clone(answered),
-		func(h hca.HCA) bool { return h.Manages != "" || isSubDevice(h, answered) }))...)
+		func(h hca.HCA) bool { return h.Manages != "" || isSubDevice(h, answered) || forPackets(h) }))...)
+}
+
+// forPackets reports whether an HCA is for raw packets alone, as DPDK uses them: MANA is in Linux 6.8. Its driver tells
+// nothing of its ports (NOP), and it has no GUID.
+func forPackets(h hca.HCA) bool {
+	return h.NodeGUID == noGUID && len(h.Ports) > 0 &&
+		!slices.ContainsFunc(h.Ports, func(p hca.Port) bool { return p.State != "NOP" })
 }
 
 // isSubDevice reports whether an HCA is a part of another one: ConnectX-8 has one for the management of its planes

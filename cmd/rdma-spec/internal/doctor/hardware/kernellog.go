@@ -28,7 +28,7 @@ func kernelChecks() []doctor.Check {
 		Title:    "No RDMA module was refused because it was built for other modules.",
 		Messages: []string{"could not insert 'nvidia_peermem': Invalid argument", "disagrees about version of symbol"},
 		Why:      "A module that was built against another ib_core is not loaded.",
-		Reads:    []string{"sys/module/*"}, Look: withLog(refusedModules),
+		Reads:    append([]string{"sys/module/*"}, dmaBUFReads...), Look: withLog(refusedModules),
 	}, {
 		ID: "security-denials", Family: "kernel log",
 		Title:    "Neither SELinux nor AppArmor denied RDMA within the last hour.",
@@ -111,16 +111,15 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 	log, failed := v.KernelLog()
 	of := make([][]node.KernelLine, len(troubles))
 	for _, line := range log.Lines {
-		i := slices.IndexFunc(troubles, func(t trouble) bool { return t.lines.MatchString(line.Text) })
+		i := slices.IndexFunc(troubles, func(t trouble) bool {
+			return t.lines.MatchString(line.Text) || t.least > 1 && linkUp.MatchString(line.Text)
+		})
 		if i >= 0 {
 			of[i] = append(of[i], line)
 		}
 	}
 	found := eachHCA(func(v *doctor.View, h hca.HCA) (found []doctor.Finding) {
-		counts := ""
-		if h.PCI != "" {
-			counts = doctor.Attribute(v, pciDevices+h.PCI+"/aer_dev_fatal")
-		}
+		counts := doctor.Attribute(v, pciDevices+h.PCI+"/aer_dev_fatal") // none of an HCA that is on no card
 		if _, count, _ := strings.Cut(counts, "TOTAL_ERR_FATAL "); count != "" && count != "0" {
 			found = append(found, doctor.Fault(object(h), "PCIe had fatal errors since the node started: "+count+".",
 				"Reseat the card, or try another slot, and see: lspci -vvs "+h.PCI))
@@ -129,13 +128,16 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 			if t.least > 1 && h.Function != hca.FunctionPhysical { // pods that use it in turn turn it on and off
 				continue
 			}
-			all, within, last := 0, 0, ""
+			all, within, last, lasts := 0, 0, "", false
 			for _, line := range of[i] {
-				if !about(line.Text, h) {
-					continue
-				}
-				if all, last = all+1, line.Text; log.Now-line.At < recent {
-					within++
+				switch {
+				case !about(line.Text, h):
+				case !t.lines.MatchString(line.Text):
+					lasts = false
+				case !lasts: // else a port without a cable was turned on again
+					if all, last, lasts = all+1, line.Text, t.least > 1; log.Now-line.At < recent {
+						within++
+					}
 				}
 			}
 			f := doctor.Fault(object(h), fmt.Sprintf("%s: %d times within the last hour, and %d since the log begins; at "+
@@ -155,14 +157,18 @@ func hcaErrors(v *doctor.View) []doctor.Finding {
 	return found
 }
 
-var refusedModule = regexp.MustCompile(`(?:^|\s)([a-z0-9_]+): disagrees about version of symbol ([A-Za-z0-9_]+)`)
+var (
+	refusedModule = regexp.MustCompile(`(?:^|\s)([a-z0-9_]+): disagrees about version of symbol ([A-Za-z0-9_]+)`)
+	// ofRDMA are names of RDMA's modules, and of what they give to others.
+	ofRDMA = regexp.MustCompile(`\b(ib|iw|mlx[45]?)_|rdma|peermem|\b(efa|bnxt_re|hfi1|siw)\b`)
+)
 
-// refusedModules finds modules that the kernel refused and that are still not loaded.
+// refusedModules finds modules of RDMA that the kernel refused and that are still not loaded.
 func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding) {
 	seen := map[string]bool{}
 	for _, line := range log.Lines {
 		refused := refusedModule.FindStringSubmatch(line.Text)
-		if refused == nil || seen[refused[1]] {
+		if refused == nil || seen[refused[1]] || !ofRDMA.MatchString(refused[1]+" "+refused[2]) {
 			continue
 		}
 		seen[refused[1]] = true
@@ -171,6 +177,9 @@ func refusedModules(v *doctor.View, log node.KernelLog) (found []doctor.Finding)
 		}
 		cure := "Install the module's package again, after the one of OFED or DOCA, and: modprobe " + refused[1]
 		if refused[1] == "nvidia_peermem" {
+			if _, serves := dmaBUF(v); serves {
+				continue // nobody needs it
+			}
 			cure = "Rebuild the GPU driver now that OFED or DOCA is installed (with the GPU operator, delete the node's " +
 				"driver pod), and: modprobe nvidia_peermem"
 		}
@@ -200,12 +209,14 @@ func Denials(_ *doctor.View, log node.KernelLog) []doctor.Finding {
 	if count == 0 {
 		return nil
 	}
-	cure := "setsebool -P container_use_devices on"
-	switch {
-	case strings.Contains(strings.ToLower(last), "apparmor"):
+	boolean, gives := "container_use_devices", "devices"
+	if strings.Contains(last, "ipc_lock") {
+		boolean, gives = "virt_sandbox_use_all_caps", "capabilities"
+	}
+	cure := fmt.Sprintf("If the container is meant to have it: setsebool -P %s on, with which all containers of the node "+
+		"can use the %s that they are given (see: getsebool %[1]s)", boolean, gives)
+	if strings.Contains(strings.ToLower(last), "apparmor") {
 		cure = "Set securityContext.appArmorProfile.type of the container to Unconfined, or allow it in the profile."
-	case strings.Contains(last, "ipc_lock"):
-		cure = "setsebool -P virt_sandbox_use_all_caps on"
 	}
 	const most = 200
 	return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d denials, at last: %s", count,

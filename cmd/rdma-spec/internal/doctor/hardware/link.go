@@ -47,7 +47,8 @@ func portsWithoutLink(v *doctor.View) []doctor.Finding {
 }
 
 // portState judges a port that is not ACTIVE. Without evidence that it should be, it returns nothing. One that an
-// administrator has turned off is not a fault, unless that leaves the node none.
+// administrator has turned off is not a fault, unless that leaves the node none. Where a card has lost its link, that
+// is the cause of its functions' too.
 func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, odd bool) doctor.Finding {
 	at, see := portObject(h, p), fmt.Sprintf("mlxlink -d %s -p %d", cmp.Or(h.PCI, h.Name), p.Number)
 	physical, infiniband := h.Function == hca.FunctionPhysical, p.LinkLayer == "InfiniBand"
@@ -68,7 +69,7 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, odd bool) 
 	case p.State == "":
 		return doctor.Unsure(at, "Its state cannot be read.")
 	case infiniband && physical && (p.State == "INIT" || p.State == "ARMED"):
-		return doctor.Fault(at, fmt.Sprintf("It is in state %s: no subnet manager has set it up.", p.State),
+		return doctor.Fault(at, fmt.Sprintf("It is in state %s: no subnet manager has made it ACTIVE.", p.State),
 			fmt.Sprintf("Start a subnet manager in the fabric (opensm, UFM, or the switch's own), and see: sminfo -C %s -P %d",
 				h.Name, p.Number))
 	case p.State == "INIT" && !infiniband: // iWARP's, see iw_query_port in the kernel
@@ -78,6 +79,11 @@ func portState(v *doctor.View, h hca.HCA, p hca.Port, hcas []hca.HCA, odd bool) 
 			on).Paste()
 	case off != "" && physical:
 		return doctor.Told(at, "It is %s because %s: %s", p.State, off, on)
+	case off == "" && why != "" && slices.ContainsFunc(hcas, func(parent hca.HCA) bool {
+		return h.Parent != "" && h.Parent == parent.PCI && len(parent.Ports) > 0 && !parent.Active() &&
+			portState(v, parent, parent.Ports[0], hcas, false).Status == doctor.Wrong
+	}):
+		return doctor.Finding{Status: doctor.Skipped, Object: at, Text: "It depends on its physical function."}
 	case off == "" && why != "":
 		return doctor.Fault(at, fmt.Sprintf("It is %s (%s), and %s.", p.State, p.PhysState, why),
 			"Check the cable and the switch's port, and see: "+see)
@@ -155,13 +161,13 @@ func count(v *doctor.View, name string) int {
 
 // addressOf says which address an interface has. Those that it gives itself are none: 169.254.0.0/16 and fe80::/10.
 func addressOf(v *doctor.View, netdev string) string {
-	for name, what := range map[string]string{"proc/1/net/route": "a route", "proc/1/net/if_inet6": "an address of IPv6"} {
-		for line := range strings.Lines(doctor.Attribute(v, name)) {
+	for _, table := range [][2]string{{"route", "a route"}, {"if_inet6", "an address of IPv6"}} {
+		for line := range strings.Lines(doctor.Attribute(v, "proc/1/net/"+table[0])) {
 			fields := strings.Fields(line)
 			if slices.Contains(fields, netdev) && !slices.ContainsFunc(fields, func(field string) bool {
 				return field == "0000FEA9" || strings.HasPrefix(field, "fe80")
 			}) {
-				return what
+				return table[1]
 			}
 		}
 	}

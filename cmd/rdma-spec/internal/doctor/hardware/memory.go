@@ -60,7 +60,7 @@ func smallPages(v *doctor.View) []doctor.Finding {
 	case pages == 0 && total > limit:
 		return []doctor.Finding{doctor.Unsure("",
 			"There are no huge pages. If a container registers more than 95 GB: echo vm.nr_hugepages=5128 > "+
-				"/etc/sysctl.d/90-efa.conf && sysctl --system")}
+				"/etc/sysctl.d/90-efa.conf && sysctl -p /etc/sysctl.d/90-efa.conf, which takes 10 GiB from the memory of pods.")}
 	}
 	return nil
 }
@@ -81,7 +81,8 @@ func onlyCMA(v *doctor.View) []doctor.Finding {
 	if outside := available - area; area > gibibyte && outside < gibibyte {
 		return []doctor.Finding{doctor.Fault("", fmt.Sprintf("%d MiB are free in CMA, and %d MiB elsewhere.",
 			area>>10, max(outside, 0)>>10),
-			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory").Paste()}
+			"sync && echo 3 > /proc/sys/vm/drop_caches && echo 1 > /proc/sys/vm/compact_memory").WithCare(
+			"programs wait for the disk again for what the kernel has cached of its files", "free -h")}
 	}
 	return nil
 }

@@ -166,10 +166,8 @@ func slowPorts(v *doctor.View, group []hca.HCA) (found []doctor.Finding) {
 
 // bonded reports whether a port is one of several that make an HCA together: its rate is that of all.
 func bonded(v *doctor.View, p hca.Port) bool {
-	return slices.ContainsFunc(p.Netdevs, func(netdev string) bool {
-		slave, _ := v.Exists(classNet + netdev + "/bonding_slave")
-		return slave
-	})
+	return slices.ContainsFunc(p.Netdevs,
+		func(netdev string) bool { return v.Any(classNet + netdev + "/bonding_slave") })
 }
 
 // fullGIDTable finds RoCE ports whose table has no empty place.

@@ -348,7 +348,8 @@ func connectX8Named() hcatest.Files {
 }
 
 // hurts are the beginnings of commands that take from a node, or from its pods, what works.
-var hurts = regexp.MustCompile(`/bus/pci/devices/\S+/driver|modprobe -r \S*(mlx|ib_core)|setpci -s`)
+var hurts = regexp.MustCompile(`/bus/pci/devices/\S+/driver|modprobe -r \S*(mlx|ib_core)|setpci -s|drop_caches|` +
+	`sysctl --system|setsebool|rdma\.max`)
 
 // No cure can be pasted that takes down a physical function, the modules of its driver, or the isolation of virtual
 // machines. One that names such a thing says who loses what, and how to see it.
@@ -358,7 +359,7 @@ func TestCuresThatHurtAreByHand(t *testing.T) {
 			byHand := f.Class == doctor.ClassByHand && strings.Contains(f.Cure, "(see: ")
 			// which nobody can use
 			lost := f.Class == doctor.ClassWithCare && f.Care != "" || f.Check == "hca-present"
-			if hurts.MatchString(f.Cure) && !byHand && !lost {
+			if hurts.MatchString(f.Cure+f.Text) && !byHand && !lost {
 				t.Errorf("%s: %s", p.name, f.Cure)
 			}
 		}

@@ -86,6 +86,15 @@ func TestHealthyNodes(t *testing.T) {
 		"a privileged container with a hostPath": func(s *sick) {
 			s.container().AllDevices, s.container().HostPaths = true, []string{"/dev/infiniband"}
 		},
+		"a port without a cable, of an HCA that a device plugin gives to all pods": func(s *sick) {
+			hcas := hcatest.RoCENode()
+			hcas.HCAs[1].Ports[0] = hcas.HCAs[1].Ports[0].Down()
+			s.files, s.container().HCAs = hcas.Files(), []string{"mlx5_0", "mlx5_1"}
+		},
+		"a kubelet elsewhere, and no HCA": func(s *sick) {
+			s.kubelet.Root, s.files = "/var/lib/k0s/kubelet", hcatest.Node{NoRDMACM: true}.Files()
+			s.containers, s.cdi = node.Containers{}, cdi.Files{}
+		},
 		"a macvlan of the HCA": func(s *sick) { s.rails("10.244.0.8") },
 		"a privileged container that uses one of the HCAs": func(s *sick) {
 			s.rails("10.244.0.8")
@@ -203,6 +212,10 @@ func TestUnknownIsNoFault(t *testing.T) {
 		"a driver that lists no GIDs": func(s *sick) {
 			s.container().OwnNetwork = true
 			maps.DeleteFunc(s.files, func(name, _ string) bool { return strings.Contains(name, "/gids/") })
+		},
+		"an interface of the HCA without an IP address, and huge pages": func(s *sick) {
+			s.container().OwnNetwork, s.container().LinkLocal = true, addresses("fe80::202:2ff:fe02:0")
+			s.container().HugePages = true
 		},
 		"CDI off beside Podman": func(s *sick) { s.runtime().CDIOff, s.cdi.Podman = true, true },
 	} {

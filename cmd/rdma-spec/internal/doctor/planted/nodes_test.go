@@ -243,6 +243,21 @@ var healthyNodes = []known{
 		"mlx5/core/en_main.c, mlx5e_update_carrier: \"Link up\" with the name of then; the names are filled in",
 		nodeOf(rails(connectX, 0, 1, eth(edr)), rails(connectX, 1, 1, disabled)),
 		upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1").With(logged("80000 mlx5_core 0000:10:00.0 eth1: Link up"))},
+	{"a port without a cable that was turned on again and again", "https://github.com/torvalds/linux drivers/net/ethernet/" +
+		"mellanox/mlx5/core/en_main.c, mlx5e_update_carrier: \"Link down\" each time; the node is filled in",
+		nodeOf(rails(connectX, 0, 1, eth(edr)), rails(connectX, 1, 1, disabled)),
+		upAll("sys/devices/pci0000:18/0000:18:00.0/net/eth1").With(logged(times(6, "mlx5_core 0000:18:00.0 eth1: Link down")...))},
+	{"modules that were refused, and that nobody needs", "https://github.com/NVIDIA/gpu-operator/issues/2868: nvidia_peermem; " +
+		"that the open GPU driver is there, which needs it not, and the module zfs of another kernel, are filled in",
+		hcatest.Node{HCAs: rails(ocp, 0, 8, ib(ndr)), PCI: gpusOf(8)}, driver(open580).With(logged(
+			"80000 nvidia_peermem: disagrees about version of symbol ib_register_peer_memory_client",
+			"80000 zfs: disagrees about version of symbol module_layout"))},
+	{"virtual machine of Azure with MANA", "https://github.com/torvalds/linux/blob/06d07429858317ded2db7986113a9e0129cd599b/" +
+		"drivers/infiniband/hw/mana/device.c: no GUID, and mana_ib_query_port tells nothing; the rest is filled in",
+		nodeOf(with(rails("", 0, 1, hcatest.Port{State: "0: NOP", PhysState: "0: <unknown>", LinkLayer: "Ethernet",
+			Rate: "2.5 Gb/sec (1X SDR)"}), func(_ int, h *hcatest.HCA) {
+			h.Name, h.Driver, h.GUID, h.NoMAD = "mana_0", "mana", "0000:0000:0000:0000", true
+		})), route("eth0")},
 	{"GB300", "https://github.com/NVIDIA/NVSentinel/issues/1716: issm missing on InfiniBand; its bridges, which " +
 		"redirect as a Grace CPU needs it, are filled in",
 		hcatest.Node{}, gb300()},
@@ -376,6 +391,14 @@ func file(n int, name, content string) hcatest.Files {
 	return hcatest.Files{device + "/" + name: content}
 }
 
+// flaps are lines of the log of a link that is lost each minute, for half of it, as they follow one another.
+func flaps(n int, of string) (all []string) {
+	for i := n - 1; i >= 0; i-- {
+		all = append(all, fmt.Sprintf("%d %s: Link down", 60*i+30, of), fmt.Sprintf("%d %s: Link up", 60*i, of))
+	}
+	return all
+}
+
 // times repeats a line of the log: one each minute.
 func times(n int, line string) (all []string) {
 	for i := range n {
@@ -419,7 +442,7 @@ var ailments = []ailment{
 		"200 Gb/sec", "mlxlink"},
 	{"a rail of ten that is slower than both rates of the board", "8 rails of 400G and 2 storage ports of 200G with one PSID",
 		file(5, "port/rate", edr+"\n"), nil, "port-rate", "HCA mlx5_5 port 1", "100 Gb/sec", "mlxlink"},
-	{"a link that flaps", ethernet, logged(times(12, "mlx5_core 0000:20:00.0 eth2: Link down")...), nil, "hca-errors",
+	{"a link that flaps", ethernet, logged(flaps(12, "mlx5_core 0000:20:00.0 eth2")...), nil, "hca-errors",
 		"HCA mlx5_2", "loses its link: 12 times within the last hour", "mlxlink -d 0000:20:00.0 -c"},
 	{"firmware that failed", dgx, logged("600 mlx5_core 0000:10:00.0: print_health_info:429:(pid 0): synd 0x1: firmware " +
 		"internal error"), nil, "hca-errors", "HCA mlx5_0", "firmware failed", "which ends all its pods (see: rdma-spec status)"},
@@ -465,6 +488,14 @@ var ailments = []ailment{
 		"runtime /run/containerd/containerd.sock", "8Mi, and nothing raises it", "rdma-spec configure nri && "},
 	{"an erdma, and nothing gives memlock", "Alibaba Cloud with erdma", kubernetes, nil, "memlock-source",
 		"runtime /run/containerd/containerd.sock", "8Mi, and nothing raises it", "rdma-spec configure nri && "},
+	{"a card without a link, whose functions pods have", "functions of a BCM57508 that pods use in turn",
+		hcatest.Files{hcatest.Folder("mlx5_0", "0000:10:00.0") + "/ports/1/state": "1: DOWN\n",
+			hcatest.Folder("mlx5_11", "0000:10:00.1") + "/ports/1/state":             "1: DOWN\n",
+			hcatest.Folder("mlx5_11", "0000:10:00.1") + "/ports/1/gid_attrs/ndevs/0": "net1\n",
+			hcatest.Folder("mlx5_12", "0000:10:00.2") + "/ports/1/state":             "1: DOWN\n",
+			hcatest.Folder("mlx5_12", "0000:10:00.2") + "/ports/1/gid_attrs/ndevs/0": "net1\n",
+		}.With(file(0, "net/eth0/carrier_up_count", "1\n")), nil, "port-active", "HCA mlx5_0 port 1",
+		"its netdev had a link", "cable"},
 	{"an erdma whose netdev has an address and no link", "Alibaba Cloud with erdma", hcatest.Files{
 		"sys/devices/pci0000:00/0000:00:06.0/infiniband/erdma_0/ports/1/state": "1: DOWN\n"}.With(route("eth0")), nil,
 		"port-active", "HCA erdma_0 port 1", "eth0 has a route", "ip link show eth0"},
@@ -510,7 +541,7 @@ func TestSecondPortOfABond(t *testing.T) {
 // What was an hour ago is told, and alarms nobody: the port is ACTIVE.
 func TestHistoryIsTold(t *testing.T) {
 	k := healthyNodes[0]
-	k.with = logged(append(times(2, "mlx5_core 0000:18:00.0: Link down"),
+	k.with = logged(append(flaps(2, "mlx5_core 0000:18:00.0"),
 		"3601 mlx5_core 0000:10:00.0: print_health_info:429:(pid 0): synd 0x1: firmware internal error",
 		"8 mlx5_core 0000:50:00.0: Port module event: module 0, Cable unplugged")...)
 	told := map[string]string{}

@@ -26,7 +26,7 @@ func restartKubelet(k agents.Kubelet) string {
 }
 
 // withKubelet looks at the kubelet where one runs.
-func withKubelet(look func(k agents.Kubelet) []doctor.Finding) doctor.Look {
+func withKubelet(look func(v *doctor.View, k agents.Kubelet) []doctor.Finding) doctor.Look {
 	return func(v *doctor.View) []doctor.Finding {
 		k, err := v.Kubelet()
 		if err != nil {
@@ -35,7 +35,7 @@ func withKubelet(look func(k agents.Kubelet) []doctor.Finding) doctor.Look {
 		if k.PID == 0 {
 			return doctor.Inapplicable("No kubelet runs here.")
 		}
-		return look(k)
+		return look(v, k)
 	}
 }
 
@@ -45,7 +45,7 @@ func KubeletChecks() []doctor.Check {
 		ID: "kubelet-root", Family: "kubelet", Title: "The kubelet's folder is where plugins look for it.",
 		Messages: []string{"dial unix /var/lib/kubelet/device-plugins/kubelet.sock: connect: no such file or directory"},
 		Why:      "Device plugins and nri-rdma look for the kubelet's sockets in /var/lib/kubelet.",
-		Reads:    []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: kubeletAtRoot,
+		Reads:    []string{"var/lib/kubelet/device-plugins/kubelet.sock"}, Look: withKubelet(kubeletAtRoot),
 	}, {
 		ID: "kubelet-device-plugins", Family: "kubelet", Title: "The kubelet's socket for device plugins exists.",
 		Messages: []string{"Insufficient rdma/hca_shared_devices_a"},
@@ -64,21 +64,23 @@ func KubeletChecks() []doctor.Check {
 	}}
 }
 
-func kubeletAtRoot(v *doctor.View) []doctor.Finding {
-	return withKubelet(func(k agents.Kubelet) []doctor.Finding {
-		if k.Root == "" || path.Clean(k.Root) == kubeletRoot {
-			return nil
-		}
-		if there, err := v.Exists("var/lib/kubelet/device-plugins/kubelet.sock"); there || err != nil {
-			return nil // a link or a mount leads there
-		}
-		if k.NotMounted {
-			return missingSocket(k, "device-plugins")
-		}
-		text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
-		return []doctor.Finding{doctor.Fault("kubelet", text,
-			fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s", k.Root, kubeletRoot)).Paste()}
-	})(v)
+// kubeletAtRoot has nothing to say where there is no HCA: k0s' kubelet is elsewhere on all its nodes.
+func kubeletAtRoot(v *doctor.View, k agents.Kubelet) []doctor.Finding {
+	if k.Root == "" || path.Clean(k.Root) == kubeletRoot {
+		return nil
+	}
+	if hcas, err := v.HCAs(); err == nil && len(hcas.HCAs) == 0 {
+		return doctor.Inapplicable("The node has no HCA.")
+	}
+	if there, err := v.Exists("var/lib/kubelet/device-plugins/kubelet.sock"); there || err != nil {
+		return nil // a link or a mount leads there
+	}
+	if k.NotMounted {
+		return missingSocket(k, "device-plugins")
+	}
+	text := fmt.Sprintf("The kubelet's --root-dir is %s, and %s does not lead there.", k.Root, kubeletRoot)
+	return []doctor.Finding{doctor.Fault("kubelet", text,
+		fmt.Sprintf("mkdir -p %[2]s && mount --bind %[1]s %[2]s", k.Root, kubeletRoot)).Paste()}
 }
 
 // missingSocket is the finding where the kubelet has no socket in one of its folders.
@@ -90,14 +92,14 @@ func missingSocket(k agents.Kubelet, folder string) []doctor.Finding {
 		folder), restartKubelet(k)).Paste()}
 }
 
-func kubeletDevicePlugins(k agents.Kubelet) []doctor.Finding {
+func kubeletDevicePlugins(_ *doctor.View, k agents.Kubelet) []doctor.Finding {
 	if k.DevicePlugins {
 		return nil
 	}
 	return missingSocket(k, "device-plugins")
 }
 
-func kubeletPodResources(k agents.Kubelet) []doctor.Finding {
+func kubeletPodResources(_ *doctor.View, k agents.Kubelet) []doctor.Finding {
 	switch {
 	case !k.PodResources:
 		return missingSocket(k, "pod-resources")
@@ -111,7 +113,7 @@ func kubeletPodResources(k agents.Kubelet) []doctor.Finding {
 }
 
 // kubeletAllocatable names each resource after the kubelet, so that what is wrong with the kubelet explains it.
-func kubeletAllocatable(k agents.Kubelet) (found []doctor.Finding) {
+func kubeletAllocatable(_ *doctor.View, k agents.Kubelet) (found []doctor.Finding) {
 	for _, name := range slices.Sorted(maps.Keys(k.Allocatable)) {
 		if resource.IsRDMA(name) && k.Allocatable[name] == 0 {
 			text := fmt.Sprintf("The node had devices of %s, and has none now.", name)

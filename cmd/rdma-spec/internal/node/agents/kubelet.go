@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,7 +29,7 @@ var kubelets = []string{"kubelet", "kubelite", "k3s-server", "k3s-agent"}
 func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	var answer Kubelet
 	for _, p := range process.List(root, process.Called(kubelets...)) {
-		if p.OnNode {
+		if p.OnNode || inContainer(root, p) {
 			answer.PID, answer.Unit, answer.Root = p.PID, p.Unit(root), cmp.Or(p.Flag("--root-dir"), "/var/lib/kubelet")
 			break
 		}
@@ -54,6 +53,14 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	}
 	remembered(filepath.Join(folder, "device-plugins/kubelet_internal_checkpoint"), &answer)
 	return answer, nil
+}
+
+// inContainer reports whether a kubelet that is in a container, as on Talos, is the node's: it has the node's folder.
+func inContainer(root string, p process.Process) bool {
+	const folder = "var/lib/kubelet"
+	its, err := os.Stat(p.File(root, "root/"+folder))
+	nodes, failed := os.Stat(filepath.Join(root, folder))
+	return err == nil && failed == nil && os.SameFile(its, nodes)
 }
 
 func isSocket(file string) bool {
@@ -96,15 +103,10 @@ func remembered(file string, answer *Kubelet) {
 	if err != nil || json.Unmarshal(text, &checkpoint) != nil {
 		return // the kubelet has none before the first device plugin
 	}
-	add := func(name string) {
-		if strings.Contains(name, "/") {
-			answer.Allocatable[name] += 0
-		}
-	}
 	for name := range checkpoint.Data.RegisteredDevices {
-		add(name)
+		answer.Allocatable[name] += 0
 	}
 	for _, entry := range checkpoint.Data.PodDeviceEntries {
-		add(entry.ResourceName)
+		answer.Allocatable[entry.ResourceName] += 0
 	}
 }

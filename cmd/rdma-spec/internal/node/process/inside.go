@@ -28,6 +28,7 @@ func Look(root string, pid int, hostUsers bool, patience time.Duration) (c Insid
 	if c.OwnNetwork {
 		c.readFilters(root, p)
 	}
+	c.HugePages = len(Mounts(root, pid, mountinfo.FSTypeFilter("hugetlbfs"))) > 0
 	for _, m := range Mounts(root, pid, mountinfo.PrefixFilter("/dev")) {
 		shared := size(m.VFSOptions)
 		switch {
@@ -121,6 +122,7 @@ type Inside struct {
 	PolicyRouting bool         `json:"policyRouting,omitempty"` // IPv4 has routing tables beside main
 	HostPaths     []string     `json:"hostPaths,omitempty"`     // mounts of the node's /dev/infiniband, or of files in it
 	SharedMem     *spec.Limit  `json:"sharedMem,omitempty"`     // the size of its /dev/shm
+	HugePages     bool         `json:"hugePages,omitempty"`     // a file system of huge pages is mounted
 	Silent        bool         `json:"silent,omitempty"`        // the files of its image did not answer in time
 	Image
 }
