@@ -196,29 +196,6 @@ func declared(t *testing.T, folder, name string) error {
 	return fmt.Errorf("%s has no test %s", folder, name)
 }
 
-// TestUninstallPage checks that the page removes what other pages install that outlives the plugin, or waits for it.
-func TestUninstallPage(t *testing.T) {
-	const page = "docs/upgrade-and-uninstall.md"
-	text, checked := repository.Read(t, page), 0
-	installs := regexp.MustCompile(`kubectl apply .*(deploy/(?:admission|device-plugins|node-readiness)\S*)|` +
-		`deploy/(systemd/\S+\.(?:service|timer))`)
-	for _, b := range blocks(t) {
-		for _, found := range installs.FindAllStringSubmatch(b.content, -1) {
-			if b.file == page {
-				continue
-			}
-			checked++
-			name := regexp.QuoteMeta(strings.TrimPrefix(found[2], "systemd/") + found[1])
-			if !regexp.MustCompile(`(?m)^ *(kubectl|rm) .*` + name + `\b`).MatchString(text) {
-				t.Errorf("%s installs %s, and %s does not remove it", b.file, name, page)
-			}
-		}
-	}
-	if checked < 8 {
-		t.Errorf("%d installations, want more", checked)
-	}
-}
-
 // TestPlaybooks: each command of rdma-spec in them exists.
 func TestPlaybooks(t *testing.T) {
 	p, checked := repository.Build(t), 0
