@@ -23,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // TestDashboardHasData has a real Prometheus scrape a running plugin, and checks that each query of the dashboard gets
@@ -115,7 +116,7 @@ type panel struct {
 func dashboard(t *testing.T) []panel {
 	t.Helper()
 	var board struct{ Panels []panel }
-	if err := json.Unmarshal([]byte(readText(t, "../../deploy/helm/nri-rdma/files/dashboard.json")), &board); err != nil {
+	if err := json.Unmarshal([]byte(scratch.Read(t, "../../deploy/helm/nri-rdma/files/dashboard.json")), &board); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range board.Panels {
@@ -168,7 +169,7 @@ func startPrometheus(t *testing.T, program string, targets ...string) string {
 		_ = server.Process.Kill() // it may have ended already
 		_ = server.Wait()
 		if t.Failed() {
-			t.Log(readText(t, log.Name()))
+			t.Log(scratch.Read(t, log.Name()))
 		}
 		_ = log.Close()
 	})

@@ -20,13 +20,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-// scratch is an image with nothing in it: no library, no shell.
-const scratch = "docker.io/library/scratch:empty"
+// emptyImage is an image with nothing in it: no library, no shell.
+const emptyImage = "docker.io/library/scratch:empty"
 
 func importScratch(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "image.tar")
-	if err := errors.Join(node.WriteImage(file, scratch, nil), ctrd.Import(within(t, patience), file)); err != nil {
+	if err := errors.Join(node.WriteImage(file, emptyImage, nil), ctrd.Import(within(t, patience), file)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -36,7 +36,7 @@ func importScratch(t *testing.T) {
 func expectVerify(t *testing.T, pod *containerd.Sandbox, ctr containerd.Container, status int32,
 	verdict string, lines ...string) {
 	t.Helper()
-	ctr.Image, ctr.Args = scratch, []string{"/rdma-spec", "verify"}
+	ctr.Image, ctr.Args = emptyImage, []string{"/rdma-spec", "verify"}
 	ctr.Mounts = []containerd.Mount{{Host: filepath.Join(*bin, "rdma-spec"), Container: "/rdma-spec"}}
 	id := runContainer(t, pod, ctr)
 	result, err := pod.Wait(within(t, patience), id)

@@ -45,7 +45,18 @@ func Files(t testing.TB, folder string, contents map[string]string, mode fs.File
 	}
 }
 
-// Socket makes a socket that listens until the end of the test, and the folders above it.
+// Read returns what is in a file.
+func Read(t testing.TB, file string) string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// Socket makes a socket that listens until the end of the test, and the folders above it. Who connects gets no answer
+// unless the test gives one.
 func Socket(t testing.TB, socket string) net.Listener {
 	t.Helper()
 	makeAbove(t, socket)

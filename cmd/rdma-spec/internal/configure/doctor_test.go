@@ -14,18 +14,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // A configuration of everything ends with what else is wrong, and succeeds all the same.
 func TestConfigureAllEndsWithADoctor(t *testing.T) {
 	root, _ := configureNode(t)
-	rival := filepath.Join(root, "opt/nri/plugins/10-ulimit-adjuster")
-	if err := os.MkdirAll(filepath.Dir(rival), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(rival, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(root, "opt/nri/plugins/10-ulimit-adjuster"), "", 0o600)
 	for _, test := range []struct {
 		name, dryRun string
 		want         []string // the checks that find something, and the last line
