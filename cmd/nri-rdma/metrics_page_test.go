@@ -6,7 +6,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -74,9 +73,7 @@ func TestMetricsServed(t *testing.T) {
 		names = append(names, m.name)
 	}
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "{}", 0o600)
 	address, socket, root := freeAddress(t), filepath.Join(t.TempDir(), "nri.sock"), hcatest.V100(t)
 	ended := make(chan error, 1)
 	go func() {

@@ -4,7 +4,6 @@
 package configure
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -67,9 +66,7 @@ func TestDoctorOfConfiguredFiles(t *testing.T) {
 		t.Errorf("untouched: %v", got)
 	}
 	const dropIn = "/etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"
-	if err := os.WriteFile(filepath.Join(root, dropIn), []byte("[Service]\nLimitMEMLOCK=64K\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(root, dropIn), "[Service]\nLimitMEMLOCK=64K\n", 0o600)
 	want := []change.Overwriting{{Path: dropIn, Feature: "limits"}}
 	if diff := cmp.Diff(want, answer(), cmpopts.IgnoreFields(change.Overwriting{}, "Since")); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
