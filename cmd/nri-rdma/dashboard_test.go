@@ -34,9 +34,7 @@ func TestDashboardHasData(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
 	address, config := freeAddress(t), filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("optIn: {namespaces: [ml]}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "optIn: {namespaces: [ml]}", 0o600)
 	root := hcatest.V100(t)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -152,9 +150,7 @@ func startPrometheus(t *testing.T, program string, targets ...string) string {
 	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: nri-rdma, static_configs: "+
 		"[{targets: ['%s'], labels: {instance: node-1}}]}]\n", strings.Join(targets, "', '"))
 	file := filepath.Join(folder, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, file, config, 0o600)
 	server := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(folder, "data"),
 		"--web.listen-address="+address)
 	log, err := os.Create(filepath.Join(folder, "log"))

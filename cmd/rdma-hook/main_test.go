@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // linked makes the program a part of the test's binary. Otherwise go test would show a cached result where the program
@@ -81,9 +83,7 @@ func TestExitStatus(t *testing.T) {
 // A state whose process has ended is an error.
 func TestProcessThatHasEnded(t *testing.T) {
 	program, bundle := build(t), t.TempDir()
-	if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(bundle, "config.json"), "{}", 0o600)
 	ended := exec.Command("true")
 	if err := ended.Run(); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // While no plugin is registered, the validator refuses RDMA containers and no others, and what the plugin has adjusted
@@ -51,9 +52,7 @@ func TestValidator(t *testing.T) {
 func startValidator(t *testing.T) *daemon.Process {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("{}"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "{}", 0o644)
 	p, err := daemon.Start(nil, filepath.Join(*bin, "nri-rdma"), "--validate", "--config", config,
 		"--socket", containerd.NRISocket)
 	if err != nil {

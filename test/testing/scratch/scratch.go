@@ -12,19 +12,22 @@ import (
 	"testing"
 )
 
-// Folder makes a folder that is removed at the end of the test. It is in memory where the machine has /dev/shm: on a
-// busy disk, a hundred small files take longer than a test, and so does each fsync.
-func Folder(t testing.TB) string {
+// Folder makes a folder that is removed at the end of the test, and others below it. It is in memory where the machine
+// has /dev/shm: on a busy disk, a hundred small files take longer than a test, and so does each fsync.
+func Folder(t testing.TB, below ...string) string {
 	t.Helper()
 	folder, err := os.MkdirTemp("/dev/shm", "rdma")
 	if err != nil {
-		return t.TempDir()
+		folder = t.TempDir()
 	}
 	t.Cleanup(func() {
 		if err := os.RemoveAll(folder); err != nil {
 			t.Error(err)
 		}
 	})
+	for _, name := range below {
+		makeAbove(t, filepath.Join(folder, name, "file"))
+	}
 	return folder
 }
 

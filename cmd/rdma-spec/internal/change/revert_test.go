@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const (
@@ -143,9 +145,7 @@ func TestOpenSweeps(t *testing.T) {
 		filepath.Join(n.root, folder, "contents", sum([]byte("x"))), filepath.Join(n.root, folder, "contents", "."+sum([]byte("x"))+"12")}
 	stay := []string{n.path(".a"), n.path(".a12x"), n.path("a1"), n.path("conf.d/.b1"), n.path(".other1")}
 	for _, file := range append(left, stay...) {
-		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, file, "x", 0o600)
 	}
 	n.open()
 	for _, file := range append(left, stay...) {

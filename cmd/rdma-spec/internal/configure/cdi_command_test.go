@@ -204,9 +204,7 @@ func TestConfigureCDIErrors(t *testing.T) {
 // Where /usr cannot be written, the programs are elsewhere, and the units name them there.
 func TestConfigurePrefix(t *testing.T) {
 	root, programs := cdiNode(t)
-	if err := os.WriteFile(filepath.Join(programs, "nri-rdma"), []byte("\x7fELF"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(programs, "nri-rdma"), "\x7fELF", 0o600)
 	before := nodeFiles(t, root)
 	for _, args := range []string{"cdi --programs " + programs, "plugin --program " + programs + "/nri-rdma"} {
 		got := call(strings.Fields("configure " + args + " --prefix /opt/rdma --root " + root)...)

@@ -129,9 +129,7 @@ func TestConnectToTheNamedEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	configure := func(text string) {
-		if err := os.WriteFile(filepath.Join(root, crictlConfig), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, filepath.Join(root, crictlConfig), text, 0o644)
 	}
 	configure("timeout: 10\n")
 	if r := connected(t, "", root); r.Socket != filepath.Join(root, "run/containerd/containerd.sock") {
