@@ -254,7 +254,7 @@ func TestRefused(t *testing.T) {
 			return os.Chown(filepath.Join(root, filepath.Dir(File)), 65534, 65534)
 		}, "DIR is not trusted: it belongs to user 65534, not to root"},
 		"a link out of the folder": {func(t *testing.T, root string) error {
-			elsewhere := filepath.Join(t.TempDir(), "policy.yaml")
+			elsewhere := filepath.Join(scratch.Folder(t), "policy.yaml")
 			return errors.Join(os.Rename(filepath.Join(root, File), elsewhere), os.Symlink(elsewhere, filepath.Join(root, File)))
 		}, "no policy is in force: open FILE: path escapes from parent"},
 		"a folder in its place": {func(_ *testing.T, root string) error {
