@@ -108,7 +108,8 @@ func TestRepair(t *testing.T) {
 	expectMemlock(t, id, kernelDefault)
 	before := pid(t, id)
 	// One more process, in a user namespace of its own.
-	shell(t, id, "/usr/bin/unshare --user sleep 1000 >/dev/null 2>&1 & sleep 0.2")
+	shell(t, id, `/usr/bin/unshare --user sleep 1000 >/dev/null 2>&1 &
+		while [ "$(readlink /proc/$!/ns/user)" = "$(readlink /proc/self/ns/user)" ]; do sleep 0.1; done`)
 
 	expectTool(t, 1, "  below  memlock is 8Mi, the policy gives unlimited: rdma-spec repair --config ", "status")
 	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 1 ||

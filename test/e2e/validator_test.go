@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -67,13 +66,10 @@ var privateMemory = regexp.MustCompile(`(?m)^Private_\w+:\s+(\d+) kB$`)
 // ownMemory returns the memory, in MB, that a process shares with no other.
 func ownMemory(t *testing.T, p *daemon.Process) float64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := scratch.Read(t, fmt.Sprintf("/proc/%d/smaps_rollup", p.PID()))
 	sum := 0
-	for _, match := range privateMemory.FindAllSubmatch(text, -1) {
-		kB, err := strconv.Atoi(string(match[1]))
+	for _, match := range privateMemory.FindAllStringSubmatch(text, -1) {
+		kB, err := strconv.Atoi(match[1])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -126,7 +125,7 @@ func macvlan(t *testing.T, pid int, netdev, address string) {
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), filepath.Join(parts.CNI(), "macvlan"))
-	command.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=rail", "CNI_IFNAME=net1",
+	command.Env = append(command.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=rail", "CNI_IFNAME=net1",
 		fmt.Sprintf("CNI_NETNS=/proc/%d/ns/net", pid), "CNI_PATH="+parts.CNI())
 	command.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "rail", "type": "macvlan", "master": %q,
 		"ipam": {"type": "static", "addresses": [{"address": "%s/24"}]}}`, netdev, address))
