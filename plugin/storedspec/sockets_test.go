@@ -14,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
 
 func TestFindSockets(t *testing.T) {
@@ -48,7 +47,7 @@ func TestFindSockets(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			root := short.Folder(t)
+			root := scratch.Folder(t)
 			for _, s := range test.sockets {
 				scratch.Socket(t, root+s)
 			}

@@ -10,15 +10,18 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Folder makes a folder that is removed at the end of the test, and others below it. It is in memory where the machine
-// has /dev/shm: on a busy disk, a hundred small files take longer than a test, and so does each fsync.
+// has that: on a busy disk, a hundred small files take longer than a test, and so does each fsync. Its name is short,
+// since the path of a socket has at most 107 bytes.
 func Folder(t testing.TB, below ...string) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("/dev/shm", "rdma")
+	folder, err := os.MkdirTemp(inMemory(), "rdma")
 	if err != nil {
-		folder = t.TempDir()
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := os.RemoveAll(folder); err != nil {
@@ -29,6 +32,17 @@ func Folder(t testing.TB, below ...string) string {
 		makeAbove(t, filepath.Join(folder, name, "file"))
 	}
 	return folder
+}
+
+// inMemory returns a folder in memory where files can be programs; "" where there is none.
+func inMemory() string {
+	const memory = "/dev/shm"
+	var mount unix.Statfs_t
+	if err := unix.Statfs(memory, &mount); err != nil || mount.Type != unix.TMPFS_MAGIC || mount.Flags&unix.ST_NOEXEC != 0 ||
+		unix.Access(memory, unix.W_OK) != nil {
+		return ""
+	}
+	return memory
 }
 
 // File writes a file, and makes the folders above it.

@@ -21,7 +21,6 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
 
 const limitsText = "Limit                     Soft Limit           Hard Limit           Units\nMax locked memory     " +
@@ -47,7 +46,7 @@ func aNode() hcatest.Files {
 // root makes a root of files, with a short name, since it has sockets.
 func root(t *testing.T, files hcatest.Files) string {
 	t.Helper()
-	folder := short.Folder(t)
+	folder := scratch.Folder(t)
 	if err := files.Write(folder); err != nil {
 		t.Fatal(err)
 	}

@@ -18,13 +18,12 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
 )
 
 // shortRoot makes a root. A test's own folder has too long a name for a socket.
 func shortRoot(t *testing.T) string {
 	t.Helper()
-	root := short.Folder(t)
+	root := scratch.Folder(t)
 	t.Setenv(endpointVariable, "")
 	return root
 }
