@@ -15,13 +15,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // A process that takes a connection over knows what the one before knew: the containers, and the edits that it still
 // owes. The policy in force is its own from then on.
 func TestHandover(t *testing.T) {
-	folder := short.Folder(t)
+	folder := scratch.Folder(t)
 	id := limitstest.ID("main")
 	table := limitstest.NewKernel(map[string][]spec.Limit{id: {spec.Unlimited}})
 	options := func(version string) Options {

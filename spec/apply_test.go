@@ -6,7 +6,6 @@ package spec
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 var (
@@ -72,11 +72,8 @@ func TestApplyGolden(t *testing.T) {
 		"device-plugin-and-me": {everything, AllSets},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in, err := os.ReadFile(filepath.Join("testdata", "apply", name+".json"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := indented(t, mustApply(t, test.grant, string(in), test.sets))
+			in := scratch.Read(t, filepath.Join("testdata", "apply", name+".json"))
+			got := indented(t, mustApply(t, test.grant, in, test.sets))
 			golden.Compare(t, filepath.Join("testdata", "apply", name+".golden"), got)
 		})
 	}

@@ -6,7 +6,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -353,7 +352,7 @@ func TestLinks(t *testing.T) {
 		"nri-rdma": "k8s.io/client-go", "rdma-spec": "k8s.io/client-go", "rdma-hook": "k8s.io/client-go", "kubectl-rdma": "github.com/rdma-spec/rdma-spec/spec",
 	} {
 		cmd := exec.Command("go", "list", "-deps", "./cmd/"+program)
-		cmd.Dir, cmd.Env = repository.Path(t, "."), append(os.Environ(), "GOOS=linux")
+		cmd.Dir, cmd.Env = repository.Path(t, "."), append(cmd.Environ(), "GOOS=linux")
 		out, err := cmd.Output()
 		if err != nil || !strings.Contains(string(out), "github.com/rdma-spec/rdma-spec/cmd/"+program+"\n") {
 			t.Fatalf("%s: %v", program, err)

@@ -23,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // TestDashboardHasData has a real Prometheus scrape a running plugin, and checks that each query of the dashboard gets
@@ -33,9 +34,7 @@ func TestDashboardHasData(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
 	address, config := freeAddress(t), filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("optIn: {namespaces: [ml]}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "optIn: {namespaces: [ml]}", 0o600)
 	root := hcatest.V100(t)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -115,7 +114,7 @@ type panel struct {
 func dashboard(t *testing.T) []panel {
 	t.Helper()
 	var board struct{ Panels []panel }
-	if err := json.Unmarshal([]byte(readText(t, "../../deploy/helm/nri-rdma/files/dashboard.json")), &board); err != nil {
+	if err := json.Unmarshal([]byte(scratch.Read(t, "../../deploy/helm/nri-rdma/files/dashboard.json")), &board); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range board.Panels {
@@ -151,9 +150,7 @@ func startPrometheus(t *testing.T, program string, targets ...string) string {
 	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: nri-rdma, static_configs: "+
 		"[{targets: ['%s'], labels: {instance: node-1}}]}]\n", strings.Join(targets, "', '"))
 	file := filepath.Join(folder, "prometheus.yml")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, file, config, 0o600)
 	server := exec.Command(program, "--config.file="+file, "--storage.tsdb.path="+filepath.Join(folder, "data"),
 		"--web.listen-address="+address)
 	log, err := os.Create(filepath.Join(folder, "log"))
@@ -168,7 +165,7 @@ func startPrometheus(t *testing.T, program string, targets ...string) string {
 		_ = server.Process.Kill() // it may have ended already
 		_ = server.Wait()
 		if t.Failed() {
-			t.Log(readText(t, log.Name()))
+			t.Log(scratch.Read(t, log.Name()))
 		}
 		_ = log.Close()
 	})

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -24,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // slow is a collector that waits until it is let go.
@@ -170,9 +170,7 @@ func TestHeadersAreBounded(t *testing.T) {
 func TestNotReadyWithoutNumbers(t *testing.T) {
 	folder := t.TempDir()
 	config := filepath.Join(folder, "config.yaml")
-	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "{}", 0o600)
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
 	address := freeAddress(t)

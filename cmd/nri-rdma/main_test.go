@@ -25,7 +25,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestWrongCalls(t *testing.T) {
@@ -94,7 +94,7 @@ func silent() *logrus.Logger {
 
 // The whole daemon: it serves metrics, says when it is ready, tells systemd, and ends when it is told to.
 func TestDaemon(t *testing.T) {
-	folder := short.Folder(t)
+	folder := scratch.Folder(t)
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(folder, "notify"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // Registered with a runtime that has 500 containers with 0.9 MB of environment each, and pods with 100 KB of
@@ -45,11 +45,8 @@ func TestMemoryAtRegistration(t *testing.T) {
 	}
 	defer func() { _, _ = cmd.Process.Kill(), cmd.Wait() }()
 	await.That(t, await.Patience, "registered", func() bool { return runtime.Synchronised() == 1 })
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, peak, _ := strings.Cut(string(status), "\nVmHWM:")
+	status := scratch.Read(t, fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+	_, peak, _ := strings.Cut(status, "\nVmHWM:")
 	var needed int
 	if _, err := fmt.Sscan(peak, &needed); err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // metricsPage is the page that lists the metrics.
@@ -29,7 +29,7 @@ const metricsPage = "../../docs/metrics.md"
 // TestMetricsPage checks that the page's table has every metric that the program registers, and no other. -update
 // writes the table.
 func TestMetricsPage(t *testing.T) {
-	page := readText(t, metricsPage)
+	page := scratch.Read(t, metricsPage)
 	table := regexp.MustCompile(`(?s)(<!-- metrics: [^\n]* -->\n).*(<!-- end -->\n)`)
 	if !table.MatchString(page) {
 		t.Fatalf("%s has no table of metrics between its two comments", metricsPage)
@@ -55,7 +55,7 @@ func TestMetricsInPagesExist(t *testing.T) {
 	}
 	found := 0
 	for _, page := range append(pages, "../../README.md") {
-		for _, name := range regexp.MustCompile(`nri_rdma_[a-z_]*[a-z]`).FindAllString(readText(t, page), -1) {
+		for _, name := range regexp.MustCompile(`nri_rdma_[a-z_]*[a-z]`).FindAllString(scratch.Read(t, page), -1) {
 			if found++; !slices.Contains(names, name) {
 				t.Errorf("%s: there is no metric %s", page, name)
 			}
@@ -73,9 +73,7 @@ func TestMetricsServed(t *testing.T) {
 		names = append(names, m.name)
 	}
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "{}", 0o600)
 	address, socket, root := freeAddress(t), filepath.Join(t.TempDir(), "nri.sock"), hcatest.V100(t)
 	ended := make(chan error, 1)
 	go func() {
@@ -141,13 +139,4 @@ func unquote(t *testing.T, text string) string {
 		t.Fatal(err)
 	}
 	return text
-}
-
-func readText(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // asProgram, in the environment, has this test program be nri-rdma; as "nobody" it is so as a user to whom nothing
@@ -86,7 +86,7 @@ func TestWhatKeepsItFromStarting(t *testing.T) {
 // A service's process that cannot start keeps the connection of the one before from nobody: systemd starts it again and
 // again, and the runtime would wait for answers.
 func TestServiceThatCannotStartLeavesNoConnection(t *testing.T) {
-	path := filepath.Join(short.Folder(t), "notify")
+	path := filepath.Join(scratch.Folder(t), "notify")
 	systemd, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const (
@@ -39,9 +39,7 @@ var (
 func newBundle(t testing.TB, config string) string {
 	t.Helper()
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "config.json"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(folder, "config.json"), config, 0o600)
 	return folder
 }
 
@@ -159,9 +157,7 @@ func TestKubernetes(t *testing.T) {
 		t.Errorf("the policy in force is %s, and the hook looks for %s", inforce.File, inForce)
 	}
 	policy := filepath.Join(t.TempDir(), "policy.yaml")
-	if err := os.WriteFile(policy, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, policy, "", 0o600)
 	for _, test := range []struct {
 		policy, fields, args string
 		want                 spec.Limit

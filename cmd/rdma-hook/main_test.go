@@ -6,13 +6,14 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // linked makes the program a part of the test's binary. Otherwise go test would show a cached result where the program
@@ -25,7 +26,7 @@ func build(t *testing.T) string {
 	linked = main
 	program := filepath.Join(t.TempDir(), "rdma-hook")
 	cmd := exec.Command("go", "build", "-o", program, ".")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -81,9 +82,7 @@ func TestExitStatus(t *testing.T) {
 // A state whose process has ended is an error.
 func TestProcessThatHasEnded(t *testing.T) {
 	program, bundle := build(t), t.TempDir()
-	if err := os.WriteFile(filepath.Join(bundle, "config.json"), []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(bundle, "config.json"), "{}", 0o600)
 	ended := exec.Command("true")
 	if err := ended.Run(); err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/archive"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // collected calls collect on the node below a root and returns the archive.
@@ -79,7 +80,7 @@ func TestArchivesAsRoot(t *testing.T) {
 	root := hcatest.V100(t)
 	file := collected(t, root)
 	again := collected(t, file)
-	if diff := cmp.Diff(readFile(t, file), readFile(t, again)); diff != "" {
+	if diff := cmp.Diff(scratch.Read(t, file), scratch.Read(t, again)); diff != "" {
 		t.Error("the copy of a copy differs from it")
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
@@ -251,7 +252,7 @@ func TestCollectedStatus(t *testing.T) {
 	}
 	defer func() { _ = remove() }()
 	err = filepath.WalkDir(unpacked, func(name string, e os.DirEntry, err error) error {
-		if err == nil && e.Type().IsRegular() && strings.Contains(readFile(t, name), "s3cr3t") {
+		if err == nil && e.Type().IsRegular() && strings.Contains(scratch.Read(t, name), "s3cr3t") {
 			t.Errorf("%s has the secret", name)
 		}
 		return err
@@ -265,15 +266,6 @@ func TestCollectedStatus(t *testing.T) {
 		"when the node was collected: no policy is in force: ") {
 		t.Errorf("%+v", got)
 	}
-}
-
-func readFile(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // The doctor finds elsewhere what it finds there, byte for byte.

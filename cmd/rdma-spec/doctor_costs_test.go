@@ -17,6 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // busyNode is a node with eight HCAs and 200 containers, 80 of which hold an HCA, and each of which has a shim beside
@@ -60,7 +61,7 @@ func costOf(t *testing.T, args ...string) (stdout string, time time.Duration, me
 	program := exec.Command(os.Args[0], args...)
 	program.Env = append(os.Environ(), memoryInto+"="+status)
 	out, _ := program.Output() // the exit status tells what was found
-	_, most, _ := strings.Cut(readFile(t, status), "\nVmHWM:")
+	_, most, _ := strings.Cut(scratch.Read(t, status), "\nVmHWM:")
 	if _, err := fmt.Sscan(most, &memory); err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const port = "sys/devices/pci0000:5e/0000:5e:00.0/infiniband/mlx5_0/ports/1/"
@@ -278,8 +279,8 @@ func TestDoctorOutput(t *testing.T) {
 		{"/nonexistent", 3, `rdma_spec_doctor_findings{check="port-active",status="wrong"} 0`},
 	} {
 		got := call("", "doctor", "--root", tc.root, "-o", "prometheus", "--only", "port-active", "--to", file)
-		if got.Status != tc.status || got.Stdout != "" || !strings.Contains(readFile(t, file), tc.want) {
-			t.Errorf("%+v, want exit status %d, and in the file %s:\n%s", got, tc.status, tc.want, readFile(t, file))
+		if got.Status != tc.status || got.Stdout != "" || !strings.Contains(scratch.Read(t, file), tc.want) {
+			t.Errorf("%+v, want exit status %d, and in the file %s:\n%s", got, tc.status, tc.want, scratch.Read(t, file))
 		}
 	}
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o644 {

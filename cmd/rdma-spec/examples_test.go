@@ -6,12 +6,13 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const examples = "../../deploy/examples"
@@ -33,13 +34,10 @@ var (
 
 func readPromises(t *testing.T, file string) promises {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := scratch.Read(t, file)
 	p := promises{hca: "mlx5_0"}
 	given := map[string]bool{}
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
 		if m := promiseLine.FindStringSubmatch(line); m != nil {
 			p.all = append(p.all, promise{m[1], m[2]})
@@ -77,9 +75,7 @@ func explainExample(t *testing.T, file string, p promises) []explained {
 	config := p.config
 	if config == "" {
 		config = filepath.Join(t.TempDir(), "defaults.yaml")
-		if err := os.WriteFile(config, []byte("{}\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, config, "{}\n", 0o644)
 	}
 	args := []string{"explain", "-f", file, "--config", config, "--hca", p.hca, "-o", "json"}
 	if p.assume != "" {
@@ -167,9 +163,7 @@ func TestPromises(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "example.yaml")
 	text := "# config: x.yaml\n  # hca: a,b\n# assume-devices: rdma/*\n# explain: Job/a worker: RDMA by device, rule x: " +
 		"memlock=1Gi\n#explain: no: comment\n# Explain: no: either\n"
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, file, text, 0o644)
 	p := readPromises(t, file)
 	want := promise{"Job/a worker", "RDMA by device, rule x: memlock=1Gi"}
 	if p.config != filepath.Join(examples, "x.yaml") || p.hca != "a,b" || p.assume != "rdma/*" ||

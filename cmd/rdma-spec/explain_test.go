@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
@@ -91,9 +92,7 @@ const plainPod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {contai
 
 func TestExplainExitStatus(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(broken, []byte("memlok: 1Gi\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, broken, "memlok: 1Gi\n", 0o644)
 	for _, test := range []struct {
 		name, manifest, args string
 		status               int

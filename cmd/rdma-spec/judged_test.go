@@ -5,7 +5,6 @@ package main
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // cures returns the findings of a check that are wrong, with their cures, as the doctor has them.
@@ -85,9 +85,7 @@ func TestACopyIsJudgedByAnotherPolicy(t *testing.T) {
 	const manifest = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ml, annotations: " +
 		"{rdma.noderesource.dev: \"true\"}}, " +
 		"spec: {containers: [{name: main}]}}"
-	if err := os.WriteFile(pod, []byte(manifest), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, pod, manifest, 0o600)
 	archive := collected(t, root, "--runtime-endpoint", socket)
 	newer := configFile(t, "{memlock: 32Gi, optIn: {namespaces: [ml]}}")
 	for _, test := range []struct {

@@ -6,8 +6,6 @@ package main
 import (
 	"context"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,10 +25,8 @@ import (
 func TestContainerThatThePluginHasNeverSeen(t *testing.T) {
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "8388608 8388608", plain)
+	files["run/"] = ""
 	root := files.Root(t)
-	if err := os.Mkdir(filepath.Join(root, "run"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	nri := nritest.New(t, "cri-o", "1.34.0")

@@ -12,7 +12,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // nodeWithRuntimes is a short root, for sockets, with HCAs and a process of container 1 that has enough memlock.
@@ -20,7 +20,7 @@ func nodeWithRuntimes(t *testing.T) (root string) {
 	t.Helper()
 	files := hcatest.V100Node().Files()
 	addProcess(files, 1, "unlimited unlimited", ipcLocked)
-	root = short.Folder(t)
+	root = scratch.Folder(t)
 	if err := files.Write(root); err != nil {
 		t.Fatal(err)
 	}

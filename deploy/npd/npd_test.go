@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // npdConfig is a configuration of node-problem-detector's custom plugin monitor, with the keys of its own type.
@@ -174,9 +174,7 @@ func TestNPDConditions(t *testing.T) {
 	port := filepath.Join(node, "sys/class/infiniband/mlx5_0/ports/1")
 	set := func(state, phys string) {
 		for name, text := range map[string]string{"state": state, "phys_state": phys} {
-			if err := os.WriteFile(filepath.Join(port, name), []byte(text+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			scratch.File(t, filepath.Join(port, name), text+"\n", 0o644)
 		}
 	}
 	before := c.run(t, program, node)

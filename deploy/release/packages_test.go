@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // checkRPM checks folders in the header of an rpm, which lists those that something of the package is in: its own ones
@@ -57,11 +59,11 @@ func checkDeb(t *testing.T, file string) {
 		"usr/share/doc/rdma-spec/nri-rdma-http.conf":        "/usr/bin/nri-rdma --http",
 		"usr/share/doc/rdma-spec/copyright":                 "Apache License",
 	} {
-		text, err := os.ReadFile(filepath.Join(folder, path))
-		if err != nil || !strings.Contains(string(text), has) {
-			t.Errorf("%s does not have %q: %v", path, has, err)
+		text := scratch.Read(t, filepath.Join(folder, path))
+		if !strings.Contains(text, has) {
+			t.Errorf("%s does not have %q", path, has)
 		}
-		if strings.Contains(string(text), "/usr/local/bin/") {
+		if strings.Contains(text, "/usr/local/bin/") {
 			t.Errorf("%s names the path of an installation by hand", path)
 		}
 	}

@@ -65,13 +65,3 @@ func startSystemd(t *testing.T, folders ...string) *systemd.Systemd {
 	})
 	return s
 }
-
-// read returns a file of this folder, or of the node.
-func read(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const (
@@ -36,15 +37,15 @@ func installCDIUnits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, "/usr/local/bin/"+name, string(program), 0o755)
+		scratch.File(t, "/usr/local/bin/"+name, string(program), 0o755)
 	}
 	for _, name := range []string{"rdma-spec-cdi.service", "rdma-spec-cdi.timer"} {
-		write(t, filepath.Join(units, name), read(t, ""+name), 0o644)
+		scratch.File(t, filepath.Join(units, name), scratch.Read(t, ""+name), 0o644)
 	}
-	write(t, "/etc/udev/rules.d/90-rdma-spec-cdi.rules", read(t, "90-rdma-spec-cdi.rules"), 0o644)
-	write(t, units+"/rdma-spec-cdi.service.d/node.conf",
+	scratch.File(t, "/etc/udev/rules.d/90-rdma-spec-cdi.rules", scratch.Read(t, "90-rdma-spec-cdi.rules"), 0o644)
+	scratch.File(t, units+"/rdma-spec-cdi.service.d/node.conf",
 		"[Service]\nExecStopPost=+/bin/sh -c 'echo ${EXIT_STATUS} >>"+cdiRuns+"'\n", 0o644)
-	write(t, units+"/rdma-spec-cdi.timer.d/node.conf",
+	scratch.File(t, units+"/rdma-spec-cdi.timer.d/node.conf",
 		"[Timer]\nOnActiveSec=\nOnUnitInactiveSec=\nOnActiveSec=1s\nOnUnitInactiveSec=1s\nAccuracySec=100ms\n", 0o644)
 }
 
@@ -76,7 +77,7 @@ func testCDIUnits(t *testing.T) {
 	}
 
 	await.That(t, await.Patience, "the service has done its work", idle(t))
-	last := read(t, cdiRuns)
+	last := scratch.Read(t, cdiRuns)
 	for range 1000 {
 		device, err := os.OpenFile("/dev/infiniband/uverbs0", os.O_RDWR, 0)
 		if err != nil {
@@ -85,7 +86,7 @@ func testCDIUnits(t *testing.T) {
 		_ = device.Close() // nothing was written
 	}
 	onNode(t, "udevadm", "settle")
-	if now := read(t, cdiRuns); now != last {
+	if now := scratch.Read(t, cdiRuns); now != last {
 		t.Errorf("1,000 opens of a device have the service run: %s, before %s", now, last)
 	}
 
@@ -108,18 +109,18 @@ func bootsBeforeItsDriver(t *testing.T) {
 	var adds [][]string
 	for _, file := range netdevs {
 		name, _, _ := strings.Cut(strings.TrimPrefix(file, hcas+"/"), "/")
-		adds = append(adds, []string{"link", "add", name, "type", "rxe", "netdev", strings.TrimSpace(read(t, file))})
+		adds = append(adds, []string{"link", "add", name, "type", "rxe", "netdev", strings.TrimSpace(scratch.Read(t, file))})
 		onNode(t, "rdma", "link", "del", name)
 	}
 	startUdev(t)
 	manage(t, "start", "rdma-spec-cdi.service") // as multi-user.target does, whose folders this systemd does not read
 	await.That(t, await.Patience, "the service has done its work", idle(t))
-	if got := read(t, cdiRuns); got != "1\n" {
+	if got := scratch.Read(t, cdiRuns); got != "1\n" {
 		t.Errorf("the exit statuses of the service, without an HCA: %q, want 1", got)
 	}
 	time.Sleep(5 * time.Second)
-	if _, err := os.Stat(cdiFile); err == nil || read(t, cdiRuns) != "1\n" {
-		t.Errorf("without an HCA, after 5 s: %v, and the exit statuses %q", err, read(t, cdiRuns))
+	if _, err := os.Stat(cdiFile); err == nil || scratch.Read(t, cdiRuns) != "1\n" {
+		t.Errorf("without an HCA, after 5 s: %v, and the exit statuses %q", err, scratch.Read(t, cdiRuns))
 	}
 	for _, add := range adds {
 		onNode(t, "rdma", add...)
@@ -192,7 +193,7 @@ func busy(t *testing.T) time.Duration {
 	t.Helper()
 	const tick = time.Second / 100 // USER_HZ
 	var user, nice, system, idle, wait, interrupts, softInterrupts int64
-	stat := read(t, "/proc/stat")
+	stat := scratch.Read(t, "/proc/stat")
 	if _, err := fmt.Sscanf(stat, "cpu %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &interrupts,
 		&softInterrupts); err != nil {
 		t.Fatalf("%v: %s", err, stat)

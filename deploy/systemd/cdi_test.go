@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/deploy/systemd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // installCDI lays the units out as in /etc/systemd/system, with a program where ExecStart says.
@@ -16,14 +17,14 @@ func installCDI(t *testing.T) (units []string) {
 	t.Helper()
 	folder := t.TempDir()
 	program := filepath.Join(folder, "rdma-spec")
-	write(t, program, "#!/bin/sh\n", 0o755)
+	scratch.File(t, program, "#!/bin/sh\n", 0o755)
 	for _, name := range []string{"rdma-spec-cdi.service", "rdma-spec-cdi.timer"} {
 		text, err := systemd.CDI.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		unit := filepath.Join(folder, name)
-		write(t, unit, strings.ReplaceAll(string(text), "/usr/local/bin/rdma-spec", program), 0o644)
+		scratch.File(t, unit, strings.ReplaceAll(string(text), "/usr/local/bin/rdma-spec", program), 0o644)
 		units = append(units, unit)
 	}
 	return units

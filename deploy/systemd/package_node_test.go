@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // The folders that packages and administrators put units into.
@@ -44,7 +45,7 @@ func installDpkg(t *testing.T) {
 	mount(t, "/", root, "", syscall.MS_BIND)
 	mount(t, filepath.Join(root, "var/lib/dpkg"), "/var/lib/dpkg", "", syscall.MS_BIND)
 	mount(t, "none", packagedUnits, "tmpfs", 0)
-	write(t, units+"/nri-rdma.service.d/node.conf", "[Service]\nStandardError=append:"+pluginLog+"\n", 0o644)
+	scratch.File(t, units+"/nri-rdma.service.d/node.conf", "[Service]\nStandardError=append:"+pluginLog+"\n", 0o644)
 }
 
 // mount mounts something on a folder, which it makes where there is none. It goes with the test.
@@ -84,19 +85,19 @@ func testPackage(t *testing.T) {
 	}
 
 	const own = "memlock: 16Gi\n"
-	write(t, config, own, 0o644)
+	scratch.File(t, config, own, 0o644)
 	onNode(t, "dpkg", "-i", later(t, found[0]))
 	awaitRegistered(t, installed)
-	if diff := cmp.Diff(own, read(t, config)); diff != "" {
+	if diff := cmp.Diff(own, scratch.Read(t, config)); diff != "" {
 		t.Errorf("an upgrade changes the configuration, -before +after:\n%s", diff)
 	}
 
 	// Removed and installed again, it is as it was. A CDI file whose hook is gone does not stay, nor do metrics that nobody
 	// writes again.
 	const cdi, metrics = "/etc/cdi/rdma.yaml", "/var/lib/prometheus/node-exporter/rdma-spec.prom"
-	write(t, cdi, "hooks: [/usr/bin/rdma-hook]\n", 0o644)
+	scratch.File(t, cdi, "hooks: [/usr/bin/rdma-hook]\n", 0o644)
 	t.Cleanup(func() { _ = os.Remove(cdi) })
-	write(t, metrics, "", 0o644)
+	scratch.File(t, metrics, "", 0o644)
 	onNode(t, "systemctl", "enable", "--now", "rdma-spec-doctor.timer")
 	onNode(t, "dpkg", "-r", "rdma-spec")
 	if got := manage(t, "show", "--property=ActiveState", "rdma-spec-doctor.timer"); got != "ActiveState=inactive\n" {
@@ -139,7 +140,7 @@ func testPolicies(t *testing.T, deb string) {
 	for _, test := range []struct{ file, text, enabled string }{
 		{preset, "disable nri-rdma.service\n", "disabled\n"}, {policy, "#!/bin/sh\nexit 101\n", "enabled\n"},
 	} {
-		write(t, test.file, test.text, 0o755)
+		scratch.File(t, test.file, test.text, 0o755)
 		onNode(t, "dpkg", "-i", deb)
 		out, _ := exec.Command("systemctl", "is-enabled", "nri-rdma").Output() // an error where it is disabled
 		active := manage(t, "show", "--property=ActiveState", "nri-rdma")
@@ -159,7 +160,7 @@ func later(t *testing.T, deb string) string {
 	folder := filepath.Join(t.TempDir(), "later")
 	onNode(t, "dpkg-deb", "-R", deb, folder)
 	control := filepath.Join(folder, "DEBIAN/control")
-	write(t, control, strings.Replace(read(t, control), "\nVersion: ", "\nVersion: 1:", 1), 0o644)
+	scratch.File(t, control, strings.Replace(scratch.Read(t, control), "\nVersion: ", "\nVersion: 1:", 1), 0o644)
 	onNode(t, "dpkg-deb", "-Znone", "-b", folder, folder+".deb")
 	return folder + ".deb"
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 var bin = flag.String("bin", "../../bin", "folder of nri-rdma")
@@ -58,7 +59,7 @@ func testService(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(ctrd.Stop)
-	write(t, config, "inject: {namespaces: [ml]}\n", 0o644)
+	scratch.File(t, config, "inject: {namespaces: [ml]}\n", 0o644)
 	older := lowContainer(ctx, t, ctrd)
 
 	manage(t, "start", "nri-rdma")
@@ -72,7 +73,7 @@ func testService(t *testing.T) {
 
 	manage(t, "reload", "nri-rdma")
 	testDeaths(t)
-	registered := strings.Count(read(t, pluginLog), "msg=registered")
+	registered := strings.Count(scratch.Read(t, pluginLog), "msg=registered")
 	if err := ctrd.Restart(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -81,8 +82,8 @@ func testService(t *testing.T) {
 	testOrder(t)
 	testRuntimeDirectory(t)
 
-	write(t, units+"/nri-rdma.service.d/repair.conf", read(t, "nri-rdma-repair.conf"), 0o644)
-	write(t, config, "repair: {mode: fix, every: 1s}\n", 0o644)
+	scratch.File(t, units+"/nri-rdma.service.d/repair.conf", scratch.Read(t, "nri-rdma-repair.conf"), 0o644)
+	scratch.File(t, config, "repair: {mode: fix, every: 1s}\n", 0o644)
 	manage(t, "daemon-reload")
 	manage(t, "restart", "nri-rdma")
 	awaitLog(t, pluginLog, "is raised", 1)
@@ -114,7 +115,7 @@ func testDoctorService(t *testing.T) {
 	for range 2 {
 		manage(t, "start", "rdma-spec-doctor")
 		free, err := exec.Command("/usr/local/bin/rdma-spec", doctorOnTheNode...).Output()
-		if diff := cmp.Diff(string(free), read(t, doctorFile)); diff != "" || len(free) == 0 {
+		if diff := cmp.Diff(string(free), scratch.Read(t, doctorFile)); diff != "" || len(free) == 0 {
 			t.Errorf("%v, -without hardening +as a service:\n%s", err, diff)
 		}
 		if strings.Contains(string(free), `{check="plugin-runs",object="",status="wrong"}`) {
@@ -175,7 +176,7 @@ func lowContainer(ctx context.Context, t *testing.T, ctrd *containerd.Containerd
 // memlock gives the soft limit of a process, as /proc has it.
 func memlock(t *testing.T, pid int) string {
 	t.Helper()
-	limits := read(t, filepath.Join("/proc", strconv.Itoa(pid), "limits"))
+	limits := scratch.Read(t, filepath.Join("/proc", strconv.Itoa(pid), "limits"))
 	found := regexp.MustCompile(`(?m)^Max locked memory\s+(\S+)`).FindStringSubmatch(limits)
 	if found == nil {
 		t.Fatalf("no limit of locked memory in\n%s", limits)
@@ -191,17 +192,18 @@ func installService(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, filepath.Join("/usr/local/bin", name), string(program), 0o755)
+		scratch.File(t, filepath.Join("/usr/local/bin", name), string(program), 0o755)
 	}
-	write(t, units+"/rdma-spec-doctor.service", read(t, "rdma-spec-doctor.service"), 0o644)
+	scratch.File(t, units+"/rdma-spec-doctor.service", scratch.Read(t, "rdma-spec-doctor.service"), 0o644)
 	// The node's containerd is in a cache below /root.
-	write(t, units+"/rdma-spec-doctor.service.d/node.conf",
+	scratch.File(t, units+"/rdma-spec-doctor.service.d/node.conf",
 		"[Service]\nTimeoutStartSec=5min\nProtectHome=read-only\nExecStart=\nExecStart=/usr/local/bin/rdma-spec "+
 			strings.Join(append(doctorOnTheNode, "--to", doctorFile), " ")+"\n", 0o644)
-	write(t, units+"/nri-rdma.service", read(t, "nri-rdma.service"), 0o644)
-	write(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
-	write(t, units+"/nri-rdma-validator.service", read(t, "nri-rdma-validator.service"), 0o644)
-	write(t, units+"/nri-rdma-validator.service.d/node.conf", "[Service]\nStandardError=append:"+validatorLog+"\n", 0o644)
+	scratch.File(t, units+"/nri-rdma.service", scratch.Read(t, "nri-rdma.service"), 0o644)
+	scratch.File(t, units+"/nri-rdma.service.d/node.conf", forTheNode, 0o644)
+	scratch.File(t, units+"/nri-rdma-validator.service", scratch.Read(t, "nri-rdma-validator.service"), 0o644)
+	scratch.File(t, units+"/nri-rdma-validator.service.d/node.conf",
+		"[Service]\nStandardError=append:"+validatorLog+"\n", 0o644)
 }
 
 // awaitLog waits until a log says something that many times.
@@ -228,7 +230,7 @@ func manage(t *testing.T, args ...string) string {
 
 func wantNoPrivileges(t *testing.T, pid int) {
 	t.Helper()
-	status := read(t, filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	status := scratch.Read(t, filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	got := map[string]string{}
 	for _, field := range regexp.MustCompile(`(?m)^(Cap\w+|NoNewPrivs|Seccomp):\t(.*)$`).FindAllStringSubmatch(status,
 		-1) {

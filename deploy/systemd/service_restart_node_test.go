@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // deaths are signals that end the plugin. Go ends a program with status 2 on SIGABRT, which systemd's watchdog sends,
@@ -64,7 +65,7 @@ func awaitRegistered(t *testing.T, before int) int {
 func testWrongCall(t *testing.T, service string) {
 	t.Helper()
 	manage(t, "stop", service)
-	write(t, filepath.Join(units, service+".service.d/wrong.conf"),
+	scratch.File(t, filepath.Join(units, service+".service.d/wrong.conf"),
 		"[Service]\nExecStart=\nExecStart=/usr/local/bin/nri-rdma --wrong\n", 0o644)
 	manage(t, "daemon-reload")
 	if out, err := exec.Command("systemctl", "start", service).CombinedOutput(); err == nil {
@@ -98,7 +99,7 @@ func testOrder(t *testing.T) {
 func testRuntimeDirectory(t *testing.T) {
 	t.Helper()
 	const folder = "/run/rdma-spec"
-	mounts := read(t, filepath.Join("/proc", strconv.Itoa(awaitRegistered(t, 0)), "mountinfo"))
+	mounts := scratch.Read(t, filepath.Join("/proc", strconv.Itoa(awaitRegistered(t, 0)), "mountinfo"))
 	writable := map[string]bool{} // by mount point
 	for _, mount := range regexp.MustCompile(`(?m)^(?:\S+ ){4}(\S+) (rw|ro)`).FindAllStringSubmatch(mounts, -1) {
 		writable[mount[1]] = mount[2] == "rw"
@@ -107,7 +108,7 @@ func testRuntimeDirectory(t *testing.T) {
 		t.Errorf("%s must be writable, and / must not be:\n%s", folder, mounts)
 	}
 	kept := filepath.Join(folder, "kept")
-	write(t, kept, "", 0o600)
+	scratch.File(t, kept, "", 0o600)
 	manage(t, "stop", "nri-rdma")
 	if _, err := os.Stat(kept); err != nil {
 		t.Errorf("after systemctl stop: %v", err)

@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/pods"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/churn"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // unlimited matches the limits of a process that may lock all its memory.
@@ -52,12 +53,12 @@ func TestNodeServiceUpgrade(t *testing.T) { besideSystemd(t, installUpgrades, te
 
 func installUpgrades(t *testing.T) {
 	installService(t)
-	write(t, units+"/nri-rdma.service.d/held.conf", holdable, 0o644)
+	scratch.File(t, units+"/nri-rdma.service.d/held.conf", holdable, 0o644)
 	t.Cleanup(func() { _ = os.Remove(units + "/nri-rdma.service.d/held.conf") })
 }
 
 func testUpgrades(t *testing.T) {
-	write(t, config, "{}\n", 0o644)
+	scratch.File(t, config, "{}\n", 0o644)
 	for _, version := range []string{"1.7.35", "2.3.7", "2.4.2"} { // the older first, since a newer one's state stays
 		t.Run("containerd "+version, func(t *testing.T) {
 			options := containerd.Options{Version: version, Runtime: "runc", RequestTimeout: "10s"}
@@ -86,7 +87,7 @@ func testUpgradesBeside(t *testing.T, runtime *pods.Server) {
 	t.Cleanup(func() {
 		manage(t, "stop", "nri-rdma")
 		if t.Failed() {
-			t.Logf("the plugin:\n%s\nthe runtime:\n%s", read(t, pluginLog), runtime.Log())
+			t.Logf("the plugin:\n%s\nthe runtime:\n%s", scratch.Read(t, pluginLog), runtime.Log())
 		}
 	})
 	awaitSaid(t, runtime, connected, 1)
@@ -115,7 +116,8 @@ func testUpgradesBeside(t *testing.T, runtime *pods.Server) {
 	testCreationBetween(t, c)
 	taken := *upgrades + 1
 	awaitLog(t, pluginLog, tookOver, taken)
-	wantSaid(t, "the plugin", read(t, pluginLog), map[string]int{"msg=registered": 1, handedOver: taken, tookOver: taken})
+	wantSaid(t, "the plugin", scratch.Read(t, pluginLog),
+		map[string]int{"msg=registered": 1, handedOver: taken, tookOver: taken})
 	wantSaid(t, "the runtime", runtime.Log(), map[string]int{connected: 1, disconnected: 0})
 
 	manage(t, "stop", "nri-rdma")
@@ -169,7 +171,7 @@ func testRuntimeGoesBetween(t *testing.T, c *creations) {
 // next one starts after the release.
 func hold(t *testing.T) (release func()) {
 	t.Helper()
-	write(t, held, "", 0o600)
+	scratch.File(t, held, "", 0o600)
 	release = func() { _ = os.Remove(held) } // it may have been released before
 	t.Cleanup(release)
 	manage(t, "restart", "--no-block", "nri-rdma")

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -17,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // maxExposure is what `systemd-analyze security` may say of the service, of 10. What is left: it runs as root, since
@@ -37,9 +37,9 @@ const maxDoctorExposure = 2.7
 func TestDoctorServiceIsHardened(t *testing.T) {
 	folder := t.TempDir()
 	program, units := filepath.Join(folder, "rdma-spec"), filepath.Join(folder, "units")
-	write(t, program, "#!/bin/sh\n", 0o755)
+	scratch.File(t, program, "#!/bin/sh\n", 0o755)
 	for _, name := range []string{"rdma-spec-doctor.service", "rdma-spec-doctor.timer"} {
-		write(t, filepath.Join(units, name), strings.ReplaceAll(repository.Read(t, "deploy/systemd/"+name),
+		scratch.File(t, filepath.Join(units, name), strings.ReplaceAll(repository.Read(t, "deploy/systemd/"+name),
 			"/usr/local/bin/rdma-spec", program), 0o644)
 	}
 	service := filepath.Join(units, "rdma-spec-doctor.service")
@@ -148,26 +148,16 @@ func installUnit(t *testing.T, dropIns ...string) string {
 	t.Helper()
 	folder := t.TempDir()
 	program := filepath.Join(folder, "nri-rdma")
-	write(t, program, "#!/bin/sh\n", 0o755)
+	scratch.File(t, program, "#!/bin/sh\n", 0o755)
 	unit := filepath.Join(folder, "nri-rdma.service")
 	install := func(from, to string) {
-		write(t, to, strings.ReplaceAll(repository.Read(t, from), "/usr/local/bin/nri-rdma", program), 0o644)
+		scratch.File(t, to, strings.ReplaceAll(repository.Read(t, from), "/usr/local/bin/nri-rdma", program), 0o644)
 	}
 	install("deploy/systemd/nri-rdma.service", unit)
 	for _, d := range dropIns {
 		install("deploy/systemd/"+d, filepath.Join(unit+".d", filepath.Base(d)))
 	}
 	return unit
-}
-
-func write(t *testing.T, file, text string, mode os.FileMode) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // systemdAnalyze runs systemd-analyze, and gives what it says on both outputs.

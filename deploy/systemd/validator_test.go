@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // The validator's service differs from the plugin's in what it is called and how it is started, and is hardened alike.
@@ -39,8 +40,8 @@ func TestValidatorServiceIsAsThePlugins(t *testing.T) {
 	}
 	folder := t.TempDir()
 	program, unit := filepath.Join(folder, "nri-rdma"), filepath.Join(folder, "nri-rdma-validator.service")
-	write(t, program, "#!/bin/sh\n", 0o755)
-	write(t, unit, strings.ReplaceAll(repository.Read(t, "deploy/systemd/nri-rdma-validator.service"),
+	scratch.File(t, program, "#!/bin/sh\n", 0o755)
+	scratch.File(t, unit, strings.ReplaceAll(repository.Read(t, "deploy/systemd/nri-rdma-validator.service"),
 		"/usr/local/bin/nri-rdma", program), 0o644)
 	if out := systemdAnalyze(t, "verify", "--man=false", unit); strings.TrimSpace(out) != "" {
 		t.Errorf("systemd-analyze verify:\n%s", out)

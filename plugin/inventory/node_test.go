@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // run runs an inventory of the files below root.
@@ -81,9 +82,7 @@ func TestDevicesChange(t *testing.T) {
 	if err := os.Remove(filepath.Join(root, "sys/class/infiniband/mlx5_1")); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "dev/infiniband/uverbs9"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(root, "dev/infiniband/uverbs9"), "", 0o600)
 	await.That(t, every/2, "mlx5_1 is gone", func() bool {
 		node, err := i.HCAs(t.Context())
 		return err == nil && len(node.HCAs) == 1
@@ -113,9 +112,7 @@ func TestStale(t *testing.T) {
 	if stale() {
 		t.Error("what was just read is stale")
 	}
-	if err := os.WriteFile(filepath.Join(folder, "uverbs9"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(folder, "uverbs9"), "", 0o600)
 	if !stale() {
 		t.Error("a device has come, and what is known is not stale")
 	}

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
@@ -66,7 +66,7 @@ type Runtime struct {
 // New makes a runtime with a socket in a folder of its own. It is not started.
 func New(t testing.TB, name, version string) *Runtime {
 	t.Helper()
-	folder := short.Folder(t)
+	folder := scratch.Folder(t)
 	r := &Runtime{Socket: filepath.Join(folder, "nri.sock"), name: name, version: version,
 		launches: filepath.Join(folder, "plugins")}
 	t.Cleanup(r.Stop)

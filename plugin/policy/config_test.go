@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -174,9 +175,7 @@ func TestLoad(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, path, text, 0o600)
 		return path
 	}
 	good := file("good.yaml", "memlock: 16Gi")

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // A mutant is this package without one of its guards. All mutants are compiled into one test binary, in which the
@@ -74,9 +76,7 @@ func compileMutants(t *testing.T) (binary string, guards map[string]string) {
 			t.Fatal(err)
 		}
 		overlay.Replace[path] = filepath.Join(dir, strings.ReplaceAll(path, "/", "_"))
-		if err := os.WriteFile(overlay.Replace[path], []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, overlay.Replace[path], text, 0o600)
 	}
 	guards = map[string]string{}
 	for _, pattern := range guarded {

@@ -22,7 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // load has a runtime create containers, four at a time, until stop. Each must meet the plugin.
@@ -63,7 +63,7 @@ func load(t *testing.T, runtime *nritest.Runtime) (stop func() int64) {
 // Processes that replace each other under load leave the connection to each other, and what they know: the runtime sees
 // one plugin that never goes away.
 func TestHandover(t *testing.T) {
-	runtime, folder := started(t), short.Folder(t)
+	runtime, folder := started(t), scratch.Folder(t)
 	process := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma", in(folder))
 	await.That(t, await.Patience, "registered", func() bool { return process.Registered() && runtime.Synchronised() == 1 })
 	stop := load(t, runtime)
@@ -91,7 +91,7 @@ func TestHandover(t *testing.T) {
 // Beside a container that is being stopped, a process that registers holds up every creation. One that takes over holds
 // up none.
 func TestHandoverBesideAStop(t *testing.T) {
-	runtime, folder := started(t), short.Folder(t)
+	runtime, folder := started(t), scratch.Folder(t)
 	process := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
 	await.That(t, await.Patience, "registered", process.Registered)
 	goOn := runtime.StopContainer()
@@ -114,7 +114,7 @@ func TestHandoverBesideAStop(t *testing.T) {
 
 // A process is ready behind another one only while that is registered. When the runtime restarts, it goes on waiting.
 func TestWaitsBehindARegisteredOneOnly(t *testing.T) {
-	runtime, folder := nritest.New(t, "containerd", "v2.4.2"), short.Folder(t)
+	runtime, folder := nritest.New(t, "containerd", "v2.4.2"), scratch.Folder(t)
 	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
 	await.That(t, await.Patience, "first", func() bool { return strings.Contains(first.log.String(), "no NRI socket") })
 	second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
@@ -142,7 +142,7 @@ func TestUnlikeProcessesRegister(t *testing.T) {
 		"no place":       func(r *running) { r.Handover = filepath.Join(os.DevNull, "none") },
 	} {
 		t.Run(what, func(t *testing.T) {
-			runtime, folder := started(t), short.Folder(t)
+			runtime, folder := started(t), scratch.Folder(t)
 			first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
 			await.That(t, await.Patience, "registered", first.Registered)
 			second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder), change)
@@ -161,7 +161,7 @@ func TestUnlikeProcessesRegister(t *testing.T) {
 // A process that ends with nobody behind it ends the connection, and one that waits behind a process that is killed
 // registers.
 func TestNobodyLeavesAConnection(t *testing.T) {
-	runtime, folder := started(t), short.Folder(t)
+	runtime, folder := started(t), scratch.Folder(t)
 	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
 	await.That(t, await.Patience, "registered", first.Registered)
 	first.stop(t)
@@ -191,7 +191,7 @@ type systemd struct {
 
 func startSystemd(t *testing.T) *systemd {
 	t.Helper()
-	path := filepath.Join(short.Folder(t), "notify")
+	path := filepath.Join(scratch.Folder(t), "notify")
 	socket, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ package storedspec
 import (
 	"errors"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,21 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
-
-// listen makes a socket, below a root that must be short: a socket's path has 107 bytes at most.
-func listen(t *testing.T, path string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-}
 
 func TestFindSockets(t *testing.T) {
 	const (
@@ -61,9 +47,9 @@ func TestFindSockets(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			root := short.Folder(t)
+			root := scratch.Folder(t)
 			for _, s := range test.sockets {
-				listen(t, root+s)
+				scratch.Socket(t, root+s)
 			}
 			if test.link != "" {
 				if err := errors.Join(os.MkdirAll(filepath.Dir(root+test.link), 0o755), os.Symlink(root+test.sockets[0],
@@ -72,12 +58,7 @@ func TestFindSockets(t *testing.T) {
 				}
 			}
 			for _, f := range test.files {
-				if err := os.MkdirAll(filepath.Dir(root+f), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(root+f, nil, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				scratch.File(t, root+f, "", 0o600)
 			}
 			address := test.address
 			if address != "" {

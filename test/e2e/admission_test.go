@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // clusterPatience is how long a test waits until the API server goes by a policy that it has been given.
@@ -179,11 +179,7 @@ func startCluster(t *testing.T) *cluster.Cluster {
 // admissionFile returns a file of deploy/admission, as people install it.
 func admissionFile(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(*bin, "../deploy/admission", name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return scratch.Read(t, filepath.Join(*bin, "../deploy/admission", name))
 }
 
 // edited returns a policy with another list of resources.

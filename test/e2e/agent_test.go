@@ -21,6 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // A plugin that starts while the runtime stops a container for 20 s (containerd#14083) waits on one connection, and is
@@ -141,9 +142,7 @@ func startDockers(t *testing.T, socket string) {
 	// The shims of the other containerd report to the ttrpc socket beside its own.
 	text := fmt.Sprintf("version = 2\ndisabled_plugins = ['io.containerd.grpc.v1.cri', "+
 		"'io.containerd.nri.v1.nri']\n[ttrpc]\naddress = '%s/ttrpc.sock'\n", folder)
-	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, text, 0o644)
 	dockers, err := daemon.Start(nil, filepath.Join(parts.Containerd(*version), "containerd"), "--config", config,
 		"--address", socket, "--root", folder+"/root", "--state", folder+"/state")
 	if err != nil {
@@ -165,9 +164,7 @@ func startDockers(t *testing.T, socket string) {
 func TestStartedWithABadFile(t *testing.T) {
 	onNode(t, "rm -f "+policyFile) // as after a boot: an earlier test's plugin has left it
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("memlok: 1Gi"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "memlok: 1Gi", 0o644)
 	plugin := startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget)
 	pod := runPod(t, containerd.Pod{})
 	if _, err := pod.Run(within(t, patience), containerd.Container{Name: "refused",
@@ -175,18 +172,14 @@ func TestStartedWithABadFile(t *testing.T) {
 		t.Errorf("an RDMA container: %v", err)
 	}
 	runContainer(t, pod, containerd.Container{Name: "plain"})
-	if err := os.WriteFile(config, []byte("memlock: 1Gi"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "memlock: 1Gi", 0o644)
 	if err := plugin.AwaitLog(within(t, patience), "the configuration is in force"); err != nil {
 		t.Fatal(err)
 	}
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "corrected", Devices: containerd.Verbs(0)}),
 		"1073741824")
 	plugin.Stop()
-	if err := os.WriteFile(config, []byte("memlok: 1Gi"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "memlok: 1Gi", 0o644)
 	again := startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget)
 	expectMemlock(t, runContainer(t, pod, containerd.Container{Name: "as-before", Devices: containerd.Verbs(0)}),
 		"1073741824")

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // Two pods of the DaemonSet, which containerd confines with AppArmor as it does by default, hand the connection over
@@ -102,9 +103,7 @@ func pluginContainer(t *testing.T) containerd.Container {
 			hosts[v.Name] = v.HostPath.Path
 		case v.ConfigMap != nil:
 			hosts[v.Name] = t.TempDir()
-			if err := os.WriteFile(filepath.Join(hosts[v.Name], "config.yaml"), []byte("{}\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			scratch.File(t, filepath.Join(hosts[v.Name], "config.yaml"), "{}\n", 0o644)
 		}
 	}
 	plugin := pod.Containers[0]

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const (
@@ -74,7 +75,7 @@ func ctrRun(t *testing.T, user int) string {
 		"--mount", "type=bind,src="+said+",dst=/said,options=rbind:rw",
 		"--device", cdiDevice, node.ImageName("busybox"), name, "/bin/busybox", "sh", "-c",
 		"{ "+lockInside+"; } >/said; true")
-	return readFile(t, said)
+	return scratch.Read(t, said)
 }
 
 // runOnNode runs a program, and returns its standard output. Exit status 1 is not an error: a container that could not
@@ -210,7 +211,7 @@ func (p podman) load(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := filepath.Join(t.TempDir(), "busybox.tar") // in a folder that a Podman in a tree sees
-	if err := os.WriteFile(image, []byte(readFile(t, parts.Image("busybox"))), 0o644); err != nil {
+	if err := os.WriteFile(image, []byte(scratch.Read(t, parts.Image("busybox"))), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	p.call(t, "load", "-q", "-i", image)

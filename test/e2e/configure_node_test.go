@@ -25,6 +25,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/pods"
 	"github.com/rdma-spec/rdma-spec/test/node/systemd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const (
@@ -94,7 +95,7 @@ func runBesideSystemd(t *testing.T) {
 // installDropIn adds lines to a service, and lets it write its log into a file: the node has no journal.
 func installDropIn(t *testing.T, unit, lines, log string) {
 	t.Helper()
-	install(t, filepath.Join(systemd.Units, unit+".service.d/node.conf"), "[Service]\nStandardError=append:"+
+	scratch.File(t, filepath.Join(systemd.Units, unit+".service.d/node.conf"), "[Service]\nStandardError=append:"+
 		log+"\n"+lines+"\n", 0o644)
 }
 
@@ -120,7 +121,7 @@ func startBare(t *testing.T, version, bare string) *bareNode {
 			mount --bind /var/lib/configure /var/lib/containerd
 			for each in /run/containerd /run/nri; do mount -t tmpfs -o mode=0755 tmpfs $each; done`)
 	}
-	install(t, "/usr/local/lib/systemd/system/containerd.service", containerdUnit, 0o644)
+	scratch.File(t, "/usr/local/lib/systemd/system/containerd.service", containerdUnit, 0o644)
 	installDropIn(t, "containerd",
 		"ExecStart=\nExecStart=/usr/local/bin/containerd --config /etc/containerd/config.toml\n"+
 			"Environment=PATH="+parts.Containerd(version)+":"+os.Getenv("PATH")+"\nLimitNOFILE="+
@@ -175,16 +176,16 @@ func (n *bareNode) configure(t *testing.T, configuration string) {
 	if err := os.RemoveAll(folder); err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{"config.toml": readFile(t, corpus(configuration+".toml"))}
+	files := map[string]string{"config.toml": scratch.Read(t, corpus(configuration+".toml"))}
 	dropIns, err := filepath.Glob(corpus(configuration + ".conf.d/*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range dropIns {
-		files["conf.d/"+filepath.Base(file)] = readFile(t, file)
+		files["conf.d/"+filepath.Base(file)] = scratch.Read(t, file)
 	}
 	for name, text := range files {
-		install(t, filepath.Join(folder, name), text, 0o640)
+		scratch.File(t, filepath.Join(folder, name), text, 0o640)
 	}
 }
 
@@ -250,15 +251,6 @@ func describe(path string, entry fs.DirEntry) (string, error) {
 		return fmt.Sprintf("%s %d bytes of %v", text, info.Size(), info.ModTime()), nil
 	}
 	return text, nil
-}
-
-func readFile(t *testing.T, file string) string {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
 }
 
 // readLog returns what a log has, if there is one.

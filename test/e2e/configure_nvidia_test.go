@@ -15,6 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // nvidiaConfig is that of NVIDIA's container runtime: in mode legacy around runc, which needs no GPU. What would look for
@@ -40,8 +41,8 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 	}
 	tools := filepath.Join(parts.Folder(), "nvidia-ctk")
 	n.configure(t, "2.4/default")
-	install(t, "/opt/nvidia-container-cli", "#!/bin/sh\n", 0o755)
-	install(t, "/etc/nvidia-container-runtime/config.toml",
+	scratch.File(t, "/opt/nvidia-container-cli", "#!/bin/sh\n", 0o755)
+	scratch.File(t, "/etc/nvidia-container-runtime/config.toml",
 		strings.NewReplacer("RUNC", parts.Runtime("runc"), "TOOLS", tools).Replace(nvidiaConfig), 0o644)
 	toolkitStarts := func() {
 		onNode(t, tools+"/nvidia-ctk runtime configure --runtime containerd --nvidia-runtime-path "+tools+
@@ -96,8 +97,8 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 	}
 
 	const config = "/etc/rdma-spec/config.yaml"
-	asInstalled := readFile(t, config)
-	install(t, config, "optIn: {mofedRuntimeHandlers: ['nvidia*']}\n", 0o644)
+	asInstalled := scratch.Read(t, config)
+	scratch.File(t, config, "optIn: {mofedRuntimeHandlers: ['nvidia*']}\n", 0o644)
 	await.That(t, patience, "in force: the key",
 		func() bool { return strings.Contains(readLog("/run/rdma-spec/policy.yaml"), "nvidia*") })
 	expect(run("nvidia", "listed", mofed), "unlimited", everySet, "ok    register 64Mi with rxe0: done")
@@ -115,7 +116,7 @@ func testNVIDIA(t *testing.T, n *bareNode) {
 	expect(run("rdma", "handler", mofed), "unlimited", "CapPrm CapEff CapBnd", "ok    register 64Mi with rxe0: done")
 
 	manage(t, "disable", "--now", "nri-rdma")
-	install(t, config, asInstalled, 0o644) // what somebody else has changed is not taken back
+	scratch.File(t, config, asInstalled, 0o644) // what somebody else has changed is not taken back
 	succeed(t, "configure", "--revert", "--restart")
 	awaitCRI(t)
 	n.expectKept(t)

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // TestConfigure sets nodes up with rdma-spec configure, and undoes that. A systemd runs the containerd, with the
@@ -162,7 +163,7 @@ func followPlaybook(t *testing.T) (next string) {
 // check of the configuration shows that. configure restores all files, and the daemon serves as before.
 func testPutBack(t *testing.T, n *bareNode) {
 	const harmful = "/opt/nri/plugins/logger"
-	install(t, harmful, "#!/bin/sh\n", 0o755)
+	scratch.File(t, harmful, "#!/bin/sh\n", 0o755)
 	t.Cleanup(func() {
 		if err := os.Remove(harmful); err != nil {
 			t.Error(err)
@@ -187,13 +188,13 @@ func testPutBack(t *testing.T, n *bareNode) {
 func testHandMadeSpec(t *testing.T, n *bareNode) {
 	n.configure(t, "2.4/default")
 	const spec, config = "/etc/containerd/cri-base.json", "/etc/containerd/config.toml"
-	install(t, spec, string(handMadeSpec(t)), 0o644)
+	scratch.File(t, spec, string(handMadeSpec(t)), 0o644)
 	text := readLog(config)
 	edited := strings.Replace(text, "base_runtime_spec = ''", "base_runtime_spec = '"+spec+"'", 1)
 	if edited == text {
 		t.Fatalf("the default configuration has no base_runtime_spec:\n%s", text)
 	}
-	install(t, config, edited, 0o644)
+	scratch.File(t, config, edited, 0o644)
 	manage(t, "restart", "containerd")
 	awaitCRI(t)
 	before := filesIn(t, "/etc/containerd")

@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"context"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/crio"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // CRI-O does its part: the tests of what the plugin grants and refuses pass on it as they stand, and so do those of
@@ -164,11 +164,7 @@ func testCRIOGenerate(t *testing.T) {
 	file := filepath.Join(crio.DropIns, name)
 	rdmaSpec(t, "generate", "--for", "crio", "--memlock", "1Gi", "--to", file)
 	rdmaSpec(t, "generate", "--for", "crio", "--to", file)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dropIn(t, name, string(text))
+	dropIn(t, name, scratch.Read(t, file))
 	id := runContainer(t, runPod(t, containerd.Pod{}), containerd.Container{User: 1000})
 	expectMemlock(t, id, "unlimited")
 	if got := shell(t, id, "ulimit -l; ulimit -Hl"); got != "unlimited\nunlimited" {

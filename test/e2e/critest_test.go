@@ -22,6 +22,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // critestFocus chooses critest's specs.
@@ -61,10 +62,8 @@ func runCritest(t *testing.T) map[string][]string {
 	}
 	folder := t.TempDir()
 	images, report := filepath.Join(folder, "images.yaml"), filepath.Join(folder, "report.json")
-	if err := os.WriteFile(images, []byte("defaultTestContainerImage: "+node.ImageName("busybox")+
-		"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, images, "defaultTestContainerImage: "+node.ImageName("busybox")+
+		"\n", 0o644)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	begin := time.Now()

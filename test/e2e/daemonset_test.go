@@ -23,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // TestClusterDaemonSet installs the plugin as the documentation says, on a cluster with a real DaemonSet controller and
@@ -264,11 +265,7 @@ func deployPath(name string) string { return filepath.Join(*bin, "../deploy", na
 
 func deployFile(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(deployPath(name))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return scratch.Read(t, deployPath(name))
 }
 
 // documentedCommand returns the arguments of the kubectl command in docs/looking-at-a-node.md, from where its namespace

@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // faults are planted on the node in this order. Each leaves the node well once it is cured.
@@ -27,7 +28,7 @@ func (c *clinic) faults() []fault {
 	folder := c.TempDir()
 	spec := func(name, text string) string {
 		file := filepath.Join(folder, name)
-		install(c.T, file, text, 0o644)
+		scratch.File(c.T, file, text, 0o644)
 		return file
 	}
 	generated := string(rdmaSpec(c.T, "generate"))
@@ -78,7 +79,7 @@ func (c *clinic) faults() []fault {
 			func(c *clinic) { onNode(c.T, "rm /dev/infiniband/uverbs1 && touch /dev/infiniband/uverbs1") },
 			"device-nodes", nil, false},
 		{"rdma-cni in shared mode", func(c *clinic) {
-			install(c.T, "/etc/cni/net.d/90-rdma.conf", `{"cniVersion": "1.0.0", "name": "rdma", "type": "rdma"}`, 0o644)
+			scratch.File(c.T, "/etc/cni/net.d/90-rdma.conf", `{"cniVersion": "1.0.0", "name": "rdma", "type": "rdma"}`, 0o644)
 		}, "netns-mode", func(c *clinic) { onNode(c.T, "rm /etc/cni/net.d/90-rdma.conf") }, false},
 		{"a configuration that does not parse", func(c *clinic) { c.edit("version = 3", "version = = 3") }, "runtime-config",
 			func(c *clinic) { c.edit("version = = 3", "version = 3") }, false},
@@ -108,15 +109,15 @@ func (c *clinic) faults() []fault {
 			c.run("systemctl restart containerd")
 		}, false},
 		{"ulimit-adjuster beside the plugin",
-			func(c *clinic) { install(c.T, "/opt/nri/plugins/10-ulimit-adjuster", "", 0o644) }, "nri-rivals", nil, true},
+			func(c *clinic) { scratch.File(c.T, "/opt/nri/plugins/10-ulimit-adjuster", "", 0o644) }, "nri-rivals", nil, true},
 		{"the plugin is killed", func(c *clinic) { c.stopPlugin() }, "plugin-runs", nil, false},
-		{"the plugin's configuration is garbage", func(c *clinic) { install(c.T, pluginFile, "memlok: 1Gi\n", 0o644) },
-			"plugin-config", func(c *clinic) { install(c.T, pluginFile, "memlock: unlimited\n", 0o644) }, false},
+		{"the plugin's configuration is garbage", func(c *clinic) { scratch.File(c.T, pluginFile, "memlok: 1Gi\n", 0o644) },
+			"plugin-config", func(c *clinic) { scratch.File(c.T, pluginFile, "memlock: unlimited\n", 0o644) }, false},
 		{"the policy in force is garbage", func(c *clinic) {
 			if err := c.plugin.Signal(syscall.SIGSTOP); err != nil { // it writes its file again now and then
 				c.Fatal(err)
 			}
-			install(c.T, policyFile, "garbage", 0o644)
+			scratch.File(c.T, policyFile, "garbage", 0o644)
 		}, "policy-readable", nil, false},
 		{"a container below policy", func(c *clinic) {
 			c.stopPlugin()

@@ -21,6 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // finding is a finding of the doctor.
@@ -119,7 +120,7 @@ func (c *clinic) systemd() {
 	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >%[1]s/asked && read answer <%[1]s/done && test \"$answer\" = ok\n",
 		folder)
 	onNode(c.T, "mkfifo "+folder+"/asked "+folder+"/done")
-	install(c.T, filepath.Join(folder, "systemctl"), script, 0o755)
+	scratch.File(c.T, filepath.Join(folder, "systemctl"), script, 0o755)
 	c.Setenv("PATH", folder+":"+*bin+":"+os.Getenv("PATH"))
 	go func() {
 		for {
@@ -220,7 +221,7 @@ func (c *clinic) expect(name, check string) finding {
 // ignore has the doctor ignore what it has found, by the entry that it has printed, for as long as it looks once more.
 func (c *clinic) ignore() {
 	c.Helper()
-	install(c.T, "/etc/rdma-spec/doctor.yaml", "ignore:\n"+c.found.Ignore+"\n", 0o644)
+	scratch.File(c.T, "/etc/rdma-spec/doctor.yaml", "ignore:\n"+c.found.Ignore+"\n", 0o644)
 	c.expect("an ignored finding", "")
 	if !slices.ContainsFunc(c.findings, func(f finding) bool { return f.Status == "ignored" && f.Check == c.found.Check }) {
 		c.Errorf("what is ignored is not listed: %+v", c.findings)
@@ -266,7 +267,7 @@ func (c *clinic) secondContainerd(parts node.PartSet) *daemon.Process {
 	c.Helper()
 	folder := c.TempDir()
 	config := folder + "/second.toml"
-	install(c.T, config,
+	scratch.File(c.T, config,
 		fmt.Sprintf("version = 3\n[ttrpc]\n  address = '%s/ttrpc.sock'\n[plugins.'io.containerd.nri.v1.nri']\n  "+
 			"socket_path = '%s'\n", folder, containerd.NRISocket), 0o644)
 	second, err := daemon.Start(nil, filepath.Join(parts.Containerd(*version), "containerd"), "--config", config,

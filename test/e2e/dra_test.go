@@ -19,6 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // claimOf is a claim for an HCA of a driver.
@@ -75,7 +76,8 @@ func TestClusterDRA(t *testing.T) {
 			driver := test.name + ".dra.rdma-node.test"
 			startDriver(t, c, k, append(test.flags, "--name", driver)...)
 			claim := filepath.Join(t.TempDir(), "claim.yaml")
-			install(t, claim, strings.NewReplacer("DRIVER", driver, "CLAIM", test.name, "HCA", test.hca).Replace(claimOf), 0o600)
+			scratch.File(t, claim,
+				strings.NewReplacer("DRIVER", driver, "CLAIM", test.name, "HCA", test.hca).Replace(claimOf), 0o600)
 			if _, err := c.Kubectl(within(t, patience), "apply", "-f", claim); err != nil {
 				t.Fatal(err)
 			}

@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // kills is enough to hit a plugin before, within and after a request: the load starts two containers a second and more.
@@ -144,18 +144,14 @@ const reporting = "{ipcLock: false, repair: {mode: report, every: 1s}}"
 func startReporter(t *testing.T) (plugin *daemon.Process, config string) {
 	t.Helper()
 	config = filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte(reporting), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, reporting, 0o644)
 	return startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget,
 		"--http", metricsAddress), config
 }
 
 func fixFromNowOn(t *testing.T, config string) {
 	t.Helper()
-	if err := os.WriteFile(config, []byte(strings.Replace(reporting, "report", "fix", 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, strings.Replace(reporting, "report", "fix", 1), 0o644)
 }
 
 // expectBelow waits until a plugin counts as many running containers as below policy as there are.

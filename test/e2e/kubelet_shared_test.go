@@ -18,6 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // connectX is a PCI device as the RDMA shared device plugin sees a ConnectX-5 whose HCA is rxe0. A soft HCA has none.
@@ -71,7 +72,7 @@ func startSharedDevicePlugin(t *testing.T, k *kubelet.Kubelet, resource string, 
 		t.Fatal(err)
 	}
 	config := filepath.Join(t.TempDir(), "config.json")
-	install(t, config, fmt.Sprintf(`{"configList": [{"resourceName": %q, "rdmaHcaMax": 63,
+	scratch.File(t, config, fmt.Sprintf(`{"configList": [{"resourceName": %q, "rdmaHcaMax": 63,
 		"selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "ifNames": ["eth0"]}}]}`, resource), 0o644)
 	// It alone sees the PCI device, in a mount namespace of its own.
 	p, err := daemon.Start(nil, "unshare", append([]string{"--mount", "sh", "-ec",

@@ -15,6 +15,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/pods"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // Where containerd looks for the plugins that it launches, and for their configurations.
@@ -43,8 +44,8 @@ func TestLaunchedByContainerd(t *testing.T) {
 		}
 		replaceContainerd(t, options())
 	})
-	install(t, launchedPlugin, "#!/bin/sh\nexec "+program+" --budget "+budget+" 2>>"+launchedLog+"\n", 0o755)
-	install(t, launchedConfig, "inject: {namespaces: [ml]}\n", 0o644)
+	scratch.File(t, launchedPlugin, "#!/bin/sh\nexec "+program+" --budget "+budget+" 2>>"+launchedLog+"\n", 0o755)
+	scratch.File(t, launchedConfig, "inject: {namespaces: [ml]}\n", 0o644)
 
 	early, err := pods.NewClient(containerd.Socket)
 	if err != nil {
@@ -96,17 +97,6 @@ func expectLaunchedGrant(t *testing.T, id string) {
 	expectCapabilities(t, id, everySet)
 	if got, want := shell(t, id, "echo $(ls /dev/infiniband)"), "rdma_cm uverbs0 uverbs1"; got != want {
 		t.Errorf("the container has %q, want %q", got, want)
-	}
-}
-
-// install writes a file of the node.
-func install(t *testing.T, file, text string, mode os.FileMode) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), mode); err != nil {
-		t.Fatal(err)
 	}
 }
 

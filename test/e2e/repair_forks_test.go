@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // A process forks while it is repaired: none is left low.
@@ -85,12 +86,9 @@ func TestRepairWithRecycledPIDs(t *testing.T) {
 	}()
 	// strangersSaid returns how many there were, and how many process IDs they had among them.
 	strangersSaid := func() (count, ids int) {
-		text, err := os.ReadFile(said.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := scratch.Read(t, said.Name())
 		seen := map[string]bool{}
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(text) {
 			fields := strings.Fields(line)
 			if len(fields) != 3 {
 				continue // it is being written
@@ -126,9 +124,7 @@ func fewPIDs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(file, []byte("700"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, file, "700", 0o644)
 	t.Cleanup(func() {
 		if err := os.WriteFile(file, before, 0o644); err != nil {
 			t.Error(err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 //go:embed testdata/register.c
@@ -29,9 +30,7 @@ func register(t *testing.T) containerd.Mount {
 	t.Helper()
 	folder := t.TempDir()
 	source, program := filepath.Join(folder, "register.c"), filepath.Join(folder, "register")
-	if err := os.WriteFile(source, []byte(registerSource), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, source, registerSource, 0o644)
 	if out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-o", program, source,
 		"-libverbs").CombinedOutput(); err != nil {
 		t.Fatalf("cc: %v: %s", err, out)
@@ -45,9 +44,7 @@ func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	if args[0] == "status" || args[0] == "repair" {
 		defaults := filepath.Join(t.TempDir(), "defaults.yaml")
-		if err := os.WriteFile(defaults, []byte("{}"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, defaults, "{}", 0o644)
 		args = append(args, "--config", defaults)
 	}
 	return call(t, args...)
@@ -111,7 +108,8 @@ func TestRepair(t *testing.T) {
 	expectMemlock(t, id, kernelDefault)
 	before := pid(t, id)
 	// One more process, in a user namespace of its own.
-	shell(t, id, "/usr/bin/unshare --user sleep 1000 >/dev/null 2>&1 & sleep 0.2")
+	shell(t, id, `/usr/bin/unshare --user sleep 1000 >/dev/null 2>&1 &
+		while [ "$(readlink /proc/$!/ns/user)" = "$(readlink /proc/self/ns/user)" ]; do sleep 0.1; done`)
 
 	expectTool(t, 1, "  below  memlock is 8Mi, the policy gives unlimited: rdma-spec repair --config ", "status")
 	if result, err := ctrd.Exec(within(t, patience), id, "/rdma-spec", "verify"); err != nil || result.Status != 1 ||

@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // kubeletPatience is how long a test waits for a container of a static pod. The kubelet creates one after the other.
@@ -117,11 +118,8 @@ func (p *staticPod) expectHolds(t *testing.T, container, memlock string, devices
 		t.Fatal(err)
 	}
 	process := filepath.Join("/proc", strconv.Itoa(pid))
-	limits, err := os.ReadFile(filepath.Join(process, "limits"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, line, _ := strings.Cut(string(limits), "Max locked memory")
+	limits := scratch.Read(t, filepath.Join(process, "limits"))
+	_, line, _ := strings.Cut(limits, "Max locked memory")
 	line, _, _ = strings.Cut(line, "\n")
 	if fields := strings.Fields(line); len(fields) == 0 || fields[0] != memlock {
 		t.Errorf("container %s: RLIMIT_MEMLOCK is %q, want %s", container, fields, memlock)

@@ -7,7 +7,6 @@ package e2e
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // While no plugin is registered, the validator refuses RDMA containers and no others, and what the plugin has adjusted
@@ -51,9 +51,7 @@ func TestValidator(t *testing.T) {
 func startValidator(t *testing.T) *daemon.Process {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(config, []byte("{}"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "{}", 0o644)
 	p, err := daemon.Start(nil, filepath.Join(*bin, "nri-rdma"), "--validate", "--config", config,
 		"--socket", containerd.NRISocket)
 	if err != nil {
@@ -68,13 +66,10 @@ var privateMemory = regexp.MustCompile(`(?m)^Private_\w+:\s+(\d+) kB$`)
 // ownMemory returns the memory, in MB, that a process shares with no other.
 func ownMemory(t *testing.T, p *daemon.Process) float64 {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.PID()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := scratch.Read(t, fmt.Sprintf("/proc/%d/smaps_rollup", p.PID()))
 	sum := 0
-	for _, match := range privateMemory.FindAllSubmatch(text, -1) {
-		kB, err := strconv.Atoi(string(match[1]))
+	for _, match := range privateMemory.FindAllStringSubmatch(text, -1) {
+		kB, err := strconv.Atoi(match[1])
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -20,13 +19,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 )
 
-// scratch is an image with nothing in it: no library, no shell.
-const scratch = "docker.io/library/scratch:empty"
+// emptyImage is an image with nothing in it: no library, no shell.
+const emptyImage = "docker.io/library/scratch:empty"
 
 func importScratch(t *testing.T) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "image.tar")
-	if err := errors.Join(node.WriteImage(file, scratch, nil), ctrd.Import(within(t, patience), file)); err != nil {
+	if err := errors.Join(node.WriteImage(file, emptyImage, nil), ctrd.Import(within(t, patience), file)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -36,7 +35,7 @@ func importScratch(t *testing.T) {
 func expectVerify(t *testing.T, pod *containerd.Sandbox, ctr containerd.Container, status int32,
 	verdict string, lines ...string) {
 	t.Helper()
-	ctr.Image, ctr.Args = scratch, []string{"/rdma-spec", "verify"}
+	ctr.Image, ctr.Args = emptyImage, []string{"/rdma-spec", "verify"}
 	ctr.Mounts = []containerd.Mount{{Host: filepath.Join(*bin, "rdma-spec"), Container: "/rdma-spec"}}
 	id := runContainer(t, pod, ctr)
 	result, err := pod.Wait(within(t, patience), id)
@@ -126,7 +125,7 @@ func macvlan(t *testing.T, pid int, netdev, address string) {
 		t.Fatal(err)
 	}
 	command := exec.CommandContext(t.Context(), filepath.Join(parts.CNI(), "macvlan"))
-	command.Env = append(os.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=rail", "CNI_IFNAME=net1",
+	command.Env = append(command.Environ(), "CNI_COMMAND=ADD", "CNI_CONTAINERID=rail", "CNI_IFNAME=net1",
 		fmt.Sprintf("CNI_NETNS=/proc/%d/ns/net", pid), "CNI_PATH="+parts.CNI())
 	command.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "rail", "type": "macvlan", "master": %q,
 		"ipam": {"type": "static", "addresses": [{"address": "%s/24"}]}}`, netdev, address))

@@ -6,19 +6,17 @@
 package node
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // A kernel without an option that was asked for would fail where a test needs it, and nobody would know why.
 func TestMissingOptions(t *testing.T) {
 	config := filepath.Join(t.TempDir(), ".config")
-	if err := os.WriteFile(config, []byte("CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=m\nCONFIG_DEF=y\n"),
-		0o644); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, config, "CONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=m\nCONFIG_DEF=y\n", 0o644)
 	if err := missingOptions("# A comment.\nCONFIG_A=y\n\nCONFIG_C=m\n", config); err != nil {
 		t.Error(err)
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 var rounds = flag.Int("rounds", 0, "how often plugins end and are upgraded with each version of NRI; 0 skips the tests")
@@ -105,7 +105,7 @@ type creation struct {
 // newNode starts a runtime. It ends with the test, and so do the plugins.
 func newNode(t *testing.T, runtime string) *node {
 	t.Helper()
-	folder := short.Folder(t)
+	folder := scratch.Folder(t)
 	n := &node{
 		folder: folder, root: hcatest.V100(t), program: build(t, "../../cmd/nri-rdma", "nri-rdma"), random: chance.New(t),
 		containerd: storedspectest.NewServer(t), handover: []string{"--handover", filepath.Join(folder, "handover")},

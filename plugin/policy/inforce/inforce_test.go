@@ -19,17 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
-
-// node is a root with an empty run.
-func node(t *testing.T) (root string) {
-	t.Helper()
-	root = t.TempDir()
-	if err := os.Mkdir(filepath.Join(root, "run"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return root
-}
 
 func parsed(t *testing.T, text string) *policy.Policy {
 	t.Helper()
@@ -120,7 +111,7 @@ func do(t *testing.T, err error) {
 }
 
 func TestWhatIsWrittenIsRead(t *testing.T) {
-	root := node(t)
+	root := scratch.Folder(t, "run")
 	p := parsed(t, `
 memlock: 16Gi
 optIn: {namespaces: [ml-*]}
@@ -149,7 +140,7 @@ rules:
 }
 
 func TestNobodyHasWritten(t *testing.T) {
-	root := node(t)
+	root := scratch.Folder(t, "run")
 	_, err := Read(root)
 	if !errors.Is(err, fs.ErrNotExist) || err.Error() != "no policy is in force: open "+root+
 		"/run/rdma-spec/policy.yaml: no such file or directory" {
@@ -166,7 +157,7 @@ func TestNobodyHasWritten(t *testing.T) {
 // Two plugins are registered during an update: the one that registered last is in force, whatever the other does, and
 // the other's end changes nothing.
 func TestUpdate(t *testing.T) {
-	root := node(t)
+	root := scratch.Folder(t, "run")
 	old := plugin(t, root)
 	old.do(t, "write", "old", "{}")
 	expect(t, "the old one alone", root, "old")
@@ -195,7 +186,7 @@ func TestUpdate(t *testing.T) {
 
 // A plugin that asks again and again whether its policy is in force writes nothing while it is.
 func TestKeepWritesOnlyWhatChanges(t *testing.T) {
-	root, p := node(t), parsed(t, "{}")
+	root, p := scratch.Folder(t, "run"), parsed(t, "{}")
 	w := &Writer{Root: root}
 	do(t, w.Keep(p, "defaults"))
 	before, err := os.Stat(filepath.Join(root, File))
@@ -210,7 +201,7 @@ func TestKeepWritesOnlyWhatChanges(t *testing.T) {
 
 // A validator runs beside the plugin, and has no writer.
 func TestValidator(t *testing.T) {
-	root, p := node(t), parsed(t, "{}")
+	root, p := scratch.Folder(t, "run"), parsed(t, "{}")
 	var validator *Writer
 	do(t, errors.Join(validator.Write(p, "validator"), validator.Keep(p, "validator")))
 	if _, err := Read(root); !errors.Is(err, fs.ErrNotExist) {
@@ -263,7 +254,7 @@ func TestRefused(t *testing.T) {
 			return os.Chown(filepath.Join(root, filepath.Dir(File)), 65534, 65534)
 		}, "DIR is not trusted: it belongs to user 65534, not to root"},
 		"a link out of the folder": {func(t *testing.T, root string) error {
-			elsewhere := filepath.Join(t.TempDir(), "policy.yaml")
+			elsewhere := filepath.Join(scratch.Folder(t), "policy.yaml")
 			return errors.Join(os.Rename(filepath.Join(root, File), elsewhere), os.Symlink(elsewhere, filepath.Join(root, File)))
 		}, "no policy is in force: open FILE: path escapes from parent"},
 		"a folder in its place": {func(_ *testing.T, root string) error {
@@ -293,7 +284,7 @@ func TestRefused(t *testing.T) {
 		}, "FILE is out of date: the plugin that wrote it has ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := node(t)
+			root := scratch.Folder(t, "run")
 			do(t, kept(t, &Writer{Root: root}).Write(parsed(t, "{}"), "defaults"))
 			expect(t, "before", root, "defaults")
 			do(t, test.spoil(t, root))
@@ -312,7 +303,7 @@ func TestRefused(t *testing.T) {
 
 // No reader would trust a folder that others can write, so nothing is written there.
 func TestWriterRefusesAFolderOfOthers(t *testing.T) {
-	root := node(t)
+	root := scratch.Folder(t, "run")
 	folder := filepath.Join(root, filepath.Dir(File))
 	do(t, errors.Join(os.Mkdir(folder, 0o755), os.Chmod(folder, 0o777)))
 	if err := (&Writer{Root: root}).Write(parsed(t, "{}"), "defaults"); err == nil ||

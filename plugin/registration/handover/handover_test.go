@@ -21,11 +21,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // folder is where the processes of a test meet.
-func folder(t *testing.T) string { return filepath.Join(short.Folder(t), "made") }
+func folder(t *testing.T) string { return filepath.Join(scratch.Folder(t), "made") }
 
 func join(t *testing.T, folder string) (*Owner, *Waiter) {
 	t.Helper()

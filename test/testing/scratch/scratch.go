@@ -10,22 +10,39 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
-// Folder makes a folder that is removed at the end of the test. It is in memory where the machine has /dev/shm: on a
-// busy disk, a hundred small files take longer than a test, and so does each fsync.
-func Folder(t testing.TB) string {
+// Folder makes a folder that is removed at the end of the test, and others below it. It is in memory where the machine
+// has that: on a busy disk, a hundred small files take longer than a test, and so does each fsync. Its name is short,
+// since the path of a socket has at most 107 bytes.
+func Folder(t testing.TB, below ...string) string {
 	t.Helper()
-	folder, err := os.MkdirTemp("/dev/shm", "rdma")
+	folder, err := os.MkdirTemp(inMemory(), "rdma")
 	if err != nil {
-		return t.TempDir()
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
 		if err := os.RemoveAll(folder); err != nil {
 			t.Error(err)
 		}
 	})
+	for _, name := range below {
+		makeAbove(t, filepath.Join(folder, name, "file"))
+	}
 	return folder
+}
+
+// inMemory returns a folder in memory where files can be programs; "" where there is none.
+func inMemory() string {
+	const memory = "/dev/shm"
+	var mount unix.Statfs_t
+	if err := unix.Statfs(memory, &mount); err != nil || mount.Type != unix.TMPFS_MAGIC || mount.Flags&unix.ST_NOEXEC != 0 ||
+		unix.Access(memory, unix.W_OK) != nil {
+		return ""
+	}
+	return memory
 }
 
 // File writes a file, and makes the folders above it.
@@ -45,7 +62,18 @@ func Files(t testing.TB, folder string, contents map[string]string, mode fs.File
 	}
 }
 
-// Socket makes a socket that listens until the end of the test, and the folders above it.
+// Read returns what is in a file.
+func Read(t testing.TB, file string) string {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// Socket makes a socket that listens until the end of the test, and the folders above it. Who connects gets no answer
+// unless the test gives one.
 func Socket(t testing.TB, socket string) net.Listener {
 	t.Helper()
 	makeAbove(t, socket)

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const (
@@ -187,9 +189,7 @@ func TestOpenSweeps(t *testing.T) {
 	stay := []string{n.path(".a"), n.path(".a12x"), n.path("a1"), n.path("conf.d/.b" + random), n.path(".other" + random),
 		n.path(".a20261124"), n.path(".a20261124161500")} // an administrator's own copies
 	for _, file := range append(left, stay...) {
-		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, file, "x", 0o600)
 	}
 	n.open()
 	for _, file := range append(left, stay...) {

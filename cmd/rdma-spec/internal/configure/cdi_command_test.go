@@ -4,7 +4,6 @@
 package configure
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,26 +14,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // cdiNode returns a node with files, and a folder of programs.
 func cdiNode(t *testing.T, files ...string) (root, programs string) {
 	t.Helper()
-	root, programs = t.TempDir(), t.TempDir()
+	root, programs = scratch.Folder(t), scratch.Folder(t)
 	for _, file := range append(files, "etc/hostname") {
-		path := filepath.Join(root, file)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte("[Service]\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, filepath.Join(root, file), "[Service]\n", 0o600)
 	}
 	for _, name := range []string{"rdma-spec", "rdma-hook"} {
-		if err := os.WriteFile(filepath.Join(programs, name), []byte("\x7fELF "+name),
-			0o755); err != nil { //nolint:gosec // a program
-			t.Fatal(err)
-		}
+		scratch.File(t, filepath.Join(programs, name), "\x7fELF "+name, 0o755)
 	}
 	return root, programs
 }
@@ -98,13 +89,7 @@ func configuredCDI(t *testing.T, specs map[string]string) (root string) {
 	if got := call("configure", "cdi", "--programs", programs, "--root", root); got.Status != 0 {
 		t.Fatalf("%+v", got)
 	}
-	for name, content := range specs {
-		path := filepath.Join(root, name)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755),
-			os.WriteFile(path, []byte(content), 0o600)); err != nil {
-			t.Fatal(err)
-		}
-	}
+	scratch.Files(t, root, specs, 0o600)
 	return root
 }
 
@@ -219,9 +204,7 @@ func TestConfigureCDIErrors(t *testing.T) {
 // Where /usr cannot be written, the programs are elsewhere, and the units name them there.
 func TestConfigurePrefix(t *testing.T) {
 	root, programs := cdiNode(t)
-	if err := os.WriteFile(filepath.Join(programs, "nri-rdma"), []byte("\x7fELF"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(programs, "nri-rdma"), "\x7fELF", 0o600)
 	before := nodeFiles(t, root)
 	for _, args := range []string{"cdi --programs " + programs, "plugin --program " + programs + "/nri-rdma"} {
 		got := call(strings.Fields("configure " + args + " --prefix /opt/rdma --root " + root)...)

@@ -218,13 +218,7 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 				files["proc/7/comm"], files["proc/7/cgroup"] = "containerd\n", "0::"+test.cgroup+"\n"
 				files["proc/7/cmdline"] = "containerd\x00-c\x00/" + folder + "agent/etc/containerd/config.toml\x00"
 			}
-			for name, content := range files {
-				path := filepath.Join(root, name)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content),
-					0o755)); err != nil { //nolint:gosec // one is a program
-					t.Fatal(err)
-				}
-			}
+			scratch.Files(t, root, files, 0o755)
 			next := "rdma-spec: next: systemctl restart " + test.nri + "\n"
 			if test.nri == "" {
 				next = "rdma-spec: next: restart the container runtime\n"

@@ -4,27 +4,19 @@
 package configure
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // aNode returns a folder with files.
 func aNode(t *testing.T, files map[string]string) string {
 	t.Helper()
-	root := t.TempDir()
-	for name, content := range files {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o700); err != nil { //nolint:gosec // some are programs
-			t.Fatal(err)
-		}
-	}
+	root := scratch.Folder(t)
+	scratch.Files(t, root, files, 0o700)
 	return root
 }
 

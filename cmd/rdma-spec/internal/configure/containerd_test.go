@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec/baseline"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // The recipe that people follow by hand, a base spec that ctr oci spec prints, limits every container to 1024 files.
@@ -35,9 +36,7 @@ func TestConfigureHandlerCuresABaseSpec(t *testing.T) {
 			"  base_runtime_spec = '" + strings.TrimPrefix(old, root) +
 			"'\n[plugins.'io.containerd.nri.v1.nri']\n  disable = true\n",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, file, text, 0o600)
 	}
 	if got := call("configure", "handler", "runc", "--in-place", "--root", root); got.Status != 0 ||
 		strings.Contains(got.Stdout, "RuntimeClass") {
@@ -78,10 +77,7 @@ func part(t *testing.T, name, program string) string {
 func installedNode(t *testing.T, program string) (root string) {
 	t.Helper()
 	root, _ = configureNode(t)
-	if err := os.WriteFile(filepath.Join(root, "usr/bin/containerd"), []byte("#!/bin/sh\nexec "+program+" \"$@\"\n"),
-		0o755); err != nil { //nolint:gosec // a program
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(root, "usr/bin/containerd"), "#!/bin/sh\nexec "+program+" \"$@\"\n", 0o755)
 	return root
 }
 

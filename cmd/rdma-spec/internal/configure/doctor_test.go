@@ -4,7 +4,6 @@
 package configure
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,18 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // A configuration of everything ends with what else is wrong, and succeeds all the same.
 func TestConfigureAllEndsWithADoctor(t *testing.T) {
 	root, _ := configureNode(t)
-	rival := filepath.Join(root, "opt/nri/plugins/10-ulimit-adjuster")
-	if err := os.MkdirAll(filepath.Dir(rival), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(rival, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(root, "opt/nri/plugins/10-ulimit-adjuster"), "", 0o600)
 	for _, test := range []struct {
 		name, dryRun string
 		want         []string // the checks that find something, and the last line
@@ -72,9 +66,7 @@ func TestDoctorOfConfiguredFiles(t *testing.T) {
 		t.Errorf("untouched: %v", got)
 	}
 	const dropIn = "/etc/systemd/system/containerd.service.d/90-rdma-spec-memlock.conf"
-	if err := os.WriteFile(filepath.Join(root, dropIn), []byte("[Service]\nLimitMEMLOCK=64K\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(root, dropIn), "[Service]\nLimitMEMLOCK=64K\n", 0o600)
 	want := []change.Overwriting{{Path: dropIn, Feature: "limits"}}
 	if diff := cmp.Diff(want, answer(), cmpopts.IgnoreFields(change.Overwriting{}, "Since")); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)

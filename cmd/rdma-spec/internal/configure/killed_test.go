@@ -18,6 +18,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // childVariable has TestMain run this program as a child that configures, and can be killed.
@@ -91,12 +92,7 @@ func TestKilledAtSystemCalls(t *testing.T) {
 				root, _ := configureNode(t)
 				programs := filepath.Join(root, "opt/programs")
 				for _, name := range []string{"rdma-hook", "rdma-spec"} {
-					if err := os.MkdirAll(programs, 0o755); err != nil {
-						t.Fatal(err)
-					}
-					if err := os.WriteFile(filepath.Join(programs, name), []byte("\x7fELF "+name), 0o600); err != nil {
-						t.Fatal(err)
-					}
+					scratch.File(t, filepath.Join(programs, name), "\x7fELF "+name, 0o600)
 				}
 				before := nodeFiles(t, root)
 				args, at := strings.ReplaceAll(what, "ROOT", root)+" --root "+root, fmt.Sprintf("%s %s %d", what, call, when)

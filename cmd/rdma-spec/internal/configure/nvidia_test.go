@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // nvidia-ctk itself beside a configure: containerd loads the configuration every time, and what nvidia-ctk has written
@@ -38,9 +39,7 @@ func TestConfigureBesideNVIDIA(t *testing.T) {
 			for round := range 4 {
 				root := installedNode(t, program)
 				config := filepath.Join(root, "etc/containerd/config.toml")
-				if err := os.WriteFile(config, []byte(test.config), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				scratch.File(t, config, test.config, 0o600)
 				got := besideNVIDIA(t, tool, root, round)
 				on, found := nriOn(t, program, root), overwritten(t, root)
 				if got.Status != 0 && !strings.Contains(got.Stderr, "changed meanwhile") ||
@@ -124,9 +123,7 @@ func TestToolkitStartsAgain(t *testing.T) {
 		t.Run(test.version, func(t *testing.T) {
 			program := installed(t, test.version)
 			root := installedNode(t, program)
-			if err := os.WriteFile(filepath.Join(root, "etc/containerd/config.toml"), []byte(test.config), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			scratch.File(t, filepath.Join(root, "etc/containerd/config.toml"), test.config, 0o600)
 			toolkit := func() {
 				t.Helper()
 				if out, err := withEtc(root, tool, "runtime", "configure", "--runtime", "containerd", "--set-as-default",

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestDocker(t *testing.T) {
@@ -33,7 +34,7 @@ func TestDocker(t *testing.T) {
 			}
 			folder := root(t, files)
 			if test.program != "" {
-				install(t, filepath.Join(folder, "usr/bin/dockerd"), test.program)
+				scratch.File(t, filepath.Join(folder, "usr/bin/dockerd"), test.program, 0o755)
 			}
 			got := known(cdi.Read(t.Context(), folder, nil))
 			if diff := cmp.Diff(&test.want, got.Docker); diff != "" || !got.Podman {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/agents"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // kubeletServer is a kubelet's pod resources API.
@@ -41,10 +42,10 @@ func TestKubelet(t *testing.T) {
 	if diff := cmp.Diff(want, known(agents.ReadKubelet(t.Context(), folder))); diff != "" {
 		t.Errorf("without sockets (-want +got):\n%s", diff)
 	}
-	socket(t, filepath.Join(folder, "data/kubelet/device-plugins/kubelet.sock"))
+	scratch.Socket(t, filepath.Join(folder, "data/kubelet/device-plugins/kubelet.sock"))
 	server := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(server, kubeletServer{})
-	listener := socket(t, filepath.Join(folder, "data/kubelet/pod-resources/kubelet.sock"))
+	listener := scratch.Socket(t, filepath.Join(folder, "data/kubelet/pod-resources/kubelet.sock"))
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	want.DevicePlugins, want.PodResources, want.Allocatable = true, true, map[string]int{"rdma/hca": 2,
@@ -70,7 +71,7 @@ func TestKubeletIsLate(t *testing.T) {
 	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet"))
 	server := grpc.NewServer()
 	podresources.RegisterPodResourcesListerServer(server, silentKubelet{})
-	listener := socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
+	listener := scratch.Socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -84,7 +85,7 @@ func TestKubeletIsLate(t *testing.T) {
 // kubelet's.
 func TestKubeletFromAContainer(t *testing.T) {
 	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/data/kubelet"))
-	socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
+	scratch.Socket(t, filepath.Join(folder, "var/lib/kubelet/pod-resources/kubelet.sock"))
 	if got := known(agents.ReadKubelet(t.Context(), folder)); !got.NotMounted || !got.PodResources {
 		t.Errorf("%+v", got)
 	}

@@ -5,9 +5,7 @@ package node
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
-	"os"
 	"path"
 	"path/filepath"
 	"strings"
@@ -22,7 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const limitsText = "Limit                     Soft Limit           Hard Limit           Units\nMax locked memory     " +
@@ -48,7 +46,7 @@ func aNode() hcatest.Files {
 // root makes a root of files, with a short name, since it has sockets.
 func root(t *testing.T, files hcatest.Files) string {
 	t.Helper()
-	folder := short.Folder(t)
+	folder := scratch.Folder(t)
 	if err := files.Write(folder); err != nil {
 		t.Fatal(err)
 	}
@@ -98,9 +96,9 @@ func TestRuntimes(t *testing.T) {
 	files["proc/102/root/"] = ""
 	files["run/docker/containerd.toml"] = "disabled_plugins = ['cri']\n"
 	folder := root(t, files)
-	install(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd)
+	scratch.File(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd, 0o755)
 	critest.Serve(t, critest.Options{Root: folder, Path: "run/containerd/containerd.sock"})
-	socket(t, filepath.Join(folder, "var/run/nri/nri.sock"))
+	scratch.Socket(t, filepath.Join(folder, "var/run/nri/nri.sock"))
 
 	got := known(runtime.Read(t.Context(), folder)).Runtimes
 	if len(got) != 2 {
@@ -127,31 +125,6 @@ func TestRuntimes(t *testing.T) {
 	}
 }
 
-// install writes a program.
-func install(t *testing.T, file, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o755); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// socket listens at a path.
-func socket(t *testing.T, file string) net.Listener {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("unix", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	return listener
-}
-
 // A CRI-O that is alone, and a containerd that is installed and does not run.
 func TestCRIOAndInstalledContainerd(t *testing.T) {
 	files := aProcess(aNode(), 100, "/usr/bin/crio").With(hcatest.Files{
@@ -160,7 +133,7 @@ func TestCRIOAndInstalledContainerd(t *testing.T) {
 		"usr/lib/systemd/system/crio.service": "",
 	})
 	folder := root(t, files)
-	install(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd)
+	scratch.File(t, filepath.Join(folder, "usr/bin/containerd"), aContainerd, 0o755)
 	critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.34.0", Root: folder, Path: "run/crio/crio.sock"})
 	got := known(runtime.Read(t.Context(), folder)).Runtimes
 	if len(got) != 2 {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // The bytes are written by hand after include/uapi/rdma/ib_user_verbs.h and the drivers' headers, as a little-endian
@@ -174,9 +176,7 @@ func TestOpen(t *testing.T) {
 	}
 	// Any file takes commands as text, and writes no response.
 	file := filepath.Join(t.TempDir(), "uverbs0")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, file, "", 0o600)
 	before := descriptors(t)
 	if _, err := Open(file, RXE); !errors.Is(err, errNoResponse) {
 		t.Errorf("a file that is not a device: %v", err)

@@ -17,17 +17,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
-
-// node is a root with an empty run.
-func node(t *testing.T) (root string) {
-	t.Helper()
-	root = t.TempDir()
-	if err := os.Mkdir(filepath.Join(root, "run"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return root
-}
 
 // register does what a plugin does that has registered. The policy is in force until it is closed.
 func register(t *testing.T, root string) *inforce.Writer {
@@ -62,7 +53,7 @@ func TestWaits(t *testing.T) {
 		}, "the plugin that wrote it has ended"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := node(t)
+			root := scratch.Folder(t, "run")
 			test.before(t, root)
 			synctest.Test(t, func(t *testing.T) {
 				var stderr bytes.Buffer
@@ -96,7 +87,7 @@ func TestWaits(t *testing.T) {
 
 // TestRegistered: it ends at once, without a word, also where the plugin is of another version.
 func TestRegistered(t *testing.T) {
-	root := node(t)
+	root := scratch.Folder(t, "run")
 	register(t, root)
 	file, err := os.OpenFile(filepath.Join(root, inforce.File), os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
@@ -115,7 +106,7 @@ func TestRegistered(t *testing.T) {
 }
 
 func TestTimeout(t *testing.T) {
-	root := node(t)
+	root := scratch.Folder(t, "run")
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 		defer cancel()
@@ -131,7 +122,7 @@ func TestTimeout(t *testing.T) {
 
 // TestNotTrusted: what anybody could have written proves nothing, and waiting would not help.
 func TestNotTrusted(t *testing.T) {
-	root := node(t)
+	root := scratch.Folder(t, "run")
 	register(t, root)
 	if err := os.Chmod(filepath.Join(root, filepath.Dir(inforce.File)), 0o777); err != nil {
 		t.Fatal(err)
@@ -144,7 +135,7 @@ func TestNotTrusted(t *testing.T) {
 }
 
 func TestCommand(t *testing.T) {
-	root := node(t)
+	root := scratch.Folder(t, "run")
 	for args, want := range map[string]string{
 		"--timeout=-5s --root=" + root: "--timeout -5s is negative",
 		"now --root=" + root:           "unknown command",

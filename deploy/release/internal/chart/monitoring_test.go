@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/docs"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // The files that Prometheus and Grafana read, and the tests of the alerts.
@@ -47,11 +48,7 @@ func promtool(t *testing.T) string {
 
 func read(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join(root, file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return scratch.Read(t, filepath.Join(root, file))
 }
 
 // TestMetricsExist checks that the alerts and the dashboard ask for metrics that docs/metrics.md lists, which a test

@@ -4,7 +4,6 @@
 package chart
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // parse reads values as a user writes them, as Helm reads them.
@@ -96,11 +96,7 @@ func TestSchemaAcceptsWhatThePluginAccepts(t *testing.T) {
 		t.Fatalf("examples %v, %v", examples, err)
 	}
 	for _, file := range examples {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		asJSON, err := yaml.YAMLToJSON(text)
+		asJSON, err := yaml.YAMLToJSON([]byte(scratch.Read(t, file)))
 		if err != nil {
 			t.Fatal(err)
 		}

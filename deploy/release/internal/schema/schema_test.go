@@ -6,13 +6,13 @@ package schema
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 
 	"sigs.k8s.io/yaml"
 
@@ -68,11 +68,7 @@ func TestSchemaTakesWhatThePolicyTakes(t *testing.T) {
 		t.Fatalf("no configurations among the examples: %v", err)
 	}
 	for _, name := range configurations {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts[name] = string(text)
+		texts[name] = scratch.Read(t, name)
 	}
 	for name, text := range texts {
 		if _, err := policy.FromText([]byte(text)); err != nil {

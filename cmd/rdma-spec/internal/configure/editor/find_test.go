@@ -4,6 +4,7 @@
 package editor
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // tree returns a folder with files, or with links where the content begins with "-> ".
@@ -20,16 +22,12 @@ func tree(t *testing.T, files map[string]string) string {
 	root := t.TempDir()
 	for name, content := range files {
 		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
+		to, isLink := strings.CutPrefix(content, "-> ")
+		scratch.File(t, path, content, 0o600)
+		if !isLink {
+			continue
 		}
-		err := os.WriteFile(path, []byte(content), 0o600)
-		if to, isLink := strings.CutPrefix(content, "-> "); isLink {
-			if err = os.Remove(path); err == nil {
-				err = os.Symlink(to, path)
-			}
-		}
-		if err != nil {
+		if err := errors.Join(os.Remove(path), os.Symlink(to, path)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // someSpec makes a base spec that says what it was made of.
@@ -94,9 +95,7 @@ func TestHandlerStartsFromItsModelsBaseSpec(t *testing.T) {
 		}
 	}
 	missing("rdma", "nvidia", base)
-	if err := os.WriteFile(base, []byte(`{"ociVersion":"1.1.0","linux":{}}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, base, `{"ociVersion":"1.1.0","linux":{}}`, 0o600)
 	plan, err := Edit(n.daemon).Handler(t.Context(), "rdma", "nvidia", someSpec)
 	if err != nil {
 		t.Fatal(err)

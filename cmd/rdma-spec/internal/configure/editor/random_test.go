@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/chance"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // loader loads configurations as containerd does: 2.x merges what a file imports, and in 1.x an imported section
@@ -190,9 +191,7 @@ func TestLoaderMerges(t *testing.T) {
 		dir := t.TempDir()
 		for name, text := range map[string]string{"main": "imports = ['other']\n[plugins.p]\na = 1\n",
 			"other": "[plugins.p]\nb = 2\n"} {
-			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			scratch.File(t, filepath.Join(dir, name), text, 0o600)
 		}
 		tree, err := version.load(filepath.Join(dir, "main"))
 		got, _ := tomledit.Lookup(tree, "plugins", "p")

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // The files of a node below a root have the node's paths, and containerd loads the files below the root.
@@ -68,10 +69,7 @@ func TestRoot(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	if err := os.WriteFile(d.File, []byte("version = 2\nimports = ['"+root+"/etc/containerd/conf.d/*.toml']\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, d.File, "version = 2\nimports = ['"+root+"/etc/containerd/conf.d/*.toml']\n", 0o600)
 	if effective, err := d.Effective(t.Context(), nil); err != nil ||
 		effective["plugins"].(map[string]any)[containerd.NRIPlugin].(map[string]any)["disable"] != true { //nolint:forcetypeassert // a test's
 		t.Errorf("with imports that the node does not have: %v, %v", effective, err)

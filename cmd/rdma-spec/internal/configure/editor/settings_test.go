@@ -6,19 +6,17 @@ package editor
 import (
 	"context"
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // What the program refuses is told apart from a program that could not be asked.
 func TestSettingsOfFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "config.toml")
-	if err := os.WriteFile(file, []byte("version = 3\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, file, "version = 3\n", 0o600)
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, test := range map[string]struct {

@@ -17,6 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/docs"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // faultsPage lists the pages in faultPages, which findings link to.
@@ -208,11 +209,8 @@ var seeing = map[string]string{
 
 func readPage(t *testing.T, file string) string {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	text := scratch.Read(t, file)
+	return text
 }
 
 // plain is a sentence in Markdown.

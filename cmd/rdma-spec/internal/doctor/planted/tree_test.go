@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/doctor"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // linked is a node with links of all sorts.
@@ -104,12 +105,9 @@ func TestLiveNode(t *testing.T) {
 	t.Cleanup(func() { _ = snapshot.Close() })
 	v := &doctor.View{Snapshot: snapshot, Declared: &doctor.Check{ID: "reads",
 		Reads: []string{"proc/*/root/proc/self/comm", "proc/self/*"}}}
-	want, err := os.ReadFile("/proc/self/comm")
-	if err != nil {
-		t.Fatal(err)
-	}
+	want := scratch.Read(t, "/proc/self/comm")
 	for _, name := range []string{"proc/self/comm", "proc/self/root/proc/self/comm"} {
-		if got, err := v.Read(name); got != string(want) || err != nil {
+		if got, err := v.Read(name); got != want || err != nil {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}

@@ -5,7 +5,6 @@ package cdi
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 var defaults = Options{Devices: []string{all}, Memlock: spec.Unlimited, Hook: DefaultHook}
@@ -60,10 +60,8 @@ func TestEveryNode(t *testing.T) {
 				if built == nil {
 					continue
 				}
-				folder := t.TempDir()
-				if err := os.WriteFile(filepath.Join(folder, "rdma.yaml"), text, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				folder := scratch.Folder(t)
+				scratch.File(t, filepath.Join(folder, "rdma.yaml"), string(text), 0o600)
 				cache, err := cdi.NewCache(cdi.WithSpecDirs(folder), cdi.WithAutoRefresh(false))
 				if err != nil || len(cache.GetErrors()) > 0 || len(cache.ListDevices()) != len(built.Devices) {
 					t.Errorf("the library finds %q: %v, %v", cache.ListDevices(), err, cache.GetErrors())

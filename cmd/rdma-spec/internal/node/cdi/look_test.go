@@ -16,19 +16,8 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
-
-// put writes a file of a node.
-func put(t *testing.T, root, name, text string) {
-	t.Helper()
-	file := filepath.Join(root, name)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, []byte(text), 0o755); err != nil { //nolint:gosec // one is a program
-		t.Fatal(err)
-	}
-}
 
 // generated returns the file of a node.
 func generated(t *testing.T, node hcatest.Node, o Options) string {
@@ -154,7 +143,7 @@ func TestLook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := test.node.Files().Root(t)
 			for name, text := range test.files {
-				put(t, root, name, text)
+				scratch.File(t, filepath.Join(root, name), text, 0o755)
 			}
 			if diff := cmp.Diff(test.want, problems(t, root)); diff != "" {
 				t.Errorf("problems (-want +got):\n%s", diff)
@@ -171,7 +160,7 @@ func TestLookReadsNoHCA(t *testing.T) {
 		{"etc/cdi/readme.txt", "not a CDI file"},
 		{"etc/cdi/net.yaml", other("one", "{path: /dev/infiniband/uverbs0, type: c, major: 231, minor: 192}")},
 	} {
-		put(t, root, test.file, test.text)
+		scratch.File(t, filepath.Join(root, test.file), test.text, 0o755)
 		looked := make(chan error, 1)
 		go func() {
 			_, err := Look(root, func() (*hca.Inventory, error) { return hca.Scan(root) })
@@ -186,7 +175,8 @@ func TestLookReadsNoHCA(t *testing.T) {
 // What an HCA is called is unknown while it does not answer: a file of HCAs is not called wrong.
 func TestLookWithoutAnAnswer(t *testing.T) {
 	root := hcatest.V100(t)
-	put(t, root, "etc/cdi/rdma.yaml", generated(t, hcatest.V100Node(), Options{Devices: []string{all}}))
+	scratch.File(t, filepath.Join(root, "etc/cdi/rdma.yaml"),
+		generated(t, hcatest.V100Node(), Options{Devices: []string{all}}), 0o755)
 	files, err := Look(root, func() (*hca.Inventory, error) {
 		node := scan(t, root)
 		node.HCAs[1].Unread = "it did not answer within 2s"
@@ -200,10 +190,12 @@ func TestLookWithoutAnAnswer(t *testing.T) {
 // A file that runtimes ignore, or that cannot be read, is a problem of its own and hides no other.
 func TestLookAtBrokenFiles(t *testing.T) {
 	root := hcatest.V100(t)
-	put(t, root, "etc/cdi/broken.yaml", "cdiVersion: 0.5.0\nkind: example.com/net\n")
-	put(t, root, "etc/cdi/garbage.json", "\x00\x01")
-	put(t, root, "etc/cdi/huge.yaml", strings.Repeat("#", fileMost+1))
-	put(t, root, "etc/cdi/sound.yaml", other("one", "{path: /dev/infiniband/uverbs0}"))
+	scratch.Files(t, filepath.Join(root, "etc/cdi"), map[string]string{
+		"broken.yaml":  "cdiVersion: 0.5.0\nkind: example.com/net\n",
+		"garbage.json": "\x00\x01",
+		"huge.yaml":    strings.Repeat("#", fileMost+1),
+		"sound.yaml":   other("one", "{path: /dev/infiniband/uverbs0}"),
+	}, 0o755)
 	if err := unix.Mkfifo(filepath.Join(root, "etc/cdi/pipe.yaml"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +236,7 @@ func TestWriteAndRemove(t *testing.T) {
 		t.Errorf("Remove again: %t, %v", removed, err)
 	}
 	theirs := other("one", "{path: /dev/null}")
-	put(t, folder, "cdi/rdma.yaml", theirs)
+	scratch.File(t, filepath.Join(folder, "cdi/rdma.yaml"), theirs, 0o755)
 	_, removeErr := Write(file, nil)
 	if _, err := Write(file, []byte(first)); err == nil || removeErr == nil || !strings.Contains(err.Error(),
 		"is not a CDI file of kind") {

@@ -18,29 +18,15 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // shortRoot makes a root. A test's own folder has too long a name for a socket.
 func shortRoot(t *testing.T) string {
 	t.Helper()
-	root := short.Folder(t)
+	root := scratch.Folder(t)
 	t.Setenv(endpointVariable, "")
 	return root
-}
-
-// silent listens below a root, and never answers.
-func silent(t *testing.T, root, path string) {
-	t.Helper()
-	socket := filepath.Join(root, path)
-	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
 }
 
 // sockets connects, and gives the sockets of the runtimes that are found, below the root, and why others do not count.
@@ -68,15 +54,9 @@ func TestConnectFindsAll(t *testing.T) {
 	critest.Serve(t, critest.Options{NoCRI: true, Root: root, Path: "run/containerd/containerd.sock"})
 	critest.Serve(t, critest.Options{Root: root, Path: "run/k3s/containerd/containerd.sock"})
 	critest.Serve(t, critest.Options{Name: "cri-o", Version: "1.36.0", Root: root, Path: "run/crio/crio.sock"})
-	silent(t, root, "run/k0s/containerd.sock")
+	scratch.Socket(t, filepath.Join(root, "run/k0s/containerd.sock"))
 	gone := filepath.Join(root, "var/snap/microk8s/common/run/containerd.sock")
-	if err := os.MkdirAll(filepath.Dir(gone), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	listener, err := net.Listen("unix", gone)
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := scratch.Socket(t, gone)
 	listener.(*net.UnixListener).SetUnlinkOnClose(false)
 	_ = listener.Close() // its socket stays, as after a crash
 
@@ -149,9 +129,7 @@ func TestConnectToTheNamedEndpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	configure := func(text string) {
-		if err := os.WriteFile(filepath.Join(root, crictlConfig), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, filepath.Join(root, crictlConfig), text, 0o644)
 	}
 	configure("timeout: 10\n")
 	if r := connected(t, "", root); r.Socket != filepath.Join(root, "run/containerd/containerd.sock") {
@@ -194,7 +172,7 @@ func TestConnectToTheNamedEndpoint(t *testing.T) {
 
 func TestRuntimeThatDoesNotAnswer(t *testing.T) {
 	root := shortRoot(t)
-	silent(t, root, "s")
+	scratch.Socket(t, filepath.Join(root, "s"))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, _, err := Connect(ctx, filepath.Join(root, "s"), "/", AnswersWithin); err == nil ||

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // The devices of an image are the character devices in its own /dev/infiniband, by their numbers.
@@ -32,9 +33,7 @@ func TestDevicesOfAnImage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(folder, "uverbs2"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	scratch.File(t, filepath.Join(folder, "uverbs2"), "", 0o600)
 	if err := os.Symlink("/dev/null", filepath.Join(folder, "uverbs3")); err != nil { // of the image, which has none
 		t.Fatal(err)
 	}

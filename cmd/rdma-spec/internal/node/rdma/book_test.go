@@ -4,7 +4,6 @@
 package rdma_test
 
 import (
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -18,21 +17,16 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/rdma/rdmatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // withProcesses is a root whose threads belong to processes.
 func withProcesses(t *testing.T, of map[int]int) string {
 	t.Helper()
-	root := t.TempDir()
+	root := scratch.Folder(t)
 	for thread, pid := range of {
-		folder := filepath.Join(root, "proc", strconv.Itoa(thread))
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
 		text := "Name:\ttrainer\nTgid:\t" + strconv.Itoa(pid) + "\nVmPin:\t   16384 kB\n"
-		if err := os.WriteFile(filepath.Join(folder, "status"), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		scratch.File(t, filepath.Join(root, "proc", strconv.Itoa(thread), "status"), text, 0o644)
 	}
 	return root
 }

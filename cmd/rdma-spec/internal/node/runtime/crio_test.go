@@ -4,7 +4,6 @@
 package runtime
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // CRI-O reads crio.conf, and then every file of the folder in the order of their names; the last word counts.
@@ -46,15 +46,7 @@ func TestCRIO(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
-			for file, text := range test.files {
-				file = filepath.Join(root, "etc/crio", file)
-				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
+			scratch.Files(t, filepath.Join(root, "etc/crio"), test.files, 0o600)
 			var got Runtime
 			if err := got.readCRIO(root); err != nil {
 				t.Fatal(err)

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/grpc/status"
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/rdma-spec/rdma-spec/test/testing/short"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // Container is a container of the runtime, alone in its pod.
@@ -72,7 +72,7 @@ func Serve(t testing.TB, o Options, containers ...Container) *Runtime {
 		o.Path = "cri.sock"
 	}
 	if o.Root == "" {
-		o.Root = short.Folder(t)
+		o.Root = scratch.Folder(t)
 	}
 	r := &Runtime{Socket: filepath.Join(o.Root, o.Path), name: o.Name, version: o.Version,
 		takes: o.Takes, containers: containers}
