@@ -342,21 +342,22 @@ func (o *Options) reversal(ledger *change.Ledger, features []string) (back chang
 	})
 	for {
 		back, err = ledger.Reversal(features...)
+		var stays func(feature string) bool
 		var changed *change.Changed
-		stays := func(feature string) bool { return feature == changed.Feature }
-		if err == nil {
+		if errors.As(err, &changed) {
+			stays = func(feature string) bool { return feature == changed.Feature }
+		} else if err == nil {
 			var path string
-			path, err = o.named(back.Contents())
+			if path, err = o.named(back.Contents()); err == nil {
+				return back, append(left, back.Left...), cdiReversed(o.Root, &back)
+			}
 			stays = func(feature string) bool { return slices.Contains(ledger.Files(feature), path) }
-		} else if !errors.As(err, &changed) {
-			return back, left, err
 		}
-		if err == nil {
-			break
+		if stays == nil || !slices.ContainsFunc(features, stays) {
+			return back, left, err
 		}
 		left, features = append(left, err), slices.DeleteFunc(features, stays)
 	}
-	return back, append(left, back.Left...), cdiReversed(o.Root, &back)
 }
 
 // daemon returns the containerd whose files are changed.

@@ -70,6 +70,26 @@ func nodeFiles(t *testing.T, root string) map[string]string {
 	return all
 }
 
+// Where the configuration of a containerd cannot be read, it is not known whether that names what a revert removes:
+// nothing is reverted.
+func TestRevertBesideAConfigurationThatCannotBeRead(t *testing.T) {
+	root, _ := configureNode(t)
+	if got := call("configure", "plugin", "--program", root+"/nri-rdma", "--root", root); got.Status != 0 {
+		t.Fatalf("%+v", got)
+	}
+	before := nodeFiles(t, root)
+	folder := filepath.Join(root, "var/lib/rancher/k3s/agent/etc/containerd/config.toml")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if got := call("configure", "--revert", "--root", root); got.Status != 3 || !strings.Contains(got.Stderr, folder) {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff(before, nodeFiles(t, root)); diff != "" {
+		t.Errorf("files (-before +after):\n%s", diff)
+	}
+}
+
 func TestConfigure(t *testing.T) {
 	for name, test := range map[string]struct {
 		args, wrote string

@@ -58,9 +58,12 @@ func (o *Options) named(after containerd.Contents) (path string, err error) {
 		read, _ := d.Imported(after, main)              // of a file that is no TOML, containerd reads nothing
 		read = append(read, cmp.Or(d.Template, d.File)) // the platform renders the file again
 		for path, content := range after {
+			if content != nil {
+				continue
+			}
 			name := regexp.MustCompile(`(?m)^[^#\n]*["']` + regexp.QuoteMeta(d.OnNode(path)) + `["']`)
 			for _, file := range read {
-				if text, err := after.Read(file); content == nil && err == nil && name.Match(text) {
+				if text, err := after.Read(file); err == nil && name.Match(text) {
 					return path, fmt.Errorf("%s names %s, without which containerd serves no CRI: change that first", file, path)
 				}
 			}
