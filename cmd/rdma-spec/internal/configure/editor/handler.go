@@ -22,8 +22,16 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
-// criPlugin returns its name in a configuration version: the names of versions 3, 2 and 1 are listed in this order.
-func criPlugin(version int) string { return containerd.CRIPlugins[3-min(max(version, 1), 3)] }
+// criPlugin returns its name in a configuration version.
+func criPlugin(version int) string {
+	switch {
+	case version >= 3:
+		return containerd.CRIPlugins[0]
+	case version == 2:
+		return containerd.CRIPlugins[1]
+	}
+	return containerd.CRIPlugins[2]
+}
 
 // handlerName is what containerd and a RuntimeClass both take.
 var handlerName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
