@@ -66,10 +66,7 @@ func (r *Loop) look(ctx context.Context, p *policy.Policy, all []*recorded) *fin
 	decide := func(f *finding) { r.decide(p, facts, f) }
 	maps.DeleteFunc(r.states, func(id string, _ *state) bool { return !r.record.has(id) })
 	for _, e := range all {
-		f := &finding{recorded: e, state: r.states[e.ID]}
-		if f.state == nil {
-			f.state = &state{}
-		}
+		f := &finding{recorded: e, state: cmp.Or(r.states[e.ID], &state{})}
 		if decide(f); f.asks || f.wantsSomething() {
 			r.states[e.ID] = f.state
 			found.containers = append(found.containers, f)

@@ -59,11 +59,11 @@ func (r *record) list(containers []Container) (full bool) {
 	return full
 }
 
-// add records a container that is created. The result is that of list.
-func (r *record) add(c Container) (full bool) {
+// add records one more container. The result is that of list.
+func (r *record) add(e *recorded) (full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.put(&recorded{Container: c, since: time.Now()})
+	return r.put(e)
 }
 
 func (r *record) put(e *recorded) (full bool) {
@@ -181,13 +181,11 @@ func (r *Loop) TakeOver(before *State, specsUsable bool) {
 		return
 	}
 	r.listedAt.Store(&before.Listed)
-	r.record.mu.Lock()
 	for _, c := range before.Containers {
-		r.record.put(&recorded{Container: c.Container, since: c.Since, listed: c.Listed})
+		r.record.add(&recorded{Container: c.Container, since: c.Since, listed: c.Listed})
 		if c.Edit != nil {
-			r.record.unfinished[c.Container.ID] = *c.Edit
+			r.record.owe(c.Container.ID, *c.Edit)
 		}
 	}
-	r.record.mu.Unlock()
 	r.passNow()
 }

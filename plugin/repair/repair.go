@@ -142,7 +142,7 @@ func (r *Loop) Listed(containers []Container, specsUsable bool) {
 // Created records a container that the runtime creates.
 func (r *Loop) Created(c Container) {
 	if !r.off() {
-		r.warnFull(r.record.add(c))
+		r.warnFull(r.record.add(&recorded{Container: c, since: time.Now()}))
 	}
 }
 
@@ -198,6 +198,7 @@ func (r *Loop) pass(ctx context.Context) time.Duration {
 	switch {
 	case isOff(p):
 		r.record.forget(all, func(*recorded) bool { return true })
+		clear(r.states)
 		r.stats.Store(nil)
 		return idle
 	case p == nil:

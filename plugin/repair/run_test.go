@@ -25,8 +25,8 @@ func TestRepairOff(t *testing.T) {
 		b.Listed([]Container{container("a", verbs)}, true)
 		b.Created(container("b", verbs))
 		b.Unfinished(limitstest.ID("b"), spec.Grant{IPCLock: spec.IPCLockYes})
-		if _, ok := b.Stats(); ok || b.recorded() != "" || b.record.bytes > 0 {
-			t.Errorf("statistics: %t; recorded: %q, %d bytes", ok, b.recorded(), b.record.bytes)
+		if _, ok := b.Stats(); ok || b.recorded() != "" || b.record.bytes > 0 || len(b.states) > 0 {
+			t.Errorf("statistics: %t; recorded: %q, %d bytes, %d states", ok, b.recorded(), b.record.bytes, len(b.states))
 		}
 		b.log.Reset()
 		b.use("{}")
