@@ -129,6 +129,24 @@ func states(t *testing.T, i *Inventory) map[string]string {
 	return all
 }
 
+// expectErrorEnds expects that an HCA that has answered with an error for a while counts as not read meanwhile, that its
+// next answer counts, and that the log has both once.
+func expectErrorEnds(t *testing.T, i *Inventory, f *fake, hook *logtest.Hook, state string) {
+	t.Helper()
+	if age := time.Since(i.known["mlx5_0"].since); age < 2*every {
+		t.Errorf("its answer is said to be %s old", age)
+	}
+	f.set(func(f *fake) { f.state = state })
+	time.Sleep(2 * every)
+	if got := states(t, i)["mlx5_0"]; got != state {
+		t.Errorf("then it is %q", got)
+	}
+	want := []string{"warning mlx5_0 the HCA answers with an error", "info mlx5_0 the HCA answers again"}
+	if diff := cmp.Diff(want, lines(hook)); diff != "" {
+		t.Errorf("log (-want +got):\n%s", diff)
+	}
+}
+
 // TestErrorAtFirst: an HCA that has answered for a port with errors alone is unknown, and not one whose port is down.
 func TestErrorAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -140,18 +158,7 @@ func TestErrorAtFirst(t *testing.T) {
 		if err != nil || !strings.Contains(node.HCAs[0].Unread, "ports/1/state: input/output error") {
 			t.Errorf("%+v, error %v", node, err)
 		}
-		if age := time.Since(i.known["mlx5_0"].since); age < 2*every {
-			t.Errorf("its answer is said to be %s old", age)
-		}
-		f.set(func(f *fake) { f.state = "ACTIVE" })
-		time.Sleep(2 * every)
-		if got := states(t, i)["mlx5_0"]; got != "ACTIVE" {
-			t.Errorf("then it is %q", got)
-		}
-		want := []string{"warning mlx5_0 the HCA answers with an error", "info mlx5_0 the HCA answers again"}
-		if diff := cmp.Diff(want, lines(hook)); diff != "" {
-			t.Errorf("log (-want +got):\n%s", diff)
-		}
+		expectErrorEnds(t, i, f, hook, "ACTIVE")
 	})
 }
 
@@ -166,18 +173,7 @@ func TestErrorIsNoAnswer(t *testing.T) {
 		if got := states(t, i)["mlx5_0"]; got != "ACTIVE" {
 			t.Errorf("while it answers with an error, its state is %q", got)
 		}
-		if age := time.Since(i.known["mlx5_0"].since); age < 2*every {
-			t.Errorf("its answer is said to be %s old", age)
-		}
-		f.set(func(f *fake) { f.state = "DOWN" })
-		time.Sleep(2 * every)
-		if got := states(t, i)["mlx5_0"]; got != "DOWN" {
-			t.Errorf("then it is %q", got)
-		}
-		want := []string{"warning mlx5_0 the HCA answers with an error", "info mlx5_0 the HCA answers again"}
-		if diff := cmp.Diff(want, lines(hook)); diff != "" {
-			t.Errorf("log (-want +got):\n%s", diff)
-		}
+		expectErrorEnds(t, i, f, hook, "DOWN")
 	})
 }
 

@@ -51,19 +51,25 @@ func (f *fakeRuntime) Running(context.Context) ([]string, error) {
 
 func (f *fakeRuntime) Ended(context.Context, []string) (int, error) { return 0, nil }
 
+// configureAndRestart turns NRI on below a root, and restarts a runtime for that.
+func configureAndRestart(t *testing.T, root string, runtime *fakeRuntime) error {
+	t.Helper()
+	o := &Options{Root: root, Restart: true, Restarts: func(unit string) *Restart {
+		return &Restart{Unit: unit, Node: runtime, Within: 50e6, Every: 1e6}
+	}}
+	cmd := &cobra.Command{}
+	cmd.SetContext(t.Context())
+	cmd.SetOut(io.Discard)
+	return o.carryOut(cmd, func() (configured, error) { return o.nri(t.Context(), RuntimeContainerd, false) })
+}
+
 // A runtime that does not come back has its files restored, and is restarted once more.
 func TestConfigureRestart(t *testing.T) {
 	for name, breaks := range map[string]bool{"comes back": false, "does not come back": true} {
 		t.Run(name, func(t *testing.T) {
 			root, before := configureNode(t)
 			runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), breaks: breaks}
-			o := &Options{Root: root, Restart: true, Restarts: func(unit string) *Restart {
-				return &Restart{Unit: unit, Node: runtime, Within: 50e6, Every: 1e6}
-			}}
-			cmd := &cobra.Command{}
-			cmd.SetContext(t.Context())
-			cmd.SetOut(io.Discard)
-			err := o.carryOut(cmd, func() (configured, error) { return o.nri(t.Context(), RuntimeContainerd, false) })
+			err := configureAndRestart(t, root, runtime)
 			switch {
 			case !breaks && (err != nil || runtime.restarts != 1):
 				t.Errorf("%d restarts, %v", runtime.restarts, err)
@@ -84,13 +90,7 @@ func TestConfigureRestartWhileAnotherToolWrites(t *testing.T) {
 	root, _ := configureNode(t)
 	runtime := &fakeRuntime{file: filepath.Join(root, "etc/containerd/config.toml"), breaks: true}
 	runtime.theirs = "version = 3 # rdma-spec no longer\n"
-	o := &Options{Root: root, Restart: true, Restarts: func(unit string) *Restart {
-		return &Restart{Unit: unit, Node: runtime, Within: 50e6, Every: 1e6}
-	}}
-	cmd := &cobra.Command{}
-	cmd.SetContext(t.Context())
-	cmd.SetOut(io.Discard)
-	err := o.carryOut(cmd, func() (configured, error) { return o.nri(t.Context(), RuntimeContainerd, false) })
+	err := configureAndRestart(t, root, runtime)
 	if err == nil || !strings.Contains(err.Error(), "not restored: cannot write "+runtime.file+": it changed meanwhile") ||
 		strings.Contains(err.Error(), "the files are restored") || strings.Contains(err.Error(), "with the files restored") {
 		t.Errorf("%v", err)
