@@ -80,8 +80,7 @@ func (p *Plugin) use(next *inForce, err error) {
 		p.put(next)
 		log.Info("the configuration is in force")
 		return
-	case current.policy.Missing() == nil && (current.origin == next.origin ||
-		p.registration.Count() > 0 || p.Registered()):
+	case current.policy.Missing() == nil && (current.origin == next.origin || !p.registration.When().IsZero()):
 		log.WithError(err).Error("the configuration is refused: the last good one stays in force")
 	default:
 		p.goOn(next, err, log.WithError(err))

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/registration"
 )
 
 // metrics are what the plugin counts. Labels have a small, fixed set of values; nothing that a pod's author writes is
@@ -87,16 +88,28 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 			Help: "How long the plugin has been connected to the runtime without being registered. While the runtime waits " +
 				"for containers that are being stopped, it registers no plugin, and creates no container meanwhile.",
 		}, func() float64 { return p.registration.Unregistered().Seconds() }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Namespace: namespace, Name: "registrations_total",
-			Help: "Registrations with the runtime, by this process. More than one means that the connection was lost and made " +
-				"again.",
-		}, func() float64 { return float64(p.registration.Count()) }),
+		registeredAt{p.registration},
 	}
 	if p.repair != nil {
 		all = append(all, p.repair)
 	}
 	return all
+}
+
+// registeredAt says when the runtime registered the plugin. There is no such metric before, so that each change of it is
+// a registration, also one after a crash.
+type registeredAt struct{ *registration.Registration }
+
+var registeredAtDesc = prometheus.NewDesc(namespace+"_registered_timestamp_seconds",
+	"When the runtime last registered the plugin. A process that takes the connection over keeps it, so a change means that "+
+		"the connection was lost and made again, or that the process before has crashed.", nil, nil)
+
+func (r registeredAt) Describe(to chan<- *prometheus.Desc) { to <- registeredAtDesc }
+
+func (r registeredAt) Collect(to chan<- prometheus.Metric) {
+	if when := r.When(); !when.IsZero() {
+		to <- prometheus.MustNewConstMetric(registeredAtDesc, prometheus.GaugeValue, float64(when.UnixNano())/1e9)
+	}
 }
 
 // Flag returns a metric that is 1 while something holds, otherwise 0. Its labels do not change.

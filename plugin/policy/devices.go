@@ -40,7 +40,7 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 			d.warn("no HCAs are injected: %s", why)
 			return nil, nil
 		}
-		return nil, refuse(CauseHCA, "the annotation asks for devices, and %s: set hostNetwork: true, have an HCA moved "+
+		return nil, refuse(CauseNoSuchHCA, "the annotation asks for devices, and %s: set hostNetwork: true, have an HCA moved "+
 			"into the pod by CNI, or remove devices from the annotation", why)
 	}
 	chosen, refusal := d.chooseHCAs(node, candidates)
@@ -179,7 +179,7 @@ func (d *deciding) namedHCAs(node *hca.Inventory, candidates []*rule, names []st
 		case slices.ContainsFunc(chosen, func(other hca.HCA) bool { return other.Name == name }): // guard: hca-twice
 			continue
 		case !found: // guard: hca-found
-			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which this node does not have: it has %s",
+			return nil, refuse(CauseNoSuchHCA, "the annotation asks for HCA %s, which this node does not have: it has %s",
 				quoted(name), inventory(node))
 		case d.problem(node, h) != "": // guard: named-broken-hca
 			return nil, refuse(CauseHCA, "the annotation asks for HCA %s, which cannot be injected: %s: ask for another",

@@ -112,8 +112,8 @@ func TestRefusals(t *testing.T) {
 		fmt.Fprintf(&got, "%s (%s)\n    %v\n", name, d.Refusal.Cause, d.Refusal)
 	}
 	golden.Compare(t, filepath.Join("testdata", "refusals.golden"), got.String())
-	if len(causes) != 7 {
-		t.Errorf("the refusals have %d causes, want each of the 7: %v", len(causes), causes)
+	if len(causes) != 8 {
+		t.Errorf("the refusals have %d causes, want each of the 8: %v", len(causes), causes)
 	}
 }
 

@@ -59,10 +59,9 @@ type connection struct {
 		containers []*api.Container // nil again once the plugin is registered
 		began      time.Time        // zero: nothing has come yet
 	}
-	inherited bool // another process has registered over it
 
 	// The registration's lock guards these.
-	since time.Time // when the runtime began to ask the plugin; zero: it does not
+	since time.Time // when the runtime registered the plugin, this process or one before; zero: not yet
 	over  bool      // the connection has ended
 }
 
@@ -130,7 +129,7 @@ func (c *connection) Synchronize(ctx context.Context,
 	}
 	updates, err := c.registration.plugin.Synchronize(ctx, pods, containers)
 	if err == nil {
-		c.registration.registered(c)
+		c.registration.registered(c, time.Now())
 		l.mu.Lock()
 		l.pods, l.containers = nil, nil
 		l.mu.Unlock()
@@ -211,22 +210,21 @@ func (c *connection) resume(from *inheritance) error {
 	if err := c.registration.plugin.TakeOver(from.left); err != nil {
 		return fmt.Errorf("what the process before has left cannot be used: %w", err)
 	}
-	c.inherited = true
 	close(c.configured)
-	c.registration.registered(c)
+	c.registration.registered(c, from.registered)
 	c.mux.Unblock()
 	c.registration.Log.Info("took the connection to the runtime over: the runtime has not noticed")
 	return nil
 }
 
-// registeredFor returns how long the runtime has been asking the plugin over the connection; 0 if it does not.
+// registeredFor returns how long the plugin has been registered over the connection; 0 if it is not.
 func (c *connection) registeredFor() time.Duration {
 	c.registration.mu.Lock()
 	defer c.registration.mu.Unlock()
 	if c.since.IsZero() {
 		return 0
 	}
-	return time.Since(c.since)
+	return max(time.Since(c.since), 1) // the clock may have been set back
 }
 
 // endWithin is how long the end of the program waits for answers: as long as the runtime does.

@@ -36,15 +36,17 @@ type offer struct {
 
 // state is what a process needs to go on where another one has stopped.
 type state struct {
-	Agreed agreed          `json:"agreed"`
-	Plugin json.RawMessage `json:"plugin"`
+	Agreed     agreed          `json:"agreed"`
+	Registered time.Time       `json:"registered"`
+	Plugin     json.RawMessage `json:"plugin"`
 }
 
 // inheritance is a connection over which the plugin is registered, from the process before.
 type inheritance struct {
-	socket *net.UnixConn
-	left   json.RawMessage
-	served func() // tells the process before that this one serves
+	socket     *net.UnixConn
+	registered time.Time // when the runtime registered the plugin over it
+	left       json.RawMessage
+	served     func() // tells the process before that this one serves
 }
 
 // inherit returns what the process before leaves to this one; nil if the plugin has to register. Where that process
@@ -144,7 +146,7 @@ func (r *Registration) understood(ctx context.Context, text json.RawMessage) (*i
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, err
 	}
-	return &inheritance{left: s.Plugin, served: func() {}}, r.fits(ctx, s.Agreed)
+	return &inheritance{registered: s.Registered, left: s.Plugin, served: func() {}}, r.fits(ctx, s.Agreed)
 }
 
 // fits returns nil if this process agrees with the runtime on the same as the one before.
@@ -172,9 +174,9 @@ func (r *Registration) give(t *trunk) error {
 		return err
 	}
 	r.mu.Lock()
-	owner, agreed := r.owner, *r.agreed
+	owner, s := r.owner, state{*r.agreed, r.when, left}
 	r.mu.Unlock()
-	text, err := json.Marshal(state{agreed, left})
+	text, err := json.Marshal(s)
 	switch {
 	case err != nil:
 		return err

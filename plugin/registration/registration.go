@@ -75,7 +75,7 @@ type Registration struct {
 	latest  *connection     // nil before the first one, and between two
 	current *connection     // over which the runtime asks; nil while the plugin is not registered
 	owner   *handover.Owner // nil: no process can wait behind this one
-	count   uint64
+	when    time.Time       // zero: never
 }
 
 // New makes a Registration. It takes what systemd has kept for this process, and does nothing more until Run: where the
@@ -110,11 +110,12 @@ func (r *Registration) Unregistered() time.Duration {
 	return time.Since(r.latest.made)
 }
 
-// Count returns how often the plugin was registered by this process.
-func (r *Registration) Count() uint64 {
+// When returns when the runtime last registered the plugin, with this process or with one that has left its connection;
+// zero: never.
+func (r *Registration) When() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.count
+	return r.when
 }
 
 // Waiting returns how long the runtime has been waiting for the plugin's answer; 0 if it waits for none.
@@ -233,17 +234,14 @@ func (r *Registration) agree(ctx context.Context, a agreed) (agreed, error) {
 	return a, err
 }
 
-// registered records that the runtime asks the plugin over a connection.
-func (r *Registration) registered(c *connection) {
+// registered records that the runtime asks the plugin over a connection, since when it was registered over it.
+func (r *Registration) registered(c *connection, since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if c.over {
 		return
 	}
-	r.current, c.since = c, time.Now()
-	if !c.inherited {
-		r.count++
-	}
+	r.current, r.when, c.since = c, since, since
 	r.tell()
 }
 

@@ -77,7 +77,7 @@ func TestPluginAndExplainDecideAlike(t *testing.T) {
 	for _, kind := range []string{
 		"grant by annotation", "grant by device", "grant by environment", "grant by resource", "nothing", "nothing: opted out", "open",
 		"refused: unreadable", "refused: namespace", "refused: ceiling", "refused: memory-limit",
-		"refused: hca", "refused: device-path",
+		"refused: no-such-hca", "refused: device-path",
 	} {
 		if seen[kind] < 5 {
 			t.Errorf("%d decisions of the kind %q: the cases prove too little", seen[kind], kind)
