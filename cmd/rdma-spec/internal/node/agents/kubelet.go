@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
 	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // kubelets are the processes that are a kubelet, or have one in them.
@@ -37,7 +38,7 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	if answer.PID == 0 {
 		return answer, nil
 	}
-	folder := filepath.Join(root, answer.Root)
+	folder := files.Below(root, answer.Root)
 	socket := filepath.Join(folder, "pod-resources/kubelet.sock")
 	answer.DevicePlugins = isSocket(filepath.Join(folder, "device-plugins/kubelet.sock"))
 	_, err := os.Stat(filepath.Join(folder, "device-plugins"))

@@ -13,12 +13,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"tags.cncf.io/container-device-interface/pkg/parser"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 
+	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -173,7 +173,7 @@ func deviceNode(d hca.Device) *specs.DeviceNode {
 
 // HookMissing says why a container would not start: below a root there is no program for the hook.
 func HookMissing(root, hook string) error {
-	info, err := os.Stat(filepath.Join(root, hook))
+	info, err := os.Stat(files.Below(root, hook))
 	switch {
 	case err != nil:
 		return fmt.Errorf("the hook %s does not exist, and containers would not start: install it with 'rdma-spec "+

@@ -10,7 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
@@ -21,12 +20,12 @@ import (
 // Read answers which CDI files the node below a root has, whether they are right, and who may use them. It calls scan,
 // which returns the node's HCAs, only if there are CDI files of HCAs.
 func Read(ctx context.Context, root string, scan func() (*hca.Inventory, error)) (Files, error) {
-	files, err := Look(root, scan)
-	answer := Files{Files: files}
+	found, err := Look(root, scan)
+	answer := Files{Files: found}
 	if process.HasUnit(root, "docker.service") {
 		answer.Docker = docker(ctx, root)
 	}
-	_, noPodman := os.Stat(filepath.Join(root, "usr/bin/podman"))
+	_, noPodman := os.Stat(files.Below(root, "usr/bin/podman"))
 	answer.Podman = noPodman == nil
 	return answer, err
 }
@@ -38,11 +37,11 @@ var dockerVersion = regexp.MustCompile(`version ([0-9][^, \n]*)`)
 func docker(ctx context.Context, root string) *Docker {
 	var d Docker
 	// its version is then unknown
-	out, _ := exec.CommandContext(ctx, filepath.Join(root, "usr/bin/dockerd"), "--version").Output()
+	out, _ := exec.CommandContext(ctx, files.Below(root, "usr/bin/dockerd"), "--version").Output()
 	if version := dockerVersion.FindSubmatch(out); version != nil {
 		d.Version = string(version[1])
 	}
-	text, err := os.ReadFile(filepath.Join(root, "etc/docker/daemon.json"))
+	text, err := os.ReadFile(files.Below(root, "etc/docker/daemon.json"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return &d
 	}

@@ -15,7 +15,6 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -179,7 +178,7 @@ func named(endpoint, root string) (socket string, err error) {
 	var config struct {
 		Endpoint string `json:"runtime-endpoint"`
 	}
-	file := filepath.Join(root, crictlConfig)
+	file := files.Below(root, crictlConfig)
 	text, err := os.ReadFile(file)
 	if err == nil {
 		err = yaml.Unmarshal(text, &config)

@@ -13,6 +13,8 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
+	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const effectiveV3 = `
@@ -117,5 +119,27 @@ func TestInstalledContainerd(t *testing.T) {
 				t.Errorf("%+v, %v", got, err)
 			}
 		})
+	}
+}
+
+// On a node whose root is mounted elsewhere, absolute links lead where they lead on the node.
+func TestLinksOfANode(t *testing.T) {
+	root := scratch.Folder(t, "run/nri", "var", "opt")
+	for link, target := range map[string]string{"var/run": "/run", "etc": "/opt"} {
+		if err := os.Symlink(target, filepath.Join(root, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	scratch.Socket(t, filepath.Join(root, "run/nri/nri.sock"))
+	scratch.File(t, filepath.Join(root, "opt/base.json"),
+		`{"ociVersion": "1.2.0", "linux": {}, "process": {"rlimits": [{"type": "RLIMIT_MEMLOCK", "hard": 65536, "soft": 65536}]}}`, 0o600)
+	n := node{root: root}
+	r := Runtime{NRI: NRI{Socket: places.NRISocket}}
+	if n.nri(&r); !r.NRI.SocketExists {
+		t.Error("NRI's socket is not found")
+	}
+	h := Handler{BaseSpec: "/etc/base.json"}
+	if n.handler(t.Context(), &h); h.Error != "" || h.Memlock == nil || *h.Memlock != 65536 {
+		t.Errorf("the base spec: %+v", h)
 	}
 }

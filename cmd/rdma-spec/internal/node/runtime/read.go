@@ -64,7 +64,7 @@ type node struct {
 func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) {
 	p := d.Process
 	if p.Exe != "" && !strings.HasSuffix(p.Exe, process.Deleted) {
-		program := filepath.Join(n.root, p.Exe)
+		program := files.Below(n.root, p.Exe)
 		_, missing := os.Stat(program)
 		d.Program, r.NotMounted = containerd.Binary(program), errors.Is(missing, fs.ErrNotExist)
 	}
@@ -130,7 +130,7 @@ func (n *node) serves(ctx context.Context, r *Runtime) {
 	if r.Socket == "" {
 		return
 	}
-	answering, _, err := cri.Connect(ctx, filepath.Join(n.root, r.Socket), n.root, noLimit)
+	answering, _, err := cri.Connect(ctx, files.Below(n.root, r.Socket), n.root, noLimit)
 	if err != nil {
 		r.Error, r.Late = err.Error(), errors.Is(err, cri.ErrLate)
 		if r.PID == 0 {
@@ -146,7 +146,7 @@ func (n *node) serves(ctx context.Context, r *Runtime) {
 
 // nri looks at the socket of NRI.
 func (n *node) nri(r *Runtime) {
-	info, err := os.Stat(filepath.Join(n.root, r.NRI.Socket))
+	info, err := os.Stat(files.Below(n.root, r.NRI.Socket))
 	r.NRI.SocketExists = err == nil && info.Mode().Type() == os.ModeSocket
 	inodes := process.Listening(n.root, r.NRI.Socket)
 	var last process.Process
@@ -171,7 +171,7 @@ func (n *node) handler(ctx context.Context, h *Handler) {
 		h.Program = strings.TrimSpace("crun " + version)
 	}
 	if h.BaseSpec != "" {
-		if err := readBaseSpec(filepath.Join(n.root, h.BaseSpec), h); err != nil {
+		if err := readBaseSpec(files.Below(n.root, h.BaseSpec), h); err != nil {
 			h.Error = err.Error()
 		}
 	}
