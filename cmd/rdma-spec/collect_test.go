@@ -87,7 +87,8 @@ func TestArchivesAsRoot(t *testing.T) {
 		t.Errorf("%v, %v, want mode 0600", info.Mode(), err)
 	}
 	for want, args := range map[string][]string{
-		"mlx5_1": {"explain", "-f", "../../deploy/examples/annotation-one-hca.yaml", "-o", "json"},
+		"mlx5_1": {"explain", "-f", "../../deploy/examples/annotation-one-hca.yaml", "-o", "json",
+			"--config", "testdata/explain/defaults.yaml"},
 		"231":    {"generate", "--devices", "mlx5_1"},
 	} {
 		if got := call("", append(args, "--root", file)...); !strings.Contains(got.Stdout, want) {
@@ -95,6 +96,8 @@ func TestArchivesAsRoot(t *testing.T) {
 		}
 	}
 	for want, args := range map[string][]string{
+		"when the node was collected: no policy is in force": {"explain", "--root", file,
+			"-f", "../../deploy/examples/annotation-one-hca.yaml"},
 		"rdma-spec: this is a copy of a node: call the command on the node itself\n": {"repair", "--root", file},
 		"cannot read the configuration: stat x: no such file or directory": {"status",
 			"--root", file, "--config", "x"},

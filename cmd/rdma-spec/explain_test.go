@@ -50,6 +50,21 @@ func TestExplainGolden(t *testing.T) {
 	}
 }
 
+// The policy of a node below a root is that node's: the one in force, and where no plugin runs its file.
+func TestExplainByTheNodesPolicy(t *testing.T) {
+	root := hcatest.V100(t)
+	args := []string{"explain", "-f", "../../deploy/examples/annotation-one-hca.yaml", "--root", root, "-o", "json"}
+	config := filepath.Join(root, "etc/rdma-spec/config.yaml")
+	scratch.File(t, config, "{}", 0o644)
+	if got := call("", args...); !strings.Contains(got.Stdout, fmt.Sprintf(`"configuration": %q`, config)) {
+		t.Errorf("no plugin runs: %+v", got)
+	}
+	scratch.File(t, filepath.Join(root, "run/rdma-spec/policy.yaml"), "nonsense", 0o644)
+	if got := call("", args...); got.Status != 3 || !strings.Contains(got.Stderr, "run/rdma-spec/policy.yaml cannot be read as a policy") {
+		t.Errorf("the policy in force cannot be read: %+v", got)
+	}
+}
+
 // TestExplainPublic explains manifests in the shape of those of public projects, and leaves out nothing that could make
 // RDMA containers.
 func TestExplainPublic(t *testing.T) {

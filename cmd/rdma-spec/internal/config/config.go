@@ -75,7 +75,7 @@ The exit status is 1 if the configuration has a problem, and 3 if it cannot be r
 // readPolicy is node.LoadPolicy with - for standard input.
 func readPolicy(stdin io.Reader, file string) (p *policy.Policy, source string, err error) {
 	if file != "-" {
-		return node.LoadPolicy(file)
+		return node.LoadPolicy("/", file)
 	}
 	text, err := io.ReadAll(io.LimitReader(stdin, stdinMost))
 	if err == nil {

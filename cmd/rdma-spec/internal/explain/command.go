@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/explain/manifest"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -185,14 +187,15 @@ func (o explainOptions) explain(m manifest.Manifest, stderr io.Writer) (explanat
 }
 
 // policy returns the policy that decides. On a node whose plugin runs, that is the one in force, wherever the plugin
-// has it from.
+// has it from; where none runs, the one that it would start with.
 func (o explainOptions) policy(s *node.Snapshot) (p *policy.Policy, source string, err error) {
 	if o.config == "" && len(o.hcas) == 0 {
-		if current, judgedBy, err := s.Policy(); err == nil {
-			return current, judgedBy.String(), nil
+		current, judgedBy, err := s.Policy()
+		if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, inforce.ErrEnded) {
+			return current, judgedBy.String(), err
 		}
 	}
-	return node.LoadPolicy(o.config)
+	return node.LoadPolicy(o.root, o.config)
 }
 
 const onlyContainerd = "the plugin gives IPC_LOCK under containerd only; under CRI-O a container has it from its pod " +

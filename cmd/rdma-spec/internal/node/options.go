@@ -23,6 +23,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
+	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
@@ -160,10 +161,10 @@ func (o *Options) CompletePods(cmd *cobra.Command, args []string, _ string) ([]s
 		cobra.ShellCompDirectiveNoFileComp
 }
 
-// LoadPolicy reads a configuration file, else the default one if it exists, else takes the defaults; source names what
-// was read.
-func LoadPolicy(file string) (p *policy.Policy, source string, err error) {
-	source = cmp.Or(file, policy.ConfigFile)
+// LoadPolicy reads a configuration file, else that of the node below a root if it has one, else takes the defaults;
+// source names what was read.
+func LoadPolicy(root, file string) (p *policy.Policy, source string, err error) {
+	source = cmp.Or(file, files.Below(root, policy.ConfigFile))
 	p, err = policy.Load(source)
 	if file == "" && errors.Is(err, fs.ErrNotExist) {
 		p, err = policy.New(policy.Default())
