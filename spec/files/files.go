@@ -14,14 +14,17 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxLinks bounds the links of a path, as in Linux.
-const maxLinks = 40
+const (
+	maxLinks    = 40      // of a path, as in Linux
+	mostMatched = 1 << 16 // entries of a folder, which can be a container's
+)
 
 // Tree is a node's files. Names are below its root, without a leading slash, and links lead where they lead on the
 // node. It implements fs.FS.
@@ -146,7 +149,7 @@ func (t Tree) List(name string, most int) ([]string, error) {
 	return names, err
 }
 
-// Match is fs.Glob that returns the first error of a folder that could not be listed.
+// Match is fs.Glob that returns the first error of a folder that could not be listed, as one that is too large.
 func (t Tree) Match(pattern string) ([]string, error) {
 	listing := globbing{Tree: t}
 	names, err := fs.Glob(&listing, pattern)
@@ -160,8 +163,19 @@ type globbing struct {
 }
 
 // ReadDir implements fs.ReadDirFS.
-func (g *globbing) ReadDir(name string) ([]fs.DirEntry, error) {
-	entries, err := fs.ReadDir(g.Tree, name)
+func (g *globbing) ReadDir(name string) (entries []fs.DirEntry, err error) {
+	folder, err := g.open(name)
+	if err == nil {
+		defer func() { _ = folder.Close() }() // it was only read
+		entries, err = folder.ReadDir(mostMatched + 1)
+		slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	}
+	switch {
+	case errors.Is(err, io.EOF): // it is empty
+		err = nil
+	case len(entries) > mostMatched:
+		entries, err = nil, fmt.Errorf("%s has more than %d entries", name, mostMatched)
+	}
 	gone := errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.ESRCH)
 	if err != nil && !gone && g.err == nil {
 		g.err = err
