@@ -216,6 +216,11 @@ var planted = map[string]struct {
 	"the plugin was upgraded": {func(s *sick) {
 		s.plugin.Processes[0].Replaced = true
 	}, "plugin-current", "", "systemctl restart nri-rdma"},
+	"the validator was upgraded": {func(s *sick) {
+		validator := s.plugin.Processes[0]
+		validator.PID, validator.Validator, validator.Replaced = 201, true, true
+		s.plugin.Processes = append(s.plugin.Processes, validator)
+	}, "plugin-current", "", "systemctl restart nri-rdma-validator"},
 	"a container below policy": {func(s *sick) {
 		c := s.container()
 		c.State, c.Memlock, c.Remedy.Action = node.StateBelow, both(8<<20), node.Repair

@@ -151,10 +151,14 @@ func policyReadable(v *doctor.View, p agents.Plugin) []doctor.Finding {
 }
 
 func pluginCurrent(v *doctor.View, p agents.Plugin) []doctor.Finding {
-	for _, q := range p.Own() {
-		if q.Replaced {
-			text := fmt.Sprintf("nri-rdma (PID %d, since %s) runs a program that was replaced.", q.PID,
-				q.Started.UTC().Format(time.DateTime))
+	for _, q := range p.Processes {
+		text := fmt.Sprintf("nri-rdma (PID %d, since %s) runs a program that was replaced.", q.PID,
+			q.Started.UTC().Format(time.DateTime))
+		switch {
+		case q.Name != agents.PluginName || !q.Replaced:
+		case q.Validator && !q.InContainer:
+			return []doctor.Finding{doctor.Fault("", text, "systemctl restart nri-rdma-validator").Paste()}
+		default:
 			return restarted("", text, p, v)
 		}
 	}
