@@ -89,7 +89,7 @@ func TestArchivesAsRoot(t *testing.T) {
 	for want, args := range map[string][]string{
 		"mlx5_1": {"explain", "-f", "../../deploy/examples/annotation-one-hca.yaml", "-o", "json",
 			"--config", "testdata/explain/defaults.yaml"},
-		"231":    {"generate", "--devices", "mlx5_1"},
+		"231": {"generate", "--devices", "mlx5_1"},
 	} {
 		if got := call("", append(args, "--root", file)...); !strings.Contains(got.Stdout, want) {
 			t.Errorf("%s: %+v", args[0], got)

@@ -342,6 +342,9 @@ var planted = map[string]struct {
 	"the socket of K3s' kubelet is gone": {func(s *sick) {
 		s.kubelet.Unit, s.kubelet.DevicePlugins = "k3s-agent.service", false
 	}, "kubelet-device-plugins", "kubelet", "systemctl restart k3s-agent"},
+	"the socket of Talos' kubelet is gone": {func(s *sick) {
+		s.kubelet.Unit, s.kubelet.DevicePlugins = "", false
+	}, "kubelet-device-plugins", "kubelet", "talosctl service kubelet restart"},
 	"the device plugin did not register again": {func(s *sick) {
 		s.kubelet.Allocatable["rdma/hca"] = 0
 	}, "kubelet-allocatable", "kubelet resource rdma/hca", "Delete the pod of the device plugin"},

@@ -92,7 +92,7 @@ func healthy() *sick {
 		},
 		containers: node.Containers{Policy: node.JudgedBy{File: "/run/rdma-spec/policy.yaml"},
 			Containers: []node.Container{trainer, other}},
-		kubelet: agents.Kubelet{PID: 300, Root: "/var/lib/kubelet", DevicePlugins: true, PodResources: true,
+		kubelet: agents.Kubelet{PID: 300, Unit: "kubelet.service", Root: "/var/lib/kubelet", DevicePlugins: true, PodResources: true,
 			Allocatable: map[string]int{"cpu": 0, "rdma/hca": 8}},
 		cdi: cdi.Files{Files: []cdi.Found{
 			{Path: "/etc/cdi/rdma.yaml", Kind: cdi.Kind, Devices: []cdi.Device{{Name: cdi.Kind + "=mlx5_0",

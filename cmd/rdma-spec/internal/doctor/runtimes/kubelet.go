@@ -4,7 +4,6 @@
 package runtimes
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"path"
@@ -20,9 +19,14 @@ import (
 // kubeletRoot is the kubelet's usual folder, where plugins look for its sockets.
 const kubeletRoot = "/var/lib/kubelet"
 
-// restartKubelet is the command that restarts the kubelet, which can be a part of a platform's service.
-func restartKubelet(k agents.Kubelet) string {
-	return "systemctl restart " + strings.TrimSuffix(cmp.Or(k.Unit, "kubelet"), ".service")
+// restartKubelet is a fault that a restart of the kubelet cures, which can be a part of a platform's service, or be in
+// a container.
+func restartKubelet(k agents.Kubelet, text string) []doctor.Finding {
+	if k.Unit == "" {
+		return []doctor.Finding{doctor.Fault("kubelet", text,
+			"Restart the kubelet, which no systemd unit runs; on Talos: talosctl service kubelet restart")}
+	}
+	return []doctor.Finding{doctor.Fault("kubelet", text, "systemctl restart "+strings.TrimSuffix(k.Unit, ".service")).Paste()}
 }
 
 // withKubelet looks at the kubelet where one runs.
@@ -88,8 +92,7 @@ func missingSocket(k agents.Kubelet, folder string) []doctor.Finding {
 	if k.NotMounted { // the folder is not mounted into the container that the doctor runs in
 		return []doctor.Finding{doctor.Unsure("kubelet", fmt.Sprintf("%s/%s %s.", k.Root, folder, node.NotFromHere))}
 	}
-	return []doctor.Finding{doctor.Fault("kubelet", fmt.Sprintf("%s/%s/kubelet.sock does not exist.", k.Root,
-		folder), restartKubelet(k)).Paste()}
+	return restartKubelet(k, fmt.Sprintf("%s/%s/kubelet.sock does not exist.", k.Root, folder))
 }
 
 func kubeletDevicePlugins(_ *doctor.View, k agents.Kubelet) []doctor.Finding {
@@ -106,8 +109,7 @@ func kubeletPodResources(_ *doctor.View, k agents.Kubelet) []doctor.Finding {
 	case k.Late:
 		return []doctor.Finding{doctor.Unsure("kubelet", "Its pod resources API did not answer in time.")}
 	case k.Error != "":
-		return []doctor.Finding{doctor.Fault("kubelet", "The kubelet's pod resources API does not answer: "+k.Error+
-			".", restartKubelet(k)).Paste()}
+		return restartKubelet(k, "The kubelet's pod resources API does not answer: "+k.Error+".")
 	}
 	return nil
 }
