@@ -17,8 +17,14 @@ type RDMACNI struct {
 	Configured string `json:"configured,omitempty"` // the network configuration that names it
 }
 
-// rdmaCNIPrograms are where its program is: usually, on OpenShift, and on K3s.
-var rdmaCNIPrograms = []string{"opt/cni/bin/rdma", "var/lib/cni/bin/rdma", "var/lib/rancher/k3s/data/*/bin/rdma"}
+// rdmaCNIPrograms are where its program is: usually, on OpenShift, and on K3s, and rdmaCNIConfigs where it is
+// configured.
+var (
+	rdmaCNIPrograms = []string{
+		"opt/cni/bin/rdma", "var/lib/cni/bin/rdma", "var/lib/rancher/k3s/data/*/bin/rdma", "var/lib/rancher/k3s/data/cni/rdma",
+	}
+	rdmaCNIConfigs = []string{"etc/cni/net.d/*", "var/lib/rancher/k3s/agent/etc/cni/net.d/*"}
+)
 
 // rdmaCNI is a network configuration that names the plugin.
 var rdmaCNI = regexp.MustCompile(`"type"\s*:\s*"rdma"`)
@@ -29,10 +35,12 @@ func readRDMACNI(t files.Tree) (found RDMACNI) {
 		names, _ := t.Match(pattern)
 		found.Installed = found.Installed || len(names) > 0
 	}
-	names, _ := t.Match("etc/cni/net.d/*")
-	for _, name := range names {
-		if text, _ := t.Read(name, archive.MaxFile); rdmaCNI.Match(text) {
-			found.Configured = "/" + name
+	for _, pattern := range rdmaCNIConfigs {
+		names, _ := t.Match(pattern)
+		for _, name := range names {
+			if text, _ := t.Read(name, archive.MaxFile); rdmaCNI.Match(text) {
+				found.Configured = "/" + name
+			}
 		}
 	}
 	return found
