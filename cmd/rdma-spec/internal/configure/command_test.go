@@ -263,7 +263,7 @@ func TestConfigureRefuses(t *testing.T) {
 		"":                              {2, "", "name what to configure, or use --all; see 'rdma-spec configure --help'"},
 		"nri --runtime docker":          {2, "", "--runtime docker: write containerd or crio; see"},
 		"nri --runtime crio":            {3, "", "CRI-O is not installed"},
-		"nri --runtime crio --required": {2, "", "--required is for containerd"},
+		"nri --runtime crio --required": {2, "", "set nri_enable_default_validator = true in the section [crio.nri.default_validator]"},
 		"--all --runtime docker":        {2, "", "--runtime docker: write containerd or crio; see"},
 		"--all --runtime crio":          {3, "", "CRI-O is not installed"},
 		"handler rdma":                  {2, "", "write either --like RUNTIME or --in-place"},
