@@ -65,6 +65,9 @@ func setGUID(v *doctor.View, h hca.HCA) string {
 	}
 	number, port := strings.TrimPrefix(path.Base(links[n]), "virtfn"), node.HCAs[i].Ports[0]
 	guid, vf := localGUID(node.HCAs[i].NodeGUID, number), fmt.Sprintf("ip link set dev %s vf %s ", port.Netdevs[0], number)
+	if guid == nil {
+		return ""
+	}
 	if port.LinkLayer == "Ethernet" {
 		mac := slices.Concat(guid[:2], guid[4:]) // without the second half of the vendor's part
 		return vf + "mac " + mac.String() + " && " + rebind("pci", h.PCI)
@@ -72,13 +75,13 @@ func setGUID(v *doctor.View, h hca.HCA) string {
 	return fmt.Sprintf("%snode_guid %s && %[1]sport_guid %[2]s && %s", vf, guid, rebind("pci", h.PCI))
 }
 
-// localGUID makes the GUID of a virtual function from that of its physical function, whose form the inventory has
-// checked.
+// localGUID makes the GUID of a virtual function from that of its physical function. It has one byte for the function's
+// number, and returns nil where that is larger.
 func localGUID(guid, number string) net.HardwareAddr {
 	b, err := net.ParseMAC(strings.ReplaceAll(guid, ":", "."))
 	n, errNumber := strconv.ParseUint(number, 10, 8)
 	if err != nil || errNumber != nil {
-		return make(net.HardwareAddr, 8)
+		return nil
 	}
 	b[0], b[3], b[4] = b[0]|2, 0xf0, byte(n)
 	return b

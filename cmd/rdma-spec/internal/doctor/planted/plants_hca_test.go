@@ -64,6 +64,13 @@ var plantedHCAs = []plant{
 			"echo 0000:00:00.2 > $d/unbind && echo 0000:00:00.2 > $d/bind",
 	},
 	{
+		name: "a virtual function without a GUID whose number has more than a byte", node: virtualFunctions,
+		check: "guid-valid", object: "HCA mlx5_2",
+		with: hcatest.Files{"sys/devices/pci0000:00/0000:00:00.0/virtfn300": hcatest.Link("../0000:00:00.2"),
+			"sys/devices/pci0000:00/0000:00:00.0/virtfn1": hcatest.Link("../0000:00:00.9"),
+		}.With(virtualWithoutGUID), text: "zero", cure: "on its physical function, set node_guid and port_guid",
+	},
+	{
 		name: "a physical function without a GUID", check: "guid-valid", object: "HCA mlx5_1",
 		with: hcatest.Files{at(1) + "/node_guid": "0000:0000:0000:0000\n"}, cure: "firmware tool",
 	},
