@@ -50,7 +50,7 @@ func Read(from io.Reader) (Manifest, error) {
 	d, begin, end, line, content := document{number: 1}, 0, 0, 0, false
 	for whole := range bytes.Lines(slices.Concat(text, []byte("\n---"))) {
 		rest := whole
-		if (whole[0] == '-' || whole[0] == '.') && marker.Match(whole) {
+		if isMarker(whole) {
 			if d.text = text[begin:min(end, len(text))]; content {
 				objects, err := d.decode()
 				if err != nil {
@@ -73,7 +73,11 @@ func Read(from io.Reader) (Manifest, error) {
 	return m, nil
 }
 
-var marker = regexp.MustCompile(`^(---|\.\.\.)(\s|$)`)
+// isMarker reports whether a line begins or ends a document.
+func isMarker(line []byte) bool {
+	return (bytes.HasPrefix(line, []byte("---")) || bytes.HasPrefix(line, []byte("..."))) &&
+		(len(line) == 3 || bytes.IndexByte([]byte(" \t\r\n"), line[3]) >= 0)
+}
 
 // document is what stands between two markers: one of YAML, or JSON values in a row.
 type document struct {
