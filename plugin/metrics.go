@@ -96,13 +96,13 @@ func (p *Plugin) Collectors() []prometheus.Collector {
 	return all
 }
 
-// registeredAt says when the runtime registered the plugin. There is no such metric before, so that each change of it is
-// a registration, also one after a crash.
+// registeredAt says when the runtime registered the plugin. There is no such metric before, so that each change of it
+// is a registration, also one after a crash.
 type registeredAt struct{ *registration.Registration }
 
 var registeredAtDesc = prometheus.NewDesc(namespace+"_registered_timestamp_seconds",
-	"When the runtime last registered the plugin. A process that takes the connection over keeps it, so a change means that "+
-		"the connection was lost and made again, or that the process before has crashed.", nil, nil)
+	"When the runtime last registered the plugin. A process that takes the connection over keeps it, so a change means "+
+		"that the connection was lost and made again, or that the process before has crashed.", nil, nil)
 
 func (r registeredAt) Describe(to chan<- *prometheus.Desc) { to <- registeredAtDesc }
 

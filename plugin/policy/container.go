@@ -153,7 +153,7 @@ const (
 	CauseCeiling     Cause = "ceiling"      // the annotation asks for more than the policy gives
 	CauseMemoryLimit Cause = "memory-limit" // memlock follows the memory limit and there is none
 	CauseHCA         Cause = "hca"          // the node's HCAs cannot be injected, or are not known
-	CauseNoSuchHCA   Cause = "no-such-hca"  // the annotation asks for an HCA that is not on the node, or not in the pod's reach
+	CauseNoSuchHCA   Cause = "no-such-hca"  // the annotation asks for an HCA that is not on the node, or out of reach
 	CauseDevicePath  Cause = "device-path"  // another device has the path of one that would be injected
 	CauseKubelet     Cause = "kubelet"      // the kubelet did not report which resources the container holds
 	CauseNoPolicy    Cause = "no-policy"    // there is no configuration that can be read

@@ -40,8 +40,8 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 			d.warn("no HCAs are injected: %s", why)
 			return nil, nil
 		}
-		return nil, refuse(CauseNoSuchHCA, "the annotation asks for devices, and %s: set hostNetwork: true, have an HCA moved "+
-			"into the pod by CNI, or remove devices from the annotation", why)
+		return nil, refuse(CauseNoSuchHCA, "the annotation asks for devices, and %s: set hostNetwork: true, have an HCA "+
+			"moved into the pod by CNI, or remove devices from the annotation", why)
 	}
 	chosen, refusal := d.chooseHCAs(node, candidates)
 	if refusal != nil || len(chosen) == 0 {

@@ -73,8 +73,8 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 	case "", RuntimeContainerd:
 	case runtimeCRIO:
 		if required {
-			return c, cli.Usage(errors.New("--required is for containerd: in CRI-O 1.34 and later, set nri_enable_default_validator = " +
-				"true in the section [crio.nri.default_validator] of its configuration"))
+			return c, cli.Usage(errors.New("--required is for containerd: in CRI-O 1.34 and later, set " +
+				"nri_enable_default_validator = true in the section [crio.nri.default_validator] of its configuration"))
 		}
 		plan, err := CRIONRI(ctx, o.Root)
 		c.plan, c.unit, c.restart = plan, crioUnit, restartNext(crioUnit)

@@ -21,7 +21,8 @@ type RDMACNI struct {
 // configured.
 var (
 	rdmaCNIPrograms = []string{
-		"opt/cni/bin/rdma", "var/lib/cni/bin/rdma", "var/lib/rancher/k3s/data/*/bin/rdma", "var/lib/rancher/k3s/data/cni/rdma",
+		"opt/cni/bin/rdma", "var/lib/cni/bin/rdma",
+		"var/lib/rancher/k3s/data/*/bin/rdma", "var/lib/rancher/k3s/data/cni/rdma",
 	}
 	rdmaCNIConfigs = []string{"etc/cni/net.d/*", "var/lib/rancher/k3s/agent/etc/cni/net.d/*"}
 )

@@ -48,8 +48,8 @@ func netnsMode(v *doctor.View) []doctor.Finding {
 	case exclusive && !cni.Installed && cni.Configured == "":
 		return []doctor.Finding{doctor.Unsure("",
 			"It is exclusive, and rdma-cni is neither a program in /opt/cni/bin, /var/lib/cni/bin, or K3s' data, nor named "+
-				"in a network configuration of CNI. It is right if something else moves HCAs into pods, as DRANET does. It is wrong if pods "+
-				"share HCAs: then run \"rdma system set netns shared\", write \"options ib_core netns_mode=1\" to "+
+				"in a network configuration of CNI. It is right if something else moves HCAs into pods, as DRANET does. It is "+
+				"wrong if pods share HCAs: then run \"rdma system set netns shared\", write \"options ib_core netns_mode=1\" to "+
 				"/etc/modprobe.d/ib_core.conf, and restart the node if the first command fails.")}
 	case !exclusive && cni.Configured != "":
 		return []doctor.Finding{doctor.Fault("", "It is shared, and "+cni.Configured+

@@ -26,7 +26,8 @@ func restartKubelet(k agents.Kubelet, text string) []doctor.Finding {
 		return []doctor.Finding{doctor.Fault("kubelet", text,
 			"Restart the kubelet, which no systemd unit runs; on Talos: talosctl service kubelet restart")}
 	}
-	return []doctor.Finding{doctor.Fault("kubelet", text, "systemctl restart "+strings.TrimSuffix(k.Unit, ".service")).Paste()}
+	unit := strings.TrimSuffix(k.Unit, ".service")
+	return []doctor.Finding{doctor.Fault("kubelet", text, "systemctl restart "+unit).Paste()}
 }
 
 // withKubelet looks at the kubelet where one runs.
