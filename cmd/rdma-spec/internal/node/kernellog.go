@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/spec/files"
 )
 
 // KernelLog has the lines of the kernel's log that are about RDMA. Times are seconds since boot.
@@ -57,7 +59,7 @@ var auditTime = regexp.MustCompile(`msg=audit\(([0-9.]+):`)
 
 // readAudit reads the last lines of auditd. Where it runs, the kernel's log has no denials.
 func readAudit(root string, now float64, clock time.Time) (lines []KernelLine) {
-	file, err := os.OpenFile(filepath.Join(root, "var/log/audit/audit.log"), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	file, err := os.OpenFile(files.Below(root, "var/log/audit/audit.log"), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil // auditd does not run, or root alone may read it
 	}

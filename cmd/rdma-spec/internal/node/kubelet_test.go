@@ -91,6 +91,25 @@ func TestKubeletFromAContainer(t *testing.T) {
 	}
 }
 
+// On a node whose root is mounted elsewhere, absolute links lead where they lead on the node.
+func TestLinksOfANode(t *testing.T) {
+	folder := root(t, aProcess(aNode(), 300, "/usr/bin/kubelet", "--root-dir=/gone").With(hcatest.Files{
+		"var/lib": hcatest.Link("/data/lib"), "opt": hcatest.Link("/data/opt"), "var/log": hcatest.Link("/data/log"),
+		"data/opt/nri/plugins/90-rdma": "",
+		"data/log/audit/audit.log":     "type=AVC msg=audit(1700000000.500:77): path=\"/dev/infiniband/uverbs0\"\n",
+	}))
+	scratch.Socket(t, filepath.Join(folder, "data/lib/kubelet/pod-resources/kubelet.sock"))
+	if got := known(agents.ReadKubelet(t.Context(), folder)); !got.PodResources {
+		t.Errorf("the kubelet: %+v", got)
+	}
+	if got := agents.ReadPlugin(folder, ""); got.Launched != "/opt/nri/plugins/90-rdma" {
+		t.Errorf("the plugin: %+v", got)
+	}
+	if got := readAudit(folder, 5000, time.Unix(1700000100, 0)); len(got) != 1 {
+		t.Errorf("auditd: %+v", got)
+	}
+}
+
 // A kubelet in a container, as on Talos, is the node's if it has the node's folder: pods can call programs so, too.
 func TestKubeletInAContainer(t *testing.T) {
 	files := aProcess(aProcess(aNode(), 200, "/usr/local/bin/kubelet"), 300, "/usr/local/bin/kubelet").With(hcatest.Files{

@@ -44,7 +44,7 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 	_, err := os.Stat(filepath.Join(folder, "device-plugins"))
 	answer.NotMounted = errors.Is(err, fs.ErrNotExist)
 	if answer.NotMounted { // a container has the socket mounted at the usual place
-		socket = filepath.Join(root, "var/lib/kubelet/pod-resources/kubelet.sock")
+		socket = files.Below(root, "var/lib/kubelet/pod-resources/kubelet.sock")
 	}
 	answer.PodResources = isSocket(socket)
 	if answer.PodResources {
@@ -60,7 +60,7 @@ func ReadKubelet(ctx context.Context, root string) (Kubelet, error) {
 func inContainer(root string, p process.Process) bool {
 	const folder = "var/lib/kubelet"
 	its, err := os.Stat(p.File(root, "root/"+folder))
-	nodes, failed := os.Stat(filepath.Join(root, folder))
+	nodes, failed := os.Stat(files.Below(root, folder))
 	return err == nil && failed == nil && os.SameFile(its, nodes)
 }
 

@@ -33,7 +33,7 @@ var launchedName = regexp.MustCompile(`^[0-9]{2}-(.+)$`)
 // of whoever asks.
 func ReadPlugin(root, tool string) Plugin {
 	answer := Plugin{Tool: tool, Unit: process.HasUnit(root, PluginName+".service"), Policy: ReadPolicyInForce(root)}
-	programs, _ := filepath.Glob(filepath.Join(root, launchedFolder, "*")) // a bad pattern is the only error
+	programs, _ := filepath.Glob(files.Below(root, launchedFolder) + "/*") // a bad pattern is the only error
 	for _, program := range programs {
 		if pluginName(filepath.Base(program)) == PluginName {
 			answer.Launched = "/" + launchedFolder + "/" + filepath.Base(program)
