@@ -104,8 +104,10 @@ var registeredAtDesc = prometheus.NewDesc(namespace+"_registered_timestamp_secon
 	"When the runtime last registered the plugin. A process that takes the connection over keeps it, so a change means "+
 		"that the connection was lost and made again, or that the process before has crashed.", nil, nil)
 
-func (r registeredAt) Describe(to chan<- *prometheus.Desc) { to <- registeredAtDesc }
+// Describe implements prometheus.Collector.
+func (registeredAt) Describe(to chan<- *prometheus.Desc) { to <- registeredAtDesc }
 
+// Collect implements prometheus.Collector.
 func (r registeredAt) Collect(to chan<- prometheus.Metric) {
 	if when := r.When(); !when.IsZero() {
 		to <- prometheus.MustNewConstMetric(registeredAtDesc, prometheus.GaugeValue, float64(when.UnixNano())/1e9)

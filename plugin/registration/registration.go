@@ -234,7 +234,7 @@ func (r *Registration) agree(ctx context.Context, a agreed) (agreed, error) {
 	return a, err
 }
 
-// registered records that the runtime asks the plugin over a connection, since when it was registered over it.
+// registered records that the runtime asks the plugin over a connection, and since when it is registered.
 func (r *Registration) registered(c *connection, since time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

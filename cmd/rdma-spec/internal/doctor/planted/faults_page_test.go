@@ -75,7 +75,7 @@ func TestFaultsPage(t *testing.T) {
 // compare checks the part of a page between its two comments.
 func compare(t *testing.T, file, text string) {
 	t.Helper()
-	page := readPage(t, file)
+	page := scratch.Read(t, file)
 	generated := regexp.MustCompile(`(?s)(<!-- checks: [^\n]* -->\n).*(<!-- end -->\n)`)
 	if !generated.MatchString(page) {
 		t.Fatalf("%s has no part between its two comments", file)
@@ -205,12 +205,6 @@ var seeing = map[string]string{
 	"container-gid-index": "echo $NCCL_IB_GID_INDEX; show_gids", "container-shm": "df -h /dev/shm",
 	"kubelet-root": "ps -C kubelet -o args", "kubelet-device-plugins": "ls -l /var/lib/kubelet/device-plugins",
 	"kubelet-pod-resources": "ls -l /var/lib/kubelet/pod-resources", "kubelet-allocatable": "kubectl describe node | grep -A15 Allocatable",
-}
-
-func readPage(t *testing.T, file string) string {
-	t.Helper()
-	text := scratch.Read(t, file)
-	return text
 }
 
 // plain is a sentence in Markdown.
