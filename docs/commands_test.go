@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/repository"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestMain(m *testing.M) { repository.Main(m) }
@@ -77,7 +78,7 @@ func TestCommandsInTextsRun(t *testing.T) {
 // run runs a block of commands from the repository's top folder.
 func run(t *testing.T, p repository.Programs, commands string) error {
 	t.Helper()
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	for _, file := range regexp.MustCompile(` (/etc/\S+)`).FindAllStringSubmatch(commands, -1) {
 		if err := os.MkdirAll(filepath.Join(folder, filepath.Dir(file[1])), 0o755); err != nil {
 			return err

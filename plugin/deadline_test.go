@@ -20,12 +20,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // silentKubelet takes connections, as the kernel does for it, and never answers.
 func silentKubelet(t *testing.T) (socket string) {
 	t.Helper()
-	socket = filepath.Join(t.TempDir(), "s")
+	socket = filepath.Join(scratch.Folder(t), "s")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)

@@ -20,12 +20,13 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // The plugin publishes its policy when it registers, in place of that of a plugin that registered before it, and when
 // it changes.
 func TestPolicyInForceIsPublished(t *testing.T) {
-	root := t.TempDir()
+	root := scratch.Folder(t)
 	must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
 	published := func(source, memlock string) {
 		t.Helper()
@@ -47,7 +48,7 @@ func TestPolicyInForceIsPublished(t *testing.T) {
 
 // A plugin that registers without a configuration takes another one's place as soon as it has one.
 func TestPolicyThatComesLateIsPublished(t *testing.T) {
-	root := t.TempDir()
+	root := scratch.Folder(t)
 	must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
 	former := &inforce.Writer{Root: root}
 	t.Cleanup(former.Close) // it still runs until then
@@ -79,7 +80,7 @@ func TestPolicyIsNotPublished(t *testing.T) {
 		"no configuration": {err: errors.New("it cannot be read"), registers: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
+			root := scratch.Folder(t)
 			must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
 			synctest.Test(t, func(t *testing.T) {
 				p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Publisher: &inforce.Writer{Root: root}})
@@ -118,7 +119,7 @@ func TestLastPolicyGoesOn(t *testing.T) {
 		}, missing: "cannot be read as a policy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root, log := t.TempDir(), &bytes.Buffer{}
+			root, log := scratch.Folder(t), &bytes.Buffer{}
 			must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
 			former := &inforce.Writer{Root: root}
 			must(t, former.Write(mustPolicy(t, "memlock: 3Gi"), source))

@@ -20,6 +20,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func (p *Plugin) memlockInForce() string { return string(p.policy().Config().Memlock) }
@@ -62,7 +63,7 @@ func write(t *testing.T, file, text string) {
 }
 
 func TestBadConfigurationNeverReplacesAGoodOne(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "config.yaml")
+	file := filepath.Join(scratch.Folder(t), "config.yaml")
 	write(t, file, "memlock: 1Gi")
 	p, _ := following(t, file)
 	for i, spoil := range []func(){
@@ -100,7 +101,7 @@ func must(t *testing.T, errs ...error) {
 
 // A ConfigMap's files are links to a folder's link, which the kubelet swaps.
 func TestConfigMapSwaps(t *testing.T) {
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	file := filepath.Join(folder, "config.yaml")
 	version := func(i int) string { return filepath.Join(folder, fmt.Sprintf("..version%d", i)) }
 	swap := func(i int) {
@@ -137,7 +138,7 @@ func openDescriptors(t *testing.T) int {
 }
 
 func TestHangupReadsAgain(t *testing.T) {
-	elsewhere, file := filepath.Join(t.TempDir(), "config.yaml"), filepath.Join(t.TempDir(), "config.yaml")
+	elsewhere, file := filepath.Join(scratch.Folder(t), "config.yaml"), filepath.Join(scratch.Folder(t), "config.yaml")
 	write(t, elsewhere, "memlock: 1Gi")
 	must(t, os.Symlink(elsewhere, file)) // a change behind the link is not seen in the link's folder
 	p, again := following(t, file)
@@ -197,7 +198,7 @@ func TestReloadsKeepTheRegistration(t *testing.T) {
 
 // A file with an error that appears later does not replace the policy by which containers were created.
 func TestABadFileAppears(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "config.yaml")
+	file := filepath.Join(scratch.Folder(t), "config.yaml")
 	_, p := registered(t, Options{})
 	p.Use(nil, file, errors.New("memlok: unknown key"))
 	if _, err := p.runtime.Create(t.Context(), pod, verbsContainer(t, p.root)); err != nil {
@@ -211,7 +212,7 @@ func TestABadFileAppears(t *testing.T) {
 // Started with a file that cannot be read, the plugin registers all the same and refuses RDMA containers alone, until
 // the file is corrected.
 func TestStartedWithABadFile(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "config.yaml")
+	file := filepath.Join(scratch.Folder(t), "config.yaml")
 	write(t, file, "memlok: 1Gi")
 	p, _ := following(t, file)
 	runtime := p.runtime

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/plugin/podresources"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // byResource has one rule that opts in by a resource, in the namespaces ml-*.
@@ -81,7 +82,7 @@ func TestResourcesAreAskedForOnlyWhereARuleNeedsThem(t *testing.T) {
 // TestAKubeletThatHangsHoldsUpNobodyElse: whoever could be an RDMA container by resource waits for the budget at most,
 // and nobody else does.
 func TestAKubeletThatHangsHoldsUpNobodyElse(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
+	socket := filepath.Join(scratch.Folder(t), "s")
 	listener, err := net.Listen("unix", socket) // accepts, as the kernel does, and never answers
 	if err != nil {
 		t.Fatal(err)

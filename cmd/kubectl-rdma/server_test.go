@@ -32,6 +32,8 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
 	"k8s.io/streaming/pkg/httpstream/wsstream"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // TestMain is the program itself where a test has started it.
@@ -92,7 +94,7 @@ func (s *server) rdma(t *testing.T, args ...string) (c call) {
 	defer api.Close()
 	defer close(s.ends)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw})
-	kubeconfig := filepath.Join(t.TempDir(), "config")
+	kubeconfig := filepath.Join(scratch.Folder(t), "config")
 	err := os.WriteFile(kubeconfig, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: test,
 		clusters: [{name: test, cluster: {server: %q, certificate-authority-data: %s}}], users: [{name: test, user: {token: secret}}],
 		contexts: [{name: test, context: {cluster: test, user: test}}, {name: other, context: {cluster: none, user: test}}]}`,

@@ -8,11 +8,12 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // However often the calls about containers that run fail, those about containers that are created are made.
 func TestFailuresOfRepairLeaveCreationsAlone(t *testing.T) {
-	creation, repair := newAPIs(options{root: t.TempDir(),
+	creation, repair := newAPIs(options{root: scratch.Folder(t),
 		containerd: "/nonexistent.sock", podResourcesSocket: "/nonexistent.sock"},
 		silent())
 	for range 2 * breaker.Failures {

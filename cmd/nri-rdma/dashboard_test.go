@@ -33,7 +33,7 @@ func TestDashboardHasData(t *testing.T) {
 	prometheus := prometheusProgram(t)
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	runtime.Start(t)
-	address, config := freeAddress(t), filepath.Join(t.TempDir(), "config.yaml")
+	address, config := freeAddress(t), filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, config, "optIn: {namespaces: [ml]}", 0o600)
 	root := hcatest.V100(t)
 	ctx, stop := context.WithCancel(t.Context())
@@ -146,7 +146,7 @@ func prometheusProgram(t *testing.T) string {
 // answers at.
 func startPrometheus(t *testing.T, program string, targets ...string) string {
 	t.Helper()
-	folder, address := t.TempDir(), freeAddress(t)
+	folder, address := scratch.Folder(t), freeAddress(t)
 	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs: [{job_name: nri-rdma, static_configs: "+
 		"[{targets: ['%s'], labels: {instance: node-1}}]}]\n", strings.Join(targets, "', '"))
 	file := filepath.Join(folder, "prometheus.yml")

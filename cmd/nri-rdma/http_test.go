@@ -168,7 +168,7 @@ func TestHeadersAreBounded(t *testing.T) {
 // TestNotReadyWithoutNumbers: registered, but without /sys/dev every container would look like one without RDMA
 // devices.
 func TestNotReadyWithoutNumbers(t *testing.T) {
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	config := filepath.Join(folder, "config.yaml")
 	scratch.File(t, config, "{}", 0o600)
 	runtime := nritest.New(t, "containerd", "v2.4.2")

@@ -58,7 +58,7 @@ func TestStartedWithABadConfiguration(t *testing.T) {
 		"a folder":    func(file string) error { return os.Mkdir(file, 0o755) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			config, address := filepath.Join(t.TempDir(), "config.yaml"), freeAddress(t)
+			config, address := filepath.Join(scratch.Folder(t), "config.yaml"), freeAddress(t)
 			if err := spoil(config); err != nil {
 				t.Fatal(err)
 			}
@@ -232,7 +232,7 @@ func TestLaunchedByTheRuntime(t *testing.T) {
 	}
 	verbs, _ := node.HCAs[0].Verbs()
 	device := &api.LinuxDevice{Path: verbs.Path, Type: "c", Major: int64(verbs.Major), Minor: int64(verbs.Minor)}
-	script := filepath.Join(t.TempDir(), "90-rdma") // the runtime passes neither arguments nor its environment
+	script := filepath.Join(scratch.Folder(t), "90-rdma") // the runtime passes neither arguments nor its environment
 	if err := os.WriteFile(script, []byte(fmt.Sprintf("#!/bin/sh\n%s=launched exec %s --root %s\n", asProgram, program,
 		root)), 0o755); err != nil {
 		t.Fatal(err)

@@ -72,9 +72,9 @@ func TestMetricsServed(t *testing.T) {
 	for _, m := range registeredMetrics(t) {
 		names = append(names, m.name)
 	}
-	config := filepath.Join(t.TempDir(), "config.yaml")
+	config := filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, config, "{}", 0o600)
-	address, socket, root := freeAddress(t), filepath.Join(t.TempDir(), "nri.sock"), hcatest.V100(t)
+	address, socket, root := freeAddress(t), filepath.Join(scratch.Folder(t), "nri.sock"), hcatest.V100(t)
 	ended := make(chan error, 1)
 	go func() {
 		ended <- run(t.Context(), options{config: config, name: "rdma", index: "90", socket: socket, root: root,

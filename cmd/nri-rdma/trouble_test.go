@@ -55,7 +55,7 @@ func program(t *testing.T, user string, args ...string) *exec.Cmd {
 
 // What keeps the program from starting is told in one line, and it ends with 1.
 func TestWhatKeepsItFromStarting(t *testing.T) {
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestServiceThatCannotStartLeavesNoConnection(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "LISTEN_PID=$$ exec "+os.Args[0]+" --http 127.0.0.1")
 	cmd.Env = append(os.Environ(), asProgram+"=as it is", "NOTIFY_SOCKET="+path, "LISTEN_FDS=2",
 		"LISTEN_FDNAMES=connection:state")
-	cmd.ExtraFiles = []*os.File{connection, file(t, filepath.Join(t.TempDir(), "state"))}
+	cmd.ExtraFiles = []*os.File{connection, file(t, filepath.Join(scratch.Folder(t), "state"))}
 	if out, err := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -134,7 +134,7 @@ func TestRuntimeThatWasNeverThere(t *testing.T) {
 	runtime := nritest.New(t, "containerd", "v2.4.2")
 	folder := filepath.Join(filepath.Dir(runtime.Socket), "var", "run", "nri")
 	runtime.Socket = filepath.Join(folder, "nri.sock")
-	log := filepath.Join(t.TempDir(), "log")
+	log := filepath.Join(scratch.Folder(t), "log")
 	end := start(t, file(t, log), "--socket", runtime.Socket, "--root", hcatest.V100(t))
 	said := func(text string) int {
 		content, err := os.ReadFile(log)

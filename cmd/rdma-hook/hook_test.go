@@ -38,7 +38,7 @@ var (
 // newBundle makes a bundle with a config.json.
 func newBundle(t testing.TB, config string) string {
 	t.Helper()
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	scratch.File(t, filepath.Join(folder, "config.json"), config, 0o600)
 	return folder
 }
@@ -156,7 +156,7 @@ func TestKubernetes(t *testing.T) {
 	if inForce != inforce.File {
 		t.Errorf("the policy in force is %s, and the hook looks for %s", inforce.File, inForce)
 	}
-	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	policy := filepath.Join(scratch.Folder(t), "policy.yaml")
 	scratch.File(t, policy, "", 0o600)
 	for _, test := range []struct {
 		policy, fields, args string
@@ -183,7 +183,7 @@ func TestKubernetes(t *testing.T) {
 // What goes wrong is a line in the journal, and the container starts, or does not with --required. Nobody is raised.
 func TestErrors(t *testing.T) {
 	good := newBundle(t, configOf(ours, ""))
-	pipe := t.TempDir()
+	pipe := scratch.Folder(t)
 	if err := unix.Mkfifo(filepath.Join(pipe, "config.json"), 0o600); err != nil {
 		t.Fatal(err)
 	}

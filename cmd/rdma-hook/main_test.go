@@ -24,7 +24,7 @@ var linked func()
 func build(t *testing.T) string {
 	t.Helper()
 	linked = main
-	program := filepath.Join(t.TempDir(), "rdma-hook")
+	program := filepath.Join(scratch.Folder(t), "rdma-hook")
 	cmd := exec.Command("go", "build", "-o", program, ".")
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -81,7 +81,7 @@ func TestExitStatus(t *testing.T) {
 
 // A state whose process has ended is an error.
 func TestProcessThatHasEnded(t *testing.T) {
-	program, bundle := build(t), t.TempDir()
+	program, bundle := build(t), scratch.Folder(t)
 	scratch.File(t, filepath.Join(bundle, "config.json"), "{}", 0o600)
 	ended := exec.Command("true")
 	if err := ended.Run(); err != nil {

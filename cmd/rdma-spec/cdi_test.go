@@ -14,6 +14,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cdi"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // withHook adds the hook's program to a node.
@@ -73,7 +74,7 @@ func TestCDIFileFollowsTheNode(t *testing.T) {
 	one := hcatest.V100Node()
 	one.HCAs = one.HCAs[:1]
 	none := hcatest.Node{}
-	file := filepath.Join(t.TempDir(), "cdi/rdma.yaml")
+	file := filepath.Join(scratch.Folder(t), "cdi/rdma.yaml")
 	for _, step := range []struct {
 		node    hcatest.Node
 		status  int

@@ -24,7 +24,7 @@ import (
 // collected calls collect on the node below a root and returns the archive.
 func collected(t *testing.T, root string, args ...string) (file string) {
 	t.Helper()
-	file = filepath.Join(t.TempDir(), "node.tar.gz")
+	file = filepath.Join(scratch.Folder(t), "node.tar.gz")
 	got := call("", append([]string{"collect", "--root", root, "--to", file}, args...)...)
 	if got.Status != 0 || got.Stdout != "" {
 		t.Fatalf("collect: %+v", got)
@@ -34,7 +34,7 @@ func collected(t *testing.T, root string, args ...string) (file string) {
 
 // What is no file is not written, and not changed either.
 func TestCollectIntoWhatIsNoFile(t *testing.T) {
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	before, err := os.Stat(folder)
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestCollectedDevices(t *testing.T) {
 
 // An archive can be read again and again: it is the same each time, and nothing of it stays on the disk.
 func TestArchivesAsRoot(t *testing.T) {
-	temporary := t.TempDir()
+	temporary := scratch.Folder(t)
 	t.Setenv("TMPDIR", temporary)
 	root := hcatest.V100(t)
 	file := collected(t, root)

@@ -17,7 +17,7 @@ import (
 // written puts a configuration into a file.
 func written(t *testing.T, text string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "config.yaml")
+	file := filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, file, text, 0o644)
 	return file
 }
@@ -48,7 +48,7 @@ func TestConfigCheck(t *testing.T) {
 			}
 		})
 	}
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	for file, want := range map[string]outcome{
 		"testdata/none.yaml": {3, "",
 			"rdma-spec: cannot read the configuration: stat testdata/none.yaml: no such file or directory\n"},

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // ignoring is a node whose port mlx5_0 is down, and that has this file of what to ignore.
@@ -87,7 +88,7 @@ func TestDoctorPrintsTheEntry(t *testing.T) {
 		t.Errorf("%+v, want %s", got, want)
 	}
 	// An archive has the entries as well.
-	archive := filepath.Join(t.TempDir(), "node.tar.gz")
+	archive := filepath.Join(scratch.Folder(t), "node.tar.gz")
 	if collected := call("", "collect", "--root", folder, "--to", archive); collected.Status != 0 {
 		t.Fatalf("%+v", collected)
 	}

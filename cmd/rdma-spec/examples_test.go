@@ -74,7 +74,7 @@ func explainExample(t *testing.T, file string, p promises) []explained {
 	t.Helper()
 	config := p.config
 	if config == "" {
-		config = filepath.Join(t.TempDir(), "defaults.yaml")
+		config = filepath.Join(scratch.Folder(t), "defaults.yaml")
 		scratch.File(t, config, "{}\n", 0o644)
 	}
 	args := []string{"explain", "-f", file, "--config", config, "--hca", p.hca, "-o", "json"}
@@ -160,7 +160,7 @@ func TestExamples(t *testing.T) {
 
 // TestPromises: a comment that is wrong is noticed.
 func TestPromises(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "example.yaml")
+	file := filepath.Join(scratch.Folder(t), "example.yaml")
 	text := "# config: x.yaml\n  # hca: a,b\n# assume-devices: rdma/*\n# explain: Job/a worker: RDMA by device, rule x: " +
 		"memlock=1Gi\n#explain: no: comment\n# Explain: no: either\n"
 	scratch.File(t, file, text, 0o644)

@@ -106,7 +106,7 @@ func TestExplainPublic(t *testing.T) {
 const plainPod = "{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: [{name: main}]}}"
 
 func TestExplainExitStatus(t *testing.T) {
-	broken := filepath.Join(t.TempDir(), "config.yaml")
+	broken := filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, broken, "memlok: 1Gi\n", 0o644)
 	for _, test := range []struct {
 		name, manifest, args string

@@ -17,6 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // No command's result is lost with exit status 0 where nothing can be written to standard output. The error is the
@@ -26,7 +27,7 @@ func TestFullStandardOutput(t *testing.T) {
 	_, containers := lowNode()
 	runtime := critest.Serve(t, critest.Options{}, containers...)
 	flags := []string{"--config", file, "--root", root, "--runtime-endpoint", runtime.Socket}
-	reverted := []string{"--revert", "--root", t.TempDir()}
+	reverted := []string{"--revert", "--root", scratch.Folder(t)}
 	calls := map[string][]string{
 		"generate":              {"--for", "docker"},
 		"devices":               {"--root", root},
@@ -82,7 +83,7 @@ func TestFullStandardOutput(t *testing.T) {
 // withPlugin returns the root of a node whose plugin is registered.
 func withPlugin(t *testing.T) (root string) {
 	t.Helper()
-	root = t.TempDir()
+	root = scratch.Folder(t)
 	p, err := policy.New(policy.Default())
 	if err == nil {
 		err = os.Mkdir(filepath.Join(root, "run"), 0o755)

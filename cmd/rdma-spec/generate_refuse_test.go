@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const minimal = `{"ociVersion":"1.0.2","linux":{}}`
@@ -95,7 +96,7 @@ func TestGenerateRefuses(t *testing.T) {
 			"the configuration of talos cannot start from another base spec: it adds to its own base spec; leave --from out"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "spec.json")
+			file := filepath.Join(scratch.Folder(t), "spec.json")
 			if err := os.WriteFile(file, []byte("old"), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -135,7 +136,7 @@ func files(t *testing.T, dir string, want map[string]string) {
 }
 
 func TestGenerateOutput(t *testing.T) {
-	dir := t.TempDir()
+	dir := scratch.Folder(t)
 	file := filepath.Join(dir, "spec.json")
 	if err := os.WriteFile(file, []byte("original"), 0o640); err != nil {
 		t.Fatal(err)
@@ -158,7 +159,7 @@ func TestGenerateOutput(t *testing.T) {
 
 // CRI-O reads every file of crio.conf.d, and the last one by name wins: a backup would.
 func TestGenerateOutputOfADropIn(t *testing.T) {
-	above := t.TempDir()
+	above := scratch.Folder(t)
 	folder := filepath.Join(above, "crio.conf.d")
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
@@ -177,7 +178,7 @@ func TestGenerateOutputOfADropIn(t *testing.T) {
 }
 
 func TestGenerateOutputThatCannotBeWritten(t *testing.T) {
-	dir := t.TempDir()
+	dir := scratch.Folder(t)
 	if err := os.Symlink("nowhere", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/cri/critest"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // commands returns the root command and all commands below it but cobra's own, and those that only packages use.
@@ -101,7 +102,7 @@ func TestCompletion(t *testing.T) {
 			t.Errorf("%v: %q, want %q", args, got, want)
 		}
 	}
-	if got := completions(t, "status", "--root", t.TempDir(), ""); strings.Contains(got, "/") {
+	if got := completions(t, "status", "--root", scratch.Folder(t), ""); strings.Contains(got, "/") {
 		t.Errorf("without a runtime: %q", got)
 	}
 }

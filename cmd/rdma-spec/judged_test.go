@@ -81,7 +81,7 @@ func TestDoctorReportsWhyThePolicyCannotBeRead(t *testing.T) {
 func TestACopyIsJudgedByAnotherPolicy(t *testing.T) {
 	root, socket := sixteenNode(t)
 	register(t, root, "{memlock: 16Gi, optIn: {namespaces: [ml]}}", "/etc/rdma-spec/config.yaml")
-	pod := filepath.Join(t.TempDir(), "pod.yaml")
+	pod := filepath.Join(scratch.Folder(t), "pod.yaml")
 	const manifest = "{apiVersion: v1, kind: Pod, metadata: {name: a, namespace: ml, annotations: " +
 		"{rdma.noderesource.dev: \"true\"}}, " +
 		"spec: {containers: [{name: main}]}}"

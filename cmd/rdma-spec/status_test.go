@@ -131,7 +131,7 @@ rules:
 
 func configFile(t *testing.T, text string) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "config.yaml")
+	file := filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, file, text, 0o644)
 	return file
 }
@@ -218,9 +218,9 @@ func TestStatusErrors(t *testing.T) {
 		status int
 		words  string
 	}{
-		"no runtime": {[]string{"--config", configFile(t, "{}"), "--root", t.TempDir()}, 3,
+		"no runtime": {[]string{"--config", configFile(t, "{}"), "--root", scratch.Folder(t)}, 3,
 			"name it with --runtime-endpoint"},
-		"no policy": {[]string{"--root", t.TempDir()}, 3,
+		"no policy": {[]string{"--root", scratch.Folder(t)}, 3,
 			"no such file or directory: start nri-rdma, or name a configuration with --config"},
 		"runtime not there": {[]string{"--config", configFile(t, "{}"), "--runtime-endpoint", "/nonexistent.sock"}, 3,
 			"cannot connect to the runtime at /nonexistent.sock: no such file or directory"},

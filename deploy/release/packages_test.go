@@ -36,7 +36,7 @@ func checkRPM(t *testing.T, file string) {
 // checkDeb checks a deb as dpkg reads it: what it has, and that its units are for the paths that it installs to.
 func checkDeb(t *testing.T, file string) {
 	t.Helper()
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	commands := [][]string{{"dpkg-deb", "-R", file, folder}}
 	for _, script := range []string{"postinst", "prerm", "postrm"} {
 		commands = append(commands, []string{"sh", "-n", filepath.Join(folder, "DEBIAN", script)})

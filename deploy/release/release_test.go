@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const top = "../.."
@@ -104,7 +105,7 @@ func (e *buildError) Error() string { return e.error.Error() + "\n" + string(e.o
 // makeRelease makes a release of the tree's programs.
 func makeRelease(t *testing.T) *release {
 	t.Helper()
-	r, err := newRelease(tree(t), t.TempDir(), "v1.2.3", time.Unix(1_700_000_000, 0))
+	r, err := newRelease(tree(t), scratch.Folder(t), "v1.2.3", time.Unix(1_700_000_000, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func TestSBOM(t *testing.T) {
 // smallProgram returns a Go program that is compressed quickly.
 func smallProgram(t *testing.T) []byte {
 	t.Helper()
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	source, program := filepath.Join(folder, "main.go"), filepath.Join(folder, "program")
 	if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), 0o644); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 // installCDI lays the units out as in /etc/systemd/system, with a program where ExecStart says.
 func installCDI(t *testing.T) (units []string) {
 	t.Helper()
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	program := filepath.Join(folder, "rdma-spec")
 	scratch.File(t, program, "#!/bin/sh\n", 0o755)
 	for _, name := range []string{"rdma-spec-cdi.service", "rdma-spec-cdi.timer"} {

@@ -157,7 +157,7 @@ func testPolicies(t *testing.T, deb string) {
 // later makes a later version of a deb.
 func later(t *testing.T, deb string) string {
 	t.Helper()
-	folder := filepath.Join(t.TempDir(), "later")
+	folder := filepath.Join(scratch.Folder(t), "later")
 	onNode(t, "dpkg-deb", "-R", deb, folder)
 	control := filepath.Join(folder, "DEBIAN/control")
 	scratch.File(t, control, strings.Replace(scratch.Read(t, control), "\nVersion: ", "\nVersion: 1:", 1), 0o644)

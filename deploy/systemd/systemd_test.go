@@ -35,7 +35,7 @@ func TestServiceIsHardened(t *testing.T) {
 const maxDoctorExposure = 2.7
 
 func TestDoctorServiceIsHardened(t *testing.T) {
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	program, units := filepath.Join(folder, "rdma-spec"), filepath.Join(folder, "units")
 	scratch.File(t, program, "#!/bin/sh\n", 0o755)
 	for _, name := range []string{"rdma-spec-doctor.service", "rdma-spec-doctor.timer"} {
@@ -146,7 +146,7 @@ func TestWrongCallIsNoPanic(t *testing.T) {
 // systemd-analyze wants one.
 func installUnit(t *testing.T, dropIns ...string) string {
 	t.Helper()
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	program := filepath.Join(folder, "nri-rdma")
 	scratch.File(t, program, "#!/bin/sh\n", 0o755)
 	unit := filepath.Join(folder, "nri-rdma.service")

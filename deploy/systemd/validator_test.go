@@ -38,7 +38,7 @@ func TestValidatorServiceIsAsThePlugins(t *testing.T) {
 	if diff := cmp.Diff(want, settings("deploy/systemd/nri-rdma-validator.service")); diff != "" {
 		t.Errorf("-as the plugin's +as it is:\n%s", diff)
 	}
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	program, unit := filepath.Join(folder, "nri-rdma"), filepath.Join(folder, "nri-rdma-validator.service")
 	scratch.File(t, program, "#!/bin/sh\n", 0o755)
 	scratch.File(t, unit, strings.ReplaceAll(repository.Read(t, "deploy/systemd/nri-rdma-validator.service"),

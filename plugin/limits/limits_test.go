@@ -19,6 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
 	"github.com/rdma-spec/rdma-spec/test/testing/output"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 var (
@@ -176,7 +177,7 @@ func means(word string, value any) bool {
 // files makes a proc of files.
 func files(t *testing.T, contents map[string]string) *Processes {
 	t.Helper()
-	root := t.TempDir()
+	root := scratch.Folder(t)
 	for name, content := range contents {
 		file := filepath.Join(root, "proc", name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -229,7 +230,7 @@ func TestProcessesOfACopy(t *testing.T) {
 		"not of this process's PID namespace") {
 		t.Errorf("processes of a copy were changed: %+v", outcome)
 	}
-	if _, err := New(t.TempDir()).Containers(); !os.IsNotExist(err) {
+	if _, err := New(scratch.Folder(t)).Containers(); !os.IsNotExist(err) {
 		t.Errorf("no proc: %v", err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 
 	"google.golang.org/grpc"
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // kubelet serves the pod resources API as the kubelet does, over a socket.
@@ -42,7 +44,7 @@ func (k *kubelet) List(context.Context, *podresources.ListPodResourcesRequest) (
 }
 
 // newSocket gives a path for a socket, short enough for one.
-func newSocket(t testing.TB) string { return filepath.Join(t.TempDir(), "s") }
+func newSocket(t testing.TB) string { return filepath.Join(scratch.Folder(t), "s") }
 
 // serve starts a kubelet. What is returned stops it; it is stopped at the end of the test in any case.
 func serve(t testing.TB, socket string, k *kubelet) (stop func()) {

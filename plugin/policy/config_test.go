@@ -172,7 +172,7 @@ func TestConfigRoundTrip(t *testing.T) {
 }
 
 func TestLoad(t *testing.T) {
-	dir := t.TempDir()
+	dir := scratch.Folder(t)
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)
 		scratch.File(t, path, text, 0o600)

@@ -16,11 +16,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/rdma-spec/rdma-spec/plugin/rpcerror"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // gRPC itself says these, so that a release that words them otherwise is noticed.
 func TestReasonOfNoConnection(t *testing.T) {
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	missing, refusing := filepath.Join(folder, "missing.sock"), filepath.Join(folder, "refusing.sock")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: refusing, Net: "unix"})
 	if err != nil {

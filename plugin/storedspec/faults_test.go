@@ -22,6 +22,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
@@ -38,7 +39,7 @@ func inMemory(t *testing.T, o Options) (*Client, *storedspectest.Server, *socket
 	listener := bufconn.Listen(1 << 16)
 	server := storedspectest.Serve(t, listener)
 	proxy := socketproxy.InMemory(t, listener.Dial)
-	o.Address = filepath.Join(t.TempDir(), "containerd.sock")
+	o.Address = filepath.Join(scratch.Folder(t), "containerd.sock")
 	must(t, syscall.Mknod(o.Address, syscall.S_IFSOCK|0o600, 0)) // it is only looked for
 	client := newClient(t, o)
 	client.connections.dial = proxy.Dial

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/storedspectest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 	"github.com/rdma-spec/rdma-spec/test/testing/socketproxy"
 )
 
@@ -35,7 +36,7 @@ type aContainerd struct {
 // severalContainerds makes a client on a node with containerds at these places, in memory.
 func severalContainerds(t *testing.T, o Options, places ...string) (*Client, map[string]aContainerd) {
 	t.Helper()
-	o.Root = t.TempDir()
+	o.Root = scratch.Folder(t)
 	byPlace := map[string]aContainerd{}
 	for _, place := range places {
 		listener := bufconn.Listen(1 << 16)

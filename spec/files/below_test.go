@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/rdma-spec/rdma-spec/spec/files"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // No file is not an empty one.
@@ -27,7 +28,7 @@ func TestSame(t *testing.T) {
 }
 
 func TestBelow(t *testing.T) {
-	root := t.TempDir()
+	root := scratch.Folder(t)
 	if err := errors.Join(os.MkdirAll(filepath.Join(root, "data/etc"), 0o755), os.Symlink("/data/etc", filepath.Join(root, "etc")),
 		os.Symlink("../..//data", filepath.Join(root, "up")), os.Symlink("/var/file", filepath.Join(root, "data/etc/link")),
 		os.Symlink("/b", filepath.Join(root, "a")), os.Symlink("/a", filepath.Join(root, "b"))); err != nil {

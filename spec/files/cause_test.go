@@ -11,10 +11,12 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestCause(t *testing.T) {
-	none := filepath.Join(t.TempDir(), "none")
+	none := filepath.Join(scratch.Folder(t), "none")
 	_, opened := os.Open(none)
 	_, dialled := net.Dial("unix", none)
 	other := errors.New("another error")

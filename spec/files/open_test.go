@@ -15,12 +15,13 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/test/testing/churn"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // Nothing but regular files and folders is ever opened, also where something else takes their place while they are
 // read: the author of a container can make a device of any file in it, and root would open that on the node.
 func TestOpensNothingElse(t *testing.T) {
-	root := t.TempDir()
+	root := scratch.Folder(t)
 	at := func(name string) string { return filepath.Join(root, name) }
 	if err := errors.Join(os.Mkdir(at("folder"), 0o755), os.WriteFile(at("file"), []byte("text"), 0o644),
 		unix.Mkfifo(at("pipe"), 0o600)); err != nil {

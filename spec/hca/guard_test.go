@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // guards are the checks that the promises of this package and of files rest on, by the name
@@ -228,7 +229,7 @@ var guards = map[string]func(t *testing.T){
 // linksOut has the HCA outside of the root, whole and sound, and a link to it.
 func linksOut(t *testing.T) {
 	for _, link := range []string{"ABSOLUTE", "../../../../outside"} {
-		dir := t.TempDir()
+		dir := scratch.Folder(t)
 		f := one().Files()
 		outside := hcatest.Files{}
 		for _, p := range f.Under(oneHCA) {

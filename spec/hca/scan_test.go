@@ -51,7 +51,7 @@ func scanOne(t *testing.T, f hcatest.Files) HCA {
 }
 
 func TestScanErrors(t *testing.T) {
-	dir := t.TempDir()
+	dir := scratch.Folder(t)
 	file, fifo := filepath.Join(dir, "file"), filepath.Join(dir, "fifo")
 	scratch.File(t, file, "", 0o644)
 	if err := syscall.Mkfifo(fifo, 0o644); err != nil {
@@ -77,7 +77,7 @@ func TestScanErrors(t *testing.T) {
 }
 
 func TestScanNothing(t *testing.T) {
-	node, err := Scan(t.TempDir())
+	node, err := Scan(scratch.Folder(t))
 	if diff := cmp.Diff(&Inventory{HCAs: []HCA{}}, node); err != nil || diff != "" {
 		t.Errorf("an empty folder: error %v (-want +got):\n%s", err, diff)
 	}

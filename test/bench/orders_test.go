@@ -17,6 +17,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // hcas is how many HCAs the node has.
@@ -150,7 +151,7 @@ func askingPeers(devices []hca.Device) order {
 // write writes a file of the test's own.
 func write(t testing.TB, name string, content []byte) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), name)
+	file := filepath.Join(scratch.Folder(t), name)
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/nritest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // programs is the folder with the programs that are measured, built as releases are.
@@ -64,7 +65,7 @@ func startWith(t testing.TB, name string, existing []*api.Container, commands ..
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &plugins{runtime: nritest.New(t, name, "v2.4.2"), log: filepath.Join(t.TempDir(), "log")}
+	p := &plugins{runtime: nritest.New(t, name, "v2.4.2"), log: filepath.Join(scratch.Folder(t), "log")}
 	p.runtime.SetExisting(existing)
 	p.runtime.Start(t)
 	log, err := os.Create(p.log)

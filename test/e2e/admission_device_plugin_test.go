@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // testOperatorsDevicePlugin: the API server adds the init container to the device plugin of an operator, once and last,
@@ -35,7 +36,7 @@ func testOperatorsDevicePlugin(t *testing.T, c *cluster.Cluster) {
 		pod := podOf(nil, ctr{limits: "cpu"})
 		pod.Namespace, pod.Labels, pod.Spec.InitContainers = namespace, map[string]string{"app": app}, init
 		text, err := json.Marshal(pod)
-		file := filepath.Join(t.TempDir(), "pod.json")
+		file := filepath.Join(scratch.Folder(t), "pod.json")
 		if err == nil {
 			err = os.WriteFile(file, text, 0o644)
 		}

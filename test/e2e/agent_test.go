@@ -138,7 +138,7 @@ func startDockers(t *testing.T, socket string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder, config := t.TempDir(), filepath.Join(t.TempDir(), "config.toml")
+	folder, config := scratch.Folder(t), filepath.Join(scratch.Folder(t), "config.toml")
 	// The shims of the other containerd report to the ttrpc socket beside its own.
 	text := fmt.Sprintf("version = 2\ndisabled_plugins = ['io.containerd.grpc.v1.cri', "+
 		"'io.containerd.nri.v1.nri']\n[ttrpc]\naddress = '%s/ttrpc.sock'\n", folder)
@@ -163,7 +163,7 @@ func startDockers(t *testing.T, socket string) {
 // started again with a bad file.
 func TestStartedWithABadFile(t *testing.T) {
 	onNode(t, "rm -f "+policyFile) // as after a boot: an earlier test's plugin has left it
-	config := filepath.Join(t.TempDir(), "config.yaml")
+	config := filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, config, "memlok: 1Gi", 0o644)
 	plugin := startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget)
 	pod := runPod(t, containerd.Pod{})

@@ -39,7 +39,7 @@ func writeCDI(t *testing.T, flags ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hook := filepath.Join(t.TempDir(), "rdma-hook")
+	hook := filepath.Join(scratch.Folder(t), "rdma-hook")
 	if err := os.WriteFile(hook, program, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func needsCTR(t *testing.T) {
 func ctrRun(t *testing.T, user int) string {
 	t.Helper()
 	parts, err := node.Parts()
-	said := filepath.Join(t.TempDir(), "said")
+	said := filepath.Join(scratch.Folder(t), "said")
 	if err := errors.Join(err, os.WriteFile(said, nil, 0o666), os.Chmod(said, 0o666)); err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func (p podman) load(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image := filepath.Join(t.TempDir(), "busybox.tar") // in a folder that a Podman in a tree sees
+	image := filepath.Join(scratch.Folder(t), "busybox.tar") // in a folder that a Podman in a tree sees
 	if err := os.WriteFile(image, []byte(scratch.Read(t, parts.Image("busybox"))), 0o644); err != nil {
 		t.Fatal(err)
 	}

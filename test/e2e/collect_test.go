@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // An archive of the node is judged elsewhere as the node is, and has no environment variable of a container or of any
@@ -29,7 +30,7 @@ func TestCollect(t *testing.T) {
 		t.Fatalf("the container's variable is %q", got)
 	}
 	t.Setenv("PASSWORD_OF_COLLECT", secret)
-	file := filepath.Join(t.TempDir(), "node.tar.gz")
+	file := filepath.Join(scratch.Folder(t), "node.tar.gz")
 	const patience = "--patience=1m" // the node's CPU is emulated
 	_, listed, status := call(t, "collect", "--to", file, patience)
 	if status != 0 || !strings.Contains(listed, " sys/class/infiniband/rxe0 -> ") {
@@ -43,7 +44,7 @@ func TestCollect(t *testing.T) {
 	if diff := cmp.Diff(there, here); diff != "" {
 		t.Errorf("doctor, -there +here:\n%s", diff)
 	}
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	if out, err := exec.CommandContext(t.Context(), "tar", "-xzf", file, "-C", folder).CombinedOutput(); err != nil {
 		t.Fatalf("tar: %v: %s", err, out)
 	}

@@ -60,7 +60,7 @@ func runCritest(t *testing.T) map[string][]string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	images, report := filepath.Join(folder, "images.yaml"), filepath.Join(folder, "report.json")
 	scratch.File(t, images, "defaultTestContainerImage: "+node.ImageName("busybox")+
 		"\n", 0o644)

@@ -198,7 +198,7 @@ func testOverlayForCRIO(t *testing.T, d *daemonSet) {
 // node's CPU is emulated, hence the budget. All else is as people install it.
 func kustomizations(t *testing.T) (base, own string) {
 	t.Helper()
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	clone := filepath.Join(folder, "rdma-spec/deploy/kustomize")
 	if err := os.CopyFS(clone, os.DirFS(deployPath("kustomize"))); err != nil {
 		t.Fatal(err)
@@ -241,7 +241,7 @@ func importImage(t *testing.T) {
 			t.Fatalf("Containerfile: this test does not understand %q", line)
 		}
 	}
-	file := filepath.Join(t.TempDir(), "image.tar")
+	file := filepath.Join(scratch.Folder(t), "image.tar")
 	if err := node.WriteImage(file, "docker.io/library/rdma-spec:devel", programs, entrypoint...); err != nil {
 		t.Fatal(err)
 	}

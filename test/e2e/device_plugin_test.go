@@ -21,6 +21,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // asDevicePlugin, in the environment, makes this test program a device plugin that offers an HCA as that resource.
@@ -75,7 +76,7 @@ func waitingDevicePlugin(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	if err := os.CopyFS(folder, os.DirFS(deployPath("device-plugins"))); err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,7 @@ func (c *clinic) faults() []fault {
 	if err != nil {
 		c.Fatal(err)
 	}
-	folder := c.TempDir()
+	folder := scratch.Folder(c)
 	spec := func(name, text string) string {
 		file := filepath.Join(folder, name)
 		scratch.File(c.T, file, text, 0o644)

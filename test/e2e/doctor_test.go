@@ -116,7 +116,7 @@ func (c *clinic) open() {
 // systemd does what the cures ask of systemctl, which the node does not have: a script hands its arguments over, and
 // waits.
 func (c *clinic) systemd() {
-	folder := c.TempDir()
+	folder := scratch.Folder(c)
 	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >%[1]s/asked && read answer <%[1]s/done && test \"$answer\" = ok\n",
 		folder)
 	onNode(c.T, "mkfifo "+folder+"/asked "+folder+"/done")
@@ -265,7 +265,7 @@ func (c *clinic) addHandler(name, program, spec string) {
 // secondContainerd runs another containerd, without pods, that takes the socket of NRI.
 func (c *clinic) secondContainerd(parts node.PartSet) *daemon.Process {
 	c.Helper()
-	folder := c.TempDir()
+	folder := scratch.Folder(c)
 	config := folder + "/second.toml"
 	scratch.File(c.T, config,
 		fmt.Sprintf("version = 3\n[ttrpc]\n  address = '%s/ttrpc.sock'\n[plugins.'io.containerd.nri.v1.nri']\n  "+

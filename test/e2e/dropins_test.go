@@ -15,6 +15,7 @@ import (
 	"testing/fstest"
 
 	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // TestDropIns: each containerd reads its drop-ins as they are meant, beside a main file that has NRI off where it
@@ -43,7 +44,7 @@ func TestDropIns(t *testing.T) {
 		{version: "2.4.2", main: v3 + off, dropIns: nri},
 		{version: "2.4.2", main: v3 + off, dropIns: validator, validator: true},
 	} {
-		folder := t.TempDir()
+		folder := scratch.Folder(t)
 		main := filepath.Join(folder, "config.toml")
 		files := fstest.MapFS{"config.toml": {Data: []byte(strings.ReplaceAll(test.main, "%DIR%", folder+"/conf.d"))}}
 		for _, d := range test.dropIns {

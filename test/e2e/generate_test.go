@@ -15,12 +15,13 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // A runtime handler with the generated base spec gives unlimited memlock and IPC_LOCK, and not the 1024 files that the
 // recipe of the field, editing what `ctr oci spec` prints, gives beside it.
 func TestGenerate(t *testing.T) {
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	generated := filepath.Join(folder, "rdma-spec.json")
 	if err := os.WriteFile(generated, rdmaSpec(t, "generate"), 0o644); err != nil {
 		t.Fatal(err)

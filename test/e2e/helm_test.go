@@ -32,6 +32,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/cluster"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
 	"github.com/rdma-spec/rdma-spec/test/testing/churn"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // testHelm installs the image and the chart of a release, and upgrades and removes them.
@@ -289,7 +290,7 @@ func testRendered(t *testing.T, d *daemonSet, chart string) {
 	d.kubectl(t, "create", "-f", parts.Definitions()+"/") // a link, which kubectl follows for its slash
 	d.kubectl(t, "wait", "--for=condition=Established", "customresourcedefinitions", "--all",
 		"--timeout", patience.String())
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	for i, values := range everyOption {
 		text := d.helm(t, "template", "nri-rdma", chart, "--set", values)
 		if err := os.WriteFile(filepath.Join(folder, fmt.Sprintf("%d.yaml", i)), []byte(text), 0o644); err != nil {

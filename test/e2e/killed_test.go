@@ -143,7 +143,7 @@ const reporting = "{ipcLock: false, repair: {mode: report, every: 1s}}"
 // startReporter starts a plugin that reports containers below policy, and gives the file of its configuration.
 func startReporter(t *testing.T) (plugin *daemon.Process, config string) {
 	t.Helper()
-	config = filepath.Join(t.TempDir(), "config.yaml")
+	config = filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, config, reporting, 0o644)
 	return startPluginWith(t, "--config", config, "--socket", containerd.NRISocket, "--budget", budget,
 		"--http", metricsAddress), config

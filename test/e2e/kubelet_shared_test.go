@@ -71,7 +71,7 @@ func startSharedDevicePlugin(t *testing.T, k *kubelet.Kubelet, resource string, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	config := filepath.Join(t.TempDir(), "config.json")
+	config := filepath.Join(scratch.Folder(t), "config.json")
 	scratch.File(t, config, fmt.Sprintf(`{"configList": [{"resourceName": %q, "rdmaHcaMax": 63,
 		"selectors": {"vendors": ["15b3"], "deviceIDs": ["1017"], "ifNames": ["eth0"]}}]}`, resource), 0o644)
 	// It alone sees the PCI device, in a mount namespace of its own.

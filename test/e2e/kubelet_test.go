@@ -16,6 +16,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/node/deviceplugin"
 	"github.com/rdma-spec/rdma-spec/test/node/kubelet"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // Resources as clusters call them: of the RDMA shared device plugin, of the SR-IOV network device plugin, one whose
@@ -180,7 +181,7 @@ rules:
 // startRelay puts a relay before the kubelet's pod resources, which notes the questions. It ends with the test.
 func startRelay(t *testing.T, k *kubelet.Kubelet, noGet error) relay {
 	t.Helper()
-	socket := filepath.Join(t.TempDir(), "s")
+	socket := filepath.Join(scratch.Folder(t), "s")
 	r, err := k.Relay(socket, noGet)
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/crio"
 	"github.com/rdma-spec/rdma-spec/test/node/daemon"
 	"github.com/rdma-spec/rdma-spec/test/node/pods"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 var (
@@ -89,7 +90,7 @@ func onRuntime() *pods.Client {
 // startPlugin runs nri-rdma with a configuration and waits until the runtime has taken it in. It ends with the test.
 func startPlugin(t *testing.T, config string, args ...string) *daemon.Process {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "config.yaml")
+	file := filepath.Join(scratch.Folder(t), "config.yaml")
 	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
 		t.Fatal(err)
 	}

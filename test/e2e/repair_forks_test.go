@@ -68,7 +68,7 @@ func TestRepairWithRecycledPIDs(t *testing.T) {
 			`(while :; do ulimit -l 64; sleep 0.1; done) &
 		/bin/busybox sh -c 'while :; do for i in 1 2 3 4; do (ulimit -S -l 64; exec sleep 0.02) & done; wait; done'`}})
 	// A stranger prints its limit when it ends, whatever happened to it before.
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	strangers := exec.Command("/bin/busybox", "sh", "-c",
 		`ulimit -S -l 4096; while :; do for i in 1 2 3 4; do sh -c 'sleep 0.02; echo $$ $(ulimit -S -l) $(ulimit -H -l)' & done; wait; done`)
 	said, err := os.Create(filepath.Join(folder, "said"))

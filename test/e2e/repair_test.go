@@ -28,7 +28,7 @@ var registerSource string
 // register builds the program that registers 10 MB until it can.
 func register(t *testing.T) containerd.Mount {
 	t.Helper()
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	source, program := filepath.Join(folder, "register.c"), filepath.Join(folder, "register")
 	scratch.File(t, source, registerSource, 0o644)
 	if out, err := exec.CommandContext(t.Context(), "cc", "-O1", "-o", program, source,
@@ -43,7 +43,7 @@ func register(t *testing.T) containerd.Mount {
 func tool(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	if args[0] == "status" || args[0] == "repair" {
-		defaults := filepath.Join(t.TempDir(), "defaults.yaml")
+		defaults := filepath.Join(scratch.Folder(t), "defaults.yaml")
 		scratch.File(t, defaults, "{}", 0o644)
 		args = append(args, "--config", defaults)
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/child"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // used is how a container, or a process, uses RDMA, as status says.
@@ -164,7 +165,7 @@ func TestUse(t *testing.T) {
 // expectUseInArchive checks that an archive has the table that the node has.
 func expectUseInArchive(t *testing.T) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "node.tar.gz")
+	file := filepath.Join(scratch.Folder(t), "node.tar.gz")
 	if _, stderr, status := tool(t, "collect", "--to", file, "--patience=1m"); status != 0 {
 		t.Fatalf("collect: exit status %d: %s", status, stderr)
 	}

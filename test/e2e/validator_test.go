@@ -50,7 +50,7 @@ func TestValidator(t *testing.T) {
 // test.
 func startValidator(t *testing.T) *daemon.Process {
 	t.Helper()
-	config := filepath.Join(t.TempDir(), "config.yaml")
+	config := filepath.Join(scratch.Folder(t), "config.yaml")
 	scratch.File(t, config, "{}", 0o644)
 	p, err := daemon.Start(nil, filepath.Join(*bin, "nri-rdma"), "--validate", "--config", config,
 		"--socket", containerd.NRISocket)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/node/containerd"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // emptyImage is an image with nothing in it: no library, no shell.
@@ -24,7 +25,7 @@ const emptyImage = "docker.io/library/scratch:empty"
 
 func importScratch(t *testing.T) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "image.tar")
+	file := filepath.Join(scratch.Folder(t), "image.tar")
 	if err := errors.Join(node.WriteImage(file, emptyImage, nil), ctrd.Import(within(t, patience), file)); err != nil {
 		t.Fatal(err)
 	}

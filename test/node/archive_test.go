@@ -11,18 +11,20 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // A host that is not Debian 12 also gets Debian 12's packages, and keeps its own lists.
 func TestArchiveOnAnotherHost(t *testing.T) {
 	const lists = "/var/lib/apt/lists"
 	before := listing(t, lists)
-	a := debian12("NAME=\"Ubuntu\"\nID=ubuntu\nVERSION_ID=\"24.04\"\nID_LIKE=debian\n", t.TempDir())
+	a := debian12("NAME=\"Ubuntu\"\nID=ubuntu\nVERSION_ID=\"24.04\"\nID_LIKE=debian\n", scratch.Folder(t))
 	name, err := a.dependency(t.Context(), "linux-image-amd64", "linux-image-")
 	if err != nil || !strings.HasPrefix(name, "linux-image-6.1.") || !strings.HasSuffix(name, "-amd64") {
 		t.Errorf("the kernel's package is %q, %v; want Debian 12's", name, err)
 	}
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	if err := a.unpack(t.Context(), folder, "containerd"); err != nil {
 		t.Fatal(err)
 	}

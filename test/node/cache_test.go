@@ -12,10 +12,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestEnsureBuildsOnce(t *testing.T) {
-	cache := t.TempDir()
+	cache := scratch.Folder(t)
 	var built atomic.Int32
 	p := part{name: "thing", recipe: []string{"1"}, build: func(_ context.Context, folder string) error {
 		built.Add(1)
@@ -39,7 +41,7 @@ func TestEnsureBuildsOnce(t *testing.T) {
 }
 
 func TestEnsureLeavesNothingHalf(t *testing.T) {
-	cache := t.TempDir()
+	cache := scratch.Folder(t)
 	broken := errors.New("no space")
 	p := part{name: "thing", recipe: []string{"1"}, build: func(_ context.Context, folder string) error {
 		if err := os.WriteFile(filepath.Join(folder, "file"), nil, 0o644); err != nil {
@@ -73,7 +75,7 @@ func TestFolder(t *testing.T) {
 }
 
 func TestLockWaits(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "lock")
+	path := filepath.Join(scratch.Folder(t), "lock")
 	unlock, err := lock(t.Context(), path, io.Discard)
 	if err != nil {
 		t.Fatal(err)

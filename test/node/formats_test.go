@@ -16,10 +16,12 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestImage(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "image.tar")
+	path := filepath.Join(scratch.Folder(t), "image.tar")
 	var content layer
 	content.folder("bin", 0o755)
 	content.file("bin/true", 0o755, []byte("program"))

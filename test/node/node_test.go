@@ -20,6 +20,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/test/node"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // limit is for one boot and what is done on it; a busy machine takes a fifth of it.
@@ -77,7 +78,7 @@ func runScript(ctx context.Context, n *node.Node, in, text string) (result, erro
 }
 
 func TestNode(t *testing.T) {
-	share := t.TempDir()
+	share := scratch.Folder(t)
 	n := boot(t, node.Options{Share: share})
 
 	for _, test := range []struct {

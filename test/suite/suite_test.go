@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestParseParts(t *testing.T) {
@@ -102,7 +104,7 @@ FAIL
 
 // A part of whose programs of tests one ran none fails, though its target succeeds.
 func TestPatternThatMatchesNoTest(t *testing.T) {
-	t.Chdir(t.TempDir())
+	t.Chdir(scratch.Folder(t))
 	const makefile = "good bad:\n\t@echo '=== RUN   TestGood'; echo '--- PASS: TestGood (0.00s)'; echo PASS\n" +
 		"bad: none\nnone: good\n\t@echo '" + noTests + "' >&2; echo PASS\n"
 	if err := errors.Join(os.WriteFile("Makefile", []byte(makefile), 0o600), os.MkdirAll(logFolder, 0o755)); err != nil {

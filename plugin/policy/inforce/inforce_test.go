@@ -321,7 +321,7 @@ func FuzzRead(f *testing.F) {
 	f.Add("apiVersion: rdma-spec/v1alpha1\npolicy: []\n")
 	f.Add("policy: {rules: [{}, {}]}\napiVersion: [\n")
 	f.Add("")
-	root := f.TempDir()
+	root := scratch.Folder(f)
 	path := filepath.Join(root, File)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		f.Fatal(err)

@@ -20,6 +20,8 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // SpecType is the type URL of OCI runtime specs.
@@ -52,7 +54,7 @@ type Server struct {
 // NewServer starts a server at a socket. It ends with the test.
 func NewServer(t testing.TB) *Server {
 	t.Helper()
-	socket := filepath.Join(t.TempDir(), "containerd.sock")
+	socket := filepath.Join(scratch.Folder(t), "containerd.sock")
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		t.Fatal(err)

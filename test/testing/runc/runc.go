@@ -21,6 +21,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/node"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // Low is memlock of containers: the default of old kernels.
@@ -58,7 +59,7 @@ func New(t testing.TB) *Runc {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Runc{Most: spec.Limit(limit.Max), program: parts.Runtime("runc"), folder: t.TempDir()}
+	r := &Runc{Most: spec.Limit(limit.Max), program: parts.Runtime("runc"), folder: scratch.Folder(t)}
 	if _, err := os.Stat(r.program); err != nil {
 		if r.program, err = exec.LookPath("runc"); err != nil {
 			t.Skip("no runc here: rdma-node --prepare builds one")

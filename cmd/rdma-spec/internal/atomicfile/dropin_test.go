@@ -11,6 +11,8 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // madeFolder makes a folder that a daemon reads whole, and returns its path and that of the folder above.
@@ -38,7 +40,7 @@ func TestFolderThatADaemonReadsWhole(t *testing.T) {
 				return "90.conf"
 			},
 			"by a link to its folder": func(t *testing.T, folder string) string {
-				link := filepath.Join(t.TempDir(), "folder")
+				link := filepath.Join(scratch.Folder(t), "folder")
 				if err := os.Symlink(folder, link); err != nil {
 					t.Fatal(err)
 				}
@@ -48,7 +50,7 @@ func TestFolderThatADaemonReadsWhole(t *testing.T) {
 				if err := os.Mkdir(filepath.Join(folder, "below"), 0o755); err != nil {
 					t.Fatal(err)
 				}
-				link := filepath.Join(t.TempDir(), "below")
+				link := filepath.Join(scratch.Folder(t), "below")
 				if err := os.Symlink(filepath.Join(folder, "below"), link); err != nil {
 					t.Fatal(err)
 				}

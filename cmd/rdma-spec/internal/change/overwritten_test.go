@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func TestOverwritten(t *testing.T) {
@@ -43,7 +45,7 @@ func TestOverwritten(t *testing.T) {
 			n.apply("handler rdma", "a", "newer")
 			began := time.Now().Add(-time.Minute)
 			test.then(t, n)
-			copied := filepath.Join(t.TempDir(), "copy of the node")
+			copied := filepath.Join(scratch.Folder(t), "copy of the node")
 			if err := os.CopyFS(copied, os.DirFS(n.root)); err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +68,7 @@ func TestOverwritten(t *testing.T) {
 }
 
 func TestOverwrittenOnANodeWithoutConfigure(t *testing.T) {
-	if got, err := ReadConfigured(t.TempDir()); err != nil || len(got.Overwritten) > 0 {
+	if got, err := ReadConfigured(scratch.Folder(t)); err != nil || len(got.Overwritten) > 0 {
 		t.Errorf("%v, %v", got, err)
 	}
 }

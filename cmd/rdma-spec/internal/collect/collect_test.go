@@ -21,6 +21,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/spec/files"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const patience = 2 * time.Second
@@ -164,7 +165,7 @@ func TestPrograms(t *testing.T) {
 }
 
 func TestTakeIsBounded(t *testing.T) {
-	root := t.TempDir()
+	root := scratch.Folder(t)
 	for name, size := range map[string]int64{"fits": archive.MaxFile, "too-large": archive.MaxFile + 1} {
 		file := filepath.Join(root, name)
 		if err := os.WriteFile(file, nil, 0o600); err != nil {

@@ -225,7 +225,7 @@ func TestConfigureNamesTheRunningUnit(t *testing.T) {
 			"rke2-edge.service", "rke2-edge.service"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
+			root := scratch.Folder(t)
 			const folder = "var/lib/rancher/rke2/"
 			files := map[string]string{
 				folder + "bin/containerd":                   fakeContainerd,
@@ -396,7 +396,7 @@ func TestConfigureJSON(t *testing.T) {
 
 // Absolute links of a node are those of its root. Nothing outside of it is read or written.
 func TestConfigureBelowLinks(t *testing.T) {
-	outside := t.TempDir()
+	outside := scratch.Folder(t)
 	root, _ := configureNode(t)
 	for link, to := range map[string]string{"etc/containerd": "containerd", "usr/local": "local", "etc/systemd": "systemd",
 		"var": "var", "opt": "opt", "etc/rdma-spec": "rdma-spec"} {
@@ -447,7 +447,7 @@ func TestConfigureBelowLinks(t *testing.T) {
 
 // A root that is not there, or no folder, is an error, and none is made.
 func TestConfigureRoot(t *testing.T) {
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	if err := os.WriteFile(filepath.Join(folder, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

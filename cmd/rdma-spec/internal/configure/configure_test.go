@@ -151,7 +151,7 @@ func TestPlugin(t *testing.T) {
 			}
 		})
 	}
-	_, err := (&programs{"/nowhere/nri-rdma", usrLocal}).Plugin(t.TempDir(), false)
+	_, err := (&programs{"/nowhere/nri-rdma", usrLocal}).Plugin(scratch.Folder(t), false)
 	check(t, "", nil, err, "error: /nowhere/nri-rdma does not exist")
 }
 

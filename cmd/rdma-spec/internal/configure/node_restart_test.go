@@ -16,6 +16,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // fakeRuntime answers as long as its configuration can be loaded.
@@ -122,7 +124,7 @@ func TestConfigureInterrupted(t *testing.T) {
 
 // The time of a restart is what the unit allows for a stop and a start.
 func TestUnitTime(t *testing.T) {
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
 	for said, want := range map[string]time.Duration{"1min 30s\n1min 30s\n": 3 * time.Minute, "infinity\n1min 30s\n": unbounded,
 		"500ms\n2h 5min\n": 2*time.Hour + 5*time.Minute + 500*time.Millisecond, "": unbounded} {

@@ -17,11 +17,12 @@ import (
 	"time"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // The log of this node is not that of a copy.
 func TestKernelLogOfACopy(t *testing.T) {
-	if _, err := readKernelLog(t.Context(), t.TempDir()); err == nil || err.Error() != "it is another node's" {
+	if _, err := readKernelLog(t.Context(), scratch.Folder(t)); err == nil || err.Error() != "it is another node's" {
 		t.Error(err)
 	}
 	log, err := readKernelLog(t.Context(), "/")
@@ -107,7 +108,7 @@ func TestReadAudit(t *testing.T) {
 	if len(got) != 1 || got[0].At != 4900 || got[0].Text != denied {
 		t.Errorf("%+v", got)
 	}
-	if got := readAudit(t.TempDir(), 5000, time.Now()); got != nil {
+	if got := readAudit(scratch.Folder(t), 5000, time.Now()); got != nil {
 		t.Errorf("%+v", got)
 	}
 }

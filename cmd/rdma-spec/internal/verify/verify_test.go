@@ -29,6 +29,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // Limits of processes.
@@ -215,7 +216,7 @@ func TestThisContainer(t *testing.T) {
 	if err := c.lock(4096); err != nil {
 		t.Errorf("one page: %v", err)
 	}
-	missing := filepath.Join(t.TempDir(), "uverbs0")
+	missing := filepath.Join(scratch.Folder(t), "uverbs0")
 	if err := c.open(missing); !errors.Is(err, unix.ENOENT) {
 		t.Errorf("a device that is not there: %v", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // upstream stands in for what the kustomizations of deploy/device-plugins take from other projects, by the names of
@@ -128,7 +129,7 @@ func checkWaits(t *testing.T, c corev1.Container, volumes []corev1.Volume) {
 // resource that it takes from elsewhere, and the name of the device plugin's ConfigMap.
 func buildDevicePlugin(t *testing.T, folder, image string, sets []string) (built, configMap string) {
 	t.Helper()
-	clone := t.TempDir()
+	clone := scratch.Folder(t)
 	if err := os.CopyFS(clone, os.DirFS(filepath.Join(root, "deploy/device-plugins"))); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 const root = "../../../.."
@@ -41,7 +42,7 @@ func TestGenerated(t *testing.T) {
 
 // TestPackage checks that a package has the release's image, where registries of charts look for it.
 func TestPackage(t *testing.T) {
-	file, err := Package(root, t.TempDir(), "1.2.3", "v1.2.3", time.Unix(1_700_000_000, 0))
+	file, err := Package(root, scratch.Folder(t), "1.2.3", "v1.2.3", time.Unix(1_700_000_000, 0))
 	if err != nil {
 		t.Fatal(err)
 	}

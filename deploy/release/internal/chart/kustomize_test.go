@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // build returns what kustomize makes of a folder, as `kubectl apply -k` does.
@@ -147,7 +149,7 @@ func TestOwnKustomization(t *testing.T) {
 		{"all components", list.ReplaceAllString(documented, all), values},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			folder := t.TempDir()
+			folder := scratch.Folder(t)
 			clone, own := filepath.Join(folder, "rdma-spec/deploy/kustomize"), filepath.Join(folder, "own")
 			if err := os.CopyFS(clone, os.DirFS(filepath.Join(root, "deploy/kustomize"))); err != nil {
 				t.Fatal(err)

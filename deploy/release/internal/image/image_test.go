@@ -26,6 +26,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/bundle"
 	"github.com/rdma-spec/rdma-spec/deploy/release/internal/image"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 var created = time.Unix(1_700_000_000, 0)
@@ -140,7 +141,7 @@ func TestIndexNeedsEveryPlatform(t *testing.T) {
 func TestWriteTwice(t *testing.T) {
 	var layouts [2][]bundle.File
 	for i := range layouts {
-		folder := filepath.Join(t.TempDir(), "image")
+		folder := filepath.Join(scratch.Folder(t), "image")
 		if err := os.MkdirAll(filepath.Join(folder, "old"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -164,7 +165,7 @@ func TestWriteTwice(t *testing.T) {
 func TestPush(t *testing.T) {
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
-	folder := filepath.Join(t.TempDir(), "image")
+	folder := filepath.Join(scratch.Folder(t), "image")
 	if err := image.Write(options(), folder); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func TestPush(t *testing.T) {
 
 // TestWriteNamesTheImage checks that containerd and skopeo find the image's name in the layout.
 func TestWriteNamesTheImage(t *testing.T) {
-	folder := filepath.Join(t.TempDir(), "image")
+	folder := filepath.Join(scratch.Folder(t), "image")
 	if err := image.Write(options(), folder); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/race"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // installed returns the containerd of a version that was built for the node of the tests.
@@ -93,7 +94,7 @@ type node struct {
 // does.
 func newNode(t *testing.T, name string) node {
 	t.Helper()
-	n := node{root: t.TempDir()}
+	n := node{root: scratch.Folder(t)}
 	version, config, _ := strings.Cut(name, "/")
 	etc := filepath.Join(n.root, "etc/containerd")
 	n.daemon = containerd.Daemon{Name: "containerd", File: filepath.Join(etc, "config.toml"),
@@ -254,7 +255,7 @@ func (n node) effective(t *testing.T) map[string]any {
 	t.Helper()
 	file := n.daemon.File
 	if !containerd.Exists(file) {
-		file = filepath.Join(t.TempDir(), "config.toml")
+		file = filepath.Join(scratch.Folder(t), "config.toml")
 		if err := os.WriteFile(file, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -19,7 +19,7 @@ import (
 // tree returns a folder with files, or with links where the content begins with "-> ".
 func tree(t *testing.T, files map[string]string) string {
 	t.Helper()
-	root := t.TempDir()
+	root := scratch.Folder(t)
 	for name, content := range files {
 		path := filepath.Join(root, name)
 		to, isLink := strings.CutPrefix(content, "-> ")

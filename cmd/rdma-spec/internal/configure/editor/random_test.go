@@ -86,7 +86,7 @@ func TestNRIInRandomConfigurations(t *testing.T) {
 	changed := 0
 	for i := range 1000 {
 		version := []loader{"1.7.35", "2.4.2"}[i%2]
-		d := containerd.Daemon{Name: "containerd", File: filepath.Join(t.TempDir(), "config.toml"), Program: version}
+		d := containerd.Daemon{Name: "containerd", File: filepath.Join(scratch.Folder(t), "config.toml"), Program: version}
 		text := randomConfiguration(random)
 		if _, err := tomledit.Parse(text); err != nil {
 			continue // a table written twice
@@ -188,7 +188,7 @@ func randomConfiguration(random *rand.Rand) []byte {
 func TestLoaderMerges(t *testing.T) {
 	for version, want := range map[loader]map[string]any{"1.7.35": {"b": int64(2)},
 		"2.4.2": {"a": int64(1), "b": int64(2)}} {
-		dir := t.TempDir()
+		dir := scratch.Folder(t)
 		for name, text := range map[string]string{"main": "imports = ['other']\n[plugins.p]\na = 1\n",
 			"other": "[plugins.p]\nb = 2\n"} {
 			scratch.File(t, filepath.Join(dir, name), text, 0o600)

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 // a is an entry of a hand-made archive, with whatever type and names.
@@ -79,7 +81,7 @@ func TestRoundTrip(t *testing.T) {
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {
 		t.Error("the order of the entries shows in the archive")
 	}
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	if err := Unpack(&first, folder); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +169,7 @@ func TestHostileArchives(t *testing.T) {
 		"a file twice": {[]a{{name: "x", kind: tar.TypeReg}, {name: "x", kind: tar.TypeReg}}, "file exists"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			above := t.TempDir()
+			above := scratch.Folder(t)
 			folder := filepath.Join(above, "node")
 			if err := os.Mkdir(folder, 0o700); err != nil {
 				t.Fatal(err)
@@ -207,14 +209,14 @@ func TestArchivesAreBounded(t *testing.T) {
 	// Zeros behind the last entry, and headers, are in no entry's size.
 	const limit = 1 << 20
 	padded := append(packed(t, a{name: "x", kind: tar.TypeReg}), make([]byte, limit)...)
-	if err := unpack(compressed(t, padded), t.TempDir(), limit); err == nil || !strings.Contains(err.Error(),
+	if err := unpack(compressed(t, padded), scratch.Folder(t), limit); err == nil || !strings.Contains(err.Error(),
 		"it has more than 1048576 bytes") {
 		t.Errorf("with a mebibyte of zeros: error %v", err)
 	}
 }
 
 func TestOpen(t *testing.T) {
-	for _, root := range []string{"/", t.TempDir(), "/nonexistent"} {
+	for _, root := range []string{"/", scratch.Folder(t), "/nonexistent"} {
 		folder, remove, err := Open(root)
 		if err != nil || folder != root {
 			t.Errorf("%s: %s, %v", root, folder, err)
@@ -223,13 +225,13 @@ func TestOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	temporary := t.TempDir()
+	temporary := scratch.Folder(t)
 	t.Setenv("TMPDIR", temporary)
 	var text bytes.Buffer
 	if err := Write(&text, node); err != nil {
 		t.Fatal(err)
 	}
-	good, bad := filepath.Join(t.TempDir(), "node.tar.gz"), filepath.Join(t.TempDir(), "bad.tar.gz")
+	good, bad := filepath.Join(scratch.Folder(t), "node.tar.gz"), filepath.Join(scratch.Folder(t), "bad.tar.gz")
 	for file, content := range map[string][]byte{good: text.Bytes(), bad: text.Bytes()[:text.Len()/2]} {
 		if err := os.WriteFile(file, content, 0o600); err != nil {
 			t.Fatal(err)

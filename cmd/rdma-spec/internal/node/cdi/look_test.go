@@ -210,7 +210,7 @@ func TestLookAtBrokenFiles(t *testing.T) {
 }
 
 func TestWriteAndRemove(t *testing.T) {
-	folder := t.TempDir()
+	folder := scratch.Folder(t)
 	file := filepath.Join(folder, "cdi/rdma.yaml")
 	first, second := generated(t, hcatest.V100Node(), defaults), generated(t, hcatest.A100Node(), defaults)
 	for i, text := range []string{first, second, second} {

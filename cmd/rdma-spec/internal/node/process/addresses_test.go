@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
 func equal(a, b netip.Addr) bool { return a == b }
@@ -64,7 +65,7 @@ func TestReadNetwork(t *testing.T) {
 		subnet.String() != "10.0.1.0/24" {
 		t.Errorf("two interfaces in one subnet: %+v, %s", link, subnet)
 	}
-	if err := got.readNetwork(t.TempDir(), Process{PID: 7}); err == nil {
+	if err := got.readNetwork(scratch.Folder(t), Process{PID: 7}); err == nil {
 		t.Error("a process that has ended: no error")
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // The devices of an image are the character devices in its own /dev/infiniband, by their numbers.
 func TestDevicesOfAnImage(t *testing.T) {
-	root := t.TempDir()
+	root := scratch.Folder(t)
 	folder := filepath.Join(root, "dev/infiniband")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestDevicesOfAnImage(t *testing.T) {
 	if diff := cmp.Diff([]hca.Number{{Major: 231, Minor: 193}}, ReadImage(root, nil).Devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
-	if got := ReadImage(t.TempDir(), nil).Devices; got != nil {
+	if got := ReadImage(scratch.Folder(t), nil).Devices; got != nil {
 		t.Errorf("an image without /dev/infiniband has %v", got)
 	}
 }

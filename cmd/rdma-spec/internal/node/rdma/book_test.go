@@ -100,7 +100,7 @@ func TestNothingToRead(t *testing.T) {
 		"does not speak of RDMA: protocol not supported": func() (*netlink.Conn, error) { return nil, syscall.EPROTONOSUPPORT },
 	} {
 		rdma.Dial = dial
-		if got, err := rdma.Read(t.Context(), t.TempDir(), false); err == nil || !strings.Contains(err.Error(), words) {
+		if got, err := rdma.Read(t.Context(), scratch.Folder(t), false); err == nil || !strings.Contains(err.Error(), words) {
 			t.Errorf("%+v, %v", got, err)
 		}
 	}

@@ -45,7 +45,7 @@ func TestCRIO(t *testing.T) {
 		}, Runtime{NRI: NRI{On: true, Socket: places.NRISocket}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
+			root := scratch.Folder(t)
 			scratch.Files(t, filepath.Join(root, "etc/crio"), test.files, 0o600)
 			var got Runtime
 			if err := got.readCRIO(root); err != nil {
