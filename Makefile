@@ -28,10 +28,10 @@ NODETAGS := -tags=grpcnotrace,node
 MEMORY   := GOGC=off GOMEMLIMIT=2GiB
 COMPILE  := $(MEMORY) go
 
-.PHONY: help build arm64 kubectl image notes push sbom release demo demo-picture node check vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit configure configure-older race mutations nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
+.PHONY: help build arm64 kubectl image notes push sbom release demo demo-picture node check vulnerabilities test test-rest test-all nightly prepare prepare-all parts deps unit configure configure-older race mutations mutations-random nri flakes handovers fuzz e2e kit churn busy critest bench bench-pods lint clean site site-deps site-test site-archive
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## static binaries of nri-rdma, rdma-spec and rdma-hook in bin/
 	$(COMPILE) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/nri-rdma ./cmd/rdma-spec ./cmd/rdma-hook
@@ -124,7 +124,7 @@ test-all: ## make test, then everything else: clusters, CRI-O, Podman and Docker
 	@$(MAKE) --no-print-directory test-rest
 
 nightly: deps bin/rdma-node ## what takes too long for make test-all: more packages, kernels and runtimes, more often
-	@RACE=./... $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-emulated=1 node-versions=1 node-dra=1))
+	@RACE=./... $(call SUITE_OF,prepare-all=3 $(patsubst %,%:prepare-all,race=1 node-emulated=1 node-versions=1 node-dra=1 mutations-random=1))
 	$(MAKE) --no-print-directory flakes handovers busy churn
 
 # What make test needs: the programs, and the node's main parts with its kernel. The kernel, in C, compiles beside what is written in Go.
@@ -192,6 +192,12 @@ race: deps ## tests of what does several things at once, under the race detector
 
 mutations: ## each guard of the policy is taken away, and a row of the attack table must fail
 	$(GOTEST) -tags mutation -run TestMutations ./plugin/policy
+
+# What survives is in test/mutants/survivors.tsv, and fails where it is not.
+MUTATED := ./plugin/policy ./plugin/storedspec ./plugin/registration ./plugin/repair ./spec/hca \
+  $(addprefix ./cmd/rdma-spec/internal/,change configure/editor)
+mutations-random: deps ## 40 random changes of each package of MUTATED, which its tests must notice; SEED chooses
+	go run ./test/mutants $(if $(SEED),-seed $(SEED)) $(MUTATED)
 
 site-test: site ## the site in a browser; screenshots are in bin/log/site
 	cd $(SITE) && node --test-reporter=./reporter.mjs site.test.mjs
