@@ -186,7 +186,7 @@ configure-older: # the same with older containerds, and beside NVIDIA's toolkit
 RELEASE_TEST = cd deploy/release && $(GOTEST) -count=1 ./...
 
 # What runs for long, or does several things at once. All packages are run nightly.
-RACE ?= ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor/... node/...))
+RACE ?= ./plugin/... ./spec/hca $(addprefix ./cmd/,nri-rdma rdma-hook $(addprefix rdma-spec/internal/,cli collect doctor node/...))
 race: deps ## tests of what does several things at once, under the race detector
 	CGO_ENABLED=1 $(GOTEST) -race $(RACE)
 
@@ -203,7 +203,7 @@ site-test: site ## the site in a browser; screenshots are in bin/log/site
 	cd $(SITE) && node --test-reporter=./reporter.mjs site.test.mjs
 
 nri: ## ends and upgrades of the plugin under load, beside each version of NRI that containerd has
-	$(GOTEST) -timeout 20m ./test/nri -args -rounds 5
+	$(GOTEST) -timeout 20m ./test/nri -args -rounds 3
 
 # Twice as many busy loops as the host has cores, each of which ends with the shell.
 FLAKES := 20
