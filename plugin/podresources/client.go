@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/rdma-spec/rdma-spec/plugin/breaker"
+	"github.com/rdma-spec/rdma-spec/plugin/localrpc"
 )
 
 // DefaultSocket is where the kubelet serves its pod resources API.
@@ -63,9 +64,7 @@ func New(o Options) *Client {
 	o.Budget = cmp.Or(o.Budget, defaultBudget)
 	return &Client{
 		Options: o,
-		dial: func(ctx context.Context) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", o.Socket)
-		},
+		dial:    localrpc.Dialer(o.Socket),
 		answers: cache.NewLRUExpireCache(keptMost),
 		breaker: breaker.New[answer](breaker.Options{
 			Failed:   func(err error) bool { return err != nil && !errors.As(err, new(answeredError)) },
@@ -112,7 +111,7 @@ func (c *Client) lookUp(ctx context.Context, namespace, pod string) (answer, err
 	a, err := c.breaker.Do(ctx, func() (answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, c.Budget)
 		defer cancel()
-		conn, err := connect(c.dial)
+		conn, err := localrpc.NewClient(c.dial) // look-ups are rare, and kubelets restart
 		if err != nil {
 			return nil, err
 		}
