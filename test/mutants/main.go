@@ -203,6 +203,11 @@ func compile(ctx context.Context, folder, scratch string, sources map[string][]b
 			of := slices.Clone(chosen)
 			of = slices.DeleteFunc(of, func(m mutant) bool { return m.file != file })
 			written[file] = withMutants(source, of)
+			for _, m := range of {
+				if !strings.Contains(written[file], m.condition()) {
+					return "", nil, fmt.Errorf("%s: there is no switch for %s", file, m.name())
+				}
+			}
 			name = regexp.MustCompile(`(?m)^package (\w+)`).FindStringSubmatch(string(source))[1]
 		}
 		written["chosen_mutant.go"] = fmt.Sprintf(chooser, name)
