@@ -160,25 +160,31 @@ func TestUnlikeProcessesRegister(t *testing.T) {
 }
 
 // A process that ends with nobody behind it ends the connection, and one that waits behind a process that is killed
-// registers.
+// registers: nothing was left to it.
 func TestNobodyLeavesAConnection(t *testing.T) {
 	runtime, folder := started(t), scratch.Folder(t)
-	first := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	first := run(t, &adjuster{knows: "first"}, runtime.Socket, "rdma", in(folder))
 	await.That(t, await.Patience, "registered", first.Registered)
 	first.stop(t)
-	second := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	second := run(t, &adjuster{knows: "second"}, runtime.Socket, "rdma", in(folder))
 	await.That(t, await.Patience, "registered again", second.Registered)
-	third := run(t, &adjuster{}, runtime.Socket, "rdma", in(folder))
+	p := &adjuster{}
+	third := run(t, p, runtime.Socket, "rdma", in(folder))
 	await.That(t, await.Patience, "waiting", third.Behind)
 	second.mu.Lock()
-	owner, c := second.owner, second.current
-	second.owner = nil
+	owner := second.owner
+	second.owner = nil // so that it leaves nothing
 	second.mu.Unlock()
-	owner.Close()
-	_ = c.trunk.Close() // as the kernel does for a process that is killed
-	await.That(t, await.Patience, "registered again", third.Registered)
-	if !third.When().After(second.When()) {
-		t.Errorf("registered at %s, and the one before at %s", third.When(), second.When())
+	second.stop(t)
+	if third.Registered() {
+		t.Error("registered beside a process that has the place")
+	}
+	owner.Close() // as the kernel does for a process that is killed
+	await.That(t, await.Patience, "registered again", func() bool {
+		return third.Registered() && runtime.Synchronised() == 3
+	})
+	if n := runtime.Connections(); n != 3 || p.knows != "" {
+		t.Errorf("%d connections of three processes, and the third one was left %q", n, p.knows)
 	}
 }
 
