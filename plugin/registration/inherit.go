@@ -105,17 +105,17 @@ func (r *Registration) own(owner *handover.Owner) {
 func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) (*inheritance, error) {
 	defer r.behind.Store(false)
 	for {
-		text, left, err := waiter.Next(ctx)
+		news, err := waiter.Next(ctx)
 		var o offer
 		switch {
-		case errors.Is(err, handover.ErrRefused):
+		case errors.Is(err, handover.ErrRefused) || errors.Is(err, handover.ErrHangs):
 			return nil, err
 		case err != nil:
 			return nil, nil
-		case left != nil:
-			return r.take(ctx, waiter, left)
+		case news.Kind == handover.State:
+			return r.accept(ctx, waiter, news.Text)
 		}
-		if err = json.Unmarshal(text, &o); err == nil && o.Agreed != nil {
+		if err = json.Unmarshal(news.Text, &o); err == nil && o.Agreed != nil {
 			err = r.fits(ctx, *o.Agreed)
 		}
 		if err != nil {
@@ -128,13 +128,13 @@ func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) 
 	}
 }
 
-func (r *Registration) take(ctx context.Context, waiter *handover.Waiter, text json.RawMessage) (*inheritance, error) {
+func (r *Registration) accept(ctx context.Context, waiter *handover.Waiter, text json.RawMessage) (*inheritance, error) {
 	from, err := r.understood(ctx, text)
 	if err != nil {
 		r.Log.WithError(err).Warn(notUnderstood)
 		return nil, nil // it waits for the end of the process before, and registers then
 	}
-	owner, socket, err := waiter.Take()
+	owner, socket, err := waiter.Accept()
 	switch {
 	case socket == nil:
 		r.Log.WithError(err).Warn("the connection to the runtime was not taken over")
