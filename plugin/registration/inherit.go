@@ -17,10 +17,10 @@ import (
 )
 
 // agreement is what the plugin and the runtime agree on at a registration, and what processes that replace each other
-// have in common. A process that takes the connection over has to agree to the same.
+// have in common. A process that takes the connection over has to agree to the same. That both belong to the same
+// deployment needs no comparison: those of another one meet in another folder, and systemd keeps what is its unit's.
 type agreement struct {
 	Socket         string        `json:"socket"` // the runtime's
-	Deployment     string        `json:"deployment,omitempty"`
 	Index          string        `json:"index"`
 	Config         string        `json:"config,omitempty"`
 	Runtime        string        `json:"runtime"`
@@ -31,8 +31,8 @@ type agreement struct {
 }
 
 func (a agreement) String() string {
-	return fmt.Sprintf("socket %s, deployment %q, index %s, events %s and keepConnected=%t", a.Socket, a.Deployment, a.Index,
-		a.Events.PrettyString(), a.KeepConnected)
+	return fmt.Sprintf("socket %s, index %s, events %s and keepConnected=%t", a.Socket, a.Index, a.Events.PrettyString(),
+		a.KeepConnected)
 }
 
 // offer is what a process that waits has to know.

@@ -152,7 +152,6 @@ func TestUnlikeProcessesRegister(t *testing.T) {
 		"index":          func(r *running) { r.Index = "80" },
 		"failure policy": func(r *running) { r.KeepConnected = true },
 		"events":         func(r *running) { r.plugin.(*adjuster).subscribes = api.EventMask(1 << (api.Event_STOP_CONTAINER - 1)) },
-		"deployment":     func(r *running) { r.Deployment = "another" },
 	} {
 		t.Run(what, func(t *testing.T) {
 			runtime, folder := started(t), scratch.Folder(t)
@@ -394,7 +393,7 @@ func TestStateIsNotUnderstood(t *testing.T) {
 
 // What is handed over has a format, with a number: a process that reads another one does not go on with it.
 func TestFormatOfTheState(t *testing.T) {
-	agreed := agreement{Socket: "/run/nri/nri.sock", Deployment: "rdma-spec/nri-rdma", Index: "90", Config: "memlock: unlimited", Runtime: "containerd", Version: "v2.4.2",
+	agreed := agreement{Socket: "/run/nri/nri.sock", Index: "90", Config: "memlock: unlimited", Runtime: "containerd", Version: "v2.4.2",
 		RequestTimeout: 2 * time.Second, Events: 8, KeepConnected: true}
 	text, err := json.MarshalIndent(state{stateFormat, agreed, time.Hour, json.RawMessage("{}")}, "", "  ")
 	if err != nil {

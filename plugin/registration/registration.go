@@ -55,8 +55,6 @@ type Options struct {
 	Socket      string // the runtime's NRI socket
 	// Handover is the folder in which processes of the plugin that replace each other meet; empty: they do not.
 	Handover string
-	// Deployment names what the plugin belongs to. Processes of different ones do not replace each other.
-	Deployment string
 	// KeepConnected asks the runtime to keep the plugin when a request times out.
 	KeepConnected bool
 	Log           logrus.FieldLogger
@@ -202,7 +200,7 @@ func (r *Registration) serving() *connection {
 
 // wants returns what a runtime says with what the plugin wants of it whatever it says.
 func (r *Registration) wants(a agreement) agreement {
-	a.Socket, a.Deployment, a.Index, a.KeepConnected = r.Socket, r.Deployment, r.Index, r.KeepConnected
+	a.Socket, a.Index, a.KeepConnected = r.Socket, r.Index, r.KeepConnected
 	return a
 }
 
