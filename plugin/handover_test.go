@@ -6,15 +6,21 @@ package plugin
 import (
 	"encoding/json"
 	"os"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
+	"github.com/rdma-spec/rdma-spec/plugin/repair"
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
+	"github.com/rdma-spec/rdma-spec/test/testing/golden"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
@@ -60,14 +66,14 @@ func TestHandover(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var was, is left
+	var was, is state
 	if err := json.Unmarshal(before, &was); err != nil || len(was.Repair.Containers) != 1 || len(was.Edits) != 1 {
 		t.Fatalf("it knew %s: %v", before, err)
 	}
 	if err := json.Unmarshal(after, &is); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(was, is); diff != "" {
+	if diff := cmp.Diff(was, is, cmpopts.IgnoreTypes(time.Duration(0))); diff != "" { // ages
 		t.Errorf("(-before +after):\n%s", diff)
 	}
 	if now, err := inforce.Read(folder); err != nil || now.Version != "2" {
@@ -76,4 +82,35 @@ func TestHandover(t *testing.T) {
 	if n := runtime.Connections(); n != 1 {
 		t.Errorf("%d connections", n)
 	}
+}
+
+// What is handed over has a format, with a number: a process that reads another one does not go on with it.
+func TestFormatOfTheState(t *testing.T) {
+	text, err := json.MarshalIndent(state{stateFormat, map[string]spec.IPCLock{"container": spec.IPCLockYes},
+		&repair.State{ListedAgo: time.Minute}}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Compare(t, "testdata/state.json", string(text)+"\n")
+	for left, want := range map[string]string{
+		"": "unexpected end of JSON input", "null": "it has format 0, and this version reads format 1",
+		`{"format":2,"repair":[]}`:  "it has format 2, and this version reads format 1",
+		`{"format":1,"repair":"x"}`: "cannot unmarshal",
+	} {
+		if goOn, err := (&Plugin{}).Understand(json.RawMessage(left)); goOn != nil || err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", left, err, want)
+		}
+	}
+}
+
+// FuzzUnderstand: whatever a process has left, the next one goes on with it or says why not.
+func FuzzUnderstand(f *testing.F) {
+	f.Add([]byte(`{"format":1,"edits":{"a":"true"},"repair":{"listedAgo":1,"containers":[{"container":{"id":"a"}}]}}`))
+	f.Fuzz(func(t *testing.T, left []byte) {
+		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Limits: limits.On(limitstest.NewKernel(nil))})
+		if goOn, err := p.Understand(left); err == nil {
+			goOn()
+		}
+	})
 }

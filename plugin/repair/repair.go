@@ -36,8 +36,9 @@ const (
 // Container is what is known of a container when the runtime lists or creates it.
 type Container struct {
 	policy.Container             // with the devices that were injected into it; Resources is not used
-	ID, Sandbox      string      // as the runtime calls them
-	Memlock          spec.Rlimit // what the runtime reported, or the plugin granted; zero if it is unknown
+	ID               string      `json:"id"` // as the runtime calls it
+	Sandbox          string      `json:"sandbox"`
+	Memlock          spec.Rlimit `json:"memlock"` // what the runtime reported, or the plugin granted; zero if it is unknown
 }
 
 // Limits reads and raises the processes of the node. *limits.Processes does.
