@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/containerd/nri/pkg/api"
@@ -136,6 +137,7 @@ func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox,
 		}
 	}
 	facts.HCAs = func() (*hca.Inventory, error) { return p.Inventory.HCAs(ctx) }
+	facts.Again = func() (*hca.Inventory, error) { return p.Inventory.Again(ctx) }
 	return c, p.policy().Decide(c, facts)
 }
 
@@ -150,5 +152,9 @@ func (p *Plugin) refuse(log logrus.FieldLogger, subject string, refusal *policy.
 
 // decided returns a logger with a container's name and the decision about it.
 func (p *Plugin) decided(pod *api.PodSandbox, ctr *api.Container, d policy.Decision) logrus.FieldLogger {
-	return p.logger(pod, ctr).WithFields(logrus.Fields{"signal": d.Signal, "evidence": d.Evidence, "rule": d.Rule})
+	fields := logrus.Fields{"signal": d.Signal, "evidence": d.Evidence, "rule": d.Rule}
+	if len(d.LeftOut) > 0 {
+		fields["left_out"] = strings.Join(d.LeftOut, ", ")
+	}
+	return p.logger(pod, ctr).WithFields(fields)
 }
