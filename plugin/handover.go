@@ -7,18 +7,17 @@ import (
 	"encoding/json"
 
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
-	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 // left is what a process leaves to the one that takes its connection over.
 type left struct {
-	Edits  map[string]spec.IPCLock `json:"edits,omitempty"` // that PostCreateContainer still owes, by container
-	Repair *repair.State           `json:"repair,omitempty"`
+	Owed   map[string]promise `json:"owed,omitempty"` // what PostCreateContainer still owes, by container
+	Repair *repair.State      `json:"repair,omitempty"`
 }
 
 // Leave returns what the process that takes the connection over has to know.
 func (p *Plugin) Leave() (json.RawMessage, error) {
-	return json.Marshal(left{p.edits.all(), p.repair.Leave()})
+	return json.Marshal(left{p.owed.all(), p.repair.Leave()})
 }
 
 // TakeOver goes on where the process before has stopped: the runtime lists its containers once a registration.
@@ -27,8 +26,8 @@ func (p *Plugin) TakeOver(text json.RawMessage) error {
 	if err := json.Unmarshal(text, &before); err != nil {
 		return err
 	}
-	for container, lock := range before.Edits {
-		p.edits.put(container, spec.Grant{IPCLock: lock})
+	for container, made := range before.Owed {
+		p.owed.put(container, made)
 	}
 	p.repair.TakeOver(before.Repair, p.keepsSpecs.Load())
 	p.publishNow(true)

@@ -7,19 +7,22 @@ import (
 	"encoding/json"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rdma-spec/rdma-spec/plugin/limits"
 	"github.com/rdma-spec/rdma-spec/plugin/limits/limitstest"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
 	"github.com/rdma-spec/rdma-spec/plugin/policy/inforce"
 	"github.com/rdma-spec/rdma-spec/spec"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 	"github.com/rdma-spec/rdma-spec/test/testing/await"
 	"github.com/rdma-spec/rdma-spec/test/testing/scratch"
 )
 
-// A process that takes a connection over knows what the one before knew: the containers, and the edits that it still
-// owes. The policy in force is its own from then on.
+// A process that takes a connection over knows what the one before knew: the containers, and what they are still
+// owed. The policy in force is its own from then on.
 func TestHandover(t *testing.T) {
 	folder := scratch.Folder(t)
 	id := limitstest.ID("main")
@@ -42,7 +45,9 @@ func TestHandover(t *testing.T) {
 	if _, err := runtime.Create(t.Context(), pod, container); err != nil {
 		t.Fatal(err)
 	}
-	first.edits.put("another", spec.Grant{IPCLock: spec.IPCLockYes})
+	first.owed.put("another", promise{"ml", "train-0", "main", policy.Decision{Signal: policy.SignalDevice,
+		Grant: &spec.Grant{Memlock: spec.Unlimited, IPCLock: spec.IPCLockYes,
+			Devices: []hca.Device{firstVerbs(t, first.root)}}}, time.Now().Round(0)})
 	before, err := first.Leave()
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +66,7 @@ func TestHandover(t *testing.T) {
 		t.Fatal(err)
 	}
 	var was, is left
-	if err := json.Unmarshal(before, &was); err != nil || len(was.Repair.Containers) != 1 || len(was.Edits) != 1 {
+	if err := json.Unmarshal(before, &was); err != nil || len(was.Repair.Containers) != 1 || len(was.Owed) != 1 {
 		t.Fatalf("it knew %s: %v", before, err)
 	}
 	if err := json.Unmarshal(after, &is); err != nil {

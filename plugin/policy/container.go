@@ -21,10 +21,11 @@ type Container struct {
 	Annotations          map[string]string // the pod's, as they were when the sandbox was made; see Annotations
 	HostNetwork          bool              // it is in the host's network namespace
 
-	Devices     []Device // what device plugins, CDI and DRA drivers have given it
-	AllDevices  bool     // it may use every device of the host, as privileged containers may
-	MOFED       bool     // its environment asks NVIDIA's container runtime for HCAs; see MOFED
-	MemoryLimit int64    // bytes; 0 where it has none
+	Devices     []Device    // what device plugins, CDI and DRA drivers have given it
+	AllDevices  bool        // it may use every device of the host, as privileged containers may
+	MOFED       bool        // its environment asks NVIDIA's container runtime for HCAs; see MOFED
+	MemoryLimit int64       // bytes; 0 where it has none
+	Memlock     spec.Rlimit // as far as it is known what it has; zero where the runtime does not say
 
 	// Resources returns the names of the resources that the container holds, as the kubelet names them:
 	// rdma/hca_shared_devices_a. Known is false where the kubelet's answer does not cover the container's resources, as

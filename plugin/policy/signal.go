@@ -66,6 +66,11 @@ func (d *deciding) heldVerbs() *hca.Device {
 	return nil
 }
 
+// HoldsVerbs reports whether a container holds a verbs device of this node, as a decision about it sees it.
+func HoldsVerbs(c Container, facts Facts) bool {
+	return (&deciding{container: c, facts: facts}).heldVerbs() != nil
+}
+
 // isCharacter reports whether a device is a character device with a number that fits the kernel's: larger ones would
 // wrap around.
 func isCharacter(d Device) bool {
