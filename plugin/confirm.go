@@ -31,7 +31,7 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 	ctx, cancel := context.WithTimeout(ctx, p.registration.RequestTimeout()) // of a decision and a write together
 	defer cancel()
 	if owed {
-		p.settle(ctx, ContainerOf(pod, ctr), ctr, made.Decision, grantConfirmed)
+		p.settle(ctx, ContainerOf(pod, ctr), ctr, made, grantConfirmed)
 		return nil
 	}
 	c, decision := p.decide(ctx, pod, ctr)
@@ -45,7 +45,7 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 		p.repair.Created(watched(c, ctr, spec.Grant{}))
 	default:
 		decision.Grant.Devices = nil
-		p.settle(ctx, c, ctr, decision, grantLate)
+		p.settle(ctx, c, ctr, promised(c, decision), grantLate)
 	}
 	return nil
 }
@@ -59,8 +59,8 @@ func (p *Plugin) holdsVerbs(pod *api.PodSandbox, ctr *api.Container) bool {
 }
 
 // settle compares what a created container has with its grant, adds what it lacks if that can be written, and says so.
-func (p *Plugin) settle(ctx context.Context, c policy.Container, ctr *api.Container, d policy.Decision, result string) {
-	start, id, grant, log := time.Now(), ctr.GetId(), *d.Grant, p.decided(c, d)
+func (p *Plugin) settle(ctx context.Context, c policy.Container, ctr *api.Container, made promise, result string) {
+	start, id, grant, log := time.Now(), ctr.GetId(), made.Grant, p.about(made)
 	found, err := p.has(ctx, c, id, grant)
 	p.metrics.confirmDuration.Observe(time.Since(start).Seconds())
 	if errors.Is(err, storedspec.ErrNoSocket) {
@@ -191,7 +191,7 @@ func (p *Plugin) dropped(containers []*api.Container) {
 // giveUp counts and logs a promise that PostCreateContainer will not settle, and leaves it to repair.
 func (p *Plugin) giveUp(id string, why error) {
 	if made, owed := p.owed.take(id); owed {
-		p.unconfirmed(p.decided(made.of(), made.Decision), why, p.again(id, *made.Decision.Grant, why))
+		p.unconfirmed(p.about(made), why, p.again(id, made.Grant, why))
 	}
 }
 

@@ -45,7 +45,7 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	}
 	p.repair.Created(watched(c, ctr, *decision.Grant))
 	if p.confirms.Load() {
-		p.owed.put(ctr.GetId(), promise{c.Namespace, c.Pod, c.Name, decision, time.Now()})
+		p.owed.put(ctr.GetId(), promised(c, decision))
 	} else {
 		p.answered(log(), *decision.Grant)
 	}
@@ -84,6 +84,10 @@ func (p *Plugin) refuse(log logrus.FieldLogger, c policy.Container, refusal *pol
 
 // decided returns a logger with a container's name and the decision about it.
 func (p *Plugin) decided(c policy.Container, d policy.Decision) logrus.FieldLogger {
-	return p.Log.WithFields(logrus.Fields{"pod": c.Namespace + "/" + c.Pod, "container": c.Name, "signal": d.Signal,
-		"evidence": d.Evidence, "rule": d.Rule})
+	return p.about(promise{c.Namespace, c.Pod, c.Name, d.Signal, d.Evidence, d.Rule, spec.Grant{}, time.Time{}})
+}
+
+func (p *Plugin) about(m promise) logrus.FieldLogger {
+	return p.Log.WithFields(logrus.Fields{"pod": m.Namespace + "/" + m.Pod, "container": m.Container,
+		"signal": m.Signal, "evidence": m.Evidence, "rule": m.Rule})
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/cache"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 const (
@@ -21,18 +22,21 @@ const (
 	remembered = 1024
 )
 
-// promise is what a container was granted. It never changes.
+// promise is what a container was granted, and why. It never changes.
 type promise struct {
-	Namespace string          `json:"namespace"`
-	Pod       string          `json:"pod"`
-	Container string          `json:"container"`
-	Decision  policy.Decision `json:"decision"` // with a grant
-	Since     time.Time       `json:"since"`
+	Namespace string        `json:"namespace"`
+	Pod       string        `json:"pod"`
+	Container string        `json:"container"`
+	Signal    policy.Signal `json:"signal"`
+	Evidence  string        `json:"evidence"`
+	Rule      string        `json:"rule"`
+	Grant     spec.Grant    `json:"grant"`
+	Since     time.Time     `json:"-"` // since when this process knows of it
 }
 
-// of returns the container as logs name it.
-func (m promise) of() policy.Container {
-	return policy.Container{Namespace: m.Namespace, Pod: m.Pod, Name: m.Container}
+// promised returns what a decision grants.
+func promised(c policy.Container, d policy.Decision) promise {
+	return promise{c.Namespace, c.Pod, c.Name, d.Signal, d.Evidence, d.Rule, *d.Grant, time.Now()}
 }
 
 // owed holds the promises that PostCreateContainer has not settled yet, by container.

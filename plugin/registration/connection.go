@@ -162,9 +162,7 @@ func (c *connection) run(ctx context.Context, from *inheritance) error {
 	defer func() { _, _ = c.mux.Close(), c.server.Close() }() // whatever they return, the connection has ended
 	refused := make(chan error, 1)
 	if from != nil {
-		if err := c.resume(from); err != nil {
-			return err
-		}
+		c.resume(from)
 	} else {
 		go func() {
 			if err := c.register(); err != nil {
@@ -205,16 +203,13 @@ func (c *connection) run(ctx context.Context, from *inheritance) error {
 }
 
 // resume goes on with a connection of the process before.
-func (c *connection) resume(from *inheritance) error {
+func (c *connection) resume(from *inheritance) {
 	defer from.served()
-	if err := c.registration.plugin.TakeOver(from.left); err != nil {
-		return fmt.Errorf("what the process before has left cannot be used: %w", err)
-	}
+	from.goOn()
 	close(c.configured)
 	c.registration.registered(c, from.registered)
 	c.mux.Unblock()
 	c.registration.Log.Info("took the connection to the runtime over: the runtime has not noticed")
-	return nil
 }
 
 // registeredFor returns how long the plugin has been registered over the connection; 0 if it is not.

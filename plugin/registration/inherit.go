@@ -34,20 +34,28 @@ type offer struct {
 	Agreed     *agreed `json:"agreed,omitempty"`
 }
 
-// state is what a process needs to go on where another one has stopped.
+// stateFormat is the format of state. Whatever changes testdata/state.json is another format, with another number.
+const stateFormat = 1
+
+// state is what a process needs to go on where another one has stopped. It has an age and no instant, since clocks are
+// set.
 type state struct {
-	Agreed     agreed          `json:"agreed"`
-	Registered time.Time       `json:"registered"`
-	Plugin     json.RawMessage `json:"plugin"`
+	Format        int             `json:"format"`
+	Agreed        agreed          `json:"agreed"`
+	RegisteredAgo time.Duration   `json:"registeredAgo"` // in nanoseconds
+	Plugin        json.RawMessage `json:"plugin"`        // what the plugin leaves, in a format of its own
 }
 
 // inheritance is a connection over which the plugin is registered, from the process before.
 type inheritance struct {
 	socket     *net.UnixConn
 	registered time.Time // when the runtime registered the plugin over it
-	left       json.RawMessage
-	served     func() // tells the process before that this one serves
+	goOn       func()    // has the plugin go on with what the process before knew
+	served     func()    // tells the process before that this one serves
 }
+
+// notUnderstood is what the log says of a process whose state this one cannot go on with.
+const notUnderstood = "the connection of the process before is not taken over: registering again when that has ended"
 
 // inherit returns what the process before leaves to this one; nil if the plugin has to register. Where that process
 // still runs, inherit waits until it ends.
@@ -59,7 +67,7 @@ func (r *Registration) inherit(ctx context.Context) *inheritance {
 			return from
 		}
 		_ = r.stored.Close() // the runtime sees that
-		r.Log.WithError(err).Warn("the connection of the process before cannot be taken over: registering again")
+		r.Log.WithError(err).Warn(notUnderstood)
 	}
 	if r.Handover == "" {
 		return nil
@@ -123,7 +131,8 @@ func (r *Registration) waitBehind(ctx context.Context, waiter *handover.Waiter) 
 func (r *Registration) take(ctx context.Context, waiter *handover.Waiter, text json.RawMessage) (*inheritance, error) {
 	from, err := r.understood(ctx, text)
 	if err != nil {
-		return nil, err
+		r.Log.WithError(err).Warn(notUnderstood)
+		return nil, nil // it waits for the end of the process before, and registers then
 	}
 	owner, socket, err := waiter.Take()
 	switch {
@@ -143,10 +152,14 @@ func (r *Registration) take(ctx context.Context, waiter *handover.Waiter, text j
 // understood reads a state of the process before, if this process can go on with it.
 func (r *Registration) understood(ctx context.Context, text json.RawMessage) (*inheritance, error) {
 	var s state
-	if err := json.Unmarshal(text, &s); err != nil {
+	if err := handover.Decode(text, stateFormat, &s); err != nil {
 		return nil, err
 	}
-	return &inheritance{registered: s.Registered, left: s.Plugin, served: func() {}}, r.fits(ctx, s.Agreed)
+	if err := r.fits(ctx, s.Agreed); err != nil {
+		return nil, err
+	}
+	goOn, err := r.plugin.Understand(s.Plugin)
+	return &inheritance{registered: time.Now().Add(-s.RegisteredAgo), goOn: goOn, served: func() {}}, err
 }
 
 // fits returns nil if this process agrees with the runtime on the same as the one before.
@@ -174,7 +187,7 @@ func (r *Registration) give(t *trunk) error {
 		return err
 	}
 	r.mu.Lock()
-	owner, s := r.owner, state{*r.agreed, r.when, left}
+	owner, s := r.owner, state{stateFormat, *r.agreed, time.Since(r.when), left}
 	r.mu.Unlock()
 	text, err := json.Marshal(s)
 	switch {

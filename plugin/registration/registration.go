@@ -44,8 +44,9 @@ type Plugin interface {
 	Trim([]*api.PodSandbox, []*api.Container)
 	// Leave returns what the process that takes the connection over has to know. No request is in flight.
 	Leave() (json.RawMessage, error)
-	// TakeOver takes over what the process before has left.
-	TakeOver(left json.RawMessage) error
+	// Understand reads what the process before has left, and changes nothing. It returns a function that has the plugin go
+	// on with it.
+	Understand(left json.RawMessage) (goOn func(), err error)
 }
 
 // Options say how a plugin registers.

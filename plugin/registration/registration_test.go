@@ -41,6 +41,7 @@ type adjuster struct {
 	configured func() // in Configure
 	before     func() // an answer
 	knows      string // what it hands over
+	foreign    error  // why it does not understand what is handed over to it
 	subscribes api.EventMask
 }
 
@@ -59,7 +60,11 @@ func (*adjuster) Trim([]*api.PodSandbox, []*api.Container) {}
 
 func (a *adjuster) Leave() (json.RawMessage, error) { return json.Marshal(a.knows) }
 
-func (a *adjuster) TakeOver(left json.RawMessage) error { return json.Unmarshal(left, &a.knows) }
+func (a *adjuster) Understand(left json.RawMessage) (func(), error) {
+	var knows string
+	err := json.Unmarshal(left, &knows)
+	return func() { a.knows = knows }, errors.Join(err, a.foreign)
+}
 
 func (a *adjuster) CreateContainer(context.Context, *api.PodSandbox, *api.Container) (*api.ContainerAdjustment,
 	[]*api.ContainerUpdate, error) {

@@ -36,7 +36,8 @@ const (
 // Container is what is known of a container when the runtime lists or creates it.
 type Container struct {
 	policy.Container        // with the devices and the memlock that it was given; Resources is not used
-	ID, Sandbox      string // as the runtime calls them
+	ID               string `json:"id"` // as the runtime calls it
+	Sandbox          string `json:"sandbox"`
 }
 
 // Limits reads and raises the processes of the node. *limits.Processes does.
