@@ -34,7 +34,8 @@ func (p *Plugin) PostCreateContainer(ctx context.Context, pod *api.PodSandbox, c
 		p.settle(ctx, ContainerOf(pod, ctr), ctr, made, grantConfirmed)
 		return nil
 	}
-	c, decision := p.decide(ctx, pod, ctr)
+	c := ContainerOf(pod, ctr)
+	decision := p.decide(ctx, pod, c)
 	switch {
 	case decision.Refusal != nil:
 		p.metrics.grants.WithLabelValues(grantRefusedLate).Inc()
@@ -72,7 +73,7 @@ func (p *Plugin) settle(ctx context.Context, c policy.Container, ctr *api.Contai
 	}
 	memlock, low := found.Memlock.Raise(grant.Memlock)
 	lacks := spec.Grant{Devices: lacking(c, grant.Devices)}
-	c.Memlock = cmp.Or(found.Memlock, c.Memlock)
+	c.Memlock, c.Injected = cmp.Or(found.Memlock, c.Memlock), len(grant.Devices) > 0
 	if found.Wrote {
 		c.Memlock = memlock
 	}

@@ -68,8 +68,7 @@ func reportedMemlock(ctr *api.Container) (limit spec.Rlimit) {
 // memlock.
 func watched(c policy.Container, ctr *api.Container, grant spec.Grant) repair.Container {
 	c.Memlock, _ = c.Memlock.Raise(grant.Memlock)
-	c.Resources = nil // it would keep the whole request
-	c.Devices = slices.Clip(c.Devices)
+	c.Devices, c.Injected = slices.Clip(c.Devices), c.Injected || len(grant.Devices) > 0
 	for _, d := range lacking(c, grant.Devices) {
 		c.Devices = append(c.Devices, deviceOf(d))
 	}

@@ -22,7 +22,8 @@ import (
 func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 	ctr *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	start := time.Now()
-	c, decision := p.decide(ctx, pod, ctr)
+	c := ContainerOf(pod, ctr)
+	decision := p.decide(ctx, pod, c)
 	p.metrics.count(decision, start)
 	// A function, since nearly all containers of a node need no logger.
 	log := func() logrus.FieldLogger { return p.decided(c, decision) }
@@ -54,22 +55,22 @@ func (p *Plugin) CreateContainer(ctx context.Context, pod *api.PodSandbox,
 
 // decide makes the one decision about a container, from the runtime's event and, on demand, the kubelet's answer. What
 // it waits for has one deadline.
-func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox,
-	ctr *api.Container) (policy.Container, policy.Decision) {
+func (p *Plugin) decide(ctx context.Context, pod *api.PodSandbox, c policy.Container) policy.Decision {
 	ctx, cancel := context.WithTimeout(ctx, p.budget())
 	defer cancel()
-	c, facts := ContainerOf(pod, ctr), p.facts
+	facts := p.facts
 	if p.Resources != nil {
 		c.Resources = func() ([]string, bool, error) {
-			return p.Resources.Names(ctx, pod.GetId(), pod.GetNamespace(), pod.GetName(), ctr.GetName())
+			return p.Resources.Names(ctx, pod.GetId(), c.Namespace, c.Pod, c.Name)
 		}
+		c.PodHolds = func() ([]string, bool, error) { return p.Resources.PodHolds(ctx, pod.GetId(), c.Namespace, c.Pod) }
 	}
 	facts.HCAs = func() (*hca.Inventory, error) { return p.Inventory.HCAs(ctx) }
 	decision := p.policy().Decide(c, facts)
 	if decision.Grant != nil && p.specs() == nil {
 		decision.Grant.IPCLock = spec.IPCLockNo
 	}
-	return c, decision
+	return decision
 }
 
 // refuse returns the error that fails a container's creation. It logs it once, although the creation is tried again and

@@ -50,7 +50,7 @@ type Options struct {
 	StoredSpecs StoredSpecs
 	// Resources reports which resources containers hold; nil if there is no kubelet. It is asked once for each container
 	// that is created, and only if the policy needs the answer.
-	Resources repair.Resources
+	Resources Resources
 	// Budget is how long a request may wait, in all, for what it needs before its answer; 0 is DefaultBudget.
 	Budget time.Duration
 	// Limits reads and raises the limits of running containers; nil turns repair off.
@@ -72,6 +72,13 @@ type StoredSpecs interface {
 	// container's task must not have been created yet: storedspec.ErrStarted means that it was. It returns well before the
 	// context's deadline.
 	Confirm(ctx context.Context, container string, grant spec.Grant) (storedspec.Found, error)
+}
+
+// Resources reports what containers and pods hold. A podresources.Client does.
+type Resources interface {
+	repair.Resources
+	// PodHolds returns the resources that the containers of a pod hold, and whether one of them has a resource claim.
+	PodHolds(ctx context.Context, sandbox, namespace, pod string) (names []string, claims bool, err error)
 }
 
 // Plugin decides about containers as the runtime creates them. It is safe for concurrent use.

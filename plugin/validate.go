@@ -25,8 +25,11 @@ const causeUnadjusted policy.Cause = "unadjusted"
 func (p *Plugin) ValidateContainerAdjustment(ctx context.Context,
 	request *api.ValidateContainerAdjustmentRequest) error {
 	start, pod, ctr := time.Now(), request.GetPod(), request.GetContainer()
+	before := ContainerOf(pod, ctr)
 	carryOut(ctr, request.GetAdjust())
-	c, decision := p.decide(ctx, pod, ctr)
+	c := ContainerOf(pod, ctr)
+	c.Injected = p.policy().Injects(c) && !policy.HoldsVerbs(before, p.facts)
+	decision := p.decide(ctx, pod, c)
 	if decision.Grant != nil {
 		decision.Refusal = unadjusted(c, decision)
 		decision.Grant = nil // a validator gives nothing

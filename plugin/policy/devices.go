@@ -51,6 +51,18 @@ func (d *deciding) devices(candidates []*rule) ([]hca.Device, *Refusal) {
 	return devices, d.pathTaken(devices)
 }
 
+// Injects reports whether the policy may have injected the verbs devices of a container that runs: for Container's
+// Injected, where nobody knows.
+func (p *Policy) Injects(c Container) bool {
+	value, _, annotated := annotation(c.Annotations, c.Name)
+	asked, err := parseAnnotation(value)
+	if asked.devices.none {
+		return false
+	}
+	return annotated && err == nil && matchesAny(p.config.Inject.Namespaces, c.Namespace) ||
+		slices.ContainsFunc(p.rules, func(r rule) bool { return r.always && r.match.namespace(&c) })
+}
+
 func (d *deciding) inventory() (*hca.Inventory, *Refusal) {
 	node, err := d.facts.HCAs()
 	if err != nil {

@@ -32,6 +32,7 @@ func (r *Loop) decide(p *policy.Policy, facts policy.Facts, f *finding) {
 			return nil, false, errNotAsked
 		}
 	}
+	c.Injected = c.Injected || f.listed && p.Injects(c)
 	f.decision = p.Decide(c, facts)
 	if !f.asks {
 		r.record.withdraw(f.ID, f.wants())
