@@ -25,7 +25,7 @@ type work func(ctx context.Context, api grpc.ClientConnInterface, result *result
 // result is the result of work.
 type result struct {
 	text  []byte // the spec
-	wrote bool   // a write was sent, even if its answer was lost
+	found Found  // Wrote: a write was sent, even if its answer was lost
 }
 
 // apiError is a fault of containerd, or of the way to it.
@@ -56,7 +56,7 @@ func (c *Client) call(ctx context.Context, container string, do work) (result, e
 func (c *Client) everywhere(ctx context.Context, do work, budget time.Duration) (result, error) {
 	sockets, err := findSockets(c.Address, c.Root)
 	if err != nil {
-		return result{}, &apiError{err}
+		return result{}, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
