@@ -49,7 +49,7 @@ func (o *Options) blocked(paths []string) error {
 // its own handlers.
 func (o *Options) named(after containerd.Contents) (path string, err error) {
 	all := containerd.Find(o.Root)
-	if d, err := o.daemon(); err == nil { // that of --config
+	if d, err := o.daemon(context.Background()); err == nil { // that of --config
 		all = append(all, d)
 	}
 	for _, d := range all {
