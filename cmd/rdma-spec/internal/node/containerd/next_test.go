@@ -150,7 +150,7 @@ var nodes = map[string]struct {
 	}, next{files: "config.toml 99.toml", handlers: "old rdma runc"}},
 	"an import that says no version": {"2.4.2", map[string]string{
 		etc + "config.toml": "version = 3\nimports = ['99.toml']\n",
-		etc + "99.toml": "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.rdma]\n  runtime_type = 'io.containerd.runc.v2'\n",
+		etc + "99.toml":     "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.rdma]\n  runtime_type = 'io.containerd.runc.v2'\n",
 	}, next{files: "config.toml 99.toml", handlers: "rdma runc"}},
 }
 
