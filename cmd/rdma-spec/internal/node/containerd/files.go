@@ -151,7 +151,8 @@ func (d Daemon) matching(planned Contents, pattern string) (names []string, err 
 			return nil, err
 		}
 		for path := range planned {
-			if matches, _ := filepath.Match(filepath.Base(pattern), filepath.Base(path)); matches && filepath.Dir(path) == below {
+			matches, _ := filepath.Match(filepath.Base(pattern), filepath.Base(path)) // Glob has taken the pattern
+			if matches && filepath.Dir(path) == below {
 				found = append(found, path)
 			}
 		}
