@@ -107,9 +107,12 @@ func TestInstalledContainerd(t *testing.T) {
 			if len(programs) == 0 {
 				t.Skipf("no containerd %s: `make e2e` builds it for the node", version)
 			}
-			d := containerd.Daemon{File: filepath.Join("../../configure/editor/testdata", version, file+".toml"),
-				Program: containerd.Binary(programs[len(programs)-1])}
-			tree, err := d.Settings(t.Context())
+			config, err := filepath.Abs(filepath.Join("../../configure/editor/testdata", version, file+".toml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := containerd.Daemon{Config: config, Program: containerd.Binary(programs[len(programs)-1])}
+			tree, err := d.Effective(t.Context(), nil)
 			var got Runtime
 			got.readContainerd(tree)
 			want := map[string]string{"1.7": "disable_connections = true", "2.2": "disable = true", "2.4": ""}[version]

@@ -68,12 +68,12 @@ func (n *node) containerd(ctx context.Context, d containerd.Daemon) (r Runtime) 
 		_, missing := os.Stat(program)
 		d.Program, r.NotMounted = containerd.Binary(program), errors.Is(missing, fs.ErrNotExist)
 	}
-	if tree, err := d.Settings(ctx); err == nil {
+	if tree, err := d.Effective(ctx, nil); err == nil {
 		r.readContainerd(tree)
 	} else if notRun := new(containerd.NotRun); !errors.As(err, notRun) {
 		r.ConfigError = err.Error()
 	}
-	r.Name, r.PID, r.Config = NameContainerd, p.PID, files.OnNode(n.root, d.File)
+	r.Name, r.PID, r.Config = NameContainerd, p.PID, d.Config
 	n.daemon(&r, p, d.Units)
 	r.Socket = cmp.Or(p.Flag("--address", "-a"), r.Socket)
 	if r.Socket == "" && p.PID > 0 {
