@@ -10,9 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/change"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/cli"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/configure/editor"
-	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/containerd"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/goal"
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/runtime"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 )
@@ -51,7 +51,7 @@ validator's own list, which affects all containers of the node, is not changed.`
 	f.SortFlags = false
 	f.BoolVar(&required, "required", false, "turn on the default validator, so that a pod can insist on a plugin")
 	addRuntimeFlag(cmd, &which)
-	return o.carriesOut(cmd, featureNRI, func(cmd *cobra.Command, _ []string) (configured, error) {
+	return o.carriesOut(cmd, goal.NRI, func(cmd *cobra.Command, _ []string) (configured, error) {
 		return o.nri(cmd.Context(), which, required)
 	})
 }
@@ -61,12 +61,10 @@ func addRuntimeFlag(cmd *cobra.Command, runtime *string) {
 	cli.Complete(cmd, "runtime", func(string) []string { return []string{RuntimeContainerd, runtimeCRIO} })
 }
 
-const featureNRI = "nri"
-
 // NRI plans NRI in a runtime; "" is the one that is installed, and containerd where both are.
 func (o *Options) nri(ctx context.Context, which string, required bool) (configured, error) {
-	c := configured{feature: featureNRI}
-	if which == "" && runtime.HasCRIO(o.Root) && o.config == "" && len(containerd.Find(o.Root)) == 0 {
+	c := configured{goals: []change.Goal{{Feature: goal.NRI}}}
+	if which == "" && runtime.HasCRIO(o.Root) && o.config == "" && len(o.containerds()) == 0 {
 		which = runtimeCRIO
 	}
 	switch which {
@@ -86,7 +84,14 @@ func (o *Options) nri(ctx context.Context, which string, required bool) (configu
 	if err != nil {
 		return c, err
 	}
-	c.plan, err = editor.Edit(daemon).NRI(ctx, required)
+	asked := change.Goal{Feature: goal.NRI}
+	if required {
+		asked.Asked = map[string]string{goal.Required: "true"}
+	}
+	edit, err := o.edit(&c, daemon, asked)
+	if err == nil {
+		c.plan, err = edit.NRI(ctx)
+	}
 	c.check = func() error { return daemon.Check(ctx) }
 	c.unit = Unit(o.Root, daemon)
 	c.restart = restartNext(c.unit)
