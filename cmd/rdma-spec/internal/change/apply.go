@@ -78,11 +78,11 @@ func (l *Ledger) Apply(plan Plan, check func() error, goals ...Goal) error {
 	return nil
 }
 
-// restate records goals whose files are as planned already, where they are asked for in another way.
+// restate records goals that are met already, where they are new, or asked for in another way.
 func (l *Ledger) restate(goals []Goal) error {
 	goals = slices.DeleteFunc(slices.Clone(goals), func(g Goal) bool {
 		old, recorded := l.Goal(g.Feature)
-		return !recorded || maps.Equal(old.Asked, g.Asked) && old.Version == g.Version && old.Config == g.Config
+		return recorded && maps.Equal(old.Asked, g.Asked) && old.Version == g.Version && old.Config == g.Config
 	})
 	if len(goals) == 0 || l.lock == nil {
 		return nil
@@ -99,15 +99,13 @@ func (l *Ledger) state(goals []Goal) {
 	}
 }
 
-// settle ends pending changes, and drops entries and goals that nothing is left of.
+// settle ends pending changes, and drops entries that nothing is left of.
 func (l *Ledger) settle() {
 	l.Files = slices.Clone(l.Files)
 	for i := range l.Files {
 		l.Files[i].Pending = nil
 	}
 	l.Files = slices.DeleteFunc(l.Files, func(e entry) bool { return len(e.features()) == 0 })
-	features := l.Features()
-	l.Goals = slices.DeleteFunc(slices.Clone(l.Goals), func(g Goal) bool { return !slices.Contains(features, g.Feature) })
 }
 
 // forgetUnwritten drops what was recorded by a run that ended before it replaced the file.

@@ -206,14 +206,20 @@ func (l *Ledger) Goal(feature string) (Goal, bool) {
 	return l.Goals[i], true
 }
 
-// Features returns on whose behalf files are changed, the last one first.
+// Features returns on whose behalf files are changed, or are as they were to be, the last one first.
 func (l *Ledger) Features() (all []string) {
-	for _, e := range slices.Backward(l.Files) {
-		for _, feature := range slices.Backward(e.features()) {
+	add := func(features ...string) {
+		for _, feature := range slices.Backward(features) {
 			if !slices.Contains(all, feature) {
 				all = append(all, feature)
 			}
 		}
+	}
+	for _, e := range slices.Backward(l.Files) {
+		add(e.features()...)
+	}
+	for _, g := range slices.Backward(l.Goals) {
+		add(g.Feature)
 	}
 	return all
 }

@@ -82,7 +82,8 @@ func notKept(f goal.Feature, r runtime.Runtime, all []runtime.Runtime) []doctor.
 		return []doctor.Finding{doctor.Fault(object, text, sameAgain(f, r, all)).Paste()}
 	case goal.Stale:
 		return []doctor.Finding{doctor.Fault(object, fmt.Sprintf("The handler %s has changed since rdma-spec configure made this "+
-			"one like it on %s: %s.", f.Asked[goal.Like], f.Since.Format(time.DateOnly), keys(f.Differs)), sameAgain(f, r, all)).Paste()}
+			"one, %s, like it on %s: %s.", f.Asked[goal.Like], strings.TrimPrefix(f.Feature, goal.Handler),
+			f.Since.Format(time.DateOnly), keys(f.Differs)), sameAgain(f, r, all)).Paste()}
 	case goal.Unknown:
 		return []doctor.Finding{doctor.Unsure(object, fmt.Sprintf("Whether %s is in effect is unknown: %s.", since, f.Error))}
 	case goal.Kept:
