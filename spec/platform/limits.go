@@ -59,16 +59,16 @@ soft-limit = %[1]s
 	return []byte(text), nil
 }
 
-// systemd writes a drop-in of containerd.service.
+// systemd writes a drop-in of a runtime's unit.
 func systemd(grant spec.Grant, _ []byte) ([]byte, error) {
 	limit := "infinity"
 	if grant.Memlock.Finite() {
 		limit = fmt.Sprint(uint64(grant.Memlock))
 	}
-	return fmt.Appendf(nil, `# systemd: memlock for RDMA.
-# Put it into /etc/systemd/system/containerd.service.d/90-rdma-spec.conf, then
+	return fmt.Appendf(nil, `# Written by rdma-spec configure limits or rdma-spec generate --for systemd: memlock for RDMA.
+# It is 90-rdma-spec-memlock.conf in the folder of the runtime's unit, such as /etc/systemd/system/containerd.service.d.
+# It affects the daemon and every container of this node whose spec sets no memlock, after
 #   systemctl daemon-reload && systemctl restart containerd
-# It affects containerd itself and every container of this node whose spec sets no memlock, from the restart on.
 [Service]
 LimitMEMLOCK=%s
 `, limit), nil

@@ -133,9 +133,9 @@ func (h *history) configure(args string) bool {
 		return true
 	}
 	for _, refusal := range []string{
-		`has no handler "`,                         // its model is gone
-		"already has a handler",                    // somebody else's
-		"no validator for required plugins",        // in 1.7
+		`has no handler "`,                          // its model is gone
+		"already has a handler",                     // somebody else's
+		"no validator for required plugins",         // in 1.7
 		"is written with dotted keys: put the line", // what a person has to do
 		"is an inline table: put",
 	} {
@@ -183,7 +183,7 @@ func (h *history) check() {
 		return slices.ContainsFunc(found, func(f string) bool { return strings.Contains(f, text) })
 	}
 	for feature, args := range h.asked {
-		is := finds("configure "+feature+" did on")
+		is := finds("configure " + feature + " did on")
 		if name, isHandler := strings.CutPrefix(feature, "handler "); isHandler {
 			is = is || finds("one, "+name+", like it")
 		}

@@ -51,7 +51,7 @@ func (o *Options) blocked(paths []string) error {
 // its own handlers.
 func (o *Options) named(after containerd.Contents) (path string, err error) {
 	all := slices.Clone(o.containerds())
-	if d, err := o.daemon(); err == nil { // that of --config
+	if d, err := o.daemon(context.Background()); err == nil { // that of --config
 		all = append(all, d)
 	}
 	for _, d := range all {
@@ -74,28 +74,24 @@ func (o *Options) named(after containerd.Contents) (path string, err error) {
 	return "", nil
 }
 
-// header begins the files that daemons read and that are ours as a whole.
-const header = "# Written by rdma-spec configure"
-
-// unrecorded returns the files of the node that begin with our header and that the record does not have.
+// unrecorded returns the files of the node that have the names of ours and that the record does not have.
 func (o *Options) unrecorded(ctx context.Context, ledger *change.Ledger) (found []string) {
 	var recorded []string
 	for _, feature := range ledger.Features() {
 		recorded = append(recorded, ledger.Paths(feature)...)
 	}
-	patterns := []string{files.Below(o.Root, places.CRIO.DropIns) + "/*", files.Below(o.Root, unitFolder) + "/*.d/*.conf"}
+	folders := []string{files.Below(o.Root, places.CRIO.DropIns), files.Below(o.Root, unitFolder) + "/*.d"}
 	for _, d := range o.containerds() {
+		folders = append(folders, filepath.Join(filepath.Dir(d.File()), "conf.d"))
 		read, _ := d.Files(ctx, nil) // those before an error
 		for _, f := range read {
-			patterns = append(patterns, f.Path)
+			folders = append(folders, filepath.Dir(f.Path))
 		}
-		patterns = append(patterns, filepath.Join(filepath.Dir(d.File()), "conf.d/*"))
 	}
-	for _, pattern := range patterns {
-		paths, _ := filepath.Glob(pattern) // a bad pattern is the only error
+	for _, folder := range folders {
+		paths, _ := filepath.Glob(filepath.Join(folder, "90-rdma-spec-*")) // a bad pattern is the only error
 		for _, path := range paths {
-			text, _ := files.Content(path) // what cannot be read, no daemon reads
-			if strings.HasPrefix(string(text), header) && !slices.Contains(slices.Concat(recorded, found), path) {
+			if !slices.Contains(slices.Concat(recorded, found), path) {
 				found = append(found, path)
 			}
 		}

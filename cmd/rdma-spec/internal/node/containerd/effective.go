@@ -122,7 +122,7 @@ type Ignored struct {
 	File
 	Plugin string   // as the file calls it
 	Lost   []string // dotted keys of the plugin that the file sets; empty where it is all of them
-	Why    string   // a sentence
+	Why    string
 	Cure   string
 }
 
@@ -151,6 +151,14 @@ func (d Daemon) Ignored(ctx context.Context, all []File) (found []Ignored) {
 	return found
 }
 
+// some are the first of many keys, as text.
+func some(keys []string) string {
+	if len(keys) > 3 {
+		return fmt.Sprintf("%s, and %d more keys", strings.Join(keys[:2], ", "), len(keys)-2)
+	}
+	return strings.Join(keys, ", ")
+}
+
 func (d Daemon) ignores(ctx context.Context, version string, all []File, i int, plugin string,
 	table map[string]any) (Ignored, bool) {
 	f := all[i]
@@ -167,8 +175,8 @@ func (d Daemon) ignores(ctx context.Context, version string, all []File, i int, 
 			}
 		}
 		slices.Sort(lost)
-		return Ignored{Lost: lost, Why: fmt.Sprintf("containerd %s does not merge what %s imports: the section %s of %s "+
-			"replaces the whole section", version, all[0].Name, plugin, by.Name),
+		return Ignored{Lost: lost, Why: fmt.Sprintf("containerd %s does not merge the section %s of %s into it, but replaces it, and "+
+			"%s is lost", version, plugin, by.Name, some(lost)),
 			Cure: fmt.Sprintf("write what %s is to keep of %s into it, or remove the section there", by.Path, f.Path)}, len(lost) > 0
 	}
 	newest := f

@@ -4,6 +4,7 @@
 package containerd
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node/process"
+	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/tomledit"
 	"github.com/rdma-spec/rdma-spec/plugin/storedspec/places"
 	"github.com/rdma-spec/rdma-spec/spec/files"
 )
@@ -98,6 +100,28 @@ func Find(root string) (found []Daemon) {
 		}
 	}
 	return found
+}
+
+// Socket returns where the daemon listens: as its command line says, its files, or its place.
+func (d Daemon) Socket(ctx context.Context) string {
+	if address := d.Process.Flag("--address", "-a"); address != "" {
+		return address
+	}
+	all, _ := d.Files(ctx, nil) // what it cannot read says nothing
+	for _, f := range slices.Backward(all) {
+		for _, table := range [][]string{{"grpc"}, {"plugins", "io.containerd.server.v1.grpc"}} {
+			address, _ := tomledit.Lookup(f.Tree, append(table, "address")...)
+			if text, _ := address.(string); text != "" {
+				return text
+			}
+		}
+	}
+	for _, p := range places.Containerds {
+		if p.Name == d.Name {
+			return p.Socket
+		}
+	}
+	return ""
 }
 
 // is has a daemon be a process, or what its unit starts: its configuration, and its program.
