@@ -21,7 +21,7 @@ const limitsFile = "90-rdma-spec-memlock.conf"
 
 // Limits plans that a unit of the node below a root has no limit for locked memory, and returns the unit's name: nothing
 // where it has none without our file. Without a name, it is the only unit of a container runtime.
-func Limits(root, unit string) (plan change.Plan, name string, err error) {
+func Limits(root, unit string, daemons []containerd.Daemon) (plan change.Plan, name string, err error) {
 	known := append(containerd.Units(), "docker.service") // whose limits containers inherit
 	if unit != "" {
 		unit = strings.TrimSuffix(unit, ".service") + ".service"
@@ -33,7 +33,7 @@ func Limits(root, unit string) (plan change.Plan, name string, err error) {
 	}
 	found := slices.DeleteFunc(slices.Clone(known), func(name string) bool { return !process.HasUnit(root, name) })
 	if unit == "" {
-		for _, d := range containerd.Find(root) { // of a platform's units, the one that runs counts
+		for _, d := range daemons { // of a platform's units, the one that runs counts
 			if runs := Unit(root, d); runs != "" {
 				found = append(slices.DeleteFunc(found, func(name string) bool { return slices.Contains(d.Units, name) }), runs)
 			}
