@@ -5,10 +5,12 @@ package editor
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -47,6 +49,11 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	if err != nil {
 		return nil, err
 	}
+	for _, ignored := range d.Ignored(ctx, b.files) {
+		if ignored.Lost == nil { // none of its handlers is there
+			return nil, fmt.Errorf("%s cannot be changed: %s: %s first", ignored.Path, ignored.Why, ignored.Cure)
+		}
+	}
 	values, err := goal.Values(d.Goal, b.tree)
 	if err != nil {
 		return nil, err
@@ -57,9 +64,17 @@ func (d Editor) Handler(ctx context.Context, spec func(base []byte) ([]byte, err
 	file := goal.BaseSpec(d.Config, name)
 	ours := exists && present[containerd.BaseSpecKey] == file // although the record does not have it
 	base, err := d.baseSpec(model)
+	pattern, by := d.Importing(b.files, file)
 	switch {
 	case err != nil:
 		return nil, err
+	case pattern != "":
+		return nil, fmt.Errorf("%s imports %q, which would take the base spec %s: import %s there first", by, pattern, file,
+			filepath.Join(filepath.Dir(pattern), "*.toml"))
+	case model["runtime_type"] == nil || model["runtime_type"] == "":
+		last, _ := containerd.Last(b.files, containerd.Sets("plugins", containerd.CRIPlugins[0], "containerd", "runtimes", like))
+		return nil, fmt.Errorf("the handler %q has no runtime_type, and no pod of it starts: set one in %s first", like,
+			cmp.Or(last.Path, d.File()))
 	case ours && name == like:
 		return nil, nil
 	case exists && !ours && name != like:

@@ -44,6 +44,11 @@ func (d Editor) base(ctx context.Context) (b base, err error) {
 	if err != nil {
 		return b, err
 	}
+	for _, f := range all {
+		if err := f.Marked(); err != nil {
+			return b, err
+		}
+	}
 	b.files, b.relies = all, d.Relying(all)
 	if b.now, err = d.Effective(ctx, nil); err != nil {
 		return b, fmt.Errorf("containerd cannot load %s: %w: correct it first", d.File(), err)
