@@ -24,8 +24,7 @@ const (
 	miscRDMACM = "sys/class/misc/rdma_cm"
 )
 
-// nodeTypeUnspecified is the node type of EFA in sysfs. EFA has verbs, but no management packets, no useful GUID and no
-// RDMA_CM.
+// nodeTypeUnspecified is the node type in sysfs of what has verbs, and a transport that the kernel does not know.
 const nodeTypeUnspecified = "unspecified"
 
 // Scan takes the inventory of the node at root (see the package's documentation for roots). A node without RDMA
@@ -120,10 +119,12 @@ func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	all := *n
 	all.HCAs = make([]HCA, len(n.HCAs))
 	for i, named := range n.HCAs {
-		h := read(named.Name)
-		h.Devices = named.Devices
-		h.Problems = append(slices.Clip(h.Problems), diagnose(h)...)
-		all.HCAs[i] = h
+		all.HCAs[i] = read(named.Name)
+		all.HCAs[i].Devices = named.Devices
+	}
+	nameSubDevices(all.HCAs)
+	for i := range all.HCAs {
+		all.HCAs[i].Problems = append(slices.Clip(all.HCAs[i].Problems), diagnose(all.HCAs[i])...)
 	}
 	if n.RDMACM == nil && slices.ContainsFunc(all.HCAs, usesRDMACM) {
 		all.Problems = append(slices.Clip(n.Problems),
@@ -132,13 +133,11 @@ func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	return &all
 }
 
-func usesRDMACM(h HCA) bool { return h.NodeType != nodeTypeUnspecified }
-
 // diagnose names what will not work although everything could be read.
 func diagnose(h HCA) []string {
 	var lines []string
 	// An HCA that could not be read at all has a problem already.
-	if _, ok := h.Verbs(); !ok && h.NodeType != "" {
+	if _, ok := h.Verbs(); !ok && h.NodeType != "" && h.Manages == "" {
 		lines = append(lines,
 			"there is no usable verbs device, programs cannot open the HCA: is the module ib_uverbs loaded?")
 	}
