@@ -42,11 +42,9 @@ func (h HCA) Purpose() Purpose {
 // ForPrograms reports whether programs of containers use the HCA for RDMA.
 func (h HCA) ForPrograms() bool { return h.Purpose() == PurposeRDMA || h.Purpose() == PurposeEFA }
 
-// usesRDMACM reports whether programs reach the HCA by RDMA_CM, which knows the transports of the kernel alone.
-func usesRDMACM(h HCA) bool { return h.Purpose() == PurposeRDMA && h.NodeType != nodeTypeUnspecified }
-
-// UsesGUIDs reports whether programs and the fabric find the HCA by its node GUID.
-func (h HCA) UsesGUIDs() bool { return usesRDMACM(h) }
+// UsesRDMACM reports whether programs reach the HCA by RDMA_CM, which knows the kernel's own transports alone, and
+// which finds it by its node GUID.
+func (h HCA) UsesRDMACM() bool { return h.Purpose() == PurposeRDMA && h.NodeType != nodeTypeUnspecified }
 
 // nameSubDevices finds HCAs that are parts of others: ConnectX-8 has one for the management of its planes
 // (RDMA_DEVICE_TYPE_SMI in the kernel). It shares the other one's PCI function, its ports are that one's planes, and no

@@ -126,7 +126,7 @@ func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	for i := range all.HCAs {
 		all.HCAs[i].Problems = append(slices.Clip(all.HCAs[i].Problems), diagnose(all.HCAs[i])...)
 	}
-	if n.RDMACM == nil && slices.ContainsFunc(all.HCAs, usesRDMACM) {
+	if n.RDMACM == nil && slices.ContainsFunc(all.HCAs, HCA.UsesRDMACM) {
 		all.Problems = append(slices.Clip(n.Problems),
 			"there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm")
 	}
@@ -141,7 +141,7 @@ func diagnose(h HCA) []string {
 		lines = append(lines,
 			"there is no usable verbs device, programs cannot open the HCA: is the module ib_uverbs loaded?")
 	}
-	if h.NodeGUID == zeroGUID && usesRDMACM(h) {
+	if h.NodeGUID == zeroGUID && h.UsesRDMACM() {
 		lines = append(lines,
 			"node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): "+
 				"on the physical function, set one with \"ip link set dev NETDEV vf N node_guid GUID\", or on Ethernet "+

@@ -67,7 +67,7 @@ func (n *Inventory) ConnectionManager(hcas []HCA) (device Device, ok bool, err e
 	if n.RDMACM != nil && n.RDMACM.Sound() {
 		return *n.RDMACM, true, nil
 	}
-	if slices.ContainsFunc(hcas, usesRDMACM) {
+	if slices.ContainsFunc(hcas, HCA.UsesRDMACM) {
 		why := "load the module rdma_ucm"
 		if n.RDMACM != nil {
 			why = n.RDMACM.Problem
