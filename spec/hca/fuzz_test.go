@@ -114,7 +114,7 @@ func checkPromises(t *testing.T, node *Inventory) {
 		devices = append(devices, *node.RDMACM)
 	}
 	for i, h := range node.HCAs {
-		if !validName(h.Name) || i > 0 && compareNatural(node.HCAs[i-1].Name, h.Name) >= 0 {
+		if !validName(h.Name) || i > 0 && CompareNatural(node.HCAs[i-1].Name, h.Name) >= 0 {
 			t.Errorf("HCA %q is out of order or no name", h.Name)
 		}
 		if h.Parent != "" && !pciForm.MatchString(h.Parent) || h.PCI != "" && !pciForm.MatchString(h.PCI) ||

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// compareNatural orders names as people count: mlx5_2 before mlx5_10. It is a total order: two names compare equal only
+// CompareNatural orders names as people count: mlx5_2 before mlx5_10. It is a total order: two names compare equal only
 // if they are the same.
-func compareNatural(a, b string) int {
+func CompareNatural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
 		dx, dy := digits(x), digits(y)

@@ -41,7 +41,7 @@ func (t tree) addNetdevs(at string, h *HCA, found *problems) {
 		for _, dir := range of[p.Number] {
 			p.Netdevs = append(p.Netdevs, n.stacked(dir, nil)...)
 		}
-		slices.SortFunc(p.Netdevs, compareNatural)
+		slices.SortFunc(p.Netdevs, CompareNatural)
 		p.Netdevs = slices.Compact(p.Netdevs)
 	}
 }

@@ -44,7 +44,9 @@ func (h HCA) ForPrograms() bool { return h.Purpose() == PurposeRDMA || h.Purpose
 
 // UsesRDMACM reports whether programs reach the HCA by RDMA_CM, which knows the kernel's own transports alone, and
 // which finds it by its node GUID.
-func (h HCA) UsesRDMACM() bool { return h.Purpose() == PurposeRDMA && h.NodeType != nodeTypeUnspecified }
+func (h HCA) UsesRDMACM() bool {
+	return h.Purpose() == PurposeRDMA && h.NodeType != nodeTypeUnspecified
+}
 
 // nameSubDevices finds HCAs that are parts of others: ConnectX-8 has one for the management of its planes
 // (RDMA_DEVICE_TYPE_SMI in the kernel). It shares the other one's PCI function, its ports are that one's planes, and no
@@ -97,7 +99,11 @@ func (h HCA) Tools(p Port) Tools {
 		netdev, shown = p.Netdevs[0], "ip link show "+p.Netdevs[0]
 	}
 	about := strings.NewReplacer("NETDEV", netdev, "PCI", cmp.Or(h.PCI, h.Parent, h.Name), "PORT", strconv.Itoa(p.Number))
-	t := tools[cmp.Or(sameTools[h.Driver], h.Driver)]
+	driver := cmp.Or(sameTools[h.Driver], h.Driver)
+	if driver == "" && strings.HasPrefix(h.Name, "mlx5_") { // a copy may lack the driver, whose name the kernel's own has
+		driver = "mlx5_core"
+	}
+	t := tools[driver]
 	t.Link = cmp.Or(t.Link, shown)
 	t.Errors, t.Module = cmp.Or(t.Errors, t.Link), cmp.Or(t.Module, t.Link)
 	for _, command := range []*string{&t.Link, &t.Errors, &t.Module, &t.Heat, &t.Firmware, &t.Reset} {

@@ -18,10 +18,10 @@ func TestPurpose(t *testing.T) {
 		hca  hcatest.HCA
 		want Purpose
 	}{
-		"ConnectX":      {hcatest.HCA{Name: "mlx5_0", Driver: "mlx5_core"}, PurposeRDMA},
-		"EFA":           {hcatest.HCA{Name: "rdmap16s27", Driver: "efa", NodeType: "7: unspecified"}, PurposeEFA},
-		"EFA in a copy": {hcatest.HCA{Name: "efa_0", NodeType: "7: unspecified", GUID: zeroGUID}, PurposeEFA},
-		"Gaudi":         {hcatest.HCA{Name: "hlib_0", Driver: "habanalabs", NodeType: "7: unspecified"}, PurposeRDMA},
+		"ConnectX":                  {hcatest.HCA{Name: "mlx5_0", Driver: "mlx5_core"}, PurposeRDMA},
+		"EFA":                       {hcatest.HCA{Name: "rdmap16s27", Driver: "efa", NodeType: "7: unspecified"}, PurposeEFA},
+		"EFA in a copy":             {hcatest.HCA{Name: "efa_0", NodeType: "7: unspecified", GUID: zeroGUID}, PurposeEFA},
+		"Gaudi":                     {hcatest.HCA{Name: "hlib_0", Driver: "habanalabs", NodeType: "7: unspecified"}, PurposeRDMA},
 		"a function without a GUID": {hcatest.HCA{Name: "mlx5_0", Driver: "mlx5_core", GUID: zeroGUID}, PurposeRDMA},
 		"MANA":                      {hcatest.HCA{Name: "mana_0", Driver: "mana"}, PurposeRDMA},
 		"MANA's Ethernet":           {hcatest.HCA{Name: "manae_0", Driver: "mana", GUID: zeroGUID}, PurposeRawPackets},

@@ -270,7 +270,7 @@ func numaNode(a attributes) int {
 // byKind orders an HCA's devices: uverbs, hfi1, umad, issm, each by its index.
 func byKind(a, b Device) int {
 	rank := func(d Device) int { return slices.Index(kindsInOrder, d.Kind) }
-	return cmp.Or(cmp.Compare(rank(a), rank(b)), compareNatural(a.Path, b.Path))
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), CompareNatural(a.Path, b.Path))
 }
 
 var kindsInOrder = []Kind{KindVerbs, KindHFI1, KindUMAD, KindISSM, KindRDMACM}

@@ -47,7 +47,7 @@ func (t tree) list(name string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, files.Cause(err))
 	}
-	slices.SortFunc(names, compareNatural)
+	slices.SortFunc(names, CompareNatural)
 	return names, nil
 }
 

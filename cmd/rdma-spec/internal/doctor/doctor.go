@@ -24,6 +24,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/cmd/rdma-spec/internal/node"
 	"github.com/rdma-spec/rdma-spec/docs"
+	"github.com/rdma-spec/rdma-spec/spec/hca"
 )
 
 // Status is what a check finds.
@@ -196,8 +197,8 @@ func (c *Check) run(ctx context.Context, s *node.Snapshot, results map[string]*r
 		<-needed.done
 		for _, f := range needed.findings {
 			switch root := cmp.Or(f.Root, f.Status); {
-			case root != Wrong && root != Unknown:
-			case root == Wrong && f.Object == "":
+			case root != Wrong && (root != Unknown || f.Object == ""):
+			case f.Object == "":
 				return []Finding{{Status: Skipped, Text: fmt.Sprintf("It depends on %s.", id), Root: Wrong}}
 			default:
 				causes = append(causes, f)
@@ -242,6 +243,7 @@ func (c *Check) complete(findings, causes []Finding) []Finding {
 		}
 		kept = append(kept, f)
 	}
+	slices.SortStableFunc(kept, func(a, b Finding) int { return hca.CompareNatural(a.Object, b.Object) })
 	if len(kept) == 0 {
 		return []Finding{{Status: OK, Text: c.Title}}
 	}

@@ -64,7 +64,7 @@ func TestOneCauseIsOneAlarm(t *testing.T) {
 	want := []string{
 		"third skipped HCA a port 1", "third wrong HCA b",
 		"first wrong HCA a", "first unknown HCA c",
-		"second skipped HCA a port 1", "second wrong HCA ab", "second wrong HCA c", "second ok HCA a",
+		"second ok HCA a", "second skipped HCA a port 1", "second wrong HCA ab", "second wrong HCA c",
 		"all wrong", "after all skipped", "after that skipped",
 	}
 	if diff := cmp.Diff(want, summary(got)); diff != "" {
@@ -86,14 +86,15 @@ func TestOnlyAFaultSilences(t *testing.T) {
 		finds("log", nil, doctor.Unsure("", "It cannot be read.")),
 		finds("symbols", []string{"log"}, skipped),
 		finds("peermem", []string{"symbols"}, doctor.Fault("module nvidia_peermem", "It is not loaded.", "modprobe")),
-		finds("port", []string{"symbols"}, doctor.Unsure("", "It cannot be read.")),
+		finds("port", nil, doctor.Unsure("HCA b port 1", "It cannot be read.")),
+		finds("rate", []string{"port"}, doctor.Unsure("HCA b port 1", "It cannot be read.")),
 		finds("card", nil, doctor.Fault("HCA a", "It is bad.", "cure it")),
 		finds("on it", []string{"card"}, doctor.Unsure("HCA a port 1", "Who knows.")),
 		finds("below", []string{"on it"}, doctor.Fault("HCA a port 1", "It is bad.", "cure it")),
 	})
-	want := []string{"log unknown", "symbols skipped", "peermem wrong module nvidia_peermem", "port skipped",
+	want := []string{"log unknown", "symbols skipped", "peermem wrong module nvidia_peermem", "port unknown HCA b port 1", "rate skipped HCA b port 1",
 		"card wrong HCA a", "on it skipped HCA a port 1", "below skipped HCA a port 1"}
-	if diff := cmp.Diff(want, summary(got)); diff != "" || got[3].Root != doctor.Unknown || got[6].Root != doctor.Wrong {
+	if diff := cmp.Diff(want, summary(got)); diff != "" || got[4].Root != doctor.Unknown || got[7].Root != doctor.Wrong {
 		t.Errorf("%+v (-want +got):\n%s", got, diff)
 	}
 }

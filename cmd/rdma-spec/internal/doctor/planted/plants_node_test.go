@@ -191,9 +191,8 @@ var plantedGPUs = []plant{
 	{
 		name: "ACS hardware.Redirects on a switch", check: "acs", with: hcatest.Files{hcatest.PCIFolder(downToGPU, rootPort+
 			"/"+switchUp) + "/config": config(hardware.Redirects)},
-		text: downToGPU, cure: "setpci -s 0000:b2:01.0 ECAP_ACS+0x6.w=0:2c" +
-			"each boot. Devices below them are no longer isolated from each " +
-			"other then: do not, if a virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).",
+		text: downToGPU, cure: "setpci -s 0000:b2:01.0 ECAP_ACS+0x6.w=0:2c. Devices below these bridges are no longer " +
+			"isolated from each other then: do not, if a virtual machine has one (see: ls /sys/bus/pci/drivers/vfio-pci).",
 	},
 	{
 		name: "configuration space that only root can read", check: "acs", status: doctor.Unknown,
