@@ -73,6 +73,13 @@ func FuzzScan(f *testing.F) {
 		} else if strings.Contains(err.Error(), canary) {
 			t.Errorf("read outside of the root: %v", err)
 		}
+		reader := NewReader(root)
+		if listed, err := reader.List(); err == nil {
+			for i, h := range listed.HCAs {
+				listed.HCAs[i] = reader.Read(h, Parts{Devices: true, Management: true, Netdevs: true})
+			}
+			checkPromises(t, listed)
+		}
 		link := filepath.Join(root, "sys/dev/char", "231:192")
 		d, verbs, err := VerbsByNumber(root, Number{231, 192})
 		target, errLink := os.Readlink(link)
@@ -114,7 +121,7 @@ func checkPromises(t *testing.T, node *Inventory) {
 		devices = append(devices, *node.RDMACM)
 	}
 	for i, h := range node.HCAs {
-		if !validName(h.Name) || i > 0 && CompareNatural(node.HCAs[i-1].Name, h.Name) >= 0 {
+		if !validName(h.Name) || i > 0 && compareNatural(node.HCAs[i-1].Name, h.Name) >= 0 {
 			t.Errorf("HCA %q is out of order or no name", h.Name)
 		}
 		if h.Parent != "" && !pciForm.MatchString(h.Parent) || h.PCI != "" && !pciForm.MatchString(h.PCI) ||

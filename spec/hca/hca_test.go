@@ -96,14 +96,14 @@ func TestCompareNatural(t *testing.T) {
 		"mlx5_99999999999999999999999", "mlx5_100000000000000000000000", "mlx5_bond_0", "rdmap9s1", "rdmap10s0"}
 	got := slices.Clone(want)
 	rand.New(rand.NewPCG(1, 2)).Shuffle(len(got), func(i, j int) { got[i], got[j] = got[j], got[i] })
-	slices.SortFunc(got, CompareNatural)
+	slices.SortFunc(got, compareNatural)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
 	}
 	for i, a := range want {
 		for j, b := range want {
-			if c := CompareNatural(a, b); (c < 0) != (i < j) || (c == 0) != (i == j) {
-				t.Errorf("CompareNatural(%q, %q) = %d", a, b, c)
+			if c := compareNatural(a, b); (c < 0) != (i < j) || (c == 0) != (i == j) {
+				t.Errorf("compareNatural(%q, %q) = %d", a, b, c)
 			}
 		}
 	}

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// CompareNatural orders names as people count: mlx5_2 before mlx5_10. It is a total order: two names compare equal only
+// compareNatural orders names as people count: mlx5_2 before mlx5_10. It is a total order: two names compare equal only
 // if they are the same.
-func CompareNatural(a, b string) int {
+func compareNatural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
 		dx, dy := digits(x), digits(y)
@@ -39,3 +39,6 @@ func digits(s string) int {
 	}
 	return n
 }
+
+// CompareNatural orders names, and texts with names in them, as people count.
+func CompareNatural(a, b string) int { return compareNatural(a, b) }

@@ -54,7 +54,7 @@ func (h HCA) UsesRDMACM() bool {
 func nameSubDevices(all []HCA) {
 	for i := range all {
 		h := &all[i]
-		if _, opens := h.Verbs(); opens || h.PCI == "" || h.Unread != "" || h.Manages != "" {
+		if _, opens := h.Verbs(); opens || slices.Contains(h.Unlisted, KindVerbs) || h.PCI == "" || h.Unread != "" || h.Manages != "" {
 			continue
 		}
 		at := slices.IndexFunc(all, func(other HCA) bool {

@@ -9,13 +9,25 @@ import (
 	"slices"
 )
 
+// Unknown returns why it is unknown which devices a container would get of an HCA, nil where they are known.
+func (h HCA) Unknown(management bool) error {
+	switch {
+	// guard: unread HCAs
+	case h.Unread != "":
+		return errors.New(h.Unread)
+	// guard: devices that were not listed
+	case slices.ContainsFunc(h.Unlisted, func(k Kind) bool { return management || k.Verbs() }):
+		return fmt.Errorf("it may have more devices than are known: %v", h.Unlisted)
+	}
+	return nil
+}
+
 // Usable returns the devices that a container gets of an HCA: its verbs device and, with Omni-Path, its hfi1; with
 // management its sound umad and issm devices too, with which a container can disturb the whole fabric. An error means
 // that a container cannot use the HCA.
 func (h HCA) Usable(management bool) ([]Device, error) {
-	// guard: unread HCAs
-	if h.Unread != "" {
-		return nil, errors.New(h.Unread)
+	if err := h.Unknown(management); err != nil {
+		return nil, err
 	}
 	// guard: management HCAs
 	if h.Manages != "" {
