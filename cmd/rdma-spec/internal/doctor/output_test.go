@@ -46,11 +46,11 @@ func TestDoctorOnATerminal(t *testing.T) {
 		{Check: "d", Status: Skipped, Text: "D."}, {Check: "e", Status: Unknown, Text: "C."},
 		Fault("", "F.", "x\x1b").WithCare("the pod loses it", "rdma-spec status"),
 	}
-	if err := ListFindings(&out, all, true); err != nil {
+	if err := ListFindings(&out, all, true, true); err != nil {
 		t.Fatal(err)
 	}
-	want := "✗ : F.\n    why:  \n    cure (with care): x\uFFFD\n" +
-		"    care: the pod loses it; see: rdma-spec status\n    see:  \n? c, e: C.\n- d: D.\n✓ a: A.\n· b: B.\n"
+	want := "· b: B.\n✓ a: A.\n- d: D.\n? c, e: C.\n✗ : F.\n    why:  \n    cure (with care): x\uFFFD\n" +
+		"    care: the pod loses it; see: rdma-spec status\n    see:  \n"
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
