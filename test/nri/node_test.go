@@ -85,6 +85,7 @@ type node struct {
 	folder, root, program string
 	handover              []string // the flags of plugins that hand their connection over
 	random                *rand.Rand
+	slowest               time.Duration // how long a creation may take
 	containerd            *storedspectest.Server
 	commands              io.Writer
 	answers               *json.Decoder
@@ -114,7 +115,7 @@ func newNodeThatWaits(t *testing.T, runtime string, answer time.Duration) *node 
 	folder := scratch.Folder(t)
 	n := &node{
 		folder: folder, root: hcatest.V100(t), program: build(t, "../../cmd/nri-rdma", "nri-rdma"), random: chance.New(t),
-		containerd: storedspectest.NewServer(t), handover: []string{"--handover", filepath.Join(folder, "handover")},
+		slowest: stuck / 2, containerd: storedspectest.NewServer(t), handover: []string{"--handover", filepath.Join(folder, "handover")},
 	}
 	n.containerd.BeforeGet = func(id string, request int) error {
 		if request == 1 {
@@ -262,7 +263,7 @@ func (n *node) judge(t *testing.T, lasting bool) {
 	if noticed.SecondAnswers > 0 {
 		t.Errorf("%d answers that the runtime did not wait for", noticed.SecondAnswers)
 	}
-	if longest > stuck/2 {
+	if longest > n.slowest {
 		t.Errorf("a creation took %s", longest)
 	}
 	t.Logf("%d creations, %d of them with a verbs device, %d adjusted, the longest took %s; registered %d times, %d "+

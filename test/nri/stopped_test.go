@@ -35,10 +35,12 @@ func TestStoppedDuringAHandover(t *testing.T) {
 		version++
 		t.Parallel() // it waits most of the time
 		n := newNodeThatWaits(t, runtime, waits)
+		n.slowest = 2 * stuck // it waits for one that waits for an answer, and waits itself then
 		p := n.owner(t, n.handover...)
 		n.ask(t, "load 50ms", &counters{})
-		for i, reached := mine, true; ; i++ {
+		for i := mine; ; i++ {
 			old, passed, message := i%2 == 0, i/2%2 == 0, 1+i/4
+			var reached bool
 			if p, reached = n.stopDuring(t, p, old, moment{message: message, passed: passed}); !reached {
 				if message < 4 {
 					t.Fatalf("%d messages pass the handover socket, want 4: the test shows nothing", message-1)

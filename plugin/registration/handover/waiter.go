@@ -83,6 +83,7 @@ type News struct {
 // Kind is the kind of News.
 type Kind int
 
+// The kinds of News.
 const (
 	Offer Kind = iota // what this process has to know to go on in the owner's place
 	State             // the connection comes with it: Accept must follow, or Close
