@@ -6,25 +6,25 @@ package plugin
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/rdma-spec/rdma-spec/plugin/registration/handover"
 	"github.com/rdma-spec/rdma-spec/plugin/repair"
-	"github.com/rdma-spec/rdma-spec/spec"
 )
 
 // stateFormat is the format of state. Whatever changes testdata/state.json is another format, with another number.
-const stateFormat = 1
+const stateFormat = 2
 
 // state is what a process leaves to the one that takes its connection over.
 type state struct {
-	Format int                     `json:"format"`
-	Edits  map[string]spec.IPCLock `json:"edits,omitempty"` // that PostCreateContainer still owes, by container
-	Repair *repair.State           `json:"repair,omitempty"`
+	Format int                `json:"format"`
+	Owed   map[string]promise `json:"owed,omitempty"` // what PostCreateContainer still owes, by container
+	Repair *repair.State      `json:"repair,omitempty"`
 }
 
 // Leave returns what the process that takes the connection over has to know.
 func (p *Plugin) Leave() (json.RawMessage, error) {
-	return json.Marshal(state{stateFormat, p.edits.all(), p.repair.Leave()})
+	return json.Marshal(state{stateFormat, p.owed.all(), p.repair.Leave()})
 }
 
 // Understand reads what the process before has left. The function that it returns goes on where that one has stopped:
@@ -35,8 +35,9 @@ func (p *Plugin) Understand(left json.RawMessage) (goOn func(), err error) {
 		return nil, fmt.Errorf("what it knows of containers: %w", err)
 	}
 	return func() {
-		for container, lock := range before.Edits {
-			p.edits.put(container, spec.Grant{IPCLock: lock})
+		for container, made := range before.Owed {
+			made.Since = time.Now()
+			p.owed.put(container, made)
 		}
 		p.repair.TakeOver(before.Repair, p.keepsSpecs.Load())
 		p.publishNow(true)

@@ -113,6 +113,21 @@ func (r *record) settle(id string) {
 	delete(r.unfinished, id)
 }
 
+// withdraw takes out of what a container's stored spec may lack what the policy does not give any more.
+func (r *record) withdraw(id string, gives spec.Grant) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	grant, owed := r.unfinished[id]
+	if grant.Memlock = min(grant.Memlock, gives.Memlock); gives.IPCLock == spec.IPCLockNo {
+		grant.IPCLock = spec.IPCLockNo
+	}
+	if grant.Memlock == 0 && grant.IPCLock == spec.IPCLockNo {
+		delete(r.unfinished, id)
+	} else if owed {
+		r.unfinished[id] = grant
+	}
+}
+
 // owed returns what stored specs lack, by container.
 func (r *record) owed() map[string]spec.Grant {
 	r.mu.Lock()
