@@ -15,8 +15,8 @@
 //	waiter → owner   the version of the protocol
 //	owner → waiter   an offer: what the waiter has to know to go on in the owner's place; again whenever that changes
 //	owner → waiter   the state, with the descriptors: nobody reads from the connection now
-//	waiter → owner   one byte, once it has understood all of it. The connection is the waiter's if this write succeeds,
-//	                 and is not if it fails, whatever became of the owner
+//	waiter → owner   one byte, once it has understood all of it. If this write succeeds, the connection is the waiter's.
+//	                 If it fails, the connection is not, whatever became of the owner
 //	waiter → owner   end: the owner may end, since another process listens at the socket
 //
 // An owner that waits in vain for that byte first makes the write fail, and then goes on with the connection as its own.
