@@ -112,8 +112,9 @@ func TestFormatOfTheState(t *testing.T) {
 
 // FuzzUnderstand: whatever a process has left, the next one goes on with it or says why not.
 func FuzzUnderstand(f *testing.F) {
-	f.Add([]byte(`{"format":2,"owed":{"a":{"grant":{"memlock":"1Gi"}}},"repair":{"listedAgo":1,"containers":[{"container":{"id":"a"}}]}}`))
-	f.Fuzz(func(t *testing.T, left []byte) {
+	f.Add([]byte(`{"format":2,"owed":{"a":{"grant":{"memlock":"1Gi"}}},` +
+		`"repair":{"listedAgo":1,"containers":[{"container":{"id":"a"}}]}}`))
+	f.Fuzz(func(_ *testing.T, left []byte) {
 		p := New(Options{Inventory: inventory.New("/", quiet()), Log: quiet(), Limits: limits.On(limitstest.NewKernel(nil))})
 		if goOn, err := p.Understand(left); err == nil {
 			goOn()

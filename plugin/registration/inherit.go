@@ -235,8 +235,8 @@ func (r *Registration) fits(ctx context.Context, before agreement) error {
 	return err
 }
 
-// passOn leaves the connection to another process. Nobody may read from it. That may take half of what the runtime waits
-// for an answer: whoever has the connection then can still answer the next request.
+// passOn leaves the connection to another process. Nobody may read from it. That may take half of what the runtime
+// waits for an answer: whoever has the connection then can still answer the next request.
 func (r *Registration) passOn(t *trunk) error {
 	left, err := r.plugin.Leave()
 	if err != nil {

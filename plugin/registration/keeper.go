@@ -105,8 +105,8 @@ func (k *keeper) rest(ctx context.Context, rest time.Duration) {
 	}
 }
 
-// pause leaves the runtime in peace for pauseFor. A new socket ends that, in time for the keeper's promise, since another
-// runtime may fare better; one that the plugin has ended again while it listed its containers does not.
+// pause leaves the runtime in peace for pauseFor. A new socket ends that, in time for the keeper's promise: another
+// runtime may fare better. If that has ended while it listed its containers too, the pause stays, whatever starts.
 func (k *keeper) pause(ctx context.Context) {
 	k.paused.Store(true)
 	defer k.paused.Store(false)
@@ -116,7 +116,7 @@ func (k *keeper) pause(ctx context.Context) {
 			return
 		case <-time.After(registerRarely):
 		}
-		if k.socket() != k.file && !(k.listing && k.renewed) {
+		if again := k.listing && k.renewed; !again && k.socket() != k.file {
 			k.renewed = true
 			return
 		}

@@ -5,6 +5,7 @@ package registration
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"net"
 	"sync/atomic"
@@ -95,10 +96,11 @@ func (h *history) serve(ctx context.Context, r *imagined) error {
 
 // end is an end before the plugin is registered. Each is an error of its own.
 func (h *history) end() error {
-	if e, ok := h.ends.(*unlistedError); ok {
-		return &unlistedError{listing: e.listing, proven: e.proven}
+	var e *unlistedError
+	if !errors.As(h.ends, &e) {
+		return h.ends
 	}
-	return h.ends
+	return &unlistedError{listing: e.listing, proven: e.proven}
 }
 
 func (h *history) without(time time.Duration) { h.longest = max(h.longest, time) }

@@ -65,7 +65,7 @@ func (n *node) start(t *testing.T, flags ...string) *plugin {
 	n.plugins = append(n.plugins, p)
 	t.Cleanup(func() {
 		p.kill()
-		if t.Failed() && p == n.plugins[len(n.plugins)-1] {
+		if t.Failed() {
 			t.Logf("%s:\n%s", filepath.Base(p.log), lastOf(p.log))
 		}
 	})

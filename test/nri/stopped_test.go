@@ -35,10 +35,12 @@ func TestStoppedDuringAHandover(t *testing.T) {
 		version++
 		t.Parallel() // it waits most of the time
 		n := newNodeThatWaits(t, runtime, waits)
+		n.slowest = 2 * stuck // it waits for one that waits for an answer, and waits itself then
 		p := n.owner(t, n.handover...)
 		n.ask(t, "load 50ms", &counters{})
-		for i, reached := mine, true; ; i++ {
+		for i := mine; ; i++ {
 			old, passed, message := i%2 == 0, i/2%2 == 0, 1+i/4
+			var reached bool
 			if p, reached = n.stopDuring(t, p, old, moment{message: message, passed: passed}); !reached {
 				if message < 4 {
 					t.Fatalf("%d messages pass the handover socket, want 4: the test shows nothing", message-1)
@@ -110,4 +112,35 @@ func (n *node) withoutThePlugin(t *testing.T, since time.Time) (longest time.Dur
 		}
 	}
 	return longest
+}
+
+// A process that hangs behind one that ends keeps nothing from the one that comes after it: that is registered, alone, and
+// the one that hung waits behind it when it goes on.
+func TestHangsBehindAnOwner(t *testing.T) {
+	eachVersion(t, func(t *testing.T, runtime string) {
+		t.Parallel() // it waits most of the time
+		n := newNodeThatWaits(t, runtime, waits)
+		n.slowest = 2 * stuck
+		old := n.owner(t, n.handover...)
+		n.ask(t, "load 50ms", &counters{})
+		hangs := n.start(t, n.handover...)
+		hangs.awaitReady(t, waiting)
+		if err := hangs.process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		old.end(t)
+		third := n.owner(t, n.handover...)
+		if err := hangs.process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		hangs.awaitReady(t, waiting)
+		n.goesOn(t, true)
+		if c := n.counters(t); c.Registered != 2 {
+			t.Errorf("registered %d times, want twice: the old process and the third", c.Registered)
+		}
+		third.end(t)
+		hangs.awaitReady(t, registered)
+		n.goesOn(t, true)
+		n.judge(t, false)
+	})
 }

@@ -15,8 +15,8 @@
 //	waiter → owner   the version of the protocol
 //	owner → waiter   an offer: what the waiter has to know to go on in the owner's place; again whenever that changes
 //	owner → waiter   the state, with the descriptors: nobody reads from the connection now
-//	waiter → owner   one byte, once it has understood all of it. If this write succeeds, the connection is the waiter's;
-//	                 if it fails, the connection is not, whatever became of the owner
+//	waiter → owner   one byte, once it has understood all of it. If this write succeeds, the connection is the waiter's.
+//	                 If it fails, the connection is not, whatever became of the owner
 //	waiter → owner   end: the owner may end, since another process listens at the socket
 //
 // An owner that waits in vain for that byte first makes the write fail, and then goes on with the connection as its own.
@@ -50,8 +50,8 @@ const (
 	joinAgain = 20 * time.Millisecond
 )
 
-// greetWithin is how long a process may take to greet another one. One that takes longer hangs, and is not waited for: if
-// it ever goes on, there are two. Tests have less time.
+// greetWithin is how long a process may take to greet another one. One that takes longer hangs, and is not waited for:
+// if it ever goes on, there are two. Tests have less time.
 var greetWithin = 30 * time.Second
 
 // listenWithin is how long the holder of a place's lock may take until it listens. One that takes longer has ended, and

@@ -315,6 +315,28 @@ func TestNobodyTakes(t *testing.T) {
 	}
 }
 
+// The lock has the last word on who owns a place, also where somebody between the two processes has taken the byte of
+// acceptance.
+func TestLockHasTheLastWord(t *testing.T) {
+	place := folder(t)
+	owner := owning(t, place)
+	connection, _ := pair(t)
+	hangs := waitingBehind(t, place)
+	if err := owner.Give(connection, json.RawMessage("1"), patience); err == nil {
+		t.Fatal("given to a process that hangs")
+	}
+	owner.Close()
+	if next, _ := join(t, place); next == nil {
+		t.Fatal("nobody owns the place")
+	}
+	expectNext(t, hangs, "", "1") // it goes on
+	_ = hangs.owner.Close()
+	hangs.owner, _ = pair(t)
+	if next, late, err := hangs.Accept(); err == nil || next != nil || late != nil {
+		t.Errorf("taken beside another owner: %v", err)
+	}
+}
+
 // A place whose lock is held where nobody listens is hopeless after a moment: its owner was killed, and a process that
 // hangs has a copy of the lock. One where somebody listens and says nothing is after a while.
 func TestHopeless(t *testing.T) {

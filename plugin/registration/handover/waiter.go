@@ -83,6 +83,7 @@ type News struct {
 // Kind is the kind of News.
 type Kind int
 
+// The kinds of News.
 const (
 	Offer Kind = iota // what this process has to know to go on in the owner's place
 	State             // the connection comes with it: Accept must follow, or Close
@@ -127,6 +128,9 @@ func (w *Waiter) Accept() (*Owner, *net.UnixConn, error) {
 		return nil, nil, fmt.Errorf("the process before has taken it back, or has ended: %w", err)
 	}
 	connection, lock := w.given[0], w.given[1]
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { // it was unlocked meanwhile
+		return nil, nil, fmt.Errorf("the place is another process's: %w", err)
+	}
 	w.given = nil
 	socket, err := SocketOf(connection)
 	if err != nil {

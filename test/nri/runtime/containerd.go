@@ -124,12 +124,14 @@ func (c *counters) add(what string, n int) {
 // Levels is of logrus.Hook.
 func (c *counters) Levels() []logrus.Level { return logrus.AllLevels }
 
-// Fire counts what NRI and ttrpc report to their logs alone. An answer on an inactive stream is a second one.
+// Fire counts what NRI and ttrpc report to their logs alone. An answer on an inactive stream is a second one, or one to
+// a request that has timed out.
 func (c *counters) Fire(e *logrus.Entry) error {
 	for what, is := range map[string]bool{
 		"Registered":    strings.HasSuffix(e.Message, "connected and synchronized"),
 		"Closed":        strings.HasPrefix(e.Message, "connection to plugin") && strings.HasSuffix(e.Message, "closed"),
 		"SecondAnswers": strings.Contains(e.Message, "inactive stream"),
+		"TimedOut":      strings.HasSuffix(e.Message, "deadline exceeded"),
 	} {
 		if is {
 			c.add(what, 1)
