@@ -22,6 +22,7 @@ type Container struct {
 	HostNetwork          bool              // it is in the host's network namespace
 
 	Devices     []Device // what device plugins, CDI and DRA drivers have given it
+	Sandboxed   bool     // it has a kernel of its own, as its runtime's type or program shows; see sandbox
 	AllDevices  bool     // it may use every device of the host, as privileged containers may
 	MOFED       bool     // its environment asks NVIDIA's container runtime for HCAs; see MOFED
 	MemoryLimit int64    // bytes; 0 where it has none
