@@ -79,6 +79,18 @@ func (d *deciding) inject(node *hca.Inventory, candidates []*rule, unasked bool)
 	return devices, d.pathTaken(devices)
 }
 
+// Injects reports whether the policy may have injected the verbs devices of a container that runs: for Container's
+// Injected, where nobody knows.
+func (p *Policy) Injects(c Container) bool {
+	value, _, annotated := annotation(c.Annotations, c.Name)
+	asked, err := parseAnnotation(value)
+	if asked.devices.none {
+		return false
+	}
+	return annotated && err == nil && matchesAny(p.config.Inject.Namespaces, c.Namespace) ||
+		slices.ContainsFunc(p.rules, func(r rule) bool { return r.always && r.match.namespace(&c) })
+}
+
 // inventory calls what reads the node's HCAs, nil if they cannot be read now.
 func (d *deciding) inventory(read func() (*hca.Inventory, error)) (*hca.Inventory, *Refusal) {
 	if read == nil {

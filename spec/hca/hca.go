@@ -150,7 +150,7 @@ type HCA struct {
 	// Place is where in sysfs its link leads: another one means another HCA, even if it has the same name. It is ""
 	// without a link.
 	Place string `json:"-"`
-	// NodeType is CA, RNIC, usNIC, …; "unspecified" for EFA.
+	// NodeType is CA, RNIC, usNIC, …; "unspecified" for EFA and Gaudi.
 	NodeType string `json:"nodeType"`
 	// PCI is the address, "0000:5e:00.0"; "" for soft HCAs and for those that hang on another bus.
 	PCI string `json:"pci"`
@@ -172,7 +172,8 @@ type HCA struct {
 	Devices []Device `json:"devices"`
 	// Unlisted are the kinds of which Devices may lack some, since they were not listed, or not to the end.
 	Unlisted []Kind `json:"unlisted,omitempty"`
-	// Manages is what the HCA is for where no program of a container may have it: "NVSwitches", else "".
+	// Manages is what the HCA is for where no program of a container may have it: "NVSwitches", "the planes of mlx5_0",
+	// else "".
 	Manages string `json:"manages,omitempty"`
 	// Unread is why nothing is known of the HCA: its attributes have never been answered. It is "" normally.
 	Unread string `json:"unread,omitempty"`

@@ -9,7 +9,6 @@ import (
 	"path"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 )
@@ -46,22 +45,12 @@ func (t tree) addNetdevs(at string, h *HCA, shared *shared, found *problems) {
 	if len(own) == 0 && (h.PCI == "" || eui64Form.MatchString(h.NodeGUID)) {
 		own = n.byGUID(at, h.NodeGUID)
 	}
-	for _, dir := range own {
-		// Where one function carries several ports, as with ConnectX-3, dev_port has the port: it counts from 0.
-		number := 0
-		if len(h.Ports) > 1 {
-			number, _ = strconv.Atoi(n.attribute(path.Join(dir, "dev_port")))
-			number++
-		}
-		names := n.stacked(dir, nil)
-		for i := range h.Ports {
-			if p := &h.Ports[i]; number == 0 || p.Number == number {
-				p.Netdevs = append(p.Netdevs, names...)
-			}
-		}
-	}
+	of := n.byPort(at, h, own)
 	for i := range h.Ports {
 		p := &h.Ports[i]
+		for _, dir := range of[p.Number] {
+			p.Netdevs = append(p.Netdevs, n.stacked(dir, nil)...)
+		}
 		slices.SortFunc(p.Netdevs, compareNatural)
 		p.Netdevs = slices.Compact(p.Netdevs)
 	}

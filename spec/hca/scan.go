@@ -25,8 +25,7 @@ const (
 	classMisc  = "sys/class/misc"
 )
 
-// nodeTypeUnspecified is the node type of EFA in sysfs. EFA has verbs, but no management packets, no useful GUID and no
-// RDMA_CM.
+// nodeTypeUnspecified is the node type in sysfs of what has verbs, and a transport that the kernel does not know.
 const nodeTypeUnspecified = "unspecified"
 
 // Scan takes the inventory of the node at root (see the package's documentation for roots). A node without RDMA
@@ -134,29 +133,29 @@ func (n *Inventory) Complete(read func(name string) HCA) *Inventory {
 	all := *n
 	all.HCAs = make([]HCA, len(n.HCAs))
 	for i, named := range n.HCAs {
-		h := read(named.Name)
-		h.Devices, h.Unlisted = named.Devices, named.Unlisted
-		h.Problems = append(slices.Clip(h.Problems), diagnose(h)...)
-		all.HCAs[i] = h
+		all.HCAs[i] = read(named.Name)
+		all.HCAs[i].Devices, all.HCAs[i].Unlisted = named.Devices, named.Unlisted
 	}
-	if n.RDMACM == nil && slices.ContainsFunc(all.HCAs, usesRDMACM) {
+	nameSubDevices(all.HCAs)
+	for i := range all.HCAs {
+		all.HCAs[i].Problems = append(slices.Clip(all.HCAs[i].Problems), diagnose(all.HCAs[i])...)
+	}
+	if n.RDMACM == nil && slices.ContainsFunc(all.HCAs, HCA.UsesRDMACM) {
 		all.Problems = append(slices.Clip(n.Problems),
 			"there is no rdma_cm device, programs that connect through RDMA_CM will fail: modprobe rdma_ucm")
 	}
 	return &all
 }
 
-func usesRDMACM(h HCA) bool { return h.NodeType != nodeTypeUnspecified }
-
 // diagnose names what will not work although everything could be read.
 func diagnose(h HCA) []string {
 	var lines []string
 	// An HCA that could not be read at all has a problem already.
-	if _, ok := h.Verbs(); !ok && h.NodeType != "" && h.Unlisted == nil {
+	if _, ok := h.Verbs(); !ok && h.NodeType != "" && h.Manages == "" && h.Unlisted == nil {
 		lines = append(lines,
 			"there is no usable verbs device, programs cannot open the HCA: is the module ib_uverbs loaded?")
 	}
-	if h.NodeGUID == zeroGUID && usesRDMACM(h) {
+	if h.NodeGUID == zeroGUID && h.UsesRDMACM() {
 		lines = append(lines,
 			"node_guid is zero, which crashes programs that use RDMA_CM (a VF without a GUID, NVIDIA known issue 1047616): "+
 				"on the physical function, set one with \"ip link set dev NETDEV vf N node_guid GUID\", or on Ethernet "+

@@ -31,7 +31,7 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 	}
 	// guard: management HCAs
 	if h.Manages != "" {
-		return nil, fmt.Errorf("it is for the management of %s: leave it to the node's fabric manager", h.Manages)
+		return nil, fmt.Errorf("it is for the management of %s, and no program's", h.Manages)
 	}
 	verbs, found := h.Verbs()
 	switch {
@@ -58,6 +58,9 @@ func (h HCA) Usable(management bool) ([]Device, error) {
 func (n *Inventory) Active() (usable []HCA, leftOut []string) {
 	for _, h := range n.HCAs {
 		_, err := h.Usable(false)
+		if err == nil && !h.ForPrograms() {
+			err = fmt.Errorf("it is for %s: name it to include it", h.Purpose())
+		}
 		if err == nil && !h.Active() {
 			err = errors.New("it has no ACTIVE port: name it to include it")
 		}
@@ -76,7 +79,7 @@ func (n *Inventory) ConnectionManager(hcas []HCA) (device Device, ok bool, err e
 	if n.RDMACM != nil && n.RDMACM.Sound() {
 		return *n.RDMACM, true, nil
 	}
-	if slices.ContainsFunc(hcas, usesRDMACM) {
+	if slices.ContainsFunc(hcas, HCA.UsesRDMACM) {
 		why := "load the module rdma_ucm"
 		if n.RDMACM != nil {
 			why = n.RDMACM.Problem
