@@ -279,7 +279,7 @@ func itself(s string) string { return s }
 
 // managed reports whether every candidate gives the devices for management.
 func managed(candidates []*rule) bool {
-	return all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else true
+	return all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
 }
 
 // problem returns why an HCA cannot be injected, "" if it can.
