@@ -307,7 +307,7 @@ bin/e2e.test:
 
 # BENCHFLAGS=-strict fails where a target is missed; -pairs and -batch say how much is measured.
 bench: ## what nri-rdma costs a node, beside other plugins (needs root)
-	go test -count=1 -v -timeout 30m -run '^TestSpeed$$' ./test/bench -args -speed $(BENCHFLAGS)
+	go test -count=1 -v -timeout 30m -run '^Test(Speed|AtRest)$$' ./test/bench -args -speed $(BENCHFLAGS)
 
 PAIRS := 21
 bench-pods: bin/rdma-node bin/e2e.test build ## how many pods start in a second, with the plugin and without it, on the node

@@ -19,6 +19,7 @@ type metrics struct {
 	refusals        *prometheus.CounterVec
 	duration        prometheus.Histogram
 	unknown         prometheus.Counter
+	leftOut         prometheus.Counter
 	grants          *prometheus.CounterVec
 	confirmDuration prometheus.Histogram
 	configValid     prometheus.Gauge
@@ -58,6 +59,9 @@ func newMetrics() *metrics {
 		unknown: counter("unknown_resources_total",
 			"Containers that got nothing, or less, because the kubelet did not report which resources they hold.",
 		).WithLabelValues(),
+		leftOut: counter("hcas_left_out_total",
+			"HCAs that containers did not get although they ask for all, because they have no ACTIVE port or cannot be used.",
+		).WithLabelValues(),
 		grants: counter("grants_total",
 			"What became of grants, by result: confirmed; raised (something had set less memlock); late (the verbs device came "+
 				"after the answer); refused_late (it came then, and the policy refuses the container, which runs); unconfirmed "+
@@ -81,7 +85,8 @@ func newMetrics() *metrics {
 func (p *Plugin) Collectors() []prometheus.Collector {
 	m := p.metrics
 	all := []prometheus.Collector{
-		m.requests, m.refusals, m.duration, m.unknown, m.grants, m.confirmDuration, m.configValid, m.configLoaded, p.Inventory,
+		m.requests, m.refusals, m.duration, m.unknown, m.leftOut, m.grants, m.confirmDuration, m.configValid, m.configLoaded,
+		p.Inventory,
 		Flag("connected", "1 while the plugin is registered with the runtime.", nil, p.Registered),
 		Flag("waiting", "1 while this process waits behind a registered one, and takes its connection over when that ends.",
 			nil, p.registration.Behind),
@@ -144,6 +149,7 @@ func (m *metrics) count(d policy.Decision, since time.Time) {
 	if d.Unknown && d.Refusal == nil {
 		m.unknown.Inc()
 	}
+	m.leftOut.Add(float64(len(d.LeftOut)))
 	m.requests.WithLabelValues(result, string(d.Signal)).Inc()
 	m.duration.Observe(time.Since(since).Seconds())
 }

@@ -6,9 +6,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"path"
 	"slices"
 	"strings"
+
+	"github.com/rdma-spec/rdma-spec/plugin/policy/sandbox"
 )
 
 // bundle is what the hook needs of a config.json.
@@ -32,7 +33,7 @@ func (b bundle) decided() bool {
 			return true
 		}
 	}
-	return b.VM != nil || annotatedSandbox(b.Annotations)
+	return b.VM != nil || sandbox.Annotated(b.Annotations)
 }
 
 const crioPrefix = "io.kubernetes.cri-o."
@@ -51,27 +52,8 @@ func fromKubernetes(annotations map[string]string) bool {
 	return false
 }
 
-// annotatedSandbox reports whether annotations are those of a runtime that isolates by a kernel of its own: Kata,
-// gVisor, and crun with libkrun.
-func annotatedSandbox(annotations map[string]string) bool {
-	for key, value := range annotations {
-		if strings.HasPrefix(key, "io.katacontainers.") || strings.HasPrefix(key, "dev.gvisor.") ||
-			key == "run.oci.handler" && value == "krun" {
-			return true
-		}
-	}
-	return false
-}
-
-// sandboxes are what the names of the programs begin with whose process stands for a container in a sandbox.
-var sandboxes = []string{
-	"runsc", "kata", "containerd-shim-kata", "qemu", "cloud-hypervisor", "firecracker", "stratovirt",
-	"crosvm", "dragonball", "krun",
-}
-
 // isSandbox reports whether a process is that of a sandbox, from the text of its /proc/PID/cmdline.
 func isSandbox(command []byte) bool {
 	program, _, _ := bytes.Cut(command, []byte{0})
-	name := path.Base(string(program))
-	return slices.ContainsFunc(sandboxes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	return sandbox.Program(string(program))
 }

@@ -12,7 +12,7 @@ import (
 
 var (
 	portActive = prometheus.NewDesc("nri_rdma_hca_port_active",
-		"1 if the port of the HCA, which is no virtual or scalable function, was ACTIVE when the HCA last answered.", []string{"hca", "port", "link_layer"}, nil)
+		"1 if the port of the HCA was ACTIVE when the HCA last answered.", []string{"hca", "port", "link_layer"}, nil)
 	age = prometheus.NewDesc("nri_rdma_hca_age_seconds",
 		"Time since the HCA last answered; if it never did, time since it was first read.", []string{"hca"}, nil)
 	outstanding = prometheus.NewDesc("nri_rdma_hca_reads_outstanding",

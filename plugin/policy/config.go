@@ -3,6 +3,8 @@
 
 package policy
 
+import "github.com/rdma-spec/rdma-spec/plugin/policy/sandbox"
+
 // ConfigFile is where the configuration is, unless the plugin is told otherwise.
 const ConfigFile = "/etc/rdma-spec/config.yaml"
 
@@ -120,7 +122,7 @@ func Default() Config {
 				Netdevs: []string{}, NUMANodes: []int{}},
 		},
 		Repair:              Repair{Mode: RepairReport, Every: "30s"},
-		SkipRuntimeHandlers: []string{"kata*", "runsc*", "gvisor"},
+		SkipRuntimeHandlers: sandbox.Handlers(),
 		Rules:               []Rule{},
 	}
 }

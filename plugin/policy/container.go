@@ -24,8 +24,10 @@ type Container struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 	HostNetwork bool              `json:"hostNetwork,omitempty"` // it is in the host's network namespace
 
-	Devices    []Device `json:"devices,omitempty"`    // what device plugins, CDI and DRA drivers have given it
-	AllDevices bool     `json:"allDevices,omitempty"` // it may use every device of the host, as privileged containers may
+	Devices []Device `json:"devices,omitempty"` // what device plugins, CDI and DRA drivers have given it
+	// Sandboxed says that it has a kernel of its own, as its runtime's type shows; see package sandbox.
+	Sandboxed  bool `json:"sandboxed,omitempty"`
+	AllDevices bool `json:"allDevices,omitempty"` // it may use every device of the host, as privileged containers may
 	// MOFED says that its environment asks NVIDIA's container runtime for HCAs; see MOFED.
 	MOFED       bool  `json:"mofed,omitempty"`
 	MemoryLimit int64 `json:"memoryLimit,omitempty"` // bytes; 0 where it has none

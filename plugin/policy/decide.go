@@ -41,9 +41,14 @@ func (d *deciding) decide() *Refusal {
 	c := &d.container
 	var value string
 	value, d.own, d.annotated = annotation(c.Annotations, c.Name)
-	if matchesAny(d.config.SkipRuntimeHandlers, c.RuntimeHandler) { // guard: skipped-handler
-		if d.annotated || d.heldVerbs() != nil {
+	skipped := matchesAny(d.config.SkipRuntimeHandlers, c.RuntimeHandler)
+	if skipped || c.Sandboxed { // guard: skipped-handler
+		switch {
+		case !d.annotated && d.heldVerbs() == nil:
+		case skipped:
 			d.Reason = fmt.Sprintf("runtime handler %s is in skipRuntimeHandlers", quoted(c.RuntimeHandler))
+		default:
+			d.Reason = fmt.Sprintf("the runtime of handler %s isolates it by a kernel of its own", quoted(c.RuntimeHandler))
 		}
 		return nil
 	}

@@ -194,20 +194,18 @@ func (d *deciding) allHCAs(node *hca.Inventory, candidates []*rule) ([]hca.HCA, 
 	var broken, left []string
 	for i := range node.HCAs {
 		h := &node.HCAs[i]
-		if !all(candidates, func(s Selectors) bool { return s.name(h) }) {
-			continue
-		}
-		unknown, problem := h.Unknown(managed(candidates)), problem(h, candidates)
+		unknown := h.Unknown(managed(candidates))
 		switch {
-		case unknown != nil: // guard: unread
+		case unknown != nil && all(candidates, func(s Selectors) bool { return s.name(h) }): // guard: unread
 			return nil, refuse(CauseHCA, "HCA %s is one of those that rule %q selects by name, and nothing is known of it: "+
 				"%s: name other HCAs in the annotation, or see rdma-spec devices on the node",
 				h.Name, d.Rule, oneLine(unknown.Error()))
-		case !all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }): // guard: selectors
-		case problem != "": // guard: broken-hca
-			broken = append(broken, fmt.Sprintf("%s (%s)", h.Name, problem))
-		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }):
-			left = append(left, withState(*h))
+		case !all(candidates, func(s Selectors) bool { return s.passes(h, hca.Port.Active) }): // guard: selectors
+			if all(candidates, func(s Selectors) bool { return s.passes(h, anyPort) }) {
+				left = append(left, withState(*h))
+			}
+		case problem(h, candidates) != "": // guard: broken-hca
+			broken = append(broken, fmt.Sprintf("%s (%s)", h.Name, problem(h, candidates)))
 		default:
 			chosen = append(chosen, *h)
 		}
@@ -279,7 +277,7 @@ func itself(s string) string { return s }
 
 // managed reports whether every candidate gives the devices for management.
 func managed(candidates []*rule) bool {
-	return all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else true
+	return all(candidates, func(s Selectors) bool { return s.Management }) // guard: management, else func([]*rule, func(Selectors) bool) bool { return true }
 }
 
 // problem returns why an HCA cannot be injected, "" if it can.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rdma-spec/rdma-spec/spec"
 	"github.com/rdma-spec/rdma-spec/spec/hca"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
 )
 
 // asking is a container that holds a verbs device, with an annotation, 2Gi of memory, in a namespace that is not
@@ -252,5 +253,39 @@ func TestDevices(t *testing.T) {
 				t.Errorf("warnings differ (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestLeftOut: what devices: all leaves out is said with its state, in each way that all HCAs are chosen, and nothing
+// else is.
+func TestLeftOut(t *testing.T) {
+	n := hcatest.EightHCANode()
+	n.HCAs = n.HCAs[:8]
+	n.HCAs[6].Ports[0].State = "2: INIT"
+	n.HCAs[7].Ports[0] = n.HCAs[7].Ports[0].Down()
+	root := n.Files().Root(t)
+	both := []string{"mlx5_6 (INIT)", "mlx5_7 (DOWN)"}
+	for name, test := range map[string]struct {
+		config, annotation string
+		want               []string
+		devices            int
+	}{
+		"all":                {"inject: {namespaces: [ml]}", "{devices: all}", both, 7},
+		"true":               {"inject: {namespaces: [ml]}", "true", both, 7},
+		"unasked":            {"optIn: {namespaces: [ml]}\nrules: [{match: {namespaces: [ml]}, inject: {always: true}}]", "{memlock: 1Gi}", both, 7},
+		"by name":            {"inject: {namespaces: [ml]}", "{devices: [mlx5_0]}", nil, 2},
+		"not selected":       {"inject: {namespaces: [ml], names: [mlx5_1]}", "true", nil, 2},
+		"one that is left":   {"inject: {namespaces: [ml], names: [mlx5_5, mlx5_6]}", "true", both[:1], 2},
+		"by NUMA node":       {"inject: {namespaces: [ml], numaNodes: [0]}", "true", nil, 5},
+		"another link layer": {"inject: {namespaces: [ml], numaNodes: [0], linkLayers: [InfiniBand]}", "true", nil, 5},
+	} {
+		p, err := FromText([]byte(test.config))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := p.Decide(Container{Namespace: "ml", Name: "c", Annotations: podAnnotation(test.annotation)}, LiveFacts(root))
+		if diff := cmp.Diff(test.want, d.LeftOut); diff != "" || d.Grant == nil || len(d.Grant.Devices) != test.devices {
+			t.Errorf("%s: %+v, refusal %v; left out (-want +got):\n%s", name, d.Grant, d.Refusal, diff)
+		}
 	}
 }

@@ -233,6 +233,29 @@ func Many(n int) Node {
 	return node
 }
 
+// VirtualFunctions are the files of a node with so many physical functions, with so many VFs each, whose netdevs are in
+// pods, and with netdevs of pods on the host.
+func VirtualFunctions(physical, virtual, netdevs int) Files {
+	var n Node
+	for p := range physical {
+		pci := fmt.Sprintf("0000:%02x:00.0", 0x10+p)
+		n.HCAs = append(n.HCAs, HCA{Name: fmt.Sprintf("mlx5_%d", len(n.HCAs)), PCI: pci, Driver: "mlx5_core",
+			Ports: []Port{{LinkLayer: "Ethernet", Netdevs: []string{fmt.Sprintf("ens%dnp0", p)}}}})
+		for v := range virtual {
+			n.HCAs = append(n.HCAs, HCA{Name: fmt.Sprintf("mlx5_%d", len(n.HCAs)), Parent: pci, Driver: "mlx5_core",
+				PCI:  fmt.Sprintf("0000:%02x:%02x.%d", 0x10+p, 1+v/8, v%8),
+				GUID: fmt.Sprintf("0a%02x:00ff:fe00:%04x", p, v), Ports: []Port{{LinkLayer: "Ethernet"}}})
+		}
+	}
+	f := n.Files()
+	for i := range netdevs {
+		name := fmt.Sprintf("veth%d", i)
+		f["sys/devices/virtual/net/"+name+"/address"] = fmt.Sprintf("ee:ee:ee:ee:%02x:%02x\n", i/256, i%256)
+		f["sys/class/net/"+name] = Link("../../devices/virtual/net/" + name)
+	}
+	return f
+}
+
 // The named nodes in folders of a test's own: as the function with the name and Node describes them.
 var (
 	V100     = rootOf(V100Node)

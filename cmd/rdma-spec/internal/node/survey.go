@@ -205,6 +205,7 @@ func (s *surveyor) look(l Listed) (Container, bool) {
 		return r, false
 	}
 	s.hcas(&r, c)
+	s.leftOut(&r, c)
 	for _, d := range c.Devices {
 		if d.Type == "c" && d.Major == nvidiaGPU && d.Minor < nvidiaControl {
 			r.GPUs = append(r.GPUs, int(d.Minor))

@@ -13,6 +13,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/plugin/policy/sandbox"
 	"github.com/rdma-spec/rdma-spec/spec"
 )
 
@@ -27,9 +28,11 @@ type Spec struct {
 // verbose is the part of a runtime's verbose status that is read. containerd and CRI-O both write it, under the key
 // "info".
 type verbose struct {
-	PID         int `json:"pid"`
+	PID         int    `json:"pid"`
+	RuntimeType string `json:"runtimeType"` // containerd's
 	RuntimeSpec *struct {
-		Process struct {
+		Annotations map[string]string `json:"annotations"`
+		Process     struct {
 			Env          Env                 `json:"env"`
 			Rlimits      []specs.POSIXRlimit `json:"rlimits"`
 			Capabilities struct {
@@ -83,6 +86,7 @@ func (c *Container) read(info map[string]string) error {
 	if said.RuntimeSpec == nil {
 		return errors.New("the runtime's verbose status has no runtimeSpec, which names the container's devices")
 	}
+	c.Sandboxed = sandbox.Type(said.RuntimeType) || sandbox.Annotated(said.RuntimeSpec.Annotations)
 	process, linux := said.RuntimeSpec.Process, said.RuntimeSpec.Linux
 	c.AllDevices = policy.AllDevices(linux.Resources.Devices)
 	c.MemoryLimit = linux.Resources.Memory.Limit

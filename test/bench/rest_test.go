@@ -1,0 +1,88 @@
+// Copyright The rdma-spec Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/rdma-spec/rdma-spec/plugin/inventory"
+	"github.com/rdma-spec/rdma-spec/plugin/policy"
+	"github.com/rdma-spec/rdma-spec/spec/hca/hcatest"
+)
+
+var restFor = flag.Duration("rest", time.Minute, "how long a program at rest is measured")
+
+// cpuOf returns the CPU time that a process has taken, 0 for this one.
+func cpuOf(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	clock := int32(unix.CLOCK_PROCESS_CPUTIME_ID)
+	if pid > 0 {
+		clock = int32(^pid<<3 | 2) // CPUCLOCK_SCHED of a process: see clock_getcpuclockid(3)
+	}
+	var now unix.Timespec
+	if err := unix.ClockGettime(clock, &now); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(now.Nano())
+}
+
+// rest measures the CPU time of nri-rdma with its defaults, and of a plugin that does nothing, while no container is
+// created.
+func rest(t testing.TB, what string, node hcatest.Files, target float64) result {
+	us, them := start(t, "nri-rdma --root "+node.Root(t)), start(t, "reference --post")
+	pids := []int{us.processes[0].Process.Pid, them.processes[0].Process.Pid}
+	before := []time.Duration{cpuOf(t, pids[0]), cpuOf(t, pids[1])}
+	began := time.Now()
+	<-time.After(*restFor)
+	seconds := time.Since(began).Seconds()
+	ours, theirs := micros(cpuOf(t, pids[0])-before[0])/seconds, micros(cpuOf(t, pids[1])-before[1])/seconds
+	return result{what: "at rest, " + what, against: "a plugin that does nothing", unit: "µs CPU in 1 s", ours: ours,
+		theirs: theirs, compared: spreadOf([]float64{ours}), difference: true, target: target}
+}
+
+// pass measures the CPU time of a reading of a node's HCAs by a configuration.
+func pass(t testing.TB, what, config string, node hcatest.Files, target float64) result {
+	const rounds = 21
+	p, err := policy.FromText([]byte(config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hcas := inventory.New(node.Root(t), logrus.New())
+	hcas.Want(p.Wants())
+	go hcas.Run(t.Context())
+	var took []float64
+	for range rounds + 1 {
+		before := cpuOf(t, 0)
+		if _, err := hcas.Again(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, micros(cpuOf(t, 0)-before)/1e3)
+	}
+	measured := spreadOf(took[1:]) // the first one finds out what is a part of what
+	return result{what: "a reading, " + what, against: "nothing", unit: "ms CPU", ours: measured.median,
+		compared: measured, difference: true, target: target}
+}
+
+// atRest measures a node with many HCAs, and one with eight.
+func atRest(t testing.TB) []result {
+	const many, gives = "2,064 HCAs, 500 netdevs", "inject: {namespaces: [ml], netdevs: [ens*]}"
+	largest := hcatest.VirtualFunctions(16, 128, 500)
+	return []result{
+		pass(t, many, "{}", largest, 30), pass(t, many+", injected by netdev", gives, largest, 30),
+		rest(t, many, largest, 3000), rest(t, "8 HCAs", hcatest.VirtualFunctions(8, 0, 0), 1000),
+	}
+}
+
+// TestAtRest prints what nri-rdma costs while nothing happens.
+func TestAtRest(t *testing.T) {
+	if !*speed {
+		t.Skip("takes minutes: make bench")
+	}
+	printTable(t, t.Output(), atRest(t))
+}
