@@ -86,6 +86,8 @@ type Facts struct {
 	Verbs func(hca.Number) (hca.Device, bool, error)
 	// HCAs returns the inventory; it is called at most once, where devices are injected.
 	HCAs func() (*hca.Inventory, error)
+	// Startable returns the highest memlock of a container that the runtime can start; 0 if that is unknown. Nil is unknown.
+	Startable func() spec.Limit
 	// Memory is the node's memory in bytes: a container's memory limit above it counts as this much. 0 means unknown.
 	Memory int64
 }
