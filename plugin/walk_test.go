@@ -49,7 +49,7 @@ func (w walk) policy() string {
 func (w walk) container() (*api.PodSandbox, *api.Container, *fakeKubelet) {
 	in := &api.PodSandbox{Id: "sandbox", Name: "train-0", Namespace: w.pick("ml", "other")}
 	if value := w.pick("", "", "true", "false", "{memlock: 1Gi}", "{memlock: unlimited}", "{devices: all}",
-		"{devices: [mlx5_1]}", "{ipcLock: true}", "{ipcLock: false}", "{devices: none}"); value != "" {
+		"{devices: [mlx5_1]}", "{memlock: unlimited, devices: all}", "{ipcLock: true}", "{ipcLock: false}", "{devices: none}"); value != "" {
 		in.Annotations = map[string]string{policy.AnnotationKey + w.pick("", "/pod", "/container.main"): value}
 	}
 	ctr := &api.Container{Id: "container", PodSandboxId: in.Id, Name: "main", Linux: &api.LinuxContainer{}}
